@@ -1,0 +1,238 @@
+"""Every option of morok: its type, its default, what it does, and whether results cached under it differ.
+
+This is the only file that reads the environment. An option `X` is set by `MOROK_X`; a few that are typed by
+hand every day also answer to plain `X` (the prefixed name wins). An empty variable counts as unset.
+
+    knobs.DEBUG.value                     # read
+    with knobs.override(DEBUG=2): ...     # set for this thread (or task) and this block only
+
+The environment is read once, when this module is imported. An override is seen by the thread or asyncio task
+that made it and by nobody else; to hand it to a worker, pass `**knobs.overridden()` along.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+from threading import Lock
+from typing import Any, Generic, NoReturn, TypeVar
+
+from morok.errors import KnobError
+
+T = TypeVar("T")  # int, bool or str
+
+_UNSET: Any = object()
+_TRUE = frozenset(("1", "true", "yes", "on"))
+_FALSE = frozenset(("0", "false", "no", "off"))
+_lock = Lock()
+
+
+class Knob(Generic[T]):
+    """One option. `value` is what holds here and now.
+
+    Options are read on the hottest paths, so `value` is a plain slot. Only while some thread overrides this
+    very knob does the object turn into an `_OverriddenKnob`, whose `value` looks into the current context.
+    """
+
+    __slots__ = (
+        "_active",
+        "_var",
+        "cache_key",
+        "choices",
+        "default",
+        "help",
+        "name",
+        "plain",
+        "start",
+        "value",
+    )
+
+    name: str
+    help: str
+    default: T
+    cache_key: bool
+    plain: bool
+    choices: tuple[str, ...]
+    start: T
+    value: T
+    _active: int
+    _var: ContextVar[T]
+
+    def __init__(
+        self,
+        name: str,
+        default: T,
+        help: str,
+        *,
+        cache_key: bool = False,
+        plain: bool = False,
+        choices: tuple[str, ...] = (),
+    ) -> None:
+        put = super().__setattr__
+        put("name", name)
+        put("default", default)
+        put("help", help)
+        put("cache_key", cache_key)
+        put("plain", plain)
+        put("choices", choices)
+        put("_active", 0)
+        put("_var", ContextVar(f"morok.{name}"))
+        put("start", self._from_environment())
+        put("value", self.start)
+
+    def __setattr__(self, attribute: str, value: object) -> NoReturn:
+        raise KnobError(f"knob {self.name} is set by MOROK_{self.name} or by knobs.override({self.name}=...)")
+
+    def __repr__(self) -> str:
+        return f"<knob {self.name}={self.value!r}>"
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """The environment variables it answers to, the strongest first."""
+        return (f"MOROK_{self.name}", self.name) if self.plain else (f"MOROK_{self.name}",)
+
+    def check(self, value: object) -> Any:
+        """`value` as this knob holds it, or a KnobError."""
+        kind = type(self.default)
+        if kind is bool and value in (0, 1):
+            return bool(value)
+        if kind is int and isinstance(value, int) and value >= 0:
+            return int(value)
+        if kind is str and isinstance(value, str) and (not self.choices or value in self.choices):
+            return value
+        raise KnobError(f"{self.name}={value!r} is not {self._expected()}")
+
+    def _from_environment(self) -> Any:
+        for variable in self.variables:
+            text = os.environ.get(variable, "")
+            if text:
+                return self._parse(variable, text)
+        return self.default
+
+    def _parse(self, variable: str, text: str) -> Any:
+        word = text.strip().lower()
+        kind = type(self.default)
+        if kind is bool and word in _TRUE | _FALSE:
+            return word in _TRUE
+        if kind is int and word.isdecimal():
+            return int(word)
+        if kind is str and (not self.choices or text in self.choices):
+            return text
+        raise KnobError(f"environment variable {variable}={text!r} is not {self._expected()}")
+
+    def _expected(self) -> str:
+        if self.choices:
+            return "one of " + ", ".join(self.choices)
+        if isinstance(self.default, bool):
+            return "a switch (1/0, true/false, yes/no, on/off)"
+        return "a whole number of 0 or more" if isinstance(self.default, int) else "text"
+
+
+class _OverriddenKnob(Knob[T]):
+    """A knob that some context overrides at the moment: every reader gets what holds in its own context."""
+
+    __slots__ = ()
+
+    @property
+    def value(self) -> T:  # type: ignore[override]
+        return self._var.get(self.start)
+
+
+def _count_override(knob: Knob[Any], change: int) -> None:
+    with _lock:
+        object.__setattr__(knob, "_active", knob._active + change)
+        object.__setattr__(knob, "__class__", _OverriddenKnob if knob._active else Knob)
+
+
+@contextmanager
+def override(**values: object) -> Iterator[None]:
+    """Set knobs by name inside a `with` block (or, as a decorator, inside a function). Nests and restores."""
+    checked = [(knob, knob.check(value)) for knob, value in ((get(name), v) for name, v in values.items())]
+    tokens = []
+    for knob, value in checked:
+        _count_override(knob, +1)
+        tokens.append((knob, knob._var.set(value)))
+    try:
+        yield
+    finally:
+        for knob, token in reversed(tokens):
+            knob._var.reset(token)
+            _count_override(knob, -1)
+
+
+def overridden() -> dict[str, object]:
+    """What the current context overrides: hand it to a worker thread as `override(**overridden())`."""
+    found = ((name, knob._var.get(_UNSET)) for name, knob in KNOBS.items())
+    return {name: value for name, value in found if value is not _UNSET}
+
+
+def get(name: str) -> Knob[Any]:
+    """The knob of that name."""
+    knob = KNOBS.get(name)
+    if knob is None:
+        raise KnobError(f"there is no knob {name!r}; the knobs are {', '.join(KNOBS)}")
+    return knob
+
+
+def cache_key() -> tuple[tuple[str, int | bool | str], ...]:
+    """Names and values of the knobs that change what the compiler produces, in the order of their names."""
+    return tuple((knob.name, knob.value) for knob in _KEYED)
+
+
+def describe() -> list[tuple[str, str, str, str, str]]:
+    """One row per knob for people: name, value, default, whether it is part of the cache key, help."""
+    return [
+        (k.name, _show(k.value), _show(k.default), "yes" if k.cache_key else "", k.help)
+        for k in KNOBS.values()
+    ]
+
+
+def _show(value: object) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return str(value) or "-"
+
+
+def _cache_home() -> str:
+    home = os.environ.get("XDG_CACHE_HOME")
+    return str((Path(home) if home else Path.home() / ".cache") / "morok")
+
+
+DEBUG = Knob(
+    "DEBUG", 0, "how much morok tells about what it does: 0 nothing, 1 kernels, 2 stages, 4 code", plain=True
+)
+PROVENANCE = Knob("PROVENANCE", True, "remember the user's line and the rule behind every node")
+SPEC = Knob("SPEC", 0, "check the IR against its specs: 0 never, 1 at boundaries, 2 after every stage")
+DUMP = Knob(
+    "DUMP", "", "print the graph after these stages (numbers or names with commas, or all)", plain=True
+)
+STOP_AFTER = Knob("STOP_AFTER", "", "stop the pipeline after this stage (number or name)", plain=True)
+EXPLAIN = Knob("EXPLAIN", "", "say why: fusion, kernels, opts, or a rule's name", plain=True)
+PROFILE = Knob("PROFILE", False, "measure and report the time of every stage and kernel", plain=True)
+PROVE = Knob(
+    "PROVE", False, "prove index bounds and rewrites of every kernel with Z3 while compiling", plain=True
+)
+NOOPT = Knob("NOOPT", False, "skip the optimiser: plain loops", cache_key=True)
+BEAM = Knob(
+    "BEAM", 0, "width of the search for the fastest kernel: 0 uses the heuristics", cache_key=True, plain=True
+)
+THREADS = Knob("THREADS", 0, "threads that a kernel may use on the CPU: 0 uses all cores")
+CACHE = Knob("CACHE", True, "keep compiled kernels on disk between processes")
+CACHE_DIR = Knob("CACHE_DIR", _cache_home(), "where they are kept")
+TRACE = Knob("TRACE", False, "record every rewrite: rule, place, before, after")
+MATCHER = Knob(
+    "MATCHER",
+    "compiled",
+    "which matcher runs the rules: compiled, or the slow reference",
+    choices=("compiled", "reference"),
+)
+UNSAFE_MATH = Knob(
+    "UNSAFE_MATH", False, "allow rules that may change results beyond rounding", cache_key=True
+)
+REASSOCIATE = Knob("REASSOCIATE", False, "allow rules that change the rounding of floats", cache_key=True)
+
+KNOBS: dict[str, Knob[Any]] = {k.name: k for k in tuple(globals().values()) if isinstance(k, Knob)}
+_KEYED = tuple(sorted((k for k in KNOBS.values() if k.cache_key), key=lambda k: k.name))
