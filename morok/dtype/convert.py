@@ -82,14 +82,15 @@ def round_float(number: int | float, dtype: DType) -> float:
         return wide
     if scalar is float32:
         return c_float(wide).value if wide == wide else wide
-    if wide == 0.0 or not isfinite(wide):
-        return nan if wide in (inf, -inf) and not scalar.has_inf else wide
+    if wide == 0.0 or wide != wide:
+        return wide
+    beyond = copysign(inf, wide) if scalar.has_inf else nan
+    if abs(wide) > 2 * scalar.largest:
+        return beyond
     # One step of the format at this magnitude is 2**step; scaling by it is exact, and round() ties to even.
     step = max(frexp(wide)[1] - 1, 2 - (1 << (scalar.exponent_bits - 1))) - scalar.mantissa_bits
     rounded = ldexp(float(round(ldexp(wide, -step))), step)
-    if abs(rounded) > scalar.largest:
-        return copysign(inf, wide) if scalar.has_inf else nan
-    return copysign(rounded, wide)
+    return copysign(rounded, wide) if abs(rounded) <= scalar.largest else beyond
 
 
 def _sticky_float(number: int, dtype: DType) -> float:
@@ -103,10 +104,10 @@ def _sticky_float(number: int, dtype: DType) -> float:
     try:
         if dtype.scalar is not float64 and spare > 0:
             sticky = (size >> spare) | bool(size & ((1 << spare) - 1))
-            return copysign(ldexp(float(sticky), spare), number)
+            return ldexp(float(sticky if number > 0 else -sticky), spare)
         return float(number)
     except OverflowError:
-        return copysign(inf, number)
+        return inf if number > 0 else -inf
 
 
 def to_bits(value: Any, dtype: DType) -> int:

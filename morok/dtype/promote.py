@@ -117,20 +117,19 @@ def promote_scalar(dtype: DType, value: object) -> DType:
     As NumPy 2, with one documented difference: a float with an integer or boolean array gives float32.
     An integer that the array's integer type cannot hold is an error, not a wider type.
     """
-    own = dtype_of(value)
     scalar = dtype.scalar
-    if scalar.is_void or scalar.is_ptr or (own.is_float and scalar.is_index):
+    if not isinstance(value, int | float):
+        raise DTypeError(f"{value!r} is not a Python number")
+    if scalar.is_void or scalar.is_ptr or (scalar.is_index and isinstance(value, float)):
         raise DTypeError(f"{dtype} and the Python number {value!r} have no common type")
-    if own is bool_ or scalar.is_float or scalar.is_index:
+    if isinstance(value, bool) or scalar.is_float or scalar.is_index:
         return dtype
-    if own.is_float:
+    if isinstance(value, float):
         return default_float.vec(dtype.lanes)
-    if scalar is bool_:
-        return own.vec(dtype.lanes)
-    assert isinstance(value, int)
-    if not scalar.min <= value <= scalar.max:
-        raise DTypeError(f"Python integer {value} is out of range for {scalar}")
-    return dtype
+    target = default_int if scalar is bool_ else scalar
+    if not target.min <= value <= target.max:
+        raise DTypeError(f"Python integer {value} is out of range for {target}")
+    return target.vec(dtype.lanes)
 
 
 def lossless(source: DType, target: DType) -> bool:
