@@ -1,0 +1,69 @@
+# Everything happens in .venv, which each target sets up for itself. Needs: Python 3.11+, make.
+PYTHON ?= python3
+WORKERS ?= 2
+PEERS ?= 1
+
+VENV := .venv
+PY := $(VENV)/bin/python
+PIP := $(PY) -m pip install --quiet --disable-pip-version-check --prefer-binary
+
+.PHONY: help demo test test-slow lint format prove bench clean
+.DEFAULT_GOAL := help
+
+help:
+	@echo "make demo       what morok can do, in a minute"
+	@echo "make test       the default test tier"
+	@echo "make test-slow  the slow test tier"
+	@echo "make lint       format check, lint, strict types"
+	@echo "make format     rewrite the files to the house format"
+	@echo "make prove      prove every rewrite rule"
+	@echo "make bench      benchmarks beside torch, jax and tinygrad (PEERS=0: without them)"
+	@echo "make clean      remove .venv and all caches"
+
+# A stamp says which extras are installed; it is older than pyproject.toml when that has changed.
+$(VENV)/bin/python:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "morok needs Python 3.11 or newer")'
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed: pyproject.toml | $(VENV)/bin/python
+	$(PIP) --editable '.[proof]'
+	@touch $@
+
+$(VENV)/.installed-dev: pyproject.toml | $(VENV)/bin/python
+	$(PIP) --editable '.[dev]'
+	@touch $@ $(VENV)/.installed
+
+$(VENV)/.installed-peers: $(VENV)/.installed
+	$(PIP) --editable '.[bench]'
+	@touch $@
+
+demo: $(VENV)/.installed
+	@$(PY) -m morok demo
+
+prove: $(VENV)/.installed
+	@$(PY) -m morok prove
+
+test: $(VENV)/.installed-dev
+	$(PY) -m pytest -q -n $(WORKERS)
+
+test-slow: $(VENV)/.installed-dev
+	$(PY) -m pytest -q -n $(WORKERS) -m slow --hypothesis-profile=slow
+
+lint: $(VENV)/.installed-dev
+	$(PY) -m ruff format --check .
+	$(PY) -m ruff check .
+	$(PY) -m mypy
+
+format: $(VENV)/.installed-dev
+	$(PY) -m ruff check --fix .
+	$(PY) -m ruff format .
+
+bench: $(VENV)/.installed $(if $(filter 1,$(PEERS)),$(VENV)/.installed-peers)
+	@for file in benchmarks/*.py; do \
+	  test -e "$$file" || { echo "there are no benchmarks yet"; continue; }; \
+	  echo "== $$file"; $(PY) "$$file" || exit 1; \
+	done
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

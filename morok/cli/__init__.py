@@ -1,0 +1,1 @@
+"""The `morok` command: one module per subcommand, found through the table in `main`."""
