@@ -34,9 +34,14 @@ def as_value(value: Any, dtype: DType) -> Any:
     elif kind is float:
         if dtype is float64:
             return value
+        if dtype.is_float:
+            return round_float(value, dtype)
+    elif kind is bool:
+        if dtype.is_bool:
+            return value
     elif kind is tuple:
         return tuple(as_value(lane, dtype) for lane in value)
-    number = _plain(value, dtype)
+    number = value if kind is int or kind is float else _plain(value, dtype)
     if dtype.is_float:
         return round_float(number, dtype)
     if dtype.is_bool:
@@ -85,7 +90,7 @@ def round_float(number: int | float, dtype: DType) -> float:
     if wide == 0.0 or wide != wide:
         return wide
     beyond = copysign(inf, wide) if scalar.has_inf else nan
-    if abs(wide) > 2 * scalar.largest:
+    if abs(wide) > 2 * scalar.largest:  # far outside, where the scaling below could overflow
         return beyond
     # One step of the format at this magnitude is 2**step; scaling by it is exact, and round() ties to even.
     step = max(frexp(wide)[1] - 1, 2 - (1 << (scalar.exponent_bits - 1))) - scalar.mantissa_bits

@@ -71,7 +71,9 @@ def _meet_float_int(a: DType, b: DType) -> DType | None:
     return _meet(a, enough)
 
 
-_MEET = {(a, b): _meet(a, b) for a, b in product(ALL_SCALARS, repeat=2)}
+_MEET: dict[tuple[DType, ...], DType | None] = {
+    (a, b): _meet(a, b) for a, b in product(ALL_SCALARS, repeat=2)
+}
 
 
 def _meet_or_fail(a: DType, b: DType) -> DType:
@@ -83,6 +85,9 @@ def _meet_or_fail(a: DType, b: DType) -> DType:
 
 def promote(*dtypes: DType) -> DType:
     """The common type of arrays of these types. Vectors must be equally long; scalars spread over them."""
+    met = _MEET.get(dtypes)
+    if met is not None:
+        return met  # the common case: two scalars
     if not dtypes:
         raise DTypeError("promote needs at least one dtype")
     lanes = max(dtype.lanes for dtype in dtypes)

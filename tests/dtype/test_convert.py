@@ -2,7 +2,7 @@
 
 import struct
 from fractions import Fraction
-from math import copysign, inf, isnan, nan
+from math import copysign, inf, isnan, nan, nextafter
 
 import numpy as np
 import pytest
@@ -201,3 +201,16 @@ def test_identities_that_do_not_exist() -> None:
     for op, dtype in (("MAX", dt.index), ("SUB", dt.int8), ("ADD", dt.void), ("ADD", dt.int8.ptr())):
         with pytest.raises(DTypeError):
             identity(op, dtype)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", NARROW_FLOATS, ids=str)
+def test_every_tie_and_its_neighbours(dtype: DType) -> None:
+    """Between any two adjacent values: the middle goes to the even one, a hair off it to the nearer one."""
+    for low in range(to_bits(dtype.largest, dtype)):
+        below, above = from_bits(low, dtype), from_bits(low + 1, dtype)
+        middle = (below + above) / 2
+        assert as_value(middle, dtype) == (above if low % 2 else below)
+        assert as_value(nextafter(middle, 0.0), dtype) == below
+        assert as_value(nextafter(middle, inf), dtype) == above
+        assert as_value(-middle, dtype) == -as_value(middle, dtype)
