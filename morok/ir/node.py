@@ -1,0 +1,242 @@
+"""The node: an op, a type, sources and an argument. Equal constructions give the same object.
+
+Nodes are immutable and hash-consed through weak references, so equality is identity, common subexpressions are shared as
+soon as they are written down, and a graph that nobody holds is freed. Everything here is iterative: a chain of 100,000
+nodes is an ordinary graph.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import weakref
+from collections.abc import Callable, Iterable
+from typing import Any, final
+
+from morok.dtype import DType, as_value, bool_
+from morok.errors import IRError
+from morok.ir.operators import Operators
+from morok.ir.ops import Op, Ops
+from morok.ir.provenance import Origin, capture, here, place
+
+
+class _Fields(Operators["UOp"]):
+    """The slots of a node, still writable. `make` fills them in and then turns the object into an immutable UOp."""
+
+    __slots__ = ("__weakref__", "arg", "bounds_", "digest_", "dtype", "memo_", "op", "origin", "ranges_", "shape_", "src")
+
+    op: Op
+    dtype: DType
+    src: tuple[UOp, ...]
+    arg: Any
+    origin: Origin | None
+    # derived facts, filled in by the functions that infer them; a node never changes, so neither do they
+    bounds_: tuple[Any, Any] | None
+    shape_: Any
+    ranges_: Any
+    digest_: bytes | None
+    memo_: dict[int, Any] | None
+
+
+@final
+class UOp(_Fields):
+    """One node of the graph. Build it with `make`, `const`, `alu` or a constructor of `build.py`, never by calling the class."""
+
+    __slots__ = ()
+
+    def __new__(cls, op: Op, dtype: DType, src: tuple[UOp, ...] = (), arg: Any = None) -> UOp:
+        return make(op, dtype, src, arg)
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        pass
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(f"a node is immutable; make a new one instead of setting {name!r}")
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"a node is immutable; {name!r} cannot be deleted")
+
+    def __repr__(self) -> str:
+        sources = ", ".join(f"{s.op.name}:{s.dtype}" for s in self.src)
+        arg = "" if self.arg is None else f" {self.arg!r}"
+        return f"<{self.op.name}:{self.dtype}{arg}({sources})>"
+
+    def __reduce__(self) -> Any:
+        raise TypeError("nodes are not pickled; use morok.ir.text to write a graph and read it back")
+
+    def __copy__(self) -> UOp:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> UOp:
+        return self
+
+    def _combine(self, op: Op, *operands: Any) -> UOp:
+        return alu(op, *(x if isinstance(x, UOp) else const(self._literal_dtype(x), x) for x in operands))
+
+    def _literal_dtype(self, value: Any) -> DType:
+        if not isinstance(value, (bool, int, float)):
+            raise IRError(f"{value!r} is neither a node nor a number", place=place(self))
+        return self.dtype
+
+    def replace(self, src: tuple[UOp, ...]) -> UOp:
+        """The same operation on other sources; keeps the origin."""
+        if src == self.src:
+            return self
+        return make(self.op, self.dtype, src, self.arg, self.origin)
+
+
+# The slots' own setters go around UOp.__setattr__. They are for derived facts only.
+set_bounds: Callable[[UOp, tuple[Any, Any]], None] = _Fields.__dict__["bounds_"].__set__
+set_shape: Callable[[UOp, Any], None] = _Fields.__dict__["shape_"].__set__
+set_ranges: Callable[[UOp, Any], None] = _Fields.__dict__["ranges_"].__set__
+set_digest: Callable[[UOp, bytes], None] = _Fields.__dict__["digest_"].__set__
+set_memo: Callable[[UOp, dict[int, Any]], None] = _Fields.__dict__["memo_"].__set__
+
+
+class _Ref(weakref.ref[Any]):
+    """A weak reference that knows its key in the table."""
+
+    __slots__ = ("key",)
+    key: Any
+
+
+_Key = tuple[Op, DType, tuple[UOp, ...], Any]
+_table: dict[_Key, _Ref] = {}
+_lock = threading.RLock()
+_NAN = math.nan
+
+
+def _forget(ref: _Ref) -> None:
+    # Runs when a node dies, possibly in the middle of another node's construction in the same thread: the lock is
+    # re-entrant, and the entry goes only if it is still ours.
+    with _lock:
+        if _table.get(ref.key) is ref:
+            del _table[ref.key]
+
+
+def _float_key(value: Any) -> Any:
+    """Floats as dictionary keys: NaN equals itself, and -0.0 differs from 0.0."""
+    if value.__class__ is float:
+        if value != value:
+            return _NAN
+        if value == 0.0 and math.copysign(1.0, value) < 0:
+            return "-0.0"
+    return value
+
+
+def make(op: Op, dtype: DType, src: tuple[UOp, ...] = (), arg: Any = None, origin: Origin | None = None) -> UOp:
+    """The node with these fields: the one that exists already, or a new one."""
+    if arg.__class__ is float:
+        key = (op, dtype, src, _float_key(arg))
+    elif op is Ops.VCONST:
+        key = (op, dtype, src, tuple(_float_key(v) for v in arg))
+    else:
+        key = (op, dtype, src, arg)
+    ref = _table.get(key)
+    if ref is not None:
+        found = ref()
+        if found is not None:
+            return found  # type: ignore[no-any-return]
+    _check_fields(op, dtype, src)
+    node = object.__new__(_Fields)
+    node.op = op
+    node.dtype = dtype
+    node.src = src
+    node.arg = arg
+    node.origin = origin or here.origin or capture(2)
+    node.bounds_ = node.shape_ = node.ranges_ = node.digest_ = node.memo_ = None
+    node.__class__ = UOp  # type: ignore[assignment]
+    new = _Ref(node, _forget)
+    new.key = key
+    while True:
+        ref = _table.setdefault(key, new)
+        if ref is new:
+            return node  # type: ignore[return-value]
+        found = ref()
+        if found is not None:  # another thread was faster
+            return found  # type: ignore[no-any-return]
+        with _lock:  # the old node is dead but its entry not yet gone
+            if _table.get(key) is ref:
+                del _table[key]
+
+
+def _check_fields(op: Any, dtype: Any, src: Any) -> None:
+    if op.__class__ is not Op:
+        raise IRError(f"unknown op {op!r}; the table of ops is in morok/ir/ops.py")
+    if not isinstance(dtype, DType):
+        raise IRError(f"{op.name} needs a dtype, got {dtype!r}")
+    if src.__class__ is not tuple:
+        raise IRError(f"{op.name} needs its sources as a tuple, got {type(src).__name__}")
+    if op.arity >= 0 and len(src) != op.arity:
+        raise IRError(f"{op.name} takes {op.arity} source{'s' if op.arity != 1 else ''}, got {len(src)}")
+    for s in src:
+        if s.__class__ is not UOp:
+            raise IRError(f"a source of {op.name} is {s!r}, which is not a node")
+
+
+def live_nodes() -> int:
+    """How many nodes exist now."""
+    return len(_table)
+
+
+def const(dtype: DType, value: Any) -> UOp:
+    """A constant of `dtype`; the value is brought to the type's own precision, integers wrap."""
+    return make(Ops.CONST, dtype, (), as_value(value, dtype.scalar))
+
+
+_BITWISE = (Ops.AND, Ops.OR, Ops.XOR, Ops.NOT)
+
+
+def alu(op: Op, *src: UOp) -> UOp:
+    """An arithmetic node; the dtype follows from the sources, which must agree. Casts have their own constructor."""
+    if op.__class__ is not Op or not op.is_alu:
+        raise IRError(f"{getattr(op, 'name', op)!s} is not an arithmetic op")
+    if len(src) != op.arity:
+        raise IRError(f"{op.name} takes {op.arity} source{'s' if op.arity != 1 else ''}, got {len(src)}")
+    operands = src[1:] if op is Ops.WHERE else src
+    dtype = operands[0].dtype
+    for s in operands:
+        if s.dtype is not dtype:
+            raise IRError(_mismatch(op, src), place=place(src[0]))
+    if op is Ops.WHERE and (not src[0].dtype.is_bool or src[0].dtype.lanes != dtype.lanes):
+        raise IRError(f"WHERE needs a condition of type {bool_.vec(dtype.lanes)}, got {src[0].dtype}")
+    if op.is_compare:
+        dtype = bool_.vec(dtype.lanes)
+    return make(op, dtype, src)
+
+
+def _mismatch(op: Op, src: tuple[UOp, ...]) -> str:
+    types = " and ".join(str(s.dtype) for s in src)
+    return f"{op.name} needs operands of one type, got {types}; cast one of them"
+
+
+def toposort(*roots: UOp, stop: Callable[[UOp], bool] | None = None) -> list[UOp]:
+    """All nodes that the roots reach, sources before users. Nodes for which `stop` holds are listed but not entered."""
+    order: dict[UOp, None] = {}
+    stack: list[UOp] = list(reversed(roots))
+    while stack:
+        node = stack[-1]
+        if node in order:
+            stack.pop()
+            continue
+        if stop is not None and stop(node):
+            pending = []
+        else:
+            pending = [s for s in node.src if s not in order]
+        if pending:
+            pending.reverse()
+            stack += pending
+        else:
+            stack.pop()
+            order[node] = None
+    return list(order)
+
+
+def users(nodes: Iterable[UOp]) -> dict[UOp, list[UOp]]:
+    """For each node, the nodes of the collection that have it as a source, each once."""
+    result: dict[UOp, list[UOp]] = {}
+    for node in nodes:
+        result.setdefault(node, [])
+        for s in dict.fromkeys(node.src):
+            result.setdefault(s, []).append(node)
+    return result

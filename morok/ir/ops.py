@@ -1,0 +1,269 @@
+"""The op table: every operation a node may have, grouped, with one line of meaning each.
+
+`docs/ops.md` is generated from this file. An `Op` is a plain interned object, so `node.op is Ops.ADD` is a pointer
+comparison and an op hashes at C speed. To add an op, add one line to `Ops`; its arithmetic goes into `alu.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import Enum
+from typing import final
+
+
+class Group(Enum):
+    """What kind of thing an op is; the value is the heading in the documentation."""
+
+    DEFINITION = "Definition: where values come from"
+    MOVEMENT = "Movement: the same values at other places"
+    REDUCTION = "Reduction"
+    CONTROL = "Control: loops, order, conditions"
+    MEMORY = "Memory"
+    VECTOR = "Vector"
+    EXPANSION = "Expansion: axes on their way to becoming vectors"
+    UNARY = "ALU, one operand"
+    BINARY = "ALU, two operands"
+    TERNARY = "ALU, three operands"
+    HARDWARE = "Hardware: matrix units, lanes, asynchronous copies"
+    STRUCTURE = "Kernel structure"
+
+
+VARIADIC = -1
+
+
+@final
+class Op:
+    """One row of the table. Compared by identity; `arity` is the number of sources or VARIADIC."""
+
+    __slots__ = ("arity", "commutative", "group", "is_alu", "is_compare", "is_movement", "meaning", "name", "number")
+
+    def __init__(self, number: int, name: str, group: Group, arity: int, meaning: str, commutative: bool) -> None:
+        self.number = number
+        self.name = name
+        self.group = group
+        self.arity = arity
+        self.meaning = meaning
+        self.commutative = commutative
+        self.is_alu = group in (Group.UNARY, Group.BINARY, Group.TERNARY)
+        self.is_movement = group is Group.MOVEMENT
+        self.is_compare = name in ("CMPLT", "CMPNE", "CMPEQ")
+
+    def __repr__(self) -> str:
+        return f"Ops.{self.name}"
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return op_by_name, (self.name,)
+
+    def __lt__(self, other: Op) -> bool:
+        return self.number < other.number
+
+
+_TABLE: dict[str, Op] = {}
+
+
+class _Row:
+    """A line of `Ops` before its attribute name is known."""
+
+    __slots__ = ("args",)
+
+    def __init__(self, group: Group, arity: int, meaning: str, commutative: bool = False) -> None:
+        self.args = (group, arity, meaning, commutative)
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        group, arity, meaning, commutative = self.args
+        op = Op(len(_TABLE), name, group, arity, meaning, commutative)
+        _TABLE[name] = op
+        setattr(owner, name, op)
+
+
+def _row(group: Group, arity: int, meaning: str, commutative: bool = False) -> Op:
+    # The descriptor replaces itself by the Op as soon as the class body is done; typed as what it becomes.
+    return _Row(group, arity, meaning, commutative)  # type: ignore[return-value]
+
+
+_D, _M, _R, _C = Group.DEFINITION, Group.MOVEMENT, Group.REDUCTION, Group.CONTROL
+_MEM, _V, _X, _U = Group.MEMORY, Group.VECTOR, Group.EXPANSION, Group.UNARY
+_B, _T, _H, _S = Group.BINARY, Group.TERNARY, Group.HARDWARE, Group.STRUCTURE
+
+
+class Ops:
+    """All ops. Sources are written as a call; `arg` is the node's argument."""
+
+    # definition
+    CONST = _row(_D, 0, "the value `arg`; with a vector dtype the same value in every lane")
+    VCONST = _row(_D, 0, "a vector constant, `arg` holds one value per lane")
+    DEFINE_VAR = _row(_D, 0, "an integer variable `arg = (name, lo, hi)`, bounds included")
+    BIND = _row(_D, 2, "BIND(variable, value): the variable with the value it has in this run")
+    DEFINE_GLOBAL = _row(_D, 0, "pointer to the kernel's buffer number `arg`")
+    DEFINE_LOCAL = _row(_D, 0, "pointer to a buffer shared by a block or a loop level, `arg` names it")
+    DEFINE_REG = _row(_D, 0, "pointer to registers private to one thread, `arg` names them")
+    SPECIAL = _row(_D, 1, "SPECIAL(end): a hardware index (`arg`: gidx0, lidx1, …) in 0 … end-1")
+    BUFFER = _row(_D, VARIADIC, "memory for a tensor: BUFFER(unique, device), `arg` is the number of elements")
+    BUFFER_VIEW = _row(_D, 1, "a contiguous part of a buffer, `arg = (elements, offset)`")
+    UNIQUE = _row(_D, 0, "a number that makes one buffer differ from another")
+    DEVICE = _row(_D, 0, "a device's name")
+    PARAM = _row(_D, 0, "placeholder for buffer number `arg` in a normalised graph")
+    NOOP = _row(_D, VARIADIC, "nothing; carries sources where a node is wanted")
+
+    # movement
+    RESHAPE = _row(_M, VARIADIC, "RESHAPE(x, *sizes): the same elements in row-major order under another shape")
+    PERMUTE = _row(_M, 1, "axes in the order `arg`")
+    EXPAND = _row(_M, VARIADIC, "EXPAND(x, *sizes): axes of size 1 repeated")
+    PAD = _row(_M, VARIADIC, "PAD(x, *(before, after)): zeros around each axis")
+    SHRINK = _row(_M, VARIADIC, "SHRINK(x, *(start, stop)): a box out of x")
+    FLIP = _row(_M, 1, "axes with a true entry in `arg` reversed")
+
+    # reduction
+    REDUCE_AXIS = _row(_R, 1, "reduce over axes, `arg = (op, axes)`; reduced axes keep size 1")
+    REDUCE = _row(_R, VARIADIC, "REDUCE(*values, *ranges): `arg` holds one op per value; several values reduce together")
+    PICK = _row(_R, 1, "component `arg` of a node with several values")
+    ALLREDUCE = _row(_R, 2, "ALLREDUCE(x, device): reduce over devices with op `arg`")
+
+    # control
+    RANGE = _row(_C, 1, "RANGE(end): a loop index 0 … end-1, `arg = (number, kind)`")
+    END = _row(_C, VARIADIC, "END(body, *ranges): closes loops after the body")
+    IF = _row(_C, VARIADIC, "IF(condition, …): what follows runs only where it holds")
+    ENDIF = _row(_C, 1, "closes an IF")
+    BARRIER = _row(_C, VARIADIC, "all threads of the block wait for one another after the sources")
+    SINK = _row(_C, VARIADIC, "the root: everything that has to happen")
+    AFTER = _row(_C, VARIADIC, "AFTER(x, *done): x, once the others have happened")
+    GROUP = _row(_C, VARIADIC, "several effects as one")
+
+    # memory
+    INDEX = _row(_MEM, VARIADIC, "INDEX(pointer, *indices[, gate]): an element; a boolean last source guards it")
+    LOAD = _row(_MEM, VARIADIC, "LOAD(index[, otherwise]): reads memory; `otherwise` where the gate is false")
+    STORE = _row(_MEM, VARIADIC, "STORE(index, value): writes memory where the gate is true")
+    ASSIGN = _row(_MEM, VARIADIC, "ASSIGN(target, value): the target tensor, overwritten")
+    BUFFERIZE = _row(_MEM, VARIADIC, "BUFFERIZE(value, *ranges): the value stored for every point of the ranges")
+    COPY = _row(_MEM, 2, "COPY(x, device): x on another device")
+    CONTIGUOUS = _row(_MEM, 1, "x, stored in row-major order")
+    DETACH = _row(_MEM, 1, "x, through which no gradient flows")
+
+    # vector
+    VECTORIZE = _row(_V, VARIADIC, "a vector of scalars")
+    GEP = _row(_V, 1, "lanes `arg` of a vector")
+    CAT = _row(_V, VARIADIC, "vectors one after the other")
+    PTRCAT = _row(_V, VARIADIC, "pointers one after the other, to be loaded as one vector")
+    VREDUCE = _row(_V, 1, "all lanes of a vector combined with op `arg`, in a tree")
+
+    # expansion
+    UNROLL = _row(_X, 1, "lanes that stand for the points of axes, `arg` = ((axis, size), …)")
+    CONTRACT = _row(_X, 1, "the points of axes `arg` = ((axis, size), …) gathered into lanes")
+
+    # unary
+    CAST = _row(_U, 1, "conversion by value; float to integer truncates toward zero and saturates, NaN gives 0")
+    BITCAST = _row(_U, 1, "the same bits as another type")
+    NEG = _row(_U, 1, "-x; integers wrap")
+    NOT = _row(_U, 1, "logical not of booleans, bitwise not of integers")
+    ABS = _row(_U, 1, "|x|; integers wrap")
+    RECIP = _row(_U, 1, "1 / x, correctly rounded")
+    SQRT = _row(_U, 1, "square root, correctly rounded; NaN below zero")
+    RSQRT = _row(_U, 1, "1 / sqrt(x)")
+    EXP = _row(_U, 1, "e to the power x")
+    EXP2 = _row(_U, 1, "2 to the power x")
+    LOG = _row(_U, 1, "natural logarithm; NaN below zero")
+    LOG2 = _row(_U, 1, "logarithm to base 2")
+    SIN = _row(_U, 1, "sine of radians")
+    COS = _row(_U, 1, "cosine of radians")
+    TAN = _row(_U, 1, "tangent of radians")
+    TANH = _row(_U, 1, "hyperbolic tangent")
+    ERF = _row(_U, 1, "error function")
+    TRUNC = _row(_U, 1, "toward zero to a whole number")
+    FLOOR = _row(_U, 1, "down to a whole number")
+    CEIL = _row(_U, 1, "up to a whole number")
+    RINT = _row(_U, 1, "to the nearest whole number, halves to even")
+    POPCOUNT = _row(_U, 1, "number of set bits")
+
+    # binary
+    ADD = _row(_B, 2, "x + y; integers wrap", commutative=True)
+    SUB = _row(_B, 2, "x - y; integers wrap")
+    MUL = _row(_B, 2, "x * y; integers wrap", commutative=True)
+    FDIV = _row(_B, 2, "x / y of floats, correctly rounded")
+    FLOORDIV = _row(_B, 2, "x // y of integers, rounded down; 0 where y is 0")
+    FLOORMOD = _row(_B, 2, "x - (x // y) * y; 0 where y is 0")
+    CDIV = _row(_B, 2, "quotient of integers rounded toward zero, as processors do; 0 where y is 0")
+    CMOD = _row(_B, 2, "x - CDIV(x, y) * y; 0 where y is 0")
+    MULHI = _row(_B, 2, "upper half of the product of two integers", commutative=True)
+    POW = _row(_B, 2, "x to the power y, as IEEE pow; integers wrap, and 0 for a negative exponent unless |x| is 1")
+    MAX = _row(_B, 2, "the larger; NaN if either is NaN", commutative=True)
+    MIN = _row(_B, 2, "the smaller; NaN if either is NaN", commutative=True)
+    CMPLT = _row(_B, 2, "x < y; false with NaN")
+    CMPNE = _row(_B, 2, "x ≠ y; true with NaN", commutative=True)
+    CMPEQ = _row(_B, 2, "x = y; false with NaN", commutative=True)
+    AND = _row(_B, 2, "logical or bitwise and", commutative=True)
+    OR = _row(_B, 2, "logical or bitwise or", commutative=True)
+    XOR = _row(_B, 2, "logical or bitwise exclusive or", commutative=True)
+    SHL = _row(_B, 2, "x · 2^y, wraps; 0 where y is not in 0 … bits-1")
+    SHR = _row(_B, 2, "x // 2^y; where y is not in 0 … bits-1: 0, or -1 for a negative x")
+    ATAN2 = _row(_B, 2, "angle of the point (y, x), source order (y, x)")
+    THREEFRY = _row(_B, 2, "counter-based random bits of a 64-bit counter under a 64-bit key")
+
+    # ternary
+    WHERE = _row(_T, 3, "WHERE(c, x, y): x where c holds, else y")
+    MULACC = _row(_T, 3, "x * y + z with one rounding")
+
+    # hardware
+    WMMA = _row(_H, 3, "WMMA(a, b, c): a matrix unit's a·b + c on fragments, `arg` describes the unit")
+    SHUFFLE = _row(_H, 2, "SHUFFLE(x, lane): x of another lane of the warp")
+    ASYNC_COPY = _row(_H, VARIADIC, "ASYNC_COPY(target, source, …): starts a copy that completes later")
+    ASYNC_WAIT = _row(_H, VARIADIC, "waits until at most `arg` groups of copies are under way")
+    ASYNC_COMMIT = _row(_H, VARIADIC, "closes a group of asynchronous copies")
+    PHASE_BARRIER = _row(_H, VARIADIC, "a barrier with phases between producers and consumers of a local buffer")
+    LDMATRIX = _row(_H, VARIADIC, "loads matrix fragments from local memory, `arg` describes their layout")
+    PREFETCH = _row(_H, 1, "asks for a cache line")
+    CUSTOM = _row(_H, VARIADIC, "text `arg` for one renderer, sources by position")
+
+    # kernel structure
+    KERNEL = _row(_S, VARIADIC, "KERNEL(*buffers): runs the kernel `arg`")
+    PROGRAM = _row(_S, VARIADIC, "a kernel with what has been made of it so far")
+    LINEAR = _row(_S, VARIADIC, "the list of instructions")
+    SOURCE = _row(_S, 0, "text for a compiler")
+    BINARY = _row(_S, 0, "machine code")
+
+
+ALL_OPS: tuple[Op, ...] = tuple(_TABLE.values())
+ALU: frozenset[Op] = frozenset(op for op in ALL_OPS if op.is_alu)
+UNARY: frozenset[Op] = frozenset(op for op in ALL_OPS if op.group is Group.UNARY)
+BINARY: frozenset[Op] = frozenset(op for op in ALL_OPS if op.group is Group.BINARY)
+TERNARY: frozenset[Op] = frozenset(op for op in ALL_OPS if op.group is Group.TERNARY)
+COMMUTATIVE: frozenset[Op] = frozenset(op for op in ALL_OPS if op.commutative)
+COMPARE: frozenset[Op] = frozenset(op for op in ALL_OPS if op.is_compare)
+MOVEMENT: frozenset[Op] = frozenset(op for op in ALL_OPS if op.is_movement)
+
+
+@final
+class AxisKind(Enum):
+    """What becomes of a RANGE."""
+
+    GLOBAL = "global"  # a grid dimension of a GPU, or the outer parallel loop of a CPU
+    THREAD = "thread"  # split over CPU threads
+    LOCAL = "local"  # threads of a block
+    WARP = "warp"  # lanes of a warp
+    GROUP_REDUCE = "group_reduce"  # a reduction shared by the threads of a block
+    LOOP = "loop"  # an ordinary loop over outputs
+    REDUCE = "reduce"  # a loop that a reduction closes
+    UPCAST = "upcast"  # lanes of a vector over outputs
+    UNROLL = "unroll"  # lanes of a vector over a reduction
+    OUTER = "outer"  # a loop around kernels
+
+    __hash__ = object.__hash__  # members are singletons; Enum's own hash runs Python code
+
+    def __repr__(self) -> str:
+        return f"AxisKind.{self.name}"
+
+    def __lt__(self, other: AxisKind) -> bool:
+        return _KIND_ORDER[self] < _KIND_ORDER[other]
+
+
+_KIND_ORDER = {kind: number for number, kind in enumerate(AxisKind)}
+
+
+def op_by_name(name: str) -> Op:
+    """The op called `name`; KeyError if there is none."""
+    return _TABLE[name]
+
+
+def ops_by_group() -> Iterator[tuple[Group, list[Op]]]:
+    """The table in the order of the documentation."""
+    for group in Group:
+        yield group, [op for op in ALL_OPS if op.group is group]

@@ -1,0 +1,127 @@
+"""Where a node comes from: the user's line, and, after rewriting, the parent and the rule.
+
+An `Origin` hangs on the node but is no part of its identity, so provenance never changes a result. The line is kept as a
+code object and an instruction offset and is looked up only when somebody asks, which keeps recording cheap. A parent is
+held weakly: remembering where a kernel came from must not keep the user's tensors alive.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import CodeType
+from typing import TYPE_CHECKING, Any, final
+
+from morok import knobs
+
+if TYPE_CHECKING:
+    from morok.ir.node import UOp
+
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_internal: dict[str, bool] = {}
+
+
+@final
+class Origin:
+    """One step of a node's history. `rule` and `parent` are None for a node that the user's line made directly."""
+
+    __slots__ = ("code", "lasti", "parent", "rule")
+
+    def __init__(
+        self, code: CodeType | None, lasti: int, rule: Any = None, parent: weakref.ref[UOp] | None = None
+    ) -> None:
+        self.code = code
+        self.lasti = lasti
+        self.rule = rule
+        self.parent = parent
+
+    @property
+    def file(self) -> str | None:
+        return self.code.co_filename if self.code is not None else None
+
+    @property
+    def line(self) -> int | None:
+        if self.code is None:
+            return None
+        best = self.code.co_firstlineno
+        for start, stop, line in self.code.co_lines():
+            if start <= self.lasti < stop and line is not None:
+                best = line
+        return best
+
+    def __repr__(self) -> str:
+        return f"{os.path.basename(self.file)}:{self.line}" if self.file else "unknown place"
+
+
+class _Here(threading.local):
+    """What the nodes that this thread makes now come from; None: look at the call stack."""
+
+    origin: Origin | None = None
+
+
+here = _Here()
+
+
+def is_internal(filename: str) -> bool:
+    """Whether a file belongs to morok itself and so is no user's line."""
+    known = _internal.get(filename)
+    if known is None:
+        known = _internal[filename] = filename.startswith(_PACKAGE) or filename.startswith("<morok")
+    return known
+
+
+def capture(depth: int = 1) -> Origin | None:
+    """The nearest frame outside of morok; None when provenance is off."""
+    if not knobs.PROVENANCE.value:
+        return None
+    frame = sys._getframe(depth)
+    while is_internal(frame.f_code.co_filename):
+        if frame.f_back is None:
+            return None
+        frame = frame.f_back
+    return Origin(frame.f_code, frame.f_lasti)
+
+
+def derive(parent: UOp, rule: Any) -> Origin | None:
+    """The origin of what `rule` makes out of `parent`."""
+    if not knobs.PROVENANCE.value:
+        return None
+    old = parent.origin
+    if old is None:
+        return Origin(None, 0, rule, weakref.ref(parent))
+    return Origin(old.code, old.lasti, rule, weakref.ref(parent))
+
+
+@contextmanager
+def scope(origin: Origin | None) -> Iterator[None]:
+    """Nodes made inside come from `origin`."""
+    before = here.origin
+    here.origin = origin
+    try:
+        yield
+    finally:
+        here.origin = before
+
+
+def place(node: UOp) -> str | None:
+    """The user's `file:line` for a node, as one would write it; None if it is not known."""
+    origin = node.origin
+    return repr(origin) if origin is not None and origin.code is not None else None
+
+
+def history(node: UOp) -> list[tuple[str, UOp]]:
+    """The rewrites that led to a node, newest first, as (rule, what it was before)."""
+    steps: list[tuple[str, UOp]] = []
+    seen = {node}
+    while (origin := node.origin) is not None and origin.parent is not None:
+        parent = origin.parent()
+        if parent is None or parent in seen:
+            break
+        steps.append((str(origin.rule), parent))
+        seen.add(parent)
+        node = parent
+    return steps

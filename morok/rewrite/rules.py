@@ -1,0 +1,195 @@
+"""Rules and rule sets: `before`, `after`, `when`, with a name, a place and a numeric class.
+
+    @rules("example")
+    def example(x: Int, c: IntConst) -> Rules:
+        # taking the remainder twice changes nothing
+        yield "mod-mod", (x % c) % c >> x % c
+        yield "div-one", x // 1 >> x
+
+The parameters are the rule's variables; their annotations say what they match. What follows the arrow in a yield adds to
+the rule: `when(…)` conditions, a numeric class, `why(…)` for a right side that is code, `grows(…)` for a rule that goes
+against the termination order on purpose, `unproved(…)` for one that the prover cannot treat.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import typing
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, final
+
+from morok.errors import RuleError
+from morok.ir.ops import Op
+from morok.rewrite.terms import Apply, Arrow, As, Term, Var, show, variables
+
+Rules = Iterator[Any]
+
+
+class Numeric(Enum):
+    """What a rule may change. Only the first two are on by default."""
+
+    EXACT = "exact"  # equal for every input, NaN, infinities and wrap-around included
+    ZERO_SIGN = "zero-sign"  # equal except for the sign of a zero
+    REASSOCIATING = "reassociating"  # changes rounding only
+    UNSAFE = "unsafe"  # anything else
+
+
+EXACT, ZERO_SIGN, REASSOCIATING, UNSAFE = Numeric
+DEFAULT_CLASSES: frozenset[Numeric] = frozenset({EXACT, ZERO_SIGN})
+
+
+@final
+class when:  # noqa: N801 - reads as a word of the rule language
+    """Conditions, all of which must hold: terms, or named functions of the rule's variables."""
+
+    __slots__ = ("conditions",)
+
+    def __init__(self, *conditions: Any) -> None:
+        self.conditions = conditions
+
+
+class _Remark:
+    __slots__ = ("text",)
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+
+@final
+class why(_Remark):  # noqa: N801
+    """Why the right side is code and not a term."""
+
+
+@final
+class grows(_Remark):  # noqa: N801
+    """Why the rule may go against the termination order, and what keeps it from looping."""
+
+
+@final
+class unproved(_Remark):  # noqa: N801
+    """Why the prover cannot treat the rule."""
+
+
+@final
+@dataclass(frozen=True, eq=False, slots=True)
+class Rule:
+    """One rule, as data. `after` is a term, or a function of the variables that may decline by returning None."""
+
+    name: str
+    before: Term
+    after: Term | Callable[..., Any]
+    conditions: tuple[Any, ...]
+    numeric: Numeric
+    place: str
+    why: str | None = None
+    grows: str | None = None
+    unproved: str | None = None
+
+    @property
+    def is_code(self) -> bool:
+        return not isinstance(self.after, Term)
+
+    @property
+    def root(self) -> Apply:
+        term = self.before.term if isinstance(self.before, As) else self.before
+        assert isinstance(term, Apply)
+        return term
+
+    @property
+    def variables(self) -> dict[str, Var]:
+        return variables(self.before)
+
+    def __str__(self) -> str:
+        return self.name
+
+    def formula(self) -> str:
+        """The rule as a line of mathematics."""
+        after = show(self.after) if isinstance(self.after, Term) else f"{self.after.__name__}(…)"
+        conditions = ", ".join(show(c) if isinstance(c, Term) else c.__name__ for c in self.conditions)
+        return f"{show(self.before)} → {after}" + (f"   if {conditions}" if conditions else "")
+
+
+def parameters(function: Callable[..., Any]) -> tuple[str, ...]:
+    """The names a condition or right side written in code asks for."""
+    return tuple(inspect.signature(function).parameters)
+
+
+def collect(prefix: str, function: Callable[..., Rules], extras: tuple[Any, ...] = ()) -> list[Rule]:
+    """Runs a generator of rules with its parameters as variables; checks and completes every yield."""
+    hints = typing.get_type_hints(function)
+    given = {}
+    for parameter in inspect.signature(function).parameters:
+        kind = hints.get(parameter, Var)
+        if not (isinstance(kind, type) and issubclass(kind, Var)):
+            raise RuleError(f"parameter {parameter} of {function.__name__} is not annotated with a kind of variable")
+        given[parameter] = kind(parameter)
+    generator = function(**given)
+    file = os.path.relpath(function.__code__.co_filename, _ROOT)
+    if file.startswith(".."):
+        file = os.path.basename(file)
+    found: list[Rule] = []
+    names: set[str] = set()
+    for item in generator:
+        frame = generator.gi_frame  # type: ignore[attr-defined]
+        rule = _complete(prefix, (*item, *extras) if isinstance(item, tuple) else item, f"{file}:{frame.f_lineno}")
+        if rule.name in names:
+            raise RuleError(f"two rules are called {rule.name}", place=rule.place)
+        names.add(rule.name)
+        found.append(rule)
+    return found
+
+
+_ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+
+def _complete(prefix: str, item: Any, place: str) -> Rule:
+    parts = item if isinstance(item, tuple) else (item,)
+    if len(parts) < 2 or not isinstance(parts[0], str) or not isinstance(parts[1], Arrow):
+        raise RuleError(
+            'a rule is written  yield "name", before >> after, …  (mind that >> binds tighter than < & | ^)', place=place
+        )
+    name, arrow = parts[0], parts[1]
+    conditions: list[Any] = []
+    numeric = EXACT
+    remarks: dict[str, str] = {}
+    for extra in parts[2:]:
+        if isinstance(extra, when):
+            conditions.extend(extra.conditions)
+        elif isinstance(extra, Numeric):
+            numeric = extra
+        elif isinstance(extra, _Remark):
+            remarks[type(extra).__name__] = extra.text
+        else:
+            raise RuleError(f"{extra!r} cannot follow a rule", place=place)
+    rule = Rule(f"{prefix}.{name}", arrow.before, arrow.after, tuple(conditions), numeric, place, **remarks)
+    _check_bound(rule)
+    if rule.is_code and rule.why is None:
+        raise RuleError(f"{rule.name} has code on its right side and does not say why(…)", place=place)
+    return rule
+
+
+def _check_bound(rule: Rule) -> None:
+    root = rule.before.term if isinstance(rule.before, As) else rule.before
+    if not isinstance(root, Apply):
+        raise RuleError(f"{rule.name} must start with an op, not with {rule.before!r}", place=rule.place)
+    bound = set(variables(rule.before))
+    for part in (rule.after, *rule.conditions):
+        if isinstance(part, Term):
+            used = set(variables(part))
+        elif callable(part):
+            used = set(parameters(part)) - {"node", "ctx"}
+        else:
+            raise RuleError(f"{rule.name}: {part!r} is neither a term nor a function", place=rule.place)
+        if unknown := sorted(used - bound):
+            verb = "is" if len(unknown) == 1 else "are"
+            raise RuleError(
+                f"{rule.name}: {', '.join(unknown)} {verb} not bound by the left side {show(rule.before)}", place=rule.place
+            )
+
+
+def ops_of(rule: Rule) -> tuple[Op, ...]:
+    """The ops at whose nodes a rule can fire."""
+    return rule.root.ops

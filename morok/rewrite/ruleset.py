@@ -1,0 +1,73 @@
+"""Rule sets: ordered lists of rules, checked when they are built, added with `+`, and registered by name."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, final
+
+from morok.errors import RuleError
+from morok.rewrite.checks import check
+from morok.rewrite.rules import DEFAULT_CLASSES, Numeric, Rule, Rules, collect, parameters
+from morok.rewrite.terms import Term
+
+_ids = itertools.count(1)
+
+
+
+@final
+class RuleSet:
+    """An ordered list of rules; the first that matches wins. `a + b` is a set with a's rules before b's."""
+
+    __slots__ = ("id", "matchers", "name", "rules", "uses_context")
+
+    def __init__(self, name: str, ruleset: Iterable[Rule]) -> None:
+        self.name = name
+        self.rules = tuple(ruleset)
+        self.id = next(_ids)
+        self.uses_context = any(_asks_for_context(r) for r in self.rules)
+        self.matchers: dict[Any, Any] = {}  # compiled forms, kept by the engine
+        check(self.rules)
+
+    def __add__(self, other: RuleSet) -> RuleSet:
+        mine = set(map(id, self.rules))
+        return RuleSet(f"{self.name} + {other.name}", self.rules + tuple(r for r in other.rules if id(r) not in mine))
+
+    def named(self, name: str) -> RuleSet:
+        """The same rules under another name."""
+        return RuleSet(name, self.rules)
+
+    def active(self, classes: frozenset[Numeric] = DEFAULT_CLASSES) -> tuple[Rule, ...]:
+        """The rules of the allowed numeric classes."""
+        return tuple(r for r in self.rules if r.numeric in classes)
+
+    def __iter__(self) -> Iterator[Rule]:
+        return iter(self.rules)
+
+    def __len__(self) -> int:
+        return len(self.rules)
+
+    def __repr__(self) -> str:
+        return f"<rules {self.name}: {len(self.rules)}>"
+
+
+def _asks_for_context(rule: Rule) -> bool:
+    code = [f for f in (rule.after, *rule.conditions) if not isinstance(f, Term)]
+    return any("ctx" in parameters(f) for f in code)
+
+
+REGISTRY: dict[str, RuleSet] = {}
+
+
+def rules(name: str) -> Callable[[Callable[..., Rules]], RuleSet]:
+    """Makes a rule set out of a generator of rules and enters it in the registry."""
+
+    def decorate(function: Callable[..., Rules]) -> RuleSet:
+        result = RuleSet(name, collect(name, function))
+        old = REGISTRY.get(name)
+        if old is not None and old.rules and result.rules and old.rules[0].place != result.rules[0].place:
+            raise RuleError(f"there is a rule set called {name!r} already", place=old.rules[0].place)
+        REGISTRY[name] = result
+        return result
+
+    return decorate

@@ -1,0 +1,81 @@
+"""Traces: every match with its rule, place, before and after, on demand.
+
+    with tracing() as trace:
+        rewrite(graph, symbolic)
+    print(trace)            # each match
+    trace.hits()            # how often each rule fired
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import final
+
+from morok.ir.node import UOp
+from morok.ir.provenance import place
+from morok.ir.text import expr
+from morok.rewrite.rules import Rule
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Match:
+    """One application of a rule."""
+
+    rule: Rule
+    before: UOp
+    after: UOp
+    stage: str
+
+    def __str__(self) -> str:
+        where = place(self.before) or "unknown place"
+        return f"{self.rule.name:32} {where:24} {expr(self.before, 80)}  →  {expr(self.after, 80)}"
+
+
+@final
+class Trace:
+    """The matches of everything rewritten while it is open. It holds the nodes it shows."""
+
+    def __init__(self) -> None:
+        self.matches: list[Match] = []
+        self.stage = ""
+
+    def record(self, rule: Rule, before: UOp, after: UOp) -> None:
+        self.matches.append(Match(rule, before, after, self.stage))
+
+    def hits(self) -> Counter[str]:
+        """How often each rule fired."""
+        return Counter(m.rule.name for m in self.matches)
+
+    def __len__(self) -> int:
+        return len(self.matches)
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.matches))
+
+
+class _Open(threading.local):
+    trace: Trace | None = None
+
+
+_open = _Open()
+
+
+def current_trace() -> Trace | None:
+    """The trace that this thread records into, if any."""
+    return _open.trace
+
+
+@contextmanager
+def tracing() -> Iterator[Trace]:
+    """Records every match made inside, in this thread."""
+    outer = _open.trace
+    _open.trace = trace = Trace()
+    try:
+        yield trace
+    finally:
+        _open.trace = outer
