@@ -1,8 +1,8 @@
 """The node: an op, a type, sources and an argument. Equal constructions give the same object.
 
-Nodes are immutable and hash-consed through weak references, so equality is identity, common subexpressions are shared as
-soon as they are written down, and a graph that nobody holds is freed. Everything here is iterative: a chain of 100,000
-nodes is an ordinary graph.
+Nodes are immutable and hash-consed through weak references, so equality is identity, common subexpressions
+are shared as soon as they are written down, and a graph that nobody holds is freed. Everything here is
+iterative: a chain of 100,000 nodes is an ordinary graph.
 """
 
 from __future__ import annotations
@@ -21,9 +21,24 @@ from morok.ir.provenance import Origin, capture, here, place
 
 
 class _Fields(Operators["UOp"]):
-    """The slots of a node, still writable. `make` fills them in and then turns the object into an immutable UOp."""
+    """The slots of a node, still writable.
 
-    __slots__ = ("__weakref__", "arg", "bounds_", "digest_", "dtype", "memo_", "op", "origin", "ranges_", "shape_", "src")
+    `make` fills them in and then turns the object into an immutable UOp.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "arg",
+        "bounds_",
+        "digest_",
+        "dtype",
+        "memo_",
+        "op",
+        "origin",
+        "ranges_",
+        "shape_",
+        "src",
+    )
 
     op: Op
     dtype: DType
@@ -40,7 +55,10 @@ class _Fields(Operators["UOp"]):
 
 @final
 class UOp(_Fields):
-    """One node of the graph. Build it with `make`, `const`, `alu` or a constructor of `build.py`, never by calling the class."""
+    """One node of the graph.
+
+    Build it with `make`, `const`, `alu` or a constructor of `build.py`, never by calling the class.
+    """
 
     __slots__ = ()
 
@@ -107,8 +125,8 @@ _NAN = math.nan
 
 
 def _forget(ref: _Ref) -> None:
-    # Runs when a node dies, possibly in the middle of another node's construction in the same thread: the lock is
-    # re-entrant, and the entry goes only if it is still ours.
+    # Runs when a node dies, possibly in the middle of another node's construction in the same thread: the
+    # lock is re-entrant, and the entry goes only if it is still ours.
     with _lock:
         if _table.get(ref.key) is ref:
             del _table[ref.key]
@@ -124,7 +142,9 @@ def _float_key(value: Any) -> Any:
     return value
 
 
-def make(op: Op, dtype: DType, src: tuple[UOp, ...] = (), arg: Any = None, origin: Origin | None = None) -> UOp:
+def make(
+    op: Op, dtype: DType, src: tuple[UOp, ...] = (), arg: Any = None, origin: Origin | None = None
+) -> UOp:
     """The node with these fields: the one that exists already, or a new one."""
     if arg.__class__ is float:
         key = (op, dtype, src, _float_key(arg))
@@ -145,7 +165,7 @@ def make(op: Op, dtype: DType, src: tuple[UOp, ...] = (), arg: Any = None, origi
     node.arg = arg
     node.origin = origin or here.origin or capture(2)
     node.bounds_ = node.shape_ = node.ranges_ = node.digest_ = node.memo_ = None
-    node.__class__ = UOp  # type: ignore[assignment]
+    node.__class__ = UOp
     new = _Ref(node, _forget)
     new.key = key
     while True:
@@ -184,12 +204,12 @@ def const(dtype: DType, value: Any) -> UOp:
     return make(Ops.CONST, dtype, (), as_value(value, dtype.scalar))
 
 
-_BITWISE = (Ops.AND, Ops.OR, Ops.XOR, Ops.NOT)
-
-
 def alu(op: Op, *src: UOp) -> UOp:
-    """An arithmetic node; the dtype follows from the sources, which must agree. Casts have their own constructor."""
-    if op.__class__ is not Op or not op.is_alu:
+    """An arithmetic node; the dtype follows from the sources, which must agree.
+
+    Casts have their own constructor.
+    """
+    if not getattr(op, "is_alu", False):
         raise IRError(f"{getattr(op, 'name', op)!s} is not an arithmetic op")
     if len(src) != op.arity:
         raise IRError(f"{op.name} takes {op.arity} source{'s' if op.arity != 1 else ''}, got {len(src)}")
@@ -211,7 +231,10 @@ def _mismatch(op: Op, src: tuple[UOp, ...]) -> str:
 
 
 def toposort(*roots: UOp, stop: Callable[[UOp], bool] | None = None) -> list[UOp]:
-    """All nodes that the roots reach, sources before users. Nodes for which `stop` holds are listed but not entered."""
+    """All nodes that the roots reach, sources before users.
+
+    Nodes for which `stop` holds are listed but not entered.
+    """
     order: dict[UOp, None] = {}
     stack: list[UOp] = list(reversed(roots))
     while stack:

@@ -1,7 +1,8 @@
 """Python's operators for anything that can be combined by an op: nodes, and the terms of rules.
 
-A class that mixes this in says how to combine (`_combine`) and gets the arithmetic spelling for free, so that a rule reads
-like the expression it matches. Equality stays identity for nodes; use `.eq` and `.ne` for comparisons.
+A class that mixes this in says how to combine (`_combine`) and gets the arithmetic spelling for free, so that
+a rule reads like the expression it matches. Equality stays identity for nodes; use `.eq` and `.ne` for
+comparisons.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The op table: every operation a node may have, grouped, with one line of meaning each.
 
-`docs/ops.md` is generated from this file. An `Op` is a plain interned object, so `node.op is Ops.ADD` is a pointer
-comparison and an op hashes at C speed. To add an op, add one line to `Ops`; its arithmetic goes into `alu.py`.
+`docs/ops.md` is generated from this file. An `Op` is a plain interned object, so `node.op is Ops.ADD` is a
+pointer comparison and an op hashes at C speed. To add an op, add one line to `Ops`; its arithmetic goes into
+`alu.py`.
 """
 
 from __future__ import annotations
@@ -35,9 +36,21 @@ VARIADIC = -1
 class Op:
     """One row of the table. Compared by identity; `arity` is the number of sources or VARIADIC."""
 
-    __slots__ = ("arity", "commutative", "group", "is_alu", "is_compare", "is_movement", "meaning", "name", "number")
+    __slots__ = (
+        "arity",
+        "commutative",
+        "group",
+        "is_alu",
+        "is_compare",
+        "is_movement",
+        "meaning",
+        "name",
+        "number",
+    )
 
-    def __init__(self, number: int, name: str, group: Group, arity: int, meaning: str, commutative: bool) -> None:
+    def __init__(
+        self, number: int, name: str, group: Group, arity: int, meaning: str, commutative: bool
+    ) -> None:
         self.number = number
         self.name = name
         self.group = group
@@ -84,6 +97,7 @@ def _row(group: Group, arity: int, meaning: str, commutative: bool = False) -> O
 _D, _M, _R, _C = Group.DEFINITION, Group.MOVEMENT, Group.REDUCTION, Group.CONTROL
 _MEM, _V, _X, _U = Group.MEMORY, Group.VECTOR, Group.EXPANSION, Group.UNARY
 _B, _T, _H, _S = Group.BINARY, Group.TERNARY, Group.HARDWARE, Group.STRUCTURE
+_N = VARIADIC
 
 
 class Ops:
@@ -98,52 +112,52 @@ class Ops:
     DEFINE_LOCAL = _row(_D, 0, "pointer to a buffer shared by a block or a loop level, `arg` names it")
     DEFINE_REG = _row(_D, 0, "pointer to registers private to one thread, `arg` names them")
     SPECIAL = _row(_D, 1, "SPECIAL(end): a hardware index (`arg`: gidx0, lidx1, …) in 0 … end-1")
-    BUFFER = _row(_D, VARIADIC, "memory for a tensor: BUFFER(unique, device), `arg` is the number of elements")
+    BUFFER = _row(_D, _N, "memory for a tensor: BUFFER(unique, device), `arg` is the number of elements")
     BUFFER_VIEW = _row(_D, 1, "a contiguous part of a buffer, `arg = (elements, offset)`")
     UNIQUE = _row(_D, 0, "a number that makes one buffer differ from another")
     DEVICE = _row(_D, 0, "a device's name")
     PARAM = _row(_D, 0, "placeholder for buffer number `arg` in a normalised graph")
-    NOOP = _row(_D, VARIADIC, "nothing; carries sources where a node is wanted")
+    NOOP = _row(_D, _N, "nothing; carries sources where a node is wanted")
 
     # movement
-    RESHAPE = _row(_M, VARIADIC, "RESHAPE(x, *sizes): the same elements in row-major order under another shape")
+    RESHAPE = _row(_M, _N, "RESHAPE(x, *sizes): the same elements in row-major order under another shape")
     PERMUTE = _row(_M, 1, "axes in the order `arg`")
-    EXPAND = _row(_M, VARIADIC, "EXPAND(x, *sizes): axes of size 1 repeated")
-    PAD = _row(_M, VARIADIC, "PAD(x, *(before, after)): zeros around each axis")
-    SHRINK = _row(_M, VARIADIC, "SHRINK(x, *(start, stop)): a box out of x")
+    EXPAND = _row(_M, _N, "EXPAND(x, *sizes): axes of size 1 repeated")
+    PAD = _row(_M, _N, "PAD(x, *(before, after)): zeros around each axis")
+    SHRINK = _row(_M, _N, "SHRINK(x, *(start, stop)): a box out of x")
     FLIP = _row(_M, 1, "axes with a true entry in `arg` reversed")
 
     # reduction
     REDUCE_AXIS = _row(_R, 1, "reduce over axes, `arg = (op, axes)`; reduced axes keep size 1")
-    REDUCE = _row(_R, VARIADIC, "REDUCE(*values, *ranges): `arg` holds one op per value; several values reduce together")
+    REDUCE = _row(_R, _N, "REDUCE(*values, *ranges): `arg` holds one op per value; they reduce together")
     PICK = _row(_R, 1, "component `arg` of a node with several values")
     ALLREDUCE = _row(_R, 2, "ALLREDUCE(x, device): reduce over devices with op `arg`")
 
     # control
     RANGE = _row(_C, 1, "RANGE(end): a loop index 0 … end-1, `arg = (number, kind)`")
-    END = _row(_C, VARIADIC, "END(body, *ranges): closes loops after the body")
-    IF = _row(_C, VARIADIC, "IF(condition, …): what follows runs only where it holds")
+    END = _row(_C, _N, "END(body, *ranges): closes loops after the body")
+    IF = _row(_C, _N, "IF(condition, …): what follows runs only where it holds")
     ENDIF = _row(_C, 1, "closes an IF")
-    BARRIER = _row(_C, VARIADIC, "all threads of the block wait for one another after the sources")
-    SINK = _row(_C, VARIADIC, "the root: everything that has to happen")
-    AFTER = _row(_C, VARIADIC, "AFTER(x, *done): x, once the others have happened")
-    GROUP = _row(_C, VARIADIC, "several effects as one")
+    BARRIER = _row(_C, _N, "all threads of the block wait for one another after the sources")
+    SINK = _row(_C, _N, "the root: everything that has to happen")
+    AFTER = _row(_C, _N, "AFTER(x, *done): x, once the others have happened")
+    GROUP = _row(_C, _N, "several effects as one")
 
     # memory
-    INDEX = _row(_MEM, VARIADIC, "INDEX(pointer, *indices[, gate]): an element; a boolean last source guards it")
-    LOAD = _row(_MEM, VARIADIC, "LOAD(index[, otherwise]): reads memory; `otherwise` where the gate is false")
-    STORE = _row(_MEM, VARIADIC, "STORE(index, value): writes memory where the gate is true")
-    ASSIGN = _row(_MEM, VARIADIC, "ASSIGN(target, value): the target tensor, overwritten")
-    BUFFERIZE = _row(_MEM, VARIADIC, "BUFFERIZE(value, *ranges): the value stored for every point of the ranges")
+    INDEX = _row(_MEM, _N, "INDEX(pointer, *indices[, gate]): an element; a boolean last source guards it")
+    LOAD = _row(_MEM, _N, "LOAD(index[, otherwise]): reads memory; `otherwise` where the gate is false")
+    STORE = _row(_MEM, _N, "STORE(index, value): writes memory where the gate is true")
+    ASSIGN = _row(_MEM, _N, "ASSIGN(target, value): the target tensor, overwritten")
+    BUFFERIZE = _row(_MEM, _N, "BUFFERIZE(value, *ranges): the value stored for every point of the ranges")
     COPY = _row(_MEM, 2, "COPY(x, device): x on another device")
     CONTIGUOUS = _row(_MEM, 1, "x, stored in row-major order")
     DETACH = _row(_MEM, 1, "x, through which no gradient flows")
 
     # vector
-    VECTORIZE = _row(_V, VARIADIC, "a vector of scalars")
+    VECTORIZE = _row(_V, _N, "a vector of scalars")
     GEP = _row(_V, 1, "lanes `arg` of a vector")
-    CAT = _row(_V, VARIADIC, "vectors one after the other")
-    PTRCAT = _row(_V, VARIADIC, "pointers one after the other, to be loaded as one vector")
+    CAT = _row(_V, _N, "vectors one after the other")
+    PTRCAT = _row(_V, _N, "pointers one after the other, to be loaded as one vector")
     VREDUCE = _row(_V, 1, "all lanes of a vector combined with op `arg`, in a tree")
 
     # expansion
@@ -151,7 +165,7 @@ class Ops:
     CONTRACT = _row(_X, 1, "the points of axes `arg` = ((axis, size), …) gathered into lanes")
 
     # unary
-    CAST = _row(_U, 1, "conversion by value; float to integer truncates toward zero and saturates, NaN gives 0")
+    CAST = _row(_U, 1, "conversion by value; float to integer truncates and saturates, NaN gives 0")
     BITCAST = _row(_U, 1, "the same bits as another type")
     NEG = _row(_U, 1, "-x; integers wrap")
     NOT = _row(_U, 1, "logical not of booleans, bitwise not of integers")
@@ -184,7 +198,7 @@ class Ops:
     CDIV = _row(_B, 2, "quotient of integers rounded toward zero, as processors do; 0 where y is 0")
     CMOD = _row(_B, 2, "x - CDIV(x, y) * y; 0 where y is 0")
     MULHI = _row(_B, 2, "upper half of the product of two integers", commutative=True)
-    POW = _row(_B, 2, "x to the power y, as IEEE pow; integers wrap, and 0 for a negative exponent unless |x| is 1")
+    POW = _row(_B, 2, "x to the power y, as C's pow; integers wrap; 0 for a negative y unless |x| is 1")
     MAX = _row(_B, 2, "the larger; NaN if either is NaN", commutative=True)
     MIN = _row(_B, 2, "the smaller; NaN if either is NaN", commutative=True)
     CMPLT = _row(_B, 2, "x < y; false with NaN")
@@ -205,18 +219,18 @@ class Ops:
     # hardware
     WMMA = _row(_H, 3, "WMMA(a, b, c): a matrix unit's a·b + c on fragments, `arg` describes the unit")
     SHUFFLE = _row(_H, 2, "SHUFFLE(x, lane): x of another lane of the warp")
-    ASYNC_COPY = _row(_H, VARIADIC, "ASYNC_COPY(target, source, …): starts a copy that completes later")
-    ASYNC_WAIT = _row(_H, VARIADIC, "waits until at most `arg` groups of copies are under way")
-    ASYNC_COMMIT = _row(_H, VARIADIC, "closes a group of asynchronous copies")
-    PHASE_BARRIER = _row(_H, VARIADIC, "a barrier with phases between producers and consumers of a local buffer")
-    LDMATRIX = _row(_H, VARIADIC, "loads matrix fragments from local memory, `arg` describes their layout")
+    ASYNC_COPY = _row(_H, _N, "ASYNC_COPY(target, source, …): starts a copy that completes later")
+    ASYNC_WAIT = _row(_H, _N, "waits until at most `arg` groups of copies are under way")
+    ASYNC_COMMIT = _row(_H, _N, "closes a group of asynchronous copies")
+    PHASE_BARRIER = _row(_H, _N, "a barrier with phases between producers and consumers of a local buffer")
+    LDMATRIX = _row(_H, _N, "loads matrix fragments from local memory, `arg` describes their layout")
     PREFETCH = _row(_H, 1, "asks for a cache line")
-    CUSTOM = _row(_H, VARIADIC, "text `arg` for one renderer, sources by position")
+    CUSTOM = _row(_H, _N, "text `arg` for one renderer, sources by position")
 
     # kernel structure
-    KERNEL = _row(_S, VARIADIC, "KERNEL(*buffers): runs the kernel `arg`")
-    PROGRAM = _row(_S, VARIADIC, "a kernel with what has been made of it so far")
-    LINEAR = _row(_S, VARIADIC, "the list of instructions")
+    KERNEL = _row(_S, _N, "KERNEL(*buffers): runs the kernel `arg`")
+    PROGRAM = _row(_S, _N, "a kernel with what has been made of it so far")
+    LINEAR = _row(_S, _N, "the list of instructions")
     SOURCE = _row(_S, 0, "text for a compiler")
     BINARY = _row(_S, 0, "machine code")
 

@@ -1,8 +1,9 @@
 """Where a node comes from: the user's line, and, after rewriting, the parent and the rule.
 
-An `Origin` hangs on the node but is no part of its identity, so provenance never changes a result. The line is kept as a
-code object and an instruction offset and is looked up only when somebody asks, which keeps recording cheap. A parent is
-held weakly: remembering where a kernel came from must not keep the user's tensors alive.
+An `Origin` hangs on the node but is no part of its identity, so provenance never changes a result. The line
+is kept as a code object and an instruction offset and is looked up only when somebody asks, which keeps
+recording cheap. A parent is held weakly: remembering where a kernel came from must not keep the user's
+tensors alive.
 """
 
 from __future__ import annotations
@@ -27,7 +28,10 @@ _internal: dict[str, bool] = {}
 
 @final
 class Origin:
-    """One step of a node's history. `rule` and `parent` are None for a node that the user's line made directly."""
+    """One step of a node's history.
+
+    `rule` and `parent` are None for a node that the user's line made directly.
+    """
 
     __slots__ = ("code", "lasti", "parent", "rule")
 
@@ -70,7 +74,7 @@ def is_internal(filename: str) -> bool:
     """Whether a file belongs to morok itself and so is no user's line."""
     known = _internal.get(filename)
     if known is None:
-        known = _internal[filename] = filename.startswith(_PACKAGE) or filename.startswith("<morok")
+        known = _internal[filename] = filename.startswith((_PACKAGE, "<morok"))
     return known
 
 
