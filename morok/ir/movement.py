@@ -1,0 +1,164 @@
+"""Constructors of movement ops and of reductions over axes: what a tensor's shape allows, checked.
+
+Sizes may be Python ints or index nodes. Where a symbolic size leaves a question open, the operation is
+accepted unless the bounds prove it wrong. An operation that would change nothing gives back its source.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from morok.errors import IRError, ShapeError
+from morok.ir.bounds import bounds
+from morok.ir.build import REDUCE_OPS
+from morok.ir.infer import Shape, Size, numel, shape, show_shape, size_node
+from morok.ir.node import UOp, make
+from morok.ir.ops import Op, Ops
+from morok.ir.provenance import place
+
+_Pairs = Sequence[tuple[Size, Size]]
+
+
+def _own(x: UOp) -> Shape:
+    found = shape(x)
+    if found is None:
+        raise ShapeError(f"{x.op.name} has no value, so it has no shape", place=place(x))
+    return found
+
+
+def _fail(x: UOp, message: str) -> ShapeError:
+    return ShapeError(message, place=place(x))
+
+
+def _sizes(x: UOp, sizes: Sequence[Any], op: Op) -> Shape:
+    """Sizes given by the caller, constants as ints."""
+    result: list[Size] = []
+    for size in sizes:
+        value = size.arg if isinstance(size, UOp) and size.op is Ops.CONST else size
+        if isinstance(value, UOp) and value.dtype.is_index:
+            result.append(value)
+        elif isinstance(value, int) and not isinstance(value, bool):
+            result.append(int(value))
+        else:
+            raise _fail(x, f"{op.name} needs sizes that are whole numbers or index nodes, not {size!r}")
+    return tuple(result)
+
+
+def _interval(size: Size) -> tuple[Any, Any]:
+    return bounds(size) if isinstance(size, UOp) else (size, size)
+
+
+def _axes(x: UOp, op: Op, count: int, what: str) -> Shape:
+    own = _own(x)
+    if len(own) != count:
+        raise _fail(x, f"{op.name} of shape {show_shape(own)} needs {len(own)} {what}, got {count}")
+    return own
+
+
+def _moved(op: Op, x: UOp, sizes: Sequence[Size]) -> UOp:
+    return make(op, x.dtype, (x, *map(size_node, sizes)))
+
+
+def _factors(size: Size) -> tuple[int, Counter[UOp]]:
+    """A size as a number times symbolic factors."""
+    known, symbolic, stack = 1, Counter[UOp](), [size]
+    while stack:
+        factor = stack.pop()
+        if isinstance(factor, int):
+            known *= factor
+        elif factor.op is Ops.CONST:
+            known *= factor.arg
+        elif factor.op is Ops.MUL:
+            stack += factor.src
+        else:
+            symbolic[factor] += 1
+    return known, symbolic
+
+
+def _may_equal(a: Size, b: Size) -> bool:
+    if _factors(a) == _factors(b):
+        return True
+    (alo, ahi), (blo, bhi) = _interval(a), _interval(b)
+    return bool(alo <= bhi and blo <= ahi)
+
+
+def reshape(x: UOp, new: Sequence[Any]) -> UOp:
+    """The same elements in row-major order under another shape."""
+    own, sizes = _own(x), _sizes(x, new, Ops.RESHAPE)
+    if sizes == own:
+        return x
+    for size in sizes:
+        if _interval(size)[1] < 0:
+            raise _fail(x, f"RESHAPE to {show_shape(sizes)} has a negative size")
+    if not _may_equal(numel(own), numel(sizes)):
+        raise _fail(
+            x, f"RESHAPE from {show_shape(own)} to {show_shape(sizes)} changes the number of elements"
+        )
+    return _moved(Ops.RESHAPE, x, sizes)
+
+
+def permute(x: UOp, order: Sequence[int]) -> UOp:
+    """Axes in another order."""
+    own, wanted = _own(x), tuple(order)
+    if sorted(wanted) != list(range(len(own))):
+        raise _fail(x, f"PERMUTE of shape {show_shape(own)} needs each of its axes once, got {wanted}")
+    return x if wanted == tuple(range(len(own))) else make(Ops.PERMUTE, x.dtype, (x,), wanted)
+
+
+def expand(x: UOp, new: Sequence[Any]) -> UOp:
+    """Axes of size 1 repeated."""
+    sizes = _sizes(x, new, Ops.EXPAND)
+    own = _axes(x, Ops.EXPAND, len(sizes), "sizes")
+    if sizes == own:
+        return x
+    for before, now in zip(own, sizes, strict=True):
+        if before != 1 and before != now:
+            raise _fail(
+                x, f"EXPAND from {show_shape(own)} to {show_shape(sizes)} repeats an axis that is not 1"
+            )
+    return _moved(Ops.EXPAND, x, sizes)
+
+
+def pad(x: UOp, amounts: _Pairs) -> UOp:
+    """Zeros before and after each axis."""
+    sizes = _sizes(x, [size for pair in amounts for size in pair], Ops.PAD)
+    _axes(x, Ops.PAD, len(amounts), "pairs (before, after)")
+    for size in sizes:
+        if _interval(size)[0] < 0:
+            raise _fail(x, f"PAD adds elements, so it cannot add {show_shape((size,))[1:-2]}; shrink instead")
+    return x if all(size == 0 for size in sizes) else _moved(Ops.PAD, x, sizes)
+
+
+def shrink(x: UOp, limits: _Pairs) -> UOp:
+    """The box between start and stop of each axis."""
+    sizes = _sizes(x, [size for pair in limits for size in pair], Ops.SHRINK)
+    own = _axes(x, Ops.SHRINK, len(limits), "pairs (start, stop)")
+    starts, stops = sizes[::2], sizes[1::2]
+    for size, start, stop in zip(own, starts, stops, strict=True):
+        ordered = _interval(start)[1] >= 0 and _interval(start)[0] <= _interval(stop)[1]
+        if not ordered or _interval(stop)[0] > _interval(size)[1]:
+            box = ", ".join(show_shape(pair) for pair in zip(starts, stops, strict=True))
+            raise _fail(x, f"SHRINK of shape {show_shape(own)} to {box} leaves the tensor")
+    whole = all(start == 0 for start in starts) and stops == own
+    return x if whole else _moved(Ops.SHRINK, x, sizes)
+
+
+def flip(x: UOp, axes: Sequence[bool]) -> UOp:
+    """Axes with a true entry reversed."""
+    which = tuple(bool(axis) for axis in axes)
+    _axes(x, Ops.FLIP, len(which), "true-or-false entries")
+    return make(Ops.FLIP, x.dtype, (x,), which) if any(which) else x
+
+
+def reduce_axis(x: UOp, op: Op, axes: Sequence[int]) -> UOp:
+    """Axes combined to size 1. Axes that have size 1 already need no work."""
+    if op not in REDUCE_OPS:
+        raise IRError(f"{op.name} cannot reduce: it is not associative and commutative", place=place(x))
+    own = _own(x)
+    for axis in axes:
+        if not 0 <= axis < len(own):
+            raise _fail(x, f"{show_shape(own)} has no axis {axis} to reduce")
+    work = tuple(sorted(axis for axis in set(axes) if own[axis] != 1))
+    return make(Ops.REDUCE_AXIS, x.dtype, (x,), (op, work)) if work else x
