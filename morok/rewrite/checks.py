@@ -12,7 +12,7 @@ from collections import Counter
 from morok.errors import RuleError
 from morok.ir.ops import Op, Ops
 from morok.rewrite.rules import Rule
-from morok.rewrite.terms import ANY, DOMAINS, Apply, As, Lit, Term, Var, show
+from morok.rewrite.terms import ANY, DOMAINS, Apply, As, Fact, Lit, Term, Var, show
 
 # Weight of an op in the order. Division is dear and bit operations are cheap, so rules lead from the one to the other.
 WEIGHTS: dict[Op, int] = {
@@ -34,7 +34,7 @@ def _is_constant(term: Term) -> bool:
         return term.CONSTANT
     if isinstance(term, Apply):
         return bool(term.src) and term.op.is_alu and all(_is_constant(s) for s in term.src or ())
-    return isinstance(term, Lit)
+    return isinstance(term, (Lit, Fact))
 
 
 def weigh(term: Term, counts: Counter[str]) -> int:
@@ -146,27 +146,39 @@ def _same(a: Term, b: Term) -> bool:
     return a is b or show(a) == show(b)
 
 
+# Pairs and rules that have passed are not looked at again when sets are joined. Keyed by identity; rules live as long as
+# the process, because their sets are module-level objects.
+_terminating: set[Rule] = set()
+_live: set[tuple[Rule, Rule]] = set()
+
+
 def check(found: tuple[Rule, ...]) -> None:
     """Raises a RuleError for the first rule that is dead or breaks the termination order without saying so."""
     by_op: dict[Op, list[Rule]] = {}
     for rule in found:
-        if isinstance(rule.after, Term) and rule.grows is None and not decreases(rule.before, rule.after):
-            raise RuleError(
-                f"{rule.name}: {rule.formula()} does not make terms smaller; turn it round, or say grows(…)",
-                place=rule.place,
-            )
-        for earlier in by_op.get(rule.root.op, ()):
+        if rule not in _terminating:
+            if isinstance(rule.after, Term) and rule.grows is None and not decreases(rule.before, rule.after):
+                raise RuleError(
+                    f"{rule.name}: {rule.formula()} does not make terms smaller; turn it round, or say grows(…)",
+                    place=rule.place,
+                )
+            _terminating.add(rule)
+        root = rule.root
+        for earlier in by_op.get(root.op, ()):
+            if earlier.is_code or (earlier, rule) in _live:
+                continue
             if _always_first(earlier, rule):
                 raise RuleError(
                     f"{rule.name} can never fire, because {earlier.name} ({earlier.place}) always comes first",
                     place=rule.place,
                 )
-        for op in rule.root.ops:
+            _live.add((earlier, rule))
+        for op in root.ops:
             by_op.setdefault(op, []).append(rule)
 
 
 def _always_first(earlier: Rule, later: Rule) -> bool:
-    if earlier.is_code or earlier.numeric is not later.numeric:
+    if earlier.numeric is not later.numeric:
         return False
     names: dict[str, Term] = {}
     if not covers(earlier.before, later.before, names):

@@ -215,6 +215,8 @@ class _Writer:
             return self.bound[term.name]
         if isinstance(term, Lit):
             return f"const({expected}, {term.value!r})"
+        if isinstance(term, Fact):
+            return f"const({expected}, {self.value(term)})"
         assert isinstance(term, Apply)
         dtype = self.dtype(term, expected)
         src = term.src or ()

@@ -18,7 +18,7 @@ from morok.errors import RewriteCycle
 from morok.ir.node import UOp, make, set_memo, toposort
 from morok.ir.provenance import here, place
 from morok.ir.text import expr
-from morok.knobs import knobs
+from morok import knobs
 from morok.rewrite.compile import Matcher
 from morok.rewrite.match import apply_rule
 from morok.rewrite.rules import EXACT, REASSOCIATING, UNSAFE, ZERO_SIGN, Numeric, Rule

@@ -154,7 +154,7 @@ def _call(function: Any, found: Bindings, node: UOp, ctx: Any) -> Any:
 
 def dtype_source(term: Term) -> Term | None:
     """The subterm whose dtype a built term takes over; None if it holds numbers only. Comparisons are the caller's business."""
-    if isinstance(term, Lit):
+    if isinstance(term, (Lit, Fact)):
         return None
     if not isinstance(term, Apply):
         return term
@@ -201,7 +201,7 @@ def is_constant_term(term: Term) -> bool:
     if isinstance(term, Apply):
         foldable = term.op.is_alu and term.op is not Ops.CAST and term.op is not Ops.BITCAST
         return foldable and term.src is not None and all(map(is_constant_term, term.src))
-    return isinstance(term, Lit)
+    return isinstance(term, (Lit, Fact))
 
 
 def build(term: Term, found: Bindings, expected: DType) -> UOp:
@@ -212,6 +212,8 @@ def build(term: Term, found: Bindings, expected: DType) -> UOp:
         return found[term.name]  # type: ignore[no-any-return]
     if isinstance(term, Lit):
         return const(expected, term.value)
+    if isinstance(term, Fact):
+        return const(expected, _value(term, found))
     assert isinstance(term, Apply)
     dtype = term_dtype(term, found, expected)
     if term.op is Ops.WHERE:

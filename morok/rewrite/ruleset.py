@@ -30,12 +30,7 @@ class RuleSet:
         check(self.rules)
 
     def __add__(self, other: RuleSet) -> RuleSet:
-        mine = set(map(id, self.rules))
-        return RuleSet(f"{self.name} + {other.name}", self.rules + tuple(r for r in other.rules if id(r) not in mine))
-
-    def named(self, name: str) -> RuleSet:
-        """The same rules under another name."""
-        return RuleSet(name, self.rules)
+        return join(f"{self.name} + {other.name}", self, other)
 
     def active(self, classes: frozenset[Numeric] = DEFAULT_CLASSES) -> tuple[Rule, ...]:
         """The rules of the allowed numeric classes."""
@@ -49,6 +44,11 @@ class RuleSet:
 
     def __repr__(self) -> str:
         return f"<rules {self.name}: {len(self.rules)}>"
+
+
+def join(name: str, *sets: RuleSet) -> RuleSet:
+    """The rules of several sets one after the other, each once, under a new name."""
+    return RuleSet(name, dict.fromkeys(rule for ruleset in sets for rule in ruleset.rules))
 
 
 def _asks_for_context(rule: Rule) -> bool:

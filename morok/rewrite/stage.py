@@ -16,7 +16,7 @@ from morok.errors import KnobError
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import Op
 from morok.ir.text import tree
-from morok.knobs import knobs
+from morok import knobs
 from morok.rewrite.engine import Strategy, rewrite
 from morok.rewrite.ruleset import RuleSet
 from morok.rewrite.spec import Spec

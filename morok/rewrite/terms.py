@@ -48,13 +48,25 @@ class Term(Operators["Term"]):
 
 @final
 class Arrow:
-    """`before >> after`, not yet a rule: the name, the place and the conditions come with the yield."""
+    """`before >> after`, not yet a rule: the name, the place and the conditions come with the yield.
+
+    Python's `>>` binds tighter than `&`, `|` and `^`; the operators below make `a >> x & y` mean `a >> (x & y)`.
+    """
 
     __slots__ = ("after", "before")
 
     def __init__(self, before: Term, after: Any) -> None:
         self.before = before
         self.after = after
+
+    def __and__(self, y: Any) -> Arrow:
+        return Arrow(self.before, self.after & y)
+
+    def __or__(self, y: Any) -> Arrow:
+        return Arrow(self.before, self.after | y)
+
+    def __xor__(self, y: Any) -> Arrow:
+        return Arrow(self.before, self.after ^ y)
 
 
 class Var(Term):
@@ -334,6 +346,8 @@ def lift(x: Any) -> Term:
         return x
     if isinstance(x, (bool, int, float)):
         return Lit(x)
+    if isinstance(x, Arrow):
+        raise RuleError(f"put the left side in parentheses before >>, which binds tighter than its operator: {x.before!r}")
     raise RuleError(f"{x!r} cannot stand in a rule; use variables, numbers and heads such as Add")
 
 
