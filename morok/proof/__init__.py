@@ -1,0 +1,4 @@
+"""Proofs with Z3: rules one by one, two graphs against each other, indices against the size of what they address.
+
+Z3 is an optional dependency; importing a module of this room without it raises a ProofError that says how to get it.
+"""
