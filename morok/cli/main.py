@@ -20,6 +20,7 @@ from morok.errors import MorokError
 # subcommand → its module; the order is the order of `morok --help`
 COMMANDS: dict[str, str] = {
     "demo": "morok.cli.demo",
+    "docs": "morok.cli.docs",
     "knobs": "morok.cli.knobs",
     "version": "morok.cli.version",
 }

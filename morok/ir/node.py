@@ -89,18 +89,21 @@ class UOp(_Fields):
         return self
 
     def _combine(self, op: Op, *operands: Any) -> UOp:
-        return alu(op, *(x if isinstance(x, UOp) else const(self._literal_dtype(x), x) for x in operands))
-
-    def _literal_dtype(self, value: Any) -> DType:
-        if not isinstance(value, (bool, int, float)):
-            raise IRError(f"{value!r} is neither a node nor a number", place=place(self))
-        return self.dtype
+        values = operands[1:] if op is Ops.WHERE else operands
+        like = next((x for x in values if x.__class__ is UOp), self)  # a number takes the type of its neighbour
+        return alu(op, *[x if x.__class__ is UOp else _literal(like, x) for x in operands])
 
     def replace(self, src: tuple[UOp, ...]) -> UOp:
         """The same operation on other sources; keeps the origin."""
         if src == self.src:
             return self
         return make(self.op, self.dtype, src, self.arg, self.origin)
+
+
+def _literal(like: UOp, value: Any) -> UOp:
+    if not isinstance(value, (bool, int, float)):
+        raise IRError(f"{value!r} is neither a node nor a number", place=place(like))
+    return const(like.dtype, value)
 
 
 # The slots' own setters go around UOp.__setattr__. They are for derived facts only.
