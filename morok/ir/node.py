@@ -50,7 +50,7 @@ class _Fields(Operators["UOp"]):
     shape_: Any
     ranges_: Any
     digest_: bytes | None
-    memo_: dict[int, Any] | None
+    memo_: tuple[Any, Any] | None  # (rule set, result): what the engine remembers
 
 
 @final
@@ -90,7 +90,9 @@ class UOp(_Fields):
 
     def _combine(self, op: Op, *operands: Any) -> UOp:
         values = operands[1:] if op is Ops.WHERE else operands
-        like = next((x for x in values if x.__class__ is UOp), self)  # a number takes the type of its neighbour
+        like = next(
+            (x for x in values if x.__class__ is UOp), self
+        )  # a number takes the type of its neighbour
         return alu(op, *[x if x.__class__ is UOp else _literal(like, x) for x in operands])
 
     def replace(self, src: tuple[UOp, ...]) -> UOp:
@@ -111,7 +113,7 @@ set_bounds: Callable[[UOp, tuple[Any, Any]], None] = _Fields.__dict__["bounds_"]
 set_shape: Callable[[UOp, Any], None] = _Fields.__dict__["shape_"].__set__
 set_ranges: Callable[[UOp, Any], None] = _Fields.__dict__["ranges_"].__set__
 set_digest: Callable[[UOp, bytes], None] = _Fields.__dict__["digest_"].__set__
-set_memo: Callable[[UOp, dict[int, Any]], None] = _Fields.__dict__["memo_"].__set__
+set_memo: Callable[[UOp, tuple[Any, Any]], None] = _Fields.__dict__["memo_"].__set__
 
 
 class _Ref(weakref.ref[Any]):

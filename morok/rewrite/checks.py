@@ -1,8 +1,9 @@
 """Checks on a rule set as a whole, made when it is built: termination, and rules that can never fire.
 
-Termination: every rule whose right side is a term must make its match smaller in a fixed order on terms (weights of ops,
-then the order of ops, as Knuth and Bendix did it), or say with `grows(…)` why it does not and what keeps it from looping.
-Dead rules: a rule whose every match is also a match of an earlier, unconditional one would never be reached.
+Termination: every rule whose right side is a term must make its match smaller in a fixed order on terms
+(weights of ops, then the order of ops, as Knuth and Bendix did it), or say with `grows(…)` why it does not
+and what keeps it from looping. Dead rules: a rule whose every match is also a match of an earlier,
+unconditional one would never be reached.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from morok.ir.ops import Op, Ops
 from morok.rewrite.rules import Rule
 from morok.rewrite.terms import ANY, DOMAINS, Apply, As, Fact, Lit, Term, Var, show
 
-# Weight of an op in the order. Division is dear and bit operations are cheap, so rules lead from the one to the other.
+# Weight of an op in the order. Division is dear and bit operations are cheap, so rules lead from the one to
+# the other.
 WEIGHTS: dict[Op, int] = {
     Ops.MUL: 4, Ops.FLOORDIV: 12, Ops.FLOORMOD: 13, Ops.CDIV: 10, Ops.CMOD: 11, Ops.FDIV: 10, Ops.POW: 40,
     Ops.SUB: 8, Ops.NEG: 5, Ops.RECIP: 9, Ops.WHERE: 3, Ops.MAX: 3, Ops.MIN: 3, Ops.ABS: 3, Ops.CAST: 2,
@@ -62,7 +64,8 @@ def decreases(before: Term, after: Term) -> bool:
 
 
 def _smaller_by_precedence(before: Term, after: Term) -> bool:
-    """Equal weights: the op with the smaller number wins, then the sources from left to right, constants last."""
+    """Equal weights: the op with the smaller number wins, then the sources from left to right, constants
+    last."""
     if isinstance(before, Apply) and not isinstance(after, Apply):
         return True
     if not (isinstance(before, Apply) and isinstance(after, Apply)):
@@ -104,7 +107,11 @@ def covers(general: Term, special: Term, bound: dict[str, Term]) -> bool:
         return False
     if general.src is None:
         return True
-    if inner.src is None or len(inner.src) != len(general.src) or (inner.commutative and not general.commutative):
+    if (
+        inner.src is None
+        or len(inner.src) != len(general.src)
+        or (inner.commutative and not general.commutative)
+    ):
         return False
     orders = [inner.src]
     if general.commutative and len(inner.src) == 2:
@@ -134,7 +141,8 @@ def _covers_type(var: Var, special: Term) -> bool:
 
 
 _WITHIN = {("int", "number"), ("int", "bits"), ("bounded", "int"), ("bounded", "number"), ("bounded", "bits"),
-           ("index", "int"), ("index", "number"), ("index", "bits"), ("bool", "bits"), ("float", "number")}  # fmt: skip
+           ("index", "int"), ("index", "number"), ("index", "bits"), ("bool", "bits"),
+           ("float", "number")}  # fmt: skip
 
 
 def _domain_within(inner: str, outer: str) -> bool:
@@ -146,20 +154,22 @@ def _same(a: Term, b: Term) -> bool:
     return a is b or show(a) == show(b)
 
 
-# Pairs and rules that have passed are not looked at again when sets are joined. Keyed by identity; rules live as long as
-# the process, because their sets are module-level objects.
+# Pairs and rules that have passed are not looked at again when sets are joined. Keyed by identity; rules
+# live as long as the process, because their sets are module-level objects.
 _terminating: set[Rule] = set()
 _live: set[tuple[Rule, Rule]] = set()
 
 
 def check(found: tuple[Rule, ...]) -> None:
-    """Raises a RuleError for the first rule that is dead or breaks the termination order without saying so."""
+    """Raises a RuleError for the first rule that is dead or breaks the termination order without saying
+    so."""
     by_op: dict[Op, list[Rule]] = {}
     for rule in found:
         if rule not in _terminating:
             if isinstance(rule.after, Term) and rule.grows is None and not decreases(rule.before, rule.after):
                 raise RuleError(
-                    f"{rule.name}: {rule.formula()} does not make terms smaller; turn it round, or say grows(…)",
+                    f"{rule.name}: {rule.formula()} does not make terms smaller; "
+                    "turn it round, or say grows(…)",
                     place=rule.place,
                 )
             _terminating.add(rule)
@@ -169,7 +179,7 @@ def check(found: tuple[Rule, ...]) -> None:
                 continue
             if _always_first(earlier, rule):
                 raise RuleError(
-                    f"{rule.name} can never fire, because {earlier.name} ({earlier.place}) always comes first",
+                    f"{rule.name} can never fire: {earlier.name} ({earlier.place}) always comes first",
                     place=rule.place,
                 )
             _live.add((earlier, rule))

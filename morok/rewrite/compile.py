@@ -1,7 +1,8 @@
-"""Compiles rule sets to Python: one short function per rule, found through the ops of a node and of its sources.
+"""Compiles rule sets to Python: one short function per rule, found through the ops of a node and of its
+sources.
 
-Each alternative order of a commutative pattern becomes a chain of tests, cheapest first. The result is source that one can
-read (`morok rules --source NAME`); `match.py` says what it must mean.
+Each alternative order of a commutative pattern becomes a chain of tests, cheapest first. The result is
+source that one can read (`morok rules --source NAME`); `match.py` says what it must mean.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ RuleFunction = Callable[[UOp, Any], "tuple[UOp, Rule] | None"]
 _PYTHON = {
     Ops.ADD: "({} + {})", Ops.SUB: "({} - {})", Ops.MUL: "({} * {})", Ops.FLOORDIV: "({} // {})",
     Ops.FLOORMOD: "({} % {})", Ops.NEG: "(-{})", Ops.CMPLT: "({} < {})", Ops.CMPEQ: "({} == {})",
-    Ops.CMPNE: "({} != {})", Ops.NOT: "(not {})", Ops.AND: "({} and {})", Ops.OR: "({} or {})", Ops.ABS: "abs({})",
-    Ops.MAX: "max({}, {})", Ops.MIN: "min({}, {})",
+    Ops.CMPNE: "({} != {})", Ops.NOT: "(not {})", Ops.AND: "({} and {})", Ops.OR: "({} or {})",
+    Ops.ABS: "abs({})", Ops.MAX: "max({}, {})", Ops.MIN: "min({}, {})",
 }  # fmt: skip
 
 
@@ -122,7 +123,9 @@ class _Writer:
             self.test(f"{expr}.arg == {self.names.add(term.arg, 'arg')}")
         if isinstance(term.dtype, DTypeOf):
             if term.dtype.var.name not in self.bound:
-                raise RuleError(f"dtype({term.dtype.var}) stands before {term.dtype.var} is bound", place=self.rule.place)
+                raise RuleError(
+                    f"dtype({term.dtype.var}) stands before {term.dtype.var} is bound", place=self.rule.place
+                )
             self.test(f"{expr}.dtype is {self.bound[term.dtype.var.name]}.dtype")
         elif term.dtype is not None:
             self.test(f"{expr}.dtype is {self.names.add(term.dtype, 'dtype')}")
@@ -282,11 +285,13 @@ def rule_source(rule: Rule, number: int, names: _Names, keep_same: bool) -> str:
     for choice in choices(rule.before):
         alternatives["\n".join(_Writer(rule, names, choice, keep_same).lines(label))] = None
     body = "\n".join(alternatives)
-    return f"def rule_{number}(n, ctx):  # {rule.name}, {rule.place}\n    # {rule.formula()}\n{body}\n    return None\n"
+    header = f"def rule_{number}(n, ctx):  # {rule.name}, {rule.place}\n    # {rule.formula()}"
+    return f"{header}\n{body}\n    return None\n"
 
 
 def required_ops(rule: Rule) -> list[tuple[tuple[Op, ...] | None, ...] | None]:
-    """Per alternative: the ops each source must have (None: any), or None if the number of sources is open."""
+    """Per alternative: the ops each source must have (None: any), or None if the number of sources is
+    open."""
     root = rule.root
     if root.src is None or root.variadic:
         return [None]
@@ -304,7 +309,8 @@ def required_ops(rule: Rule) -> list[tuple[tuple[Op, ...] | None, ...] | None]:
     return [tuple(ops(s) for s in order) for order in orders]
 
 
-# What selects the candidates for a node: its op and the ops of its sources, or their number where there are many.
+# What selects the candidates for a node: its op and the ops of its sources, or their number where there are
+# many.
 Key = tuple[Op | int, ...]
 _LISTED = 3
 
@@ -340,7 +346,9 @@ class Matcher:
     def candidates(self, key: Key) -> tuple[RuleFunction, ...]:
         """The functions of the rules that can match a node whose op and sources' ops are `key`."""
         found = []
-        for required, function in self._by_op.get(key[0], ()):  # type: ignore[call-overload]
+        op = key[0]
+        assert isinstance(op, Op)
+        for required, function in self._by_op.get(op, ()):
             if any(self._fits(alternative, key[1:]) for alternative in required):
                 found.append(function)
         result = self.table[key] = tuple(found)

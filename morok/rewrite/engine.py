@@ -3,10 +3,13 @@
 Three strategies, all iterative:
 - `fixpoint`: sources first, then the node; what a rule makes is rewritten again. The usual one.
 - `walk`: sources first, each node once; what a rule makes is taken as it is.
-- `original`: the rules see a node with its original sources, before those are rewritten; what a rule makes is entered anew.
-`rewrite(…, before=early)` combines the last with the first: `early` sees original sources, `ruleset` rewritten ones.
+- `original`: the rules see a node with its original sources, before those are rewritten; what a rule makes
+  is entered anew.
+`rewrite(…, before=early)` combines the last with the first: `early` sees original sources, `ruleset`
+rewritten ones.
 
-A set without context is a pure function of a node, so its results are remembered on the nodes and shared by all later calls.
+A set without context is a pure function of a node, so its results are remembered on the nodes and shared by
+all later calls.
 """
 
 from __future__ import annotations
@@ -14,11 +17,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, final
 
+from morok import knobs
 from morok.errors import RewriteCycle
 from morok.ir.node import UOp, make, set_memo, toposort
 from morok.ir.provenance import here, place
 from morok.ir.text import expr
-from morok import knobs
 from morok.rewrite.compile import Matcher
 from morok.rewrite.match import apply_rule
 from morok.rewrite.rules import EXACT, REASSOCIATING, UNSAFE, ZERO_SIGN, Numeric, Rule
@@ -27,7 +30,9 @@ from morok.rewrite.trace import current_trace
 
 MatchFunction = Callable[[UOp, Any], "tuple[UOp, Rule] | None"]
 Strategy = Literal["fixpoint", "walk", "original"]
-_LONGEST_CHAIN = 10_000  # rewrites of rewrites at one place; more means that rules feed one another without end
+_LONGEST_CHAIN = (
+    10_000  # rewrites of rewrites at one place; more means that rules feed one another without end
+)
 
 
 @final
@@ -82,7 +87,11 @@ def reference(active: tuple[Rule, ...]) -> MatchFunction:
 
 
 def rewrite(
-    root: UOp, ruleset: RuleSet, ctx: Any = None, strategy: Strategy = "fixpoint", before: RuleSet | None = None
+    root: UOp,
+    ruleset: RuleSet,
+    ctx: Any = None,
+    strategy: Strategy = "fixpoint",
+    before: RuleSet | None = None,
 ) -> UOp:
     """The graph after rewriting. `ctx` is given to rules that ask for it."""
     outer = here.origin
@@ -119,7 +128,8 @@ def _fixpoint(root: UOp, match: MatchFunction, ctx: Any, early: MatchFunction | 
     trace = current_trace()
     key = tag[0] if tag is not None else None
     rewrites = 0
-    # An entry is a node to enter, or (node, rebuilt) whose sources are done, or (node, rebuilt, result, rule) whose result is.
+    # An entry is a node to enter, or (node, rebuilt) whose sources are done, or (node, rebuilt, result,
+    # rule) whose result is.
     stack: list[Any] = [root]
     chain: list[tuple[UOp, Rule]] = []
     while stack:
@@ -150,9 +160,7 @@ def _fixpoint(root: UOp, match: MatchFunction, ctx: Any, early: MatchFunction | 
                     stack.append(new)
                     continue
             stack.append((node,))
-            for s in node.src:
-                if s not in done:
-                    stack.append(s)
+            stack.extend([s for s in node.src if s not in done])
             continue
         node = item[0]
         if len(item) == 4:  # the result of a rewrite is finished

@@ -1,7 +1,8 @@
-"""The reference matcher: interprets patterns as they are written. Slow and obvious; the compiled matchers are tested against it.
+"""The reference matcher: interprets patterns as they are written. Slow and obvious; the compiled matchers
+are tested against it.
 
-A commutative pattern may match in two ways. All combinations of orders are tried, outer patterns first, in the order of
-`choices`; the first under which pattern, conditions and right side succeed wins.
+A commutative pattern may match in two ways. All combinations of orders are tried, outer patterns first, in
+the order of `choices`; the first under which pattern, conditions and right side succeed wins.
 """
 
 from __future__ import annotations
@@ -153,7 +154,8 @@ def _call(function: Any, found: Bindings, node: UOp, ctx: Any) -> Any:
 
 
 def dtype_source(term: Term) -> Term | None:
-    """The subterm whose dtype a built term takes over; None if it holds numbers only. Comparisons are the caller's business."""
+    """The subterm whose dtype a built term takes over; None if it holds numbers only. Comparisons are the
+    caller's business."""
     if isinstance(term, (Lit, Fact)):
         return None
     if not isinstance(term, Apply):

@@ -6,9 +6,10 @@
         yield "mod-mod", (x % c) % c >> x % c
         yield "div-one", x // 1 >> x
 
-The parameters are the rule's variables; their annotations say what they match. What follows the arrow in a yield adds to
-the rule: `when(…)` conditions, a numeric class, `why(…)` for a right side that is code, `grows(…)` for a rule that goes
-against the termination order on purpose, `unproved(…)` for one that the prover cannot treat.
+The parameters are the rule's variables; their annotations say what they match. What follows the arrow in a
+yield adds to the rule: `when(…)` conditions, a numeric class, `why(…)` for a right side that is code,
+`grows(…)` for a rule that goes against the termination order on purpose, `unproved(…)` for one that the
+prover cannot treat.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from __future__ import annotations
 import inspect
 import os
 import typing
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, final
@@ -76,7 +77,8 @@ class unproved(_Remark):  # noqa: N801
 @final
 @dataclass(frozen=True, eq=False, slots=True)
 class Rule:
-    """One rule, as data. `after` is a term, or a function of the variables that may decline by returning None."""
+    """One rule, as data. `after` is a term, or a function of the variables that may decline by returning
+    None."""
 
     name: str
     before: Term
@@ -124,7 +126,9 @@ def collect(prefix: str, function: Callable[..., Rules], extras: tuple[Any, ...]
     for parameter in inspect.signature(function).parameters:
         kind = hints.get(parameter, Var)
         if not (isinstance(kind, type) and issubclass(kind, Var)):
-            raise RuleError(f"parameter {parameter} of {function.__name__} is not annotated with a kind of variable")
+            raise RuleError(
+                f"parameter {parameter} of {function.__name__} is not annotated with a kind of variable"
+            )
         given[parameter] = kind(parameter)
     generator = function(**given)
     file = os.path.relpath(function.__code__.co_filename, _ROOT)
@@ -134,7 +138,9 @@ def collect(prefix: str, function: Callable[..., Rules], extras: tuple[Any, ...]
     names: set[str] = set()
     for item in generator:
         frame = generator.gi_frame  # type: ignore[attr-defined]
-        rule = _complete(prefix, (*item, *extras) if isinstance(item, tuple) else item, f"{file}:{frame.f_lineno}")
+        rule = _complete(
+            prefix, (*item, *extras) if isinstance(item, tuple) else item, f"{file}:{frame.f_lineno}"
+        )
         if rule.name in names:
             raise RuleError(f"two rules are called {rule.name}", place=rule.place)
         names.add(rule.name)
@@ -149,7 +155,8 @@ def _complete(prefix: str, item: Any, place: str) -> Rule:
     parts = item if isinstance(item, tuple) else (item,)
     if len(parts) < 2 or not isinstance(parts[0], str) or not isinstance(parts[1], Arrow):
         raise RuleError(
-            'a rule is written  yield "name", before >> after, …  (mind that >> binds tighter than < & | ^)', place=place
+            'a rule is written  yield "name", before >> after, …  (mind that >> binds tighter than < & | ^)',
+            place=place,
         )
     name, arrow = parts[0], parts[1]
     conditions: list[Any] = []
@@ -186,7 +193,8 @@ def _check_bound(rule: Rule) -> None:
         if unknown := sorted(used - bound):
             verb = "is" if len(unknown) == 1 else "are"
             raise RuleError(
-                f"{rule.name}: {', '.join(unknown)} {verb} not bound by the left side {show(rule.before)}", place=rule.place
+                f"{rule.name}: {', '.join(unknown)} {verb} not bound by the left side {show(rule.before)}",
+                place=rule.place,
             )
 
 

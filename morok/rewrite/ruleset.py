@@ -14,7 +14,6 @@ from morok.rewrite.terms import Term
 _ids = itertools.count(1)
 
 
-
 @final
 class RuleSet:
     """An ordered list of rules; the first that matches wins. `a + b` is a set with a's rules before b's."""

@@ -1,9 +1,10 @@
-"""Specs: what is legal at a boundary, in the pattern language. A node is legal if some pattern of the spec admits it.
+"""Specs: what is legal at a boundary, in the pattern language. A node is legal if some pattern of the spec
+admits it.
 
-    @spec("kernel")
-    def kernel_spec(x: Var, r: Index) -> Rules:
-        yield "neg", Neg(x) >> legal
-        yield "range", HEADS["Range"](r) >> legal, when(some_predicate)
+@spec("kernel")
+def kernel_spec(x: Var, r: Index) -> Rules:
+    yield "neg", Neg(x) >> legal
+    yield "range", HEADS["Range"](r) >> legal, when(some_predicate)
 """
 
 from __future__ import annotations
@@ -61,11 +62,9 @@ class Spec:
         """Raises a SpecError that names the first node which is not legal."""
         for node in toposort(root):
             if not self.admits(node):
-                raise SpecError(
-                    f"{after + ' made' if after else 'the graph has'} a node that is not legal in a {self.name}: {node!r}, "
-                    f"{expr(node, 100)}",
-                    place=place(node),
-                )
+                who = f"{after} made" if after else "the graph has"
+                what = f"{who} a node that is not legal in a {self.name}"
+                raise SpecError(f"{what}: {node!r}, {expr(node, 100)}", place=place(node))
 
 
 SPECS: dict[str, Spec] = {}

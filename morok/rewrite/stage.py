@@ -1,7 +1,9 @@
-"""Stages and the pipeline driver. A pipeline is a table; one function runs it, and verifies, times, prints, traces and stops.
+"""Stages and the pipeline driver. A pipeline is a table; one function runs it, and verifies, times, prints,
+traces and stops.
 
-Knobs: `DUMP=all` or a comma-separated list of stage names or numbers prints the graph after these stages, `STOP_AFTER` ends
-a pipeline early, `SPEC` says how often specs are checked (0 never, 1 after the last stage, 2 after every stage).
+Knobs: `DUMP=all` or a comma-separated list of stage names or numbers prints the graph after these stages,
+`STOP_AFTER` ends a pipeline early, `SPEC` says how often specs are checked (0 never, 1 after the last stage,
+2 after every stage).
 """
 
 from __future__ import annotations
@@ -12,11 +14,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, final
 
+from morok import knobs
 from morok.errors import KnobError
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import Op
 from morok.ir.text import tree
-from morok import knobs
 from morok.rewrite.engine import Strategy, rewrite
 from morok.rewrite.ruleset import RuleSet
 from morok.rewrite.spec import Spec
@@ -59,7 +61,11 @@ Observer = Callable[[Stage, UOp], None]
 
 
 def run_pipeline(
-    stages: Sequence[Stage], root: UOp, ctx: Any = None, report: Report | None = None, observer: Observer | None = None
+    stages: Sequence[Stage],
+    root: UOp,
+    ctx: Any = None,
+    report: Report | None = None,
+    observer: Observer | None = None,
 ) -> UOp:
     """Runs the table over a graph. `observer` sees the graph after each stage, for dumps and viewers."""
     dump, stop = _selection(knobs.DUMP.value), _selection(knobs.STOP_AFTER.value)
@@ -101,7 +107,9 @@ def check_selection(stages: Sequence[Stage]) -> None:
     for knob in (knobs.DUMP, knobs.STOP_AFTER):
         for name in _selection(knob.value):
             if name not in known:
-                raise KnobError(f"{knob.name}={name} names no stage; there are: {', '.join(s.name for s in stages)}")
+                raise KnobError(
+                    f"{knob.name}={name} names no stage; there are: {', '.join(s.name for s in stages)}"
+                )
 
 
 def describe(stages: Sequence[Stage]) -> str:

@@ -1,8 +1,8 @@
 """The language of rules: terms with variables, used on both sides of a rule and in its conditions.
 
-A term is data. The same object is matched against nodes, built into nodes, evaluated as a condition, translated to Z3 and
-printed. `x + y` matches in either order because addition commutes; a head spells it out: `Add[x, y]` in any order,
-`Add(x, y)` in the order written.
+A term is data. The same object is matched against nodes, built into nodes, evaluated as a condition,
+translated to Z3 and printed. `x + y` matches in either order because addition commutes; a head spells it
+out: `Add[x, y]` in any order, `Add(x, y)` in the order written.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ class Term(Operators["Term"]):
     __hash__ = object.__hash__
 
     def __ge__(self, other: Any) -> Term:
-        return ~(self < other)
+        return self._combine(Ops.NOT, self._combine(Ops.CMPLT, self, other))
 
     def __le__(self, other: Any) -> Term:
-        return ~(lift(other) < self)
+        return self._combine(Ops.NOT, self._combine(Ops.CMPLT, other, self))
 
     def __bool__(self) -> bool:
         raise RuleError("a term has no truth value; combine conditions with & and |, or list them in when(…)")
@@ -50,7 +50,8 @@ class Term(Operators["Term"]):
 class Arrow:
     """`before >> after`, not yet a rule: the name, the place and the conditions come with the yield.
 
-    Python's `>>` binds tighter than `&`, `|` and `^`; the operators below make `a >> x & y` mean `a >> (x & y)`.
+    Python's `>>` binds tighter than `&`, `|` and `^`; the operators below make `a >> x & y` mean `a >> (x &
+    y)`.
     """
 
     __slots__ = ("after", "before")
@@ -277,7 +278,8 @@ ANY: Any = object()
 
 @final
 class Apply(Term):
-    """An op (or one of several) on terms. `arg` and `dtype` constrain a match and are given to a built node."""
+    """An op (or one of several) on terms. `arg` and `dtype` constrain a match and are given to a built
+    node."""
 
     __slots__ = ("arg", "commutative", "dtype", "ops", "src")
 
@@ -347,7 +349,9 @@ def lift(x: Any) -> Term:
     if isinstance(x, (bool, int, float)):
         return Lit(x)
     if isinstance(x, Arrow):
-        raise RuleError(f"put the left side in parentheses before >>, which binds tighter than its operator: {x.before!r}")
+        raise RuleError(
+            f"put the left side in parentheses before >>, which binds tighter than its operator: {x.before!r}"
+        )
     raise RuleError(f"{x!r} cannot stand in a rule; use variables, numbers and heads such as Add")
 
 
@@ -359,7 +363,9 @@ HEADS: dict[str, Head] = _heads
 Add, Sub, Mul, Neg, Max, Min = (_heads[n] for n in ("Add", "Sub", "Mul", "Neg", "Max", "Min"))
 Floordiv, Floormod, Cdiv, Cmod, Fdiv = (_heads[n] for n in ("Floordiv", "Floormod", "Cdiv", "Cmod", "Fdiv"))
 And, Or, Xor, Not, Shl, Shr = (_heads[n] for n in ("And", "Or", "Xor", "Not", "Shl", "Shr"))
-Cmplt, Cmpne, Cmpeq, Where, Mulacc, Pow = (_heads[n] for n in ("Cmplt", "Cmpne", "Cmpeq", "Where", "Mulacc", "Pow"))
+Cmplt, Cmpne, Cmpeq, Where, Mulacc, Pow = (
+    _heads[n] for n in ("Cmplt", "Cmpne", "Cmpeq", "Where", "Mulacc", "Pow")
+)
 Cast, Bitcast, Recip, Sqrt, Abs = (_heads[n] for n in ("Cast", "Bitcast", "Recip", "Sqrt", "Abs"))
 Trunc, Floor, Ceil, Rint = (_heads[n] for n in ("Trunc", "Floor", "Ceil", "Rint"))
 Exp, Exp2, Log, Log2, Sin, Cos = (_heads[n] for n in ("Exp", "Exp2", "Log", "Log2", "Sin", "Cos"))
@@ -403,8 +409,8 @@ def variables(term: Term) -> dict[str, Var]:
 
 _INFIX = {
     Ops.ADD: ("+", 5), Ops.SUB: ("-", 5), Ops.MUL: ("*", 6), Ops.FDIV: ("/", 6), Ops.FLOORDIV: ("//", 6),
-    Ops.FLOORMOD: ("%", 6), Ops.CMPLT: ("<", 2), Ops.CMPEQ: ("==", 2), Ops.CMPNE: ("!=", 2), Ops.AND: ("&", 4),
-    Ops.OR: ("|", 3), Ops.XOR: ("^", 4),
+    Ops.FLOORMOD: ("%", 6), Ops.CMPLT: ("<", 2), Ops.CMPEQ: ("==", 2), Ops.CMPNE: ("!=", 2),
+    Ops.AND: ("&", 4), Ops.OR: ("|", 3), Ops.XOR: ("^", 4),
 }  # fmt: skip
 
 
@@ -425,7 +431,9 @@ def show(term: Any, outer: int = 0) -> str:
             return f"~{show(src[0], 9)}"
         if op is Ops.NEG:
             return f"-{show(src[0], 9)}"
-    name = "|".join(op.name.lower() for op in term.ops) if len(term.ops) <= 3 else f"one of {len(term.ops)} ops"
+    name = (
+        "|".join(op.name.lower() for op in term.ops) if len(term.ops) <= 3 else f"one of {len(term.ops)} ops"
+    )
     parts = ["…"] if term.src is None else [show(s) for s in term.src]
     if term.arg is not ANY:
         parts.append(f"arg={term.arg!r}")

@@ -1,9 +1,9 @@
 """Traces: every match with its rule, place, before and after, on demand.
 
-    with tracing() as trace:
-        rewrite(graph, symbolic)
-    print(trace)            # each match
-    trace.hits()            # how often each rule fired
+with tracing() as trace:
+    rewrite(graph, symbolic)
+print(trace)            # each match
+trace.hits()            # how often each rule fired
 """
 
 from __future__ import annotations

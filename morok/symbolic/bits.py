@@ -1,12 +1,25 @@
-"""Shifts and bitwise ops on integers. On indices shifts are products and quotients, which the other families understand."""
+"""Shifts and bitwise ops on integers. On indices shifts are products and quotients, which the other families
+understand."""
 
 from __future__ import annotations
 
 from morok.ir.node import UOp, const, make
 from morok.ir.ops import Ops
-from morok.rewrite.rules import Rules, grows, when, why
+from morok.rewrite.rules import Rules, when, why
 from morok.rewrite.ruleset import rules
-from morok.rewrite.terms import And, Bits, Bounded, BoundedConst, Index, IndexConst, Int, IntConst, Or, Shl, Shr, Xor
+from morok.rewrite.terms import (
+    And,
+    Bounded,
+    BoundedConst,
+    Index,
+    IndexConst,
+    Int,
+    IntConst,
+    Or,
+    Shl,
+    Shr,
+    Xor,
+)
 
 
 def shift_to_product(node: UOp, i: UOp, c: UOp) -> UOp:
@@ -36,7 +49,15 @@ _POWER = why("the power of two is computed from the shift")
 
 @rules("symbolic.bits")
 def bit_rules(
-    x: Int, y: Int, i: Index, c: IndexConst, a: IntConst, b: IntConst, w: Bounded, k: BoundedConst, m: BoundedConst
+    x: Int,
+    y: Int,
+    i: Index,
+    c: IndexConst,
+    a: IntConst,
+    b: IntConst,
+    w: Bounded,
+    k: BoundedConst,
+    m: BoundedConst,
 ) -> Rules:
     """Bits of integers."""
     # x & 0 = 0

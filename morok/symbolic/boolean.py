@@ -1,10 +1,11 @@
-"""Boolean algebra: constants, complements, absorption, De Morgan. Bitwise ops on integers share what holds for them."""
+"""Boolean algebra: constants, complements, absorption, De Morgan. Bitwise ops on integers share what holds
+for them."""
 
 from __future__ import annotations
 
 from morok.rewrite.rules import Rules, grows
 from morok.rewrite.ruleset import rules
-from morok.rewrite.terms import And, Bits, Bool, Index, Or, Xor, Add, Mul, Max, Min, false, true
+from morok.rewrite.terms import Add, And, Bits, Bool, Max, Min, Mul, Or, Xor, false, true
 
 
 @rules("symbolic.boolean")

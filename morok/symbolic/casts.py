@@ -1,4 +1,5 @@
-"""Casts: chains, round trips, casts of choices and comparisons of casts. `lossless(a, b)` means that b holds every value of a."""
+"""Casts: chains, round trips, casts of choices and comparisons of casts. `lossless(a, b)` means that b holds
+every value of a."""
 
 from __future__ import annotations
 
@@ -7,7 +8,15 @@ from morok.ir.bounds import bounds
 from morok.ir.node import UOp
 from morok.rewrite.rules import Rules, grows, when
 from morok.rewrite.ruleset import rules
-from morok.rewrite.terms import Bool, Cast, Const, Cmpeq, Cmpne, IntConst, Int, Var, Where, dtype, false, one, true, zero
+from morok.rewrite.terms import (
+    Bool,
+    Cast,
+    Const,
+    Int,
+    Var,
+    Where,
+    dtype,
+)
 
 
 def same_type(n: UOp, x: UOp) -> bool:
@@ -46,6 +55,8 @@ def cast_rules(n: Var, m: Var, x: Var, y: Var, p: Bool, a: Const, b: Const, i: I
     # integers that fit by their bounds
     yield "fitting-middle", n @ Cast(m @ Cast(x)) >> Cast(x, dtype=dtype(n)), when(value_fits)
     # (p ? a : b) as another type is p ? a' : b'
-    yield "where", n @ Cast(Where(p, a, b)) >> Where(p, Cast(a, dtype=dtype(n)), Cast(b, dtype=dtype(n))), grows(
-        "casts of constants fold"
+    yield (
+        "where",
+        n @ Cast(Where(p, a, b)) >> Where(p, Cast(a, dtype=dtype(n)), Cast(b, dtype=dtype(n))),
+        grows("casts of constants fold"),
     )

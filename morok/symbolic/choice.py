@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from morok.rewrite.rules import Rules, grows, when
+from morok.rewrite.rules import Rules, grows
 from morok.rewrite.ruleset import rules
 from morok.rewrite.terms import (
     Add,
@@ -39,8 +39,16 @@ def where_rules(p: Bool, q: Bool, x: Var, y: Var, z: Var, r: Bool, i: Int, j: In
     # with one boolean branch constant it is an and or an or
     yield "and", Where(p, r, false) >> p & r
     yield "or", Where(p, true, r) >> p | r
-    yield "and-not", Where(p, false, r) >> ~p & r, grows("boolean algebra is the normal form; no rule leads back")
-    yield "or-not", Where(p, r, true) >> ~p | r, grows("boolean algebra is the normal form; no rule leads back")
+    yield (
+        "and-not",
+        Where(p, false, r) >> ~p & r,
+        grows("boolean algebra is the normal form; no rule leads back"),
+    )
+    yield (
+        "or-not",
+        Where(p, r, true) >> ~p | r,
+        grows("boolean algebra is the normal form; no rule leads back"),
+    )
     # ¬p ? x : y = p ? y : x
     yield "not", Where(~p, x, y) >> Where(p, y, x)
     # the same question is not asked twice
@@ -51,7 +59,11 @@ def where_rules(p: Bool, q: Bool, x: Var, y: Var, z: Var, r: Bool, i: Int, j: In
     # p ? x : (q ? x : y) = (p ∨ q) ? x : y
     yield "nested-or", Where(p, x, Where(q, x, y)) >> Where(p | q, x, y)
     # p ? (q ? y : x) : y = (p ∧ ¬q) ? x : y
-    yield "nested-and-not", Where(p, Where(q, y, x), y) >> Where(p & ~q, x, y), grows("one choice instead of two")
+    yield (
+        "nested-and-not",
+        Where(p, Where(q, y, x), y) >> Where(p & ~q, x, y),
+        grows("one choice instead of two"),
+    )
     # i < j ? i : j = min(i, j)
     yield "min", Where(i < j, i, j) >> i.minimum(j)
     # i < j ? j : i = max(i, j)
@@ -61,12 +73,27 @@ def where_rules(p: Bool, q: Bool, x: Var, y: Var, z: Var, r: Bool, i: Int, j: In
 @rules("symbolic.lift")
 def lift_rules(p: Bool, x: Int, a: IntConst, b: IntConst, c: IntConst, u: Const, v: Const, w: Const) -> Rules:
     """An op on a choice between constants is a choice between constants."""
-    for op, name in ((Add, "add"), (Mul, "mul"), (Floordiv, "div"), (Floormod, "mod"), (Max, "max"), (Min, "min")):
+    for op, name in (
+        (Add, "add"),
+        (Mul, "mul"),
+        (Floordiv, "div"),
+        (Floormod, "mod"),
+        (Max, "max"),
+        (Min, "min"),
+    ):
         # (p ? a : b) + c = p ? a+c : b+c
         yield name, op(Where(p, a, b), c) >> Where(p, op(a, c), op(b, c))
     for op, name in ((Cmplt, "lt"), (Cmpeq, "eq"), (Cmpne, "ne")):
         # (p ? a : b) < c = p ? a<c : b<c
-        yield name, op(Where(p, u, v), w) >> Where(p, op(u, w), op(v, w)), grows("both branches fold to booleans")
+        yield (
+            name,
+            op(Where(p, u, v), w) >> Where(p, op(u, w), op(v, w)),
+            grows("both branches fold to booleans"),
+        )
     # c < (p ? a : b) = p ? c<a : c<b
-    yield "lt-left", Cmplt(w, Where(p, u, v)) >> Where(p, w < u, w < v), grows("both branches fold to booleans")
+    yield (
+        "lt-left",
+        Cmplt(w, Where(p, u, v)) >> Where(p, w < u, w < v),
+        grows("both branches fold to booleans"),
+    )
     # (p ? x : a) * 0 … is mul-zero's business

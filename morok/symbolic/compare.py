@@ -21,7 +21,6 @@ from morok.rewrite.terms import (
     Mul,
     Var,
     false,
-    one,
     true,
     vmax,
     vmin,

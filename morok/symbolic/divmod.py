@@ -1,7 +1,7 @@
 """Floor division and modulo. `x // y` rounds down, `x % y` has the sign of y, and both are 0 where y is 0.
 
-Rules that move a factor or a summand out of a quotient hold on indices only: integers of a fixed width may wrap. The n-ary
-forms (`divide_sum`, `reduce_sum`) do for a whole sum what the rules below do for two terms.
+Rules that move a factor or a summand out of a quotient hold on indices only: integers of a fixed width may
+wrap. The n-ary forms (`divide_sum`, `reduce_sum`) do for a whole sum what the rules below do for two terms.
 """
 
 from __future__ import annotations
@@ -59,13 +59,25 @@ def simple_rules(x: Int, y: Int, c: IntConst) -> Rules:
 
 
 @rules("symbolic.divmod")
-def divmod_rules(x: Index, y: Index, z: Index, a: IndexConst, b: IndexConst, c: IndexConst, d: IndexConst) -> Rules:
+def divmod_rules(
+    x: Index, y: Index, z: Index, a: IndexConst, b: IndexConst, c: IndexConst, d: IndexConst
+) -> Rules:
     """Quotients and remainders of indices."""
     # all values of x have the same quotient q, so x % c = x - q*c
     yield "mod-bounds", x % c >> x + (vmin(x) // c) * c * -1, when(c > 0, (vmin(x) // c).eq(vmax(x) // c))
     # a negative divisor: x // c = (-x) // (-c)
-    yield "div-negative", x // c >> (x * -1) // (c * -1), when(c < 0), grows("the divisor becomes positive once")
-    yield "mod-negative", x % c >> ((x * -1) % (c * -1)) * -1, when(c < 0), grows("the divisor becomes positive once")
+    yield (
+        "div-negative",
+        x // c >> (x * -1) // (c * -1),
+        when(c < 0),
+        grows("the divisor becomes positive once"),
+    )
+    yield (
+        "mod-negative",
+        x % c >> ((x * -1) % (c * -1)) * -1,
+        when(c < 0),
+        grows("the divisor becomes positive once"),
+    )
 
     # products
     # (x*a) // b = x * (a/b) where b divides a
@@ -87,9 +99,19 @@ def divmod_rules(x: Index, y: Index, z: Index, a: IndexConst, b: IndexConst, c: 
     # (x*a + y) % b = y % b where b divides a
     yield "mod-sum", Add[Mul(x, a), y] % b >> y % b, when(b.ne(0), (a % b).eq(0))
     # (x + a) // b: the whole multiples of b leave
-    yield "div-constant", Add(x, a) // b >> (x + a % b) // b + a // b, when(b > 0, (a < 0) | (a >= b)), grows("a shrinks")
+    yield (
+        "div-constant",
+        Add(x, a) // b >> (x + a % b) // b + a // b,
+        when(b > 0, (a < 0) | (a >= b)),
+        grows("a shrinks"),
+    )
     # (x + a) % b: likewise
-    yield "mod-constant", Add(x, a) % b >> (x + a % b) % b, when(b > 0, (a < 0) | (a >= b)), grows("a shrinks")
+    yield (
+        "mod-constant",
+        Add(x, a) % b >> (x + a % b) % b,
+        when(b > 0, (a < 0) | (a >= b)),
+        grows("a shrinks"),
+    )
     # (x*a + y) // b = x // (b/a) where a divides b and 0 ≤ y < a
     yield (
         "div-sum-factor",
@@ -111,11 +133,26 @@ def divmod_rules(x: Index, y: Index, z: Index, a: IndexConst, b: IndexConst, c: 
     # (x % a) % b = x % b where b divides a
     yield "mod-mod-multiple", (x % a) % b >> x % b, when(b > 0, (a % b).eq(0))
     # (x % a) // b = (x // b) % (a/b) where b divides a
-    yield "mod-div", (x % a) // b >> (x // b) % (a // b), when(a > 0, b > 0, (a % b).eq(0)), grows("the quotient moves in")
+    yield (
+        "mod-div",
+        (x % a) // b >> (x // b) % (a // b),
+        when(a > 0, b > 0, (a % b).eq(0)),
+        grows("the quotient moves in"),
+    )
 
     # whole sums at once
-    yield "div-of-sum", Add(x, y) // c >> divide_sum, when(c > 0), why("looks at every term of a sum of any length")
-    yield "mod-of-sum", Add(x, y) % c >> reduce_sum, when(c > 0), why("looks at every term of a sum of any length")
+    yield (
+        "div-of-sum",
+        Add(x, y) // c >> divide_sum,
+        when(c > 0),
+        why("looks at every term of a sum of any length"),
+    )
+    yield (
+        "mod-of-sum",
+        Add(x, y) % c >> reduce_sum,
+        when(c > 0),
+        why("looks at every term of a sum of any length"),
+    )
 
 
 @rules("symbolic.recombine")
@@ -128,11 +165,19 @@ def recombine_rules(x: Index, y: Index, a: IndexConst, b: IndexConst, c: IndexCo
     yield "in-sum-2", Add(Add(y, x % c), Mul(x // c, c)) >> y + x, when(c.ne(0))
     # (y + (x // c)*(c*b)) + (x % c)*b = y + x*b, in either order
     yield "scaled-in-sum", Add(Add(y, Mul(x // c, a)), Mul(x % c, b)) >> y + x * b, when(c.ne(0), a.eq(c * b))
-    yield "scaled-in-sum-2", Add(Add(y, Mul(x % c, b)), Mul(x // c, a)) >> y + x * b, when(c.ne(0), a.eq(c * b))
+    yield (
+        "scaled-in-sum-2",
+        Add(Add(y, Mul(x % c, b)), Mul(x // c, a)) >> y + x * b,
+        when(c.ne(0), a.eq(c * b)),
+    )
     # ((x // c) % d)*c + x % c = x % (c*d)
     yield "mod", Add[Mul((x // c) % d, c), x % c] >> x % (c * d), when(c > 0, d > 0)
     # ((x // c) % d)*(c*b) + (x % c)*b = (x % (c*d))*b
-    yield "mod-scaled", Mul((x // c) % d, a) + Mul(x % c, b) >> (x % (c * d)) * b, when(c > 0, d > 0, a.eq(c * b))
+    yield (
+        "mod-scaled",
+        Mul((x // c) % d, a) + Mul(x % c, b) >> (x % (c * d)) * b,
+        when(c > 0, d > 0, a.eq(c * b)),
+    )
     # ((x // (c*d))*d + (x // c) % d = x // c
     yield "quotients", Add[Mul(x // a, d), (x // c) % d] >> x // c, when(c > 0, d > 0, a.eq(c * d))
     # x - (x // c)*c = x % c

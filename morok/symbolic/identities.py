@@ -1,4 +1,5 @@
-"""Identity and absorbing elements, an operand with itself, signs. On floats only what keeps NaN, infinities and rounding."""
+"""Identity and absorbing elements, an operand with itself, signs. On floats only what keeps NaN, infinities
+and rounding."""
 
 from __future__ import annotations
 
@@ -7,8 +8,6 @@ from morok.rewrite.ruleset import rules
 from morok.rewrite.terms import (
     Abs,
     Add,
-    Bits,
-    Bool,
     Float,
     Index,
     Int,
@@ -18,8 +17,6 @@ from morok.rewrite.terms import (
     Pow,
     Recip,
     Sqrt,
-    Sub,
-    Var,
     minus_zero,
     one,
     zero,
@@ -63,11 +60,15 @@ def identity_rules(x: Number, i: Int, f: Float, g: Float, k: Index) -> Rules:
 def sign_rules(x: Number, y: Number, i: Int, j: Int, f: Float, g: Float) -> Rules:
     """Negation moves out and cancels."""
     # --f = f
-    yield "neg-neg", -(-f) >> f
+    yield "neg-neg", Neg(Neg(f)) >> f
     # -i = i * -1, the one form of a sign that sums know
     yield "neg-int", -i >> i * -1, grows("products with -1 are the normal form of a sign; no rule leads back")
     # i - j = i + j * -1
-    yield "sub-int", i - j >> i + j * -1, grows("sums are the normal form; no rule makes a difference of integers")
+    yield (
+        "sub-int",
+        i - j >> i + j * -1,
+        grows("sums are the normal form; no rule makes a difference of integers"),
+    )
     # f + -g = f - g
     yield "add-neg", Add[f, -g] >> f - g, grows("as dear as before; no rule leads back")
     # f - -g = f + g

@@ -6,7 +6,21 @@ import math
 
 from morok.rewrite.rules import Rules, when
 from morok.rewrite.ruleset import rules
-from morok.rewrite.terms import Add, Float, Index, IndexConst, Int, IntConst, Lit, Max, Min, Mul, Var, vmax, vmin
+from morok.rewrite.terms import (
+    Add,
+    Float,
+    Index,
+    IndexConst,
+    Int,
+    IntConst,
+    Lit,
+    Max,
+    Min,
+    Mul,
+    Var,
+    vmax,
+    vmin,
+)
 
 
 @rules("symbolic.minmax")

@@ -1,6 +1,7 @@
 """A total order on nodes, the same in every process: what stands first in a sum, a product or a conjunction.
 
-Terms of a sum are compared by what they multiply, so that `x*2` and `x*3` end up side by side. Constants come last.
+Terms of a sum are compared by what they multiply, so that `x*2` and `x*3` end up side by side. Constants
+come last.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ def structurally_less(a: UOp, b: UOp) -> bool:
                 a, b = s, t
                 break
         else:
-            return repr(a.arg) < repr(b.arg)  # only 0.0 and -0.0 are equal as arguments and different as nodes
+            return repr(a.arg) < repr(
+                b.arg
+            )  # only 0.0 and -0.0 are equal as arguments and different as nodes
     return False
 
 

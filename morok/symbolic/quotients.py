@@ -2,7 +2,8 @@
 
 A sum is read as Σ kᵢ·tᵢ + k. For `sum // c` and `sum % c`:
 1. terms whose coefficient c divides leave the quotient and vanish from the remainder;
-2. a common divisor g of c and all coefficients is cancelled: (Σ kᵢ·tᵢ + k) // c = (Σ (kᵢ/g)·tᵢ + k//g) // (c/g);
+2. a common divisor g of c and all coefficients is cancelled: (Σ kᵢ·tᵢ + k) // c = (Σ (kᵢ/g)·tᵢ + k//g) //
+(c/g);
 3. if the terms that some d | c does not divide stay in 0 … d-1, they do not reach the quotient by d:
    (d·A + B) // c = A // (c/d) and (d·A + B) % c = (A % (c/d))·d + B for 0 ≤ B < d.
 """
@@ -87,7 +88,9 @@ def divide_sum(node: UOp, c: UOp) -> UOp | None:
     if found is None:
         return None
     d, large, _, constant = found
-    return make(Ops.FLOORDIV, node.dtype, (join_sum(large, constant // d, node), const(node.dtype, divisor // d)))
+    return make(
+        Ops.FLOORDIV, node.dtype, (join_sum(large, constant // d, node), const(node.dtype, divisor // d))
+    )
 
 
 def reduce_sum(node: UOp, c: UOp) -> UOp | None:

@@ -2,7 +2,8 @@
 
 - `simple`: folding and identities; cheap, for graphs that only need tidying;
 - `symbolic`: everything on scalars and indices that has a normal form;
-- `full`: also what simplifies under guards, and the rules that are off unless the numeric classes are switched on.
+- `full`: also what simplifies under guards, and the rules that are off unless the numeric classes are
+  switched on.
 """
 
 from __future__ import annotations
@@ -23,7 +24,15 @@ from morok.symbolic.sums import commute_rules, distribute_rules, reassociating_r
 from morok.symbolic.validity import make_validity_rules
 
 simple: RuleSet = join(
-    "simple", constant_rules, identity_rules, boolean_rules, where_rules, simple_rules, compare_rules, minmax_rules, bit_rules
+    "simple",
+    constant_rules,
+    identity_rules,
+    boolean_rules,
+    where_rules,
+    simple_rules,
+    compare_rules,
+    minmax_rules,
+    bit_rules,
 )
 
 symbolic: RuleSet = join(

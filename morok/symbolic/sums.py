@@ -1,7 +1,8 @@
 """Sums and products: one order, one constant, like terms together, constants multiplied out.
 
-The normal form of an index is a sum of products, leaning to the left, constant last: `((r0*128 + r1*4) + r2) + 7`. Integers
-of a fixed width form a ring too (wrap-around included), so most of it holds for them. Floats only reassociate when asked.
+The normal form of an index is a sum of products, leaning to the left, constant last: `((r0*128 + r1*4) + r2)
++ 7`. Integers of a fixed width form a ring too (wrap-around included), so most of it holds for them. Floats
+only reassociate when asked.
 """
 
 from __future__ import annotations
@@ -9,12 +10,28 @@ from __future__ import annotations
 from morok.ir.node import UOp
 from morok.rewrite.rules import REASSOCIATING, Rules, grows, when
 from morok.rewrite.ruleset import rules
-from morok.rewrite.terms import Add, And, Bits, Float, FloatConst, Index, IndexConst, Int, IntConst, Max, Min, Mul, Or, Xor
+from morok.rewrite.terms import (
+    Add,
+    And,
+    Bits,
+    Float,
+    FloatConst,
+    Index,
+    IndexConst,
+    Int,
+    IntConst,
+    Max,
+    Min,
+    Mul,
+    Or,
+    Xor,
+)
 from morok.symbolic.order import precedes
 
 
 def y_first(node: UOp, x: UOp, y: UOp) -> bool:
-    """y stands before x in the normal form, and neither is a longer chain of the same op, which the next rules sort."""
+    """y stands before x in the normal form, and neither is a longer chain of the same op, which the next
+    rules sort."""
     return x.op is not node.op and y.op is not node.op and precedes(y, x)
 
 
@@ -30,7 +47,15 @@ _LEANS = grows("moves weight to the left, so it ends")
 @rules("symbolic.commute")
 def commute_rules(x: Bits, y: Bits, z: Bits) -> Rules:
     """Operands of commutative, associative ops in one order, leaning to the left."""
-    for op, name in ((Add, "add"), (Mul, "mul"), (And, "and"), (Or, "or"), (Xor, "xor"), (Max, "max"), (Min, "min")):
+    for op, name in (
+        (Add, "add"),
+        (Mul, "mul"),
+        (And, "and"),
+        (Or, "or"),
+        (Xor, "xor"),
+        (Max, "max"),
+        (Min, "min"),
+    ):
         # x + y = y + x
         yield f"{name}-order", op(x, y) >> op(y, x), when(y_first), _SORTS
         # x + (y + z) = (x + y) + z
@@ -56,7 +81,11 @@ def sum_rules(x: Int, y: Int, z: Int, a: IntConst, b: IntConst) -> Rules:
     # x*a + x*b = x * (a + b)
     yield "count", Mul(x, a) + Mul(x, b) >> x * (a + b)
     # (y + x) + x = y + x*2
-    yield "double-in-sum", Add(Add(y, x), x) >> y + x * 2, grows("one term instead of two; no rule leads back")
+    yield (
+        "double-in-sum",
+        Add(Add(y, x), x) >> y + x * 2,
+        grows("one term instead of two; no rule leads back"),
+    )
     # (y + x*a) + x = y + x * (a + 1)
     yield "count-one-in-sum", Add(Add(y, Mul(x, a)), x) >> y + x * (a + 1)
     # (y + x) + x*a = y + x * (a + 1)

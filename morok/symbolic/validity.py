@@ -1,7 +1,8 @@
 """Simplifying a value under the condition that guards it: in `p ? x : y`, x may use that p holds.
 
-A condition is read as a conjunction of `e < c` and `c < e` with constant c. Each e is replaced by a variable that has the
-tighter bounds, x is simplified, and e is put back. What a condition says about sums is used on its single term as well.
+A condition is read as a conjunction of `e < c` and `c < e` with constant c. Each e is replaced by a variable
+that has the tighter bounds, x is simplified, and e is put back. What a condition says about sums is used on
+its single term as well.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ def conjuncts(condition: UOp) -> Iterator[UOp]:
 
 
 def known_bounds(condition: UOp) -> dict[UOp, tuple[int, int]]:
-    """What a condition says about index expressions: the interval of each, where it is smaller than before."""
+    """What a condition says about index expressions: the interval of each, where it is smaller than
+    before."""
     found: dict[UOp, tuple[int, int]] = {}
 
     def narrow(e: UOp, low: float, high: float) -> None:
@@ -74,6 +76,10 @@ def make_validity_rules(inner: Callable[[], RuleSet]) -> RuleSet:
     @rules("symbolic.validity")
     def validity_rules(p: Bool, x: Index, y: Index) -> Rules:
         """A value under its guard."""
-        yield "branch", Where(p, x, y) >> simplify_branch, why("simplifies with the other rules under tighter bounds")
+        yield (
+            "branch",
+            Where(p, x, y) >> simplify_branch,
+            why("simplifies with the other rules under tighter bounds"),
+        )
 
     return validity_rules
