@@ -1,0 +1,74 @@
+"""What a device has to offer, and how a kernel is handed to it.
+
+A device has an allocator, and it turns a kernel's graph into something that can be called with buffers and
+with the values of variables. Everything above this room speaks to devices through these few names.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from morok.device.buffer import ALIGNMENT, Allocator, Array, Buffer
+from morok.dtype import DType
+from morok.ir.alu_array import storage
+from morok.ir.node import UOp
+
+
+class Program(Protocol):
+    """A kernel that a device can run."""
+
+    def __call__(self, buffers: Sequence[Buffer], values: Mapping[str, int]) -> None:
+        """Runs on these buffers, in the order of their numbers in the kernel, and waits for nothing."""
+
+
+class Device(ABC):
+    """One place where tensors live and kernels run."""
+
+    name: str
+    allocator: Allocator
+    on_host = True  # the host can read its memory without a copy
+
+    @abstractmethod
+    def compile(self, ast: UOp, name: str) -> Program:
+        """The kernel `ast`, ready to run; `name` is for messages and profiles."""
+
+    def synchronize(self) -> None:
+        """Waits until everything that was started has finished; nothing to do where `run` waits itself."""
+        return
+
+    def buffer(self, size: int, dtype: DType) -> Buffer:
+        """New memory; it is taken when it is first touched."""
+        return Buffer(self.name, size, dtype, self.allocator)
+
+    def adopt(self, array: Array, dtype: DType) -> Buffer:
+        """A buffer with the elements of a host array: the array's own memory where that is possible.
+
+        The array is kept alive by the buffer. A copy is made if the device has memory of its own, or if the
+        array is not contiguous or not aligned to its elements.
+        """
+        flat = _shareable(array, dtype) if self.on_host else None
+        if flat is not None:
+            return Buffer(self.name, array.size, dtype, self.allocator, memory=flat)
+        fresh = self.buffer(array.size, dtype)
+        fresh.copy_in(np.ascontiguousarray(array, dtype=storage(dtype)))
+        return fresh
+
+
+def _shareable(array: Array, dtype: DType) -> Array | None:
+    fits = array.dtype == storage(dtype) and array.dtype.isnative and array.flags.c_contiguous
+    if not fits or array.size == 0:
+        return None
+    itemsize = min(dtype.itemsize, ALIGNMENT)
+    if array.__array_interface__["data"][0] % itemsize:
+        return None
+    return array.reshape(-1).view(np.uint8)
+
+
+def as_host(buffer: Buffer) -> Any:
+    """The elements of a buffer on the host: its own memory if the host can reach it, else a copy."""
+    memory = buffer.memory
+    return buffer.lend() if isinstance(memory, np.ndarray) else buffer.copy_out()

@@ -1,0 +1,287 @@
+"""Memory of a device: when it is taken, who shares it, when it goes back.
+
+A `Buffer` takes its memory when it is first needed and gives it back when nobody holds the buffer any more.
+Which buffer stands behind a BUFFER node is remembered here in a table with weak keys: a node that no graph
+holds takes its memory with it.
+
+Memory may also be *borrowed* (a NumPy array of the user, a mapped file), and it may be *lent* (the array that
+`Tensor.numpy()` gives out). Neither may change under the other party's eyes, so whoever wants to write into
+such a buffer asks `is_private` first and writes into a copy otherwise.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections import OrderedDict
+from typing import Any, Protocol, final
+
+import numpy as np
+import numpy.typing as npt
+
+from morok.dtype import DType
+from morok.errors import DeviceError, OutOfMemory
+from morok.ir.alu_array import storage
+from morok.ir.node import UOp
+
+Array = npt.NDArray[Any]
+ALIGNMENT = 64  # bytes: a cache line, and the widest vector
+_KEEP = 1 << 28  # bytes of freed blocks that an allocator holds on to
+
+
+class Allocator(Protocol):
+    """Gives out memory of one device. What `allocate` returns is the device's own business."""
+
+    used: int
+    peak: int
+
+    def allocate(self, nbytes: int) -> Any: ...
+
+    def free(self, memory: Any, nbytes: int) -> None: ...
+
+    def copy_in(self, memory: Any, offset: int, source: Array) -> None: ...
+
+    def copy_out(self, memory: Any, offset: int, target: Array) -> None: ...
+
+
+@final
+class HostAllocator:
+    """Host memory, aligned. Freed blocks are kept for the next request of their size, the oldest go first.
+
+    A large block from the system costs a page fault per 4 KiB when it is first touched; a loop that makes
+    and drops the same tensors should pay that once.
+    """
+
+    def __init__(self, name: str, keep: int = _KEEP) -> None:
+        self.name = name
+        self.used = 0
+        self.peak = 0
+        self.kept = 0
+        self._keep = keep
+        self._blocks: OrderedDict[int, list[Array]] = OrderedDict()
+        # Buffers die whenever their last holder does, also in the middle of an allocation of this thread.
+        self._lock = threading.RLock()
+
+    def allocate(self, nbytes: int) -> Array:
+        with self._lock:
+            block = self._reuse(nbytes)
+            if block is None:
+                block = self._new(nbytes)
+            self.used += nbytes
+            self.peak = max(self.peak, self.used)
+        return block
+
+    def _reuse(self, nbytes: int) -> Array | None:
+        blocks = self._blocks.get(nbytes)
+        if not blocks:
+            return None
+        self.kept -= nbytes
+        return blocks.pop()
+
+    def _new(self, nbytes: int) -> Array:
+        try:
+            return _aligned(nbytes)
+        except (MemoryError, ValueError):
+            self.forget()
+        try:
+            return _aligned(nbytes)
+        except (MemoryError, ValueError):
+            raise OutOfMemory(
+                f"{self.name} has no room for {show_bytes(nbytes)}; {show_bytes(self.used)} are in use"
+            ) from None
+
+    def free(self, memory: Array, nbytes: int) -> None:
+        with self._lock:
+            self.used -= nbytes
+            if nbytes > self._keep:
+                return
+            self._blocks.setdefault(nbytes, []).append(memory)
+            self._blocks.move_to_end(nbytes)
+            self.kept += nbytes
+            while self.kept > self._keep:
+                oldest, blocks = next(iter(self._blocks.items()))
+                if blocks:
+                    blocks.pop()
+                    self.kept -= oldest
+                else:
+                    del self._blocks[oldest]
+
+    def forget(self) -> None:
+        """Give all kept blocks back to the system."""
+        self._blocks.clear()
+        self.kept = 0
+
+    def copy_in(self, memory: Array, offset: int, source: Array) -> None:
+        data = np.ascontiguousarray(source).reshape(-1).view(np.uint8)
+        memory[offset : offset + data.size] = data
+
+    def copy_out(self, memory: Array, offset: int, target: Array) -> None:
+        data = target.reshape(-1).view(np.uint8)
+        data[...] = memory[offset : offset + data.size]
+
+
+def _aligned(nbytes: int) -> Array:
+    raw = np.empty(nbytes + ALIGNMENT, dtype=np.uint8)
+    skip = -raw.ctypes.data % ALIGNMENT
+    return raw[skip : skip + nbytes]
+
+
+def show_bytes(count: float) -> str:
+    """A number of bytes as people write it."""
+    for unit in ("B", "KB", "MB", "GB"):
+        if abs(count) < 1000:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} TB"
+
+
+@final
+class _Lease:
+    """What an array that was given out stands on: it keeps the buffer, and its own life tells of the array's.
+
+    NumPy holds the object behind `__array_interface__` as long as any view of the array exists.
+    """
+
+    __slots__ = ("__array_interface__", "__weakref__", "buffer")
+
+    def __init__(self, buffer: Buffer, array: Array) -> None:
+        self.buffer = buffer
+        self.__array_interface__ = array.__array_interface__
+
+
+@final
+class Buffer:
+    """`size` elements of `dtype` on a device.
+
+    A view has a `base` and an offset in bytes into it, and shares its memory.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_allocator",
+        "_lease",
+        "_memory",
+        "base",
+        "borrowed",
+        "device",
+        "dtype",
+        "offset",
+        "size",
+    )
+
+    def __init__(
+        self,
+        device: str,
+        size: int,
+        dtype: DType,
+        allocator: Allocator,
+        *,
+        base: Buffer | None = None,
+        offset: int = 0,
+        memory: Any = None,
+    ) -> None:
+        self.device = device
+        self.size = size
+        self.dtype = dtype
+        self.base = base
+        self.offset = offset
+        self.borrowed = memory is not None
+        self._allocator = allocator
+        self._memory = memory
+        self._lease: weakref.ref[_Lease] | None = None
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * self.dtype.itemsize
+
+    @property
+    def is_allocated(self) -> bool:
+        return (self.base or self)._memory is not None
+
+    @property
+    def memory(self) -> Any:
+        """The device's handle of the memory, taken now if it was not; a view's is its base's."""
+        if self.base is not None:
+            return self.base.memory
+        if self._memory is None:
+            self._memory = self._allocator.allocate(self.nbytes)
+        return self._memory
+
+    @property
+    def is_private(self) -> bool:
+        """Whether a write would be seen by nobody outside: the memory is neither borrowed nor lent."""
+        root = self.base or self
+        return not root.borrowed and (root._lease is None or root._lease() is None)
+
+    def view(self, size: int, dtype: DType, offset: int) -> Buffer:
+        """A part of this buffer, `offset` in bytes."""
+        if offset < 0 or offset + size * dtype.itemsize > self.nbytes:
+            raise DeviceError(
+                f"{size} elements of {dtype} at byte {offset} do not fit in a buffer of {self.nbytes} bytes"
+            )
+        root = self.base or self
+        return Buffer(self.device, size, dtype, self._allocator, base=root, offset=self.offset + offset)
+
+    def array(self) -> Array:
+        """The elements of a buffer in host memory as a flat array that shares it."""
+        memory = self.memory
+        if not isinstance(memory, np.ndarray):
+            raise DeviceError(f"the memory of {self.device} is not reachable from the host; copy it first")
+        return memory[self.offset : self.offset + self.nbytes].view(storage(self.dtype))
+
+    def lend(self) -> Array:
+        """As `array`, for the user: while the array or a view of it lives, this buffer is not private."""
+        root = self.base or self
+        whole = self.array()
+        if whole.size == 0:
+            return whole.copy()
+        lease = root._lease() if root._lease is not None else None
+        if lease is None:
+            # NumPy's interface knows its own types only; bfloat16 travels as bytes and is viewed afterwards.
+            lease = _Lease(root, root.memory)
+            root._lease = weakref.ref(lease)
+        data = np.asarray(lease)
+        return data[self.offset : self.offset + self.nbytes].view(storage(self.dtype))
+
+    def copy_in(self, source: Array) -> None:
+        """Fill the buffer from the host."""
+        if self.size:
+            self._allocator.copy_in(self.memory, self.offset, source)
+
+    def copy_out(self) -> Array:
+        """The elements as a new array on the host."""
+        result = np.empty(self.size, dtype=storage(self.dtype))
+        if self.size:
+            self._allocator.copy_out(self.memory, self.offset, result)
+        return result
+
+    def clone(self) -> Buffer:
+        """The same elements in memory of their own."""
+        other = Buffer(self.device, self.size, self.dtype, self._allocator)
+        if self.is_allocated:
+            other.copy_in(self.copy_out())
+        return other
+
+    def __repr__(self) -> str:
+        state = "view" if self.base is not None else "taken" if self.is_allocated else "not taken yet"
+        return f"<Buffer {self.device} {self.size} x {self.dtype}, {state}>"
+
+    def __del__(self) -> None:
+        memory = getattr(self, "_memory", None)
+        if memory is not None and not self.borrowed:
+            self._allocator.free(memory, self.nbytes)
+
+
+# --- which memory a node stands for
+
+_buffers: weakref.WeakKeyDictionary[UOp, Buffer] = weakref.WeakKeyDictionary()
+
+
+def bind_buffer(node: UOp, buffer: Buffer) -> None:
+    """From now on the BUFFER node stands for this memory, as long as the node lives."""
+    _buffers[node] = buffer
+
+
+def find_buffer(node: UOp) -> Buffer | None:
+    """The memory behind a BUFFER node; None if it was never given any."""
+    return _buffers.get(node)

@@ -1,0 +1,56 @@
+"""Devices by name. A device is made when it is first asked for.
+
+"PYTHON" is the interpreter. "CPU" is the compiler for the host's own processor; where that part is not
+installed the interpreter runs its tensors too, so every program works everywhere.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.util import find_spec
+from threading import RLock
+
+from morok import knobs
+from morok.device.base import Device
+from morok.device.interpreter import Interpreter
+from morok.errors import DeviceError
+
+# name → module with a function `open_device(name)`
+_MODULES = {"CPU": "morok.device.cpu", "CUDA": "morok.device.cuda"}
+_devices: dict[str, Device] = {}
+_lock = RLock()
+
+
+def canonical(name: str) -> str:
+    """A device's name as it is written in graphs: upper case, without a ":0"."""
+    kind, _, number = str(name).upper().partition(":")
+    return kind if number in ("", "0") else f"{kind}:{number}"
+
+
+def default_device() -> str:
+    """Where new tensors live: the DEVICE knob, else the CPU."""
+    return canonical(knobs.DEVICE.value) if knobs.DEVICE.value else "CPU"
+
+
+def get_device(name: str) -> Device:
+    """The device of that name, or an error that says which there are."""
+    known = _devices.get(name)
+    if known is not None:
+        return known
+    with _lock:
+        if name not in _devices:
+            _devices[name] = _open(name)
+        return _devices[name]
+
+
+def _open(name: str) -> Device:
+    kind = name.partition(":")[0]
+    if kind == "PYTHON":
+        return Interpreter(name)
+    module = _MODULES.get(kind)
+    if module is not None and find_spec(module) is not None:
+        device: Device = import_module(module).open_device(name)
+        return device
+    if kind == "CPU":
+        return Interpreter(name)
+    raise DeviceError(f"there is no device {name!r}; there are PYTHON, {', '.join(_MODULES)}")
