@@ -204,6 +204,7 @@ def _cache_home() -> str:
 DEBUG = Knob(
     "DEBUG", 0, "how much morok tells about what it does: 0 nothing, 1 kernels, 2 stages, 4 code", plain=True
 )
+DEVICE = Knob("DEVICE", "", "where new tensors live: CPU, CUDA, PYTHON (the interpreter)", plain=True)
 PROVENANCE = Knob("PROVENANCE", True, "remember the user's line and the rule behind every node")
 SPEC = Knob("SPEC", 0, "check the IR against its specs: 0 never, 1 at boundaries, 2 after every stage")
 DUMP = Knob(
