@@ -138,6 +138,10 @@ def _bind(n: UOp) -> Interval:
     return both if both[0] <= both[1] else (low, high)
 
 
+def _iota(n: UOp) -> Interval:
+    return 0, max(_of(n.src[n.arg])[1] - 1, 0)
+
+
 def _counter(n: UOp) -> Interval:
     # A loop that never runs evaluates nothing, so any interval would do; 0 keeps the ends in order.
     return 0, max(_of(n.src[0])[1] - 1, 0)
@@ -343,6 +347,7 @@ _SHARED: dict[Op, Rule] = {
     Ops.BIND: _bind,
     Ops.RANGE: _counter,
     Ops.SPECIAL: _counter,
+    Ops.IOTA: _iota,
     Ops.WHERE: _where,
     Ops.GEP: _gep,
     Ops.VREDUCE: _vreduce,

@@ -145,6 +145,14 @@ def _buffer(n: UOp) -> Shape:
     return (n.arg,)
 
 
+def _param(n: UOp) -> Shape:
+    return (n.arg[1],)
+
+
+def _iota(n: UOp) -> Shape:
+    return tuple(size_of(s) for s in n.src)
+
+
 def _view(n: UOp) -> Shape:
     return (n.arg[0],)
 
@@ -201,7 +209,9 @@ _SHAPES: dict[Op, Callable[[UOp], Shape | None]] = {
     **dict.fromkeys(ALU, _elementwise),
     Ops.BUFFER: _buffer,
     Ops.BUFFER_VIEW: _view,
-    **dict.fromkeys((Ops.DEFINE_GLOBAL, Ops.DEFINE_LOCAL, Ops.DEFINE_REG, Ops.PARAM), _pointer),
+    **dict.fromkeys((Ops.DEFINE_GLOBAL, Ops.DEFINE_LOCAL, Ops.DEFINE_REG), _pointer),
+    Ops.PARAM: _param,
+    Ops.IOTA: _iota,
     Ops.RESHAPE: _sizes,
     Ops.EXPAND: _sizes,
     Ops.PERMUTE: _permute,

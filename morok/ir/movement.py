@@ -10,11 +10,12 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from morok.errors import IRError, ShapeError
+from morok.dtype import DType
+from morok.errors import DTypeError, IRError, ShapeError
 from morok.ir.bounds import bounds
 from morok.ir.build import REDUCE_OPS
 from morok.ir.infer import Shape, Size, numel, shape, show_shape, size_node
-from morok.ir.node import UOp, make
+from morok.ir.node import UOp, const, make
 from morok.ir.ops import Op, Ops
 from morok.ir.provenance import place
 
@@ -150,6 +151,16 @@ def flip(x: UOp, axes: Sequence[bool]) -> UOp:
     which = tuple(bool(axis) for axis in axes)
     _axes(x, Ops.FLIP, len(which), "true-or-false entries")
     return make(Ops.FLIP, x.dtype, (x,), which) if any(which) else x
+
+
+def iota(sizes: Sequence[Any], axis: int, dtype: DType) -> UOp:
+    """A tensor that holds at each place its position along one axis: what `arange` and masks are made of."""
+    own = _sizes(const(dtype, 0), sizes, Ops.IOTA)
+    if not 0 <= axis < len(own):
+        raise ShapeError(f"IOTA of shape {show_shape(own)} has no axis {axis}")
+    if not (dtype.is_int and dtype.lanes == 1):
+        raise DTypeError(f"IOTA counts in integers, not in {dtype}")
+    return make(Ops.IOTA, dtype, tuple(map(size_node, own)), axis)
 
 
 def reduce_axis(x: UOp, op: Op, axes: Sequence[int]) -> UOp:

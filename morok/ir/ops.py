@@ -116,7 +116,8 @@ class Ops:
     BUFFER_VIEW = _row(_D, 1, "a contiguous part of a buffer, `arg = (elements, offset)`")
     UNIQUE = _row(_D, 0, "a number that makes one buffer differ from another")
     DEVICE = _row(_D, 0, "a device's name")
-    PARAM = _row(_D, 0, "placeholder for buffer number `arg` in a normalised graph")
+    PARAM = _row(_D, 0, "placeholder for a buffer in a normalised graph, `arg = (number, size, device)`")
+    IOTA = _row(_D, _N, "IOTA(*sizes): at each place its position along axis `arg`")
     NOOP = _row(_D, _N, "nothing; carries sources where a node is wanted")
 
     # movement
