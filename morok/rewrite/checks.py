@@ -19,12 +19,17 @@ from morok.rewrite.terms import ANY, DOMAINS, Apply, As, Fact, Lit, Term, Var, s
 # the other.
 WEIGHTS: dict[Op, int] = {
     Ops.MUL: 4, Ops.FLOORDIV: 12, Ops.FLOORMOD: 13, Ops.CDIV: 10, Ops.CMOD: 11, Ops.FDIV: 10, Ops.POW: 40,
-    Ops.SUB: 8, Ops.NEG: 5, Ops.RECIP: 9, Ops.WHERE: 3, Ops.MAX: 3, Ops.MIN: 3, Ops.ABS: 3, Ops.CAST: 2,
+    Ops.SUB: 8, Ops.NEG: 3, Ops.RECIP: 9, Ops.WHERE: 3, Ops.MAX: 3, Ops.MIN: 3, Ops.ABS: 3, Ops.CAST: 2,
     Ops.EXP: 30, Ops.EXP2: 30, Ops.LOG: 30, Ops.LOG2: 30, Ops.SIN: 30, Ops.COS: 30, Ops.TAN: 30, Ops.TANH: 30,
     Ops.ERF: 30, Ops.CMPNE: 3,
 }  # fmt: skip
 _DEFAULT_WEIGHT = 2
 _LEAF_WEIGHT = 1
+
+
+def op_weight(op: Op) -> int:
+    """What an op weighs in the order."""
+    return WEIGHTS.get(op, _DEFAULT_WEIGHT)
 
 
 def _strip(term: Term) -> Term:
@@ -48,7 +53,7 @@ def weigh(term: Term, counts: Counter[str]) -> int:
         counts[term.name] += 1
         return _LEAF_WEIGHT
     assert isinstance(term, Apply)
-    own = min(WEIGHTS.get(op, _DEFAULT_WEIGHT) for op in term.ops)
+    own = min(map(op_weight, term.ops))
     return own + sum(weigh(s, counts) for s in term.src or ())
 
 

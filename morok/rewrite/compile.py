@@ -8,6 +8,7 @@ source that one can read (`morok rules --source NAME`); `match.py` says what it 
 from __future__ import annotations
 
 import itertools
+import math
 from collections import deque
 from collections.abc import Callable
 from typing import Any, final
@@ -44,7 +45,7 @@ class _Names:
     def __init__(self) -> None:
         self.values: dict[str, Any] = {
             "make": make, "const": const, "evaluate": evaluate, "vmin": vmin, "vmax": vmax, "exact": exact,
-            "derive": derive, "here": here, "boolean": boolean, "CONST": Ops.CONST,
+            "derive": derive, "here": here, "boolean": boolean, "CONST": Ops.CONST, "inf": math.inf, "nan": math.nan,
         }  # fmt: skip
         self._counter = itertools.count()
 

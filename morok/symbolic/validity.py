@@ -9,14 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from morok.dtype import index
 from morok.ir.bounds import vmax, vmin
 from morok.ir.build import variable
-from morok.ir.node import UOp, toposort
+from morok.ir.node import UOp, const, toposort
 from morok.ir.ops import Ops
 from morok.rewrite.engine import rewrite, substitute
 from morok.rewrite.rules import Rules, why
 from morok.rewrite.ruleset import RuleSet, rules
 from morok.rewrite.terms import Bool, Index, Where
+from morok.symbolic.cost import cost
 
 
 def conjuncts(condition: UOp) -> Iterator[UOp]:
@@ -59,9 +61,12 @@ def simplify_under(condition: UOp, x: UOp, ruleset: RuleSet) -> UOp:
     for number, (e, (low, high)) in enumerate(known_bounds(condition).items()):
         if e not in inside or low > high:
             continue
-        stand_in = variable(f"valid{number}", low, high)
-        x = substitute(rewrite(substitute(x, {e: stand_in}), ruleset), {stand_in: e})
-        inside = set(toposort(x))
+        stand_in = variable(f"valid{number}", low, high) if low < high else const(index, low)
+        narrowed = rewrite(substitute(x, {e: stand_in}), ruleset)
+        better = narrowed if low == high else rewrite(substitute(narrowed, {stand_in: e}), ruleset)
+        if cost(better) < cost(x):  # anything else would only be another way to write it
+            x = better
+            inside = set(toposort(x))
     return x
 
 
