@@ -1,0 +1,69 @@
+"""A tensor graph without identities: buffers become numbered PARAMs, bound variables lose their values.
+
+Two computations of the same form on different buffers become the same node, which is what the schedule cache
+is keyed by. The walk is the only work that a cached schedule costs, so it is kept tight.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import final
+
+from morok.dtype import void
+from morok.errors import VariableError
+from morok.ir.node import UOp, make, toposort
+from morok.ir.ops import Ops
+from morok.ir.provenance import place
+
+
+@final
+@dataclass(frozen=True)
+class Normalised:
+    """The graph (a SINK over the outputs), what its PARAMs stand for, and the values of its variables."""
+
+    sink: UOp
+    buffers: tuple[UOp, ...]
+    values: dict[str, int]
+
+
+def normalise(outputs: Sequence[UOp]) -> Normalised:
+    """Replaces every BUFFER by a PARAM, in the order of a walk from the outputs, and every BIND by its variable."""
+    buffers: list[UOp] = []
+    values: dict[str, int] = {}
+    done: dict[UOp, UOp] = {}
+    variables: list[UOp] = []
+    for node in toposort(*outputs):
+        op = node.op
+        if op is Ops.BUFFER:
+            device = node.src[1].arg
+            done[node] = make(Ops.PARAM, node.dtype, (), (len(buffers), node.arg, device), node.origin)
+            buffers.append(node)
+        elif op is Ops.BIND:
+            _record(values, node)
+            done[node] = node.src[0]
+        else:
+            if op is Ops.DEFINE_VAR:
+                variables.append(node)
+            src = node.src
+            new = tuple([done[s] for s in src])
+            done[node] = node if new == src else make(op, node.dtype, new, node.arg, node.origin)
+    for node in variables:
+        if node.arg[0] not in values:
+            raise VariableError(
+                f"variable {node.arg[0]} has no value here; bind it to one between {node.arg[1]} and {node.arg[2]}",
+                place=place(node),
+            )
+    sink = make(Ops.SINK, void, tuple([done[node] for node in outputs]))
+    return Normalised(sink, tuple(buffers), values)
+
+
+def _record(values: dict[str, int], node: UOp) -> None:
+    name, value = node.src[0].arg[0], node.src[1]
+    if value.op is not Ops.CONST:
+        raise VariableError(f"variable {name} is bound to an expression, not to a number", place=place(node))
+    old = values.setdefault(name, value.arg)
+    if old != value.arg:
+        raise VariableError(
+            f"variable {name} is bound to {old} and to {value.arg} in one computation", place=place(node)
+        )

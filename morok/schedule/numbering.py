@@ -1,0 +1,74 @@
+"""The last step of a kernel: ranges and buffers get the numbers that equal kernels share.
+
+Ranges are numbered outer loops first: loops over outputs, then reductions in the order of a walk. Among the
+loops over outputs, those that reductions depend on come first, so that a row's maximum is computed once per
+row. Buffers are numbered outputs first, then in the order of a walk.
+"""
+
+from __future__ import annotations
+
+from morok.dtype import PtrDType
+from morok.ir.build import define_global
+from morok.ir.infer import ranges
+from morok.ir.node import UOp, make, toposort
+from morok.ir.ops import AxisKind, Ops
+from morok.rewrite.engine import substitute
+
+
+def number_ranges(kernel: UOp, ctx: object = None) -> UOp:
+    """Ranges numbered from 0, outer ones first."""
+    order = toposort(kernel)
+    loops = _ordered_loops(kernel, order)
+    inner = [n for n in order if n.op is Ops.RANGE and n not in loops]
+    inner.sort(key=lambda r: 0 if r.arg[1] is AxisKind.LOOP else 1)
+    mapping = {
+        r: make(Ops.RANGE, r.dtype, r.src, (number, r.arg[1]), r.origin)
+        for number, r in enumerate((*loops, *inner))
+    }
+    if all(old is new for old, new in mapping.items()):
+        return kernel
+    kernel = _renumbered(kernel, mapping)
+    return _ends_in_order(kernel)
+
+
+def _ordered_loops(kernel: UOp, order: list[UOp]) -> list[UOp]:
+    """Loops over outputs, those first that more of the hoisted reductions depend on."""
+    loops: dict[UOp, int] = {}
+    for effect in kernel.src:
+        for r in effect.src[1:]:
+            loops.setdefault(r, len(loops))
+    hoisted = [alive for n in order if n.op is Ops.REDUCE and (alive := ranges(n)) and alive < loops.keys()]
+    votes = {r: -sum(r in alive for alive in hoisted) for r in loops}
+    return sorted(loops, key=lambda r: (votes[r], loops[r]))
+
+
+def _renumbered(kernel: UOp, mapping: dict[UOp, UOp]) -> UOp:
+    # Two old ranges may swap their numbers, so the new ones must not be entered again: substitute does not.
+    return substitute(kernel, mapping)
+
+
+def _ends_in_order(kernel: UOp) -> UOp:
+    effects = []
+    for effect in kernel.src:
+        if effect.op is Ops.END:
+            inner = sorted(effect.src[1:], key=lambda r: int(r.arg[0]))
+            effect = effect.replace((effect.src[0], *inner))
+        effects.append(effect)
+    return kernel.replace(tuple(effects))
+
+
+def number_buffers(kernel: UOp) -> tuple[UOp, tuple[int, ...]]:
+    """The kernel with its buffers numbered from 0, and the old number of each."""
+    outputs = [effect_store(effect).src[0].src[0] for effect in kernel.src]
+    inputs = [n for n in toposort(kernel) if n.op is Ops.DEFINE_GLOBAL]
+    wanted = list(dict.fromkeys((*outputs, *inputs)))
+    mapping = {}
+    for number, old in enumerate(wanted):
+        assert isinstance(old.dtype, PtrDType)
+        mapping[old] = define_global(old.dtype.elem, old.dtype.size, number)
+    return substitute(kernel, mapping), tuple(int(old.arg) for old in wanted)
+
+
+def effect_store(effect: UOp) -> UOp:
+    """The STORE of an effect."""
+    return effect.src[0] if effect.op is Ops.END else effect

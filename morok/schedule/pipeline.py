@@ -1,0 +1,22 @@
+"""The stages of scheduling, as tables: first over the tensor graph, then over each kernel.
+
+`docs/stages.md` is generated from these tables.
+"""
+
+from __future__ import annotations
+
+from morok.rewrite.stage import Stage
+from morok.schedule.boundaries import keep_outputs
+from morok.schedule.lower import lower_kernel
+from morok.schedule.numbering import number_ranges
+from morok.symbolic.sets import symbolic
+
+GRAPH_STAGES: tuple[Stage, ...] = (
+    Stage("1.1", "outputs", "every output that is not memory yet becomes a buffer", keep_outputs),
+)
+
+KERNEL_STAGES: tuple[Stage, ...] = (
+    Stage("2.1", "assign ranges", "axes become RANGEs, movement ops become index arithmetic", lower_kernel),
+    Stage("4", "initial symbolic", "algebra on indices, gates and values", symbolic),
+    Stage("6.1", "number ranges", "loops numbered, outer ones first", number_ranges),
+)

@@ -1,0 +1,124 @@
+"""The schedule: what has to run, in which order, on which memory.
+
+    plan = schedule([y.node])
+    for item in plan.items: ...        # kernels, breadth-first; items of one group are independent
+    plan.results[y.node]               # the memory that holds y afterwards
+
+A schedule is made once per form of computation. The form, a graph without buffers' identities and variables'
+values, is the key of a cache that holds a template; a second computation of the same form only fills in its
+buffers.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import final
+
+from morok import knobs
+from morok.ir.build import buffer
+from morok.ir.node import UOp
+from morok.ir.ops import Ops
+from morok.rewrite.engine import substitute
+from morok.schedule.memory import MemoryPlan, Placement
+from morok.schedule.normalise import Normalised, normalise
+from morok.schedule.template import Template, build_template
+
+
+@final
+@dataclass(frozen=True)
+class ScheduleItem:
+    """One kernel, or one transfer (`ast.op is Ops.COPY`: buffers[1] to buffers[0]), on actual buffers."""
+
+    ast: UOp
+    buffers: tuple[UOp, ...]  # BUFFER nodes by DEFINE_GLOBAL number
+    variables: tuple[str, ...]
+    name: str
+    place: str | None  # the user's file:line
+    flops: int
+    bytes: int
+    group: int  # items of one group do not depend on each other
+
+
+@final
+@dataclass
+class Schedule:
+    """Everything that running a computation takes."""
+
+    items: tuple[ScheduleItem, ...]
+    results: dict[UOp, UOp]  # requested node → a view of the BUFFER that holds it
+    values: dict[str, int]  # of the variables
+    memory: MemoryPlan
+
+
+_KEPT = 512
+_templates: dict[tuple[UOp, object], Template] = {}
+# Buffers that schedules make count down, those of tensors count up: the two never meet.
+_numbers = itertools.count(-1, -1)
+
+
+def schedule(outputs: Sequence[UOp]) -> Schedule:
+    """The kernels that compute the outputs."""
+    form = normalise(outputs)
+    return _fill_in(find_template(form), form, outputs)
+
+
+def find_template(form: Normalised) -> Template:
+    """The template of a computation of this form: remembered, or made now."""
+    key = (form.sink, knobs.cache_key(), knobs.DEVICE.value)
+    found = _templates.get(key)
+    if found is None:
+        found = build_template(form.sink)
+        if len(_templates) >= _KEPT:
+            _templates.pop(next(iter(_templates)))
+        _templates[key] = found
+    return found
+
+
+def clear_cache() -> None:
+    """Forgets all templates."""
+    _templates.clear()
+
+
+def _fill_in(template: Template, form: Normalised, outputs: Sequence[UOp]) -> Schedule:
+    """The template on the actual buffers. Intermediate and output buffers are new ones each time."""
+    buffers = list(form.buffers)
+    for dtype, size, device in template.made:
+        buffers.append(buffer(dtype, size, device, next(_numbers)))
+    items = tuple(
+        [
+            ScheduleItem(
+                step.ast,
+                tuple([buffers[n] for n in step.buffers]),
+                step.variables,
+                step.name,
+                step.place,
+                step.flops,
+                step.bytes,
+                step.group,
+            )
+            for step in template.steps
+        ]
+    )
+    results = {}
+    for node, view in zip(outputs, template.results, strict=True):
+        results[node] = _on_buffers(view, buffers)
+    first = len(form.buffers)
+    made = template.memory
+    plan = MemoryPlan(
+        {buffers[first + n]: Placement(device, offset, nbytes) for n, device, offset, nbytes in made.places},
+        made.arenas,
+        tuple([buffers[n] for n in template.output_buffers]),
+        made.output_bytes,
+        made.live_bytes,
+    )
+    return Schedule(items, results, dict(form.values), plan)
+
+
+def _on_buffers(view: UOp, buffers: list[UOp]) -> UOp:
+    chain = [view]
+    while chain[-1].src and chain[-1].op is not Ops.PARAM:
+        chain.append(chain[-1].src[0])
+    bottom = chain[-1]
+    return substitute(view, {bottom: buffers[bottom.arg[0]]}) if bottom.op is Ops.PARAM else view

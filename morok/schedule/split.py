@@ -1,0 +1,180 @@
+"""Kernel split: a tensor graph with marked boundaries becomes drafts of kernels.
+
+Boundaries are CONTIGUOUS (a buffer that is kept), ASSIGN (a write into memory that exists) and COPY (to
+another device). Each becomes a draft: a target and a value. To its readers it is then
+`AFTER(target, KERNEL(ASSIGN(target, value)))`: memory, once the kernel has run, so the graph itself says who
+waits for whom. Memory of the drafts is numbered on from the inputs'.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import final
+
+from morok import knobs
+from morok.dtype import void
+from morok.errors import IRError
+from morok.ir.bounds import vmax
+from morok.ir.infer import numel
+from morok.ir.movement import reshape, shrink
+from morok.ir.node import UOp, make, toposort
+from morok.ir.ops import Ops
+from morok.ir.provenance import Origin, place
+from morok.schedule.indexing import known_shape
+
+
+@final
+@dataclass(eq=False)
+class Draft:
+    """One write: `value` into `target`, a view of memory. A kernel is one draft, or several together."""
+
+    number: int
+    target: UOp
+    value: UOp
+    device: str
+    origin: Origin | None
+    kind: str = "kernel"  # or "copy": moved between devices, not computed
+    token: UOp = field(init=False)  # the KERNEL node that readers wait for
+
+    def __post_init__(self) -> None:
+        write = make(Ops.ASSIGN, self.value.dtype, (self.target, self.value), None, self.origin)
+        self.token = make(Ops.KERNEL, void, (write,), (self.kind, self.number), self.origin)
+
+    @property
+    def written(self) -> UOp:
+        """What readers see."""
+        return make(Ops.AFTER, self.target.dtype, (self.target, self.token), None, self.origin)
+
+
+@final
+@dataclass
+class Split:
+    """The drafts in an order in which they could run, views that hold the outputs, and all memory."""
+
+    drafts: list[Draft]
+    results: tuple[UOp, ...]
+    params: list[UOp]
+    inputs: int  # the first so many params are the caller's
+
+    def new_param(self, like: UOp, size: int, device: str) -> UOp:
+        param = make(Ops.PARAM, like.dtype, (), (len(self.params), size, device), like.origin)
+        self.params.append(param)
+        return param
+
+
+def default_device() -> str:
+    """Where a computation without any buffer runs."""
+    return knobs.DEVICE.value or "CPU"
+
+
+def base_of(view: UOp) -> UOp:
+    """The memory that a view shows."""
+    node = view
+    while node.op is not Ops.PARAM:
+        if not (node.op.is_movement or node.op in (Ops.AFTER, Ops.ASSIGN, Ops.DETACH, Ops.CONTIGUOUS)):
+            raise IRError(
+                f"only a tensor or a part of one can be assigned to, not {node.op.name}", place=place(node)
+            )
+        node = node.src[0]
+    return node
+
+
+def is_view(node: UOp) -> bool:
+    """Whether a node only shows memory that exists, without computing."""
+    while node.op.is_movement and node.op is not Ops.PAD:
+        node = node.src[0]
+    return node.op in (Ops.PARAM, Ops.AFTER, Ops.ASSIGN, Ops.CONTIGUOUS, Ops.COPY)
+
+
+def memory_view(param: UOp, node: UOp) -> UOp:
+    """Memory in the shape of a node; sizes that are not known yet take the front of it."""
+    sizes = known_shape(node)
+    count = numel(sizes)
+    flat = param if count == param.arg[1] else shrink(param, ((0, count),))
+    return reshape(flat, sizes)
+
+
+def capacity(node: UOp) -> int:
+    """How many elements a node may have at most."""
+    count = numel(known_shape(node))
+    return count if isinstance(count, int) else int(vmax(count))
+
+
+def split_kernels(sink: UOp) -> Split:
+    """Cuts the graph at its boundaries."""
+    order = toposort(sink)
+    params = sorted((n for n in order if n.op is Ops.PARAM), key=lambda n: int(n.arg[0]))
+    result = Split([], (), params, len(params))
+    devices: dict[UOp, str | None] = {}
+    done: dict[UOp, UOp] = {}
+    for node in order:
+        device = devices[node] = _device(node, devices)
+        src = tuple([done[s] for s in node.src])
+        op = node.op
+        if op is Ops.CONTIGUOUS:
+            done[node] = _keep(result, node, src[0], device)
+        elif op is Ops.ASSIGN:
+            done[node] = _assign(result, node, src, device)
+        elif op is Ops.COPY:
+            done[node] = _copy(result, node, src[0], devices[node.src[0]], device)
+        elif op is Ops.AFTER:
+            done[node] = make(Ops.AFTER, node.dtype, (src[0], *_tokens(src[1:])), None, node.origin)
+        else:
+            done[node] = node.replace(src)
+    result.results = done[sink].src
+    return result
+
+
+def _device(node: UOp, devices: dict[UOp, str | None]) -> str | None:
+    if node.op is Ops.PARAM:
+        return str(node.arg[2])
+    if node.op is Ops.COPY:
+        return str(node.src[1].arg)
+    if node.op is Ops.SINK:
+        return None
+    found: str | None = None
+    for s in node.src:
+        own = devices[s]
+        if own is None or own == found:
+            continue
+        if found is not None:
+            raise IRError(
+                f"{node.op.name} has operands on {found} and on {own}; copy one of them first",
+                place=place(node),
+            )
+        found = own
+    return found
+
+
+def _draft(result: Split, target: UOp, value: UOp, device: str, origin: Origin | None, kind: str) -> UOp:
+    draft = Draft(len(result.drafts), target, value, device, origin, kind)
+    result.drafts.append(draft)
+    return draft.written
+
+
+def _keep(result: Split, node: UOp, value: UOp, device: str | None) -> UOp:
+    where = device or default_device()
+    param = result.new_param(node, capacity(node), where)
+    origin = node.src[0].origin or node.origin
+    return _draft(result, memory_view(param, node), value, where, origin, "kernel")
+
+
+def _assign(result: Split, node: UOp, src: tuple[UOp, ...], device: str | None) -> UOp:
+    target = src[0]
+    for extra in _tokens(src[2:]):
+        target = make(Ops.AFTER, target.dtype, (target, extra), None, node.origin)
+    base_of(target)
+    return _draft(result, target, src[1], device or default_device(), node.origin, "kernel")
+
+
+def _copy(result: Split, node: UOp, value: UOp, source: str | None, device: str | None) -> UOp:
+    assert device is not None
+    if source is None or source == device:
+        return value
+    param = result.new_param(node, capacity(node), device)
+    return _draft(result, memory_view(param, node), value, device, node.origin, "copy")
+
+
+def _tokens(nodes: tuple[UOp, ...]) -> list[UOp]:
+    """The kernels behind nodes that have to have happened."""
+    return [t for n in nodes for t in (n.src[1:] if n.op is Ops.AFTER else (n,))]

@@ -1,0 +1,189 @@
+"""A schedule without buffers: the stages of scheduling put together, and their result to be filled in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import final
+
+from morok.dtype import DType, void
+from morok.errors import IRError
+from morok.ir.node import UOp, make
+from morok.ir.ops import Ops
+from morok.ir.provenance import Origin
+from morok.rewrite.stage import run_pipeline
+from morok.schedule.grouping import group_drafts
+from morok.schedule.indexing import known_shape
+from morok.schedule.kernels import Form, Kernel, lower, normal_form
+from morok.schedule.memory import Life, place_lives
+from morok.schedule.order import CyclicOrder, dependencies, levels
+from morok.schedule.pipeline import GRAPH_STAGES
+from morok.schedule.split import Draft, Split, base_of, split_kernels
+
+
+@final
+@dataclass(frozen=True)
+class Step:
+    """A schedule item whose buffers are numbers."""
+
+    ast: UOp
+    buffers: tuple[int, ...]
+    variables: tuple[str, ...]
+    name: str
+    place: str | None
+    flops: int
+    bytes: int
+    group: int
+
+
+@final
+@dataclass(frozen=True)
+class MemoryTemplate:
+    """(number among the made buffers, device, offset, bytes) of each intermediate, and the totals."""
+
+    places: tuple[tuple[int, str, int, int], ...]
+    arenas: dict[str, int]
+    output_bytes: int
+    live_bytes: int
+
+
+@final
+@dataclass(frozen=True)
+class Template:
+    """Everything about a schedule that does not depend on the buffers it runs on."""
+
+    steps: tuple[Step, ...]
+    results: tuple[UOp, ...]  # views of PARAMs
+    made: tuple[tuple[DType, int, str], ...]  # buffers to make: type, size, device
+    output_buffers: tuple[int, ...]
+    memory: MemoryTemplate
+
+
+def build_template(sink: UOp) -> Template:
+    """Runs all stages over a normalised graph."""
+    graph = run_pipeline(GRAPH_STAGES, sink)
+    split = split_kernels(graph)
+    waits = dependencies(split.drafts, split.inputs)
+    groups = group_drafts(split, waits)
+    position = {draft: n for n, group in enumerate(groups) for draft in group}
+    before = [{position[w] for d in group for w in waits[d]} - {n} for n, group in enumerate(groups)]
+    try:
+        level = levels(range(len(groups)), before)
+    except CyclicOrder as cycle:
+        raise _cyclic([groups[n] for n in cycle.nodes]) from None
+    order = sorted(range(len(groups)), key=lambda n: (level[n], n))
+    names = {old: new for new, old in enumerate(sorted(set(level)))}
+    steps = []
+    shared: list[tuple[int, int]] = []
+    for n in order:
+        step, pairs = _step(groups[n], names[level[n]])
+        if step is not None:
+            steps.append(step)
+            shared += pairs
+    results = tuple(_plain(view) for view in split.results)
+    output_buffers = tuple(dict.fromkeys(n for v in results if (n := _number(v)) >= split.inputs))
+    memory = _plan(split, steps, shared, output_buffers)
+    made = tuple((p.dtype, int(p.arg[1]), str(p.arg[2])) for p in split.params[split.inputs :])
+    return Template(tuple(steps), results, made, output_buffers, memory)
+
+
+def _step(drafts: Sequence[Draft], group: int) -> tuple[Step | None, list[tuple[int, int]]]:
+    first = drafts[0]
+    if 0 in known_shape(first.target):
+        return None, []
+    if first.kind == "copy":
+        return _transfer(first, group), []
+    form = normal_form(drafts)
+    kernel = lower(form.sink)
+    numbers = tuple(int(form.params[n].arg[0]) for n in kernel.params)
+    step = Step(
+        kernel.ast,
+        numbers,
+        kernel.variables,
+        kernel.name,
+        _place(first.origin),
+        kernel.flops,
+        kernel.bytes,
+        group,
+    )
+    return step, [(numbers[out], numbers[source]) for out, source in sorted(kernel.shared)]
+
+
+def _transfer(draft: Draft, group: int) -> Step:
+    source = draft.value
+    view = base_of(source)
+    target = base_of(draft.target)
+    device = make(Ops.DEVICE, void, (), draft.device)
+    ast = make(Ops.COPY, source.dtype, (make(Ops.PARAM, source.dtype, (), (1, view.arg[1], "")), device))
+    size = int(target.arg[1]) * source.dtype.itemsize
+    return Step(
+        ast,
+        (int(target.arg[0]), int(view.arg[0])),
+        (),
+        f"copy_{target.arg[1]}",
+        _place(draft.origin),
+        0,
+        2 * size,
+        group,
+    )
+
+
+def _place(origin: Origin | None) -> str | None:
+    return repr(origin) if origin is not None and origin.code is not None else None
+
+
+def _plain(view: UOp) -> UOp:
+    """A view without the kernels that it waits for."""
+    chain = []
+    while view.src and view.op is not Ops.PARAM:
+        chain.append(view)
+        view = view.src[0]
+    for node in reversed(chain):
+        if node.op is not Ops.AFTER:
+            view = node.replace((view, *node.src[1:]))
+    return view
+
+
+def _number(view: UOp) -> int:
+    while view.src and view.op is not Ops.PARAM:
+        view = view.src[0]
+    return int(view.arg[0]) if view.op is Ops.PARAM else -1
+
+
+def _plan(
+    split: Split, steps: Sequence[Step], shared: Sequence[tuple[int, int]], outputs: Sequence[int]
+) -> MemoryTemplate:
+    kept = set(outputs)
+    first: dict[int, int] = {}
+    last: dict[int, int] = {}
+    readers: dict[tuple[int, int], int] = {}
+    for step in steps:
+        for n in step.buffers:
+            if n < split.inputs or n in kept:
+                continue
+            first.setdefault(n, step.group)
+            last[n] = step.group
+            readers[n, step.group] = readers.get((n, step.group), 0) + 1
+    lives = []
+    for n, start in first.items():
+        param = split.params[n]
+        lives.append(Life(n, str(param.arg[2]), int(param.arg[1]) * param.dtype.itemsize, start, last[n]))
+    # An input may give its place away if this kernel is the only one of its group that touches it.
+    alone = [pair for pair in shared if readers.get((pair[1], last.get(pair[1], -1))) == 1]
+    arenas, bound = place_lives(lives, alone)
+    places = tuple((life.key - split.inputs, life.device, life.offset, life.nbytes) for life in lives)
+    sizes = (int(split.params[n].arg[1]) * split.params[n].dtype.itemsize for n in outputs)
+    return MemoryTemplate(places, arenas, sum(sizes), bound)
+
+
+def _cyclic(groups: list[list[Draft]]) -> IRError:
+    places = [_place(draft.origin) for group in groups for draft in group if draft.kind == "kernel"]
+    known = [p for p in dict.fromkeys(places) if p is not None]
+    where = " and ".join(known[:3]) or "this computation"
+    return IRError(
+        f"the assignments at {where} need each other's old values; copy one of the tensors with contiguous() first",
+        place=known[0] if known else None,
+    )
+
+
+__all__ = ["Form", "Kernel", "Template", "build_template"]
