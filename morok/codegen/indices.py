@@ -1,0 +1,171 @@
+"""Vector indices, lane by lane, as a root plus a constant: what decides which lanes lie side by side in memory.
+
+A place such as `r*96 + lanes` becomes the root `r*96` and the offsets 0, 1, 2, …. Sums and constant factors
+keep that form without looking at single lanes; anything else is computed and simplified per lane.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from morok.ir.node import UOp, alu, const, make
+from morok.ir.ops import Ops
+from morok.rewrite.engine import rewrite
+from morok.symbolic.sets import symbolic
+
+Root = UOp | None  # None: zero
+
+
+class Places(NamedTuple):
+    """Lane i is `roots[i] + offsets[i]`; a single root stands for all lanes."""
+
+    roots: tuple[Root, ...]
+    offsets: tuple[int, ...]
+
+    def root(self, i: int) -> Root:
+        return self.roots[0] if len(self.roots) == 1 else self.roots[i]
+
+    def scalar(self, i: int, like: UOp) -> UOp:
+        """Lane i as a node."""
+        return join(self.root(i), self.offsets[i], like)
+
+
+def split(x: UOp) -> tuple[Root, int]:
+    """A simplified scalar index as root and constant."""
+    if x.op is Ops.CONST:
+        return None, x.arg
+    if x.op is Ops.ADD and x.src[1].op is Ops.CONST:
+        return x.src[0], x.src[1].arg
+    return x, 0
+
+
+def join(root: Root, offset: int, like: UOp) -> UOp:
+    """The node `root + offset`."""
+    dtype = like.dtype.scalar
+    if root is None:
+        return const(dtype, offset)
+    return root if offset == 0 else alu(Ops.ADD, root, const(dtype, offset))
+
+
+def places(x: UOp) -> Places:
+    """All lanes of an index. Iterative, bottom-up."""
+    done: dict[UOp, Places] = {}
+    stack = [x]
+    while stack:
+        node = stack[-1]
+        if node in done:
+            stack.pop()
+            continue
+        pending = [s for s in _operands(node) if s not in done]
+        if pending:
+            stack += pending
+            continue
+        stack.pop()
+        done[node] = _combine(node, done)
+    return done[x]
+
+
+def _operands(node: UOp) -> tuple[UOp, ...]:
+    if node.dtype.lanes == 1:
+        return ()
+    inner = node.op.is_alu and all(s.dtype.lanes == node.dtype.lanes for s in node.src)
+    return node.src if inner or node.op in (Ops.GEP, Ops.CAT) else ()
+
+
+def _combine(node: UOp, done: dict[UOp, Places]) -> Places:
+    n = node.dtype.lanes
+    op = node.op
+    if op is Ops.CONST:
+        return Places((None,), (node.arg,) * n)
+    if op is Ops.VCONST:
+        return Places((None,), node.arg)
+    if n == 1:
+        root, offset = split(simplify(node))
+        return Places((root,), (offset,))
+    if op is Ops.VECTORIZE:
+        return _many(list(node.src))
+    if op is Ops.GEP:
+        inner = done[node.src[0]]
+        roots = inner.roots if len(inner.roots) == 1 else tuple(inner.roots[i] for i in node.arg)
+        return Places(roots, tuple(inner.offsets[i] for i in node.arg))
+    if op is Ops.CAT:
+        parts = [(done[s], s.dtype.lanes) for s in node.src]
+        return _shared(
+            tuple(p.root(i) for p, lanes in parts for i in range(lanes)),
+            tuple(o for p, _ in parts for o in p.offsets),
+        )
+    if op is Ops.ADD:
+        return _add(node, done[node.src[0]], done[node.src[1]])
+    if op is Ops.MUL:
+        scaled = _scale(node, done[node.src[0]], done[node.src[1]])
+        if scaled is not None:
+            return scaled
+    if not _operands(node):
+        return _many([make(Ops.GEP, node.dtype.scalar, (node,), (i,)) for i in range(n)])
+    operands = [done[s] for s in node.src]
+    return _many(
+        [
+            make(
+                op,
+                node.dtype.scalar,
+                tuple(p.scalar(i, s) for p, s in zip(operands, node.src, strict=True)),
+                node.arg,
+            )
+            for i in range(n)
+        ]
+    )
+
+
+def simplify(x: UOp) -> UOp:
+    return rewrite(x, symbolic)
+
+
+def _many(xs: list[UOp]) -> Places:
+    known: dict[UOp, tuple[Root, int]] = {}
+    for x in xs:
+        if x not in known:
+            known[x] = split(simplify(x))
+    return _shared(tuple(known[x][0] for x in xs), tuple(known[x][1] for x in xs))
+
+
+def _shared(roots: tuple[Root, ...], offsets: tuple[int, ...]) -> Places:
+    return Places(roots[:1] if all(r is roots[0] for r in roots) else roots, offsets)
+
+
+def _add(node: UOp, a: Places, b: Places) -> Places:
+    lanes = 1 if len(a.roots) == len(b.roots) == 1 else node.dtype.lanes
+    known: dict[tuple[Root, Root], tuple[Root, int]] = {}
+    sums = []
+    for i in range(lanes):
+        pair = (a.root(i), b.root(i))
+        if pair not in known:
+            x, y = pair
+            known[pair] = (
+                split(simplify(alu(Ops.ADD, x, y))) if x is not None and y is not None else (x or y, 0)
+            )
+        sums.append(known[pair])
+    extra = [sums[0][1] if lanes == 1 else sums[i][1] for i in range(node.dtype.lanes)]
+    offsets = tuple(p + q + e for p, q, e in zip(a.offsets, b.offsets, extra, strict=True))
+    return _shared(tuple(root for root, _ in sums), offsets)
+
+
+def _scale(node: UOp, a: Places, b: Places) -> Places | None:
+    """A product with a constant that is the same in all lanes, or of constants."""
+    if a.roots == (None,):
+        a, b = b, a
+    if b.roots != (None,):
+        return None
+    if a.roots == (None,):
+        return Places((None,), tuple(p * q for p, q in zip(a.offsets, b.offsets, strict=True)))
+    factor = b.offsets[0]
+    if any(q != factor for q in b.offsets):
+        return None
+    dtype = node.dtype.scalar
+    known: dict[Root, Root] = {None: None}
+    for root in a.roots:
+        if root is not None and root not in known:
+            known[root] = simplify(alu(Ops.MUL, root, const(dtype, factor)))
+    split_roots = [split(r) if r is not None else (None, 0) for r in (known[root] for root in a.roots)]
+    extra = [split_roots[0][1] if len(a.roots) == 1 else split_roots[i][1] for i in range(node.dtype.lanes)]
+    offsets = tuple(p * factor + e for p, e in zip(a.offsets, extra, strict=True))
+    return _shared(tuple(r for r, _ in split_roots), offsets)

@@ -1,0 +1,270 @@
+"""Stages 20 to 22: from a graph to a list.
+
+Nothing in the graph says when a node runs, except for what it depends on. `control_flow` makes the nesting of
+loops explicit: one END per range, inner ones inside. `linearize` then puts every node into the innermost loop
+it depends on and no deeper (so it runs as seldom as possible), and orders the nodes of each loop: what takes
+long and is needed first comes first, so that little is kept alive across a loop. `guard_stores` adds IF and
+ENDIF for devices whose stores take no condition.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from morok.codegen.target import Target
+from morok.dtype import void
+from morok.errors import CompileError
+from morok.ir.bounds import vmax
+from morok.ir.infer import ranges
+from morok.ir.node import UOp, make, toposort
+from morok.ir.ops import AxisKind, Ops
+from morok.ir.provenance import place
+
+# --- 20: control flow
+
+
+def _depth_key(r: UOp) -> tuple[int, int, int]:
+    """Outer loops first: shared work first of all, then by number; a range inside whatever its end needs."""
+    return (0 if r.arg[1] is AxisKind.THREAD else 1, len(ranges(r)), r.arg[0])
+
+
+def control_flow(root: UOp, ctx: Any) -> UOp:
+    """END(body, r, c) → END(END(body, c), r)."""
+    done: dict[UOp, UOp] = {}
+    for node in toposort(root):
+        src = tuple([done[s] for s in node.src])
+        if node.op is not Ops.END or len(src) <= 2:
+            done[node] = node.replace(src)
+            continue
+        body = src[0]
+        for r in sorted(src[1:], key=_depth_key, reverse=True):
+            body = make(Ops.END, void, (body, r), None, node.origin)
+        done[node] = body
+    return done[root]
+
+
+# --- 21: linearise
+
+
+class _Block:
+    """A loop body, or the whole kernel: its nodes, and the loops directly inside."""
+
+    __slots__ = ("end", "loop", "needs", "nodes", "parent")
+
+    def __init__(self, loop: UOp | None, end: UOp | None) -> None:
+        self.loop = loop
+        self.end = end
+        self.parent: _Block | None = None
+        self.nodes: dict[UOp, None] = {}
+        self.needs: dict[UOp, None] = {}  # what the loop as a whole uses from outside
+
+
+_SILENT = frozenset((Ops.GROUP, Ops.SINK))
+
+
+def linearize(root: UOp, ctx: Any) -> UOp:
+    """SINK(effects) → LINEAR(instructions)."""
+    order = toposort(root)
+    blocks, top = _blocks(order)
+    home = _homes(order, blocks, top)
+    _fill(order, home, blocks)
+    instructions: list[UOp] = []
+    _emit(top, root, home, blocks, instructions)
+    return make(Ops.LINEAR, void, tuple(instructions))
+
+
+def _blocks(order: list[UOp]) -> tuple[dict[UOp, _Block], _Block]:
+    """A block per range, with the blocks around it."""
+    top = _Block(None, None)
+    blocks: dict[UOp, _Block] = {}
+    for node in order:
+        if node.op is Ops.END:
+            r = node.src[1]
+            if r in blocks:
+                raise CompileError(f"range {r.arg} is closed twice", place=place(node))
+            blocks[r] = _Block(r, node)
+    for block in blocks.values():
+        assert block.end is not None
+        block.parent = _innermost(ranges(block.end), blocks, top)
+    return blocks, top
+
+
+def _level(block: _Block | None) -> int:
+    level = 0
+    while block is not None:
+        block, level = block.parent, level + 1
+    return level
+
+
+def _innermost(open_: frozenset[UOp], blocks: dict[UOp, _Block], top: _Block) -> _Block:
+    """The deepest of the loops that a value depends on. Parents are known from the ENDs' own ranges."""
+    best = top
+    most = -1
+    for r in open_:
+        block = blocks.get(r)
+        if block is None:
+            raise CompileError(f"range {r.arg} is never closed", place=place(r))
+        assert block.end is not None
+        around = len(ranges(block.end))
+        if around > most:
+            best, most = block, around
+    return best
+
+
+def _homes(order: list[UOp], blocks: dict[UOp, _Block], top: _Block) -> dict[UOp, _Block]:
+    known: dict[frozenset[UOp], _Block] = {}
+    home: dict[UOp, _Block] = {}
+    for node in order:
+        if node.op is Ops.RANGE:
+            block = blocks.get(node)
+            if block is None:
+                raise CompileError(f"range {node.arg} is never closed", place=place(node))
+            home[node] = block
+            continue
+        open_ = ranges(node)
+        found = known.get(open_)
+        if found is None:
+            found = known[open_] = _innermost(open_, blocks, top)
+        home[node] = found
+    return home
+
+
+def _fill(order: list[UOp], home: dict[UOp, _Block], blocks: dict[UOp, _Block]) -> None:
+    """Nodes into their blocks, and what each loop needs from around it."""
+    levels = {id(b): _level(b) for b in blocks.values()}
+    for node in order:
+        mine = home[node]
+        if node.op is not Ops.RANGE:
+            mine.nodes[node] = None
+        inside = blocks[node.src[1]] if node.op is Ops.END else mine
+        for s in node.src:
+            theirs = home[s]
+            if theirs is inside or (node.op is Ops.END and s.op is Ops.RANGE):
+                continue
+            # the loops around this node, up to the source's own level, wait for the source
+            block: _Block | None = inside
+            level = levels.get(id(theirs), 1)
+            while block is not None and block is not theirs and levels.get(id(block), 1) > level:
+                block.needs[s] = None
+                block = block.parent
+
+
+def _sources(node: UOp, home: dict[UOp, _Block], blocks: dict[UOp, _Block]) -> list[UOp]:
+    """What must come before a node in its own block. A loop needs whatever its body needs from outside."""
+    mine = home[node]
+    if node.op is Ops.END:
+        inner = blocks[node.src[1]]
+        return [s for s in inner.needs if home[s] is mine and s.op is not Ops.RANGE]
+    return [s for s in node.src if home[s] is mine and s.op is not Ops.RANGE]
+
+
+def _emit(top: _Block, root: UOp, home: dict[UOp, _Block], blocks: dict[UOp, _Block], out: list[UOp]) -> None:
+    """Writes blocks outside in. The work of a node is the number of times that the loops below it run."""
+    work = _work(home, blocks)
+    stack: list[Any] = [("block", top)]
+    orders: dict[int, list[UOp]] = {}
+    while stack:
+        kind, item = stack.pop()
+        if kind == "write":
+            out.append(item)
+            continue
+        block: _Block = item
+        nodes = orders.get(id(block)) or _order(block, home, blocks, work)
+        steps: list[Any] = []
+        for node in nodes:
+            if node.op is Ops.END:
+                steps.append(("write", node.src[1]))
+                steps.append(("block", blocks[node.src[1]]))
+                steps.append(("write", node))
+            elif node.op not in _SILENT:
+                steps.append(("write", node))
+        stack += reversed(steps)
+
+
+_FIRST = frozenset(
+    (Ops.DEFINE_GLOBAL, Ops.DEFINE_VAR, Ops.DEFINE_LOCAL, Ops.DEFINE_REG, Ops.SPECIAL, Ops.CONST, Ops.VCONST)
+)
+
+
+def _work(home: dict[UOp, _Block], blocks: dict[UOp, _Block]) -> dict[UOp, int]:
+    """For each node, how much runs in the loops that must have finished before it: its weight as a source."""
+    trips: dict[UOp, int] = {}
+    result: dict[UOp, int] = {}
+    for node in home:
+        weight = 0
+        for s in node.src:
+            weight = max(weight, result.get(s, 0))
+        if node.op is Ops.END:
+            size = vmax(node.src[1]) + 1
+            trips[node] = int(min(size, 1 << 40))
+            weight += trips[node]
+        result[node] = weight
+    return result
+
+
+def _order(
+    block: _Block, home: dict[UOp, _Block], blocks: dict[UOp, _Block], work: dict[UOp, int]
+) -> list[UOp]:
+    """The nodes of a block, sources first, the heaviest source first. Definitions come before everything."""
+    placed: dict[UOp, None] = {n: None for n in block.nodes if n.op in _FIRST}
+    used: set[UOp] = set()
+    for node in block.nodes:
+        used.update(_sources(node, home, blocks))
+    # roots: what nothing else in the block uses, in the order of the graph
+    roots = [n for n in block.nodes if n not in used and n not in placed]
+    stack = list(reversed(roots))
+    while stack:
+        node = stack[-1]
+        if node in placed:
+            stack.pop()
+            continue
+        pending = [s for s in _sources(node, home, blocks) if s not in placed]
+        if pending:
+            pending.sort(key=lambda s: work[s])  # the last one is entered first
+            stack += pending
+            continue
+        stack.pop()
+        placed[node] = None
+    return list(placed)
+
+
+# --- 22: IF and ENDIF
+
+
+def guard_stores(root: UOp, ctx: Any) -> UOp:
+    """STORE under a scalar gate → IF, STORE, ENDIF. Neighbours under the same gate share one IF."""
+    target: Target = ctx.target
+    if target.predicated_stores:
+        return root
+    out: list[UOp] = []
+    current: UOp | None = None
+    for node in root.src:
+        gate = _gate(node)
+        if current is not None and gate is not current and node.op is not Ops.INDEX:
+            out.append(make(Ops.ENDIF, void, (make(Ops.IF, void, (current,)),)))
+            current = None
+        if gate is not None:
+            if current is None:
+                out.append(make(Ops.IF, void, (gate,)))
+                current = gate
+            where = node.src[0]
+            plain = make(Ops.INDEX, where.dtype, where.src[:2])
+            out += (plain, node.replace((plain, node.src[1])))
+        else:
+            out.append(node)
+    if current is not None:
+        out.append(make(Ops.ENDIF, void, (make(Ops.IF, void, (current,)),)))
+    return make(Ops.LINEAR, void, tuple(_without_unused(out)))
+
+
+def _gate(node: UOp) -> UOp | None:
+    if node.op is not Ops.STORE or len(node.src[0].src) < 3:
+        return None
+    gate = node.src[0].src[2]
+    return gate if gate.dtype.lanes == 1 else None
+
+
+def _without_unused(instructions: list[UOp]) -> list[UOp]:
+    """Addresses with a gate that only stores used are gone now."""
+    used = {s for n in instructions for s in n.src}
+    return [n for n in instructions if n.op is not Ops.INDEX or n in used]

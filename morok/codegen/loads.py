@@ -1,0 +1,33 @@
+"""Stage 13, explicit loads: a read was an INDEX with the element's type; now it is a LOAD from an address."""
+
+from __future__ import annotations
+
+from morok.dtype import PtrDType
+from morok.ir.node import UOp, const, make
+from morok.ir.ops import Ops
+from morok.rewrite.rules import Rules, unproved, why
+from morok.rewrite.ruleset import rules
+from morok.rewrite.terms import HEADS, Head, Many, Var
+
+
+def add_load(node: UOp) -> UOp | None:
+    """INDEX with an element's type → LOAD(INDEX with a pointer's type); 0 where the gate is false."""
+    base = node.src[0].dtype
+    if node.dtype.is_ptr or not isinstance(base, PtrDType):
+        return None
+    lanes = node.dtype.lanes
+    address = make(Ops.INDEX, base.vec(lanes) if lanes > 1 else base, node.src, node.arg)
+    gated = len(node.src) > 2 and node.src[-1].dtype.is_bool
+    return make(Ops.LOAD, node.dtype, (address, const(node.dtype, 0)) if gated else (address,))
+
+
+_MEMORY = unproved("memory")
+
+
+@rules("codegen.add_loads")
+def load_rules(x: Var, y: Var, rest: Many) -> Rules:
+    """Addresses and what lies there."""
+    # a[i] read is LOAD(&a[i])
+    yield "read", Head(Ops.INDEX).any() >> add_load, why("the address has a type of its own"), _MEMORY
+    # a place to write to is an address, not what lies there
+    yield "store", HEADS["Store"](HEADS["Load"](x, rest), y) >> HEADS["Store"](x, y), _MEMORY

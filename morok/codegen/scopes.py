@@ -1,0 +1,172 @@
+"""Who owns which loop. Every RANGE is closed by one node in the end, because a loop is written once.
+
+A kernel may say the same range several times: two reductions over one row, a reduction over a range that a
+later one uses again, several stores under the same loops. Independent ones share the loop; a dependent one
+gets a loop of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from morok.ir.infer import closed_ranges, ranges
+from morok.ir.node import UOp, make, toposort
+from morok.ir.ops import Ops
+from morok.rewrite.engine import substitute
+
+
+def substitute_open(root: UOp, mapping: Mapping[UOp, UOp]) -> UOp:
+    """Replaces ranges where they are open, and leaves alone what has closed them already."""
+    keys = frozenset(mapping)
+    done: dict[UOp, UOp] = dict(mapping)
+    for node in toposort(root, stop=lambda n: n in done or keys.isdisjoint(ranges(n))):
+        if node in done:
+            continue
+        if keys.isdisjoint(ranges(node)):
+            done[node] = node
+            continue
+        # a closing node of another scope may close a range of the same name inside: only open uses are ours
+        done[node] = node.replace(tuple(done[s] for s in node.src))
+    return done[root]
+
+
+def next_number(root: UOp) -> int:
+    """A range number that is free in the kernel."""
+    return 1 + max((n.arg[0] for n in toposort(root) if n.op is Ops.RANGE), default=-1)
+
+
+def _closers(root: UOp) -> list[UOp]:
+    return [n for n in toposort(root) if n.op in (Ops.REDUCE, Ops.BUFFERIZE)]
+
+
+def own_ranges(root: UOp) -> UOp:
+    """Gives each reduction and each local buffer loops of its own, unless it can share one with a sibling.
+
+    REDUCE(f(REDUCE(x(c), c)), c) → REDUCE(f(REDUCE(x(c), c)), c') where c' is another loop of the same size.
+    """
+    number = next_number(root)
+    while True:
+        owner: dict[UOp, UOp] = {r: n for n in toposort(root) if n.op is Ops.END for r in closed_ranges(n)}
+        clash = None
+        below = reductions_below(root)
+        for node in _closers(root):
+            for r in closed_ranges(node):
+                first = owner.setdefault(r, node)
+                if first is not node and not _may_share(first, node, below):
+                    clash = node, r
+                    break
+            if clash is not None:
+                break
+        if clash is None:
+            return root
+        node, r = clash
+        fresh = make(Ops.RANGE, r.dtype, r.src, (number, *r.arg[1:]))
+        number += 1
+        values = len(node.arg) if node.op is Ops.REDUCE else 1
+        sources = [substitute_open(s, {r: fresh}) for s in node.src[:values]]
+        sources += [fresh if s is r else s for s in node.src[values:]]
+        root = substitute(root, {node: node.replace(tuple(sources))})
+
+
+def reductions_below(root: UOp) -> dict[UOp, frozenset[UOp]]:
+    """For every REDUCE, the REDUCEs that its sources need."""
+    reach: dict[UOp, frozenset[UOp]] = {}
+    empty: frozenset[UOp] = frozenset()
+    for node in toposort(root):
+        found = empty
+        for s in node.src:
+            below = reach[s] | {s} if s.op is Ops.REDUCE else reach[s]
+            found = below if found is empty or found <= below else found if below <= found else found | below
+        reach[node] = found
+    return {n: r for n, r in reach.items() if n.op is Ops.REDUCE}
+
+
+def _may_share(first: UOp, second: UOp, below: Mapping[UOp, frozenset[UOp]]) -> bool:
+    """Two reductions over the same loops, neither of which needs the other."""
+    if first.op is not Ops.REDUCE or second.op is not Ops.REDUCE:
+        return False
+    if closed_ranges(first) != closed_ranges(second) or ranges(first) != ranges(second):
+        return False
+    return first not in below[second] and second not in below[first]
+
+
+def _buffers(node: UOp) -> frozenset[UOp]:
+    return frozenset(n for n in toposort(node) if n.op is Ops.DEFINE_GLOBAL)
+
+
+def share_loops(root: UOp) -> UOp:
+    """Independent reductions of the same extent over the same data walk it together.
+
+    REDUCE(max, x(r, c1), c1), REDUCE(add, x(r, c2), c2) → both over c1
+    """
+    found: dict[object, list[UOp]] = {}
+    for node in toposort(root):
+        if (
+            node.op is Ops.REDUCE
+            and closed_ranges(node)
+            and all(r.op is Ops.RANGE for r in closed_ranges(node))
+        ):
+            extent = tuple((r.src[0], r.arg[1]) for r in closed_ranges(node))
+            found.setdefault((extent, ranges(node)), []).append(node)
+    for alike in found.values():
+        if len(alike) < 2:
+            continue
+        first = alike[0]
+        below = reductions_below(root)
+        members = [first]
+        mapping: dict[UOp, UOp] = {}
+        for node in alike[1:]:
+            rs = closed_ranges(node)
+            if rs == closed_ranges(first) or any(node in below[m] or m in below[node] for m in members):
+                continue
+            if _buffers(node).isdisjoint(_buffers(first)):
+                continue
+            value = substitute_open(node.src[0], dict(zip(rs, closed_ranges(first), strict=True)))
+            mapping[node] = node.replace((value, *closed_ranges(first)))
+            members.append(node)
+        if mapping:
+            # one group at a time: what is replaced may be part of another group's values
+            return share_loops(substitute(root, mapping)) if len(found) > 1 else substitute(root, mapping)
+    return root
+
+
+def merge_sibling_ends(root: UOp) -> UOp:
+    """Loops that several nodes close are written once.
+
+    END(a, r, c), END(b, r, c) → END(GROUP(a, b), r, c)
+    END(a, r, c), END(b, r) → END(GROUP(END(a, c), b), r)
+    """
+    while True:
+        by_range: dict[UOp, list[UOp]] = {}
+        for node in toposort(root):
+            if node.op is Ops.END:
+                for r in closed_ranges(node):
+                    by_range.setdefault(r, []).append(node)
+        shared = [(r, ends) for r, ends in by_range.items() if len(ends) > 1]
+        if not shared:
+            return root
+        ends = min(shared, key=lambda item: item[0].arg)[1]
+        root = _merge_two(root, ends[0], ends[1])
+
+
+def _merge_two(root: UOp, a: UOp, b: UOp) -> UOp:
+    common = [r for r in closed_ranges(a) if r in closed_ranges(b)]
+    rest_a = [r for r in closed_ranges(a) if r not in common]
+    rest_b = [r for r in closed_ranges(b) if r not in common]
+    depends = a in toposort(b) or b in toposort(a)
+    if depends:
+        # the second gets loops of its own
+        later, earlier = (b, a) if a in toposort(b) else (a, b)
+        assert earlier is not later
+        number = next_number(root)
+        fresh = {r: make(Ops.RANGE, r.dtype, r.src, (number + i, *r.arg[1:])) for i, r in enumerate(common)}
+        body = substitute_open(later.src[0], fresh)
+        mine = [fresh.get(r, r) for r in closed_ranges(later)]
+        return substitute(root, {later: make(Ops.END, later.dtype, (body, *mine))})
+    inner = []
+    for node, rest in ((a, rest_a), (b, rest_b)):
+        body = make(Ops.END, node.dtype, (node.src[0], *rest)) if rest else node.src[0]
+        inner += body.src if body.op is Ops.GROUP else (body,)
+    merged = make(Ops.END, a.dtype, (make(Ops.GROUP, a.dtype, tuple(dict.fromkeys(inner))), *common))
+    result = substitute(root, {a: merged, b: merged})
+    return result.replace(tuple(dict.fromkeys(result.src))) if result.op is Ops.SINK else result

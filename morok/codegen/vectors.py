@@ -1,0 +1,161 @@
+"""Lanes: picking, repeating and reading them, simplified while they are built.
+
+Wide vectors come from the expander and are cut to size by the devectoriser. In between nearly every node is
+some lanes of another, so these constructors look through what they are given: a lane of a broadcast is the
+scalar, lanes of a constant are a constant, lanes of lanes are lanes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from morok.dtype import DType
+from morok.ir.node import UOp, alu, const, make
+from morok.ir.ops import Ops
+
+
+def vector_constant(dtype: DType, values: Sequence[Any]) -> UOp:
+    """A constant with one value per lane; a CONST where they are all alike."""
+    scalar = dtype.scalar
+    first = values[0]
+    if all(v.__class__ is first.__class__ and (v == first and repr(v) == repr(first)) for v in values):
+        return const(scalar.vec(len(values)), first)
+    return make(Ops.VCONST, scalar.vec(len(values)), (), tuple(values))
+
+
+def is_broadcast(x: UOp) -> bool:
+    """Every lane is the same scalar."""
+    return x.op is Ops.CONST or (x.op is Ops.VECTORIZE and all(s is x.src[0] for s in x.src))
+
+
+def swizzle(x: UOp, lanes: Sequence[int]) -> UOp:
+    """Lanes of x in this order, one or more; the simplest node that says so."""
+    n = x.dtype.lanes
+    wanted = tuple(lanes)
+    if n == 1:
+        return splat(x, len(wanted))
+    if wanted == tuple(range(n)):
+        return x
+    op = x.op
+    if op is Ops.CONST:
+        return make(Ops.CONST, x.dtype.scalar.vec(len(wanted)), (), x.arg)
+    if op is Ops.VCONST:
+        return vector_constant(x.dtype, [x.arg[i] for i in wanted])
+    if op is Ops.VECTORIZE:
+        return gather([x.src[i] for i in wanted])
+    if op is Ops.GEP:
+        return swizzle(x.src[0], [x.arg[i] for i in wanted])
+    if op is Ops.CAT:
+        found = _from_parts(x, wanted)
+        if found is not None:
+            return found
+    if len(wanted) > 1 and all(i == wanted[0] for i in wanted):
+        return splat(swizzle(x, wanted[:1]), len(wanted))
+    return make(Ops.GEP, x.dtype.scalar.vec(len(wanted)), (x,), wanted)
+
+
+def _from_parts(x: UOp, wanted: tuple[int, ...]) -> UOp | None:
+    """Lanes of a CAT, taken from the parts they lie in."""
+    where: list[tuple[int, int]] = []
+    for number, part in enumerate(x.src):
+        where += [(number, i) for i in range(part.dtype.lanes)]
+    runs: list[tuple[int, list[int]]] = []
+    for lane in wanted:
+        number, i = where[lane]
+        if runs and runs[-1][0] == number:
+            runs[-1][1].append(i)
+        else:
+            runs.append((number, [i]))
+    parts = [swizzle(x.src[number], inner) for number, inner in runs]
+    return parts[0] if len(parts) == 1 else concat(parts)
+
+
+def splat(x: UOp, lanes: int) -> UOp:
+    """The scalar x in every lane."""
+    if lanes == 1:
+        return x
+    if x.op is Ops.CONST:
+        return make(Ops.CONST, x.dtype.vec(lanes), (), x.arg)
+    return make(Ops.VECTORIZE, x.dtype.vec(lanes), (x,) * lanes)
+
+
+def gather(xs: Sequence[UOp]) -> UOp:
+    """A vector of scalars; lanes taken in order out of one vector give that vector back."""
+    if len(xs) == 1:
+        return xs[0]
+    first = xs[0]
+    if all(x is first for x in xs):
+        return splat(first, len(xs))
+    if all(x.op is Ops.CONST for x in xs):
+        return vector_constant(first.dtype, [x.arg for x in xs])
+    if first.op is Ops.GEP and all(x.op is Ops.GEP and x.src[0] is first.src[0] for x in xs):
+        return swizzle(first.src[0], [x.arg[0] for x in xs])
+    return make(Ops.VECTORIZE, first.dtype.vec(len(xs)), tuple(xs))
+
+
+def concat(xs: Sequence[UOp]) -> UOp:
+    """Vectors and scalars one after the other."""
+    flat: list[UOp] = []
+    for x in xs:
+        flat += x.src if x.op is Ops.CAT else (x,)
+    if len(flat) == 1:
+        return flat[0]
+    if all(x.op in (Ops.CONST, Ops.VCONST) for x in flat):
+        values = [v for x in flat for v in (x.arg if x.op is Ops.VCONST else (x.arg,) * x.dtype.lanes)]
+        return vector_constant(flat[0].dtype, values)
+    if all(x.dtype.lanes == 1 for x in flat):
+        return gather(flat)
+    if all(x.op is Ops.GEP and x.src[0] is flat[0].src[0] for x in flat):
+        return swizzle(flat[0].src[0], [i for x in flat for i in x.arg])
+    total = sum(x.dtype.lanes for x in flat)
+    return make(Ops.CAT, flat[0].dtype.scalar.vec(total), tuple(flat))
+
+
+def repeat(x: UOp, times: int) -> UOp:
+    """All lanes of x, `times` times over."""
+    return swizzle(x, tuple(range(x.dtype.lanes)) * times)
+
+
+def lane(x: UOp, i: int) -> UOp:
+    """Lane i as a scalar, computed from lanes of the operands. Iterative; shares what lanes share."""
+    done: dict[tuple[UOp, int], UOp] = {}
+    stack = [(x, i)]
+    while stack:
+        item = stack[-1]
+        node, number = item
+        if item in done:
+            stack.pop()
+            continue
+        below = _lane_sources(node, number)
+        pending = [s for s in below if s not in done]
+        if pending:
+            stack += pending
+            continue
+        stack.pop()
+        if not below:
+            done[item] = node if node.dtype.lanes == 1 else swizzle(node, (number,))
+        elif node.op is Ops.GEP:
+            done[item] = done[below[0]]
+        else:
+            done[item] = make(node.op, node.dtype.scalar, tuple(done[s] for s in below), node.arg)
+    return done[x, i]
+
+
+def _lane_sources(node: UOp, number: int) -> list[tuple[UOp, int]]:
+    """The lanes that a lane is computed from; empty where it is simply taken."""
+    if node.dtype.lanes == 1:
+        return []
+    if node.op is Ops.GEP:
+        return [(node.src[0], node.arg[number])]
+    if node.op.is_alu and all(s.dtype.lanes == node.dtype.lanes for s in node.src):
+        return [(s, number) for s in node.src]
+    return []
+
+
+def sum_of(xs: Sequence[UOp]) -> UOp:
+    """xs added from the left."""
+    total = xs[0]
+    for x in xs[1:]:
+        total = alu(Ops.ADD, total, x)
+    return total

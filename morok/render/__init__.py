@@ -1,0 +1,1 @@
+"""Instruction list → text: LLVM IR for CPUs. Running it is another room's business."""

@@ -1,0 +1,545 @@
+"""Instruction list → LLVM IR.
+
+Loops are written in rotated form with their counters as phi nodes. Accumulators never touch memory: every
+access to registers is at a constant place, so the value is followed through the list and becomes a phi node
+at the loops that change it. No optimisation passes are needed for that, and none for common subexpressions
+or invariants, which the IR has shared and hoisted already.
+
+A kernel is two functions: the body takes its buffers as separate arguments that do not alias, and the entry
+`void name(ptr args, i64 lo, i64 hi, ptr scratch)` reads them from a table, so that all kernels are called
+alike. `lo` and `hi` bound the axis that workers share; `i64 name.extent(ptr args)` gives its size.
+"""
+
+from __future__ import annotations
+
+from morok.dtype import AddrSpace, DType, PtrDType
+from morok.errors import CompileError
+from morok.ir.bounds import bounds
+from morok.ir.node import UOp
+from morok.ir.ops import AxisKind, Ops
+from morok.ir.provenance import place
+from morok.render.llvm_ops import arithmetic
+from morok.render.llvm_types import constant, suffix, type_name
+from morok.render.program import Argument, Program
+
+_STACK_LIMIT = 8192  # bytes of local memory that may live on the stack; more comes out of the scratch memory
+_ALIGN = 64
+
+
+class _Loop:
+    """A loop that is being written."""
+
+    __slots__ = ("counter", "end", "exit", "guard", "head", "node", "phis", "start")
+
+    def __init__(self, node: UOp, head: str, exit_: str, end: str, start: str, guard: str | None) -> None:
+        self.node = node
+        self.head = head
+        self.exit = exit_
+        self.end = end
+        self.start = start
+        self.guard = guard  # the block that may jump over the loop
+        self.counter = ""
+        self.phis: list[tuple[Slot, int, str, str]] = []  # slot, line, name, value before the loop
+
+
+Slot = tuple[UOp, int]  # a register array and a place in it
+
+
+class _Writer:
+    """One kernel on its way to text."""
+
+    def __init__(self, instructions: tuple[UOp, ...], name: str) -> None:
+        self.instructions = instructions
+        self.name = name
+        self.lines: list[str] = []
+        self.names: dict[UOp, str] = {}
+        self.declared: dict[str, None] = {}
+        self.block = "entry"
+        self.count = 0
+        self.labels = 0
+        self.loops: list[_Loop] = []
+        self.values: dict[Slot, tuple[str, DType]] = {}
+        self.branches: list[tuple[str, str, dict[Slot, tuple[str, DType]]]] = []
+        self.scratch = 0
+        self.arguments: list[Argument] = []
+        self.variables: list[UOp] = []
+        self.thread: UOp | None = None
+        self.where: str | None = None
+        self.written_in = _written_slots(instructions)
+        self.in_memory = _unpromotable(instructions)
+
+    # --- small things
+
+    def fresh(self) -> str:
+        self.count += 1
+        return f"%x{self.count}"
+
+    def label(self, word: str) -> str:
+        self.labels += 1
+        return f"{word}{self.labels}"
+
+    def put(self, text: str) -> None:
+        self.lines.append(f"  {text}")
+
+    def let(self, text: str) -> str:
+        name = self.fresh()
+        self.put(f"{name} = {text}")
+        return name
+
+    def start_block(self, label: str) -> None:
+        self.lines.append(f"{label}:")
+        self.block = label
+
+    def call(self, intrinsic: str, result: DType, operands: list[tuple[DType, str]]) -> str:
+        types = ", ".join(type_name(t) for t, _ in operands)
+        self.declared[f"declare {type_name(result)} @{intrinsic}({types})"] = None
+        given = ", ".join(f"{type_name(t)} {x}" for t, x in operands)
+        return f"call {type_name(result)} @{intrinsic}({given})"
+
+    def name_of(self, node: UOp) -> str:
+        if node.op in (Ops.CONST, Ops.VCONST):
+            return constant(node.dtype, node.arg)
+        return self.names[node]
+
+    # --- the list
+
+    def write(self) -> None:
+        for position, node in enumerate(self.instructions):
+            if node.op in (Ops.CONST, Ops.VCONST, Ops.IF) and node.op is not Ops.IF:
+                continue
+            self.comment(node)
+            self.instruction(position, node)
+
+    def comment(self, node: UOp) -> None:
+        where = place(node)
+        if where is not None and where != self.where:
+            self.where = where
+            self.put(f"; {where}")
+
+    def instruction(self, position: int, node: UOp) -> None:
+        op = node.op
+        if op.is_alu:
+            self.names[node] = self.let(arithmetic_text(self, node))
+        elif op is Ops.INDEX:
+            self.index(node)
+        elif op is Ops.LOAD:
+            self.load(node)
+        elif op is Ops.STORE:
+            self.store(node)
+        elif op is Ops.RANGE:
+            self.open_loop(position, node)
+        elif op is Ops.END:
+            self.close_loop()
+        elif op is Ops.AFTER:
+            if node.src[0] in self.names:
+                self.names[node] = self.names[node.src[0]]
+        elif op in (Ops.VECTORIZE, Ops.GEP, Ops.CAT):
+            self.names[node] = self.vector(node)
+        elif op is Ops.IF:
+            self.open_if(node)
+        elif op is Ops.ENDIF:
+            self.close_if()
+        elif op is Ops.BARRIER or op is Ops.PREFETCH or op is Ops.NOOP:
+            pass  # one thread per loop level: nothing to wait for
+        else:
+            self.define(node)
+
+    def define(self, node: UOp) -> None:
+        dtype = node.dtype
+        if node.op is Ops.DEFINE_GLOBAL:
+            self.names[node] = f"%g{node.arg}"
+        elif node.op is Ops.DEFINE_VAR:
+            self.variables.append(node)
+            name = f"%v.{node.arg[0]}"
+            self.names[node] = self.let(f"trunc i64 {name} to i32") if dtype.bits == 32 else name
+        elif node.op is Ops.DEFINE_REG:
+            if node in self.in_memory:
+                self.names[node] = self.allocate(dtype)
+        elif node.op is Ops.DEFINE_LOCAL:
+            self.names[node] = self.allocate(dtype)
+        else:
+            raise CompileError(f"LLVM IR has no {node.op.name}", place=place(node))
+
+    def allocate(self, dtype: DType) -> str:
+        assert isinstance(dtype, PtrDType)
+        size = dtype.elem.itemsize * dtype.size
+        if size <= _STACK_LIMIT:
+            return self.let(f"alloca [{max(1, size)} x i8], align {_ALIGN}")
+        start = self.scratch
+        self.scratch += (size + _ALIGN - 1) // _ALIGN * _ALIGN
+        return self.let(f"getelementptr i8, ptr %scratch, i64 {start}")
+
+    # --- memory
+
+    def index(self, node: UOp) -> None:
+        dtype = node.dtype
+        assert isinstance(dtype, PtrDType)
+        if dtype.space is AddrSpace.REG and _register(node) not in self.in_memory:
+            return
+        place_ = node.src[1]
+        elem = type_name(_stored(dtype.elem.scalar))
+        base = self.name_of(node.src[0])
+        where = self.name_of(place_)
+        if len(node.src) > 2 and node.src[2].dtype.lanes == 1:
+            zero = constant(place_.dtype, 0)
+            where = self.let(f"select i1 {self.name_of(node.src[2])}, {type_name(place_.dtype)} {where}, "
+                             f"{type_name(place_.dtype)} {zero}")  # fmt: skip
+        self.names[node] = self.let(f"getelementptr {elem}, ptr {base}, {type_name(place_.dtype)} {where}")
+
+    def load(self, node: UOp) -> None:
+        address = node.src[0]
+        slot = self.slot(address)
+        if slot is not None:
+            self.names[node] = self.values[slot][0]
+            return
+        dtype = node.dtype
+        t = type_name(dtype)
+        align = dtype.scalar.itemsize
+        pointer = self.name_of(address)
+        gate = address.src[2] if len(address.src) > 2 else None
+        if gate is None:
+            self.names[node] = self.let(f"load {t}, ptr {pointer}, align {align}")
+            return
+        other = self.name_of(node.src[1])
+        if gate.dtype.lanes == 1 and self.has_room(address, dtype.lanes):
+            found = self.let(f"load {t}, ptr {pointer}, align {align}")
+            self.names[node] = self.let(f"select i1 {self.name_of(gate)}, {t} {found}, {t} {other}")
+            return
+        mask = self.mask(gate, dtype.lanes)
+        if dtype.lanes == 1:
+            raise CompileError("a guarded load from an empty buffer", place=place(node))
+        intrinsic = f"llvm.masked.load.{suffix(dtype)}.p0"
+        self.declared[f"declare {t} @{intrinsic}(ptr, i32, <{dtype.lanes} x i1>, {t})"] = None
+        self.names[node] = self.let(
+            f"call {t} @{intrinsic}(ptr {pointer}, i32 {align}, <{dtype.lanes} x i1> {mask}, {t} {other})"
+        )
+
+    def mask(self, gate: UOp, lanes: int) -> str:
+        """A condition per lane."""
+        name = self.name_of(gate)
+        if gate.dtype.lanes == lanes:
+            return name
+        first = self.let(f"insertelement <{lanes} x i1> poison, i1 {name}, i32 0")
+        return self.let(
+            f"shufflevector <{lanes} x i1> {first}, <{lanes} x i1> poison, <{lanes} x i32> zeroinitializer"
+        )
+
+    def has_room(self, address: UOp, lanes: int) -> bool:
+        """The first elements of the buffer may be read in place of a guarded access."""
+        dtype = address.src[0].dtype
+        assert isinstance(dtype, PtrDType)
+        return dtype.size >= lanes
+
+    def store(self, node: UOp) -> None:
+        address, value = node.src
+        slot = self.slot(address)
+        if slot is not None:
+            self.values[slot] = (self.name_of(value), value.dtype)
+            return
+        dtype = value.dtype
+        t = type_name(dtype)
+        pointer = self.name_of(address)
+        gate = address.src[2] if len(address.src) > 2 else None
+        if gate is None:
+            self.put(f"store {t} {self.name_of(value)}, ptr {pointer}, align {dtype.scalar.itemsize}")
+            return
+        mask = self.mask(gate, dtype.lanes)
+        intrinsic = f"llvm.masked.store.{suffix(dtype)}.p0"
+        self.declared[f"declare void @{intrinsic}({t}, ptr, i32, <{dtype.lanes} x i1>)"] = None
+        self.put(
+            f"call void @{intrinsic}({t} {self.name_of(value)}, ptr {pointer}, i32 {dtype.scalar.itemsize}, "
+            f"<{dtype.lanes} x i1> {mask})"
+        )
+
+    def slot(self, address: UOp) -> Slot | None:
+        """The register that an address means; None for memory."""
+        dtype = address.dtype
+        if not isinstance(dtype, PtrDType) or dtype.space is not AddrSpace.REG:
+            return None
+        register = _register(address)
+        return None if register in self.in_memory else (register, address.src[1].arg)
+
+    # --- vectors
+
+    def vector(self, node: UOp) -> str:
+        dtype = node.dtype
+        t = type_name(dtype)
+        if node.op is Ops.GEP:
+            source = node.src[0]
+            x, s = self.name_of(source), type_name(source.dtype)
+            if len(node.arg) == 1:
+                return self.let(f"extractelement {s} {x}, i32 {node.arg[0]}")
+            return self.shuffle(s, x, "poison", node.arg)
+        if node.op is Ops.CAT:
+            return self.concatenate(node)
+        scalar = type_name(dtype.scalar)
+        if all(s is node.src[0] for s in node.src):
+            first = self.let(f"insertelement {t} poison, {scalar} {self.name_of(node.src[0])}, i32 0")
+            return self.shuffle(t, first, "poison", (0,) * dtype.lanes)
+        name = "poison"
+        for i, s in enumerate(node.src):
+            name = self.let(f"insertelement {t} {name}, {scalar} {self.name_of(s)}, i32 {i}")
+        return name
+
+    def shuffle(self, t: str, x: str, y: str, lanes: tuple[int, ...] | list[int]) -> str:
+        mask = ", ".join(f"i32 {i}" for i in lanes)
+        return self.let(f"shufflevector {t} {x}, {t} {y}, <{len(lanes)} x i32> <{mask}>")
+
+    def concatenate(self, node: UOp) -> str:
+        """Parts pairwise; a part of another length is widened first."""
+        scalar = node.dtype.scalar
+        name, width = "", 0
+        for s in node.src:
+            x = self.name_of(s)
+            n = s.dtype.lanes
+            if n == 1:
+                x = self.let(
+                    f"insertelement {type_name(scalar.vec(2))} poison, {type_name(scalar)} {x}, i32 0"
+                )
+                x, n = (x, 2) if width == 0 else (x, 2)
+            lanes = s.dtype.lanes
+            if width == 0:
+                name, width, real = x, n, lanes
+                continue
+            total = max(width, n)
+            left = self.widen(scalar, name, width, total)
+            right = self.widen(scalar, x, n, total)
+            mask = [*range(real), *range(total, total + lanes)]
+            name = self.shuffle(type_name(scalar.vec(total)), left, right, mask)
+            width = real = len(mask)
+        return name
+
+    def widen(self, scalar: DType, x: str, width: int, total: int) -> str:
+        if width == total:
+            return x
+        return self.shuffle(
+            type_name(scalar.vec(width)), x, "poison", [*range(width), *([0] * (total - width))]
+        )
+
+    # --- control flow
+
+    def open_loop(self, position: int, node: UOp) -> None:
+        t = type_name(node.dtype)
+        end = self.name_of(node.src[0])
+        start = "0"
+        low = bounds(node.src[0])[0]
+        threaded = node.arg[1] is AxisKind.THREAD
+        if threaded:
+            self.thread = node
+            start, end = "%lo", "%hi"
+            if node.dtype.bits == 32:
+                start, end = self.let("trunc i64 %lo to i32"), self.let("trunc i64 %hi to i32")
+        head, exit_ = self.label("loop"), self.label("done")
+        before = self.block
+        guard = None
+        if threaded or low < 1:
+            runs = self.let(f"icmp slt {t} {start}, {end}")
+            self.put(f"br i1 {runs}, label %{head}, label %{exit_}")
+            guard = before
+        else:
+            self.put(f"br label %{head}")
+        loop = _Loop(node, head, exit_, end, start, guard)
+        self.start_block(head)
+        loop.counter = self.fresh()
+        self.names[node] = loop.counter
+        self.lines.append(
+            f"  {loop.counter} = phi {t} [ {start}, %{before} ], [ {loop.counter}.next, %LATCH ]"
+        )
+        for slot in self.written_in.get(position, ()):
+            if slot not in self.values:
+                continue
+            value, dtype = self.values[slot]
+            name = self.fresh()
+            loop.phis.append((slot, len(self.lines), name, value))
+            self.lines.append(f"  {name} = phi {type_name(dtype)} [ {value}, %{before} ], [ NEXT, %LATCH ]")
+            self.values[slot] = (name, dtype)
+        self.loops.append(loop)
+
+    def close_loop(self) -> None:
+        loop = self.loops.pop()
+        t = type_name(loop.node.dtype)
+        latch = self.block
+        self.put(f"{loop.counter}.next = add nuw nsw {t} {loop.counter}, 1")
+        again = self.let(f"icmp slt {t} {loop.counter}.next, {loop.end}")
+        self.put(f"br i1 {again}, label %{loop.head}, label %{loop.exit}")
+        head = self.lines.index(f"{loop.head}:")
+        self.lines[head + 1] = self.lines[head + 1].replace("%LATCH", f"%{latch}")
+        ends = []
+        for slot, line, _, before in loop.phis:
+            value, dtype = self.values[slot]
+            self.lines[line] = self.lines[line].replace("NEXT, %LATCH", f"{value}, %{latch}")
+            ends.append((slot, before, value, dtype))
+        self.start_block(loop.exit)
+        if loop.guard is None:
+            return
+        for slot, before, value, dtype in ends:
+            name = self.let(f"phi {type_name(dtype)} [ {before}, %{loop.guard} ], [ {value}, %{latch} ]")
+            self.values[slot] = (name, dtype)
+
+    def open_if(self, node: UOp) -> None:
+        then, after = self.label("then"), self.label("after")
+        self.put(f"br i1 {self.name_of(node.src[0])}, label %{then}, label %{after}")
+        self.branches.append((self.block, after, dict(self.values)))
+        self.start_block(then)
+
+    def close_if(self) -> None:
+        before, after, values = self.branches.pop()
+        self.put(f"br label %{after}")
+        latest = self.block
+        self.start_block(after)
+        for slot, (value, dtype) in list(self.values.items()):
+            old = values.get(slot)
+            if old is not None and old[0] != value:
+                name = self.let(f"phi {type_name(dtype)} [ {old[0]}, %{before} ], [ {value}, %{latest} ]")
+                self.values[slot] = (name, dtype)
+
+
+def arithmetic_text(writer: _Writer, node: UOp) -> str:
+    if node.op is Ops.MULACC and not node.dtype.is_float:
+        t = type_name(node.dtype)
+        x, y, z = map(writer.name_of, node.src)
+        return f"add {t} {writer.let(f'mul {t} {x}, {y}')}, {z}"
+    if node.op is Ops.MULHI:
+        return _mulhi(writer, node)
+    return arithmetic(node, [writer.name_of(s) for s in node.src], writer.call)
+
+
+def _mulhi(writer: _Writer, node: UOp) -> str:
+    dtype = node.dtype
+    bits = dtype.scalar.bits
+    extend, shift = ("zext", "lshr") if dtype.is_unsigned else ("sext", "ashr")
+    wide = f"<{dtype.lanes} x i{2 * bits}>" if dtype.lanes > 1 else f"i{2 * bits}"
+    x, y = (writer.let(f"{extend} {type_name(dtype)} {writer.name_of(s)} to {wide}") for s in node.src)
+    amount = str(bits) if dtype.lanes == 1 else "<" + ", ".join([f"i{2 * bits} {bits}"] * dtype.lanes) + ">"
+    high = writer.let(f"{shift} {wide} {writer.let(f'mul {wide} {x}, {y}')}, {amount}")
+    return f"trunc {wide} {high} to {type_name(dtype)}"
+
+
+def _stored(dtype: DType) -> DType:
+    return dtype
+
+
+def _register(address: UOp) -> UOp:
+    """The register array that an address belongs to."""
+    node = address
+    while node.op is not Ops.DEFINE_REG:
+        node = node.src[0]
+    return node
+
+
+def _register_accesses(instructions: tuple[UOp, ...]) -> list[tuple[int, UOp]]:
+    found = []
+    for position, node in enumerate(instructions):
+        if node.op in (Ops.LOAD, Ops.STORE):
+            dtype = node.src[0].dtype
+            if isinstance(dtype, PtrDType) and dtype.space is AddrSpace.REG:
+                found.append((position, node))
+    return found
+
+
+def _unpromotable(instructions: tuple[UOp, ...]) -> set[UOp]:
+    """Register arrays that are accessed at places which are not constant, or in pieces that do not match."""
+    pieces: dict[UOp, dict[int, int]] = {}
+    bad: set[UOp] = set()
+    for _, node in _register_accesses(instructions):
+        address = node.src[0]
+        register = _register(address)
+        lanes = (node.src[1] if node.op is Ops.STORE else node).dtype.lanes
+        where = address.src[1]
+        if where.op is not Ops.CONST or len(address.src) > 2:
+            bad.add(register)
+            continue
+        known = pieces.setdefault(register, {})
+        if known.setdefault(where.arg, lanes) != lanes:
+            bad.add(register)
+    for register, known in pieces.items():
+        end = 0
+        for start in sorted(known):
+            if start < end:
+                bad.add(register)
+            end = start + known[start]
+    return bad
+
+
+def _written_slots(instructions: tuple[UOp, ...]) -> dict[int, tuple[Slot, ...]]:
+    """For each loop, by the position of its RANGE, the registers that are written inside."""
+    writes: dict[int, dict[Slot, None]] = {}
+    open_: list[int] = []
+    stores = {p: n for p, n in _register_accesses(instructions) if n.op is Ops.STORE}
+    for position, node in enumerate(instructions):
+        if node.op is Ops.RANGE:
+            open_.append(position)
+            writes[position] = {}
+        elif node.op is Ops.END:
+            open_.pop()
+        elif position in stores and node.src[0].src[1].op is Ops.CONST:
+            for p in open_:
+                writes[p][_register(node.src[0]), node.src[0].src[1].arg] = None
+    return {p: tuple(slots) for p, slots in writes.items()}
+
+
+def render(linear: UOp, name: str) -> Program:
+    """The kernel as LLVM IR, ready for a compiler."""
+    writer = _Writer(linear.src, name)
+    writer.write()
+    globals_ = sorted((n for n in linear.src if n.op is Ops.DEFINE_GLOBAL), key=lambda n: n.arg)
+    written = {_base(n.src[0]) for n in linear.src if n.op is Ops.STORE}
+    arguments = []
+    for n in globals_:
+        assert isinstance(n.dtype, PtrDType)
+        arguments.append(Argument(n.arg, n.dtype.elem, n.dtype.size, n in written))
+    variables = sorted({n.arg[0] for n in linear.src if n.op is Ops.DEFINE_VAR})
+    text = _module(writer, arguments, variables)
+    return Program(name, text, tuple(arguments), tuple(variables), writer.scratch, writer.thread is not None)
+
+
+def _base(address: UOp) -> UOp:
+    node = address
+    while node.src:
+        node = node.src[0]
+    return node
+
+
+def _module(writer: _Writer, arguments: list[Argument], variables: list[str]) -> str:
+    name = writer.name
+    access = {True: "noalias", False: "noalias readonly"}
+    parameters = [f"ptr {access[a.written]} %g{a.number}" for a in arguments]
+    parameters += [f"i64 %v.{v}" for v in variables]
+    parameters += ["i64 %lo", "i64 %hi", "ptr noalias %scratch"]
+    body = [f"define internal void @{name}.body({', '.join(parameters)}) #0 {{", "entry:", *writer.lines]
+    body += ["  ret void", "}"]
+    entry = [f"define void @{name}(ptr %args, i64 %lo, i64 %hi, ptr %scratch) #0 {{", "entry:"]
+    given = []
+    for i, a in enumerate(arguments):
+        entry.append(f"  %p{i} = getelementptr ptr, ptr %args, i64 {i}")
+        entry.append(f"  %g{a.number} = load ptr, ptr %p{i}, align 8")
+        given.append(f"ptr %g{a.number}")
+    for i, v in enumerate(variables, len(arguments)):
+        entry.append(f"  %p{i} = getelementptr i64, ptr %args, i64 {i}")
+        entry.append(f"  %v.{v} = load i64, ptr %p{i}, align 8")
+        given.append(f"i64 %v.{v}")
+    given += ["i64 %lo", "i64 %hi", "ptr %scratch"]
+    entry += [f"  call void @{name}.body({', '.join(given)})", "  ret void", "}"]
+    extent = _extent(writer, arguments, variables)
+    attributes = ["attributes #0 = { nounwind }"]
+    return "\n".join([*writer.declared, "", *body, "", *entry, "", *extent, "", *attributes, ""])
+
+
+def _extent(writer: _Writer, arguments: list[Argument], variables: list[str]) -> list[str]:
+    """The size of the shared axis, as a function of the arguments."""
+    head = [f"define i64 @{writer.name}.extent(ptr %args) #0 {{", "entry:"]
+    if writer.thread is None:
+        return [*head, "  ret i64 1", "}"]
+    end = writer.thread.src[0]
+    if end.op is Ops.CONST:
+        return [*head, f"  ret i64 {end.arg}", "}"]
+    if end.op is not Ops.DEFINE_VAR:
+        raise CompileError("a shared axis needs a size that is constant or a variable", place=place(end))
+    i = len(arguments) + variables.index(end.arg[0])
+    return [
+        *head,
+        f"  %p = getelementptr i64, ptr %args, i64 {i}",
+        "  %n = load i64, ptr %p, align 8",
+        "  ret i64 %n",
+        "}",
+    ]

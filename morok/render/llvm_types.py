@@ -1,0 +1,63 @@
+"""Types and constants of LLVM IR."""
+
+from __future__ import annotations
+
+from struct import pack
+from typing import Any
+
+from morok.dtype import DType, bfloat16, float16, float32, float64, to_bits
+from morok.errors import CompileError
+
+_FLOATS = {float16: "half", bfloat16: "bfloat", float32: "float", float64: "double"}
+
+
+def type_name(dtype: DType) -> str:
+    """A type as LLVM writes it. Narrow floats that LLVM does not know are their bits."""
+    if dtype.is_ptr:
+        return "ptr"
+    if dtype.lanes > 1:
+        return f"<{dtype.lanes} x {type_name(dtype.scalar)}>"
+    if dtype.is_bool:
+        return "i1"
+    if dtype.is_bounded_int:
+        return f"i{dtype.bits}"
+    if dtype.is_void:
+        return "void"
+    name = _FLOATS.get(dtype)
+    if name is None:
+        raise CompileError(f"LLVM has no type for {dtype}")
+    return name
+
+
+def suffix(dtype: DType) -> str:
+    """A type as part of an intrinsic's name: v4f32, i64."""
+    lanes = f"v{dtype.lanes}" if dtype.lanes > 1 else ""
+    scalar = dtype.scalar
+    if scalar is bfloat16:
+        return f"{lanes}bf16"
+    return f"{lanes}{'f' if scalar.is_float else 'i'}{scalar.bits}"
+
+
+def scalar_constant(dtype: DType, value: Any) -> str:
+    """One number."""
+    if dtype.is_bool:
+        return "true" if value else "false"
+    if dtype.is_bounded_int:
+        # LLVM's integers have no sign; unsigned ones are written by their value
+        return str(int(value))
+    if dtype is float16:
+        return f"0xH{to_bits(value, dtype):04X}"
+    if dtype is bfloat16:
+        return f"0xR{to_bits(value, dtype):04X}"
+    # a float constant is written as the double of the same value
+    return "0x" + pack(">d", value).hex().upper()
+
+
+def constant(dtype: DType, value: Any) -> str:
+    """A constant, the same in every lane; VCONST has one value per lane."""
+    scalar = dtype.scalar
+    if dtype.lanes == 1:
+        return scalar_constant(scalar, value)
+    values = value if isinstance(value, tuple) else (value,) * dtype.lanes
+    name = type_name(scalar)
+    return "<" + ", ".join(f"{name} {scalar_constant(scalar, v)}" for v in values) + ">"
