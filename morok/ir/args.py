@@ -23,6 +23,9 @@ _RESERVED = frozenset(("UOp", "Ops", "dtypes", "float"))
 
 REGISTERED: dict[str, type[Any]] = {}
 
+# Types whose `==` is not what makes two arguments the same: 1 == True, 0.0 == -0.0, nan != nan.
+LOOSE: set[type[Any]] = {bool, float, tuple}
+
 
 def register_arg(cls: _C) -> _C:
     """Class decorator: instances of this frozen dataclass, or members of this Enum, may be arguments."""
@@ -38,6 +41,8 @@ def register_arg(cls: _C) -> _C:
     ):
         raise IRError(f"the name {cls.__name__} is taken, so arguments of that class could not be told apart")
     REGISTERED[cls.__name__] = cls
+    if frozen:
+        LOOSE.add(cls)
     return cls
 
 
@@ -53,6 +58,26 @@ def _unknown(value: Any) -> IRError:
 
 def _fields(value: Any) -> list[tuple[str, Any]]:
     return [(field.name, getattr(value, field.name)) for field in dataclasses.fields(value)]
+
+
+# --- as a key of a dictionary
+
+
+def arg_key(value: Any) -> Any:
+    """A hashable thing that equals another argument's just when the two are the same, in type and in bits."""
+    kind = value.__class__
+    if kind is tuple:
+        for item in value:
+            if item.__class__ in LOOSE:
+                return tuple([(item.__class__, arg_key(item)) for item in value])
+        return value
+    if kind is float:
+        if value != value:
+            return "nan"
+        return value if value != 0.0 or math.copysign(1.0, value) > 0 else "-0.0"
+    if kind in LOOSE and kind is not bool:
+        return tuple([(v.__class__, arg_key(v)) for _, v in _fields(value)])
+    return value
 
 
 # --- as Python

@@ -245,27 +245,36 @@ def buffer(dtype: DType, size: int, device: str, number: int) -> UOp:
 
 
 def index(buf: UOp, *idx: int | UOp, gate: UOp | None = None) -> UOp:
-    """An element of a buffer, if the gate holds.
+    """A place in a buffer, if the gate holds: of a pointer its address, of a value the element itself."""
+    places = _places(buf, idx, gate)
+    lanes = places[0].dtype.lanes
+    dtype = buf.dtype.scalar.vec(lanes) if lanes > 1 else buf.dtype
+    return make(Ops.INDEX, dtype, (buf, *places))
 
-    Of a pointer it is an address, of a value the element itself.
-    """
+
+def read(buf: UOp, *idx: int | UOp, gate: UOp | None = None) -> UOp:
+    """The element at a place of a buffer: INDEX of the element's type, as it stands until loads are added."""
+    places = _places(buf, idx, gate)
+    lanes = places[0].dtype.lanes
+    elem = buf.dtype.elem if isinstance(buf.dtype, PtrDType) else buf.dtype
+    return make(Ops.INDEX, elem.vec(lanes) if lanes > 1 else elem, (buf, *places))
+
+
+def _places(buf: UOp, idx: tuple[int | UOp, ...], gate: UOp | None) -> tuple[UOp, ...]:
+    """The sources of an INDEX after the buffer."""
     if not idx:
         raise _bad(IRError, "INDEX needs at least one index", buf)
     places = tuple(_node(i, index_dtype, "an index") for i in idx)
     lanes = places[0].dtype.lanes
     for i in places:
         if not (i.dtype.is_int and i.dtype.lanes == lanes):
-            raise _bad(
-                DTypeError,
-                f"INDEX needs integers of equally many lanes, got {', '.join(str(p.dtype) for p in places)}",
-                i,
-            )
-    dtype = buf.dtype.scalar.vec(lanes) if lanes > 1 else buf.dtype
+            types = ", ".join(str(p.dtype) for p in places)
+            raise _bad(DTypeError, f"INDEX needs integers of equally many lanes, got {types}", i)
     if gate is None:
-        return make(Ops.INDEX, dtype, (buf, *places))
+        return places
     if not gate.dtype.is_bool:
         raise _bad(DTypeError, f"the gate of an INDEX must be a boolean, not {gate.dtype}", gate)
-    return make(Ops.INDEX, dtype, (buf, *places, gate))
+    return (*places, gate)
 
 
 def element_dtype(idx: UOp) -> DType:

@@ -7,17 +7,19 @@ iterative: a chain of 100,000 nodes is an ordinary graph.
 
 from __future__ import annotations
 
-import math
 import threading
 import weakref
 from collections.abc import Callable, Iterable
+from sys import _getframe
 from typing import Any, final
 
+from morok import knobs
 from morok.dtype import DType, as_value, bool_
 from morok.errors import IRError
+from morok.ir.args import LOOSE, arg_key
 from morok.ir.operators import Operators
 from morok.ir.ops import Op, Ops
-from morok.ir.provenance import Origin, capture, here, place
+from morok.ir.provenance import Origin, find, here, latest, place
 
 
 class _Fields(Operators["UOp"]):
@@ -89,11 +91,10 @@ class UOp(_Fields):
         return self
 
     def _combine(self, op: Op, *operands: Any) -> UOp:
-        values = operands[1:] if op is Ops.WHERE else operands
-        like = next(
-            (x for x in values if x.__class__ is UOp), self
-        )  # a number takes the type of its neighbour
-        return alu(op, *[x if x.__class__ is UOp else _literal(like, x) for x in operands])
+        for x in operands:
+            if x.__class__ is not UOp:
+                return _arithmetic(op, _with_literals(self, op, operands), 4)
+        return _arithmetic(op, operands, 4)
 
     def replace(self, src: tuple[UOp, ...]) -> UOp:
         """The same operation on other sources; keeps the origin."""
@@ -102,8 +103,19 @@ class UOp(_Fields):
         return make(self.op, self.dtype, src, self.arg, self.origin)
 
 
+def _with_literals(self: UOp, op: Op, operands: tuple[Any, ...]) -> tuple[UOp, ...]:
+    """Operands with numbers turned into constants; a number takes the type of its neighbour."""
+    if op is not Ops.WHERE:
+        return tuple([x if x.__class__ is UOp else _literal(self, x) for x in operands])
+    like = next((x for x in operands[1:] if x.__class__ is UOp), self)
+    return self, *(x if x.__class__ is UOp else _literal(like, x) for x in operands[1:])
+
+
+_NUMBERS = frozenset((bool, int, float))
+
+
 def _literal(like: UOp, value: Any) -> UOp:
-    if not isinstance(value, (bool, int, float)):
+    if value.__class__ not in _NUMBERS and not isinstance(value, (int, float)):
         raise IRError(f"{value!r} is neither a node nor a number", place=place(like))
     return const(like.dtype, value)
 
@@ -123,10 +135,9 @@ class _Ref(weakref.ref[Any]):
     key: Any
 
 
-_Key = tuple[Op, DType, tuple[UOp, ...], Any]
-_table: dict[_Key, _Ref] = {}
+_table: dict[Any, _Ref] = {}
 _lock = threading.RLock()
-_NAN = math.nan
+_provenance = knobs.PROVENANCE
 
 
 def _forget(ref: _Ref) -> None:
@@ -137,38 +148,50 @@ def _forget(ref: _Ref) -> None:
             del _table[ref.key]
 
 
-def _float_key(value: Any) -> Any:
-    """Floats as dictionary keys: NaN equals itself, and -0.0 differs from 0.0."""
-    if value.__class__ is float:
-        if value != value:
-            return _NAN
-        if value == 0.0 and math.copysign(1.0, value) < 0:
-            return "-0.0"
-    return value
-
-
 def make(
-    op: Op, dtype: DType, src: tuple[UOp, ...] = (), arg: Any = None, origin: Origin | None = None
+    op: Op,
+    dtype: DType,
+    src: tuple[UOp, ...] = (),
+    arg: Any = None,
+    origin: Origin | None = None,
+    depth: int = 1,
 ) -> UOp:
-    """The node with these fields: the one that exists already, or a new one."""
-    if arg.__class__ is float:
-        key = (op, dtype, src, _float_key(arg))
-    elif op is Ops.VCONST:
-        key = (op, dtype, src, tuple(_float_key(v) for v in arg))
-    else:
-        key = (op, dtype, src, arg)
-    ref = _table.get(key)
+    """The node with these fields: the one that exists already, or a new one.
+
+    `depth` is a hint for provenance: so many frames, this one included, are surely not the user's.
+    """
+    kind = arg.__class__
+    key = (op, dtype, src, arg_key(arg) if kind in LOOSE else arg, kind)
+    try:
+        ref = _table.get(key)
+    except TypeError:  # something in it has no hash
+        _complain(op, dtype, src, arg)
+        raise
     if ref is not None:
         found = ref()
         if found is not None:
             return found  # type: ignore[no-any-return]
-    _check_fields(op, dtype, src)
-    node = object.__new__(_Fields)
+    field: Any = op  # the annotations promise what is checked here, but callers may be wrong
+    right = field.__class__ is Op and (len(src) == op.arity or op.arity < 0)
+    field = dtype
+    if not right or not isinstance(field, DType):
+        _complain(op, dtype, src, arg)
+    for field in src:
+        if field.__class__ is not UOp:
+            _complain(op, dtype, src, arg)
+    if origin is None and _provenance.value:
+        origin = here.origin
+        if origin is None:
+            frame = _getframe(depth)
+            origin = latest[0]  # most often the same instruction again; the rest is `capture`, written out
+            if frame.f_code is not origin.code or frame.f_lasti != origin.lasti:
+                origin = find(frame)
+    node = _Fields()
     node.op = op
     node.dtype = dtype
     node.src = src
     node.arg = arg
-    node.origin = origin or here.origin or capture(2)
+    node.origin = origin
     node.bounds_ = node.shape_ = node.ranges_ = node.digest_ = node.memo_ = None
     node.__class__ = UOp
     new = _Ref(node, _forget)
@@ -185,7 +208,8 @@ def make(
                 del _table[key]
 
 
-def _check_fields(op: Any, dtype: Any, src: Any) -> None:
+def _complain(op: Any, dtype: Any, src: Any, arg: Any) -> None:
+    """One sentence about what is wrong with the fields of a node."""
     if op.__class__ is not Op:
         raise IRError(f"unknown op {op!r}; the table of ops is in morok/ir/ops.py")
     if not isinstance(dtype, DType):
@@ -197,6 +221,7 @@ def _check_fields(op: Any, dtype: Any, src: Any) -> None:
     for s in src:
         if s.__class__ is not UOp:
             raise IRError(f"a source of {op.name} is {s!r}, which is not a node")
+    raise IRError(f"the argument of {op.name} must not change, so {arg!r} cannot be one")
 
 
 def live_nodes() -> int:
@@ -206,7 +231,14 @@ def live_nodes() -> int:
 
 def const(dtype: DType, value: Any) -> UOp:
     """A constant of `dtype`; the value is brought to the type's own precision, integers wrap."""
-    return make(Ops.CONST, dtype, (), as_value(value, dtype.scalar))
+    if value.__class__ is int:
+        ref = _table.get(
+            (Ops.CONST, dtype, (), value, int)
+        )  # if it exists, it is a value of its type already
+        found = ref() if ref is not None else None
+        if found is not None:
+            return found  # type: ignore[no-any-return]
+    return make(Ops.CONST, dtype, (), as_value(value, dtype.scalar), None, 2)
 
 
 def alu(op: Op, *src: UOp) -> UOp:
@@ -214,20 +246,24 @@ def alu(op: Op, *src: UOp) -> UOp:
 
     Casts have their own constructor.
     """
+    return _arithmetic(op, src, 3)
+
+
+def _arithmetic(op: Op, src: tuple[UOp, ...], depth: int) -> UOp:
     if not getattr(op, "is_alu", False):
         raise IRError(f"{getattr(op, 'name', op)!s} is not an arithmetic op")
     if len(src) != op.arity:
         raise IRError(f"{op.name} takes {op.arity} source{'s' if op.arity != 1 else ''}, got {len(src)}")
-    operands = src[1:] if op is Ops.WHERE else src
-    dtype = operands[0].dtype
-    for s in operands:
-        if s.dtype is not dtype:
-            raise IRError(_mismatch(op, src), place=place(src[0]))
-    if op is Ops.WHERE and (not src[0].dtype.is_bool or src[0].dtype.lanes != dtype.lanes):
-        raise IRError(f"WHERE needs a condition of type {bool_.vec(dtype.lanes)}, got {src[0].dtype}")
+    dtype = src[-1].dtype
+    if len(src) > 1:
+        for s in src[1:] if op is Ops.WHERE else src:
+            if s.dtype is not dtype:
+                raise IRError(_mismatch(op, src), place=place(src[0]))
+        if op is Ops.WHERE and src[0].dtype is not bool_.vec(dtype.lanes):
+            raise IRError(f"WHERE needs a condition of type {bool_.vec(dtype.lanes)}, got {src[0].dtype}")
     if op.is_compare:
         dtype = bool_.vec(dtype.lanes)
-    return make(op, dtype, src)
+    return make(op, dtype, src, None, None, depth)
 
 
 def _mismatch(op: Op, src: tuple[UOp, ...]) -> str:

@@ -9,12 +9,12 @@ tensors alive.
 from __future__ import annotations
 
 import os
-import sys
 import threading
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import CodeType
+from sys import _getframe
+from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any, final
 
 from morok import knobs
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _internal: dict[str, bool] = {}
+_knob = knobs.PROVENANCE
 
 
 @final
@@ -78,21 +79,39 @@ def is_internal(filename: str) -> bool:
     return known
 
 
+latest = [Origin(None, 0)]  # what was captured last, by whichever thread
+
+
 def capture(depth: int = 1) -> Origin | None:
-    """The nearest frame outside of morok; None when provenance is off."""
-    if not knobs.PROVENANCE.value:
-        return None
-    frame = sys._getframe(depth)
-    while is_internal(frame.f_code.co_filename):
-        if frame.f_back is None:
-            return None
+    """The nearest frame outside of morok; None when provenance is off.
+
+    Frames closer than `depth` are not looked at.
+    """
+    return find(_getframe(depth)) if _knob.value else None
+
+
+def find(start: FrameType) -> Origin | None:
+    """The first frame outside of morok from `start` on.
+
+    Nodes that one instruction makes share an Origin, so the usual case, several nodes in a row for one line
+    of the user's, allocates nothing.
+    """
+    frame: FrameType | None = start
+    while frame is not None:
+        code = frame.f_code
+        last = latest[0]
+        if code is last.code and frame.f_lasti == last.lasti:
+            return last
+        if not is_internal(code.co_filename):
+            latest[0] = found = Origin(code, frame.f_lasti)
+            return found
         frame = frame.f_back
-    return Origin(frame.f_code, frame.f_lasti)
+    return None
 
 
 def derive(parent: UOp, rule: Any) -> Origin | None:
     """The origin of what `rule` makes out of `parent`."""
-    if not knobs.PROVENANCE.value:
+    if not _knob.value:
         return None
     old = parent.origin
     if old is None:
