@@ -19,7 +19,7 @@ from morok.ir.infer import closed_ranges, ranges
 from morok.ir.node import UOp, make, toposort
 from morok.ir.ops import Ops
 from morok.rewrite.stage import run_pipeline
-from morok.schedule.numbering import effect_store, number_buffers
+from morok.schedule.numbering import number_buffers
 from morok.schedule.pipeline import KERNEL_STAGES
 from morok.schedule.split import Draft
 
@@ -113,7 +113,7 @@ def describe(graph: UOp) -> Kernel:
     reads: dict[int, set[tuple[UOp, ...]]] = {}
     stores: dict[int, tuple[UOp, frozenset[UOp]]] = {}
     for effect in ast.src:
-        address = effect_store(effect).src[0]
+        address = effect.src[0].src[0]
         stores[address.src[0].arg] = (address.src[1], frozenset(effect.src[1:]))
     for node in order:
         if node.op is Ops.INDEX and not node.dtype.is_ptr:
@@ -141,10 +141,10 @@ def one_order(ast: UOp) -> bool:
     """Whether effects run one after the other: none reads what an earlier one has written elsewhere."""
     written: dict[int, UOp] = {}
     for effect in ast.src:
-        for node in toposort(effect_store(effect)):
+        for node in toposort(effect.src[0]):
             if node.op is Ops.INDEX and not node.dtype.is_ptr and node.src[0].arg in written:
                 return False
-        address = effect_store(effect).src[0]
+        address = effect.src[0].src[0]
         written[address.src[0].arg] = effect
     return True
 
@@ -191,7 +191,7 @@ def count_bytes(
 def kernel_name(ast: UOp, order: list[UOp]) -> str:
     """What the loops look like: e for element-wise, r with reductions, then the sizes."""
     inner = [r for n in order if n.op is Ops.REDUCE for r in closed_ranges(n)]
-    outer = ast.src[0].src[1:] if ast.src and ast.src[0].op is Ops.END else ()
+    outer = ast.src[0].src[1:]
     parts = [_size(r) for r in outer] + [_size(r) for r in dict.fromkeys(inner)]
     many = f"x{len(ast.src)}" if len(ast.src) > 1 else ""
     return "_".join([("r" if inner else "e") + many, *parts])

@@ -11,10 +11,10 @@ chooses zero outside.
 
 from __future__ import annotations
 
-from morok.dtype import identity
+from morok.dtype import identity, void
 from morok.dtype import index as index_dtype
 from morok.errors import IRError
-from morok.ir.build import cast, define_global, end, rng, sink, store
+from morok.ir.build import cast, define_global, rng, sink, store
 from morok.ir.infer import Shape
 from morok.ir.node import UOp, const, make
 from morok.ir.ops import AxisKind, Ops
@@ -61,7 +61,7 @@ class Lowering:
         address = self.address(target, indices)
         result = self.lower(value, indices)
         loops = [i for i in indices if i.op is Ops.RANGE]
-        return end(store(address, result), *loops)
+        return make(Ops.END, void, (store(address, result), *loops))
 
     def address(self, target: UOp, indices: Indices) -> UOp:
         """Where an element of a target lies: through views down to the memory."""
@@ -112,8 +112,8 @@ class Lowering:
         if op in PASS_THROUGH:
             return [(node.src[0], indices, gate)]
         if op is Ops.REDUCE_AXIS:
-            below = self.reduced(key)
-            return [] if below is None else [(node.src[0], below, gate)]
+            inside = self.reduced(key)
+            return [] if inside is None else [(node.src[0], inside, gate)]
         if op.is_alu:
             return [(s, indices if known_shape(s) else (), gate) for s in node.src]
         raise IRError(f"{op.name} cannot be computed inside a kernel", place=place(node))

@@ -71,7 +71,7 @@ def place_lives(
 ) -> tuple[dict[str, int], int]:
     """Gives every life an offset. Returns the bytes per device and the lower bound over all devices.
 
-    `sharing` holds (output, input) keys: the input may give its place to the output at the step where it dies.
+    `sharing` holds (output, input) keys: at the step where it dies, the input may give its place away.
     """
     blocks = _share(lives, sharing)
     arenas: dict[str, int] = {}

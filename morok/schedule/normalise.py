@@ -28,7 +28,7 @@ class Normalised:
 
 
 def normalise(outputs: Sequence[UOp]) -> Normalised:
-    """Replaces every BUFFER by a PARAM, in the order of a walk from the outputs, and every BIND by its variable."""
+    """Replaces every BUFFER by a PARAM, in the order of a walk, and every BIND by its variable."""
     buffers: list[UOp] = []
     values: dict[str, int] = {}
     done: dict[UOp, UOp] = {}
@@ -51,7 +51,7 @@ def normalise(outputs: Sequence[UOp]) -> Normalised:
     for node in variables:
         if node.arg[0] not in values:
             raise VariableError(
-                f"variable {node.arg[0]} has no value here; bind it to one between {node.arg[1]} and {node.arg[2]}",
+                f"variable {node.arg[0]} has no value; bind it to one of {node.arg[1]} … {node.arg[2]}",
                 place=place(node),
             )
     sink = make(Ops.SINK, void, tuple([done[node] for node in outputs]))

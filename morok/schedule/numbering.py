@@ -27,8 +27,8 @@ def number_ranges(kernel: UOp, ctx: object = None) -> UOp:
     }
     if all(old is new for old, new in mapping.items()):
         return kernel
-    kernel = _renumbered(kernel, mapping)
-    return _ends_in_order(kernel)
+    # Two ranges may swap numbers; a substitution does not enter what it has put in.
+    return _ends_in_order(substitute(kernel, mapping))
 
 
 def _ordered_loops(kernel: UOp, order: list[UOp]) -> list[UOp]:
@@ -42,24 +42,17 @@ def _ordered_loops(kernel: UOp, order: list[UOp]) -> list[UOp]:
     return sorted(loops, key=lambda r: (votes[r], loops[r]))
 
 
-def _renumbered(kernel: UOp, mapping: dict[UOp, UOp]) -> UOp:
-    # Two old ranges may swap their numbers, so the new ones must not be entered again: substitute does not.
-    return substitute(kernel, mapping)
-
-
 def _ends_in_order(kernel: UOp) -> UOp:
     effects = []
     for effect in kernel.src:
-        if effect.op is Ops.END:
-            inner = sorted(effect.src[1:], key=lambda r: int(r.arg[0]))
-            effect = effect.replace((effect.src[0], *inner))
-        effects.append(effect)
+        inner = sorted(effect.src[1:], key=lambda r: int(r.arg[0]))
+        effects.append(effect.replace((effect.src[0], *inner)))
     return kernel.replace(tuple(effects))
 
 
 def number_buffers(kernel: UOp) -> tuple[UOp, tuple[int, ...]]:
     """The kernel with its buffers numbered from 0, and the old number of each."""
-    outputs = [effect_store(effect).src[0].src[0] for effect in kernel.src]
+    outputs = [effect.src[0].src[0].src[0] for effect in kernel.src]
     inputs = [n for n in toposort(kernel) if n.op is Ops.DEFINE_GLOBAL]
     wanted = list(dict.fromkeys((*outputs, *inputs)))
     mapping = {}
@@ -67,8 +60,3 @@ def number_buffers(kernel: UOp) -> tuple[UOp, tuple[int, ...]]:
         assert isinstance(old.dtype, PtrDType)
         mapping[old] = define_global(old.dtype.elem, old.dtype.size, number)
     return substitute(kernel, mapping), tuple(int(old.arg) for old in wanted)
-
-
-def effect_store(effect: UOp) -> UOp:
-    """The STORE of an effect."""
-    return effect.src[0] if effect.op is Ops.END else effect

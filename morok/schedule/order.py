@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import final
 
 from morok.errors import IRError
@@ -73,7 +74,7 @@ def dependencies(drafts: Sequence[Draft], inputs: int) -> dict[Draft, set[Draft]
     # Memory that is written once and held nothing before has readers of one version only.
     versioned = {m: found for m, found in writers.items() if len(found) > 1 or m.arg[0] < inputs}
     for found in versioned.values():
-        for before, later in zip(found, found[1:], strict=False):
+        for before, later in pairwise(found):
             waits[later].add(before)
     if not versioned:
         return waits

@@ -7,12 +7,19 @@ from __future__ import annotations
 
 from morok.rewrite.stage import Stage
 from morok.schedule.boundaries import keep_outputs
+from morok.schedule.fusion import choose_buffers
 from morok.schedule.lower import lower_kernel
 from morok.schedule.numbering import number_ranges
 from morok.symbolic.sets import symbolic
 
 GRAPH_STAGES: tuple[Stage, ...] = (
     Stage("1.1", "outputs", "every output that is not memory yet becomes a buffer", keep_outputs),
+    Stage(
+        "1.5",
+        "choose buffers",
+        "values that are kept in memory, by cost; all others are fused",
+        choose_buffers,
+    ),
 )
 
 KERNEL_STAGES: tuple[Stage, ...] = (

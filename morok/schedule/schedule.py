@@ -53,7 +53,7 @@ class Schedule:
 
 
 _KEPT = 512
-_templates: dict[tuple[UOp, object], Template] = {}
+_templates: dict[object, Template] = {}
 # Buffers that schedules make count down, those of tensors count up: the two never meet.
 _numbers = itertools.count(-1, -1)
 

@@ -181,7 +181,7 @@ def _cyclic(groups: list[list[Draft]]) -> IRError:
     known = [p for p in dict.fromkeys(places) if p is not None]
     where = " and ".join(known[:3]) or "this computation"
     return IRError(
-        f"the assignments at {where} need each other's old values; copy one of the tensors with contiguous() first",
+        f"the assignments at {where} need each other's old values; copy one with contiguous() first",
         place=known[0] if known else None,
     )
 

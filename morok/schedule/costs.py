@@ -1,0 +1,129 @@
+"""What computing costs, in units of one simple vector operation on one element.
+
+Bottom-up over the graph, for a given set of nodes that are kept in memory: the work of one element of a node
+with everything below it computed on the spot, the memory that it reads, and whether it holds a reduction.
+Numbers are rough on purpose: they decide between alternatives that differ by factors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+from typing import final
+
+from morok.ir.bounds import vmax
+from morok.ir.infer import Shape, numel, shape
+from morok.ir.node import UOp
+from morok.ir.ops import Op, Ops
+
+# One byte to memory and back costs about as much as so many simple operations on elements in registers.
+OPS_PER_BYTE = 12.0
+# Starting one more kernel.
+LAUNCH = 20_000.0
+# What an inner loop over an axis repeats of a cheap value: the rest is shared by the registers of a tile.
+TILE = 12.0
+# A value that one kernel needs again in another loop over the same row; the row is still in the cache.
+AGAIN = 0.25
+# Reading an element whose place is not known before another element has been read.
+GATHER = 8.0
+
+_DEAR: dict[Op, float] = {
+    **dict.fromkeys((Ops.FDIV, Ops.RECIP, Ops.SQRT, Ops.RSQRT, Ops.MULHI), 4.0),
+    **dict.fromkeys((Ops.FLOORDIV, Ops.FLOORMOD, Ops.CDIV, Ops.CMOD), 8.0),
+    **dict.fromkeys((Ops.EXP, Ops.EXP2, Ops.LOG, Ops.LOG2, Ops.TANH, Ops.ERF), 20.0),
+    **dict.fromkeys((Ops.SIN, Ops.COS, Ops.TAN, Ops.ATAN2), 25.0),
+    **dict.fromkeys((Ops.POW, Ops.THREEFRY), 40.0),
+}
+_FREE = frozenset((Ops.BITCAST,))
+_MOST = 1e7  # work beyond this is the same: far too much to repeat
+_MANY = 64  # buffers under one node; beyond it certainly is not one kernel
+
+# Memory, seen from above: what is below has been computed by another kernel.
+STORED = frozenset((Ops.PARAM, Ops.BUFFER, Ops.CONTIGUOUS, Ops.ASSIGN, Ops.COPY, Ops.AFTER))
+
+
+def op_work(op: Op) -> float:
+    """The cost of one op on one element."""
+    return 0.0 if op in _FREE else _DEAR.get(op, 1.0)
+
+
+def elements(sizes: Shape) -> int:
+    """The number of elements, at most."""
+    count = numel(sizes)
+    return count if isinstance(count, int) else int(vmax(count))
+
+
+Fact = tuple[float, frozenset[UOp], bool]
+
+
+@final
+@dataclass
+class Costs:
+    """Facts about every node of a graph under a choice of kept nodes."""
+
+    work: dict[UOp, float] = field(default_factory=dict)
+    count: dict[UOp, int] = field(default_factory=dict)
+    leaves: dict[UOp, frozenset[UOp]] = field(default_factory=dict)
+    has_reduce: dict[UOp, bool] = field(default_factory=dict)
+    above: dict[UOp, Fact] = field(default_factory=dict)  # as users see it: a kept node is only read
+
+    def bytes_read(self, node: UOp) -> int:
+        """Memory below a node."""
+        return sum(self.count[leaf] * leaf.dtype.itemsize for leaf in self.leaves[node])
+
+    def reuses(self, node: UOp) -> bool:
+        """Whether a reduction uses its inputs many times over, as matrix products and convolutions do."""
+        read = sum(self.count[leaf] for leaf in self.above[node.src[0]][1])
+        return self.count[node.src[0]] > 2 * max(read, 1)
+
+
+_NOTHING: frozenset[UOp] = frozenset()
+
+
+def measure(order: Iterable[UOp], kept: Collection[UOp], collapsed: Collection[UOp]) -> Costs:
+    """Costs of all nodes, given those that are kept in memory and the reductions that need no loop."""
+    costs = Costs()
+    for node in order:
+        sizes = shape(node)
+        if sizes is None:
+            continue
+        costs.count[node] = max(1, elements(sizes))
+        fact = _fact(node, costs, collapsed)
+        costs.work[node], costs.leaves[node], costs.has_reduce[node] = fact
+        stored = node.op in STORED or node in kept or len(fact[1]) > _MANY
+        costs.above[node] = (0.0, frozenset((node,)), False) if stored else fact
+    return costs
+
+
+def _fact(node: UOp, costs: Costs, collapsed: Collection[UOp]) -> Fact:
+    """Work, memory and reductions of one node, from what its sources look like from above."""
+    op, above = node.op, costs.above
+    if op in STORED:
+        return 0.0, frozenset((node,)), False
+    if op is Ops.EXPAND:
+        # What is spread over an axis does not depend on it, and is computed outside of its loop.
+        return 0.0, above[node.src[0]][1], False
+    if op.is_movement:
+        return above[node.src[0]]
+    if op is Ops.REDUCE_AXIS:
+        source = node.src[0]
+        work, leaves, reduced = above[source]
+        if node in collapsed:
+            return work + GATHER, leaves, reduced
+        return min(_MOST, (work + 1.0) * (costs.count[source] / costs.count[node])), leaves, True
+    total = op_work(op) if op.is_alu else 0.0
+    below, reduced = _NOTHING, False
+    for s in dict.fromkeys(node.src):
+        fact = above.get(s)
+        if fact is None:
+            continue
+        total += fact[0]
+        below = _join(below, fact[1])
+        reduced = reduced or fact[2]
+    return min(_MOST, total), below, reduced
+
+
+def _join(a: frozenset[UOp], b: frozenset[UOp]) -> frozenset[UOp]:
+    if a is b or b <= a:
+        return a
+    return b if a <= b else a | b

@@ -1,0 +1,354 @@
+"""Fusion: which values are kept in memory. All others are computed where they are needed.
+
+Everything starts inline. The graph is walked from the outputs down, so that at each node all its *uses* are
+known: in which kernel, at which indices, inside which reductions. From the indices follows how often the
+value would be computed: a value lives in the ranges it depends on, so a row's sum that every column asks for
+is computed once per row, but a value that depends on a reduction's loop is computed again for every output
+that the loop runs for. If that repeats more work than writing the value to memory and reading it back would
+cost, the value is kept, and becomes a kernel of its own; otherwise its sources inherit the uses.
+
+What a value costs depends on what is kept below it, which is decided later. So the walk is done twice: the
+second time with the costs that follow from the first one's choices. A layer norm in front of a matrix product
+is too dear to repeat as long as the product before it is in it, and cheap once that is known to be kept.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import NamedTuple, final
+
+from morok import knobs
+from morok.ir.bounds import vmax
+from morok.ir.build import rng
+from morok.ir.infer import ranges
+from morok.ir.node import UOp, make, toposort
+from morok.ir.ops import AxisKind, Ops
+from morok.ir.provenance import here, place
+from morok.schedule.collapse import collapsible
+from morok.schedule.costs import AGAIN, LAUNCH, OPS_PER_BYTE, STORED, TILE, Costs, measure
+from morok.schedule.indexing import Indices, known_shape, source_indices
+from morok.schedule.lower import INTERNAL, PASS_THROUGH, output_ranges
+
+MAX_BUFFERS = 31  # that one kernel reads
+MAX_NODES = 4000  # of one kernel
+MAX_USES = 64  # of one value at different places
+# A reduction that a kernel waits for before its parallel part: fewer rows than this share too much work.
+MIN_ROWS = 16
+SERIAL_WORK = 1_000_000.0
+SMALL_WINDOW = 16  # a reduction that can be unrolled: pooling windows
+DEAR_REDUCE = 64.0
+
+
+@final
+class Level(NamedTuple):
+    """One reduction around a use: its loops, and how often all of it is evaluated."""
+
+    loops: frozenset[UOp]
+    times: float
+
+
+@final
+class Use(NamedTuple):
+    """A value asked for by a kernel, at these indices, inside these reductions (outer ones first)."""
+
+    kernel: Root
+    indices: Indices
+    nest: tuple[Level, ...]
+
+
+@final
+@dataclass(eq=False)
+class Root:
+    """A kernel in the making: the node it stores."""
+
+    node: UOp
+    loops: frozenset[UOp]
+    points: float
+    next_range: int
+    nodes: int = 0
+    order: list[frozenset[UOp]] | None = None  # sets of loops that have to be the outer ones, growing
+    heavy: UOp | None = None  # the matrix product or convolution in it
+
+
+def choose_buffers(sink: UOp, ctx: object = None) -> UOp:
+    """The graph with CONTIGUOUS around every value that is kept; its argument is the reason."""
+    outer = here.origin
+    here.origin = INTERNAL
+    try:
+        order = toposort(sink)
+        collapsed = collapsible(order)
+        kept: dict[UOp, str] = {}
+        for last in (False, True):
+            costs = measure(order, kept, collapsed)
+            crowded = _crowded(order, costs, kept) if last else {}
+            kept = Chooser(costs, collapsed, crowded).run(order)
+        if "fusion" in knobs.EXPLAIN.value.split(","):
+            explain(kept, costs)
+        return _mark(order, kept, sink)
+    finally:
+        here.origin = outer
+
+
+def explain(kept: dict[UOp, str], costs: Costs) -> None:
+    """Says which buffers were kept, and why, in the order in which they are computed."""
+    for node, reason in reversed(kept.items()):
+        size = _amount(costs.count[node] * node.dtype.itemsize)
+        print(
+            f"kept a buffer at {place(node) or 'an unknown place'} because {reason}, {size}", file=sys.stderr
+        )
+
+
+def _amount(nbytes: float) -> str:
+    for unit in ("B", "KB", "MB"):
+        if nbytes < 1000:
+            return f"{nbytes:.3g} {unit}"
+        nbytes /= 1000
+    return f"{nbytes:.3g} GB"
+
+
+def _mark(order: list[UOp], kept: dict[UOp, str], sink: UOp) -> UOp:
+    done: dict[UOp, UOp] = {}
+    for node in order:
+        new = node.replace(tuple([done[s] for s in node.src]))
+        reason = kept.get(node)
+        if reason is not None:
+            new = make(Ops.CONTIGUOUS, new.dtype, (new,), reason, node.origin)
+        done[node] = new
+    return done[sink]
+
+
+def _crowded(order: list[UOp], costs: Costs, kept: Collection[UOp]) -> dict[UOp, str]:
+    """Nodes to keep because a kernel would read too many buffers: the source that brings most of them."""
+    found: dict[UOp, str] = {}
+    leaves: dict[UOp, frozenset[UOp]] = {}
+    for node in order:
+        if node not in costs.leaves:
+            continue
+        if node.op in STORED or node in kept or node in found:
+            leaves[node] = frozenset((node,))
+            continue
+        own: frozenset[UOp] = frozenset()
+        sources = [s for s in dict.fromkeys(node.src) if s in leaves]
+        while True:
+            own = frozenset().union(*(leaves[s] for s in sources))
+            if len(own) <= MAX_BUFFERS or not sources:
+                break
+            widest = max(sources, key=lambda s: len(leaves[s]))
+            found[widest] = f"one kernel would read more than {MAX_BUFFERS} buffers"
+            leaves[widest] = frozenset((widest,))
+        leaves[node] = own
+    return found
+
+
+@final
+class Chooser:
+    """One walk from the outputs down."""
+
+    def __init__(self, costs: Costs, collapsed: Collection[UOp], crowded: dict[UOp, str]) -> None:
+        self.costs = costs
+        self.collapsed = collapsed
+        self.crowded = crowded
+        self.kept: dict[UOp, str] = {}
+        self.uses: dict[UOp, dict[tuple[Root, Indices], Use]] = {}
+        self.reduce_loops: dict[tuple[UOp, Root, Indices], tuple[UOp, ...]] = {}
+        self.users: dict[UOp, int] = {}
+
+    def run(self, order: list[UOp]) -> dict[UOp, str]:
+        for node in order:
+            for s in dict.fromkeys(node.src):
+                self.users[s] = self.users.get(s, 0) + 1
+        for node in reversed(order):
+            op = node.op
+            if op is Ops.CONTIGUOUS:
+                self.root(node, node.src[0])
+            elif op is Ops.ASSIGN:
+                self.root(node, node.src[1])
+            elif node in self.uses:
+                self.visit(node, list(self.uses.pop(node).values()))
+        return self.kept
+
+    # --- walking
+
+    def root(self, node: UOp, value: UOp) -> None:
+        """A kernel that stores `value`."""
+        indices = output_ranges(known_shape(node))
+        loops = frozenset(i for i in indices if i.op is Ops.RANGE)
+        kernel = Root(node, loops, _points(loops), len(indices))
+        self.ask(value, Use(kernel, indices, ()))
+
+    def ask(self, node: UOp, use: Use) -> None:
+        if node.op in STORED or node not in self.costs.work:
+            return
+        self.uses.setdefault(node, {}).setdefault((use.kernel, use.indices), use)
+
+    def visit(self, node: UOp, uses: list[Use]) -> None:
+        if self.is_candidate(node):
+            reason = self.crowded.get(node) or self.reason_to_keep(node, uses)
+            if reason is not None:
+                self.kept[node] = reason
+                self.root(node, node)  # asks for itself, which is answered at once below
+                (own,) = self.uses.pop(node).values()
+                uses = [own]
+        for use in uses:
+            use.kernel.nodes += 1
+            self.descend(node, use)
+
+    def is_candidate(self, node: UOp) -> bool:
+        """Whether it makes sense to keep this node rather than one below or above it."""
+        op = node.op
+        if op is Ops.REDUCE_AXIS:
+            return True
+        if op is Ops.SHRINK:  # less to store than its source, if nobody else wants the source
+            source = node.src[0]
+            return self.users[source] == 1 and 2 * self.costs.count[node] <= self.costs.count[source]
+        if op is Ops.CAST:  # the narrower side
+            return node.dtype.itemsize <= node.src[0].dtype.itemsize
+        return op.is_alu and bool(self.costs.leaves[node])
+
+    def descend(self, node: UOp, use: Use) -> None:
+        op = node.op
+        if op.is_movement:
+            self.ask(node.src[0], use._replace(indices=source_indices(node, use.indices)[0]))
+        elif op in PASS_THROUGH:
+            self.ask(node.src[0], use)
+        elif op is Ops.REDUCE_AXIS:
+            self.enter(node, use)
+        elif op.is_alu:
+            for s in dict.fromkeys(node.src):
+                if known_shape(s):
+                    self.ask(s, use)
+
+    def enter(self, node: UOp, use: Use) -> None:
+        """Into a reduction: its axes become loops."""
+        kernel = use.kernel
+        sizes = known_shape(node.src[0])
+        below, loops = list(use.indices), []
+        for axis in node.arg[1]:
+            if sizes[axis] in (0, 1):
+                continue
+            loop = rng(sizes[axis], kernel.next_range, AxisKind.REDUCE)
+            kernel.next_range += 1
+            below[axis] = loop
+            loops.append(loop)
+        alive = _alive(use.indices)
+        times, depth = self.evaluations(alive, use)
+        level = Level(frozenset(loops), times)
+        nest = (*use.nest[:depth], level) if node not in self.collapsed else use.nest
+        if not depth and node not in self.collapsed:
+            _fix_order(kernel, alive)
+            if self.costs.reuses(node) and kernel.heavy is None:
+                kernel.heavy = node
+        self.ask(node.src[0], Use(kernel, tuple(below), nest))
+
+    # --- counting
+
+    def evaluations(self, alive: frozenset[UOp], use: Use) -> tuple[float, int]:
+        """How often a value that lives in these ranges is computed, and inside how many of the reductions."""
+        for depth in range(len(use.nest), 0, -1):
+            level = use.nest[depth - 1]
+            inner = alive & level.loops
+            if inner:
+                return level.times * _points(inner), depth
+        return _points(_outermost(use.kernel, alive)), 0
+
+    def reason_to_keep(self, node: UOp, uses: list[Use]) -> str | None:
+        costs = self.costs
+        work, count = costs.work[node], costs.count[node]
+        reduced = costs.has_reduce[node]
+        if len(uses) > MAX_USES:
+            return f"it is read at {len(uses)} different places"
+        if any(use.kernel.nodes > MAX_NODES for use in uses):
+            return f"one kernel would have more than {MAX_NODES} operations"
+        total = 0.0
+        seen: set[Root] = set()
+        for use in uses:
+            alive = _alive(use.indices)
+            times, depth = self.evaluations(alive, use)
+            if node.op is Ops.REDUCE_AXIS and node not in self.collapsed:
+                reason = self.structural_reason(node, use, alive, times, depth)
+                if reason is not None:
+                    return reason
+            if not reduced:
+                distinct = min(count, _points(alive))
+                times = min(times, distinct * TILE)
+                if use.kernel in seen:
+                    times *= AGAIN
+            seen.add(use.kernel)
+            total += times
+        return self.compare(node, uses, work, count, total, len(seen))
+
+    def compare(
+        self, node: UOp, uses: list[Use], work: float, count: int, total: float, kernels: int
+    ) -> str | None:
+        """Repeated work and reads against writing once and reading back."""
+        again = max(0.0, total - count) * work
+        size = count * node.dtype.itemsize
+        reads = self.costs.bytes_read(node) if kernels > 1 else 0
+        inline = again + OPS_PER_BYTE * reads * kernels
+        stored = OPS_PER_BYTE * (reads + size * (1 + kernels)) + LAUNCH
+        if inline <= stored:
+            return None
+        if kernels > 1:
+            return f"it is used by {kernels} kernels"
+        if len(uses) > 1:
+            return (
+                "it is read under two different ranges"
+                if len(uses) == 2
+                else (f"it is read under {len(uses)} different ranges")
+            )
+        return f"it would be computed {total / count:.0f} times"
+
+    def structural_reason(
+        self, node: UOp, use: Use, alive: frozenset[UOp], times: float, depth: int
+    ) -> str | None:
+        """What would make a kernel slow although nothing is repeated."""
+        kernel, work = use.kernel, self.costs.work[node]
+        rows = _points(alive)
+        waiting = kernel.loops - alive or any(level.loops - alive for level in use.nest)
+        if waiting and rows < MIN_ROWS and work * rows > SERIAL_WORK:
+            return f"the rest of the kernel would wait for {_counted(rows, 'long row')}"
+        if not self.costs.reuses(node) or work < DEAR_REDUCE:
+            return None
+        if depth and math.prod(_points(level.loops) for level in use.nest[:depth]) > SMALL_WINDOW:
+            return "a matrix product inside another reduction could not be tiled"
+        if kernel.heavy is not None and kernel.heavy is not node:
+            return "one kernel would hold two matrix products"
+        return None
+
+
+def _counted(count: float, what: str) -> str:
+    return f"{count:.0f} {what}{'' if count == 1 else 's'}"
+
+
+def _points(loops: Collection[UOp]) -> float:
+    return math.prod([float(vmax(r.src[0])) for r in loops])
+
+
+def _alive(indices: Indices) -> frozenset[UOp]:
+    found: frozenset[UOp] = frozenset()
+    for i in indices:
+        alive = ranges(i)
+        if not alive <= found:
+            found |= alive
+    return found
+
+
+def _outermost(kernel: Root, alive: frozenset[UOp]) -> frozenset[UOp]:
+    """The loops over outputs that run around a value: its own, if they can be the outer ones."""
+    for outer in kernel.order or ():
+        if alive <= outer:
+            return alive if _fits(kernel, alive) else outer
+    return alive if _fits(kernel, alive) else kernel.loops
+
+
+def _fits(kernel: Root, alive: frozenset[UOp]) -> bool:
+    return all(alive <= outer or outer <= alive for outer in kernel.order or ())
+
+
+def _fix_order(kernel: Root, alive: frozenset[UOp]) -> None:
+    """A reduction over the rest of the kernel: the loops it depends on become outer ones."""
+    if alive < kernel.loops and _fits(kernel, alive):
+        kernel.order = sorted({*(kernel.order or ()), alive}, key=len)
