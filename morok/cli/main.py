@@ -20,6 +20,8 @@ from morok.errors import MorokError
 # subcommand → its module; the order is the order of `morok --help`
 COMMANDS: dict[str, str] = {
     "demo": "morok.cli.demo",
+    "prove": "morok.cli.prove",
+    "rules": "morok.cli.rules",
     "docs": "morok.cli.docs",
     "knobs": "morok.cli.knobs",
     "version": "morok.cli.version",
@@ -32,6 +34,8 @@ proved rules rewrite step by step into machine code."""
 _EPILOG = """\
 examples:
   morok demo                 what works today, in a minute
+  morok prove                every rewrite rule, proved
+  morok rules --source NAME  the matcher that a rule set compiles to
   morok knobs                every option, its value and its meaning
   MOROK_DEBUG=2 morok demo   options are set in the environment
 

@@ -130,16 +130,18 @@ def _kinds(assertions: Sequence[Expr]) -> set[Any]:
     return kinds
 
 
-def decide(problem: Problem, timeout: int) -> Outcome:
-    """Does the goal follow? `timeout` is in milliseconds, for each tactic."""
+def decide(problem: Problem, timeout: int, patient: bool = True) -> Outcome:
+    """Does the goal follow? `timeout` is in milliseconds, for each tactic; `patient` tries the slow ones as well."""
+    if z3.is_true(z3.simplify(problem.goal)):
+        return Outcome(PROVED, how="simplified")
     negated = [*problem.hypotheses, z3.Not(problem.goal)]
     if not problem.divisions and not _nonlinear(negated):
         return check(negated, timeout)
     first = check([*negated, *native(problem.divisions)], min(timeout, 400))
     if first.status != UNKNOWN:
         return first
-    relaxed = relaxed_to_reals(negated, problem.divisions, timeout)
-    if relaxed.status == PROVED:
+    relaxed = relaxed_to_reals(negated, problem.divisions, min(timeout, 2000))
+    if relaxed.status == PROVED or not patient:
         return relaxed
     return check([*negated, *euclid(problem.divisions)], timeout)
 

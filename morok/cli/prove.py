@@ -1,0 +1,65 @@
+"""`morok prove`: every rule of every rule set, proved."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from argparse import ArgumentParser, Namespace
+from collections import Counter
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from morok.proof.verdicts import RuleReport
+
+NAME = "prove"
+HELP = "prove every rewrite rule with Z3; fails if one is refuted or unproved without a reason"
+
+_HEADING = ("rule", "place", "class", "theory", "verdict", "seconds")
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("--set", metavar="NAME", help="only the rules of this set")
+    parser.add_argument("--rule", metavar="NAME", help="only this rule, or all whose names contain the text")
+    parser.add_argument("--slow", action="store_true", help="also the wide types, with more patience")
+    parser.add_argument("--no-cache", action="store_true", help="prove again what was proved before")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="processes (default: all cores)")
+    parser.add_argument("--json", metavar="FILE", help="write the reports there as well")
+
+
+def run(args: Namespace) -> int:
+    from morok.proof.registry import prove_all
+    from morok.proof.rulebook import select
+    from morok.proof.verdicts import DEFAULT, SLOW
+
+    start = time.perf_counter()
+    chosen = select(args.set, args.rule)
+    effort = SLOW if args.slow else DEFAULT
+    order = {(rule.name, rule.place): number for number, rule in enumerate(chosen)}
+    reports = list(prove_all(chosen, effort, args.jobs, use_cache=not args.no_cache))
+    reports.sort(key=lambda r: order[r.name, r.place])
+    _print_table(reports)
+    _print_summary(reports, time.perf_counter() - start)
+    if args.json:
+        with open(args.json, "w", encoding="utf-8") as file:
+            json.dump([r.as_json() for r in reports], file, indent=1)
+    return int(any(r.failed for r in reports))
+
+
+def _print_table(reports: list[RuleReport]) -> None:
+    rows = [_HEADING, *((r.name, r.place, r.numeric, r.theory, r.verdict, f"{r.seconds:.2f}") for r in reports)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADING))]
+    notes = ["", *(r.note for r in reports)]
+    for row, note in zip(rows, notes, strict=True):
+        line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        print(f"{line}  {note}".rstrip())
+
+
+def _print_summary(reports: list[RuleReport], seconds: float) -> None:
+    counts = Counter(r.verdict for r in reports)
+    parts = ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())
+    share = 100 * counts["proved"] / len(reports) if reports else 0.0
+    print(f"\n{len(reports)} rules: {parts or 'none'}; {share:.1f} % proved, in {seconds:.1f} s")
+    for report in reports:
+        if report.failed:
+            print(f"{report.verdict}: {report.name} ({report.place}): {report.note}")

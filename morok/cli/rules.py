@@ -1,0 +1,31 @@
+"""`morok rules`: the rule sets, their rules, and the source that a set compiles to."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+
+NAME = "rules"
+HELP = "list the rule sets and their rules, or show the matcher that a set compiles to"
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("--set", metavar="NAME", help="only the rules of this set")
+    parser.add_argument("--source", metavar="NAME", help="print the Python source that this set compiles to")
+
+
+def run(args: Namespace) -> int:
+    from morok.proof.rulebook import find_set, load_registry
+    from morok.rewrite.compile import Matcher
+
+    registry = load_registry()
+    if args.source is not None:
+        print(Matcher(args.source, find_set(args.source).rules).source)
+        return 0
+    chosen = registry.values() if args.set is None else [find_set(args.set)]
+    for ruleset in chosen:
+        print(f"{ruleset.name}  ({len(ruleset)} rules)")
+        width = max((len(r.name) for r in ruleset), default=0)
+        for rule in ruleset:
+            print(f"  {rule.name.ljust(width)}  {rule.numeric.value:<13}  {rule.formula()}  [{rule.place}]")
+        print()
+    return 0

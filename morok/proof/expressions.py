@@ -1,0 +1,122 @@
+"""Random expressions for rules whose right side is code: sums with coefficients, quotients, comparisons, constants.
+
+Everything follows from a seed. Constants share factors, because most code about quotients looks for common ones; variables
+are few, so that terms meet again; some bounds are tight, some are wide, some are infinite.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from typing import Any, final
+
+from morok.dtype import DType, bool_, from_bits, index
+from morok.ir.node import UOp, alu, const, make
+from morok.ir.ops import Op, Ops
+
+_FACTORS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 5, 7, -1, -2, -3, -4, -8)
+_DIVISORS = (2, 3, 4, 6, 8, 12, 16, 24, 5, 7)
+_BOUNDS: tuple[tuple[float, float], ...] = (
+    (0, 1), (0, 2), (0, 3), (0, 5), (0, 7), (0, 15), (0, 63), (1, 4), (-3, 3), (-8, 7), (0, 1023),
+    (-(2**31), 2**31 - 1), (-math.inf, math.inf), (0, math.inf),
+)  # fmt: skip
+
+
+def edge_values(dtype: DType) -> list[Any]:
+    """Values at which ops like to go wrong."""
+    if dtype.is_bool:
+        return [False, True]
+    if dtype.is_index:
+        return [0, 1, -1, 2, 3, 4, 7, 8, -7, -8, 12, 64, 100, -(2**31), 2**63]
+    if dtype.is_int:
+        low, high = dtype.min, dtype.max
+        found = [0, 1, 2, 3, 7, dtype.bits - 1, dtype.bits, high, high - 1, high // 2, low, low + 1]
+        return list(dict.fromkeys(found if dtype.is_unsigned else [*found, -1, -2, -7]))
+    tiny = dtype.smallest_normal * dtype.eps
+    finite = [0.0, -0.0, 1.0, -1.0, 0.5, 2.0, -2.5, 3.0, tiny, dtype.largest, -dtype.largest]
+    return [*finite, *((math.inf, -math.inf) if dtype.has_inf else ()), math.nan]
+
+
+@final
+class Maker:
+    """Makes nodes of a wanted type."""
+
+    def __init__(self, seed: str) -> None:
+        self.rng = random.Random(seed)
+
+    def constant(self, dtype: DType) -> UOp:
+        """Any constant; for integers mostly a small one."""
+        rng = self.rng
+        if dtype.is_int and rng.random() < 0.75:
+            value: Any = rng.choice(_FACTORS if rng.random() < 0.5 else _DIVISORS)
+            if dtype.is_unsigned:
+                value = abs(value)
+        elif dtype.is_float and rng.random() < 0.3:
+            value = from_bits(rng.getrandbits(dtype.bits), dtype)
+        else:
+            value = rng.choice(edge_values(dtype))
+        return const(dtype, value)
+
+    def variable(self, dtype: DType) -> UOp:
+        """One of three variables of a type, with some bounds."""
+        rng = self.rng
+        name = f"{dtype.kind[0]}{rng.randrange(3)}"
+        if dtype.is_bool:
+            return make(Ops.DEFINE_VAR, dtype, (), (name, False, True))
+        if dtype.is_float:
+            return make(Ops.DEFINE_VAR, dtype, (), (name, -math.inf, math.inf))
+        low, high = rng.choice(_BOUNDS)
+        if not dtype.is_index:
+            low, high = max(low, dtype.min), min(high, dtype.max)
+            if rng.random() < 0.4:
+                low, high = dtype.min, dtype.max
+        return make(Ops.DEFINE_VAR, dtype, (), (name, low, high))
+
+    def expression(self, dtype: DType, depth: int) -> UOp:
+        """Something of the type, at most so deep."""
+        rng = self.rng
+        if depth <= 0 or rng.random() < 0.15:
+            return self.constant(dtype) if rng.random() < 0.12 else self.variable(dtype)
+        if dtype.is_bool:
+            return self._boolean(depth)
+        if dtype.is_float:
+            return alu(rng.choice((Ops.ADD, Ops.MUL, Ops.SUB, Ops.MAX)), *self._two(dtype, depth))
+        kind = rng.random()
+        if kind < 0.5:
+            return self.sum(dtype, depth)
+        if kind < 0.75:
+            op = rng.choice((Ops.FLOORDIV, Ops.FLOORMOD))
+            return alu(op, self.expression(dtype, depth - 1), const(dtype, rng.choice(_DIVISORS)))
+        if kind < 0.85:
+            return alu(Ops.MUL, self.expression(dtype, depth - 1), self.constant(dtype))
+        op = rng.choice((Ops.ADD, Ops.MAX, Ops.MIN, Ops.ADD))
+        return alu(op, *self._two(dtype, depth))
+
+    def sum(self, dtype: DType, depth: int) -> UOp:
+        """Terms with coefficients that have factors in common, perhaps with a constant."""
+        rng = self.rng
+        scale = rng.choice((1, 1, 2, 3, 4, 6))
+        total: UOp | None = None
+        for _ in range(rng.randint(1, 3)):
+            term = self.expression(dtype, depth - 1) if rng.random() < 0.25 else self.variable(dtype)
+            factor = rng.choice(_FACTORS) * rng.choice((1, scale))
+            if abs(factor) != 1 or factor < 0:
+                term = alu(Ops.MUL, term, const(dtype, factor))
+            total = term if total is None else alu(Ops.ADD, total, term)
+        assert total is not None
+        return alu(Ops.ADD, total, self.constant(dtype)) if rng.random() < 0.4 else total
+
+    def _two(self, dtype: DType, depth: int) -> tuple[UOp, UOp]:
+        return self.expression(dtype, depth - 1), self.expression(dtype, depth - 1)
+
+    def _boolean(self, depth: int) -> UOp:
+        rng = self.rng
+        kind = rng.random()
+        if kind < 0.35:
+            return alu(rng.choice((Ops.AND, Ops.AND, Ops.OR)), *self._two(bool_, depth))
+        if kind < 0.4:
+            return alu(Ops.NOT, self.expression(bool_, depth - 1))
+        op: Op = rng.choice((Ops.CMPLT, Ops.CMPLT, Ops.CMPLT, Ops.CMPEQ, Ops.CMPNE))
+        x = self.variable(index) if rng.random() < 0.7 else self.expression(index, depth - 1)
+        bound = const(index, rng.randint(-4, 20))
+        return alu(op, x, bound) if rng.random() < 0.6 else alu(op, bound, x)

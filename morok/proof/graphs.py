@@ -1,0 +1,233 @@
+"""Graphs in Z3: are two of them equal under the bounds of their variables, does an index stay inside its buffer?
+
+A vector is a list of lanes. What is not arithmetic (a load, a buffer) is an unknown function of its sources, so that two loads
+from equal places are equal and nothing else is known about them.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, final
+
+from morok.dtype import DType, bool_
+from morok.errors import DTypeError, ProofError
+from morok.ir.alu import evaluate
+from morok.ir.node import UOp, toposort
+from morok.ir.ops import Ops
+from morok.proof import solver
+from morok.proof.formulas import same_value
+from morok.proof.solver import Expr, Problem, z3
+from morok.proof.translate import Translator, supported
+from morok.proof.verdicts import PROVED, REFUTED, UNKNOWN, Verdict
+from morok.rewrite.rules import EXACT, Numeric
+
+Lanes = tuple[Expr, ...]
+
+
+@final
+class Graphs:
+    """Translates nodes, each once, and remembers what stands for which variable."""
+
+    def __init__(self, reals: bool = False) -> None:
+        self.t = Translator(reals=reals)
+        self.bounds: list[Expr] = []
+        self.leaves: dict[UOp, Lanes] = {}  # nodes whose value is not computed here
+        self._lanes: dict[UOp, Lanes] = {}
+        self._names: dict[str, UOp] = {}
+
+    def lanes(self, root: UOp) -> Lanes:
+        """The value of a node, lane by lane."""
+        for node in toposort(root, stop=lambda n: n in self._lanes or n.dtype.is_ptr):
+            if node not in self._lanes and not node.dtype.is_ptr and not node.dtype.is_void:
+                self._lanes[node] = self._translate(node)
+        return self._lanes[root]
+
+    def value(self, root: UOp) -> Expr:
+        """The value of a node with one lane."""
+        (e,) = self.lanes(root)
+        return e
+
+    def hypotheses(self) -> list[Expr]:
+        return [*self.t.assumed, *self.bounds]
+
+    def _translate(self, n: UOp) -> Lanes:
+        op, count = n.op, n.dtype.lanes
+        scalar = n.dtype.scalar
+        if op is Ops.CONST:
+            return (self.t.constant(n.arg, scalar),) * count
+        if op is Ops.VCONST:
+            return tuple(self.t.constant(v, scalar) for v in n.arg)
+        if op in (Ops.VECTORIZE, Ops.CAT):
+            return tuple(e for s in n.src for e in self._lanes[s])
+        if op is Ops.GEP and isinstance(n.arg, tuple):
+            return tuple(self._lanes[n.src[0]][i] for i in n.arg)
+        if op in (Ops.DEFINE_VAR, Ops.RANGE, Ops.SPECIAL):
+            return self._leaf(n)
+        if op is Ops.BIND:
+            variable, value = (self._lanes[s] for s in n.src)
+            self.bounds += [a == b for a, b in zip(variable, value, strict=True)]
+            return variable
+        if op is Ops.LOAD and n.src[0].op is Ops.INDEX:
+            return self._load(n)
+        if op.is_alu and all(s.dtype.lanes == count for s in n.src):
+            of = n.src[-1].dtype.scalar
+            parts = (self._lanes[s] for s in n.src)
+            return tuple(self.t.apply(op, of, *x, to=scalar) for x in zip(*parts, strict=True))
+        return self._unknown(n, n.src)
+
+    def _leaf(self, n: UOp) -> Lanes:
+        name = f"r{n.arg[0]}" if n.op is Ops.RANGE else str(n.arg[0] if n.op is Ops.DEFINE_VAR else n.arg)
+        if self._names.setdefault(name, n) is not n:
+            name = f"{name}_{len(self._names)}"
+            self._names[name] = n
+        x = self.t.variable(name, n.dtype.scalar)
+        self.leaves[n] = (x,) * n.dtype.lanes
+        if n.op is Ops.DEFINE_VAR:
+            self.bounds += self.t.between(x, n.arg[1], n.arg[2], n.dtype.scalar)
+            return self.leaves[n]
+        end = self.value(n.src[0])
+        self.bounds += self.t.between(x, 0, math.inf, n.dtype)
+        self.bounds.append(self.t.apply(Ops.CMPLT, n.dtype, x, end))
+        return self.leaves[n]
+
+    def _load(self, n: UOp) -> Lanes:
+        place = n.src[0]
+        pointer, *indices = place.src
+        gate = indices.pop() if indices and indices[-1].dtype.is_bool else None
+        values = self._unknown(n, tuple(indices), name=f"load_{id(pointer)}")
+        if gate is None or len(n.src) < 2:
+            return values
+        (open_,), other = self.lanes(gate), self.lanes(n.src[1])
+        return tuple(z3.If(open_, a, b) for a, b in zip(values, other, strict=True))
+
+    def _unknown(self, n: UOp, sources: tuple[UOp, ...], name: str = "") -> Lanes:
+        scalar = n.dtype.scalar
+        if not supported(scalar):
+            raise ProofError(f"there is no theory for {n.op.name} of type {n.dtype}")
+        known = [e for s in sources if not s.dtype.is_ptr and not s.dtype.is_void for e in self.lanes(s)]
+        others = [id(s) for s in sources if s.dtype.is_ptr or s.dtype.is_void]
+        base = name or f"{n.op.name.lower()}_{n.arg!r}_{'_'.join(map(str, others))}"
+        if not known:
+            base += f"_{id(n)}"
+        lanes = []
+        for i in range(n.dtype.lanes):
+            function = f"{base}_{i}"
+            lanes.append(self.t.function(function, scalar, *known) if known else self.t.variable(function, scalar))
+        self.leaves[n] = tuple(lanes)
+        return self.leaves[n]
+
+
+def prove_equal(before: UOp, after: UOp, timeout: int = 5000, numeric: Numeric = EXACT) -> Verdict:
+    """Do two graphs have the same value for all values of their variables within bounds?
+
+    The counterexample of a refutation is in the variables' names, and Python has computed that it is one. Indices and
+    stores are equal if they address the same places under the same gates.
+    """
+    if before is after:
+        return Verdict(PROVED, "the same node")
+    if before.dtype is not after.dtype:
+        return Verdict(REFUTED, f"the types differ: {before.dtype} and {after.dtype}")
+    graphs = Graphs(reals=numeric in (Numeric.REASSOCIATING, Numeric.UNSAFE))
+    try:
+        goal = _equal(graphs, before, after, numeric)
+    except (ProofError, DTypeError) as error:
+        return Verdict(UNKNOWN, error.message)
+    hypotheses = [*graphs.hypotheses(), *graphs.t.defined]
+    outcome = solver.decide(Problem(hypotheses, goal, graphs.t.divisions), timeout)
+    if outcome.status == solver.PROVED:
+        return Verdict(PROVED)
+    if outcome.status == solver.UNKNOWN:
+        return Verdict(UNKNOWN, "timeout")
+    return _refutation(graphs, outcome.model, before, after, numeric)
+
+
+def _equal(graphs: Graphs, a: UOp, b: UOp, numeric: Numeric) -> Expr:
+    """The formula that says that two nodes have the same value or the same effect."""
+    if a is b:
+        return z3.BoolVal(True)
+    if not (a.dtype.is_ptr or a.dtype.is_void):
+        scalar, loose = a.dtype.scalar, numeric is not EXACT
+        pairs = zip(graphs.lanes(a), graphs.lanes(b), strict=True)
+        return z3.And([graphs.t.same(x, y, scalar, loose) for x, y in pairs])
+    if a.op is not b.op or a.arg != b.arg or len(a.src) != len(b.src):
+        raise ProofError(f"{a.op.name} and {b.op.name} cannot be compared")
+    parts = [_equal(graphs, x, y, numeric) for x, y in zip(a.src, b.src, strict=True)]
+    gate = _gate(a)
+    if gate is None:
+        return z3.And(parts)
+    (is_open,) = graphs.lanes(gate)
+    at = a.src.index(gate) if a.op is Ops.INDEX else 0
+    rest = [z3.Implies(is_open, p) for i, p in enumerate(parts) if i != at]
+    return z3.And(parts[at], *rest)
+
+
+def _gate(n: UOp) -> UOp | None:
+    """What guards an index, or a store at such an index."""
+    place = n if n.op is Ops.INDEX else n.src[0] if n.op is Ops.STORE and n.src else None
+    if place is None or place.op is not Ops.INDEX or not place.src[-1].dtype.is_bool:
+        return None
+    return place.src[-1]
+
+
+def _refutation(graphs: Graphs, model: Any, before: UOp, after: UOp, numeric: Numeric) -> Verdict:
+    values = {n: tuple(graphs.t.value(model, e, n.dtype.scalar) for e in lanes) for n, lanes in graphs.leaves.items()}
+    named = {name: values[n][0] for name, n in graphs._names.items()}
+    shown = ", ".join(f"{name} = {v}" for name, v in named.items())
+    if graphs.t.reals or before.dtype.is_void or before.dtype.is_ptr:
+        return Verdict(REFUTED, shown, named)
+    x, y = (evaluate_graph(side, values) for side in (before, after))
+    loose = numeric is not EXACT
+    if all(same_value(a, b, loose) for a, b in zip(x, y, strict=True)):
+        return Verdict(UNKNOWN, f"Z3 sees a difference that Python does not, for {shown}")
+    return Verdict(REFUTED, f"{shown} gives {_plain(x)} before and {_plain(y)} after", named)
+
+
+def _plain(lanes: tuple[Any, ...]) -> Any:
+    return lanes[0] if len(lanes) == 1 else lanes
+
+
+def evaluate_graph(root: UOp, given: dict[UOp, Any]) -> tuple[Any, ...]:
+    """The value of a node in Python, lane by lane, from the values of its leaves."""
+    values: dict[UOp, tuple[Any, ...]] = {n: v if isinstance(v, tuple) else (v,) for n, v in given.items()}
+    for n in toposort(root, stop=lambda n: n in values or n.dtype.is_ptr):
+        if n in values or n.dtype.is_ptr or n.dtype.is_void:
+            continue
+        if n.op is Ops.CONST:
+            values[n] = (n.arg,) * n.dtype.lanes
+        elif n.op is Ops.VCONST:
+            values[n] = n.arg
+        elif n.op in (Ops.VECTORIZE, Ops.CAT):
+            values[n] = tuple(v for s in n.src for v in values[s])
+        elif n.op is Ops.GEP:
+            values[n] = tuple(values[n.src[0]][i] for i in n.arg)
+        elif n.op is Ops.BIND:
+            values[n] = values[n.src[0]]
+        elif n.op.is_alu:
+            of, to = n.src[-1].dtype.scalar, n.dtype.scalar
+            operands = zip(*(values[s] for s in n.src), strict=True)
+            values[n] = tuple(evaluate(n.op, of, *x, to=to) for x in operands)
+        else:
+            raise ProofError(f"{n.op.name} has no value on its own")
+    return values[root]
+
+
+def prove_in_bounds(index: UOp, size: int | UOp, gate: UOp | None = None, timeout: int = 5000) -> Verdict:
+    """Is 0 ≤ index < size for all values of the variables within bounds, wherever the gate is open?"""
+    graphs = Graphs()
+    x = graphs.value(index)
+    dtype: DType = index.dtype
+    end = graphs.value(size) if isinstance(size, UOp) else graphs.t.constant(size, dtype)
+    inside = [*graphs.t.between(x, 0, math.inf, dtype), graphs.t.apply(Ops.CMPLT, dtype, x, end)]
+    if gate is not None:
+        if gate.dtype is not bool_:
+            raise ProofError(f"a gate is a boolean, not {gate.dtype}")
+        graphs.bounds.append(graphs.value(gate))
+    outcome = solver.decide(Problem(graphs.hypotheses(), z3.And(inside), graphs.t.divisions), timeout)
+    if outcome.status == solver.PROVED:
+        return Verdict(PROVED)
+    if outcome.status == solver.UNKNOWN:
+        return Verdict(UNKNOWN, "timeout")
+    named = {name: graphs.t.value(outcome.model, graphs.leaves[n][0], n.dtype) for name, n in graphs._names.items()}
+    place = graphs.t.value(outcome.model, x, dtype)
+    shown = ", ".join(f"{name} = {v}" for name, v in named.items())
+    return Verdict(REFUTED, f"{shown} gives {place}", {**named, "index": place})
