@@ -21,7 +21,7 @@ WEIGHTS: dict[Op, int] = {
     Ops.MUL: 4, Ops.FLOORDIV: 12, Ops.FLOORMOD: 13, Ops.CDIV: 10, Ops.CMOD: 11, Ops.FDIV: 10, Ops.POW: 40,
     Ops.SUB: 8, Ops.NEG: 3, Ops.RECIP: 9, Ops.WHERE: 3, Ops.MAX: 3, Ops.MIN: 3, Ops.ABS: 3, Ops.CAST: 2,
     Ops.EXP: 30, Ops.EXP2: 30, Ops.LOG: 30, Ops.LOG2: 30, Ops.SIN: 30, Ops.COS: 30, Ops.TAN: 30, Ops.TANH: 30,
-    Ops.ERF: 30, Ops.CMPNE: 3,
+    Ops.ERF: 30, Ops.CMPNE: 3, Ops.CMPEQ: 3, Ops.CMPLT: 3, Ops.NOT: 1,
 }  # fmt: skip
 _DEFAULT_WEIGHT = 2
 _LEAF_WEIGHT = 1

@@ -45,7 +45,8 @@ class _Names:
     def __init__(self) -> None:
         self.values: dict[str, Any] = {
             "make": make, "const": const, "evaluate": evaluate, "vmin": vmin, "vmax": vmax, "exact": exact,
-            "derive": derive, "here": here, "boolean": boolean, "CONST": Ops.CONST, "inf": math.inf, "nan": math.nan,
+            "derive": derive, "here": here, "boolean": boolean, "CONST": Ops.CONST,
+            "inf": math.inf, "nan": math.nan,
         }  # fmt: skip
         self._counter = itertools.count()
 

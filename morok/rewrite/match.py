@@ -132,6 +132,9 @@ def _value(term: Term, found: Bindings) -> Any:
         return bound.arg if isinstance(bound, UOp) else bound
     assert isinstance(term, Apply) and term.src is not None
     first, *others = term.src
+    if term.op is Ops.NOT and isinstance(first, Apply) and first.op is Ops.CMPLT:
+        low, high = first.src or ()
+        return _value(low, found) >= _value(high, found)  # not the same with the NaN of an infinite bound
     x = _value(first, found)
     if term.op is Ops.AND:
         return x and _value(others[0], found)

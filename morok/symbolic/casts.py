@@ -24,9 +24,15 @@ def same_type(n: UOp, x: UOp) -> bool:
     return n.dtype is x.dtype
 
 
-def middle_holds_all(m: UOp, x: UOp) -> bool:
-    """The type in the middle holds every value of x, so the detour changes nothing."""
-    return lossless(x.dtype.scalar, m.dtype.scalar)
+def middle_holds_all(n: UOp, m: UOp, x: UOp) -> bool:
+    """The type in the middle holds every value of x, so the detour changes nothing.
+
+    Except that floats saturate where integers wrap: integers may pass through a float only to a type that holds them.
+    """
+    source, middle, target = x.dtype.scalar, m.dtype.scalar, n.dtype.scalar
+    if middle.is_float and source.is_int and target.is_int and not lossless(source, target):
+        return False
+    return lossless(source, middle)
 
 
 def integers_shrink(n: UOp, m: UOp, x: UOp) -> bool:

@@ -22,11 +22,18 @@ FOLDED_BINARY = (
 )  # fmt: skip
 
 
-def fold(op: Op) -> Callable[..., UOp]:
+# On unbounded integers these could fill the memory with one number.
+_EXPLOSIVE = (Ops.SHL, Ops.POW)
+_LARGEST_EXPONENT = 256
+
+
+def fold(op: Op) -> Callable[..., UOp | None]:
     """The function that computes `op` on constants."""
 
-    def folded(node: UOp) -> UOp:
+    def folded(node: UOp) -> UOp | None:
         values = [s.arg for s in node.src]
+        if op in _EXPLOSIVE and node.dtype.is_index and values[1] > _LARGEST_EXPONENT:
+            return None
         return const(node.dtype, evaluate(op, node.src[-1].dtype.scalar, *values))
 
     folded.__name__ = f"fold_{op.name.lower()}"

@@ -1,7 +1,7 @@
 """What an expression costs, written out as a tree: the measure that simplification must never make worse.
 
-The factor of a term of a sum is free, as it is in an addressing mode; otherwise distributing `(x + y)*4` would count as a
-loss although it is what makes quotients and remainders cancel.
+The factor of a term of a sum is free, as it is in an addressing mode; otherwise distributing `(x + y)*4`
+would count as a loss although it is what makes quotients and remainders cancel.
 """
 
 from __future__ import annotations
@@ -15,14 +15,24 @@ def _is_factor(n: UOp) -> bool:
     return n.dtype.is_int and (n.op is Ops.NEG or (n.op is Ops.MUL and n.src[1].op is Ops.CONST))
 
 
+def _weight(n: UOp) -> int:
+    if _is_factor(n):
+        return 0
+    if n.op is Ops.SUB:
+        return op_weight(Ops.ADD)  # a difference is a sum with a sign
+    if n.op in (Ops.FLOORDIV, Ops.FLOORMOD) and n.src[1].op is Ops.CONST:
+        divisor = n.src[1].arg
+        if divisor > 0 and divisor & (divisor - 1) == 0:
+            return op_weight(Ops.AND)  # a shift or a mask in the end
+    return op_weight(n.op)
+
+
 def cost(root: UOp) -> int:
     """The weight of all ops of the tree plus one per variable."""
     done: dict[UOp, int] = {}
     for n in toposort(root):
         if not n.src:
             done[n] = 0 if n.op is Ops.CONST else 1
-            continue
-        # a difference of integers is a sum with a sign
-        own = 0 if _is_factor(n) else op_weight(Ops.ADD if n.op is Ops.SUB else n.op)
-        done[n] = own + sum(done[s] for s in n.src)
+        else:
+            done[n] = _weight(n) + sum(done[s] for s in n.src)
     return done[root]

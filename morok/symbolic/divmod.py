@@ -131,7 +131,7 @@ def divmod_rules(
     # ((x // a) + b) // c = (x + a*b) // (a*c)
     yield "div-sum-div", Add(x // a, b) // c >> (x + a * b) // (a * c), when(a > 0, c > 0)
     # (x % a) % b = x % b where b divides a
-    yield "mod-mod-multiple", (x % a) % b >> x % b, when(b > 0, (a % b).eq(0))
+    yield "mod-mod-multiple", (x % a) % b >> x % b, when(b > 0, a.ne(0), (a % b).eq(0))
     # (x % a) // b = (x // b) % (a/b) where b divides a
     yield (
         "mod-div",

@@ -98,6 +98,8 @@ def unsafe_rules(f: Float, g: Float) -> Rules:
     yield "sub-self", f - f >> 0.0, UNSAFE
     # f / f = 1, wrong for NaN, infinities and zero
     yield "fdiv-self", f / f >> 1.0, UNSAFE
+    # (f + g) - g = f, wrong for infinite g
+    yield "add-sub", (f + g) - g >> f, UNSAFE
     # (f * g) / g = f
     yield "mul-fdiv", Mul[f, g] / g >> f, UNSAFE
     # 1/(1/f) = f

@@ -115,5 +115,3 @@ def reassociating_rules(f: Float, g: Float, a: FloatConst, b: FloatConst) -> Rul
     yield "mul-constants", Mul(Mul(f, a), b) >> f * (a * b), REASSOCIATING
     # f*a + f*b = f * (a + b)
     yield "count", Mul(f, a) + Mul(f, b) >> f * (a + b), REASSOCIATING
-    # (f + g) - g = f
-    yield "add-sub", (f + g) - g >> f, REASSOCIATING
