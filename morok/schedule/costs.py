@@ -7,7 +7,7 @@ Numbers are rough on purpose: they decide between alternatives that differ by fa
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import final
 
@@ -80,8 +80,13 @@ class Costs:
 _NOTHING: frozenset[UOp] = frozenset()
 
 
-def measure(order: Iterable[UOp], kept: Collection[UOp], collapsed: Collection[UOp]) -> Costs:
-    """Costs of all nodes, given those that are kept in memory and the reductions that need no loop."""
+def measure(
+    order: Iterable[UOp], collapsed: Collection[UOp], is_kept: Callable[[UOp, Costs], bool] | None = None
+) -> Costs:
+    """Costs of all nodes, given the reductions that need no loop.
+
+    `is_kept` is asked about each node, sources first, once its own costs are known.
+    """
     costs = Costs()
     for node in order:
         sizes = shape(node)
@@ -90,7 +95,7 @@ def measure(order: Iterable[UOp], kept: Collection[UOp], collapsed: Collection[U
         costs.count[node] = max(1, elements(sizes))
         fact = _fact(node, costs, collapsed)
         costs.work[node], costs.leaves[node], costs.has_reduce[node] = fact
-        stored = node.op in STORED or node in kept or len(fact[1]) > _MANY
+        stored = node.op in STORED or len(fact[1]) > _MANY or (is_kept is not None and is_kept(node, costs))
         costs.above[node] = (0.0, frozenset((node,)), False) if stored else fact
     return costs
 

@@ -7,9 +7,11 @@ is computed once per row, but a value that depends on a reduction's loop is comp
 that the loop runs for. If that repeats more work than writing the value to memory and reading it back would
 cost, the value is kept, and becomes a kernel of its own; otherwise its sources inherit the uses.
 
-What a value costs depends on what is kept below it, which is decided later. So the walk is done twice: the
-second time with the costs that follow from the first one's choices. A layer norm in front of a matrix product
-is too dear to repeat as long as the product before it is in it, and cheap once that is known to be kept.
+What a value costs depends on what is kept below it, which is decided later. So the walk is done twice. The
+first one takes everything as dear as it is when nothing is kept below, and keeps too much. Its choices are then
+gone through from the inputs up, each with the costs that follow from those below it, and the second walk uses
+these costs. A layer norm in front of a matrix product is too dear to repeat as long as the product before it
+is part of it, and cheap once that is known to be kept.
 """
 
 from __future__ import annotations
@@ -80,11 +82,11 @@ def choose_buffers(sink: UOp, ctx: object = None) -> UOp:
     try:
         order = toposort(sink)
         collapsed = collapsible(order)
-        kept: dict[UOp, str] = {}
-        for last in (False, True):
-            costs = measure(order, kept, collapsed)
-            crowded = _crowded(order, costs, kept) if last else {}
-            kept = Chooser(costs, collapsed, crowded).run(order)
+        first = Chooser(measure(order, collapsed), collapsed)
+        first.run(order)
+        costs = measure(order, collapsed, first.still_keeps)
+        second = Chooser(costs, collapsed, _crowded(order, costs))
+        kept = second.run(order)
         if "fusion" in knobs.EXPLAIN.value.split(","):
             explain(kept, costs)
         return _mark(order, kept, sink)
@@ -120,14 +122,14 @@ def _mark(order: list[UOp], kept: dict[UOp, str], sink: UOp) -> UOp:
     return done[sink]
 
 
-def _crowded(order: list[UOp], costs: Costs, kept: Collection[UOp]) -> dict[UOp, str]:
+def _crowded(order: list[UOp], costs: Costs) -> dict[UOp, str]:
     """Nodes to keep because a kernel would read too many buffers: the source that brings most of them."""
     found: dict[UOp, str] = {}
     leaves: dict[UOp, frozenset[UOp]] = {}
     for node in order:
         if node not in costs.leaves:
             continue
-        if node.op in STORED or node in kept or node in found:
+        if costs.above[node][1] == {node} or node in found:
             leaves[node] = frozenset((node,))
             continue
         own: frozenset[UOp] = frozenset()
@@ -147,13 +149,15 @@ def _crowded(order: list[UOp], costs: Costs, kept: Collection[UOp]) -> dict[UOp,
 class Chooser:
     """One walk from the outputs down."""
 
-    def __init__(self, costs: Costs, collapsed: Collection[UOp], crowded: dict[UOp, str]) -> None:
+    def __init__(
+        self, costs: Costs, collapsed: Collection[UOp], crowded: dict[UOp, str] | None = None
+    ) -> None:
         self.costs = costs
         self.collapsed = collapsed
-        self.crowded = crowded
+        self.crowded = crowded or {}
         self.kept: dict[UOp, str] = {}
+        self.kept_for: dict[UOp, list[Use]] = {}
         self.uses: dict[UOp, dict[tuple[Root, Indices], Use]] = {}
-        self.reduce_loops: dict[tuple[UOp, Root, Indices], tuple[UOp, ...]] = {}
         self.users: dict[UOp, int] = {}
 
     def run(self, order: list[UOp]) -> dict[UOp, str]:
@@ -169,6 +173,14 @@ class Chooser:
             elif node in self.uses:
                 self.visit(node, list(self.uses.pop(node).values()))
         return self.kept
+
+    def still_keeps(self, node: UOp, costs: Costs) -> bool:
+        """Whether a node that was kept would be kept at other costs."""
+        uses = self.kept_for.get(node)
+        if uses is None:
+            return False
+        self.costs = costs
+        return self.reason_to_keep(node, uses) is not None
 
     # --- walking
 
@@ -189,6 +201,7 @@ class Chooser:
             reason = self.crowded.get(node) or self.reason_to_keep(node, uses)
             if reason is not None:
                 self.kept[node] = reason
+                self.kept_for[node] = uses
                 self.root(node, node)  # asks for itself, which is answered at once below
                 (own,) = self.uses.pop(node).values()
                 uses = [own]
