@@ -27,7 +27,8 @@ def same_type(n: UOp, x: UOp) -> bool:
 def middle_holds_all(n: UOp, m: UOp, x: UOp) -> bool:
     """The type in the middle holds every value of x, so the detour changes nothing.
 
-    Except that floats saturate where integers wrap: integers may pass through a float only to a type that holds them.
+    Except that floats saturate where integers wrap: integers may pass through a float only to a type that
+    holds them.
     """
     source, middle, target = x.dtype.scalar, m.dtype.scalar, n.dtype.scalar
     if middle.is_float and source.is_int and target.is_int and not lossless(source, target):

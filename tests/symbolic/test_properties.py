@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, event, given
 from hypothesis import strategies as st
 
 from morok.dtype import DType, bool_, float32, index, int8, int32, uint8
@@ -11,6 +11,8 @@ from morok.ir.bounds import bounds
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import Ops
 from morok.ir.text import expr
+from morok.proof.graphs import prove_equal
+from morok.proof.verdicts import REFUTED
 from morok.rewrite.engine import rewrite
 from morok.rewrite.ruleset import RuleSet
 from morok.symbolic.cost import cost
@@ -68,6 +70,15 @@ def test_bounds_are_kept(grower: Grower, depth: int) -> None:
     (low, high), (new_low, new_high) = bounds(root), bounds(rewrite(root, symbolic))
     # both intervals hold every value, so they meet
     assert new_low <= high and low <= new_high
+
+
+@given(grower=growers, dtype=st.sampled_from((index, bool_, int8, uint8)), depth=st.integers(1, 3))
+def test_z3_finds_no_difference(grower: Grower, dtype: DType, depth: int) -> None:
+    root = grower.expression(dtype, depth)
+    assume(not any(n.dtype.is_float for n in toposort(root)))
+    verdict = prove_equal(root, rewrite(root, full), timeout=1000)
+    assert verdict.status != REFUTED, f"{expr(root)}: {verdict}"
+    event(f"Z3: {verdict.status}")
 
 
 @pytest.mark.slow
