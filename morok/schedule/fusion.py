@@ -29,10 +29,10 @@ from morok.ir.infer import ranges
 from morok.ir.node import UOp, make, toposort
 from morok.ir.ops import AxisKind, Ops
 from morok.ir.provenance import here, place
-from morok.schedule.collapse import collapsible
 from morok.schedule.costs import AGAIN, LAUNCH, OPS_PER_BYTE, STORED, TILE, Costs, measure
 from morok.schedule.indexing import Indices, known_shape, source_indices
 from morok.schedule.lower import INTERNAL, PASS_THROUGH, output_ranges
+from morok.schedule.probe import collapsible
 
 MAX_BUFFERS = 31  # that one kernel reads
 MAX_NODES = 4000  # of one kernel

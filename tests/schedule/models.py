@@ -118,4 +118,6 @@ class ResNet18:
             x = self.block(f"{stage}.1", x, out, 1)
         n, c = g.sizes_of(x)[:2]
         pooled = movement.reshape(g.mean(x, 2, 3), (n, c))
-        return g.add(g.matmul(pooled, self.weight("fc.w", c, self.classes)), self.weight("fc.b", self.classes))
+        return g.add(
+            g.matmul(pooled, self.weight("fc.w", c, self.classes)), self.weight("fc.b", self.classes)
+        )

@@ -1,0 +1,82 @@
+"""Which reductions of a tensor graph will collapse? Asked before fusion, because a gather costs no loop.
+
+The answer comes from the passes themselves: the reduction is lowered alone, with everything below that is not
+index arithmetic as memory, and looked at. Only reductions with positions (IOTA) or nothing but constants
+below them are tried, and the answer is remembered per form, so equal layers ask once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from morok.dtype import void
+from morok.ir.infer import numel, shape
+from morok.ir.movement import reshape
+from morok.ir.node import UOp, make, toposort
+from morok.ir.ops import Ops
+from morok.rewrite.engine import rewrite
+from morok.rewrite.ruleset import RuleSet, join
+from morok.schedule.collapse import collapse_rules
+from morok.schedule.costs import STORED
+from morok.schedule.indexing import known_shape
+from morok.schedule.lower import lower_kernel
+from morok.symbolic.sets import symbolic
+
+collapse: RuleSet = join("collapse", symbolic, collapse_rules)
+
+_KEPT = 4096
+_answers: dict[UOp, bool] = {}
+
+
+def collapsible(order: Sequence[UOp]) -> frozenset[UOp]:
+    """The reductions over axes that become arithmetic or a gather when they are lowered."""
+    found: set[UOp] = set()
+    if not any(node.op is Ops.REDUCE_AXIS for node in order):
+        return frozenset()
+    counts: set[UOp] = set()  # nodes with positions below them, or without memory
+    opaque: set[UOp] = set()
+    for node in order:
+        op = node.op
+        if op in STORED:
+            opaque.add(node)
+        elif op is Ops.IOTA or op is Ops.CONST:
+            counts.add(node)
+        elif op is Ops.REDUCE_AXIS:
+            if node.src[0] in counts and _collapses(node, opaque):
+                found.add(node)
+                counts.add(node)
+            else:
+                opaque.add(node)
+        elif op.is_movement:
+            if node.src[0] in counts:
+                counts.add(node)
+        elif op.is_alu and any(s in counts and s.op is not Ops.CONST for s in node.src):
+            counts.add(node)
+    return frozenset(found)
+
+
+def _collapses(node: UOp, opaque: set[UOp]) -> bool:
+    sizes = shape(node)
+    if sizes is None or 0 in known_shape(node.src[0]) or not isinstance(numel(known_shape(node)), int):
+        return False
+    done: dict[UOp, UOp] = {}
+    memory = 1
+    for inner in toposort(node, stop=opaque.__contains__):
+        if inner in opaque:
+            count = numel(known_shape(inner))
+            if not isinstance(count, int):
+                return False
+            param = make(Ops.PARAM, inner.dtype, (), (memory, count, ""))
+            done[inner] = reshape(param, known_shape(inner))
+            memory += 1
+        else:
+            done[inner] = inner.replace(tuple([done[s] for s in inner.src]))
+    target = make(Ops.PARAM, node.dtype, (), (0, numel(sizes), ""))
+    form = make(Ops.ASSIGN, node.dtype, (reshape(target, sizes), done[node]))
+    found = _answers.get(form)
+    if found is None:
+        if len(_answers) > _KEPT:
+            _answers.clear()
+        kernel = rewrite(lower_kernel(make(Ops.SINK, void, (form,))), collapse)
+        found = _answers[form] = not any(n.op is Ops.REDUCE for n in toposort(kernel))
+    return found
