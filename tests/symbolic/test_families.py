@@ -143,7 +143,8 @@ def test_a_value_under_its_guard() -> None:
         becomes(before, after, full, keeps_bounds=False)
 
     guarded((X < 4).where(X % 5, 0), (X < 4).where(X, 0))
-    guarded(((num(3) < Z) & (Z < 12)).where((Z + -4) // 8, -1), ((num(3) < Z) & (Z < 12)).where(num(0), -1))
+    inside = (Z < 12) & (num(3) < Z)
+    guarded(inside.where((Z + -4) // 8, -1), inside.where(num(0), -1))
     guarded((Z.eq(7)).where(Z * 2, 0), (Z.eq(7)).where(num(14), 0))
 
 
