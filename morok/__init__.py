@@ -5,7 +5,17 @@ from importlib import import_module
 __version__ = "0.1.0"
 
 # public name → the module that defines it
-_EXPORTS: dict[str, str] = {}
+_EXPORTS: dict[str, str] = {
+    "Tensor": "morok.tensor.tensor",
+    "Variable": "morok.tensor.sizes",
+    "MorokError": "morok.errors",
+    **dict.fromkeys(
+        ("bool_", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"), "morok.dtype"
+    ),
+    **dict.fromkeys(
+        ("float8_e4m3", "float8_e5m2", "float16", "bfloat16", "float32", "float64"), "morok.dtype"
+    ),
+}
 
 __all__ = ["__version__", *_EXPORTS]
 

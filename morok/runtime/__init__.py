@@ -1,0 +1,1 @@
+"""What happens between a schedule and its results: plans, kernels that are kept, timing."""

@@ -1,0 +1,207 @@
+"""Execution plans: a schedule with its kernels compiled and its memory taken, ready to run many times.
+
+A plan does not know what a tensor is. It runs kernels in order on buffers; inputs are looked up when it runs,
+so the same plan serves other data and other values of variables. Intermediate results share one arena per
+device, which the plan keeps between runs.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+import weakref
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import final
+
+from morok import knobs
+from morok.device.base import Program
+from morok.device.buffer import Buffer, bind_buffer, find_buffer, show_bytes
+from morok.device.registry import get_device
+from morok.dtype import uint8
+from morok.errors import VariableError
+from morok.ir.node import UOp, toposort
+from morok.ir.ops import Ops
+from morok.schedule.memory import MemoryPlan
+from morok.schedule.schedule import Schedule, ScheduleItem
+
+# Kernels that a device has compiled, by graph. Equal kernels are the same node, so each is compiled once.
+_programs: dict[str, weakref.WeakKeyDictionary[UOp, Program]] = {}
+
+
+def program_for(device: str, ast: UOp, name: str) -> Program:
+    """The compiled kernel: remembered, or made now."""
+    known = _programs.setdefault(device, weakref.WeakKeyDictionary())
+    found = known.get(ast)
+    if found is None:
+        found = known[ast] = get_device(device).compile(ast, name)
+    return found
+
+
+def buffer_for(node: UOp) -> Buffer:
+    """The memory behind a BUFFER node; new memory if it never had any."""
+    found = find_buffer(node)
+    if found is None:
+        found = get_device(str(node.src[1].arg)).buffer(node.arg, node.dtype)
+        bind_buffer(node, found)
+    return found
+
+
+@final
+@dataclass(frozen=True)
+class PlannedKernel:
+    """What a plan tells about one of its kernels."""
+
+    name: str
+    place: str | None  # the user's file:line
+    ops: int  # arithmetic on floats
+    bytes: int  # memory that it must touch
+    ast: UOp
+    device: str
+    group: int
+
+    def __str__(self) -> str:
+        where = self.place or "-"
+        return f"{self.name:<28} {where:<24} {self.ops:>12,} ops {show_bytes(self.bytes):>10}"
+
+
+@final
+class ExecutionPlan:
+    """Kernels in order, on memory that has been laid out. Nothing has run when a plan is made."""
+
+    def __init__(self, schedule: Schedule, finish: Callable[[], None] | None = None) -> None:
+        self.schedule = schedule
+        self.memory: MemoryPlan = schedule.memory
+        self.values: dict[str, int] = dict(schedule.values)
+        self.kernels = tuple(
+            PlannedKernel(i.name, i.place, i.flops, i.bytes, i.ast, _device(i), i.group)
+            for i in schedule.items
+        )
+        self.limits = _limits(schedule)
+        self._written = [n for n in _written(schedule) if n not in self.memory.placements]
+        self._finish = finish
+        self._arenas: dict[str, Buffer] = {}
+        self._programs: tuple[Program | None, ...] | None = None
+
+    # --- running
+
+    def compile(self) -> None:
+        """Make every kernel ready; the first run does it otherwise."""
+        if self._programs is None:
+            self._programs = tuple(
+                None if item.ast.op is Ops.COPY else program_for(_device(item), item.ast, item.name)
+                for item in self.schedule.items
+            )
+
+    def run(self, inputs: Mapping[UOp, Buffer] | None = None, **values: int) -> None:
+        """Run all kernels in order.
+
+        `inputs` gives other memory to BUFFER nodes of the schedule, for this run; keywords give other values
+        to variables. Results are written where the first run has written them.
+        """
+        bound = self._bind(values)
+        self.compile()
+        assert self._programs is not None
+        for node in self._written:
+            _make_private(node)
+        found: dict[UOp, Buffer] = dict(inputs or {})
+        for item, program in zip(self.schedule.items, self._programs, strict=True):
+            buffers = [found[n] if n in found else found.setdefault(n, self._memory(n)) for n in item.buffers]
+            started = time.perf_counter()
+            if program is None:
+                buffers[0].copy_in(buffers[1].copy_out())
+            else:
+                program(buffers, bound)
+            if knobs.DEBUG.value >= 1:
+                _report(item, time.perf_counter() - started)
+        if self._finish is not None:
+            finish, self._finish = self._finish, None
+            finish()
+
+    def _bind(self, values: Mapping[str, int]) -> dict[str, int]:
+        for name, value in values.items():
+            if name not in self.limits:
+                known = ", ".join(self.limits) or "none"
+                raise VariableError(f"the plan has no variable {name}; it has: {known}")
+            low, high = self.limits[name]
+            if not low <= value <= high:
+                raise VariableError(f"variable {name} lies in {low} … {high}, so it cannot be {value}")
+        return {**self.values, **values}
+
+    def _memory(self, node: UOp) -> Buffer:
+        """Where a buffer of the schedule lies: in the arena, or on its own."""
+        place = self.memory.placements.get(node)
+        if place is None:
+            return buffer_for(node)
+        arena = self._arenas.get(place.device)
+        if arena is None:
+            size = self.memory.arenas[place.device]
+            arena = self._arenas[place.device] = get_device(place.device).buffer(size, uint8)
+        return arena.view(node.arg, node.dtype, place.offset)
+
+    # --- telling
+
+    @property
+    def peak(self) -> int:
+        """Bytes that a run takes on top of its inputs."""
+        return self.memory.peak
+
+    def __len__(self) -> int:
+        return len(self.kernels)
+
+    def __str__(self) -> str:
+        count = len(self.kernels)
+        lines = [
+            f"plan: {count} kernel{'s' if count != 1 else ''}, {show_bytes(self.peak)} on top of its inputs"
+        ]
+        lines += [f"{number:>4}  {kernel}" for number, kernel in enumerate(self.kernels)]
+        lines.append(
+            f"memory: {show_bytes(self.memory.output_bytes)} results, "
+            f"{show_bytes(self.memory.arena_bytes)} arena for intermediates"
+        )
+        if self.values:
+            lines.append("variables: " + ", ".join(f"{k} = {v}" for k, v in sorted(self.values.items())))
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+
+def _device(item: ScheduleItem) -> str:
+    return str(item.buffers[0].src[1].arg)
+
+
+def _written(schedule: Schedule) -> list[UOp]:
+    """The buffers that some kernel writes."""
+    found: dict[UOp, None] = {}
+    for item in schedule.items:
+        if item.ast.op is Ops.COPY:
+            found[item.buffers[0]] = None
+            continue
+        for effect in item.ast.src:
+            store = effect.src[0] if effect.op is Ops.END else effect
+            found[item.buffers[store.src[0].src[0].arg]] = None
+    return list(found)
+
+
+def _make_private(node: UOp) -> None:
+    """Before a write: memory that others look at is left to them, and the write goes into a copy."""
+    found = find_buffer(node)
+    if found is not None and not found.is_private:
+        bind_buffer(node, found.clone())
+
+
+def _limits(schedule: Schedule) -> dict[str, tuple[int, int]]:
+    """The bounds of every variable in the kernels."""
+    found: dict[str, tuple[int, int]] = {}
+    for ast in {item.ast: None for item in schedule.items if item.variables}:
+        for node in toposort(ast):
+            if node.op is Ops.DEFINE_VAR:
+                name, low, high = node.arg
+                found[name] = (low, high)
+    return found
+
+
+def _report(item: ScheduleItem, seconds: float) -> None:
+    rate = item.bytes / seconds / 1e9 if seconds > 0 else 0.0
+    where = item.place or ""
+    print(f"{item.name:<28} {where:<24} {seconds * 1e6:>10.1f} µs {rate:>8.2f} GB/s", file=sys.stderr)

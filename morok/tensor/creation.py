@@ -1,0 +1,319 @@
+"""Where tensors come from: numbers, arrays, files, and the constants that cost no memory.
+
+`zeros`, `arange`, `eye` and the like are index arithmetic: nothing is stored for them unless somebody
+realises them on their own.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import os
+from typing import Any, Self
+
+import numpy as np
+
+from morok import dtype as dt
+from morok.device.base import Device
+from morok.device.buffer import Array, bind_buffer
+from morok.device.disk import map_file
+from morok.device.registry import canonical, default_device, get_device
+from morok.dtype import DType, dtype_of
+from morok.errors import DTypeError, ShapeError
+from morok.ir.alu import evaluate_array
+from morok.ir.build import cast
+from morok.ir.node import UOp, alu, const, make
+from morok.ir.ops import Ops
+from morok.tensor.core import Core, Scalar, expand_to, full, iota
+from morok.tensor.dtypes import as_dtype, from_numpy, is_dtype
+from morok.tensor.realize import new_buffer, view_of
+from morok.tensor.record import recorded
+from morok.tensor.sizes import as_shape, as_size, concrete_shape, flat_args
+
+
+def from_array(array: Array, dtype: DType, device: str | None) -> UOp:
+    """A node for an array on the host: its own memory where device and layout allow."""
+    target = get_device(canonical(device) if device else default_device())
+    return _adopt(target, array, dtype)
+
+
+def _adopt(device: Device, array: Array, dtype: DType) -> UOp:
+    node = new_buffer(dtype, array.size, device.name)
+    bind_buffer(node, device.adopt(array, dtype))
+    return view_of(node, array.shape)
+
+
+def node_of(data: Any, dtype: DType | None, device: str | None) -> UOp:
+    """The node of whatever a tensor can be made of."""
+    if isinstance(data, Core):
+        data = data.uop
+    if isinstance(data, UOp):
+        return data if dtype is None else cast(data, dtype)
+    if isinstance(data, bool | int | float):
+        return const(dtype or dtype_of(data), data)
+    if hasattr(data, "__dlpack__") and not isinstance(data, np.ndarray | np.generic):
+        data = np.from_dlpack(data)
+    array, found = _as_array(data)
+    if dtype is not None and dtype is not found:
+        array, found = evaluate_array(Ops.CAST, found, array, to=dtype), dtype
+    return from_array(array, found, device)
+
+
+def _as_array(data: Any) -> tuple[Array, DType]:
+    """Anything that NumPy understands as an array, with the type that morok gives it."""
+    if isinstance(data, np.ndarray | np.generic):
+        array = np.asarray(data)
+        return array, from_numpy(array.dtype)
+    if isinstance(data, list | tuple):
+        return _from_list(data)
+    try:
+        array = np.asarray(memoryview(data))
+    except TypeError:
+        if not hasattr(data, "__array__"):
+            raise DTypeError(
+                f"a tensor is made of numbers, nested lists, arrays or files, not of a {type(data).__name__}"
+            ) from None
+        array = np.asarray(data)
+    return array, from_numpy(array.dtype)
+
+
+def _from_list(data: Any) -> tuple[Array, DType]:
+    """Nested lists of numbers (or of scalar tensors), of equal lengths."""
+    try:
+        array = np.array(_plain(data))
+    except ValueError:
+        raise ShapeError("the lists of a tensor must have equal lengths at each level") from None
+    if array.size == 0:
+        return array.astype(np.float32), dt.default_float
+    if array.dtype.kind == "f":
+        return (
+            (array.astype(np.float32), dt.float32)
+            if array.dtype == np.float64
+            else (array, from_numpy(array.dtype))
+        )
+    if array.dtype.kind == "O":
+        raise DTypeError(
+            f"the elements of a tensor must be numbers, not {type(array.reshape(-1)[0]).__name__}"
+        )
+    return array, from_numpy(array.dtype)
+
+
+def _plain(data: Any) -> Any:
+    """Lists with tensors in them replaced by their values."""
+    if isinstance(data, Core):
+        return data.numpy()  # type: ignore[attr-defined]
+    if isinstance(data, list | tuple):
+        return [_plain(x) if isinstance(x, list | tuple | Core) else x for x in data]
+    return data
+
+
+def on_device(node: UOp, device: str | None) -> UOp:
+    """A constant on a device other than the default one."""
+    name = default_device() if device is None else canonical(device)
+    if name == default_device():
+        return node
+    get_device(name)
+    return make(Ops.COPY, node.dtype, (node, make(Ops.DEVICE, dt.void, (), name)))
+
+
+@recorded
+class Creation(Core):
+    """Constructors."""
+
+    @classmethod
+    def _from_data(cls, data: Any) -> Self:
+        return cls._new(node_of(data, None, None))
+
+    @classmethod
+    def from_numpy(cls, array: Array, device: str | None = None) -> Self:
+        """A tensor on an array's own memory, if it is contiguous and aligned; else on a copy.
+
+        morok never writes into the array. Whoever changes the array changes the tensor.
+        """
+        return cls._new(node_of(np.asarray(array), None, device))
+
+    @classmethod
+    def from_dlpack(cls, data: Any, device: str | None = None) -> Self:
+        """A tensor on the memory of anything that speaks DLPack (torch, JAX, CuPy, NumPy …)."""
+        return cls._new(node_of(np.from_dlpack(data), None, device))
+
+    @classmethod
+    def from_file(
+        cls,
+        path: str | os.PathLike[str],
+        dtype: Any = dt.uint8,
+        shape: Any = None,
+        offset: int = 0,
+        device: str | None = None,
+    ) -> Self:
+        """A tensor on a memory-mapped file, from byte `offset` on; without a shape, all of it as one axis."""
+        kind = as_dtype(dtype)
+        sizes = None if shape is None else concrete_shape(as_shape(flat_args((shape,))))
+        array = map_file(path, kind, None if sizes is None else math.prod(sizes), offset)
+        return cls._new(from_array(array if sizes is None else array.reshape(sizes), kind, device))
+
+    @classmethod
+    def empty(cls, *shape: Any, dtype: Any = None, device: str | None = None) -> Self:
+        """Memory with whatever is in it.
+
+        >>> Tensor.empty(2, 3).shape
+        (2, 3)
+        """
+        sizes = concrete_shape(as_shape(flat_args(shape)))
+        kind = as_dtype(dtype or dt.default_float)
+        name = canonical(device) if device else default_device()
+        get_device(name)
+        return cls._new(view_of(new_buffer(kind, math.prod(sizes), name), sizes))
+
+    @classmethod
+    def full(cls, shape: Any, value: Scalar, dtype: Any = None, device: str | None = None) -> Self:
+        """The same value everywhere.
+
+        >>> Tensor.full((2, 2), 7).tolist()
+        [[7, 7], [7, 7]]
+        """
+        sizes = as_shape(flat_args((shape,) if not isinstance(shape, tuple | list) else tuple(shape)))
+        kind = as_dtype(dtype) if dtype is not None else dtype_of(value)
+        return cls._new(on_device(full(value, kind, sizes), device))
+
+    @classmethod
+    def zeros(cls, *shape: Any, dtype: Any = None, device: str | None = None) -> Self:
+        """Zeros, float32 unless said otherwise.
+
+        >>> Tensor.zeros(2).tolist()
+        [0.0, 0.0]
+        """
+        return cls.full(flat_args(shape), 0, dtype or dt.default_float, device)
+
+    @classmethod
+    def ones(cls, *shape: Any, dtype: Any = None, device: str | None = None) -> Self:
+        """Ones, float32 unless said otherwise.
+
+        >>> Tensor.ones(2).tolist()
+        [1.0, 1.0]
+        """
+        return cls.full(flat_args(shape), 1, dtype or dt.default_float, device)
+
+    def full_like(self, value: Scalar, dtype: Any = None) -> Self:
+        """The same value everywhere, in this tensor's shape and type."""
+        return self._new(on_device(full(value, as_dtype(dtype or self.dtype), self.shape), self.device))
+
+    def zeros_like(self, dtype: Any = None) -> Self:
+        """Zeros in this tensor's shape and type."""
+        return self.full_like(0, dtype)
+
+    def ones_like(self, dtype: Any = None) -> Self:
+        """Ones in this tensor's shape and type."""
+        return self.full_like(1, dtype)
+
+    @classmethod
+    def arange(
+        cls, start: Any, stop: Any = None, step: Any = 1, dtype: Any = None, device: str | None = None
+    ) -> Self:
+        """Numbers from `start` up to but without `stop`, in steps.
+
+        >>> Tensor.arange(2, 8, 3).tolist()
+        [2, 5]
+        """
+        first, last = (0, start) if stop is None else (start, stop)
+        floating = any(isinstance(x, float) for x in (first, last, step))
+        kind = as_dtype(dtype) if dtype is not None else dt.default_float if floating else dt.default_int
+        if step == 0:
+            raise ShapeError("arange needs a step that is not 0")
+        count = _count(first, last, step)
+        position = iota((count,), 0, dt.int64)
+        if not floating:
+            steps = alu(Ops.MUL, position, const(dt.int64, step)) if step != 1 else position
+            value = alu(Ops.ADD, steps, const(dt.int64, first)) if first != 0 else steps
+        else:  # in double precision, so that errors do not grow with the position
+            scaled = alu(Ops.MUL, cast(position, dt.float64), const(dt.float64, step))
+            value = alu(Ops.ADD, scaled, const(dt.float64, first))
+        return cls._new(on_device(cast(value, kind), device))
+
+    @classmethod
+    def linspace(
+        cls, start: float, stop: float, steps: int, dtype: Any = None, device: str | None = None
+    ) -> Self:
+        """`steps` numbers from `start` to `stop`, both included, at equal distances.
+
+        >>> Tensor.linspace(0, 1, 3).tolist()
+        [0.0, 0.5, 1.0]
+        """
+        (count,) = concrete_shape(as_shape((steps,)))
+        kind = as_dtype(dtype or dt.default_float)
+        position = iota((count,), 0, dt.int64)
+        step = (stop - start) / (count - 1) if count > 1 else 0.0
+        scaled = alu(Ops.MUL, cast(position, dt.float64), const(dt.float64, step))
+        value = alu(Ops.ADD, scaled, const(dt.float64, start))
+        if count > 1:  # the last one exactly, whatever the rounding on the way
+            last = alu(Ops.CMPEQ, position, const(dt.int64, count - 1))
+            value = alu(Ops.WHERE, last, const(dt.float64, stop), value)
+        return cls._new(on_device(cast(value, kind), device))
+
+    @classmethod
+    def eye(cls, rows: int, columns: int | None = None, dtype: Any = None, device: str | None = None) -> Self:
+        """Ones on the diagonal.
+
+        >>> Tensor.eye(2).tolist()
+        [[1.0, 0.0], [0.0, 1.0]]
+        """
+        sizes = as_shape((rows, rows if columns is None else columns))
+        row, column = (expand_to(iota(sizes, axis, dt.int64), sizes) for axis in (0, 1))
+        kind = as_dtype(dtype or dt.default_float)
+        return cls._new(on_device(cast(alu(Ops.CMPEQ, row, column), kind), device))
+
+    @classmethod
+    def tri(cls, rows: int, columns: int | None = None, diagonal: int = 0, dtype: Any = None) -> Self:
+        """Ones on and below a diagonal.
+
+        >>> Tensor.tri(2).tolist()
+        [[1.0, 0.0], [1.0, 1.0]]
+        """
+        sizes = as_shape((rows, rows if columns is None else columns))
+        return cls._new(cast(lower_triangle(sizes, diagonal), as_dtype(dtype or dt.default_float)))
+
+    def to(self, device: Any) -> Self:
+        """On another device, or, given a type, in it.
+
+        >>> Tensor([1.5]).to("int32").tolist()
+        [1]
+        """
+        if not isinstance(device, str) or is_dtype(device):
+            return self._new(cast(self.uop, as_dtype(device)))
+        name = canonical(device)
+        get_device(name)
+        if name == self.device:
+            return self
+        return self._new(make(Ops.COPY, self.dtype, (self.uop, make(Ops.DEVICE, dt.void, (), name))))
+
+    def contiguous(self) -> Self:
+        """Stored in row-major order when realised, and not computed again by whoever reads it."""
+        return self._new(make(Ops.CONTIGUOUS, self.dtype, (self.uop,)))
+
+    def detach(self) -> Self:
+        """The same values, through which no gradient flows."""
+        return self._new(make(Ops.DETACH, self.dtype, (self.uop,)))
+
+
+def lower_triangle(sizes: Any, diagonal: int) -> UOp:
+    """True where a matrix of this shape is on or below a diagonal."""
+    ndim = len(sizes)
+    row, column = (iota(sizes, axis, dt.int64) for axis in (ndim - 2, ndim - 1))
+    if diagonal:
+        row = alu(Ops.ADD, row, const(dt.int64, diagonal))
+    row, column = expand_to(row, sizes), expand_to(column, sizes)
+    return alu(Ops.NOT, alu(Ops.CMPLT, row, column))
+
+
+def _count(start: Any, stop: Any, step: Any) -> Any:
+    """How many numbers an arange has."""
+    if all(isinstance(x, int | float) for x in (start, stop, step)):
+        if any(isinstance(x, float) for x in (start, stop, step)):
+            return max(0, math.ceil((stop - start) / step))
+        return max(0, -((start - stop) // step))
+    size = as_size(stop)
+    if start == 0 and step == 1:
+        return size
+    if step == 1 and isinstance(size, UOp):
+        return alu(Ops.SUB, size, const(size.dtype, operator.index(start)))
+    raise ShapeError("an arange up to a variable counts in steps of 1")

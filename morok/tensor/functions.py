@@ -1,0 +1,306 @@
+"""Functions of one number: exponentials, trigonometry, rounding, activations.
+
+Where the IR has an op for it, the op is used; the rest are the formulas that keep their accuracy near zero.
+Integers and booleans are taken as float32.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Self
+
+from morok.ir.build import cast
+from morok.ir.node import UOp, alu
+from morok.ir.ops import Op, Ops
+from morok.tensor.dtypes import float_of
+from morok.tensor.elementwise import Elementwise
+from morok.tensor.record import recorded
+
+_LN10 = math.log(10.0)
+
+
+@recorded
+class Functions(Elementwise):
+    """Functions that apply to every element on its own."""
+
+    def _float(self) -> UOp:
+        return cast(self.uop, float_of(self.dtype))
+
+    def _function(self, op: Op) -> Self:
+        return self._new(alu(op, self._float()))
+
+    def _floating(self) -> Self:
+        return self if self.dtype.is_float else self._new(self._float())
+
+    # --- exponential and logarithm
+
+    def exp(self) -> Self:
+        """e to the power x."""
+        return self._function(Ops.EXP)
+
+    def exp2(self) -> Self:
+        """2 to the power x."""
+        return self._function(Ops.EXP2)
+
+    def log(self) -> Self:
+        """The natural logarithm; NaN below zero."""
+        return self._function(Ops.LOG)
+
+    def log2(self) -> Self:
+        """The logarithm to base 2."""
+        return self._function(Ops.LOG2)
+
+    def log10(self) -> Self:
+        """The logarithm to base 10."""
+        return self.log() / _LN10
+
+    def expm1(self) -> Self:
+        """exp(x) - 1, accurate near zero."""
+        x = self._floating()
+        return (x * 0.5).tanh() * (x.exp() + 1.0)
+
+    def log1p(self) -> Self:
+        """log(1 + x), accurate near zero."""
+        x = self._floating()
+        y = x + 1.0
+        # The error of 1 + x cancels in x / ((1 + x) - 1).
+        return y.eq(1.0).where(x, y.eq(math.inf).where(math.inf, y.log() * (x / (y - 1.0))))
+
+    def sqrt(self) -> Self:
+        """The square root; NaN below zero."""
+        return self._function(Ops.SQRT)
+
+    def rsqrt(self) -> Self:
+        """1 / sqrt(x)."""
+        return self._function(Ops.RSQRT)
+
+    def square(self) -> Self:
+        """x · x."""
+        return self * self
+
+    def reciprocal(self) -> Self:
+        """1 / x."""
+        return self._function(Ops.RECIP)
+
+    # --- trigonometry
+
+    def sin(self) -> Self:
+        """The sine of radians."""
+        return self._function(Ops.SIN)
+
+    def cos(self) -> Self:
+        """The cosine of radians."""
+        return self._function(Ops.COS)
+
+    def tan(self) -> Self:
+        """The tangent of radians."""
+        return self._function(Ops.TAN)
+
+    def atan(self) -> Self:
+        """The angle whose tangent is x."""
+        return self.atan2(1.0)
+
+    def atan2(self, other: Any) -> Self:
+        """The angle of the point (other, self)."""
+        return self._binary(Ops.ATAN2, other, floating=True)
+
+    def asin(self) -> Self:
+        """The angle whose sine is x; NaN outside of -1 … 1."""
+        x = self._floating()
+        return x.atan2(((-x + 1.0) * (x + 1.0)).sqrt())
+
+    def acos(self) -> Self:
+        """The angle whose cosine is x; NaN outside of -1 … 1."""
+        x = self._floating()
+        return ((-x + 1.0) * (x + 1.0)).sqrt().atan2(x)
+
+    def sinh(self) -> Self:
+        """The hyperbolic sine."""
+        e = self.expm1()
+        # As x grows e/(e+1) goes to 1, and e alone overflows no earlier than sinh itself, almost.
+        return e.eq(math.inf).where(math.inf, (e + e / (e + 1.0)) * 0.5)
+
+    def cosh(self) -> Self:
+        """The hyperbolic cosine."""
+        e = self._floating().abs().exp()
+        return (e + e.reciprocal()) * 0.5
+
+    def tanh(self) -> Self:
+        """The hyperbolic tangent."""
+        return self._function(Ops.TANH)
+
+    def asinh(self) -> Self:
+        """The number whose hyperbolic sine is x."""
+        x = self._floating()
+        size = x.abs()
+        value = (size + size * size / ((size * size + 1.0).sqrt() + 1.0)).log1p()
+        big = size.log() + math.log(2.0)  # where the square overflows
+        return (size > 1e9).where(big, value).copysign(x)
+
+    def acosh(self) -> Self:
+        """The number of 0 or more whose hyperbolic cosine is x; NaN below 1."""
+        x = self._floating()
+        t = x - 1.0
+        return (x > 1e9).where(x.log() + math.log(2.0), (t + (t * (x + 1.0)).sqrt()).log1p())
+
+    def atanh(self) -> Self:
+        """The number whose hyperbolic tangent is x; NaN outside of -1 … 1."""
+        x = self._floating()
+        return (x * 2.0 / (-x + 1.0)).log1p() * 0.5
+
+    def erf(self) -> Self:
+        """The error function."""
+        return self._function(Ops.ERF)
+
+    # --- rounding and signs
+
+    def _whole(self, op: Op) -> Self:
+        return self._new(alu(op, self.uop)) if self.dtype.is_float else self
+
+    def floor(self) -> Self:
+        """Down to a whole number."""
+        return self._whole(Ops.FLOOR)
+
+    def ceil(self) -> Self:
+        """Up to a whole number."""
+        return self._whole(Ops.CEIL)
+
+    def trunc(self) -> Self:
+        """Toward zero to a whole number."""
+        return self._whole(Ops.TRUNC)
+
+    def round(self) -> Self:
+        """To the nearest whole number, halves to even."""
+        return self._whole(Ops.RINT)
+
+    def __round__(self, digits: int = 0) -> Self:
+        return self.round() if not digits else (self * 10.0**digits).round() / 10.0**digits
+
+    def sign(self) -> Self:
+        """-1, 0 or 1; NaN stays NaN.
+
+        >>> Tensor([-2.0, 0.0, 3.0]).sign().tolist()
+        [-1.0, 0.0, 1.0]
+        """
+        if self.dtype.is_bool:
+            return self
+        one = (self > 0).cast(self.dtype)
+        if self.dtype.is_unsigned:
+            return one
+        value = one - (self < 0).cast(self.dtype)
+        return self.isnan().where(self, value) if self.dtype.is_float else value
+
+    def signbit(self) -> Self:
+        """Whether the sign is negative, of zeros and NaNs too.
+
+        >>> Tensor([-0.0, 0.0]).signbit().tolist()
+        [True, False]
+        """
+        if not self.dtype.is_float:
+            return self < 0 if not self.dtype.is_bool else self & False
+        return self.bitcast(f"int{self.dtype.bits}") < 0
+
+    def copysign(self, other: Any) -> Self:
+        """The size of x with the sign of `other`.
+
+        >>> Tensor([1.0, 2.0]).copysign(-1.0).tolist()
+        [-1.0, -2.0]
+        """
+        x, y = self._meet(other, floating=True)
+        size = self._new(x).abs()
+        return self._new(y).signbit().where(-size, size)
+
+    def isnan(self) -> Self:
+        """Where x is not a number."""
+        return self.ne(self)
+
+    def isinf(self) -> Self:
+        """Where x is infinite."""
+        return self.abs().eq(math.inf) if self.dtype.is_float else self.ne(self)
+
+    def isfinite(self) -> Self:
+        """Where x is neither infinite nor NaN."""
+        return self.abs() < math.inf if self.dtype.is_float else self.eq(self)
+
+    def lerp(self, end: Any, weight: Any) -> Self:
+        """From x toward `end` by `weight`.
+
+        >>> Tensor([0.0]).lerp(Tensor([4.0]), 0.25).tolist()
+        [1.0]
+        """
+        start, stop = (self._new(x) for x in self._meet(end, floating=True))
+        moved: Self = (stop - start).__mul__(weight)
+        return start + moved
+
+    # --- activations
+
+    def relu(self) -> Self:
+        """The larger of x and 0."""
+        return self.maximum(0)
+
+    def relu6(self) -> Self:
+        """Between 0 and 6."""
+        return self.clamp(0, 6)
+
+    def leaky_relu(self, slope: float = 0.01) -> Self:
+        """x above zero, `slope` · x below."""
+        return (self > 0).where(self, self * slope)
+
+    def sigmoid(self) -> Self:
+        """1 / (1 + exp(-x))."""
+        return ((-self._floating()).exp() + 1.0).reciprocal()
+
+    def logsigmoid(self) -> Self:
+        """log(sigmoid(x)) without overflow."""
+        return -(-self._floating()).softplus()
+
+    def softplus(self) -> Self:
+        """log(1 + exp(x)) without overflow."""
+        x = self._floating()
+        return x.maximum(0.0) + (-x.abs()).exp().log1p()
+
+    def silu(self) -> Self:
+        """x · sigmoid(x)."""
+        x = self._floating()
+        return x / ((-x).exp() + 1.0)
+
+    swish = silu
+
+    def gelu(self, approximate: str = "none") -> Self:
+        """x times the probability that a normal variable is below it; "tanh" for the older approximation."""
+        x = self._floating()
+        if approximate == "tanh":
+            inner = (x + x * x * x * 0.044715) * math.sqrt(2.0 / math.pi)
+            return x * 0.5 * (inner.tanh() + 1.0)
+        if approximate != "none":
+            raise ValueError(f'approximate must be "none" or "tanh", not {approximate!r}')
+        return x * 0.5 * ((x * math.sqrt(0.5)).erf() + 1.0)
+
+    def quick_gelu(self) -> Self:
+        """x · sigmoid(1.702 x)."""
+        x = self._floating()
+        return x * (x * 1.702).sigmoid()
+
+    def elu(self, alpha: float = 1.0) -> Self:
+        """x above zero, alpha · (exp(x) - 1) below."""
+        x = self._floating()
+        return (x > 0.0).where(x, x.minimum(0.0).expm1() * alpha)
+
+    def mish(self) -> Self:
+        """x · tanh(softplus(x))."""
+        x = self._floating()
+        return x * x.softplus().tanh()
+
+    def hardsigmoid(self) -> Self:
+        """Between 0 and 1, linear from -3 to 3."""
+        return (self._floating() + 3.0).clamp(0.0, 6.0) / 6.0
+
+    def hardswish(self) -> Self:
+        """x · hardsigmoid(x)."""
+        x = self._floating()
+        return x * x.hardsigmoid()
+
+    def softsign(self) -> Self:
+        """x / (1 + |x|)."""
+        x = self._floating()
+        return x / (x.abs() + 1.0)

@@ -1,0 +1,379 @@
+"""The same elements at other places: reshape, permute, expand, pad, shrink, flip and what is made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Self
+
+from morok.dtype import bool_, int64
+from morok.errors import ShapeError
+from morok.ir import movement as move
+from morok.ir.bounds import bounds
+from morok.ir.build import cast
+from morok.ir.infer import Shape, Size, numel, show_shape, size_node, subtract_sizes
+from morok.ir.node import UOp, alu, const
+from morok.ir.ops import Ops
+from morok.tensor.core import Core, expand_to, iota, operand, require_shape
+from morok.tensor.record import recorded
+from morok.tensor.sizes import as_axes, as_axis, as_shape, as_size, flat_args
+
+_INDEX = int64  # the type in which positions are compared
+
+
+@recorded
+class Movement(Core):
+    """Nothing here computes; each method says where elements come from."""
+
+    # --- shape
+
+    def reshape(self, *shape: Any) -> Self:
+        """The same elements in row-major order under another shape; -1 in one place means "what is left".
+
+        >>> Tensor.arange(6).reshape(2, -1).shape
+        (2, 3)
+        """
+        own = self.shape
+        sizes = _complete(own, [as_size(size) for size in flat_args(shape)])
+        try:
+            return self._new(move.reshape(self.uop, sizes))
+        except ShapeError:
+            raise ShapeError(_bad_reshape(own, sizes)) from None
+
+    view = reshape
+
+    def flatten(self, start_dim: int = 0, end_dim: int = -1) -> Self:
+        """Several axes as one.
+
+        >>> Tensor.ones(2, 3, 4).flatten(1).shape
+        (2, 12)
+        """
+        own = self.shape
+        if not own:
+            return self.reshape(1)
+        first, last = as_axis(start_dim, len(own), own), as_axis(end_dim, len(own), own)
+        if first > last:
+            raise ShapeError(f"flatten of shape {show_shape(own)} goes from axis {first} back to {last}")
+        return self.reshape(*own[:first], numel(own[first : last + 1]), *own[last + 1 :])
+
+    def unflatten(self, dim: int, sizes: Sequence[Any]) -> Self:
+        """One axis as several.
+
+        >>> Tensor.ones(2, 12).unflatten(1, (3, 4)).shape
+        (2, 3, 4)
+        """
+        own = self.shape
+        axis = as_axis(dim, len(own), own)
+        inner = _complete(own[axis : axis + 1], [as_size(size) for size in sizes])
+        return self.reshape(*own[:axis], *inner, *own[axis + 1 :])
+
+    def squeeze(self, dim: Any = None) -> Self:
+        """Without axes of size 1, or without the given ones if they have size 1.
+
+        >>> Tensor.ones(2, 1, 3).squeeze(1).shape
+        (2, 3)
+        """
+        own = self.shape
+        axes = as_axes(dim, own)
+        return self.reshape(*(size for axis, size in enumerate(own) if not (axis in axes and size == 1)))
+
+    def unsqueeze(self, dim: int) -> Self:
+        """With a new axis of size 1 at `dim`.
+
+        >>> Tensor.ones(2, 3).unsqueeze(-1).shape
+        (2, 3, 1)
+        """
+        own = self.shape
+        axis = as_axis(dim, len(own) + 1, own)
+        return self.reshape(*own[:axis], 1, *own[axis:])
+
+    # --- order
+
+    def permute(self, *axes: Any) -> Self:
+        """The axes in another order.
+
+        >>> Tensor.ones(2, 3, 4).permute(2, 0, 1).shape
+        (4, 2, 3)
+        """
+        own = self.shape
+        order = as_axes(flat_args(axes), own)
+        if len(order) != len(own):
+            raise ShapeError(
+                f"permute of shape {show_shape(own)} needs each of its {len(own)} axes once, got {order}"
+            )
+        return self._new(move.permute(self.uop, order))
+
+    def transpose(self, dim0: int = 1, dim1: int = 0) -> Self:
+        """Two axes swapped.
+
+        >>> Tensor.ones(2, 3, 4).transpose(0, 2).shape
+        (4, 3, 2)
+        """
+        own = self.shape
+        a, b = as_axis(dim0, len(own), own), as_axis(dim1, len(own), own)
+        order = list(range(len(own)))
+        order[a], order[b] = b, a
+        return self._new(move.permute(self.uop, order))
+
+    @property
+    def T(self) -> Self:
+        """The axes in reverse order."""
+        return self._new(move.permute(self.uop, range(self.ndim)[::-1]))
+
+    def flip(self, *dims: Any) -> Self:
+        """Axes reversed; all of them if none is given.
+
+        >>> Tensor([1, 2, 3]).flip().tolist()
+        [3, 2, 1]
+        """
+        given = flat_args(dims)
+        axes = as_axes(given if dims and given != (None,) else None, self.shape)
+        return self._new(move.flip(self.uop, [axis in axes for axis in range(self.ndim)]))
+
+    # --- repeat
+
+    def expand(self, *sizes: Any) -> Self:
+        """Axes of size 1 repeated; -1 keeps a size, new axes come in front.
+
+        >>> Tensor([[1], [2]]).expand(-1, 3).tolist()
+        [[1, 1, 1], [2, 2, 2]]
+        """
+        own = self.shape
+        given = [as_size(size) for size in flat_args(sizes)]
+        if len(given) < len(own):
+            raise ShapeError(
+                f"expand of shape {show_shape(own)} needs {len(own)} sizes or more, got {len(given)}"
+            )
+        padded = (1,) * (len(given) - len(own)) + own
+        wanted = as_shape([old if new == -1 else new for old, new in zip(padded, given, strict=True)])
+        for old, new in zip(padded, wanted, strict=True):
+            if old != 1 and old != new:
+                raise ShapeError(
+                    f"shape {show_shape(own)} does not expand to {show_shape(wanted)}: "
+                    "only axes of size 1 repeat"
+                )
+        return self._new(expand_to(self.uop, wanted))
+
+    def broadcast_to(self, *shape: Any) -> Self:
+        """As `expand`, under NumPy's name.
+
+        >>> Tensor([1, 2]).broadcast_to(2, 2).tolist()
+        [[1, 2], [1, 2]]
+        """
+        return self.expand(*shape)
+
+    def repeat(self, *repeats: Any) -> Self:
+        """The whole tensor so many times along each axis, as `numpy.tile`.
+
+        >>> Tensor([1, 2]).repeat(2).tolist()
+        [1, 2, 1, 2]
+        """
+        own = self.shape
+        times = as_shape(flat_args(repeats))
+        if len(times) < len(own):
+            times = (1,) * (len(own) - len(times)) + times
+        padded = (1,) * (len(times) - len(own)) + own
+        pairs: list[Size] = [size for pair in zip((1,) * len(padded), padded, strict=True) for size in pair]
+        wide = [size for pair in zip(times, padded, strict=True) for size in pair]
+        final = [numel((n, size)) for n, size in zip(times, padded, strict=True)]
+        return self.reshape(*pairs).expand(*wide).reshape(*final)
+
+    tile = repeat
+
+    def repeat_interleave(self, repeats: int, dim: int | None = None) -> Self:
+        """Each element so many times in a row, as `numpy.repeat`.
+
+        >>> Tensor([1, 2]).repeat_interleave(2).tolist()
+        [1, 1, 2, 2]
+        """
+        x = self.flatten() if dim is None else self
+        own = x.shape
+        axis = as_axis(0 if dim is None else dim, len(own), own)
+        after = own[axis + 1 :]
+        wide = x.unsqueeze(axis + 1).expand(*own[: axis + 1], repeats, *after)
+        return wide.reshape(*own[:axis], numel((own[axis], as_size(repeats))), *after)
+
+    # --- boxes
+
+    def shrink(self, limits: Sequence[tuple[Any, Any] | None]) -> Self:
+        """The box between start and stop of each axis; None keeps the whole axis.
+
+        >>> Tensor([1, 2, 3, 4]).shrink([(1, 3)]).tolist()
+        [2, 3]
+        """
+        own = self.shape
+        if len(limits) != len(own):
+            raise ShapeError(
+                f"shrink of shape {show_shape(own)} needs {len(own)} pairs (start, stop), got {len(limits)}"
+            )
+        box = [
+            (0, size) if pair is None else (as_size(pair[0]), as_size(pair[1]))
+            for pair, size in zip(limits, own, strict=True)
+        ]
+        return self._new(move.shrink(self.uop, box))
+
+    def narrow(self, dim: int, start: Any, length: Any) -> Self:
+        """`length` elements of one axis from `start` on.
+
+        >>> Tensor([1, 2, 3, 4]).narrow(0, 1, 2).tolist()
+        [2, 3]
+        """
+        own = self.shape
+        axis = as_axis(dim, len(own), own)
+        first, size = as_size(start), as_size(length)
+        stop = _sum(first, size)
+        return self.shrink([(first, stop) if i == axis else None for i in range(len(own))])
+
+    def pad(self, padding: Sequence[Any], value: Any = 0, mode: str = "constant") -> Self:
+        """`value` around the tensor.
+
+        `padding` holds a pair (before, after) or None per axis; or, as in PyTorch, flat numbers for the last
+        axes, the last axis first.
+
+        >>> Tensor([1, 2]).pad([(1, 2)]).tolist()
+        [0, 1, 2, 0, 0]
+        """
+        if mode != "constant":
+            return self._pad_by_index(padding, mode)
+        own = self.shape
+        amounts = _paddings(own, padding)
+        cut = [
+            (_up(negated(lo)), subtract_sizes(size, _up(negated(hi))))
+            for size, (lo, hi) in zip(own, amounts, strict=True)
+        ]
+        grow = [(_up(lo), _up(hi)) for lo, hi in amounts]
+        x = move.shrink(self.uop, cut)
+        padded = move.pad(x, grow)
+        if padded is x or (isinstance(value, int | float) and value == 0 and str(value)[0] != "-"):
+            return self._new(padded)
+        return self._new(_fill_outside(padded, x, grow, value))
+
+    def _pad_by_index(self, padding: Sequence[Any], mode: str) -> Self:
+        raise ShapeError(f'pad knows the mode "constant", not {mode!r}')
+
+    # --- several
+
+    @classmethod
+    def _cat(cls, tensors: Sequence[Movement], axis: int) -> UOp:
+        """Tensors of one type end to end: each padded to the whole, chosen by position."""
+        shapes = [t.shape for t in tensors]
+        total: Size = 0
+        starts: list[Size] = []
+        for sizes in shapes:
+            starts.append(total)
+            total = _sum(total, sizes[axis])
+        ndim = len(shapes[0])
+        result: UOp | None = None
+        for tensor, sizes, start in zip(tensors, shapes, starts, strict=True):
+            after = subtract_sizes(subtract_sizes(total, start), sizes[axis])
+            pads: list[tuple[Size, Size]] = [(start, after) if i == axis else (0, 0) for i in range(ndim)]
+            part = move.pad(tensor.uop, pads)
+            if result is None:
+                result = part
+                continue
+            own = (*sizes[:axis], total, *sizes[axis + 1 :])
+            here = iota(own, axis, _INDEX)
+            before = alu(Ops.CMPLT, here, cast(size_node(start), _INDEX))
+            result = alu(Ops.WHERE, expand_to(before, own), result, part)
+        assert result is not None
+        return result
+
+
+def _sum(a: Size, b: Size) -> Size:
+    if isinstance(a, int) and isinstance(b, int):
+        return a + b
+    if a == 0 or b == 0:
+        return b if a == 0 else a
+    return alu(Ops.ADD, size_node(a), size_node(b))
+
+
+def negated(size: Size) -> Size:
+    return -size if isinstance(size, int) else alu(Ops.NEG, size)
+
+
+def _up(size: Size) -> Size:
+    """The size, or 0 where it is negative; a symbolic one is taken as it is if it can be positive."""
+    if isinstance(size, int):
+        return max(size, 0)
+    return 0 if bounds(size)[1] <= 0 else size
+
+
+def _complete(own: Shape, sizes: list[Size]) -> Shape:
+    """Sizes with the one -1 filled in."""
+    open_axes = [axis for axis, size in enumerate(sizes) if size == -1]
+    if not open_axes:
+        return as_shape(sizes)
+    if len(open_axes) > 1:
+        raise ShapeError(
+            f"reshape to {show_shape(tuple(sizes))} has more than one -1; only one size can follow"
+        )
+    rest = numel(tuple(size for size in sizes if size != -1))
+    total = numel(own)
+    if isinstance(rest, int) and isinstance(total, int):
+        if rest == 0 or total % rest:
+            raise ShapeError(_bad_reshape(own, tuple(sizes)))
+        sizes[open_axes[0]] = total // rest
+    else:
+        sizes[open_axes[0]] = _quotient(own, tuple(size for size in sizes if size != -1))
+    return as_shape(sizes)
+
+
+def _quotient(own: Shape, taken: Shape) -> Size:
+    """The number of elements over a part of the sizes: common factors cancel."""
+    left, right = list(own), []
+    for size in taken:
+        if size in left:
+            left.remove(size)
+        else:
+            right.append(size)
+    above, below = numel(tuple(left)), numel(tuple(right))
+    if below == 1:
+        return above
+    known = 1
+    for size in left:
+        known *= size if isinstance(size, int) else 1
+    if isinstance(below, int) and known % below == 0:
+        symbolic = tuple(size for size in left if not isinstance(size, int))
+        return numel((*symbolic, known // below))
+    return alu(Ops.FLOORDIV, size_node(above), size_node(below))
+
+
+def _bad_reshape(own: Shape, wanted: Shape) -> str:
+    have = show_shape((numel(own),))[1:-2]
+    known = tuple(size for size in wanted if size != -1)
+    need = show_shape((numel(known),))[1:-2]
+    if len(known) < len(wanted):
+        return (
+            f"shape {show_shape(own)} with {have} elements does not reshape to {show_shape(wanted)}: "
+            f"{have} is no multiple of {need}"
+        )
+    return (
+        f"shape {show_shape(own)} with {have} elements does not reshape to {show_shape(wanted)}, "
+        f"which has {need}; the numbers must be equal"
+    )
+
+
+def _paddings(own: Shape, padding: Sequence[Any]) -> list[tuple[Size, Size]]:
+    """A pair per axis, from pairs or from PyTorch's flat list."""
+    if all(pair is None or isinstance(pair, tuple | list) for pair in padding):
+        if len(padding) != len(own):
+            raise ShapeError(
+                f"pad of shape {show_shape(own)} needs {len(own)} pairs (before, after), got {len(padding)}"
+            )
+        return [
+            (0, 0) if pair is None else (as_size(pair[0], "a padding"), as_size(pair[1], "a padding"))
+            for pair in padding
+        ]
+    flat = [as_size(size, "a padding") for size in padding]
+    if len(flat) % 2 or len(flat) > 2 * len(own):
+        raise ShapeError(
+            f"pad of shape {show_shape(own)} takes up to {2 * len(own)} numbers, two per axis from the last, "
+            f"got {len(flat)}"
+        )
+    pairs: list[tuple[Size, Size]] = [(flat[i], flat[i + 1]) for i in range(0, len(flat), 2)]
+    return [(0, 0)] * (len(own) - len(pairs)) + pairs[::-1]
+
+
+def _fill_outside(padded: UOp, x: UOp, grow: list[tuple[Size, Size]], value: Any) -> UOp:
+    """Another value than zero around the tensor: the padding of "true" tells inside from outside."""
+    inside = move.pad(expand_to(const(bool_, True), require_shape(x)), grow)
+    return alu(Ops.WHERE, inside, padded, operand(const(x.dtype, value), require_shape(padded)))

@@ -1,0 +1,219 @@
+"""Softmax, norms and losses: several reductions over the same rows.
+
+Written as their definitions; that the reductions of a row end up in one kernel is the scheduler's business.
+Floats narrower than 32 bits are carried in float32 throughout and rounded once.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Self, TypeVar
+
+from morok import dtype as dt
+from morok.errors import DTypeError, ShapeError
+from morok.ir.infer import show_shape
+from morok.ir.node import alu
+from morok.ir.ops import Ops
+from morok.tensor.core import expand_to, iota
+from morok.tensor.creation import lower_triangle
+from morok.tensor.dtypes import accumulator, float_of
+from morok.tensor.record import recorded
+from morok.tensor.reduce import Reduce
+from morok.tensor.sizes import _UNSET, as_axes, as_size, axis_or_dim
+
+
+@recorded
+class Normal(Reduce):
+    """Functions of whole rows."""
+
+    def _wide(self) -> Self:
+        own = float_of(self.dtype)
+        return self.cast(accumulator(own))
+
+    def softmax(self, axis: Any = None, *, dim: Any = _UNSET) -> Self:
+        """exp(x) over its sum along an axis (the last one).
+
+        >>> Tensor([0.0, 0.0]).softmax().tolist()
+        [0.5, 0.5]
+        """
+        axes = _one(self, axis, dim)
+        x = self._wide()
+        e = (x - x.max(axes, keepdim=True)).exp()
+        return (e / e.sum(axes, keepdim=True)).cast(float_of(self.dtype))
+
+    def log_softmax(self, axis: Any = None, *, dim: Any = _UNSET) -> Self:
+        """The logarithm of softmax, without computing softmax.
+
+        >>> Tensor([0.0, 0.0]).log_softmax().exp().tolist()
+        [0.5, 0.5]
+        """
+        axes = _one(self, axis, dim)
+        x = self._wide()
+        y = x - x.max(axes, keepdim=True)
+        return (y - y.exp().sum(axes, keepdim=True).log()).cast(float_of(self.dtype))
+
+    def logsumexp(self, axis: Any = None, keepdim: bool = False, *, dim: Any = _UNSET) -> Self:
+        """log(sum(exp(x))) without overflow.
+
+        >>> Tensor([1000.0]).logsumexp().item()
+        1000.0
+        """
+        axes = as_axes(axis_or_dim(axis, dim), self.shape)
+        x = self._wide()
+        top = x.max(axes, keepdim=True)
+        shift = top.isfinite().where(top, 0.0)
+        total = (x - shift).exp().sum(axes, keepdim=True).log() + shift
+        result = total if keepdim else total.squeeze(axes)
+        return result.cast(float_of(self.dtype))
+
+    # --- norms
+
+    def layer_norm(self, axes: Any = -1, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Self:
+        """Mean 0 and variance 1 over the given axes (default: the last), then scaled and shifted.
+
+        `axes` may also be a shape, as in PyTorch: the last axes, which must have these sizes.
+
+        >>> Tensor([1.0, 3.0]).layer_norm(eps=0.0).tolist()
+        [-1.0, 1.0]
+        """
+        where = self._norm_axes(axes)
+        x = self._wide()
+        distance = x - x.mean(where, keepdim=True)
+        y = distance * ((distance * distance).mean(where, keepdim=True) + eps).rsqrt()
+        return self._scaled(y, weight, bias)
+
+    def rms_norm(self, axes: Any = -1, weight: Any = None, eps: float = 1e-6) -> Self:
+        """Mean square 1 over the given axes (default: the last), then scaled.
+
+        >>> Tensor([2.0, 2.0]).rms_norm(eps=0.0).tolist()
+        [1.0, 1.0]
+        """
+        where = self._norm_axes(axes)
+        x = self._wide()
+        return self._scaled(x * ((x * x).mean(where, keepdim=True) + eps).rsqrt(), weight, None)
+
+    def batch_norm(
+        self, mean: Any, var: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5
+    ) -> Self:
+        """Channels (axis 1) normalised by given means and variances."""
+        sizes = (1, -1) + (1,) * (self.ndim - 2)
+        scale = (var + eps).rsqrt() if weight is None else (var + eps).rsqrt() * weight
+        y: Self = (self - mean.reshape(sizes)) * scale.reshape(sizes)
+        return y if bias is None else y + bias.reshape(sizes)
+
+    def _norm_axes(self, axes: Any) -> tuple[int, ...]:
+        many = tuple(axes) if isinstance(axes, tuple | list) else (axes,)
+        own = self.shape
+        if any(not isinstance(a, int) or a >= 0 for a in many) and len(many) <= len(own):
+            sizes = tuple(as_size(a) for a in many)
+            if own[len(own) - len(many) :] == sizes:
+                return tuple(range(len(own) - len(many), len(own)))
+        return as_axes(axes, own)
+
+    def _scaled(self, y: Self, weight: Any, bias: Any) -> Self:
+        y = y if weight is None else y.__mul__(weight)
+        y = y if bias is None else y.__add__(bias)
+        return y.cast(float_of(self.dtype))
+
+    # --- losses
+
+    def one_hot(self, classes: int) -> Self:
+        """A new last axis with 1 at the place that the element names and 0 elsewhere.
+
+        >>> Tensor([2, 0]).one_hot(3).tolist()
+        [[0, 0, 1], [1, 0, 0]]
+        """
+        return self._hot(classes).cast(dt.int64)
+
+    def _hot(self, classes: Any) -> Self:
+        """As `one_hot`, of truths."""
+        if not self.dtype.is_bounded_int:
+            raise DTypeError(f"one_hot needs integers, not {self.dtype}")
+        sizes = (*self.shape, as_size(classes))
+        places = expand_to(iota(sizes, len(sizes) - 1, self.dtype), sizes)
+        return self._new(alu(Ops.CMPEQ, expand_to(self.unsqueeze(-1).uop, sizes), places))
+
+    def cross_entropy(
+        self,
+        target: Any,
+        reduction: str = "mean",
+        ignore_index: int | None = None,
+        label_smoothing: float = 0.0,
+    ) -> Self:
+        """The loss of logits (…, classes) against integer targets (…), averaged.
+
+        >>> Tensor([[0.0, 0.0]]).cross_entropy(Tensor([1])).item()
+        0.6931471824645996
+        """
+        y = target if isinstance(target, Normal) else self._from_data(target)
+        if y.shape != self.shape[:-1]:
+            raise ShapeError(
+                f"cross_entropy of logits {show_shape(self.shape)} needs targets "
+                f"{show_shape(self.shape[:-1])}, not {show_shape(y.shape)}"
+            )
+        logs = self._wide().log_softmax(-1)
+        hot = self._new(y._hot(self.shape[-1]).uop)
+        loss = -hot.where(logs, 0.0).sum(-1)
+        if label_smoothing:
+            loss = loss * (1.0 - label_smoothing) - logs.mean(-1) * label_smoothing
+        if ignore_index is None:
+            return _reduced(loss, None, reduction).cast(float_of(self.dtype))
+        counted = self._new(y.ne(ignore_index).uop)
+        return _reduced(counted.where(loss, 0.0), counted, reduction).cast(float_of(self.dtype))
+
+    def mse_loss(self, target: Any, reduction: str = "mean") -> Self:
+        """The squared distance from a target, averaged.
+
+        >>> Tensor([1.0, 2.0]).mse_loss(Tensor([1.0, 4.0])).item()
+        2.0
+        """
+        distance = self.__sub__(target)
+        return _reduced(distance * distance, None, reduction)
+
+    def binary_cross_entropy_with_logits(self, target: Any, reduction: str = "mean") -> Self:
+        """The loss of logits against probabilities, averaged.
+
+        >>> Tensor([0.0]).binary_cross_entropy_with_logits(Tensor([1.0])).item()
+        0.6931471824645996
+        """
+        x = self._floating()
+        loss = x.maximum(0.0) - x.__mul__(target) + (-x.abs()).exp().log1p()
+        return _reduced(loss, None, reduction)
+
+    def tril(self, diagonal: int = 0) -> Self:
+        """Zero above a diagonal of the last two axes.
+
+        >>> Tensor.ones(2, 2).tril().tolist()
+        [[1.0, 0.0], [1.0, 1.0]]
+        """
+        return self._triangle(diagonal).where(self, 0)
+
+    def triu(self, diagonal: int = 0) -> Self:
+        """Zero below a diagonal of the last two axes.
+
+        >>> Tensor.ones(2, 2).triu().tolist()
+        [[1.0, 1.0], [0.0, 1.0]]
+        """
+        return self._triangle(diagonal - 1).where(0, self)
+
+    def _triangle(self, diagonal: int) -> Self:
+        if self.ndim < 2:
+            raise ShapeError(f"a triangle needs two axes, not shape {show_shape(self.shape)}")
+        return self._new(lower_triangle(self.shape[-2:], diagonal))
+
+
+def _one(x: Reduce, axis: Any, dim: Any) -> tuple[int, ...]:
+    where = axis_or_dim(axis, dim)
+    return as_axes(-1 if where is None and x.ndim else where, x.shape)
+
+
+N = TypeVar("N", bound=Reduce)
+
+
+def _reduced(loss: N, counted: N | None, reduction: str) -> N:
+    if reduction == "none":
+        return loss
+    if reduction == "sum":
+        return loss.sum()
+    if reduction != "mean":
+        raise ValueError(f'reduction must be "mean", "sum" or "none", not {reduction!r}')
+    return loss.mean() if counted is None else loss.sum() / counted.sum()

@@ -1,0 +1,307 @@
+"""Reductions: sums, products, extremes and what follows from them.
+
+Sums and products of floats narrower than 32 bits are carried in float32 and rounded once at the end; sums of
+integers and truths are carried in 64 bits, as in NumPy. `axis` and `dim` are the same argument, and so are
+`keepdim` and `keepdims`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Self
+
+from morok import dtype as dt
+from morok.errors import ShapeError
+from morok.ir import movement as move
+from morok.ir.build import cast
+from morok.ir.infer import numel, show_shape, size_node
+from morok.ir.node import UOp, alu, const
+from morok.ir.ops import Op, Ops
+from morok.tensor.core import expand_to, iota, require_shape
+from morok.tensor.creation import Creation
+from morok.tensor.dtypes import accumulator, as_dtype, float_of
+from morok.tensor.functions import Functions
+from morok.tensor.movement import Movement
+from morok.tensor.record import recorded
+from morok.tensor.sizes import _UNSET, as_axes, axis_or_dim
+
+Axes = Any  # None, an int, or several
+
+
+@recorded
+class Reduce(Functions, Movement, Creation):
+    """Many elements to one."""
+
+    def _reduce(self, op: Op, axes: tuple[int, ...], keep: bool) -> Self:
+        """The bare reduction in the tensor's own type."""
+        reduced = move.reduce_axis(self.uop, op, axes)
+        if keep:
+            return self._new(reduced)
+        own = require_shape(reduced)
+        return self._new(move.reshape(reduced, [s for axis, s in enumerate(own) if axis not in axes]))
+
+    def _accumulate(self, op: Op, axes: tuple[int, ...], keep: bool, dtype: Any) -> Self:
+        own = self.dtype
+        wide = as_dtype(dtype) if dtype is not None else accumulator(own)
+        if wide.is_float and wide.bits < 32:
+            wide = dt.float32
+        result = self.cast(wide)._reduce(op, axes, keep)
+        return result.cast(dtype if dtype is not None else own if own.is_float else wide)
+
+    def sum(
+        self,
+        axis: Axes = None,
+        keepdim: bool = False,
+        *,
+        dim: Axes = _UNSET,
+        keepdims: bool = False,
+        dtype: Any = None,
+    ) -> Self:
+        """The sum over axes, or over everything.
+
+        >>> Tensor([[1, 2], [3, 4]]).sum(0).tolist()
+        [4, 6]
+        """
+        axes = as_axes(axis_or_dim(axis, dim), self.shape)
+        return self._accumulate(Ops.ADD, axes, keepdim or keepdims, dtype)
+
+    def prod(
+        self,
+        axis: Axes = None,
+        keepdim: bool = False,
+        *,
+        dim: Axes = _UNSET,
+        keepdims: bool = False,
+        dtype: Any = None,
+    ) -> Self:
+        """The product over axes, or of everything.
+
+        >>> Tensor([[1, 2], [3, 4]]).prod(1).tolist()
+        [2, 12]
+        """
+        axes = as_axes(axis_or_dim(axis, dim), self.shape)
+        return self._accumulate(Ops.MUL, axes, keepdim or keepdims, dtype)
+
+    def _extreme(self, op: Op, axes: tuple[int, ...], keep: bool) -> Self:
+        empty = [axis for axis in axes if self.shape[axis] == 0]
+        if empty:
+            name = "max" if op is Ops.MAX else "min"
+            raise ShapeError(
+                f"{name} over axis {empty[0]} of shape {show_shape(self.shape)} has nothing to choose from"
+            )
+        return self._reduce(op, axes, keep)
+
+    def max(
+        self, axis: Axes = None, keepdim: bool = False, *, dim: Axes = _UNSET, keepdims: bool = False
+    ) -> Self:
+        """The largest value; NaN if there is one.
+
+        >>> Tensor([[1, 5], [3, 4]]).max(1).tolist()
+        [5, 4]
+        """
+        return self._extreme(Ops.MAX, as_axes(axis_or_dim(axis, dim), self.shape), keepdim or keepdims)
+
+    def min(
+        self, axis: Axes = None, keepdim: bool = False, *, dim: Axes = _UNSET, keepdims: bool = False
+    ) -> Self:
+        """The smallest value; NaN if there is one.
+
+        >>> Tensor([[1, 5], [3, 4]]).min(1).tolist()
+        [1, 3]
+        """
+        return self._extreme(Ops.MIN, as_axes(axis_or_dim(axis, dim), self.shape), keepdim or keepdims)
+
+    amax, amin = max, min
+
+    def any(
+        self, axis: Axes = None, keepdim: bool = False, *, dim: Axes = _UNSET, keepdims: bool = False
+    ) -> Self:
+        """Whether some element is not zero.
+
+        >>> Tensor([[0, 1], [0, 0]]).any(1).tolist()
+        [True, False]
+        """
+        axes = as_axes(axis_or_dim(axis, dim), self.shape)
+        return self.cast(dt.bool_)._reduce(Ops.OR, axes, keepdim or keepdims)
+
+    def all(
+        self, axis: Axes = None, keepdim: bool = False, *, dim: Axes = _UNSET, keepdims: bool = False
+    ) -> Self:
+        """Whether no element is zero.
+
+        >>> Tensor([[0, 1], [2, 3]]).all(1).tolist()
+        [False, True]
+        """
+        axes = as_axes(axis_or_dim(axis, dim), self.shape)
+        return self.cast(dt.bool_)._reduce(Ops.AND, axes, keepdim or keepdims)
+
+    def count_nonzero(self, axis: Axes = None, keepdim: bool = False, *, dim: Axes = _UNSET) -> Self:
+        """How many elements are not zero.
+
+        >>> Tensor([0, 1, 2]).count_nonzero().item()
+        2
+        """
+        return self.cast(dt.bool_).sum(axis_or_dim(axis, dim), keepdim)
+
+    # --- averages
+
+    def _length(self, axes: tuple[int, ...], dtype: dt.DType) -> UOp:
+        """How many elements meet in one, as a number in arithmetic."""
+        return cast(size_node(numel(tuple(self.shape[axis] for axis in axes))), dtype)
+
+    def mean(
+        self, axis: Axes = None, keepdim: bool = False, *, dim: Axes = _UNSET, keepdims: bool = False
+    ) -> Self:
+        """The average; of integers in float32.
+
+        >>> Tensor([1.0, 2.0, 6.0]).mean().item()
+        3.0
+        """
+        axes = as_axes(axis_or_dim(axis, dim), self.shape)
+        own = self.dtype
+        wide = accumulator(own) if own.is_float else dt.float64
+        total = self.cast(wide)._reduce(Ops.ADD, axes, keepdim or keepdims)
+        return total.__truediv__(self._divisor(self._length(axes, wide))).cast(float_of(own))
+
+    def _divisor(self, node: UOp) -> Any:
+        """A count as an operand: a number where it is known."""
+        if node.op is Ops.CAST and node.src[0].op is Ops.CONST:
+            return float(node.src[0].arg)
+        return float(node.arg) if node.op is Ops.CONST else self._new(node)
+
+    def var(
+        self,
+        axis: Axes = None,
+        keepdim: bool = False,
+        correction: float = 1,
+        *,
+        dim: Axes = _UNSET,
+        keepdims: bool = False,
+        ddof: float | None = None,
+    ) -> Self:
+        """The mean of squared distances from the mean, over n - correction (PyTorch's 1; NumPy's ddof is 0).
+
+        >>> Tensor([1.0, 2.0, 3.0]).var().item()
+        1.0
+        """
+        axes = as_axes(axis_or_dim(axis, dim), self.shape)
+        own = float_of(self.dtype)
+        wide = self.cast(accumulator(own) if self.dtype.is_float else dt.float64)
+        distance = wide - wide.mean(axes, keepdim=True)
+        total = (distance * distance)._reduce(Ops.ADD, axes, keepdim or keepdims)
+        less = float(correction if ddof is None else ddof)
+        count = self._divisor(self._length(axes, wide.dtype))
+        rest = max(count - less, 0.0) if isinstance(count, float) else count - less
+        return (total / rest).cast(own)
+
+    def std(
+        self,
+        axis: Axes = None,
+        keepdim: bool = False,
+        correction: float = 1,
+        *,
+        dim: Axes = _UNSET,
+        keepdims: bool = False,
+        ddof: float | None = None,
+    ) -> Self:
+        """The square root of the variance.
+
+        >>> Tensor([1.0, 2.0, 3.0]).std().item()
+        1.0
+        """
+        return self.var(axis, keepdim, correction, dim=dim, keepdims=keepdims, ddof=ddof).sqrt()
+
+    def norm(self, p: float = 2, axis: Axes = None, keepdim: bool = False, *, dim: Axes = _UNSET) -> Self:
+        """The p-norm over axes.
+
+        >>> Tensor([3.0, 4.0]).norm().item()
+        5.0
+        """
+        axes, x = axis_or_dim(axis, dim), self._floating().abs()
+        if p == math.inf:
+            return x.max(axes, keepdim)
+        if p == 2:
+            return (x * x).sum(axes, keepdim).sqrt()
+        return x.sum(axes, keepdim) if p == 1 else (x**p).sum(axes, keepdim) ** (1.0 / p)
+
+    # --- positions
+
+    def _position(self, op: Op, axis: Axes, keep: bool) -> Self:
+        """The first place of an extreme value. A NaN is more extreme than anything, as in NumPy."""
+        x = self.cast(dt.int8) if self.dtype.is_bool else self
+        if axis is None:
+            found = x.flatten()._position(op, 0, False)
+            return found.reshape((1,) * self.ndim) if keep else found
+        (where,) = as_axes(axis, x.shape)
+        best = x._extreme(op, (where,), True)
+        size = x.shape[where]
+        hit = x.eq(best)
+        if x.dtype.is_float:
+            hit = hit | x.isnan()  # equal to nothing, but then the extreme is NaN too, and nothing else hits
+        place = expand_to(iota(x.shape, where, dt.int64), x.shape)
+        never = cast(size_node(size), dt.int64) if isinstance(size, UOp) else const(dt.int64, size)
+        candidate = alu(Ops.WHERE, hit.uop, place, never)
+        return self._new(candidate)._reduce(Ops.MIN, (where,), keep)
+
+    def argmax(
+        self, axis: Axes = None, keepdim: bool = False, *, dim: Axes = _UNSET, keepdims: bool = False
+    ) -> Self:
+        """Where the largest value is, the first of equals; in everything flattened if no axis is given.
+
+        >>> Tensor([[1, 5], [7, 4]]).argmax(1).tolist()
+        [1, 0]
+        """
+        return self._position(Ops.MAX, axis_or_dim(axis, dim), keepdim or keepdims)
+
+    def argmin(
+        self, axis: Axes = None, keepdim: bool = False, *, dim: Axes = _UNSET, keepdims: bool = False
+    ) -> Self:
+        """Where the smallest value is, the first of equals; in everything flattened if no axis is given.
+
+        >>> Tensor([[1, 5], [7, 4]]).argmin(1).tolist()
+        [0, 1]
+        """
+        return self._position(Ops.MIN, axis_or_dim(axis, dim), keepdim or keepdims)
+
+    # --- running
+
+    def cumsum(self, axis: int = 0, *, dim: Any = _UNSET) -> Self:
+        """Sums of everything up to each place along an axis.
+
+        >>> Tensor([1, 2, 3]).cumsum(0).tolist()
+        [1, 3, 6]
+        """
+        where = axis if dim is _UNSET else dim
+        own = self.dtype
+        if own.is_bool or own.is_bounded_int:
+            own = accumulator(own)
+        return self.cast(accumulator(own))._running(Ops.ADD, where).cast(own)
+
+    def cumprod(self, axis: int = 0, *, dim: Any = _UNSET) -> Self:
+        """Products of everything up to each place along an axis.
+
+        >>> Tensor([1, 2, 3]).cumprod(0).tolist()
+        [1, 2, 6]
+        """
+        where = axis if dim is _UNSET else dim
+        own = self.dtype
+        if own.is_bool or own.is_bounded_int:
+            own = accumulator(own)
+        return self.cast(accumulator(own))._running(Ops.MUL, where).cast(own)
+
+    def _running(self, op: Op, axis: Any) -> Self:
+        """A row per place with what comes after it replaced by the neutral element, reduced."""
+        if self.ndim == 0:
+            return self
+        (where,) = as_axes(axis, self.shape)
+        x = self.transpose(where, -1)
+        size = x.shape[-1]
+        square = (*x.shape, size)
+        rows = expand_to(x.unsqueeze(-2).uop, square)
+        here, there = (
+            expand_to(iota(square, i, dt.int64), square) for i in (len(square) - 2, len(square) - 1)
+        )
+        later = alu(Ops.CMPLT, here, there)
+        neutral = const(self.dtype, dt.identity(op.name, self.dtype))
+        masked = alu(Ops.WHERE, later, neutral, rows)
+        return self._new(masked)._reduce(op, (len(square) - 1,), False).transpose(where, -1)
