@@ -330,29 +330,49 @@ class Matcher:
     A result that is the node itself counts as no match, unless `keep_same` says otherwise.
     """
 
-    __slots__ = ("_by_op", "rules", "source", "table")
+    __slots__ = ("_by_op", "_functions", "_keep_same", "_names", "name", "rules", "table")
 
     def __init__(self, name: str, active: tuple[Rule, ...], keep_same: bool = False) -> None:
-        names = _Names()
+        self.name = name
         self.rules = active
-        parts = [rule_source(rule, number, names, keep_same) for number, rule in enumerate(active)]
-        self.source = "\n\n".join([f'"""Generated from the rule set {name}."""', *parts])
-        exec(compile(self.source, f"<morok rules {name}>", "exec"), names.values)
-        self._by_op: dict[Op, list[tuple[Any, RuleFunction]]] = {}
-        for number, rule in enumerate(active):
-            function = names.values[f"rule_{number}"]
-            for op in rule.root.ops:
-                self._by_op.setdefault(op, []).append((required_ops(rule), function))
         self.table: dict[Key, tuple[RuleFunction, ...]] = {}
+        self._keep_same = keep_same
+        self._names = _Names()
+        self._functions: dict[int, RuleFunction] = {}
+        self._by_op: dict[Op, list[tuple[Any, int]]] = {}
+        for number, rule in enumerate(active):
+            required = required_ops(rule)
+            for op in rule.root.ops:
+                self._by_op.setdefault(op, []).append((required, number))
+
+    @property
+    def source(self) -> str:
+        """All of the matcher as Python."""
+        parts = [rule_source(rule, i, self._names, self._keep_same) for i, rule in enumerate(self.rules)]
+        return "\n\n".join([f'"""Generated from the rule set {self.name}."""', *parts])
+
+    def function(self, number: int) -> RuleFunction:
+        """The function of one rule. Most programs need few of the rules, so each is compiled when first
+        asked for."""
+        found = self._functions.get(number)
+        if found is None:
+            rule = self.rules[number]
+            code = compile(
+                rule_source(rule, number, self._names, self._keep_same), f"<morok rule {rule.name}>", "exec"
+            )
+            exec(code, self._names.values)
+            found = self._functions[number] = self._names.values[f"rule_{number}"]
+        return found
 
     def candidates(self, key: Key) -> tuple[RuleFunction, ...]:
         """The functions of the rules that can match a node whose op and sources' ops are `key`."""
-        found = []
         op = key[0]
         assert isinstance(op, Op)
-        for required, function in self._by_op.get(op, ()):
-            if any(self._fits(alternative, key[1:]) for alternative in required):
-                found.append(function)
+        found = [
+            self.function(number)
+            for required, number in self._by_op.get(op, ())
+            if any(self._fits(alternative, key[1:]) for alternative in required)
+        ]
         result = self.table[key] = tuple(found)
         return result
 
