@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, final
+from typing import final
 
+from morok import knobs
+from morok.codegen.decompose.narrow import narrow_floats
+from morok.codegen.decompose.table import decompositions
 from morok.codegen.devectorize import devectorize_stage
 from morok.codegen.expand import expand_stage
+from morok.codegen.gates import post_opt_rules
 from morok.codegen.gpudims import dims_stage
 from morok.codegen.index_dtype import lower_index
 from morok.codegen.linearize import control_flow, guard_stores, linearize
 from morok.codegen.loads import load_rules
 from morok.codegen.local import local_stage
 from morok.codegen.reduce import reduce_stage
+from morok.codegen.spec import kernel_spec, list_spec
 from morok.codegen.storage import bool_storage, flatten_rules, merge_ends
 from morok.codegen.target import Target
 from morok.ir.node import UOp
+from morok.rewrite.engine import rewrite
+from morok.rewrite.ruleset import RuleSet
 from morok.rewrite.stage import Observer, Report, Stage, run_pipeline
-from morok.symbolic.sets import symbolic
+from morok.symbolic.sets import simple, symbolic
 
 
 @final
@@ -26,27 +33,55 @@ class Context:
     """What stages may ask for."""
 
     target: Target
-    notes: dict[str, Any]
+    pre_matcher: RuleSet | None = None
+
+
+def decompose_stage(root: UOp, ctx: Context) -> UOp:
+    """Stage 18 as a whole: narrow floats first, then everything that the device lacks."""
+    return rewrite(narrow_floats(root, ctx), decompositions, ctx)
+
+
+def pre_match_stage(root: UOp, ctx: Context) -> UOp:
+    """Stage 17: the renderer's own rules, if it has any."""
+    return root if ctx.pre_matcher is None else rewrite(root, ctx.pre_matcher, ctx)
 
 
 STAGES: tuple[Stage, ...] = (
-    Stage("8", "post-opt symbolic", "simplifies", symbolic),
-    Stage("9", "expander", "UPCAST and UNROLL ranges become lanes", expand_stage),
+    Stage("8", "post-opt symbolic", "simplifies; conditions move onto the loads they guard", post_opt_rules),
+    Stage("9", "expander", "UPCAST and UNROLL ranges become lanes; shared reductions split", expand_stage),
     Stage("10", "add local buffers", "BUFFERIZE becomes memory with loops that fill it", local_stage),
     Stage("11", "remove reduce", "reductions become accumulators in registers", reduce_stage),
-    Stage("12", "add GPU dims", "parallel ranges become hardware indices", dims_stage),
+    Stage("12", "add GPU dims", "parallel ranges become hardware indices, or loops", dims_stage),
     Stage("13", "add loads", "reads become LOADs", load_rules),
-    Stage("14", "devectorise", "vectors of the device's width", devectorize_stage),
+    Stage("14", "devectorise", "runs of addresses, vectors of the device's width", devectorize_stage),
     Stage("14a", "bool storage", "booleans in memory are bytes", bool_storage),
     Stage("14b", "flatten indices", "one offset per access", flatten_rules),
     Stage("14c", "merge sibling ENDs", "each loop is written once", merge_ends),
     Stage("15", "lower index dtype", "indices get 32 or 64 bits by their bounds", lower_index),
+    Stage("16", "post-index symbolic", "simplifies with concrete integers", symbolic),
+    Stage("17", "pre-matcher", "the renderer's own rules", pre_match_stage),
+    Stage("18", "decompositions", "ops that the device lacks, in terms of those it has", decompose_stage),
+    Stage("19", "final rewrite", "folds what the decompositions left", simple),
     Stage("20", "add control flow", "one END per loop, inner ones inside", control_flow),
     Stage("21", "linearise", "the graph becomes a list", linearize),
-    Stage("22", "clean up IF/ENDIF", "guarded stores of devices without predication", guard_stores),
+    Stage(
+        "22",
+        "clean up IF/ENDIF",
+        "guarded stores of devices without predication",
+        guard_stores,
+        spec=list_spec,
+    ),
 )
 
 
-def lower(kernel: UOp, target: Target, report: Report | None = None, observer: Observer | None = None) -> UOp:
+def lower(
+    kernel: UOp,
+    target: Target,
+    report: Report | None = None,
+    observer: Observer | None = None,
+    pre_matcher: RuleSet | None = None,
+) -> UOp:
     """A kernel as a LINEAR list of instructions for the target."""
-    return run_pipeline(STAGES, kernel, Context(target, {}), report, observer)
+    if knobs.SPEC.value:
+        kernel_spec.verify(kernel)
+    return run_pipeline(STAGES, kernel, Context(target, pre_matcher), report, observer)

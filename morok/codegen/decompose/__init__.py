@@ -1,0 +1,1 @@
+"""Stage 18: ops that a device does not have, written with those it has."""

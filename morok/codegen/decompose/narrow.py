@@ -1,0 +1,169 @@
+"""Narrow floats on devices without them: stored as they are, computed in float32, rounded once.
+
+A float type that the device has no arithmetic for is widened around every op. One that it cannot even store
+or convert (bfloat16 and the 8-bit floats on most processors) is its bits: an unsigned integer, packed and
+unpacked with integer arithmetic. Rounding is to nearest, ties to even, with subnormals; float64 goes to a
+narrow type through a float32 that is rounded to odd, so there is one rounding in all.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from morok.codegen.decompose.pieces import absolute, as_type, bits_of, float_of, like, shl, shr, where
+from morok.codegen.target import Target
+from morok.dtype import DType, PtrDType, bfloat16, float32, float64, to_bits, uint8, uint16, uint32
+from morok.ir.build import bitcast, cast
+from morok.ir.node import UOp, const, make, toposort
+from morok.ir.ops import Ops
+
+
+def bits_type(dtype: DType) -> DType:
+    """The integers that hold a narrow float's bits."""
+    return (uint8 if dtype.scalar.bits == 8 else uint16).vec(dtype.lanes)
+
+
+def _bias(dtype: DType) -> int:
+    return (1 << dtype.exponent_bits - 1) - 1
+
+
+def unpack(bits: UOp, dtype: DType) -> UOp:
+    """The float32 of a narrow float's bits; exact."""
+    scalar = dtype.scalar
+    lanes = bits.dtype.lanes
+    word = as_type(bits, uint32)
+    if scalar is bfloat16:
+        return bitcast(shl(word, 16), float32.vec(lanes))
+    sign = shl(shr(word, scalar.bits - 1), 31)
+    magnitude = word & ((1 << scalar.bits - 1) - 1)
+    moved = shl(magnitude, 23 - scalar.mantissa_bits)
+    # the exponent is biased otherwise: a product with a power of two also sets subnormals right
+    value = bitcast(moved, float32.vec(lanes)) * 2.0 ** (127 - _bias(scalar))
+    result = bitcast(value, uint32.vec(lanes))
+    if scalar.has_inf:
+        top = ((1 << scalar.exponent_bits) - 1) << scalar.mantissa_bits
+        result = where(magnitude < top, result, moved | 0x7F800000)
+    else:
+        result = where(magnitude.eq((1 << scalar.bits - 1) - 1), like(result, 0x7FC00000), result)
+    return bitcast(result | sign, float32.vec(lanes))
+
+
+def pack(x: UOp, dtype: DType) -> UOp:
+    """The bits of a float32 rounded to a narrow float."""
+    scalar = dtype.scalar
+    lanes = x.dtype.lanes
+    bits = bitcast(x, uint32.vec(lanes))
+    nan = x.ne(x)
+    if scalar is bfloat16:
+        rounded = shr(bits + 0x7FFF + (shr(bits, 16) & 1), 16)
+        return as_type(where(nan, shr(bits, 16) | 0x40, rounded), bits_type(dtype).scalar)
+    mantissa, bias = scalar.mantissa_bits, _bias(scalar)
+    sign = shl(shr(bits, 31), scalar.bits - 1)
+    magnitude = bits & 0x7FFFFFFF
+    drop = 23 - mantissa
+    normal = shr(magnitude + ((1 << drop - 1) - 1) + (shr(magnitude, drop) & 1), drop) - (
+        (127 - bias) << mantissa
+    )
+    # below the normal numbers: adding this power of two leaves the bits of the smallest step at the end
+    step = 2.0 ** (23 + 1 - bias - mantissa)
+    shifted = bitcast(absolute(x) + step, uint32.vec(lanes)) - to_bits(step, float32)
+    result = where(magnitude < (127 - bias + 1) << 23, shifted, normal)
+    if scalar.has_inf:
+        infinite = ((1 << scalar.exponent_bits) - 1) << mantissa
+        # a finite value beyond the largest becomes infinite; rounding may have carried into it already
+        result = result.minimum(infinite)
+        result = where(magnitude < (127 + bias + 2) << 23, result, like(result, infinite))
+        not_a_number = infinite | 1 << mantissa - 1
+    else:
+        not_a_number = (1 << scalar.bits - 1) - 1
+        result = where(
+            magnitude < (127 + bias + 2) << 23, result.minimum(not_a_number), like(result, not_a_number)
+        )
+    result = where(nan, like(result, not_a_number), result) | sign
+    return as_type(result, bits_type(dtype).scalar)
+
+
+def round_to_odd(x: UOp) -> UOp:
+    """A float64 as float32: exact, or the neighbour with an odd last bit. A later rounding then is the only one."""
+    y = as_type(x, float32)
+    back = as_type(y, float64)
+    bits = bits_of(y)
+    toward = where(absolute(back) < absolute(x), bits + 1, bits - 1)
+    adjust = back.ne(x) & x.eq(x) & (bits & 1).eq(0)
+    return float_of(where(adjust, toward, bits), float32)
+
+
+def to_single(x: UOp) -> UOp:
+    """A number of another type on its way to a narrow float."""
+    if x.dtype.scalar is float64:
+        return round_to_odd(x)
+    if x.dtype.is_int and x.dtype.scalar.bits > 16:
+        return round_to_odd(as_type(x, float64))
+    return as_type(x, float32)
+
+
+def narrow_floats(root: UOp, ctx: Any) -> UOp:
+    """The graph without arithmetic on narrow floats, and without types that the device cannot hold."""
+    target: Target = ctx.target
+    order = toposort(root)
+    if all(not n.dtype.base.is_float or n.dtype.base in target.floats for n in order):
+        return root
+    done: dict[UOp, UOp] = {}
+    for node in order:
+        done[node] = _lower(node, tuple([done[s] for s in node.src]), target)
+    return done[root]
+
+
+def _held(dtype: DType, target: Target) -> DType:
+    """The type that stands for this one: itself, or its bits."""
+    if isinstance(dtype, PtrDType):
+        elem = _held(dtype.elem, target)
+        if elem is dtype.elem:
+            return dtype
+        pointer = elem.ptr(dtype.size, dtype.space)
+        return pointer.vec(dtype.lanes) if dtype.lanes > 1 else pointer
+    if not dtype.is_float or dtype.scalar in target.floats or dtype.scalar in target.stored_floats:
+        return dtype
+    return bits_type(dtype)
+
+
+def _widen(x: UOp, original: DType, target: Target) -> UOp:
+    """A source as float32."""
+    if not original.is_float or original.scalar in target.floats:
+        return x
+    return unpack(x, original) if x.dtype.is_int else as_type(x, float32)
+
+
+def _narrow(x: UOp, dtype: DType, target: Target) -> UOp:
+    """A value of some type as what stands for `dtype`."""
+    if dtype.scalar in target.floats or not dtype.is_float:
+        return as_type(x, dtype.scalar)
+    single = to_single(x)
+    return as_type(single, dtype.scalar) if dtype.scalar in target.stored_floats else pack(single, dtype)
+
+
+def _lower(node: UOp, src: tuple[UOp, ...], target: Target) -> UOp:
+    op, dtype = node.op, node.dtype
+    held = _held(dtype, target)
+    if op is Ops.CONST and held is not dtype:
+        return const(held, to_bits(node.arg, dtype.scalar))
+    if op is Ops.VCONST and held is not dtype:
+        return make(op, held, (), tuple(to_bits(v, dtype.scalar) for v in node.arg))
+    narrow = any(_is_narrow(s.dtype, target) for s in (node, *node.src))
+    if not op.is_alu or not narrow or op is Ops.WHERE:
+        return make(op, held, src, node.arg, node.origin) if held is not dtype or src != node.src else node
+    if op is Ops.BITCAST:
+        return bitcast(src[0], held)
+    wide = tuple(_widen(s, old.dtype, target) for s, old in zip(src, node.src, strict=True))
+    if op is Ops.CAST:
+        return _narrow(wide[0], dtype, target) if not dtype.is_bool else cast(wide[0], dtype)
+    result_type = dtype if dtype.is_bool else float32.vec(dtype.lanes)
+    return _narrow_result(make(op, result_type, wide, node.arg), dtype, target)
+
+
+def _narrow_result(x: UOp, dtype: DType, target: Target) -> UOp:
+    return x if dtype.is_bool else _narrow(x, dtype, target)
+
+
+def _is_narrow(dtype: DType, target: Target) -> bool:
+    return dtype.is_float and dtype.scalar not in target.floats

@@ -1,0 +1,131 @@
+"""The small vocabulary in which decompositions are written. Everything works on scalars and vectors alike."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from morok.dtype import DType, bool_, float16, float32, float64, int16, int32, int64, uint16, uint32, uint64
+from morok.ir.build import bitcast, cast
+from morok.ir.node import UOp, alu, const
+from morok.ir.ops import Ops
+
+SIGNED = {float16: int16, float32: int32, float64: int64}
+UNSIGNED = {float16: uint16, float32: uint32, float64: uint64}
+
+
+def like(x: UOp, value: Any) -> UOp:
+    """A constant of x's type."""
+    return const(x.dtype, value)
+
+
+def as_type(x: UOp, dtype: DType) -> UOp:
+    """x converted, keeping its lanes."""
+    return cast(x, dtype.vec(x.dtype.lanes))
+
+
+def fma(x: UOp, y: UOp | float, z: UOp | float) -> UOp:
+    """x*y + z with one rounding."""
+    return alu(
+        Ops.MULACC, x, y if isinstance(y, UOp) else like(x, y), z if isinstance(z, UOp) else like(x, z)
+    )
+
+
+def poly(x: UOp, coefficients: Sequence[float]) -> UOp:
+    """Σ cᵢ·xⁱ by Horner's rule."""
+    total = like(x, coefficients[-1])
+    for c in reversed(coefficients[:-1]):
+        total = fma(total, x, c)
+    return total
+
+
+def bits_of(x: UOp) -> UOp:
+    """The bits of a float as a signed integer."""
+    return bitcast(x, SIGNED[x.dtype.scalar].vec(x.dtype.lanes))
+
+
+def float_of(bits: UOp, dtype: DType) -> UOp:
+    """The float with these bits."""
+    return bitcast(bits, dtype.scalar.vec(bits.dtype.lanes))
+
+
+def where(condition: UOp, x: UOp | float, y: UOp | float) -> UOp:
+    """x where the condition holds, else y; one of them may be a number."""
+    model = x if isinstance(x, UOp) else y
+    assert isinstance(model, UOp)
+    a = x if isinstance(x, UOp) else like(model, x)
+    b = y if isinstance(y, UOp) else like(model, y)
+    return alu(Ops.WHERE, condition, a, b)
+
+
+def shr(x: UOp, amount: int) -> UOp:
+    return alu(Ops.SHR, x, like(x, amount))
+
+
+def shl(x: UOp, amount: int) -> UOp:
+    return alu(Ops.SHL, x, like(x, amount))
+
+
+def rint(x: UOp) -> UOp:
+    return alu(Ops.RINT, x)
+
+
+def absolute(x: UOp) -> UOp:
+    return alu(Ops.ABS, x)
+
+
+def is_nan(x: UOp) -> UOp:
+    return x.ne(x)
+
+
+def copy_sign(magnitude: UOp, sign: UOp) -> UOp:
+    """|magnitude| with the sign bit of `sign`."""
+    m, s = bits_of(magnitude), bits_of(sign)
+    low = s.dtype.scalar.min
+    return float_of((m & (-1 - low)) | (s & low), magnitude.dtype)
+
+
+def flip_sign(x: UOp, sign: UOp) -> UOp:
+    """x, negated where `sign` has its sign bit set."""
+    s = bits_of(sign)
+    return float_of(bits_of(x) ^ (s & s.dtype.scalar.min), x.dtype)
+
+
+def power_of_two(n: UOp, dtype: DType) -> UOp:
+    """2ⁿ of a whole number in the range of normal exponents; n is an integer of the float's width."""
+    bias = (1 << dtype.scalar.exponent_bits - 1) - 1
+    return float_of(shl(n + bias, dtype.scalar.mantissa_bits), dtype)
+
+
+def scale_by_power(x: UOp, n: UOp) -> UOp:
+    """x·2ⁿ in two steps, so that the result may be subnormal or infinite; rounds once."""
+    half = shr(n, 1)
+    return x * power_of_two(half, x.dtype) * power_of_two(n - half, x.dtype)
+
+
+def to_int(x: UOp) -> UOp:
+    """A whole float as an integer of the same width."""
+    return as_type(x, SIGNED[x.dtype.scalar])
+
+
+def two_product(x: UOp, y: UOp) -> tuple[UOp, UOp]:
+    """x·y as a sum of two floats, exactly."""
+    high = x * y
+    return high, fma(x, y, -high)
+
+
+def fast_two_sum(x: UOp, y: UOp) -> tuple[UOp, UOp]:
+    """x + y as a sum of two floats, exactly, for |x| ≥ |y|."""
+    high = x + y
+    return high, y - (high - x)
+
+
+def two_sum(x: UOp, y: UOp) -> tuple[UOp, UOp]:
+    """x + y as a sum of two floats, exactly."""
+    high = x + y
+    v = high - x
+    return high, (x - (high - v)) + (y - v)
+
+
+def true_like(x: UOp) -> UOp:
+    return const(bool_.vec(x.dtype.lanes), True)

@@ -1,0 +1,129 @@
+"""The rules of stage 18: which op is decomposed how, unless the device has it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from morok.codegen.decompose import exponential, integers, trigonometric
+from morok.codegen.target import Target
+from morok.ir.node import UOp, alu, const
+from morok.ir.ops import Op, Ops
+from morok.rewrite.rules import REASSOCIATING, Rules, grows, unproved, why
+from morok.rewrite.ruleset import RuleSet, join, rules
+from morok.rewrite.terms import Float, Head, Mulacc
+from morok.symbolic.boolean import boolean_rules
+
+_FUNCTIONS: dict[Op, Callable[..., UOp]] = {
+    Ops.EXP: exponential.exp,
+    Ops.EXP2: exponential.exp2,
+    Ops.LOG: exponential.log,
+    Ops.LOG2: exponential.log2,
+    Ops.TANH: exponential.tanh,
+    Ops.ERF: exponential.erf,
+    Ops.SIN: trigonometric.sin,
+    Ops.COS: trigonometric.cos,
+    Ops.TAN: trigonometric.tan,
+    Ops.ATAN2: trigonometric.atan2,
+}
+_NEEDED = why("the expansion depends on the device")
+_CODE = unproved("floating-point polynomials: errors are measured, not proved")
+
+
+def _unless_native(function: Callable[[UOp], UOp | None]) -> Callable[..., UOp | None]:
+    """The function, for ops that the device lacks."""
+
+    def decompose(node: UOp, ctx: Any) -> UOp | None:
+        target: Target = ctx.target
+        return None if node.op in target.ops else function(node)
+
+    decompose.__name__ = function.__name__
+    return decompose
+
+
+def float_power(node: UOp) -> UOp | None:
+    """Powers of floats; whole exponents of integers are the integers' business."""
+    return exponential.pow_(*node.src) if node.dtype.is_float else integers.integer_power(node)
+
+
+def reciprocal(node: UOp) -> UOp:
+    """1 / x."""
+    return alu(Ops.FDIV, const(node.dtype, 1.0), node.src[0])
+
+
+def reciprocal_root(node: UOp) -> UOp:
+    """1 / √x: two roundings, at most 1.5 ULP."""
+    return alu(Ops.FDIV, const(node.dtype, 1.0), alu(Ops.SQRT, node.src[0]))
+
+
+def separate_product(node: UOp, ctx: Any) -> UOp | None:
+    """x·y + z in two steps, where the device cannot do it in one."""
+    if ctx.target.fma and node.dtype.is_float:
+        return None
+    if Ops.MULACC in ctx.target.ops:
+        return None
+    x, y, z = node.src
+    return alu(Ops.ADD, alu(Ops.MUL, x, y), z)
+
+
+def whole_of_integer(node: UOp) -> UOp | None:
+    """Integers are whole already."""
+    return None if node.dtype.is_float else node.src[0]
+
+
+@rules("codegen.decompose")
+def decompose_rules() -> Rules:
+    """One line per op."""
+    for op, function in _FUNCTIONS.items():
+
+        def expand(node: UOp, function: Callable[..., UOp] = function) -> UOp:
+            return function(*node.src)
+
+        expand.__name__ = op.name.lower()
+        yield op.name.lower(), Head(op).any() >> _unless_native(expand), _NEEDED, _CODE
+    yield "pow", Head(Ops.POW).any() >> _unless_native(float_power), _NEEDED, _CODE
+    # 1/x and 1/√x
+    yield "recip", Head(Ops.RECIP).any() >> _unless_native(reciprocal), _NEEDED, _CODE
+    yield "rsqrt", Head(Ops.RSQRT).any() >> _unless_native(reciprocal_root), _NEEDED, _CODE
+    yield "mulacc", Head(Ops.MULACC).any() >> separate_product, _NEEDED, _CODE
+    whole = Head(Ops.TRUNC, Ops.FLOOR, Ops.CEIL, Ops.RINT)
+    yield "whole", whole.any() >> whole_of_integer, why("by type"), unproved("by type")
+    yield "threefry", Head(Ops.THREEFRY).any() >> _unless_native(integers.threefry), _NEEDED, _CODE
+
+
+_BOUNDS = why("depends on the bounds of the operands")
+_MACHINE = unproved("machine integers; checked against the table of meanings in the tests")
+
+
+@rules("codegen.decompose_integers")
+def integer_rules() -> Rules:
+    """Division, remainder and shifts."""
+    # rounding down is rounding toward zero, corrected
+    yield "floor-divide", Head(Ops.FLOORDIV).any() >> _unless_native(integers.floor_divide), _BOUNDS, _MACHINE
+    yield "floor-modulo", Head(Ops.FLOORMOD).any() >> _unless_native(integers.floor_modulo), _BOUNDS, _MACHINE
+    # x / c = (x * m) >> s
+    yield "divide-constant", Head(Ops.CDIV).any() >> integers.c_divide_constant, _BOUNDS, _MACHINE
+    yield "modulo-constant", Head(Ops.CMOD).any() >> integers.c_modulo_constant, _BOUNDS, _MACHINE
+    # x / 0 = 0
+    yield "divide-safely", Head(Ops.CDIV, Ops.CMOD).any() >> integers.guard_division, _BOUNDS, _MACHINE
+    # x * 2^k = x << k
+    yield "shift", Head(Ops.MUL).any() >> integers.multiply_by_power, _BOUNDS, _MACHINE
+    yield "shift-far", Head(Ops.SHL, Ops.SHR).any() >> integers.guard_shift, _BOUNDS, _MACHINE
+
+
+@rules("codegen.contract")
+def contract_rules(x: Float, y: Float, z: Float) -> Rules:
+    """Products into sums, where a changed rounding is asked for; accumulators do so on their own."""
+    # x*y + z with one rounding
+    yield (
+        "product-sum",
+        x * y + z >> Mulacc(x, y, z),
+        REASSOCIATING,
+        grows("one op instead of two; no rule leads back"),
+        unproved("changes rounding"),
+    )
+
+
+decompositions: RuleSet = join(
+    "codegen.decompositions", decompose_rules, integer_rules, contract_rules, boolean_rules
+)

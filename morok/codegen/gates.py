@@ -1,0 +1,114 @@
+"""Stage 8, post-opt symbolic: simplifies, and moves conditions from values onto the loads that they guard.
+
+    WHERE(c, a[i], 0)  →  a[i] if c        (a guarded read is 0 where its gate is false)
+    WHERE(c, a[i], y)  →  WHERE(c, a[i] if c, y)
+
+Then the place may be simplified under the gate, and memory that is not needed is not touched. Reductions of
+several values become one reduction per value over the same loops; stage 11 lets them share the loop.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from morok.ir.build import reduce
+from morok.ir.infer import ranges
+from morok.ir.node import UOp, alu, make, toposort
+from morok.ir.ops import Ops
+from morok.rewrite.engine import rewrite
+from morok.rewrite.rules import Rules, unproved, why
+from morok.rewrite.ruleset import join, rules
+from morok.rewrite.terms import Bool, Head, Var, Where
+from morok.symbolic.sets import symbolic
+from morok.symbolic.validity import conjuncts, simplify_under
+
+
+def _gate(read: UOp) -> UOp | None:
+    return read.src[-1] if len(read.src) > 2 and read.src[-1].dtype.is_bool else None
+
+
+def _is_read(x: UOp) -> bool:
+    return x.op is Ops.INDEX and not x.dtype.is_ptr and x.dtype.lanes == 1
+
+
+def _is_index_condition(p: UOp) -> bool:
+    """A condition on loop indices and variables only: free to evaluate anywhere, and known before the load."""
+    return all(n.op is not Ops.INDEX and n.op is not Ops.REDUCE for n in toposort(p))
+
+
+def _guarded(read: UOp, p: UOp) -> UOp | None:
+    """The read under one more condition; None where that says nothing new."""
+    old = _gate(read)
+    known = set(conjuncts(old)) if old is not None else set()
+    if all(c in known for c in conjuncts(p)) or not ranges(p) <= ranges(read) or not _is_index_condition(p):
+        return None
+    gate = p if old is None else alu(Ops.AND, old, p)
+    return make(Ops.INDEX, read.dtype, (*read.src[:2], gate), read.arg)
+
+
+def gate_load(node: UOp, p: UOp, x: UOp, y: UOp) -> UOp | None:
+    """WHERE(p, read, y)."""
+    if not _is_read(x):
+        return None
+    zero = y.op is Ops.CONST and not y.dtype.is_float and y.arg == 0
+    zero = zero or (y.op is Ops.CONST and y.dtype.is_float and str(y.arg) == "0.0")
+    guarded = _guarded(x, p)
+    if zero and (guarded is not None or _implied(x, p)):
+        return guarded if guarded is not None else x
+    return None if guarded is None else node.replace((p, guarded, y))
+
+
+def _implied(read: UOp, p: UOp) -> bool:
+    """The read's own gate already says p."""
+    gate = _gate(read)
+    return gate is not None and set(conjuncts(p)) <= set(conjuncts(gate))
+
+
+def place_under_gate(node: UOp) -> UOp | None:
+    """The place of a guarded access, simplified with what the gate says. A gate that never holds is a zero."""
+    gate = _gate(node)
+    if gate is None:
+        return None
+    if gate.op is Ops.CONST:
+        if gate.arg:
+            return make(Ops.INDEX, node.dtype, node.src[:-1], node.arg)
+        return None if node.dtype.is_ptr else make(Ops.CONST, node.dtype, (), _zero(node))
+    better = simplify_under(gate, node.src[1], symbolic)
+    return None if better is node.src[1] else node.replace((node.src[0], better, *node.src[2:]))
+
+
+def _zero(node: UOp) -> Any:
+    return False if node.dtype.is_bool else 0.0 if node.dtype.is_float else 0
+
+
+def split_values(node: UOp) -> UOp | None:
+    """PICK(REDUCE(x, y; loops), 0) → REDUCE(x; loops)."""
+    whole = node.src[0]
+    if whole.op is not Ops.REDUCE:
+        return None
+    i = node.arg
+    return reduce(whole.src[i], whole.arg[i], whole.src[len(whole.arg) :])
+
+
+@rules("codegen.gates")
+def gate_rules(p: Bool, x: Var, y: Var) -> Rules:
+    """Conditions on loads."""
+    # p ? a[i] : 0 reads a[i] where p holds
+    yield "load", Where(p, x, y) >> gate_load, why("looks at the read's own gate"), unproved("memory")
+    # p holds wherever a[i] is touched
+    yield (
+        "place",
+        Head(Ops.INDEX).any() >> place_under_gate,
+        why("simplifies under the gate"),
+        unproved("memory"),
+    )
+    # each value of a joint reduction by itself
+    yield "pick", Head(Ops.PICK).any() >> split_values, why("any number of values"), unproved("loops")
+
+
+post_opt_rules = join("codegen.post_opt", symbolic, gate_rules)
+
+
+def post_opt_stage(root: UOp, ctx: Any) -> UOp:
+    """Stage 8 as a whole."""
+    return rewrite(root, post_opt_rules)
