@@ -234,6 +234,9 @@ UNSAFE_MATH = Knob(
     "UNSAFE_MATH", False, "allow rules that may change results beyond rounding", cache_key=True
 )
 REASSOCIATE = Knob("REASSOCIATE", False, "allow rules that change the rounding of floats", cache_key=True)
+SPLIT_REDUCE = Knob(
+    "SPLIT_REDUCE", 0, "reduce axes of at least this length in two kernels; 0: never", cache_key=True
+)
 
 KNOBS: dict[str, Knob[Any]] = {k.name: k for k in tuple(globals().values()) if isinstance(k, Knob)}
 _KEYED = tuple(sorted((k for k in KNOBS.values() if k.cache_key), key=lambda k: k.name))

@@ -2,9 +2,30 @@
 
 from __future__ import annotations
 
-from morok.ir.node import UOp, make
+from morok.ir.node import UOp, make, toposort
 from morok.ir.ops import Ops
-from morok.schedule.split import is_view
+from morok.rewrite.engine import substitute
+from morok.schedule.costs import elements
+from morok.schedule.indexing import known_shape
+from morok.schedule.split import base_of, is_view
+
+
+def drop_copies(sink: UOp, ctx: object = None) -> UOp:
+    """CONTIGUOUS of memory that lies in order already is that memory, unless it is about to be overwritten."""
+    order = toposort(sink)
+    copies = [n for n in order if n.op is Ops.CONTIGUOUS and _whole(n.src[0]) is not None]
+    if not copies:
+        return sink
+    overwritten = {base_of(n.src[0]) for n in order if n.op is Ops.ASSIGN}
+    plain = {n: n.src[0] for n in copies if _whole(n.src[0]) not in overwritten}
+    return substitute(sink, plain)
+
+
+def _whole(x: UOp) -> UOp | None:
+    """The memory of which x is all, in order."""
+    while x.op is Ops.RESHAPE:
+        x = x.src[0]
+    return x if x.op is Ops.PARAM else None
 
 
 def keep_outputs(sink: UOp, ctx: object = None) -> UOp:
@@ -14,3 +35,44 @@ def keep_outputs(sink: UOp, ctx: object = None) -> UOp:
         for node in sink.src
     ]
     return sink.replace(tuple(kept))
+
+
+def keep_transfers(sink: UOp, ctx: object = None) -> UOp:
+    """What is copied to another device is copied as it lies in memory; anything else is stored first.
+
+    A copy takes a whole buffer. Where a view is asked for on the other device, its buffer is copied and the
+    view is taken there, unless the buffer is much larger than the view.
+    """
+    order = toposort(sink)
+    if not any(node.op is Ops.COPY for node in order):
+        return sink
+    done: dict[UOp, UOp] = {}
+    for node in order:
+        new = node.replace(tuple([done[s] for s in node.src]))
+        done[node] = _transferred(new) if new.op is Ops.COPY else new
+    return done[sink]
+
+
+def _transferred(node: UOp) -> UOp:
+    """COPY of memory, with the views on top."""
+    source, device = node.src
+    chain = []
+    below = source
+    while below.op.is_movement and below.op is not Ops.PAD:
+        chain.append(below)
+        below = below.src[0]
+    if below.op in (Ops.CONST, Ops.IOTA):
+        return source
+    if below.op is Ops.PARAM and (not chain or _much(source, below) or below.arg[2] == "DISK"):
+        moved = make(Ops.COPY, node.dtype, (below, device), None, node.origin)
+        for view in reversed(chain):
+            moved = view.replace((moved, *view.src[1:]))
+        return moved
+    if source.op in (Ops.CONTIGUOUS, Ops.ASSIGN) and not chain:
+        return node
+    kept = make(Ops.CONTIGUOUS, source.dtype, (source,), "it goes to another device", source.origin)
+    return node.replace((kept, device))
+
+
+def _much(view: UOp, memory: UOp) -> bool:
+    return 2 * elements(known_shape(view)) >= int(memory.arg[1])

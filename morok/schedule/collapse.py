@@ -106,7 +106,7 @@ def _is_whole(value: float, count: float, dtype: DType) -> bool:
 
 def exact_limit(dtype: DType) -> int:
     """Whole numbers up to this one are exact in a float type."""
-    return 2 ** (dtype.mantissa_bits + 1)
+    return 1 << (dtype.mantissa_bits + 1)
 
 
 # --- choices
@@ -306,10 +306,10 @@ def _sum_between(what: Sum, x: UOp, low: UOp, high: UOp) -> UOp | None:
     line = _linear(inner_index, what.loop) if inner_index is not None else None
     if line is None:
         return None
-    factor, rest = line
+    slope, rest = line
     last = alu(Ops.SUB, alu(Ops.ADD, low, high), const(index_dtype, 1))
     steps = alu(Ops.FLOORDIV, alu(Ops.MUL, last, count), const(index_dtype, 2))
-    total = alu(Ops.ADD, alu(Ops.MUL, steps, const(index_dtype, factor)), alu(Ops.MUL, rest, count))
+    total = alu(Ops.ADD, alu(Ops.MUL, steps, const(index_dtype, slope)), alu(Ops.MUL, rest, count))
     return cast(total, x.dtype)
 
 

@@ -8,10 +8,10 @@ that the loop runs for. If that repeats more work than writing the value to memo
 cost, the value is kept, and becomes a kernel of its own; otherwise its sources inherit the uses.
 
 What a value costs depends on what is kept below it, which is decided later. So the walk is done twice. The
-first one takes everything as dear as it is when nothing is kept below, and keeps too much. Its choices are then
-gone through from the inputs up, each with the costs that follow from those below it, and the second walk uses
-these costs. A layer norm in front of a matrix product is too dear to repeat as long as the product before it
-is part of it, and cheap once that is known to be kept.
+first one takes everything as dear as it is when nothing is kept below, and keeps too much. Its choices are
+then gone through from the inputs up, each with the costs that follow from those below it, and the second walk
+uses these costs. A layer norm in front of a matrix product is too dear to repeat as long as the product
+before it is part of it, and cheap once that is known to be kept.
 """
 
 from __future__ import annotations

@@ -1,10 +1,199 @@
-"""Which drafts run as one kernel."""
+"""Which drafts run as one kernel: outputs over the same loops that belong together.
+
+Two ways of belonging. A draft that reads another's result only at the place where it is made takes it from
+there: the value is stored and used in one go (an optimiser's moments and the parameter they update). And
+drafts of one shape that nobody makes wait are put side by side if they are element-wise, or if they reduce
+the same memory: fewer launches, and shared inputs are read once.
+
+A group must not wait for itself through others, must not write one memory twice, and its effects must be able
+to run one after the other. What fails these tests stays apart.
+"""
 
 from __future__ import annotations
 
-from morok.schedule.split import Draft, Split
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import final
+
+from morok.ir.infer import Shape
+from morok.ir.node import UOp
+from morok.ir.ops import Ops
+from morok.schedule.costs import elements
+from morok.schedule.indexing import known_shape
+from morok.schedule.kernels import lower, normal_form
+from morok.schedule.order import CyclicOrder, Reads, levels
+from morok.schedule.split import Draft, base_of
+
+MAX_MEMORY = 64  # buffers of a kernel that stores several outputs
 
 
-def group_drafts(split: Split, waits: dict[Draft, set[Draft]]) -> list[list[Draft]]:
-    """Each draft alone."""
-    return [[draft] for draft in split.drafts]
+@final
+@dataclass(eq=False)
+class Facts:
+    """What grouping asks about a draft."""
+
+    shape: Shape
+    in_place: set[Draft] = field(default_factory=set)  # results read only where they are made
+    reduces: bool = False
+    is_product: bool = False  # a reduction that uses its inputs many times over
+
+
+def group_drafts(
+    drafts: Sequence[Draft], waits: dict[Draft, set[Draft]], reads: dict[Draft, Reads]
+) -> list[list[Draft]]:
+    """The drafts of each kernel, in the order of its effects."""
+    by_token = {draft.token: draft for draft in drafts}
+    facts = {draft: _facts(draft, by_token) for draft in drafts}
+    groups = _Groups(drafts, waits, reads, facts)
+    for draft in drafts:
+        for maker in sorted(facts[draft].in_place, key=lambda d: d.number):
+            groups.join(maker, draft)
+    groups.side_by_side()
+    return groups.in_order()
+
+
+def _facts(draft: Draft, by_token: dict[UOp, Draft]) -> Facts:
+    """Walks a draft's value: what is read at its own place, and what is reduced."""
+    found = Facts(known_shape(draft.target))
+    if draft.kind != "kernel":
+        return found
+    elsewhere: set[Draft] = set()
+    loops = inputs = 0
+    seen: set[tuple[UOp, bool]] = set()
+    stack = [(draft.value, True)]
+    while stack:
+        item = stack.pop()
+        if item in seen:
+            continue
+        seen.add(item)
+        node, here = item
+        if node.op is Ops.AFTER:
+            makers = [by_token[t] for t in node.src[1:]]
+            whole = len(makers) == 1 and makers[0].target is node.src[0] and makers[0].kind == "kernel"
+            (found.in_place if here and whole else elsewhere).update(makers)
+            inputs += elements(known_shape(node))
+            continue
+        if node.op is Ops.PARAM:
+            inputs += int(node.arg[1])
+        if node.op is Ops.REDUCE_AXIS:
+            found.reduces = True
+            loops = max(loops, elements(known_shape(node.src[0])))
+        stays = here and node.op.is_alu
+        stack += [(s, stays) for s in node.src]
+    found.in_place -= elsewhere
+    found.is_product = loops > 2 * max(inputs, 1)
+    return found
+
+
+@final
+class _Groups:
+    """A partition of the drafts that is made coarser step by step."""
+
+    def __init__(
+        self,
+        drafts: Sequence[Draft],
+        waits: dict[Draft, set[Draft]],
+        reads: dict[Draft, Reads],
+        facts: dict[Draft, Facts],
+    ) -> None:
+        self.drafts = drafts
+        self.waits = waits
+        self.reads = reads
+        self.facts = facts
+        self.members: dict[Draft, list[Draft]] = {draft: [draft] for draft in drafts}
+
+    def memory(self, group: Sequence[Draft]) -> set[UOp]:
+        found: set[UOp] = set()
+        for draft in group:
+            found.add(base_of(draft.target))
+            found.update(self.reads[draft].memory)
+        return found
+
+    def join(self, maker: Draft, user: Draft) -> None:
+        """A maker and the user that takes its value on the spot become one kernel, if they may."""
+        first, second = self.members[maker], self.members[user]
+        if (
+            first is second
+            or self.facts[maker].shape != self.facts[user].shape
+            or maker.device != user.device
+        ):
+            return
+        together = [*second, *first]  # users store first: they may read what makers overwrite
+        if any(self.facts[d].reduces for d in first) and any(self.facts[d].reduces for d in second):
+            return
+        if not self.fits(together) or self.detour(first, second):
+            return
+        for order in (together, [*first, *second]):
+            if lower(normal_form(order).sink).is_safe:
+                self.merge(order)
+                return
+
+    def fits(self, group: Sequence[Draft]) -> bool:
+        targets = {base_of(draft.target) for draft in group}
+        return len(targets) == len(group) and len(self.memory(group)) <= MAX_MEMORY
+
+    def merge(self, group: list[Draft]) -> None:
+        for draft in group:
+            self.members[draft] = group
+
+    def detour(self, first: list[Draft], second: list[Draft]) -> bool:
+        """Whether the second waits for the first through a third."""
+        inside = {*first, *second}
+        stack = [w for d in second for w in self.waits[d] if w not in inside]
+        seen: set[int] = set()
+        while stack:
+            draft = stack.pop()
+            group = self.members[draft]
+            if id(group) in seen:
+                continue
+            seen.add(id(group))
+            for member in group:
+                for before in self.waits[member]:
+                    if before in inside:
+                        return True
+                    stack.append(before)
+        return False
+
+    def numbered(self) -> tuple[list[list[Draft]], list[set[int]]]:
+        groups = list({id(g): g for g in (self.members[d] for d in self.drafts)}.values())
+        position = {draft: n for n, group in enumerate(groups) for draft in group}
+        before = [{position[w] for d in g for w in self.waits[d]} - {n} for n, g in enumerate(groups)]
+        return groups, before
+
+    def side_by_side(self) -> None:
+        """Independent groups of one level and shape become one."""
+        groups, before = self.numbered()
+        try:
+            level = levels(range(len(groups)), before)
+        except CyclicOrder:
+            return  # reported by the caller, with places
+        families: dict[object, list[list[Draft]]] = {}
+        for n, group in enumerate(groups):
+            facts = [self.facts[d] for d in group]
+            if group[0].kind != "kernel" or any(f.is_product for f in facts):
+                continue
+            reduces = any(f.reduces for f in facts)
+            families.setdefault((level[n], group[0].device, facts[0].shape, reduces), []).append(group)
+        for (_, _, _, reduces), family in families.items():  # type: ignore[misc]
+            self.pack(family, bool(reduces))
+
+    def pack(self, family: list[list[Draft]], must_share: bool) -> None:
+        """Puts groups together, first come first served, as long as they fit."""
+        open_: list[Draft] = []
+        for group in family:
+            together = [*open_, *group]
+            # Safe without a look: who reads what another writes waits for it, and is on another level.
+            if open_ and self.fits(together) and (not must_share or self.shares(open_, group)):
+                self.merge(together)
+                open_ = together
+            else:
+                open_ = group
+
+    def shares(self, a: Sequence[Draft], b: Sequence[Draft]) -> bool:
+        """Whether most of what the two read is the same."""
+        left, right = ({m for d in g for m in self.reads[d].memory} for g in (a, b))
+        common = sum(int(m.arg[1]) for m in left & right)
+        return common > 0 and 2 * common >= min(sum(int(m.arg[1]) for m in side) for side in (left, right))
+
+    def in_order(self) -> list[list[Draft]]:
+        return self.numbered()[0]

@@ -63,10 +63,14 @@ def _walk(root: UOp, by_token: dict[UOp, Draft], found: Reads) -> Iterator[tuple
             stack += [(s, version) for s in node.src]
 
 
-def dependencies(drafts: Sequence[Draft], inputs: int) -> dict[Draft, set[Draft]]:
-    """For each draft, those that must run before it."""
+def scan_all(drafts: Sequence[Draft]) -> dict[Draft, Reads]:
+    """What each of the drafts needs."""
     by_token = {draft.token: draft for draft in drafts}
-    reads = {draft: scan(draft, by_token) for draft in drafts}
+    return {draft: scan(draft, by_token) for draft in drafts}
+
+
+def dependencies(drafts: Sequence[Draft], reads: dict[Draft, Reads], inputs: int) -> dict[Draft, set[Draft]]:
+    """For each draft, those that must run before it."""
     waits = {draft: set(reads[draft].after) for draft in drafts}
     writers: dict[UOp, list[Draft]] = {}
     for draft in drafts:

@@ -16,7 +16,8 @@ from morok.schedule.grouping import group_drafts
 from morok.schedule.indexing import known_shape
 from morok.schedule.kernels import Form, Kernel, lower, normal_form
 from morok.schedule.memory import Life, place_lives
-from morok.schedule.order import CyclicOrder, dependencies, levels
+from morok.schedule.order import CyclicOrder, dependencies, levels, scan_all
+from morok.schedule.overwrite import use_temporaries
 from morok.schedule.pipeline import GRAPH_STAGES
 from morok.schedule.split import Draft, Split, base_of, split_kernels
 
@@ -63,8 +64,11 @@ def build_template(sink: UOp) -> Template:
     """Runs all stages over a normalised graph."""
     graph = run_pipeline(GRAPH_STAGES, sink)
     split = split_kernels(graph)
-    waits = dependencies(split.drafts, split.inputs)
-    groups = group_drafts(split, waits)
+    reads = scan_all(split.drafts)
+    if use_temporaries(split, reads):
+        reads = scan_all(split.drafts)
+    waits = dependencies(split.drafts, reads, split.inputs)
+    groups = group_drafts(split.drafts, waits, reads)
     position = {draft: n for n, group in enumerate(groups) for draft in group}
     before = [{position[w] for d in group for w in waits[d]} - {n} for n, group in enumerate(groups)]
     try:

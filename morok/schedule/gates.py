@@ -1,0 +1,63 @@
+"""Gates of reads: what padding leaves behind, made small.
+
+A read under a gate is 0 where the gate does not hold, so choosing 0 there once more changes nothing. Under
+its gate a place may be simpler than without it.
+"""
+
+from __future__ import annotations
+
+from morok.ir.node import UOp
+from morok.rewrite.rules import Rules, grows, unproved, when, why
+from morok.rewrite.ruleset import RuleSet, join, rules
+from morok.rewrite.terms import HEADS, Bool, Index, Var, Where, dtype, false, true, zero
+from morok.symbolic.sets import symbolic
+from morok.symbolic.validity import conjuncts, simplify_under
+
+_Index = HEADS["Index"]
+
+
+def holds_under(p: UOp, g: UOp) -> bool:
+    """Whether every part of p is a part of g, so that p holds wherever g does."""
+    return set(conjuncts(p)) <= set(conjuncts(g))
+
+
+def is_read(n: UOp) -> bool:
+    """Not an address."""
+    return not n.dtype.is_ptr
+
+
+def simpler_place(n: UOp, b: UOp, i: UOp, g: UOp) -> UOp | None:
+    """The place, simplified with what the gate says."""
+    better = simplify_under(g, i, symbolic)
+    return None if better is i else n.replace((b, better, g))
+
+
+_SMALLER = grows("a part of what was there; the check does not see that one name stands for the inside")
+_MEMORY = unproved("the prover knows values, not memory; the interpreter checks it")
+
+
+@rules("schedule.gates")
+def gate_rules(n: Var, b: Var, i: Index, p: Bool, g: Bool) -> Rules:
+    """Reads under conditions."""
+    # p ? read(i | g) : 0 = read(i | g) where g implies p: it is 0 there already
+    yield (
+        "zero-twice",
+        Where(p, n @ _Index(b, i, g), zero) >> n,
+        when(holds_under, is_read),
+        _SMALLER,
+        _MEMORY,
+    )
+    # a gate that always holds
+    yield "open", n @ _Index(b, i, true) >> _Index(b, i, dtype=dtype(n)), _MEMORY
+    # a gate that never holds
+    yield "closed", n @ _Index(b, i, false) >> zero, when(is_read), _MEMORY
+    # the place may use that the gate holds
+    yield (
+        "place",
+        n @ _Index(b, i, g) >> simpler_place,
+        why("simplifies with the other rules under tighter bounds"),
+        _MEMORY,
+    )
+
+
+gates: RuleSet = join("gates", symbolic, gate_rules)
