@@ -11,7 +11,7 @@ from morok.schedule.split import base_of, is_view
 
 
 def drop_copies(sink: UOp, ctx: object = None) -> UOp:
-    """CONTIGUOUS of memory that lies in order already is that memory, unless it is about to be overwritten."""
+    """CONTIGUOUS of memory that lies in order already is that memory, unless it will be overwritten."""
     order = toposort(sink)
     copies = [n for n in order if n.op is Ops.CONTIGUOUS and _whole(n.src[0]) is not None]
     if not copies:

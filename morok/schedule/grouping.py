@@ -22,7 +22,7 @@ from morok.schedule.costs import elements
 from morok.schedule.indexing import known_shape
 from morok.schedule.kernels import lower, normal_form
 from morok.schedule.order import CyclicOrder, Reads, levels
-from morok.schedule.split import Draft, base_of
+from morok.schedule.split import Draft, base_of, plain
 
 MAX_MEMORY = 64  # buffers of a kernel that stores several outputs
 
@@ -69,7 +69,8 @@ def _facts(draft: Draft, by_token: dict[UOp, Draft]) -> Facts:
         node, here = item
         if node.op is Ops.AFTER:
             makers = [by_token[t] for t in node.src[1:]]
-            whole = len(makers) == 1 and makers[0].target is node.src[0] and makers[0].kind == "kernel"
+            whole = len(makers) == 1 and makers[0].kind == "kernel"
+            whole = whole and plain(makers[0].target) is plain(node.src[0])
             (found.in_place if here and whole else elsewhere).update(makers)
             inputs += elements(known_shape(node))
             continue

@@ -21,7 +21,7 @@ from morok.ir.ops import Ops
 from morok.rewrite.stage import run_pipeline
 from morok.schedule.numbering import number_buffers
 from morok.schedule.pipeline import KERNEL_STAGES
-from morok.schedule.split import Draft
+from morok.schedule.split import Draft, plain
 
 
 @final
@@ -86,7 +86,7 @@ def _seen_through(node: UOp, inside: dict[UOp, Draft]) -> UOp:
     """What an AFTER shows: the value itself if this very kernel makes it, else the memory."""
     for token in node.src[1:]:
         draft = inside.get(token)
-        if draft is not None and draft.target is node.src[0]:
+        if draft is not None and plain(draft.target) is plain(node.src[0]):
             return draft.value
     return node.src[0]
 

@@ -79,6 +79,18 @@ def base_of(view: UOp) -> UOp:
     return node
 
 
+def plain(view: UOp) -> UOp:
+    """A view without the kernels that it waits for."""
+    chain = []
+    while view.src and view.op is not Ops.PARAM:
+        chain.append(view)
+        view = view.src[0]
+    for node in reversed(chain):
+        if node.op is not Ops.AFTER:
+            view = node.replace((view, *node.src[1:]))
+    return view
+
+
 def is_view(node: UOp) -> bool:
     """Whether a node only shows memory that exists, without computing."""
     while node.op.is_movement and node.op is not Ops.PAD:

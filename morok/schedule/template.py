@@ -14,12 +14,12 @@ from morok.ir.provenance import Origin
 from morok.rewrite.stage import run_pipeline
 from morok.schedule.grouping import group_drafts
 from morok.schedule.indexing import known_shape
-from morok.schedule.kernels import Form, Kernel, lower, normal_form
+from morok.schedule.kernels import lower, normal_form
 from morok.schedule.memory import Life, place_lives
 from morok.schedule.order import CyclicOrder, dependencies, levels, scan_all
 from morok.schedule.overwrite import use_temporaries
 from morok.schedule.pipeline import GRAPH_STAGES
-from morok.schedule.split import Draft, Split, base_of, split_kernels
+from morok.schedule.split import Draft, Split, base_of, plain, split_kernels
 
 
 @final
@@ -84,7 +84,7 @@ def build_template(sink: UOp) -> Template:
         if step is not None:
             steps.append(step)
             shared += pairs
-    results = tuple(_plain(view) for view in split.results)
+    results = tuple(plain(view) for view in split.results)
     output_buffers = tuple(dict.fromkeys(n for v in results if (n := _number(v)) >= split.inputs))
     memory = _plan(split, steps, shared, output_buffers)
     made = tuple((p.dtype, int(p.arg[1]), str(p.arg[2])) for p in split.params[split.inputs :])
@@ -136,18 +136,6 @@ def _place(origin: Origin | None) -> str | None:
     return repr(origin) if origin is not None and origin.code is not None else None
 
 
-def _plain(view: UOp) -> UOp:
-    """A view without the kernels that it waits for."""
-    chain = []
-    while view.src and view.op is not Ops.PARAM:
-        chain.append(view)
-        view = view.src[0]
-    for node in reversed(chain):
-        if node.op is not Ops.AFTER:
-            view = node.replace((view, *node.src[1:]))
-    return view
-
-
 def _number(view: UOp) -> int:
     while view.src and view.op is not Ops.PARAM:
         view = view.src[0]
@@ -188,6 +176,3 @@ def _cyclic(groups: list[list[Draft]]) -> IRError:
         f"the assignments at {where} need each other's old values; copy one with contiguous() first",
         place=known[0] if known else None,
     )
-
-
-__all__ = ["Form", "Kernel", "Template", "build_template"]
