@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import ast
+import time
 from argparse import ArgumentParser, Namespace
-from pathlib import Path
+from collections.abc import Callable
 
 NAME = "demo"
 HELP = "show what works today"
@@ -15,30 +15,81 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    _show_rooms()
-    _show_types()
+    for title, part in _PARTS:
+        print(f"\n{title}\n{'-' * len(title)}")
+        part()
     return 0
 
 
-def _show_rooms() -> None:
-    print("Rooms built so far:")
-    for init in sorted(Path(__file__).parents[1].glob("*/__init__.py")):
-        about = ast.get_docstring(ast.parse(init.read_text(encoding="utf-8"))) or ""
-        print(f"  {init.parent.name:<10} {about.partition(chr(10))[0]}")
+def _index() -> None:
+    from morok.ir.build import rng
+    from morok.ir.text import expr
+    from morok.rewrite.trace import tracing
+    from morok.symbolic.sets import simplify
+
+    row, column = rng(64, 0), rng(48, 1)
+    flat = row * 48 + column
+    source = (flat // 48) * 48 + (flat % 48) // 4 * 4 + (flat % 48) % 4
+    with tracing() as trace:
+        short = simplify(source)
+    print(f"a reshape there and back:  {expr(source)}")
+    print(f"becomes:                   {expr(short)}\n")
+    for match in trace.matches[:6]:
+        print(f"  {match.rule.name:34} {match.rule.formula()}")
+    print(f"  … {len(trace)} rules fired, of them {len(trace.hits())} different ones")
 
 
-def _show_types() -> None:
-    from morok import dtype as dt
+def _proofs() -> None:
+    from morok.errors import ProofError
+    from morok.symbolic.divmod import divmod_rules, recombine_rules
 
-    print("\nTypes meet where NumPy says, and bfloat16 and the 8-bit floats join in:")
-    for a, b in (
-        (dt.int8, dt.uint8),
-        (dt.int32, dt.float32),
-        (dt.bfloat16, dt.float16),
-        (dt.index, dt.int32),
-    ):
-        print(f"  {a} + {b} → {dt.promote(a, b)}")
-    print("\nValues are rounded once, exactly:")
-    for dtype in (dt.float32, dt.bfloat16, dt.float8_e4m3, dt.float8_e5m2):
-        value = dt.as_value(0.1, dtype)
-        print(f"  0.1 as {dtype} is {value!r}, bits {dt.to_bits(value, dtype):#x}")
+    try:
+        from morok.proof.prove import prove_rule
+    except ProofError as error:
+        print(f"not shown: {error}")
+        return
+    for rule in (*divmod_rules.rules[3:6], *recombine_rules.rules[:2]):
+        report = prove_rule(rule)
+        print(f"  {report.verdict:8} {report.seconds:5.2f} s  {rule.formula()}")
+    print("  `morok prove` does this for every rule that ships.")
+
+
+def _program() -> None:
+    import numpy as np
+
+    from morok import Tensor
+
+    rng = np.random.default_rng(0)
+    a, b = rng.standard_normal((64, 128), np.float32), rng.standard_normal((128, 32), np.float32)
+    x, w = Tensor(a), Tensor(b)
+    hidden = (x @ w).gelu()
+    answer = hidden.softmax(-1)
+    print(answer.plan())
+    started = time.perf_counter()
+    got = answer.numpy()
+    print(f"\nfirst run, compiling included: {1000 * (time.perf_counter() - started):.0f} ms")
+    from math import erf
+
+    product = a @ b
+    want = product * 0.5 * (1 + np.vectorize(erf)(product / np.sqrt(2.0)))
+    want = np.exp(want - want.max(-1, keepdims=True))
+    want /= want.sum(-1, keepdims=True)
+    print(f"largest difference from NumPy in float64: {np.abs(got - want).max():.1e}")
+
+
+def _error() -> None:
+    from morok import Tensor
+    from morok.errors import MorokError
+
+    try:
+        Tensor.ones(2, 3) @ Tensor.ones(4, 5)
+    except MorokError as error:
+        print(f"Tensor.ones(2, 3) @ Tensor.ones(4, 5)\n  {type(error).__name__}: {error}")
+
+
+_PARTS: tuple[tuple[str, Callable[[], None]], ...] = (
+    ("An index is simplified by rules", _index),
+    ("The rules are proved", _proofs),
+    ("A program becomes kernels, and runs", _program),
+    ("A mistake is one sentence", _error),
+)
