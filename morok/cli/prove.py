@@ -23,7 +23,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--rule", metavar="NAME", help="only this rule, or all whose names contain the text")
     parser.add_argument("--slow", action="store_true", help="also the wide types, with more patience")
     parser.add_argument("--no-cache", action="store_true", help="prove again what was proved before")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="processes (default: all cores)")
+    parser.add_argument(
+        "--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="processes (default: all cores)"
+    )
     parser.add_argument("--json", metavar="FILE", help="write the reports there as well")
 
 
@@ -47,7 +49,10 @@ def run(args: Namespace) -> int:
 
 
 def _print_table(reports: list[RuleReport]) -> None:
-    rows = [_HEADING, *((r.name, r.place, r.numeric, r.theory, r.verdict, f"{r.seconds:.2f}") for r in reports)]
+    rows = [
+        _HEADING,
+        *((r.name, r.place, r.numeric, r.theory, r.verdict, f"{r.seconds:.2f}") for r in reports),
+    ]
     widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADING))]
     notes = ["", *(r.note for r in reports)]
     for row, note in zip(rows, notes, strict=True):

@@ -1,4 +1,5 @@
-"""Proofs with Z3: rules one by one, two graphs against each other, indices against the size of what they address.
+"""Proofs with Z3: rules one by one, two graphs against each other, indices against the size of buffers.
 
-Z3 is an optional dependency; importing a module of this room without it raises a ProofError that says how to get it.
+Z3 is an optional dependency; importing a module of this room without it raises a ProofError that says how
+to get it.
 """

@@ -1,7 +1,8 @@
 """Proofs on disk, by the content of what was proved: a rule that has not changed is not proved again.
 
-A key covers the rule's terms, domains, class and conditions and the prover's own source. A rule with code also depends on
-whatever that code calls, so its key covers the source of all rooms that it may use. Only good news is kept.
+A key covers the rule's terms, domains, class and conditions and the prover's own source. A rule with code
+also depends on whatever that code calls, so its key covers the source of all rooms that it may use. Only
+good news is kept.
 """
 
 from __future__ import annotations
@@ -91,11 +92,18 @@ def load() -> dict[str, dict[str, Any]]:
 def _makes_sense(entry: Any) -> bool:
     if not isinstance(entry, dict) or set(entry) != set(_FIELDS) or entry["verdict"] not in _KEPT:
         return False
-    return isinstance(entry["theory"], str) and isinstance(entry["note"], str) and isinstance(entry["seconds"], int | float)
+    return (
+        isinstance(entry["theory"], str)
+        and isinstance(entry["note"], str)
+        and isinstance(entry["seconds"], int | float)
+    )
 
 
 def save(found: dict[str, RuleReport]) -> None:
-    """Adds reports to what is on disk. Trouble with the disk is no reason to fail: the proofs are just made again."""
+    """Adds reports to what is on disk.
+
+    Trouble with the disk is no reason to fail: the proofs are just made again.
+    """
     new = {k: {f: getattr(r, f) for f in _FIELDS} for k, r in found.items() if r.verdict in _KEPT}
     if not new:
         return

@@ -1,22 +1,36 @@
-"""Proves a rule with code by running it: on many graphs that it matches, each result must equal what it replaces.
+"""Proves a rule with code by running it: on many graphs, each result must equal what it replaces.
 
-The operands stay symbolic, so a case covers all values of its variables; the constants, bounds and shapes of operands are
-generated. A rule that never fired has not been proved, whatever else happened.
+The operands stay symbolic, so a case covers all values of its variables; the constants, bounds and shapes
+of operands are generated. A rule that never fired has not been proved, whatever else happened.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
-from morok.dtype import DType, as_value, bool_, float16, float32, float64, index, int8, int32, int64, uint8, uint32, uint64
+from morok.dtype import (
+    DType,
+    as_value,
+    bool_,
+    float16,
+    float32,
+    float64,
+    index,
+    int8,
+    int32,
+    int64,
+    uint8,
+    uint32,
+    uint64,
+)
 from morok.errors import MorokError
 from morok.ir.node import UOp, const, make
 from morok.ir.ops import Ops
 from morok.ir.text import expr
-from morok.proof.expressions import Maker, edge_values
+from morok.proof.expressions import Maker, constant_pool, edge_values
 from morok.proof.graphs import prove_equal
 from morok.proof.sorts import CONVERTED, NARROW, Typing, converts, ops_in, single_ops, typings
 from morok.proof.translate import NO_THEORY
@@ -25,9 +39,23 @@ from morok.rewrite.match import apply_rule
 from morok.rewrite.rules import Rule
 from morok.rewrite.terms import Apply, As, Lit, Term, Var, variables
 
-_FOLDED: tuple[DType, ...] = (bool_, int8, uint8, int32, uint32, int64, uint64, index, float16, float32, float64)
+_FOLDED: tuple[DType, ...] = (
+    bool_,
+    int8,
+    uint8,
+    int32,
+    uint32,
+    int64,
+    uint64,
+    index,
+    float16,
+    float32,
+    float64,
+)
 _RAISED = (ArithmeticError, ValueError, TypeError, AttributeError, LookupError, MemoryError, RecursionError)
 _MOST_PAIRS = 400
+_MOST_SWEPT = 40
+_CASE_TIME = 2000
 _ATTEMPTS_PER_CASE = 80
 
 
@@ -45,7 +73,7 @@ def prove_cases(rule: Rule, effort: Effort) -> tuple[Verdict, list[DType]]:
     tally = _Tally()
     types: dict[DType, None] = {}
     seen: set[UOp] = set()
-    for typing, node in _candidates(rule, effort):
+    for typing, node in _candidates(rule, tally, effort):
         if node in seen:
             continue
         seen.add(node)
@@ -58,7 +86,7 @@ def prove_cases(rule: Rule, effort: Effort) -> tuple[Verdict, list[DType]]:
             return Verdict(REFUTED, f"the code raises on {describe(node)}: {what}"), list(types)
         if result is None:
             continue
-        verdict = prove_equal(node, result, effort.needed, rule.numeric)
+        verdict = prove_equal(node, result, min(effort.needed, _CASE_TIME), rule.numeric)
         if verdict.status == REFUTED:
             example = dict(verdict.counterexample) or {"graph": describe(node)}
             note = f"{describe(node)} became {describe(result)}: {verdict.note}"
@@ -66,8 +94,6 @@ def prove_cases(rule: Rule, effort: Effort) -> tuple[Verdict, list[DType]]:
         tally.fired += 1
         tally.open += verdict.status == UNKNOWN
         types.update(dict.fromkeys(typing.free or (bool_,)))
-        if tally.fired >= effort.cases and not _constants_only(rule):
-            break
     return _judge(tally), list(types)
 
 
@@ -84,8 +110,8 @@ def _constants_only(rule: Rule) -> bool:
     return all(v.CONSTANT for v in variables(rule.before).values())
 
 
-def _candidates(rule: Rule, effort: Effort) -> Iterator[tuple[Typing, UOp]]:
-    """Graphs that match the left side, in turn over the types it can have."""
+def _candidates(rule: Rule, tally: _Tally, effort: Effort) -> Iterator[tuple[Typing, UOp]]:
+    """Graphs that match the left side: all constants on plain variables, then ever larger operands."""
     patterns = list(single_ops(rule.before))
     if _constants_only(rule):
         for before in patterns:
@@ -93,15 +119,25 @@ def _candidates(rule: Rule, effort: Effort) -> Iterator[tuple[Typing, UOp]]:
                 if not _beyond_theory(typing):
                     yield from ((typing, n) for n in _constant_graphs(rule, typing))
         return
-    offered = CONVERTED if converts(rule) else NARROW
-    choices = [t for before in patterns for t in typings(before, offered)]
-    if not choices:
-        return
-    rounds = max(effort.cases * _ATTEMPTS_PER_CASE // len(choices), 4)
-    for attempt in range(rounds):
+    choices = [t for before in patterns for t in typings(before, CONVERTED if converts(rule) else NARROW)]
+    swept = tally.fired + max(_MOST_SWEPT, effort.cases)
+    sweeps = [((typing, n) for n in _plain_graphs(rule, typing)) for typing in choices]
+    for candidate in _in_turn(sweeps):
+        if tally.fired >= swept:
+            break
+        yield candidate
+    wanted = tally.fired + effort.cases
+    for attempt in range(effort.cases * _ATTEMPTS_PER_CASE // max(len(choices), 1)):
         for number, typing in enumerate(choices):
+            if tally.fired >= wanted:
+                return
             maker = Maker(f"{rule.name} {number} {attempt}")
             yield typing, _graph(typing, maker, attempt)
+
+
+def _in_turn(streams: Sequence[Iterator[tuple[Typing, UOp]]]) -> Iterator[tuple[Typing, UOp]]:
+    for together in itertools.zip_longest(*streams):
+        yield from (item for item in together if item is not None)
 
 
 def _beyond_theory(typing: Typing) -> bool:
@@ -111,26 +147,39 @@ def _beyond_theory(typing: Typing) -> bool:
 
 
 def _constant_graphs(rule: Rule, typing: Typing) -> Iterator[UOp]:
+    """The left side on constants alone."""
     names = list(variables(rule.before))
     pools = [edge_values(typing.variables[n]) for n in names]
-    combinations = list(itertools.product(*pools))
-    if len(combinations) > _MOST_PAIRS:
-        Maker(rule.name).rng.shuffle(combinations)
-    for values in combinations[:_MOST_PAIRS]:
+    for values in _mixed(rule, pools):
         given = {n: const(typing.variables[n], v) for n, v in zip(names, values, strict=True)}
         yield build(typing.before, typing, given)
 
 
+def _plain_graphs(rule: Rule, typing: Typing) -> Iterator[UOp]:
+    """The left side on variables of every value, with one constant after the other."""
+    found = variables(rule.before)
+    names = [n for n, v in found.items() if v.CONSTANT]
+    given = {n: _unbounded(n, typing.variables[n]) for n, v in found.items() if not v.CONSTANT}
+    pools = [constant_pool(typing.variables[n]) for n in names]
+    for values in _mixed(rule, pools):
+        constants = {n: const(typing.variables[n], v) for n, v in zip(names, values, strict=True)}
+        yield build(typing.before, typing, {**given, **constants})
+
+
+def _mixed(rule: Rule, pools: list[list[Any]]) -> list[tuple[Any, ...]]:
+    combinations = list(itertools.islice(itertools.product(*pools), 100_000))
+    Maker(rule.name).rng.shuffle(combinations)
+    return combinations[:_MOST_PAIRS]
+
+
 def _graph(typing: Typing, maker: Maker, attempt: int) -> UOp:
-    """The left side on generated operands: plain variables first, then larger and larger expressions."""
-    depth = (0, 1, 1, 2)[attempt % 4]
+    """The left side on generated operands."""
+    depth = (1, 0, 1, 2)[attempt % 4]
     given: dict[str, UOp] = {}
     for name, var in variables(typing.before).items():
         dtype = typing.variables[name]
         if var.CONSTANT:
             given[name] = maker.constant(dtype)
-        elif attempt < 2:
-            given[name] = _unbounded(name, dtype)
         elif given and maker.rng.random() < 0.1:
             others = [n for n in given.values() if n.dtype is dtype and n.op is not Ops.CONST]
             given[name] = maker.rng.choice(others) if others else maker.expression(dtype, depth)
@@ -161,4 +210,3 @@ def build(term: Term, typing: Typing, given: dict[str, UOp]) -> UOp:
 def describe(node: UOp) -> str:
     """A graph as a short line."""
     return expr(node, limit=120)
-

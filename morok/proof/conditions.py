@@ -1,8 +1,9 @@
 """Conditions of rules in Z3: ordinary mathematics, in which nothing wraps.
 
-Integers of a width are computed in bit-vectors that grow with every op, so that no result is ever cut off. Bounds of indices
-may be infinite; they follow the arithmetic of Python, where ∞ - ∞ and ∞ // c are NaN and compare as false. Floats are
-computed in float64, as Python does. A division by zero would raise when the rule is tried, so each divisor is an obligation.
+Integers of a width are computed in bit-vectors that grow with every op, so that no result is ever cut off.
+Bounds of indices may be infinite; they follow the arithmetic of Python, where ∞ - ∞ and ∞ // c are NaN and
+compare as false. Floats are computed in float64, as Python does. A division by zero would raise when the
+rule is tried, so each divisor is an obligation.
 """
 
 from __future__ import annotations
@@ -129,7 +130,9 @@ class Conditions:
             return z3.Not(self._compare(Ops.CMPEQ, x, y))
         if _plain(x) and _plain(y):
             return z3.BoolVal(x < y if op is Ops.CMPLT else x == y)  # type: ignore[operator]
-        x, y = self._alike(x, y)
+        return self._compare_alike(op, *self._alike(x, y))
+
+    def _compare_alike(self, op: Op, x: Any, y: Any) -> Expr:
         if isinstance(x, Wide):
             a, b = _same_width(x, y)
             return a < b if op is Ops.CMPLT else a == b
@@ -154,15 +157,15 @@ class Conditions:
         if op in (Ops.MAX, Ops.MIN):  # Python: the first wins unless the second is strictly beyond
             second = self._compare(Ops.CMPLT, x, y) if op is Ops.MAX else self._compare(Ops.CMPLT, y, x)
             return self._choose(second, y, x)
-        x, y = self._alike(x, y)
-        if isinstance(x, Wide):
-            return self._bits(op, x, y)
-        if isinstance(x, Double):
+        a, b = self._alike(x, y)
+        if isinstance(a, Wide):
+            return self._bits(op, a, b)
+        if isinstance(a, Double):
             function = {Ops.ADD: z3.fpAdd, Ops.SUB: z3.fpSub, Ops.MUL: z3.fpMul}.get(op)
             if function is None:
                 raise ProofError(f"{op.name} of floats cannot stand in a condition")
-            return Double(function(z3.RNE(), x.e, y.e))
-        return self._extended(op, x, y)
+            return Double(function(z3.RNE(), a.e, b.e))
+        return self._extended(op, a, b)
 
     def _bits(self, op: Op, x: Any, y: Any) -> Number:
         if op is Ops.MUL:

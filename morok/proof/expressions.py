@@ -1,7 +1,7 @@
-"""Random expressions for rules whose right side is code: sums with coefficients, quotients, comparisons, constants.
+"""Random operands for rules whose right side is code: sums, quotients, comparisons, constants.
 
-Everything follows from a seed. Constants share factors, because most code about quotients looks for common ones; variables
-are few, so that terms meet again; some bounds are tight, some are wide, some are infinite.
+Everything follows from a seed. Constants share factors, because most code about quotients looks for common
+ones; variables are few, so that terms meet again; some bounds are tight, some are wide, some are infinite.
 """
 
 from __future__ import annotations
@@ -35,6 +35,14 @@ def edge_values(dtype: DType) -> list[Any]:
     tiny = dtype.smallest_normal * dtype.eps
     finite = [0.0, -0.0, 1.0, -1.0, 0.5, 2.0, -2.5, 3.0, tiny, dtype.largest, -dtype.largest]
     return [*finite, *((math.inf, -math.inf) if dtype.has_inf else ()), math.nan]
+
+
+def constant_pool(dtype: DType) -> list[Any]:
+    """Constants that rules ask for: small ones of both signs, and the edges."""
+    if not dtype.is_int:
+        return edge_values(dtype)
+    small = range(17) if dtype.is_unsigned else range(-8, 17)
+    return list(dict.fromkeys([*small, *edge_values(dtype), 24, 32, 64]))
 
 
 @final

@@ -1,7 +1,8 @@
 """A rule with types chosen, as a formula: both sides, the facts it may use, and its conditions.
 
-The walk over terms does not know what it computes with. The translator gives Z3 expressions; Python numbers give the values
-with which a counterexample is checked again; arrays give all values of a small type at once.
+The walk over terms does not know what it computes with. The translator gives Z3 expressions; Python numbers
+give the values with which a counterexample is checked again; arrays give all values of a small type at
+once.
 """
 
 from __future__ import annotations
@@ -88,7 +89,9 @@ class Sides:
             return self.algebra.constant(as_value(term.value, dtype), dtype)
         assert isinstance(term, Apply) and term.src is not None
         operands = [self._match(s) for s in term.src]
-        return self.algebra.apply(term.op, self.typing.of(term.src[-1]), *operands, to=_target(term.op, dtype))
+        return self.algebra.apply(
+            term.op, self.typing.of(term.src[-1]), *operands, to=_target(term.op, dtype)
+        )
 
     def after(self, term: Term, expected: DType) -> Typed:
         """The right side, as `build` in morok/rewrite/match.py would make it where `expected` is wanted."""
@@ -141,7 +144,9 @@ class Formula:
         self.root_type = typing.of(typing.before)
         reals = rule.numeric in (Numeric.REASSOCIATING, Numeric.UNSAFE)
         self.t = Translator(reals=reals)
-        self.facts: dict[tuple[str, str], tuple[Expr, Number, Expr]] = {}  # kind, name → value, number, is infinite
+        self.facts: dict[
+            tuple[str, str], tuple[Expr, Number, Expr]
+        ] = {}  # kind, name → value, number, is infinite
         self.bounds: list[Expr] = []
         self.finite: list[Expr] = []  # facts that become constants must not be infinite
         given = known or {}
@@ -185,7 +190,9 @@ class Formula:
         value, _, infinite = self._fact(term)
         bound = self.sides.found[term.var.name]
         if bound.dtype is not expected:
-            raise ProofError(f"{term!r} becomes a constant of type {expected}, but {term.var} is {bound.dtype}")
+            raise ProofError(
+                f"{term!r} becomes a constant of type {expected}, but {term.var} is {bound.dtype}"
+            )
         self.finite.append(infinite)
         return value
 

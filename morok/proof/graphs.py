@@ -1,7 +1,7 @@
-"""Graphs in Z3: are two of them equal under the bounds of their variables, does an index stay inside its buffer?
+"""Graphs in Z3: are two of them equal within bounds, does an index stay inside its buffer?
 
-A vector is a list of lanes. What is not arithmetic (a load, a buffer) is an unknown function of its sources, so that two loads
-from equal places are equal and nothing else is known about them.
+A vector is a list of lanes. What is not arithmetic (a load, a buffer) is an unknown function of its
+sources, so that two loads from equal places are equal and nothing else is known about them.
 """
 
 from __future__ import annotations
@@ -112,7 +112,9 @@ class Graphs:
         lanes = []
         for i in range(n.dtype.lanes):
             function = f"{base}_{i}"
-            lanes.append(self.t.function(function, scalar, *known) if known else self.t.variable(function, scalar))
+            lanes.append(
+                self.t.function(function, scalar, *known) if known else self.t.variable(function, scalar)
+            )
         self.leaves[n] = tuple(lanes)
         return self.leaves[n]
 
@@ -120,8 +122,8 @@ class Graphs:
 def prove_equal(before: UOp, after: UOp, timeout: int = 5000, numeric: Numeric = EXACT) -> Verdict:
     """Do two graphs have the same value for all values of their variables within bounds?
 
-    The counterexample of a refutation is in the variables' names, and Python has computed that it is one. Indices and
-    stores are equal if they address the same places under the same gates.
+    The counterexample of a refutation is in the variables' names, and Python has computed that it is one.
+    Indices and stores are equal if they address the same places under the same gates.
     """
     if before is after:
         return Verdict(PROVED, "the same node")
@@ -170,7 +172,10 @@ def _gate(n: UOp) -> UOp | None:
 
 
 def _refutation(graphs: Graphs, model: Any, before: UOp, after: UOp, numeric: Numeric) -> Verdict:
-    values = {n: tuple(graphs.t.value(model, e, n.dtype.scalar) for e in lanes) for n, lanes in graphs.leaves.items()}
+    values = {
+        n: tuple(graphs.t.value(model, e, n.dtype.scalar) for e in lanes)
+        for n, lanes in graphs.leaves.items()
+    }
     named = {name: values[n][0] for name, n in graphs._names.items()}
     shown = ", ".join(f"{name} = {v}" for name, v in named.items())
     if graphs.t.reals or before.dtype.is_void or before.dtype.is_ptr:
@@ -227,7 +232,9 @@ def prove_in_bounds(index: UOp, size: int | UOp, gate: UOp | None = None, timeou
         return Verdict(PROVED)
     if outcome.status == solver.UNKNOWN:
         return Verdict(UNKNOWN, "timeout")
-    named = {name: graphs.t.value(outcome.model, graphs.leaves[n][0], n.dtype) for name, n in graphs._names.items()}
+    named = {
+        name: graphs.t.value(outcome.model, graphs.leaves[n][0], n.dtype) for name, n in graphs._names.items()
+    }
     place = graphs.t.value(outcome.model, x, dtype)
     shown = ", ".join(f"{name} = {v}" for name, v in named.items())
     return Verdict(REFUTED, f"{shown} gives {place}", {**named, "index": place})

@@ -1,8 +1,9 @@
 """Lemmas about quotients, guessed from examples and then proved.
 
-Over the reals a quotient need not be whole, so a remainder is not determined by what it is the remainder of. What is missing
-is always of one kind: two quotients are equal, or one is a sum of others. Such equations are read off sample values, proved one
-by one (their negation is a gap of at least one, which the reals understand), and then used.
+Over the reals a quotient need not be whole, so a remainder is not determined by what it is the remainder
+of. What is missing is always of one kind: two quotients are equal, or one is a sum of others. Such
+equations are read off sample values, proved one by one (their negation is a gap of at least one, which the
+reals understand), and then used.
 """
 
 from __future__ import annotations
@@ -43,13 +44,18 @@ def _with_splits(formula: Formula, negated: list[Expr], timeout: int) -> Outcome
     pairs = [*itertools.product(wholes, quotients), *itertools.combinations(quotients, 2)]
     for x, q in pairs:
         cases = (x <= q - 1, x == q, x >= q + 1)
-        if all(relaxed_to_reals([*negated, c], divisions, min(timeout, 1000)).status == PROVED for c in cases):
+        if all(
+            relaxed_to_reals([*negated, c], divisions, min(timeout, 1000)).status == PROVED for c in cases
+        ):
             return Outcome(PROVED, how="with cases")
     return Outcome(UNKNOWN)
 
 
 def guesses(formula: Formula, samples: Sequence[Assignment]) -> Any:
-    """Equations quotient = product, or quotient = sum of two products, that hold for all samples; the simplest first."""
+    """Equations quotient = product, or quotient = sum of two products, that hold for all samples.
+
+    The simplest first.
+    """
     columns = _columns(formula, samples)
     if columns is None:
         return

@@ -1,4 +1,4 @@
-"""One table per kind of numbers: op → the Z3 expression that means the same as `MEANING` in `morok/ir/alu.py`.
+"""One table per kind of numbers: op → the Z3 expression that means what `morok/ir/alu.py` says.
 
 The functions for indices and reals get the translator first, because they may need helper variables.
 """
@@ -212,8 +212,8 @@ def _fmin(x: Expr, y: Expr) -> Expr:
 def _fused(x: Expr, y: Expr, z: Expr) -> Expr:
     if x.sort().sbits() > 3:
         return z3.fpFMA(_nearest(), x, y, z)
-    # Z3 computes the fused form of constants wrongly in the smallest format (2·-1 - 2.5 = -16), so there product and
-    # sum are formed in a format that holds both exactly, and rounded once.
+    # Z3 computes the fused form of constants wrongly in the smallest format (2·-1 - 2.5 = -16), so there
+    # product and sum are formed in a format that holds both exactly, and rounded once.
     own, exact = x.sort(), z3.FPSort(8, 72)
     x, y, z = (z3.fpToFP(_nearest(), v, exact) for v in (x, y, z))
     total = z3.fpAdd(_nearest(), z3.fpMul(_nearest(), x, y), z)
@@ -230,7 +230,6 @@ FLOATS: Table = {
     Ops.CEIL: lambda x: z3.fpRoundToIntegral(z3.RTP(), x),
     Ops.RINT: lambda x: z3.fpRoundToIntegral(z3.RNE(), x),
     Ops.ADD: lambda x, y: z3.fpAdd(_nearest(), x, y),
-    Ops.SUB: lambda x, y: z3.fpSub(_nearest(), x, y),
     Ops.MUL: lambda x, y: z3.fpMul(_nearest(), x, y),
     Ops.FDIV: lambda x, y: z3.fpDiv(_nearest(), x, y),
     Ops.MAX: _fmax,
@@ -239,7 +238,8 @@ FLOATS: Table = {
     Ops.MULACC: _fused,
 }
 
-# --- floats as reals: rounding, NaN and infinities do not exist, and what has no value is assumed not to happen
+# --- floats as reals: rounding, NaN and infinities do not exist, and what has no value is assumed not to
+# happen
 
 
 def _quotient(t: Any, x: Expr, y: Expr) -> Expr:

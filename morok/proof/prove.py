@@ -10,7 +10,17 @@ from morok.errors import ProofError
 from morok.proof.cases import prove_cases
 from morok.proof.rules import exhausted, prove_terms
 from morok.proof.sorts import single_ops
-from morok.proof.verdicts import DEFAULT, OUT_OF_SCOPE, PROVED, REFUTED, UNKNOWN, VACUOUS, Effort, RuleReport, Verdict
+from morok.proof.verdicts import (
+    DEFAULT,
+    OUT_OF_SCOPE,
+    PROVED,
+    REFUTED,
+    UNKNOWN,
+    VACUOUS,
+    Effort,
+    RuleReport,
+    Verdict,
+)
 from morok.rewrite.rules import Rule
 from morok.rewrite.terms import Term
 
@@ -20,15 +30,17 @@ _LISTED = 4
 def prove_rule(rule: Rule, effort: Effort = DEFAULT) -> RuleReport:
     """Proves one rule alone, over the types it claims."""
     start = time.perf_counter()
-    if rule.unproved is not None:
-        verdict, theory = Verdict(OUT_OF_SCOPE, rule.unproved), ""
-    else:
-        verdict, theory = _attempt(rule, effort)
+    verdict, theory = judge(rule, effort)
     seconds = time.perf_counter() - start
-    return RuleReport(rule.name, rule.place, rule.numeric.value, theory, verdict.status, round(seconds, 3), verdict.note)
+    return RuleReport(
+        rule.name, rule.place, rule.numeric.value, theory, verdict.status, round(seconds, 3), verdict.note
+    )
 
 
-def _attempt(rule: Rule, effort: Effort) -> tuple[Verdict, str]:
+def judge(rule: Rule, effort: Effort = DEFAULT) -> tuple[Verdict, str]:
+    """The verdict with its counterexample, and the kinds of numbers that it was reached over."""
+    if rule.unproved is not None:
+        return Verdict(OUT_OF_SCOPE, rule.unproved), ""
     try:
         if not rule.is_code:
             verdict, types = _by_terms(rule, effort)
@@ -59,7 +71,9 @@ def _by_terms(rule: Rule, effort: Effort) -> tuple[Verdict, list[DType]]:
         if verdict.note:
             notes.setdefault(verdict.note, []).append(str(result.typing))
     if not needed:
-        return Verdict(VACUOUS, "the rule cannot fire: no types fit, or its conditions contradict each other"), []
+        return Verdict(
+            VACUOUS, "the rule cannot fire: no types fit, or its conditions contradict each other"
+        ), []
     for before in single_ops(rule.before):
         for typing, verdict in exhausted(rule, before):
             if verdict.status == REFUTED:

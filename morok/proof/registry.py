@@ -1,4 +1,4 @@
-"""Every rule of the installed package, proved once each, in parallel, with the proofs of the last run at hand."""
+"""Every rule of the installed package, proved once each, in parallel; known proofs are not made again."""
 
 from __future__ import annotations
 

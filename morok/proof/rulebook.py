@@ -15,7 +15,10 @@ _NOT_FOR_RULES = ("morok.__main__", "morok.cli", "morok.proof")
 
 
 def load_registry() -> dict[str, RuleSet]:
-    """Imports every module of the package, so that all rule sets are registered. Missing optional parts are skipped."""
+    """Imports every module of the package, so that all rule sets are registered.
+
+    Missing optional parts are skipped.
+    """
     for module in pkgutil.walk_packages(morok.__path__, "morok.", onerror=lambda name: None):
         if module.name.startswith(_NOT_FOR_RULES):
             continue

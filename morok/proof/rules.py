@@ -1,7 +1,8 @@
 """Proves a rule whose both sides are terms, for every choice of types it claims.
 
-A code condition is ignored first, which makes the claim stronger; if the rule holds without it, that is the end of it. If it
-does not, the rule is tried on graphs instead (`cases.py`). A refutation counts only if Python computes different values.
+A code condition is ignored first, which makes the claim stronger; if the rule holds without it, that is the
+end of it. If it does not, the rule is tried on graphs instead (`cases.py`). A refutation counts only if
+Python computes different values.
 """
 
 from __future__ import annotations
@@ -46,7 +47,9 @@ from morok.rewrite.rules import Numeric, Rule
 from morok.rewrite.terms import Fact, Lit, Term, subterms, variables
 
 _BITWISE = frozenset((Ops.AND, Ops.OR, Ops.XOR, Ops.NOT))
-_CASE_BY_CASE = frozenset((Ops.CAST, Ops.FLOORDIV, Ops.FLOORMOD, Ops.CDIV, Ops.CMOD, Ops.MUL))  # hard under a choice
+_CASE_BY_CASE = frozenset(
+    (Ops.CAST, Ops.FLOORDIV, Ops.FLOORMOD, Ops.CDIV, Ops.CMOD, Ops.MUL)
+)  # hard under a choice
 _CONSTANTS = (*range(-12, 13), 16, 32, 64, 17, 31, 61, -16, -17)
 _MOST_TYPINGS = 600
 
@@ -62,7 +65,10 @@ class TypedVerdict:
 
 
 def prove_terms(rule: Rule, effort: Effort) -> Iterator[TypedVerdict]:
-    """One verdict per choice of types, the needed ones first. Choices under which the rule cannot fire are left out."""
+    """One verdict per choice of types, the needed ones first.
+
+    Choices under which the rule cannot fire are left out.
+    """
     plans = [(CONVERTED if converts(rule) else NARROW, True)]
     if effort.extra and not converts(rule):
         plans.append((WIDE, False))
@@ -75,7 +81,9 @@ def prove_terms(rule: Rule, effort: Effort) -> Iterator[TypedVerdict]:
                 count += 1
                 if count > _MOST_TYPINGS:
                     raise ProofError(f"{rule.name} allows more than {_MOST_TYPINGS} choices of types")
-                verdict = prove_typed(rule, typing, effort.needed if needed else effort.extra, needed or effort.slow)
+                verdict = prove_typed(
+                    rule, typing, effort.needed if needed else effort.extra, needed or effort.slow
+                )
                 if verdict is not None:
                     yield TypedVerdict(typing, verdict, needed)
 
@@ -92,14 +100,17 @@ def prove_typed(rule: Rule, typing: Typing, timeout: int, thorough: bool = True)
     for number, obligation in formula.obligations:
         verdict = _decide(rule, formula, formula.hypotheses(number), obligation, timeout, "", patient=True)
         if verdict.status != PROVED:
-            return Verdict(verdict.status, "a condition divides by zero or needs a bound that is infinite", verdict.counterexample)
-    uses_index = any(t.is_index for t in typing.types.values())
-    if uses_index:
-        found = _sampled(rule, typing, 200)
+            return Verdict(
+                verdict.status,
+                "a condition divides by zero or needs a bound that is infinite",
+                verdict.counterexample,
+            )
+    if any(t.is_index or t.is_float for t in typing.types.values()):
+        found = _sampled(rule, typing, 200)  # where the solver is slow to find what is wrong
         if found is not None:
             return found
-        if _bit_by_bit(rule, typing, timeout):
-            return Verdict(PROVED, "bit by bit")
+    if formula.root_type.is_index and _bit_by_bit(rule, typing, timeout):
+        return Verdict(PROVED, "bit by bit")
     verdict = Verdict(UNKNOWN, "timeout")
     if ops_in(rule.before) & _CASE_BY_CASE:
         found = _by_booleans(rule, typing, timeout)
@@ -125,7 +136,13 @@ def _can_fire(rule: Rule, formula: Formula, timeout: int) -> bool | None:
 
 
 def _decide(
-    rule: Rule, formula: Formula, hypotheses: list[Any], goal: Any, timeout: int, what: str, patient: bool = False
+    rule: Rule,
+    formula: Formula,
+    hypotheses: list[Any],
+    goal: Any,
+    timeout: int,
+    what: str,
+    patient: bool = False,
 ) -> Verdict:
     outcome = solver.decide(Problem(hypotheses, goal, formula.t.divisions), timeout, patient)
     if outcome.status == solver.PROVED:
@@ -141,7 +158,9 @@ def _decide(
     checked = _recheck(rule, formula.typing, given)
     if checked is not None:
         return checked
-    return Verdict(UNKNOWN, f"Z3 sees a difference that Python does not, for {_text(_shown(formula.typing, given))}")
+    return Verdict(
+        UNKNOWN, f"Z3 sees a difference that Python does not, for {_text(_shown(formula.typing, given))}"
+    )
 
 
 def _recheck(rule: Rule, typing: Typing, given: Assignment) -> Verdict | None:
@@ -250,7 +269,10 @@ def _bit_by_bit(rule: Rule, typing: Typing, timeout: int) -> bool:
 
 
 def _by_booleans(rule: Rule, typing: Typing, timeout: int) -> Verdict | None:
-    """Each value of the rule's booleans alone: what is left of a choice is often the same expression twice."""
+    """Each value of the rule's booleans alone.
+
+    What is left of a choice is often the same expression twice.
+    """
     names = [n for n, t in Formula(rule, typing).inputs.items() if t.is_bool]
     if not 1 <= len(names) <= 3:
         return None
@@ -316,13 +338,21 @@ _OTHER_WAYS = (_by_lemmas, _by_booleans, _sampled_longer, _patiently, _for_const
 
 def exhausted(rule: Rule, before: Term) -> Iterator[tuple[Typing, Verdict]]:
     """A rule on the 8-bit floats, for which Z3 has no theory: all values of up to two variables."""
-    if rule.numeric in (Numeric.REASSOCIATING, Numeric.UNSAFE) or rule.conditions or not isinstance(rule.after, Term):
+    if (
+        rule.numeric in (Numeric.REASSOCIATING, Numeric.UNSAFE)
+        or rule.conditions
+        or not isinstance(rule.after, Term)
+    ):
         return
     for dtype in SMALL_FLOATS:
         for typing in typings(before, (dtype,)):
             floats = [n for n, t in typing.variables.items() if t is dtype]
             others = [n for n, t in typing.variables.items() if t is not dtype]
-            if len(floats) in (1, 2) and len(others) <= 3 and all(typing.variables[n].is_bool for n in others):
+            if (
+                len(floats) in (1, 2)
+                and len(others) <= 3
+                and all(typing.variables[n].is_bool for n in others)
+            ):
                 yield typing, _all_values(rule, typing, floats, others)
 
 
@@ -336,7 +366,9 @@ def _all_values(rule: Rule, typing: Typing, floats: list[str], others: list[str]
     values.update({n: grid[len(floats) + i].astype(bool) for i, n in enumerate(others)})
     sides = Sides(typing, Arrays(), values)
     before = np.broadcast_to(np.asarray(sides.before()), grid.shape[1:])
-    after = np.broadcast_to(np.asarray(sides.after(rule.after, typing.of(typing.before)).value), grid.shape[1:])
+    after = np.broadcast_to(
+        np.asarray(sides.after(rule.after, typing.of(typing.before)).value), grid.shape[1:]
+    )
     if before.dtype == np.bool_:
         wrong = before != after
     else:
@@ -349,4 +381,3 @@ def _all_values(rule: Rule, typing: Typing, floats: list[str], others: list[str]
     shown = {n: v[at].item() for n, v in values.items()}
     note = f"{_text(shown)} gives {before[at]} before and {after[at]} after"
     return Verdict(REFUTED, note, {**shown, "type": str(dtype)})
-

@@ -1,9 +1,9 @@
 """The one place that imports Z3, and the tactics that decide a formula.
 
-Z3 decides bit-vectors, booleans and floats by itself. Quotients of unbounded integers by a variable are beyond it as they
-stand, so they are kept as definitions `a = b·q + r` and tried in several ways: as Z3's own division, and relaxed to the
-reals with every strict inequality tightened by one. A contradiction among the reals is one among the integers, and real
-polynomial arithmetic is decidable.
+Z3 decides bit-vectors, booleans and floats by itself. Quotients of unbounded integers by a variable are
+beyond it as they stand, so they are kept as definitions `a = b·q + r` and tried in several ways: as Z3's
+own division, and relaxed to the reals with every strict inequality tightened by one. A contradiction among
+the reals is one among the integers, and real polynomial arithmetic is decidable.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ try:
     import z3
 except ImportError as error:  # pragma: no cover - covered by a test in its own process
     raise ProofError("proofs need Z3, which is not installed; run: pip install 'morok[proof]'") from error
+
+__all__ = ["z3"]  # to the whole room; the rest of this file is public as well
 
 Expr = Any  # Z3 has no types of its own
 
@@ -131,7 +133,10 @@ def _kinds(assertions: Sequence[Expr]) -> set[Any]:
 
 
 def decide(problem: Problem, timeout: int, patient: bool = True) -> Outcome:
-    """Does the goal follow? `timeout` is in milliseconds, for each tactic; `patient` tries the slow ones as well."""
+    """Does the goal follow?
+
+    `timeout` is in milliseconds, for each tactic; `patient` tries the slow ones as well.
+    """
     if z3.is_true(z3.simplify(problem.goal)):
         return Outcome(PROVED, how="simplified")
     negated = [*problem.hypotheses, z3.Not(problem.goal)]
@@ -177,8 +182,8 @@ def _nonlinear(assertions: Sequence[Expr]) -> bool:
 def relaxed_to_reals(assertions: Sequence[Expr], divisions: Sequence[Division], timeout: int) -> Outcome:
     """PROVED if the assertions contradict each other even over the reals; nothing is learnt otherwise.
 
-    The signs of the divisors are split by hand, which keeps each case close to the conjunction that the decision
-    procedure likes.
+    The signs of the divisors are split by hand, which keeps each case close to the conjunction that the
+    decision procedure likes.
     """
     divisors = {d.divisor.get_id(): d.divisor for d in divisions}
     choices = [_signs(divisor) for divisor in divisors.values()]

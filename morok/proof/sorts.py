@@ -1,7 +1,8 @@
 """Which types a rule can fire on: the types of its variables, found by unification over the left side.
 
-Operands of an op share a type, a comparison gives a boolean, a cast joins two types freely. What remains open is a class of
-subterms with one common type; a rule is proved for every choice of types that its variables' domains and its ops allow.
+Operands of an op share a type, a comparison gives a boolean, a cast joins two types freely. What remains
+open is a class of subterms with one common type; a rule is proved for every choice of types that its
+variables' domains and its ops allow.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from morok.ir.alu import defined
 from morok.ir.ops import Op, Ops
 from morok.rewrite.match import exact, in_domain
 from morok.rewrite.rules import Rule
-from morok.rewrite.terms import Apply, As, DTypeOf, Lit, Term, Var
+from morok.rewrite.terms import Apply, As, DTypeOf, Lit, Term, Var, children
 
 # Every kind of number in its narrowest form: what must be proved.
 NARROW: tuple[DType, ...] = (bool_, int8, uint8, index, float16)
@@ -192,7 +193,10 @@ def _subterms(term: Term) -> Iterator[Term]:
 
 
 def typings(before: Term, offered: Sequence[DType]) -> list[Typing]:
-    """Every assignment of the offered types under which the left side can match. The pattern has one op at each place."""
+    """Every assignment of the offered types under which the left side can match.
+
+    The pattern has one op at each place.
+    """
     classes = _Classes()
     _visit(before, classes)
     terms = list(_subterms(before))
@@ -211,19 +215,17 @@ def typings(before: Term, offered: Sequence[DType]) -> list[Typing]:
     open_roots = [i for i, options in enumerate(choices) if options != [bool_]]
     for combination in itertools.product(*choices):
         chosen = dict(zip(roots, combination, strict=True))
-        if not _bitcasts_fit(terms, lambda t, c=chosen: c[classes.find(_key(t))]):
-            continue
         by_term = {id(t): chosen[classes.find(_key(t))] for t in terms}
+        if not _bitcasts_fit(terms, by_term):
+            continue
         by_name = {t.name: chosen[classes.find(_key(t))] for t in terms if isinstance(t, Var)}
         found.append(Typing(before, by_term, by_name, tuple(combination[i] for i in open_roots)))
     return found
 
 
-def _bitcasts_fit(terms: Sequence[Term], type_of: Callable[[Term], DType]) -> bool:
-    for t in terms:
-        if isinstance(t, Apply) and t.op is Ops.BITCAST and t.src and type_of(t).bits != type_of(t.src[0]).bits:
-            return False
-    return True
+def _bitcasts_fit(terms: Sequence[Term], types: dict[int, DType]) -> bool:
+    casts = (t for t in terms if isinstance(t, Apply) and t.op is Ops.BITCAST and t.src)
+    return all(types[id(t)].bits == types[id(children(t)[0])].bits for t in casts)
 
 
 def ops_in(term: Term) -> set[Op]:

@@ -1,10 +1,11 @@
-"""The meaning of every arithmetic op in Z3, op for op what `morok/ir/alu.py` says; a test compares the two on values.
+"""The meaning of every arithmetic op in Z3, op for op what `morok/ir/alu.py` says; a test compares the two.
 
-Sorts: `index` is an unbounded integer, integers of a width are bit-vectors, bool is Bool, floats are IEEE numbers of their
-format. With `reals=True` floats are real numbers instead, which is what rules that only change rounding are proved over.
+Sorts: `index` is an unbounded integer, integers of a width are bit-vectors, bool is Bool, floats are IEEE
+numbers of their format. With `reals=True` floats are real numbers instead, which is what rules that only
+change rounding are proved over.
 
-What Z3 has no theory for (exp, sin, a power with an unknown exponent) is an uninterpreted function: a proof holds for any
-function in its place, and a refutation means nothing until the values are computed.
+What Z3 has no theory for (exp, sin, a power with an unknown exponent) is an uninterpreted function: a proof
+holds for any function in its place, and a refutation means nothing until the values are computed.
 """
 
 from __future__ import annotations
@@ -25,10 +26,14 @@ NO_THEORY = frozenset(
     (Ops.EXP, Ops.EXP2, Ops.LOG, Ops.LOG2, Ops.SIN, Ops.COS, Ops.TAN, Ops.TANH, Ops.ERF, Ops.RSQRT, Ops.ATAN2)
 )
 _LONGEST_POWER = 16
+_LARGEST_SHIFT = 4096
 
 
 def supported(dtype: DType) -> bool:
-    """Whether values of a scalar type have a sort. A float format without infinities is not an IEEE format."""
+    """Whether values of a scalar type have a sort.
+
+    A float format without infinities is not an IEEE format.
+    """
     return dtype.is_int or dtype.is_bool or (dtype.is_float and dtype.has_inf)
 
 
@@ -38,10 +43,13 @@ class Translator:
 
     def __init__(self, reals: bool = False) -> None:
         self.reals = reals
-        self.assumed: list[Expr] = []  # facts about helper variables, always true of the values they stand for
+        self.assumed: list[
+            Expr
+        ] = []  # facts about helper variables, always true of the values they stand for
         self.defined: list[Expr] = []  # over the reals: what must hold for the expressions to have a value
         self.divisions: list[Division] = []
         self._known: dict[tuple[str, int, int], Any] = {}
+        self._from_bits: dict[int, tuple[Expr, DType]] = {}  # indices that are casts: from what
         self._kept: list[Expr] = []
 
     # --- sorts, variables, values
@@ -92,7 +100,10 @@ class Translator:
         return from_bits(bits, dtype)
 
     def same(self, a: Expr, b: Expr, dtype: DType, zero_sign: bool = False) -> Expr:
-        """a and b are the same value: NaN is NaN, and -0 is not +0 unless the sign of zeros does not matter."""
+        """a and b are the same value.
+
+        NaN is NaN, and -0 is not +0 unless the sign of zeros does not matter.
+        """
         if dtype.is_float and zero_sign and not self.reals:
             return z3.Or(a == b, z3.And(z3.fpIsZero(a), z3.fpIsZero(b)))
         return a == b
@@ -103,9 +114,13 @@ class Translator:
             return []
         facts = []
         if abs(low) != math.inf:
-            facts.append(self.apply(Ops.NOT, bool_, self.apply(Ops.CMPLT, dtype, e, self.constant(low, dtype))))
+            facts.append(
+                self.apply(Ops.NOT, bool_, self.apply(Ops.CMPLT, dtype, e, self.constant(low, dtype)))
+            )
         if abs(high) != math.inf:
-            facts.append(self.apply(Ops.NOT, bool_, self.apply(Ops.CMPLT, dtype, self.constant(high, dtype), e)))
+            facts.append(
+                self.apply(Ops.NOT, bool_, self.apply(Ops.CMPLT, dtype, self.constant(high, dtype), e))
+            )
         return facts
 
     # --- ops
@@ -120,6 +135,10 @@ class Translator:
         if op is Ops.CAST or op is Ops.BITCAST:
             assert to is not None
             return self._cast(dtype, to, x[0]) if op is Ops.CAST else self._bitcast(dtype, to, x[0])
+        if op is Ops.SUB and dtype.is_float and not self.reals:
+            op, x = Ops.ADD, (x[0], _negative(x[1]))  # IEEE defines it so; one form is easier to compare than two
+        if op.commutative and x[0].get_id() > x[1].get_id():
+            x = (x[1], x[0])  # bit for bit the same, and spares the solver the proof that x·y = y·x
         if dtype.is_bool:
             return _table(BOOLS, op, dtype)(*x)
         if dtype.is_index:
@@ -154,14 +173,18 @@ class Translator:
     def power_of_two(self, y: Expr) -> Expr:
         """2^y for an unbounded y ≥ 0."""
         y = z3.simplify(y)
-        if z3.is_int_value(y) and 0 <= y.as_long() <= 4096:
+        if z3.is_int_value(y) and 0 <= y.as_long() <= _LARGEST_SHIFT:
             return z3.IntVal(1 << y.as_long())
         result = z3.Function("two_to_the", z3.IntSort(), z3.IntSort())(y)
         self.assumed += [result >= 1, z3.Implies(y == 0, result == 1), z3.Implies(y > 0, result >= 2)]
+        self.assumed.append(z3.Implies(y > _LARGEST_SHIFT, result > 1 << _LARGEST_SHIFT))
         return result
 
     def bits_of_index(self, x: Expr, y: Expr) -> Expr:
-        """x & y of unbounded integers in two's complement: exact for a constant, else a function with its basic laws."""
+        """x & y of unbounded integers in two's complement.
+
+        Exact for a constant, else a function with its basic laws.
+        """
         x, y = z3.simplify(x), z3.simplify(y)
         if z3.is_int_value(x):
             x, y = y, x
@@ -210,7 +233,8 @@ class Translator:
         return z3.If(y < 0, negative, power)
 
     def _float_power(self, dtype: DType, x: Expr, y: Expr) -> Expr:
-        # IEEE pow for the exponents at which it is exact; two operands of up to 26 bits have an exact square in float64
+        # IEEE pow for the exponents at which it is exact; two operands of up to 26 bits have an exact
+        # square in float64
         sort = self.sort(dtype)
         one = z3.FPVal(1.0, sort)
         power = self.function("pow", dtype, x, y)
@@ -234,9 +258,13 @@ class Translator:
         if source.is_float:
             return self._float_to_int(source, to, x)
         if to.is_index:
-            return _as_int(x, source)
+            whole = _as_int(x, source)
+            self._from_bits[whole.get_id()] = x, source
+            self._kept.append(whole)
+            return whole
         if source.is_index:
-            return z3.Int2BV(x, to.bits)
+            known = self._from_bits.get(x.get_id())
+            return self._cast(known[1], to, known[0]) if known else z3.Int2BV(x, to.bits)
         if to.bits <= source.bits:
             return z3.Extract(to.bits - 1, 0, x)
         more = to.bits - source.bits
@@ -248,6 +276,9 @@ class Translator:
         if source.is_float:
             return z3.fpToFP(z3.RNE(), x, self.sort(to))
         if source.is_index:
+            known = self._from_bits.get(x.get_id())
+            if known is not None:
+                return self._to_float(known[1], to, known[0])
             if z3.is_int_value(z3.simplify(x)):
                 return z3.simplify(z3.fpToFP(z3.RNE(), z3.ToReal(z3.simplify(x)), self.sort(to)))
             return self.function("from_index", to, x)
@@ -289,6 +320,11 @@ def _table(table: dict[Op, Callable[..., Expr]], op: Op, dtype: DType) -> Callab
     if found is None:
         raise ProofError(f"{op.name} is not defined on {dtype}")
     return found
+
+
+def _negative(x: Expr) -> Expr:
+    twice = z3.is_app(x) and x.decl().kind() == z3.Z3_OP_FPA_NEG
+    return x.arg(0) if twice else z3.fpNeg(x)
 
 
 def _as_int(x: Expr, dtype: DType) -> Expr:

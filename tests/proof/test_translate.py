@@ -1,4 +1,7 @@
-"""The translation to Z3 against the meaning table: every op, every kind of type, at the edges and at random."""
+"""The translation to Z3 against the meaning table.
+
+Every op, every kind of type, at the edges and at random.
+"""
 
 import itertools
 import math
@@ -34,7 +37,21 @@ from morok.ir.ops import Op, Ops
 from morok.proof.solver import check, euclid, native, z3
 from morok.proof.translate import NO_THEORY, Translator
 
-TYPES = (bool_, int8, uint8, int16, uint32, int64, uint64, index, float8_e5m2, float16, bfloat16, float32, float64)
+TYPES = (
+    bool_,
+    int8,
+    uint8,
+    int16,
+    uint32,
+    int64,
+    uint64,
+    index,
+    float8_e5m2,
+    float16,
+    bfloat16,
+    float32,
+    float64,
+)
 ALL_TYPES = (*TYPES, uint16, int32)
 
 
@@ -137,7 +154,11 @@ def test_symbolic_and_constant_operands_agree(dtype: DType) -> None:
     """The same formulas on variables that a solver has to fill in."""
     rng = random.Random(0)
     for op in MEANING:
-        if not defined(op, dtype) or op in (Ops.CAST, Ops.BITCAST, Ops.WHERE) or (op is Ops.POW and dtype is int16):
+        if (
+            not defined(op, dtype)
+            or op in (Ops.CAST, Ops.BITCAST, Ops.WHERE)
+            or (op is Ops.POW and dtype is int16)
+        ):
             continue
         for _ in range(3):
             values = [rng.choice(edges(dtype)) for _ in range(op.arity)]
