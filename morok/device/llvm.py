@@ -1,0 +1,169 @@
+"""LLVM through llvmlite: text → object code → callable addresses. No C compiler, no linker on the machine.
+
+Object code is plain bytes, so it can be kept on disk and linked again by another process of the same machine
+without LLVM's optimiser or code generator ever running. LLVM's own passes are not run: the list of
+instructions is already vectorised, shared and hoisted, and the passes of its code generator do the rest.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, final
+
+from morok.codegen.target import Target
+from morok.dtype import DType, float16, float32, float64
+from morok.errors import CompileError
+
+
+@final
+@dataclass(frozen=True)
+class Machine:
+    """A processor that LLVM can make code for."""
+
+    triple: str
+    cpu: str
+    features: str = ""
+
+    @property
+    def arch(self) -> str:
+        return self.triple.partition("-")[0]
+
+    @property
+    def flags(self) -> frozenset[str]:
+        """The features that are switched on, without their signs."""
+        return frozenset(f[1:] for f in self.features.split(",") if f.startswith("+"))
+
+
+@cache
+def binding() -> Any:
+    """llvmlite, loaded and initialised once."""
+    import llvmlite.binding as llvm
+
+    try:
+        llvm.initialize_all_targets()
+        llvm.initialize_all_asmprinters()
+    except RuntimeError:  # newer versions do it by themselves
+        pass
+    return llvm
+
+
+@cache
+def host() -> Machine:
+    """The processor of this machine."""
+    llvm = binding()
+    features = llvm.get_host_cpu_features()
+    return Machine(llvm.get_process_triple(), llvm.get_host_cpu_name(), features.flatten())
+
+
+# AMD64 without AVX, with AVX2, with AVX-512: the bytes of a vector register by the best feature that is there.
+_X86_VECTORS = (("avx512f", 64), ("avx2", 32))
+
+
+def target_for(machine: Machine, name: str = "cpu") -> Target:
+    """What codegen has to know of a processor."""
+    flags = machine.flags
+    if machine.arch in ("x86_64", "amd64"):
+        width = next((size for flag, size in _X86_VECTORS if flag in flags), 16)
+        fma, half = "fma" in flags, "f16c" in flags
+        masks = width > 16
+        registers = 32 if width == 64 else 16
+    else:
+        width, fma, half, masks, registers = 16, True, True, False, 32
+    stored: set[DType] = {float32, float64} | ({float16} if half else set())
+    return Target(
+        f"{name}-{machine.arch}-{machine.cpu}",
+        vector_bytes=width,
+        fold_bytes=width,
+        registers=registers,
+        masked_memory=masks,
+        fma=fma,
+        stored_floats=frozenset(stored),
+        threads=True,
+        wide_index=True,
+    )
+
+
+class _Machines(threading.local):
+    """LLVM's target machines are not for several threads at once, so each thread has its own."""
+
+    def __init__(self) -> None:
+        self.known: dict[tuple[Machine, int], Any] = {}
+
+
+_machines = _Machines()
+
+
+def _target_machine(machine: Machine, level: int) -> Any:
+    key = (machine, level)
+    found = _machines.known.get(key)
+    if found is None:
+        llvm = binding()
+        target = llvm.Target.from_triple(machine.triple)
+        found = target.create_target_machine(
+            cpu=machine.cpu, features=machine.features, opt=level, reloc="pic", codemodel="default"
+        )
+        _machines.known[key] = found
+    return found
+
+
+def _parse(text: str, machine: Machine) -> Any:
+    llvm = binding()
+    try:
+        context = llvm.create_context()
+        module = llvm.parse_assembly(text, context)
+        module.triple = machine.triple
+        module.verify()
+    except RuntimeError as error:
+        raise CompileError(f"LLVM refused the generated code: {str(error).strip()}") from None
+    return module
+
+
+def compile_object(text: str, machine: Machine | None = None, level: int = 2) -> bytes:
+    """LLVM IR as relocatable object code."""
+    where = machine or host()
+    code: bytes = _target_machine(where, level).emit_object(_parse(text, where))
+    return code
+
+
+def compile_assembly(text: str, machine: Machine | None = None, level: int = 2) -> str:
+    """LLVM IR as assembly, for people."""
+    where = machine or host()
+    assembly: str = _target_machine(where, level).emit_assembly(_parse(text, where))
+    return assembly
+
+
+_link_lock = threading.Lock()
+_link_count = 0
+
+
+@cache
+def _linker() -> Any:
+    llvm = binding()
+    machine = llvm.Target.from_triple(host().triple).create_target_machine(
+        cpu=host().cpu, features=host().features, opt=2, jit=True
+    )
+    return llvm.create_lljit_compiler(machine)
+
+
+@final
+class Code:
+    """Object code in this process's memory. The memory goes back when the object dies."""
+
+    __slots__ = ("_library", "addresses")
+
+    def __init__(self, code: bytes, symbols: Sequence[str]) -> None:
+        global _link_count
+        llvm = binding()
+        with _link_lock:
+            _link_count += 1
+            builder = llvm.JITLibraryBuilder().add_object_img(code).add_current_process()
+            for symbol in symbols:
+                builder = builder.export_symbol(symbol)
+            try:
+                self._library = builder.link(_linker(), f"kernel{_link_count}")
+            except RuntimeError as error:
+                raise CompileError(f"the object code could not be linked: {str(error).strip()}") from None
+        self.addresses: dict[str, int] = {symbol: self._library[symbol] for symbol in symbols}
