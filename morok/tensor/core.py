@@ -72,6 +72,11 @@ class Core:
         tensor._enter(uop)
         return tensor
 
+    @classmethod
+    def _from_data(cls, data: Any) -> Self:
+        """The tensor of an array or of lists; creation knows how."""
+        raise NotImplementedError
+
     def _enter(self, uop: UOp) -> None:
         self._uop = uop
         ref = _Ref(self, _forget)

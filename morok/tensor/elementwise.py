@@ -47,10 +47,6 @@ class Elementwise(Core):
             return self._from_data(value).uop
         raise DTypeError(f"a tensor cannot be combined with {value!r}")
 
-    @classmethod
-    def _from_data(cls, data: Any) -> Self:
-        raise NotImplementedError
-
     def _meet(self, value: Any, floating: bool = False) -> tuple[UOp, UOp]:
         """Both operands in one type and one shape."""
         mine, other = self.uop, self._other(value)
