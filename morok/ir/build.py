@@ -49,7 +49,7 @@ def variable(name: str, lo: int, hi: int, dtype: DType = index_dtype) -> UOp:
     fits = dtype.is_index or dtype.min <= lo <= hi <= dtype.max
     if not fits:
         raise _bad(VariableError, f"the bounds {lo} … {hi} of variable {name} do not fit in {dtype}")
-    return make(Ops.DEFINE_VAR, dtype, (), (name, lo, hi))
+    return make(Ops.DEFINE_VAR, dtype, (), (name, lo, hi), depth=2)
 
 
 def bind(var: UOp, value: int | UOp) -> UOp:
@@ -64,7 +64,7 @@ def bind(var: UOp, value: int | UOp) -> UOp:
     if not (high >= lo and low <= hi):
         wrong = str(low) if low == high else f"{low} … {high}"
         raise _bad(VariableError, f"variable {name} lies in {lo} … {hi}, so it cannot be {wrong}", var)
-    return make(Ops.BIND, var.dtype, (var, bound))
+    return make(Ops.BIND, var.dtype, (var, bound), depth=2)
 
 
 def rng(end: int | UOp, number: int, kind: AxisKind = AxisKind.LOOP) -> UOp:
@@ -76,7 +76,7 @@ def rng(end: int | UOp, number: int, kind: AxisKind = AxisKind.LOOP) -> UOp:
         raise _bad(IRError, f"a range needs an AxisKind, not {kind!r}")
     if type(number) is not int:
         raise _bad(IRError, f"a range needs a whole number to be told by, not {number!r}")
-    return make(Ops.RANGE, stop.dtype, (stop,), (number, kind))
+    return make(Ops.RANGE, stop.dtype, (stop,), (number, kind), depth=2)
 
 
 def special(name: str, end: int | UOp) -> UOp:
@@ -84,7 +84,7 @@ def special(name: str, end: int | UOp) -> UOp:
     stop = _node(end, index_dtype, "the end of a hardware index")
     if not stop.dtype.is_int:
         raise _bad(DTypeError, f"the end of {name} must be an integer, not {stop.dtype}", stop)
-    return make(Ops.SPECIAL, stop.dtype, (stop,), name)
+    return make(Ops.SPECIAL, stop.dtype, (stop,), name, depth=2)
 
 
 def reduce(values: UOp | Sequence[UOp], ops: Op | Sequence[Op], ranges: Sequence[UOp]) -> UOp:
@@ -104,7 +104,7 @@ def reduce(values: UOp | Sequence[UOp], ops: Op | Sequence[Op], ranges: Sequence
             raise _bad(DTypeError, f"REDUCE runs over ranges, not over {r.op.name} of {r.dtype}", r)
     if not ranges and len(many) == 1:
         return many[0]
-    return make(Ops.REDUCE, many[0].dtype if len(many) == 1 else void, (*many, *ranges), how)
+    return make(Ops.REDUCE, many[0].dtype if len(many) == 1 else void, (*many, *ranges), how, depth=2)
 
 
 def pick(node: UOp, i: int) -> UOp:
@@ -112,32 +112,32 @@ def pick(node: UOp, i: int) -> UOp:
     count = len(node.arg) if node.op is Ops.REDUCE else 0
     if not 0 <= i < count:
         raise _bad(IRError, f"{node.op.name} has {count} results to pick from, so there is no {i}", node)
-    return node if count == 1 else make(Ops.PICK, node.src[i].dtype, (node,), i)
+    return node if count == 1 else make(Ops.PICK, node.src[i].dtype, (node,), i, depth=2)
 
 
 def end(body: UOp, *ranges: UOp) -> UOp:
     """Closes loops after the body, which is usually a STORE."""
-    return make(Ops.END, void, (body, *ranges)) if ranges else body
+    return make(Ops.END, void, (body, *ranges), depth=2) if ranges else body
 
 
 def sink(*xs: UOp, arg: Any = None) -> UOp:
     """The root of a graph: everything that has to happen."""
-    return make(Ops.SINK, void, xs, arg)
+    return make(Ops.SINK, void, xs, arg, depth=2)
 
 
 def group(*xs: UOp) -> UOp:
     """Several effects as one; a single effect is itself."""
-    return xs[0] if len(xs) == 1 else make(Ops.GROUP, void, xs)
+    return xs[0] if len(xs) == 1 else make(Ops.GROUP, void, xs, depth=2)
 
 
 def after(x: UOp, *done: UOp) -> UOp:
     """x, once the others have happened."""
-    return make(Ops.AFTER, x.dtype, (x, *done)) if done else x
+    return make(Ops.AFTER, x.dtype, (x, *done), depth=2) if done else x
 
 
 def bufferize(value: UOp, *ranges: UOp, arg: Any = None) -> UOp:
     """The value for every point of the ranges, stored. It closes the ranges; others stay open around it."""
-    return make(Ops.BUFFERIZE, value.dtype, (value, *ranges), arg)
+    return make(Ops.BUFFERIZE, value.dtype, (value, *ranges), arg, depth=2)
 
 
 # --- conversions and vectors
@@ -157,7 +157,7 @@ def cast(x: UOp, dtype: DType) -> UOp:
             f"CAST keeps the lanes, but {x.dtype} has {x.dtype.lanes} and {dtype} has {dtype.lanes}",
             x,
         )
-    return make(Ops.CAST, target, (x,))
+    return make(Ops.CAST, target, (x,), depth=2)
 
 
 def bitcast(x: UOp, dtype: DType) -> UOp:
@@ -174,7 +174,7 @@ def bitcast(x: UOp, dtype: DType) -> UOp:
             f"BITCAST keeps the bits, but {x.dtype} has {x.dtype.bits} and {dtype} has {dtype.bits}",
             x,
         )
-    return make(Ops.BITCAST, dtype, (x,))
+    return make(Ops.BITCAST, dtype, (x,), depth=2)
 
 
 def gep(x: UOp, lanes: int | tuple[int, ...]) -> UOp:
@@ -188,7 +188,7 @@ def gep(x: UOp, lanes: int | tuple[int, ...]) -> UOp:
         raise _bad(IRError, f"GEP of {x.dtype} needs at least one lane", x)
     if wanted == tuple(range(count)):
         return x
-    return make(Ops.GEP, x.dtype.scalar.vec(len(wanted)), (x,), wanted)
+    return make(Ops.GEP, x.dtype.scalar.vec(len(wanted)), (x,), wanted, depth=2)
 
 
 def vectorize(*xs: UOp) -> UOp:
@@ -203,7 +203,7 @@ def vectorize(*xs: UOp) -> UOp:
         if not same:
             types = ", ".join(dict.fromkeys(str(s.dtype) for s in xs))
             raise _bad(DTypeError, f"VECTORIZE needs scalars of one type, got {types}", x)
-    return make(Ops.VECTORIZE, dtype.vec(len(xs)), xs)
+    return make(Ops.VECTORIZE, dtype.vec(len(xs)), xs, depth=2)
 
 
 def broadcast(x: UOp, lanes: int) -> UOp:
@@ -213,8 +213,8 @@ def broadcast(x: UOp, lanes: int) -> UOp:
     if x.dtype.lanes != 1:
         raise _bad(DTypeError, f"only a scalar can be broadcast to {lanes} lanes, not {x.dtype}", x)
     if x.op is Ops.CONST:
-        return make(Ops.CONST, x.dtype.vec(lanes), (), x.arg)
-    return make(Ops.VECTORIZE, x.dtype.vec(lanes), (x,) * lanes)
+        return make(Ops.CONST, x.dtype.vec(lanes), (), x.arg, depth=2)
+    return make(Ops.VECTORIZE, x.dtype.vec(lanes), (x,) * lanes, depth=2)
 
 
 # --- memory
@@ -222,17 +222,17 @@ def broadcast(x: UOp, lanes: int) -> UOp:
 
 def define_global(dtype: DType, size: int, number: int) -> UOp:
     """Pointer to the kernel's buffer `number`, which holds `size` elements of `dtype`."""
-    return make(Ops.DEFINE_GLOBAL, dtype.ptr(size, AddrSpace.GLOBAL), (), number)
+    return make(Ops.DEFINE_GLOBAL, dtype.ptr(size, AddrSpace.GLOBAL), (), number, depth=2)
 
 
 def define_local(dtype: DType, size: int, name: Any) -> UOp:
     """Pointer to memory shared by a block or a loop level."""
-    return make(Ops.DEFINE_LOCAL, dtype.ptr(size, AddrSpace.LOCAL), (), name)
+    return make(Ops.DEFINE_LOCAL, dtype.ptr(size, AddrSpace.LOCAL), (), name, depth=2)
 
 
 def define_reg(dtype: DType, size: int, name: Any) -> UOp:
     """Pointer to registers of one thread."""
-    return make(Ops.DEFINE_REG, dtype.ptr(size, AddrSpace.REG), (), name)
+    return make(Ops.DEFINE_REG, dtype.ptr(size, AddrSpace.REG), (), name, depth=2)
 
 
 def buffer(dtype: DType, size: int, device: str, number: int) -> UOp:
@@ -240,7 +240,10 @@ def buffer(dtype: DType, size: int, device: str, number: int) -> UOp:
     if not (type(size) is int and size >= 0):
         raise _bad(IRError, f"a buffer needs a size of 0 or more, not {size!r}")
     return make(
-        Ops.BUFFER, dtype, (make(Ops.UNIQUE, void, (), number), make(Ops.DEVICE, void, (), device)), size
+        Ops.BUFFER,
+        dtype,
+        (make(Ops.UNIQUE, void, (), number, depth=2), make(Ops.DEVICE, void, (), device, depth=2)),
+        size,
     )
 
 
@@ -249,7 +252,7 @@ def index(buf: UOp, *idx: int | UOp, gate: UOp | None = None) -> UOp:
     places = _places(buf, idx, gate)
     lanes = places[0].dtype.lanes
     dtype = buf.dtype.scalar.vec(lanes) if lanes > 1 else buf.dtype
-    return make(Ops.INDEX, dtype, (buf, *places))
+    return make(Ops.INDEX, dtype, (buf, *places), depth=2)
 
 
 def read(buf: UOp, *idx: int | UOp, gate: UOp | None = None) -> UOp:
@@ -257,7 +260,7 @@ def read(buf: UOp, *idx: int | UOp, gate: UOp | None = None) -> UOp:
     places = _places(buf, idx, gate)
     lanes = places[0].dtype.lanes
     elem = buf.dtype.elem if isinstance(buf.dtype, PtrDType) else buf.dtype
-    return make(Ops.INDEX, elem.vec(lanes) if lanes > 1 else elem, (buf, *places))
+    return make(Ops.INDEX, elem.vec(lanes) if lanes > 1 else elem, (buf, *places), depth=2)
 
 
 def _places(buf: UOp, idx: tuple[int | UOp, ...], gate: UOp | None) -> tuple[UOp, ...]:
@@ -292,11 +295,11 @@ def load(idx: UOp, otherwise: Any = None, dtype: DType | None = None) -> UOp:
     """
     found = element_dtype(idx) if dtype is None else dtype
     if otherwise is None:
-        return make(Ops.LOAD, found, (idx,))
+        return make(Ops.LOAD, found, (idx,), depth=2)
     other = _node(otherwise, found, "the value where the gate is false")
     if other.dtype is not found:
         raise _bad(DTypeError, f"LOAD of {found} needs an alternative of it, got {other.dtype}", idx)
-    return make(Ops.LOAD, found, (idx, other))
+    return make(Ops.LOAD, found, (idx, other), depth=2)
 
 
 def store(idx: UOp, value: Any) -> UOp:
@@ -307,7 +310,7 @@ def store(idx: UOp, value: Any) -> UOp:
         raise _bad(
             DTypeError, f"STORE into {expected} needs a value of that type, got {what.dtype}; cast it", idx
         )
-    return make(Ops.STORE, void, (idx, what))
+    return make(Ops.STORE, void, (idx, what), depth=2)
 
 
 # --- conditions

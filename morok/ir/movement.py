@@ -105,7 +105,7 @@ def permute(x: UOp, order: Sequence[int]) -> UOp:
     own, wanted = _own(x), tuple(order)
     if sorted(wanted) != list(range(len(own))):
         raise _fail(x, f"PERMUTE of shape {show_shape(own)} needs each of its axes once, got {wanted}")
-    return x if wanted == tuple(range(len(own))) else make(Ops.PERMUTE, x.dtype, (x,), wanted)
+    return x if wanted == tuple(range(len(own))) else make(Ops.PERMUTE, x.dtype, (x,), wanted, depth=2)
 
 
 def expand(x: UOp, new: Sequence[Any]) -> UOp:
@@ -150,7 +150,7 @@ def flip(x: UOp, axes: Sequence[bool]) -> UOp:
     """Axes with a true entry reversed."""
     which = tuple(bool(axis) for axis in axes)
     _axes(x, Ops.FLIP, len(which), "true-or-false entries")
-    return make(Ops.FLIP, x.dtype, (x,), which) if any(which) else x
+    return make(Ops.FLIP, x.dtype, (x,), which, depth=2) if any(which) else x
 
 
 def iota(sizes: Sequence[Any], axis: int, dtype: DType) -> UOp:
@@ -160,7 +160,7 @@ def iota(sizes: Sequence[Any], axis: int, dtype: DType) -> UOp:
         raise ShapeError(f"IOTA of shape {show_shape(own)} has no axis {axis}")
     if not (dtype.is_int and dtype.lanes == 1):
         raise DTypeError(f"IOTA counts in integers, not in {dtype}")
-    return make(Ops.IOTA, dtype, tuple(map(size_node, own)), axis)
+    return make(Ops.IOTA, dtype, tuple(map(size_node, own)), axis, depth=2)
 
 
 def reduce_axis(x: UOp, op: Op, axes: Sequence[int]) -> UOp:
@@ -172,4 +172,4 @@ def reduce_axis(x: UOp, op: Op, axes: Sequence[int]) -> UOp:
         if not 0 <= axis < len(own):
             raise _fail(x, f"{show_shape(own)} has no axis {axis} to reduce")
     work = tuple(sorted(axis for axis in set(axes) if own[axis] != 1))
-    return make(Ops.REDUCE_AXIS, x.dtype, (x,), (op, work)) if work else x
+    return make(Ops.REDUCE_AXIS, x.dtype, (x,), (op, work), depth=2) if work else x

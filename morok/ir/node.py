@@ -19,7 +19,7 @@ from morok.errors import IRError
 from morok.ir.args import LOOSE, arg_key
 from morok.ir.operators import Operators
 from morok.ir.ops import Op, Ops
-from morok.ir.provenance import Origin, find, here, latest, place
+from morok.ir.provenance import RECENT, Origin, find, here_origin, place, recent
 
 
 class _Fields(Operators["UOp"]):
@@ -180,11 +180,12 @@ def make(
         if field.__class__ is not UOp:
             _complain(op, dtype, src, arg)
     if origin is None and _provenance.value:
-        origin = here.origin
+        origin = here_origin()
         if origin is None:
             frame = _getframe(depth)
-            origin = latest[0]  # most often the same instruction again; the rest is `capture`, written out
-            if frame.f_code is not origin.code or frame.f_lasti != origin.lasti:
+            at = frame.f_lasti
+            origin = recent[at & RECENT]  # `find` for an instruction that made nodes before, written out
+            if origin.lasti != at or origin.code is not frame.f_code:
                 origin = find(frame)
     node = _Fields()
     node.op = op

@@ -9,10 +9,10 @@ tensors alive.
 from __future__ import annotations
 
 import os
-import threading
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from sys import _getframe
 from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any, final
@@ -62,10 +62,25 @@ class Origin:
         return f"{os.path.basename(self.file)}:{self.line}" if self.file else "unknown place"
 
 
-class _Here(threading.local):
-    """What the nodes that this thread makes now come from; None: look at the call stack."""
+_current: ContextVar[Origin | None] = ContextVar("morok.origin", default=None)
+here_origin = _current.get
 
-    origin: Origin | None = None
+
+class _Here:
+    """What the nodes that are made now come from; None: look at the call stack.
+
+    Each thread and task has its own.
+    """
+
+    __slots__ = ()
+
+    @property
+    def origin(self) -> Origin | None:
+        return _current.get()
+
+    @origin.setter
+    def origin(self, origin: Origin | None) -> None:
+        _current.set(origin)
 
 
 here = _Here()
@@ -79,7 +94,10 @@ def is_internal(filename: str) -> bool:
     return known
 
 
-latest = [Origin(None, 0)]  # what was captured last, by whichever thread
+# The user's instructions that made nodes lately, by their offset. The nodes of a loop share an Origin, which
+# saves more time and memory than anything else here.
+RECENT = 1023
+recent = [Origin(None, -2)] * (RECENT + 1)
 
 
 def capture(depth: int = 1) -> Origin | None:
@@ -91,22 +109,21 @@ def capture(depth: int = 1) -> Origin | None:
 
 
 def find(start: FrameType) -> Origin | None:
-    """The first frame outside of morok from `start` on.
-
-    Nodes that one instruction makes share an Origin, so the usual case, several nodes in a row for one line
-    of the user's, allocates nothing.
-    """
+    """The first frame outside of morok from `start` on."""
     frame: FrameType | None = start
     while frame is not None:
         code = frame.f_code
-        last = latest[0]
-        if code is last.code and frame.f_lasti == last.lasti:
-            return last
-        if not is_internal(code.co_filename):
-            latest[0] = found = Origin(code, frame.f_lasti)
-            return found
+        if not _internal.get(code.co_filename, False) and not is_internal(code.co_filename):
+            return _at(code, frame.f_lasti)
         frame = frame.f_back
     return None
+
+
+def _at(code: CodeType, lasti: int) -> Origin:
+    origin = recent[lasti & RECENT]
+    if origin.lasti != lasti or origin.code is not code:
+        origin = recent[lasti & RECENT] = Origin(code, lasti)
+    return origin
 
 
 def derive(parent: UOp, rule: Any) -> Origin | None:
