@@ -94,8 +94,8 @@ def is_internal(filename: str) -> bool:
     return known
 
 
-# The user's instructions that made nodes lately, by their offset. The nodes of a loop share an Origin, which
-# saves more time and memory than anything else here.
+# The user's instructions that made nodes lately, by their offset: the nodes of a loop share an Origin, and most
+# nodes need no new one.
 RECENT = 1023
 recent = [Origin(None, -2)] * (RECENT + 1)
 
