@@ -33,20 +33,26 @@ def collapsible(order: Sequence[UOp]) -> frozenset[UOp]:
     found: set[UOp] = set()
     if not any(node.op is Ops.REDUCE_AXIS for node in order):
         return frozenset()
-    counts: set[UOp] = set()  # nodes with positions below them, or without memory
+    counts: set[UOp] = set()  # nodes with positions below them, or nothing but constants
+    reads: set[UOp] = set()  # nodes with memory below them
     opaque: set[UOp] = set()
     for node in order:
         op = node.op
         if op in STORED:
             opaque.add(node)
+            reads.add(node)
+            continue
+        if any(s in reads for s in node.src):
+            reads.add(node)
+        if op is Ops.REDUCE_AXIS and node.src[0] in counts and _collapses(node, opaque):
+            found.add(node)
+            # A gather is as good as memory from here on; arithmetic goes on counting.
+            (opaque if node in reads else counts).add(node)
+        elif op is Ops.REDUCE_AXIS:
+            opaque.add(node)
+            reads.add(node)
         elif op is Ops.IOTA or op is Ops.CONST:
             counts.add(node)
-        elif op is Ops.REDUCE_AXIS:
-            if node.src[0] in counts and _collapses(node, opaque):
-                found.add(node)
-                counts.add(node)
-            else:
-                opaque.add(node)
         elif op.is_movement:
             if node.src[0] in counts:
                 counts.add(node)
