@@ -17,6 +17,7 @@ from morok.schedule.split import base_of
 
 _Versions = dict[UOp, int]  # memory → number of a write; 0: as it was
 _NONE: _Versions = {}
+_REASON = "it is read before an assignment and used after it"
 _OWN_KERNEL = frozenset((Ops.CONTIGUOUS, Ops.COPY, Ops.ASSIGN))
 
 
@@ -37,30 +38,32 @@ def keep_old_values(sink: UOp, ctx: object = None) -> UOp:
     for node in order:
         newest = _merged([waits[s] for s in node.src], max)
         src = [done[s] for s in node.src]
+        below = [reads[s] for s in node.src]
         if node.op is not Ops.SINK:
-            for i, s in enumerate(node.src):
-                if not (node.op is Ops.ASSIGN and i == 0) and _is_late(reads[s], newest):
-                    reason = "it is read before an assignment and used after it"
-                    src[i] = make(Ops.CONTIGUOUS, s.dtype, (done[s],), reason, s.origin)
-                    reads[s] = _NONE
+            # The target of a write and the memory of a state are not read here.
+            first = 1 if node.op in (Ops.ASSIGN, Ops.AFTER) else 0
+            for i, s in enumerate(node.src[first:], first):
+                if _is_late(below[i], newest):
+                    src[i] = make(Ops.CONTIGUOUS, s.dtype, (done[s],), _REASON, s.origin)
+                    below[i] = _NONE
         if node.op is Ops.ASSIGN:
             newest = {**newest, base_of(node): number[node]}
         waits[node] = newest
-        reads[node] = _reads(node, reads, written, number)
+        reads[node] = _reads(node, below, written, number)
         done[node] = node.replace(tuple(src))
     return done[sink]
 
 
-def _reads(node: UOp, reads: dict[UOp, _Versions], written: _Versions, number: dict[UOp, int]) -> _Versions:
+def _reads(node: UOp, below: list[_Versions], written: _Versions, number: dict[UOp, int]) -> _Versions:
     if node.op is Ops.PARAM:
         return {node: 0} if node in written else _NONE
     if node.op is Ops.AFTER or node.op is Ops.ASSIGN:
         memory = base_of(node)
         own = [number[s] for s in (node, *node.src[1:]) if s in number and base_of(s) is memory]
-        return {memory: max(own)} if own else reads[node.src[0]]
+        return {memory: max(own)} if own else below[0]
     if node.op in _OWN_KERNEL:
         return _NONE
-    return _merged([reads[s] for s in node.src], min)
+    return _merged(below, min)
 
 
 def _is_late(reads: _Versions, newest: _Versions) -> bool:
