@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from morok.ir.node import UOp
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_COMMANDS = os.path.join(_PACKAGE, "cli", "")  # programs like any user's
 _internal: dict[str, bool] = {}
 _knob = knobs.PROVENANCE
 
@@ -90,7 +91,8 @@ def is_internal(filename: str) -> bool:
     """Whether a file belongs to morok itself and so is no user's line."""
     known = _internal.get(filename)
     if known is None:
-        known = _internal[filename] = filename.startswith((_PACKAGE, "<morok"))
+        inside = filename.startswith((_PACKAGE, "<morok")) and not filename.startswith(_COMMANDS)
+        known = _internal[filename] = inside
     return known
 
 
