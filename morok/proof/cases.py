@@ -36,7 +36,7 @@ from morok.proof.sorts import CONVERTED, NARROW, Typing, converts, ops_in, singl
 from morok.proof.translate import NO_THEORY
 from morok.proof.verdicts import OUT_OF_SCOPE, PROVED, REFUTED, UNKNOWN, Effort, Verdict
 from morok.rewrite.match import apply_rule
-from morok.rewrite.rules import Rule
+from morok.rewrite.rules import Rule, parameters
 from morok.rewrite.terms import Apply, As, Lit, Term, Var, variables
 
 _FOLDED: tuple[DType, ...] = (
@@ -68,6 +68,8 @@ class _Tally:
 
 def prove_cases(rule: Rule, effort: Effort) -> tuple[Verdict, list[DType]]:
     """The verdict on a rule with code, and the types on which it fired."""
+    if _asks_for_context(rule):
+        return Verdict(UNKNOWN, "the code asks for a context, which the prover does not have"), []
     if ops_in(rule.before) & NO_THEORY:
         return Verdict(OUT_OF_SCOPE, "transcendental functions have no theory"), []
     tally = _Tally()
@@ -97,6 +99,11 @@ def prove_cases(rule: Rule, effort: Effort) -> tuple[Verdict, list[DType]]:
     return _judge(tally), list(types)
 
 
+def _asks_for_context(rule: Rule) -> bool:
+    code = [f for f in (rule.after, *rule.conditions) if not isinstance(f, Term)]
+    return any("ctx" in parameters(f) for f in code)
+
+
 def _judge(tally: _Tally) -> Verdict:
     if not tally.fired:
         return Verdict(UNKNOWN, "the code never fired on the generated graphs")
@@ -107,7 +114,8 @@ def _judge(tally: _Tally) -> Verdict:
 
 
 def _constants_only(rule: Rule) -> bool:
-    return all(v.CONSTANT for v in variables(rule.before).values())
+    found = variables(rule.before).values()
+    return bool(found) and all(v.CONSTANT for v in found)
 
 
 def _candidates(rule: Rule, tally: _Tally, effort: Effort) -> Iterator[tuple[Typing, UOp]]:
@@ -117,12 +125,11 @@ def _candidates(rule: Rule, tally: _Tally, effort: Effort) -> Iterator[tuple[Typ
         for before in patterns:
             for typing in typings(before, _FOLDED):
                 if not _beyond_theory(typing):
-                    yield from ((typing, n) for n in _constant_graphs(rule, typing))
+                    yield from _constant_graphs(rule, typing)
         return
     choices = [t for before in patterns for t in typings(before, CONVERTED if converts(rule) else NARROW)]
     swept = tally.fired + max(_MOST_SWEPT, effort.cases)
-    sweeps = [((typing, n) for n in _plain_graphs(rule, typing)) for typing in choices]
-    for candidate in _in_turn(sweeps):
+    for candidate in _in_turn([_plain_graphs(rule, typing) for typing in choices]):
         if tally.fired >= swept:
             break
         yield candidate
@@ -146,24 +153,24 @@ def _beyond_theory(typing: Typing) -> bool:
     return Ops.POW in ops_in(typing.before) and bool(powers)
 
 
-def _constant_graphs(rule: Rule, typing: Typing) -> Iterator[UOp]:
+def _constant_graphs(rule: Rule, typing: Typing) -> Iterator[tuple[Typing, UOp]]:
     """The left side on constants alone."""
-    names = list(variables(rule.before))
+    names = list(variables(typing.before))
     pools = [edge_values(typing.variables[n]) for n in names]
     for values in _mixed(rule, pools):
         given = {n: const(typing.variables[n], v) for n, v in zip(names, values, strict=True)}
-        yield build(typing.before, typing, given)
+        yield typing, build(typing.before, typing, given)
 
 
-def _plain_graphs(rule: Rule, typing: Typing) -> Iterator[UOp]:
+def _plain_graphs(rule: Rule, typing: Typing) -> Iterator[tuple[Typing, UOp]]:
     """The left side on variables of every value, with one constant after the other."""
-    found = variables(rule.before)
+    found = variables(typing.before)
     names = [n for n, v in found.items() if v.CONSTANT]
     given = {n: _unbounded(n, typing.variables[n]) for n, v in found.items() if not v.CONSTANT}
     pools = [constant_pool(typing.variables[n]) for n in names]
     for values in _mixed(rule, pools):
         constants = {n: const(typing.variables[n], v) for n, v in zip(names, values, strict=True)}
-        yield build(typing.before, typing, {**given, **constants})
+        yield typing, build(typing.before, typing, {**given, **constants})
 
 
 def _mixed(rule: Rule, pools: list[list[Any]]) -> list[tuple[Any, ...]]:
@@ -178,7 +185,7 @@ def _graph(typing: Typing, maker: Maker, attempt: int) -> UOp:
     given: dict[str, UOp] = {}
     for name, var in variables(typing.before).items():
         dtype = typing.variables[name]
-        if var.CONSTANT:
+        if var.CONSTANT or (name.startswith("any") and given and maker.rng.random() < 0.4):
             given[name] = maker.constant(dtype)
         elif given and maker.rng.random() < 0.1:
             others = [n for n in given.values() if n.dtype is dtype and n.op is not Ops.CONST]

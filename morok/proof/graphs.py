@@ -77,9 +77,8 @@ class Graphs:
 
     def _leaf(self, n: UOp) -> Lanes:
         name = f"r{n.arg[0]}" if n.op is Ops.RANGE else str(n.arg[0] if n.op is Ops.DEFINE_VAR else n.arg)
-        if self._names.setdefault(name, n) is not n:
-            name = f"{name}_{len(self._names)}"
-            self._names[name] = n
+        while self._names.setdefault(name, n) is not n:  # the same name with other bounds is another variable
+            name += "'"
         x = self.t.variable(name, n.dtype.scalar)
         self.leaves[n] = (x,) * n.dtype.lanes
         if n.op is Ops.DEFINE_VAR:

@@ -47,7 +47,7 @@ def judge(rule: Rule, effort: Effort = DEFAULT) -> tuple[Verdict, str]:
             if verdict.status == PROVED or not _has_code_condition(rule):
                 return verdict, _theory(types)
         verdict, types = prove_cases(rule, effort)
-        return verdict, _theory(types) if verdict.status != OUT_OF_SCOPE else ""
+        return verdict, _theory(types)
     except ProofError as error:
         return Verdict(UNKNOWN, error.message), ""
 
@@ -99,7 +99,7 @@ def _theory(types: Iterable[DType]) -> str:
     by_kind: dict[str, list[str]] = {}
     for t in sorted(types, key=lambda t: (t.bits, str(t))):
         by_kind.setdefault("bool" if t.is_bool else t.kind, []).append(_width(t))
-    return " ".join(kind + "/".join(widths) for kind, widths in sorted(by_kind.items())) or "bool"
+    return " ".join(kind + "/".join(widths) for kind, widths in sorted(by_kind.items()))
 
 
 def _width(t: DType) -> str:

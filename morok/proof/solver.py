@@ -334,7 +334,7 @@ class _Relaxation:
         return self._divisions[key][kind == z3.Z3_OP_MOD]
 
     def _new(self) -> Expr:
-        return z3.Real(f"part{next(self._fresh)}!r")
+        return z3.Real(f"!{next(self._fresh)}")
 
 
 def function_names(e: Expr) -> Iterator[str]:

@@ -126,9 +126,10 @@ def single_ops(term: Term) -> Iterator[Term]:
             yield As(term.var, inner)
     elif isinstance(term, Lit):
         yield Lit(term.value)
-    elif isinstance(term, Apply) and term.src is not None:
-        sources = [list(single_ops(s)) for s in term.src]
+    elif isinstance(term, Apply):
         for op in term.ops:
+            open_sources = [Var(f"any{i}") for i in range(op.arity)]  # "whatever sources"
+            sources = [list(single_ops(s)) for s in (open_sources if term.src is None else term.src)]
             for src in itertools.product(*sources):
                 yield Apply((op,), src, term.commutative, term.arg, term.dtype)
     else:

@@ -136,7 +136,10 @@ class Translator:
             assert to is not None
             return self._cast(dtype, to, x[0]) if op is Ops.CAST else self._bitcast(dtype, to, x[0])
         if op is Ops.SUB and dtype.is_float and not self.reals:
-            op, x = Ops.ADD, (x[0], _negative(x[1]))  # IEEE defines it so; one form is easier to compare than two
+            op, x = (
+                Ops.ADD,
+                (x[0], _negative(x[1])),
+            )  # IEEE defines it so; one form is easier to compare than two
         if op.commutative and x[0].get_id() > x[1].get_id():
             x = (x[1], x[0])  # bit for bit the same, and spares the solver the proof that x·y = y·x
         if dtype.is_bool:

@@ -75,6 +75,12 @@ def test_unsigned_and_signed_differ() -> None:
     assert prove_equal(var("x", int8) < 0, const(bool_, False)).status == REFUTED
 
 
+def test_variables_of_one_name_with_other_bounds_are_not_the_same() -> None:
+    near, far = variable("n", 0, 7), variable("n", 0, 9)
+    verdict = prove_equal(near + far, near + near)
+    assert verdict.status == REFUTED and set(verdict.counterexample) == {"n", "n'"}
+
+
 def test_types_must_agree() -> None:
     verdict = prove_equal(var("x", int8), var("x", uint8))
     assert verdict.status == REFUTED and "types differ" in verdict.note

@@ -21,6 +21,7 @@ from morok.rewrite.terms import (
     Const,
     Exp2,
     Float,
+    Floor,
     Head,
     Index,
     IndexConst,
@@ -142,6 +143,30 @@ def test_a_pattern_over_several_ops_is_proved_for_each() -> None:
     good, bad = collect("several", given)
     assert prove_rule(good, EFFORT).verdict == PROVED
     assert prove_rule(bad, EFFORT).verdict == REFUTED
+
+
+def of_integers(node: UOp) -> UOp | None:
+    return None if node.dtype.is_float else node.src[0]
+
+
+def of_everything(node: UOp) -> UOp:
+    return node.src[0]
+
+
+def with_context(node: UOp, ctx: object) -> UOp:
+    return node.src[0]
+
+
+def test_a_pattern_with_whatever_sources_gets_some() -> None:
+    def given() -> Rules:
+        yield "right", Floor.any() >> of_integers, why("to see what is said")
+        yield "wrong", Floor.any() >> of_everything, why("to see what is said")
+        yield "context", Floor.any() >> with_context, why("to see what is said")
+
+    good, bad, unknown = (prove_rule(r, EFFORT) for r in collect("open", given))
+    assert (good.verdict, good.theory) == (PROVED, "index int8 uint8")
+    assert bad.verdict == REFUTED
+    assert unknown.verdict == UNKNOWN and "context" in unknown.note
 
 
 def test_wide_types_are_a_bonus() -> None:
