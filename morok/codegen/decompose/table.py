@@ -66,6 +66,11 @@ def separate_product(node: UOp, ctx: Any) -> UOp | None:
     return alu(Ops.ADD, alu(Ops.MUL, x, y), z)
 
 
+def unsigned_magnitude(node: UOp) -> UOp | None:
+    """What has no sign is its own magnitude."""
+    return node.src[0] if node.dtype.is_unsigned else None
+
+
 def whole_of_integer(node: UOp) -> UOp | None:
     """Integers are whole already."""
     return None if node.dtype.is_float else node.src[0]
@@ -88,6 +93,7 @@ def decompose_rules() -> Rules:
     yield "mulacc", Head(Ops.MULACC).any() >> separate_product, _NEEDED, _CODE
     whole = Head(Ops.TRUNC, Ops.FLOOR, Ops.CEIL, Ops.RINT)
     yield "whole", whole.any() >> whole_of_integer, why("by type"), unproved("by type")
+    yield "abs", Head(Ops.ABS).any() >> unsigned_magnitude, why("by type"), unproved("by type")
     yield "threefry", Head(Ops.THREEFRY).any() >> _unless_native(integers.threefry), _NEEDED, _CODE
 
 
