@@ -36,12 +36,13 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable
+from ctypes import c_float
 from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
 
-from morok.dtype import DType, bool_, uint64
+from morok.dtype import DType, bool_, float32, float64, round_float, uint64
 from morok.errors import DTypeError
 from morok.ir import alu_array as arrays
 from morok.ir import alu_scalar as scalars
@@ -221,17 +222,32 @@ def _scalar_function(op: Op, dtype: DType, to: DType | None) -> Function:
     if form.exact:
         return function
     if not dtype.is_float:
-        return function if dtype.is_index else _wrapped(function, dtype)
+        return function if dtype.is_index else _wrapped(function, op.arity, dtype)
     if op is Ops.MULACC and dtype.bits == 64:
         function = scalars.fma
-    rounding = scalars.rounder(dtype)
-    return function if rounding is None else lambda *values: rounding(function(*values))
+    return _rounded(function, op.arity, dtype)
 
 
-def _wrapped(function: Function, dtype: DType) -> Function:
+# Folding calls these for every constant expression, so the usual arity is spelled out: passing `*values` on
+# costs more than the arithmetic.
+
+
+def _wrapped(function: Function, arity: int, dtype: DType) -> Function:
     low: int = dtype.min
     mask = (1 << dtype.bits) - 1
+    if arity == 2:
+        return lambda x, y: ((function(x, y) - low) & mask) + low
     return lambda *values: ((function(*values) - low) & mask) + low
+
+
+def _rounded(function: Function, arity: int, dtype: DType) -> Function:
+    if dtype is float64:
+        return function
+    if dtype is float32:
+        return lambda *values: c_float(function(*values)).value
+    if arity == 2:
+        return lambda x, y: round_float(function(x, y), dtype)
+    return lambda *values: round_float(function(*values), dtype)
 
 
 def _sized_function(op: Op, dtype: DType) -> Function | None:

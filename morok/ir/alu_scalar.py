@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from morok.dtype import DType, float64, from_bits, round_float, to_bits
+from morok.dtype import DType, from_bits, round_float, to_bits
 
 _LOW32 = 0xFFFFFFFF
 ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
@@ -202,8 +202,3 @@ def _saturate(v: float, low: int, high: int) -> int:
 
 def bitcaster(source: DType, target: DType) -> Callable[[Any], Any]:
     return lambda v: from_bits(to_bits(v, source), target)
-
-
-def rounder(dtype: DType) -> Callable[[float], float] | None:
-    """Rounding of a double to a float type; None where there is nothing to do."""
-    return None if dtype is float64 else lambda v: round_float(v, dtype)

@@ -96,8 +96,8 @@ def is_internal(filename: str) -> bool:
     return known
 
 
-# The user's instructions that made nodes lately, by their offset: the nodes of a loop share an Origin, and most
-# nodes need no new one.
+# The user's instructions that made nodes lately, by their offset: the nodes of a loop share an Origin, and
+# most nodes need no new one.
 RECENT = 1023
 recent = [Origin(None, -2)] * (RECENT + 1)
 
