@@ -11,7 +11,7 @@ to run one after the other. What fails these tests stays apart.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import final
 
@@ -39,15 +39,24 @@ class Facts:
 
 
 def group_drafts(
-    drafts: Sequence[Draft], waits: dict[Draft, set[Draft]], reads: dict[Draft, Reads]
+    drafts: Sequence[Draft],
+    waits: dict[Draft, set[Draft]],
+    reads: dict[Draft, Reads],
+    wanted: Collection[UOp],
 ) -> list[list[Draft]]:
-    """The drafts of each kernel, in the order of its effects."""
+    """The drafts of each kernel, in the order of its effects. `wanted` memory outlives the schedule."""
     by_token = {draft.token: draft for draft in drafts}
     facts = {draft: _facts(draft, by_token) for draft in drafts}
     groups = _Groups(drafts, waits, reads, facts)
+    readers: dict[Draft, int] = {}
+    for draft in drafts:
+        for maker in reads[draft].after:
+            readers[maker] = readers.get(maker, 0) + 1
     for draft in drafts:
         for maker in sorted(facts[draft].in_place, key=lambda d: d.number):
-            groups.join(maker, draft)
+            # What only one kernel reads was kept to relieve that kernel.
+            if readers[maker] > 1 or base_of(maker.target) in wanted:
+                groups.join(maker, draft)
     groups.side_by_side()
     return groups.in_order()
 

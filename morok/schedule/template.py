@@ -68,7 +68,8 @@ def build_template(sink: UOp) -> Template:
     if use_temporaries(split, reads):
         reads = scan_all(split.drafts)
     waits = dependencies(split.drafts, reads, split.inputs)
-    groups = group_drafts(split.drafts, waits, reads)
+    wanted = {*split.params[: split.inputs], *(base_of(view) for view in split.results)}
+    groups = group_drafts(split.drafts, waits, reads, wanted)
     position = {draft: n for n, group in enumerate(groups) for draft in group}
     before = [{position[w] for d in group for w in waits[d]} - {n} for n, group in enumerate(groups)]
     try:

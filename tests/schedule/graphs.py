@@ -345,3 +345,10 @@ def check(*nodes: UOp, tolerance: float = 1e-5) -> Schedule:
     for got, want in zip(run(*nodes, plan=plan), wanted, strict=True):
         np.testing.assert_allclose(got, want, rtol=tolerance, atol=tolerance)
     return plan
+
+
+def base(x: UOp) -> UOp:
+    """The buffer under a view."""
+    while x.op is not Ops.BUFFER:
+        x = x.src[0]
+    return x

@@ -1,0 +1,158 @@
+"""The kernel counts that users feel, each checked against NumPy as well, and the reasons for what is kept."""
+
+from __future__ import annotations
+
+import pytest
+
+from morok import knobs
+from morok.dtype import int32
+from morok.ir import movement
+from morok.ir.infer import closed_ranges
+from morok.ir.node import UOp, alu, toposort
+from morok.ir.ops import Ops
+from morok.schedule.schedule import clear_cache, schedule
+from tests.schedule import graphs as g
+
+
+def rows() -> UOp:
+    return g.tensor(64, 128)
+
+
+def weight(*sizes: int) -> UOp:
+    return g.tensor(*sizes)
+
+
+def attention() -> UOp:
+    q, k, v = (g.tensor(2, 4, 32, 64) for _ in range(3))
+    scores = g.mul(g.matmul(q, g.transpose(k, 0, 1, 3, 2)), 0.125)
+    return g.matmul(g.softmax(scores), v)
+
+
+def conv_block() -> UOp:
+    x = g.conv(g.tensor(2, 3, 12, 12), weight(8, 3, 3, 3), 1, 1)
+    x = g.add(x, g.channels(weight(8)))
+    variance = g.mul(v := weight(8), v)
+    return g.relu(g.batch_norm(x, weight(8), variance, weight(8), weight(8)))
+
+
+ONE = {
+    "chain": lambda: g.exp(g.mul(movement.permute(g.add(rows(), 1.0), (1, 0)), 0.5)),
+    "pad and flip": lambda: movement.flip(movement.pad(g.relu(rows()), ((1, 2), (0, 3))), (True, False)),
+    "sum": lambda: g.add(g.total(g.exp(rows()), 1), 1.0),
+    "mean": lambda: g.mean(g.mul(rows(), 2.0), 1),
+    "variance": lambda: g.variance(rows(), 1),
+    "deviation": lambda: alu(Ops.SQRT, g.variance(g.exp(rows()), 0)),
+    "softmax": lambda: g.softmax(rows()),
+    "log softmax": lambda: g.log_softmax(rows()),
+    "layer norm": lambda: g.layer_norm(rows(), weight(128), weight(128)),
+    "rms norm": lambda: g.rms_norm(rows(), weight(128)),
+    "cross entropy": lambda: g.cross_entropy(rows(), g.tensor(64, dtype=int32)),
+    "linear": lambda: g.relu(g.add(g.matmul(rows(), weight(128, 48)), weight(48))),
+    "linear, gelu": lambda: g.gelu(g.add(g.matmul(rows(), weight(128, 48)), weight(48))),
+    "norm, linear": lambda: g.matmul(g.layer_norm(rows(), weight(128), weight(128)), weight(128, 48)),
+    "conv block": conv_block,
+    "conv, pool": lambda: g.max_pool(g.relu(g.conv(g.tensor(1, 3, 12, 12), weight(8, 3, 3, 3), 1, 1)), 2, 2),
+    "gather": lambda: g.gather(g.tensor(100, 16), g.tensor(5, dtype=int32)),
+}
+
+
+@pytest.mark.parametrize("name", ONE)
+def test_one_kernel(name: str) -> None:
+    assert len(g.check(ONE[name](), tolerance=2e-4).items) == 1
+
+
+def test_attention_takes_at_most_three() -> None:
+    assert len(g.check(attention(), tolerance=1e-4).items) <= 3
+
+
+def test_a_dear_function_in_front_of_a_product_is_kept() -> None:
+    norm = g.layer_norm(g.tensor(64, 256), weight(256), weight(256))
+    plan = g.check(g.matmul(g.gelu(norm), weight(256, 128)), tolerance=1e-3)
+    assert len(plan.items) == 2
+
+
+def test_two_products_in_a_row_are_two_kernels() -> None:
+    hidden = g.relu(g.matmul(rows(), weight(128, 64)))
+    plan = g.check(g.matmul(hidden, weight(64, 64)), tolerance=1e-3)
+    assert len(plan.items) == 2
+    assert all(any(n.op is Ops.REDUCE for n in toposort(item.ast)) for item in plan.items)
+
+
+def test_a_long_row_is_not_waited_for() -> None:
+    x = g.tensor(1, 2_000_000)
+    assert len(schedule([g.div(x, g.total(x))]).items) == 2
+
+
+def test_a_short_row_is() -> None:
+    x = g.tensor(10, 10)
+    assert len(g.check(g.div(x, g.total(x))).items) == 1
+
+
+def test_a_row_value_is_computed_once_per_row() -> None:
+    (item,) = schedule([g.softmax(rows())]).items
+    (effect,) = item.ast.src
+    outer = effect.src[1]
+    for node in toposort(item.ast):
+        if node.op is Ops.REDUCE:
+            from morok.ir.infer import ranges
+
+            assert ranges(node) == {outer}, "a row's value depends on the row and nothing else"
+    assert closed_ranges(effect)[0].arg[0] == 0
+
+
+def test_columns_come_first_where_columns_are_normalised() -> None:
+    (item,) = g.check(g.sub(x := rows(), g.mean(x, 0))).items
+    (effect,) = item.ast.src
+    sizes = [r.src[0].arg for r in effect.src[1:]]
+    assert sizes == [128, 64], "the loop that the mean depends on is the outer one"
+
+
+def test_a_residual_norm_keeps_the_sum_it_normalises() -> None:
+    x = g.add(rows(), g.matmul(g.tensor(64, 256), weight(256, 128)))
+    out = g.add(x, g.matmul(g.layer_norm(x, weight(128), weight(128)), weight(128, 128)))
+    assert len(g.check(out, tolerance=1e-3).items) == 2
+
+
+def test_reasons_are_told(capfd: pytest.CaptureFixture[str]) -> None:
+    clear_cache()
+    hidden = g.relu(g.matmul(g.tensor(64, 512), weight(512, 64)))
+    with knobs.override(EXPLAIN="fusion"):
+        schedule([g.matmul(hidden, weight(64, 640))])
+    said = capfd.readouterr().err
+    assert "kept a buffer at graphs.py:" in said
+    assert "it would be computed" in said and "16.4 KB" in said
+
+
+def test_many_inputs_are_summed_in_several_kernels() -> None:
+    total = g.tensor(8)
+    for _ in range(80):
+        total = g.add(total, g.tensor(8))
+    plan = g.check(total)
+    assert 3 <= len(plan.items) <= 4
+    assert all(len(item.buffers) <= 33 for item in plan.items)
+
+
+def test_a_chain_of_twenty_thousand_nodes() -> None:
+    x = g.tensor(4)
+    y = x
+    for i in range(20_000):
+        y = alu(Ops.ADD, y, g.const(y.dtype, float(i % 3)))
+    plan = schedule([y])
+    assert 1 <= len(plan.items) <= 20
+    data = g.DATA[g.base(x)]
+    (got,) = g.run(y, plan=plan)
+    g.np.testing.assert_allclose(got, data + sum(i % 3 for i in range(20_000)), rtol=1e-2)
+
+
+def test_two_hundred_outputs_at_once() -> None:
+    x = g.tensor(16)
+    outputs = [g.mul(x, float(i)) for i in range(200)]
+    plan = g.check(*outputs)
+    assert len(plan.items) <= 4
+
+
+def test_a_value_for_two_outputs_is_computed_once() -> None:
+    hidden = g.matmul(g.tensor(32, 256), weight(256, 32))
+    plan = g.check(g.relu(hidden), g.exp(g.mul(hidden, 0.01)), tolerance=1e-3)
+    products = [i for i in plan.items if any(n.op is Ops.REDUCE for n in toposort(i.ast))]
+    assert len(products) == 1
