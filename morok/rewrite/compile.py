@@ -269,7 +269,8 @@ class _Writer:
                 out.append("    " * depth + source)
         flush()
         pad = "    " * depth
-        out.append(f"{pad}here.origin = derive(n, {label})")
+        if not self.keep_same:  # a spec makes no nodes
+            out.append(f"{pad}here.origin = derive(n, {label})")
         out.append(f"{pad}out = {self.result()}")
         tests = ["out is not None"] if self.rule.is_code else []
         if not self.keep_same:
@@ -326,6 +327,8 @@ def key_of(n: UOp) -> Key:
 @final
 class Matcher:
     """A compiled list of rules. Called with a node, gives (result, rule) or None.
+
+    What it makes comes from the matched node and the rule: it sets `here.origin`, which its caller puts back.
 
     A result that is the node itself counts as no match, unless `keep_same` says otherwise.
     """
