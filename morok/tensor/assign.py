@@ -20,9 +20,10 @@ from morok.ir.node import UOp, alu, const, make
 from morok.ir.ops import Ops
 from morok.tensor.core import Core, expand_to, require_shape
 from morok.tensor.index import Index, Steps, parse_key
-from morok.tensor.realize import claim, new_buffer, view_of
+from morok.tensor.realize import claim, new_buffer
 from morok.tensor.record import recorded
 from morok.tensor.sizes import broadcast_shapes
+from morok.tensor.states import view_of
 
 
 @recorded

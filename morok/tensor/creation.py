@@ -26,9 +26,10 @@ from morok.ir.node import UOp, alu, const, make
 from morok.ir.ops import Ops
 from morok.tensor.core import Core, Scalar, expand_to, full, iota
 from morok.tensor.dtypes import as_dtype, from_numpy, is_dtype
-from morok.tensor.realize import new_buffer, view_of
+from morok.tensor.realize import new_buffer
 from morok.tensor.record import recorded
 from morok.tensor.sizes import as_shape, as_size, concrete_shape, flat_args
+from morok.tensor.states import view_of
 
 
 def from_array(array: Array, dtype: DType, device: str | None) -> UOp:

@@ -15,9 +15,10 @@ from morok.ir.node import UOp
 from morok.ir.ops import Ops
 from morok.runtime.plan import ExecutionPlan, buffer_for
 from morok.tensor.assign import Assign
-from morok.tensor.realize import is_memory, prepare, realize, resolve
+from morok.tensor.realize import prepare, realize
 from morok.tensor.record import recorded
 from morok.tensor.sizes import concrete
+from morok.tensor.states import is_memory, resolve
 
 _SMALL = 1000  # elements up to which repr shows values
 

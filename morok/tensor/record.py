@@ -16,62 +16,15 @@ from morok.ir.provenance import capture, here
 C = TypeVar("C", bound=type)
 
 # Python calls these for the user; the rest of the special methods are plumbing.
-_OPERATORS = frozenset(
-    f"__{name}__"
-    for name in [
-        "add",
-        "radd",
-        "sub",
-        "rsub",
-        "mul",
-        "rmul",
-        "truediv",
-        "rtruediv",
-        "floordiv",
-        "rfloordiv",
-        "mod",
-        "rmod",
-        "pow",
-        "rpow",
-        "matmul",
-        "rmatmul",
-        "and",
-        "rand",
-        "or",
-        "ror",
-        "xor",
-        "rxor",
-        "lshift",
-        "rlshift",
-        "rshift",
-        "rrshift",
-        "neg",
-        "pos",
-        "abs",
-        "invert",
-        "eq",
-        "ne",
-        "lt",
-        "le",
-        "gt",
-        "ge",
-        "iadd",
-        "isub",
-        "imul",
-        "itruediv",
-        "getitem",
-        "setitem",
-        "init",
-        "bool",
-        "int",
-        "float",
-        "index",
-        "iter",
-        "array",
-        "dlpack",
-        "round",
-    ]
-)
+_OPERATORS = frozenset((
+    "__add__", "__radd__", "__sub__", "__rsub__", "__mul__", "__rmul__", "__truediv__", "__rtruediv__",
+    "__floordiv__", "__rfloordiv__", "__mod__", "__rmod__", "__pow__", "__rpow__", "__matmul__",
+    "__rmatmul__", "__and__", "__rand__", "__or__", "__ror__", "__xor__", "__rxor__", "__lshift__",
+    "__rlshift__", "__rshift__", "__rrshift__", "__neg__", "__pos__", "__abs__", "__invert__", "__round__",
+    "__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__iadd__", "__isub__", "__imul__",
+    "__itruediv__", "__getitem__", "__setitem__", "__init__", "__bool__", "__int__", "__float__",
+    "__index__", "__iter__", "__array__", "__dlpack__",
+))  # fmt: skip
 
 
 def recorded(cls: C) -> C:

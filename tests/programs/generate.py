@@ -41,7 +41,7 @@ class Step:
         return f"{self.name}({args})"
 
 
-@dataclass
+@dataclass(repr=False)
 class Program:
     """Inputs, steps, and which values are looked at in the end, in groups that are realised together."""
 
