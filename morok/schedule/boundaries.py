@@ -29,12 +29,40 @@ def _whole(x: UOp) -> UOp | None:
 
 
 def keep_outputs(sink: UOp, ctx: object = None) -> UOp:
-    """Every output becomes CONTIGUOUS, unless it shows memory that exists or is about to be written."""
-    kept = [
-        node if is_view(node) else make(Ops.CONTIGUOUS, node.dtype, (node,), "it is an output", node.origin)
-        for node in sink.src
-    ]
-    return sink.replace(tuple(kept))
+    """Every output becomes CONTIGUOUS, unless it shows memory that exists or is about to be written.
+
+    Who else uses an output reads it from there. Of a reshaped value the value itself is kept: the other shape
+    is a view of the same memory.
+    """
+    kept: set[UOp] = set()
+    outputs = []
+    for node in sink.src:
+        if is_view(node):
+            outputs.append(node)
+            continue
+        value = node
+        while value.op is Ops.RESHAPE:
+            value = value.src[0]
+        if value.op in _FREE:  # everybody else has it for nothing
+            outputs.append(_kept(node, node))
+        else:
+            outputs.append(node)
+            kept.add(value)
+    sink = sink.replace(tuple(outputs))
+    if not kept:
+        return sink
+    done: dict[UOp, UOp] = {}
+    for node in toposort(sink):
+        new = node.replace(tuple([done[s] for s in node.src]))
+        done[node] = _kept(new, node) if node in kept else new
+    return done[sink]
+
+
+_FREE = frozenset((Ops.CONST, Ops.IOTA, Ops.DEFINE_VAR, Ops.EXPAND))
+
+
+def _kept(value: UOp, origin: UOp) -> UOp:
+    return make(Ops.CONTIGUOUS, value.dtype, (value,), "it is an output", origin.origin)
 
 
 def keep_transfers(sink: UOp, ctx: object = None) -> UOp:

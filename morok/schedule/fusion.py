@@ -276,14 +276,13 @@ class Chooser:
         if any(use.kernel.nodes > MAX_NODES for use in uses):
             return f"one kernel would have more than {MAX_NODES} operations"
         total = 0.0
+        slow: str | None = None
         seen: set[Root] = set()
         for use in uses:
             alive = _alive(use.indices)
             times, depth = self.evaluations(alive, use)
             if node.op is Ops.REDUCE_AXIS and node not in self.collapsed:
-                reason = self.structural_reason(node, use, alive, times, depth)
-                if reason is not None:
-                    return reason
+                slow = slow or self.structural_reason(node, use, alive, depth)
             if not reduced:
                 distinct = min(count, _points(alive))
                 times = min(times, distinct * TILE)
@@ -291,7 +290,7 @@ class Chooser:
                     times *= AGAIN
             seen.add(use.kernel)
             total += times
-        return self.compare(node, uses, work, count, total, len(seen))
+        return self.compare(node, uses, work, count, total, len(seen)) or slow
 
     def compare(
         self, node: UOp, uses: list[Use], work: float, count: int, total: float, kernels: int
@@ -314,9 +313,7 @@ class Chooser:
             )
         return f"it would be computed {total / count:.0f} times"
 
-    def structural_reason(
-        self, node: UOp, use: Use, alive: frozenset[UOp], times: float, depth: int
-    ) -> str | None:
+    def structural_reason(self, node: UOp, use: Use, alive: frozenset[UOp], depth: int) -> str | None:
         """What would make a kernel slow although nothing is repeated."""
         kernel, work = use.kernel, self.costs.work[node]
         rows = _points(alive)

@@ -1,0 +1,128 @@
+"""Equal computations are scheduled once; what differs is filled in."""
+
+from __future__ import annotations
+
+import pytest
+
+from morok import knobs
+from morok.dtype import float32
+from morok.errors import IRError, VariableError
+from morok.ir import build, movement
+from morok.ir.node import UOp
+from morok.ir.ops import Ops
+from morok.rewrite.engine import statistics
+from morok.schedule import schedule as module
+from morok.schedule.schedule import clear_cache, schedule
+from tests.schedule import graphs as g
+
+
+def work(x: UOp, w: UOp) -> UOp:
+    return g.softmax(g.matmul(x, w))
+
+
+def test_new_buffers_cost_no_rewriting() -> None:
+    first = schedule([work(g.tensor(8, 16), g.tensor(16, 8))])
+    before = statistics.nodes, len(module._templates)
+    out = work(x := g.tensor(8, 16), w := g.tensor(16, 8))
+    second = schedule([out])
+    assert (statistics.nodes, len(module._templates)) == before
+    assert [i.ast for i in first.items] == [i.ast for i in second.items]
+    used = {b for item in second.items for b in item.buffers}
+    assert {g.base(x), g.base(w)} <= used
+    assert used.isdisjoint({b for item in first.items for b in item.buffers})
+    g.check(out, tolerance=1e-4)
+
+
+def test_the_same_buffer_twice_is_another_form() -> None:
+    a, b = g.tensor(8), g.tensor(8)
+    g.check(g.sub(a, b))
+    g.check(g.sub(a, a))
+
+
+def test_sizes_and_knobs_are_part_of_the_key() -> None:
+    clear_cache()
+    schedule([g.exp(g.tensor(8))])
+    schedule([g.exp(g.tensor(9))])
+    with knobs.override(UNSAFE_MATH=1):
+        schedule([g.exp(g.tensor(8))])
+    assert len(module._templates) == 3
+
+
+def test_variables_have_values_beside_the_kernels() -> None:
+    n = build.variable("n", 1, 16)
+    x = g.tensor(16)
+    plans = []
+    for value in (5, 11):
+        front = movement.shrink(x, ((0, build.bind(n, value)),))
+        out = g.add(g.total(g.alu(Ops.MUL, front, g.const(float32, 2.0))), 1.0)
+        plans.append(plan := schedule([out]))
+        assert plan.values == {"n": value}
+        (got,) = g.run(out, plan=plan)
+        g.np.testing.assert_allclose(got, [2 * g.DATA[g.base(x)][:value].sum() + 1], rtol=1e-5)
+    assert plans[0].items[0].ast is plans[1].items[0].ast
+    assert plans[0].items[0].variables == ("n",)
+
+
+def test_a_tensor_of_variable_size_has_room_for_the_largest() -> None:
+    n = build.bind(build.variable("n", 1, 16), 5)
+    x = g.tensor(16, 3)
+    out = g.exp(movement.shrink(x, ((0, n), (0, 3))))
+    plan = schedule([out])
+    (memory,) = plan.memory.outputs
+    assert memory.arg == 48
+    (got,) = g.run(out, plan=plan)
+    g.np.testing.assert_allclose(got, g.np.exp(g.DATA[g.base(x)].reshape(16, 3)[:5]), rtol=1e-5)
+
+
+def test_variables_must_be_bound_once() -> None:
+    n = build.variable("n", 1, 16)
+    x = g.tensor(16)
+    with pytest.raises(VariableError, match="variable n has no value"):
+        schedule([g.exp(movement.shrink(x, ((0, n),)))])
+    parts = [g.total(movement.shrink(x, ((0, build.bind(n, v)),))) for v in (3, 4)]
+    with pytest.raises(VariableError, match="bound to 3 and to 4"):
+        schedule([g.add(*parts)])
+
+
+def test_operands_on_two_devices() -> None:
+    there = build.buffer(float32, 8, "GPU", 10**6)
+    with pytest.raises(IRError, match="operands on CPU and on GPU; copy one of them first"):
+        schedule([g.add(g.tensor(8), there)])
+
+
+def test_transfers() -> None:
+    x = g.tensor(4, 4)
+    device = g.make(Ops.DEVICE, build.void, (), "GPU")
+    moved = g.make(Ops.COPY, x.dtype, (g.exp(x), device))
+    plan = schedule([g.mul(moved, 2.0)])
+    kernel, copy, after = plan.items
+    assert copy.ast.op is Ops.COPY and copy.buffers[1] is kernel.buffers[0]
+    assert copy.buffers[0].src[1].arg == "GPU" and after.buffers[0].src[1].arg == "GPU"
+    (got,) = g.run(g.mul(moved, 2.0))
+    g.np.testing.assert_allclose(got, g.np.exp(g.DATA[g.base(x)].reshape(4, 4)) * 2, rtol=1e-5)
+
+
+def test_views_of_memory_need_no_kernel() -> None:
+    x = g.tensor(4, 6)
+    view = movement.permute(movement.shrink(x, ((1, 3), (0, 6))), (1, 0))
+    plan = schedule([view])
+    assert plan.items == () and plan.results[view] is view
+
+
+def test_empty_tensors_need_no_kernel() -> None:
+    x = g.tensor(0, 4)
+    (got,) = g.run(g.exp(x))
+    assert got.shape == (0, 4)
+    assert schedule([g.exp(x)]).items == ()
+    g.check(g.add(g.total(x, 0), 1.0))
+
+
+def test_constants_alone_are_computed_somewhere() -> None:
+    plan = g.check(g.spread(g.const(float32, 3.0), (4, 5)), g.positions((4, 5), 1))
+    assert {b.src[1].arg for item in plan.items for b in item.buffers} == {"CPU"}
+
+
+def test_items_tell_where_they_come_from() -> None:
+    (item,) = schedule([g.softmax(g.tensor(8, 16))]).items
+    assert item.place is not None and item.place.startswith("graphs.py:")
+    assert item.name.startswith("r_8_16") and item.flops > 0 and item.bytes == 2 * 8 * 16 * 4

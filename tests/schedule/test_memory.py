@@ -1,0 +1,66 @@
+"""The memory plan: nobody's bytes are overwritten while they are needed, and little is wasted."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from morok.ir.ops import Ops
+from morok.schedule.memory import Life, place_lives
+from morok.schedule.schedule import schedule
+from tests.schedule import graphs as g
+
+
+@st.composite
+def lives(draw: st.DrawFn) -> list[Life]:
+    count = draw(st.integers(1, 40))
+    result = []
+    for key in range(count):
+        start = draw(st.integers(0, 30))
+        stop = start + draw(st.integers(0, 8))
+        result.append(
+            Life(key, draw(st.sampled_from(("CPU", "GPU"))), draw(st.integers(1, 5000)), start, stop)
+        )
+    return result
+
+
+@given(lives(), st.sampled_from((1, 64, 256)))
+def test_what_is_alive_at_once_does_not_overlap(found: list[Life], alignment: int) -> None:
+    arenas, bound = place_lives(found, (), alignment)
+    for i, a in enumerate(found):
+        assert a.offset % alignment == 0 and a.offset + a.nbytes <= arenas[a.device]
+        for b in found[:i]:
+            together = a.device == b.device and a.start <= b.stop and b.start <= a.stop
+            assert not together or a.offset + a.nbytes <= b.offset or b.offset + b.nbytes <= a.offset
+    assert bound <= sum(arenas.values())
+
+
+def test_an_input_gives_its_place_to_the_output() -> None:
+    found = [Life(0, "CPU", 1000, 0, 1), Life(1, "CPU", 1000, 1, 2), Life(2, "CPU", 1000, 2, 3)]
+    arenas, bound = place_lives(found, [(1, 0), (2, 1)])
+    assert arenas == {"CPU": 1024} and bound == 1024
+    assert len({life.offset for life in found}) == 1
+
+
+def test_an_input_that_lives_on_does_not() -> None:
+    found = [Life(0, "CPU", 1000, 0, 2), Life(1, "CPU", 1000, 1, 2)]
+    arenas, _ = place_lives(found, [(1, 0)])
+    assert arenas == {"CPU": 2048}
+
+
+def test_a_chain_of_layers_needs_two_buffers() -> None:
+    x = g.tensor(32, 256)
+    for _ in range(6):
+        x = g.relu(g.matmul(x, g.tensor(256, 256)))
+    plan = g.check(x, tolerance=1e-2)
+    assert len(plan.items) == 6 and len(plan.memory.placements) == 5
+    assert plan.memory.arena_bytes == 2 * 32 * 256 * 4
+    assert plan.memory.output_bytes == 32 * 256 * 4
+
+
+def test_outputs_have_memory_of_their_own() -> None:
+    x = g.tensor(16, 256)
+    first = g.relu(g.matmul(x, g.tensor(256, 256)))
+    plan = schedule([first, g.matmul(first, g.tensor(256, 256))])
+    assert len(plan.memory.outputs) == 2 and not plan.memory.placements
+    assert all(node.op is Ops.BUFFER for node in plan.memory.outputs)
