@@ -1,1 +1,1 @@
-"""Kernel → linear list of instructions: stages 8 to 22, one table (`pipeline.py`). Knows no particular device."""
+"""Kernel → list of instructions: stages 8 to 22 in one table (`pipeline.py`). Knows no particular device."""

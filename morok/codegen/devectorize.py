@@ -51,7 +51,9 @@ def group_addresses(node: UOp, ctx: Any) -> UOp | None:
     buffer = node.src[0]
     found = places(place)
     gate = node.src[2] if len(node.src) > 2 else None
-    gates = [None] * count if gate is None else [rewrite(lane(gate, i), symbolic) for i in range(count)]
+    gates: list[UOp | None] = [None] * count
+    if gate is not None:
+        gates = [rewrite(lane(gate, i), symbolic) for i in range(count)]
     by_lane = gate is not None and any(g is not gates[0] for g in gates)
     masked = by_lane and target.masked_memory
     # (gate, root) → offset → lanes that want it

@@ -53,7 +53,7 @@ def _lanes_for(wanted: Axes, given: Axes, width: int) -> list[int]:
     for axis, n in reversed(given):
         strides[axis] = stride
         stride *= n
-    lanes = []
+    lanes: list[int] = []
     for point in _points(wanted):
         start = sum(stride * point[axis] for axis, stride in strides.items())
         lanes += range(start, start + width)

@@ -32,7 +32,7 @@ def _is_read(x: UOp) -> bool:
 
 
 def _is_index_condition(p: UOp) -> bool:
-    """A condition on loop indices and variables only: free to evaluate anywhere, and known before the load."""
+    """A condition on loop indices and variables only: known before the load."""
     return all(n.op is not Ops.INDEX and n.op is not Ops.REDUCE for n in toposort(p))
 
 
@@ -65,7 +65,7 @@ def _implied(read: UOp, p: UOp) -> bool:
 
 
 def place_under_gate(node: UOp) -> UOp | None:
-    """The place of a guarded access, simplified with what the gate says. A gate that never holds is a zero."""
+    """The place of a guarded access, simplified with what the gate says; 0 if the gate never holds."""
     gate = _gate(node)
     if gate is None:
         return None
@@ -90,6 +90,23 @@ def split_values(node: UOp) -> UOp | None:
     return reduce(whole.src[i], whole.arg[i], whole.src[len(whole.arg) :])
 
 
+def close_what_runs(node: UOp) -> UOp | None:
+    """END and REDUCE close loops; what has become a constant (a loop of one step) is none."""
+    count = len(node.arg) if node.op is Ops.REDUCE else 1
+    loops = tuple(s for s in node.src[count:] if s.op is Ops.RANGE)
+    if loops and len(loops) == len(node.src) - count:
+        return None
+    if loops or count > 1:
+        return None if len(loops) == len(node.src) - count else node.replace((*node.src[:count], *loops))
+    return node.src[0]
+
+
+def single_step(node: UOp) -> UOp | None:
+    """A loop of one step is its only index."""
+    end = node.src[0]
+    return make(Ops.CONST, node.dtype, (), 0) if end.op is Ops.CONST and end.arg == 1 else None
+
+
 @rules("codegen.gates")
 def gate_rules(p: Bool, x: Var, y: Var) -> Rules:
     """Conditions on loads."""
@@ -101,6 +118,14 @@ def gate_rules(p: Bool, x: Var, y: Var) -> Rules:
         Head(Ops.INDEX).any() >> place_under_gate,
         why("simplifies under the gate"),
         unproved("memory"),
+    )
+    # a loop of one step is no loop
+    yield "step", Head(Ops.RANGE).any() >> single_step, why("the end is the source"), unproved("loops")
+    yield (
+        "close",
+        Head(Ops.END, Ops.REDUCE).any() >> close_what_runs,
+        why("any number of loops"),
+        unproved("loops"),
     )
     # each value of a joint reduction by itself
     yield "pick", Head(Ops.PICK).any() >> split_values, why("any number of values"), unproved("loops")

@@ -1,12 +1,12 @@
 """Stage 12, hardware dimensions: parallel ranges become the indices that a device gives its threads.
 
-GLOBAL and THREAD ranges → gidx, LOCAL, WARP and GROUP_REDUCE ranges → lidx, the innermost range in dimension 0.
+GLOBAL and THREAD ranges → gidx, LOCAL, WARP and GROUP_REDUCE ranges → lidx, the innermost in dimension 0.
 A grid has few dimensions of limited size: neighbouring ranges share a dimension where there are too many,
 large ones are split over several, and the ranges are reconstructed by division and remainder:
 
     r0: 4, r1: 8, r2: 16, r3: 32 with at most three dimensions  →  gidx1 = r1*… ; r0 = gidx2 …
 
-A device without a grid runs these ranges as loops; the outermost THREAD range stays, for its workers to share.
+A device without a grid runs them as loops; the outermost THREAD range stays, for its workers to share.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ BLOCK = (AxisKind.LOCAL, AxisKind.WARP, AxisKind.GROUP_REDUCE)
 
 
 def group_dims(sizes: Sequence[int], limits: Sequence[int]) -> list[list[int]] | None:
-    """Neighbouring dimensions joined, smallest products first, until there are few enough; None if none fit."""
+    """Neighbouring dimensions joined, smallest products first, until few enough; None if that fails."""
     groups = [[n] for n in sizes]
     while len(groups) > len(limits):
         best = None

@@ -1,4 +1,4 @@
-"""Vector indices, lane by lane, as a root plus a constant: what decides which lanes lie side by side in memory.
+"""Vector indices, lane by lane, as a root plus a constant: it decides which lanes lie side by side.
 
 A place such as `r*96 + lanes` becomes the root `r*96` and the offsets 0, 1, 2, …. Sums and constant factors
 keep that form without looking at single lanes; anything else is computed and simplified per lane.

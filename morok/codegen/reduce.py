@@ -52,7 +52,7 @@ def accumulate(op: Op, total: UOp, value: UOp, fused: bool) -> UOp:
 
 
 def pick_lanes(x: UOp, lanes: list[int]) -> UOp:
-    """Lanes of a value; of a product, the product of lanes, so that it still can be added with one rounding."""
+    """Lanes of a value; of a product, the product of lanes, which can still be added with one rounding."""
     if x.op is Ops.MUL:
         return alu(Ops.MUL, *(swizzle(s, lanes) for s in x.src))
     return swizzle(x, lanes)
@@ -143,13 +143,6 @@ def reduce_rules() -> Rules:
     """Accumulators."""
     # Σ x = (a ← 0; for each x: a ← a + x; a)
     yield "accumulate", Head(Ops.REDUCE).any() >> lower_reduce, _CODE, _LOOPS
-
-
-def push_gep(node: UOp, x: UOp) -> UOp | None:
-    """Some lanes of an op are the op on these lanes; not for permutations of all of them, which cost the same."""
-    if len(node.arg) >= x.dtype.lanes or not all(s.dtype.lanes == x.dtype.lanes for s in x.src):
-        return None
-    return make(x.op, x.dtype.scalar.vec(len(node.arg)), tuple(swizzle(s, node.arg) for s in x.src), x.arg)
 
 
 def simplify_gep(node: UOp) -> UOp | None:

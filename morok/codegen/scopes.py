@@ -163,7 +163,7 @@ def _merge_two(root: UOp, a: UOp, b: UOp) -> UOp:
         body = substitute_open(later.src[0], fresh)
         mine = [fresh.get(r, r) for r in closed_ranges(later)]
         return substitute(root, {later: make(Ops.END, later.dtype, (body, *mine))})
-    inner = []
+    inner: list[UOp] = []
     for node, rest in ((a, rest_a), (b, rest_b)):
         body = make(Ops.END, node.dtype, (node.src[0], *rest)) if rest else node.src[0]
         inner += body.src if body.op is Ops.GROUP else (body,)

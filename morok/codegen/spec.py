@@ -1,4 +1,4 @@
-"""What is legal at the two ends of codegen: a kernel as the scheduler hands it over, and the list of instructions."""
+"""What is legal at the two ends of codegen: a kernel as it is handed over, and the list of instructions."""
 
 from __future__ import annotations
 

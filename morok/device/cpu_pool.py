@@ -27,11 +27,11 @@ _PAUSE = {
 _SPINS = 4000  # looks at the generation before a worker goes to sleep: some tens of microseconds
 _ALIGN = 64
 
-# The state, by byte: 0 generation, 8 busy flag, 12 stop flag, 16 workers, 24 the door, 32 function, 40 arguments,
-# 48 extent, 56 chunk, 64 next point, 72 scratch bytes, 128 mutex, 256 condition variable.
-# The door of a job is one word: its generation in the upper half (the top bit set once it is closed) and the
-# number of workers inside in the lower half. A worker enters only while the door is open, and the caller waits
-# for those inside, so nobody ever waits for a worker that has not woken up.
+# The state, by byte: 0 generation, 8 busy flag, 12 stop flag, 16 workers, 24 the door, 32 function,
+# 40 arguments, 48 extent, 56 chunk, 64 next point, 72 scratch bytes, 128 mutex, 256 condition variable.
+# The door of a job is one word: its generation in the upper half (the top bit set once it is closed) and
+# the number of workers inside in the lower half. A worker enters only while the door is open, and the caller
+# waits for those inside, so nobody ever waits for a worker that has not woken up.
 _STATE = 512
 _TEXT = """
 {declare}

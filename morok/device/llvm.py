@@ -58,7 +58,7 @@ def host() -> Machine:
     return Machine(llvm.get_process_triple(), llvm.get_host_cpu_name(), features.flatten())
 
 
-# AMD64 without AVX, with AVX2, with AVX-512: the bytes of a vector register by the best feature that is there.
+# The bytes of a vector register of x86-64, by the best feature that is there.
 _X86_VECTORS = (("avx512f", 64), ("avx2", 32))
 
 

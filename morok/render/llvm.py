@@ -29,7 +29,7 @@ _ALIGN = 64
 class _Loop:
     """A loop that is being written."""
 
-    __slots__ = ("counter", "end", "exit", "guard", "head", "node", "phis", "start")
+    __slots__ = ("counter", "end", "exit", "guard", "head", "line", "node", "phis", "start")
 
     def __init__(self, node: UOp, head: str, exit_: str, end: str, start: str, guard: str | None) -> None:
         self.node = node
@@ -39,6 +39,7 @@ class _Loop:
         self.start = start
         self.guard = guard  # the block that may jump over the loop
         self.counter = ""
+        self.line = 0  # where the counter's phi node stands
         self.phis: list[tuple[Slot, int, str, str]] = []  # slot, line, name, value before the loop
 
 
@@ -105,8 +106,8 @@ class _Writer:
 
     def write(self) -> None:
         for position, node in enumerate(self.instructions):
-            if node.op in (Ops.CONST, Ops.VCONST, Ops.IF) and node.op is not Ops.IF:
-                continue
+            if node.op in (Ops.CONST, Ops.VCONST):
+                continue  # written where they are used
             self.comment(node)
             self.instruction(position, node)
 
@@ -177,7 +178,7 @@ class _Writer:
         if dtype.space is AddrSpace.REG and _register(node) not in self.in_memory:
             return
         place_ = node.src[1]
-        elem = type_name(_stored(dtype.elem.scalar))
+        elem = type_name(dtype.elem.scalar)
         base = self.name_of(node.src[0])
         where = self.name_of(place_)
         if len(node.src) > 2 and node.src[2].dtype.lanes == 1:
@@ -265,11 +266,10 @@ class _Writer:
         dtype = node.dtype
         t = type_name(dtype)
         if node.op is Ops.GEP:
-            source = node.src[0]
-            x, s = self.name_of(source), type_name(source.dtype)
+            x, whole = self.name_of(node.src[0]), type_name(node.src[0].dtype)
             if len(node.arg) == 1:
-                return self.let(f"extractelement {s} {x}, i32 {node.arg[0]}")
-            return self.shuffle(s, x, "poison", node.arg)
+                return self.let(f"extractelement {whole} {x}, i32 {node.arg[0]}")
+            return self.shuffle(whole, x, "poison", node.arg)
         if node.op is Ops.CAT:
             return self.concatenate(node)
         scalar = type_name(dtype.scalar)
@@ -286,27 +286,23 @@ class _Writer:
         return self.let(f"shufflevector {t} {x}, {t} {y}, <{len(lanes)} x i32> <{mask}>")
 
     def concatenate(self, node: UOp) -> str:
-        """Parts pairwise; a part of another length is widened first."""
+        """Parts one after the other, from the left; the shorter of two is widened first."""
         scalar = node.dtype.scalar
-        name, width = "", 0
-        for s in node.src:
-            x = self.name_of(s)
-            n = s.dtype.lanes
-            if n == 1:
-                x = self.let(
-                    f"insertelement {type_name(scalar.vec(2))} poison, {type_name(scalar)} {x}, i32 0"
-                )
-                x, n = (x, 2) if width == 0 else (x, 2)
-            lanes = s.dtype.lanes
+        name, width, used = "", 0, 0  # what there is: its lanes, and how many of them count
+        for part in node.src:
+            x, lanes = self.name_of(part), part.dtype.lanes
+            wide = max(2, lanes)
+            if lanes == 1:
+                two = type_name(scalar.vec(2))
+                x = self.let(f"insertelement {two} poison, {type_name(scalar)} {x}, i32 0")
             if width == 0:
-                name, width, real = x, n, lanes
+                name, width, used = x, wide, lanes
                 continue
-            total = max(width, n)
-            left = self.widen(scalar, name, width, total)
-            right = self.widen(scalar, x, n, total)
-            mask = [*range(real), *range(total, total + lanes)]
+            total = max(width, wide)
+            left, right = self.widen(scalar, name, width, total), self.widen(scalar, x, wide, total)
+            mask = [*range(used), *range(total, total + lanes)]
             name = self.shuffle(type_name(scalar.vec(total)), left, right, mask)
-            width = real = len(mask)
+            width = used = len(mask)
         return name
 
     def widen(self, scalar: DType, x: str, width: int, total: int) -> str:
@@ -342,6 +338,7 @@ class _Writer:
         self.start_block(head)
         loop.counter = self.fresh()
         self.names[node] = loop.counter
+        loop.line = len(self.lines)
         self.lines.append(
             f"  {loop.counter} = phi {t} [ {start}, %{before} ], [ {loop.counter}.next, %LATCH ]"
         )
@@ -362,8 +359,7 @@ class _Writer:
         self.put(f"{loop.counter}.next = add nuw nsw {t} {loop.counter}, 1")
         again = self.let(f"icmp slt {t} {loop.counter}.next, {loop.end}")
         self.put(f"br i1 {again}, label %{loop.head}, label %{loop.exit}")
-        head = self.lines.index(f"{loop.head}:")
-        self.lines[head + 1] = self.lines[head + 1].replace("%LATCH", f"%{latch}")
+        self.lines[loop.line] = self.lines[loop.line].replace("%LATCH", f"%{latch}")
         ends = []
         for slot, line, _, before in loop.phis:
             value, dtype = self.values[slot]
@@ -413,10 +409,6 @@ def _mulhi(writer: _Writer, node: UOp) -> str:
     amount = str(bits) if dtype.lanes == 1 else "<" + ", ".join([f"i{2 * bits} {bits}"] * dtype.lanes) + ">"
     high = writer.let(f"{shift} {wide} {writer.let(f'mul {wide} {x}, {y}')}, {amount}")
     return f"trunc {wide} {high} to {type_name(dtype)}"
-
-
-def _stored(dtype: DType) -> DType:
-    return dtype
 
 
 def _register(address: UOp) -> UOp:
@@ -478,8 +470,11 @@ def _written_slots(instructions: tuple[UOp, ...]) -> dict[int, tuple[Slot, ...]]
     return {p: tuple(slots) for p, slots in writes.items()}
 
 
-def render(linear: UOp, name: str) -> Program:
-    """The kernel as LLVM IR, ready for a compiler."""
+def render(linear: UOp, name: str, buffers: int = 0) -> Program:
+    """The kernel as LLVM IR, ready for a compiler.
+
+    `buffers` is how many it was written with: the caller passes all, also those that are not needed now.
+    """
     writer = _Writer(linear.src, name)
     writer.write()
     globals_ = sorted((n for n in linear.src if n.op is Ops.DEFINE_GLOBAL), key=lambda n: n.arg)
@@ -488,9 +483,12 @@ def render(linear: UOp, name: str) -> Program:
     for n in globals_:
         assert isinstance(n.dtype, PtrDType)
         arguments.append(Argument(n.arg, n.dtype.elem, n.dtype.size, n in written))
+    count = max([buffers, *(a.number + 1 for a in arguments)])
     variables = sorted({n.arg[0] for n in linear.src if n.op is Ops.DEFINE_VAR})
-    text = _module(writer, arguments, variables)
-    return Program(name, text, tuple(arguments), tuple(variables), writer.scratch, writer.thread is not None)
+    text = _module(writer, arguments, variables, count)
+    return Program(
+        name, text, tuple(arguments), tuple(variables), count, writer.scratch, writer.thread is not None
+    )
 
 
 def _base(address: UOp) -> UOp:
@@ -500,7 +498,7 @@ def _base(address: UOp) -> UOp:
     return node
 
 
-def _module(writer: _Writer, arguments: list[Argument], variables: list[str]) -> str:
+def _module(writer: _Writer, arguments: list[Argument], variables: list[str], count: int) -> str:
     name = writer.name
     access = {True: "noalias", False: "noalias readonly"}
     parameters = [f"ptr {access[a.written]} %g{a.number}" for a in arguments]
@@ -510,22 +508,22 @@ def _module(writer: _Writer, arguments: list[Argument], variables: list[str]) ->
     body += ["  ret void", "}"]
     entry = [f"define void @{name}(ptr %args, i64 %lo, i64 %hi, ptr %scratch) #0 {{", "entry:"]
     given = []
-    for i, a in enumerate(arguments):
-        entry.append(f"  %p{i} = getelementptr ptr, ptr %args, i64 {i}")
-        entry.append(f"  %g{a.number} = load ptr, ptr %p{i}, align 8")
+    for a in arguments:
+        entry.append(f"  %p{a.number} = getelementptr ptr, ptr %args, i64 {a.number}")
+        entry.append(f"  %g{a.number} = load ptr, ptr %p{a.number}, align 8")
         given.append(f"ptr %g{a.number}")
-    for i, v in enumerate(variables, len(arguments)):
+    for i, v in enumerate(variables, count):
         entry.append(f"  %p{i} = getelementptr i64, ptr %args, i64 {i}")
         entry.append(f"  %v.{v} = load i64, ptr %p{i}, align 8")
         given.append(f"i64 %v.{v}")
     given += ["i64 %lo", "i64 %hi", "ptr %scratch"]
     entry += [f"  call void @{name}.body({', '.join(given)})", "  ret void", "}"]
-    extent = _extent(writer, arguments, variables)
+    extent = _extent(writer, variables, count)
     attributes = ["attributes #0 = { nounwind }"]
     return "\n".join([*writer.declared, "", *body, "", *entry, "", *extent, "", *attributes, ""])
 
 
-def _extent(writer: _Writer, arguments: list[Argument], variables: list[str]) -> list[str]:
+def _extent(writer: _Writer, variables: list[str], count: int) -> list[str]:
     """The size of the shared axis, as a function of the arguments."""
     head = [f"define i64 @{writer.name}.extent(ptr %args) #0 {{", "entry:"]
     if writer.thread is None:
@@ -535,7 +533,7 @@ def _extent(writer: _Writer, arguments: list[Argument], variables: list[str]) ->
         return [*head, f"  ret i64 {end.arg}", "}"]
     if end.op is not Ops.DEFINE_VAR:
         raise CompileError("a shared axis needs a size that is constant or a variable", place=place(end))
-    i = len(arguments) + variables.index(end.arg[0])
+    i = count + variables.index(end.arg[0])
     return [
         *head,
         f"  %p = getelementptr i64, ptr %args, i64 {i}",

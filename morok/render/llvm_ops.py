@@ -57,7 +57,8 @@ def _family(scalar: DType) -> str:
 def _table() -> dict[tuple[Op, str], str]:
     floats = {Ops.ADD: "fadd", Ops.SUB: "fsub", Ops.MUL: "fmul", Ops.FDIV: "fdiv"}
     both = {
-        Ops.ADD: "add", Ops.SUB: "sub", Ops.MUL: "mul", Ops.AND: "and", Ops.OR: "or", Ops.XOR: "xor", Ops.SHL: "shl",
+        Ops.ADD: "add", Ops.SUB: "sub", Ops.MUL: "mul", Ops.AND: "and", Ops.OR: "or", Ops.XOR: "xor",
+        Ops.SHL: "shl",
     }  # fmt: skip
     bools = {
         Ops.ADD: "or",

@@ -26,8 +26,9 @@ class Program:
 
     name: str
     text: str
-    arguments: tuple[Argument, ...]
+    arguments: tuple[Argument, ...]  # the buffers that it uses
     variables: tuple[str, ...]
+    buffers: int = 0  # how many buffers the caller passes
     scratch: int = 0  # bytes of working memory that each thread needs
     threaded: bool = False  # has an axis that workers share
     grid: tuple[int, ...] = ()

@@ -8,17 +8,17 @@ from typing import Any
 import numpy as np
 
 from morok.codegen.target import Target
-from morok.device.buffer import HostAllocator
-from morok.device.cpu import Kernel, compile_kernel
-from morok.device.buffer import Buffer
+from morok.device.buffer import Buffer, HostAllocator
+from morok.device.cpu import compile_kernel
+from morok.device.cpu_kernel import Kernel
 from morok.device.interpreter import run_kernel
 from morok.device.llvm import host, target_for
 from morok.dtype import DType, float32
+from morok.dtype import index as index_dtype
 from morok.ir.alu_array import storage
 from morok.ir.build import define_global, end, index, reduce, rng, sink, store
 from morok.ir.node import UOp, alu, const, make
 from morok.ir.ops import AxisKind, Ops
-from morok.dtype import index as index_dtype
 from morok.rewrite.engine import substitute
 
 LOOP, REDUCE, UPCAST, UNROLL = AxisKind.LOOP, AxisKind.REDUCE, AxisKind.UPCAST, AxisKind.UNROLL
@@ -101,7 +101,7 @@ def check(
     atol: float = 1e-6,
     reference: UOp | None = None,
 ) -> list[Any]:
-    """The kernel's outputs are what the interpreter says (of `reference`, where the kernel has been split)."""
+    """The kernel's outputs are what the interpreter says of it, or of `reference`."""
     ours = [a.copy() for a in arrays]
     theirs = [a.copy() for a in arrays]
     native(kernel, ours, values, target)

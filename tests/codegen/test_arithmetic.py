@@ -1,12 +1,26 @@
-"""Every arithmetic op on every type, as machine code, against the table of meanings: to the bit where it is exact."""
+"""Every arithmetic op on every type, as machine code, against the table of meanings."""
 
 import numpy as np
 import pytest
 
 from morok.codegen.target import Target
 from morok.dtype import (
-    DType, bfloat16, bool_, float8_e4m3, float8_e5m2, float16, float32, float64, int8, int16, int32, int64, uint8,
-    uint16, uint32, uint64,
+    DType,
+    bfloat16,
+    bool_,
+    float8_e4m3,
+    float8_e5m2,
+    float16,
+    float32,
+    float64,
+    int8,
+    int16,
+    int32,
+    int64,
+    uint8,
+    uint16,
+    uint32,
+    uint64,
 )  # fmt: skip
 from morok.ir.alu import defined, evaluate_array
 from morok.ir.alu_array import storage
@@ -19,7 +33,8 @@ INTS = (int8, int16, int32, int64, uint8, uint16, uint32, uint64)
 FLOATS = (float8_e4m3, float8_e5m2, float16, bfloat16, float32, float64)
 # computed by polynomials here and by the C library there; `test_functions.py` measures their errors
 INEXACT = {
-    Ops.EXP, Ops.EXP2, Ops.LOG, Ops.LOG2, Ops.SIN, Ops.COS, Ops.TAN, Ops.TANH, Ops.ERF, Ops.POW, Ops.ATAN2, Ops.RSQRT,
+    Ops.EXP, Ops.EXP2, Ops.LOG, Ops.LOG2, Ops.SIN, Ops.COS, Ops.TAN, Ops.TANH, Ops.ERF, Ops.POW, Ops.ATAN2,
+    Ops.RSQRT,
 }  # fmt: skip
 COUNT = 64
 # scalars only, and no narrow floats at all

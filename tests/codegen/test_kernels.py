@@ -4,12 +4,28 @@ import numpy as np
 import pytest
 
 from morok.dtype import float32, int32, int64
-from morok.ir.build import cast, pick, reduce, rng, sink, variable
+from morok.ir.build import cast, define_global, pick, reduce, rng, sink, variable
 from morok.ir.node import UOp, alu, const
 from morok.ir.ops import AxisKind, Ops
 from tests.codegen.kernels import (
-    REDUCE, UNROLL, UPCAST, add, buffers, check, convolution, layer_norm, matmul, native, noise, padded_copy, read, row_sum,
-    softmax, split, write, zeros,
+    REDUCE,
+    UNROLL,
+    UPCAST,
+    add,
+    buffers,
+    check,
+    convolution,
+    layer_norm,
+    matmul,
+    native,
+    noise,
+    padded_copy,
+    read,
+    row_sum,
+    softmax,
+    split,
+    write,
+    zeros,
 )  # fmt: skip
 
 
@@ -66,8 +82,8 @@ def test_padding_as_a_choice() -> None:
 
 
 def test_gather() -> None:
-    o, x, i = buffers(12, 40, 3)
-    places = [*buffers(0, 0, 3, dtype=int64)][2]
+    o, x = buffers(12, 40)
+    places = define_global(int64, 3, 2)
     r, c = rng(3, 0), rng(4, 1)
     row = cast(read(places, r), c.dtype)
     inside = (row < 10) & (const(row.dtype, -1) < row)

@@ -46,8 +46,8 @@ def guard_division(node: UOp) -> UOp | None:
 def magic_numbers(largest: int, divisor: int, bits: int) -> tuple[int, int] | None:
     """(m, s) with x // d = (x·m) >> s for all 0 ≤ x ≤ largest, and x·m below 2^bits; None if there are none.
 
-    Let m = ⌈2^s / d⌉ and e = m·d - 2^s. For x = q·d + r, x·m / 2^s = q + (r + x·e / 2^s) / d, whose whole part
-    is q if r + x·e / 2^s < d; since r ≤ d-1, it is enough that x·e < 2^s for the largest x.
+    Let m = ⌈2^s / d⌉ and e = m·d - 2^s. For x = q·d + r, x·m / 2^s = q + (r + x·e / 2^s) / d, whose whole
+    part is q if r + x·e / 2^s < d; since r ≤ d-1, it is enough that x·e < 2^s for the largest x.
     """
     for s in range(bits):
         m = -(-(1 << s) // divisor)
@@ -104,7 +104,8 @@ def floor_modulo(node: UOp) -> UOp | None:
     """x - (x // y)·y."""
     x, y = node.src
     if y.op is Ops.CONST and y.arg > 0 and y.arg & (y.arg - 1) == 0:
-        return x & (y.arg - 1)
+        mask: int = y.arg - 1
+        return x & mask
     if y.op is Ops.CONST and y.arg > 0 and vmin(x) >= 0 and divide_by_constant(x, y.arg) is not None:
         return x - alu(Ops.FLOORDIV, x, y) * y
     if x.dtype.is_unsigned or (vmin(x) >= 0 and vmin(y) >= 0):

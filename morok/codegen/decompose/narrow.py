@@ -84,7 +84,7 @@ def pack(x: UOp, dtype: DType) -> UOp:
 
 
 def round_to_odd(x: UOp) -> UOp:
-    """A float64 as float32: exact, or the neighbour with an odd last bit. A later rounding then is the only one."""
+    """A float64 as float32: exact, or the neighbour with an odd last bit, so that a later rounding counts."""
     y = as_type(x, float32)
     back = as_type(y, float64)
     bits = bits_of(y)

@@ -1,0 +1,85 @@
+"""A compiled kernel of the CPU: object code with what is needed to call it, and the call itself."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+from morok.device.buffer import Buffer
+from morok.device.cpu_pool import pool, scratch
+from morok.device.llvm import Code
+from morok.errors import DeviceError, VariableError
+
+
+@final
+@dataclass(frozen=True)
+class Compiled:
+    """A kernel as object code. Made of plain values, so it can be stored."""
+
+    name: str  # of the entry function
+    code: bytes
+    buffers: int  # how many it takes
+    variables: tuple[str, ...]
+    scratch: int  # bytes of working memory per thread
+    threaded: bool  # has an axis that workers share
+
+
+@final
+class Kernel:
+    """A kernel in memory, ready to be called."""
+
+    __slots__ = ("_code", "compiled", "extent", "function", "name")
+
+    def __init__(self, compiled: Compiled, name: str) -> None:
+        self.compiled = compiled
+        self.name = name
+        symbols = (compiled.name, f"{compiled.name}.extent")
+        self._code = Code(compiled.code, symbols)
+        self.function = self._code.addresses[symbols[0]]
+        self.extent = self._code.addresses[symbols[1]] if compiled.threaded else 0
+
+    def arguments(self, buffers: Sequence[Buffer], values: Mapping[str, int]) -> Any:
+        """The table of addresses and variables that the kernel reads its arguments from."""
+        count = self.compiled.buffers
+        if len(buffers) != count:
+            raise DeviceError(f"{self.name} takes {count} buffers, got {len(buffers)}")
+        table = [address_of(buffer) for buffer in buffers]
+        for variable in self.compiled.variables:
+            if variable not in values:
+                raise VariableError(f"{self.name} needs a value for the variable {variable}")
+            table.append(values[variable])
+        return (ctypes.c_int64 * len(table))(*table)
+
+    def __call__(self, buffers: Sequence[Buffer], values: Mapping[str, int]) -> None:
+        Steps([(self, self.arguments(buffers, values))])()
+
+
+def address_of(buffer: Buffer) -> int:
+    """Where a buffer's first element lies."""
+    address: int = buffer.memory.__array_interface__["data"][0]
+    return address + buffer.offset
+
+
+@final
+class Steps:
+    """Kernels with their arguments, laid out for the native runner. Calling it runs them all in one call.
+
+    It holds the kernels and the tables, not the memory behind the addresses: that is the caller's business.
+    """
+
+    __slots__ = ("_bytes", "_count", "_held", "_run", "_table")
+
+    def __init__(self, steps: Sequence[tuple[Kernel, Any]]) -> None:
+        flat: list[int] = []
+        for kernel, arguments in steps:
+            flat += (kernel.function, kernel.extent, ctypes.addressof(arguments))
+        self._table = (ctypes.c_int64 * len(flat))(*flat)
+        self._count = len(steps)
+        self._held = tuple(steps)
+        self._bytes = max((kernel.compiled.scratch for kernel, _ in steps), default=0)
+        self._run = pool().run
+
+    def __call__(self) -> None:
+        self._run(pool().ready(), self._table, self._count, scratch.get(self._bytes), self._bytes)

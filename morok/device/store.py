@@ -1,0 +1,194 @@
+"""Finished kernels on disk, shared by all processes of a user.
+
+One SQLite file in a directory that only its owner can enter. An entry is found by everything that decides
+about the machine code (the kernel's content, the device, the options, the compiler itself) and carries a hash
+of all it holds, so one that was truncated or changed is dropped and built again. Whatever goes wrong with the
+file (no room, no permission, damage) costs speed and never a result: the store then stays out of the way.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sqlite3
+import stat
+import sys
+import threading
+from collections.abc import Callable
+from functools import cache
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, final
+
+import morok
+from morok import knobs
+from morok.device.cpu_kernel import Compiled
+
+_LIMIT = 1 << 29  # bytes of the file; the older half goes when it is larger
+_BUSY = 5.0  # seconds to wait for another process that writes
+# Rooms whose source decides about machine code: a change of any file of theirs makes new keys.
+_ROOMS = ("dtype", "ir", "rewrite", "symbolic", "optimize", "codegen", "render", "device")
+
+_SCHEMA = """
+create table if not exists kernels (
+  key text primary key, facts text not null, code blob not null, hash blob not null
+) without rowid
+"""
+
+
+@cache
+def compiler_version() -> str:
+    """The release and a hash of the compiler's own source."""
+    root = Path(morok.__file__).parent
+    state = blake2b(digest_size=12)
+    for room in _ROOMS:
+        for path in sorted((root / room).rglob("*.py")):
+            state.update(path.relative_to(root).as_posix().encode())
+            state.update(path.read_bytes())
+    return f"{morok.__version__}-{state.hexdigest()}"
+
+
+def _hash(key: str, facts: str, code: bytes) -> bytes:
+    state = blake2b(digest_size=16)
+    for part in (key.encode(), facts.encode(), code):
+        state.update(len(part).to_bytes(8, "little"))
+        state.update(part)
+    return state.digest()
+
+
+@final
+class DiskStore:
+    """Compiled kernels by key. Opened when it is first used, by each process and in each thread's turn."""
+
+    def __init__(self, directory: str) -> None:
+        self.directory = Path(directory)
+        self.path = self.directory / "kernels.sqlite"
+        self._connection: sqlite3.Connection | None = None
+        self._process = 0
+        self._broken = False
+        self._lock = threading.Lock()
+
+    def get(self, key: str) -> Compiled | None:
+        """The kernel, or None if it is not there or not intact."""
+        with self._lock:
+            row = self._guarded(
+                lambda c: c.execute("select facts, code, hash from kernels where key = ?", (key,)).fetchone()
+            )
+            if row is None:
+                return None
+            facts, code, check = row
+            if _hash(key, facts, code) != check:
+                self._say(f"an entry of {self.path} was damaged; it is built again")
+                self._guarded(lambda c: c.execute("delete from kernels where key = ?", (key,)))
+                return None
+            return _unpack(facts, code)
+
+    def put(self, key: str, compiled: Compiled) -> None:
+        """Keeps a kernel. Another process may have been faster; the entries are the same."""
+        facts = _pack(compiled)
+        row = (key, facts, compiled.code, _hash(key, facts, compiled.code))
+        with self._lock:
+            self._guarded(lambda c: c.execute("insert or replace into kernels values (?, ?, ?, ?)", row))
+
+    def close(self) -> None:
+        with self._lock:
+            self._close()
+
+    def _close(self) -> None:
+        if self._connection is not None and self._process == os.getpid():
+            with contextlib.suppress(sqlite3.Error):
+                self._connection.close()
+        self._connection = None
+
+    def _guarded(self, action: Callable[[sqlite3.Connection], Any]) -> Any:
+        """Runs an action on the file. A damaged file is removed once; other faults switch the store off."""
+        for attempt in (0, 1):
+            if self._broken:
+                return None
+            try:
+                return action(self._open())
+            except sqlite3.DatabaseError as error:
+                self._close()
+                damaged = not isinstance(error, sqlite3.OperationalError)
+                if damaged and attempt == 0 and self._remove():
+                    self._say(f"{self.path} was damaged and has been removed")
+                    continue
+                if "locked" in str(error):
+                    return None  # somebody writes for long: this time without the store
+                self._give_up(error)
+            except OSError as error:
+                self._give_up(error)
+        return None
+
+    def _open(self) -> sqlite3.Connection:
+        if self._connection is not None and self._process == os.getpid():
+            return self._connection
+        self._connection = None  # a connection does not survive a fork
+        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if self.directory.stat().st_uid != os.getuid():
+            raise OSError(f"{self.directory} belongs to somebody else")
+        if stat.S_IMODE(self.directory.stat().st_mode) & 0o077:
+            self.directory.chmod(0o700)
+        if self.path.exists() and self.path.stat().st_size > _LIMIT:
+            self._remove()
+        connection = sqlite3.connect(self.path, timeout=_BUSY, isolation_level=None, check_same_thread=False)
+        # The entries verify themselves, so a crash of the machine may cost some of them.
+        connection.execute("pragma synchronous = off")
+        connection.execute(_SCHEMA)
+        self.path.chmod(0o600)
+        self._connection, self._process = connection, os.getpid()
+        return connection
+
+    def _remove(self) -> bool:
+        try:
+            self.path.unlink(missing_ok=True)
+        except OSError:
+            return False
+        return True
+
+    def _give_up(self, error: Exception) -> None:
+        self._broken = True
+        self._say(f"kernels are not kept on disk: {error}")
+
+    @staticmethod
+    def _say(text: str) -> None:
+        if knobs.DEBUG.value >= 1:
+            print(f"morok: {text}", file=sys.stderr)
+
+
+def _pack(compiled: Compiled) -> str:
+    facts = {
+        "name": compiled.name,
+        "buffers": compiled.buffers,
+        "variables": compiled.variables,
+        "scratch": compiled.scratch,
+        "threaded": compiled.threaded,
+    }
+    return json.dumps(facts)
+
+
+def _unpack(facts: str, code: bytes) -> Compiled:
+    found = json.loads(facts)
+    return Compiled(
+        str(found["name"]),
+        code,
+        int(found["buffers"]),
+        tuple(found["variables"]),
+        int(found["scratch"]),
+        bool(found["threaded"]),
+    )
+
+
+_stores: dict[str, DiskStore] = {}
+
+
+def disk_store() -> DiskStore | None:
+    """The store that the options name; None if they switch it off."""
+    if not knobs.CACHE.value:
+        return None
+    directory = knobs.CACHE_DIR.value
+    found = _stores.get(directory)
+    if found is None:
+        found = _stores.setdefault(directory, DiskStore(directory))
+    return found
