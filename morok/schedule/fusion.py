@@ -24,14 +24,13 @@ from typing import NamedTuple, final
 
 from morok import knobs
 from morok.ir.bounds import vmax
-from morok.ir.build import rng
 from morok.ir.infer import ranges
 from morok.ir.node import UOp, make, toposort
 from morok.ir.ops import AxisKind, Ops
 from morok.ir.provenance import here, place
 from morok.schedule.costs import AGAIN, LAUNCH, OPS_PER_BYTE, STORED, TILE, Costs, measure
 from morok.schedule.indexing import Indices, known_shape, source_indices
-from morok.schedule.lower import INTERNAL, PASS_THROUGH, output_ranges
+from morok.schedule.lower import INTERNAL, PASS_THROUGH, new_loop, output_ranges
 from morok.schedule.probe import collapsible
 
 MAX_BUFFERS = 31  # that one kernel reads
@@ -242,7 +241,7 @@ class Chooser:
         for axis in node.arg[1]:
             if sizes[axis] in (0, 1):
                 continue
-            loop = rng(sizes[axis], kernel.next_range, AxisKind.REDUCE)
+            loop = new_loop(sizes[axis], kernel.next_range, AxisKind.REDUCE)
             kernel.next_range += 1
             below[axis] = loop
             loops.append(loop)

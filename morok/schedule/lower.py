@@ -12,14 +12,13 @@ chooses zero outside.
 from __future__ import annotations
 
 from morok.dtype import identity, void
-from morok.dtype import index as index_dtype
 from morok.errors import IRError
 from morok.ir.build import cast, define_global, rng, sink, store
-from morok.ir.infer import Shape
+from morok.ir.infer import Shape, Size
 from morok.ir.node import UOp, const, make
 from morok.ir.ops import AxisKind, Ops
 from morok.ir.provenance import Origin, here, place
-from morok.schedule.indexing import ZERO, Indices, both, known_shape, source_indices
+from morok.schedule.indexing import ZERO, Indices, both, known_shape, simplified, source_indices
 
 INTERNAL = Origin(None, 0, "schedule")
 PASS_THROUGH = frozenset((Ops.CONTIGUOUS, Ops.DETACH, Ops.AFTER, Ops.NOOP, Ops.COPY))
@@ -28,9 +27,14 @@ _LEAVES = frozenset((Ops.CONST, Ops.DEFINE_VAR, Ops.BIND, Ops.VCONST))
 _Key = tuple[UOp, Indices, UOp | None]
 
 
+def new_loop(size: Size, number: int, kind: AxisKind = AxisKind.LOOP) -> UOp:
+    """A loop over an axis. Its end is in normal form: simplifying an index must not make another loop of it."""
+    return rng(size if isinstance(size, int) else simplified(size), number, kind)
+
+
 def output_ranges(sizes: Shape) -> Indices:
     """A loop for every axis that has more than one element."""
-    return tuple(ZERO if size == 1 else rng(size, axis) for axis, size in enumerate(sizes))
+    return tuple(ZERO if size == 1 else new_loop(size, axis) for axis, size in enumerate(sizes))
 
 
 def lower_kernel(kernel: UOp, ctx: object = None) -> UOp:
@@ -128,7 +132,7 @@ class Lowering:
                 return None
             if sizes[axis] == 1:
                 continue
-            loop = rng(sizes[axis], self.next_range, AxisKind.REDUCE)
+            loop = new_loop(sizes[axis], self.next_range, AxisKind.REDUCE)
             self.next_range += 1
             below[axis] = loop
             loops.append(loop)
@@ -166,7 +170,3 @@ def memory(param: UOp) -> UOp:
     """The pointer that a placeholder stands for."""
     number, size, _ = param.arg
     return define_global(param.dtype, size, number)
-
-
-def index_constant(value: int) -> UOp:
-    return const(index_dtype, value)
