@@ -142,13 +142,23 @@ def decide(problem: Problem, timeout: int, patient: bool = True) -> Outcome:
     negated = [*problem.hypotheses, z3.Not(problem.goal)]
     if not problem.divisions and not _nonlinear(negated):
         return check(negated, timeout)
-    first = check([*negated, *native(problem.divisions)], min(timeout, 400))
-    if first.status != UNKNOWN:
-        return first
-    relaxed = relaxed_to_reals(negated, problem.divisions, min(timeout, 2000))
-    if relaxed.status == PROVED or not patient:
-        return relaxed
+    by_constants = all(z3.is_int_value(d.divisor) for d in problem.divisions)
+    ways = [_natively, _relaxed] if by_constants else [_relaxed, _natively]
+    for way in ways:
+        outcome = way(negated, problem.divisions, timeout)
+        if outcome.status != UNKNOWN:
+            return outcome
+    if not patient:
+        return Outcome(UNKNOWN)
     return check([*negated, *euclid(problem.divisions)], timeout)
+
+
+def _natively(negated: Sequence[Expr], divisions: Sequence[Division], timeout: int) -> Outcome:
+    return check([*negated, *native(divisions)], min(timeout, 400))
+
+
+def _relaxed(negated: Sequence[Expr], divisions: Sequence[Division], timeout: int) -> Outcome:
+    return relaxed_to_reals(negated, divisions, min(timeout, 2000))
 
 
 def satisfiable(assertions: Sequence[Expr], divisions: Sequence[Division], timeout: int) -> bool | None:
@@ -189,24 +199,22 @@ def relaxed_to_reals(assertions: Sequence[Expr], divisions: Sequence[Division], 
     choices = [_signs(divisor) for divisor in divisors.values()]
     if len(list(itertools.product(*choices))) > _MOST_CASES:
         return Outcome(UNKNOWN)
-    for signs in itertools.product(*choices):
-        case = list(assertions)
-        sign_of = dict(zip(divisors, signs, strict=True))
-        for number, divisor in divisors.items():
-            sign = sign_of[number]
-            case.append(divisor >= 1 if sign > 0 else divisor <= -1 if sign < 0 else divisor == 0)
-        for d in divisions:
-            case += _rounded_down(d, sign_of[d.divisor.get_id()])
-        relaxed = _Relaxation()
-        try:
+    relaxed = _Relaxation()  # shared by the cases, which differ in little
+    try:
+        common = [relaxed.formula(e, True) for e in assertions]
+        for signs in itertools.product(*choices):
+            sign_of = dict(zip(divisors, signs, strict=True))
+            case = [_has_sign(divisor, sign_of[number]) for number, divisor in divisors.items()]
+            for d in divisions:
+                case += _rounded_down(d, sign_of[d.divisor.get_id()])
             reals = [relaxed.formula(e, True) for e in case]
-        except _NotArithmetic:
-            return Outcome(UNKNOWN)
-        solver = z3.Tactic("qfnra-nlsat").solver()
-        solver.set("timeout", timeout)
-        solver.add(*reals, *relaxed.definitions)
-        if _run(solver).status != PROVED:
-            return Outcome(UNKNOWN)
+            solver = z3.Tactic("qfnra-nlsat").solver()
+            solver.set("timeout", timeout)
+            solver.add(*common, *reals, *relaxed.definitions)
+            if _run(solver).status != PROVED:
+                return Outcome(UNKNOWN)
+    except _NotArithmetic:
+        return Outcome(UNKNOWN)
     return Outcome(PROVED, how="over the reals")
 
 
@@ -218,6 +226,10 @@ def _signs(divisor: Expr) -> tuple[int, ...]:
         return (1, -1, 0)
     value = divisor.as_long()
     return ((value > 0) - (value < 0),)
+
+
+def _has_sign(divisor: Expr, sign: int) -> Expr:
+    return divisor >= 1 if sign > 0 else divisor <= -1 if sign < 0 else divisor == 0
 
 
 def _rounded_down(d: Division, sign: int) -> list[Expr]:
@@ -239,12 +251,21 @@ class _Relaxation:
     def __init__(self) -> None:
         self.definitions: list[Expr] = []
         self._terms: dict[int, Expr] = {}
+        self._formulas: dict[tuple[int, bool], Expr] = {}
         self._divisions: dict[tuple[int, int], tuple[Expr, Expr]] = {}
         self._kept: list[Expr] = []  # keeps the numbers of expressions from being used again
         self._fresh = itertools.count()
 
     def formula(self, e: Expr, positive: bool) -> Expr:
         """The formula, or its negation, with strict inequalities tightened by one."""
+        key = e.get_id(), positive
+        found = self._formulas.get(key)
+        if found is None:
+            found = self._formulas[key] = self._formula(e, positive)
+            self._kept.append(e)
+        return found
+
+    def _formula(self, e: Expr, positive: bool) -> Expr:
         if z3.is_true(e) or z3.is_false(e):
             return e if positive else z3.Not(e)
         if z3.is_not(e):
