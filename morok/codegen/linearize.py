@@ -220,7 +220,8 @@ def _order(
             continue
         pending = [s for s in _sources(node, home, blocks) if s not in placed]
         if pending:
-            pending.sort(key=lambda s: work[s])  # the last one is entered first
+            pending.reverse()  # the last one is entered first
+            pending.sort(key=lambda s: work[s])
             stack += pending
             continue
         stack.pop()

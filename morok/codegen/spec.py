@@ -67,8 +67,8 @@ def _kernel_spec() -> Rules:
     yield "local", Head(Ops.BUFFERIZE, Ops.PICK).any() >> legal
 
 
-def _no_index_type(node: UOp) -> bool:
-    return not node.dtype.is_index
+def _fixed_width(node: UOp) -> bool:
+    return not node.src[1].dtype.is_index
 
 
 def _loads_its_type(node: UOp) -> bool:
@@ -82,7 +82,7 @@ def _list_spec() -> Rules:
     yield "linear", Head(Ops.LINEAR, Ops.SINK, Ops.GROUP).any() >> legal
     yield "loop", Head(Ops.END).any() >> legal, when(_closes_ranges)
     yield "branch", Head(Ops.IF, Ops.ENDIF, Ops.BARRIER, Ops.AFTER).any() >> legal
-    yield "index", Head(Ops.INDEX).any() >> legal, when(_is_place, _no_index_type)
+    yield "index", Head(Ops.INDEX).any() >> legal, when(_is_place, _points_at_memory, _fixed_width)
     yield "load", Head(Ops.LOAD).any() >> legal, when(_loads_its_type)
     yield "store", Head(Ops.STORE).any() >> legal, when(_stores_its_type)
     yield "lanes", Head(Ops.GEP).any() >> legal, when(_lanes_exist)

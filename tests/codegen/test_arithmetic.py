@@ -21,7 +21,7 @@ from morok.dtype import (
     uint16,
     uint32,
     uint64,
-)  # fmt: skip
+)
 from morok.ir.alu import defined, evaluate_array
 from morok.ir.alu_array import storage
 from morok.ir.build import cast, define_global, rng, sink

@@ -26,7 +26,7 @@ from tests.codegen.kernels import (
     split,
     write,
     zeros,
-)  # fmt: skip
+)
 
 
 def test_add() -> None:

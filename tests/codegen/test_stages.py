@@ -1,0 +1,491 @@
+"""What each stage does, before → after."""
+
+import pytest
+
+from morok.codegen.decompose.integers import magic_numbers
+from morok.codegen.devectorize import devectorize_stage
+from morok.codegen.expand import expand_stage
+from morok.codegen.gates import post_opt_rules
+from morok.codegen.gpudims import dims_stage, group_dims, split_dim
+from morok.codegen.index_dtype import lower_index
+from morok.codegen.linearize import control_flow, guard_stores, linearize
+from morok.codegen.loads import load_rules
+from morok.codegen.local import local_stage
+from morok.codegen.pipeline import STAGES, Context, lower
+from morok.codegen.reduce import reduce_stage
+from morok.codegen.scopes import merge_sibling_ends, own_ranges, share_loops
+from morok.codegen.spec import kernel_spec, list_spec
+from morok.codegen.storage import bool_storage, flatten_rules
+from morok.codegen.target import Target
+from morok.codegen.vectors import concat, gather, lane, splat, swizzle, vector_constant
+from morok.dtype import bool_, float32, image, index, int32, int64, uint8
+from morok.errors import CompileError, SpecError
+from morok.ir.build import bufferize, define_global, end, load, rng, sink, store, variable
+from morok.ir.build import index as index_
+from morok.ir.build import reduce as reduce_
+from morok.ir.infer import closed_ranges
+from morok.ir.node import UOp, alu, const, make, toposort
+from morok.ir.ops import AxisKind, Op, Ops
+from morok.rewrite.engine import rewrite
+from tests.codegen.kernels import (
+    LOOP,
+    REDUCE,
+    UNROLL,
+    UPCAST,
+    add,
+    buffers,
+    matmul,
+    read,
+    row_sum,
+    softmax,
+    split,
+    write,
+)
+
+NEON = Target("neon", vector_bytes=16, threads=True)
+GPU = Target(
+    "gpu",
+    predicated_stores=True,
+    global_dims=(65535, 65535, 65535),
+    local_dims=(1024, 1024, 64),
+    block_limit=1024,
+)
+
+
+def nodes(root: UOp, op: Op) -> list[UOp]:
+    return [n for n in toposort(root) if n.op is op]
+
+
+def through(kernel: UOp, last: str, target: Target = NEON) -> UOp:
+    """The kernel after the stage with this number."""
+    root = kernel
+    for stage in STAGES:
+        root = stage.apply(root, Context(target))
+        if stage.number == last:
+            return root
+    raise KeyError(last)
+
+
+def test_the_table_is_in_order() -> None:
+    numbers = [int("".join(c for c in s.number if c.isdigit())) for s in STAGES]
+    assert numbers == sorted(numbers) and set(numbers) == set(range(8, 23))
+    assert len({s.name for s in STAGES}) == len(STAGES)
+
+
+# --- 8
+
+
+def test_a_choice_becomes_the_gate_of_a_load() -> None:
+    o, x = buffers(8, 8)
+    r = rng(8, 0)
+    before = alu(Ops.WHERE, r < 5, read(x, r), const(float32, 0.0))
+    after = rewrite(before, post_opt_rules)
+    assert after is read(x, r, r < 5)
+    kept = rewrite(alu(Ops.WHERE, r < 5, read(x, r), const(float32, 2.0)), post_opt_rules)
+    assert kept.op is Ops.WHERE and kept.src[1] is read(x, r, r < 5)
+    # a gated read is 0 where the gate is false, not -0
+    negative = rewrite(alu(Ops.WHERE, r < 5, read(x, r), const(float32, -0.0)), post_opt_rules)
+    assert negative.op is Ops.WHERE
+    assert o.op is Ops.DEFINE_GLOBAL
+
+
+def test_a_place_is_simplified_under_its_gate() -> None:
+    _, x = buffers(8, 8)
+    r = rng(16, 0)
+    after = rewrite(read(x, r % 8, r < 8), post_opt_rules)
+    assert after is read(x, r, r < 8)
+    assert rewrite(read(x, r, r < 0), post_opt_rules) is const(float32, 0.0)
+    assert rewrite(read(x, r, r < 99), post_opt_rules) is read(x, r)
+
+
+def test_a_loop_of_one_step_is_none() -> None:
+    o, x = buffers(1, 1)
+    r, c = rng(1, 0), rng(1, 1, REDUCE)
+    after = rewrite(sink(write(o, r, reduce_(read(x, c), Ops.ADD, [c]), r)), post_opt_rules)
+    assert not nodes(after, Ops.RANGE) and not nodes(after, Ops.REDUCE) and not nodes(after, Ops.END)
+
+
+# --- 9
+
+
+def test_upcast_becomes_lanes() -> None:
+    after = expand_stage(split(add(8), 0, 4, UPCAST), Context(NEON))
+    (stored,) = nodes(after, Ops.STORE)
+    assert stored.src[1].dtype is float32.vec(4)
+    (loop,) = nodes(after, Ops.RANGE)
+    assert closed_ranges(after.src[0]) == (loop,) and loop.arg[1] is LOOP
+    assert vector_constant(index, (0, 1, 2, 3)) in toposort(after)
+
+
+def test_lanes_of_several_axes_are_ordered_by_axis() -> None:
+    o, x, y = buffers(6, 2, 3)
+    a, b = rng(2, 0, UPCAST), rng(3, 1, UPCAST)
+    after = expand_stage(sink(write(o, a * 3 + b, read(x, a) + read(y, b), a, b)), Context(NEON))
+    (sum_,) = [n for n in nodes(after, Ops.ADD) if n.dtype.is_float]
+    assert sum_.dtype.lanes == 6
+    assert sum_.src[0].arg == (0, 0, 0, 1, 1, 1) and sum_.src[1].arg == (0, 1, 2, 0, 1, 2)
+
+
+def test_unroll_travels_with_the_reduced_value() -> None:
+    after = expand_stage(split(row_sum(2, 8), 1, 4, UNROLL), Context(NEON))
+    (sum_,) = nodes(after, Ops.REDUCE)
+    assert sum_.dtype is float32 and sum_.src[0].dtype is float32.vec(4) and len(sum_.src) == 2
+
+
+def test_group_for_reduce_has_two_stages() -> None:
+    kernel = split(row_sum(2, 64), 1, 8, AxisKind.GROUP_REDUCE)
+    after = expand_stage(kernel, Context(GPU))
+    outer, inner = sorted(nodes(after, Ops.REDUCE), key=lambda n: len(toposort(n)), reverse=True)
+    (buffer,) = nodes(after, Ops.BUFFERIZE)
+    assert buffer.src[0] is inner and buffer.src[1].arg[1] is AxisKind.GROUP_REDUCE
+    assert outer.src[1].arg[1] is REDUCE and outer.src[0].src[0] is buffer
+
+
+# --- 10
+
+
+def test_a_local_buffer_is_filled_by_its_own_loop() -> None:
+    o, x = buffers(12, 12)
+    r, c, d = rng(3, 0), rng(4, 1), rng(4, 2)
+    row = bufferize(read(x, r * 4 + c), c, arg=("local", "row"))
+    kernel = sink(write(o, r * 4 + d, make(Ops.INDEX, float32, (row, d)), r, d))
+    after = local_stage(kernel, Context(NEON))
+    (memory,) = nodes(after, Ops.DEFINE_LOCAL)
+    assert memory.dtype.size == 4 and memory.arg == "row"
+    fill = next(n for n in nodes(after, Ops.END) if closed_ranges(n) == (c,))
+    assert fill.src[0].op is Ops.STORE and any(fill in n.src for n in nodes(after, Ops.AFTER))
+    assert not nodes(after, Ops.BARRIER)
+
+
+def test_threads_of_a_block_wait_for_a_shared_buffer() -> None:
+    o, x = buffers(4, 4)
+    l = rng(4, 0, AxisKind.LOCAL)
+    shared = bufferize(read(x, l), l, arg=("local", "tile"))
+    kernel = sink(write(o, l, make(Ops.INDEX, float32, (shared, (l * -1) + 3)), l))
+    assert nodes(local_stage(kernel, Context(GPU)), Ops.BARRIER)
+
+
+# --- 11
+
+
+def test_a_reduction_becomes_an_accumulator() -> None:
+    after = reduce_stage(row_sum(3, 5), Context(NEON))
+    assert not nodes(after, Ops.REDUCE)
+    (register,) = nodes(after, Ops.DEFINE_REG)
+    start, update = [s for s in nodes(after, Ops.STORE) if register in toposort(s.src[0])]
+    assert const(float32, 0.0) in (start.src[1], update.src[1])
+
+
+def test_lanes_of_a_sum_stay_in_the_accumulator() -> None:
+    kernel = split(row_sum(3, 64), 1, 16, UNROLL)
+    (register,) = nodes(through(kernel, "11"), Ops.DEFINE_REG)
+    assert register.dtype.size == 16
+    # one horizontal step after the loop
+    assert len(nodes(through(kernel, "11"), Ops.VREDUCE)) == 1
+    # on a device with scalar arithmetic the lanes are added one after the other
+    (scalar,) = nodes(through(kernel, "11", GPU), Ops.DEFINE_REG)
+    assert scalar.dtype.size == 1
+
+
+def test_products_are_added_with_one_rounding() -> None:
+    assert nodes(through(matmul(4, 4, 4), "11"), Ops.MULACC)
+    plain = Target("plain", fma=False)
+    assert not nodes(through(matmul(4, 4, 4), "11", plain), Ops.MULACC)
+
+
+def test_independent_reductions_share_a_loop() -> None:
+    o, x = buffers(8, 32)
+    r, c, d = rng(4, 0), rng(8, 1, REDUCE), rng(8, 2, REDUCE)
+    top, total = reduce_(read(x, r * 8 + c), Ops.MAX, [c]), reduce_(read(x, r * 8 + d), Ops.ADD, [d])
+    shared = share_loops(sink(write(o, r, top + total, r)))
+    assert len({closed_ranges(n) for n in nodes(shared, Ops.REDUCE)}) == 1
+    # softmax needs the maximum before it can sum
+    apart = share_loops(softmax(4, 8))
+    assert len({closed_ranges(n) for n in nodes(apart, Ops.REDUCE)}) == 2
+
+
+def test_a_dependent_reduction_gets_its_own_loop() -> None:
+    o, x = buffers(4, 32)
+    r, c = rng(4, 0), rng(8, 1, REDUCE)
+    top = reduce_(read(x, r * 8 + c), Ops.MAX, [c])
+    after = own_ranges(sink(write(o, r, reduce_(read(x, r * 8 + c) - top, Ops.ADD, [c]), r)))
+    loops = [closed_ranges(n)[0] for n in nodes(after, Ops.REDUCE)]
+    assert len(set(loops)) == 2 and loops[0].src == loops[1].src
+
+
+def test_a_matrix_unit_adds_by_itself() -> None:
+    from morok.codegen.reduce import accumulate
+
+    a, b, c, total = (read(x, 0) for x in buffers(1, 1, 1, 1))
+    product = make(Ops.WMMA, float32, (a, b, c), "unit")
+    assert accumulate(Ops.ADD, total, product, True) is make(Ops.WMMA, float32, (a, b, c + total), "unit")
+
+
+# --- 12
+
+
+def test_ranges_become_hardware_indices() -> None:
+    o, x = buffers(128, 128)
+    g, l = rng(4, 0, AxisKind.GLOBAL), rng(32, 1, AxisKind.LOCAL)
+    after = dims_stage(sink(write(o, g * 32 + l, read(x, g * 32 + l), g, l)), Context(GPU))
+    assert {n.arg for n in nodes(after, Ops.SPECIAL)} == {"gidx0", "lidx0"}
+    assert not nodes(after, Ops.END) and not nodes(after, Ops.RANGE)
+
+
+def test_too_many_and_too_large_dimensions() -> None:
+    assert group_dims([2, 3, 4, 5], (100, 100, 100)) == [[2, 3], [4], [5]]
+    assert group_dims([200, 200], (100,)) is None
+    assert split_dim(2048, (1024, 1024)) == [1024, 2]
+    assert split_dim(2053, (1024, 1024)) is None
+    o, x = buffers(120, 120)
+    rs = [rng(n, i, AxisKind.GLOBAL) for i, n in enumerate((2, 3, 4, 5))]
+    flat = ((rs[0] * 3 + rs[1]) * 4 + rs[2]) * 5 + rs[3]
+    small = Target("small", global_dims=(64, 64, 64))
+    after = dims_stage(sink(write(o, flat, read(x, flat), *rs)), Context(small))
+    assert len(nodes(after, Ops.SPECIAL)) == 3
+    huge = rng(1 << 20, 0, AxisKind.GLOBAL)
+    a, b = buffers(1 << 20, 1 << 20)
+    parts = dims_stage(
+        sink(write(a, huge, read(b, huge), huge)), Context(Target("s", global_dims=(1024, 1024)))
+    )
+    assert len(nodes(parts, Ops.SPECIAL)) == 2
+    with pytest.raises(CompileError, match="do not fit"):
+        prime = rng(1031, 0, AxisKind.GLOBAL)
+        dims_stage(sink(write(a, prime, read(b, prime), prime)), Context(Target("s", global_dims=(64, 64))))
+
+
+def test_a_store_that_ignores_a_thread_index_is_masked() -> None:
+    o, x = buffers(4, 128)
+    g, l = rng(4, 0, AxisKind.GLOBAL), rng(32, 1, AxisKind.LOCAL)
+    after = dims_stage(sink(write(o, g, read(x, g * 32 + l), g, l)), Context(GPU))
+    (stored,) = nodes(after, Ops.STORE)
+    assert len(stored.src[0].src) == 3 and stored.src[0].src[2].op is Ops.CMPEQ
+
+
+def test_a_device_without_a_grid_loops() -> None:
+    o, x = buffers(8, 8)
+    g, t = rng(2, 0, AxisKind.GLOBAL), rng(4, 1, AxisKind.THREAD)
+    after = dims_stage(sink(write(o, g * 4 + t, read(x, g * 4 + t), g, t)), Context(NEON))
+    assert {r.arg[1] for r in nodes(after, Ops.RANGE)} == {LOOP, AxisKind.THREAD}
+
+
+# --- 13, 14
+
+
+def test_reads_become_loads() -> None:
+    _, x = buffers(8, 8)
+    r = rng(8, 0)
+    assert rewrite(read(x, r), load_rules) is load(index_(x, r))
+    guarded = rewrite(read(x, r, r < 3), load_rules)
+    assert guarded.op is Ops.LOAD and guarded.src[1] is const(float32, 0.0)
+
+
+def vector_load(place: UOp, target: Target = NEON, gate: UOp | None = None) -> UOp:
+    x = define_global(float32, 1024, 0)
+    sources = (x, place) if gate is None else (x, place, gate)
+    address = make(Ops.INDEX, x.dtype.vec(place.dtype.lanes), sources)
+    others = () if gate is None else (const(float32.vec(place.dtype.lanes), 0.0),)
+    return devectorize_stage(
+        make(Ops.LOAD, float32.vec(place.dtype.lanes), (address, *others)), Context(target)
+    )
+
+
+def test_neighbours_are_loaded_together() -> None:
+    r = rng(8, 0)
+    start = splat(r * 8, 8)
+    after = vector_load(start + vector_constant(index, range(8)))
+    assert [n.dtype.lanes for n in nodes(after, Ops.LOAD)] == [4, 4] and after.op is Ops.CAT
+    backwards = vector_load(start + vector_constant(index, range(7, -1, -1)))
+    assert [n.dtype.lanes for n in nodes(backwards, Ops.LOAD)] == [4, 4]
+    strided = vector_load(splat(r * 8, 4) + vector_constant(index, (0, 2, 4, 6)))
+    assert [n.dtype.lanes for n in nodes(strided, Ops.LOAD)] == [1, 1, 1, 1]
+    same = vector_load(splat(r * 8, 4))
+    (single,) = nodes(same, Ops.LOAD)
+    assert single.dtype is float32 and same is splat(single, 4)
+
+
+def test_lengths_are_those_of_the_device() -> None:
+    lanes = vector_constant(index, range(7))
+    assert [n.dtype.lanes for n in nodes(vector_load(lanes), Ops.LOAD)] == [4, 2, 1]
+    wide = Target("avx512", vector_bytes=64, fold_bytes=64, masked_memory=True)
+    assert [n.dtype.lanes for n in nodes(vector_load(vector_constant(index, range(16)), wide), Ops.LOAD)] == [
+        16
+    ]
+
+
+def test_gates_per_lane_are_masks_where_the_device_has_them() -> None:
+    r = rng(8, 0)
+    place = splat(r * 4, 4) + vector_constant(index, range(4))
+    gate = place < splat(const(index, 30), 4)
+    masked = Target("avx", vector_bytes=16, masked_memory=True)
+    (one,) = nodes(vector_load(place, masked, gate), Ops.LOAD)
+    assert one.src[0].src[2].dtype is bool_.vec(4)
+    assert [n.dtype.lanes for n in nodes(vector_load(place, NEON, gate), Ops.LOAD)] == [1, 1, 1, 1]
+
+
+def test_images_are_read_by_pixel() -> None:
+    picture = make(Ops.DEFINE_GLOBAL, image(float32, (4, 4, 4)), (), 0)
+    address = make(Ops.INDEX, picture.dtype.vec(4), (picture, vector_constant(index, range(4))))
+    after = devectorize_stage(make(Ops.LOAD, float32.vec(4), (address,)), Context(NEON))
+    assert [n.dtype.lanes for n in nodes(after, Ops.LOAD)] == [4]
+
+
+def test_arithmetic_is_cut_to_registers() -> None:
+    x = load(index_(define_global(float32, 64, 0), 0))
+    wide = make(
+        Ops.ADD, float32.vec(10), (splat(x, 10), vector_constant(float32, [float(i) for i in range(10)]))
+    )
+    after = devectorize_stage(wide, Context(NEON))
+    assert [n.dtype.lanes for n in nodes(after, Ops.ADD)] == [4, 4, 2]
+    scalar = devectorize_stage(wide, Context(GPU))
+    assert {n.dtype.lanes for n in nodes(scalar, Ops.ADD)} == {1}
+
+
+def test_vector_reductions_are_trees() -> None:
+    lanes = [read(define_global(float32, 8, 0), i) for i in range(8)]
+    after = devectorize_stage(make(Ops.VREDUCE, float32, (gather(lanes),), Ops.ADD), Context(NEON))
+    assert not nodes(after, Ops.VREDUCE)
+    assert sorted(n.dtype.lanes for n in nodes(after, Ops.ADD)) == [1, 2, 4]
+
+
+def test_lanes() -> None:
+    x, y = (read(b, 0) for b in buffers(1, 1))
+    v = gather([x, y, x, y])
+    assert swizzle(v, (1,)) is y and swizzle(swizzle(v, (3, 2)), (1,)) is x
+    assert gather([swizzle(make(Ops.NEG, v.dtype, (v,)), (i,)) for i in range(4)]) is make(
+        Ops.NEG, v.dtype, (v,)
+    )
+    assert concat([splat(x, 2), splat(y, 2)]).dtype.lanes == 4
+    assert lane(make(Ops.ADD, v.dtype, (v, v)), 1) is alu(Ops.ADD, y, y)
+
+
+# --- 14a to 15
+
+
+def test_booleans_are_bytes_in_memory() -> None:
+    flags = define_global(bool_, 4, 0)
+    r = rng(4, 0)
+    kernel = sink(end(store(index_(flags, r), ~load(index_(flags, r))), r))
+    after = bool_storage(kernel, Context(NEON))
+    (loaded,), (stored,) = nodes(after, Ops.LOAD), nodes(after, Ops.STORE)
+    assert loaded.dtype is uint8 and stored.src[1].dtype is uint8
+
+
+def test_indices_are_flattened() -> None:
+    x = define_global(float32, 12, 0)
+    i, j = rng(3, 0), rng(4, 1)
+    assert rewrite(make(Ops.INDEX, x.dtype, (x, i, j), (3, 4)), flatten_rules) is index_(x, i * 4 + j)
+
+
+def test_sibling_ends_are_merged() -> None:
+    a, b, x = buffers(4, 8, 8)
+    r, c = rng(4, 0), rng(2, 1)
+    one, two = write(a, r, read(x, r), r), write(b, r * 2 + c, read(x, r * 2 + c), r, c)
+    after = merge_sibling_ends(sink(one, two))
+    (outer,) = after.src
+    assert closed_ranges(outer) == (r,) and outer.src[0].op is Ops.GROUP
+    assert [n.op for n in outer.src[0].src] == [Ops.STORE, Ops.END]
+
+
+def test_index_types_follow_the_bounds() -> None:
+    small, large = rng(1000, 0), rng(1 << 40, 1)
+    x = define_global(float32, 1 << 41, 0)
+    first = lower_index(index_(x, small * 4 + 1), Context(NEON))
+    assert first.src[1].dtype is int32
+    second = lower_index(index_(x, small + large), Context(NEON))
+    assert second.src[1].dtype is int64 and {r.dtype for r in nodes(second, Ops.RANGE)} == {int32, int64}
+    # the product leaves 32 bits although its factors do not
+    assert lower_index(index_(x, small * 5_000_000), Context(NEON)).src[1].dtype is int64
+    wide = Target("wide", wide_index=True)
+    assert lower_index(index_(x, small), Context(wide)).src[1].dtype is int64
+    n = variable("n", 0, 10)
+    assert lower_index(index_(x, n), Context(NEON)).src[1].dtype is int32
+    assert not [m for m in toposort(lower_index(small * 3 < n, Context(NEON))) if m.dtype.is_index]
+
+
+# --- 18
+
+
+@pytest.mark.parametrize("divisor", [3, 5, 7, 10, 12, 28, 641, 1000, 65537])
+@pytest.mark.parametrize("largest", [10, 1000, 65535, 2**31 - 1])
+def test_magic_numbers(divisor: int, largest: int) -> None:
+    found = magic_numbers(largest, divisor, 63)
+    assert found is not None
+    m, s = found
+    assert largest * m < 1 << 63
+    around = {
+        k * divisor + d for k in (0, 1, 2, largest // divisor // 2, largest // divisor) for d in (-1, 0, 1)
+    }
+    for x in sorted(v for v in around | {largest, largest - 1} if 0 <= v <= largest):
+        assert x * m >> s == x // divisor
+
+
+def test_divisions_disappear() -> None:
+    _, x = buffers(1, 4096)
+    r = rng(4096, 0)
+    kernel = sink(write(buffers(4096)[0], r, read(x, (r // 7) + (r % 7) * 100), r))
+    listed = lower(kernel, NEON)
+    assert not {n.op for n in listed.src} & {Ops.FLOORDIV, Ops.FLOORMOD, Ops.CDIV, Ops.CMOD}
+
+
+# --- 20 to 22
+
+
+def test_one_end_per_loop() -> None:
+    after = control_flow(add_2d(), Context(NEON))
+    outer = after.src[0]
+    assert outer.src[1].arg[0] == 0 and outer.src[0].op is Ops.END and outer.src[0].src[1].arg[0] == 1
+
+
+def add_2d() -> UOp:
+    o, x = buffers(12, 12)
+    r, c = rng(3, 0), rng(4, 1)
+    return sink(write(o, r * 4 + c, load(index_(x, r * 4 + c)), r, c))
+
+
+def test_values_leave_loops_that_they_do_not_depend_on() -> None:
+    listed = lower(softmax(4, 8), NEON).src
+    loops = [n.arg[0] for n in listed if n.op is Ops.RANGE]
+    assert loops == [0, 1, 2, 3]
+    depth, at = 0, {}
+    for n in listed:
+        depth += {Ops.RANGE: 1, Ops.END: -1}.get(n.op, 0)
+        at.setdefault(n, depth)
+    assert depth == 0
+    # the row's offset is computed once per row
+    offsets = [n for n in listed if n.op is Ops.SHL and n.src[0].op is Ops.RANGE]
+    assert offsets and all(at[n] == 1 for n in offsets)
+
+
+def test_loops_are_not_interleaved() -> None:
+    open_: list[UOp] = []
+    for n in lower(matmul(4, 8, 4), NEON).src:
+        if n.op is Ops.RANGE:
+            open_.append(n)
+        elif n.op is Ops.END:
+            assert open_.pop() is n.src[1]
+    assert not open_
+
+
+def test_guarded_stores() -> None:
+    o, x = buffers(8, 8)
+    r = rng(8, 0)
+    kernel = sink(write(o, r, read(x, r), r, gate=r < 5))
+    ops = [n.op for n in lower(kernel, NEON).src]
+    assert ops.index(Ops.IF) < ops.index(Ops.STORE) < ops.index(Ops.ENDIF)
+    assert Ops.IF not in [n.op for n in lower(kernel, GPU).src]
+    assert guard_stores(linearize(control_flow(add_2d(), None), None), Context(NEON)).op is Ops.LINEAR
+
+
+# --- specs
+
+
+def test_specs() -> None:
+    kernel_spec.verify(softmax(3, 4))
+    list_spec.verify(lower(softmax(3, 4), NEON))
+    o, x = buffers(4, 4)
+    r = rng(4, 0)
+    with pytest.raises(SpecError, match="not legal in a kernel"):
+        kernel_spec.verify(sink(end(store(index_(o, r), load(index_(x, r))), r)))
+    with pytest.raises(SpecError, match="list of instructions"):
+        list_spec.verify(make(Ops.LINEAR, float32, (read(x, r),)))

@@ -1,0 +1,133 @@
+"""LLVM IR: what it looks like, and that it is code for x86-64 and AArch64."""
+
+import re
+
+import pytest
+
+from morok.codegen.pipeline import lower
+from morok.codegen.target import Target
+from morok.device.llvm import Machine, compile_assembly, compile_object, target_for
+from morok.errors import CompileError
+from morok.ir.build import reduce as reduce_
+from morok.ir.build import rng, sink, variable
+from morok.ir.node import UOp
+from morok.ir.ops import AxisKind, Ops
+from morok.render.llvm import render
+from tests.codegen.kernels import (
+    REDUCE,
+    UNROLL,
+    UPCAST,
+    add,
+    buffers,
+    convolution,
+    layer_norm,
+    matmul,
+    padded_copy,
+    read,
+    row_sum,
+    softmax,
+    split,
+    write,
+)
+
+AVX512 = Machine(
+    "x86_64-unknown-linux-gnu", "skylake-avx512", "+avx512f,+avx512vl,+avx512bw,+avx512dq,+avx2,+fma,+f16c"
+)
+AVX2 = Machine("x86_64-unknown-linux-gnu", "haswell", "+avx2,+fma,+f16c")
+SSE2 = Machine("x86_64-unknown-linux-gnu", "x86-64", "")
+NEON = Machine("aarch64-unknown-linux-gnu", "neoverse-n1", "+neon")
+MACHINES = {"avx512": AVX512, "avx2": AVX2, "sse2": SSE2, "neon": NEON}
+
+
+def text(kernel: UOp, machine: Machine = NEON) -> str:
+    return render(lower(kernel, target_for(machine)), "kernel").text
+
+
+def test_targets() -> None:
+    sizes = {name: target_for(m).vector_bytes for name, m in MACHINES.items()}
+    assert sizes == {"avx512": 64, "avx2": 32, "sse2": 16, "neon": 16}
+    assert target_for(AVX512).masked_memory and not target_for(NEON).masked_memory
+    assert not target_for(SSE2).fma and target_for(AVX2).fma
+
+
+@pytest.mark.parametrize("name", MACHINES)
+def test_every_machine_gets_code(name: str) -> None:
+    machine = MACHINES[name]
+    lanes = target_for(machine).vector_bytes // 4
+    kernels = [
+        split(add(256), 0, lanes, UPCAST),
+        split(row_sum(4, 256), 1, 4 * lanes, UNROLL),
+        split(split(softmax(4, 128), 2, lanes, UNROLL), 3, lanes, UPCAST),
+        layer_norm(4, 64),
+        split(split(matmul(32, 64, 16), 0, 4, UPCAST), 1, 2 * lanes, UPCAST),
+        split(convolution(2, 4, 16), 2, lanes, UPCAST),
+        split(padded_copy(10, 3, 51), 0, lanes, UPCAST),
+    ]
+    for kernel in kernels:
+        assert len(compile_object(text(kernel, machine), machine)) > 200
+
+
+def test_assembly_uses_the_vectors() -> None:
+    kernel = split(split(matmul(32, 64, 16), 0, 4, UPCAST), 1, 32, UPCAST)
+    x86 = compile_assembly(text(kernel, AVX512), AVX512)
+    assert re.search(r"vfmadd231ps.*zmm", x86)
+    arm = compile_assembly(text(split(split(matmul(32, 64, 16), 0, 4, UPCAST), 1, 8, UPCAST)), NEON)
+    assert re.search(r"fmla\s+v\d+\.4s", arm)
+    # the accumulators stay in registers over the inner loop
+    loop = arm[arm.index("fmla") :]
+    assert "str" not in loop[: loop.index("b.")]
+
+
+def test_masked_memory() -> None:
+    o, x = buffers(30, 30)
+    r, u = rng(2, 0), rng(16, 1, UPCAST)
+    i = r * 16 + u
+    kernel = sink(write(o, i, read(x, i, i < 30), r, u, gate=i < 30))
+    ir = text(kernel, AVX512)
+    assert "llvm.masked.load" in ir and "llvm.masked.store" in ir
+    assert "vmovups" in compile_assembly(ir, AVX512)
+
+
+def test_no_fast_math_and_no_aliases() -> None:
+    ir = text(softmax(4, 32))
+    assert not re.search(r"\b(fast|reassoc|nnan|ninf|nsz|arcp|contract|afn)\b", ir)
+    assert "ptr noalias %g0" in ir and "ptr noalias readonly %g1" in ir
+    assert "alloca" not in ir
+
+
+def test_lines_of_the_user_are_in_comments() -> None:
+    assert re.search(r"; kernels\.py:\d+", text(add(8)))
+
+
+def test_accumulators_are_phi_nodes() -> None:
+    ir = text(row_sum(4, 8))
+    assert len(re.findall("phi float", ir)) == 1 and len(re.findall("phi i64", ir)) == 2
+
+
+def test_shared_axes_and_variables() -> None:
+    o, x = buffers(8, 80)
+    n = variable("n", 1, 10)
+    t, c = rng(8, 0, AxisKind.THREAD), rng(n, 1, REDUCE)
+    program = render(
+        lower(sink(write(o, t, reduce_(read(x, t * 10 + c), Ops.ADD, [c]), t)), target_for(NEON)), "k", 2
+    )
+    assert program.threaded and program.variables == ("n",) and program.buffers == 2
+    assert "ret i64 8" in program.text and "%lo" in program.text
+
+
+def test_golden(golden) -> None:  # type: ignore[no-untyped-def]
+    ir = re.sub(r"^  ; .*\n", "", text(split(row_sum(4, 64), 1, 8, UNROLL)), flags=re.M)
+    golden("llvm/row_sum.ll", ir)
+
+
+def test_refused_code_is_an_error() -> None:
+    with pytest.raises(CompileError, match="LLVM refused"):
+        compile_object("define void @k() { nonsense }")
+
+
+def test_a_gpu_list_has_no_llvm_form() -> None:
+    grid = Target("gpu", global_dims=(64, 64, 64))
+    g = rng(4, 0, AxisKind.GLOBAL)
+    o, x = buffers(4, 4)
+    with pytest.raises(CompileError, match="no SPECIAL"):
+        render(lower(sink(write(o, g, read(x, g), g)), grid), "k")
