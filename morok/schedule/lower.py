@@ -28,7 +28,7 @@ _Key = tuple[UOp, Indices, UOp | None]
 
 
 def new_loop(size: Size, number: int, kind: AxisKind = AxisKind.LOOP) -> UOp:
-    """A loop over an axis. Its end is in normal form: simplifying an index must not make another loop of it."""
+    """A loop over an axis. Its end is in normal form: simplifying an index must not make it another loop."""
     return rng(size if isinstance(size, int) else simplified(size), number, kind)
 
 

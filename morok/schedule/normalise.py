@@ -12,7 +12,7 @@ from typing import final
 
 from morok.dtype import void
 from morok.errors import VariableError
-from morok.ir.node import UOp, make, toposort
+from morok.ir.node import UOp, make
 from morok.ir.ops import Ops
 from morok.ir.provenance import place
 
@@ -31,23 +31,39 @@ def normalise(outputs: Sequence[UOp]) -> Normalised:
     """Replaces every BUFFER by a PARAM, in the order of a walk, and every BIND by its variable."""
     buffers: list[UOp] = []
     values: dict[str, int] = {}
-    done: dict[UOp, UOp] = {}
     variables: list[UOp] = []
-    for node in toposort(*outputs):
+    done: dict[UOp, UOp] = {node: node for node in outputs if not node.src}
+    stack: list[UOp] = [node for node in reversed(outputs) if node.src]
+    while stack:
+        node = stack[-1]
+        if node in done:
+            stack.pop()
+            continue
         op = node.op
         if op is Ops.BUFFER:
-            device = node.src[1].arg
-            done[node] = make(Ops.PARAM, node.dtype, (), (len(buffers), node.arg, device), node.origin)
+            param = (len(buffers), node.arg, node.src[1].arg)
+            done[node] = make(Ops.PARAM, node.dtype, (), param, node.origin)
             buffers.append(node)
-        elif op is Ops.BIND:
+            stack.pop()
+            continue
+        if op is Ops.BIND:
             _record(values, node)
             done[node] = node.src[0]
-        else:
-            if op is Ops.DEFINE_VAR:
-                variables.append(node)
-            src = node.src
-            new = tuple([done[s] for s in src])
-            done[node] = node if new == src else make(op, node.dtype, new, node.arg, node.origin)
+            stack.pop()
+            continue
+        waiting = len(stack)
+        for s in node.src:
+            if s not in done:
+                if s.src:
+                    stack.append(s)
+                else:
+                    done[s] = s
+                    if s.op is Ops.DEFINE_VAR:
+                        variables.append(s)
+        if len(stack) == waiting:
+            stack.pop()
+            src = tuple([done[s] for s in node.src])
+            done[node] = node if src == node.src else make(op, node.dtype, src, node.arg, node.origin)
     for node in variables:
         if node.arg[0] not in values:
             raise VariableError(
@@ -65,5 +81,6 @@ def _record(values: dict[str, int], node: UOp) -> None:
     old = values.setdefault(name, value.arg)
     if old != value.arg:
         raise VariableError(
-            f"variable {name} is bound to {old} and to {value.arg} in one computation", place=place(node)
+            f"variable {name} is bound to {min(old, value.arg)} and to {max(old, value.arg)} in one computation",
+            place=place(node),
         )
