@@ -78,7 +78,8 @@ class DiskStore:
             if row is None:
                 return None
             facts, code, check = row
-            if _hash(key, facts, code) != check:
+            sound = isinstance(facts, str) and isinstance(code, bytes)
+            if not sound or _hash(key, facts, code) != check:
                 self._say(f"an entry of {self.path} was damaged; it is built again")
                 self._guarded(lambda c: c.execute("delete from kernels where key = ?", (key,)))
                 return None
