@@ -8,7 +8,7 @@ from pathlib import Path
 from morok.errors import MorokError
 
 NAME = "docs"
-HELP = "write the documentation that is generated from the code (docs/ops.md)"
+HELP = "write the documentation that is generated from the code (ops, stages)"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -19,16 +19,44 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
+    args.into.mkdir(parents=True, exist_ok=True)
+    for name, page in pages().items():
+        path: Path = args.into / name
+        current = path.read_text(encoding="utf-8") if path.exists() else ""
+        if args.check and current != page:
+            raise MorokError(f"{path} is out of date; write it with `python -m morok docs`")
+        if not args.check:
+            path.write_text(page, encoding="utf-8")
+            print(f"wrote {path}")
+    return 0
+
+
+def pages() -> dict[str, str]:
+    """Every generated page by its file name."""
     from morok.ir.document import ops_page
 
-    path: Path = args.into / "ops.md"
-    page = ops_page()
-    if args.check:
-        current = path.read_text(encoding="utf-8") if path.exists() else ""
-        if current != page:
-            raise MorokError(f"{path} is out of date; write it with `python -m morok docs`")
-        return 0
-    args.into.mkdir(parents=True, exist_ok=True)
-    path.write_text(page, encoding="utf-8")
-    print(f"wrote {path}")
-    return 0
+    return {"ops.md": ops_page(), "stages.md": stages_page()}
+
+
+def stages_page() -> str:
+    """The tables of stages, from the tables that run."""
+    from morok.codegen.pipeline import STAGES
+    from morok.rewrite.stage import describe
+    from morok.schedule.pipeline import GRAPH_STAGES, KERNEL_STAGES
+
+    return f"""# The stages
+
+Written by `morok docs` from the tables that the driver runs. `DUMP=NAME` prints the graph after a stage, `STOP_AFTER=NAME` ends there.
+
+## The tensor graph
+
+{describe(GRAPH_STAGES)}
+
+## Each kernel, until it is scheduled
+
+{describe(KERNEL_STAGES)}
+
+## Each kernel, until it is a list of instructions
+
+{describe(STAGES)}
+"""
