@@ -65,6 +65,13 @@ def _print_summary(reports: list[RuleReport], seconds: float) -> None:
     parts = ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())
     share = 100 * counts["proved"] / len(reports) if reports else 0.0
     print(f"\n{len(reports)} rules: {parts or 'none'}; {share:.1f} % proved, in {seconds:.1f} s")
+    by_room: dict[str, list[RuleReport]] = {}
+    for report in reports:
+        by_room.setdefault(report.name.partition(".")[0], []).append(report)
+    if len(by_room) > 1:
+        for room, part in sorted(by_room.items()):
+            proved = sum(r.verdict == "proved" for r in part)
+            print(f"  {room}: {proved} of {len(part)} proved, {100 * proved / len(part):.1f} %")
     for report in reports:
         if report.failed:
             print(f"{report.verdict}: {report.name} ({report.place}): {report.note}")

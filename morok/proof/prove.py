@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 
-from morok.dtype import DType
+from morok.dtype import DType, bool_
 from morok.errors import ProofError
 from morok.proof.cases import prove_cases
 from morok.proof.rules import exhausted, prove_terms
@@ -67,7 +67,7 @@ def _by_terms(rule: Rule, effort: Effort) -> tuple[Verdict, list[DType]]:
             return _named(verdict, str(result.typing)), list(types)
         needed = needed or result.needed
         if verdict.status == PROVED:
-            types.update(dict.fromkeys(result.typing.free))
+            types.update(dict.fromkeys(result.typing.free or (bool_,)))
         if verdict.note:
             notes.setdefault(verdict.note, []).append(str(result.typing))
     if not needed:

@@ -62,5 +62,4 @@ class Effort:
 
 
 DEFAULT = Effort()
-SLOW = Effort(needed=60_000, extra=20_000, slow=True, cases=150)
-QUICK = Effort(needed=5_000, extra=0, cases=15)
+SLOW = Effort(needed=60_000, extra=10_000, slow=True, cases=150)
