@@ -46,7 +46,8 @@ def stages_page() -> str:
 
     return f"""# The stages
 
-Written by `morok docs` from the tables that the driver runs. `DUMP=NAME` prints the graph after a stage, `STOP_AFTER=NAME` ends there.
+Written by `morok docs` from the tables that the driver runs. `DUMP=NAME` prints the graph after a stage,
+`STOP_AFTER=NAME` ends there.
 
 ## The tensor graph
 
