@@ -91,7 +91,7 @@ def _transferred(node: UOp) -> UOp:
         below = below.src[0]
     if below.op in (Ops.CONST, Ops.IOTA):
         return source
-    if below.op is Ops.PARAM and (not chain or _much(source, below) or below.arg[2] == "DISK"):
+    if below.op is Ops.PARAM and (not chain or _much(source, below)):
         moved = make(Ops.COPY, node.dtype, (below, device), None, node.origin)
         for view in reversed(chain):
             moved = view.replace((moved, *view.src[1:]))

@@ -34,7 +34,7 @@ from morok.schedule.lower import INTERNAL, PASS_THROUGH, new_loop, output_ranges
 from morok.schedule.probe import collapsible
 
 MAX_BUFFERS = 31  # that one kernel reads
-MAX_NODES = 4000  # of one kernel
+MAX_NODES = 1000  # of one kernel
 MAX_USES = 64  # of one value at different places
 # A reduction that a kernel waits for before its parallel part: fewer rows than this share too much work.
 MIN_ROWS = 16

@@ -119,9 +119,11 @@ def describe(graph: UOp) -> Kernel:
         if node.op is Ops.INDEX and not node.dtype.is_ptr:
             reads.setdefault(node.src[0].arg, set()).add(node.src[1:])
     shared = set()
-    for out, (spot, _) in stores.items():
+    last = _last_readers(ast)
+    for position, (out, (spot, _)) in enumerate(stores.items()):
         for number, spots in reads.items():
-            if spots == {(spot,)} and number not in stores:
+            # Effects run one after the other: an input must not be gone before its last reader.
+            if spots == {(spot,)} and number not in stores and last[number] <= position:
                 shared.add((out, number))
     safe = all(number not in reads or reads[number] == {(spot,)} for number, (spot, _) in stores.items())
     return Kernel(
@@ -135,6 +137,16 @@ def describe(graph: UOp) -> Kernel:
         frozenset(shared),
         safe and one_order(ast),
     )
+
+
+def _last_readers(ast: UOp) -> dict[int, int]:
+    """For each buffer, the position of the last effect that reads it."""
+    found: dict[int, int] = {}
+    for position, effect in enumerate(ast.src):
+        for node in toposort(effect):
+            if node.op is Ops.INDEX and not node.dtype.is_ptr:
+                found[node.src[0].arg] = position
+    return found
 
 
 def one_order(ast: UOp) -> bool:

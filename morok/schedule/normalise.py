@@ -80,7 +80,7 @@ def _record(values: dict[str, int], node: UOp) -> None:
         raise VariableError(f"variable {name} is bound to an expression, not to a number", place=place(node))
     old = values.setdefault(name, value.arg)
     if old != value.arg:
+        low, high = sorted((old, value.arg))
         raise VariableError(
-            f"variable {name} is bound to {min(old, value.arg)} and to {max(old, value.arg)} in one computation",
-            place=place(node),
+            f"variable {name} is bound to {low} and to {high} in one computation", place=place(node)
         )

@@ -5,7 +5,11 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from morok.dtype import float32, void
+from morok.ir import movement
+from morok.ir.node import alu, make
 from morok.ir.ops import Ops
+from morok.schedule.kernels import lower
 from morok.schedule.memory import Life, place_lives
 from morok.schedule.schedule import schedule
 from tests.schedule import graphs as g
@@ -46,6 +50,15 @@ def test_an_input_that_lives_on_does_not() -> None:
     found = [Life(0, "CPU", 1000, 0, 2), Life(1, "CPU", 1000, 1, 2)]
     arenas, _ = place_lives(found, [(1, 0)])
     assert arenas == {"CPU": 2048}
+
+
+def test_an_input_that_a_later_effect_reads_keeps_its_place() -> None:
+    x = movement.reshape(make(Ops.PARAM, float32, (), (2, 8, "")), (8,))
+    targets = [make(Ops.PARAM, float32, (), (n, 8, "")) for n in range(2)]
+    values = [alu(Ops.EXP, x), alu(Ops.NEG, x)]
+    writes = [make(Ops.ASSIGN, float32, pair) for pair in zip(targets, values, strict=True)]
+    kernel = lower(make(Ops.SINK, void, tuple(writes)))
+    assert kernel.shared == {(1, 2)}, "only the last reader may overwrite its input"
 
 
 def test_a_chain_of_layers_needs_two_buffers() -> None:
