@@ -18,13 +18,13 @@ from typing import Any
 
 from morok import knobs
 from morok.proof.solver import z3
-from morok.proof.verdicts import OUT_OF_SCOPE, PROVED, Effort, RuleReport
+from morok.proof.verdicts import LOWERING, OUT_OF_SCOPE, PROVED, Effort, RuleReport
 from morok.rewrite.rules import Rule
 from morok.rewrite.terms import Term, Var, show, subterms
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 _FIELDS = ("theory", "verdict", "seconds", "note")
-_KEPT = frozenset((PROVED, OUT_OF_SCOPE))
+_KEPT = frozenset((PROVED, OUT_OF_SCOPE, LOWERING))
 _MOST_ENTRIES = 20_000
 
 

@@ -12,6 +12,7 @@ from morok.proof.rules import exhausted, prove_terms
 from morok.proof.sorts import single_ops
 from morok.proof.verdicts import (
     DEFAULT,
+    LOWERING,
     OUT_OF_SCOPE,
     PROVED,
     REFUTED,
@@ -22,7 +23,7 @@ from morok.proof.verdicts import (
     Verdict,
 )
 from morok.rewrite.rules import Rule
-from morok.rewrite.terms import Term
+from morok.rewrite.terms import Apply, Term, subterms
 
 _LISTED = 4
 
@@ -40,7 +41,7 @@ def prove_rule(rule: Rule, effort: Effort = DEFAULT) -> RuleReport:
 def judge(rule: Rule, effort: Effort = DEFAULT) -> tuple[Verdict, str]:
     """The verdict with its counterexample, and the kinds of numbers that it was reached over."""
     if rule.unproved is not None:
-        return Verdict(OUT_OF_SCOPE, rule.unproved), ""
+        return Verdict(OUT_OF_SCOPE if _is_law(rule) else LOWERING, rule.unproved), ""
     try:
         if not rule.is_code:
             verdict, types = _by_terms(rule, effort)
@@ -50,6 +51,11 @@ def judge(rule: Rule, effort: Effort = DEFAULT) -> tuple[Verdict, str]:
         return verdict, _theory(types)
     except ProofError as error:
         return Verdict(UNKNOWN, error.message), ""
+
+
+def _is_law(rule: Rule) -> bool:
+    """Whether the left side is arithmetic throughout, so that there are values to compare."""
+    return all(op.is_alu for t in subterms(rule.before) if isinstance(t, Apply) for op in t.ops)
 
 
 def _has_code_condition(rule: Rule) -> bool:

@@ -10,6 +10,9 @@ PROVED = "proved"
 REFUTED = "refuted"  # there is a counterexample, and Python computes different values for it
 UNKNOWN = "unknown"  # the solver gave up
 OUT_OF_SCOPE = "out of scope"  # with a written reason
+LOWERING = (
+    "lowering"  # not an equation between values: it moves loops, memory or lanes; with a written reason
+)
 VACUOUS = "vacuous"  # the rule cannot fire: its conditions contradict each other
 
 # What must not happen to a rule that ships.
