@@ -1,6 +1,11 @@
 """morok: an ML compiler. Importing it is cheap; each public name loads its room when it is first used."""
 
 from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # what type checkers and editors see; at run time `__getattr__` below loads it
+    from morok.tensor.sizes import Variable as Variable
+    from morok.tensor.tensor import Tensor as Tensor
 
 __version__ = "0.1.0"
 
@@ -8,7 +13,10 @@ __version__ = "0.1.0"
 _EXPORTS: dict[str, str] = {
     "Tensor": "morok.tensor.tensor",
     "Variable": "morok.tensor.sizes",
+    "jit": "morok.tensor.jit",
     "MorokError": "morok.errors",
+    "no_grad": "morok.tensor.gradient_track",
+    **dict.fromkeys(("grad", "value_and_grad", "custom_gradient"), "morok.tensor.gradient_functional"),
     **dict.fromkeys(
         ("bool_", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"), "morok.dtype"
     ),

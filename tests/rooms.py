@@ -132,6 +132,8 @@ def _upward_imports(imports: list[Import], modules: dict[str, Module]) -> Iterat
             continue
         if target == "" or source == target:
             continue  # the package's own name (its version), or a neighbour in the same room
+        if source == "" and found.only_types:
+            continue  # what editors see costs nothing when the program runs
         if source == "":
             yield f"{found.source}:{found.line} imports {found.target}: the package itself loads lazily"
             continue
@@ -181,6 +183,8 @@ def _code_in_inits(modules: dict[str, Module]) -> Iterator[str]:
             if isinstance(node, ast.Import | ast.ImportFrom) or _is_docstring(node):
                 continue
             names = _defined(node)
+            if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+                continue
             if names == {"__all__"} or (module.room == "" and names and names <= ROOT_NAMES):
                 continue
             yield f"{module.name}:{node.lineno}: an __init__ holds re-exports only"

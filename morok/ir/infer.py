@@ -33,9 +33,20 @@ def size_of(n: UOp) -> Size:
     return n.arg if n.op is Ops.CONST else n
 
 
+_SMALL = 1 << 16
+_size_nodes: dict[int, UOp] = {}  # sizes come up again and again; held, so at most so many
+
+
 def size_node(size: Size) -> UOp:
     """A size as a source: the other way round."""
-    return size if isinstance(size, UOp) else const(index, size)
+    if isinstance(size, UOp):
+        return size
+    found = _size_nodes.get(size)
+    if found is None:
+        found = const(index, size)
+        if 0 <= size < _SMALL:
+            _size_nodes[size] = found
+    return found
 
 
 def add_sizes(a: Size, b: Size) -> Size:

@@ -6,6 +6,7 @@ accepted unless the bounds prove it wrong. An operation that would change nothin
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -15,7 +16,7 @@ from morok.errors import DTypeError, IRError, ShapeError
 from morok.ir.bounds import bounds
 from morok.ir.build import REDUCE_OPS
 from morok.ir.infer import Shape, Size, numel, shape, show_shape, size_node
-from morok.ir.node import UOp, const, make
+from morok.ir.node import UOp, const, make, set_shape
 from morok.ir.ops import Op, Ops
 from morok.ir.provenance import place
 
@@ -35,6 +36,9 @@ def _fail(x: UOp, message: str) -> ShapeError:
 
 def _sizes(x: UOp, sizes: Sequence[Any], op: Op) -> Shape:
     """Sizes given by the caller, constants as ints."""
+    plain = _ints(sizes)
+    if plain is not None:
+        return plain
     result: list[Size] = []
     for size in sizes:
         value = size.arg if isinstance(size, UOp) and size.op is Ops.CONST else size
@@ -58,8 +62,20 @@ def _axes(x: UOp, op: Op, count: int, what: str) -> Shape:
     return own
 
 
-def _moved(op: Op, x: UOp, sizes: Sequence[Size]) -> UOp:
-    return make(op, x.dtype, (x, *map(size_node, sizes)))
+def _ints(sizes: Sequence[Any]) -> tuple[int, ...] | None:
+    """The sizes if all are plain numbers: the common case, for which there is nothing to reason about."""
+    for size in sizes:
+        if size.__class__ is not int:
+            return None
+    return tuple(sizes)
+
+
+def _moved(op: Op, x: UOp, sizes: Sequence[Size], result: Shape | None = None) -> UOp:
+    """The node; `result` is its shape where that is known already, which saves inferring it."""
+    node = make(op, x.dtype, (x, *map(size_node, sizes)))
+    if result is not None and node.shape_ is None:
+        set_shape(node, result)
+    return node
 
 
 def _factors(size: Size) -> tuple[int, Counter[UOp]]:
@@ -90,6 +106,9 @@ def reshape(x: UOp, new: Sequence[Any]) -> UOp:
     own, sizes = _own(x), _sizes(x, new, Ops.RESHAPE)
     if sizes == own:
         return x
+    old, now = _ints(own), _ints(sizes)
+    if old is not None and now is not None and math.prod(old) == math.prod(now) and min(now, default=0) >= 0:
+        return _moved(Ops.RESHAPE, x, sizes, sizes)
     for size in sizes:
         if _interval(size)[1] < 0:
             raise _fail(x, f"RESHAPE to {show_shape(sizes)} has a negative size")
@@ -119,7 +138,7 @@ def expand(x: UOp, new: Sequence[Any]) -> UOp:
             raise _fail(
                 x, f"EXPAND from {show_shape(own)} to {show_shape(sizes)} repeats an axis that is not 1"
             )
-    return _moved(Ops.EXPAND, x, sizes)
+    return _moved(Ops.EXPAND, x, sizes, sizes)
 
 
 def pad(x: UOp, amounts: _Pairs) -> UOp:
