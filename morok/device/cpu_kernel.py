@@ -45,12 +45,20 @@ class Kernel:
         count = self.compiled.buffers
         if len(buffers) != count:
             raise DeviceError(f"{self.name} takes {count} buffers, got {len(buffers)}")
-        table = [address_of(buffer) for buffer in buffers]
-        for variable in self.compiled.variables:
+        table = self.table(values)
+        for i, buffer in enumerate(buffers):
+            table[i] = address_of(buffer)
+        return table
+
+    def table(self, values: Mapping[str, int]) -> Any:
+        """The table with its variables filled in, and no addresses yet."""
+        count = self.compiled.buffers
+        table = (ctypes.c_int64 * (count + len(self.compiled.variables)))()
+        for i, variable in enumerate(self.compiled.variables, count):
             if variable not in values:
                 raise VariableError(f"{self.name} needs a value for the variable {variable}")
-            table.append(values[variable])
-        return (ctypes.c_int64 * len(table))(*table)
+            table[i] = values[variable]
+        return table
 
     def __call__(self, buffers: Sequence[Buffer], values: Mapping[str, int]) -> None:
         Steps([(self, self.arguments(buffers, values))])()
@@ -69,17 +77,22 @@ class Steps:
     It holds the kernels and the tables, not the memory behind the addresses: that is the caller's business.
     """
 
-    __slots__ = ("_bytes", "_count", "_held", "_run", "_table")
+    __slots__ = ("_bytes", "_count", "_held", "_pool", "_run", "_shared", "_table", "_where")
 
     def __init__(self, steps: Sequence[tuple[Kernel, Any]]) -> None:
         flat: list[int] = []
         for kernel, arguments in steps:
             flat += (kernel.function, kernel.extent, ctypes.addressof(arguments))
         self._table = (ctypes.c_int64 * len(flat))(*flat)
+        self._where = ctypes.addressof(self._table)
         self._count = len(steps)
         self._held = tuple(steps)
         self._bytes = max((kernel.compiled.scratch for kernel, _ in steps), default=0)
-        self._run = pool().run
+        self._pool = pool()
+        self._run = self._pool.run
+        self._shared = any(kernel.extent for kernel, _ in steps)
 
     def __call__(self) -> None:
-        self._run(pool().ready(), self._table, self._count, scratch.get(self._bytes), self._bytes)
+        state = self._pool.ready() if self._shared else self._pool.address
+        space = scratch.get(self._bytes) if self._bytes else None
+        self._run(state, self._where, self._count, space, self._bytes)

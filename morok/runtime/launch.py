@@ -1,0 +1,71 @@
+"""A plan as one native call: the kernels of a plan with their tables of addresses, filled in once.
+
+What changes from run to run (inputs, results, values of variables) is patched into the tables; the rest
+stays. Nothing is looked up and nothing is allocated while it runs, so replaying a plan costs a call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, final
+
+from morok.device.buffer import Buffer
+from morok.device.cpu_kernel import Kernel, Steps, address_of
+from morok.ir.node import UOp
+
+
+@final
+class NativeLaunch:
+    """Kernels in order on BUFFER nodes. Every node gets its memory with `bind` before the first call."""
+
+    __slots__ = ("_held", "_places", "_steps", "_values")
+
+    def __init__(self, items: Sequence[tuple[Kernel, Sequence[UOp]]], values: Mapping[str, int]) -> None:
+        self._places: dict[UOp, list[tuple[Any, int]]] = {}
+        self._values: dict[str, list[tuple[Any, int]]] = {}
+        self._held: dict[UOp, Buffer] = {}
+        steps = []
+        for kernel, nodes in items:
+            table = kernel.table(values)
+            for i, node in enumerate(nodes):
+                self._places.setdefault(node, []).append((table, i))
+            for i, name in enumerate(kernel.compiled.variables, kernel.compiled.buffers):
+                self._values.setdefault(name, []).append((table, i))
+            steps.append((kernel, table))
+        self._steps = Steps(steps)
+
+    @property
+    def nodes(self) -> tuple[UOp, ...]:
+        """The memory that has to be bound."""
+        return tuple(self._places)
+
+    def bind(self, node: UOp, buffer: Buffer) -> None:
+        """From now on the node's memory is this buffer's. A node that no kernel touches is ignored."""
+        if self._held.get(node) is buffer:
+            return
+        self._held[node] = buffer
+        address = address_of(buffer)
+        for table, i in self._places.get(node, ()):
+            table[i] = address
+
+    def set(self, name: str, value: int) -> None:
+        """Another value for a variable."""
+        for table, i in self._values.get(name, ()):
+            table[i] = value
+
+    def __call__(self) -> None:
+        self._steps()
+
+
+def native_launch(plan: Any) -> NativeLaunch | None:
+    """The plan as one call with its own memory bound; None if it has steps that are no kernels of the CPU."""
+    plan.compile()
+    items = []
+    for item, program in zip(plan.schedule.items, plan._programs, strict=True):
+        if not isinstance(program, Kernel):
+            return None
+        items.append((program, item.buffers))
+    launch = NativeLaunch(items, plan.values)
+    for node in launch.nodes:
+        launch.bind(node, plan._memory(node))
+    return launch

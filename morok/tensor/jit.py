@@ -1,0 +1,402 @@
+"""`@jit`: a function of tensors that is traced and compiled once, and replayed afterwards.
+
+The first call runs the function on placeholders, compiles what it computes and remembers the plan. Later
+calls with tensors of the same shapes, types and devices replay the plan on the new memory: one native call.
+Another shape, type or Python argument is traced again.
+
+What the function takes from outside is watched: tensors are looked up at every call, so a new weight is seen,
+and numbers, strings and containers that were read at trace time are compared, so a changed one makes a new
+trace. `EXPLAIN=jit` (or DEBUG=2) says why something was traced again. What a replay cannot do right is an
+error: assigning to tensors, or looking at values while tracing.
+"""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections.abc import Callable, Iterator
+from functools import update_wrapper
+from typing import Any, final
+
+from morok import knobs
+from morok.device.buffer import Buffer, bind_buffer, find_buffer
+from morok.device.registry import get_device
+from morok.errors import MorokError
+from morok.ir.node import UOp
+from morok.runtime.launch import NativeLaunch, native_launch
+from morok.runtime.plan import ExecutionPlan, buffer_for
+from morok.tensor.core import Core
+from morok.tensor.realize import new_buffer, prepare, realize
+from morok.tensor.states import base_of, is_memory, view_of
+
+_SIMPLE = (int, float, bool, str, bytes, complex, type(None))
+_MOST_WATCHED = 20_000
+_KEPT_RESULTS = 4  # sets of results whose memory is used again when nobody holds them any more
+
+
+class JitError(MorokError):
+    """A function that cannot be replayed."""
+
+
+_MISSING: Any = object()
+
+
+@final
+class _Watch:
+    """A Python value that was there when the function was traced, and where to look for it."""
+
+    __slots__ = ("get", "name", "value")
+
+    def __init__(self, name: str, get: Callable[[], Any], value: Any) -> None:
+        self.name = name
+        self.get = get
+        self.value = value
+
+    def changed(self) -> bool:
+        now = self.get()
+        if now is self.value:
+            return False
+        simple = isinstance(now, _SIMPLE) and type(now) is type(self.value)
+        return not (simple and now == self.value)
+
+
+Getter = Callable[[], Any]
+
+
+def _cell(cell: Any) -> Getter:
+    def get() -> Any:
+        try:
+            return cell.cell_contents
+        except ValueError:
+            return _MISSING
+
+    return get
+
+
+def _entry(space: dict[Any, Any], key: Any) -> Getter:
+    return lambda: space.get(key, _MISSING)
+
+
+def _element(xs: Any, i: int) -> Getter:
+    return lambda: xs[i] if i < len(xs) else _MISSING
+
+
+def _surroundings(function: Any) -> Iterator[tuple[str, Getter]]:
+    """What a function can read besides its arguments: its object, its closure, its globals."""
+    if isinstance(function, types.MethodType):
+        owner = function.__self__
+        yield "self", lambda: owner
+        function = function.__func__
+    code = getattr(function, "__code__", None)
+    if code is None:
+        if callable(function) and not isinstance(function, type):
+            yield type(function).__name__, lambda: function
+        return
+    for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
+        yield name, _cell(cell)
+    space = function.__globals__
+    for name in code.co_names:
+        if name in space:
+            yield name, _entry(space, name)
+
+
+def _inside(name: str, value: Any) -> Iterator[tuple[str, Getter]]:
+    """The parts of a value that a function may read."""
+    if isinstance(value, (list, tuple)):
+        yield f"len({name})", lambda: len(value)
+        for i in range(len(value)):
+            yield f"{name}[{i}]", _element(value, i)
+    elif isinstance(value, dict):
+        yield f"len({name})", lambda: len(value)
+        for key in value:
+            yield f"{name}[{key!r}]", _entry(value, key)
+    elif isinstance(value, types.FunctionType):
+        for inner, get in _surroundings(value):
+            yield f"{name}.{inner}", get
+    elif hasattr(value, "__dict__") and not isinstance(value, (type, types.ModuleType, Core)):
+        space = value.__dict__
+        for key in space:
+            yield f"{name}.{key}", _entry(space, key)
+
+
+def _watched(function: Any) -> tuple[list[_Watch], dict[int, Core]]:
+    """Everything that the function may read from outside: values to compare, and tensors to look up."""
+    watches: list[_Watch] = []
+    tensors: dict[int, Core] = {}
+    seen: set[int] = set()
+    pending = list(_surroundings(function))
+    while pending and len(watches) < _MOST_WATCHED:
+        name, get = pending.pop()
+        value = get()
+        if isinstance(value, (types.ModuleType, type, types.BuiltinFunctionType)):
+            continue
+        if getattr(value, "__module__", "").startswith(("morok.", "numpy")) and not isinstance(value, Core):
+            continue
+        watches.append(_Watch(name, get, value))
+        if isinstance(value, Core):
+            tensors[id(value)] = value
+        elif id(value) not in seen and not isinstance(value, _SIMPLE):
+            seen.add(id(value))
+            pending += _inside(name, value)
+    return watches, tensors
+
+
+def _flatten(value: Any, found: list[Core]) -> Any:
+    """The structure of nested containers, with the tensors taken out in order."""
+    if isinstance(value, Core):
+        found.append(value)
+        return _TENSOR
+    if isinstance(value, (list, tuple)):
+        return (type(value), tuple(_flatten(v, found) for v in value))
+    if isinstance(value, dict):
+        return (dict, tuple((k, _flatten(v, found)) for k, v in value.items()))
+    return ("value", value)
+
+
+_TENSOR: Any = ("tensor",)
+
+
+def _unflatten(structure: Any, tensors: Iterator[Core]) -> Any:
+    if structure is _TENSOR:
+        return next(tensors)
+    kind, inner = structure
+    if kind == "value":
+        return inner
+    if kind is dict:
+        return {k: _unflatten(v, tensors) for k, v in inner}
+    parts = [_unflatten(v, tensors) for v in inner]
+    if kind is list:
+        return parts
+    return tuple(parts) if kind is tuple else kind(*parts)
+
+
+def _memory_of(tensor: Core) -> Buffer:
+    """The buffer that holds exactly this tensor; the tensor is computed, or copied, if need be."""
+    node = tensor.uop
+    if not is_memory(node):
+        realize([tensor])
+        node = tensor.uop
+    if node is not view_of(base_of(node), tensor.shape):
+        copy: Any = tensor
+        return _memory_of(copy.contiguous().realize())
+    return buffer_for(base_of(node))
+
+
+@final
+class _Results:
+    """Tensors that a replay has given out, and the buffers behind them."""
+
+    __slots__ = ("buffers", "counts", "tensors")
+
+    def __init__(self, tensors: list[Core], buffers: list[Buffer]) -> None:
+        self.tensors = tensors
+        self.buffers = buffers
+        self.counts: tuple[int, ...] = ()
+
+    def settle(self) -> None:
+        """Remembers how many holders there are while nobody outside has seen the results."""
+        self.counts = self._holders()
+
+    def _holders(self) -> tuple[int, ...]:
+        counts: list[int] = []
+        for tensor in self.tensors:
+            node = tensor._uop
+            counts += (sys.getrefcount(tensor), sys.getrefcount(node), sys.getrefcount(base_of(node)))
+        return tuple(counts)
+
+    def free(self) -> bool:
+        """Whether nobody but the jit knows of these results: no tensor, no graph, no array."""
+        return self._holders() == self.counts and all(b.is_private for b in self.buffers)
+
+
+@final
+class _Trace:
+    """One compiled form of a function."""
+
+    def __init__(self, function: Any, structure: Any, given: list[Core]) -> None:
+        self.watches, captured = _watched(function)
+        self.captured = list(captured.values())
+        for tensor in self.captured:
+            _memory_of(tensor)
+        self.places = [t.uop for t in given]
+        fresh = [new_buffer(t.dtype, base_of(t.uop).arg, t.device) for t in given]
+        for node, tensor in zip(fresh, given, strict=True):
+            bind_buffer(node, _memory_of(tensor))
+        stand_ins = [type(t)._new(view_of(node, t.shape)) for node, t in zip(fresh, given, strict=True)]
+        before = [(t, t._uop) for t in (*self.captured, *stand_ins)]
+        args, kwargs = _unflatten(structure, iter(stand_ins))
+        result = function(*args, **kwargs)
+        for tensor, node in before:
+            if tensor._uop is not node:
+                raise JitError(
+                    "a function under jit must not assign to tensors; return the new values instead"
+                )
+        self.inputs = fresh
+        self.outputs: list[Core] = []
+        self.structure = _flatten(result, self.outputs)
+        plan = prepare(self.outputs)
+        plan.run()
+        self.plan: ExecutionPlan = plan
+        self.nodes = [base_of(t.uop) for t in self.outputs]
+        self.views = [t.uop for t in self.outputs]
+        self.launch: NativeLaunch | None = native_launch(plan)
+        self.captured_nodes = [base_of(t.uop) for t in self.captured]
+        self.results: list[_Results] = []
+        self.first = [find_buffer(n) for n in self.nodes]
+        written = set(plan._written)
+        self.through = [i for i, n in enumerate(self.nodes) if n not in written]
+
+    def still_valid(self) -> str | None:
+        """None, or what has changed since the function was traced."""
+        for watch in self.watches:
+            if watch.changed() and not isinstance(watch.value, Core):
+                return f"{watch.name} was {watch.value!r:.60}"
+            if isinstance(watch.value, Core) and watch.get() is not watch.value:
+                return f"{watch.name} is another tensor"
+        return None
+
+    def replay_same(self, given: tuple[Any, ...], bases: list[UOp]) -> list[Core]:
+        """A replay on tensors that show the same nodes as last time."""
+        launch = self.launch
+        if launch is None or self.captured or self.through:
+            return self.replay(list(given))
+        for node, base in zip(self.inputs, bases, strict=True):
+            found = find_buffer(base)
+            if found is None:
+                return self.replay(list(given))
+            launch.bind(node, found)
+        results = self._results(list(given))
+        for node, buffer in zip(self.nodes, results.buffers, strict=True):
+            launch.bind(node, buffer)
+        launch()
+        return results.tensors
+
+    def replay(self, given: list[Core]) -> list[Core]:
+        for node, tensor in zip(self.inputs, given, strict=True):
+            self._bind(node, _memory_of(tensor))
+        for node, tensor in zip(self.captured_nodes, self.captured, strict=True):
+            self._bind(node, _memory_of(tensor))
+        results = self._results(given)
+        for i, node in enumerate(self.nodes):
+            if i not in self.through:
+                self._bind(node, results.buffers[i])
+        if self.launch is not None:
+            self.launch()
+        else:
+            inputs = dict(zip(self.inputs, [_memory_of(t) for t in given], strict=True))
+            inputs |= {n: results.buffers[i] for i, n in enumerate(self.nodes) if i not in self.through}
+            self.plan.run(inputs)
+        return results.tensors
+
+    def _bind(self, node: UOp, buffer: Buffer) -> None:
+        if self.launch is not None:
+            self.launch.bind(node, buffer)
+
+    def _results(self, given: list[Core]) -> _Results:
+        if not self.through:
+            for known in self.results:
+                if known.free():
+                    return known
+        tensors, buffers = [], []
+        for i, (node, old) in enumerate(zip(self.nodes, self.outputs, strict=True)):
+            if i in self.through:  # the function gives back what it was given, or a constant memory
+                source = given[self.inputs.index(node)] if node in self.inputs else old
+                tensors.append(source)
+                buffers.append(_memory_of(source))
+                continue
+            fresh = new_buffer(node.dtype, node.arg, str(node.src[1].arg))
+            buffer = get_device(str(node.src[1].arg)).buffer(node.arg, node.dtype)
+            bind_buffer(fresh, buffer)
+            tensors.append(type(old)._new(view_of(fresh, old.shape)))
+            buffers.append(buffer)
+        made = _Results(tensors, buffers)
+        fresh = buffer = None  # type: ignore[assignment]  # who counts holders must not be one
+        made.settle()
+        if not self.through and len(self.results) < _KEPT_RESULTS:
+            self.results.append(made)
+        return made
+
+
+@final
+class Jit:
+    """A compiled function. `traces` counts how often it was traced."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+        self.traces = 0
+        self._known: dict[Any, _Trace] = {}
+        self._last: tuple[_Trace, list[UOp], list[UOp]] | None = None
+        update_wrapper(self, function)
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        if instance is None:
+            return self
+        bound = instance.__dict__.get("_jit_methods", {}).get(self.function.__name__)
+        if bound is None:
+            bound = Jit(types.MethodType(self.function, instance))
+            instance.__dict__.setdefault("_jit_methods", {})[self.function.__name__] = bound
+        return bound
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        last = self._last
+        if last is not None and not kwargs and len(args) == len(last[1]):
+            # the very same nodes as last time: same shapes, types and devices, without looking at them
+            if all(isinstance(a, Core) and a._uop is u for a, u in zip(args, last[1], strict=True)):
+                trace = last[0]
+                if not trace.watches or trace.still_valid() is None:
+                    tensors = trace.replay_same(args, last[2])
+                    return (
+                        tensors[0]
+                        if trace.structure is _TENSOR
+                        else _unflatten(trace.structure, iter(tensors))
+                    )
+        given: list[Core] = []
+        structure = (tuple, (_flatten(args, given), _flatten(kwargs, given)))
+        key = self._key(structure, given)
+        known = self._known.get(key)
+        why = (
+            "there is no trace for these shapes, types and arguments"
+            if known is None
+            else known.still_valid()
+        )
+        if known is None or why is not None:
+            self._explain(why or "")
+            known = self._known[key] = _Trace(self.function, structure, given)
+            self.traces += 1
+            self._last = None
+            return _unflatten(known.structure, iter(known.outputs))
+        results = known.replay(given)
+        plain = not kwargs and all(isinstance(a, Core) for a in args)
+        nodes = [t._uop for t in given]
+        self._last = (known, nodes, [base_of(n) for n in nodes]) if plain else None
+        return _unflatten(known.structure, iter(results))
+
+    def _key(self, structure: Any, given: list[Core]) -> Any:
+        key = (structure, *[(t.shape, t.dtype, t.device) for t in given])
+        try:
+            hash(key)
+        except TypeError:
+            raise JitError(
+                "arguments of a function under jit are tensors, and values that can be compared"
+            ) from None
+        return key
+
+    def _explain(self, why: str) -> None:
+        if "jit" in knobs.EXPLAIN.value or knobs.DEBUG.value >= 2:
+            name = getattr(self.function, "__qualname__", "function")
+            print(f"morok: {name} is traced: {why}", file=sys.stderr)
+
+
+def jit(function: Callable[..., Any]) -> Jit:
+    """Compiles a function of tensors at its first call and replays it afterwards.
+
+    >>> @jit
+    ... def double(x):
+    ...     return x + x
+    >>> double(Tensor([1, 2])).tolist(), double(Tensor([3, 4])).tolist()
+    ([2, 4], [6, 8])
+    """
+    return Jit(function)
+
+
+__all__ = ["Jit", "JitError", "jit"]

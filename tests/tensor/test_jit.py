@@ -1,0 +1,152 @@
+"""Functions that are traced once and replayed, and traced again when something changed."""
+
+import numpy as np
+import pytest
+
+import morok
+from morok import Tensor, jit, knobs
+from morok.tensor.jit import JitError
+
+
+def array(n: int, start: float = 0.0) -> np.ndarray:
+    return np.arange(n, dtype=np.float32) + np.float32(start)
+
+
+def test_replay_on_other_data() -> None:
+    @jit
+    def f(x: Tensor, y: Tensor) -> Tensor:
+        return (x * y + 1.0).sum()
+
+    for k in range(5):
+        x, y = array(8, k), array(8, -k)
+        assert f(Tensor(x), Tensor(y)).item() == pytest.approx(float((x * y + 1).sum()))
+    assert f.traces == 1
+
+
+def test_results_are_not_overwritten() -> None:
+    f = jit(lambda x: x + 1.0)
+    results = [f(Tensor(array(4, k))) for k in range(8)]
+    views = [r.numpy() for r in results]
+    sums = [f(Tensor(array(4, 100.0))) + r for r in results]  # graphs that hold old results
+    f(Tensor(array(4, 1000.0)))
+    for k, (r, v, s) in enumerate(zip(results, views, sums, strict=True)):
+        np.testing.assert_array_equal(r.numpy(), array(4, k + 1))
+        np.testing.assert_array_equal(v, array(4, k + 1))
+        np.testing.assert_array_equal(s.numpy(), array(4, 101) + array(4, k + 1))
+
+
+def test_memory_of_dropped_results_is_used_again() -> None:
+    f = jit(lambda x: x * 2.0)
+    x = Tensor(array(4)).realize()
+    f(x)
+    seen = {id(f(x)) for _ in range(20)}
+    assert len(seen) <= 4
+
+
+def test_other_shapes_and_types_are_traced_again(capsys: pytest.CaptureFixture[str]) -> None:
+    f = jit(lambda x, n=1: x * n)
+    with knobs.override(EXPLAIN="jit"):
+        assert f(Tensor(array(4))).tolist() == [0, 1, 2, 3]
+        assert f(Tensor(array(3))).tolist() == [0, 1, 2]
+        assert f(Tensor([1, 2])).tolist() == [1, 2]
+        assert f(Tensor([1, 2]), 3).tolist() == [3, 6]
+        assert f(Tensor([4, 5]), 3).tolist() == [12, 15]
+    assert f.traces == 4
+    assert "is traced" in capsys.readouterr().err
+
+
+def test_values_from_outside_are_watched() -> None:
+    scale = 2.0
+    options = {"shift": 1.0, "parts": [1, 2]}
+
+    @jit
+    def f(x: Tensor) -> Tensor:
+        return x * scale + options["shift"] + len(options["parts"])
+
+    x = Tensor(array(3)).realize()
+    assert f(x).tolist() == [3, 5, 7]
+    scale = 3.0
+    assert f(x).tolist() == [3, 6, 9]
+    options["shift"] = 0.0
+    assert f(x).tolist() == [2, 5, 8]
+    options["parts"].append(3)
+    assert f(x).tolist() == [3, 6, 9]
+    traces = f.traces
+    assert f(x).tolist() == [3, 6, 9] and f.traces == traces
+
+
+class Layer:
+    def __init__(self) -> None:
+        self.weight = Tensor(array(3, 1.0))
+        self.bias = 0.5
+
+    @jit
+    def __call__(self, x: Tensor) -> Tensor:
+        return x * self.weight + self.bias
+
+
+def test_objects_are_watched() -> None:
+    layer, other = Layer(), Layer()
+    x = Tensor([1.0, 1.0, 1.0])
+    assert layer(x).tolist() == [1.5, 2.5, 3.5]
+    layer.weight = Tensor([0.0, 0.0, 0.0])
+    assert layer(x).tolist() == [0.5, 0.5, 0.5]
+    layer.bias = 2.0
+    assert layer(x).tolist() == [2.0, 2.0, 2.0]
+    assert other(x).tolist() == [1.5, 2.5, 3.5]
+
+
+def test_weights_that_are_assigned_to_are_seen() -> None:
+    weight = Tensor(array(3)).realize()
+    f = jit(lambda x: x + weight)
+    x = Tensor([10.0, 10.0, 10.0])
+    assert f(x).tolist() == [10, 11, 12]
+    weight.assign(weight + 1.0).realize()
+    assert f(x).tolist() == [11, 12, 13]
+
+
+def test_assigning_is_refused() -> None:
+    state = Tensor(array(3)).realize()
+
+    @jit
+    def f(x: Tensor) -> Tensor:
+        state.assign(state + x)
+        return state + 0.0
+
+    with pytest.raises(JitError, match="must not assign"):
+        f(Tensor([1.0, 1.0, 1.0]))
+
+
+def test_structures() -> None:
+    @jit
+    def f(pair: tuple[Tensor, Tensor], options: dict[str, Tensor]) -> dict[str, object]:
+        a, b = pair
+        return {"sum": a + b, "all": [a, options["c"] * 2.0], "name": "x"}
+
+    for k in range(3):
+        a, b, c = (Tensor(array(2, k + d)) for d in range(3))
+        out = f((a, b), {"c": c})
+        assert out["name"] == "x"
+        np.testing.assert_array_equal(out["sum"].numpy(), array(2, k) + array(2, k + 1))
+        np.testing.assert_array_equal(out["all"][0].numpy(), array(2, k))
+        np.testing.assert_array_equal(out["all"][1].numpy(), array(2, k + 2) * 2)
+
+
+def test_views_as_arguments() -> None:
+    f = jit(lambda x: x.sum(0))
+    data = array(12).reshape(3, 4)
+    for part in (data, data * 2):
+        x = Tensor(part)
+        np.testing.assert_array_equal(f(x.permute(1, 0)).numpy(), part.T.sum(0))
+
+
+def test_the_interpreter_replays_too() -> None:
+    f = jit(lambda x: x + 1.0)
+    for k in range(3):
+        x = Tensor(array(4, k), device="PYTHON")
+        np.testing.assert_array_equal(f(x).numpy(), array(4, k + 1))
+    assert f.traces == 1
+
+
+def test_public_name() -> None:
+    assert morok.jit is jit
