@@ -14,7 +14,7 @@ the other's loops, which is what fusion decides on.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import cast
+from typing import Any, cast
 
 from morok.dtype import PtrDType, index
 from morok.errors import ShapeError
@@ -103,20 +103,24 @@ def shape(n: UOp) -> Shape | None:
     """The sizes of a node's axes; None for what has no value."""
     known = n.shape_
     if known is None:
-        stack = [n]
-        while stack:
-            node = stack[-1]
-            rule = _SHAPES.get(node.op)
-            pending = [s for s in node.src if s.shape_ is None] if rule is not None else ()
-            if pending:
-                stack += pending
-                continue
-            stack.pop()
-            if node.shape_ is None:
-                found: Shape | None = () if rule is None else rule(node)
-                set_shape(node, _NO_SHAPE if found is None else found)
-        known = n.shape_
-    return None if known is _NO_SHAPE else cast(Shape, known)
+        known = _infer_shape(n)
+    return None if known is _NO_SHAPE else known
+
+
+def _infer_shape(n: UOp) -> Any:
+    stack = [n]
+    while stack:
+        node = stack[-1]
+        rule = _SHAPES.get(node.op)
+        pending = [s for s in node.src if s.shape_ is None] if rule is not None else ()
+        if pending:
+            stack += pending
+            continue
+        stack.pop()
+        if node.shape_ is None:
+            found: Shape | None = () if rule is None else rule(node)
+            set_shape(node, _NO_SHAPE if found is None else found)
+    return n.shape_
 
 
 def _shape(n: UOp) -> Shape:
