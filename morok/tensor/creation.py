@@ -50,7 +50,7 @@ def node_of(data: Any, dtype: DType | None, device: str | None) -> UOp:
         data = data.uop
     if isinstance(data, UOp):
         return data if dtype is None else cast(data, dtype)
-    if isinstance(data, bool | int | float):
+    if isinstance(data, bool | int | float) and not isinstance(data, np.generic):  # float64 is a float
         return const(dtype or dtype_of(data), data)
     if hasattr(data, "__dlpack__") and not isinstance(data, np.ndarray | np.generic):
         data = np.from_dlpack(data)

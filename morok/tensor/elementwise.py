@@ -38,7 +38,7 @@ class Elementwise(Core):
         """The other operand: a node, or a Python number, which is weak."""
         if isinstance(value, Core):
             return value.uop
-        if isinstance(value, bool | int | float):
+        if isinstance(value, bool | int | float) and not isinstance(value, np.generic):
             return value
         symbolic = as_scalar_node(value, self.dtype if self.dtype.is_float else dt.int64)
         if symbolic is not None:
@@ -419,28 +419,33 @@ def _power(x: UOp, y: UOp) -> UOp:
 def _float_divmod(x: UOp, y: UOp) -> tuple[UOp, UOp]:
     """Quotient rounded down and remainder with the sign of y, of floats, as Python and NumPy define them.
 
-    x / y is rounded, so its floor may be one too large or too small; the remainder, computed with one
-    rounding, tells. Both are right as long as the quotient is a whole number that the type can hold.
+    Worked out for |x| and |y|. The quotient is rounded, so what is left after taking so many |y| away, which
+    is exact, may be a little negative or still too large; a second round takes the rest, which makes the
+    remainder right up to quotients of twice the mantissa's bits. Signs are put on at the end.
     """
     dtype: DType = x.dtype
     zero, one = const(dtype, 0.0), const(dtype, 1.0)
-    q = alu(Ops.FLOOR, alu(Ops.FDIV, x, y))
-    r = alu(Ops.MULACC, alu(Ops.NEG, q), y, x)
-    negative = alu(Ops.CMPLT, y, zero)
-    below = alu(Ops.WHERE, negative, alu(Ops.CMPLT, zero, r), alu(Ops.CMPLT, r, zero))
-    beyond = alu(Ops.WHERE, negative, le(r, y), le(y, r))
-    down, up = alu(Ops.SUB, q, one), alu(Ops.ADD, q, one)
-    q = alu(Ops.WHERE, below, down, alu(Ops.WHERE, beyond, up, q))
-    r = alu(Ops.WHERE, below, alu(Ops.ADD, r, y), alu(Ops.WHERE, beyond, alu(Ops.SUB, r, y), r))
-    # Nothing is left of a finite number divided by an infinite one, but the formula has 0 · inf in it.
-    infinite = alu(Ops.CMPEQ, alu(Ops.ABS, y), const(dtype, float("inf")))
-    finite = alu(Ops.CMPLT, alu(Ops.ABS, x), const(dtype, float("inf")))
-    same_side = alu(Ops.CMPEQ, alu(Ops.CMPLT, x, zero), negative)
-    fits = same_side | alu(Ops.CMPEQ, x, zero)
-    special = infinite & finite
-    q = alu(Ops.WHERE, special, alu(Ops.WHERE, fits, zero, const(dtype, -1.0)), q)
-    r = alu(Ops.WHERE, special, alu(Ops.WHERE, fits, x, y), r)
-    # By zero, NumPy has no remainder and an infinite quotient.
+    nan, inf = const(dtype, float("nan")), const(dtype, float("inf"))
+    size, step = alu(Ops.ABS, x), alu(Ops.ABS, y)
+    q, r = zero, size
+    for _ in range(2):
+        times = alu(Ops.TRUNC, alu(Ops.FDIV, r, step))
+        r = alu(Ops.MULACC, alu(Ops.NEG, times), step, r)
+        q = alu(Ops.ADD, q, times)
+    below, beyond = alu(Ops.CMPLT, r, zero), le(step, r)
+    q = alu(Ops.WHERE, below, alu(Ops.SUB, q, one), alu(Ops.WHERE, beyond, alu(Ops.ADD, q, one), q))
+    r = alu(Ops.WHERE, below, alu(Ops.ADD, r, step), alu(Ops.WHERE, beyond, alu(Ops.SUB, r, step), r))
+    # Nothing is taken away from a finite number by an infinite one, but the formula has 0 · inf in it.
+    whole = alu(Ops.CMPEQ, step, inf) & alu(Ops.CMPLT, size, inf)
+    q, r = alu(Ops.WHERE, whole, zero, q), alu(Ops.WHERE, whole, size, r)
+    negative, below_zero = alu(Ops.CMPLT, y, zero), alu(Ops.CMPLT, x, zero)
+    apart = alu(Ops.CMPNE, negative, below_zero)
+    q = alu(Ops.WHERE, apart, alu(Ops.NEG, q), q)
+    r = alu(Ops.WHERE, below_zero, alu(Ops.NEG, r), r)
+    down = apart & alu(Ops.CMPNE, r, zero)
+    q = alu(Ops.WHERE, down, alu(Ops.SUB, q, one), q)
+    r = alu(Ops.WHERE, down, alu(Ops.ADD, r, y), r)
+    # NumPy: by zero, no remainder and an infinite quotient; of something infinite, neither.
+    q = alu(Ops.WHERE, alu(Ops.CMPNE, r, r), nan, q)
     by_zero = alu(Ops.CMPEQ, y, zero)
-    q = alu(Ops.WHERE, by_zero, alu(Ops.FDIV, x, y), q)
-    return q, alu(Ops.WHERE, by_zero, const(dtype, float("nan")), r)
+    return alu(Ops.WHERE, by_zero, alu(Ops.FDIV, x, y), q), alu(Ops.WHERE, by_zero, nan, r)

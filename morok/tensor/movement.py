@@ -255,27 +255,38 @@ class Movement(Core):
     @classmethod
     def _cat(cls, tensors: Sequence[Movement], axis: int) -> UOp:
         """Tensors of one type end to end: each padded to the whole, chosen by position."""
-        shapes = [t.shape for t in tensors]
-        total: Size = 0
-        starts: list[Size] = []
-        for sizes in shapes:
-            starts.append(total)
-            total = _sum(total, sizes[axis])
-        ndim = len(shapes[0])
-        result: UOp | None = None
-        for tensor, sizes, start in zip(tensors, shapes, starts, strict=True):
-            after = subtract_sizes(subtract_sizes(total, start), sizes[axis])
-            pads: list[tuple[Size, Size]] = [(start, after) if i == axis else (0, 0) for i in range(ndim)]
-            part = move.pad(tensor.uop, pads)
-            if result is None:
-                result = part
-                continue
-            own = (*sizes[:axis], total, *sizes[axis + 1 :])
-            here = iota(own, axis, _INDEX)
-            before = alu(Ops.CMPLT, here, cast(size_node(start), _INDEX))
-            result = alu(Ops.WHERE, expand_to(before, own), result, part)
-        assert result is not None
-        return result
+        nodes = [t.uop for t in tensors]
+        sizes = [t.shape[axis] for t in tensors]
+        known = [size for size in sizes if isinstance(size, int)]
+        if len(known) < len(sizes):  # pair by pair: symbolic sums are equal if they are made in one order
+            result = nodes[0]
+            for node in nodes[1:]:
+                result = _append(
+                    [result, node], [require_shape(result)[axis], require_shape(node)[axis]], axis
+                )
+            return result
+        return _append(nodes, sizes, axis)
+
+
+def _append(nodes: Sequence[UOp], sizes: Sequence[Size], axis: int) -> UOp:
+    starts: list[Size] = [0]
+    for size in sizes:
+        starts.append(_sum(starts[-1], size))
+    result: UOp | None = None
+    for i, node in enumerate(nodes):
+        own = require_shape(node)
+        rest: Size = 0
+        for size in sizes[i + 1 :]:
+            rest = _sum(rest, size)
+        part = move.pad(node, [(starts[i], rest) if a == axis else (0, 0) for a in range(len(own))])
+        if result is None:
+            result = part
+            continue
+        whole = require_shape(part)
+        here = alu(Ops.CMPLT, iota(whole, axis, _INDEX), cast(size_node(starts[i]), _INDEX))
+        result = alu(Ops.WHERE, expand_to(here, whole), result, part)
+    assert result is not None
+    return result
 
 
 def _sum(a: Size, b: Size) -> Size:

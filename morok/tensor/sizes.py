@@ -179,7 +179,7 @@ def concrete(size: Size, values: Mapping[str, int] | None = None) -> int:
 def _value_of(node: UOp, values: Mapping[str, int]) -> int:
     name, low, high = node.arg
     if name not in values:
-        raise VariableError(f"variable {name} has no value here; bind it, as in {name}.bind({low})")
+        raise VariableError(f"variable {name} has no value; bind it to one of {low} … {high}")
     value = values[name]
     if not low <= value <= high:
         raise VariableError(f"variable {name} lies in {low} … {high}, so it cannot be {value}")

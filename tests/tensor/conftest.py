@@ -1,0 +1,16 @@
+"""Tests of tensors run on the interpreter, which is the judge of all other devices."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from morok import knobs
+
+DEVICES = ("PYTHON",)
+
+
+@pytest.fixture(params=DEVICES, autouse=True)
+def device(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Tensors of the test live here."""
+    with knobs.override(DEVICE=request.param):
+        yield request.param

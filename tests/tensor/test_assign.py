@@ -1,0 +1,277 @@
+"""Assignment: in place, in program order, and never a wrong value for whoever was there before."""
+
+import gc
+from typing import Any
+
+import numpy as np
+import pytest
+
+from morok import Tensor
+from morok.device.buffer import find_buffer
+from morok.errors import DTypeError, ShapeError
+from morok.tensor.states import base_of
+from tests.tensor.common import same
+
+X = np.arange(12, dtype=np.float32).reshape(3, 4)
+S = np.s_
+
+
+def owned(array: Any) -> Tensor:
+    """A tensor with memory of its own."""
+    return (Tensor(array) + np.zeros((), array.dtype)).realize()
+
+
+def address(t: Tensor) -> int:
+    buffer = find_buffer(base_of(t.realize().uop))
+    assert buffer is not None
+    return int(buffer.array().ctypes.data)
+
+
+def test_assign_writes_into_the_same_memory() -> None:
+    t = owned(X)
+    before = address(t)
+    t.assign(t * 2)
+    assert not t.is_realized
+    same(t, X * 2)
+    assert address(t) == before
+    t.assign(5)
+    same(t, np.full_like(X, 5))
+    gc.collect()  # the arrays that numpy() gave out are gone
+    assert address(t) == before
+    t.assign(Tensor([1, 2, 3, 4]))
+    same(t, np.broadcast_to(np.array([1, 2, 3, 4], np.float32), (3, 4)))
+    t += 1
+    t *= 2
+    t -= Tensor([[1.0]])
+    t /= 2
+    same(t, np.broadcast_to((np.array([2, 3, 4, 5], np.float32) * 2 - 1) / 2, (3, 4)))
+
+
+KEYS: list[Any] = [
+    S[0], S[-1, 2], S[1:], S[:, 1:3], S[:, ::2], S[::2, ::3], S[::-1], S[2:0:-1, ::-2], S[...], S[None, 1],
+    S[0:0],    S[:, -1:], S[..., 0], S[1, None, 1:3], S[:, 1::2], S[::2, 1],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("key", KEYS)
+@pytest.mark.parametrize("make", [owned, lambda x: Tensor(x) + 0.0], ids=["memory", "lazy"])
+def test_parts(key: Any, make: Any) -> None:
+    wanted = X.copy()
+    t = make(X)
+    wanted[key] = 7
+    t[key] = 7
+    same(t, wanted)
+    value = np.arange(wanted[key].size, dtype=np.float32).reshape(wanted[key].shape)
+    wanted[key] = value
+    t[key] = Tensor(value)
+    t[key] = t[key] + 1
+    wanted[key] = wanted[key] + 1
+    same(t, wanted)
+
+
+def test_values_broadcast_and_convert() -> None:
+    t = owned(X)
+    t[:, 1] = Tensor([9])
+    t[2] = np.array([1, 2, 3, 4])
+    t[0] = [True, False, True, False]
+    wanted = X.copy()
+    wanted[:, 1] = 9
+    wanted[2] = [1, 2, 3, 4]
+    wanted[0] = [1, 0, 1, 0]
+    same(t, wanted)
+    t[1] = Tensor([[5.0, 6.0, 7.0, 8.0]])
+    wanted[1] = [5, 6, 7, 8]
+    same(t, wanted)
+    t[Tensor(wanted > 4)] = -1
+    wanted[wanted > 4] = -1
+    same(t, wanted)
+
+
+def test_overlapping_reads_and_writes() -> None:
+    t = owned(X)
+    t[1:] = t[:-1]
+    wanted = X.copy()
+    wanted[1:] = X[:-1]
+    same(t, wanted)
+    t = owned(X)
+    t.assign(t.flip(1))
+    same(t, X[:, ::-1])
+    t = owned(X[:, :3])
+    t.assign(t.T)
+    same(t, X[:, :3].T)
+
+
+def test_derived_before_sees_the_old_values() -> None:
+    for order in ("old first", "new first", "together", "new, then old after more changes"):
+        t = owned(X)
+        old = t + 1
+        t.assign(t * 10)
+        if order == "old first":
+            old.realize()
+        elif order == "together":
+            Tensor.realize(t, old)
+        elif order.startswith("new,"):
+            t.realize()
+            t.assign(0).realize()
+        t.realize()
+        same(old, X + 1)
+        same(t, X * 0 if order.startswith("new,") else X * 10)
+
+
+def test_states_in_between() -> None:
+    t = owned(X)
+    seen = []
+    for i in range(5):
+        seen.append(t * 2)
+        t[i % 3] = -i
+    last = t + 0
+    wanted, states = X.copy(), []
+    for i in range(5):
+        states.append(wanted * 2)
+        wanted[i % 3] = -i
+    same(last, wanted)
+    for got, state in zip(reversed(seen), reversed(states), strict=True):
+        same(got, state)
+    same(t, wanted)
+
+
+def test_views_are_values() -> None:
+    t = owned(X)
+    row, turned, whole = t[1], t.T, t.reshape(12)
+    assert row.is_realized
+    t[1] = 100
+    t.realize()
+    same(row, X[1])
+    same(turned, X.T)
+    same(whole, X.reshape(12))
+    whole[0] = 55
+    assert t[0, 0].item() == 0
+    assert whole[0].item() == 55
+    same(row + 1, X[1] + 1)
+
+
+def test_two_tensors_on_one_memory() -> None:
+    t = owned(X)
+    twin = t.reshape(12)
+    t.assign(t + 1)
+    twin.assign(twin * 2)
+    Tensor.realize(t, twin)
+    same(t, X + 1)
+    same(twin, (X * 2).reshape(12))
+
+
+def test_a_view_of_a_passing_state() -> None:
+    t = owned(X)
+    t[0] = 1
+    middle = t.T
+    t[1] = 2
+    Tensor.realize(middle, t)
+    wanted = X.copy()
+    wanted[0] = 1
+    same(middle, wanted.T)
+    wanted[1] = 2
+    same(t, wanted)
+
+
+def test_old_values_that_nobody_names() -> None:
+    t, u = owned(X), owned(X)
+    u.assign(t * 2)  # u's new value reads t as it is now
+    t.assign(0)
+    t.realize()
+    same(u, X * 2)
+
+
+def test_swap() -> None:
+    a, b = owned(X), owned(X + 100)
+    kept = a * 1
+    a.assign(b)
+    b.assign(kept)
+    Tensor.realize(a, b)
+    same(a, X + 100)
+    same(b, X)
+
+
+def test_an_array_that_was_given_out_does_not_change() -> None:
+    t = owned(X)
+    array = t.numpy()
+    t.assign(t + 1)
+    t.realize()
+    np.testing.assert_array_equal(array, X)
+    same(t, X + 1)
+    part = t.numpy()[1:]
+    t[1] = 0
+    t.realize()
+    np.testing.assert_array_equal(part, X[1:] + 1)
+
+
+def test_the_same_expression_after_an_assignment_is_a_new_value() -> None:
+    t = owned(X)
+    first = (t + 1).realize()
+    again = t + 1
+    t.assign(t * 0)
+    t.realize()
+    second = t + 1
+    same(second, np.ones_like(X))
+    same(first, X + 1)
+    same(again, X + 1)
+
+
+def test_a_thousand_assignments() -> None:
+    t = owned(np.zeros(4, np.float32))
+    for i in range(1000):
+        t[i % 4] = t[(i + 1) % 4] + 1
+    wanted = np.zeros(4, np.float32)
+    for i in range(1000):
+        wanted[i % 4] = wanted[(i + 1) % 4] + 1
+    same(t, wanted)
+
+
+def test_a_loop_of_whole_assignments() -> None:
+    t = owned(np.zeros(3, np.float32))
+    for _ in range(50):
+        t.assign(t + 1)
+    same(t, np.full(3, 50, np.float32))
+
+
+def test_moments_and_parameter() -> None:
+    """An optimiser's step: several memories, each read by the next."""
+    p, m = owned(X), owned(np.zeros_like(X))
+    wp, wm = X.copy(), np.zeros_like(X)
+    for _ in range(3):
+        grad = p * 2
+        m.assign(m * 0.5 + grad)
+        p.assign(p - m * 0.25)
+        Tensor.realize(p, m)
+        wm = wm * np.float32(0.5) + wp * 2
+        wp = wp - wm * np.float32(0.25)
+    same(p, wp, rtol=1e-6)
+    same(m, wm, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda t: t.assign(Tensor.ones(5)), r"a value of shape \(5,\) does not fit into \(3, 4\)"),
+        (lambda t: t.assign(Tensor.ones(2, 3, 4)), r"\(2, 3, 4\) does not fit into \(3, 4\)"),
+        (lambda t: t.__setitem__(0, Tensor.ones(3)), r"\(3,\) does not fit into \(4,\)"),
+        (lambda t: t.__setitem__(7, 0), "index 7 is outside"),
+        (lambda t: t.__setitem__([0, 1], 0), "not supported yet"),
+        (lambda t: t.__setitem__(Tensor([True, False]), 0), "do not broadcast|does not fit"),
+    ],
+)
+def test_errors(call: Any, message: str) -> None:
+    t = owned(X)
+    with pytest.raises(ShapeError, match=message) as info:
+        call(t)
+    assert "test_assign.py:" in str(info.value)
+    same(t, X)
+
+
+def test_type_errors() -> None:
+    n = owned(np.array([1, 2], np.int8))
+    with pytest.raises(DTypeError, match="/= needs floats"):
+        n /= 2
+    with pytest.raises(DTypeError, match="out of range for int8"):
+        n[0] = 1000
+    n[0] = 1.9
+    same(n, np.array([1, 2], np.int8))

@@ -1,0 +1,107 @@
+"""Indexing against NumPy."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from morok import Tensor
+from morok.errors import DTypeError, ShapeError
+from tests.tensor.common import same
+
+X = np.arange(120, dtype=np.float32).reshape(4, 5, 6)
+S = np.s_
+
+BASIC: list[Any] = [
+    S[0], S[-1], S[1, 2], S[1, 2, 3], S[...], S[()], S[:], S[1:3], S[:, 1:], S[..., 2], S[None],
+    S[:, None, 2], S[..., None, 0:2], S[::2], S[::-1], S[3:0:-1], S[:, ::-2, 1::2], S[-3:-1, 4:1:-2], S[5:],
+    S[2:2], S[:, 10:20],
+    S[0, ..., 0], S[None, ..., None], S[1:10:3, ::4, ::5], S[::-1, ::-1, ::-1], S[-100:100],
+    S[4::-3], S[np.int64(2)],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("key", BASIC)
+def test_basic(key: Any) -> None:
+    same(Tensor(X)[key], X[key])
+    same((Tensor(X) + 1)[key] * 2, (X + 1)[key] * 2)
+
+
+ADVANCED: list[Any] = [
+    S[[3, 0, 0]], S[[[0, 1], [2, 3]]], S[:, [4, -1]], S[[0, 1], [2, 3]], S[[0, 1], :, [2, 3]], S[..., [5, 0]],
+    S[[[0], [1]], [[2, 3]]], S[1:3, [0, 2]], S[[0, 2], 1:3], S[0, [1, 2]], S[[1, 2], 0], S[:, [1, 2], [3, 4]],
+    S[None, [1, 2]], S[[]], S[np.array([True, False, True, False])],
+    S[:, np.array([True, False, True, False, True])],
+    S[np.arange(120).reshape(4, 5, 6) % 7 == 0], S[[True, False, False, True]], S[::-1, [0, 1], ::2],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("key", ADVANCED)
+def test_arrays_of_integers(key: Any) -> None:
+    wanted = X[key]
+    same(Tensor(X)[key], wanted)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int32", "int64", "uint8", "uint32"])
+def test_tensors_as_indices(dtype: str) -> None:
+    where = np.array([[3, 0], [1, 2]], dtype)
+    same(Tensor(X)[Tensor(where)], X[where])
+    same(Tensor(X)[:, Tensor(where)], X[:, where])
+    signed = np.array([-1, -4, 0])
+    same(Tensor(X)[Tensor(signed)], X[signed])
+    same(Tensor(X)[Tensor(np.array([0, 1])), :, Tensor(np.array([2, 3]))], X[[0, 1], :, [2, 3]])
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int8", "uint16", "float16", "float64"])
+def test_lookups_keep_every_type(dtype: str) -> None:
+    x = (np.arange(5) % 3).astype(dtype)
+    same(Tensor(x)[[4, 1, 0]], x[[4, 1, 0]])
+    same(Tensor(np.array([np.nan, np.inf, 1.0]))[[1, 2, 0]], np.array([np.inf, 1.0, np.nan]))
+
+
+def test_gather() -> None:
+    x = X[0]
+    for axis in (0, 1, -1):
+        where = np.random.default_rng(1).integers(0, x.shape[axis], x.shape)
+        same(Tensor(x).gather(axis, Tensor(where)), np.take_along_axis(x, where, axis))
+    where = np.array([[0, 1], [2, 3]])
+    same(Tensor(x).gather(1, Tensor(where)), np.take_along_axis(x[:2], where, 1))
+    same(Tensor(x).index_select(1, Tensor([5, 0, 5])), x[:, [5, 0, 5]])
+    same(Tensor(x).take(Tensor([[29, 0], [3, -1]])), x.reshape(-1)[[[29, 0], [3, -1]]])
+    table = np.random.default_rng(0).standard_normal((50, 3)).astype(np.float32)
+    same(Tensor(table).embedding(Tensor([[1, 2], [49, 0]])), table[[[1, 2], [49, 0]]])
+
+
+def test_a_lookup_into_a_large_table_reads_only_what_it_needs() -> None:
+    table = Tensor(np.zeros((50_000, 8), np.float32))
+    plan = table[Tensor([5, 49_999])].prepare()
+    assert len(plan.kernels) == 1
+    assert plan.kernels[0].bytes < 10_000
+
+
+@pytest.mark.parametrize(
+    ("key", "message"),
+    [
+        (S[4], r"index 4 is outside of axis 0 of shape \(4, 5, 6\); use -4 … 3"),
+        (S[0, -6], "index -6 is outside of axis 1"),
+        (S[0, 0, 0, 0], "has 3 axes, but the index has 4"),
+        (S[..., ...], "only one"),
+        (S["a"], "an index is a number"),
+        (S[1.5], "an index is a number"),
+        (S[[7]], "index 7 is outside of axis 0"),
+        (S[::0], "slice step cannot be zero"),
+        (S["a":], "bad slice"),
+    ],
+)
+def test_errors(key: Any, message: str) -> None:
+    with pytest.raises(ShapeError, match=message):
+        Tensor(X)[key]
+
+
+def test_masks_whose_size_is_not_known() -> None:
+    with pytest.raises(ShapeError, match="use where or masked_fill"):
+        Tensor(X)[Tensor(X) > 3]
+    with pytest.raises(DTypeError, match="made of integers"):
+        Tensor(X)[Tensor([1.0])]
+    with pytest.raises(DTypeError, match="made of integers"):
+        Tensor(X)[np.array([1.5])]
