@@ -14,6 +14,7 @@ _EXPORTS: dict[str, str] = {
     "Tensor": "morok.tensor.tensor",
     "Variable": "morok.tensor.sizes",
     "jit": "morok.tensor.jit",
+    "profile": "morok.runtime.profile",
     "MorokError": "morok.errors",
     "no_grad": "morok.tensor.gradient_track",
     **dict.fromkeys(("grad", "value_and_grad", "custom_gradient"), "morok.tensor.gradient_functional"),

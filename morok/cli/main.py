@@ -22,6 +22,7 @@ COMMANDS: dict[str, str] = {
     "demo": "morok.cli.demo",
     "prove": "morok.cli.prove",
     "rules": "morok.cli.rules",
+    "dump": "morok.cli.dump",
     "docs": "morok.cli.docs",
     "knobs": "morok.cli.knobs",
     "version": "morok.cli.version",
@@ -36,6 +37,7 @@ examples:
   morok demo                 what works today, in a minute
   morok prove                every rewrite rule, proved
   morok rules --source NAME  the matcher that a rule set compiles to
+  morok dump script.py       every stage of every kernel, as files
   morok knobs                every option, its value and its meaning
   MOROK_DEBUG=2 morok demo   options are set in the environment
 

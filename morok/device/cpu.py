@@ -16,6 +16,7 @@ from morok.codegen.target import Target
 from morok.device.base import Device
 from morok.device.buffer import HostAllocator
 from morok.device.cpu_kernel import Compiled, Kernel
+from morok.device.inspect import current_dump
 from morok.device.llvm import Machine, compile_assembly, compile_object, host, target_for
 from morok.device.store import compiler_version, disk_store
 from morok.ir.digest import hexdigest
@@ -23,6 +24,7 @@ from morok.ir.node import UOp, toposort
 from morok.ir.ops import Ops
 from morok.render.llvm import render
 from morok.render.program import Program
+from morok.rewrite.stage import Report
 
 Optimiser = Callable[[UOp, Target], UOp]
 
@@ -33,18 +35,30 @@ def kernel_key(ast: UOp, target: Target) -> str:
     return f"{compiler_version()}|{hexdigest(ast)}|{target.key}|{options}"
 
 
-def program_of(ast: UOp, target: Target, optimise: Optimiser | None = None) -> Program:
+def program_of(ast: UOp, target: Target, optimise: Optimiser | None = None, title: str = "") -> Program:
     """A kernel as LLVM IR."""
     kernel = ast if optimise is None or knobs.NOOPT.value else optimise(ast, target)
     count = 1 + max((n.arg for n in toposort(ast) if n.op is Ops.DEFINE_GLOBAL), default=-1)
-    return render(lower(kernel, target), f"k{hexdigest(ast)[:16]}", count)
+    shown = current_dump()
+    if shown is not None:
+        shown.begin(kernel, title)
+    report = Report()
+    linear = lower(kernel, target, report, None if shown is None else shown.stage)
+    if knobs.DEBUG.value >= 2:
+        slow = ", ".join(f"{s.name} {t * 1e3:.1f}" for s, t, _ in report.rows if t > 5e-4)
+        print(f"{title}: lowered in {report.seconds * 1e3:.1f} ms ({slow})", file=sys.stderr)
+    return render(linear, f"k{hexdigest(ast)[:16]}", count)
 
 
 def compile_kernel(
     ast: UOp, machine: Machine, target: Target, optimise: Optimiser | None = None, title: str = ""
 ) -> Compiled:
     """Lowers, renders and compiles."""
-    program = program_of(ast, target, optimise)
+    program = program_of(ast, target, optimise, title)
+    shown = current_dump()
+    if shown is not None:
+        shown.write("23-llvm.ll", program.text)
+        shown.write("24-assembly.s", compile_assembly(program.text, machine))
     if knobs.DEBUG.value >= 4:
         print(f"--- {title or program.name}: LLVM IR\n{program.text}", file=sys.stderr)
         print(f"--- {title}: assembly\n{compile_assembly(program.text, machine)}", file=sys.stderr)

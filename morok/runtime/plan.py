@@ -22,6 +22,7 @@ from morok.dtype import uint8
 from morok.errors import VariableError
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import Ops
+from morok.runtime.profile import current
 from morok.schedule.memory import MemoryPlan
 from morok.schedule.schedule import Schedule, ScheduleItem
 
@@ -105,6 +106,7 @@ class ExecutionPlan:
         for node in self._written:
             _make_private(node)
         found: dict[UOp, Buffer] = dict(inputs or {})
+        watched = current()
         for item, program in zip(self.schedule.items, self._programs, strict=True):
             buffers = [found[n] if n in found else found.setdefault(n, self._memory(n)) for n in item.buffers]
             started = time.perf_counter()
@@ -112,6 +114,9 @@ class ExecutionPlan:
                 buffers[0].copy_in(buffers[1].copy_out())
             else:
                 program(buffers, bound)
+            if watched is not None:
+                seconds = time.perf_counter() - started
+                watched.record(item.name, item.place, _device(item), started, seconds, item.flops, item.bytes)
             if knobs.DEBUG.value >= 1:
                 _report(item, time.perf_counter() - started)
         if self._finish is not None:

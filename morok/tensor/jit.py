@@ -25,6 +25,7 @@ from morok.errors import MorokError
 from morok.ir.node import UOp
 from morok.runtime.launch import NativeLaunch, native_launch
 from morok.runtime.plan import ExecutionPlan, buffer_for
+from morok.runtime.profile import current
 from morok.tensor.core import Core
 from morok.tensor.realize import new_buffer, prepare, realize
 from morok.tensor.states import base_of, is_memory, view_of
@@ -258,7 +259,7 @@ class _Trace:
     def replay_same(self, given: tuple[Any, ...], bases: list[UOp]) -> list[Core]:
         """A replay on tensors that show the same nodes as last time."""
         launch = self.launch
-        if launch is None or self.captured or self.through:
+        if launch is None or self.captured or self.through or current() is not None:
             return self.replay(list(given))
         for node, base in zip(self.inputs, bases, strict=True):
             found = find_buffer(base)
@@ -280,7 +281,7 @@ class _Trace:
         for i, node in enumerate(self.nodes):
             if i not in self.through:
                 self._bind(node, results.buffers[i])
-        if self.launch is not None:
+        if self.launch is not None and current() is None:
             self.launch()
         else:
             inputs = dict(zip(self.inputs, [_memory_of(t) for t in given], strict=True))
