@@ -60,10 +60,7 @@ class Assign(Index):
             return
         memory = self._own_memory()
         if memory is None:  # lazy: give it memory, which is filled when it is first needed
-            fresh = new_buffer(self.dtype, _capacity(self.shape), self.device)
-            root = view_of(fresh, self.shape)
-            claim(fresh, self)
-            memory = _written(root, root, self.uop)
+            memory = write_to_new_memory(self)
         self._uop = _written(memory, self._new(memory)._basic(steps).uop, new)
 
     def _fitting(self, value: Any, sizes: Shape) -> UOp:
@@ -153,6 +150,14 @@ class Assign(Index):
         if not self.dtype.is_float:
             raise DTypeError(f"/= needs floats, because the quotient does not fit into {self.dtype}")
         return self.assign(self.__truediv__(other))
+
+
+def write_to_new_memory(tensor: Core) -> UOp:
+    """The first state of new memory: a tensor's value, written when it is first needed."""
+    fresh = new_buffer(tensor.dtype, _capacity(tensor.shape), tensor.device)
+    root = view_of(fresh, tensor.shape)
+    claim(fresh, tensor)
+    return _written(root, root, tensor.uop)
 
 
 def _capacity(shape: Shape) -> int:

@@ -19,22 +19,33 @@ from morok.ir.build import cast
 from morok.ir.infer import Shape, shape
 from morok.ir.node import UOp, const, toposort
 from morok.ir.ops import Ops
+from morok.tensor.gradient_track import cut, is_tracked
 from morok.tensor.sizes import Variable, count
 
 Scalar: TypeAlias = "bool | int | float"
 
 # What became of a node: the view of a buffer that holds its value. A node goes when no graph holds it.
 _realized: weakref.WeakKeyDictionary[UOp, UOp] = weakref.WeakKeyDictionary()
+# The same for graphs that read no memory. Caches of schedules hold such graphs as they are, so here the view
+# lives only as long as some tensor shows it.
+_constants: weakref.WeakKeyDictionary[UOp, weakref.ref[UOp]] = weakref.WeakKeyDictionary()
 
 
 def realized_as(node: UOp) -> UOp | None:
     """The view of memory that holds a node's value; None if it was not computed yet."""
-    return _realized.get(node)
+    view = _realized.get(node)
+    if view is None and _constants:
+        ref = _constants.get(node)
+        view = ref() if ref is not None else None
+    return view
 
 
-def set_realized(node: UOp, view: UOp) -> None:
+def set_realized(node: UOp, view: UOp, reads_memory: bool = True) -> None:
     """From now on whoever has the node in a graph reads the memory instead."""
-    _realized[node] = view
+    if reads_memory:
+        _realized[node] = view
+    else:
+        _constants[node] = weakref.ref(view)
 
 
 class _Ref(weakref.ref["Core"]):
@@ -64,12 +75,13 @@ class Core:
 
     __hash__ = object.__hash__
     _uop: UOp
+    _leaf = False  # whether gradients were asked for
 
     @classmethod
     def _new(cls, uop: UOp) -> Self:
         """The tensor of a node."""
         tensor = object.__new__(cls)
-        tensor._enter(uop)
+        tensor._enter(cut(uop))
         return tensor
 
     @classmethod
@@ -86,10 +98,15 @@ class Core:
     @property
     def uop(self) -> UOp:
         """The tensor's node; once it has been computed, a view of the memory that holds it."""
-        view = _realized.get(self._uop)
+        view = realized_as(self._uop)
         if view is not None:
-            self._uop = view
+            self._settle(view)
         return self._uop
+
+    def _settle(self, view: UOp) -> None:
+        """The tensor is memory from now on, unless a gradient may want to know how it was computed."""
+        if self._leaf or not is_tracked(self._uop):
+            self._uop = view
 
     @property
     def shape(self) -> Shape:

@@ -10,7 +10,7 @@ import math
 from typing import Any, Self
 
 from morok.ir.build import cast
-from morok.ir.node import UOp, alu
+from morok.ir.node import UOp, alu, make
 from morok.ir.ops import Op, Ops
 from morok.tensor.dtypes import float_of
 from morok.tensor.elementwise import Elementwise
@@ -31,6 +31,14 @@ class Functions(Elementwise):
 
     def _floating(self) -> Self:
         return self if self.dtype.is_float else self._new(self._float())
+
+    def _named(self, name: str, result: Self) -> Self:
+        """A result under the name of the function of x that it is.
+
+        Gradients go by the name: the chain rule through a formula that guards against overflow gives NaN
+        where the guard is at work.
+        """
+        return self._new(make(Ops.NOOP, result.dtype, (result.uop, self.uop), name))
 
     # --- exponential and logarithm
 
@@ -57,14 +65,15 @@ class Functions(Elementwise):
     def expm1(self) -> Self:
         """exp(x) - 1, accurate near zero."""
         x = self._floating()
-        return (x * 0.5).tanh() * (x.exp() + 1.0)
+        return x._named("expm1", (x * 0.5).tanh() * (x.exp() + 1.0))
 
     def log1p(self) -> Self:
         """log(1 + x), accurate near zero."""
         x = self._floating()
         y = x + 1.0
         # The error of 1 + x cancels in x / ((1 + x) - 1).
-        return y.eq(1.0).where(x, y.eq(math.inf).where(math.inf, y.log() * (x / (y - 1.0))))
+        value = y.eq(1.0).where(x, y.eq(math.inf).where(math.inf, y.log() * (x / (y - 1.0))))
+        return x._named("log1p", value)
 
     def sqrt(self) -> Self:
         """The square root; NaN below zero."""
@@ -107,23 +116,25 @@ class Functions(Elementwise):
     def asin(self) -> Self:
         """The angle whose sine is x; NaN outside of -1 … 1."""
         x = self._floating()
-        return x.atan2(((-x + 1.0) * (x + 1.0)).sqrt())
+        return x._named("asin", x.atan2(((-x + 1.0) * (x + 1.0)).sqrt()))
 
     def acos(self) -> Self:
         """The angle whose cosine is x; NaN outside of -1 … 1."""
         x = self._floating()
-        return ((-x + 1.0) * (x + 1.0)).sqrt().atan2(x)
+        return x._named("acos", ((-x + 1.0) * (x + 1.0)).sqrt().atan2(x))
 
     def sinh(self) -> Self:
         """The hyperbolic sine."""
-        e = self.expm1()
-        # As x grows e/(e+1) goes to 1, and e alone overflows no earlier than sinh itself, almost.
-        return e.eq(math.inf).where(math.inf, (e + e / (e + 1.0)) * 0.5)
+        x = self._floating()
+        e = x.abs().expm1()
+        size = e.eq(math.inf).where(math.inf, (e + e / (e + 1.0)) * 0.5)
+        return x._named("sinh", size.copysign(x))
 
     def cosh(self) -> Self:
         """The hyperbolic cosine."""
-        e = self._floating().abs().exp()
-        return (e + e.reciprocal()) * 0.5
+        x = self._floating()
+        e = x.abs().exp()
+        return x._named("cosh", (e + e.reciprocal()) * 0.5)
 
     def tanh(self) -> Self:
         """The hyperbolic tangent."""
@@ -135,18 +146,19 @@ class Functions(Elementwise):
         size = x.abs()
         value = (size + size * size / ((size * size + 1.0).sqrt() + 1.0)).log1p()
         big = size.log() + math.log(2.0)  # where the square overflows
-        return (size > 1e9).where(big, value).copysign(x)
+        return x._named("asinh", (size > 1e9).where(big, value).copysign(x))
 
     def acosh(self) -> Self:
         """The number of 0 or more whose hyperbolic cosine is x; NaN below 1."""
         x = self._floating()
         t = x - 1.0
-        return (x > 1e9).where(x.log() + math.log(2.0), (t + (t * (x + 1.0)).sqrt()).log1p())
+        value = (x > 1e9).where(x.log() + math.log(2.0), (t + (t * (x + 1.0)).sqrt()).log1p())
+        return x._named("acosh", value)
 
     def atanh(self) -> Self:
         """The number whose hyperbolic tangent is x; NaN outside of -1 … 1."""
         x = self._floating()
-        return (x * 2.0 / (-x + 1.0)).log1p() * 0.5
+        return x._named("atanh", (x * 2.0 / (-x + 1.0)).log1p() * 0.5)
 
     def erf(self) -> Self:
         """The error function."""
@@ -236,7 +248,8 @@ class Functions(Elementwise):
 
     def relu(self) -> Self:
         """The larger of x and 0."""
-        return self.maximum(0)
+        value = self.maximum(0)
+        return self._named("relu", value) if self.dtype.is_float else value
 
     def relu6(self) -> Self:
         """Between 0 and 6."""
@@ -248,7 +261,8 @@ class Functions(Elementwise):
 
     def sigmoid(self) -> Self:
         """1 / (1 + exp(-x))."""
-        return ((-self._floating()).exp() + 1.0).reciprocal()
+        x = self._floating()
+        return x._named("sigmoid", ((-x).exp() + 1.0).reciprocal())
 
     def logsigmoid(self) -> Self:
         """log(sigmoid(x)) without overflow."""
@@ -257,12 +271,12 @@ class Functions(Elementwise):
     def softplus(self) -> Self:
         """log(1 + exp(x)) without overflow."""
         x = self._floating()
-        return x.maximum(0.0) + (-x.abs()).exp().log1p()
+        return x._named("softplus", x.maximum(0.0) + (-x.abs()).exp().log1p())
 
     def silu(self) -> Self:
         """x · sigmoid(x)."""
         x = self._floating()
-        return x / ((-x).exp() + 1.0)
+        return x._named("silu", x / ((-x).exp() + 1.0))
 
     swish = silu
 
@@ -284,7 +298,7 @@ class Functions(Elementwise):
     def elu(self, alpha: float = 1.0) -> Self:
         """x above zero, alpha · (exp(x) - 1) below."""
         x = self._floating()
-        return (x > 0.0).where(x, x.minimum(0.0).expm1() * alpha)
+        return (x > 0.0).where(x, (x > 0.0).where(0.0, x).expm1() * alpha)
 
     def mish(self) -> Self:
         """x · tanh(softplus(x))."""

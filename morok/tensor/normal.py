@@ -37,7 +37,7 @@ class Normal(Reduce):
         """
         axes = _one(self, axis, dim)
         x = self._wide()
-        e = (x - x.max(axes, keepdim=True)).exp()
+        e = (x - x.max(axes, keepdim=True).detach()).exp()  # the shift cancels, so it has no gradient
         return (e / e.sum(axes, keepdim=True)).cast(float_of(self.dtype))
 
     def log_softmax(self, axis: Any = None, *, dim: Any = _UNSET) -> Self:
@@ -48,7 +48,7 @@ class Normal(Reduce):
         """
         axes = _one(self, axis, dim)
         x = self._wide()
-        y = x - x.max(axes, keepdim=True)
+        y = x - x.max(axes, keepdim=True).detach()
         return (y - y.exp().sum(axes, keepdim=True).log()).cast(float_of(self.dtype))
 
     def logsumexp(self, axis: Any = None, keepdim: bool = False, *, dim: Any = _UNSET) -> Self:
@@ -59,7 +59,7 @@ class Normal(Reduce):
         """
         axes = as_axes(axis_or_dim(axis, dim), self.shape)
         x = self._wide()
-        top = x.max(axes, keepdim=True)
+        top = x.max(axes, keepdim=True).detach()
         shift = top.isfinite().where(top, 0.0)
         total = (x - shift).exp().sum(axes, keepdim=True).log() + shift
         result = total if keepdim else total.squeeze(axes)
@@ -176,7 +176,7 @@ class Normal(Reduce):
         0.6931471824645996
         """
         x = self._floating()
-        loss = x.maximum(0.0) - x.__mul__(target) + (-x.abs()).exp().log1p()
+        loss = x.softplus() - x.__mul__(target)
         return _reduced(loss, None, reduction)
 
     def tril(self, diagonal: int = 0) -> Self:
@@ -185,7 +185,7 @@ class Normal(Reduce):
         >>> Tensor.ones(2, 2).tril().tolist()
         [[1.0, 0.0], [1.0, 1.0]]
         """
-        return self._triangle(diagonal).where(self, 0)
+        return self._triangle(diagonal).where(self, False)
 
     def triu(self, diagonal: int = 0) -> Self:
         """Zero below a diagonal of the last two axes.
@@ -193,7 +193,7 @@ class Normal(Reduce):
         >>> Tensor.ones(2, 2).triu().tolist()
         [[1.0, 1.0], [0.0, 1.0]]
         """
-        return self._triangle(diagonal - 1).where(0, self)
+        return self._triangle(diagonal - 1).where(False, self)
 
     def _triangle(self, diagonal: int) -> Self:
         if self.ndim < 2:

@@ -22,6 +22,7 @@ from morok.rewrite.engine import substitute
 from morok.runtime.plan import ExecutionPlan, buffer_for
 from morok.schedule.schedule import Schedule, schedule
 from morok.tensor.core import Core, living_tensors, realized_as, require_shape, set_realized
+from morok.tensor.gradient_track import is_marked, mark
 from morok.tensor.states import (
     base_of,
     is_memory,
@@ -62,14 +63,16 @@ def prepare(tensors: Sequence[Core]) -> ExecutionPlan:
     targets = [_target(root, states) for _, root in lazy]
     targets += [make(Ops.CONTIGUOUS, state.dtype, (state,)) for state in kept]
     found, targets = _schedule(targets, states)
-    binds = {n.src[0]: n for n in toposort(*roots) if n.op is Ops.BIND}
+    order = toposort(*roots)
+    binds = {n.src[0]: n for n in order if n.op is Ops.BIND}
+    readers = _readers(order)
 
     def finish() -> None:
         views = _rename(states)
         for state, copy in zip(kept, targets[len(lazy) :], strict=True):
             set_realized(state, _result(found, copy, binds, {}))
         for (tensor, root), target in zip(lazy, targets[: len(lazy)], strict=True):
-            _settle(tensor, root, _result(found, target, binds, views))
+            _settle(tensor, root, _result(found, target, binds, views), root in readers)
 
     return ExecutionPlan(found, finish)
 
@@ -99,16 +102,27 @@ def _rename(states: dict[UOp, UOp]) -> dict[UOp, UOp]:
         memory = base_of(state)
         renamed[memory] = fresh = new_buffer(memory.dtype, memory.arg, str(memory.src[1].arg))
         bind_buffer(fresh, buffer_for(memory))
+        if is_marked(memory):
+            mark(fresh, fresh=True)
         set_realized(state, view_of(fresh, require_shape(state)))
     return renamed
 
 
-def _settle(tensor: Core, root: UOp, view: UOp) -> None:
+def _readers(order: Sequence[UOp]) -> set[UOp]:
+    """The nodes of a graph that read some memory."""
+    found: set[UOp] = set()
+    for node in order:
+        if node.op is Ops.BUFFER or any(s in found for s in node.src):
+            found.add(node)
+    return found
+
+
+def _settle(tensor: Core, root: UOp, view: UOp, reads_memory: bool) -> None:
     """The tensor shows its memory, and graphs that hold its node will do so too."""
     for node in (root, tensor._uop):
         if node is not view and realized_as(node) is None:
-            set_realized(node, view)
-    tensor._uop = view
+            set_realized(node, view, reads_memory)
+    tensor._settle(view)
 
 
 def _result(found: Schedule, node: UOp, binds: dict[UOp, UOp], renamed: dict[UOp, UOp]) -> UOp:

@@ -7,14 +7,14 @@ from typing import Any, final
 from morok.tensor.conversion import Conversion
 from morok.tensor.creation import node_of
 from morok.tensor.dtypes import as_dtype
-from morok.tensor.export import Export
+from morok.tensor.gradient import Gradient
 from morok.tensor.linalg import Linalg
 from morok.tensor.record import recorded
 
 
 @final
 @recorded
-class Tensor(Linalg, Export, Conversion):
+class Tensor(Linalg, Gradient, Conversion):
     """An array whose values are computed when somebody asks for them.
 
     >>> x = Tensor([[1.0, 2.0], [3.0, 4.0]])
@@ -26,5 +26,9 @@ class Tensor(Linalg, Export, Conversion):
     arrays keep their type.
     """
 
-    def __init__(self, data: Any, dtype: Any = None, device: str | None = None) -> None:
+    def __init__(
+        self, data: Any, dtype: Any = None, device: str | None = None, requires_grad: bool = False
+    ) -> None:
         self._enter(node_of(data, None if dtype is None else as_dtype(dtype), device))
+        if requires_grad:
+            self.requires_grad_()

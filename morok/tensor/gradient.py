@@ -1,0 +1,181 @@
+"""Gradients: `loss.backward()`, `loss.gradient(x)`, and tensors that require them.
+
+A tensor that requires gradients has memory of its own, even if its value is not computed yet: two weights
+that both start as zeros are two weights. Gradients are lazy like everything else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Self
+
+from morok.errors import DTypeError, MorokError, ShapeError
+from morok.ir.infer import show_shape
+from morok.ir.node import UOp, alu, const, make
+from morok.ir.ops import Ops
+from morok.tensor.assign import write_to_new_memory
+from morok.tensor.core import Core, expand_to, living_tensors, realized_as, require_shape
+from morok.tensor.export import Export
+from morok.tensor.gradient_track import is_tracked, mark, unmark
+from morok.tensor.gradient_walk import pull_back
+from morok.tensor.record import recorded
+from morok.tensor.states import base_of
+
+
+@recorded
+class Gradient(Export):
+    """What a tensor knows about gradients."""
+
+    _grad: Any = None
+
+    @property
+    def grad(self) -> Self | None:
+        """The gradient that `backward` has left here; None before, and after `zero_grad`."""
+        return self._grad  # type: ignore[no-any-return]
+
+    @grad.setter
+    def grad(self, value: Self | None) -> None:
+        if value is not None and value.shape != self.shape:
+            raise ShapeError(
+                f"the gradient of a tensor of shape {show_shape(self.shape)} has that shape, "
+                f"not {show_shape(value.shape)}"
+            )
+        self._grad = value
+
+    @property
+    def requires_grad(self) -> bool:
+        """Whether gradients are wanted for this tensor, or for something that it is computed from."""
+        return self._leaf or is_tracked(self._uop)
+
+    @requires_grad.setter
+    def requires_grad(self, wanted: bool) -> None:
+        self.requires_grad_(wanted)
+
+    @property
+    def is_leaf(self) -> bool:
+        """Whether `backward` leaves a gradient here: asked for, not computed from others that were."""
+        return self._leaf
+
+    def requires_grad_(self, wanted: bool = True) -> Self:
+        """Ask for gradients of this tensor, or stop asking; returns the tensor.
+
+        >>> x = Tensor([1.0, 2.0]).requires_grad_()
+        >>> (x * x).sum().backward()
+        >>> x.grad.tolist()
+        [2.0, 4.0]
+        """
+        if not wanted:
+            if not self._leaf and self.requires_grad:
+                raise MorokError(
+                    "this tensor is computed from tensors that require gradients; detach() it instead"
+                )
+            if self._leaf:
+                unmark(base_of(self.uop))
+            self._leaf = False
+            return self
+        if not self.dtype.is_float:
+            raise DTypeError(f"only floats have gradients, not {self.dtype}; cast the tensor first")
+        if self._leaf or is_tracked(self._uop):
+            return self
+        node = self._own_memory()
+        self._uop = write_to_new_memory(self) if node is None else node
+        self._leaf = True
+        mark(base_of(self._uop))
+        return self
+
+    def zero_grad(self) -> None:
+        """Forget the gradient."""
+        self._grad = None
+
+    # --- reverse mode
+
+    def backward(self, gradient: Any = None, *, create_graph: bool = False) -> None:
+        """Add the gradient of this tensor to `grad` of every tensor it depends on that requires one.
+
+        `gradient` is the gradient of the tensor itself, 1 for a scalar. With `create_graph` the results can
+        be differentiated again.
+
+        >>> w = Tensor([3.0], requires_grad=True)
+        >>> (w * w).sum().backward()
+        >>> w.grad.tolist()
+        [6.0]
+        """
+        leaves = {leaf._uop: leaf for leaf in _leaves()}
+        found = _pulled(self, self._seed(gradient), set(leaves))
+        if not found:
+            raise MorokError(
+                "no tensor that requires gradients leads to this one; "
+                "call requires_grad_() on the parameters before they are used"
+            )
+        for node, g in found.items():
+            leaf = leaves[node]
+            new = self._new(g if create_graph else make(Ops.DETACH, g.dtype, (g,)))
+            leaf._grad = new if leaf._grad is None else leaf._grad + new
+
+    def gradient(self, *targets: Any, gradient: Any = None) -> tuple[Self, ...]:
+        """The gradients of this tensor with respect to others, which need not require them.
+
+        >>> x = Tensor([1.0, 2.0])
+        >>> (g,) = (x * x).sum().gradient(x)
+        >>> g.tolist()
+        [2.0, 4.0]
+        """
+        for target in targets:
+            if not isinstance(target, Core):
+                raise DTypeError(f"gradients are with respect to tensors, not to a {type(target).__name__}")
+            if not target.dtype.is_float:
+                raise DTypeError(f"a tensor of {target.dtype} has no gradient; only floats do")
+        nodes = [settled(target._uop) for target in targets]
+        found = _pulled(self, self._seed(gradient), set(nodes))
+        for number, node in enumerate(nodes):
+            if node not in found:
+                raise MorokError(
+                    f"the result does not depend on target {number} of shape "
+                    f"{show_shape(require_shape(node))}, so there is no gradient"
+                )
+        return tuple([self._new(found[node]) for node in nodes])
+
+    def _seed(self, gradient: Any) -> UOp:
+        """The gradient that everything starts from."""
+        if not self.dtype.is_float:
+            raise DTypeError(f"only floats have gradients, and this is a tensor of {self.dtype}")
+        if gradient is None:
+            if self.numel() != 1:
+                raise ShapeError(
+                    f"the gradient of a tensor of shape {show_shape(self.shape)} is not one number's; "
+                    "reduce it with sum() or mean(), or give backward its gradient"
+                )
+            return expand_to(const(self.dtype, 1.0), self.shape)
+        value = gradient if isinstance(gradient, Core) else self._from_data(gradient)
+        if value.shape != self.shape:
+            raise ShapeError(
+                f"a tensor of shape {show_shape(self.shape)} needs a gradient of that shape, "
+                f"not {show_shape(value.shape)}"
+            )
+        return value.cast(self.dtype).uop  # type: ignore[attr-defined, no-any-return]
+
+
+def settled(node: UOp) -> UOp:
+    """What became of a node: the memory that holds it, by its current name."""
+    view = realized_as(node)
+    while view is not None and view is not node:
+        node, view = view, realized_as(view)
+    return node
+
+
+def _leaves() -> Iterator[Gradient]:
+    for tensor in living_tensors():
+        if tensor._leaf and isinstance(tensor, Gradient):
+            tensor.uop  # noqa: B018 - bring it up to date
+            yield tensor
+
+
+def _pulled(result: Core, seed: UOp, targets: set[UOp]) -> dict[UOp, UOp]:
+    """Gradients by what the targets' nodes are now; a leaf may be in the graph under an older name too."""
+    current = {leaf._uop for leaf in _leaves()}
+    parts = pull_back(result._uop, seed, lambda n: settled(n) in targets, lambda n: settled(n) in current)
+    found: dict[UOp, UOp] = {}
+    for node, g in parts.items():
+        key = settled(node)
+        found[key] = g if key not in found else alu(Ops.ADD, found[key], g)
+    return found

@@ -1,0 +1,188 @@
+"""The rules of differentiation: for every op, the gradient of its sources from the gradient of its result.
+
+    yield "mul", x * y, (g * y, g * x)
+
+reads: where the result `x * y` has the gradient g, x gets g·y and y gets g·x. Both sides are terms of the
+rule language, so a rule is data: only the parts that somebody asks for are built, and every rule is tested
+against finite differences of its own left side. None means that the source has no gradient.
+
+Functions that consist of several ops but are differentiated as one (their formulas guard against overflow in
+ways that the chain rule does not survive) carry their name in a NOOP: `NOOP(result, x)` with arg "log1p".
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import typing
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, final
+
+from morok.ir.node import UOp
+from morok.ir.ops import Op, Ops
+from morok.rewrite.match import build
+from morok.rewrite.terms import (
+    HEADS,
+    Abs,
+    Apply,
+    As,
+    Bool,
+    Ceil,
+    Cos,
+    Exp,
+    Exp2,
+    Fdiv,
+    Float,
+    Floor,
+    Lit,
+    Log,
+    Log2,
+    Max,
+    Min,
+    Mulacc,
+    Pow,
+    Recip,
+    Rint,
+    Sin,
+    Sqrt,
+    Sub,
+    Term,
+    Trunc,
+    Var,
+    Where,
+    lift,
+    show,
+)  # fmt: skip
+
+Part = Term | None
+Rules = Iterator[tuple[str, Term, tuple[Any, ...]]]
+
+
+@final
+@dataclass(frozen=True)
+class Pullback:
+    """One rule. `parts` are the gradients of the op's sources, in their order."""
+
+    name: str
+    before: Term
+    parts: tuple[Part, ...]
+
+    @property
+    def root(self) -> Apply:
+        term = self.before.term if isinstance(self.before, As) else self.before
+        assert isinstance(term, Apply)
+        return term
+
+    @property
+    def op(self) -> Op:
+        return self.root.op
+
+    @property
+    def function(self) -> str | None:
+        """The name of the function, for one that is made of several ops."""
+        return self.root.arg if self.op is Ops.NOOP else None
+
+    def pull(self, node: UOp, gradient: UOp, source: int) -> UOp | None:
+        """The gradient of one source."""
+        part = self.parts[source]
+        if part is None:
+            return None
+        found: dict[str, Any] = {"g": gradient}
+        if isinstance(self.before, As):
+            found[self.before.var.name] = node
+        for term, value in zip(self.root.src or (), node.src, strict=True):
+            if isinstance(term, Var):
+                found[term.name] = value
+        return build(part, found, node.dtype)
+
+    def formula(self) -> str:
+        """The rule as a line of mathematics."""
+        names = [show(s) for s in self.root.src or ()]
+        parts = [f"d{n} = {show(p)}" for n, p in zip(names, self.parts, strict=True) if p is not None]
+        return f"{show(self.before)}: {', '.join(parts) or 'no gradient'}"
+
+
+def pullbacks(function: Callable[..., Rules]) -> dict[str, Pullback]:
+    """The rules that a generator yields, by name; its parameters are the variables."""
+    hints = typing.get_type_hints(function)
+    given = {name: hints[name](name) for name in inspect.signature(function).parameters}
+    rules = {}
+    for name, before, parts in function(**given):
+        assert name not in rules, name
+        rules[name] = Pullback(name, before, tuple(None if p is None else lift(p) for p in parts))
+    return rules
+
+
+def _sigmoid(x: Any) -> Term:
+    """As the activation function builds it, name included, so that it can be differentiated again."""
+    return HEADS["Noop"](Recip(Exp(-x) + 1.0), x, arg="sigmoid")
+
+
+@pullbacks
+def RULES(g: Float, x: Float, y: Float, z: Float, q: Float, r: Float, c: Bool) -> Rules:
+    """One rule per op. `r` is the result; `q` is the formula that a named function was computed by."""
+    # sums and products
+    yield "add", x + y, (g, g)
+    yield "sub", Sub(x, y), (g, -g)
+    yield "mul", x * y, (g * y, g * x)
+    yield "fdiv", r @ Fdiv(x, y), (g / y, -(g * r) / y)
+    yield "mulacc", Mulacc(x, y, z), (g * y, g * x, g)
+    yield "neg", -x, (-g,)
+    yield "recip", r @ Recip(x), (-g * r * r,)
+    # |x| has no slope at 0; g·x is 0 there and keeps NaN
+    yield "abs", Abs(x), (Where(x < 0.0, -g, Where(Lit(0.0) < x, g, g * x)),)
+    # powers
+    yield "sqrt", r @ Sqrt(x), (g * 0.5 / r,)
+    yield "rsqrt", r @ HEADS["Rsqrt"](x), (g * -0.5 * r * r * r,)
+    # x⁰ is constant, also at x = 0; 0ʸ is constant for y ≥ 0
+    power = Where(y == 0.0, 0.0, g * y * Pow(x, y - 1.0))
+    yield "pow", r @ Pow(x, y), (power, Where((x == 0.0) & (y >= 0.0), 0.0, g * r * Log(x)))
+    # exponentials and logarithms
+    yield "exp", r @ Exp(x), (g * r,)
+    yield "exp2", r @ Exp2(x), (g * r * math.log(2.0),)
+    yield "log", Log(x), (g / x,)
+    yield "log2", Log2(x), (g / x * (1.0 / math.log(2.0)),)
+    # angles
+    yield "sin", Sin(x), (g * Cos(x),)
+    yield "cos", Cos(x), (-g * Sin(x),)
+    yield "tan", r @ HEADS["Tan"](x), (g * (r * r + 1.0),)
+    square = x * x + y * y
+    yield "atan2", HEADS["Atan2"](y, x), (g * x / square, -g * y / square)
+    yield "tanh", r @ HEADS["Tanh"](x), (g * (Lit(1.0) - r * r),)
+    yield "erf", HEADS["Erf"](x), (g * (2.0 / math.sqrt(math.pi)) * Exp(-(x * x)),)
+    # the larger gets it; equals share it evenly
+    more, less = Where(y < x, g, 0.0), Where(x < y, g, 0.0)
+    yield "max", Max(x, y), (Where(x == y, g * 0.5, more), Where(x == y, g * 0.5, less))
+    yield "min", Min(x, y), (Where(x == y, g * 0.5, less), Where(x == y, g * 0.5, more))
+    yield "where", Where(c, x, y), (None, Where(c, g, 0.0), Where(c, 0.0, g))
+    # steps are flat
+    for head in (Trunc, Floor, Ceil, Rint):
+        yield head.ops[0].name.lower(), head(x), (None,)
+
+    # functions of several ops, by name
+    def named(name: str) -> Term:
+        return r @ HEADS["Noop"](q, x, arg=name)
+
+    yield "log1p", named("log1p"), (None, g / (x + 1.0))
+    yield "expm1", named("expm1"), (None, g * (r + 1.0))
+    yield "relu", named("relu"), (None, Where(Lit(0.0) < x, g, 0.0))
+    yield "sigmoid", named("sigmoid"), (None, g * r * (Lit(1.0) - r))
+    s = _sigmoid(x)
+    yield "silu", named("silu"), (None, g * (s + r * (Lit(1.0) - s)))
+    yield "softplus", named("softplus"), (None, g * s)
+    yield "sinh", named("sinh"), (None, g * 0.5 * (Exp(x) + Exp(-x)))
+    yield "cosh", named("cosh"), (None, g * r * HEADS["Tanh"](x))
+    both = (Lit(1.0) - x) * (x + 1.0)
+    yield "asin", named("asin"), (None, g * HEADS["Rsqrt"](both))
+    yield "acos", named("acos"), (None, -g * HEADS["Rsqrt"](both))
+    yield "atanh", named("atanh"), (None, g / both)
+    yield "asinh", named("asinh"), (None, g * HEADS["Rsqrt"](x * x + 1.0))
+    yield "acosh", named("acosh"), (None, g * HEADS["Rsqrt"]((x - 1.0) * (x + 1.0)))
+
+
+BY_OP: dict[Op, Pullback] = {rule.op: rule for rule in RULES.values() if rule.function is None}
+BY_FUNCTION: dict[str, Pullback] = {rule.function: rule for rule in RULES.values() if rule.function}
+
+# Results that are no floats, or bits that happen to be read as one: what depends on them has no slope.
+FLAT: frozenset[Op] = frozenset((Ops.BITCAST, Ops.CONST, Ops.IOTA, Ops.DETACH, Ops.BUFFER))

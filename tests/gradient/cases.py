@@ -1,0 +1,165 @@
+"""Every method of a tensor: how its gradient is checked, or why it has none.
+
+A new method has to be entered here; `test_methods.py` looks.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from morok import Tensor
+from tests.gradient.check import sample
+
+Case = tuple[Callable[..., Tensor], tuple[Any, ...]]
+
+X = sample(2, 3)
+Y = sample(2, 3, seed=1)
+POSITIVE = sample(2, 3, signs=False)
+SMALL = sample(2, 3, low=0.1, high=0.9)
+VECTOR, MATRIX = sample(3, seed=2), sample(3, 4, seed=3)
+CUBE = sample(2, 3, 4, seed=4)
+IMAGE = sample(1, 2, 5, 5, seed=5)
+MASK = np.array([[True, False, True], [False, False, True]])
+PLACES = np.array([[2, 0, 1], [1, 1, 0]])
+
+
+def unary(name: str, data: Any = X, *args: Any, **kwargs: Any) -> Case:
+    return (lambda x: getattr(x, name)(*args, **kwargs)), (data,)
+
+
+def binary(name: str, a: Any = X, b: Any = Y) -> Case:
+    return (lambda x, y: getattr(x, name)(y)), (a, b)
+
+
+CASES: dict[str, Case | list[Case]] = {
+    # arithmetic
+    **{name: binary(name) for name in ("__add__", "__radd__", "__sub__", "__rsub__", "__mul__", "__rmul__")},
+    **{name: binary(name) for name in ("__truediv__", "__rtruediv__", "add", "sub", "mul", "div")},
+    **{name: binary(name) for name in ("__mod__", "__rmod__", "remainder")},
+    **{name: binary(name, POSITIVE) for name in ("__pow__", "pow")},
+    "__rpow__": binary("__rpow__", X, POSITIVE),
+    **{name: binary(name) for name in ("maximum", "minimum", "atan2")},
+    "copysign": ((lambda x: x.copysign(Tensor(Y))), (X,)),
+    **{name: unary(name) for name in ("__neg__", "__pos__", "__abs__", "neg", "abs", "square")},
+    "clamp": [unary("clamp", X, -0.9, 1.1), unary("clamp", X, max=0.3)],
+    "lerp": ((lambda x, y, w: x.lerp(y, w)), (X, Y, SMALL)),
+    "where": ((lambda x, y: Tensor(MASK).where(x, y)), (X, Y)),
+    "masked_fill": ((lambda x: x.masked_fill(Tensor(MASK), 2.0)), (X,)),
+    **{name: unary(name, X, "float64") for name in ("cast",)},
+    "double": unary("double"),
+    # functions
+    **{n: unary(n) for n in ("exp", "exp2", "expm1", "sin", "cos", "tan", "atan", "sinh", "cosh", "tanh")},
+    **{n: unary(n) for n in ("asinh", "erf")},
+    **{n: unary(n, POSITIVE) for n in ("log", "log2", "log10", "log1p", "sqrt", "rsqrt")},
+    **{n: unary(n, SMALL) for n in ("asin", "acos", "atanh")},
+    "acosh": unary("acosh", POSITIVE + 1.5),
+    "reciprocal": unary("reciprocal"),
+    **{n: unary(n) for n in ("relu", "relu6", "leaky_relu", "sigmoid", "logsigmoid", "softplus", "silu")},
+    **{n: unary(n) for n in ("quick_gelu", "elu", "mish", "hardsigmoid", "hardswish", "softsign")},
+    "gelu": [unary("gelu"), unary("gelu", X, "tanh")],
+    # movement
+    "reshape": unary("reshape", X, 3, 2),
+    "flatten": unary("flatten", CUBE, 1),
+    "unflatten": unary("unflatten", X, 1, (3, 1)),
+    "squeeze": ((lambda x: x.reshape(2, 1, 3).squeeze(1)), (X,)),
+    "unsqueeze": unary("unsqueeze", X, 1),
+    "permute": unary("permute", CUBE, 2, 0, 1),
+    "transpose": unary("transpose", CUBE, 0, 2),
+    "T": ((lambda x: x.T), (X,)),
+    "flip": unary("flip", X, 1),
+    "expand": unary("expand", X, 4, 2, 3),
+    "broadcast_to": ((lambda x: x.reshape(2, 1, 3).broadcast_to(2, 4, 3)), (X,)),
+    "repeat": unary("repeat", X, 2, 3),
+    "repeat_interleave": unary("repeat_interleave", X, 2, 1),
+    "shrink": unary("shrink", X, [(0, 1), (1, 3)]),
+    "narrow": unary("narrow", X, 1, 1, 2),
+    "pad": [unary("pad", X, [(1, 0), (0, 2)]), unary("pad", X, [(1, 0), (0, 2)], 3.0)],
+    "cat": ((lambda x, y: x.cat(y, dim=1)), (X, Y)),
+    "stack": ((lambda x, y: x.stack(y, dim=1)), (X, Y)),
+    "split": ((lambda x: x.split(2, 1)[0] * x.split(2, 1)[0]), (X,)),
+    "chunk": ((lambda x: x.chunk(2, 0)[1] * 2), (X,)),
+    "unbind": ((lambda x: x.unbind(1)[2] * 2), (X,)),
+    "roll": unary("roll", X, 1, 1),
+    "contiguous": unary("contiguous"),
+    # reduction
+    **{n: [unary(n), unary(n, CUBE, 1), unary(n, CUBE, (0, 2), True)] for n in ("sum", "mean", "max", "min")},
+    "prod": [unary("prod"), unary("prod", CUBE, 1)],
+    **{n: [unary(n), unary(n, CUBE, 1), unary(n, X, 1, correction=0)] for n in ("var", "std")},
+    "norm": [unary("norm"), unary("norm", X, 1, 1), unary("norm", X, 3, 0), unary("norm", X, float("inf"))],
+    **{n: unary(n, X, 1) for n in ("cumsum", "cumprod", "softmax", "log_softmax", "logsumexp")},
+    # normalisation and losses
+    "layer_norm": ((lambda x, w, b: x.layer_norm(-1, w, b)), (X, VECTOR, VECTOR + 1)),
+    "rms_norm": ((lambda x, w: x.rms_norm(-1, w)), (X, VECTOR)),
+    "batch_norm": ((lambda x, m, v, w: x.batch_norm(m, v, w, m)), (CUBE, VECTOR, abs(VECTOR), VECTOR)),
+    "cross_entropy": [
+        ((lambda x: x.cross_entropy(Tensor([2, 0]))), (X,)),
+        ((lambda x: x.cross_entropy(Tensor([2, 0]), "sum", label_smoothing=0.1)), (X,)),
+        ((lambda x: x.cross_entropy(Tensor([2, 0]), ignore_index=0)), (X,)),
+    ],
+    "mse_loss": binary("mse_loss"),
+    "binary_cross_entropy_with_logits": (
+        (lambda x: x.binary_cross_entropy_with_logits(Tensor(MASK * 1.0))),
+        (X,),
+    ),
+    "tril": unary("tril"),
+    "triu": unary("triu", X, 1),
+    # index
+    "__getitem__": [
+        ((lambda x: x[1]), (CUBE,)),
+        ((lambda x: x[:, ::2, 3:0:-2]), (CUBE,)),
+        ((lambda x: x[..., None, 1]), (CUBE,)),
+        ((lambda x: x[PLACES[0], 1]), (MATRIX,)),
+    ],
+    "__setitem__": ((lambda x, y: _with_row(x, y)), (X, VECTOR)),
+    "assign": ((lambda x, y: Tensor.empty(2, 3, dtype="float64").assign(x * y)), (X, Y)),
+    "gather": ((lambda x: x.gather(1, Tensor(PLACES))), (X,)),
+    "index_select": ((lambda x: x.index_select(1, Tensor([2, 0, 2]))), (X,)),
+    "take": ((lambda x: x.take(Tensor([5, 0, 5]))), (X,)),
+    "embedding": ((lambda x: x.embedding(Tensor(PLACES))), (MATRIX,)),
+    # contractions
+    **{n: binary(n, X, MATRIX) for n in ("matmul", "__matmul__")},
+    "__rmatmul__": binary("__rmatmul__", MATRIX, X),
+    "outer": binary("outer", VECTOR, VECTOR + 1),
+    "linear": ((lambda x, w, b: x.linear(w, b)), (X, MATRIX.T, MATRIX[0])),
+    "scaled_dot_product_attention": (
+        (lambda q, k, v: q.scaled_dot_product_attention(k, v, is_causal=True)),
+        (CUBE, CUBE[::-1] + 0.1, CUBE * 0.7),
+    ),
+    "conv2d": [
+        ((lambda x, w, b: x.conv2d(w, b, padding=1)), (IMAGE, sample(3, 2, 3, 3, seed=6), VECTOR)),
+        ((lambda x, w: x.conv2d(w, stride=2, dilation=2, groups=2)), (IMAGE, sample(4, 1, 2, 2, seed=6))),
+    ],
+    "max_pool2d": [unary("max_pool2d", IMAGE), unary("max_pool2d", IMAGE, 3, 1, 1)],
+    "avg_pool2d": [unary("avg_pool2d", IMAGE), unary("avg_pool2d", IMAGE, 3, 2, 1, False)],
+}  # fmt: skip
+
+
+def _with_row(x: Tensor, row: Tensor) -> Tensor:
+    y = x * 2
+    y[1] = row * row
+    y[0, 1:] = row[:2]
+    return y * x
+
+
+# The same function under another name.
+ALIASES = {"view", "tile", "concat", "amax", "amin", "clip", "astype", "swish", "dot", "plan"}
+
+# Results that are whole numbers, truths, positions or text; creation; bookkeeping.
+NO_GRADIENT = {
+    "steps": {"floor", "ceil", "trunc", "round", "__round__", "sign", "floor_divide",
+              "__floordiv__", "__rfloordiv__"},
+    "truths": {"__eq__", "__ne__", "__lt__", "__gt__", "__le__", "__ge__", "eq", "ne", "isnan", "isinf",
+               "isfinite", "signbit", "any", "all", "logical_not", "__bool__"},
+    "bits": {"__and__", "__rand__", "__or__", "__ror__", "__xor__", "__rxor__", "__lshift__", "__rlshift__",
+             "__rshift__", "__rrshift__", "__invert__", "bitcast"},
+    "positions": {"argmax", "argmin", "count_nonzero", "one_hot", "__index__", "__int__"},
+    "creation": {"from_numpy", "from_dlpack", "from_file", "empty", "full", "zeros", "ones", "full_like",
+                 "zeros_like", "ones_like", "arange", "linspace", "eye", "tri", "__init__"},
+    "in place, by way of assign": {"__iadd__", "__isub__", "__imul__", "__itruediv__"},
+    "narrower types, by way of cast": {"float", "half", "bfloat16", "int", "long", "bool", "to"},
+    "values": {"realize", "prepare", "numpy", "item", "tolist", "__array__", "__dlpack__", "__float__",
+               "__iter__", "is_realized"},
+    "bookkeeping": {"numel", "shape", "dtype", "ndim", "device", "uop", "grad", "requires_grad", "is_leaf",
+                    "requires_grad_", "zero_grad", "backward", "gradient", "detach"},
+}  # fmt: skip
