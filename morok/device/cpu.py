@@ -18,6 +18,7 @@ from morok.device.buffer import HostAllocator
 from morok.device.cpu_kernel import Compiled, Kernel
 from morok.device.inspect import current_dump
 from morok.device.llvm import Machine, compile_assembly, compile_object, host, target_for
+from morok.device.prove import prove_kernel
 from morok.device.store import compiler_version, disk_store
 from morok.ir.digest import hexdigest
 from morok.ir.node import UOp, toposort
@@ -39,6 +40,8 @@ def program_of(ast: UOp, target: Target, optimise: Optimiser | None = None, titl
     """A kernel as LLVM IR."""
     kernel = ast if optimise is None or knobs.NOOPT.value else optimise(ast, target)
     count = 1 + max((n.arg for n in toposort(ast) if n.op is Ops.DEFINE_GLOBAL), default=-1)
+    if knobs.PROVE.value:
+        prove_kernel(kernel, target, title)
     shown = current_dump()
     if shown is not None:
         shown.begin(kernel, title)
@@ -85,7 +88,7 @@ class CPU(Device):
 
     def compile(self, ast: UOp, name: str) -> Kernel:
         """The kernel: from the disk, or lowered and compiled now."""
-        store = disk_store()
+        store = None if knobs.PROVE.value else disk_store()  # a proof is about what is compiled now
         if store is None:
             return Kernel(compile_kernel(ast, self.machine, self.target, self.optimise, name), name)
         key = kernel_key(ast, self.target)
