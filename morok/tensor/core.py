@@ -8,7 +8,7 @@ Both ways go through one table, so nobody has to rewrite graphs at the moment so
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Self, TypeAlias
 
 from morok.device.registry import default_device
@@ -24,28 +24,47 @@ from morok.tensor.sizes import Variable, count
 
 Scalar: TypeAlias = "bool | int | float"
 
-# What became of a node: the view of a buffer that holds its value. A node goes when no graph holds it.
-_realized: weakref.WeakKeyDictionary[UOp, UOp] = weakref.WeakKeyDictionary()
-# The same for graphs that read no memory. Caches of schedules hold such graphs as they are, so here the view
-# lives only as long as some tensor shows it.
-_constants: weakref.WeakKeyDictionary[UOp, weakref.ref[UOp]] = weakref.WeakKeyDictionary()
+
+class _Done(weakref.ref[UOp]):
+    """What became of a node: the view of a buffer that holds its value. It goes when no graph holds the node.
+
+    Caches of schedules hold graphs that read no memory as they are, so for those the view is held weakly and
+    lives only as long as some tensor shows it.
+    """
+
+    __slots__ = ("key", "view")
+    key: int
+    view: UOp | weakref.ref[UOp]
+
+
+_done: dict[int, _Done] = {}  # by identity of the node: asked for every node of every graph
+
+
+def _undo(done: _Done) -> None:
+    if _done.get(done.key) is done:
+        del _done[done.key]
 
 
 def realized_as(node: UOp) -> UOp | None:
     """The view of memory that holds a node's value; None if it was not computed yet."""
-    view = _realized.get(node)
-    if view is None and _constants:
-        ref = _constants.get(node)
-        view = ref() if ref is not None else None
-    return view
+    done = _done.get(id(node))
+    if done is None or done() is not node:
+        return None
+    view = done.view
+    return view if isinstance(view, UOp) else view()
+
+
+def any_realized(nodes: Iterable[UOp]) -> bool:
+    """Whether some of the nodes have been computed."""
+    return not _done.keys().isdisjoint(map(id, nodes))
 
 
 def set_realized(node: UOp, view: UOp, reads_memory: bool = True) -> None:
     """From now on whoever has the node in a graph reads the memory instead."""
-    if reads_memory:
-        _realized[node] = view
-    else:
-        _constants[node] = weakref.ref(view)
+    done = _Done(node, _undo)
+    done.key = id(node)
+    done.view = view if reads_memory else weakref.ref(view)
+    _done[done.key] = done
 
 
 class _Ref(weakref.ref["Core"]):

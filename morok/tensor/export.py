@@ -18,7 +18,7 @@ from morok.tensor.assign import Assign
 from morok.tensor.realize import prepare, realize
 from morok.tensor.record import recorded
 from morok.tensor.sizes import concrete
-from morok.tensor.states import is_memory, resolve
+from morok.tensor.states import is_computed, resolve
 
 _SMALL = 1000  # elements up to which repr shows values
 
@@ -46,7 +46,7 @@ class Export(Assign):
     @property
     def is_realized(self) -> bool:
         """Whether the values are in memory, so that nothing is left to compute."""
-        return is_memory(resolve([self._uop])[0])
+        return is_computed(self._uop)
 
     def numpy(self) -> Array:
         """The values as a NumPy array.

@@ -21,10 +21,18 @@ from morok.ir.ops import Ops
 from morok.rewrite.engine import substitute
 from morok.runtime.plan import ExecutionPlan, buffer_for
 from morok.schedule.schedule import Schedule, schedule
-from morok.tensor.core import Core, living_tensors, realized_as, require_shape, set_realized
+from morok.tensor.core import (
+    Core,
+    any_realized,
+    living_tensors,
+    realized_as,
+    require_shape,
+    set_realized,
+)
 from morok.tensor.gradient_track import is_marked, mark
 from morok.tensor.states import (
     base_of,
+    is_computed,
     is_memory,
     last_states,
     pending_readers,
@@ -45,8 +53,12 @@ def new_buffer(dtype: DType, size: int, device: str) -> UOp:
 def prepare(tensors: Sequence[Core]) -> ExecutionPlan:
     """A plan that computes the tensors; when it has run, they are memory."""
     wanted = list(tensors)
-    roots = resolve([t._uop for t in wanted])
-    states = last_states(toposort(*roots))
+    roots = [t._uop for t in wanted]
+    order = toposort(*roots)
+    if any_realized(order):
+        roots = resolve(roots)
+        order = toposort(*roots)
+    states = last_states(order)
     written = {base_of(state) for state in states}
     kept: dict[UOp, None] = {}
     if states:
@@ -55,6 +67,7 @@ def prepare(tensors: Sequence[Core]) -> ExecutionPlan:
         along, kept = pending_readers(others, written, states)
         wanted += along
         roots += resolve([t._uop for t in along])
+        order = toposort(*roots)
     # A tensor that shows the memory as it was, and is realised along with the assignment, needs a copy too.
     kept.update(
         dict.fromkeys(base for root in roots if is_memory(root) and (base := base_of(root)) in written)
@@ -63,9 +76,8 @@ def prepare(tensors: Sequence[Core]) -> ExecutionPlan:
     targets = [_target(root, states) for _, root in lazy]
     targets += [make(Ops.CONTIGUOUS, state.dtype, (state,)) for state in kept]
     found, targets = _schedule(targets, states)
-    order = toposort(*roots)
     binds = {n.src[0]: n for n in order if n.op is Ops.BIND}
-    readers = _readers(order)
+    readers = _readers(order, [root for _, root in lazy])
 
     def finish() -> None:
         views = _rename(states)
@@ -108,8 +120,10 @@ def _rename(states: dict[UOp, UOp]) -> dict[UOp, UOp]:
     return renamed
 
 
-def _readers(order: Sequence[UOp]) -> set[UOp]:
-    """The nodes of a graph that read some memory."""
+def _readers(order: Sequence[UOp], roots: Sequence[UOp]) -> set[UOp]:
+    """Nodes that read some memory; all such roots are among them."""
+    if len(roots) == 1:
+        return set(roots) if any(node.op is Ops.BUFFER for node in order) else set()
     found: set[UOp] = set()
     for node in order:
         if node.op is Ops.BUFFER or any(s in found for s in node.src):
@@ -138,7 +152,7 @@ def _result(found: Schedule, node: UOp, binds: dict[UOp, UOp], renamed: dict[UOp
 
 def realize(tensors: Sequence[Core]) -> None:
     """Compute the tensors that are not memory yet, together."""
-    lazy = [t for t in tensors if not is_memory(resolve([t._uop])[0])]
+    lazy = [t for t in tensors if not is_computed(t._uop)]
     if lazy:
         prepare(lazy).run()
 

@@ -18,7 +18,7 @@ from morok.ir.movement import reshape, shrink
 from morok.ir.node import UOp, make, toposort
 from morok.ir.ops import Ops
 from morok.rewrite.engine import substitute
-from morok.tensor.core import Core, realized_as
+from morok.tensor.core import Core, any_realized, realized_as
 
 
 def view_of(memory: UOp, sizes: Shape) -> UOp:
@@ -47,6 +47,18 @@ def is_memory(node: UOp) -> bool:
     return shown(node).op is Ops.BUFFER
 
 
+def is_computed(node: UOp) -> bool:
+    """Whether a node, brought up to date, would show memory."""
+    while True:
+        view = realized_as(node)
+        if view is not None:
+            node = view
+        elif node.op.is_movement and node.op is not Ops.PAD:
+            node = node.src[0]
+        else:
+            return node.op is Ops.BUFFER
+
+
 # --- graphs brought up to date
 
 
@@ -57,6 +69,8 @@ def _sources(node: UOp) -> tuple[UOp, ...]:
 
 def resolve(roots: Sequence[UOp]) -> list[UOp]:
     """The graphs with every node that has been computed replaced by the memory that holds it."""
+    if not any_realized(toposort(*roots)):
+        return list(roots)
     done: dict[UOp, UOp] = {}
     stack = list(roots)
     while stack:
