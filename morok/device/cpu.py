@@ -8,24 +8,23 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import final
+from typing import TYPE_CHECKING, final
 
 from morok import knobs
-from morok.codegen.pipeline import lower
 from morok.codegen.target import Target
 from morok.device.base import Device
 from morok.device.buffer import HostAllocator
-from morok.device.cpu_kernel import Compiled, Kernel
+from morok.device.compiled import Compiled
+from morok.device.cpu_kernel import Kernel
 from morok.device.inspect import current_dump
 from morok.device.llvm import Machine, compile_assembly, compile_object, host, target_for
-from morok.device.prove import prove_kernel
 from morok.device.store import compiler_version, disk_store
 from morok.ir.digest import hexdigest
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import Ops
-from morok.render.llvm import render
-from morok.render.program import Program
-from morok.rewrite.stage import Report
+
+if TYPE_CHECKING:
+    from morok.render.program import Program
 
 Optimiser = Callable[[UOp, Target], UOp]
 
@@ -38,9 +37,16 @@ def kernel_key(ast: UOp, target: Target) -> str:
 
 def program_of(ast: UOp, target: Target, optimise: Optimiser | None = None, title: str = "") -> Program:
     """A kernel as LLVM IR."""
+    # Loaded here, because a process that finds its kernels on disk never needs them.
+    from morok.codegen.pipeline import lower
+    from morok.render.llvm import render
+    from morok.rewrite.stage import Report
+
     kernel = ast if optimise is None or knobs.NOOPT.value else optimise(ast, target)
     count = 1 + max((n.arg for n in toposort(ast) if n.op is Ops.DEFINE_GLOBAL), default=-1)
     if knobs.PROVE.value:
+        from morok.device.prove import prove_kernel
+
         prove_kernel(kernel, target, title)
     shown = current_dump()
     if shown is not None:

@@ -4,26 +4,13 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, final
 
 from morok.device.buffer import Buffer
+from morok.device.compiled import Compiled
 from morok.device.cpu_pool import pool, scratch
 from morok.device.llvm import Code
 from morok.errors import DeviceError, VariableError
-
-
-@final
-@dataclass(frozen=True)
-class Compiled:
-    """A kernel as object code. Made of plain values, so it can be stored."""
-
-    name: str  # of the entry function
-    code: bytes
-    buffers: int  # how many it takes
-    variables: tuple[str, ...]
-    scratch: int  # bytes of working memory per thread
-    threaded: bool  # has an axis that workers share
 
 
 @final

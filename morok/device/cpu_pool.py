@@ -17,7 +17,9 @@ from functools import cache
 from typing import Any, final
 
 from morok import knobs
+from morok.device.compiled import Compiled
 from morok.device.llvm import Code, compile_object, host
+from morok.device.store import compiler_version, disk_store
 
 _PAUSE = {
     "x86_64": ("declare void @llvm.x86.sse2.pause()", "call void @llvm.x86.sse2.pause()"),
@@ -256,13 +258,26 @@ def pool_text(arch: str) -> str:
     return _TEXT.format(declare=declare, pause=pause, spins=_SPINS, align=_ALIGN)
 
 
+def pool_code() -> bytes:
+    """The pool as object code, kept on disk like a kernel."""
+    text = pool_text(host().arch)
+    store = disk_store()
+    if store is None:
+        return compile_object(text)
+    key = f"pool|{compiler_version()}|{host()}"
+    found = store.get(key)
+    if found is None:
+        found = Compiled("morok.run", compile_object(text))
+        store.put(key, found)
+    return found.code
+
+
 @final
 class Pool:
     """The workers of this process, and the native function that runs kernels with them."""
 
     def __init__(self) -> None:
-        text = pool_text(host().arch)
-        self._code = Code(compile_object(text), ("morok.worker", "morok.run"))
+        self._code = Code(pool_code(), ("morok.worker", "morok.run"))
         kind = ctypes.CFUNCTYPE(
             None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64
         )

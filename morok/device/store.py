@@ -23,7 +23,7 @@ from typing import Any, final
 
 import morok
 from morok import knobs
-from morok.device.cpu_kernel import Compiled
+from morok.device.compiled import Compiled
 
 _LIMIT = 1 << 29  # bytes of the file; the older half goes when it is larger
 _BUSY = 5.0  # seconds to wait for another process that writes

@@ -14,7 +14,7 @@ import pytest
 from morok import knobs
 from morok.device import cpu as cpu_module
 from morok.device.cpu import CPU, kernel_key
-from morok.device.cpu_kernel import Compiled
+from morok.device.compiled import Compiled
 from morok.device.store import DiskStore, compiler_version
 from tests.codegen.kernels import add, row_sum
 
