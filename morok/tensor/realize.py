@@ -18,6 +18,7 @@ from morok.ir.build import buffer
 from morok.ir.infer import shape
 from morok.ir.node import UOp, make, toposort
 from morok.ir.ops import Ops
+from morok.ir.provenance import place
 from morok.rewrite.engine import substitute
 from morok.runtime.plan import ExecutionPlan, buffer_for
 from morok.schedule.schedule import Schedule, schedule
@@ -58,6 +59,7 @@ def prepare(tensors: Sequence[Core]) -> ExecutionPlan:
     if any_realized(order):
         roots = resolve(roots)
         order = toposort(*roots)
+    _refuse_overwritten(order)
     states = last_states(order)
     written = {base_of(state) for state in states}
     kept: dict[UOp, None] = {}
@@ -89,6 +91,23 @@ def prepare(tensors: Sequence[Core]) -> ExecutionPlan:
     return ExecutionPlan(found, finish)
 
 
+# BUFFER nodes of states that are gone. Nobody who lives reads them, except through the history of a value
+# that was computed long ago, which a gradient may still walk.
+_overwritten: weakref.WeakKeyDictionary[UOp, str | None] = weakref.WeakKeyDictionary()
+
+
+def _refuse_overwritten(order: Sequence[UOp]) -> None:
+    if not _overwritten:
+        return
+    for node in order:
+        if node.op is Ops.BUFFER and node in _overwritten:
+            where = _overwritten[node]
+            raise IRError(
+                f"this needs values that the assignment{f' at {where}' if where else ''} has overwritten; "
+                "compute it before the assignment, or keep a copy of them with contiguous()"
+            )
+
+
 def _schedule(targets: list[UOp], states: dict[UOp, UOp]) -> tuple[Schedule, list[UOp]]:
     """A schedule, and the nodes that it holds the results of."""
     try:
@@ -114,6 +133,7 @@ def _rename(states: dict[UOp, UOp]) -> dict[UOp, UOp]:
         memory = base_of(state)
         renamed[memory] = fresh = new_buffer(memory.dtype, memory.arg, str(memory.src[1].arg))
         bind_buffer(fresh, buffer_for(memory))
+        _overwritten[memory] = place(state)
         if is_marked(memory):
             mark(fresh, fresh=True)
         set_realized(state, view_of(fresh, require_shape(state)))

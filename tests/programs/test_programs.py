@@ -1,21 +1,32 @@
-"""Random programs agree with NumPy on the interpreter."""
+"""Random programs agree with NumPy: on the interpreter, which is the judge, and on the CPU."""
 
 import pytest
 from hypothesis import given, settings
 
 from tests.programs.generate import Program, check, programs
 
-DEVICE = "PYTHON"
-
 
 @given(programs())
 @settings(max_examples=200)
-def test_programs(program: Program) -> None:
-    check(program, DEVICE)
+def test_on_the_interpreter(program: Program) -> None:
+    check(program, "PYTHON")
 
 
 @pytest.mark.slow
 @given(programs(most_steps=25))
 @settings(max_examples=2000)
-def test_many_programs(program: Program) -> None:
-    check(program, DEVICE)
+def test_many_on_the_interpreter(program: Program) -> None:
+    check(program, "PYTHON")
+
+
+@given(programs())
+@settings(max_examples=60)
+def test_on_the_cpu(program: Program) -> None:
+    check(program, "CPU")
+
+
+@pytest.mark.slow
+@given(programs(most_steps=25))
+@settings(max_examples=1000)
+def test_many_on_the_cpu(program: Program) -> None:
+    check(program, "CPU")

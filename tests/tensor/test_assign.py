@@ -8,7 +8,7 @@ import pytest
 
 from morok import Tensor
 from morok.device.buffer import find_buffer
-from morok.errors import DTypeError, ShapeError
+from morok.errors import DTypeError, IRError, ShapeError
 from morok.tensor.states import base_of
 from tests.tensor.common import same
 
@@ -179,6 +179,19 @@ def test_old_values_that_nobody_names() -> None:
     t.assign(0)
     t.realize()
     same(u, X * 2)
+
+
+def test_history_that_was_overwritten_is_refused() -> None:
+    """A gradient may walk through a value that was computed before its inputs changed."""
+    p, q = Tensor(X, requires_grad=True), Tensor(X, requires_grad=True)
+    loss = (p * q).sum()
+    loss.realize()
+    p.assign(p.detach() - 1)
+    p.realize()
+    loss.backward()  # the gradient of q is p as it was
+    assert q.grad is not None
+    with pytest.raises(IRError, match=r"the assignment at test_assign.py:\d+ has overwritten"):
+        q.grad.numpy()
 
 
 def test_swap() -> None:
