@@ -8,13 +8,13 @@ from morok.tensor.conversion import Conversion
 from morok.tensor.creation import node_of
 from morok.tensor.dtypes import as_dtype
 from morok.tensor.gradient import Gradient
-from morok.tensor.linalg import Linalg
+from morok.tensor.random import Random
 from morok.tensor.record import recorded
 
 
 @final
 @recorded
-class Tensor(Linalg, Gradient, Conversion):
+class Tensor(Random, Gradient, Conversion):
     """An array whose values are computed when somebody asks for them.
 
     >>> x = Tensor([[1.0, 2.0], [3.0, 4.0]])

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from morok import Tensor
+from morok import Tensor, manual_seed
 from tests.gradient.check import sample
 
 Case = tuple[Callable[..., Tensor], tuple[Any, ...]]
@@ -104,6 +104,7 @@ CASES: dict[str, Case | list[Case]] = {
     ),
     "tril": unary("tril"),
     "triu": unary("triu", X, 1),
+    "dropout": ((lambda x: _seeded(x).dropout(0.5)), (CUBE,)),
     # index
     "__getitem__": [
         ((lambda x: x[1]), (CUBE,)),
@@ -135,6 +136,11 @@ CASES: dict[str, Case | list[Case]] = {
 }  # fmt: skip
 
 
+def _seeded(x: Tensor) -> Tensor:
+    manual_seed(1)
+    return x
+
+
 def _with_row(x: Tensor, row: Tensor) -> Tensor:
     y = x * 2
     y[1] = row * row
@@ -156,6 +162,8 @@ NO_GRADIENT = {
     "positions": {"argmax", "argmin", "count_nonzero", "one_hot", "__index__", "__int__"},
     "creation": {"from_numpy", "from_dlpack", "from_file", "empty", "full", "zeros", "ones", "full_like",
                  "zeros_like", "ones_like", "arange", "linspace", "eye", "tri", "__init__"},
+    "random": {"manual_seed", "rand", "randn", "rand_like", "randn_like", "uniform", "normal", "randint",
+               "bernoulli", "permutation", "randperm", "multinomial"},
     "in place, by way of assign": {"__iadd__", "__isub__", "__imul__", "__itruediv__"},
     "narrower types, by way of cast": {"float", "half", "bfloat16", "int", "long", "bool", "to"},
     "values": {"realize", "prepare", "numpy", "item", "tolist", "__array__", "__dlpack__", "__float__",

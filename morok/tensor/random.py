@@ -1,0 +1,314 @@
+"""Random tensors from a counter: the same seed gives the same bits on every device and every version.
+
+Element i of a random tensor is Threefry of (numbers drawn so far + i) under a key made of the seed. Nothing
+is stored: the bits are index arithmetic, computed where they are used, and computed again where that is
+cheaper than keeping them. Key and counter stand in a cell of two numbers, an input like any other, so a
+second draw of the same form is the same compiled kernel. `cells_since` and `renew` let a program that is run
+again draw new numbers.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import weakref
+from collections.abc import Iterator
+from threading import Lock
+from typing import Any, Self, final
+
+import numpy as np
+
+from morok import dtype as dt
+from morok.device.buffer import bind_buffer
+from morok.device.registry import canonical, default_device, get_device
+from morok.dtype import DType
+from morok.errors import DTypeError, ShapeError
+from morok.ir.build import cast
+from morok.ir.infer import Shape, show_shape
+from morok.ir.movement import reshape, shrink
+from morok.ir.node import UOp, alu, const
+from morok.ir.ops import Ops
+from morok.tensor.core import expand_to, iota
+from morok.tensor.dtypes import as_dtype, float_of
+from morok.tensor.linalg import Linalg
+from morok.tensor.realize import new_buffer
+from morok.tensor.record import recorded
+from morok.tensor.sizes import as_shape, as_size, concrete_shape, flat_args
+
+_WORD = 0xFFFFFFFFFFFFFFFF
+_COUNTED_RANKS = 2048  # positions are counted in the graph up to here, sorted on the host beyond
+
+
+def _mixed(seed: int) -> int:
+    """A key in which every bit depends on every bit of the seed (the finaliser of SplitMix64)."""
+    x = (seed + 0x9E3779B97F4A7C15) & _WORD
+    x = ((x ^ x >> 30) * 0xBF58476D1CE4E5B9) & _WORD
+    x = ((x ^ x >> 27) * 0x94D049BB133111EB) & _WORD
+    return x ^ x >> 31
+
+
+@final
+class _State:
+    """Key and counter of the process."""
+
+    def __init__(self) -> None:
+        self.key: int | None = None
+        self.drawn = 0
+        self.cells = 0
+        self.lock = Lock()
+
+    def seed(self, value: int) -> None:
+        with self.lock:
+            self.key, self.drawn = _mixed(value), 0
+
+    def take(self, count: int) -> tuple[int, int]:
+        """The key, and the first of so many numbers that nobody else gets."""
+        with self.lock:
+            if self.key is None:
+                self.key = _mixed(int.from_bytes(os.urandom(8), "little"))
+            start = self.drawn
+            self.drawn = (self.drawn + count) & _WORD
+            self.cells += 1
+            return self.key, start
+
+
+_state = _State()
+# BUFFER of a cell → (which one it was, how many numbers it stands for)
+_cells: weakref.WeakKeyDictionary[UOp, tuple[int, int]] = weakref.WeakKeyDictionary()
+
+
+def manual_seed(seed: int) -> None:
+    """Start the random numbers anew.
+
+    >>> manual_seed(1)
+    >>> a = Tensor.rand(3).tolist()
+    >>> manual_seed(1)
+    >>> Tensor.rand(3).tolist() == a
+    True
+    """
+    _state.seed(int(seed))
+
+
+def _fill(node: UOp, count: int) -> None:
+    values = np.array(_state.take(count), dtype=np.uint64)
+    bind_buffer(node, get_device(str(node.src[1].arg)).adopt(values, dt.uint64))
+
+
+def cells_now() -> int:
+    """How many cells have been made so far: a point in time for `cells_since`."""
+    return _state.cells
+
+
+def cells_since(start: int) -> list[UOp]:
+    """The cells that were made after a point in time and are still in use."""
+    return [node for node, (number, _) in list(_cells.items()) if number > start]
+
+
+def renew(cells: list[UOp]) -> None:
+    """New numbers for a program that is run again: every cell moves on, in the order of the draws."""
+    for node in sorted(cells, key=lambda n: _cells[n][0]):
+        _fill(node, _cells[node][1])
+
+
+def random_bits(sizes: Shape, device: str | None, draws: int = 1) -> Iterator[UOp]:
+    """So many tensors of 64 random bits per element."""
+    known = concrete_shape(sizes) if all(isinstance(s, int) for s in sizes) else None
+    if known is None:
+        raise ShapeError(f"random tensors have known sizes, not {show_shape(sizes)}")
+    count = math.prod(known)
+    name = canonical(device) if device else default_device()
+    get_device(name)
+    cell = new_buffer(dt.uint64, 2, name)
+    _fill(cell, count * draws)
+    _cells[cell] = (_state.cells, count * draws)
+    key, start = (reshape(shrink(cell, ((i, i + 1),)), (1,)) for i in (0, 1))
+    place = iota((count,), 0, dt.uint64)
+    for draw in range(draws):
+        at = place if draw == 0 else alu(Ops.ADD, place, const(dt.uint64, draw * count))
+        counter = alu(Ops.ADD, at, expand_to(start, (count,)))
+        yield reshape(alu(Ops.THREEFRY, counter, expand_to(key, (count,))), known)
+
+
+def _fraction(bits: UOp, dtype: DType) -> UOp:
+    """Uniform in [0, 1): as many of the upper bits as the type holds exactly."""
+    digits = {8: 3, 16: 8 if dtype is dt.bfloat16 else 11, 32: 24, 64: 53}[dtype.bits]
+    top = alu(Ops.SHR, bits, const(dt.uint64, 64 - digits))
+    wide = dt.float64 if dtype is dt.float64 else dt.float32
+    return cast(alu(Ops.MUL, cast(top, wide), const(wide, 2.0**-digits)), dtype)
+
+
+def _floating(dtype: Any) -> DType:
+    kind = as_dtype(dtype or dt.default_float)
+    if not kind.is_float:
+        raise DTypeError(f"random fractions are floats, not {kind}; use randint for integers")
+    return kind
+
+
+@recorded
+class Random(Linalg):
+    """Constructors with random contents."""
+
+    @staticmethod
+    def manual_seed(seed: int) -> None:
+        """Start the random numbers anew."""
+        manual_seed(seed)
+
+    @classmethod
+    def rand(cls, *shape: Any, dtype: Any = None, device: str | None = None) -> Self:
+        """Uniform between 0 (included) and 1 (excluded).
+
+        >>> Tensor.rand(2, 3).shape
+        (2, 3)
+        """
+        kind = _floating(dtype)
+        (bits,) = random_bits(as_shape(flat_args(shape)), device)
+        return cls._new(_fraction(bits, kind))
+
+    def rand_like(self, dtype: Any = None) -> Self:
+        """As `rand`, in this tensor's shape, type and place."""
+        return self.rand(*self.shape, dtype=dtype or float_of(self.dtype), device=self.device)
+
+    @classmethod
+    def randn(cls, *shape: Any, dtype: Any = None, device: str | None = None) -> Self:
+        """Normal with mean 0 and variance 1.
+
+        >>> Tensor.randn(4).shape
+        (4,)
+        """
+        kind = _floating(dtype)
+        wide = dt.float64 if kind is dt.float64 else dt.float32
+        sizes = as_shape(flat_args(shape))
+        if wide is dt.float64:
+            first, second = (_fraction(b, wide) for b in random_bits(sizes, device, 2))
+        else:  # one draw has bits for both: the upper word for the radius, the lower for the angle
+            (bits,) = random_bits(sizes, device)
+            low = alu(Ops.AND, bits, const(dt.uint64, 0xFFFFFFFF))
+            words = alu(Ops.SHR, bits, const(dt.uint64, 32)), low
+            first, second = (alu(Ops.MUL, cast(w, wide), const(wide, 2.0**-32)) for w in words)
+        # Box and Muller. A radius of ln 0 is kept out by half of the smallest step.
+        u, angle = cls._new(first), cls._new(second) * (2.0 * math.pi)
+        tiny = 2.0**-54 if wide is dt.float64 else 2.0**-33
+        return ((u + tiny).log() * -2.0).maximum(0.0).sqrt().__mul__(angle.cos()).cast(kind)
+
+    def randn_like(self, dtype: Any = None) -> Self:
+        """As `randn`, in this tensor's shape, type and place."""
+        return self.randn(*self.shape, dtype=dtype or float_of(self.dtype), device=self.device)
+
+    @classmethod
+    def uniform(
+        cls, *shape: Any, low: float = 0.0, high: float = 1.0, dtype: Any = None, device: str | None = None
+    ) -> Self:
+        """Uniform between `low` and `high`.
+
+        >>> x = Tensor.uniform(100, low=-2.0, high=3.0)
+        >>> bool(((x >= -2.0) & (x < 3.0)).all())
+        True
+        """
+        return cls.rand(*shape, dtype=dtype, device=device) * (high - low) + low
+
+    @classmethod
+    def normal(
+        cls, *shape: Any, mean: float = 0.0, std: float = 1.0, dtype: Any = None, device: str | None = None
+    ) -> Self:
+        """Normal with a mean and a standard deviation."""
+        return cls.randn(*shape, dtype=dtype, device=device) * std + mean
+
+    @classmethod
+    def randint(
+        cls, low: int, high: int | None = None, shape: Any = (), dtype: Any = None, device: str | None = None
+    ) -> Self:
+        """Whole numbers from `low` up to but without `high`; with one bound, from 0.
+
+        >>> bool((Tensor.randint(3, 7, (50,)) >= 3).all())
+        True
+        """
+        first, last = (0, low) if high is None else (low, high)
+        kind = as_dtype(dtype or dt.int64)
+        if not kind.is_bounded_int or not (kind.min <= first < last <= kind.max + 1):
+            raise DTypeError(f"randint needs low < high within an integer type, not {first}, {last}, {kind}")
+        (bits,) = random_bits(as_shape(shape if isinstance(shape, tuple | list) else (shape,)), device)
+        span = last - first
+        if span <= _WORD:
+            bits = alu(Ops.MULHI, bits, const(dt.uint64, span))
+        wide = cast(bits, dt.int64) if not kind.is_unsigned else bits
+        return cls._new(cast(alu(Ops.ADD, wide, const(wide.dtype, first)), kind))
+
+    def bernoulli(self) -> Self:
+        """1 with the probability that each element says, else 0.
+
+        >>> Tensor([0.0, 1.0]).bernoulli().tolist()
+        [0.0, 1.0]
+        """
+        return (self.rand_like() < self).cast(float_of(self.dtype))
+
+    @classmethod
+    def permutation(cls, count: int, device: str | None = None) -> Self:
+        """The numbers 0 … count-1 in random order.
+
+        >>> sorted(Tensor.permutation(5).tolist())
+        [0, 1, 2, 3, 4]
+        """
+        (bits,) = random_bits(as_shape((count,)), device)
+        return cls._new(bits)._ranks()
+
+    randperm = permutation
+
+    def _ranks(self) -> Self:
+        """For each element of a vector how many are smaller, equal ones in order."""
+        (count,) = concrete_shape(self.shape)
+        if count > _COUNTED_RANKS:
+            order = np.argsort(self.numpy(), kind="stable")  # type: ignore[attr-defined]
+            ranks = np.empty(count, dtype=np.int64)
+            ranks[order] = np.arange(count)
+            return self._from_data(ranks).to(self.device)
+        square = (count, count)
+        mine, other = self.unsqueeze(1), self.unsqueeze(0)
+        row, column = (self._new(expand_to(iota(square, i, dt.int64), square)) for i in (0, 1))
+        before = (other < mine) | (other.eq(mine) & (column < row))
+        return before.sum(1)
+
+    def multinomial(self, samples: int = 1, replacement: bool = False) -> Self:
+        """Positions along the last axis, drawn with probabilities in proportion to the elements.
+
+        >>> Tensor([0.0, 1.0, 0.0]).multinomial(1).tolist()
+        [1]
+        """
+        size = as_size(self.shape[-1]) if self.ndim else 0
+        if self.ndim not in (1, 2) or not isinstance(size, int) or size == 0:
+            raise ShapeError(f"multinomial needs one or two axes of weights, not {show_shape(self.shape)}")
+        if not replacement and samples > size:
+            raise ShapeError(f"{samples} draws without replacement need as many weights, not {size}")
+        weights = self.cast(dt.float32)
+        lead = concrete_shape(self.shape[:-1])
+        if replacement:
+            sums = weights.cumsum(-1).unsqueeze(-2)
+            total = sums.narrow(-1, size - 1, 1)
+            point = self.rand(*lead, samples, device=self.device).unsqueeze(-1) * total
+            below: Self = sums <= point
+            return below.sum(-1).clamp(max=size - 1)
+        # A race: whoever has an exponential waiting time of the given rate first is drawn first.
+        u = self.rand(*lead, size, device=self.device)
+        wait = -(-u + 1.0).log() / weights
+        mine, other = wait.unsqueeze(-1), wait.unsqueeze(-2)
+        square = (*lead, size, size)
+        row, column = (self._new(expand_to(iota(square, len(lead) + i, dt.int64), square)) for i in (0, 1))
+        rank = ((other < mine) | (other.eq(mine) & (column < row))).sum(-1)
+        places = (*lead, samples, size)
+        number = self._new(expand_to(iota(places, len(lead), dt.int64), places))
+        position = self._new(expand_to(iota(places, len(lead) + 1, dt.int64), places))
+        return rank.unsqueeze(-2).eq(number).where(position, 0).sum(-1)
+
+    def dropout(self, p: float = 0.5, training: bool = True) -> Self:
+        """Zero with probability p, the rest scaled up so that the mean stays.
+
+        >>> Tensor.ones(4).dropout(0.0).tolist()
+        [1.0, 1.0, 1.0, 1.0]
+        """
+        if not 0.0 <= p <= 1.0:
+            raise ValueError(f"p is a probability between 0 and 1, not {p}")
+        if not training or p == 0.0:
+            return self
+        if p == 1.0:
+            return self * 0.0
+        kept = self.rand(*self.shape, device=self.device) >= p
+        return kept.where(self * (1.0 / (1.0 - p)), 0.0)
