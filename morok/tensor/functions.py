@@ -43,32 +43,60 @@ class Functions(Elementwise):
     # --- exponential and logarithm
 
     def exp(self) -> Self:
-        """e to the power x."""
+        """e to the power x.
+
+        >>> Tensor([0.0, 1.0]).exp().tolist()
+        [1.0, 2.7182817459106445]
+        """
         return self._function(Ops.EXP)
 
     def exp2(self) -> Self:
-        """2 to the power x."""
+        """2 to the power x.
+
+        >>> Tensor([0.0, 3.0]).exp2().tolist()
+        [1.0, 8.0]
+        """
         return self._function(Ops.EXP2)
 
     def log(self) -> Self:
-        """The natural logarithm; NaN below zero."""
+        """The natural logarithm; NaN below zero.
+
+        >>> Tensor([1.0, 0.0]).log().tolist()
+        [0.0, -inf]
+        """
         return self._function(Ops.LOG)
 
     def log2(self) -> Self:
-        """The logarithm to base 2."""
+        """The logarithm to base 2.
+
+        >>> Tensor([1.0, 8.0]).log2().tolist()
+        [0.0, 3.0]
+        """
         return self._function(Ops.LOG2)
 
     def log10(self) -> Self:
-        """The logarithm to base 10."""
+        """The logarithm to base 10.
+
+        >>> Tensor([1.0, 100.0]).log10().tolist()
+        [0.0, 2.0]
+        """
         return self.log() / _LN10
 
     def expm1(self) -> Self:
-        """exp(x) - 1, accurate near zero."""
+        """exp(x) - 1, accurate near zero.
+
+        >>> Tensor([0.0, 1e-8]).expm1().tolist()
+        [0.0, 9.99999993922529e-09]
+        """
         x = self._floating()
         return x._named("expm1", (x * 0.5).tanh() * (x.exp() + 1.0))
 
     def log1p(self) -> Self:
-        """log(1 + x), accurate near zero."""
+        """log(1 + x), accurate near zero.
+
+        >>> Tensor([0.0, 1e-8]).log1p().tolist()
+        [0.0, 9.99999993922529e-09]
+        """
         x = self._floating()
         y = x + 1.0
         # The error of 1 + x cancels in x / ((1 + x) - 1).
@@ -76,72 +104,132 @@ class Functions(Elementwise):
         return x._named("log1p", value)
 
     def sqrt(self) -> Self:
-        """The square root; NaN below zero."""
+        """The square root; NaN below zero.
+
+        >>> Tensor([4.0, 9.0]).sqrt().tolist()
+        [2.0, 3.0]
+        """
         return self._function(Ops.SQRT)
 
     def rsqrt(self) -> Self:
-        """1 / sqrt(x)."""
+        """1 / sqrt(x).
+
+        >>> Tensor([4.0, 0.25]).rsqrt().tolist()
+        [0.5, 2.0]
+        """
         return self._function(Ops.RSQRT)
 
     def square(self) -> Self:
-        """x · x."""
+        """x · x.
+
+        >>> Tensor([2.0, -3.0]).square().tolist()
+        [4.0, 9.0]
+        """
         return self * self
 
     def reciprocal(self) -> Self:
-        """1 / x."""
+        """1 / x.
+
+        >>> Tensor([2.0, -4.0]).reciprocal().tolist()
+        [0.5, -0.25]
+        """
         return self._function(Ops.RECIP)
 
     # --- trigonometry
 
     def sin(self) -> Self:
-        """The sine of radians."""
+        """The sine of radians.
+
+        >>> Tensor([0.0]).sin().tolist()
+        [0.0]
+        """
         return self._function(Ops.SIN)
 
     def cos(self) -> Self:
-        """The cosine of radians."""
+        """The cosine of radians.
+
+        >>> Tensor([0.0]).cos().tolist()
+        [1.0]
+        """
         return self._function(Ops.COS)
 
     def tan(self) -> Self:
-        """The tangent of radians."""
+        """The tangent of radians.
+
+        >>> Tensor([0.0]).tan().tolist()
+        [0.0]
+        """
         return self._function(Ops.TAN)
 
     def atan(self) -> Self:
-        """The angle whose tangent is x."""
+        """The angle whose tangent is x.
+
+        >>> Tensor([0.0]).atan().tolist()
+        [0.0]
+        """
         return self.atan2(1.0)
 
     def atan2(self, other: Any) -> Self:
-        """The angle of the point (other, self)."""
+        """The angle of the point (other, self).
+
+        >>> Tensor([0.0]).atan2(Tensor([1.0])).tolist()
+        [0.0]
+        """
         return self._binary(Ops.ATAN2, other, floating=True)
 
     def asin(self) -> Self:
-        """The angle whose sine is x; NaN outside of -1 … 1."""
+        """The angle whose sine is x; NaN outside of -1 … 1.
+
+        >>> Tensor([0.0]).asin().tolist()
+        [0.0]
+        """
         x = self._floating()
         return x._named("asin", x.atan2(((-x + 1.0) * (x + 1.0)).sqrt()))
 
     def acos(self) -> Self:
-        """The angle whose cosine is x; NaN outside of -1 … 1."""
+        """The angle whose cosine is x; NaN outside of -1 … 1.
+
+        >>> Tensor([1.0]).acos().tolist()
+        [0.0]
+        """
         x = self._floating()
         return x._named("acos", ((-x + 1.0) * (x + 1.0)).sqrt().atan2(x))
 
     def sinh(self) -> Self:
-        """The hyperbolic sine."""
+        """The hyperbolic sine.
+
+        >>> Tensor([0.0]).sinh().tolist()
+        [0.0]
+        """
         x = self._floating()
         e = x.abs().expm1()
         size = e.eq(math.inf).where(math.inf, (e + e / (e + 1.0)) * 0.5)
         return x._named("sinh", size.copysign(x))
 
     def cosh(self) -> Self:
-        """The hyperbolic cosine."""
+        """The hyperbolic cosine.
+
+        >>> Tensor([0.0]).cosh().tolist()
+        [1.0]
+        """
         x = self._floating()
         e = x.abs().exp()
         return x._named("cosh", (e + e.reciprocal()) * 0.5)
 
     def tanh(self) -> Self:
-        """The hyperbolic tangent."""
+        """The hyperbolic tangent.
+
+        >>> Tensor([0.0]).tanh().tolist()
+        [0.0]
+        """
         return self._function(Ops.TANH)
 
     def asinh(self) -> Self:
-        """The number whose hyperbolic sine is x."""
+        """The number whose hyperbolic sine is x.
+
+        >>> Tensor([0.0]).asinh().tolist()
+        [0.0]
+        """
         x = self._floating()
         size = x.abs()
         value = (size + size * size / ((size * size + 1.0).sqrt() + 1.0)).log1p()
@@ -149,19 +237,31 @@ class Functions(Elementwise):
         return x._named("asinh", (size > 1e9).where(big, value).copysign(x))
 
     def acosh(self) -> Self:
-        """The number of 0 or more whose hyperbolic cosine is x; NaN below 1."""
+        """The number of 0 or more whose hyperbolic cosine is x; NaN below 1.
+
+        >>> Tensor([1.0]).acosh().tolist()
+        [0.0]
+        """
         x = self._floating()
         t = x - 1.0
         value = (x > 1e9).where(x.log() + math.log(2.0), (t + (t * (x + 1.0)).sqrt()).log1p())
         return x._named("acosh", value)
 
     def atanh(self) -> Self:
-        """The number whose hyperbolic tangent is x; NaN outside of -1 … 1."""
+        """The number whose hyperbolic tangent is x; NaN outside of -1 … 1.
+
+        >>> Tensor([0.0]).atanh().tolist()
+        [0.0]
+        """
         x = self._floating()
         return x._named("atanh", (x * 2.0 / (-x + 1.0)).log1p() * 0.5)
 
     def erf(self) -> Self:
-        """The error function."""
+        """The error function.
+
+        >>> Tensor([0.0, 10.0]).erf().tolist()
+        [0.0, 1.0]
+        """
         return self._function(Ops.ERF)
 
     # --- rounding and signs
@@ -170,19 +270,35 @@ class Functions(Elementwise):
         return self._new(alu(op, self.uop)) if self.dtype.is_float else self
 
     def floor(self) -> Self:
-        """Down to a whole number."""
+        """Down to a whole number.
+
+        >>> Tensor([1.5, -1.5]).floor().tolist()
+        [1.0, -2.0]
+        """
         return self._whole(Ops.FLOOR)
 
     def ceil(self) -> Self:
-        """Up to a whole number."""
+        """Up to a whole number.
+
+        >>> Tensor([1.5, -1.5]).ceil().tolist()
+        [2.0, -1.0]
+        """
         return self._whole(Ops.CEIL)
 
     def trunc(self) -> Self:
-        """Toward zero to a whole number."""
+        """Toward zero to a whole number.
+
+        >>> Tensor([1.5, -1.5]).trunc().tolist()
+        [1.0, -1.0]
+        """
         return self._whole(Ops.TRUNC)
 
     def round(self) -> Self:
-        """To the nearest whole number, halves to even."""
+        """To the nearest whole number, halves to even.
+
+        >>> Tensor([0.5, 1.5, 2.4]).round().tolist()
+        [0.0, 2.0, 2.0]
+        """
         return self._whole(Ops.RINT)
 
     def __round__(self, digits: int = 0) -> Self:
@@ -223,15 +339,27 @@ class Functions(Elementwise):
         return self._new(y).signbit().where(-size, size)
 
     def isnan(self) -> Self:
-        """Where x is not a number."""
+        """Where x is not a number.
+
+        >>> Tensor([1.0, float("nan")]).isnan().tolist()
+        [False, True]
+        """
         return self.ne(self)
 
     def isinf(self) -> Self:
-        """Where x is infinite."""
+        """Where x is infinite.
+
+        >>> Tensor([1.0, float("-inf")]).isinf().tolist()
+        [False, True]
+        """
         return self.abs().eq(math.inf) if self.dtype.is_float else self.ne(self)
 
     def isfinite(self) -> Self:
-        """Where x is neither infinite nor NaN."""
+        """Where x is neither infinite nor NaN.
+
+        >>> Tensor([1.0, float("nan")]).isfinite().tolist()
+        [True, False]
+        """
         return self.abs() < math.inf if self.dtype.is_float else self.eq(self)
 
     def lerp(self, end: Any, weight: Any) -> Self:
@@ -247,41 +375,73 @@ class Functions(Elementwise):
     # --- activations
 
     def relu(self) -> Self:
-        """The larger of x and 0."""
+        """The larger of x and 0.
+
+        >>> Tensor([-1.0, 2.0]).relu().tolist()
+        [0.0, 2.0]
+        """
         value = self.maximum(0)
         return self._named("relu", value) if self.dtype.is_float else value
 
     def relu6(self) -> Self:
-        """Between 0 and 6."""
+        """Between 0 and 6.
+
+        >>> Tensor([-1.0, 9.0]).relu6().tolist()
+        [0.0, 6.0]
+        """
         return self.clamp(0, 6)
 
     def leaky_relu(self, slope: float = 0.01) -> Self:
-        """x above zero, `slope` · x below."""
+        """x above zero, `slope` · x below.
+
+        >>> Tensor([-1.0, 2.0]).leaky_relu(0.5).tolist()
+        [-0.5, 2.0]
+        """
         return (self > 0).where(self, self * slope)
 
     def sigmoid(self) -> Self:
-        """1 / (1 + exp(-x))."""
+        """1 / (1 + exp(-x)).
+
+        >>> Tensor([0.0]).sigmoid().tolist()
+        [0.5]
+        """
         x = self._floating()
         return x._named("sigmoid", ((-x).exp() + 1.0).reciprocal())
 
     def logsigmoid(self) -> Self:
-        """log(sigmoid(x)) without overflow."""
+        """log(sigmoid(x)) without overflow.
+
+        >>> Tensor([100.0]).logsigmoid().tolist()
+        [-3.783505853677006e-44]
+        """
         return -(-self._floating()).softplus()
 
     def softplus(self) -> Self:
-        """log(1 + exp(x)) without overflow."""
+        """log(1 + exp(x)) without overflow.
+
+        >>> Tensor([-200.0, 100.0]).softplus().tolist()
+        [0.0, 100.0]
+        """
         x = self._floating()
         return x._named("softplus", x.maximum(0.0) + (-x.abs()).exp().log1p())
 
     def silu(self) -> Self:
-        """x · sigmoid(x)."""
+        """x · sigmoid(x).
+
+        >>> Tensor([0.0, 100.0]).silu().tolist()
+        [0.0, 100.0]
+        """
         x = self._floating()
         return x._named("silu", x / ((-x).exp() + 1.0))
 
     swish = silu
 
     def gelu(self, approximate: str = "none") -> Self:
-        """x times the probability that a normal variable is below it; "tanh" for the older approximation."""
+        """x times the probability that a normal variable is below it; "tanh" for the older approximation.
+
+        >>> Tensor([0.0, 100.0]).gelu().tolist()
+        [0.0, 100.0]
+        """
         x = self._floating()
         if approximate == "tanh":
             inner = (x + x * x * x * 0.044715) * math.sqrt(2.0 / math.pi)
@@ -291,30 +451,54 @@ class Functions(Elementwise):
         return x * 0.5 * ((x * math.sqrt(0.5)).erf() + 1.0)
 
     def quick_gelu(self) -> Self:
-        """x · sigmoid(1.702 x)."""
+        """x · sigmoid(1.702 x).
+
+        >>> Tensor([0.0, 100.0]).quick_gelu().tolist()
+        [0.0, 100.0]
+        """
         x = self._floating()
         return x * (x * 1.702).sigmoid()
 
     def elu(self, alpha: float = 1.0) -> Self:
-        """x above zero, alpha · (exp(x) - 1) below."""
+        """x above zero, alpha · (exp(x) - 1) below.
+
+        >>> Tensor([-100.0, 2.0]).elu().tolist()
+        [-1.0, 2.0]
+        """
         x = self._floating()
         return (x > 0.0).where(x, (x > 0.0).where(0.0, x).expm1() * alpha)
 
     def mish(self) -> Self:
-        """x · tanh(softplus(x))."""
+        """x · tanh(softplus(x)).
+
+        >>> Tensor([0.0, 100.0]).mish().tolist()
+        [0.0, 100.0]
+        """
         x = self._floating()
         return x * x.softplus().tanh()
 
     def hardsigmoid(self) -> Self:
-        """Between 0 and 1, linear from -3 to 3."""
+        """Between 0 and 1, linear from -3 to 3.
+
+        >>> Tensor([-3.0, 0.0, 3.0]).hardsigmoid().tolist()
+        [0.0, 0.5, 1.0]
+        """
         return (self._floating() + 3.0).clamp(0.0, 6.0) / 6.0
 
     def hardswish(self) -> Self:
-        """x · hardsigmoid(x)."""
+        """x · hardsigmoid(x).
+
+        >>> Tensor([-3.0, 0.0, 4.0]).hardswish().tolist()
+        [-0.0, 0.0, 4.0]
+        """
         x = self._floating()
         return x * x.hardsigmoid()
 
     def softsign(self) -> Self:
-        """x / (1 + |x|)."""
+        """x / (1 + |x|).
+
+        >>> Tensor([1.0, -3.0]).softsign().tolist()
+        [0.5, -0.75]
+        """
         x = self._floating()
         return x / (x.abs() + 1.0)

@@ -1,0 +1,51 @@
+"""Every example in the documentation of a public method is run."""
+
+import doctest
+import inspect
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from morok import Tensor, Variable
+from morok.tensor import tensor as module
+
+# Methods without an example: they act on devices or other libraries, or their result is not a short text.
+WITHOUT = frozenset((
+    "from_numpy", "from_dlpack", "from_file", "contiguous", "detach", "prepare", "plan", "batch_norm",
+    "scaled_dot_product_attention", "full_like", "zeros_like", "ones_like",
+))  # fmt: skip
+FAMILIES = (
+    "elementwise", "functions", "conversion", "movement", "creation", "reduce", "normal", "joining",
+    "linalg", "index", "assign", "export",
+)  # fmt: skip
+
+
+def public() -> Iterator[tuple[str, Any]]:
+    """The public methods of the families of this room."""
+    for name, member in inspect.getmembers(Tensor):
+        function = inspect.unwrap(getattr(member, "__func__", member))
+        where = str(getattr(function, "__module__", "")).rpartition(".")[2]
+        if not name.startswith("_") and callable(member) and where in FAMILIES:
+            yield name, function
+
+
+METHODS = dict(public())
+
+
+def test_there_are_methods() -> None:
+    assert len(METHODS) > 150
+    assert module.Tensor is Tensor
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_example(name: str) -> None:
+    text = inspect.getdoc(METHODS[name])
+    assert text, f"{name} has no documentation"
+    tests = doctest.DocTestParser().get_doctest(
+        text, {"Tensor": Tensor, "Variable": Variable}, name, None, None
+    )
+    assert tests.examples or name in WITHOUT, f"{name} has no example"
+    output: list[str] = []
+    doctest.DocTestRunner(verbose=False).run(tests, out=output.append)
+    assert not output, "".join(output)
