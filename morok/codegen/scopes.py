@@ -46,15 +46,20 @@ def own_ranges(root: UOp) -> UOp:
     """
     number = next_number(root)
     while True:
-        owner: dict[UOp, UOp] = {r: n for n in toposort(root) if n.op is Ops.END for r in closed_ranges(n)}
+        owners: dict[UOp, list[UOp]] = {}
+        for n in toposort(root):
+            if n.op is Ops.END:
+                for r in closed_ranges(n):
+                    owners[r] = [n]
         clash = None
         below = reductions_below(root)
         for node in _closers(root):
             for r in closed_ranges(node):
-                first = owner.setdefault(r, node)
-                if first is not node and not _may_share(first, node, below):
+                others = owners.setdefault(r, [])
+                if not all(_may_share(other, node, below) for other in others):
                     clash = node, r
                     break
+                others.append(node)
             if clash is not None:
                 break
         if clash is None:
@@ -117,7 +122,10 @@ def share_loops(root: UOp) -> UOp:
         mapping: dict[UOp, UOp] = {}
         for node in alike[1:]:
             rs = closed_ranges(node)
-            if rs == closed_ranges(first) or any(node in below[m] or m in below[node] for m in members):
+            if any(node in below[m] or m in below[node] for m in members):
+                continue
+            if rs == closed_ranges(first):
+                members.append(node)
                 continue
             if _buffers(node).isdisjoint(_buffers(first)):
                 continue

@@ -213,6 +213,20 @@ def test_a_dependent_reduction_gets_its_own_loop() -> None:
     assert len(set(loops)) == 2 and loops[0].src == loops[1].src
 
 
+def test_sharing_a_loop_looks_at_everybody_in_it() -> None:
+    o, x = buffers(4, 32)
+    r = rng(4, 0)
+    c, d, e = (rng(8, i, REDUCE) for i in (1, 2, 3))
+    one = reduce_(read(x, r * 8 + c), Ops.ADD, [c])
+    top = reduce_(read(x, r * 8 + d), Ops.MAX, [d])
+    # needs the maximum, but not the first sum, with which the maximum shares its loop
+    rest = reduce_(read(x, r * 8 + e) - top, Ops.ADD, [e])
+    after = own_ranges(share_loops(share_loops(sink(write(o, r, one + rest, r)))))
+    loops = {n.arg: closed_ranges(n) for n in nodes(after, Ops.REDUCE) if n.arg == (Ops.MAX,)}
+    sums = [closed_ranges(n) for n in nodes(after, Ops.REDUCE) if n.arg == (Ops.ADD,)]
+    assert len(set(sums)) == 2 and loops[(Ops.MAX,)] in sums
+
+
 def test_a_matrix_unit_adds_by_itself() -> None:
     from morok.codegen.reduce import accumulate
 
