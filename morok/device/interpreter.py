@@ -373,9 +373,14 @@ class _Run:
         if gate is not None:
             chosen = np.broadcast_to(gate, shape).reshape(-1)
             places, data = places[chosen], data[chosen]
-        if places.size > 1 and np.bincount(places).max() > 1:
-            twice = int(np.bincount(places).argmax())
-            raise DeviceError(f"kernel {self.name} writes element {twice} more than once", place=place(node))
+        if places.size > 1:
+            first = int(places.min())
+            visits = np.bincount(places - first)
+            if visits.max() > 1:
+                twice = first + int(visits.argmax())
+                raise DeviceError(
+                    f"kernel {self.name} writes element {twice} more than once", place=place(node)
+                )
         memory[places] = data
 
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 import sys
 import time
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import final
+from typing import Protocol, final
 
 from morok import knobs
 from morok.device.base import Program
@@ -66,11 +66,24 @@ class PlannedKernel:
         return f"{self.name:<28} {where:<24} {self.ops:>12,} ops {show_bytes(self.bytes):>10}"
 
 
+class Owner(Protocol):
+    """Whoever had a plan made, and has to know about its first run."""
+
+    def begin(self) -> None:
+        """Before anything runs; may refuse by raising."""
+
+    def finish(self) -> None:
+        """Everything has run."""
+
+    def fail(self) -> None:
+        """Something has stopped the run half-way: memory that it writes may hold anything."""
+
+
 @final
 class ExecutionPlan:
     """Kernels in order, on memory that has been laid out. Nothing has run when a plan is made."""
 
-    def __init__(self, schedule: Schedule, finish: Callable[[], None] | None = None) -> None:
+    def __init__(self, schedule: Schedule, owner: Owner | None = None) -> None:
         self.schedule = schedule
         self.memory: MemoryPlan = schedule.memory
         self.values: dict[str, int] = dict(schedule.values)
@@ -80,7 +93,7 @@ class ExecutionPlan:
         )
         self.limits = _limits(schedule)
         self._written = [n for n in _written(schedule) if n not in self.memory.placements]
-        self._finish = finish
+        self._owner = owner
         self._arenas: dict[str, Buffer] = {}
         self._programs: tuple[Program | None, ...] | None = None
 
@@ -102,10 +115,24 @@ class ExecutionPlan:
         """
         bound = self._bind(values)
         self.compile()
+        owner = self._owner
+        if owner is None:
+            self._run(inputs or {}, bound)
+            return
+        owner.begin()
+        try:
+            self._run(inputs or {}, bound)
+        except BaseException:
+            owner.fail()
+            raise
+        self._owner = None
+        owner.finish()
+
+    def _run(self, inputs: Mapping[UOp, Buffer], bound: Mapping[str, int]) -> None:
         assert self._programs is not None
         for node in self._written:
             _make_private(node)
-        found: dict[UOp, Buffer] = dict(inputs or {})
+        found: dict[UOp, Buffer] = dict(inputs)
         watched = current()
         for item, program in zip(self.schedule.items, self._programs, strict=True):
             buffers = [found[n] if n in found else found.setdefault(n, self._memory(n)) for n in item.buffers]
@@ -119,9 +146,6 @@ class ExecutionPlan:
                 watched.record(item.name, item.place, _device(item), started, seconds, item.flops, item.bytes)
             if knobs.DEBUG.value >= 1:
                 _report(item, time.perf_counter() - started)
-        if self._finish is not None:
-            finish, self._finish = self._finish, None
-            finish()
 
     def _bind(self, values: Mapping[str, int]) -> dict[str, int]:
         for name, value in values.items():

@@ -20,7 +20,7 @@ from morok.ir.node import UOp, alu, const, make
 from morok.ir.ops import Ops
 from morok.tensor.core import Core, expand_to, require_shape
 from morok.tensor.index import Index, Steps, parse_key
-from morok.tensor.realize import claim, new_buffer
+from morok.tensor.realize import claim, is_overwritten, new_buffer
 from morok.tensor.record import recorded
 from morok.tensor.sizes import broadcast_shapes
 from morok.tensor.states import view_of
@@ -92,7 +92,7 @@ class Assign(Index):
         root = node.src[0] if node.op is Ops.AFTER else node
         while root.op is Ops.RESHAPE:
             root = root.src[0]
-        if root.op is not Ops.BUFFER or not claim(root, self):
+        if root.op is not Ops.BUFFER or is_overwritten(root) or not claim(root, self):
             return None
         return node
 

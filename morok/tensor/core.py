@@ -16,11 +16,11 @@ from morok.dtype import DType
 from morok.errors import ShapeError
 from morok.ir import movement
 from morok.ir.build import cast
-from morok.ir.infer import Shape, shape
+from morok.ir.infer import Shape, numel, shape
 from morok.ir.node import UOp, const, toposort
 from morok.ir.ops import Ops
 from morok.tensor.gradient_track import cut, is_tracked
-from morok.tensor.sizes import Variable, count
+from morok.tensor.sizes import Variable
 
 Scalar: TypeAlias = "bool | int | float"
 
@@ -150,7 +150,7 @@ class Core:
         >>> Tensor.ones(2, 3).numel()
         6
         """
-        return count(self.shape)
+        return numel(self.shape)
 
     @property
     def device(self) -> str:

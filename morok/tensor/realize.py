@@ -10,10 +10,11 @@ from __future__ import annotations
 import itertools
 import weakref
 from collections.abc import Sequence
+from typing import final
 
 from morok.device.buffer import bind_buffer
 from morok.dtype import DType
-from morok.errors import IRError
+from morok.errors import IRError, MorokError
 from morok.ir.build import buffer
 from morok.ir.infer import shape
 from morok.ir.node import UOp, make, toposort
@@ -53,6 +54,14 @@ def new_buffer(dtype: DType, size: int, device: str) -> UOp:
 
 def prepare(tensors: Sequence[Core]) -> ExecutionPlan:
     """A plan that computes the tensors; when it has run, they are memory."""
+    try:
+        return _prepare(tensors, along=True)
+    except MorokError:
+        # Perhaps a tensor that would have been computed along is at fault, and not one of these.
+        return _prepare(tensors, along=False)
+
+
+def _prepare(tensors: Sequence[Core], along: bool) -> ExecutionPlan:
     wanted = list(tensors)
     roots = [t._uop for t in wanted]
     order = toposort(*roots)
@@ -66,9 +75,9 @@ def prepare(tensors: Sequence[Core]) -> ExecutionPlan:
     if states:
         ids = {id(t) for t in wanted}
         others = [t for t in living_tensors() if id(t) not in ids]
-        along, kept = pending_readers(others, written, states)
-        wanted += along
-        roots += resolve([t._uop for t in along])
+        readers, kept = pending_readers(others, written, states, along)
+        wanted += readers
+        roots += resolve([t._uop for t in readers])
         order = toposort(*roots)
     # A tensor that shows the memory as it was, and is realised along with the assignment, needs a copy too.
     kept.update(
@@ -78,22 +87,56 @@ def prepare(tensors: Sequence[Core]) -> ExecutionPlan:
     targets = [_target(root, states) for _, root in lazy]
     targets += [make(Ops.CONTIGUOUS, state.dtype, (state,)) for state in kept]
     found, targets = _schedule(targets, states)
-    binds = {n.src[0]: n for n in order if n.op is Ops.BIND}
-    readers = _readers(order, [root for _, root in lazy])
+    return ExecutionPlan(found, _Realization(lazy, list(kept), targets, found, states, order))
 
-    def finish() -> None:
-        views = _rename(states)
-        for state, copy in zip(kept, targets[len(lazy) :], strict=True):
-            set_realized(state, _result(found, copy, binds, {}))
-        for (tensor, root), target in zip(lazy, targets[: len(lazy)], strict=True):
-            _settle(tensor, root, _result(found, target, binds, views), root in readers)
 
-    return ExecutionPlan(found, finish)
+@final
+class _Realization:
+    """What a plan means for tensors: the owner of its first run."""
+
+    def __init__(
+        self,
+        lazy: list[tuple[Core, UOp]],
+        kept: list[UOp],
+        targets: list[UOp],
+        found: Schedule,
+        states: dict[UOp, UOp],
+        order: list[UOp],
+    ) -> None:
+        self.lazy = lazy
+        self.kept = kept
+        self.targets = targets  # of the lazy tensors, then of the states that are kept
+        self.found = found
+        self.states = states
+        self.memory = [node for node in order if node.op is Ops.BUFFER]
+        self.binds = {node.src[0]: node for node in order if node.op is Ops.BIND}
+        self.readers = _readers(order, [root for _, root in lazy])
+
+    def begin(self) -> None:
+        _refuse_overwritten(self.memory)
+
+    def finish(self) -> None:
+        views = _rename(self.states)
+        count = len(self.lazy)
+        for state, copy in zip(self.kept, self.targets[count:], strict=True):
+            set_realized(state, _result(self.found, copy, self.binds, {}))
+        for (tensor, root), target in zip(self.lazy, self.targets[:count], strict=True):
+            view = _result(self.found, target, self.binds, views)
+            _settle(tensor, root, view, root in self.readers)
+
+    def fail(self) -> None:
+        for state in self.states:
+            _overwritten[base_of(state)] = place(state)
 
 
 # BUFFER nodes of states that are gone. Nobody who lives reads them, except through the history of a value
 # that was computed long ago, which a gradient may still walk.
 _overwritten: weakref.WeakKeyDictionary[UOp, str | None] = weakref.WeakKeyDictionary()
+
+
+def is_overwritten(memory: UOp) -> bool:
+    """Whether a BUFFER node stands for values that are gone."""
+    return memory in _overwritten
 
 
 def _refuse_overwritten(order: Sequence[UOp]) -> None:

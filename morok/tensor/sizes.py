@@ -14,7 +14,7 @@ from morok.errors import ShapeError, VariableError
 from morok.ir.alu import evaluate
 from morok.ir.bounds import bounds
 from morok.ir.build import bind, variable
-from morok.ir.infer import Shape, Size, numel, show_shape
+from morok.ir.infer import Shape, Size, show_shape
 from morok.ir.node import UOp, alu, const, toposort
 from morok.ir.operators import Operators
 from morok.ir.ops import ALU, Op, Ops
@@ -150,11 +150,6 @@ def _no_broadcast(shapes: tuple[Shape, ...], axis: int, a: Size, b: Size) -> str
         f"shapes {listed} do not broadcast: axis {axis} has sizes {one} and {other}, "
         "which must be equal, or one of them 1"
     )
-
-
-def count(shape: Shape) -> Size:
-    """The number of elements; symbolic if a size is."""
-    return numel(shape)
 
 
 def concrete(size: Size, values: Mapping[str, int] | None = None) -> int:

@@ -109,25 +109,26 @@ def _rebuilt(node: UOp, done: dict[UOp, UOp]) -> UOp:
 
 
 def pending_readers(
-    tensors: Iterable[Core], written: set[UOp], states: dict[UOp, UOp]
+    tensors: Iterable[Core], written: set[UOp], states: dict[UOp, UOp], along: bool
 ) -> tuple[list[Core], dict[UOp, None]]:
     """Tensors that read states which are about to disappear.
 
     `written` holds the buffers, `states` the states that will have been reached, each with the last state of
-    its memory. Returned are tensors that can be computed along, and the states that the others need.
+    its memory. Returned are tensors that can be computed along, if that is wanted, and the states that the
+    others need.
     """
-    along: list[Core] = []
+    computed: list[Core] = []
     kept: dict[UOp, None] = {}
     for tensor in tensors:
         root = resolve([tensor._uop])[0]
         lost, pending = _lost_states(root, written, states)
         if not lost:
             continue
-        if pending or is_memory(root) or not _is_bound(root):
-            kept.update(dict.fromkeys(lost))
+        if along and not pending and not is_memory(root) and _is_bound(root):
+            computed.append(tensor)
         else:
-            along.append(tensor)
-    return along, kept
+            kept.update(dict.fromkeys(lost))
+    return computed, kept
 
 
 def _lost_states(root: UOp, written: set[UOp], states: dict[UOp, UOp]) -> tuple[list[UOp], bool]:

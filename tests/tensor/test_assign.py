@@ -288,3 +288,46 @@ def test_type_errors() -> None:
         n[0] = 1000
     n[0] = 1.9
     same(n, np.array([1, 2], np.int8))
+
+
+def test_a_reader_that_cannot_be_computed_does_not_stand_in_the_way() -> None:
+    t = owned(X)
+    broken = t + Tensor(X, device="PYTHON:1")  # two devices: an error when it is realised
+    t.assign(0)
+    same(t, np.zeros_like(X))
+    with pytest.raises(IRError, match="operands on"):
+        broken.realize()
+
+
+def test_a_plan_that_comes_too_late_is_refused() -> None:
+    t = owned(X)
+    y = t * 2
+    plan = y.prepare()
+    t.assign(0)
+    t.realize()
+    same(y, X * 2)
+    with pytest.raises(IRError, match="has overwritten"):
+        plan.run()
+    same(y, X * 2)
+
+
+def test_a_run_that_stops_half_way() -> None:
+    """Memory that may hold anything is not read again; other tensors are unharmed."""
+    t, u = owned(X), owned(X)
+    view = u * 1
+    t.assign(t * 2)
+    plan = t.prepare(view)
+
+    def stop(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    plan.compile()
+    plan._programs = (stop,) * len(plan.kernels)
+    with pytest.raises(KeyboardInterrupt):
+        plan.run()
+    with pytest.raises(IRError, match="has overwritten"):
+        t.numpy()
+    same(u, X)
+    same(view, X)
+    t.assign(7)  # a new value does not need the old one
+    same(t, np.full_like(X, 7))
