@@ -70,8 +70,8 @@ def _print_summary(reports: list[RuleReport], seconds: float) -> None:
     print(f"\n{len(laws)} rules: {parts or 'none'}; {share:.1f} % proved, in {seconds:.1f} s")
     if len(laws) < len(reports):
         steps = len(reports) - len(laws)
-        print(f"{steps} lowering steps beside them: they move loops, memory or lanes, so there are no two values")
-        print("to compare; tests run them against the interpreter")
+        print(f"{steps} lowering steps beside them: they move loops, memory or lanes, so there are no two")
+        print("values to compare; tests run them against the interpreter")
     by_room: dict[str, list[RuleReport]] = {}
     for report in laws:
         by_room.setdefault(report.name.partition(".")[0], []).append(report)
