@@ -12,6 +12,8 @@ alike. `lo` and `hi` bound the axis that workers share; `i64 name.extent(ptr arg
 
 from __future__ import annotations
 
+from typing import Any
+
 from morok.dtype import AddrSpace, DType, PtrDType
 from morok.errors import CompileError
 from morok.ir.bounds import bounds
@@ -66,6 +68,8 @@ class _Writer:
         self.variables: list[UOp] = []
         self.thread: UOp | None = None
         self.where: str | None = None
+        self.origin: tuple[Any, int] | None = None
+        self.places: dict[tuple[Any, int], str] = {}
         self.written_in = _written_slots(instructions)
         self.in_memory = _unpromotable(instructions)
 
@@ -112,8 +116,18 @@ class _Writer:
             self.instruction(position, node)
 
     def comment(self, node: UOp) -> None:
-        where = place(node)
-        if where is not None and where != self.where:
+        """The user's line, where it changes. Looking one up is slow, and most nodes share theirs."""
+        origin = node.origin
+        if origin is None or origin.code is None:
+            return
+        key = (origin.code, origin.lasti)
+        if key == self.origin:
+            return
+        self.origin = key
+        where = self.places.get(key)
+        if where is None:
+            where = self.places[key] = place(node) or ""
+        if where and where != self.where:
             self.where = where
             self.put(f"; {where}")
 
