@@ -19,6 +19,7 @@ from morok.device.cpu_kernel import Kernel
 from morok.device.inspect import current_dump
 from morok.device.llvm import Machine, compile_assembly, compile_object, host, target_for
 from morok.device.store import compiler_version, disk_store
+from morok.errors import CompileError
 from morok.ir.digest import hexdigest
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import Ops
@@ -53,6 +54,9 @@ def program_of(ast: UOp, target: Target, optimise: Optimiser | None = None, titl
         shown.begin(kernel, title)
     report = Report()
     linear = lower(kernel, target, report, None if shown is None else shown.stage)
+    if report.stopped:
+        last = report.rows[-1][0].name
+        raise CompileError(f"the pipeline was stopped after the stage {last!r}, so there is nothing to run")
     if knobs.DEBUG.value >= 2:
         slow = ", ".join(f"{s.name} {t * 1e3:.1f}" for s, t, _ in report.rows if t > 5e-4)
         print(f"{title}: lowered in {report.seconds * 1e3:.1f} ms ({slow})", file=sys.stderr)

@@ -185,29 +185,27 @@ def _memory_of(tensor: Core) -> Buffer:
 
 @final
 class _Results:
-    """Tensors that a replay has given out, and the buffers behind them."""
+    """Tensors that a replay has given out, the buffers behind them, and the call that fills them."""
 
-    __slots__ = ("buffers", "counts", "tensors")
+    __slots__ = ("buffers", "counts", "launch", "seen", "tensors")
 
-    def __init__(self, tensors: list[Core], buffers: list[Buffer]) -> None:
+    def __init__(self, tensors: list[Core], buffers: list[Buffer], launch: NativeLaunch | None) -> None:
         self.tensors = tensors
         self.buffers = buffers
-        self.counts: tuple[int, ...] = ()
+        self.launch = launch
+        # Whoever holds a result holds one of these: the tensor, its node, or the node of its memory.
+        self.seen = list({id(o): o for t in tensors for o in (t, t._uop, base_of(t._uop))}.values())
+        self.counts: list[int] = []
 
     def settle(self) -> None:
         """Remembers how many holders there are while nobody outside has seen the results."""
-        self.counts = self._holders()
-
-    def _holders(self) -> tuple[int, ...]:
-        counts: list[int] = []
-        for tensor in self.tensors:
-            node = tensor._uop
-            counts += (sys.getrefcount(tensor), sys.getrefcount(node), sys.getrefcount(base_of(node)))
-        return tuple(counts)
+        self.counts = list(map(sys.getrefcount, self.seen))
 
     def free(self) -> bool:
         """Whether nobody but the jit knows of these results: no tensor, no graph, no array."""
-        return self._holders() == self.counts and all(b.is_private for b in self.buffers)
+        if list(map(sys.getrefcount, self.seen)) != self.counts:
+            return False
+        return all(b.is_private for b in self.buffers)
 
 
 @final
@@ -258,40 +256,33 @@ class _Trace:
 
     def replay_same(self, given: tuple[Any, ...], bases: list[UOp]) -> list[Core]:
         """A replay on tensors that show the same nodes as last time."""
-        launch = self.launch
-        if launch is None or self.captured or self.through or current() is not None:
+        if self.launch is None or self.captured or self.through or current() is not None:
             return self.replay(list(given))
+        results = self._results(list(given))
+        launch = results.launch
+        assert launch is not None
         for node, base in zip(self.inputs, bases, strict=True):
             found = find_buffer(base)
             if found is None:
                 return self.replay(list(given))
             launch.bind(node, found)
-        results = self._results(list(given))
-        for node, buffer in zip(self.nodes, results.buffers, strict=True):
-            launch.bind(node, buffer)
         launch()
         return results.tensors
 
     def replay(self, given: list[Core]) -> list[Core]:
-        for node, tensor in zip(self.inputs, given, strict=True):
-            self._bind(node, _memory_of(tensor))
-        for node, tensor in zip(self.captured_nodes, self.captured, strict=True):
-            self._bind(node, _memory_of(tensor))
+        """A replay on any tensors of the right kinds."""
         results = self._results(given)
-        for i, node in enumerate(self.nodes):
-            if i not in self.through:
-                self._bind(node, results.buffers[i])
-        if self.launch is not None and current() is None:
-            self.launch()
+        memory = {node: _memory_of(t) for node, t in zip(self.inputs, given, strict=True)}
+        memory |= {n: _memory_of(t) for n, t in zip(self.captured_nodes, self.captured, strict=True)}
+        launch = results.launch
+        if launch is not None and current() is None:
+            for node, buffer in memory.items():
+                launch.bind(node, buffer)
+            launch()
         else:
-            inputs = dict(zip(self.inputs, [_memory_of(t) for t in given], strict=True))
-            inputs |= {n: results.buffers[i] for i, n in enumerate(self.nodes) if i not in self.through}
-            self.plan.run(inputs)
+            memory |= {n: results.buffers[i] for i, n in enumerate(self.nodes) if i not in self.through}
+            self.plan.run(memory)
         return results.tensors
-
-    def _bind(self, node: UOp, buffer: Buffer) -> None:
-        if self.launch is not None:
-            self.launch.bind(node, buffer)
 
     def _results(self, given: list[Core]) -> _Results:
         if not self.through:
@@ -310,7 +301,12 @@ class _Trace:
             bind_buffer(fresh, buffer)
             tensors.append(type(old)._new(view_of(fresh, old.shape)))
             buffers.append(buffer)
-        made = _Results(tensors, buffers)
+        launch = native_launch(self.plan) if self.launch is not None else None
+        if launch is not None:
+            for i, node in enumerate(self.nodes):
+                launch.bind(node, buffers[i])
+        made = _Results(tensors, buffers, launch)
+        del tensors, buffers
         fresh = buffer = None  # type: ignore[assignment]  # who counts holders must not be one
         made.settle()
         if not self.through and len(self.results) < _KEPT_RESULTS:
@@ -342,15 +338,15 @@ class Jit:
         last = self._last
         if last is not None and not kwargs and len(args) == len(last[1]):
             # the very same nodes as last time: same shapes, types and devices, without looking at them
-            if all(isinstance(a, Core) and a._uop is u for a, u in zip(args, last[1], strict=True)):
+            for a, u in zip(args, last[1], strict=True):
+                if not isinstance(a, Core) or a._uop is not u:
+                    break
+            else:
                 trace = last[0]
                 if not trace.watches or trace.still_valid() is None:
                     tensors = trace.replay_same(args, last[2])
-                    return (
-                        tensors[0]
-                        if trace.structure is _TENSOR
-                        else _unflatten(trace.structure, iter(tensors))
-                    )
+                    one = trace.structure is _TENSOR
+                    return tensors[0] if one else _unflatten(trace.structure, iter(tensors))
         given: list[Core] = []
         structure = (tuple, (_flatten(args, given), _flatten(kwargs, given)))
         key = self._key(structure, given)
