@@ -26,6 +26,8 @@ Array = np.ndarray[Any, Any]
 DTYPES = ("float32", "int32", "bool", "float64", "int64", "uint8")
 LARGE = 1e6  # floats beyond this are not made, so that no order of operations overflows
 MOST = 3000  # elements of one value
+SMALL = (2, 3, 1, 4, 5, 7)
+WIDE = (8, 2, 1, 16, 33, 5, 64)  # whole vectors, and remainders of them
 
 
 @dataclass(frozen=True)
@@ -156,8 +158,9 @@ _JUMPS = frozenset(("less", "equal", "floor", "argmax", "floordiv", "mod"))
 class Builder:
     """Values so far, and steps that may be added to them."""
 
-    def __init__(self, draw: Callable[[Any], Any]) -> None:
+    def __init__(self, draw: Callable[[Any], Any], sizes: tuple[int, ...]) -> None:
         self.draw = draw
+        self.sizes = sizes
         self.program = Program()
         self.values = self.program.expected
         self.exact = self.program.exact
@@ -173,7 +176,9 @@ class Builder:
 
     def add_input(self) -> None:
         ndim = self.choice((2, 1, 3, 0))
-        shape = tuple(self.choice((2, 3, 1, 4, 5, 7)) for _ in range(ndim))
+        shape = tuple(self.choice(self.sizes) for _ in range(ndim))
+        if math.prod(shape) > MOST:
+            shape = shape[:1]
         if self.integer(0, 30) == 0 and shape:
             shape = (0, *shape[1:])
         dtype = self.choice(DTYPES)
@@ -477,9 +482,9 @@ _FAMILIES = (
 
 
 @st.composite
-def programs(draw: Any, most_steps: int = 12) -> Program:
+def programs(draw: Any, most_steps: int = 12, sizes: tuple[int, ...] = SMALL) -> Program:
     """A random program with its results."""
-    b = Builder(draw)
+    b = Builder(draw, sizes)
     for _ in range(b.integer(1, 3)):
         b.add_input()
     for _ in range(b.integer(1, most_steps)):

@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given, settings
 
-from tests.programs.generate import Program, check, programs
+from tests.programs.generate import WIDE, Program, check, programs
 
 
 @given(programs())
@@ -19,14 +19,14 @@ def test_many_on_the_interpreter(program: Program) -> None:
     check(program, "PYTHON")
 
 
-@given(programs())
+@given(programs() | programs(sizes=WIDE))
 @settings(max_examples=60)
 def test_on_the_cpu(program: Program) -> None:
     check(program, "CPU")
 
 
 @pytest.mark.slow
-@given(programs(most_steps=25))
+@given(programs(most_steps=25) | programs(most_steps=25, sizes=WIDE))
 @settings(max_examples=1000)
 def test_many_on_the_cpu(program: Program) -> None:
     check(program, "CPU")
