@@ -103,9 +103,8 @@ class Core:
         tensor._enter(cut(uop))
         return tensor
 
-    @classmethod
-    def _from_data(cls, data: Any) -> Self:
-        """The tensor of an array or of lists; creation knows how."""
+    def _from_data(self, data: Any) -> Self:
+        """The tensor of an array or of lists, on this tensor's device; creation knows how."""
         raise NotImplementedError
 
     def _enter(self, uop: UOp) -> None:

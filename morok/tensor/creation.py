@@ -121,9 +121,8 @@ def on_device(node: UOp, device: str | None) -> UOp:
 class Creation(Core):
     """Constructors."""
 
-    @classmethod
-    def _from_data(cls, data: Any) -> Self:
-        return cls._new(node_of(data, None, None))
+    def _from_data(self, data: Any) -> Self:
+        return self._new(node_of(data, None, self.device))
 
     @classmethod
     def from_numpy(cls, array: Array, device: str | None = None) -> Self:

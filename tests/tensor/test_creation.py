@@ -232,6 +232,8 @@ def test_devices() -> None:
     assert Tensor([1]).device == "PYTHON"
     other = Tensor([1, 2], device="PYTHON:1")
     assert other.device == "PYTHON:1"
+    assert (np.array([1, 2]) + other * [3, 4]).tolist() == [4, 10]  # arrays follow the tensor
+    assert other[[1, 0]].tolist() == [2, 1]
     moved = (other * 2).to("python")
     assert moved.device == "PYTHON"
     assert (moved + Tensor([1, 1])).tolist() == [3, 5]
