@@ -57,15 +57,13 @@ class NativeLaunch:
         self._steps()
 
 
-def native_launch(plan: Any) -> NativeLaunch | None:
-    """The plan as one call with its own memory bound; None if it has steps that are no kernels of the CPU."""
-    plan.compile()
-    items = []
-    for item, program in zip(plan.schedule.items, plan._programs, strict=True):
+def native_launch(
+    items: Sequence[tuple[object, Sequence[UOp]]], values: Mapping[str, int]
+) -> NativeLaunch | None:
+    """Programs with their BUFFER nodes as one call; None if one of them is no kernel of the CPU."""
+    kernels = []
+    for program, nodes in items:
         if not isinstance(program, Kernel):
             return None
-        items.append((program, item.buffers))
-    launch = NativeLaunch(items, plan.values)
-    for node in launch.nodes:
-        launch.bind(node, plan._memory(node))
-    return launch
+        kernels.append((program, nodes))
+    return NativeLaunch(kernels, values)

@@ -12,7 +12,7 @@ import time
 import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol, final
+from typing import Literal, Protocol, final
 
 from morok import knobs
 from morok.device.base import Program
@@ -22,6 +22,7 @@ from morok.dtype import uint8
 from morok.errors import VariableError
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import Ops
+from morok.runtime.launch import NativeLaunch, native_launch
 from morok.runtime.profile import current
 from morok.schedule.memory import MemoryPlan
 from morok.schedule.schedule import Schedule, ScheduleItem
@@ -96,6 +97,8 @@ class ExecutionPlan:
         self._owner = owner
         self._arenas: dict[str, Buffer] = {}
         self._programs: tuple[Program | None, ...] | None = None
+        self._again = False
+        self._launch: NativeLaunch | Literal[False] | None = None
 
     # --- running
 
@@ -134,6 +137,9 @@ class ExecutionPlan:
             _make_private(node)
         found: dict[UOp, Buffer] = dict(inputs)
         watched = current()
+        if self._again and watched is None and not knobs.DEBUG.value and self._replay(found, bound):
+            return
+        self._again = True
         for item, program in zip(self.schedule.items, self._programs, strict=True):
             buffers = [found[n] if n in found else found.setdefault(n, self._memory(n)) for n in item.buffers]
             started = time.perf_counter()
@@ -146,6 +152,22 @@ class ExecutionPlan:
                 watched.record(item.name, item.place, _device(item), started, seconds, item.flops, item.bytes)
             if knobs.DEBUG.value >= 1:
                 _report(item, time.perf_counter() - started)
+
+    def _replay(self, given: Mapping[UOp, Buffer], values: Mapping[str, int]) -> bool:
+        """All kernels in one native call, from the second run on; False if the plan has other steps."""
+        if self._launch is None:
+            assert self._programs is not None
+            pairs = list(zip(self._programs, (i.buffers for i in self.schedule.items), strict=True))
+            self._launch = native_launch(pairs, values) or False
+        if self._launch is False:
+            return False
+        for node in self._launch.nodes:
+            found = given.get(node)
+            self._launch.bind(node, self._memory(node) if found is None else found)
+        for name, value in values.items():
+            self._launch.set(name, value)
+        self._launch()
+        return True
 
     def _bind(self, values: Mapping[str, int]) -> dict[str, int]:
         for name, value in values.items():

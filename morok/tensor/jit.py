@@ -238,12 +238,23 @@ class _Trace:
         self.plan: ExecutionPlan = plan
         self.nodes = [base_of(t.uop) for t in self.outputs]
         self.views = [t.uop for t in self.outputs]
-        self.launch: NativeLaunch | None = native_launch(plan)
+        self.launch: NativeLaunch | None = self._new_launch()
         self.captured_nodes = [base_of(t.uop) for t in self.captured]
         self.results: list[_Results] = []
         self.first = [find_buffer(n) for n in self.nodes]
         written = set(plan._written)
         self.through = [i for i, n in enumerate(self.nodes) if n not in written]
+
+    def _new_launch(self) -> NativeLaunch | None:
+        """The plan as one call, with its own memory bound."""
+        plan = self.plan
+        assert plan._programs is not None
+        items = list(zip(plan._programs, (i.buffers for i in plan.schedule.items), strict=True))
+        launch = native_launch(items, plan.values)
+        if launch is not None:
+            for node in launch.nodes:
+                launch.bind(node, plan._memory(node))
+        return launch
 
     def still_valid(self) -> str | None:
         """None, or what has changed since the function was traced."""
@@ -301,7 +312,7 @@ class _Trace:
             bind_buffer(fresh, buffer)
             tensors.append(type(old)._new(view_of(fresh, old.shape)))
             buffers.append(buffer)
-        launch = native_launch(self.plan) if self.launch is not None else None
+        launch = self._new_launch() if self.launch is not None else None
         if launch is not None:
             for i, node in enumerate(self.nodes):
                 launch.bind(node, buffers[i])
