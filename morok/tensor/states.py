@@ -47,8 +47,8 @@ def is_memory(node: UOp) -> bool:
     return shown(node).op is Ops.BUFFER
 
 
-def is_computed(node: UOp) -> bool:
-    """Whether a node, brought up to date, would show memory."""
+def shown_memory(node: UOp) -> UOp | None:
+    """The BUFFER that a node, brought up to date, would show; None if there is something to compute."""
     while True:
         view = realized_as(node)
         if view is not None:
@@ -56,7 +56,12 @@ def is_computed(node: UOp) -> bool:
         elif node.op.is_movement and node.op is not Ops.PAD:
             node = node.src[0]
         else:
-            return node.op is Ops.BUFFER
+            return node if node.op is Ops.BUFFER else None
+
+
+def is_computed(node: UOp) -> bool:
+    """Whether a node, brought up to date, would show memory."""
+    return shown_memory(node) is not None
 
 
 # --- graphs brought up to date
@@ -120,11 +125,16 @@ def pending_readers(
     computed: list[Core] = []
     kept: dict[UOp, None] = {}
     for tensor in tensors:
+        memory = shown_memory(tensor._uop)
+        if memory is not None:
+            if memory in written:
+                kept[memory] = None
+            continue
         root = resolve([tensor._uop])[0]
         lost, pending = _lost_states(root, written, states)
         if not lost:
             continue
-        if along and not pending and not is_memory(root) and _is_bound(root):
+        if along and not pending and _is_bound(root):
             computed.append(tensor)
         else:
             kept.update(dict.fromkeys(lost))

@@ -84,9 +84,7 @@ def test_a_reduction_of_what_does_not_depend_on_the_loop() -> None:
     i, c = loop(3, 0), over(4, 1)
     out, x = source(int32, 3, 0), source(int32, 3, 1)
     result = np.zeros(3, np.int32)
-    run_kernel(
-        kernel(out, i, b.reduce(read(x, i), Ops.ADD, [c]), i), [result, np.arange(3, dtype=np.int32)]
-    )
+    run_kernel(kernel(out, i, b.reduce(read(x, i), Ops.ADD, [c]), i), [result, np.arange(3, dtype=np.int32)])
     assert result.tolist() == [0, 4, 8]
 
 
