@@ -23,7 +23,7 @@ from morok.ir.infer import ranges
 from morok.ir.node import UOp, alu, const, make, toposort
 from morok.ir.ops import ALU, AxisKind, Ops
 from morok.ir.provenance import place
-from morok.rewrite.engine import rewrite, substitute
+from morok.rewrite.engine import rewrite
 from morok.rewrite.rules import Rules, unproved, why
 from morok.rewrite.ruleset import rules
 from morok.rewrite.terms import Head
@@ -87,7 +87,9 @@ def expand(node: UOp) -> UOp | None:
                 continue
             width = inner.dtype.lanes // axes_size(s.arg)
             sources.append(inner if s.arg == axes else swizzle(inner, _lanes_for(axes, s.arg, width)))
-        elif s.dtype.is_ptr or s.dtype.is_void or (s.op is Ops.RANGE and node.op in _CLOSE):
+        elif s.dtype.is_ptr or s.dtype.is_void or s.op is Ops.BUFFERIZE:
+            sources.append(s)  # memory is one, however many lanes read it
+        elif s.op is Ops.RANGE and node.op in _CLOSE:
             sources.append(s)
         else:
             sources.append(repeat(s, size))
@@ -243,23 +245,25 @@ def flat_place(indices: list[UOp], sizes: list[UOp]) -> UOp:
 
 def open_lanes(root: UOp) -> UOp:
     """Local buffers that live in a lane axis from outside get that axis as a dimension of their own."""
-    mapping: dict[UOp, UOp] = {}
-    buffers = {n for n in toposort(root) if n.op is Ops.BUFFERIZE}
-    if not buffers:
+    order = toposort(root)
+    if not any(n.op is Ops.BUFFERIZE for n in order):
         return root
-    for node in toposort(root):
-        if node.op is not Ops.INDEX or node.src[0].op is not Ops.BUFFERIZE:
+    done: dict[UOp, UOp] = {}
+    for node in order:
+        new = node.replace(tuple([done[s] for s in node.src]))
+        done[node] = new
+        if new.op is not Ops.INDEX or new.src[0].op is not Ops.BUFFERIZE:
             continue
-        buffer = node.src[0]
+        buffer = new.src[0]
         open_ = sorted((r for r in ranges(buffer) if r.arg[1] in LANE_KINDS), key=lambda r: r.arg[0])
         if not open_:
             continue
         wider = bufferize(buffer.src[0], *buffer.src[1:], *open_, arg=buffer.arg)
-        where = node.src[1]
+        where = new.src[1]
         for r in open_:
             where = alu(Ops.ADD, alu(Ops.MUL, where, r.src[0]), r)
-        mapping[node] = make(Ops.INDEX, node.dtype, (wider, where, *node.src[2:]))
-    return substitute(root, mapping)
+        done[node] = make(Ops.INDEX, new.dtype, (wider, where, *new.src[2:]))
+    return done[root]
 
 
 @rules("codegen.group_for_reduce")

@@ -49,12 +49,13 @@ def control_flow(root: UOp, ctx: Any) -> UOp:
 class _Block:
     """A loop body, or the whole kernel: its nodes, and the loops directly inside."""
 
-    __slots__ = ("end", "loop", "needs", "nodes", "parent")
+    __slots__ = ("end", "level", "loop", "needs", "nodes", "parent")
 
     def __init__(self, loop: UOp | None, end: UOp | None) -> None:
         self.loop = loop
         self.end = end
         self.parent: _Block | None = None
+        self.level = 0  # the number of loops around it and itself
         self.nodes: dict[UOp, None] = {}
         self.needs: dict[UOp, None] = {}  # what the loop as a whole uses from outside
 
@@ -83,31 +84,48 @@ def _blocks(order: list[UOp]) -> tuple[dict[UOp, _Block], _Block]:
             if r in blocks:
                 raise CompileError(f"range {r.arg} is closed twice", place=place(node))
             blocks[r] = _Block(r, node)
-    for block in blocks.values():
+    for block in _outside_in(blocks):
         assert block.end is not None
         block.parent = _innermost(ranges(block.end), blocks, top)
+        block.level = block.parent.level + 1
     return blocks, top
 
 
-def _level(block: _Block | None) -> int:
-    level = 0
-    while block is not None:
-        block, level = block.parent, level + 1
-    return level
+def _outside_in(blocks: dict[UOp, _Block]) -> list[_Block]:
+    """Blocks after those around them: the level of a loop is known once the loops it lies in are placed."""
+    done: dict[UOp, _Block] = {}
+    entered: set[UOp] = set()
+    stack = list(blocks)
+    while stack:
+        r = stack[-1]
+        block = blocks.get(r)
+        if r in done or block is None:
+            stack.pop()
+            continue
+        assert block.end is not None
+        pending = [outer for outer in ranges(block.end) if outer not in done and outer in blocks]
+        if pending:
+            if r in entered:
+                raise CompileError(f"range {r.arg} lies inside itself", place=place(block.end))
+            entered.add(r)
+            if len(stack) > len(blocks) * len(blocks) + 1:
+                raise CompileError("loops lie inside each other", place=place(block.end))
+            stack += pending
+            continue
+        stack.pop()
+        done[r] = block
+    return list(done.values())
 
 
 def _innermost(open_: frozenset[UOp], blocks: dict[UOp, _Block], top: _Block) -> _Block:
-    """The deepest of the loops that a value depends on. Parents are known from the ENDs' own ranges."""
+    """The deepest of the loops that a value depends on."""
     best = top
-    most = -1
     for r in open_:
         block = blocks.get(r)
         if block is None:
             raise CompileError(f"range {r.arg} is never closed", place=place(r))
-        assert block.end is not None
-        around = len(ranges(block.end))
-        if around > most:
-            best, most = block, around
+        if block.level > best.level:
+            best = block
     return best
 
 
@@ -131,7 +149,6 @@ def _homes(order: list[UOp], blocks: dict[UOp, _Block], top: _Block) -> dict[UOp
 
 def _fill(order: list[UOp], home: dict[UOp, _Block], blocks: dict[UOp, _Block]) -> None:
     """Nodes into their blocks, and what each loop needs from around it."""
-    levels = {id(b): _level(b) for b in blocks.values()}
     for node in order:
         mine = home[node]
         if node.op is not Ops.RANGE:
@@ -143,8 +160,7 @@ def _fill(order: list[UOp], home: dict[UOp, _Block], blocks: dict[UOp, _Block]) 
                 continue
             # the loops around this node, up to the source's own level, wait for the source
             block: _Block | None = inside
-            level = levels.get(id(theirs), 1)
-            while block is not None and block is not theirs and levels.get(id(block), 1) > level:
+            while block is not None and block is not theirs and block.level > theirs.level:
                 block.needs[s] = None
                 block = block.parent
 
@@ -239,9 +255,12 @@ def guard_stores(root: UOp, ctx: Any) -> UOp:
         return root
     out: list[UOp] = []
     current: UOp | None = None
+    # addresses of guarded stores are written anew beside the store
+    replaced = {n.src[0] for n in root.src if _gate(n) is not None}
+    replaced -= {s for n in root.src if _gate(n) is None for s in n.src}
     for node in root.src:
         gate = _gate(node)
-        if current is not None and gate is not current and node.op is not Ops.INDEX:
+        if current is not None and gate is not current and node not in replaced:
             out.append(make(Ops.ENDIF, void, (make(Ops.IF, void, (current,)),)))
             current = None
         if gate is not None:

@@ -71,8 +71,26 @@ def local_rules() -> Rules:
     )
 
 
+def own_names(root: UOp) -> UOp:
+    """Buffers that hold different values get different names, as equal names of equal size are one memory."""
+    taken: set[object] = set()
+    done: dict[UOp, UOp] = {}
+    for node in toposort(root):
+        new = node.replace(tuple([done[s] for s in node.src]))
+        if node.op is Ops.BUFFERIZE:
+            kind, name = node.arg
+            unique, count = name, 1
+            while unique in taken:
+                unique, count = f"{name}.{count}", count + 1
+            taken.add(unique)
+            if unique != name:
+                new = make(node.op, node.dtype, new.src, (kind, unique), node.origin)
+        done[node] = new
+    return done[root]
+
+
 def local_stage(root: UOp, ctx: Any) -> UOp:
-    """Stage 10 as a whole: buffers that hold the same values under different names are one."""
+    """Stage 10 as a whole."""
     if not any(n.op is Ops.BUFFERIZE for n in toposort(root)):
         return root
-    return rewrite(root, local_rules, ctx)
+    return rewrite(own_names(root), local_rules, ctx)

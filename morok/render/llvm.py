@@ -72,6 +72,7 @@ class _Writer:
         self.places: dict[tuple[Any, int], str] = {}
         self.written_in = _written_slots(instructions)
         self.in_memory = _unpromotable(instructions)
+        self.once = _outside_of_thread(instructions)
 
     # --- small things
 
@@ -140,7 +141,7 @@ class _Writer:
         elif op is Ops.LOAD:
             self.load(node)
         elif op is Ops.STORE:
-            self.store(node)
+            self.store(node, position in self.once)
         elif op is Ops.RANGE:
             self.open_loop(position, node)
         elif op is Ops.END:
@@ -245,7 +246,22 @@ class _Writer:
         assert isinstance(dtype, PtrDType)
         return dtype.size >= lanes
 
-    def store(self, node: UOp) -> None:
+    def first_worker(self) -> str:
+        """Whether this call has the first piece of the shared axis."""
+        return self.let("icmp eq i64 %lo, 0")
+
+    def store(self, node: UOp, alone: bool = False) -> None:
+        if not alone:
+            self.plain_store(node)
+            return
+        then, after = self.label("then"), self.label("after")
+        self.put(f"br i1 {self.first_worker()}, label %{then}, label %{after}")
+        self.start_block(then)
+        self.plain_store(node)
+        self.put(f"br label %{after}")
+        self.start_block(after)
+
+    def plain_store(self, node: UOp) -> None:
         address, value = node.src
         slot = self.slot(address)
         if slot is not None:
@@ -342,8 +358,11 @@ class _Writer:
         head, exit_ = self.label("loop"), self.label("done")
         before = self.block
         guard = None
-        if threaded or low < 1:
+        alone = position in self.once
+        if threaded or alone or low < 1:
             runs = self.let(f"icmp slt {t} {start}, {end}")
+            if alone:
+                runs = self.let(f"and i1 {runs}, {self.first_worker()}")
             self.put(f"br i1 {runs}, label %{head}, label %{exit_}")
             guard = before
         else:
@@ -465,6 +484,29 @@ def _unpromotable(instructions: tuple[UOp, ...]) -> set[UOp]:
                 bad.add(register)
             end = start + known[start]
     return bad
+
+
+def _outside_of_thread(instructions: tuple[UOp, ...]) -> frozenset[int]:
+    """Loops and stores beside the axis that workers share: whoever has its first piece does them, once."""
+    if not any(n.op is Ops.RANGE and n.arg[1] is AxisKind.THREAD for n in instructions):
+        return frozenset()
+    found: set[int] = set()
+    open_: list[int] = []
+    for position, node in enumerate(instructions):
+        if node.op is Ops.RANGE:
+            open_.append(position)
+        elif node.op is Ops.END:
+            open_.pop()
+        elif node.op is Ops.STORE and _is_global(node.src[0]):
+            outermost = open_[0] if open_ else position
+            if not open_ or instructions[outermost].arg[1] is not AxisKind.THREAD:
+                found.add(outermost)
+    return frozenset(found)
+
+
+def _is_global(address: UOp) -> bool:
+    dtype = address.dtype
+    return isinstance(dtype, PtrDType) and dtype.space is AddrSpace.GLOBAL
 
 
 def _written_slots(instructions: tuple[UOp, ...]) -> dict[int, tuple[Slot, ...]]:
