@@ -1,0 +1,134 @@
+"""The action space: every action as a triple of condition, action and public name.
+
+    reason = can(kernel, Opt("UPCAST", 1, 4), host)      # None, or one sentence
+    kernel = apply(kernel, Opt("UPCAST", 1, 4), host)    # raises OptError with that sentence
+
+Any legal sequence gives the same answer; sums of floats may be added in another order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import final
+
+from morok.ir.node import UOp
+from morok.ir.ops import AxisKind, Ops
+from morok.optimize import edges, pack, splits
+from morok.optimize.host import Host
+from morok.optimize.loops import LANE_KINDS, Loops, loops_of
+from morok.optimize.record import Opt, OptError, applied, recorded
+
+Condition = Callable[[Loops, Opt, Host], "str | None"]
+Change = Callable[[Loops, Opt], UOp]
+
+
+@final
+@dataclass(frozen=True)
+class Action:
+    """A public name, when it is allowed, and what it does; the docstring of `change` shows before → after."""
+
+    name: str
+    condition: Condition
+    change: Change
+
+    @property
+    def meaning(self) -> str:
+        return self.change.__doc__ or ""
+
+
+def can_forbid_locals(loops: Loops, opt: Opt, host: Host) -> str | None:
+    if any(r.arg[1] in (AxisKind.LOCAL, AxisKind.WARP, AxisKind.GROUP_REDUCE) for r in loops.closers):
+        return "the kernel uses threads of a block already"
+    if any(o.name == "NOLOCALS" for o in applied(loops.ast)):
+        return "it is forbidden already"
+    return None
+
+
+def forbid_locals(loops: Loops, opt: Opt) -> UOp:
+    """No loop may go to the threads of a block from here on.
+
+    NOLOCALS():   a kernel   →   the same kernel, to which LOCAL, GROUP and GROUPTOP do not apply
+    """
+    return loops.ast
+
+
+def can_use_matrix_unit(loops: Loops, opt: Opt, host: Host) -> str | None:
+    if not host.matrix_units:
+        return "the machine has no matrix unit"
+    return "codegen lowers no matrix unit yet"
+
+
+def use_matrix_unit(loops: Loops, opt: Opt) -> UOp:
+    """The inner tile of a matrix product runs on a matrix unit.
+
+    TC():   Σ over r2 of a[r0, r2] * b[r2, r1]   →   WMMA of fragments over tiles of r0, r1 and r2
+    """
+    raise OptError("codegen lowers no matrix unit yet")
+
+
+ACTIONS: dict[str, Action] = {
+    action.name: action
+    for action in (
+        Action("UPCAST", splits.can_upcast, splits.upcast),
+        Action("UNROLL", splits.can_unroll, splits.unroll),
+        Action("LOCAL", splits.can_local, splits.local),
+        Action("GROUP", splits.can_group, splits.group),
+        Action("GROUPTOP", splits.can_group, splits.group_top),
+        Action("THREAD", splits.can_thread, splits.thread),
+        Action("SWAP", splits.can_swap, splits.swap),
+        Action("TILE", splits.can_tile, splits.tile),
+        Action("PADTO", edges.can_pad, edges.pad),
+        Action("PEEL", edges.can_peel, edges.peel),
+        Action("PACK", pack.can_pack, pack.pack),
+        Action("NOLOCALS", can_forbid_locals, forbid_locals),
+        Action("TC", can_use_matrix_unit, use_matrix_unit),
+    )
+}
+
+
+def can(ast: UOp, opt: Opt, host: Host) -> str | None:
+    """Why an action is not allowed; None if it is."""
+    action = ACTIONS.get(opt.name)
+    if action is None:
+        return f"there is no action {opt.name}; there are {', '.join(ACTIONS)}"
+    loops = loops_of(ast)
+    reason = action.condition(loops, opt, host)
+    if reason is not None or len(ast.src) < 2:
+        return reason
+    return crossing(action.change(loops, opt))
+
+
+def crossing(ast: UOp) -> str | None:
+    """Why the loops of the effects cannot be written as one nest; None if they can.
+
+    Effects share loops from the outside in: what two of them have in common must be outermost in both.
+    """
+    nests = [_nest(effect) for effect in ast.src if effect.op is Ops.END]
+    for i, a in enumerate(nests):
+        for b in nests[:i]:
+            shared = set(a) & set(b)
+            if set(a[: len(shared)]) != shared or set(b[: len(shared)]) != shared:
+                return "loops that two effects share would not be outermost in both"
+    return None
+
+
+def _nest(effect: UOp) -> list[UOp]:
+    """The loops of an effect, outer ones first; lanes are no loops."""
+    loops = [r for r in effect.src[1:] if r.arg[1] not in LANE_KINDS]
+    return sorted(loops, key=lambda r: (r.arg[1] is not AxisKind.THREAD, r.arg[0]))
+
+
+def apply(ast: UOp, opt: Opt, host: Host) -> UOp:
+    """The kernel after an action; an OptError if it is not allowed."""
+    reason = can(ast, opt, host)
+    if reason is not None:
+        raise OptError(f"{opt} is not possible: {reason}")
+    return recorded(ACTIONS[opt.name].change(loops_of(ast), opt), applied(ast), opt)
+
+
+def apply_all(ast: UOp, opts: Iterable[Opt], host: Host) -> UOp:
+    """The kernel after several actions."""
+    for opt in opts:
+        ast = apply(ast, opt, host)
+    return ast

@@ -1,0 +1,105 @@
+"""The action PACK: a tile is copied once into memory of its own, contiguous and aligned, where it is reused.
+
+This is what LOCAL means on a processor with caches, and the shared-memory tile of a GPU: a BUFFERIZE around a
+read. The loops that are named become its dimensions; it is filled once per point of the other loops that the
+value lives in, so the order of those decides how often. What is computed from the read alone is packed along.
+"""
+
+from __future__ import annotations
+
+import math
+
+from morok.ir.build import bufferize
+from morok.ir.infer import ranges
+from morok.ir.node import UOp, make, toposort, users
+from morok.ir.ops import AxisKind, Ops
+from morok.optimize.host import Host
+from morok.optimize.loops import Loops, flat_place, loop, size
+from morok.optimize.record import Opt
+from morok.rewrite.engine import substitute
+
+
+def _reads(loops: Loops, opt: Opt) -> list[UOp]:
+    """Reads of the buffer that depend on all of the loops."""
+    wanted = frozenset(loops.by_number[n] for n in opt.axes)
+    return [
+        node
+        for node in loops.order
+        if node.op is Ops.INDEX
+        and not node.dtype.is_ptr
+        and node.src[0].op is Ops.DEFINE_GLOBAL
+        and node.src[0].arg == opt.axis
+        and wanted <= ranges(node)
+    ]
+
+
+def written(loops: Loops) -> frozenset[int]:
+    """The numbers of the buffers that the kernel writes."""
+    stores = (effect.src[0] if effect.op is Ops.END else effect for effect in loops.ast.src)
+    return frozenset(store.src[0].src[0].arg for store in stores)
+
+
+def packed_value(loops: Loops, read: UOp) -> UOp:
+    """The read, or what is computed from it in the same loops and used nowhere else."""
+    above = users(loops.order)
+    changing = written(loops)
+    node = read
+    while True:
+        found = above[node]
+        if len(found) != 1 or not found[0].op.is_alu or ranges(found[0]) != ranges(read):
+            return node
+        if found[0].dtype.is_index:  # an index has no type in memory
+            return node
+        if any(n.op is Ops.DEFINE_GLOBAL and n.arg in changing for n in toposort(found[0])):
+            return node
+        node = found[0]
+
+
+def can_pack(loops: Loops, opt: Opt, host: Host) -> str | None:
+    if not opt.axes or len(set(opt.axes)) != len(opt.axes):
+        return "a copy needs loops for its dimensions, each once"
+    for number in opt.axes:
+        r = loops.by_number.get(number)
+        if r is None:
+            return f"there is no loop {number}"
+        if size(r) is None:
+            return f"the size of loop {number} is not known, so a copy over it has no size"
+        if r.arg[1] in (AxisKind.THREAD, AxisKind.GLOBAL):
+            return f"loop {number} is shared, and a copy belongs to one thread"
+    if opt.axis in written(loops):
+        return f"buffer {opt.axis} is written, so a copy would grow old"
+    reads = _reads(loops, opt)
+    if not reads:
+        return f"no read of buffer {opt.axis} runs over all of these loops"
+    if any(node.op is Ops.BUFFERIZE and str(node.arg[1]).startswith(_name(opt)) for node in loops.order):
+        return f"buffer {opt.axis} is packed already"
+    nbytes = math.prod(size(loops.by_number[n]) or 1 for n in opt.axes) * reads[0].dtype.itemsize * len(reads)
+    if nbytes > host.local_bytes:
+        return f"the copy would have {nbytes} bytes of at most {host.local_bytes}"
+    return None
+
+
+def _name(opt: Opt) -> str:
+    return f"pack{opt.axis}_"
+
+
+def pack(loops: Loops, opt: Opt) -> UOp:
+    """A tile of a buffer is copied into contiguous memory, once per point of the loops around it.
+
+    PACK(1, (2, 3)):   x[r0*4 + r2*64 + r3]   →   p[r2*4 + r3],  where p[c2*4 + c3] = x[r0*4 + c2*64 + c3]
+    """
+    own = [loops.by_number[n] for n in opt.axes]
+    sizes = [size(r) or 1 for r in own]
+    number = loops.next_number()
+    mapping: dict[UOp, UOp] = {}
+    for count, read in enumerate(_reads(loops, opt)):
+        value = packed_value(loops, read)
+        if value in mapping:
+            continue
+        fill = [loop(r.src[0], number + i, AxisKind.LOOP, r) for i, r in enumerate(own)]
+        number += len(fill)
+        copy = bufferize(
+            substitute(value, dict(zip(own, fill, strict=True))), *fill, arg=("local", f"{_name(opt)}{count}")
+        )
+        mapping[value] = make(Ops.INDEX, value.dtype, (copy, flat_place(own, sizes)), None, value.origin)
+    return substitute(loops.ast, mapping)

@@ -1,0 +1,183 @@
+"""Kernels for tests of the optimiser, and how to run them on the interpreter and on the processor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from morok.device.buffer import Buffer, HostAllocator
+from morok.device.cpu import compile_kernel
+from morok.device.cpu_kernel import Kernel
+from morok.device.interpreter import run_kernel
+from morok.device.llvm import host as machine
+from morok.device.llvm import target_for
+from morok.dtype import PtrDType, float32, int32
+from morok.ir import movement
+from morok.ir.alu_array import storage
+from morok.ir.build import define_global, end, index, pick, read, reduce, rng, sink, store, variable
+from morok.ir.node import UOp, alu, const, toposort
+from morok.ir.ops import AxisKind, Ops
+from morok.optimize.host import Host
+from morok.schedule.schedule import schedule
+from tests.schedule import graphs as g
+
+NEON = Host(vector_bytes=16, registers=32, l1_bytes=64 << 10, l2_bytes=1 << 20, cores=2)
+AVX512 = Host(vector_bytes=64, registers=32, masked_memory=True, l1_bytes=48 << 10, l2_bytes=2 << 20, cores=2)
+GPU = Host(vector_bytes=16, registers=64, block_threads=256, local_bytes=48 << 10)
+
+_allocator = HostAllocator("test")
+
+
+def kernel_of(*nodes: UOp) -> UOp:
+    """The one kernel that computes these nodes."""
+    (item,) = schedule(nodes).items
+    return item.ast
+
+
+def buffers_of(ast: UOp, seed: int = 0) -> list[Any]:
+    """Random memory for every buffer of a kernel, by number."""
+    random = np.random.default_rng(seed)
+    found: dict[int, Any] = {}
+    for node in toposort(ast):
+        if node.op is Ops.DEFINE_GLOBAL:
+            assert isinstance(node.dtype, PtrDType)
+            elem = node.dtype.elem
+            if elem.is_float:
+                data = random.normal(size=node.dtype.size)
+            elif elem.is_bool:
+                data = random.integers(0, 2, node.dtype.size)
+            else:
+                data = random.integers(0, 5, node.dtype.size)
+            found[node.arg] = data.astype(storage(elem))
+    return [found[i] for i in range(len(found))]
+
+
+def interpret(ast: UOp, values: dict[str, int] | None = None, seed: int = 0) -> list[Any]:
+    """All buffers after a run on the interpreter."""
+    arrays = buffers_of(ast, seed)
+    run_kernel(ast, arrays, values)
+    return arrays
+
+
+def native(ast: UOp, values: dict[str, int] | None = None, seed: int = 0) -> list[Any]:
+    """All buffers after a run as machine code."""
+    program = Kernel(compile_kernel(ast, machine(), target_for(machine())), "test")
+    dtypes = {n.arg: n.dtype.elem for n in toposort(ast) if n.op is Ops.DEFINE_GLOBAL}  # type: ignore[attr-defined]
+    arrays = buffers_of(ast, seed)
+    held = [
+        Buffer("CPU", a.size, dtypes[i], _allocator, memory=a.reshape(-1).view(np.uint8))
+        for i, a in enumerate(arrays)
+    ]
+    program(held, values or {})
+    return arrays
+
+
+def same(got: list[Any], want: list[Any], tolerance: float = 1e-4) -> None:
+    """Equal up to the order in which floats were added."""
+    for a, b in zip(got, want, strict=True):
+        if a.dtype.kind == "f":
+            np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance)
+        else:
+            np.testing.assert_array_equal(a, b)
+
+
+# --- kernels as the scheduler makes them
+
+
+def gather_rows() -> UOp:
+    return kernel_of(g.gather(g.tensor(11, 6), g.tensor(9, dtype=int32)))
+
+
+def padded() -> UOp:
+    return kernel_of(g.exp(movement.pad(g.tensor(5, 10), ((1, 2), (3, 1)))))
+
+
+def two_outputs() -> UOp:
+    """Two effects over the same rows, one of them without the columns."""
+    x, y, z = define_global(float32, 60, 0), define_global(float32, 12, 1), define_global(float32, 60, 2)
+    r, c, k = rng(12, 0), rng(5, 1), rng(5, 2, AxisKind.REDUCE)
+    total = reduce(read(z, r * 5 + k), Ops.ADD, (k,))
+    return sink(
+        end(store(index(x, r * 5 + c), read(z, r * 5 + c) * total), r, c), end(store(index(y, r), total), r)
+    )
+
+
+def joint_reduction() -> UOp:
+    """A reduction of two values in one loop."""
+    y, x = define_global(float32, 7, 0), define_global(float32, 7 * 12, 1)
+    r, k = rng(7, 0), rng(12, 1, AxisKind.REDUCE)
+    value = read(x, r * 12 + k)
+    both = reduce((value, value * value), (Ops.MAX, Ops.ADD), (k,))
+    return sink(end(store(index(y, r), pick(both, 0) + pick(both, 1)), r))
+
+
+def in_place() -> UOp:
+    """Memory that is read and written at the same place."""
+    x, y = define_global(float32, 45, 0), define_global(float32, 45, 1)
+    r = rng(45, 0)
+    return sink(end(store(index(x, r), read(x, r) * 0.5 + read(y, r)), r))
+
+
+def symbolic_rows() -> UOp:
+    """A number of rows that is known only when the kernel runs."""
+    n = variable("n", 1, 20)
+    y, x = define_global(float32, 20 * 6, 0), define_global(float32, 20 * 6, 1)
+    r, c = rng(n, 0), rng(6, 1)
+    return sink(end(store(index(y, r * 6 + c), alu(Ops.EXP, read(x, r * 6 + c))), r, c))
+
+
+def symbolic_sum() -> UOp:
+    n = variable("n", 1, 20)
+    y, x = define_global(float32, 6, 0), define_global(float32, 20 * 6, 1)
+    c, k = rng(6, 0), rng(n, 1, AxisKind.REDUCE)
+    return sink(end(store(index(y, c), reduce(read(x, k * 6 + c), Ops.ADD, (k,))), c))
+
+
+def one_number() -> UOp:
+    """No loop at all."""
+    y, x = define_global(float32, 1, 0), define_global(float32, 3, 1)
+    where = const(index(y, 0).src[1].dtype, 2)
+    return sink(store(index(y, 0), read(x, where) + 1.0))
+
+
+MAKERS: dict[str, Callable[[], UOp]] = {
+    "add": lambda: kernel_of(g.add(g.tensor(6, 8), g.tensor(6, 8))),
+    "add of a row": lambda: kernel_of(g.add(g.tensor(6, 10), g.tensor(10))),
+    "transpose": lambda: kernel_of(g.contiguous(g.transpose(g.tensor(9, 8), 1, 0))),
+    "row sum": lambda: kernel_of(g.total(g.tensor(7, 24), -1)),
+    "column sum": lambda: kernel_of(g.total(g.tensor(24, 9), 0)),
+    "whole sum": lambda: kernel_of(g.total(g.tensor(5, 30))),
+    "row max": lambda: kernel_of(g.reduce(Ops.MAX, g.tensor(6, 13), -1)),
+    "softmax": lambda: kernel_of(g.softmax(g.tensor(6, 12))),
+    "layer norm": lambda: kernel_of(g.layer_norm(g.tensor(5, 16), g.tensor(16), g.tensor(16))),
+    "matmul": lambda: kernel_of(g.matmul(g.tensor(12, 10), g.tensor(10, 8))),
+    "matmul of odd sizes": lambda: kernel_of(g.matmul(g.tensor(7, 5), g.tensor(5, 9))),
+    "relu matmul": lambda: kernel_of(g.matmul(g.relu(g.tensor(8, 6)), g.tensor(6, 12))),
+    "batched matmul": lambda: kernel_of(g.matmul(g.tensor(3, 4, 6), g.tensor(3, 6, 8))),
+    "convolution": lambda: kernel_of(g.conv(g.tensor(1, 2, 6, 6), g.tensor(4, 2, 3, 3), padding=1)),
+    "max pool": lambda: kernel_of(g.max_pool(g.tensor(1, 2, 8, 8), 2, 2)),
+    "integers": lambda: kernel_of(g.total(g.mul(g.tensor(6, 14, dtype=int32), 3), -1)),
+    "gather": gather_rows,
+    "pad": padded,
+    "two outputs": two_outputs,
+    "joint reduction": joint_reduction,
+    "in place": in_place,
+    "symbolic rows": symbolic_rows,
+    "symbolic sum": symbolic_sum,
+    "one number": one_number,
+}
+VALUES = {"n": 13}
+
+
+@cache
+def kernel(name: str) -> UOp:
+    return MAKERS[name]()
+
+
+@cache
+def wanted(name: str) -> list[Any]:
+    """What the plain kernel leaves in its buffers."""
+    return interpret(kernel(name), VALUES)

@@ -1,0 +1,224 @@
+"""Actions: each does what its docstring says, refuses with a reason, and never changes the answer."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from morok.ir.build import sink
+from morok.ir.digest import digest
+from morok.ir.node import UOp, toposort
+from morok.ir.ops import AxisKind, Ops
+from morok.ir.text import parse, to_python
+from morok.optimize.actions import ACTIONS, apply, apply_all, can
+from morok.optimize.host import Host
+from morok.optimize.loops import loops_of, size
+from morok.optimize.record import Opt, OptError, Optimised, applied
+from tests.optimize.kernels import AVX512, GPU, MAKERS, NEON, VALUES, interpret, kernel, native, same, wanted
+
+AMOUNTS = (2, 3, 4, 5, 8)
+WHOLE = ("UPCAST", "UNROLL", "LOCAL", "GROUP", "GROUPTOP", "THREAD")  # an amount of 0 means all
+
+
+def candidates(ast: UOp) -> list[Opt]:
+    """Everything one might try, legal or not."""
+    loops = loops_of(ast)
+    found = [Opt("NOLOCALS"), Opt("TC")]
+    numbers = sorted(loops.by_number)
+    for n in numbers:
+        found += [Opt(name, n) for name in WHOLE]
+        found += [Opt(name, n, amount) for name in (*WHOLE, "TILE", "PADTO", "PEEL") for amount in AMOUNTS]
+        found += [Opt("SWAP", n, m) for m in numbers if n < m]
+    inputs = [n.arg for n in loops.order if n.op is Ops.DEFINE_GLOBAL]
+    for b in inputs:
+        found += [Opt("PACK", b, 0, (n,)) for n in numbers]
+        found += [Opt("PACK", b, 0, (n, m)) for n in numbers for m in numbers if n != m]
+    return found
+
+
+def legal(ast: UOp, host: Host) -> list[Opt]:
+    return [opt for opt in candidates(ast) if can(ast, opt, host) is None]
+
+
+@st.composite
+def sequences(draw: st.DrawFn, hosts: tuple[Host, ...]) -> tuple[str, Host, UOp]:
+    """A kernel after a few random legal actions."""
+    name = draw(st.sampled_from(sorted(MAKERS)))
+    host = draw(st.sampled_from(hosts))
+    ast = kernel(name)
+    for _ in range(draw(st.integers(1, 5))):
+        options = legal(ast, host)
+        if not options:
+            break
+        # a kind of action first, so that rare ones get their turn
+        chosen = draw(st.sampled_from(sorted({opt.name for opt in options})))
+        opt = draw(st.sampled_from([opt for opt in options if opt.name == chosen]))
+        ast = apply(ast, opt, host)
+    return name, host, ast
+
+
+@given(sequences((NEON, AVX512, GPU)))
+@settings(max_examples=150)
+def test_legal_sequences_keep_the_answer(case: tuple[str, Host, UOp]) -> None:
+    name, _, ast = case
+    same(interpret(ast, VALUES), wanted(name))
+
+
+@given(sequences((NEON,)))
+@settings(max_examples=40)
+def test_legal_sequences_keep_the_answer_as_machine_code(case: tuple[str, Host, UOp]) -> None:
+    name, _, ast = case
+    same(native(ast, VALUES), wanted(name))
+
+
+@pytest.mark.slow
+@given(sequences((NEON, AVX512, GPU)))
+def test_many_legal_sequences(case: tuple[str, Host, UOp]) -> None:
+    name, _, ast = case
+    same(interpret(ast, VALUES), wanted(name))
+
+
+@pytest.mark.slow
+@given(sequences((NEON, AVX512)))
+def test_many_legal_sequences_as_machine_code(case: tuple[str, Host, UOp]) -> None:
+    name, _, ast = case
+    same(native(ast, VALUES), wanted(name))
+
+
+@pytest.mark.parametrize("name", sorted(MAKERS))
+def test_every_single_action_keeps_the_answer(name: str) -> None:
+    ast = kernel(name)
+    for host in (NEON, GPU):
+        for opt in legal(ast, host):
+            same(interpret(apply(ast, opt, host), VALUES), wanted(name))
+
+
+@given(sequences((NEON,)))
+@settings(max_examples=25)
+def test_a_record_replays_prints_and_parses(case: tuple[str, Host, UOp]) -> None:
+    name, host, ast = case
+    assert apply_all(kernel(name), applied(ast), host) is ast
+    back = parse(to_python(ast))
+    assert back is ast
+    assert digest(back) == digest(ast)
+
+
+# --- what single actions do
+
+
+def kinds(ast: UOp) -> dict[int, tuple[int | None, AxisKind]]:
+    return {n: (size(r), r.arg[1]) for n, r in sorted(loops_of(ast).by_number.items())}
+
+
+def test_upcast_cuts_lanes_off_a_loop() -> None:
+    ast = apply(kernel("matmul"), Opt("UPCAST", 1, 4), NEON)
+    assert kinds(ast) == {
+        0: (12, AxisKind.LOOP),
+        1: (2, AxisKind.LOOP),
+        2: (10, AxisKind.REDUCE),
+        3: (4, AxisKind.UPCAST),
+    }
+    assert ast.arg == Optimised((Opt("UPCAST", 1, 4),))
+
+
+def test_upcast_of_all_leaves_no_loop() -> None:
+    assert kinds(apply(kernel("row sum"), Opt("UPCAST", 0), NEON)) == {
+        1: (24, AxisKind.REDUCE),
+        2: (7, AxisKind.UPCAST),
+    }
+
+
+def test_group_and_grouptop_cut_from_either_end() -> None:
+    for name in ("GROUP", "GROUPTOP"):
+        assert kinds(apply(kernel("row sum"), Opt(name, 1, 4), GPU)) == {
+            0: (7, AxisKind.LOOP),
+            1: (6, AxisKind.REDUCE),
+            2: (4, AxisKind.GROUP_REDUCE),
+        }
+
+
+def test_swap_exchanges_sizes() -> None:
+    assert kinds(apply(kernel("matmul"), Opt("SWAP", 0, 1), NEON)) == {
+        0: (8, AxisKind.LOOP),
+        1: (12, AxisKind.LOOP),
+        2: (10, AxisKind.REDUCE),
+    }
+
+
+def test_peel_adds_an_effect_for_the_rest() -> None:
+    ast = apply(kernel("in place"), Opt("PEEL", 0, 8), NEON)
+    assert kinds(ast) == {0: (40, AxisKind.LOOP), 1: (5, AxisKind.LOOP)}
+    assert len(ast.src) == 2
+
+
+def test_pack_makes_a_local_buffer() -> None:
+    ast = apply(kernel("matmul"), Opt("PACK", 2, 0, (2,)), NEON)
+    (copy,) = [n for n in toposort(ast) if n.op is Ops.BUFFERIZE]
+    assert size(copy.src[1]) == 10
+
+
+def test_pack_takes_along_what_is_computed_from_the_read_alone() -> None:
+    ast = apply(kernel("relu matmul"), Opt("PACK", 1, 0, (2,)), NEON)
+    (copy,) = [n for n in toposort(ast) if n.op is Ops.BUFFERIZE]
+    assert copy.src[0].op is Ops.MAX
+
+
+REFUSED = [
+    ("matmul", Opt("FOO", 1, 3), NEON, "there is no action FOO"),
+    ("matmul", Opt("UPCAST", 9, 3), NEON, "there is no loop 9"),
+    ("matmul", Opt("UPCAST", 0, 5), NEON, "5 does not divide the 12 iterations of loop 0"),
+    ("matmul", Opt("UPCAST", 2, 5), NEON, "loop 2 is closed by REDUCE"),
+    ("matmul", Opt("UNROLL", 0, 4), NEON, "loop 0 is closed by END"),
+    ("matmul", Opt("TILE", 0, 12), NEON, "loop 0 has 12 iterations, so there would be one tile"),
+    ("matmul", Opt("LOCAL", 0, 4), NEON, "the machine has no blocks of threads"),
+    ("matmul", Opt("THREAD", 0), GPU, "the machine runs a grid, not threads"),
+    ("matmul", Opt("THREAD", 2), NEON, "loop 2 is closed by REDUCE"),
+    ("matmul", Opt("SWAP", 0, 2), NEON, "loops 0 and 2 are not closed together"),
+    ("matmul", Opt("PADTO", 0, 4), NEON, "loop 0 is a multiple of 4 already"),
+    ("matmul", Opt("PEEL", 0, 13), NEON, "loop 0 has only 12 iterations"),
+    ("matmul", Opt("PACK", 0, 0, (0,)), NEON, "buffer 0 is written, so a copy would grow old"),
+    ("matmul", Opt("PACK", 1, 0, (0, 1)), NEON, "no read of buffer 1 runs over all of these loops"),
+    ("matmul", Opt("PACK", 1), NEON, "a copy needs loops for its dimensions, each once"),
+    ("matmul", Opt("TC"), NEON, "the machine has no matrix unit"),
+    ("symbolic rows", Opt("UPCAST", 0), NEON, "the size of loop 0 is not known, so it needs an amount"),
+    ("symbolic rows", Opt("UPCAST", 0, 4), NEON, "4 does not divide the unknown iterations of loop 0"),
+    ("symbolic rows", Opt("PACK", 1, 0, (0,)), NEON, "the size of loop 0 is not known, so a copy"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "opt", "host", "reason"), REFUSED, ids=lambda x: str(x)[:24])
+def test_refusals_say_why(name: str, opt: Opt, host: Host, reason: str) -> None:
+    assert (can(kernel(name), opt, host) or "").startswith(reason)
+    with pytest.raises(OptError, match="not possible"):
+        apply(kernel(name), opt, host)
+
+
+def test_no_second_shared_loop_and_no_locals_after_nolocals() -> None:
+    ast = apply(kernel("matmul"), Opt("THREAD", 0), NEON)
+    assert can(ast, Opt("THREAD", 1), NEON) == "another loop is shared by threads already"
+    ast = apply(kernel("matmul"), Opt("NOLOCALS"), GPU)
+    assert can(ast, Opt("LOCAL", 0, 4), GPU) == "NOLOCALS forbids it"
+    assert can(ast, Opt("NOLOCALS"), GPU) == "it is forbidden already"
+
+
+def test_blocks_have_a_limit() -> None:
+    small = Host(block_threads=8)
+    ast = apply(kernel("matmul"), Opt("LOCAL", 0, 4), small)
+    assert can(ast, Opt("LOCAL", 1, 4), small) == "a block would have 16 threads of at most 8"
+
+
+def test_symbolic_sizes_are_cut_after_rounding() -> None:
+    for first in (Opt("PEEL", 0, 4), Opt("PADTO", 0, 4)):
+        ast = apply_all(kernel("symbolic rows"), (first, Opt("UPCAST", 0, 4)), NEON)
+        for n in (1, 3, 4, 9, 20):
+            same(interpret(ast, {"n": n}), interpret(kernel("symbolic rows"), {"n": n}))
+            same(native(ast, {"n": n}), interpret(kernel("symbolic rows"), {"n": n}))
+
+
+def test_every_action_shows_before_and_after() -> None:
+    assert all("→" in action.meaning and f"{name}(" in action.meaning for name, action in ACTIONS.items())
+
+
+def test_an_untouched_kernel_has_no_record() -> None:
+    assert applied(sink()) == ()
