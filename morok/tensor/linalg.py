@@ -13,8 +13,12 @@ from typing import Any, Self
 from morok import dtype as dt
 from morok.dtype import promote
 from morok.errors import ShapeError
+from morok.ir import movement as move
+from morok.ir.build import cast
 from morok.ir.infer import Size, show_shape
+from morok.ir.node import UOp, alu
 from morok.ir.ops import Ops
+from morok.tensor.core import expand_to, require_shape
 from morok.tensor.dtypes import accumulator
 from morok.tensor.normal import Normal
 from morok.tensor.record import recorded
@@ -50,16 +54,7 @@ class Linalg(Normal):
         inner, outer = x.shape[-1], y.shape[-2] if y.ndim > 1 else y.shape[0]
         if inner != outer:
             raise ShapeError(_no_match(x, y))
-        broadcast_shapes(x.shape[:-2], y.shape[:-2])
-        rows = x.unsqueeze(0) if x.ndim == 1 else x
-        columns = y.unsqueeze(1) if y.ndim == 1 else y
-        left = rows.unsqueeze(-2)  # (…, M, 1, K)
-        right = columns.transpose(-1, -2).unsqueeze(-3)  # (…, 1, N, K)
-        ndim = max(left.ndim, right.ndim)
-        result = left._contract(right, (ndim - 1,))
-        if y.ndim == 1:
-            result = result.squeeze(-1)
-        return result.squeeze(-1 if y.ndim == 1 else -2) if x.ndim == 1 else result
+        return self._new(_matrix_product(x.uop, y.uop))
 
     dot = matmul
 
@@ -279,3 +274,23 @@ def _check_windows(sizes: Sequence[Size], kernel: Sequence[int], dilation: Seque
     for size, k, d in zip(sizes, kernel, dilation, strict=True):
         if isinstance(size, int) and size < d * (k - 1) + 1:
             raise ShapeError(f"a window of {d * (k - 1) + 1} does not fit in an axis of {size}; pad it")
+
+
+def _matrix_product(x: UOp, y: UOp) -> UOp:
+    """The product of matrices whose inner sizes agree, as nodes: models are full of them, so no detour by
+    tensors."""
+    left, right = require_shape(x), require_shape(y)
+    rows = left if len(left) > 1 else (1, *left)
+    columns = right if len(right) > 1 else (*right, 1)
+    batch = broadcast_shapes(rows[:-2], columns[:-2])
+    dtype = promote(x.dtype, y.dtype)
+    wide = accumulator(dtype) if dtype.is_float else dtype
+    m, k, n = rows[-2], rows[-1], columns[-1]
+    full = (*batch, m, n, k)
+    a = move.reshape(cast(x, wide), (*rows[:-1], 1, k))
+    last = len(columns) - 1
+    b = move.permute(move.reshape(cast(y, wide), columns), (*range(last - 1), last, last - 1))
+    product = alu(Ops.MUL, expand_to(a, full), expand_to(move.reshape(b, (*columns[:-2], 1, n, k)), full))
+    total = move.reduce_axis(product, Ops.ADD, (len(full) - 1,))
+    kept = (*batch, *((m,) if len(left) > 1 else ()), *((n,) if len(right) > 1 else ()))
+    return cast(move.reshape(total, kept), dtype)
