@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, final
 
 from morok import knobs
 from morok.codegen.target import Target
+from morok.device.background import Later
 from morok.device.base import Device
 from morok.device.buffer import HostAllocator
 from morok.device.compiled import Compiled
@@ -63,10 +65,10 @@ def program_of(ast: UOp, target: Target, optimise: Optimiser | None = None, titl
     return render(linear, f"k{hexdigest(ast)[:16]}", count)
 
 
-def compile_kernel(
+def lower_kernel(
     ast: UOp, machine: Machine, target: Target, optimise: Optimiser | None = None, title: str = ""
-) -> Compiled:
-    """Lowers, renders and compiles."""
+) -> tuple[Compiled, str]:
+    """Lowers and renders: what is known of the kernel without its code, and the text to compile."""
     program = program_of(ast, target, optimise, title)
     shown = current_dump()
     if shown is not None:
@@ -75,14 +77,16 @@ def compile_kernel(
     if knobs.DEBUG.value >= 4:
         print(f"--- {title or program.name}: LLVM IR\n{program.text}", file=sys.stderr)
         print(f"--- {title}: assembly\n{compile_assembly(program.text, machine)}", file=sys.stderr)
-    return Compiled(
-        program.name,
-        compile_object(program.text, machine),
-        program.buffers,
-        program.variables,
-        program.scratch,
-        program.threaded,
-    )
+    facts = Compiled(program.name, b"", program.buffers, program.variables, program.scratch, program.threaded)
+    return facts, program.text
+
+
+def compile_kernel(
+    ast: UOp, machine: Machine, target: Target, optimise: Optimiser | None = None, title: str = ""
+) -> Compiled:
+    """Lowers, renders and compiles."""
+    facts, text = lower_kernel(ast, machine, target, optimise, title)
+    return replace(facts, code=compile_object(text, machine))
 
 
 @final
@@ -99,14 +103,20 @@ class CPU(Device):
     def compile(self, ast: UOp, name: str) -> Kernel:
         """The kernel: from the disk, or lowered and compiled now."""
         store = None if knobs.PROVE.value else disk_store()  # a proof is about what is compiled now
-        if store is None:
-            return Kernel(compile_kernel(ast, self.machine, self.target, self.optimise, name), name)
         key = kernel_key(ast, self.target)
-        found = store.get(key)
-        if found is None:
-            found = compile_kernel(ast, self.machine, self.target, self.optimise, name)
-            store.put(key, found)
-        return Kernel(found, name)
+        found = None if store is None else store.get(key)
+        if found is not None:
+            return Kernel(found, name)
+        facts, text = lower_kernel(ast, self.machine, self.target, self.optimise, name)
+        machine = self.machine
+
+        def code() -> bytes:
+            made = compile_object(text, machine)
+            if store is not None:
+                store.put(key, replace(facts, code=made))
+            return made
+
+        return Kernel(facts, name, Later(code))
 
 
 def open_device(name: str) -> CPU:

@@ -6,6 +6,7 @@ import ctypes
 from collections.abc import Mapping, Sequence
 from typing import Any, final
 
+from morok.device.background import Later
 from morok.device.buffer import Buffer
 from morok.device.compiled import Compiled
 from morok.device.cpu_pool import pool, scratch
@@ -15,17 +16,35 @@ from morok.errors import DeviceError, VariableError
 
 @final
 class Kernel:
-    """A kernel in memory, ready to be called."""
+    """A kernel that can be called. Its code may still be in the making, and is loaded at the first call."""
 
-    __slots__ = ("_code", "compiled", "extent", "function", "name")
+    __slots__ = ("_code", "_later", "compiled", "name")
 
-    def __init__(self, compiled: Compiled, name: str) -> None:
+    def __init__(self, compiled: Compiled, name: str, later: Later[bytes] | None = None) -> None:
         self.compiled = compiled
         self.name = name
-        symbols = (compiled.name, f"{compiled.name}.extent")
-        self._code = Code(compiled.code, symbols)
-        self.function = self._code.addresses[symbols[0]]
-        self.extent = self._code.addresses[symbols[1]] if compiled.threaded else 0
+        self._later = later
+        self._code: Code | None = None
+
+    @property
+    def code(self) -> Code:
+        """The machine code in this process's memory."""
+        if self._code is None:
+            code = self.compiled.code if self._later is None else self._later.get()
+            name = self.compiled.name
+            self._code = Code(code, (name, f"{name}.extent"))
+            self._later = None
+        return self._code
+
+    @property
+    def function(self) -> int:
+        """The address of the kernel."""
+        return self.code.addresses[self.compiled.name]
+
+    @property
+    def extent(self) -> int:
+        """The address of the function that gives the size of the shared axis; 0 if there is none."""
+        return self.code.addresses[f"{self.compiled.name}.extent"] if self.compiled.threaded else 0
 
     def arguments(self, buffers: Sequence[Buffer], values: Mapping[str, int]) -> Any:
         """The table of addresses and variables that the kernel reads its arguments from."""

@@ -13,8 +13,8 @@ import pytest
 
 from morok import knobs
 from morok.device import cpu as cpu_module
-from morok.device.cpu import CPU, kernel_key
 from morok.device.compiled import Compiled
+from morok.device.cpu import CPU, kernel_key
 from morok.device.store import DiskStore, compiler_version
 from tests.codegen.kernels import add, row_sum
 
@@ -87,8 +87,8 @@ def test_many_threads(store: DiskStore) -> None:
 
 def test_a_kernel_is_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
-    original = cpu_module.compile_kernel
-    monkeypatch.setattr(cpu_module, "compile_kernel", lambda *a: calls.append(a) or original(*a))
+    original = cpu_module.lower_kernel
+    monkeypatch.setattr(cpu_module, "lower_kernel", lambda *a: calls.append(a) or original(*a))
     with knobs.override(CACHE_DIR=str(tmp_path)):
         for _ in range(2):
             device = CPU()

@@ -1,0 +1,99 @@
+"""Work that goes on while Python lowers the next kernel: LLVM runs outside of Python's lock.
+
+One thread takes the work in order. Who needs a result that nobody has begun yet computes it on the spot, so
+there is nothing to wait for in a queue, and a forked child, which has no such thread, does all by itself.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Generic, TypeVar, final
+
+T = TypeVar("T")
+
+
+@final
+class Later(Generic[T]):
+    """A value that is being computed."""
+
+    __slots__ = ("_begun", "_done", "_error", "_lock", "_process", "_value", "_work")
+
+    def __init__(self, work: Callable[[], T]) -> None:
+        self._work: Callable[[], T] | None = work
+        self._lock = threading.Lock()
+        self._begun = False
+        self._done = threading.Event()
+        self._process = os.getpid()
+        self._value: T | None = None
+        self._error: BaseException | None = None
+        _worker.add(self)
+
+    def run(self) -> None:
+        """Computes the value, unless somebody else has begun."""
+        with self._lock:
+            if self._begun:
+                return
+            self._begun = True
+        work = self._work
+        assert work is not None
+        try:
+            self._value = work()
+        except Exception as error:  # the one who asks shall see it
+            self._error = error
+        self._work = None
+        self._done.set()
+
+    def get(self) -> T:
+        """The value; waits if another thread is at it."""
+        if self._process != os.getpid() and not self._done.is_set():
+            # the thread that was at it has not survived the fork
+            self._lock, self._begun, self._process = threading.Lock(), False, os.getpid()
+        self.run()
+        self._done.wait()
+        if self._error is not None:
+            raise self._error
+        return self._value  # type: ignore[return-value]
+
+
+@final
+class _Worker:
+    """The thread, started with the first piece of work."""
+
+    def __init__(self) -> None:
+        self._reset()
+        os.register_at_fork(after_in_child=self._reset)
+        atexit.register(self._stop)
+
+    def _reset(self) -> None:
+        self._queue: SimpleQueue[Later[object] | None] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+
+    def add(self, later: Later[T]) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(
+                target=self._loop, args=(self._queue,), name="morok-llvm", daemon=True
+            )
+            self._thread.start()
+        self._queue.put(later)  # type: ignore[arg-type]
+
+    @staticmethod
+    def _loop(queue: SimpleQueue[Later[object] | None]) -> None:
+        while (later := queue.get()) is not None:
+            later.run()
+
+    def _stop(self) -> None:
+        # LLVM must not be at work while the process takes itself apart.
+        if self._thread is None:
+            return
+        while not self._queue.empty():
+            self._queue.get()
+        self._queue.put(None)
+        self._thread.join()
+        self._thread = None
+
+
+_worker = _Worker()
