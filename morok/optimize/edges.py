@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from morok.dtype import identity
 from morok.ir.infer import closed_ranges, ranges
 from morok.ir.node import UOp, alu, const, make, toposort
-from morok.ir.ops import Ops
+from morok.ir.ops import AxisKind, Ops
 from morok.optimize.host import Host
 from morok.optimize.loops import (
     LOOP_KINDS,
@@ -191,7 +191,8 @@ class _Parts:
                     closers.setdefault(c, []).append(inner)
         mapping = {self.r: (self.where, self.tail)}
         for c in closed_ranges(node):  # output loops around are shared with the main part, all others not
-            if c.arg[0] > self.r.arg[0] or (node.op is Ops.REDUCE and c is not self.r):
+            inside = c.arg[0] > self.r.arg[0] and c.arg[1] is not AxisKind.THREAD
+            if inside or (node.op is Ops.REDUCE and c is not self.r):
                 mapping[c] = self.fresh(c)
         waiting = [c for c in closers if c not in mapping]
         while changed := [c for c in waiting if any(_touches(n, mapping) for n in closers[c])]:
