@@ -237,7 +237,8 @@ def _order(
         pending = [s for s in _sources(node, home, blocks) if s not in placed]
         if pending:
             pending.reverse()  # the last one is entered first
-            pending.sort(key=lambda s: work[s])
+            if node.op not in _SILENT:  # effects keep their order: a later one may overwrite what one reads
+                pending.sort(key=lambda s: work[s])
             stack += pending
             continue
         stack.pop()

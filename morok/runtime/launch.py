@@ -18,7 +18,7 @@ from morok.ir.node import UOp
 class NativeLaunch:
     """Kernels in order on BUFFER nodes. Every node gets its memory with `bind` before the first call."""
 
-    __slots__ = ("_held", "_places", "_steps", "_values")
+    __slots__ = ("_held", "_places", "_values", "steps")
 
     def __init__(self, items: Sequence[tuple[Kernel, Sequence[UOp]]], values: Mapping[str, int]) -> None:
         self._places: dict[UOp, list[tuple[Any, int]]] = {}
@@ -32,7 +32,7 @@ class NativeLaunch:
             for i, name in enumerate(kernel.compiled.variables, kernel.compiled.buffers):
                 self._values.setdefault(name, []).append((table, i))
             steps.append((kernel, table))
-        self._steps = Steps(steps)
+        self.steps = Steps(steps)  # all of them; calling it runs the plan
 
     @property
     def nodes(self) -> tuple[UOp, ...]:
@@ -54,7 +54,7 @@ class NativeLaunch:
             table[i] = value
 
     def __call__(self) -> None:
-        self._steps()
+        self.steps()
 
 
 def native_launch(

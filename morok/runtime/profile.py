@@ -109,9 +109,9 @@ _active: list[Profile] = []
 
 def current() -> Profile | None:
     """The profile that is being taken, the innermost one; None most of the time."""
-    if _active:
-        return _active[-1]
-    return _whole_program() if knobs.PROFILE.value else None
+    if not _active and not knobs.PROFILE.value:
+        return None
+    return _active[-1] if _active else _whole_program()
 
 
 def _whole_program() -> Profile:

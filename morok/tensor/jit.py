@@ -205,7 +205,10 @@ class _Results:
         """Whether nobody but the jit knows of these results: no tensor, no graph, no array."""
         if list(map(sys.getrefcount, self.seen)) != self.counts:
             return False
-        return all(b.is_private for b in self.buffers)
+        for buffer in self.buffers:  # noqa: SIM110 - half as slow as all(…) with a generator
+            if not buffer.is_private:
+                return False
+        return True
 
 
 @final
@@ -244,6 +247,7 @@ class _Trace:
         self.first = [find_buffer(n) for n in self.nodes]
         written = set(plan._written)
         self.through = [i for i, n in enumerate(self.nodes) if n not in written]
+        self.simple = self.launch is not None and not self.captured and not self.through
 
     def _new_launch(self) -> NativeLaunch | None:
         """The plan as one call, with its own memory bound."""
@@ -266,10 +270,14 @@ class _Trace:
         return None
 
     def replay_same(self, given: tuple[Any, ...], bases: list[UOp]) -> list[Core]:
-        """A replay on tensors that show the same nodes as last time."""
-        if self.launch is None or self.captured or self.through or current() is not None:
+        """A replay on tensors that show the same nodes as last time: the short way."""
+        if not self.simple or current() is not None:
             return self.replay(list(given))
-        results = self._results(list(given))
+        for results in self.results:
+            if results.free():
+                break
+        else:
+            results = self._results(list(given))
         launch = results.launch
         assert launch is not None
         for node, base in zip(self.inputs, bases, strict=True):
@@ -277,7 +285,7 @@ class _Trace:
             if found is None:
                 return self.replay(list(given))
             launch.bind(node, found)
-        launch()
+        launch.steps()
         return results.tensors
 
     def replay(self, given: list[Core]) -> list[Core]:

@@ -481,6 +481,21 @@ def test_loops_are_not_interleaved() -> None:
     assert not open_
 
 
+def test_effects_keep_their_order() -> None:
+    a, b, x = buffers(4, 4, 64)
+    r, s, c = rng(4, 0), rng(4, 1), rng(16, 2, REDUCE)
+    light, heavy = write(a, r, read(x, r), r), write(b, s, reduce_(read(x, s * 16 + c), Ops.ADD, [c]), s)
+    for effects in ((light, heavy), (heavy, light)):
+        stored = [n for n in lower(sink(*effects), NEON).src if n.op is Ops.STORE]
+        globals_ = [m.arg for n in stored for m in toposort(n.src[0]) if m.op is Ops.DEFINE_GLOBAL]
+        assert globals_ == [e.src[0].src[0].src[0].arg for e in effects]
+    # the same under one loop
+    both = sink(write(a, r, reduce_(read(x, r * 16 + c), Ops.ADD, [c]), r), write(b, r, read(x, r), r))
+    stored = [n for n in lower(both, NEON).src if n.op is Ops.STORE]
+    globals_ = [m.arg for n in stored for m in toposort(n.src[0]) if m.op is Ops.DEFINE_GLOBAL]
+    assert globals_ == [0, 1]
+
+
 def test_guarded_stores() -> None:
     o, x = buffers(8, 8)
     r = rng(8, 0)
