@@ -72,6 +72,10 @@ class DeviceError(MorokError):
     """A device that is missing, or that failed."""
 
 
+class FormatError(MorokError):
+    """A file that is not what it says it is: cut off, inconsistent, or asking for something it may not."""
+
+
 class CompileError(MorokError):
     """Generated code that the target's own compiler refused."""
 

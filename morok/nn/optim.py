@@ -42,7 +42,7 @@ class Optimizer:
                 )
         self.weight_decay = weight_decay
         self.lr = lr
-        self.steps = stored(0.0, 1, device=self.params[0].device)
+        self.steps = stored(0.0, 1, dtype="float64", device=self.params[0].device)
         self.params[0].realize(*self.params[1:])
 
     @property
@@ -92,7 +92,8 @@ class Optimizer:
 
     def _debiased(self, beta: float) -> Tensor:
         """1 - betaⁿ: what an average that began at zero lacks after n steps."""
-        return -(Tensor(beta) ** self.steps) + 1.0
+        exact = -(Tensor(beta, "float64") ** self.steps) + 1.0  # in single precision 1 - 0.999 is off by 5e-5
+        return exact.cast("float32")
 
 
 def _sizes(p: Tensor) -> tuple[int, ...]:

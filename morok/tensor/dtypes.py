@@ -37,9 +37,12 @@ def _lookup(value: Any) -> DType | None:
         if known is not None:
             return known
     try:
-        return _NUMPY.get(np.dtype(value))
+        found = _NUMPY.get(np.dtype(value))
     except TypeError:
-        pass
+        found = None
+    if found is not None:
+        return found
+    # A name that NumPy does not know, or knows as another type: its float8_e4m3 has infinities.
     if not isinstance(value, str):
         return None
     try:

@@ -198,7 +198,7 @@ def test_losses() -> None:
         losses.l1_loss(t(x), t(y), "average")
 
 
-@pytest.mark.parametrize("kind, options", [(nn.SGD, {"lr": 0.3, "momentum": 0.9}), (nn.AdamW, {"lr": 0.1})])
+@pytest.mark.parametrize("kind, options", [(nn.SGD, {"lr": 0.8, "momentum": 0.9}), (nn.AdamW, {"lr": 0.1})])
 def test_a_small_model_learns(kind: Any, options: Any, device: str) -> None:
     """Exclusive or, with a batch norm in between: the loss falls below a tenth."""
     morok.manual_seed(7)

@@ -1,0 +1,63 @@
+"""What readers of files share: a bounded view of a file's bytes, and errors that name it."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+from collections.abc import Sequence
+from typing import Any, final
+
+from morok.dtype import DType
+from morok.errors import FormatError
+from morok.ir.alu_array import storage
+from morok.tensor.tensor import Tensor
+
+MOST_ELEMENTS = 1 << 48
+
+
+@final
+class Bytes:
+    """A file's contents, mapped; every read is checked against its end."""
+
+    def __init__(self, path: str | os.PathLike[str], kind: str) -> None:
+        self.path, self.kind = os.fspath(path), kind
+        try:
+            with open(self.path, "rb") as file:
+                self.size = os.fstat(file.fileno()).st_size
+                self.data: Any = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if self.size else b""
+        except OSError as error:
+            raise FormatError(f"cannot read {self.path}: {error.strerror}") from None
+        self.at = 0
+
+    def wrong(self, what: str) -> FormatError:
+        """An error that names the file."""
+        return FormatError(f"{os.path.basename(self.path)} is not a valid {self.kind} file: {what}")
+
+    def take(self, count: int, what: str) -> bytes:
+        """The next so many bytes."""
+        if count < 0 or count > self.size - self.at:
+            raise self.wrong(f"{what} needs {count} bytes, but {self.size - self.at} are left")
+        self.at += count
+        found: bytes = self.data[self.at - count : self.at]
+        return found
+
+    def number(self, code: str, what: str) -> Any:
+        """The next number, in the notation of `struct`, little-endian."""
+        return struct.unpack("<" + code, self.take(struct.calcsize("<" + code), what))[0]
+
+    def tensor(self, dtype: DType, sizes: Sequence[int], offset: int, device: str | None) -> Tensor:
+        """A tensor on a part of the file."""
+        return Tensor.from_file(self.path, dtype, tuple(sizes), offset, device)
+
+
+def byte_count(dtype: DType, sizes: Sequence[Any]) -> int | None:
+    """How many bytes a tensor takes; None if its sizes are no sizes."""
+    total: int = storage(dtype).itemsize
+    for size in sizes:
+        if not isinstance(size, int) or isinstance(size, bool) or size < 0:
+            return None
+        total *= size
+        if total > MOST_ELEMENTS:
+            return None
+    return total
