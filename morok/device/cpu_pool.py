@@ -273,8 +273,50 @@ def pool_code() -> bytes:
 
 
 @final
+class _Team:
+    """Some workers and the memory through which they are told what to do."""
+
+    __slots__ = ("_libc", "_raw", "_threads", "address")
+
+    def __init__(self, libc: Any) -> None:
+        self._libc = libc
+        self._raw = ctypes.create_string_buffer(_STATE + _ALIGN)
+        self.address = (ctypes.addressof(self._raw) + _ALIGN - 1) // _ALIGN * _ALIGN
+        self._threads: list[ctypes.c_void_p] = []
+        libc.pthread_mutex_init(ctypes.c_void_p(self.address + 128), None)
+        libc.pthread_cond_init(ctypes.c_void_p(self.address + 256), None)
+
+    def start(self, count: int, worker: int) -> None:
+        """Starts workers. Where the system has no room for so many threads, fewer do the same work."""
+        for _ in range(count):
+            thread = ctypes.c_void_p()
+            where = ctypes.c_void_p(self.address)
+            if self._libc.pthread_create(ctypes.byref(thread), None, ctypes.c_void_p(worker), where) != 0:
+                break
+            self._threads.append(thread)
+        ctypes.c_int32.from_address(self.address + 16).value = len(self._threads)
+
+    def stop(self) -> None:
+        """Ends the workers and waits for them. A caller that is at work finishes it alone."""
+        base = self.address
+        ctypes.c_int32.from_address(base + 16).value = 0
+        ctypes.c_int32.from_address(base + 12).value = 1
+        self._libc.pthread_mutex_lock(ctypes.c_void_p(base + 128))
+        ctypes.c_int32.from_address(base).value += 1
+        self._libc.pthread_cond_broadcast(ctypes.c_void_p(base + 256))
+        self._libc.pthread_mutex_unlock(ctypes.c_void_p(base + 128))
+        for thread in self._threads:
+            self._libc.pthread_join(thread, None)
+        self._threads = []
+
+
+@final
 class Pool:
-    """The workers of this process, and the native function that runs kernels with them."""
+    """The workers of this process, and the native function that runs kernels with them.
+
+    There is a team per number of workers that was ever asked for, since threads of a program may ask for
+    different numbers at the same time. A team's memory is never given back: somebody may still look at it.
+    """
 
     def __init__(self) -> None:
         self._code = Code(pool_code(), ("morok.worker", "morok.run"))
@@ -284,72 +326,42 @@ class Pool:
         self.run = kind(self._code.addresses["morok.run"])
         self._libc: Any = ctypes.CDLL(None)
         self._lock = threading.Lock()
-        self._threads: list[ctypes.c_void_p] = []
-        self.state: Any = None
-        self.address = 0
-        self._renew()
+        self._teams: dict[int, _Team] = {}
+        self._former: list[_Team] = []
+        self.address = self._team(0)  # nobody: for kernels that share nothing
         os.register_at_fork(after_in_child=self._forked)
         atexit.register(self.stop)
 
-    def _renew(self) -> None:
-        """A state without workers. The old one is left to whoever still looks at it."""
-        raw = ctypes.create_string_buffer(_STATE + _ALIGN)
-        self.state = raw
-        self.address = (ctypes.addressof(raw) + _ALIGN - 1) // _ALIGN * _ALIGN
-        self._libc.pthread_mutex_init(ctypes.c_void_p(self.address + 128), None)
-        self._libc.pthread_cond_init(ctypes.c_void_p(self.address + 256), None)
-        self._threads = []
-        self._wanted = -1
+    def _team(self, count: int) -> int:
+        with self._lock:
+            found = self._teams.get(count)
+            if found is None:
+                found = _Team(self._libc)
+                found.start(count, self._code.addresses["morok.worker"])
+                self._teams[count] = found
+            return found.address
+
+    def ready(self) -> int:
+        """The address of the team that the options ask for, started if need be."""
+        count = thread_count() - 1
+        found = self._teams.get(count)
+        return found.address if found is not None else self._team(count)
 
     def _forked(self) -> None:
         # Threads do not survive a fork; neither does what the lock protected.
         self._lock = threading.Lock()
-        self._renew()
-
-    def ready(self) -> int:
-        """Starts workers if there are too few; the address of the state."""
-        wanted = thread_count() - 1
-        if wanted != self._wanted:
-            with self._lock:
-                self._resize(wanted)
-        return self.address
-
-    def _resize(self, wanted: int) -> None:
-        if wanted == self._wanted:
-            return
-        if self._threads:
-            self._stop()
-            self._renew()
-        create = self._libc.pthread_create
-        for _ in range(wanted):
-            thread = ctypes.c_void_p()
-            worker = ctypes.c_void_p(self._code.addresses["morok.worker"])
-            if create(ctypes.byref(thread), None, worker, ctypes.c_void_p(self.address)) != 0:
-                break  # the system has no room for more threads: fewer workers do the same work
-            self._threads.append(thread)
-        ctypes.c_int32.from_address(self.address + 16).value = len(self._threads)
-        self._wanted = wanted
+        self._former += self._teams.values()
+        self._teams = {}
+        self.address = self._team(0)
 
     def stop(self) -> None:
-        """Ends the workers and waits for them."""
+        """Ends all workers and waits for them; the next kernel that wants some starts new ones."""
         with self._lock:
-            self._stop()
-            self._renew()
-
-    def _stop(self) -> None:
-        if not self._threads:
-            return
-        base = self.address
-        ctypes.c_int32.from_address(base + 16).value = 0
-        ctypes.c_int32.from_address(base + 12).value = 1
-        self._libc.pthread_mutex_lock(ctypes.c_void_p(base + 128))
-        generation = ctypes.c_int32.from_address(base)
-        generation.value += 1
-        self._libc.pthread_cond_broadcast(ctypes.c_void_p(base + 256))
-        self._libc.pthread_mutex_unlock(ctypes.c_void_p(base + 128))
-        for thread in self._threads:
-            self._libc.pthread_join(thread, None)
-        self._threads = []
+            stopped = list(self._teams.values())
+            self._former += stopped
+            self._teams = {}
+        for team in stopped:
+            team.stop()
 
 
 def thread_count() -> int:

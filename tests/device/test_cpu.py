@@ -68,6 +68,23 @@ def test_several_callers(device: CPU) -> None:
     assert not wrong
 
 
+def test_stopping_while_others_work(device: CPU) -> None:
+    kernel = device.compile(shared_add(), "add")
+    wrong: list[int] = []
+
+    def work(threads: int) -> None:
+        with knobs.override(THREADS=threads):
+            wrong.extend(i for i in range(200) if not (run(device, kernel) == EXPECTED).all())
+
+    callers = [threading.Thread(target=work, args=(n,)) for n in (1, 2, 3, 4)]
+    for c in callers:
+        c.start()
+    while any(c.is_alive() for c in callers):
+        pool().stop()
+        time.sleep(0.002)
+    assert not wrong
+
+
 def test_fork_after_use(device: CPU) -> None:
     kernel = device.compile(shared_add(), "add")
     run(device, kernel)
