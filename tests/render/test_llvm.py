@@ -7,6 +7,7 @@ import pytest
 from morok.codegen.pipeline import lower
 from morok.codegen.target import Target
 from morok.device.llvm import Machine, compile_assembly, compile_object, target_for
+from morok.dtype import bfloat16, float8_e4m3, float16, float32, float64, int64, uint64
 from morok.errors import CompileError
 from morok.ir.build import reduce as reduce_
 from morok.ir.build import rng, sink, variable
@@ -29,6 +30,7 @@ from tests.codegen.kernels import (
     split,
     write,
 )
+from tests.codegen.test_arithmetic import kernel_of
 
 AVX512 = Machine(
     "x86_64-unknown-linux-gnu", "skylake-avx512", "+avx512f,+avx512vl,+avx512bw,+avx512dq,+avx2,+fma,+f16c"
@@ -131,3 +133,24 @@ def test_a_gpu_list_has_no_llvm_form() -> None:
     o, x = buffers(4, 4)
     with pytest.raises(CompileError, match="no SPECIAL"):
         render(lower(sink(write(o, g, read(x, g), g)), grid), "k")
+
+
+@pytest.mark.parametrize("name", ["avx512", "avx2", "neon"])
+def test_no_library_is_called(name: str) -> None:
+    """Machine code stands on its own: conversions, roundings and functions are instructions."""
+    machine = MACHINES[name]
+    for op, dtype, to in (
+        (Ops.SIN, float32, None),
+        (Ops.POW, float64, None),
+        (Ops.RINT, float32, None),
+        (Ops.MAX, float16, None),
+        (Ops.MULHI, int64, None),
+        (Ops.CAST, float64, float16),
+        (Ops.CAST, float32, uint64),
+        (Ops.CAST, bfloat16, float32),
+        (Ops.CAST, float64, float8_e4m3),
+    ):
+        kernel = split(kernel_of(op, dtype, to), 0, 8, UPCAST)
+        assembly = compile_assembly(text(kernel, machine), machine)
+        called = re.findall(r"^\s+(?:callq?|bl)\s+([\w.@]+)", assembly, re.M)
+        assert all("kernel" in c for c in called), (op, dtype, to, called)
