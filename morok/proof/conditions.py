@@ -57,6 +57,16 @@ class Truth:
     e: Expr
 
 
+def not_less(term: Term) -> tuple[Term, Term] | None:
+    """The two sides of `x >= y`, which is written as "not x < y" and evaluated as Python's `>=`."""
+    if not isinstance(term, Apply) or term.op is not Ops.NOT or not term.src:
+        return None
+    inner = term.src[0]
+    if not isinstance(inner, Apply) or inner.op is not Ops.CMPLT or not inner.src:
+        return None
+    return inner.src[0], inner.src[1]
+
+
 Number = Wide | Whole | Double | Truth | int | float
 _NO = z3.BoolVal(False)
 
@@ -103,6 +113,10 @@ class Conditions:
         if not isinstance(term, Apply) or term.src is None:
             raise ProofError(f"{term!r} cannot stand in a condition")
         op = term.op
+        at_least = not_less(term)
+        if at_least is not None:
+            low, high = (self._number(t) for t in at_least)
+            return Truth(self._at_least(low, high))
         first = self._number(term.src[0])
         if op in (Ops.AND, Ops.OR):
             return self._connective(op, self._truth(first), term.src[1])
@@ -131,6 +145,12 @@ class Conditions:
         if _plain(x) and _plain(y):
             return z3.BoolVal(x < y if op is Ops.CMPLT else x == y)  # type: ignore[operator]
         return self._compare_alike(op, *self._alike(x, y))
+
+    def _at_least(self, x: Number, y: Number) -> Expr:
+        """x >= y as Python has it: false with a NaN, so not the same as not x < y."""
+        if isinstance(x, Truth) and isinstance(y, Truth):
+            return z3.Or(x.e, z3.Not(y.e))
+        return z3.Or(self._compare(Ops.CMPLT, y, x), self._compare(Ops.CMPEQ, x, y))
 
     def _compare_alike(self, op: Op, x: Any, y: Any) -> Expr:
         if isinstance(x, Wide):

@@ -15,7 +15,7 @@ from morok.dtype import DType, as_value, bool_
 from morok.errors import ProofError
 from morok.ir.alu import evaluate, evaluate_array
 from morok.ir.ops import Op, Ops
-from morok.proof.conditions import Conditions, Number, Truth, as_number, whole
+from morok.proof.conditions import Conditions, Number, Truth, as_number, not_less, whole
 from morok.proof.solver import Expr, z3
 from morok.proof.sorts import NoTheory, Typing
 from morok.proof.translate import Translator
@@ -274,6 +274,10 @@ def condition_holds(condition: Term, sides: Sides, facts: dict[tuple[str, str], 
     if isinstance(condition, Var):
         return sides.found[condition.name].value
     assert isinstance(condition, Apply) and condition.src is not None
+    at_least = not_less(condition)
+    if at_least is not None:
+        low, high = (condition_holds(t, sides, facts) for t in at_least)
+        return low >= high
     first = condition_holds(condition.src[0], sides, facts)
     if condition.op is Ops.AND:
         return first and condition_holds(condition.src[1], sides, facts)

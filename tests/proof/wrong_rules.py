@@ -79,6 +79,7 @@ def missing_condition(x: Int, i: Index, a: IndexConst, b: IndexConst, c: IntCons
     yield "condition.div-small", x // c >> 0, when(vmax(x) < c, c > 0)
     yield "condition.where", Where(p, x, y) >> x
     yield "condition.bounds", Max[x, y] >> x, when(vmax(x) >= vmax(y))
+    yield "condition.not-a-number", (i < 0) >> true, when(~(vmax(i) // 2 >= 0))
     yield "condition.fails", Mul(i, a) // b >> i * (a // b), when((a % b).eq(0))
 
 
