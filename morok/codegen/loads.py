@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from morok.dtype import PtrDType
+from morok.dtype import PtrDType, void
 from morok.ir.node import UOp, const, make
 from morok.ir.ops import Ops
 from morok.rewrite.rules import Rules, unproved, why
@@ -30,4 +30,4 @@ def load_rules(x: Var, y: Var, rest: Many) -> Rules:
     # a[i] read is LOAD(&a[i])
     yield "read", Head(Ops.INDEX).any() >> add_load, why("the address has a type of its own"), _MEMORY
     # a place to write to is an address, not what lies there
-    yield "store", HEADS["Store"](HEADS["Load"](x, rest), y) >> HEADS["Store"](x, y), _MEMORY
+    yield "store", HEADS["Store"](HEADS["Load"](x, rest), y) >> HEADS["Store"](x, y, dtype=void), _MEMORY

@@ -73,22 +73,38 @@ def _accesses(node: UOp) -> list[Obligation]:
 
 
 def _widths(kernel: UOp, target: Target) -> list[Obligation]:
-    """The chosen width holds every value by interval arithmetic, or the whole claim goes to the solver."""
+    """The chosen width holds every value by interval arithmetic, or the whole claim goes to the solver.
+
+    A place may be anything where its gate is shut: what wraps there is never used.
+    """
     found = []
-    for node in toposort(kernel):
-        if not node.dtype.is_index or not node.op.is_alu or node.op is Ops.CAST or node.dtype.lanes > 1:
+    guarded: set[UOp] = set()
+    for access in toposort(kernel):
+        if access.op is not Ops.INDEX:
             continue
-        dtype = concrete((node, *(s for s in node.src if s.dtype.is_index)), target)
-        low, high = bounds(node)
-        if dtype.min <= low and high <= dtype.max:
-            continue  # decided when the type was chosen
-        inside = alu(
-            Ops.AND,
-            alu(Ops.CMPLT, const(index, dtype.min - 1), node),
-            alu(Ops.CMPLT, node, const(index, dtype.max + 1)),
-        )
-        found.append(Obligation("overflow", node, inside, None, False))
-    return found
+        gate = access.src[2] if len(access.src) > 2 else None
+        for node in toposort(access.src[1], stop=_is_access):
+            if not _is_access(node) and (wide := _width(node, target)) is not None:
+                guarded.add(node)
+                found.append(Obligation("overflow", access, wide, gate, False))
+    others = ((node, _width(node, target)) for node in toposort(kernel) if node not in guarded)
+    return found + [Obligation("overflow", n, wide, None, False) for n, wide in others if wide is not None]
+
+
+def _is_access(node: UOp) -> bool:
+    return node.op is Ops.INDEX
+
+
+def _width(node: UOp, target: Target) -> UOp | None:
+    """The claim that an index stays inside its integer type; None where intervals show it."""
+    if not node.dtype.is_index or not node.op.is_alu or node.op is Ops.CAST or node.dtype.lanes > 1:
+        return None
+    dtype = concrete((node, *(s for s in node.src if s.dtype.is_index)), target)
+    low, high = bounds(node)
+    if dtype.min <= low and high <= dtype.max:
+        return None  # decided when the type was chosen
+    above = alu(Ops.CMPLT, const(index, dtype.min - 1), node)
+    return alu(Ops.AND, above, alu(Ops.CMPLT, node, const(index, dtype.max + 1)))
 
 
 def _races(node: UOp) -> list[Obligation]:

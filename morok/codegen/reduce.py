@@ -24,7 +24,7 @@ from morok.ir.ops import Op, Ops
 from morok.rewrite.engine import rewrite
 from morok.rewrite.rules import REASSOCIATING, Rules, grows, unproved, why
 from morok.rewrite.ruleset import rules
-from morok.rewrite.terms import HEADS, Add, Arg, Head, Var
+from morok.rewrite.terms import HEADS, Add, Arg, Head, Var, dtype
 
 
 def identity(op: Op, dtype: DType) -> UOp:
@@ -158,7 +158,7 @@ def gep_rules(x: Var, a: Var, b: Var, c: Var, y: Var, u: Arg) -> Rules:
     # WMMA(a, b, c) + y = WMMA(a, b, c + y)
     yield (
         "wmma-add",
-        Add[HEADS["Wmma"](a, b, c, arg=u), y] >> HEADS["Wmma"](a, b, c + y, arg=u),
+        Add[HEADS["Wmma"](a, b, c, arg=u), y] >> HEADS["Wmma"](a, b, c + y, arg=u, dtype=dtype(c)),
         REASSOCIATING,
         grows("the sum moves inside, once per matrix op"),
         unproved("a matrix unit"),

@@ -8,9 +8,10 @@ from morok.codegen.obligations import discharge, obligations
 from morok.codegen.target import Target
 from morok.device.cpu import CPU
 from morok.device.prove import decide, prove_kernel
+from morok.dtype import int64
 from morok.errors import CompileError
-from morok.ir.build import rng, sink, variable
-from morok.ir.node import UOp
+from morok.ir.build import cast, define_global, rng, sink, variable
+from morok.ir.node import UOp, const
 from morok.ir.ops import AxisKind, Ops
 from tests.codegen.kernels import (
     UPCAST,
@@ -71,6 +72,17 @@ def test_overflow_is_an_obligation_only_without_bounds() -> None:
     o, x = buffers(8, 8)
     with pytest.raises(CompileError, match="leaves"):
         prove_kernel(sink(write(o, (big * 8) % 8, read(x, 0), big)), CPU_LIKE, "bad")
+
+
+def test_a_gathered_row_may_be_anything_where_the_gate_is_shut() -> None:
+    o, x = buffers(12, 40)
+    rows = define_global(int64, 3, 2)
+    r, c = rng(3, 0), rng(4, 1)
+    row = cast(read(rows, r), c.dtype)
+    inside = (row < 10) & (const(row.dtype, -1) < row)
+    prove_kernel(sink(write(o, r * 4 + c, read(x, row * 4 + c, inside), r, c)), CPU_LIKE, "gather")
+    with pytest.raises(CompileError, match="leaves"):
+        prove_kernel(sink(write(o, r * 4 + c, read(x, row * 4 + c, row < 10), r, c)), CPU_LIKE, "gather")
 
 
 def test_the_knob() -> None:
