@@ -18,6 +18,7 @@ from morok.device.base import Device
 from morok.device.buffer import HostAllocator
 from morok.device.compiled import Compiled
 from morok.device.cpu_kernel import Kernel
+from morok.device.host import host_of, optimise
 from morok.device.inspect import current_dump
 from morok.device.llvm import Machine, compile_assembly, compile_object, host, target_for
 from morok.device.store import compiler_version, disk_store
@@ -35,7 +36,7 @@ Optimiser = Callable[[UOp, Target], UOp]
 def kernel_key(ast: UOp, target: Target) -> str:
     """Everything that decides about the machine code of a kernel."""
     options = ";".join(f"{name}={value}" for name, value in knobs.cache_key())
-    return f"{compiler_version()}|{hexdigest(ast)}|{target.key}|{options}"
+    return f"{compiler_version()}|{hexdigest(ast)}|{target.key}|{host_of(target).key}|{options}"
 
 
 def program_of(ast: UOp, target: Target, optimise: Optimiser | None = None, title: str = "") -> Program:
@@ -120,5 +121,5 @@ class CPU(Device):
 
 
 def open_device(name: str) -> CPU:
-    """The CPU under a name; for the registry."""
-    return CPU(name)
+    """The CPU under a name, with the optimiser; for the registry."""
+    return CPU(name, optimise)

@@ -127,6 +127,11 @@ def apply(ast: UOp, opt: Opt, host: Host) -> UOp:
     return recorded(ACTIONS[opt.name].change(loops_of(ast), opt), applied(ast), opt)
 
 
+def attempt(ast: UOp, opt: Opt, host: Host) -> UOp | None:
+    """The kernel after an action, or None where it is not allowed: for those who have another idea."""
+    return apply(ast, opt, host) if can(ast, opt, host) is None else None
+
+
 def apply_all(ast: UOp, opts: Iterable[Opt], host: Host) -> UOp:
     """The kernel after several actions."""
     for opt in opts:

@@ -24,12 +24,12 @@ from morok.optimize.loops import (
     plus,
     quotient,
     size,
+    stride,
     times,
 )  # fmt: skip
 from morok.optimize.record import Opt
 from morok.rewrite.engine import substitute
 from morok.schedule.ranges import replace_loops
-from morok.symbolic.quotients import split_sum
 from morok.symbolic.sets import simplify
 
 
@@ -99,22 +99,11 @@ def _alive(nodes: tuple[UOp, ...]) -> frozenset[UOp]:
 
 def _guarded_read(node: UOp, src: tuple[UOp, ...], r: UOp, inside: UOp, clamped: UOp) -> UOp:
     """The read under a condition where the loop is contiguous, of the last element where it is not."""
-    if _stride(node.src[1], r) == 1:
+    if stride(node.src[1], r) == 1:
         gate = gate_of(make(node.op, node.dtype, src))
         return make(Ops.INDEX, node.dtype, (*src[:2], both(gate, inside)), node.arg, node.origin)
     places = tuple([substitute(s, {r: clamped}) for s in node.src[1:]])
     return make(Ops.INDEX, node.dtype, (src[0], *places), node.arg, node.origin)
-
-
-def _stride(place: UOp, r: UOp) -> int | None:
-    """The factor of a loop in a place; None where it is not a plain one."""
-    total = 0
-    for term, k in split_sum(simplify(place))[0]:
-        if term is r:
-            total += k
-        elif r in ranges(term):
-            return None
-    return total
 
 
 def _guarded_store(store: UOp, inside: UOp) -> UOp:

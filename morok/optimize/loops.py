@@ -12,6 +12,7 @@ from typing import final
 from morok.ir.infer import closed_ranges, ranges
 from morok.ir.node import UOp, alu, const, make, toposort
 from morok.ir.ops import AxisKind, Op, Ops
+from morok.symbolic.quotients import split_sum
 from morok.symbolic.sets import simplify
 
 LANE_KINDS = (AxisKind.UPCAST, AxisKind.UNROLL)
@@ -121,3 +122,14 @@ def both(a: UOp | None, b: UOp) -> UOp:
 def gate_of(place: UOp) -> UOp | None:
     """The condition of an INDEX."""
     return place.src[-1] if len(place.src) > 2 and place.src[-1].dtype.is_bool else None
+
+
+def stride(place: UOp, r: UOp) -> int | None:
+    """The factor of a loop in a place; None where it is not a plain one."""
+    total = 0
+    for term, k in split_sum(simplify(place))[0]:
+        if term is r:
+            total += k
+        elif r in ranges(term):
+            return None
+    return total

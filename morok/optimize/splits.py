@@ -119,9 +119,14 @@ def can_thread(loops: Loops, opt: Opt, host: Host) -> str | None:
     if any(r.arg[1] is AxisKind.THREAD for r in loops.closers):
         return "another loop is shared by threads already"
     reason = cuttable(loops, opt) or _closed_by(loops, opt, Ops.END)
-    if reason is None and opt.amount and size(loops.by_number[opt.axis]) == opt.amount:
+    if reason is not None:
+        return reason
+    end = loops.by_number[opt.axis].src[0]
+    if not opt.amount and end.op not in (Ops.CONST, Ops.DEFINE_VAR):
+        return f"loop {opt.axis} has a computed size, which a kernel cannot tell its threads"
+    if opt.amount and size(loops.by_number[opt.axis]) == opt.amount:
         return "an amount of all iterations is no cut; leave it out"
-    return reason
+    return None
 
 
 def can_swap(loops: Loops, opt: Opt, host: Host) -> str | None:

@@ -1,0 +1,19 @@
+"""Stage 7, apply opts: the entry that a device calls before codegen."""
+
+from __future__ import annotations
+
+from morok import knobs
+from morok.ir.node import UOp
+from morok.optimize.heuristics import choose
+from morok.optimize.host import Host
+from morok.optimize.record import applied
+
+
+def optimize(ast: UOp, host: Host) -> UOp:
+    """The kernel as it should run on the machine.
+
+    A kernel that says already how it was optimised is taken at its word, and NOOPT leaves plain loops.
+    """
+    if knobs.NOOPT.value or applied(ast):
+        return ast
+    return choose(ast, host)

@@ -1,0 +1,69 @@
+"""A kernel on its way through the heuristics: actions that are tried one after the other."""
+
+from __future__ import annotations
+
+from morok.ir.node import UOp
+from morok.optimize.actions import attempt
+from morok.optimize.host import Host
+from morok.optimize.loops import Loops, divides, loops_of, size
+from morok.optimize.record import Opt
+
+
+class Builder:
+    """Holds the kernel; `do` applies what is allowed and says whether it was."""
+
+    def __init__(self, ast: UOp, host: Host) -> None:
+        self.ast = ast
+        self.host = host
+
+    def do(self, name: str, axis: int = -1, amount: int = 0, axes: tuple[int, ...] = ()) -> bool:
+        new = attempt(self.ast, Opt(name, axis, amount, axes), self.host)
+        if new is None:
+            return False
+        self.ast = new
+        return True
+
+    @property
+    def loops(self) -> Loops:
+        return loops_of(self.ast)
+
+    def vectorise(self, name: str, axis: int, full: int, lanes: int) -> bool:
+        """Cuts `full` iterations off as lanes, or fewer where that divides; the rest is peeled off.
+
+        What is left over after the last full step runs in single vectors, then one by one.
+        """
+        r = self.loops.by_number.get(axis)
+        if r is None:
+            return False
+        count = size(r)
+        if count is not None and count <= 1:
+            return False
+        best = _divisor(r, full, lanes)
+        if best is not None and (best * 2 >= full or (count is not None and count < 4 * full)):
+            return self.do(name, axis, best)
+        amount = full
+        while count is not None and amount > count and amount > lanes:
+            amount //= 2
+        if count is not None and count < amount:
+            return False
+        rest = self.loops.next_number()
+        if not self.do("PEEL", axis, amount):
+            return False
+        self.do(name, axis, amount)
+        if rest in self.loops.by_number and amount > lanes > 1:
+            self._vectorise_rest(name, rest, lanes)
+        return True
+
+    def _vectorise_rest(self, name: str, axis: int, lanes: int) -> None:
+        if not self.do(name, axis, lanes) and self.do("PEEL", axis, lanes):
+            self.do(name, axis, lanes)
+
+
+def _divisor(r: UOp, full: int, lanes: int) -> int | None:
+    """The largest number of whole vectors, up to `full` lanes, that divides a loop."""
+    amount = full
+    while amount >= max(2, lanes):
+        if divides(amount, r.src[0]):
+            return amount
+        amount //= 2
+    return None

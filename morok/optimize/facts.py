@@ -1,0 +1,112 @@
+"""What the heuristics know about a kernel before they touch it: its accesses, loops, reductions and work.
+
+Everything is read off the kernel as the scheduler made it, where places are plain sums; the actions that
+follow refer to loops by number, so the facts stay true for the loops that are still there.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import final
+
+from morok.ir.bounds import vmax
+from morok.ir.infer import closed_ranges, ranges
+from morok.ir.node import UOp, toposort
+from morok.ir.ops import AxisKind, Op, Ops
+from morok.optimize.loops import Loops, stride
+
+# Ops that become a polynomial or a slow instruction, in simple vector operations.
+_DEAR: dict[Op, int] = {
+    **dict.fromkeys((Ops.FDIV, Ops.RECIP, Ops.SQRT, Ops.RSQRT, Ops.MULHI), 6),
+    **dict.fromkeys((Ops.FLOORDIV, Ops.FLOORMOD, Ops.CDIV, Ops.CMOD), 10),
+    **dict.fromkeys((Ops.EXP, Ops.EXP2, Ops.LOG, Ops.LOG2, Ops.TANH, Ops.ERF), 20),
+    **dict.fromkeys((Ops.SIN, Ops.COS, Ops.TAN, Ops.ATAN2, Ops.POW, Ops.THREEFRY), 40),
+}
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Access:
+    """One place in memory that is read or written, with the factor of every loop in it (None: not plain)."""
+
+    node: UOp
+    buffer: int
+    strides: dict[int, int | None]
+
+    def moves(self, r: UOp) -> bool:
+        return self.strides.get(int(r.arg[0]), 0) != 0
+
+    def step(self, r: UOp) -> int | None:
+        return self.strides.get(int(r.arg[0]), 0)
+
+
+def access(node: UOp) -> Access:
+    """The facts of an INDEX."""
+    buffer = node.src[0].arg if node.src[0].op is Ops.DEFINE_GLOBAL else -1
+    found: dict[int, int | None] = {}
+    for r in ranges(node):
+        step = stride(node.src[1], r)
+        found[int(r.arg[0])] = None if step == 0 else step  # in the gate only
+    return Access(node, buffer, found)
+
+
+def reads_of(*roots: UOp) -> list[Access]:
+    """All reads of buffers below some nodes."""
+    return [
+        access(n)
+        for n in toposort(*roots)
+        if n.op is Ops.INDEX and not n.dtype.is_ptr and n.src[0].op is Ops.DEFINE_GLOBAL
+    ]
+
+
+def trips(r: UOp) -> int:
+    """The largest number of iterations of a loop."""
+    return max(1, int(vmax(r.src[0])))
+
+
+def weight(root: UOp, r: UOp) -> int:
+    """Simple operations per iteration of a loop on values that depend on it, reductions inside left out."""
+    total = 0
+    for n in toposort(root, stop=lambda n: n is not root and n.op is Ops.REDUCE):
+        if n.op.is_alu and not n.dtype.is_index and n.op is not Ops.REDUCE and r in ranges(n):
+            total += _DEAR.get(n.op, 1)
+    return total
+
+
+def work(loops: Loops) -> int:
+    """Simple operations of the whole kernel, roughly; memory accesses count as four."""
+    total = 0
+    for n in loops.order:
+        if n.op is Ops.REDUCE:
+            alive = frozenset().union(*(ranges(s) for s in n.src))
+            cost = 1
+        elif n.op is Ops.INDEX and n.src[0].op is Ops.DEFINE_GLOBAL:
+            alive, cost = ranges(n), 4
+        elif n.op.is_alu and not n.dtype.is_index:
+            alive, cost = ranges(n), _DEAR.get(n.op, 1)
+        else:
+            continue
+        total += cost * math.prod(map(trips, alive))
+    return total
+
+
+def output_loops(effect: UOp) -> list[UOp]:
+    """The loops of an effect, outer ones first."""
+    loops = closed_ranges(effect) if effect.op is Ops.END else ()
+    return sorted(loops, key=lambda r: (r.arg[1] is not AxisKind.THREAD, r.arg[0]))
+
+
+def store_of(effect: UOp) -> UOp:
+    """The STORE of an effect."""
+    return effect.src[0] if effect.op is Ops.END else effect
+
+
+def value_bytes(root: UOp) -> int:
+    """The widest type that a value and what it reads are made of; decides how many lanes fit a register."""
+    widest = 1
+    for n in toposort(root):
+        if (n.op.is_alu or n.op is Ops.INDEX) and not n.dtype.is_index and not n.dtype.is_ptr:
+            if not n.dtype.is_bool:
+                widest = max(widest, n.dtype.scalar.itemsize)
+    return widest

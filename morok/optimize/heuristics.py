@@ -1,0 +1,160 @@
+"""The default choice of actions: deterministic, without measuring, the same code for every machine.
+
+Each loop is looked at for itself, because a kernel is a sequence of nests rather than a shape:
+- a reduction that reuses its inputs becomes a register tile (`tiles.py`);
+- a reduction along contiguous memory gets several vector accumulators, combined once after the loop;
+- a reduction across contiguous memory is vectorised along the outputs;
+- a short reduction is written out;
+- a loop over outputs that is contiguous in memory becomes vectors, a few at a time;
+- the outermost loop with enough work goes to the threads.
+"""
+
+from __future__ import annotations
+
+import math
+
+from morok.ir.infer import closed_ranges, ranges
+from morok.ir.node import UOp, toposort
+from morok.ir.ops import AxisKind, Ops
+from morok.optimize.builder import Builder
+from morok.optimize.facts import (
+    access,
+    output_loops,
+    reads_of,
+    store_of,
+    trips,
+    value_bytes,
+    weight,
+    work,
+)
+from morok.optimize.host import Host
+from morok.optimize.loops import Loops, loops_of
+from morok.optimize.tiles import find_product, tile
+
+SHORT = 16  # steps of a reduction that is written out
+LEAST_SHARED_WORK = 60_000  # operations; below, waking a thread costs more than it saves
+
+
+def choose(ast: UOp, host: Host) -> UOp:
+    """The kernel with the actions that the heuristics choose."""
+    builder = Builder(ast, host)
+    loops = loops_of(ast)
+    if host.vector_bytes:
+        lanes_of_kernel(builder, loops)
+    if host.cores > 1 and not host.block_threads and work(loops) >= LEAST_SHARED_WORK:
+        share(builder)
+    return builder.ast
+
+
+def lanes_of_kernel(builder: Builder, loops: Loops) -> None:
+    """Vectors for every nest of the kernel. Facts come from the kernel as it was."""
+    tiled: set[UOp] = set()
+    across: set[UOp] = set()  # output loops that reductions across memory want as vectors
+    seen: set[UOp] = set()
+    for effect in loops.ast.src:
+        for node in toposort(effect):
+            if node.op is not Ops.REDUCE or node in seen:
+                continue
+            seen.add(node)
+            product = None if tiled else find_product(effect, node)
+            if product is not None and len(loops.ast.src) == 1 and tile(builder, product):
+                tiled |= {product.i, product.j}
+            elif not tiled:
+                across |= reduction(builder, node, effect)
+    if tiled:
+        return
+    done: set[int] = set()
+    for effect in loops.ast.src:
+        outputs(builder, effect, across, done)
+
+
+def vectors_at_once(cost: int, host: Host) -> int:
+    """How many vectors a loop body handles together: many if it is light, few if it fills the registers."""
+    most = max(1, host.registers // 4)
+    return min(most, 8 if cost <= 3 else 4 if cost <= 12 else 2)
+
+
+def reduction(builder: Builder, node: UOp, effect: UOp) -> set[UOp]:
+    """Vectorises a plain reduction along its own loop; or names the output loop to do it along."""
+    host = builder.host
+    loops = [k for k in closed_ranges(node) if k.op is Ops.RANGE]
+    if all(k.src[0].op is Ops.CONST for k in loops) and math.prod(map(trips, loops)) <= SHORT:
+        for k in loops:
+            builder.do("UNROLL", int(k.arg[0]))
+        return set()
+    reads = reads_of(*node.src[: len(node.arg)])
+    lanes = max(1, host.vector_bytes // value_bytes(node))
+    cost = max(weight(value, k) for value in node.src[: len(node.arg)] for k in loops)
+    outer = [r for r in output_loops(effect) if r in ranges(node)]
+    along = [sum(a.step(k) == 1 for a in reads) for k in loops]
+    beside = [sum(a.step(r) == 1 for a in reads) for r in outer]
+    if beside and max(beside) > max(along, default=0):
+        return {outer[beside.index(max(beside))]}
+    if along and max(along) > 0:
+        chosen = loops[along.index(max(along))]
+        full = lanes * vectors_at_once(cost * len(node.arg), host)
+        builder.vectorise("UNROLL", int(chosen.arg[0]), full, lanes)
+    return set()
+
+
+def outputs(builder: Builder, effect: UOp, across: set[UOp], done: set[int]) -> None:
+    """Vectors along the loop in which the store is contiguous."""
+    host = builder.host
+    store = store_of(effect)
+    place = access(store.src[0])
+    found = [r for r in output_loops(effect) if place.step(r) == 1 and r.arg[1] is AxisKind.LOOP]
+    if not found:
+        return
+    c = found[0]
+    number = int(c.arg[0])
+    if number in done:
+        return
+    done.add(number)
+    value = store.src[1]
+    inner = [n for n in toposort(value) if n.op is Ops.REDUCE and c in ranges(n)]
+    short = all(math.prod(trips(k) for k in closed_ranges(n)) <= SHORT for n in inner)
+    if c not in across and not short:
+        return  # the reductions inside are vectors already
+    lanes = max(1, host.vector_bytes // value_bytes(store))
+    turned = _turned(effect, c)
+    if turned is not None:
+        builder.do("UPCAST", int(turned.arg[0]), lanes)
+        builder.vectorise("UPCAST", number, lanes, lanes)
+        return
+    cost = weight(value, c)
+    for n in inner:
+        cost += weight(n, c) * (math.prod(map(trips, closed_ranges(n))) if c not in across else 1)
+    builder.vectorise("UPCAST", number, lanes * vectors_at_once(cost, host), lanes)
+
+
+def _turned(effect: UOp, c: UOp) -> UOp | None:
+    """Another output loop along which a read is contiguous that jumps along c: a transposition."""
+    for read in reads_of(store_of(effect).src[1]):
+        if read.step(c) in (0, 1, None):
+            continue
+        for r in output_loops(effect):
+            if r is not c and read.step(r) == 1 and r.arg[1] is AxisKind.LOOP:
+                return r
+    return None
+
+
+def share(builder: Builder) -> None:
+    """The outermost loop that has enough iterations goes to the threads."""
+    loops = builder.loops
+    wanted = builder.host.cores
+    first = max(loops.ast.src, key=lambda e: math.prod(map(trips, output_loops(e))), default=None)
+    if first is None:
+        return
+    candidates = [r for r in output_loops(first) if r.arg[1] is AxisKind.LOOP and _independent(loops, r)]
+    for least in (4 * wanted, wanted):
+        for r in candidates:
+            if trips(r) >= least and builder.do("THREAD", int(r.arg[0])):
+                return
+
+
+def _independent(loops: Loops, r: UOp) -> bool:
+    """Whether nothing that is computed outside of the loop would have to be computed again in each thread."""
+    return all(r in ranges(n) or not ranges(n) for n in loops.order if n.op is Ops.REDUCE)
+
+
+__all__ = ["choose"]

@@ -1,0 +1,183 @@
+"""Heuristics: right answers on every machine's description, and the choices one expects of them."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from morok import knobs
+from morok.dtype import float32, float64, int32
+from morok.ir.node import UOp, toposort
+from morok.ir.ops import AxisKind, Ops
+from morok.optimize.apply import optimize
+from morok.optimize.heuristics import LEAST_SHARED_WORK
+from morok.optimize.host import Host
+from morok.optimize.loops import loops_of, size
+from morok.optimize.record import applied
+from morok.optimize.tiles import tile_shape
+from tests.optimize.kernels import (
+    AVX512,
+    GPU,
+    MAKERS,
+    NEON,
+    VALUES,
+    interpret,
+    kernel,
+    kernel_of,
+    native,
+    same,
+    wanted,
+)
+from tests.schedule import graphs as g
+
+AVX2 = Host(vector_bytes=32, registers=16, masked_memory=True, cores=4)
+SCALAR = Host(vector_bytes=0, registers=8)
+HOSTS = (NEON, AVX2, AVX512, SCALAR, GPU)
+
+
+@pytest.mark.parametrize("name", sorted(MAKERS))
+def test_the_answer_stays(name: str) -> None:
+    for host in HOSTS:
+        same(interpret(optimize(kernel(name), host), VALUES), wanted(name))
+    same(native(optimize(kernel(name), NEON), VALUES), wanted(name))
+
+
+def _kernels(draw: st.DrawFn) -> UOp:
+    sizes = st.integers(1, 70)
+    kind = draw(
+        st.sampled_from(["chain", "sum", "softmax", "norm", "matmul", "transposed", "conv", "pool", "turn"])
+    )
+    a, b, c = draw(sizes), draw(sizes), draw(sizes)
+    dtype = draw(st.sampled_from([float32, float64]))
+    if kind == "chain":
+        return kernel_of(g.relu(g.add(g.mul(g.tensor(a, b, dtype=dtype), 2.0), g.tensor(b, dtype=dtype))))
+    if kind == "sum":
+        axes = draw(st.sampled_from([(0,), (1,), (2,), (0, 2), (1, 2), ()]))
+        return kernel_of(g.total(g.tensor(a, 3, b, dtype=dtype), *axes))
+    if kind == "softmax":
+        return kernel_of(g.softmax(g.tensor(a, b)))
+    if kind == "norm":
+        return kernel_of(g.layer_norm(g.tensor(a, b), g.tensor(b), g.tensor(b)))
+    if kind == "matmul":
+        return kernel_of(g.matmul(g.tensor(a, c, dtype=dtype), g.tensor(c, b, dtype=dtype)))
+    if kind == "transposed":
+        return kernel_of(g.matmul(g.tensor(a, c), g.transpose(g.tensor(b, c), 1, 0)))
+    if kind == "conv":
+        h, w = 3 + a % 7, 3 + b % 11
+        return kernel_of(g.conv(g.tensor(2, 3, h, w), g.tensor(1 + c % 13, 3, 3, 3), padding=1))
+    if kind == "pool":
+        return kernel_of(g.max_pool(g.tensor(1, 3, 2 + a, 2 + b), 2, 2))
+    return kernel_of(g.contiguous(g.transpose(g.tensor(a, b, dtype=int32), 1, 0)))
+
+
+@st.composite
+def kernels(draw: st.DrawFn) -> UOp:
+    return _kernels(draw)
+
+
+@given(kernels(), st.sampled_from(HOSTS))
+@settings(max_examples=50)
+def test_awkward_sizes_keep_the_answer(ast: UOp, host: Host) -> None:
+    same(interpret(optimize(ast, host)), interpret(ast))
+
+
+@given(kernels())
+@settings(max_examples=40)
+def test_awkward_sizes_keep_the_answer_as_machine_code(ast: UOp) -> None:
+    same(native(optimize(ast, NEON)), interpret(ast))
+
+
+@pytest.mark.slow
+@given(kernels())
+def test_many_awkward_sizes_as_machine_code(ast: UOp) -> None:
+    same(native(optimize(ast, NEON)), interpret(ast))
+
+
+# --- choices
+
+
+def kinds(ast: UOp) -> dict[AxisKind, list[int | None]]:
+    found: dict[AxisKind, list[int | None]] = {}
+    for r in loops_of(ast).by_number.values():
+        found.setdefault(r.arg[1], []).append(size(r))
+    return {kind: sorted(sizes, key=str) for kind, sizes in found.items()}
+
+
+def names(ast: UOp) -> list[str]:
+    return [opt.name for opt in applied(ast)]
+
+
+def test_element_wise_kernels_become_vectors_and_threads() -> None:
+    ast = optimize(kernel_of(g.add(g.tensor(1 << 20), g.tensor(1 << 20))), NEON)
+    assert kinds(ast) == {AxisKind.UPCAST: [32], AxisKind.THREAD: [1 << 15]}
+
+
+def test_small_kernels_are_not_shared() -> None:
+    ast = optimize(kernel_of(g.add(g.tensor(64), g.tensor(64))), NEON)
+    assert "THREAD" not in names(ast)
+    assert LEAST_SHARED_WORK > 64 * 16
+
+
+def test_the_rest_of_a_long_loop_is_peeled_off() -> None:
+    ast = optimize(kernel_of(g.add(g.tensor(100_003), g.tensor(100_003))), NEON)
+    assert names(ast)[:2] == ["PEEL", "UPCAST"] and "THREAD" in names(ast)
+
+
+def test_sums_get_several_vector_accumulators() -> None:
+    ast = optimize(kernel_of(g.total(g.tensor(512, 1024), -1)), NEON)
+    assert kinds(ast) == {AxisKind.THREAD: [512], AxisKind.REDUCE: [32], AxisKind.UNROLL: [32]}
+
+
+def test_sums_across_memory_are_vectors_of_outputs() -> None:
+    ast = optimize(kernel_of(g.total(g.tensor(64, 48), 0)), NEON)
+    assert "UNROLL" not in names(ast) and AxisKind.UPCAST in kinds(ast)
+
+
+def test_every_column_loop_of_a_softmax_is_a_vector() -> None:
+    ast = optimize(kernel_of(g.softmax(g.tensor(256, 512))), NEON)
+    assert [opt.name for opt in applied(ast)] == ["UNROLL", "UNROLL", "UPCAST", "THREAD"]
+
+
+@pytest.mark.parametrize("host", [NEON, AVX2, AVX512], ids=["neon", "avx2", "avx512"])
+def test_accumulators_of_a_tile_fit_the_registers(host: Host) -> None:
+    lanes = host.lanes(float32)
+    for rows in (1, 5, 64, 1000, 1023, 1024):
+        for columns in (1, 10, 64, 1000, 1023, 1024):
+            height, width = tile_shape(rows, columns, lanes, host)
+            vectors = width // lanes
+            assert width % lanes == 0 and height * vectors + vectors + 1 <= host.registers
+
+
+def test_a_matrix_product_is_a_register_tile_over_a_packed_panel() -> None:
+    ast = optimize(kernel_of(g.matmul(g.tensor(256, 128), g.tensor(128, 192))), NEON)
+    height, width = tile_shape(256, 192, 4, NEON)
+    lanes = [s for s in kinds(ast)[AxisKind.UPCAST] if s is not None]
+    assert height in lanes and width in lanes
+    (panel,) = [n for n in toposort(ast) if n.op is Ops.BUFFERIZE]
+    assert [size(r) for r in panel.src[1:]] == [128, width]
+    assert "THREAD" in names(ast)
+
+
+def test_noopt_leaves_plain_loops() -> None:
+    ast = kernel("matmul")
+    with knobs.override(NOOPT=True):
+        assert optimize(ast, NEON) is ast
+
+
+def test_a_kernel_with_a_record_is_taken_at_its_word() -> None:
+    ast = optimize(kernel("matmul"), NEON)
+    assert optimize(ast, AVX512) is ast
+
+
+def test_choosing_takes_milliseconds() -> None:
+    ast = kernel_of(g.matmul(g.tensor(512, 256), g.tensor(256, 384)))
+    optimize(ast, NEON)
+    times = []
+    for _ in range(5):
+        started = time.process_time()
+        optimize(ast, NEON)
+        times.append(time.process_time() - started)
+    assert min(times) < 0.03
