@@ -18,7 +18,9 @@ _EXPORTS: dict[str, str] = {
     "MorokError": "morok.errors",
     "no_grad": "morok.tensor.gradient_track",
     "manual_seed": "morok.tensor.random",
-    **dict.fromkeys(("grad", "value_and_grad", "custom_gradient"), "morok.tensor.gradient_functional"),
+    **dict.fromkeys(
+        ("grad", "value_and_grad", "custom_gradient", "checkpoint"), "morok.tensor.gradient_functional"
+    ),
     **dict.fromkeys(
         ("bool_", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"), "morok.dtype"
     ),

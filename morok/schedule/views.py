@@ -61,6 +61,11 @@ def cuts_nothing(node: UOp, x: UOp) -> bool:
     return shape(node) == shape(x) and all(s.op is Ops.CONST and s.arg == 0 for s in node.src[1::2])
 
 
+def is_only_a_name(node: UOp) -> bool:
+    """Not the mark of a value that is to be computed once more."""
+    return bool(node.arg != "again")
+
+
 def is_stored(x: UOp) -> bool:
     """Something that is about to be stored in row-major order, under some shape."""
     while x.op is Ops.RESHAPE:
@@ -82,7 +87,7 @@ def view_rules(x: Var, a: Many, b: Many) -> Rules:
     # no gradient is computed any more
     yield "detach", HEADS["Detach"](x) >> x, _TENSORS
     # a function by name is the formula that it was computed by
-    yield "noop", HEADS["Noop"](x, a) >> x, _SMALLER, _TENSORS
+    yield "noop", HEADS["Noop"](x, a) >> x, when(is_only_a_name), _SMALLER, _TENSORS
     # the last of two shapes counts
     yield "reshape-reshape", reshape(reshape(x, a), b) >> reshape(x, b), _SMALLER, _TENSORS
     yield "expand-expand", expand(expand(x, a), b) >> expand(x, b), _SMALLER, _TENSORS

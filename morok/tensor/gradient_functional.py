@@ -17,11 +17,13 @@ from typing import Any
 
 from morok.errors import DTypeError, MorokError, ShapeError
 from morok.ir.infer import shape, show_shape
-from morok.ir.node import UOp, const, make
+from morok.ir.node import UOp, const, make, toposort
 from morok.ir.ops import Ops
 from morok.rewrite.engine import substitute
 from morok.tensor.core import expand_to, require_shape
-from morok.tensor.gradient_walk import CUSTOM, pull_back
+from morok.tensor.gradient import settled
+from morok.tensor.gradient_track import is_marked
+from morok.tensor.gradient_walk import AGAIN, CUSTOM, pull_back
 from morok.tensor.tensor import Tensor
 
 _numbers = itertools.count(1)
@@ -183,3 +185,52 @@ def _checked(part: Any, x: UOp) -> UOp | None:
         what = show_shape(part.shape) if isinstance(part, Tensor) else type(part).__name__
         raise ShapeError(f"the gradient of an input of shape {show_shape(shape(x))} is a {what}")
     return part.cast(x.dtype).uop
+
+
+# --- recomputing
+
+_CHECKPOINT = 0  # the number under which recomputed functions are known
+
+
+def checkpoint(function: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
+    """function(*inputs), computed once more for the gradient instead of being kept until then.
+
+    What the function computes on the way needs no memory between the two passes. Parameters that it takes
+    from elsewhere get their gradients as usual.
+
+    >>> x = Tensor([2.0], requires_grad=True)
+    >>> checkpoint(lambda t: (t * t).exp(), x).sum().backward()
+    >>> round(x.grad.item(), 3)
+    218.393
+    """
+    result = function(*inputs)
+    given = [x.uop for x in inputs]
+    sources = [*given, *_parameters_of(result.uop, set(given))]
+    return Tensor._new(make(Ops.NOOP, result.dtype, (result.uop, *sources), _CHECKPOINT))
+
+
+def _parameters_of(root: UOp, inputs: set[UOp]) -> list[UOp]:
+    """The memory of tensors that require gradients, as far as it is not among the inputs."""
+    order = toposort(root, stop=lambda n: n in inputs or _is_leaf(n))
+    return [node for node in order if node not in inputs and _is_leaf(node)]
+
+
+def _is_leaf(node: UOp) -> bool:
+    view = settled(node)
+    while view.op is Ops.RESHAPE:
+        view = view.src[0]
+    memory = view.src[0] if view.op is Ops.AFTER else view
+    while memory.op is Ops.RESHAPE:
+        memory = memory.src[0]
+    return memory.op is Ops.BUFFER and is_marked(memory)
+
+
+def _recompute(g: UOp, node: UOp, inputs: tuple[UOp, ...]) -> list[UOp | None]:
+    """The gradients of a function by way of a second computation, which begins when g is there."""
+    again = {x: make(Ops.NOOP, x.dtype, (x, g), AGAIN) for x in inputs}
+    marks = set(again.values())
+    found = pull_back(substitute(node.src[0], again), g, marks.__contains__, marks.__contains__)
+    return [found.get(again[x]) for x in inputs]
+
+
+CUSTOM[_CHECKPOINT] = _recompute

@@ -150,15 +150,20 @@ DIFFERENTIABLE: frozenset[Op] = frozenset(_BY_OP) | frozenset(BY_OP) | {Ops.NOOP
 CUSTOM: dict[int, Callable[[UOp, UOp, tuple[UOp, ...]], list[UOp | None]]] = {}
 
 
+AGAIN = "again"  # NOOP(x, done): x for a second computation, which waits for `done`
+
+
 def _is_function(node: UOp) -> bool:
     """A NOOP that stands for a function as a whole: gradients go to its inputs, not into its formula."""
-    return node.op is Ops.NOOP and len(node.src) > 1
+    return node.op is Ops.NOOP and len(node.src) > 1 and node.arg != AGAIN
 
 
 def _origins(node: UOp) -> tuple[UOp, ...]:
     """The nodes that a gradient flows to from a node."""
     if node.op is Ops.AFTER:
         return (node.src[1].src[1], _state_before(node))
+    if node.op is Ops.NOOP and node.arg == AGAIN:
+        return node.src[:1]
     return node.src[1:] if _is_function(node) else node.src
 
 

@@ -6,7 +6,7 @@ import weakref
 import numpy as np
 import pytest
 
-from morok import MorokError, Tensor, Variable, custom_gradient, grad, no_grad, value_and_grad
+from morok import MorokError, Tensor, Variable, checkpoint, custom_gradient, grad, nn, no_grad, value_and_grad
 from morok.errors import DTypeError, ShapeError
 from morok.tensor.gradient_functional import tensors_in, with_tensors
 
@@ -183,6 +183,49 @@ def test_custom_gradient() -> None:
         wrong(x).sum().backward()
     with pytest.raises(DTypeError, match="takes tensors, not a int"):
         wrong(3)  # type: ignore[arg-type]
+
+
+def _deep(kept: bool) -> tuple[Tensor, list[Tensor]]:
+    """A deep model whose inner values are kept for the gradient, or computed again."""
+    rng = np.random.default_rng(0)
+    weights = [Tensor(rng.standard_normal((32, 32)) * 0.2, requires_grad=True) for _ in range(12)]
+    h = Tensor(rng.standard_normal((64, 32)))
+    for i in range(0, 12, 4):
+
+        def block(x: Tensor, first: int = i) -> Tensor:
+            for w in weights[first : first + 4]:
+                x = (x @ w).tanh()
+            return x
+
+        h = block(h) if kept else checkpoint(block, h)
+    loss = (h * h).sum()
+    loss.backward()
+    return loss, [w.grad for w in weights]
+
+
+def test_checkpoints_need_less_memory_and_change_nothing() -> None:
+    results, arenas = [], []
+    for kept in (True, False):
+        loss, gradients = _deep(kept)
+        plan = loss.prepare(*gradients)
+        arenas.append(plan.memory.arena_bytes)
+        plan.run()
+        results.append([t.numpy().copy() for t in (loss, *gradients)])
+    assert arenas[1] < 0.7 * arenas[0]
+    for a, b in zip(*results, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-12)
+
+
+def test_checkpoints_can_be_differentiated_twice() -> None:
+    def slope(x: Tensor) -> Tensor:
+        return grad(lambda t: checkpoint(lambda u: (u * u).exp(), t).sum())(x)
+
+    at = 0.7
+    second = grad(lambda x: slope(x).sum())(Tensor(np.array([at])))
+    np.testing.assert_allclose(second.numpy(), [(2 + 4 * at * at) * np.exp(at * at)], rtol=1e-6)
+    layer = nn.Linear(2, 2)
+    checkpoint(layer, Tensor.ones(1, 2)).sum().backward()
+    assert layer.bias.grad.tolist() == [1.0, 1.0]
 
 
 def test_assignment_in_between() -> None:
