@@ -115,8 +115,10 @@ _NUMBERS = frozenset((bool, int, float))
 
 
 def _literal(like: UOp, value: Any) -> UOp:
-    if value.__class__ not in _NUMBERS and not isinstance(value, (int, float)):
+    if not isinstance(value, (bool, int, float)):
         raise IRError(f"{value!r} is neither a node nor a number", place=place(like))
+    if like.dtype.is_int and isinstance(value, float) and value != int(value):
+        raise IRError(f"{value} is no {like.dtype}; cast the other operand", place=place(like))
     return const(like.dtype, value)
 
 
@@ -232,7 +234,7 @@ def live_nodes() -> int:
 
 def const(dtype: DType, value: Any) -> UOp:
     """A constant of `dtype`; the value is brought to the type's own precision, integers wrap."""
-    if value.__class__ is int:
+    if value.__class__ is int and dtype.is_int:
         ref = _table.get(
             (Ops.CONST, dtype, (), value, int)
         )  # if it exists, it is a value of its type already

@@ -9,6 +9,7 @@ unconditional one would never be reached.
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 from morok.errors import RuleError
 from morok.ir.ops import Op, Ops
@@ -69,8 +70,10 @@ def decreases(before: Term, after: Term) -> bool:
 
 
 def _smaller_by_precedence(before: Term, after: Term) -> bool:
-    """Equal weights: the op with the smaller number wins, then the sources from left to right, constants
-    last."""
+    """Equal weights: the op with the smaller number wins, then the first source that differs decides.
+
+    That is stable: whatever the variables stand for, the order stays. Mere rearrangements have no order.
+    """
     if isinstance(before, Apply) and not isinstance(after, Apply):
         return True
     if not (isinstance(before, Apply) and isinstance(after, Apply)):
@@ -78,27 +81,19 @@ def _smaller_by_precedence(before: Term, after: Term) -> bool:
     if before.op is not after.op:
         return after.op.number < before.op.number
     for b, a in zip(before.src or (), after.src or (), strict=False):
-        b, a = _strip(b), _strip(a)
-        if _is_constant(b) and _is_constant(a):
-            continue
-        if _is_constant(b) != _is_constant(a):
-            return _is_constant(b)
-        counts_b, counts_a = Counter[str](), Counter[str]()
-        weight_b, weight_a = weigh(b, counts_b), weigh(a, counts_a)
-        if weight_b != weight_a or counts_b != counts_a:
-            return weight_a > weight_b  # sums and products lean to the right
-        if isinstance(b, Apply):
-            return _smaller_by_precedence(b, a)
+        if not _same(b, a):
+            return decreases(b, a)
     return False
 
 
-def covers(general: Term, special: Term, bound: dict[str, Term]) -> bool:
-    """Whether everything that matches `special` also matches `general`."""
+def covers(general: Term, special: Term, bound: dict[str, Term], context: str = "any") -> bool:
+    """Whether everything that matches `special` also matches `general`. `context`: the domain of the
+    place."""
     if isinstance(general, As):
-        return covers(general.var, special, bound) and covers(general.term, special, bound)
+        return covers(general.var, special, bound, context) and covers(general.term, special, bound, context)
     inner = _strip(special)
     if isinstance(general, Var):
-        if not _covers_type(general, special):
+        if not _covers_type(general, special, context):
             return False
         old = bound.setdefault(general.name, special)
         return _same(old, special)
@@ -108,7 +103,7 @@ def covers(general: Term, special: Term, bound: dict[str, Term]) -> bool:
         return False
     if not set(inner.ops) <= set(general.ops) or general.dtype is not None:
         return False
-    if general.arg is not ANY and not isinstance(general.arg, Var) and general.arg != inner.arg:
+    if not _covers_argument(general.arg, inner.arg, bound):
         return False
     if general.src is None:
         return True
@@ -121,31 +116,59 @@ def covers(general: Term, special: Term, bound: dict[str, Term]) -> bool:
     orders = [inner.src]
     if general.commutative and len(inner.src) == 2:
         orders.append((inner.src[1], inner.src[0]))
+    operands = _operand_domain(inner)
     for order in orders:
         trial = dict(bound)
-        if all(covers(g, s, trial) for g, s in zip(general.src, order, strict=True)):
+        if all(covers(g, s, trial, operands) for g, s in zip(general.src, order, strict=True)):
             bound.update(trial)
             return True
     return False
 
 
-def _covers_type(var: Var, special: Term) -> bool:
+def _covers_argument(general: Any, special: Any, bound: dict[str, Term]) -> bool:
+    if general is ANY:
+        return True
+    if isinstance(general, Var):
+        term = special if isinstance(special, Term) else Lit(special) if special is not ANY else Var("?")
+        return _same(bound.setdefault(general.name, term), term)
+    return special is not ANY and not isinstance(special, Term) and bool(general == special)
+
+
+def _operand_domain(term: Apply) -> str:
+    """What is known about the common type of an op's operands: the narrowest domain among them."""
+    if not term.op.is_alu or term.op in (Ops.CAST, Ops.BITCAST):
+        return "any"
+    known = [_domain(s) for s in (term.src or ())[1 if term.op is Ops.WHERE else 0 :]]
+    best = "any"
+    for domain in known:
+        if _domain_within(domain, best):
+            best = domain
+    return best
+
+
+def _domain(term: Term) -> str:
+    """The domain of what a term matches."""
+    inner = _strip(term)
+    if isinstance(inner, Var):
+        return inner.DOMAIN
+    if isinstance(inner, Lit):
+        return "bool" if isinstance(inner.value, bool) else "number"
+    if isinstance(inner, Apply) and all(op.is_compare for op in inner.ops):
+        return "bool"
+    return _operand_domain(inner) if isinstance(inner, Apply) else "any"
+
+
+def _covers_type(var: Var, special: Term, context: str) -> bool:
     if var.MANY:
         return isinstance(special, Var) and special.MANY
-    if isinstance(special, As):
-        return _covers_type(var, special.var) or _covers_type(var, special.term)
-    if isinstance(special, Var):
-        if var.CONSTANT and not special.CONSTANT:
-            return False
-        return _domain_within(special.DOMAIN, var.DOMAIN)
-    if isinstance(special, Lit):
-        if isinstance(special.value, bool):
-            return var.DOMAIN in ("any", "bool", "bits")
-        return var.DOMAIN in ("any", "number")
-    return not var.CONSTANT and var.DOMAIN == "any"
+    inner = _strip(special)
+    if var.CONSTANT and not (isinstance(inner, Lit) or (isinstance(inner, Var) and inner.CONSTANT)):
+        return False
+    return _domain_within(_domain(special), var.DOMAIN) or _domain_within(context, var.DOMAIN)
 
 
 _WITHIN = {("int", "number"), ("int", "bits"), ("bounded", "int"), ("bounded", "number"), ("bounded", "bits"),
+           ("signed", "int"), ("signed", "number"), ("signed", "bits"), ("index", "signed"),
            ("index", "int"), ("index", "number"), ("index", "bits"), ("bool", "bits"),
            ("float", "number")}  # fmt: skip
 
@@ -192,8 +215,14 @@ def check(found: tuple[Rule, ...]) -> None:
             by_op.setdefault(op, []).append(rule)
 
 
+def _rearranges(rule: Rule) -> bool:
+    """Whether a rule may give back the very node it matched, which counts as no match."""
+    after = _strip(rule.after) if isinstance(rule.after, Term) else None
+    return isinstance(after, Apply) and after.ops == rule.root.ops
+
+
 def _always_first(earlier: Rule, later: Rule) -> bool:
-    if earlier.numeric is not later.numeric:
+    if earlier.numeric is not later.numeric or _rearranges(earlier):
         return False
     names: dict[str, Term] = {}
     if not covers(earlier.before, later.before, names):

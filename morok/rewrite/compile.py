@@ -33,6 +33,13 @@ _PYTHON = {
 }  # fmt: skip
 
 
+def checked(result: Any, rule: Rule) -> UOp:
+    """What code on a right side gave, if it is a node."""
+    if result.__class__ is not UOp:
+        raise RuleError(f"{rule.name} gave {result!r}, which is not a node", place=rule.place)
+    return result
+
+
 def boolean(dtype: Any) -> Any:
     """The type of a comparison of `dtype`s."""
     return bool_ if dtype.lanes == 1 else bool_.vec(dtype.lanes)
@@ -45,7 +52,7 @@ class _Names:
     def __init__(self) -> None:
         self.values: dict[str, Any] = {
             "make": make, "const": const, "evaluate": evaluate, "vmin": vmin, "vmax": vmax, "exact": exact,
-            "derive": derive, "here": here, "boolean": boolean, "CONST": Ops.CONST,
+            "derive": derive, "here": here, "boolean": boolean, "CONST": Ops.CONST, "checked": checked,
             "inf": math.inf, "nan": math.nan,
         }  # fmt: skip
         self._counter = itertools.count()
@@ -55,8 +62,8 @@ class _Names:
         return op.name
 
     def add(self, value: Any, prefix: str) -> str:
-        """A fresh name for a value; functions keep theirs where it is free."""
-        name = getattr(value, "__name__", "") if prefix == "f" else ""
+        """A fresh name for a value; functions keep theirs, with a prefix that no local variable has."""
+        name = "code_" + getattr(value, "__name__", "") if prefix == "f" else ""
         if not name.isidentifier() or (name in self.values and self.values[name] is not value):
             name = f"{prefix}{next(self._counter)}"
         self.values[name] = value
@@ -74,6 +81,7 @@ class _Writer:
         self.choice = choice
         self.bound: dict[str, str] = {}  # variable → expression
         self.steps: list[tuple[str, str]] = []  # ("test" | "set", source)
+        self.late: list[str] = []  # tests that wait until everything is bound
 
     def test(self, source: str) -> None:
         self.steps.append(("test", source))
@@ -124,11 +132,7 @@ class _Writer:
         elif term.arg is not ANY:
             self.test(f"{expr}.arg == {self.names.add(term.arg, 'arg')}")
         if isinstance(term.dtype, DTypeOf):
-            if term.dtype.var.name not in self.bound:
-                raise RuleError(
-                    f"dtype({term.dtype.var}) stands before {term.dtype.var} is bound", place=self.rule.place
-                )
-            self.test(f"{expr}.dtype is {self.bound[term.dtype.var.name]}.dtype")
+            self.late.append(f"{expr}.dtype is {{{term.dtype.var.name}}}.dtype")
         elif term.dtype is not None:
             self.test(f"{expr}.dtype is {self.names.add(term.dtype, 'dtype')}")
         if term.src is None:
@@ -146,7 +150,10 @@ class _Writer:
                 self.test(f"len({expr}.src) >= {len(fixed)}")
             rest = want[-1]
             assert isinstance(rest, Var)
-            self.bound[rest.name] = f"{expr}.src[{len(fixed)}:]" if fixed else f"{expr}.src"
+            taken = f"{expr}.src[{len(fixed)}:]" if fixed else f"{expr}.src"
+            if rest.name in self.bound:
+                self.test(f"{taken} == {self.bound[rest.name]}")
+            self.bound.setdefault(rest.name, taken)
             for i, part in enumerate(parts):
                 self.steps.append(("set", f"{part} = {expr}.src[{i}]"))
         else:
@@ -161,6 +168,8 @@ class _Writer:
         return list(zip(fixed, parts, strict=True))
 
     def conditions(self) -> None:
+        for test in self.late:
+            self.test(test.format(**self.bound))
         for condition in self.rule.conditions:
             if isinstance(condition, Term):
                 self.test(self.value(condition))
@@ -204,7 +213,8 @@ class _Writer:
         if isinstance(source.dtype, DTypeOf):
             return f"{self.bound[source.dtype.var.name]}.dtype"
         if source.dtype is not None:
-            return self.names.add(source.dtype, "dtype")
+            name = self.names.add(source.dtype, "dtype")
+            return f"{name}.vec({expected}.lanes)" if source.dtype.lanes == 1 else name
         return f"boolean({self.operand_dtype(source, expected)})"
 
     def operand_dtype(self, term: Apply, expected: str) -> str:
@@ -276,7 +286,7 @@ class _Writer:
         if not self.keep_same:
             tests.append("out is not n")
         out.append(f"{pad}if {' and '.join(tests) or 'True'}:")
-        out.append(f"{pad}    return out, {label}")
+        out.append(f"{pad}    return {f'checked(out, {label})' if self.rule.is_code else 'out'}, {label}")
         return out
 
 

@@ -213,8 +213,12 @@ def _cycle(node: UOp, chain: list[tuple[UOp, Rule]]) -> RewriteCycle:
     """Names the rules between the two visits of a node."""
     start = next((i for i in range(len(chain) - 1, -1, -1) if chain[i][0] is node), max(0, len(chain) - 6))
     names = list(dict.fromkeys(rule.name for _, rule in chain[start:]))
-    shown = ", ".join(names) or "the rules"
-    return RewriteCycle(f"the rules {shown} undo one another at {expr(node, 120)}", place=place(node))
+    what = (
+        f"the rules {', '.join(names)} undo one another"
+        if len(names) > 1
+        else f"the rule {names[0]} never ends"
+    )
+    return RewriteCycle(f"{what} at {expr(node, 120)}", place=place(node))
 
 
 def _walk(root: UOp, match: MatchFunction, ctx: Any) -> UOp:

@@ -19,7 +19,7 @@ from morok.ir.bounds import vmax, vmin
 from morok.ir.node import UOp, const, make
 from morok.ir.ops import Ops
 from morok.ir.provenance import derive, scope
-from morok.rewrite.rules import Rule, parameters
+from morok.rewrite.rules import OF_FIRST_SOURCE, Rule, parameters
 from morok.rewrite.terms import ANY, DOMAINS, Apply, As, DTypeOf, Fact, Lit, Term, Var, children, variables
 
 Bindings = dict[str, Any]
@@ -165,6 +165,8 @@ def dtype_source(term: Term) -> Term | None:
         return term
     if term.dtype is not None or term.op.is_compare:
         return term
+    if not term.op.is_alu and term.op not in OF_FIRST_SOURCE:
+        return None  # the op of the match again, with its type
     operands = (term.src or ())[1:] if term.op is Ops.WHERE else term.src or ()
     for s in operands:
         found = dtype_source(s)
@@ -185,8 +187,8 @@ def term_dtype(term: Term, found: Bindings, expected: DType) -> DType:
     assert isinstance(source, Apply)
     if isinstance(source.dtype, DTypeOf):
         return found[source.dtype.var.name].dtype  # type: ignore[no-any-return]
-    if source.dtype is not None:
-        return source.dtype
+    if source.dtype is not None:  # a scalar type stands for as many lanes as are wanted
+        return source.dtype.vec(expected.lanes) if source.dtype.lanes == 1 else source.dtype
     lanes = _operand_dtype(source, found, expected).lanes
     return bool_.vec(lanes)
 
@@ -253,6 +255,8 @@ def apply_rule(rule: Rule, node: UOp, ctx: Any = None) -> UOp | None:
                 result: UOp | None = build(rule.after, found, node.dtype)
             else:
                 result = _call(rule.after, found, node, ctx)
+                if result is not None and not isinstance(result, UOp):
+                    raise RuleError(f"{rule.name} gave {result!r}, which is not a node", place=rule.place)
         if result is not None and result is not node:
             return result
     return None

@@ -23,8 +23,21 @@ from enum import Enum
 from typing import Any, final
 
 from morok.errors import RuleError
-from morok.ir.ops import Op
-from morok.rewrite.terms import Apply, Arrow, As, Term, Var, show, variables
+from morok.ir.ops import MOVEMENT, Op, Ops
+from morok.rewrite.terms import (
+    Apply,
+    Arg,
+    Arrow,
+    As,
+    DTypeOf,
+    Fact,
+    Term,
+    Var,
+    children,
+    show,
+    subterms,
+    variables,
+)
 
 Rules = Iterator[Any]
 
@@ -179,10 +192,11 @@ def _complete(prefix: str, item: Any, place: str) -> Rule:
 
 
 def _check_bound(rule: Rule) -> None:
+    """Everything about a rule that can be known before it meets a node."""
     root = rule.before.term if isinstance(rule.before, As) else rule.before
     if not isinstance(root, Apply):
         raise RuleError(f"{rule.name} must start with an op, not with {rule.before!r}", place=rule.place)
-    bound = set(variables(rule.before))
+    bound = _pattern_variables(rule)
     for part in (rule.after, *rule.conditions):
         if isinstance(part, Term):
             used = set(variables(part))
@@ -196,6 +210,89 @@ def _check_bound(rule: Rule) -> None:
                 f"{rule.name}: {', '.join(unknown)} {verb} not bound by the left side {show(rule.before)}",
                 place=rule.place,
             )
+    for condition in rule.conditions:
+        if isinstance(condition, Term):
+            _check_condition(rule, condition)
+    if isinstance(rule.after, Term):
+        _check_template(rule, rule.after)
+
+
+def _pattern_variables(rule: Rule) -> set[str]:
+    """The variables that matching the left side binds, in the order of reading; checks the pattern too."""
+    bound: set[str] = set()
+    stack: list[Term] = [rule.before]
+    while stack:
+        term = stack.pop()
+        if isinstance(term, Var):
+            bound.add(term.name)
+        elif isinstance(term, (Fact, DTypeOf)):
+            raise RuleError(f"{rule.name}: {term!r} cannot be matched; put it into when(…)", place=rule.place)
+        elif isinstance(term, Apply):
+            _check_arity(rule, term)
+            if isinstance(term.dtype, DTypeOf) and term.dtype.var.name not in bound:
+                raise RuleError(
+                    f"{rule.name}: {term.dtype!r} stands before {term.dtype.var} is bound", place=rule.place
+                )
+            if isinstance(term.arg, Var):
+                bound.add(term.arg.name)
+        stack.extend(reversed(children(term)))
+    return bound
+
+
+def _check_arity(rule: Rule, term: Apply) -> None:
+    if term.src is None:
+        return
+    for op in term.ops:
+        fits = op.arity < 0 or (len(term.src) - 1 <= op.arity if term.variadic else len(term.src) == op.arity)
+        if not fits:
+            raise RuleError(
+                f"{rule.name}: {op.name} takes {op.arity} sources, {show(term)} has {len(term.src)}",
+                place=rule.place,
+            )
+
+
+# Built with the type of what they pass on.
+OF_FIRST_SOURCE: frozenset[Op] = frozenset((
+    *MOVEMENT, Ops.AFTER, Ops.CONTIGUOUS, Ops.DETACH, Ops.COPY, Ops.BIND,
+))  # fmt: skip
+
+# What may stand in a condition, where numbers are mathematical.
+CONDITION_OPS: frozenset[Op] = frozenset((
+    Ops.ADD, Ops.SUB, Ops.MUL, Ops.FLOORDIV, Ops.FLOORMOD, Ops.NEG, Ops.ABS, Ops.MAX, Ops.MIN,
+    Ops.CMPLT, Ops.CMPEQ, Ops.CMPNE, Ops.NOT, Ops.AND, Ops.OR,
+))  # fmt: skip
+
+
+def _check_condition(rule: Rule, condition: Term) -> None:
+    stack = [condition]
+    while stack:
+        term = stack.pop()
+        if isinstance(term, Fact):
+            continue
+        if isinstance(term, Var) and not term.CONSTANT and not isinstance(term, Arg):
+            raise RuleError(
+                f"{rule.name}: {term} is no constant; a condition can ask for vmin({term}) and vmax({term})",
+                place=rule.place,
+            )
+        if isinstance(term, Apply) and not set(term.ops) <= CONDITION_OPS:
+            raise RuleError(f"{rule.name}: {term.op.name} cannot stand in a condition", place=rule.place)
+        stack.extend(children(term))
+
+
+def _check_template(rule: Rule, after: Term) -> None:
+    if isinstance(after, Var) and after.MANY:
+        raise RuleError(
+            f"{rule.name}: {after} stands for several nodes, so it is no result", place=rule.place
+        )
+    for term in subterms(after):
+        if not isinstance(term, Apply):
+            continue
+        if len(term.ops) > 1 or term.src is None:
+            raise RuleError(f"{rule.name}: {show(term)} does not say what to build", place=rule.place)
+        _check_arity(rule, term)
+        typed = term.op.is_alu or term.dtype is not None or term.op in OF_FIRST_SOURCE
+        if not typed and not (term is after and term.op in rule.root.ops):
+            raise RuleError(f"{rule.name}: {show(term)} needs dtype= to be built", place=rule.place)
 
 
 def ops_of(rule: Rule) -> tuple[Op, ...]:

@@ -47,7 +47,8 @@ class RuleSet:
 
 def join(name: str, *sets: RuleSet) -> RuleSet:
     """The rules of several sets one after the other, each once, under a new name."""
-    return RuleSet(name, dict.fromkeys(rule for ruleset in sets for rule in ruleset.rules))
+    NAMED_SETS[name] = result = RuleSet(name, dict.fromkeys(rule for s in sets for rule in s.rules))
+    return result
 
 
 def _asks_for_context(rule: Rule) -> bool:
@@ -55,7 +56,8 @@ def _asks_for_context(rule: Rule) -> bool:
     return any("ctx" in parameters(f) for f in code)
 
 
-REGISTRY: dict[str, RuleSet] = {}
+REGISTRY: dict[str, RuleSet] = {}  # where rules are written
+NAMED_SETS: dict[str, RuleSet] = {}  # what they are put together to
 
 
 def rules(name: str) -> Callable[[Callable[..., Rules]], RuleSet]:

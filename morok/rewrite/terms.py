@@ -97,6 +97,7 @@ DOMAINS: dict[str, tuple[str | None, str | None]] = {
     "index": ("is_index", None),
     "bool": ("is_bool", None),
     "float": ("is_float", None),
+    "signed": ("is_int", "is_unsigned"),
     "number": (None, "is_bool"),
     "bits": (None, "is_float"),
 }
@@ -121,6 +122,13 @@ class Index(Var):
 
     __slots__ = ()
     DOMAIN = "index"
+
+
+class Signed(Var):
+    """Integers with a sign, `index` included."""
+
+    __slots__ = ()
+    DOMAIN = "signed"
 
 
 class Bool(Var):
@@ -329,6 +337,10 @@ class Head:
         terms = tuple(lift(s) for s in (src if isinstance(src, tuple) else (src,)))
         if len(terms) != 2:
             raise RuleError(f"[…] means any order of two sources, {self!r} got {len(terms)}")
+        if not all(op.commutative for op in self.ops):
+            raise RuleError(
+                f"{self!r} does not commute, so its sources have one order: write (…) instead of […]"
+            )
         return Apply(self.ops, terms, commutative=True)
 
     def any(self, arg: Any = ANY, dtype: Any = None) -> Apply:

@@ -1,7 +1,7 @@
 """What an expression costs, written out as a tree: the measure that simplification must never make worse.
 
-The factor of a term of a sum is free, as it is in an addressing mode; otherwise distributing `(x + y)*4`
-would count as a loss although it is what makes quotients and remainders cancel.
+A constant factor and a constant summand are free, as they are in an addressing mode; otherwise distributing
+`(x + y)*4` would count as a loss although it is what makes quotients and remainders cancel.
 """
 
 from __future__ import annotations
@@ -11,12 +11,14 @@ from morok.ir.ops import Ops
 from morok.rewrite.checks import op_weight
 
 
-def _is_factor(n: UOp) -> bool:
-    return n.dtype.is_int and (n.op is Ops.NEG or (n.op is Ops.MUL and n.src[1].op is Ops.CONST))
+def _is_free(n: UOp) -> bool:
+    if not n.dtype.is_int:
+        return False
+    return n.op is Ops.NEG or (n.op in (Ops.MUL, Ops.ADD) and any(s.op is Ops.CONST for s in n.src))
 
 
 def _weight(n: UOp) -> int:
-    if _is_factor(n):
+    if _is_free(n):
         return 0
     if n.op is Ops.SUB:
         return op_weight(Ops.ADD)  # a difference is a sum with a sign

@@ -3,19 +3,19 @@ and rounding."""
 
 from __future__ import annotations
 
-from morok.rewrite.rules import UNSAFE, ZERO_SIGN, Rules, grows
+from morok.rewrite.rules import UNSAFE, Rules, grows
 from morok.rewrite.ruleset import rules
 from morok.rewrite.terms import (
     Abs,
     Add,
     Float,
-    Index,
     Int,
     Mul,
     Neg,
     Number,
     Pow,
     Recip,
+    Signed,
     Sqrt,
     minus_zero,
     one,
@@ -24,18 +24,17 @@ from morok.rewrite.terms import (
 
 
 @rules("symbolic.identities")
-def identity_rules(x: Number, i: Int, f: Float, g: Float, k: Index) -> Rules:
+def identity_rules(x: Number, i: Int, s: Signed, f: Float) -> Rules:
     """x+0, x*1 and relatives."""
     # i + 0 = i
     yield "add-zero", Add[i, zero] >> i
     # f + (-0.0) = f, even for f = -0.0
     yield "add-minus-zero", Add[f, minus_zero] >> f
-    # f + 0.0 = f, except that -0.0 + 0.0 = 0.0
-    yield "add-float-zero", Add[f, zero] >> f, ZERO_SIGN
+    # f + 0.0 is left alone: -0.0 + 0.0 = 0.0, and 1/x tells them apart
     # x - 0 = x
     yield "sub-zero", x - 0 >> x
-    # 0 - i = -i
-    yield "zero-sub", 0 - i >> i * -1
+    # 0 - s = -s
+    yield "zero-sub", 0 - s >> s * -1
     # x * 1 = x
     yield "mul-one", Mul[x, one] >> x
     # f * -1.0 = -f
@@ -57,11 +56,11 @@ def identity_rules(x: Number, i: Int, f: Float, g: Float, k: Index) -> Rules:
 
 
 @rules("symbolic.signs")
-def sign_rules(x: Number, y: Number, i: Int, j: Int, f: Float, g: Float) -> Rules:
+def sign_rules(x: Number, i: Signed, j: Signed, f: Float, g: Float) -> Rules:
     """Negation moves out and cancels."""
     # --f = f
     yield "neg-neg", Neg(Neg(f)) >> f
-    # -i = i * -1, the one form of a sign that sums know
+    # -i = i * -1, the one form of a sign that sums know; of unsigned numbers the bounds would be lost
     yield "neg-int", -i >> i * -1, grows("products with -1 are the normal form of a sign; no rule leads back")
     # i - j = i + j * -1
     yield (

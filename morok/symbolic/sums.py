@@ -7,8 +7,8 @@ only reassociate when asked.
 
 from __future__ import annotations
 
-from morok.ir.node import UOp
-from morok.rewrite.rules import REASSOCIATING, Rules, grows, when
+from morok.ir.node import UOp, make
+from morok.rewrite.rules import REASSOCIATING, Rules, grows, when, why
 from morok.rewrite.ruleset import rules
 from morok.rewrite.terms import (
     Add,
@@ -40,7 +40,23 @@ def z_first(y: UOp, z: UOp) -> bool:
     return precedes(z, y)
 
 
+def insert(node: UOp, z: UOp) -> UOp:
+    """z moved to its place in the chain of the same op before it, which is sorted already."""
+    later: list[UOp] = []  # what comes after z, last one first
+    rest = node.src[0]
+    while rest.op is node.op and precedes(z, rest.src[1]):
+        later.append(rest.src[1])
+        rest = rest.src[0]
+    if rest.op is not node.op and precedes(z, rest):
+        rest, z = z, rest
+    chain = make(node.op, node.dtype, (rest, z))
+    for term in reversed(later):
+        chain = make(node.op, node.dtype, (chain, term))
+    return chain
+
+
 _SORTS = grows("sorts by a total order, so it ends")
+_ANY_LENGTH = why("walks a chain of any length, where swapping neighbours would take a rewrite each")
 _LEANS = grows("moves weight to the left, so it ends")
 
 
@@ -60,8 +76,8 @@ def commute_rules(x: Bits, y: Bits, z: Bits) -> Rules:
         yield f"{name}-order", op(x, y) >> op(y, x), when(y_first), _SORTS
         # x + (y + z) = (x + y) + z
         yield f"{name}-lean", op(x, op(y, z)) >> op(op(x, y), z), _LEANS
-        # (x + y) + z = (x + z) + y
-        yield f"{name}-sort", op(op(x, y), z) >> op(op(x, z), y), when(z_first), _SORTS
+        # (x + y) + z = (x + z) + y, and on through a chain of any length
+        yield f"{name}-sort", op(op(x, y), z) >> insert, when(z_first), _ANY_LENGTH
         if op not in (Add, Mul, Xor):
             # (x & y) & y = x & y
             yield f"{name}-same", op(op(x, y), y) >> op(x, y)

@@ -9,10 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from morok.dtype import index
 from morok.ir.bounds import vmax, vmin
-from morok.ir.build import variable
-from morok.ir.node import UOp, const, toposort
+from morok.ir.node import UOp, const, make, toposort
 from morok.ir.ops import Ops
 from morok.rewrite.engine import rewrite, substitute
 from morok.rewrite.rules import Rules, why
@@ -55,13 +53,20 @@ def known_bounds(condition: UOp) -> dict[UOp, tuple[int, int]]:
     return found
 
 
+def _stand_in(e: UOp, number: int, low: int, high: int) -> UOp:
+    """A variable with the tighter bounds, or their only value. No variable of a user can have such a name."""
+    if low == high:
+        return const(e.dtype, low)
+    return make(Ops.DEFINE_VAR, e.dtype, (), (f"in place of {number}", low, high))
+
+
 def simplify_under(condition: UOp, x: UOp, ruleset: RuleSet) -> UOp:
     """x, simplified with what the condition says. Equal to x wherever the condition holds."""
     inside = set(toposort(x))
     for number, (e, (low, high)) in enumerate(known_bounds(condition).items()):
         if e not in inside or low > high:
             continue
-        stand_in = variable(f"valid{number}", low, high) if low < high else const(index, low)
+        stand_in = _stand_in(e, number, low, high)
         narrowed = rewrite(substitute(x, {e: stand_in}), ruleset)
         better = narrowed if low == high else rewrite(substitute(narrowed, {stand_in: e}), ruleset)
         if cost(better) < cost(x):  # anything else would only be another way to write it
