@@ -25,6 +25,7 @@ from morok.rewrite.ruleset import rules
 from morok.rewrite.terms import Head
 
 _BLOCK = (AxisKind.LOCAL, AxisKind.WARP, AxisKind.GROUP_REDUCE)
+_SERIAL = (AxisKind.LOOP, AxisKind.REDUCE)
 
 
 def _size(source: UOp) -> int:
@@ -51,7 +52,12 @@ def lower_buffer(node: UOp, ctx: Any) -> UOp | None:
     loops = tuple(
         r for d in dims for r in ([d] if d.op is Ops.RANGE else sorted(ranges(d), key=lambda r: r.arg))
     )
-    pointer = make(Ops.INDEX, memory.dtype.vec(lanes), (memory, where))
+    # In a loop, nobody may fill the buffer while others still read what it held in the last iteration.
+    around = sorted((r for r in ranges(buffer) if r.arg[1] in _SERIAL), key=lambda r: r.arg)
+    target_memory = memory
+    if shared and around:
+        target_memory = after(memory, make(Ops.BARRIER, void, tuple(around)))
+    pointer = make(Ops.INDEX, memory.dtype.vec(lanes), (target_memory, where))
     store = make(Ops.STORE, void, (pointer, value))
     fill = make(Ops.END, void, (store, *loops)) if loops else store
     if shared:

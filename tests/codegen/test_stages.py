@@ -165,6 +165,17 @@ def test_threads_of_a_block_wait_for_a_shared_buffer() -> None:
     assert nodes(local_stage(kernel, Context(GPU)), Ops.BARRIER)
 
 
+def test_a_shared_buffer_in_a_loop_is_not_filled_while_it_is_read() -> None:
+    o, x = buffers(8, 32)
+    l, k = rng(8, 0, AxisKind.LOCAL), rng(4, 1, REDUCE)
+    tile = bufferize(read(x, k * 8 + l), l, arg=("local", "tile"))
+    value = reduce_(make(Ops.INDEX, float32, (tile, (l * -1) + 7)), Ops.ADD, [k])
+    ops = [n.op for n in lower(sink(write(o, l, value, l)), GPU).src]
+    first, last = (i for i, op in enumerate(ops) if op is Ops.BARRIER)
+    stored = ops.index(Ops.STORE, first)
+    assert ops.index(Ops.RANGE) < first < stored < last < ops.index(Ops.END)
+
+
 # --- 11
 
 
