@@ -147,8 +147,8 @@ def _lanes_of_runs(node: UOp, runs: list[UOp], filled: int, position: list[int])
 def cut_arithmetic(node: UOp, ctx: Any) -> UOp | None:
     """An op on more lanes than a register holds → the op on parts."""
     count = node.dtype.lanes
-    if count == 1 or node.dtype.is_void:
-        return None
+    if count == 1 or node.dtype.is_void or node.dtype.is_index:
+        return None  # places are taken apart lane by lane, so vectors of them stay whole until then
     target: Target = ctx.target
     widest = max((s.dtype for s in (node, *node.src)), key=lambda d: d.scalar.itemsize)
     width = target.lanes(widest)

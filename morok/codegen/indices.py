@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from morok.codegen.vectors import lane
 from morok.ir.node import UOp, alu, const, make
 from morok.ir.ops import Ops
 from morok.rewrite.engine import rewrite
@@ -80,7 +81,7 @@ def _combine(node: UOp, done: dict[UOp, Places]) -> Places:
     if op is Ops.VCONST:
         return Places((None,), node.arg)
     if n == 1:
-        root, offset = split(simplify(node))
+        root, offset = split(simplify(lane(node, 0)))
         return Places((root,), (offset,))
     if op is Ops.VECTORIZE:
         return _many(list(node.src))

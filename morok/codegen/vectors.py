@@ -144,10 +144,10 @@ def lane(x: UOp, i: int) -> UOp:
 
 def _lane_sources(node: UOp, number: int) -> list[tuple[UOp, int]]:
     """The lanes that a lane is computed from; empty where it is simply taken."""
-    if node.dtype.lanes == 1:
-        return []
     if node.op is Ops.GEP:
         return [(node.src[0], node.arg[number])]
+    if node.dtype.lanes == 1:
+        return []
     if node.op.is_alu and all(s.dtype.lanes == node.dtype.lanes for s in node.src):
         return [(s, number) for s in node.src]
     return []

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, final
 
-from morok.codegen.target import Target
+from morok.codegen.target import BASIC_OPS, Target
 from morok.dtype import DType, float16, float32, float64
 from morok.errors import CompileError
+from morok.ir.ops import Ops
 
 
 @final
@@ -70,8 +71,9 @@ def target_for(machine: Machine, name: str = "cpu") -> Target:
         fma, half = "fma" in flags, "f16c" in flags
         masks = width > 16
         registers = 32 if width == 64 else 16
+        rounds = width > 16 or "sse4.1" in flags
     else:
-        width, fma, half, masks, registers = 16, True, True, False, 32
+        width, fma, half, masks, registers, rounds = 16, True, True, False, 32, True
     stored: set[DType] = {float32, float64} | ({float16} if half else set())
     return Target(
         f"{name}-{machine.arch}-{machine.cpu}",
@@ -80,6 +82,7 @@ def target_for(machine: Machine, name: str = "cpu") -> Target:
         registers=registers,
         masked_memory=masks,
         fma=fma,
+        ops=BASIC_OPS if rounds else BASIC_OPS - {Ops.RINT, Ops.FLOOR, Ops.CEIL, Ops.TRUNC},
         stored_floats=frozenset(stored),
         threads=True,
         wide_index=True,

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from morok.codegen.target import Target
+from morok.codegen.target import BASIC_OPS, Target
 from morok.dtype import (
     DType,
     bfloat16,
@@ -37,8 +37,13 @@ INEXACT = {
     Ops.RSQRT,
 }  # fmt: skip
 COUNT = 64
-# scalars only, and no narrow floats at all
-PLAIN = Target("plain", wide_index=True, stored_floats=frozenset((float32, float64)))
+# scalars only, no narrow floats at all, no roundings
+PLAIN = Target(
+    "plain",
+    wide_index=True,
+    stored_floats=frozenset((float32, float64)),
+    ops=BASIC_OPS - {Ops.RINT, Ops.FLOOR, Ops.CEIL, Ops.TRUNC},
+)
 
 
 def samples(dtype: DType, seed: int) -> np.ndarray:
@@ -95,7 +100,7 @@ def compare(op: Op, dtype: DType, to: DType | None = None, exact: bool = True) -
     given = [samples(bool_ if op is Ops.WHERE and i == 0 else dtype, i) for i in range(op.arity)]
     expected = evaluate_array(op, dtype, *given, to=to)
     versions = [(None, split(kernel, 0, 8, UPCAST))]
-    if dtype in (int32, float16, float32) or to in (int32, float16):
+    if dtype in (int32, float16, float32, float64) or to in (int32, float16):
         versions.append((PLAIN, kernel))
     for target, version in versions:
         out = np.zeros(COUNT, dtype=expected.dtype)

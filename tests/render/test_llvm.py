@@ -135,7 +135,7 @@ def test_a_gpu_list_has_no_llvm_form() -> None:
         render(lower(sink(write(o, g, read(x, g), g)), grid), "k")
 
 
-@pytest.mark.parametrize("name", ["avx512", "avx2", "neon"])
+@pytest.mark.parametrize("name", MACHINES)
 def test_no_library_is_called(name: str) -> None:
     """Machine code stands on its own: conversions, roundings and functions are instructions."""
     machine = MACHINES[name]

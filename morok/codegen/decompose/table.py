@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from morok.codegen.decompose import exponential, integers, trigonometric
+from morok.codegen.decompose import exponential, integers, rounding, trigonometric
 from morok.codegen.target import Target
 from morok.ir.node import UOp, alu, const
 from morok.ir.ops import Op, Ops
@@ -71,9 +71,19 @@ def unsigned_magnitude(node: UOp) -> UOp | None:
     return node.src[0] if node.dtype.is_unsigned else None
 
 
-def whole_of_integer(node: UOp) -> UOp | None:
-    """Integers are whole already."""
-    return None if node.dtype.is_float else node.src[0]
+_ROUNDINGS = {
+    Ops.RINT: rounding.rint,
+    Ops.FLOOR: rounding.floor,
+    Ops.CEIL: rounding.ceil,
+    Ops.TRUNC: rounding.trunc,
+}
+
+
+def to_whole(node: UOp, ctx: Any) -> UOp | None:
+    """Integers are whole already; floats are rounded by arithmetic where there is no instruction."""
+    if not node.dtype.is_float:
+        return node.src[0]
+    return None if node.op in ctx.target.ops else _ROUNDINGS[node.op](node.src[0])
 
 
 @rules("codegen.decompose")
@@ -92,7 +102,7 @@ def decompose_rules() -> Rules:
     yield "rsqrt", Head(Ops.RSQRT).any() >> _unless_native(reciprocal_root), _NEEDED, _CODE
     yield "mulacc", Head(Ops.MULACC).any() >> separate_product, _NEEDED, _CODE
     whole = Head(Ops.TRUNC, Ops.FLOOR, Ops.CEIL, Ops.RINT)
-    yield "whole", whole.any() >> whole_of_integer, why("by type"), unproved("by type")
+    yield "whole", whole.any() >> to_whole, _NEEDED, _CODE
     yield "abs", Head(Ops.ABS).any() >> unsigned_magnitude, why("by type"), unproved("by type")
     yield "threefry", Head(Ops.THREEFRY).any() >> _unless_native(integers.threefry), _NEEDED, _CODE
 
