@@ -216,7 +216,7 @@ def _cycle(node: UOp, chain: list[tuple[UOp, Rule]]) -> RewriteCycle:
     what = (
         f"the rules {', '.join(names)} undo one another"
         if len(names) > 1
-        else f"the rule {names[0]} never ends"
+        else f"the rule {names[0]} never comes to an end"
     )
     return RewriteCycle(f"{what} at {expr(node, 120)}", place=place(node))
 

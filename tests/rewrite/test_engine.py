@@ -217,3 +217,30 @@ def test_numeric_classes_are_off_unless_asked_for() -> None:
     with knobs.override(UNSAFE_MATH=True):
         assert rewrite(root, full) is const(float32, 0.0)
     assert rewrite(root, full) is root
+
+
+def test_long_sums_are_sorted_without_a_cycle() -> None:
+    """A term that belongs in front of 12,000 others moves there in one step."""
+    terms = [variable(f"t{i:05}", 0, 9) for i in range(12_000)]
+    total = terms[1]
+    for t in terms[2:]:
+        total = total + t
+    got = simplify(total + terms[0])
+    front = got
+    while front.op is Ops.ADD:
+        front = front.src[0]
+    assert front is terms[0]
+    assert len(toposort(got)) == 2 * len(terms) - 1
+
+
+def test_a_sum_in_reverse_order_takes_no_age() -> None:
+    terms = [variable(f"t{i:05}", 0, 9) for i in range(300)]
+    total = terms[-1]
+    for t in reversed(terms[:-1]):
+        total = total + t
+    in_order = terms[0]
+    for t in terms[1:]:
+        in_order = in_order + t
+    with tracing() as trace:
+        assert simplify(total) is in_order
+    assert len(trace) < 2 * len(terms)  # one step per term, not one per pair

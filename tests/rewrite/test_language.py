@@ -7,7 +7,7 @@ import pytest
 from morok.dtype import bool_, float32, index, int8, int32, uint8
 from morok.errors import RuleError
 from morok.ir.alu import evaluate
-from morok.ir.build import cast, gep, sink, variable, vectorize, where
+from morok.ir.build import cast, gep, group, sink, variable, vectorize, where
 from morok.ir.node import UOp, alu, const
 from morok.ir.ops import Ops
 from morok.rewrite.engine import rewrite
@@ -366,3 +366,119 @@ def test_sets_add_and_keep_order() -> None:
     assert isinstance(both, RuleSet)
     assert [r.name for r in both] == ["test.one.a", "test.two.b"]
     assert len(both + first) == 2
+
+
+def test_a_condition_on_something_that_is_no_constant_is_refused() -> None:
+    with pytest.raises(RuleError, match=r"x is no constant; a condition can ask for vmin\(x\) and vmax\(x\)"):
+
+        @rules("test.condition")
+        def condition(x: Int) -> Rules:
+            yield "bad", x % 8 >> x, when(x > -1, x < 8)
+
+
+def test_brackets_need_an_op_that_commutes() -> None:
+    with pytest.raises(RuleError, match="Sub does not commute"):
+
+        @rules("test.brackets")
+        def brackets(x: Var) -> Rules:
+            yield "bad", Sub[x, zero] >> x
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (lambda x, y, rest: Cast(x, dtype=dtype(y)) >> x, r"dtype\(y\) stands before y is bound"),
+        (lambda x, y, rest: Add(vmin(x), y) >> y, r"vmin\(x\) cannot be matched"),
+        (lambda x, y, rest: Add(x, y, y) >> x, "ADD takes 2 sources"),
+        (lambda x, y, rest: Add(x, y) >> Add(x), "ADD takes 2 sources"),
+        (lambda x, y, rest: HEADS["Sink"](x, rest) >> rest, "stands for several nodes"),
+        (lambda x, y, rest: Add(x, y) >> (Add | Mul)(x, y), "does not say what to build"),
+        (lambda x, y, rest: Add(x, y) >> HEADS["Load"](x), "needs dtype="),
+    ],
+)
+def test_what_cannot_work_is_refused_when_the_set_is_built(make: Any, sentence: str) -> None:
+    with pytest.raises(RuleError, match=sentence) as error:
+
+        @rules("test.impossible")
+        def impossible(x: Var, y: Var, rest: Many) -> Rules:
+            yield "bad", make(x, y, rest), grows("for the test")
+
+    assert "test_language.py:" in place_of(error)
+
+
+def test_rearrangements_have_no_order_of_their_own() -> None:
+    for make in (lambda v, w: Add(v, -w) >> Add(-w, v), lambda v, w: Add(v, w) >> Add(w, v)):
+        with pytest.raises(RuleError, match="does not make terms smaller"):
+
+            @rules("test.rearranged")
+            def rearranged(v: Var, w: Var) -> Rules:
+                yield "bad", make(v, w)  # noqa: B023 - built at once
+
+
+def test_a_rule_that_rearranges_hides_no_later_one() -> None:
+    @rules("test.hides")
+    def hides(v: Int, w: Int) -> Rules:
+        yield "order", Add(v, w) >> Add(w, v), grows("for the test")
+        yield "double", Add(v, v) >> v * 2, grows("for the test")
+
+    assert len(hides) == 2
+
+
+def test_typed_variables_hide_what_they_cover() -> None:
+    for later in (lambda v, w, c: Add(v, 3) >> v, lambda v, w, c: Add(v * w, c) >> v):
+        with pytest.raises(RuleError, match="can never fire"):
+
+            @rules("test.typed")
+            def typed(v: Int, w: Int, c: IntConst) -> Rules:
+                yield "first", Add(v, c) >> v
+                yield "second", later(v, w, c)  # noqa: B023 - built at once
+
+
+def test_the_rest_of_the_sources_twice_is_the_same_rest() -> None:
+    from morok.rewrite.compile import Matcher
+    from morok.rewrite.engine import reference
+
+    head = HEADS["Group"]
+
+    @rules("test.rest")
+    def rest_twice(x: Var, rest: Many) -> Rules:
+        yield "same", HEADS["Sink"](head(x, rest), head(x, rest)) >> x
+
+    one_group, other = group(X, Y, Z), group(X, Z, Y)
+    compiled, plain = Matcher("test", rest_twice.rules), reference(rest_twice.rules)
+    for node in (sink(one_group, one_group), sink(one_group, other)):
+        assert compiled(node) == plain(node, None)
+    assert compiled(sink(one_group, other)) is None
+
+
+def test_code_that_gives_no_node_is_named() -> None:
+    def wrong(x: UOp) -> int:
+        return 5
+
+    @rules("test.wrong")
+    def code(x: Var) -> Rules:
+        yield "five", HEADS["Neg"](x) >> wrong, why("for the test")
+
+    with pytest.raises(RuleError, match=r"test\.wrong\.five gave 5, which is not a node"):
+        rewrite(-X, code)
+
+
+def test_functions_may_have_any_name() -> None:
+    def n(x: UOp) -> UOp:
+        return x
+
+    @rules("test.names")
+    def names(x: Int) -> Rules:
+        yield "n", HEADS["Neg"](x) >> n, why("for the test")
+
+    assert rewrite(-X, names) is X
+
+
+def test_a_scalar_type_in_a_template_takes_the_lanes_of_the_match() -> None:
+    @rules("test.lanes")
+    def lanes(x: Int, n: Var) -> Rules:
+        yield "through", n @ Cast(HEADS["Neg"](x)) >> Cast(Cast(x, dtype=float32), dtype=dtype(n))
+
+    v = vectorize(*(variable(f"v{i}", 0, 5, int32) for i in range(4)))
+    got = rewrite(cast(-v, int8), lanes)
+    assert got.src[0].dtype is float32.vec(4)
