@@ -210,8 +210,6 @@ def test_numpys_answers_survive(name: str, make_node: object, numpy: object) -> 
         got = value_of(root, {F: float(np.float32(value))})
         signed = "max" not in name and "min" not in name  # NumPy leaves max(0, -0) open
         assert same_value(got, want, zero_sign=signed), f"{name} of {value}: {got}, NumPy says {want}"
-            f"{name} of {value}: {got}, NumPy says {want}"
-        )
 
 
 def test_float_rules_that_would_lose_nan_do_not_fire() -> None:
