@@ -36,6 +36,7 @@ from morok.nn.norm import (
 from morok.nn.optim import LAMB, SGD, Adam, AdamW, Muon, Optimizer, clip_grad_norm, clip_grad_value
 from morok.nn.recurrent import GRU, LSTM, RNN
 from morok.nn.schedules import Schedule
+from morok.nn.train import TrainStep, batches
 
 __all__ = [
     "Linear", "Bilinear", "Embedding", "Dropout", "Identity", "Sequential",
@@ -44,5 +45,6 @@ __all__ = [
     "InstanceNorm", "InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d",
     "MultiHeadAttention", "RNN", "LSTM", "GRU",
     "Optimizer", "SGD", "Adam", "AdamW", "LAMB", "Muon", "clip_grad_norm", "clip_grad_value", "Schedule",
+    "TrainStep", "batches",
     "parameters", "named_tensors", "parameter_count", "zero_grad", "training", "is_training",
 ]  # fmt: skip

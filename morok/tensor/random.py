@@ -3,16 +3,17 @@
 Element i of a random tensor is Threefry of (numbers drawn so far + i) under a key made of the seed. Nothing
 is stored: the bits are index arithmetic, computed where they are used, and computed again where that is
 cheaper than keeping them. Key and counter stand in a cell of two numbers, an input like any other, so a
-second draw of the same form is the same compiled kernel. `cells_since` and `renew` let a program that is run
-again draw new numbers.
+second draw of the same form is the same compiled kernel. A program that is recorded to be run again takes all
+its numbers from one cell (`drawing_from`), which gets new contents for every run.
 """
 
 from __future__ import annotations
 
 import math
 import os
-import weakref
 from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from threading import Lock
 from typing import Any, Self, final
 
@@ -54,7 +55,6 @@ class _State:
     def __init__(self) -> None:
         self.key: int | None = None
         self.drawn = 0
-        self.cells = 0
         self.lock = Lock()
 
     def seed(self, value: int) -> None:
@@ -68,13 +68,10 @@ class _State:
                 self.key = _mixed(int.from_bytes(os.urandom(8), "little"))
             start = self.drawn
             self.drawn = (self.drawn + count) & _WORD
-            self.cells += 1
             return self.key, start
 
 
 _state = _State()
-# BUFFER of a cell → (which one it was, how many numbers it stands for)
-_cells: weakref.WeakKeyDictionary[UOp, tuple[int, int]] = weakref.WeakKeyDictionary()
 
 
 def manual_seed(seed: int) -> None:
@@ -89,25 +86,45 @@ def manual_seed(seed: int) -> None:
     _state.seed(int(seed))
 
 
-def _fill(node: UOp, count: int) -> None:
+@final
+class Draws:
+    """Draws of a program that is going to be run again: they count on from one cell, which is an input."""
+
+    def __init__(self, cell: UOp) -> None:
+        self.cell, self.count = cell, 0
+
+    def take(self, count: int) -> int:
+        """The first of so many numbers, counted from the cell's."""
+        self.count += count
+        return self.count - count
+
+
+_draws: ContextVar[Draws | None] = ContextVar("morok.draws", default=None)
+
+
+@contextmanager
+def drawing_from(cell: UOp) -> Iterator[Draws]:
+    """Random tensors made inside take their key and counter from a cell (see `new_cell`)."""
+    draws = Draws(cell)
+    token = _draws.set(draws)
+    try:
+        yield draws
+    finally:
+        _draws.reset(token)
+
+
+def skip(count: int) -> None:
+    """Pass over so many numbers."""
+    _state.take(count)
+
+
+def new_cell(count: int, device: str | None = None) -> UOp:
+    """Key and counter for so many numbers that nobody else gets, in memory."""
+    name = canonical(device) if device else default_device()
+    cell = new_buffer(dt.uint64, 2, name)
     values = np.array(_state.take(count), dtype=np.uint64)
-    bind_buffer(node, get_device(str(node.src[1].arg)).adopt(values, dt.uint64))
-
-
-def cells_now() -> int:
-    """How many cells have been made so far: a point in time for `cells_since`."""
-    return _state.cells
-
-
-def cells_since(start: int) -> list[UOp]:
-    """The cells that were made after a point in time and are still in use."""
-    return [node for node, (number, _) in list(_cells.items()) if number > start]
-
-
-def renew(cells: list[UOp]) -> None:
-    """New numbers for a program that is run again: every cell moves on, in the order of the draws."""
-    for node in sorted(cells, key=lambda n: _cells[n][0]):
-        _fill(node, _cells[node][1])
+    bind_buffer(cell, get_device(name).adopt(values, dt.uint64))
+    return cell
 
 
 def random_bits(sizes: Shape, device: str | None, draws: int = 1) -> Iterator[UOp]:
@@ -116,15 +133,14 @@ def random_bits(sizes: Shape, device: str | None, draws: int = 1) -> Iterator[UO
     if known is None:
         raise ShapeError(f"random tensors have known sizes, not {show_shape(sizes)}")
     count = math.prod(known)
-    name = canonical(device) if device else default_device()
-    get_device(name)
-    cell = new_buffer(dt.uint64, 2, name)
-    _fill(cell, count * draws)
-    _cells[cell] = (_state.cells, count * draws)
-    key, start = (reshape(shrink(cell, ((i, i + 1),)), (1,)) for i in (0, 1))
+    recorded = _draws.get()
+    cell = new_cell(count * draws, device) if recorded is None else recorded.cell
+    first = 0 if recorded is None else recorded.take(count * draws)
+    key, start = (shrink(cell, ((i, i + 1),)) for i in (0, 1))
     place = iota((count,), 0, dt.uint64)
     for draw in range(draws):
-        at = place if draw == 0 else alu(Ops.ADD, place, const(dt.uint64, draw * count))
+        skipped = first + draw * count
+        at = alu(Ops.ADD, place, const(dt.uint64, skipped)) if skipped else place
         counter = alu(Ops.ADD, at, expand_to(start, (count,)))
         yield reshape(alu(Ops.THREEFRY, counter, expand_to(key, (count,))), known)
 

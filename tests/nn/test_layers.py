@@ -275,6 +275,7 @@ MODULES = [
     "optim",
     "recurrent",
     "schedules",
+    "train",
 ]
 
 

@@ -8,7 +8,7 @@ from morok import Tensor, grad, knobs
 from morok.errors import DTypeError, ShapeError
 from morok.ir.node import alu, const
 from morok.ir.ops import Ops
-from morok.tensor.random import cells_now, cells_since, renew
+from morok.tensor.random import drawing_from, new_cell
 
 
 def test_known_answers_of_threefry(device: str) -> None:
@@ -105,19 +105,14 @@ def test_a_second_draw_is_the_same_kernel() -> None:
     assert kernels[0] is kernels[1]
 
 
-def test_cells_can_be_renewed() -> None:
+def test_a_recorded_program_counts_on_from_one_cell() -> None:
     morok.manual_seed(5)
-    start = cells_now()
-    x = Tensor.rand(3)
-    plan = (y := x + 0.0).prepare()
-    cells = cells_since(start)
-    assert len(cells) == 1
-    plan.run()
-    first = y.tolist()
-    renew(cells)
+    plain = Tensor.rand(3).tolist(), Tensor.randn(2, dtype="float64").tolist()
     morok.manual_seed(5)
-    Tensor.rand(3)
-    assert Tensor.rand(3).tolist() == x.tolist() != first
+    cell = new_cell(7)
+    with drawing_from(cell) as draws:
+        a, b = Tensor.rand(3), Tensor.randn(2, dtype="float64")
+    assert draws.count == 7 and (a.tolist(), b.tolist()) == plain
 
 
 def test_errors() -> None:

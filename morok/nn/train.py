@@ -1,0 +1,133 @@
+"""A whole step of training as one plan: forward, backward, update, and nothing of Python in between.
+
+    step = TrainStep(model, optimizer, lambda x, y: model(x).cross_entropy(y))
+    for x, y in batches:
+        loss = step(x, y)
+
+The first call records what a step computes, as a function of everything that it changes: parameters,
+averages, running statistics, random numbers. Later calls replay it and put the results in their places.
+What a step reads from Python (a dropout's probability, a weight decay) is as it was at the first call; the
+learning rate is not among these, it may change at any time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, final
+
+import numpy as np
+
+from morok.errors import MorokError
+from morok.ir.node import UOp, toposort
+from morok.ir.ops import Ops
+from morok.nn.module import named_tensors, take_updates, training
+from morok.nn.optim import Optimizer
+from morok.tensor.gradient_track import mark
+from morok.tensor.jit import Jit
+from morok.tensor.random import drawing_from, new_cell, skip
+from morok.tensor.states import base_of
+from morok.tensor.tensor import Tensor
+
+
+@final
+class TrainStep:
+    """One step of training, compiled. `loss(*batch)` computes the loss from tensors.
+
+    Batches of another shape are compiled anew.
+
+    >>> from morok.nn import Linear, SGD, parameters
+    >>> model = Linear(2, 1)
+    >>> step = TrainStep(model, SGD(parameters(model), lr=0.1), lambda x: (model(x) ** 2).mean())
+    >>> first, second = step(Tensor.ones(4, 2)).item(), step(Tensor.ones(4, 2)).item()
+    >>> second < first
+    True
+    """
+
+    def __init__(self, model: Any, optimizer: Optimizer, loss: Callable[..., Tensor]) -> None:
+        self.optimizer, self.loss = optimizer, loss
+        found = [*named_tensors(model).values(), *named_tensors(optimizer).values()]
+        rate = id(optimizer.rate)
+        self.state = list({id(t): t for t in found if id(t) != rate}.values())
+        self._known: dict[Any, tuple[list[int], int]] = {}  # by batch: what changes, how many random numbers
+        self._recorded = Jit(self._record)
+
+    def __call__(self, *batch: Tensor) -> Tensor:
+        """The loss before the step."""
+        for x in batch:
+            if not isinstance(x, Tensor):
+                raise MorokError(f"a batch is made of tensors, not of a {type(x).__name__}")
+        known = self._known.get(_form(batch))
+        cell = Tensor._new(new_cell(known[1] if known else 0, self.state[0].device))
+        loss, *values = self._recorded(self.state, self.optimizer.rate, cell, *batch)
+        changed, draws = self._known[_form(batch)]
+        if known is None:
+            skip(draws)  # recorded just now: only now is it known how many numbers were drawn
+        for i, value in zip(changed, values, strict=True):
+            _replace(self.state[i], value.uop)
+        return loss  # type: ignore[no-any-return]
+
+    def _record(self, state: list[Tensor], rate: Tensor, cell: Tensor, *batch: Tensor) -> list[Tensor]:
+        """What a step computes: the loss, then the new values of the tensors that change."""
+        with _stand_ins([*self.state, self.optimizer.rate], [*state, rate]), drawing_from(cell.uop) as draws:
+            before = [t._uop for t in self.state]
+            self.optimizer.zero_grad()
+            with training():
+                loss = self.loss(*batch)
+            loss.backward()
+            self.optimizer.update()
+            take_updates()
+            self.optimizer.zero_grad()
+            changed = [i for i, t in enumerate(self.state) if t._uop is not before[i]]
+            nodes = _without_states([loss.uop, *(self.state[i]._uop for i in changed)])
+        self._known[_form(batch)] = changed, draws.count
+        return [Tensor._new(node).detach() for node in nodes]
+
+
+def _form(batch: tuple[Tensor, ...]) -> Any:
+    """What batches that share a recording have in common."""
+    return tuple([(x.shape, x.dtype, x.device) for x in batch])
+
+
+def _replace(tensor: Tensor, node: UOp) -> None:
+    """The tensor shows other memory from now on; gradients are wanted for that, if they were before."""
+    tensor._uop = node
+    if tensor.is_leaf:
+        mark(base_of(node), fresh=True)
+
+
+@contextmanager
+def _stand_ins(tensors: list[Tensor], others: list[Tensor]) -> Iterator[None]:
+    """Inside, the tensors show what the others do."""
+    own = [t._uop for t in tensors]
+    for tensor, other in zip(tensors, others, strict=True):
+        _replace(tensor, other._uop)
+    try:
+        yield
+    finally:
+        for tensor, node in zip(tensors, own, strict=True):
+            tensor._uop = node
+
+
+def _without_states(roots: list[UOp]) -> list[UOp]:
+    """Graphs in which memory that was overwritten as a whole is the value that it was overwritten with."""
+    done: dict[UOp, UOp] = {}
+    for node in toposort(*roots):
+        if node.op is Ops.AFTER and len(node.src) == 2 and node.src[1].op is Ops.ASSIGN:
+            part, value = node.src[1].src[:2]
+            if part is node.src[0] or part.op is Ops.AFTER:
+                done[node] = done[value]
+                continue
+        done[node] = node.replace(tuple([done[s] for s in node.src]))
+    return [done[root] for root in roots]
+
+
+def batches(count: int, size: int, seed: int = 0) -> Iterator[Any]:
+    """Positions 0 … count-1 in random order, `size` at a time; what is left over waits for the next round.
+
+    >>> [len(batch) for batch in batches(10, 4)]
+    [4, 4]
+    """
+    order = np.random.default_rng(seed).permutation(count)
+    for start in range(0, count - size + 1, size):
+        yield order[start : start + size]
