@@ -15,7 +15,8 @@ from typing import Any, final
 
 from morok import knobs
 from morok.dtype import DType, as_value, bool_
-from morok.errors import IRError
+from morok.errors import DTypeError, IRError
+from morok.ir.alu import defined
 from morok.ir.args import LOOSE, arg_key
 from morok.ir.operators import Operators
 from morok.ir.ops import Op, Ops
@@ -252,12 +253,22 @@ def alu(op: Op, *src: UOp) -> UOp:
     return _arithmetic(op, src, 3)
 
 
+_meaningful: set[tuple[Op, DType]] = set()  # pairs that have been looked up in the table of meanings
+
+
 def _arithmetic(op: Op, src: tuple[UOp, ...], depth: int) -> UOp:
     if not getattr(op, "is_alu", False):
         raise IRError(f"{getattr(op, 'name', op)!s} is not an arithmetic op")
     if len(src) != op.arity:
         raise IRError(f"{op.name} takes {op.arity} source{'s' if op.arity != 1 else ''}, got {len(src)}")
+    for s in src:
+        if s.__class__ is not UOp:
+            raise IRError(f"a source of {op.name} is {s!r}, which is not a node")
     dtype = src[-1].dtype
+    if (op, dtype) not in _meaningful:
+        if not defined(op, dtype.scalar):
+            raise DTypeError(f"{op.name} is not defined on {dtype}", place=place(src[0]))
+        _meaningful.add((op, dtype))
     if len(src) > 1:
         for s in src[1:] if op is Ops.WHERE else src:
             if s.dtype is not dtype:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from morok.dtype import bool_, float32, float64, index, int32, void
-from morok.errors import IRError
+from morok.errors import IRError, MorokError
 from morok.ir.build import cast, rng, variable
 from morok.ir.node import UOp, alu, const, live_nodes, make, toposort, users
 from morok.ir.ops import AxisKind, Ops
@@ -244,3 +244,23 @@ def test_a_failed_construction_leaves_nothing_behind() -> None:
     with pytest.raises(IRError):
         make(Ops.ADD, index, (X,))
     assert settled() == before
+
+
+@pytest.mark.parametrize(
+    ("make_node", "sentence"),
+    [
+        (lambda x: alu(Ops.SQRT, x), "SQRT is not defined on index"),
+        (lambda x: x / x, "FDIV is not defined on index"),
+        (lambda x: alu(Ops.ADD, x, 3), "3, which is not a node"),
+        (lambda x: x * 0.5, "0.5 is no index; cast the other operand"),
+    ],
+)
+def test_arithmetic_that_means_nothing_is_refused(make_node: Any, sentence: str) -> None:
+    with pytest.raises(MorokError, match=sentence):
+        make_node(variable("x", 0, 9))
+
+
+def test_a_malformed_constant_is_not_handed_out_again() -> None:
+    wrong = make(Ops.CONST, float32, (), 1)
+    assert const(float32, 1) is not wrong
+    assert type(const(float32, 1).arg) is float
