@@ -1,102 +1,84 @@
 """Proves a rule with code by running it: on many graphs, each result must equal what it replaces.
 
 The operands stay symbolic, so a case covers all values of its variables; the constants, bounds and shapes
-of operands are generated. A rule that never fired has not been proved, whatever else happened.
+of operands are generated (`candidates.py`). A rule that never fired has not been proved, whatever else
+happened. Code that asks for a context gets the ones that its module offers in `proof_contexts()`.
 """
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, final
+import random
+import sys
+from collections.abc import Sequence
+from typing import Any
 
-from morok.dtype import (
-    DType,
-    as_value,
-    bool_,
-    float16,
-    float32,
-    float64,
-    index,
-    int8,
-    int32,
-    int64,
-    uint8,
-    uint32,
-    uint64,
-)
+from morok.dtype import DType, bool_, from_bits
 from morok.errors import MorokError
-from morok.ir.node import UOp, const, make
+from morok.ir.node import UOp, toposort
 from morok.ir.ops import Ops
 from morok.ir.text import expr
-from morok.proof.expressions import Maker, constant_pool, edge_values
-from morok.proof.graphs import prove_equal
-from morok.proof.sorts import CONVERTED, NARROW, Typing, converts, ops_in, single_ops, typings
+from morok.proof.candidates import Case, Tally, candidates
+from morok.proof.formulas import same_value
+from morok.proof.graphs import evaluate_graph, prove_equal
+from morok.proof.sorts import ops_in
 from morok.proof.translate import NO_THEORY
 from morok.proof.verdicts import OUT_OF_SCOPE, PROVED, REFUTED, UNKNOWN, Effort, Verdict
 from morok.rewrite.match import apply_rule
-from morok.rewrite.rules import Rule, parameters
-from morok.rewrite.terms import Apply, As, Lit, Term, Var, variables
+from morok.rewrite.rules import EXACT, Numeric, Rule, parameters
+from morok.rewrite.terms import Term
 
-_FOLDED: tuple[DType, ...] = (
-    bool_,
-    int8,
-    uint8,
-    int32,
-    uint32,
-    int64,
-    uint64,
-    index,
-    float16,
-    float32,
-    float64,
-)
 _RAISED = (ArithmeticError, ValueError, TypeError, AttributeError, LookupError, MemoryError, RecursionError)
-_MOST_PAIRS = 400
-_MOST_SWEPT = 40
 _CASE_TIME = 2000
-_ATTEMPTS_PER_CASE = 80
-
-
-@final
-@dataclass(slots=True)
-class _Tally:
-    fired: int = 0
-    open: int = 0  # fired, and the solver gave up
+_BONUS_TIME = 300
+_TRIED_VALUES = 60
 
 
 def prove_cases(rule: Rule, effort: Effort) -> tuple[Verdict, list[DType]]:
     """The verdict on a rule with code, and the types on which it fired."""
-    if _asks_for_context(rule):
-        return Verdict(UNKNOWN, "the code asks for a context, which the prover does not have"), []
+    contexts = contexts_for(rule)
+    if not contexts:
+        return Verdict(UNKNOWN, "the code asks for a context, and its module has no proof_contexts()"), []
     if ops_in(rule.before) & NO_THEORY:
         return Verdict(OUT_OF_SCOPE, "transcendental functions have no theory"), []
-    tally = _Tally()
+    tally = Tally()
     types: dict[DType, None] = {}
     seen: set[UOp] = set()
-    for typing, node in _candidates(rule, tally, effort):
-        if node in seen:
+    for case in candidates(rule, tally, effort):
+        if case.node in seen:
             continue
-        seen.add(node)
-        try:
-            result = apply_rule(rule, node)
-        except MorokError as error:
-            return Verdict(REFUTED, f"the code fails on {describe(node)}: {error.message}"), list(types)
-        except _RAISED as error:
-            what = f"{type(error).__name__}: {error}"
-            return Verdict(REFUTED, f"the code raises on {describe(node)}: {what}"), list(types)
-        if result is None:
-            continue
-        verdict = prove_equal(node, result, min(effort.needed, _CASE_TIME), rule.numeric)
-        if verdict.status == REFUTED:
-            example = dict(verdict.counterexample) or {"graph": describe(node)}
-            note = f"{describe(node)} became {describe(result)}: {verdict.note}"
-            return Verdict(REFUTED, note, example), list(types)
-        tally.fired += 1
-        tally.open += verdict.status == UNKNOWN
-        types.update(dict.fromkeys(typing.free or (bool_,)))
+        seen.add(case.node)
+        results: dict[UOp, None] = {}
+        for ctx in contexts:
+            try:
+                result = apply_rule(rule, case.node, ctx)
+            except MorokError as error:
+                note = f"the code fails on {describe(case.node)}: {error.message}"
+                return Verdict(REFUTED, note), list(types)
+            except _RAISED as error:
+                what = f"{type(error).__name__}: {error}"
+                return Verdict(REFUTED, f"the code raises on {describe(case.node)}: {what}"), list(types)
+            if result is not None:
+                results[result] = None
+        for result in results:
+            refuted = _compare(rule, case, result, tally, effort)
+            if refuted is not None:
+                return refuted, list(types)
+            types.update(dict.fromkeys(case.typing.free or (bool_,)))
     return _judge(tally), list(types)
+
+
+def contexts_for(rule: Rule) -> Sequence[Any]:
+    """What to call the rule's code with: one nothing, unless it asks for a context."""
+    if not _asks_for_context(rule):
+        return (None,)
+    path = rule.place.rpartition(":")[0]
+    names = [path.removesuffix(".py").replace("/", ".")]
+    names += [str(getattr(f, "__module__", "")) for f in (rule.after, *rule.conditions)]
+    for name in names:
+        offered = getattr(sys.modules.get(name), "proof_contexts", None)
+        if offered is not None:
+            return tuple(offered())
+    return ()
 
 
 def _asks_for_context(rule: Rule) -> bool:
@@ -104,114 +86,72 @@ def _asks_for_context(rule: Rule) -> bool:
     return any("ctx" in parameters(f) for f in code)
 
 
-def _judge(tally: _Tally) -> Verdict:
+def _compare(rule: Rule, case: Case, result: UOp, tally: Tally, effort: Effort) -> Verdict | None:
+    """A refutation, or None after counting the case."""
+    verdict = _on_values(rule, case.node, result) if case.bonus else None
+    if verdict is None:
+        time = min(effort.needed, _BONUS_TIME if case.bonus else _CASE_TIME)
+        verdict = prove_equal(case.node, result, time, rule.numeric)
+    if verdict.status == REFUTED:
+        example = dict(verdict.counterexample) or {"graph": describe(case.node)}
+        note = f"{describe(case.node)} became {describe(result)}: {verdict.note}"
+        return Verdict(REFUTED, note, example)
+    tally.fired += 1
+    if verdict.status == UNKNOWN and case.bonus and _is_exact(rule):
+        tally.tried += 1
+    elif verdict.status == UNKNOWN:
+        tally.open += 1
+    return None
+
+
+def _is_exact(rule: Rule) -> bool:
+    """Whether Python computes the same value for both sides, not just the same number of the reals."""
+    return rule.numeric not in (Numeric.REASSOCIATING, Numeric.UNSAFE)
+
+
+def _on_values(rule: Rule, before: UOp, after: UOp) -> Verdict | None:
+    """A refutation, if Python computes different values for some of many operands."""
+    if not _is_exact(rule) or before.dtype is not after.dtype:
+        return None
+    leaves = [n for n in dict.fromkeys((*toposort(before), *toposort(after))) if n.op is Ops.DEFINE_VAR]
+    rng = random.Random(describe(before))
+    for _ in range(_TRIED_VALUES if leaves else 1):
+        values = {n: _value_within(n, rng) for n in leaves}
+        x, y = evaluate_graph(before, values), evaluate_graph(after, values)
+        if not all(same_value(a, b, rule.numeric is not EXACT) for a, b in zip(x, y, strict=True)):
+            named = {str(n.arg[0]): v for n, v in values.items()}
+            shown = ", ".join(f"{name} = {v}" for name, v in named.items())
+            return Verdict(REFUTED, f"{shown} gives {_plain(x)} before and {_plain(y)} after", named)
+    return None
+
+
+def _plain(lanes: tuple[Any, ...]) -> Any:
+    return lanes[0] if len(lanes) == 1 else lanes
+
+
+def _value_within(n: UOp, rng: random.Random) -> Any:
+    dtype = n.dtype.scalar
+    if dtype.is_bool:
+        return rng.random() < 0.5
+    if dtype.is_float:
+        return from_bits(rng.getrandbits(dtype.bits), dtype) if rng.random() < 0.5 else rng.randint(-8, 8) / 2
+    low, high = max(n.arg[1], -(2**70)), min(n.arg[2], 2**70)
+    kind = rng.random()
+    if kind < 0.3:
+        return rng.choice((low, high))
+    near = 12 if kind < 0.7 else 1 << rng.randrange(4, 71)
+    return min(high, max(low, rng.randint(-near, near)))
+
+
+def _judge(tally: Tally) -> Verdict:
     if not tally.fired:
         return Verdict(UNKNOWN, "the code never fired on the generated graphs")
     if tally.open * 10 > tally.fired:
         return Verdict(UNKNOWN, f"{tally.open} of {tally.fired} cases: timeout")
-    note = f"{tally.fired} cases" + (f", {tally.open} of them open" if tally.open else "")
-    return Verdict(PROVED, note)
-
-
-def _constants_only(rule: Rule) -> bool:
-    found = variables(rule.before).values()
-    return bool(found) and all(v.CONSTANT for v in found)
-
-
-def _candidates(rule: Rule, tally: _Tally, effort: Effort) -> Iterator[tuple[Typing, UOp]]:
-    """Graphs that match the left side: all constants on plain variables, then ever larger operands."""
-    patterns = list(single_ops(rule.before))
-    if _constants_only(rule):
-        for before in patterns:
-            for typing in typings(before, _FOLDED):
-                if not _beyond_theory(typing):
-                    yield from _constant_graphs(rule, typing)
-        return
-    choices = [t for before in patterns for t in typings(before, CONVERTED if converts(rule) else NARROW)]
-    swept = tally.fired + max(_MOST_SWEPT, effort.cases)
-    for candidate in _in_turn([_plain_graphs(rule, typing) for typing in choices]):
-        if tally.fired >= swept:
-            break
-        yield candidate
-    wanted = tally.fired + effort.cases
-    for attempt in range(effort.cases * _ATTEMPTS_PER_CASE // max(len(choices), 1)):
-        for number, typing in enumerate(choices):
-            if tally.fired >= wanted:
-                return
-            maker = Maker(f"{rule.name} {number} {attempt}")
-            yield typing, _graph(typing, maker, attempt)
-
-
-def _in_turn(streams: Sequence[Iterator[tuple[Typing, UOp]]]) -> Iterator[tuple[Typing, UOp]]:
-    for together in itertools.zip_longest(*streams):
-        yield from (item for item in together if item is not None)
-
-
-def _beyond_theory(typing: Typing) -> bool:
-    """Powers of floats and of indices are only known for a few exponents."""
-    powers = [t for t in typing.types.values() if t.is_float or t.is_index]
-    return Ops.POW in ops_in(typing.before) and bool(powers)
-
-
-def _constant_graphs(rule: Rule, typing: Typing) -> Iterator[tuple[Typing, UOp]]:
-    """The left side on constants alone."""
-    names = list(variables(typing.before))
-    pools = [edge_values(typing.variables[n]) for n in names]
-    for values in _mixed(rule, pools):
-        given = {n: const(typing.variables[n], v) for n, v in zip(names, values, strict=True)}
-        yield typing, build(typing.before, typing, given)
-
-
-def _plain_graphs(rule: Rule, typing: Typing) -> Iterator[tuple[Typing, UOp]]:
-    """The left side on variables of every value, with one constant after the other."""
-    found = variables(typing.before)
-    names = [n for n, v in found.items() if v.CONSTANT]
-    given = {n: _unbounded(n, typing.variables[n]) for n, v in found.items() if not v.CONSTANT}
-    pools = [constant_pool(typing.variables[n]) for n in names]
-    for values in _mixed(rule, pools):
-        constants = {n: const(typing.variables[n], v) for n, v in zip(names, values, strict=True)}
-        yield typing, build(typing.before, typing, {**given, **constants})
-
-
-def _mixed(rule: Rule, pools: list[list[Any]]) -> list[tuple[Any, ...]]:
-    combinations = list(itertools.islice(itertools.product(*pools), 100_000))
-    Maker(rule.name).rng.shuffle(combinations)
-    return combinations[:_MOST_PAIRS]
-
-
-def _graph(typing: Typing, maker: Maker, attempt: int) -> UOp:
-    """The left side on generated operands."""
-    depth = (1, 0, 1, 2)[attempt % 4]
-    given: dict[str, UOp] = {}
-    for name, var in variables(typing.before).items():
-        dtype = typing.variables[name]
-        if var.CONSTANT or (name.startswith("any") and given and maker.rng.random() < 0.4):
-            given[name] = maker.constant(dtype)
-        elif given and maker.rng.random() < 0.1:
-            others = [n for n in given.values() if n.dtype is dtype and n.op is not Ops.CONST]
-            given[name] = maker.rng.choice(others) if others else maker.expression(dtype, depth)
-        else:
-            given[name] = maker.expression(dtype, depth)
-    return build(typing.before, typing, given)
-
-
-def _unbounded(name: str, dtype: DType) -> UOp:
-    if dtype.is_bounded_int or dtype.is_bool:
-        return make(Ops.DEFINE_VAR, dtype, (), (name, dtype.min, dtype.max))
-    return make(Ops.DEFINE_VAR, dtype, (), (name, float("-inf"), float("inf")))
-
-
-def build(term: Term, typing: Typing, given: dict[str, UOp]) -> UOp:
-    """The graph that a pattern matches with these operands."""
-    if isinstance(term, As):
-        return build(term.term, typing, given)
-    if isinstance(term, Var):
-        return given[term.name]
-    if isinstance(term, Lit):
-        dtype = typing.of(term)
-        return const(dtype, as_value(term.value, dtype))
-    assert isinstance(term, Apply) and term.src is not None
-    return make(term.op, typing.of(term), tuple(build(s, typing, given) for s in term.src))
+    parts = [f"{tally.fired} cases"]
+    parts += [f"{tally.tried} of them on values only"] if tally.tried else []
+    parts += [f"{tally.open} of them open"] if tally.open else []
+    return Verdict(PROVED, ", ".join(parts))
 
 
 def describe(node: UOp) -> str:

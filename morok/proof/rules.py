@@ -36,11 +36,14 @@ from morok.proof.sorts import (
     SLOW,
     SMALL_FLOATS,
     WIDE,
+    WIDEST,
+    WIDEST_CONVERTED,
     Typing,
     converts,
     ops_in,
     single_ops,
     typings,
+    width_matters,
 )
 from morok.proof.verdicts import PROVED, REFUTED, UNKNOWN, Effort, Verdict
 from morok.rewrite.rules import Numeric, Rule
@@ -70,6 +73,8 @@ def prove_terms(rule: Rule, effort: Effort) -> Iterator[TypedVerdict]:
     Choices under which the rule cannot fire are left out.
     """
     plans = [(CONVERTED if converts(rule) else NARROW, True)]
+    if width_matters(rule):
+        plans.append((WIDEST_CONVERTED if converts(rule) else WIDEST, True))
     if effort.extra and not converts(rule):
         plans.append((WIDE, False))
     if effort.slow:
@@ -105,7 +110,7 @@ def prove_typed(rule: Rule, typing: Typing, timeout: int, thorough: bool = True)
                 "a condition divides by zero or needs a bound that is infinite",
                 verdict.counterexample,
             )
-    if any(t.is_index or t.is_float for t in typing.types.values()):
+    if any(t.is_index or t.is_float or t.bits > 8 for t in typing.types.values()):
         found = _sampled(rule, typing, 200)  # where the solver is slow to find what is wrong
         if found is not None:
             return found

@@ -36,7 +36,7 @@ from morok.ir.alu import defined
 from morok.ir.ops import Op, Ops
 from morok.rewrite.match import exact, in_domain
 from morok.rewrite.rules import Rule
-from morok.rewrite.terms import Apply, As, DTypeOf, Lit, Term, Var, children
+from morok.rewrite.terms import Apply, As, DTypeOf, Lit, Term, Var, children, subterms
 
 # Every kind of number in its narrowest form: what must be proved.
 NARROW: tuple[DType, ...] = (bool_, int8, uint8, index, float16)
@@ -46,8 +46,14 @@ WIDE: tuple[DType, ...] = (int32, uint32)
 SLOW: tuple[DType, ...] = (int64, uint64, bfloat16, float32)
 # Casts need several widths at once to be wrong.
 CONVERTED: tuple[DType, ...] = (bool_, int8, uint8, int16, uint16, index, float16, bfloat16)
+# Where the width itself matters, the widest is needed as well: a shift by 40 is zero for 8 bits only.
+WIDEST: tuple[DType, ...] = (int64, uint64)
+WIDEST_CONVERTED: tuple[DType, ...] = (int8, int32, int64, uint64)
 # One is not an IEEE format, the other too narrow for Z3's arithmetic, so both are tried value by value.
 SMALL_FLOATS: tuple[DType, ...] = (float8_e4m3, float8_e5m2)
+
+_COUNTING: frozenset[Op] = frozenset((Ops.SHL, Ops.SHR, Ops.MULHI, Ops.POPCOUNT))
+_LARGE = 32  # literals from here on do not fit comfortably in 8 bits
 
 Predicate = Callable[[DType], bool]
 
@@ -232,6 +238,15 @@ def _bitcasts_fit(terms: Sequence[Term], types: dict[int, DType]) -> bool:
 def ops_in(term: Term) -> set[Op]:
     """The ops of a term."""
     return {op for t in _subterms(term) if isinstance(t, Apply) for op in t.ops}
+
+
+def width_matters(rule: Rule) -> bool:
+    """Whether a rule may hold for narrow integers only: it counts bits, has large numbers, or has code."""
+    parts = (rule.before, rule.after, *rule.conditions)
+    terms = [t for part in parts if isinstance(part, Term) for t in subterms(part)]
+    counts = any(t.ops and _COUNTING & set(t.ops) for t in terms if isinstance(t, Apply))
+    large = any(type(t.value) is int and abs(t.value) >= _LARGE for t in terms if isinstance(t, Lit))
+    return counts or large or any(not isinstance(part, Term) for part in parts)
 
 
 def converts(rule: Rule) -> bool:

@@ -164,7 +164,7 @@ def test_a_pattern_with_whatever_sources_gets_some() -> None:
         yield "context", Floor.any() >> with_context, why("to see what is said")
 
     good, bad, unknown = (prove_rule(r, EFFORT) for r in collect("open", given))
-    assert (good.verdict, good.theory) == (PROVED, "index int8 uint8")
+    assert (good.verdict, good.theory) == (PROVED, "index int8/32/64 uint8/64")
     assert bad.verdict == REFUTED
     assert unknown.verdict == UNKNOWN and "context" in unknown.note
 

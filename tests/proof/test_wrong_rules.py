@@ -12,7 +12,7 @@ pytest.importorskip("z3")
 from morok.dtype import ALL_SCALARS, round_float
 from morok.ir.node import UOp, const, make
 from morok.ir.ops import Ops
-from morok.proof.cases import build
+from morok.proof.candidates import build
 from morok.proof.formulas import same_value
 from morok.proof.graphs import evaluate_graph
 from morok.proof.prove import judge, prove_rule

@@ -5,7 +5,7 @@ The first part of a name is the kind of mistake. Several have been shipped by so
 
 from morok.dtype import int8, int32
 from morok.ir.bounds import vmax as upper_bound
-from morok.ir.node import UOp, alu, const
+from morok.ir.node import UOp, alu, const, make
 from morok.ir.ops import Ops
 from morok.rewrite.rules import REASSOCIATING, UNSAFE, ZERO_SIGN, Rule, Rules, collect, when, why
 from morok.rewrite.terms import (
@@ -135,6 +135,9 @@ def over_the_reals(f: Float, g: Float, a: FloatConst, b: FloatConst) -> Rules:
 def shifts(x: Bounded, k: BoundedConst, m: BoundedConst, w: Int, j: IntConst) -> Rules:
     yield "shift.shl-shl", Shl(Shl(x, k), m) >> Shl(x, k + m), when(k >= 0, m >= 0)
     yield "shift.there-and-back", Shr(Shl(x, k), k) >> x, when(k >= 0, k < 8)
+    yield "shift.far-away", Shl(x, 40) >> 0
+    yield "shift.sign-bit", Shr(x, 7) >> Where(x < 0, -1, 0)
+    yield "shift.all-bits", And[x, 255] >> x
     yield "shift.as-cdiv", Shr(w, j) >> Cdiv(w, Shl(1, j)), when(j >= 0, j < 8)
 
 
@@ -184,6 +187,19 @@ def raises(node: UOp, x: UOp, c: UOp) -> UOp:
     return const(node.dtype, 7 // c.arg)
 
 
+def nothing_of_64_bits(node: UOp, w: UOp) -> UOp:
+    """w & w = w, except where a word is as long as a machine's."""
+    return const(node.dtype, 0) if node.dtype.scalar.bits == 64 else w
+
+
+def first_lane(node: UOp, w: UOp, k: UOp) -> UOp | None:
+    """w * 1 = w, and in a vector the first lane for all of them."""
+    if k.arg != 1:
+        return None
+    lanes = node.dtype.lanes
+    return w if lanes == 1 else make(Ops.GEP, node.dtype, (w,), (0,) * lanes)
+
+
 def not_zero_or_so(c: UOp) -> bool:
     return bool(c.arg > 0 or c.arg == -2)
 
@@ -198,6 +214,8 @@ def code(x: Index, y: Index, c: IndexConst, a: IntConst, b: IntConst, w: Bounded
     yield "code.wrong-bound", Cmplt(x, c) >> bound_of_the_wrong_side, _CODE
     yield "code.inverse", w // k >> multiply_by_inverse, when(vmin(w) >= 0), _CODE
     yield "code.raises", x // c >> raises, _CODE
+    yield "code.width", And(w, w) >> nothing_of_64_bits, _CODE
+    yield "code.lanes", Mul(w, k) >> first_lane, _CODE
     yield "code.condition", (x // y) // c >> x // (y * c), when(not_zero_or_so)
 
 
