@@ -1,13 +1,15 @@
 """Proofs on disk, by the content of what was proved: a rule that has not changed is not proved again.
 
 A key covers the rule's terms, domains, class and conditions and the prover's own source. A rule with code
-also depends on whatever that code calls, so its key covers the source of all rooms that it may use. Only
-good news is kept.
+also depends on whatever that code calls, so its key covers the source of the whole package. Only good news
+is kept.
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
+import inspect
 import json
 import os
 import tempfile
@@ -20,9 +22,11 @@ from morok import knobs
 from morok.proof.solver import z3
 from morok.proof.verdicts import LOWERING, OUT_OF_SCOPE, PROVED, Effort, RuleReport
 from morok.rewrite.rules import Rule
-from morok.rewrite.terms import Term, Var, show, subterms
+from morok.rewrite.terms import ANY, Apply, As, DTypeOf, Fact, Lit, Term, Var
 
-_PACKAGE = Path(__file__).resolve().parent.parent
+_ROOT = Path(__file__).resolve().parent.parent
+_PACKAGE = (_ROOT,)
+_PROVER = tuple(_ROOT / room for room in ("proof", "ir", "dtype", "rewrite"))
 _FIELDS = ("theory", "verdict", "seconds", "note")
 _KEPT = frozenset((PROVED, OUT_OF_SCOPE, LOWERING))
 _MOST_ENTRIES = 20_000
@@ -31,38 +35,67 @@ _MOST_ENTRIES = 20_000
 def key_of(rule: Rule, effort: Effort) -> str:
     """What a proof of the rule depends on, as a hash."""
     parts = [rule.before, rule.after, *rule.conditions]
-    text = [show(p) if isinstance(p, Term) else f"code {p.__module__}.{p.__qualname__}" for p in parts]
-    for part in parts:
-        if isinstance(part, Term):
-            text += [f"{t.name}:{type(t).__name__}:{t.DOMAIN}" for t in subterms(part) if isinstance(t, Var)]
+    text = [dump(p) if isinstance(p, Term) else _named(p) for p in parts]
     text += [rule.name, rule.numeric.value, str(rule.unproved), repr(effort), z3.get_version_string()]
-    text.append(_source_of(("proof", "ir", "dtype", "rewrite")))
-    if any(not isinstance(p, Term) for p in parts):
-        text.append(_source_of(_rooms(p for p in parts if not isinstance(p, Term))))
+    code = [p for p in parts if not isinstance(p, Term)]
+    text.append(_source_of(_PACKAGE if code else _PROVER))
+    text += [_source_of((Path(file),)) for file in sorted(_files_outside(code))]
     return hashlib.sha256("\n".join(text).encode()).hexdigest()
 
 
-def _rooms(functions: Iterable[Any]) -> tuple[str, ...]:
-    """Rooms below morok, or files elsewhere, in which the functions are written."""
-    return tuple(sorted({_room(f) for f in functions}))
+def dump(term: Any) -> str:
+    """Everything that a term consists of, as text; unlike `show`, which is for readers."""
+    if isinstance(term, Var):
+        return f"{type(term).__name__}:{term.DOMAIN}:{term.CONSTANT}:{term.MANY}:{term.name!r}"
+    if isinstance(term, Lit):
+        return f"{type(term.value).__name__}:{term.value!r}"
+    if isinstance(term, As):
+        return f"As({dump(term.var)},{dump(term.term)})"
+    if isinstance(term, Fact):
+        return f"Fact({term.kind},{dump(term.var)})"
+    if isinstance(term, DTypeOf):
+        return f"DTypeOf({dump(term.var)},{term.scalar})"
+    if not isinstance(term, Apply):
+        return repr(term)
+    ops = "|".join(op.name for op in term.ops)
+    src = "any" if term.src is None else f"[{','.join(map(dump, term.src))}]"
+    arg = "any" if term.arg is ANY else dump(term.arg)
+    return f"Apply({ops};{src};{term.commutative};{arg};{dump(term.dtype)})"
 
 
-def _room(function: Any) -> str:
-    module = str(function.__module__)
-    if module.startswith("morok."):
-        return module.split(".")[1]
-    return str(function.__code__.co_filename)
+def _plain(function: Any) -> Any:
+    """What a partial application applies."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    return inspect.unwrap(function)
+
+
+def _named(function: Any) -> str:
+    inner = _plain(function)
+    name = f"{getattr(inner, '__module__', '')}.{getattr(inner, '__qualname__', type(inner).__qualname__)}"
+    fixed = [f"{f.args!r} {f.keywords!r}" for f in (function,) if isinstance(f, functools.partial)]
+    return " ".join(["code", name, *fixed])
+
+
+def _files_outside(functions: Iterable[Any]) -> set[str]:
+    """The files of code that is not in the package."""
+    found = set()
+    for function in functions:
+        inner = _plain(function)
+        code = getattr(inner, "__code__", None) or getattr(type(inner).__call__, "__code__", None)
+        if code is not None and not str(inner.__module__).startswith("morok."):
+            found.add(str(code.co_filename))
+    return found
 
 
 @cache
-def _source_of(rooms: tuple[str, ...]) -> str:
+def _source_of(places: tuple[Path, ...]) -> str:
+    """A hash over Python files, and over all below a folder."""
     digest = hashlib.sha256()
-    for room in rooms:
-        path = _PACKAGE / room
-        files = sorted(path.rglob("*.py")) if path.is_dir() else [Path(room)]
-        for file in files:
+    for place in places:
+        for file in sorted(place.rglob("*.py")) if place.is_dir() else [place]:
             if file.exists():
-                digest.update(file.read_bytes())
+                digest.update(file.name.encode() + b"\0" + file.read_bytes())
     return digest.hexdigest()
 
 

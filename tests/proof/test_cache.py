@@ -1,8 +1,9 @@
 """Proofs on disk: found again, not believed when damaged, made again when the rule changes."""
 
+import functools
 import json
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -10,11 +11,14 @@ import pytest
 pytest.importorskip("z3")
 
 from morok import knobs
+from morok.ir.node import UOp, alu, const
+from morok.ir.ops import Ops
 from morok.proof import cache, registry
+from morok.proof.prove import prove_rule
 from morok.proof.registry import prove_all
 from morok.proof.verdicts import PROVED, REFUTED, Effort, RuleReport
-from morok.rewrite.rules import ZERO_SIGN, Rule, Rules, collect
-from morok.rewrite.terms import Add, Index, Int, zero
+from morok.rewrite.rules import ZERO_SIGN, Rule, Rules, collect, why
+from morok.rewrite.terms import Add, And, Index, Int, Max, Min, Or, Sub, Xor, zero
 
 EFFORT = Effort(extra=0)
 
@@ -41,6 +45,33 @@ def wrong(x: Int) -> Rules:
     yield "rule", Add[x, zero] >> x + 1
 
 
+def in_this_order(x: Int) -> Rules:
+    yield "rule", Sub(x, zero) >> x
+
+
+def in_any_order(x: Int) -> Rules:
+    yield "rule", Sub[x, zero] >> x
+
+
+def four_ops(x: Int) -> Rules:
+    yield "rule", (Max | Min | And | Or)(x, x) >> x
+
+
+def four_others(x: Int) -> Rules:
+    yield "rule", (Max | Min | And | Xor)(x, x) >> x
+
+
+def times(number: int, node: UOp, x: UOp) -> UOp:
+    return alu(Ops.MUL, x, const(node.dtype, number))
+
+
+def partly(number: int) -> Callable[[Int], Rules]:
+    def given(x: Int) -> Rules:
+        yield "rule", Add(x, x) >> functools.partial(times, number), why("to see what is kept")
+
+    return given
+
+
 def rule_of(function: object) -> Rule:
     (rule,) = collect("cached", function)  # type: ignore[arg-type]
     return rule
@@ -48,7 +79,7 @@ def rule_of(function: object) -> Rule:
 
 def counting(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     proved: list[str] = []
-    real = registry.prove_rule
+    real = prove_rule
 
     def spy(rule: Rule, effort: Effort) -> RuleReport:
         proved.append(rule.name)
@@ -76,6 +107,28 @@ def test_the_key_knows_what_matters() -> None:
     keys.add(cache.key_of(rule_of(one), Effort()))
     assert len(keys) == 5
     assert cache.key_of(rule_of(one), EFFORT) in keys
+
+
+def test_the_key_sees_more_than_a_reader() -> None:
+    rules = [rule_of(f) for f in (in_this_order, in_any_order, four_ops, four_others)]
+    assert rules[0].formula() == rules[1].formula() and rules[2].formula() == rules[3].formula()
+    assert len({cache.key_of(r, EFFORT) for r in rules}) == 4
+
+
+def test_a_partial_application_has_a_key() -> None:
+    keys = [cache.key_of(rule_of(partly(n)), EFFORT) for n in (2, 2, 3)]
+    assert keys[0] == keys[1] != keys[2]
+
+
+def test_code_depends_on_the_whole_package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    code, terms = rule_of(partly(2)), rule_of(one)
+    before = [cache.key_of(r, EFFORT) for r in (code, terms)]
+    package = tmp_path / "package"
+    (package / "helpers").mkdir(parents=True)
+    (package / "helpers" / "help.py").write_text("")
+    monkeypatch.setattr(cache, "_PACKAGE", (package,))
+    after = [cache.key_of(r, EFFORT) for r in (code, terms)]
+    assert before[0] != after[0] and before[1] == after[1]
 
 
 def test_bad_news_is_not_kept(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
