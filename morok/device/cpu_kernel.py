@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping, Sequence
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, final
 
 from morok.device.background import Later
@@ -12,6 +15,20 @@ from morok.device.compiled import Compiled
 from morok.device.cpu_pool import pool, scratch
 from morok.device.llvm import Code
 from morok.errors import DeviceError, VariableError
+
+
+class _Locks:
+    """Locks that a forked child makes anew: whoever held one has not come along."""
+
+    def __init__(self) -> None:
+        self.renew()
+        os.register_at_fork(after_in_child=self.renew)
+
+    def renew(self) -> None:
+        self.loading = threading.RLock()
+
+
+_locks = _Locks()
 
 
 @final
@@ -32,8 +49,9 @@ class Kernel:
         if self._code is None:
             code = self.compiled.code if self._later is None else self._later.get()
             name = self.compiled.name
-            self._code = Code(code, (name, f"{name}.extent"))
-            self._later = None
+            with _locks.loading:  # a second copy would take the first one's memory away from whoever runs it
+                if self._code is None:
+                    self._code = Code(code, (name, f"{name}.extent"))
         return self._code
 
     @property
@@ -83,7 +101,7 @@ class Steps:
     It holds the kernels and the tables, not the memory behind the addresses: that is the caller's business.
     """
 
-    __slots__ = ("_bytes", "_count", "_held", "_pool", "_run", "_shared", "_table", "_where")
+    __slots__ = ("_bytes", "_count", "_held", "_pool", "_run", "_shared", "_table", "_where", "run")
 
     def __init__(self, steps: Sequence[tuple[Kernel, Any]]) -> None:
         flat: list[int] = []
@@ -97,6 +115,10 @@ class Steps:
         self._pool = pool()
         self._run = self._pool.run
         self._shared = any(kernel.extent for kernel, _ in steps)
+        # The shortest way there is, where nothing depends on who calls; None where something does.
+        self.run: Callable[[], Any] | None = None
+        if not self._shared and not self._bytes:
+            self.run = partial(self._run, self._pool.address, self._where, self._count, None, 0)
 
     def __call__(self) -> None:
         state = self._pool.ready() if self._shared else self._pool.address

@@ -34,6 +34,7 @@ def host_of(target: Target) -> Host:
         vector_bytes=target.vector_bytes,
         registers=target.registers,
         masked_memory=target.masked_memory,
+        lane_operands=any(arch in target.name for arch in ("aarch64", "arm64")),
         l1_bytes=cache_bytes(1, 32 << 10),
         l2_bytes=cache_bytes(2, 512 << 10),
         cores=thread_count() if target.threads else 1,

@@ -7,6 +7,7 @@ instructions is already vectorised, shared and hoisted, and the passes of its co
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -140,6 +141,14 @@ def compile_assembly(text: str, machine: Machine | None = None, level: int = 2) 
 
 _link_lock = threading.Lock()
 _link_count = 0
+
+
+def _renew_lock() -> None:
+    global _link_lock
+    _link_lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_renew_lock)  # whoever held it has not come along
 
 
 @cache

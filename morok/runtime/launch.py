@@ -18,12 +18,12 @@ from morok.ir.node import UOp
 class NativeLaunch:
     """Kernels in order on BUFFER nodes. Every node gets its memory with `bind` before the first call."""
 
-    __slots__ = ("_held", "_places", "_values", "steps")
+    __slots__ = ("_places", "_values", "held", "steps")
 
     def __init__(self, items: Sequence[tuple[Kernel, Sequence[UOp]]], values: Mapping[str, int]) -> None:
         self._places: dict[UOp, list[tuple[Any, int]]] = {}
         self._values: dict[str, list[tuple[Any, int]]] = {}
-        self._held: dict[UOp, Buffer] = {}
+        self.held: dict[UOp, Buffer] = {}  # what each node is bound to
         steps = []
         for kernel, nodes in items:
             table = kernel.table(values)
@@ -41,9 +41,9 @@ class NativeLaunch:
 
     def bind(self, node: UOp, buffer: Buffer) -> None:
         """From now on the node's memory is this buffer's. A node that no kernel touches is ignored."""
-        if self._held.get(node) is buffer:
+        if self.held.get(node) is buffer:
             return
-        self._held[node] = buffer
+        self.held[node] = buffer
         address = address_of(buffer)
         for table, i in self._places.get(node, ()):
             table[i] = address

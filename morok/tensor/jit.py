@@ -22,13 +22,15 @@ from morok import knobs
 from morok.device.buffer import Buffer, bind_buffer, find_buffer
 from morok.device.registry import get_device
 from morok.errors import MorokError
-from morok.ir.node import UOp
+from morok.ir.node import UOp, make
+from morok.ir.ops import Ops
 from morok.runtime.launch import NativeLaunch, native_launch
 from morok.runtime.plan import ExecutionPlan, buffer_for
 from morok.runtime.profile import current
 from morok.tensor.core import Core
+from morok.tensor.gradient_track import is_tracked
 from morok.tensor.realize import new_buffer, prepare, realize
-from morok.tensor.states import base_of, is_memory, view_of
+from morok.tensor.states import base_of, is_memory, resolve, view_of
 
 _SIMPLE = (int, float, bool, str, bytes, complex, type(None))
 _MOST_WATCHED = 20_000
@@ -171,12 +173,23 @@ def _unflatten(structure: Any, tensors: Iterator[Core]) -> Any:
     return tuple(parts) if kind is tuple else kind(*parts)
 
 
+def _now(tensor: Core) -> UOp:
+    """What a tensor shows now: one that gradients may flow through keeps its node even when it is memory."""
+    return resolve([tensor.uop])[0]
+
+
+def _is_whole(tensor: Core) -> bool:
+    """Whether a tensor shows all of its memory, in order."""
+    node = tensor._uop
+    return is_memory(node) and node is view_of(base_of(node), tensor.shape)
+
+
 def _memory_of(tensor: Core) -> Buffer:
     """The buffer that holds exactly this tensor; the tensor is computed, or copied, if need be."""
-    node = tensor.uop
+    node = _now(tensor)
     if not is_memory(node):
         realize([tensor])
-        node = tensor.uop
+        node = _now(tensor)
     if node is not view_of(base_of(node), tensor.shape):
         copy: Any = tensor
         return _memory_of(copy.contiguous().realize())
@@ -211,6 +224,13 @@ class _Results:
         return True
 
 
+def _detached(tensor: Core) -> Core:
+    """A result without its history: what a replay gives has none either."""
+    if tensor._leaf or not is_tracked(tensor._uop):
+        return tensor
+    return type(tensor)._new(make(Ops.DETACH, tensor.dtype, (tensor._uop,)))
+
+
 @final
 class _Trace:
     """One compiled form of a function."""
@@ -221,9 +241,10 @@ class _Trace:
         for tensor in self.captured:
             _memory_of(tensor)
         self.places = [t.uop for t in given]
-        fresh = [new_buffer(t.dtype, base_of(t.uop).arg, t.device) for t in given]
-        for node, tensor in zip(fresh, given, strict=True):
-            bind_buffer(node, _memory_of(tensor))
+        memory = [_memory_of(t) for t in given]
+        fresh = [new_buffer(t.dtype, b.size, t.device) for t, b in zip(given, memory, strict=True)]
+        for node, buffer in zip(fresh, memory, strict=True):
+            bind_buffer(node, buffer)
         stand_ins = [type(t)._new(view_of(node, t.shape)) for node, t in zip(fresh, given, strict=True)]
         before = [(t, t._uop) for t in (*self.captured, *stand_ins)]
         args, kwargs = _unflatten(structure, iter(stand_ins))
@@ -236,13 +257,14 @@ class _Trace:
         self.inputs = fresh
         self.outputs: list[Core] = []
         self.structure = _flatten(result, self.outputs)
+        self.outputs = [_detached(t) for t in self.outputs]
         plan = prepare(self.outputs)
         plan.run()
         self.plan: ExecutionPlan = plan
         self.nodes = [base_of(t.uop) for t in self.outputs]
         self.views = [t.uop for t in self.outputs]
         self.launch: NativeLaunch | None = self._new_launch()
-        self.captured_nodes = [base_of(t.uop) for t in self.captured]
+        self.captured_nodes = [base_of(_now(t)) for t in self.captured]
         self.results: list[_Results] = []
         self.first = [find_buffer(n) for n in self.nodes]
         written = set(plan._written)
@@ -280,12 +302,14 @@ class _Trace:
             results = self._results(list(given))
         launch = results.launch
         assert launch is not None
-        for node, base in zip(self.inputs, bases, strict=True):
+        held = launch.held
+        for node, base in zip(self.inputs, bases):  # noqa: B905 - as many as last time; `strict` costs
             found = find_buffer(base)
             if found is None:
                 return self.replay(list(given))
-            launch.bind(node, found)
-        launch.steps()
+            if held.get(node) is not found:
+                launch.bind(node, found)
+        (launch.steps.run or launch.steps)()
         return results.tensors
 
     def replay(self, given: list[Core]) -> list[Core]:
@@ -357,7 +381,7 @@ class Jit:
         last = self._last
         if last is not None and not kwargs and len(args) == len(last[1]):
             # the very same nodes as last time: same shapes, types and devices, without looking at them
-            for a, u in zip(args, last[1], strict=True):
+            for a, u in zip(args, last[1]):  # noqa: B905 - the lengths have just been compared
                 if not isinstance(a, Core) or a._uop is not u:
                     break
             else:
@@ -382,7 +406,8 @@ class Jit:
             self._last = None
             return _unflatten(known.structure, iter(known.outputs))
         results = known.replay(given)
-        plain = not kwargs and all(isinstance(a, Core) for a in args)
+        # The short way takes the memory behind a node as it lies there: not turned, not a part, not lazy.
+        plain = not kwargs and all(isinstance(a, Core) and _is_whole(a) for a in args)
         nodes = [t._uop for t in given]
         self._last = (known, nodes, [base_of(n) for n in nodes]) if plain else None
         return _unflatten(known.structure, iter(results))

@@ -181,3 +181,21 @@ def test_code_is_freed(device: CPU) -> None:
 def resident() -> int:
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_many_threads_meet_a_new_kernel(device: CPU) -> None:
+    for attempt in range(5):
+        kernel = device.compile(shared_add(N * (attempt + 2)), "add")
+        wrong: list[int] = []
+        n = N * (attempt + 2)
+
+        def work(kernel: Kernel = kernel, n: int = n, wrong: list[int] = wrong) -> None:
+            expected = np.arange(n, dtype=np.float32) * 3
+            wrong.extend(i for i in range(5) if not (run(device, kernel, n) == expected).all())
+
+        callers = [threading.Thread(target=work) for _ in range(6)]
+        for c in callers:
+            c.start()
+        for c in callers:
+            c.join()
+        assert not wrong
