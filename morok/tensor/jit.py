@@ -29,6 +29,7 @@ from morok.runtime.plan import ExecutionPlan, buffer_for
 from morok.runtime.profile import current
 from morok.tensor.core import Core
 from morok.tensor.gradient_track import is_tracked
+from morok.tensor.random import drawing_from, new_cell, skip
 from morok.tensor.realize import new_buffer, prepare, realize
 from morok.tensor.states import base_of, is_memory, resolve, view_of
 
@@ -248,7 +249,11 @@ class _Trace:
         stand_ins = [type(t)._new(view_of(node, t.shape)) for node, t in zip(fresh, given, strict=True)]
         before = [(t, t._uop) for t in (*self.captured, *stand_ins)]
         args, kwargs = _unflatten(structure, iter(stand_ins))
-        result = function(*args, **kwargs)
+        self.cell = new_cell(0)  # random numbers are counted on from here, at every call from somewhere else
+        with drawing_from(self.cell) as draws:
+            result = function(*args, **kwargs)
+        self.draws = draws.count
+        skip(self.draws)
         for tensor, node in before:
             if tensor._uop is not node:
                 raise JitError(
@@ -269,7 +274,8 @@ class _Trace:
         self.first = [find_buffer(n) for n in self.nodes]
         written = set(plan._written)
         self.through = [i for i, n in enumerate(self.nodes) if n not in written]
-        self.simple = self.launch is not None and not self.captured and not self.through
+        changing = self.captured or self.through or self.draws
+        self.simple = self.launch is not None and not changing
 
     def _new_launch(self) -> NativeLaunch | None:
         """The plan as one call, with its own memory bound."""
@@ -317,6 +323,8 @@ class _Trace:
         results = self._results(given)
         memory = {node: _memory_of(t) for node, t in zip(self.inputs, given, strict=True)}
         memory |= {n: _memory_of(t) for n, t in zip(self.captured_nodes, self.captured, strict=True)}
+        if self.draws:
+            memory[self.cell] = buffer_for(new_cell(self.draws, str(self.cell.src[1].arg)))
         launch = results.launch
         if launch is not None and current() is None:
             for node, buffer in memory.items():
