@@ -4,8 +4,8 @@
 
 For each graph: seconds to schedule and compile it with an empty cache, the same in a second process that
 finds the kernels on disk (with imports, and without), the overhead of realising an equal graph again in the
-process, and the number of kernels. Nothing is run except for the small graphs, so these are times of the compiler.
-Where tinygrad is installed, the time of its first call is printed beside.
+process, and the number of kernels. Nothing is run except for the small graphs, so these are times of the
+compiler. Where tinygrad is installed, the time of its first call is printed beside.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
 | exp, exp2 | 1 | 1 | x = n·ln 2 + r, |r| ≤ ln 2 / 2; polynomial in r; scaled by 2ⁿ in two steps |
 | log | 1 | 1 | x = 2ᵏ·m, √½ ≤ m < √2; series in s = (m-1)/(m+1) |
 | log2 | 1 | 1 | the same, the leading part multiplied by log₂e with its error |
-| tanh | 2 | 2 | e/(e+2) with e = exp(2|x|) - 1 |
+| tanh | 3 | 3 | e/(e+2) with e = exp(2|x|) - 1 |
 | erf | 2 | 2 | odd polynomial up to 0.92, then 1 - exp(polynomial) |
 | pow | 1 | 2 | exp2(y·log2|x|); float32 in float64, float64 with the logarithm in two parts |
 

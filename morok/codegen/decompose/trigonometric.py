@@ -1,4 +1,4 @@
-"""sin, cos, tan and atan2. Worst errors in ULP: float32 sin, cos 2, tan 1, atan2 1; float64 1, 1, 3, 2.
+"""sin, cos, tan and atan2. Worst errors in ULP: float32 sin, cos 2, tan 1, atan2 1; float64 1, 1, 3, 3.
 
 The argument is brought into -π/4 … π/4 with the number of the quadrant. Float32 does so in float64: with two
 parts of π/2 up to 2²⁷; beyond that (up to 2¹²⁸) x is multiplied by 2/π piece by piece, each product exact and
