@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import time
 from argparse import ArgumentParser, Namespace
 from collections import Counter
@@ -31,11 +32,13 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     from morok.proof.registry import prove_all
-    from morok.proof.rulebook import select
+    from morok.proof.rulebook import SKIPPED, select
     from morok.proof.verdicts import DEFAULT, SLOW
 
     start = time.perf_counter()
     chosen = select(args.set, args.rule)
+    for module, reason in SKIPPED.items():
+        print(f"skipped {module}: {reason}", file=sys.stderr)
     effort = SLOW if args.slow else DEFAULT
     order = {(rule.name, rule.place): number for number, rule in enumerate(chosen)}
     reports = list(prove_all(chosen, effort, args.jobs, use_cache=not args.no_cache))
@@ -51,7 +54,7 @@ def run(args: Namespace) -> int:
 def _print_table(reports: list[RuleReport]) -> None:
     rows = [
         _HEADING,
-        *((r.name, r.place, r.numeric, r.theory, r.verdict, f"{r.seconds:.2f}") for r in reports),
+        *((r.name, r.place, r.numeric, r.theory, r.text, f"{r.seconds:.2f}") for r in reports),
     ]
     widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADING))]
     notes = ["", *(r.note for r in reports)]
@@ -60,18 +63,35 @@ def _print_table(reports: list[RuleReport]) -> None:
         print(f"{line}  {note}".rstrip())
 
 
-def _print_summary(reports: list[RuleReport], seconds: float) -> None:
-    from morok.proof.verdicts import LOWERING
+def _rules(count: int) -> str:
+    return f"{count} rule" if count == 1 else f"{count} rules"
 
-    laws = [r for r in reports if r.verdict != LOWERING]
+
+def _part(verdict: str, count: int, by_cases: int) -> str:
+    return f"{count} {verdict}" + (
+        f", of them {by_cases} by cases" if verdict == "proved" and by_cases else ""
+    )
+
+
+def _print_summary(reports: list[RuleReport], seconds: float) -> None:
+    from morok.proof.verdicts import APPROXIMATION, LOWERING, PROVED
+
+    laws = [r for r in reports if r.verdict not in (LOWERING, APPROXIMATION)]
     counts = Counter(r.verdict for r in laws)
-    parts = ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())
-    share = 100 * counts["proved"] / len(laws) if laws else 0.0
-    print(f"\n{len(laws)} rules: {parts or 'none'}; {share:.1f} % proved, in {seconds:.1f} s")
-    if len(laws) < len(reports):
-        steps = len(reports) - len(laws)
-        print(f"{steps} lowering steps beside them: they move loops, memory or lanes, so there are no two")
+    by_cases = sum(r.verdict == PROVED and r.cases > 0 for r in laws)
+    parts = ", ".join(_part(verdict, count, by_cases) for verdict, count in counts.most_common())
+    share = 100 * counts[PROVED] / len(laws) if laws else 0.0
+    print(f"\n{_rules(len(laws))}: {parts or 'none'}; {share:.1f} % proved, in {seconds:.1f} s")
+    steps = [r for r in reports if r.verdict == LOWERING]
+    if steps:
+        print(
+            f"{len(steps)} lowering steps beside them: they move loops, memory or lanes, so there are no two"
+        )
         print("values to compare; tests run them against the interpreter")
+    approximations = [r for r in reports if r.verdict == APPROXIMATION]
+    if approximations:
+        reasons = "; ".join(dict.fromkeys(r.note for r in approximations))
+        print(f"{len(approximations)} approximations of functions beside them: {reasons}")
     by_room: dict[str, list[RuleReport]] = {}
     for report in laws:
         by_room.setdefault(report.name.partition(".")[0], []).append(report)

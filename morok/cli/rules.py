@@ -23,7 +23,7 @@ def run(args: Namespace) -> int:
         return 0
     chosen = registry.values() if args.set is None else [find_set(args.set)]
     for ruleset in chosen:
-        print(f"{ruleset.name}  ({len(ruleset)} rules)")
+        print(f"{ruleset.name}  ({len(ruleset)} {'rule' if len(ruleset) == 1 else 'rules'})")
         width = max((len(r.name) for r in ruleset), default=0)
         for rule in ruleset:
             print(f"  {rule.name.ljust(width)}  {rule.numeric.value:<13}  {rule.formula()}  [{rule.place}]")

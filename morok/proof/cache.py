@@ -20,15 +20,15 @@ from typing import Any
 
 from morok import knobs
 from morok.proof.solver import z3
-from morok.proof.verdicts import LOWERING, OUT_OF_SCOPE, PROVED, Effort, RuleReport
+from morok.proof.verdicts import APPROXIMATION, LOWERING, OUT_OF_SCOPE, PROVED, Effort, RuleReport
 from morok.rewrite.rules import Rule
 from morok.rewrite.terms import ANY, Apply, As, DTypeOf, Fact, Lit, Term, Var
 
 _ROOT = Path(__file__).resolve().parent.parent
 _PACKAGE = (_ROOT,)
 _PROVER = tuple(_ROOT / room for room in ("proof", "ir", "dtype", "rewrite"))
-_FIELDS = ("theory", "verdict", "seconds", "note")
-_KEPT = frozenset((PROVED, OUT_OF_SCOPE, LOWERING))
+_FIELDS = ("theory", "verdict", "seconds", "note", "cases")
+_KEPT = frozenset((PROVED, OUT_OF_SCOPE, LOWERING, APPROXIMATION))
 _MOST_ENTRIES = 20_000
 
 
@@ -129,6 +129,7 @@ def _makes_sense(entry: Any) -> bool:
         isinstance(entry["theory"], str)
         and isinstance(entry["note"], str)
         and isinstance(entry["seconds"], int | float)
+        and isinstance(entry["cases"], int)
     )
 
 

@@ -30,7 +30,7 @@ from morok.dtype import (
 from morok.ir.node import UOp, const, make, toposort
 from morok.ir.ops import Ops
 from morok.proof.expressions import Maker, constant_pool, edge_values
-from morok.proof.sorts import CONVERTED, NARROW, Typing, converts, ops_in, single_ops, typings
+from morok.proof.sorts import Typing, converts, narrow_types, ops_in, single_ops, typings
 from morok.proof.verdicts import Effort
 from morok.rewrite.rules import Rule
 from morok.rewrite.terms import Apply, As, Lit, Term, Var, variables
@@ -81,7 +81,7 @@ def candidates(rule: Rule, tally: Tally, effort: Effort) -> Iterator[Case]:
                     some = graphs[:: max(1, len(graphs) // _MOST_FOLDED_IN_LANES)]
                     yield from (Case(typing, in_lanes(node), bonus=True) for _, node in some)
         return
-    narrow = [t for before in patterns for t in typings(before, CONVERTED if converts(rule) else NARROW)]
+    narrow = [t for before in patterns for t in typings(before, narrow_types(rule))]
     yield from _round(rule, narrow, tally, max(_MOST_SWEPT, effort.cases), effort.cases)
     programs = _PROGRAMS_CONVERTED if converts(rule) else _PROGRAMS
     wide = [t for before in patterns for t in typings(before, programs) if _is_wide(t)]

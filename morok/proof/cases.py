@@ -148,10 +148,9 @@ def _judge(tally: Tally) -> Verdict:
         return Verdict(UNKNOWN, "the code never fired on the generated graphs")
     if tally.open * 10 > tally.fired:
         return Verdict(UNKNOWN, f"{tally.open} of {tally.fired} cases: timeout")
-    parts = [f"{tally.fired} cases"]
-    parts += [f"{tally.tried} of them on values only"] if tally.tried else []
+    parts = [f"{tally.tried} of them on values only"] if tally.tried else []
     parts += [f"{tally.open} of them open"] if tally.open else []
-    return Verdict(PROVED, ", ".join(parts))
+    return Verdict(PROVED, ", ".join(parts), cases=tally.fired)
 
 
 def describe(node: UOp) -> str:

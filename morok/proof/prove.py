@@ -7,10 +7,13 @@ from collections.abc import Iterable
 
 from morok.dtype import DType, bool_
 from morok.errors import ProofError
+from morok.ir.ops import Ops
 from morok.proof.cases import prove_cases
 from morok.proof.rules import exhausted, prove_terms
-from morok.proof.sorts import single_ops
+from morok.proof.sorts import ops_in, single_ops
+from morok.proof.translate import NO_THEORY
 from morok.proof.verdicts import (
+    APPROXIMATION,
     DEFAULT,
     LOWERING,
     OUT_OF_SCOPE,
@@ -34,14 +37,21 @@ def prove_rule(rule: Rule, effort: Effort = DEFAULT) -> RuleReport:
     verdict, theory = judge(rule, effort)
     seconds = time.perf_counter() - start
     return RuleReport(
-        rule.name, rule.place, rule.numeric.value, theory, verdict.status, round(seconds, 3), verdict.note
+        rule.name,
+        rule.place,
+        rule.numeric.value,
+        theory,
+        verdict.status,
+        round(seconds, 3),
+        verdict.note,
+        verdict.cases,
     )
 
 
 def judge(rule: Rule, effort: Effort = DEFAULT) -> tuple[Verdict, str]:
     """The verdict with its counterexample, and the kinds of numbers that it was reached over."""
     if rule.unproved is not None:
-        return Verdict(OUT_OF_SCOPE if _is_law(rule) else LOWERING, rule.unproved), ""
+        return Verdict(_kind_of_unproved(rule), rule.unproved), ""
     try:
         if not rule.is_code:
             verdict, types = _by_terms(rule, effort)
@@ -51,6 +61,12 @@ def judge(rule: Rule, effort: Effort = DEFAULT) -> tuple[Verdict, str]:
         return verdict, _theory(types)
     except ProofError as error:
         return Verdict(UNKNOWN, error.message), ""
+
+
+def _kind_of_unproved(rule: Rule) -> str:
+    if not _is_law(rule):
+        return LOWERING
+    return APPROXIMATION if ops_in(rule.before) <= NO_THEORY | {Ops.POW} else OUT_OF_SCOPE
 
 
 def _is_law(rule: Rule) -> bool:
@@ -66,7 +82,7 @@ def _by_terms(rule: Rule, effort: Effort) -> tuple[Verdict, list[DType]]:
     """Ends with the first needed type that fails."""
     types: dict[DType, None] = {}
     notes: dict[str, list[str]] = {}
-    needed = False
+    needed, cases = False, 0
     for result in prove_terms(rule, effort):
         verdict = result.verdict
         if verdict.status == REFUTED or (verdict.status == UNKNOWN and result.needed):
@@ -74,6 +90,7 @@ def _by_terms(rule: Rule, effort: Effort) -> tuple[Verdict, list[DType]]:
         needed = needed or result.needed
         if verdict.status == PROVED:
             types.update(dict.fromkeys(result.typing.free or (bool_,)))
+            cases += verdict.cases
         if verdict.note:
             notes.setdefault(verdict.note, []).append(str(result.typing))
     if not needed:
@@ -85,7 +102,8 @@ def _by_terms(rule: Rule, effort: Effort) -> tuple[Verdict, list[DType]]:
             if verdict.status == REFUTED:
                 return verdict, list(types)
             types.update(dict.fromkeys(typing.free))
-    return Verdict(PROVED, "; ".join(f"{_some(where)}: {what}" for what, where in notes.items())), list(types)
+    note = "; ".join(f"{_some(where)}: {what}" for what, where in notes.items())
+    return Verdict(PROVED, note, cases=cases), list(types)
 
 
 def _named(verdict: Verdict, typing: str) -> Verdict:

@@ -7,17 +7,19 @@ import pkgutil
 from collections.abc import Iterable
 
 import morok
-from morok.errors import MorokError, RuleError
+from morok.errors import DeviceError, ProofError, RuleError
 from morok.rewrite.rules import Rule
-from morok.rewrite.ruleset import REGISTRY, RuleSet
+from morok.rewrite.ruleset import NAMED_SETS, REGISTRY, RuleSet
 
+SKIPPED: dict[str, str] = {}  # modules without which the package was loaded, and why
 _NOT_FOR_RULES = ("morok.__main__", "morok.cli", "morok.proof")
 
 
 def load_registry() -> dict[str, RuleSet]:
     """Imports every module of the package, so that all rule sets are registered.
 
-    Missing optional parts are skipped.
+    What an optional part needs and does not find is noted in `SKIPPED`. Everything else is an error: a set
+    that does not build must not go unproved.
     """
     for module in pkgutil.walk_packages(morok.__path__, "morok.", onerror=lambda name: None):
         if module.name.startswith(_NOT_FOR_RULES):
@@ -27,8 +29,9 @@ def load_registry() -> dict[str, RuleSet]:
         except ModuleNotFoundError as error:
             if (error.name or "").startswith("morok"):
                 raise
-        except MorokError:
-            continue
+            SKIPPED[module.name] = str(error)
+        except (DeviceError, ProofError) as error:
+            SKIPPED[module.name] = str(error)
     return REGISTRY
 
 
@@ -53,7 +56,8 @@ def select(set_name: str | None = None, rule_name: str | None = None) -> list[Ru
 
 def find_set(name: str) -> RuleSet:
     """The rule set of that name."""
-    found = load_registry().get(name)
+    found = load_registry().get(name) or NAMED_SETS.get(name)
     if found is None:
-        raise RuleError(f"there is no rule set {name!r}; the sets are {', '.join(sorted(REGISTRY))}")
+        known = ", ".join(sorted({*REGISTRY, *NAMED_SETS}))
+        raise RuleError(f"there is no rule set {name!r}; the sets are {known}")
     return found

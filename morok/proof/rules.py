@@ -31,8 +31,6 @@ from morok.proof.formulas import (
 from morok.proof.lemmas import prove_with_lemmas
 from morok.proof.solver import Problem, z3
 from morok.proof.sorts import (
-    CONVERTED,
-    NARROW,
     SLOW,
     SMALL_FLOATS,
     WIDE,
@@ -40,6 +38,7 @@ from morok.proof.sorts import (
     WIDEST_CONVERTED,
     Typing,
     converts,
+    narrow_types,
     ops_in,
     single_ops,
     typings,
@@ -72,7 +71,7 @@ def prove_terms(rule: Rule, effort: Effort) -> Iterator[TypedVerdict]:
 
     Choices under which the rule cannot fire are left out.
     """
-    plans = [(CONVERTED if converts(rule) else NARROW, True)]
+    plans = [(narrow_types(rule), True)]
     if width_matters(rule):
         plans.append((WIDEST_CONVERTED if converts(rule) else WIDEST, True))
     if effort.extra and not converts(rule):
@@ -335,7 +334,7 @@ def _for_constants(rule: Rule, typing: Typing, timeout: int) -> Verdict | None:
         proved += 1
         if proved >= 150:
             break
-    return Verdict(PROVED, f"constants: {proved} cases") if proved >= 20 else None
+    return Verdict(PROVED, "some constants", cases=proved) if proved >= 20 else None
 
 
 _OTHER_WAYS = (_by_lemmas, _by_booleans, _sampled_longer, _patiently, _for_constants)

@@ -21,6 +21,7 @@ from morok.dtype import (
     float8_e5m2,
     float16,
     float32,
+    float64,
     index,
     int8,
     int16,
@@ -238,6 +239,20 @@ def _bitcasts_fit(terms: Sequence[Term], types: dict[int, DType]) -> bool:
 def ops_in(term: Term) -> set[Op]:
     """The ops of a term."""
     return {op for t in _subterms(term) if isinstance(t, Apply) for op in t.ops}
+
+
+def narrow_types(rule: Rule) -> tuple[DType, ...]:
+    """The types that must be proved: the narrowest of each kind.
+
+    A number of the left side may be too large for float16; then the narrowest float that has it.
+    """
+    offered = CONVERTED if converts(rule) else NARROW
+    numbers = [t.value for t in subterms(rule.before) if isinstance(t, Lit) and type(t.value) is not bool]
+    if all(literal_matches(v, float16) for v in numbers):
+        return offered
+    floats = (bfloat16, float32, float64)
+    fitting = [f for f in floats if all(literal_matches(v, f) for v in numbers)]
+    return tuple(dict.fromkeys((*offered, *fitting[:1])))
 
 
 def width_matters(rule: Rule) -> bool:

@@ -13,6 +13,8 @@ OUT_OF_SCOPE = "out of scope"  # with a written reason
 LOWERING = (
     "lowering"  # not an equation between values: it moves loops, memory or lanes; with a written reason
 )
+# not an equation either: a function without a theory, computed with an error that tests measure
+APPROXIMATION = "approximation"
 VACUOUS = "vacuous"  # the rule cannot fire: its conditions contradict each other
 
 # What must not happen to a rule that ships.
@@ -27,6 +29,7 @@ class Verdict:
     status: str
     note: str = ""
     counterexample: Mapping[str, Any] = field(default_factory=dict)
+    cases: int = 0  # proved on so many graphs or constants, not for all
 
     def __bool__(self) -> bool:
         return self.status == PROVED
@@ -44,6 +47,12 @@ class RuleReport:
     verdict: str
     seconds: float
     note: str = ""
+    cases: int = 0
+
+    @property
+    def text(self) -> str:
+        """The verdict, with the number of cases if it rests on cases."""
+        return f"{self.verdict}, {self.cases} cases" if self.cases else self.verdict
 
     @property
     def failed(self) -> bool:

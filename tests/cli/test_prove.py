@@ -45,7 +45,7 @@ def test_a_set_is_proved(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> 
 
 def test_one_rule_is_proved(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["prove", "--rule", "symbolic.distribute.sum", "--no-cache", "--jobs", "1"]) == 0
-    assert "1 rules: 1 proved" in capsys.readouterr().out
+    assert "1 rule: 1 proved" in capsys.readouterr().out
 
 
 def test_a_wrong_rule_fails_with_its_counterexample(

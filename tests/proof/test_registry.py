@@ -1,12 +1,17 @@
 """Every rule that ships is proved here, one test each; what is out of scope has a written reason."""
 
+from pathlib import Path
+
 import pytest
 
 pytest.importorskip("z3")
 
+import morok
+from morok.errors import RuleError
+from morok.proof import rulebook
 from morok.proof.prove import prove_rule
 from morok.proof.rulebook import all_rules, load_registry
-from morok.proof.verdicts import DEFAULT, LOWERING, OUT_OF_SCOPE, PROVED, SLOW, Effort
+from morok.proof.verdicts import APPROXIMATION, DEFAULT, LOWERING, OUT_OF_SCOPE, PROVED, SLOW, Effort
 from morok.rewrite.rules import Rule
 
 load_registry()
@@ -19,7 +24,7 @@ QUICK = Effort(needed=20_000, extra=0, cases=DEFAULT.cases)
 def test_a_rule_that_ships_is_proved(rule: Rule) -> None:
     report = prove_rule(rule, QUICK)
     assert not report.failed, f"{report.verdict}: {rule.formula()}: {report.note}"
-    if report.verdict in (OUT_OF_SCOPE, LOWERING):
+    if report.verdict in (OUT_OF_SCOPE, LOWERING, APPROXIMATION):
         assert len(report.note) >= 5, "the reason is missing"
     else:
         assert report.verdict == PROVED and report.theory
@@ -37,6 +42,39 @@ def test_the_algebra_is_large_and_almost_all_of_it_is_proved() -> None:
     tagged = [r for r in algebra if r.unproved is not None]
     assert len(algebra) >= 140
     assert len(tagged) <= len(algebra) // 20
+
+
+_NO_RULES = """
+from morok.errors import DeviceError, RuleError
+raise {error}("as expected")
+"""
+
+
+def with_module(folder: Path, error: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "strange_rules.py").write_text(_NO_RULES.format(error=error))
+    monkeypatch.setattr(morok, "__path__", [str(folder)])
+    monkeypatch.setattr(rulebook, "SKIPPED", {})
+
+
+@pytest.mark.parametrize("error", ["RuleError", "NameError"])
+def test_a_set_that_does_not_build_is_an_error(
+    error: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_module(tmp_path, error, monkeypatch)
+    with pytest.raises((RuleError, NameError), match="as expected"):
+        load_registry()
+
+
+def test_a_missing_optional_part_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with_module(tmp_path, "DeviceError", monkeypatch)
+    load_registry()
+    assert rulebook.SKIPPED == {"morok.strange_rules": "as expected"}
+
+
+def test_joined_sets_are_found_by_name() -> None:
+    assert len(rulebook.find_set("symbolic")) > len(rulebook.find_set("symbolic.identities"))
+    with pytest.raises(RuleError, match="there is no rule set 'nothing'"):
+        rulebook.find_set("nothing")
 
 
 def test_names_and_places_are_unique() -> None:

@@ -1,5 +1,8 @@
 """How rules are judged: which types, which conditions, what counts as proved."""
 
+import sys
+from typing import Any
+
 import pytest
 
 pytest.importorskip("z3")
@@ -8,7 +11,7 @@ from morok.dtype import bool_, float16, index, int8, uint8
 from morok.ir.node import UOp
 from morok.proof.prove import judge, prove_rule
 from morok.proof.sorts import NARROW, single_ops, typings
-from morok.proof.verdicts import OUT_OF_SCOPE, PROVED, REFUTED, UNKNOWN, VACUOUS, Effort
+from morok.proof.verdicts import APPROXIMATION, OUT_OF_SCOPE, PROVED, REFUTED, UNKNOWN, VACUOUS, Effort
 from morok.rewrite.rules import REASSOCIATING, Rule, Rules, collect, unproved, when, why
 from morok.rewrite.terms import (
     HEADS,
@@ -16,6 +19,7 @@ from morok.rewrite.terms import (
     And,
     Bits,
     Bool,
+    Bounded,
     Cast,
     Cmplt,
     Const,
@@ -32,6 +36,7 @@ from morok.rewrite.terms import (
     Min,
     Mul,
     Neg,
+    Shl,
     Var,
     Where,
     false,
@@ -83,7 +88,7 @@ def odd(x: Int, c: IntConst, p: Bool, many: Many, v: Var, k: Const) -> Rules:
     yield "silent", x + c >> never, why("to see what is said")
     yield "reason", x + c >> 0, unproved("because it is wrong")
     yield "changes-type", Cast(v) >> v
-    yield "variadic", HEADS["Vectorize"](many) >> many
+    yield "variadic", HEADS["Vectorize"](many) >> HEADS["Vectorize"](many)
     yield "transcendental", Exp2(k) >> never, why("to see what is said")
     yield "infinite", x // c >> vmin(x) // c, when(c > 0, vmin(x).eq(vmax(x)))
     yield "endless", x // c >> vmin(x) // c, when(c > 0, vmax(x) < 100, vmin(x) < -100)
@@ -157,6 +162,14 @@ def with_context(node: UOp, ctx: object) -> UOp:
     return node.src[0]
 
 
+def one_of_the_rounds(node: UOp, ctx: Any) -> UOp | None:
+    return node.src[0] if ctx == "integers" and node.dtype.is_int else None
+
+
+def one_too_many(node: UOp, ctx: Any) -> UOp | None:
+    return node.src[0] if ctx == "floats" or node.dtype.is_int else None
+
+
 def test_a_pattern_with_whatever_sources_gets_some() -> None:
     def given() -> Rules:
         yield "right", Floor.any() >> of_integers, why("to see what is said")
@@ -167,6 +180,67 @@ def test_a_pattern_with_whatever_sources_gets_some() -> None:
     assert (good.verdict, good.theory) == (PROVED, "index int8/32/64 uint8/64")
     assert bad.verdict == REFUTED
     assert unknown.verdict == UNKNOWN and "context" in unknown.note
+
+
+def test_code_is_tried_in_every_context_that_its_module_offers(monkeypatch: pytest.MonkeyPatch) -> None:
+    def given() -> Rules:
+        yield "right", Floor.any() >> one_of_the_rounds, why("to see what is said")
+        yield "wrong", Floor.any() >> one_too_many, why("to see what is said")
+
+    offered = {"proof_contexts": lambda: ("integers", "floats")}
+    for name, value in offered.items():
+        monkeypatch.setattr(sys.modules[__name__], name, value, raising=False)
+    right, wrong = (prove_rule(r, EFFORT) for r in collect("contexts", given))
+    assert right.verdict == PROVED and "float" not in right.theory
+    assert wrong.verdict == REFUTED
+
+
+def test_a_rule_with_a_number_that_float16_lacks_gets_a_wider_float() -> None:
+    def given(f: Float) -> Rules:
+        yield "short", (f * 65536.0) * 0.5 >> f * 32768.0, REASSOCIATING
+        yield "long", f + 16777215.0 >> 16777215.0 + f
+        yield "longer", f + 0.1 >> 0.1 + f
+
+    reports = [prove_rule(r, EFFORT) for r in collect("large", given)]
+    assert [(r.verdict, r.theory) for r in reports] == [
+        (PROVED, "floatb16"),
+        (PROVED, "float32"),
+        (PROVED, "float64"),
+    ]
+
+
+def test_the_widest_integers_are_needed_where_bits_are_counted() -> None:
+    def given(w: Bounded) -> Rules:
+        yield "far", Shl(w, 70) >> 0
+        yield "near", w + 1 >> 1 + w
+        yield "large", And[w, 1000] >> And(1000, w)
+
+    reports = [prove_rule(r, EFFORT) for r in collect("width", given)]
+    assert [(r.verdict, r.theory) for r in reports] == [
+        (PROVED, "int8/64 uint8/64"),
+        (PROVED, "int8 uint8"),
+        (PROVED, "int64 uint64"),
+    ]
+
+
+def test_a_proof_by_cases_says_how_many() -> None:
+    def given(x: Index) -> Rules:
+        yield "code", Floor(x) >> of_integers, why("to see what is said")
+        yield "terms", Floor(x) >> x
+
+    code, terms = (prove_rule(r, EFFORT) for r in collect("cases", given))
+    assert code.cases > 0 and code.text == f"proved, {code.cases} cases"
+    assert terms.cases == 0 and terms.text == "proved"
+
+
+def test_an_approximation_is_not_called_a_law() -> None:
+    def given(f: Float, g: Float) -> Rules:
+        yield "function", Exp2(f) >> f + 1.0, unproved("measured")
+        yield "law", f + g >> g, unproved("no idea")
+
+    function, law = (prove_rule(r, EFFORT) for r in collect("kinds", given))
+    assert (function.verdict, function.note) == (APPROXIMATION, "measured")
+    assert law.verdict == OUT_OF_SCOPE and not function.failed
 
 
 def test_wide_types_are_a_bonus() -> None:

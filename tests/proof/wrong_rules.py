@@ -108,6 +108,7 @@ def nan(f: Float, g: Float) -> Rules:
 def infinities(f: Float, g: Float) -> Rules:
     yield "infinity.mul-zero", Mul[f, 0.0] >> 0.0, ZERO_SIGN
     yield "infinity.fdiv-self", f / f >> 1.0, ZERO_SIGN
+    yield "infinity.large-factor", (f * 65536.0) * 0.5 >> f * 32768.0, ZERO_SIGN
     yield "infinity.add-sub", (f + g) - g >> f, ZERO_SIGN
 
 
