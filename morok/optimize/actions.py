@@ -87,16 +87,31 @@ ACTIONS: dict[str, Action] = {
 }
 
 
-def can(ast: UOp, opt: Opt, host: Host) -> str | None:
-    """Why an action is not allowed; None if it is."""
+def outcome(loops: Loops, opt: Opt, host: Host) -> UOp | str:
+    """The kernel after an action, or the reason why it is not allowed."""
     action = ACTIONS.get(opt.name)
     if action is None:
         return f"there is no action {opt.name}; there are {', '.join(ACTIONS)}"
-    loops = loops_of(ast)
     reason = action.condition(loops, opt, host)
-    if reason is not None or len(ast.src) < 2:
+    if reason is not None:
         return reason
-    return crossing(action.change(loops, opt))
+    new = action.change(loops, opt)
+    reason = crossing(new) if len(new.src) > 1 else None
+    return recorded(new, applied(loops.ast), opt) if reason is None else reason
+
+
+def can(ast: UOp, opt: Opt, host: Host) -> str | None:
+    """Why an action is not allowed; None if it is."""
+    found = outcome(loops_of(ast), opt, host)
+    return found if isinstance(found, str) else None
+
+
+def apply(ast: UOp, opt: Opt, host: Host) -> UOp:
+    """The kernel after an action; an OptError if it is not allowed."""
+    found = outcome(loops_of(ast), opt, host)
+    if isinstance(found, str):
+        raise OptError(f"{opt} is not possible: {found}")
+    return found
 
 
 def crossing(ast: UOp) -> str | None:
@@ -117,19 +132,6 @@ def _nest(effect: UOp) -> list[UOp]:
     """The loops of an effect, outer ones first; lanes are no loops."""
     loops = [r for r in effect.src[1:] if r.arg[1] not in LANE_KINDS]
     return sorted(loops, key=lambda r: (r.arg[1] is not AxisKind.THREAD, r.arg[0]))
-
-
-def apply(ast: UOp, opt: Opt, host: Host) -> UOp:
-    """The kernel after an action; an OptError if it is not allowed."""
-    reason = can(ast, opt, host)
-    if reason is not None:
-        raise OptError(f"{opt} is not possible: {reason}")
-    return recorded(ACTIONS[opt.name].change(loops_of(ast), opt), applied(ast), opt)
-
-
-def attempt(ast: UOp, opt: Opt, host: Host) -> UOp | None:
-    """The kernel after an action, or None where it is not allowed: for those who have another idea."""
-    return apply(ast, opt, host) if can(ast, opt, host) is None else None
 
 
 def apply_all(ast: UOp, opts: Iterable[Opt], host: Host) -> UOp:

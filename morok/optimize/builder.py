@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from morok.ir.node import UOp
-from morok.optimize.actions import attempt
+from morok.optimize.actions import outcome
 from morok.optimize.host import Host
 from morok.optimize.loops import Loops, divides, loops_of, size
 from morok.optimize.record import Opt
@@ -13,19 +13,19 @@ class Builder:
     """Holds the kernel; `do` applies what is allowed and says whether it was."""
 
     def __init__(self, ast: UOp, host: Host) -> None:
-        self.ast = ast
         self.host = host
-
-    def do(self, name: str, axis: int = -1, amount: int = 0, axes: tuple[int, ...] = ()) -> bool:
-        new = attempt(self.ast, Opt(name, axis, amount, axes), self.host)
-        if new is None:
-            return False
-        self.ast = new
-        return True
+        self.loops: Loops = loops_of(ast)
 
     @property
-    def loops(self) -> Loops:
-        return loops_of(self.ast)
+    def ast(self) -> UOp:
+        return self.loops.ast
+
+    def do(self, name: str, axis: int = -1, amount: int = 0, axes: tuple[int, ...] = ()) -> bool:
+        new = outcome(self.loops, Opt(name, axis, amount, axes), self.host)
+        if isinstance(new, str):
+            return False
+        self.loops = loops_of(new)
+        return True
 
     def vectorise(self, name: str, axis: int, full: int, lanes: int) -> bool:
         """Cuts `full` iterations off as lanes, or fewer where that divides; the rest is peeled off.

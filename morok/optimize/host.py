@@ -33,6 +33,7 @@ class Host:
     vector_bytes: int = 16  # one vector register; 0: there are none
     registers: int = 32  # vector registers
     masked_memory: bool = False  # loads and stores take a mask per lane at full speed
+    lane_operands: bool = False  # an instruction may multiply by one lane of a vector (NEON)
     line_bytes: int = 64
     l1_bytes: int = 32 << 10
     l2_bytes: int = 512 << 10
@@ -50,7 +51,7 @@ class Host:
         """Everything that changes a decision, as text for cache keys."""
         units = ",".join(unit.name for unit in self.matrix_units)
         plain = [
-            self.vector_bytes, self.registers, self.masked_memory, self.line_bytes, self.l1_bytes,
-            self.l2_bytes, self.cores, self.block_threads, self.local_bytes,
+            self.vector_bytes, self.registers, self.masked_memory, self.lane_operands, self.line_bytes,
+            self.l1_bytes, self.l2_bytes, self.cores, self.block_threads, self.local_bytes,
         ]  # fmt: skip
         return "|".join([*map(str, plain), units])

@@ -64,6 +64,8 @@ def can_pack(loops: Loops, opt: Opt, host: Host) -> str | None:
             return f"there is no loop {number}"
         if size(r) is None:
             return f"the size of loop {number} is not known, so a copy over it has no size"
+        if loops.closed_by(r) is Ops.BUFFERIZE:
+            return f"loop {number} fills a copy itself"
         if r.arg[1] in (AxisKind.THREAD, AxisKind.GLOBAL):
             return f"loop {number} is shared, and a copy belongs to one thread"
     if opt.axis in written(loops):
@@ -71,16 +73,10 @@ def can_pack(loops: Loops, opt: Opt, host: Host) -> str | None:
     reads = _reads(loops, opt)
     if not reads:
         return f"no read of buffer {opt.axis} runs over all of these loops"
-    if any(node.op is Ops.BUFFERIZE and str(node.arg[1]).startswith(_name(opt)) for node in loops.order):
-        return f"buffer {opt.axis} is packed already"
     nbytes = math.prod(size(loops.by_number[n]) or 1 for n in opt.axes) * reads[0].dtype.itemsize * len(reads)
     if nbytes > host.local_bytes:
         return f"the copy would have {nbytes} bytes of at most {host.local_bytes}"
     return None
-
-
-def _name(opt: Opt) -> str:
-    return f"pack{opt.axis}_"
 
 
 def pack(loops: Loops, opt: Opt) -> UOp:
@@ -92,14 +88,14 @@ def pack(loops: Loops, opt: Opt) -> UOp:
     sizes = [size(r) or 1 for r in own]
     number = loops.next_number()
     mapping: dict[UOp, UOp] = {}
-    for count, read in enumerate(_reads(loops, opt)):
+    for read in _reads(loops, opt):
         value = packed_value(loops, read)
         if value in mapping:
             continue
         fill = [loop(r.src[0], number + i, AxisKind.LOOP, r) for i, r in enumerate(own)]
+        name = f"pack{opt.axis}_{number}"
         number += len(fill)
-        copy = bufferize(
-            substitute(value, dict(zip(own, fill, strict=True))), *fill, arg=("local", f"{_name(opt)}{count}")
-        )
+        inner = substitute(value, dict(zip(own, fill, strict=True)))
+        copy = bufferize(inner, *fill, arg=("local", name))
         mapping[value] = make(Ops.INDEX, value.dtype, (copy, flat_place(own, sizes)), None, value.origin)
     return substitute(loops.ast, mapping)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import final
 
 from morok.ir.infer import closed_ranges, ranges
-from morok.ir.node import UOp
+from morok.ir.node import UOp, toposort
 from morok.ir.ops import AxisKind, Ops
 from morok.optimize.builder import Builder
 from morok.optimize.facts import Access, access, output_loops, reads_of, store_of, trips, value_bytes
@@ -70,25 +70,30 @@ def find_product(effect: UOp, reduce: UOp) -> Product | None:
 def tile_shape(rows: int, columns: int, lanes: int, host: Host) -> tuple[int, int]:
     """(MR, NR) for so many rows and columns: the most work per loaded element that fits the registers.
 
-    A tile that does not divide the columns needs guarded stores, one that does not divide the rows only a
-    clamped index, so the first weighs more.
+    Accumulators take three quarters of the registers; the rest is for what is being loaded. A vector that is
+    loaded weighs three elements that are spread. A tile that does not divide the columns needs guarded stores
+    or a second nest, one that does not divide the rows only a clamped index.
     """
     best, shape = 0.0, (1, lanes)
     for vectors in range(1, 7):
         width = vectors * lanes
         for height in range(1, 17):
-            if height * vectors + vectors + 1 > host.registers or height > max(1, rows):
+            if height * vectors > host.registers * 3 // 4 or height > max(1, rows):
                 continue
-            reuse = height * vectors / (height + vectors)
+            reuse = height * vectors / (height + 3 * vectors)
             filled = columns / (-(-columns // width) * width) * rows / (-(-rows // height) * height)
-            score = reuse * filled * (1.0 if columns % width == 0 else 0.85)
+            score = reuse * filled * (1.0 if columns % width == 0 else 0.97)
             if score > best + 1e-9:
                 best, shape = score, (height, width)
     return shape
 
 
-def tile(builder: Builder, product: Product) -> bool:
-    """Cuts the register tile and packs the panel."""
+def tile(builder: Builder, product: Product, is_rest: bool = False) -> bool:
+    """Cuts the register tile and packs the panel.
+
+    Where vectors have no masks, columns beyond the last whole tile become a nest of their own, with a tile
+    that fits them, so that the stores of the whole tiles need no guards.
+    """
     host = builder.host
     rows, columns = size(product.i), size(product.j)
     if rows is None or columns is None:
@@ -103,16 +108,45 @@ def tile(builder: Builder, product: Product) -> bool:
         i, j = _innermost(builder, product, i, j)
     if rows % height:
         builder.do("PADTO", i, height)
-    if columns % width:
+    peeled = False
+    if columns % width and not host.masked_memory and not is_rest and columns > width:
+        peeled = builder.do("PEEL", j, width)
+    if columns % width and not peeled:
         builder.do("PADTO", j, width)
     if height > 1:
         builder.do("UPCAST", i, height)
     lane_axis = builder.loops.next_number()
     if not builder.do("UPCAST", j, width):
         return False
+    steps = _steps(builder, product)
     if panel is not None:
-        _pack(builder, panel, product, lane_axis)
+        _pack(builder, panel, steps, lane_axis)
+    if peeled:
+        _tile_rest(builder)
     return True
+
+
+def _tile_rest(builder: Builder) -> None:
+    """The same for the columns that were left over."""
+    effect = builder.ast.src[-1]
+    for node in toposort(effect):
+        product = find_product(effect, node) if node.op is Ops.REDUCE else None
+        if product is not None:
+            tile(builder, product, is_rest=True)
+            return
+
+
+def _steps(builder: Builder, product: Product) -> list[int]:
+    """The loops of the reduction, outer ones first; two steps at a time where that saves loads along i."""
+    loops = sorted((k for k in closed_ranges(product.reduce)), key=lambda k: int(k.arg[0]))
+    steps = [int(k.arg[0]) for k in loops]
+    if builder.host.lane_operands and all(a.step(loops[-1]) == 1 for a in product.along_i):
+        if (size(loops[-1]) or 0) > FEWEST_STEPS:
+            builder.do("PEEL", steps[-1], 2)
+        lanes = builder.loops.next_number()
+        if builder.do("UNROLL", steps[-1], 2):
+            steps.append(lanes)
+    return steps
 
 
 def _panel(product: Product, height: int, width: int, host: Host) -> Access | None:
@@ -138,9 +172,17 @@ def _innermost(builder: Builder, product: Product, i: int, j: int) -> tuple[int,
     return i, j
 
 
-def _pack(builder: Builder, read: Access, product: Product, lane_axis: int) -> None:
-    steps = [int(k.arg[0]) for k in closed_ranges(product.reduce) if k in ranges(read.node)]
-    last = builder.loops.next_number() + len(steps)
-    if not builder.do("PACK", read.buffer, 0, (*sorted(steps), lane_axis)):
-        return
-    builder.do("UPCAST", last)
+def _pack(builder: Builder, read: Access, steps: list[int], lane_axis: int) -> None:
+    """Copies the panel, whole vectors at a time."""
+    loops = builder.loops
+    columns = loops.by_number[lane_axis]
+    node = next(n for n in loops.order if _is_read(n, read.buffer) and columns in ranges(n))
+    axes = [k for k in steps if k in loops.by_number and loops.by_number[k] in ranges(node)]
+    last = loops.next_number() + len(axes)
+    if builder.do("PACK", read.buffer, 0, (*axes, lane_axis)):
+        builder.do("UPCAST", last)
+
+
+def _is_read(node: UOp, buffer: int) -> bool:
+    is_read = node.op is Ops.INDEX and not node.dtype.is_ptr
+    return is_read and node.src[0].op is Ops.DEFINE_GLOBAL and node.src[0].arg == buffer

@@ -46,7 +46,7 @@ def test_the_answer_stays(name: str) -> None:
 
 
 def _kernels(draw: st.DrawFn) -> UOp:
-    sizes = st.integers(1, 70)
+    sizes = st.integers(2, 70)
     kind = draw(
         st.sampled_from(["chain", "sum", "softmax", "norm", "matmul", "transposed", "conv", "pool", "turn"])
     )
@@ -148,7 +148,7 @@ def test_accumulators_of_a_tile_fit_the_registers(host: Host) -> None:
         for columns in (1, 10, 64, 1000, 1023, 1024):
             height, width = tile_shape(rows, columns, lanes, host)
             vectors = width // lanes
-            assert width % lanes == 0 and height * vectors + vectors + 1 <= host.registers
+            assert width % lanes == 0 and height * vectors <= host.registers * 3 // 4
 
 
 def test_a_matrix_product_is_a_register_tile_over_a_packed_panel() -> None:
