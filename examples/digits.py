@@ -26,6 +26,7 @@ from morok.rewrite.engine import statistics
 from morok.runtime.profile import Profile, profile
 
 Array = Any
+BATCH = 64
 
 
 class Network:
@@ -60,27 +61,12 @@ def split(images: Array, labels: Array) -> tuple[Array, Array, Array, Array]:
     return images[order[cut:]], labels[order[cut:]], images[order[:cut]], labels[order[:cut]]
 
 
-def step(model: Network, optimizer: nn.Optimizer, x: Tensor, y: Tensor) -> Tensor:
-    """One step of training; returns the loss."""
-    optimizer.zero_grad()
-    with nn.training():
-        loss = model(x).cross_entropy(y)
-    loss.backward()
-    optimizer.step()
-    return loss
-
-
-def train(model: Network, images: Array, labels: Array, epochs: int, batch: int = 64) -> Iterator[float]:
+def train(step: nn.TrainStep, images: Array, labels: Array, epochs: int) -> Iterator[float]:
     """Learns, and tells the loss after every step."""
-    optimizer = nn.AdamW(nn.parameters(model), lr=6e-3)
-    per_epoch = len(images) // batch
-    rate = nn.Schedule(optimizer, one_cycle(epochs * per_epoch))
-    shuffle = np.random.default_rng(1)
-    for _ in range(epochs):
-        order = shuffle.permutation(len(images))
-        for i in range(per_epoch):
-            chosen = order[i * batch : (i + 1) * batch]
-            yield step(model, optimizer, Tensor(images[chosen]), Tensor(labels[chosen])).item()
+    rate = nn.Schedule(step.optimizer, one_cycle(epochs * (len(images) // BATCH)))
+    for epoch in range(epochs):
+        for chosen in nn.batches(len(images), BATCH, seed=epoch):
+            yield step(Tensor(images[chosen]), Tensor(labels[chosen])).item()
             rate.step()
 
 
@@ -138,19 +124,20 @@ def main(arguments: list[str] | None = None, data: tuple[Array, Array] | None = 
     print(
         f"{len(train_x)} images to learn from, {len(test_x)} held out, {nn.parameter_count(model)} parameters"
     )
-    started, total = time.perf_counter(), options.epochs * (len(train_x) // 64)
-    for done, loss in enumerate(train(model, train_x, train_y, options.epochs), 1):
+    optimizer = nn.AdamW(nn.parameters(model), lr=6e-3)
+    step = nn.TrainStep(model, optimizer, lambda x, y: model(x).cross_entropy(y))
+    started, total = time.perf_counter(), options.epochs * (len(train_x) // BATCH)
+    for done, loss in enumerate(train(step, train_x, train_y, options.epochs), 1):
         bar(done, total, loss, started)
     accuracy = float((predict(model, test_x) == test_y).mean())
     print(f"right on {accuracy:.1%} of the images that it has not seen\n")
 
-    optimizer = nn.AdamW(nn.parameters(model), lr=0.0)
-    step(model, optimizer, Tensor(train_x[:64]), Tensor(train_y[:64]))
     with profile() as taken:
-        step(model, optimizer, Tensor(train_x[:64]), Tensor(train_y[:64]))
+        step(Tensor(train_x[:BATCH]), Tensor(train_y[:BATCH]))
     print(f"one step of training:\n{taken.table()}")
     print(f"{statistics.rewrites:,} rewrites of {statistics.nodes:,} nodes in all\n")
 
+    accuracy = float((predict(model, test_x) == test_y).mean())
     weights, drawing = options.folder / "digits.safetensors", options.folder / "digits.svg"
     save(state_dict(model), weights)
     again = Network()

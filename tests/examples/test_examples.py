@@ -10,6 +10,9 @@ from types import ModuleType
 import numpy as np
 import pytest
 
+import morok
+from morok import Tensor, Variable, knobs
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
@@ -48,6 +51,32 @@ def test_digits_end_to_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     shown = capsys.readouterr().out
     assert "GFLOP/s" in shown and "loaded again and the same" in shown and "digits.py" in shown
     assert (tmp_path / "digits.svg").read_text().startswith("<svg")
+
+
+def test_gpt_with_a_cache_is_the_same_gpt() -> None:
+    """One letter at a time, at a position that is a variable: the logits of the whole text, same kernels."""
+    gpt = module("gpt")
+    letters = np.random.default_rng(0).integers(0, 7, 5)
+    with knobs.override(DEVICE="PYTHON"):
+        morok.manual_seed(0)
+        model = gpt.GPT(7, width=8, heads=2, layers=1, longest=6)
+        wanted = model(Tensor(letters[None])).numpy()[0]
+        caches, at, kernels = model.caches(), Variable("at", 0, 4), []
+        with morok.no_grad():
+            for i, letter in enumerate(letters):
+                logits = model.follow(Tensor([[int(letter)]]), caches, at.bind(i))
+                plan = logits.prepare(*caches)
+                kernels.append([kernel.ast for kernel in plan.kernels])
+                plan.run()
+                np.testing.assert_allclose(logits.numpy(), wanted[i], rtol=1e-4, atol=1e-6)
+        assert all(k == kernels[1] for k in kernels[2:])
+        assert len(gpt.generate(model, [1, 2], 3)) == 5
+
+
+@pytest.mark.slow
+def test_gpt_learns() -> None:
+    first, last = module("gpt").main(["--steps", "40", "--batch", "4", "--longest", "32"])
+    assert last < 0.75 * first
 
 
 @pytest.mark.slow
