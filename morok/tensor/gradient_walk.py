@@ -13,7 +13,7 @@ from morok.dtype import bool_, float32, int64, void
 from morok.errors import MorokError
 from morok.ir import movement as move
 from morok.ir.build import cast, logical_not
-from morok.ir.infer import add_sizes, numel, shape, size_of, subtract_sizes
+from morok.ir.infer import Size, add_sizes, numel, shape, size_of, subtract_sizes
 from morok.ir.node import UOp, alu, const, make, toposort
 from morok.ir.ops import Op, Ops
 from morok.ir.provenance import derive, here, place
@@ -120,6 +120,28 @@ def _multiplied_out(x: UOp, axes: tuple[int, ...], count: int) -> UOp:
     return move.permute(back, sorted(range(len(order)), key=order.__getitem__))
 
 
+def _windows(node: UOp, g: UOp, source: int) -> UOp:
+    """Windows along the last axis, y[k, p] = x[p·s + k·d]: x[j] gets the sum over k of g at p·s = j - k·d.
+
+    Rows that are d elements too long, cut anew into rows of the right length, move by d from one to the next.
+    """
+    *lead, n = require_shape(node.src[1])
+    count, places = require_shape(g)[-2:]
+    s, d = node.arg[1:]
+    assert isinstance(n, int) and isinstance(count, int) and isinstance(places, int)
+    whole: list[tuple[Size, Size]] = [(0, size) for size in lead]
+    none: list[tuple[Size, Size]] = [(0, 0)] * len(lead)
+    if s > 1:  # zeros between the places
+        g = move.pad(move.reshape(g, [*lead, count, places, 1]), [*none, (0, 0), (0, 0), (0, s - 1)])
+        g = move.reshape(g, [*lead, count, places * s])
+        places = min(places * s, n)
+        g = move.shrink(g, [*whole, (0, count), (0, places)])
+    rows = move.pad(g, [*none, (0, 0), (0, n + d - places)])
+    flat = move.reshape(rows, [*lead, count * (n + d)])
+    skewed = move.reshape(move.shrink(flat, [*whole, (0, count * n)]), [*lead, count, n])
+    return move.reshape(_sum_axes(skewed, (len(lead),)), [*lead, n])
+
+
 # --- marks, types, memory
 
 
@@ -141,6 +163,8 @@ _BY_OP: dict[Op, Pull] = {
     Ops.RESHAPE: _reshape, Ops.PERMUTE: _permute, Ops.EXPAND: _expand, Ops.PAD: _pad, Ops.SHRINK: _shrink,
     Ops.FLIP: _flip, Ops.REDUCE_AXIS: _reduce, Ops.CAST: _cast, Ops.CONTIGUOUS: _same, Ops.COPY: _copy,
 }  # fmt: skip
+
+_BY_NAME: dict[str, Pull] = {"windows": _windows}  # functions with parameters, by the first part of arg
 
 # Ops with a rule: the terms of gradient_rules, the functions above, and those that the walk treats itself.
 DIFFERENTIABLE: frozenset[Op] = frozenset(_BY_OP) | frozenset(BY_OP) | {Ops.NOOP, Ops.AFTER, Ops.ASSIGN}
@@ -186,8 +210,7 @@ def _pull(node: UOp, g: UOp, wanted: set[UOp]) -> Iterator[tuple[UOp, UOp]]:
         return
     pull: Pull | None = _BY_OP.get(node.op)
     if pull is None:
-        rule = BY_FUNCTION.get(node.arg) if _is_function(node) else BY_OP.get(node.op)
-        pull = rule.pull if rule is not None else _same if node.op is Ops.NOOP else None
+        pull = _by_rule(node)
     if pull is None:
         raise MorokError(
             f"{node.op.name} has no gradient; detach() what it is computed from", place=place(node)
@@ -198,6 +221,17 @@ def _pull(node: UOp, g: UOp, wanted: set[UOp]) -> Iterator[tuple[UOp, UOp]]:
             part = pull(node, g, i)
             if part is not None:
                 yield s, _fitted(part, s)
+
+
+def _by_rule(node: UOp) -> Pull | None:
+    """The rule of an arithmetic op or of a function that is known by name."""
+    if not _is_function(node):
+        rule = BY_OP.get(node.op)
+        return rule.pull if rule is not None else _same if node.op is Ops.NOOP else None
+    if node.arg.__class__ is tuple:
+        return _BY_NAME.get(node.arg[0])
+    rule = BY_FUNCTION.get(node.arg)
+    return rule.pull if rule is not None else None
 
 
 def _pull_state(node: UOp, g: UOp, wanted: set[UOp]) -> Iterator[tuple[UOp, UOp]]:

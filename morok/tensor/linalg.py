@@ -16,7 +16,7 @@ from morok.errors import ShapeError
 from morok.ir import movement as move
 from morok.ir.build import cast
 from morok.ir.infer import Size, show_shape
-from morok.ir.node import UOp, alu
+from morok.ir.node import UOp, alu, make
 from morok.ir.ops import Ops
 from morok.tensor.core import expand_to, require_shape
 from morok.tensor.dtypes import accumulator
@@ -128,6 +128,7 @@ class Linalg(Normal):
             x = x.pad([None] * len(lead) + [(0, max(0, total - n))]).shrink([None] * len(lead) + [(0, total)])
             x = x.reshape(*lead, places, s).shrink([None] * len(lead) + [None, (0, k)])
         else:
+            row = x.uop
             width = max(n + d, places * s)
             n = width - d
             x = x.pad([None] * len(lead) + [(0, n - x.shape[-1])])
@@ -135,7 +136,9 @@ class Linalg(Normal):
             x = x.unsqueeze(-2).expand(*lead, copies, n).reshape(*lead, copies * n)
             x = x.shrink([None] * len(lead) + [(0, k * width)]).reshape(*lead, k, width)
             x = x.shrink([None] * len(lead) + [None, (0, places * s)]).reshape(*lead, k, places, s)
-            x = x.shrink([None] * len(lead) + [None, None, (0, 1)]).squeeze(-1).transpose(-1, -2)
+            x = x.shrink([None] * len(lead) + [None, None, (0, 1)]).squeeze(-1)
+            # By name, because the way back is shorter than this one backwards.
+            x = self._new(make(Ops.NOOP, x.dtype, (x.uop, row), ("windows", s, d))).transpose(-1, -2)
         # (…, places, k) with `places` where the last axis was; bring it back to `axis`
         last = x.ndim - 1
         order = list(range(x.ndim))
