@@ -50,8 +50,8 @@ class RuleSet:
 def join(name: str, *sets: RuleSet) -> RuleSet:
     """The rules of several sets one after the other, each once, under a new name.
 
-    Each set has been checked by itself. Rules of one set that hide those of another are looked for when the knob
-    SPEC asks for checks, as the tests do; a user's process does not pay for it.
+    Each set has been checked by itself. Rules of one set that hide those of another are looked for when the
+    knob SPEC asks for checks, as the tests do; a user's process does not pay for it.
     """
     found = dict.fromkeys(rule for s in sets for rule in s.rules)
     NAMED_SETS[name] = result = RuleSet(name, found, checked=not knobs.SPEC.value)
