@@ -142,6 +142,17 @@ def _windows(node: UOp, g: UOp, source: int) -> UOp:
     return move.reshape(_sum_axes(skewed, (len(lead),)), [*lead, n])
 
 
+def _norm(node: UOp, g: UOp, source: int) -> UOp:
+    """The length of a vector: its direction, or zero at zero."""
+    x, axes = node.src[1], node.arg[1]
+    sizes = require_shape(x)
+    kept = [1 if axis in axes else size for axis, size in enumerate(sizes)]
+    g, length = (expand_to(move.reshape(n, kept), sizes) for n in (g, node))
+    zero = const(x.dtype, 0.0)
+    slope = alu(Ops.FDIV, alu(Ops.MUL, g, x), length)
+    return alu(Ops.WHERE, alu(Ops.CMPEQ, length, zero), zero, slope)
+
+
 # --- marks, types, memory
 
 
@@ -164,7 +175,10 @@ _BY_OP: dict[Op, Pull] = {
     Ops.FLIP: _flip, Ops.REDUCE_AXIS: _reduce, Ops.CAST: _cast, Ops.CONTIGUOUS: _same, Ops.COPY: _copy,
 }  # fmt: skip
 
-_BY_NAME: dict[str, Pull] = {"windows": _windows}  # functions with parameters, by the first part of arg
+_BY_NAME: dict[str, Pull] = {
+    "windows": _windows,
+    "norm": _norm,
+}  # functions with parameters, by the first part of arg
 
 # Ops with a rule: the terms of gradient_rules, the functions above, and those that the walk treats itself.
 DIFFERENTIABLE: frozenset[Op] = frozenset(_BY_OP) | frozenset(BY_OP) | {Ops.NOOP, Ops.AFTER, Ops.ASSIGN}

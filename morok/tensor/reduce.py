@@ -15,7 +15,7 @@ from morok.errors import ShapeError
 from morok.ir import movement as move
 from morok.ir.build import cast
 from morok.ir.infer import numel, show_shape, size_node
-from morok.ir.node import UOp, alu, const
+from morok.ir.node import UOp, alu, const, make
 from morok.ir.ops import Op, Ops
 from morok.tensor.core import expand_to, iota, require_shape
 from morok.tensor.creation import Creation
@@ -221,7 +221,11 @@ class Reduce(Functions, Movement, Creation):
         if p == math.inf:
             return x.max(axes, keepdim)
         if p == 2:
-            return (x * x).sum(axes, keepdim).sqrt()
+            y = self._floating()
+            length = (y * y).sum(axes, keepdim).sqrt()
+            # By name: the gradient at zero is zero, and not 0 times the infinite slope of the root.
+            name = ("norm", as_axes(axes, self.shape))
+            return self._new(make(Ops.NOOP, y.dtype, (length.uop, y.uop), name))
         return x.sum(axes, keepdim) if p == 1 else (x**p).sum(axes, keepdim) ** (1.0 / p)
 
     # --- positions

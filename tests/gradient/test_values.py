@@ -78,6 +78,15 @@ def test_powers_at_zero() -> None:
     assert grad(lambda y: (zero**y).sum())(Tensor([2.0])).tolist() == [0.0]
 
 
+def test_length_of_nothing() -> None:
+    assert slope(lambda x: x.norm(), 0.0, 0.0) == [0.0, 0.0]
+    assert slope(lambda x: x.norm(), 3.0, -4.0) == pytest.approx([0.6, -0.8])
+    twice = grad(lambda t: grad(lambda u: (u * u).sum(1).sqrt().sum())(t).sum())
+    x = Tensor([[3.0, 4.0], [1.0, 2.0]])
+    other = grad(lambda t: grad(lambda u: u.norm(axis=1).sum())(t).sum())
+    np.testing.assert_allclose(other(x).numpy(), twice(x).numpy(), rtol=1e-5)
+
+
 def test_choices_do_not_leak_nan() -> None:
     assert slope(lambda x: (x > 0).where(x.log(), 0.0), -1.0, 2.0) == [0.0, 0.5]
 
