@@ -32,6 +32,8 @@ from morok.optimize.loops import Loops, loops_of
 from morok.optimize.tiles import find_product, tile
 
 SHORT = 16  # steps of a reduction that is written out
+LIGHT = 3  # operations of a body that leaves most registers free
+ROWS_AT_ONCE = 4
 LEAST_SHARED_WORK = 60_000  # operations; below, waking a thread costs more than it saves
 
 
@@ -71,7 +73,7 @@ def lanes_of_kernel(builder: Builder, loops: Loops) -> None:
 def vectors_at_once(cost: int, host: Host) -> int:
     """How many vectors a loop body handles together: many if it is light, few if it fills the registers."""
     most = max(1, host.registers // 4)
-    return min(most, 8 if cost <= 3 else 4 if cost <= 12 else 2)
+    return min(most, 8 if cost <= LIGHT else 4 if cost <= 12 else 2)
 
 
 def reduction(builder: Builder, node: UOp, effect: UOp) -> set[UOp]:
@@ -89,6 +91,8 @@ def reduction(builder: Builder, node: UOp, effect: UOp) -> set[UOp]:
     along = [sum(a.step(k) == 1 for a in reads) for k in loops]
     beside = [sum(a.step(r) == 1 for a in reads) for r in outer]
     if beside and max(beside) > max(along, default=0):
+        # rows are far apart in memory: several of them at a time keep more loads under way
+        builder.vectorise("UNROLL", max(int(k.arg[0]) for k in loops), ROWS_AT_ONCE, ROWS_AT_ONCE)
         return {outer[beside.index(max(beside))]}
     if along and max(along) > 0:
         chosen = loops[along.index(max(along))]
@@ -124,7 +128,10 @@ def outputs(builder: Builder, effect: UOp, across: set[UOp], done: set[int]) -> 
     cost = weight(value, c)
     for n in inner:
         cost += weight(n, c) * (math.prod(map(trips, closed_ranges(n))) if c not in across else 1)
-    builder.vectorise("UPCAST", number, lanes * vectors_at_once(cost, host), lanes)
+    vectors = vectors_at_once(cost, host)
+    if c in across and cost <= LIGHT:
+        vectors = max(1, host.registers // 2)  # whole cache lines of each row
+    builder.vectorise("UPCAST", number, lanes * vectors, lanes)
 
 
 def _turned(effect: UOp, c: UOp) -> UOp | None:
