@@ -31,6 +31,7 @@ _RAISED = (ArithmeticError, ValueError, TypeError, AttributeError, LookupError, 
 _CASE_TIME = 2000
 _BONUS_TIME = 300
 _TRIED_VALUES = 60
+_FAR, _SMALL = 70, 8  # bits of values without bounds; small where an op makes them as long as they are large
 
 
 def prove_cases(rule: Rule, effort: Effort) -> tuple[Verdict, list[DType]]:
@@ -92,6 +93,8 @@ def _compare(rule: Rule, case: Case, result: UOp, tally: Tally, effort: Effort) 
     if verdict is None:
         time = min(effort.needed, _BONUS_TIME if case.bonus else _CASE_TIME)
         verdict = prove_equal(case.node, result, time, rule.numeric)
+        if verdict.status == UNKNOWN and not case.bonus:
+            verdict = _on_values(rule, case.node, result) or verdict
     if verdict.status == REFUTED:
         example = dict(verdict.counterexample) or {"graph": describe(case.node)}
         note = f"{describe(case.node)} became {describe(result)}: {verdict.note}"
@@ -115,8 +118,9 @@ def _on_values(rule: Rule, before: UOp, after: UOp) -> Verdict | None:
         return None
     leaves = [n for n in dict.fromkeys((*toposort(before), *toposort(after))) if n.op is Ops.DEFINE_VAR]
     rng = random.Random(describe(before))
+    reach = _SMALL if any(n.op in (Ops.SHL, Ops.POW) for n in toposort(before)) else _FAR
     for _ in range(_TRIED_VALUES if leaves else 1):
-        values = {n: _value_within(n, rng) for n in leaves}
+        values = {n: _value_within(n, rng, reach) for n in leaves}
         x, y = evaluate_graph(before, values), evaluate_graph(after, values)
         if not all(same_value(a, b, rule.numeric is not EXACT) for a, b in zip(x, y, strict=True)):
             named = {str(n.arg[0]): v for n, v in values.items()}
@@ -129,17 +133,19 @@ def _plain(lanes: tuple[Any, ...]) -> Any:
     return lanes[0] if len(lanes) == 1 else lanes
 
 
-def _value_within(n: UOp, rng: random.Random) -> Any:
+def _value_within(n: UOp, rng: random.Random, reach: int) -> Any:
+    """A value within the bounds of a variable, up to 2^reach if those are infinite."""
     dtype = n.dtype.scalar
     if dtype.is_bool:
         return rng.random() < 0.5
     if dtype.is_float:
         return from_bits(rng.getrandbits(dtype.bits), dtype) if rng.random() < 0.5 else rng.randint(-8, 8) / 2
-    low, high = max(n.arg[1], -(2**70)), min(n.arg[2], 2**70)
+    reach = _FAR if dtype.is_bounded_int else reach
+    low, high = max(n.arg[1], -(1 << reach)), min(n.arg[2], 1 << reach)
     kind = rng.random()
     if kind < 0.3:
         return rng.choice((low, high))
-    near = 12 if kind < 0.7 else 1 << rng.randrange(4, 71)
+    near = 12 if kind < 0.7 else 1 << rng.randrange(4, reach + 1)
     return min(high, max(low, rng.randint(-near, near)))
 
 

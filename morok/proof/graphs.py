@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 from typing import Any, final
 
-from morok.dtype import DType, bool_
+from morok.dtype import DType, bool_, int8
 from morok.errors import DTypeError, ProofError
 from morok.ir.alu import evaluate
-from morok.ir.node import UOp, toposort
+from morok.ir.node import UOp, const, make, toposort
 from morok.ir.ops import Ops
 from morok.proof import solver
 from morok.proof.formulas import same_value
@@ -22,6 +22,7 @@ from morok.proof.verdicts import PROVED, REFUTED, UNKNOWN, Verdict
 from morok.rewrite.rules import EXACT, Numeric
 
 Lanes = tuple[Expr, ...]
+BITWISE = frozenset((Ops.AND, Ops.OR, Ops.XOR, Ops.NOT))
 
 
 @final
@@ -128,6 +129,8 @@ def prove_equal(before: UOp, after: UOp, timeout: int = 5000, numeric: Numeric =
         return Verdict(PROVED, "the same node")
     if before.dtype is not after.dtype:
         return Verdict(REFUTED, f"the types differ: {before.dtype} and {after.dtype}")
+    if before.dtype.is_index and before.op in BITWISE and _bit_by_bit(before, after, timeout):
+        return Verdict(PROVED, "bit by bit")
     graphs = Graphs(reals=numeric in (Numeric.REASSOCIATING, Numeric.UNSAFE))
     try:
         goal = _equal(graphs, before, after, numeric)
@@ -140,6 +143,27 @@ def prove_equal(before: UOp, after: UOp, timeout: int = 5000, numeric: Numeric =
     if outcome.status == solver.UNKNOWN:
         return Verdict(UNKNOWN, "timeout")
     return _refutation(graphs, outcome.model, before, after, numeric)
+
+
+def _bit_by_bit(before: UOp, after: UOp, timeout: int) -> bool:
+    """Whether indices are equal by laws of bits alone.
+
+    What holds for 8 bits holds for any number of them, because no bit knows of another. All that is not a
+    bitwise op can have any value.
+    """
+    done: dict[UOp, UOp] = {}
+    for root in (before, after):
+        for n in toposort(root, stop=lambda n: n.op not in BITWISE):
+            dtype = int8.vec(n.dtype.lanes)
+            if n.op in BITWISE:
+                done[n] = make(n.op, dtype, tuple(done[s] for s in n.src))
+            elif n.op is Ops.CONST and n.arg in (0, -1):
+                done[n] = const(dtype, n.arg)
+            elif n not in done:
+                lanes = range(n.dtype.lanes)
+                each = [make(Ops.DEFINE_VAR, int8, (), (f"n{len(done)}_{i}", -128, 127)) for i in lanes]
+                done[n] = each[0] if len(each) == 1 else make(Ops.VECTORIZE, dtype, tuple(each))
+    return prove_equal(done[before], done[after], timeout).status == PROVED
 
 
 def _equal(graphs: Graphs, a: UOp, b: UOp, numeric: Numeric) -> Expr:

@@ -28,6 +28,7 @@ from morok.proof.formulas import (
     compute,
     same_value,
 )
+from morok.proof.graphs import BITWISE
 from morok.proof.lemmas import prove_with_lemmas
 from morok.proof.solver import Problem, z3
 from morok.proof.sorts import (
@@ -48,7 +49,6 @@ from morok.proof.verdicts import PROVED, REFUTED, UNKNOWN, Effort, Verdict
 from morok.rewrite.rules import Numeric, Rule
 from morok.rewrite.terms import Fact, Lit, Term, subterms, variables
 
-_BITWISE = frozenset((Ops.AND, Ops.OR, Ops.XOR, Ops.NOT))
 _CASE_BY_CASE = frozenset(
     (Ops.CAST, Ops.FLOORDIV, Ops.FLOORMOD, Ops.CDIV, Ops.CMOD, Ops.MUL)
 )  # hard under a choice
@@ -266,7 +266,7 @@ def _bit_by_bit(rule: Rule, typing: Typing, timeout: int) -> bool:
         return False
     sides = (rule.before, rule.after)
     literals = [t.value for side in sides for t in subterms(side) if isinstance(t, Lit)]
-    if any(not ops_in(side) <= _BITWISE for side in sides) or any(v not in (0, -1) for v in literals):
+    if any(not ops_in(side) <= BITWISE for side in sides) or any(v not in (0, -1) for v in literals):
         return False
     formula = Formula(rule, typing.with_type(index, int8))
     return solver.decide(Problem([], formula.goal()), timeout).status == solver.PROVED

@@ -37,6 +37,15 @@ def test_wrap_around_is_equal_only_where_it_is() -> None:
     assert evaluate_graph((x + y) // 2, values) != evaluate_graph(x // 2 + y // 2, values)
 
 
+def test_bits_of_indices_are_compared_one_by_one() -> None:
+    w, x, y, z = (var(name, index) for name in "wxyz")
+    chain = alu(Ops.AND, alu(Ops.AND, alu(Ops.AND, w * 3, x), y), z + 1)
+    other = alu(Ops.AND, alu(Ops.AND, alu(Ops.AND, z + 1, w * 3), y), x)
+    verdict = prove_equal(chain, other)
+    assert verdict.status == PROVED and verdict.note == "bit by bit"
+    assert prove_equal(chain, alu(Ops.AND, chain, w)).status != PROVED
+
+
 def test_bounds_of_variables_count() -> None:
     near, far = variable("n", 0, 7), variable("n", 0, 8)
     assert prove_equal(near % 8, near)
