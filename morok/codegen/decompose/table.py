@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 from morok.codegen.decompose import exponential, integers, rounding, trigonometric
-from morok.codegen.target import Target
+from morok.codegen.target import BASIC_OPS, Target
 from morok.ir.node import UOp, alu, const
 from morok.ir.ops import Op, Ops
 from morok.rewrite.rules import REASSOCIATING, Rules, grows, unproved, why
 from morok.rewrite.ruleset import RuleSet, join, rules
-from morok.rewrite.terms import Float, Head, Mulacc
+from morok.rewrite.terms import Bounded, Float, Head, Mulacc
 from morok.symbolic.boolean import boolean_rules
 
 _FUNCTIONS: dict[Op, Callable[..., UOp]] = {
@@ -57,10 +58,16 @@ def reciprocal_root(node: UOp) -> UOp:
 
 
 def separate_product(node: UOp, ctx: Any) -> UOp | None:
-    """x·y + z in two steps, where the device cannot do it in one."""
-    if ctx.target.fma and node.dtype.is_float:
+    """x·y + z of integers in two steps, where the device cannot do it in one."""
+    if node.dtype.is_float or Ops.MULACC in ctx.target.ops:
         return None
-    if Ops.MULACC in ctx.target.ops:
+    x, y, z = node.src
+    return alu(Ops.ADD, alu(Ops.MUL, x, y), z)
+
+
+def twice_rounded_product(node: UOp, ctx: Any) -> UOp | None:
+    """x·y + z of floats with two roundings, where the device has no fused product."""
+    if not node.dtype.is_float or ctx.target.fma or Ops.MULACC in ctx.target.ops:
         return None
     x, y, z = node.src
     return alu(Ops.ADD, alu(Ops.MUL, x, y), z)
@@ -86,6 +93,12 @@ def to_whole(node: UOp, ctx: Any) -> UOp | None:
     return None if node.op in ctx.target.ops else _ROUNDINGS[node.op](node.src[0])
 
 
+def proof_contexts() -> tuple[Any, ...]:
+    """What the prover runs these rules with: a usual processor, and one that cannot even round."""
+    plain = Target("plain", fma=False, ops=BASIC_OPS - set(_ROUNDINGS))
+    return tuple(SimpleNamespace(target=target) for target in (Target("usual"), plain))
+
+
 @rules("codegen.decompose")
 def decompose_rules() -> Rules:
     """One line per op."""
@@ -98,33 +111,39 @@ def decompose_rules() -> Rules:
         yield op.name.lower(), Head(op).any() >> _unless_native(expand), _NEEDED, _CODE
     yield "pow", Head(Ops.POW).any() >> _unless_native(float_power), _NEEDED, _CODE
     # 1/x and 1/√x
-    yield "recip", Head(Ops.RECIP).any() >> _unless_native(reciprocal), _NEEDED, _CODE
-    yield "rsqrt", Head(Ops.RSQRT).any() >> _unless_native(reciprocal_root), _NEEDED, _CODE
-    yield "mulacc", Head(Ops.MULACC).any() >> separate_product, _NEEDED, _CODE
+    yield "recip", Head(Ops.RECIP).any() >> _unless_native(reciprocal), _NEEDED
+    yield (
+        "rsqrt",
+        Head(Ops.RSQRT).any() >> _unless_native(reciprocal_root),
+        _NEEDED,
+        unproved("two roundings: at most 1.5 ULP"),
+    )
+    yield "mulacc", Head(Ops.MULACC).any() >> separate_product, _NEEDED
+    twice = unproved("not the same: a device without fused products rounds twice")
+    yield "mulacc-twice", Head(Ops.MULACC).any() >> twice_rounded_product, _NEEDED, twice
     whole = Head(Ops.TRUNC, Ops.FLOOR, Ops.CEIL, Ops.RINT)
-    yield "whole", whole.any() >> to_whole, _NEEDED, _CODE
-    yield "abs", Head(Ops.ABS).any() >> unsigned_magnitude, why("by type"), unproved("by type")
-    yield "threefry", Head(Ops.THREEFRY).any() >> _unless_native(integers.threefry), _NEEDED, _CODE
+    yield "whole", whole.any() >> to_whole, _NEEDED
+    yield "abs", Head(Ops.ABS).any() >> unsigned_magnitude, why("by type")
+    yield "threefry", Head(Ops.THREEFRY).any() >> _unless_native(integers.threefry), _NEEDED
 
 
 _BOUNDS = why("depends on the bounds of the operands")
-_MACHINE = unproved("machine integers; checked against the table of meanings in the tests")
 
 
 @rules("codegen.decompose_integers")
-def integer_rules() -> Rules:
+def integer_rules(x: Bounded, y: Bounded) -> Rules:
     """Division, remainder and shifts."""
     # rounding down is rounding toward zero, corrected
-    yield "floor-divide", Head(Ops.FLOORDIV).any() >> _unless_native(integers.floor_divide), _BOUNDS, _MACHINE
-    yield "floor-modulo", Head(Ops.FLOORMOD).any() >> _unless_native(integers.floor_modulo), _BOUNDS, _MACHINE
+    yield "floor-divide", Head(Ops.FLOORDIV)(x, y) >> _unless_native(integers.floor_divide), _BOUNDS
+    yield "floor-modulo", Head(Ops.FLOORMOD)(x, y) >> _unless_native(integers.floor_modulo), _BOUNDS
     # x / c = (x * m) >> s
-    yield "divide-constant", Head(Ops.CDIV).any() >> integers.c_divide_constant, _BOUNDS, _MACHINE
-    yield "modulo-constant", Head(Ops.CMOD).any() >> integers.c_modulo_constant, _BOUNDS, _MACHINE
+    yield "divide-constant", Head(Ops.CDIV)(x, y) >> integers.c_divide_constant, _BOUNDS
+    yield "modulo-constant", Head(Ops.CMOD)(x, y) >> integers.c_modulo_constant, _BOUNDS
     # x / 0 = 0
-    yield "divide-safely", Head(Ops.CDIV, Ops.CMOD).any() >> integers.guard_division, _BOUNDS, _MACHINE
+    yield "divide-safely", Head(Ops.CDIV, Ops.CMOD)(x, y) >> integers.guard_division, _BOUNDS
     # x * 2^k = x << k
-    yield "shift", Head(Ops.MUL).any() >> integers.multiply_by_power, _BOUNDS, _MACHINE
-    yield "shift-far", Head(Ops.SHL, Ops.SHR).any() >> integers.guard_shift, _BOUNDS, _MACHINE
+    yield "shift", Head(Ops.MUL)(x, y) >> integers.multiply_by_power, _BOUNDS
+    yield "shift-far", Head(Ops.SHL, Ops.SHR)(x, y) >> integers.guard_shift, _BOUNDS
 
 
 @rules("codegen.contract")
@@ -136,7 +155,6 @@ def contract_rules(x: Float, y: Float, z: Float) -> Rules:
         x * y + z >> Mulacc(x, y, z),
         REASSOCIATING,
         grows("one op instead of two; no rule leads back"),
-        unproved("changes rounding"),
     )
 
 
