@@ -13,6 +13,7 @@ from morok.codegen.expand import expand_stage
 from morok.codegen.gates import post_opt_rules
 from morok.codegen.gpudims import dims_stage
 from morok.codegen.index_dtype import lower_index
+from morok.codegen.lanes import lane_rules
 from morok.codegen.linearize import control_flow, guard_stores, linearize
 from morok.codegen.loads import load_rules
 from morok.codegen.local import local_stage
@@ -22,7 +23,7 @@ from morok.codegen.storage import bool_storage, flatten_rules, merge_ends
 from morok.codegen.target import Target
 from morok.ir.node import UOp
 from morok.rewrite.engine import rewrite
-from morok.rewrite.ruleset import RuleSet
+from morok.rewrite.ruleset import RuleSet, join
 from morok.rewrite.stage import Observer, Report, Stage, run_pipeline
 from morok.symbolic.sets import simple, symbolic
 
@@ -46,6 +47,8 @@ def pre_match_stage(root: UOp, ctx: Context) -> UOp:
     return root if ctx.pre_matcher is None else rewrite(root, ctx.pre_matcher, ctx)
 
 
+final_rules: RuleSet = join("final", simple, lane_rules)
+
 STAGES: tuple[Stage, ...] = (
     Stage("8", "post-opt symbolic", "simplifies; conditions move onto the loads they guard", post_opt_rules),
     Stage("9", "expander", "UPCAST and UNROLL ranges become lanes; shared reductions split", expand_stage),
@@ -61,7 +64,7 @@ STAGES: tuple[Stage, ...] = (
     Stage("16", "post-index symbolic", "simplifies with concrete integers", symbolic),
     Stage("17", "pre-matcher", "the renderer's own rules", pre_match_stage),
     Stage("18", "decompositions", "ops that the device lacks, in terms of those it has", decompose_stage),
-    Stage("19", "final rewrite", "folds what the decompositions left", simple),
+    Stage("19", "final rewrite", "folds what the decompositions left, lane by lane", final_rules),
     Stage("20", "add control flow", "one END per loop, inner ones inside", control_flow),
     Stage("21", "linearise", "the graph becomes a list", linearize),
     Stage(

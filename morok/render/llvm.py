@@ -430,7 +430,23 @@ def arithmetic_text(writer: _Writer, node: UOp) -> str:
         return f"add {t} {writer.let(f'mul {t} {x}, {y}')}, {z}"
     if node.op is Ops.MULHI:
         return _mulhi(writer, node)
-    return arithmetic(node, [writer.name_of(s) for s in node.src], writer.call)
+    operands = [writer.name_of(s) for s in node.src]
+    if node.op is Ops.FDIV and node.dtype.lanes > 1:
+        operands[0] = _fence(writer, node, operands[0])
+    return arithmetic(node, operands, writer.call)
+
+
+def _fence(writer: _Writer, node: UOp, x: str) -> str:
+    """The dividend, about whose lanes LLVM is told nothing.
+
+    Its code generator takes a lane of 0/0 for 0 instead of NaN where it knows that both are zero, as in the
+    lanes beyond the end of a padded row, and then drops the selection that keeps the NaN out of the result.
+    """
+    if node.src[0].op in (Ops.CONST, Ops.VCONST):
+        return x
+    return writer.let(
+        writer.call(f"llvm.arithmetic.fence.{suffix(node.dtype)}", node.dtype, [(node.dtype, x)])
+    )
 
 
 def _mulhi(writer: _Writer, node: UOp) -> str:

@@ -1,0 +1,61 @@
+"""Constants lane by lane: an op on vector constants is a vector constant.
+
+Masks of remainders are such constants, and they are written out for two reasons: a literal needs no
+instruction, and LLVM has been seen to get them wrong. `select` by `shufflevector <true, true>, (icmp slt <2,
+3>, <3, 3>)` was taken for all true on AArch64, so a padded lane kept what it should have lost.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from morok.ir.alu import evaluate
+from morok.ir.node import UOp, make
+from morok.ir.ops import ALU, Ops
+from morok.rewrite.rules import Rules, unproved, why
+from morok.rewrite.ruleset import rules
+from morok.rewrite.terms import HEADS, Head, Many
+
+_CONSTANT = (Ops.CONST, Ops.VCONST)
+# The meaning of these is not a function of the operands' values alone, or they are made after folding.
+_FOLDED = tuple(sorted(ALU - {Ops.BITCAST, Ops.MULACC, Ops.THREEFRY}))
+
+
+def lanes_of(x: UOp) -> tuple[Any, ...]:
+    """The values of a constant, one per lane."""
+    return x.arg if x.op is Ops.VCONST else (x.arg,) * x.dtype.lanes
+
+
+def constant_lanes(dtype: Any, values: tuple[Any, ...]) -> UOp:
+    """A constant with these lanes; one value in all of them is a plain CONST."""
+    first = values[0]
+    same = all(v == first and str(v) == str(first) for v in values)  # 0.0 is not -0.0
+    return make(Ops.CONST, dtype, (), first) if same else make(Ops.VCONST, dtype, (), values)
+
+
+def fold_lanes(node: UOp, rest: tuple[UOp, ...]) -> UOp | None:
+    """An op on constants, one of which has different lanes."""
+    if node.dtype.lanes == 1 or any(s.op not in _CONSTANT for s in rest):
+        return None
+    operand = rest[-1].dtype.scalar
+    to = node.dtype.scalar if node.op is Ops.CAST else None
+    columns = zip(*map(lanes_of, rest), strict=True)
+    return constant_lanes(node.dtype, tuple(evaluate(node.op, operand, *lane, to=to) for lane in columns))
+
+
+def join_lanes(node: UOp, rest: tuple[UOp, ...]) -> UOp | None:
+    """Constants side by side are one constant."""
+    if any(s.op not in _CONSTANT or s.dtype.is_ptr for s in rest):
+        return None
+    return constant_lanes(node.dtype, tuple(v for s in rest for v in lanes_of(s)))
+
+
+_LANES = unproved("lanes: the same op on each of them; tested on values")
+_ANY_NUMBER = why("a vector has any number of lanes")
+
+
+@rules("codegen.lanes")
+def lane_rules(rest: Many) -> Rules:
+    """Vector constants are computed."""
+    yield "fold", Head(*_FOLDED)(rest) >> fold_lanes, _ANY_NUMBER, _LANES
+    yield "join", (HEADS["Cat"] | HEADS["Vectorize"])(rest) >> join_lanes, _ANY_NUMBER, _LANES
