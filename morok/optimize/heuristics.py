@@ -161,7 +161,8 @@ def share(builder: Builder) -> None:
 
 def _independent(loops: Loops, r: UOp) -> bool:
     """Whether nothing that is computed outside of the loop would have to be computed again in each thread."""
-    return all(r in ranges(n) or not ranges(n) for n in loops.order if n.op is Ops.REDUCE)
+    inside = toposort(*(effect for effect in loops.ast.src if r in closed_ranges(effect)))
+    return all(r in ranges(n) or not ranges(n) for n in inside if n.op is Ops.REDUCE)
 
 
 __all__ = ["choose"]

@@ -133,7 +133,12 @@ def test_sums_get_several_vector_accumulators() -> None:
 
 def test_sums_across_memory_are_vectors_of_outputs() -> None:
     ast = optimize(kernel_of(g.total(g.tensor(64, 48), 0)), NEON)
-    assert "UNROLL" not in names(ast) and AxisKind.UPCAST in kinds(ast)
+    assert kinds(ast) == {
+        AxisKind.LOOP: [3],
+        AxisKind.UPCAST: [16],
+        AxisKind.UNROLL: [4],
+        AxisKind.REDUCE: [16],
+    }
 
 
 def test_every_column_loop_of_a_softmax_is_a_vector() -> None:
@@ -159,6 +164,11 @@ def test_a_matrix_product_is_a_register_tile_over_a_packed_panel() -> None:
     (panel,) = [n for n in toposort(ast) if n.op is Ops.BUFFERIZE]
     assert [size(r) for r in panel.src[1:]] == [128, width]
     assert "THREAD" in names(ast)
+
+
+def test_a_product_with_a_rest_is_shared_by_threads() -> None:
+    ast = optimize(kernel_of(g.matmul(g.tensor(256, 128), g.tensor(128, 200))), NEON)
+    assert len(ast.src) == 2 and names(ast)[-1] == "THREAD"
 
 
 def test_noopt_leaves_plain_loops() -> None:
