@@ -122,8 +122,12 @@ def outputs(builder: Builder, effect: UOp, across: set[UOp], done: set[int]) -> 
     lanes = max(1, host.vector_bytes // value_bytes(store))
     turned = _turned(effect, c)
     if turned is not None:
-        builder.do("UPCAST", int(turned.arg[0]), lanes)
-        builder.vectorise("UPCAST", number, lanes, lanes)
+        # the inner loop walks along the rows that are read, and every step writes whole cache lines
+        other = int(turned.arg[0])
+        if other < number and builder.do("SWAP", other, number):
+            other, number = number, other
+        builder.do("UPCAST", other, lanes)
+        builder.vectorise("UPCAST", number, max(lanes, host.line_bytes // value_bytes(store)), lanes)
         return
     cost = weight(value, c)
     for n in inner:
