@@ -14,7 +14,7 @@ from typing import final
 
 from morok.ir.node import UOp
 from morok.ir.ops import AxisKind, Ops
-from morok.optimize import edges, pack, splits
+from morok.optimize import edges, keep, pack, splits
 from morok.optimize.host import Host
 from morok.optimize.loops import LANE_KINDS, Loops, loops_of
 from morok.optimize.record import Opt, OptError, applied, recorded
@@ -81,6 +81,7 @@ ACTIONS: dict[str, Action] = {
         Action("PADTO", edges.can_pad, edges.pad),
         Action("PEEL", edges.can_peel, edges.peel),
         Action("PACK", pack.can_pack, pack.pack),
+        Action("KEEP", keep.can_keep, keep.keep),
         Action("NOLOCALS", can_forbid_locals, forbid_locals),
         Action("TC", can_use_matrix_unit, use_matrix_unit),
     )

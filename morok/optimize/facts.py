@@ -52,11 +52,11 @@ def access(node: UOp) -> Access:
 
 
 def reads_of(*roots: UOp) -> list[Access]:
-    """All reads of buffers below some nodes."""
+    """All reads of memory below some nodes; what fills a kept row is left to its own loop."""
     return [
         access(n)
-        for n in toposort(*roots)
-        if n.op is Ops.INDEX and not n.dtype.is_ptr and n.src[0].op is Ops.DEFINE_GLOBAL
+        for n in toposort(*roots, stop=lambda n: n.op is Ops.BUFFERIZE)
+        if n.op is Ops.INDEX and not n.dtype.is_ptr
     ]
 
 
@@ -68,7 +68,7 @@ def trips(r: UOp) -> int:
 def weight(root: UOp, r: UOp) -> int:
     """Simple operations per iteration of a loop on values that depend on it, reductions inside left out."""
     total = 0
-    for n in toposort(root, stop=lambda n: n is not root and n.op is Ops.REDUCE):
+    for n in toposort(root, stop=lambda n: n is not root and n.op in (Ops.REDUCE, Ops.BUFFERIZE)):
         if n.op.is_alu and not n.dtype.is_index and n.op is not Ops.REDUCE and r in ranges(n):
             total += _DEAR.get(n.op, 1)
     return total

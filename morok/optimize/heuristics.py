@@ -28,9 +28,11 @@ from morok.optimize.facts import (
     work,
 )
 from morok.optimize.host import Host
-from morok.optimize.loops import Loops, loops_of
+from morok.optimize.keep import shared_value
+from morok.optimize.loops import Loops, size
 from morok.optimize.tiles import find_product, tile
 
+DEAR = 10  # operations of a value that is kept rather than computed twice
 SHORT = 16  # steps of a reduction that is written out
 LIGHT = 3  # operations of a body that leaves most registers free
 ROWS_AT_ONCE = 4
@@ -40,12 +42,25 @@ LEAST_SHARED_WORK = 60_000  # operations; below, waking a thread costs more than
 def choose(ast: UOp, host: Host) -> UOp:
     """The kernel with the actions that the heuristics choose."""
     builder = Builder(ast, host)
-    loops = loops_of(ast)
+    keep_rows(builder)
+    loops = builder.loops
     if host.vector_bytes:
         lanes_of_kernel(builder, loops)
     if host.cores > 1 and not host.block_threads and work(loops) >= LEAST_SHARED_WORK:
         share(builder)
     return builder.ast
+
+
+def keep_rows(builder: Builder) -> None:
+    """Dear values that a reduction and the loop over outputs both compute are kept in a row."""
+    loops = builder.loops
+    for k in [r for r in loops.closers if r.arg[1] is AxisKind.REDUCE]:
+        for c in [r for r in loops.closers if r.arg[1] is AxisKind.LOOP and size(r) == size(k)]:
+            found = shared_value(builder.loops, k, c) if size(k) else None
+            if found is None or weight(found[0], k) < DEAR:
+                continue
+            if trips(k) * found[0].dtype.itemsize * 2 <= builder.host.l1_bytes:
+                builder.do("KEEP", int(k.arg[0]), int(c.arg[0]))
 
 
 def lanes_of_kernel(builder: Builder, loops: Loops) -> None:
@@ -65,6 +80,12 @@ def lanes_of_kernel(builder: Builder, loops: Loops) -> None:
                 across |= reduction(builder, node, effect)
     if tiled:
         return
+    for node in loops.order:
+        if node.op is Ops.BUFFERIZE:
+            lanes = max(1, builder.host.vector_bytes // value_bytes(node.src[0]))
+            last = node.src[-1]
+            full = lanes * vectors_at_once(weight(node.src[0], last), builder.host)
+            builder.vectorise("UPCAST", int(last.arg[0]), full, lanes)
     done: set[int] = set()
     for effect in loops.ast.src:
         outputs(builder, effect, across, done)

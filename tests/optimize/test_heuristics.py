@@ -79,13 +79,13 @@ def kernels(draw: st.DrawFn) -> UOp:
 
 
 @given(kernels(), st.sampled_from(HOSTS))
-@settings(max_examples=50)
+@settings(max_examples=40)
 def test_awkward_sizes_keep_the_answer(ast: UOp, host: Host) -> None:
     same(interpret(optimize(ast, host)), interpret(ast))
 
 
 @given(kernels())
-@settings(max_examples=40)
+@settings(max_examples=30)
 def test_awkward_sizes_keep_the_answer_as_machine_code(ast: UOp) -> None:
     same(native(optimize(ast, NEON)), interpret(ast))
 
@@ -143,7 +143,9 @@ def test_sums_across_memory_are_vectors_of_outputs() -> None:
 
 def test_every_column_loop_of_a_softmax_is_a_vector() -> None:
     ast = optimize(kernel_of(g.softmax(g.tensor(256, 512))), NEON)
-    assert [opt.name for opt in applied(ast)] == ["UNROLL", "UNROLL", "UPCAST", "THREAD"]
+    assert [opt.name for opt in applied(ast)] == [
+        "KEEP", "UNROLL", "UNROLL", "UPCAST", "UPCAST", "THREAD",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("host", [NEON, AVX2, AVX512], ids=["neon", "avx2", "avx512"])
