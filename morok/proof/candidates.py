@@ -45,7 +45,7 @@ _CONSTANTS_PER_CASE = 4
 _MOST_FOLDED_IN_LANES = 16
 _MOST_SWEPT = 40
 _ATTEMPTS_PER_CASE = 80
-_MOST_EXTRA = 60  # cases of one of the later rounds
+_MOST_EXTRA = 36  # cases of one of the later rounds
 _LANES = 4
 
 
@@ -85,8 +85,11 @@ def candidates(rule: Rule, tally: Tally, effort: Effort) -> Iterator[Case]:
     yield from _round(rule, narrow, tally, max(_MOST_SWEPT, effort.cases), effort.cases)
     programs = _PROGRAMS_CONVERTED if converts(rule) else _PROGRAMS
     wide = [t for before in patterns for t in typings(before, programs) if _is_wide(t)]
+    rng = Maker(rule.name).rng
+    rng.shuffle(wide)  # there may be more choices than cases
     few = min(_MOST_EXTRA, max(effort.cases // 4, 2 * len(wide)))
     yield from (Case(c.typing, c.node, bonus=True) for c in _round(rule, wide, tally, few, few))
+    rng.shuffle(narrow)
     few = min(_MOST_EXTRA, max(effort.cases // 4, len(narrow)))
     vectors = (Case(c.typing, in_lanes(c.node), bonus=True) for c in _round(rule, narrow, tally, few, few))
     yield from vectors

@@ -30,6 +30,7 @@ from morok.rewrite.terms import Term
 _RAISED = (ArithmeticError, ValueError, TypeError, AttributeError, LookupError, MemoryError, RecursionError)
 _CASE_TIME = 2000
 _BONUS_TIME = 300
+_MOST_TRIED = 5  # where the solver has given up so often, it gets little time for the rest
 _TRIED_VALUES = 60
 _FAR, _SMALL = 70, 8  # bits of values without bounds; small where an op makes them as long as they are large
 
@@ -91,7 +92,8 @@ def _compare(rule: Rule, case: Case, result: UOp, tally: Tally, effort: Effort) 
     """A refutation, or None after counting the case."""
     verdict = _on_values(rule, case.node, result) if case.bonus else None
     if verdict is None:
-        time = min(effort.needed, _BONUS_TIME if case.bonus else _CASE_TIME)
+        patience = _BONUS_TIME if tally.tried < _MOST_TRIED else _BONUS_TIME // 6
+        time = min(effort.needed, patience if case.bonus else _CASE_TIME)
         verdict = prove_equal(case.node, result, time, rule.numeric)
         if verdict.status == UNKNOWN and not case.bonus:
             verdict = _on_values(rule, case.node, result) or verdict

@@ -49,7 +49,7 @@ def _prove(missing: Sequence[Rule], effort: Effort, jobs: int) -> Iterator[tuple
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(jobs, mp_context=context, initializer=load_registry) as pool:
         running = {}
-        for rule in missing:
+        for rule in sorted(missing, key=lambda r: not r.is_code):  # what takes longest comes first
             running[pool.submit(_prove_named, rule.name, rule.place, effort, knobs.overridden())] = rule
         for done in as_completed(running):
             yield running[done], done.result()
