@@ -59,7 +59,9 @@ def keep_rows(builder: Builder) -> None:
             found = shared_value(builder.loops, k, c) if size(k) else None
             if found is None or weight(found[0], k) < DEAR:
                 continue
-            if trips(k) * found[0].dtype.itemsize * 2 <= builder.host.l1_bytes:
+            # the loop that fills a row cannot be peeled, so its size has to be whole vectors
+            whole = trips(k) % builder.host.lanes(found[0].dtype) == 0
+            if whole and trips(k) * found[0].dtype.itemsize * 2 <= builder.host.l1_bytes:
                 builder.do("KEEP", int(k.arg[0]), int(c.arg[0]))
 
 

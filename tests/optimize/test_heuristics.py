@@ -148,6 +148,10 @@ def test_every_column_loop_of_a_softmax_is_a_vector() -> None:
     ]  # fmt: skip
 
 
+def test_a_row_that_is_no_whole_number_of_vectors_is_not_kept() -> None:
+    assert "KEEP" not in names(optimize(kernel_of(g.softmax(g.tensor(64, 509))), NEON))
+
+
 @pytest.mark.parametrize("host", [NEON, AVX2, AVX512], ids=["neon", "avx2", "avx512"])
 def test_accumulators_of_a_tile_fit_the_registers(host: Host) -> None:
     lanes = host.lanes(float32)
