@@ -20,6 +20,7 @@ from morok.ir.bounds import bounds
 from morok.ir.node import UOp
 from morok.ir.ops import AxisKind, Ops
 from morok.ir.provenance import place
+from morok.render.llvm_list import Slot, outside_of_thread, register_of, unpromotable, written_slots
 from morok.render.llvm_ops import arithmetic
 from morok.render.llvm_types import constant, suffix, type_name
 from morok.render.program import Argument, Program
@@ -45,9 +46,6 @@ class _Loop:
         self.phis: list[tuple[Slot, int, str, str]] = []  # slot, line, name, value before the loop
 
 
-Slot = tuple[UOp, int]  # a register array and a place in it
-
-
 class _Writer:
     """One kernel on its way to text."""
 
@@ -70,9 +68,9 @@ class _Writer:
         self.where: str | None = None
         self.origin: tuple[Any, int] | None = None
         self.places: dict[tuple[Any, int], str] = {}
-        self.written_in = _written_slots(instructions)
-        self.in_memory = _unpromotable(instructions)
-        self.once = _outside_of_thread(instructions)
+        self.written_in = written_slots(instructions)
+        self.in_memory = unpromotable(instructions)
+        self.once = outside_of_thread(instructions)
 
     # --- small things
 
@@ -190,7 +188,7 @@ class _Writer:
     def index(self, node: UOp) -> None:
         dtype = node.dtype
         assert isinstance(dtype, PtrDType)
-        if dtype.space is AddrSpace.REG and _register(node) not in self.in_memory:
+        if dtype.space is AddrSpace.REG and register_of(node) not in self.in_memory:
             return
         place_ = node.src[1]
         elem = type_name(dtype.elem.scalar)
@@ -287,7 +285,7 @@ class _Writer:
         dtype = address.dtype
         if not isinstance(dtype, PtrDType) or dtype.space is not AddrSpace.REG:
             return None
-        register = _register(address)
+        register = register_of(address)
         return None if register in self.in_memory else (register, address.src[1].arg)
 
     # --- vectors
@@ -458,88 +456,6 @@ def _mulhi(writer: _Writer, node: UOp) -> str:
     amount = str(bits) if dtype.lanes == 1 else "<" + ", ".join([f"i{2 * bits} {bits}"] * dtype.lanes) + ">"
     high = writer.let(f"{shift} {wide} {writer.let(f'mul {wide} {x}, {y}')}, {amount}")
     return f"trunc {wide} {high} to {type_name(dtype)}"
-
-
-def _register(address: UOp) -> UOp:
-    """The register array that an address belongs to."""
-    node = address
-    while node.op is not Ops.DEFINE_REG:
-        node = node.src[0]
-    return node
-
-
-def _register_accesses(instructions: tuple[UOp, ...]) -> list[tuple[int, UOp]]:
-    found = []
-    for position, node in enumerate(instructions):
-        if node.op in (Ops.LOAD, Ops.STORE):
-            dtype = node.src[0].dtype
-            if isinstance(dtype, PtrDType) and dtype.space is AddrSpace.REG:
-                found.append((position, node))
-    return found
-
-
-def _unpromotable(instructions: tuple[UOp, ...]) -> set[UOp]:
-    """Register arrays that are accessed at places which are not constant, or in pieces that do not match."""
-    pieces: dict[UOp, dict[int, int]] = {}
-    bad: set[UOp] = set()
-    for _, node in _register_accesses(instructions):
-        address = node.src[0]
-        register = _register(address)
-        lanes = (node.src[1] if node.op is Ops.STORE else node).dtype.lanes
-        where = address.src[1]
-        if where.op is not Ops.CONST or len(address.src) > 2:
-            bad.add(register)
-            continue
-        known = pieces.setdefault(register, {})
-        if known.setdefault(where.arg, lanes) != lanes:
-            bad.add(register)
-    for register, known in pieces.items():
-        end = 0
-        for start in sorted(known):
-            if start < end:
-                bad.add(register)
-            end = start + known[start]
-    return bad
-
-
-def _outside_of_thread(instructions: tuple[UOp, ...]) -> frozenset[int]:
-    """Loops and stores beside the axis that workers share: whoever has its first piece does them, once."""
-    if not any(n.op is Ops.RANGE and n.arg[1] is AxisKind.THREAD for n in instructions):
-        return frozenset()
-    found: set[int] = set()
-    open_: list[int] = []
-    for position, node in enumerate(instructions):
-        if node.op is Ops.RANGE:
-            open_.append(position)
-        elif node.op is Ops.END:
-            open_.pop()
-        elif node.op is Ops.STORE and _is_global(node.src[0]):
-            outermost = open_[0] if open_ else position
-            if not open_ or instructions[outermost].arg[1] is not AxisKind.THREAD:
-                found.add(outermost)
-    return frozenset(found)
-
-
-def _is_global(address: UOp) -> bool:
-    dtype = address.dtype
-    return isinstance(dtype, PtrDType) and dtype.space is AddrSpace.GLOBAL
-
-
-def _written_slots(instructions: tuple[UOp, ...]) -> dict[int, tuple[Slot, ...]]:
-    """For each loop, by the position of its RANGE, the registers that are written inside."""
-    writes: dict[int, dict[Slot, None]] = {}
-    open_: list[int] = []
-    stores = {p: n for p, n in _register_accesses(instructions) if n.op is Ops.STORE}
-    for position, node in enumerate(instructions):
-        if node.op is Ops.RANGE:
-            open_.append(position)
-            writes[position] = {}
-        elif node.op is Ops.END:
-            open_.pop()
-        elif position in stores and node.src[0].src[1].op is Ops.CONST:
-            for p in open_:
-                writes[p][_register(node.src[0]), node.src[0].src[1].arg] = None
-    return {p: tuple(slots) for p, slots in writes.items()}
 
 
 def render(linear: UOp, name: str, buffers: int = 0) -> Program:
