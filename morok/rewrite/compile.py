@@ -338,7 +338,7 @@ def key_of(n: UOp) -> Key:
 class Matcher:
     """A compiled list of rules. Called with a node, gives (result, rule) or None.
 
-    What it makes comes from the matched node and the rule: it sets `here.origin`, which its caller puts back.
+    What it makes comes from the matched node and the rule.
 
     A result that is the node itself counts as no match, unless `keep_same` says otherwise.
     """
@@ -400,6 +400,14 @@ class Matcher:
         return all(want is None or got in want for want, got in zip(alternative, sources, strict=True))
 
     def __call__(self, n: UOp, ctx: Any = None) -> tuple[UOp, Rule] | None:
+        outer = here.origin
+        try:
+            return self.match(n, ctx)
+        finally:
+            here.origin = outer
+
+    def match(self, n: UOp, ctx: Any = None) -> tuple[UOp, Rule] | None:
+        """What the engine calls; it puts `here.origin` back once, after many matches."""
         src = n.src
         key = (n.op, src[0].op, src[1].op) if len(src) == 2 else key_of(n)
         functions = self.table.get(key)

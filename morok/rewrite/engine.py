@@ -64,7 +64,7 @@ def matcher(ruleset: RuleSet) -> MatchFunction:
     found: MatchFunction | None = ruleset.matchers.get(key)
     if found is None:
         active = ruleset.active(allowed_classes())
-        found = Matcher(ruleset.name, active) if key[0] == "compiled" else reference(active)
+        found = Matcher(ruleset.name, active).match if key[0] == "compiled" else reference(active)
         ruleset.matchers[key] = found
     return found
 

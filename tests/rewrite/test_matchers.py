@@ -58,3 +58,12 @@ def test_candidates_are_chosen_by_the_ops_of_the_sources() -> None:
 def test_both_matchers_agree_on_deep_graphs(grower: Grower) -> None:
     for n in toposort(grower.expression(index, 6)):
         assert COMPILED(n) == REFERENCE(n, None)
+
+
+def test_a_match_leaves_no_trace_in_the_origin_of_later_nodes() -> None:
+    from morok.ir.build import variable
+    from morok.ir.provenance import here
+
+    x = variable("x", 0, 9)
+    assert COMPILED(x * 1) is not None
+    assert here.origin is None
