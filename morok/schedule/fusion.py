@@ -230,8 +230,7 @@ class Chooser:
             self.enter(node, use)
         elif op.is_alu:
             for s in dict.fromkeys(node.src):
-                if known_shape(s):
-                    self.ask(s, use)
+                self.ask(s, use if known_shape(s) else use._replace(indices=()))
 
     def enter(self, node: UOp, use: Use) -> None:
         """Into a reduction: its axes become loops."""
