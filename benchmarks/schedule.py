@@ -81,10 +81,10 @@ def main() -> None:
         )  # fmt: skip
     if importlib.util.find_spec("tinygrad") is not None:
         for name, make in tinygrad_makers().items():
-            first, again, building, found = measure(make, lambda t: t.schedule(), options.repeats)
+            first, again, building, found = measure(make, lambda t: t.schedule_linear(), options.repeats)
             rows.append(
                 {
-                    "model": name, "compiler": "tinygrad", "kernels": len(found),
+                    "model": name, "compiler": "tinygrad", "kernels": len(found.src),
                     "first_ms": first * 1e3, "again_ms": again * 1e3, "building_ms": building * 1e3,
                 }
             )  # fmt: skip
