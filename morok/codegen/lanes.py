@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from morok.codegen.vectors import vector_constant
 from morok.ir.alu import evaluate
-from morok.ir.node import UOp, make
+from morok.ir.node import UOp
 from morok.ir.ops import ALU, Ops
 from morok.rewrite.rules import Rules, unproved, why
 from morok.rewrite.ruleset import rules
@@ -26,13 +27,6 @@ def lanes_of(x: UOp) -> tuple[Any, ...]:
     return x.arg if x.op is Ops.VCONST else (x.arg,) * x.dtype.lanes
 
 
-def constant_lanes(dtype: Any, values: tuple[Any, ...]) -> UOp:
-    """A constant with these lanes; one value in all of them is a plain CONST."""
-    first = values[0]
-    same = all(v == first and str(v) == str(first) for v in values)  # 0.0 is not -0.0
-    return make(Ops.CONST, dtype, (), first) if same else make(Ops.VCONST, dtype, (), values)
-
-
 def fold_lanes(node: UOp, rest: tuple[UOp, ...]) -> UOp | None:
     """An op on constants, one of which has different lanes."""
     if node.dtype.lanes == 1 or any(s.op not in _CONSTANT for s in rest):
@@ -40,14 +34,14 @@ def fold_lanes(node: UOp, rest: tuple[UOp, ...]) -> UOp | None:
     operand = rest[-1].dtype.scalar
     to = node.dtype.scalar if node.op is Ops.CAST else None
     columns = zip(*map(lanes_of, rest), strict=True)
-    return constant_lanes(node.dtype, tuple(evaluate(node.op, operand, *lane, to=to) for lane in columns))
+    return vector_constant(node.dtype, [evaluate(node.op, operand, *lane, to=to) for lane in columns])
 
 
 def join_lanes(node: UOp, rest: tuple[UOp, ...]) -> UOp | None:
     """Constants side by side are one constant."""
     if any(s.op not in _CONSTANT or s.dtype.is_ptr for s in rest):
         return None
-    return constant_lanes(node.dtype, tuple(v for s in rest for v in lanes_of(s)))
+    return vector_constant(node.dtype, [v for s in rest for v in lanes_of(s)])
 
 
 _LANES = unproved("lanes: the same op on each of them; tested on values")
