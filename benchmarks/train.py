@@ -1,8 +1,8 @@
 """The speed of training: one compiled step of morok beside the same model in torch, run eagerly.
 
-Both begin with the same weights, see the same batches and use AdamW; the losses of the first steps are compared
-before anything is timed. They take turns, the median of the steps counts. A ratio is torch's time over morok's:
-more is faster. `--kernels` shows where morok's time goes.
+Both begin with the same weights, see the same batches and use AdamW; the losses of the first steps are
+compared before anything is timed. They take turns, the median of the steps counts. A ratio is torch's time
+over morok's: more is faster. `--kernels` shows where morok's time goes.
 
     python benchmarks/train.py [--only digits,gpt] [--seconds 4] [--threads 2] [--kernels] [--json FILE]
 """
