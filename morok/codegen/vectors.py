@@ -57,12 +57,12 @@ def swizzle(x: UOp, lanes: Sequence[int]) -> UOp:
 
 def _from_parts(x: UOp, wanted: tuple[int, ...]) -> UOp | None:
     """Lanes of a CAT, taken from the parts they lie in."""
-    where: list[tuple[int, int]] = []
-    for number, part in enumerate(x.src):
-        where += [(number, i) for i in range(part.dtype.lanes)]
+    width = x.src[0].dtype.lanes
     runs: list[tuple[int, list[int]]] = []
+    even = x.dtype.lanes == width * len(x.src) and all(part.dtype.lanes == width for part in x.src)
+    where = [] if even else [(n, i) for n, part in enumerate(x.src) for i in range(part.dtype.lanes)]
     for lane in wanted:
-        number, i = where[lane]
+        number, i = divmod(lane, width) if even else where[lane]
         if runs and runs[-1][0] == number:
             runs[-1][1].append(i)
         else:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from sys import _getframe
 from typing import Any, final
 
@@ -291,22 +291,26 @@ def toposort(*roots: UOp, stop: Callable[[UOp], bool] | None = None) -> list[UOp
     Nodes for which `stop` holds are listed but not entered.
     """
     order: dict[UOp, None] = {}
-    stack: list[UOp] = list(reversed(roots))
-    while stack:
-        node = stack[-1]
-        if node in order:
-            stack.pop()
+    for root in roots:
+        if root in order:
             continue
-        if stop is not None and stop(node):
-            pending = []
-        else:
-            pending = [s for s in node.src if s not in order]
-        if pending:
-            pending.reverse()
-            stack += pending
-        else:
-            stack.pop()
-            order[node] = None
+        # A node, what is left of its sources, and those that wait for it. Every edge is looked at once.
+        node, rest = root, iter(root.src if stop is None or not stop(root) else ())
+        waiting: list[tuple[UOp, Iterator[UOp]]] = []
+        while True:
+            for s in rest:
+                if s not in order:
+                    if not s.src or (stop is not None and stop(s)):
+                        order[s] = None
+                        continue
+                    waiting.append((node, rest))
+                    node, rest = s, iter(s.src)
+                    break
+            else:
+                order[node] = None
+                if not waiting:
+                    break
+                node, rest = waiting.pop()
     return list(order)
 
 

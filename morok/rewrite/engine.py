@@ -128,7 +128,7 @@ def _fixpoint(root: UOp, match: MatchFunction, ctx: Any, early: MatchFunction | 
     trace = current_trace()
     key = tag[0] if tag is not None else None
     rewrites = 0
-    # An entry is a node to enter, or (node, rebuilt) whose sources are done, or (node, rebuilt, result,
+    # An entry is a node to enter, or (node,) whose sources are done, or (node, rebuilt, result,
     # rule) whose result is.
     stack: list[Any] = [root]
     chain: list[tuple[UOp, Rule]] = []
@@ -159,11 +159,14 @@ def _fixpoint(root: UOp, match: MatchFunction, ctx: Any, early: MatchFunction | 
                     stack.append((node, node, new, rule))
                     stack.append(new)
                     continue
-            stack.append((node,))
-            stack.extend([s for s in node.src if s not in done])
-            continue
-        node = item[0]
-        if len(item) == 4:  # the result of a rewrite is finished
+            src = node.src
+            pending = [s for s in src if s not in done]
+            if pending:
+                stack.append((node,))
+                stack += pending
+                continue
+        elif len(item) == 4:  # the result of a rewrite is finished
+            node = item[0]
             final_node = done[item[2]]
             done[node] = final_node
             done[item[1]] = final_node
@@ -173,7 +176,9 @@ def _fixpoint(root: UOp, match: MatchFunction, ctx: Any, early: MatchFunction | 
                 if final_node is not item[1]:
                     set_memo(item[1], (key, final_node))
             continue
-        src = node.src
+        else:
+            node = item[0]
+            src = node.src
         new_src = tuple([done[s] for s in src])
         rebuilt = node if new_src == src else make(node.op, node.dtype, new_src, node.arg, node.origin)
         if rebuilt is not node:
