@@ -28,12 +28,12 @@ from morok.schedule.memory import MemoryPlan
 from morok.schedule.schedule import Schedule, ScheduleItem
 
 # Kernels that a device has compiled, by graph. Equal kernels are the same node, so each is compiled once.
-_programs: dict[str, weakref.WeakKeyDictionary[UOp, Program]] = {}
+_programs: dict[tuple[object, ...], weakref.WeakKeyDictionary[UOp, Program]] = {}
 
 
 def program_for(device: str, ast: UOp, name: str) -> Program:
-    """The compiled kernel: remembered, or made now."""
-    known = _programs.setdefault(device, weakref.WeakKeyDictionary())
+    """The compiled kernel: remembered, or made now. What the knobs change is another kernel."""
+    known = _programs.setdefault((device, knobs.cache_key()), weakref.WeakKeyDictionary())
     found = known.get(ast)
     if found is None:
         found = known[ast] = get_device(device).compile(ast, name)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from morok import Tensor, Variable
+from morok import Tensor, Variable, knobs
 from morok.runtime.plan import ExecutionPlan, buffer_for
 from morok.tensor.states import base_of
 
@@ -53,3 +53,16 @@ def test_the_interpreter_is_not_native() -> None:
     for _ in range(3):
         plan.run()
     assert plan._launch is False
+
+
+def test_a_knob_that_changes_the_code_is_not_answered_from_memory() -> None:
+    def programs() -> tuple[object, ...]:
+        plan = (Tensor.arange(64).reshape(8, 8) * 3).sum(0).prepare()
+        plan.compile()
+        return tuple(plan._programs or ())
+
+    usual = programs()
+    assert programs() == usual
+    with knobs.override(NOOPT=True):
+        plain = programs()
+    assert plain != usual and programs() == usual
