@@ -29,6 +29,7 @@ class Target:
     fold_bytes: int = 16  # the widest single memory access
     registers: int = 32  # vector registers that accumulators may fill by half
     masked_memory: bool = False  # vector loads and stores take a mask per lane
+    aligned_memory: bool = False  # an access must lie at a multiple of its own size
     predicated_stores: bool = False  # a scalar store takes a condition
     fma: bool = True
     ops: frozenset[Op] = BASIC_OPS
@@ -37,6 +38,7 @@ class Target:
     global_dims: tuple[int, ...] = ()  # largest grid, per dimension; empty: there is no grid
     local_dims: tuple[int, ...] = ()  # largest block, per dimension
     block_limit: int = 0  # threads of a block, all dimensions together
+    warp: int = 0  # threads that can hand values to one another without memory; 0: none can
     threads: bool = False  # THREAD ranges run side by side
     wide_index: bool = False  # scalar indices are 64 bits whatever their bounds: registers are that wide
     local_bytes: int = 0  # memory that the threads of a block share; 0: no limit
@@ -64,6 +66,6 @@ class Target:
         plain = [
             self.name, self.vector_bytes, self.fold_bytes, self.registers, self.masked_memory,
             self.predicated_stores, self.fma, self.global_dims, self.local_dims, self.block_limit,
-            self.threads, self.wide_index, self.local_bytes, self.images,
+            self.threads, self.wide_index, self.local_bytes, self.images, self.aligned_memory, self.warp,
         ]  # fmt: skip
         return "|".join([*map(str, plain), ops, floats, stored])

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import final
 
 from morok.dtype import DType
+from morok.dtype.types import parse
+from morok.errors import CompileError, VariableError
+from morok.ir.alu import evaluate
+from morok.ir.node import UOp, toposort
+from morok.ir.ops import Ops, op_by_name
+from morok.ir.provenance import place
+
+# A number that may depend on variables: steps of a stack machine, made of plain values so that it can be
+# stored. A number pushes itself, "$n" the variable n, "ADD int32" applies an op to what lies on top.
+Extent = tuple[int | str, ...]
 
 
 @final
@@ -22,7 +33,7 @@ class Argument:
 @final
 @dataclass(frozen=True)
 class Program:
-    """A kernel as text. `variables` are passed after the buffers, in this order."""
+    """A kernel as text. `variables` are passed after the buffers, in this order, each in 64 bits."""
 
     name: str
     text: str
@@ -31,5 +42,43 @@ class Program:
     buffers: int = 0  # how many buffers the caller passes
     scratch: int = 0  # bytes of working memory that each thread needs
     threaded: bool = False  # has an axis that workers share
-    grid: tuple[int, ...] = ()
-    block: tuple[int, ...] = ()
+    grid: tuple[Extent, ...] = ()  # blocks in each dimension
+    block: tuple[int, ...] = ()  # threads in each dimension
+    shared: int = 0  # bytes of shared memory that the launch has to ask for
+
+
+def extent_of(node: UOp) -> Extent:
+    """An integer expression over variables as steps."""
+    steps: dict[UOp, Extent] = {}
+    for n in toposort(node):
+        if n.op is Ops.CONST:
+            steps[n] = (int(n.arg),)
+        elif n.op is Ops.DEFINE_VAR:
+            steps[n] = (f"${n.arg[0]}",)
+        elif n.op.is_alu and n.op is not Ops.CAST:
+            operands = tuple(step for s in n.src for step in steps[s])
+            steps[n] = (*operands, f"{n.op.name} {n.src[-1].dtype.name}")
+        elif n.op is Ops.CAST and n.dtype.is_int and n.src[0].dtype.is_int:
+            steps[n] = steps[n.src[0]]  # the bounds of a size allow both types
+        else:
+            raise CompileError(f"the size of a grid cannot depend on {n.op.name}", place=place(n))
+    return steps[node]
+
+
+def extent_value(extent: Extent, values: Mapping[str, int]) -> int:
+    """The number for these values of the variables."""
+    stack: list[int] = []
+    for step in extent:
+        if isinstance(step, int):
+            stack.append(step)
+        elif step.startswith("$"):
+            if step[1:] not in values:
+                raise VariableError(f"a kernel needs a value for the variable {step[1:]}")
+            stack.append(values[step[1:]])
+        else:
+            name, dtype = step.split()
+            op = op_by_name(name)
+            operands = stack[-op.arity :]
+            del stack[-op.arity :]
+            stack.append(int(evaluate(op, parse(dtype), *operands)))
+    return stack[-1]
