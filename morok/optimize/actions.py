@@ -14,7 +14,7 @@ from typing import final
 
 from morok.ir.node import UOp
 from morok.ir.ops import AxisKind, Ops
-from morok.optimize import edges, keep, pack, splits
+from morok.optimize import edges, keep, matrix, pack, shared, splits
 from morok.optimize.host import Host
 from morok.optimize.loops import LANE_KINDS, Loops, loops_of
 from morok.optimize.record import Opt, OptError, applied, recorded
@@ -53,20 +53,6 @@ def forbid_locals(loops: Loops, opt: Opt) -> UOp:
     return loops.ast
 
 
-def can_use_matrix_unit(loops: Loops, opt: Opt, host: Host) -> str | None:
-    if not host.matrix_units:
-        return "the machine has no matrix unit"
-    return "codegen lowers no matrix unit yet"
-
-
-def use_matrix_unit(loops: Loops, opt: Opt) -> UOp:
-    """The inner tile of a matrix product runs on a matrix unit.
-
-    TC():   Σ over r2 of a[r0, r2] * b[r2, r1]   →   WMMA of fragments over tiles of r0, r1 and r2
-    """
-    raise OptError("codegen lowers no matrix unit yet")
-
-
 ACTIONS: dict[str, Action] = {
     action.name: action
     for action in (
@@ -83,7 +69,8 @@ ACTIONS: dict[str, Action] = {
         Action("PACK", pack.can_pack, pack.pack),
         Action("KEEP", keep.can_keep, keep.keep),
         Action("NOLOCALS", can_forbid_locals, forbid_locals),
-        Action("TC", can_use_matrix_unit, use_matrix_unit),
+        Action("STAGE", shared.can_stage, shared.stage),
+        Action("TC", matrix.can_use, matrix.use),
     )
 }
 

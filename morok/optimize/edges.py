@@ -191,9 +191,9 @@ class _Parts:
         before = set(toposort(node))
         for inner in toposort(new):
             if inner.op is Ops.BUFFERIZE and inner not in before:
-                kind, name = inner.arg
+                kind, name, *more = inner.arg
                 renamed[inner] = make(
-                    inner.op, inner.dtype, inner.src, (kind, f"{name}_rest{self.number}"), inner.origin
+                    inner.op, inner.dtype, inner.src, (kind, f"{name}_rest{self.number}", *more), inner.origin
                 )
         result = substitute(new, renamed) if renamed else new
         return _closing_nothing(result)

@@ -10,19 +10,7 @@ from dataclasses import dataclass
 from typing import final
 
 from morok.dtype import DType
-
-
-@final
-@dataclass(frozen=True)
-class MatrixUnit:
-    """A matrix unit: c[m, n] += a[m, k] · b[k, n] on whole fragments, for these types."""
-
-    name: str
-    m: int
-    n: int
-    k: int
-    inputs: DType
-    output: DType
+from morok.ir.matrix import MatrixUnit
 
 
 @final

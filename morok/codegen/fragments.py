@@ -1,0 +1,236 @@
+"""Fragments: what the lanes of a warp hold of a matrix unit's operands. Part of stage 9, before lanes are made.
+
+Up to here WMMA is a point: WMMA(a, b, 0, g, h, t, e, s) with the loops of its tile, summed over the steps s.
+Now it becomes what the warp does together:
+
+    REDUCE(WMMA(a, b, 0, g, h, t, e, s), k, s)   →   REDUCE(lanes (h, e) of WMMA(A, B, 0), k)
+
+A and B are vectors with the elements that a lane has to hold. They are gathered by reading each element at its
+place: the unit's description gives the coordinates of register q in lane (g, t), and these replace the loops in
+the operand. Where the operand lies in a shared tile and eight rows of 16 bytes make a matrix, LDMATRIX loads it
+at once: each lane gives the address of one row.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from morok.codegen.scopes import next_number
+from morok.codegen.vectors import concat, swizzle
+from morok.dtype import DType
+from morok.ir.build import rng
+from morok.ir.infer import closed_ranges
+from morok.ir.matrix import Fragment, MatrixUnit, Rows, Shared
+from morok.ir.node import UOp, alu, const, make, toposort
+from morok.ir.ops import AxisKind, Ops
+from morok.rewrite.engine import substitute
+from morok.symbolic.sets import simplify
+
+POINT = 3  # sources of a WMMA before the loops of its tile
+RUN_BYTES = 16  # of one row that LDMATRIX loads
+
+
+class Loops(NamedTuple):
+    """The loops of a tile: lanes and registers of rows and of columns, and the steps."""
+
+    row_lanes: UOp
+    row_registers: UOp
+    column_lanes: UOp
+    column_registers: UOp
+    steps: UOp
+
+    @property
+    def lane(self) -> UOp:
+        """The lane's number in the warp: rows have the upper bits."""
+        columns = self.column_lanes
+        return alu(Ops.ADD, alu(Ops.MUL, self.row_lanes, columns.src[0]), columns)
+
+
+def _bit(x: UOp, place: int) -> UOp:
+    shifted = alu(Ops.FLOORDIV, x, const(x.dtype, 1 << place)) if place else x
+    return alu(Ops.FLOORMOD, shifted, const(x.dtype, 2))
+
+
+def _sum(parts: list[UOp], dtype: DType) -> UOp:
+    total = const(dtype, 0)
+    for p in parts:
+        total = alu(Ops.ADD, total, p)
+    return simplify(total)
+
+
+def _weighed(bits: list[tuple[int, UOp]], dtype: DType) -> UOp:
+    """Σ of bits at their places."""
+    return _sum([alu(Ops.MUL, b, const(dtype, 1 << place)) for place, b in bits], dtype)
+
+
+def coordinate(bits: tuple[str, ...], lane: UOp, register: UOp) -> UOp:
+    """A row or column of a fragment, for a lane and a register."""
+    sources = {"l": lane, "r": register}
+    found = [(i, _bit(sources[b[0]], int(b[1:]))) for i, b in enumerate(bits)]
+    return _weighed(found, lane.dtype)
+
+
+def _point(bits: tuple[str, ...], lanes: UOp, registers: UOp, value: UOp) -> dict[UOp, UOp]:
+    """Lanes and registers of the result's tile at a given row or column: where the operand is to be read."""
+    out: dict[UOp, UOp] = {}
+    for kind, loop in (("l", lanes), ("r", registers)):
+        places = [i for i, b in enumerate(bits) if b[0] == kind]
+        out[loop] = _weighed([(n, _bit(value, i)) for n, i in enumerate(places)], value.dtype)
+    return out
+
+
+def _at(x: UOp, unit: MatrixUnit, loops: Loops, left: bool, outer: UOp, step: UOp) -> UOp:
+    """The operand at a row (or column) and a step."""
+    if left:
+        mapping = _point(unit.c.rows, loops.row_lanes, loops.row_registers, outer)
+    else:
+        mapping = _point(unit.c.columns, loops.column_lanes, loops.column_registers, outer)
+    return substitute(x, {**mapping, loops.steps: step})
+
+
+def gathered(x: UOp, unit: MatrixUnit, loops: Loops, left: bool, number: int) -> UOp:
+    """A fragment whose elements are read one by one."""
+    fragment = unit.a if left else unit.b
+    register = rng(fragment.registers, number, AxisKind.UNROLL)
+    outer, step = _ordered(fragment, left)
+    at = _at(
+        x, unit, loops, left, coordinate(outer, loops.lane, register), coordinate(step, loops.lane, register)
+    )
+    axes = ((number, fragment.registers),)
+    return make(Ops.CONTRACT, x.dtype.vec(fragment.registers), (at,), axes, x.origin)
+
+
+def _ordered(fragment: Fragment, left: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Bits of the outer coordinate (row of a, column of b) and of the step."""
+    return (fragment.rows, fragment.columns) if left else (fragment.columns, fragment.rows)
+
+
+def rows_of(x: UOp, unit: MatrixUnit, loops: Loops, left: bool) -> UOp | None:
+    """The fragment by LDMATRIX; None where rows of 16 bytes do not lie side by side in a shared tile."""
+    if x.op is not Ops.INDEX or len(x.src) > 2 or not is_shared(x.src[0]):
+        return None
+    fragment = unit.a if left else unit.b
+    run = RUN_BYTES // x.dtype.itemsize
+    outer, step = _ordered(fragment, left)
+    packed = sum(b[0] == "r" for b in step[: run.bit_length() - 1])
+    words = [i for i in range(fragment.registers.bit_length() - 1) if i >= packed]
+    lane = loops.lane
+    line = simplify(alu(Ops.FLOORMOD, lane, const(lane.dtype, 8)))
+    matrix = simplify(alu(Ops.FLOORDIV, lane, const(lane.dtype, 8)))
+    upper = {f"r{bit}": _bit(matrix, n) for n, bit in enumerate(words)}
+    for turned in (False, True):
+        if turned and x.dtype.itemsize != 2:
+            continue
+        coordinates = []
+        for bits, low in ((outer, line if not turned else None), (step, line if turned else None)):
+            parts = [] if low is None else [low]
+            parts += [
+                alu(Ops.MUL, upper[b], const(lane.dtype, 1 << i)) for i, b in enumerate(bits) if b in upper
+            ]
+            coordinates.append(_sum(parts, lane.dtype))
+        if not _runs(x, unit, loops, left, run, turned):
+            continue
+        at = _at(x, unit, loops, left, coordinates[0], coordinates[1])
+        read = make(Ops.INDEX, x.dtype, (at.src[0], simplify(at.src[1])), x.arg, x.origin)
+        rows = Rows(1 << len(words), turned)
+        return make(Ops.LDMATRIX, x.dtype.vec(fragment.registers), (read,), rows, x.origin)
+    return None
+
+
+def is_shared(buffer: UOp) -> bool:
+    """A local buffer that the threads of a block fill together."""
+    return buffer.op is Ops.BUFFERIZE and len(buffer.arg) > 2 and isinstance(buffer.arg[2], Shared)
+
+
+def _runs(x: UOp, unit: MatrixUnit, loops: Loops, left: bool, run: int, turned: bool) -> bool:
+    """Whether `run` elements along the steps (or, turned, along rows) lie side by side, from a multiple on."""
+    zero = const(loops.steps.dtype, 0)
+    buffer = x.src[0]
+    if int(buffer.src[-1].src[0].arg) % run:
+        return False
+    first: UOp | None = None
+    for i in range(run):
+        here = const(zero.dtype, i)
+        at = _at(x, unit, loops, left, here if turned else zero, zero if turned else here)
+        place = simplify(at.src[1])
+        if first is None:
+            first = place
+            rest = simplify(alu(Ops.FLOORMOD, place, const(place.dtype, run)))
+            if rest.op is not Ops.CONST or rest.arg != 0:
+                return False
+        elif simplify(alu(Ops.SUB, place, first)) is not here:
+            return False
+    return True
+
+
+def make_fragments(root: UOp) -> UOp:
+    """All points of matrix units in a kernel → what warps do."""
+    found = [
+        n
+        for n in toposort(root)
+        if n.op is Ops.REDUCE and n.src[0].op is Ops.WMMA and len(n.src[0].src) > POINT
+    ]
+    for node in found:
+        root = substitute(root, {node: _fragments(node, next_number(root))})
+    return root
+
+
+def _fragments(node: UOp, number: int) -> UOp:
+    point = node.src[0]
+    unit: MatrixUnit = point.arg
+    loops = Loops(*point.src[POINT:])
+    operands = []
+    for i, left in enumerate((True, False)):
+        x = point.src[i]
+        fragment = rows_of(x, unit, loops, left)
+        operands.append(gathered(x, unit, loops, left, number + i) if fragment is None else fragment)
+    count = unit.c.registers
+    zero = const(unit.output.vec(count), 0.0 if unit.output.is_float else 0)
+    wide = make(Ops.WMMA, unit.output.vec(count), (*operands, zero), unit, point.origin)
+    rows_first = max(_registers(unit.c.rows)) > max(_registers(unit.c.columns))
+    pair = (loops.row_registers, loops.column_registers)
+    axes = tuple((int(r.arg[0]), int(r.src[0].arg)) for r in (pair if rows_first else pair[::-1]))
+    value = make(Ops.UNROLL, unit.output, (wide,), axes, point.origin)
+    rest = tuple(r for r in closed_ranges(node) if r is not loops.steps)
+    return node.replace((value, *rest)) if rest else value
+
+
+def _registers(bits: tuple[str, ...]) -> list[int]:
+    return [int(b[1:]) for b in bits if b[0] == "r"]
+
+
+def cut_units(node: UOp, ctx: Any = None) -> UOp | None:
+    """WMMA on several tiles at once → one WMMA per tile, side by side."""
+    unit = node.arg
+    if not isinstance(unit, MatrixUnit) or node.dtype.lanes <= unit.c.registers:
+        return None
+    return concat([tile_of(node, t) for t in range(node.dtype.lanes // unit.c.registers)])
+
+
+def tile_of(node: UOp, number: int) -> UOp:
+    """One tile of a WMMA on several."""
+    return tiles_of(node, [number])
+
+
+def tiles_of(node: UOp, numbers: list[int]) -> UOp:
+    """Some tiles of a WMMA on several, as one WMMA."""
+    unit: MatrixUnit = node.arg
+    widths = (unit.a.registers, unit.b.registers, unit.c.registers)
+    sources = tuple(
+        swizzle(s, [t * w + i for t in numbers for i in range(w)]) for s, w in zip(node.src, widths, strict=True)
+    )
+    return make(
+        Ops.WMMA, node.dtype.scalar.vec(len(numbers) * unit.c.registers), sources, unit, node.origin
+    )
+
+
+def pick_tiles(x: UOp, lanes: list[int]) -> UOp | None:
+    """Lanes of a WMMA on several tiles, where they are whole tiles; None otherwise."""
+    if x.op is Ops.GEP and x.src[0].op is Ops.WMMA:
+        x, lanes = x.src[0], [x.arg[i] for i in lanes]
+    if x.op is not Ops.WMMA or not isinstance(x.arg, MatrixUnit):
+        return None
+    width = x.arg.c.registers
+    starts = lanes[::width]
+    whole = all(s % width == 0 for s in starts) and lanes == [s + i for s in starts for i in range(width)]
+    return tiles_of(x, [s // width for s in starts]) if whole else None

@@ -1,0 +1,134 @@
+"""Matrix units as data: which tile one instruction multiplies, and where its elements lie in the lanes of a warp.
+
+A unit computes d[m, n] = Σ over k of a[m, k] · b[k, n] + c[m, n]. Each operand is a *fragment*: every lane of a
+warp holds a few elements in registers. A fragment says, for each bit of an element's coordinates, which bit of
+the lane's number ("l2") or of the register's number ("r0") it is, lowest bit first. From this alone follow the
+loads, the stores, the meaning of WMMA on the emulator, and whether a hardware load for fragments fits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import final
+
+from morok.dtype import (
+    DType,
+    bfloat16,
+    float8_e4m3,
+    float8_e5m2,
+    float16,
+    float32,
+    int8,
+    int32,
+    uint8,
+)
+from morok.ir.args import register_arg
+
+
+@final
+@register_arg
+@dataclass(frozen=True)
+class Fragment:
+    """Where the elements of an operand lie: bits of row and column, lowest first, as bits of lane or register."""
+
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+
+    @property
+    def registers(self) -> int:
+        """Elements per lane."""
+        return 1 << sum(bit[0] == "r" for bit in (*self.rows, *self.columns))
+
+    def place(self, lane: int, register: int) -> tuple[int, int]:
+        """(row, column) of one element."""
+        return _number(self.rows, lane, register), _number(self.columns, lane, register)
+
+    def places(self, lanes: int) -> Iterator[tuple[int, int, int, int]]:
+        """(lane, register, row, column) of all elements."""
+        for lane in range(lanes):
+            for register in range(self.registers):
+                yield lane, register, *self.place(lane, register)
+
+
+def _number(bits: tuple[str, ...], lane: int, register: int) -> int:
+    source = {"l": lane, "r": register}
+    return sum((source[bit[0]] >> int(bit[1:]) & 1) << i for i, bit in enumerate(bits))
+
+
+@final
+@register_arg
+@dataclass(frozen=True)
+class MatrixUnit:
+    """One matrix instruction. `inputs` are what it multiplies, `output` what it adds up in."""
+
+    name: str
+    m: int
+    n: int
+    k: int
+    inputs: DType
+    output: DType
+    a: Fragment
+    b: Fragment  # rows are steps of k, columns are n
+    c: Fragment
+    lanes: int = 32
+    optional: bool = False  # rounds its inputs, so it is used only where somebody allows it
+
+
+# Row g or g+8 in lane group g = lane // 4, two neighbouring columns per lane: the same for all units of m16n8.
+_C = Fragment(("l2", "l3", "l4", "r1"), ("r0", "l0", "l1"))
+_ROW = ("l2", "l3", "l4")
+
+
+def _unit(name: str, k: int, inputs: DType, output: DType, optional: bool = False) -> MatrixUnit:
+    """m16n8 with k steps: each register of 32 bits holds neighbouring steps, four lanes make a run."""
+    packed = {1: ("r0", "r1"), 2: ("r0",), 4: ()}[inputs.itemsize]
+    inner = (*packed, "l0", "l1")
+    next_bit = len(packed)
+    a = Fragment((*_ROW, f"r{next_bit}"), (*inner, f"r{next_bit + 1}"))
+    b = Fragment((*inner, f"r{next_bit}"), _ROW)
+    return MatrixUnit(name, 16, 8, k, inputs, output, a, b, _C, optional=optional)
+
+
+MMA_F16 = _unit("mma.f16", 16, float16, float32)
+MMA_BF16 = _unit("mma.bf16", 16, bfloat16, float32)
+MMA_TF32 = _unit("mma.tf32", 8, float32, float32, optional=True)
+MMA_INT8 = _unit("mma.s8", 32, int8, int32)
+MMA_UINT8 = _unit("mma.u8", 32, uint8, int32)
+MMA_E4M3 = _unit("mma.e4m3", 32, float8_e4m3, float32)
+MMA_E5M2 = _unit("mma.e5m2", 32, float8_e5m2, float32)
+
+WARP_UNITS: tuple[MatrixUnit, ...] = (
+    MMA_F16, MMA_BF16, MMA_TF32, MMA_INT8, MMA_UINT8, MMA_E4M3, MMA_E5M2,
+)  # fmt: skip
+
+
+@final
+@register_arg
+@dataclass(frozen=True)
+class Rows:
+    """The argument of LDMATRIX: so many 8×8 matrices of 16-bit elements, turned on their diagonal or not."""
+
+    count: int
+    turned: bool = False
+
+
+@final
+@register_arg
+@dataclass(frozen=True)
+class Shared:
+    """What a local buffer is on a grid: filled by all threads of a block, in a ring of so many tiles.
+
+    Depth 1: filled and then read. Deeper: the tiles of the next steps are under way while this one is read.
+    """
+
+    depth: int = 1
+
+
+def warp_units(arch: str) -> tuple[MatrixUnit, ...]:
+    """The units of an NVIDIA architecture, by its name."""
+    number = int("".join(c for c in arch if c.isdigit()) or 0)
+    if number < 80:
+        return ()
+    eight_bit = (MMA_E4M3, MMA_E5M2) if number >= 89 else ()
+    return (MMA_F16, MMA_BF16, MMA_TF32, MMA_INT8, MMA_UINT8, *eight_bit)

@@ -1,0 +1,208 @@
+"""The action TC: the inner tile of a matrix product runs on a matrix unit.
+
+The action keeps the meaning of the kernel point by point. It cuts the loops of a tile into the lanes and
+registers of the unit's result and puts WMMA in the place of the product, with the loops of the tile beside it:
+
+    REDUCE(a(i, k) * b(k, j), k)   →   REDUCE(WMMA(a, b, 0, g, h, t, e, s), k', s)
+
+with i = i'·m + h·8 + g, j = j'·n + t·2 + e, k = k'·K + s. Here g and t are lanes of a warp (WARP), h and e are
+registers (UPCAST), s are the steps inside of the unit (UNROLL). At a point, WMMA means a·b + 0; what the warp
+does together is made of it by codegen (`codegen/fragments.py`).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from morok import knobs
+from morok.dtype import DType
+from morok.ir.infer import closed_ranges, ranges
+from morok.ir.matrix import WARP_UNITS, MatrixUnit
+from morok.ir.node import UOp, alu, const, make
+from morok.ir.ops import AxisKind, Ops
+from morok.optimize.host import Host
+from morok.optimize.loops import LOOP_KINDS, Loops, divides, loop, quotient, size, times
+from morok.optimize.record import Opt
+from morok.rewrite.engine import substitute
+from morok.schedule.ranges import replace_loops
+
+
+class Found(NamedTuple):
+    """A product that a unit can take: the REDUCE, and its operands along i and along j, in the unit's type."""
+
+    reduce: UOp
+    a: UOp
+    b: UOp
+
+
+def _zero(dtype: DType) -> UOp:
+    return const(dtype, 0.0 if dtype.is_float else 0)
+
+
+def is_zero(x: UOp) -> bool:
+    """A constant 0 that is no -0."""
+    return x.op is Ops.CONST and str(x.arg) in ("0", "0.0")
+
+
+def factors(value: UOp) -> tuple[UOp, UOp] | None:
+    """The factors of a product, with the condition under which it counts on both of them."""
+    if value.op is Ops.WHERE and is_zero(value.src[2]):
+        found = factors(value.src[1])
+        if found is None:
+            return None
+        x, y = (_under(value.src[0], f) for f in found)
+        return x, y
+    return (value.src[0], value.src[1]) if value.op is Ops.MUL else None
+
+
+def _under(condition: UOp, x: UOp) -> UOp:
+    """x where the condition holds, else 0; inside of a conversion, which maps 0 to 0."""
+    if x.op is Ops.CAST and not x.src[0].dtype.is_bool:
+        return x.replace((_under(condition, x.src[0]),))
+    if x.op is Ops.INDEX and not x.dtype.is_ptr:
+        gate = condition if len(x.src) == 2 else alu(Ops.AND, x.src[2], condition)
+        return make(Ops.INDEX, x.dtype, (*x.src[:2], gate), x.arg, x.origin)
+    return alu(Ops.WHERE, condition, x, _zero(x.dtype))
+
+
+def as_input(x: UOp, unit: MatrixUnit) -> UOp | None:
+    """A factor in the type that a unit multiplies; None where the conversion would lose something."""
+    if x.dtype is unit.inputs:
+        return x
+    if x.op is Ops.CAST and x.src[0].dtype is unit.inputs:
+        return x.src[0]
+    return None
+
+
+def match(loops: Loops, unit: MatrixUnit, k: UOp, i: UOp, j: UOp) -> Found | str:
+    """The product over these loops, as the unit wants it; or why there is none."""
+    closers = loops.closers[k]
+    if len(closers) != 1 or closers[0].op is not Ops.REDUCE or closers[0].arg != (Ops.ADD,):
+        return f"loop {k.arg[0]} is not that of one sum"
+    reduce = closers[0]
+    if reduce.dtype is not unit.output:
+        return f"the sum is {reduce.dtype}, the unit {unit.name} adds in {unit.output}"
+    found = factors(reduce.src[0])
+    if found is None:
+        return "the sum is not one of products"
+    x, y = (as_input(f, unit) for f in found)
+    if x is None or y is None:
+        return f"the factors are not {unit.inputs}, which the unit {unit.name} multiplies"
+    if j in ranges(x) and i in ranges(y):
+        x, y = y, x
+    if i not in ranges(x) or j in ranges(x) or j not in ranges(y) or i in ranges(y):
+        return f"no factor moves with loop {i.arg[0]} alone and another with loop {j.arg[0]} alone"
+    return Found(reduce, x, y)
+
+
+def unit_of(host: Host, opt: Opt) -> MatrixUnit | str:
+    """The unit that an action names by its number in the table, from 1; or why it may not be used."""
+    if not host.matrix_units:
+        return "the machine has no matrix unit"
+    if not 1 <= opt.amount <= len(WARP_UNITS):
+        return f"there are {len(WARP_UNITS)} matrix units, and no number {opt.amount}"
+    unit = WARP_UNITS[opt.amount - 1]
+    if unit not in host.matrix_units:
+        return f"the machine has no unit {unit.name}"
+    if unit.optional and not knobs.TF32.value:
+        return f"the unit {unit.name} rounds its inputs, which has to be allowed (TF32=1)"
+    return unit
+
+
+def can_use(loops: Loops, opt: Opt, host: Host) -> str | None:
+    unit = unit_of(host, opt)
+    if isinstance(unit, str):
+        return unit
+    if len(opt.axes) != 2:
+        return "it takes the loop of the sum, and two loops over outputs"
+    for number in (opt.axis, *opt.axes):
+        r = loops.by_number.get(number)
+        if r is None:
+            return f"there is no loop {number}"
+        if r.arg[1] not in LOOP_KINDS:
+            return f"loop {number} is {r.arg[1].value} already"
+        if loops.bounds_another(r):
+            return f"the end of another loop depends on loop {number}"
+    k, i, j = (loops.by_number[n] for n in (opt.axis, *opt.axes))
+    for r, amount in ((i, unit.m), (j, unit.n), (k, unit.k)):
+        if not divides(amount, r.src[0]):
+            return f"{amount} does not divide the {size(r) or 'unknown'} iterations of loop {r.arg[0]}"
+    if any(loops.closed_by(r) is not Ops.END for r in (i, j)):
+        return "rows and columns of the tile have to be loops over outputs"
+    if any(r.arg[1] is AxisKind.WARP for r in loops.closers):
+        return "the lanes of the warp are taken already"
+    found = match(loops, unit, k, i, j)
+    if isinstance(found, str):
+        return found
+    lanes = unit.lanes
+    for r in loops.closers:
+        if r.arg[1] in (AxisKind.LOCAL, AxisKind.GROUP_REDUCE):
+            lanes *= size(r) or 1
+    if lanes > host.block_threads:
+        return f"a block would have {lanes} threads of at most {host.block_threads}"
+    return None
+
+
+def use(loops: Loops, opt: Opt) -> UOp:
+    """The inner tile of a matrix product runs on a matrix unit.
+
+    TC(2, 1, (0, 1)):   Σ over r2 of a[r0, r2] * b[r2, r1]   →   Σ over tiles r2 of WMMA(tile of a, tile of b)
+    """
+    unit = WARP_UNITS[opt.amount - 1]
+    k, i, j = (loops.by_number[n] for n in (opt.axis, *opt.axes))
+    found = match(loops, unit, k, i, j)
+    assert isinstance(found, Found)
+    number = loops.next_number()
+    rows, row_parts = _cut(i, unit.m, unit.c.rows, number)
+    columns, column_parts = _cut(j, unit.n, unit.c.columns, number + 2)
+    step = loop(unit.k, number + 4, AxisKind.UNROLL, k)
+    if size(k) == unit.k:
+        steps: tuple[UOp, tuple[UOp, ...]] = (step, (step,))
+    else:
+        rest = loop(quotient(k.src[0], unit.k), opt.axis, k.arg[1], k)
+        steps = (alu(Ops.ADD, times(rest, unit.k), step), (rest, step))
+    point = make(
+        Ops.WMMA,
+        unit.output,
+        (found.a, found.b, _zero(unit.output), *row_parts, *column_parts, step),
+        unit,
+        found.reduce.src[0].origin,
+    )
+    reduce = found.reduce.replace((point, *closed_ranges(found.reduce)))
+    ast = substitute(loops.ast, {found.reduce: reduce})
+    return replace_loops(ast, {i: rows, j: columns, k: steps})
+
+
+def _cut(r: UOp, amount: int, bits: tuple[str, ...], number: int) -> tuple[tuple[UOp, tuple[UOp, ...]], tuple[UOp, UOp]]:
+    """A loop as (rest, lanes, registers), with the bits of the inner index where the fragment has them."""
+    lanes = loop(1 << sum(b[0] == "l" for b in bits), number, AxisKind.WARP, r)
+    registers = loop(1 << sum(b[0] == "r" for b in bits), number + 1, AxisKind.UPCAST, r)
+    inner = index_of_bits(bits, lanes, registers)
+    whole = (inner, (lanes, registers))
+    if size(r) != amount:
+        rest = loop(quotient(r.src[0], amount), int(r.arg[0]), r.arg[1], r)
+        whole = (alu(Ops.ADD, times(rest, amount), inner), (rest, lanes, registers))
+    return whole, (lanes, registers)
+
+
+def index_of_bits(bits: tuple[str, ...], lanes: UOp, registers: UOp) -> UOp:
+    """Σ of bits, where the lane's bits and the register's bits are each taken in order."""
+    total: UOp | None = None
+    place = 0
+    while place < len(bits):
+        kind, start = bits[place][0], place
+        while place < len(bits) and bits[place][0] == kind:
+            place += 1
+        source = lanes if kind == "l" else registers
+        below = sum(b[0] == kind for b in bits[:start])
+        width = place - start
+        part = source
+        if below:
+            part = alu(Ops.FLOORDIV, part, const(part.dtype, 1 << below))
+        if sum(b[0] == kind for b in bits) > below + width:
+            part = alu(Ops.FLOORMOD, part, const(part.dtype, 1 << width))
+        part = times(part, 1 << start)
+        total = part if total is None else alu(Ops.ADD, total, part)
+    assert total is not None
+    return total
+

@@ -1,0 +1,123 @@
+"""The action STAGE: a tile is brought into the memory that the threads of a block share, where it is reused.
+
+It is what PACK is on a processor, with two differences: all threads fill the tile together, and the tile may be
+one of a ring, so that the next ones are under way while this one is used. What is stored is the narrowest form
+of the value: a read, or what is computed from it, but not its conversion to a wider type.
+"""
+
+from __future__ import annotations
+
+import math
+
+from morok.ir.build import bufferize
+from morok.ir.infer import ranges
+from morok.ir.matrix import Shared
+from morok.ir.node import UOp, make, toposort, users
+from morok.ir.ops import AxisKind, Ops
+from morok.optimize.host import Host
+from morok.optimize.loops import LOOP_KINDS, Loops, flat_place, loop, size
+from morok.optimize.pack import written
+from morok.optimize.record import Opt
+from morok.rewrite.engine import substitute
+
+DEEPEST = 8
+_PARALLEL = (AxisKind.LOCAL, AxisKind.WARP, AxisKind.GROUP_REDUCE, AxisKind.UPCAST, AxisKind.UNROLL)
+
+
+def _reads(loops: Loops, opt: Opt) -> list[UOp]:
+    """Reads of the buffer that depend on all of the loops, and are not part of a copy already."""
+    wanted = frozenset(loops.by_number[n] for n in opt.axes)
+    return [
+        node
+        for node in loops.order
+        if node.op is Ops.INDEX
+        and not node.dtype.is_ptr
+        and node.src[0].op is Ops.DEFINE_GLOBAL
+        and node.src[0].arg == opt.axis
+        and wanted <= ranges(node)
+    ]
+
+
+def staged_value(loops: Loops, read: UOp) -> UOp:
+    """The read, or what is computed from it in the same loops, used nowhere else and no wider."""
+    above = users(loops.order)
+    changing = written(loops)
+    node = read
+    while True:
+        found = above[node]
+        if len(found) != 1 or not found[0].op.is_alu or ranges(found[0]) != ranges(read):
+            return node
+        new = found[0]
+        if new.dtype.is_index or new.dtype.is_bool or new.dtype.itemsize > node.dtype.itemsize:
+            return node
+        if any(n.op is Ops.DEFINE_GLOBAL and n.arg in changing for n in toposort(new)):
+            return node
+        node = new
+
+
+def can_stage(loops: Loops, opt: Opt, host: Host) -> str | None:
+    if not host.block_threads:
+        return "the machine has no blocks of threads"
+    if not 0 <= opt.amount <= DEEPEST:
+        return f"a ring has at most {DEEPEST} tiles"
+    if not opt.axes or len(set(opt.axes)) != len(opt.axes):
+        return "a tile needs loops for its dimensions, each once"
+    for number in opt.axes:
+        r = loops.by_number.get(number)
+        if r is None:
+            return f"there is no loop {number}"
+        if size(r) is None:
+            return f"the size of loop {number} is not known, so a tile over it has no size"
+        if loops.closed_by(r) is Ops.BUFFERIZE:
+            return f"loop {number} fills a tile itself"
+        if r.arg[1] not in LOOP_KINDS:
+            return f"loop {number} is {r.arg[1].value} already"
+    if opt.axis in written(loops):
+        return f"buffer {opt.axis} is written, so a tile would grow old"
+    reads = _reads(loops, opt)
+    if not reads:
+        return f"no read of buffer {opt.axis} runs over all of these loops"
+    own = frozenset(loops.by_number[n] for n in opt.axes)
+    values = {staged_value(loops, read) for read in reads}
+    for value in values:
+        if any(r.arg[1] in _PARALLEL for r in ranges(value) - own):
+            return "the value differs between the threads of a block"
+    points = math.prod(size(loops.by_number[n]) or 1 for n in opt.axes) * max(1, opt.amount)
+    used = sum(map(staged_bytes, (n for n in loops.order if n.op is Ops.BUFFERIZE)))
+    nbytes = points * sum(v.dtype.itemsize for v in values) + used
+    if nbytes > host.local_bytes:
+        return f"tiles would take {nbytes} bytes of at most {host.local_bytes}"
+    if opt.amount > 1:
+        for value in values:
+            around = [r for r in ranges(value) - own if r.arg[1] is AxisKind.REDUCE]
+            if not around or any(size(r) is None for r in around):
+                return "a ring needs a loop of a reduction around the tile, of known size"
+    return None
+
+
+def staged_bytes(buffer: UOp) -> int:
+    """The bytes that a local buffer takes."""
+    depth = buffer.arg[2].depth if len(buffer.arg) > 2 else 1
+    return int(math.prod(size(r) or 1 for r in buffer.src[1:]) * buffer.src[0].dtype.itemsize * depth)
+
+
+def stage(loops: Loops, opt: Opt) -> UOp:
+    """A tile of a buffer is filled by all threads of a block, once per step of the loops around it.
+
+    STAGE(1, 3, (2, 3)):   x[r0*64 + r2*8 + r3]   →   s[r2*8 + r3],  s[c2*8 + c3] = x[r0*64 + c2*8 + c3], 3 deep
+    """
+    own = [loops.by_number[n] for n in opt.axes]
+    sizes = [size(r) or 1 for r in own]
+    number = loops.next_number()
+    mapping: dict[UOp, UOp] = {}
+    for read in _reads(loops, opt):
+        value = staged_value(loops, read)
+        if value in mapping:
+            continue
+        fill = [loop(r.src[0], number + i, AxisKind.LOOP, r) for i, r in enumerate(own)]
+        name = f"tile{opt.axis}_{number}"
+        number += len(fill)
+        inner = substitute(value, dict(zip(own, fill, strict=True)))
+        copy = bufferize(inner, *fill, arg=("local", name, Shared(max(1, opt.amount))))
+        mapping[value] = make(Ops.INDEX, value.dtype, (copy, flat_place(own, sizes)), None, value.origin)
+    return substitute(loops.ast, mapping)
