@@ -233,6 +233,7 @@ MATCHER = Knob(
 UNSAFE_MATH = Knob(
     "UNSAFE_MATH", False, "allow rules that may change results beyond rounding", cache_key=True
 )
+TF32 = Knob("TF32", False, "let matrix units round float32 inputs to 10 bits of mantissa", cache_key=True)
 REASSOCIATE = Knob("REASSOCIATE", False, "allow rules that change the rounding of floats", cache_key=True)
 SPLIT_REDUCE = Knob(
     "SPLIT_REDUCE", 0, "reduce axes of at least this length in two kernels; 0: never", cache_key=True
