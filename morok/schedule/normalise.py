@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import final
 
 from morok.dtype import void
-from morok.errors import VariableError
+from morok.errors import IRError, VariableError
 from morok.ir.node import UOp, make
 from morok.ir.ops import Ops
 from morok.ir.provenance import place
@@ -60,6 +60,8 @@ def normalise(outputs: Sequence[UOp]) -> Normalised:
                     done[s] = s
                     if s.op is Ops.DEFINE_VAR:
                         variables.append(s)
+                    elif s.op is Ops.PARAM:
+                        raise IRError("this has no value: it stands for a tensor that is not there yet")
         if len(stack) == waiting:
             stack.pop()
             src = tuple([done[s] for s in node.src])

@@ -6,7 +6,7 @@
 
 A schedule is made once per form of computation. The form, a graph without buffers' identities and variables'
 values, is the key of a cache that holds a template; a second computation of the same form only fills in its
-buffers.
+buffers. Two keys lead to it: a quick one over the graph as it is (`forms.py`), and the normalised graph.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import final
+from typing import TypeVar, final
 
 from morok import knobs
 from morok.ir.build import buffer
-from morok.ir.node import UOp
+from morok.ir.node import UOp, toposort
 from morok.ir.ops import Ops
 from morok.rewrite.engine import substitute
+from morok.schedule.forms import quick_key
 from morok.schedule.memory import MemoryPlan, Placement
 from morok.schedule.normalise import Normalised, normalise
 from morok.schedule.template import Template, build_template
@@ -53,37 +54,62 @@ class Schedule:
 
 
 _KEPT = 512
+_T = TypeVar("_T")
 _templates: dict[object, Template] = {}
+# By a key that needs no new nodes: templates, and where the buffers stand among the nodes of the graph.
+_known: dict[object, tuple[Template, tuple[int, ...]]] = {}
 # Buffers that schedules make count down, those of tensors count up: the two never meet.
 _numbers = itertools.count(-1, -1)
 
 
-def schedule(outputs: Sequence[UOp]) -> Schedule:
-    """The kernels that compute the outputs."""
+def schedule(outputs: Sequence[UOp], order: Sequence[UOp] | None = None) -> Schedule:
+    """The kernels that compute the outputs. `order` is their `toposort`, where it is known already."""
+    nodes = toposort(*outputs) if order is None else order
+    quick = quick_key(outputs, nodes)
+    key = (quick, *_surroundings())
+    known = _known.get(key) if quick is not None else None
+    if known is not None:
+        template, places = known
+        return _fill_in(template, [nodes[n] for n in places], {}, outputs)
     form = normalise(outputs)
-    return _fill_in(find_template(form), form, outputs)
+    template = find_template(form)
+    if quick is not None:
+        number = {node: n for n, node in enumerate(nodes)}
+        _remember(_known, key, (template, tuple([number[b] for b in form.buffers])))
+    return _fill_in(template, list(form.buffers), form.values, outputs)
 
 
 def find_template(form: Normalised) -> Template:
     """The template of a computation of this form: remembered, or made now."""
-    key = (form.sink, knobs.cache_key(), knobs.DEVICE.value)
+    key = (form.sink, *_surroundings())
     found = _templates.get(key)
     if found is None:
         found = build_template(form.sink)
-        if len(_templates) >= _KEPT:
-            _templates.pop(next(iter(_templates)))
-        _templates[key] = found
+        _remember(_templates, key, found)
     return found
+
+
+def _surroundings() -> tuple[object, object]:
+    return knobs.cache_key(), knobs.DEVICE.value
+
+
+def _remember(cache: dict[object, _T], key: object, value: _T) -> None:
+    if len(cache) >= _KEPT:
+        cache.pop(next(iter(cache)))
+    cache[key] = value
 
 
 def clear_cache() -> None:
     """Forgets all templates."""
+    _known.clear()
     _templates.clear()
 
 
-def _fill_in(template: Template, form: Normalised, outputs: Sequence[UOp]) -> Schedule:
+def _fill_in(
+    template: Template, buffers: list[UOp], values: dict[str, int], outputs: Sequence[UOp]
+) -> Schedule:
     """The template on the actual buffers. Intermediate and output buffers are new ones each time."""
-    buffers = list(form.buffers)
+    first = len(buffers)
     for dtype, size, device in template.made:
         buffers.append(buffer(dtype, size, device, next(_numbers)))
     items = tuple(
@@ -104,7 +130,6 @@ def _fill_in(template: Template, form: Normalised, outputs: Sequence[UOp]) -> Sc
     results = {}
     for node, view in zip(outputs, template.results, strict=True):
         results[node] = _on_buffers(view, buffers)
-    first = len(form.buffers)
     made = template.memory
     plan = MemoryPlan(
         {buffers[first + n]: Placement(device, offset, nbytes) for n, device, offset, nbytes in made.places},
@@ -113,7 +138,7 @@ def _fill_in(template: Template, form: Normalised, outputs: Sequence[UOp]) -> Sc
         made.output_bytes,
         made.live_bytes,
     )
-    return Schedule(items, results, dict(form.values), plan)
+    return Schedule(items, results, dict(values), plan)
 
 
 def _on_buffers(view: UOp, buffers: list[UOp]) -> UOp:

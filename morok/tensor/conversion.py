@@ -6,10 +6,10 @@ from typing import Self
 
 from morok import dtype as dt
 from morok.tensor.elementwise import Elementwise
-from morok.tensor.record import recorded
+from morok.tensor.record import pure
 
 
-@recorded
+@pure
 class Conversion(Elementwise):
     """One method per common type; `cast` takes any."""
 

@@ -13,12 +13,13 @@ from typing import Any, Self, TypeAlias
 
 from morok.device.registry import default_device
 from morok.dtype import DType
-from morok.errors import ShapeError
+from morok.errors import IRError, ShapeError
 from morok.ir import movement
 from morok.ir.build import cast
 from morok.ir.infer import Shape, numel, shape
 from morok.ir.node import UOp, const, toposort
 from morok.ir.ops import Ops
+from morok.ir.recipe import is_stand_in
 from morok.tensor.gradient_track import cut, is_tracked
 from morok.tensor.sizes import Variable
 
@@ -165,6 +166,8 @@ def device_of(root: UOp) -> str:
     for node in toposort(root, stop=_has_device):
         if _has_device(node):
             return str(node.src[1].arg)
+        if is_stand_in(node):
+            raise IRError("a stand-in may be on any device")
     return default_device()
 
 

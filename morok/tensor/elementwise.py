@@ -18,7 +18,7 @@ from morok.ir.node import UOp, alu, const
 from morok.ir.ops import Op, Ops
 from morok.tensor.core import Core, as_scalar_node, expand_to, operand, require_shape
 from morok.tensor.dtypes import as_dtype, float_of
-from morok.tensor.record import recorded
+from morok.tensor.record import pure
 from morok.tensor.sizes import broadcast_shapes
 
 _SYMBOLS = {
@@ -26,7 +26,7 @@ _SYMBOLS = {
 }  # fmt: skip
 
 
-@recorded
+@pure
 class Elementwise(Core):
     """One result per element."""
 

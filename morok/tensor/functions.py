@@ -14,12 +14,12 @@ from morok.ir.node import UOp, alu, make
 from morok.ir.ops import Op, Ops
 from morok.tensor.dtypes import float_of
 from morok.tensor.elementwise import Elementwise
-from morok.tensor.record import recorded
+from morok.tensor.record import pure
 
 _LN10 = math.log(10.0)
 
 
-@recorded
+@pure
 class Functions(Elementwise):
     """Functions that apply to every element on its own."""
 

@@ -20,7 +20,7 @@ from morok.ir.node import UOp, alu, const
 from morok.ir.ops import Ops
 from morok.tensor.core import Core, expand_to, iota
 from morok.tensor.joining import Joining
-from morok.tensor.record import recorded
+from morok.tensor.record import pure
 from morok.tensor.sizes import Variable, as_axis, as_size, broadcast_shapes
 
 
@@ -37,7 +37,7 @@ class Steps:
     arrays: list[tuple[int, Any]] = field(default_factory=list)  # (kept axis, integers)
 
 
-@recorded
+@pure
 class Index(Joining):
     """Reading parts."""
 

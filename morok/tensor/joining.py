@@ -7,12 +7,12 @@ from typing import Any, Self
 from morok.dtype import promote
 from morok.errors import ShapeError
 from morok.ir.infer import show_shape
-from morok.tensor.record import recorded
+from morok.tensor.record import pure
 from morok.tensor.reduce import Reduce
 from morok.tensor.sizes import as_axis, as_size
 
 
-@recorded
+@pure
 class Joining(Reduce):
     """End to end, side by side, and apart again."""
 

@@ -21,11 +21,11 @@ from morok.ir.ops import Ops
 from morok.tensor.core import expand_to, require_shape
 from morok.tensor.dtypes import accumulator
 from morok.tensor.normal import Normal
-from morok.tensor.record import recorded
+from morok.tensor.record import pure
 from morok.tensor.sizes import broadcast_shapes
 
 
-@recorded
+@pure
 class Linalg(Normal):
     """Contractions."""
 

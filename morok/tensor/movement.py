@@ -14,13 +14,13 @@ from morok.ir.infer import Shape, Size, numel, show_shape, size_node, subtract_s
 from morok.ir.node import UOp, alu, const
 from morok.ir.ops import Ops
 from morok.tensor.core import Core, expand_to, iota, operand, require_shape
-from morok.tensor.record import recorded
+from morok.tensor.record import pure
 from morok.tensor.sizes import as_axes, as_axis, as_shape, as_size, flat_args
 
 _INDEX = int64  # the type in which positions are compared
 
 
-@recorded
+@pure
 class Movement(Core):
     """Nothing here computes; each method says where elements come from."""
 

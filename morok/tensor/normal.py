@@ -16,12 +16,12 @@ from morok.ir.ops import Ops
 from morok.tensor.core import expand_to, iota
 from morok.tensor.creation import lower_triangle
 from morok.tensor.dtypes import accumulator, float_of
-from morok.tensor.record import recorded
+from morok.tensor.record import pure
 from morok.tensor.reduce import Reduce
 from morok.tensor.sizes import _UNSET, as_axes, as_size, axis_or_dim
 
 
-@recorded
+@pure
 class Normal(Reduce):
     """Functions of whole rows."""
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from threading import Lock
@@ -29,10 +29,12 @@ from morok.ir.infer import Shape, show_shape
 from morok.ir.movement import reshape, shrink
 from morok.ir.node import UOp, alu, const
 from morok.ir.ops import Ops
+from morok.runtime.plan import buffer_for
 from morok.tensor.core import expand_to, iota
 from morok.tensor.dtypes import as_dtype, float_of
 from morok.tensor.linalg import Linalg
 from morok.tensor.realize import new_buffer
+from morok.tensor.recipes import refuse_recipe
 from morok.tensor.record import recorded
 from morok.tensor.sizes import as_shape, as_size, concrete_shape, flat_args
 
@@ -88,10 +90,22 @@ def manual_seed(seed: int) -> None:
 
 @final
 class Draws:
-    """Draws of a program that is going to be run again: they count on from one cell, which is an input."""
+    """Draws of a program that is going to be run again: they count on from a cell, which is an input.
+
+    Every device that draws has a cell of its own, and all of them hold the same.
+    """
 
     def __init__(self, cell: UOp) -> None:
-        self.cell, self.count = cell, 0
+        self.cells = {str(cell.src[1].arg): cell}
+        self.count = 0
+
+    def cell_on(self, device: str | None) -> UOp:
+        """The cell in a device's memory."""
+        name = canonical(device) if device else default_device()
+        if name not in self.cells:
+            first = buffer_for(next(iter(self.cells.values()))).copy_out()
+            self.cells[name] = _cell_of(first, name)
+        return self.cells[name]
 
     def take(self, count: int) -> int:
         """The first of so many numbers, counted from the cell's."""
@@ -120,21 +134,31 @@ def skip(count: int) -> None:
 
 def new_cell(count: int, device: str | None = None) -> UOp:
     """Key and counter for so many numbers that nobody else gets, in memory."""
-    name = canonical(device) if device else default_device()
-    cell = new_buffer(dt.uint64, 2, name)
+    (cell,) = new_cells(count, [canonical(device) if device else default_device()])
+    return cell
+
+
+def new_cells(count: int, names: Sequence[str]) -> list[UOp]:
+    """The same key and counter in the memory of several devices."""
     values = np.array(_state.take(count), dtype=np.uint64)
+    return [_cell_of(values, name) for name in names]
+
+
+def _cell_of(values: Any, name: str) -> UOp:
+    cell = new_buffer(dt.uint64, 2, name)
     bind_buffer(cell, get_device(name).adopt(values, dt.uint64))
     return cell
 
 
 def random_bits(sizes: Shape, device: str | None, draws: int = 1) -> Iterator[UOp]:
     """So many tensors of 64 random bits per element."""
+    refuse_recipe("a random number")
     known = concrete_shape(sizes) if all(isinstance(s, int) for s in sizes) else None
     if known is None:
         raise ShapeError(f"random tensors have known sizes, not {show_shape(sizes)}")
     count = math.prod(known)
     recorded = _draws.get()
-    cell = new_cell(count * draws, device) if recorded is None else recorded.cell
+    cell = new_cell(count * draws, device) if recorded is None else recorded.cell_on(device)
     first = 0 if recorded is None else recorded.take(count * draws)
     key, start = (shrink(cell, ((i, i + 1),)) for i in (0, 1))
     place = iota((count,), 0, dt.uint64)

@@ -86,7 +86,7 @@ def _prepare(tensors: Sequence[Core], along: bool) -> ExecutionPlan:
     lazy = [(tensor, root) for tensor, root in zip(wanted, roots, strict=True) if not is_memory(root)]
     targets = [_target(root, states) for _, root in lazy]
     targets += [make(Ops.CONTIGUOUS, state.dtype, (state,)) for state in kept]
-    found, targets = _schedule(targets, states)
+    found, targets = _schedule(targets, states, order if targets == roots else None)
     return ExecutionPlan(found, _Realization(lazy, list(kept), targets, found, states, order))
 
 
@@ -151,10 +151,12 @@ def _refuse_overwritten(order: Sequence[UOp]) -> None:
             )
 
 
-def _schedule(targets: list[UOp], states: dict[UOp, UOp]) -> tuple[Schedule, list[UOp]]:
+def _schedule(
+    targets: list[UOp], states: dict[UOp, UOp], order: list[UOp] | None
+) -> tuple[Schedule, list[UOp]]:
     """A schedule, and the nodes that it holds the results of."""
     try:
-        return schedule(list(dict.fromkeys(targets))), targets
+        return schedule(list(dict.fromkeys(targets)), order), targets
     except IRError:
         if len({base_of(state) for state in states}) < 2:
             raise

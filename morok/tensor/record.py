@@ -11,7 +11,10 @@ from functools import wraps
 from typing import Any, TypeVar
 
 from morok.errors import MorokError
-from morok.ir.provenance import capture, here
+from morok.ir.provenance import capture, here, here_origin
+from morok.ir.recipe import follow
+from morok.tensor.core import Core
+from morok.tensor.recipes import form_of, known_recipe, note
 
 C = TypeVar("C", bound=type)
 
@@ -29,6 +32,15 @@ _OPERATORS = frozenset((
 
 def recorded(cls: C) -> C:
     """A class decorator: every public method of the class remembers the user's line."""
+    return _decorate(cls, _recording)
+
+
+def pure(cls: C) -> C:
+    """As `recorded`, for methods that do nothing but make a graph from their operands: see `recipes.py`."""
+    return _decorate(cls, _repeating)
+
+
+def _decorate(cls: C, method: Callable[[Callable[..., Any]], Callable[..., Any]]) -> C:
     for name, member in list(vars(cls).items()):
         if name.startswith("_") and name not in _OPERATORS:
             continue
@@ -37,14 +49,14 @@ def recorded(cls: C) -> C:
         elif isinstance(member, staticmethod):
             setattr(cls, name, staticmethod(_recording(member.__func__)))
         elif callable(member):
-            setattr(cls, name, _recording(member))
+            setattr(cls, name, method(member))
     return cls
 
 
 def _recording(function: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if here.origin is not None:  # called by another method: the line is known
+        if here_origin() is not None:  # called by another method: the line is known
             return function(*args, **kwargs)
         here.origin = origin = capture(2)
         try:
@@ -55,5 +67,26 @@ def _recording(function: Callable[..., Any]) -> Callable[..., Any]:
             raise
         finally:
             here.origin = None
+
+    return call
+
+
+def _repeating(function: Callable[..., Any]) -> Callable[..., Any]:
+    slow = _recording(function)
+
+    @wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if here_origin() is not None:
+            return function(*args, **kwargs)
+        found = form_of(function, args, kwargs)
+        if found is None or not isinstance(args[0], Core):
+            return slow(*args, **kwargs)
+        form, nodes = found
+        recipe = known_recipe(form)
+        if recipe is not None:
+            return args[0]._new(follow(recipe, nodes, capture(2)))
+        result = slow(*args, **kwargs)
+        note(form, nodes, slow, args, kwargs)
+        return result
 
     return call

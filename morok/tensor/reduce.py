@@ -22,13 +22,13 @@ from morok.tensor.creation import Creation
 from morok.tensor.dtypes import accumulator, as_dtype, float_of
 from morok.tensor.functions import Functions
 from morok.tensor.movement import Movement
-from morok.tensor.record import recorded
+from morok.tensor.record import pure
 from morok.tensor.sizes import _UNSET, as_axes, axis_or_dim
 
 Axes = Any  # None, an int, or several
 
 
-@recorded
+@pure
 class Reduce(Functions, Movement, Creation):
     """Many elements to one."""
 

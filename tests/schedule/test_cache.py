@@ -8,7 +8,7 @@ from morok import knobs
 from morok.dtype import float32
 from morok.errors import IRError, VariableError
 from morok.ir import build, movement
-from morok.ir.node import UOp
+from morok.ir.node import UOp, live_nodes
 from morok.ir.ops import Ops
 from morok.rewrite.engine import statistics
 from morok.schedule import schedule as module
@@ -126,3 +126,46 @@ def test_items_tell_where_they_come_from() -> None:
     (item,) = schedule([g.softmax(g.tensor(8, 16))]).items
     assert item.place is not None and item.place.startswith("graphs.py:")
     assert item.name.startswith("r_8_16") and item.flops > 0 and item.bytes == 2 * 8 * 16 * 4
+
+
+def test_which_buffers_are_the_same_is_part_of_the_form() -> None:
+    """Four graphs that differ in nothing but which memory stands where."""
+    clear_cache()
+    for _ in range(2):
+        x, y = g.tensor(8), g.tensor(8)
+        for a, b in ((x, y), (y, x), (x, x)):
+            g.check(g.add(g.sub(g.exp(x), y), g.mul(g.sub(g.exp(a), b), 3.0)))
+    assert len(module._known) == 3
+
+
+def test_numbers_that_are_equal_and_not_the_same_are_other_forms() -> None:
+    clear_cache()
+    data = g.np.array([-0.0, 1.0])
+    for _ in range(2):
+        for zero in (0.0, -0.0):
+            (got,) = g.run(g.add(g.tensor(2, data=data), zero))
+            assert g.np.signbit(got[0]) == g.np.signbit(g.np.float32(-0.0) + g.np.float32(zero))
+
+
+def test_axes_and_sizes_are_part_of_the_form() -> None:
+    clear_cache()
+    for _ in range(2):
+        x = g.tensor(4, 4, 4)
+        for order in ((0, 2, 1), (2, 1, 0), (1, 2, 0)):
+            g.check(g.exp(movement.permute(x, order)))
+        for flips in ((True, False, True), (True, True, True)):
+            g.check(g.exp(movement.flip(x, flips)))
+        for axis in range(3):
+            g.check(g.total(g.exp(x), axis))
+
+
+def test_a_known_form_makes_no_nodes_but_its_buffers() -> None:
+    def made() -> int:
+        out = [work(g.tensor(8, 16), g.tensor(16, 8))]
+        before = live_nodes()
+        plan = schedule(out)
+        assert plan.items
+        return live_nodes() - before
+
+    made()
+    assert made() == 3  # one buffer, its number, and the view of it
