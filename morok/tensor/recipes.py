@@ -78,7 +78,7 @@ def _describe(values: Iterable[Any], parts: list[Any], nodes: list[UOp]) -> bool
 def known_recipe(form: Any) -> Recipe | None:
     """The recipe of a form, if it has one already."""
     found = _recipes.get(form)
-    return found if found.__class__ is Recipe else None  # type: ignore[return-value]
+    return found if isinstance(found, Recipe) else None
 
 
 def note(form: Any, nodes: list[UOp], function: Callable[..., Any], args: Any, kwargs: Any) -> None:
