@@ -1,0 +1,302 @@
+"""Shared tiles, part of stage 10: local buffers that the threads of a block fill together, possibly in a ring.
+
+The points of a tile are dealt out in chunks of 16 bytes, neighbouring chunks to neighbouring threads. A chunk
+that is a plain read goes straight from global to shared memory (ASYNC_COPY); anything else is computed and
+stored. Chunks of a row are exchanged (XOR with the row's number), so that eight rows of one column lie in
+different banks.
+
+Depth 1:    BARRIER; fill; wait; BARRIER; read
+Depth n:    before the loop:  fill tiles 0 … n-2
+            in step k:        wait for tile k; BARRIER; start filling tile k+n-1; read tile k
+
+All tiles of one loop and depth wait together. In step k, tile k+n-1 lies where tile k-1 was: the barrier says
+that everybody has read it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from morok.codegen.expand import expand_rules
+from morok.codegen.fragments import is_shared
+from morok.codegen.target import Target
+from morok.codegen.vectors import splat
+from morok.dtype import DType, PtrDType, index, void
+from morok.ir.bounds import vmax
+from morok.ir.build import after, define_local, rng
+from morok.ir.infer import ranges
+from morok.ir.node import UOp, alu, const, make, toposort
+from morok.ir.ops import AxisKind, Op, Ops
+from morok.rewrite.engine import rewrite, substitute
+from morok.schedule.ranges import replace_loops
+from morok.symbolic.sets import simplify
+
+CHUNK = 16  # bytes
+LINE = 128  # bytes that all banks give at once
+_BLOCK = (AxisKind.LOCAL, AxisKind.WARP, AxisKind.GROUP_REDUCE)
+_SERIAL = (AxisKind.LOOP, AxisKind.REDUCE)
+_COPIES = (4, 8, 16)  # bytes that a hardware copy moves
+
+
+# --- index arithmetic on scalars and vectors
+
+
+def _on(op: Op, x: UOp, k: int) -> UOp:
+    return alu(op, x, const(x.dtype, k))
+
+
+def _add(x: UOp, y: UOp) -> UOp:
+    wide = max(x.dtype.lanes, y.dtype.lanes)
+    return alu(Ops.ADD, *(s if s.dtype.lanes == wide else splat(s, wide) for s in (x, y)))
+
+
+def swizzled(place: UOp, row: int, itemsize: int) -> UOp:
+    """A place in a tile of rows of so many elements, with the chunks of a row exchanged by the row's number."""
+    chunk = CHUNK // itemsize
+    turns = min(LINE // CHUNK, row * itemsize // CHUNK)
+    if turns < 2 or row & (row - 1):
+        return place
+    line = max(row, LINE // itemsize)
+    mine = _on(Ops.FLOORMOD, _on(Ops.FLOORDIV, place, chunk), turns)
+    other = _on(Ops.FLOORMOD, _on(Ops.FLOORDIV, place, line), turns)
+    start = _on(Ops.MUL, _on(Ops.FLOORDIV, place, turns * chunk), turns * chunk)
+    turned = _on(Ops.MUL, alu(Ops.XOR, mine, other), chunk)
+    return _add(_add(start, turned), _on(Ops.FLOORMOD, place, chunk))
+
+
+# --- the threads of the block
+
+
+class Threads(NamedTuple):
+    """All threads of a block: how many, and the number of this one."""
+
+    count: int
+    number: UOp
+
+
+def threads_of(root: UOp) -> Threads:
+    """Numbered as the hardware does: warps are neighbours."""
+    found = [n for n in toposort(root) if n.op is Ops.RANGE and n.arg[1] in _BLOCK]
+    ordered = sorted(found, key=lambda r: (r.arg[1] is AxisKind.WARP, r.arg))
+    number: UOp = const(index, 0)
+    count = 1
+    for r in ordered:
+        size = int(vmax(r)) + 1
+        number = _add(_on(Ops.MUL, number, size), r)
+        count *= size
+    return Threads(count, simplify(number))
+
+
+# --- one tile
+
+
+class Tile:
+    """A shared buffer: its memory, and how it is filled."""
+
+    def __init__(self, buffer: UOp, threads: Threads) -> None:
+        self.buffer = buffer
+        self.value = buffer.src[0]
+        self.dims = buffer.src[1:]
+        self.sizes = [int(d.src[0].arg) for d in self.dims]
+        self.points = math.prod(self.sizes)
+        self.depth: int = buffer.arg[2].depth
+        self.dtype: DType = self.value.dtype
+        self.threads = threads
+        self.memory = define_local(self.dtype, self.points * self.depth, buffer.arg[1])
+        self.around = sorted((r for r in ranges(buffer) if r.arg[1] in _SERIAL), key=lambda r: r.arg)
+        self.chunk, self.copied = self._chunk()
+
+    def _chunk(self) -> tuple[int, bool]:
+        """Elements that a thread handles at once, and whether the hardware can copy them."""
+        last = self.dims[-1]
+        size = CHUNK // self.dtype.itemsize
+        while size > 1 and (self.sizes[-1] % size or not self._in_a_row(last, size)):
+            size //= 2
+        read = self.value.op is Ops.INDEX and self.value.src[0].op is Ops.DEFINE_GLOBAL
+        return size, read and size * self.dtype.itemsize in _COPIES
+
+    def _in_a_row(self, last: UOp, size: int) -> bool:
+        """Whether all reads of the value have `size` neighbours side by side, from a multiple on."""
+        start = _on(Ops.MUL, rng((self.sizes[-1] + size - 1) // size, int(last.arg[0]), AxisKind.LOOP), size)
+        reads = [n for n in toposort(self.value) if n.op is Ops.INDEX and last in ranges(n)]
+        if not reads:
+            return True
+        for read in reads:
+            places = [
+                [simplify(substitute(s, {last: _on(Ops.ADD, start, i)})) for s in read.src[1:]]
+                for i in range(size)
+            ]
+            first, *gates = places[0]
+            rest = simplify(_on(Ops.FLOORMOD, first, size))
+            if rest.op is not Ops.CONST or rest.arg != 0:
+                return False
+            for i, (place, *gate) in enumerate(places):
+                if gate != gates or simplify(alu(Ops.SUB, place, first)) is not const(index, i):
+                    return False
+        return True
+
+    def where(self, place: UOp, slot: UOp | int) -> UOp:
+        """The place in memory of a point, in one of the ring's tiles."""
+        inner = simplify(swizzled(place, self.sizes[-1], self.dtype.itemsize))
+        start = const(index, slot * self.points) if isinstance(slot, int) else _on(Ops.MUL, slot, self.points)
+        return simplify(_add(inner, start))
+
+    def fill(self, base: UOp, step: dict[UOp, UOp], slot: UOp | int, gate: UOp | None) -> list[UOp]:
+        """The effects that fill one tile of the ring."""
+        chunks = self.points // self.chunk
+        out = []
+        for turn in range(-(-chunks // self.threads.count)):
+            mine = simplify(_on(Ops.ADD, self.threads.number, turn * self.threads.count))
+            guard = gate
+            if (turn + 1) * self.threads.count > chunks:
+                inside = alu(Ops.CMPLT, mine, const(index, chunks))
+                guard = inside if gate is None else alu(Ops.AND, gate, inside)
+            first = _on(Ops.MUL, mine, self.chunk)
+            out.append((self._copy if self.copied else self._store)(base, first, step, slot, guard))
+        return out
+
+    def _at(self, flat: UOp) -> dict[UOp, UOp]:
+        """The coordinates of a point by its number."""
+        out: dict[UOp, UOp] = {}
+        below = 1
+        for d, size in zip(reversed(self.dims), reversed(self.sizes), strict=True):
+            digit = _on(Ops.FLOORDIV, flat, below) if below > 1 else flat
+            out[d] = simplify(digit if d is self.dims[0] else _on(Ops.FLOORMOD, digit, size))
+            below *= size
+        return out
+
+    def _copy(
+        self, base: UOp, first: UOp, step: dict[UOp, UOp], slot: UOp | int, guard: UOp | None
+    ) -> UOp:
+        """A chunk by the hardware; zeros where the gate is false."""
+        read = substitute(self.value, {**self._at(first), **step})
+        source = read.src[0]
+        assert isinstance(source.dtype, PtrDType) and isinstance(self.memory.dtype, PtrDType)
+        elem = self.dtype.vec(self.chunk)
+        parts = [simplify(read.src[1])]
+        gate = guard
+        if len(read.src) > 2:
+            own = simplify(read.src[2])
+            gate = own if guard is None else alu(Ops.AND, guard, own)
+        if gate is not None:
+            gate = simplify(gate)
+            parts += [] if gate.op is Ops.CONST and gate.arg else [gate]
+        origin = make(Ops.INDEX, elem.ptr(source.dtype.size, source.dtype.space), (source, *parts))
+        size, space = self.memory.dtype.size, self.memory.dtype.space
+        to = [base, self.where(first, slot)]
+        target = make(Ops.INDEX, elem.ptr(size, space), tuple(to))
+        return make(Ops.ASYNC_COPY, void, (target, origin), self.chunk * self.dtype.itemsize)
+
+    def _store(
+        self, base: UOp, first: UOp, step: dict[UOp, UOp], slot: UOp | int, guard: UOp | None
+    ) -> UOp:
+        """A chunk that is computed and stored."""
+        lanes = rng(self.chunk, 1 << 20, AxisKind.UPCAST)
+        flat = _add(first, lanes) if self.chunk > 1 else first
+        value = substitute(self.value, {**self._at(flat), **step})
+        place = [self.where(flat, slot)]
+        place += [] if guard is None else [simplify(guard)]
+        store = make(Ops.STORE, void, (make(Ops.INDEX, self.memory.dtype, (base, *place)), simplify(value)))
+        if self.chunk == 1:
+            return store
+        wide = rewrite(store, expand_rules)
+        return wide.src[0] if wide.op is Ops.UNROLL else wide
+
+
+# --- tiles that wait together
+
+
+def _copies(effects: Sequence[UOp]) -> bool:
+    return any(e.op is Ops.ASYNC_COPY for e in effects)
+
+
+def fill_once(tiles: list[Tile]) -> UOp:
+    """Tiles that are filled and then read: what readers wait for."""
+    around = sorted({r for t in tiles for r in t.around}, key=lambda r: r.arg)
+    before = make(Ops.BARRIER, void, tuple(around)) if around else None
+    effects = [e for t in tiles for e in t.fill(t.memory if before is None else after(t.memory, before), {}, 0, None)]
+    if _copies(effects):
+        commit = make(Ops.ASYNC_COMMIT, void, tuple(effects))
+        effects = [make(Ops.ASYNC_WAIT, void, (commit,), 0)]
+    return make(Ops.BARRIER, void, tuple(effects))
+
+
+def fill_ring(tiles: list[Tile], loop: UOp) -> UOp:
+    """Tiles that are filled ahead: what the readers of this step wait for."""
+    depth = tiles[0].depth
+    count = int(loop.src[0].arg)
+    outer = sorted({r for t in tiles for r in t.around if r is not loop}, key=lambda r: r.arg)
+    last: UOp | None = make(Ops.BARRIER, void, tuple(outer)) if outer else None
+    copies = any(t.copied for t in tiles)
+    for s in range(depth - 1):
+        step = {loop: const(index, s)}
+        effects = []
+        for t in tiles:
+            base = t.memory if last is None else after(t.memory, last)
+            effects += t.fill(base, step, s, None) if s < count else []
+        if copies or effects:
+            group = (*effects, last) if last is not None else tuple(effects)
+            last = make(Ops.ASYNC_COMMIT if copies else Ops.GROUP, void, group)
+    ready = (loop,) if last is None else (last, loop)
+    if copies:
+        ready = (make(Ops.ASYNC_WAIT, void, ready, depth - 2),)
+    barrier = make(Ops.BARRIER, void, ready)
+    ahead = _on(Ops.ADD, loop, depth - 1)
+    slot = _on(Ops.FLOORMOD, ahead, depth)
+    gate = alu(Ops.CMPLT, ahead, const(index, count))
+    effects = [e for t in tiles for e in t.fill(after(t.memory, barrier), {loop: ahead}, slot, gate)]
+    return make(Ops.ASYNC_COMMIT if copies else Ops.GROUP, void, (*effects, barrier))
+
+
+def one_loop(root: UOp) -> UOp:
+    """The loops around a ring, if there are several, become one: its tiles are numbered by it."""
+    while True:
+        for node in toposort(root):
+            if not is_shared(node) or node.arg[2].depth < 2:
+                continue
+            around = sorted((r for r in ranges(node) if r.arg[1] is AxisKind.REDUCE), key=lambda r: r.arg)
+            if len(around) > 1:
+                break
+        else:
+            return root
+        sizes = [int(r.src[0].arg) for r in around]
+        joint = rng(math.prod(sizes), int(around[0].arg[0]), AxisKind.REDUCE)
+        mapping: dict[UOp, tuple[UOp, tuple[UOp, ...]]] = {}
+        below = 1
+        for r, size in zip(reversed(around), reversed(sizes), strict=True):
+            digit = _on(Ops.FLOORDIV, joint, below) if below > 1 else joint
+            mapping[r] = (digit if r is around[0] else _on(Ops.FLOORMOD, digit, size), (joint,))
+            below *= size
+        root = replace_loops(root, mapping)
+
+
+def lower_shared(root: UOp, target: Target) -> UOp:
+    """All shared buffers of a kernel → memory, its filling, and reads that wait for it."""
+    if not any(is_shared(n) for n in toposort(root)):
+        return root
+    root = one_loop(root)
+    order = toposort(root)
+    threads = threads_of(root)
+    tiles = {n: Tile(n, threads) for n in order if is_shared(n)}
+    groups: dict[tuple[Any, int], list[Tile]] = {}
+    for t in tiles.values():
+        inner = [r for r in t.around if r.arg[1] is AxisKind.REDUCE] or t.around
+        groups.setdefault((inner[-1] if inner else None, t.depth), []).append(t)
+    ready: dict[UOp, tuple[UOp, UOp | int]] = {}
+    for (loop, depth), members in groups.items():
+        done = fill_once(members) if depth < 2 else fill_ring(members, loop)
+        slot: UOp | int = _on(Ops.FLOORMOD, loop, depth) if depth > 1 else 0
+        for t in members:
+            ready[t.buffer] = (done, slot)
+    mapping: dict[UOp, UOp] = {}
+    for n in order:
+        if n.op is Ops.INDEX and n.src[0] in tiles:
+            t = tiles[n.src[0]]
+            done, slot = ready[t.buffer]
+            place = t.where(n.src[1], slot)
+            mapping[n] = make(
+                Ops.INDEX, n.dtype, (after(t.memory, done), place, *n.src[2:]), n.arg, n.origin
+            )
+    return substitute(root, mapping)
