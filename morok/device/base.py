@@ -6,8 +6,9 @@ with the values of variables. Everything above this room speaks to devices throu
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -39,6 +40,14 @@ class Device(ABC):
     def synchronize(self) -> None:
         """Waits until everything that was started has finished; nothing to do where `run` waits itself."""
         return
+
+    def measure(self, work: Callable[[], None]) -> float:
+        """Does some work, waits for it, and says how many seconds it took on the device."""
+        self.synchronize()
+        started = time.perf_counter()
+        work()
+        self.synchronize()
+        return time.perf_counter() - started
 
     def buffer(self, size: int, dtype: DType) -> Buffer:
         """New memory; it is taken when it is first touched."""

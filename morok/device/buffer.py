@@ -43,6 +43,9 @@ class Allocator(Protocol):
 
     def copy_out(self, memory: Any, offset: int, target: Array) -> None: ...
 
+    def copy_within(self, memory: Any, offset: int, other: Any, source: Any, start: int, nbytes: int) -> None:
+        """From memory that another allocator of the same kind of device has given out."""
+
 
 @final
 class HostAllocator:
@@ -118,6 +121,11 @@ class HostAllocator:
     def copy_out(self, memory: Array, offset: int, target: Array) -> None:
         data = target.reshape(-1).view(np.uint8)
         data[...] = memory[offset : offset + data.size]
+
+    def copy_within(
+        self, memory: Array, offset: int, other: Any, source: Array, start: int, nbytes: int
+    ) -> None:
+        memory[offset : offset + nbytes] = source[start : start + nbytes]
 
 
 def _aligned(nbytes: int) -> Array:
@@ -255,11 +263,24 @@ class Buffer:
             self._allocator.copy_out(self.memory, self.offset, result)
         return result
 
+    def copy_from(self, other: Buffer) -> None:
+        """The elements of another buffer of the same size, on whatever device."""
+        if not self.size:
+            return
+        source, target = other.memory, self.memory
+        if isinstance(source, np.ndarray):
+            self._allocator.copy_in(target, self.offset, other.array())
+        elif isinstance(target, np.ndarray):
+            other._allocator.copy_out(source, other.offset, self.array())
+        else:
+            size = self.nbytes
+            self._allocator.copy_within(target, self.offset, other._allocator, source, other.offset, size)
+
     def clone(self) -> Buffer:
         """The same elements in memory of their own."""
         other = Buffer(self.device, self.size, self.dtype, self._allocator)
         if self.is_allocated:
-            other.copy_in(self.copy_out())
+            other.copy_from(self)
         return other
 
     def __repr__(self) -> str:

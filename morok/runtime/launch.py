@@ -1,29 +1,66 @@
 """A plan as one native call: the kernels of a plan with their tables of addresses, filled in once.
 
 What changes from run to run (inputs, results, values of variables) is patched into the tables; the rest
-stays. Nothing is looked up and nothing is allocated while it runs, so replaying a plan costs a call.
+stays. Nothing is looked up and nothing is allocated while it runs, so replaying a plan costs a call. On a GPU
+the call launches a graph, and returns before the graph has run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, final
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, final
 
+from morok.device import cuda_kernel
 from morok.device.buffer import Buffer
 from morok.device.cpu_kernel import Kernel, Steps, address_of
+from morok.device.cuda_kernel import CudaKernel, CudaSteps, Table
 from morok.ir.node import UOp
 
 
-@final
-class NativeLaunch:
+class Runnable(Protocol):
+    """All kernels of a plan. `run`, where there is one, does the same as a call on a shorter way."""
+
+    run: Callable[[], Any] | None
+
+    def __call__(self) -> None: ...
+
+
+class PlanLaunch(ABC):
     """Kernels in order on BUFFER nodes. Every node gets its memory with `bind` before the first call."""
 
-    __slots__ = ("_places", "_values", "held", "steps")
+    __slots__ = ("held", "steps")
+
+    held: dict[UOp, Buffer]  # what each node is bound to
+    steps: Runnable  # calling it runs the plan
+
+    @property
+    @abstractmethod
+    def nodes(self) -> tuple[UOp, ...]:
+        """The memory that has to be bound."""
+
+    @abstractmethod
+    def bind(self, node: UOp, buffer: Buffer) -> None:
+        """From now on the node's memory is this buffer's. A node that no kernel touches is ignored."""
+
+    @abstractmethod
+    def set(self, name: str, value: int) -> None:
+        """Another value for a variable."""
+
+    def __call__(self) -> None:
+        self.steps()
+
+
+@final
+class NativeLaunch(PlanLaunch):
+    """Kernels of the CPU."""
+
+    __slots__ = ("_places", "_values")
 
     def __init__(self, items: Sequence[tuple[Kernel, Sequence[UOp]]], values: Mapping[str, int]) -> None:
         self._places: dict[UOp, list[tuple[Any, int]]] = {}
         self._values: dict[str, list[tuple[Any, int]]] = {}
-        self.held: dict[UOp, Buffer] = {}  # what each node is bound to
+        self.held = {}
         steps = []
         for kernel, nodes in items:
             table = kernel.table(values)
@@ -32,15 +69,13 @@ class NativeLaunch:
             for i, name in enumerate(kernel.compiled.variables, kernel.compiled.buffers):
                 self._values.setdefault(name, []).append((table, i))
             steps.append((kernel, table))
-        self.steps = Steps(steps)  # all of them; calling it runs the plan
+        self.steps = Steps(steps)
 
     @property
     def nodes(self) -> tuple[UOp, ...]:
-        """The memory that has to be bound."""
         return tuple(self._places)
 
     def bind(self, node: UOp, buffer: Buffer) -> None:
-        """From now on the node's memory is this buffer's. A node that no kernel touches is ignored."""
         if self.held.get(node) is buffer:
             return
         self.held[node] = buffer
@@ -49,21 +84,57 @@ class NativeLaunch:
             table[i] = address
 
     def set(self, name: str, value: int) -> None:
-        """Another value for a variable."""
         for table, i in self._values.get(name, ()):
             table[i] = value
 
-    def __call__(self) -> None:
-        self.steps()
+
+@final
+class GraphLaunch(PlanLaunch):
+    """Kernels of one GPU."""
+
+    __slots__ = ("_cuda", "_places", "_tables")
+
+    def __init__(self, items: Sequence[tuple[CudaKernel, Sequence[UOp]]], values: Mapping[str, int]) -> None:
+        self._places: dict[UOp, list[tuple[int, int]]] = {}  # number of the launch, place in its table
+        self.held = {}
+        self._tables = [Table(kernel, values) for kernel, _ in items]
+        for number, (_, nodes) in enumerate(items):
+            for i, node in enumerate(nodes):
+                self._places.setdefault(node, []).append((number, i))
+        kernels = [kernel for kernel, _ in items]
+        self._cuda = CudaSteps(list(zip(kernels, self._tables, strict=True)), values)
+        self.steps = self._cuda
+
+    @property
+    def nodes(self) -> tuple[UOp, ...]:
+        return tuple(self._places)
+
+    def bind(self, node: UOp, buffer: Buffer) -> None:
+        if self.held.get(node) is buffer:
+            return
+        places = self._places.get(node)
+        if places is None:
+            return
+        self.held[node] = buffer
+        address = cuda_kernel.address_of(buffer)
+        for number, i in places:
+            words = self._tables[number].words
+            if words[i] != address:  # a new view of an old place costs nothing
+                words[i] = address
+                self._cuda.touch(number)
+
+    def set(self, name: str, value: int) -> None:
+        self._cuda.set(name, value)
 
 
 def native_launch(
     items: Sequence[tuple[object, Sequence[UOp]]], values: Mapping[str, int]
-) -> NativeLaunch | None:
-    """Programs with their BUFFER nodes as one call; None if one of them is no kernel of the CPU."""
-    kernels = []
-    for program, nodes in items:
-        if not isinstance(program, Kernel):
-            return None
-        kernels.append((program, nodes))
-    return NativeLaunch(kernels, values)
+) -> PlanLaunch | None:
+    """Programs with their BUFFER nodes as one call; None where they are not all of one compiled device."""
+    native = [(program, nodes) for program, nodes in items if isinstance(program, Kernel)]
+    if len(native) == len(items):
+        return NativeLaunch(native, values)
+    gpu = [(program, nodes) for program, nodes in items if isinstance(program, CudaKernel)]
+    if len(gpu) == len(items) and len({id(program.driver) for program, _ in gpu}) == 1:
+        return GraphLaunch(gpu, values)
+    return None

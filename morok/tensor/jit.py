@@ -24,12 +24,12 @@ from morok.device.registry import get_device
 from morok.errors import MorokError
 from morok.ir.node import UOp, make
 from morok.ir.ops import Ops
-from morok.runtime.launch import NativeLaunch, native_launch
+from morok.runtime.launch import PlanLaunch, native_launch
 from morok.runtime.plan import ExecutionPlan, buffer_for
 from morok.runtime.profile import current
 from morok.tensor.core import Core
 from morok.tensor.gradient_track import is_tracked
-from morok.tensor.random import drawing_from, new_cell, skip
+from morok.tensor.random import drawing_from, new_cell, new_cells, skip
 from morok.tensor.realize import new_buffer, prepare, realize
 from morok.tensor.states import base_of, is_memory, resolve, view_of
 
@@ -203,7 +203,7 @@ class _Results:
 
     __slots__ = ("buffers", "counts", "launch", "seen", "tensors")
 
-    def __init__(self, tensors: list[Core], buffers: list[Buffer], launch: NativeLaunch | None) -> None:
+    def __init__(self, tensors: list[Core], buffers: list[Buffer], launch: PlanLaunch | None) -> None:
         self.tensors = tensors
         self.buffers = buffers
         self.launch = launch
@@ -249,10 +249,11 @@ class _Trace:
         stand_ins = [type(t)._new(view_of(node, t.shape)) for node, t in zip(fresh, given, strict=True)]
         before = [(t, t._uop) for t in (*self.captured, *stand_ins)]
         args, kwargs = _unflatten(structure, iter(stand_ins))
-        self.cell = new_cell(0)  # random numbers are counted on from here, at every call from somewhere else
-        with drawing_from(self.cell) as draws:
+        cell = new_cell(0)  # random numbers are counted on from here, at every call from somewhere else
+        with drawing_from(cell) as draws:
             result = function(*args, **kwargs)
         self.draws = draws.count
+        self.cells = draws.cells
         skip(self.draws)
         for tensor, node in before:
             if tensor._uop is not node:
@@ -268,7 +269,7 @@ class _Trace:
         self.plan: ExecutionPlan = plan
         self.nodes = [base_of(t.uop) for t in self.outputs]
         self.views = [t.uop for t in self.outputs]
-        self.launch: NativeLaunch | None = self._new_launch()
+        self.launch: PlanLaunch | None = self._new_launch()
         self.captured_nodes = [base_of(_now(t)) for t in self.captured]
         self.results: list[_Results] = []
         self.first = [find_buffer(n) for n in self.nodes]
@@ -277,7 +278,7 @@ class _Trace:
         changing = self.captured or self.through or self.draws
         self.simple = self.launch is not None and not changing
 
-    def _new_launch(self) -> NativeLaunch | None:
+    def _new_launch(self) -> PlanLaunch | None:
         """The plan as one call, with its own memory bound."""
         plan = self.plan
         assert plan._programs is not None
@@ -324,7 +325,8 @@ class _Trace:
         memory = {node: _memory_of(t) for node, t in zip(self.inputs, given, strict=True)}
         memory |= {n: _memory_of(t) for n, t in zip(self.captured_nodes, self.captured, strict=True)}
         if self.draws:
-            memory[self.cell] = buffer_for(new_cell(self.draws, str(self.cell.src[1].arg)))
+            cells = zip(self.cells.values(), new_cells(self.draws, list(self.cells)), strict=True)
+            memory |= {cell: buffer_for(fresh) for cell, fresh in cells}
         launch = results.launch
         if launch is not None and current() is None:
             for node, buffer in memory.items():

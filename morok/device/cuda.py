@@ -1,0 +1,152 @@
+"""CUDA: kernels become CUDA C, machine code of the very GPU, and launches on its stream.
+
+"CUDA" is the first GPU, "CUDA:1" the second. What is finished is looked up by the content of the graph before
+anything is lowered. Launches and copies to the GPU return at once; whoever reads a value waits for it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from typing import TYPE_CHECKING, final
+
+from morok import knobs
+from morok.codegen.gpu import cuda_target
+from morok.codegen.target import Target
+from morok.device.background import Later
+from morok.device.base import Device
+from morok.device.compiled import Compiled
+from morok.device.cuda_compile import compile_cubin
+from morok.device.cuda_driver import Driver, Facts, open_driver
+from morok.device.cuda_kernel import CudaKernel
+from morok.device.cuda_memory import CudaAllocator
+from morok.device.inspect import current_dump
+from morok.device.store import compiler_version, disk_store
+from morok.errors import CompileError, DeviceError
+from morok.ir.digest import hexdigest
+from morok.ir.node import UOp, toposort
+from morok.ir.ops import Ops
+from morok.optimize.host import Host
+
+if TYPE_CHECKING:
+    from morok.render.program import Program
+
+
+def host_of(facts: Facts) -> Host:
+    """The GPU as the optimiser sees it."""
+    return Host(
+        vector_bytes=16,
+        registers=64,
+        line_bytes=128,
+        l1_bytes=facts.shared_bytes,
+        l2_bytes=facts.l2_bytes,
+        cores=facts.multiprocessors,
+        block_threads=facts.block_threads,
+        local_bytes=facts.shared_bytes,
+    )
+
+
+def program_of(ast: UOp, target: Target, host: Host, title: str = "") -> Program:
+    """A kernel as CUDA C."""
+    # Loaded here, because a process that finds its kernels on disk never needs them.
+    from morok.codegen.pipeline import lower
+    from morok.optimize.apply import optimize
+    from morok.render.cuda import render
+    from morok.rewrite.stage import Report
+
+    kernel = optimize(ast, host)
+    count = 1 + max((n.arg for n in toposort(ast) if n.op is Ops.DEFINE_GLOBAL), default=-1)
+    shown = current_dump()
+    if shown is not None:
+        shown.begin(kernel, title)
+    report = Report()
+    linear = lower(kernel, target, report, None if shown is None else shown.stage)
+    if report.stopped:
+        last = report.rows[-1][0].name
+        raise CompileError(f"the pipeline was stopped after the stage {last!r}, so there is nothing to run")
+    program = render(linear, f"k{hexdigest(ast)[:16]}", count)
+    if shown is not None:
+        shown.write("23-cuda.cu", program.text)
+    if knobs.DEBUG.value >= 4:
+        print(f"--- {title or program.name}: CUDA C\n{program.text}", file=sys.stderr)
+    return program
+
+
+def facts_of(program: Program) -> Compiled:
+    """What is known of a kernel without its code."""
+    return Compiled(
+        program.name,
+        b"",
+        program.buffers,
+        program.variables,
+        grid=program.grid,
+        block=program.block,
+        shared=program.shared,
+    )
+
+
+Compiler = Callable[[str, str, str], bytes]
+
+
+@final
+class Cuda(Device):
+    """One GPU."""
+
+    on_host = False
+
+    def __init__(self, name: str, driver: Driver, compiler: Compiler = compile_cubin) -> None:
+        self.name = name
+        self.driver = driver
+        self.allocator: CudaAllocator = CudaAllocator(name, driver)
+        self.target: Target = cuda_target(driver.facts.arch)
+        self.host = host_of(driver.facts)
+        self._compiler = compiler
+
+    def kernel_key(self, ast: UOp) -> str:
+        """Everything that decides about the machine code of a kernel."""
+        options = ";".join(f"{name}={value}" for name, value in knobs.cache_key())
+        arch = self.driver.facts.arch
+        return f"{compiler_version()}|{hexdigest(ast)}|{arch}|{self.target.key}|{self.host.key}|{options}"
+
+    def compile(self, ast: UOp, name: str) -> CudaKernel:
+        """The kernel: from the disk, or lowered and compiled now."""
+        store = disk_store()
+        key = self.kernel_key(ast)
+        found = None if store is None else store.get(key)
+        if found is not None:
+            return CudaKernel(found, name, self.driver)
+        program = program_of(ast, self.target, self.host, name)
+        facts, text, arch, compiler = facts_of(program), program.text, self.driver.facts.arch, self._compiler
+
+        def code() -> bytes:
+            made = compiler(text, arch, name)
+            if store is not None:
+                store.put(key, replace(facts, code=made))
+            return made
+
+        return CudaKernel(facts, name, self.driver, Later(code))
+
+    def synchronize(self) -> None:
+        self.driver.synchronize()
+
+    def measure(self, work: Callable[[], None]) -> float:
+        first, last = self.driver.event(timing=True), self.driver.event(timing=True)
+        self.driver.record(first)
+        work()
+        self.driver.record(last)
+        return self.driver.seconds(first, last)
+
+
+@cache
+def _number(name: str) -> int:
+    text = name.partition(":")[2]
+    if text and not text.isdecimal():
+        raise DeviceError(f"there is no device {name!r}; GPUs are CUDA, CUDA:1, CUDA:2, …")
+    return int(text or 0)
+
+
+def open_device(name: str) -> Cuda:
+    """The GPU under a name; for the registry."""
+    return Cuda(name, open_driver(_number(name), name))

@@ -1,0 +1,58 @@
+"""CUDA C → machine code of a GPU, through NVIDIA's run-time compiler. Needs no GPU and no driver."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from morok.device.cuda_driver import INSTALL
+from morok.errors import CompileError, DeviceError
+
+_FIRST_LINES = 6  # of the compiler's complaints
+
+
+@cache
+def _core() -> Any:
+    try:
+        from cuda import core
+    except ImportError:
+        raise DeviceError(f"CUDA needs the package cuda-core, which is not installed: {INSTALL}") from None
+    if not hasattr(core, "Program"):  # early releases kept everything a room further down
+        from cuda.core import experimental as core
+    return core
+
+
+def options() -> dict[str, Any]:
+    """What every kernel is compiled with. Nothing that changes a result: no contraction, no fast division."""
+    return {
+        "std": "c++17",
+        "fma": False,
+        "ftz": False,
+        "prec_div": True,
+        "prec_sqrt": True,
+    }
+
+
+def compile_cubin(text: str, arch: str, title: str = "") -> bytes:
+    """The machine code of a kernel; a CompileError with the first complaints where the compiler refuses."""
+    core = _core()
+    try:
+        program = core.Program(text, "c++", core.ProgramOptions(arch=arch, **options()))
+        code = program.compile("cubin").code
+    except Exception as error:  # the type differs from version to version
+        if "NVRTC" not in type(error).__name__ and "NVRTC" not in str(error):
+            if "library" in str(error).lower() or isinstance(error, (ImportError, OSError)):
+                raise DeviceError(
+                    f"CUDA needs NVIDIA's compiler NVRTC, which is not installed: {INSTALL}"
+                ) from None
+            raise
+        raise CompileError(
+            f"NVRTC refuses the kernel {title} for {arch}: {_complaints(str(error))}"
+        ) from None
+    return bytes(code)
+
+
+def _complaints(log: str) -> str:
+    lines = [line.rstrip() for line in log.splitlines() if line.strip()]
+    first = next((i for i, line in enumerate(lines) if "error" in line.lower() and "(" in line), 0)
+    return "\n  ".join(lines[first : first + _FIRST_LINES])

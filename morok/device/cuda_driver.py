@@ -1,0 +1,471 @@
+"""One NVIDIA GPU through its driver: a context, a stream, memory, modules, launches, graphs.
+
+A thin layer over NVIDIA's own bindings. Every call is checked; a fault is one sentence. Everything happens on
+one stream per device, so work that is started later sees what was started earlier, and nothing else has to be
+ordered by hand. After a fault inside a kernel the driver refuses all further work of the process on that
+device: the layer then says so once and for all, and forgets the memory instead of freeing it.
+
+The bindings are loaded when the first device is asked for. Only the compiler needs more than the bindings, so
+a process that finds its kernels on disk is spared the rest.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, final
+
+import numpy as np
+
+from morok.device.buffer import Array
+from morok.errors import DeviceError
+
+# Faults after which the driver refuses everything else on that device.
+_FATAL = frozenset((214, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719))
+_OUT_OF_MEMORY = 2
+_NO_DEVICE = 100
+INSTALL = "pip install 'morok[cuda]'"
+
+
+@final
+@dataclass(frozen=True)
+class Facts:
+    """What a GPU says about itself."""
+
+    name: str
+    capability: tuple[int, int]
+    memory: int  # bytes
+    multiprocessors: int
+    block_threads: int
+    shared_bytes: int  # of a block, where it asks for it
+    l2_bytes: int
+    driver: int  # version of CUDA that the driver speaks, as 1000·major + 10·minor
+
+    @property
+    def arch(self) -> str:
+        """The compiler's name of the GPU, with the features that only this generation has."""
+        major, minor = self.capability
+        return f"sm_{major}{minor}{'a' if major >= 9 else ''}"
+
+
+@final
+class Function:
+    """A kernel that is loaded; keeps its module alive."""
+
+    __slots__ = ("handle", "module", "name", "shared")
+
+    def __init__(self, name: str, module: Any, handle: Any, shared: int) -> None:
+        self.name = name
+        self.module = module
+        self.handle = handle
+        self.shared = shared
+
+
+Launch = tuple[Function, tuple[int, int, int], tuple[int, int, int], int]  # grid, block, address of arguments
+
+
+class Driver(Protocol):
+    """What the rest of the device asks of a GPU. The tests have one that is none."""
+
+    facts: Facts
+
+    def allocate(self, nbytes: int, managed: bool = False) -> int | None:
+        """Memory of the device; None where there is no room."""
+
+    def release(self, address: int) -> None: ...
+
+    def room(self) -> tuple[int, int]:
+        """Bytes that are free, and all that there are."""
+
+    def pinned(self, nbytes: int) -> Array:
+        """Host memory that the device copies from and to by itself; lives as long as the process."""
+
+    def put(self, address: int, source: int, nbytes: int) -> None: ...
+
+    def fetch(self, target: int, address: int, nbytes: int) -> None: ...
+
+    def move(self, target: int, source: int, nbytes: int) -> None: ...
+
+    def move_from(self, target: int, other: Any, source: int, nbytes: int) -> None:
+        """From the memory of another GPU."""
+
+    def event(self, timing: bool = False) -> Any: ...
+
+    def record(self, event: Any) -> None: ...
+
+    def wait(self, event: Any) -> None:
+        """The host waits for an event."""
+
+    def seconds(self, first: Any, last: Any) -> float: ...
+
+    def synchronize(self) -> None: ...
+
+    def load(self, code: bytes, name: str, shared: int) -> Function: ...
+
+    def launch(self, step: Launch) -> None: ...
+
+    def graph(self, steps: Sequence[Launch]) -> Any:
+        """Launches in order, as one graph that can be launched again and again."""
+
+    def patch(self, graph: Any, number: int, step: Launch) -> None:
+        """Another grid, or other arguments, for one launch of a graph."""
+
+    def replay(self, graph: Any) -> None: ...
+
+
+# --- finding out what there is
+
+
+@final
+class _Bindings:
+    """NVIDIA's bindings, loaded once; or the sentence that says what is missing."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._module: Any = None
+        self.missing: str | None = None
+
+    def get(self) -> Any:
+        with self._lock:
+            if self._module is None and self.missing is None:
+                try:
+                    self._module = self._load()
+                except DeviceError as error:
+                    self.missing = error.message
+        if self.missing is not None:
+            raise DeviceError(self.missing)
+        return self._module
+
+    @staticmethod
+    def _load() -> Any:
+        try:
+            from cuda.bindings import driver
+        except ImportError:
+            raise DeviceError(
+                f"CUDA needs NVIDIA's Python packages, which are not installed: {INSTALL}"
+            ) from None
+        start(driver)
+        return driver
+
+
+def start(driver: Any) -> None:
+    """Wakes the driver up; raises what is missing in one sentence."""
+    try:
+        (code,) = driver.cuInit(0)
+    except Exception as error:  # the loader's exceptions differ from version to version
+        detail = "" if "NotFound" in type(error).__name__ else f" ({_line(error)})"
+        raise DeviceError(f"CUDA needs NVIDIA's driver, which is not installed{detail}") from None
+    if int(code) == _NO_DEVICE:
+        raise DeviceError("CUDA needs an NVIDIA GPU; the driver is installed, but finds none")
+    wanted = int(driver.CUDA_VERSION) // 1000
+    status, version = driver.cuDriverGetVersion()
+    if int(status) == 0 and version // 1000 < wanted:
+        raise DeviceError(
+            f"the NVIDIA driver is too old: it speaks CUDA {version // 1000}.{version % 1000 // 10}, "
+            f"and the installed packages need {wanted}.0 or newer"
+        )
+    if int(code):
+        raise DeviceError(f"the NVIDIA driver does not start: {_meaning(driver, code)}")
+
+
+def _line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+
+
+def _meaning(driver: Any, code: Any) -> str:
+    status, text = driver.cuGetErrorString(code)
+    name = getattr(code, "name", str(code)).removeprefix("CUDA_ERROR_").lower().replace("_", " ")
+    return f"{name} ({text.decode()})" if int(status) == 0 and text else name
+
+
+bindings = _Bindings()
+
+
+def device_count() -> int:
+    """How many GPUs there are; raises a sentence where CUDA cannot be used at all."""
+    driver = bindings.get()
+    status, count = driver.cuDeviceGetCount()
+    return int(count) if int(status) == 0 else 0
+
+
+# --- one GPU
+
+
+@final
+class NvidiaDriver:
+    """The GPU of a number, in the context that the driver shares with other libraries of the process."""
+
+    def __init__(self, number: int, label: str) -> None:
+        self.label = label
+        self.lost: str | None = None  # why nothing works any more
+        self._cu = bindings.get()
+        count = device_count()
+        if number >= count:
+            gpus = f"{count} GPU{'s' if count != 1 else ''}"
+            raise DeviceError(f"there is no {label}; the machine has {gpus}")
+        self._process = os.getpid()
+        self._local = threading.local()
+        self._recent: deque[str] = deque(maxlen=4)  # what has been started; one of them is to blame
+        self._device = self._ask(self._cu.cuDeviceGet(number), "to open the device")
+        self._context = self._ask(self._cu.cuDevicePrimaryCtxRetain(self._device), "to make a context")
+        self._enter()
+        flag = self._cu.CUstream_flags.CU_STREAM_NON_BLOCKING
+        self._stream = self._ask(self._cu.cuStreamCreate(flag), "to make a stream")
+        self.stream = int(self._stream)
+        self.facts = self._facts()
+
+    def _facts(self) -> Facts:
+        cu = self._cu
+
+        def attribute(name: str) -> int:
+            key = getattr(cu.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
+            return int(self._ask(cu.cuDeviceGetAttribute(key, self._device), "to read an attribute"))
+
+        raw = self._ask(cu.cuDeviceGetName(128, self._device), "to read the name")
+        return Facts(
+            name=bytes(raw).split(b"\0")[0].decode(),
+            capability=(attribute("COMPUTE_CAPABILITY_MAJOR"), attribute("COMPUTE_CAPABILITY_MINOR")),
+            memory=int(self._ask(cu.cuDeviceTotalMem(self._device), "to read the size of the memory")),
+            multiprocessors=attribute("MULTIPROCESSOR_COUNT"),
+            block_threads=attribute("MAX_THREADS_PER_BLOCK"),
+            shared_bytes=attribute("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"),
+            l2_bytes=attribute("L2_CACHE_SIZE"),
+            driver=int(self._ask(cu.cuDriverGetVersion(), "to read the driver's version")),
+        )
+
+    # --- faults
+
+    def _ask(self, answer: tuple[Any, ...], what: str) -> Any:
+        """The value of a call; an error in one sentence where it failed."""
+        if int(answer[0]):
+            self._fail(answer[0], what)
+        return answer[1] if len(answer) > 1 else None
+
+    def _fail(self, code: Any, what: str) -> None:
+        why = _meaning(self._cu, code)
+        if int(code) not in _FATAL:
+            raise DeviceError(f"{self.label} failed {what}: {why}")
+        names = ", ".join(dict.fromkeys(self._recent)) or "a kernel"
+        self.lost = (
+            f"{self.label} is gone for this process: {why} in one of {names}; what was in its memory is "
+            "lost, a new process can use it again, and other devices go on"
+        )
+        raise DeviceError(self.lost)
+
+    def _enter(self) -> None:
+        """Makes the context current in this thread; other libraries may have changed it."""
+        if self.lost is not None:
+            raise DeviceError(self.lost)
+        if self._process != os.getpid():
+            raise DeviceError(f"{self.label} cannot be used in a forked process; start it with spawn instead")
+        if getattr(self._local, "inside", False):
+            return
+        self._ask(self._cu.cuCtxSetCurrent(self._context), "to enter its context")
+        self._local.inside = True
+
+    def enter(self) -> None:
+        """For callers who go back and forth between GPUs or libraries."""
+        self._local.inside = False
+        self._enter()
+
+    # --- memory
+
+    def allocate(self, nbytes: int, managed: bool = False) -> int | None:
+        self._enter()
+        if managed:
+            shared = self._cu.CUmemAttach_flags.CU_MEM_ATTACH_GLOBAL.value
+            answer = self._cu.cuMemAllocManaged(nbytes, shared)
+        else:
+            answer = self._cu.cuMemAlloc(nbytes)
+        if int(answer[0]) == _OUT_OF_MEMORY:
+            return None
+        return int(self._ask(answer, "to take memory"))
+
+    def release(self, address: int) -> None:
+        if self.lost is not None or self._process != os.getpid():
+            return
+        self._enter()
+        self._ask(self._cu.cuMemFree(address), "to give memory back")
+
+    def room(self) -> tuple[int, int]:
+        self._enter()
+        answer = self._cu.cuMemGetInfo()
+        self._ask(answer, "to ask for free memory")
+        return int(answer[1]), int(answer[2])
+
+    def pinned(self, nbytes: int) -> Array:
+        self._enter()
+        address = int(self._ask(self._cu.cuMemHostAlloc(nbytes, 0), "to take pinned host memory"))
+        return np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(address))
+
+    def put(self, address: int, source: int, nbytes: int) -> None:
+        self._enter()
+        self._ask(self._cu.cuMemcpyHtoDAsync(address, source, nbytes, self._stream), "to copy from the host")
+
+    def fetch(self, target: int, address: int, nbytes: int) -> None:
+        self._enter()
+        self._ask(self._cu.cuMemcpyDtoHAsync(target, address, nbytes, self._stream), "to copy to the host")
+
+    def move(self, target: int, source: int, nbytes: int) -> None:
+        self._enter()
+        self._ask(self._cu.cuMemcpyDtoDAsync(target, source, nbytes, self._stream), "to copy")
+
+    def move_from(self, target: int, other: NvidiaDriver, source: int, nbytes: int) -> None:
+        """Waits for the other GPU's work so far; the other's later work waits for the copy."""
+        other.enter()
+        before = other.event()
+        other.record(before)
+        self.enter()
+        cu = self._cu
+        self._ask(cu.cuStreamWaitEvent(self._stream, before, 0), "to wait for another GPU")
+        peer = cu.cuMemcpyPeerAsync(target, self._context, source, other._context, nbytes, self._stream)
+        self._ask(peer, "to copy from another GPU")
+        after = self.event()
+        self.record(after)
+        other.enter()
+        other._ask(cu.cuStreamWaitEvent(other._stream, after, 0), "to wait for another GPU")
+        self.enter()
+
+    # --- waiting
+
+    def event(self, timing: bool = False) -> Any:
+        self._enter()
+        flags = self._cu.CUevent_flags
+        flag = flags.CU_EVENT_DEFAULT if timing else flags.CU_EVENT_DISABLE_TIMING
+        return self._ask(self._cu.cuEventCreate(flag.value), "to make an event")
+
+    def record(self, event: Any) -> None:
+        self._enter()
+        self._ask(self._cu.cuEventRecord(event, self._stream), "to record an event")
+
+    def wait(self, event: Any) -> None:
+        self._enter()
+        self._ask(self._cu.cuEventSynchronize(event), "while it ran")
+
+    def seconds(self, first: Any, last: Any) -> float:
+        self.wait(last)
+        elapsed = self._ask(self._cu.cuEventElapsedTime(first, last), "to read a time")
+        return float(elapsed) * 1e-3
+
+    def synchronize(self) -> None:
+        self._enter()
+        answer = self._cu.cuStreamSynchronize(self._stream)
+        if int(answer[0]):
+            self._fail(answer[0], "while it ran")
+        self._recent.clear()
+
+    # --- kernels
+
+    def load(self, code: bytes, name: str, shared: int) -> Function:
+        self._enter()
+        cu = self._cu
+        module = self._ask(cu.cuModuleLoadData(code), f"to load the kernel {name}")
+        handle = self._ask(cu.cuModuleGetFunction(module, name.encode()), f"to find the kernel {name}")
+        if shared > 48 << 10:
+            key = cu.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            self._ask(cu.cuFuncSetAttribute(handle, key, shared), f"to give {name} {shared} bytes to share")
+        return Function(name, _Module(self, module), handle, shared)
+
+    def unload(self, module: Any) -> None:
+        """Code that nobody holds any more. Work that uses it may be under way, so that ends first."""
+        if self.lost is not None or self._process != os.getpid():
+            return
+        self._enter()
+        self._cu.cuStreamSynchronize(self._stream)
+        self._cu.cuModuleUnload(module)
+
+    def launch(self, step: Launch) -> None:
+        self._enter()
+        function, grid, block, arguments = step
+        self._recent.append(function.name)
+        shared = function.shared
+        answer = self._cu.cuLaunchKernel(function.handle, *grid, *block, shared, self._stream, arguments, 0)
+        if int(answer[0]):
+            self._fail(answer[0], f"to start {function.name} with {grid} blocks of {block} threads")
+
+    def graph(self, steps: Sequence[Launch]) -> Any:
+        self._enter()
+        cu = self._cu
+        graph = self._ask(cu.cuGraphCreate(0), "to make a graph")
+        nodes: list[Any] = []
+        for step in steps:
+            before = nodes[-1:]
+            added = cu.cuGraphAddKernelNode(graph, before or None, len(before), self._node(step))
+            nodes.append(self._ask(added, f"to add {step[0].name} to a graph"))
+        instance = self._ask(cu.cuGraphInstantiate(graph, 0), "to make a graph ready")
+        return _Graph(self, graph, instance, nodes, [step[0] for step in steps])
+
+    def _node(self, step: Launch) -> Any:
+        function, grid, block, arguments = step
+        node = self._cu.CUDA_KERNEL_NODE_PARAMS()
+        node.func = function.handle
+        node.gridDimX, node.gridDimY, node.gridDimZ = grid
+        node.blockDimX, node.blockDimY, node.blockDimZ = block
+        node.sharedMemBytes = function.shared
+        node.kernelParams = arguments
+        return node
+
+    def patch(self, graph: Any, number: int, step: Launch) -> None:
+        self._enter()
+        answer = self._cu.cuGraphExecKernelNodeSetParams(
+            graph.instance, graph.nodes[number], self._node(step)
+        )
+        self._ask(answer, f"to give {step[0].name} other arguments")
+
+    def replay(self, graph: Any) -> None:
+        self._enter()
+        self._recent.append(graph.label)
+        answer = self._cu.cuGraphLaunch(graph.instance, self._stream)
+        if int(answer[0]):
+            self._fail(answer[0], "to start a graph")
+
+
+@final
+class _Module:
+    """Loaded code; goes when the last function of it goes."""
+
+    __slots__ = ("_driver", "_handle")
+
+    def __init__(self, driver: NvidiaDriver, handle: Any) -> None:
+        self._driver = driver
+        self._handle = handle
+
+    def __del__(self) -> None:
+        try:
+            self._driver.unload(self._handle)
+        except Exception:  # the process is ending, or the device is gone
+            return
+
+
+@final
+class _Graph:
+    """A graph that is ready to be launched."""
+
+    __slots__ = ("_driver", "_graph", "functions", "instance", "label", "nodes")
+
+    def __init__(self, driver: NvidiaDriver, graph: Any, instance: Any, nodes: Any, functions: Any) -> None:
+        self._driver = driver
+        self._graph = graph
+        self.instance = instance
+        self.nodes = nodes
+        self.functions = functions  # kept alive
+        self.label = ", ".join(dict.fromkeys(f.name for f in functions))
+
+    def __del__(self) -> None:
+        driver = self._driver
+        if driver.lost is None and driver._process == os.getpid():
+            try:
+                driver._enter()
+                driver._cu.cuGraphExecDestroy(self.instance)
+                driver._cu.cuGraphDestroy(self._graph)
+            except Exception:  # the process is ending
+                return
+
+
+def open_driver(number: int, label: str) -> Driver:
+    """The GPU of a number."""
+    return NvidiaDriver(number, label)

@@ -1,0 +1,195 @@
+"""Memory of a GPU: blocks that are kept for the next request, and copies through pinned staging.
+
+A block that was freed may still be in use by work on the stream; it is given out again on the same stream, so
+whoever gets it comes later. Only giving it back to the driver has to wait, and the driver does that itself.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from typing import Any, final
+
+import numpy as np
+
+from morok import knobs
+from morok.device.buffer import Array, show_bytes
+from morok.device.cuda_driver import Driver
+from morok.errors import OutOfMemory
+
+_SMALL = 1 << 20
+_GRAIN_SMALL = 512
+_GRAIN_LARGE = 1 << 17  # requests of nearly the same size share a block
+_CHUNK = 4 << 20  # bytes of a piece of a copy
+_PIECES = 4  # under way at a time
+
+
+def rounded(nbytes: int) -> int:
+    """The size of the block for a request."""
+    grain = _GRAIN_SMALL if nbytes <= _SMALL else _GRAIN_LARGE
+    return max(1, -(-nbytes // grain)) * grain
+
+
+@final
+class CudaAllocator:
+    """Blocks of one GPU. A handle is the address."""
+
+    def __init__(self, name: str, driver: Driver, keep: int | None = None) -> None:
+        self.name = name
+        self.driver = driver
+        self.used = 0
+        self.peak = 0
+        self.kept = 0
+        self._keep = driver.facts.memory // 4 if keep is None else keep
+        self._blocks: OrderedDict[int, list[int]] = OrderedDict()  # free ones by size, the oldest size first
+        self._lock = threading.RLock()  # buffers die in the middle of anything
+        self._staging = Staging(driver)
+
+    # --- blocks
+
+    def allocate(self, nbytes: int) -> int:
+        size = rounded(nbytes)
+        with self._lock:
+            blocks = self._blocks.get(size)
+            if blocks:
+                self.kept -= size
+                address = blocks.pop()
+            else:
+                address = self._new(size, nbytes)
+            self.used += size
+            self.peak = max(self.peak, self.used)
+        return address
+
+    def _new(self, size: int, nbytes: int) -> int:
+        managed = knobs.CUDA_MANAGED.value
+        for attempt in (0, 1):
+            # A GPU that is asked for more managed memory than it has can hang, and not only for us.
+            if not managed or size <= self.driver.room()[0]:
+                address = self.driver.allocate(size, managed)
+                if address is not None:
+                    return address
+            if attempt == 0:
+                self.forget()
+        free, total = self.driver.room()
+        raise OutOfMemory(
+            f"{self.name} has no room for {show_bytes(nbytes)}: tensors hold {show_bytes(self.used)} of "
+            f"{show_bytes(total)}, and {show_bytes(free)} are free"
+            + (
+                f"; other programs or libraries hold {show_bytes(total - free - self.used)}"
+                if total - free - self.used > total // 20
+                else ""
+            )
+        )
+
+    def free(self, memory: int, nbytes: int) -> None:
+        size = rounded(nbytes)
+        with self._lock:
+            self.used -= size
+            self._blocks.setdefault(size, []).append(memory)
+            self._blocks.move_to_end(size)
+            self.kept += size
+            while self.kept > self._keep:
+                self._release_oldest()
+
+    def _release_oldest(self) -> None:
+        size, blocks = next(iter(self._blocks.items()))
+        if blocks:
+            self.kept -= size
+            self.driver.release(blocks.pop())
+        else:
+            del self._blocks[size]
+
+    def forget(self) -> None:
+        """Give all kept blocks back to the driver."""
+        with self._lock:
+            while self._blocks:
+                self._release_oldest()
+
+    # --- copies
+
+    def copy_in(self, memory: int, offset: int, source: Array) -> None:
+        data = np.ascontiguousarray(source).reshape(-1).view(np.uint8)
+        self._staging.put(memory + offset, data)
+
+    def copy_out(self, memory: int, offset: int, target: Array) -> None:
+        self._staging.fetch(target.reshape(-1).view(np.uint8), memory + offset)
+
+    def copy_within(self, memory: int, offset: int, other: Any, source: int, start: int, nbytes: int) -> None:
+        """From another place of a GPU's memory, of this one or another."""
+        if other is self:
+            self.driver.move(memory + offset, source + start, nbytes)
+        else:
+            self.driver.move_from(memory + offset, other.driver, source + start, nbytes)
+
+
+@final
+class Staging:
+    """Pinned host memory in pieces: while the GPU copies one, the host fills or empties another.
+
+    The caller's array is free as soon as a copy to the GPU returns; a copy from it returns when all is there.
+    """
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+        self._pieces: list[tuple[Array, int, Any]] = []
+        self._busy: list[bool] = []
+        self._next = 0
+        self._lock = threading.RLock()
+
+    def _piece(self, nbytes: int) -> int:
+        """The number of a piece that nobody uses."""
+        if not self._pieces:
+            self._grow(min(nbytes, _CHUNK))
+        if nbytes > self._pieces[0][0].size:
+            self._grow(_CHUNK)
+        number = self._next
+        self._next = (number + 1) % len(self._pieces)
+        if self._busy[number]:
+            self._driver.wait(self._pieces[number][2])
+            self._busy[number] = False
+        return number
+
+    def _grow(self, nbytes: int) -> None:
+        """Pieces of this size; those that were there are waited for. A small first copy takes little."""
+        size = max(64 << 10, nbytes)
+        self._driver.synchronize()
+        whole = self._driver.pinned(size * _PIECES)
+        self._pieces = []
+        for i in range(_PIECES):
+            part = whole[i * size : (i + 1) * size]
+            self._pieces.append((part, part.ctypes.data, self._driver.event()))
+        self._busy = [False] * _PIECES
+        self._next = 0
+
+    def put(self, address: int, data: Array) -> None:
+        with self._lock:
+            for start in range(0, data.size, _CHUNK):
+                part = data[start : start + _CHUNK]
+                number = self._piece(part.size)
+                piece, where, event = self._pieces[number]
+                piece[: part.size] = part
+                self._driver.put(address + start, where, part.size)
+                self._driver.record(event)
+                self._busy[number] = True
+
+    def fetch(self, target: Array, address: int) -> None:
+        with self._lock:
+            under_way: list[tuple[int, int, int]] = []
+            for start in range(0, target.size, _CHUNK):
+                count = min(_CHUNK, target.size - start)
+                if len(under_way) == _PIECES:
+                    self._empty(target, *under_way.pop(0))
+                number = self._piece(count)
+                _, where, event = self._pieces[number]
+                self._driver.fetch(where, address + start, count)
+                self._driver.record(event)
+                self._busy[number] = True
+                under_way.append((number, start, count))
+            for rest in under_way:
+                self._empty(target, *rest)
+
+    def _empty(self, target: Array, number: int, start: int, count: int) -> None:
+        piece, _, event = self._pieces[number]
+        self._driver.wait(event)
+        self._busy[number] = False
+        target[start : start + count] = piece[:count]
