@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from morok.codegen.indices import places
+from morok.codegen.vectors import concat
 from morok.dtype import PtrDType, void
 from morok.ir.node import UOp, const, make
 from morok.ir.ops import Ops
@@ -21,6 +23,25 @@ def add_load(node: UOp) -> UOp | None:
     return make(Ops.LOAD, node.dtype, (address, const(node.dtype, 0)) if gated else (address,))
 
 
+def fragment_address(node: UOp) -> UOp | None:
+    """LDMATRIX takes addresses, not what lies there; one for each matrix that a warp loads."""
+    read = node.src[0]
+    if read.op is not Ops.LOAD:
+        return None
+    address = read.src[0]
+    buffer, place = address.src[:2]
+    lanes = place.dtype.lanes
+    found = places(place)
+    dtype = node.dtype.scalar.vec(node.dtype.lanes // lanes)
+    pointer = buffer.dtype
+    return concat(
+        [
+            make(Ops.LDMATRIX, dtype, (make(Ops.INDEX, pointer, (buffer, found.scalar(i, place))),), node.arg)
+            for i in range(lanes)
+        ]
+    )
+
+
 _MEMORY = unproved("memory")
 
 
@@ -29,5 +50,6 @@ def load_rules(x: Var, y: Var, rest: Many) -> Rules:
     """Addresses and what lies there."""
     # a[i] read is LOAD(&a[i])
     yield "read", Head(Ops.INDEX).any() >> add_load, why("the address has a type of its own"), _MEMORY
+    yield "fragment", Head(Ops.LDMATRIX).any() >> fragment_address, why("any number of addresses"), _MEMORY
     # a place to write to is an address, not what lies there
     yield "store", HEADS["Store"](HEADS["Load"](x, rest), y) >> HEADS["Store"](x, y, dtype=void), _MEMORY

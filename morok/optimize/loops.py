@@ -45,12 +45,13 @@ class Loops:
     def lanes_with(self, r: UOp) -> int:
         """The widest vector among the nodes that depend on a loop, the loop itself not counted."""
         widest = 1
+        steps = {n.src[-1] for n in self.order if n.op is Ops.WMMA}  # inside of a matrix unit, so no lanes
         for alive in {ranges(n) for n in self.order}:
             if r not in alive:
                 continue
             lanes = 1
             for other in alive:
-                if other is not r and other.arg[1] in LANE_KINDS:
+                if other is not r and other.arg[1] in LANE_KINDS and other not in steps:
                     lanes *= size(other) or 1
             widest = max(widest, lanes)
         return widest

@@ -173,7 +173,9 @@ def use(loops: Loops, opt: Opt) -> UOp:
     return replace_loops(ast, {i: rows, j: columns, k: steps})
 
 
-def _cut(r: UOp, amount: int, bits: tuple[str, ...], number: int) -> tuple[tuple[UOp, tuple[UOp, ...]], tuple[UOp, UOp]]:
+def _cut(
+    r: UOp, amount: int, bits: tuple[str, ...], number: int
+) -> tuple[tuple[UOp, tuple[UOp, ...]], tuple[UOp, UOp]]:
     """A loop as (rest, lanes, registers), with the bits of the inner index where the fragment has them."""
     lanes = loop(1 << sum(b[0] == "l" for b in bits), number, AxisKind.WARP, r)
     registers = loop(1 << sum(b[0] == "r" for b in bits), number + 1, AxisKind.UPCAST, r)
@@ -205,4 +207,3 @@ def index_of_bits(bits: tuple[str, ...], lanes: UOp, registers: UOp) -> UOp:
         total = part if total is None else alu(Ops.ADD, total, part)
     assert total is not None
     return total
-

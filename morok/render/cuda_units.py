@@ -1,7 +1,7 @@
 """Hardware ops in CUDA C: matrix units, fragments, asynchronous copies, barriers with phases.
 
-`UNITS` has a function per op that writes it: it gets the writer and the node, puts lines with `writer.put`, and
-enters the lanes of the result in `writer.values`. Operands are `writer.lanes(source)`; an address is
+`UNITS` has a function per op that writes it: it gets the writer and the node, puts lines with `writer.put`,
+and enters the lanes of the result in `writer.values`. Operands are `writer.lanes(source)`; an address is
 `writer.addresses[index]`. What the same op means is in `device/emulator_units.py`.
 
 Elements narrower than 32 bits travel in words, as PTX wants them. A lane of such a word has a text that says
@@ -25,7 +25,15 @@ from morok.render.cuda_types import type_name
 if TYPE_CHECKING:
     from morok.render.cuda import Writer
 
-_TYPES = {"f16": "f16", "bf16": "bf16", "tf32": "tf32", "s8": "s8", "u8": "u8", "e4m3": "e4m3", "e5m2": "e5m2"}
+_TYPES = {
+    "f16": "f16",
+    "bf16": "bf16",
+    "tf32": "tf32",
+    "s8": "s8",
+    "u8": "u8",
+    "e4m3": "e4m3",
+    "e5m2": "e5m2",
+}
 _PART = re.compile(r"^\(unsigned (?:short|char)\)\((w\d+) >> (\d+)\)$")
 
 
@@ -56,7 +64,9 @@ def _words(lanes: list[str], dtype: DType) -> list[str]:
     for start in range(0, len(lanes), per_word):
         part = lanes[start : start + per_word]
         found = [_PART.match(x) for x in part]
-        if all(m and m.group(1) == found[0].group(1) and int(m.group(2)) == k * bits for k, m in enumerate(found)):  # type: ignore[union-attr]
+        if all(
+            m and m.group(1) == found[0].group(1) and int(m.group(2)) == k * bits for k, m in enumerate(found)
+        ):  # type: ignore[union-attr]
             out.append(found[0].group(1))  # type: ignore[union-attr]
         else:
             shifted = [f"((unsigned)({unsigned})({x}) << {k * bits})" for k, x in enumerate(part)]

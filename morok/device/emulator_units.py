@@ -1,0 +1,162 @@
+"""What the hardware ops mean, lane by lane: matrix units, fragments, asynchronous copies.
+
+`UNITS` has a function per op: it gets the run and the node, and returns the value of the node, one row per
+thread (None for an effect). `run.value(source)` is an operand, `run.address(index)` an address. How the same
+op is written for a real GPU is in `render/cuda_units.py`.
+
+A copy is under way from its start until somebody waits for it. In between nobody may touch its target: what
+lay there is gone when the copy starts, and what is copied is there after the wait, for the thread itself, and
+after a barrier for the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from morok.device.buffer import Array
+from morok.device.emulator_memory import Fault, Memory, SharedMemory
+from morok.dtype import float32
+from morok.errors import DeviceError
+from morok.ir.alu_array import storage
+from morok.ir.matrix import Fragment, MatrixUnit, Rows
+from morok.ir.node import UOp
+from morok.ir.ops import Op, Ops
+from morok.ir.provenance import place
+
+if TYPE_CHECKING:
+    from morok.device.emulator_run import Run
+
+WARP = 32
+ROW = 16  # bytes of a row of LDMATRIX
+_TF32 = np.uint32(0xFFFFE000)  # the bits that a unit for tf32 looks at
+
+
+def _whole_warps(run: Run, node: UOp) -> int:
+    """The number of warps, all of whose lanes take part."""
+    if run.block_size % WARP:
+        raise DeviceError(
+            f"{node.op.name} needs whole warps, and a block has {run.block_size} threads", place=place(node)
+        )
+    missing = run.who()
+    if missing is not None:
+        raise Fault("does not take part in what its warp does together", int(np.flatnonzero(~missing)[0]))
+    return run.threads // WARP
+
+
+# --- matrix units
+
+
+@cache
+def _places(fragment: Fragment, lanes: int) -> tuple[Array, Array]:
+    """Rows and columns of all elements, by lane and register."""
+    rows = np.zeros((lanes, fragment.registers), dtype=np.int64)
+    columns = np.zeros_like(rows)
+    for lane, register, row, column in fragment.places(lanes):
+        rows[lane, register], columns[lane, register] = row, column
+    return rows, columns
+
+
+def _matrix(x: Array, fragment: Fragment, shape: tuple[int, int], lanes: int) -> Array:
+    """The matrices that warps hold in fragments; x has a row per thread."""
+    out = np.zeros((len(x) // lanes, *shape), dtype=x.dtype)
+    rows, columns = _places(fragment, lanes)
+    out[:, rows, columns] = x.reshape(-1, lanes, fragment.registers)
+    return out
+
+
+def product(run: Run, node: UOp) -> Array:
+    """WMMA: every warp multiplies its fragments."""
+    unit = node.arg
+    if not isinstance(unit, MatrixUnit):
+        raise DeviceError(f"the emulator knows no matrix unit {unit}", place=place(node))
+    _whole_warps(run, node)
+    wide = storage(unit.output)
+    a, b, c = (
+        run.spread(run.value(s), f.registers)
+        for s, f in zip(node.src, (unit.a, unit.b, unit.c), strict=True)
+    )
+    operands = []
+    for x, fragment, shape in ((a, unit.a, (unit.m, unit.k)), (b, unit.b, (unit.k, unit.n))):
+        held = storage(unit.inputs)
+        typed = x if x.dtype == held else np.ascontiguousarray(x).view(held)
+        matrix = _matrix(typed, fragment, shape, unit.lanes).astype(wide)
+        if unit.inputs is float32:
+            matrix = (matrix.view(np.uint32) & _TF32).view(np.float32)
+        operands.append(matrix)
+    with np.errstate(all="ignore"):
+        total = operands[0] @ operands[1] + _matrix(c, unit.c, (unit.m, unit.n), unit.lanes)
+    rows, columns = _places(unit.c, unit.lanes)
+    result: Array = total[:, rows, columns].reshape(run.threads, unit.c.registers)
+    return result
+
+
+def rows(run: Run, node: UOp) -> Array:
+    """LDMATRIX: lane 8·i + r gives the address of row r of matrix i; word i of a lane is two elements of it."""
+    kind: Rows = node.arg
+    warps = _whole_warps(run, node)
+    address = run.address(node.src[0])
+    each = ROW // address.memory.dtype.itemsize
+    given = run.numbers[run.numbers % WARP < kind.count * 8]
+    where = run.spread(address.places).astype(np.int64)[given][:, None] + np.arange(each)
+    found = address.memory.read(given, where).reshape(warps, kind.count, 8, each)
+    per_word = each // 4
+    if kind.turned:
+        if per_word != 2:
+            raise DeviceError("only matrices of 16-bit elements can be turned", place=place(node))
+        found = found.transpose(0, 1, 3, 2)
+    words = found.reshape(warps, kind.count, WARP, per_word).transpose(0, 2, 1, 3)
+    return np.ascontiguousarray(words).reshape(run.threads, kind.count * per_word)
+
+
+# --- copies
+
+
+def copy(run: Run, node: UOp) -> None:
+    """ASYNC_COPY: reads now, and writes when somebody waits; zeros where the source's gate is false."""
+    target, source = (run.address(s) for s in node.src)
+    memory = target.memory
+    assert isinstance(memory, SharedMemory)
+    lanes = node.arg // memory.dtype.itemsize
+    chosen = run.who(target.gate)
+    threads, places = run.places(target, lanes, chosen)
+    if len(threads) == 0:
+        return
+    shape = places.shape
+    data = np.zeros(shape, dtype=storage(memory.dtype))
+    inside = run.who(source.gate)
+    readers, origin = run.places(source, lanes, inside if chosen is None else run.who(_both(run, chosen, source.gate)))
+    if len(readers):
+        row = np.searchsorted(threads, readers)
+        data[row] = source.memory.read(readers, origin)
+    memory.start_copy(threads, places)
+    run.state.setdefault("open", []).append((memory, threads, places, data))
+
+
+def _both(run: Run, chosen: Array, gate: Array | None) -> Array:
+    return chosen if gate is None else chosen & run.spread(gate)
+
+
+def commit(run: Run, node: UOp) -> None:
+    """ASYNC_COMMIT: what was started since the last one is a group."""
+    run.state.setdefault("groups", []).append(run.state.pop("open", []))
+
+
+def wait(run: Run, node: UOp) -> None:
+    """ASYNC_WAIT: the oldest groups arrive, until no more than `arg` are under way."""
+    groups: list[list[tuple[Memory, Array, Array, Array]]] = run.state.setdefault("groups", [])
+    while len(groups) > node.arg:
+        for memory, threads, places, data in groups.pop(0):
+            memory.write(threads, places, data)
+
+
+UNITS: dict[Op, Callable[[Run, UOp], Any]] = {
+    Ops.WMMA: product,
+    Ops.LDMATRIX: rows,
+    Ops.ASYNC_COPY: copy,
+    Ops.ASYNC_COMMIT: commit,
+    Ops.ASYNC_WAIT: wait,
+}
