@@ -14,10 +14,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from morok.codegen.indices import Places, join, places
+from morok.codegen.fragments import cut_units
+from morok.codegen.indices import Places, factor, join, places
 from morok.codegen.target import Target
 from morok.codegen.vectors import concat, gather, lane, swizzle
-from morok.dtype import ImageDType, PtrDType, void
+from morok.dtype import AddrSpace, ImageDType, PtrDType, void
 from morok.ir.node import UOp, alu, make
 from morok.ir.ops import ALU, Op, Ops
 from morok.rewrite.engine import rewrite
@@ -292,16 +293,38 @@ def _accesses(address: UOp, target: Target) -> list[UOp] | None:
         return None
     dtype = _loaded(address)
     longest = target.folds(dtype)[0]
-    if dtype.lanes <= longest and dtype.lanes & (dtype.lanes - 1) == 0:
-        return None
     buffer, place = address.src[:2]
     gate = address.src[2] if len(address.src) > 2 else None
     found = places(place)
+    root, first = found.root(0), found.offsets[0]
+    must_align = target.aligned_memory and not _in_registers(address)
+    parts = parts_of(dtype.lanes, longest)
+    if must_align:
+        parts = _aligned_parts(dtype.lanes, longest, root, first)
+    if len(parts) == 1:
+        return None
     out = []
-    for part in parts_of(dtype.lanes, longest):
+    for part in parts:
         guard = gate if gate is None or gate.dtype.lanes == 1 else push_lanes(gate, list(part))
-        where = join(found.root(0), found.offsets[0] + part[0], place)
-        out.append(_run_pointer(buffer, where, len(part), guard))
+        out.append(_run_pointer(buffer, join(root, first + part[0], place), len(part), guard))
+    return out
+
+
+def _in_registers(address: UOp) -> bool:
+    dtype = address.dtype
+    return isinstance(dtype, PtrDType) and dtype.space is AddrSpace.REG
+
+
+def _aligned_parts(count: int, longest: int, root: UOp | None, first: int) -> list[range]:
+    """0 … count-1 in parts that are powers of two and begin at a multiple of their length."""
+    step = factor(root) if root is not None else 0
+    out, start = [], 0
+    while start < count:
+        size = longest
+        while size > 1 and (size > count - start or (first + start) % size or step % size):
+            size //= 2
+        out.append(range(start, start + size))
+        start += size
     return out
 
 
@@ -330,6 +353,7 @@ def vector_rules() -> Rules:
     """Phases 1 and 2: runs of addresses, arithmetic in registers, lanes through memory."""
     yield "addresses", Head(Ops.INDEX).any() >> group_addresses, _LANES, _MEMORY
     yield "arithmetic", Head(*sorted(ALU)).any() >> cut_arithmetic, _LANES, _MEMORY
+    yield "matrix", Head(Ops.WMMA).any() >> cut_units, _LANES, _MEMORY
     yield "tree", Head(Ops.VREDUCE).any() >> tree_reduce, _LANES, _MEMORY
     yield "lanes", Head(Ops.GEP).any() >> lanes_of, _LANES, _MEMORY
     yield "cat", Head(Ops.CAT).any() >> flat_cat, _LANES, _MEMORY

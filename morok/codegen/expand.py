@@ -13,8 +13,9 @@ Lanes are ordered by axis number, the last axis fastest.
 from __future__ import annotations
 
 import itertools
-from typing import Any
+from typing import Any, NamedTuple
 
+from morok.codegen.fragments import make_fragments
 from morok.codegen.vectors import repeat, swizzle, vector_constant
 from morok.dtype import PtrDType
 from morok.errors import CompileError
@@ -23,7 +24,7 @@ from morok.ir.infer import ranges
 from morok.ir.node import UOp, alu, const, make, toposort
 from morok.ir.ops import ALU, AxisKind, Ops
 from morok.ir.provenance import place
-from morok.rewrite.engine import rewrite
+from morok.rewrite.engine import rewrite, substitute
 from morok.rewrite.rules import Rules, unproved, why
 from morok.rewrite.ruleset import rules
 from morok.rewrite.terms import Head
@@ -76,7 +77,9 @@ def expand(node: UOp) -> UOp | None:
     """An op on lanes → the op on vectors, with the axes outside."""
     if not any(s.op is Ops.UNROLL for s in node.src):
         return None
-    axes: Axes = tuple(sorted({axis for s in node.src if s.op is Ops.UNROLL for axis in s.arg}))
+    orders = {s.arg for s in node.src if s.op is Ops.UNROLL}
+    # one order of lanes is kept: a matrix unit has its own
+    axes: Axes = orders.pop() if len(orders) == 1 else tuple(sorted({a for order in orders for a in order}))
     size = axes_size(axes)
     sources = []
     for s in node.src:
@@ -157,7 +160,10 @@ def close_loop(node: UOp) -> UOp | None:
 
 
 def drop_lanes_of_effect(node: UOp) -> UOp | None:
-    """Lanes end where a vector has been written."""
+    """Lanes end where a vector has been written; lanes of lanes are lanes."""
+    if node.src[0].op is Ops.UNROLL:
+        inner = node.src[0]
+        return make(Ops.UNROLL, node.dtype, inner.src, (*inner.arg, *node.arg))
     return node.src[0] if node.src[0].op in (Ops.STORE, Ops.END, Ops.GROUP, Ops.BARRIER) else None
 
 
@@ -180,6 +186,7 @@ _SHAPE = unproved("restructures loops into vectors; tested against the interpret
 EXPANDABLE = Head(
     *sorted(ALU),
     *(Ops.INDEX, Ops.LOAD, Ops.STORE, Ops.GEP, Ops.VECTORIZE, Ops.CAT, Ops.PICK, Ops.WMMA, Ops.VREDUCE),
+    Ops.LDMATRIX,
 )  # fmt: skip
 
 
@@ -208,10 +215,13 @@ def expand_rules() -> Rules:
 # --- before lanes are made
 
 
-def group_for_reduce(node: UOp) -> UOp | None:
+def group_for_reduce(node: UOp, ctx: Any) -> UOp | None:
     """A reduction shared by the threads of a block: each reduces its part, then one loop joins the parts.
 
     REDUCE(x, k, g) → REDUCE(INDEX(BUFFERIZE(REDUCE(x, k), g), g'), g')
+
+    Where threads can hand values to one another, the lanes of a warp join their parts first, without memory:
+    g = h*32 + w gives REDUCE(INDEX(BUFFERIZE(REDUCE(REDUCE(x, k), w), h), h'), h'); one warp needs no buffer.
     """
     if len(node.arg) != 1:
         return None
@@ -219,16 +229,64 @@ def group_for_reduce(node: UOp) -> UOp | None:
     groups = [r for r in node.src[1:] if _is_group(r)]
     if not groups:
         return None
-    inner = make(Ops.REDUCE, node.dtype, (node.src[0], *loops), node.arg) if loops else node.src[0]
+    state: _Numbers = ctx
+    value = node.src[0]
+    warp = _warp_part(groups, ranges(value), state)
+    if warp is not None:
+        value, groups = substitute(value, {groups[-1]: warp.whole}), [*groups[:-1], *warp.rest]
+    inner = make(Ops.REDUCE, node.dtype, (value, *loops), node.arg) if loops else value
+    if warp is not None:
+        inner = make(Ops.REDUCE, node.dtype, (inner, warp.lane), node.arg)
+        if not groups:
+            return inner
     # threads of the block that do not take part in the reduction have their own parts
     beside = sorted(
         (r for r in ranges(node) if r.arg[1] in (AxisKind.LOCAL, AxisKind.WARP)), key=lambda r: r.arg[0]
     )
-    again = [rng(r.src[0], r.arg[0] + 1000, AxisKind.REDUCE) for r in groups]
+    again = [rng(r.src[0], state.next(), AxisKind.REDUCE) for r in groups]
     own = [*beside, *groups]
     buffer = bufferize(inner, *own, arg=("local", f"group{groups[0].arg[0]}"))
     where = flat_place([*beside, *again], own)
     return make(Ops.REDUCE, node.dtype, (make(Ops.INDEX, node.dtype, (buffer, where)), *again), node.arg)
+
+
+class _Numbers:
+    """New numbers of ranges, and how many threads a warp has."""
+
+    def __init__(self, root: UOp, warp: int) -> None:
+        self.last = max((n.arg[0] for n in toposort(root) if n.op is Ops.RANGE), default=0)
+        self.warp = warp
+
+    def next(self) -> int:
+        self.last += 1
+        return self.last
+
+
+class _Warp(NamedTuple):
+    """A range as rest * width + lane; no rest where a warp has room for all of it."""
+
+    whole: UOp
+    lane: UOp
+    rest: tuple[UOp, ...]
+
+
+def _warp_part(groups: list[UOp], alive: frozenset[UOp], numbers: _Numbers) -> _Warp | None:
+    """The lanes of a warp out of the last of the shared ranges."""
+    last = groups[-1]
+    if not numbers.warp or last.src[0].op is not Ops.CONST:
+        return None
+    # a reduction around this one that threads share as well would need the same lanes
+    if any(r.arg[1] in (AxisKind.GROUP_REDUCE, AxisKind.WARP) and r not in groups for r in alive):
+        return None
+    size = int(last.src[0].arg)
+    width = min(size & -size, numbers.warp)
+    if width < 2:
+        return None
+    lane = rng(width, numbers.next(), AxisKind.WARP)
+    if size == width:
+        return _Warp(lane, lane, ())
+    rest = make(Ops.RANGE, last.dtype, (const(last.dtype, size // width),), last.arg)
+    return _Warp(alu(Ops.ADD, alu(Ops.MUL, rest, const(last.dtype, width)), lane), lane, (rest,))
 
 
 def _is_group(r: UOp) -> bool:
@@ -277,7 +335,8 @@ def expand_stage(root: UOp, ctx: Any) -> UOp:
     """Stage 9 as a whole."""
     kinds = {n.arg[1] for n in toposort(root) if n.op is Ops.RANGE}
     if AxisKind.GROUP_REDUCE in kinds:
-        root = rewrite(root, group_rules)
+        root = rewrite(root, group_rules, _Numbers(root, ctx.target.warp))
+    root = make_fragments(root)
     if not kinds.isdisjoint(LANE_KINDS):
         root = rewrite(open_lanes(root), expand_rules)
     return root

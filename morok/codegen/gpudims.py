@@ -6,20 +6,23 @@ large ones are split over several, and the ranges are reconstructed by division 
 
     r0: 4, r1: 8, r2: 16, r3: 32 with at most three dimensions  →  gidx1 = r1*… ; r0 = gidx2 …
 
-A device without a grid runs them as loops; the outermost THREAD range stays, for its workers to share.
+Ranges that are never alive together share the threads (`slots.py`). A device without a grid runs all of them
+as loops; the outermost THREAD range stays, for its workers to share.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from morok.codegen import slots
 from morok.codegen.target import Target
+from morok.codegen.vectors import splat
 from morok.dtype import AddrSpace, PtrDType, index
 from morok.errors import CompileError
 from morok.ir.bounds import vmax
 from morok.ir.build import special
-from morok.ir.infer import ranges
+from morok.ir.infer import closed_ranges, ranges
 from morok.ir.node import UOp, alu, const, make, toposort
 from morok.ir.ops import AxisKind, Ops
 from morok.rewrite.engine import rewrite, substitute
@@ -115,22 +118,102 @@ def drop_closed(node: UOp) -> UOp | None:
     return make(Ops.END, node.dtype, (node.src[0], *loops)) if loops else node.src[0]
 
 
-def mask_store(node: UOp, ctx: Any) -> UOp | None:
-    """A store to global memory that does not depend on a thread index is made by thread 0 alone."""
+class Placement:
+    """Where the ranges of a grid, or of a block, have gone: their values, and who writes what."""
+
+    def __init__(self, values: dict[UOp, UOp]) -> None:
+        self.values = values
+
+    def first_only(self, used: frozenset[UOp]) -> list[UOp]:
+        """Conditions that leave one thread for every point of the ranges that are used."""
+        return [
+            alu(Ops.CMPEQ, v, const(v.dtype, 0))
+            for r, v in self.values.items()
+            if r not in used and vmax(r) > 0
+        ]
+
+
+class SharedPlacement(Placement):
+    """Ranges that share the digits of one flat index."""
+
+    def __init__(self, digits: dict[UOp, slots.Digit], prefix: str) -> None:
+        self.digits = digits
+        self.total = slots.threads(digits)
+        self.flat = special(f"{prefix}0", self.total)
+        super().__init__({r: slots.value(self.flat, d, self.total) for r, d in digits.items()})
+
+    def first_only(self, used: frozenset[UOp]) -> list[UOp]:
+        mine = [d for r, d in self.digits.items() if r in used]
+        return slots.first_only(self.flat, mine, self.total)
+
+
+def place_all(
+    found: Sequence[UOp], enemies: Mapping[UOp, set[UOp]], prefix: str, limits: Sequence[int]
+) -> Placement:
+    """The ranges, outer ones first, in hardware indices; those that never meet share them."""
+    if not found:
+        return Placement({})
+    together = all(len(enemies.get(r, ())) == len(found) - 1 for r in found)
+    if together or any(r.src[0].op is not Ops.CONST for r in found):
+        return Placement(place_ranges(found, prefix, limits))
+    digits = slots.assign(list(reversed(found)), enemies)
+    if slots.threads(digits) > limits[0]:
+        return Placement(place_ranges(found, prefix, limits))
+    return SharedPlacement(digits, prefix)
+
+
+def mask_stores(root: UOp, grid: Placement, block: Placement) -> UOp:
+    """A store is made by one of the threads that have the value: the first, where its place names none.
+
+    Registers are everybody's own; memory of a block is written once per block.
+    """
+    done: dict[UOp, UOp] = {}
+    for node in toposort(root):
+        new = node.replace(tuple([done[s] for s in node.src]))
+        if node.op is Ops.STORE and node.src[0].op is Ops.INDEX:
+            new = _masked(node, new, grid, block)
+        done[node] = new
+    return done[root]
+
+
+def _masked(node: UOp, new: UOp, grid: Placement, block: Placement) -> UOp:
     where = node.src[0]
     dtype = where.dtype
-    if not (isinstance(dtype, PtrDType) and dtype.space is AddrSpace.GLOBAL):
-        return None
-    used = {n for n in toposort(where) if n.op is Ops.SPECIAL}
-    missing = [s for s in ctx if s not in used]
-    if not missing or where.op is not Ops.INDEX:
-        return None
-    gate = where.src[2] if len(where.src) > 2 else None
-    for s in missing:
-        first = alu(Ops.CMPEQ, s, const(s.dtype, 0))
-        gate = first if gate is None else alu(Ops.AND, gate, first)
+    if not isinstance(dtype, PtrDType) or dtype.space is AddrSpace.REG:
+        return new
+    used = ranges(where.src[1])
+    conditions = block.first_only(used)
+    if dtype.space is AddrSpace.GLOBAL:
+        conditions += grid.first_only(used)
+    if not conditions:
+        return new
+    lanes = where.src[1].dtype.lanes
+    address = new.src[0]
+    gate = address.src[2] if len(address.src) > 2 else None
+    for c in conditions:
+        wide = splat(c, lanes)
+        gate = wide if gate is None else alu(Ops.AND, gate, wide)
     assert gate is not None
-    return node.replace((make(Ops.INDEX, dtype, (*where.src[:2], gate)), node.src[1]))
+    return new.replace((make(Ops.INDEX, address.dtype, (*address.src[:2], gate)), new.src[1]))
+
+
+def shuffle_reduce(node: UOp) -> UOp | None:
+    """A reduction over the lanes of a warp: each takes the value of another one, half as far each time.
+
+    REDUCE(x, w) with 4 lanes  →  y = x + x of lane w ^ 2;  y + y of lane w ^ 1, the same in every lane
+    """
+    loops = closed_ranges(node)
+    if not loops or loops[0].arg[1] is not AxisKind.WARP:
+        return None
+    (w,) = loops
+    op, x = node.arg[0], node.src[0]
+    width = int(w.src[0].arg)
+    step = width // 2
+    while step:
+        other = make(Ops.SHUFFLE, x.dtype, (x, alu(Ops.XOR, w, const(w.dtype, step))), width)
+        x = alu(op, x, other)
+        step //= 2
+    return x
 
 
 @rules("codegen.close_parallel")
@@ -144,37 +227,43 @@ def close_rules() -> Rules:
     )
 
 
-@rules("codegen.mask_stores")
-def mask_rules() -> Rules:
-    """One thread writes what all have computed."""
+@rules("codegen.shuffle_reduce")
+def shuffle_rules() -> Rules:
+    """Reductions within a warp."""
     yield (
-        "store",
-        Head(Ops.STORE).any() >> mask_store,
-        why("looks for the thread indices that the place does not use"),
-        unproved("who writes is a matter of the device"),
+        "butterfly",
+        Head(Ops.REDUCE).any() >> shuffle_reduce,
+        why("as many steps as the width has bits"),
+        unproved("threads exchange values; tested against the interpreter"),
     )
 
 
 def dims_stage(root: UOp, ctx: Any) -> UOp:
     """Stage 12 as a whole."""
     target: Target = ctx.target
-    found = sorted((n for n in toposort(root) if n.op is Ops.RANGE), key=lambda r: r.arg)
+    order = toposort(root)
+    found = sorted((n for n in order if n.op is Ops.RANGE), key=lambda r: r.arg)
     parallel = [r for r in found if r.arg[1] in GRID or r.arg[1] in BLOCK]
     if not parallel:
         return root
     if not target.has_grid:
         return _as_loops(root, parallel, target)
-    grid = place_ranges([r for r in parallel if r.arg[1] in GRID], "gidx", target.global_dims)
-    warps = [r for r in parallel if r.arg[1] is AxisKind.WARP]
-    others = [r for r in parallel if r.arg[1] in BLOCK and r.arg[1] is not AxisKind.WARP]
-    block = place_ranges([*others, *warps], "lidx", target.local_dims)
-    threads = _product([int(vmax(r)) + 1 for r in (*others, *warps)])
+    blocks = [r for r in parallel if r.arg[1] in GRID]
+    grid = place_all(blocks, slots.rivals(order, GRID), "gidx", target.global_dims)
+    # lanes of a warp are the fastest digit
+    mine = sorted((r for r in parallel if r.arg[1] in BLOCK), key=lambda r: r.arg[1] is AxisKind.WARP)
+    block = place_all(mine, slots.rivals(order, BLOCK), "lidx", target.local_dims)
+    _check_block(block, target)
+    root = mask_stores(root, grid, block)
+    root = rewrite(root, shuffle_rules)
+    return rewrite(substitute(root, {**grid.values, **block.values}), close_rules)
+
+
+def _check_block(block: Placement, target: Target) -> None:
+    indices = {s for v in block.values.values() for s in toposort(v) if s.op is Ops.SPECIAL}
+    threads = _product([int(vmax(s)) + 1 for s in indices])
     if target.block_limit and threads > target.block_limit:
         raise CompileError(f"a block of {threads} threads; the device allows {target.block_limit}")
-    root = rewrite(substitute(root, {**grid, **block}), close_rules)
-    lanes = {s for value in block.values() for s in toposort(value) if s.op is Ops.SPECIAL}
-    ordered = sorted(lanes, key=lambda s: str(s.arg))
-    return rewrite(root, mask_rules, ordered, "walk") if ordered else root
 
 
 def _as_loops(root: UOp, parallel: Sequence[UOp], target: Target) -> UOp:

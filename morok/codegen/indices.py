@@ -6,10 +6,11 @@ keep that form without looking at single lanes; anything else is computed and si
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 from morok.codegen.vectors import lane
-from morok.ir.node import UOp, alu, const, make
+from morok.ir.node import UOp, alu, const, make, toposort
 from morok.ir.ops import Ops
 from morok.rewrite.engine import rewrite
 from morok.symbolic.sets import symbolic
@@ -170,3 +171,28 @@ def _scale(node: UOp, a: Places, b: Places) -> Places | None:
     extra = [split_roots[0][1] if len(a.roots) == 1 else split_roots[i][1] for i in range(node.dtype.lanes)]
     offsets = tuple(p * factor + e for p, e in zip(a.offsets, extra, strict=True))
     return _shared(tuple(r for r, _ in split_roots), offsets)
+
+
+def factor(x: UOp) -> int:
+    """A number that divides every value of an index, as large as its form tells; 0 for what is always 0."""
+    done: dict[UOp, int] = {}
+    for node in toposort(x):
+        below = [done[s] for s in node.src]
+        if node.op is Ops.CONST:
+            done[node] = abs(int(node.arg)) if node.dtype.is_int else 1
+        elif node.op is Ops.MUL:
+            done[node] = below[0] * below[1]
+        elif node.op in (Ops.ADD, Ops.SUB, Ops.MAX, Ops.MIN):
+            done[node] = math.gcd(*below)
+        elif node.op is Ops.WHERE:
+            done[node] = math.gcd(*below[1:])
+        elif node.op is Ops.NEG:
+            done[node] = below[0]
+        elif node.op is Ops.FLOORDIV and node.src[1].op is Ops.CONST and node.src[1].arg:
+            divisor = abs(int(node.src[1].arg))
+            done[node] = below[0] // divisor if below[0] % divisor == 0 else 1
+        elif node.op is Ops.FLOORMOD:
+            done[node] = math.gcd(*below)  # x - q*y
+        else:
+            done[node] = 1
+    return done[x]

@@ -9,16 +9,20 @@ point of those. Threads of a block wait for one another before and after filling
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
+from morok.codegen.shared import lower_shared
 from morok.codegen.target import Target
 from morok.codegen.vectors import splat
-from morok.dtype import void
+from morok.dtype import PtrDType, void
+from morok.errors import CompileError
 from morok.ir.bounds import vmax
-from morok.ir.build import after, define_local
+from morok.ir.build import after, define_local, define_reg
 from morok.ir.infer import ranges
 from morok.ir.node import UOp, alu, const, make, toposort
 from morok.ir.ops import AxisKind, Ops
+from morok.ir.provenance import place
 from morok.rewrite.engine import rewrite
 from morok.rewrite.rules import Rules, unproved, why
 from morok.rewrite.ruleset import rules
@@ -39,7 +43,11 @@ def lower_buffer(node: UOp, ctx: Any) -> UOp | None:
     if buffer.op is not Ops.BUFFERIZE:
         return None
     target: Target = ctx.target
-    value, dims = buffer.src[0], buffer.src[1:]
+    value = buffer.src[0]
+    shared = target.has_grid and any(r.arg[1] in _BLOCK for d in buffer.src[1:] for r in ranges(d))
+    # threads around it that share the memory have a part of it each
+    beside = sorted((r for r in ranges(buffer) if shared and r.arg[1] in _BLOCK), key=lambda r: r.arg)
+    dims = (*beside, *buffer.src[1:])
     lanes = value.dtype.lanes
     where = const(node.src[1].dtype.scalar.vec(lanes), 0)
     size = 1
@@ -47,10 +55,16 @@ def lower_buffer(node: UOp, ctx: Any) -> UOp | None:
         size *= _size(d)
         wide = d if d.dtype.lanes == lanes else splat(d, lanes)
         where = alu(Ops.ADD, alu(Ops.MUL, where, const(wide.dtype, _size(d))), wide)
-    memory = define_local(value.dtype.scalar, size, buffer.arg[1])
-    shared = target.has_grid and any(r.arg[1] in _BLOCK for d in dims for r in ranges(d))
+    name, scalar = buffer.arg[1], value.dtype.scalar
+    if target.has_grid and not shared:
+        memory = define_reg(scalar, size, name)  # memory of a block would be everybody's
+    else:
+        memory = define_local(scalar, size, name)
+    _check_size(memory, target, node)
     loops = tuple(
-        r for d in dims for r in ([d] if d.op is Ops.RANGE else sorted(ranges(d), key=lambda r: r.arg))
+        r
+        for d in buffer.src[1:]
+        for r in ([d] if d.op is Ops.RANGE else sorted(ranges(d), key=lambda r: r.arg))
     )
     # In a loop, nobody may fill the buffer while others still read what it held in the last iteration.
     around = sorted((r for r in ranges(buffer) if r.arg[1] in _SERIAL), key=lambda r: r.arg)
@@ -62,7 +76,28 @@ def lower_buffer(node: UOp, ctx: Any) -> UOp | None:
     fill = make(Ops.END, void, (store, *loops)) if loops else store
     if shared:
         fill = make(Ops.BARRIER, void, (fill,))
-    return make(Ops.INDEX, node.dtype, (after(memory, fill), *node.src[1:]))
+    place_ = _beside(node.src[1], beside, size // math.prod(map(_size, beside)))
+    return make(Ops.INDEX, node.dtype, (after(memory, fill), place_, *node.src[2:]))
+
+
+def _beside(where: UOp, beside: list[UOp], size: int) -> UOp:
+    """A place in the part of memory that belongs to one of the threads around."""
+    if not beside:
+        return where
+    flat = const(where.dtype.scalar, 0)
+    for r in beside:
+        flat = alu(Ops.ADD, alu(Ops.MUL, flat, const(flat.dtype, _size(r))), r)
+    start = splat(alu(Ops.MUL, flat, const(flat.dtype, size)), where.dtype.lanes)
+    return alu(Ops.ADD, start, where)
+
+
+def _check_size(memory: UOp, target: Target, node: UOp) -> None:
+    assert isinstance(memory.dtype, PtrDType)
+    nbytes = memory.dtype.size * memory.dtype.elem.itemsize
+    if memory.op is Ops.DEFINE_LOCAL and 0 < target.local_bytes < nbytes:
+        raise CompileError(
+            f"a block would share {nbytes} bytes; the device has {target.local_bytes}", place=place(node)
+        )
 
 
 @rules("codegen.local_buffers")
@@ -84,13 +119,13 @@ def own_names(root: UOp) -> UOp:
     for node in toposort(root):
         new = node.replace(tuple([done[s] for s in node.src]))
         if node.op is Ops.BUFFERIZE:
-            kind, name = node.arg
+            kind, name, *more = node.arg
             unique, count = name, 1
             while unique in taken:
                 unique, count = f"{name}.{count}", count + 1
             taken.add(unique)
             if unique != name:
-                new = make(node.op, node.dtype, new.src, (kind, unique), node.origin)
+                new = make(node.op, node.dtype, new.src, (kind, unique, *more), node.origin)
         done[node] = new
     return done[root]
 
@@ -99,4 +134,7 @@ def local_stage(root: UOp, ctx: Any) -> UOp:
     """Stage 10 as a whole."""
     if not any(n.op is Ops.BUFFERIZE for n in toposort(root)):
         return root
-    return rewrite(own_names(root), local_rules, ctx)
+    root = own_names(root)
+    if ctx.target.has_grid:
+        root = lower_shared(root, ctx.target)
+    return rewrite(root, local_rules, ctx)

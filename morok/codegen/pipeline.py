@@ -12,6 +12,7 @@ from morok.codegen.devectorize import devectorize_stage
 from morok.codegen.expand import expand_stage
 from morok.codegen.gates import post_opt_rules
 from morok.codegen.gpudims import dims_stage
+from morok.codegen.grid import grid_stage
 from morok.codegen.index_dtype import lower_index
 from morok.codegen.lanes import lane_rules
 from morok.codegen.linearize import control_flow, guard_stores, linearize
@@ -51,6 +52,7 @@ final_rules: RuleSet = join("final", simple, lane_rules)
 
 STAGES: tuple[Stage, ...] = (
     Stage("8", "post-opt symbolic", "simplifies; conditions move onto the loads they guard", post_opt_rules),
+    Stage("8a", "grid", "loops over outputs that nobody has placed go to the grid", grid_stage),
     Stage("9", "expander", "UPCAST and UNROLL ranges become lanes; shared reductions split", expand_stage),
     Stage("10", "add local buffers", "BUFFERIZE becomes memory with loops that fill it", local_stage),
     Stage("11", "remove reduce", "reductions become accumulators in registers", reduce_stage),

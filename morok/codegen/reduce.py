@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from morok.codegen.fragments import pick_tiles
 from morok.codegen.scopes import own_ranges, share_loops
 from morok.codegen.target import Target
 from morok.codegen.vectors import swizzle, vector_constant
@@ -20,7 +21,7 @@ from morok.dtype import DType, index, void
 from morok.ir.build import after, define_reg
 from morok.ir.infer import ranges
 from morok.ir.node import UOp, alu, const, make, toposort
-from morok.ir.ops import Op, Ops
+from morok.ir.ops import AxisKind, Op, Ops
 from morok.rewrite.engine import rewrite
 from morok.rewrite.rules import REASSOCIATING, Rules, grows, unproved, why
 from morok.rewrite.ruleset import rules
@@ -45,7 +46,8 @@ def accumulate(op: Op, total: UOp, value: UOp, fused: bool) -> UOp:
     """total ∘ value; a product is added with one rounding, and a matrix product adds to it by itself."""
     if op is Ops.ADD and value.op is Ops.WMMA:
         a, b, c = value.src
-        return value.replace((a, b, alu(Ops.ADD, c, total)))
+        zero = c.op is Ops.CONST and str(c.arg) in ("0", "0.0")
+        return value.replace((a, b, total if zero else alu(Ops.ADD, c, total)))
     if fused and op is Ops.ADD and value.op is Ops.MUL and value.dtype.is_float:
         return alu(Ops.MULACC, *value.src, total)
     return alu(op, total, value)
@@ -53,6 +55,9 @@ def accumulate(op: Op, total: UOp, value: UOp, fused: bool) -> UOp:
 
 def pick_lanes(x: UOp, lanes: list[int]) -> UOp:
     """Lanes of a value; of a product, the product of lanes, which can still be added with one rounding."""
+    tiles = pick_tiles(x, lanes)
+    if tiles is not None:
+        return tiles
     if x.op is Ops.MUL:
         return alu(Ops.MUL, *(swizzle(s, lanes) for s in x.src))
     return swizzle(x, lanes)
@@ -97,10 +102,12 @@ class Accumulators:
         return self.count - 1
 
 
-def lower_reduce(node: UOp, ctx: Any) -> UOp:
-    """A reduction → an accumulator, its loop, and the value afterwards."""
+def lower_reduce(node: UOp, ctx: Any) -> UOp | None:
+    """A reduction → an accumulator, its loop, and the value afterwards. Lanes of a warp wait for stage 12."""
     state: Accumulators = ctx
     target = state.target
+    if any(r.op is Ops.RANGE and r.arg[1] is AxisKind.WARP for r in node.src[1:]):
+        return None
     op: Op = node.arg[0]
     value, loops = node.src[0], node.src[1:]
     outputs = node.dtype.lanes

@@ -16,7 +16,11 @@ from morok.device.interpreter import Interpreter
 from morok.errors import DeviceError
 
 # name → module with a function `open_device(name)`
-_MODULES = {"CPU": "morok.device.cpu", "CUDA": "morok.device.cuda"}
+_MODULES = {
+    "CPU": "morok.device.cpu",
+    "CUDA": "morok.device.cuda",
+    "EMULATOR": "morok.device.emulator",
+}
 _devices: dict[str, Device] = {}
 _lock = RLock()
 

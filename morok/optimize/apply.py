@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from morok import knobs
 from morok.ir.node import UOp
+from morok.optimize.gpu import choose_gpu
 from morok.optimize.heuristics import choose
 from morok.optimize.host import Host
 from morok.optimize.record import applied
@@ -16,4 +17,4 @@ def optimize(ast: UOp, host: Host) -> UOp:
     """
     if knobs.NOOPT.value or applied(ast):
         return ast
-    return choose(ast, host)
+    return choose_gpu(ast, host) if host.block_threads else choose(ast, host)

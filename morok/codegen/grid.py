@@ -1,0 +1,27 @@
+"""Stage 8a, the grid: on a device that has one, loops over outputs that nobody has placed go to its blocks.
+
+A kernel that says itself which loops are GLOBAL is taken at its word.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from morok.codegen.target import Target
+from morok.ir.node import UOp, make, toposort
+from morok.ir.ops import AxisKind, Ops
+from morok.optimize.grid import grid_loops
+from morok.rewrite.engine import substitute
+
+
+def grid_stage(root: UOp, ctx: Any) -> UOp:
+    """Loops over outputs → GLOBAL."""
+    target: Target = ctx.target
+    if not target.has_grid or root.op is not Ops.SINK:
+        return root
+    if any(n.op is Ops.RANGE and n.arg[1] is AxisKind.GLOBAL for n in toposort(root)):
+        return root
+    placed = {
+        r: make(Ops.RANGE, r.dtype, r.src, (r.arg[0], AxisKind.GLOBAL), r.origin) for r in grid_loops(root)
+    }
+    return substitute(root, placed) if placed else root

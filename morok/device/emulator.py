@@ -1,0 +1,158 @@
+"""The emulator: a GPU in NumPy, for machines without one, and for finding out what a kernel does wrong.
+
+It runs the very list of instructions that the CUDA renderer gets, all threads in lock-step, and checks what
+no GPU checks: races on shared memory, places outside of buffers, misaligned vectors, memory that nobody has
+written. It has memory of its own, as a GPU has: what is on the host must be copied.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any, final
+
+import numpy as np
+
+from morok import knobs
+from morok.codegen.gpu import cuda_target
+from morok.codegen.target import Target
+from morok.device.base import Device
+from morok.device.buffer import Array, Buffer
+from morok.device.emulator_memory import Block, GlobalMemory
+from morok.device.emulator_run import Code, Run
+from morok.errors import CompileError, DeviceError
+from morok.ir.node import UOp
+from morok.ir.ops import Ops
+from morok.optimize.host import Host
+
+TOGETHER = 1 << 15  # threads that run at once; more only takes memory
+
+
+@final
+class EmulatorAllocator:
+    """Memory that remembers which of its bytes have been written."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.used = 0
+        self.peak = 0
+        self._lock = threading.Lock()
+
+    def allocate(self, nbytes: int) -> Block:
+        with self._lock:
+            self.used += nbytes
+            self.peak = max(self.peak, self.used)
+        return Block(nbytes)
+
+    def free(self, memory: Block, nbytes: int) -> None:
+        with self._lock:
+            self.used -= nbytes
+
+    def copy_in(self, memory: Block, offset: int, source: Array) -> None:
+        data = np.ascontiguousarray(source).reshape(-1).view(np.uint8)
+        memory.data[offset : offset + data.size] = data
+        memory.known[offset : offset + data.size] = True
+
+    def copy_out(self, memory: Block, offset: int, target: Array) -> None:
+        data = target.reshape(-1).view(np.uint8)
+        data[...] = memory.data[offset : offset + data.size]
+
+    def copy_within(
+        self, memory: Block, offset: int, other: Any, source: Block, start: int, nbytes: int
+    ) -> None:
+        memory.data[offset : offset + nbytes] = source.data[start : start + nbytes]
+        memory.known[offset : offset + nbytes] = source.known[start : start + nbytes]
+
+
+def emulated_host(target: Target) -> Host:
+    """The same machine for the optimiser: an H200."""
+    return Host(
+        vector_bytes=16,
+        registers=255,
+        line_bytes=128,
+        l2_bytes=50 << 20,
+        cores=132,
+        block_threads=target.block_limit,
+        local_bytes=target.local_bytes,
+    )
+
+
+def launch_sizes(code: Code, values: Mapping[str, int]) -> tuple[list[int], list[int]]:
+    """Blocks and threads of a launch, by dimension."""
+    from morok.render.program import extent_of, extent_value
+
+    grid = [1 if end is None else extent_value(extent_of(end), values) for end in code.sizes("gidx")]
+    block = [1 if end is None else int(end.arg) for end in code.sizes("lidx")]
+    return grid or [1], block or [1]
+
+
+@final
+class EmulatedKernel:
+    """A list of instructions that can be called."""
+
+    def __init__(self, linear: UOp, name: str) -> None:
+        self.name = name
+        self.linear = linear
+        self.code = Code(linear, name)
+
+    def __call__(self, buffers: Sequence[Buffer], values: Mapping[str, int]) -> None:
+        arrays: dict[int, GlobalMemory] = {}
+        for node in self.linear.src:
+            if node.op is not Ops.DEFINE_GLOBAL:
+                continue
+            if node.arg >= len(buffers):
+                raise DeviceError(f"{self.name} wants buffer {node.arg} of {len(buffers)}")
+            buffer = buffers[node.arg]
+            elem = node.dtype.base
+            memory = GlobalMemory(f"buffer {node.arg}", buffer.memory, buffer.offset, buffer.nbytes, elem)
+            arrays[node.arg] = memory
+        grid, block = launch_sizes(self.code, values)
+        count = math.prod(grid)
+        at_once = max(1, TOGETHER // math.prod(block))
+        for first in range(0, count, at_once):
+            few = min(at_once, count - first)
+            for memory in arrays.values():
+                memory.start = first * math.prod(block)
+            Run(self.code, arrays, values, grid, block, first, few).run()
+
+
+def lower_for(ast: UOp, target: Target, host: Host | None, title: str = "") -> UOp:
+    """The kernel as the list that a GPU gets."""
+    from morok.codegen.pipeline import lower
+    from morok.optimize.apply import optimize
+    from morok.rewrite.stage import Report
+
+    kernel = ast if host is None else optimize(ast, host)
+    report = Report()
+    linear = lower(kernel, target, report)
+    if report.stopped:
+        last = report.rows[-1][0].name
+        raise CompileError(f"the pipeline was stopped after the stage {last!r}, so there is nothing to run")
+    if knobs.DEBUG.value >= 4:
+        from morok.render.cuda import render
+
+        print(f"--- {title}: CUDA C\n{render(linear, 'kernel').text}", file=sys.stderr)
+    return linear
+
+
+@final
+class Emulator(Device):
+    """A GPU that is none."""
+
+    on_host = False
+
+    def __init__(self, name: str = "EMULATOR", target: Target | None = None) -> None:
+        self.name = name
+        self.allocator: EmulatorAllocator = EmulatorAllocator(name)
+        self.target = target or cuda_target()
+        self.host = emulated_host(self.target)
+
+    def compile(self, ast: UOp, name: str) -> EmulatedKernel:
+        return EmulatedKernel(lower_for(ast, self.target, self.host, name), name)
+
+
+def open_device(name: str) -> Emulator:
+    """The emulator under a name; for the registry."""
+    return Emulator(name)

@@ -1,0 +1,346 @@
+"""Instruction list → CUDA C, for NVIDIA's run-time compiler. No header is needed.
+
+One function per kernel, one statement per instruction, the user's lines as comments. A vector is a list of
+scalars by the time it is written: it exists in memory accesses only, which are one access of up to 128 bits.
+Buffers are parameters that do not alias; after them come the variables, 64 bits each. Memory that the threads
+of a block share is declared in the kernel up to 48 KB, and asked for at launch beyond that.
+
+Matrix units, asynchronous copies and their like are written by the functions in `cuda_units.py`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from morok.codegen.gpu import STATIC_SHARED
+from morok.dtype import AddrSpace, DType, PtrDType
+from morok.errors import CompileError
+from morok.ir.node import UOp
+from morok.ir.ops import Ops
+from morok.ir.provenance import place
+from morok.render.cuda_ops import HELPERS, Arithmetic
+from morok.render.cuda_types import LANES, constant, type_name, words_of
+from morok.render.cuda_units import UNITS
+from morok.render.program import Argument, Extent, Program, extent_of
+
+# What kernels must be compiled with for results to be what the IR says.
+OPTIONS = ("--std=c++17", "--fmad=false", "--ftz=false", "--prec-div=true", "--prec-sqrt=true")
+_HARDWARE = {"gidx": "blockIdx", "lidx": "threadIdx"}
+_ALIGN = 128  # of buffers in shared memory
+
+
+class Writer:
+    """One kernel on its way to text. `values` has the text of every lane of every value."""
+
+    def __init__(self, instructions: tuple[UOp, ...], name: str) -> None:
+        self.instructions = instructions
+        self.name = name
+        self.lines: list[str] = []
+        self.depth = 1
+        self.count = 0
+        self.values: dict[UOp, list[str]] = {}
+        self.addresses: dict[UOp, tuple[str, str]] = {}  # (memory, place) of an INDEX
+        self.arithmetic = Arithmetic()
+        self.helpers: dict[str, None] = {}  # whole functions that hardware ops have asked for
+        self.grid: dict[int, Extent] = {}
+        self.block: dict[int, int] = {}
+        self.shared: list[tuple[str, PtrDType]] = []
+        self.where: str | None = None
+
+    # --- small things
+
+    def put(self, text: str) -> None:
+        self.lines.append("  " * self.depth + text)
+
+    def fresh(self) -> str:
+        self.count += 1
+        return f"x{self.count}"
+
+    def let(self, dtype: DType, text: str) -> str:
+        """A new scalar variable."""
+        name = self.fresh()
+        self.put(f"{type_name(dtype)} {name} = {text};")
+        return name
+
+    def lanes(self, node: UOp) -> list[str]:
+        """The text of each lane of a value."""
+        if node.op is Ops.CONST:
+            return [_operand(constant(node.dtype, node.arg))] * node.dtype.lanes
+        if node.op is Ops.VCONST:
+            return [_operand(constant(node.dtype, v)) for v in node.arg]
+        return self.values[node]
+
+    def scalar(self, node: UOp) -> str:
+        """The text of a value with one lane."""
+        return self.lanes(node)[0]
+
+    def helper(self, text: str) -> None:
+        """A function that has to stand before the kernel."""
+        self.helpers[text] = None
+
+    # --- the list
+
+    def write(self) -> None:
+        for node in self.instructions:
+            if node.op not in (Ops.CONST, Ops.VCONST):
+                self.comment(node)
+                self.instruction(node)
+
+    def comment(self, node: UOp) -> None:
+        """The user's line, where it changes."""
+        if node.origin is None or node.op in (Ops.ENDIF, Ops.END):
+            return
+        where = place(node)
+        if where and where != self.where:
+            self.where = where
+            self.put(f"// {where}")
+
+    def instruction(self, node: UOp) -> None:
+        op = node.op
+        if op.is_alu:
+            self.values[node] = [
+                self.let(node.dtype, self.arithmetic.text(node, list(x)))
+                for x in zip(*(self.lanes(s) for s in node.src), strict=True)
+            ]
+        elif op is Ops.INDEX:
+            self.addresses[node] = (self.scalar(node.src[0]), self.scalar(node.src[1]))
+        elif op is Ops.LOAD:
+            self.values[node] = self.load(node)
+        elif op is Ops.STORE:
+            self.store(node)
+        elif op is Ops.RANGE:
+            self.open_loop(node)
+        elif op is Ops.IF:
+            self.put(f"if ({self.scalar(node.src[0])}) {{")
+            self.depth += 1
+        elif op in (Ops.END, Ops.ENDIF):
+            self.depth -= 1
+            self.put("}")
+        elif op is Ops.AFTER:
+            if node.src[0] in self.values:
+                self.values[node] = self.values[node.src[0]]
+        elif op is Ops.GEP:
+            found = self.lanes(node.src[0])
+            self.values[node] = [found[i] for i in node.arg]
+        elif op in (Ops.VECTORIZE, Ops.CAT):
+            self.values[node] = [lane for s in node.src for lane in self.lanes(s)]
+        elif op is Ops.BARRIER:
+            self.put("__syncthreads();")
+        elif op is Ops.SHUFFLE:
+            self.values[node] = [self.shuffle(node, x) for x in self.lanes(node.src[0])]
+        elif op is Ops.PREFETCH or op is Ops.NOOP:
+            pass
+        elif op in UNITS:
+            UNITS[op](self, node)
+        else:
+            self.define(node)
+
+    def define(self, node: UOp) -> None:
+        dtype = node.dtype
+        if node.op is Ops.DEFINE_GLOBAL:
+            self.values[node] = [f"g{node.arg}"]
+        elif node.op is Ops.DEFINE_VAR:
+            self.values[node] = [self.let(dtype, f"({type_name(dtype)})v_{node.arg[0]}")]
+        elif node.op is Ops.DEFINE_REG:
+            assert isinstance(dtype, PtrDType)
+            name = f"a{_identifier(node.arg)}"
+            self.put(f"{type_name(dtype.elem)} {name}[{dtype.size}];")
+            self.values[node] = [name]
+        elif node.op is Ops.DEFINE_LOCAL:
+            assert isinstance(dtype, PtrDType)
+            name = f"s_{_identifier(node.arg)}"
+            self.shared.append((name, dtype))
+            self.values[node] = [name]
+        elif node.op is Ops.SPECIAL:
+            self.hardware_index(node)
+        else:
+            raise CompileError(f"CUDA C has no {node.op.name}", place=place(node))
+
+    def hardware_index(self, node: UOp) -> None:
+        kind, number = str(node.arg)[:4], int(str(node.arg)[4:])
+        end = node.src[0]
+        if kind == "gidx":
+            self.grid[number] = extent_of(end)
+        elif end.op is Ops.CONST:
+            self.block[number] = int(end.arg)
+        else:
+            raise CompileError("the threads of a block need a constant number", place=place(node))
+        self.put(f"{type_name(node.dtype)} {node.arg} = {_HARDWARE[kind]}.{LANES[number]};")
+        self.values[node] = [str(node.arg)]
+
+    def open_loop(self, node: UOp) -> None:
+        name = f"r{node.arg[0]}"
+        end = self.scalar(node.src[0])
+        self.put(f"for ({type_name(node.dtype)} {name} = 0; {name} < {end}; {name}++) {{")
+        self.values[node] = [name]
+        self.depth += 1
+
+    def shuffle(self, node: UOp, x: str) -> str:
+        """x of another lane of the warp; `arg` is how many neighbours exchange values."""
+        dtype = node.dtype.scalar
+        name, lane = type_name(dtype), self.scalar(node.src[1])
+        given = x if dtype.bits >= 32 else f"(unsigned){x}"
+        return self.let(dtype, f"({name})__shfl_sync(0xffffffffu, {given}, {lane}, {node.arg})")
+
+    # --- memory
+
+    def load(self, node: UOp) -> list[str]:
+        address = node.src[0]
+        memory, where = self.addresses[address]
+        dtype = node.dtype
+        if _space(address) is AddrSpace.REG:
+            start = _start(address)
+            if start is None and dtype.lanes == 1:
+                return [self.let(dtype, f"{memory}[{where}]")]
+            first = where if start is None else start
+            return [self.let(dtype, f"{memory}[{_plus(first, i)}]") for i in range(dtype.lanes)]
+        gate = self.scalar(address.src[2]) if len(address.src) > 2 else None
+        if dtype.lanes == 1:
+            found = f"{memory}[{where}]"
+            if gate is not None:
+                found = f"{gate} ? {found} : {self.scalar(node.src[1])}"
+            return [self.let(dtype, found)]
+        kind, words, per_word = words_of(dtype)
+        name = self.fresh()
+        found = f"*(const {kind}*)({memory} + {where})"
+        if gate is None:
+            self.put(f"{kind} {name} = {found};")
+        else:
+            self.put(f"{kind} {name} = {pack_words(self.lanes(node.src[1]), dtype)};")
+            self.put(f"if ({gate}) {name} = {found};")
+        if per_word == 1:
+            return [f"{name}.{LANES[i]}" for i in range(words)]
+        bits = dtype.scalar.bits
+        out = []
+        for i in range(dtype.lanes):
+            word = name if words == 1 else f"{name}.{LANES[i // per_word]}"
+            out.append(self.let(dtype, f"({type_name(dtype)})({word} >> {bits * (i % per_word)})"))
+        return out
+
+    def store(self, node: UOp) -> None:
+        address, value = node.src
+        memory, where = self.addresses[address]
+        given = self.lanes(value)
+        if _space(address) is AddrSpace.REG:
+            first = _start(address)
+            for i, x in enumerate(given):
+                self.put(f"{memory}[{_plus(where if first is None else first, i)}] = {x};")
+            return
+        gate = f"if ({self.scalar(address.src[2])}) " if len(address.src) > 2 else ""
+        if value.dtype.lanes == 1:
+            self.put(f"{gate}{memory}[{where}] = {given[0]};")
+            return
+        kind = words_of(value.dtype)[0]
+        self.put(f"{gate}*({kind}*)({memory} + {where}) = {pack_words(given, value.dtype)};")
+
+
+def _space(address: UOp) -> AddrSpace:
+    dtype = address.dtype
+    assert isinstance(dtype, PtrDType)
+    return dtype.space
+
+
+def _start(address: UOp) -> int | None:
+    """The place in a register array, where it is constant."""
+    where = address.src[1]
+    return int(where.arg) if where.op is Ops.CONST else None
+
+
+def _plus(start: int | str, i: int) -> str:
+    return str(start + i) if isinstance(start, int) else f"{start} + {i}" if i else start
+
+
+def _operand(text: str) -> str:
+    return f"({text})" if text.startswith("-") else text
+
+
+def _identifier(arg: Any) -> str:
+    return re.sub(r"\W", "_", str(arg))
+
+
+def pack_words(lanes: list[str], dtype: DType) -> str:
+    """A vector as one value of its type in memory."""
+    kind, words, per_word = words_of(dtype)
+    if per_word > 1:
+        bits = dtype.scalar.bits
+        unsigned = "unsigned char" if bits == 8 else "unsigned short"
+        parts = [f"((unsigned)({unsigned}){x} << {bits * (i % per_word)})" for i, x in enumerate(lanes)]
+        lanes = [" | ".join(parts[w * per_word : (w + 1) * per_word]) for w in range(words)]
+        if words == 1:
+            return f"({kind})({lanes[0]})"
+    return f"make_{kind}({', '.join(lanes)})"
+
+
+def render(linear: UOp, name: str, buffers: int = 0) -> Program:
+    """The kernel as CUDA C, ready for a compiler.
+
+    `buffers` is how many it was written with: the caller passes all, also those that are not needed now.
+    """
+    writer = Writer(linear.src, name)
+    writer.write()
+    written = {_base(n.src[0]) for n in linear.src if n.op is Ops.STORE}
+    arguments = []
+    for n in sorted((n for n in linear.src if n.op is Ops.DEFINE_GLOBAL), key=lambda n: n.arg):
+        assert isinstance(n.dtype, PtrDType)
+        arguments.append(Argument(n.arg, n.dtype.elem, n.dtype.size, n in written))
+    count = max([buffers, *(a.number + 1 for a in arguments)])
+    variables = sorted({n.arg[0] for n in linear.src if n.op is Ops.DEFINE_VAR})
+    block = tuple(writer.block.get(i, 1) for i in range(max(writer.block, default=0) + 1))
+    grid = tuple(writer.grid.get(i, (1,)) for i in range(max(writer.grid, default=0) + 1))
+    shared, declarations = _shared(writer.shared)
+    text = _text(writer, arguments, variables, count, declarations, block)
+    return Program(name, text, tuple(arguments), tuple(variables), count, 0, False, grid, block, shared)
+
+
+def _base(address: UOp) -> UOp:
+    node = address
+    while node.src:
+        node = node.src[0]
+    return node
+
+
+def _shared(buffers: list[tuple[str, PtrDType]]) -> tuple[int, list[str]]:
+    """Bytes to ask for at launch, and the declarations of shared memory."""
+    offsets, total = [], 0
+    for _, dtype in buffers:
+        offsets.append(total)
+        total += -(-dtype.elem.itemsize * dtype.size // _ALIGN) * _ALIGN
+    if total <= STATIC_SHARED:
+        return 0, [
+            f"  __shared__ __align__({_ALIGN}) {type_name(dtype.elem)} {name}[{max(1, dtype.size)}];"
+            for name, dtype in buffers
+        ]
+    lines = ["  extern __shared__ __align__(1024) unsigned char shared[];"]
+    for (name, dtype), offset in zip(buffers, offsets, strict=True):
+        kind = type_name(dtype.elem)
+        lines.append(f"  {kind}* const {name} = ({kind}*)(shared + {offset});")
+    return total, lines
+
+
+def _text(
+    writer: Writer,
+    arguments: list[Argument],
+    variables: list[str],
+    count: int,
+    declarations: list[str],
+    block: tuple[int, ...],
+) -> str:
+    used = {a.number: a for a in arguments}
+    parameters = []
+    for i in range(count):
+        a = used.get(i)
+        if a is None:
+            parameters.append(f"const void* g{i}")
+        else:
+            qualifier = "" if a.written else "const "
+            parameters.append(f"{qualifier}{type_name(a.dtype)}* __restrict__ g{i}")
+    parameters += [f"long long v_{v}" for v in variables]
+    threads = 1
+    for n in block:
+        threads *= n
+    head = (
+        f'extern "C" __global__ void __launch_bounds__({threads}) {writer.name}({", ".join(parameters)}) {{'
+    )
+    helpers = [HELPERS[name] for name in writer.arithmetic.helpers]
+    return "\n".join([*helpers, *writer.helpers, head, *declarations, *writer.lines, "}", ""])
