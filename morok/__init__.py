@@ -16,6 +16,7 @@ _EXPORTS: dict[str, str] = {
     "jit": "morok.tensor.jit",
     "profile": "morok.runtime.profile",
     "MorokError": "morok.errors",
+    **dict.fromkeys(("Config", "Beam", "Heuristic", "Plain"), "morok.optimize.strategy"),
     "no_grad": "morok.tensor.gradient_track",
     "manual_seed": "morok.tensor.random",
     **dict.fromkeys(

@@ -220,7 +220,11 @@ NOOPT = Knob("NOOPT", False, "skip the optimiser: plain loops", cache_key=True)
 BEAM = Knob(
     "BEAM", 0, "width of the search for the fastest kernel: 0 uses the heuristics", cache_key=True, plain=True
 )
+BEAM_SECONDS = Knob("BEAM_SECONDS", 30, "time that the search may take for one kernel", plain=True)
 THREADS = Knob("THREADS", 0, "threads that a kernel may use on the CPU: 0 uses all cores")
+CUDA_MANAGED = Knob(
+    "CUDA_MANAGED", False, "memory on a GPU is shared with the host, and moves to where it is touched"
+)
 CACHE = Knob("CACHE", True, "keep compiled kernels on disk between processes")
 CACHE_DIR = Knob("CACHE_DIR", _cache_home(), "where they are kept")
 TRACE = Knob("TRACE", False, "record every rewrite: rule, place, before, after")

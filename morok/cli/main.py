@@ -23,8 +23,10 @@ COMMANDS: dict[str, str] = {
     "prove": "morok.cli.prove",
     "rules": "morok.cli.rules",
     "dump": "morok.cli.dump",
+    "tune": "morok.cli.tune",
     "docs": "morok.cli.docs",
     "knobs": "morok.cli.knobs",
+    "devices": "morok.cli.devices",
     "version": "morok.cli.version",
 }
 
@@ -38,7 +40,9 @@ examples:
   morok prove                every rewrite rule, proved
   morok rules --source NAME  the matcher that a rule set compiles to
   morok dump script.py       every stage of every kernel, as files
+  morok tune script.py       a search for faster kernels, and what it has won
   morok knobs                every option, its value and its meaning
+  morok devices              what there is to run on
   MOROK_DEBUG=2 morok demo   options are set in the environment
 
 `morok COMMAND --help` says more about one command."""

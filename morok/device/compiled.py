@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import final
+
+from morok.render.program import Extent
 
 
 @final
@@ -17,3 +20,47 @@ class Compiled:
     variables: tuple[str, ...] = ()
     scratch: int = 0  # bytes of working memory per thread
     threaded: bool = False  # has an axis that workers share
+    grid: tuple[Extent, ...] = ()  # blocks per dimension, where the device has a grid
+    block: tuple[int, ...] = ()  # threads of a block per dimension
+    shared: int = 0  # bytes that the threads of a block share, asked for at launch
+
+    @property
+    def facts(self) -> str:
+        """All but the code, as text."""
+        facts = {
+            "name": self.name,
+            "buffers": self.buffers,
+            "variables": self.variables,
+            "scratch": self.scratch,
+            "threaded": self.threaded,
+            "grid": self.grid,
+            "block": self.block,
+            "shared": self.shared,
+        }
+        return json.dumps(facts)
+
+    def pack(self) -> bytes:
+        """All of it: the facts, a newline, the code."""
+        return self.facts.encode() + b"\n" + self.code
+
+
+def with_facts(facts: str, code: bytes) -> Compiled:
+    """A kernel from its two parts."""
+    found = json.loads(facts)
+    return Compiled(
+        str(found["name"]),
+        code,
+        int(found["buffers"]),
+        tuple(found["variables"]),
+        int(found["scratch"]),
+        bool(found["threaded"]),
+        tuple(tuple(extent) for extent in found["grid"]),
+        tuple(found["block"]),
+        int(found["shared"]),
+    )
+
+
+def unpack(packed: bytes) -> Compiled:
+    """What `pack` has written."""
+    facts, _, code = packed.partition(b"\n")
+    return with_facts(facts.decode(), code)

@@ -7,7 +7,8 @@ by the content of the graph before anything is lowered, so a second process neit
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, final
 
@@ -15,17 +16,20 @@ from morok import knobs
 from morok.codegen.target import Target
 from morok.device.background import Later
 from morok.device.base import Device
-from morok.device.buffer import HostAllocator
-from morok.device.compiled import Compiled
-from morok.device.cpu_kernel import Kernel
+from morok.device.base import Program as Runnable
+from morok.device.buffer import Buffer, HostAllocator
+from morok.device.compiled import Compiled, unpack
+from morok.device.cpu_kernel import Kernel, Steps
 from morok.device.host import host_of, optimise
 from morok.device.inspect import current_dump
 from morok.device.llvm import Machine, compile_assembly, compile_object, host, target_for
 from morok.device.store import compiler_version, disk_store
+from morok.device.tunable import Stopwatch
 from morok.errors import CompileError
 from morok.ir.digest import hexdigest
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import Ops
+from morok.optimize.host import Host
 
 if TYPE_CHECKING:
     from morok.render.program import Program
@@ -118,6 +122,38 @@ class CPU(Device):
             return made
 
         return Kernel(facts, name, Later(code))
+
+    # --- for a search among candidates
+
+    def facts(self) -> Host:
+        """The machine as the optimiser sees it."""
+        return host_of(self.target)
+
+    def tuning_key(self) -> str:
+        """Everything besides the kernel that decides which candidate is the fastest."""
+        options = ";".join(f"{name}={value}" for name, value in knobs.cache_key() if name != "BEAM")
+        return f"{compiler_version()}|{self.target.key}|{self.facts().key}|{options}"
+
+    def build(self, ast: UOp, title: str) -> bytes:
+        """A kernel that is optimised already, as bytes."""
+        return compile_kernel(ast, self.machine, self.target, None, title).pack()
+
+    def load(self, code: bytes, title: str) -> Kernel:
+        """What `build` has made."""
+        return Kernel(unpack(code), title)
+
+    def stopwatch(self, program: Runnable, buffers: Sequence[Buffer], values: Mapping[str, int]) -> Stopwatch:
+        """Runs the kernel without looking anything up in between."""
+        assert isinstance(program, Kernel)
+        steps = Steps([(program, program.arguments(buffers, values))])
+
+        def seconds(count: int) -> float:
+            started = time.perf_counter()
+            for _ in range(count):
+                steps()
+            return time.perf_counter() - started
+
+        return seconds
 
 
 def open_device(name: str) -> CPU:

@@ -9,7 +9,6 @@ file (no room, no permission, damage) costs speed and never a result: the store 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import sqlite3
 import stat
@@ -23,18 +22,17 @@ from typing import Any, final
 
 import morok
 from morok import knobs
-from morok.device.compiled import Compiled
+from morok.device.compiled import Compiled, with_facts
 
 _LIMIT = 1 << 29  # bytes of the file; the older half goes when it is larger
 _BUSY = 5.0  # seconds to wait for another process that writes
 # Rooms whose source decides about machine code: a change of any file of theirs makes new keys.
 _ROOMS = ("dtype", "ir", "rewrite", "symbolic", "optimize", "codegen", "render", "device")
 
-_SCHEMA = """
-create table if not exists kernels (
-  key text primary key, facts text not null, code blob not null, hash blob not null
-) without rowid
-"""
+_TABLES = {
+    "kernels": "key text primary key, facts text not null, code blob not null, hash blob not null",
+    "searches": "key text primary key, found text not null, hash blob not null",
+}
 
 
 @cache
@@ -83,14 +81,35 @@ class DiskStore:
                 self._say(f"an entry of {self.path} was damaged; it is built again")
                 self._guarded(lambda c: c.execute("delete from kernels where key = ?", (key,)))
                 return None
-            return _unpack(facts, code)
+            return with_facts(facts, code)
 
     def put(self, key: str, compiled: Compiled) -> None:
         """Keeps a kernel. Another process may have been faster; the entries are the same."""
-        facts = _pack(compiled)
+        facts = compiled.facts
         row = (key, facts, compiled.code, _hash(key, facts, compiled.code))
         with self._lock:
             self._guarded(lambda c: c.execute("insert or replace into kernels values (?, ?, ?, ?)", row))
+
+    def get_search(self, key: str) -> str | None:
+        """What a search has found, as text; None if there was none, or if its entry is not intact."""
+        with self._lock:
+            row = self._guarded(
+                lambda c: c.execute("select found, hash from searches where key = ?", (key,)).fetchone()
+            )
+            if row is None:
+                return None
+            found, check = row
+            if isinstance(found, str) and _hash(key, found, b"") == check:
+                return found
+            self._say(f"an entry of {self.path} was damaged; it is searched for again")
+            self._guarded(lambda c: c.execute("delete from searches where key = ?", (key,)))
+            return None
+
+    def put_search(self, key: str, found: str) -> None:
+        """Keeps what a search has found."""
+        row = (key, found, _hash(key, found, b""))
+        with self._lock:
+            self._guarded(lambda c: c.execute("insert or replace into searches values (?, ?, ?)", row))
 
     def close(self) -> None:
         with self._lock:
@@ -136,7 +155,8 @@ class DiskStore:
         connection = sqlite3.connect(self.path, timeout=_BUSY, isolation_level=None, check_same_thread=False)
         # The entries verify themselves, so a crash of the machine may cost some of them.
         connection.execute("pragma synchronous = off")
-        connection.execute(_SCHEMA)
+        for table, columns in _TABLES.items():
+            connection.execute(f"create table if not exists {table} ({columns}) without rowid")
         self.path.chmod(0o600)
         self._connection, self._process = connection, os.getpid()
         return connection
@@ -156,29 +176,6 @@ class DiskStore:
     def _say(text: str) -> None:
         if knobs.DEBUG.value >= 1:
             print(f"morok: {text}", file=sys.stderr)
-
-
-def _pack(compiled: Compiled) -> str:
-    facts = {
-        "name": compiled.name,
-        "buffers": compiled.buffers,
-        "variables": compiled.variables,
-        "scratch": compiled.scratch,
-        "threaded": compiled.threaded,
-    }
-    return json.dumps(facts)
-
-
-def _unpack(facts: str, code: bytes) -> Compiled:
-    found = json.loads(facts)
-    return Compiled(
-        str(found["name"]),
-        code,
-        int(found["buffers"]),
-        tuple(found["variables"]),
-        int(found["scratch"]),
-        bool(found["threaded"]),
-    )
 
 
 _stores: dict[str, DiskStore] = {}

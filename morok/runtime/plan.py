@@ -10,8 +10,9 @@ from __future__ import annotations
 import sys
 import time
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal, Protocol, final
 
 from morok import knobs
@@ -22,7 +23,8 @@ from morok.dtype import uint8
 from morok.errors import VariableError
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import Ops
-from morok.runtime.launch import NativeLaunch, native_launch
+from morok.optimize.strategy import DEFAULT, Beam, Config, Plain, Strategy
+from morok.runtime.launch import PlanLaunch, native_launch
 from morok.runtime.profile import current
 from morok.schedule.memory import MemoryPlan
 from morok.schedule.schedule import Schedule, ScheduleItem
@@ -31,13 +33,25 @@ from morok.schedule.schedule import Schedule, ScheduleItem
 _programs: dict[tuple[object, ...], weakref.WeakKeyDictionary[UOp, Program]] = {}
 
 
-def program_for(device: str, ast: UOp, name: str) -> Program:
-    """The compiled kernel: remembered, or made now. What the knobs change is another kernel."""
-    known = _programs.setdefault((device, knobs.cache_key()), weakref.WeakKeyDictionary())
+def program_for(
+    device: str, ast: UOp, name: str, place: str | None = None, config: Config = DEFAULT
+) -> Program:
+    """The compiled kernel: remembered, or made now. What the options change is another kernel."""
+    strategy = config.chosen
+    known = _programs.setdefault((device, knobs.cache_key(), strategy), weakref.WeakKeyDictionary())
     found = known.get(ast)
     if found is None:
-        found = known[ast] = get_device(device).compile(ast, name)
+        found = known[ast] = _compile(device, ast, name, place, strategy)
     return found
+
+
+def _compile(device: str, ast: UOp, name: str, place: str | None, strategy: Strategy) -> Program:
+    if isinstance(strategy, Beam):
+        from morok.runtime.tuning import tuner
+
+        ast = tuner.tuned(device, ast, name, place, strategy)
+    with knobs.override(NOOPT=isinstance(strategy, Plain)):
+        return get_device(device).compile(ast, name)
 
 
 def buffer_for(node: UOp) -> Buffer:
@@ -93,12 +107,13 @@ class ExecutionPlan:
             for i in schedule.items
         )
         self.limits = _limits(schedule)
+        self.config = DEFAULT  # may be changed until the kernels are compiled
         self._written = [n for n in _written(schedule) if n not in self.memory.placements]
         self._owner = owner
         self._arenas: dict[str, Buffer] = {}
         self._programs: tuple[Program | None, ...] | None = None
         self._again = False
-        self._launch: NativeLaunch | Literal[False] | None = None
+        self._launch: PlanLaunch | Literal[False] | None = None
 
     # --- running
 
@@ -106,7 +121,9 @@ class ExecutionPlan:
         """Make every kernel ready; the first run does it otherwise."""
         if self._programs is None:
             self._programs = tuple(
-                None if item.ast.op is Ops.COPY else program_for(_device(item), item.ast, item.name)
+                None
+                if item.ast.op is Ops.COPY
+                else program_for(_device(item), item.ast, item.name, item.place, self.config)
                 for item in self.schedule.items
             )
 
@@ -142,16 +159,15 @@ class ExecutionPlan:
         self._again = True
         for item, program in zip(self.schedule.items, self._programs, strict=True):
             buffers = [found[n] if n in found else found.setdefault(n, self._memory(n)) for n in item.buffers]
+            if watched is None and not knobs.DEBUG.value:
+                _run_one(program, buffers, bound)
+                continue
             started = time.perf_counter()
-            if program is None:
-                buffers[0].copy_in(buffers[1].copy_out())
-            else:
-                program(buffers, bound)
+            seconds = get_device(_device(item)).measure(partial(_run_one, program, buffers, bound))
             if watched is not None:
-                seconds = time.perf_counter() - started
                 watched.record(item.name, item.place, _device(item), started, seconds, item.flops, item.bytes)
             if knobs.DEBUG.value >= 1:
-                _report(item, time.perf_counter() - started)
+                _report(item, seconds)
 
     def _replay(self, given: Mapping[UOp, Buffer], values: Mapping[str, int]) -> bool:
         """All kernels in one native call, from the second run on; False if the plan has other steps."""
@@ -215,6 +231,14 @@ class ExecutionPlan:
         return "\n".join(lines)
 
     __repr__ = __str__
+
+
+def _run_one(program: Program | None, buffers: Sequence[Buffer], values: Mapping[str, int]) -> None:
+    """A kernel, or a copy where there is none."""
+    if program is None:
+        buffers[0].copy_from(buffers[1])
+    else:
+        program(buffers, values)
 
 
 def _device(item: ScheduleItem) -> str:

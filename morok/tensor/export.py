@@ -13,6 +13,7 @@ from morok.errors import ShapeError
 from morok.ir.infer import show_shape, size_of
 from morok.ir.node import UOp
 from morok.ir.ops import Ops
+from morok.optimize.strategy import Config
 from morok.runtime.plan import ExecutionPlan, buffer_for
 from morok.tensor.assign import Assign
 from morok.tensor.realize import prepare, realize
@@ -38,8 +39,16 @@ class Export(Assign):
         return self
 
     def prepare(self, *others: Any) -> ExecutionPlan:
-        """The plan that would compute these tensors: its kernels and its memory. `plan.run()` runs it."""
-        return prepare([t for t in (self, *others) if not t.is_realized])
+        """The plan that would compute these tensors: its kernels and its memory. `plan.run()` runs it.
+
+        A `Config` among the arguments says how its kernels are to be optimised.
+        """
+        tensors = [t for t in (self, *others) if not isinstance(t, Config)]
+        plan = prepare([t for t in tensors if not t.is_realized])
+        for config in others:
+            if isinstance(config, Config):
+                plan.config = config
+        return plan
 
     plan = prepare
 

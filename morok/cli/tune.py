@@ -1,0 +1,59 @@
+"""`morok tune`: run a script, search for the fastest form of every kernel it runs, and say what was won."""
+
+from __future__ import annotations
+
+from argparse import REMAINDER, ArgumentParser, Namespace
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from morok.runtime.tuning import Tuned
+
+NAME = "tune"
+HELP = "run a script, search for faster kernels, and print what was won"
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("script", help="a Python file")
+    parser.add_argument("--width", type=int, default=4, help="width of the search (default: 4)")
+    parser.add_argument("--seconds", type=int, default=30, help="time per kernel (default: 30)")
+    parser.add_argument("arguments", nargs=REMAINDER, help="passed on to the script")
+
+
+def run(args: Namespace) -> int:
+    import runpy
+    import sys
+
+    from morok import knobs
+    from morok.runtime.tuning import tuner
+
+    before, start = sys.argv, len(tuner.history)
+    sys.argv = [args.script, *args.arguments]
+    try:
+        with knobs.override(BEAM=args.width, BEAM_SECONDS=args.seconds):
+            runpy.run_path(args.script, run_name="__main__")
+    finally:
+        sys.argv = before
+        print(table(tuner.history[start:]))
+    if knobs.CACHE.value and len(tuner.history) > start:
+        print(f"Kept on disk: with BEAM={args.width} the script finds these kernels without a search.")
+    return 0
+
+
+def table(history: Sequence[Tuned]) -> str:
+    """What was won, for people: the kernels that take longest first."""
+    if not history:
+        return "The script runs no kernel that can be tuned."
+    rows = sorted(history, key=lambda t: -t.found.before)
+    lines = [f"{'kernel':<28} {'line':<24} {'before':>12} {'after':>12} {'ratio':>6}  tried"]
+    for tuned in rows:
+        found = tuned.found
+        tried = f"{found.tried}" if tuned.searched else "found on disk"
+        lines.append(
+            f"{tuned.name:<28.28} {tuned.place or '-':<24.24} {found.before * 1e6:>9.1f} µs "
+            f"{found.after * 1e6:>9.1f} µs {found.ratio:>6.2f}  {tried}"
+        )
+    faster = sum(t.found.ratio > 1 for t in rows)
+    lines.append(f"{faster} of {len(rows)} kernels are faster than what the heuristics chose")
+    return "\n".join(lines)

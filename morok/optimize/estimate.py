@@ -1,0 +1,199 @@
+"""What a kernel costs, guessed without compiling it: good enough to decide what is worth compiling first.
+
+Counted are instructions (vectors where lanes lie side by side, single elements where they do not), the waits
+of a reduction for its own last result, registers that do not suffice, bytes that come from beyond the caches,
+loops, and how well the work is shared. The unit is a cycle of one core; only the order of guesses matters.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import final
+
+from morok.dtype import PtrDType
+from morok.ir.infer import closed_ranges, ranges
+from morok.ir.node import UOp, toposort
+from morok.ir.ops import AxisKind, Ops
+from morok.optimize.facts import trips
+from morok.optimize.host import Host
+from morok.optimize.loops import LANE_KINDS, Loops, stride
+from morok.schedule.costs import op_work
+
+ISSUE = 0.5  # cycles of a vector instruction, two of them at a time
+LATENCY = 4.0  # cycles until a sum can be added to again
+BYTE = 0.15  # cycles of a byte from memory, per core
+NEAR_BYTE = 0.03  # and from the second cache
+WAKE = 15_000.0  # cycles until the threads are awake
+LONG_BODY = 3000  # instructions; beyond, neither the compiler nor the instruction cache likes it
+SPILL = 4.0  # instructions for an accumulator that no register holds
+JUMP = 64.0  # bytes that come along with one element
+GRID = 16_384  # threads that keep a GPU busy
+FAR = 4.0  # instructions that an access to a GPU's memory is worth
+SCATTERED = 8.0  # transfers of a GPU's neighbouring threads that read far apart
+_BLOCK_KINDS = (AxisKind.LOCAL, AxisKind.WARP, AxisKind.GROUP_REDUCE)
+
+
+@final
+class Estimator:
+    """Guesses for one machine. What is known of single accesses is remembered: candidates have many alike."""
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+        self._strides: dict[tuple[UOp, UOp], int | None] = {}
+
+    def stride(self, node: UOp, r: UOp) -> int | None:
+        """The factor of a loop in the place of an access."""
+        key = (node.src[1], r)
+        if key not in self._strides:
+            self._strides[key] = stride(*key)
+        return self._strides[key]
+
+    def cost(self, loops: Loops) -> float:
+        """Cycles that the kernel takes, roughly."""
+        instructions = _Instructions(self, loops)
+        if self.host.block_threads:
+            return self._shared(instructions.cycles(), loops)
+        traffic = sum(_Traffic(self, loops, effect).cycles() for effect in loops.ast.src)
+        return self._shared(instructions.cycles(), loops) + traffic / self._cores(loops)
+
+    def _shared(self, cycles: float, loops: Loops) -> float:
+        """What is left for each core."""
+        if self.host.block_threads:
+            grid = math.prod(trips(r) for r in loops.closers if _in_grid(r, loops))
+            return cycles / min(GRID, max(1, grid))
+        pieces = max((trips(r) for r in loops.closers if r.arg[1] is AxisKind.THREAD), default=1)
+        if pieces == 1:
+            return cycles
+        return cycles * -(-pieces // self.host.cores) / pieces + WAKE
+
+    def _cores(self, loops: Loops) -> int:
+        threaded = any(r.arg[1] is AxisKind.THREAD for r in loops.closers)
+        return self.host.cores if threaded else 1
+
+
+def _in_grid(r: UOp, loops: Loops) -> bool:
+    over_outputs = loops.closed_by(r) is Ops.END and r.arg[1] not in LANE_KINDS
+    return over_outputs or r.arg[1] in _BLOCK_KINDS
+
+
+def _iterations(alive: frozenset[UOp]) -> float:
+    return math.prod(float(trips(r)) for r in alive if r.arg[1] not in LANE_KINDS)
+
+
+def _bytes(node: UOp) -> int:
+    return node.dtype.elem.itemsize if isinstance(node.dtype, PtrDType) else node.dtype.itemsize
+
+
+@final
+class _Instructions:
+    """What is executed, how often."""
+
+    def __init__(self, model: Estimator, loops: Loops) -> None:
+        self.model = model
+        self.host = model.host
+        self.loops = loops
+        self.body = 0.0  # instructions in the text of the kernel
+        self.executed = 0.0
+
+    def cycles(self) -> float:
+        for node in self.loops.order:
+            if node.op is Ops.INDEX:
+                self._add(self._accesses(node), node)
+            elif node.op is Ops.REDUCE:
+                self._reduce(node)
+            elif node.op.is_alu and not node.dtype.is_index and ranges(node):
+                self._add(op_work(node.op) * self._vectors(node), node)
+        for r in self.loops.closers:
+            self.executed += _iterations(ranges(r) | {r}) if r.arg[1] not in LANE_KINDS else 0.0
+        too_long = max(0.0, self.body - LONG_BODY) / LONG_BODY
+        return self.executed * ISSUE * (1.0 + too_long)
+
+    def _add(self, instructions: float, node: UOp) -> None:
+        self.body += instructions
+        self.executed += instructions * _iterations(ranges(node))
+
+    def _reduce(self, node: UOp) -> None:
+        """Accumulators: as many instructions as vectors, and no faster than each can follow the last."""
+        alive = frozenset().union(*map(ranges, node.src))
+        lanes = math.prod(trips(r) for r in alive if r.arg[1] in LANE_KINDS)
+        vectors = max(1.0, lanes / self._lanes(node)) * len(node.arg)
+        too_many = max(0.0, vectors - 0.85 * self.host.registers)
+        self.body += vectors
+        self.executed += (max(vectors, LATENCY / ISSUE) + SPILL * too_many) * _iterations(alive)
+        together = math.prod(trips(r) for r in closed_ranges(node) if r.arg[1] is AxisKind.UNROLL)
+        self.executed += 2.0 * math.log2(together) * _iterations(ranges(node))
+
+    def _lanes(self, node: UOp) -> int:
+        return 1 if node.dtype.is_void else self.host.lanes(node.dtype)
+
+    def _vectors(self, node: UOp) -> float:
+        lanes = math.prod(trips(r) for r in ranges(node) if r.arg[1] in LANE_KINDS)
+        return max(1.0, lanes / self._lanes(node))
+
+    def _accesses(self, node: UOp) -> float:
+        """Instructions of a read or write: vectors along a contiguous lane, single elements otherwise."""
+        lanes = [r for r in ranges(node) if r.arg[1] in LANE_KINDS]
+        count = math.prod(map(trips, lanes))
+        run = max((trips(r) for r in lanes if self.model.stride(node, r) == 1), default=1)
+        width = max(1, self.host.vector_bytes // max(1, _bytes(node)))
+        found = count / min(run, width)
+        if count > 1 and run == 1:
+            found *= 2.0  # elements have to be put together
+        if count > 1 and len(node.src) > 2 and not self.host.masked_memory:
+            found *= 2.0
+        if self.host.block_threads and node.src[0].op is Ops.DEFINE_GLOBAL:
+            found *= FAR if self._is_coalesced(node) else FAR * SCATTERED
+        return found
+
+    def _is_coalesced(self, node: UOp) -> bool:
+        threads = [r for r in ranges(node) if r.arg[1] in _BLOCK_KINDS]
+        return not threads or any(self.model.stride(node, r) == 1 for r in threads)
+
+
+@final
+class _Traffic:
+    """Bytes from beyond the caches. A loop whose data fits is paid for once, a larger one every time."""
+
+    def __init__(self, model: Estimator, loops: Loops, effect: UOp) -> None:
+        self.model = model
+        self.loops = loops
+        self.touched = [n for n in toposort(effect) if n.op is Ops.INDEX]
+        closed = closed_ranges(effect) if effect.op is Ops.END else ()
+        self.outer = [r for r in closed if r.op is Ops.RANGE]
+        self._sums: dict[tuple[UOp, ...], float] = {}
+
+    def cycles(self) -> float:
+        return sum(self._far(node) for node in self.touched if node.src[0].op is Ops.DEFINE_GLOBAL)
+
+    def _far(self, node: UOp) -> float:
+        """Cycles for the bytes of one access, from the second cache and from memory."""
+        around = self._around(node)
+        found = 0.0
+        for room, price in ((self.model.host.l1_bytes, NEAR_BYTE), (self.model.host.l2_bytes, BYTE)):
+            outside = len(around)
+            while outside and self._sum(tuple(around[outside - 1 :])) <= room:
+                outside -= 1
+            repeats = math.prod(float(trips(r)) for r in around[:outside])
+            found += price * self._footprint(node, around[outside:]) * repeats
+        return found
+
+    def _around(self, node: UOp) -> list[UOp]:
+        """The loops that an access lies in, outer ones first, lanes last."""
+        return sorted(
+            {*self.outer, *ranges(node)},
+            key=lambda r: (
+                r.arg[1] in LANE_KINDS, r.arg[1] is not AxisKind.THREAD, r not in self.outer, r.arg[0]
+            ),
+        )  # fmt: skip
+
+    def _sum(self, inside: tuple[UOp, ...]) -> float:
+        if inside not in self._sums:
+            self._sums[inside] = sum(self._footprint(node, inside) for node in self.touched)
+        return self._sums[inside]
+
+    def _footprint(self, node: UOp, inside: list[UOp] | tuple[UOp, ...]) -> float:
+        """Bytes that an access touches while these loops run: whole cache lines where it jumps."""
+        moving = [r for r in inside if r in ranges(node)]
+        count = math.prod(float(trips(r)) for r in moving)
+        contiguous = any(self.model.stride(node, r) == 1 for r in moving)
+        return count * (_bytes(node) if contiguous else JUMP)

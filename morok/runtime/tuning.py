@@ -1,0 +1,223 @@
+"""Kernels that are searched for: what was found before is taken from memory or disk, else a search is run.
+
+A result is found by the kernel's content, the device and the compiler itself. It counts if the search that
+made it was at least as wide and as long as the one that is asked for, or had come to its own end.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import threading
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, final
+
+from morok import knobs
+from morok.device.registry import get_device
+from morok.device.store import disk_store
+from morok.device.tunable import Tunable
+from morok.errors import MorokError
+from morok.ir.digest import hexdigest
+from morok.ir.node import UOp
+from morok.optimize.beam import Found, Progress
+from morok.optimize.record import applied
+from morok.optimize.strategy import Beam
+
+_WORKERS = 8  # at most; more only fight for memory
+
+
+@final
+@dataclass(frozen=True)
+class Tuned:
+    """One kernel that was asked for, and what a search had to say about it."""
+
+    name: str
+    place: str | None
+    found: Found
+    searched: bool  # now, rather than in an earlier run
+
+
+@final
+class Tuner:
+    """All searches of a process."""
+
+    def __init__(self) -> None:
+        self.history: list[Tuned] = []
+        self.progress: Callable[[str], Any] | None = None  # makes a bar for a kernel's name
+        self._known: weakref.WeakKeyDictionary[UOp, dict[str, tuple[Beam, Found]]] = (
+            weakref.WeakKeyDictionary()
+        )
+        self._lock = threading.RLock()
+
+    def tuned(self, device: str, ast: UOp, name: str, place: str | None, beam: Beam) -> UOp:
+        """The kernel as the search would have it; as it is, if the device knows no search."""
+        machine = get_device(device)
+        if not isinstance(machine, Tunable) or applied(ast):
+            return ast
+        from morok.optimize.actions import apply_all
+
+        with self._lock:
+            found, searched = self._find(device, machine, ast, name, beam)
+            self.history.append(Tuned(name, place, found, searched))
+        return apply_all(ast, found.opts, machine.facts())
+
+    def _find(self, device: str, machine: Tunable, ast: UOp, name: str, beam: Beam) -> tuple[Found, bool]:
+        key = f"{hexdigest(ast)}|{machine.tuning_key()}"
+        known = self._known.setdefault(ast, {})
+        entry = known.get(key)
+        store = disk_store()
+        if entry is None and store is not None:
+            text = store.get_search(key)
+            entry = None if text is None else read_entry(text)
+        if entry is not None and suffices(entry, beam):
+            known[key] = entry
+            return entry[1], False
+        found = self._search(device, machine, ast, name, beam)
+        known[key] = beam, found
+        if store is not None and found.before < math.inf:
+            store.put_search(key, write_entry(beam, found))
+        return found, True
+
+    def _search(self, device: str, machine: Tunable, ast: UOp, name: str, beam: Beam) -> Found:
+        from morok.optimize.apply import optimize
+        from morok.optimize.beam import search
+        from morok.optimize.space import Space
+
+        crew = _crew(device, min(_WORKERS, max(1, machine.facts().cores)))
+        bar = (self.progress or progress_bar)(name)
+        try:
+            crew.start(ast, beam.seconds)
+            return search(Space(ast, machine.facts()), optimize, crew, beam, bar)
+        finally:
+            bar.close()
+            _say(crew.complaints)
+
+
+tuner = Tuner()
+
+
+def suffices(entry: tuple[Beam, Found], wanted: Beam) -> bool:
+    """Whether what was found with some effort will do for another."""
+    beam, found = entry
+    return beam.width >= wanted.width and (found.complete or beam.seconds >= wanted.seconds)
+
+
+def write_entry(beam: Beam, found: Found) -> str:
+    """A result as text for the disk."""
+    from morok.device.crew_worker import opts_to
+
+    return json.dumps({
+        "width": beam.width, "seconds": beam.seconds, "opts": opts_to(found.opts), "before": found.before,
+        "after": found.after, "tried": found.tried, "failed": found.failed, "complete": found.complete,
+    })  # fmt: skip
+
+
+def read_entry(text: str) -> tuple[Beam, Found] | None:
+    """What `write_entry` has written; None if it is something else."""
+    from morok.device.crew_worker import opts_from
+
+    try:
+        d = json.loads(text)
+        found = Found(
+            opts_from(d["opts"]), float(d["before"]), float(d["after"]), int(d["tried"]), int(d["failed"]),
+            bool(d["complete"]),
+        )  # fmt: skip
+        return Beam(int(d["width"]), float(d["seconds"])), found
+    except (ValueError, KeyError, TypeError, MorokError):
+        return None
+
+
+# --- worker processes, which stay for the next kernel
+
+_crews: dict[tuple[object, ...], Any] = {}
+
+
+def _crew(device: str, count: int) -> Any:
+    import atexit
+    import os
+
+    from morok.device.crew import Crew
+
+    options = tuple((name, knob.value) for name, knob in knobs.KNOBS.items())
+    key = (os.getpid(), device, count, options)
+    if key not in _crews:
+        for old in _crews.values():
+            old.close()
+        _crews.clear()
+        crew = _crews[key] = Crew(device, count)
+        atexit.register(crew.close)
+    return _crews[key]
+
+
+def _say(complaints: list[str]) -> None:
+    if knobs.DEBUG.value >= 1:
+        for line in dict.fromkeys(complaints):
+            print(f"morok: a candidate was dropped: {line}", file=sys.stderr)
+
+
+# --- the progress bar
+
+
+def progress_bar(name: str) -> Any:
+    """A bar on the error output: rich's where that is installed, a line of text otherwise."""
+    if not sys.stderr.isatty():
+        return _NoBar()
+    try:
+        return _RichBar(name)
+    except ImportError:
+        return _TextBar(name)
+
+
+def _text(progress: Progress) -> str:
+    if not progress.best < math.inf:
+        return "starting"
+    ratio = progress.before / progress.best if progress.before < math.inf else 1.0
+    return f"{progress.tried} tried, {progress.best * 1e6:.1f} µs, {ratio:.2f}×"
+
+
+@final
+class _NoBar:
+    def __call__(self, progress: Progress) -> None:
+        """Nobody looks at it."""
+
+    def close(self) -> None:
+        """Nothing to clear away."""
+
+
+@final
+class _TextBar:
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._print(f"search {name}: starting")
+
+    def __call__(self, progress: Progress) -> None:
+        done = min(20, int(20 * progress.elapsed / progress.seconds))
+        self._print(f"search {self.name[:28]:<28} [{'#' * done}{'.' * (20 - done)}] {_text(progress)}")
+
+    def _print(self, text: str) -> None:
+        print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+
+    def close(self) -> None:
+        print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+
+@final
+class _RichBar:
+    def __init__(self, name: str) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
+        from rich.progress import Progress as Bar
+
+        columns = (TextColumn("search {task.description}"), BarColumn(), TextColumn("{task.fields[text]}"))
+        self.bar = Bar(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True)
+        self.task = self.bar.add_task(name, total=1.0, text="starting")
+        self.bar.start()
+
+    def __call__(self, progress: Progress) -> None:
+        self.bar.update(self.task, completed=progress.elapsed / progress.seconds, text=_text(progress))
+
+    def close(self) -> None:
+        self.bar.stop()

@@ -1,0 +1,147 @@
+"""Worker processes: they compile and time, and whatever a candidate does to them costs its own time only."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from morok.device.crew import Crew
+from morok.device.crew_worker import index_limits, is_same, measure, opts_from, opts_to
+from morok.optimize.beam import search
+from morok.optimize.record import Opt
+from morok.optimize.space import Space
+from morok.optimize.strategy import Beam
+from tests.device import fake_device as fake
+from tests.optimize.kernels import NEON, kernel
+
+SLACK = 20.0  # seconds that a busy machine may need to end a process; what hangs would take a thousand
+OPENER = "tests.device.fake_device:open_device"
+
+
+@pytest.fixture(scope="module")
+def crew() -> Iterator[Crew]:
+    found = Crew("FAKE", 2, OPENER)
+    yield found
+    processes = [worker.process for worker in found.workers]
+    found.close()
+    assert all(process.poll() is not None for process in processes)
+
+
+def soon(crew: Crew, seconds: float = 60.0) -> float:
+    return crew.now() + seconds
+
+
+def test_candidates_are_built_and_timed(crew: Crew) -> None:
+    crew.start(kernel("matmul"), 60.0)
+    built = crew.build([(), (Opt("UNROLL", 2, 2),), (Opt("SWAP", 0, 1), Opt("UNROLL", 2, 5))], soon(crew))
+    assert sorted(b for b in built if b is not None) == [0, 1, 2]
+    for number in built:
+        seconds = crew.sample(number, math.inf, soon(crew))
+        assert seconds is not None
+        assert seconds > 0
+    assert not crew.complaints
+
+
+def test_a_candidate_that_does_not_build_is_one_of_many(crew: Crew) -> None:
+    crew.start(kernel("matmul"), 60.0)
+    built = crew.build([(fake.FAIL_BUILD,), (fake.CRASH_BUILD,), (Opt("UPCAST", 0, 5),), ()], soon(crew))
+    assert [b is None for b in built] == [True, True, True, False]
+    assert any("cannot be compiled" in line for line in crew.complaints)
+    assert any("crashed" in line for line in crew.complaints)
+    assert any("does not divide" in line for line in crew.complaints)  # an action that is not allowed
+
+
+def test_a_crash_while_running_leaves_the_rest_alone(crew: Crew) -> None:
+    crew.start(kernel("matmul"), 60.0)
+    good, bad = crew.build([(), (fake.CRASH_RUN,)], soon(crew))
+    assert crew.sample(good, math.inf, soon(crew)) is not None
+    assert crew.sample(bad, math.inf, soon(crew)) is None
+    assert crew.killed == 1
+    assert crew.sample(good, math.inf, soon(crew)) is not None
+
+
+def test_what_hangs_is_killed_in_time(crew: Crew) -> None:
+    crew.start(kernel("matmul"), 60.0)
+    started = crew.now()
+    built = crew.build([(fake.HANG_BUILD,), (), (fake.HANG_RUN,)], started + 3.0)
+    assert crew.now() - started < SLACK
+    assert built[0] is None
+    assert built[1] is not None
+    assert built[2] is not None
+    assert crew.sample(built[1], math.inf, soon(crew)) is not None
+    started = crew.now()
+    assert crew.sample(built[2], math.inf, started + 1.0) is None
+    assert crew.now() - started < SLACK
+    assert crew.sample(built[1], math.inf, soon(crew)) is not None
+
+
+def test_wrong_results_are_refused(crew: Crew) -> None:
+    crew.start(kernel("matmul"), 60.0)
+    good, wrong = crew.build([(), (fake.WRONG_RUN,)], soon(crew))
+    assert crew.sample(good, math.inf, soon(crew)) is not None
+    assert crew.sample(wrong, math.inf, soon(crew)) is None
+    assert any("results differ" in line for line in crew.complaints)
+
+
+def test_a_search_ends_in_time_whatever_its_candidates_do(crew: Crew) -> None:
+    """Many of the neighbours of the plain kernel crash or hang on this device."""
+    beam = Beam(3, 6.0)
+    crew.start(kernel("matmul"), beam.seconds)
+    started = time.perf_counter()
+    found = search(Space(kernel("matmul"), NEON), lambda ast, host: ast, crew, beam)
+    assert time.perf_counter() - started < beam.seconds + SLACK
+    assert found.tried > found.failed > 0
+    bad = {fake.CRASH_BUILD, fake.HANG_BUILD, fake.FAIL_BUILD, fake.CRASH_RUN, fake.HANG_RUN, fake.WRONG_RUN}
+    assert not bad & set(found.opts)
+
+
+# --- what workers are made of
+
+
+def test_actions_survive_the_way() -> None:
+    opts = (Opt("PACK", 2, 0, (2, 4)), Opt("UPCAST", 11), Opt("THREAD", 0, 4))
+    assert opts_from(opts_to(opts)) == opts
+
+
+def test_one_run_is_enough_for_what_is_too_slow() -> None:
+    calls: list[int] = []
+
+    def watch(count: int) -> float:
+        calls.append(count)
+        return 0.5 * count
+
+    assert measure(watch, 0.1) == 0.5
+    assert calls == [1]
+
+
+def test_the_best_of_several_runs_counts() -> None:
+    times = iter([0.03, 0.09, 0.02, 0.05, 0.07, 0.08, 0.09])
+    assert measure(lambda count: next(times), math.inf) == 0.02
+
+
+def test_short_kernels_are_run_many_times() -> None:
+    calls: list[int] = []
+
+    def watch(count: int) -> float:
+        calls.append(count)
+        return 1e-6 * count
+
+    assert measure(watch, math.inf) == pytest.approx(1e-6)
+    assert calls[1] >= 200
+
+
+def test_indices_point_into_what_they_index() -> None:
+    limits = index_limits(kernel("gather"))
+    assert list(limits.values()) == [11]
+
+
+def test_same_means_up_to_the_order_of_sums() -> None:
+    a = np.array([1.0, -3.0, np.inf, np.nan], np.float32)
+    assert is_same(a * np.float32(1.00001), a)
+    assert not is_same(a + np.float32(0.1), a)
+    assert not is_same(np.array([1.0, -3.0, np.inf, 0.0], np.float32), a)
+    assert not is_same(np.array([1, 3]), np.array([1, 2]))
