@@ -26,7 +26,7 @@ from morok.ir.alu import evaluate_array
 from morok.ir.alu_array import storage
 from morok.ir.infer import closed_ranges, ranges
 from morok.ir.node import UOp, toposort
-from morok.ir.ops import ALU, Op, Ops
+from morok.ir.ops import ALU, AxisKind, Op, Ops
 from morok.ir.provenance import place
 
 GRID = 1 << 20  # elements of one array; kernels with more points than that run in pieces
@@ -167,9 +167,10 @@ class _Run:
             return
         room = max(1, self.grid // max(1, around))
         steps = []
-        for size in reversed(sizes):
-            steps.append(min(size, room))
-            room = max(1, room // size)
+        for r, size in zip(reversed(loops), reversed(sizes), strict=True):
+            ordered = r.arg[1] is AxisKind.ORDERED  # a step may read what the one before has written
+            steps.append(1 if ordered else min(size, room))
+            room = max(1, room // steps[-1])
         cuts = [
             [self.along(r, np.arange(start, min(start + step, size))) for start in range(0, size, step)]
             for r, size, step in zip(loops, sizes, reversed(steps), strict=True)

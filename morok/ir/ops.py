@@ -149,6 +149,9 @@ class Ops:
     LOAD = _row(_MEM, _N, "LOAD(index[, otherwise]): reads memory; `otherwise` where the gate is false")
     STORE = _row(_MEM, _N, "STORE(index, value): writes memory where the gate is true")
     ASSIGN = _row(_MEM, _N, "ASSIGN(target, value): the target tensor, overwritten")
+    SCATTER = _row(
+        _MEM, 3, "SCATTER(x, places, rows): x with rows put in one after the other, or joined by op `arg`"
+    )
     BUFFERIZE = _row(_MEM, _N, "BUFFERIZE(value, *ranges): the value stored for every point of the ranges")
     COPY = _row(_MEM, 2, "COPY(x, device): x on another device")
     CONTIGUOUS = _row(_MEM, 1, "x, stored in row-major order")
@@ -256,6 +259,7 @@ class AxisKind(Enum):
     WARP = "warp"  # lanes of a warp
     GROUP_REDUCE = "group_reduce"  # a reduction shared by the threads of a block
     LOOP = "loop"  # an ordinary loop over outputs
+    ORDERED = "ordered"  # a loop over outputs whose steps must follow each other: they may meet in one place
     REDUCE = "reduce"  # a loop that a reduction closes
     UPCAST = "upcast"  # lanes of a vector over outputs
     UNROLL = "unroll"  # lanes of a vector over a reduction

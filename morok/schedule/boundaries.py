@@ -96,7 +96,7 @@ def _transferred(node: UOp) -> UOp:
         for view in reversed(chain):
             moved = view.replace((moved, *view.src[1:]))
         return moved
-    if source.op in (Ops.CONTIGUOUS, Ops.ASSIGN) and not chain:
+    if source.op in (Ops.CONTIGUOUS, Ops.ASSIGN, Ops.SCATTER) and not chain:
         return node
     kept = make(Ops.CONTIGUOUS, source.dtype, (source,), "it goes to another device", source.origin)
     return node.replace((kept, device))

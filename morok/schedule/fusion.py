@@ -169,6 +169,9 @@ class Chooser:
                 self.root(node, node.src[0])
             elif op is Ops.ASSIGN:
                 self.root(node, node.src[1])
+            elif op is Ops.SCATTER:
+                self.root(node, node.src[0])
+                self.root(node.src[2], node.src[2])
             elif node in self.uses:
                 self.visit(node, list(self.uses.pop(node).values()))
         return self.kept

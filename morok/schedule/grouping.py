@@ -36,6 +36,7 @@ class Facts:
     in_place: set[Draft] = field(default_factory=set)  # results read only where they are made
     reduces: bool = False
     is_product: bool = False  # a reduction that uses its inputs many times over
+    is_alone: bool = False  # its loops are no others': rows that are put in place one by one
 
 
 def group_drafts(
@@ -63,8 +64,8 @@ def group_drafts(
 
 def _facts(draft: Draft, by_token: dict[UOp, Draft]) -> Facts:
     """Walks a draft's value: what is read at its own place, and what is reduced."""
-    found = Facts(known_shape(draft.target))
-    if draft.kind != "kernel":
+    found = Facts(known_shape(draft.target), is_alone=draft.places is not None)
+    if draft.kind != "kernel" or found.is_alone:
         return found
     elsewhere: set[Draft] = set()
     loops = inputs = 0
@@ -126,6 +127,7 @@ class _Groups:
             first is second
             or self.facts[maker].shape != self.facts[user].shape
             or maker.device != user.device
+            or self.facts[maker].is_alone
         ):
             return
         together = [*second, *first]  # users store first: they may read what makers overwrite
@@ -180,7 +182,7 @@ class _Groups:
         families: dict[object, list[list[Draft]]] = {}
         for n, group in enumerate(groups):
             facts = [self.facts[d] for d in group]
-            if group[0].kind != "kernel" or any(f.is_product for f in facts):
+            if group[0].kind != "kernel" or any(f.is_product or f.is_alone for f in facts):
                 continue
             reduces = any(f.reduces for f in facts)
             families.setdefault((level[n], group[0].device, facts[0].shape, reduces), []).append(group)

@@ -56,7 +56,7 @@ def normal_form(drafts: Sequence[Draft]) -> Form:
     done: dict[UOp, UOp] = {}
     stack: list[UOp] = []
     for draft in reversed(drafts):
-        stack += (draft.value, draft.target)
+        stack += (draft.value, *_places(draft), draft.target)
     while stack:
         node = stack[-1]
         if node in done:
@@ -76,10 +76,15 @@ def normal_form(drafts: Sequence[Draft]) -> Form:
             done[node] = done[sources[0]]
         else:
             done[node] = node.replace(tuple([done[s] for s in sources]))
-    effects = [
-        make(Ops.ASSIGN, d.value.dtype, (done[d.target], done[d.value]), None, d.origin) for d in drafts
-    ]
+    effects = []
+    for d in drafts:
+        sources = (done[d.target], done[d.value], *(done[p] for p in _places(d)))
+        effects.append(make(Ops.ASSIGN, d.value.dtype, sources, d.joined, d.origin))
     return Form(make(Ops.SINK, void, tuple(effects)), tuple(numbers))
+
+
+def _places(draft: Draft) -> tuple[UOp, ...]:
+    return () if draft.places is None else (draft.places,)
 
 
 def _seen_through(node: UOp, inside: dict[UOp, Draft]) -> UOp:
@@ -111,10 +116,10 @@ def describe(graph: UOp) -> Kernel:
     ast, params = number_buffers(graph)
     order = toposort(ast)
     reads: dict[int, set[tuple[UOp, ...]]] = {}
-    stores: dict[int, tuple[UOp, frozenset[UOp]]] = {}
+    stores: dict[int, tuple[tuple[UOp, ...], frozenset[UOp]]] = {}
     for effect in ast.src:
         address = effect.src[0].src[0]
-        stores[address.src[0].arg] = (address.src[1], frozenset(effect.src[1:]))
+        stores[address.src[0].arg] = (address.src[1:], frozenset(effect.src[1:]))
     for node in order:
         if node.op is Ops.INDEX and not node.dtype.is_ptr:
             reads.setdefault(node.src[0].arg, set()).add(node.src[1:])
@@ -123,9 +128,9 @@ def describe(graph: UOp) -> Kernel:
     for position, (out, (spot, _)) in enumerate(stores.items()):
         for number, spots in reads.items():
             # Effects run one after the other: an input must not be gone before its last reader.
-            if spots == {(spot,)} and number not in stores and last[number] <= position:
+            if spots == {spot} and number not in stores and last[number] <= position:
                 shared.add((out, number))
-    safe = all(number not in reads or reads[number] == {(spot,)} for number, (spot, _) in stores.items())
+    safe = all(number not in reads or reads[number] == {spot} for number, (spot, _) in stores.items())
     return Kernel(
         ast,
         params,
@@ -182,7 +187,7 @@ def count_bytes(
     ast: UOp,
     order: list[UOp],
     reads: dict[int, set[tuple[UOp, ...]]],
-    stores: dict[int, tuple[UOp, frozenset[UOp]]],
+    stores: dict[int, tuple[tuple[UOp, ...], frozenset[UOp]]],
 ) -> int:
     """Memory that must be read and written at least once."""
     total = 0

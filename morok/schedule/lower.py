@@ -12,10 +12,11 @@ chooses zero outside.
 from __future__ import annotations
 
 from morok.dtype import identity, void
+from morok.dtype import index as index_dtype
 from morok.errors import IRError
 from morok.ir.build import cast, define_global, rng, sink, store
-from morok.ir.infer import Shape, Size
-from morok.ir.node import UOp, const, make
+from morok.ir.infer import Shape, Size, size_node
+from morok.ir.node import UOp, alu, const, make
 from morok.ir.ops import AxisKind, Ops
 from morok.ir.provenance import Origin, here, place
 from morok.schedule.indexing import ZERO, Indices, both, known_shape, simplified, source_indices
@@ -58,16 +59,41 @@ class Lowering:
 
     def effect(self, assign: UOp) -> UOp:
         """One output: its loops, its place, its value."""
-        target, value = assign.src[:2]
-        sizes = known_shape(target)
+        target, value, *places = assign.src
         here.origin = assign.origin or INTERNAL
+        if places:
+            return self.scatter(assign)
+        sizes = known_shape(target)
         indices = output_ranges(sizes)
         address = self.address(target, indices)
         result = self.lower(value, indices)
         loops = [i for i in indices if i.op is Ops.RANGE]
         return make(Ops.END, void, (store(address, result), *loops))
 
-    def address(self, target: UOp, indices: Indices) -> UOp:
+    def scatter(self, assign: UOp) -> UOp:
+        """Rows that go to places known when it runs. Two may meet in one: those loops keep their order."""
+        target, value, places = assign.src
+        count = len(known_shape(places))
+        indices = tuple(
+            ZERO if size == 1 else new_loop(size, axis, AxisKind.ORDERED if axis < count else AxisKind.LOOP)
+            for axis, size in enumerate(known_shape(value))
+        )
+        here.origin = assign.origin or INTERNAL
+        row = cast(self.lower(places, indices[:count]), index_dtype)
+        exists = alu(
+            Ops.AND,
+            alu(Ops.CMPLT, const(index_dtype, -1), row),
+            alu(Ops.CMPLT, row, size_node(known_shape(target)[0])),
+        )
+        address = self.address(target, (row, *indices[count:]), exists)
+        result = self.lower(value, indices)
+        here.origin = assign.origin or INTERNAL
+        if assign.arg is not None:
+            result = alu(assign.arg, make(Ops.INDEX, value.dtype, address.src), result)
+        loops = [i for i in indices if i.op is Ops.RANGE]
+        return make(Ops.END, void, (store(address, result), *loops))
+
+    def address(self, target: UOp, indices: Indices, gate: UOp | None = None) -> UOp:
         """Where an element of a target lies: through views down to the memory."""
         node = target
         while node.op is not Ops.PARAM:
@@ -82,7 +108,7 @@ class Lowering:
             indices, _ = source_indices(node, indices)
             node = node.src[0]
         pointer = memory(node)
-        return make(Ops.INDEX, pointer.dtype, (pointer, indices[0]))
+        return make(Ops.INDEX, pointer.dtype, (pointer, indices[0], *(() if gate is None else (gate,))))
 
     def lower(self, root: UOp, indices: Indices) -> UOp:
         """The element of `root` at the indices. Iterative: a graph may be 20,000 nodes deep."""

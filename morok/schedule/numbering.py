@@ -32,14 +32,16 @@ def number_ranges(kernel: UOp, ctx: object = None) -> UOp:
 
 
 def _ordered_loops(kernel: UOp, order: list[UOp]) -> list[UOp]:
-    """Loops over outputs, those first that more of the hoisted reductions depend on."""
+    """Loops over outputs, those first that more of the hoisted reductions depend on; ordered ones stay."""
     loops: dict[UOp, int] = {}
     for effect in kernel.src:
         for r in effect.src[1:]:
             loops.setdefault(r, len(loops))
     hoisted = [alive for n in order if n.op is Ops.REDUCE and (alive := ranges(n)) and alive < loops.keys()]
     votes = {r: -sum(r in alive for alive in hoisted) for r in loops}
-    return sorted(loops, key=lambda r: (votes[r], loops[r]))
+    ordered = [r for r in loops if r.arg[1] is AxisKind.ORDERED]
+    free = [r for r in loops if r.arg[1] is not AxisKind.ORDERED]
+    return ordered + sorted(free, key=lambda r: (votes[r], loops[r]))
 
 
 def _ends_in_order(kernel: UOp) -> UOp:

@@ -39,6 +39,9 @@ def scan(draft: Draft, by_token: dict[UOp, Draft]) -> Reads:
     found = Reads()
     for node, version in _walk(draft.value, by_token, found):
         found.memory.setdefault(node, set()).add(version)
+    if draft.places is not None:
+        for node, version in _walk(draft.places, by_token, found):
+            found.memory.setdefault(node, set()).add(version)
     for _ in _walk(draft.target, by_token, found):
         pass
     return found

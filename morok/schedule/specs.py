@@ -14,6 +14,10 @@ from morok.ir.ops import AxisKind, Op, Ops
 from morok.rewrite.rules import Rules, when
 from morok.rewrite.spec import Spec, arithmetic_spec, legal, spec
 from morok.rewrite.terms import Head
+from morok.schedule.split import is_view
+
+_OUTPUTS = (AxisKind.LOOP, AxisKind.ORDERED)
+_KINDS = (*_OUTPUTS, AxisKind.REDUCE)
 
 
 def _has_shape(node: UOp) -> bool:
@@ -39,6 +43,15 @@ def _assigns(node: UOp) -> bool:
     return target.dtype is value.dtype and shape(target) == shape(value)
 
 
+def _scatters(node: UOp) -> bool:
+    """Rows go to places along the first axis. The places are memory: each is read when its turn comes."""
+    x, places, rows = node.src
+    own, where, parts = shape(x), shape(places), shape(rows)
+    if own is None or where is None or parts is None or not own:
+        return False
+    return places.dtype.is_bounded_int and parts == (*where, *own[1:]) and is_view(places)
+
+
 def _is_void(node: UOp) -> bool:
     return node.dtype.is_void
 
@@ -54,7 +67,7 @@ def _counts(node: UOp) -> bool:
 
 def _is_range(node: UOp) -> bool:
     number, kind = node.arg
-    return type(number) is int and kind in (AxisKind.LOOP, AxisKind.REDUCE) and node.dtype.is_index
+    return type(number) is int and kind in _KINDS and node.dtype.is_index
 
 
 def _is_reduction(node: UOp) -> bool:
@@ -89,7 +102,7 @@ def _is_store(node: UOp) -> bool:
 
 def _closes_all(node: UOp) -> bool:
     loops = node.src[1:]
-    kinds = all(r.op is Ops.RANGE and r.arg[1] is AxisKind.LOOP for r in loops)
+    kinds = all(r.op is Ops.RANGE and r.arg[1] in _OUTPUTS for r in loops)
     return node.src[0].op is Ops.STORE and kinds and not ranges(node)
 
 
@@ -110,6 +123,7 @@ def _tensor_spec() -> Rules:
     marks = Head(Ops.CONTIGUOUS, Ops.DETACH, Ops.COPY, Ops.AFTER, Ops.NOOP)
     yield "mark", marks.any() >> legal, when(_keeps_dtype)
     yield "assign", Head(Ops.ASSIGN).any() >> legal, when(_assigns)
+    yield "scatter", Head(Ops.SCATTER).any() >> legal, when(_keeps_dtype, _scatters)
     yield "root", Head(Ops.SINK).any() >> legal, when(_is_void)
 
 

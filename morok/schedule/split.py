@@ -1,9 +1,9 @@
 """Kernel split: a tensor graph with marked boundaries becomes drafts of kernels.
 
-Boundaries are CONTIGUOUS (a buffer that is kept), ASSIGN (a write into memory that exists) and COPY (to
-another device). Each becomes a draft: a target and a value. To its readers it is then
-`AFTER(target, KERNEL(ASSIGN(target, value)))`: memory, once the kernel has run, so the graph itself says who
-waits for whom. Memory of the drafts is numbered on from the inputs'.
+Boundaries are CONTIGUOUS (a buffer that is kept), ASSIGN (a write into memory that exists), SCATTER (rows put
+into a copy) and COPY (to another device). Each becomes a draft, SCATTER two: a target and a value. To its
+readers it is then `AFTER(target, KERNEL(ASSIGN(target, value)))`: memory, once the kernel has run, so the
+graph itself says who waits for whom. Memory of the drafts is numbered on from the inputs'.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from morok.ir.bounds import vmax
 from morok.ir.infer import numel
 from morok.ir.movement import reshape, shrink
 from morok.ir.node import UOp, make, toposort
-from morok.ir.ops import Ops
+from morok.ir.ops import Op, Ops
 from morok.ir.provenance import Origin, place
 from morok.schedule.indexing import known_shape
 
@@ -26,7 +26,11 @@ from morok.schedule.indexing import known_shape
 @final
 @dataclass(eq=False)
 class Draft:
-    """One write: `value` into `target`, a view of memory. A kernel is one draft, or several together."""
+    """One write: `value` into `target`, a view of memory. A kernel is one draft, or several together.
+
+    With `places` the value's rows go to these rows of the target, one after the other; `joined` is the op
+    that joins each with what lies there, None if it takes its place.
+    """
 
     number: int
     target: UOp
@@ -34,6 +38,8 @@ class Draft:
     device: str
     origin: Origin | None
     kind: str = "kernel"  # or "copy": moved between devices, not computed
+    places: UOp | None = None
+    joined: Op | None = None
     token: UOp = field(init=False)  # the KERNEL node that readers wait for
 
     def __post_init__(self) -> None:
@@ -95,7 +101,7 @@ def is_view(node: UOp) -> bool:
     """Whether a node only shows memory that exists, without computing."""
     while node.op.is_movement and node.op is not Ops.PAD:
         node = node.src[0]
-    return node.op in (Ops.PARAM, Ops.AFTER, Ops.ASSIGN, Ops.CONTIGUOUS, Ops.COPY)
+    return node.op in (Ops.PARAM, Ops.AFTER, Ops.ASSIGN, Ops.CONTIGUOUS, Ops.COPY, Ops.SCATTER)
 
 
 def memory_view(param: UOp, node: UOp) -> UOp:
@@ -119,6 +125,7 @@ def split_kernels(sink: UOp) -> Split:
     result = Split([], (), params, len(params))
     devices: dict[UOp, str | None] = {}
     done: dict[UOp, UOp] = {}
+    in_place = _in_place(order)
     for node in order:
         device = devices[node] = _device(node, devices)
         src = tuple([done[s] for s in node.src])
@@ -127,6 +134,8 @@ def split_kernels(sink: UOp) -> Split:
             done[node] = _keep(result, node, src[0], device)
         elif op is Ops.ASSIGN:
             done[node] = _assign(result, node, src, device)
+        elif op is Ops.SCATTER and node not in in_place:
+            done[node] = _scatter(result, node, src, device)
         elif op is Ops.COPY:
             done[node] = _copy(result, node, src[0], devices[node.src[0]], device)
         elif op is Ops.AFTER:
@@ -171,12 +180,39 @@ def _keep(result: Split, node: UOp, value: UOp, device: str | None) -> UOp:
     return _draft(result, memory_view(param, node), value, where, origin, "kernel")
 
 
+def _scatter(result: Split, node: UOp, src: tuple[UOp, ...], device: str | None) -> UOp:
+    """A copy of x, and then the rows."""
+    where = device or default_device()
+    param = result.new_param(node, capacity(node), where)
+    copied = _draft(result, memory_view(param, node), src[0], where, node.origin, "kernel")
+    draft = Draft(len(result.drafts), copied, src[2], where, node.origin, places=src[1], joined=node.arg)
+    result.drafts.append(draft)
+    return draft.written
+
+
+def _in_place(order: list[UOp]) -> set[UOp]:
+    """Rows that are put into the very memory which the result is assigned to: nothing has to be copied."""
+    users: dict[UOp, int] = {}
+    for node in order:
+        for s in dict.fromkeys(node.src):
+            users[s] = users.get(s, 0) + 1
+    assigned = [n for n in order if n.op is Ops.ASSIGN and n.src[1].op is Ops.SCATTER]
+    return {n.src[1] for n in assigned if n.src[1].src[0] is n.src[0] and users[n.src[1]] == 1}
+
+
 def _assign(result: Split, node: UOp, src: tuple[UOp, ...], device: str | None) -> UOp:
     target = src[0]
     for extra in _tokens(src[2:]):
         target = make(Ops.AFTER, target.dtype, (target, extra), None, node.origin)
     base_of(target)
-    return _draft(result, target, src[1], device or default_device(), node.origin, "kernel")
+    where, value = device or default_device(), src[1]
+    if value.op is not Ops.SCATTER:
+        return _draft(result, target, value, where, node.origin, "kernel")
+    draft = Draft(
+        len(result.drafts), target, value.src[2], where, node.origin, places=value.src[1], joined=value.arg
+    )
+    result.drafts.append(draft)
+    return draft.written
 
 
 def _copy(result: Split, node: UOp, value: UOp, source: str | None, device: str | None) -> UOp:

@@ -18,7 +18,7 @@ from morok.schedule.split import base_of
 _Versions = dict[UOp, int]  # memory → number of a write; 0: as it was
 _NONE: _Versions = {}
 _REASON = "it is read before an assignment and used after it"
-_OWN_KERNEL = frozenset((Ops.CONTIGUOUS, Ops.COPY, Ops.ASSIGN))
+_OWN_KERNEL = frozenset((Ops.CONTIGUOUS, Ops.COPY, Ops.ASSIGN, Ops.SCATTER))
 
 
 def keep_old_values(sink: UOp, ctx: object = None) -> UOp:

@@ -94,7 +94,8 @@ def build_template(sink: UOp) -> Template:
 
 def _step(drafts: Sequence[Draft], group: int) -> tuple[Step | None, list[tuple[int, int]]]:
     first = drafts[0]
-    if 0 in known_shape(first.target):
+    nothing = first.places is not None and 0 in known_shape(first.value)
+    if nothing or 0 in known_shape(first.target):
         return None, []
     if first.kind == "copy":
         return _transfer(first, group), []

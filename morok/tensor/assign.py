@@ -10,24 +10,26 @@ from __future__ import annotations
 
 from typing import Any, Self
 
-from morok.dtype import bool_, promote_scalar
+import numpy as np
+
+from morok.dtype import bool_
 from morok.errors import DTypeError, ShapeError
 from morok.ir.bounds import vmax
-from morok.ir.build import cast
 from morok.ir.infer import Shape, Size, numel, show_shape, subtract_sizes
-from morok.ir.movement import pad
+from morok.ir.movement import pad, reshape
 from morok.ir.node import UOp, alu, const, make
 from morok.ir.ops import Ops
 from morok.tensor.core import Core, expand_to, require_shape
-from morok.tensor.index import Index, Steps, parse_key
+from morok.tensor.index import Steps, parse_key
 from morok.tensor.realize import claim, is_overwritten, new_buffer
 from morok.tensor.record import recorded
 from morok.tensor.sizes import broadcast_shapes
+from morok.tensor.sorting import Sorting
 from morok.tensor.states import view_of
 
 
 @recorded
-class Assign(Index):
+class Assign(Sorting):
     """Memory that changes."""
 
     def assign(self, value: Any) -> Self:
@@ -46,16 +48,25 @@ class Assign(Index):
 
     def __setitem__(self, key: Any, value: Any) -> None:
         if isinstance(key, Core) and key.dtype.is_bool:
-            self._overwrite(self._chosen(key.uop, self._fitting(value, self.shape)))
+            self._overwrite(self._where_true(key, value))
             return
         steps = parse_key(self.shape, key)
-        if steps.arrays:
-            raise ShapeError("assignment through an array of integers is not supported yet; use where")
-        sizes = self._basic(steps).shape
-        new = self._fitting(value, sizes)
-        if 0 in sizes:
+        if not steps.arrays:
+            self._write(steps, self._fitting(value, self._basic(steps).shape))
             return
-        if not _is_view(self._basic(steps).uop):
+        part = self._basic(steps)
+        new = part._with_rows(steps, value)
+        if part.uop is self.uop:
+            self._overwrite(new)
+        else:
+            self._write(steps, new)
+
+    def _write(self, steps: Steps, new: UOp) -> None:
+        """A part that slices and numbers name, overwritten."""
+        part = self._basic(steps)
+        if 0 in part.shape:
+            return
+        if not _is_view(part.uop):
             self._overwrite(self._with_part(steps, new))
             return
         memory = self._own_memory()
@@ -63,28 +74,22 @@ class Assign(Index):
             memory = write_to_new_memory(self)
         self._uop = _written(memory, self._new(memory)._basic(steps).uop, new)
 
-    def _fitting(self, value: Any, sizes: Shape) -> UOp:
-        """A value in this tensor's type and in the shape that it is written to."""
-        if isinstance(value, bool | int | float):
-            if not isinstance(value, float):
-                promote_scalar(self.dtype, value)  # refuses integers that do not fit
-            return expand_to(const(self.dtype, value), sizes)
-        tensor = value if isinstance(value, Core) else self._from_data(value)
-        own = tensor.shape
-        if len(own) > len(sizes):  # leading axes of size 1 may go, as in NumPy
-            extra = len(own) - len(sizes)
-            tensor = self._new(tensor.uop)
-            tensor = tensor.squeeze(tuple(range(extra))) if own[:extra] == (1,) * extra else tensor
-        try:
-            fits = broadcast_shapes(tensor.shape, sizes) == sizes
-        except ShapeError:
-            fits = False
-        if not fits:
+    def _where_true(self, mask: Core, value: Any) -> UOp:
+        """The tensor with a value wherever a mask over its first axes is true."""
+        own, truths = self.shape, mask.shape
+        if own[: len(truths)] != truths:
+            raise ShapeError(f"a mask of shape {show_shape(truths)} does not fit {show_shape(own)}")
+        rest = own[len(truths) :]
+        flat = value if isinstance(value, Core) else self._from_data(value) if np.ndim(value) else None
+        if flat is not None and len(flat.shape) > len(rest) and flat.shape != (1, *rest):
             raise ShapeError(
-                f"a value of shape {show_shape(own)} does not fit into {show_shape(sizes)}; "
-                "it must broadcast to it"
+                f"a value of shape {show_shape(flat.shape)} under a mask whose truths are not known yet must "
+                f"broadcast to {show_shape(rest)}; use masked_scatter for one value per truth"
             )
-        return expand_to(cast(tensor.uop, self.dtype), sizes)
+        new = self._fitting(value, rest)
+        wide = expand_to(reshape(new, ((1,) * len(truths)) + rest), own)
+        spread = expand_to(reshape(mask.uop, truths + (1,) * len(rest)), own)
+        return alu(Ops.WHERE, spread, wide, expand_to(self.uop, own))
 
     def _own_memory(self) -> UOp | None:
         """The state of the memory that this tensor may write, or None."""

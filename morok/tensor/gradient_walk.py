@@ -21,6 +21,7 @@ from morok.rewrite.engine import substitute
 from morok.tensor.core import device_of, expand_to, iota, require_shape
 from morok.tensor.gradient_rules import BY_FUNCTION, BY_OP, FLAT
 from morok.tensor.gradient_track import carries_gradient
+from morok.tensor.rows import ROWS, pull_rows, pull_scatter
 
 _EXACT_PRODUCT = 64  # factors up to which the gradient of a product multiplies all the others
 
@@ -173,11 +174,13 @@ def _copy(node: UOp, g: UOp, source: int) -> UOp | None:
 _BY_OP: dict[Op, Pull] = {
     Ops.RESHAPE: _reshape, Ops.PERMUTE: _permute, Ops.EXPAND: _expand, Ops.PAD: _pad, Ops.SHRINK: _shrink,
     Ops.FLIP: _flip, Ops.REDUCE_AXIS: _reduce, Ops.CAST: _cast, Ops.CONTIGUOUS: _same, Ops.COPY: _copy,
+    Ops.SCATTER: pull_scatter,
 }  # fmt: skip
 
 _BY_NAME: dict[str, Pull] = {
     "windows": _windows,
     "norm": _norm,
+    ROWS[0]: pull_rows,
 }  # functions with parameters, by the first part of arg
 
 # Ops with a rule: the terms of gradient_rules, the functions above, and those that the walk treats itself.

@@ -8,20 +8,23 @@ into a read at a computed place, so neither the comparison nor the zeros ever ex
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
 import numpy as np
 
+from morok.dtype import int64
 from morok.errors import DTypeError, ShapeError
 from morok.ir.build import cast
-from morok.ir.infer import Shape, Size, add_sizes, show_shape, size_node
+from morok.ir.infer import Shape, Size, add_sizes, numel, show_shape, size_node
 from morok.ir.node import UOp, alu, const
 from morok.ir.ops import Ops
 from morok.tensor.core import Core, expand_to, iota
 from morok.tensor.joining import Joining
 from morok.tensor.record import pure
-from morok.tensor.sizes import Variable, as_axis, as_size, broadcast_shapes
+from morok.tensor.rows import named_rows, take_rows
+from morok.tensor.sizes import _UNSET, Variable, as_axis, as_size, axis_or_dim, broadcast_shapes
 
 
 @dataclass
@@ -35,6 +38,22 @@ class Steps:
     keep: list[bool] = field(default_factory=list)  # False: the axis was indexed by a number
     new: list[int] = field(default_factory=list)  # positions of None among the kept axes
     arrays: list[tuple[int, Any]] = field(default_factory=list)  # (kept axis, integers)
+    at: int = 0  # how many axes of the result come before those of the arrays
+
+
+@dataclass
+class Rows:
+    """A tensor as a table of rows, and the places in it that arrays of integers name."""
+
+    table: Any
+    places: Any
+    axes: list[int]  # of the tensor, those that the places run through
+    rest: list[int]
+
+    def order(self, at: int) -> list[int]:
+        """From (places…, rest…) to the axes of the result."""
+        front = self.places.ndim
+        return [*range(front, front + at), *range(front), *range(front + at, front + len(self.rest))]
 
 
 @pure
@@ -44,7 +63,7 @@ class Index(Joining):
     def __getitem__(self, key: Any) -> Self:
         steps = parse_key(self.shape, key)
         x = self._basic(steps)
-        return x._lookup_all(steps.arrays) if steps.arrays else x
+        return x._looked_up(steps) if steps.arrays else x
 
     def _basic(self, steps: Steps) -> Self:
         """Slices and numbers; arrays' axes are still whole."""
@@ -76,30 +95,37 @@ class Index(Joining):
 
     # --- arrays
 
-    def _lookup_all(self, arrays: list[tuple[int, Any]]) -> Self:
+    def _looked_up(self, steps: Steps) -> Self:
         """Arrays of integers at some axes: they broadcast together, as in NumPy."""
+        rows = self._as_rows(steps.arrays)
+        found = self._new(take_rows(rows.table.uop, rows.places.uop))
+        return found.permute(rows.order(steps.at))
+
+    def _as_rows(self, arrays: list[tuple[int, Any]]) -> Rows:
+        """The tensor as a table whose rows are what one point of the arrays names."""
         own = self.shape
         axes = [axis for axis, _ in arrays]
-        wanted = [self._wrapped(tensor, own[axis], axis) for axis, tensor in arrays]
-        together = broadcast_shapes(*(w.shape for w in wanted))
         rest = [axis for axis in range(len(own)) if axis not in axes]
-        x = self.permute([*rest, *axes])
-        sizes = (*together, *x.shape)
-        hit: UOp | None = None
-        for i, w in enumerate(wanted):
-            axis = len(sizes) - len(axes) + i
-            here = expand_to(iota(sizes, axis, w.dtype), sizes)
-            spread = expand_to(w.reshape(*w.shape, *(1,) * x.ndim).uop, sizes)
-            same = alu(Ops.CMPEQ, spread, here)
-            hit = same if hit is None else alu(Ops.AND, hit, same)
-        assert hit is not None
-        value = alu(Ops.WHERE, hit, expand_to(x.uop, sizes), const(self.dtype, 0))
-        found = self._new(value)._reduce(Ops.ADD, tuple(range(len(sizes) - len(axes), len(sizes))), False)
-        if axes != list(range(axes[0], axes[0] + len(axes))):
-            return found  # axes apart from each other: the result's come first
-        front = len(together)
-        order = list(range(front, front + axes[0])) + list(range(front))
-        return found.permute(order + list(range(front + axes[0], found.ndim)))
+        wanted = [self._wrapped(tensor, own[axis], axis) for axis, tensor in arrays]
+        table = self.permute([*axes, *rest])
+        if len(axes) == 1:
+            return Rows(table, wanted[0], axes, rest)
+        sizes = [own[axis] for axis in axes]
+        flat = table.reshape(numel(tuple(sizes)), *(own[axis] for axis in rest))
+        together = broadcast_shapes(*(w.shape for w in wanted))
+        return Rows(flat, self._flat_places(wanted, sizes).expand(together), axes, rest)
+
+    def _flat_places(self, wanted: Sequence[Any], sizes: Sequence[Size]) -> Any:
+        """Positions along several axes as one in row-major order; -1 where one of them does not exist."""
+        place: Any = None
+        exists: Any = None
+        for w, size in zip(wanted, sizes, strict=True):
+            limit = self._new(cast(size_node(size), int64)) if isinstance(size, UOp) else size
+            one = w.cast(int64)
+            place = one if place is None else place * limit + one
+            here = (one >= 0) & (one < limit)
+            exists = here if exists is None else exists & here
+        return exists.where(place, -1)
 
     def _wrapped(self, where: Any, size: Size, axis: int) -> Self:
         """Positions from the front. Known ones are checked now, others read 0 where they are outside."""
@@ -107,55 +133,109 @@ class Index(Joining):
             tensor = self._new(where.uop)
         else:
             array = np.asarray(where)
+            array = array.astype(np.int64) if array.size == 0 else array
             if isinstance(size, int):
                 _check_positions(array, size, axis, self.shape)
-            tensor = self._from_data(array.astype(np.int64) if array.size == 0 else array)
+                return self._from_data(np.where(array < 0, array + size, array))
+            tensor = self._from_data(array)
         if not tensor.dtype.is_bounded_int:
             raise DTypeError(f"an index must be made of integers, not {tensor.dtype}")
         if tensor.dtype.is_unsigned:
             return tensor
+        if isinstance(size, int) and size > tensor.dtype.max:
+            tensor = tensor.cast(int64)
         limit = cast(size_node(size), tensor.dtype) if isinstance(size, UOp) else const(tensor.dtype, size)
         return (tensor < 0).where(tensor + self._new(limit), tensor)
 
-    def gather(self, dim: int, index: Any) -> Self:
+    def gather(self, dim: Any = None, index: Any = None, *, axis: int | None = None) -> Self:
         """For each place of `index`, the element of x with that position along `dim`, as PyTorch.
 
         >>> Tensor([[1, 2], [3, 4]]).gather(1, Tensor([[1], [0]])).tolist()
         [[2], [3]]
         """
         own = self.shape
-        axis = as_axis(dim, len(own), own)
-        where = self._wrapped(index, own[axis], axis)
-        if where.ndim != self.ndim:
-            raise ShapeError(
-                f"gather of shape {show_shape(own)} needs an index of {self.ndim} axes, "
-                f"not {show_shape(where.shape)}"
-            )
-        x = self.shrink([None if i == axis else (0, size) for i, size in enumerate(where.shape)])
+        at = as_axis(dim if axis is None else axis, len(own), own)
+        where = self._along(index, at, "gather")
+        x = self.shrink([None if i == at else (0, size) for i, size in enumerate(where.shape)])
         # The axis that is looked through goes last, and a 1 takes its place.
-        x = x.unsqueeze(-1).transpose(axis, -1)
-        sizes = (*where.shape, own[axis])
+        x = x.unsqueeze(-1).transpose(at, -1)
+        sizes = (*where.shape, own[at])
         here = expand_to(iota(sizes, len(sizes) - 1, where.dtype), sizes)
         hit = alu(Ops.CMPEQ, expand_to(where.unsqueeze(-1).uop, sizes), here)
         value = alu(Ops.WHERE, hit, expand_to(x.uop, sizes), const(self.dtype, 0))
-        return self._new(value)._reduce(Ops.ADD, (len(sizes) - 1,), False)
+        found = self._new(value)._reduce(Ops.ADD, (len(sizes) - 1,), False)
+        if not self.dtype.is_float:
+            return found
+        places = self._places_along(where, at)
+        return self._new(named_rows(found.uop, self.reshape(self.numel()).uop, places.uop))
 
-    def index_select(self, dim: int, index: Any) -> Self:
+    def _along(self, index: Any, axis: int, what: str) -> Self:
+        """An index with as many axes as x, and no longer than x except along one of them."""
+        own = self.shape
+        where = self._wrapped(index, own[axis], axis)
+        fits = where.ndim == self.ndim and all(
+            i == axis or not isinstance(n, int) or not isinstance(m, int) or n <= m
+            for i, (n, m) in enumerate(zip(where.shape, own, strict=False))
+        )
+        if not fits:
+            raise ShapeError(
+                f"{what} of shape {show_shape(own)} along axis {axis} needs an index of {self.ndim} axes, "
+                f"none longer than x's except for axis {axis}, not {show_shape(where.shape)}"
+            )
+        return where
+
+    def _places_along(self, where: Self, axis: int) -> Any:
+        """For an index as `gather` takes it, the places in the flattened tensor."""
+        sizes = where.shape
+        wanted = [
+            where if i == axis else self._new(expand_to(iota(sizes, i, int64), sizes))
+            for i in range(self.ndim)
+        ]
+        return self._flat_places(wanted, self.shape) if wanted else where
+
+    def take_along_dim(self, index: Any, dim: Any = None, *, axis: Any = None) -> Self:
+        """As `gather`, with sizes along the other axes broadcast; without an axis, of the flattened tensor.
+
+        >>> Tensor([[1, 2], [3, 4]]).take_along_dim(Tensor([[0], [1]]), 1).tolist()
+        [[1], [4]]
+        """
+        where = axis_or_dim(axis, _UNSET if dim is None else dim)
+        x = self.flatten() if where is None else self
+        places = index if isinstance(index, Index) else self._from_data(index)
+        places = places.flatten() if where is None else places
+        at = as_axis(0 if where is None else where, x.ndim, x.shape)
+        if places.ndim != x.ndim:
+            raise ShapeError(
+                f"take_along_dim of shape {show_shape(x.shape)} needs an index of {x.ndim} axes, "
+                f"not {show_shape(places.shape)}"
+            )
+        common = broadcast_shapes(
+            *(tuple(1 if i == at else n for i, n in enumerate(t.shape)) for t in (x, places))
+        )
+        x = x.expand([x.shape[i] if i == at else n for i, n in enumerate(common)])
+        places = places.expand([places.shape[i] if i == at else n for i, n in enumerate(common)])
+        return x.gather(at, places)
+
+    take_along_axis = take_along_dim
+
+    def index_select(self, dim: Any = None, index: Any = None, *, axis: int | None = None) -> Self:
         """The slices of an axis that `index` names.
 
         >>> Tensor([1, 2, 3]).index_select(0, Tensor([2, 0])).tolist()
         [3, 1]
         """
-        axis = as_axis(dim, self.ndim, self.shape)
-        return self._lookup_all([(axis, index)])
+        return self.take(index, as_axis(dim if axis is None else axis, self.ndim, self.shape))
 
-    def take(self, index: Any) -> Self:
-        """Elements of the flattened tensor.
+    def take(self, index: Any, axis: Any = None, *, dim: Any = _UNSET) -> Self:
+        """Elements of the flattened tensor, or, with an axis, slices along it.
 
         >>> Tensor([[1, 2], [3, 4]]).take(Tensor([3, 0])).tolist()
         [4, 1]
         """
-        return self.flatten()._lookup_all([(0, index)])
+        where = axis_or_dim(axis, dim)
+        x = self.flatten() if where is None else self
+        at = as_axis(0 if where is None else where, x.ndim, x.shape)
+        return x._looked_up(Steps(arrays=[(at, index)], at=at))
 
     def embedding(self, index: Any) -> Self:
         """The rows of a table that `index` names.
@@ -163,7 +243,7 @@ class Index(Joining):
         >>> Tensor([[1, 2], [3, 4]]).embedding(Tensor([1])).tolist()
         [[3, 4]]
         """
-        return self._lookup_all([(0, index)])
+        return self.take(index, 0)
 
 
 def parse_key(shape: Shape, key: Any) -> Steps:
@@ -173,17 +253,19 @@ def parse_key(shape: Shape, key: Any) -> Steps:
     dots = [i for i, item in enumerate(items) if item is Ellipsis]
     if len(dots) > 1:
         raise ShapeError("an index can have only one ...")
-    used = sum(1 for item in items if item is not None and item is not Ellipsis)
+    used = sum(1 for item in items if item is not None and item is not Ellipsis and not _is_truth(item))
     if used > len(shape):
         raise ShapeError(f"shape {show_shape(shape)} has {len(shape)} axes, but the index has {used}")
     fill: list[Any] = [slice(None)] * (len(shape) - used)
     at = dots[0] if dots else len(items)
+    steps = Steps(shape, at=_place_of_arrays(items, len(fill)))
     items[at : at + len(dots)] = fill
-    steps = Steps(shape)
     axis = kept = 0
     for item in items:
-        if item is None:
+        if item is None or _is_truth(item):
             steps.new.append(kept)
+            if item is not None:
+                steps.arrays.append((kept, np.zeros(int(item), np.int64)))
             kept += 1
             continue
         kept += _add(steps, item, axis, kept, shape)
@@ -191,14 +273,36 @@ def parse_key(shape: Shape, key: Any) -> Steps:
     return steps
 
 
+def _is_truth(item: Any) -> bool:
+    return isinstance(item, bool | np.bool_)
+
+
+def _is_array(item: Any) -> bool:
+    return isinstance(item, Core | np.ndarray | list) or _is_truth(item)
+
+
+def _place_of_arrays(items: list[Any], left: int) -> int:
+    """How many axes of the result come before those of the arrays.
+
+    NumPy: where arrays and numbers stand side by side, their axes take that place, else they come first.
+    """
+    if not any(map(_is_array, items)):
+        return 0
+    other = [item is None or item is Ellipsis or isinstance(item, slice) for item in items]
+    first, last = other.index(False), len(other) - 1 - other[::-1].index(False)
+    if any(other[first:last]):
+        return 0
+    return sum(left if item is Ellipsis else 1 for item in items[:first])
+
+
 def _masks(item: Any) -> list[Any]:
     """A mask whose truths are known is as many arrays of positions; anything else is itself."""
     if isinstance(item, Core) and item.dtype.is_bool:
         raise ShapeError(
             "a boolean tensor as an index gives a size that is not known before it runs; "
-            "use where or masked_fill, or index with a NumPy array"
+            "use masked_select with a size, where or masked_fill, or index with a NumPy array"
         )
-    known = isinstance(item, np.ndarray | list) and np.asarray(item).dtype == np.bool_
+    known = isinstance(item, np.ndarray | list) and np.asarray(item).dtype == np.bool_ and np.ndim(item)
     return list(np.nonzero(np.asarray(item))) if known else [item]
 
 
@@ -212,7 +316,7 @@ def _add(steps: Steps, item: Any, axis: int, kept: int, shape: Shape) -> int:
         steps.strides.append(abs(stride))
         steps.keep.append(True)
         return 1
-    if isinstance(item, Core | np.ndarray | list):
+    if _is_array(item):
         steps.box.append((0, size))
         steps.flips.append(False)
         steps.strides.append(1)

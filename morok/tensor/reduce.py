@@ -26,6 +26,7 @@ from morok.tensor.record import pure
 from morok.tensor.sizes import _UNSET, as_axes, axis_or_dim
 
 Axes = Any  # None, an int, or several
+_RUN = 256  # elements of a running sum that are added up from the start for each place
 
 
 @pure
@@ -269,43 +270,79 @@ class Reduce(Functions, Movement, Creation):
 
     # --- running
 
-    def cumsum(self, axis: int = 0, *, dim: Any = _UNSET) -> Self:
-        """Sums of everything up to each place along an axis.
+    def cumsum(self, axis: Any = None, *, dim: Any = _UNSET, dtype: Any = None) -> Self:
+        """Sums of everything up to each place along an axis; of everything flattened if none is given.
 
         >>> Tensor([1, 2, 3]).cumsum(0).tolist()
         [1, 3, 6]
         """
-        where = axis if dim is _UNSET else dim
-        own = self.dtype
-        if own.is_bool or own.is_bounded_int:
-            own = accumulator(own)
-        return self.cast(accumulator(own))._running(Ops.ADD, where).cast(own)
+        return self._cumulative(Ops.ADD, axis_or_dim(axis, dim), dtype)
 
-    def cumprod(self, axis: int = 0, *, dim: Any = _UNSET) -> Self:
-        """Products of everything up to each place along an axis.
+    def cumprod(self, axis: Any = None, *, dim: Any = _UNSET, dtype: Any = None) -> Self:
+        """Products of everything up to each place along an axis; of everything flattened if none is given.
 
         >>> Tensor([1, 2, 3]).cumprod(0).tolist()
         [1, 2, 6]
         """
-        where = axis if dim is _UNSET else dim
-        own = self.dtype
-        if own.is_bool or own.is_bounded_int:
+        return self._cumulative(Ops.MUL, axis_or_dim(axis, dim), dtype)
+
+    def cummax(self, axis: Any = None, *, dim: Any = _UNSET) -> Self:
+        """The largest value up to each place along an axis; NaN from the first one on.
+
+        >>> Tensor([1, 3, 2]).cummax(0).tolist()
+        [1, 3, 3]
+        """
+        return self._extreme_so_far(Ops.MAX, axis_or_dim(axis, dim))
+
+    def cummin(self, axis: Any = None, *, dim: Any = _UNSET) -> Self:
+        """The smallest value up to each place along an axis; NaN from the first one on.
+
+        >>> Tensor([3, 1, 2]).cummin(0).tolist()
+        [3, 1, 1]
+        """
+        return self._extreme_so_far(Ops.MIN, axis_or_dim(axis, dim))
+
+    def _cumulative(self, op: Op, axis: Any, dtype: Any) -> Self:
+        own = self.dtype if dtype is None else as_dtype(dtype)
+        if dtype is None and (own.is_bool or own.is_bounded_int):
             own = accumulator(own)
-        return self.cast(accumulator(own))._running(Ops.MUL, where).cast(own)
+        wide = accumulator(own) if own.is_float else own
+        return self.cast(wide)._running(op, axis).cast(own)
+
+    def _extreme_so_far(self, op: Op, axis: Any) -> Self:
+        if self.dtype.is_bool:
+            return self.cast(dt.uint8)._running(op, axis).cast(dt.bool_)
+        return self._running(op, axis)
 
     def _running(self, op: Op, axis: Any) -> Self:
-        """A row per place with what comes after it replaced by the neutral element, reduced."""
-        if self.ndim == 0:
-            return self
+        """Runs are scanned by themselves; what comes before a run is the scan of what the runs add up to."""
+        if axis is None or not self.ndim:
+            return self.reshape(self.numel())._running(op, 0)
         (where,) = as_axes(axis, self.shape)
         x = self.transpose(where, -1)
         size = x.shape[-1]
-        square = (*x.shape, size)
-        rows = expand_to(x.unsqueeze(-2).uop, square)
+        if not isinstance(size, int) or size <= _RUN:
+            return x._scan(op).transpose(where, -1)
+        length = max(_RUN // 2, 1 << (size.bit_length() // 2))
+        runs = -(-size // length)
+        neutral = dt.identity(op.name, self.dtype)
+        rest = [None] * (x.ndim - 1)
+        rows = x.pad([*rest, (0, runs * length - size)], neutral).reshape(*x.shape[:-1], runs, length)
+        inside = rows._scan(op).contiguous()
+        ends = inside.narrow(-1, length - 1, 1).squeeze(-1).narrow(-1, 0, runs - 1)
+        before = ends._running(op, -1).pad([*rest, (1, 0)], neutral).unsqueeze(-1)
+        joined = self._new(alu(op, expand_to(before.uop, inside.shape), inside.uop))
+        flat = joined.reshape(*x.shape[:-1], runs * length).narrow(-1, 0, size)
+        return flat.transpose(where, -1)
+
+    def _scan(self, op: Op) -> Self:
+        """A row per place with what comes after it replaced by the neutral element, reduced."""
+        square = (*self.shape, self.shape[-1])
+        rows = expand_to(self.unsqueeze(-2).uop, square)
         here, there = (
             expand_to(iota(square, i, dt.int64), square) for i in (len(square) - 2, len(square) - 1)
         )
         later = alu(Ops.CMPLT, here, there)
         neutral = const(self.dtype, dt.identity(op.name, self.dtype))
         masked = alu(Ops.WHERE, later, neutral, rows)
-        return self._new(masked)._reduce(op, (len(square) - 1,), False).transpose(where, -1)
+        return self._new(masked)._reduce(op, (len(square) - 1,), False)

@@ -18,6 +18,7 @@ Y = sample(2, 3, seed=1)
 POSITIVE = sample(2, 3, signs=False)
 SMALL = sample(2, 3, low=0.1, high=0.9)
 VECTOR, MATRIX = sample(3, seed=2), sample(3, 4, seed=3)
+LONG = sample(41, 2, seed=8)  # a table too long for its gradient to look at every row
 CUBE = sample(2, 3, 4, seed=4)
 IMAGE = sample(1, 2, 5, 5, seed=5)
 MASK = np.array([[True, False, True], [False, False, True]])
@@ -87,7 +88,8 @@ CASES: dict[str, Case | list[Case]] = {
     "prod": [unary("prod"), unary("prod", CUBE, 1)],
     **{n: [unary(n), unary(n, CUBE, 1), unary(n, X, 1, correction=0)] for n in ("var", "std")},
     "norm": [unary("norm"), unary("norm", X, 1, 1), unary("norm", X, 3, 0), unary("norm", X, float("inf"))],
-    **{n: unary(n, X, 1) for n in ("cumsum", "cumprod", "softmax", "log_softmax", "logsumexp")},
+    **{n: unary(n, X, 1) for n in ("cumsum", "cumprod", "cummax", "cummin")},
+    **{n: unary(n, X, 1) for n in ("softmax", "log_softmax", "logsumexp")},
     # normalisation and losses
     "layer_norm": ((lambda x, w, b: x.layer_norm(-1, w, b)), (X, VECTOR, VECTOR + 1)),
     "rms_norm": ((lambda x, w: x.rms_norm(-1, w)), (X, VECTOR)),
@@ -117,7 +119,31 @@ CASES: dict[str, Case | list[Case]] = {
     "gather": ((lambda x: x.gather(1, Tensor(PLACES))), (X,)),
     "index_select": ((lambda x: x.index_select(1, Tensor([2, 0, 2]))), (X,)),
     "take": ((lambda x: x.take(Tensor([5, 0, 5]))), (X,)),
-    "embedding": ((lambda x: x.embedding(Tensor(PLACES))), (MATRIX,)),
+    "take_along_dim": ((lambda x: x.take_along_dim(Tensor(PLACES), 1)), (X,)),
+    "embedding": [
+        ((lambda x: x.embedding(Tensor(PLACES))), (MATRIX,)),
+        ((lambda x: x.embedding(Tensor(PLACES) * 20)), (LONG,)),
+        ((lambda x: x[Tensor(PLACES) * 20, 1]), (LONG,)),
+    ],
+    "scatter": [
+        ((lambda x, y: x.scatter(1, Tensor(PLACES), y)), (X, Y)),
+        ((lambda x, y: x.scatter(1, Tensor(PLACES), y, "multiply")), (X, Y)),
+    ],
+    "scatter_add": ((lambda x, y: x.scatter_add(0, Tensor(PLACES[:, :2] % 2), y)), (X, Y)),
+    "scatter_reduce": [
+        ((lambda x, y, how=how, own=own: x.scatter_reduce(1, Tensor(PLACES), y, how, own)), (X, Y))
+        for how in ("sum", "prod", "mean", "amax", "amin")
+        for own in (True, False)
+    ],
+    "index_add": ((lambda x, y: x.index_add(1, Tensor([2, 0, 2]), y, 0.5)), (X, Y)),
+    "index_copy": ((lambda x, y: x.index_copy(1, Tensor([2, 0, 2]), y)), (X, Y)),
+    "index_put": ((lambda x, y: x.index_put((Tensor(PLACES[0]),), y, True)), (MATRIX, MATRIX * 2)),
+    "sort": ((lambda x: x.sort(1).values), (CUBE,)),
+    "topk": ((lambda x: x.topk(2, 0).values), (MATRIX,)),
+    "median": [unary("median"), unary("median", CUBE, (0, 2))],
+    "quantile": [unary("quantile", X, 0.3), unary("quantile", CUBE, [0.1, 0.9], 1, True)],
+    "masked_select": ((lambda x: x.masked_select(Tensor(MASK), 4)), (X,)),
+    "masked_scatter": ((lambda x, y: x.masked_scatter(Tensor(MASK), y)), (X, Y)),
     # contractions
     **{n: binary(n, X, MATRIX) for n in ("matmul", "__matmul__")},
     "__rmatmul__": binary("__rmatmul__", MATRIX, X),
@@ -149,7 +175,19 @@ def _with_row(x: Tensor, row: Tensor) -> Tensor:
 
 
 # The same function under another name.
-ALIASES = {"view", "tile", "concat", "amax", "amin", "clip", "astype", "swish", "dot", "plan"}
+ALIASES = {
+    "view",
+    "tile",
+    "concat",
+    "amax",
+    "amin",
+    "clip",
+    "astype",
+    "swish",
+    "dot",
+    "plan",
+    "take_along_axis",
+}
 
 # Results that are whole numbers, truths, positions or text; creation; bookkeeping.
 NO_GRADIENT = {
@@ -159,7 +197,8 @@ NO_GRADIENT = {
                "isfinite", "signbit", "any", "all", "logical_not", "__bool__"},
     "bits": {"__and__", "__rand__", "__or__", "__ror__", "__xor__", "__rxor__", "__lshift__", "__rlshift__",
              "__rshift__", "__rrshift__", "__invert__", "bitcast"},
-    "positions": {"argmax", "argmin", "count_nonzero", "one_hot", "__index__", "__int__"},
+    "positions": {"argmax", "argmin", "count_nonzero", "one_hot", "__index__", "__int__", "argsort",
+                  "searchsorted", "bucketize", "nonzero", "bincount"},
     "creation": {"from_numpy", "from_dlpack", "from_file", "empty", "full", "zeros", "ones", "full_like",
                  "zeros_like", "ones_like", "arange", "linspace", "eye", "tri", "__init__"},
     "random": {"manual_seed", "rand", "randn", "rand_like", "randn_like", "uniform", "normal", "randint",

@@ -99,7 +99,7 @@ def test_errors(key: Any, message: str) -> None:
 
 
 def test_masks_whose_size_is_not_known() -> None:
-    with pytest.raises(ShapeError, match="use where or masked_fill"):
+    with pytest.raises(ShapeError, match="use masked_select with a size, where or masked_fill"):
         Tensor(X)[Tensor(X) > 3]
     with pytest.raises(DTypeError, match="made of integers"):
         Tensor(X)[Tensor([1.0])]

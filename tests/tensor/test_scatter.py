@@ -1,0 +1,128 @@
+"""Rows put to places that are known when the program runs, on the interpreter and as machine code."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from morok import Tensor, knobs
+from morok.errors import DTypeError, ShapeError
+from tests.tensor.common import same
+
+RNG = np.random.default_rng(3)
+DEVICES = ("PYTHON", "CPU")
+JOINS = {
+    "sum": np.add, "prod": np.multiply, "amax": np.maximum, "amin": np.minimum,
+}  # fmt: skip
+
+
+def by_hand(x: Any, axis: int, index: Any, src: Any, join: Any) -> Any:
+    """What scatter means, one element after the other."""
+    result = x.copy()
+    for place in np.ndindex(*index.shape):
+        target = list(place)
+        target[axis] = index[place]
+        spot = tuple(target)
+        result[spot] = src[place] if join is None else join(result[spot], src[place])
+    return result
+
+
+@pytest.mark.parametrize("where", DEVICES)
+@pytest.mark.parametrize("axis", [0, 1, -1])
+@pytest.mark.parametrize("how", [None, *JOINS])
+def test_scatter(where: str, axis: int, how: str | None) -> None:
+    x = RNG.integers(-9, 9, (4, 5, 3))
+    index = RNG.integers(0, x.shape[axis], (3, 2, 3) if axis != 1 else (4, 7, 2))
+    src = RNG.integers(-9, 9, tuple(n + 1 for n in index.shape))
+    with knobs.override(DEVICE=where):
+        t, i, s = Tensor(x), Tensor(index), Tensor(src)
+        got = t.scatter(axis, i, s) if how is None else t.scatter_reduce(axis, i, s, how)
+        same(got, by_hand(x, axis, index, src, JOINS.get(how or "")))
+
+
+@pytest.mark.parametrize("where", DEVICES)
+def test_rows_at_places_that_do_not_exist_are_left_out(where: str) -> None:
+    with knobs.override(DEVICE=where):
+        x = np.arange(12.0).reshape(4, 3)
+        t = Tensor(x)
+        t[Tensor([1, 7, -9, -1])] = Tensor(np.full((4, 3), 5.0))
+        x[[1, -1]] = 5.0
+        same(t, x)
+        assert Tensor(x)[Tensor([9])].tolist() == [[0.0, 0.0, 0.0]]
+
+
+@pytest.mark.parametrize("where", DEVICES)
+def test_the_last_of_equal_places_wins_and_sums_keep_their_order(where: str) -> None:
+    with knobs.override(DEVICE=where):
+        places = RNG.integers(0, 3, 200)
+        values = RNG.standard_normal((200, 17)).astype(np.float32)
+        wanted = np.zeros((3, 17), np.float32)
+        np.add.at(wanted, places, values)  # one after the other, so the rounding is the same
+        same(Tensor.zeros(3, 17).index_add(0, Tensor(places), Tensor(values)), wanted)
+        wanted[places] = values
+        same(Tensor.zeros(3, 17).index_copy(0, Tensor(places), Tensor(values)), wanted)
+
+
+def test_the_gradient_of_a_long_table_is_not_quadratic() -> None:
+    """50,000 rows and 64 tokens: work in the order of what is read and written."""
+    with knobs.override(DEVICE="CPU"):
+        table = Tensor.zeros(50_000, 16).realize()
+        tokens = Tensor(RNG.integers(0, 50_000, 64))
+        (g,) = (table[tokens] * 2.0).sum().gradient(table)
+        plan = g.plan()
+        assert sum(item.flops for item in plan.schedule.items) < 100_000
+        found = g.numpy()
+    wanted = np.zeros((50_000, 16), np.float32)
+    np.add.at(wanted, tokens.numpy(), np.full((64, 16), 2.0, np.float32))
+    np.testing.assert_array_equal(found, wanted)
+
+
+def test_a_write_to_memory_copies_nothing() -> None:
+    t = Tensor(np.zeros((1000, 4), np.float32)).realize()
+    places, rows = Tensor(np.array([3, 5])).realize(), Tensor(np.ones((2, 4), np.float32)).realize()
+    t[places] = rows
+    names = [item.name for item in t.plan().schedule.items]
+    assert names[-1] == "e_2_4" and "e_4000" not in names
+    assert t.numpy().sum() == 8
+
+
+def test_rows_made_of_the_memory_they_go_to() -> None:
+    x = np.arange(12.0).reshape(4, 3)
+    t = Tensor(x.copy()).realize()
+    t[Tensor([0, 1])] = t[Tensor([1, 2])] + t[Tensor([0, 3])]
+    x[[0, 1]] = x[[1, 2]] + x[[0, 3]]
+    same(t, x)
+
+
+def test_counts() -> None:
+    x = RNG.integers(0, 9, 100)
+    same(Tensor(x).bincount(9), np.bincount(x, minlength=9))
+    w = RNG.standard_normal(100)
+    same(Tensor(x).bincount(9, Tensor(w)), np.bincount(x, w, 9))
+    assert Tensor([-1, 12, 2]).bincount(3).tolist() == [0, 0, 1]
+
+
+def test_means_without_self() -> None:
+    t = Tensor([1.0, 2.0, 3.0])
+    got = t.scatter_reduce(0, Tensor([0, 0]), Tensor([5.0, 7.0]), "mean", include_self=False)
+    assert got.tolist() == [6.0, 2.0, 3.0]
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda t: t.scatter(0, Tensor([0]), t), ShapeError, r"needs an index of 2 axes.*not \(1,\)"),
+        (lambda t: t.scatter(0, Tensor([[0, 1]]), Tensor([[1]])), ShapeError, "as many values or more"),
+        (lambda t: t.scatter(0, Tensor([[0]]), Tensor([[1.0]])), DTypeError, "needs values of that type"),
+        (lambda t: t.scatter(2, Tensor([[0]]), t), ShapeError, "axis 2 does not exist"),
+        (lambda t: t.scatter_reduce(0, Tensor([[0]]), t, "max!"), ValueError, "a reduction is one of"),
+        (lambda t: t.gather(0, Tensor([[0, 0, 0]])), ShapeError, "none longer than x's except for axis 0"),
+        (lambda t: t.index_add(0, Tensor([0]), Tensor([[1, 2, 3]])), ShapeError, "does not fit"),
+        (lambda t: t.bincount(-1), ShapeError, "negative"),
+        (lambda t: t.__setitem__(Tensor([0.5]), 1), DTypeError, "made of integers"),
+        (lambda t: t.__setitem__([5], 1), ShapeError, "index 5 is outside of axis 0"),
+    ],
+)
+def test_errors(call: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        call(Tensor([[1, 2], [3, 4]])).numpy()
