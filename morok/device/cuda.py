@@ -7,7 +7,7 @@ anything is lowered. Launches and copies to the GPU return at once; whoever read
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, final
@@ -17,13 +17,16 @@ from morok.codegen.gpu import cuda_target
 from morok.codegen.target import Target
 from morok.device.background import Later
 from morok.device.base import Device
-from morok.device.compiled import Compiled
+from morok.device.base import Program as Runnable
+from morok.device.buffer import Buffer
+from morok.device.compiled import Compiled, unpack
 from morok.device.cuda_compile import compile_cubin
 from morok.device.cuda_driver import Driver, Facts, open_driver
 from morok.device.cuda_kernel import CudaKernel
 from morok.device.cuda_memory import CudaAllocator
 from morok.device.inspect import current_dump
 from morok.device.store import compiler_version, disk_store
+from morok.device.tunable import Stopwatch, plain_stopwatch
 from morok.errors import CompileError, DeviceError
 from morok.ir.digest import hexdigest
 from morok.ir.node import UOp, toposort
@@ -137,6 +140,33 @@ class Cuda(Device):
         work()
         self.driver.record(last)
         return self.driver.seconds(first, last)
+
+    # --- for a search among candidates
+
+    def facts(self) -> Host:
+        """The GPU as the optimiser sees it."""
+        return self.host
+
+    def tuning_key(self) -> str:
+        """Everything besides the kernel that decides which candidate is the fastest."""
+        options = ";".join(f"{name}={value}" for name, value in knobs.cache_key() if name != "BEAM")
+        arch = self.driver.facts.arch
+        return f"{compiler_version()}|{arch}|{self.target.key}|{self.host.key}|{options}"
+
+    def build(self, ast: UOp, title: str) -> bytes:
+        """A kernel that is optimised already, as bytes."""
+        with knobs.override(NOOPT=True):
+            program = program_of(ast, self.target, self.host, title)
+        code = self._compiler(program.text, self.driver.facts.arch, title)
+        return replace(facts_of(program), code=code).pack()
+
+    def load(self, code: bytes, title: str) -> CudaKernel:
+        """What `build` has made."""
+        return CudaKernel(unpack(code), title, self.driver)
+
+    def stopwatch(self, program: Runnable, buffers: Sequence[Buffer], values: Mapping[str, int]) -> Stopwatch:
+        """Launches one after the other, timed by the GPU."""
+        return plain_stopwatch(self, program, buffers, values)
 
 
 @cache

@@ -6,8 +6,10 @@ made it was at least as wide and as long as the one that is asked for, or had co
 
 from __future__ import annotations
 
+import atexit
 import json
 import math
+import os
 import sys
 import threading
 import weakref
@@ -86,7 +88,7 @@ class Tuner:
         from morok.optimize.beam import search
         from morok.optimize.space import Space
 
-        crew = _crew(device, min(_WORKERS, max(1, machine.facts().cores)))
+        crew = _crew(device, min(_WORKERS, os.cpu_count() or 1))
         bar = (self.progress or progress_bar)(name)
         try:
             crew.start(ast, beam.seconds)
@@ -136,9 +138,6 @@ _crews: dict[tuple[object, ...], Any] = {}
 
 
 def _crew(device: str, count: int) -> Any:
-    import atexit
-    import os
-
     from morok.device.crew import Crew
 
     options = tuple((name, knob.value) for name, knob in knobs.KNOBS.items())
