@@ -14,7 +14,9 @@ from typing import final
 
 from morok.ir.node import UOp
 from morok.ir.ops import AxisKind, Ops
-from morok.optimize import edges, keep, matrix, pack, shared, splits
+from morok.optimize import edges
+from morok.optimize import join as joining
+from morok.optimize import keep, matrix, pack, shared, splits
 from morok.optimize.host import Host
 from morok.optimize.loops import LANE_KINDS, Loops, loops_of
 from morok.optimize.record import Opt, OptError, applied, recorded
@@ -64,6 +66,7 @@ ACTIONS: dict[str, Action] = {
         Action("THREAD", splits.can_thread, splits.thread),
         Action("SWAP", splits.can_swap, splits.swap),
         Action("TILE", splits.can_tile, splits.tile),
+        Action("JOIN", joining.can_join, joining.join),
         Action("PADTO", edges.can_pad, edges.pad),
         Action("PEEL", edges.can_peel, edges.peel),
         Action("PACK", pack.can_pack, pack.pack),

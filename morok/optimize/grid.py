@@ -20,6 +20,12 @@ def _steps(node: UOp) -> int:
     return math.prod(trips(r) for r in closed_ranges(node) if r.op is Ops.RANGE)
 
 
+def _belongs_to_block(node: UOp) -> bool:
+    """A shared tile, which every block fills for itself; or something inside of a reduction's loop."""
+    tile = node.op is Ops.BUFFERIZE and len(node.arg) > 2
+    return tile or any(r.arg[1] is AxisKind.REDUCE for r in ranges(node))
+
+
 def grid_loops(root: UOp) -> list[UOp]:
     """The plain loops over outputs that blocks can share."""
     found: dict[UOp, bool] = {}
@@ -27,6 +33,7 @@ def grid_loops(root: UOp) -> list[UOp]:
         if effect.op is not Ops.END:
             continue
         dear = [n for n in toposort(effect) if n.op in (Ops.REDUCE, Ops.BUFFERIZE) and _steps(n) > CHEAP]
+        dear = [n for n in dear if not _belongs_to_block(n)]
         for r in closed_ranges(effect):
             if r.op is Ops.RANGE and r.arg[1] is AxisKind.LOOP:
                 free = not ranges(r.src[0]) and all(r in ranges(n) for n in dear)

@@ -25,6 +25,7 @@ from morok.optimize.loops import LOOP_KINDS, Loops, divides, loop, quotient, siz
 from morok.optimize.record import Opt
 from morok.rewrite.engine import substitute
 from morok.schedule.ranges import replace_loops
+from morok.symbolic.validity import conjuncts
 
 
 class Found(NamedTuple):
@@ -60,7 +61,10 @@ def _under(condition: UOp, x: UOp) -> UOp:
     if x.op is Ops.CAST and not x.src[0].dtype.is_bool:
         return x.replace((_under(condition, x.src[0]),))
     if x.op is Ops.INDEX and not x.dtype.is_ptr:
-        gate = condition if len(x.src) == 2 else alu(Ops.AND, x.src[2], condition)
+        known = () if len(x.src) == 2 else tuple(conjuncts(x.src[2]))
+        if condition in known:
+            return x
+        gate = condition if not known else alu(Ops.AND, x.src[2], condition)
         return make(Ops.INDEX, x.dtype, (*x.src[:2], gate), x.arg, x.origin)
     return alu(Ops.WHERE, condition, x, _zero(x.dtype))
 

@@ -12,10 +12,11 @@ import math
 from morok.ir.build import bufferize
 from morok.ir.infer import ranges
 from morok.ir.matrix import Shared
-from morok.ir.node import UOp, make, toposort, users
+from morok.ir.node import UOp, alu, make, toposort, users
 from morok.ir.ops import AxisKind, Ops
 from morok.optimize.host import Host
-from morok.optimize.loops import LOOP_KINDS, Loops, flat_place, loop, size
+from morok.optimize.loops import LOOP_KINDS, Loops, flat_place, loop, loops_of, size
+from morok.optimize.matrix import factors
 from morok.optimize.pack import written
 from morok.optimize.record import Opt
 from morok.rewrite.engine import substitute
@@ -55,7 +56,19 @@ def staged_value(loops: Loops, read: UOp) -> UOp:
         node = new
 
 
+def gated_products(loops: Loops) -> Loops:
+    """Sums of products under a condition: the condition goes to both factors, so that tiles hold zeros there."""
+    mapping: dict[UOp, UOp] = {}
+    for node in loops.order:
+        if node.op is Ops.REDUCE and node.arg == (Ops.ADD,) and node.src[0].op is Ops.WHERE:
+            found = factors(node.src[0])
+            if found is not None:
+                mapping[node] = node.replace((alu(Ops.MUL, *found), *node.src[1:]))
+    return loops_of(substitute(loops.ast, mapping)) if mapping else loops
+
+
 def can_stage(loops: Loops, opt: Opt, host: Host) -> str | None:
+    loops = gated_products(loops)
     if not host.block_threads:
         return "the machine has no blocks of threads"
     if not 0 <= opt.amount <= DEEPEST:
@@ -106,6 +119,7 @@ def stage(loops: Loops, opt: Opt) -> UOp:
 
     STAGE(1, 3, (2, 3)):   x[r0*64 + r2*8 + r3]   →   s[r2*8 + r3],  s[c2*8 + c3] = x[r0*64 + c2*8 + c3], 3 deep
     """
+    loops = gated_products(loops)
     own = [loops.by_number[n] for n in opt.axes]
     sizes = [size(r) or 1 for r in own]
     number = loops.next_number()

@@ -1,0 +1,268 @@
+"""Matrix products, convolutions and their like on a machine with a grid of blocks.
+
+A block computes a tile of outputs. The operands' tiles of a few steps lie in shared memory, in a ring that is
+filled ahead; each thread keeps its part of the result in registers over the whole reduction. Where a matrix
+unit multiplies the operands' type, warps use it (TC); otherwise threads have register tiles.
+
+Edges cost nothing inside: loops are rounded up, the tiles are filled up with zeros or with the last row, and only
+the stores are guarded. Several loops that one operand moves with (rows and columns of an image) are joined,
+so that a tile is cut out of all of them.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import final
+
+from morok import knobs
+from morok.ir.infer import closed_ranges
+from morok.ir.matrix import WARP_UNITS, MatrixUnit
+from morok.ir.node import UOp, toposort
+from morok.ir.ops import AxisKind, Ops
+from morok.optimize.builder import Builder
+from morok.optimize.facts import Access, output_loops, trips
+from morok.optimize.host import Host
+from morok.optimize.loops import Loops, size
+from morok.optimize.matrix import as_input, factors
+from morok.optimize.tiles import Product, find_product
+
+FEWEST_STEPS = 8
+FEWEST_POINTS = 16  # of a side of a tile
+LEAST_WORK = 1 << 17  # multiplications
+WIDE = 512  # outputs along a side from which no further loop is joined to it
+GROUPS = (8, 4, 2)  # rows of tiles that are walked together, so that they share the cache
+
+
+@final
+@dataclass(frozen=True)
+class Shape:
+    """A block's tile: outputs, bytes of one row of steps, warps or threads, depth of the ring, its efficiency."""
+
+    rows: int
+    columns: int
+    bytes: int
+    across: int  # warps, or threads, along the rows
+    along: int
+    depth: int
+    worth: float
+
+
+# The more outputs per loaded element the better, as long as there are enough tiles for all multiprocessors.
+UNIT_SHAPES = (
+    Shape(256, 128, 128, 4, 2, 3, 1.00),
+    Shape(128, 256, 128, 2, 4, 3, 0.97),
+    Shape(128, 128, 64, 2, 2, 4, 0.97),
+    Shape(128, 64, 128, 2, 2, 4, 0.80),
+    Shape(64, 128, 128, 2, 2, 4, 0.80),
+    Shape(64, 64, 128, 2, 2, 4, 0.62),
+    Shape(32, 128, 128, 1, 4, 4, 0.60),
+    Shape(32, 64, 128, 1, 4, 4, 0.40),
+    Shape(64, 32, 128, 4, 1, 4, 0.40),
+    Shape(16, 128, 128, 1, 4, 4, 0.40),
+    Shape(16, 64, 128, 1, 4, 4, 0.25),
+    Shape(32, 32, 128, 2, 2, 4, 0.25),
+    Shape(16, 32, 128, 1, 2, 4, 0.13),
+)
+THREAD_SHAPES = (
+    Shape(128, 128, 64, 16, 16, 3, 1.00),
+    Shape(128, 64, 64, 16, 16, 3, 0.90),
+    Shape(64, 128, 64, 16, 16, 3, 0.90),
+    Shape(64, 64, 64, 16, 16, 3, 0.70),
+    Shape(64, 32, 64, 16, 8, 3, 0.50),
+    Shape(32, 64, 64, 8, 16, 3, 0.50),
+    Shape(32, 32, 64, 8, 8, 3, 0.40),
+    Shape(16, 64, 64, 8, 16, 3, 0.35),
+    Shape(16, 32, 64, 8, 8, 3, 0.25),
+)
+
+
+def choose_shape(rows: int, columns: int, others: int, shapes: tuple[Shape, ...], host: Host) -> Shape:
+    """The tile with which the busiest multiprocessor is done first."""
+
+    def cost(shape: Shape) -> float:
+        tiles = -(-rows // shape.rows) * -(-columns // shape.columns) * others
+        return -(-tiles // max(1, host.cores)) * shape.rows * shape.columns / shape.worth
+
+    return min(shapes, key=cost)
+
+
+def matrix_product(builder: Builder) -> bool:
+    """Tiles for the product of a kernel; False, and the kernel as it was, if there is none."""
+    if len(builder.ast.src) != 1 or builder.ast.src[0].op is not Ops.END:
+        return False
+    effect = builder.ast.src[0]
+    reductions = [n for n in toposort(effect) if n.op is Ops.REDUCE]
+    if len(reductions) != 1:
+        return False
+    (reduce,) = reductions
+    product = find_product(effect, reduce)
+    if product is None or reduce.arg != (Ops.ADD,) or not _worth_it(product):
+        return False
+    before = builder.loops
+    for unit in _units(builder.host, reduce):
+        if _Plan(builder, product, unit).build():
+            return True
+        builder.loops = before
+    if reduce.dtype.itemsize >= 4 and _Plan(builder, product, None).build():
+        return True
+    builder.loops = before
+    return False
+
+
+def _worth_it(product: Product) -> bool:
+    loops = [*output_loops(product.effect), *closed_ranges(product.reduce)]
+    if any(size(r) is None for r in loops):
+        return False
+    steps = math.prod(map(trips, closed_ranges(product.reduce)))
+    return steps >= FEWEST_STEPS and math.prod(map(trips, loops)) >= LEAST_WORK
+
+
+def _units(host: Host, reduce: UOp) -> list[MatrixUnit]:
+    """Units that multiply the factors as they are."""
+    found = factors(reduce.src[0])
+    if found is None:
+        return []
+    return [
+        unit
+        for unit in host.matrix_units
+        if unit.output is reduce.dtype
+        and (knobs.TF32.value or not unit.optional)
+        and all(as_input(f, unit) is not None for f in found)
+    ]
+
+
+class _Plan:
+    """The actions for one product, with a unit or with register tiles."""
+
+    def __init__(self, builder: Builder, product: Product, unit: MatrixUnit | None) -> None:
+        self.builder = builder
+        self.product = product
+        self.unit = unit
+        self.steps = sorted(closed_ranges(product.reduce), key=lambda k: int(k.arg[0]))
+
+    @property
+    def loops(self) -> Loops:
+        return self.builder.loops
+
+    def do(self, name: str, axis: int = -1, amount: int = 0, axes: tuple[int, ...] = ()) -> bool:
+        return self.builder.do(name, axis, amount, axes)
+
+    def build(self) -> bool:
+        product, unit = self.product, self.unit
+        left, right = product.along_i[0], product.along_j[0]
+        step = max(self.steps, key=lambda k: (trips(k), left.step(k) == 1))
+        self.left_runs = self._runs(product.along_i, product.i, step)
+        self.right_runs = self._runs(product.along_j, product.j, step)
+        i = self._joined(product.i, product.along_i, product.along_j)
+        j = self._joined(product.j, product.along_j, product.along_i)
+        rows, columns = self._trips(i), self._trips(j)
+        if min(rows, columns) < FEWEST_POINTS and unit is None:
+            return False
+        others = math.prod(
+            trips(r) for r in output_loops(self.loops.ast.src[0]) if int(r.arg[0]) not in (i, j)
+        )
+        shapes = THREAD_SHAPES if unit is None else UNIT_SHAPES
+        if unit is None and product.reduce.dtype.itemsize > 4:
+            shapes = tuple(s for s in shapes if s.rows * s.columns <= 64 * 64)
+        shape = choose_shape(rows, columns, others, shapes, self.builder.host)
+        inputs = max(a.node.dtype.itemsize for a in (left, right)) if unit is None else unit.inputs.itemsize
+        return self._tiles(i, j, int(step.arg[0]), shape, shape.bytes // inputs)
+
+    def _trips(self, number: int) -> int:
+        return trips(self.loops.by_number[number])
+
+    def _runs(self, reads: tuple[Access, ...], outer: UOp, step: UOp) -> bool:
+        """Whether an operand lies in memory along its own loop rather than along the steps."""
+        return any(a.step(outer) == 1 for a in reads) and not any(a.step(step) == 1 for a in reads)
+
+    def _joined(self, seed: UOp, mine: tuple[Access, ...], others: tuple[Access, ...]) -> int:
+        """The loop of one side of the tile, joined with its neighbours where it is short."""
+        number = int(seed.arg[0])
+        total = trips(seed)
+        beside = [
+            r
+            for r in output_loops(self.product.effect)
+            if r is not seed and any(a.moves(r) for a in mine) and not any(a.moves(r) for a in others)
+        ]
+        for r in sorted(beside, key=lambda r: -int(r.arg[0])):
+            if total >= WIDE:
+                break
+            if self.do("JOIN", int(r.arg[0]), number):
+                total *= trips(r)
+        return number
+
+    def _cut(self, number: int, amount: int) -> int | None:
+        """Rounds a loop up and cuts a tile off; the number of the loop inside of the tile."""
+        if self._trips(number) % amount and not self.do("PADTO", number, amount):
+            return None
+        if self._trips(number) == amount:
+            return number
+        inner = self.loops.next_number()
+        return inner if self.do("TILE", number, amount) else None
+
+    def _tiles(self, i: int, j: int, k: int, shape: Shape, steps: int) -> bool:
+        least = 4 if self.unit is None else self.unit.k
+        while steps > least and steps >= 2 * self._trips(k):
+            steps //= 2
+        rows, columns, step = (self._cut(n, a) for n, a in ((i, shape.rows), (j, shape.columns), (k, steps)))
+        if rows is None or columns is None or step is None:
+            return False
+        around = math.prod(trips(r) for r in self.steps) // max(1, trips(_named(self.steps, k)))
+        rounds = around * (1 if step == k else self._trips(k))
+        depth = min(shape.depth, rounds) if rounds > 1 else 1
+        if not self._stage(self.product.along_i, rows, step, depth, self.left_runs):
+            return False
+        if not self._stage(self.product.along_j, columns, step, depth, self.right_runs):
+            return False
+        inner = self._unit_tile if self.unit is not None else self._thread_tile
+        if not inner(rows, columns, step, shape):
+            return False
+        if rows != i:
+            for group in GROUPS:
+                if self._trips(i) > group and self.do("TILE", i, group):
+                    break
+        return True
+
+    def _stage(self, reads: tuple[Access, ...], outer: int, step: int, depth: int, runs: bool) -> bool:
+        """One operand's tile in shared memory, its rows as they lie in global memory."""
+        axes = (step, outer) if runs else (outer, step)
+        done = False
+        for number in dict.fromkeys(a.buffer for a in reads):
+            done |= number >= 0 and self.do("STAGE", number, depth, axes)
+        return done
+
+    def _unit_tile(self, rows: int, columns: int, step: int, shape: Shape) -> bool:
+        unit = self.unit
+        assert unit is not None
+        if not self.do("TC", step, 1 + WARP_UNITS.index(unit), (rows, columns)):
+            return False
+        for number, warps in ((rows, shape.across), (columns, shape.along)):
+            if warps > 1 and not self.do("LOCAL", number, warps):
+                return False
+        for number in (rows, columns):
+            if self._left(number) and not self.do("UPCAST", number):
+                return False
+        return not self._left(step) or self.do("UNROLL", step)
+
+    def _left(self, number: int) -> bool:
+        r = self.loops.by_number.get(number)
+        return r is not None and r.arg[1] in (AxisKind.LOOP, AxisKind.REDUCE) and trips(r) > 1
+
+    def _thread_tile(self, rows: int, columns: int, step: int, shape: Shape) -> bool:
+        for number, threads, runs in (
+            (rows, shape.across, self.left_runs),
+            (columns, shape.along, self.right_runs),
+        ):
+            vector = min(4, self._trips(number) // threads)
+            if runs and vector > 1 and not self.do("UPCAST", number, vector):
+                return False
+            if not self.do("LOCAL", number, threads):
+                return False
+            if self._left(number) and not self.do("UPCAST", number):
+                return False
+        return self.do("UNROLL", step, min(4, self._trips(step)))
+
+
+def _named(loops: list[UOp], number: int) -> UOp:
+    return next(r for r in loops if int(r.arg[0]) == number)
