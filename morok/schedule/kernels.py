@@ -14,7 +14,7 @@ from typing import final
 
 from morok import knobs
 from morok.dtype import PtrDType, void
-from morok.ir.bounds import vmax
+from morok.ir.bounds import bounds, vmax
 from morok.ir.infer import closed_ranges, ranges
 from morok.ir.node import UOp, make, toposort
 from morok.ir.ops import Ops
@@ -130,7 +130,11 @@ def describe(graph: UOp) -> Kernel:
             # Effects run one after the other: an input must not be gone before its last reader.
             if spots == {spot} and number not in stores and last[number] <= position:
                 shared.add((out, number))
-    safe = all(number not in reads or reads[number] == {spot} for number, (spot, _) in stores.items())
+    safe = all(
+        spot == other or _apart(spot[0], other[0])
+        for number, (spot, _) in stores.items()
+        for other in reads.get(number, ())
+    )
     return Kernel(
         ast,
         params,
@@ -142,6 +146,12 @@ def describe(graph: UOp) -> Kernel:
         frozenset(shared),
         safe and one_order(ast),
     )
+
+
+def _apart(a: UOp, b: UOp) -> bool:
+    """Whether two places are never the same, wherever the loops are: one lies below all of the other."""
+    (alo, ahi), (blo, bhi) = bounds(a), bounds(b)
+    return bool(ahi < blo or bhi < alo)
 
 
 def _last_readers(ast: UOp) -> dict[int, int]:

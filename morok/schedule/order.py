@@ -85,16 +85,17 @@ def dependencies(drafts: Sequence[Draft], reads: dict[Draft, Reads], inputs: int
             waits[later].add(before)
     if not versioned:
         return waits
+    place = {memory: {writer: n for n, writer in enumerate(found)} for memory, found in versioned.items()}
     for draft in drafts:
         for memory, versions in reads[draft].memory.items():
             for version in versions if memory in versioned else ():
-                _order_read(draft, version, versioned[memory], waits)
+                newest = max((place[memory][w] for w in version if w in place[memory]), default=-1)
+                _order_read(draft, newest, versioned[memory], waits)
     return waits
 
 
-def _order_read(draft: Draft, version: Version, writers: list[Draft], waits: dict[Draft, set[Draft]]) -> None:
+def _order_read(draft: Draft, newest: int, writers: list[Draft], waits: dict[Draft, set[Draft]]) -> None:
     """The reader waits for its version's writer, and the next writer waits for the reader."""
-    newest = max((i for i, writer in enumerate(writers) if writer in version), default=-1)
     if newest >= 0:
         waits[draft].add(writers[newest])
     if newest + 1 < len(writers) and writers[newest + 1] is not draft:
