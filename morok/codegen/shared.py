@@ -26,7 +26,7 @@ from morok.codegen.vectors import splat
 from morok.dtype import DType, PtrDType, index, void
 from morok.ir.bounds import vmax
 from morok.ir.build import after, define_local, rng
-from morok.ir.infer import ranges
+from morok.ir.infer import closed_ranges, ranges
 from morok.ir.node import UOp, alu, const, make, toposort
 from morok.ir.ops import AxisKind, Op, Ops
 from morok.rewrite.engine import rewrite, substitute
@@ -196,6 +196,8 @@ class Tile:
         lanes = rng(self.chunk, 1 << 20, AxisKind.UPCAST)
         flat = _add(first, lanes) if self.chunk > 1 else first
         value = substitute(self.value, {**self._at(flat), **step})
+        if guard is not None:
+            value = _guarded(value, guard)
         place = [self.where(flat, slot)]
         place += [] if guard is None else [simplify(guard)]
         store = make(Ops.STORE, void, (make(Ops.INDEX, self.memory.dtype, (base, *place)), simplify(value)))
@@ -203,6 +205,22 @@ class Tile:
             return store
         wide = rewrite(store, expand_rules)
         return wide.src[0] if wide.op is Ops.UNROLL else wide
+
+
+def _guarded(value: UOp, guard: UOp) -> UOp:
+    """The value with a further condition on what it reads: nothing is read for a tile that does not exist."""
+    reads = [n for n in toposort(value) if n.op is Ops.INDEX]
+    mapping = {
+        n: make(
+            Ops.INDEX,
+            n.dtype,
+            (*n.src[:2], guard if len(n.src) == 2 else alu(Ops.AND, guard, n.src[2])),
+            n.arg,
+            n.origin,
+        )
+        for n in reads
+    }
+    return substitute(value, mapping)
 
 
 # --- tiles that wait together
@@ -272,11 +290,29 @@ def one_loop(root: UOp) -> UOp:
         root = replace_loops(root, mapping)
 
 
+def outermost(root: UOp) -> UOp:
+    """Loops around tiles lie outside of the other loops of their reduction, which read the tiles."""
+    order = toposort(root)
+    around = {r for n in order if is_shared(n) for r in ranges(n) if r.arg[1] is AxisKind.REDUCE}
+    mapping: dict[UOp, tuple[UOp, tuple[UOp, ...]]] = {}
+    for node in order:
+        if node.op is not Ops.REDUCE or around.isdisjoint(closed_ranges(node)):
+            continue
+        loops = sorted(closed_ranges(node), key=lambda r: r.arg)
+        wanted = sorted(loops, key=lambda r: (r not in around, r.arg))
+        if loops == wanted:
+            continue
+        for r, place in zip(wanted, loops, strict=True):
+            new = make(Ops.RANGE, r.dtype, r.src, (place.arg[0], r.arg[1]), r.origin)
+            mapping[r] = (new, (new,))
+    return replace_loops(root, mapping) if mapping else root
+
+
 def lower_shared(root: UOp, target: Target) -> UOp:
     """All shared buffers of a kernel → memory, its filling, and reads that wait for it."""
     if not any(is_shared(n) for n in toposort(root)):
         return root
-    root = one_loop(root)
+    root = one_loop(outermost(root))
     order = toposort(root)
     threads = threads_of(root)
     tiles = {n: Tile(n, threads) for n in order if is_shared(n)}
