@@ -278,6 +278,9 @@ def _warp_part(groups: list[UOp], alive: frozenset[UOp], numbers: _Numbers) -> _
     # a reduction around this one that threads share as well would need the same lanes
     if any(r.arg[1] in (AxisKind.GROUP_REDUCE, AxisKind.WARP) and r not in groups for r in alive):
         return None
+    # threads along outputs that were made later are neighbours: their memory lies side by side
+    if any(r.arg[1] is AxisKind.LOCAL and r.arg[0] > last.arg[0] for r in alive):
+        return None
     size = int(last.src[0].arg)
     width = min(size & -size, numbers.warp)
     if width < 2:

@@ -1,33 +1,90 @@
-"""The default choice of actions for a machine with a grid of blocks.
+"""The default choice of actions for a machine with a grid of blocks, for kernels that memory limits.
 
-Whatever stays a loop over outputs goes to the grid in stage 8a, unless a reduction lies outside of it. What
-is decided here is which of those loops are threads of a block, who shares a reduction, how much each does.
+Whatever stays a loop over outputs goes to the grid in stage 8a, unless a reduction lies outside of it. Here
+it is decided which of those loops are threads of a block, who shares a reduction, and how much each does:
+
+- loops over outputs: a thread has a vector of 16 bytes, neighbouring threads have neighbouring vectors;
+- a reduction along contiguous memory is shared by the threads of a block or of a warp (`gpu_rows.py`), and
+  the loops over the same row that follow are walked by the same threads in the same pieces. Then equal reads
+  are one read: the row stays in registers, and softmax or a layer norm reads it once;
+- a reduction across contiguous memory: threads along the outputs, and others beside them share the rows
+  (`gpu_columns.py`);
+- a short reduction is written out.
+
+Sizes that do not divide are rounded up: reads beyond the end read the last element again, stores are guarded.
 """
 
 from __future__ import annotations
 
 import math
 
-from morok.ir.node import UOp
+from morok.ir.infer import closed_ranges
+from morok.ir.node import UOp, toposort
+from morok.ir.ops import AxisKind, Ops
 from morok.optimize.builder import Builder
-from morok.optimize.facts import access, output_loops, store_of
-from morok.optimize.grid import grid_loops
+from morok.optimize.facts import access, output_loops, store_of, trips
+from morok.optimize.gpu_columns import share_columns
+from morok.optimize.gpu_matmul import matrix_product
+from morok.optimize.gpu_rows import share_rows
+from morok.optimize.gpu_threads import cut, lanes_for, memory_of, threads_for
+from morok.optimize.grid import CHEAP, grid_loops
 from morok.optimize.host import Host
 from morok.optimize.loops import size
 
-THREADS = 256  # of a block
+THREADS = 256  # of a block of independent outputs
 
 
 def choose_gpu(ast: UOp, host: Host) -> UOp:
     """The kernel with the actions that the heuristics choose."""
     builder = Builder(ast, host)
-    for effect in ast.src:
-        free = [r for r in output_loops(effect) if r in grid_loops(ast)]
-        place = access(store_of(effect).src[0])
-        room = min(THREADS, host.block_threads)
-        for r in sorted(free, key=lambda r: (place.step(r) != 1, -int(r.arg[0]))):
-            count = size(r)
-            amount = math.gcd(count or 1, room)
-            if amount > 1 and builder.do("LOCAL", int(r.arg[0]), amount):
-                room //= amount
+    if matrix_product(builder):
+        return builder.ast
+    write_out(builder)
+    shared = share_rows(builder) or share_columns(builder)
+    if not shared:
+        for effect in builder.ast.src:
+            spread(builder, effect)
     return builder.ast
+
+
+def write_out(builder: Builder) -> None:
+    """Reductions of a few steps become straight code."""
+    for node in [n for n in builder.loops.order if n.op is Ops.REDUCE]:
+        loops = [k for k in closed_ranges(node) if k.op is Ops.RANGE]
+        if all(size(k) is not None for k in loops) and math.prod(map(trips, loops)) <= CHEAP:
+            for k in loops:
+                builder.do("UNROLL", int(k.arg[0]))
+
+
+def spread(builder: Builder, effect: UOp) -> None:
+    """The outputs of an effect over threads: vectors along contiguous memory, then blocks of threads."""
+    free = [r for r in output_loops(effect) if r.arg[1] is AxisKind.LOOP and r in grid_loops(builder.ast)]
+    if not free:
+        return
+    place = access(store_of(effect).src[0])
+    ordered = sorted(free, key=lambda r: (place.step(r) != 1, -int(r.arg[0])))
+    first = ordered[0]
+    long = [
+        n
+        for n in toposort(effect)
+        if n.op is Ops.REDUCE and any(k.arg[1] is AxisKind.REDUCE for k in closed_ranges(n))
+    ]
+    if place.step(first) == 1 and not long:
+        lanes = lanes_for(first, memory_of(store_of(effect)), builder.host)
+        total = math.prod(trips(r) for r in free)
+        # a small kernel needs all threads that it can get more than it needs wide accesses
+        while lanes > 1 and total // lanes < builder.host.cores * THREADS:
+            lanes //= 2
+        if lanes > 1:
+            builder.do("UPCAST", int(first.arg[0]), lanes)
+    room = min(THREADS, builder.host.block_threads)
+    for r in ordered:
+        if room < 2:
+            break
+        number = int(r.arg[0])
+        now = builder.loops.by_number.get(number)
+        if now is None or now.arg[1] is not AxisKind.LOOP:
+            continue
+        amount = threads_for(now, room)
+        if amount > 1 and cut(builder, "LOCAL", number, amount):
+            room //= amount

@@ -7,6 +7,9 @@ loops there are. Lanes are ordered by number, the last one fastest, so what is u
 
 from __future__ import annotations
 
+import math
+
+from morok.ir.infer import closed_ranges, ranges
 from morok.ir.node import UOp, alu
 from morok.ir.ops import AxisKind, Op, Ops
 from morok.optimize.host import Host
@@ -55,16 +58,25 @@ def _lanes(loops: Loops, opt: Opt) -> str | None:
     return None
 
 
-def _block(loops: Loops, amount: int, host: Host) -> str | None:
-    """Why a block cannot have `amount` times as many threads."""
+_THREADS = (AxisKind.LOCAL, AxisKind.WARP, AxisKind.GROUP_REDUCE)
+
+
+def _block(loops: Loops, r: UOp, amount: int, host: Host) -> str | None:
+    """Why `amount` iterations of a loop cannot be threads of a block.
+
+    Loops that are never alive together use the same threads one after the other, so what counts is the
+    largest number of threads that are needed at any one place.
+    """
     if any(opt.name == "NOLOCALS" for opt in applied(loops.ast)):
         return "NOLOCALS forbids it"
-    threads = amount
-    for r in loops.closers:
-        if r.arg[1] in (AxisKind.LOCAL, AxisKind.WARP, AxisKind.GROUP_REDUCE):
-            threads *= size(r) or 1
-    if host.block_threads and threads > host.block_threads:
-        return f"a block would have {threads} threads of at most {host.block_threads}"
+    if not host.block_threads:
+        return None
+    for alive in {ranges(n) | frozenset(closed_ranges(n)) for n in loops.order}:
+        if r not in alive:
+            continue
+        threads = amount * math.prod(size(other) or 1 for other in alive if other.arg[1] in _THREADS)
+        if threads > host.block_threads:
+            return f"a block would have {threads} threads of at most {host.block_threads}"
     return None
 
 
@@ -94,7 +106,7 @@ def can_local(loops: Loops, opt: Opt, host: Host) -> str | None:
     amount = opt.amount or size(loops.by_number[opt.axis])
     if amount is None:
         return f"the size of loop {opt.axis} is not known, so it needs an amount"
-    return _block(loops, amount, host)
+    return _block(loops, loops.by_number[opt.axis], amount, host)
 
 
 def can_group(loops: Loops, opt: Opt, host: Host) -> str | None:
@@ -110,7 +122,7 @@ def can_group(loops: Loops, opt: Opt, host: Host) -> str | None:
     for node in loops.closers[r]:
         if any(other.arg[1] is AxisKind.GROUP_REDUCE for other in node.src[len(node.arg) :]):
             return "the reduction is shared already"
-    return _block(loops, amount, host)
+    return _block(loops, r, amount, host)
 
 
 def can_thread(loops: Loops, opt: Opt, host: Host) -> str | None:

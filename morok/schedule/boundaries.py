@@ -7,7 +7,7 @@ from morok.ir.ops import Ops
 from morok.rewrite.engine import substitute
 from morok.schedule.costs import elements
 from morok.schedule.indexing import known_shape
-from morok.schedule.split import base_of, is_view
+from morok.schedule.split import base_of, is_view, reads_memory
 
 
 def drop_copies(sink: UOp, ctx: object = None) -> UOp:
@@ -89,8 +89,8 @@ def _transferred(node: UOp) -> UOp:
     while below.op.is_movement and below.op is not Ops.PAD:
         chain.append(below)
         below = below.src[0]
-    if below.op in (Ops.CONST, Ops.IOTA):
-        return source
+    if not reads_memory(source):
+        return node  # a value without a place gets one: it is computed there
     if below.op is Ops.PARAM and (not chain or _much(source, below)):
         moved = make(Ops.COPY, node.dtype, (below, device), None, node.origin)
         for view in reversed(chain):

@@ -101,7 +101,14 @@ def is_view(node: UOp) -> bool:
     """Whether a node only shows memory that exists, without computing."""
     while node.op.is_movement and node.op is not Ops.PAD:
         node = node.src[0]
-    return node.op in (Ops.PARAM, Ops.AFTER, Ops.ASSIGN, Ops.CONTIGUOUS, Ops.COPY, Ops.SCATTER)
+    if node.op is Ops.COPY:
+        return reads_memory(node)
+    return node.op in (Ops.PARAM, Ops.AFTER, Ops.ASSIGN, Ops.CONTIGUOUS, Ops.SCATTER)
+
+
+def reads_memory(node: UOp) -> bool:
+    """Whether a value is made of memory, and not of constants alone."""
+    return any(n.op in (Ops.PARAM, Ops.BUFFER) for n in toposort(node))
 
 
 def memory_view(param: UOp, node: UOp) -> UOp:

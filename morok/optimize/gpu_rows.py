@@ -1,0 +1,135 @@
+"""Reductions along rows of memory: a block, or a warp, or a part of one, per row.
+
+A row of n elements is cut into n = m · (threads · vector): every thread has a vector of 16 bytes in each of m
+pieces. Where m is small all pieces are written out, so that the reads of the loops over the same row (the
+maximum, the sum and the result of a softmax) are the same reads, and the row stays in registers. Longer rows
+are walked, a few pieces at a time so that enough reads are under way.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import final
+
+from morok.ir.infer import closed_ranges, ranges
+from morok.ir.node import UOp
+from morok.ir.ops import AxisKind, Ops
+from morok.optimize.builder import Builder
+from morok.optimize.facts import output_loops, reads_of, trips
+from morok.optimize.gpu_threads import WARP, ceil_power, cut, lanes_for, memory_of, power
+from morok.optimize.grid import CHEAP
+from morok.optimize.loops import size
+
+KEPT = 32  # elements of a row that a thread may keep in registers
+WANTED = 16  # elements that a thread should have, where the row is long enough
+BLOCK = 256  # threads of a block of several rows
+LONG_BLOCK = 1024
+AT_ONCE = 4  # vectors under way in a loop over a long row
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """The loops that walk along a row, and those that count rows."""
+
+    reductions: list[UOp]  # loops of reductions along memory
+    outputs: list[UOp]  # loops over outputs inside of the rows
+    outer: list[UOp]
+
+
+def find_rows(builder: Builder) -> Rows | None:
+    """The rows of a kernel; None where a reduction goes across memory, or there is none."""
+    loops = builder.loops
+    reductions: dict[UOp, None] = {}
+    outer: dict[UOp, None] = {}
+    for node in loops.order:
+        if node.op is not Ops.REDUCE:
+            continue
+        own = [k for k in closed_ranges(node) if k.arg[1] is AxisKind.REDUCE]
+        if not own:
+            continue
+        reads = reads_of(*node.src[: len(node.arg)])
+        around = [r for r in ranges(node) if r.arg[1] is AxisKind.LOOP]
+        along = [sum(a.step(k) == 1 for a in reads) for k in own]
+        beside = max((sum(a.step(r) == 1 for a in reads) for r in around), default=0)
+        if beside > max(along) or not _gains(own, around):
+            return None
+        reductions[own[along.index(max(along))]] = None
+        outer.update(dict.fromkeys(around))
+    if not reductions:
+        return None
+    ends = {r: None for effect in loops.ast.src for r in output_loops(effect) if r.arg[1] is AxisKind.LOOP}
+    lengths = {k.src[0] for k in reductions}
+    outputs = [r for r in ends if r not in outer and r.src[0] in lengths]
+    return Rows(list(reductions), outputs, [r for r in ends if r in outer])
+
+
+def _gains(own: list[UOp], around: list[UOp]) -> bool:
+    """Whether sharing pays: the reduction is long, or there are few of them."""
+    steps = math.prod(map(trips, own))
+    return steps > CHEAP * 2 or (steps > CHEAP and math.prod(map(trips, around)) < 1 << 14)
+
+
+def share_rows(builder: Builder) -> bool:
+    """Threads for every loop along the rows; False where the kernel has no rows."""
+    rows = find_rows(builder)
+    if rows is None:
+        return False
+    host = builder.host
+    walks = [*rows.reductions, *rows.outputs]
+    found = memory_of(builder.ast)
+    lanes = min(lanes_for(k, found, host) for k in walks)
+    longest = max(trips(k) for k in walks)
+    vectors = max(1, longest // lanes)
+    count = math.prod(map(trips, rows.outer))
+    threads = row_threads(vectors, lanes, count, host.cores, host.block_threads)
+    several = BLOCK // threads
+    if several > 1 and rows.outer:
+        _several_rows(builder, rows.outer, several)
+    for k in walks:
+        walk(builder, int(k.arg[0]), lanes, threads, "GROUP" if k in rows.reductions else "LOCAL")
+    return True
+
+
+def row_threads(vectors: int, lanes: int, rows: int, cores: int, most: int) -> int:
+    """Threads for one row: some vectors each; more threads where few rows have to fill the machine."""
+    wanted = ceil_power(-(-vectors * lanes // WANTED))
+    needed = ceil_power(-(-cores * LONG_BLOCK // max(1, rows)))
+    threads = max(min(wanted, LONG_BLOCK // 2), min(needed, LONG_BLOCK))
+    if vectors * lanes > KEPT * LONG_BLOCK // 2:
+        threads = max(threads, LONG_BLOCK if vectors * lanes <= KEPT * LONG_BLOCK else LONG_BLOCK // 2)
+    return min(threads, ceil_power(vectors), power(most))
+
+
+def _several_rows(builder: Builder, outer: list[UOp], several: int) -> None:
+    """Rows that share a block: neighbouring ones."""
+    r = max(outer, key=lambda r: int(r.arg[0]))
+    count = size(r)
+    if count is None or count >= several:
+        cut(builder, "LOCAL", int(r.arg[0]), several)
+    elif count > 1:
+        builder.do("LOCAL", int(r.arg[0]))
+
+
+def walk(builder: Builder, number: int, lanes: int, threads: int, name: str) -> None:
+    """Vectors, threads and pieces of one loop along a row."""
+    wide = "UNROLL" if name == "GROUP" else "UPCAST"
+    if lanes > 1:
+        builder.do(wide, number, lanes)
+    if threads > 1 and not cut(builder, name, number, threads):
+        return
+    rest = builder.loops.by_number.get(number)
+    if rest is None or rest.arg[1] not in (AxisKind.LOOP, AxisKind.REDUCE):
+        return
+    pieces = size(rest)
+    if pieces is not None and pieces * lanes <= KEPT:
+        if pieces > 1:
+            builder.do(wide, number)
+        return
+    for amount in (AT_ONCE, AT_ONCE // 2):
+        if builder.do(wide, number, amount):
+            return
+
+
+__all__ = ["WARP", "find_rows", "share_rows"]

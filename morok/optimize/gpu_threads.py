@@ -1,0 +1,65 @@
+"""How loops are cut for the threads of a block: vectors, numbers of threads, rounding up."""
+
+from __future__ import annotations
+
+from morok.ir.node import UOp, toposort
+from morok.ir.ops import Ops
+from morok.optimize.builder import Builder
+from morok.optimize.facts import Access, access
+from morok.optimize.host import Host
+from morok.optimize.loops import divides, size
+
+WARP = 32
+_WASTE = 16  # a loop may be rounded up by a sixteenth
+
+
+def memory_of(*roots: UOp) -> list[Access]:
+    """All places in global memory below some nodes, those that are written among them."""
+    return [access(n) for n in toposort(*roots) if n.op is Ops.INDEX and n.src[0].op is Ops.DEFINE_GLOBAL]
+
+
+def lanes_for(r: UOp, found: list[Access], host: Host) -> int:
+    """How many neighbouring elements along a loop one thread takes: 16 bytes of the widest access along it.
+
+    Only what divides the loop, because a vector that is cut in two is none.
+    """
+    widest = max((a.node.src[0].dtype.elem.itemsize for a in found if a.step(r) == 1), default=0)  # type: ignore[attr-defined]
+    if not widest:
+        return 1
+    lanes = max(1, host.vector_bytes // widest)
+    while lanes > 1 and not divides(lanes, r.src[0]):
+        lanes //= 2
+    return lanes
+
+
+def power(n: int) -> int:
+    """The largest power of two that is not above n; at least 1."""
+    return 1 << (max(1, n).bit_length() - 1)
+
+
+def ceil_power(n: int) -> int:
+    """The smallest power of two that is not below n."""
+    return 1 << max(0, n - 1).bit_length()
+
+
+def threads_for(r: UOp, room: int) -> int:
+    """How many of a loop's iterations go to threads: a divisor where a good one is near, else rounded up."""
+    count = size(r)
+    if count is None:
+        return room
+    if count <= room:
+        return count
+    for amount in range(room, room // 2, -1):
+        if count % amount == 0 and (amount % WARP == 0 or amount * 16 >= -(-amount // WARP) * WARP * 15):
+            return amount
+    return room
+
+
+def cut(builder: Builder, name: str, number: int, amount: int) -> bool:
+    """Gives a part of a loop to threads; the loop is rounded up first where that is needed."""
+    r = builder.loops.by_number.get(number)
+    if r is None:
+        return False
+    if not divides(amount, r.src[0]) and not builder.do("PADTO", number, amount):
+        return False
+    return builder.do(name, number, amount)
