@@ -1,14 +1,14 @@
-"""Fragments: what the lanes of a warp hold of a matrix unit's operands. Part of stage 9, before lanes are made.
+"""Fragments: what the lanes of a warp hold of a matrix unit's operands. Part of stage 9, before vectors.
 
-Up to here WMMA is a point: WMMA(a, b, 0, g, h, t, e, s) with the loops of its tile, summed over the steps s.
-Now it becomes what the warp does together:
+Up to here WMMA is a point: WMMA(a, b, 0, g, h, t, e, s) with the loops of its tile, summed over the steps
+s. Now it becomes what the warp does together:
 
     REDUCE(WMMA(a, b, 0, g, h, t, e, s), k, s)   →   REDUCE(lanes (h, e) of WMMA(A, B, 0), k)
 
-A and B are vectors with the elements that a lane has to hold. They are gathered by reading each element at its
-place: the unit's description gives the coordinates of register q in lane (g, t), and these replace the loops in
-the operand. Where the operand lies in a shared tile and eight rows of 16 bytes make a matrix, LDMATRIX loads it
-at once: each lane gives the address of one row.
+A and B are vectors with the elements that a lane has to hold. They are gathered by reading each element at
+its place: the unit's description gives the coordinates of register q in lane (g, t), and these replace the
+loops in the operand. Where the operand lies in a shared tile and eight rows of 16 bytes make a matrix,
+LDMATRIX loads it at once: each lane gives the address of one row.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def is_shared(buffer: UOp) -> bool:
 
 
 def _runs(x: UOp, unit: MatrixUnit, loops: Loops, left: bool, run: int, turned: bool) -> bool:
-    """Whether `run` elements along the steps (or, turned, along rows) lie side by side, from a multiple on."""
+    """Whether `run` elements along the steps (or, turned, along rows) lie side by side and aligned."""
     zero = const(loops.steps.dtype, 0)
     buffer = x.src[0]
     if int(buffer.src[-1].src[0].arg) % run:
@@ -217,11 +217,11 @@ def tiles_of(node: UOp, numbers: list[int]) -> UOp:
     unit: MatrixUnit = node.arg
     widths = (unit.a.registers, unit.b.registers, unit.c.registers)
     sources = tuple(
-        swizzle(s, [t * w + i for t in numbers for i in range(w)]) for s, w in zip(node.src, widths, strict=True)
+        swizzle(s, [t * w + i for t in numbers for i in range(w)])
+        for s, w in zip(node.src, widths, strict=True)
     )
-    return make(
-        Ops.WMMA, node.dtype.scalar.vec(len(numbers) * unit.c.registers), sources, unit, node.origin
     )
+    return make(Ops.WMMA, node.dtype.scalar.vec(len(numbers) * unit.c.registers), sources, unit, node.origin)
 
 
 def pick_tiles(x: UOp, lanes: list[int]) -> UOp | None:

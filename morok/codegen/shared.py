@@ -1,16 +1,16 @@
-"""Shared tiles, part of stage 10: local buffers that the threads of a block fill together, possibly in a ring.
+"""Shared tiles, part of stage 10: local buffers that the threads of a block fill together, or in a ring.
 
-The points of a tile are dealt out in chunks of 16 bytes, neighbouring chunks to neighbouring threads. A chunk
-that is a plain read goes straight from global to shared memory (ASYNC_COPY); anything else is computed and
-stored. Chunks of a row are exchanged (XOR with the row's number), so that eight rows of one column lie in
-different banks.
+The points of a tile are dealt out in chunks of 16 bytes, neighbouring chunks to neighbouring threads. A
+chunk that is a plain read goes straight from global to shared memory (ASYNC_COPY); anything else is
+computed and stored. Chunks of a row are exchanged (XOR with the row's number), so that eight rows of one
+column lie in different banks.
 
 Depth 1:    BARRIER; fill; wait; BARRIER; read
 Depth n:    before the loop:  fill tiles 0 … n-2
             in step k:        wait for tile k; BARRIER; start filling tile k+n-1; read tile k
 
-All tiles of one loop and depth wait together. In step k, tile k+n-1 lies where tile k-1 was: the barrier says
-that everybody has read it.
+All tiles of one loop and depth wait together. In step k, tile k+n-1 lies where tile k-1 was: the barrier
+says that everybody has read it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ from morok.ir.node import UOp, alu, const, make, toposort
 from morok.ir.ops import AxisKind, Op, Ops
 from morok.rewrite.engine import rewrite, substitute
 from morok.schedule.ranges import replace_loops
+from morok.symbolic.quotients import split_sum
 from morok.symbolic.sets import simplify
+from morok.symbolic.validity import conjuncts
 
 CHUNK = 16  # bytes
 LINE = 128  # bytes that all banks give at once
@@ -53,7 +55,7 @@ def _add(x: UOp, y: UOp) -> UOp:
 
 
 def swizzled(place: UOp, row: int, itemsize: int) -> UOp:
-    """A place in a tile of rows of so many elements, with the chunks of a row exchanged by the row's number."""
+    """A place in a tile of rows of so many elements, chunks exchanged by the row's number."""
     chunk = CHUNK // itemsize
     turns = min(LINE // CHUNK, row * itemsize // CHUNK)
     if turns < 2 or row & (row - 1):
@@ -72,7 +74,7 @@ def swizzled(place: UOp, row: int, itemsize: int) -> UOp:
 class Threads(NamedTuple):
     """All threads of a block: how many, and the number of this one."""
 
-    count: int
+    total: int
     number: UOp
 
 
@@ -87,6 +89,34 @@ def threads_of(root: UOp) -> Threads:
         number = _add(_on(Ops.MUL, number, size), r)
         count *= size
     return Threads(count, simplify(number))
+
+
+# --- runs of elements
+
+
+def _rest(x: UOp, r: UOp, size: int) -> tuple[int, int] | None:
+    """x as size·(something) + factor·r + rest: factor and rest; None where it has no such form."""
+    terms, rest = split_sum(simplify(x))
+    factor = 0
+    for term, k in terms:
+        if term is r:
+            factor += k
+        elif r in ranges(term) or k % size:
+            return None
+    return factor, rest % size
+
+
+def _alike(gate: UOp, r: UOp, size: int) -> bool:
+    """Whether a condition is the same for all of `size` values of r, from a multiple on."""
+    for c in conjuncts(gate):
+        if r not in ranges(c):
+            continue
+        if c.op is not Ops.CMPLT or not c.src[0].dtype.is_index:
+            return False
+        # x < 0 for x = size·X + r + rest, or x = size·X - r + rest
+        if _rest(alu(Ops.SUB, *c.src), r, size) not in ((1, 0), (-1, size - 1)):
+            return False
+    return True
 
 
 # --- one tile
@@ -119,23 +149,11 @@ class Tile:
 
     def _in_a_row(self, last: UOp, size: int) -> bool:
         """Whether all reads of the value have `size` neighbours side by side, from a multiple on."""
-        start = _on(Ops.MUL, rng((self.sizes[-1] + size - 1) // size, int(last.arg[0]), AxisKind.LOOP), size)
         reads = [n for n in toposort(self.value) if n.op is Ops.INDEX and last in ranges(n)]
-        if not reads:
-            return True
-        for read in reads:
-            places = [
-                [simplify(substitute(s, {last: _on(Ops.ADD, start, i)})) for s in read.src[1:]]
-                for i in range(size)
-            ]
-            first, *gates = places[0]
-            rest = simplify(_on(Ops.FLOORMOD, first, size))
-            if rest.op is not Ops.CONST or rest.arg != 0:
-                return False
-            for i, (place, *gate) in enumerate(places):
-                if gate != gates or simplify(alu(Ops.SUB, place, first)) is not const(index, i):
-                    return False
-        return True
+        return all(
+            _rest(read.src[1], last, size) == (1, 0) and all(_alike(g, last, size) for g in read.src[2:])
+            for read in reads
+        )
 
     def where(self, place: UOp, slot: UOp | int) -> UOp:
         """The place in memory of a point, in one of the ring's tiles."""
@@ -147,10 +165,10 @@ class Tile:
         """The effects that fill one tile of the ring."""
         chunks = self.points // self.chunk
         out = []
-        for turn in range(-(-chunks // self.threads.count)):
-            mine = simplify(_on(Ops.ADD, self.threads.number, turn * self.threads.count))
+        for turn in range(-(-chunks // self.threads.total)):
+            mine = simplify(_on(Ops.ADD, self.threads.number, turn * self.threads.total))
             guard = gate
-            if (turn + 1) * self.threads.count > chunks:
+            if (turn + 1) * self.threads.total > chunks:
                 inside = alu(Ops.CMPLT, mine, const(index, chunks))
                 guard = inside if gate is None else alu(Ops.AND, gate, inside)
             first = _on(Ops.MUL, mine, self.chunk)
@@ -167,9 +185,7 @@ class Tile:
             below *= size
         return out
 
-    def _copy(
-        self, base: UOp, first: UOp, step: dict[UOp, UOp], slot: UOp | int, guard: UOp | None
-    ) -> UOp:
+    def _copy(self, base: UOp, first: UOp, step: dict[UOp, UOp], slot: UOp | int, guard: UOp | None) -> UOp:
         """A chunk by the hardware; zeros where the gate is false."""
         read = substitute(self.value, {**self._at(first), **step})
         source = read.src[0]
@@ -189,9 +205,7 @@ class Tile:
         target = make(Ops.INDEX, elem.ptr(size, space), tuple(to))
         return make(Ops.ASYNC_COPY, void, (target, origin), self.chunk * self.dtype.itemsize)
 
-    def _store(
-        self, base: UOp, first: UOp, step: dict[UOp, UOp], slot: UOp | int, guard: UOp | None
-    ) -> UOp:
+    def _store(self, base: UOp, first: UOp, step: dict[UOp, UOp], slot: UOp | int, guard: UOp | None) -> UOp:
         """A chunk that is computed and stored."""
         lanes = rng(self.chunk, 1 << 20, AxisKind.UPCAST)
         flat = _add(first, lanes) if self.chunk > 1 else first
@@ -234,7 +248,8 @@ def fill_once(tiles: list[Tile]) -> UOp:
     """Tiles that are filled and then read: what readers wait for."""
     around = sorted({r for t in tiles for r in t.around}, key=lambda r: r.arg)
     before = make(Ops.BARRIER, void, tuple(around)) if around else None
-    effects = [e for t in tiles for e in t.fill(t.memory if before is None else after(t.memory, before), {}, 0, None)]
+    bases = [t.memory if before is None else after(t.memory, before) for t in tiles]
+    effects = [e for t, base in zip(tiles, bases, strict=True) for e in t.fill(base, {}, 0, None)]
     if _copies(effects):
         commit = make(Ops.ASYNC_COMMIT, void, tuple(effects))
         effects = [make(Ops.ASYNC_WAIT, void, (commit,), 0)]
@@ -332,7 +347,5 @@ def lower_shared(root: UOp, target: Target) -> UOp:
             t = tiles[n.src[0]]
             done, slot = ready[t.buffer]
             place = t.where(n.src[1], slot)
-            mapping[n] = make(
-                Ops.INDEX, n.dtype, (after(t.memory, done), place, *n.src[2:]), n.arg, n.origin
-            )
+            mapping[n] = make(Ops.INDEX, n.dtype, (after(t.memory, done), place, *n.src[2:]), n.arg, n.origin)
     return substitute(root, mapping)

@@ -76,8 +76,7 @@ def product(run: Run, node: UOp) -> Array:
     _whole_warps(run, node)
     wide = storage(unit.output)
     a, b, c = (
-        run.spread(run.value(s), f.registers)
-        for s, f in zip(node.src, (unit.a, unit.b, unit.c), strict=True)
+        run.spread(run.value(s), f.registers) for s, f in zip(node.src, (unit.a, unit.b, unit.c), strict=True)
     )
     operands = []
     for x, fragment, shape in ((a, unit.a, (unit.m, unit.k)), (b, unit.b, (unit.k, unit.n))):
@@ -95,7 +94,7 @@ def product(run: Run, node: UOp) -> Array:
 
 
 def rows(run: Run, node: UOp) -> Array:
-    """LDMATRIX: lane 8·i + r gives the address of row r of matrix i; word i of a lane is two elements of it."""
+    """LDMATRIX: lane 8·i + r gives the address of row r of matrix i; word i of a lane lies in it."""
     kind: Rows = node.arg
     warps = _whole_warps(run, node)
     address = run.address(node.src[0])
@@ -128,7 +127,9 @@ def copy(run: Run, node: UOp) -> None:
     shape = places.shape
     data = np.zeros(shape, dtype=storage(memory.dtype))
     inside = run.who(source.gate)
-    readers, origin = run.places(source, lanes, inside if chosen is None else run.who(_both(run, chosen, source.gate)))
+    if chosen is not None:
+        inside = run.who(_both(run, chosen, source.gate))
+    readers, origin = run.places(source, lanes, inside)
     if len(readers):
         row = np.searchsorted(threads, readers)
         data[row] = source.memory.read(readers, origin)

@@ -1,9 +1,10 @@
-"""Matrix units as data: which tile one instruction multiplies, and where its elements lie in the lanes of a warp.
+"""Matrix units as data: which tile one instruction multiplies, and where its elements lie in a warp.
 
-A unit computes d[m, n] = Σ over k of a[m, k] · b[k, n] + c[m, n]. Each operand is a *fragment*: every lane of a
-warp holds a few elements in registers. A fragment says, for each bit of an element's coordinates, which bit of
-the lane's number ("l2") or of the register's number ("r0") it is, lowest bit first. From this alone follow the
-loads, the stores, the meaning of WMMA on the emulator, and whether a hardware load for fragments fits.
+A unit computes d[m, n] = Σ over k of a[m, k] · b[k, n] + c[m, n]. Each operand is a *fragment*: every lane
+of a warp holds a few elements in registers. A fragment says, for each bit of an element's coordinates,
+which bit of the lane's number ("l2") or of the register's number ("r0") it is, lowest bit first. From this
+alone follow the loads, the stores, the meaning of WMMA on the emulator, and whether a hardware load for
+fragments fits.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ from morok.ir.args import register_arg
 @register_arg
 @dataclass(frozen=True)
 class Fragment:
-    """Where the elements of an operand lie: bits of row and column, lowest first, as bits of lane or register."""
+    """Where the elements of an operand lie: bits of row and column, lowest first, as bits of lane or
+    register."""
 
     rows: tuple[str, ...]
     columns: tuple[str, ...]
@@ -75,7 +77,7 @@ class MatrixUnit:
     optional: bool = False  # rounds its inputs, so it is used only where somebody allows it
 
 
-# Row g or g+8 in lane group g = lane // 4, two neighbouring columns per lane: the same for all units of m16n8.
+# Row g or g+8 for g = lane // 4, two neighbouring columns per lane: the same for all units of m16n8.
 _C = Fragment(("l2", "l3", "l4", "r1"), ("r0", "l0", "l1"))
 _ROW = ("l2", "l3", "l4")
 

@@ -221,7 +221,9 @@ class Ops:
     MULACC = _row(_T, 3, "x * y + z with one rounding")
 
     # hardware
-    WMMA = _row(_H, _N, "WMMA(a, b, c): a matrix unit's a·b + c on fragments, `arg` the unit; with ranges: a point of it")
+    WMMA = _row(
+        _H, _N, "WMMA(a, b, c): a matrix unit's a·b + c on fragments, `arg` the unit; with ranges: one point"
+    )
     SHUFFLE = _row(_H, 2, "SHUFFLE(x, lane): x of another lane of the warp")
     ASYNC_COPY = _row(_H, _N, "ASYNC_COPY(target, source, …): starts a copy that completes later")
     ASYNC_WAIT = _row(_H, _N, "waits until at most `arg` groups of copies are under way")

@@ -14,9 +14,8 @@ from typing import final
 
 from morok.ir.node import UOp
 from morok.ir.ops import AxisKind, Ops
-from morok.optimize import edges
+from morok.optimize import edges, keep, matrix, pack, shared, splits
 from morok.optimize import join as joining
-from morok.optimize import keep, matrix, pack, shared, splits
 from morok.optimize.host import Host
 from morok.optimize.loops import LANE_KINDS, Loops, loops_of
 from morok.optimize.record import Opt, OptError, applied, recorded

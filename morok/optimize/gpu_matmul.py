@@ -1,12 +1,12 @@
 """Matrix products, convolutions and their like on a machine with a grid of blocks.
 
-A block computes a tile of outputs. The operands' tiles of a few steps lie in shared memory, in a ring that is
-filled ahead; each thread keeps its part of the result in registers over the whole reduction. Where a matrix
-unit multiplies the operands' type, warps use it (TC); otherwise threads have register tiles.
+A block computes a tile of outputs. The operands' tiles of a few steps lie in shared memory, in a ring that
+is filled ahead; each thread keeps its part of the result in registers over the whole reduction. Where a
+matrix unit multiplies the operands' type, warps use it (TC); otherwise threads have register tiles.
 
-Edges cost nothing inside: loops are rounded up, the tiles are filled up with zeros or with the last row, and only
-the stores are guarded. Several loops that one operand moves with (rows and columns of an image) are joined,
-so that a tile is cut out of all of them.
+Edges cost nothing inside: loops are rounded up, the tiles are filled up with zeros or with the last row,
+and only the stores are guarded. Several loops that one operand moves with (rows and columns of an image)
+are joined, so that a tile is cut out of all of them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from morok.ir.matrix import WARP_UNITS, MatrixUnit
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import AxisKind, Ops
 from morok.optimize.builder import Builder
-from morok.optimize.facts import Access, output_loops, trips
+from morok.optimize.facts import Access, output_loops, store_of, trips
 from morok.optimize.host import Host
 from morok.optimize.loops import Loops, size
 from morok.optimize.matrix import as_input, factors
@@ -37,54 +37,78 @@ GROUPS = (8, 4, 2)  # rows of tiles that are walked together, so that they share
 @final
 @dataclass(frozen=True)
 class Shape:
-    """A block's tile: outputs, bytes of one row of steps, warps or threads, depth of the ring, its efficiency."""
+    """A block's tile: outputs, bytes of one row of steps, warps or threads along both sides, depth.
+
+    `worth` is the fraction of the best rate that its inner loop reaches, `together` how many such blocks one
+    multiprocessor holds.
+    """
 
     rows: int
     columns: int
     bytes: int
-    across: int  # warps, or threads, along the rows
+    across: int
     along: int
     depth: int
     worth: float
+    together: int
 
 
 # The more outputs per loaded element the better, as long as there are enough tiles for all multiprocessors.
 UNIT_SHAPES = (
-    Shape(256, 128, 128, 4, 2, 3, 1.00),
-    Shape(128, 256, 128, 2, 4, 3, 0.97),
-    Shape(128, 128, 64, 2, 2, 4, 0.97),
-    Shape(128, 64, 128, 2, 2, 4, 0.80),
-    Shape(64, 128, 128, 2, 2, 4, 0.80),
-    Shape(64, 64, 128, 2, 2, 4, 0.62),
-    Shape(32, 128, 128, 1, 4, 4, 0.60),
-    Shape(32, 64, 128, 1, 4, 4, 0.40),
-    Shape(64, 32, 128, 4, 1, 4, 0.40),
-    Shape(16, 128, 128, 1, 4, 4, 0.40),
-    Shape(16, 64, 128, 1, 4, 4, 0.25),
-    Shape(32, 32, 128, 2, 2, 4, 0.25),
-    Shape(16, 32, 128, 1, 2, 4, 0.13),
+    Shape(256, 128, 128, 4, 2, 3, 1.00, 1),
+    Shape(128, 256, 128, 2, 4, 3, 0.97, 1),
+    Shape(128, 128, 64, 2, 2, 4, 0.97, 2),
+    Shape(128, 64, 128, 2, 2, 4, 0.80, 2),
+    Shape(64, 128, 128, 2, 2, 4, 0.80, 2),
+    Shape(64, 64, 128, 2, 2, 4, 0.62, 3),
+    Shape(32, 128, 128, 1, 4, 4, 0.60, 2),
+    Shape(32, 64, 128, 1, 4, 4, 0.40, 3),
+    Shape(64, 32, 128, 4, 1, 4, 0.40, 3),
+    Shape(16, 128, 128, 1, 4, 4, 0.40, 2),
+    Shape(16, 64, 128, 1, 4, 4, 0.25, 4),
+    Shape(32, 32, 128, 2, 2, 4, 0.25, 4),
+    Shape(16, 32, 128, 1, 2, 4, 0.13, 4),
 )
 THREAD_SHAPES = (
-    Shape(128, 128, 64, 16, 16, 3, 1.00),
-    Shape(128, 64, 64, 16, 16, 3, 0.90),
-    Shape(64, 128, 64, 16, 16, 3, 0.90),
-    Shape(64, 64, 64, 16, 16, 3, 0.70),
-    Shape(64, 32, 64, 16, 8, 3, 0.50),
-    Shape(32, 64, 64, 8, 16, 3, 0.50),
-    Shape(32, 32, 64, 8, 8, 3, 0.40),
-    Shape(16, 64, 64, 8, 16, 3, 0.35),
-    Shape(16, 32, 64, 8, 8, 3, 0.25),
+    Shape(128, 128, 64, 16, 16, 3, 1.00, 2),
+    Shape(128, 64, 64, 16, 16, 3, 0.90, 2),
+    Shape(64, 128, 64, 16, 16, 3, 0.90, 2),
+    Shape(64, 64, 64, 16, 16, 3, 0.70, 3),
+    Shape(64, 32, 64, 16, 8, 3, 0.50, 4),
+    Shape(32, 64, 64, 8, 16, 3, 0.50, 4),
+    Shape(32, 32, 64, 8, 8, 3, 0.40, 8),
+    Shape(16, 64, 64, 8, 16, 3, 0.35, 4),
+    Shape(16, 32, 64, 8, 8, 3, 0.25, 8),
 )
+# Of one multiprocessor, per clock: products with a unit (divided by the bytes of an input), products of
+# threads, bytes written. And clocks until a block's first tile has arrived.
+UNIT_RATE, THREAD_RATE, STORE_RATE, LATENCY = 1800, 95, 18, 2000
 
 
-def choose_shape(rows: int, columns: int, others: int, shapes: tuple[Shape, ...], host: Host) -> Shape:
+@final
+@dataclass(frozen=True)
+class Problem:
+    """What the choice of a tile depends on."""
+
+    rows: int
+    columns: int
+    others: int  # products side by side
+    steps: int
+    output_bytes: int
+    rate: float  # products per clock
+
+
+def choose_shape(problem: Problem, shapes: tuple[Shape, ...], host: Host) -> Shape:
     """The tile with which the busiest multiprocessor is done first."""
 
-    def cost(shape: Shape) -> float:
-        tiles = -(-rows // shape.rows) * -(-columns // shape.columns) * others
-        return -(-tiles // max(1, host.cores)) * shape.rows * shape.columns / shape.worth
+    def clocks(shape: Shape) -> float:
+        tiles = -(-problem.rows // shape.rows) * -(-problem.columns // shape.columns) * problem.others
+        points = shape.rows * shape.columns
+        inside = points * problem.steps / (problem.rate * shape.worth)
+        outside = points * problem.output_bytes / STORE_RATE + LATENCY
+        return -(-tiles // max(1, host.cores)) * (inside + outside / shape.together)
 
-    return min(shapes, key=cost)
+    return min(shapes, key=clocks)
 
 
 def matrix_product(builder: Builder) -> bool:
@@ -162,11 +186,15 @@ class _Plan:
         others = math.prod(
             trips(r) for r in output_loops(self.loops.ast.src[0]) if int(r.arg[0]) not in (i, j)
         )
-        shapes = THREAD_SHAPES if unit is None else UNIT_SHAPES
+        shapes: tuple[Shape, ...] = THREAD_SHAPES if unit is None else UNIT_SHAPES
         if unit is None and product.reduce.dtype.itemsize > 4:
             shapes = tuple(s for s in shapes if s.rows * s.columns <= 64 * 64)
-        shape = choose_shape(rows, columns, others, shapes, self.builder.host)
         inputs = max(a.node.dtype.itemsize for a in (left, right)) if unit is None else unit.inputs.itemsize
+        rate = THREAD_RATE if unit is None else UNIT_RATE / inputs
+        output = store_of(product.effect).src[1].dtype.itemsize
+        steps = math.prod(map(trips, self.steps))
+        problem = Problem(rows, columns, others, steps, output, rate)
+        shape = choose_shape(problem, shapes, self.builder.host)
         return self._tiles(i, j, int(step.arg[0]), shape, shape.bytes // inputs)
 
     def _trips(self, number: int) -> int:

@@ -1,7 +1,7 @@
 """The action JOIN: two loops over outputs become one, so that a tile can be cut out of both together.
 
-A convolution's outputs lie in rows of an image; a tile of a matrix product wants them one after the other. The
-indices are taken apart again by division, once per tile and not in its inner loop.
+A convolution's outputs lie in rows of an image; a tile of a matrix product wants them one after the other.
+The indices are taken apart again by division, once per tile and not in its inner loop.
 """
 
 from __future__ import annotations

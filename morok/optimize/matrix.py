@@ -1,13 +1,14 @@
 """The action TC: the inner tile of a matrix product runs on a matrix unit.
 
 The action keeps the meaning of the kernel point by point. It cuts the loops of a tile into the lanes and
-registers of the unit's result and puts WMMA in the place of the product, with the loops of the tile beside it:
+registers of the unit's result and puts WMMA in the place of the product, with the loops of the tile beside
+it:
 
     REDUCE(a(i, k) * b(k, j), k)   →   REDUCE(WMMA(a, b, 0, g, h, t, e, s), k', s)
 
-with i = i'·m + h·8 + g, j = j'·n + t·2 + e, k = k'·K + s. Here g and t are lanes of a warp (WARP), h and e are
-registers (UPCAST), s are the steps inside of the unit (UNROLL). At a point, WMMA means a·b + 0; what the warp
-does together is made of it by codegen (`codegen/fragments.py`).
+with i = i'·m + h·8 + g, j = j'·n + t·2 + e, k = k'·K + s. Here g and t are lanes of a warp (WARP), h and e
+are registers (UPCAST), s are the steps inside of the unit (UNROLL). At a point, WMMA means a·b + 0; what
+the warp does together is made of it by codegen (`codegen/fragments.py`).
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from morok.symbolic.validity import conjuncts
 
 
 class Found(NamedTuple):
-    """A product that a unit can take: the REDUCE, and its operands along i and along j, in the unit's type."""
+    """A product that a unit can take: the REDUCE, its operands along i and along j, in the unit's type."""
 
     reduce: UOp
     a: UOp
@@ -184,7 +185,7 @@ def _cut(
     lanes = loop(1 << sum(b[0] == "l" for b in bits), number, AxisKind.WARP, r)
     registers = loop(1 << sum(b[0] == "r" for b in bits), number + 1, AxisKind.UPCAST, r)
     inner = index_of_bits(bits, lanes, registers)
-    whole = (inner, (lanes, registers))
+    whole: tuple[UOp, tuple[UOp, ...]] = (inner, (lanes, registers))
     if size(r) != amount:
         rest = loop(quotient(r.src[0], amount), int(r.arg[0]), r.arg[1], r)
         whole = (alu(Ops.ADD, times(rest, amount), inner), (rest, lanes, registers))

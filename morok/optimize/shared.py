@@ -1,8 +1,8 @@
 """The action STAGE: a tile is brought into the memory that the threads of a block share, where it is reused.
 
-It is what PACK is on a processor, with two differences: all threads fill the tile together, and the tile may be
-one of a ring, so that the next ones are under way while this one is used. What is stored is the narrowest form
-of the value: a read, or what is computed from it, but not its conversion to a wider type.
+It is what PACK is on a processor, with two differences: all threads fill the tile together, and the tile
+may be one of a ring, so that the next ones are under way while this one is used. What is stored is the
+narrowest form of the value: a read, or what is computed from it, but not its conversion to a wider type.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def staged_value(loops: Loops, read: UOp) -> UOp:
 
 
 def gated_products(loops: Loops) -> Loops:
-    """Sums of products under a condition: the condition goes to both factors, so that tiles hold zeros there."""
+    """Sums of products under a condition: it goes to both factors, so that tiles hold zeros."""
     mapping: dict[UOp, UOp] = {}
     for node in loops.order:
         if node.op is Ops.REDUCE and node.arg == (Ops.ADD,) and node.src[0].op is Ops.WHERE:
@@ -117,7 +117,7 @@ def staged_bytes(buffer: UOp) -> int:
 def stage(loops: Loops, opt: Opt) -> UOp:
     """A tile of a buffer is filled by all threads of a block, once per step of the loops around it.
 
-    STAGE(1, 3, (2, 3)):   x[r0*64 + r2*8 + r3]   →   s[r2*8 + r3],  s[c2*8 + c3] = x[r0*64 + c2*8 + c3], 3 deep
+    STAGE(1, 3, (2, 3)):   x[r0*64 + r2*8 + r3]   →   s[r2*8 + r3],  s[c2*8 + c3] = x[r0*64 + c2*8 + c3]
     """
     loops = gated_products(loops)
     own = [loops.by_number[n] for n in opt.axes]

@@ -25,15 +25,6 @@ from morok.render.cuda_types import type_name
 if TYPE_CHECKING:
     from morok.render.cuda import Writer
 
-_TYPES = {
-    "f16": "f16",
-    "bf16": "bf16",
-    "tf32": "tf32",
-    "s8": "s8",
-    "u8": "u8",
-    "e4m3": "e4m3",
-    "e5m2": "e5m2",
-}
 _PART = re.compile(r"^\(unsigned (?:short|char)\)\((w\d+) >> (\d+)\)$")
 
 
@@ -63,11 +54,9 @@ def _words(lanes: list[str], dtype: DType) -> list[str]:
     out = []
     for start in range(0, len(lanes), per_word):
         part = lanes[start : start + per_word]
-        found = [_PART.match(x) for x in part]
-        if all(
-            m and m.group(1) == found[0].group(1) and int(m.group(2)) == k * bits for k, m in enumerate(found)
-        ):  # type: ignore[union-attr]
-            out.append(found[0].group(1))  # type: ignore[union-attr]
+        found = [m.groups() for x in part if (m := _PART.match(x))]
+        if found == [(found[0][0], str(k * bits)) for k in range(per_word)] if found else False:
+            out.append(found[0][0])
         else:
             shifted = [f"((unsigned)({unsigned})({x}) << {k * bits})" for k, x in enumerate(part)]
             out.append(f"({' | '.join(shifted)})")
