@@ -7,17 +7,19 @@ VENV := .venv
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check --prefer-binary
 
-.PHONY: help demo test test-slow lint format prove bench clean
+.PHONY: help demo test test-slow test-cuda lint format prove bench bench-all clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo       what morok can do, in a minute"
 	@echo "make test       the default test tier"
 	@echo "make test-slow  the slow test tier"
+	@echo "make test-cuda  what every device must be able to do, on an NVIDIA GPU"
 	@echo "make lint       format check, lint, strict types"
 	@echo "make format     rewrite the files to the house format"
 	@echo "make prove      prove every rewrite rule"
-	@echo "make bench      benchmarks beside torch, jax and tinygrad (PEERS=0: without them)"
+	@echo "make bench      the CPU beside torch, jax and tinygrad (PEERS=0: without them), about 15 minutes"
+	@echo "make bench-all  every benchmark there is"
 	@echo "make clean      remove .venv and all caches"
 
 # A stamp says which extras are installed; it is older than pyproject.toml when that has changed.
@@ -32,6 +34,10 @@ $(VENV)/.installed: pyproject.toml | $(VENV)/bin/python
 $(VENV)/.installed-dev: pyproject.toml | $(VENV)/bin/python
 	$(PIP) --editable '.[dev]'
 	@touch $@ $(VENV)/.installed
+
+$(VENV)/.installed-cuda: $(VENV)/.installed
+	$(PIP) --editable '.[cuda]'
+	@touch $@
 
 $(VENV)/.installed-peers: $(VENV)/.installed
 	$(PIP) --editable '.[bench]'
@@ -49,6 +55,10 @@ test: $(VENV)/.installed-dev
 test-slow: $(VENV)/.installed-dev
 	$(PY) -m pytest -q -n $(WORKERS) -m slow --hypothesis-profile=slow
 
+# What every device must be able to do, on the GPU of this machine; each worker has a context of its own.
+test-cuda: $(VENV)/.installed-dev $(VENV)/.installed-cuda
+	DEVICE=CUDA $(PY) -m pytest -q -n $(WORKERS) tests/tensor tests/gradient tests/nn tests/programs
+
 lint: $(VENV)/.installed-dev
 	$(PY) -m ruff format --check .
 	$(PY) -m ruff check .
@@ -59,6 +69,9 @@ format: $(VENV)/.installed-dev
 	$(PY) -m ruff format .
 
 bench: $(VENV)/.installed $(if $(filter 1,$(PEERS)),$(VENV)/.installed-peers)
+	@$(PY) benchmarks/cpu.py --json bench.json --plot bench.svg
+
+bench-all: $(VENV)/.installed $(if $(filter 1,$(PEERS)),$(VENV)/.installed-peers)
 	@for file in benchmarks/*.py; do \
 	  test -e "$$file" || { echo "there are no benchmarks yet"; continue; }; \
 	  echo "== $$file"; $(PY) "$$file" || exit 1; \

@@ -52,6 +52,8 @@ def _open(name: str) -> Device:
     if kind == "PYTHON":
         return Interpreter(name)
     module = _MODULES.get(kind)
+    if kind == "CPU" and find_spec("llvmlite") is None:
+        return Interpreter(name)
     if module is not None and find_spec(module) is not None:
         device: Device = import_module(module).open_device(name)
         return device
