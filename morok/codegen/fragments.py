@@ -220,7 +220,6 @@ def tiles_of(node: UOp, numbers: list[int]) -> UOp:
         swizzle(s, [t * w + i for t in numbers for i in range(w)])
         for s, w in zip(node.src, widths, strict=True)
     )
-    )
     return make(Ops.WMMA, node.dtype.scalar.vec(len(numbers) * unit.c.registers), sources, unit, node.origin)
 
 
