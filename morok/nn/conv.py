@@ -35,35 +35,7 @@ def conv_transpose(
     >>> conv_transpose(Tensor.ones(1, 1, 2), Tensor.ones(1, 1, 2), stride=2).tolist()
     [[[1.0, 1.0, 1.0, 1.0]]]
     """
-    count = x.ndim - 2
-    if weight.ndim != x.ndim or count < 1 or weight.shape[0] != x.shape[1]:
-        raise ShapeError(
-            f"a transposed convolution of {show_shape(x.shape)} with weights {show_shape(weight.shape)} "
-            "needs (N, C, …) and (C, out / groups, …)"
-        )
-    s, p, o, d = (_each(v, count) for v in (stride, padding, output_padding, dilation))
-    inner, per_group, *kernel = (int(size) for size in weight.shape)  # type: ignore[arg-type]
-    for i in range(count):
-        x = _spread(x, 2 + i, s[i])
-    grow: list[Any] = [None, None]
-    for i in range(count):
-        edge = d[i] * (kernel[i] - 1) - p[i]
-        grow.append((edge, edge + o[i]))
-    x = x.pad(grow)
-    w = weight.reshape(groups, inner // groups, per_group, *kernel).transpose(1, 2)
-    w = w.reshape(groups * per_group, inner // groups, *kernel).flip(*range(2, 2 + count))
-    return x.conv2d(w, bias, dilation=d, groups=groups)
-
-
-def _spread(x: Tensor, axis: int, stride: int) -> Tensor:
-    """An axis with stride-1 zeros between its elements."""
-    if stride == 1:
-        return x
-    gaps: list[Any] = [None] * (x.ndim + 1)
-    gaps[axis + 1] = (0, stride - 1)
-    size = int(x.shape[axis])  # type: ignore[arg-type]
-    wide = x.unsqueeze(axis + 1).pad(gaps).flatten(axis, axis + 1)
-    return wide.narrow(axis, 0, (size - 1) * stride + 1)
+    return x.conv_transpose(weight, bias, stride, padding, output_padding, groups, dilation)
 
 
 class _Conv:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import operator
 import os
+import sys
 from typing import Any, Self
 
 import numpy as np
@@ -21,10 +22,13 @@ from morok.device.registry import canonical, default_device, get_device
 from morok.dtype import DType, dtype_of
 from morok.errors import DTypeError, ShapeError
 from morok.ir.alu import evaluate_array
+from morok.ir.alu_array import storage
 from morok.ir.build import cast
+from morok.ir.infer import show_shape
 from morok.ir.node import UOp, alu, const, make
 from morok.ir.ops import Ops
 from morok.tensor.core import Core, Scalar, expand_to, full, iota
+from morok.tensor.download import downloaded
 from morok.tensor.dtypes import as_dtype, from_numpy, is_dtype
 from morok.tensor.realize import new_buffer
 from morok.tensor.record import recorded
@@ -53,11 +57,30 @@ def node_of(data: Any, dtype: DType | None, device: str | None) -> UOp:
     if isinstance(data, bool | int | float) and not isinstance(data, np.generic):  # float64 is a float
         return const(dtype or dtype_of(data), data)
     if hasattr(data, "__dlpack__") and not isinstance(data, np.ndarray | np.generic):
-        data = np.from_dlpack(data)
-    array, found = _as_array(data)
+        array, found = foreign_array(data)
+    else:
+        array, found = _as_array(data)
     if dtype is not None and dtype is not found:
         array, found = evaluate_array(Ops.CAST, found, array, to=dtype), dtype
     return from_array(array, found, device)
+
+
+def foreign_array(data: Any) -> tuple[Array, DType]:
+    """The memory of another library's array, by DLPack.
+
+    PyTorch gives a tensor away only if no gradient is wanted for it, and NumPy does not know bfloat16; both
+    can be helped with the tensor's own methods, without importing anything.
+    """
+    detach = getattr(data, "detach", None)
+    plain = detach() if callable(detach) else data
+    if str(getattr(plain, "dtype", "")) == "torch.bfloat16":
+        int16 = sys.modules["torch"].int16  # whoever has such a tensor has imported it
+        return np.from_dlpack(plain.contiguous().view(int16)).view(storage(dt.bfloat16)), dt.bfloat16
+    try:
+        array = np.from_dlpack(plain)
+    except (RuntimeError, BufferError, TypeError) as error:
+        raise DTypeError(f"a {type(data).__name__} cannot be taken over by DLPack: {error}") from None
+    return array, from_numpy(array.dtype)
 
 
 def _as_array(data: Any) -> tuple[Array, DType]:
@@ -135,7 +158,57 @@ class Creation(Core):
     @classmethod
     def from_dlpack(cls, data: Any, device: str | None = None) -> Self:
         """A tensor on the memory of anything that speaks DLPack (torch, JAX, CuPy, NumPy …)."""
-        return cls._new(node_of(np.from_dlpack(data), None, device))
+        return cls._new(from_array(*foreign_array(data), device))
+
+    @classmethod
+    def from_buffer(
+        cls, data: Any, dtype: Any = dt.uint8, shape: Any = None, offset: int = 0, device: str | None = None
+    ) -> Self:
+        """A tensor on memory with the buffer protocol (bytes, bytearray, array, mmap …), from a byte on.
+
+        >>> Tensor.from_buffer(bytes([1, 0, 2, 0]), "int16").tolist()
+        [1, 2]
+        """
+        kind = as_dtype(dtype)
+        try:
+            raw = np.frombuffer(data, np.uint8)
+        except (TypeError, ValueError) as error:
+            raise DTypeError(f"a {type(data).__name__} has no plain buffer: {error}") from None
+        available, rest = divmod(raw.size - offset, kind.itemsize)
+        if not 0 <= offset <= raw.size or (rest and shape is None):
+            raise ShapeError(
+                f"a buffer of {raw.size} bytes from byte {offset} on holds no whole number of {kind}"
+            )
+        sizes = (available,) if shape is None else concrete_shape(as_shape(flat_args((shape,))))
+        count = math.prod(sizes)
+        if count > available:
+            raise ShapeError(
+                f"shape {show_shape(sizes)} of {kind} needs {count * kind.itemsize} bytes, but there are "
+                f"{raw.size - offset}"
+            )
+        part = raw[offset : offset + count * kind.itemsize]
+        whole = (
+            part.view(storage(kind))
+            if part.ctypes.data % kind.itemsize == 0
+            else part.copy().view(storage(kind))
+        )
+        return cls._new(from_array(whole.reshape(sizes), kind, device))
+
+    @classmethod
+    def from_url(
+        cls,
+        url: str,
+        dtype: Any = dt.uint8,
+        shape: Any = None,
+        offset: int = 0,
+        sha256: str | None = None,
+        device: str | None = None,
+    ) -> Self:
+        """A tensor on a file from the net, downloaded once into the cache and memory-mapped.
+
+        With `sha256` the contents are compared with that checksum before they are used.
+        """
+        return cls.from_file(downloaded(url, sha256), dtype, shape, offset, device)
 
     @classmethod
     def from_file(
@@ -194,16 +267,36 @@ class Creation(Core):
         """
         return cls.full(flat_args(shape), 1, dtype or dt.default_float, device)
 
+    def empty_like(self, dtype: Any = None) -> Self:
+        """Memory with whatever is in it, in this tensor's shape, type and place.
+
+        >>> Tensor([1, 2]).empty_like().shape
+        (2,)
+        """
+        return self.empty(*self.shape, dtype=dtype or self.dtype, device=self.device)
+
     def full_like(self, value: Scalar, dtype: Any = None) -> Self:
-        """The same value everywhere, in this tensor's shape and type."""
+        """The same value everywhere, in this tensor's shape and type.
+
+        >>> Tensor([1, 2]).full_like(7).tolist()
+        [7, 7]
+        """
         return self._new(on_device(full(value, as_dtype(dtype or self.dtype), self.shape), self.device))
 
     def zeros_like(self, dtype: Any = None) -> Self:
-        """Zeros in this tensor's shape and type."""
+        """Zeros in this tensor's shape and type.
+
+        >>> Tensor([1, 2]).zeros_like().tolist()
+        [0, 0]
+        """
         return self.full_like(0, dtype)
 
     def ones_like(self, dtype: Any = None) -> Self:
-        """Ones in this tensor's shape and type."""
+        """Ones in this tensor's shape and type.
+
+        >>> Tensor([1.5, 2.5]).ones_like().tolist()
+        [1.0, 1.0]
+        """
         return self.full_like(1, dtype)
 
     @classmethod
@@ -251,6 +344,25 @@ class Creation(Core):
         return cls._new(on_device(cast(value, kind), device))
 
     @classmethod
+    def logspace(
+        cls,
+        start: float,
+        stop: float,
+        steps: int,
+        base: float = 10.0,
+        dtype: Any = None,
+        device: str | None = None,
+    ) -> Self:
+        """`steps` numbers from base^start to base^stop, both included, at equal ratios.
+
+        >>> [round(x, 3) for x in Tensor.logspace(0, 2, 3).tolist()]
+        [1.0, 10.0, 100.0]
+        """
+        exponents = cls.linspace(start, stop, steps, dt.float64)
+        power = alu(Ops.POW, const(dt.float64, base), exponents.uop)
+        return cls._new(on_device(cast(power, as_dtype(dtype or dt.default_float)), device))
+
+    @classmethod
     def eye(cls, rows: int, columns: int | None = None, dtype: Any = None, device: str | None = None) -> Self:
         """Ones on the diagonal.
 
@@ -287,11 +399,19 @@ class Creation(Core):
         return self._new(make(Ops.COPY, self.dtype, (self.uop, make(Ops.DEVICE, dt.void, (), name))))
 
     def contiguous(self) -> Self:
-        """Stored in row-major order when realised, and not computed again by whoever reads it."""
+        """Stored in row-major order when realised, and not computed again by whoever reads it.
+
+        >>> Tensor([[1, 2], [3, 4]]).T.contiguous().tolist()
+        [[1, 3], [2, 4]]
+        """
         return self._new(make(Ops.CONTIGUOUS, self.dtype, (self.uop,)))
 
     def detach(self) -> Self:
-        """The same values, through which no gradient flows."""
+        """The same values, through which no gradient flows.
+
+        >>> Tensor([1.0], requires_grad=True).detach().requires_grad
+        False
+        """
         return self._new(make(Ops.DETACH, self.dtype, (self.uop,)))
 
 

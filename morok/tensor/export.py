@@ -18,7 +18,7 @@ from morok.runtime.plan import ExecutionPlan, buffer_for
 from morok.tensor.assign import Assign
 from morok.tensor.realize import prepare, realize
 from morok.tensor.record import recorded
-from morok.tensor.sizes import concrete
+from morok.tensor.sizes import as_axis, concrete
 from morok.tensor.states import is_computed, resolve
 
 _SMALL = 1000  # elements up to which repr shows values
@@ -27,6 +27,8 @@ _SMALL = 1000  # elements up to which repr shows values
 @recorded
 class Export(Assign):
     """Everything that makes a tensor's values appear."""
+
+    __array_priority__ = 1000.0  # older NumPy functions leave mixed operands to the tensor
 
     def realize(self, *others: Any) -> Self:
         """Compute this tensor and the others, together; work that they share is done once.
@@ -93,6 +95,20 @@ class Export(Assign):
         """
         return _python(self.numpy())
 
+    def size(self, dim: int | None = None, *, axis: int | None = None) -> Any:
+        """The shape, or the size of one axis.
+
+        >>> Tensor.ones(2, 3).size(1)
+        3
+        """
+        where = dim if axis is None else axis
+        return self.shape if where is None else self.shape[as_axis(where, self.ndim, self.shape)]
+
+    @property
+    def nbytes(self) -> Any:
+        """How many bytes the elements take."""
+        return self.numel() * self.dtype.itemsize
+
     # --- protocols
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
@@ -139,7 +155,23 @@ class Export(Assign):
         return value
 
     def __reduce__(self) -> Any:
-        return _restore, (type(self), self.numpy().copy(), self.device)
+        return _restore, (type(self), self.numpy().copy(), self.device, self._leaf)
+
+    def __copy__(self) -> Self:
+        return self._new(self.uop)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        copied: Self = _restore(type(self), self.numpy().copy(), self.device, self._leaf)  # type: ignore[assignment]
+        memo[id(self)] = copied
+        return copied
+
+    def clone(self) -> Self:
+        """A copy with memory of its own; gradients flow through it.
+
+        >>> Tensor([1, 2]).clone().tolist()
+        [1, 2]
+        """
+        return self.contiguous()
 
     def __repr__(self) -> str:
         head = f"Tensor {show_shape(self.shape)} {self.dtype} on {self.device}"
@@ -152,8 +184,11 @@ class Export(Assign):
         return f"<{head}:\n {text}>" if "\n" in text else f"<{head}: {text}>"
 
 
-def _restore(cls: type[Export], array: Array, device: str) -> Export:
-    return cls.from_numpy(array, device)
+def _restore(cls: type[Export], array: Array, device: str, leaf: bool = False) -> Export:
+    tensor = cls.from_numpy(array, device)
+    if leaf:
+        tensor.requires_grad_()  # type: ignore[attr-defined]
+    return tensor
 
 
 def _python(array: Array) -> Any:

@@ -84,7 +84,14 @@ class Gradient(Export):
         return self
 
     def zero_grad(self) -> None:
-        """Forget the gradient."""
+        """Forget the gradient.
+
+        >>> w = Tensor([3.0], requires_grad=True)
+        >>> (w * w).sum().backward()
+        >>> w.zero_grad()
+        >>> w.grad is None
+        True
+        """
         self._grad = None
 
     # --- reverse mode

@@ -20,8 +20,8 @@ from morok.ir.build import cast
 from morok.ir.infer import Shape, Size, add_sizes, numel, show_shape, size_node
 from morok.ir.node import UOp, alu, const
 from morok.ir.ops import Ops
+from morok.tensor.arrange import Arrange
 from morok.tensor.core import Core, expand_to, iota
-from morok.tensor.joining import Joining
 from morok.tensor.record import pure
 from morok.tensor.rows import named_rows, take_rows
 from morok.tensor.sizes import _UNSET, Variable, as_axis, as_size, axis_or_dim, broadcast_shapes
@@ -57,7 +57,7 @@ class Rows:
 
 
 @pure
-class Index(Joining):
+class Index(Arrange):
     """Reading parts."""
 
     def __getitem__(self, key: Any) -> Self:

@@ -7,13 +7,13 @@ from typing import Any, Self
 from morok.dtype import promote
 from morok.errors import ShapeError
 from morok.ir.infer import show_shape
+from morok.tensor.missing import Missing
 from morok.tensor.record import pure
-from morok.tensor.reduce import Reduce
 from morok.tensor.sizes import as_axis, as_size
 
 
 @pure
-class Joining(Reduce):
+class Joining(Missing):
     """End to end, side by side, and apart again."""
 
     def cat(self, *others: Any, dim: int = 0, axis: int | None = None) -> Self:
@@ -35,7 +35,7 @@ class Joining(Reduce):
                     f"{where}: all other sizes must be equal"
                 )
         dtype = promote(*(part.dtype for part in parts)) if len(parts) > 1 else first.dtype
-        joined: Self = first._new(Reduce._cat([part.cast(dtype) for part in parts], where))
+        joined: Self = first._new(Missing._cat([part.cast(dtype) for part in parts], where))
         return joined
 
     concat = cat
@@ -96,13 +96,13 @@ class Joining(Reduce):
             raise ShapeError(f"cannot cut axis {where} of shape {show_shape(self.shape)} into {count} chunks")
         return self.split(max(1, -(-total // count)), where)
 
-    def unbind(self, dim: int = 0) -> tuple[Self, ...]:
+    def unbind(self, dim: int = 0, *, axis: int | None = None) -> tuple[Self, ...]:
         """The slices along an axis, without it.
 
         >>> [part.item() for part in Tensor([1, 2]).unbind()]
         [1, 2]
         """
-        where = as_axis(dim, self.ndim, self.shape)
+        where = as_axis(dim if axis is None else axis, self.ndim, self.shape)
         total = self.shape[where]
         if not isinstance(total, int):
             raise ShapeError(
@@ -110,13 +110,27 @@ class Joining(Reduce):
             )
         return tuple(self.narrow(where, i, 1).squeeze(where) for i in range(total))
 
-    def roll(self, shift: int, dim: int = 0) -> Self:
-        """The elements moved along an axis, those that fall off coming in at the other end.
+    def roll(self, shift: Any, dim: Any = None, *, axis: Any = None) -> Self:
+        """The elements moved along axes, those that fall off coming in at the other end.
+
+        Without an axis the flattened tensor is rolled.
 
         >>> Tensor([1, 2, 3]).roll(1).tolist()
         [3, 1, 2]
         """
-        where = as_axis(dim, self.ndim, self.shape)
+        where = dim if axis is None else axis
+        if where is None:
+            return self.flatten().roll(shift, 0).reshape(self.shape)
+        axes = tuple(where) if isinstance(where, tuple | list) else (where,)
+        shifts = tuple(shift) if isinstance(shift, tuple | list) else (shift,) * len(axes)
+        if len(shifts) != len(axes):
+            raise ShapeError(f"roll needs a shift per axis, got {len(shifts)} for {len(axes)} axes")
+        x = self
+        for by, at in zip(shifts, axes, strict=True):
+            x = x._roll(by, as_axis(at, self.ndim, self.shape))
+        return x
+
+    def _roll(self, shift: Any, where: int) -> Self:
         total = self.shape[where]
         if not isinstance(total, int):
             raise ShapeError(f"roll along axis {where} of shape {show_shape(self.shape)} needs a known size")

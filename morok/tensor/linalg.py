@@ -56,8 +56,6 @@ class Linalg(Normal):
             raise ShapeError(_no_match(x, y))
         return self._new(_matrix_product(x.uop, y.uop))
 
-    dot = matmul
-
     def __matmul__(self, other: Any) -> Self:
         return self.matmul(other)
 
@@ -84,7 +82,12 @@ class Linalg(Normal):
     def scaled_dot_product_attention(
         self, key: Any, value: Any, mask: Any = None, is_causal: bool = False, scale: float | None = None
     ) -> Self:
-        """softmax(Q Kᵀ · scale + mask) V over the last two axes; a boolean mask says where to look."""
+        """softmax(Q Kᵀ · scale + mask) V over the last two axes; a boolean mask says where to look.
+
+        >>> q = k = v = Tensor.ones(1, 2, 4)
+        >>> q.scaled_dot_product_attention(k, v).shape
+        (1, 2, 4)
+        """
         k, v = self._operand(key), self._operand(value)
         width = self.shape[-1]
         if scale is None:

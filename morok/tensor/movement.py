@@ -55,36 +55,36 @@ class Movement(Core):
             raise ShapeError(f"flatten of shape {show_shape(own)} goes from axis {first} back to {last}")
         return self.reshape(*own[:first], numel(own[first : last + 1]), *own[last + 1 :])
 
-    def unflatten(self, dim: int, sizes: Sequence[Any]) -> Self:
+    def unflatten(self, dim: Any = None, sizes: Sequence[Any] = (), *, axis: int | None = None) -> Self:
         """One axis as several.
 
         >>> Tensor.ones(2, 12).unflatten(1, (3, 4)).shape
         (2, 3, 4)
         """
         own = self.shape
-        axis = as_axis(dim, len(own), own)
-        inner = _complete(own[axis : axis + 1], [as_size(size) for size in sizes])
-        return self.reshape(*own[:axis], *inner, *own[axis + 1 :])
+        at = as_axis(dim if axis is None else axis, len(own), own)
+        inner = _complete(own[at : at + 1], [as_size(size) for size in sizes])
+        return self.reshape(*own[:at], *inner, *own[at + 1 :])
 
-    def squeeze(self, dim: Any = None) -> Self:
+    def squeeze(self, dim: Any = None, *, axis: Any = None) -> Self:
         """Without axes of size 1, or without the given ones if they have size 1.
 
         >>> Tensor.ones(2, 1, 3).squeeze(1).shape
         (2, 3)
         """
         own = self.shape
-        axes = as_axes(dim, own)
-        return self.reshape(*(size for axis, size in enumerate(own) if not (axis in axes and size == 1)))
+        axes = as_axes(dim if axis is None else axis, own)
+        return self.reshape(*(size for i, size in enumerate(own) if not (i in axes and size == 1)))
 
-    def unsqueeze(self, dim: int) -> Self:
+    def unsqueeze(self, dim: Any = None, *, axis: int | None = None) -> Self:
         """With a new axis of size 1 at `dim`.
 
         >>> Tensor.ones(2, 3).unsqueeze(-1).shape
         (2, 3, 1)
         """
         own = self.shape
-        axis = as_axis(dim, len(own) + 1, own)
-        return self.reshape(*own[:axis], 1, *own[axis:])
+        at = as_axis(dim if axis is None else axis, len(own) + 1, own)
+        return self.reshape(*own[:at], 1, *own[at:])
 
     # --- order
 
@@ -179,18 +179,19 @@ class Movement(Core):
 
     tile = repeat
 
-    def repeat_interleave(self, repeats: int, dim: int | None = None) -> Self:
+    def repeat_interleave(self, repeats: int, dim: int | None = None, *, axis: int | None = None) -> Self:
         """Each element so many times in a row, as `numpy.repeat`.
 
         >>> Tensor([1, 2]).repeat_interleave(2).tolist()
         [1, 1, 2, 2]
         """
-        x = self.flatten() if dim is None else self
+        where = dim if axis is None else axis
+        x = self.flatten() if where is None else self
         own = x.shape
-        axis = as_axis(0 if dim is None else dim, len(own), own)
-        after = own[axis + 1 :]
-        wide = x.unsqueeze(axis + 1).expand(*own[: axis + 1], repeats, *after)
-        return wide.reshape(*own[:axis], numel((own[axis], as_size(repeats))), *after)
+        at = as_axis(0 if where is None else where, len(own), own)
+        after = own[at + 1 :]
+        wide = x.unsqueeze(at + 1).expand(*own[: at + 1], repeats, *after)
+        return wide.reshape(*own[:at], numel((own[at], as_size(repeats))), *after)
 
     # --- boxes
 
@@ -211,20 +212,20 @@ class Movement(Core):
         ]
         return self._new(move.shrink(self.uop, box))
 
-    def narrow(self, dim: int, start: Any, length: Any) -> Self:
+    def narrow(self, dim: Any = None, start: Any = 0, length: Any = 1, *, axis: int | None = None) -> Self:
         """`length` elements of one axis from `start` on.
 
         >>> Tensor([1, 2, 3, 4]).narrow(0, 1, 2).tolist()
         [2, 3]
         """
         own = self.shape
-        axis = as_axis(dim, len(own), own)
+        at = as_axis(dim if axis is None else axis, len(own), own)
         first, size = as_size(start), as_size(length)
         stop = _sum(first, size)
-        return self.shrink([(first, stop) if i == axis else None for i in range(len(own))])
+        return self.shrink([(first, stop) if i == at else None for i in range(len(own))])
 
     def pad(self, padding: Sequence[Any], value: Any = 0, mode: str = "constant") -> Self:
-        """`value` around the tensor.
+        """`value` around the tensor; or what is inside, by reflect, symmetric, replicate or circular `mode`.
 
         `padding` holds a pair (before, after) or None per axis; or, as in PyTorch, flat numbers for the last
         axes, the last axis first.
@@ -233,9 +234,9 @@ class Movement(Core):
         [0, 1, 2, 0, 0]
         """
         if mode != "constant":
-            return self._pad_by_index(padding, mode)
+            return self._pad_with_itself(paddings(self.shape, padding), mode)
         own = self.shape
-        amounts = _paddings(own, padding)
+        amounts = paddings(own, padding)
         cut = [
             (_up(negated(lo)), subtract_sizes(size, _up(negated(hi))))
             for size, (lo, hi) in zip(own, amounts, strict=True)
@@ -247,8 +248,9 @@ class Movement(Core):
             return self._new(padded)
         return self._new(_fill_outside(padded, x, grow, value))
 
-    def _pad_by_index(self, padding: Sequence[Any], mode: str) -> Self:
-        raise ShapeError(f'pad knows the mode "constant", not {mode!r}')
+    def _pad_with_itself(self, amounts: list[tuple[Size, Size]], mode: str) -> Self:
+        """`arrange.py` can put tensors together."""
+        raise NotImplementedError
 
     # --- several
 
@@ -363,7 +365,7 @@ def _bad_reshape(own: Shape, wanted: Shape) -> str:
     )
 
 
-def _paddings(own: Shape, padding: Sequence[Any]) -> list[tuple[Size, Size]]:
+def paddings(own: Shape, padding: Sequence[Any]) -> list[tuple[Size, Size]]:
     """A pair per axis, from pairs or from PyTorch's flat list."""
     if all(pair is None or isinstance(pair, tuple | list) for pair in padding):
         if len(padding) != len(own):

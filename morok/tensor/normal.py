@@ -16,13 +16,13 @@ from morok.ir.ops import Ops
 from morok.tensor.core import expand_to, iota
 from morok.tensor.creation import lower_triangle
 from morok.tensor.dtypes import accumulator, float_of
+from morok.tensor.missing import Missing
 from morok.tensor.record import pure
-from morok.tensor.reduce import Reduce
 from morok.tensor.sizes import _UNSET, as_axes, as_size, axis_or_dim
 
 
 @pure
-class Normal(Reduce):
+class Normal(Missing):
     """Functions of whole rows."""
 
     def _wide(self) -> Self:
@@ -51,7 +51,9 @@ class Normal(Reduce):
         y = x - x.max(axes, keepdim=True).detach()
         return (y - y.exp().sum(axes, keepdim=True).log()).cast(float_of(self.dtype))
 
-    def logsumexp(self, axis: Any = None, keepdim: bool = False, *, dim: Any = _UNSET) -> Self:
+    def logsumexp(
+        self, axis: Any = None, keepdim: bool = False, *, dim: Any = _UNSET, keepdims: bool = False
+    ) -> Self:
         """log(sum(exp(x))) without overflow.
 
         >>> Tensor([1000.0]).logsumexp().item()
@@ -62,8 +64,24 @@ class Normal(Reduce):
         top = x.max(axes, keepdim=True).detach()
         shift = top.isfinite().where(top, 0.0)
         total = (x - shift).exp().sum(axes, keepdim=True).log() + shift
-        result = total if keepdim else total.squeeze(axes)
+        result = total if keepdim or keepdims else total.squeeze(axes)
         return result.cast(float_of(self.dtype))
+
+    def logcumsumexp(self, axis: Any = None, *, dim: Any = _UNSET) -> Self:
+        """The logarithm of running sums of exp(x) along an axis, without overflow.
+
+        >>> [round(x, 2) for x in Tensor([1000.0, 1000.0]).logcumsumexp(0).tolist()]
+        [1000.0, 1000.69]
+        """
+        where = axis_or_dim(axis, dim)
+        if where is None or not self.ndim:
+            return self.reshape(self.numel()).logcumsumexp(0)
+        (at,) = as_axes(where, self.shape)
+        x = self._wide().transpose(at, -1)
+        size = x.shape[-1]
+        so_far = self._new(lower_triangle((size, size), 0))
+        rows = so_far.where(x.unsqueeze(-2), float("-inf"))
+        return rows.logsumexp(-1).transpose(at, -1).cast(float_of(self.dtype))
 
     # --- norms
 
@@ -94,7 +112,12 @@ class Normal(Reduce):
     def batch_norm(
         self, mean: Any, var: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5
     ) -> Self:
-        """Channels (axis 1) normalised by given means and variances."""
+        """Channels (axis 1) normalised by given means and variances.
+
+        >>> x = Tensor([[1.0, 2.0], [3.0, 4.0]])
+        >>> x.batch_norm(Tensor([1.0, 2.0]), Tensor([1.0, 4.0]), eps=0.0).tolist()
+        [[0.0, 0.0], [2.0, 1.0]]
+        """
         sizes = (1, -1) + (1,) * (self.ndim - 2)
         scale = (var + eps).rsqrt() if weight is None else (var + eps).rsqrt() * weight
         y: Self = (self - mean.reshape(sizes)) * scale.reshape(sizes)
@@ -201,12 +224,12 @@ class Normal(Reduce):
         return self._new(lower_triangle(self.shape[-2:], diagonal))
 
 
-def _one(x: Reduce, axis: Any, dim: Any) -> tuple[int, ...]:
+def _one(x: Missing, axis: Any, dim: Any) -> tuple[int, ...]:
     where = axis_or_dim(axis, dim)
     return as_axes(-1 if where is None and x.ndim else where, x.shape)
 
 
-N = TypeVar("N", bound=Reduce)
+N = TypeVar("N", bound=Missing)
 
 
 def _reduced(loss: N, counted: N | None, reduction: str) -> N:

@@ -32,14 +32,14 @@ from morok.ir.ops import Ops
 from morok.runtime.plan import buffer_for
 from morok.tensor.core import expand_to, iota
 from morok.tensor.dtypes import as_dtype, float_of
-from morok.tensor.linalg import Linalg
 from morok.tensor.realize import new_buffer
 from morok.tensor.recipes import refuse_recipe
 from morok.tensor.record import recorded
 from morok.tensor.sizes import as_shape, as_size, concrete_shape, flat_args
+from morok.tensor.solve import Solve
+from morok.tensor.sorting import Sorting
 
 _WORD = 0xFFFFFFFFFFFFFFFF
-_COUNTED_RANKS = 2048  # positions are counted in the graph up to here, sorted on the host beyond
 
 
 def _mixed(seed: int) -> int:
@@ -185,12 +185,19 @@ def _floating(dtype: Any) -> DType:
 
 
 @recorded
-class Random(Linalg):
+class Random(Solve, Sorting):
     """Constructors with random contents."""
 
     @staticmethod
     def manual_seed(seed: int) -> None:
-        """Start the random numbers anew."""
+        """Start the random numbers anew.
+
+        >>> Tensor.manual_seed(7)
+        >>> a = Tensor.rand(2).tolist()
+        >>> Tensor.manual_seed(7)
+        >>> a == Tensor.rand(2).tolist()
+        True
+        """
         manual_seed(seed)
 
     @classmethod
@@ -205,7 +212,11 @@ class Random(Linalg):
         return cls._new(_fraction(bits, kind))
 
     def rand_like(self, dtype: Any = None) -> Self:
-        """As `rand`, in this tensor's shape, type and place."""
+        """As `rand`, in this tensor's shape, type and place.
+
+        >>> Tensor.ones(2, 3).rand_like().shape
+        (2, 3)
+        """
         return self.rand(*self.shape, dtype=dtype or float_of(self.dtype), device=self.device)
 
     @classmethod
@@ -231,7 +242,11 @@ class Random(Linalg):
         return ((u + tiny).log() * -2.0).maximum(0.0).sqrt().__mul__(angle.cos()).cast(kind)
 
     def randn_like(self, dtype: Any = None) -> Self:
-        """As `randn`, in this tensor's shape, type and place."""
+        """As `randn`, in this tensor's shape, type and place.
+
+        >>> Tensor.ones(2, 3).randn_like().shape
+        (2, 3)
+        """
         return self.randn(*self.shape, dtype=dtype or float_of(self.dtype), device=self.device)
 
     @classmethod
@@ -250,7 +265,11 @@ class Random(Linalg):
     def normal(
         cls, *shape: Any, mean: float = 0.0, std: float = 1.0, dtype: Any = None, device: str | None = None
     ) -> Self:
-        """Normal with a mean and a standard deviation."""
+        """Normal with a mean and a standard deviation.
+
+        >>> Tensor.normal(4, mean=3.0, std=0.0).tolist()
+        [3.0, 3.0, 3.0, 3.0]
+        """
         return cls.randn(*shape, dtype=dtype, device=device) * std + mean
 
     @classmethod
@@ -289,23 +308,9 @@ class Random(Linalg):
         [0, 1, 2, 3, 4]
         """
         (bits,) = random_bits(as_shape((count,)), device)
-        return cls._new(bits)._ranks()
+        return cls._new(bits).argsort()
 
     randperm = permutation
-
-    def _ranks(self) -> Self:
-        """For each element of a vector how many are smaller, equal ones in order."""
-        (count,) = concrete_shape(self.shape)
-        if count > _COUNTED_RANKS:
-            order = np.argsort(self.numpy(), kind="stable")  # type: ignore[attr-defined]
-            ranks = np.empty(count, dtype=np.int64)
-            ranks[order] = np.arange(count)
-            return self._from_data(ranks).to(self.device)
-        square = (count, count)
-        mine, other = self.unsqueeze(1), self.unsqueeze(0)
-        row, column = (self._new(expand_to(iota(square, i, dt.int64), square)) for i in (0, 1))
-        before = (other < mine) | (other.eq(mine) & (column < row))
-        return before.sum(1)
 
     def multinomial(self, samples: int = 1, replacement: bool = False) -> Self:
         """Positions along the last axis, drawn with probabilities in proportion to the elements.
@@ -329,14 +334,15 @@ class Random(Linalg):
         # A race: whoever has an exponential waiting time of the given rate first is drawn first.
         u = self.rand(*lead, size, device=self.device)
         wait = -(-u + 1.0).log() / weights
-        mine, other = wait.unsqueeze(-1), wait.unsqueeze(-2)
-        square = (*lead, size, size)
-        row, column = (self._new(expand_to(iota(square, len(lead) + i, dt.int64), square)) for i in (0, 1))
-        rank = ((other < mine) | (other.eq(mine) & (column < row))).sum(-1)
-        places = (*lead, samples, size)
-        number = self._new(expand_to(iota(places, len(lead), dt.int64), places))
-        position = self._new(expand_to(iota(places, len(lead) + 1, dt.int64), places))
-        return rank.unsqueeze(-2).eq(number).where(position, 0).sum(-1)
+        return wait.argsort(-1).narrow(-1, 0, samples)
+
+    def randint_like(self, low: int, high: int | None = None, dtype: Any = None) -> Self:
+        """As `randint`, in this tensor's shape, type and place.
+
+        >>> Tensor([1, 2, 3]).randint_like(5).shape
+        (3,)
+        """
+        return self.randint(low, high, self.shape, dtype=dtype or self.dtype, device=self.device)
 
     def dropout(self, p: float = 0.5, training: bool = True) -> Self:
         """Zero with probability p, the rest scaled up so that the mean stays.

@@ -17,10 +17,10 @@ from morok.ir.build import cast
 from morok.ir.infer import numel, show_shape, size_node
 from morok.ir.node import UOp, alu, const, make
 from morok.ir.ops import Op, Ops
+from morok.tensor.activations import Activations
 from morok.tensor.core import expand_to, iota, require_shape
 from morok.tensor.creation import Creation
 from morok.tensor.dtypes import accumulator, as_dtype, float_of
-from morok.tensor.functions import Functions
 from morok.tensor.movement import Movement
 from morok.tensor.record import pure
 from morok.tensor.sizes import _UNSET, as_axes, axis_or_dim
@@ -30,7 +30,7 @@ _RUN = 256  # elements of a running sum that are added up from the start for eac
 
 
 @pure
-class Reduce(Functions, Movement, Creation):
+class Reduce(Activations, Movement, Creation):
     """Many elements to one."""
 
     def _reduce(self, op: Op, axes: tuple[int, ...], keep: bool) -> Self:
@@ -136,13 +136,15 @@ class Reduce(Functions, Movement, Creation):
         axes = as_axes(axis_or_dim(axis, dim), self.shape)
         return self.cast(dt.bool_)._reduce(Ops.AND, axes, keepdim or keepdims)
 
-    def count_nonzero(self, axis: Axes = None, keepdim: bool = False, *, dim: Axes = _UNSET) -> Self:
+    def count_nonzero(
+        self, axis: Axes = None, keepdim: bool = False, *, dim: Axes = _UNSET, keepdims: bool = False
+    ) -> Self:
         """How many elements are not zero.
 
         >>> Tensor([0, 1, 2]).count_nonzero().item()
         2
         """
-        return self.cast(dt.bool_).sum(axis_or_dim(axis, dim), keepdim)
+        return self.cast(dt.bool_).sum(axis_or_dim(axis, dim), keepdim or keepdims)
 
     # --- averages
 
@@ -212,22 +214,32 @@ class Reduce(Functions, Movement, Creation):
         """
         return self.var(axis, keepdim, correction, dim=dim, keepdims=keepdims, ddof=ddof).sqrt()
 
-    def norm(self, p: float = 2, axis: Axes = None, keepdim: bool = False, *, dim: Axes = _UNSET) -> Self:
-        """The p-norm over axes.
+    def norm(
+        self,
+        p: float = 2,
+        axis: Axes = None,
+        keepdim: bool = False,
+        *,
+        dim: Axes = _UNSET,
+        keepdims: bool = False,
+    ) -> Self:
+        """The p-norm over axes: the length for 2, the largest |x| for inf, the smallest for -inf.
 
         >>> Tensor([3.0, 4.0]).norm().item()
         5.0
         """
-        axes, x = axis_or_dim(axis, dim), self._floating().abs()
-        if p == math.inf:
-            return x.max(axes, keepdim)
+        axes, x, keep = axis_or_dim(axis, dim), self._floating().abs(), keepdim or keepdims
+        if p in (math.inf, -math.inf):
+            return x.max(axes, keep) if p > 0 else x.min(axes, keep)
+        if p == 0:
+            return x.ne(0.0).sum(axes, keep).cast(x.dtype)
         if p == 2:
             y = self._floating()
-            length = (y * y).sum(axes, keepdim).sqrt()
+            length = (y * y).sum(axes, keep).sqrt()
             # By name: the gradient at zero is zero, and not 0 times the infinite slope of the root.
             name = ("norm", as_axes(axes, self.shape))
             return self._new(make(Ops.NOOP, y.dtype, (length.uop, y.uop), name))
-        return x.sum(axes, keepdim) if p == 1 else (x**p).sum(axes, keepdim) ** (1.0 / p)
+        return x.sum(axes, keep) if p == 1 else (x**p).sum(axes, keep) ** (1.0 / p)
 
     # --- positions
 

@@ -21,12 +21,18 @@ VECTOR, MATRIX = sample(3, seed=2), sample(3, 4, seed=3)
 LONG = sample(41, 2, seed=8)  # a table too long for its gradient to look at every row
 CUBE = sample(2, 3, 4, seed=4)
 IMAGE = sample(1, 2, 5, 5, seed=5)
+SQUARE = sample(3, 3, seed=10) + 3.0 * np.eye(3)
 MASK = np.array([[True, False, True], [False, False, True]])
 PLACES = np.array([[2, 0, 1], [1, 1, 0]])
 
 
 def unary(name: str, data: Any = X, *args: Any, **kwargs: Any) -> Case:
     return (lambda x: getattr(x, name)(*args, **kwargs)), (data,)
+
+
+def holes(name: str) -> Case:
+    """A reduction over rows with NaN in them."""
+    return (lambda x: getattr(Tensor(MASK).where(float("nan"), x), name)(1)), (X,)
 
 
 def binary(name: str, a: Any = X, b: Any = Y) -> Case:
@@ -144,7 +150,80 @@ CASES: dict[str, Case | list[Case]] = {
     "quantile": [unary("quantile", X, 0.3), unary("quantile", CUBE, [0.1, 0.9], 1, True)],
     "masked_select": ((lambda x: x.masked_select(Tensor(MASK), 4)), (X,)),
     "masked_scatter": ((lambda x, y: x.masked_scatter(Tensor(MASK), y)), (X, Y)),
+    # operators by name and functions of two numbers
+    **{name: binary(name) for name in ("fmod", "fmax", "fmin", "hypot", "logaddexp", "logaddexp2")},
+    "xlogy": binary("xlogy", X, POSITIVE),
+    "ldexp": binary("ldexp"),
+    "float_power": binary("float_power", POSITIVE),
+    "addcmul": ((lambda x, y, z: x.addcmul(y, z, 0.5)), (X, Y, POSITIVE)),
+    "addcdiv": ((lambda x, y, z: x.addcdiv(y, z, 0.5)), (X, Y, POSITIVE)),
+    **{n: unary(n) for n in ("frac", "nan_to_num", "deg2rad", "rad2deg", "sinc", "positive")},
+    "logit": [unary("logit", abs(SMALL)), unary("logit", abs(SMALL), 0.2)],
+    # activation functions
+    **{n: unary(n) for n in ("hardtanh", "celu", "selu", "softshrink", "hardshrink", "tanhshrink")},
+    "prelu": ((lambda x, w: x.prelu(w)), (X, VECTOR)),
+    "threshold": unary("threshold", X, 0.3, 2.0),
+    # reductions without NaN
+    **{n: [unary(n), holes(n)] for n in ("nansum", "nanprod", "nanmean", "nanvar", "nanmax", "nanmin")},
+    "logcumsumexp": unary("logcumsumexp", X, 1),
+    "aminmax": ((lambda x: x.aminmax(1)[0] * x.aminmax(1)[1]), (X,)),
+    "var_mean": ((lambda x: x.var_mean(1)[0] * x.var_mean(1)[1]), (X,)),
+    # arrangement
+    **{n: unary(n, CUBE) for n in ("ravel", "fliplr", "flipud", "rot90", "diagonal", "trace", "clone")},
+    "swapaxes": unary("swapaxes", CUBE, 0, 2),
+    "movedim": unary("movedim", CUBE, (0, 1), (2, 0)),
+    "mT": ((lambda x: x.mT), (CUBE,)),
+    "expand_as": ((lambda x: x.expand_as(Tensor.ones(4, 2, 3))), (X,)),
+    "reshape_as": ((lambda x: x.reshape_as(Tensor.ones(3, 2))), (X,)),
+    "select": unary("select", X, 1, -1),
+    "tensor_split": ((lambda x: x.tensor_split(2, 1)[1] * 2), (X,)),
+    "hstack": binary("hstack"),
+    "vstack": binary("vstack"),
+    "meshgrid": ((lambda x, y: Tensor.meshgrid(x, y)[0] * Tensor.meshgrid(x, y)[1]), (VECTOR, VECTOR + 1)),
+    "diag_embed": unary("diag_embed", X, 1),
+    "diag": [unary("diag", VECTOR), unary("diag", MATRIX)],
+    "rearrange": unary("rearrange", CUBE, "a b (c d) -> (a d) c b", c=2),
     # contractions
+    "einsum": [
+        ((lambda x, y: x.einsum("ij,jk->ki", y)), (X, MATRIX)),
+        ((lambda x, y, z: Tensor.einsum("...i,ij,...i->...j", x, y, z)), (X, MATRIX, Y)),
+        ((lambda x: x.einsum("iij->j")), (sample(3, 3, 2),)),
+    ],
+    "tensordot": ((lambda x, y: x.tensordot(y, ((2, 0), (1, 0)))), (CUBE, sample(2, 4, 2, seed=9))),
+    "dot": binary("dot", CUBE, CUBE.transpose(0, 2, 1)),
+    "vdot": binary("vdot"),
+    "inner": binary("inner"),
+    "kron": binary("kron", X, MATRIX),
+    "cross": binary("cross"),
+    "mm": binary("mm", X, MATRIX),
+    "mv": binary("mv", X, VECTOR),
+    "bmm": binary("bmm", CUBE, CUBE.transpose(0, 2, 1)),
+    "addmm": ((lambda x, y, z: x.addmm(y, z, 0.5, 2.0)), (sample(2, 4), X, MATRIX)),
+    # windows
+    "unfold": unary("unfold", IMAGE, 2, 3, 1),
+    "conv1d": ((lambda x, w: x.conv1d(w, stride=2)), (CUBE, sample(2, 3, 2, seed=6))),
+    "conv3d": ((lambda x, w: x.conv3d(w)), (sample(1, 1, 2, 3, 3), sample(2, 1, 2, 2, 2, seed=6))),
+    "conv_transpose": ((lambda x, w: x.conv_transpose(w, None, 2, 1)), (CUBE, sample(3, 2, 3, seed=6))),
+    "conv_transpose1d": ((lambda x, w: x.conv_transpose1d(w, stride=2)), (CUBE, sample(3, 2, 2, seed=6))),
+    "conv_transpose2d": ((lambda x, w: x.conv_transpose2d(w)), (IMAGE, sample(2, 1, 2, 2, seed=6))),
+    "conv_transpose3d": (
+        (lambda x, w: x.conv_transpose3d(w)), (sample(1, 1, 2, 2, 2), sample(1, 1, 2, 1, 2, seed=6))
+    ),
+    **{n: unary(n, CUBE, 2) for n in ("max_pool1d", "avg_pool1d")},
+    **{n: unary(n, CUBE, 3) for n in ("adaptive_avg_pool1d", "adaptive_max_pool1d")},
+    **{n: unary(n, sample(1, 1, 2, 4, 4), 2) for n in ("max_pool3d", "avg_pool3d")},
+    **{n: unary(n, IMAGE, (2, 3)) for n in ("adaptive_avg_pool2d", "adaptive_max_pool2d")},
+    "interpolate": [unary("interpolate", CUBE, 7), unary("interpolate", IMAGE, (3, 8), None, "bilinear")],
+    # systems of equations
+    "solve_triangular": [
+        ((lambda x, y: x.solve_triangular(y)), (SQUARE, MATRIX)),
+        ((lambda x, y: x.solve_triangular(y, upper=True, left=False)), (SQUARE, MATRIX.T)),
+    ],
+    "cholesky": ((lambda x: (x @ x.mT).cholesky()), (SQUARE,)),
+    "qr": ((lambda x: x.qr().Q @ x.qr().R * x + x.qr().R), (SQUARE,)),
+    "solve": binary("solve", SQUARE, MATRIX),
+    "inv": unary("inv", SQUARE),
+    "det": unary("det", SQUARE),
     **{n: binary(n, X, MATRIX) for n in ("matmul", "__matmul__")},
     "__rmatmul__": binary("__rmatmul__", MATRIX, X),
     "outer": binary("outer", VECTOR, VECTOR + 1),
@@ -176,37 +255,36 @@ def _with_row(x: Tensor, row: Tensor) -> Tensor:
 
 # The same function under another name.
 ALIASES = {
-    "view",
-    "tile",
-    "concat",
-    "amax",
-    "amin",
-    "clip",
-    "astype",
-    "swish",
-    "dot",
-    "plan",
-    "take_along_axis",
-}
+    "view", "tile", "concat", "amax", "amin", "clip", "astype", "swish", "plan", "take_along_axis", "subtract",
+    "multiply", "divide", "true_divide", "negative", "absolute", "power", "not_equal", "equal", "less",
+    "less_equal", "greater", "greater_equal", "arcsin", "arccos", "arctan", "arctan2", "arcsinh", "arccosh",
+    "arctanh", "fix", "rint", "sgn", "mod", "invert", "left_shift", "right_shift", "degrees", "radians",
+    "log_sigmoid", "moveaxis", "swapdims", "view_as", "inverse",
+}  # fmt: skip
 
 # Results that are whole numbers, truths, positions or text; creation; bookkeeping.
 NO_GRADIENT = {
     "steps": {"floor", "ceil", "trunc", "round", "__round__", "sign", "floor_divide",
-              "__floordiv__", "__rfloordiv__"},
+              "__floordiv__", "__rfloordiv__", "heaviside"},
+    "computed at once": {"svd"},
     "truths": {"__eq__", "__ne__", "__lt__", "__gt__", "__le__", "__ge__", "eq", "ne", "isnan", "isinf",
-               "isfinite", "signbit", "any", "all", "logical_not", "__bool__"},
+               "isfinite", "signbit", "any", "all", "logical_not", "__bool__", "lt", "le", "gt", "ge",
+               "isclose",                "logical_and", "logical_or", "logical_xor", "isposinf", "isneginf"},
     "bits": {"__and__", "__rand__", "__or__", "__ror__", "__xor__", "__rxor__", "__lshift__", "__rlshift__",
-             "__rshift__", "__rrshift__", "__invert__", "bitcast"},
+             "__rshift__", "__rrshift__", "__invert__", "bitcast", "bitwise_and", "bitwise_or", "bitwise_xor",
+             "bitwise_not", "bitwise_left_shift", "bitwise_right_shift"},
     "positions": {"argmax", "argmin", "count_nonzero", "one_hot", "__index__", "__int__", "argsort",
                   "searchsorted", "bucketize", "nonzero", "bincount"},
     "creation": {"from_numpy", "from_dlpack", "from_file", "empty", "full", "zeros", "ones", "full_like",
-                 "zeros_like", "ones_like", "arange", "linspace", "eye", "tri", "__init__"},
+                 "zeros_like", "ones_like", "empty_like", "from_buffer", "from_url", "logspace", "arange",
+                 "linspace", "eye", "tri", "__init__"},
     "random": {"manual_seed", "rand", "randn", "rand_like", "randn_like", "uniform", "normal", "randint",
-               "bernoulli", "permutation", "randperm", "multinomial"},
+               "bernoulli", "permutation", "randperm", "multinomial", "randint_like"},
     "in place, by way of assign": {"__iadd__", "__isub__", "__imul__", "__itruediv__"},
     "narrower types, by way of cast": {"float", "half", "bfloat16", "int", "long", "bool", "to"},
     "values": {"realize", "prepare", "numpy", "item", "tolist", "__array__", "__dlpack__", "__float__",
                "__iter__", "is_realized"},
-    "bookkeeping": {"numel", "shape", "dtype", "ndim", "device", "uop", "grad", "requires_grad", "is_leaf",
+    "bookkeeping": {"numel", "size", "nbytes", "shape", "dtype", "ndim", "device", "uop", "grad",
+                    "requires_grad", "is_leaf",
                     "requires_grad_", "zero_grad", "backward", "gradient", "detach"},
 }  # fmt: skip
