@@ -8,7 +8,7 @@ from pathlib import Path
 from morok.errors import MorokError
 
 NAME = "docs"
-HELP = "write the documentation that is generated from the code (ops, stages)"
+HELP = "write the documentation that is generated from the code (api, ops, stages)"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -33,9 +33,10 @@ def run(args: Namespace) -> int:
 
 def pages() -> dict[str, str]:
     """Every generated page by its file name."""
+    from morok.cli.api_page import api_page
     from morok.ir.document import ops_page
 
-    return {"ops.md": ops_page(), "stages.md": stages_page()}
+    return {"api.md": api_page(), "ops.md": ops_page(), "stages.md": stages_page()}
 
 
 def stages_page() -> str:

@@ -4,20 +4,22 @@ from pathlib import Path
 
 import pytest
 
+from morok.cli.api_page import tensor_methods
 from morok.cli.docs import pages
 from morok.cli.main import main
+from morok.tensor.tensor import Tensor
 
 DOCS = Path(__file__).parents[2] / "docs"
 
 
-@pytest.mark.parametrize("name", ["ops.md", "stages.md"])
+@pytest.mark.parametrize("name", ["api.md", "ops.md", "stages.md"])
 def test_a_page_is_current(name: str) -> None:
     current = (DOCS / name).read_text(encoding="utf-8")
     assert current == pages()[name], f"docs/{name} is out of date; write it again with `python -m morok docs`"
 
 
 def test_every_page_is_tested() -> None:
-    assert set(pages()) == {"ops.md", "stages.md"}
+    assert set(pages()) == {"api.md", "ops.md", "stages.md"}
 
 
 def test_check_fails_on_an_old_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -26,3 +28,18 @@ def test_check_fails_on_an_old_page(tmp_path: Path, capsys: pytest.CaptureFixtur
     (tmp_path / "stages.md").write_text("old")
     assert main(["docs", "--into", str(tmp_path), "--check"]) == 2
     assert "stages.md is out of date" in capsys.readouterr().err
+
+
+def test_every_public_name_is_on_the_page_of_the_api() -> None:
+    found = [name for rows in tensor_methods().values() for name, _ in rows]
+    assert sorted(found) == sorted(set(found)), "a name belongs to one family"
+    public = {name for name in dir(Tensor) if not name.startswith("_")}
+    assert set(found) == public
+
+
+def test_every_public_name_says_what_it_is() -> None:
+    page = pages()["api.md"]
+    silent = [line for line in page.splitlines() if line.startswith("| `") and line.endswith("|  |")]
+    assert not silent, "without documentation:\n" + "\n".join(silent)
+    assert "object at 0x" not in page
+    assert "| `sum(axis=None, keepdim=False, dtype=None)` | The sum over axes, or over everything. |" in page

@@ -255,8 +255,9 @@ def _with_row(x: Tensor, row: Tensor) -> Tensor:
 
 # The same function under another name.
 ALIASES = {
-    "view", "tile", "concat", "amax", "amin", "clip", "astype", "swish", "plan", "take_along_axis", "subtract",
-    "multiply", "divide", "true_divide", "negative", "absolute", "power", "not_equal", "equal", "less",
+    "view", "tile", "concat", "amax", "amin", "clip", "astype", "swish", "plan", "take_along_axis",
+    "subtract", "multiply", "divide", "true_divide", "negative", "absolute", "power", "not_equal", "equal",
+    "less",
     "less_equal", "greater", "greater_equal", "arcsin", "arccos", "arctan", "arctan2", "arcsinh", "arccosh",
     "arctanh", "fix", "rint", "sgn", "mod", "invert", "left_shift", "right_shift", "degrees", "radians",
     "log_sigmoid", "moveaxis", "swapdims", "view_as", "inverse",

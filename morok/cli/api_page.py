@@ -1,0 +1,169 @@
+"""The page of the public API: every function and method with its signature and its one line, by family."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from typing import Any
+
+import morok
+from morok.tensor.record import _OPERATORS
+from morok.tensor.sizes import _UNSET
+from morok.tensor.tensor import Tensor
+
+# heading → the classes whose methods belong there; a tensor is all of them together
+FAMILIES: dict[str, tuple[str, ...]] = {
+    "Creation": ("Creation",),
+    "Random": ("Random",),
+    "Arithmetic, comparison, bits": ("Elementwise", "Named"),
+    "Functions of one number": ("Functions",),
+    "Activation functions": ("Activations",),
+    "Conversion": ("Conversion",),
+    "Movement": ("Movement", "Joining", "Arrange"),
+    "Reductions": ("Reduce", "Missing"),
+    "Softmax, norms, losses": ("Normal",),
+    "Index": ("Index", "Scatter", "Assign"),
+    "Order": ("Sorting",),
+    "Products": ("Linalg", "Contract"),
+    "Convolutions, pools, resizing": ("Windows",),
+    "Systems of equations, factorisations": ("Solve",),
+    "Gradients": ("Gradient",),
+    "Values and facts": ("Core", "Export", "Tensor"),
+}
+# What people know as activation functions, although they are functions of one number like others.
+_ACTIVATIONS = frozenset((
+    "relu", "relu6", "leaky_relu", "sigmoid", "logsigmoid", "softplus", "silu", "swish", "gelu", "quick_gelu",
+    "elu", "mish", "hardsigmoid", "hardswish", "softsign",
+))  # fmt: skip
+MODULES: dict[str, str] = {
+    "morok.nn.losses": "Losses",
+    "morok.nn.schedules": "Learning rates",
+    "morok.nn.state": "State on disk",
+}
+_SAME = ("keepdims",)  # second names of arguments, see the head of the page
+_HEAD = """# The API
+
+Written by `morok docs` from the code. Everything broadcasts and promotes types as NumPy 2 does; Python
+numbers take the type of the tensor that they meet. `axis=` and `dim=` are one argument, and so are `keepdim=`
+and `keepdims=`; one of each is shown. Operators: {operators}.
+"""
+
+
+def api_page() -> str:
+    """The whole page."""
+    parts = [_HEAD.format(operators=_operators()), "## Functions\n"]
+    parts.append(_table("morok.", _functions()))
+    parts.append("## Tensor\n")
+    for title, rows in tensor_methods().items():
+        parts += [f"### {title}\n", _table("", rows)]
+    parts += ["## morok.nn\n", _table("nn.", _exports("morok.nn"))]
+    for module, title in MODULES.items():
+        parts += [f"### {title}\n", _table(f"{module.removeprefix('morok.')}.", _exports(module))]
+    return "\n".join(parts)
+
+
+Rows = list[tuple[str, Any]]
+
+
+def _functions() -> Rows:
+    found = ((name, getattr(morok, name)) for name in morok.__all__)
+    return [(name, value) for name, value in found if callable(value)]
+
+
+def _exports(module: str) -> Rows:
+    """The public functions and classes that a module offers."""
+    loaded = import_module(module)
+    names = getattr(loaded, "__all__", None) or [
+        name
+        for name, value in vars(loaded).items()
+        if not name.startswith("_") and getattr(value, "__module__", "") == module and callable(value)
+    ]
+    return [(name, getattr(loaded, name)) for name in names]
+
+
+def tensor_methods() -> dict[str, Rows]:
+    """Every public name of a tensor, by family, in the order of the source."""
+    found: dict[str, Rows] = {title: [] for title in FAMILIES}
+    titles = {name: title for title, classes in FAMILIES.items() for name in classes}
+    for cls in reversed(Tensor.__mro__[:-1]):
+        for name, member in vars(cls).items():
+            if name.startswith("_") or name not in dir(Tensor):
+                continue
+            title = "Activation functions" if name in _ACTIVATIONS else titles[cls.__name__]
+            for rows in found.values():  # a method that is written again belongs where it was last
+                rows[:] = [row for row in rows if row[0] != name]
+            if isinstance(member, property) or callable(getattr(Tensor, name)):
+                found[title].append((name, member))
+    return found
+
+
+def _operators() -> str:
+    signs = {
+        "add": "+", "sub": "-", "mul": "*", "truediv": "/", "floordiv": "//", "mod": "%", "pow": "**",
+        "matmul": "@", "and": "&", "or": "|", "xor": "^", "lshift": "<<", "rshift": ">>", "invert": "~",
+        "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "getitem": "x[…]",
+        "setitem": "x[…] = y", "iadd": "+=", "isub": "-=", "imul": "*=", "itruediv": "/=",
+    }  # fmt: skip
+    known = [sign for name, sign in signs.items() if f"__{name}__" in _OPERATORS]
+    return " ".join(f"`{sign}`" for sign in known)
+
+
+def _table(prefix: str, rows: Rows) -> str:
+    """One line per function; other names of the same function stand beside it."""
+    lines = ["| name | meaning |", "|---|---|"]
+    groups: dict[Any, list[str]] = {}
+    members: dict[Any, Any] = {}
+    for name, member in rows:
+        key = _plain(member)
+        groups.setdefault(key, []).append(name)
+        members[key] = member
+    for key, names in groups.items():
+        others = "".join(f", also `{other}`" for other in names[1:])
+        lines.append(f"| `{prefix}{names[0]}{_signature(members[key])}`{others} | {meaning(key)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _plain(member: Any) -> Any:
+    """The function behind a method, without what records its callers."""
+    if isinstance(member, property):
+        return member.fget
+    return inspect.unwrap(getattr(member, "__func__", member))
+
+
+def meaning(member: Any) -> str:
+    """The first line of a docstring."""
+    text = inspect.getdoc(member) or ""
+    return text.splitlines()[0].replace("|", "\\|") if text else ""
+
+
+def _signature(member: Any) -> str:
+    if isinstance(member, property):
+        return ""
+    function: Callable[..., Any] = _plain(member)
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return "(…)"
+    shown = list(_shown(list(parameters)))
+    if isinstance(member, type):
+        shown = [text for text in shown if text != "self"]
+    return f"({', '.join(shown)})"
+
+
+def _shown(parameters: list[inspect.Parameter]) -> Iterator[str]:
+    first = {p.name for p in parameters if p.default is not _UNSET}
+    for p in parameters:
+        second = p.name not in first or p.name in _SAME or (p.name == "axis" and "dim" in first)
+        if p.name in ("self", "cls") or second:
+            continue
+        if p.kind is inspect.Parameter.VAR_POSITIONAL:
+            yield f"*{p.name}"
+        elif p.kind is inspect.Parameter.VAR_KEYWORD:
+            yield f"**{p.name}"
+        else:
+            yield p.name if p.default is inspect.Parameter.empty else f"{p.name}={_default(p.default)}"
+
+
+def _default(value: Any) -> str:
+    return getattr(value, "__name__", None) or repr(value)
