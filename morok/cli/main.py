@@ -24,6 +24,7 @@ COMMANDS: dict[str, str] = {
     "rules": "morok.cli.rules",
     "dump": "morok.cli.dump",
     "tune": "morok.cli.tune",
+    "bench": "morok.cli.bench.command",
     "docs": "morok.cli.docs",
     "knobs": "morok.cli.knobs",
     "devices": "morok.cli.devices",
@@ -42,6 +43,7 @@ examples:
   morok dump script.py       every stage of every kernel, as files
   morok tune script.py       a search for faster kernels, and what it has won
   morok knobs                every option, its value and its meaning
+  morok bench --quick        how fast it is, beside the libraries that are installed
   morok devices              what there is to run on
   MOROK_DEBUG=2 morok demo   options are set in the environment
 
