@@ -1,5 +1,6 @@
-"""What all tests share: strict IR checks, hypothesis profiles, and golden files."""
+"""What all tests share: strict IR checks, hypothesis profiles, golden files, and proofs of bounds."""
 
+import importlib.util
 import os
 
 # Before anything of morok is imported: the options are read once.
@@ -7,9 +8,12 @@ os.environ.setdefault("MOROK_SPEC", "2")
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
+
+from tests import accesses
 
 _QUIET = (HealthCheck.too_slow, HealthCheck.data_too_large)
 # By hand every run looks at new examples, and a failure prints the blob that reproduces it. A gate must give
@@ -25,6 +29,7 @@ settings.register_profile(
 settings.register_profile("slow", settings.get_profile("default"), max_examples=2000, phases=tuple(Phase))
 settings.load_profile("default")
 
+WATCH = pytest.StashKey[accesses.Watch]()
 GOLDEN = Path(__file__).parent / "golden"
 
 
@@ -55,3 +60,42 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
         assert text == path.read_text(encoding="utf-8"), f"{name} differs; --update-golden rewrites it"
 
     return check
+
+
+# --- every kernel of every test
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if importlib.util.find_spec("z3") is not None:
+        config.stash[WATCH] = watch = accesses.Watch()
+        accesses.install(watch)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A worker hands over what it has found; whoever has no workers fails if something stayed open."""
+    watch = session.config.stash.get(WATCH, None)
+    if watch is None:
+        return
+    worker = getattr(session.config, "workeroutput", None)
+    if worker is not None:
+        worker["accesses"] = watch.summary()
+    elif watch.open and session.exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object) -> None:
+    """The other side of it, in the process that has workers."""
+    watch = node.config.stash.get(WATCH, None)
+    found = getattr(node, "workeroutput", {}).get("accesses")
+    if watch is not None and found is not None:
+        watch.add(found)
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    watch = config.stash.get(WATCH, None)
+    if watch is None or not watch.counts:
+        return
+    terminalreporter.write_line(watch.report())
+    for text in watch.open:
+        terminalreporter.write_line(f"neither proved nor refuted: {text}", red=True)
