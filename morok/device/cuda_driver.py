@@ -15,8 +15,9 @@ import ctypes
 import os
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol, final
 
 import numpy as np
@@ -108,6 +109,9 @@ class Driver(Protocol):
 
     def launch(self, step: Launch) -> None: ...
 
+    def prepared(self, step: Launch) -> Callable[[], None]:
+        """A function that launches a step again and again; its arguments are read each time."""
+
     def graph(self, steps: Sequence[Launch]) -> Any:
         """Launches in order, as one graph that can be launched again and again."""
 
@@ -194,6 +198,8 @@ def device_count() -> int:
 
 # --- one GPU
 
+_thread = threading.local()  # whose context is current in a thread
+
 
 @final
 class NvidiaDriver:
@@ -207,8 +213,7 @@ class NvidiaDriver:
         if number >= count:
             gpus = f"{count} GPU{'s' if count != 1 else ''}"
             raise DeviceError(f"there is no {label}; the machine has {gpus}")
-        self._process = os.getpid()
-        self._local = threading.local()
+        os.register_at_fork(after_in_child=self._forked)
         self._recent: deque[str] = deque(maxlen=4)  # what has been started; one of them is to blame
         self._device = self._ask(self._cu.cuDeviceGet(number), "to open the device")
         self._context = self._ask(self._cu.cuDevicePrimaryCtxRetain(self._device), "to make a context")
@@ -256,20 +261,21 @@ class NvidiaDriver:
         )
         raise DeviceError(self.lost)
 
+    def _forked(self) -> None:
+        self.lost = f"{self.label} cannot be used in a forked process; start it with spawn instead"
+
     def _enter(self) -> None:
-        """Makes the context current in this thread; other libraries may have changed it."""
+        """Makes the context current in this thread, unless it is."""
         if self.lost is not None:
             raise DeviceError(self.lost)
-        if self._process != os.getpid():
-            raise DeviceError(f"{self.label} cannot be used in a forked process; start it with spawn instead")
-        if getattr(self._local, "inside", False):
+        if getattr(_thread, "driver", None) is self:
             return
         self._ask(self._cu.cuCtxSetCurrent(self._context), "to enter its context")
-        self._local.inside = True
+        _thread.driver = self
 
     def enter(self) -> None:
         """For callers who go back and forth between GPUs or libraries."""
-        self._local.inside = False
+        _thread.driver = None
         self._enter()
 
     # --- memory
@@ -286,7 +292,7 @@ class NvidiaDriver:
         return int(self._ask(answer, "to take memory"))
 
     def release(self, address: int) -> None:
-        if self.lost is not None or self._process != os.getpid():
+        if self.lost is not None:
             return
         self._enter()
         self._ask(self._cu.cuMemFree(address), "to give memory back")
@@ -372,7 +378,7 @@ class NvidiaDriver:
 
     def unload(self, module: Any) -> None:
         """Code that nobody holds any more. Work that uses it may be under way, so that ends first."""
-        if self.lost is not None or self._process != os.getpid():
+        if self.lost is not None:
             return
         self._enter()
         self._cu.cuStreamSynchronize(self._stream)
@@ -386,6 +392,31 @@ class NvidiaDriver:
         answer = self._cu.cuLaunchKernel(function.handle, *grid, *block, shared, self._stream, arguments, 0)
         if int(answer[0]):
             self._fail(answer[0], f"to start {function.name} with {grid} blocks of {block} threads")
+
+    def prepared(self, step: Launch) -> Callable[[], None]:
+        """`launch` of one step, with all that can be done before done before."""
+        function, grid, block, arguments = step
+        start = partial(
+            self._cu.cuLaunchKernel,
+            function.handle,
+            *grid,
+            *block,
+            function.shared,
+            self._stream,
+            arguments,
+            0,
+        )
+        recent = self._recent.append
+
+        def launch() -> None:
+            if self.lost is not None or getattr(_thread, "driver", None) is not self:
+                self._enter()
+            recent(function.name)
+            answer = start()
+            if answer[0]:
+                self._fail(answer[0], f"to start {function.name} with {grid} blocks of {block} threads")
+
+        return launch
 
     def graph(self, steps: Sequence[Launch]) -> Any:
         self._enter()
@@ -457,7 +488,7 @@ class _Graph:
 
     def __del__(self) -> None:
         driver = self._driver
-        if driver.lost is None and driver._process == os.getpid():
+        if driver.lost is None:
             try:
                 driver._enter()
                 driver._cu.cuGraphExecDestroy(self.instance)

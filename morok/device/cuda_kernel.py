@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any, final
 
 from morok.device.background import Later
@@ -124,7 +123,7 @@ class CudaSteps:
         self.run: Callable[[], Any] | None = None
         if len(kernels) == 1 and _is_fixed(self._kernels[0].compiled.grid):
             step = self._kernels[0].step(self._tables[0], values)
-            self.run = None if step is None else partial(self._driver.launch, step)
+            self.run = None if step is None else self._driver.prepared(step)
 
     def touch(self, number: int) -> None:
         """The arguments of a launch have changed."""

@@ -9,7 +9,8 @@ it is decided which of those loops are threads of a block, who shares a reductio
   are one read: the row stays in registers, and softmax or a layer norm reads it once;
 - a reduction across contiguous memory: threads along the outputs, and others beside them share the rows
   (`gpu_columns.py`);
-- a short reduction is written out.
+- a short reduction is written out;
+- a transposition goes through shared memory, a square at a time.
 
 Sizes that do not divide are rounded up: reads beyond the end read the last element again, stores are guarded.
 """
@@ -22,16 +23,18 @@ from morok.ir.infer import closed_ranges
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import AxisKind, Ops
 from morok.optimize.builder import Builder
-from morok.optimize.facts import access, output_loops, store_of, trips
+from morok.optimize.facts import access, output_loops, reads_of, store_of, trips
 from morok.optimize.gpu_columns import share_columns
 from morok.optimize.gpu_matmul import matrix_product
 from morok.optimize.gpu_rows import share_rows
 from morok.optimize.gpu_threads import cut, lanes_for, memory_of, threads_for
 from morok.optimize.grid import CHEAP, grid_loops
 from morok.optimize.host import Host
-from morok.optimize.loops import size
+from morok.optimize.loops import divides, size
 
 THREADS = 256  # of a block of independent outputs
+AT_ONCE = 4  # elements of a thread, where they cannot be a vector
+SQUARE_BYTES = 256  # of a side of what is transposed at a time
 
 
 def choose_gpu(ast: UOp, host: Host) -> UOp:
@@ -64,12 +67,10 @@ def spread(builder: Builder, effect: UOp) -> None:
     place = access(store_of(effect).src[0])
     ordered = sorted(free, key=lambda r: (place.step(r) != 1, -int(r.arg[0])))
     first = ordered[0]
-    long = [
-        n
-        for n in toposort(effect)
-        if n.op is Ops.REDUCE and any(k.arg[1] is AxisKind.REDUCE for k in closed_ranges(n))
-    ]
-    if place.step(first) == 1 and not long:
+    room = min(THREADS, builder.host.block_threads)
+    if place.step(first) == 1 and not _has_long_reduction(effect):
+        if turn(builder, effect, first):
+            return
         lanes = lanes_for(first, memory_of(store_of(effect)), builder.host)
         total = math.prod(trips(r) for r in free)
         # a small kernel needs all threads that it can get more than it needs wide accesses
@@ -77,7 +78,9 @@ def spread(builder: Builder, effect: UOp) -> None:
             lanes //= 2
         if lanes > 1:
             builder.do("UPCAST", int(first.arg[0]), lanes)
-    room = min(THREADS, builder.host.block_threads)
+        elif trips(first) >= builder.host.cores * THREADS * AT_ONCE:
+            _in_strides(builder, int(first.arg[0]), room)
+            return
     for r in ordered:
         if room < 2:
             break
@@ -88,3 +91,65 @@ def spread(builder: Builder, effect: UOp) -> None:
         amount = threads_for(now, room)
         if amount > 1 and cut(builder, "LOCAL", number, amount):
             room //= amount
+
+
+def _has_long_reduction(effect: UOp) -> bool:
+    return any(
+        n.op is Ops.REDUCE and any(k.arg[1] is AxisKind.REDUCE for k in closed_ranges(n))
+        for n in toposort(effect)
+    )
+
+
+def _in_strides(builder: Builder, number: int, threads: int) -> None:
+    """Where vectors do not fit: several elements per thread, a block's width apart, so many are under way."""
+    amount = threads * AT_ONCE
+    r = builder.loops.by_number[number]
+    if not divides(amount, r.src[0]):
+        builder.do("PADTO", number, amount)
+    inner = builder.loops.next_number()
+    if builder.do("TILE", number, threads):
+        builder.do("UPCAST", number, AT_ONCE)
+        builder.do("LOCAL", inner)
+
+
+def turn(builder: Builder, effect: UOp, column: UOp) -> bool:
+    """A transposition: a square of the memory that is read along another loop goes through shared memory.
+
+    It is read along the rows of the one and written along the rows of the other, whole cache lines each time.
+    """
+    found = _turned(effect, column)
+    if found is None:
+        return False
+    buffer, row = found
+    wide = max(a.node.src[0].dtype.elem.itemsize for a in memory_of(store_of(effect)))  # type: ignore[attr-defined]
+    side = SQUARE_BYTES // wide
+    if min(trips(column), trips(row)) < side or trips(column) * trips(row) < builder.host.cores * side * side:
+        return False
+    pair = []
+    for r in (column, row):
+        number = int(r.arg[0])
+        if not divides(side, r.src[0]):
+            builder.do("PADTO", number, side)
+        pair.append(builder.loops.next_number())
+        if not builder.do("TILE", number, side):
+            return False
+    across, along = pair
+    builder.do("STAGE", buffer, 1, (across, along))
+    lanes = max(1, builder.host.vector_bytes // wide)
+    threads = THREADS // (side // lanes)
+    builder.do("LOCAL", along, threads)
+    builder.do("UPCAST", along)
+    builder.do("UPCAST", across, lanes)
+    builder.do("LOCAL", across)
+    return True
+
+
+def _turned(effect: UOp, column: UOp) -> tuple[int, UOp] | None:
+    """A buffer that jumps along a loop and is contiguous along another one over outputs, and that loop."""
+    for read in reads_of(store_of(effect).src[1]):
+        if read.buffer < 0 or read.step(column) in (0, 1, None):
+            continue
+        for r in output_loops(effect):
+            if r is not column and read.step(r) == 1 and r.arg[1] is AxisKind.LOOP:
+                return read.buffer, r
+    return None

@@ -146,6 +146,9 @@ class FakeDriver:
         self.log.append("launch")
         self._start(step)
 
+    def prepared(self, step: Launch) -> Callable[[], None]:
+        return lambda: self.launch(step)
+
     def _start(self, step: Launch) -> None:
         function, _, _, pointers = step
         ast = KERNELS[function.handle]
