@@ -24,12 +24,15 @@ from morok.errors import VariableError
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import Ops
 from morok.optimize.strategy import DEFAULT, Beam, Config, Plain, Strategy
+from morok.runtime.interrupts import keep_interrupts
 from morok.runtime.launch import PlanLaunch, native_launch
 from morok.runtime.profile import current
 from morok.schedule.memory import MemoryPlan
 from morok.schedule.schedule import Schedule, ScheduleItem
 
 # Kernels that a device has compiled, by graph. Equal kernels are the same node, so each is compiled once.
+keep_interrupts()
+
 _programs: dict[tuple[object, ...], weakref.WeakKeyDictionary[UOp, Program]] = {}
 
 

@@ -88,8 +88,37 @@ def test_an_interrupt_during_a_run() -> None:
     assert process.stdout.readline() == "ready\n"
     threading.Event().wait(0.1)
     process.send_signal(signal.SIGINT)
-    out, error = process.communicate(timeout=60)
+    try:
+        out, error = process.communicate(timeout=60)
+    finally:
+        process.kill()
     assert out == "interrupted\n", error
+
+
+LATE = """
+import weakref
+import morok.runtime.plan
+
+class Thing: pass
+
+def interrupted(ref):
+    raise KeyboardInterrupt
+
+thing = Thing()
+ref = weakref.ref(thing, interrupted)
+try:
+    del thing
+    for _ in range(1000): pass
+    print("lost")
+except KeyboardInterrupt:
+    print("kept")
+"""
+
+
+def test_an_interrupt_while_something_dies() -> None:
+    root = Path(__file__).parents[2]
+    done = subprocess.run([sys.executable, "-c", LATE], cwd=root, capture_output=True, text=True, check=False)
+    assert done.stdout == "kept\n", done.stderr
 
 
 def test_fork_after_use() -> None:

@@ -1,0 +1,28 @@
+"""Ctrl-C is not lost.
+
+Nodes, tensors and buffers clean up after themselves while they die, and Python drops any exception that is
+raised in such a place, an interrupt too. It is handed on to whatever runs next.
+"""
+
+from __future__ import annotations
+
+import _thread
+import sys
+from typing import Any
+
+_other = sys.unraisablehook
+
+
+def _hand_on(unraisable: Any) -> None:
+    if unraisable.exc_type is KeyboardInterrupt:
+        _thread.interrupt_main()
+    else:
+        _other(unraisable)
+
+
+def keep_interrupts() -> None:
+    """From now on an interrupt that Python would drop arrives a moment later."""
+    global _other
+    if sys.unraisablehook is not _hand_on:
+        _other = sys.unraisablehook
+        sys.unraisablehook = _hand_on
