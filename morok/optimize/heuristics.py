@@ -75,8 +75,8 @@ def lanes_of_kernel(builder: Builder, loops: Loops) -> None:
             if node.op is not Ops.REDUCE or node in seen:
                 continue
             seen.add(node)
-            product = None if tiled else find_product(effect, node)
-            if product is not None and len(loops.ast.src) == 1 and tile(builder, product):
+            product = None if tiled or not shared_by_all(loops, node) else find_product(effect, node)
+            if product is not None and tile(builder, product):
                 tiled |= {product.i, product.j}
             elif not tiled:
                 across |= reduction(builder, node, effect)
@@ -91,6 +91,13 @@ def lanes_of_kernel(builder: Builder, loops: Loops) -> None:
     done: set[int] = set()
     for effect in loops.ast.src:
         outputs(builder, effect, across, done)
+
+
+def shared_by_all(loops: Loops, reduce: UOp) -> bool:
+    """Whether all effects run over the same loops and need this reduction: a tile of it serves them all."""
+    first, *others = loops.ast.src
+    same = all(closed_ranges(effect) == closed_ranges(first) for effect in others)
+    return same and all(reduce in toposort(effect) for effect in others)
 
 
 def vectors_at_once(cost: int, host: Host) -> int:
@@ -180,10 +187,21 @@ def share(builder: Builder) -> None:
     if first is None:
         return
     candidates = [r for r in output_loops(first) if r.arg[1] is AxisKind.LOOP and _independent(loops, r)]
-    for least in (4 * wanted, wanted):
-        for r in candidates:
+    outer = [r for r in candidates if _around_copies(loops, r) and _balanced(trips(r), wanted)]
+    for some, least in ((outer, wanted), (candidates, 4 * wanted), (candidates, wanted)):
+        for r in some:
             if trips(r) >= least and builder.do("THREAD", int(r.arg[0])):
                 return
+
+
+def _balanced(count: int, cores: int) -> bool:
+    """Whether so many iterations keep all cores busy most of the time."""
+    return count >= 0.75 * cores * -(-count // cores)
+
+
+def _around_copies(loops: Loops, r: UOp) -> bool:
+    """Whether copies lie inside of the loop, or outside of all: else each iteration fills them again."""
+    return all(r in ranges(n) or not ranges(n) for n in loops.order if n.op is Ops.BUFFERIZE)
 
 
 def _independent(loops: Loops, r: UOp) -> bool:

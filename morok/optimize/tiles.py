@@ -7,6 +7,9 @@ only and another with j only. Then a tile of MR × NR outputs needs MR + NR elem
 The reads along j come out of a panel that has been packed once, contiguous and aligned, and is used by all
 tiles along i, which therefore is the innermost loop over outputs. Edges cost nothing inside: the panel is
 filled up with zeros, rows beyond the end read the last row again, and only the stores are guarded.
+
+Rows that are far apart in memory, or are computed first (a norm in front of a product), are packed as well.
+Then the order is the other one: all panels are packed first, and each tile of rows serves all of them.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from morok.optimize.builder import Builder
 from morok.optimize.facts import Access, access, output_loops, reads_of, store_of, trips, value_bytes
 from morok.optimize.host import Host
 from morok.optimize.loops import size
+from morok.optimize.pack import packed_value
 
 FEWEST_STEPS = 4  # of a reduction that is worth a tile
 FEWEST_OUTPUTS = 32
@@ -67,8 +71,11 @@ def find_product(effect: UOp, reduce: UOp) -> Product | None:
     return None if best is None else best[1]
 
 
-def tile_shape(rows: int, columns: int, lanes: int, host: Host) -> tuple[int, int]:
+def tile_shape(rows: int, columns: int, lanes: int, host: Host, spread: bool = True) -> tuple[int, int]:
     """(MR, NR) for so many rows and columns: the most work per loaded element that fits the registers.
+
+    Elements along the rows are loaded one by one and spread; or, where they lie side by side and instructions
+    take one lane of a vector, in whole vectors.
 
     Accumulators take three quarters of the registers; the rest is for what is being loaded. A vector that is
     loaded weighs three elements that are spread. A tile that does not divide the columns needs guarded stores
@@ -80,7 +87,9 @@ def tile_shape(rows: int, columns: int, lanes: int, host: Host) -> tuple[int, in
         for height in range(1, 17):
             if height * vectors > host.registers * 3 // 4 or height > max(1, rows):
                 continue
-            reuse = height * vectors / (height + 3 * vectors)
+            if not spread and height % lanes:
+                continue
+            reuse = height * vectors / ((height if spread else 3 * height // lanes) + 3 * vectors)
             filled = columns / (-(-columns // width) * width) * rows / (-(-rows // height) * height)
             score = reuse * filled * (1.0 if columns % width == 0 else 0.97)
             if score > best + 1e-9:
@@ -99,17 +108,23 @@ def tile(builder: Builder, product: Product, is_rest: bool = False) -> bool:
     if rows is None or columns is None:
         return False
     lanes = max(1, host.vector_bytes // value_bytes(product.reduce))
-    height, width = tile_shape(rows, columns, lanes, host)
+    packs_rows = _packs_rows(builder, product, host)
+    beside = all(a.step(product.i) == 1 for a in product.along_i)
+    spread = not (host.lane_operands and (beside or packs_rows) and rows >= lanes)
+    height, width = tile_shape(rows, columns, lanes, host, spread)
     i, j = int(product.i.arg[0]), int(product.j.arg[0])
     panel = _panel(product, height, width, host)
     if panel is None and any(a.step(product.j) != 1 for a in product.along_j):
         return False  # vectors along j would be gathered at every step
+    if panel is not None and packs_rows is not None:
+        return _tile_rows_first(builder, product, (height, width), panel, packs_rows)
     if panel is not None:
         i, j = _innermost(builder, product, i, j)
     if rows % height:
         builder.do("PADTO", i, height)
     peeled = False
-    if columns % width and not host.masked_memory and not is_rest and columns > width:
+    single = len(builder.ast.src) == 1  # the rests of several effects would not share their loops
+    if columns % width and not host.masked_memory and not is_rest and columns > width and single:
         peeled = builder.do("PEEL", j, width)
     if columns % width and not peeled:
         builder.do("PADTO", j, width)
@@ -124,6 +139,55 @@ def tile(builder: Builder, product: Product, is_rest: bool = False) -> bool:
     if peeled:
         _tile_rest(builder)
     return True
+
+
+def _packs_rows(builder: Builder, product: Product, host: Host) -> Access | None:
+    """The read along i that is packed too: it jumps in memory, or something is computed of it first."""
+    if any(size(k) is None for k in closed_ranges(product.reduce)):
+        return None
+    steps = frozenset(closed_ranges(product.reduce))
+    reads = [a for a in product.along_i if steps <= ranges(a.node) and a.buffer >= 0]
+    if len(reads) != 1 or trips(product.j) < FEWEST_REUSES * host.lanes(product.reduce.dtype):
+        return None
+    read = reads[0]
+    jumps = all(read.step(k) != 1 for k in steps)
+    computed = packed_value(builder.loops, read.node) is not read.node
+    return read if jumps or computed else None
+
+
+def _tile_rows_first(
+    builder: Builder, product: Product, shape: tuple[int, int], panel: Access, rows: Access
+) -> bool:
+    """Cuts the tile, packs as many panels as fit the second cache, and the rows of a tile for all of them."""
+    height, width = shape
+    j, i = _innermost(builder, product, int(product.j.arg[0]), int(product.i.arg[0]))
+    if (size(product.i) or 0) % height:
+        builder.do("PADTO", i, height)
+    if (size(product.j) or 0) % width:
+        builder.do("PADTO", j, width)
+    fitting = _fitting_panels(builder, product, -(-trips(product.j) // width), width)
+    block = builder.loops.next_number()
+    if fitting and builder.do("TILE", j, fitting * width):
+        i = j if builder.do("SWAP", i, j) else i
+        j = block
+    row_axis = builder.loops.next_number()
+    if not builder.do("UPCAST", i, height):
+        row_axis = i
+    lane_axis = builder.loops.next_number()
+    if not builder.do("UPCAST", j, width):
+        return False
+    steps = sorted(int(k.arg[0]) for k in closed_ranges(product.reduce))
+    panels = [j] if j in builder.loops.by_number else []
+    _pack(builder, panel, [*panels, *steps], lane_axis)
+    _pack(builder, rows, steps, row_axis)
+    return True
+
+
+def _fitting_panels(builder: Builder, product: Product, count: int, width: int) -> int:
+    """How many panels are packed at a time: the largest part of all of them that fits the second cache."""
+    one = math.prod(map(trips, closed_ranges(product.reduce))) * width * value_bytes(product.reduce)
+    fitting = [n for n in range(1, count + 1) if count % n == 0 and n * one <= builder.host.l2_bytes // 2]
+    return max(fitting, default=1)
 
 
 def _tile_rest(builder: Builder) -> None:
@@ -163,7 +227,7 @@ def _panel(product: Product, height: int, width: int, host: Host) -> Access | No
 
 
 def _innermost(builder: Builder, product: Product, i: int, j: int) -> tuple[int, int]:
-    """Moves the loop over rows inside all other output loops, so that a panel serves all of it."""
+    """Moves loop i inside all other output loops, so that what is packed outside of it serves all of it."""
     for other in sorted(int(r.arg[0]) for r in output_loops(product.effect)):
         if other <= i or not builder.do("SWAP", i, other):
             continue

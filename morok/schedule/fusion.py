@@ -40,7 +40,7 @@ MAX_USES = 64  # of one value at different places
 MIN_ROWS = 16
 SERIAL_WORK = 1_000_000.0
 SMALL_WINDOW = 16  # a reduction that can be unrolled: pooling windows
-DEAR_REDUCE = 64.0
+DEAR_REDUCE = 32.0
 
 
 @final

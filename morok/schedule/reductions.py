@@ -24,6 +24,21 @@ def join_nested(node: UOp) -> UOp | None:
     return make(Ops.REDUCE, node.dtype, (inner.src[0], *node.src[1:], *inner.src[1:]), node.arg)
 
 
+def join_under_condition(node: UOp) -> UOp | None:
+    """A sum of sums, some of which are left out, is one sum in which their parts are left out."""
+    value = node.src[0]
+    if not _single(node) or value.op is not Ops.WHERE:
+        return None
+    neutral = const(node.dtype, identity(node.arg[0].name, node.dtype))
+    condition, inner, otherwise = value.src
+    if otherwise is not neutral or inner.op is not Ops.REDUCE or inner.arg != node.arg:
+        return None
+    if not frozenset(inner.src[1:]).isdisjoint(ranges(condition)):
+        return None
+    chosen = alu(Ops.WHERE, condition, inner.src[0], neutral)
+    return make(Ops.REDUCE, node.dtype, (chosen, *node.src[1:], *inner.src[1:]), node.arg)
+
+
 def take_factor_out(node: UOp) -> UOp | None:
     """Integers: the sum of x·c is the sum of x, times c. Floats would round differently."""
     value = node.src[0]
@@ -58,6 +73,8 @@ def reduction_rules() -> Rules:
     reduce = HEADS["Reduce"].any()
     # ΣᵢΣⱼ x = Σᵢⱼ x
     yield "nested", reduce >> join_nested, _ANY, _LOOPS
+    # Σᵢ (p ? Σⱼ x : 0) = Σᵢⱼ (p ? x : 0)
+    yield "nested-condition", reduce >> join_under_condition, _ANY, _LOOPS
     # Σ x·c = c·Σ x
     yield "factor", reduce >> take_factor_out, _ANY, _LOOPS
     # Σ (p ? x : 0) = p ? Σ x : 0

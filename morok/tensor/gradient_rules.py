@@ -166,7 +166,8 @@ def RULES(g: Float, x: Float, y: Float, z: Float, q: Float, r: Float, c: Bool) -
 
     yield "log1p", named("log1p"), (None, g / (x + 1.0))
     yield "expm1", named("expm1"), (None, g * (r + 1.0))
-    yield "relu", named("relu"), (None, Where(Lit(0.0) < x, g, 0.0))
+    # by the result: it is at hand where the input would have to be computed again
+    yield "relu", named("relu"), (None, Where(Lit(0.0) < r, g, 0.0))
     yield "sigmoid", named("sigmoid"), (None, g * r * (Lit(1.0) - r))
     s = _sigmoid(x)
     yield "silu", named("silu"), (None, g * (s + r * (Lit(1.0) - s)))

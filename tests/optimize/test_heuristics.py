@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import time
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from morok import knobs
-from morok.dtype import float32, float64, int32
-from morok.ir.node import UOp, toposort
+from morok.dtype import PtrDType, float32, float64, int32
+from morok.ir.build import define_global
+from morok.ir.infer import ranges
+from morok.ir.node import UOp, alu, const, toposort
 from morok.ir.ops import AxisKind, Ops
 from morok.optimize.apply import optimize
 from morok.optimize.heuristics import LEAST_SHARED_WORK
@@ -45,11 +49,26 @@ def test_the_answer_stays(name: str) -> None:
     same(native(optimize(kernel(name), NEON), VALUES), wanted(name))
 
 
+def two_results(value: UOp) -> UOp:
+    """One kernel that stores a value and what is made of it: drafts of one shape are joined."""
+    (effect,) = (ast := kernel_of(value)).src
+    store = effect.src[0]
+    pointer = store.src[0].src[0].dtype
+    assert isinstance(pointer, PtrDType)
+    count = sum(n.op is Ops.DEFINE_GLOBAL for n in toposort(ast))
+    place = store.src[0].replace((define_global(pointer.elem, pointer.size, count), *store.src[0].src[1:]))
+    second = store.replace((place, alu(Ops.MUL, store.src[1], const(store.src[1].dtype, 2.0))))
+    return ast.replace((effect, effect.replace((second, *effect.src[1:]))))
+
+
 def _kernels(draw: st.DrawFn) -> UOp:
     sizes = st.integers(2, 70)
     kind = draw(
-        st.sampled_from(["chain", "sum", "softmax", "norm", "matmul", "transposed", "conv", "pool", "turn"])
-    )
+        st.sampled_from([
+            "chain", "sum", "softmax", "norm", "matmul", "transposed", "conv", "pool", "turn", "rows",
+            "scaled", "two results",
+        ])
+    )  # fmt: skip
     a, b, c = draw(sizes), draw(sizes), draw(sizes)
     dtype = draw(st.sampled_from([float32, float64]))
     if kind == "chain":
@@ -65,6 +84,13 @@ def _kernels(draw: st.DrawFn) -> UOp:
         return kernel_of(g.matmul(g.tensor(a, c, dtype=dtype), g.tensor(c, b, dtype=dtype)))
     if kind == "transposed":
         return kernel_of(g.matmul(g.tensor(a, c), g.transpose(g.tensor(b, c), 1, 0)))
+    if kind == "rows":
+        return kernel_of(g.matmul(g.transpose(g.tensor(c, a), 1, 0), g.tensor(c, b)))
+    if kind == "scaled":
+        return kernel_of(g.matmul(g.add(g.mul(g.tensor(a, c), 3.0), g.tensor(c)), g.tensor(c, b)))
+    if kind == "two results":
+        product = g.matmul(g.tensor(a, c), g.tensor(c, b))
+        return two_results(product)
     if kind == "conv":
         h, w = 3 + a % 7, 3 + b % 11
         return kernel_of(g.conv(g.tensor(2, 3, h, w), g.tensor(1 + c % 13, 3, 3, 3), padding=1))
@@ -175,6 +201,48 @@ def test_a_matrix_product_is_a_register_tile_over_a_packed_panel() -> None:
 def test_a_product_with_a_rest_is_shared_by_threads() -> None:
     ast = optimize(kernel_of(g.matmul(g.tensor(256, 128), g.tensor(128, 200))), NEON)
     assert len(ast.src) == 2 and names(ast)[-1] == "THREAD"
+
+
+def copies(ast: UOp) -> list[list[int | None]]:
+    return [[size(r) for r in n.src[1:]] for n in toposort(ast) if n.op is Ops.BUFFERIZE]
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        lambda: g.transpose(g.tensor(128, 256), 1, 0),
+        lambda: g.add(g.mul(g.tensor(256, 128), 3.0), g.tensor(128)),
+    ],
+    ids=["turned", "computed"],
+)
+def test_rows_that_jump_or_are_computed_are_packed_too(rows: Callable[[], UOp]) -> None:
+    """Computed once per row and not once per panel: both copies, and threads over the rows."""
+    ast = optimize(kernel_of(g.matmul(rows(), g.tensor(128, 96))), NEON)
+    assert names(ast).count("PACK") == 2 and names(ast)[-1] == "THREAD"
+    (thread,) = (r for r in loops_of(ast).by_number.values() if r.arg[1] is AxisKind.THREAD)
+    assert [thread in ranges(n) for n in toposort(ast) if n.op is Ops.BUFFERIZE].count(True) == 1
+
+
+def test_panels_that_do_not_fit_the_cache_together_are_packed_in_parts() -> None:
+    turned = g.transpose(g.tensor(512, 64), 1, 0)
+    ast = optimize(kernel_of(g.matmul(turned, g.tensor(512, 1024))), NEON)
+    assert "TILE" in names(ast)
+    for copy in copies(ast):
+        assert math.prod(n or 1 for n in copy) * 4 <= NEON.l2_bytes // 2
+
+
+def test_a_product_with_two_results_is_one_tile() -> None:
+    product = g.matmul(g.tensor(64, 32), g.tensor(32, 48))
+    ast = optimize(two_results(product), NEON)
+    assert len(ast.src) == 2 and names(ast).count("UPCAST") >= 2 and "PACK" in names(ast)
+
+
+def test_threads_do_not_fill_the_same_panel_again_and_again() -> None:
+    """64 columns are four panels: each thread takes two, instead of all of them for some rows."""
+    ast = optimize(kernel_of(g.matmul(g.tensor(1024, 256), g.tensor(256, 64))), NEON)
+    (thread,) = (r for r in loops_of(ast).by_number.values() if r.arg[1] is AxisKind.THREAD)
+    (panel,) = (n for n in toposort(ast) if n.op is Ops.BUFFERIZE)
+    assert thread in ranges(panel)
 
 
 def test_noopt_leaves_plain_loops() -> None:

@@ -289,6 +289,15 @@ def test_nested_reductions_become_one() -> None:
     assert value.op is Ops.REDUCE and len(value.src) == 3
 
 
+def test_nested_reductions_become_one_under_a_condition() -> None:
+    """A sum of sums of which padding leaves some out: what the gradient of a convolution is made of."""
+    sums = reduced(param(1, 4, 5, 6), 2)
+    graph = kernel(reduced(movement.pad(sums, ((0, 0), (2, 1), (0, 0))), 1))
+    value = stored(rewrite(simple(graph), reductions))
+    assert value.op is Ops.REDUCE and len(value.src) == 3
+    assert value.src[0].op is Ops.WHERE and not any(n.op is Ops.REDUCE for n in toposort(value.src[0]))
+
+
 def test_whole_factors_leave_a_sum() -> None:
     x = param(1, 8, 16, dtype=int32)
     factor = movement.expand(param(2, 8, 1, dtype=int32), (8, 16))
