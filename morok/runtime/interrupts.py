@@ -8,14 +8,22 @@ from __future__ import annotations
 
 import _thread
 import sys
+import time
 from typing import Any
 
 _other = sys.unraisablehook
+_DELAY = 1e-3  # seconds
+
+
+def _later() -> None:
+    time.sleep(_DELAY)
+    _thread.interrupt_main()
 
 
 def _hand_on(unraisable: Any) -> None:
     if unraisable.exc_type is KeyboardInterrupt:
-        _thread.interrupt_main()
+        # From here it would be dropped again, so another thread rings once this function is over.
+        _thread.start_new_thread(_later, ())
     else:
         _other(unraisable)
 
