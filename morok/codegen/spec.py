@@ -39,6 +39,11 @@ def _reduces(node: UOp) -> bool:
     return 0 < count < len(node.src) and all(s.op is Ops.RANGE for s in node.src[count:])
 
 
+def _is_point(node: UOp) -> bool:
+    """WMMA(a, b, c, *loops of the tile) on scalars."""
+    return len(node.src) > 3 and node.dtype.lanes == 1 and all(s.op is Ops.RANGE for s in node.src[3:])
+
+
 def _lanes_exist(node: UOp) -> bool:
     return all(0 <= i < node.src[0].dtype.lanes for i in node.arg) and node.dtype.lanes == len(node.arg)
 
@@ -65,6 +70,7 @@ def _kernel_spec() -> Rules:
     yield "index", Head(Ops.INDEX).any() >> legal, when(_is_place)
     yield "reduce", Head(Ops.REDUCE).any() >> legal, when(_reduces)
     yield "local", Head(Ops.BUFFERIZE, Ops.PICK).any() >> legal
+    yield "matrix", Head(Ops.WMMA).any() >> legal, when(_is_point)
 
 
 def _fixed_width(node: UOp) -> bool:

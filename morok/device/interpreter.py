@@ -217,6 +217,16 @@ class _Run:
         own = node.src[-1].dtype  # of a choice, the type of its branches
         return evaluate_array(node.op, own, *operands, to=node.dtype)
 
+    def matrix_point(self, node: UOp, frame: _Frame) -> Array:
+        """WMMA before it is given to warps: a·b + c at one point, in the type of the sum."""
+        a, b, c = (frame.home(s).memo[s] for s in node.src[:3])
+        x, y = (
+            evaluate_array(Ops.CAST, s.dtype, v, to=node.dtype)
+            for s, v in zip(node.src, (a, b), strict=False)
+        )
+        product = evaluate_array(Ops.MUL, node.dtype, x, y, to=node.dtype)
+        return evaluate_array(Ops.ADD, node.dtype, product, c, to=node.dtype)
+
     def constant(self, node: UOp, frame: _Frame) -> Array:
         return np.asarray(node.arg, dtype=storage(node.dtype))
 
@@ -398,4 +408,5 @@ _HANDLERS: dict[Op, Callable[[_Run, UOp, _Frame], Any]] = {
     Ops.INDEX: _Run.index,
     Ops.LOAD: _Run.load,
     Ops.BUFFERIZE: _Run.bufferize,
+    Ops.WMMA: _Run.matrix_point,
 }

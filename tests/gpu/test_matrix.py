@@ -1,0 +1,359 @@
+"""Matrix products on a grid: shared tiles, rings, matrix units. All on the emulator, against NumPy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from morok import Tensor, knobs
+from morok.codegen.gpu import cuda_target
+from morok.codegen.pipeline import lower
+from morok.device.buffer import Buffer
+from morok.device.emulator import EmulatedKernel, EmulatorAllocator, emulated_host
+from morok.device.interpreter import run_kernel
+from morok.dtype import DType, PtrDType
+from morok.errors import DeviceError
+from morok.ir.alu_array import storage
+from morok.ir.matrix import MMA_F16, MMA_INT8, WARP_UNITS, warp_units
+from morok.ir.node import UOp, make, toposort
+from morok.ir.ops import AxisKind, Ops
+from morok.optimize.actions import apply_all, can
+from morok.optimize.builder import Builder
+from morok.optimize.gpu_matmul import matrix_product
+from morok.optimize.record import Opt, applied
+from morok.render.cuda import render
+from morok.schedule.schedule import schedule
+
+TARGET = cuda_target()
+HOST = emulated_host(TARGET)
+Maker = Callable[..., Tensor]
+
+
+def product(a: Tensor, b: Tensor) -> Tensor:
+    return a @ b
+
+
+def kernel_of(make_it: Maker, *shapes: tuple[int, ...], dtype: str = "float16") -> UOp:
+    """The one kernel of a function of tensors without values."""
+    (item,) = schedule([make_it(*(Tensor.empty(*s, dtype=dtype) for s in shapes)).uop]).items
+    return item.ast
+
+
+def memory_of(ast: UOp, seed: int = 0) -> tuple[list[Any], list[DType]]:
+    """Random memory for all buffers, and their types; the first is the result."""
+    random = np.random.default_rng(seed)
+    found = {n.arg: n.dtype for n in toposort(ast) if n.op is Ops.DEFINE_GLOBAL}
+    arrays: list[Any] = []
+    types = []
+    for number in sorted(found):
+        dtype = found[number]
+        assert isinstance(dtype, PtrDType)
+        elem, count = dtype.elem, dtype.size
+        data = random.normal(size=count) if elem.is_float else random.integers(-8, 8, count)
+        arrays.append(data.astype(storage(elem)))
+        types.append(elem)
+    return arrays, types
+
+
+def emulate(linear: UOp, arrays: list[Any], types: list[DType]) -> Any:
+    """The first array after a run on the emulator, which starts with nothing in it."""
+    allocator = EmulatorAllocator("test")
+    held = []
+    for i, (array, dtype) in enumerate(zip(arrays, types, strict=True)):
+        block = allocator.allocate(array.nbytes)
+        if i:
+            allocator.copy_in(block, 0, array)
+        held.append(Buffer("test", array.size, dtype, allocator, memory=block))
+    EmulatedKernel(linear, "test")(held, {})
+    out = np.zeros_like(arrays[0])
+    allocator.copy_out(held[0].memory, 0, out)
+    return out
+
+
+def sequence(
+    rows: int, columns: int, step: int, warps: tuple[int, int], depth: int, unit: int = 1, turned: str = ""
+) -> list[Opt]:
+    """The actions of a tile on a matrix unit, for a product whose loops are 0, 1 and 2."""
+    opts = [Opt("TILE", 0, rows), Opt("TILE", 1, columns), Opt("TILE", 2, step)]
+    opts.append(Opt("STAGE", 1, depth, (5, 3) if "a" in turned else (3, 5)))
+    opts.append(Opt("STAGE", 2, depth, (4, 5) if "b" in turned else (5, 4)))
+    opts.append(Opt("TC", 5, unit, (3, 4)))
+    opts += [Opt("LOCAL", n, w) for n, w in zip((3, 4), warps, strict=True) if w > 1]
+    size = WARP_UNITS[unit - 1]
+    left = ((3, rows // size.m // warps[0]), (4, columns // size.n // warps[1]))
+    opts += [Opt("UPCAST", n) for n, count in left if count > 1]
+    if step > size.k:
+        opts.append(Opt("UNROLL", 5))
+    return opts
+
+
+def close(got: Any, want: Any, tolerance: float) -> None:
+    """The error in norm."""
+    want = np.asarray(want, dtype=np.float64)
+    error = np.linalg.norm(np.asarray(got, dtype=np.float64).reshape(want.shape) - want)
+    assert error <= tolerance * np.linalg.norm(want)
+
+
+# --- the description of units
+
+
+@pytest.mark.parametrize("unit", WARP_UNITS, ids=lambda u: u.name)
+def test_fragments_hold_every_element_once(unit: Any) -> None:
+    for fragment, shape in (
+        (unit.a, (unit.m, unit.k)),
+        (unit.b, (unit.k, unit.n)),
+        (unit.c, (unit.m, unit.n)),
+    ):
+        places = [(row, column) for _, _, row, column in fragment.places(unit.lanes)]
+        assert sorted(places) == [(i, j) for i in range(shape[0]) for j in range(shape[1])]
+
+
+def test_fragments_are_those_of_the_manual() -> None:
+    # PTX ISA, mma.m16n8k16 and m16n8k32: row = lane/4 (+8), column = lane%4 * 2 (+8) …
+    for lane in range(32):
+        group, thread = lane // 4, lane % 4
+        for i in range(8):
+            row = group if i % 4 < 2 else group + 8
+            column = thread * 2 + (i & 1) + (8 if i >= 4 else 0)
+            assert MMA_F16.a.place(lane, i) == (row, column)
+        for i in range(4):
+            assert MMA_F16.b.place(lane, i) == (thread * 2 + (i & 1) + (8 if i >= 2 else 0), group)
+            assert MMA_F16.c.place(lane, i) == (group + 8 * (i // 2), thread * 2 + (i & 1))
+        for i in range(16):
+            row = group + 8 * (i // 4 % 2)
+            assert MMA_INT8.a.place(lane, i) == (row, thread * 4 + i % 4 + 16 * (i // 8))
+
+
+def test_architectures_have_units() -> None:
+    assert warp_units("sm_75") == ()
+    assert {u.name for u in warp_units("sm_80")} == {"mma.f16", "mma.bf16", "mma.tf32", "mma.s8", "mma.u8"}
+    assert set(WARP_UNITS) == set(warp_units("cuda-sm_90a"))
+
+
+# --- actions
+
+
+def test_a_matrix_unit_is_refused_with_a_reason() -> None:
+    ast = kernel_of(product, (64, 64), (64, 64))
+    assert can(ast, Opt("TC", 2, 1, (0, 1)), HOST) is None
+    assert can(ast, Opt("TC", 2, 2, (0, 1)), HOST) == (
+        "the factors are not bfloat16, which the unit mma.bf16 multiplies"
+    )
+    assert "rounds its inputs" in (can(ast, Opt("TC", 2, 3, (0, 1)), HOST) or "")
+    assert "adds in int32" in (can(ast, Opt("TC", 2, 4, (0, 1)), HOST) or "")
+    assert "no number 99" in (can(ast, Opt("TC", 2, 99, (0, 1)), HOST) or "")
+    assert can(ast, Opt("TC", 7, 1, (0, 1)), HOST) == "there is no loop 7"
+    assert can(ast, Opt("TC", 0, 1, (2, 1)), HOST) is not None
+    odd = kernel_of(product, (60, 64), (64, 64))
+    assert can(odd, Opt("TC", 2, 1, (0, 1)), HOST) == "16 does not divide the 60 iterations of loop 0"
+    rows = kernel_of(lambda a, b: (a * b).sum(1), (64, 64), (64, 64))
+    assert can(rows, Opt("TC", 1, 1, (0, 0)), HOST) is not None
+
+
+def test_a_shared_tile_is_refused_with_a_reason() -> None:
+    ast = kernel_of(product, (64, 64), (64, 64))
+    assert can(ast, Opt("STAGE", 1, 1, (0, 2)), HOST) is None
+    assert "no read of buffer 1" in (can(ast, Opt("STAGE", 1, 1, (1, 2)), HOST) or "")
+    assert "is written" in (can(ast, Opt("STAGE", 0, 1, (0, 1)), HOST) or "")
+    assert "a ring needs a loop" in (can(ast, Opt("STAGE", 1, 2, (0, 2)), HOST) or "")
+    assert "at most 8" in (can(ast, Opt("STAGE", 1, 9, (0, 2)), HOST) or "")
+    big = kernel_of(product, (1024, 1024), (1024, 1024))
+    assert "bytes of at most" in (can(big, Opt("STAGE", 1, 1, (0, 2)), HOST) or "")
+    after = apply_all(ast, [Opt("TC", 2, 1, (0, 1))], HOST)
+    assert "differs between the threads" in (can(after, Opt("STAGE", 1, 1, (2,)), HOST) or "")
+
+
+def test_joined_loops_compute_the_same() -> None:
+    ast = kernel_of(lambda x, w: x.conv2d(w), (2, 3, 6, 7), (4, 3, 2, 2), dtype="float32")
+    joined = apply_all(ast, [Opt("JOIN", 2, 3), Opt("JOIN", 0, 3)], HOST)
+    results = []
+    for kernel in (ast, joined):
+        arrays, _ = memory_of(kernel)
+        run_kernel(kernel, arrays)
+        results.append(arrays[0])
+    np.testing.assert_array_equal(*results)
+    assert "not closed together" in (can(ast, Opt("JOIN", 0, 4), HOST) or "")
+
+
+def test_a_point_of_a_unit_means_the_product() -> None:
+    ast = kernel_of(product, (64, 64), (64, 64))
+    kernel = apply_all(ast, sequence(32, 32, 32, (2, 1), 2), HOST)
+    arrays, _ = memory_of(ast)
+    run_kernel(kernel, arrays)
+    close(arrays[0], arrays[1].reshape(64, 64).astype(float) @ arrays[2].reshape(64, 64).astype(float), 1e-3)
+
+
+# --- tiles, rings, layouts
+
+_SHAPES = [
+    (32, 32, 16, (1, 1), 1),
+    (64, 32, 32, (2, 1), 2),
+    (32, 64, 32, (1, 2), 3),
+    (64, 64, 64, (2, 2), 4),
+]
+
+
+@pytest.mark.parametrize("turned", ["", "a", "b", "ab"])
+@pytest.mark.parametrize("shape", _SHAPES, ids=str)
+def test_tiles_on_a_unit(shape: tuple[Any, ...], turned: str) -> None:
+    m, n, k = 128, 128, 192
+
+    def turn(a: Tensor, b: Tensor) -> Tensor:
+        return (a.transpose(0, 1) if "a" in turned else a) @ (b.transpose(0, 1) if "b" in turned else b)
+
+    left, right = ((k, m) if "a" in turned else (m, k)), ((n, k) if "b" in turned else (k, n))
+    ast = kernel_of(turn, left, right)
+    arrays, types = memory_of(ast)
+    linear = lower(apply_all(ast, sequence(*shape, turned=turned), HOST), TARGET)
+    ops = {node.op for node in linear.src}
+    assert {Ops.WMMA, Ops.LDMATRIX, Ops.ASYNC_COPY, Ops.ASYNC_WAIT} <= ops
+    assert not any(n.op is Ops.LOAD and n.src[0].src[0].op is Ops.DEFINE_GLOBAL for n in linear.src)
+    a, b = arrays[1].reshape(left).astype(float), arrays[2].reshape(right).astype(float)
+    want = (a.T if "a" in turned else a) @ (b.T if "b" in turned else b)
+    close(emulate(linear, arrays, types), want, 1e-3)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "wide", "unit", "turned"),
+    [
+        ("bfloat16", None, 2, ""),
+        ("float32", None, 3, ""),
+        ("float32", None, 3, "b"),
+        ("int8", "int32", 4, ""),
+        ("int8", "int32", 4, "b"),
+        ("uint8", "int32", 5, "b"),
+        ("float8_e4m3", "float32", 6, "b"),
+        ("float8_e5m2", "float32", 7, ""),
+    ],
+)
+def test_types_of_units(dtype: str, wide: str | None, unit: int, turned: str) -> None:
+    def multiply(a: Tensor, b: Tensor) -> Tensor:
+        b = b.transpose(0, 1) if turned else b
+        return a @ b if wide is None else a.cast(wide) @ b.cast(wide)
+
+    right = (64, 128) if turned else (128, 64)
+    ast = kernel_of(multiply, (64, 128), right, dtype=dtype)
+    arrays, types = memory_of(ast)
+    with knobs.override(TF32=True):
+        kernel = apply_all(ast, sequence(32, 32, 64, (2, 1), 2, unit, "b" if turned else ""), HOST)
+    a, b = arrays[1].reshape(64, 128).astype(float), arrays[2].reshape(right).astype(float)
+    close(emulate(lower(kernel, TARGET), arrays, types), a @ (b.T if turned else b), 1e-2)
+
+
+# --- what the emulator says of broken rings
+
+
+def _without(linear: UOp, *ops: Any) -> UOp:
+    return make(Ops.LINEAR, linear.dtype, tuple(n for n in linear.src if n.op not in ops))
+
+
+def test_a_missing_barrier_or_wait_is_found() -> None:
+    ast = kernel_of(product, (128, 128), (128, 128))
+    arrays, types = memory_of(ast)
+    linear = lower(apply_all(ast, sequence(64, 64, 32, (2, 2), 3), HOST), TARGET)
+    emulate(linear, arrays, types)
+    with pytest.raises(DeviceError, match="without a barrier"):
+        emulate(_without(linear, Ops.BARRIER), arrays, types)
+    with pytest.raises(DeviceError, match="nobody has written"):
+        emulate(_without(linear, Ops.ASYNC_WAIT), arrays, types)
+    late = make(
+        Ops.LINEAR,
+        linear.dtype,
+        tuple(make(n.op, n.dtype, n.src, 2) if n.op is Ops.ASYNC_WAIT else n for n in linear.src),
+    )
+    with pytest.raises(DeviceError, match="nobody has written"):
+        emulate(late, arrays, types)
+
+
+# --- the heuristics
+
+
+def run(make_it: Maker, *values: Any, dtype: str = "float32") -> Any:
+    """A function of tensors on the emulator."""
+    with knobs.override(DEVICE="EMULATOR"):
+        tensors = [Tensor(v).cast(dtype).realize() for v in values]
+        return make_it(*tensors).cast("float64").numpy()
+
+
+def rounded(values: list[Any], dtype: str) -> list[Any]:
+    return [Tensor(v).cast(dtype).cast("float64").numpy() for v in values]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+@pytest.mark.parametrize(
+    "shape", [(64, 64, 64), (33, 130, 77), (100, 50, 70), (16, 256, 40), (129, 40, 8)], ids=str
+)
+def test_products_of_any_size(shape: tuple[int, int, int], dtype: str) -> None:
+    m, k, n = shape
+    random = np.random.default_rng(1)
+    values = [random.normal(size=s).astype(np.float32) for s in ((m, k), (k, n))]
+    a, b = rounded(values, dtype)
+    close(run(product, *values, dtype=dtype), a @ b, 1e-3 if dtype == "float16" else 1e-6)
+
+
+def test_batches_views_and_epilogues() -> None:
+    random = np.random.default_rng(2)
+    values = [
+        random.normal(size=s).astype(np.float32) for s in ((3, 40, 64), (3, 72, 64), (72,), (3, 40, 72))
+    ]
+    a, b, c, d = rounded(values, "float16")
+    got = run(lambda a, b, c, d: (a @ b.transpose(1, 2) + c).relu() * 0.5 + d, *values, dtype="float16")
+    close(got, np.maximum(a @ b.swapaxes(1, 2) + c, 0) * 0.5 + d, 2e-3)
+    got = run(
+        lambda a, b: a[:, ::2, :48].relu() @ b[:, 8:, :48].transpose(1, 2), *values[:2], dtype="float16"
+    )
+    close(got, np.maximum(a[:, ::2, :48], 0) @ b[:, 8:, :48].swapaxes(1, 2), 2e-3)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_convolutions_are_products(dtype: str) -> None:
+    random = np.random.default_rng(3)
+    values = [random.normal(size=s).astype(np.float32) for s in ((2, 5, 13, 11), (20, 5, 3, 3))]
+    x, w = rounded(values, dtype)
+    padded = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)))
+    want = np.zeros((2, 20, 13, 11))
+    for i in range(3):
+        for j in range(3):
+            want += np.einsum("nchw,oc->nohw", padded[:, :, i : i + 13, j : j + 11], w[:, :, i, j])
+    got = run(lambda x, w: x.conv2d(w, padding=1), *values, dtype=dtype)
+    close(got, want, 1e-3 if dtype == "float16" else 1e-6)
+
+
+def test_large_products_take_a_unit_a_ring_and_a_grouped_order() -> None:
+    builder = Builder(kernel_of(product, (4096, 4096), (4096, 4096)), HOST)
+    assert matrix_product(builder)
+    opts = applied(builder.ast)
+    assert [o.name for o in opts][:5] == ["TILE", "TILE", "TILE", "STAGE", "STAGE"]
+    assert next(o for o in opts if o.name == "STAGE").amount >= 2
+    assert any(o.name == "TC" for o in opts)
+    kinds = [r.arg[1] for r in toposort(builder.ast) if r.op is Ops.RANGE]
+    assert kinds.count(AxisKind.WARP) == 2
+    plain = Builder(kernel_of(lambda a: a.sum(1), (4096, 4096)), HOST)
+    assert not matrix_product(plain) and not applied(plain.ast)
+
+
+def test_float32_takes_no_unit_unless_it_is_allowed() -> None:
+    for allowed in (False, True):
+        with knobs.override(TF32=allowed):
+            builder = Builder(kernel_of(product, (512, 512), (512, 512), dtype="float32"), HOST)
+            assert matrix_product(builder)
+            assert any(o.name == "TC" for o in applied(builder.ast)) is allowed
+
+
+# --- the text
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_the_source_compiles(dtype: str) -> None:
+    pytest.importorskip("cuda.core")
+    from morok.device.cuda_compile import compile_cubin
+
+    builder = Builder(kernel_of(product, (1024, 1024), (1024, 1024), dtype=dtype), HOST)
+    assert matrix_product(builder)
+    program = render(lower(builder.ast, TARGET), "product")
+    assert "cp.async.cg.shared.global" in program.text
+    assert ("mma.sync" in program.text) is (dtype == "float16")
+    assert compile_cubin(program.text, "sm_90a").startswith(b"\x7fELF")
