@@ -12,6 +12,7 @@ from typing import Any, final
 from morok.dtype import DType, bool_, int8
 from morok.errors import DTypeError, ProofError
 from morok.ir.alu import evaluate
+from morok.ir.bounds import bounds
 from morok.ir.node import UOp, const, make, toposort
 from morok.ir.ops import Ops
 from morok.proof import solver
@@ -19,9 +20,11 @@ from morok.proof.formulas import same_value
 from morok.proof.solver import Expr, Problem, z3
 from morok.proof.translate import Translator, supported
 from morok.proof.verdicts import PROVED, REFUTED, UNKNOWN, Verdict
+from morok.rewrite.engine import substitute
 from morok.rewrite.rules import EXACT, Numeric
 
 Lanes = tuple[Expr, ...]
+_FAR = 1 << 63  # further than any integer in memory
 BITWISE = frozenset((Ops.AND, Ops.OR, Ops.XOR, Ops.NOT))
 
 
@@ -241,14 +244,40 @@ def evaluate_graph(root: UOp, given: dict[UOp, Any]) -> tuple[Any, ...]:
 
 def prove_in_bounds(index: UOp, size: int | UOp, gate: UOp | None = None, timeout: int = 5000) -> Verdict:
     """Is 0 ≤ index < size for all values of the variables within bounds, wherever the gate is open?"""
+    if gate is not None and gate.dtype is not bool_:
+        raise ProofError(f"a gate is a boolean, not {gate.dtype}")
+    simple = _without_data(index, gate)
+    if simple is not None and _in_bounds(simple[0], size, simple[1], timeout):
+        return Verdict(PROVED, "whatever is read from memory")
+    return _in_bounds(index, size, gate, timeout)
+
+
+def _without_data(index: UOp, gate: UOp | None) -> tuple[UOp, UOp | None] | None:
+    """Both with free variables for the indices that come from memory; None if there are none.
+
+    What holds for any numbers within their bounds holds for those, and how they are computed is most of the
+    work of a proof about a gather: 64-bit arithmetic.
+    """
+    roots = (index,) if gate is None else (index, gate)
+    mapping: dict[UOp, UOp] = {}
+    for n in toposort(*roots, stop=lambda n: n.op is Ops.CAST and n.dtype.is_index):
+        if n.op is Ops.CAST and n.dtype.is_index and n.dtype.lanes == 1 and not n.src[0].dtype.is_index:
+            low, high = bounds(n)
+            limits = (max(low, -_FAR), min(high, _FAR))
+            mapping[n] = make(Ops.DEFINE_VAR, n.dtype, (), (f"data{len(mapping)}", *limits))
+    if not mapping:
+        return None
+    free = [substitute(root, mapping) for root in roots]
+    return free[0], free[1] if len(free) > 1 else None
+
+
+def _in_bounds(index: UOp, size: int | UOp, gate: UOp | None, timeout: int) -> Verdict:
     graphs = Graphs()
     x = graphs.value(index)
     dtype: DType = index.dtype
     end = graphs.value(size) if isinstance(size, UOp) else graphs.t.constant(size, dtype)
     inside = [*graphs.t.between(x, 0, math.inf, dtype), graphs.t.apply(Ops.CMPLT, dtype, x, end)]
     if gate is not None:
-        if gate.dtype is not bool_:
-            raise ProofError(f"a gate is a boolean, not {gate.dtype}")
         graphs.bounds.append(graphs.value(gate))
     outcome = solver.decide(Problem(graphs.hypotheses(), z3.And(inside), graphs.t.divisions), timeout)
     if outcome.status == solver.PROVED:
