@@ -32,7 +32,7 @@ HANGING = 50.0  # times the heuristics' time: killed
 LEAST_WAIT = 2.0  # seconds before a candidate counts as hanging
 DUELS = 3  # finds that may try
 ROUNDS = 12  # of a duel
-FEWEST_ROUNDS = 3
+FEWEST_ROUNDS = 4
 MARGIN = 0.98  # of the heuristics' time: less of a win is noise
 WINS = 0.75  # of the rounds
 
@@ -218,8 +218,8 @@ class _Search:
             olds, news = self._duel(heuristic, point)
             if len(olds) < FEWEST_ROUNDS:
                 break
-            self.before = min(self.before, *olds)
             if is_faster(olds, news):
+                self.before = min(olds)  # of the same minute as the new one's: the machine may have changed
                 return point.opts, min(news)
         return heuristic.opts, self.before
 

@@ -70,13 +70,14 @@ def run(name: str, host: Host, bench: FakeBench, beam: Beam | None = None) -> Fo
 
 @pytest.mark.parametrize("name", sorted(MAKERS))
 def test_every_neighbour_keeps_the_answer(name: str) -> None:
-    space = Space(kernel(name), NEON)
-    for opts in space.seeds(choose)[:2]:
-        found = space.neighbours(opts)
-        # a spread over all of them: the actions themselves are tested one by one elsewhere
-        for other, ast in found[:: max(1, len(found) // 4)]:
-            assert applied(ast) == other
-            same(interpret(ast, VALUES), wanted(name))
+    for host in (NEON, GPU):
+        space = Space(kernel(name), host)
+        for opts in space.seeds(choose)[:2]:
+            found = space.neighbours(opts)
+            # a spread over all of them: the actions themselves are tested one by one elsewhere
+            for other, ast in found[:: max(1, len(found) // 3)]:
+                assert applied(ast) == other
+                same(interpret(ast, VALUES), wanted(name))
 
 
 @pytest.mark.parametrize("host", [NEON, AVX512, GPU], ids=["neon", "avx512", "gpu"])
@@ -219,6 +220,25 @@ def test_never_slower_on_a_clock_that_lies() -> None:
 
         found = run("matmul", NEON, FakeBench(speed), Beam(2, 0.5))
         assert found.opts == own or truth[found.opts] < 1e-3 * 1.03
+
+
+def test_a_machine_that_slows_down_changes_nothing() -> None:
+    """The last race is on a machine that has become three times slower: only its own times count."""
+    own = applied(choose(kernel("matmul"), NEON))
+    for factor in (0.8, 1.1):
+        raced: list[Opts] = []
+
+        def speed(opts: Opts, factor: float = factor, raced: list[Opts] = raced) -> float:
+            late = opts in raced  # nobody is timed twice before the last race
+            raced.append(opts)
+            return (1e-3 if opts == own else factor * 1e-3) * (3.0 if late else 1.0)
+
+        found = run("matmul", NEON, FakeBench(speed))
+        if factor < 1:
+            assert found.opts != own
+            assert found.ratio == pytest.approx(1 / factor)
+        else:
+            assert (found.opts, found.ratio) == (own, 1.0)
 
 
 def test_wins_have_to_be_clear_and_frequent() -> None:

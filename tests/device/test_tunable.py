@@ -1,0 +1,72 @@
+"""What devices offer to a search: candidates as bytes, and a clock; the same for the processor and a GPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from morok import knobs
+from morok.device.base import Device
+from morok.device.cpu import CPU
+from morok.device.interpreter import Interpreter
+from morok.device.tunable import Tunable
+from morok.dtype import float32
+from morok.optimize.actions import apply_all
+from morok.optimize.host import Host
+from morok.optimize.record import Opt
+from tests.device.fake_gpu import FakeDriver, fake_gpus
+from tests.optimize.kernels import kernel
+
+
+def timed(device: Any, opts: tuple[Opt, ...]) -> Any:
+    """Builds a candidate for the sum of two tensors, carries it over as bytes, times it: what it computed."""
+    ast = apply_all(kernel("add"), opts, device.facts())
+    code = device.build(ast, "candidate")
+    assert isinstance(code, bytes)
+    program = device.load(code, "candidate")
+    buffers = [device.buffer(48, float32) for _ in range(3)]
+    for i, buffer in enumerate(buffers):
+        buffer.copy_in(np.arange(48, dtype=np.float32) + i)
+    watch = device.stopwatch(program, buffers, {})
+    assert watch(1) >= 0
+    assert watch(3) >= 0
+    return buffers[0].copy_out()
+
+
+WANTED = 2 * np.arange(48, dtype=np.float32) + 3
+
+
+@pytest.mark.parametrize("opts", [(), (Opt("UPCAST", 0, 4), Opt("THREAD", 0))], ids=str)
+def test_the_processor_builds_and_times_candidates(opts: tuple[Opt, ...]) -> None:
+    device = CPU()
+    assert isinstance(device, Tunable)
+    assert isinstance(device.facts(), Host)
+    np.testing.assert_array_equal(timed(device, opts), WANTED)
+
+
+def test_a_gpu_builds_and_times_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
+    import morok.optimize.apply as apply
+
+    def refuse(*args: object) -> None:
+        raise AssertionError("a candidate was optimised again")
+
+    with fake_gpus(FakeDriver()) as (device,):
+        assert isinstance(device, Tunable)
+        assert device.facts().block_threads
+        monkeypatch.setattr(apply, "choose", refuse)
+        np.testing.assert_array_equal(timed(device, ()), WANTED)
+
+
+def test_keys_follow_the_device_and_what_changes_code() -> None:
+    with fake_gpus(FakeDriver()) as (gpu,):
+        keys = {CPU().tuning_key(), gpu.tuning_key()}
+        with knobs.override(REASSOCIATE=True):
+            keys |= {CPU().tuning_key(), gpu.tuning_key()}
+    assert len(keys) == 4
+
+
+def test_the_interpreter_has_nothing_to_search() -> None:
+    device: Device = Interpreter("PYTHON")
+    assert not isinstance(device, Tunable)
