@@ -20,7 +20,10 @@ from morok.render.program import Extent, extent_value
 
 def address_of(buffer: Buffer) -> int:
     """Where a buffer's first element lies."""
-    return int(buffer.memory) + buffer.offset
+    memory = buffer.memory
+    if not isinstance(memory, int):
+        raise DeviceError(f"memory of {buffer.device} was given to a kernel of a GPU; copy it there first")
+    return memory + buffer.offset
 
 
 @final

@@ -16,6 +16,7 @@ from morok.ir.node import UOp, make, toposort
 from morok.ir.ops import Ops
 from morok.schedule.costs import elements
 from morok.schedule.indexing import known_shape
+from morok.schedule.probe import collapsible
 
 
 @final
@@ -39,7 +40,9 @@ def split_reductions(sink: UOp, ctx: object = None) -> UOp:
     devices: dict[UOp, str] = {}
     done: dict[UOp, UOp] = {}
     changed = False
-    for node in toposort(sink):
+    order = toposort(sink)
+    gathers: frozenset[UOp] | None = None
+    for node in order:
         devices[node] = _device(node, devices)
         new = node.replace(tuple([done[s] for s in node.src])) if changed else node
         if node.op is Ops.REDUCE_AXIS:
@@ -47,8 +50,10 @@ def split_reductions(sink: UOp, ctx: object = None) -> UOp:
             if asked:
                 limits = Limits(asked, ASKED.outputs, ASKED.pieces)
             cut = new if limits is None else _in_two(new, limits)
-            changed = changed or cut is not new
-            new = cut
+            if cut is not new:
+                gathers = collapsible(order) if gathers is None else gathers
+            if cut is not new and node not in (gathers or ()):  # what becomes a gather has no loop to split
+                changed, new = True, cut
         done[node] = new
     return done[sink]
 

@@ -168,6 +168,33 @@ def test_long_reductions_are_split_on_request() -> None:
     assert count(after, Ops.REDUCE_AXIS) == 2 and count(after, Ops.CONTIGUOUS) == 1
 
 
+def test_long_reductions_are_split_on_a_gpu() -> None:
+    """Blocks cannot add to one sum, so a few long sums are many short ones first."""
+
+    total = reduced(param(0, 1 << 10, 1 << 10, device="CUDA:1"), 0, 1)
+    after = split_reductions(sink(total))
+    assert count(after, Ops.REDUCE_AXIS) == 2 and count(after, Ops.CONTIGUOUS) == 1
+    first = next(n for n in toposort(after) if n.op is Ops.CONTIGUOUS)
+    assert shape(first) == (1 << 10, 1, 1)  # pieces of the outermost axis, which lie far apart
+    many = reduced(param(0, 1 << 10, 1 << 17, device="CUDA"), 1)
+    assert split_reductions(sink(many)) is sink(many), "a block for each fills the machine"
+    short = reduced(param(0, 1 << 14, device="CUDA"), 0)
+    assert split_reductions(sink(short)) is sink(short)
+
+
+def test_a_gather_is_not_split() -> None:
+    """A lookup is a sum over all rows until it collapses; two stages of it would be loops."""
+    n = 1 << 16
+    table, row = param(0, n, device="CUDA"), param(1, 1, dtype=int32, device="CUDA")
+    found = alu(Ops.CMPEQ, movement.iota((n,), 0, int32), movement.expand(row, (n,)))
+    nothing = movement.expand(movement.reshape(const(float32, 0.0), (1,)), (n,))
+    chosen = alu(Ops.WHERE, found, table, nothing)
+    lookup = reduced(chosen, 0)
+    assert split_reductions(sink(lookup)) is sink(lookup)
+    dense = reduced(alu(Ops.MUL, table, table), 0)
+    assert split_reductions(sink(dense)) is not sink(dense)
+
+
 def test_choose_buffers_marks_what_is_kept() -> None:
     x, w, v = param(0, 64, 256), param(1, 256, 64), param(2, 64, 256)
     hidden = _product(x, w)

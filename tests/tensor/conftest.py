@@ -5,8 +5,9 @@ from collections.abc import Iterator
 import pytest
 
 from morok import knobs
+from tests.devices import devices
 
-DEVICES = ("PYTHON",)
+DEVICES = devices("PYTHON")
 
 
 @pytest.fixture(params=DEVICES, autouse=True)

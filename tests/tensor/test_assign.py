@@ -10,6 +10,7 @@ from morok import Tensor
 from morok.device.buffer import find_buffer
 from morok.errors import DTypeError, IRError, ShapeError
 from morok.tensor.states import base_of
+from tests.devices import needs_host_memory
 from tests.tensor.common import same
 
 X = np.arange(12, dtype=np.float32).reshape(3, 4)
@@ -27,6 +28,7 @@ def address(t: Tensor) -> int:
     return int(buffer.array().ctypes.data)
 
 
+@needs_host_memory
 def test_assign_writes_into_the_same_memory() -> None:
     t = owned(X)
     before = address(t)

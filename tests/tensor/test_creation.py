@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 import morok
-from morok import Tensor
+from morok import Tensor, knobs
 from morok.device.buffer import find_buffer
 from morok.errors import DeviceError, DTypeError, ShapeError
 from morok.tensor.states import base_of
+from tests.devices import needs_host_memory
 from tests.tensor.common import ALL, same, sample
 
 
@@ -67,6 +68,7 @@ def test_lists_of_tensors() -> None:
     assert Tensor([Tensor(1), Tensor(2)]).tolist() == [1, 2]
 
 
+@needs_host_memory
 def test_a_contiguous_array_is_not_copied() -> None:
     data = np.arange(12, dtype=np.float32).reshape(3, 4)
     t = Tensor(data)
@@ -106,6 +108,7 @@ def test_morok_never_writes_into_the_array() -> None:
     assert data.tolist() == [0, 1, 2, 3]
 
 
+@needs_host_memory
 def test_dlpack_in_and_out() -> None:
     data = np.arange(6, dtype=np.float32).reshape(2, 3)
     t = Tensor.from_dlpack(data)
@@ -148,6 +151,7 @@ def test_numpy_protocols() -> None:
     assert left.tolist() == [10, 40]
 
 
+@needs_host_memory
 def test_files_are_mapped(tmp_path: Path) -> None:
     path = tmp_path / "data.bin"
     np.arange(10, dtype=np.float32).tofile(path)
@@ -229,6 +233,11 @@ def test_bad_sizes() -> None:
 
 
 def test_devices() -> None:
+    with knobs.override(DEVICE="PYTHON"):
+        _test_devices()
+
+
+def _test_devices() -> None:
     assert Tensor([1]).device == "PYTHON"
     other = Tensor([1, 2], device="PYTHON:1")
     assert other.device == "PYTHON:1"

@@ -111,6 +111,7 @@ def test_activations(name: str) -> None:
 def test_gelu_by_tanh() -> None:
     x = np.linspace(-4, 4, 9)
     wanted = 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
-    same(Tensor(x).gelu("tanh"), wanted, rtol=1e-12)
+    # 1 + tanh(x) loses what tanh(x) has in common with -1: an ulp of it is what remains
+    same(Tensor(x).gelu("tanh"), wanted, rtol=1e-14, atol=4 * np.finfo(np.float64).eps)
     with pytest.raises(ValueError, match="approximate"):
         Tensor(x).gelu("sometimes")

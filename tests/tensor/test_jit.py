@@ -6,6 +6,7 @@ import pytest
 import morok
 from morok import Tensor, jit, knobs
 from morok.tensor.jit import JitError
+from tests.devices import needs_host_memory
 
 
 def array(n: int, start: float = 0.0) -> np.ndarray:
@@ -35,6 +36,7 @@ def test_results_are_not_overwritten() -> None:
         np.testing.assert_array_equal(s.numpy(), array(4, 101) + array(4, k + 1))
 
 
+@needs_host_memory
 @pytest.mark.parametrize("sizes", [(4,), (2, 2)])
 def test_memory_of_dropped_results_is_used_again(sizes: tuple[int, ...]) -> None:
     f = jit(lambda x: x * 2.0)
