@@ -14,7 +14,7 @@ from typing import final
 
 from morok.ir.node import UOp
 from morok.ir.ops import AxisKind, Ops
-from morok.optimize import edges, keep, matrix, pack, shared, splits
+from morok.optimize import edges, keep, matrix, pack, shared, splits, window
 from morok.optimize import join as joining
 from morok.optimize.host import Host
 from morok.optimize.loops import LANE_KINDS, Loops, loops_of
@@ -69,6 +69,7 @@ ACTIONS: dict[str, Action] = {
         Action("PADTO", edges.can_pad, edges.pad),
         Action("PEEL", edges.can_peel, edges.peel),
         Action("PACK", pack.can_pack, pack.pack),
+        Action("WINDOW", window.can_window, window.window),
         Action("KEEP", keep.can_keep, keep.keep),
         Action("NOLOCALS", can_forbid_locals, forbid_locals),
         Action("STAGE", shared.can_stage, shared.stage),

@@ -31,11 +31,13 @@ from morok.optimize.host import Host
 from morok.optimize.keep import shared_value
 from morok.optimize.loops import Loops, size
 from morok.optimize.tiles import find_product, tile
+from morok.optimize.window import copy_bytes, find_pair, is_guarded
 
 DEAR = 10  # operations of a value that is kept rather than computed twice
 SHORT = 16  # steps of a reduction that is written out
 LIGHT = 3  # operations of a body that leaves most registers free
 ROWS_AT_ONCE = 4
+FEWEST_SHARING = 8  # outputs that read the same window, for a copy of it to pay
 LEAST_SHARED_WORK = 60_000  # operations; below, waking a thread costs more than it saves
 
 
@@ -43,6 +45,8 @@ def choose(ast: UOp, host: Host) -> UOp:
     """The kernel with the actions that the heuristics choose."""
     builder = Builder(ast, host)
     keep_rows(builder)
+    if host.vector_bytes and not host.block_threads:
+        copy_windows(builder)
     loops = builder.loops
     if host.vector_bytes:
         lanes_of_kernel(builder, loops)
@@ -63,6 +67,45 @@ def keep_rows(builder: Builder) -> None:
             whole = trips(k) % builder.host.lanes(found[0].dtype) == 0
             if whole and trips(k) * found[0].dtype.itemsize * 2 <= builder.host.l1_bytes:
                 builder.do("KEEP", int(k.arg[0]), int(c.arg[0]))
+
+
+def copy_windows(builder: Builder) -> None:
+    """What the windows of a convolution read under a guard is copied, if many outputs share it."""
+    loops = builder.loops
+    if len(loops.ast.src) != 1 or loops.ast.src[0].op is not Ops.END:
+        return
+    effect = loops.ast.src[0]
+    places = [r for r in output_loops(effect) if r.arg[1] is AxisKind.LOOP]
+    for read in reads_of(store_of(effect).src[1]):
+        others = [r for r in places if r not in ranges(read.node)]
+        if read.buffer < 0 or math.prod(map(trips, others)) < FEWEST_SHARING:
+            continue
+        offsets = [k for k in ranges(read.node) if loops.closed_by(k) is Ops.REDUCE]
+        pairs = [
+            pair
+            for p in places
+            for k in sorted(offsets, key=lambda k: int(k.arg[0]))
+            if is_guarded(read.node, p) and (pair := find_pair(read.node, p, k)) and pair.step == 1
+        ]
+        if not pairs or len({r for pair in pairs for r in (pair.place, pair.offset)}) != 2 * len(pairs):
+            continue
+        left = [r for r in places if r in ranges(read.node) and all(r is not pair.place for pair in pairs)]
+        nbytes = copy_bytes(loops, read.node, pairs)
+        enough = math.prod(map(trips, left)) >= 4 * builder.host.cores
+        if not enough or nbytes is None or nbytes > builder.host.l2_bytes // 4:
+            continue
+        axes = tuple(int(r.arg[0]) for pair in pairs for r in (pair.place, pair.offset))
+        if builder.do("WINDOW", read.buffer, 0, axes):
+            _move_outside(builder, [int(r.arg[0]) for r in left], places)
+            return
+
+
+def _move_outside(builder: Builder, left: list[int], places: list[UOp]) -> None:
+    """The loops that a copy is filled in become the outermost ones, so that it is not filled again inside."""
+    numbers = sorted(int(r.arg[0]) for r in places)
+    for target, number in zip(numbers, sorted(left), strict=False):
+        for other in reversed([n for n in numbers if target <= n < number]):
+            builder.do("SWAP", other, other + 1 if other + 1 in numbers else number)
 
 
 def lanes_of_kernel(builder: Builder, loops: Loops) -> None:

@@ -143,7 +143,7 @@ def tile(builder: Builder, product: Product, is_rest: bool = False) -> bool:
 
 def _packs_rows(builder: Builder, product: Product, host: Host) -> Access | None:
     """The read along i that is packed too: it jumps in memory, or something is computed of it first."""
-    if any(size(k) is None for k in closed_ranges(product.reduce)):
+    if product.along_j[0].buffer < 0 or any(size(k) is None for k in closed_ranges(product.reduce)):
         return None
     steps = frozenset(closed_ranges(product.reduce))
     reads = [a for a in product.along_i if steps <= ranges(a.node) and a.buffer >= 0]

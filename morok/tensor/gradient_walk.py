@@ -177,11 +177,12 @@ _BY_OP: dict[Op, Pull] = {
     Ops.SCATTER: pull_scatter,
 }  # fmt: skip
 
-_BY_NAME: dict[str, Pull] = {
+# Functions with parameters, by the first part of arg; those that need methods of tensors enter themselves.
+NAMED: dict[str, Pull] = {
     "windows": _windows,
     "norm": _norm,
     ROWS[0]: pull_rows,
-}  # functions with parameters, by the first part of arg
+}
 
 # Ops with a rule: the terms of gradient_rules, the functions above, and those that the walk treats itself.
 DIFFERENTIABLE: frozenset[Op] = frozenset(_BY_OP) | frozenset(BY_OP) | {Ops.NOOP, Ops.AFTER, Ops.ASSIGN}
@@ -246,7 +247,7 @@ def _by_rule(node: UOp) -> Pull | None:
         rule = BY_OP.get(node.op)
         return rule.pull if rule is not None else _same if node.op is Ops.NOOP else None
     if node.arg.__class__ is tuple:
-        return _BY_NAME.get(node.arg[0])
+        return NAMED.get(node.arg[0])
     rule = BY_FUNCTION.get(node.arg)
     return rule.pull if rule is not None else None
 

@@ -8,6 +8,7 @@ narrower than 32 bits are multiplied and added in float32.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Self
 
 from morok import dtype as dt
@@ -18,8 +19,10 @@ from morok.ir.build import cast
 from morok.ir.infer import Size, show_shape
 from morok.ir.node import UOp, alu, make
 from morok.ir.ops import Ops
+from morok.tensor.convolution import convolved, pull_convolution
 from morok.tensor.core import expand_to, require_shape
 from morok.tensor.dtypes import accumulator
+from morok.tensor.gradient_walk import NAMED
 from morok.tensor.normal import Normal
 from morok.tensor.record import pure
 from morok.tensor.sizes import broadcast_shapes
@@ -167,19 +170,9 @@ class Linalg(Normal):
         _check_conv(self, w, groups)
         kernel = [_known(size, "a kernel") for size in w.shape[2:]]
         s, d = _each(stride, count, "stride"), _each(dilation, count, "dilation")
-        x = self.pad([None, None, *_conv_padding(padding, kernel, d)])
-        _check_windows(x.shape[2:], kernel, d)
-        x = x._windows(kernel, s, d)  # (N, C, p…, k…)
-        batch, places = x.shape[0], x.shape[2 : 2 + count]
-        out, inner = w.shape[0], w.shape[1]
-        per_group = _known(out, "a number of channels") // groups
-        x = x.reshape(batch, groups, 1, inner, *places, *kernel)
-        # (N, G, out/G, p…, C/G, k…): the axes that are summed go last
-        axes = list(range(x.ndim))
-        x = x.permute(axes[:3] + axes[4 : 4 + count] + [3] + axes[4 + count :])
-        w = w.reshape(1, groups, per_group, *(1,) * count, inner, *kernel)
-        total = x.ndim
-        y = x._contract(w, tuple(range(total - count - 1, total))).reshape(batch, out, *places)
+        pads = _conv_padding(padding, kernel, d)
+        _check_windows(self.pad([None, None, *pads]).shape[2:], kernel, d)
+        y: Self = convolved(self, w, s, pads, d, groups)
         return y if bias is None else y + self._operand(bias).reshape(1, -1, *(1,) * count)
 
     def _pool_windows(self, kernel: Any, stride: Any, padding: Any, dilation: Any, fill: float) -> Self:
@@ -300,3 +293,6 @@ def _matrix_product(x: UOp, y: UOp) -> UOp:
     total = move.reduce_axis(product, Ops.ADD, (len(full) - 1,))
     kept = (*batch, *((m,) if len(left) > 1 else ()), *((n,) if len(right) > 1 else ()))
     return cast(move.reshape(total, kept), dtype)
+
+
+NAMED["conv"] = partial(pull_convolution, Linalg._new)

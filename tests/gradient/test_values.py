@@ -119,3 +119,29 @@ def test_gradients_cross_devices() -> None:
     x = Tensor([1.0, 2.0], device="PYTHON")
     (g,) = (x.to("CPU") * 3.0).sum().gradient(x)
     assert g.device == "PYTHON" and g.tolist() == [3.0, 3.0]
+
+
+@pytest.mark.parametrize(
+    "size, kernel, stride, padding, dilation, groups",
+    [(5, 3, 1, 1, 1, 1), (6, 3, 2, 1, 1, 1), (7, 3, 2, 0, 1, 2), (7, 2, 1, 2, 2, 1), (5, 2, 1, 4, 1, 1),
+     (6, 1, 2, 0, 1, 1), (8, 2, 3, 3, 2, 2)],
+)  # fmt: skip
+def test_gradients_of_convolutions_are_their_transposes(
+    size: int, kernel: int, stride: int, padding: int, dilation: int, groups: int
+) -> None:
+    """A convolution is linear in x and in w: <g, conv(x, w)> is <dx, x> and <dw, w>, for every x and w."""
+    rng = np.random.default_rng(0)
+    x, w = rng.standard_normal((2, 4, size, size + 1)), rng.standard_normal((6, 4 // groups, kernel, kernel))
+    how = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
+    a, b = Tensor(x, requires_grad=True), Tensor(w, requires_grad=True)
+    y = a.conv2d(b, **how)
+    g = rng.standard_normal(y.shape)
+    y.backward(Tensor(g))
+    assert a.grad is not None and b.grad is not None
+    dx, dw = a.grad.numpy(), b.grad.numpy()
+    for _ in range(3):
+        other, weight = rng.standard_normal(x.shape), rng.standard_normal(w.shape)
+        left = (g * Tensor(other).conv2d(Tensor(w), **how).numpy()).sum()
+        np.testing.assert_allclose(left, (dx * other).sum(), rtol=1e-9)
+        left = (g * Tensor(x).conv2d(Tensor(weight), **how).numpy()).sum()
+        np.testing.assert_allclose(left, (dw * weight).sum(), rtol=1e-9)

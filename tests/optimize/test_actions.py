@@ -15,7 +15,20 @@ from morok.optimize.actions import ACTIONS, apply, apply_all, can
 from morok.optimize.host import Host
 from morok.optimize.loops import loops_of, size
 from morok.optimize.record import Opt, OptError, Optimised, applied
-from tests.optimize.kernels import AVX512, GPU, MAKERS, NEON, VALUES, interpret, kernel, native, same, wanted
+from tests.optimize.kernels import (
+    AVX512,
+    GPU,
+    MAKERS,
+    NEON,
+    VALUES,
+    interpret,
+    kernel,
+    kernel_of,
+    native,
+    same,
+    wanted,
+)
+from tests.schedule import graphs as g
 
 AMOUNTS = (2, 3, 4, 5, 8)
 WHOLE = ("UPCAST", "UNROLL", "LOCAL", "GROUP", "GROUPTOP", "THREAD")  # an amount of 0 means all
@@ -34,7 +47,7 @@ def candidates(ast: UOp) -> list[Opt]:
     inputs = [n.arg for n in loops.order if n.op is Ops.DEFINE_GLOBAL]
     for b in inputs:
         found += [Opt("PACK", b, 0, (n,)) for n in numbers]
-        found += [Opt("PACK", b, 0, (n, m)) for n in numbers for m in numbers if n != m]
+        found += [Opt(name, b, 0, (n, m)) for name in ("PACK", "WINDOW") for n in numbers for m in numbers]
     return found
 
 
@@ -163,6 +176,34 @@ def test_pack_takes_along_what_is_computed_from_the_read_alone() -> None:
     ast = apply(kernel("relu matmul"), Opt("PACK", 1, 0, (2,)), NEON)
     (copy,) = [n for n in toposort(ast) if n.op is Ops.BUFFERIZE]
     assert copy.src[0].op is Ops.MAX
+
+
+def convolution(padding: int = 1, stride: int = 1) -> UOp:
+    return kernel_of(g.conv(g.tensor(16, 3, 6, 7), g.tensor(8, 3, 3, 3), stride, padding))
+
+
+@pytest.mark.parametrize("padding, stride", [(1, 1), (0, 1), (1, 2)])
+def test_window_copies_what_windows_share(padding: int, stride: int) -> None:
+    """The copy has the padded size, its reads have no guards, and the answer stays."""
+    ast = convolution(padding, stride)
+    copied = apply(ast, Opt("WINDOW", 1, 0, (2, 5, 3, 6)), NEON)
+    (copy,) = (n for n in toposort(copied) if n.op is Ops.BUFFERIZE)
+    places = [(n + 2 * padding - 3) // stride + 1 for n in (6, 7)]
+    assert [size(r) for r in copy.src[1:]] == [3, *((n - 1) * stride + 3 for n in places)]
+    (read,) = (n for n in toposort(copied) if n.op is Ops.INDEX and n.src[0] is copy)
+    assert len(read.src) == 2
+    same(interpret(copied), interpret(ast))
+    same(native(copied), interpret(ast))
+
+
+def test_window_refuses_loops_that_are_no_window() -> None:
+    ast = convolution()
+    for axes, reason in (
+        ((2, 6), "depends on more than the sums"), ((2,), "pairs"), ((1, 5), "not exactly one read"),
+        ((2, 99), "there is no loop 99"),
+    ):  # fmt: skip
+        assert reason in (can(ast, Opt("WINDOW", 1, 0, axes), NEON) or "")
+    assert "bytes" in (can(ast, Opt("WINDOW", 1, 0, (2, 5)), Host(local_bytes=16)) or "")
 
 
 def test_keep_computes_a_row_once() -> None:

@@ -245,6 +245,14 @@ def test_threads_do_not_fill_the_same_panel_again_and_again() -> None:
     assert thread in ranges(panel)
 
 
+def test_windows_of_small_images_are_copied_once_per_image() -> None:
+    ast = optimize(kernel_of(g.conv(g.tensor(32, 16, 8, 8), g.tensor(32, 16, 3, 3), padding=1)), NEON)
+    assert "WINDOW" in names(ast) and copies(ast) == [[16, 10, 10]]
+    reads = [n for n in toposort(ast) if n.op is Ops.INDEX and not n.dtype.is_ptr]
+    (copy,) = (n for n in toposort(ast) if n.op is Ops.BUFFERIZE)
+    assert all(len(n.src) == 2 for n in reads if n not in toposort(copy)), "guards are in the copy alone"
+
+
 def test_noopt_leaves_plain_loops() -> None:
     ast = kernel("matmul")
     with knobs.override(NOOPT=True):
