@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from morok import knobs
 from morok.dtype import void
 from morok.ir.infer import numel, shape
 from morok.ir.movement import reshape
@@ -20,12 +21,14 @@ from morok.schedule.collapse import collapse_rules
 from morok.schedule.costs import STORED
 from morok.schedule.indexing import known_shape
 from morok.schedule.lower import lower_kernel
+from morok.symbolic.identities import unsafe_rules
 from morok.symbolic.sets import symbolic
 
-collapse: RuleSet = join("collapse", symbolic, collapse_rules)
+# The unsafe rules take part only under their knob: they make a gather of a product with a one-hot row.
+collapse: RuleSet = join("collapse", symbolic, collapse_rules, unsafe_rules)
 
 _KEPT = 4096
-_answers: dict[UOp, bool] = {}
+_answers: dict[tuple[UOp, object], bool] = {}
 
 
 def collapsible(order: Sequence[UOp]) -> frozenset[UOp]:
@@ -79,10 +82,11 @@ def _collapses(node: UOp, opaque: set[UOp]) -> bool:
             done[inner] = inner.replace(tuple([done[s] for s in inner.src]))
     target = make(Ops.PARAM, node.dtype, (), (0, numel(sizes), ""))
     form = make(Ops.ASSIGN, node.dtype, (reshape(target, sizes), done[node]))
-    found = _answers.get(form)
+    key = (form, knobs.cache_key())
+    found = _answers.get(key)
     if found is None:
         if len(_answers) > _KEPT:
             _answers.clear()
         kernel = rewrite(lower_kernel(make(Ops.SINK, void, (form,))), collapse)
-        found = _answers[form] = not any(n.op is Ops.REDUCE for n in toposort(kernel))
+        found = _answers[key] = not any(n.op is Ops.REDUCE for n in toposort(kernel))
     return found

@@ -8,6 +8,8 @@ from morok.rewrite.ruleset import rules
 from morok.rewrite.terms import (
     Abs,
     Add,
+    Bool,
+    Cast,
     Float,
     Int,
     Mul,
@@ -17,6 +19,7 @@ from morok.rewrite.terms import (
     Recip,
     Signed,
     Sqrt,
+    Where,
     minus_zero,
     one,
     zero,
@@ -89,7 +92,7 @@ def sign_rules(x: Number, i: Signed, j: Signed, f: Float, g: Float) -> Rules:
 
 
 @rules("symbolic.unsafe")
-def unsafe_rules(f: Float, g: Float) -> Rules:
+def unsafe_rules(f: Float, g: Float, p: Bool) -> Rules:
     """What other compilers do silently. Never on unless asked for: NaN and infinities are lost."""
     # f * 0 = 0, wrong for NaN and infinities
     yield "mul-zero", Mul[f, 0.0] >> 0.0, UNSAFE
@@ -105,3 +108,11 @@ def unsafe_rules(f: Float, g: Float) -> Rules:
     yield "recip-recip", Recip(Recip(f)) >> f, UNSAFE
     # sqrt(f) * sqrt(f) = f
     yield "sqrt-square", Mul(Sqrt(f), Sqrt(f)) >> f, UNSAFE
+    # f times a truth is f or 0, wrong for NaN and infinities; a product with a one-hot row is then a gather
+    yield "mul-truth", Mul[Cast(p), f] >> Where(p, f, 0.0), UNSAFE, grows("no rule makes a truth a number")
+    yield (
+        "mul-choice",
+        Mul[Where(p, f, 0.0), g] >> Where(p, f * g, 0.0),
+        UNSAFE,
+        grows("choices move out of products, and no rule moves them in"),
+    )

@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 
 from morok import knobs
-from morok.dtype import int32
+from morok.dtype import DType, float32, int32
 from morok.ir import movement
+from morok.ir.build import cast
 from morok.ir.infer import closed_ranges
 from morok.ir.node import UOp, alu, toposort
 from morok.ir.ops import Ops
-from morok.schedule.schedule import clear_cache, schedule
+from morok.schedule.schedule import Schedule, clear_cache, schedule
 from tests.schedule import graphs as g
 
 
@@ -156,3 +157,33 @@ def test_a_value_for_two_outputs_is_computed_once() -> None:
     plan = g.check(g.relu(hidden), g.exp(g.mul(hidden, 0.01)), tolerance=1e-3)
     products = [i for i in plan.items if any(n.op is Ops.REDUCE for n in toposort(i.ast))]
     assert len(products) == 1
+
+
+def hot_product(dtype: DType, table: UOp) -> UOp:
+    """A one-hot row of numbers times a table."""
+    hot = cast(g.one_hot(g.tensor(3, dtype=int32, data=[1, 4, 0]), 5), dtype)
+    return g.matmul(hot, table)
+
+
+def loops_of(plan: Schedule) -> int:
+    return sum(n.op is Ops.REDUCE for item in plan.items for n in toposort(item.ast))
+
+
+def test_a_product_with_a_one_hot_row_of_integers_is_a_gather() -> None:
+    out = hot_product(int32, g.tensor(5, 4, dtype=int32))
+    plan = schedule([out])
+    assert loops_of(plan) == 0
+    g.check(out)
+
+
+def test_of_floats_only_if_infinities_may_be_lost() -> None:
+    """Zero times infinity is NaN, so the loop stays unless the knob says otherwise; the two do not mix."""
+    table = g.np.random.default_rng(0).normal(size=(5, 4))
+    for unsafe in (0, 1, 0):
+        with knobs.override(UNSAFE_MATH=unsafe):
+            out = hot_product(float32, g.tensor(5, 4, data=table))
+            assert loops_of(schedule([out])) == 1 - unsafe
+            g.check(out)
+    table[2, 3] = g.np.inf
+    (got,) = g.run(hot_product(float32, g.tensor(5, 4, data=table)))
+    assert g.np.isnan(got.reshape(3, 4)[:, 3]).all() and not g.np.isnan(got.reshape(3, 4)[:, :3]).any()
