@@ -17,12 +17,14 @@ from typing import Any, NamedTuple
 
 from morok.codegen.scopes import next_number
 from morok.codegen.vectors import concat, swizzle
-from morok.dtype import DType
+from morok.dtype import DType, uint64
+from morok.errors import CompileError
 from morok.ir.build import rng
 from morok.ir.infer import closed_ranges
-from morok.ir.matrix import Fragment, MatrixUnit, Rows, Shared
+from morok.ir.matrix import PANEL, Fragment, MatrixUnit, Panels, Rows, Shared, runs
 from morok.ir.node import UOp, alu, const, make, toposort
 from morok.ir.ops import AxisKind, Ops
+from morok.ir.provenance import place
 from morok.rewrite.engine import substitute
 from morok.symbolic.sets import simplify
 
@@ -31,19 +33,25 @@ RUN_BYTES = 16  # of one row that LDMATRIX loads
 
 
 class Loops(NamedTuple):
-    """The loops of a tile: lanes and registers of rows and of columns, and the steps."""
+    """The loops of a tile: one per run of bits of the result's rows and columns, and the steps."""
 
-    row_lanes: UOp
-    row_registers: UOp
-    column_lanes: UOp
-    column_registers: UOp
+    rows: tuple[UOp, ...]
+    columns: tuple[UOp, ...]
     steps: UOp
+    lane: UOp  # the lane's number in the warp, or in the group of warps
 
-    @property
-    def lane(self) -> UOp:
-        """The lane's number in the warp: rows have the upper bits."""
-        columns = self.column_lanes
-        return alu(Ops.ADD, alu(Ops.MUL, self.row_lanes, columns.src[0]), columns)
+
+def loops_of(point: UOp) -> Loops:
+    """The loops beside a point of a unit."""
+    unit: MatrixUnit = point.arg
+    row_runs, column_runs = runs(unit.c.rows), runs(unit.c.columns)
+    found = point.src[POINT:]
+    rows, columns = found[: len(row_runs)], found[len(row_runs) : -1]
+    total = const(found[-1].dtype, 0)
+    for run, r in zip((*row_runs, *column_runs), found[:-1], strict=True):
+        if run.kind == "l":
+            total = alu(Ops.ADD, total, alu(Ops.MUL, r, const(r.dtype, 1 << run.source)))
+    return Loops(rows, columns, found[-1], simplify(total))
 
 
 def _bit(x: UOp, place: int) -> UOp:
@@ -70,22 +78,14 @@ def coordinate(bits: tuple[str, ...], lane: UOp, register: UOp) -> UOp:
     return _weighed(found, lane.dtype)
 
 
-def _point(bits: tuple[str, ...], lanes: UOp, registers: UOp, value: UOp) -> dict[UOp, UOp]:
-    """Lanes and registers of the result's tile at a given row or column: where the operand is to be read."""
-    out: dict[UOp, UOp] = {}
-    for kind, loop in (("l", lanes), ("r", registers)):
-        places = [i for i, b in enumerate(bits) if b[0] == kind]
-        out[loop] = _weighed([(n, _bit(value, i)) for n, i in enumerate(places)], value.dtype)
-    return out
-
-
 def _at(x: UOp, unit: MatrixUnit, loops: Loops, left: bool, outer: UOp, step: UOp) -> UOp:
     """The operand at a row (or column) and a step."""
-    if left:
-        mapping = _point(unit.c.rows, loops.row_lanes, loops.row_registers, outer)
-    else:
-        mapping = _point(unit.c.columns, loops.column_lanes, loops.column_registers, outer)
-    return substitute(x, {**mapping, loops.steps: step})
+    bits, parts = (unit.c.rows, loops.rows) if left else (unit.c.columns, loops.columns)
+    mapping = {loops.steps: step}
+    for run, r in zip(runs(bits), parts, strict=True):
+        shifted = alu(Ops.FLOORDIV, outer, const(outer.dtype, 1 << run.place)) if run.place else outer
+        mapping[r] = simplify(alu(Ops.FLOORMOD, shifted, const(outer.dtype, 1 << run.width)))
+    return substitute(x, mapping)
 
 
 def gathered(x: UOp, unit: MatrixUnit, loops: Loops, left: bool, number: int) -> UOp:
@@ -163,6 +163,19 @@ def _runs(x: UOp, unit: MatrixUnit, loops: Loops, left: bool, run: int, turned: 
     return True
 
 
+def panels_of(x: UOp, unit: MatrixUnit, loops: Loops, left: bool) -> UOp:
+    """The description of an operand's tile, for a unit that reads shared memory by itself."""
+    zero = const(loops.steps.dtype, 0)
+    at = _at(x, unit, loops, left, zero, zero)
+    if x.op is not Ops.INDEX or len(x.src) > 2 or not is_shared(x.src[0]):
+        raise CompileError(f"the unit {unit.name} reads shared tiles, and an operand is none", place=place(x))
+    turned = not _runs(x, unit, loops, left, RUN_BYTES // x.dtype.itemsize, False)
+    rows = int(x.src[0].src[1].src[0].arg)
+    read = make(Ops.INDEX, x.dtype, (at.src[0], simplify(at.src[1])), x.arg, x.origin)
+    layout = Panels(rows * PANEL, 8 * PANEL, turned)
+    return make(Ops.LDMATRIX, uint64, (read,), layout, x.origin)
+
+
 def make_fragments(root: UOp) -> UOp:
     """All points of matrix units in a kernel → what warps do."""
     found = [
@@ -178,25 +191,27 @@ def make_fragments(root: UOp) -> UOp:
 def _fragments(node: UOp, number: int) -> UOp:
     point = node.src[0]
     unit: MatrixUnit = point.arg
-    loops = Loops(*point.src[POINT:])
+    loops = loops_of(point)
     operands = []
     for i, left in enumerate((True, False)):
         x = point.src[i]
-        fragment = rows_of(x, unit, loops, left)
+        fragment = panels_of(x, unit, loops, left) if unit.shared else rows_of(x, unit, loops, left)
         operands.append(gathered(x, unit, loops, left, number + i) if fragment is None else fragment)
     count = unit.c.registers
     zero = const(unit.output.vec(count), 0.0 if unit.output.is_float else 0)
     wide = make(Ops.WMMA, unit.output.vec(count), (*operands, zero), unit, point.origin)
-    rows_first = max(_registers(unit.c.rows)) > max(_registers(unit.c.columns))
-    pair = (loops.row_registers, loops.column_registers)
-    axes = tuple((int(r.arg[0]), int(r.src[0].arg)) for r in (pair if rows_first else pair[::-1]))
+    registers = [
+        (run.source, r)
+        for run, r in zip(
+            (*runs(unit.c.rows), *runs(unit.c.columns)), (*loops.rows, *loops.columns), strict=True
+        )
+        if run.kind == "r"
+    ]
+    registers.sort(key=lambda pair: -pair[0])
+    axes = tuple((int(r.arg[0]), int(r.src[0].arg)) for _, r in registers)
     value = make(Ops.UNROLL, unit.output, (wide,), axes, point.origin)
     rest = tuple(r for r in closed_ranges(node) if r is not loops.steps)
     return node.replace((value, *rest)) if rest else value
-
-
-def _registers(bits: tuple[str, ...]) -> list[int]:
-    return [int(b[1:]) for b in bits if b[0] == "r"]
 
 
 def cut_units(node: UOp, ctx: Any = None) -> UOp | None:
@@ -215,10 +230,9 @@ def tile_of(node: UOp, number: int) -> UOp:
 def tiles_of(node: UOp, numbers: list[int]) -> UOp:
     """Some tiles of a WMMA on several, as one WMMA."""
     unit: MatrixUnit = node.arg
-    widths = (unit.a.registers, unit.b.registers, unit.c.registers)
     sources = tuple(
         swizzle(s, [t * w + i for t in numbers for i in range(w)])
-        for s, w in zip(node.src, widths, strict=True)
+        for s, w in zip(node.src, unit.widths, strict=True)
     )
     return make(Ops.WMMA, node.dtype.scalar.vec(len(numbers) * unit.c.registers), sources, unit, node.origin)
 

@@ -20,6 +20,7 @@ from morok.codegen.vectors import swizzle, vector_constant
 from morok.dtype import DType, index, void
 from morok.ir.build import after, define_reg
 from morok.ir.infer import ranges
+from morok.ir.matrix import MatrixUnit, Products
 from morok.ir.node import UOp, alu, const, make, toposort
 from morok.ir.ops import AxisKind, Op, Ops
 from morok.rewrite.engine import rewrite
@@ -113,8 +114,9 @@ def lower_reduce(node: UOp, ctx: Any) -> UOp | None:
     outputs = node.dtype.lanes
     fused = target.fma and value.dtype.scalar in target.floats
     parts = value.dtype.lanes // outputs
+    unit = unit_of(value) if op is Ops.ADD else None
     if not loops:
-        return fold_lanes(op, value, outputs)
+        return fold_lanes(op, value, outputs) if unit is None else one_step(value, outputs, unit)
     in_order = parts > 1 and (outputs >= target.lanes(node.dtype) or target.vector_bytes == 0)
     if not in_order and parts > 1:
         room = target.lanes(node.dtype) * max(1, target.registers // 4)
@@ -130,15 +132,60 @@ def lower_reduce(node: UOp, ctx: Any) -> UOp | None:
     start = make(Ops.STORE, void, (make(Ops.INDEX, pointer, (here, lanes)), identity(op, dtype)))
     inside = after(here, start, *loops)
     total = make(Ops.INDEX, dtype, (inside, lanes))
+    pending = pending_products(value) if unit is not None and unit.shared else None
+    if pending is not None:
+        total = begin_products(total, value)
     if in_order:
         for p in range(parts):
             total = accumulate(op, total, pick_lanes(value, [o * parts + p for o in range(outputs)]), fused)
     else:
         total = accumulate(op, total, value, fused)
+    if pending is not None:
+        total = end_products(total, pending)
     update = make(Ops.STORE, void, (make(Ops.INDEX, pointer, (inside, lanes)), total))
-    finished = after(here, make(Ops.END, void, (update, *loops)))
+    end = make(Ops.END, void, (update, *loops))
+    if pending:
+        end = make(Ops.ASYNC_WAIT, void, (end,), Products(0))
+    finished = after(here, end)
     result = make(Ops.INDEX, dtype, (finished, lanes))
     return fold_lanes(op, result, outputs)
+
+
+# --- matrix units
+
+
+def unit_of(value: UOp) -> MatrixUnit | None:
+    """The unit that computes a value, if one does."""
+    node = value.src[0] if value.op is Ops.GEP else value
+    return node.arg if node.op is Ops.WMMA and isinstance(node.arg, MatrixUnit) else None
+
+
+def one_step(value: UOp, outputs: int, unit: MatrixUnit) -> UOp:
+    """A sum of products without a loop: each is added to the one before by the unit itself."""
+    parts = value.dtype.lanes // outputs
+    total = identity(Ops.ADD, value.dtype.scalar.vec(outputs))
+    for p in range(parts):
+        total = accumulate(Ops.ADD, total, pick_lanes(value, [o * parts + p for o in range(outputs)]), False)
+    return end_products(total, 0) if unit.shared else total
+
+
+def pending_products(value: UOp) -> int:
+    """How many groups of products may be under way: as many as the tiles that they read allow."""
+    fences = [n.arg.pending for n in toposort(value) if n.op is Ops.FENCE and isinstance(n.arg, Products)]
+    return min(fences, default=0)
+
+
+def begin_products(total: UOp, value: UOp) -> UOp:
+    """The accumulator as units may take it over, once their tiles are there."""
+    tiles = [n for n in toposort(value) if n.op is Ops.AFTER and n.src[0].op is Ops.DEFINE_LOCAL]
+    ready = dict.fromkeys(done for n in tiles for done in n.src[1:])
+    return after(total, make(Ops.FENCE, void, (total, *ready)))
+
+
+def end_products(total: UOp, pending: int) -> UOp:
+    """The accumulator after its products are under way, and earlier ones have finished."""
+    commit = make(Ops.ASYNC_COMMIT, void, (total,), Products(0))
+    return after(total, make(Ops.ASYNC_WAIT, void, (commit,), Products(pending)))
 
 
 _CODE = why("makes an accumulator with a number of its own")

@@ -27,6 +27,7 @@ from morok.dtype import DType, PtrDType, index, void
 from morok.ir.bounds import vmax
 from morok.ir.build import after, define_local, rng
 from morok.ir.infer import closed_ranges, ranges
+from morok.ir.matrix import Panels, Products
 from morok.ir.node import UOp, alu, const, make, toposort
 from morok.ir.ops import AxisKind, Op, Ops
 from morok.rewrite.engine import rewrite, substitute
@@ -54,8 +55,17 @@ def _add(x: UOp, y: UOp) -> UOp:
     return alu(Ops.ADD, *(s if s.dtype.lanes == wide else splat(s, wide) for s in (x, y)))
 
 
-def swizzled(place: UOp, row: int, itemsize: int) -> UOp:
-    """A place in a tile of rows of so many elements, chunks exchanged by the row's number."""
+def swizzled(place: UOp, row: int, itemsize: int, points: int) -> UOp:
+    """A place in a tile of rows of so many elements, chunks exchanged by the row's number.
+
+    Rows longer than all banks together lie in panels: first the beginnings of all rows, then what follows.
+    """
+    panel = LINE // itemsize
+    if row > panel and row % panel == 0:
+        number, column = _on(Ops.FLOORDIV, place, row), _on(Ops.FLOORMOD, place, row)
+        start = _on(Ops.MUL, _on(Ops.FLOORDIV, column, panel), points // row * panel)
+        inside = _add(_on(Ops.MUL, number, panel), _on(Ops.FLOORMOD, column, panel))
+        return _add(start, swizzled(inside, panel, itemsize, points))
     chunk = CHUNK // itemsize
     turns = min(LINE // CHUNK, row * itemsize // CHUNK)
     if turns < 2 or row & (row - 1):
@@ -137,6 +147,7 @@ class Tile:
         self.memory = define_local(self.dtype, self.points * self.depth, buffer.arg[1])
         self.around = sorted((r for r in ranges(buffer) if r.arg[1] in _SERIAL), key=lambda r: r.arg)
         self.chunk, self.copied = self._chunk()
+        self.by_units = False  # whether units read it by themselves
 
     def _chunk(self) -> tuple[int, bool]:
         """Elements that a thread handles at once, and whether the hardware can copy them."""
@@ -157,7 +168,7 @@ class Tile:
 
     def where(self, place: UOp, slot: UOp | int) -> UOp:
         """The place in memory of a point, in one of the ring's tiles."""
-        inner = simplify(swizzled(place, self.sizes[-1], self.dtype.itemsize))
+        inner = simplify(swizzled(place, self.sizes[-1], self.dtype.itemsize, self.points))
         start = const(index, slot * self.points) if isinstance(slot, int) else _on(Ops.MUL, slot, self.points)
         return simplify(_add(inner, start))
 
@@ -253,17 +264,26 @@ def fill_once(tiles: list[Tile]) -> UOp:
     if _copies(effects):
         commit = make(Ops.ASYNC_COMMIT, void, tuple(effects))
         effects = [make(Ops.ASYNC_WAIT, void, (commit,), 0)]
+    if any(t.by_units for t in tiles):
+        effects = [make(Ops.FENCE, void, tuple(effects), Products(0))]
     return make(Ops.BARRIER, void, tuple(effects))
 
 
 def fill_ring(tiles: list[Tile], loop: UOp) -> UOp:
-    """Tiles that are filled ahead: what the readers of this step wait for."""
+    """Tiles that are filled ahead: what the readers of this step wait for.
+
+    Units that read tiles by themselves may still be at the tile of the last step; then tiles are filled one
+    step less ahead.
+    """
     depth = tiles[0].depth
+    by_units = any(t.by_units for t in tiles)
+    lag = 1 if by_units and depth > 2 else 0
+    distance = depth - 1 - lag
     count = int(loop.src[0].arg)
     outer = sorted({r for t in tiles for r in t.around if r is not loop}, key=lambda r: r.arg)
     last: UOp | None = make(Ops.BARRIER, void, tuple(outer)) if outer else None
     copies = any(t.copied for t in tiles)
-    for s in range(depth - 1):
+    for s in range(distance):
         step = {loop: const(index, s)}
         effects = []
         for t in tiles:
@@ -274,9 +294,11 @@ def fill_ring(tiles: list[Tile], loop: UOp) -> UOp:
             last = make(Ops.ASYNC_COMMIT if copies else Ops.GROUP, void, group)
     ready = (loop,) if last is None else (last, loop)
     if copies:
-        ready = (make(Ops.ASYNC_WAIT, void, ready, depth - 2),)
+        ready = (make(Ops.ASYNC_WAIT, void, ready, distance - 1),)
+    if by_units:
+        ready = (make(Ops.FENCE, void, ready, Products(lag)),)
     barrier = make(Ops.BARRIER, void, ready)
-    ahead = _on(Ops.ADD, loop, depth - 1)
+    ahead = _on(Ops.ADD, loop, distance)
     slot = _on(Ops.FLOORMOD, ahead, depth)
     gate = alu(Ops.CMPLT, ahead, const(index, count))
     effects = [e for t in tiles for e in t.fill(after(t.memory, barrier), {loop: ahead}, slot, gate)]
@@ -331,6 +353,9 @@ def lower_shared(root: UOp, target: Target) -> UOp:
     order = toposort(root)
     threads = threads_of(root)
     tiles = {n: Tile(n, threads) for n in order if is_shared(n)}
+    for n in order:
+        if n.op is Ops.LDMATRIX and isinstance(n.arg, Panels) and n.src[0].src[0] in tiles:
+            tiles[n.src[0].src[0]].by_units = True
     groups: dict[tuple[Any, int], list[Tile]] = {}
     for t in tiles.values():
         inner = [r for r in t.around if r.arg[1] is AxisKind.REDUCE] or t.around

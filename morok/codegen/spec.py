@@ -94,7 +94,10 @@ def _list_spec() -> Rules:
     yield "lanes", Head(Ops.GEP).any() >> legal, when(_lanes_exist)
     yield "vector", Head(Ops.VECTORIZE, Ops.CAT).any() >> legal, when(_lanes_add_up)
     yield "hardware", Head(Ops.WMMA, Ops.SHUFFLE, Ops.CUSTOM, Ops.PREFETCH).any() >> legal
-    yield "copies", Head(Ops.ASYNC_COPY, Ops.ASYNC_COMMIT, Ops.ASYNC_WAIT, Ops.LDMATRIX).any() >> legal
+    yield (
+        "copies",
+        Head(Ops.ASYNC_COPY, Ops.ASYNC_COMMIT, Ops.ASYNC_WAIT, Ops.FENCE, Ops.LDMATRIX).any() >> legal,
+    )
 
 
 kernel_spec: Spec = (arithmetic_spec + definition_spec + _kernel_spec).named("kernel")

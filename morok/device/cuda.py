@@ -29,7 +29,7 @@ from morok.device.store import compiler_version, disk_store
 from morok.device.tunable import Stopwatch, plain_stopwatch
 from morok.errors import CompileError, DeviceError
 from morok.ir.digest import hexdigest
-from morok.ir.matrix import warp_units
+from morok.ir.matrix import units_of
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import Ops
 from morok.optimize.host import Host
@@ -49,7 +49,7 @@ def host_of(facts: Facts) -> Host:
         cores=facts.multiprocessors,
         block_threads=facts.block_threads,
         local_bytes=facts.shared_bytes,
-        matrix_units=warp_units(facts.arch),
+        matrix_units=units_of(facts.arch),
     )
 
 

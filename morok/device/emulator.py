@@ -23,7 +23,7 @@ from morok.device.buffer import Array, Buffer
 from morok.device.emulator_memory import Block, GlobalMemory
 from morok.device.emulator_run import Code, Run
 from morok.errors import CompileError, DeviceError
-from morok.ir.matrix import warp_units
+from morok.ir.matrix import units_of
 from morok.ir.node import UOp
 from morok.ir.ops import Ops
 from morok.optimize.host import Host
@@ -77,7 +77,7 @@ def emulated_host(target: Target) -> Host:
         cores=132,
         block_threads=target.block_limit,
         local_bytes=target.local_bytes,
-        matrix_units=warp_units(target.name),
+        matrix_units=units_of(target.name),
     )
 
 

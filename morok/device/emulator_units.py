@@ -13,16 +13,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from morok.device.buffer import Array
-from morok.device.emulator_memory import Fault, Memory, SharedMemory
+from morok.device.emulator_memory import Fault, Memory, SharedMemory, check_known, check_places
 from morok.dtype import float32
 from morok.errors import DeviceError
 from morok.ir.alu_array import storage
-from morok.ir.matrix import Fragment, MatrixUnit, Rows
+from morok.ir.matrix import PANEL, Fragment, MatrixUnit, Panels, Products, Rows
 from morok.ir.node import UOp
 from morok.ir.ops import Op, Ops
 from morok.ir.provenance import place
@@ -74,6 +74,8 @@ def product(run: Run, node: UOp) -> Array:
     if not isinstance(unit, MatrixUnit):
         raise DeviceError(f"the emulator knows no matrix unit {unit}", place=place(node))
     _whole_warps(run, node)
+    if unit.shared:
+        return _group_product(run, node, unit)
     wide = storage(unit.output)
     a, b, c = (
         run.spread(run.value(s), f.registers) for s, f in zip(node.src, (unit.a, unit.b, unit.c), strict=True)
@@ -93,11 +95,69 @@ def product(run: Run, node: UOp) -> Array:
     return result
 
 
-def rows(run: Run, node: UOp) -> Array:
+class Tile(NamedTuple):
+    """A description of a shared tile, as a unit gets it."""
+
+    memory: SharedMemory
+    places: Array  # where it starts, per thread
+    layout: Panels
+
+    def elements(self, outer: int, steps: int) -> Array:
+        """Offsets in bytes of all (outer, step), before chunks are exchanged."""
+        size = self.memory.dtype.itemsize
+        o, k = np.arange(outer)[:, None], np.arange(steps)[None, :]
+        per_row = PANEL // size
+        row, along = (k, o) if self.layout.turned else (o, k)
+        linear = row // 8 * self.layout.stride + row % 8 * PANEL + along % per_row * size
+        return linear + (along // per_row * self.layout.lead if self.layout.turned else 0)
+
+    def read(self, run: Run, lanes: int, outer: int, steps: int) -> tuple[Array, Array, Array]:
+        """Per group of lanes: the elements, the threads that answer for them, and their places."""
+        size = self.memory.dtype.itemsize
+        first = run.numbers[::lanes]
+        start = run.spread(self.places).astype(np.int64).reshape(-1, lanes)
+        if (start != start[:, :1]).any():
+            raise Fault("describes another tile than the rest of its group", int(first[0]))
+        address = start[:, 0, None, None] * size + self.elements(outer, steps)
+        address ^= (address >> 7 & 7) << 4
+        where = (address // size).reshape(len(first), -1)
+        # one thread stands for the group; nobody may write what it reads until the products are done
+        check_places(self.memory.name, self.memory.size, first, where)
+        blocks = (first // run.block_size)[:, None]
+        check_known(self.memory.name, self.memory.known[blocks, where], first, where)
+        found: Array = self.memory.data[blocks, where].reshape(len(first), outer, steps)
+        return found, blocks, where
+
+
+def _group_product(run: Run, node: UOp, unit: MatrixUnit) -> Array:
+    """WMMA of groups of warps, whose operands lie in shared tiles."""
+    wide, held = storage(unit.output), storage(unit.inputs)
+    operands = []
+    for source, outer in zip(node.src, (unit.m, unit.n), strict=False):
+        tile: Tile = run.values[source]
+        found, blocks, where = tile.read(run, unit.lanes, outer, unit.k)
+        run.state.setdefault("reading", []).append((tile.memory, blocks, where))
+        matrix = (found if found.dtype == held else found.view(held)).astype(wide)
+        if unit.inputs is float32:
+            matrix = (matrix.view(np.uint32) & _TF32).view(np.float32)
+        operands.append(matrix)
+    c = run.spread(run.value(node.src[2]), unit.c.registers)
+    with np.errstate(all="ignore"):
+        total = operands[0] @ operands[1].transpose(0, 2, 1)
+        total = total + _matrix(c, unit.c, (unit.m, unit.n), unit.lanes)
+    rows, columns = _places(unit.c, unit.lanes)
+    result: Array = total[:, rows, columns].reshape(run.threads, unit.c.registers)
+    return result
+
+
+def rows(run: Run, node: UOp) -> Any:
     """LDMATRIX: lane 8·i + r gives the address of row r of matrix i; word i of a lane lies in it."""
-    kind: Rows = node.arg
+    kind: Rows | Panels = node.arg
     warps = _whole_warps(run, node)
     address = run.address(node.src[0])
+    if isinstance(kind, Panels):
+        assert isinstance(address.memory, SharedMemory)
+        return Tile(address.memory, address.places, kind)
     each = ROW // address.memory.dtype.itemsize
     given = run.numbers[run.numbers % WARP < kind.count * 8]
     where = run.spread(address.places).astype(np.int64)[given][:, None] + np.arange(each)
@@ -134,6 +194,7 @@ def copy(run: Run, node: UOp) -> None:
         row = np.searchsorted(threads, readers)
         data[row] = source.memory.read(readers, origin)
     memory.start_copy(threads, places)
+    _unread(run, memory, threads, places)
     run.state.setdefault("open", []).append((memory, threads, places, data))
 
 
@@ -141,17 +202,42 @@ def _both(run: Run, chosen: Array, gate: Array | None) -> Array:
     return chosen if gate is None else chosen & run.spread(gate)
 
 
+def _unread(run: Run, memory: SharedMemory, threads: Array, places: Array) -> None:
+    """No unit may still be reading what is overwritten."""
+    for group in [*run.state.get("products", []), run.state.get("reading", [])]:
+        for other, blocks, where in group:
+            if other is not memory:
+                continue
+            busy = np.zeros(memory.data.shape, dtype=np.bool_)
+            busy[blocks, where] = True
+            hit = busy[(threads // run.block_size)[:, None], places.reshape(len(threads), -1)]
+            if hit.any():
+                thread = int(threads[np.flatnonzero(hit.any(axis=1))[0]])
+                raise Fault(f"overwrites {memory.name} while a unit still reads it", thread)
+
+
 def commit(run: Run, node: UOp) -> None:
     """ASYNC_COMMIT: what was started since the last one is a group."""
+    if isinstance(node.arg, Products):
+        run.state.setdefault("products", []).append(run.state.pop("reading", []))
+        return
     run.state.setdefault("groups", []).append(run.state.pop("open", []))
 
 
 def wait(run: Run, node: UOp) -> None:
     """ASYNC_WAIT: the oldest groups arrive, until no more than `arg` are under way."""
+    if isinstance(node.arg, Products):
+        products = run.state.setdefault("products", [])
+        del products[: max(0, len(products) - node.arg.pending)]
+        return
     groups: list[list[tuple[Memory, Array, Array, Array]]] = run.state.setdefault("groups", [])
     while len(groups) > node.arg:
         for memory, threads, places, data in groups.pop(0):
             memory.write(threads, places, data)
+
+
+def fence(run: Run, node: UOp) -> None:
+    """FENCE: everything is seen at once here."""
 
 
 UNITS: dict[Op, Callable[[Run, UOp], Any]] = {
@@ -160,4 +246,5 @@ UNITS: dict[Op, Callable[[Run, UOp], Any]] = {
     Ops.ASYNC_COPY: copy,
     Ops.ASYNC_COMMIT: commit,
     Ops.ASYNC_WAIT: wait,
+    Ops.FENCE: fence,
 }

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import final
+from typing import NamedTuple, final
 
 from morok.dtype import (
     DType,
@@ -53,6 +53,27 @@ class Fragment:
                 yield lane, register, *self.place(lane, register)
 
 
+class Run(NamedTuple):
+    """Neighbouring bits of a coordinate that are neighbouring bits of the lane's or the register's number."""
+
+    kind: str  # "l" or "r"
+    source: int  # the lowest of them there
+    place: int  # and in the coordinate
+    width: int
+
+
+def runs(bits: tuple[str, ...]) -> tuple[Run, ...]:
+    """The bits of a coordinate in runs, lowest first: each is a loop of the tile."""
+    out: list[Run] = []
+    for place, bit in enumerate(bits):
+        kind, source = bit[0], int(bit[1:])
+        if out and out[-1].kind == kind and out[-1].source + out[-1].width == source:
+            out[-1] = out[-1]._replace(width=out[-1].width + 1)
+        else:
+            out.append(Run(kind, source, place, 1))
+    return tuple(out)
+
+
 def _number(bits: tuple[str, ...], lane: int, register: int) -> int:
     source = {"l": lane, "r": register}
     return sum((source[bit[0]] >> int(bit[1:]) & 1) << i for i, bit in enumerate(bits))
@@ -75,6 +96,16 @@ class MatrixUnit:
     c: Fragment
     lanes: int = 32
     optional: bool = False  # rounds its inputs, so it is used only where somebody allows it
+    shared: bool = False  # reads a and b out of shared tiles by itself, and runs on while the threads go on
+
+    @property
+    def widths(self) -> tuple[int, int, int]:
+        """Lanes of a, b and c per tile: elements, or one address."""
+        return (
+            (1, 1, self.c.registers)
+            if self.shared
+            else (self.a.registers, self.b.registers, self.c.registers)
+        )
 
 
 # Row g or g+8 for g = lane // 4, two neighbouring columns per lane: the same for all units of m16n8.
@@ -105,6 +136,58 @@ WARP_UNITS: tuple[MatrixUnit, ...] = (
 )  # fmt: skip
 
 
+def _group_unit(
+    name: str, n: int, k: int, inputs: DType, output: DType, optional: bool = False
+) -> MatrixUnit:
+    """m64 for a group of four warps: each has 16 rows, laid out as those of one warp, for all columns."""
+    wide = tuple(f"r{i}" for i in range(2, n.bit_length() - 2))
+    c = Fragment(("l2", "l3", "l4", "r1", "l5", "l6"), ("r0", "l0", "l1", *wide))
+    none = Fragment((), ())
+    return MatrixUnit(name, 64, n, k, inputs, output, none, none, c, 128, optional, True)
+
+
+GROUP_UNITS: tuple[MatrixUnit, ...] = tuple(
+    _group_unit(f"wgmma.{name}", n, k, inputs, output, name == "tf32")
+    for name, k, inputs, output in (
+        ("f16", 16, float16, float32),
+        ("bf16", 16, bfloat16, float32),
+        ("tf32", 8, float32, float32),
+        ("s8", 32, int8, int32),
+        ("u8", 32, uint8, int32),
+        ("e4m3", 32, float8_e4m3, float32),
+        ("e5m2", 32, float8_e5m2, float32),
+    )
+    for n in (256, 128, 64)
+)
+ALL_UNITS = WARP_UNITS + GROUP_UNITS
+PANEL = 128  # bytes of a row in a shared tile; longer rows lie in panels side by side
+
+
+@final
+@register_arg
+@dataclass(frozen=True)
+class Panels:
+    """The argument of LDMATRIX where a unit reads a shared tile by itself: its value describes the tile.
+
+    Rows of 128 bytes, eight of them `stride` bytes from the next eight, chunks exchanged by row. Rows run
+    along the steps; or, turned, along the outer coordinate, whose panels lie `lead` bytes apart.
+    """
+
+    lead: int
+    stride: int
+    turned: bool = False
+
+
+@final
+@register_arg
+@dataclass(frozen=True)
+class Products:
+    """The argument of ASYNC_COMMIT, ASYNC_WAIT and FENCE where they are about units, not copies: how many
+    groups of products may be under way."""
+
+    pending: int = 0
+
+
 @final
 @register_arg
 @dataclass(frozen=True)
@@ -125,6 +208,11 @@ class Shared:
     """
 
     depth: int = 1
+
+
+def units_of(arch: str) -> tuple[MatrixUnit, ...]:
+    """All units of an NVIDIA architecture, by its name."""
+    return (*warp_units(arch), *(GROUP_UNITS if arch.endswith("sm_90a") else ()))
 
 
 def warp_units(arch: str) -> tuple[MatrixUnit, ...]:

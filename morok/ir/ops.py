@@ -228,6 +228,7 @@ class Ops:
     ASYNC_COPY = _row(_H, _N, "ASYNC_COPY(target, source, …): starts a copy that completes later")
     ASYNC_WAIT = _row(_H, _N, "waits until at most `arg` groups of copies are under way")
     ASYNC_COMMIT = _row(_H, _N, "closes a group of asynchronous copies")
+    FENCE = _row(_H, _N, "what the thread has done is seen by units that read memory by themselves")
     PHASE_BARRIER = _row(_H, _N, "a barrier with phases between producers and consumers of a local buffer")
     LDMATRIX = _row(_H, _N, "loads matrix fragments from local memory, `arg` describes their layout")
     PREFETCH = _row(_H, 1, "asks for a cache line")

@@ -17,7 +17,7 @@ from typing import final
 
 from morok import knobs
 from morok.ir.infer import closed_ranges
-from morok.ir.matrix import WARP_UNITS, MatrixUnit
+from morok.ir.matrix import ALL_UNITS, MatrixUnit
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import AxisKind, Ops
 from morok.optimize.builder import Builder
@@ -263,7 +263,7 @@ class _Plan:
     def _unit_tile(self, rows: int, columns: int, step: int, shape: Shape) -> bool:
         unit = self.unit
         assert unit is not None
-        if not self.do("TC", step, 1 + WARP_UNITS.index(unit), (rows, columns)):
+        if not self.do("TC", step, 1 + ALL_UNITS.index(unit), (rows, columns)):
             return False
         for number, warps in ((rows, shape.across), (columns, shape.along)):
             if warps > 1 and not self.do("LOCAL", number, warps):

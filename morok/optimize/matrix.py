@@ -18,11 +18,11 @@ from typing import NamedTuple
 from morok import knobs
 from morok.dtype import DType
 from morok.ir.infer import closed_ranges, ranges
-from morok.ir.matrix import WARP_UNITS, MatrixUnit
+from morok.ir.matrix import ALL_UNITS, PANEL, MatrixUnit, Shared, runs
 from morok.ir.node import UOp, alu, const, make
 from morok.ir.ops import AxisKind, Ops
 from morok.optimize.host import Host
-from morok.optimize.loops import LOOP_KINDS, Loops, divides, loop, quotient, size, times
+from morok.optimize.loops import LOOP_KINDS, Loops, divides, loop, quotient, size, stride, times
 from morok.optimize.record import Opt
 from morok.rewrite.engine import substitute
 from morok.schedule.ranges import replace_loops
@@ -104,14 +104,29 @@ def unit_of(host: Host, opt: Opt) -> MatrixUnit | str:
     """The unit that an action names by its number in the table, from 1; or why it may not be used."""
     if not host.matrix_units:
         return "the machine has no matrix unit"
-    if not 1 <= opt.amount <= len(WARP_UNITS):
-        return f"there are {len(WARP_UNITS)} matrix units, and no number {opt.amount}"
-    unit = WARP_UNITS[opt.amount - 1]
+    if not 1 <= opt.amount <= len(ALL_UNITS):
+        return f"there are {len(ALL_UNITS)} matrix units, and no number {opt.amount}"
+    unit = ALL_UNITS[opt.amount - 1]
     if unit not in host.matrix_units:
         return f"the machine has no unit {unit.name}"
     if unit.optional and not knobs.TF32.value:
         return f"the unit {unit.name} rounds its inputs, which has to be allowed (TF32=1)"
     return unit
+
+
+def _in_panels(x: UOp, outer: UOp, step: UOp, unit: MatrixUnit) -> str | None:
+    """Why a unit cannot read an operand by itself; None if it can."""
+    if x.op is not Ops.INDEX or len(x.src) > 2 or x.src[0].op is not Ops.BUFFERIZE or len(x.src[0].arg) < 3:
+        return f"the unit {unit.name} reads shared tiles, and an operand is none"
+    buffer = x.src[0]
+    assert isinstance(buffer.arg[2], Shared)
+    if len(buffer.src) != 3 or (size(buffer.src[-1]) or 1) * x.dtype.itemsize % PANEL:
+        return (
+            f"the unit {unit.name} reads tiles of two dimensions with rows of whole panels of {PANEL} bytes"
+        )
+    if stride(x.src[1], step) != 1 and (x.dtype.itemsize != 2 or stride(x.src[1], outer) != 1):
+        return f"the rows of a tile do not run along the steps, as the unit {unit.name} wants it"
+    return None
 
 
 def can_use(loops: Loops, opt: Opt, host: Host) -> str | None:
@@ -139,6 +154,10 @@ def can_use(loops: Loops, opt: Opt, host: Host) -> str | None:
     found = match(loops, unit, k, i, j)
     if isinstance(found, str):
         return found
+    if unit.shared:
+        reason = _in_panels(found.a, i, k, unit) or _in_panels(found.b, j, k, unit)
+        if reason is not None:
+            return reason
     lanes = unit.lanes
     for r in loops.closers:
         if r.arg[1] in (AxisKind.LOCAL, AxisKind.GROUP_REDUCE):
@@ -153,14 +172,15 @@ def use(loops: Loops, opt: Opt) -> UOp:
 
     TC(2, 1, (0, 1)):   Σ over r2 of a[r0, r2] * b[r2, r1]   →   Σ over tiles r2 of WMMA(tile of a, tile of b)
     """
-    unit = WARP_UNITS[opt.amount - 1]
+    unit = ALL_UNITS[opt.amount - 1]
     k, i, j = (loops.by_number[n] for n in (opt.axis, *opt.axes))
     found = match(loops, unit, k, i, j)
     assert isinstance(found, Found)
     number = loops.next_number()
     rows, row_parts = _cut(i, unit.m, unit.c.rows, number)
-    columns, column_parts = _cut(j, unit.n, unit.c.columns, number + 2)
-    step = loop(unit.k, number + 4, AxisKind.UNROLL, k)
+    number += len(row_parts)
+    columns, column_parts = _cut(j, unit.n, unit.c.columns, number)
+    step = loop(unit.k, number + len(column_parts), AxisKind.UNROLL, k)
     if size(k) == unit.k:
         steps: tuple[UOp, tuple[UOp, ...]] = (step, (step,))
     else:
@@ -180,35 +200,23 @@ def use(loops: Loops, opt: Opt) -> UOp:
 
 def _cut(
     r: UOp, amount: int, bits: tuple[str, ...], number: int
-) -> tuple[tuple[UOp, tuple[UOp, ...]], tuple[UOp, UOp]]:
-    """A loop as (rest, lanes, registers), with the bits of the inner index where the fragment has them."""
-    lanes = loop(1 << sum(b[0] == "l" for b in bits), number, AxisKind.WARP, r)
-    registers = loop(1 << sum(b[0] == "r" for b in bits), number + 1, AxisKind.UPCAST, r)
-    inner = index_of_bits(bits, lanes, registers)
-    whole: tuple[UOp, tuple[UOp, ...]] = (inner, (lanes, registers))
-    if size(r) != amount:
-        rest = loop(quotient(r.src[0], amount), int(r.arg[0]), r.arg[1], r)
-        whole = (alu(Ops.ADD, times(rest, amount), inner), (rest, lanes, registers))
-    return whole, (lanes, registers)
-
-
-def index_of_bits(bits: tuple[str, ...], lanes: UOp, registers: UOp) -> UOp:
-    """Σ of bits, where the lane's bits and the register's bits are each taken in order."""
-    total: UOp | None = None
-    place = 0
-    while place < len(bits):
-        kind, start = bits[place][0], place
-        while place < len(bits) and bits[place][0] == kind:
-            place += 1
-        source = lanes if kind == "l" else registers
-        below = sum(b[0] == kind for b in bits[:start])
-        width = place - start
-        part = source
-        if below:
-            part = alu(Ops.FLOORDIV, part, const(part.dtype, 1 << below))
-        if sum(b[0] == kind for b in bits) > below + width:
-            part = alu(Ops.FLOORMOD, part, const(part.dtype, 1 << width))
-        part = times(part, 1 << start)
-        total = part if total is None else alu(Ops.ADD, total, part)
-    assert total is not None
-    return total
+) -> tuple[tuple[UOp, tuple[UOp, ...]], tuple[UOp, ...]]:
+    """A loop as the rest and one loop per run of bits: lanes (upper ones outside), or registers."""
+    found = runs(bits)
+    order = sorted(found, key=lambda run: (run.kind, -run.source))
+    parts = tuple(
+        loop(
+            1 << run.width,
+            number + order.index(run),
+            AxisKind.WARP if run.kind == "l" else AxisKind.UPCAST,
+            r,
+        )
+        for run in found
+    )
+    inner = times(parts[0], 1 << found[0].place)
+    for run, part in zip(found[1:], parts[1:], strict=True):
+        inner = alu(Ops.ADD, inner, times(part, 1 << run.place))
+    if size(r) == amount:
+        return (inner, parts), parts
+    rest = loop(quotient(r.src[0], amount), int(r.arg[0]), r.arg[1], r)
+    return (alu(Ops.ADD, times(rest, amount), inner), (rest, *parts)), parts

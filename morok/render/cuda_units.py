@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from morok.dtype import DType
 from morok.errors import CompileError
-from morok.ir.matrix import MatrixUnit, Rows
+from morok.ir.matrix import MatrixUnit, Panels, Products, Rows
 from morok.ir.node import UOp
 from morok.ir.ops import Op, Ops
 from morok.ir.provenance import place
@@ -81,8 +81,11 @@ def _shared_address(writer: Writer, address: UOp) -> str:
 
 
 def write_rows(writer: Writer, node: UOp) -> None:
-    """LDMATRIX: 8×8 matrices of 16-bit elements out of shared memory."""
-    rows: Rows = node.arg
+    """LDMATRIX: 8×8 matrices of 16-bit elements out of shared memory; or what a unit must know of a tile."""
+    rows: Rows | Panels = node.arg
+    if isinstance(rows, Panels):
+        writer.values[node] = [_description(writer, node, rows)]
+        return
     names = _fresh_words(writer, rows.count)
     outputs = ", ".join(f'"=r"({n})' for n in names)
     holes = ", ".join(f"%{i}" for i in range(rows.count))
@@ -94,11 +97,47 @@ def write_rows(writer: Writer, node: UOp) -> None:
     writer.values[node] = _parts(names, node.dtype)
 
 
+def _description(writer: Writer, node: UOp, panels: Panels) -> str:
+    """The 64 bits that describe a tile to a warp group's unit: address, distances, swizzle of 128 bytes."""
+    lead = panels.lead if panels.turned else 16
+    fixed = (lead >> 4) << 16 | (panels.stride >> 4) << 32 | 1 << 62
+    address = f"(({_shared_address(writer, node.src[0])} & 0x3ffff) >> 4)"
+    return writer.let(node.dtype, f"(unsigned long long){address} | {fixed:#x}ull")
+
+
+def _write_group_product(writer: Writer, node: UOp, unit: MatrixUnit) -> None:
+    """WMMA of a warp group: operands are read from shared memory while the threads go on."""
+    kind = unit.name.split(".")[1]
+    wide, letter = ("s32", "r") if unit.output.is_int else ("f32", "f")
+    a, b = (writer.scalar(s) for s in node.src[:2])
+    c = writer.lanes(node.src[2])
+    names = [writer.fresh() for _ in c]
+    starts = ", ".join(f"{n} = {x}" for n, x in zip(names, c, strict=True))
+    writer.put(f"{type_name(unit.output)} {starts};")
+    holes = ", ".join(f"%{i}" for i in range(len(c)))
+    last = len(c)
+    turned = [int(s.arg.turned) if isinstance(s.arg, Panels) else 0 for s in node.src[:2]]
+    flags = "p" if unit.output.is_int else "p, 1, 1"
+    if unit.inputs.itemsize == 2:
+        flags += f", {turned[0]}, {turned[1]}"
+    shape = f"m{unit.m}n{unit.n}k{unit.k}"
+    operation = f"wgmma.mma_async.sync.aligned.{shape}.{wide}.{kind}.{kind}"
+    outputs = ", ".join(f'"+{letter}"({n})' for n in names)
+    writer.put(
+        f'asm volatile("{{ .reg .pred p; setp.eq.b32 p, 0, 0; {operation} {{{holes}}}, %{last}, %{last + 1}, '
+        f'{flags}; }}" : {outputs} : "l"({a}), "l"({b}));'
+    )
+    writer.values[node] = names
+
+
 def write_product(writer: Writer, node: UOp) -> None:
     """WMMA: one instruction of the warp."""
     unit = node.arg
     if not isinstance(unit, MatrixUnit):
         raise CompileError(f"CUDA C knows no matrix unit {unit}", place=place(node))
+    if unit.shared:
+        _write_group_product(writer, node, unit)
+        return
     kind = unit.name.split(".")[1]
     wide, letter = ("s32", "r") if unit.output.is_int else ("f32", "f")
     a = _words(writer.lanes(node.src[0]), unit.inputs)
@@ -141,12 +180,23 @@ def write_copy(writer: Writer, node: UOp) -> None:
 
 def write_commit(writer: Writer, node: UOp) -> None:
     """ASYNC_COMMIT."""
-    writer.put('asm volatile("cp.async.commit_group;" : : : "memory");')
+    group = "wgmma.commit_group.sync.aligned" if isinstance(node.arg, Products) else "cp.async.commit_group"
+    writer.put(f'asm volatile("{group};" : : : "memory");')
 
 
 def write_wait(writer: Writer, node: UOp) -> None:
     """ASYNC_WAIT."""
-    writer.put(f'asm volatile("cp.async.wait_group {node.arg};" : : : "memory");')
+    if isinstance(node.arg, Products):
+        writer.put(f'asm volatile("wgmma.wait_group.sync.aligned {node.arg.pending};" : : : "memory");')
+    else:
+        writer.put(f'asm volatile("cp.async.wait_group {node.arg};" : : : "memory");')
+
+
+def write_fence(writer: Writer, node: UOp) -> None:
+    """FENCE: of shared memory, or of the registers that units take over."""
+    shared = isinstance(node.arg, Products)
+    kind = "fence.proxy.async.shared::cta" if shared else "wgmma.fence.sync.aligned"
+    writer.put(f'asm volatile("{kind};" : : : "memory");')
 
 
 UNITS: dict[Op, Callable[[Writer, UOp], None]] = {
@@ -155,4 +205,5 @@ UNITS: dict[Op, Callable[[Writer, UOp], None]] = {
     Ops.ASYNC_COPY: write_copy,
     Ops.ASYNC_COMMIT: write_commit,
     Ops.ASYNC_WAIT: write_wait,
+    Ops.FENCE: write_fence,
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from morok.device.interpreter import run_kernel
 from morok.dtype import DType, PtrDType
 from morok.errors import DeviceError
 from morok.ir.alu_array import storage
-from morok.ir.matrix import MMA_F16, MMA_INT8, WARP_UNITS, warp_units
+from morok.ir.matrix import ALL_UNITS, GROUP_UNITS, MMA_F16, MMA_INT8, WARP_UNITS, Products, warp_units
 from morok.ir.node import UOp, make, toposort
 from morok.ir.ops import AxisKind, Ops
 from morok.optimize.actions import apply_all, can
@@ -29,6 +30,7 @@ from morok.schedule.schedule import schedule
 
 TARGET = cuda_target()
 HOST = emulated_host(TARGET)
+UNLIMITED = replace(HOST, local_bytes=1 << 40)
 Maker = Callable[..., Tensor]
 
 
@@ -73,16 +75,28 @@ def emulate(linear: UOp, arrays: list[Any], types: list[DType]) -> Any:
     return out
 
 
+def left_first(ast: UOp) -> bool:
+    """Whether buffer 1 is the left factor: the order of the factors of a product is free."""
+    return can(ast, Opt("STAGE", 1, 0, (0, 2)), UNLIMITED) is None
+
+
 def sequence(
-    rows: int, columns: int, step: int, warps: tuple[int, int], depth: int, unit: int = 1, turned: str = ""
+    rows: int,
+    columns: int,
+    step: int,
+    warps: tuple[int, int],
+    depth: int,
+    unit: int = 1,
+    turned: str = "",
+    buffers: tuple[int, int] = (1, 2),
 ) -> list[Opt]:
     """The actions of a tile on a matrix unit, for a product whose loops are 0, 1 and 2."""
     opts = [Opt("TILE", 0, rows), Opt("TILE", 1, columns), Opt("TILE", 2, step)]
-    opts.append(Opt("STAGE", 1, depth, (5, 3) if "a" in turned else (3, 5)))
-    opts.append(Opt("STAGE", 2, depth, (4, 5) if "b" in turned else (5, 4)))
+    opts.append(Opt("STAGE", buffers[0], depth, (5, 3) if "a" in turned else (3, 5)))
+    opts.append(Opt("STAGE", buffers[1], depth, (4, 5) if "b" in turned else (5, 4)))
     opts.append(Opt("TC", 5, unit, (3, 4)))
     opts += [Opt("LOCAL", n, w) for n, w in zip((3, 4), warps, strict=True) if w > 1]
-    size = WARP_UNITS[unit - 1]
+    size = ALL_UNITS[unit - 1]
     left = ((3, rows // size.m // warps[0]), (4, columns // size.n // warps[1]))
     opts += [Opt("UPCAST", n) for n, count in left if count > 1]
     if step > size.k:
@@ -198,7 +212,7 @@ _SHAPES = [
 
 @pytest.mark.parametrize("turned", ["", "a", "b", "ab"])
 @pytest.mark.parametrize("shape", _SHAPES, ids=str)
-def test_tiles_on_a_unit(shape: tuple[Any, ...], turned: str) -> None:
+def test_tiles_on_a_unit(shape: Any, turned: str) -> None:
     m, n, k = 128, 128, 192
 
     def turn(a: Tensor, b: Tensor) -> Tensor:
@@ -207,7 +221,7 @@ def test_tiles_on_a_unit(shape: tuple[Any, ...], turned: str) -> None:
     left, right = ((k, m) if "a" in turned else (m, k)), ((n, k) if "b" in turned else (k, n))
     ast = kernel_of(turn, left, right)
     arrays, types = memory_of(ast)
-    linear = lower(apply_all(ast, sequence(*shape, turned=turned), HOST), TARGET)
+    linear = lower(apply_all(ast, sequence(*shape, 1, turned), HOST), TARGET)
     ops = {node.op for node in linear.src}
     assert {Ops.WMMA, Ops.LDMATRIX, Ops.ASYNC_COPY, Ops.ASYNC_WAIT} <= ops
     assert not any(n.op is Ops.LOAD and n.src[0].src[0].op is Ops.DEFINE_GLOBAL for n in linear.src)
@@ -238,8 +252,10 @@ def test_types_of_units(dtype: str, wide: str | None, unit: int, turned: str) ->
     ast = kernel_of(multiply, (64, 128), right, dtype=dtype)
     arrays, types = memory_of(ast)
     with knobs.override(TF32=True):
-        kernel = apply_all(ast, sequence(32, 32, 64, (2, 1), 2, unit, "b" if turned else ""), HOST)
-    a, b = arrays[1].reshape(64, 128).astype(float), arrays[2].reshape(right).astype(float)
+        first, second = (1, 2) if left_first(ast) else (2, 1)
+        opts = sequence(32, 32, 64, (2, 1), 2, unit, "b" if turned else "", (first, second))
+        kernel = apply_all(ast, opts, HOST)
+    a, b = arrays[first].reshape(64, 128).astype(float), arrays[second].reshape(right).astype(float)
     close(emulate(lower(kernel, TARGET), arrays, types), a @ (b.T if turned else b), 1e-2)
 
 
@@ -357,3 +373,70 @@ def test_the_source_compiles(dtype: str) -> None:
     assert "cp.async.cg.shared.global" in program.text
     assert ("mma.sync" in program.text) is (dtype == "float16")
     assert compile_cubin(program.text, "sm_90a").startswith(b"\x7fELF")
+
+
+# --- units of groups of warps
+
+
+def _group(name: str, n: int) -> int:
+    return 1 + next(i for i, u in enumerate(ALL_UNITS) if u.name == name and u.n == n)
+
+
+@pytest.mark.parametrize("unit", GROUP_UNITS, ids=lambda u: f"{u.name}-{u.n}")
+def test_results_of_groups_hold_every_element_once(unit: Any) -> None:
+    places = [(row, column) for _, _, row, column in unit.c.places(unit.lanes)]
+    assert sorted(places) == [(i, j) for i in range(unit.m) for j in range(unit.n)]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "wide", "unit", "n", "turned", "depth", "step"),
+    [
+        ("float16", None, "f16", 64, "", 4, 64),
+        ("float16", None, "f16", 128, "b", 3, 64),
+        ("float16", None, "f16", 64, "a", 1, 64),
+        ("bfloat16", None, "bf16", 64, "ab", 2, 128),
+        ("float32", None, "tf32", 64, "b", 3, 32),
+        ("int8", "int32", "s8", 64, "b", 3, 128),
+        ("float8_e4m3", "float32", "e4m3", 64, "b", 4, 128),
+    ],
+)
+def test_units_of_groups_read_shared_tiles(
+    dtype: str, wide: str | None, unit: str, n: int, turned: str, depth: int, step: int
+) -> None:
+    m, columns, k = 256, 2 * n, 384
+
+    def multiply(a: Tensor, b: Tensor) -> Tensor:
+        a, b = (a.transpose(0, 1) if "a" in turned else a), (b.transpose(0, 1) if "b" in turned else b)
+        return a @ b if wide is None else a.cast(wide) @ b.cast(wide)
+
+    left, right = ((k, m) if "a" in turned else (m, k)), ((columns, k) if "b" in turned else (k, columns))
+    ast = kernel_of(multiply, left, right, dtype=dtype)
+    arrays, types = memory_of(ast)
+    first, second = (1, 2) if left_first(ast) else (2, 1)
+    opts = sequence(128, n, step, (2, 1), depth, _group(f"wgmma.{unit}", n), turned, (first, second))
+    with knobs.override(TF32=True):
+        linear = lower(apply_all(ast, opts, HOST), TARGET)
+    a, b = arrays[first].reshape(left).astype(float), arrays[second].reshape(right).astype(float)
+    want = (a.T if "a" in turned else a) @ (b.T if "b" in turned else b)
+    close(emulate(linear, arrays, types), want, 1e-2)
+
+
+def test_a_tile_is_not_overwritten_while_a_unit_reads_it() -> None:
+    ast = kernel_of(product, (256, 512), (512, 128))
+    arrays, types = memory_of(ast)
+    opts = sequence(128, 64, 64, (2, 1), 3, _group("wgmma.f16", 64))
+    linear = lower(apply_all(ast, opts, HOST), TARGET)
+    emulate(linear, arrays, types)
+    waits = [n for n in linear.src if n.op is Ops.ASYNC_WAIT and isinstance(n.arg, Products)]
+    assert [n.arg.pending for n in waits] == [1, 0]
+    late = make(Ops.LINEAR, linear.dtype, tuple(n for n in linear.src if n not in waits))
+    with pytest.raises(DeviceError, match="while a unit still reads it"):
+        emulate(late, arrays, types)
+
+
+def test_a_unit_of_a_group_is_refused_without_a_shared_tile() -> None:
+    ast = kernel_of(product, (256, 256), (256, 256))
+    number = _group("wgmma.f16", 64)
+    assert "reads shared tiles" in (can(ast, Opt("TC", 2, number, (0, 1)), HOST) or "")
+    narrow = apply_all(ast, sequence(128, 64, 32, (1, 1), 2)[:5], HOST)
+    assert "whole panels" in (can(narrow, Opt("TC", 5, number, (3, 4)), HOST) or "")
