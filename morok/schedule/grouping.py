@@ -36,7 +36,7 @@ class Facts:
     in_place: set[Draft] = field(default_factory=set)  # results read only where they are made
     reduces: bool = False
     is_product: bool = False  # a reduction that uses its inputs many times over
-    is_alone: bool = False  # its loops are no others': rows that are put in place one by one
+    is_alone: bool = False  # its loops are no others': rows put in place one by one, or nothing at all
 
 
 def group_drafts(
@@ -64,7 +64,8 @@ def group_drafts(
 
 def _facts(draft: Draft, by_token: dict[UOp, Draft]) -> Facts:
     """Walks a draft's value: what is read at its own place, and what is reduced."""
-    found = Facts(known_shape(draft.target), is_alone=draft.places is not None)
+    sizes = known_shape(draft.target)
+    found = Facts(sizes, is_alone=draft.places is not None or 0 in sizes)
     if draft.kind != "kernel" or found.is_alone:
         return found
     elsewhere: set[Draft] = set()

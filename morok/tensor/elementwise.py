@@ -109,7 +109,11 @@ class Elementwise(Core):
             x, y = cast(x, dt.int8), cast(y, dt.int8)
         if not x.dtype.is_float:
             return alu(Ops.FLOORDIV, x, y), alu(Ops.FLOORMOD, x, y)
-        return _float_divmod(x, y)
+        if x.dtype.bits >= 32:
+            return _float_divmod(x, y)
+        own = x.dtype
+        quotient, rest = _float_divmod(cast(x, dt.float32), cast(y, dt.float32))
+        return cast(quotient, own), cast(rest, own)
 
     def __floordiv__(self, other: Any) -> Self:
         return self._new(self._divmod(other, False)[0])
@@ -445,6 +449,9 @@ def _float_divmod(x: UOp, y: UOp) -> tuple[UOp, UOp]:
     down = apart & alu(Ops.CMPNE, r, zero)
     q = alu(Ops.WHERE, down, alu(Ops.SUB, q, one), q)
     r = alu(Ops.WHERE, down, alu(Ops.ADD, r, y), r)
+    # A zero has the sign that the exact result would have.
+    q = alu(Ops.WHERE, alu(Ops.CMPEQ, q, zero), alu(Ops.MUL, alu(Ops.FDIV, x, y), zero), q)
+    r = alu(Ops.WHERE, alu(Ops.CMPEQ, r, zero), alu(Ops.WHERE, negative, const(dtype, -0.0), zero), r)
     # NumPy: by zero, no remainder and an infinite quotient; of something infinite, neither.
     q = alu(Ops.WHERE, alu(Ops.CMPNE, r, r), nan, q)
     by_zero = alu(Ops.CMPEQ, y, zero)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from typing import Any, Self
 
+from morok.dtype import DType
 from morok.ir.build import cast
 from morok.ir.node import UOp, alu, make
 from morok.ir.ops import Op, Ops
@@ -17,6 +18,11 @@ from morok.tensor.elementwise import Elementwise
 from morok.tensor.record import pure
 
 _LN10 = math.log(10.0)
+
+
+def _far(dtype: DType) -> float:
+    """From here on x² + 1 is x², and not yet infinite."""
+    return 1e9 if dtype.largest > 1e18 else 100.0 if dtype.largest > 6e4 else 10.0
 
 
 @pure
@@ -234,7 +240,7 @@ class Functions(Elementwise):
         size = x.abs()
         value = (size + size * size / ((size * size + 1.0).sqrt() + 1.0)).log1p()
         big = size.log() + math.log(2.0)  # where the square overflows
-        return x._named("asinh", (size > 1e9).where(big, value).copysign(x))
+        return x._named("asinh", (size > _far(x.dtype)).where(big, value).copysign(x))
 
     def acosh(self) -> Self:
         """The number of 0 or more whose hyperbolic cosine is x; NaN below 1.
@@ -244,8 +250,8 @@ class Functions(Elementwise):
         """
         x = self._floating()
         t = x - 1.0
-        value = (x > 1e9).where(x.log() + math.log(2.0), (t + (t * (x + 1.0)).sqrt()).log1p())
-        return x._named("acosh", value)
+        value = (x > _far(x.dtype)).where(x.log() + math.log(2.0), (t + (t * (x + 1.0)).sqrt()).log1p())
+        return x._named("acosh", (x < 1.0).where(math.nan, value))
 
     def atanh(self) -> Self:
         """The number whose hyperbolic tangent is x; NaN outside of -1 … 1.

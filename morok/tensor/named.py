@@ -242,7 +242,7 @@ class Named(Functions):
         ratio = low / flat.where(1.0, high)
         length = high * (ratio * ratio + 1.0).sqrt()
         broken = (x.isnan() | y.isnan()) & high.ne(math.inf)
-        return flat.where(high, broken.where(math.nan, length))
+        return broken.where(math.nan, flat.where(high, length))
 
     def logaddexp(self, other: Any) -> Self:
         """log(exp(x) + exp(y)) without overflow.
@@ -289,8 +289,12 @@ class Named(Functions):
         >>> Tensor([1.0, 3.0]).ldexp(Tensor([2, -1])).tolist()
         [4.0, 1.5]
         """
-        y = other if isinstance(other, Named) else self._beside(other)
-        return self._floating() * self._new(y.uop)._floating().exp2()
+        y = self._new((other if isinstance(other, Named) else self._beside(other)).uop)._floating()
+        x = self._floating()
+        wide = dt.float32 if x.dtype.bits < 32 else x.dtype
+        y = y.cast(wide)
+        half = (y * 0.5).trunc()  # in two steps, because 2^y may overflow where the product does not
+        return (x.cast(wide) * half.exp2() * (y - half).exp2()).cast(x.dtype)
 
     def float_power(self, other: Any) -> Self:
         """x to the power y in double precision.

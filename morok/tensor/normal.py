@@ -37,7 +37,7 @@ class Normal(Missing):
         """
         axes = _one(self, axis, dim)
         x = self._wide()
-        e = (x - x.max(axes, keepdim=True).detach()).exp()  # the shift cancels, so it has no gradient
+        e = (x - x._reduce(Ops.MAX, axes, True).detach()).exp()  # the shift cancels, so it has no gradient
         return (e / e.sum(axes, keepdim=True)).cast(float_of(self.dtype))
 
     def log_softmax(self, axis: Any = None, *, dim: Any = _UNSET) -> Self:
@@ -48,7 +48,7 @@ class Normal(Missing):
         """
         axes = _one(self, axis, dim)
         x = self._wide()
-        y = x - x.max(axes, keepdim=True).detach()
+        y = x - x._reduce(Ops.MAX, axes, True).detach()
         return (y - y.exp().sum(axes, keepdim=True).log()).cast(float_of(self.dtype))
 
     def logsumexp(
@@ -61,7 +61,7 @@ class Normal(Missing):
         """
         axes = as_axes(axis_or_dim(axis, dim), self.shape)
         x = self._wide()
-        top = x.max(axes, keepdim=True).detach()
+        top = x._reduce(Ops.MAX, axes, True).detach()
         shift = top.isfinite().where(top, 0.0)
         total = (x - shift).exp().sum(axes, keepdim=True).log() + shift
         result = total if keepdim or keepdims else total.squeeze(axes)

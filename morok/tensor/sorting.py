@@ -19,7 +19,7 @@ from morok.errors import DTypeError, ShapeError
 from morok.ir.infer import show_shape
 from morok.ir.node import const
 from morok.tensor.core import Core, expand_to, iota
-from morok.tensor.dtypes import float_of
+from morok.tensor.dtypes import accumulator, float_of
 from morok.tensor.record import pure
 from morok.tensor.rows import put_rows
 from morok.tensor.scatter import Scatter
@@ -222,7 +222,7 @@ class Sorting(Scatter):
         """Floats sorted along one last axis that the given ones have become."""
         axes = as_axes(axis, self.shape)
         rest = [i for i in range(self.ndim) if i not in axes]
-        x = self.cast(float_of(self.dtype)).permute([*rest, *axes])
+        x = self.cast(accumulator(float_of(self.dtype))).permute([*rest, *axes])
         count = math.prod(concrete_shape(tuple(self.shape[i] for i in axes)))
         if count == 0:
             raise ShapeError(f"{what} of shape {show_shape(self.shape)} has nothing to choose from")
@@ -245,7 +245,8 @@ class Sorting(Scatter):
         n = x.shape[-1]
         low, high, last = (x.narrow(-1, i, 1).squeeze(-1) for i in ((n - 1) // 2, n // 2, n - 1))
         middle = low if n % 2 else low * 0.5 + high * 0.5
-        return last.isnan().where(last, middle)._kept(axes, self, keepdim or keepdims)  # type: ignore[no-any-return]
+        found = last.isnan().where(last, middle).cast(float_of(self.dtype))
+        return found._kept(axes, self, keepdim or keepdims)  # type: ignore[no-any-return]
 
     def quantile(
         self,
@@ -268,7 +269,9 @@ class Sorting(Scatter):
         x, axes = self._sorted_over(axis_or_dim(axis, dim), "quantile")
         found = [_between(x, float(part), interpolation) for part in parts]
         last = x.narrow(-1, x.shape[-1] - 1, 1).squeeze(-1)
-        results = [last.isnan().where(last, value)._kept(axes, self, keepdim or keepdims) for value in found]
+        own = float_of(self.dtype)
+        found = [last.isnan().where(last, value).cast(own) for value in found]
+        results = [value._kept(axes, self, keepdim or keepdims) for value in found]
         return results[0].stack(*results[1:]) if isinstance(q, tuple | list) else results[0]  # type: ignore[no-any-return]
 
     # --- positions of truths

@@ -314,7 +314,7 @@ class Windows(Contract, Index):
         low = np.minimum(at.astype(np.int64), old - 1)
         high = np.minimum(low + 1, old - 1)
         weight = np.clip(at - low, 0.0, 1.0).reshape([new if i == axis else 1 for i in range(self.ndim)])
-        share = self._from_data(weight.astype(np.float32)).cast(self._floating().dtype)
+        share = self._from_data(weight).cast(self._floating().dtype)
         below, above = self.take(low, axis), self.take(high, axis)
         return below * (-share + 1.0) + above * share
 
