@@ -51,7 +51,7 @@ def share_columns(builder: Builder) -> bool:
         wide //= 2
     blocks = max(1, trips(column) * others // (wide * lanes))
     k = max(steps, key=trips)
-    tall = power(min(TALLEST, max(1, trips(k) // 4), max(4, host.cores * THREADS // (blocks * wide))))
+    tall = power(min(TALLEST, max(1, trips(k) // 4), max(1, host.cores * THREADS // (blocks * wide))))
     if tall > 1:
         cut(builder, "GROUP", int(k.arg[0]), tall)
     for amount in (AT_ONCE, AT_ONCE // 2, AT_ONCE // 4):

@@ -18,8 +18,7 @@ from morok.ir.ops import AxisKind, Ops
 from morok.optimize.builder import Builder
 from morok.optimize.facts import output_loops, reads_of, trips
 from morok.optimize.gpu_threads import WARP, ceil_power, cut, lanes_for, memory_of, power
-from morok.optimize.grid import CHEAP
-from morok.optimize.loops import size
+from morok.optimize.loops import divides, size
 
 KEPT = 32  # elements of a row that a thread may keep in registers
 WANTED = 16  # elements that a thread should have, where the row is long enough
@@ -53,9 +52,15 @@ def find_rows(builder: Builder) -> Rows | None:
         around = [r for r in ranges(node) if r.arg[1] is AxisKind.LOOP]
         along = [sum(a.step(k) == 1 for a in reads) for k in own]
         beside = max((sum(a.step(r) == 1 for a in reads) for r in around), default=0)
-        if beside > max(along) or not _gains(own, around):
+        if beside > max(along):
             return None
-        reductions[own[along.index(max(along))]] = None
+        if max(along):
+            chosen = own[along.index(max(along))]
+        elif math.prod(map(trips, around)) < builder.host.cores * BLOCK:
+            chosen = max(own, key=trips)  # nothing is contiguous, but there are too few outputs for threads
+        else:
+            return None
+        reductions[chosen] = None
         outer.update(dict.fromkeys(around))
     if not reductions:
         return None
@@ -63,12 +68,6 @@ def find_rows(builder: Builder) -> Rows | None:
     lengths = {k.src[0] for k in reductions}
     outputs = [r for r in ends if r not in outer and r.src[0] in lengths]
     return Rows(list(reductions), outputs, [r for r in ends if r in outer])
-
-
-def _gains(own: list[UOp], around: list[UOp]) -> bool:
-    """Whether sharing pays: the reduction is long, or there are few of them."""
-    steps = math.prod(map(trips, own))
-    return steps > CHEAP * 2 or (steps > CHEAP and math.prod(map(trips, around)) < 1 << 14)
 
 
 def share_rows(builder: Builder) -> bool:
@@ -117,6 +116,11 @@ def walk(builder: Builder, number: int, lanes: int, threads: int, name: str) -> 
     wide = "UNROLL" if name == "GROUP" else "UPCAST"
     if lanes > 1:
         builder.do(wide, number, lanes)
+    whole = builder.loops.by_number.get(number)
+    steps = AT_ONCE * max(1, 4 // lanes)
+    if whole is not None and trips(whole) * lanes > threads * max(KEPT, 2 * steps * lanes):
+        if not divides(threads * steps, whole.src[0]):
+            builder.do("PADTO", number, threads * steps)
     if threads > 1 and not cut(builder, name, number, threads):
         return
     rest = builder.loops.by_number.get(number)
@@ -127,9 +131,7 @@ def walk(builder: Builder, number: int, lanes: int, threads: int, name: str) -> 
         if pieces > 1:
             builder.do(wide, number)
         return
-    for amount in (AT_ONCE, AT_ONCE // 2):
-        if builder.do(wide, number, amount):
-            return
+    builder.do(wide, number, steps)
 
 
 __all__ = ["WARP", "find_rows", "share_rows"]

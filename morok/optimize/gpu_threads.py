@@ -10,7 +10,7 @@ from morok.optimize.host import Host
 from morok.optimize.loops import divides, size
 
 WARP = 32
-_WASTE = 16  # a loop may be rounded up by a sixteenth
+GUARDS = 0.02  # what guarded accesses cost
 
 
 def memory_of(*roots: UOp) -> list[Access]:
@@ -43,16 +43,20 @@ def ceil_power(n: int) -> int:
 
 
 def threads_for(r: UOp, room: int) -> int:
-    """How many of a loop's iterations go to threads: a divisor where a good one is near, else rounded up."""
+    """How many of a loop's iterations go to threads: as few threads as possible with nothing to do."""
     count = size(r)
     if count is None:
         return room
     if count <= room:
         return count
-    for amount in range(room, room // 2, -1):
-        if count % amount == 0 and (amount % WARP == 0 or amount * 16 >= -(-amount // WARP) * WARP * 15):
-            return amount
-    return room
+    return max(range(room // 2, room + 1), key=lambda amount: (_busy(count, amount), amount))
+
+
+def _busy(count: int, amount: int) -> float:
+    """The share of threads that work, of whole warps; a rest costs guards beside that."""
+    rounded = -(-count // amount) * amount
+    warps = -(-amount // WARP) * WARP
+    return count / rounded * amount / warps - (GUARDS if count % amount else 0.0)
 
 
 def cut(builder: Builder, name: str, number: int, amount: int) -> bool:

@@ -3,7 +3,10 @@
 import pytest
 from hypothesis import given, settings
 
+from tests.devices import devices
 from tests.programs.generate import WIDE, Program, check, programs
+
+(COMPILED,) = devices("CPU")
 
 
 @given(programs())
@@ -22,11 +25,11 @@ def test_many_on_the_interpreter(program: Program) -> None:
 @given(programs() | programs(sizes=WIDE))
 @settings(max_examples=60)
 def test_on_the_cpu(program: Program) -> None:
-    check(program, "CPU")
+    check(program, COMPILED)
 
 
 @pytest.mark.slow
 @given(programs(most_steps=25) | programs(most_steps=25, sizes=WIDE))
 @settings(max_examples=1000)
 def test_many_on_the_cpu(program: Program) -> None:
-    check(program, "CPU")
+    check(program, COMPILED)
