@@ -30,6 +30,10 @@ class Limits:
     copy: float  # bytes per second, read and written
     threads: int
 
+    def raised(self, again: Limits) -> Limits:
+        """The better of two measurements."""
+        return Limits(max(self.flops, again.flops), max(self.copy, again.copy), self.threads)
+
 
 def peak_ir(lanes: int) -> str:
     """A loop of multiply-adds on registers alone."""
