@@ -11,7 +11,7 @@ PIP := $(PY) -m pip install --quiet --disable-pip-version-check --prefer-binary
 .DEFAULT_GOAL := help
 
 help:
-	@echo "make demo       what morok can do, in a minute"
+	@echo "make demo       a network learns to read; what the compiler did"
 	@echo "make test       the default test tier"
 	@echo "make test-slow  the slow test tier"
 	@echo "make test-cuda  what every device must be able to do, on an NVIDIA GPU"
@@ -31,6 +31,10 @@ $(VENV)/.installed: pyproject.toml | $(VENV)/bin/python
 	$(PIP) --editable '.[proof]'
 	@touch $@
 
+$(VENV)/.installed-demo: $(VENV)/.installed
+	$(PIP) --editable '.[demo]'
+	@touch $@
+
 $(VENV)/.installed-dev: pyproject.toml | $(VENV)/bin/python
 	$(PIP) --editable '.[dev]'
 	@touch $@ $(VENV)/.installed
@@ -43,7 +47,7 @@ $(VENV)/.installed-peers: $(VENV)/.installed
 	$(PIP) --editable '.[bench]'
 	@touch $@
 
-demo: $(VENV)/.installed
+demo: $(VENV)/.installed-demo
 	@$(PY) -m morok demo
 
 prove: $(VENV)/.installed

@@ -19,7 +19,7 @@ from morok.errors import MorokError
 
 # subcommand → its module; the order is the order of `morok --help`
 COMMANDS: dict[str, str] = {
-    "demo": "morok.cli.demo",
+    "demo": "morok.cli.demo.command",
     "prove": "morok.cli.prove",
     "rules": "morok.cli.rules",
     "dump": "morok.cli.dump",
@@ -37,7 +37,7 @@ proved rules rewrite step by step into machine code."""
 
 _EPILOG = """\
 examples:
-  morok demo                 what works today, in a minute
+  morok demo                 train a network, see what the compiler did
   morok prove                every rewrite rule, proved
   morok rules --source NAME  the matcher that a rule set compiles to
   morok dump script.py       every stage of every kernel, as files

@@ -44,6 +44,11 @@ class Kernel:
         self._code: Code | None = None
 
     @property
+    def from_disk(self) -> bool:
+        """Whether nothing had to be compiled."""
+        return self._later is None
+
+    @property
     def code(self) -> Code:
         """The machine code in this process's memory."""
         if self._code is None:

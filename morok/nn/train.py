@@ -23,6 +23,7 @@ from morok.ir.node import UOp, toposort
 from morok.ir.ops import Ops
 from morok.nn.module import named_tensors, take_updates, training
 from morok.nn.optim import Optimizer
+from morok.runtime.plan import ExecutionPlan
 from morok.tensor.gradient_track import mark
 from morok.tensor.jit import Jit
 from morok.tensor.random import drawing_from, new_cell, skip
@@ -66,6 +67,11 @@ class TrainStep:
         for i, value in zip(changed, values, strict=True):
             _replace(self.state[i], value.uop)
         return loss  # type: ignore[no-any-return]
+
+    @property
+    def plans(self) -> list[ExecutionPlan]:
+        """What was compiled, one plan per form of batch."""
+        return self._recorded.plans
 
     def _record(self, state: list[Tensor], rate: Tensor, cell: Tensor, *batch: Tensor) -> list[Tensor]:
         """What a step computes: the loss, then the new values of the tensors that change."""

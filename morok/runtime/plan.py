@@ -33,6 +33,17 @@ from morok.schedule.schedule import Schedule, ScheduleItem
 # Kernels that a device has compiled, by graph. Equal kernels are the same node, so each is compiled once.
 keep_interrupts()
 
+@final
+class Requests:
+    """How often kernels were asked for since the process started, and where they came from."""
+
+    __slots__ = ("compiled", "from_disk", "remembered")
+
+    def __init__(self) -> None:
+        self.compiled = self.from_disk = self.remembered = 0
+
+
+requests = Requests()
 _programs: dict[tuple[object, ...], weakref.WeakKeyDictionary[UOp, Program]] = {}
 
 
@@ -45,6 +56,12 @@ def program_for(
     found = known.get(ast)
     if found is None:
         found = known[ast] = _compile(device, ast, name, place, strategy)
+        if getattr(found, "from_disk", False):
+            requests.from_disk += 1
+        else:
+            requests.compiled += 1
+    else:
+        requests.remembered += 1
     return found
 
 

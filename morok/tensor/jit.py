@@ -378,6 +378,11 @@ class Jit:
         self._last: tuple[_Trace, list[UOp], list[UOp]] | None = None
         update_wrapper(self, function)
 
+    @property
+    def plans(self) -> list[ExecutionPlan]:
+        """The plans of all forms that the function was traced in."""
+        return [trace.plan for trace in self._known.values()]
+
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         if instance is None:
             return self

@@ -70,8 +70,3 @@ def test_knobs_lists_every_knob(capsys: pytest.CaptureFixture[str]) -> None:
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["version"]) == 0
     assert __version__ in capsys.readouterr().out
-
-
-def test_demo_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["demo"]) == 0
-    assert capsys.readouterr().out

@@ -43,14 +43,12 @@ def test_own_rule_fires() -> None:
 
 
 def test_digits_end_to_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """On made-up images: two steps, the report, the weights, the picture."""
+    """On made-up images: a few steps, the weights to a file and back."""
     rng = np.random.default_rng(0)
     data = rng.random((160, 1, 8, 8), dtype=np.float32), rng.integers(0, 10, 160)
-    accuracy = module("digits").main(["--epochs", "1", "--folder", str(tmp_path)], data)
+    accuracy = module("digits").main(["--epochs", "1", "--weights", str(tmp_path / "w.safetensors")], data)
     assert 0.0 <= accuracy <= 1.0
-    shown = capsys.readouterr().out
-    assert "GFLOP/s" in shown and "loaded again and the same" in shown and "digits.py" in shown
-    assert (tmp_path / "digits.svg").read_text().startswith("<svg")
+    assert "loaded again and the same" in capsys.readouterr().out
 
 
 def test_gpt_with_a_cache_is_the_same_gpt() -> None:
@@ -80,6 +78,6 @@ def test_gpt_learns() -> None:
 
 
 @pytest.mark.slow
-def test_digits_are_learned(tmp_path: Path) -> None:
+def test_digits_are_learned() -> None:
     pytest.importorskip("sklearn")
-    assert module("digits").main(["--folder", str(tmp_path)]) >= 0.97
+    assert module("digits").main([]) >= 0.97
