@@ -69,6 +69,16 @@ UNIT_SHAPES = (
     Shape(32, 32, 128, 2, 2, 4, 0.25, 4),
     Shape(16, 32, 128, 1, 2, 4, 0.13, 4),
 )
+# For units of groups of warps: `across` counts groups, and one unit has all columns.
+GROUP_SHAPES = (
+    Shape(128, 256, 128, 2, 1, 4, 1.55, 1),
+    Shape(256, 128, 128, 2, 1, 4, 1.45, 1),
+    Shape(128, 128, 128, 2, 1, 3, 1.35, 2),
+    Shape(64, 256, 128, 1, 1, 4, 1.00, 1),
+    Shape(128, 64, 128, 2, 1, 4, 1.00, 2),
+    Shape(64, 128, 128, 1, 1, 4, 0.90, 2),
+    Shape(64, 64, 128, 1, 1, 4, 0.70, 3),
+)
 THREAD_SHAPES = (
     Shape(128, 128, 64, 16, 16, 3, 1.00, 2),
     Shape(128, 64, 64, 16, 16, 3, 0.90, 2),
@@ -98,17 +108,13 @@ class Problem:
     rate: float  # products per clock
 
 
-def choose_shape(problem: Problem, shapes: tuple[Shape, ...], host: Host) -> Shape:
-    """The tile with which the busiest multiprocessor is done first."""
-
-    def clocks(shape: Shape) -> float:
-        tiles = -(-problem.rows // shape.rows) * -(-problem.columns // shape.columns) * problem.others
-        points = shape.rows * shape.columns
-        inside = points * problem.steps / (problem.rate * shape.worth)
-        outside = points * problem.output_bytes / STORE_RATE + LATENCY
-        return -(-tiles // max(1, host.cores)) * (inside + outside / shape.together)
-
-    return min(shapes, key=clocks)
+def clocks(problem: Problem, shape: Shape, host: Host) -> float:
+    """How long the busiest multiprocessor takes."""
+    tiles = -(-problem.rows // shape.rows) * -(-problem.columns // shape.columns) * problem.others
+    points = shape.rows * shape.columns
+    inside = points * problem.steps / (problem.rate * shape.worth)
+    outside = points * problem.output_bytes / STORE_RATE + LATENCY
+    return -(-tiles // max(1, host.cores)) * (inside + outside / shape.together)
 
 
 def matrix_product(builder: Builder) -> bool:
@@ -124,12 +130,12 @@ def matrix_product(builder: Builder) -> bool:
     if product is None or reduce.arg != (Ops.ADD,) or not _worth_it(product):
         return False
     before = builder.loops
-    for unit in _units(builder.host, reduce):
-        if _Plan(builder, product, unit).build():
+    plan = _Plan(builder, product)
+    ready = builder.loops
+    for _, unit, shape in plan.choices():
+        if plan.build(unit, shape):
             return True
-        builder.loops = before
-    if reduce.dtype.itemsize >= 4 and _Plan(builder, product, None).build():
-        return True
+        builder.loops = ready
     builder.loops = before
     return False
 
@@ -157,13 +163,19 @@ def _units(host: Host, reduce: UOp) -> list[MatrixUnit]:
 
 
 class _Plan:
-    """The actions for one product, with a unit or with register tiles."""
+    """The actions for one product. Making it joins loops; `build` cuts the tile of a shape."""
 
-    def __init__(self, builder: Builder, product: Product, unit: MatrixUnit | None) -> None:
+    def __init__(self, builder: Builder, product: Product) -> None:
         self.builder = builder
         self.product = product
-        self.unit = unit
+        self.unit: MatrixUnit | None = None
         self.steps = sorted(closed_ranges(product.reduce), key=lambda k: int(k.arg[0]))
+        left = product.along_i[0]
+        self.step = max(self.steps, key=lambda k: (trips(k), left.step(k) == 1))
+        self.left_runs = self._runs(product.along_i, product.i, self.step)
+        self.right_runs = self._runs(product.along_j, product.j, self.step)
+        self.i = self._joined(product.i, product.along_i, product.along_j)
+        self.j = self._joined(product.j, product.along_j, product.along_i)
 
     @property
     def loops(self) -> Loops:
@@ -172,30 +184,33 @@ class _Plan:
     def do(self, name: str, axis: int = -1, amount: int = 0, axes: tuple[int, ...] = ()) -> bool:
         return self.builder.do(name, axis, amount, axes)
 
-    def build(self) -> bool:
-        product, unit = self.product, self.unit
-        left, right = product.along_i[0], product.along_j[0]
-        step = max(self.steps, key=lambda k: (trips(k), left.step(k) == 1))
-        self.left_runs = self._runs(product.along_i, product.i, step)
-        self.right_runs = self._runs(product.along_j, product.j, step)
-        i = self._joined(product.i, product.along_i, product.along_j)
-        j = self._joined(product.j, product.along_j, product.along_i)
-        rows, columns = self._trips(i), self._trips(j)
-        if min(rows, columns) < FEWEST_POINTS and unit is None:
-            return False
-        others = math.prod(
-            trips(r) for r in output_loops(self.loops.ast.src[0]) if int(r.arg[0]) not in (i, j)
-        )
-        shapes: tuple[Shape, ...] = THREAD_SHAPES if unit is None else UNIT_SHAPES
-        if unit is None and product.reduce.dtype.itemsize > 4:
-            shapes = tuple(s for s in shapes if s.rows * s.columns <= 64 * 64)
-        inputs = max(a.node.dtype.itemsize for a in (left, right)) if unit is None else unit.inputs.itemsize
-        rate = THREAD_RATE if unit is None else UNIT_RATE / inputs
-        output = store_of(product.effect).src[1].dtype.itemsize
+    def problem(self, rate: float) -> Problem:
+        rows, columns = self._trips(self.i), self._trips(self.j)
+        beside = [r for r in output_loops(self.loops.ast.src[0]) if int(r.arg[0]) not in (self.i, self.j)]
+        output = store_of(self.product.effect).src[1].dtype.itemsize
         steps = math.prod(map(trips, self.steps))
-        problem = Problem(rows, columns, others, steps, output, rate)
-        shape = choose_shape(problem, shapes, self.builder.host)
-        return self._tiles(i, j, int(step.arg[0]), shape, shape.bytes // inputs)
+        return Problem(rows, columns, math.prod(map(trips, beside)), steps, output, rate)
+
+    def choices(self) -> list[tuple[float, MatrixUnit | None, Shape]]:
+        """Units and shapes, the fastest first."""
+        host, reduce = self.builder.host, self.product.reduce
+        found: list[tuple[float, MatrixUnit | None, Shape]] = []
+        for unit in _units(host, reduce):
+            problem = self.problem(UNIT_RATE / unit.inputs.itemsize)
+            shapes = [s for s in GROUP_SHAPES if s.columns == unit.n] if unit.shared else UNIT_SHAPES
+            found += [(clocks(problem, s, host), unit, s) for s in shapes]
+        problem = self.problem(THREAD_RATE)
+        if not found and min(problem.rows, problem.columns) >= FEWEST_POINTS and reduce.dtype.itemsize >= 4:
+            wide = reduce.dtype.itemsize > 4
+            shapes = [s for s in THREAD_SHAPES if not wide or s.rows * s.columns <= 64 * 64]
+            found += [(clocks(problem, s, host), None, s) for s in shapes]
+        return sorted(found, key=lambda choice: choice[0])
+
+    def build(self, unit: MatrixUnit | None, shape: Shape) -> bool:
+        self.unit = unit
+        reads = (self.product.along_i[0], self.product.along_j[0])
+        inputs = max(a.node.dtype.itemsize for a in reads) if unit is None else unit.inputs.itemsize
+        return self._tiles(self.i, self.j, int(self.step.arg[0]), shape, shape.bytes // inputs)
 
     def _trips(self, number: int) -> int:
         return trips(self.loops.by_number[number])

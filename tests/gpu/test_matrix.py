@@ -346,7 +346,7 @@ def test_large_products_take_a_unit_a_ring_and_a_grouped_order() -> None:
     assert next(o for o in opts if o.name == "STAGE").amount >= 2
     assert any(o.name == "TC" for o in opts)
     kinds = [r.arg[1] for r in toposort(builder.ast) if r.op is Ops.RANGE]
-    assert kinds.count(AxisKind.WARP) == 2
+    assert kinds.count(AxisKind.WARP) >= 2
     plain = Builder(kernel_of(lambda a: a.sum(1), (4096, 4096)), HOST)
     assert not matrix_product(plain) and not applied(plain.ast)
 
@@ -371,7 +371,7 @@ def test_the_source_compiles(dtype: str) -> None:
     assert matrix_product(builder)
     program = render(lower(builder.ast, TARGET), "product")
     assert "cp.async.cg.shared.global" in program.text
-    assert ("mma.sync" in program.text) is (dtype == "float16")
+    assert ("wgmma.mma_async" in program.text) is (dtype == "float16")
     assert compile_cubin(program.text, "sm_90a").startswith(b"\x7fELF")
 
 
