@@ -27,7 +27,7 @@ from morok.render.program import Argument, Extent, Program, extent_of
 # What kernels must be compiled with for results to be what the IR says.
 OPTIONS = ("--std=c++17", "--fmad=false", "--ftz=false", "--prec-div=true", "--prec-sqrt=true")
 _HARDWARE = {"gidx": "blockIdx", "lidx": "threadIdx"}
-_ALIGN = 128  # of buffers in shared memory
+_ALIGN = 1024  # of buffers in shared memory: what matrix units read by themselves begins at such a place
 
 
 class Writer:
