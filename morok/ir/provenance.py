@@ -155,6 +155,12 @@ def place(node: UOp) -> str | None:
     return repr(origin) if origin is not None and origin.code is not None else None
 
 
+def caller() -> str | None:
+    """The user's `file:line` that is running now."""
+    origin = capture(2)
+    return repr(origin) if origin is not None else None
+
+
 def history(node: UOp) -> list[tuple[str, UOp]]:
     """The rewrites that led to a node, newest first, as (rule, what it was before)."""
     steps: list[tuple[str, UOp]] = []

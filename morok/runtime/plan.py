@@ -23,6 +23,7 @@ from morok.dtype import uint8
 from morok.errors import VariableError
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import Ops
+from morok.ir.provenance import caller
 from morok.optimize.strategy import DEFAULT, Beam, Config, Plain, Strategy
 from morok.runtime.interrupts import keep_interrupts
 from morok.runtime.launch import PlanLaunch, native_launch
@@ -209,10 +210,12 @@ class ExecutionPlan:
         for name, value in values.items():
             if name not in self.limits:
                 known = ", ".join(self.limits) or "none"
-                raise VariableError(f"the plan has no variable {name}; it has: {known}")
+                raise VariableError(f"the plan has no variable {name}; it has: {known}", place=caller())
             low, high = self.limits[name]
             if not low <= value <= high:
-                raise VariableError(f"variable {name} lies in {low} … {high}, so it cannot be {value}")
+                raise VariableError(
+                    f"variable {name} lies in {low} … {high}, so it cannot be {value}", place=caller()
+                )
         return {**self.values, **values}
 
     def _memory(self, node: UOp) -> Buffer:

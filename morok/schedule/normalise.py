@@ -31,7 +31,7 @@ def normalise(outputs: Sequence[UOp]) -> Normalised:
     """Replaces every BUFFER by a PARAM, in the order of a walk, and every BIND by its variable."""
     buffers: list[UOp] = []
     values: dict[str, int] = {}
-    variables: list[UOp] = []
+    variables: dict[UOp, UOp] = {}  # with the first node that uses each
     done: dict[UOp, UOp] = {node: node for node in outputs if not node.src}
     stack: list[UOp] = [node for node in reversed(outputs) if node.src]
     while stack:
@@ -59,18 +59,19 @@ def normalise(outputs: Sequence[UOp]) -> Normalised:
                 else:
                     done[s] = s
                     if s.op is Ops.DEFINE_VAR:
-                        variables.append(s)
+                        variables.setdefault(s, node)
                     elif s.op is Ops.PARAM:
                         raise IRError("this has no value: it stands for a tensor that is not there yet")
         if len(stack) == waiting:
             stack.pop()
             src = tuple([done[s] for s in node.src])
             done[node] = node if src == node.src else make(op, node.dtype, src, node.arg, node.origin)
-    for node in variables:
-        if node.arg[0] not in values:
+    for variable, user in variables.items():
+        name, low, high = variable.arg
+        if name not in values:
             raise VariableError(
-                f"variable {node.arg[0]} has no value; bind it to one of {node.arg[1]} … {node.arg[2]}",
-                place=place(node),
+                f"variable {name} has no value; bind it to one of {low} … {high}",
+                place=place(user) or place(variable),
             )
     sink = make(Ops.SINK, void, tuple([done[node] for node in outputs]))
     return Normalised(sink, tuple(buffers), values)

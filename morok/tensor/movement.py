@@ -210,7 +210,10 @@ class Movement(Core):
             (0, size) if pair is None else (as_size(pair[0]), as_size(pair[1]))
             for pair, size in zip(limits, own, strict=True)
         ]
-        return self._new(move.shrink(self.uop, box))
+        try:
+            return self._new(move.shrink(self.uop, box))
+        except ShapeError:
+            raise ShapeError(_bad_box(own, box)) from None
 
     def narrow(self, dim: Any = None, start: Any = 0, length: Any = 1, *, axis: int | None = None) -> Self:
         """`length` elements of one axis from `start` on.
@@ -363,6 +366,21 @@ def _bad_reshape(own: Shape, wanted: Shape) -> str:
         f"shape {show_shape(own)} with {have} elements does not reshape to {show_shape(wanted)}, "
         f"which has {need}; the numbers must be equal"
     )
+
+
+def _bad_box(own: Shape, box: list[tuple[Size, Size]]) -> str:
+    """Which axis of a box leaves the tensor, and what its ends could be."""
+    for axis, (size, (start, stop)) in enumerate(zip(own, box, strict=True)):
+        least = start if isinstance(start, int) else bounds(start)[1]
+        most = stop if isinstance(stop, int) else bounds(stop)[0]
+        room = size if isinstance(size, int) else bounds(size)[1]
+        if not (0 <= least and most <= room) or ((start, stop) == (least, most) and least > most):
+            ends = " … ".join(show_shape((end,))[1:-2] for end in (start, stop))
+            return (
+                f"shrink of shape {show_shape(own)} to {ends} of axis {axis} leaves the tensor; "
+                f"start and stop lie in 0 … {room}, the start first"
+            )
+    return f"shrink of shape {show_shape(own)} to {box} leaves the tensor"
 
 
 def paddings(own: Shape, padding: Sequence[Any]) -> list[tuple[Size, Size]]:

@@ -53,7 +53,9 @@ def _decorate(cls: C, method: Callable[[Callable[..., Any]], Callable[..., Any]]
     return cls
 
 
-def _recording(function: Callable[..., Any]) -> Callable[..., Any]:
+def _recording(function: Callable[..., Any], at_once: bool = False) -> Callable[..., Any]:
+    """`at_once`: whatever goes wrong is wrong with this very call, and not with what was computed before."""
+
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         if here_origin() is not None:  # called by another method: the line is known
@@ -62,7 +64,7 @@ def _recording(function: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return function(*args, **kwargs)
         except MorokError as error:
-            if error.place is None and origin is not None:
+            if (at_once or error.place is None) and origin is not None:
                 error.place = repr(origin)
             raise
         finally:
@@ -72,7 +74,7 @@ def _recording(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _repeating(function: Callable[..., Any]) -> Callable[..., Any]:
-    slow = _recording(function)
+    slow = _recording(function, at_once=True)
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:

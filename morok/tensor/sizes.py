@@ -10,7 +10,7 @@ import operator
 from collections.abc import Mapping, Sequence
 from typing import Any, final
 
-from morok.errors import ShapeError, VariableError
+from morok.errors import MorokError, ShapeError, VariableError
 from morok.ir.alu import evaluate
 from morok.ir.bounds import bounds
 from morok.ir.build import bind, variable
@@ -18,6 +18,7 @@ from morok.ir.infer import Shape, Size, show_shape
 from morok.ir.node import UOp, alu, const, toposort
 from morok.ir.operators import Operators
 from morok.ir.ops import ALU, Op, Ops
+from morok.ir.provenance import caller
 
 
 @final
@@ -45,7 +46,11 @@ class Variable(Operators[UOp]):
 
     def bind(self, value: int) -> UOp:
         """The variable with the value that it has in this run."""
-        return bind(self.uop, operator.index(value))
+        try:
+            return bind(self.uop, as_size(value, f"the value of variable {self.name}"))
+        except MorokError as error:
+            error.place = caller()
+            raise
 
     def _combine(self, op: Op, *operands: Any) -> UOp:
         nodes = (x.uop if isinstance(x, Variable) else x for x in operands)
