@@ -57,11 +57,21 @@ def group_addresses(node: UOp, ctx: Any) -> UOp | None:
         gates = [rewrite(lane(gate, i), symbolic) for i in range(count)]
     by_lane = gate is not None and any(g is not gates[0] for g in gates)
     masked = by_lane and target.masked_memory
-    # (gate, root) → offset → lanes that want it
+    # (gate, or the layer of a mask, and root) → offset → lanes that want it
     groups: dict[tuple[Any, Any], dict[int, list[int]]] = {}
     for i in range(count):
-        key = (None if masked else gates[i], found.root(i))
-        groups.setdefault(key, {}).setdefault(found.offsets[i], []).append(i)
+        if not masked:
+            groups.setdefault((gates[i], found.root(i)), {}).setdefault(found.offsets[i], []).append(i)
+            continue
+        # Lanes at one place that disagree about the condition cannot share a mask: the end of a row that is
+        # rounded up lies where the next row begins.
+        layer = 0
+        while True:
+            there = groups.setdefault((layer, found.root(i)), {}).setdefault(found.offsets[i], [])
+            if not there or gates[there[0]] is gates[i]:
+                there.append(i)
+                break
+            layer += 1
     longest = _longest(buffer, target)
     runs: list[UOp] = []
     position = [0] * count

@@ -181,3 +181,20 @@ def test_a_constant_place() -> None:
     data = [np.zeros(4, np.float32)]
     native(sink(write(o, r, const(float32, 7.0), r)), data)
     assert data[0].tolist() == [7.0] * 4
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("size", [2, 7, 8, 9])
+def test_rows_that_are_rounded_up_overlap(target: str, size: int) -> None:
+    """Rows of a tile are wider than those in memory: the masked end of one lies where the next begins.
+
+    Both the lanes that are read and those that are written at such a place disagree about the condition.
+    """
+    o, x = buffers(size * size, size * size)
+    i, j = rng(size, 0, UPCAST), rng(16, 1, UPCAST)
+    inside = j < size
+    kernel = sink(write(o, i * size + j, read(x, i * size + j, inside) * 2.0, i, j, gate=inside))
+    data = noise(size * size)
+    out = np.full(size * size, np.nan, np.float32)
+    native(kernel, [out, data], target=TARGETS[target])
+    np.testing.assert_array_equal(out, data * 2)
