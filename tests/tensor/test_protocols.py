@@ -10,6 +10,7 @@ import pytest
 
 from morok import Tensor
 from morok.errors import DTypeError, ShapeError
+from tests.devices import needs_host_memory
 from tests.tensor.common import same
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -59,11 +60,11 @@ def test_numbers_and_lengths() -> None:
         float(t)
 
 
-def test_text() -> None:
-    assert repr(Tensor([1.0, 2.0]) + 1) == "<Tensor (2,) float32 on PYTHON, lazy>"
-    assert repr((Tensor([1.0, 2.0]) + 1).realize()) == "<Tensor (2,) float32 on PYTHON: [2., 3.]>"
-    assert repr(Tensor(X)) == "<Tensor (2, 3) float32 on PYTHON:\n [[0., 1., 2.],\n  [3., 4., 5.]]>"
-    assert repr(Tensor.zeros(2000).contiguous().realize()) == "<Tensor (2000,) float32 on PYTHON>"
+def test_text(device: str) -> None:
+    assert repr(Tensor([1.0, 2.0]) + 1) == f"<Tensor (2,) float32 on {device}, lazy>"
+    assert repr((Tensor([1.0, 2.0]) + 1).realize()) == f"<Tensor (2,) float32 on {device}: [2., 3.]>"
+    assert repr(Tensor(X)) == f"<Tensor (2, 3) float32 on {device}:\n [[0., 1., 2.],\n  [3., 4., 5.]]>"
+    assert repr(Tensor.zeros(2000).contiguous().realize()) == f"<Tensor (2000,) float32 on {device}>"
 
 
 def test_numpy_leaves_mixed_operands_to_the_tensor() -> None:
@@ -88,6 +89,7 @@ def test_buffers() -> None:
         Tensor(object())
 
 
+@needs_host_memory
 def test_dlpack_shares_memory() -> None:
     a = np.arange(4.0)
     t = Tensor.from_dlpack(a)
@@ -98,6 +100,7 @@ def test_dlpack_shares_memory() -> None:
     same(Tensor(t.numpy()[::-1]), a[::-1])
 
 
+@needs_host_memory
 def test_torch() -> None:
     torch = pytest.importorskip("torch")
     x = torch.arange(6.0).reshape(2, 3)

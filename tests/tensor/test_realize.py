@@ -12,6 +12,7 @@ from morok import Tensor, knobs
 from morok.device.registry import default_device, get_device
 from morok.errors import ShapeError
 from morok.ir.node import live_nodes
+from tests.devices import needs_host_memory
 from tests.tensor.common import same
 
 
@@ -161,6 +162,7 @@ def test_debug_prints_kernels(capsys: pytest.CaptureFixture[str]) -> None:
     assert "test_realize.py:" in capsys.readouterr().err
 
 
+@needs_host_memory
 def test_memory_is_given_back() -> None:
     allocator = get_device(default_device()).allocator
     gc.collect()
