@@ -60,8 +60,20 @@ def _stand_in(e: UOp, number: int, low: int, high: int) -> UOp:
     return make(Ops.DEFINE_VAR, e.dtype, (), (f"in place of {number}", low, high))
 
 
+def _is_read(n: UOp) -> bool:
+    return n.op in (Ops.INDEX, Ops.LOAD)
+
+
 def simplify_under(condition: UOp, x: UOp, ruleset: RuleSet) -> UOp:
-    """x, simplified with what the condition says. Equal to x wherever the condition holds."""
+    """x, simplified with what the condition says. Equal to x wherever the condition holds.
+
+    Memory that x reads is read wherever x is computed, so places and gates of reads stay as they are.
+    """
+    reads = [n for n in toposort(x, stop=_is_read) if _is_read(n)]
+    if reads:
+        hidden = {n: make(Ops.NOOP, n.dtype, (), ("read", number)) for number, n in enumerate(reads)}
+        found = simplify_under(substitute(condition, hidden), substitute(x, hidden), ruleset)
+        return substitute(found, {name: n for n, name in hidden.items()})
     inside = set(toposort(x))
     for number, (e, (low, high)) in enumerate(known_bounds(condition).items()):
         if e not in inside or low > high:

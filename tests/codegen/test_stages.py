@@ -529,3 +529,13 @@ def test_specs() -> None:
         kernel_spec.verify(sink(end(store(index_(o, r), load(index_(x, r))), r)))
     with pytest.raises(SpecError, match="list of instructions"):
         list_spec.verify(make(Ops.LINEAR, float32, (read(x, r),)))
+
+
+def test_a_read_keeps_its_gate_in_the_place_of_another_read() -> None:
+    """x[i[r] if r < 2] if r < 2: the inner read happens for every r, so only its own gate keeps it inside."""
+    o, x, i = define_global(float32, 3, 0), define_global(float32, 6, 1), define_global(int32, 2, 2)
+    r = rng(3, 0)
+    inside = r < 2
+    inner = make(Ops.CAST, index, (read(i, r, inside),))
+    root = rewrite(sink(write(o, r, read(x, inner, inside & (inner < 6)), r)), post_opt_rules)
+    assert all(len(n.src) == 3 for n in nodes(root, Ops.INDEX) if n.src[0].arg == 2)
