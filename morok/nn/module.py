@@ -17,6 +17,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from morok.tensor.tensor import Tensor
+from morok.tensor.tracing import SURROUNDINGS
 
 _training: ContextVar[bool] = ContextVar("morok.training", default=False)
 # Tensors that a forward pass has assigned to; whoever computes a training step computes them along.
@@ -42,6 +43,9 @@ def training(on: bool = True) -> Iterator[None]:
 def is_training() -> bool:
     """Whether the forward pass of this moment is for training."""
     return _training.get()
+
+
+SURROUNDINGS.append(is_training)  # a function that was traced in training is traced again outside
 
 
 def note_update(tensor: Tensor) -> None:

@@ -6,8 +6,8 @@
 
 The first call records what a step computes, as a function of everything that it changes: parameters,
 averages, running statistics, random numbers. Later calls replay it and put the results in their places.
-What a step reads from Python (a dropout's probability, a weight decay) is as it was at the first call; the
-learning rate is not among these, it may change at any time.
+What a step reads from Python (a dropout's probability, a weight decay) is watched: a changed one is recorded
+anew. The learning rate is not among these, it stands in memory and may change at any time.
 """
 
 from __future__ import annotations
@@ -19,15 +19,12 @@ from typing import Any, final
 import numpy as np
 
 from morok.errors import MorokError
-from morok.ir.node import UOp, toposort
-from morok.ir.ops import Ops
 from morok.nn.module import named_tensors, take_updates, training
 from morok.nn.optim import Optimizer
 from morok.runtime.plan import ExecutionPlan
-from morok.tensor.gradient_track import mark
+from morok.tensor.functional import show_memory, without_states
 from morok.tensor.jit import Jit
 from morok.tensor.random import drawing_from, new_cell, skip
-from morok.tensor.states import base_of
 from morok.tensor.tensor import Tensor
 
 
@@ -51,7 +48,7 @@ class TrainStep:
         rate = id(optimizer.rate)
         self.state = list({id(t): t for t in found if id(t) != rate}.values())
         self._known: dict[Any, tuple[list[int], int]] = {}  # by batch: what changes, how many random numbers
-        self._recorded = Jit(self._record)
+        self._recorded = Jit(self._record, watch_tensors=False)
 
     def __call__(self, *batch: Tensor) -> Tensor:
         """The loss before the step."""
@@ -65,7 +62,7 @@ class TrainStep:
         if known is None:
             skip(draws)  # recorded just now: only now is it known how many numbers were drawn
         for i, value in zip(changed, values, strict=True):
-            _replace(self.state[i], value.uop)
+            show_memory(self.state[i], value.uop)
         return loss  # type: ignore[no-any-return]
 
     @property
@@ -85,7 +82,7 @@ class TrainStep:
             take_updates()
             self.optimizer.zero_grad()
             changed = [i for i, t in enumerate(self.state) if t._uop is not before[i]]
-            nodes = _without_states([loss.uop, *(self.state[i]._uop for i in changed)])
+            nodes = without_states([loss.uop, *(self.state[i]._uop for i in changed)])
         self._known[_form(batch)] = changed, draws.count
         return [Tensor._new(node).detach() for node in nodes]
 
@@ -95,37 +92,17 @@ def _form(batch: tuple[Tensor, ...]) -> Any:
     return tuple([(x.shape, x.dtype, x.device) for x in batch])
 
 
-def _replace(tensor: Tensor, node: UOp) -> None:
-    """The tensor shows other memory from now on; gradients are wanted for that, if they were before."""
-    tensor._uop = node
-    if tensor.is_leaf:
-        mark(base_of(node), fresh=True)
-
-
 @contextmanager
 def _stand_ins(tensors: list[Tensor], others: list[Tensor]) -> Iterator[None]:
     """Inside, the tensors show what the others do."""
     own = [t._uop for t in tensors]
     for tensor, other in zip(tensors, others, strict=True):
-        _replace(tensor, other._uop)
+        show_memory(tensor, other._uop)
     try:
         yield
     finally:
         for tensor, node in zip(tensors, own, strict=True):
             tensor._uop = node
-
-
-def _without_states(roots: list[UOp]) -> list[UOp]:
-    """Graphs in which memory that was overwritten as a whole is the value that it was overwritten with."""
-    done: dict[UOp, UOp] = {}
-    for node in toposort(*roots):
-        if node.op is Ops.AFTER and len(node.src) == 2 and node.src[1].op is Ops.ASSIGN:
-            part, value = node.src[1].src[:2]
-            if part is node.src[0] or part.op is Ops.AFTER:
-                done[node] = done[value]
-                continue
-        done[node] = node.replace(tuple([done[s] for s in node.src]))
-    return [done[root] for root in roots]
 
 
 def batches(count: int, size: int, seed: int = 0) -> Iterator[Any]:

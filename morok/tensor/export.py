@@ -20,6 +20,7 @@ from morok.tensor.realize import prepare, realize
 from morok.tensor.record import recorded
 from morok.tensor.sizes import as_axis, concrete
 from morok.tensor.states import is_computed, resolve
+from morok.tensor.tracing import is_tracing, refuse_values
 
 _SMALL = 1000  # elements up to which repr shows values
 
@@ -37,7 +38,8 @@ class Export(Assign):
         >>> x.realize().is_realized
         True
         """
-        realize([self, *others])
+        if not is_tracing():  # what is traced is computed at the end, with everything else
+            realize([self, *others])
         return self
 
     def prepare(self, *others: Any) -> ExecutionPlan:
@@ -68,6 +70,7 @@ class Export(Assign):
         >>> int(Tensor([1, 2]).numpy().sum())
         3
         """
+        refuse_values()
         realize([self])
         return show_memory(resolve([self._uop])[0])
 

@@ -6,8 +6,11 @@ Another shape, type or Python argument is traced again.
 
 What the function takes from outside is watched: tensors are looked up at every call, so a new weight is seen,
 and numbers, strings and containers that were read at trace time are compared, so a changed one makes a new
-trace. `EXPLAIN=jit` (or DEBUG=2) says why something was traced again. What a replay cannot do right is an
-error: assigning to tensors, or looking at values while tracing.
+trace. `EXPLAIN=jit` (or DEBUG=2) says why something was traced again.
+
+A function may assign to whole tensors, as a step of training does: parameters, states of an optimiser,
+running statistics, gradients. What it assigns becomes a result of the plan, and is put in its place after
+each replay. What a replay cannot do right is an error: assigning to parts of tensors, or looking at values.
 """
 
 from __future__ import annotations
@@ -21,128 +24,21 @@ from typing import Any, final
 from morok import knobs
 from morok.device.buffer import Buffer, bind_buffer, find_buffer
 from morok.device.registry import get_device
-from morok.errors import MorokError
-from morok.ir.node import UOp, make
+from morok.ir.node import UOp, make, toposort
 from morok.ir.ops import Ops
 from morok.runtime.launch import PlanLaunch, native_launch
 from morok.runtime.plan import ExecutionPlan, buffer_for
 from morok.runtime.profile import current
 from morok.tensor.core import Core
+from morok.tensor.functional import show_memory, without_states
 from morok.tensor.gradient_track import is_tracked
 from morok.tensor.random import drawing_from, new_cell, new_cells, skip
 from morok.tensor.realize import new_buffer, prepare, realize
 from morok.tensor.states import base_of, is_memory, resolve, view_of
+from morok.tensor.tracing import SURROUNDINGS, JitError, tracing
+from morok.tensor.watch import watched
 
-_SIMPLE = (int, float, bool, str, bytes, complex, type(None))
-_MOST_WATCHED = 20_000
 _KEPT_RESULTS = 4  # sets of results whose memory is used again when nobody holds them any more
-
-
-class JitError(MorokError):
-    """A function that cannot be replayed."""
-
-
-_MISSING: Any = object()
-
-
-@final
-class _Watch:
-    """A Python value that was there when the function was traced, and where to look for it."""
-
-    __slots__ = ("get", "name", "value")
-
-    def __init__(self, name: str, get: Callable[[], Any], value: Any) -> None:
-        self.name = name
-        self.get = get
-        self.value = value
-
-    def changed(self) -> bool:
-        now = self.get()
-        if now is self.value:
-            return False
-        simple = isinstance(now, _SIMPLE) and type(now) is type(self.value)
-        return not (simple and now == self.value)
-
-
-Getter = Callable[[], Any]
-
-
-def _cell(cell: Any) -> Getter:
-    def get() -> Any:
-        try:
-            return cell.cell_contents
-        except ValueError:
-            return _MISSING
-
-    return get
-
-
-def _entry(space: dict[Any, Any], key: Any) -> Getter:
-    return lambda: space.get(key, _MISSING)
-
-
-def _element(xs: Any, i: int) -> Getter:
-    return lambda: xs[i] if i < len(xs) else _MISSING
-
-
-def _surroundings(function: Any) -> Iterator[tuple[str, Getter]]:
-    """What a function can read besides its arguments: its object, its closure, its globals."""
-    if isinstance(function, types.MethodType):
-        owner = function.__self__
-        yield "self", lambda: owner
-        function = function.__func__
-    code = getattr(function, "__code__", None)
-    if code is None:
-        if callable(function) and not isinstance(function, type):
-            yield type(function).__name__, lambda: function
-        return
-    for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
-        yield name, _cell(cell)
-    space = function.__globals__
-    for name in code.co_names:
-        if name in space:
-            yield name, _entry(space, name)
-
-
-def _inside(name: str, value: Any) -> Iterator[tuple[str, Getter]]:
-    """The parts of a value that a function may read."""
-    if isinstance(value, (list, tuple)):
-        yield f"len({name})", lambda: len(value)
-        for i in range(len(value)):
-            yield f"{name}[{i}]", _element(value, i)
-    elif isinstance(value, dict):
-        yield f"len({name})", lambda: len(value)
-        for key in value:
-            yield f"{name}[{key!r}]", _entry(value, key)
-    elif isinstance(value, types.FunctionType):
-        for inner, get in _surroundings(value):
-            yield f"{name}.{inner}", get
-    elif hasattr(value, "__dict__") and not isinstance(value, (type, types.ModuleType, Core)):
-        space = value.__dict__
-        for key in space:
-            yield f"{name}.{key}", _entry(space, key)
-
-
-def _watched(function: Any) -> tuple[list[_Watch], dict[int, Core]]:
-    """Everything that the function may read from outside: values to compare, and tensors to look up."""
-    watches: list[_Watch] = []
-    tensors: dict[int, Core] = {}
-    seen: set[int] = set()
-    pending = list(_surroundings(function))
-    while pending and len(watches) < _MOST_WATCHED:
-        name, get = pending.pop()
-        value = get()
-        if isinstance(value, (types.ModuleType, type, types.BuiltinFunctionType)):
-            continue
-        if getattr(value, "__module__", "").startswith(("morok.", "numpy")) and not isinstance(value, Core):
-            continue
-        watches.append(_Watch(name, get, value))
-        if isinstance(value, Core):
-            tensors[id(value)] = value
-        elif id(value) not in seen and not isinstance(value, _SIMPLE):
-            seen.add(id(value))
-            pending += _inside(name, value)
-    return watches, tensors
 
 
 def _flatten(value: Any, found: list[Core]) -> Any:
@@ -233,50 +129,124 @@ def _detached(tensor: Core) -> Core:
 
 
 @final
+class _Changes:
+    """What a function has assigned: which tensor, what of it, and the nodes of the new values."""
+
+    def __init__(self) -> None:
+        self.places: list[tuple[int, str]] = []
+        self.nodes: list[UOp] = []
+
+
+@final
+class _Before:
+    """Tensors as they were before a function ran."""
+
+    def __init__(self, tensors: list[Core]) -> None:
+        self.tensors: list[Any] = tensors
+        self.nodes = [t._uop for t in tensors]
+        self.gradients = [getattr(t, "_grad", None) for t in tensors]
+
+    def changes(self) -> _Changes:
+        found = _Changes()
+        for i, (tensor, node, gradient) in enumerate(
+            zip(self.tensors, self.nodes, self.gradients, strict=True)
+        ):
+            if tensor._uop is not node:
+                found.places.append((i, "value"))
+                found.nodes.append(tensor._uop)
+            now = getattr(tensor, "_grad", None)
+            if now is not gradient:
+                found.places.append((i, "gradient" if now is not None else "none"))
+                found.nodes += [now._uop] if now is not None else []
+        return found
+
+    def restore(self) -> None:
+        for tensor, node, gradient in zip(self.tensors, self.nodes, self.gradients, strict=True):
+            tensor._uop = node
+            if hasattr(tensor, "_grad"):
+                tensor._grad = gradient
+
+
+def _functional(results: list[UOp], changes: _Changes, kind: type[Core]) -> list[Core]:
+    """Results and new values as tensors of one graph without assignments, each with memory of its own."""
+    nodes = without_states([*results, *changes.nodes])
+    if any(n.op is Ops.ASSIGN for n in toposort(*nodes)):
+        raise JitError(
+            "a function under jit may assign to whole tensors, not to parts of them; compute the new value, "
+            "for example with where() or cat(), and assign that"
+        )
+    seen = set(nodes[: len(results)])
+    made: list[Core] = []
+    for i, node in enumerate(nodes):
+        if i >= len(results) and (node in seen or is_memory(resolve([node])[0])):
+            node = make(Ops.CONTIGUOUS, node.dtype, (node,))  # not somebody else's memory
+        seen.add(node)
+        made.append(_detached(kind._new(node)))
+    return made
+
+
+@final
 class _Trace:
     """One compiled form of a function."""
 
-    def __init__(self, function: Any, structure: Any, given: list[Core]) -> None:
-        self.watches, captured = _watched(function)
-        self.captured = list(captured.values())
-        for tensor in self.captured:
+    def __init__(self, function: Any, structure: Any, given: list[Core], watch_tensors: bool) -> None:
+        self.watched = watched(function, watch_tensors)
+        captured = self.watched.tensors()
+        for tensor in captured:
             _memory_of(tensor)
-        self.places = [t.uop for t in given]
         memory = [_memory_of(t) for t in given]
         fresh = [new_buffer(t.dtype, b.size, t.device) for t, b in zip(given, memory, strict=True)]
         for node, buffer in zip(fresh, memory, strict=True):
             bind_buffer(node, buffer)
         stand_ins = [type(t)._new(view_of(node, t.shape)) for node, t in zip(fresh, given, strict=True)]
-        before = [(t, t._uop) for t in (*self.captured, *stand_ins)]
         args, kwargs = _unflatten(structure, iter(stand_ins))
         cell = new_cell(0)  # random numbers are counted on from here, at every call from somewhere else
-        with drawing_from(cell) as draws:
-            result = function(*args, **kwargs)
+        before = _Before([*captured, *stand_ins])
+        try:
+            with tracing(), drawing_from(cell) as draws:
+                result = function(*args, **kwargs)
+            found: list[Core] = []
+            self.structure = _flatten(result, found)
+            shown = [t._uop for t in found]  # before the tensors are put back: one of them may be a result
+            changes = before.changes()
+        finally:
+            before.restore()
         self.draws = draws.count
         self.cells = draws.cells
         skip(self.draws)
-        for tensor, node in before:
-            if tensor._uop is not node:
-                raise JitError(
-                    "a function under jit must not assign to tensors; return the new values instead"
-                )
         self.inputs = fresh
-        self.outputs: list[Core] = []
-        self.structure = _flatten(result, self.outputs)
-        self.outputs = [_detached(t) for t in self.outputs]
+        self.count = len(found)  # of results; the rest is put in its places
+        self.changes = changes.places
+        self.outputs = (
+            [_detached(t) for t in found]
+            if not changes.places
+            else _functional(shown, changes, type(before.tensors[0]))
+        )
         plan = prepare(self.outputs)
         plan.run()
         self.plan: ExecutionPlan = plan
         self.nodes = [base_of(t.uop) for t in self.outputs]
-        self.views = [t.uop for t in self.outputs]
         self.launch: PlanLaunch | None = self._new_launch()
-        self.captured_nodes = [base_of(_now(t)) for t in self.captured]
+        self.captured_nodes = [base_of(_now(t)) for t in captured]
         self.results: list[_Results] = []
-        self.first = [find_buffer(n) for n in self.nodes]
         written = set(plan._written)
         self.through = [i for i, n in enumerate(self.nodes) if n not in written]
-        changing = self.captured or self.through or self.draws
+        changing = captured or self.through or self.draws or self.changes
         self.simple = self.launch is not None and not changing
+        self._put(given, self.outputs)
+
+    def _put(self, given: list[Core], tensors: list[Core]) -> None:
+        """What the function has assigned goes to its places."""
+        if not self.changes:
+            return
+        holders = [*self.watched.tensors(), *given]
+        values = iter(tensors[self.count :])
+        for number, kind in self.changes:
+            holder: Any = holders[number]
+            if kind == "value":
+                show_memory(holder, next(values)._uop)
+            else:
+                holder._grad = next(values) if kind == "gradient" else None
 
     def _new_launch(self) -> PlanLaunch | None:
         """The plan as one call, with its own memory bound."""
@@ -291,12 +261,7 @@ class _Trace:
 
     def still_valid(self) -> str | None:
         """None, or what has changed since the function was traced."""
-        for watch in self.watches:
-            if watch.changed() and not isinstance(watch.value, Core):
-                return f"{watch.name} was {watch.value!r:.60}"
-            if isinstance(watch.value, Core) and watch.get() is not watch.value:
-                return f"{watch.name} is another tensor"
-        return None
+        return self.watched.changed()
 
     def replay_same(self, given: tuple[Any, ...], bases: list[UOp]) -> list[Core]:
         """A replay on tensors that show the same nodes as last time: the short way."""
@@ -323,7 +288,8 @@ class _Trace:
         """A replay on any tensors of the right kinds."""
         results = self._results(given)
         memory = {node: _memory_of(t) for node, t in zip(self.inputs, given, strict=True)}
-        memory |= {n: _memory_of(t) for n, t in zip(self.captured_nodes, self.captured, strict=True)}
+        captured = self.watched.tensors()
+        memory |= {n: _memory_of(t) for n, t in zip(self.captured_nodes, captured, strict=True)}
         if self.draws:
             cells = zip(self.cells.values(), new_cells(self.draws, list(self.cells)), strict=True)
             memory |= {cell: buffer_for(fresh) for cell, fresh in cells}
@@ -335,6 +301,7 @@ class _Trace:
         else:
             memory |= {n: results.buffers[i] for i, n in enumerate(self.nodes) if i not in self.through}
             self.plan.run(memory)
+        self._put(given, results.tensors)
         return results.tensors
 
     def _results(self, given: list[Core]) -> _Results:
@@ -371,11 +338,12 @@ class _Trace:
 class Jit:
     """A compiled function. `traces` counts how often it was traced."""
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: Callable[..., Any], watch_tensors: bool = True) -> None:
         self.function = function
+        self.watch_tensors = watch_tensors  # whether tensors from outside are looked up, or all are arguments
         self.traces = 0
         self._known: dict[Any, _Trace] = {}
-        self._last: tuple[_Trace, list[UOp], list[UOp]] | None = None
+        self._last: tuple[_Trace, list[UOp], list[UOp], list[object]] | None = None
         update_wrapper(self, function)
 
     @property
@@ -401,7 +369,8 @@ class Jit:
                     break
             else:
                 trace = last[0]
-                if not trace.watches or trace.still_valid() is None:
+                same = not SURROUNDINGS or [look() for look in SURROUNDINGS] == last[3]
+                if same and (trace.watched.is_empty or trace.still_valid() is None):
                     tensors = trace.replay_same(args, last[2])
                     one = trace.structure is _TENSOR
                     return tensors[0] if one else _unflatten(trace.structure, iter(tensors))
@@ -416,7 +385,7 @@ class Jit:
         )
         if known is None or why is not None:
             self._explain(why or "")
-            known = self._known[key] = _Trace(self.function, structure, given)
+            known = self._known[key] = _Trace(self.function, structure, given, self.watch_tensors)
             self.traces += 1
             self._last = None
             return _unflatten(known.structure, iter(known.outputs))
@@ -424,11 +393,13 @@ class Jit:
         # The short way takes the memory behind a node as it lies there: not turned, not a part, not lazy.
         plain = not kwargs and all(isinstance(a, Core) and _is_whole(a) for a in args)
         nodes = [t._uop for t in given]
-        self._last = (known, nodes, [base_of(n) for n in nodes]) if plain else None
+        around = [look() for look in SURROUNDINGS]
+        self._last = (known, nodes, [base_of(n) for n in nodes], around) if plain else None
         return _unflatten(known.structure, iter(results))
 
     def _key(self, structure: Any, given: list[Core]) -> Any:
-        key = (structure, *[(t.shape, t.dtype, t.device) for t in given])
+        around = tuple([look() for look in SURROUNDINGS])
+        key = (structure, around, *[(t.shape, t.dtype, t.device) for t in given])
         try:
             hash(key)
         except TypeError:

@@ -43,6 +43,7 @@ from morok.tensor.states import (
     store_values,
     view_of,
 )
+from morok.tensor.tracing import refuse_values
 
 _numbers = itertools.count()
 
@@ -219,6 +220,7 @@ def realize(tensors: Sequence[Core]) -> None:
     """Compute the tensors that are not memory yet, together."""
     lazy = [t for t in tensors if not is_computed(t._uop)]
     if lazy:
+        refuse_values()
         prepare(lazy).run()
 
 

@@ -1,0 +1,191 @@
+"""What a traced function takes from outside: Python values that are compared, tensors that are looked up."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Iterator
+from typing import Any, final
+
+import numpy as np
+
+from morok.tensor.core import Core
+
+_SIMPLE = (int, float, bool, str, bytes, complex, type(None))
+_MOST_WATCHED = 20_000
+_SMALL_ARRAY = 1 << 16  # bytes of an array whose contents are compared, not only its identity
+_MISSING: Any = object()
+_LAYERS = "morok.nn."  # objects of these modules hold tensors and settings; others of ours are machinery
+
+
+@final
+class Watch:
+    """A Python value that was there when the function was traced, and where to look for it."""
+
+    __slots__ = ("get", "name", "value")
+
+    def __init__(self, name: str, get: Callable[[], Any], value: Any) -> None:
+        self.name = name
+        self.get = get
+        self.value = value
+
+    def changed(self) -> bool:
+        now = self.get()
+        if now is self.value:
+            return False
+        simple = isinstance(now, _SIMPLE) and type(now) is type(self.value)
+        return not (simple and now == self.value)
+
+
+@final
+class Watched:
+    """All that a function may read from outside."""
+
+    def __init__(self) -> None:
+        self.values: list[Watch] = []
+        self.getters: list[Getter] = []  # of tensors, each tensor once
+        self.forms: list[Any] = []
+        self.names: list[tuple[str, Getter, int]] = []  # every name of a tensor, and which one it was
+        self._numbers: dict[int, int] = {}
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.values and not self.names
+
+    def add_tensor(self, name: str, get: Getter, tensor: Core) -> None:
+        number = self._numbers.get(id(tensor))
+        if number is None:
+            number = self._numbers[id(tensor)] = len(self.getters)
+            self.getters.append(get)
+            self.forms.append(_form(tensor))
+            gradient = getattr(tensor, "_grad", None)
+            if gradient is not None:
+                self.add_tensor(f"{name}.grad", lambda: getattr(get(), "_grad", None), gradient)
+            elif getattr(tensor, "_leaf", False):
+                self.values.append(Watch(f"{name}.grad", lambda: getattr(get(), "_grad", None), None))
+        self.names.append((name, get, number))
+
+    def tensors(self) -> list[Core]:
+        """The tensors as they are now."""
+        return [get() for get in self.getters]
+
+    def changed(self) -> str | None:
+        """None, or what is not as it was when the function was traced."""
+        for watch in self.values:
+            if watch.changed():
+                return f"{watch.name} was {watch.value!r:.60}"
+        now = self.tensors()
+        for name, get, number in self.names:
+            tensor = get()
+            if not isinstance(tensor, Core) or tensor is not now[number]:
+                return f"{name} is another tensor"
+            if _form(tensor) != self.forms[number]:
+                return f"{name} has another shape, type or device"
+        return None
+
+
+def _form(tensor: Core) -> Any:
+    return tensor.shape, tensor.dtype, tensor.device, getattr(tensor, "_leaf", False)
+
+
+Getter = Callable[[], Any]
+
+
+def _cell(cell: Any) -> Getter:
+    def get() -> Any:
+        try:
+            return cell.cell_contents
+        except ValueError:
+            return _MISSING
+
+    return get
+
+
+def _entry(space: dict[Any, Any], key: Any) -> Getter:
+    return lambda: space.get(key, _MISSING)
+
+
+def _element(xs: Any, i: int) -> Getter:
+    return lambda: xs[i] if i < len(xs) else _MISSING
+
+
+def _surroundings(function: Any) -> Iterator[tuple[str, Getter]]:
+    """What a function can read besides its arguments: its object, its closure, its globals."""
+    if isinstance(function, types.MethodType):
+        owner = function.__self__
+        yield "self", lambda: owner
+        function = function.__func__
+    code = getattr(function, "__code__", None)
+    if code is None:
+        if callable(function) and not isinstance(function, type):
+            yield type(function).__name__, lambda: function
+        return
+    for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
+        yield name, _cell(cell)
+    space = function.__globals__
+    for name in code.co_names:
+        if name in space:
+            yield name, _entry(space, name)
+
+
+def _inside(name: str, value: Any) -> Iterator[tuple[str, Getter]]:
+    """The parts of a value that a function may read."""
+    if isinstance(value, (list, tuple)):
+        yield f"len({name})", lambda: len(value)
+        for i in range(len(value)):
+            yield f"{name}[{i}]", _element(value, i)
+    elif isinstance(value, dict):
+        yield f"len({name})", lambda: len(value)
+        for key in value:
+            yield f"{name}[{key!r}]", _entry(value, key)
+    elif isinstance(value, types.FunctionType):
+        for inner, get in _surroundings(value):
+            yield f"{name}.{inner}", get
+    elif hasattr(value, "__dict__") and not isinstance(value, (type, types.ModuleType, Core)):
+        space = value.__dict__
+        hidden = str(getattr(value, "__module__", "")).startswith(_LAYERS)  # private parts of layers are ours
+        for key in space:
+            if not (hidden and str(key).startswith("_")):
+                yield f"{name}.{key}", _entry(space, key)
+
+
+def watched(function: Any, tensors: bool = True) -> Watched:
+    """Everything that the function may read from outside; without `tensors` only Python values."""
+    found = Watched()
+    seen: set[int] = set()
+    pending = list(_surroundings(function))
+    while pending and len(found.values) < _MOST_WATCHED:
+        name, get = pending.pop()
+        value = get()
+        if isinstance(value, (types.ModuleType, type, types.BuiltinFunctionType)):
+            continue
+        if isinstance(value, Core):
+            if tensors:
+                found.add_tensor(name, get, value)
+            continue
+        if isinstance(value, np.ndarray):
+            found.values.append(_watched_array(name, get, value))
+            continue
+        module = str(getattr(value, "__module__", ""))
+        is_layer = module.startswith(_LAYERS) and not isinstance(value, types.FunctionType)
+        if module.startswith(("morok.", "numpy")) and not is_layer:
+            continue
+        found.values.append(Watch(name, get, value))
+        if id(value) not in seen and not isinstance(value, _SIMPLE):
+            seen.add(id(value))
+            pending += _inside(name, value)
+    return found
+
+
+def _watched_array(name: str, get: Getter, array: Any) -> Watch:
+    """An array is compared by its contents if it is small, so that one changed in place is noticed."""
+
+    def contents() -> Any:
+        now = get()
+        if not isinstance(now, np.ndarray):
+            return now
+        return (now.shape, str(now.dtype), now.tobytes()).__repr__() if now.nbytes <= _SMALL_ARRAY else now
+
+    return Watch(name, contents, contents())
+
+
+__all__ = ["Watched", "watched"]
