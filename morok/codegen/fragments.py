@@ -139,7 +139,9 @@ def rows_of(x: UOp, unit: MatrixUnit, loops: Loops, left: bool) -> UOp | None:
 
 def is_shared(buffer: UOp) -> bool:
     """A local buffer that the threads of a block fill together."""
-    return buffer.op is Ops.BUFFERIZE and len(buffer.arg) > 2 and isinstance(buffer.arg[2], Shared)
+    if buffer.op is not Ops.BUFFERIZE or len(buffer.arg) < 3:
+        return False
+    return isinstance(buffer.arg[2], Shared) and buffer.arg[2].depth > 0
 
 
 def _runs(x: UOp, unit: MatrixUnit, loops: Loops, left: bool, run: int, turned: bool) -> bool:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from morok.codegen.shared import lower_shared
+from morok.codegen.shared import lower_shared, swizzled
 from morok.codegen.target import Target
 from morok.codegen.vectors import splat
 from morok.dtype import PtrDType, void
@@ -27,6 +27,7 @@ from morok.rewrite.engine import rewrite
 from morok.rewrite.rules import Rules, unproved, why
 from morok.rewrite.ruleset import rules
 from morok.rewrite.terms import Head
+from morok.symbolic.sets import simplify
 
 _BLOCK = (AxisKind.LOCAL, AxisKind.WARP, AxisKind.GROUP_REDUCE)
 _SERIAL = (AxisKind.LOOP, AxisKind.REDUCE)
@@ -71,12 +72,18 @@ def lower_buffer(node: UOp, ctx: Any) -> UOp | None:
     target_memory = memory
     if shared and around:
         target_memory = after(memory, make(Ops.BARRIER, void, tuple(around)))
+    place_ = _beside(node.src[1], beside, size // math.prod(map(_size, beside)))
+    if shared and len(buffer.arg) > 2:
+        # a tile that is collected: it lies where operands' tiles were, so everybody must be done with them
+        target_memory = after(memory, make(Ops.BARRIER, void, (value, *around)))
+        row = buffer.arg[2].row
+        where = simplify(swizzled(where, row, scalar.itemsize, size))
+        place_ = simplify(swizzled(place_, row, scalar.itemsize, size))
     pointer = make(Ops.INDEX, memory.dtype.vec(lanes), (target_memory, where))
     store = make(Ops.STORE, void, (pointer, value))
     fill = make(Ops.END, void, (store, *loops)) if loops else store
     if shared:
         fill = make(Ops.BARRIER, void, (fill,))
-    place_ = _beside(node.src[1], beside, size // math.prod(map(_size, beside)))
     return make(Ops.INDEX, node.dtype, (after(memory, fill), place_, *node.src[2:]))
 
 

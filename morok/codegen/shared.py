@@ -88,13 +88,16 @@ class Threads(NamedTuple):
     number: UOp
 
 
-def threads_of(root: UOp) -> Threads:
-    """Numbered as the hardware does: warps are neighbours."""
-    found = [n for n in toposort(root) if n.op is Ops.RANGE and n.arg[1] in _BLOCK]
-    ordered = sorted(found, key=lambda r: (r.arg[1] is AxisKind.WARP, r.arg))
+def threads_of(buffer: UOp, order: Sequence[UOp]) -> Threads:
+    """The threads that share a tile, numbered as the hardware does: lanes of a warp are neighbours."""
+    # what closes the threads that read it: the loops over outputs, or a tile that is collected
+    closers = (n for n in order if n.op in (Ops.END, Ops.BUFFERIZE) and buffer in toposort(n.src[0]))
+    closer = next((n for n in closers if n is not buffer), None)
+    sources = () if closer is None else (closer, *closer.src)
+    found = {r for n in sources for r in ranges(n) if r.arg[1] in _BLOCK}
     number: UOp = const(index, 0)
     count = 1
-    for r in ordered:
+    for r in sorted(found, key=lambda r: (r.arg[1] is AxisKind.WARP, r.arg)):
         size = int(vmax(r)) + 1
         number = _add(_on(Ops.MUL, number, size), r)
         count *= size
@@ -351,8 +354,7 @@ def lower_shared(root: UOp, target: Target) -> UOp:
         return root
     root = one_loop(outermost(root))
     order = toposort(root)
-    threads = threads_of(root)
-    tiles = {n: Tile(n, threads) for n in order if is_shared(n)}
+    tiles = {n: Tile(n, threads_of(n, order)) for n in order if is_shared(n)}
     for n in order:
         if n.op is Ops.LDMATRIX and isinstance(n.arg, Panels) and n.src[0].src[0] in tiles:
             tiles[n.src[0].src[0]].by_units = True

@@ -205,9 +205,11 @@ class Shared:
     """What a local buffer is on a grid: filled by all threads of a block, in a ring of so many tiles.
 
     Depth 1: filled and then read. Deeper: the tiles of the next steps are under way while this one is read.
+    Depth 0: each thread puts in what it has computed; `row` is the length of a row.
     """
 
     depth: int = 1
+    row: int = 0
 
 
 def units_of(arch: str) -> tuple[MatrixUnit, ...]:

@@ -14,7 +14,7 @@ from typing import final
 
 from morok.ir.node import UOp
 from morok.ir.ops import AxisKind, Ops
-from morok.optimize import edges, keep, matrix, pack, shared, splits, window
+from morok.optimize import collect, edges, keep, matrix, pack, shared, splits, window
 from morok.optimize import join as joining
 from morok.optimize.host import Host
 from morok.optimize.loops import LANE_KINDS, Loops, loops_of
@@ -73,6 +73,7 @@ ACTIONS: dict[str, Action] = {
         Action("KEEP", keep.can_keep, keep.keep),
         Action("NOLOCALS", can_forbid_locals, forbid_locals),
         Action("STAGE", shared.can_stage, shared.stage),
+        Action("COLLECT", collect.can_collect, collect.collect),
         Action("TC", matrix.can_use, matrix.use),
     )
 }

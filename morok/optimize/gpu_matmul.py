@@ -31,6 +31,7 @@ FEWEST_STEPS = 8
 FEWEST_POINTS = 16  # of a side of a tile
 LEAST_WORK = 1 << 17  # multiplications
 WIDE = 512  # outputs along a side from which no further loop is joined to it
+COLLECTED = 64 * 64  # outputs of a tile from which on it is worth collecting them in shared memory
 GROUPS = (8, 4, 2)  # rows of tiles that are walked together, so that they share the cache
 
 
@@ -258,8 +259,7 @@ class _Plan:
             return False
         if not self._stage(self.product.along_j, columns, step, depth, self.right_runs):
             return False
-        inner = self._unit_tile if self.unit is not None else self._thread_tile
-        if not inner(rows, columns, step, shape):
+        if not self._inside(rows, columns, step, shape):
             return False
         if rows != i:
             for group in GROUPS:
@@ -274,6 +274,24 @@ class _Plan:
         for number in dict.fromkeys(a.buffer for a in reads):
             done |= number >= 0 and self.do("STAGE", number, depth, axes)
         return done
+
+    def _inside(self, rows: int, columns: int, step: int, shape: Shape) -> bool:
+        """The tile's own loops: units or threads, and who writes the result."""
+        if self.unit is None:
+            return self._thread_tile(rows, columns, step, shape)
+        first = self.loops.next_number()
+        collected = shape.rows * shape.columns >= COLLECTED and self.do("COLLECT", axes=(rows, columns))
+        if not collected:
+            return self._unit_tile(rows, columns, step, shape)
+        if not self._unit_tile(first, first + 1, step, shape):
+            return False
+        vector = max(1, 16 // store_of(self.product.effect).src[1].dtype.itemsize)
+        threads = shape.across * shape.along * self.unit.lanes
+        along = min(threads, shape.columns // vector)
+        self.do("UPCAST", columns, vector)
+        if not self.do("LOCAL", columns, along):
+            return False
+        return threads == along or self.do("LOCAL", rows, threads // along)
 
     def _unit_tile(self, rows: int, columns: int, step: int, shape: Shape) -> bool:
         unit = self.unit

@@ -22,7 +22,7 @@ def _steps(node: UOp) -> int:
 
 def _belongs_to_block(node: UOp) -> bool:
     """A shared tile, which every block fills for itself; or something inside of a reduction's loop."""
-    tile = node.op is Ops.BUFFERIZE and len(node.arg) > 2
+    tile = node.op is Ops.BUFFERIZE and len(node.arg) > 2 and node.arg[2].depth > 0
     return tile or any(r.arg[1] is AxisKind.REDUCE for r in ranges(node))
 
 

@@ -21,6 +21,7 @@ from morok.ir.infer import closed_ranges, ranges
 from morok.ir.matrix import ALL_UNITS, PANEL, MatrixUnit, Shared, runs
 from morok.ir.node import UOp, alu, const, make
 from morok.ir.ops import AxisKind, Ops
+from morok.optimize.collect import is_result
 from morok.optimize.host import Host
 from morok.optimize.loops import LOOP_KINDS, Loops, divides, loop, quotient, size, stride, times
 from morok.optimize.record import Opt
@@ -147,7 +148,7 @@ def can_use(loops: Loops, opt: Opt, host: Host) -> str | None:
     for r, amount in ((i, unit.m), (j, unit.n), (k, unit.k)):
         if not divides(amount, r.src[0]):
             return f"{amount} does not divide the {size(r) or 'unknown'} iterations of loop {r.arg[0]}"
-    if any(loops.closed_by(r) is not Ops.END for r in (i, j)):
+    if any(loops.closed_by(r) is not Ops.END and not is_result(loops, r) for r in (i, j)):
         return "rows and columns of the tile have to be loops over outputs"
     if any(r.arg[1] is AxisKind.WARP for r in loops.closers):
         return "the lanes of the warp are taken already"
@@ -216,7 +217,9 @@ def _cut(
     inner = times(parts[0], 1 << found[0].place)
     for run, part in zip(found[1:], parts[1:], strict=True):
         inner = alu(Ops.ADD, inner, times(part, 1 << run.place))
+    # what closes them has them in the order of their places, so that a row-major place is the same as before
+    closed = tuple(part for _, part in sorted(zip(found, parts, strict=True), key=lambda p: -p[0].place))
     if size(r) == amount:
-        return (inner, parts), parts
+        return (inner, closed), parts
     rest = loop(quotient(r.src[0], amount), int(r.arg[0]), r.arg[1], r)
-    return (alu(Ops.ADD, times(rest, amount), inner), (rest, *parts)), parts
+    return (alu(Ops.ADD, times(rest, amount), inner), (rest, *closed)), parts

@@ -12,6 +12,7 @@ import math
 from morok.ir.infer import closed_ranges, ranges
 from morok.ir.node import UOp, alu
 from morok.ir.ops import AxisKind, Op, Ops
+from morok.optimize.collect import is_result
 from morok.optimize.host import Host
 from morok.optimize.loops import LANE_KINDS, LOOP_KINDS, Loops, divides, loop, quotient, size, times
 from morok.optimize.record import Opt, applied
@@ -100,7 +101,9 @@ def can_unroll(loops: Loops, opt: Opt, host: Host) -> str | None:
 def can_local(loops: Loops, opt: Opt, host: Host) -> str | None:
     if not host.block_threads:
         return "the machine has no blocks of threads"
-    reason = cuttable(loops, opt) or _closed_by(loops, opt, Ops.END)
+    reason = cuttable(loops, opt)
+    if reason is None and not is_result(loops, loops.by_number[opt.axis]):
+        reason = _closed_by(loops, opt, Ops.END)
     if reason is not None:
         return reason
     amount = opt.amount or size(loops.by_number[opt.axis])

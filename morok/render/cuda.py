@@ -20,6 +20,7 @@ from morok.ir.node import UOp
 from morok.ir.ops import Ops
 from morok.ir.provenance import place
 from morok.render.cuda_ops import HELPERS, Arithmetic
+from morok.render.cuda_shared import ALIGN, places
 from morok.render.cuda_types import LANES, constant, type_name, words_of
 from morok.render.cuda_units import UNITS
 from morok.render.program import Argument, Extent, Program, extent_of
@@ -27,7 +28,6 @@ from morok.render.program import Argument, Extent, Program, extent_of
 # What kernels must be compiled with for results to be what the IR says.
 OPTIONS = ("--std=c++17", "--fmad=false", "--ftz=false", "--prec-div=true", "--prec-sqrt=true")
 _HARDWARE = {"gidx": "blockIdx", "lidx": "threadIdx"}
-_ALIGN = 1024  # of buffers in shared memory: what matrix units read by themselves begins at such a place
 
 
 class Writer:
@@ -46,11 +46,16 @@ class Writer:
         self.grid: dict[int, Extent] = {}
         self.block: dict[int, int] = {}
         self.shared: list[tuple[str, PtrDType]] = []
-        self.where: str | None = None
+        self.place = ""  # the user's line behind the instruction that is being written
+        self.where = ""  # and the one that was written last
+        self.places: dict[tuple[Any, int], str] = {}
 
     # --- small things
 
     def put(self, text: str) -> None:
+        if self.place and self.place != self.where:
+            self.where = self.place
+            self.lines.append(f"{'  ' * self.depth}// {self.place}")
         self.lines.append("  " * self.depth + text)
 
     def fresh(self) -> str:
@@ -88,13 +93,13 @@ class Writer:
                 self.instruction(node)
 
     def comment(self, node: UOp) -> None:
-        """The user's line, where it changes."""
+        """The user's line; looking one up is slow, and most nodes share theirs."""
         if node.origin is None or node.op in (Ops.ENDIF, Ops.END):
             return
-        where = place(node)
-        if where and where != self.where:
-            self.where = where
-            self.put(f"// {where}")
+        key = (node.origin.code, node.origin.lasti)
+        if key not in self.places:
+            self.places[key] = place(node) or ""
+        self.place = self.places[key]
 
     def instruction(self, node: UOp) -> None:
         op = node.op
@@ -288,7 +293,7 @@ def render(linear: UOp, name: str, buffers: int = 0) -> Program:
     variables = sorted({n.arg[0] for n in linear.src if n.op is Ops.DEFINE_VAR})
     block = tuple(writer.block.get(i, 1) for i in range(max(writer.block, default=0) + 1))
     grid = tuple(writer.grid.get(i, (1,)) for i in range(max(writer.grid, default=0) + 1))
-    shared, declarations = _shared(writer.shared)
+    shared, declarations = _shared(writer)
     text = _text(writer, arguments, variables, count, declarations, block)
     return Program(name, text, tuple(arguments), tuple(variables), count, 0, False, grid, block, shared)
 
@@ -300,22 +305,18 @@ def _base(address: UOp) -> UOp:
     return node
 
 
-def _shared(buffers: list[tuple[str, PtrDType]]) -> tuple[int, list[str]]:
+def _shared(writer: Writer) -> tuple[int, list[str]]:
     """Bytes to ask for at launch, and the declarations of shared memory."""
-    offsets, total = [], 0
-    for _, dtype in buffers:
-        offsets.append(total)
-        total += -(-dtype.elem.itemsize * dtype.size // _ALIGN) * _ALIGN
-    if total <= STATIC_SHARED:
-        return 0, [
-            f"  __shared__ __align__({_ALIGN}) {type_name(dtype.elem)} {name}[{max(1, dtype.size)}];"
-            for name, dtype in buffers
-        ]
-    lines = ["  extern __shared__ __align__(1024) unsigned char shared[];"]
-    for (name, dtype), offset in zip(buffers, offsets, strict=True):
+    offsets, total = places(writer.instructions)
+    if not writer.shared:
+        return 0, []
+    static = total <= STATIC_SHARED
+    size = str(total) if static else ""
+    lines = [f"  {'' if static else 'extern '}__shared__ __align__({ALIGN}) unsigned char shared[{size}];"]
+    for (name, dtype), offset in zip(writer.shared, offsets, strict=True):
         kind = type_name(dtype.elem)
         lines.append(f"  {kind}* const {name} = ({kind}*)(shared + {offset});")
-    return total, lines
+    return 0 if static else total, lines
 
 
 def _text(

@@ -26,6 +26,7 @@ from morok.optimize.builder import Builder
 from morok.optimize.gpu_matmul import matrix_product
 from morok.optimize.record import Opt, applied
 from morok.render.cuda import render
+from morok.render.cuda_shared import lifetimes, places
 from morok.schedule.schedule import schedule
 
 TARGET = cuda_target()
@@ -221,7 +222,9 @@ def test_tiles_on_a_unit(shape: Any, turned: str) -> None:
     left, right = ((k, m) if "a" in turned else (m, k)), ((n, k) if "b" in turned else (k, n))
     ast = kernel_of(turn, left, right)
     arrays, types = memory_of(ast)
-    linear = lower(apply_all(ast, sequence(*shape, 1, turned), HOST), TARGET)
+    rows, columns, step, warps, depth = shape
+    opts = sequence(rows, columns, step, warps, depth, 1, turned)
+    linear = lower(apply_all(ast, opts, HOST), TARGET)
     ops = {node.op for node in linear.src}
     assert {Ops.WMMA, Ops.LDMATRIX, Ops.ASYNC_COPY, Ops.ASYNC_WAIT} <= ops
     assert not any(n.op is Ops.LOAD and n.src[0].src[0].op is Ops.DEFINE_GLOBAL for n in linear.src)
@@ -440,3 +443,81 @@ def test_a_unit_of_a_group_is_refused_without_a_shared_tile() -> None:
     assert "reads shared tiles" in (can(ast, Opt("TC", 2, number, (0, 1)), HOST) or "")
     narrow = apply_all(ast, sequence(128, 64, 32, (1, 1), 2)[:5], HOST)
     assert "whole panels" in (can(narrow, Opt("TC", 5, number, (3, 4)), HOST) or "")
+
+
+# --- collected results
+
+
+FEW = replace(HOST, cores=1)  # one multiprocessor: large tiles pay
+
+
+def chosen(ast: UOp, host: Any = FEW) -> UOp:
+    builder = Builder(ast, host)
+    assert matrix_product(builder)
+    return builder.ast
+
+
+@pytest.mark.parametrize("shape", [(256, 128, 256), (200, 136, 264), (130, 72, 300)], ids=str)
+def test_large_tiles_of_any_size(shape: tuple[int, int, int]) -> None:
+    m, k, n = shape
+    ast = kernel_of(product, (m, k), (k, n))
+    kernel = chosen(ast)
+    assert any(o.name == "COLLECT" for o in applied(kernel))
+    arrays, types = memory_of(ast)
+    a, b = arrays[1].reshape(m, k).astype(float), arrays[2].reshape(k, n).astype(float)
+    close(emulate(lower(kernel, TARGET), arrays, types), a @ b, 1e-3)
+
+
+def test_what_surrounds_a_collected_sum() -> None:
+    def layer(x: Tensor, w: Tensor, b: Tensor, r: Tensor) -> Tensor:
+        return (x @ w + b).tanh() + r
+
+    ast = kernel_of(layer, (128, 64), (64, 128), (128,), (128, 128))
+    kernel = chosen(ast)
+    arrays, types = memory_of(ast)
+    linear = lower(kernel, TARGET)
+    stores = [n for n in linear.src if n.op is Ops.STORE and n.src[1].dtype.lanes == 8]
+    assert len(stores) == 1  # one vector, in a loop
+    x, w, b, r = (
+        arrays[i].astype(float).reshape(s)
+        for i, s in _in_order(ast, [(128, 64), (64, 128), (128,), (128, 128)])
+    )
+    close(emulate(linear, arrays, types), np.tanh(x @ w + b) + r, 2e-3)
+
+
+def _in_order(ast: UOp, shapes: list[tuple[int, ...]]) -> list[tuple[int, tuple[int, ...]]]:
+    """Buffer numbers of x, w, b and r: by size, and of the factors the one that moves with the rows first."""
+    sizes = {n.arg: n.dtype.size for n in toposort(ast) if n.op is Ops.DEFINE_GLOBAL}  # type: ignore[attr-defined]
+    factors = [i for i, size in sizes.items() if i and size == 128 * 64]
+    rows = [i for i in factors if can(ast, Opt("STAGE", i, 0, (0, 2)), UNLIMITED) is None]
+    others = [i for i in factors if i not in rows]
+    bias = next(i for i, size in sizes.items() if size == 128)
+    rest = next(i for i, size in sizes.items() if i and size == 128 * 128)
+    return list(zip((*rows, *others, bias, rest), shapes, strict=True))
+
+
+def test_a_result_is_collected_only_from_one_sum() -> None:
+    ast = kernel_of(product, (64, 64), (64, 64))
+    assert can(ast, Opt("COLLECT", axes=(0, 1)), HOST) is None
+    assert "no plain loop" in (can(ast, Opt("COLLECT", axes=(0, 2)), HOST) or "")
+    assert "each once" in (can(ast, Opt("COLLECT", axes=(0, 0)), HOST) or "")
+    plain = kernel_of(lambda a: a * 2, (64, 64))
+    assert "not exactly one sum" in (can(plain, Opt("COLLECT", axes=(0,)), HOST) or "")
+    busy = apply_all(ast, [Opt("LOCAL", 0, 8)], HOST)
+    assert "given work already" in (can(busy, Opt("COLLECT", axes=(0, 1)), HOST) or "")
+
+
+def test_collected_results_lie_where_operands_were() -> None:
+    linear = lower(chosen(kernel_of(product, (256, 256), (256, 256))), TARGET)
+    buffers = [n for n in linear.src if n.op is Ops.DEFINE_LOCAL]
+    offsets, total = places(linear.src)
+    sizes = [n.dtype.size * n.dtype.elem.itemsize for n in buffers]  # type: ignore[attr-defined]
+    assert len(buffers) == 3 and total < sum(sizes)
+    alive = lifetimes(linear.src)
+    spans = list(zip(offsets, sizes, (alive[b] for b in buffers), strict=True))
+    for i, (start, size, (first, last)) in enumerate(spans):
+        for other, other_size, (begin, stop) in spans[:i]:
+            if start < other + other_size and other < start + size:
+                assert last < begin or stop < first
+    without = tuple(n for n in linear.src if n.op is not Ops.BARRIER)
+    assert places(without)[1] == sum(sizes)
