@@ -1,0 +1,71 @@
+"""Random legal actions on kernels, run by the emulator (or a GPU): the answer is the interpreter's."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+
+from morok.ir.node import UOp
+from morok.optimize.actions import apply, apply_all
+from morok.optimize.host import Host
+from morok.optimize.record import Opt
+from tests.gpu.kernels import run
+from tests.optimize.kernels import GPU, MAKERS, VALUES, buffers_of, kernel, same, wanted
+from tests.optimize.test_actions import legal, sequences
+
+
+def answer(ast: UOp) -> list[Any]:
+    return run(ast, buffers_of(ast), VALUES)
+
+
+@given(sequences((GPU,)))
+@settings(max_examples=40)
+def test_legal_sequences_keep_the_answer(case: tuple[str, Host, UOp]) -> None:
+    name, _, ast = case
+    same(answer(ast), wanted(name))
+
+
+@pytest.mark.slow
+@given(sequences((GPU,)))
+@settings(max_examples=3000)
+def test_many_legal_sequences(case: tuple[str, Host, UOp]) -> None:
+    name, _, ast = case
+    same(answer(ast), wanted(name))
+
+
+@pytest.mark.parametrize("name", sorted(MAKERS))
+def test_every_kernel_as_it_comes(name: str) -> None:
+    """First what the heuristics make of it, then plain loops."""
+    same(answer(kernel(name)), wanted(name))
+    plain = apply(kernel(name), Opt("NOLOCALS"), GPU)
+    same(answer(plain), wanted(name))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(MAKERS))
+def test_every_single_action(name: str) -> None:
+    for opt in legal(kernel(name), GPU):
+        same(answer(apply(kernel(name), opt, GPU)), wanted(name))
+
+
+SHARED = [
+    ("row sum", (Opt("GROUP", 1, 8),)),
+    ("row sum", (Opt("GROUPTOP", 1, 8), Opt("LOCAL", 0, 7))),
+    ("row sum", (Opt("GROUP", 1, 3), Opt("UNROLL", 1, 4))),
+    ("column sum", (Opt("GROUP", 1, 8), Opt("UPCAST", 0, 3))),
+    ("column sum", (Opt("LOCAL", 0, 9), Opt("GROUPTOP", 1, 4))),
+    ("whole sum", (Opt("GROUP", 0, 30),)),
+    ("row max", (Opt("GROUP", 1, 13),)),
+    ("softmax", (Opt("GROUP", 2, 4), Opt("GROUP", 3, 4), Opt("LOCAL", 1, 4))),
+    ("layer norm", (Opt("GROUP", 2, 8), Opt("GROUP", 3, 16), Opt("LOCAL", 1, 4))),
+    ("matmul", (Opt("LOCAL", 0, 4), Opt("GROUP", 2, 5), Opt("LOCAL", 1, 4))),
+    ("integers", (Opt("GROUP", 1, 2), Opt("LOCAL", 0, 3))),
+    ("joint reduction", (Opt("GROUP", 1, 4),)),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "opts"), SHARED, ids=lambda x: x if isinstance(x, str) else " ".join(map(str, x))
+)
+def test_shared_reductions(name: str, opts: tuple[Opt, ...]) -> None:
+    same(answer(apply_all(kernel(name), opts, GPU)), wanted(name))
