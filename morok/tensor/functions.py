@@ -366,7 +366,8 @@ class Functions(Elementwise):
         >>> Tensor([1.0, float("nan")]).isfinite().tolist()
         [True, False]
         """
-        return self.abs() < math.inf if self.dtype.is_float else self.eq(self)
+        bounded = not self.dtype.is_float or self.dtype.max == self.dtype.largest  # some have no infinity
+        return self.eq(self) if bounded else self.abs() < math.inf
 
     def lerp(self, end: Any, weight: Any) -> Self:
         """From x toward `end` by `weight`.

@@ -25,7 +25,7 @@ from morok.tensor.rows import put_rows
 from morok.tensor.scatter import Scatter
 from morok.tensor.sizes import _UNSET, as_axes, as_axis, as_size, axis_or_dim, concrete_shape
 
-_RUN = 512  # elements of which every pair is compared
+_RUN = 256  # elements of which every pair is compared
 _SHORT = 64  # elements of a sorted row that are all looked at instead of searched
 _TOP = (1 << 31) - 1  # the largest key
 
@@ -94,7 +94,7 @@ class Sorting(Scatter):
         if extra:  # larger than everything, and different from each other
             tail = self._new(expand_to(iota((extra,), 0, dt.int64), (extra,))) + (_TOP << 32) + count
             x = self.cat(tail.expand(rows, extra), dim=1)
-        x = x.reshape(rows * runs, length)
+        x = x.reshape(rows * runs, length).contiguous()  # keys are compared many times
         smaller = (x.unsqueeze(-2) < x.unsqueeze(-1)).sum(-1)
         x = x._placed(smaller)
         while runs > 1:

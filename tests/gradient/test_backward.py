@@ -9,6 +9,7 @@ import pytest
 from morok import MorokError, Tensor, Variable, checkpoint, custom_gradient, grad, nn, no_grad, value_and_grad
 from morok.errors import DTypeError, ShapeError
 from morok.tensor.gradient_functional import tensors_in, with_tensors
+from tests.gradient.check import check, sample
 
 
 def test_gradients_add_up() -> None:
@@ -134,6 +135,28 @@ def test_second_order_of_named_functions(name: str) -> None:
 
     second = grad(lambda t: grad(lambda u: getattr(u, name)().sum())(t).sum())(Tensor(x)).numpy()
     np.testing.assert_allclose(second, (first(x + step) - first(x - step)) / (2 * step), rtol=1e-5, atol=1e-6)
+
+
+PLACES = np.array([2, 0, 2, 40, 7])
+CURVED = {
+    "rows": lambda x: (x[Tensor(PLACES)] ** 3).sum(),
+    "few rows": lambda x: (x[:4][Tensor(PLACES[:3])] ** 3).sum(),
+    "gather": lambda x: (x.gather(0, Tensor(PLACES[:, None])) ** 3).sum(),
+    "scatter": lambda x: (x.scatter_add(0, Tensor(PLACES[:, None]), x[:5] * x[:5]) ** 3).sum(),
+    "replaced": lambda x: (x.index_copy(0, Tensor(PLACES), x[:5] * x[5:10]) ** 3).sum(),
+    "factors": lambda x: x.scatter_reduce(0, Tensor(PLACES[:, None]), x[:5], "prod").exp().sum(),
+    "order": lambda x: (x.sort(0).values[:3] ** 3).sum(),
+    "running": lambda x: (x.reshape(-1).cumsum(0) ** 3).sum(),
+    "median": lambda x: x.median() ** 3,
+    "products": lambda x: x.einsum("ij,ij,kj->k", x, x).exp().sum(),
+    "solved": lambda x: (x[:2].solve(x[2:4]) ** 2).sum(),
+}
+
+
+@pytest.mark.parametrize("name", CURVED)
+def test_second_order_of_places_order_and_equations(name: str) -> None:
+    slope = grad(CURVED[name])
+    check(lambda x: slope(x) * 1.0, sample(41, 2, seed=3) + np.eye(41, 2) * 2.0)
 
 
 def test_structures_of_arguments() -> None:

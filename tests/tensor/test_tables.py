@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ from tests.tensor.table_shapes import (
     laid_out,
     shaped,
 )
-from tests.tensor.table_values import ALL, FLOATS, difference, edges, pairs
+from tests.tensor.table_values import ALL, FLOATS, TINY, difference, edges, pairs
 
 Array = Any
 
@@ -103,6 +104,22 @@ def test_functions_of_two_numbers_as_machine_code(dtype: str) -> None:
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_functions_at_usual_values_as_machine_code(dtype: str) -> None:
     run(USUAL, dtype, "CPU", usual(dtype))
+
+
+# Arithmetic of 8 bits; what goes through intermediate results would overflow in them.
+_NARROW = (
+    "neg", "abs", "square", "sign", "floor", "ceil", "trunc", "round", "isnan", "isinf", "isfinite",
+    "signbit", "sqrt", "reciprocal", "relu", "bool", "float", "double", "exp", "log", "tanh", "add", "sub", "mul", "div",
+    "maximum", "minimum", "eq", "ne", "lt", "le", "gt", "ge", "where",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("device", ["PYTHON", pytest.param("CPU", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("dtype", TINY)
+def test_floats_of_eight_bits(dtype: str, device: str) -> None:
+    one, two = ({n: replace(t[n], types=TINY) for n in _NARROW if n in t} for t in (UNARY, BINARY))
+    run(one, dtype, device, (edges(dtype),))
+    run(two, dtype, device, pairs(dtype))
 
 
 # --- whole tensors
