@@ -66,8 +66,9 @@ def _prepare(tensors: Sequence[Core], along: bool) -> ExecutionPlan:
     wanted = list(tensors)
     roots = [t._uop for t in wanted]
     order = toposort(*roots)
+    renewed: dict[UOp, UOp] = {}
     if any_realized(order):
-        roots = resolve(roots)
+        roots = resolve(roots, renewed)
         order = toposort(*roots)
     _refuse_overwritten(order)
     states = last_states(order)
@@ -78,7 +79,7 @@ def _prepare(tensors: Sequence[Core], along: bool) -> ExecutionPlan:
         others = [t for t in living_tensors() if id(t) not in ids]
         readers, kept = pending_readers(others, written, states, along)
         wanted += readers
-        roots += resolve([t._uop for t in readers])
+        roots += resolve([t._uop for t in readers], renewed)
         order = toposort(*roots)
     # A tensor that shows the memory as it was, and is realised along with the assignment, needs a copy too.
     kept.update(
@@ -88,7 +89,7 @@ def _prepare(tensors: Sequence[Core], along: bool) -> ExecutionPlan:
     targets = [_target(root, states) for _, root in lazy]
     targets += [make(Ops.CONTIGUOUS, state.dtype, (state,)) for state in kept]
     found, targets = _schedule(targets, states, order if targets == roots else None)
-    return ExecutionPlan(found, _Realization(lazy, list(kept), targets, found, states, order))
+    return ExecutionPlan(found, _Realization(lazy, list(kept), targets, found, states, renewed, order))
 
 
 @final
@@ -102,6 +103,7 @@ class _Realization:
         targets: list[UOp],
         found: Schedule,
         states: dict[UOp, UOp],
+        renewed: dict[UOp, UOp],
         order: list[UOp],
     ) -> None:
         self.lazy = lazy
@@ -109,6 +111,7 @@ class _Realization:
         self.targets = targets  # of the lazy tensors, then of the states that are kept
         self.found = found
         self.states = states
+        self.renewed = renewed  # states as other graphs still hold them, and as they were scheduled
         self.memory = [node for node in order if node.op is Ops.BUFFER]
         self.binds = {node.src[0]: node for node in order if node.op is Ops.BIND}
         self.readers = _readers(order, [root for _, root in lazy])
@@ -124,6 +127,10 @@ class _Realization:
         for (tensor, root), target in zip(self.lazy, self.targets[:count], strict=True):
             view = _result(self.found, target, self.binds, views)
             _settle(tensor, root, view, root in self.readers)
+        for old, new in self.renewed.items():
+            reached = realized_as(new)
+            if reached is not None and realized_as(old) is None:
+                set_realized(old, reached)
 
     def fail(self) -> None:
         for state in self.states:

@@ -72,8 +72,11 @@ def _sources(node: UOp) -> tuple[UOp, ...]:
     return node.src[1:] if node.op is Ops.AFTER else node.src
 
 
-def resolve(roots: Sequence[UOp]) -> list[UOp]:
-    """The graphs with every node that has been computed replaced by the memory that holds it."""
+def resolve(roots: Sequence[UOp], states: dict[UOp, UOp] | None = None) -> list[UOp]:
+    """The graphs with every node that has been computed replaced by the memory that holds it.
+
+    `states` gets the states of memory that are made anew on the way, with what became of them.
+    """
     if not any_realized(toposort(*roots)):
         return list(roots)
     done: dict[UOp, UOp] = {}
@@ -97,6 +100,8 @@ def resolve(roots: Sequence[UOp]) -> list[UOp]:
             continue
         stack.pop()
         done[node] = _rebuilt(node, done)
+        if states is not None and node.op is Ops.AFTER and done[node] is not node:
+            states[node] = done[node]
     return [done[root] for root in roots]
 
 

@@ -332,3 +332,20 @@ def test_a_run_that_stops_half_way() -> None:
     same(view, X)
     t.assign(7)  # a new value does not need the old one
     same(t, np.full_like(X, 7))
+
+
+def test_a_state_that_was_brought_up_to_date_is_reached_once() -> None:
+    """v is written twice; the first write runs early, so the second is scheduled on new memory. Readers that
+    hold the second state as it was written down find it afterwards."""
+    x = np.arange(8, dtype=np.float32).reshape(4, 2)
+    v = -Tensor(x)
+    v[1:] = 7.0
+    early = v + 0.5
+    v[0] = 3.0
+    early.realize()
+    late = v * 2
+    (late + 1).realize()
+    want = np.array([[3, 3], [7, 7], [7, 7], [7, 7]], np.float32)
+    np.testing.assert_array_equal(late.numpy(), want * 2)
+    np.testing.assert_array_equal((v - 1).numpy(), want - 1)
+    np.testing.assert_array_equal(early.numpy(), np.vstack((-x[:1], want[1:])) + 0.5)
