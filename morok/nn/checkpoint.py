@@ -11,6 +11,7 @@ import collections
 import io
 import os
 import pickle
+import pickletools
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from morok.nn.files import Bytes, byte_count
 from morok.tensor.tensor import Tensor
 
 _LARGEST_PICKLE = 1 << 30
+_REMEMBER = ("PUT", "BINPUT", "LONG_BINPUT")
 _STORAGES: dict[str, DType] = {
     "FloatStorage": dt.float32, "DoubleStorage": dt.float64, "HalfStorage": dt.float16,
     "BFloat16Storage": dt.bfloat16, "LongStorage": dt.int64, "IntStorage": dt.int32,
@@ -85,6 +87,7 @@ class _Reader(pickle.Unpickler):
         self, file: Bytes, entries: dict[str, zipfile.ZipInfo], folder: str, text: bytes, device: str | None
     ) -> None:
         super().__init__(io.BytesIO(text))
+        self.text = text
         self.file, self.entries, self.folder, self.device = file, entries, folder, device
         self.known: dict[tuple[str, str], Any] = {
             ("collections", "OrderedDict"): _Tool(_table),
@@ -101,11 +104,18 @@ class _Reader(pickle.Unpickler):
 
     def load(self) -> Any:
         try:
+            self._check_memo()
             return super().load()
         except FormatError:
             raise
         except Exception as error:  # whatever a damaged pickle makes the machine stumble over
             raise self.file.wrong(f"its pickle is damaged ({type(error).__name__}: {error})") from None
+
+    def _check_memo(self) -> None:
+        """Objects are remembered by number, and the unpickler makes room for the largest one it is told."""
+        for op, number, _ in pickletools.genops(self.text):
+            if op.name in _REMEMBER and (not isinstance(number, int) or not 0 <= number <= len(self.text)):
+                raise self.file.wrong(f"its pickle remembers an object as number {number}")
 
     def find_class(self, module: str, name: str) -> Any:
         found = self.known.get((module, name))

@@ -88,6 +88,34 @@ def _k_nibbles(x: Tensor) -> Tensor:
     return (groups & 15).cat(groups >> 4, dim=2).reshape(x.shape[0], 8, 32)
 
 
+def _pairs_of_bits(x: Tensor) -> Tensor:
+    """64 bytes as (blocks, 2, 4, 32): of every 32 bytes first the lowest two bits, then the next ones."""
+    shift = (Tensor.arange(4) * 2).cast(dt.uint8).reshape(1, 1, 4, 1)
+    return (x.reshape(x.shape[0], 2, 1, 32).expand(-1, -1, 4, -1) >> shift) & 3
+
+
+def _q2_k(x: Tensor) -> Tensor:
+    packed = x.narrow(1, 0, 16)
+    scales, minima = ((half.cast(dt.float32)).unsqueeze(2) for half in (packed & 15, packed >> 4))
+    q = _pairs_of_bits(x.narrow(1, 16, 64)).cast(dt.float32).reshape(x.shape[0], 16, 16)
+    d, m = _half(x, 80).unsqueeze(2), _half(x, 82).unsqueeze(2)
+    return (d * scales * q - m * minima).reshape(x.shape[0], 256)
+
+
+def _q3_k(x: Tensor) -> Tensor:
+    blocks = x.shape[0]
+    first, second, third = (x.narrow(1, 96 + i, 4) for i in (0, 4, 8))
+    low = (first & 15).cat(second & 15, first >> 4, second >> 4, dim=1)
+    shift = (Tensor.arange(4) * 2).cast(dt.uint8).reshape(1, 4, 1)
+    high = ((third.unsqueeze(1).expand(-1, 4, -1) >> shift) & 3).reshape(blocks, 16)
+    scales = ((low | (high << 4)).cast(dt.float32) - 32.0).unsqueeze(2)
+    place = Tensor.arange(8).cast(dt.uint8).reshape(1, 8, 1)
+    third_bit = (x.narrow(1, 0, 32).unsqueeze(1).expand(-1, 8, -1) >> place) & 1
+    q = _pairs_of_bits(x.narrow(1, 32, 64)).reshape(blocks, 8, 32) | (third_bit << 2)
+    values = (q.cast(dt.float32) - 4.0).reshape(blocks, 16, 16)
+    return (_half(x, 108).unsqueeze(2) * scales * values).reshape(blocks, 256)
+
+
 def _q4_k(x: Tensor) -> Tensor:
     return _k_blocks(x, _k_nibbles(x.narrow(1, 16, 128)))
 
@@ -115,6 +143,8 @@ _BLOCKS: dict[int, tuple[str, int, int, Callable[[Tensor], Tensor]]] = {
     6: ("Q5_0", 32, 22, _q5_0),
     7: ("Q5_1", 32, 24, _q5_1),
     8: ("Q8_0", 32, 34, _q8_0),
+    10: ("Q2_K", 256, 84, _q2_k),
+    11: ("Q3_K", 256, 110, _q3_k),
     12: ("Q4_K", 256, 144, _q4_k),
     13: ("Q5_K", 256, 176, _q5_k),
     14: ("Q6_K", 256, 210, _q6_k),

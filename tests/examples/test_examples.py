@@ -12,6 +12,8 @@ import pytest
 
 import morok
 from morok import Tensor, Variable, knobs
+from morok.rewrite.engine import statistics
+from morok.runtime.plan import requests
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -69,6 +71,20 @@ def test_gpt_with_a_cache_is_the_same_gpt() -> None:
                 np.testing.assert_allclose(logits.numpy(), wanted[i], rtol=1e-4, atol=1e-6)
         assert all(k == kernels[1] for k in kernels[2:])
         assert len(gpt.generate(model, [1, 2], 3)) == 5
+
+
+def test_new_letters_compile_nothing() -> None:
+    """After two letters every kernel is known, and every plan: the position is a variable."""
+    gpt = module("gpt")
+    morok.manual_seed(0)
+    model = gpt.GPT(11, width=16, heads=2, layers=2, longest=12)
+    first = gpt.generate(model, [1, 2], 2)
+    made = requests.compiled + requests.from_disk
+    rewritten = statistics.rewrites
+    longer = gpt.generate(model, [1, 2], 10)
+    assert longer[:4] == first and len(longer) == 12
+    assert requests.compiled + requests.from_disk == made, "a new letter was compiled"
+    assert statistics.rewrites == rewritten, "a new letter was scheduled anew"
 
 
 @pytest.mark.slow

@@ -206,6 +206,24 @@ def reference(kind: int, b: bytes) -> list[float]:
                     high = qh[32 * h + i] >> 2 * j & 3
                     y[128 * h + 32 * j + i] = d * sc[8 * h + 2 * j + i // 16] * ((low | high << 4) - 32)
         return y
+    if kind == 10:
+        y = []
+        for i in range(256):
+            part, j, rest = i // 128, i // 32 % 4, i % 32
+            scale = b[8 * part + 2 * j + rest // 16]
+            q = b[16 + 32 * part + rest] >> 2 * j & 3
+            y.append(f16(80) * (scale & 15) * q - f16(82) * (scale >> 4))
+        return y
+    if kind == 11:
+        y = []
+        for i in range(256):
+            part, j, rest = i // 128, i // 32 % 4, i % 32
+            n = 8 * part + 2 * j + rest // 16  # which of the 16 scales
+            low = b[96 + n % 8] & 15 if n < 8 else b[96 + n % 8] >> 4
+            scale = (low | (b[104 + n % 4] >> 2 * (n // 4) & 3) << 4) - 32
+            q = (b[32 + 32 * part + rest] >> 2 * j & 3) - (0 if b[rest] >> (4 * part + j) & 1 else 4)
+            y.append(f16(108) * scale * q)
+        return y
     s, qh, qs = b[4:16], b[16:48], b[16:] if kind == 12 else b[48:]
     y = []
     for g in range(8):
@@ -225,6 +243,8 @@ SIZES = {
     6: (32, 22),
     7: (32, 24),
     8: (32, 34),
+    10: (256, 84),
+    11: (256, 110),
     12: (256, 144),
     13: (256, 176),
     14: (256, 210),
@@ -238,8 +258,10 @@ def test_blocks(kind: int, tmp_path: Path) -> None:
     blocks = []
     for _ in range(4):
         raw = bytearray(rng.integers(0, 256, width, dtype=np.uint8).tobytes())
-        where = 208 if kind == 14 else 0
+        where = {10: 80, 11: 108, 14: 208}.get(kind, 0)
         raw[where : where + 2] = half(rng.uniform(0.01, 2))
+        if kind == 10:
+            raw[82:84] = half(rng.uniform(-1, 1))
         if kind in (3, 7, 12, 13):
             raw[2:4] = half(rng.uniform(-1, 1))
         blocks.append(bytes(raw))
@@ -441,6 +463,15 @@ def test_tools_cannot_be_changed(state: bytes, name: bytes, tmp_path: Path) -> N
     path = tmp_path / "evil.pt"
     path.write_bytes(torch_file(None, {}, raw=b"\x80\x02c" + name + state + b"b."))
     with pytest.raises(FormatError, match="its pickle is damaged"):
+        load_checkpoint(path)
+
+
+@pytest.mark.parametrize("memo", [b"r\xff\xff\xff\x00", b"p16777215\n", b"p-7\n"])
+def test_a_pickle_cannot_ask_for_a_huge_memo(memo: bytes, tmp_path: Path) -> None:
+    """The unpickler makes room for as many objects as the largest number says: gigabytes for a few bytes."""
+    path = tmp_path / "evil.pt"
+    path.write_bytes(torch_file(None, {}, raw=b"\x80\x02}" + memo + b"."))
+    with little_memory(), pytest.raises(FormatError, match="remembers an object as number"):
         load_checkpoint(path)
 
 
