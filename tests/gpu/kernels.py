@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pytest
 
 from morok.codegen.gpu import cuda_target
 from morok.codegen.pipeline import lower
@@ -13,7 +14,8 @@ from morok.device.buffer import Buffer
 from morok.device.emulator import EmulatedKernel, Emulator, emulated_host
 from morok.device.interpreter import run_kernel
 from morok.device.registry import get_device
-from morok.dtype import DType, PtrDType, float32, int32, void
+from morok.dtype import DType, PtrDType, float32, int32, uint8, void
+from morok.errors import DeviceError
 from morok.ir.build import define_global, special
 from morok.ir.node import UOp, const, make, toposort
 from morok.ir.ops import Ops
@@ -41,7 +43,7 @@ def run(ast: UOp, arrays: Sequence[Any], values: Mapping[str, int] | None = None
     dtypes = buffer_dtypes(ast)
     held = []
     for i, a in enumerate(arrays):
-        held.append(device.buffer(a.size, dtypes[i]))
+        held.append(device.buffer(a.size, dtypes[i]) if i in dtypes else device.buffer(a.nbytes, uint8))
         held[-1].copy_in(a)
     program(held, values or {})
     device.synchronize()
@@ -127,3 +129,13 @@ def store(memory: UOp, where: UOp | int, value: UOp, gate: UOp | None = None) ->
 
 def buffer(size: int, number: int = 0, dtype: DType = float32) -> UOp:
     return define_global(dtype, size, number)
+
+
+def cubin(text: str, arch: str = "sm_90a") -> bytes:
+    """CUDA C as machine code; the test is skipped, with the reason, where NVRTC is not installed."""
+    from morok.device.cuda_compile import compile_cubin
+
+    try:
+        return compile_cubin(text, arch, "test")
+    except DeviceError as missing:
+        pytest.skip(str(missing))
