@@ -1,0 +1,190 @@
+"""CUDA C: what it looks like, and that NVIDIA's compiler makes machine code of it, without a GPU."""
+
+import math
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from morok.codegen.gpu import STATIC_SHARED
+from morok.codegen.pipeline import lower
+from morok.dtype import DType, bfloat16, bool_, float8_e5m2, float16, float32, float64, int8, int32, int64
+from morok.ir.build import bufferize, define_global, rng, sink
+from morok.ir.node import UOp, alu, const, make
+from morok.ir.ops import AxisKind, Ops
+from morok.optimize.actions import apply_all
+from morok.optimize.apply import optimize
+from morok.optimize.host import Host
+from morok.optimize.record import Opt
+from morok.render.cuda import render
+from morok.render.program import Program, extent_value
+from tests.codegen.kernels import UPCAST, add, read, split, write
+from tests.gpu.kernels import HOST, TARGET, check, cubin, lidx, linear, store
+from tests.optimize.kernels import GPU, MAKERS, kernel
+from tests.optimize.test_actions import sequences
+
+
+def source(ast: UOp) -> Program:
+    return render(lower(ast, TARGET), "k")
+
+
+def copy(n: int, dtype: DType, lanes: int) -> UOp:
+    r = rng(n, 0)
+    kernel = sink(write(define_global(dtype, n, 0), r, read(define_global(dtype, n, 1), r), r))
+    return split(kernel, 0, lanes, UPCAST)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "lanes", "access"),
+    [
+        (float32, 4, "float4"),
+        (float64, 2, "double2"),
+        (int64, 2, "longlong2"),
+        (float16, 8, "uint4"),
+        (bfloat16, 4, "uint2"),
+        (int8, 16, "uint4"),
+        (bool_, 4, "unsigned"),
+    ],
+    ids=str,
+)
+def test_vectors_are_one_access(dtype: DType, lanes: int, access: str) -> None:
+    ast = copy(64, dtype, lanes)
+    text = source(ast).text
+    assert f"*(const {access}*)(g1 + " in text and f"*({access}*)(g0 + " in text
+    given = np.arange(64) % 2 if dtype is bool_ else np.arange(64)
+    arrays = [np.zeros(64, dtype=dtype.numpy), given.astype(dtype.numpy)]
+    check(ast, arrays)
+
+
+def test_accesses_that_may_be_misaligned_are_split() -> None:
+    """x[r*4 + 2 + (0, 1, 2, 3)] lies at a multiple of two elements, and of no more."""
+    o, x = define_global(float32, 64, 0), define_global(float32, 66, 1)
+    r = rng(64, 0)
+    ast = split(sink(write(o, r, read(x, r + 2), r)), 0, 4, UPCAST)
+    text = source(ast).text
+    assert text.count("*(const float2*)(g1 + ") == 2 and "*(float4*)(g0 + " in text
+    odd = split(sink(write(o, r, read(x, r + 1), r)), 0, 4, UPCAST)
+    assert "*(const float" in source(odd).text  # the middle two
+    check(ast, [np.zeros(64, np.float32), np.arange(66, dtype=np.float32)])
+    check(odd, [np.zeros(64, np.float32), np.arange(66, dtype=np.float32)])
+
+
+def test_the_signature() -> None:
+    program = source(apply_all(kernel("symbolic rows"), (Opt("LOCAL", 1, 6),), GPU))
+    assert (
+        "void __launch_bounds__(6) k(float* __restrict__ g0, const float* __restrict__ g1, long long v_n)"
+        in (program.text)
+    )
+    assert program.block == (6,) and program.variables == ("n",)
+    assert [extent_value(size, {"n": 13}) for size in program.grid] == [13]
+
+
+def test_lines_of_the_user_are_comments() -> None:
+    assert re.search(r"// kernels.py:\d+", source(add(64)).text)
+
+
+def test_no_product_is_fused_unless_the_ir_says_so() -> None:
+    o, x, y, z = (define_global(float32, 8, i) for i in range(4))
+    r = rng(8, 0)
+    a, b, c = read(x, r), read(y, r), read(z, r)
+    assert "fma" not in source(sink(write(o, r, a * b + c, r))).text
+    assert "__fmaf_rn" in source(sink(write(o, r, alu(Ops.MULACC, a, b, c), r))).text
+
+
+def test_integers_that_may_wrap_have_no_sign() -> None:
+    o, x = define_global(int32, 8, 0), define_global(int32, 8, 1)
+    r = rng(8, 0)
+    text = source(sink(write(o, r, read(x, r) + read(x, r), r))).text
+    assert "(int)((unsigned)" in text
+    assert "unsigned" not in source(add(64)).text  # indices stay far below the limit
+
+
+@pytest.mark.parametrize(
+    "value", [math.inf, -math.inf, math.nan, -0.0, 1e-45, 3.4e38, 0.1, 1e300, 16777217.0]
+)
+@pytest.mark.parametrize("dtype", [float32, float64, float16], ids=str)
+def test_constants(dtype: DType, value: float) -> None:
+    o, x = define_global(dtype, 2, 0), define_global(dtype, 2, 1)
+    r = rng(2, 0)
+    constant = const(dtype, value)
+    ast = sink(write(o, r, alu(Ops.MAX, read(x, r), constant), r))
+    assert cubin(source(ast).text) if value in (math.inf, 0.1) else source(ast).text
+
+
+def shared_rows(rows: int, columns: int) -> UOp:
+    """Every row goes through memory that the threads of a block share, and comes out turned around."""
+    o, x = define_global(float32, rows * columns, 0), define_global(float32, rows * columns, 1)
+    r, c = rng(rows, 0), rng(columns, 1, AxisKind.LOCAL)
+    fill = rng(columns, 2, AxisKind.LOCAL)
+    row = bufferize(read(x, r * columns + fill), fill, arg=("local", "row"))
+    value = make(Ops.INDEX, float32, (row, c * -1 + (columns - 1)))
+    return sink(write(o, r * columns + c, value, r, c))
+
+
+def test_shared_memory_and_its_barrier() -> None:
+    ast = shared_rows(3, 64)
+    program = source(ast)
+    assert "__shared__ __align__(" in program.text and program.shared == 0 and program.block == (64,)
+    assert program.text.count("__syncthreads();") == 1
+    check(ast, [np.zeros(192, np.float32), np.arange(192, dtype=np.float32)])
+    assert cubin(program.text)
+
+
+def test_much_shared_memory_is_asked_for_at_launch() -> None:
+    t = lidx(32)
+    from morok.ir.build import define_local
+
+    big = define_local(float64, STATIC_SHARED // 8 + 16, "big")
+    program = render(linear(store(big, t, const(float64, 1.0))), "k")
+    assert program.shared > STATIC_SHARED and "extern __shared__" in program.text
+    assert cubin(program.text)
+
+
+def test_a_warp_sums_without_memory() -> None:
+    ast = apply_all(kernel("row sum"), (Opt("GROUP", 1, 8),), GPU)
+    text = source(ast).text
+    assert text.count("__shfl_sync(0xffffffffu") == 3 and "__shared__" not in text
+    assert cubin(text)
+    joined = source(apply_all(kernel("row max"), (Opt("GROUP", 1, 13),), GPU)).text
+    assert "__shfl_sync" not in joined and "__shared__" in joined  # 13 is odd
+
+
+def test_ranges_that_never_meet_share_threads() -> None:
+    opts = (Opt("GROUP", 2, 4), Opt("GROUP", 3, 4), Opt("LOCAL", 1, 4))
+    assert source(apply_all(kernel("softmax"), opts, GPU)).block == (4,)
+
+
+COMPILED = ("softmax", "matmul", "convolution", "gather", "two outputs", "symbolic sum", "integers")
+
+
+@pytest.mark.parametrize("name", COMPILED)
+def test_kernels_compile(name: str) -> None:
+    assert cubin(source(optimize(kernel(name), HOST)).text)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(set(MAKERS) - set(COMPILED)))
+def test_all_kernels_compile(name: str) -> None:
+    assert cubin(source(optimize(kernel(name), HOST)).text)
+
+
+@given(sequences((GPU,)))
+@settings(max_examples=8)
+def test_random_actions_compile(case: tuple[str, Host, UOp]) -> None:
+    assert cubin(source(case[2]).text)
+
+
+@pytest.mark.slow
+@given(sequences((GPU,)))
+@settings(max_examples=300)
+def test_many_random_actions_compile(case: tuple[str, Host, UOp]) -> None:
+    assert cubin(source(case[2]).text)
+
+
+def test_narrow_floats_need_no_header() -> None:
+    o, x = define_global(float8_e5m2, 64, 0), define_global(float16, 64, 1)
+    r = rng(64, 0)
+    value = make(Ops.CAST, float8_e5m2, (read(x, r) + 1.0,))
+    text = source(sink(write(o, r, value, r))).text
+    assert "#include" not in text and cubin(text)
