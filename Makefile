@@ -37,6 +37,8 @@ $(VENV)/.installed-demo: $(VENV)/.installed
 
 $(VENV)/.installed-dev: pyproject.toml | $(VENV)/bin/python
 	$(PIP) --editable '.[dev]'
+	@$(PIP) --editable '.[cuda]' \
+	  || echo "NVIDIA's compiler cannot be installed here; tests that compile CUDA C will be skipped"
 	@touch $@ $(VENV)/.installed
 
 $(VENV)/.installed-cuda: $(VENV)/.installed
