@@ -339,7 +339,7 @@ def expand_stage(root: UOp, ctx: Any) -> UOp:
     kinds = {n.arg[1] for n in toposort(root) if n.op is Ops.RANGE}
     if AxisKind.GROUP_REDUCE in kinds:
         root = rewrite(root, group_rules, _Numbers(root, ctx.target.warp))
-    root = make_fragments(root)
     if not kinds.isdisjoint(LANE_KINDS):
-        root = rewrite(open_lanes(root), expand_rules)
+        # the lanes of a fragment are gathered inside of it: no buffer around it lives in them
+        root = rewrite(make_fragments(open_lanes(root)), expand_rules)
     return root

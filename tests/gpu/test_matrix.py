@@ -468,6 +468,19 @@ def test_large_tiles_of_any_size(shape: tuple[int, int, int]) -> None:
     close(emulate(lower(kernel, TARGET), arrays, types), a @ b, 1e-3)
 
 
+def test_gathered_fragments_are_collected_too() -> None:
+    ast = kernel_of(product, (128, 96), (96, 256), dtype="float32")
+    with knobs.override(TF32=True):
+        kernel = chosen(ast)
+    assert {"TC", "COLLECT"} <= {o.name for o in applied(kernel)}
+    linear = lower(kernel, TARGET)
+    sizes = [n.dtype.size for n in linear.src if n.op is Ops.DEFINE_LOCAL]  # type: ignore[attr-defined]
+    assert max(sizes) <= 3 * 256 * 128
+    arrays, types = memory_of(ast)
+    a, b = arrays[1].reshape(128, 96).astype(float), arrays[2].reshape(96, 256).astype(float)
+    close(emulate(linear, arrays, types), a @ b, 2e-3)
+
+
 def test_what_surrounds_a_collected_sum() -> None:
     def layer(x: Tensor, w: Tensor, b: Tensor, r: Tensor) -> Tensor:
         return (x @ w + b).tanh() + r
