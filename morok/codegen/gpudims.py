@@ -81,9 +81,11 @@ def place_ranges(found: Sequence[UOp], prefix: str, limits: Sequence[int]) -> di
     if len(ordered) <= len(limits) and all(n <= m for n, m in zip(sizes, limits, strict=False)):
         return {r: special(f"{prefix}{i}", r.src[0]) for i, r in enumerate(ordered)}
     if symbolic_size:
-        raise CompileError(
-            f"{len(ordered)} parallel ranges of variable size do not fit a grid of {tuple(limits)}"
-        )
+        if _product(sizes) > limits[0]:
+            raise CompileError(
+                f"{len(ordered)} parallel ranges of variable size do not fit a grid of {tuple(limits)}"
+            )
+        return _flat_ranges(ordered, prefix)
     groups = group_dims(sizes, limits)
     if groups is None or not all(_product(g) <= m for g, m in zip(groups, limits, strict=False)):
         parts = split_dim(_product(sizes), limits)
@@ -97,6 +99,19 @@ def place_ranges(found: Sequence[UOp], prefix: str, limits: Sequence[int]) -> di
     for i, group in enumerate(groups):
         values += _decode(special(f"{prefix}{i}", _product(group)), group)
     return dict(zip(ordered, values, strict=True))
+
+
+def _flat_ranges(ordered: Sequence[UOp], prefix: str) -> dict[UOp, UOp]:
+    """Ranges of any sizes, the fastest first, as digits of one index."""
+    total: UOp = const(index, 1)
+    for r in ordered:
+        total = alu(Ops.MUL, total, r.src[0])
+    rest: UOp = special(f"{prefix}0", rewrite(total, symbolic))
+    values: dict[UOp, UOp] = {}
+    for r in ordered[:-1]:
+        values[r] = rewrite(alu(Ops.FLOORMOD, rest, r.src[0]), symbolic)
+        rest = rewrite(alu(Ops.FLOORDIV, rest, r.src[0]), symbolic)
+    return {**values, ordered[-1]: rest}
 
 
 def _decode(flat: UOp, sizes: Sequence[int]) -> list[UOp]:

@@ -122,7 +122,7 @@ def muladd(x: Array, y: Array, z: Array) -> Array:
 def float_muladd(dtype: DType, x: Array, y: Array, z: Array) -> Array:
     """x * y + z with one rounding; the operands are float64, the result is of `dtype`."""
     if dtype is float64:
-        return np.asarray(_fma(x, y, z)).astype(np.float64)
+        return _double_muladd(*np.broadcast_arrays(x, y, z))
     p = x * y
     s = p + z
     v = s - p
@@ -131,6 +131,46 @@ def float_muladd(dtype: DType, x: Array, y: Array, z: Array) -> Array:
     nudge = np.isfinite(s) & (error != 0) & (bits & 1 == 0)
     step = np.where((error > 0) == (s > 0), 1, -1)
     return narrow(np.where(nudge, bits + step, bits).view(np.float64), dtype)
+
+
+def _two_sum(a: Array, b: Array) -> tuple[Array, Array]:
+    """a + b as a rounded sum and what the rounding has lost."""
+    s = a + b
+    v = s - a
+    return s, (a - (s - v)) + (b - v)
+
+
+def _two_product(x: Array, y: Array) -> tuple[Array, Array]:
+    """x * y as a rounded product and what the rounding has lost, by halves of 26 bits."""
+
+    def halves(v: Array) -> tuple[Array, Array]:
+        t = v * 134217729.0
+        high = t - (t - v)
+        return high, v - high
+
+    p = x * y
+    (a, b), (c, d) = halves(x), halves(y)
+    return p, ((a * c - p) + a * d + b * c) + b * d
+
+
+def _double_muladd(x: Array, y: Array, z: Array) -> Array:
+    """x * y + z of doubles with one rounding: the parts that get lost are added up and rounded to odd first.
+
+    Where a part would leave the range of normal numbers, and for infinities, the slow way is taken.
+    """
+    p, low = _two_product(x, y)
+    t, t_low = _two_sum(z, low)
+    v, v_low = _two_sum(p, t)
+    rest, lost = _two_sum(t_low, v_low)
+    even = np.asarray(rest).view(np.int64) & 1 == 0
+    odd = np.where((lost != 0) & even, np.nextafter(rest, np.where(lost > 0, np.inf, -np.inf)), rest)
+    result = np.where((x == 0) | (y == 0), p + z, v + odd)
+    size = np.abs(p)
+    plain = (size > 1e-270) & (size < 1e300) & (np.abs(z) < 1e300) & (np.abs(x) < 1e290) & (np.abs(y) < 1e290)
+    slow = ~(plain | (x == 0) | (y == 0))
+    if slow.any():
+        result[slow] = np.asarray(_fma(x[slow], y[slow], z[slow])).astype(np.float64)
+    return result
 
 
 def threefry(counter: Array, key: Array) -> Array:

@@ -10,7 +10,7 @@ from morok.optimize.actions import apply, apply_all
 from morok.optimize.host import Host
 from morok.optimize.record import Opt
 from tests.gpu.kernels import run
-from tests.optimize.kernels import GPU, MAKERS, VALUES, buffers_of, kernel, same, wanted
+from tests.optimize.kernels import GPU, MAKERS, VALUES, buffers_of, interpret, kernel, same, wanted
 from tests.optimize.test_actions import legal, sequences
 
 
@@ -69,3 +69,19 @@ SHARED = [
 )
 def test_shared_reductions(name: str, opts: tuple[Opt, ...]) -> None:
     same(answer(apply_all(kernel(name), opts, GPU)), wanted(name))
+
+
+SYMBOLIC = [
+    (Opt("PEEL", 0, 8), Opt("TILE", 0, 2)),
+    (Opt("PEEL", 1, 4), Opt("LOCAL", 2), Opt("TILE", 1, 2), Opt("PEEL", 0, 3), Opt("PEEL", 5, 2)),
+    (Opt("PADTO", 0, 4), Opt("PEEL", 1, 5), Opt("LOCAL", 1), Opt("PEEL", 0, 8), Opt("UPCAST", 3, 4)),
+    (Opt("PADTO", 0, 4), Opt("TILE", 0, 2), Opt("TILE", 1, 2), Opt("TILE", 0, 2)),
+]
+
+
+@pytest.mark.parametrize("opts", SYMBOLIC, ids=lambda x: " ".join(map(str, x)))
+def test_parts_of_a_size_that_is_known_later(opts: tuple[Opt, ...]) -> None:
+    """A part may be empty; the others run all the same. Many parts share one dimension of the grid."""
+    ast = apply_all(kernel("symbolic rows"), opts, GPU)
+    for n in (1, 8, 13, 20):
+        same(run(ast, buffers_of(ast), {"n": n}), interpret(kernel("symbolic rows"), {"n": n}))

@@ -471,3 +471,20 @@ def test_undefined_arithmetic_says_so(op: Op, dtype: DType, sentence: str) -> No
 def test_a_bitcast_keeps_the_number_of_bits() -> None:
     with pytest.raises(DTypeError, match="BITCAST keeps the bits, but int32 has 32 and int8 has 8"):
         evaluate(Ops.BITCAST, int32, 1, to=int8)
+
+
+def test_products_of_doubles_are_fused_as_scalars_are() -> None:
+    """Sums that cancel the product or nearly so, far apart, near the ends of the range, and no numbers."""
+    random = np.random.default_rng(5)
+    exponents = np.array([0, 0, 0, 30, -30, 60, 300, -300, -500, 500, -1000, 1000])
+    x, y, z = (np.ldexp(random.standard_normal(600), random.choice(exponents, 600)) for _ in range(3))
+    with np.errstate(all="ignore"):
+        close = -(x * y) * (1 + random.choice([0, 2**-52, -(2**-53), 2**-50, 1e-10], 600))
+    z = np.where(random.random(600) < 0.6, close, z)
+    for v, special in ((x, 0.0), (y, -0.0), (z, np.inf), (x, np.nan), (y, np.inf)):
+        v[random.integers(0, 600, 15)] = special
+    got = evaluate_array(Ops.MULACC, float64, x, y, z)
+    want = np.array([evaluate(Ops.MULACC, float64, *map(float, v)) for v in zip(x, y, z, strict=True)])
+    np.testing.assert_array_equal(got, want)
+    finite = ~np.isnan(want)
+    np.testing.assert_array_equal(np.signbit(got)[finite], np.signbit(want)[finite])
