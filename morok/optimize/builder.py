@@ -15,6 +15,7 @@ class Builder:
     def __init__(self, ast: UOp, host: Host) -> None:
         self.host = host
         self.loops: Loops = loops_of(ast)
+        self.shares = False  # there is work for several threads
 
     @property
     def ast(self) -> UOp:

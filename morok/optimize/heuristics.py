@@ -30,7 +30,7 @@ from morok.optimize.facts import (
 from morok.optimize.host import Host
 from morok.optimize.keep import shared_value
 from morok.optimize.loops import Loops, size
-from morok.optimize.tiles import find_product, tile
+from morok.optimize.tiles import FEWEST_REUSES, find_product, tile
 from morok.optimize.window import copy_bytes, find_pair, is_guarded
 
 DEAR = 10  # operations of a value that is kept rather than computed twice
@@ -48,9 +48,10 @@ def choose(ast: UOp, host: Host) -> UOp:
     if host.vector_bytes and not host.block_threads:
         copy_windows(builder)
     loops = builder.loops
+    builder.shares = host.cores > 1 and not host.block_threads and work(loops) >= LEAST_SHARED_WORK
     if host.vector_bytes:
         lanes_of_kernel(builder, loops)
-    if host.cores > 1 and not host.block_threads and work(loops) >= LEAST_SHARED_WORK:
+    if builder.shares:
         share(builder)
     return builder.ast
 
@@ -70,15 +71,19 @@ def keep_rows(builder: Builder) -> None:
 
 
 def copy_windows(builder: Builder) -> None:
-    """What the windows of a convolution read under a guard is copied, if many outputs share it."""
+    """What the windows of a convolution read under a guard is copied, if some outputs share it.
+
+    Where many do, they are rows of a tile, and a panel is packed for them instead.
+    """
     loops = builder.loops
+    many = FEWEST_REUSES * builder.host.registers // 4
     if len(loops.ast.src) != 1 or loops.ast.src[0].op is not Ops.END:
         return
     effect = loops.ast.src[0]
     places = [r for r in output_loops(effect) if r.arg[1] is AxisKind.LOOP]
     for read in reads_of(store_of(effect).src[1]):
         others = [r for r in places if r not in ranges(read.node)]
-        if read.buffer < 0 or math.prod(map(trips, others)) < FEWEST_SHARING:
+        if read.buffer < 0 or not FEWEST_SHARING <= math.prod(map(trips, others)) < many:
             continue
         offsets = [k for k in ranges(read.node) if loops.closed_by(k) is Ops.REDUCE]
         pairs = [

@@ -10,7 +10,7 @@ from morok.ir.infer import ranges
 from morok.ir.node import UOp, alu, const
 from morok.ir.ops import Ops
 from morok.optimize.host import Host
-from morok.optimize.loops import LOOP_KINDS, Loops, loop, size
+from morok.optimize.loops import LOOP_KINDS, Loops, loop, simplify_places, size
 from morok.optimize.record import Opt
 from morok.schedule.ranges import replace_loops
 
@@ -29,6 +29,8 @@ def can_join(loops: Loops, opt: Opt, host: Host) -> str | None:
     a, b = loops.by_number[opt.axis], loops.by_number[opt.amount]
     if loops.closers[a] != loops.closers[b]:
         return f"loops {opt.axis} and {opt.amount} are not closed together"
+    if loops.closed_by(a) is Ops.BUFFERIZE:
+        return f"loop {opt.axis} is a dimension of a copy"  # whose layout would be another one
     return None
 
 
@@ -45,4 +47,4 @@ def join(loops: Loops, opt: Opt) -> UOp:
         a: (alu(Ops.FLOORDIV, joint, width), (joint,)),
         b: (alu(Ops.FLOORMOD, joint, width), (joint,)),
     }
-    return replace_loops(loops.ast, mapping)
+    return simplify_places(replace_loops(loops.ast, mapping), joint)

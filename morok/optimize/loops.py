@@ -94,6 +94,20 @@ def loop(end: UOp | int, number: int, kind: AxisKind, like: UOp) -> UOp:
     return make(Ops.RANGE, like.dtype, (stop,), (number, kind), like.origin)
 
 
+def simplify_places(ast: UOp, r: UOp) -> UOp:
+    """The kernel with the indices that depend on a loop simplified, and nothing else touched."""
+    done: dict[UOp, UOp] = {}
+    for node in toposort(ast):
+        if r not in ranges(node) and not any(done[s] is not s for s in node.src):
+            done[node] = node
+        elif node.op is Ops.INDEX:
+            places = tuple([simplify(done[s]) for s in node.src[1:]])
+            done[node] = node.replace((done[node.src[0]], *places))
+        else:
+            done[node] = node.replace(tuple([done[s] for s in node.src]))
+    return done[ast]
+
+
 def plus(a: UOp, k: int) -> UOp:
     return a if k == 0 else alu(Ops.ADD, a, const(a.dtype, k))
 

@@ -24,12 +24,13 @@ from morok.ir.ops import AxisKind, Ops
 from morok.optimize.builder import Builder
 from morok.optimize.facts import Access, access, output_loops, reads_of, store_of, trips, value_bytes
 from morok.optimize.host import Host
-from morok.optimize.loops import size
+from morok.optimize.loops import gate_of, size
 from morok.optimize.pack import packed_value
 
 FEWEST_STEPS = 4  # of a reduction that is worth a tile
 FEWEST_OUTPUTS = 32
 FEWEST_REUSES = 4  # of a panel that is worth packing
+NARROW = 8  # vectors of a row that is too short to be cut into tiles alone
 
 
 @final
@@ -78,8 +79,8 @@ def tile_shape(rows: int, columns: int, lanes: int, host: Host, spread: bool = T
     take one lane of a vector, in whole vectors.
 
     Accumulators take three quarters of the registers; the rest is for what is being loaded. A vector that is
-    loaded weighs three elements that are spread. A tile that does not divide the columns needs guarded stores
-    or a second nest, one that does not divide the rows only a clamped index.
+    loaded weighs three elements that are spread. Columns beyond the last whole tile are whole vectors of a
+    second nest, or guarded ones of the first; rows beyond the last whole tile are computed for nothing.
     """
     best, shape = 0.0, (1, lanes)
     for vectors in range(1, 7):
@@ -90,7 +91,8 @@ def tile_shape(rows: int, columns: int, lanes: int, host: Host, spread: bool = T
             if not spread and height % lanes:
                 continue
             reuse = height * vectors / ((height if spread else 3 * height // lanes) + 3 * vectors)
-            filled = columns / (-(-columns // width) * width) * rows / (-(-rows // height) * height)
+            unit = width if host.masked_memory or columns < width else lanes
+            filled = columns / (-(-columns // unit) * unit) * rows / (-(-rows // height) * height)
             score = reuse * filled * (1.0 if columns % width == 0 else 0.97)
             if score > best + 1e-9:
                 best, shape = score, (height, width)
@@ -104,6 +106,8 @@ def tile(builder: Builder, product: Product, is_rest: bool = False) -> bool:
     that fits them, so that the stores of the whole tiles need no guards.
     """
     host = builder.host
+    if not is_rest:
+        product = _with_joined_columns(builder, product)
     rows, columns = size(product.i), size(product.j)
     if rows is None or columns is None:
         return False
@@ -113,18 +117,26 @@ def tile(builder: Builder, product: Product, is_rest: bool = False) -> bool:
     spread = not (host.lane_operands and (beside or packs_rows) and rows >= lanes)
     height, width = tile_shape(rows, columns, lanes, host, spread)
     i, j = int(product.i.arg[0]), int(product.j.arg[0])
-    panel = _panel(product, height, width, host)
+    panel = _panel(
+        product, -(-height // 2) if is_rest else height, width, host
+    )  # a rest is packed like the others
     if panel is None and any(a.step(product.j) != 1 for a in product.along_j):
         return False  # vectors along j would be gathered at every step
     if panel is not None and packs_rows is not None:
         return _tile_rows_first(builder, product, (height, width), panel, packs_rows)
     if panel is not None:
         i, j = _innermost(builder, product, i, j)
-    if rows % height:
+    if panel is not None and not is_rest and _shares_rows(builder, product, height, width):
+        if rows % (height * host.cores):
+            builder.do("PADTO", i, height * host.cores)
+        inner = builder.loops.next_number()
+        i = inner if builder.do("THREAD", i, host.cores) else i
+    elif rows % height:
         builder.do("PADTO", i, height)
     peeled = False
     single = len(builder.ast.src) == 1  # the rests of several effects would not share their loops
     if columns % width and not host.masked_memory and not is_rest and columns > width and single:
+        builder.do("PADTO", j, lanes)  # a rest of whole vectors; the guards of all others fold
         peeled = builder.do("PEEL", j, width)
     if columns % width and not peeled:
         builder.do("PADTO", j, width)
@@ -133,9 +145,10 @@ def tile(builder: Builder, product: Product, is_rest: bool = False) -> bool:
     lane_axis = builder.loops.next_number()
     if not builder.do("UPCAST", j, width):
         return False
-    steps = _steps(builder, product)
+    steps = [int(k.arg[0]) for k in _steps_of(product.reduce)]
     if panel is not None:
         _pack(builder, panel, steps, lane_axis)
+    _walk(builder, product, steps)
     if peeled:
         _tile_rest(builder)
     return True
@@ -176,7 +189,7 @@ def _tile_rows_first(
     lane_axis = builder.loops.next_number()
     if not builder.do("UPCAST", j, width):
         return False
-    steps = sorted(int(k.arg[0]) for k in closed_ranges(product.reduce))
+    steps = [int(k.arg[0]) for k in _steps_of(product.reduce)]
     panels = [j] if j in builder.loops.by_number else []
     _pack(builder, panel, [*panels, *steps], lane_axis)
     _pack(builder, rows, steps, row_axis)
@@ -200,17 +213,76 @@ def _tile_rest(builder: Builder) -> None:
             return
 
 
-def _steps(builder: Builder, product: Product) -> list[int]:
-    """The loops of the reduction, outer ones first; two steps at a time where that saves loads along i."""
-    loops = sorted((k for k in closed_ranges(product.reduce)), key=lambda k: int(k.arg[0]))
-    steps = [int(k.arg[0]) for k in loops]
-    if builder.host.lane_operands and all(a.step(loops[-1]) == 1 for a in product.along_i):
-        if (size(loops[-1]) or 0) > FEWEST_STEPS:
-            builder.do("PEEL", steps[-1], 2)
-        lanes = builder.loops.next_number()
-        if builder.do("UNROLL", steps[-1], 2):
-            steps.append(lanes)
-    return steps
+def _with_joined_columns(builder: Builder, product: Product) -> Product:
+    """The product over a longer row of outputs, where one row is short and the next follows it in memory.
+
+    A picture of 7 × 7 is 49 outputs rather than seven times 7 of 8: whole vectors, fewer panels, each used
+    by all rows of the tile. Only the panel is gathered in another order, which is done once.
+    """
+    while True:
+        j, host = product.j, builder.host
+        lanes = max(1, host.vector_bytes // value_bytes(product.reduce))
+        columns = trips(j)
+        if size(j) is None or columns >= NARROW * lanes or _panel(product, 1, NARROW, host) is None:
+            return product
+        panel = product.along_j[0].node
+        others = [access(n) for n in builder.loops.order if n.op is Ops.INDEX and n is not panel]
+        found = [
+            y
+            for y in output_loops(product.effect)
+            if y.arg[1] is AxisKind.LOOP and y is not j and y is not product.i and size(y) is not None
+            if all(_follows(a, y, j, columns) for a in others) and y in ranges(panel)
+        ]
+        if not found or not builder.do("JOIN", int(found[0].arg[0]), int(j.arg[0])):
+            return product
+        effect = builder.ast.src[0]
+        again = [find_product(effect, n) for n in toposort(effect) if n.op is Ops.REDUCE]
+        product = next((p for p in again if p is not None), product)
+
+
+def _follows(a: Access, outer: UOp, inner: UOp, count: int) -> bool:
+    """Whether one step of the outer loop moves an access as far as all steps of the inner one."""
+    steps = a.step(outer), a.step(inner)
+    return None not in steps and steps[0] == count * (steps[1] or 0)
+
+
+def _shares_rows(builder: Builder, product: Product, height: int, width: int) -> bool:
+    """Whether threads should share the rows of tiles: there are too few panels to share those evenly."""
+    host = builder.host
+    panels = -(-trips(product.j) // width)
+    for r in output_loops(product.effect):
+        if r not in (product.i, product.j):
+            panels *= trips(r)
+    enough = panels >= 4 * host.cores or panels % host.cores == 0
+    return builder.shares and not enough and trips(product.i) >= 2 * height * host.cores
+
+
+def _steps_of(reduce: UOp) -> list[UOp]:
+    """The loops of a reduction, outer ones first."""
+    return sorted(closed_ranges(reduce), key=lambda k: int(k.arg[0]))
+
+
+def _walk(builder: Builder, product: Product, steps: list[int]) -> None:
+    """Makes one plain loop of the steps where all reads allow it, and takes two of them at a time."""
+    loops = _steps_of(product.reduce)
+    while len(steps) > 1:
+        a, b = steps[-2:]
+        outer, inner = builder.loops.by_number.get(a), builder.loops.by_number.get(b)
+        if outer is None or inner is None or size(inner) is None:
+            break
+        reads = [access(n) for n in builder.loops.order if n.op is Ops.INDEX and not n.dtype.is_ptr]
+        if not all(_follows(r, outer, inner, trips(inner)) for r in reads) or not builder.do("JOIN", a, b):
+            break
+        steps.pop(-2)
+    last = builder.loops.by_number.get(steps[-1])
+    if last is None or not builder.host.lane_operands:
+        return
+    along_i = [a for a in product.along_i if loops[-1] in ranges(a.node)]
+    if not along_i or any(a.step(loops[-1]) != 1 for a in along_i):
+        return
+    if (size(last) or 0) > FEWEST_STEPS:
+        builder.do("PEEL", steps[-1], 2)
+    builder.do("UNROLL", steps[-1], 2)
 
 
 def _panel(product: Product, height: int, width: int, host: Host) -> Access | None:
@@ -223,7 +295,7 @@ def _panel(product: Product, height: int, width: int, host: Host) -> Access | No
     steps = math.prod(trips(k) for k in closed_ranges(product.reduce) if k in ranges(read.node))
     if any(size(k) is None for k in closed_ranges(product.reduce)):
         return None
-    return read if steps * width * value_bytes(product.reduce) <= host.l2_bytes // 2 else None
+    return read if steps * width * value_bytes(product.reduce) <= host.local_bytes // 4 else None
 
 
 def _innermost(builder: Builder, product: Product, i: int, j: int) -> tuple[int, int]:
@@ -237,14 +309,25 @@ def _innermost(builder: Builder, product: Product, i: int, j: int) -> tuple[int,
 
 
 def _pack(builder: Builder, read: Access, steps: list[int], lane_axis: int) -> None:
-    """Copies the panel, whole vectors at a time."""
+    """Copies the panel, whole vectors at a time.
+
+    Steps that no condition depends on are the innermost ones of the copy: what is known of the padding around
+    a picture is worked out once for all of its channels.
+    """
     loops = builder.loops
     columns = loops.by_number[lane_axis]
     node = next(n for n in loops.order if _is_read(n, read.buffer) and columns in ranges(n))
     axes = [k for k in steps if k in loops.by_number and loops.by_number[k] in ranges(node)]
-    last = loops.next_number() + len(axes)
-    if builder.do("PACK", read.buffer, 0, (*axes, lane_axis)):
-        builder.do("UPCAST", last)
+    first = loops.next_number()
+    if not builder.do("PACK", read.buffer, 0, (*axes, lane_axis)):
+        return
+    gate = gate_of(node)
+    guarded = frozenset() if gate is None else ranges(gate)
+    free = [first + n for n, k in enumerate(axes) if loops.by_number[k] not in guarded]
+    bound = [first + n for n, k in enumerate(axes) if loops.by_number[k] in guarded]
+    if free and bound and len(free) == 1 and free[0] < bound[-1]:
+        builder.do("SWAP", free[0], bound[-1])
+    builder.do("UPCAST", first + len(axes))
 
 
 def _is_read(node: UOp, buffer: int) -> bool:

@@ -28,7 +28,7 @@ from morok.ir.infer import ranges
 from morok.ir.node import UOp, make, toposort
 from morok.ir.ops import AxisKind, Ops
 from morok.ir.provenance import here, place
-from morok.schedule.costs import AGAIN, LAUNCH, OPS_PER_BYTE, STORED, TILE, Costs, measure
+from morok.schedule.costs import AGAIN, LAUNCH, OPS_PER_BYTE, STORED, TILE, Costs, measure, op_work
 from morok.schedule.indexing import Indices, known_shape, source_indices
 from morok.schedule.lower import INTERNAL, PASS_THROUGH, new_loop, output_ranges
 from morok.schedule.probe import collapsible
@@ -158,9 +158,12 @@ class Chooser:
         self.kept_for: dict[UOp, list[Use]] = {}
         self.uses: dict[UOp, dict[tuple[Root, Indices], Use]] = {}
         self.users: dict[UOp, int] = {}
+        self.padded: set[UOp] = set()
 
     def run(self, order: list[UOp]) -> dict[UOp, str]:
         for node in order:
+            if self.is_padding(node):
+                self.padded.add(node)
             for s in dict.fromkeys(node.src):
                 self.users[s] = self.users.get(s, 0) + 1
         for node in reversed(order):
@@ -221,7 +224,23 @@ class Chooser:
             return self.users[source] == 1 and 2 * self.costs.count[node] <= self.costs.count[source]
         if op is Ops.CAST:  # the narrower side
             return node.dtype.itemsize <= node.src[0].dtype.itemsize
-        return op.is_alu and bool(self.costs.leaves[node])
+        return op.is_alu and bool(self.costs.leaves[node]) and node not in self.padded
+
+    def is_padding(self, node: UOp) -> bool:
+        """Whether a value is a smaller one with an edge around it, filled in by cheap arithmetic.
+
+        The smaller one is kept if anything is: an edge is a condition where the value is read. Asked for all
+        nodes in order.
+        """
+        op, leaves = node.op, self.costs.leaves
+        if op is Ops.PAD:
+            return bool(leaves.get(node))
+        if op in (Ops.RESHAPE, Ops.PERMUTE):
+            return node.src[0] in self.padded
+        if not op.is_alu or op_work(op) > 1.0:
+            return False
+        sources = [s for s in dict.fromkeys(node.src) if leaves.get(s)]
+        return len(sources) == 1 and sources[0] in self.padded
 
     def descend(self, node: UOp, use: Use) -> None:
         op = node.op

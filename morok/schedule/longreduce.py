@@ -1,18 +1,20 @@
 """Long reductions in two stages, for devices that want it.
 
 A sum of millions of elements into a few has little to run in parallel. The first stage sums pieces, the
-second the pieces' sums. A CPU does better with one kernel whose threads have sums of their own; a GPU cannot
-combine the sums of different blocks in one kernel. The knob names a length for all devices.
+second the pieces' sums. A GPU cannot combine the sums of different blocks in one kernel, and threads of a CPU
+would have to wait for one another. The knob names a length for all devices. Reductions that need no loop at
+all, such as a gather, are left alone.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import final
 
 from morok import knobs
-from morok.ir.movement import reduce_axis, reshape
-from morok.ir.node import UOp, make, toposort
+from morok.ir.movement import reduce_axis, reshape, shrink
+from morok.ir.node import UOp, alu, make, toposort
 from morok.ir.ops import Ops
 from morok.schedule.costs import elements
 from morok.schedule.indexing import known_shape
@@ -31,30 +33,30 @@ class Limits:
 
 ASKED = Limits(0, 4096, 1024)  # where the knob names the length
 # A block per output keeps the machine busy from some hundred outputs on.
-DEVICES = {"CUDA": Limits(1 << 15, 256, 2048)}
+# A few threads need a few pieces, and one more kernel costs as much as summing some ten thousand elements.
+DEVICES = {"CUDA": Limits(1 << 15, 256, 2048), "CPU": Limits(1 << 17, 16, 64)}
 
 
 def split_reductions(sink: UOp, ctx: object = None) -> UOp:
     """Reductions of long axes to few outputs become two."""
     asked = knobs.SPLIT_REDUCE.value
     devices: dict[UOp, str] = {}
-    done: dict[UOp, UOp] = {}
-    changed = False
+    long: dict[UOp, Limits] = {}
     order = toposort(sink)
-    gathers: frozenset[UOp] | None = None
     for node in order:
         devices[node] = _device(node, devices)
-        new = node.replace(tuple([done[s] for s in node.src])) if changed else node
         if node.op is Ops.REDUCE_AXIS:
-            limits = DEVICES.get(devices[node])
-            if asked:
-                limits = Limits(asked, ASKED.outputs, ASKED.pieces)
-            cut = new if limits is None else _in_two(new, limits)
-            if cut is not new:
-                gathers = collapsible(order) if gathers is None else gathers
-            if cut is not new and node not in (gathers or ()):  # what becomes a gather has no loop to split
-                changed, new = True, cut
-        done[node] = new
+            limits = Limits(asked, ASKED.outputs, ASKED.pieces) if asked else DEVICES.get(devices[node])
+            if limits is not None and _is_long(node, limits):
+                long[node] = limits
+    if not long:
+        return sink
+    for node in collapsible(order):
+        long.pop(node, None)
+    done: dict[UOp, UOp] = {}
+    for node in order:
+        new = node.replace(tuple([done[s] for s in node.src]))
+        done[node] = _in_two(new, long[node]) if node in long else new
     return done[sink]
 
 
@@ -67,25 +69,40 @@ def _device(node: UOp, known: dict[UOp, str]) -> str:
     return next((known[s] for s in node.src if known[s]), "")
 
 
+def _sizes(node: UOp) -> list[int]:
+    """The sizes of the axes, as far as they are known."""
+    return [n for n in known_shape(node) if isinstance(n, int)]
+
+
+def _is_long(node: UOp, limits: Limits) -> bool:
+    sizes = _sizes(node.src[0])
+    if len(sizes) < len(known_shape(node)) or elements(known_shape(node)) > limits.outputs:
+        return False
+    total: int = math.prod([sizes[a] for a in node.arg[1]])
+    return total >= limits.longest
+
+
 def _in_two(node: UOp, limits: Limits) -> UOp:
     source, (op, axes) = node.src[0], node.arg
-    sizes = known_shape(source)
-    outputs = elements(known_shape(node))
-    if outputs > limits.outputs:
-        return node
-    total = 1
-    for a in axes:
-        size = sizes[a]
-        if not isinstance(size, int):
-            return node
-        total *= size
-    if total < limits.longest:
-        return node
-    most = max(2, limits.pieces // max(1, outputs))
+    sizes = _sizes(source)
+    most = max(2, limits.pieces // max(1, elements(known_shape(node))))
     # as many pieces as there may be, of the outermost axis that allows them: they lie far apart in memory
     pieces, axis = max(((_pieces(sizes[a], most), a) for a in axes), key=lambda found: (found[0], -found[1]))
-    if pieces < 2:
+    if 4 * pieces >= most:
+        return _by_pieces(node, source, axis, pieces)
+    axis = max(axes, key=lambda a: sizes[a])
+    whole = sizes[axis] // most * most
+    if not whole:
         return node
+    main = _by_pieces(node, _part(source, axis, 0, whole), axis, most)
+    rest = reduce_axis(_part(source, axis, whole, sizes[axis]), op, axes)
+    return alu(op, main, reshape(rest, known_shape(node)))
+
+
+def _by_pieces(node: UOp, source: UOp, axis: int, pieces: int) -> UOp:
+    """The reduction of a source, an axis of which is cut."""
+    op, axes = node.arg
+    sizes = _sizes(source)
     cut = reshape(source, (*sizes[:axis], pieces, sizes[axis] // pieces, *sizes[axis + 1 :]))
     others = [a if a < axis else a + 1 for a in axes if a != axis]
     first = reduce_axis(cut, op, [axis + 1, *others])
@@ -93,7 +110,11 @@ def _in_two(node: UOp, limits: Limits) -> UOp:
     return reshape(reduce_axis(kept, op, [axis]), known_shape(node))
 
 
-def _pieces(size: object, most: int) -> int:
+def _part(source: UOp, axis: int, start: int, end: int) -> UOp:
+    """A stretch of an axis."""
+    return shrink(source, [(start, end) if a == axis else (0, n) for a, n in enumerate(_sizes(source))])
+
+
+def _pieces(size: int, most: int) -> int:
     """The most pieces of equal size that there may be."""
-    assert isinstance(size, int)
     return max((d for d in range(2, most + 1) if size % d == 0), default=1)

@@ -13,6 +13,7 @@ from typing import Any, Self
 from morok import dtype as dt
 from morok.errors import ShapeError
 from morok.ir import movement as move
+from morok.ir.bounds import vmax
 from morok.ir.build import cast
 from morok.ir.infer import numel, show_shape, size_node
 from morok.ir.node import UOp, alu, const, make
@@ -26,7 +27,7 @@ from morok.tensor.record import pure
 from morok.tensor.sizes import _UNSET, as_axes, axis_or_dim
 
 Axes = Any  # None, an int, or several
-_RUN = 256  # elements of a running sum that are added up from the start for each place
+_RUN = 16  # elements of a run that is written out
 
 
 @pure
@@ -255,10 +256,12 @@ class Reduce(Activations, Movement, Creation):
         hit = x.eq(best)
         if x.dtype.is_float:
             hit = hit | x.isnan()  # equal to nothing, but then the extreme is NaN too, and nothing else hits
-        place = expand_to(iota(x.shape, where, dt.int64), x.shape)
-        never = cast(size_node(size), dt.int64) if isinstance(size, UOp) else const(dt.int64, size)
+        # places are compared in vectors of the values' width, or nearly
+        kind = dt.int32 if vmax(size_node(size)) < dt.int32.max else dt.int64
+        place = expand_to(iota(x.shape, where, kind), x.shape)
+        never = cast(size_node(size), kind) if isinstance(size, UOp) else const(kind, size)
         candidate = alu(Ops.WHERE, hit.uop, place, never)
-        return self._new(candidate)._reduce(Ops.MIN, (where,), keep)
+        return self._new(candidate)._reduce(Ops.MIN, (where,), keep).cast(dt.int64)
 
     def argmax(
         self, axis: Axes = None, keepdim: bool = False, *, dim: Axes = _UNSET, keepdims: bool = False
@@ -327,24 +330,27 @@ class Reduce(Activations, Movement, Creation):
         return self._running(op, axis)
 
     def _running(self, op: Op, axis: Any) -> Self:
-        """Runs are scanned by themselves; what comes before a run is the scan of what the runs add up to."""
+        """A short run is scanned by itself and gets the scan of what the runs before it add up to.
+
+        So the work grows with the length alone, and the rest is done by runs side by side.
+        """
         if axis is None or not self.ndim:
             return self.reshape(self.numel())._running(op, 0)
         (where,) = as_axes(axis, self.shape)
         x = self.transpose(where, -1)
         size = x.shape[-1]
-        if not isinstance(size, int) or size <= _RUN:
+        if not isinstance(size, int) or size <= 2 * _RUN:
             return x._scan(op).transpose(where, -1)
-        length = max(_RUN // 2, 1 << (size.bit_length() // 2))
-        runs = -(-size // length)
+        runs = -(-size // _RUN)
         neutral = dt.identity(op.name, self.dtype)
         rest = [None] * (x.ndim - 1)
-        rows = x.pad([*rest, (0, runs * length - size)], neutral).reshape(*x.shape[:-1], runs, length)
-        inside = rows._scan(op).contiguous()
-        ends = inside.narrow(-1, length - 1, 1).squeeze(-1).narrow(-1, 0, runs - 1)
-        before = ends._running(op, -1).pad([*rest, (1, 0)], neutral).unsqueeze(-1)
+        whole = x.pad([*rest, (0, runs * _RUN - size)], neutral) if size % _RUN else x
+        rows = whole.reshape(*x.shape[:-1], runs, _RUN)
+        totals = rows._reduce(op, (rows.ndim - 1,), False).contiguous().narrow(-1, 0, runs - 1)
+        before = totals._running(op, -1).contiguous().pad([*rest, (1, 0)], neutral).unsqueeze(-1)
+        inside = rows._scan(op)
         joined = self._new(alu(op, expand_to(before.uop, inside.shape), inside.uop))
-        flat = joined.reshape(*x.shape[:-1], runs * length).narrow(-1, 0, size)
+        flat = joined.reshape(*x.shape[:-1], runs * _RUN).narrow(-1, 0, size)
         return flat.transpose(where, -1)
 
     def _scan(self, op: Op) -> Self:

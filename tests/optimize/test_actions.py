@@ -43,6 +43,7 @@ def candidates(ast: UOp) -> list[Opt]:
         found += [Opt(name, n) for name in WHOLE]
         found += [Opt(name, n, amount) for name in (*WHOLE, "TILE", "PADTO", "PEEL") for amount in AMOUNTS]
         found += [Opt("SWAP", n, m) for m in numbers if n < m]
+        found += [Opt("JOIN", n, m) for m in numbers if n != m]
         found += [Opt("KEEP", n, m) for m in numbers if n != m]
     inputs = [n.arg for n in loops.order if n.op is Ops.DEFINE_GLOBAL]
     for b in inputs:
@@ -250,6 +251,11 @@ def test_no_second_shared_loop_and_no_locals_after_nolocals() -> None:
     ast = apply(kernel("matmul"), Opt("NOLOCALS"), GPU)
     assert can(ast, Opt("LOCAL", 0, 4), GPU) == "NOLOCALS forbids it"
     assert can(ast, Opt("NOLOCALS"), GPU) == "it is forbidden already"
+
+
+def test_dimensions_of_a_copy_are_not_joined() -> None:
+    ast = apply(kernel("matmul"), Opt("PACK", 2, 0, (2, 1)), NEON)
+    assert can(ast, Opt("JOIN", 4, 3), NEON) == "loop 4 is a dimension of a copy"
 
 
 def test_blocks_have_a_limit() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from morok import knobs
 from morok.dtype import PtrDType, float32, float64, int32
 from morok.ir.build import define_global
-from morok.ir.infer import ranges
+from morok.ir.infer import closed_ranges, ranges
 from morok.ir.node import UOp, alu, const, toposort
 from morok.ir.ops import AxisKind, Ops
 from morok.optimize.apply import optimize
@@ -238,15 +238,45 @@ def test_a_product_with_two_results_is_one_tile() -> None:
 
 
 def test_threads_do_not_fill_the_same_panel_again_and_again() -> None:
-    """64 columns are four panels: each thread takes two, instead of all of them for some rows."""
-    ast = optimize(kernel_of(g.matmul(g.tensor(1024, 256), g.tensor(256, 64))), NEON)
+    """96 columns are eight panels: each thread takes four, instead of all of them for some rows."""
+    ast = optimize(kernel_of(g.matmul(g.tensor(1024, 256), g.tensor(256, 96))), NEON)
     (thread,) = (r for r in loops_of(ast).by_number.values() if r.arg[1] is AxisKind.THREAD)
     (panel,) = (n for n in toposort(ast) if n.op is Ops.BUFFERIZE)
     assert thread in ranges(panel)
 
 
+def test_threads_share_rows_where_there_are_few_panels() -> None:
+    """One panel serves all rows; each thread packs it once for its half of them."""
+    ast = optimize(kernel_of(g.matmul(g.tensor(1024, 256), g.tensor(256, 12))), NEON)
+    (thread,) = (r for r in loops_of(ast).by_number.values() if r.arg[1] is AxisKind.THREAD)
+    assert size(thread) == NEON.cores
+    (panel,) = (n for n in toposort(ast) if n.op is Ops.BUFFERIZE)
+    assert not ranges(panel)
+
+
+def test_small_pictures_are_one_row_of_outputs() -> None:
+    """A convolution's 7 × 7 outputs are cut together; its steps are one plain loop once packed."""
+    ast = optimize(kernel_of(g.conv(g.tensor(1, 16, 7, 7), g.tensor(64, 16, 3, 3), padding=1)), NEON)
+    assert names(ast).count("JOIN") >= 3
+    reduces = [n for n in toposort(ast) if n.op is Ops.REDUCE]
+    assert all(sum(r.arg[1] is AxisKind.REDUCE for r in closed_ranges(n)) == 1 for n in reduces)
+
+
+@pytest.mark.parametrize(
+    ("channels", "picture", "out", "kernel", "stride"),
+    [(3, 7, 33, 3, 1), (5, 9, 24, 3, 2), (16, 6, 40, 1, 1), (2, 14, 48, 5, 2), (4, 30, 20, 3, 1)],
+)
+def test_convolutions_of_awkward_sizes(
+    channels: int, picture: int, out: int, kernel: int, stride: int
+) -> None:
+    x, w = g.tensor(2, channels, picture, picture), g.tensor(out, channels, kernel, kernel)
+    plain = kernel_of(g.conv(x, w, stride=stride, padding=kernel // 2))
+    for host in (NEON, AVX512):
+        same(interpret(optimize(plain, host)), interpret(plain))
+
+
 def test_windows_of_small_images_are_copied_once_per_image() -> None:
-    ast = optimize(kernel_of(g.conv(g.tensor(32, 16, 8, 8), g.tensor(32, 16, 3, 3), padding=1)), NEON)
+    ast = optimize(kernel_of(g.conv(g.tensor(32, 16, 8, 8), g.tensor(16, 16, 3, 3), padding=1)), NEON)
     assert "WINDOW" in names(ast) and copies(ast) == [[16, 10, 10]]
     reads = [n for n in toposort(ast) if n.op is Ops.INDEX and not n.dtype.is_ptr]
     (copy,) = (n for n in toposort(ast) if n.op is Ops.BUFFERIZE)

@@ -72,6 +72,15 @@ def test_a_dear_function_in_front_of_a_product_is_kept() -> None:
     assert len(plan.items) == 2
 
 
+def test_a_value_is_kept_without_the_edge_around_it() -> None:
+    """Pooling windows that overlap read a convolution several times: it is kept as it is, not padded."""
+    x = g.conv(g.tensor(1, 3, 12, 12), weight(8, 3, 3, 3), 1, 1)
+    shifted = g.add(g.pad2d(g.relu(x), 1), 1.0)
+    items = schedule([g.max_pool(shifted, 3, 2)]).items
+    kept = [n.dtype.size for n in toposort(items[0].ast) if n.op is Ops.DEFINE_GLOBAL and n.arg == 0]  # type: ignore[attr-defined]
+    assert len(items) == 2 and kept == [8 * 12 * 12]
+
+
 def test_two_products_in_a_row_are_two_kernels() -> None:
     hidden = g.relu(g.matmul(rows(), weight(128, 64)))
     plan = g.check(g.matmul(hidden, weight(64, 64)), tolerance=1e-3)

@@ -160,12 +160,39 @@ def test_transfers_are_stored_first() -> None:
     assert after.op is Ops.PERMUTE, "memory is copied as it lies; the view is taken over there"
 
 
-def test_long_reductions_are_split_on_request() -> None:
+def test_long_reductions_are_split() -> None:
     total = reduced(param(0, 1 << 20), 0)
-    assert split_reductions(sink(total)) is sink(total)
-    with knobs.override(SPLIT_REDUCE=65536):
-        after = split_reductions(sink(total))
+    after = split_reductions(sink(total))
     assert count(after, Ops.REDUCE_AXIS) == 2 and count(after, Ops.CONTIGUOUS) == 1
+    unknown = reduced(param(0, 1 << 20, device="elsewhere"), 0)
+    assert split_reductions(sink(unknown)) is sink(unknown)
+    with knobs.override(SPLIT_REDUCE=65536):
+        assert count(split_reductions(sink(unknown)), Ops.REDUCE_AXIS) == 2
+    short, wide = reduced(param(0, 1 << 12), 0), reduced(param(0, 4096, 1 << 12), 0)
+    assert split_reductions(sink(short, wide)) is sink(short, wide)
+
+
+def test_the_outer_one_of_several_axes_names_the_pieces() -> None:
+    total = movement.reduce_axis(param(0, 1000, 999), Ops.ADD, (0, 1))
+    after = split_reductions(sink(total))
+    (kept,) = [n for n in toposort(after) if n.op is Ops.CONTIGUOUS]
+    assert shape(kept) == (50, 1, 1)
+
+
+def test_pieces_that_do_not_divide_an_axis_leave_a_rest() -> None:
+    total = reduced(param(0, (1 << 20) + 7), 0)
+    after = split_reductions(sink(total))
+    assert count(after, Ops.REDUCE_AXIS) == 3 and count(after, Ops.SHRINK) == 2
+    assert shape(after.src[0]) == shape(total)
+
+
+def test_a_long_gather_is_not_split() -> None:
+    size = 1 << 19
+    where = make(Ops.CMPEQ, bool_, (movement.iota((size,), 0, int32), const(int32, 5)))
+    table = param(0, size)
+    chosen = make(Ops.WHERE, float32, (where, table, const(float32, 0.0)))
+    total = reduced(chosen, 0)
+    assert split_reductions(sink(total)) is sink(total)
 
 
 def test_long_reductions_are_split_on_a_gpu() -> None:

@@ -99,6 +99,37 @@ def test_positions() -> None:
     same(Tensor([False, True]).argmax(), np.int64(1))
 
 
+@pytest.mark.parametrize(
+    ("sizes", "axis"), [((600,), 0), ((3, 513), 1), ((130, 5), 0), ((2, 40, 3), 1), ((33,), 0)]
+)
+def test_long_running_sums(sizes: tuple[int, ...], axis: int) -> None:
+    """Longer than a run, and than a run of runs; with and without a rest."""
+    x = np.random.default_rng(1).integers(-3, 4, sizes)
+    same(Tensor(x).cumsum(axis), x.cumsum(axis))
+    y = x.astype(np.float32) * 0.25 + 1.0
+    same(Tensor(y).cumsum(axis), y.cumsum(axis), rtol=1e-5, atol=1e-5)
+    same(Tensor(y / 4).cumprod(axis), (y / 4).cumprod(axis), rtol=1e-4, atol=1e-5)
+
+
+def test_places_of_extremes_are_64_bits() -> None:
+    x = np.random.default_rng(2).standard_normal((3, 300), dtype=np.float32)
+    for axis in (0, 1, None):
+        found = Tensor(x).argmax(axis).numpy()
+        assert found.dtype == np.int64
+        np.testing.assert_array_equal(found, x.argmax(axis))
+
+
+def test_long_reductions_to_one_number() -> None:
+    """In two stages, with a rest that no piece takes."""
+    x = np.random.default_rng(3).integers(-9, 10, (1 << 17) + 1011)
+    same(Tensor(x).sum(), x.sum())
+    same(Tensor(x).max(), x.max())
+    same(Tensor(x).argmax(), np.int64(x.argmax()))
+    y = x[: 360 * 365].reshape(360, 365).astype(np.float32)
+    same(Tensor(y).sum(), y.sum(dtype=np.float64).astype(np.float32), rtol=1e-5)
+    same(Tensor(y).min(), y.min())
+
+
 def test_running() -> None:
     same(Tensor(X).cumsum(1), X.cumsum(1), rtol=1e-5, atol=1e-5)
     same(Tensor(np.array([1, 2, 3], np.int8)).cumsum(0), np.array([1, 2, 3], np.int8).cumsum(0))
