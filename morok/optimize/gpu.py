@@ -26,13 +26,14 @@ from morok.optimize.builder import Builder
 from morok.optimize.facts import access, output_loops, reads_of, store_of, trips
 from morok.optimize.gpu_columns import share_columns
 from morok.optimize.gpu_matmul import matrix_product
-from morok.optimize.gpu_rows import share_rows
+from morok.optimize.gpu_rows import goes_along, share_rows
 from morok.optimize.gpu_threads import cut, lanes_for, memory_of, threads_for
 from morok.optimize.grid import CHEAP, grid_loops
 from morok.optimize.host import Host
 from morok.optimize.loops import divides, size
 
 THREADS = 256  # of a block of independent outputs
+FEW = 8  # steps of a reduction that is written out whatever it reads
 AT_ONCE = 4  # elements of a thread, where they cannot be a vector
 SQUARE_BYTES = 256  # of a side of what is transposed at a time
 
@@ -54,7 +55,10 @@ def write_out(builder: Builder) -> None:
     """Reductions of a few steps become straight code."""
     for node in [n for n in builder.loops.order if n.op is Ops.REDUCE]:
         loops = [k for k in closed_ranges(node) if k.op is Ops.RANGE]
-        if all(size(k) is not None for k in loops) and math.prod(map(trips, loops)) <= CHEAP:
+        steps = math.prod(map(trips, loops))
+        # threads that share a row of a few vectors read it side by side, which one thread does not
+        shared = steps > FEW and goes_along(node)
+        if all(size(k) is not None for k in loops) and steps <= CHEAP and not shared:
             for k in loops:
                 builder.do("UNROLL", int(k.arg[0]))
 

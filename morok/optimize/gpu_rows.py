@@ -18,10 +18,12 @@ from morok.ir.ops import AxisKind, Ops
 from morok.optimize.builder import Builder
 from morok.optimize.facts import output_loops, reads_of, trips
 from morok.optimize.gpu_threads import WARP, ceil_power, cut, lanes_for, memory_of, power
+from morok.optimize.host import Host
 from morok.optimize.loops import divides, size
 
 KEPT = 32  # elements of a row that a thread may keep in registers
-WANTED = 16  # elements that a thread should have, where the row is long enough
+WANTED = 8  # elements that a thread should have, where the row is long enough
+WANTED_AGAIN = 32  # the same where the row is walked several times: fewer threads wait for one another
 BLOCK = 256  # threads of a block of several rows
 LONG_BLOCK = 1024
 AT_ONCE = 4  # vectors under way in a loop over a long row
@@ -35,6 +37,14 @@ class Rows:
     reductions: list[UOp]  # loops of reductions along memory
     outputs: list[UOp]  # loops over outputs inside of the rows
     outer: list[UOp]
+
+
+def goes_along(node: UOp) -> bool:
+    """Whether a reduction walks along contiguous memory rather than across it."""
+    reads = reads_of(*node.src[: len(node.arg)])
+    along = max(sum(a.step(k) == 1 for a in reads) for k in closed_ranges(node))
+    beside = max((sum(a.step(r) == 1 for a in reads) for r in ranges(node)), default=0)
+    return along > beside
 
 
 def find_rows(builder: Builder) -> Rows | None:
@@ -82,7 +92,7 @@ def share_rows(builder: Builder) -> bool:
     longest = max(trips(k) for k in walks)
     vectors = max(1, longest // lanes)
     count = math.prod(map(trips, rows.outer))
-    threads = row_threads(vectors, lanes, count, host.cores, host.block_threads)
+    threads = row_threads(longest, vectors, count, len(walks), host)
     several = BLOCK // threads
     if several > 1 and rows.outer:
         _several_rows(builder, rows.outer, several)
@@ -91,14 +101,14 @@ def share_rows(builder: Builder) -> bool:
     return True
 
 
-def row_threads(vectors: int, lanes: int, rows: int, cores: int, most: int) -> int:
-    """Threads for one row: some vectors each; more threads where few rows have to fill the machine."""
-    wanted = ceil_power(-(-vectors * lanes // WANTED))
-    needed = ceil_power(-(-cores * LONG_BLOCK // max(1, rows)))
+def row_threads(length: int, vectors: int, rows: int, walks: int, host: Host) -> int:
+    """Threads for one row: some elements each; more threads where few rows have to fill the machine."""
+    wanted = ceil_power(-(-length // (WANTED if walks == 1 else WANTED_AGAIN)))
+    needed = ceil_power(-(-host.cores * LONG_BLOCK // max(1, rows)))
     threads = max(min(wanted, LONG_BLOCK // 2), min(needed, LONG_BLOCK))
-    if vectors * lanes > KEPT * LONG_BLOCK // 2:
-        threads = max(threads, LONG_BLOCK if vectors * lanes <= KEPT * LONG_BLOCK else LONG_BLOCK // 2)
-    return min(threads, ceil_power(vectors), power(most))
+    if walks > 1 and length > KEPT * LONG_BLOCK // 2:
+        threads = LONG_BLOCK  # few rows at a time, so that the second walk finds its row in the cache
+    return min(threads, ceil_power(vectors), power(host.block_threads))
 
 
 def _several_rows(builder: Builder, outer: list[UOp], several: int) -> None:

@@ -79,8 +79,11 @@ class NativeLaunch(PlanLaunch):
         if self.held.get(node) is buffer:
             return
         self.held[node] = buffer
+        places = self._places.get(node)
+        if places is None:  # perhaps memory of another device: a plan may have no kernels at all
+            return
         address = address_of(buffer)
-        for table, i in self._places.get(node, ()):
+        for table, i in places:
             table[i] = address
 
     def set(self, name: str, value: int) -> None:

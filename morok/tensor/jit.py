@@ -26,6 +26,7 @@ from morok.device.buffer import Buffer, bind_buffer, find_buffer
 from morok.device.registry import get_device
 from morok.ir.node import UOp, make, toposort
 from morok.ir.ops import Ops
+from morok.rewrite.engine import substitute
 from morok.runtime.launch import PlanLaunch, native_launch
 from morok.runtime.plan import ExecutionPlan, buffer_for
 from morok.runtime.profile import current
@@ -91,6 +92,18 @@ def _memory_of(tensor: Core) -> Buffer:
         copy: Any = tensor
         return _memory_of(copy.contiguous().realize())
     return buffer_for(base_of(node))
+
+
+def _seen(source: Core, node: UOp, view: UOp) -> Core:
+    """What a view of the stand-in memory `node` shows of a tensor that is given."""
+    if view is view_of(node, source.shape):
+        return source
+    if _is_whole(source):
+        memory = base_of(source._uop)
+    else:
+        memory = new_buffer(source.dtype, node.arg, source.device)
+        bind_buffer(memory, _memory_of(source))
+    return type(source)._new(substitute(view, {node: memory}))
 
 
 @final
@@ -226,6 +239,7 @@ class _Trace:
         plan.run()
         self.plan: ExecutionPlan = plan
         self.nodes = [base_of(t.uop) for t in self.outputs]
+        self.views = [_now(t) for t in self.outputs]
         self.launch: PlanLaunch | None = self._new_launch()
         self.captured_nodes = [base_of(_now(t)) for t in captured]
         self.results: list[_Results] = []
@@ -313,7 +327,7 @@ class _Trace:
         for i, (node, old) in enumerate(zip(self.nodes, self.outputs, strict=True)):
             if i in self.through:  # the function gives back what it was given, or a constant memory
                 source = given[self.inputs.index(node)] if node in self.inputs else old
-                tensors.append(source)
+                tensors.append(source if source is old else _seen(source, node, self.views[i]))
                 buffers.append(_memory_of(source))
                 continue
             fresh = new_buffer(node.dtype, node.arg, str(node.src[1].arg))

@@ -264,6 +264,17 @@ def test_a_compiled_function(gpu: Cuda) -> None:
     assert "replay" in log(gpu)
 
 
+def test_a_function_without_kernels(gpu: Cuda) -> None:
+    @jit
+    def f(a: Tensor) -> tuple[Tensor, Tensor]:
+        return a, a.reshape(2, 1)
+
+    x = Tensor([1.0, 2.0], device="cuda").realize()
+    for _ in range(3):
+        same, turned = f(x)
+        assert same.tolist() == [1.0, 2.0] and turned.tolist() == [[1.0], [2.0]]
+
+
 def test_one_kernel_is_launched_plainly(gpu: Cuda) -> None:
     @jit
     def f(a: Tensor) -> Tensor:

@@ -51,7 +51,7 @@ def test_a_row_is_read_once(name: str) -> None:
     (kernel,) = kernels(lambda x: x.softmax(-1) if name == "softmax" else x.layer_norm(-1), 4096, 8192)
     loads, stores = accesses(kernel, Ops.LOAD), accesses(kernel, Ops.STORE)
     assert set(loads) == set(stores) == {16}
-    assert len(loads) == len(stores) == 8192 // (512 * 4)  # one vector per thread and piece
+    assert len(loads) == len(stores) == 8192 // (256 * 4)  # one vector per thread and piece
 
 
 def test_outputs_are_vectors() -> None:
@@ -125,4 +125,4 @@ def test_siblings_use_the_same_threads() -> None:
     """Loops that are never alive together do not multiply the threads of a block."""
     (kernel,) = kernels(lambda x: x.softmax(-1), 4096, 8192)
     specials = {n.arg: n for n in instructions(kernel) if n.op is Ops.SPECIAL}
-    assert [int(specials[name].src[0].arg) for name in sorted(specials) if name.startswith("lidx")] == [512]
+    assert [int(specials[name].src[0].arg) for name in sorted(specials) if name.startswith("lidx")] == [256]

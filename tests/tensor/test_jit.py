@@ -177,3 +177,15 @@ def test_the_interpreter_replays_too() -> None:
 
 def test_public_name() -> None:
     assert morok.jit is jit
+
+
+def test_parts_of_arguments_are_given_back() -> None:
+    f = jit(lambda a: (a, a.reshape(2, 2), a[1:], a.reshape(2, 2).transpose(0, 1)))
+    data = array(8)
+    for given in (Tensor(data[:4]), Tensor(data[4:]), Tensor(data)[::2], Tensor(data[:4]) * 2.0):
+        want = given.numpy().copy()
+        found = f(given)
+        assert [t.shape for t in found] == [(4,), (2, 2), (3,), (2, 2)]
+        for got, right in zip(found, (want, want.reshape(2, 2), want[1:], want.reshape(2, 2).T), strict=True):
+            assert got.numpy().tolist() == right.tolist()
+    assert f.traces == 1
