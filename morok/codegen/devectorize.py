@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import Any
 
 from morok.codegen.fragments import cut_units
-from morok.codegen.indices import Places, factor, join, places
+from morok.codegen.indices import Places, factor, join, places, rounded, scalar_lane
 from morok.codegen.target import Target
 from morok.codegen.vectors import concat, gather, lane, swizzle
 from morok.dtype import AddrSpace, ImageDType, PtrDType, void
@@ -26,7 +26,6 @@ from morok.rewrite.rules import Rules, unproved, why
 from morok.rewrite.ruleset import join as join_rules
 from morok.rewrite.ruleset import rules
 from morok.rewrite.terms import Head
-from morok.symbolic.sets import symbolic
 
 # --- phase 1: runs of addresses
 
@@ -54,7 +53,7 @@ def group_addresses(node: UOp, ctx: Any) -> UOp | None:
     gate = node.src[2] if len(node.src) > 2 else None
     gates: list[UOp | None] = [None] * count
     if gate is not None:
-        gates = [rewrite(lane(gate, i), symbolic) for i in range(count)]
+        gates = [rounded(scalar_lane(gate, i)) for i in range(count)]
     by_lane = gate is not None and any(g is not gates[0] for g in gates)
     masked = by_lane and target.masked_memory
     # (gate, or the layer of a mask, and root) → offset → lanes that want it

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from morok.codegen.vectors import lane
 from morok.ir.node import UOp, alu, const, make, toposort
 from morok.ir.ops import Ops
-from morok.rewrite.engine import rewrite
+from morok.rewrite.engine import rewrite, substitute
 from morok.symbolic.sets import symbolic
 
 Root = UOp | None  # None: zero
@@ -196,3 +196,31 @@ def factor(x: UOp) -> int:
         else:
             done[node] = 1
     return done[x]
+
+
+def scalar_lane(x: UOp, i: int) -> UOp:
+    """Lane i of a condition as a plain expression, also where operands have been cut into lanes before."""
+    found = lane(x, i)
+    mapping = {
+        n: lane(n.src[0], n.arg[0])
+        for n in toposort(found)
+        if n.op is Ops.GEP and len(n.arg) == 1 and n.dtype.is_index
+    }
+    return simplify(substitute(found, mapping) if mapping else found)
+
+
+def rounded(gate: UOp) -> UOp:
+    """A condition with its constants rounded to what the other side can reach: equal conditions look alike.
+
+    x*8 + y*64 < 997 is x*8 + y*64 < 1000, for neither is a value in between.
+    """
+    if gate.op is Ops.AND and gate.dtype.is_bool:
+        return gate.replace(tuple([rounded(s) for s in gate.src]))
+    if gate.op is not Ops.CMPLT or not gate.src[0].dtype.is_index or gate.dtype.lanes > 1:
+        return gate
+    left, right = gate.src
+    if right.op is Ops.CONST and (step := factor(left)) > 1:
+        return gate.replace((left, const(right.dtype, -(-int(right.arg) // step) * step)))
+    if left.op is Ops.CONST and (step := factor(right)) > 1:
+        return gate.replace((const(left.dtype, int(left.arg) // step * step), right))
+    return gate

@@ -280,18 +280,19 @@ class _Plan:
         if self.unit is None:
             return self._thread_tile(rows, columns, step, shape)
         first = self.loops.next_number()
-        collected = shape.rows * shape.columns >= COLLECTED and self.do("COLLECT", axes=(rows, columns))
-        if not collected:
+        vector = max(1, 16 // store_of(self.product.effect).src[1].dtype.itemsize)
+        large = shape.rows * shape.columns >= COLLECTED and trips(self.product.j) % vector == 0
+        if not large or not self.do("COLLECT", axes=(rows, columns)):
             return self._unit_tile(rows, columns, step, shape)
         if not self._unit_tile(first, first + 1, step, shape):
             return False
-        vector = max(1, 16 // store_of(self.product.effect).src[1].dtype.itemsize)
         threads = shape.across * shape.along * self.unit.lanes
         along = min(threads, shape.columns // vector)
         self.do("UPCAST", columns, vector)
-        if not self.do("LOCAL", columns, along):
+        # neighbouring threads have neighbouring columns: the last loop is the fastest
+        if threads > along and not self.do("LOCAL", rows, threads // along):
             return False
-        return threads == along or self.do("LOCAL", rows, threads // along)
+        return self.do("LOCAL", columns, along)
 
     def _unit_tile(self, rows: int, columns: int, step: int, shape: Shape) -> bool:
         unit = self.unit
