@@ -25,6 +25,7 @@ from morok.optimize.facts import Access, output_loops, store_of, trips
 from morok.optimize.host import Host
 from morok.optimize.loops import Loops, size
 from morok.optimize.matrix import as_input, factors
+from morok.optimize.record import Opt, applied
 from morok.optimize.tiles import Product, find_product
 
 FEWEST_STEPS = 8
@@ -40,8 +41,7 @@ GROUPS = (8, 4, 2)  # rows of tiles that are walked together, so that they share
 class Shape:
     """A block's tile: outputs, bytes of one row of steps, warps or threads along both sides, depth.
 
-    `worth` is the fraction of the best rate that its inner loop reaches, `together` how many such blocks one
-    multiprocessor holds.
+    `worth` is its inner loop's rate, in units of what the best tile reaches with a warp's units.
     """
 
     rows: int
@@ -51,49 +51,57 @@ class Shape:
     along: int
     depth: int
     worth: float
-    together: int
+
+    def together(self, threads: int, bytes_per_step: int, depth: int, host: Host) -> int:
+        """How many such blocks one multiprocessor holds, by shared memory and by registers."""
+        shared = (self.rows + self.columns) * bytes_per_step * depth
+        registers = self.rows * self.columns // threads + OTHER_REGISTERS
+        held = REGISTERS // (threads * registers)
+        return max(1, min(host.local_bytes // max(1, shared), held))
 
 
 # The more outputs per loaded element the better, as long as there are enough tiles for all multiprocessors.
 UNIT_SHAPES = (
-    Shape(256, 128, 128, 4, 2, 3, 1.00, 1),
-    Shape(128, 256, 128, 2, 4, 3, 0.97, 1),
-    Shape(128, 128, 64, 2, 2, 4, 0.97, 2),
-    Shape(128, 64, 128, 2, 2, 4, 0.80, 2),
-    Shape(64, 128, 128, 2, 2, 4, 0.80, 2),
-    Shape(64, 64, 128, 2, 2, 4, 0.62, 3),
-    Shape(32, 128, 128, 1, 4, 4, 0.60, 2),
-    Shape(32, 64, 128, 1, 4, 4, 0.40, 3),
-    Shape(64, 32, 128, 4, 1, 4, 0.40, 3),
-    Shape(16, 128, 128, 1, 4, 4, 0.40, 2),
-    Shape(16, 64, 128, 1, 4, 4, 0.25, 4),
-    Shape(32, 32, 128, 2, 2, 4, 0.25, 4),
-    Shape(16, 32, 128, 1, 2, 4, 0.13, 4),
+    Shape(256, 128, 128, 4, 2, 3, 1.00),
+    Shape(128, 256, 128, 2, 4, 3, 0.97),
+    Shape(128, 128, 64, 2, 2, 4, 0.97),
+    Shape(128, 64, 128, 2, 2, 4, 0.80),
+    Shape(64, 128, 128, 2, 2, 4, 0.80),
+    Shape(64, 64, 128, 2, 2, 4, 0.62),
+    Shape(32, 128, 128, 1, 4, 4, 0.60),
+    Shape(32, 64, 128, 1, 4, 4, 0.40),
+    Shape(64, 32, 128, 4, 1, 4, 0.40),
+    Shape(16, 128, 128, 1, 4, 4, 0.40),
+    Shape(16, 64, 128, 1, 4, 4, 0.25),
+    Shape(32, 32, 128, 2, 2, 4, 0.25),
+    Shape(16, 32, 128, 1, 2, 4, 0.13),
 )
 # For units of groups of warps: `across` counts groups, and one unit has all columns.
 GROUP_SHAPES = (
-    Shape(128, 256, 128, 2, 1, 4, 1.55, 1),
-    Shape(256, 128, 128, 2, 1, 4, 1.45, 1),
-    Shape(128, 128, 128, 2, 1, 3, 1.35, 2),
-    Shape(64, 256, 128, 1, 1, 4, 1.00, 1),
-    Shape(128, 64, 128, 2, 1, 4, 1.00, 2),
-    Shape(64, 128, 128, 1, 1, 4, 0.90, 2),
-    Shape(64, 64, 128, 1, 1, 4, 0.70, 3),
+    Shape(128, 256, 128, 2, 1, 4, 1.55),
+    Shape(256, 128, 128, 2, 1, 4, 1.45),
+    Shape(128, 128, 128, 2, 1, 3, 1.35),
+    Shape(64, 256, 128, 1, 1, 4, 1.00),
+    Shape(128, 64, 128, 2, 1, 4, 1.00),
+    Shape(64, 128, 128, 1, 1, 4, 0.90),
+    Shape(64, 64, 128, 1, 1, 4, 0.70),
 )
 THREAD_SHAPES = (
-    Shape(128, 128, 64, 16, 16, 3, 1.00, 2),
-    Shape(128, 64, 64, 16, 16, 3, 0.90, 2),
-    Shape(64, 128, 64, 16, 16, 3, 0.90, 2),
-    Shape(64, 64, 64, 16, 16, 3, 0.70, 3),
-    Shape(64, 32, 64, 16, 8, 3, 0.50, 4),
-    Shape(32, 64, 64, 8, 16, 3, 0.50, 4),
-    Shape(32, 32, 64, 8, 8, 3, 0.40, 8),
-    Shape(16, 64, 64, 8, 16, 3, 0.35, 4),
-    Shape(16, 32, 64, 8, 8, 3, 0.25, 8),
+    Shape(128, 128, 64, 16, 16, 3, 1.00),
+    Shape(128, 64, 64, 16, 16, 3, 0.90),
+    Shape(64, 128, 64, 16, 16, 3, 0.90),
+    Shape(64, 64, 64, 16, 16, 3, 0.70),
+    Shape(64, 32, 64, 16, 8, 3, 0.50),
+    Shape(32, 64, 64, 8, 16, 3, 0.50),
+    Shape(32, 32, 64, 8, 8, 3, 0.40),
+    Shape(16, 64, 64, 8, 16, 3, 0.35),
+    Shape(16, 32, 64, 8, 8, 3, 0.25),
 )
 # Of one multiprocessor, per clock: products with a unit (divided by the bytes of an input), products of
 # threads, bytes written. And clocks until a block's first tile has arrived.
 UNIT_RATE, THREAD_RATE, STORE_RATE, LATENCY = 1800, 95, 18, 2000
+REGISTERS = 1 << 16  # of one multiprocessor
+OTHER_REGISTERS = 40  # of a thread, beside its results
 
 
 @final
@@ -107,38 +115,65 @@ class Problem:
     steps: int
     output_bytes: int
     rate: float  # products per clock
+    step_bytes: int  # of one step of an operand's row
+    lanes: int  # threads that one of the shape's parts has
 
 
 def clocks(problem: Problem, shape: Shape, host: Host) -> float:
     """How long the busiest multiprocessor takes."""
+    threads = shape.across * shape.along * problem.lanes
+    rounds = -(-problem.steps * problem.step_bytes // shape.bytes)
+    together = shape.together(
+        threads, min(shape.bytes, problem.steps * problem.step_bytes), min(shape.depth, rounds), host
+    )
     tiles = -(-problem.rows // shape.rows) * -(-problem.columns // shape.columns) * problem.others
     points = shape.rows * shape.columns
     inside = points * problem.steps / (problem.rate * shape.worth)
     outside = points * problem.output_bytes / STORE_RATE + LATENCY
-    return -(-tiles // max(1, host.cores)) * (inside + outside / shape.together)
+    return -(-tiles // max(1, host.cores)) * (inside + outside / together)
 
 
 def matrix_product(builder: Builder) -> bool:
     """Tiles for the product of a kernel; False, and the kernel as it was, if there is none."""
-    if len(builder.ast.src) != 1 or builder.ast.src[0].op is not Ops.END:
-        return False
-    effect = builder.ast.src[0]
-    reductions = [n for n in toposort(effect) if n.op is Ops.REDUCE]
-    if len(reductions) != 1:
-        return False
-    (reduce,) = reductions
-    product = find_product(effect, reduce)
-    if product is None or reduce.arg != (Ops.ADD,) or not _worth_it(product):
-        return False
     before = builder.loops
-    plan = _Plan(builder, product)
+    plan = _plan(builder)
     ready = builder.loops
+    if plan is None:
+        return False
     for _, unit, shape in plan.choices():
         if plan.build(unit, shape):
             return True
         builder.loops = ready
     builder.loops = before
     return False
+
+
+def tile_choices(ast: UOp, host: Host, most: int = 8) -> list[tuple[Opt, ...]]:
+    """What the best shapes of tiles would do, as sequences of actions: where a search may begin."""
+    builder = Builder(ast, host)
+    plan = _plan(builder)
+    ready = builder.loops
+    found: list[tuple[Opt, ...]] = []
+    for _, unit, shape in plan.choices()[:most] if plan is not None else ():
+        if plan is not None and plan.build(unit, shape):
+            found.append(applied(builder.ast))
+        builder.loops = ready
+    return found
+
+
+def _plan(builder: Builder) -> _Plan | None:
+    """The plan for a kernel that is a product, with its loops joined; None if it is not."""
+    if len(builder.ast.src) != 1 or builder.ast.src[0].op is not Ops.END:
+        return None
+    effect = builder.ast.src[0]
+    reductions = [n for n in toposort(effect) if n.op is Ops.REDUCE]
+    if len(reductions) != 1:
+        return None
+    (reduce,) = reductions
+    product = find_product(effect, reduce)
+    if product is None or reduce.arg != (Ops.ADD,) or not _worth_it(product):
+        return None
+    return _Plan(builder, product)
 
 
 def _worth_it(product: Product) -> bool:
@@ -185,22 +220,23 @@ class _Plan:
     def do(self, name: str, axis: int = -1, amount: int = 0, axes: tuple[int, ...] = ()) -> bool:
         return self.builder.do(name, axis, amount, axes)
 
-    def problem(self, rate: float) -> Problem:
+    def problem(self, rate: float, lanes: int) -> Problem:
         rows, columns = self._trips(self.i), self._trips(self.j)
         beside = [r for r in output_loops(self.loops.ast.src[0]) if int(r.arg[0]) not in (self.i, self.j)]
         output = store_of(self.product.effect).src[1].dtype.itemsize
         steps = math.prod(map(trips, self.steps))
-        return Problem(rows, columns, math.prod(map(trips, beside)), steps, output, rate)
+        inputs = max(a.node.dtype.itemsize for a in (*self.product.along_i, *self.product.along_j))
+        return Problem(rows, columns, math.prod(map(trips, beside)), steps, output, rate, inputs, lanes)
 
     def choices(self) -> list[tuple[float, MatrixUnit | None, Shape]]:
         """Units and shapes, the fastest first."""
         host, reduce = self.builder.host, self.product.reduce
         found: list[tuple[float, MatrixUnit | None, Shape]] = []
         for unit in _units(host, reduce):
-            problem = self.problem(UNIT_RATE / unit.inputs.itemsize)
+            problem = self.problem(UNIT_RATE / unit.inputs.itemsize, unit.lanes)
             shapes = [s for s in GROUP_SHAPES if s.columns == unit.n] if unit.shared else UNIT_SHAPES
             found += [(clocks(problem, s, host), unit, s) for s in shapes]
-        problem = self.problem(THREAD_RATE)
+        problem = self.problem(THREAD_RATE, 1)
         if not found and min(problem.rows, problem.columns) >= FEWEST_POINTS and reduce.dtype.itemsize >= 4:
             wide = reduce.dtype.itemsize > 4
             shapes = [s for s in THREAD_SHAPES if not wide or s.rows * s.columns <= 64 * 64]

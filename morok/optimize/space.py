@@ -14,9 +14,11 @@ from dataclasses import replace
 from typing import final
 
 from morok.ir.infer import ranges
+from morok.ir.matrix import ALL_UNITS
 from morok.ir.node import UOp
 from morok.ir.ops import AxisKind, Ops
 from morok.optimize.actions import outcome
+from morok.optimize.gpu_matmul import tile_choices
 from morok.optimize.host import Host
 from morok.optimize.loops import LANE_KINDS, LOOP_KINDS, Loops, loops_of, size
 from morok.optimize.pack import written
@@ -27,7 +29,8 @@ Chooser = Callable[[UOp, Host], UOp]
 
 _CUTS = {"UPCAST", "UNROLL", "TILE", "LOCAL", "GROUP", "GROUPTOP"}
 _LANES = {"UPCAST", "UNROLL"}
-_PAIRS = {"SWAP", "KEEP"}  # both numbers are loops
+_PAIRS = {"SWAP", "KEEP", "JOIN"}  # both numbers are loops
+_BUFFERS = {"PACK", "STAGE"}  # the first number is a buffer
 _ROUNDING = {"PADTO", "PEEL"}
 _TILES = (8, 16, 32, 64, 128, 256)
 _BLOCKS = (8, 16, 32, 64, 128, 256)
@@ -82,6 +85,8 @@ class Space:
             replace(host, cores=1),
         )
         found = dict.fromkeys(applied(choose(self.ast, machine)) for machine in others)
+        if host.block_threads:
+            found.update(dict.fromkeys(tile_choices(self.ast, host)))
         found[()] = None
         return [opts for opts in found if self.at(opts) is not None]
 
@@ -116,7 +121,7 @@ class Space:
         reduced = [n for n, r in plain.items() if r.arg[1] is AxisKind.REDUCE]
         found += [(Opt("KEEP", a, b),) for a in reduced for b in plain if a != b]
         found += _packs(loops)
-        return found + ([(Opt("TC"),)] if self.host.matrix_units else [])
+        return found + _units(loops, self.host)
 
     # --- another sequence
 
@@ -140,6 +145,10 @@ class Space:
                 yield (Opt("THREAD", number),)
                 for factor in _SHARES:
                     yield (Opt("THREAD", number, self.host.cores * factor),)
+        if opt.name == "STAGE":
+            for depth in (opt.amount - 1, opt.amount + 1):
+                if depth > 0:
+                    yield (replace(opt, amount=depth),)
         if opt.name not in _CUTS:
             return
         rounded = i > 0 and opts[i - 1].name in _ROUNDING and opts[i - 1].axis == opt.axis
@@ -194,7 +203,7 @@ class Space:
 
 def _renamed(opt: Opt, names: dict[int, int | None]) -> Opt | None:
     """The action about the loops as they are called now; None if one of them is gone."""
-    axis = opt.axis if opt.name == "PACK" else names.get(opt.axis, opt.axis)
+    axis = opt.axis if opt.name in _BUFFERS else names.get(opt.axis, opt.axis)
     amount = names.get(opt.amount, opt.amount) if opt.name in _PAIRS else opt.amount
     axes = tuple(a for a in (names.get(n, n) for n in opt.axes) if a is not None)
     if axis is None or amount is None or (opt.axes and not axes):
@@ -245,6 +254,21 @@ def other_amounts(amount: int, host: Host) -> list[int]:
     if amount % lanes == 0:
         found |= {amount - lanes, amount + lanes}
     return sorted(a for a in found if a >= 2 and a != amount)
+
+
+def _units(loops: Loops, host: Host) -> list[Opts]:
+    """Matrix units for sums of products, on any two loops over outputs."""
+    steps = [n for n, r in loops.by_number.items() if r.arg[1] is AxisKind.REDUCE]
+    outputs = [n for n, r in loops.by_number.items() if r.arg[1] is AxisKind.LOOP]
+    numbers = [1 + ALL_UNITS.index(unit) for unit in host.matrix_units]
+    return [
+        (Opt("TC", k, number, (i, j)),)
+        for number in numbers
+        for k in steps
+        for i in outputs
+        for j in outputs
+        if i != j
+    ]
 
 
 def _packs(loops: Loops) -> list[Opts]:

@@ -23,7 +23,7 @@ from morok.ir.node import UOp, make, toposort
 from morok.ir.ops import AxisKind, Ops
 from morok.optimize.actions import apply_all, can
 from morok.optimize.builder import Builder
-from morok.optimize.gpu_matmul import matrix_product
+from morok.optimize.gpu_matmul import matrix_product, tile_choices
 from morok.optimize.record import Opt, applied
 from morok.render.cuda import render
 from morok.render.cuda_shared import lifetimes, places
@@ -548,3 +548,50 @@ def test_collected_results_lie_where_operands_were() -> None:
                 assert last < begin or stop < first
     without = tuple(n for n in linear.src if n.op is not Ops.BARRIER)
     assert places(without)[1] == sum(sizes)
+
+
+# --- any legal sequence
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_random_tiles_give_the_same_answer(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    turned = str(random.choice(["", "a", "b", "ab"]))
+    group = bool(random.integers(2))
+    unit = _group("wgmma.f16", int(random.choice([64, 128]))) if group else 1
+    size = ALL_UNITS[unit - 1]
+    warps = (int(random.choice([1, 2])), 1 if group else int(random.choice([1, 2])))
+    rows = size.m * warps[0] * int(random.choice([1, 2]))
+    columns = size.n * warps[1] * (1 if group else int(random.choice([2, 4])))
+    columns = max(columns, 32)
+    step = 64 if group else int(random.choice([16, 32, 64]))
+    depth = int(random.integers(1, 5))
+    k = step * int(random.integers(2, 6))
+    m, n = 2 * rows, 2 * columns
+
+    def multiply(a: Tensor, b: Tensor) -> Tensor:
+        a, b = (a.transpose(0, 1) if "a" in turned else a), (b.transpose(0, 1) if "b" in turned else b)
+        return (a @ b).relu() + 1
+
+    left, right = ((k, m) if "a" in turned else (m, k)), ((n, k) if "b" in turned else (k, n))
+    ast = kernel_of(multiply, left, right)
+    opts = sequence(rows, columns, step, warps, depth, unit, turned)
+    if "a" not in turned and random.integers(2):
+        at = next(i for i, o in enumerate(opts) if o.name == "TC")
+        inner = [replace(o, axis={3: 10, 4: 11}.get(o.axis, o.axis)) for o in opts[at + 1 :]]
+        opts = [*opts[:at], Opt("COLLECT", axes=(3, 4)), Opt("TC", 5, unit, (10, 11)), *inner]
+        opts += [Opt("UPCAST", 4, 4), Opt("LOCAL", 4, 8)]
+    if random.integers(2):
+        opts.append(Opt("SWAP", 0, 1))
+    arrays, types = memory_of(ast, seed)
+    a, b = arrays[1].reshape(left).astype(float), arrays[2].reshape(right).astype(float)
+    want = np.maximum((a.T if "a" in turned else a) @ (b.T if "b" in turned else b), 0) + 1
+    close(emulate(lower(apply_all(ast, opts, HOST), TARGET), arrays, types), want, 2e-3)
+
+
+def test_a_search_begins_with_several_tiles() -> None:
+    ast = kernel_of(product, (1024, 1024), (1024, 1024))
+    found = tile_choices(ast, HOST)
+    assert len(found) >= 4 and len(set(found)) == len(found)
+    for opts in found:
+        assert applied(apply_all(ast, opts, HOST)) == opts
