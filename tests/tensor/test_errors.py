@@ -12,6 +12,7 @@ from morok import Tensor, Variable, knobs
 from morok.errors import MorokError, ShapeError, VariableError
 
 N = Variable("n", 1, 8)
+OWN = Variable("two_values", 1, 8)  # nodes are shared, and remember the line that made them first
 
 
 def rows(*sizes: int) -> Tensor:
@@ -20,7 +21,7 @@ def rows(*sizes: int) -> Tensor:
 
 def two_values() -> Tensor:
     x = rows(8)
-    return x[: N.bind(3)].sum() + x[: N.bind(4)].sum()
+    return x[: OWN.bind(3)].sum() + x[: OWN.bind(4)].sum()
 
 
 WRONG: dict[str, tuple[Callable[[Tensor], Any], type[MorokError], list[str]]] = {
@@ -69,7 +70,7 @@ def _first(call: Callable[..., Any]) -> int:
 
 
 def test_a_variable_with_two_values() -> None:
-    with pytest.raises(VariableError, match="n is bound to 3 and to 4 in one computation") as caught:
+    with pytest.raises(VariableError, match="two_values is bound to 3 and to 4 in one computation") as caught:
         two_values().realize()
     assert caught.value.place == f"test_errors.py:{_first(two_values) + 2}"
 
