@@ -272,6 +272,8 @@ class Buffer:
             self._allocator.copy_in(target, self.offset, other.array())
         elif isinstance(target, np.ndarray):
             other._allocator.copy_out(source, other.offset, self.array())
+        elif type(self._allocator) is not type(other._allocator):
+            self.copy_in(other.copy_out())  # two kinds of device that know nothing of each other
         else:
             size = self.nbytes
             self._allocator.copy_within(target, self.offset, other._allocator, source, other.offset, size)

@@ -6,7 +6,9 @@ whoever gets it comes later. Only giving it back to the driver has to wait, and 
 
 from __future__ import annotations
 
+import atexit
 import threading
+import weakref
 from collections import OrderedDict
 from typing import Any, final
 
@@ -30,6 +32,16 @@ def rounded(nbytes: int) -> int:
     return max(1, -(-nbytes // grain)) * grain
 
 
+_allocators: weakref.WeakSet[CudaAllocator] = weakref.WeakSet()
+
+
+@atexit.register
+def _close() -> None:
+    """When the process ends, its memory goes with it; buffers that die after this have nobody left to ask."""
+    for allocator in list(_allocators):
+        allocator.closed = True
+
+
 @final
 class CudaAllocator:
     """Blocks of one GPU. A handle is the address."""
@@ -44,6 +56,8 @@ class CudaAllocator:
         self._blocks: OrderedDict[int, list[int]] = OrderedDict()  # free ones by size, the oldest size first
         self._lock = threading.RLock()  # buffers die in the middle of anything
         self._staging = Staging(driver)
+        self.closed = False
+        _allocators.add(self)
 
     # --- blocks
 
@@ -82,6 +96,8 @@ class CudaAllocator:
         )
 
     def free(self, memory: int, nbytes: int) -> None:
+        if self.closed:
+            return
         size = rounded(nbytes)
         with self._lock:
             self.used -= size

@@ -13,7 +13,7 @@ import pytest
 
 from morok import Tensor, Variable, jit, knobs
 from morok.cli import devices as devices_command
-from morok.device import cuda_driver, registry
+from morok.device import cuda_driver, cuda_memory, registry
 from morok.device.cuda import Cuda
 from morok.device.cuda_compile import compile_cubin
 from morok.device.cuda_memory import CudaAllocator, rounded
@@ -105,6 +105,12 @@ def test_two_devices_in_one_plan() -> None:
         assert "move from another" in log(second)
         assert log(first).count("launch") == 1
         gc.collect()
+
+
+def test_two_kinds_of_device_meet_on_the_host(gpu: Cuda) -> None:
+    x = Tensor(np.arange(6, dtype=np.float32), device="cuda")
+    y = ((x + 1.0).to("emulator") * 2.0).to("cuda") + x
+    np.testing.assert_array_equal(y.numpy(), (np.arange(6) + 1.0) * 2.0 + np.arange(6))
 
 
 # --- order
@@ -201,6 +207,18 @@ def test_managed_memory_is_asked_for_and_limited() -> None:
         assert driver.log == ["managed 1024"]  # the driver is not even asked
     allocator.allocate(5000)
     assert driver.log[-1] == "allocate 5120"
+
+
+def test_buffers_may_outlive_the_process() -> None:
+    """What dies after the interpreter has begun to take itself apart is not freed."""
+    driver = FakeDriver()
+    allocator = CudaAllocator("CUDA", driver, keep=0)
+    first, second = allocator.allocate(1000), allocator.allocate(1000)
+    allocator.free(first, 1000)
+    assert list(driver.taken) == [second]
+    cuda_memory._close()  # as at exit
+    allocator.free(second, 1000)
+    assert list(driver.taken) == [second]
 
 
 def test_views_and_empty_buffers(gpu: Cuda) -> None:
