@@ -1,0 +1,60 @@
+"""Loops whose steps must follow each other: no action splits them over lanes or threads, or reorders them."""
+
+import numpy as np
+import pytest
+
+from morok import Tensor, knobs
+from morok.device.interpreter import run_kernel
+from morok.ir.node import UOp, toposort
+from morok.ir.ops import AxisKind, Ops
+from morok.optimize.actions import apply, can
+from morok.optimize.heuristics import choose
+from morok.optimize.host import Host
+from tests.optimize.kernels import AVX512, NEON
+from tests.optimize.test_actions import candidates
+
+ROWS, UPDATES, WIDTH = 5, 24, 16
+RNG = np.random.default_rng(0)
+PLACES = RNG.integers(0, ROWS, (2, UPDATES // 2))
+VALUES = RNG.standard_normal((2, UPDATES // 2, WIDTH)).astype(np.float32)
+
+
+def scatter_kernel() -> UOp:
+    """Rows added to rows in an order that float addition shows."""
+    with knobs.override(DEVICE="PYTHON"):
+        t = Tensor.zeros(ROWS, WIDTH).index_add(0, Tensor(PLACES), Tensor(VALUES))
+        return t.plan().schedule.items[-1].ast
+
+
+def result(ast: UOp) -> np.ndarray:
+    out = np.zeros(ROWS * WIDTH, np.float32)
+    run_kernel(ast, [out, PLACES.reshape(-1), VALUES.reshape(-1)])
+    return out.reshape(ROWS, WIDTH)
+
+
+WANTED = np.zeros((ROWS, WIDTH), np.float32)
+np.add.at(WANTED, PLACES.reshape(-1), VALUES.reshape(-1, WIDTH))
+
+
+def ordered(ast: UOp) -> list[UOp]:
+    return [n for n in toposort(ast) if n.op is Ops.RANGE and n.arg[1] is AxisKind.ORDERED]
+
+
+@pytest.mark.parametrize("host", [NEON, AVX512], ids=["neon", "avx512"])
+def test_no_action_touches_an_ordered_loop(host: Host) -> None:
+    ast = scatter_kernel()
+    np.testing.assert_array_equal(result(ast), WANTED)
+    steps = ordered(ast)
+    assert len(steps) == 1 and steps[0].src[0].arg == UPDATES
+    number = steps[0].arg[0]
+    allowed = [opt for opt in candidates(ast) if can(ast, opt, host) is None]
+    assert allowed, "the loop over a row may be cut"
+    for opt in allowed:
+        assert opt.axis != number or opt.name in ("SWAP", "NOLOCALS"), opt
+        assert [r.src[0].arg for r in ordered(apply(ast, opt, host))] == [UPDATES], opt
+
+
+@pytest.mark.parametrize("host", [NEON, AVX512, Host(cores=4)], ids=["neon", "avx512", "threads"])
+def test_the_heuristics_cut_the_rows(host: Host) -> None:
+    best = choose(scatter_kernel(), host)
+    assert [r.src[0].arg for r in ordered(best)] == [UPDATES]
