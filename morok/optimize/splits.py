@@ -155,6 +155,9 @@ def can_swap(loops: Loops, opt: Opt, host: Host) -> str | None:
         return f"loops {opt.axis} and {opt.amount} are not closed together"
     if loops.bounds_another(a) or loops.bounds_another(b):
         return "the end of a loop depends on one of them"
+    ordered = [r for r in loops.closers if r.arg[1] is AxisKind.ORDERED]
+    if len(ordered) > 1 and (a in ordered or b in ordered):
+        return "loops whose steps follow each other keep their order"
     return None
 
 

@@ -58,3 +58,20 @@ def test_no_action_touches_an_ordered_loop(host: Host) -> None:
 def test_the_heuristics_cut_the_rows(host: Host) -> None:
     best = choose(scatter_kernel(), host)
     assert [r.src[0].arg for r in ordered(best)] == [UPDATES]
+
+
+def test_two_ordered_loops_keep_their_order() -> None:
+    """Values that lie the other way round in memory: the two loops cannot become one."""
+    turned = VALUES.transpose(1, 0, 2)
+    wanted = np.zeros((ROWS, WIDTH), np.float32)
+    for i, j in np.ndindex(UPDATES // 2, 2):
+        wanted[PLACES.T[i, j]] = turned[i, j]
+    for where in ("PYTHON", "CPU"):
+        with knobs.override(DEVICE=where):
+            values = Tensor(VALUES).transpose(0, 1)
+            t = Tensor.zeros(ROWS, WIDTH).index_copy(0, Tensor(np.ascontiguousarray(PLACES.T)), values)
+            ast = t.plan().schedule.items[-1].ast
+            np.testing.assert_array_equal(t.numpy(), wanted)
+    assert [r.src[0].arg for r in sorted(ordered(ast), key=lambda r: r.arg)] == [UPDATES // 2, 2]
+    swaps = [opt for opt in candidates(ast) if opt.name == "SWAP"]
+    assert swaps and all("keep their order" in (can(ast, opt, NEON) or "") for opt in swaps)
