@@ -12,5 +12,6 @@ def devices(*usual: str) -> tuple[str, ...]:
 
 
 needs_host_memory = pytest.mark.skipif(
-    knobs.DEVICE.start.upper().startswith("CUDA"), reason="looks at memory that the host can reach"
+    knobs.DEVICE.start.upper().startswith(("CUDA", "EMULATOR")),
+    reason="looks at memory that the host can reach",
 )
