@@ -151,6 +151,7 @@ class Tile:
         self.around = sorted((r for r in ranges(buffer) if r.arg[1] in _SERIAL), key=lambda r: r.arg)
         self.chunk, self.copied = self._chunk()
         self.by_units = False  # whether units read it by themselves
+        self.dealt = self._dealt()
 
     def _chunk(self) -> tuple[int, bool]:
         """Elements that a thread handles at once, and whether the hardware can copy them."""
@@ -160,6 +161,20 @@ class Tile:
             size //= 2
         read = self.value.op is Ops.INDEX and self.value.src[0].op is Ops.DEFINE_GLOBAL
         return size, read and size * self.dtype.itemsize in _COPIES
+
+    def _dealt(self) -> list[UOp]:
+        """The dimensions in the order in which points are dealt out: neighbouring threads read neighbours.
+
+        Single elements go along the dimension that is contiguous in memory, so a tile may lie turned.
+        """
+        dims = list(self.dims)
+        if self.chunk > 1:
+            return dims
+        reads = [n for n in toposort(self.value) if n.op is Ops.INDEX]
+        for d in reversed(dims):
+            if reads and all(_rest(n.src[1], d, 1) == (1, 0) for n in reads):
+                return [*(x for x in dims if x is not d), d]
+        return dims
 
     def _in_a_row(self, last: UOp, size: int) -> bool:
         """Whether all reads of the value have `size` neighbours side by side, from a multiple on."""
@@ -193,30 +208,34 @@ class Tile:
         """The coordinates of a point by its number."""
         out: dict[UOp, UOp] = {}
         below = 1
-        for d, size in zip(reversed(self.dims), reversed(self.sizes), strict=True):
+        for d in reversed(self.dealt):
+            size = int(d.src[0].arg)
             digit = _on(Ops.FLOORDIV, flat, below) if below > 1 else flat
-            out[d] = simplify(digit if d is self.dims[0] else _on(Ops.FLOORMOD, digit, size))
+            out[d] = simplify(digit if d is self.dealt[0] else _on(Ops.FLOORMOD, digit, size))
             below *= size
         return out
 
+    def _place(self, flat: UOp) -> UOp:
+        """Where a point lies in the tile, by its number."""
+        if self.dealt == list(self.dims):
+            return flat
+        found = self._at(flat)
+        total: UOp = const(index, 0)
+        for d, size in zip(self.dims, self.sizes, strict=True):
+            total = _add(_on(Ops.MUL, total, size), found[d])
+        return simplify(total)
+
     def _copy(self, base: UOp, first: UOp, step: dict[UOp, UOp], slot: UOp | int, guard: UOp | None) -> UOp:
-        """A chunk by the hardware; zeros where the gate is false."""
+        """A chunk by the hardware: zeros where the read's own gate is false, nothing where the guard is."""
         read = substitute(self.value, {**self._at(first), **step})
         source = read.src[0]
         assert isinstance(source.dtype, PtrDType) and isinstance(self.memory.dtype, PtrDType)
         elem = self.dtype.vec(self.chunk)
-        parts = [simplify(read.src[1])]
-        gate = guard
-        if len(read.src) > 2:
-            own = simplify(read.src[2])
-            gate = own if guard is None else alu(Ops.AND, guard, own)
-        if gate is not None:
-            gate = simplify(gate)
-            parts += [] if gate.op is Ops.CONST and gate.arg else [gate]
+        parts = [simplify(read.src[1]), *_unless_true(read.src[2:])]
         origin = make(Ops.INDEX, elem.ptr(source.dtype.size, source.dtype.space), (source, *parts))
         size, space = self.memory.dtype.size, self.memory.dtype.space
-        to = [base, self.where(first, slot)]
-        target = make(Ops.INDEX, elem.ptr(size, space), tuple(to))
+        to = [self.where(self._place(first), slot), *_unless_true(() if guard is None else (guard,))]
+        target = make(Ops.INDEX, elem.ptr(size, space), (base, *to))
         return make(Ops.ASYNC_COPY, void, (target, origin), self.chunk * self.dtype.itemsize)
 
     def _store(self, base: UOp, first: UOp, step: dict[UOp, UOp], slot: UOp | int, guard: UOp | None) -> UOp:
@@ -226,13 +245,19 @@ class Tile:
         value = substitute(self.value, {**self._at(flat), **step})
         if guard is not None:
             value = _guarded(value, guard)
-        place = [self.where(flat, slot)]
+        place = [self.where(self._place(flat), slot)]
         place += [] if guard is None else [simplify(guard)]
         store = make(Ops.STORE, void, (make(Ops.INDEX, self.memory.dtype, (base, *place)), simplify(value)))
         if self.chunk == 1:
             return store
         wide = rewrite(store, expand_rules)
         return wide.src[0] if wide.op is Ops.UNROLL else wide
+
+
+def _unless_true(gates: Sequence[UOp]) -> list[UOp]:
+    """Conditions, simplified; those that always hold are none."""
+    found = [simplify(g) for g in gates]
+    return [g for g in found if not (g.op is Ops.CONST and g.arg)]
 
 
 def _guarded(value: UOp, guard: UOp) -> UOp:

@@ -16,7 +16,7 @@ import numpy as np
 
 from morok.device.buffer import Array
 from morok.device.emulator_memory import Fault, Memory, Registers, SharedMemory
-from morok.device.emulator_units import UNITS
+from morok.device.emulator_units import UNITS, finish
 from morok.dtype import PtrDType
 from morok.errors import DeviceError, VariableError
 from morok.ir.alu import evaluate_array
@@ -121,6 +121,7 @@ class Run:
     def run(self) -> None:
         try:
             self.stretch(0, len(self.code.list))
+            finish(self)
         except Fault as fault:
             self.fail(str(fault), fault.thread)
 

@@ -160,8 +160,9 @@ def write_product(writer: Writer, node: UOp) -> None:
 
 
 def write_copy(writer: Writer, node: UOp) -> None:
-    """ASYNC_COPY: a chunk from global to shared memory; zeros where the gate is false."""
+    """ASYNC_COPY: a chunk from global to shared memory; zeros where the source's gate is false."""
     target, source = node.src
+    guard = f"if ({writer.scalar(target.src[2])}) " if len(target.src) > 2 else ""
     memory, where = writer.addresses[source]
     nbytes = node.arg
     cache = "cg" if nbytes == 16 else "ca"
@@ -169,12 +170,13 @@ def write_copy(writer: Writer, node: UOp) -> None:
     if len(source.src) > 2:
         gate = writer.scalar(source.src[2])
         writer.put(
-            f'asm volatile("cp.async.{cache}.shared.global [%0], [%1], {nbytes}, %2;" '
+            f'{guard}asm volatile("cp.async.{cache}.shared.global [%0], [%1], {nbytes}, %2;" '
             f': : {given}, "r"({gate} ? {nbytes} : 0) : "memory");'
         )
     else:
         writer.put(
-            f'asm volatile("cp.async.{cache}.shared.global [%0], [%1], {nbytes};" : : {given} : "memory");'
+            f'{guard}asm volatile("cp.async.{cache}.shared.global [%0], [%1], {nbytes};" '
+            f': : {given} : "memory");'
         )
 
 

@@ -595,3 +595,34 @@ def test_a_search_begins_with_several_tiles() -> None:
     assert len(found) >= 4 and len(set(found)) == len(found)
     for opts in found:
         assert applied(apply_all(ast, opts, HOST)) == opts
+
+
+def test_tiles_are_turned_while_they_are_filled() -> None:
+    ast = kernel_of(product, (256, 256), (256, 256), dtype="float32")
+    with knobs.override(TF32=True):
+        kernel = chosen(ast)
+    (unit,) = (n.arg for n in toposort(kernel) if n.op is Ops.WMMA)
+    assert unit.name == "wgmma.tf32"
+    linear = lower(kernel, TARGET)
+    arrays, types = memory_of(ast)
+    a, b = arrays[1].reshape(256, 256).astype(float), arrays[2].reshape(256, 256).astype(float)
+    close(emulate(linear, arrays, types), a @ b, 2e-3)
+
+
+def test_no_copy_is_under_way_when_its_memory_is_given_to_the_result() -> None:
+    # three steps and a ring of four: nothing is copied for the steps that do not exist
+    ast = kernel_of(product, (256, 192), (192, 512))
+    linear = lower(chosen(ast), TARGET)
+    copies = [n for n in linear.src if n.op is Ops.ASYNC_COPY]
+    inside = [n for n in copies if len(n.src[0].src) > 2]
+    assert inside and not any(len(n.src[1].src) > 2 for n in copies)
+    arrays, types = memory_of(ast)
+    emulate(linear, arrays, types)
+    always = {n: n.replace((n.src[0].replace(n.src[0].src[:2]), n.src[1])) for n in inside}
+    eager = []
+    for node in linear.src:
+        if node in always:
+            eager.append(always[node].src[0])
+        eager.append(always.get(node, node))
+    with pytest.raises(DeviceError):
+        emulate(make(Ops.LINEAR, linear.dtype, tuple(eager)), arrays, types)
