@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from morok import Tensor
+from morok import Tensor, Variable
 from morok.errors import DTypeError, ShapeError
 from tests.tensor.common import same
 
@@ -105,3 +105,46 @@ def test_masks_whose_size_is_not_known() -> None:
         Tensor(X)[Tensor([1.0])]
     with pytest.raises(DTypeError, match="made of integers"):
         Tensor(X)[np.array([1.5])]
+
+
+def test_places_in_place() -> None:
+    a = np.arange(24).reshape(2, 3, 4)
+    t, b = Tensor(a.copy()), a.copy()
+    t[:, Tensor([0, 2])] += 5
+    b[:, [0, 2]] += 5
+    same(t, b)
+    t[t > 10] = 0
+    b[b > 10] = 0
+    same(t, b)
+    t[Tensor([True, False])] = 7  # a mask over the first axis
+    b[[True, False]] = 7
+    same(t, b)
+
+
+def test_views_taken_before_a_write_keep_their_values() -> None:
+    a = np.arange(12).reshape(3, 4)
+    t = Tensor(a.copy()).realize()
+    before = t[0]
+    t[Tensor([0])] = 0
+    same(before, a[0])
+    same(t[0], np.zeros(4, np.int64))
+
+
+def test_narrow_indices_reach_long_axes() -> None:
+    t = Tensor(np.arange(300))
+    assert t[Tensor(np.array([-1, 5], np.int8))].tolist() == [299, 5]
+    assert t.take(Tensor(np.array([255], np.uint8))).tolist() == [255]
+
+
+def test_nothing_is_looked_up_in_nothing() -> None:
+    empty, nowhere = Tensor(np.zeros((0, 3))), Tensor(np.zeros(0, np.int64))
+    assert empty[nowhere].shape == (0, 3)
+    assert empty.sort(0).values.shape == (0, 3)
+    assert empty.index_add(0, nowhere, empty).numpy().shape == (0, 3)
+    assert Tensor(np.zeros((3, 0))).argsort().numpy().shape == (3, 0)
+
+
+def test_lookup_in_a_symbolic_size() -> None:
+    n = Variable("n", 1, 8).bind(3)
+    y = Tensor(np.arange(8.0))[:n]
+    assert y[Tensor([0, 2])].tolist() == [0.0, 2.0]
