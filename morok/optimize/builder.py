@@ -49,7 +49,7 @@ class Builder:
             return False
         rest = self.loops.next_number()
         if not self.do("PEEL", axis, amount):
-            return False
+            return best is not None and self.do(name, axis, best)
         self.do(name, axis, amount)
         if rest in self.loops.by_number and amount > lanes > 1:
             self._vectorise_rest(name, rest, lanes)

@@ -36,6 +36,7 @@ from morok.optimize.window import copy_bytes, find_pair, is_guarded
 DEAR = 10  # operations of a value that is kept rather than computed twice
 SHORT = 16  # steps of a reduction that is written out
 LIGHT = 3  # operations of a body that leaves most registers free
+HEAVY = 32  # operations of a body, more than one exponential, that keeps the pipelines busy by itself
 ROWS_AT_ONCE = 4
 FEWEST_SHARING = 8  # outputs that read the same window, for a copy of it to pay
 LEAST_SHARED_WORK = 60_000  # operations; below, waking a thread costs more than it saves
@@ -64,10 +65,17 @@ def keep_rows(builder: Builder) -> None:
             found = shared_value(builder.loops, k, c) if size(k) else None
             if found is None or weight(found[0], k) < DEAR:
                 continue
-            # the loop that fills a row cannot be peeled, so its size has to be whole vectors
-            whole = trips(k) % builder.host.lanes(found[0].dtype) == 0
-            if whole and trips(k) * found[0].dtype.itemsize * 2 <= builder.host.l1_bytes:
-                builder.do("KEEP", int(k.arg[0]), int(c.arg[0]))
+            if trips(k) * found[0].dtype.itemsize * 2 > builder.host.l1_bytes:
+                continue
+            numbers = int(k.arg[0]), int(c.arg[0])
+            lanes = builder.host.lanes(found[0].dtype)
+            step = lanes * vectors_at_once(weight(found[0], k), builder.host)
+            if trips(k) % lanes and trips(k) >= 8 * step:
+                # the loop that fills a row has no rest: whole steps are kept, and the last few computed twice
+                for number in numbers:
+                    builder.do("PEEL", number, step)
+            if (size(builder.loops.by_number[numbers[0]]) or 1) % lanes == 0:
+                builder.do("KEEP", *numbers)
 
 
 def copy_windows(builder: Builder) -> None:
@@ -83,7 +91,7 @@ def copy_windows(builder: Builder) -> None:
     places = [r for r in output_loops(effect) if r.arg[1] is AxisKind.LOOP]
     for read in reads_of(store_of(effect).src[1]):
         others = [r for r in places if r not in ranges(read.node)]
-        if read.buffer < 0 or not FEWEST_SHARING <= math.prod(map(trips, others)) < many:
+        if read.buffer < 0 or math.prod(map(trips, others)) >= many:
             continue
         offsets = [k for k in ranges(read.node) if loops.closed_by(k) is Ops.REDUCE]
         pairs = [
@@ -94,10 +102,11 @@ def copy_windows(builder: Builder) -> None:
         ]
         if not pairs or len({r for pair in pairs for r in (pair.place, pair.offset)}) != 2 * len(pairs):
             continue
+        sharing = math.prod(map(trips, others)) * math.prod(trips(pair.offset) for pair in pairs)
         left = [r for r in places if r in ranges(read.node) and all(r is not pair.place for pair in pairs)]
         nbytes = copy_bytes(loops, read.node, pairs)
         enough = math.prod(map(trips, left)) >= 4 * builder.host.cores
-        if not enough or nbytes is None or nbytes > builder.host.l2_bytes // 4:
+        if not enough or sharing < FEWEST_SHARING or nbytes is None or nbytes > builder.host.l2_bytes // 4:
             continue
         axes = tuple(int(r.arg[0]) for pair in pairs for r in (pair.place, pair.offset))
         if builder.do("WINDOW", read.buffer, 0, axes):
@@ -151,7 +160,7 @@ def shared_by_all(loops: Loops, reduce: UOp) -> bool:
 def vectors_at_once(cost: int, host: Host) -> int:
     """How many vectors a loop body handles together: many if it is light, few if it fills the registers."""
     most = max(1, host.registers // 4)
-    return min(most, 8 if cost <= LIGHT else 4 if cost <= 12 else 2)
+    return min(most, 8 if cost <= LIGHT else 4 if cost <= HEAVY else 2)
 
 
 def reduction(builder: Builder, node: UOp, effect: UOp) -> set[UOp]:
@@ -211,6 +220,9 @@ def outputs(builder: Builder, effect: UOp, across: set[UOp], done: set[int]) -> 
     for n in inner:
         cost += weight(n, c) * (math.prod(map(trips, closed_ranges(n))) if c not in across else 1)
     vectors = vectors_at_once(cost, host)
+    if inner and short and c not in across and 1 < (size(c) or 0) <= SHORT:
+        builder.do("UPCAST", number)  # what a written-out reduction does depends on the place: it folds
+        return
     if c in across and cost <= LIGHT:
         vectors = max(1, host.registers // 2)  # whole cache lines of each row
     builder.vectorise("UPCAST", number, lanes * vectors, lanes)

@@ -27,7 +27,7 @@ from morok.tensor.record import pure
 from morok.tensor.sizes import _UNSET, as_axes, axis_or_dim
 
 Axes = Any  # None, an int, or several
-_RUN = 16  # elements of a run that is written out
+_RUN = 4  # elements of a run that is written out
 
 
 @pure
@@ -339,15 +339,16 @@ class Reduce(Activations, Movement, Creation):
         (where,) = as_axes(axis, self.shape)
         x = self.transpose(where, -1)
         size = x.shape[-1]
-        if not isinstance(size, int) or size <= 2 * _RUN:
+        if not isinstance(size, int) or size <= 4 * _RUN:
             return x._scan(op).transpose(where, -1)
         runs = -(-size // _RUN)
         neutral = dt.identity(op.name, self.dtype)
         rest = [None] * (x.ndim - 1)
         whole = x.pad([*rest, (0, runs * _RUN - size)], neutral) if size % _RUN else x
         rows = whole.reshape(*x.shape[:-1], runs, _RUN)
-        totals = rows._reduce(op, (rows.ndim - 1,), False).contiguous().narrow(-1, 0, runs - 1)
-        before = totals._running(op, -1).contiguous().pad([*rest, (1, 0)], neutral).unsqueeze(-1)
+        totals = rows._reduce(op, (rows.ndim - 1,), False).contiguous()
+        shifted = totals._running(op, -1).contiguous().pad([*rest, (1, 0)], neutral).narrow(-1, 0, runs)
+        before = shifted.unsqueeze(-1)
         inside = rows._scan(op)
         joined = self._new(alu(op, expand_to(before.uop, inside.shape), inside.uop))
         flat = joined.reshape(*x.shape[:-1], runs * _RUN).narrow(-1, 0, size)

@@ -125,19 +125,38 @@ def _clamp(x: UOp, low: float, high: float) -> UOp:
     return x.maximum(low).minimum(high)
 
 
-def _exp_parts(x: UOp) -> tuple[UOp, UOp]:
-    """(exp(r) - 1, n) for x = n·ln 2 + r."""
-    scalar = x.dtype.scalar
-    high, low = _LN2[scalar]
-    n = rint(x * _LOG2E)
+def _rounder(x: UOp, bias: int) -> float:
+    """So large a number that adding it rounds to whole ones; its last bits are what was added, biased."""
+    return 1.5 * (1 << x.dtype.scalar.mantissa_bits) + bias
+
+
+def _from_last_bits(x: UOp, like_: UOp) -> UOp:
+    """2 to the power that the last bits hold together with its bias; all other bits go."""
+    return float_of(shl(x, like_.dtype.scalar.mantissa_bits), like_.dtype)
+
+
+def _exp_minus_one(x: UOp, n: UOp) -> UOp:
+    """exp(r) - 1 for x = n·ln 2 + r."""
+    high, low = _LN2[x.dtype.scalar]
     r = fma(n, -low, fma(n, -high, x))
-    return fma(r * r, poly(r, _EXP[scalar]), r), to_int(n)
+    return fma(r * r, poly(r, _EXP[x.dtype.scalar]), r)
+
+
+def _exp_parts(x: UOp) -> tuple[UOp, UOp]:
+    """(exp(r) - 1, 2ⁿ) for x = n·ln 2 + r and an n that is the exponent of a normal number."""
+    rounder = _rounder(x, _bias(x))
+    rounded = fma(x, _LOG2E, rounder)
+    return _exp_minus_one(x, rounded - rounder), _from_last_bits(bits_of(rounded), x)
 
 
 def exp(x: UOp) -> UOp:
-    """e^x."""
-    p, n = _exp_parts(_clamp(x, *_EXP_RANGE[x.dtype.scalar]))
-    return scale_by_power(p + 1.0, n)
+    """e^x. The power of two is a product of two, so that the result may be subnormal or infinite."""
+    x = _clamp(x, *_EXP_RANGE[x.dtype.scalar])
+    rounder = _rounder(x, 2 * _bias(x))
+    rounded = fma(x, _LOG2E, rounder)
+    half = bits_of(fma(x, _LOG2E / 2, _rounder(x, _bias(x))))
+    p = _exp_minus_one(x, rounded - rounder) + 1.0
+    return p * _from_last_bits(half, x) * _from_last_bits(bits_of(rounded) - half, x)
 
 
 def exp2(x: UOp) -> UOp:
@@ -206,8 +225,7 @@ def log2(x: UOp) -> UOp:
 def tanh(x: UOp) -> UOp:
     """Hyperbolic tangent."""
     y = absolute(x).minimum(_TANH_END[x.dtype.scalar]) * 2.0
-    p, n = _exp_parts(y)
-    power = float_of(shl(n + _bias(x), x.dtype.scalar.mantissa_bits), x.dtype)
+    p, power = _exp_parts(y)
     e = fma(power, p, power - 1.0)
     return copy_sign(e / (e + 2.0), x)
 
@@ -222,9 +240,9 @@ def erf(x: UOp) -> UOp:
     a = absolute(x)
     small = fma(x, poly(x * x, _ERF_SMALL[scalar]), x)
     t = a.minimum(_ERF_END[scalar])
-    p, n = _exp_parts(t * poly(t, _ERF_LARGE[scalar]))
-    large = copy_sign(1.0 - scale_by_power(p + 1.0, n), x)
-    return where(is_nan(x), x, where(a < 0.92, small, large))
+    p, power = _exp_parts(t * poly(t, _ERF_LARGE[scalar]))
+    large = copy_sign(1.0 - fma(p, power, power), x)
+    return where(a < 0.92, small, large)
 
 
 # --- pow
