@@ -31,8 +31,8 @@ from morok.runtime.profile import current
 from morok.schedule.memory import MemoryPlan
 from morok.schedule.schedule import Schedule, ScheduleItem
 
-# Kernels that a device has compiled, by graph. Equal kernels are the same node, so each is compiled once.
 keep_interrupts()
+
 
 @final
 class Requests:
@@ -45,6 +45,7 @@ class Requests:
 
 
 requests = Requests()
+# Kernels that a device has compiled, by graph. Equal kernels are the same node, so each is compiled once.
 _programs: dict[tuple[object, ...], weakref.WeakKeyDictionary[UOp, Program]] = {}
 
 
