@@ -157,8 +157,8 @@ def _linker() -> Any:
     machine = llvm.Target.from_triple(host().triple).create_target_machine(
         cpu=host().cpu, features=host().features, opt=2, jit=True
     )
-    # JITLink lays an object out in one piece. The older linker takes its sections from anywhere, and code that
-    # lies too far from its own constants reads others (llvm-project #71963).
+    # JITLink lays an object out in one piece. The older linker takes its sections from anywhere, and code
+    # that lies too far from its own constants reads others (llvm-project #71963).
     return llvm.create_lljit_compiler(machine, use_jit_link=True)
 
 
