@@ -1,0 +1,104 @@
+"""What the tests of matrix products share: kernels without values, memory, the emulator, sequences."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from morok import Tensor
+from morok.codegen.gpu import cuda_target
+from morok.device.buffer import Buffer
+from morok.device.emulator import EmulatedKernel, EmulatorAllocator, emulated_host
+from morok.dtype import DType, PtrDType
+from morok.ir.alu_array import storage
+from morok.ir.matrix import ALL_UNITS
+from morok.ir.node import UOp, toposort
+from morok.ir.ops import Ops
+from morok.optimize.actions import can
+from morok.optimize.record import Opt
+from morok.schedule.schedule import schedule
+
+TARGET = cuda_target()
+HOST = emulated_host(TARGET)
+UNLIMITED = replace(HOST, local_bytes=1 << 40)
+Maker = Callable[..., Tensor]
+
+
+def product(a: Tensor, b: Tensor) -> Tensor:
+    return a @ b
+
+
+def kernel_of(make_it: Maker, *shapes: tuple[int, ...], dtype: str = "float16") -> UOp:
+    """The one kernel of a function of tensors without values."""
+    (item,) = schedule([make_it(*(Tensor.empty(*s, dtype=dtype) for s in shapes)).uop]).items
+    return item.ast
+
+
+def memory_of(ast: UOp, seed: int = 0) -> tuple[list[Any], list[DType]]:
+    """Random memory for all buffers, and their types; the first is the result."""
+    random = np.random.default_rng(seed)
+    found = {n.arg: n.dtype for n in toposort(ast) if n.op is Ops.DEFINE_GLOBAL}
+    arrays: list[Any] = []
+    types = []
+    for number in sorted(found):
+        dtype = found[number]
+        assert isinstance(dtype, PtrDType)
+        elem, count = dtype.elem, dtype.size
+        data = random.normal(size=count) if elem.is_float else random.integers(-8, 8, count)
+        arrays.append(data.astype(storage(elem)))
+        types.append(elem)
+    return arrays, types
+
+
+def emulate(linear: UOp, arrays: list[Any], types: list[DType]) -> Any:
+    """The first array after a run on the emulator, which starts with nothing in it."""
+    allocator = EmulatorAllocator("test")
+    held = []
+    for i, (array, dtype) in enumerate(zip(arrays, types, strict=True)):
+        block = allocator.allocate(array.nbytes)
+        if i:
+            allocator.copy_in(block, 0, array)
+        held.append(Buffer("test", array.size, dtype, allocator, memory=block))
+    EmulatedKernel(linear, "test")(held, {})
+    out = np.zeros_like(arrays[0])
+    allocator.copy_out(held[0].memory, 0, out)
+    return out
+
+
+def left_first(ast: UOp) -> bool:
+    """Whether buffer 1 is the left factor: the order of the factors of a product is free."""
+    return can(ast, Opt("STAGE", 1, 0, (0, 2)), UNLIMITED) is None
+
+
+def sequence(
+    rows: int,
+    columns: int,
+    step: int,
+    warps: tuple[int, int],
+    depth: int,
+    unit: int = 1,
+    turned: str = "",
+    buffers: tuple[int, int] = (1, 2),
+) -> list[Opt]:
+    """The actions of a tile on a matrix unit, for a product whose loops are 0, 1 and 2."""
+    opts = [Opt("TILE", 0, rows), Opt("TILE", 1, columns), Opt("TILE", 2, step)]
+    opts.append(Opt("STAGE", buffers[0], depth, (5, 3) if "a" in turned else (3, 5)))
+    opts.append(Opt("STAGE", buffers[1], depth, (4, 5) if "b" in turned else (5, 4)))
+    opts.append(Opt("TC", 5, unit, (3, 4)))
+    opts += [Opt("LOCAL", n, w) for n, w in zip((3, 4), warps, strict=True) if w > 1]
+    size = ALL_UNITS[unit - 1]
+    left = ((3, rows // size.m // warps[0]), (4, columns // size.n // warps[1]))
+    opts += [Opt("UPCAST", n) for n, count in left if count > 1]
+    if step > size.k:
+        opts.append(Opt("UNROLL", 5))
+    return opts
+
+
+def close(got: Any, want: Any, tolerance: float) -> None:
+    """The error in norm."""
+    want = np.asarray(want, dtype=np.float64)
+    error = np.linalg.norm(np.asarray(got, dtype=np.float64).reshape(want.shape) - want)
+    assert error <= tolerance * np.linalg.norm(want)
