@@ -305,8 +305,6 @@ class _Plan:
 
     def _stage(self, reads: tuple[Access, ...], outer: int, step: int, depth: int, runs: bool) -> bool:
         """One operand's tile in shared memory, its rows as they lie in global memory."""
-        if self.unit is not None and self.unit.shared and self.unit.inputs.itemsize == 4:
-            runs = False  # these units want rows along the steps; the tile is turned while it is filled
         axes = (step, outer) if runs else (outer, step)
         done = False
         for number in dict.fromkeys(a.buffer for a in reads):

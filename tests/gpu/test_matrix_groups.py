@@ -13,13 +13,15 @@ from morok.codegen.pipeline import lower
 from morok.dtype import AddrSpace, PtrDType
 from morok.errors import DeviceError
 from morok.ir.matrix import ALL_UNITS, GROUP_UNITS, Products
-from morok.ir.node import UOp, make, toposort
+from morok.ir.node import UOp, const, make, toposort
 from morok.ir.ops import Ops
 from morok.optimize.actions import apply_all, can
 from morok.optimize.builder import Builder
 from morok.optimize.gpu_matmul import matrix_product, tile_choices
 from morok.optimize.record import Opt, applied
 from morok.render.cuda_shared import lifetimes, places
+from morok.rewrite.engine import substitute
+from morok.symbolic.sets import simplify
 from tests.gpu.products import (
     HOST,
     TARGET,
@@ -255,15 +257,29 @@ def test_a_search_begins_with_several_tiles() -> None:
 
 
 def test_tiles_are_turned_while_they_are_filled() -> None:
-    ast = kernel_of(product, (256, 256), (256, 256), dtype="float32")
+    # the unit wants rows along the steps, memory has them along the columns
+    ast = kernel_of(product, (128, 128), (128, 128), dtype="float32")
     with knobs.override(TF32=True):
-        kernel = chosen(ast)
-    (unit,) = (n.arg for n in toposort(kernel) if n.op is Ops.WMMA)
-    assert unit.name == "wgmma.tf32"
+        kernel = apply_all(ast, sequence(64, 64, 32, (1, 1), 3, _group("wgmma.tf32", 64), "b"), HOST)
     linear = lower(kernel, TARGET)
     arrays, types = memory_of(ast)
-    a, b = arrays[1].reshape(256, 256).astype(float), arrays[2].reshape(256, 256).astype(float)
+    a, b = arrays[1].reshape(128, 128).astype(float), arrays[2].reshape(128, 128).astype(float)
     close(emulate(linear, arrays, types), a @ b, 2e-3)
+    lane = next(n for n in linear.src if n.op is Ops.SPECIAL and n.arg == "lidx0")
+    single = [n for n in linear.src if n.op is Ops.ASYNC_COPY and n.arg == 4]
+    assert single
+    for copy in single:  # neighbouring threads read neighbouring elements
+        place = copy.src[1].src[1]
+        near, next_ = (evaluate_place(substitute(place, {lane: const(lane.dtype, i)})) for i in (0, 1))
+        assert next_ - near == 1
+
+
+def evaluate_place(x: UOp) -> int:
+    """An index at the first iteration of everything."""
+    zeros = {n: const(n.dtype, 0) for n in toposort(x) if n.op in (Ops.SPECIAL, Ops.RANGE)}
+    found = simplify(substitute(x, zeros))
+    assert found.op is Ops.CONST
+    return int(found.arg)
 
 
 def test_no_copy_is_under_way_when_its_memory_is_given_to_the_result() -> None:
