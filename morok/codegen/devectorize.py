@@ -162,6 +162,8 @@ def cut_arithmetic(node: UOp, ctx: Any) -> UOp | None:
     target: Target = ctx.target
     widest = max((s.dtype for s in (node, *node.src)), key=lambda d: d.scalar.itemsize)
     width = target.lanes(widest)
+    if widest.is_bool:  # truths lie in registers as wide as what was compared
+        width = min([width, *(part.dtype.lanes for s in node.src if s.op is Ops.CAT for part in s.src)])
     if count <= width or any(s.dtype.lanes != count for s in node.src):
         return None
     return concat(

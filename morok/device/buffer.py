@@ -298,6 +298,8 @@ class Buffer:
 # --- which memory a node stands for
 
 _buffers: weakref.WeakKeyDictionary[UOp, Buffer] = weakref.WeakKeyDictionary()
+_known: dict[Any, Buffer] = _buffers.data  # type: ignore[attr-defined]  # asked directly: replays do it often
+_ref = weakref.ref
 
 
 def bind_buffer(node: UOp, buffer: Buffer) -> None:
@@ -307,4 +309,4 @@ def bind_buffer(node: UOp, buffer: Buffer) -> None:
 
 def find_buffer(node: UOp) -> Buffer | None:
     """The memory behind a BUFFER node; None if it was never given any."""
-    return _buffers.get(node)
+    return _known.get(_ref(node))

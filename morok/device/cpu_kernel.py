@@ -106,7 +106,9 @@ class Steps:
     It holds the kernels and the tables, not the memory behind the addresses: that is the caller's business.
     """
 
-    __slots__ = ("_bytes", "_count", "_held", "_pool", "_run", "_shared", "_table", "_where", "run")
+    __slots__ = (
+        "_bytes", "_count", "_held", "_pool", "_record", "_run", "_shared", "_table", "_where", "run",
+    )  # fmt: skip
 
     def __init__(self, steps: Sequence[tuple[Kernel, Any]]) -> None:
         flat: list[int] = []
@@ -123,7 +125,8 @@ class Steps:
         # The shortest way there is, where nothing depends on who calls; None where something does.
         self.run: Callable[[], Any] | None = None
         if not self._shared and not self._bytes:
-            self.run = partial(self._run, self._pool.address, self._where, self._count, None, 0)
+            self._record = (ctypes.c_int64 * 3)(self._pool.address, self._where, self._count)
+            self.run = partial(self._pool.replay, ctypes.addressof(self._record))
 
     def __call__(self) -> None:
         state = self._pool.ready() if self._shared else self._pool.address

@@ -249,6 +249,17 @@ next:
 done:
   ret void
 }}
+
+define void @morok.replay(ptr %r) nounwind {{
+entry:
+  %s = load ptr, ptr %r, align 8
+  %p1 = getelementptr i64, ptr %r, i64 1
+  %steps = load ptr, ptr %p1, align 8
+  %p2 = getelementptr i64, ptr %r, i64 2
+  %count = load i64, ptr %p2, align 8
+  call void @morok.run(ptr %s, ptr %steps, i64 %count, ptr null, i64 0)
+  ret void
+}}
 """
 
 
@@ -319,11 +330,13 @@ class Pool:
     """
 
     def __init__(self) -> None:
-        self._code = Code(pool_code(), ("morok.worker", "morok.run"))
+        self._code = Code(pool_code(), ("morok.worker", "morok.run", "morok.replay"))
         kind = ctypes.CFUNCTYPE(
             None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64
         )
         self.run = kind(self._code.addresses["morok.run"])
+        # the same with its arguments in a record: converting five of them costs more than a small kernel
+        self.replay = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self._code.addresses["morok.replay"])
         self._libc: Any = ctypes.CDLL(None)
         self._lock = threading.Lock()
         self._teams: dict[int, _Team] = {}

@@ -366,6 +366,17 @@ def test_arithmetic_is_cut_to_registers() -> None:
     assert {n.dtype.lanes for n in nodes(scalar, Ops.ADD)} == {1}
 
 
+def test_truths_are_cut_like_what_was_compared() -> None:
+    """Sixteen truths would fit one register, but comparing floats leaves them in four."""
+    out, x = define_global(float32, 16, 0), define_global(float32, 16, 1)
+    i = rng(16, 0, UPCAST)
+    value = read(x, i)
+    either = alu(Ops.OR, alu(Ops.CMPLT, value, const(float32, 1.0)), alu(Ops.CMPNE, value, value))
+    chosen = alu(Ops.WHERE, either, value, const(float32, 0.0))
+    after = through(sink(end(store(index_(out, i), chosen), i)), "14")
+    assert [n.dtype.lanes for n in nodes(after, Ops.OR)] == [4] * 4
+
+
 def test_vector_reductions_are_trees() -> None:
     lanes = [read(define_global(float32, 8, 0), i) for i in range(8)]
     after = devectorize_stage(make(Ops.VREDUCE, float32, (gather(lanes),), Ops.ADD), Context(NEON))
