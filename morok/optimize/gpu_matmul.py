@@ -30,6 +30,7 @@ from morok.optimize.tiles import Product, find_product
 
 FEWEST_STEPS = 8
 FEWEST_POINTS = 16  # of a side of a tile
+FEWEST_OUTPUTS = 256  # of one product, for a matrix unit
 LEAST_WORK = 1 << 17  # multiplications
 WIDE = 512  # outputs along a side from which no further loop is joined to it
 COLLECTED = 64 * 64  # outputs of a tile from which on it is worth collecting them in shared memory
@@ -234,6 +235,8 @@ class _Plan:
         found: list[tuple[float, MatrixUnit | None, Shape]] = []
         for unit in _units(host, reduce):
             problem = self.problem(UNIT_RATE / unit.inputs.itemsize, unit.lanes)
+            if problem.rows * problem.columns < FEWEST_OUTPUTS:
+                continue  # a warp's smallest tile would be mostly empty
             shapes = [s for s in GROUP_SHAPES if s.columns == unit.n] if unit.shared else UNIT_SHAPES
             found += [(clocks(problem, s, host), unit, s) for s in shapes]
         problem = self.problem(THREAD_RATE, 1)

@@ -274,6 +274,11 @@ def test_large_products_take_a_unit_a_ring_and_a_grouped_order() -> None:
     assert not matrix_product(plain) and not applied(plain.ast)
 
 
+def test_many_tiny_products_take_no_unit() -> None:
+    builder = Builder(kernel_of(product, (5000, 8, 8), (5000, 8, 8)), HOST)
+    assert not matrix_product(builder) and not applied(builder.ast)
+
+
 def test_float32_takes_no_unit_unless_it_is_allowed() -> None:
     for allowed in (False, True):
         with knobs.override(TF32=allowed):
