@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from argparse import REMAINDER, ArgumentParser, Namespace
+from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
+
+from morok.cli.script import add_script, run_script
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,27 +17,28 @@ HELP = "run a script, search for faster kernels, and print what was won"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("script", help="a Python file")
-    parser.add_argument("--width", type=int, default=4, help="width of the search (default: 4)")
-    parser.add_argument("--seconds", type=int, default=30, help="time per kernel (default: 30)")
-    parser.add_argument("arguments", nargs=REMAINDER, help="passed on to the script")
+    parser.add_argument(
+        "--width", type=int, default=4, metavar="N", help="candidates that are kept per round (default: 4)"
+    )
+    parser.add_argument(
+        "--seconds", type=int, default=30, metavar="S", help="seconds per kernel (default: 30)"
+    )
+    add_script(parser)
 
 
 def run(args: Namespace) -> int:
-    import runpy
-    import sys
-
     from morok import knobs
     from morok.runtime.tuning import tuner
 
-    before, start = sys.argv, len(tuner.history)
-    sys.argv = [args.script, *args.arguments]
+    start = len(tuner.history)
     try:
         with knobs.override(BEAM=args.width, BEAM_SECONDS=args.seconds):
-            runpy.run_path(args.script, run_name="__main__")
+            run_script(args.script, args.arguments)
     finally:
-        sys.argv = before
-        print(table(tuner.history[start:]))
+        if len(tuner.history) > start:  # what an error has stopped is told too
+            print(table(tuner.history[start:]))
+    if len(tuner.history) == start:
+        print(table(()))
     if knobs.CACHE.value and len(tuner.history) > start:
         print(f"Kept on disk: with BEAM={args.width} the script finds these kernels without a search.")
     return 0
