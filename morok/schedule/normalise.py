@@ -33,6 +33,8 @@ def normalise(outputs: Sequence[UOp]) -> Normalised:
     values: dict[str, int] = {}
     variables: dict[UOp, UOp] = {}  # with the first node that uses each
     done: dict[UOp, UOp] = {node: node for node in outputs if not node.src}
+    for node in done:
+        _refuse_place(node)
     stack: list[UOp] = [node for node in reversed(outputs) if node.src]
     while stack:
         node = stack[-1]
@@ -60,8 +62,8 @@ def normalise(outputs: Sequence[UOp]) -> Normalised:
                     done[s] = s
                     if s.op is Ops.DEFINE_VAR:
                         variables.setdefault(s, node)
-                    elif s.op is Ops.PARAM:
-                        raise IRError("this has no value: it stands for a tensor that is not there yet")
+                    else:
+                        _refuse_place(s)
         if len(stack) == waiting:
             stack.pop()
             src = tuple([done[s] for s in node.src])
@@ -75,6 +77,11 @@ def normalise(outputs: Sequence[UOp]) -> Normalised:
             )
     sink = make(Ops.SINK, void, tuple([done[node] for node in outputs]))
     return Normalised(sink, tuple(buffers), values)
+
+
+def _refuse_place(node: UOp) -> None:
+    if node.op is Ops.PARAM:
+        raise IRError("this has no value: it stands for a tensor that is not there yet")
 
 
 def _record(values: dict[str, int], node: UOp) -> None:

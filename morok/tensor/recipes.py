@@ -8,12 +8,12 @@ stand-ins, so it cannot depend on what a tensor was computed from.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar
 from typing import Any
 
 from morok.dtype import DType
-from morok.errors import IRError, MorokError
+from morok.errors import IRError
 from morok.ir.infer import shape
 from morok.ir.node import UOp
 from morok.ir.ops import Ops
@@ -86,7 +86,7 @@ def note(form: Any, nodes: list[UOp], function: Callable[..., Any], args: Any, k
     before = _recipes.get(form)
     if before is None:
         if len(_recipes) >= _KEPT:
-            _recipes.pop(next(iter(_recipes)))
+            _recipes.pop(next(iter(_recipes)), None)
         _recipes[form] = all(s.__class__ is int for node in nodes for s in shape(node) or ())
     elif before:
         _recipes[form] = _taken(nodes, function, args, kwargs) or False
@@ -94,27 +94,32 @@ def note(form: Any, nodes: list[UOp], function: Callable[..., Any], args: Any, k
 
 def _taken(nodes: list[UOp], function: Callable[..., Any], args: Any, kwargs: Any) -> Recipe | None:
     places = {node: stand_in(n, node.dtype, shape(node) or ()) for n, node in enumerate(dict.fromkeys(nodes))}
+    inputs = [places[node] for node in nodes]
+    rest = iter(inputs)  # by order and not by node: the call may have computed its tensors
     token = _taking.set(True)
     try:
-        result = function(*_on(places, args), **dict(zip(kwargs, _on(places, kwargs.values()), strict=True)))
-    except MorokError:
-        return None  # it looked for more than types and shapes
+        own = _on(rest, args)
+        result = function(*own, **dict(zip(kwargs, _on(rest, kwargs.values()), strict=True)))
+    except Exception:
+        return None  # the call itself went well, so it looked for more than types and shapes
     finally:
         _taking.reset(token)
     if not isinstance(result, Core):
         return None
-    return take(result._uop, [places[node] for node in nodes])
+    return take(result._uop, inputs)
 
 
-def _on(places: dict[UOp, UOp], values: Iterable[Any]) -> tuple[Any, ...]:
-    """Arguments with stand-ins for their tensors."""
-    return tuple([_stand(places, x) for x in values])
+def _on(rest: Iterator[UOp], values: Iterable[Any]) -> tuple[Any, ...]:
+    """Arguments with stand-ins for their tensors, in the order in which a form lists them."""
+    return tuple([_stand(rest, x) for x in values])
 
 
-def _stand(places: dict[UOp, UOp], x: Any) -> Any:
+def _stand(rest: Iterator[UOp], x: Any) -> Any:
     if isinstance(x, Core):
-        return x._new(places[x.uop])
-    return _on(places, x) if x.__class__ is tuple else x
+        return x._new(next(rest))
+    if x.__class__ is slice:
+        return slice(*_on(rest, (x.start, x.stop, x.step)))
+    return _on(rest, x) if x.__class__ is tuple else x
 
 
 def refuse_recipe(what: str) -> None:

@@ -81,7 +81,7 @@ def _repeating(function: Callable[..., Any]) -> Callable[..., Any]:
         if here_origin() is not None:
             return function(*args, **kwargs)
         found = form_of(function, args, kwargs)
-        if found is None or not isinstance(args[0], Core):
+        if found is None or not args or not isinstance(args[0], Core):
             return slow(*args, **kwargs)
         form, nodes = found
         recipe = known_recipe(form)

@@ -155,3 +155,32 @@ def test_memory_is_not_held() -> None:
     for _ in range(10):
         (pair()[0] * 3.0).softmax(-1)
     assert live_nodes() == before
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+@pytest.mark.parametrize(
+    ("call", "right"),
+    [
+        (lambda x, k: x[k:], lambda x, k: x[k:]),
+        (lambda x, k: x[1, :k], lambda x, k: x[1, :k]),
+        (lambda x, k: x.roll(k, 0), lambda x, k: np.roll(x, k, 0)),
+        (lambda x, k: x.sum(k - 1), lambda x, k: x.sum(k - 1)),
+        (lambda x, k: x.reshape(k, -1), lambda x, k: x.reshape(k, -1)),
+        (lambda x, k: x.tril(diagonal=k), lambda x, k: np.tril(x, k)),
+    ],
+)
+def test_tensors_in_place_of_numbers_are_looked_at_each_time(call: Call, right: Call, lazy: bool) -> None:
+    """The value decides about the graph, so such a call has no recipe, wherever the tensor stands."""
+    clear_recipes()
+    for k in (1, 1, 2, 1, 2):
+        x = pair()[0]
+        number = Tensor(np.array(k))
+        got = call(x, number * 3 - 2 * k if lazy else number)
+        np.testing.assert_allclose(got.numpy(), right(x.numpy(), k), rtol=1e-5)
+
+
+def test_the_tensor_itself_by_name() -> None:
+    clear_recipes()
+    for _ in range(3):
+        x = pair()[0]
+        np.testing.assert_allclose(Tensor.square(self=x).numpy(), x.numpy() ** 2, rtol=1e-6)
