@@ -7,7 +7,9 @@ raised in such a place, an interrupt too. It is handed on to whatever runs next.
 from __future__ import annotations
 
 import _thread
+import signal
 import sys
+import threading
 import time
 from typing import Any
 
@@ -17,7 +19,11 @@ _DELAY = 1e-3  # seconds
 
 def _later() -> None:
     time.sleep(_DELAY)
-    _thread.interrupt_main()
+    main = threading.main_thread().ident
+    if main is not None and hasattr(signal, "pthread_kill"):
+        signal.pthread_kill(main, signal.SIGINT)  # wakes it if it sleeps
+    else:
+        _thread.interrupt_main()
 
 
 def _hand_on(unraisable: Any) -> None:
