@@ -30,7 +30,7 @@ from morok.optimize.facts import (
 from morok.optimize.host import Host
 from morok.optimize.keep import shared_value
 from morok.optimize.loops import Loops, size
-from morok.optimize.tiles import FEWEST_REUSES, find_product, tile
+from morok.optimize.tiles import find_product, tile
 from morok.optimize.window import copy_bytes, find_pair, is_guarded
 
 DEAR = 10  # operations of a value that is kept rather than computed twice
@@ -84,7 +84,7 @@ def copy_windows(builder: Builder) -> None:
     Where many do, they are rows of a tile, and a panel is packed for them instead.
     """
     loops = builder.loops
-    many = FEWEST_REUSES * builder.host.registers // 4
+    many = builder.host.registers
     if len(loops.ast.src) != 1 or loops.ast.src[0].op is not Ops.END:
         return
     effect = loops.ast.src[0]
@@ -177,7 +177,8 @@ def reduction(builder: Builder, node: UOp, effect: UOp) -> set[UOp]:
     outer = [r for r in output_loops(effect) if r in ranges(node)]
     along = [sum(a.step(k) == 1 for a in reads) for k in loops]
     beside = [sum(a.step(r) == 1 for a in reads) for r in outer]
-    if beside and max(beside) > max(along, default=0):
+    jumps = min(sum(a.step(k) not in (0, 1) for a in reads) for k in loops)
+    if beside and max(beside) > max(0, max(along, default=0) - jumps):
         # rows are far apart in memory: several of them at a time keep more loads under way
         builder.vectorise("UNROLL", max(int(k.arg[0]) for k in loops), ROWS_AT_ONCE, ROWS_AT_ONCE)
         return {outer[beside.index(max(beside))]}

@@ -29,7 +29,7 @@ from morok.optimize.pack import packed_value
 
 FEWEST_STEPS = 4  # of a reduction that is worth a tile
 FEWEST_OUTPUTS = 32
-FEWEST_REUSES = 4  # of a panel that is worth packing
+FEWEST_REUSES = 2  # of a panel that is worth packing
 NARROW = 8  # vectors of a row that is too short to be cut into tiles alone
 
 

@@ -306,6 +306,15 @@ def test_rows_of_any_length_are_kept(columns: int) -> None:
     same(native(ast), interpret(plain))
 
 
+def test_a_row_times_a_matrix_runs_along_the_rows_of_the_matrix() -> None:
+    """Its own elements lie side by side along the sum, but the matrix jumps there."""
+    plain = kernel_of(g.matmul(g.tensor(1, 40), g.tensor(40, 64)))
+    ast = optimize(plain, NEON)
+    (out,) = (n for n in loops_of(plain).by_number.values() if n.arg[1] is AxisKind.LOOP)
+    assert any(opt.name == "UPCAST" and opt.axis == out.arg[0] for opt in applied(ast))
+    same(interpret(ast), interpret(plain))
+
+
 def test_noopt_leaves_plain_loops() -> None:
     ast = kernel("matmul")
     with knobs.override(NOOPT=True):
