@@ -13,6 +13,7 @@ that made it and by nobody else; to hand it to a worker, pass `**knobs.overridde
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -182,6 +183,20 @@ def cache_key() -> tuple[tuple[str, int | bool | str], ...]:
     return tuple((knob.name, knob.value) for knob in _KEYED)
 
 
+def explains(topic: str) -> bool:
+    """Whether EXPLAIN asks for one of its topics."""
+    return bool(EXPLAIN.value) and topic in _words(EXPLAIN.value)
+
+
+def explained_rules() -> tuple[str, ...]:
+    """What EXPLAIN asks for besides its topics: parts of the names of rules."""
+    return tuple(word for word in _words(EXPLAIN.value) if word not in TOPICS) if EXPLAIN.value else ()
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(word.strip() for word in text.split(",") if word.strip())
+
+
 def describe() -> list[tuple[str, str, str, str, str]]:
     """One row per knob for people: name, value, default, whether it is part of the cache key, help."""
     return [
@@ -196,6 +211,19 @@ def _show(value: object) -> str:
     return str(value) or "-"
 
 
+def _warn_of_unknown() -> None:
+    """A misspelt option would be silently without effect."""
+    for variable in os.environ:
+        name = variable.removeprefix("MOROK_")
+        if name == variable or name in KNOBS:
+            continue
+        from difflib import get_close_matches
+
+        near = get_close_matches(name, KNOBS, 1)
+        hint = f"did you mean MOROK_{near[0]}?" if near else "`morok knobs` lists the options"
+        print(f"morok: there is no option {variable}; {hint}", file=sys.stderr)
+
+
 def _cache_home() -> str:
     home = os.environ.get("XDG_CACHE_HOME")
     return str((Path(home) if home else Path.home() / ".cache") / "morok")
@@ -204,17 +232,31 @@ def _cache_home() -> str:
 DEBUG = Knob(
     "DEBUG", 0, "how much morok tells about what it does: 0 nothing, 1 kernels, 2 stages, 4 code", plain=True
 )
-DEVICE = Knob("DEVICE", "", "where new tensors live: CPU, CUDA, PYTHON (the interpreter)", plain=True)
+DEVICE = Knob(
+    "DEVICE",
+    "",
+    "where new tensors live: CPU, CUDA (CUDA:1 …), PYTHON, EMULATOR; see morok devices",
+    plain=True,
+)
 PROVENANCE = Knob("PROVENANCE", True, "remember the user's line and the rule behind every node")
 SPEC = Knob("SPEC", 0, "check the IR against its specs: 0 never, 1 at boundaries, 2 after every stage")
 DUMP = Knob(
     "DUMP", "", "print the graph after these stages (numbers or names with commas, or all)", plain=True
 )
 STOP_AFTER = Knob("STOP_AFTER", "", "stop the pipeline after this stage (number or name)", plain=True)
-EXPLAIN = Knob("EXPLAIN", "", "say why: fusion, kernels, opts, or a rule's name", plain=True)
-PROFILE = Knob("PROFILE", False, "measure and report the time of every stage and kernel", plain=True)
+TOPICS = ("fusion", "opts", "jit")
+EXPLAIN = Knob(
+    "EXPLAIN",
+    "",
+    "say why, with commas: fusion, opts, jit, or a part of rules' names: where they fire",
+    plain=True,
+)
+PROFILE = Knob("PROFILE", False, "print the time of every kernel when the program ends", plain=True)
 PROVE = Knob(
-    "PROVE", False, "prove index bounds and rewrites of every kernel with Z3 while compiling", plain=True
+    "PROVE",
+    False,
+    "prove that every access of a CPU kernel is in bounds, with Z3, while compiling",
+    plain=True,
 )
 NOOPT = Knob("NOOPT", False, "skip the optimiser: plain loops", cache_key=True)
 BEAM = Knob(
@@ -227,7 +269,6 @@ CUDA_MANAGED = Knob(
 )
 CACHE = Knob("CACHE", True, "keep compiled kernels on disk between processes")
 CACHE_DIR = Knob("CACHE_DIR", _cache_home(), "where they are kept")
-TRACE = Knob("TRACE", False, "record every rewrite: rule, place, before, after")
 MATCHER = Knob(
     "MATCHER",
     "compiled",
@@ -240,8 +281,13 @@ UNSAFE_MATH = Knob(
 TF32 = Knob("TF32", False, "let matrix units round float32 inputs to 10 bits of mantissa", cache_key=True)
 REASSOCIATE = Knob("REASSOCIATE", False, "allow rules that change the rounding of floats", cache_key=True)
 SPLIT_REDUCE = Knob(
-    "SPLIT_REDUCE", 0, "reduce axes of at least this length in two kernels; 0: never", cache_key=True
+    "SPLIT_REDUCE",
+    0,
+    "reduce axes of at least this length in two kernels; 0: as suits the device",
+    cache_key=True,
 )
 
 KNOBS: dict[str, Knob[Any]] = {k.name: k for k in tuple(globals().values()) if isinstance(k, Knob)}
 _KEYED = tuple(sorted((k for k in KNOBS.values() if k.cache_key), key=lambda k: k.name))
+
+_warn_of_unknown()

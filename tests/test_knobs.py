@@ -59,6 +59,21 @@ def test_nonsense_in_the_environment_is_one_sentence(variable: str, text: str) -
     assert line.startswith(f"morok.errors.KnobError: environment variable {variable}={text!r} is not ")
 
 
+@pytest.mark.parametrize(
+    "variable, hint",
+    [("MOROK_DEBUGG", "did you mean MOROK_DEBUG?"), ("MOROK_QQQ", "`morok knobs` lists the options")],
+)
+def test_an_option_that_does_not_exist_is_told(variable: str, hint: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", "import morok.knobs"],
+        env={**os.environ, variable: "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stderr == f"morok: there is no option {variable}; {hint}\n"
+
+
 def test_overrides_nest_and_restore() -> None:
     before = knobs.DEBUG.value
     with knobs.override(DEBUG=2, NOOPT=True):

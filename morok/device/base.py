@@ -37,6 +37,10 @@ class Device(ABC):
     def compile(self, ast: UOp, name: str) -> Program:
         """The kernel `ast`, ready to run; `name` is for messages and profiles."""
 
+    def prepare(self, program: Program) -> None:
+        """Waits until the code of a kernel is made and loaded, which its first run would do otherwise."""
+        return
+
     def synchronize(self) -> None:
         """Waits until everything that was started has finished; nothing to do where `run` waits itself."""
         return

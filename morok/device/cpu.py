@@ -20,12 +20,12 @@ from morok.device.base import Program as Runnable
 from morok.device.buffer import Buffer, HostAllocator
 from morok.device.compiled import Compiled, unpack
 from morok.device.cpu_kernel import Kernel, Steps
+from morok.device.cpu_pool import pool
 from morok.device.host import host_of, optimise
 from morok.device.inspect import current_dump
 from morok.device.llvm import Machine, compile_assembly, compile_object, host, target_for
-from morok.device.store import compiler_version, disk_store
+from morok.device.store import compiler_version, kernel_store
 from morok.device.tunable import Stopwatch
-from morok.errors import CompileError
 from morok.ir.digest import hexdigest
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import Ops
@@ -46,9 +46,8 @@ def kernel_key(ast: UOp, target: Target) -> str:
 def program_of(ast: UOp, target: Target, optimise: Optimiser | None = None, title: str = "") -> Program:
     """A kernel as LLVM IR."""
     # Loaded here, because a process that finds its kernels on disk never needs them.
-    from morok.codegen.pipeline import lower
+    from morok.device.lowering import instructions
     from morok.render.llvm import render
-    from morok.rewrite.stage import Report
 
     kernel = ast if optimise is None or knobs.NOOPT.value else optimise(ast, target)
     count = 1 + max((n.arg for n in toposort(ast) if n.op is Ops.DEFINE_GLOBAL), default=-1)
@@ -56,17 +55,7 @@ def program_of(ast: UOp, target: Target, optimise: Optimiser | None = None, titl
         from morok.device.prove import prove_kernel
 
         prove_kernel(kernel, target, title)
-    shown = current_dump()
-    if shown is not None:
-        shown.begin(kernel, title)
-    report = Report()
-    linear = lower(kernel, target, report, None if shown is None else shown.stage)
-    if report.stopped:
-        last = report.rows[-1][0].name
-        raise CompileError(f"the pipeline was stopped after the stage {last!r}, so there is nothing to run")
-    if knobs.DEBUG.value >= 2:
-        slow = ", ".join(f"{s.name} {t * 1e3:.1f}" for s, t, _ in report.rows if t > 5e-4)
-        print(f"{title}: lowered in {report.seconds * 1e3:.1f} ms ({slow})", file=sys.stderr)
+    linear = instructions(kernel, target, title)
     return render(linear, f"k{hexdigest(ast)[:16]}", count)
 
 
@@ -107,7 +96,7 @@ class CPU(Device):
 
     def compile(self, ast: UOp, name: str) -> Kernel:
         """The kernel: from the disk, or lowered and compiled now."""
-        store = None if knobs.PROVE.value else disk_store()  # a proof is about what is compiled now
+        store = kernel_store()
         key = kernel_key(ast, self.target)
         found = None if store is None else store.get(key)
         if found is not None:
@@ -122,6 +111,11 @@ class CPU(Device):
             return made
 
         return Kernel(facts, name, Later(code))
+
+    def prepare(self, program: Runnable) -> None:
+        if isinstance(program, Kernel):
+            program.load()
+            pool()
 
     # --- for a search among candidates
 

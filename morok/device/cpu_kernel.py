@@ -51,6 +51,10 @@ class Kernel:
     @property
     def code(self) -> Code:
         """The machine code in this process's memory."""
+        return self._code or self.load()
+
+    def load(self) -> Code:
+        """Waits for the code and puts it into memory, unless it is there."""
         if self._code is None:
             code = self.compiled.code if self._later is None else self._later.get()
             name = self.compiled.name

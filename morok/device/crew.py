@@ -29,7 +29,7 @@ LONGEST_BUILD = 15.0  # seconds for one candidate
 OPENER = "morok.device.registry:get_device"
 _BOOT = "import sys; sys.path.insert(0, {root!r}); from morok.device.crew_worker import main; main()"
 # Options of the process that searches which its workers had better not follow.
-_OWN = ("DEBUG", "PROFILE", "DUMP", "STOP_AFTER", "TRACE", "PROVE", "BEAM", "EXPLAIN", "SPEC", "NOOPT")
+_OWN = ("DEBUG", "PROFILE", "DUMP", "STOP_AFTER", "PROVE", "BEAM", "EXPLAIN", "SPEC", "NOOPT")
 
 Answer = tuple[Message, bytes]
 

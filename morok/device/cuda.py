@@ -25,9 +25,9 @@ from morok.device.cuda_driver import Driver, Facts, open_driver
 from morok.device.cuda_kernel import CudaKernel
 from morok.device.cuda_memory import CudaAllocator
 from morok.device.inspect import current_dump
-from morok.device.store import compiler_version, disk_store
+from morok.device.store import compiler_version, kernel_store
 from morok.device.tunable import Stopwatch, plain_stopwatch
-from morok.errors import CompileError, DeviceError
+from morok.errors import DeviceError
 from morok.ir.digest import hexdigest
 from morok.ir.matrix import units_of
 from morok.ir.node import UOp, toposort
@@ -56,22 +56,14 @@ def host_of(facts: Facts) -> Host:
 def program_of(ast: UOp, target: Target, host: Host, title: str = "") -> Program:
     """A kernel as CUDA C."""
     # Loaded here, because a process that finds its kernels on disk never needs them.
-    from morok.codegen.pipeline import lower
+    from morok.device.lowering import instructions
     from morok.optimize.apply import optimize
     from morok.render.cuda import render
-    from morok.rewrite.stage import Report
 
-    kernel = optimize(ast, host)
     count = 1 + max((n.arg for n in toposort(ast) if n.op is Ops.DEFINE_GLOBAL), default=-1)
-    shown = current_dump()
-    if shown is not None:
-        shown.begin(kernel, title)
-    report = Report()
-    linear = lower(kernel, target, report, None if shown is None else shown.stage)
-    if report.stopped:
-        last = report.rows[-1][0].name
-        raise CompileError(f"the pipeline was stopped after the stage {last!r}, so there is nothing to run")
+    linear = instructions(optimize(ast, host), target, title)
     program = render(linear, f"k{hexdigest(ast)[:16]}", count)
+    shown = current_dump()
     if shown is not None:
         shown.write("23-cuda.cu", program.text)
     if knobs.DEBUG.value >= 4:
@@ -117,7 +109,7 @@ class Cuda(Device):
 
     def compile(self, ast: UOp, name: str) -> CudaKernel:
         """The kernel: from the disk, or lowered and compiled now."""
-        store = disk_store()
+        store = kernel_store()
         key = self.kernel_key(ast)
         found = None if store is None else store.get(key)
         if found is not None:
@@ -132,6 +124,10 @@ class Cuda(Device):
             return made
 
         return CudaKernel(facts, name, self.driver, Later(code))
+
+    def prepare(self, program: Runnable) -> None:
+        if isinstance(program, CudaKernel):
+            program.load()
 
     def synchronize(self) -> None:
         self.driver.synchronize()

@@ -44,6 +44,10 @@ class CudaKernel:
     @property
     def function(self) -> Function:
         """The kernel in the GPU's memory."""
+        return self._function or self.load()
+
+    def load(self) -> Function:
+        """Waits for the code and puts it into memory, unless it is there."""
         if self._function is None:
             code = self.compiled.code if self._later is None else self._later.get()
             self._function = self.driver.load(code, self.compiled.name, self.compiled.shared)

@@ -22,7 +22,7 @@ from morok.device.base import Device
 from morok.device.buffer import Array, Buffer
 from morok.device.emulator_memory import Block, GlobalMemory
 from morok.device.emulator_run import Code, Run
-from morok.errors import CompileError, DeviceError
+from morok.errors import DeviceError
 from morok.ir.matrix import units_of
 from morok.ir.node import UOp
 from morok.ir.ops import Ops
@@ -122,16 +122,10 @@ class EmulatedKernel:
 
 def lower_for(ast: UOp, target: Target, host: Host | None, title: str = "") -> UOp:
     """The kernel as the list that a GPU gets."""
-    from morok.codegen.pipeline import lower
+    from morok.device.lowering import instructions
     from morok.optimize.apply import optimize
-    from morok.rewrite.stage import Report
 
-    kernel = ast if host is None else optimize(ast, host)
-    report = Report()
-    linear = lower(kernel, target, report)
-    if report.stopped:
-        last = report.rows[-1][0].name
-        raise CompileError(f"the pipeline was stopped after the stage {last!r}, so there is nothing to run")
+    linear = instructions(ast if host is None else optimize(ast, host), target, title)
     if knobs.DEBUG.value >= 4:
         from morok.render.cuda import render
 

@@ -142,6 +142,8 @@ class ExecutionPlan:
     def compile(self) -> None:
         """Make every kernel ready; the first run does it otherwise."""
         if self._programs is None:
+            if knobs.DUMP.value or knobs.STOP_AFTER.value:
+                _check_stages()
             self._programs = tuple(
                 None
                 if item.ast.op is Ops.COPY
@@ -184,8 +186,11 @@ class ExecutionPlan:
             if watched is None and not knobs.DEBUG.value:
                 _run_one(program, buffers, bound)
                 continue
+            device = get_device(_device(item))
+            if program is not None:
+                device.prepare(program)  # the time is that of the kernel, not of its making
             started = time.perf_counter()
-            seconds = get_device(_device(item)).measure(partial(_run_one, program, buffers, bound))
+            seconds = device.measure(partial(_run_one, program, buffers, bound))
             if watched is not None:
                 watched.record(item.name, item.place, _device(item), started, seconds, item.flops, item.bytes)
             if knobs.DEBUG.value >= 1:
@@ -255,6 +260,15 @@ class ExecutionPlan:
         return "\n".join(lines)
 
     __repr__ = __str__
+
+
+def _check_stages() -> None:
+    """A KnobError if an option names a stage that no pipeline has."""
+    from morok.codegen.pipeline import STAGES
+    from morok.rewrite.stage import check_selection
+    from morok.schedule.pipeline import GRAPH_STAGES, KERNEL_STAGES
+
+    check_selection((*GRAPH_STAGES, *KERNEL_STAGES, *STAGES))
 
 
 def _run_one(program: Program | None, buffers: Sequence[Buffer], values: Mapping[str, int]) -> None:

@@ -86,7 +86,7 @@ def choose_buffers(sink: UOp, ctx: object = None) -> UOp:
         costs = measure(order, collapsed, first.still_keeps)
         second = Chooser(costs, collapsed, _crowded(order, costs))
         kept = second.run(order)
-        if "fusion" in knobs.EXPLAIN.value.split(","):
+        if knobs.explains("fusion"):
             explain(kept, costs)
         return _mark(order, kept, sink)
     finally:
@@ -95,6 +95,8 @@ def choose_buffers(sink: UOp, ctx: object = None) -> UOp:
 
 def explain(kept: dict[UOp, str], costs: Costs) -> None:
     """Says which buffers were kept, and why, in the order in which they are computed."""
+    if not kept:
+        print("nothing between inputs and results is kept: all of it is fused", file=sys.stderr)
     for node, reason in reversed(kept.items()):
         size = _amount(costs.count[node] * node.dtype.itemsize)
         print(

@@ -231,7 +231,7 @@ def fake_gpus(*drivers: FakeDriver) -> Iterator[list[cuda.Cuda]]:
     names = ["CUDA" if i == 0 else f"CUDA:{i}" for i in range(len(drivers))]
     with (
         mock.patch.object(cuda, "program_of", fake_program),
-        mock.patch.object(cuda, "disk_store", lambda: None),
+        mock.patch.object(cuda, "kernel_store", lambda: None),
     ):
         devices = [
             cuda.Cuda(name, driver, lambda text, arch, title: text.encode())

@@ -17,7 +17,7 @@ from morok.rewrite.engine import rewrite, statistics, substitute
 from morok.rewrite.rules import Rules, grows, why
 from morok.rewrite.ruleset import REGISTRY, rules
 from morok.rewrite.terms import HEADS, Add, Index, IndexConst, Mul, Sub, Var, zero
-from morok.rewrite.trace import tracing
+from morok.rewrite.trace import Teller, tracing
 from morok.symbolic.sets import full, simplify, symbolic
 
 X, Y, Z = (variable(n, -50, 50) for n in "xyz")
@@ -150,6 +150,18 @@ def test_a_trace_shows_every_match() -> None:
     first = trace.matches[0]
     assert first.before is X * 1 and first.after is X
     assert "test_engine.py:" in str(trace)
+
+
+def test_rules_are_explained_by_name(capsys: pytest.CaptureFixture[str]) -> None:
+    with knobs.override(EXPLAIN="fusion, add-zero"):
+        simplify((X * 1 + 0) * Y)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("symbolic.identities.add-zero ") and line.endswith("x + 0  →  x")
+    teller = Teller(("add-zero", "no-such-rule"))
+    teller.heard.add("add-zero")
+    teller.finish()
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "EXPLAIN=no-such-rule: no rule" in line
 
 
 def test_substitute_replaces_and_does_not_enter() -> None:

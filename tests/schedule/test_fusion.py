@@ -131,6 +131,9 @@ def test_reasons_are_told(capfd: pytest.CaptureFixture[str]) -> None:
     said = capfd.readouterr().err
     assert "kept a buffer at graphs.py:" in said
     assert "it would be computed" in said and "16.4 KB" in said
+    with knobs.override(EXPLAIN="fusion"):
+        schedule([g.relu(g.tensor(8))])
+    assert "all of it is fused" in capfd.readouterr().err
 
 
 def test_many_inputs_are_summed_in_several_kernels() -> None:

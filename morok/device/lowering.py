@@ -1,0 +1,38 @@
+"""The way of a kernel through codegen, with all that one may see of it meanwhile.
+
+Every device that compiles goes this way, so DUMP, STOP_AFTER, DEBUG and EXPLAIN mean the same everywhere. It
+is loaded when the first kernel is lowered: a process that finds its kernels on disk never needs it.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from morok import knobs
+from morok.codegen.pipeline import lower
+from morok.codegen.target import Target
+from morok.device.inspect import current_dump
+from morok.errors import CompileError
+from morok.ir.node import UOp
+from morok.optimize.record import applied
+from morok.rewrite.stage import Report
+
+
+def instructions(kernel: UOp, target: Target, title: str) -> UOp:
+    """The optimised kernel as a LINEAR list of instructions."""
+    if knobs.explains("opts"):
+        done = " ".join(map(str, applied(kernel)))
+        print(f"{title}: {done or 'plain loops'}", file=sys.stderr)
+    shown = current_dump()
+    if shown is not None:
+        shown.begin(kernel, title)
+    report = Report()
+    linear = lower(kernel, target, report, None if shown is None else shown.stage)
+    if report.stopped:
+        last = report.rows[-1][0].name
+        raise CompileError(f"the pipeline was stopped after the stage {last!r}, so there is nothing to run")
+    if knobs.DEBUG.value >= 2:
+        slow = ", ".join(f"{s.name} {t * 1e3:.1f}" for s, t, _ in report.rows if t > 5e-4)
+        took = f"{title}: lowered in {report.seconds * 1e3:.1f} ms"
+        print(f"{took} ({slow})" if slow else took, file=sys.stderr)
+    return linear
