@@ -174,7 +174,7 @@ parallel:
   store i64 %extent, ptr %pe, align 8
   %w64 = zext i32 %workers to i64
   %threads = add i64 %w64, 1
-  %parts = mul i64 %threads, 4
+  %parts = mul i64 %threads, 16
   %c0 = add i64 %extent, %parts
   %c1 = sub i64 %c0, 1
   %chunk = udiv i64 %c1, %parts
