@@ -30,6 +30,9 @@ OPTIONS = ("--std=c++17", "--fmad=false", "--ftz=false", "--prec-div=true", "--p
 _HARDWARE = {"gidx": "blockIdx", "lidx": "threadIdx"}
 
 
+MANY_REGISTERS = 32  # in arrays of one thread: a register tile
+
+
 class Writer:
     """One kernel on its way to text. `values` has the text of every lane of every value."""
 
@@ -298,6 +301,11 @@ def render(linear: UOp, name: str, buffers: int = 0) -> Program:
     return Program(name, text, tuple(arguments), tuple(variables), count, 0, False, grid, block, shared)
 
 
+def _registers(node: UOp) -> int:
+    """Elements of an array of registers."""
+    return node.dtype.size if node.op is Ops.DEFINE_REG and isinstance(node.dtype, PtrDType) else 0
+
+
 def _base(address: UOp) -> UOp:
     node = address
     while node.src:
@@ -340,8 +348,9 @@ def _text(
     threads = 1
     for n in block:
         threads *= n
-    head = (
-        f'extern "C" __global__ void __launch_bounds__({threads}) {writer.name}({", ".join(parameters)}) {{'
-    )
+    # a thread that keeps a tile needs its registers more than the multiprocessor needs further blocks
+    kept = sum(_registers(n) for n in writer.instructions)
+    bounds = f"{threads}, 1" if kept >= MANY_REGISTERS else f"{threads}"
+    head = f'extern "C" __global__ void __launch_bounds__({bounds}) {writer.name}({", ".join(parameters)}) {{'
     helpers = [HELPERS[name] for name in writer.arithmetic.helpers]
     return "\n".join([*helpers, *writer.helpers, head, *declarations, *writer.lines, "}", ""])

@@ -162,22 +162,18 @@ def write_product(writer: Writer, node: UOp) -> None:
 def write_copy(writer: Writer, node: UOp) -> None:
     """ASYNC_COPY: a chunk from global to shared memory; zeros where the source's gate is false."""
     target, source = node.src
-    guard = f"if ({writer.scalar(target.src[2])}) " if len(target.src) > 2 else ""
     memory, where = writer.addresses[source]
     nbytes = node.arg
-    cache = "cg" if nbytes == 16 else "ca"
-    given = f'"r"({_shared_address(writer, target)}), "l"({memory} + {where})'
+    text = f"cp.async.{'cg' if nbytes == 16 else 'ca'}.shared.global [%0], [%1], {nbytes}"
+    given = [f'"r"({_shared_address(writer, target)})', f'"l"({memory} + {where})']
     if len(source.src) > 2:
-        gate = writer.scalar(source.src[2])
-        writer.put(
-            f'{guard}asm volatile("cp.async.{cache}.shared.global [%0], [%1], {nbytes}, %2;" '
-            f': : {given}, "r"({gate} ? {nbytes} : 0) : "memory");'
-        )
-    else:
-        writer.put(
-            f'{guard}asm volatile("cp.async.{cache}.shared.global [%0], [%1], {nbytes};" '
-            f': : {given} : "memory");'
-        )
+        text += f", %{len(given)}"
+        given.append(f'"r"({writer.scalar(source.src[2])} ? {nbytes} : 0)')
+    text += ";"
+    if len(target.src) > 2:  # a predicate, not a branch: addresses are computed outside of loops all the same
+        text = f"{{ .reg .pred p; setp.ne.u32 p, %{len(given)}, 0; @p {text} }}"
+        given.append(f'"r"((unsigned){writer.scalar(target.src[2])})')
+    writer.put(f'asm volatile("{text}" : : {", ".join(given)} : "memory");')
 
 
 def write_commit(writer: Writer, node: UOp) -> None:
