@@ -180,5 +180,6 @@ _FORMS: dict[Op, Callable[[UOp, list[_Written]], _Written]] = {
     Ops.DEFINE_GLOBAL: _name(lambda n: f"data{n.arg}"),
     Ops.DEFINE_LOCAL: _name(lambda n: str(n.arg)),
     Ops.DEFINE_REG: _name(lambda n: str(n.arg)),
+    Ops.BUFFER: _name(lambda n: f"buffer{n.src[0].arg}"),
     Ops.PARAM: _name(lambda n: f"param{n.arg[0]}"),
 }

@@ -39,9 +39,12 @@ def test_mlp_learns_the_spirals() -> None:
     assert losses[-1] < 0.2 * losses[0]
 
 
-def test_own_rule_fires() -> None:
+def test_own_rules_fire_and_are_proved_or_refuted() -> None:
     shown = run("own_rule.py")
     assert "example.mine.abs-square" in shown and "example.mine.tanh-signs" in shown
+    verdicts = dict(line.split()[:2] for line in shown.splitlines()[-4:])
+    assert verdicts["example.mine.abs-square"] == verdicts["example.mine.max-min"] == "proved"
+    assert verdicts["example.wrong.distance"] == "refuted"
 
 
 def test_digits_end_to_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
