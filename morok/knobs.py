@@ -279,6 +279,9 @@ UNSAFE_MATH = Knob(
     "UNSAFE_MATH", False, "allow rules that may change results beyond rounding", cache_key=True
 )
 TF32 = Knob("TF32", False, "let matrix units round float32 inputs to 10 bits of mantissa", cache_key=True)
+FAST_FP8 = Knob(
+    "FAST_FP8", False, "let matrix units add products of 8-bit floats in fewer bits", cache_key=True
+)
 REASSOCIATE = Knob("REASSOCIATE", False, "allow rules that change the rounding of floats", cache_key=True)
 SPLIT_REDUCE = Knob(
     "SPLIT_REDUCE",

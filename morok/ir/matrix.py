@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, final
 
+from morok import knobs
 from morok.dtype import (
     DType,
     bfloat16,
@@ -95,8 +96,13 @@ class MatrixUnit:
     b: Fragment  # rows are steps of k, columns are n
     c: Fragment
     lanes: int = 32
-    optional: bool = False  # rounds its inputs, so it is used only where somebody allows it
+    permission: str = ""  # the knob that allows it, where it computes less exactly than its types promise
     shared: bool = False  # reads a and b out of shared tiles by itself, and runs on while the threads go on
+
+    @property
+    def allowed(self) -> bool:
+        """Whether nothing is lost by it, or somebody has agreed."""
+        return not self.permission or bool(knobs.get(self.permission).value)
 
     @property
     def widths(self) -> tuple[int, int, int]:
@@ -113,19 +119,19 @@ _C = Fragment(("l2", "l3", "l4", "r1"), ("r0", "l0", "l1"))
 _ROW = ("l2", "l3", "l4")
 
 
-def _unit(name: str, k: int, inputs: DType, output: DType, optional: bool = False) -> MatrixUnit:
+def _unit(name: str, k: int, inputs: DType, output: DType, permission: str = "") -> MatrixUnit:
     """m16n8 with k steps: each register of 32 bits holds neighbouring steps, four lanes make a run."""
     packed = {1: ("r0", "r1"), 2: ("r0",), 4: ()}[inputs.itemsize]
     inner = (*packed, "l0", "l1")
     next_bit = len(packed)
     a = Fragment((*_ROW, f"r{next_bit}"), (*inner, f"r{next_bit + 1}"))
     b = Fragment((*inner, f"r{next_bit}"), _ROW)
-    return MatrixUnit(name, 16, 8, k, inputs, output, a, b, _C, optional=optional)
+    return MatrixUnit(name, 16, 8, k, inputs, output, a, b, _C, permission=permission)
 
 
 MMA_F16 = _unit("mma.f16", 16, float16, float32)
 MMA_BF16 = _unit("mma.bf16", 16, bfloat16, float32)
-MMA_TF32 = _unit("mma.tf32", 8, float32, float32, optional=True)
+MMA_TF32 = _unit("mma.tf32", 8, float32, float32, "TF32")
 MMA_INT8 = _unit("mma.s8", 32, int8, int32)
 MMA_UINT8 = _unit("mma.u8", 32, uint8, int32)
 MMA_E4M3 = _unit("mma.e4m3", 32, float8_e4m3, float32)
@@ -136,18 +142,18 @@ WARP_UNITS: tuple[MatrixUnit, ...] = (
 )  # fmt: skip
 
 
-def _group_unit(
-    name: str, n: int, k: int, inputs: DType, output: DType, optional: bool = False
-) -> MatrixUnit:
+def _group_unit(name: str, n: int, k: int, inputs: DType, output: DType, permission: str = "") -> MatrixUnit:
     """m64 for a group of four warps: each has 16 rows, laid out as those of one warp, for all columns."""
     wide = tuple(f"r{i}" for i in range(2, n.bit_length() - 2))
     c = Fragment(("l2", "l3", "l4", "r1", "l5", "l6"), ("r0", "l0", "l1", *wide))
     none = Fragment((), ())
-    return MatrixUnit(name, 64, n, k, inputs, output, none, none, c, 128, optional, True)
+    return MatrixUnit(name, 64, n, k, inputs, output, none, none, c, 128, permission, True)
 
 
+# tf32 rounds its inputs; groups of warps add products of 8-bit floats with fewer bits than float32 has.
+_PERMISSIONS = {"tf32": "TF32", "e4m3": "FAST_FP8", "e5m2": "FAST_FP8"}
 GROUP_UNITS: tuple[MatrixUnit, ...] = tuple(
-    _group_unit(f"wgmma.{name}", n, k, inputs, output, name == "tf32")
+    _group_unit(f"wgmma.{name}", n, k, inputs, output, _PERMISSIONS.get(name, ""))
     for name, k, inputs, output in (
         ("f16", 16, float16, float32),
         ("bf16", 16, bfloat16, float32),

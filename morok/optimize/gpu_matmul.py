@@ -15,7 +15,6 @@ import math
 from dataclasses import dataclass
 from typing import final
 
-from morok import knobs
 from morok.ir.infer import closed_ranges
 from morok.ir.matrix import ALL_UNITS, MatrixUnit
 from morok.ir.node import UOp, toposort
@@ -193,9 +192,7 @@ def _units(host: Host, reduce: UOp) -> list[MatrixUnit]:
     return [
         unit
         for unit in host.matrix_units
-        if unit.output is reduce.dtype
-        and (knobs.TF32.value or not unit.optional)
-        and all(as_input(f, unit) is not None for f in found)
+        if unit.output is reduce.dtype and unit.allowed and all(as_input(f, unit) is not None for f in found)
     ]
 
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from morok import knobs
 from morok.dtype import DType
 from morok.ir.infer import closed_ranges, ranges
 from morok.ir.matrix import ALL_UNITS, PANEL, MatrixUnit, Shared, runs
@@ -110,8 +109,8 @@ def unit_of(host: Host, opt: Opt) -> MatrixUnit | str:
     unit = ALL_UNITS[opt.amount - 1]
     if unit not in host.matrix_units:
         return f"the machine has no unit {unit.name}"
-    if unit.optional and not knobs.TF32.value:
-        return f"the unit {unit.name} rounds its inputs, which has to be allowed (TF32=1)"
+    if not unit.allowed:
+        return f"the unit {unit.name} is less exact than its types; {unit.permission}=1 allows it"
     return unit
 
 

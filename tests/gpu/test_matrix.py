@@ -11,7 +11,7 @@ from morok import Tensor, knobs
 from morok.codegen.pipeline import lower
 from morok.device.interpreter import run_kernel
 from morok.errors import DeviceError
-from morok.ir.matrix import MMA_F16, MMA_INT8, WARP_UNITS, warp_units
+from morok.ir.matrix import ALL_UNITS, MMA_F16, MMA_INT8, WARP_UNITS, warp_units
 from morok.ir.node import UOp, make, toposort
 from morok.ir.ops import AxisKind, Ops
 from morok.optimize.actions import apply_all, can
@@ -77,7 +77,7 @@ def test_a_matrix_unit_is_refused_with_a_reason() -> None:
     assert can(ast, Opt("TC", 2, 2, (0, 1)), HOST) == (
         "the factors are not bfloat16, which the unit mma.bf16 multiplies"
     )
-    assert "rounds its inputs" in (can(ast, Opt("TC", 2, 3, (0, 1)), HOST) or "")
+    assert "less exact" in (can(ast, Opt("TC", 2, 3, (0, 1)), HOST) or "")
     assert "adds in int32" in (can(ast, Opt("TC", 2, 4, (0, 1)), HOST) or "")
     assert "no number 99" in (can(ast, Opt("TC", 2, 99, (0, 1)), HOST) or "")
     assert can(ast, Opt("TC", 7, 1, (0, 1)), HOST) == "there is no loop 7"
@@ -285,6 +285,18 @@ def test_float32_takes_no_unit_unless_it_is_allowed() -> None:
             builder = Builder(kernel_of(product, (512, 512), (512, 512), dtype="float32"), HOST)
             assert matrix_product(builder)
             assert any(o.name == "TC" for o in applied(builder.ast)) is allowed
+
+
+def test_sums_of_8_bit_floats_are_those_of_float32_unless_less_is_allowed() -> None:
+    def turned(a: Tensor, b: Tensor) -> Tensor:
+        return a.cast("float32") @ b.cast("float32").transpose(0, 1)
+
+    for allowed in (False, True):
+        with knobs.override(FAST_FP8=allowed):
+            builder = Builder(kernel_of(turned, (4096, 4096), (4096, 4096), dtype="float8_e4m3"), HOST)
+            assert matrix_product(builder)
+            (unit,) = [ALL_UNITS[o.amount - 1] for o in applied(builder.ast) if o.name == "TC"]
+            assert unit.name.startswith("wgmma" if allowed else "mma")
 
 
 # --- the text

@@ -74,7 +74,7 @@ def test_units_of_groups_read_shared_tiles(
     arrays, types = memory_of(ast)
     first, second = (1, 2) if left_first(ast) else (2, 1)
     opts = sequence(128, n, step, (2, 1), depth, _group(f"wgmma.{unit}", n), turned, (first, second))
-    with knobs.override(TF32=True):
+    with knobs.override(TF32=True, FAST_FP8=True):
         linear = lower(apply_all(ast, opts, HOST), TARGET)
     a, b = arrays[first].reshape(left).astype(float), arrays[second].reshape(right).astype(float)
     want = (a.T if "a" in turned else a) @ (b.T if "b" in turned else b)
