@@ -25,6 +25,7 @@ def rows() -> list[tuple[str, str]]:
         found += [(name, _cuda(get_device(name))) for name in names]
     except MorokError as error:
         found.append(("CUDA", f"not here: {error.message}"))
+    found.append(("EMULATOR", "a GPU in NumPy: slow, finds races and accesses out of bounds"))
     return [(f"{name} *" if name == default_device() else name, text) for name, text in found]
 
 
@@ -61,4 +62,5 @@ def run(args: Namespace) -> int:
     width = max(len(name) for name, _ in found)
     for name, text in found:
         print(f"{name:<{width}}  {text}")
+    print("\n* is where new tensors live; DEVICE=NAME in the environment chooses another.")
     return 0

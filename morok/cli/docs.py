@@ -13,13 +13,18 @@ HELP = "write the documentation that is generated from the code (api, ops, stage
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "--into", type=Path, default=Path("docs"), help="the folder to write to (default: docs)"
+        "--into",
+        type=Path,
+        metavar="FOLDER",
+        default=Path("docs"),
+        help="the folder to write to (default: docs)",
     )
     parser.add_argument("--check", action="store_true", help="write nothing; fail if a page is out of date")
 
 
 def run(args: Namespace) -> int:
-    args.into.mkdir(parents=True, exist_ok=True)
+    if not args.check:
+        args.into.mkdir(parents=True, exist_ok=True)
     for name, page in pages().items():
         path: Path = args.into / name
         current = path.read_text(encoding="utf-8") if path.exists() else ""
@@ -57,6 +62,13 @@ Written by `morok docs` from the tables that the driver runs. `DUMP=NAME` prints
 ## Each kernel, until it is scheduled
 
 {describe(KERNEL_STAGES)}
+
+## Each kernel, optimised
+
+Stage 7 is the optimiser (`morok/optimize/`): loops are split, reordered, unrolled, turned into lanes and
+threads, and values are kept close by. What it may do is a list of actions; heuristics choose among them, or a
+search that measures (`BEAM=8`). `EXPLAIN=opts` prints what was done to each kernel, `MOROK_NOOPT=1` leaves
+plain loops.
 
 ## Each kernel, until it is a list of instructions
 

@@ -39,13 +39,14 @@ _EPILOG = """\
 examples:
   morok demo                 train a network, see what the compiler did
   morok prove                every rewrite rule, proved
+  morok rules distribute     the rules with that in their names
   morok rules --source NAME  the matcher that a rule set compiles to
   morok dump script.py       every stage of every kernel, as files
   morok tune script.py       a search for faster kernels, and what it has won
   morok knobs                every option, its value and its meaning
   morok bench --quick        how fast it is, beside the libraries that are installed
   morok devices              what there is to run on
-  MOROK_DEBUG=2 morok demo   options are set in the environment
+  EXPLAIN=fusion morok demo  options are set in the environment
 
 `morok COMMAND --help` says more about one command."""
 

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 
+from morok.errors import MorokError
+
 NAME = "rules"
 HELP = "list the rule sets and their rules, or show the matcher that a set compiles to"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "text", metavar="TEXT", nargs="?", default="", help="only rules with this in their names"
+    )
     parser.add_argument("--set", metavar="NAME", help="only the rules of this set")
     parser.add_argument("--source", metavar="NAME", help="print the Python source that this set compiles to")
 
@@ -21,11 +26,15 @@ def run(args: Namespace) -> int:
     if args.source is not None:
         print(Matcher(args.source, find_set(args.source).rules).source)
         return 0
-    chosen = registry.values() if args.set is None else [find_set(args.set)]
+    chosen = list(registry.values()) if args.set is None else [find_set(args.set)]
     for ruleset in chosen:
-        print(f"{ruleset.name}  ({len(ruleset)} {'rule' if len(ruleset) == 1 else 'rules'})")
-        width = max((len(r.name) for r in ruleset), default=0)
-        for rule in ruleset:
-            print(f"  {rule.name.ljust(width)}  {rule.numeric.value:<13}  {rule.formula()}  [{rule.place}]")
-        print()
+        found = [rule for rule in ruleset if args.text in rule.name]
+        if found:
+            print(f"{ruleset.name}  ({len(found)} {'rule' if len(found) == 1 else 'rules'})")
+            width = max(len(r.name) for r in found)
+            for rule in found:
+                print(f"  {rule.name:<{width}}  {rule.numeric.value:<13}  {rule.formula()}  [{rule.place}]")
+            print()
+    if args.text and not any(args.text in rule.name for ruleset in chosen for rule in ruleset):
+        raise MorokError(f"no rule has {args.text!r} in its name")
     return 0

@@ -71,6 +71,11 @@ def test_names_that_do_not_exist_get_one_sentence(capsys: pytest.CaptureFixture[
 def test_rules_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["rules"]) == 0
     everything = capsys.readouterr().out
+    assert main(["rules", "div-multiple"]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[0] == "symbolic.divmod  (1 rule)" and "symbolic.divmod.div-multiple" in shown[1]
+    assert main(["rules", "no-such-rule"]) == 2
+    assert capsys.readouterr().err == "morok: no rule has 'no-such-rule' in its name\n"
     assert main(["rules", "--set", "symbolic.distribute"]) == 0
     part = capsys.readouterr().out
     assert "(x + y) * a → x * a + y * a" in part and "exact" in part and "morok/symbolic/" in part

@@ -16,15 +16,35 @@ HELP = "the speed of compiled code on the CPU, beside every peer that is install
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "--only", default="", help="rows that begin like one of these, with commas; curves; memory"
+        "--only",
+        default="",
+        metavar="ROWS",
+        help="rows that begin like one of these, with commas; curves; memory",
     )
     parser.add_argument(
-        "--peers", default="", help="torch, torch.compile, jax, tinygrad; empty: all there are"
+        "--peers",
+        default="",
+        metavar="NAMES",
+        help="torch, torch.compile, jax, tinygrad, with commas (default: all that are installed)",
     )
-    parser.add_argument("--threads", type=int, default=0, help="for everybody (default: all cores)")
+    parser.add_argument(
+        "--threads", type=int, default=0, metavar="N", help="for everybody (default: all cores)"
+    )
     parser.add_argument("--quick", action="store_true", help="small sizes, for a look")
-    parser.add_argument("--seconds", type=float, default=0.5, help="of measuring, per library and row")
-    parser.add_argument("--minutes", type=float, default=10.0, help="then the slow peers are left out")
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=0.5,
+        metavar="S",
+        help="measure so long per library and row (default: 0.5)",
+    )
+    parser.add_argument(
+        "--minutes",
+        type=float,
+        default=10.0,
+        metavar="M",
+        help="after so many the slow peers are left out (default: 10)",
+    )
     parser.add_argument("--json", default="", metavar="FILE", help="write everything there")
     parser.add_argument("--plot", default="", metavar="FILE", help="write a roofline there, as SVG")
     parser.add_argument("--no-curves", action="store_true", help="leave out the growth of cost with size")

@@ -16,8 +16,16 @@ Array = Any
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("--epochs", type=int, default=8, help="times that all images are seen")
-    parser.add_argument("--folder", type=Path, default=Path("out"), help="for the weights and the picture")
+    parser.add_argument(
+        "--epochs", type=int, default=8, metavar="N", help="times that all images are seen (default: 8)"
+    )
+    parser.add_argument(
+        "--folder",
+        type=Path,
+        default=Path("out"),
+        metavar="FOLDER",
+        help="for the weights and the picture (default: out)",
+    )
 
 
 def run(args: Namespace) -> int:
