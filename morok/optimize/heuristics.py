@@ -249,6 +249,10 @@ def share(builder: Builder) -> None:
         return
     candidates = [r for r in output_loops(first) if r.arg[1] is AxisKind.LOOP and _independent(loops, r)]
     outer = [r for r in candidates if _around_copies(loops, r) and _balanced(trips(r), wanted)]
+    if not outer and any(n.op is Ops.BUFFERIZE for n in loops.order):
+        plain = [r for r in output_loops(first) if r.arg[1] is AxisKind.LOOP and trips(r) >= wanted]
+        even = [r for r in plain if _balanced(trips(r), wanted)]
+        outer = sorted(even, key=lambda r: _repeated(loops, r))[:1]
     for some, least in ((outer, wanted), (candidates, 4 * wanted), (candidates, wanted)):
         for r in some:
             if trips(r) >= least and builder.do("THREAD", int(r.arg[0])):
@@ -258,6 +262,15 @@ def share(builder: Builder) -> None:
 def _balanced(count: int, cores: int) -> bool:
     """Whether so many iterations keep all cores busy most of the time."""
     return count >= 0.75 * cores * -(-count // cores)
+
+
+def _repeated(loops: Loops, r: UOp) -> int:
+    """Steps of copies and reductions that would run again in each iteration of a loop, were it outermost."""
+    total = 0
+    for n in loops.order:
+        if n.op in (Ops.REDUCE, Ops.BUFFERIZE) and ranges(n) and r not in ranges(n):
+            total += trips(r) * math.prod(map(trips, (*closed_ranges(n), *ranges(n))))
+    return total
 
 
 def _around_copies(loops: Loops, r: UOp) -> bool:

@@ -315,6 +315,16 @@ def test_a_row_times_a_matrix_runs_along_the_rows_of_the_matrix() -> None:
     same(interpret(ast), interpret(plain))
 
 
+def test_threads_repeat_the_cheaper_of_two_copies() -> None:
+    """A norm in front of a wide product: its few rows are packed by every thread, the matrix only once."""
+    x, w = g.tensor(64, 256), g.tensor(256, 2048)
+    ast = optimize(kernel_of(g.matmul(g.layer_norm(x, g.tensor(256), g.tensor(256)), w)), NEON)
+    (thread,) = (r for r in loops_of(ast).by_number.values() if r.arg[1] is AxisKind.THREAD)
+    copies = [n for n in toposort(ast) if n.op is Ops.BUFFERIZE]
+    largest = max(copies, key=lambda n: math.prod(size(r) or 1 for r in (*closed_ranges(n), *ranges(n))))
+    assert len(copies) == 2 and thread in ranges(largest)
+
+
 def test_noopt_leaves_plain_loops() -> None:
     ast = kernel("matmul")
     with knobs.override(NOOPT=True):
