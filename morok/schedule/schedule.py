@@ -90,7 +90,7 @@ def find_template(form: Normalised) -> Template:
 
 
 def _surroundings() -> tuple[object, object]:
-    return knobs.cache_key(), knobs.DEVICE.value
+    return knobs.surroundings()
 
 
 def _remember(cache: dict[object, _T], key: object, value: _T) -> None:

@@ -52,7 +52,10 @@ def realized_as(node: UOp) -> UOp | None:
     if done is None or done() is not node:
         return None
     view = done.view
-    return view if isinstance(view, UOp) else view()
+    if isinstance(view, UOp):
+        return view
+    found = view()  # without memory of its own the node belongs wherever tensors live by default now
+    return found if found is None or device_of(found) == default_device() else None
 
 
 def any_realized(nodes: Iterable[UOp]) -> bool:

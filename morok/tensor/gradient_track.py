@@ -19,6 +19,7 @@ from morok.ir.ops import Ops
 _marked: weakref.WeakSet[UOp] = weakref.WeakSet()
 _known: weakref.WeakKeyDictionary[UOp, bool] = weakref.WeakKeyDictionary()
 _paused: ContextVar[bool] = ContextVar("morok.no_grad", default=False)
+is_paused = _paused.get  # whether what is computed now has no gradient
 
 
 def mark(memory: UOp, fresh: bool = False) -> None:

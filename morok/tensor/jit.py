@@ -2,7 +2,7 @@
 
 The first call runs the function on placeholders, compiles what it computes and remembers the plan. Later
 calls with tensors of the same shapes, types and devices replay the plan on the new memory: one native call.
-Another shape, type or Python argument is traced again.
+Another shape, type or Python argument is traced again, and so is a tensor given twice, or other options.
 
 What the function takes from outside is watched: tensors are looked up at every call, so a new weight is seen,
 and numbers, strings and containers that were read at trace time are compared, so a changed one makes a new
@@ -17,8 +17,9 @@ from __future__ import annotations
 
 import sys
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from functools import update_wrapper
+from threading import RLock
 from typing import Any, final
 
 from morok import knobs
@@ -32,43 +33,15 @@ from morok.runtime.plan import ExecutionPlan, buffer_for
 from morok.runtime.profile import current
 from morok.tensor.core import Core
 from morok.tensor.functional import show_memory, without_states
-from morok.tensor.gradient_track import is_tracked
+from morok.tensor.gradient_track import is_tracked, mark
 from morok.tensor.random import drawing_from, new_cell, new_cells, skip
 from morok.tensor.realize import new_buffer, prepare, realize
 from morok.tensor.states import base_of, is_memory, resolve, view_of
+from morok.tensor.structures import TENSOR, flatten, unflatten, values_in
 from morok.tensor.tracing import SURROUNDINGS, JitError, tracing
 from morok.tensor.watch import watched
 
 _KEPT_RESULTS = 4  # sets of results whose memory is used again when nobody holds them any more
-
-
-def _flatten(value: Any, found: list[Core]) -> Any:
-    """The structure of nested containers, with the tensors taken out in order."""
-    if isinstance(value, Core):
-        found.append(value)
-        return _TENSOR
-    if isinstance(value, (list, tuple)):
-        return (type(value), tuple(_flatten(v, found) for v in value))
-    if isinstance(value, dict):
-        return (dict, tuple((k, _flatten(v, found)) for k, v in value.items()))
-    return ("value", value)
-
-
-_TENSOR: Any = ("tensor",)
-
-
-def _unflatten(structure: Any, tensors: Iterator[Core]) -> Any:
-    if structure is _TENSOR:
-        return next(tensors)
-    kind, inner = structure
-    if kind == "value":
-        return inner
-    if kind is dict:
-        return {k: _unflatten(v, tensors) for k, v in inner}
-    parts = [_unflatten(v, tensors) for v in inner]
-    if kind is list:
-        return parts
-    return tuple(parts) if kind is tuple else kind(*parts)
 
 
 def _now(tensor: Core) -> UOp:
@@ -198,28 +171,59 @@ def _functional(results: list[UOp], changes: _Changes, kind: type[Core]) -> list
     return made
 
 
+def _stand_in(tensor: Core, memory: UOp, leaf: bool) -> Any:
+    """A tensor that shows other memory; gradients are wanted for it, if they are for the given one."""
+    made: Any = type(tensor)._new(view_of(memory, tensor.shape))
+    if leaf:
+        made._leaf = True
+        mark(memory, fresh=True)
+    return made
+
+
+def _gradient_of(tensor: Core) -> Any:
+    return getattr(tensor, "_grad", None) if tensor._leaf else None
+
+
+def first_of(tensors: Sequence[Core]) -> tuple[int, ...]:
+    """For each tensor, where it stands for the first time."""
+    places: dict[int, int] = {}
+    return tuple([places.setdefault(id(t), n) for n, t in enumerate(tensors)])
+
+
 @final
 class _Trace:
     """One compiled form of a function."""
 
     def __init__(self, function: Any, structure: Any, given: list[Core], watch_tensors: bool) -> None:
-        self.watched = watched(function, watch_tensors)
+        self.watched = watched(function, watch_tensors, values_in(structure))
         captured = self.watched.tensors()
         for tensor in captured:
             _memory_of(tensor)
-        memory = [_memory_of(t) for t in given]
-        fresh = [new_buffer(t.dtype, b.size, t.device) for t, b in zip(given, memory, strict=True)]
+        # An argument may stand in several places, and may be one of the tensors from outside.
+        self.outside = self._outside(given, captured)
+        firsts = first_of(given)
+        self.own = [i for i, n in enumerate(firsts) if n == i and self.outside[i] is None]
+        own = [given[i] for i in self.own]
+        memory = [_memory_of(t) for t in own]
+        fresh = [new_buffer(t.dtype, b.size, t.device) for t, b in zip(own, memory, strict=True)]
         for node, buffer in zip(fresh, memory, strict=True):
             bind_buffer(node, buffer)
-        stand_ins = [type(t)._new(view_of(node, t.shape)) for node, t in zip(fresh, given, strict=True)]
-        args, kwargs = _unflatten(structure, iter(stand_ins))
+        stand_ins = [
+            _stand_in(t, node, t._leaf and watch_tensors) for node, t in zip(fresh, own, strict=True)
+        ]
+        shown_as = {id(t): other for t, other in zip(own, stand_ins, strict=True)}
+        for tensor, other in zip(own, stand_ins, strict=True):
+            gradient = _gradient_of(tensor) if watch_tensors else None
+            if gradient is not None:
+                other._grad = shown_as.get(id(gradient), gradient)
+        args, kwargs = unflatten(structure, iter([shown_as.get(id(t), t) for t in given]))
         cell = new_cell(0)  # random numbers are counted on from here, at every call from somewhere else
         before = _Before([*captured, *stand_ins])
         try:
             with tracing(), drawing_from(cell) as draws:
                 result = function(*args, **kwargs)
             found: list[Core] = []
-            self.structure = _flatten(result, found)
+            self.structure = flatten(result, found)
             shown = [t._uop for t in found]  # before the tensors are put back: one of them may be a result
             changes = before.changes()
         finally:
@@ -230,8 +234,9 @@ class _Trace:
         self.inputs = fresh
         self.count = len(found)  # of results; the rest is put in its places
         self.changes = changes.places
+        detached = {id(t): _detached(t) for t in found}
         self.outputs = (
-            [_detached(t) for t in found]
+            [detached[id(t)] for t in found]
             if not changes.places
             else _functional(shown, changes, type(before.tensors[0]))
         )
@@ -247,13 +252,38 @@ class _Trace:
         self.through = [i for i, n in enumerate(self.nodes) if n not in written]
         changing = captured or self.through or self.draws or self.changes
         self.simple = self.launch is not None and not changing
+        self.first = self._first(given)
         self._put(given, self.outputs)
+
+    def _outside(self, given: list[Core], captured: list[Core]) -> list[int | None]:
+        """Which of the tensors from outside each argument is."""
+        numbers = {id(t): n for n, t in enumerate(captured)}
+        return [numbers.get(id(t)) for t in given]
+
+    def _first(self, given: list[Core]) -> list[Core]:
+        """The results of the first call: nobody else gets memory that the plan goes on reading."""
+        kept: dict[int, Core] = {}
+        for i in self.through:
+            if i < self.count:
+                kept.setdefault(id(self.outputs[i]), self._given_back(i, given))
+        return [kept.get(id(t), t) for t in self.outputs[: self.count]]
+
+    def _given_back(self, i: int, given: list[Core]) -> Core:
+        """A result that no kernel writes: an argument, a tensor from outside, or a constant memory."""
+        node, view, old = self.nodes[i], self.views[i], self.outputs[i]
+        if node in self.inputs:
+            return _seen(given[self.own[self.inputs.index(node)]], node, view)
+        if node in self.captured_nodes:
+            return _seen(self.watched.tensors()[self.captured_nodes.index(node)], node, view)
+        copy = new_buffer(node.dtype, node.arg, str(node.src[1].arg))
+        bind_buffer(copy, buffer_for(node).clone())
+        return type(old)._new(substitute(view, {node: copy}))
 
     def _put(self, given: list[Core], tensors: list[Core]) -> None:
         """What the function has assigned goes to its places."""
         if not self.changes:
             return
-        holders = [*self.watched.tensors(), *given]
+        holders = [*self.watched.tensors(), *[given[i] for i in self.own]]
         values = iter(tensors[self.count :])
         for number, kind in self.changes:
             holder: Any = holders[number]
@@ -273,9 +303,13 @@ class _Trace:
                 launch.bind(node, plan._memory(node))
         return launch
 
-    def still_valid(self) -> str | None:
+    def still_valid(self, given: list[Core]) -> str | None:
         """None, or what has changed since the function was traced."""
-        return self.watched.changed()
+        changed = self.watched.changed()
+        if changed is None and self.watched.getters:
+            if self._outside(given, self.watched.tensors()) != self.outside:
+                return "an argument is a tensor from outside, or is none any more"
+        return changed
 
     def replay_same(self, given: tuple[Any, ...], bases: list[UOp]) -> list[Core]:
         """A replay on tensors that show the same nodes as last time: the short way."""
@@ -289,8 +323,8 @@ class _Trace:
         launch = results.launch
         assert launch is not None
         held = launch.held
-        for node, base in zip(self.inputs, bases):  # noqa: B905 - as many as last time; `strict` costs
-            found = find_buffer(base)
+        for node, i in zip(self.inputs, self.own):  # noqa: B905 - as many as last time; `strict` costs
+            found = find_buffer(bases[i])
             if found is None:
                 return self.replay(list(given))
             if held.get(node) is not found:
@@ -301,7 +335,7 @@ class _Trace:
     def replay(self, given: list[Core]) -> list[Core]:
         """A replay on any tensors of the right kinds."""
         results = self._results(given)
-        memory = {node: _memory_of(t) for node, t in zip(self.inputs, given, strict=True)}
+        memory = {node: _memory_of(given[i]) for node, i in zip(self.inputs, self.own, strict=True)}
         captured = self.watched.tensors()
         memory |= {n: _memory_of(t) for n, t in zip(self.captured_nodes, captured, strict=True)}
         if self.draws:
@@ -323,29 +357,37 @@ class _Trace:
             for known in self.results:
                 if known.free():
                     return known
-        tensors, buffers = [], []
+        tensors: list[Core] = []
+        buffers: list[Buffer] = []
+        made: dict[UOp, UOp] = {}  # results may share memory
+        firsts = first_of(self.outputs)
         for i, (node, old) in enumerate(zip(self.nodes, self.outputs, strict=True)):
-            if i in self.through:  # the function gives back what it was given, or a constant memory
-                source = given[self.inputs.index(node)] if node in self.inputs else old
-                tensors.append(source if source is old else _seen(source, node, self.views[i]))
-                buffers.append(_memory_of(source))
+            if firsts[i] != i:
+                tensors.append(tensors[firsts[i]])
+                buffers.append(buffers[firsts[i]])
                 continue
-            fresh = new_buffer(node.dtype, node.arg, str(node.src[1].arg))
-            buffer = get_device(str(node.src[1].arg)).buffer(node.arg, node.dtype)
-            bind_buffer(fresh, buffer)
-            tensors.append(type(old)._new(view_of(fresh, old.shape)))
-            buffers.append(buffer)
+            if i in self.through:
+                tensors.append(self._given_back(i, given))
+                buffers.append(_memory_of(tensors[-1]))
+                continue
+            fresh = made.get(node)
+            if fresh is None:
+                fresh = made[node] = new_buffer(node.dtype, node.arg, str(node.src[1].arg))
+                bind_buffer(fresh, get_device(str(node.src[1].arg)).buffer(node.arg, node.dtype))
+            tensors.append(type(old)._new(substitute(self.views[i], {node: fresh})))
+            buffers.append(buffer_for(fresh))
         launch = self._new_launch() if self.launch is not None else None
         if launch is not None:
             for i, node in enumerate(self.nodes):
-                launch.bind(node, buffers[i])
-        made = _Results(tensors, buffers, launch)
-        del tensors, buffers
-        fresh = buffer = None  # type: ignore[assignment]  # who counts holders must not be one
-        made.settle()
+                if i not in self.through:
+                    launch.bind(node, buffers[i])
+        results = _Results(tensors, buffers, launch)
+        del tensors, buffers, made
+        fresh = None  # who counts holders must not be one
+        results.settle()
         if not self.through and len(self.results) < _KEPT_RESULTS:
-            self.results.append(made)
-        return made
+            self.results.append(results)
+        return results
 
 
 @final
@@ -358,6 +400,7 @@ class Jit:
         self.traces = 0
         self._known: dict[Any, _Trace] = {}
         self._last: tuple[_Trace, list[UOp], list[UOp], list[object]] | None = None
+        self._lock = RLock()  # results are given out one at a time
         update_wrapper(self, function)
 
     @property
@@ -375,45 +418,55 @@ class Jit:
         return bound
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        last = self._last
-        if last is not None and not kwargs and len(args) == len(last[1]):
-            # the very same nodes as last time: same shapes, types and devices, without looking at them
-            for a, u in zip(args, last[1]):  # noqa: B905 - the lengths have just been compared
-                if not isinstance(a, Core) or a._uop is not u:
-                    break
-            else:
-                trace = last[0]
-                same = not SURROUNDINGS or [look() for look in SURROUNDINGS] == last[3]
-                if same and (trace.watched.is_empty or trace.still_valid() is None):
-                    tensors = trace.replay_same(args, last[2])
-                    one = trace.structure is _TENSOR
-                    return tensors[0] if one else _unflatten(trace.structure, iter(tensors))
+        with self._lock:
+            last = self._last
+            if last is not None and not kwargs and len(args) == len(last[1]):
+                # the very same nodes as last time: same shapes, types and devices, without looking at them
+                for a, u in zip(args, last[1]):  # noqa: B905 - the lengths have just been compared
+                    if not isinstance(a, Core) or a._uop is not u or a._leaf:
+                        break
+                else:
+                    trace = last[0]
+                    same = [look() for look in SURROUNDINGS] == last[3]
+                    if same and (trace.watched.is_empty or trace.still_valid(list(args)) is None):
+                        tensors = trace.replay_same(args, last[2])
+                        one = trace.structure is TENSOR
+                        return tensors[0] if one else unflatten(trace.structure, iter(tensors))
+            return self._long_way(args, kwargs)
+
+    def _long_way(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         given: list[Core] = []
-        structure = (tuple, (_flatten(args, given), _flatten(kwargs, given)))
+        structure = (tuple, (flatten(args, given), flatten(kwargs, given)))
+        count = len(given)
+        if self.watch_tensors:  # what the function adds to a gradient depends on the gradient
+            given += [g for t in given if (g := _gradient_of(t)) is not None]
         key = self._key(structure, given)
         known = self._known.get(key)
         why = (
             "there is no trace for these shapes, types and arguments"
             if known is None
-            else known.still_valid()
+            else known.still_valid(given)
         )
         if known is None or why is not None:
             self._explain(why or "")
             known = self._known[key] = _Trace(self.function, structure, given, self.watch_tensors)
             self.traces += 1
             self._last = None
-            return _unflatten(known.structure, iter(known.outputs))
+            first, known.first = known.first, []
+            return unflatten(known.structure, iter(first))
         results = known.replay(given)
         # The short way takes the memory behind a node as it lies there: not turned, not a part, not lazy.
-        plain = not kwargs and all(isinstance(a, Core) and _is_whole(a) for a in args)
+        plain = not kwargs and count == len(given) and not known.changes
+        plain = plain and all(isinstance(a, Core) and _is_whole(a) and not a._leaf for a in args)
         nodes = [t._uop for t in given]
         around = [look() for look in SURROUNDINGS]
         self._last = (known, nodes, [base_of(n) for n in nodes], around) if plain else None
-        return _unflatten(known.structure, iter(results))
+        return unflatten(known.structure, iter(results))
 
     def _key(self, structure: Any, given: list[Core]) -> Any:
         around = tuple([look() for look in SURROUNDINGS])
-        key = (structure, around, *[(t.shape, t.dtype, t.device) for t in given])
+        forms = [(type(t), t.shape, t.dtype, t.device, t._leaf, _gradient_of(t) is not None) for t in given]
+        key = (structure, around, first_of(given), *forms)
         try:
             hash(key)
         except TypeError:

@@ -10,13 +10,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
+from morok import knobs
 from morok.errors import MorokError
+from morok.tensor.gradient_track import is_paused
 
 _active: ContextVar[bool] = ContextVar("morok.tracing", default=False)
 
 # What a traced function may ask besides its arguments and variables, such as whether a model is in training.
 # Functions that look it up are entered by the rooms that know; another answer means another trace.
-SURROUNDINGS: list[Callable[[], object]] = []
+SURROUNDINGS: list[Callable[[], object]] = [knobs.surroundings, is_paused]
 
 
 class JitError(MorokError):

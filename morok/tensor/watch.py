@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, final
 
 import numpy as np
@@ -32,8 +33,11 @@ class Watch:
         now = self.get()
         if now is self.value:
             return False
-        simple = isinstance(now, _SIMPLE) and type(now) is type(self.value)
-        return not (simple and now == self.value)
+        if not isinstance(now, _SIMPLE) or type(now) is not type(self.value):
+            return True
+        if isinstance(now, (float, complex)):  # 0.0 == -0.0, and nan != nan
+            return repr(now) != repr(self.value)
+        return bool(now != self.value)
 
 
 @final
@@ -90,6 +94,10 @@ def _form(tensor: Core) -> Any:
 Getter = Callable[[], Any]
 
 
+def _always(value: Any) -> Getter:
+    return lambda: value
+
+
 def _cell(cell: Any) -> Getter:
     def get() -> Any:
         try:
@@ -102,6 +110,10 @@ def _cell(cell: Any) -> Getter:
 
 def _entry(space: dict[Any, Any], key: Any) -> Getter:
     return lambda: space.get(key, _MISSING)
+
+
+def _attribute(value: Any, name: str) -> Getter:
+    return lambda: vars(value).get(name, _MISSING)
 
 
 def _element(xs: Any, i: int) -> Getter:
@@ -121,10 +133,34 @@ def _surroundings(function: Any) -> Iterator[tuple[str, Getter]]:
         return
     for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
         yield name, _cell(cell)
+    if function.__defaults__:
+        yield "defaults", lambda: function.__defaults__
+    if function.__kwdefaults__:
+        yield "defaults by name", lambda: function.__kwdefaults__
     space = function.__globals__
-    for name in code.co_names:
+    names = _names(code)
+    for name in names:
         if name in space:
             yield name, _entry(space, name)
+            value = space[name]
+            if isinstance(value, (types.ModuleType, type)) and not _is_ours(value):
+                for inner in names:  # of a module or a class only what the function may ask for
+                    if inner in vars(value):
+                        yield f"{name}.{inner}", _attribute(value, inner)
+
+
+def _names(code: types.CodeType) -> dict[str, None]:
+    """The names that a function and the functions written inside of it look up."""
+    found = dict.fromkeys(code.co_names)
+    for part in code.co_consts:
+        if isinstance(part, types.CodeType):
+            found |= _names(part)
+    return found
+
+
+def _is_ours(value: Any) -> bool:
+    name = value.__name__ if isinstance(value, types.ModuleType) else value.__module__
+    return str(name).split(".", 1)[0] in ("morok", "numpy")
 
 
 def _inside(name: str, value: Any) -> Iterator[tuple[str, Getter]]:
@@ -140,23 +176,57 @@ def _inside(name: str, value: Any) -> Iterator[tuple[str, Getter]]:
     elif isinstance(value, types.FunctionType):
         for inner, get in _surroundings(value):
             yield f"{name}.{inner}", get
+    elif type(value).__module__ == "morok.tensor.jit":
+        for inner, get in _surroundings(value.function):
+            yield f"{name}.{inner}", get
     elif hasattr(value, "__dict__") and not isinstance(value, (type, types.ModuleType, Core)):
         space = value.__dict__
         hidden = str(getattr(value, "__module__", "")).startswith(_LAYERS)  # private parts of layers are ours
         for key in space:
             if not (hidden and str(key).startswith("_")):
                 yield f"{name}.{key}", _entry(space, key)
+        yield f"type({name})", lambda: _Class(type(value))
 
 
-def watched(function: Any, tensors: bool = True) -> Watched:
-    """Everything that the function may read from outside; without `tensors` only Python values."""
+@final
+class _Class:
+    """A class as what its objects share: methods, and values that they have no own ones of."""
+
+    def __init__(self, kind: type) -> None:
+        self.kind = kind
+
+    def parts(self) -> Iterator[tuple[str, Getter]]:
+        for kind in self.kind.__mro__:
+            if _is_ours(kind) or kind.__module__.split(".", 1)[0] in sys.stdlib_module_names:
+                continue
+            for name, value in vars(kind).items():
+                if not name.startswith("__") or isinstance(value, types.FunctionType):
+                    yield f"{kind.__name__}.{name}", _attribute(kind, name)
+
+
+def watched(function: Any, tensors: bool = True, arguments: Iterable[Any] = ()) -> Watched:
+    """Everything that the function may read from outside; without `tensors` only Python values.
+
+    `arguments` are values that it is given and may look into.
+    """
     found = Watched()
     seen: set[int] = set()
     pending = list(_surroundings(function))
+    for n, argument in enumerate(arguments):
+        if not isinstance(argument, _SIMPLE):
+            pending.append((f"argument {n}", _always(argument)))
     while pending and len(found.values) < _MOST_WATCHED:
         name, get = pending.pop()
         value = get()
         if isinstance(value, (types.ModuleType, type, types.BuiltinFunctionType)):
+            continue
+        if isinstance(value, _Class):
+            if id(value.kind) not in seen:
+                seen.add(id(value.kind))
+                pending += value.parts()
+            continue
+        if isinstance(value, property):
+            pending.append((name, _always(value.fget)))
             continue
         if isinstance(value, Core):
             if tensors:
