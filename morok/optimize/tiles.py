@@ -176,9 +176,9 @@ def _tile_rows_first(
     j, i = _innermost(builder, product, int(product.j.arg[0]), int(product.i.arg[0]))
     if (size(product.i) or 0) % height:
         builder.do("PADTO", i, height)
-    if (size(product.j) or 0) % width:
-        builder.do("PADTO", j, width)
     fitting = _fitting_panels(builder, product, -(-trips(product.j) // width), width)
+    if (size(product.j) or 0) % (fitting * width):
+        builder.do("PADTO", j, fitting * width)
     block = builder.loops.next_number()
     if fitting and builder.do("TILE", j, fitting * width):
         i = j if builder.do("SWAP", i, j) else i
@@ -197,10 +197,10 @@ def _tile_rows_first(
 
 
 def _fitting_panels(builder: Builder, product: Product, count: int, width: int) -> int:
-    """How many panels are packed at a time: the largest part of all of them that fits the second cache."""
+    """How many panels are packed at a time: as many as fit the second cache, and leave few for nothing."""
     one = math.prod(map(trips, closed_ranges(product.reduce))) * width * value_bytes(product.reduce)
-    fitting = [n for n in range(1, count + 1) if count % n == 0 and n * one <= builder.host.l2_bytes // 2]
-    return max(fitting, default=1)
+    most = max(1, min(count, builder.host.l2_bytes // 2 // one))
+    return min(range(most // 2 + 1, most + 1), key=lambda n: (-(-count // n) * n, -n))
 
 
 def _tile_rest(builder: Builder) -> None:

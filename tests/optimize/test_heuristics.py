@@ -325,6 +325,17 @@ def test_threads_repeat_the_cheaper_of_two_copies() -> None:
     assert len(copies) == 2 and thread in ranges(largest)
 
 
+def test_panels_are_packed_many_at_a_time_for_any_number_of_columns() -> None:
+    """A prime number of panels: rows that are computed first are not computed again for each of them."""
+    x, w = g.tensor(64, 128), g.tensor(128, 12 * 127)
+    plain = kernel_of(g.matmul(g.layer_norm(x, g.tensor(128), g.tensor(128)), w))
+    ast = optimize(plain, NEON)
+    copies = [
+        math.prod(size(r) or 1 for r in closed_ranges(n)) for n in toposort(ast) if n.op is Ops.BUFFERIZE
+    ]
+    assert max(copies) >= 8 * 12 * 128
+
+
 def test_noopt_leaves_plain_loops() -> None:
     ast = kernel("matmul")
     with knobs.override(NOOPT=True):
