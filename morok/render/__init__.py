@@ -1,1 +1,1 @@
-"""Instruction list → text: LLVM IR for CPUs. Running it is another room's business."""
+"""Instruction list → text: LLVM IR for CPUs, CUDA C for GPUs. Running it is another room's business."""
