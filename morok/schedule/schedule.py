@@ -14,12 +14,14 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import TypeVar, final
 
 from morok import knobs
 from morok.ir.build import buffer
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import Ops
+from morok.ir.provenance import Origin, place
 from morok.rewrite.engine import substitute
 from morok.schedule.forms import quick_key
 from morok.schedule.memory import MemoryPlan, Placement
@@ -53,11 +55,13 @@ class Schedule:
     memory: MemoryPlan
 
 
+# Where the line of a step is found in another graph of the form: the number of a node, and what it said here.
+_Line = tuple[int, Origin | None, str]
 _KEPT = 512
 _T = TypeVar("_T")
 _templates: dict[object, Template] = {}
 # By a key that needs no new nodes: templates, and where the buffers stand among the nodes of the graph.
-_known: dict[object, tuple[Template, tuple[int, ...]]] = {}
+_known: dict[object, tuple[Template, tuple[int, ...], tuple[_Line | None, ...]]] = {}
 # Buffers that schedules make count down, those of tensors count up: the two never meet.
 _numbers = itertools.count(-1, -1)
 
@@ -69,14 +73,35 @@ def schedule(outputs: Sequence[UOp], order: Sequence[UOp] | None = None) -> Sche
     key = (quick, *_surroundings())
     known = _known.get(key) if quick is not None else None
     if known is not None:
-        template, places = known
-        return _fill_in(template, [nodes[n] for n in places], {}, outputs)
+        template, places, lines = known
+        return _fill_in(template, [nodes[n] for n in places], {}, outputs, _told(template, lines, nodes))
     form = normalise(outputs)
     template = find_template(form)
     if quick is not None:
         number = {node: n for n, node in enumerate(nodes)}
-        _remember(_known, key, (template, tuple([number[b] for b in form.buffers])))
+        buffers = tuple([number[b] for b in form.buffers])
+        _remember(_known, key, (template, buffers, _lines(template, nodes)))
     return _fill_in(template, list(form.buffers), form.values, outputs)
+
+
+def _lines(template: Template, nodes: Sequence[UOp]) -> tuple[_Line | None, ...]:
+    """For each step, a node that comes from the step's line; the last one is nearest to its result."""
+    origins = {node.origin: n for n, node in enumerate(nodes) if node.origin is not None}
+    found = {place(nodes[n]): (n, origin) for origin, n in sorted(origins.items(), key=itemgetter(1))}
+    return tuple(
+        [
+            (*found[step.place], step.place) if step.place is not None and step.place in found else None
+            for step in template.steps
+        ]
+    )
+
+
+def _told(template: Template, lines: tuple[_Line | None, ...], nodes: Sequence[UOp]) -> list[str | None]:
+    """The line of each step in another graph of the form. Loops come from the same place every time."""
+    return [
+        step.place if line is None or nodes[line[0]].origin is line[1] else place(nodes[line[0]]) or line[2]
+        for step, line in zip(template.steps, lines, strict=True)
+    ]
 
 
 def find_template(form: Normalised) -> Template:
@@ -106,7 +131,11 @@ def clear_cache() -> None:
 
 
 def _fill_in(
-    template: Template, buffers: list[UOp], values: dict[str, int], outputs: Sequence[UOp]
+    template: Template,
+    buffers: list[UOp],
+    values: dict[str, int],
+    outputs: Sequence[UOp],
+    lines: list[str | None] | None = None,
 ) -> Schedule:
     """The template on the actual buffers. Intermediate and output buffers are new ones each time."""
     first = len(buffers)
@@ -116,15 +145,15 @@ def _fill_in(
         [
             ScheduleItem(
                 step.ast,
-                tuple([buffers[n] for n in step.buffers]),
+                tuple([buffers[b] for b in step.buffers]),
                 step.variables,
                 step.name,
-                step.place,
+                step.place if lines is None else lines[n],
                 step.flops,
                 step.bytes,
                 step.group,
             )
-            for step in template.steps
+            for n, step in enumerate(template.steps)
         ]
     )
     results = {}

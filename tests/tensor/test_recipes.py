@@ -12,6 +12,7 @@ from morok import Tensor, Variable
 from morok.errors import ShapeError
 from morok.ir.provenance import place
 from morok.ir.recipe import Recipe
+from morok.schedule.schedule import clear_cache
 from morok.tensor import recipes
 from morok.tensor.random import manual_seed
 from morok.tensor.recipes import clear_recipes
@@ -184,3 +185,18 @@ def test_the_tensor_itself_by_name() -> None:
     for _ in range(3):
         x = pair()[0]
         np.testing.assert_allclose(Tensor.square(self=x).numpy(), x.numpy() ** 2, rtol=1e-6)
+
+
+def test_kernels_of_a_known_form_come_from_the_lines_of_the_graph_at_hand() -> None:
+    clear_cache()
+    plans = []
+    for _ in range(2):
+        x, y = pair()
+        middle = x.softmax(-1).contiguous()
+        plans.append((middle @ y.transpose(0, 1)).prepare())
+        x, y = pair()
+        middle = x.softmax(-1).contiguous()
+        plans.append((middle @ y.transpose(0, 1)).prepare())
+    lines = [[int(str(kernel.place).removeprefix("test_recipes.py:")) for kernel in p.kernels] for p in plans]
+    assert lines[0] == lines[2] and lines[1] == lines[3]
+    assert lines[1] == [line + 3 for line in lines[0]] and len(set(lines[0])) == 2
