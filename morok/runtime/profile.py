@@ -2,7 +2,7 @@
 
     with profile() as p:
         model(x).realize()
-    print(p.table())
+    print(p)
     p.chrome_trace("trace.json")      # open it in chrome://tracing or Perfetto
 
 `PROFILE=1` does the same for a whole program and prints the table when it ends. While a profile is taken,
@@ -83,8 +83,13 @@ class Profile:
             lines.append(f"{first} {rate:>9.2f} {width:>8.2f} {share:>6.1%}")
         if len(rows) > most:
             lines.append(f"… and {len(rows) - most} more")
-        lines.append(f"{len(self.events)} runs of {len(rows)} kernels, {self.seconds * 1e3:.3f} ms")
+        runs = f"{len(self.events)} run{'s' if len(self.events) != 1 else ''}"
+        kernels = f"{len(rows)} kernel{'s' if len(rows) != 1 else ''}"
+        lines.append(f"{runs} of {kernels}, {self.seconds * 1e3:.3f} ms")
         return "\n".join(lines)
+
+    def __str__(self) -> str:
+        return self.table()
 
     def chrome_trace(self, path: str | Path) -> None:
         """Writes the events in Chrome's trace format."""

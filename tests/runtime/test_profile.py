@@ -24,7 +24,7 @@ def test_a_profile_sees_kernels(tmp_path: Path) -> None:
     rows = p.rows()
     assert sum(row[6] for row in rows) <= 1.0001 and max(row[2] for row in rows) == 2
     text = p.table()
-    assert "GFLOP/s" in text and "test_profile.py:" in text
+    assert "GFLOP/s" in text and "test_profile.py:" in text and str(p) == text
     p.chrome_trace(tmp_path / "trace.json")
     trace = json.loads((tmp_path / "trace.json").read_text())
     assert len(trace["traceEvents"]) == len(p.events)
