@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import types
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any, final
 
 import numpy as np
@@ -173,19 +174,40 @@ def _inside(name: str, value: Any) -> Iterator[tuple[str, Getter]]:
         yield f"len({name})", lambda: len(value)
         for key in value:
             yield f"{name}[{key!r}]", _entry(value, key)
-    elif isinstance(value, types.FunctionType):
+    elif isinstance(value, partial):
+        for inner in ("func", "args", "keywords"):
+            yield f"{name}.{inner}", _always(getattr(value, inner))
+    elif isinstance(value, (types.FunctionType, types.MethodType)):
         for inner, get in _surroundings(value):
             yield f"{name}.{inner}", get
     elif type(value).__module__ == "morok.tensor.jit":
         for inner, get in _surroundings(value.function):
             yield f"{name}.{inner}", get
-    elif hasattr(value, "__dict__") and not isinstance(value, (type, types.ModuleType, Core)):
-        space = value.__dict__
+    elif not isinstance(value, (type, types.ModuleType, Core)):
+        space = getattr(value, "__dict__", {})
         hidden = str(getattr(value, "__module__", "")).startswith(_LAYERS)  # private parts of layers are ours
         for key in space:
             if not (hidden and str(key).startswith("_")):
                 yield f"{name}.{key}", _entry(space, key)
+        for slot in _slots(type(value)):
+            yield f"{name}.{slot}", _slot(value, slot)
         yield f"type({name})", lambda: _Class(type(value))
+
+
+def _slots(kind: type) -> Iterator[str]:
+    for part in kind.__mro__:
+        names = vars(part).get("__slots__", ())
+        if not _is_foreign(part):
+            yield from (names,) if isinstance(names, str) else names
+
+
+def _slot(value: Any, name: str) -> Getter:
+    return lambda: getattr(value, name, _MISSING)
+
+
+def _is_foreign(kind: type) -> bool:
+    """Whether a class is machinery: nobody changes what its objects share."""
+    return _is_ours(kind) or kind.__module__.split(".", 1)[0] in sys.stdlib_module_names
 
 
 @final
@@ -197,7 +219,7 @@ class _Class:
 
     def parts(self) -> Iterator[tuple[str, Getter]]:
         for kind in self.kind.__mro__:
-            if _is_ours(kind) or kind.__module__.split(".", 1)[0] in sys.stdlib_module_names:
+            if _is_foreign(kind):
                 continue
             for name, value in vars(kind).items():
                 if not name.startswith("__") or isinstance(value, types.FunctionType):

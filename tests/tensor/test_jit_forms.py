@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable, Iterator
+from functools import partial
 from threading import Thread
 from typing import Any
 
@@ -206,6 +207,25 @@ def test_values_that_are_reached_in_other_ways(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setitem(globals(), "SCALE", 5.0)
     with_default.__defaults__[0][0] = 4.0
     check()
+
+
+class Slots:
+    __slots__ = ("w",)
+
+
+def test_tensors_in_slots_and_in_arguments_that_are_given_before() -> None:
+    holder, given = Slots(), make(3)
+    holder.w = make(3)
+    in_slots, before = jit(lambda x: x * holder.w), jit(partial(lambda w, x: x * w, given))
+    held = []  # somebody looks at the memory, so that an assignment takes other memory
+    for _ in range(4):
+        x = make(3)
+        held.append(given.numpy())
+        np.testing.assert_array_equal(in_slots(x).numpy(), x.numpy() * holder.w.numpy())
+        np.testing.assert_array_equal(before(x).numpy(), x.numpy() * held[-1])
+        holder.w = make(3)
+        given.assign(given * 2).realize()
+    assert in_slots.traces == before.traces == 1
 
 
 def test_a_zero_from_outside_that_changes_its_sign() -> None:
