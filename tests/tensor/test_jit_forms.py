@@ -16,17 +16,19 @@ from tests.devices import devices
 
 SCALE = 2.0
 SETTINGS: Any = types.ModuleType("settings")
+RANDOM = np.random.default_rng(0)
 
 
 @pytest.fixture(params=dict.fromkeys([*devices("PYTHON"), "CPU"]), autouse=True)
-def device(request: pytest.FixtureRequest) -> Iterator[str]:
+def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The interpreter runs kernels one by one, the CPU all of them in one native call."""
+    monkeypatch.setitem(globals(), "RANDOM", np.random.default_rng(0))  # the same in any order of tests
     with knobs.override(DEVICE=request.param):
         yield request.param
 
 
 def make(*sizes: int) -> Tensor:
-    return Tensor(np.random.default_rng().normal(size=sizes).astype(np.float32)).realize()
+    return Tensor(RANDOM.normal(size=sizes).astype(np.float32)).realize()
 
 
 def same_as_eager(function: Callable[..., Tensor], *calls: tuple[Any, ...]) -> None:
