@@ -15,7 +15,6 @@ from morok.ir.build import reduce
 from morok.ir.infer import ranges
 from morok.ir.node import UOp, alu, make, toposort
 from morok.ir.ops import Ops
-from morok.rewrite.engine import rewrite
 from morok.rewrite.rules import Rules, unproved, why
 from morok.rewrite.ruleset import join, rules
 from morok.rewrite.terms import Bool, Head, Var, Where
@@ -132,8 +131,3 @@ def gate_rules(p: Bool, x: Var, y: Var) -> Rules:
 
 
 post_opt_rules = join("codegen.post_opt", symbolic, gate_rules)
-
-
-def post_opt_stage(root: UOp, ctx: Any) -> UOp:
-    """Stage 8 as a whole."""
-    return rewrite(root, post_opt_rules)

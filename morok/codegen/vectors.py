@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from morok.dtype import DType
-from morok.ir.node import UOp, alu, const, make
+from morok.ir.node import UOp, const, make
 from morok.ir.ops import Ops
 
 
@@ -22,11 +22,6 @@ def vector_constant(dtype: DType, values: Sequence[Any]) -> UOp:
     if all(v.__class__ is first.__class__ and (v == first and repr(v) == repr(first)) for v in values):
         return const(scalar.vec(len(values)), first)
     return make(Ops.VCONST, scalar.vec(len(values)), (), tuple(values))
-
-
-def is_broadcast(x: UOp) -> bool:
-    """Every lane is the same scalar."""
-    return x.op is Ops.CONST or (x.op is Ops.VECTORIZE and all(s is x.src[0] for s in x.src))
 
 
 def swizzle(x: UOp, lanes: Sequence[int]) -> UOp:
@@ -151,11 +146,3 @@ def _lane_sources(node: UOp, number: int) -> list[tuple[UOp, int]]:
     if node.op.is_alu and all(s.dtype.lanes == node.dtype.lanes for s in node.src):
         return [(s, number) for s in node.src]
     return []
-
-
-def sum_of(xs: Sequence[UOp]) -> UOp:
-    """xs added from the left."""
-    total = xs[0]
-    for x in xs[1:]:
-        total = alu(Ops.ADD, total, x)
-    return total

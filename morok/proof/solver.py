@@ -9,7 +9,7 @@ the reals is one among the integers, and real polynomial arithmetic is decidable
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, final
 
@@ -356,16 +356,3 @@ class _Relaxation:
 
     def _new(self) -> Expr:
         return z3.Real(f"!{next(self._fresh)}")
-
-
-def function_names(e: Expr) -> Iterator[str]:
-    """The uninterpreted functions in a formula."""
-    stack, seen = [e], set()
-    while stack:
-        x = stack.pop()
-        if x.get_id() in seen:
-            continue
-        seen.add(x.get_id())
-        if z3.is_app(x) and x.num_args() and x.decl().kind() == z3.Z3_OP_UNINTERPRETED:
-            yield x.decl().name()
-        stack.extend(x.children())

@@ -25,8 +25,6 @@ from morok.render.cuda_types import LANES, constant, type_name, words_of
 from morok.render.cuda_units import UNITS
 from morok.render.program import Argument, Extent, Program, extent_of
 
-# What kernels must be compiled with for results to be what the IR says.
-OPTIONS = ("--std=c++17", "--fmad=false", "--ftz=false", "--prec-div=true", "--prec-sqrt=true")
 _HARDWARE = {"gidx": "blockIdx", "lidx": "threadIdx"}
 
 

@@ -20,7 +20,7 @@ from morok.ir.node import UOp, const, make
 from morok.ir.ops import Ops
 from morok.ir.provenance import derive, scope
 from morok.rewrite.rules import OF_FIRST_SOURCE, Rule, parameters
-from morok.rewrite.terms import ANY, DOMAINS, Apply, As, DTypeOf, Fact, Lit, Term, Var, children, variables
+from morok.rewrite.terms import ANY, DOMAINS, Apply, As, DTypeOf, Fact, Lit, Term, Var, children
 
 Bindings = dict[str, Any]
 Choice = dict[int, bool]  # id of a commutative pattern → sources swapped
@@ -260,8 +260,3 @@ def apply_rule(rule: Rule, node: UOp, ctx: Any = None) -> UOp | None:
         if result is not None and result is not node:
             return result
     return None
-
-
-def bound_names(rule: Rule) -> list[str]:
-    """The variables of a rule in the order in which the left side mentions them."""
-    return list(variables(rule.before))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from morok.dtype import DType, bool_, float16, float32, float64, int16, int32, int64, uint16, uint32, uint64
+from morok.dtype import DType, float16, float32, float64, int16, int32, int64, uint16, uint32, uint64
 from morok.ir.build import bitcast, cast
 from morok.ir.node import UOp, alu, const
 from morok.ir.ops import Ops
@@ -85,12 +85,6 @@ def copy_sign(magnitude: UOp, sign: UOp) -> UOp:
     return float_of((m & (-1 - low)) | (s & low), magnitude.dtype)
 
 
-def flip_sign(x: UOp, sign: UOp) -> UOp:
-    """x, negated where `sign` has its sign bit set."""
-    s = bits_of(sign)
-    return float_of(bits_of(x) ^ (s & s.dtype.scalar.min), x.dtype)
-
-
 def power_of_two(n: UOp, dtype: DType) -> UOp:
     """2ⁿ of a whole number in the range of normal exponents; n is an integer of the float's width."""
     bias = (1 << dtype.scalar.exponent_bits - 1) - 1
@@ -125,7 +119,3 @@ def two_sum(x: UOp, y: UOp) -> tuple[UOp, UOp]:
     high = x + y
     v = high - x
     return high, (x - (high - v)) + (y - v)
-
-
-def true_like(x: UOp) -> UOp:
-    return const(bool_.vec(x.dtype.lanes), True)
