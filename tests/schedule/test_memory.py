@@ -64,8 +64,9 @@ def test_an_input_that_a_later_effect_reads_keeps_its_place() -> None:
 def test_a_chain_of_layers_needs_two_buffers() -> None:
     x = g.tensor(32, 256)
     for _ in range(6):
-        x = g.relu(g.matmul(x, g.tensor(256, 256)))
-    plan = g.check(x, tolerance=1e-2)
+        # halved four times, so that the numbers stay near 1 and few of them cancel
+        x = g.relu(g.mul(g.matmul(x, g.tensor(256, 256)), 0.0625))
+    plan = g.check(x, tolerance=1e-4)
     assert len(plan.items) == 6 and len(plan.memory.placements) == 5
     assert plan.memory.arena_bytes == 2 * 32 * 256 * 4
     assert plan.memory.output_bytes == 32 * 256 * 4
