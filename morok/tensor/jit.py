@@ -399,7 +399,9 @@ class Jit:
         self.watch_tensors = watch_tensors  # whether tensors from outside are looked up, or all are arguments
         self.traces = 0
         self._known: dict[Any, _Trace] = {}
-        self._last: tuple[_Trace, list[UOp], list[UOp], list[object]] | None = None
+        self._last: (
+            tuple[_Trace, list[UOp], list[UOp], list[tuple[Callable[[], object], object]], bool] | None
+        ) = None
         self._lock = RLock()  # results are given out one at a time
         update_wrapper(self, function)
 
@@ -426,12 +428,17 @@ class Jit:
                     if not isinstance(a, Core) or a._uop is not u or a._leaf:
                         break
                 else:
-                    trace = last[0]
-                    same = [look() for look in SURROUNDINGS] == last[3]
-                    if same and (trace.watched.is_empty or trace.still_valid(list(args)) is None):
-                        tensors = trace.replay_same(args, last[2])
-                        one = trace.structure is TENSOR
-                        return tensors[0] if one else unflatten(trace.structure, iter(tensors))
+                    trace, _, bases, around, alone = last
+                    for look, was in around:
+                        now = look()
+                        if now is not was and now != was:
+                            break
+                    else:
+                        if alone or trace.still_valid(list(args)) is None:
+                            tensors = trace.replay_same(args, bases)
+                            if trace.structure is TENSOR:
+                                return tensors[0]
+                            return unflatten(trace.structure, iter(tensors))
             return self._long_way(args, kwargs)
 
     def _long_way(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -459,8 +466,9 @@ class Jit:
         plain = not kwargs and count == len(given) and not known.changes
         plain = plain and all(isinstance(a, Core) and _is_whole(a) and not a._leaf for a in args)
         nodes = [t._uop for t in given]
-        around = [look() for look in SURROUNDINGS]
-        self._last = (known, nodes, [base_of(n) for n in nodes], around) if plain else None
+        around = [(look, look()) for look in SURROUNDINGS]
+        bases = [base_of(n) for n in nodes]
+        self._last = (known, nodes, bases, around, known.watched.is_empty) if plain else None
         return unflatten(known.structure, iter(results))
 
     def _key(self, structure: Any, given: list[Core]) -> Any:
