@@ -25,6 +25,7 @@ from morok.ir.node import UOp, toposort
 from morok.ir.ops import Ops
 from morok.ir.provenance import caller
 from morok.optimize.strategy import DEFAULT, Beam, Config, Plain, Strategy
+from morok.rewrite.collection import no_collection
 from morok.runtime.interrupts import keep_interrupts
 from morok.runtime.launch import PlanLaunch, native_launch
 from morok.runtime.profile import current
@@ -144,12 +145,13 @@ class ExecutionPlan:
         if self._programs is None:
             if knobs.DUMP.value or knobs.STOP_AFTER.value:
                 _check_stages()
-            self._programs = tuple(
-                None
-                if item.ast.op is Ops.COPY
-                else program_for(_device(item), item.ast, item.name, item.place, self.config)
-                for item in self.schedule.items
-            )
+            with no_collection:
+                self._programs = tuple(
+                    None
+                    if item.ast.op is Ops.COPY
+                    else program_for(_device(item), item.ast, item.name, item.place, self.config)
+                    for item in self.schedule.items
+                )
 
     def run(self, inputs: Mapping[UOp, Buffer] | None = None, **values: int) -> None:
         """Run all kernels in order.

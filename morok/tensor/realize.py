@@ -20,6 +20,7 @@ from morok.ir.infer import shape
 from morok.ir.node import UOp, make, toposort
 from morok.ir.ops import Ops
 from morok.ir.provenance import place
+from morok.rewrite.collection import no_collection
 from morok.rewrite.engine import substitute
 from morok.runtime.plan import ExecutionPlan, buffer_for
 from morok.schedule.schedule import Schedule, schedule
@@ -55,11 +56,12 @@ def new_buffer(dtype: DType, size: int, device: str) -> UOp:
 
 def prepare(tensors: Sequence[Core]) -> ExecutionPlan:
     """A plan that computes the tensors; when it has run, they are memory."""
-    try:
-        return _prepare(tensors, along=True)
-    except MorokError:
-        # Perhaps a tensor that would have been computed along is at fault, and not one of these.
-        return _prepare(tensors, along=False)
+    with no_collection:
+        try:
+            return _prepare(tensors, along=True)
+        except MorokError:
+            # Perhaps a tensor that would have been computed along is at fault, and not one of these.
+            return _prepare(tensors, along=False)
 
 
 def _prepare(tensors: Sequence[Core], along: bool) -> ExecutionPlan:
