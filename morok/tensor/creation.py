@@ -28,7 +28,6 @@ from morok.ir.infer import show_shape
 from morok.ir.node import UOp, alu, const, make
 from morok.ir.ops import Ops
 from morok.tensor.core import Core, Scalar, expand_to, full, iota
-from morok.tensor.download import downloaded
 from morok.tensor.dtypes import as_dtype, from_numpy, is_dtype
 from morok.tensor.realize import new_buffer
 from morok.tensor.record import recorded
@@ -208,6 +207,8 @@ class Creation(Core):
 
         With `sha256` the contents are compared with that checksum before they are used.
         """
+        from morok.tensor.download import downloaded  # Python's own modules for the net are slow to load
+
         return cls.from_file(downloaded(url, sha256), dtype, shape, offset, device)
 
     @classmethod
