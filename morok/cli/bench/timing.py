@@ -19,6 +19,8 @@ TOLERANCE = 1e-3  # of the largest value: sums may be in another order
 SHORTEST = 2e-4  # seconds that a clock is read for
 SLOW = 8.0  # times the fastest: a few rounds are enough
 FEW = 3
+PAUSE = 0.1  # seconds in which the threads of a library go to sleep
+BURST = 8  # measurements after each pause
 
 
 @final
@@ -125,7 +127,7 @@ def check(name: str, who: str, got: Any, want: Any) -> None:
 
 
 def measure(calls: dict[str, Call], seconds: float) -> dict[str, float]:
-    """The best time of each, in turns, so that all see the same machine."""
+    """The best time of each, in bursts and in turns, so that all see the same machine."""
     best = dict.fromkeys(calls, math.inf)
     loops = {}
     for name, call in calls.items():
@@ -143,10 +145,14 @@ def measure(calls: dict[str, Call], seconds: float) -> dict[str, float]:
             few = FEW if best[name] < 1.0 else 1
             if rounds >= few and best[name] > SLOW * fastest:
                 continue
-            started = time.perf_counter()
-            for _ in range(loops[name]):
-                call()
-            best[name] = min(best[name], (time.perf_counter() - started) / loops[name])
+            # Threads of the one before spin for a while and would take a core away from this one.
+            time.sleep(PAUSE)
+            call()
+            for _ in range(BURST if best[name] < PAUSE else 1):
+                started = time.perf_counter()
+                for _ in range(loops[name]):
+                    call()
+                best[name] = min(best[name], (time.perf_counter() - started) / loops[name])
         fastest = min(best.values())
         rounds += 1
     return best
