@@ -8,6 +8,7 @@ value lives in, so the order of those decides how often. What is computed from t
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from morok.ir.build import bufferize
 from morok.ir.infer import ranges
@@ -84,18 +85,20 @@ def pack(loops: Loops, opt: Opt) -> UOp:
 
     PACK(1, (2, 3)):   x[r0*4 + r2*64 + r3]   →   p[r2*4 + r3],  where p[c2*4 + c3] = x[r0*4 + c2*64 + c3]
     """
+    values = [packed_value(loops, read) for read in _reads(loops, opt)]
+    return copied(loops, opt, values, "pack")
+
+
+def copied(loops: Loops, opt: Opt, values: Sequence[UOp], name: str, *layout: object) -> UOp:
+    """The kernel with each value kept in a local buffer over the action's loops; `layout` says more of it."""
     own = [loops.by_number[n] for n in opt.axes]
     sizes = [size(r) or 1 for r in own]
     number = loops.next_number()
     mapping: dict[UOp, UOp] = {}
-    for read in _reads(loops, opt):
-        value = packed_value(loops, read)
-        if value in mapping:
-            continue
+    for value in dict.fromkeys(values):
         fill = [loop(r.src[0], number + i, AxisKind.LOOP, r) for i, r in enumerate(own)]
-        name = f"pack{opt.axis}_{number}"
-        number += len(fill)
         inner = substitute(value, dict(zip(own, fill, strict=True)))
-        copy = bufferize(inner, *fill, arg=("local", name))
+        copy = bufferize(inner, *fill, arg=("local", f"{name}{opt.axis}_{number}", *layout))
         mapping[value] = make(Ops.INDEX, value.dtype, (copy, flat_place(own, sizes)), None, value.origin)
+        number += len(fill)
     return substitute(loops.ast, mapping)

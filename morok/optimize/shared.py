@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import math
 
-from morok.ir.build import bufferize
 from morok.ir.infer import ranges
 from morok.ir.matrix import Shared
-from morok.ir.node import UOp, alu, make, toposort, users
+from morok.ir.node import UOp, alu, toposort, users
 from morok.ir.ops import AxisKind, Ops
 from morok.optimize.host import Host
-from morok.optimize.loops import LOOP_KINDS, Loops, flat_place, loop, loops_of, size
+from morok.optimize.loops import LOOP_KINDS, Loops, loops_of, size
 from morok.optimize.matrix import factors
-from morok.optimize.pack import written
+from morok.optimize.pack import copied, written
 from morok.optimize.record import Opt
 from morok.rewrite.engine import substitute
 
@@ -120,18 +119,5 @@ def stage(loops: Loops, opt: Opt) -> UOp:
     STAGE(1, 3, (2, 3)):   x[r0*64 + r2*8 + r3]   →   s[r2*8 + r3],  s[c2*8 + c3] = x[r0*64 + c2*8 + c3]
     """
     loops = gated_products(loops)
-    own = [loops.by_number[n] for n in opt.axes]
-    sizes = [size(r) or 1 for r in own]
-    number = loops.next_number()
-    mapping: dict[UOp, UOp] = {}
-    for read in _reads(loops, opt):
-        value = staged_value(loops, read)
-        if value in mapping:
-            continue
-        fill = [loop(r.src[0], number + i, AxisKind.LOOP, r) for i, r in enumerate(own)]
-        name = f"tile{opt.axis}_{number}"
-        number += len(fill)
-        inner = substitute(value, dict(zip(own, fill, strict=True)))
-        copy = bufferize(inner, *fill, arg=("local", name, Shared(max(1, opt.amount))))
-        mapping[value] = make(Ops.INDEX, value.dtype, (copy, flat_place(own, sizes)), None, value.origin)
-    return substitute(loops.ast, mapping)
+    values = [staged_value(loops, read) for read in _reads(loops, opt)]
+    return copied(loops, opt, values, "tile", Shared(max(1, opt.amount)))
