@@ -113,11 +113,14 @@ def rows_of(x: UOp, unit: MatrixUnit, loops: Loops, left: bool) -> UOp | None:
     run = RUN_BYTES // x.dtype.itemsize
     outer, step = _ordered(fragment, left)
     packed = sum(b[0] == "r" for b in step[: run.bit_length() - 1])
+    if outer[:3] != ("l2", "l3", "l4") or tuple(step[packed : packed + 2]) != ("l0", "l1"):
+        return None
     words = [i for i in range(fragment.registers.bit_length() - 1) if i >= packed]
     lane = loops.lane
     line = simplify(alu(Ops.FLOORMOD, lane, const(lane.dtype, 8)))
     matrix = simplify(alu(Ops.FLOORDIV, lane, const(lane.dtype, 8)))
     upper = {f"r{bit}": _bit(matrix, n) for n, bit in enumerate(words)}
+    upper |= {f"l{n}": _bit(lane, n) for n in range(5, unit.lanes.bit_length() - 1)}  # warps of a group
     for turned in (False, True):
         if turned and x.dtype.itemsize != 2:
             continue
@@ -197,7 +200,8 @@ def _fragments(node: UOp, number: int) -> UOp:
     operands = []
     for i, left in enumerate((True, False)):
         x = point.src[i]
-        fragment = panels_of(x, unit, loops, left) if unit.shared else rows_of(x, unit, loops, left)
+        by_itself = ("a" if left else "b") in unit.shared
+        fragment = panels_of(x, unit, loops, left) if by_itself else rows_of(x, unit, loops, left)
         operands.append(gathered(x, unit, loops, left, number + i) if fragment is None else fragment)
     count = unit.c.registers
     zero = const(unit.output.vec(count), 0.0 if unit.output.is_float else 0)

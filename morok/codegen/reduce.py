@@ -170,16 +170,27 @@ def one_step(value: UOp, outputs: int, unit: MatrixUnit) -> UOp:
 
 
 def pending_products(value: UOp) -> int:
-    """How many groups of products may be under way: as many as the tiles that they read allow."""
+    """How many groups of products may be under way: as many as the tiles that they read allow.
+
+    None, where they take registers: the next step fills the same ones.
+    """
+    if held_operands(value):
+        return 0
     fences = [n.arg.pending for n in toposort(value) if n.op is Ops.FENCE and isinstance(n.arg, Products)]
     return min(fences, default=0)
 
 
+def held_operands(value: UOp) -> list[UOp]:
+    """What units that run on by themselves take out of registers."""
+    node = value.src[0] if value.op is Ops.GEP else value
+    return [] if "a" in node.arg.shared else [node.src[0]]
+
+
 def begin_products(total: UOp, value: UOp) -> UOp:
-    """The accumulator as units may take it over, once their tiles are there."""
+    """The accumulator as units may take it over, once their tiles and registers are there."""
     tiles = [n for n in toposort(value) if n.op is Ops.AFTER and n.src[0].op is Ops.DEFINE_LOCAL]
     ready = dict.fromkeys(done for n in tiles for done in n.src[1:])
-    return after(total, make(Ops.FENCE, void, (total, *ready)))
+    return after(total, make(Ops.FENCE, void, (total, *held_operands(value), *ready)))
 
 
 def end_products(total: UOp, pending: int) -> UOp:

@@ -76,20 +76,29 @@ def product(run: Run, node: UOp) -> Array:
     _whole_warps(run, node)
     if unit.shared:
         return _group_product(run, node, unit)
-    wide = storage(unit.output)
-    a, b, c = (
-        run.spread(run.value(s), f.registers) for s, f in zip(node.src, (unit.a, unit.b, unit.c), strict=True)
-    )
-    operands = []
-    for x, fragment, shape in ((a, unit.a, (unit.m, unit.k)), (b, unit.b, (unit.k, unit.n))):
-        held = storage(unit.inputs)
-        typed = x if x.dtype == held else np.ascontiguousarray(x).view(held)
-        matrix = _matrix(typed, fragment, shape, unit.lanes).astype(wide)
-        if unit.inputs is float32:
-            matrix = (matrix.view(np.uint32) & _TF32).view(np.float32)
-        operands.append(matrix)
+    a = _held(run, node.src[0], unit, unit.a, (unit.m, unit.k))
+    return _added(run, node, unit, a, _held(run, node.src[1], unit, unit.b, (unit.k, unit.n)))
+
+
+def _held(run: Run, source: UOp, unit: MatrixUnit, fragment: Fragment, shape: tuple[int, int]) -> Array:
+    """An operand that lanes hold in registers."""
+    x = run.spread(run.value(source), fragment.registers)
+    held = storage(unit.inputs)
+    typed = x if x.dtype == held else np.ascontiguousarray(x).view(held)
+    return _multiplied(_matrix(typed, fragment, shape, unit.lanes), unit)
+
+
+def _multiplied(matrix: Array, unit: MatrixUnit) -> Array:
+    """Elements as a unit multiplies them."""
+    wide = matrix.astype(storage(unit.output))
+    return (wide.view(np.uint32) & _TF32).view(np.float32) if unit.inputs is float32 else wide
+
+
+def _added(run: Run, node: UOp, unit: MatrixUnit, a: Array, b: Array) -> Array:
+    """a·b + c, as fragments."""
+    c = run.spread(run.value(node.src[2]), unit.c.registers)
     with np.errstate(all="ignore"):
-        total = operands[0] @ operands[1] + _matrix(c, unit.c, (unit.m, unit.n), unit.lanes)
+        total = a @ b + _matrix(c, unit.c, (unit.m, unit.n), unit.lanes)
     rows, columns = _places(unit.c, unit.lanes)
     result: Array = total[:, rows, columns].reshape(run.threads, unit.c.registers)
     return result
@@ -130,24 +139,21 @@ class Tile(NamedTuple):
 
 
 def _group_product(run: Run, node: UOp, unit: MatrixUnit) -> Array:
-    """WMMA of groups of warps, whose operands lie in shared tiles."""
-    wide, held = storage(unit.output), storage(unit.inputs)
-    operands = []
-    for source, outer in zip(node.src, (unit.m, unit.n), strict=False):
-        tile: Tile = run.values[source]
-        found, blocks, where = tile.read(run, unit.lanes, outer, unit.k)
-        run.state.setdefault("reading", []).append((tile.memory, blocks, where))
-        matrix = (found if found.dtype == held else found.view(held)).astype(wide)
-        if unit.inputs is float32:
-            matrix = (matrix.view(np.uint32) & _TF32).view(np.float32)
-        operands.append(matrix)
-    c = run.spread(run.value(node.src[2]), unit.c.registers)
-    with np.errstate(all="ignore"):
-        total = operands[0] @ operands[1].transpose(0, 2, 1)
-        total = total + _matrix(c, unit.c, (unit.m, unit.n), unit.lanes)
-    rows, columns = _places(unit.c, unit.lanes)
-    result: Array = total[:, rows, columns].reshape(run.threads, unit.c.registers)
-    return result
+    """WMMA of groups of warps: operands lie in shared tiles, the left one perhaps in registers."""
+    if "a" in unit.shared:
+        a = _read(run, node.src[0], unit, unit.m)
+    else:
+        a = _held(run, node.src[0], unit, unit.a, (unit.m, unit.k))
+    return _added(run, node, unit, a, _read(run, node.src[1], unit, unit.n).transpose(0, 2, 1))
+
+
+def _read(run: Run, source: UOp, unit: MatrixUnit, outer: int) -> Array:
+    """An operand that a unit reads out of a shared tile, from now on."""
+    tile: Tile = run.values[source]
+    found, blocks, where = tile.read(run, unit.lanes, outer, unit.k)
+    run.state.setdefault("reading", []).append((tile.memory, blocks, where))
+    held = storage(unit.inputs)
+    return _multiplied(found if found.dtype == held else found.view(held), unit)
 
 
 def rows(run: Run, node: UOp) -> Any:

@@ -10,7 +10,7 @@ fragments fits.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, final
 
 from morok import knobs
@@ -26,6 +26,7 @@ from morok.dtype import (
     uint8,
 )
 from morok.ir.args import register_arg
+from morok.ir.roles import Box
 
 
 @final
@@ -97,7 +98,7 @@ class MatrixUnit:
     c: Fragment
     lanes: int = 32
     permission: str = ""  # the knob that allows it, where it computes less exactly than its types promise
-    shared: bool = False  # reads a and b out of shared tiles by itself, and runs on while the threads go on
+    shared: str = ""  # the operands that it reads out of shared tiles by itself, while the threads go on
 
     @property
     def allowed(self) -> bool:
@@ -107,11 +108,8 @@ class MatrixUnit:
     @property
     def widths(self) -> tuple[int, int, int]:
         """Lanes of a, b and c per tile: elements, or one address."""
-        return (
-            (1, 1, self.c.registers)
-            if self.shared
-            else (self.a.registers, self.b.registers, self.c.registers)
-        )
+        a, b = (1 if name in self.shared else f.registers for name, f in (("a", self.a), ("b", self.b)))
+        return a, b, self.c.registers
 
 
 # Row g or g+8 for g = lane // 4, two neighbouring columns per lane: the same for all units of m16n8.
@@ -147,7 +145,26 @@ def _group_unit(name: str, n: int, k: int, inputs: DType, output: DType, permiss
     wide = tuple(f"r{i}" for i in range(2, n.bit_length() - 2))
     c = Fragment(("l2", "l3", "l4", "r1", "l5", "l6"), ("r0", "l0", "l1", *wide))
     none = Fragment((), ())
-    return MatrixUnit(name, 64, n, k, inputs, output, none, none, c, 128, permission, True)
+    return MatrixUnit(name, 64, n, k, inputs, output, none, none, c, 128, permission, "ab")
+
+
+def _held(unit: MatrixUnit) -> MatrixUnit:
+    """The same for a left operand in registers, each warp's 16 rows laid out as for a unit of one warp.
+
+    Which rows these are is free, as long as a and the result agree. Narrow or wide elements are gathered from
+    tiles whose rows run along m: a lane takes neighbours of such a row at once, and the lanes that read
+    together have places in different banks, chunks being exchanged by row. 16 bits come by LDMATRIX.
+    """
+    packed = {1: ("r0", "r1"), 2: ("r0",), 4: ()}[unit.inputs.itemsize]
+    upper, step = f"r{len(packed)}", f"r{len(packed) + 1}"
+    order = {
+        1: ("{}", "l2", "l3", "l4", "l5", "l6"),
+        2: ("l2", "l3", "l4", "{}", "l5", "l6"),
+        4: ("{}", "l2", "l4", "l5", "l3", "l6"),
+    }[unit.inputs.itemsize]
+    a = Fragment(tuple(bit.format(upper) for bit in order), (*packed, "l0", "l1", step))
+    c = Fragment(tuple(bit.format("r1") for bit in order), unit.c.columns)
+    return replace(unit, name=f"{unit.name}.held", a=a, c=c, shared="b")
 
 
 # tf32 rounds its inputs; groups of warps add products of 8-bit floats with fewer bits than float32 has.
@@ -165,7 +182,8 @@ GROUP_UNITS: tuple[MatrixUnit, ...] = tuple(
     )
     for n in (256, 128, 64)
 )
-ALL_UNITS = WARP_UNITS + GROUP_UNITS
+HELD_UNITS: tuple[MatrixUnit, ...] = tuple(map(_held, GROUP_UNITS))
+ALL_UNITS = WARP_UNITS + GROUP_UNITS + HELD_UNITS
 PANEL = 128  # bytes of a row in a shared tile; longer rows lie in panels side by side
 
 
@@ -212,15 +230,18 @@ class Shared:
 
     Depth 1: filled and then read. Deeper: the tiles of the next steps are under way while this one is read.
     Depth 0: each thread puts in what it has computed; `row` is the length of a row.
+    With roles, a group of threads of its own fills a ring, box by box, or walks what has been computed.
     """
 
     depth: int = 1
     row: int = 0
+    roles: bool = False
+    box: Box | None = None
 
 
 def units_of(arch: str) -> tuple[MatrixUnit, ...]:
     """All units of an NVIDIA architecture, by its name."""
-    return (*warp_units(arch), *(GROUP_UNITS if arch.endswith("sm_90a") else ()))
+    return (*warp_units(arch), *(GROUP_UNITS + HELD_UNITS if arch.endswith("sm_90a") else ()))
 
 
 def warp_units(arch: str) -> tuple[MatrixUnit, ...]:

@@ -154,8 +154,8 @@ def can_use(loops: Loops, opt: Opt, host: Host) -> str | None:
     found = match(loops, unit, k, i, j)
     if isinstance(found, str):
         return found
-    if unit.shared:
-        reason = _in_panels(found.a, i, k, unit) or _in_panels(found.b, j, k, unit)
+    for name, x, outer in (("a", found.a, i), ("b", found.b, j)):
+        reason = _in_panels(x, outer, k, unit) if name in unit.shared else None
         if reason is not None:
             return reason
     lanes = unit.lanes

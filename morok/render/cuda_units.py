@@ -106,26 +106,34 @@ def _description(writer: Writer, node: UOp, panels: Panels) -> str:
 
 
 def _write_group_product(writer: Writer, node: UOp, unit: MatrixUnit) -> None:
-    """WMMA of a warp group: operands are read from shared memory while the threads go on."""
+    """WMMA of a warp group: operands are read from shared memory while the threads go on.
+
+    The left one may be in registers: nobody may change these until the products are waited for.
+    """
     kind = unit.name.split(".")[1]
     wide, letter = ("s32", "r") if unit.output.is_int else ("f32", "f")
-    a, b = (writer.scalar(s) for s in node.src[:2])
+    in_tiles = "a" in unit.shared
+    a = [writer.scalar(node.src[0])] if in_tiles else _words(writer.lanes(node.src[0]), unit.inputs)
+    b = writer.scalar(node.src[1])
     c = writer.lanes(node.src[2])
     names = [writer.fresh() for _ in c]
     starts = ", ".join(f"{n} = {x}" for n, x in zip(names, c, strict=True))
     writer.put(f"{type_name(unit.output)} {starts};")
     holes = ", ".join(f"%{i}" for i in range(len(c)))
     last = len(c)
-    turned = [int(s.arg.turned) if isinstance(s.arg, Panels) else 0 for s in node.src[:2]]
     flags = "p" if unit.output.is_int else "p, 1, 1"
     if unit.inputs.itemsize == 2:
-        flags += f", {turned[0]}, {turned[1]}"
+        tiles = node.src[:2] if in_tiles else node.src[1:2]
+        flags += "".join(f", {int(s.arg.turned) if isinstance(s.arg, Panels) else 0}" for s in tiles)
+    left = ", ".join(f"%{last + i}" for i in range(len(a)))
     shape = f"m{unit.m}n{unit.n}k{unit.k}"
     operation = f"wgmma.mma_async.sync.aligned.{shape}.{wide}.{kind}.{kind}"
     outputs = ", ".join(f'"+{letter}"({n})' for n in names)
+    inputs = ", ".join(f'"{"l" if in_tiles else "r"}"({x})' for x in a)
     writer.put(
-        f'asm volatile("{{ .reg .pred p; setp.eq.b32 p, 0, 0; {operation} {{{holes}}}, %{last}, %{last + 1}, '
-        f'{flags}; }}" : {outputs} : "l"({a}), "l"({b}));'
+        f'asm volatile("{{ .reg .pred p; setp.eq.b32 p, 0, 0; {operation} {{{holes}}}, '
+        f'{left if in_tiles else f"{{{left}}}"}, %{last + len(a)}, {flags}; }}" '
+        f': {outputs} : {inputs}, "l"({b}));'
     )
     writer.values[node] = names
 
