@@ -14,19 +14,25 @@ from __future__ import annotations
 from typing import Any
 
 from morok.codegen.fragments import pick_tiles
+from morok.codegen.scan import lower_scans
 from morok.codegen.scopes import own_ranges, share_loops
 from morok.codegen.target import Target
 from morok.codegen.vectors import swizzle, vector_constant
-from morok.dtype import DType, index, void
-from morok.ir.build import after, define_reg
+from morok.dtype import DType, PtrDType, index, void
+from morok.ir.build import after, define_local, define_reg
 from morok.ir.infer import ranges
 from morok.ir.matrix import MatrixUnit, Products
 from morok.ir.node import UOp, alu, const, make, toposort
 from morok.ir.ops import AxisKind, Op, Ops
-from morok.rewrite.engine import rewrite
+from morok.ir.roles import Phase
+from morok.rewrite.engine import rewrite, substitute
 from morok.rewrite.rules import REASSOCIATING, Rules, grows, unproved, why
 from morok.rewrite.ruleset import rules
 from morok.rewrite.terms import HEADS, Add, Arg, Head, Var, dtype
+from morok.symbolic.sets import simplify
+
+
+GROUP = 128  # threads of a group of warps
 
 
 def identity(op: Op, dtype: DType) -> UOp:
@@ -132,20 +138,23 @@ def lower_reduce(node: UOp, ctx: Any) -> UOp | None:
     start = make(Ops.STORE, void, (make(Ops.INDEX, pointer, (here, lanes)), identity(op, dtype)))
     inside = after(here, start, *loops)
     total = make(Ops.INDEX, dtype, (inside, lanes))
-    pending = pending_products(value) if unit is not None and unit.shared else None
-    if pending is not None:
-        total = begin_products(total, value)
-    if in_order:
-        for p in range(parts):
-            total = accumulate(op, total, pick_lanes(value, [o * parts + p for o in range(outputs)]), fused)
+    each = [[o * parts + p for o in range(outputs)] for p in range(parts)]
+    steps = [pick_lanes(value, wanted) for wanted in each] if in_order else [value]
+    pending = pending_products(value) if unit is not None and unit.shared else 0
+    if unit is not None and unit.shared:
+        total = (add_products if "a" in unit.shared else add_held_products)(total, steps, pending)
     else:
-        total = accumulate(op, total, value, fused)
-    if pending is not None:
-        total = end_products(total, pending)
+        for step in steps:
+            total = accumulate(op, total, step, fused)
     update = make(Ops.STORE, void, (make(Ops.INDEX, pointer, (inside, lanes)), total))
+    waits = ring_waits(value)
+    if waits:
+        update = make(Ops.GROUP, void, (update, *(released(w, loops[0], total, bool(pending)) for w in waits)))
     end = make(Ops.END, void, (update, *loops))
     if pending:
         end = make(Ops.ASYNC_WAIT, void, (end,), Products(0))
+        if waits:
+            end = make(Ops.GROUP, void, (end, *(released_last(w, loops[0], end) for w in waits)))
     finished = after(here, end)
     result = make(Ops.INDEX, dtype, (finished, lanes))
     return fold_lanes(op, result, outputs)
@@ -166,37 +175,89 @@ def one_step(value: UOp, outputs: int, unit: MatrixUnit) -> UOp:
     total = identity(Ops.ADD, value.dtype.scalar.vec(outputs))
     for p in range(parts):
         total = accumulate(Ops.ADD, total, pick_lanes(value, [o * parts + p for o in range(outputs)]), False)
-    return end_products(total, 0) if unit.shared else total
+    return after(total, under_way(total, 0)) if unit.shared else total
 
 
 def pending_products(value: UOp) -> int:
-    """How many groups of products may be under way: as many as the tiles that they read allow.
+    """How many groups of products may be under way: as many as the tiles that they read allow."""
+    order = toposort(value)
+    fences = [n.arg.pending for n in order if n.op is Ops.FENCE and isinstance(n.arg, Products)]
+    waits = [n.arg.amount for n in ring_waits(value)]
+    return min(waits or fences, default=0)
 
-    None, where they take registers: the next step fills the same ones.
+
+def ring_waits(value: UOp) -> list[UOp]:
+    """What a value waits for that wants to be told when it has been read."""
+    return [n for n in toposort(value) if n.op is Ops.PHASE_BARRIER and n.arg.release]
+
+
+def released(wait: UOp, loop: UOp, done: UOp, late: bool) -> UOp:
+    """In step k: the tile of this step has been read; or, if products run on, the tile of the step before."""
+    if not late:
+        return _release(wait, {}, done, None)
+    before = {loop: alu(Ops.SUB, loop, const(loop.dtype, 1))}
+    return _release(wait, before, done, alu(Ops.CMPLT, const(loop.dtype, 0), loop))
+
+
+def released_last(wait: UOp, loop: UOp, done: UOp) -> UOp:
+    """After the loop: the tile of the last step has been read."""
+    return _release(wait, {loop: alu(Ops.SUB, loop.src[0], const(loop.dtype, 1))}, done, None)
+
+
+def _release(wait: UOp, step: dict[UOp, UOp], done: UOp, gate: UOp | None) -> UOp:
+    """One thread of each group of warps arrives at the barrier of a slot: a group's products end together."""
+    place = wait.src[0]
+    barrier = place.src[0]
+    assert isinstance(barrier.dtype, PtrDType)
+    memory = define_local(barrier.dtype.elem, barrier.dtype.size, wait.arg.release)
+    slot = simplify(substitute(place.src[1], step))
+    # what the place waits for besides: that the barriers have been made, and the role
+    base = after(memory, *barrier.src[1:], done)
+    sources = (base, slot) if gate is None else (base, slot, gate)
+    return make(Ops.PHASE_BARRIER, void, (make(Ops.INDEX, memory.dtype, sources),), Phase("arrive", GROUP))
+
+
+def add_products(total: UOp, steps: list[UOp], pending: int) -> UOp:
+    """The accumulator after the products of some steps are under way, and earlier ones have finished."""
+    total = fenced(total, total, steps)
+    for step in steps:
+        total = accumulate(Ops.ADD, total, step, False)
+    return after(total, under_way(total, pending))
+
+
+def add_held_products(total: UOp, steps: list[UOp], pending: int) -> UOp:
+    """The same where units take registers, which are filled for a step while the one before is computed.
+
+    The next time a step's registers are filled, its products have to be done; those of the others need not.
     """
-    if held_operands(value):
-        return 0
-    fences = [n.arg.pending for n in toposort(value) if n.op is Ops.FENCE and isinstance(n.arg, Products)]
-    return min(fences, default=0)
+    done: UOp | None = None
+    for number, step in enumerate(steps):
+        held = step.src[0] if done is None else _after_that(step.src[0], done)
+        total = fenced(total, held, [step])
+        total = accumulate(Ops.ADD, total, step.replace((held, *step.src[1:])), False)
+        last = number == len(steps) - 1
+        done = under_way(total, 0 if last and not pending else len(steps) - 1)
+        total = after(total, done)
+    return total
 
 
-def held_operands(value: UOp) -> list[UOp]:
-    """What units that run on by themselves take out of registers."""
-    node = value.src[0] if value.op is Ops.GEP else value
-    return [] if "a" in node.arg.shared else [node.src[0]]
+def _after_that(x: UOp, done: UOp) -> UOp:
+    """A value that is read from shared tiles, once something has happened."""
+    tiles = [n for n in toposort(x) if n.op is Ops.AFTER and n.src[0].op is Ops.DEFINE_LOCAL]
+    return substitute(x, {n: n.replace((*n.src, done)) for n in tiles})
 
 
-def begin_products(total: UOp, value: UOp) -> UOp:
-    """The accumulator as units may take it over, once their tiles and registers are there."""
-    tiles = [n for n in toposort(value) if n.op is Ops.AFTER and n.src[0].op is Ops.DEFINE_LOCAL]
+def fenced(total: UOp, first: UOp, steps: list[UOp]) -> UOp:
+    """The accumulator as units may take it over, once `first` and their tiles are there."""
+    tiles = [n for n in toposort(*steps) if n.op is Ops.AFTER and n.src[0].op is Ops.DEFINE_LOCAL]
     ready = dict.fromkeys(done for n in tiles for done in n.src[1:])
-    return after(total, make(Ops.FENCE, void, (total, *held_operands(value), *ready)))
+    return after(total, make(Ops.FENCE, void, (first, *ready)))
 
 
-def end_products(total: UOp, pending: int) -> UOp:
-    """The accumulator after its products are under way, and earlier ones have finished."""
+def under_way(total: UOp, pending: int) -> UOp:
+    """Products that have been given to units are a group; of the groups before, so many may still run."""
     commit = make(Ops.ASYNC_COMMIT, void, (total,), Products(0))
-    return after(total, make(Ops.ASYNC_WAIT, void, (commit,), Products(pending)))
+    return make(Ops.ASYNC_WAIT, void, (commit,), Products(pending))
 
 
 _CODE = why("makes an accumulator with a number of its own")
@@ -232,6 +293,7 @@ def gep_rules(x: Var, a: Var, b: Var, c: Var, y: Var, u: Arg) -> Rules:
 
 def reduce_stage(root: UOp, ctx: Any) -> UOp:
     """Stage 11 as a whole."""
+    root = lower_scans(root, ctx.target)
     if not any(n.op is Ops.REDUCE for n in toposort(root)):
         return root
     root = own_ranges(share_loops(root))
