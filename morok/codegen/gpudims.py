@@ -12,7 +12,7 @@ as loops; the outermost THREAD range stays, for its workers to share.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from morok.codegen import slots
@@ -151,10 +151,10 @@ class Placement:
 class SharedPlacement(Placement):
     """Ranges that share the digits of one flat index."""
 
-    def __init__(self, digits: dict[UOp, slots.Digit], prefix: str) -> None:
+    def __init__(self, digits: dict[UOp, slots.Digit], name: str) -> None:
         self.digits = digits
         self.total = slots.threads(digits)
-        self.flat = special(f"{prefix}0", self.total)
+        self.flat = special(name, self.total)
         super().__init__({r: slots.value(self.flat, d, self.total) for r, d in digits.items()})
 
     def first_only(self, used: frozenset[UOp]) -> list[UOp]:
@@ -174,21 +174,35 @@ def place_all(
     digits = slots.assign(list(reversed(found)), enemies)
     if slots.threads(digits) > limits[0]:
         return Placement(place_ranges(found, prefix, limits))
-    return SharedPlacement(digits, prefix)
+    return SharedPlacement(digits, f"{prefix}0")
 
 
-def mask_stores(root: UOp, grid: Placement, block: Placement) -> UOp:
+def mask_stores(root: UOp, grid: Placement, block: Mapping[UOp | None, Placement]) -> UOp:
     """A store is made by one of the threads that have the value: the first, where its place names none.
 
-    Registers are everybody's own; memory of a block is written once per block.
+    Registers are everybody's own; memory of a block is written once per block. `block` has the threads of
+    each role, those of a kernel without roles under None.
     """
     done: dict[UOp, UOp] = {}
     for node in toposort(root):
         new = node.replace(tuple([done[s] for s in node.src]))
         if node.op is Ops.STORE and node.src[0].op is Ops.INDEX:
-            new = _masked(node, new, grid, block)
+            new = _masked(node, new, grid, block[_role(ranges(node))])
+        elif node.op is Ops.PHASE_BARRIER and node.arg.what == "arrive" and node.arg.amount > 1:
+            new = _one_of(new, node.arg.amount, block[_role(ranges(node))])
         done[node] = new
     return done[root]
+
+
+def _one_of(node: UOp, threads: int, block: Placement) -> UOp:
+    """An arrival of the first of every so many threads."""
+    assert isinstance(block, SharedPlacement)
+    number = alu(Ops.FLOORMOD, block.flat, const(block.flat.dtype, threads))
+    gate = alu(Ops.CMPEQ, rewrite(number, symbolic), const(block.flat.dtype, 0))
+    address = node.src[0]
+    if len(address.src) > 2:
+        gate = alu(Ops.AND, address.src[2], gate)
+    return node.replace((make(Ops.INDEX, address.dtype, (*address.src[:2], gate)), *node.src[1:]))
 
 
 def _masked(node: UOp, new: UOp, grid: Placement, block: Placement) -> UOp:
@@ -267,16 +281,43 @@ def dims_stage(root: UOp, ctx: Any) -> UOp:
     grid = place_all(blocks, slots.rivals(order, GRID), "gidx", target.global_dims)
     # lanes of a warp are the fastest digit
     mine = sorted((r for r in parallel if r.arg[1] in BLOCK), key=lambda r: r.arg[1] is AxisKind.WARP)
-    block = place_all(mine, slots.rivals(order, BLOCK), "lidx", target.local_dims)
-    _check_block(block, target)
+    block = _threads(mine, order, target)
+    values = {r: v for placed in block.values() for r, v in placed.values.items()}
+    _check_block(values, order, target)
     root = mask_stores(root, grid, block)
     root = rewrite(root, shuffle_rules)
-    return rewrite(substitute(root, {**grid.values, **block.values}), close_rules)
+    return rewrite(substitute(root, {**grid.values, **values}), close_rules)
 
 
-def _check_block(block: Placement, target: Target) -> None:
-    indices = {s for v in block.values.values() for s in toposort(v) if s.op is Ops.SPECIAL}
-    threads = _product([int(vmax(s)) + 1 for s in indices])
+def _role(alive: Iterable[UOp]) -> UOp | None:
+    """The role among ranges that are alive together."""
+    return next((r for r in alive if r.arg[1] is AxisKind.ROLE), None)
+
+
+def _threads(found: Sequence[UOp], order: Sequence[UOp], target: Target) -> dict[UOp | None, Placement]:
+    """Where the ranges of a block have gone, for each role; a role numbers its threads for itself."""
+    enemies = slots.rivals(order, BLOCK)
+    roles = [n for n in order if n.op is Ops.RANGE and n.arg[1] is AxisKind.ROLE]
+    if not roles:
+        return {None: place_all(found, enemies, "lidx", target.local_dims)}
+    owner: dict[UOp, UOp] = {}
+    for node in order:
+        alive = ranges(node)
+        role = _role(alive)
+        if role is not None:
+            owner.update(dict.fromkeys((r for r in alive if r.arg[1] in BLOCK), role))
+    placed: dict[UOp | None, Placement] = {}
+    for role in roles:
+        mine = [r for r in reversed(found) if owner.get(r) is role]
+        digits = slots.assign(mine, enemies)
+        placed[role] = SharedPlacement(digits, f"ridx{role.arg[2].first}") if mine else Placement({})
+    return placed
+
+
+def _check_block(values: Mapping[UOp, UOp], order: Sequence[UOp], target: Target) -> None:
+    nodes = (*order, *(s for v in values.values() for s in toposort(v)))
+    indices = {s for s in nodes if s.op is Ops.SPECIAL}
+    threads = _product([int(vmax(s)) + 1 for s in indices if str(s.arg).startswith("lidx")])
     if target.block_limit and threads > target.block_limit:
         raise CompileError(f"a block of {threads} threads; the device allows {target.block_limit}")
 

@@ -23,9 +23,12 @@ from morok.ir.provenance import place
 # --- 20: control flow
 
 
+_OUTERMOST = (AxisKind.THREAD, AxisKind.ROLE)
+
+
 def _depth_key(r: UOp) -> tuple[int, int, int]:
     """Outer loops first: shared work first of all, then by number; a range inside whatever its end needs."""
-    return (0 if r.arg[1] is AxisKind.THREAD else 1, len(ranges(r)), r.arg[0])
+    return (0 if r.arg[1] in _OUTERMOST else 1, len(ranges(r)), r.arg[0])
 
 
 def control_flow(root: UOp, ctx: Any) -> UOp:
@@ -243,7 +246,12 @@ def _order(
             continue
         stack.pop()
         placed[node] = None
-    return list(placed)
+    # roles run side by side, so they stand side by side, after what all of them need
+    return sorted(placed, key=_is_role)
+
+
+def _is_role(node: UOp) -> bool:
+    return node.op is Ops.END and node.src[1].arg[1] is AxisKind.ROLE
 
 
 # --- 22: IF and ENDIF

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from morok.codegen.roles import has_roles, lower_roles
 from morok.codegen.shared import lower_shared, swizzled
 from morok.codegen.target import Target
 from morok.codegen.vectors import splat
@@ -143,5 +144,5 @@ def local_stage(root: UOp, ctx: Any) -> UOp:
         return root
     root = own_names(root)
     if ctx.target.has_grid:
-        root = lower_shared(root, ctx.target)
+        root = lower_roles(root) if has_roles(root) else lower_shared(root, ctx.target)
     return rewrite(root, local_rules, ctx)

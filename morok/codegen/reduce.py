@@ -31,7 +31,6 @@ from morok.rewrite.ruleset import rules
 from morok.rewrite.terms import HEADS, Add, Arg, Head, Var, dtype
 from morok.symbolic.sets import simplify
 
-
 GROUP = 128  # threads of a group of warps
 
 
@@ -149,7 +148,9 @@ def lower_reduce(node: UOp, ctx: Any) -> UOp | None:
     update = make(Ops.STORE, void, (make(Ops.INDEX, pointer, (inside, lanes)), total))
     waits = ring_waits(value)
     if waits:
-        update = make(Ops.GROUP, void, (update, *(released(w, loops[0], total, bool(pending)) for w in waits)))
+        update = make(
+            Ops.GROUP, void, (update, *(released(w, loops[0], total, bool(pending)) for w in waits))
+        )
     end = make(Ops.END, void, (update, *loops))
     if pending:
         end = make(Ops.ASYNC_WAIT, void, (end,), Products(0))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from morok.dtype import PtrDType
 from morok.ir.node import UOp
 from morok.ir.ops import AxisKind, Ops
+from morok.ir.scan import Scan, parts
 from morok.rewrite.rules import Rules, when
 from morok.rewrite.spec import Spec, arithmetic_spec, legal, spec
 from morok.rewrite.terms import Head
@@ -18,7 +19,9 @@ def _is_place(node: UOp) -> bool:
 
 
 def _is_range(node: UOp) -> bool:
-    return isinstance(node.arg, tuple) and len(node.arg) == 2 and isinstance(node.arg[1], AxisKind)
+    if not isinstance(node.arg, tuple) or not isinstance(node.arg[1], AxisKind):
+        return False
+    return len(node.arg) == (3 if node.arg[1] is AxisKind.ROLE else 2)
 
 
 def _points_at_memory(node: UOp) -> bool:
@@ -37,6 +40,10 @@ def _closes_ranges(node: UOp) -> bool:
 def _reduces(node: UOp) -> bool:
     count = len(node.arg)
     return 0 < count < len(node.src) and all(s.op is Ops.RANGE for s in node.src[count:])
+
+
+def _runs_along(node: UOp) -> bool:
+    return isinstance(node.arg, Scan) and all(s.op is Ops.RANGE for s in parts(node).loops)
 
 
 def _is_point(node: UOp) -> bool:
@@ -69,6 +76,7 @@ def _kernel_spec() -> Rules:
     yield "store", Head(Ops.STORE).any() >> legal, when(_stores_its_type)
     yield "index", Head(Ops.INDEX).any() >> legal, when(_is_place)
     yield "reduce", Head(Ops.REDUCE).any() >> legal, when(_reduces)
+    yield "scan", Head(Ops.SCAN).any() >> legal, when(_runs_along)
     yield "local", Head(Ops.BUFFERIZE, Ops.PICK).any() >> legal
     yield "matrix", Head(Ops.WMMA).any() >> legal, when(_is_point)
 
@@ -98,6 +106,7 @@ def _list_spec() -> Rules:
         "copies",
         Head(Ops.ASYNC_COPY, Ops.ASYNC_COMMIT, Ops.ASYNC_WAIT, Ops.FENCE, Ops.LDMATRIX).any() >> legal,
     )
+    yield "roles", Head(Ops.PHASE_BARRIER, Ops.DEFINE_MAP).any() >> legal
 
 
 kernel_spec: Spec = (arithmetic_spec + definition_spec + _kernel_spec).named("kernel")

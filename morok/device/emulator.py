@@ -26,6 +26,7 @@ from morok.errors import DeviceError
 from morok.ir.matrix import units_of
 from morok.ir.node import UOp
 from morok.ir.ops import Ops
+from morok.ir.roles import has_copy_engine
 from morok.optimize.host import Host
 
 TOGETHER = 1 << 15  # threads that run at once; more only takes memory
@@ -78,6 +79,7 @@ def emulated_host(target: Target) -> Host:
         block_threads=target.block_limit,
         local_bytes=target.local_bytes,
         matrix_units=units_of(target.name),
+        copy_engine=has_copy_engine(target.name),
     )
 
 
@@ -112,7 +114,8 @@ class EmulatedKernel:
             arrays[node.arg] = memory
         grid, block = launch_sizes(self.code, values)
         count = math.prod(grid)
-        at_once = max(1, TOGETHER // math.prod(block))
+        # roles wait for one another, which is between the threads of one block
+        at_once = 1 if self.code.roles else max(1, TOGETHER // math.prod(block))
         for first in range(0, count, at_once):
             few = min(at_once, count - first)
             for memory in arrays.values():

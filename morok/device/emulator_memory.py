@@ -142,11 +142,42 @@ class SharedMemory:
         self.known: Array = np.zeros((blocks, size), dtype=np.bool_)
         self.writer: Array = np.full((blocks, size), _NOBODY, dtype=np.int64)
         self.reader: Array = np.full((blocks, size), _NOBODY, dtype=np.int64)
+        self.fresh: Array | None = None  # where roles meet: what has been put here and nobody has read
 
     def barrier(self) -> None:
         """Everybody has seen everything."""
         self.writer.fill(_NOBODY)
         self.reader.fill(_NOBODY)
+
+    # --- between roles, one block at a time
+
+    def land(self, places: Array, data: Array) -> None:
+        """What a copy has brought is there, for everybody."""
+        self.data[0, places] = data
+        self.known[0, places] = True
+        if self.fresh is not None:
+            self.fresh[places] = True
+
+    def replaced(self, places: Array, thread: int) -> None:
+        """Something else comes to these places: what lay there is lost, so it must have been read."""
+        check_places(self.name, self.size, np.array([thread]), places[None])
+        if self.fresh is not None and self.fresh[places].any():
+            lost = int(places[np.flatnonzero(self.fresh[places])[0]])
+            raise Fault(f"overwrites element {lost} of {self.name} before anybody has read it", thread)
+        who = np.full(len(places), thread)
+        self._conflict("overwrites", self.writer[0, places], who, places)
+        self._conflict("overwrites", self.reader[0, places], who, places)
+        self.known[0, places] = False
+
+    def used(self, places: Array) -> None:
+        """Somebody has read these places."""
+        if self.fresh is not None:
+            self.fresh[places] = False
+
+    def seen(self, threads: Array) -> None:
+        """What these threads have done is seen by others."""
+        for marks in (self.writer, self.reader):
+            marks[np.isin(marks, threads) | (marks == _SEVERAL)] = _NOBODY
 
     def _where(self, threads: Array, places: Array) -> tuple[Any, Array]:
         check_places(self.name, self.size, threads, places)
@@ -168,11 +199,19 @@ class SharedMemory:
         if lost.any():
             several = np.broadcast_to(where[0], places.shape)[lost], places[lost]
             self.reader[several] = _SEVERAL
+        self.used(places)
         found: Array = self.data[where]
         return found
 
     def write(self, threads: Array, places: Array, values: Array) -> None:
         where, who = self._where(threads, places)
+        if self.fresh is not None:
+            lost = self.fresh[places]
+            if lost.any():
+                first = tuple(np.argwhere(lost)[0])
+                what = f"overwrites element {int(places[first])} of {self.name} before anybody has read it"
+                raise Fault(what, int(np.asarray(who)[first]))
+            self.fresh[places] = True
         self._conflict("writes", self.writer[where], who, places)
         self._conflict("writes", self.reader[where], who, places)
         self.writer[where] = who

@@ -9,13 +9,14 @@ ends earlier for some.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, final
 
 import numpy as np
 
 from morok.device.buffer import Array
 from morok.device.emulator_memory import Fault, Memory, Registers, SharedMemory
+from morok.device.emulator_roles import ROLES, Barrier, Context, done, is_role, phase, side_by_side
 from morok.device.emulator_units import UNITS, finish
 from morok.dtype import PtrDType
 from morok.errors import DeviceError, VariableError
@@ -52,6 +53,7 @@ class Code:
                 stack.append(i)
             elif node.op is Ops.END:
                 self.closing[stack.pop()] = i
+        self.roles = any(is_role(n) for n in self.list)
         self.specials = {str(n.arg): n for n in self.list if n.op is Ops.SPECIAL}
 
     def sizes(self, kind: str) -> list[UOp | None]:
@@ -88,6 +90,10 @@ class Run:
         self.shared: list[SharedMemory] = []
         self.state: dict[str, Any] = {}  # for hardware ops that have to remember something
         self.at: UOp | None = None
+        self.barriers: dict[tuple[Any, int], Barrier] = {}
+        self.contexts: list[Context] = []  # of roles
+        self.context: Context | None = None  # the one that runs
+        self.progress = 0  # counts what others may have waited for
 
     # --- what handlers ask for
 
@@ -116,12 +122,23 @@ class Run:
             mask = wide if mask is None else mask & wide
         return None if mask is None or mask.all() else mask
 
+    def absent(self) -> int | None:
+        """A thread of the block, or of the role that runs, that does not take part here."""
+        mask = self.who()
+        if mask is None:
+            return None
+        wanted = self.context.everybody if self.context is not None else np.ones_like(mask)
+        missing = np.flatnonzero(wanted & ~mask)
+        return int(missing[0]) if len(missing) else None
+
     # --- the list
 
     def run(self) -> None:
         try:
-            self.stretch(0, len(self.code.list))
+            for _ in self.stretch(0, len(self.code.list)):
+                self.fail("waits for a phase that never ends", 0)
             finish(self)
+            done(self)
         except Fault as fault:
             self.fail(str(fault), fault.thread)
 
@@ -137,19 +154,40 @@ class Run:
             place=place(node),
         )
 
-    def stretch(self, start: int, stop: int) -> None:
-        """Instructions start … stop-1."""
+    def stretch(self, start: int, stop: int) -> Iterator[None]:
+        """Instructions start … stop-1; stops wherever others have to go on first."""
         i = start
         while i < stop:
             node = self.code.list[i]
             if node.op is Ops.RANGE:
                 end = self.code.closing[i]
-                self.loop(node, i + 1, end)
+                if is_role(node):
+                    end = self.roles(i)
+                else:
+                    yield from self.loop(node, i + 1, end)
                 i = end + 1
                 continue
             self.at = node
-            self.step(node)
+            if node.op is Ops.PHASE_BARRIER:
+                while phase(self, node) is False:
+                    yield
+                    self.at = node
+            else:
+                self.step(node)
             i += 1
+
+    def roles(self, first: int) -> int:
+        """All roles from here on, side by side; where the last of them ends."""
+        parts = []
+        i = first
+        while i < len(self.code.list) and is_role(self.code.list[i]):
+            end = self.code.closing[i]
+            parts.append((self.code.list[i], i + 1, end))
+            i = end + 1
+        for memory in self.shared:
+            memory.fresh = np.zeros(memory.size, dtype=np.bool_)
+        side_by_side(self, parts)
+        return i - 1
 
     def step(self, node: UOp) -> None:
         op = node.op
@@ -164,10 +202,12 @@ class Run:
             handler(self, node)
         elif op in UNITS:
             self.values[node] = UNITS[op](self, node)
+        elif op in ROLES:
+            self.values[node] = ROLES[op](self, node)
         elif op not in (Ops.CONST, Ops.VCONST, Ops.NOOP, Ops.PREFETCH):
             raise DeviceError(f"the emulator does not know {op.name}", place=place(node))
 
-    def loop(self, node: UOp, start: int, stop: int) -> None:
+    def loop(self, node: UOp, start: int, stop: int) -> Iterator[None]:
         """The body, until the last thread is done."""
         self.at = node
         ends = self.value(node.src[0])
@@ -176,14 +216,14 @@ class Run:
         if ends.ndim == 0 or (ends == ends.flat[0]).all():
             for i in range(int(ends.flat[0])):
                 self.values[node] = np.asarray(i, dtype=kind)
-                self.stretch(start, stop)
+                yield from self.stretch(start, stop)
             return
         for i in range(int(ends.max())):
             more = self.spread(i < ends)
             self.active = more if before is None else more & before
             if self.active.any():
                 self.values[node] = np.asarray(i, dtype=kind)
-                self.stretch(start, stop)
+                yield from self.stretch(start, stop)
         self.active = before
 
     # --- definitions
@@ -217,6 +257,9 @@ class Run:
         kind, dimension = str(node.arg)[:4], int(str(node.arg)[4:])
         sizes = self.grid if kind == "gidx" else self.block
         flat = self.numbers % self.block_size
+        if kind == "ridx":  # among the threads of a role
+            self.values[node] = (flat - dimension).astype(storage(node.dtype))
+            return
         if kind == "gidx":
             flat = self.first + self.numbers // self.block_size
         below = math.prod(sizes[:dimension])
@@ -286,10 +329,9 @@ class Run:
     # --- threads among themselves
 
     def barrier(self, node: UOp) -> None:
-        missing = self.who()
+        missing = self.absent()
         if missing is not None:
-            thread = int(np.flatnonzero(~missing)[0])
-            self.fail("does not come to the barrier that others wait at", thread)
+            self.fail("does not come to the barrier that others wait at", missing)
         for memory in self.shared:
             memory.barrier()
 

@@ -19,6 +19,7 @@ import numpy as np
 
 from morok.device.buffer import Array
 from morok.device.emulator_memory import Fault, Memory, SharedMemory, check_known, check_places
+from morok.device.emulator_roles import copy_box
 from morok.dtype import float32
 from morok.errors import DeviceError
 from morok.ir.alu_array import storage
@@ -41,9 +42,9 @@ def _whole_warps(run: Run, node: UOp) -> int:
         raise DeviceError(
             f"{node.op.name} needs whole warps, and a block has {run.block_size} threads", place=place(node)
         )
-    missing = run.who()
+    missing = run.absent()
     if missing is not None:
-        raise Fault("does not take part in what its warp does together", int(np.flatnonzero(~missing)[0]))
+        raise Fault("does not take part in what its warp does together", missing)
     return run.threads // WARP
 
 
@@ -123,8 +124,10 @@ class Tile(NamedTuple):
     def read(self, run: Run, lanes: int, outer: int, steps: int) -> tuple[Array, Array, Array]:
         """Per group of lanes: the elements, the threads that answer for them, and their places."""
         size = self.memory.dtype.itemsize
-        first = run.numbers[::lanes]
-        start = run.spread(self.places).astype(np.int64).reshape(-1, lanes)
+        taking_part = run.who()
+        groups = np.flatnonzero(run.spread(True if taking_part is None else taking_part)[::lanes])
+        first = run.numbers[::lanes][groups]
+        start = run.spread(self.places).astype(np.int64).reshape(-1, lanes)[groups]
         if (start != start[:, :1]).any():
             raise Fault("describes another tile than the rest of its group", int(first[0]))
         address = start[:, 0, None, None] * size + self.elements(outer, steps)
@@ -134,7 +137,9 @@ class Tile(NamedTuple):
         check_places(self.memory.name, self.memory.size, first, where)
         blocks = (first // run.block_size)[:, None]
         check_known(self.memory.name, self.memory.known[blocks, where], first, where)
-        found: Array = self.memory.data[blocks, where].reshape(len(first), outer, steps)
+        self.memory.used(where)
+        found: Array = np.zeros((run.threads // lanes, outer, steps), dtype=self.memory.data.dtype)
+        found[groups] = self.memory.data[blocks, where].reshape(len(first), outer, steps)
         return found, blocks, where
 
 
@@ -182,6 +187,9 @@ def rows(run: Run, node: UOp) -> Any:
 
 def copy(run: Run, node: UOp) -> None:
     """ASYNC_COPY: reads now, and writes when somebody waits; zeros where the source's gate is false."""
+    if len(node.src) > 2:
+        copy_box(run, node)
+        return
     target, source = (run.address(s) for s in node.src)
     memory = target.memory
     assert isinstance(memory, SharedMemory)

@@ -215,7 +215,7 @@ _EFFECTS = (
 )  # fmt: skip
 _SAME = (
     Ops.CONTIGUOUS, Ops.DETACH, Ops.COPY, Ops.ASSIGN, Ops.AFTER, Ops.ALLREDUCE, Ops.FLIP, Ops.NOOP, Ops.PICK,
-    Ops.SCATTER,
+    Ops.SCATTER, Ops.SCAN_AXIS,
 )  # fmt: skip
 
 # What is not here is a scalar: loop indices, loads, vectors inside a kernel.
@@ -225,7 +225,7 @@ _SHAPES: dict[Op, Callable[[UOp], Shape | None]] = {
     **dict.fromkeys(ALU, _elementwise),
     Ops.BUFFER: _buffer,
     Ops.BUFFER_VIEW: _view,
-    **dict.fromkeys((Ops.DEFINE_GLOBAL, Ops.DEFINE_LOCAL, Ops.DEFINE_REG), _pointer),
+    **dict.fromkeys((Ops.DEFINE_GLOBAL, Ops.DEFINE_LOCAL, Ops.DEFINE_REG, Ops.DEFINE_MAP), _pointer),
     Ops.PARAM: _param,
     Ops.IOTA: _iota,
     Ops.RESHAPE: _sizes,

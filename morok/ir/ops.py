@@ -131,6 +131,10 @@ class Ops:
     # reduction
     REDUCE_AXIS = _row(_R, 1, "reduce over axes, `arg = (op, axes)`; reduced axes keep size 1")
     REDUCE = _row(_R, _N, "REDUCE(*values, *ranges): `arg` holds one op per value; they reduce together")
+    SCAN_AXIS = _row(_R, _N, "along axis `arg[1]` at each place everything up to it, combined by `arg[0]`")
+    SCAN = _row(
+        _R, _N, "SCAN(*values[, start], *ranges): the steps so far and this one, combined as `arg` says"
+    )
     PICK = _row(_R, 1, "component `arg` of a node with several values")
     ALLREDUCE = _row(_R, 2, "ALLREDUCE(x, device): reduce over devices with op `arg`")
 
@@ -225,11 +229,19 @@ class Ops:
         _H, _N, "WMMA(a, b, c): a matrix unit's a·b + c on fragments, `arg` the unit; with ranges: one point"
     )
     SHUFFLE = _row(_H, 2, "SHUFFLE(x, lane): x of another lane of the warp")
-    ASYNC_COPY = _row(_H, _N, "ASYNC_COPY(target, source, …): starts a copy that completes later")
+    ASYNC_COPY = _row(
+        _H,
+        _N,
+        "ASYNC_COPY(target, source): starts a copy that completes later; "
+        "(target, map, barrier, *coordinates): of a box, which arrives at the barrier",
+    )
     ASYNC_WAIT = _row(_H, _N, "waits until at most `arg` groups of copies are under way")
     ASYNC_COMMIT = _row(_H, _N, "closes a group of asynchronous copies")
     FENCE = _row(_H, _N, "what the thread has done is seen by units that read memory by themselves")
-    PHASE_BARRIER = _row(_H, _N, "a barrier with phases between producers and consumers of a local buffer")
+    PHASE_BARRIER = _row(
+        _H, _N, "PHASE_BARRIER(place[, parity]): a barrier with phases between roles, `arg` says what is done"
+    )
+    DEFINE_MAP = _row(_H, 1, "DEFINE_MAP(pointer): a buffer as a copy engine sees it, by the box `arg`")
     LDMATRIX = _row(_H, _N, "loads matrix fragments from local memory, `arg` describes their layout")
     PREFETCH = _row(_H, 1, "asks for a cache line")
     CUSTOM = _row(_H, _N, "text `arg` for one renderer, sources by position")
@@ -267,6 +279,7 @@ class AxisKind(Enum):
     UPCAST = "upcast"  # lanes of a vector over outputs
     UNROLL = "unroll"  # lanes of a vector over a reduction
     OUTER = "outer"  # a loop around kernels
+    ROLE = "role"  # one pass, made by some of the threads of a block while others are in their own
 
     __hash__ = object.__hash__  # members are singletons; Enum's own hash runs Python code
 

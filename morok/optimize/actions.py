@@ -14,7 +14,7 @@ from typing import final
 
 from morok.ir.node import UOp
 from morok.ir.ops import AxisKind, Ops
-from morok.optimize import collect, edges, keep, matrix, pack, shared, splits, window
+from morok.optimize import collect, edges, keep, matrix, pack, roles, shared, splits, window
 from morok.optimize import join as joining
 from morok.optimize.host import Host
 from morok.optimize.loops import LANE_KINDS, Loops, loops_of
@@ -75,6 +75,8 @@ ACTIONS: dict[str, Action] = {
         Action("STAGE", shared.can_stage, shared.stage),
         Action("COLLECT", collect.can_collect, collect.collect),
         Action("TC", matrix.can_use, matrix.use),
+        Action("ROLES", roles.can_have_roles, roles.have_roles),
+        Action("PERSIST", roles.can_persist, roles.persist),
     )
 }
 

@@ -29,6 +29,7 @@ class Host:
     block_threads: int = 0  # threads of a block; 0: there are no blocks
     local_bytes: int = 16 << 20  # memory for copies of tiles, per thread or block
     matrix_units: tuple[MatrixUnit, ...] = ()
+    copy_engine: bool = False  # boxes of a buffer can be copied into shared memory by an engine of its own
 
     def lanes(self, dtype: DType) -> int:
         """How many of these a vector register holds; at least one."""
@@ -41,5 +42,6 @@ class Host:
         plain = [
             self.vector_bytes, self.registers, self.masked_memory, self.lane_operands, self.line_bytes,
             self.l1_bytes, self.l2_bytes, self.cores, self.block_threads, self.local_bytes,
+            self.copy_engine,
         ]  # fmt: skip
         return "|".join([*map(str, plain), units])

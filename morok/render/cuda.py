@@ -17,13 +17,15 @@ from morok.codegen.gpu import STATIC_SHARED
 from morok.dtype import AddrSpace, DType, PtrDType
 from morok.errors import CompileError
 from morok.ir.node import UOp
-from morok.ir.ops import Ops
+from morok.ir.ops import AxisKind, Op, Ops
 from morok.ir.provenance import place
+from morok.ir.roles import Role
+from morok.render import cuda_roles
 from morok.render.cuda_ops import HELPERS, Arithmetic
 from morok.render.cuda_shared import ALIGN, places
 from morok.render.cuda_types import LANES, constant, type_name, words_of
 from morok.render.cuda_units import UNITS
-from morok.render.program import Argument, Extent, Program, extent_of
+from morok.render.program import Argument, Described, Extent, Program, extent_of
 
 _HARDWARE = {"gidx": "blockIdx", "lidx": "threadIdx"}
 
@@ -47,6 +49,9 @@ class Writer:
         self.grid: dict[int, Extent] = {}
         self.block: dict[int, int] = {}
         self.shared: list[tuple[str, PtrDType]] = []
+        self.maps: list[Described] = []
+        self.roles: list[Role] = []  # those that have been opened
+        self.role: Role | None = None  # the one that is open
         self.place = ""  # the user's line behind the instruction that is being written
         self.where = ""  # and the one that was written last
         self.places: dict[tuple[Any, int], str] = {}
@@ -116,10 +121,12 @@ class Writer:
         elif op is Ops.STORE:
             self.store(node)
         elif op is Ops.RANGE:
-            self.open_loop(node)
+            (cuda_roles.open_role if _is_role(node) else Writer.open_loop)(self, node)
         elif op is Ops.IF:
             self.put(f"if ({self.scalar(node.src[0])}) {{")
             self.depth += 1
+        elif op is Ops.END and _is_role(node.src[1]):
+            cuda_roles.close_role(self)
         elif op in (Ops.END, Ops.ENDIF):
             self.depth -= 1
             self.put("}")
@@ -132,13 +139,15 @@ class Writer:
         elif op in (Ops.VECTORIZE, Ops.CAT):
             self.values[node] = [lane for s in node.src for lane in self.lanes(s)]
         elif op is Ops.BARRIER:
-            self.put("__syncthreads();")
+            cuda_roles.barrier(self)
         elif op is Ops.SHUFFLE:
             self.values[node] = [self.shuffle(node, x) for x in self.lanes(node.src[0])]
         elif op is Ops.PREFETCH or op is Ops.NOOP:
             pass
         elif op in UNITS:
             UNITS[op](self, node)
+        elif op in cuda_roles.ROLES:
+            cuda_roles.ROLES[op](self, node)
         else:
             self.define(node)
 
@@ -166,6 +175,10 @@ class Writer:
     def hardware_index(self, node: UOp) -> None:
         kind, number = str(node.arg)[:4], int(str(node.arg)[4:])
         end = node.src[0]
+        if kind == "ridx":  # among the threads of a role
+            self.put(f"{type_name(node.dtype)} {node.arg} = threadIdx.x - {number};")
+            self.values[node] = [str(node.arg)]
+            return
         if kind == "gidx":
             self.grid[number] = extent_of(end)
         elif end.op is Ops.CONST:
@@ -241,6 +254,10 @@ class Writer:
         self.put(f"{gate}*({kind}*)({memory} + {where}) = {pack_words(given, value.dtype)};")
 
 
+def _is_role(node: UOp) -> bool:
+    return node.arg[1] is AxisKind.ROLE
+
+
 def _space(address: UOp) -> AddrSpace:
     dtype = address.dtype
     assert isinstance(dtype, PtrDType)
@@ -296,7 +313,19 @@ def render(linear: UOp, name: str, buffers: int = 0) -> Program:
     grid = tuple(writer.grid.get(i, (1,)) for i in range(max(writer.grid, default=0) + 1))
     shared, declarations = _shared(writer)
     text = _text(writer, arguments, variables, count, declarations, block)
-    return Program(name, text, tuple(arguments), tuple(variables), count, 0, False, grid, block, shared)
+    return Program(
+        name,
+        text,
+        tuple(arguments),
+        tuple(variables),
+        count,
+        0,
+        False,
+        grid,
+        block,
+        shared,
+        tuple(writer.maps),
+    )
 
 
 def _registers(node: UOp) -> int:
@@ -343,6 +372,7 @@ def _text(
             qualifier = "" if a.written else "const "
             parameters.append(f"{qualifier}{type_name(a.dtype)}* __restrict__ g{i}")
     parameters += [f"long long v_{v}" for v in variables]
+    parameters += [f"const __grid_constant__ Map m{i}" for i in range(len(writer.maps))]
     threads = 1
     for n in block:
         threads *= n

@@ -10,9 +10,10 @@ from collections.abc import Sequence
 
 from morok.dtype import PtrDType
 from morok.ir.node import UOp
-from morok.ir.ops import Ops
+from morok.ir.ops import AxisKind, Ops
 
 ALIGN = 1024  # what matrix units read by themselves begins at such a place
+SMALL = 64  # of what is smaller than that
 
 
 def lifetimes(instructions: Sequence[UOp]) -> dict[UOp, tuple[int, int]]:
@@ -36,6 +37,9 @@ def lifetimes(instructions: Sequence[UOp]) -> dict[UOp, tuple[int, int]]:
                 if s in base:
                     accesses[base[s]].append(i)
     out = {}
+    if any(n.op is Ops.RANGE and n.arg[1] is AxisKind.ROLE for n in instructions):
+        # roles run side by side: everything is needed all the time
+        return dict.fromkeys(accesses, (0, len(instructions)))
     for buffer, found in accesses.items():
         first, last = min(found, default=0), max(found, default=0)
         for start, stop in loops:  # inner loops come first
@@ -45,21 +49,26 @@ def lifetimes(instructions: Sequence[UOp]) -> dict[UOp, tuple[int, int]]:
     return out
 
 
+def _nbytes(buffer: UOp) -> int:
+    dtype = buffer.dtype
+    assert isinstance(dtype, PtrDType)
+    return dtype.elem.itemsize * max(1, dtype.size)
+
+
 def places(instructions: Sequence[UOp]) -> tuple[list[int], int]:
     """The offset of each local buffer, in the order of their definitions, and the bytes of all."""
     alive = lifetimes(instructions)
     barriers = [i for i, node in enumerate(instructions) if node.op is Ops.BARRIER]
     placed: dict[UOp, tuple[int, int]] = {}
-    for buffer in sorted(alive, key=lambda b: alive[b][0]):
-        dtype = buffer.dtype
-        assert isinstance(dtype, PtrDType)
-        nbytes = -(-dtype.elem.itemsize * max(1, dtype.size) // ALIGN) * ALIGN
+    for buffer in sorted(alive, key=lambda b: (alive[b][0], -_nbytes(b))):
+        unit = ALIGN if _nbytes(buffer) >= ALIGN else SMALL
+        nbytes = -(-_nbytes(buffer) // unit) * unit
         taken = sorted(placed[b] for b in placed if not _apart(alive[b], alive[buffer], barriers))
         offset = 0
         for start, stop in taken:
             if offset + nbytes <= start:
                 break
-            offset = max(offset, stop)
+            offset = max(offset, -(-stop // unit) * unit)
         placed[buffer] = (offset, offset + nbytes)
     order = [n for n in instructions if n.op is Ops.DEFINE_LOCAL]
     return [placed[b][0] for b in order], max((stop for _, stop in placed.values()), default=0)

@@ -20,6 +20,7 @@ from morok.ir.matrix import MatrixUnit, Panels, Products, Rows
 from morok.ir.node import UOp
 from morok.ir.ops import Op, Ops
 from morok.ir.provenance import place
+from morok.render.cuda_roles import write_box
 from morok.render.cuda_types import type_name
 
 if TYPE_CHECKING:
@@ -169,6 +170,9 @@ def write_product(writer: Writer, node: UOp) -> None:
 
 def write_copy(writer: Writer, node: UOp) -> None:
     """ASYNC_COPY: a chunk from global to shared memory; zeros where the source's gate is false."""
+    if len(node.src) > 2:
+        write_box(writer, node)
+        return
     target, source = node.src
     memory, where = writer.addresses[source]
     nbytes = node.arg

@@ -1,0 +1,64 @@
+"""Vocabulary of kernels whose threads have roles: some bring tiles, some multiply, some write results.
+
+Roles run side by side and meet at barriers with phases. A barrier counts arrivals, and bytes that a copy
+engine has been told to bring; when all have come its phase is over, and the next one begins. Who waits names
+the phase by its parity. A ring of tiles has two such barriers per tile: `full` and `empty`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+from morok.ir.args import register_arg
+
+
+@final
+@register_arg
+@dataclass(frozen=True)
+class Role:
+    """Some threads of a block, and the third part of the argument of a RANGE of kind ROLE.
+
+    Such a range has one pass, which these threads make while others are in their own.
+    """
+
+    name: str
+    first: int  # the number of the first thread
+    threads: int
+    registers: int = 0  # that each thread gets; 0: as many as the kernel has been started with
+    single: bool = False  # the first thread does it all
+
+
+@final
+@register_arg
+@dataclass(frozen=True)
+class Phase:
+    """The argument of PHASE_BARRIER: what is done to a barrier.
+
+    init: it expects `amount` arrivals. arrive: one has come, for every `amount` threads. expect: one has come, and `amount` bytes will.
+    wait: until the phase of the parity given is over; then `amount` groups of products may be under way, and
+    the barrier `release` is told when what lay behind this one has been read.
+    """
+
+    what: str
+    amount: int = 0
+    release: str = ""
+
+
+@final
+@register_arg
+@dataclass(frozen=True)
+class Box:
+    """A buffer as a copy engine sees it, and the part of it that one copy brings; innermost first.
+
+    Elements outside of the sizes are zeros.
+    """
+
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]  # in elements; the first is 1
+    part: tuple[int, ...]
+
+
+def has_copy_engine(arch: str) -> bool:
+    """Whether an NVIDIA architecture, by its name, copies boxes and has barriers with phases for them."""
+    return arch.endswith("sm_90a")

@@ -1,0 +1,153 @@
+"""The actions ROLES and PERSIST: threads of a block that do different things, and blocks that stay.
+
+With roles a group of warps does nothing but bring tiles into the rings, box by box, through the copy engine;
+others multiply; and, where the result is collected in shared memory, a third group walks it while the second
+is at the next tile. They meet at barriers with phases, which codegen adds.
+
+A block that stays walks several tiles of the output. Tiles for the next one are then under way while the
+result of this one is written.
+"""
+
+from __future__ import annotations
+
+import math
+
+from morok.ir.infer import closed_ranges, ranges
+from morok.ir.matrix import MatrixUnit, Shared
+from morok.ir.node import UOp, alu, const, make
+from morok.ir.ops import AxisKind, Ops
+from morok.optimize.host import Host
+from morok.optimize.loops import Loops, loop, simplify_places, size
+from morok.optimize.record import Opt
+from morok.optimize.shared import staged_bytes
+from morok.schedule.ranges import replace_loops
+from morok.symbolic.boxes import box_of
+
+GROUP = 128  # threads of a group of warps, which have the same number of registers
+BARRIERS = 1024  # bytes of shared memory for them
+_THREADS = (AxisKind.LOCAL, AxisKind.WARP, AxisKind.GROUP_REDUCE)
+
+
+def layout(buffer: UOp) -> Shared | None:
+    """How a local buffer is shared by the threads of a block; None if it is not."""
+    found = buffer.arg[2] if buffer.op is Ops.BUFFERIZE and len(buffer.arg) > 2 else None
+    return found if isinstance(found, Shared) else None
+
+
+def _threads(loops: Loops, node: UOp) -> int:
+    """Threads that work at a node and at what it closes."""
+    alive = ranges(node) | frozenset(closed_ranges(node))
+    return math.prod(size(r) or 1 for r in alive if r.op is Ops.RANGE and r.arg[1] in _THREADS)
+
+
+def can_have_roles(loops: Loops, opt: Opt, host: Host) -> str | None:
+    if not host.copy_engine:
+        return "the machine has no engine that copies boxes"
+    if opt.amount not in (0, 1):
+        return "the amount is 1 if others than those who multiply write the result, else 0"
+    buffers = [n for n in loops.order if n.op is Ops.BUFFERIZE]
+    rings = [n for n in buffers if (found := layout(n)) is not None and found.depth > 1]
+    results = [n for n in buffers if (found := layout(n)) is not None and found.depth == 0]
+    if not rings or len(rings) + len(results) != len(buffers) or len(loops.ast.src) != 1:
+        return "roles need tiles in rings, and no other tiles"
+    if any(n.arg[2].roles for n in rings):
+        return "there are roles already"
+    points = [n for n in loops.order if n.op is Ops.WMMA]
+    if len(points) != 1 or not isinstance(points[0].arg, MatrixUnit) or points[0].arg.lanes != GROUP:
+        return "roles need a matrix unit of a group of warps"
+    if sum(n.op is Ops.REDUCE for n in loops.order) != 1:
+        return "roles need a kernel with one sum"
+    for n in rings:
+        if box_of(n.src[0], n.src[1:]) is None:
+            return f"a tile of {n.arg[1]} is no box that the copy engine could bring"
+    if opt.amount and len(results) != 1:
+        return "there is no collected result that others could write"
+    if any(r.arg[1] is AxisKind.GROUP_REDUCE for r in loops.closers):
+        return "the threads of the block share a reduction"
+    threads = max(_threads(loops, n) for n in loops.order) + GROUP
+    if opt.amount:
+        threads += _threads(loops, loops.ast.src[0])
+        if _threads(loops, loops.ast.src[0]) % GROUP:
+            return "those who write the result are no whole group of warps"
+    if threads > host.block_threads:
+        return f"a block would have {threads} threads of at most {host.block_threads}"
+    nbytes = sum(map(staged_bytes, rings)) + sum(map(_result_bytes, results)) + BARRIERS
+    if nbytes > host.local_bytes:
+        return f"tiles and result would take {nbytes} bytes of at most {host.local_bytes}"
+    return None
+
+
+def _result_bytes(buffer: UOp) -> int:
+    return math.prod(size(r) or 1 for r in buffer.src[1:]) * buffer.src[0].dtype.itemsize
+
+
+def have_roles(loops: Loops, opt: Opt) -> UOp:
+    """Tiles are brought by a group of warps of their own; with 1 another one writes the collected result.
+
+    ROLES():    for k: fill s; y += a·b from s   →   role 1: for k: fill s;   role 2: for k: y += a·b from s
+    ROLES(1):   the same, and role 3: out = f(y)
+    """
+    done: dict[UOp, UOp] = {}
+    for n in loops.order:
+        src = tuple([done[s] for s in n.src])
+        found = layout(n)
+        if found is None or (found.depth == 0 and not opt.amount):
+            done[n] = n.replace(src)
+            continue
+        box = box_of(n.src[0], n.src[1:]) if found.depth else None
+        how = Shared(found.depth, found.row, True, box)
+        done[n] = make(n.op, n.dtype, src, (*n.arg[:2], how), n.origin)
+    return done[loops.ast]
+
+
+# --- blocks that stay
+
+
+def tile_loops(loops: Loops) -> list[UOp]:
+    """The loops over tiles of the output, outer ones first."""
+    found = [r for r in closed_ranges(loops.ast.src[0]) if r.arg[1] is AxisKind.LOOP]
+    inside = {r for n in loops.order if n.op is Ops.BUFFERIZE for r in ranges(n)}
+    return sorted((r for r in found if r in inside), key=lambda r: r.arg)
+
+
+def can_persist(loops: Loops, opt: Opt, host: Host) -> str | None:
+    if not host.block_threads:
+        return "the machine has no blocks of threads"
+    if not any((found := layout(n)) is not None and found.roles for n in loops.order):
+        return "blocks stay only where threads have roles"
+    if any(r.arg[1] is AxisKind.GLOBAL for r in loops.closers):
+        return "the blocks have been given work already"
+    found = tile_loops(loops)
+    if not found or any(size(r) is None or loops.bounds_another(r) for r in found):
+        return "the tiles of the output have no fixed number"
+    tiles = math.prod(size(r) or 1 for r in found)
+    if not 0 < opt.amount < tiles:
+        return f"there are {tiles} tiles, so {opt.amount} blocks have no more than one each"
+    return None
+
+
+def persist(loops: Loops, opt: Opt) -> UOp:
+    """So many blocks walk all tiles of the output, each every so-manieth.
+
+    PERSIST(9):   for r0 < 16: for r1 < 32: …   →   for block < 9: for t: … with 32·r0 + r1 = 9·t + block
+    """
+    found = tile_loops(loops)
+    sizes = [size(r) or 1 for r in found]
+    total = math.prod(sizes)
+    number = min(int(r.arg[0]) for r in found)
+    like = found[0]
+    block = loop(opt.amount, loops.next_number(), AxisKind.GLOBAL, like)
+    left = alu(Ops.SUB, const(like.dtype, total + opt.amount - 1), block)
+    turns = alu(Ops.FLOORDIV, left, const(like.dtype, opt.amount))
+    turn = loop(turns, number, AxisKind.LOOP, like)
+    tile = alu(Ops.ADD, alu(Ops.MUL, turn, const(like.dtype, opt.amount)), block)
+    mapping: dict[UOp, tuple[UOp, tuple[UOp, ...]]] = {}
+    below = total
+    for r, n in zip(found, sizes, strict=True):
+        whole = below
+        below //= n
+        digit = tile if below == 1 else alu(Ops.FLOORDIV, tile, const(like.dtype, below))
+        if whole < total:
+            digit = alu(Ops.FLOORMOD, digit, const(like.dtype, n))
+        mapping[r] = (digit, (turn, block))
+    return simplify_places(replace_loops(loops.ast, mapping), turn)
