@@ -10,6 +10,7 @@ from morok.cli.script import add_script, run_script
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from morok.runtime.contest import Verdict
     from morok.runtime.tuning import Tuned
 
 NAME = "tune"
@@ -30,13 +31,13 @@ def run(args: Namespace) -> int:
     from morok import knobs
     from morok.runtime.tuning import tuner
 
-    start = len(tuner.history)
+    start, plans = len(tuner.history), len(tuner.verdicts)
     try:
         with knobs.override(BEAM=args.width, BEAM_SECONDS=args.seconds):
             run_script(args.script, args.arguments)
     finally:
         if len(tuner.history) > start:  # what an error has stopped is told too
-            print(table(tuner.history[start:]))
+            print(table(tuner.history[start:], tuner.verdicts[plans:]))
     if len(tuner.history) == start:
         print(table(()))
     if knobs.CACHE.value and len(tuner.history) > start:
@@ -44,8 +45,8 @@ def run(args: Namespace) -> int:
     return 0
 
 
-def table(history: Sequence[Tuned]) -> str:
-    """What was won, for people: the kernels that take longest first."""
+def table(history: Sequence[Tuned], verdicts: Sequence[Verdict] = ()) -> str:
+    """What was won, for people: the kernels that take longest first, then the plans that they run in."""
     if not history:
         return "The script runs no kernel that can be tuned."
     rows = sorted(history, key=lambda t: -t.found.before)
@@ -59,4 +60,5 @@ def table(history: Sequence[Tuned]) -> str:
         )
     faster = sum(t.found.ratio > 1 for t in rows)
     lines.append(f"{faster} of {len(rows)} kernels are faster than what the heuristics chose")
+    lines += [f"plan: {verdict}" for verdict in verdicts]
     return "\n".join(lines)

@@ -23,6 +23,7 @@ from morok import knobs
 from morok.device.crew_worker import Message, as_bytes, opts_to
 from morok.ir.node import UOp
 from morok.ir.python_form import to_python
+from morok.optimize.race import Heat
 from morok.optimize.record import Opt
 
 LONGEST_BUILD = 15.0  # seconds for one candidate
@@ -157,8 +158,23 @@ class Crew:
         return found
 
     def sample(self, built: object, cutoff: float, until: float) -> float | None:
-        """Times one candidate. A process that has to be started first costs the search, not the candidate."""
+        """Times one candidate."""
         assert isinstance(built, int)
+        limit = min(cutoff, 1e9)  # JSON knows no infinity
+        answer = self._ask({"do": "time", "number": built, "cutoff": limit}, self.codes[built], until)
+        return None if answer is None or "seconds" not in answer else float(answer["seconds"])
+
+    def race(self, old: object, new: object, seconds: float, until: float) -> list[Heat] | None:
+        """Times two candidates in turns, in one process."""
+        assert isinstance(old, int)
+        assert isinstance(new, int)
+        first, second = self.codes[old], self.codes[new]
+        message = {"do": "race", "old": old, "new": new, "cut": len(first), "seconds": seconds}
+        answer = self._ask(message, first + second, until)
+        return None if answer is None or "heats" not in answer else [Heat(*row) for row in answer["heats"]]
+
+    def _ask(self, message: Message, blob: bytes, until: float) -> Message | None:
+        """Has the one that times do something. If it has to be started first, that costs the search only."""
         asked = self.now()
         worker = self.workers[0]
         while worker.unanswered and not worker.is_gone and self.now() < self.end:
@@ -168,15 +184,13 @@ class Crew:
         until = min(self.end, until + self.now() - asked)
         if self.now() >= until:
             return None
-        limit = min(cutoff, 1e9)  # JSON knows no infinity
-        worker.post({"do": "time", "number": built, "cutoff": limit}, self.codes[built])
+        worker.post(message, blob)
         while self.now() < until and not worker.is_gone:
             self._move(until)
             answer = self._last_answer(worker)
             if answer is not None:
                 self._complain(answer[0])
-                seconds = answer[0].get("seconds")
-                return None if seconds is None else float(seconds)
+                return answer[0]
         self._replace(worker)
         return None
 

@@ -6,26 +6,31 @@ that follow. If a candidate crashes it or never ends, whoever has sent it loses 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
 import sys
+import time
 from collections.abc import Sequence
+from dataclasses import astuple
 from importlib import import_module
 from typing import IO, Any, final
 
 import numpy as np
 
 from morok import knobs
-from morok.device.base import Device
+from morok.device.base import Device, Program
 from morok.device.buffer import Buffer
-from morok.device.tunable import Stopwatch, Tunable
+from morok.device.tunable import Tunable, Turns
 from morok.dtype import DType, PtrDType
+from morok.errors import OutOfMemory
 from morok.ir.alu_array import storage
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import Ops
 from morok.ir.python_form import parse
 from morok.optimize.actions import apply_all
+from morok.optimize.race import Heat, Stopwatch, take_turns
 from morok.optimize.record import Opt
 from morok.symbolic.quotients import split_sum
 from morok.symbolic.sets import simplify
@@ -34,7 +39,10 @@ ENOUGH = 0.02  # seconds of measuring
 SHORTEST = 2e-4  # seconds that a clock is read for
 REPEATS = 5  # at least, unless the first is too slow
 KEPT = 8  # programs that stay loaded
+COPIES = 32  # sets of buffers at most, to take turns with
+COLD = 2  # times the largest cache: what was touched so long ago is not in it any more
 _PATTERN = 1 << 20  # random elements, repeated
+_BLOCK = 1 << 18  # elements that are compared at a time
 
 Message = dict[str, Any]
 
@@ -111,15 +119,37 @@ def written_buffers(ast: UOp) -> list[int]:
 
 
 def is_same(got: Any, want: Any) -> bool:
-    """Equal, up to the order in which floats are added."""
-    if want.dtype.kind in "iub" or got.size == 0:
-        return bool(np.array_equal(got, want))
-    a, b = got.astype(np.float64), want.astype(np.float64)
-    finite = np.isfinite(b)
-    if not np.array_equal(a[~finite], b[~finite], equal_nan=True) or not finite.any():
-        return not finite.any() and bool(np.array_equal(a, b, equal_nan=True))
-    tolerance = {2: 5e-2, 4: 1e-3, 8: 1e-6}.get(want.dtype.itemsize, 0.3)
-    return bool(np.abs(a[finite] - b[finite]).max() <= tolerance * max(1e-6, float(np.abs(b[finite]).max())))
+    """Equal, up to the order in which floats are added. Block by block: results may be large."""
+    exact = want.dtype.kind in "iub"
+    wide = np.float64 if want.dtype.itemsize == 8 else np.float32
+    limit = None
+    for i in range(0, want.size, _BLOCK):
+        a, b = got[i : i + _BLOCK], want[i : i + _BLOCK]
+        if np.array_equal(a.view(np.uint8), b.view(np.uint8)):
+            continue
+        if exact:
+            return False
+        if limit is None:
+            tolerance = {2: 5e-2, 4: 1e-3, 8: 1e-6}.get(want.dtype.itemsize, 0.3)
+            limit = tolerance * max(1e-6, _largest(want, wide))
+        a, b = a.astype(wide), b.astype(wide)
+        finite = np.isfinite(b)
+        if not finite.all():
+            if not np.array_equal(a[~finite], b[~finite], equal_nan=True):
+                return False
+            a, b = a[finite], b[finite]
+        if a.size and not np.abs(a - b).max() <= limit:
+            return False
+    return True
+
+
+def _largest(values: Any, wide: Any) -> float:
+    """The largest finite magnitude."""
+    found = 0.0
+    for i in range(0, values.size, _BLOCK):
+        part = np.abs(values[i : i + _BLOCK].astype(wide))
+        found = max(found, float(part.max(initial=0.0, where=np.isfinite(part))))
+    return found
 
 
 # --- the work
@@ -137,39 +167,90 @@ class _Kernel:
         self.written = written_buffers(ast)
         self.values = {str(n.arg[0]): int(n.arg[2]) for n in toposort(ast) if n.op is Ops.DEFINE_VAR}
         self.buffers: list[Buffer] | None = None
+        self.fresh: dict[int, Buffer] = {}
+        self.copies: list[list[Buffer]] | None = None
         self.wanted: list[Any] | None = None
-        self.programs: dict[int, Stopwatch] = {}
+        self.programs: dict[int, Program] = {}
 
-    def fill(self, numbers: Sequence[int]) -> None:
+    def memory(self) -> list[Buffer]:
+        """The buffers, filled when they are first asked for."""
+        if self.buffers is None:
+            self.buffers = [self.device.buffer(size, dtype) for dtype, size in self.types.values()]
+            self._fill(list(self.types))
+            with contextlib.suppress(OutOfMemory):
+                self.fresh = {number: self.buffers[number].clone() for number in self.written}
+        return self.buffers
+
+    def _fill(self, numbers: Sequence[int]) -> None:
         assert self.buffers is not None
         for number in numbers:
             dtype, size = self.types[number]
             limit = self.limits.get(number, 5)
             self.buffers[number].copy_in(random_data(dtype, size, limit, number))
 
-    def clock(self, number: int, code: bytes) -> Stopwatch:
-        """The stopwatch of a candidate. The first one that runs is what all others are compared with."""
+    def _renew(self) -> None:
+        """What candidates write gets back what it was filled with."""
+        buffers = self.memory()
+        for number in self.written:
+            if number in self.fresh:
+                buffers[number].copy_from(self.fresh[number])
+            else:
+                self._fill([number])
+
+    def sets(self) -> list[list[Buffer]]:
+        """Copies of all buffers, so many that none of the caches holds them: one where one is too large."""
+        if self.copies is None:
+            assert isinstance(self.device, Tunable)
+            own = self.memory()
+            total = max(1, sum(buffer.nbytes for buffer in own))
+            wanted = min(COPIES, 1 + COLD * self.device.cache_bytes() // total)
+            self.copies = [own]
+            with contextlib.suppress(OutOfMemory):
+                for _ in range(wanted - 1):
+                    self.copies.append([buffer.clone() for buffer in own])
+        return self.copies
+
+    def program(self, number: int, code: bytes) -> Program:
+        """A candidate, loaded and checked. The first one that runs is what all others are compared with."""
         found = self.programs.get(number)
         if found is not None:
             return found
         assert isinstance(self.device, Tunable)
-        if self.buffers is None:
-            self.buffers = [self.device.buffer(size, dtype) for dtype, size in self.types.values()]
-            self.fill(list(self.types))
-        else:
-            self.fill(self.written)
+        buffers = self.memory()
+        self._renew()
         program = self.device.load(code, "candidate")
-        watch = self.device.stopwatch(program, self.buffers, self.values)
-        watch(1)
-        results = [self.buffers[n].copy_out() for n in self.written]
+        program(buffers, self.values)
+        self.device.synchronize()
+        results = [buffers[n].copy_out() for n in self.written]
         if self.wanted is None:
             self.wanted = results
         elif not all(map(is_same, results, self.wanted)):
             raise ValueError("the results differ from those of the first candidate")
         if len(self.programs) >= KEPT:
             self.programs.pop(next(iter(self.programs)))
-        self.programs[number] = watch
-        return watch
+        self.programs[number] = program
+        return program
+
+    def clock(self, program: Program, turns: Turns) -> Stopwatch:
+        """The stopwatch of a candidate."""
+        assert isinstance(self.device, Tunable)
+        return self.device.stopwatch(program, turns, self.values)
+
+    def race(self, old: Program, new: Program, seconds: float) -> list[Heat]:
+        """Two candidates in turns: with all data in the caches, and with data that have to be fetched."""
+        started = time.perf_counter()
+        conditions = {"warm": [self.memory()]}
+        if len(self.sets()) > 1:
+            conditions["cold"] = self.sets()
+        found: list[Heat] = []
+        for i, (name, turns) in enumerate(conditions.items(), 1):
+            until = started + seconds * i / len(conditions)
+            watches = self.clock(old, turns), self.clock(new, turns)
+            heat = take_turns(name, *watches, time.perf_counter, until)
+            if heat is None:  # half of the truth is none
+                return []
+            found.append(heat)
+        return found
 
 
 def measure(watch: Stopwatch, cutoff: float) -> float:
@@ -212,7 +293,12 @@ class _Worker:
         if task == "build":
             ast = apply_all(self.kernel.ast, opts_from(message["opts"]), self.device.facts())
             return {}, self.device.build(ast, "candidate")
-        watch = self.kernel.clock(message["number"], blob)
+        kernel = self.kernel
+        if task == "race":
+            cut = message["cut"]  # both codes lie in the bytes
+            old, new = kernel.program(message["old"], blob[:cut]), kernel.program(message["new"], blob[cut:])
+            return {"heats": [astuple(heat) for heat in kernel.race(old, new, message["seconds"])]}, b""
+        watch = kernel.clock(kernel.program(message["number"], blob), [kernel.memory()])
         return {"seconds": measure(watch, message["cutoff"])}, b""
 
 

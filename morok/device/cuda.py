@@ -7,7 +7,7 @@ anything is lowered. Launches and copies to the GPU return at once; whoever read
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, final
@@ -18,21 +18,22 @@ from morok.codegen.target import Target
 from morok.device.background import Later
 from morok.device.base import Device
 from morok.device.base import Program as Runnable
-from morok.device.buffer import Buffer
 from morok.device.compiled import Compiled, unpack
+from morok.device.cuda_clock import GraphStopwatch
 from morok.device.cuda_compile import compile_cubin
 from morok.device.cuda_driver import Driver, Facts, open_driver
 from morok.device.cuda_kernel import CudaKernel
 from morok.device.cuda_memory import CudaAllocator
 from morok.device.inspect import current_dump
 from morok.device.store import compiler_version, kernel_store
-from morok.device.tunable import Stopwatch, plain_stopwatch
+from morok.device.tunable import Turns
 from morok.errors import DeviceError
 from morok.ir.digest import hexdigest
 from morok.ir.matrix import units_of
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import Ops
 from morok.optimize.host import Host
+from morok.optimize.race import Stopwatch
 
 if TYPE_CHECKING:
     from morok.render.program import Program
@@ -162,9 +163,14 @@ class Cuda(Device):
         """What `build` has made."""
         return CudaKernel(unpack(code), title, self.driver)
 
-    def stopwatch(self, program: Runnable, buffers: Sequence[Buffer], values: Mapping[str, int]) -> Stopwatch:
-        """Launches one after the other, timed by the GPU."""
-        return plain_stopwatch(self, program, buffers, values)
+    def cache_bytes(self) -> int:
+        """The size of the largest cache."""
+        return self.driver.facts.l2_bytes
+
+    def stopwatch(self, program: Runnable, turns: Turns, values: Mapping[str, int]) -> Stopwatch:
+        """Launches in a graph, timed by the GPU."""
+        assert isinstance(program, CudaKernel)
+        return GraphStopwatch(self.driver, self.measure, program, turns, values)
 
 
 @cache

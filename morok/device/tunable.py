@@ -6,15 +6,17 @@ the worker that compiles and the one that times need not be the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from itertools import cycle
 from typing import Protocol, runtime_checkable
 
 from morok.device.base import Device, Program
 from morok.device.buffer import Buffer
 from morok.ir.node import UOp
 from morok.optimize.host import Host
+from morok.optimize.race import Stopwatch
 
-Stopwatch = Callable[[int], float]  # runs so many times, and says how many seconds all of it took
+Turns = Sequence[Sequence[Buffer]]  # each run takes the next of these, the first again after the last
 
 
 @runtime_checkable
@@ -33,19 +35,21 @@ class Tunable(Protocol):
     def load(self, code: bytes, title: str) -> Program:
         """What `build` has made, ready to run."""
 
-    def stopwatch(self, program: Program, buffers: Sequence[Buffer], values: Mapping[str, int]) -> Stopwatch:
-        """A clock for a program on these buffers."""
+    def cache_bytes(self) -> int:
+        """The size of the largest cache: what was touched so many bytes ago has to be fetched again."""
+
+    def stopwatch(self, program: Program, turns: Turns, values: Mapping[str, int]) -> Stopwatch:
+        """A clock for a program on these buffers, run the way that a plan runs it."""
 
 
-def plain_stopwatch(
-    device: Device, program: Program, buffers: Sequence[Buffer], values: Mapping[str, int]
-) -> Stopwatch:
+def plain_stopwatch(device: Device, program: Program, turns: Turns, values: Mapping[str, int]) -> Stopwatch:
     """A clock for devices whose programs are called one by one."""
+    following = cycle(turns)
 
     def seconds(count: int) -> float:
         def work() -> None:
             for _ in range(count):
-                program(buffers, values)
+                program(next(following), values)
 
         return device.measure(work)
 

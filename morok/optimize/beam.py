@@ -1,8 +1,8 @@
 """Beam search: sequences of actions are compiled and timed, the best few are developed further.
 
 The cost model decides what is worth compiling, the clock decides what is better. The heuristics' own sequence
-takes part and is the one to beat: at the end the best find and that sequence are timed in turns, and it stays
-unless the find is faster beyond the noise.
+takes part and is the one to beat: at the end the best finds race against it in turns, with warm caches and
+with cold ones, and it stays unless a find is faster beyond the noise.
 
 This room knows no device and no process. It is given a `Bench` that builds and times, and whose candidates
 may hang or crash: those are reported as None, and never cost more than the time that was allowed for them.
@@ -17,6 +17,7 @@ from typing import Protocol, final
 
 from morok.ir.node import UOp
 from morok.optimize.estimate import Estimator
+from morok.optimize.race import Heat, gain, is_faster
 from morok.optimize.space import Chooser, Opts, Space
 from morok.optimize.strategy import Beam
 
@@ -31,10 +32,8 @@ CUT_OFF = 1.5  # times the slowest in the beam: one run is enough to know
 HANGING = 50.0  # times the heuristics' time: killed
 LEAST_WAIT = 2.0  # seconds before a candidate counts as hanging
 DUELS = 3  # finds that may try
-ROUNDS = 12  # of a duel
-FEWEST_ROUNDS = 4
-MARGIN = 0.98  # of the heuristics' time: less of a win is noise
-WINS = 0.75  # of the rounds
+DUEL_SECONDS = 3.0  # at most, for each
+HOPEFUL = 0.99  # of the heuristics' time: more is not worth a race
 
 
 class Bench(Protocol):
@@ -47,6 +46,9 @@ class Bench(Protocol):
 
     def sample(self, built: object, cutoff: float, until: float) -> float | None:
         """The best seconds of some runs, of one if that takes longer than the cut-off; None if it failed."""
+
+    def race(self, old: object, new: object, seconds: float, until: float) -> Sequence[Heat] | None:
+        """Times two in turns for so long, in all conditions that matter; None if that failed."""
 
 
 @final
@@ -72,10 +74,12 @@ class Found:
     tried: int
     failed: int
     complete: bool  # it ended by itself, so more time would not have helped
+    race: tuple[Heat, ...] = ()  # how it was measured; empty if the heuristics' sequence stays
 
     @property
     def ratio(self) -> float:
-        return self.before / self.after if 0 < self.after < math.inf else 1.0
+        """How much faster than the heuristics' kernel, in the last race."""
+        return gain(self.race)
 
 
 @final
@@ -133,8 +137,7 @@ class _Search:
                   if (ast := self._kernel(opts)) is not None]  # fmt: skip
         self._keep(self._try([(o, a) for c, _, o, a in sorted(others, key=_order) if c <= limit]))
         complete = self._rounds(limit)
-        opts, after = self._settle(heuristic)
-        return self._found(Found(opts, self.before, after, self.tried, self.failed, complete))
+        return self._found(self._settle(heuristic, complete))
 
     def _rounds(self, limit: float) -> bool:
         """Develops the best until nothing gets better; False if the time was over before."""
@@ -210,34 +213,25 @@ class _Search:
     def _keep(self, points: Sequence[_Point]) -> None:
         self.best = sorted([*self.best, *points], key=lambda p: p.seconds)[: self.beam.width]
 
-    def _settle(self, heuristic: _Point) -> tuple[Opts, float]:
-        """The last race: finds against the heuristics' kernel, in turns."""
-        for point in self.best[:DUELS]:
-            if point.opts == heuristic.opts or point.seconds >= MARGIN * heuristic.seconds:
+    def _settle(self, heuristic: _Point, complete: bool) -> Found:
+        """The last race: finds against the heuristics' kernel, in turns. Only its times count."""
+        found = Found(heuristic.opts, self.before, self.before, self.tried, self.failed, complete)
+        hopeful = [p for p in self.best
+                   if p.opts != heuristic.opts and p.seconds < HOPEFUL * heuristic.seconds]  # fmt: skip
+        runners = hopeful[:DUELS]
+        for i, point in enumerate(runners):
+            now = self.bench.now()
+            seconds = min(DUEL_SECONDS, 0.9 * (self.end - now) / (len(runners) - i))
+            if seconds <= 0:
                 break
-            olds, news = self._duel(heuristic, point)
-            if len(olds) < FEWEST_ROUNDS:
-                break
-            if is_faster(olds, news):
-                self.before = min(olds)  # of the same minute as the new one's: the machine may have changed
-                return point.opts, min(news)
-        return heuristic.opts, self.before
-
-    def _duel(self, old: _Point, new: _Point) -> tuple[list[float], list[float]]:
-        olds: list[float] = []
-        news: list[float] = []
-        for _ in range(ROUNDS):
-            pair = []
-            for point in (old, new):
-                seconds = None
-                if self.bench.now() < self.end:
-                    seconds = self.bench.sample(point.built, math.inf, self.end)
-                if seconds is None:
-                    return olds, news
-                pair.append(seconds)
-            olds.append(pair[0])
-            news.append(pair[1])
-        return olds, news
+            until = min(self.end, now + LEAST_WAIT + 3.0 * seconds)
+            heats = self.bench.race(heuristic.built, point.built, seconds, until)
+            if heats and is_faster(heats) and gain(heats) > found.ratio:
+                first = heats[0]
+                found = Found(
+                    point.opts, first.before, first.after, self.tried, self.failed, complete, tuple(heats)
+                )
+        return found
 
     def _tell(self, fresh: Sequence[_Point] = ()) -> None:
         best = min((p.seconds for p in (*self.best, *fresh)), default=math.inf)
@@ -270,9 +264,3 @@ def _mixed(pool: Sequence[tuple[float, int, Opts, UOp]], count: int) -> list[tup
             if not kinds[kind]:
                 del kinds[kind]
     return found[:count]
-
-
-def is_faster(olds: Sequence[float], news: Sequence[float]) -> bool:
-    """Whether the new times are better than the old ones, taken in turns, beyond what noise would do."""
-    wins = sum(new < old for old, new in zip(olds, news, strict=True))
-    return min(news) < MARGIN * min(olds) and wins >= WINS * len(olds)

@@ -24,7 +24,7 @@ from morok.errors import VariableError
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import Ops
 from morok.ir.provenance import caller
-from morok.optimize.strategy import DEFAULT, Beam, Config, Plain, Strategy
+from morok.optimize.strategy import DEFAULT, Beam, Config, Heuristic, Plain, Strategy
 from morok.rewrite.collection import no_collection
 from morok.runtime.interrupts import keep_interrupts
 from morok.runtime.launch import PlanLaunch, native_launch
@@ -135,6 +135,7 @@ class ExecutionPlan:
         self._owner = owner
         self._arenas: dict[str, Buffer] = {}
         self._programs: tuple[Program | None, ...] | None = None
+        self._searched: Beam | None = None  # how; until the plan has been raced
         self._again = False
         self._launch: PlanLaunch | Literal[False] | None = None
 
@@ -146,6 +147,8 @@ class ExecutionPlan:
             if knobs.DUMP.value or knobs.STOP_AFTER.value:
                 _check_stages()
             with no_collection:
+                strategy = self.config.chosen
+                self._searched = strategy if isinstance(strategy, Beam) else None
                 self._programs = tuple(
                     None
                     if item.ast.op is Ops.COPY
@@ -179,6 +182,9 @@ class ExecutionPlan:
         for node in self._written:
             _make_private(node)
         found: dict[UOp, Buffer] = dict(inputs)
+        if self._searched is not None:
+            self._settle(found, bound, self._searched)
+            self._searched = None
         watched = current()
         if self._again and watched is None and not knobs.DEBUG.value and self._replay(found, bound):
             return
@@ -197,6 +203,29 @@ class ExecutionPlan:
                 watched.record(item.name, item.place, _device(item), started, seconds, item.flops, item.bytes)
             if knobs.DEBUG.value >= 1:
                 _report(item, seconds)
+
+    def _settle(self, given: Mapping[UOp, Buffer], values: Mapping[str, int], beam: Beam) -> None:
+        """Races the kernels that were searched for against the heuristics', all of them together."""
+        from morok.runtime.settle import Raced, settle
+
+        items = self.schedule.items
+        programs = [program for program in self._programs or () if program is not None]
+        devices = {_device(item) for item in items}
+        if len(programs) < len(items) or len(devices) != 1:  # copies have no place in a race
+            return
+        (device,) = devices
+        self._programs = settle(
+            Raced(
+                device,
+                items,
+                programs,
+                lambda i: program_for(device, i.ast, i.name, i.place, Config(Heuristic())),
+                lambda node: given[node] if node in given else self._memory(node),
+                self._written,
+                values,
+            ),
+            beam,
+        )
 
     def _replay(self, given: Mapping[UOp, Buffer], values: Mapping[str, int]) -> bool:
         """All kernels in one native call, from the second run on; False if the plan has other steps."""

@@ -1,7 +1,8 @@
 """Kernels that are searched for: what was found before is taken from memory or disk, else a search is run.
 
 A result is found by the kernel's content, the device and the compiler itself. It counts if the search that
-made it was at least as wide and as long as the one that is asked for, or had come to its own end.
+made it was at least as wide and as long as the one that is asked for, or had come to its own end. What was
+decided about whole plans (`runtime/contest.py`) is kept beside it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any, final
 
 from morok import knobs
@@ -25,10 +26,13 @@ from morok.errors import MorokError
 from morok.ir.digest import hexdigest
 from morok.ir.node import UOp
 from morok.optimize.beam import Found, Progress
+from morok.optimize.race import Heat
 from morok.optimize.record import applied
 from morok.optimize.strategy import Beam
+from morok.runtime.contest import Verdict
 
-_WORKERS = 8  # at most; more only fight for memory
+_WORKERS = 16  # at most; more only fight for memory
+PLANS = 0.05  # of a kernel's time is left for the race of its plan
 
 
 @final
@@ -52,6 +56,8 @@ class Tuner:
         self._known: weakref.WeakKeyDictionary[UOp, dict[str, tuple[Beam, Found]]] = (
             weakref.WeakKeyDictionary()
         )
+        self.verdicts: list[Verdict] = []  # about plans
+        self._decided: dict[str, Verdict] = {}
         self._lock = threading.RLock()
 
     def tuned(self, device: str, ast: UOp, name: str, place: str | None, beam: Beam) -> UOp:
@@ -66,8 +72,34 @@ class Tuner:
             self.history.append(Tuned(name, place, found, searched))
         return apply_all(ast, found.opts, machine.facts())
 
+    def result(self, device: str, ast: UOp) -> Found | None:
+        """What is known about a kernel that was tuned in this process."""
+        machine = get_device(device)
+        if not isinstance(machine, Tunable):
+            return None
+        entry = self._known.get(ast, {}).get(search_key(machine, ast))
+        return None if entry is None else entry[1]
+
+    def decide(self, key: str, race: Callable[[], Verdict | None]) -> Verdict | None:
+        """What was decided about a plan: in this process, on disk, or by a race now."""
+        with self._lock:
+            verdict = self._decided.get(key)
+            store = disk_store()
+            if verdict is None and store is not None:
+                text = store.get_search(key)
+                verdict = None if text is None else read_verdict(text)
+            if verdict is None:
+                verdict = race()
+                if verdict is not None:
+                    self.verdicts.append(verdict)
+                    if store is not None:
+                        store.put_search(key, write_verdict(verdict))
+            if verdict is not None:
+                self._decided[key] = verdict
+            return verdict
+
     def _find(self, device: str, machine: Tunable, ast: UOp, name: str, beam: Beam) -> tuple[Found, bool]:
-        key = f"{hexdigest(ast)}|{machine.tuning_key()}"
+        key = search_key(machine, ast)
         known = self._known.setdefault(ast, {})
         entry = known.get(key)
         store = disk_store()
@@ -91,14 +123,26 @@ class Tuner:
         crew = _crew(device, min(_WORKERS, os.cpu_count() or 1))
         bar = (self.progress or progress_bar)(name)
         try:
-            crew.start(ast, beam.seconds)
-            return search(Space(ast, machine.facts()), optimize, crew, beam, bar)
+            within = Beam(beam.width, (1.0 - PLANS) * beam.seconds)
+            crew.start(ast, within.seconds)
+            return search(Space(ast, machine.facts()), optimize, crew, within, bar)
         finally:
             bar.close()
             _say(crew.complaints)
 
 
 tuner = Tuner()
+
+
+def search_key(machine: Tunable, ast: UOp) -> str:
+    """Under which the result for a kernel is kept."""
+    return f"{hexdigest(ast)}|{machine.tuning_key()}"
+
+
+def tuning_key(device: str) -> str:
+    """Everything about a device that decides what is fastest there."""
+    machine = get_device(device)
+    return machine.tuning_key() if isinstance(machine, Tunable) else device
 
 
 def suffices(entry: tuple[Beam, Found], wanted: Beam) -> bool:
@@ -114,6 +158,7 @@ def write_entry(beam: Beam, found: Found) -> str:
     return json.dumps({
         "width": beam.width, "seconds": beam.seconds, "opts": opts_to(found.opts), "before": found.before,
         "after": found.after, "tried": found.tried, "failed": found.failed, "complete": found.complete,
+        "race": [astuple(heat) for heat in found.race],
     })  # fmt: skip
 
 
@@ -125,10 +170,26 @@ def read_entry(text: str) -> tuple[Beam, Found] | None:
         d = json.loads(text)
         found = Found(
             opts_from(d["opts"]), float(d["before"]), float(d["after"]), int(d["tried"]), int(d["failed"]),
-            bool(d["complete"]),
+            bool(d["complete"]), tuple(Heat(*row) for row in d["race"]),
         )  # fmt: skip
         return Beam(int(d["width"]), float(d["seconds"])), found
     except (ValueError, KeyError, TypeError, MorokError):
+        return None
+
+
+def write_verdict(verdict: Verdict) -> str:
+    """What was decided about a plan, as text for the disk."""
+    heats = [astuple(heat) for heat in verdict.heats]
+    return json.dumps({"kept": sorted(verdict.kept), "dropped": sorted(verdict.dropped), "heats": heats})
+
+
+def read_verdict(text: str) -> Verdict | None:
+    """What `write_verdict` has written; None if it is something else."""
+    try:
+        d = json.loads(text)
+        heats = tuple(Heat(*row) for row in d["heats"])
+        return Verdict(frozenset(map(str, d["kept"])), frozenset(map(str, d["dropped"])), heats)
+    except (ValueError, KeyError, TypeError):
         return None
 
 

@@ -9,10 +9,11 @@ from collections.abc import Mapping, Sequence
 from morok.device.base import Device, Program
 from morok.device.buffer import Buffer, HostAllocator
 from morok.device.interpreter import Interpreter
-from morok.device.tunable import Stopwatch, plain_stopwatch
+from morok.device.tunable import Turns, plain_stopwatch
 from morok.ir.node import UOp
 from morok.ir.python_form import parse, to_python
 from morok.optimize.host import Host
+from morok.optimize.race import Stopwatch
 from morok.optimize.record import Opt, applied
 
 CRASH_BUILD, HANG_BUILD, FAIL_BUILD = Opt("UPCAST", 0, 2), Opt("UPCAST", 0, 3), Opt("UPCAST", 0, 4)
@@ -60,8 +61,11 @@ class FakeDevice(Device):
 
         return program
 
-    def stopwatch(self, program: Program, buffers: Sequence[Buffer], values: Mapping[str, int]) -> Stopwatch:
-        return plain_stopwatch(self, program, buffers, values)
+    def cache_bytes(self) -> int:
+        return 1 << 20
+
+    def stopwatch(self, program: Program, turns: Turns, values: Mapping[str, int]) -> Stopwatch:
+        return plain_stopwatch(self, program, turns, values)
 
 
 def open_device(name: str) -> FakeDevice:

@@ -29,7 +29,7 @@ def timed(device: Any, opts: tuple[Opt, ...]) -> Any:
     buffers = [device.buffer(48, float32) for _ in range(3)]
     for i, buffer in enumerate(buffers):
         buffer.copy_in(np.arange(48, dtype=np.float32) + i)
-    watch = device.stopwatch(program, buffers, {})
+    watch = device.stopwatch(program, [buffers], {})
     assert watch(1) >= 0
     assert watch(3) >= 0
     return buffers[0].copy_out()

@@ -12,11 +12,12 @@ import pytest
 from morok.ir.node import UOp
 from morok.ir.ops import AxisKind
 from morok.optimize.actions import apply_all
-from morok.optimize.beam import Found, Progress, is_faster, search
+from morok.optimize.beam import Found, Progress, search
 from morok.optimize.estimate import Estimator
 from morok.optimize.heuristics import choose
 from morok.optimize.host import Host
 from morok.optimize.loops import loops_of
+from morok.optimize.race import Heat, take_turns
 from morok.optimize.record import Opt, applied
 from morok.optimize.space import Opts, Space
 from morok.optimize.strategy import Beam
@@ -53,6 +54,31 @@ class FakeBench:
             return None
         self.clock += seconds
         return seconds
+
+    def race(self, old: object, new: object, seconds: float, until: float) -> list[Heat] | None:
+        end = min(until, self.clock + seconds)
+
+        def watch(built: object) -> Callable[[int], float]:
+            def run(count: int) -> float:
+                assert isinstance(built, tuple)
+                took = self.speed(built)
+                if took is None or self.clock + count * took > until:
+                    self.clock = until
+                    raise Killed
+                self.clock += count * took
+                return count * took
+
+            return run
+
+        try:
+            heat = take_turns("warm", watch(old), watch(new), self.now, end)
+        except Killed:
+            return None
+        return [] if heat is None else [heat]
+
+
+class Killed(Exception):
+    """What a candidate that takes too long comes to."""
 
 
 def by_cost(name: str, host: Host) -> Callable[[Opts], float]:
@@ -219,7 +245,7 @@ def test_never_slower_on_a_clock_that_lies() -> None:
             return base * noise.uniform(1.0, 1.05)
 
         found = run("matmul", NEON, FakeBench(speed), Beam(2, 0.5))
-        assert found.opts == own or truth[found.opts] < 1e-3 * 1.03
+        assert found.opts == own or truth[found.opts] < 1e-3
 
 
 def test_a_machine_that_slows_down_changes_nothing() -> None:
@@ -241,10 +267,61 @@ def test_a_machine_that_slows_down_changes_nothing() -> None:
             assert (found.opts, found.ratio) == (own, 1.0)
 
 
-def test_wins_have_to_be_clear_and_frequent() -> None:
-    assert is_faster([1.0] * 4, [0.9] * 4)
-    assert not is_faster([1.0] * 4, [0.985] * 4)
-    assert not is_faster([1.0] * 4, [0.5, 1.1, 1.1, 1.1])  # one lucky time
+def test_what_wins_warm_and_loses_cold_is_left() -> None:
+    """Every find is faster when it runs alone again and again, and slower on data from memory."""
+    own = applied(choose(kernel("matmul"), NEON))
+
+    class TwoCaches(FakeBench):
+        cold = 1.0
+
+        def race(self, old: object, new: object, seconds: float, until: float) -> list[Heat] | None:
+            warm = super().race(old, new, seconds / 2, until)
+            assert warm is not None
+            return [*warm, replace(warm[0], condition="cold", ratio=self.cold)]
+
+    for cold, stays in ((1.08, True), (1.0, False)):
+        bench = TwoCaches(lambda opts: 1e-3 if opts == own else 0.9e-3)
+        bench.cold = cold
+        found = run("matmul", NEON, bench)
+        assert (found.opts == own) is stays
+        assert [heat.condition for heat in found.race] == ([] if stays else ["warm", "cold"])
+
+
+def test_of_the_finds_that_win_the_fastest_is_taken() -> None:
+    """The one that looked best was lucky; the second is the best, and the last race knows."""
+    own = applied(choose(kernel("matmul"), NEON))
+    first: dict[Opts, float] = {}
+
+    def speed(opts: Opts) -> float:
+        if opts == own:
+            return 1e-3
+        if opts not in first:
+            first[opts] = 0.0
+            return {1: 0.5e-3, 2: 0.6e-3}.get(len(first), 2e-3)
+        return 0.9e-3 if opts == next(iter(first)) else 0.7e-3
+
+    found = run("matmul", NEON, FakeBench(speed))
+    assert found.opts == list(first)[1]
+    assert found.ratio == pytest.approx(1 / 0.7)
+
+
+def test_a_find_that_hangs_in_the_last_race_costs_its_own_time() -> None:
+    """The best looking one never ends when it is raced: it is killed, and the next one wins in time."""
+    own = applied(choose(kernel("matmul"), NEON))
+    first: dict[Opts, float] = {}
+
+    def speed(opts: Opts) -> float | None:
+        if opts == own:
+            return 1e-3
+        if opts not in first:
+            first[opts] = 0.0
+            return {1: 0.5e-3, 2: 0.6e-3}.get(len(first), 2e-3)
+        return None if opts == next(iter(first)) else 0.7e-3
+
+    bench = FakeBench(speed)
+    found = run("matmul", NEON, bench, Beam(3, 30.0))
+    assert found.opts == list(first)[1]
+    assert bench.clock <= 30.0
 
 
 def test_candidates_that_fail_are_counted_and_left() -> None:

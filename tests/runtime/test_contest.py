@@ -1,0 +1,193 @@
+"""Tuned plans against the heuristics' plans: a kernel stays only if its plan is faster with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from morok import Tensor, knobs
+from morok.optimize.beam import Found
+from morok.optimize.race import Heat, Stopwatch, heat_of
+from morok.optimize.strategy import Beam, Config, Heuristic
+from morok.runtime import contest as room
+from morok.runtime.contest import Verdict, contest, holds
+from morok.runtime.plan import ExecutionPlan, program_for
+from morok.runtime.tuning import Tuner, read_verdict, tuner, write_verdict
+
+TUNED = Config(Beam(2, 10.0))
+
+
+class Plans:
+    """A plan of one millisecond, and what each kernel really changes when it is in the plan."""
+
+    def __init__(self, effects: Mapping[str, float]) -> None:
+        self.effects = effects
+        self.clock = 0.0
+        self.asked: list[frozenset[str]] = []
+
+    def now(self) -> float:
+        return self.clock
+
+    def watch(self, kept: frozenset[str]) -> Stopwatch:
+        self.asked.append(kept)
+
+        def run(count: int) -> float:
+            took = count * (1e-3 + sum(self.effects[k] for k in kept))
+            self.clock += took
+            return took
+
+        return run
+
+
+def decide(effects: Mapping[str, float], promises: Mapping[str, float], until: float = 60.0) -> Verdict:
+    plans = Plans(effects)
+    verdict = contest(promises, plans.watch, plans.now, until)
+    assert verdict is not None
+    return verdict
+
+
+def test_a_plan_that_keeps_its_promises_runs() -> None:
+    verdict = decide({"a": -1e-4, "b": -2e-5}, {"a": 1e-4, "b": 2e-5})
+    assert verdict.kept == {"a", "b"}
+    assert not verdict.dropped
+    assert len(verdict.heats) == 1
+    assert verdict.heats[0].ratio == pytest.approx(0.88)
+    assert "2 of 2" in str(verdict)
+
+
+def test_a_kernel_that_is_slower_in_its_plan_is_dropped() -> None:
+    """It was faster alone; between the others it is not."""
+    verdict = decide({"a": 2e-5}, {"a": 1e-4})
+    assert not verdict.kept
+    assert verdict.dropped == {"a"}
+
+
+def test_each_kernel_has_to_win_its_place() -> None:
+    effects = {"good": -5e-5, "bad": 8e-5, "nothing": 0.0, "small": -2e-6}
+    verdict = decide(effects, {"good": 6e-5, "bad": 9e-5, "nothing": 1e-5, "small": 2e-6})
+    assert verdict.kept == {"good", "small"}
+    assert verdict.dropped == {"bad", "nothing"}
+    assert len(verdict.heats) == 5
+
+
+def test_a_small_part_of_a_plan_need_not_win_a_percent() -> None:
+    heat = heat_of("plan", [1.0] * 10, [0.998] * 10)
+    assert holds(heat, 0.003)
+    assert not holds(heat, 0.1)
+    assert not holds(heat_of("plan", [1.0] * 10, [1.0] * 10), 0.003)
+    assert not holds(heat_of("plan", [1.0] * 10, [0.9] * 5 + [1.01] * 5), 0.003)  # half of the rounds
+
+
+def test_what_there_is_no_time_for_has_not_won() -> None:
+    plans = Plans({"a": -1e-4})
+    assert contest({"a": 1e-4}, plans.watch, plans.now, 0.001) is None
+    # time for the whole plan, which is slower, and for nothing else
+    verdict = decide({"a": 1e-4, "b": 1e-4}, {"a": 1e-4, "b": 1e-4}, until=0.1)
+    assert verdict.kept == frozenset()
+
+
+def test_verdicts_are_kept_with_their_figures() -> None:
+    verdict = decide({"a": -1e-4, "b": 2e-4}, {"a": 1e-4, "b": 2e-5})
+    assert read_verdict(write_verdict(verdict)) == verdict
+    assert read_verdict("{}") is read_verdict("what") is None
+    with knobs.override(CACHE=True):
+        assert Tuner().decide("a plan", lambda: verdict) is verdict
+        assert Tuner().decide("a plan", lambda: None) == verdict  # another process: from the disk
+        assert Tuner().decide("another", lambda: None) is None
+
+
+# --- plans of tensors; what a search and a race say is made up
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path) -> Iterator[None]:
+    with knobs.override(CACHE=True, CACHE_DIR=str(tmp_path), DEVICE="CPU"):
+        yield
+
+
+@pytest.fixture
+def found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every search says that plain loops are twice as fast."""
+    won = heat_of("warm", [2e-6] * 5, [1e-6] * 5)
+    monkeypatch.setattr(Tuner, "_search", lambda *_: Found((), 2e-6, 1e-6, 1, 0, True, (won,)))
+    monkeypatch.setattr(tuner, "_decided", {})
+
+
+Judge = Callable[[float], list[int]]
+
+
+@pytest.fixture
+def judge(monkeypatch: pytest.MonkeyPatch) -> Judge:
+    """The ratio that all races end with; both really run, several times."""
+
+    def set_ratio(ratio: float) -> list[int]:
+        runs: list[int] = []
+
+        def race(condition: str, old: Stopwatch, new: Stopwatch, *_: object) -> Heat:
+            for watch in (old, new, old, new):
+                watch(1)
+                watch(3)
+            runs.append(1)
+            return heat_of(condition, [1e-3] * 5, [ratio * 1e-3] * 5)
+
+        monkeypatch.setattr(room, "take_turns", race)
+        return runs
+
+    return set_ratio
+
+
+def programs(plan: ExecutionPlan, config: Config) -> list[object]:
+    return [program_for(i.device, i.ast, i.name, i.place, config) for i in plan.kernels]
+
+
+def chain(data: np.ndarray) -> Tensor:
+    return (Tensor(data).realize() * 2.0).contiguous().sum(-1)
+
+
+@pytest.mark.usefixtures("found")
+@pytest.mark.parametrize(("ratio", "stays"), [(0.9, True), (1.1, False)])
+def test_the_winner_runs(judge: Judge, ratio: float, stays: bool) -> None:
+    data = np.random.default_rng(0).standard_normal((24, 32), dtype=np.float32)
+    races = judge(ratio)
+    y = chain(data)
+    plan = y.prepare(TUNED)
+    plan.run()
+    np.testing.assert_allclose(y.numpy(), (data * 2).sum(-1), rtol=1e-4, atol=1e-4)
+    wanted = programs(plan, TUNED if stays else Config(Heuristic()))
+    assert list(plan._programs or ()) == wanted
+    assert len(races) == (1 if stays or len(plan) == 1 else 1 + len(plan))
+    plan.run()  # nothing is raced again
+    np.testing.assert_allclose(y.numpy(), (data * 2).sum(-1), rtol=1e-4, atol=1e-4)
+    again = len(races)
+    other = chain(data)
+    other.prepare(TUNED).run()  # and the same plan elsewhere knows who won
+    assert len(races) == again
+    np.testing.assert_allclose(other.numpy(), (data * 2).sum(-1), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.usefixtures("found")
+@pytest.mark.parametrize("ratio", [0.9, 1.1])
+def test_a_race_leaves_no_traces_in_memory(judge: Judge, ratio: float) -> None:
+    """What a plan changes in place is changed once, however often the plan was raced."""
+    races = judge(ratio)
+    x = Tensor(np.arange(8, dtype=np.float32)).realize()
+    before = len(tuner.verdicts)
+    x.assign(x * 2.0 + 1.0)
+    x.prepare(TUNED).run()
+    np.testing.assert_array_equal(x.numpy(), np.arange(8) * 2.0 + 1.0)
+    assert races
+    assert len(tuner.verdicts) == before + 1
+
+
+def test_plans_that_nothing_was_found_for_are_not_raced(
+    judge: Judge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Tuner, "_search", lambda *_: Found((), 2e-6, 2e-6, 1, 0, True))
+    races = judge(0.9)
+    y = chain(np.ones((5, 7), np.float32))
+    y.prepare(TUNED).run()
+    assert y.tolist() == [14.0] * 5
+    assert not races
