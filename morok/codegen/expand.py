@@ -13,6 +13,7 @@ Lanes are ordered by axis number, the last axis fastest.
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from morok.codegen.fragments import make_fragments
@@ -24,6 +25,7 @@ from morok.ir.infer import ranges
 from morok.ir.node import UOp, alu, const, make, toposort
 from morok.ir.ops import ALU, AxisKind, Ops
 from morok.ir.provenance import place
+from morok.ir.scan import parts
 from morok.rewrite.engine import rewrite, substitute
 from morok.rewrite.rules import Rules, unproved, why
 from morok.rewrite.ruleset import rules
@@ -106,7 +108,7 @@ def expand(node: UOp) -> UOp | None:
     return make(Ops.UNROLL, node.dtype, (wide,), axes)
 
 
-_CLOSE = (Ops.REDUCE, Ops.BUFFERIZE, Ops.END)
+_CLOSE = (Ops.REDUCE, Ops.BUFFERIZE, Ops.END, Ops.SCAN)
 
 
 def _wide_arg(node: UOp, size: int) -> Any:
@@ -146,6 +148,30 @@ def close_reduction(node: UOp) -> UOp | None:
     if not loops and count == 1 and not axes:
         return values[0]
     return make(Ops.REDUCE, node.dtype, (*values, *loops), node.arg)
+
+
+def run_along_lanes(node: UOp) -> UOp | None:
+    """SCAN over lanes: the steps become the fastest lanes, in the order of the loops."""
+    found = parts(node)
+    steps: Axes = tuple(a for s in found.loops if s.op is Ops.UNROLL for a in s.arg)
+    if not steps:
+        return expand(node)
+    loops = tuple(s for s in found.loops if s.op is Ops.RANGE)
+    given = (*found.values, *(() if found.start is None else (found.start,)))
+    rest: Axes = tuple(sorted({a for s in given if s.op is Ops.UNROLL for a in s.arg if a not in steps}))
+    values = [_with_axes(v, rest + steps) for v in found.values]
+    start = () if found.start is None else (_with_axes(found.start, rest),)
+    how = replace(node.arg, lanes=axes_size(steps))
+    dtype = node.dtype.scalar.vec(axes_size(rest + steps))
+    wide = make(Ops.SCAN, dtype, (*values, *start, *loops), how)
+    return make(Ops.UNROLL, node.dtype, (wide,), rest + steps)
+
+
+def _with_axes(x: UOp, axes: Axes) -> UOp:
+    """A value as lanes over these axes, repeated along those that it does not depend on."""
+    if x.op is not Ops.UNROLL:
+        return repeat(x, axes_size(axes))
+    return swizzle(x.src[0], _lanes_for(axes, x.arg, 1))
 
 
 def close_loop(node: UOp) -> UOp | None:
@@ -199,6 +225,8 @@ def expand_rules() -> Rules:
     yield "op", EXPANDABLE.any() >> expand, _LANES, _SHAPE
     # Σ over lanes: the lanes travel with the value
     yield "reduce", Head(Ops.REDUCE).any() >> close_reduction, _LANES, _SHAPE
+    # a running sum over lanes: the lanes are its last steps
+    yield "scan", Head(Ops.SCAN).any() >> run_along_lanes, _LANES, _SHAPE
     yield "bufferize", Head(Ops.BUFFERIZE).any() >> expand_buffer, _LANES, _SHAPE
     yield "contract", Head(Ops.CONTRACT).any() >> contract, _LANES, _SHAPE
     # a written vector has no axes any more

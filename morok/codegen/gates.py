@@ -15,6 +15,7 @@ from morok.ir.build import reduce
 from morok.ir.infer import ranges
 from morok.ir.node import UOp, alu, make, toposort
 from morok.ir.ops import Ops
+from morok.ir.scan import parts, scan
 from morok.rewrite.rules import Rules, unproved, why
 from morok.rewrite.ruleset import join, rules
 from morok.rewrite.terms import Bool, Head, Var, Where
@@ -32,7 +33,7 @@ def _is_read(x: UOp) -> bool:
 
 def _is_index_condition(p: UOp) -> bool:
     """A condition on loop indices and variables only: known before the load."""
-    return all(n.op is not Ops.INDEX and n.op is not Ops.REDUCE for n in toposort(p))
+    return all(n.op not in (Ops.INDEX, Ops.REDUCE, Ops.SCAN) for n in toposort(p))
 
 
 def _guarded(read: UOp, p: UOp) -> UOp | None:
@@ -91,6 +92,8 @@ def split_values(node: UOp) -> UOp | None:
 
 def close_what_runs(node: UOp) -> UOp | None:
     """END and REDUCE close loops; what has become a constant (a loop of one step) is none."""
+    if node.op is Ops.SCAN:
+        return _run_along(node)
     count = len(node.arg) if node.op is Ops.REDUCE else 1
     loops = tuple(s for s in node.src[count:] if s.op is Ops.RANGE)
     if loops and len(loops) == len(node.src) - count:
@@ -98,6 +101,13 @@ def close_what_runs(node: UOp) -> UOp | None:
     if loops or count > 1:
         return None if len(loops) == len(node.src) - count else node.replace((*node.src[:count], *loops))
     return node.src[0]
+
+
+def _run_along(node: UOp) -> UOp | None:
+    """A SCAN along what is still a loop."""
+    found = parts(node)
+    loops = tuple(s for s in found.loops if s.op is Ops.RANGE)
+    return None if loops == found.loops else scan(found.values, node.arg.op, loops, found.start)
 
 
 def single_step(node: UOp) -> UOp | None:
@@ -122,7 +132,7 @@ def gate_rules(p: Bool, x: Var, y: Var) -> Rules:
     yield "step", Head(Ops.RANGE).any() >> single_step, why("the end is the source"), unproved("loops")
     yield (
         "close",
-        Head(Ops.END, Ops.REDUCE).any() >> close_what_runs,
+        Head(Ops.END, Ops.REDUCE, Ops.SCAN).any() >> close_what_runs,
         why("any number of loops"),
         unproved("loops"),
     )

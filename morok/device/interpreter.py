@@ -28,6 +28,7 @@ from morok.ir.infer import closed_ranges, ranges
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import ALU, AxisKind, Op, Ops
 from morok.ir.provenance import place
+from morok.ir.scan import LAST, Scan, parts, scan_loops
 
 GRID = 1 << 20  # elements of one array; kernels with more points than that run in pieces
 
@@ -137,6 +138,7 @@ class _Run:
         self.dims = 1 + max(axes.values(), default=-1)
         self.grid = grid
         self.sizes: dict[UOp, int] = {}
+        self.running: frozenset[UOp] = frozenset()  # loops that something runs along: taken as a whole
 
     # --- loops
 
@@ -145,6 +147,7 @@ class _Run:
         store = effect.src[0] if effect.op is Ops.END else effect
         loops = closed_ranges(effect)
         root = _Frame(None, {})
+        self.running = frozenset(scan_loops(toposort(store)))
         for positions in self.pieces(loops, root, 1):
             self.store(store, loops, _Frame(root, positions))
 
@@ -168,8 +171,12 @@ class _Run:
         room = max(1, self.grid // max(1, around))
         steps = []
         for r, size in zip(reversed(loops), reversed(sizes), strict=True):
-            ordered = r.arg[1] is AxisKind.ORDERED  # a step may read what the one before has written
-            steps.append(1 if ordered else min(size, room))
+            if r in self.running:
+                steps.append(size)
+            elif r.arg[1] is AxisKind.ORDERED:  # a step may read what the one before has written
+                steps.append(1)
+            else:
+                steps.append(min(size, room))
             room = max(1, room // steps[-1])
         cuts = [
             [self.along(r, np.arange(start, min(start + step, size))) for start in range(0, size, step)]
@@ -289,6 +296,10 @@ class _Run:
 
     def combine(self, op: Op, dtype: DType, x: Array, loops: Sequence[UOp]) -> Array:
         """One half of an axis with the other, until one element is left."""
+        if (op,) == LAST:
+            for r in loops:
+                x = np.take(x, [-1], axis=self.axes[r])
+            return x
         for r in loops:
             axis = self.axes[r]
             x = np.moveaxis(x, axis, 0)
@@ -298,6 +309,30 @@ class _Run:
                 x = np.concatenate((y, x[2 * half :])) if len(x) % 2 else y
             x = np.moveaxis(x, 0, axis)
         return x
+
+    def scan(self, node: UOp, frame: _Frame) -> Array:
+        """Values combined over the steps so far: over one, then two, then four steps back."""
+        how: Scan = node.arg
+        sources = parts(node)
+        loops = sources.loops
+        sizes = [self.size(r, frame) for r in loops]
+        inner = _Frame(frame, {r: self.along(r, np.arange(n)) for r, n in zip(loops, sizes, strict=True)})
+        found = [self.spread(self.value(v, inner), loops, inner) for v in sources.values]
+        wide = np.broadcast_shapes(*map(np.shape, found))
+        own = [self.axes[r] for r in loops]
+        others = [axis for axis in range(self.dims) if axis not in own]
+        rows = [np.broadcast_to(x, wide).transpose(own + others) for x in found]
+        rows = [x.reshape(math.prod(sizes), *x.shape[len(own) :]) for x in rows]
+        rows = _running(how.op, node.dtype, rows)
+        if sources.start is not None:
+            before = self.spread(self.value(sources.start, frame), (), frame).transpose(own + others)
+            rows = _joined(how.op, node.dtype, [before.reshape(1, *before.shape[len(own) :])], rows)
+        result = rows[-1]
+        result = result.reshape(*sizes, *result.shape[1:])
+        result = result.transpose(np.argsort(own + others))
+        for r in loops:
+            result = np.take(result, frame.positions[r].reshape(-1), axis=self.axes[r])
+        return result
 
     def pick(self, node: UOp, frame: _Frame) -> Array:
         picked: Array = frame.home(node.src[0]).memo[node.src[0]][node.arg]
@@ -395,8 +430,26 @@ class _Run:
         memory[places] = data
 
 
+def _running(op: Op, dtype: DType, rows: list[Array]) -> list[Array]:
+    """Along the first axis everything up to each place; of a recurrence the product of the factors too."""
+    reach = 1
+    while reach < len(rows[0]):
+        joined = _joined(op, dtype, [x[:-reach] for x in rows], [x[reach:] for x in rows])
+        rows = [np.concatenate((x[:reach], y)) for x, y in zip(rows, joined, strict=True)]
+        reach *= 2
+    return rows
+
+
+def _joined(op: Op, dtype: DType, before: list[Array], here: list[Array]) -> list[Array]:
+    """Two neighbouring stretches as one. (a, b) and (c, d) of h = a·h + b are (c·a, c·b + d)."""
+    if op is not Ops.MULACC:
+        return [evaluate_array(op, dtype, before[-1], here[-1])]
+    total = evaluate_array(op, dtype, here[0], before[-1], here[1])
+    return [evaluate_array(Ops.MUL, dtype, here[0], before[0]), total]
+
+
 # Sources of these are evaluated in frames of their own.
-_LAZY = frozenset((Ops.REDUCE, Ops.BUFFERIZE, Ops.RANGE))
+_LAZY = frozenset((Ops.REDUCE, Ops.BUFFERIZE, Ops.RANGE, Ops.SCAN))
 
 _HANDLERS: dict[Op, Callable[[_Run, UOp, _Frame], Any]] = {
     Ops.CONST: _Run.constant,
@@ -404,6 +457,7 @@ _HANDLERS: dict[Op, Callable[[_Run, UOp, _Frame], Any]] = {
     Ops.RANGE: _Run.range,
     Ops.DEFINE_GLOBAL: _Run.pointer,
     Ops.REDUCE: _Run.reduce,
+    Ops.SCAN: _Run.scan,
     Ops.PICK: _Run.pick,
     Ops.INDEX: _Run.index,
     Ops.LOAD: _Run.load,

@@ -19,6 +19,7 @@ from morok.ir.infer import Shape, Size, numel, shape, show_shape, size_node
 from morok.ir.node import UOp, const, make, set_shape
 from morok.ir.ops import Op, Ops
 from morok.ir.provenance import place
+from morok.ir.scan import SCAN_OPS, values_of
 
 _Pairs = Sequence[tuple[Size, Size]]
 
@@ -192,3 +193,21 @@ def reduce_axis(x: UOp, op: Op, axes: Sequence[int]) -> UOp:
             raise _fail(x, f"{show_shape(own)} has no axis {axis} to reduce")
     work = tuple(sorted(axis for axis in set(axes) if own[axis] != 1))
     return make(Ops.REDUCE_AXIS, x.dtype, (x,), (op, work), depth=2) if work else x
+
+
+def scan_axis(x: UOp, op: Op, axis: int, added: UOp | None = None) -> UOp:
+    """At each place along an axis everything up to it, combined: running sums, products, extremes.
+
+    With MULACC the recurrence h = x·h + added, which begins with 0.
+    """
+    own = _own(x)
+    values = (x,) if added is None else (x, added)
+    if op not in SCAN_OPS or len(values) != values_of(op):
+        raise IRError(f"{op.name} of {len(values)} values is no running reduction", place=place(x))
+    if any(_own(v) != own or v.dtype is not x.dtype for v in values):
+        raise _fail(x, "the values of a running reduction have one shape and one type")
+    if not 0 <= axis < len(own):
+        raise _fail(x, f"{show_shape(own)} has no axis {axis} to run along")
+    if own[axis] == 1 and op is not Ops.MULACC:
+        return x
+    return make(Ops.SCAN_AXIS, x.dtype, values, (op, axis), depth=2)

@@ -12,6 +12,7 @@ from morok.dtype import identity
 from morok.ir.infer import closed_ranges, ranges
 from morok.ir.node import UOp, alu, const, make, toposort
 from morok.ir.ops import AxisKind, Ops
+from morok.optimize import running
 from morok.optimize.host import Host
 from morok.optimize.loops import (
     LOOP_KINDS,
@@ -116,6 +117,10 @@ def _guarded_store(store: UOp, inside: UOp) -> UOp:
 
 
 def can_peel(loops: Loops, opt: Opt, host: Host) -> str | None:
+    if running.is_continued(loops):
+        return "a running reduction goes on in another effect"
+    if running.runs_along(loops, loops.by_number.get(opt.axis)):
+        return running.can_peel(loops, opt)
     reason = _has_rest(loops, opt)
     if reason is not None:
         return reason
@@ -134,6 +139,8 @@ def peel(loops: Loops, opt: Opt) -> UOp:
     PEEL(0, 4):   for r0 < 10: f(r0)   →   for r0 < 8: f(r0);  for r1 < 2: f(8 + r1)
     """
     r = loops.by_number[opt.axis]
+    if running.runs_along(loops, r):
+        return running.peel(loops, opt)
     end = r.src[0]
     number = loops.next_number()
     count = const(end.dtype, opt.amount)

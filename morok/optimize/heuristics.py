@@ -30,6 +30,7 @@ from morok.optimize.facts import (
 from morok.optimize.host import Host
 from morok.optimize.keep import shared_value
 from morok.optimize.loops import Loops, size
+from morok.optimize.running import runs_along
 from morok.optimize.tiles import find_product, tile
 from morok.optimize.window import copy_bytes, find_pair, is_guarded
 
@@ -194,8 +195,11 @@ def outputs(builder: Builder, effect: UOp, across: set[UOp], done: set[int]) -> 
     host = builder.host
     store = store_of(effect)
     place = access(store.src[0])
-    found = [r for r in output_loops(effect) if place.step(r) == 1 and r.arg[1] is AxisKind.LOOP]
+    beside = [r for r in output_loops(effect) if place.step(r) == 1]
+    found = [r for r in beside if r.arg[1] is AxisKind.LOOP]
     if not found:
+        if beside and runs_along(builder.loops, beside[0]):
+            run_in_lanes(builder, store, beside[0], done)
         return
     c = found[0]
     number = int(c.arg[0])
@@ -226,6 +230,17 @@ def outputs(builder: Builder, effect: UOp, across: set[UOp], done: set[int]) -> 
         return
     if c in across and cost <= LIGHT:
         vectors = max(1, host.registers // 2)  # whole cache lines of each row
+    builder.vectorise("UPCAST", number, lanes * vectors, lanes)
+
+
+def run_in_lanes(builder: Builder, store: UOp, r: UOp, done: set[int]) -> None:
+    """Vectors along a loop that something runs along: they are combined inside, a few at a time."""
+    number = int(r.arg[0])
+    if number in done:
+        return
+    done.add(number)
+    lanes = max(1, builder.host.vector_bytes // value_bytes(store))
+    vectors = min(4, vectors_at_once(weight(store.src[1], r), builder.host))
     builder.vectorise("UPCAST", number, lanes * vectors, lanes)
 
 

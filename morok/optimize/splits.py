@@ -12,6 +12,7 @@ import math
 from morok.ir.infer import closed_ranges, ranges
 from morok.ir.node import UOp, alu
 from morok.ir.ops import AxisKind, Op, Ops
+from morok.optimize import running
 from morok.optimize.collect import is_result
 from morok.optimize.host import Host
 from morok.optimize.loops import LANE_KINDS, LOOP_KINDS, Loops, divides, loop, quotient, size, times
@@ -91,6 +92,8 @@ def can_tile(loops: Loops, opt: Opt, host: Host) -> str | None:
 
 
 def can_upcast(loops: Loops, opt: Opt, host: Host) -> str | None:
+    if running.runs_along(loops, loops.by_number.get(opt.axis)):
+        return running.can_be_lanes(loops, opt) or _lanes(loops, opt)
     return cuttable(loops, opt) or _closed_by(loops, opt, Ops.END, Ops.BUFFERIZE) or _lanes(loops, opt)
 
 

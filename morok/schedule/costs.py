@@ -116,8 +116,8 @@ def _fact(node: UOp, costs: Costs, collapsed: Collection[UOp]) -> Fact:
         if node in collapsed:
             return work + GATHER, leaves, reduced
         return min(_MOST, (work + 1.0) * (costs.count[source] / costs.count[node])), leaves, True
-    total = op_work(op) if op.is_alu else 0.0
-    below, reduced = _NOTHING, False
+    total = op_work(op) if op.is_alu else 2.0 if op is Ops.SCAN_AXIS else 0.0
+    below, reduced = _NOTHING, op is Ops.SCAN_AXIS
     for s in dict.fromkeys(node.src):
         fact = above.get(s)
         if fact is None:

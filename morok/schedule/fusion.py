@@ -29,7 +29,7 @@ from morok.ir.node import UOp, make, toposort
 from morok.ir.ops import AxisKind, Ops
 from morok.ir.provenance import here, place
 from morok.schedule.costs import AGAIN, LAUNCH, OPS_PER_BYTE, STORED, TILE, Costs, measure, op_work
-from morok.schedule.indexing import Indices, known_shape, source_indices
+from morok.schedule.indexing import Indices, known_shape, scanned_loop, source_indices
 from morok.schedule.lower import INTERNAL, PASS_THROUGH, new_loop, output_ranges
 from morok.schedule.probe import collapsible
 
@@ -72,6 +72,8 @@ class Root:
     nodes: int = 0
     order: list[frozenset[UOp]] | None = None  # sets of loops that have to be the outer ones, growing
     heavy: UOp | None = None  # the matrix product or convolution in it
+    running: tuple[UOp, bool] | None = None  # the loop that something runs along, and whether backwards
+    scatters: bool = False  # puts rows in places, in the order of its loops
 
 
 def choose_buffers(sink: UOp, ctx: object = None) -> UOp:
@@ -176,7 +178,7 @@ class Chooser:
                 self.root(node, node.src[1])
             elif op is Ops.SCATTER:
                 self.root(node, node.src[0])
-                self.root(node.src[2], node.src[2])
+                self.root(node.src[2], node.src[2], scatters=True)
             elif node in self.uses:
                 self.visit(node, list(self.uses.pop(node).values()))
         return self.kept
@@ -191,11 +193,11 @@ class Chooser:
 
     # --- walking
 
-    def root(self, node: UOp, value: UOp) -> None:
+    def root(self, node: UOp, value: UOp, scatters: bool = False) -> None:
         """A kernel that stores `value`."""
         indices = output_ranges(known_shape(node))
         loops = frozenset(i for i in indices if i.op is Ops.RANGE)
-        kernel = Root(node, loops, _points(loops), len(indices))
+        kernel = Root(node, loops, _points(loops), len(indices), scatters=scatters)
         self.ask(value, Use(kernel, indices, ()))
 
     def ask(self, node: UOp, use: Use) -> None:
@@ -219,7 +221,7 @@ class Chooser:
     def is_candidate(self, node: UOp) -> bool:
         """Whether it makes sense to keep this node rather than one below or above it."""
         op = node.op
-        if op is Ops.REDUCE_AXIS:
+        if op is Ops.REDUCE_AXIS or op is Ops.SCAN_AXIS:
             return True
         if op is Ops.SHRINK:  # less to store than its source, if nobody else wants the source
             source = node.src[0]
@@ -252,6 +254,10 @@ class Chooser:
             self.ask(node.src[0], use)
         elif op is Ops.REDUCE_AXIS:
             self.enter(node, use)
+        elif op is Ops.SCAN_AXIS:
+            use.kernel.running = use.kernel.running or scanned_loop(node, use.indices)
+            for s in node.src:
+                self.ask(s, use)
         elif op.is_alu:
             for s in dict.fromkeys(node.src):
                 self.ask(s, use if known_shape(s) else use._replace(indices=()))
@@ -297,6 +303,10 @@ class Chooser:
             return f"it is read at {len(uses)} different places"
         if any(use.kernel.nodes > MAX_NODES for use in uses):
             return f"one kernel would have more than {MAX_NODES} operations"
+        if node.op is Ops.SCAN_AXIS:
+            apart = next((found for use in uses if (found := _reason_to_run_apart(node, use))), None)
+            if apart is not None:
+                return apart
         total = 0.0
         slow: str | None = None
         seen: set[Root] = set()
@@ -338,6 +348,8 @@ class Chooser:
     def structural_reason(self, node: UOp, use: Use, alive: frozenset[UOp], depth: int) -> str | None:
         """What would make a kernel slow although nothing is repeated."""
         kernel, work = use.kernel, self.costs.work[node]
+        if kernel.running is not None and kernel.running[0] in alive and work > SMALL_WINDOW:
+            return "what runs along a loop would wait for it at every step"
         rows = _points(alive)
         waiting = kernel.loops - alive or any(level.loops - alive for level in use.nest)
         if waiting and rows < MIN_ROWS and work * rows > SERIAL_WORK:
@@ -349,6 +361,21 @@ class Chooser:
         if kernel.heavy is not None and kernel.heavy is not node:
             return "one kernel would hold two matrix products"
         return None
+
+
+def _reason_to_run_apart(node: UOp, use: Use) -> str | None:
+    """Why a running reduction cannot be part of a kernel: it is computed along a loop over outputs, once."""
+    kernel = use.kernel
+    found = scanned_loop(node, use.indices)
+    if known_shape(node)[node.arg[1]] == 1:
+        return None
+    if found is None or use.nest or kernel.scatters:
+        return "a running reduction is read out of order"
+    if kernel.loops != _alive(use.indices):
+        return "a running reduction would be computed more than once"
+    if kernel.running is not None and kernel.running != found:
+        return "one kernel would run along two loops"
+    return None
 
 
 def _counted(count: float, what: str) -> str:

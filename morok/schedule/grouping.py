@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import final
 
 from morok.ir.infer import Shape
-from morok.ir.node import UOp
+from morok.ir.node import UOp, toposort
 from morok.ir.ops import Ops
 from morok.schedule.costs import elements
 from morok.schedule.indexing import known_shape
@@ -36,7 +36,7 @@ class Facts:
     in_place: set[Draft] = field(default_factory=set)  # results read only where they are made
     reduces: bool = False
     is_product: bool = False  # a reduction that uses its inputs many times over
-    is_alone: bool = False  # its loops are no others': rows put in place one by one, or nothing at all
+    is_alone: bool = False  # its loops are no others': rows put in place one by one, running sums, or nothing
 
 
 def group_drafts(
@@ -65,7 +65,8 @@ def group_drafts(
 def _facts(draft: Draft, by_token: dict[UOp, Draft]) -> Facts:
     """Walks a draft's value: what is read at its own place, and what is reduced."""
     sizes = known_shape(draft.target)
-    found = Facts(sizes, is_alone=draft.places is not None or 0 in sizes)
+    runs = any(n.op is Ops.SCAN_AXIS for n in toposort(draft.value, stop=_is_made))
+    found = Facts(sizes, is_alone=draft.places is not None or 0 in sizes or runs)
     if draft.kind != "kernel" or found.is_alone:
         return found
     elsewhere: set[Draft] = set()
@@ -95,6 +96,11 @@ def _facts(draft: Draft, by_token: dict[UOp, Draft]) -> Facts:
     found.in_place -= elsewhere
     found.is_product = loops > 2 * max(inputs, 1)
     return found
+
+
+def _is_made(node: UOp) -> bool:
+    """Whether another draft computes it."""
+    return node.op is Ops.AFTER
 
 
 @final

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from morok.dtype import index as index_dtype
 from morok.ir.bounds import bounds
-from morok.ir.infer import Shape, Size, add_sizes, shape, size_node, size_of
+from morok.ir.infer import Shape, Size, add_sizes, ranges, shape, size_node, size_of
 from morok.ir.node import UOp, alu, const
 from morok.ir.ops import Ops
 from morok.symbolic.sets import simplify
@@ -201,3 +201,29 @@ def _conjoin(valid: UOp | None, condition: UOp) -> UOp | None:
     if bounds(condition) == (True, True):
         return valid
     return both(valid, condition)
+
+
+# --- running reductions
+
+
+def direction(index: UOp, size: object) -> tuple[UOp, bool] | None:
+    """The loop that walks an axis of this size and whether backwards; None where a loop does not do that."""
+    if index.op is Ops.RANGE:
+        return index, False
+    alive = ranges(index)
+    if len(alive) != 1 or not isinstance(size, int):
+        return None
+    (r,) = alive
+    whole = r.src[0].op is Ops.CONST and r.src[0].arg == size
+    if whole and simplified(alu(Ops.ADD, index, r)) is const(index.dtype, size - 1):
+        return r, True
+    return None
+
+
+def scanned_loop(node: UOp, indices: Indices) -> tuple[UOp, bool] | None:
+    """The loop along which a SCAN_AXIS is asked for, at these indices; None if that is no running value."""
+    axis = node.arg[1]
+    found = direction(indices[axis], known_shape(node)[axis])
+    if found is None or any(found[0] in ranges(i) for a, i in enumerate(indices) if a != axis):
+        return None
+    return found

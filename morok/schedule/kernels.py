@@ -188,6 +188,8 @@ def count_flops(order: list[UOp]) -> int:
         if node.op is Ops.REDUCE:
             alive = frozenset(r for s in node.src for r in ranges(s))
             total += len(node.arg) * points(alive)
+        elif node.op is Ops.SCAN:
+            total += points(ranges(node))
         elif node.op.is_alu and node.op is not Ops.CAST and node.dtype.is_float:
             total += points(ranges(node)) * (2 if node.op is Ops.MULACC else 1)
     return total

@@ -44,7 +44,7 @@ def split_reductions(sink: UOp, ctx: object = None) -> UOp:
     long: dict[UOp, Limits] = {}
     order = toposort(sink)
     for node in order:
-        devices[node] = _device(node, devices)
+        devices[node] = device_kind(node, devices)
         if node.op is Ops.REDUCE_AXIS:
             limits = Limits(asked, ASKED.outputs, ASKED.pieces) if asked else DEVICES.get(devices[node])
             if limits is not None and _is_long(node, limits):
@@ -60,7 +60,7 @@ def split_reductions(sink: UOp, ctx: object = None) -> UOp:
     return done[sink]
 
 
-def _device(node: UOp, known: dict[UOp, str]) -> str:
+def device_kind(node: UOp, known: dict[UOp, str]) -> str:
     """The kind of device that computes a node, as far as its memory says."""
     if node.op is Ops.PARAM:
         return str(node.arg[2]).partition(":")[0]

@@ -15,11 +15,21 @@ from morok.dtype import identity, void
 from morok.dtype import index as index_dtype
 from morok.errors import IRError
 from morok.ir.build import cast, define_global, rng, sink, store
-from morok.ir.infer import Shape, Size, size_node
+from morok.ir.infer import Shape, Size, size_node, size_of
 from morok.ir.node import UOp, alu, const, make
 from morok.ir.ops import AxisKind, Ops
 from morok.ir.provenance import Origin, here, place
-from morok.schedule.indexing import ZERO, Indices, both, known_shape, simplified, source_indices
+from morok.ir.scan import scan
+from morok.schedule.indexing import (
+    ZERO,
+    Indices,
+    both,
+    known_shape,
+    scanned_loop,
+    simplified,
+    source_indices,
+)
+from morok.schedule.ranges import Replacement, replace_loops
 
 INTERNAL = Origin(None, 0, "schedule")
 PASS_THROUGH = frozenset((Ops.CONTIGUOUS, Ops.DETACH, Ops.AFTER, Ops.NOOP, Ops.COPY))
@@ -56,6 +66,7 @@ class Lowering:
         self.answers: dict[_Key, UOp] = {}
         self.reduce_ranges: dict[_Key, tuple[UOp, ...]] = {}
         self.next_range = first_range
+        self.running: dict[UOp, bool] = {}  # loops that something runs along, and whether backwards
 
     def effect(self, assign: UOp) -> UOp:
         """One output: its loops, its place, its value."""
@@ -68,7 +79,8 @@ class Lowering:
         address = self.address(target, indices)
         result = self.lower(value, indices)
         loops = [i for i in indices if i.op is Ops.RANGE]
-        return make(Ops.END, void, (store(address, result), *loops))
+        effect = make(Ops.END, void, (store(address, result), *loops))
+        return replace_loops(effect, dict(map(_in_order, self.running.items()))) if self.running else effect
 
     def scatter(self, assign: UOp) -> UOp:
         """Rows that go to places known when it runs. Two may meet in one: those loops keep their order."""
@@ -144,6 +156,8 @@ class Lowering:
         if op is Ops.REDUCE_AXIS:
             inside = self.reduced(key)
             return [] if inside is None else [(node.src[0], inside, gate)]
+        if op is Ops.SCAN_AXIS:
+            return [(s, indices, gate) for s in node.src]
         if op.is_alu:
             return [(s, indices if known_shape(s) else (), gate) for s in node.src]
         raise IRError(f"{op.name} cannot be computed inside a kernel", place=place(node))
@@ -164,6 +178,16 @@ class Lowering:
             loops.append(loop)
         self.reduce_ranges[key] = tuple(loops)
         return tuple(below)
+
+    def scan(self, node: UOp, indices: Indices, found: list[UOp]) -> UOp:
+        """A running reduction along one of the loops over outputs."""
+        op, axis = node.arg
+        if known_shape(node)[axis] == 1:
+            return scan(found, op, ())
+        running = scanned_loop(node, indices)
+        if running is None or self.running.setdefault(*running) is not running[1]:
+            raise IRError("a running reduction is not asked for in order", place=place(node))
+        return scan(found, op, running[:1])
 
     def answer(self, key: _Key, found: list[UOp]) -> UOp:
         node, indices, gate = key
@@ -189,7 +213,17 @@ class Lowering:
                 return const(dtype, identity(node.arg[0].name, dtype))
             loops = self.reduce_ranges[key]
             return make(Ops.REDUCE, dtype, (found[0], *loops), (node.arg[0],)) if loops else found[0]
+        if op is Ops.SCAN_AXIS:
+            return self.scan(node, indices, found)
         return make(op, dtype, tuple(found), node.arg)
+
+
+def _in_order(running: tuple[UOp, bool]) -> tuple[UOp, Replacement]:
+    """A loop that something runs along: its steps follow each other, in the direction that is asked for."""
+    r, backwards = running
+    loop = new_loop(size_of(r.src[0]), int(r.arg[0]), AxisKind.ORDERED)
+    last = alu(Ops.SUB, r.src[0], const(r.dtype, 1))
+    return r, (simplified(alu(Ops.SUB, last, loop)) if backwards else loop, (loop,))
 
 
 def memory(param: UOp) -> UOp:

@@ -12,6 +12,7 @@ from morok.ir.build import define_global
 from morok.ir.infer import ranges
 from morok.ir.node import UOp, make, toposort
 from morok.ir.ops import AxisKind, Ops
+from morok.ir.scan import scan_loops
 from morok.rewrite.engine import substitute
 
 
@@ -32,7 +33,10 @@ def number_ranges(kernel: UOp, ctx: object = None) -> UOp:
 
 
 def _ordered_loops(kernel: UOp, order: list[UOp]) -> list[UOp]:
-    """Loops over outputs, those first that more of the hoisted reductions depend on; ordered ones stay."""
+    """Loops over outputs, those first that more of the hoisted reductions depend on; ordered ones stay.
+
+    Along ordered loops rows are put in place, which is outermost; or something runs, which is innermost.
+    """
     loops: dict[UOp, int] = {}
     for effect in kernel.src:
         for r in effect.src[1:]:
@@ -41,7 +45,8 @@ def _ordered_loops(kernel: UOp, order: list[UOp]) -> list[UOp]:
     votes = {r: -sum(r in alive for alive in hoisted) for r in loops}
     ordered = [r for r in loops if r.arg[1] is AxisKind.ORDERED]
     free = [r for r in loops if r.arg[1] is not AxisKind.ORDERED]
-    return ordered + sorted(free, key=lambda r: (votes[r], loops[r]))
+    outer = sorted(free, key=lambda r: (votes[r], loops[r]))
+    return outer + ordered if scan_loops(order) else ordered + outer
 
 
 def _ends_in_order(kernel: UOp) -> UOp:

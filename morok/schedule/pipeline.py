@@ -18,6 +18,7 @@ from morok.schedule.numbering import number_ranges
 from morok.schedule.probe import collapse
 from morok.schedule.ranges import merge_ranges, share_loops, split_ranges
 from morok.schedule.reductions import reductions
+from morok.schedule.scans import split_scans
 from morok.schedule.specs import kernel_spec, tensor_spec
 from morok.schedule.states import keep_old_values
 from morok.schedule.views import views
@@ -43,6 +44,7 @@ GRAPH_STAGES: tuple[Stage, ...] = (
     ),
     _graph("1.5", "transfers", "what goes to another device is stored first", keep_transfers),
     _graph("1.6", "split reductions", "long ones in two stages, if the knob says so", split_reductions),
+    _graph("1.6a", "split scans", "running sums of few long rows in pieces, on GPUs in runs", split_scans),
     _graph(
         "1.7", "choose buffers", "values that are kept in memory, by cost; others are fused", choose_buffers
     ),

@@ -51,7 +51,7 @@ def collapsible(order: Sequence[UOp]) -> frozenset[UOp]:
             found.add(node)
             # A gather is as good as memory from here on; arithmetic goes on counting.
             (opaque if node in reads else counts).add(node)
-        elif op is Ops.REDUCE_AXIS:
+        elif op is Ops.REDUCE_AXIS or op is Ops.SCAN_AXIS:
             opaque.add(node)
             reads.add(node)
         elif op is Ops.IOTA or op is Ops.CONST:

@@ -14,6 +14,7 @@ from morok.ir.build import rng
 from morok.ir.infer import closed_ranges, ranges
 from morok.ir.node import UOp, alu, const, make, toposort
 from morok.ir.ops import Ops
+from morok.ir.scan import parts
 from morok.symbolic.quotients import split_sum
 from morok.symbolic.sets import simplify
 
@@ -22,12 +23,13 @@ Replacement = tuple[UOp, tuple[UOp, ...]]  # an expression for the loop's index,
 
 
 def replace_loops(kernel: UOp, mapping: Mapping[UOp, Replacement]) -> UOp:
-    """The kernel with loops replaced by others. What closed the old ones closes the new ones."""
+    """The kernel with loops replaced by others. What closed the old ones, or ran along them, does so with the
+    new ones."""
     done: dict[UOp, UOp] = {old: new for old, (new, _) in mapping.items()}
     for node in toposort(kernel, stop=done.__contains__):
         if node in done:
             continue
-        closed = closed_ranges(node)
+        closed = parts(node).loops if node.op is Ops.SCAN else closed_ranges(node)
         body = tuple([done[s] for s in node.src[: len(node.src) - len(closed)]])
         loops: list[UOp] = []
         for r in closed:

@@ -11,6 +11,7 @@ from morok.ir.build import REDUCE_OPS
 from morok.ir.infer import closed_ranges, ranges, shape
 from morok.ir.node import UOp
 from morok.ir.ops import AxisKind, Op, Ops
+from morok.ir.scan import SCAN_OPS, parts, values_of
 from morok.rewrite.rules import Rules, when
 from morok.rewrite.spec import Spec, arithmetic_spec, legal, spec
 from morok.rewrite.terms import Head
@@ -52,6 +53,14 @@ def _scatters(node: UOp) -> bool:
     return places.dtype.is_bounded_int and parts == (*where, *own[1:]) and is_view(places)
 
 
+def _runs_along(node: UOp) -> bool:
+    """A running reduction: values of one shape and type, along one of their axes."""
+    op, axis = node.arg
+    own = shape(node.src[0])
+    alike = all(shape(s) == own and s.dtype is node.dtype for s in node.src)
+    return op in SCAN_OPS and len(node.src) == values_of(op) and own is not None and alike and axis < len(own)
+
+
 def _is_void(node: UOp) -> bool:
     return node.dtype.is_void
 
@@ -80,6 +89,12 @@ def _is_reduction(node: UOp) -> bool:
         and all(op in REDUCE_OPS for op in ops)
         and len(ops) == len(node.src) - len(loops)
     )
+
+
+def _is_scan(node: UOp) -> bool:
+    found = parts(node)
+    kinds = all(r.op is Ops.RANGE and r.arg[1] is AxisKind.ORDERED for r in found.loops)
+    return kinds and bool(found.loops) and all(v.dtype is node.dtype for v in found.values)
 
 
 def _is_memory(node: UOp) -> bool:
@@ -120,6 +135,7 @@ def _tensor_spec() -> Rules:
     yield "movement", moves.any() >> legal, when(_keeps_dtype, _sizes_are_indices)
     yield "order", Head(Ops.PERMUTE, Ops.FLIP).any() >> legal, when(_keeps_dtype, _has_shape)
     yield "reduce", Head(Ops.REDUCE_AXIS).any() >> legal, when(_keeps_dtype, _reduces)
+    yield "scan", Head(Ops.SCAN_AXIS).any() >> legal, when(_runs_along)
     marks = Head(Ops.CONTIGUOUS, Ops.DETACH, Ops.COPY, Ops.AFTER, Ops.NOOP)
     yield "mark", marks.any() >> legal, when(_keeps_dtype)
     yield "assign", Head(Ops.ASSIGN).any() >> legal, when(_assigns)
@@ -138,6 +154,7 @@ def _kernel_spec() -> Rules:
     yield "range", Head(Ops.RANGE).any() >> legal, when(_is_range)
     yield "variable", Head(Ops.DEFINE_VAR).any() >> legal
     yield "reduction", Head(Ops.REDUCE).any() >> legal, when(_is_reduction)
+    yield "scan", Head(Ops.SCAN).any() >> legal, when(_is_scan)
 
 
 tensor_spec: Spec = (_tensor_spec + arithmetic_spec).named("tensor graph")

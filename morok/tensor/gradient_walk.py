@@ -20,6 +20,7 @@ from morok.ir.provenance import derive, here, place
 from morok.rewrite.engine import substitute
 from morok.tensor.core import device_of, expand_to, iota, require_shape
 from morok.tensor.gradient_rules import BY_FUNCTION, BY_OP, FLAT
+from morok.tensor.gradient_scan import pull_scan
 from morok.tensor.gradient_track import carries_gradient
 from morok.tensor.rows import ROWS, pull_rows, pull_scatter
 
@@ -174,7 +175,7 @@ def _copy(node: UOp, g: UOp, source: int) -> UOp | None:
 _BY_OP: dict[Op, Pull] = {
     Ops.RESHAPE: _reshape, Ops.PERMUTE: _permute, Ops.EXPAND: _expand, Ops.PAD: _pad, Ops.SHRINK: _shrink,
     Ops.FLIP: _flip, Ops.REDUCE_AXIS: _reduce, Ops.CAST: _cast, Ops.CONTIGUOUS: _same, Ops.COPY: _copy,
-    Ops.SCATTER: pull_scatter,
+    Ops.SCATTER: pull_scatter, Ops.SCAN_AXIS: pull_scan,
 }  # fmt: skip
 
 # Functions with parameters, by the first part of arg; those that need methods of tensors enter themselves.

@@ -27,7 +27,6 @@ from morok.tensor.record import pure
 from morok.tensor.sizes import _UNSET, as_axes, axis_or_dim
 
 Axes = Any  # None, an int, or several
-_RUN = 4  # elements of a run that is written out
 
 
 @pure
@@ -330,38 +329,9 @@ class Reduce(Activations, Movement, Creation):
         return self._running(op, axis)
 
     def _running(self, op: Op, axis: Any) -> Self:
-        """A short run is scanned by itself and gets the scan of what the runs before it add up to.
-
-        So the work grows with the length alone, and the rest is done by runs side by side.
-        """
+        """Everything up to each place, combined. Vectors of sums are added in a tree, pieces of a long row
+        side by side: rounding differs from one addition after the other, infinities and NaN do not."""
         if axis is None or not self.ndim:
             return self.reshape(self.numel())._running(op, 0)
         (where,) = as_axes(axis, self.shape)
-        x = self.transpose(where, -1)
-        size = x.shape[-1]
-        if not isinstance(size, int) or size <= 4 * _RUN:
-            return x._scan(op).transpose(where, -1)
-        runs = -(-size // _RUN)
-        neutral = dt.identity(op.name, self.dtype)
-        rest = [None] * (x.ndim - 1)
-        whole = x.pad([*rest, (0, runs * _RUN - size)], neutral) if size % _RUN else x
-        rows = whole.reshape(*x.shape[:-1], runs, _RUN)
-        totals = rows._reduce(op, (rows.ndim - 1,), False).contiguous()
-        shifted = totals._running(op, -1).contiguous().pad([*rest, (1, 0)], neutral).narrow(-1, 0, runs)
-        before = shifted.unsqueeze(-1)
-        inside = rows._scan(op)
-        joined = self._new(alu(op, expand_to(before.uop, inside.shape), inside.uop))
-        flat = joined.reshape(*x.shape[:-1], runs * _RUN).narrow(-1, 0, size)
-        return flat.transpose(where, -1)
-
-    def _scan(self, op: Op) -> Self:
-        """A row per place with what comes after it replaced by the neutral element, reduced."""
-        square = (*self.shape, self.shape[-1])
-        rows = expand_to(self.unsqueeze(-2).uop, square)
-        here, there = (
-            expand_to(iota(square, i, dt.int64), square) for i in (len(square) - 2, len(square) - 1)
-        )
-        later = alu(Ops.CMPLT, here, there)
-        neutral = const(self.dtype, dt.identity(op.name, self.dtype))
-        masked = alu(Ops.WHERE, later, neutral, rows)
-        return self._new(masked)._reduce(op, (len(square) - 1,), False)
+        return self._new(move.scan_axis(self.uop, op, where))

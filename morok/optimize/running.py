@@ -1,0 +1,106 @@
+"""Loops that something runs along (SCAN): what the actions may do with them.
+
+Their steps follow each other, so no threads share them, and nothing changes their order. Neighbouring steps
+may be lanes of a vector (UPCAST), which are combined inside of it. What is no multiple of a vector is peeled
+off (PEEL): a loop of its own that goes on where the main part has ended.
+"""
+
+from __future__ import annotations
+
+from morok.ir.infer import closed_ranges, ranges
+from morok.ir.node import UOp, alu, const, make
+from morok.ir.ops import AxisKind, Ops
+from morok.ir.scan import LAST, parts, scan, scan_loops
+from morok.optimize.loops import Loops, divides, loop, size
+from morok.optimize.record import Opt
+from morok.schedule.ranges import replace_loops
+
+
+def runs_along(loops: Loops, r: UOp | None) -> bool:
+    """Whether something runs along a loop, which is no vector yet."""
+    return r is not None and r.arg[1] is AxisKind.ORDERED and r in scan_loops(loops.order)
+
+
+def is_continued(loops: Loops) -> bool:
+    """Whether the rest of a running reduction has been peeled off."""
+    return any(n.op is Ops.REDUCE and n.arg == LAST for n in loops.order)
+
+
+def can_be_lanes(loops: Loops, opt: Opt) -> str | None:
+    """Why steps of a loop that something runs along cannot be lanes."""
+    r = loops.by_number[opt.axis]
+    if opt.amount and not divides(opt.amount, r.src[0]):
+        return f"{opt.amount} does not divide the {size(r) or 'unknown'} iterations of loop {opt.axis}"
+    return None
+
+
+def can_peel(loops: Loops, opt: Opt) -> str | None:
+    """Why the rest of such a loop cannot be peeled off."""
+    r = loops.by_number[opt.axis]
+    known = size(r)
+    if known is None:
+        return f"the size of loop {opt.axis} is not known"
+    if opt.amount < 2 or known % opt.amount == 0 or known < opt.amount:
+        return f"{opt.amount} leaves nothing of the {known} iterations of loop {opt.axis}, or all of them"
+    for effect in loops.ast.src:
+        if r in closed_ranges(effect) and scan_loops_of(loops, effect) != [r]:
+            return "something runs along several loops"
+    return None
+
+
+def scan_loops_of(loops: Loops, effect: UOp) -> list[UOp]:
+    """The loops of an effect that something runs along."""
+    return [r for r in scan_loops(loops.order) if r in closed_ranges(effect)]
+
+
+def peel(loops: Loops, opt: Opt) -> UOp:
+    """A loop that something runs along stops at the last multiple; another one goes on from there.
+
+    PEEL(1, 4):   for r1 < 10: a ∘= x[r1], y[r1] = a   →   for r1 < 8: …;  for r2 < 2: a ∘= x[8 + r2], …
+    """
+    r = loops.by_number[opt.axis]
+    count = size(r)
+    assert count is not None
+    whole = count // opt.amount * opt.amount
+    main = loop(whole, opt.axis, r.arg[1], r)
+    tail = loop(count - whole, loops.next_number(), r.arg[1], r)
+    place = const(r.dtype, whole)
+    rests = () if count - whole == 1 else (tail,)
+    where = place if not rests else alu(Ops.ADD, tail, place)
+    effects: list[UOp] = []
+    for effect in loops.ast.src:
+        if r not in closed_ranges(effect):
+            effects.append(effect)
+            continue
+        effects.append(replace_loops(effect, {r: (main, (main,))}))
+        effects.append(_rest(effect, r, main, where, rests))
+    return loops.ast.replace(tuple(effects))
+
+
+def _rest(effect: UOp, r: UOp, main: UOp, where: UOp, rests: tuple[UOp, ...]) -> UOp:
+    """The effect on the rest: what runs along begins with what the main part has left."""
+    done: dict[UOp, UOp] = {r: where}
+    stack = [effect]
+    while stack:
+        node = stack[-1]
+        pending = [s for s in node.src if s not in done] if node not in done else []
+        if pending:
+            stack += pending
+            continue
+        stack.pop()
+        if node in done:
+            continue
+        if r not in ranges(node) and r not in closed_ranges(node):
+            done[node] = node
+        elif node.op is Ops.SCAN and r in parts(node).loops:
+            found = parts(node)
+            before = replace_loops(node, {r: (main, (main,))})
+            left = make(Ops.REDUCE, node.dtype, (before, main), LAST)
+            done[node] = scan([done[v] for v in found.values], node.arg.op, rests, left)
+        elif node is effect:
+            others = [s for s in closed_ranges(node) if s is not r]
+            body = done[node.src[0]]
+            done[node] = node.replace((body, *others, *rests)) if others or rests else body
+        else:
+            done[node] = node.replace(tuple([done[s] for s in node.src]))
+    return done[effect]
