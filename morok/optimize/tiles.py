@@ -8,8 +8,8 @@ The reads along j come out of a panel that has been packed once, contiguous and 
 tiles along i, which therefore is the innermost loop over outputs. Edges cost nothing inside: the panel is
 filled up with zeros, rows beyond the end read the last row again, and only the stores are guarded.
 
-Rows that are far apart in memory, or are computed first (a norm in front of a product), are packed as well.
-Then the order is the other one: all panels are packed first, and each tile of rows serves all of them.
+Rows that are far apart in memory, are computed first (a norm in front of a product), or are too many for the
+second cache, are packed as well. Then a stretch of panels is packed first, and passes over blocks of rows.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from morok.optimize.pack import packed_value
 FEWEST_STEPS = 4  # of a reduction that is worth a tile
 FEWEST_OUTPUTS = 32
 FEWEST_REUSES = 2  # of a panel that is worth packing
+WORTH_PACKING = 128  # columns that share the packed rows, where rows need not be packed
 NARROW = 8  # vectors of a row that is too short to be cut into tiles alone
 
 
@@ -112,7 +113,7 @@ def tile(builder: Builder, product: Product, is_rest: bool = False) -> bool:
     if rows is None or columns is None:
         return False
     lanes = max(1, host.vector_bytes // value_bytes(product.reduce))
-    packs_rows = _packs_rows(builder, product, host)
+    packs_rows = None if is_rest else _packs_rows(builder, product)
     beside = all(a.step(product.i) == 1 for a in product.along_i)
     spread = not (host.lane_operands and (beside or packs_rows) and rows >= lanes)
     height, width = tile_shape(rows, columns, lanes, host, spread)
@@ -123,7 +124,7 @@ def tile(builder: Builder, product: Product, is_rest: bool = False) -> bool:
     if panel is None and any(a.step(product.j) != 1 for a in product.along_j):
         return False  # vectors along j would be gathered at every step
     if panel is not None and packs_rows is not None:
-        return _tile_rows_first(builder, product, (height, width), panel, packs_rows)
+        return _tile_blocks(builder, product, (height, width), panel, packs_rows)
     if panel is not None:
         i, j = _innermost(builder, product, i, j)
     if panel is not None and not is_rest and _shares_rows(builder, product, height, width):
@@ -154,8 +155,10 @@ def tile(builder: Builder, product: Product, is_rest: bool = False) -> bool:
     return True
 
 
-def _packs_rows(builder: Builder, product: Product, host: Host) -> Access | None:
-    """The read along i that is packed too: it jumps in memory, or something is computed of it first."""
+def _packs_rows(builder: Builder, product: Product) -> Access | None:
+    """The read along i that is packed too: it jumps in memory, something is computed of it first, or all rows
+    together do not stay in the second cache while the panels pass."""
+    host = builder.host
     if product.along_j[0].buffer < 0 or any(size(k) is None for k in closed_ranges(product.reduce)):
         return None
     steps = frozenset(closed_ranges(product.reduce))
@@ -163,44 +166,72 @@ def _packs_rows(builder: Builder, product: Product, host: Host) -> Access | None
     if len(reads) != 1 or trips(product.j) < FEWEST_REUSES * host.lanes(product.reduce.dtype):
         return None
     read = reads[0]
-    jumps = all(read.step(k) != 1 for k in steps)
-    computed = packed_value(builder.loops, read.node) is not read.node
-    return read if jumps or computed else None
+    if all(read.step(k) != 1 for k in steps) or packed_value(builder.loops, read.node) is not read.node:
+        return read
+    one = math.prod(map(trips, steps)) * value_bytes(product.reduce)
+    fits = trips(product.i) * one <= host.l2_bytes // 2
+    reuses = trips(product.j) // (builder.host.cores if builder.shares else 1)
+    return None if fits or reuses < WORTH_PACKING else read
 
 
-def _tile_rows_first(
+def _tile_blocks(
     builder: Builder, product: Product, shape: tuple[int, int], panel: Access, rows: Access
 ) -> bool:
-    """Cuts the tile, packs as many panels as fit the second cache, and the rows of a tile for all of them."""
+    """Cuts the tile and packs both operands.
+
+    A stretch of panels is packed at once. Then come blocks of rows: as many tiles as fit the second cache are
+    packed, and all panels of the stretch pass over them. Threads share the stretches, or the rows if these
+    are more, since what is not shared is packed by each of them.
+    """
     height, width = shape
+    host = builder.host
     j, i = _innermost(builder, product, int(product.j.arg[0]), int(product.i.arg[0]))
-    if (size(product.i) or 0) % height:
-        builder.do("PADTO", i, height)
-    fitting = _fitting_panels(builder, product, -(-trips(product.j) // width), width)
-    if (size(product.j) or 0) % (fitting * width):
-        builder.do("PADTO", j, fitting * width)
-    block = builder.loops.next_number()
-    if fitting and builder.do("TILE", j, fitting * width):
-        i = j if builder.do("SWAP", i, j) else i
-        j = block
+    i, j = _innermost(builder, product, i, j)
+    panels, tiles = -(-trips(product.j) // width), -(-trips(product.i) // height)
+    others = math.prod(trips(r) for r in output_loops(product.effect) if r not in (product.i, product.j))
+    shares = host.cores if builder.shares and others < host.cores else 1
+    by_rows = shares > 1 and trips(product.i) > 2 * trips(product.j)
+    step_bytes = math.prod(map(trips, closed_ranges(product.reduce))) * value_bytes(product.reduce)
+    pieces = -(-panels * width * step_bytes // (host.local_bytes // 2))
+    if not by_rows:
+        pieces = shares * -(-pieces // shares)
+    stretch = -(-panels // min(panels, pieces))
+    block = _fitting(-(-tiles // shares) if by_rows else tiles, host.l2_bytes // 2 // (height * step_bytes))
+    whole = block * height * (shares if by_rows else 1)
+    if trips(product.j) % (stretch * width):
+        builder.do("PADTO", j, stretch * width)
+    if trips(product.i) % whole:
+        builder.do("PADTO", i, whole)
+    number = builder.loops.next_number()
+    if by_rows and builder.do("THREAD", i, shares):
+        i, number = number, number + 1
+    inner_j, inner_i = j, i
+    if builder.do("TILE", j, stretch * width):
+        inner_j, number = number, number + 1
+    if builder.do("TILE", i, block * height):
+        inner_i = number
+        if inner_j == j and j < i and builder.do("SWAP", j, i):  # one stretch passes over each block
+            inner_j = i
     row_axis = builder.loops.next_number()
-    if not builder.do("UPCAST", i, height):
-        row_axis = i
+    if not builder.do("UPCAST", inner_i, height):
+        row_axis = inner_i
     lane_axis = builder.loops.next_number()
-    if not builder.do("UPCAST", j, width):
+    if not builder.do("UPCAST", inner_j, width):
         return False
     steps = [int(k.arg[0]) for k in _steps_of(product.reduce)]
-    panels = [j] if j in builder.loops.by_number else []
-    _pack(builder, panel, [*panels, *steps], lane_axis)
-    _pack(builder, rows, steps, row_axis)
+    for read, outer, axis in ((panel, inner_j, lane_axis), (rows, inner_i, row_axis)):
+        around = [outer] if outer in builder.loops.by_number and outer != axis else []
+        _pack(builder, read, [*around, *steps], axis)
+    _join_steps(builder, steps)
+    if shares > 1 and inner_j != j:
+        builder.do("THREAD", j)
     return True
 
 
-def _fitting_panels(builder: Builder, product: Product, count: int, width: int) -> int:
-    """How many panels are packed at a time: as many as fit the second cache, and leave few for nothing."""
-    one = math.prod(map(trips, closed_ranges(product.reduce))) * width * value_bytes(product.reduce)
-    most = max(1, min(count, builder.host.l2_bytes // 2 // one))
-    return min(range(most // 2 + 1, most + 1), key=lambda n: (-(-count // n) * n, -n))
+def _fitting(count: int, most: int) -> int:
+    """How many of so many are taken at a time, where `most` fit: such that few are left for nothing."""
+    choices = range(1, max(1, min(count, most)) + 1)
+    return min(choices, key=lambda n: (-(-count // n) * (n + 0.01), -n))
 
 
 def _tile_rest(builder: Builder) -> None:
@@ -262,9 +293,8 @@ def _steps_of(reduce: UOp) -> list[UOp]:
     return sorted(closed_ranges(reduce), key=lambda k: int(k.arg[0]))
 
 
-def _walk(builder: Builder, product: Product, steps: list[int]) -> None:
-    """Makes one plain loop of the steps where all reads allow it, and takes two of them at a time."""
-    loops = _steps_of(product.reduce)
+def _join_steps(builder: Builder, steps: list[int]) -> None:
+    """Makes one plain loop of the steps where all reads allow it."""
     while len(steps) > 1:
         a, b = steps[-2:]
         outer, inner = builder.loops.by_number.get(a), builder.loops.by_number.get(b)
@@ -274,6 +304,12 @@ def _walk(builder: Builder, product: Product, steps: list[int]) -> None:
         if not all(_follows(r, outer, inner, trips(inner)) for r in reads) or not builder.do("JOIN", a, b):
             break
         steps.pop(-2)
+
+
+def _walk(builder: Builder, product: Product, steps: list[int]) -> None:
+    """Makes one plain loop of the steps where all reads allow it, and takes two of them at a time."""
+    loops = _steps_of(product.reduce)
+    _join_steps(builder, steps)
     last = builder.loops.by_number.get(steps[-1])
     if last is None or not builder.host.lane_operands:
         return
@@ -327,7 +363,12 @@ def _pack(builder: Builder, read: Access, steps: list[int], lane_axis: int) -> N
     bound = [first + n for n, k in enumerate(axes) if loops.by_number[k] in guarded]
     if free and bound and len(free) == 1 and free[0] < bound[-1]:
         builder.do("SWAP", free[0], bound[-1])
+    where = access(node)
+    lanes = builder.host.lanes(node.dtype)
     builder.do("UPCAST", first + len(axes))
+    along = [first + n for n, k in enumerate(axes) if where.step(loops.by_number[k]) == 1]
+    if along and lanes > 1 and where.step(columns) != 1:
+        builder.do("UPCAST", along[0], lanes)  # whole vectors are read and turned
 
 
 def _is_read(node: UOp, buffer: int) -> bool:

@@ -123,6 +123,22 @@ def test_many_awkward_sizes_as_machine_code(ast: UOp) -> None:
     same(native(optimize(ast, NEON)), interpret(ast))
 
 
+TINY = Host(cores=2, l1_bytes=1 << 10, l2_bytes=1 << 12, local_bytes=1 << 15, lane_operands=True)
+
+
+@given(st.integers(2, 60), st.integers(4, 40), st.integers(256, 300), st.booleans())
+@settings(max_examples=15)
+def test_blocks_and_stretches_keep_the_answer(rows: int, steps: int, columns: int, turned: bool) -> None:
+    """Caches so small that a small product is cut like a large one, by columns or by rows."""
+    right = g.transpose(g.tensor(columns, steps), 1, 0) if turned else g.tensor(steps, columns)
+    other = g.matmul(g.tensor(3 * columns, steps), g.transpose(g.tensor(columns, steps), 1, 0))
+    for ast in (kernel_of(g.matmul(g.tensor(rows, steps), right)), kernel_of(other)):
+        cut = optimize(ast, TINY)
+        want = interpret(ast)
+        same(interpret(cut), want)
+        same(native(cut), want)
+
+
 # --- choices
 
 
@@ -215,17 +231,32 @@ def copies(ast: UOp) -> list[list[int | None]]:
 def test_rows_that_jump_or_are_computed_are_packed_too(rows: Callable[[], UOp]) -> None:
     """Computed once per row and not once per panel: both copies, and threads over the rows."""
     ast = optimize(kernel_of(g.matmul(rows(), g.tensor(128, 96))), NEON)
-    assert names(ast).count("PACK") == 2 and names(ast)[-1] == "THREAD"
+    assert names(ast).count("PACK") == 2
     (thread,) = (r for r in loops_of(ast).by_number.values() if r.arg[1] is AxisKind.THREAD)
     assert [thread in ranges(n) for n in toposort(ast) if n.op is Ops.BUFFERIZE].count(True) == 1
 
 
-def test_panels_that_do_not_fit_the_cache_together_are_packed_in_parts() -> None:
-    turned = g.transpose(g.tensor(512, 64), 1, 0)
-    ast = optimize(kernel_of(g.matmul(turned, g.tensor(512, 1024))), NEON)
+@pytest.mark.parametrize(("rows", "steps", "columns"), [(500, 1200, 1000), (1100, 600, 300)])
+def test_many_rows_are_packed_in_blocks_that_stay_in_the_second_cache(
+    rows: int, steps: int, columns: int
+) -> None:
+    """Each thread packs its share of the longer side once; the blocks of rows come and go."""
+    ast = optimize(kernel_of(g.matmul(g.tensor(rows, steps), g.tensor(steps, columns))), NEON)
+    packed = [n for n in toposort(ast) if n.op is Ops.BUFFERIZE]
+    (block,) = (n for n in packed if n.src[0].src[0].arg == 1)
+    (stretch,) = (n for n in packed if n.src[0].src[0].arg == 2)
+    assert math.prod(size(r) or 1 for r in block.src[1:]) * 4 <= NEON.l2_bytes // 2
+    share = columns if rows > 2 * columns else -(-columns // NEON.cores)
+    assert share * steps <= math.prod(size(r) or 1 for r in stretch.src[1:]) <= (share + 12) * steps
+    (thread,) = (r for r in loops_of(ast).by_number.values() if r.arg[1] is AxisKind.THREAD)
+    assert (thread in ranges(block)) == (rows > 2 * columns)
+
+
+def test_panels_without_end_are_packed_in_parts() -> None:
+    ast = optimize(kernel_of(g.matmul(g.tensor(64, 8192), g.tensor(8192, 1024))), NEON)
     assert "TILE" in names(ast)
     for copy in copies(ast):
-        assert math.prod(n or 1 for n in copy) * 4 <= NEON.l2_bytes // 2
+        assert math.prod(n or 1 for n in copy) * 4 <= NEON.local_bytes // 2
 
 
 def test_a_product_with_two_results_is_one_tile() -> None:
