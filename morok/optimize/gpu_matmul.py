@@ -12,7 +12,7 @@ are joined, so that a tile is cut out of all of them.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import final
 
 from morok.ir.infer import closed_ranges
@@ -203,6 +203,7 @@ class _Plan:
         self.builder = builder
         self.product = product
         self.unit: MatrixUnit | None = None
+        self.turned = False  # whether the unit's rows are columns of the outputs
         self.steps = sorted(closed_ranges(product.reduce), key=lambda k: int(k.arg[0]))
         left = product.along_i[0]
         self.step = max(self.steps, key=lambda k: (trips(k), left.step(k) == 1))
@@ -231,7 +232,11 @@ class _Plan:
         host, reduce = self.builder.host, self.product.reduce
         found: list[tuple[float, MatrixUnit | None, Shape]] = []
         for unit in _units(host, reduce):
+            if self._turned(unit) is None:
+                continue
             problem = self.problem(UNIT_RATE / unit.inputs.itemsize, unit.lanes)
+            if self._turned(unit):
+                problem = replace(problem, rows=problem.columns, columns=problem.rows)
             if problem.rows * problem.columns < FEWEST_OUTPUTS:
                 continue  # a warp's smallest tile would be mostly empty
             shapes = [s for s in GROUP_SHAPES if s.columns == unit.n] if unit.shared else UNIT_SHAPES
@@ -243,8 +248,28 @@ class _Plan:
             found += [(clocks(problem, s, host), None, s) for s in shapes]
         return sorted(found, key=lambda choice: choice[0])
 
+    def _turned(self, unit: MatrixUnit) -> bool | None:
+        """Whether a unit's rows are columns of the outputs; None where it cannot read the operands.
+
+        A unit reads tiles by itself if their rows run along the steps (16 bits: any), and if they hold its
+        type. One operand that is otherwise may be gathered into registers: it is the unit's left one.
+        """
+        if not unit.shared:
+            return False
+        left, right = (
+            (crosswise and unit.inputs.itemsize != 2) or any(a.node.dtype is not unit.inputs for a in reads)
+            for crosswise, reads in (
+                (self.left_runs, self.product.along_i),
+                (self.right_runs, self.product.along_j),
+            )
+        )
+        if "a" in unit.shared:
+            return None if left or right else False
+        return right if left != right else None
+
     def build(self, unit: MatrixUnit | None, shape: Shape) -> bool:
         self.unit = unit
+        self.turned = unit is not None and bool(self._turned(unit))
         reads = (self.product.along_i[0], self.product.along_j[0])
         inputs = max(a.node.dtype.itemsize for a in reads) if unit is None else unit.inputs.itemsize
         return self._tiles(self.i, self.j, int(self.step.arg[0]), shape, shape.bytes // inputs)
@@ -285,7 +310,8 @@ class _Plan:
         least = 4 if self.unit is None else self.unit.k
         while steps > least and steps >= 2 * self._trips(k):
             steps //= 2
-        rows, columns, step = (self._cut(n, a) for n, a in ((i, shape.rows), (j, shape.columns), (k, steps)))
+        high, wide = self._sides(shape)
+        rows, columns, step = (self._cut(n, a) for n, a in ((i, high), (j, wide), (k, steps)))
         if rows is None or columns is None or step is None:
             return False
         around = math.prod(trips(r) for r in self.steps) // max(1, trips(_named(self.steps, k)))
@@ -302,6 +328,10 @@ class _Plan:
                 if self._trips(i) > group and self.do("TILE", i, group):
                     break
         return True
+
+    def _sides(self, shape: Shape) -> tuple[int, int]:
+        """Rows and columns of the outputs in a tile."""
+        return (shape.columns, shape.rows) if self.turned else (shape.rows, shape.columns)
 
     def _stage(self, reads: tuple[Access, ...], outer: int, step: int, depth: int, runs: bool) -> bool:
         """One operand's tile in shared memory, its rows as they lie in global memory."""
@@ -323,7 +353,7 @@ class _Plan:
         if not self._unit_tile(first, first + 1, step, shape):
             return False
         threads = shape.across * shape.along * self.unit.lanes
-        along = min(threads, shape.columns // vector)
+        along = min(threads, self._sides(shape)[1] // vector)
         self.do("UPCAST", columns, vector)
         # neighbouring threads have neighbouring columns: the last loop is the fastest
         if threads > along and not self.do("LOCAL", rows, threads // along):
@@ -333,6 +363,8 @@ class _Plan:
     def _unit_tile(self, rows: int, columns: int, step: int, shape: Shape) -> bool:
         unit = self.unit
         assert unit is not None
+        if self.turned:
+            rows, columns = columns, rows
         if not self.do("TC", step, 1 + ALL_UNITS.index(unit), (rows, columns)):
             return False
         for number, warps in ((rows, shape.across), (columns, shape.along)):

@@ -16,6 +16,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from morok.dtype import DType
+from morok.dtype.promote import lossless
+from morok.ir.build import cast
 from morok.ir.infer import closed_ranges, ranges
 from morok.ir.matrix import ALL_UNITS, PANEL, MatrixUnit, Shared, runs
 from morok.ir.node import UOp, alu, const, make
@@ -74,9 +76,13 @@ def as_input(x: UOp, unit: MatrixUnit) -> UOp | None:
     """A factor in the type that a unit multiplies; None where the conversion would lose something."""
     if x.dtype is unit.inputs:
         return x
-    if x.op is Ops.CAST and x.src[0].dtype is unit.inputs:
-        return x.src[0]
-    return None
+    if x.op is not Ops.CAST or x.src[0].dtype.is_bool:
+        return None
+    inner = x.src[0]
+    if inner.dtype is unit.inputs:
+        return inner
+    exact = lossless(inner.dtype, unit.inputs) and lossless(inner.dtype, x.dtype)
+    return cast(inner, unit.inputs) if exact else None
 
 
 def match(loops: Loops, unit: MatrixUnit, k: UOp, i: UOp, j: UOp) -> Found | str:
