@@ -169,8 +169,8 @@ class Split:
         first = alu(Ops.CMPEQ, special("lidx0", self.total), const(index, 0))
         inits = []
         memories = {}
-        for name, slots, count in wanted:
-            memory = memories[name] = define_local(uint64, slots, name)
+        for name, length, count in wanted:
+            memory = memories[name] = define_local(uint64, length, name)
             inits += [
                 make(
                     Ops.PHASE_BARRIER,
@@ -178,7 +178,7 @@ class Split:
                     (make(Ops.INDEX, memory.dtype, (memory, const(index, i), first)),),
                     Phase("init", count),
                 )
-                for i in range(slots)
+                for i in range(length)
             ]
         fence = make(Ops.FENCE, void, tuple(inits), Products(0))
         ready = make(Ops.BARRIER, void, (fence,))
@@ -199,7 +199,7 @@ class Split:
         free = empty.wait(Phase("wait"), count.slot, count.parity(before=True), self.bring)
         nbytes = sum(_points(n) * n.src[0].dtype.itemsize for n in self.rings)
         told = full.do(Phase("expect", nbytes), count.slot, free)
-        copies = []
+        copies: list[UOp] = []
         for n in self.rings:
             copies += _copies(n, mapping, count.slot, told, full.at(count.slot, told))
         loops = [mapping[self.step], *([] if turn is None else [turn])]
@@ -207,7 +207,7 @@ class Split:
         return make(Ops.END, void, (body, *loops, *self.blocks, self.bring))
 
     def consumed(self, effect: UOp, turn: UOp | None) -> UOp:
-        """An effect with its reads of ring tiles waiting for them; all of it belongs to those who multiply."""
+        """An effect whose reads of ring tiles wait for them; all of it belongs to those who multiply."""
         mapping: dict[UOp, UOp] = {}
         rings = {n for n in toposort(effect) if is_shared(n)}
         count = self.count(self.step, turn)
@@ -271,6 +271,7 @@ class Split:
         return consumer, make(Ops.END, void, (read, *outer, self.write))
 
     def kernel(self) -> UOp:
+        effects: tuple[UOp, ...]
         if self.result is not None:
             effects = self.collected()
         else:

@@ -6,7 +6,8 @@ import json
 from dataclasses import dataclass
 from typing import final
 
-from morok.render.program import Extent
+from morok.ir.roles import Box
+from morok.render.program import Described, Extent
 
 
 @final
@@ -23,6 +24,7 @@ class Compiled:
     grid: tuple[Extent, ...] = ()  # blocks per dimension, where the device has a grid
     block: tuple[int, ...] = ()  # threads of a block per dimension
     shared: int = 0  # bytes that the threads of a block share, asked for at launch
+    maps: tuple[Described, ...] = ()  # descriptions of buffers that it takes last
 
     @property
     def facts(self) -> str:
@@ -36,6 +38,7 @@ class Compiled:
             "grid": self.grid,
             "block": self.block,
             "shared": self.shared,
+            "maps": [(number, dtype, box.sizes, box.strides, box.part) for number, dtype, box in self.maps],
         }
         return json.dumps(facts)
 
@@ -57,6 +60,7 @@ def with_facts(facts: str, code: bytes) -> Compiled:
         tuple(tuple(extent) for extent in found["grid"]),
         tuple(found["block"]),
         int(found["shared"]),
+        tuple((int(n), str(d), Box(tuple(a), tuple(b), tuple(c))) for n, d, a, b, c in found["maps"]),
     )
 
 

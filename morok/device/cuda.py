@@ -32,6 +32,7 @@ from morok.ir.digest import hexdigest
 from morok.ir.matrix import units_of
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import Ops
+from morok.ir.roles import has_copy_engine
 from morok.optimize.host import Host
 from morok.optimize.race import Stopwatch
 
@@ -51,6 +52,7 @@ def host_of(facts: Facts) -> Host:
         block_threads=facts.block_threads,
         local_bytes=facts.shared_bytes,
         matrix_units=units_of(facts.arch),
+        copy_engine=has_copy_engine(facts.arch),
     )
 
 
@@ -82,6 +84,7 @@ def facts_of(program: Program) -> Compiled:
         grid=program.grid,
         block=program.block,
         shared=program.shared,
+        maps=program.maps,
     )
 
 

@@ -31,7 +31,7 @@ class GraphStopwatch:
         self.tables = [Table(kernel, values) for _ in turns]  # kept: the driver only knows addresses
         for table, buffers in zip(self.tables, turns, strict=True):
             for i, buffer in enumerate(buffers):
-                table.words[i] = address_of(buffer)
+                table.put(i, address_of(buffer))
         steps = [kernel.step(table, values) for table in self.tables]
         self.steps: list[Launch] = [step for step in steps if step is not None]
         self.graphs: dict[int, Any] = {}

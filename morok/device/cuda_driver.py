@@ -23,12 +23,15 @@ from typing import Any, Protocol, final
 import numpy as np
 
 from morok.device.buffer import Array
+from morok.dtype.types import parse
 from morok.errors import DeviceError
+from morok.ir.roles import Box
 
 # Faults after which the driver refuses everything else on that device.
 _FATAL = frozenset((214, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719))
 _OUT_OF_MEMORY = 2
 _NO_DEVICE = 100
+MOST_MAPS = 4096  # that are remembered
 INSTALL = "pip install 'morok[cuda]'"
 
 
@@ -106,6 +109,9 @@ class Driver(Protocol):
     def synchronize(self) -> None: ...
 
     def load(self, code: bytes, name: str, shared: int) -> Function: ...
+
+    def map(self, address: int, dtype: str, box: Box) -> bytes:
+        """A buffer as the copy engine sees it."""
 
     def launch(self, step: Launch) -> None: ...
 
@@ -215,6 +221,7 @@ class NvidiaDriver:
             raise DeviceError(f"there is no {label}; the machine has {gpus}")
         os.register_at_fork(after_in_child=self._forked)
         self._recent: deque[str] = deque(maxlen=4)  # what has been started; one of them is to blame
+        self._maps: dict[tuple[int, str, Box], bytes] = {}
         self._device = self._ask(self._cu.cuDeviceGet(number), "to open the device")
         self._context = self._ask(self._cu.cuDevicePrimaryCtxRetain(self._device), "to make a context")
         self._enter()
@@ -383,6 +390,37 @@ class NvidiaDriver:
         self._enter()
         self._cu.cuStreamSynchronize(self._stream)
         self._cu.cuModuleUnload(module)
+
+    def map(self, address: int, dtype: str, box: Box) -> bytes:
+        key = (address, dtype, box)
+        found = self._maps.get(key)
+        if found is None:
+            if len(self._maps) >= MOST_MAPS:
+                self._maps.clear()
+            found = self._maps[key] = self._map(address, dtype, box)
+        return found
+
+    def _map(self, address: int, dtype: str, box: Box) -> bytes:
+        """Rows of 128 bytes with their chunks exchanged, as shared tiles have them; zeros outside."""
+        self._enter()
+        cu = self._cu
+        size = parse(dtype).itemsize
+        kind = getattr(cu.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_UINT{8 * size}")
+        answer = cu.cuTensorMapEncodeTiled(
+            kind,
+            len(box.sizes),
+            address,
+            [cu.cuuint64_t(n) for n in box.sizes],
+            [cu.cuuint64_t(n * size) for n in box.strides[1:]],
+            [cu.cuuint32_t(n) for n in box.part],
+            [cu.cuuint32_t(1) for _ in box.part],
+            cu.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
+            cu.CUtensorMapSwizzle.CU_TENSOR_MAP_SWIZZLE_128B,
+            cu.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+            cu.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
+        )
+        made = self._ask(answer, f"to describe a buffer of {dtype} with {box.sizes} elements")
+        return ctypes.string_at(made.getPtr(), 128)
 
     def launch(self, step: Launch) -> None:
         self._enter()

@@ -2,6 +2,7 @@
 
 The arguments of a kernel are 64-bit words: addresses of buffers, then values of variables. They lie in a
 table that stays, and a second table holds the addresses of the words, which is what the driver wants to see.
+After them come maps, by which a copy engine knows buffers: 128 bytes each, made anew when a buffer moves.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from morok.device.compiled import Compiled
 from morok.device.cuda_driver import Driver, Function, Launch
 from morok.errors import DeviceError, VariableError
 from morok.render.program import Extent, extent_value
+
+MAP_BYTES = 128
 
 
 def address_of(buffer: Buffer) -> int:
@@ -74,7 +77,7 @@ class CudaKernel:
             raise DeviceError(f"{self.name} takes {count} buffers, got {len(buffers)}")
         table = Table(self, values)
         for i, buffer in enumerate(buffers):
-            table.words[i] = address_of(buffer)
+            table.put(i, address_of(buffer))
         step = self.step(table, values)
         if step is not None:
             self.driver.launch(step)
@@ -98,19 +101,32 @@ def _three(sizes: Any) -> tuple[int, int, int]:
 class Table:
     """The arguments of one kernel in memory."""
 
-    __slots__ = ("_places", "pointers", "words")
+    __slots__ = ("_driver", "_maps", "_places", "_texts", "pointers", "words")
 
     def __init__(self, kernel: CudaKernel, values: Mapping[str, int]) -> None:
         compiled = kernel.compiled
         count = compiled.buffers + len(compiled.variables)
+        self._driver = kernel.driver
+        self._maps = compiled.maps
         self.words = (ctypes.c_int64 * max(1, count))()
-        base = ctypes.addressof(self.words)
-        self._places = (ctypes.c_void_p * max(1, count))(*(base + 8 * i for i in range(count)))
+        self._texts = (ctypes.c_char * (MAP_BYTES * len(self._maps)))()
+        base, texts = ctypes.addressof(self.words), ctypes.addressof(self._texts)
+        found = [base + 8 * i for i in range(count)]
+        found += [texts + MAP_BYTES * i for i in range(len(self._maps))]
+        self._places = (ctypes.c_void_p * max(1, len(found)))(*found)
         self.pointers = ctypes.addressof(self._places)
         for i, variable in enumerate(compiled.variables, compiled.buffers):
             if variable not in values:
                 raise VariableError(f"{kernel.name} needs a value for the variable {variable}")
             self.words[i] = values[variable]
+
+    def put(self, number: int, address: int) -> None:
+        """Buffer `number` lies there."""
+        self.words[number] = address
+        for i, (buffer, dtype, box) in enumerate(self._maps):
+            if buffer == number:
+                made = self._driver.map(address, dtype, box)
+                ctypes.memmove(ctypes.addressof(self._texts) + MAP_BYTES * i, made, MAP_BYTES)
 
 
 @final

@@ -125,7 +125,7 @@ class Tile(NamedTuple):
         """Per group of lanes: the elements, the threads that answer for them, and their places."""
         size = self.memory.dtype.itemsize
         taking_part = run.who()
-        groups = np.flatnonzero(run.spread(True if taking_part is None else taking_part)[::lanes])
+        groups = np.arange(run.threads // lanes) if taking_part is None else taking_part[::lanes].nonzero()[0]
         first = run.numbers[::lanes][groups]
         start = run.spread(self.places).astype(np.int64).reshape(-1, lanes)[groups]
         if (start != start[:, :1]).any():

@@ -35,9 +35,9 @@ class Role:
 class Phase:
     """The argument of PHASE_BARRIER: what is done to a barrier.
 
-    init: it expects `amount` arrivals. arrive: one has come, for every `amount` threads. expect: one has come, and `amount` bytes will.
-    wait: until the phase of the parity given is over; then `amount` groups of products may be under way, and
-    the barrier `release` is told when what lay behind this one has been read.
+    init: it expects `amount` arrivals. arrive: one has come, for every `amount` threads. expect: one has
+    come, and `amount` bytes will. wait: until the phase of the parity given is over; then `amount` groups of
+    products may be under way, and the barrier `release` is told when what lay behind this one has been read.
     """
 
     what: str

@@ -113,7 +113,7 @@ def tile_loops(loops: Loops) -> list[UOp]:
 def can_persist(loops: Loops, opt: Opt, host: Host) -> str | None:
     if not host.block_threads:
         return "the machine has no blocks of threads"
-    if not any((found := layout(n)) is not None and found.roles for n in loops.order):
+    if not any((how := layout(n)) is not None and how.roles for n in loops.order):
         return "blocks stay only where threads have roles"
     if any(r.arg[1] is AxisKind.GLOBAL for r in loops.closers):
         return "the blocks have been given work already"

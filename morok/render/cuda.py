@@ -17,7 +17,7 @@ from morok.codegen.gpu import STATIC_SHARED
 from morok.dtype import AddrSpace, DType, PtrDType
 from morok.errors import CompileError
 from morok.ir.node import UOp
-from morok.ir.ops import AxisKind, Op, Ops
+from morok.ir.ops import AxisKind, Ops
 from morok.ir.provenance import place
 from morok.ir.roles import Role
 from morok.render import cuda_roles

@@ -111,8 +111,8 @@ def write_box(writer: Writer, node: UOp) -> None:
         *(f'"r"({writer.scalar(c)})' for c in coordinates),
     ]
     writer.put(
-        f'asm volatile("cp.async.bulk.tensor.{count}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes '
-        f'[%0], [%1, {{{holes}}}], [%2];" : : {", ".join(given)} : "memory");'
+        f'asm volatile("cp.async.bulk.tensor.{count}d.shared::cluster.global.tile'
+        f'.mbarrier::complete_tx::bytes [%0], [%1, {{{holes}}}], [%2];" : : {", ".join(given)} : "memory");'
     )
 
 

@@ -121,9 +121,9 @@ class GraphLaunch(PlanLaunch):
         self.held[node] = buffer
         address = cuda_kernel.address_of(buffer)
         for number, i in places:
-            words = self._tables[number].words
-            if words[i] != address:  # a new view of an old place costs nothing
-                words[i] = address
+            table = self._tables[number]
+            if table.words[i] != address:  # a new view of an old place costs nothing
+                table.put(i, address)
                 self._cuda.touch(number)
 
     def set(self, name: str, value: int) -> None:

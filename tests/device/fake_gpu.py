@@ -21,6 +21,7 @@ from morok.errors import DeviceError
 from morok.ir.alu_array import storage
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import Ops
+from morok.ir.roles import Box
 from morok.render.program import Program
 from morok.runtime import plan
 
@@ -141,6 +142,9 @@ class FakeDriver:
     def load(self, code: bytes, name: str, shared: int) -> Function:
         self.log.append(f"load {name}")
         return Function(name, None, code.decode(), shared)
+
+    def map(self, address: int, dtype: str, box: Box) -> bytes:
+        return address.to_bytes(8, "little").ljust(128, b"\0")
 
     def launch(self, step: Launch) -> None:
         self.log.append("launch")
