@@ -79,6 +79,31 @@ def test_what_hangs_is_killed_in_time(crew: Crew) -> None:
     assert crew.sample(built[1], math.inf, soon(crew)) is not None
 
 
+def test_two_candidates_race_with_warm_and_with_cold_caches(crew: Crew) -> None:
+    crew.start(kernel("matmul"), 60.0)
+    old, new = crew.build([(), (Opt("UNROLL", 2, 2),)], soon(crew))
+    heats = crew.race(old, new, 20.0, soon(crew))
+    assert heats is not None
+    assert [heat.condition for heat in heats] == ["warm", "cold"]
+    assert all(heat.rounds >= 5 and heat.before > 0 and heat.ratio > 0 for heat in heats)
+    assert crew.race(old, new, 1e-6, soon(crew)) == []  # no time for enough rounds: nothing is said
+
+
+def test_a_race_that_hangs_is_ended_in_time(crew: Crew) -> None:
+    crew.start(kernel("matmul"), 60.0)
+    good, other, bad = crew.build([(), (Opt("UNROLL", 2, 2),), (fake.HANG_RUN,)], soon(crew))
+    assert crew.sample(good, math.inf, soon(crew)) is not None
+    started = crew.now()
+    assert crew.race(good, bad, 1.0, started + 2.0) is None
+    assert crew.now() - started < SLACK
+    assert crew.killed == 1
+    assert crew.race(good, other, 20.0, soon(crew))
+    # one that crashes costs no more
+    (crash,) = crew.build([(fake.CRASH_RUN,)], soon(crew))
+    assert crew.race(good, crash, 20.0, soon(crew)) is None
+    assert crew.race(good, other, 20.0, soon(crew))
+
+
 def test_wrong_results_are_refused(crew: Crew) -> None:
     crew.start(kernel("matmul"), 60.0)
     good, wrong = crew.build([(), (fake.WRONG_RUN,)], soon(crew))
@@ -145,3 +170,21 @@ def test_same_means_up_to_the_order_of_sums() -> None:
     assert not is_same(a + np.float32(0.1), a)
     assert not is_same(np.array([1.0, -3.0, np.inf, 0.0], np.float32), a)
     assert not is_same(np.array([1, 3]), np.array([1, 2]))
+
+
+def test_every_element_of_a_large_result_is_looked_at() -> None:
+    want = np.random.default_rng(3).standard_normal(600_001, dtype=np.float32)
+    assert is_same(want.copy(), want)
+    assert is_same(want + np.float32(1e-5), want)
+    for place in (0, 300_000, 600_000):
+        for wrong in (9.0, np.nan):
+            got = want.copy()
+            got[place] = wrong
+            assert not is_same(got, want)
+    small = np.full(600_001, 1e-4, np.float32)
+    small[-1] = 1e3  # what is small is small beside the largest
+    assert is_same(small + np.float32(0.5), small)
+    assert not is_same(small + np.float32(5), small)
+    whole = np.arange(600_001)
+    assert is_same(whole.copy(), whole)
+    assert not is_same(np.concatenate((whole[:-1], [0])), whole)

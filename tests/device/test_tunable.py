@@ -59,6 +59,44 @@ def test_a_gpu_builds_and_times_candidates(monkeypatch: pytest.MonkeyPatch) -> N
         np.testing.assert_array_equal(timed(device, ()), WANTED)
 
 
+def test_runs_take_turns_with_the_buffers() -> None:
+    """Several sets of buffers, of which every run takes the next one, so that the caches hold none."""
+    with fake_gpus(FakeDriver()) as (gpu,):
+        devices: list[Any] = [CPU(), gpu]
+        for device in devices:
+            program = device.load(device.build(kernel("add"), "candidate"), "candidate")
+            turns = [[device.buffer(48, float32) for _ in range(3)] for _ in range(3)]
+            for buffers in turns:
+                for i, buffer in enumerate(buffers):
+                    buffer.copy_in(np.arange(48, dtype=np.float32) + i)
+            watch = device.stopwatch(program, turns, {})
+            watch(2)
+            watch(2)
+            for buffers in turns:
+                np.testing.assert_array_equal(buffers[0].copy_out(), WANTED)
+            assert device.cache_bytes() > 0
+
+
+def test_many_launches_of_a_gpu_are_one_graph() -> None:
+    """The host is slower than short kernels: it must not be what a clock shows."""
+    driver = FakeDriver()
+    with fake_gpus(driver) as (device,):
+        program = device.load(device.build(kernel("add"), "candidate"), "candidate")
+        buffers = [device.buffer(48, float32) for _ in range(3)]
+        for i, buffer in enumerate(buffers):
+            buffer.copy_in(np.arange(48, dtype=np.float32) + i)
+        watch = device.stopwatch(program, [buffers], {})
+        driver.log.clear()
+        assert watch(100) == pytest.approx(1e-6)  # as long as the fake clock says
+        assert watch(100) > 0
+        assert driver.log == ["graph 100", "replay", "replay", "replay"]  # one to carry it to the GPU
+        driver.log.clear()
+        assert watch(600) == pytest.approx(1e-6 * 600 / 768)
+        assert driver.log == ["graph 256", *["replay"] * 4]
+        watch(1)
+        assert driver.log[-1] == "launch"
+
+
 def test_keys_follow_the_device_and_what_changes_code() -> None:
     with fake_gpus(FakeDriver()) as (gpu,):
         keys = {CPU().tuning_key(), gpu.tuning_key()}
