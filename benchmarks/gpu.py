@@ -4,13 +4,16 @@ Inputs are random. Before anything is timed, the output is filled with NaN, comp
 with torch's in float64 by ‖out - want‖ / ‖want‖. Times are medians of device events around single calls; JAX
 and calls shorter than a launch are timed by the host's clock, from call to completion.
 Two ceilings are measured in the same run: a large copy, and the best matrix product of torch in each type.
+With --kernels each row also tells what its kernels are like: registers, shared memory, spills, and how long
+it took to make them, with nothing in any cache.
 
-    python benchmarks/gpu.py [--only softmax,sum] [--seconds 1.0] [--no-compile] [--json FILE]
+    python benchmarks/gpu.py [--only softmax,sum] [--seconds 1.0] [--no-compile] [--kernels] [--json FILE]
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import importlib.util
 import json
 import math
@@ -46,6 +49,8 @@ class Work:
     knobs: dict[str, Any] = field(default_factory=dict)
     fused: Callable[..., Any] | None = None  # torch's own kernel for the whole of it
     scale: float = 1.0
+    exact: Callable[..., Any] | None = None  # what is right, in float64, where torch's own does not take it
+    asked: dict[str, float] = field(default_factory=dict)  # of the speed of each, at least
 
 
 def _norm(j: Any, a: Any) -> Any:
@@ -55,6 +60,17 @@ def _norm(j: Any, a: Any) -> Any:
 
 def _attention(a: Any, b: Any, c: Any) -> Any:
     return ((a @ b.transpose(-2, -1)) * 0.125).softmax(-1) @ c
+
+
+@functools.cache
+def _one(t: Any) -> Any:
+    return t.ones((), device="cuda")
+
+
+def _scaled(t: Any, a: Any, b: Any) -> Any:
+    """a · bᵀ of 8-bit floats, added up as fast as the hardware can."""
+    one = _one(t)
+    return t._scaled_mm(a, b.t(), scale_a=one, scale_b=one, out_dtype=t.bfloat16, use_fast_accum=True)
 
 
 def works() -> list[Work]:
@@ -104,26 +120,32 @@ def works() -> list[Work]:
     for dtype in ("float16", "bfloat16"):
         found += [
             Work(f"matmul {dtype} {m}", ((m, m), (m, m)), lambda a, b: a @ b, lambda t, a, b: a @ b, dtype,
-                 2.0 * m**3, error=bound[dtype], aim=300, jax=lambda j, x, a, b: a @ b)
+                 2.0 * m**3, error=bound[dtype], aim=300, jax=lambda j, x, a, b: a @ b,
+                 asked={"torch": 0.9})
             for m in (4096, 8192)
         ]  # fmt: skip
     found += [
         Work("matmul float32 4096", ((4096, 4096),) * 2, lambda a, b: a @ b, lambda t, a, b: a @ b,
              flops=2.0 * 4096**3, aim=30),
         Work("matmul tf32 8192", ((8192, 8192),) * 2, lambda a, b: a @ b, lambda t, a, b: a @ b,
-             flops=2.0 * 8192**3, error=2e-3, knobs={"TF32": True}),
+             flops=2.0 * 8192**3, error=2e-3, knobs={"TF32": True}, asked={"torch": 0.8}),
+        Work("matmul fp8 e4m3 8192, b along the steps", ((8192, 8192),) * 2,
+             lambda a, b: (a.cast("float32") @ b.cast("float32").transpose(0, 1)).cast("bfloat16"), _scaled,
+             "float8_e4m3", 2.0 * 8192**3, error=5e-3, aim=900, knobs={"FAST_FP8": True},
+             exact=lambda t, a, b: a @ b.t()),
         Work("linear+bias+gelu f16 8192×4096→16384", ((8192, 4096), (4096, 16384), (16384,)),
              lambda a, b, c: (a @ b + c).gelu(approximate="tanh"),
              lambda t, a, b, c: t.nn.functional.gelu(a @ b + c, approximate="tanh"), "float16",
-             2.0 * 8192 * 4096 * 16384, error=3e-3, scale=0.1),
+             2.0 * 8192 * 4096 * 16384, error=3e-3, scale=0.1, asked={"torch": 1.05, "torch.compile": 1.0}),
         Work("matmul f16 batched 64×1024³", ((64, 1024, 1024),) * 2, lambda a, b: a @ b,
-             lambda t, a, b: a @ b, "float16", 2.0 * 64 * 1024**3, error=2e-3),
+             lambda t, a, b: a @ b, "float16", 2.0 * 64 * 1024**3, error=2e-3, asked={"torch": 0.75}),
         Work("matmul f16 4096×4096×4000", ((4096, 4000), (4000, 4096)), lambda a, b: a @ b,
-             lambda t, a, b: a @ b, "float16", 2.0 * 4096 * 4096 * 4000, error=2e-3),
+             lambda t, a, b: a @ b, "float16", 2.0 * 4096 * 4096 * 4000, error=2e-3, asked={"torch": 0.75}),
         Work("matmul f16 8191×1000×777", ((8191, 777), (777, 1000)), lambda a, b: a @ b,
-             lambda t, a, b: a @ b, "float16", 2.0 * 8191 * 1000 * 777, error=2e-3),
+             lambda t, a, b: a @ b, "float16", 2.0 * 8191 * 1000 * 777, error=2e-3, asked={"torch": 0.75}),
         Work("matmul f16 16×8192×8192", ((16, 8192), (8192, 8192)), lambda a, b: a @ b, lambda t, a, b: a @ b,
-             "float16", 2.0 * 16 * 8192 * 8192, 2.0 * (8192 * 8192 + 32 * 8192), error=2e-3),
+             "float16", 2.0 * 16 * 8192 * 8192, 2.0 * (8192 * 8192 + 32 * 8192), error=2e-3,
+             asked={"torch": 0.75}),
         Work("conv 3×3 f32 32×128×56²", ((32, 128, 56, 56), (128, 128, 3, 3)),
              lambda a, b: a.conv2d(b, padding=1), lambda t, a, b: t.nn.functional.conv2d(a, b, padding=1),
              flops=2.0 * 32 * 128 * 128 * 9 * 56 * 56, aim=15, error=1e-4),
@@ -138,17 +160,20 @@ def works() -> list[Work]:
 # --- who takes part
 
 
+_TORCH_TYPES = {"float8_e4m3": "float8_e4m3fn"}  # where torch has another name
+
+
 def peers(work: Work, compiled: bool) -> tuple[dict[str, Call], list[Any], Any]:
-    """A function for each library that is there, morok first; the inputs; what is right."""
+    """A function for each library that is there, morok first; morok's inputs; what is right."""
     import torch
 
     import morok
     from morok import knobs
 
     generator = torch.Generator(device="cuda").manual_seed(7)
+    dtype = getattr(torch, _TORCH_TYPES.get(work.dtype, work.dtype))
     inputs = [
-        (torch.randn(s, device="cuda", generator=generator) * work.scale).to(getattr(torch, work.dtype))
-        for s in work.shapes
+        (torch.randn(s, device="cuda", generator=generator) * work.scale).to(dtype) for s in work.shapes
     ]
     tensors = []
     for x in inputs:
@@ -172,7 +197,7 @@ def peers(work: Work, compiled: bool) -> tuple[dict[str, Call], list[Any], Any]:
         found["torch fused"] = lambda: work.fused(torch, *inputs)  # type: ignore[misc]
     if work.jax is not None and importlib.util.find_spec("jax"):
         found["jax"] = _jax(work, inputs)
-    return found, inputs, _reference(work, inputs)
+    return found, tensors, _reference(work, inputs)
 
 
 def _jax(work: Work, inputs: list[Any]) -> Call:
@@ -189,7 +214,7 @@ def _reference(work: Work, inputs: list[Any]) -> Any:
     """The same in float64."""
     import torch
 
-    return work.torch(torch, *(x.double() for x in inputs))
+    return (work.exact or work.torch)(torch, *(x.double() for x in inputs))
 
 
 def norm_error(got: Any, want: Any) -> float:
@@ -202,13 +227,19 @@ def norm_error(got: Any, want: Any) -> float:
     return float(difference)
 
 
-def poison(result: Any) -> None:
-    """NaN, or another odd pattern, in every byte of a result's memory."""
+def memory_of(result: Any) -> Any:
+    """The buffer that holds a result."""
     from morok.runtime.plan import buffer_for
     from morok.tensor.states import base_of
 
-    buffer = buffer_for(base_of(result.uop))
+    return buffer_for(base_of(result.uop))
+
+
+def poison(result: Any) -> int:
+    """NaN, or another odd pattern, in every byte of a result's memory; and where that is."""
+    buffer = memory_of(result)
     buffer.copy_in(np.full(buffer.nbytes, 0xFF, np.uint8))
+    return int(buffer.memory) + int(buffer.offset)
 
 
 # --- measuring
@@ -276,31 +307,74 @@ def ceilings(clock: Clock) -> dict[str, float]:
     return found
 
 
-def measure(work: Work, clock: Clock, compiled: bool, limits: dict[str, float]) -> dict[str, Any]:
+def kernel_facts(work: Work, tensors: list[Any], device: Any) -> list[dict[str, Any]]:
+    """The kernels of a row, made anew: seconds for lowering and for NVRTC; registers, memory, spills."""
+    from cuda.bindings import driver as cu
+
+    from morok import knobs
+    from morok.device.cuda import program_of
+    from morok.device.cuda_compile import compile_cubin
+
+    names = cu.CUfunction_attribute
+    asked = {
+        "registers": names.CU_FUNC_ATTRIBUTE_NUM_REGS,
+        "spilled bytes": names.CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES,
+        "static shared bytes": names.CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES,
+    }
+    found = []
+    with knobs.override(**work.knobs):
+        for kernel in work.morok(*tensors).plan().kernels:
+            started = time.perf_counter()
+            program = program_of(kernel.ast, device.target, device.host, kernel.name)
+            lowered = time.perf_counter()
+            code = compile_cubin(program.text, device.driver.facts.arch, kernel.name)
+            compiled = time.perf_counter()
+            function = device.driver.load(code, program.name, program.shared)
+            row: dict[str, Any] = {"name": kernel.name, "threads": math.prod(program.block)}
+            row |= {name: int(cu.cuFuncGetAttribute(key, function.handle)[1]) for name, key in asked.items()}
+            row["shared bytes"] = program.shared + row.pop("static shared bytes")
+            row |= {"lowering s": lowered - started, "nvrtc s": compiled - lowered}
+            row["cold s"] = compiled - started
+            found.append(row)
+    return found
+
+
+def measure(
+    work: Work, clock: Clock, compiled: bool, limits: dict[str, float], kernels: bool = False
+) -> dict[str, Any]:
     """One row: times, rate, error, ratios."""
     import torch
 
-    functions, _, want = peers(work, compiled)
+    functions, tensors, want = peers(work, compiled)
     row: dict[str, Any] = {"work": work.name}
+    if kernels:
+        row["kernels"] = kernel_facts(work, tensors, clock.device)
     started = time.perf_counter()
     functions["morok"]()
     clock.device.synchronize()
     row["first call s"] = time.perf_counter() - started
     result = functions["morok"]()
-    poison(result)
+    where = poison(result)
     del result  # the next call gets the same memory
     result = functions["morok"]()
+    buffer = memory_of(result)
+    row["poisoned"] = int(buffer.memory) + int(buffer.offset) == where
     row["error"] = norm_error(result, want)
-    row["right"] = bool(row["error"] <= work.error)
+    row["right"] = bool(row["error"] <= work.error) and row["poisoned"]
     del result, want
     times = {}
     for name, call in functions.items():
-        if name == "morok":
-            times[name] = clock.morok(call)
-        elif name == "jax":
-            times[name] = clock.host(lambda call=call: call().block_until_ready(), lambda: None)
-        else:
-            times[name] = clock.torch(call)
+        try:
+            if name == "morok":
+                times[name] = clock.morok(call)
+            elif name == "jax":
+                times[name] = clock.host(lambda call=call: call().block_until_ready(), lambda: None)
+            else:
+                times[name] = clock.torch(call)
+        except Exception as error:  # not every library has every type
+            if name in ("morok", "torch"):
+                raise
+            row[f"{name} failed"] = f"{type(error).__name__}: {error}"[:300]
     row["times"] = times
     amount, unit = (work.flops, TF) if work.flops else (work.bytes, GB)
     limit = limits.get(work.dtype, 0.0) if work.flops else limits["copy"]
@@ -310,6 +384,9 @@ def measure(work: Work, clock: Clock, compiled: bool, limits: dict[str, float]) 
     others = {k: t for k, t in times.items() if k not in ("morok", "torch fused")}
     row["ratio"] = min(others.values()) / times["morok"]
     row["aim"] = work.aim
+    row["asked"] = {
+        name: (least, times[name] / times["morok"]) for name, least in work.asked.items() if name in times
+    }
     torch.cuda.empty_cache()
     return row
 
@@ -371,10 +448,23 @@ def show(row: dict[str, Any]) -> str:
         if row["aim"]
         else ""
     )
-    return (
-        f"{mark} {row['work']:<38} {row['unit']:<4} {rates}  ratio {row['ratio']:.2f}"
-        f"  {row['of limit']:.0%} of limit  err {row['error']:.0e}  first {row['first call s']:.1f}s{aim}"
+    asked = "".join(
+        f"  {ratio:.2f} of {name}, asked {least}{'' if ratio >= least else ' MISSED'}"
+        for name, (least, ratio) in row["asked"].items()
     )
+    line = (
+        f"{mark} {row['work']:<38} {row['unit']:<4} {rates}  ratio {row['ratio']:.2f}"
+        f"  {row['of limit']:.0%} of limit  err {row['error']:.0e}  first {row['first call s']:.1f}s"
+        f"{aim}{asked}"
+    )
+    kernels = row.get("kernels", ())
+    for k in kernels:
+        line += (
+            f"\n      kernel {k['name']}, one of {len(kernels)}: {k['threads']} threads, {k['registers']}"
+            f" registers, {k['shared bytes']} B shared, {k['spilled bytes']} B spilled; lowering"
+            f" {k['lowering s']:.2f} s, NVRTC {k['nvrtc s']:.2f} s, cold {k['cold s']:.2f} s"
+        )
+    return line
 
 
 def main() -> None:
@@ -382,6 +472,7 @@ def main() -> None:
     parser.add_argument("--only", default="", help="rows whose names contain one of these words")
     parser.add_argument("--seconds", type=float, default=0.3, help="time per library and row")
     parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out")
+    parser.add_argument("--kernels", action="store_true", help="what each row's kernels are like")
     parser.add_argument("--json", default="", help="where to write all figures")
     args = parser.parse_args()
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
@@ -405,7 +496,7 @@ def main() -> None:
         if wanted and not any(w in work.name for w in wanted):
             continue
         try:
-            row = measure(work, clock, not args.no_compile, limits)
+            row = measure(work, clock, not args.no_compile, limits, args.kernels)
             print(show(row), flush=True)
         except Exception as error:  # one row that fails must not hide the others
             row = {"work": work.name, "failed": f"{type(error).__name__}: {error}"[:300]}
