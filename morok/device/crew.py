@@ -27,6 +27,7 @@ from morok.optimize.race import Heat
 from morok.optimize.record import Opt
 
 LONGEST_BUILD = 15.0  # seconds for one candidate
+LONGEST_END = 1.0  # seconds that are waited for a killed process
 OPENER = "morok.device.registry:get_device"
 _BOOT = "import sys; sys.path.insert(0, {root!r}); from morok.device.crew_worker import main; main()"
 # Options of the process that searches which its workers had better not follow.
@@ -98,9 +99,10 @@ class Worker:
         return message, blob
 
     def kill(self) -> None:
-        """Ends the process, whatever it does."""
+        """Ends the process, whatever it does. One that a driver does not let go of is left to the system."""
         self.process.kill()
-        self.process.wait()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(LONGEST_END)
         for pipe in (self.input, self.output):
             with contextlib.suppress(OSError):
                 pipe.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import subprocess
 import time
 from collections.abc import Iterator
 
@@ -66,6 +67,7 @@ def test_a_crash_while_running_leaves_the_rest_alone(crew: Crew) -> None:
 
 def test_what_hangs_is_killed_in_time(crew: Crew) -> None:
     crew.start(kernel("matmul"), 60.0)
+    crew.build([(), (Opt("UNROLL", 2, 2),)], soon(crew))  # both workers have started
     started = crew.now()
     built = crew.build([(fake.HANG_BUILD,), (), (fake.HANG_RUN,)], started + 3.0)
     assert crew.now() - started < SLACK
@@ -102,6 +104,24 @@ def test_a_race_that_hangs_is_ended_in_time(crew: Crew) -> None:
     (crash,) = crew.build([(fake.CRASH_RUN,)], soon(crew))
     assert crew.race(good, crash, 20.0, soon(crew)) is None
     assert crew.race(good, other, 20.0, soon(crew))
+
+
+def test_nobody_waits_for_a_process_that_cannot_be_ended(crew: Crew, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A driver may hold on to a killed process for as long as its device is busy."""
+    crew.start(kernel("matmul"), 60.0)
+    good, bad = crew.build([(), (fake.HANG_RUN,)], soon(crew))
+    held = crew.workers[0].process
+
+    def never(timeout: float | None = None) -> int:
+        assert timeout is not None, "this would wait for ever"
+        raise subprocess.TimeoutExpired("worker", timeout)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(held, "wait", never)
+        assert crew.sample(bad, math.inf, crew.now() + 1.0) is None
+    assert crew.workers[0].process is not held
+    assert crew.sample(good, math.inf, soon(crew)) is not None
+    held.wait()
 
 
 def test_wrong_results_are_refused(crew: Crew) -> None:
