@@ -157,7 +157,8 @@ def run(case: Case, device: Any, width: int, allowed: Callable[[int], float]) ->
     return {
         "work": case.name, "kernels": kernels, "seconds per kernel": seconds, "search s": took,
         "heuristics s": heat.before, "beam s": heat.after, "ratio": heat.ratio, "spread": heat.spread,
-        "wins": heat.wins, "same": not raced or (bool(verdicts) and not kept), "single calls s": singles, "plan": [str(v) for v in verdicts],
+        "wins": heat.wins, "same": not raced or (bool(verdicts) and not kept),
+        "single calls s": singles, "plan": [str(v) for v in verdicts],
         "tuned": [
             {"name": t.name, "tried": t.found.tried, "failed": t.found.failed, "ratio": t.found.ratio,
              "complete": t.found.complete, "race": [str(h) for h in t.found.race],
@@ -174,8 +175,9 @@ def show(row: dict[str, Any]) -> str:
     # Where the heuristics' kernels stay, the same code ran twice, and the ratio shows how noise looks here.
     slower = row["ratio"] > 1.02 and row["ratio"] - 3 * row["spread"] > 1.0
     single = "  single " + " → ".join(f"{s * 1e6:.1f}" for s in row["single calls s"])
+    mark = "same" if row["same"] else "SLOWER" if slower else "ok"
     return (
-        f"{'same' if row['same'] else 'SLOWER' if slower else 'ok':<6} {row['work']:<38} {row['heuristics s'] * 1e6:>9.1f} → "
+        f"{mark:<6} {row['work']:<38} {row['heuristics s'] * 1e6:>9.1f} → "
         f"{row['beam s'] * 1e6:>9.1f} µs  ratio {row['ratio']:.3f} ± {row['spread']:.3f} "
         f"won {row['wins']:.0%}{single if row['single calls s'] else ''}  search {row['search s']:.0f} s "
         f"({row['kernels']} × {row['seconds per kernel']} s, tried {tried or 0}, failed {failed}, "
