@@ -213,7 +213,7 @@ def _release(wait: UOp, step: dict[UOp, UOp], done: UOp, gate: UOp | None) -> UO
     memory = define_local(barrier.dtype.elem, barrier.dtype.size, wait.arg.release)
     slot = simplify(substitute(place.src[1], step))
     # what the place waits for besides: that the barriers have been made, and the role
-    base = after(memory, *barrier.src[1:], done)
+    base = after(memory, *(s for s in barrier.src[1:] if s not in step), done)
     sources = (base, slot) if gate is None else (base, slot, gate)
     return make(Ops.PHASE_BARRIER, void, (make(Ops.INDEX, memory.dtype, sources),), Phase("arrive", GROUP))
 

@@ -196,7 +196,8 @@ class Split:
         turn = mapping[self.turn] if self.turn is not None else None
         count = self.count(mapping[self.step], turn)
         full, empty = self.barriers["full"], self.barriers["empty"]
-        free = empty.wait(Phase("wait"), count.slot, count.parity(before=True), self.bring)
+        # every step of every tile waits for itself, also where slot and parity are the same for all tiles
+        free = empty.wait(Phase("wait"), count.slot, count.parity(before=True), self.bring, *mapping.values())
         nbytes = sum(_points(n) * n.src[0].dtype.itemsize for n in self.rings)
         told = full.do(Phase("expect", nbytes), count.slot, free)
         copies: list[UOp] = []
@@ -212,8 +213,9 @@ class Split:
         rings = {n for n in toposort(effect) if is_shared(n)}
         count = self.count(self.step, turn)
         pending = 1 if self.depth > 1 else 0
+        steps = (self.step,) if turn is None else (self.step, turn)
         ready = self.barriers["full"].wait(
-            Phase("wait", pending, "empty"), count.slot, count.parity(), self.multiply
+            Phase("wait", pending, "empty"), count.slot, count.parity(), self.multiply, *steps
         )
         for n in toposort(effect):
             if n.op is Ops.INDEX and n.src[0] in rings:
@@ -236,7 +238,7 @@ class Split:
         full, empty = self.barriers["result.full"], self.barriers["result.empty"]
         uses = Count(zero if turn is None else turn, 1)
         value = substitute_open(result.src[0], own)
-        free = empty.wait(Phase("wait"), zero, uses.parity(before=True), self.multiply, value)
+        free = empty.wait(Phase("wait"), zero, uses.parity(before=True), self.multiply, *own.values(), value)
         pointer = make(Ops.INDEX, memory.dtype.vec(value.dtype.lanes), (after(memory, free), place_))
         store = make(Ops.STORE, void, (pointer, value))
         loops = tuple(
@@ -250,7 +252,8 @@ class Split:
         consumer = self.consumed(make(Ops.END, void, (kept, *outer, self.multiply)), turn)
 
         uses = Count(zero if self.turn is None else self.turn, 1)
-        ready = full.wait(Phase("wait"), zero, uses.parity(), self.write)
+        here = () if self.turn is None else (self.turn,)
+        ready = full.wait(Phase("wait"), zero, uses.parity(), self.write, *here)
         mapping = {
             n: make(
                 Ops.INDEX,
