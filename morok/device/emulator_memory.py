@@ -174,6 +174,10 @@ class SharedMemory:
         if self.fresh is not None:
             self.fresh[places] = False
 
+    def taken(self, places: Array) -> None:
+        """What was read here has been used up by products that are done: whoever read it has read it."""
+        self.reader[0, places] = _NOBODY
+
     def seen(self, threads: Array) -> None:
         """What these threads have done is seen by others."""
         for marks in (self.writer, self.reader):

@@ -24,7 +24,7 @@ from morok.dtype import float32
 from morok.errors import DeviceError
 from morok.ir.alu_array import storage
 from morok.ir.matrix import PANEL, Fragment, MatrixUnit, Panels, Products, Rows
-from morok.ir.node import UOp
+from morok.ir.node import UOp, toposort
 from morok.ir.ops import Op, Ops
 from morok.ir.provenance import place
 
@@ -149,7 +149,25 @@ def _group_product(run: Run, node: UOp, unit: MatrixUnit) -> Array:
         a = _read(run, node.src[0], unit, unit.m)
     else:
         a = _held(run, node.src[0], unit, unit.a, (unit.m, unit.k))
+        if run.context is not None:
+            run.state.setdefault("taken", []).extend(_sources(run, node.src[0]))
     return _added(run, node, unit, a, _read(run, node.src[1], unit, unit.n).transpose(0, 2, 1))
+
+
+def _sources(run: Run, held: UOp) -> list[tuple[SharedMemory, Array]]:
+    """The places in shared memory that an operand in registers was read from."""
+    out = []
+    for n in toposort(held, stop=_is_access):
+        if _is_access(n):
+            address = run.address(n.src[0])
+            if isinstance(address.memory, SharedMemory):
+                lanes = ROW // address.memory.dtype.itemsize if n.op is Ops.LDMATRIX else n.dtype.lanes
+                out.append((address.memory, run.places(address, lanes, run.who())[1]))
+    return out
+
+
+def _is_access(node: UOp) -> bool:
+    return node.op in (Ops.LOAD, Ops.LDMATRIX)
 
 
 def _read(run: Run, source: UOp, unit: MatrixUnit, outer: int) -> Array:
@@ -170,9 +188,11 @@ def rows(run: Run, node: UOp) -> Any:
         assert isinstance(address.memory, SharedMemory)
         return Tile(address.memory, address.places, kind)
     each = ROW // address.memory.dtype.itemsize
-    given = run.numbers[run.numbers % WARP < kind.count * 8]
-    where = run.spread(address.places).astype(np.int64)[given][:, None] + np.arange(each)
-    found = address.memory.read(given, where).reshape(warps, kind.count, 8, each)
+    given = run.numbers % WARP < kind.count * 8
+    threads, where = run.places(address, each, run.who(given))
+    found = np.zeros((warps, kind.count, 8, each), dtype=storage(address.memory.dtype))
+    read = address.memory.read(threads, where).reshape(-1, kind.count, 8, each)
+    found[np.unique(threads // WARP)] = read
     per_word = each // 4
     if kind.turned:
         if per_word != 2:
@@ -234,6 +254,7 @@ def commit(run: Run, node: UOp) -> None:
     """ASYNC_COMMIT: what was started since the last one is a group."""
     if isinstance(node.arg, Products):
         run.state.setdefault("products", []).append(run.state.pop("reading", []))
+        run.state.setdefault("filled", []).append(run.state.pop("taken", []))
         return
     run.state.setdefault("groups", []).append(run.state.pop("open", []))
 
@@ -241,8 +262,12 @@ def commit(run: Run, node: UOp) -> None:
 def wait(run: Run, node: UOp) -> None:
     """ASYNC_WAIT: the oldest groups arrive, until no more than `arg` are under way."""
     if isinstance(node.arg, Products):
-        products = run.state.setdefault("products", [])
-        del products[: max(0, len(products) - node.arg.pending)]
+        products, filled = (run.state.setdefault(name, []) for name in ("products", "filled"))
+        over = max(0, len(products) - node.arg.pending)
+        # a group of warps is done together: all of its lanes have read what their registers hold
+        for memory, places in (taken for group in filled[:over] for taken in group):
+            memory.taken(places)
+        del products[:over], filled[:over]
         return
     groups: list[list[tuple[Memory, Array, Array, Array]]] = run.state.setdefault("groups", [])
     while len(groups) > node.arg:

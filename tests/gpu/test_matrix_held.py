@@ -5,7 +5,7 @@ On the emulator, against NumPy.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,15 +15,17 @@ import pytest
 from morok import Tensor, knobs
 from morok.codegen.pipeline import lower
 from morok.dtype import AddrSpace, PtrDType
+from morok.errors import DeviceError
 from morok.ir.matrix import ALL_UNITS, GROUP_UNITS, HELD_UNITS, MatrixUnit, Products
-from morok.ir.node import UOp, const, toposort
-from morok.ir.ops import Ops
+from morok.ir.node import UOp, const, make, toposort
+from morok.ir.ops import AxisKind, Ops
 from morok.optimize.actions import apply_all, can
 from morok.optimize.builder import Builder
 from morok.optimize.gpu_matmul import matrix_product
 from morok.optimize.record import Opt, applied
 from morok.render.cuda import render
 from morok.rewrite.engine import substitute
+from morok.schedule.schedule import schedule
 from morok.symbolic.sets import simplify
 from tests.gpu.kernels import cubin
 from tests.gpu.products import HOST, TARGET, close, emulate, kernel_of, left_first, memory_of, product
@@ -84,11 +86,20 @@ def _sequence(n: int, step: int, depth: int, unit: int, turned: str, swapped: bo
 
 
 def _lowered(
-    dtype: str, wide: str | None, unit: str, turned: str, swapped: bool, depth: int, step: int, n: int = 64
+    dtype: str,
+    wide: str | None,
+    unit: str,
+    turned: str,
+    swapped: bool,
+    depth: int,
+    step: int,
+    more: Sequence[Opt] = (),
+    tiles: int = 3,
 ) -> tuple[UOp, UOp, Callable[[list[Any]], Any]]:
     """The kernel of a product, its list, and what is right."""
+    n = 64
     high, long = 2 * (n if swapped else 128), 2 * (128 if swapped else n)
-    k = 3 * step
+    k = tiles * step
 
     def multiply(a: Tensor, b: Tensor) -> Tensor:
         a, b = (a.transpose(0, 1) if "a" in turned else a), (b.transpose(0, 1) if "b" in turned else b)
@@ -99,7 +110,7 @@ def _lowered(
     second = 2 if left_first(ast) else 1
     with knobs.override(**ALLOWED):
         opts = _sequence(n, step, depth, _number(unit, n), turned, swapped, second)
-        linear = lower(apply_all(ast, opts, HOST), TARGET)
+        linear = lower(apply_all(ast, [*opts, *more], HOST), TARGET)
 
     def want(arrays: list[Any]) -> Any:
         a, b = arrays[3 - second].reshape(left).astype(float), arrays[second].reshape(right).astype(float)
@@ -276,8 +287,6 @@ def test_a_conversion_to_a_wider_type_stays_in_registers() -> None:
     def mixed(x: Tensor, w: Tensor) -> Tensor:
         return x @ w.cast("float16")
 
-    from morok.schedule.schedule import schedule
-
     x, w = Tensor.empty(256, 128, dtype="float16"), Tensor.empty(128, 512, dtype="int8")
     (item,) = schedule([mixed(x, w).uop]).items
     kernel = _chosen(item.ast)
@@ -288,3 +297,34 @@ def test_a_conversion_to_a_wider_type_stays_in_registers() -> None:
     close(emulate(lower(kernel, TARGET), arrays, types), a.astype(float) @ b.astype(float), 2e-3)
     both = kernel_of(layer, (256, 128), (128, 512), dtype="int8")
     assert _unit(_chosen(both))[0] == "mma.f16"
+
+
+# --- roles
+
+
+@pytest.mark.parametrize(
+    ("dtype", "wide", "unit", "turned", "swapped", "step"),
+    [
+        ("float32", None, "tf32", "", True, 32),
+        ("float16", None, "f16", "", True, 64),
+        ("int8", "int32", "s8", "ab", False, 128),
+    ],
+)
+def test_tiles_that_others_bring_are_gathered(
+    dtype: str, wide: str | None, unit: str, turned: str, swapped: bool, step: int
+) -> None:
+    roles = [Opt("ROLES"), Opt("PERSIST", amount=3)]
+    ast, linear, want = _lowered(dtype, wide, unit, turned, swapped, 3, step, more=roles)
+    assert sum(n.op is Ops.RANGE and n.arg[1] is AxisKind.ROLE for n in linear.src) == 2
+    arrays, types = memory_of(ast)
+    close(emulate(linear, arrays, types), want(arrays), 3e-3)
+
+
+def test_a_tile_is_not_replaced_before_its_elements_are_in_registers() -> None:
+    ast, linear, _ = _lowered("float32", None, "tf32", "", True, 3, 32, more=[Opt("ROLES")], tiles=8)
+    arrays, types = memory_of(ast)
+    emulate(linear, arrays, types)
+    waits = [n for n in linear.src if n.op is Ops.ASYNC_WAIT and isinstance(n.arg, Products)]
+    late = make(Ops.LINEAR, linear.dtype, tuple(n for n in linear.src if n not in waits))
+    with pytest.raises(DeviceError, match="overwrites"):
+        emulate(late, arrays, types)
