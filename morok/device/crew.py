@@ -27,6 +27,8 @@ from morok.optimize.race import Heat
 from morok.optimize.record import Opt
 
 LONGEST_BUILD = 15.0  # seconds for one candidate
+SLOW_BUILD = 4.0  # times as long as the first one took: whatever that makes, all others would wait for it
+SHORT_BUILD = 2.0  # seconds that everybody gets
 LONGEST_END = 1.0  # seconds that are waited for a killed process
 OPENER = "morok.device.registry:get_device"
 _BOOT = "import sys; sys.path.insert(0, {root!r}); from morok.device.crew_worker import main; main()"
@@ -121,8 +123,14 @@ class Crew:
         self.codes: list[bytes] = []
         self.complaints: list[str] = []  # what went wrong with candidates
         self.killed = 0
+        self.usual: float | None = None  # seconds of a build
         self._process = os.getpid()
         self.workers = [self._hire() for _ in range(max(1, count))]
+
+    @property
+    def places(self) -> int:
+        """How many candidates are built side by side."""
+        return len(self.workers)
 
     def now(self) -> float:
         return time.perf_counter()
@@ -131,7 +139,7 @@ class Crew:
         """From now on, and for so long, candidates are about this kernel."""
         self.text = to_python(ast).encode()
         self.end = self.now() + seconds
-        self.codes, self.complaints, self.killed = [], [], 0
+        self.codes, self.complaints, self.killed, self.usual = [], [], 0, None
         for worker in self.workers:
             worker.post({"do": "kernel"}, self.text)
 
@@ -146,6 +154,9 @@ class Crew:
                     number, opts = waiting.pop()
                     jobs[worker] = number, min(until, self.now() + LONGEST_BUILD)
                     worker.post({"do": "build", "opts": opts_to(opts)})
+                if worker in jobs and worker.unanswered == 1:  # before that it is getting ready
+                    number, deadline = jobs[worker]
+                    jobs[worker] = number, min(deadline, self.now() + self._patience())
             self._move(min((deadline for _, deadline in jobs.values()), default=until))
             for worker, (number, deadline) in list(jobs.items()):
                 answer = self._last_answer(worker)
@@ -158,6 +169,12 @@ class Crew:
         for worker in jobs:
             self._replace(worker)
         return found
+
+    def _patience(self) -> float:
+        """Seconds for a candidate, by what the first one took: the heuristics' own."""
+        if self.usual is None:
+            return LONGEST_BUILD
+        return min(LONGEST_BUILD, max(SHORT_BUILD, SLOW_BUILD * self.usual))
 
     def sample(self, built: object, cutoff: float, until: float) -> float | None:
         """Times one candidate."""
@@ -243,6 +260,8 @@ class Crew:
     def _built(self, answer: Answer) -> int | None:
         if not self._complain(answer[0]):
             self.codes.append(answer[1])
+            if self.usual is None:
+                self.usual = float(answer[0]["took"])
             return len(self.codes) - 1
         return None
 

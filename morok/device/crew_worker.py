@@ -291,8 +291,10 @@ class _Worker:
             return {}, b""
         assert self.kernel is not None
         if task == "build":
+            started = time.perf_counter()
             ast = apply_all(self.kernel.ast, opts_from(message["opts"]), self.device.facts())
-            return {}, self.device.build(ast, "candidate")
+            code = self.device.build(ast, "candidate")
+            return {"took": time.perf_counter() - started}, code
         kernel = self.kernel
         if task == "race":
             cut = message["cut"]  # both codes lie in the bytes

@@ -22,7 +22,7 @@ from morok.optimize.space import Chooser, Opts, Space
 from morok.optimize.strategy import Beam
 
 SEARCHING = 0.8  # of the time; the rest is for the last race
-PER_ROUND = 2  # candidates per place in the beam and round
+PER_ROUND = 2  # candidates per place in the beam and round; more where more are built at a time
 MANY = 1_000_000  # more than a point has neighbours
 UNLIKELY = 3.0  # times the best guess of a round: not this time
 PATIENCE = 4  # rounds without progress
@@ -38,6 +38,10 @@ HOPEFUL = 0.99  # of the heuristics' time: more is not worth a race
 
 class Bench(Protocol):
     """What a search asks of a device. Points in time are `now()`'s, seconds."""
+
+    @property
+    def places(self) -> int:
+        """How many candidates are built side by side."""
 
     def now(self) -> float: ...
 
@@ -162,7 +166,7 @@ class _Search:
                     pool.append((point.seconds * cost / point.cost, place * MANY + i, opts, ast))
             if self.bench.now() >= self.stop:
                 break
-        return _mixed(sorted(pool, key=_order), self.beam.width * PER_ROUND)
+        return _mixed(sorted(pool, key=_order), max(self.beam.width * PER_ROUND, self.bench.places))
 
     def _neighbours(self, point: _Point) -> list[tuple[float, int, Opts, UOp]]:
         if point.opts not in self._around:

@@ -81,6 +81,19 @@ def test_what_hangs_is_killed_in_time(crew: Crew) -> None:
     assert crew.sample(built[1], math.inf, soon(crew)) is not None
 
 
+def test_nobody_waits_long_for_one_that_is_slow_to_build(crew: Crew, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What takes many times as long as the first candidate is given up, so that the others go on."""
+    monkeypatch.setattr("morok.device.crew.LONGEST_BUILD", 1000.0)
+    crew.start(kernel("matmul"), 60.0)
+    assert crew.build([()], soon(crew)) == [0]
+    started = crew.now()
+    slow, good = crew.build([(fake.HANG_BUILD,), (Opt("UNROLL", 2, 2),)], soon(crew))
+    assert slow is None
+    assert good is not None
+    assert crew.now() - started < SLACK
+    assert crew.killed == 1
+
+
 def test_two_candidates_race_with_warm_and_with_cold_caches(crew: Crew) -> None:
     crew.start(kernel("matmul"), 60.0)
     old, new = crew.build([(), (Opt("UNROLL", 2, 2),)], soon(crew))

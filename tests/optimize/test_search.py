@@ -27,6 +27,8 @@ from tests.optimize.kernels import AVX512, GPU, MAKERS, NEON, VALUES, interpret,
 class FakeBench:
     """Times are what a function says; building and running take as long as another one says."""
 
+    places = 1
+
     def __init__(self, speed: Callable[[Opts], float | None], effort: float = 0.01) -> None:
         self.speed = speed
         self.effort = effort
