@@ -14,6 +14,7 @@ from typing import Any
 
 from morok.codegen.roles import has_roles, lower_roles
 from morok.codegen.shared import lower_shared, swizzled
+from morok.codegen.streams import lower_streams
 from morok.codegen.target import Target
 from morok.codegen.vectors import splat
 from morok.dtype import PtrDType, void
@@ -142,7 +143,7 @@ def local_stage(root: UOp, ctx: Any) -> UOp:
     """Stage 10 as a whole."""
     if not any(n.op is Ops.BUFFERIZE for n in toposort(root)):
         return root
-    root = own_names(root)
+    root = lower_streams(own_names(root), ctx.target)
     if ctx.target.has_grid:
         root = lower_roles(root) if has_roles(root) else lower_shared(root, ctx.target)
     return rewrite(root, local_rules, ctx)

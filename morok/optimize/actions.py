@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import final
 
-from morok.ir.node import UOp
+from morok.ir.node import UOp, toposort
 from morok.ir.ops import AxisKind, Ops
-from morok.optimize import collect, edges, keep, matrix, pack, roles, shared, splits, window
+from morok.ir.scan import scan_loops
+from morok.optimize import collect, edges, keep, matrix, pack, roles, running, shared, splits, stream, window
 from morok.optimize import join as joining
 from morok.optimize.host import Host
 from morok.optimize.loops import LANE_KINDS, Loops, loops_of
@@ -71,6 +72,7 @@ ACTIONS: dict[str, Action] = {
         Action("PACK", pack.can_pack, pack.pack),
         Action("WINDOW", window.can_window, window.window),
         Action("KEEP", keep.can_keep, keep.keep),
+        Action("STREAM", stream.can_stream, stream.stream),
         Action("NOLOCALS", can_forbid_locals, forbid_locals),
         Action("STAGE", shared.can_stage, shared.stage),
         Action("COLLECT", collect.can_collect, collect.collect),
@@ -86,7 +88,7 @@ def outcome(loops: Loops, opt: Opt, host: Host) -> UOp | str:
     action = ACTIONS.get(opt.name)
     if action is None:
         return f"there is no action {opt.name}; there are {', '.join(ACTIONS)}"
-    reason = action.condition(loops, opt, host)
+    reason = action.condition(loops, opt, host) or running.refuses(loops, opt)
     if reason is not None:
         return reason
     new = action.change(loops, opt)
@@ -113,7 +115,8 @@ def crossing(ast: UOp) -> str | None:
 
     Effects share loops from the outside in: what two of them have in common must be outermost in both.
     """
-    nests = [_nest(effect) for effect in ast.src if effect.op is Ops.END]
+    innermost = frozenset(scan_loops(toposort(ast)))
+    nests = [_nest(effect, innermost) for effect in ast.src if effect.op is Ops.END]
     for i, a in enumerate(nests):
         for b in nests[:i]:
             shared = set(a) & set(b)
@@ -122,10 +125,10 @@ def crossing(ast: UOp) -> str | None:
     return None
 
 
-def _nest(effect: UOp) -> list[UOp]:
+def _nest(effect: UOp, innermost: frozenset[UOp]) -> list[UOp]:
     """The loops of an effect, outer ones first; lanes are no loops."""
     loops = [r for r in effect.src[1:] if r.arg[1] not in LANE_KINDS]
-    return sorted(loops, key=lambda r: (r.arg[1] is not AxisKind.THREAD, r.arg[0]))
+    return sorted(loops, key=lambda r: (r in innermost, r.arg[1] is not AxisKind.THREAD, r.arg[0]))
 
 
 def apply_all(ast: UOp, opts: Iterable[Opt], host: Host) -> UOp:

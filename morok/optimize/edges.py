@@ -12,6 +12,7 @@ from morok.dtype import identity
 from morok.ir.infer import closed_ranges, ranges
 from morok.ir.node import UOp, alu, const, make, toposort
 from morok.ir.ops import AxisKind, Ops
+from morok.ir.scan import scan_loops
 from morok.optimize import running
 from morok.optimize.host import Host
 from morok.optimize.loops import (
@@ -186,8 +187,9 @@ class _Parts:
                 for c in closed_ranges(inner):
                     closers.setdefault(c, []).append(inner)
         mapping = {self.r: (self.where, self.tail)}
+        innermost = scan_loops(toposort(node))
         for c in closed_ranges(node):  # output loops around are shared with the main part, all others not
-            inside = c.arg[0] > self.r.arg[0] and c.arg[1] is not AxisKind.THREAD
+            inside = c in innermost or (c.arg[0] > self.r.arg[0] and c.arg[1] is not AxisKind.THREAD)
             if inside or (node.op is Ops.REDUCE and c is not self.r):
                 mapping[c] = self.fresh(c)
         waiting = [c for c in closers if c not in mapping]

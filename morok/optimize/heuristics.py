@@ -39,6 +39,7 @@ SHORT = 16  # steps of a reduction that is written out
 LIGHT = 3  # operations of a body that leaves most registers free
 HEAVY = 32  # operations of a body, more than one exponential, that keeps the pipelines busy by itself
 ROWS_AT_ONCE = 4
+STREAMED_PART = 4  # of the second cache: so much of it may be sums while rows pass by
 FEWEST_SHARING = 8  # outputs that read the same window, for a copy of it to pay
 LEAST_SHARED_WORK = 60_000  # operations; below, waking a thread costs more than it saves
 
@@ -182,12 +183,50 @@ def reduction(builder: Builder, node: UOp, effect: UOp) -> set[UOp]:
     if beside and max(beside) > max(0, max(along, default=0) - jumps):
         # rows are far apart in memory: several of them at a time keep more loads under way
         builder.vectorise("UNROLL", max(int(k.arg[0]) for k in loops), ROWS_AT_ONCE, ROWS_AT_ONCE)
-        return {outer[beside.index(max(beside))]}
+        column = outer[beside.index(max(beside))]
+        return set() if stream_rows(builder, effect, loops, column, lanes, cost) else {column}
     if along and max(along) > 0:
         chosen = loops[along.index(max(along))]
         full = lanes * vectors_at_once(cost * len(node.arg), host)
         builder.vectorise("UNROLL", int(chosen.arg[0]), full, lanes)
     return set()
+
+
+def stream_rows(builder: Builder, effect: UOp, loops: list[UOp], c: UOp, lanes: int, cost: int) -> bool:
+    """Sums of more columns than registers hold are kept in the cache, and rows are read as they lie.
+
+    Where nothing else is left for the threads, each has columns of its own.
+    """
+    host, count, number = builder.host, size(c), int(c.arg[0])
+    strip = lanes * max(1, host.registers // 2)
+    if host.block_threads or len(loops) != 1 or count is None or count <= strip or trips(loops[0]) <= SHORT:
+        return False
+    wide = lanes * min(4, vectors_at_once(cost, host))
+    beside = math.prod(trips(r) for r in output_loops(effect) if r is not c)
+    pieces = -(-count * lanes_bytes(host, lanes) * STREAMED_PART // host.l2_bytes)
+    if builder.shares and beside < host.cores:
+        pieces = -(-pieces // host.cores) * host.cores
+    stretch = max(count // pieces // wide, min(4, count // wide)) * wide
+    rest = builder.loops.next_number()
+    if count % stretch and not builder.do("PEEL", number, stretch):
+        return False
+    if count % stretch:
+        builder.vectorise("UPCAST", rest, strip, lanes)
+    inner = builder.loops.next_number() if count >= 2 * stretch else number
+    if inner != number:
+        builder.do("TILE", number, stretch)
+    column = builder.loops.next_number()
+    if builder.do("STREAM", int(loops[0].arg[0]), inner):
+        builder.do("UPCAST", column, wide)
+        builder.do("UPCAST", inner, wide)
+    else:
+        builder.vectorise("UPCAST", inner, strip, lanes)
+    return True
+
+
+def lanes_bytes(host: Host, lanes: int) -> int:
+    """The size of an element of which a register holds so many."""
+    return max(1, host.vector_bytes // lanes)
 
 
 def outputs(builder: Builder, effect: UOp, across: set[UOp], done: set[int]) -> None:

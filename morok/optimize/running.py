@@ -21,6 +21,21 @@ def runs_along(loops: Loops, r: UOp | None) -> bool:
     return r is not None and r.arg[1] is AxisKind.ORDERED and r in scan_loops(loops.order)
 
 
+_COPIES = frozenset(("PACK", "WINDOW", "KEEP", "STREAM", "STAGE", "COLLECT"))
+
+
+def refuses(loops: Loops, opt: Opt) -> str | None:
+    """Why a kernel in which something runs along a loop does not allow an action."""
+    found = scan_loops(loops.order)
+    if not found:
+        return None
+    if opt.name in _COPIES:
+        return "a copy would be filled at every step of a loop that something runs along"
+    if opt.name == "SWAP" and any(int(r.arg[0]) in (opt.axis, opt.amount) for r in found):
+        return "a loop that something runs along is the innermost one"
+    return None
+
+
 def is_continued(loops: Loops) -> bool:
     """Whether the rest of a running reduction has been peeled off."""
     return any(n.op is Ops.REDUCE and n.arg == LAST for n in loops.order)

@@ -29,7 +29,7 @@ Chooser = Callable[[UOp, Host], UOp]
 
 _CUTS = {"UPCAST", "UNROLL", "TILE", "LOCAL", "GROUP", "GROUPTOP"}
 _LANES = {"UPCAST", "UNROLL"}
-_PAIRS = {"SWAP", "KEEP", "JOIN"}  # both numbers are loops
+_PAIRS = {"SWAP", "KEEP", "JOIN", "STREAM"}  # both numbers are loops
 _BUFFERS = {"PACK", "STAGE"}  # the first number is a buffer
 _ROUNDING = {"PADTO", "PEEL"}
 _TILES = (8, 16, 32, 64, 128, 256)

@@ -16,7 +16,7 @@ from morok import knobs
 from morok.ir.movement import reduce_axis, reshape, shrink
 from morok.ir.node import UOp, alu, make, toposort
 from morok.ir.ops import Ops
-from morok.schedule.costs import elements
+from morok.schedule.costs import STORED, elements
 from morok.schedule.indexing import known_shape
 from morok.schedule.probe import collapsible
 
@@ -34,6 +34,10 @@ class Limits:
 ASKED = Limits(0, 4096, 1024)  # where the knob names the length
 # A block per output keeps the machine busy from some hundred outputs on.
 # A few threads need a few pieces, and one more kernel costs as much as summing some ten thousand elements.
+# Across rows, threads share the rows: each has sums of its own for all columns, and reads what lies in order.
+TALL = {
+    "CPU": (512, 1 << 19, 8, 16)
+}  # rows, elements, blocks of rows that threads could share instead, pieces
 DEVICES = {"CUDA": Limits(1 << 15, 256, 2048), "CPU": Limits(1 << 17, 16, 64)}
 
 
@@ -49,6 +53,8 @@ def split_reductions(sink: UOp, ctx: object = None) -> UOp:
             limits = Limits(asked, ASKED.outputs, ASKED.pieces) if asked else DEVICES.get(devices[node])
             if limits is not None and _is_long(node, limits):
                 long[node] = limits
+            elif not asked and devices[node] in TALL and _is_tall(node, devices[node]):
+                long[node] = Limits(0, 0, TALL[devices[node]][-1] * elements(known_shape(node)))
     if not long:
         return sink
     for node in collapsible(order):
@@ -80,6 +86,25 @@ def _is_long(node: UOp, limits: Limits) -> bool:
         return False
     total: int = math.prod([sizes[a] for a in node.arg[1]])
     return total >= limits.longest
+
+
+def _is_tall(node: UOp, device: str) -> bool:
+    """Whether many rows are reduced to one, or to a few, and are read for nothing else."""
+    rows, least, blocks, _ = TALL[device]
+    sizes, axes = _sizes(node.src[0]), node.arg[1]
+    if len(sizes) < len(known_shape(node)) or len(axes) != 1 or sizes[axes[0]] < rows:
+        return False
+    lead, inner = math.prod(sizes[: axes[0]]), math.prod(sizes[axes[0] + 1 :])
+    total = math.prod(sizes)
+    if inner == 1 or lead >= blocks or total < least:
+        return False
+    below = toposort(node.src[0], stop=_is_whole)
+    return 2 * max((elements(known_shape(n)) for n in below if _is_whole(n)), default=0) >= total
+
+
+def _is_whole(node: UOp) -> bool:
+    """Memory, or what will be."""
+    return node.op in STORED or node.op in (Ops.REDUCE_AXIS, Ops.SCAN_AXIS)
 
 
 def _in_two(node: UOp, limits: Limits) -> UOp:

@@ -19,7 +19,7 @@ from morok.ir import movement
 from morok.ir.alu_array import storage
 from morok.ir.build import define_global, end, index, pick, read, reduce, rng, sink, store, variable
 from morok.ir.node import UOp, alu, const, toposort
-from morok.ir.ops import AxisKind, Ops
+from morok.ir.ops import AxisKind, Op, Ops
 from morok.optimize.host import Host
 from morok.schedule.schedule import schedule
 from tests.schedule import graphs as g
@@ -143,6 +143,24 @@ def one_number() -> UOp:
     return sink(store(index(y, 0), read(x, where) + 1.0))
 
 
+def running(op: Op, axis: int, *sizes: int) -> UOp:
+    """A running reduction with arithmetic before and after it."""
+    x = movement.scan_axis(g.mul(g.tensor(*sizes), 0.5), op, axis)
+    return kernel_of(g.add(x, g.tensor(*sizes)))
+
+
+def running_twice() -> UOp:
+    """Two registers that are carried along one loop."""
+    sums = movement.scan_axis(g.tensor(5, 22), Ops.ADD, 1)
+    return kernel_of(movement.scan_axis(g.mul(sums, 0.25), Ops.MAX, 1))
+
+
+def recurrence() -> UOp:
+    """h = a·h + b, backwards."""
+    a, b = (movement.flip(g.tensor(4, 13), (False, True)) for _ in range(2))
+    return kernel_of(movement.flip(movement.scan_axis(g.mul(a, 0.5), Ops.MULACC, 1, b), (False, True)))
+
+
 MAKERS: dict[str, Callable[[], UOp]] = {
     "add": lambda: kernel_of(g.add(g.tensor(6, 8), g.tensor(6, 8))),
     "add of a row": lambda: kernel_of(g.add(g.tensor(6, 10), g.tensor(10))),
@@ -168,6 +186,13 @@ MAKERS: dict[str, Callable[[], UOp]] = {
     "symbolic rows": symbolic_rows,
     "symbolic sum": symbolic_sum,
     "one number": one_number,
+    "running sum of rows": lambda: running(Ops.ADD, 1, 6, 37),
+    "running sum of even rows": lambda: running(Ops.ADD, 1, 3, 32),
+    "running maximum of columns": lambda: running(Ops.MAX, 0, 9, 20),
+    "running product of planes": lambda: running(Ops.MUL, 1, 3, 5, 7),
+    "running sum": lambda: running(Ops.ADD, 0, 41),
+    "running twice": running_twice,
+    "recurrence": recurrence,
 }
 VALUES = {"n": 13}
 

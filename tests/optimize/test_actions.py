@@ -44,7 +44,7 @@ def candidates(ast: UOp) -> list[Opt]:
         found += [Opt(name, n, amount) for name in (*WHOLE, "TILE", "PADTO", "PEEL") for amount in AMOUNTS]
         found += [Opt("SWAP", n, m) for m in numbers if n < m]
         found += [Opt("JOIN", n, m) for m in numbers if n != m]
-        found += [Opt("KEEP", n, m) for m in numbers if n != m]
+        found += [Opt(name, n, m) for name in ("KEEP", "STREAM") for m in numbers if n != m]
     inputs = [n.arg for n in loops.order if n.op is Ops.DEFINE_GLOBAL]
     for b in inputs:
         found += [Opt("PACK", b, 0, (n,)) for n in numbers]

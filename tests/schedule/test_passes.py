@@ -168,8 +168,22 @@ def test_long_reductions_are_split() -> None:
     assert split_reductions(sink(unknown)) is sink(unknown)
     with knobs.override(SPLIT_REDUCE=65536):
         assert count(split_reductions(sink(unknown)), Ops.REDUCE_AXIS) == 2
-    short, wide = reduced(param(0, 1 << 12), 0), reduced(param(0, 4096, 1 << 12), 0)
+    short, wide = reduced(param(0, 1 << 12), 0), reduced(param(0, 4096, 1 << 12), 1)
     assert split_reductions(sink(short, wide)) is sink(short, wide)
+
+
+def test_many_rows_are_shared_by_threads() -> None:
+    """Each thread adds up rows of its own for all columns; few rows, and rows of many blocks, are left."""
+    after = split_reductions(sink(reduced(param(0, 4096, 512), 0)))
+    (kept,) = [n for n in toposort(after) if n.op is Ops.CONTIGUOUS]
+    assert shape(kept) == (16, 1, 512)
+    for x, axis in ((param(0, 64, 65536), 0), (param(0, 64, 1024, 512), 1), (param(0, 1024, 64), 0)):
+        alone = sink(reduced(x, axis))
+        assert split_reductions(alone) is alone
+    rows, columns = movement.reshape(param(0, 2048, 64), (2048, 64, 1)), param(1, 2048, 1, 64)
+    product = alu(Ops.MUL, movement.expand(rows, (2048, 64, 64)), movement.expand(columns, (2048, 64, 64)))
+    alone = sink(reduced(product, 0))
+    assert split_reductions(alone) is alone, "a matrix product is tiled"
 
 
 def test_the_outer_one_of_several_axes_names_the_pieces() -> None:
