@@ -23,7 +23,7 @@ from morok.optimize.stream import STREAMED
 
 def is_streamed(node: UOp) -> bool:
     """A buffer of sums that are carried row by row. What is no bare reduction any more is filled plainly."""
-    if node.op is not Ops.BUFFERIZE or node.arg is None or STREAMED not in node.arg[2:]:
+    if node.op is not Ops.BUFFERIZE or node.arg is None or node.arg[0] != STREAMED:
         return False
     return node.src[0].op is Ops.REDUCE and len(node.src[0].arg) == 1
 

@@ -15,7 +15,7 @@ from morok.optimize.loops import LANE_KINDS, Loops, loop, size
 from morok.optimize.record import Opt
 from morok.rewrite.engine import substitute
 
-STREAMED = "rows"  # in the argument of the BUFFERIZE: how stage 10 fills it
+STREAMED = "rows"  # where the argument of other buffers says "local": stage 10 fills it row by row
 
 
 def streamed(loops: Loops, k: UOp, c: UOp) -> UOp | None:
@@ -61,5 +61,5 @@ def stream(loops: Loops, opt: Opt) -> UOp:
     assert node is not None
     number = loops.next_number()
     column = loop(c.src[0], number, AxisKind.LOOP, c)
-    sums = bufferize(substitute(node, {c: column}), column, arg=("local", f"sums{number}", STREAMED))
+    sums = bufferize(substitute(node, {c: column}), column, arg=(STREAMED, f"sums{number}"))
     return substitute(loops.ast, {node: make(Ops.INDEX, node.dtype, (sums, c), None, node.origin)})
