@@ -151,10 +151,12 @@ class Placement:
 class SharedPlacement(Placement):
     """Ranges that share the digits of one flat index."""
 
-    def __init__(self, digits: dict[UOp, slots.Digit], name: str) -> None:
+    def __init__(self, digits: dict[UOp, slots.Digit], name: str, role: UOp | None = None) -> None:
         self.digits = digits
         self.total = slots.threads(digits)
         self.flat = special(name, self.total)
+        if role is not None:  # what is computed from it belongs to the role: others would leave the memory
+            self.flat = make(Ops.SPECIAL, self.flat.dtype, (*self.flat.src, role), name)
         super().__init__({r: slots.value(self.flat, d, self.total) for r, d in digits.items()})
 
     def first_only(self, used: frozenset[UOp]) -> list[UOp]:
@@ -310,7 +312,8 @@ def _threads(found: Sequence[UOp], order: Sequence[UOp], target: Target) -> dict
     for role in roles:
         mine = [r for r in reversed(found) if owner.get(r) is role]
         digits = slots.assign(mine, enemies)
-        placed[role] = SharedPlacement(digits, f"ridx{role.arg[2].first}") if mine else Placement({})
+        name = f"ridx{role.arg[2].first}"
+        placed[role] = SharedPlacement(digits, name, role) if mine else Placement({})
     return placed
 
 

@@ -164,6 +164,8 @@ class SharedMemory:
         if self.fresh is not None and self.fresh[places].any():
             lost = int(places[np.flatnonzero(self.fresh[places])[0]])
             raise Fault(f"overwrites element {lost} of {self.name} before anybody has read it", thread)
+        if self.fresh is not None:
+            self.fresh[places] = True  # also while it is under way
         who = np.full(len(places), thread)
         self._conflict("overwrites", self.writer[0, places], who, places)
         self._conflict("overwrites", self.reader[0, places], who, places)

@@ -25,6 +25,7 @@ from morok.optimize.host import Host
 from morok.optimize.loops import Loops, size
 from morok.optimize.matrix import as_input, factors
 from morok.optimize.record import Opt, applied
+from morok.optimize.roles import BARRIERS, GROUP
 from morok.optimize.tiles import Product, find_product
 
 FEWEST_STEPS = 8
@@ -32,7 +33,9 @@ FEWEST_POINTS = 16  # of a side of a tile
 FEWEST_OUTPUTS = 256  # of one product, for a matrix unit
 LEAST_WORK = 1 << 17  # multiplications
 WIDE = 512  # outputs along a side from which no further loop is joined to it
+WHOLE = 4  # bytes of an output from which on a unit's registers are whole sectors of memory
 COLLECTED = 64 * 64  # outputs of a tile from which on it is worth collecting them in shared memory
+SHALLOWEST, DEEPEST = 3, 6  # tiles of a ring with roles
 GROUPS = (8, 4, 2)  # rows of tiles that are walked together, so that they share the cache
 
 
@@ -119,8 +122,15 @@ class Problem:
     lanes: int  # threads that one of the shape's parts has
 
 
-def clocks(problem: Problem, shape: Shape, host: Host) -> float:
+# How threads share the work: all do everything; a group brings the tiles (ROLES); and another one writes.
+ALIKE, BRING, WRITE = -1, 0, 1
+# The inner loop's rate with roles, as measured, and the part of the rest that nothing else is done beside.
+ROLE_WORTH = {ALIKE: (1.0, 1.0), BRING: (1.15, 0.6), WRITE: (1.12, 0.5)}
+
+
+def clocks(problem: Problem, shape: Shape, host: Host, roles: int = ALIKE) -> float:
     """How long the busiest multiprocessor takes."""
+    worth, beside = ROLE_WORTH[roles]
     threads = shape.across * shape.along * problem.lanes
     rounds = -(-problem.steps * problem.step_bytes // shape.bytes)
     together = shape.together(
@@ -128,9 +138,14 @@ def clocks(problem: Problem, shape: Shape, host: Host) -> float:
     )
     tiles = -(-problem.rows // shape.rows) * -(-problem.columns // shape.columns) * problem.others
     points = shape.rows * shape.columns
-    inside = points * problem.steps / (problem.rate * shape.worth)
+    inside = points * problem.steps / (problem.rate * shape.worth * worth)
     outside = points * problem.output_bytes / STORE_RATE + LATENCY
-    return -(-tiles // max(1, host.cores)) * (inside + outside / together)
+    if roles != ALIKE:  # one block, which has a multiprocessor for itself
+        together = 1
+    return -(-tiles // max(1, host.cores)) * (inside + outside * beside / together)
+
+
+Choice = tuple[float, "MatrixUnit | None", Shape, int]  # clocks, unit, tile, roles
 
 
 def matrix_product(builder: Builder) -> bool:
@@ -140,8 +155,8 @@ def matrix_product(builder: Builder) -> bool:
     ready = builder.loops
     if plan is None:
         return False
-    for _, unit, shape in plan.choices():
-        if plan.build(unit, shape):
+    for _, unit, shape, roles in plan.choices():
+        if plan.build(unit, shape, roles):
             return True
         builder.loops = ready
     builder.loops = before
@@ -154,8 +169,8 @@ def tile_choices(ast: UOp, host: Host, most: int = 8) -> list[tuple[Opt, ...]]:
     plan = _plan(builder)
     ready = builder.loops
     found: list[tuple[Opt, ...]] = []
-    for _, unit, shape in plan.choices()[:most] if plan is not None else ():
-        if plan is not None and plan.build(unit, shape):
+    for _, unit, shape, roles in plan.choices()[:most] if plan is not None else ():
+        if plan is not None and plan.build(unit, shape, roles):
             found.append(applied(builder.ast))
         builder.loops = ready
     return found
@@ -203,6 +218,7 @@ class _Plan:
         self.builder = builder
         self.product = product
         self.unit: MatrixUnit | None = None
+        self.roles = ALIKE
         self.turned = False  # whether the unit's rows are columns of the outputs
         self.steps = sorted(closed_ranges(product.reduce), key=lambda k: int(k.arg[0]))
         left = product.along_i[0]
@@ -227,10 +243,10 @@ class _Plan:
         inputs = max(a.node.dtype.itemsize for a in (*self.product.along_i, *self.product.along_j))
         return Problem(rows, columns, math.prod(map(trips, beside)), steps, output, rate, inputs, lanes)
 
-    def choices(self) -> list[tuple[float, MatrixUnit | None, Shape]]:
-        """Units and shapes, the fastest first."""
+    def choices(self) -> list[Choice]:
+        """Units, shapes and roles, the fastest first."""
         host, reduce = self.builder.host, self.product.reduce
-        found: list[tuple[float, MatrixUnit | None, Shape]] = []
+        found: list[Choice] = []
         for unit in _units(host, reduce):
             if self._turned(unit) is None:
                 continue
@@ -240,12 +256,19 @@ class _Plan:
             if problem.rows * problem.columns < FEWEST_OUTPUTS:
                 continue  # a warp's smallest tile would be mostly empty
             shapes = [s for s in GROUP_SHAPES if s.columns == unit.n] if unit.shared else UNIT_SHAPES
-            found += [(clocks(problem, s, host), unit, s) for s in shapes]
+            found += [(clocks(problem, s, host), unit, s, ALIKE) for s in shapes]
+            if unit.shared and host.copy_engine:
+                found += [
+                    (clocks(problem, s, host, roles), unit, s, roles)
+                    for s in GROUP_SHAPES
+                    for roles in (BRING, WRITE)
+                    if s.across > 1 and s.columns in (unit.n, roles * 2 * unit.n)
+                ]
         problem = self.problem(THREAD_RATE, 1)
         if not found and min(problem.rows, problem.columns) >= FEWEST_POINTS and reduce.dtype.itemsize >= 4:
             wide = reduce.dtype.itemsize > 4
             shapes = [s for s in THREAD_SHAPES if not wide or s.rows * s.columns <= 64 * 64]
-            found += [(clocks(problem, s, host), None, s) for s in shapes]
+            found += [(clocks(problem, s, host), None, s, ALIKE) for s in shapes]
         return sorted(found, key=lambda choice: choice[0])
 
     def _turned(self, unit: MatrixUnit) -> bool | None:
@@ -267,8 +290,9 @@ class _Plan:
             return None if left or right else False
         return right if left != right else None
 
-    def build(self, unit: MatrixUnit | None, shape: Shape) -> bool:
+    def build(self, unit: MatrixUnit | None, shape: Shape, roles: int = ALIKE) -> bool:
         self.unit = unit
+        self.roles = roles
         self.turned = unit is not None and bool(self._turned(unit))
         reads = (self.product.along_i[0], self.product.along_j[0])
         inputs = max(a.node.dtype.itemsize for a in reads) if unit is None else unit.inputs.itemsize
@@ -316,7 +340,13 @@ class _Plan:
             return False
         around = math.prod(trips(r) for r in self.steps) // max(1, trips(_named(self.steps, k)))
         rounds = around * (1 if step == k else self._trips(k))
-        depth = min(shape.depth, rounds) if rounds > 1 else 1
+        depth = (
+            min(shape.depth if self.roles == ALIKE else self._depth(shape, steps), rounds)
+            if rounds > 1
+            else 1
+        )
+        if self.roles != ALIKE and depth < min(SHALLOWEST, rounds):
+            return False
         if not self._stage(self.product.along_i, rows, step, depth, self.left_runs):
             return False
         if not self._stage(self.product.along_j, columns, step, depth, self.right_runs):
@@ -327,7 +357,31 @@ class _Plan:
             for group in GROUPS:
                 if self._trips(i) > group and self.do("TILE", i, group):
                     break
+        return self.roles == ALIKE or self._give_roles()
+
+    def _give_roles(self) -> bool:
+        """Groups of warps that bring tiles or write results, in blocks that stay."""
+        if not self.do("ROLES", amount=self.roles):
+            return False
+        self.do("PERSIST", amount=self.builder.host.cores)
         return True
+
+    def _collects(self, shape: Shape) -> bool:
+        """Whether the result goes through shared memory: with roles, only what would be written in pieces."""
+        output = store_of(self.product.effect).src[1].dtype
+        vector = max(1, 16 // output.itemsize)
+        if shape.rows * shape.columns < COLLECTED or trips(self.product.j) % vector:
+            return False
+        return self.roles != BRING or output.itemsize < WHOLE
+
+    def _depth(self, shape: Shape, steps: int) -> int:
+        """Tiles of a ring, where the result has a place of its own."""
+        assert self.unit is not None
+        taken = BARRIERS
+        if self._collects(shape):
+            taken += shape.rows * shape.columns * store_of(self.product.effect).src[1].dtype.itemsize
+        each = (shape.rows + shape.columns) * steps * self.unit.inputs.itemsize
+        return max(0, min(DEEPEST, (self.builder.host.local_bytes - taken) // each))
 
     def _sides(self, shape: Shape) -> tuple[int, int]:
         """Rows and columns of the outputs in a tile."""
@@ -347,12 +401,11 @@ class _Plan:
             return self._thread_tile(rows, columns, step, shape)
         first = self.loops.next_number()
         vector = max(1, 16 // store_of(self.product.effect).src[1].dtype.itemsize)
-        large = shape.rows * shape.columns >= COLLECTED and trips(self.product.j) % vector == 0
-        if not large or not self.do("COLLECT", axes=(rows, columns)):
+        if not self._collects(shape) or not self.do("COLLECT", axes=(rows, columns)):
             return self._unit_tile(rows, columns, step, shape)
         if not self._unit_tile(first, first + 1, step, shape):
             return False
-        threads = shape.across * shape.along * self.unit.lanes
+        threads = GROUP if self.roles == WRITE else shape.across * shape.along * self.unit.lanes
         along = min(threads, self._sides(shape)[1] // vector)
         self.do("UPCAST", columns, vector)
         # neighbouring threads have neighbouring columns: the last loop is the fastest

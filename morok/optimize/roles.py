@@ -14,17 +14,25 @@ import math
 
 from morok.ir.infer import closed_ranges, ranges
 from morok.ir.matrix import MatrixUnit, Shared
-from morok.ir.node import UOp, alu, const, make
+from morok.ir.node import UOp, alu, const, make, toposort
 from morok.ir.ops import AxisKind, Ops
+from morok.ir.roles import Box
+from morok.optimize.facts import store_of
 from morok.optimize.host import Host
 from morok.optimize.loops import Loops, loop, simplify_places, size
 from morok.optimize.record import Opt
 from morok.optimize.shared import staged_bytes
+from morok.rewrite.engine import substitute
 from morok.schedule.ranges import replace_loops
 from morok.symbolic.boxes import box_of
+from morok.symbolic.quotients import split_sum
+from morok.symbolic.sets import simplify
+from morok.symbolic.validity import conjuncts
 
 GROUP = 128  # threads of a group of warps, which have the same number of registers
 BARRIERS = 1024  # bytes of shared memory for them
+REGISTERS = 1 << 16  # of a multiprocessor
+BESIDE = 26  # registers that an instruction needs beside its result
 _THREADS = (AxisKind.LOCAL, AxisKind.WARP, AxisKind.GROUP_REDUCE)
 
 
@@ -32,6 +40,69 @@ def layout(buffer: UOp) -> Shared | None:
     """How a local buffer is shared by the threads of a block; None if it is not."""
     found = buffer.arg[2] if buffer.op is Ops.BUFFERIZE and len(buffer.arg) > 2 else None
     return found if isinstance(found, Shared) else None
+
+
+def _ends(condition: UOp) -> tuple[dict[UOp, int], int] | None:
+    """x < end as the terms of x and the end; None for any other condition."""
+    if condition.op is not Ops.CMPLT or not condition.src[0].dtype.is_index:
+        return None
+    terms, rest = split_sum(simplify(alu(Ops.SUB, *condition.src)))
+    return dict(terms), -rest
+
+
+def _is_stored(loops: Loops, x: UOp, end: int) -> bool:
+    """Whether outputs are stored only where x < end, for an x that names a row of outputs.
+
+    The row in a tile has a loop of its own in each tile; the loop over tiles is the same everywhere.
+    """
+    terms, rest = split_sum(simplify(x))
+    inner = [t for t, k in terms if k == 1 and t.op is Ops.RANGE and size(t) is not None]
+    outer = {t: k for t, k in terms if t not in inner}
+    if rest or not outer or len(inner) != 1:
+        return False
+    address = store_of(loops.ast.src[0]).src[0]
+    for condition in (c for gate in address.src[2:] for c in conjuncts(gate)):
+        found = _ends(condition)
+        if found is None or found[1] != end or not outer.items() <= found[0].items():
+            continue
+        within = {t: k for t, k in found[0].items() if t not in outer}
+        if all(t.op is Ops.RANGE and size(t) is not None and k > 0 for t, k in within.items()):
+            last = sum(k * ((size(t) or 1) - 1) for t, k in within.items())
+            if last + 1 == size(inner[0]):
+                return True
+    return False
+
+
+def plain_read(loops: Loops, read: UOp) -> UOp:
+    """The read of a tile without limits on its place that a condition says as well.
+
+    x[min(i, 199)] where i < 200, or where only outputs of such i are stored   →   x[i] where i < 200
+    """
+    if read.op is not Ops.INDEX:
+        return read
+    gates = [c for g in read.src[2:] for c in conjuncts(g)]
+    mapping: dict[UOp, UOp] = {}
+    for node in toposort(read.src[1]):
+        if node.op is not Ops.MIN or (limit := simplify(node.src[1])).op is not Ops.CONST:
+            continue
+        inside = alu(Ops.CMPLT, node.src[0], const(node.dtype, limit.arg + 1))
+        if any(_ends(g) == _ends(inside) for g in gates):
+            mapping[node] = node.src[0]
+        elif _is_stored(loops, node.src[0], limit.arg + 1):
+            mapping[node] = node.src[0]
+            gates.append(inside)
+    if not mapping:
+        return read
+    gate = gates[0]
+    for g in gates[1:]:
+        gate = alu(Ops.AND, gate, g)
+    place = substitute(read.src[1], mapping)
+    return make(Ops.INDEX, read.dtype, (read.src[0], place, gate), read.arg, read.origin)
+
+
+def tile_box(loops: Loops, buffer: UOp) -> Box | None:
+    """The box that a tile is."""
+    return box_of(plain_read(loops, buffer.src[0]), buffer.src[1:])
 
 
 def _threads(loops: Loops, node: UOp) -> int:
@@ -58,7 +129,7 @@ def can_have_roles(loops: Loops, opt: Opt, host: Host) -> str | None:
     if sum(n.op is Ops.REDUCE for n in loops.order) != 1:
         return "roles need a kernel with one sum"
     for n in rings:
-        if box_of(n.src[0], n.src[1:]) is None:
+        if tile_box(loops, n) is None:
             return f"a tile of {n.arg[1]} is no box that the copy engine could bring"
     if opt.amount and len(results) != 1:
         return "there is no collected result that others could write"
@@ -71,6 +142,8 @@ def can_have_roles(loops: Loops, opt: Opt, host: Host) -> str | None:
             return "those who write the result are no whole group of warps"
     if threads > host.block_threads:
         return f"a block would have {threads} threads of at most {host.block_threads}"
+    if points[0].arg.c.registers + BESIDE > REGISTERS // threads:
+        return f"a block of {threads} threads begins with too few registers for {points[0].arg.name}"
     nbytes = sum(map(staged_bytes, rings)) + sum(map(_result_bytes, results)) + BARRIERS
     if nbytes > host.local_bytes:
         return f"tiles and result would take {nbytes} bytes of at most {host.local_bytes}"
@@ -94,7 +167,9 @@ def have_roles(loops: Loops, opt: Opt) -> UOp:
         if found is None or (found.depth == 0 and not opt.amount):
             done[n] = n.replace(src)
             continue
-        box = box_of(n.src[0], n.src[1:]) if found.depth else None
+        box = tile_box(loops, n) if found.depth else None
+        if box is not None:
+            src = (plain_read(loops, n.src[0]), *src[1:])
         how = Shared(found.depth, found.row, True, box)
         done[n] = make(n.op, n.dtype, src, (*n.arg[:2], how), n.origin)
     return done[loops.ast]

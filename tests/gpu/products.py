@@ -15,11 +15,13 @@ from morok.device.emulator import EmulatedKernel, EmulatorAllocator, emulated_ho
 from morok.dtype import DType, PtrDType
 from morok.ir.alu_array import storage
 from morok.ir.matrix import ALL_UNITS
-from morok.ir.node import UOp, toposort
+from morok.ir.node import UOp, const, toposort
 from morok.ir.ops import Ops
 from morok.optimize.actions import can
 from morok.optimize.record import Opt
+from morok.rewrite.engine import substitute
 from morok.schedule.schedule import schedule
+from morok.symbolic.sets import simplify
 
 TARGET = cuda_target()
 HOST = emulated_host(TARGET)
@@ -102,3 +104,15 @@ def close(got: Any, want: Any, tolerance: float) -> None:
     want = np.asarray(want, dtype=np.float64)
     error = np.linalg.norm(np.asarray(got, dtype=np.float64).reshape(want.shape) - want)
     assert error <= tolerance * np.linalg.norm(want)
+
+
+def place_of(x: UOp, thread: int) -> int:
+    """An index for a thread of the first block, at the first iteration of everything."""
+    found = {n: 0 for n in toposort(x) if n.op in (Ops.SPECIAL, Ops.RANGE)}
+    threads = sorted((n for n in found if n.op is Ops.SPECIAL and n.arg[0] == "l"), key=lambda n: n.arg)
+    assert [n.arg for n in threads] == [f"lidx{i}" for i in range(len(threads))]
+    for n in threads:
+        found[n], thread = thread % n.src[0].arg, thread // n.src[0].arg
+    at = simplify(substitute(x, {n: const(n.dtype, value) for n, value in found.items()}))
+    assert at.op is Ops.CONST
+    return int(at.arg)
