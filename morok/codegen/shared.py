@@ -41,6 +41,10 @@ LINE = 128  # bytes that all banks give at once
 _BLOCK = (AxisKind.LOCAL, AxisKind.WARP, AxisKind.GROUP_REDUCE)
 _SERIAL = (AxisKind.LOOP, AxisKind.REDUCE)
 _COPIES = (4, 8, 16)  # bytes that a hardware copy moves
+_SECTOR, _BESIDE = (
+    8,
+    4,
+)  # elements that neighbouring threads bring into a turned tile: along memory, along rows
 
 
 # --- index arithmetic on scalars and vectors
@@ -135,6 +139,14 @@ def _alike(gate: UOp, r: UOp, size: int) -> bool:
 # --- one tile
 
 
+class Digit(NamedTuple):
+    """Some bits of a coordinate, as a part of a point's number."""
+
+    dim: UOp
+    weight: int
+    size: int
+
+
 class Tile:
     """A shared buffer: its memory, and how it is filled."""
 
@@ -162,19 +174,24 @@ class Tile:
         read = self.value.op is Ops.INDEX and self.value.src[0].op is Ops.DEFINE_GLOBAL
         return size, read and size * self.dtype.itemsize in _COPIES
 
-    def _dealt(self) -> list[UOp]:
-        """The dimensions in the order in which points are dealt out: neighbouring threads read neighbours.
+    def _dealt(self) -> list[Digit]:
+        """The digits of a point's number, lowest first: neighbouring threads handle neighbours in memory.
 
-        Single elements go along the dimension that is contiguous in memory, so a tile may lie turned.
+        Single elements of a tile that lies turned: eight along the dimension that is contiguous in memory,
+        which are a whole sector, and four along the tile's rows. These are 32 different banks.
         """
         dims = list(self.dims)
-        if self.chunk > 1:
-            return dims
-        reads = [n for n in toposort(self.value) if n.op is Ops.INDEX]
-        for d in reversed(dims):
-            if reads and all(_rest(n.src[1], d, 1) == (1, 0) for n in reads):
-                return [*(x for x in dims if x is not d), d]
-        return dims
+        plain = [Digit(d, 1, size) for d, size in zip(reversed(dims), reversed(self.sizes), strict=True)]
+        reads = [n for n in toposort(self.value) if n.op is Ops.INDEX] if self.chunk == 1 else []
+        along = [d for d in reversed(dims) if all(_rest(n.src[1], d, 1) == (1, 0) for n in reads)]
+        if not reads or not along or along[0] is dims[-1]:
+            return plain
+        mine = next(d for d in plain if d.dim is along[0])
+        if mine.size % _SECTOR or plain[0].size % _BESIDE:
+            return [mine, *(d for d in plain if d is not mine)]
+        inner = [Digit(mine.dim, 1, _SECTOR), Digit(plain[0].dim, 1, _BESIDE)]
+        outer = [Digit(d.dim, i.size, d.size // i.size) for d, i in zip((mine, plain[0]), inner, strict=True)]
+        return [*inner, *outer, *(d for d in plain[1:] if d is not mine)]
 
     def _in_a_row(self, last: UOp, size: int) -> bool:
         """Whether all reads of the value have `size` neighbours side by side, from a multiple on."""
@@ -208,16 +225,17 @@ class Tile:
         """The coordinates of a point by its number."""
         out: dict[UOp, UOp] = {}
         below = 1
-        for d in reversed(self.dealt):
-            size = int(d.src[0].arg)
+        for d in self.dealt:
             digit = _on(Ops.FLOORDIV, flat, below) if below > 1 else flat
-            out[d] = simplify(digit if d is self.dealt[0] else _on(Ops.FLOORMOD, digit, size))
-            below *= size
+            digit = digit if d is self.dealt[-1] else _on(Ops.FLOORMOD, digit, d.size)
+            part = _on(Ops.MUL, digit, d.weight)
+            out[d.dim] = simplify(_add(out[d.dim], part) if d.dim in out else part)
+            below *= d.size
         return out
 
     def _place(self, flat: UOp) -> UOp:
         """Where a point lies in the tile, by its number."""
-        if self.dealt == list(self.dims):
+        if [d.dim for d in self.dealt] == list(reversed(self.dims)):
             return flat
         found = self._at(flat)
         total: UOp = const(index, 0)
