@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import Any, Self
 
-from morok.dtype import DType
+from morok.dtype import DType, float32
 from morok.ir.build import cast
 from morok.ir.node import UOp, alu, make
 from morok.ir.ops import Op, Ops
@@ -37,6 +37,15 @@ class Functions(Elementwise):
 
     def _floating(self) -> Self:
         return self if self.dtype.is_float else self._new(self._float())
+
+    def _wide(self) -> Self:
+        """x in a type in which a formula of several steps is rounded once, at its end."""
+        x = self._floating()
+        return x._new(cast(x.uop, float32)) if x.dtype.bits < 32 else x
+
+    def _rounded(self, x: Self) -> Self:
+        """A result in the type of what it was computed from."""
+        return self if self.dtype is x.dtype else self._new(cast(self.uop, x.dtype))
 
     def _named(self, name: str, result: Self) -> Self:
         """A result under the name of the function of x that it is.
@@ -438,8 +447,8 @@ class Functions(Elementwise):
         >>> Tensor([0.0, 100.0]).silu().tolist()
         [0.0, 100.0]
         """
-        x = self._floating()
-        return x._named("silu", x / ((-x).exp() + 1.0))
+        x, wide = self._floating(), self._wide()
+        return x._named("silu", (wide / ((-wide).exp() + 1.0))._rounded(x))
 
     swish = silu
 
@@ -449,13 +458,13 @@ class Functions(Elementwise):
         >>> Tensor([0.0, 100.0]).gelu().tolist()
         [0.0, 100.0]
         """
-        x = self._floating()
+        x = self._wide()
         if approximate == "tanh":
             inner = (x + x * x * x * 0.044715) * math.sqrt(2.0 / math.pi)
-            return x * 0.5 * (inner.tanh() + 1.0)
+            return (x * 0.5 * (inner.tanh() + 1.0))._rounded(self._floating())
         if approximate != "none":
             raise ValueError(f'approximate must be "none" or "tanh", not {approximate!r}')
-        return x * 0.5 * ((x * math.sqrt(0.5)).erf() + 1.0)
+        return (x * 0.5 * ((x * math.sqrt(0.5)).erf() + 1.0))._rounded(self._floating())
 
     def quick_gelu(self) -> Self:
         """x · sigmoid(1.702 x).
@@ -463,8 +472,8 @@ class Functions(Elementwise):
         >>> Tensor([0.0, 100.0]).quick_gelu().tolist()
         [0.0, 100.0]
         """
-        x = self._floating()
-        return x * (x * 1.702).sigmoid()
+        x = self._wide()
+        return (x * (x * 1.702).sigmoid())._rounded(self._floating())
 
     def elu(self, alpha: float = 1.0) -> Self:
         """x above zero, alpha · (exp(x) - 1) below.
@@ -481,8 +490,8 @@ class Functions(Elementwise):
         >>> Tensor([0.0, 100.0]).mish().tolist()
         [0.0, 100.0]
         """
-        x = self._floating()
-        return x * x.softplus().tanh()
+        x = self._wide()
+        return (x * x.softplus().tanh())._rounded(self._floating())
 
     def hardsigmoid(self) -> Self:
         """Between 0 and 1, linear from -3 to 3.

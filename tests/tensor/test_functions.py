@@ -115,3 +115,13 @@ def test_gelu_by_tanh() -> None:
     same(Tensor(x).gelu("tanh"), wanted, rtol=1e-14, atol=4 * np.finfo(np.float64).eps)
     with pytest.raises(ValueError, match="approximate"):
         Tensor(x).gelu("sometimes")
+
+
+@pytest.mark.parametrize("name", ["gelu", "silu", "mish", "quick_gelu"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_formulas_of_narrow_floats_are_rounded_once(name: str, dtype: str) -> None:
+    x = Tensor(np.linspace(-8, 8, 2001).astype(np.float32)).cast(dtype)
+    got = getattr(x, name)()
+    want = getattr(x.cast("float32"), name)().cast(dtype)
+    assert got.dtype is x.dtype
+    same(got.cast("float32"), want.cast("float32").numpy())
