@@ -82,6 +82,19 @@ def _block(loops: Loops, r: UOp, amount: int, host: Host) -> str | None:
     return None
 
 
+def _together(loops: Loops, opt: Opt) -> str | None:
+    """Why iterations of a loop cannot be done at the same time, by what the threads of a block share."""
+    r = loops.by_number[opt.axis]
+    for node in loops.order:
+        if node.op is not Ops.BUFFERIZE or len(node.arg) < 3:
+            continue
+        if r in ranges(node):
+            return f"a tile that all threads share depends on loop {opt.axis}"
+        if r in node.src[1:] and node.arg[2].depth:
+            return f"loop {opt.axis} fills a tile, which is the work of all threads"
+    return None
+
+
 def can_tile(loops: Loops, opt: Opt, host: Host) -> str | None:
     if opt.amount < 2:
         return "a tile has at least two iterations"
@@ -94,11 +107,13 @@ def can_tile(loops: Loops, opt: Opt, host: Host) -> str | None:
 def can_upcast(loops: Loops, opt: Opt, host: Host) -> str | None:
     if running.runs_along(loops, loops.by_number.get(opt.axis)):
         return running.can_be_lanes(loops, opt) or _lanes(loops, opt)
-    return cuttable(loops, opt) or _closed_by(loops, opt, Ops.END, Ops.BUFFERIZE) or _lanes(loops, opt)
+    reason = cuttable(loops, opt) or _closed_by(loops, opt, Ops.END, Ops.BUFFERIZE) or _lanes(loops, opt)
+    return reason or _together(loops, opt)
 
 
 def can_unroll(loops: Loops, opt: Opt, host: Host) -> str | None:
-    return cuttable(loops, opt) or _closed_by(loops, opt, Ops.REDUCE) or _lanes(loops, opt)
+    reason = cuttable(loops, opt) or _closed_by(loops, opt, Ops.REDUCE) or _lanes(loops, opt)
+    return reason or _together(loops, opt)
 
 
 def can_local(loops: Loops, opt: Opt, host: Host) -> str | None:
@@ -107,6 +122,7 @@ def can_local(loops: Loops, opt: Opt, host: Host) -> str | None:
     reason = cuttable(loops, opt)
     if reason is None and not is_result(loops, loops.by_number[opt.axis]):
         reason = _closed_by(loops, opt, Ops.END)
+    reason = reason or _together(loops, opt)
     if reason is not None:
         return reason
     amount = opt.amount or size(loops.by_number[opt.axis])
@@ -118,7 +134,7 @@ def can_local(loops: Loops, opt: Opt, host: Host) -> str | None:
 def can_group(loops: Loops, opt: Opt, host: Host) -> str | None:
     if not host.block_threads:
         return "the machine has no blocks of threads"
-    reason = cuttable(loops, opt) or _closed_by(loops, opt, Ops.REDUCE)
+    reason = cuttable(loops, opt) or _closed_by(loops, opt, Ops.REDUCE) or _together(loops, opt)
     if reason is not None:
         return reason
     r = loops.by_number[opt.axis]
