@@ -36,7 +36,7 @@ WIDE = 512  # outputs along a side from which no further loop is joined to it
 WHOLE = 4  # bytes of an output from which on a unit's registers are whole sectors of memory
 COLLECTED = 64 * 64  # outputs of a tile from which on it is worth collecting them in shared memory
 SHALLOWEST, DEEPEST = 3, 6  # tiles of a ring with roles
-GROUPS = (8, 4, 2)  # rows of tiles that are walked together, so that they share the cache
+GROUPS = (16, 8, 4, 2)  # rows of tiles that are walked together, so that they share the cache
 
 
 @final
@@ -103,6 +103,7 @@ THREAD_SHAPES = (
 # Of one multiprocessor, per clock: products with a unit (divided by the bytes of an input), products of
 # threads, bytes written. And clocks until a block's first tile has arrived.
 UNIT_RATE, THREAD_RATE, STORE_RATE, LATENCY = 1800, 95, 18, 2000
+SINGLY = 0.75  # the part of a unit's rate that is left where an operand's elements are copied one by one
 REGISTERS = 1 << 16  # of one multiprocessor
 OTHER_REGISTERS = 40  # of a thread, beside its results
 
@@ -125,7 +126,7 @@ class Problem:
 # How threads share the work: all do everything; a group brings the tiles (ROLES); and another one writes.
 ALIKE, BRING, WRITE = -1, 0, 1
 # The inner loop's rate with roles, as measured, and the part of the rest that nothing else is done beside.
-ROLE_WORTH = {ALIKE: (1.0, 1.0), BRING: (1.15, 0.6), WRITE: (1.12, 0.5)}
+ROLE_WORTH = {ALIKE: (1.0, 1.0), BRING: (1.15, 0.6), WRITE: (1.12, 0.6)}
 
 
 def clocks(problem: Problem, shape: Shape, host: Host, roles: int = ALIKE) -> float:
@@ -256,8 +257,10 @@ class _Plan:
             if problem.rows * problem.columns < FEWEST_OUTPUTS:
                 continue  # a warp's smallest tile would be mostly empty
             shapes = [s for s in GROUP_SHAPES if s.columns == unit.n] if unit.shared else UNIT_SHAPES
+            if self._singly(unit):
+                problem = replace(problem, rate=problem.rate * SINGLY)
             found += [(clocks(problem, s, host), unit, s, ALIKE) for s in shapes]
-            if unit.shared and host.copy_engine:
+            if unit.shared and host.copy_engine and not self._singly(unit):
                 found += [
                     (clocks(problem, s, host, roles), unit, s, roles)
                     for s in GROUP_SHAPES
@@ -277,7 +280,7 @@ class _Plan:
         A unit reads tiles by itself if their rows run along the steps (16 bits: any), and if they hold its
         type. One operand that is otherwise may be gathered into registers: it is the unit's left one.
         """
-        if not unit.shared:
+        if not unit.shared or self._singly(unit):
             return False
         left, right = (
             (crosswise and unit.inputs.itemsize != 2) or any(a.node.dtype is not unit.inputs for a in reads)
@@ -289,6 +292,16 @@ class _Plan:
         if "a" in unit.shared:
             return None if left or right else False
         return right if left != right else None
+
+    def _singly(self, unit: MatrixUnit | None) -> bool:
+        """Whether a unit's right operand is turned while it is copied, element by element.
+
+        That is for elements of 4 bytes, the least that is copied, where the left one is gathered already.
+        """
+        if unit is None or unit.shared != "b" or unit.inputs.itemsize != 4:
+            return False
+        reads = (*self.product.along_i, *self.product.along_j)
+        return self.left_runs and self.right_runs and all(a.node.dtype is unit.inputs for a in reads)
 
     def build(self, unit: MatrixUnit | None, shape: Shape, roles: int = ALIKE) -> bool:
         self.unit = unit
@@ -347,9 +360,10 @@ class _Plan:
         )
         if self.roles != ALIKE and depth < min(SHALLOWEST, rounds):
             return False
+        right_runs = self.right_runs and not self._singly(self.unit)
         if not self._stage(self.product.along_i, rows, step, depth, self.left_runs):
             return False
-        if not self._stage(self.product.along_j, columns, step, depth, self.right_runs):
+        if not self._stage(self.product.along_j, columns, step, depth, right_runs):
             return False
         if not self._inside(rows, columns, step, shape):
             return False

@@ -227,14 +227,15 @@ def _unit(kernel: UOp) -> tuple[str, bool]:
         ("", "wgmma.tf32.held", True),
         ("b", "wgmma.tf32", False),
         ("ab", "wgmma.tf32.held", False),
-        ("a", "mma.tf32", False),
+        ("a", "wgmma.tf32.held", False),
     ],
 )
 def test_the_unit_follows_from_how_operands_lie(turned: str, unit: str, swapped: bool) -> None:
     def multiply(a: Tensor, b: Tensor) -> Tensor:
         return (a.transpose(0, 1) if "a" in turned else a) @ (b.transpose(0, 1) if "b" in turned else b)
 
-    left, right = ((128, 256) if "a" in turned else (256, 128)), ((512, 128) if "b" in turned else (128, 512))
+    k = 1024
+    left, right = ((k, 256) if "a" in turned else (256, k)), ((512, k) if "b" in turned else (k, 512))
     kernel = _chosen(kernel_of(multiply, left, right, dtype="float32"), TF32=True)
     assert _unit(kernel) == (unit, swapped)
     half = _chosen(kernel_of(multiply, left, right))
@@ -277,6 +278,18 @@ def test_any_size_and_what_surrounds_it(seed: int, shape: tuple[int, int, int], 
     a, b = values[m * k].reshape(left), values[n * k].reshape(right)
     want = np.tanh((a.T if turned else a) @ (b.T if turned else b) + values[n]) * 2
     close(emulate(lower(kernel, TARGET), arrays, types), want, 3e-3)
+
+
+def test_where_neither_runs_along_the_steps_one_is_turned_while_it_is_copied() -> None:
+    m, k, n = 120, 520, 252
+    ast = kernel_of(lambda a, b: a.transpose(0, 1) @ b, (k, m), (k, n), dtype="float32")
+    kernel = _chosen(ast, TF32=True)
+    assert _unit(kernel) == ("wgmma.tf32.held", False)
+    linear = lower(kernel, TARGET)
+    assert {n.arg for n in linear.src if n.op is Ops.ASYNC_COPY} == {4, 16}
+    arrays, types = memory_of(ast)
+    a, b = (next(x for x in arrays[1:] if x.size == k * size).reshape(k, size) for size in (m, n))
+    close(emulate(linear, arrays, types), a.T.astype(float) @ b.astype(float), 2e-3)
 
 
 def test_a_conversion_to_a_wider_type_stays_in_registers() -> None:
