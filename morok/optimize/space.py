@@ -121,6 +121,8 @@ class Space:
         reduced = [n for n, r in plain.items() if r.arg[1] is AxisKind.REDUCE]
         found += [(Opt("KEEP", a, b),) for a in reduced for b in plain if a != b]
         found += _packs(loops)
+        if self.host.copy_engine:
+            found += [(Opt("ROLES"),), (Opt("ROLES", -1, 1),), (Opt("PERSIST", -1, self.host.cores),)]
         return found + _units(loops, self.host)
 
     # --- another sequence
