@@ -54,6 +54,7 @@ def table(history: Sequence[Tuned], verdicts: Sequence[Verdict] = ()) -> str:
     for tuned in rows:
         found = tuned.found
         tried = f"{found.tried}" if tuned.searched else "found on disk"
+        tried += ", the machine was busy" if found.disturbed else ""
         lines.append(
             f"{tuned.name:<28.28} {tuned.place or '-':<24.24} {found.before * 1e6:>9.1f} µs "
             f"{found.after * 1e6:>9.1f} µs {found.ratio:>6.2f}  {tried}"

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, final
 
 from morok import knobs
 from morok.codegen.target import Target
+from morok.device import quiet
 from morok.device.background import Later
 from morok.device.base import Device
 from morok.device.base import Program as Runnable
@@ -141,6 +142,10 @@ class CPU(Device):
     def cache_bytes(self) -> int:
         """The size of the largest cache."""
         return cache_bytes(3, cache_bytes(2, 512 << 10))
+
+    def listen(self) -> Callable[[], bool]:
+        """Whether other processes have taken cores."""
+        return quiet.listen(self.facts().cores)
 
     def stopwatch(self, program: Runnable, turns: Turns, values: Mapping[str, int]) -> Stopwatch:
         """Runs the kernel without looking anything up in between."""

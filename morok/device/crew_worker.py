@@ -30,7 +30,7 @@ from morok.ir.node import UOp, toposort
 from morok.ir.ops import Ops
 from morok.ir.python_form import parse
 from morok.optimize.actions import apply_all
-from morok.optimize.race import Heat, Stopwatch, take_turns
+from morok.optimize.race import Heat, Stopwatch, calm_turns
 from morok.optimize.record import Opt
 from morok.symbolic.quotients import split_sum
 from morok.symbolic.sets import simplify
@@ -238,6 +238,7 @@ class _Kernel:
 
     def race(self, old: Program, new: Program, seconds: float) -> list[Heat]:
         """Two candidates in turns: with all data in the caches, and with data that have to be fetched."""
+        assert isinstance(self.device, Tunable)
         started = time.perf_counter()
         conditions = {"warm": [self.memory()]}
         if len(self.sets()) > 1:
@@ -246,7 +247,7 @@ class _Kernel:
         for i, (name, turns) in enumerate(conditions.items(), 1):
             until = started + seconds * i / len(conditions)
             watches = self.clock(old, turns), self.clock(new, turns)
-            heat = take_turns(name, *watches, time.perf_counter, until)
+            heat = calm_turns(name, *watches, time.perf_counter, until, self.device.listen, time.sleep)
             if heat is None:  # half of the truth is none
                 return []
             found.append(heat)

@@ -170,6 +170,10 @@ class Cuda(Device):
         """The size of the largest cache."""
         return self.driver.facts.l2_bytes
 
+    def listen(self) -> Callable[[], bool]:
+        """Nobody tells what others do with a GPU."""
+        return lambda: False
+
     def stopwatch(self, program: Runnable, turns: Turns, values: Mapping[str, int]) -> Stopwatch:
         """Launches in a graph, timed by the GPU."""
         assert isinstance(program, CudaKernel)

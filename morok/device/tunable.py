@@ -6,7 +6,7 @@ the worker that compiles and the one that times need not be the same.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import cycle
 from typing import Protocol, runtime_checkable
 
@@ -37,6 +37,9 @@ class Tunable(Protocol):
 
     def cache_bytes(self) -> int:
         """The size of the largest cache: what was touched so many bytes ago has to be fetched again."""
+
+    def listen(self) -> Callable[[], bool]:
+        """From now on; the function says whether others have used what kernels need to be fast."""
 
     def stopwatch(self, program: Program, turns: Turns, values: Mapping[str, int]) -> Stopwatch:
         """A clock for a program on these buffers, run the way that a plan runs it."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, final
 
 from morok.ir.node import UOp
@@ -79,6 +79,7 @@ class Found:
     failed: int
     complete: bool  # it ended by itself, so more time would not have helped
     race: tuple[Heat, ...] = ()  # how it was measured; empty if the heuristics' sequence stays
+    disturbed: bool = False  # the machine was busy, so nothing could win
 
     @property
     def ratio(self) -> float:
@@ -230,6 +231,8 @@ class _Search:
                 break
             until = min(self.end, now + LEAST_WAIT + 3.0 * seconds)
             heats = self.bench.race(heuristic.built, point.built, seconds, until)
+            if any(heat.disturbed for heat in heats or ()):
+                found = replace(found, disturbed=not found.race, complete=found.complete and bool(found.race))
             if heats and is_faster(heats) and gain(heats) > found.ratio:
                 first = heats[0]
                 found = Found(

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import final
 
@@ -28,6 +28,7 @@ MARGIN = 0.98  # of the old time: less of a win is noise, whatever the figures s
 SLOWER = 1.005  # in any of the conditions: not taken
 WINS = 0.75  # of the rounds
 HOPELESS = 0.25  # of the rounds
+REST = 0.2  # seconds in which others may come to an end
 SPREADS = 3.0  # a win is larger than so many times the uncertainty of the median
 
 
@@ -43,11 +44,17 @@ class Heat:
     spread: float  # uncertainty of that ratio
     wins: float  # the part of the pairs that the new one won
     rounds: int
+    disturbed: bool = False  # by others, who needed the same cores
 
     @property
     def is_clear(self) -> bool:
         """Whether the new one is faster beyond what noise would do."""
-        return self.ratio <= MARGIN and self.wins >= WINS and self.ratio + SPREADS * self.spread < 1.0
+        return (
+            not self.disturbed
+            and self.ratio <= MARGIN
+            and self.wins >= WINS
+            and self.ratio + SPREADS * self.spread < 1.0
+        )
 
 
 def heat_of(condition: str, olds: Sequence[float], news: Sequence[float]) -> Heat:
@@ -76,6 +83,28 @@ def take_turns(
     return heat_of(condition, *taken) if len(taken[0]) >= FEWEST else None
 
 
+def calm_turns(
+    condition: str,
+    old: Stopwatch,
+    new: Stopwatch,
+    now: Callable[[], float],
+    until: float,
+    listen: Callable[[], Callable[[], bool]],
+    rest: Callable[[float], None],
+) -> Heat | None:
+    """As `take_turns`, again and again while somebody disturbs it; the last heat says so if all were."""
+    found: Heat | None = None
+    while True:
+        is_disturbed = listen()
+        heat = take_turns(condition, old, new, now, until)
+        if heat is None:
+            return found
+        if not is_disturbed():
+            return heat
+        found = replace(heat, disturbed=True)
+        rest(max(0.0, min(REST, until - now())))
+
+
 def _turn(watch: Stopwatch) -> Callable[[], float]:
     """What one of the two does when it is its turn."""
     once = max(watch(1), 1e-9)
@@ -85,8 +114,9 @@ def _turn(watch: Stopwatch) -> Callable[[], float]:
 
 
 def is_faster(heats: Sequence[Heat]) -> bool:
-    """Clearly faster in one of the conditions, and slower in none."""
-    return any(heat.is_clear for heat in heats) and all(heat.ratio <= SLOWER for heat in heats)
+    """Clearly faster in one of the conditions, and slower in none. What was disturbed says nothing."""
+    sound = all(heat.ratio <= SLOWER and not heat.disturbed for heat in heats)
+    return sound and any(heat.is_clear for heat in heats)
 
 
 def gain(heats: Sequence[Heat]) -> float:

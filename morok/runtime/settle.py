@@ -14,6 +14,7 @@ from typing import final
 from morok.device.base import Program
 from morok.device.buffer import Buffer
 from morok.device.registry import get_device
+from morok.device.tunable import Tunable
 from morok.errors import OutOfMemory
 from morok.ir.digest import hexdigest
 from morok.ir.node import UOp, toposort
@@ -42,6 +43,9 @@ class Raced:
 
 def settle(plan: Raced, beam: Beam) -> tuple[Program, ...]:
     """The programs that the plan runs from now on: those that a search has found, or the heuristics'."""
+    machine = get_device(plan.device)
+    if not isinstance(machine, Tunable):
+        return tuple(plan.programs)
     names = [hexdigest(item.ast) for item in plan.items]
     found = [tuner.result(plan.device, item.ast) for item in plan.items]
     promises: dict[str, float] = {}
@@ -60,7 +64,8 @@ def settle(plan: Raced, beam: Beam) -> tuple[Program, ...]:
         try:
             track = _Track(plan)
             until = time.perf_counter() + PLANS * beam.seconds * len(promises)
-            return contest(promises, lambda kept: track.clock(chosen(kept)), time.perf_counter, until)
+            clock, now = (lambda kept: track.clock(chosen(kept))), time.perf_counter
+            return contest(promises, clock, now, until, machine.listen, time.sleep)
         except OutOfMemory:  # for a second copy of the results
             return None
 

@@ -92,9 +92,9 @@ class Tuner:
                 verdict = race()
                 if verdict is not None:
                     self.verdicts.append(verdict)
-                    if store is not None:
+                    if store is not None and not verdict.disturbed:
                         store.put_search(key, write_verdict(verdict))
-            if verdict is not None:
+            if verdict is not None and not verdict.disturbed:
                 self._decided[key] = verdict
             return verdict
 
@@ -158,7 +158,7 @@ def write_entry(beam: Beam, found: Found) -> str:
     return json.dumps({
         "width": beam.width, "seconds": beam.seconds, "opts": opts_to(found.opts), "before": found.before,
         "after": found.after, "tried": found.tried, "failed": found.failed, "complete": found.complete,
-        "race": [astuple(heat) for heat in found.race],
+        "race": [astuple(heat) for heat in found.race], "disturbed": found.disturbed,
     })  # fmt: skip
 
 
@@ -170,7 +170,7 @@ def read_entry(text: str) -> tuple[Beam, Found] | None:
         d = json.loads(text)
         found = Found(
             opts_from(d["opts"]), float(d["before"]), float(d["after"]), int(d["tried"]), int(d["failed"]),
-            bool(d["complete"]), tuple(Heat(*row) for row in d["race"]),
+            bool(d["complete"]), tuple(Heat(*row) for row in d["race"]), bool(d["disturbed"]),
         )  # fmt: skip
         return Beam(int(d["width"]), float(d["seconds"])), found
     except (ValueError, KeyError, TypeError, MorokError):

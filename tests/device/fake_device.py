@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from morok.device.base import Device, Program
 from morok.device.buffer import Buffer, HostAllocator
@@ -63,6 +63,9 @@ class FakeDevice(Device):
 
     def cache_bytes(self) -> int:
         return 1 << 20
+
+    def listen(self) -> Callable[[], bool]:
+        return lambda: False
 
     def stopwatch(self, program: Program, turns: Turns, values: Mapping[str, int]) -> Stopwatch:
         return plain_stopwatch(self, program, turns, values)

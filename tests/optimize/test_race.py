@@ -8,7 +8,7 @@ from statistics import median
 
 import pytest
 
-from morok.optimize.race import FEWEST, LOOK, ROUNDS, Heat, gain, heat_of, is_faster, take_turns
+from morok.optimize.race import FEWEST, LOOK, ROUNDS, Heat, calm_turns, gain, heat_of, is_faster, take_turns
 
 
 class Machine:
@@ -147,6 +147,39 @@ def test_somebody_else_in_a_burst_does_not_count() -> None:
     rare = random.Random(1)
     found = heat(Machine(lambda: rare.choice([1.0, 1.0, 3.0])), 1e-3, 1e-3)
     assert found.after == pytest.approx(1e-3)
+
+
+def test_what_others_disturb_is_run_again_and_says_nothing() -> None:
+    """Somebody has a core for a while: the heats of that time do not count."""
+    machine = Machine()
+    pauses: list[float] = []
+
+    def rest(seconds: float) -> None:
+        pauses.append(seconds)
+        machine.clock += seconds
+
+    def race(busy_until: float, until: float) -> Heat | None:
+        def listen() -> Callable[[], bool]:
+            started = machine.clock
+            return lambda: started < busy_until
+
+        machine.clock = 0.0
+        watches = machine.watch("old", 1e-3), machine.watch("new", 0.8e-3)
+        return calm_turns("warm", *watches, machine.now, until, listen, rest)
+
+    free, late, never = race(0.0, 10.0), race(1.0, 10.0), race(99.0, 3.0)
+    assert free is not None
+    assert late is not None
+    assert never is not None
+    assert is_faster([free])
+    assert is_faster([late])
+    assert pauses
+    assert never.ratio == pytest.approx(0.8)
+    assert never.disturbed
+    assert not is_faster([never])
+    assert not is_faster([free, never])
+    assert machine.clock < 3.5
+    assert race(99.0, 1e-4) is None
 
 
 def test_the_time_is_kept() -> None:

@@ -41,10 +41,16 @@ class Plans:
 
         return run
 
+    def contest(self, promises: Mapping[str, float], until: float, busy: bool = False) -> Verdict | None:
+        return contest(promises, self.watch, self.now, until, lambda: lambda: busy, self.sleep)
+
+    def sleep(self, seconds: float) -> None:
+        self.clock += seconds
+
 
 def decide(effects: Mapping[str, float], promises: Mapping[str, float], until: float = 60.0) -> Verdict:
     plans = Plans(effects)
-    verdict = contest(promises, plans.watch, plans.now, until)
+    verdict = plans.contest(promises, until)
     assert verdict is not None
     return verdict
 
@@ -83,10 +89,24 @@ def test_a_small_part_of_a_plan_need_not_win_a_percent() -> None:
 
 def test_what_there_is_no_time_for_has_not_won() -> None:
     plans = Plans({"a": -1e-4})
-    assert contest({"a": 1e-4}, plans.watch, plans.now, 0.001) is None
+    assert plans.contest({"a": 1e-4}, 0.001) is None
     # time for the whole plan, which is slower, and for nothing else
     verdict = decide({"a": 1e-4, "b": 1e-4}, {"a": 1e-4, "b": 1e-4}, until=0.1)
     assert verdict.kept == frozenset()
+
+
+def test_on_a_busy_machine_nothing_wins_and_nothing_is_remembered() -> None:
+    plans = Plans({"a": -1e-4, "b": -1e-4})
+    verdict = plans.contest({"a": 1e-4, "b": 1e-4}, 3.0, busy=True)
+    assert verdict is not None
+    assert verdict.disturbed
+    assert not verdict.kept
+    assert "busy" in str(verdict)
+    assert plans.clock < 3.1
+    with knobs.override(CACHE=True):
+        own = Tuner()
+        assert own.decide("a plan", lambda: verdict) is verdict
+        assert own.decide("a plan", lambda: None) is Tuner().decide("a plan", lambda: None) is None
 
 
 def test_verdicts_are_kept_with_their_figures() -> None:
@@ -133,7 +153,7 @@ def judge(monkeypatch: pytest.MonkeyPatch) -> Judge:
             runs.append(1)
             return heat_of(condition, [1e-3] * 5, [ratio * 1e-3] * 5)
 
-        monkeypatch.setattr(room, "take_turns", race)
+        monkeypatch.setattr(room, "calm_turns", race)
         return runs
 
     return set_ratio
