@@ -86,6 +86,7 @@ class _Lowering:
         self.updates: list[UOp] = []  # of the effect at hand
         self.closed: dict[tuple[UOp, ...], tuple[UOp, UOp]] = {}  # loops → the effect, and its inner loops
         self.main: UOp = make(Ops.NOOP, void)  # the effect that the one at hand goes on from, or itself
+        self.around: tuple[UOp, ...] = ()  # the loops around those that something runs along
         self.count = 0
 
     def kernel(self, root: UOp) -> UOp:
@@ -94,6 +95,8 @@ class _Lowering:
             self.updates, self.main = [], effect
             running = set(scan_loops(toposort(effect)))
             mine = tuple(r for r in closed_ranges(effect) if r in running)
+            # a register begins anew at every step around its loops, also where its value is always the same
+            self.around = tuple(r for r in closed_ranges(effect) if r not in mine)
             store = effect.src[0] if effect.op is Ops.END else effect
             for node in toposort(store):
                 if node not in self.done:
@@ -131,7 +134,7 @@ class _Lowering:
             return self.steps(op, found.values, first, how.lanes, width)[0]
         register = define_reg(dtype.scalar, outputs * width, f"scan{self.count}")
         self.count += 1
-        outer = sorted(ranges(node).difference(found.loops), key=lambda r: r.arg)
+        outer = sorted(ranges(node).union(self.around).difference(found.loops), key=lambda r: r.arg)
         carry = self.carries[node] = _Carry(after(register, *outer), outputs, width)
         begun = (carry.write(first), *found.loops)
         result, total = self.steps(op, found.values, carry.read(*begun), how.lanes, width)

@@ -29,7 +29,7 @@ from morok.ir.node import UOp, make, toposort
 from morok.ir.ops import AxisKind, Ops
 from morok.ir.provenance import here, place
 from morok.schedule.costs import AGAIN, LAUNCH, OPS_PER_BYTE, STORED, TILE, Costs, measure, op_work
-from morok.schedule.indexing import Indices, known_shape, scanned_loop, source_indices
+from morok.schedule.indexing import Indices, Running, known_shape, scanned_loop, source_indices
 from morok.schedule.lower import INTERNAL, PASS_THROUGH, new_loop, output_ranges
 from morok.schedule.probe import collapsible
 
@@ -72,7 +72,7 @@ class Root:
     nodes: int = 0
     order: list[frozenset[UOp]] | None = None  # sets of loops that have to be the outer ones, growing
     heavy: UOp | None = None  # the matrix product or convolution in it
-    running: tuple[UOp, bool] | None = None  # the loop that something runs along, and whether backwards
+    running: Running | None = None  # the loop that something runs along
     scatters: bool = False  # puts rows in places, in the order of its loops
 
 
@@ -348,7 +348,7 @@ class Chooser:
     def structural_reason(self, node: UOp, use: Use, alive: frozenset[UOp], depth: int) -> str | None:
         """What would make a kernel slow although nothing is repeated."""
         kernel, work = use.kernel, self.costs.work[node]
-        if kernel.running is not None and kernel.running[0] in alive and work > SMALL_WINDOW:
+        if kernel.running is not None and kernel.running.loop in alive and work > SMALL_WINDOW:
             return "what runs along a loop would wait for it at every step"
         rows = _points(alive)
         waiting = kernel.loops - alive or any(level.loops - alive for level in use.nest)

@@ -10,11 +10,15 @@ touch keep their index as it is, which keeps most expressions trivial.
 
 from __future__ import annotations
 
+from typing import NamedTuple, final
+
 from morok.dtype import index as index_dtype
 from morok.ir.bounds import bounds
+from morok.ir.build import rng
 from morok.ir.infer import Shape, Size, add_sizes, ranges, shape, size_node, size_of
-from morok.ir.node import UOp, alu, const
+from morok.ir.node import UOp, alu, const, make
 from morok.ir.ops import Ops
+from morok.rewrite.engine import substitute
 from morok.symbolic.sets import simplify
 
 Indices = tuple[UOp, ...]
@@ -206,24 +210,55 @@ def _conjoin(valid: UOp | None, condition: UOp) -> UOp | None:
 # --- running reductions
 
 
-def direction(index: UOp, size: object) -> tuple[UOp, bool] | None:
-    """The loop that walks an axis of this size and whether backwards; None where a loop does not do that."""
+@final
+class Running(NamedTuple):
+    """A loop that walks along an axis: all of it, or in stretches of some length; and whether backwards."""
+
+    loop: UOp
+    backwards: bool
+    length: int  # 0 where the axis is the whole loop
+
+
+def scanned_loop(node: UOp, indices: Indices) -> Running | None:
+    """The loop along which a SCAN_AXIS is asked for, at these indices; None if that is no running value."""
+    axis = node.arg[1]
+    found = _walked(indices[axis], known_shape(node)[axis])
+    if found is None:
+        return None
+    others = [i for a, i in enumerate(indices) if a != axis and found.loop in ranges(i)]
+    if not others:
+        return found
+    if not found.length:
+        return None
+    inner = rng(found.length, -1)
+    whole = in_stretches(found, rng(_count(found.loop) // found.length, -2), inner)
+    apart = [simplified(substitute(i, {found.loop: whole})) for i in others]
+    return None if any(inner in ranges(i) for i in apart) else found
+
+
+def in_stretches(running: Running, outer: UOp, inner: UOp) -> UOp:
+    """The index of a loop that is cut into stretches."""
+    return alu(Ops.ADD, alu(Ops.MUL, outer, const(outer.dtype, running.length)), inner)
+
+
+def _count(r: UOp) -> int:
+    return int(r.src[0].arg) if r.src[0].op is Ops.CONST else 0
+
+
+def _walked(index: UOp, size: Size) -> Running | None:
+    """The loop that walks an axis of this size; None where no loop does."""
     if index.op is Ops.RANGE:
-        return index, False
+        return Running(index, False, 0)
     alive = ranges(index)
     if len(alive) != 1 or not isinstance(size, int):
         return None
     (r,) = alive
-    whole = r.src[0].op is Ops.CONST and r.src[0].arg == size
-    if whole and simplified(alu(Ops.ADD, index, r)) is const(index.dtype, size - 1):
-        return r, True
-    return None
+    digit = make(Ops.FLOORMOD, r.dtype, (r, const(r.dtype, size)))
+    if _count(r) > size and _count(r) % size == 0:
+        if index is digit or _is_reverse(index, digit, size):
+            return Running(r, index is not digit, size)
+    return Running(r, True, 0) if _count(r) == size and _is_reverse(index, r, size) else None
 
 
-def scanned_loop(node: UOp, indices: Indices) -> tuple[UOp, bool] | None:
-    """The loop along which a SCAN_AXIS is asked for, at these indices; None if that is no running value."""
-    axis = node.arg[1]
-    found = direction(indices[axis], known_shape(node)[axis])
-    if found is None or any(found[0] in ranges(i) for a, i in enumerate(indices) if a != axis):
-        return None
-    return found
+def _is_reverse(index: UOp, walk: UOp, size: int) -> bool:
+    return simplified(alu(Ops.ADD, index, walk)) is const(index.dtype, size - 1)

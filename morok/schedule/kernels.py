@@ -218,12 +218,13 @@ def count_bytes(
 
 
 def kernel_name(ast: UOp, order: list[UOp]) -> str:
-    """What the loops look like: e for element-wise, r with reductions, then the sizes."""
+    """What the loops look like: e for element-wise, r with reductions, s along loops, then the sizes."""
     inner = [r for n in order if n.op is Ops.REDUCE for r in closed_ranges(n)]
     outer = ast.src[0].src[1:]
     parts = [_size(r) for r in outer] + [_size(r) for r in dict.fromkeys(inner)]
     many = f"x{len(ast.src)}" if len(ast.src) > 1 else ""
-    return "_".join([("r" if inner else "e") + many, *parts])
+    kind = "s" if any(n.op is Ops.SCAN for n in order) else "r" if inner else "e"
+    return "_".join([kind + many, *parts])
 
 
 def _size(r: UOp) -> str:

@@ -15,7 +15,7 @@ from morok.dtype import identity, void
 from morok.dtype import index as index_dtype
 from morok.errors import IRError
 from morok.ir.build import cast, define_global, rng, sink, store
-from morok.ir.infer import Shape, Size, size_node, size_of
+from morok.ir.infer import Shape, Size, size_node, size_of, sorted_ranges
 from morok.ir.node import UOp, alu, const, make
 from morok.ir.ops import AxisKind, Ops
 from morok.ir.provenance import Origin, here, place
@@ -23,7 +23,9 @@ from morok.ir.scan import scan
 from morok.schedule.indexing import (
     ZERO,
     Indices,
+    Running,
     both,
+    in_stretches,
     known_shape,
     scanned_loop,
     simplified,
@@ -66,7 +68,7 @@ class Lowering:
         self.answers: dict[_Key, UOp] = {}
         self.reduce_ranges: dict[_Key, tuple[UOp, ...]] = {}
         self.next_range = first_range
-        self.running: dict[UOp, bool] = {}  # loops that something runs along, and whether backwards
+        self.running: Running | None = None  # the loop that something runs along
 
     def effect(self, assign: UOp) -> UOp:
         """One output: its loops, its place, its value."""
@@ -74,13 +76,23 @@ class Lowering:
         here.origin = assign.origin or INTERNAL
         if places:
             return self.scatter(assign)
-        sizes = known_shape(target)
-        indices = output_ranges(sizes)
-        address = self.address(target, indices)
+        indices = output_ranges(known_shape(target))
         result = self.lower(value, indices)
-        loops = [i for i in indices if i.op is Ops.RANGE]
+        running = self.running
+        if running is not None and running.length:
+            # something runs along stretches of a loop: once more, with a loop over them and one inside
+            outer = new_loop(size_of(running.loop.src[0]) // running.length, int(running.loop.arg[0]))
+            inner = new_loop(running.length, self.next_range)
+            self.next_range += 1
+            cut = in_stretches(running, outer, inner)
+            indices = tuple([cut if i is running.loop else i for i in indices])
+            self.running = None
+            result = self.lower(value, indices)
+        here.origin = assign.origin or INTERNAL
+        address = self.address(target, indices)
+        loops = dict.fromkeys(r for i in indices for r in sorted_ranges(i))
         effect = make(Ops.END, void, (store(address, result), *loops))
-        return replace_loops(effect, dict(map(_in_order, self.running.items()))) if self.running else effect
+        return effect if self.running is None else replace_loops(effect, dict([_in_order(self.running)]))
 
     def scatter(self, assign: UOp) -> UOp:
         """Rows that go to places known when it runs. Two may meet in one: those loops keep their order."""
@@ -185,9 +197,10 @@ class Lowering:
         if known_shape(node)[axis] == 1:
             return scan(found, op, ())
         running = scanned_loop(node, indices)
-        if running is None or self.running.setdefault(*running) is not running[1]:
+        self.running = self.running or running
+        if running is None or self.running != running:
             raise IRError("a running reduction is not asked for in order", place=place(node))
-        return scan(found, op, running[:1])
+        return scan(found, op, (running.loop,))
 
     def answer(self, key: _Key, found: list[UOp]) -> UOp:
         node, indices, gate = key
@@ -218,12 +231,12 @@ class Lowering:
         return make(op, dtype, tuple(found), node.arg)
 
 
-def _in_order(running: tuple[UOp, bool]) -> tuple[UOp, Replacement]:
+def _in_order(running: Running) -> tuple[UOp, Replacement]:
     """A loop that something runs along: its steps follow each other, in the direction that is asked for."""
-    r, backwards = running
+    r = running.loop
     loop = new_loop(size_of(r.src[0]), int(r.arg[0]), AxisKind.ORDERED)
     last = alu(Ops.SUB, r.src[0], const(r.dtype, 1))
-    return r, (simplified(alu(Ops.SUB, last, loop)) if backwards else loop, (loop,))
+    return r, (simplified(alu(Ops.SUB, last, loop)) if running.backwards else loop, (loop,))
 
 
 def memory(param: UOp) -> UOp:

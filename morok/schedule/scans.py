@@ -36,6 +36,7 @@ class Pieces:
 
 
 RUN = 4  # elements of a run that is written out
+LONG_RUN = 32  # of a run that one thread walks along
 CPU_PIECES = Pieces(1 << 15, 8, 64)
 IN_RUNS = frozenset(("CUDA",))  # devices that scan short runs side by side, whatever the length
 
@@ -91,7 +92,7 @@ def _in_pieces(node: UOp, count: int) -> UOp:
     sizes = known_shape(cut)
     earlier = shrink(cut, [(0, count - 1 if a == axis else n) for a, n in enumerate(sizes)])
     totals = _kept(reduce_axis(earlier, op, [axis + 1]))
-    before = _kept(_after(scan_axis(totals, op, axis), axis, neutral(op, totals.dtype)))
+    before = _kept(scan_axis(_after(totals, axis, neutral(op, totals.dtype)), op, axis))
     return reshape(alu(op, expand(before, sizes), inside), known_shape(node))
 
 
@@ -108,11 +109,10 @@ def in_runs(node: UOp) -> UOp:
     So the work grows with the length alone, and the rest is done by runs side by side.
     """
     op, axis = node.arg
-    if op is Ops.MULACC:
-        return node
     order = list(range(len(known_shape(node))))
     order[axis], order[-1] = order[-1], order[axis]
-    return permute(_runs(permute(node.src[0], order), op), order)
+    values = [permute(v, order) for v in node.src]
+    return permute(_recurrence(*values) if op is Ops.MULACC else _runs(values[0], op), order)
 
 
 def _runs(x: UOp, op: Op) -> UOp:
@@ -133,6 +133,28 @@ def _runs(x: UOp, op: Op) -> UOp:
     joined = alu(op, expand(before, known_shape(inside)), inside)
     flat = reshape(joined, (*lead, count * RUN))
     return shrink(flat, [*((0, n) for n in lead), (0, size)])
+
+
+def _recurrence(factor: UOp, added: UOp) -> UOp:
+    """h = factor·h + added along the last axis: what was before a run is multiplied by all of its factors."""
+    *lead, size = known_shape(added)
+    axis = len(lead)
+    assert isinstance(size, int)
+    if size <= 2 * LONG_RUN:
+        return scan_axis(factor, Ops.MULACC, axis, added)
+    count = -(-size // LONG_RUN)
+    runs = [
+        reshape(pad(v, [*((0, 0) for _ in lead), (0, count * LONG_RUN - size)]), (*lead, count, LONG_RUN))
+        for v in (factor, added)
+    ]
+    inside = _kept(scan_axis(runs[0], Ops.MULACC, axis + 1, runs[1]))
+    product = _kept(scan_axis(runs[0], Ops.MUL, axis + 1))
+    last = [*((0, n) for n in lead), (0, count - 1), (LONG_RUN - 1, LONG_RUN)]
+    ends = [_kept(reshape(shrink(v, last), (*lead, count - 1))) for v in (product, inside)]
+    before = _after(_kept(_recurrence(*ends)), axis, 0.0 if added.dtype.is_float else 0)
+    spread = expand(reshape(before, (*lead, count, 1)), (*lead, count, LONG_RUN))
+    whole = reshape(alu(Ops.MULACC, product, spread, inside), (*lead, count * LONG_RUN))
+    return shrink(whole, [*((0, n) for n in lead), (0, size)])
 
 
 def _filled(x: UOp, op: Op, more: int) -> UOp:

@@ -6,10 +6,12 @@ Floats narrower than 32 bits are carried in float32 throughout and rounded once.
 
 from __future__ import annotations
 
+import math
 from typing import Any, Self, TypeVar
 
 from morok import dtype as dt
 from morok.errors import DTypeError, ShapeError
+from morok.ir import movement as move
 from morok.ir.infer import show_shape
 from morok.ir.node import alu
 from morok.ir.ops import Ops
@@ -77,11 +79,17 @@ class Normal(Missing):
         if where is None or not self.ndim:
             return self.reshape(self.numel()).logcumsumexp(0)
         (at,) = as_axes(where, self.shape)
-        x = self._wide().transpose(at, -1)
-        size = x.shape[-1]
-        so_far = self._new(lower_triangle((size, size), 0))
-        rows = so_far.where(x.unsqueeze(-2), float("-inf"))
-        return rows.logsumexp(-1).transpose(at, -1).cast(float_of(self.dtype))
+        x = self._wide()
+        if 0 in x.shape:
+            return x.cast(float_of(self.dtype))
+        # s = s·exp(t before - t) + exp(x - t), where t is the largest value so far, if that is a number
+        top = x.cummax(at).detach()
+        shift = top.isfinite().where(top, 0.0)
+        back = [(1, -1) if a == at else None for a in range(x.ndim)]
+        before, held = top.pad(back, -math.inf), shift.pad(back)
+        kept = before.eq(-math.inf).where(0.0, (held - shift).exp())
+        sums = self._new(move.scan_axis(kept.uop, Ops.MULACC, at, (x - shift).exp().uop))
+        return (sums.log() + shift).cast(float_of(self.dtype))
 
     # --- norms
 
