@@ -32,7 +32,8 @@ from morok.tensor.tensor import Tensor
 HEATS = 3
 RACE_SECONDS = 2.0  # at most, for one of them
 OVERHEAD = 4.0  # seconds of a row besides its search: data, first calls, the race
-KERNELS = 1.5  # of a row that has not been looked at yet
+KERNELS = 1.2  # of a row that has not been looked at yet
+USED = 0.6  # of its time: most searches end before
 SHORT = 2e-4  # seconds: calls that are also timed one by one
 SINGLES = 60
 PATTERN = 1 << 24  # random numbers, repeated where there are more
@@ -203,7 +204,7 @@ def main() -> None:
             def allowed(kernels: int, number: int = number) -> float:
                 others = len(cases) - number - 1
                 left = args.total - (time.perf_counter() - started) - OVERHEAD * (others + 1)
-                return float(min(args.seconds, left / (kernels + KERNELS * others)))
+                return float(min(args.seconds, left / (kernels + USED * KERNELS * others)))
 
             try:
                 row = run(case, device, args.width, allowed)
