@@ -16,7 +16,7 @@ from morok.ir import movement
 from morok.ir.build import define_global
 from morok.ir.infer import closed_ranges, ranges
 from morok.ir.node import UOp, alu, const, toposort
-from morok.ir.ops import AxisKind, Ops
+from morok.ir.ops import AxisKind, Op, Ops
 from morok.optimize.apply import optimize
 from morok.optimize.heuristics import LEAST_SHARED_WORK
 from morok.optimize.host import Host
@@ -139,6 +139,34 @@ def test_blocks_and_stretches_keep_the_answer(rows: int, steps: int, columns: in
         same(native(cut), want)
 
 
+@given(st.integers(17, 70), st.integers(65, 400), st.sampled_from([Ops.ADD, Ops.MAX]), st.booleans())
+@settings(max_examples=25)
+def test_streamed_rows_keep_the_answer(rows: int, columns: int, op: Op, blocks: bool) -> None:
+    """Sums of more columns than there are registers, also in stretches that a tiny cache holds."""
+    sizes = (3, rows, columns) if blocks else (rows, columns)
+    value = g.reduce(op, g.mul(g.tensor(*sizes), 0.5), len(sizes) - 2)
+    ast = kernel_of(g.add(value, g.tensor(*(3, 1, columns) if blocks else (1, columns))))
+    want = interpret(ast)
+    for host in (NEON, TINY):
+        cut = optimize(ast, host)
+        assert "STREAM" in names(cut)
+        same(interpret(cut), want)
+        same(native(cut), want)
+
+
+@given(st.integers(1, 6), st.integers(1, 90), st.integers(1, 40), st.integers(0, 2), st.booleans())
+@settings(max_examples=25)
+def test_running_sums_keep_the_answer(a: int, b: int, c: int, axis: int, backwards: bool) -> None:
+    """Along each axis of awkward sizes, forwards and backwards, with arithmetic around it."""
+    turn = [backwards and i == axis for i in range(3)]
+    x = movement.scan_axis(movement.flip(g.mul(g.tensor(a, b, c), 0.5), turn), Ops.ADD, axis)
+    ast = kernel_of(g.add(movement.flip(x, turn), g.tensor(a, b, c)))
+    want = interpret(ast)
+    for host in HOSTS:
+        same(interpret(optimize(ast, host)), want)
+    same(native(optimize(ast, NEON)), want)
+
+
 # --- choices
 
 
@@ -172,6 +200,25 @@ def test_the_rest_of_a_long_loop_is_peeled_off() -> None:
 def test_sums_get_several_vector_accumulators() -> None:
     ast = optimize(kernel_of(g.total(g.tensor(512, 1024), -1)), NEON)
     assert kinds(ast) == {AxisKind.THREAD: [512], AxisKind.REDUCE: [32], AxisKind.UNROLL: [32]}
+
+
+def test_sums_across_long_rows_are_streamed() -> None:
+    """A sum per column is kept in the cache, in vectors, and threads have columns of their own."""
+    ast = optimize(kernel_of(g.total(g.tensor(128, 4096), 0)), NEON)
+    assert names(ast) == ["UNROLL", "TILE", "STREAM", "UPCAST", "UPCAST", "THREAD"]
+    (sums,) = [n for n in toposort(ast) if n.op is Ops.BUFFERIZE]
+    assert [size(r) for r in closed_ranges(sums)] == [2048 // 16, 16]
+
+
+def test_what_runs_along_memory_runs_in_vectors() -> None:
+    ast = optimize(kernel_of(movement.scan_axis(g.tensor(256, 1023), Ops.ADD, 1)), NEON)
+    assert kinds(ast) == {
+        AxisKind.THREAD: [256],
+        AxisKind.ORDERED: [15, 63],
+        AxisKind.UPCAST: [16],
+    }
+    across = optimize(kernel_of(movement.scan_axis(g.tensor(1024, 256), Ops.ADD, 0)), NEON)
+    assert kinds(across) == {AxisKind.ORDERED: [1024], AxisKind.THREAD: [8], AxisKind.UPCAST: [32]}
 
 
 def test_sums_across_memory_are_vectors_of_outputs() -> None:
