@@ -8,8 +8,9 @@ their bits: the hardware's conversions saturate where ours do not.
 
 from __future__ import annotations
 
-from morok.codegen.target import Target
+from morok.codegen.target import BASIC_OPS, Target
 from morok.dtype import bfloat16, float16, float32, float64
+from morok.ir.ops import Ops
 
 WARP = 32
 STATIC_SHARED = 48 << 10  # bytes of shared memory that a kernel may declare; more is asked for at launch
@@ -26,6 +27,8 @@ def cuda_target(arch: str = DEFAULT_ARCH) -> Target:
         registers=128,
         aligned_memory=True,
         fma=True,
+        ops=BASIC_OPS | {Ops.RECIP},
+        rough=frozenset((Ops.EXP2, Ops.RECIP)),
         floats=frozenset((float32, float64)),
         stored_floats=frozenset((float16, bfloat16, float32, float64)),
         global_dims=((1 << 31) - 1, 65535, 65535),

@@ -33,6 +33,7 @@ class Target:
     predicated_stores: bool = False  # a scalar store takes a condition
     fma: bool = True
     ops: frozenset[Op] = BASIC_OPS
+    rough: frozenset[Op] = frozenset()  # ops of float32 that it also has with a relative error of 2^-20
     floats: frozenset[DType] = frozenset((float32, float64))  # float types with arithmetic
     stored_floats: frozenset[DType] = frozenset(FLOATS)  # float types that memory and casts know
     global_dims: tuple[int, ...] = ()  # largest grid, per dimension; empty: there is no grid
@@ -61,6 +62,7 @@ class Target:
     def key(self) -> str:
         """Everything that changes the code, as text for cache keys."""
         ops = ",".join(sorted(op.name for op in self.ops))
+        rough = ",".join(sorted(op.name for op in self.rough))
         floats = ",".join(sorted(d.name for d in self.floats))
         stored = ",".join(sorted(d.name for d in self.stored_floats))
         plain = [
@@ -68,4 +70,4 @@ class Target:
             self.predicated_stores, self.fma, self.global_dims, self.local_dims, self.block_limit,
             self.threads, self.wide_index, self.local_bytes, self.images, self.aligned_memory, self.warp,
         ]  # fmt: skip
-        return "|".join([*map(str, plain), ops, floats, stored])
+        return "|".join([*map(str, plain), ops, rough, floats, stored])

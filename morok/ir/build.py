@@ -130,6 +130,17 @@ def group(*xs: UOp) -> UOp:
     return xs[0] if len(xs) == 1 else make(Ops.GROUP, void, xs, depth=2)
 
 
+ROUGH = "rough"
+
+
+def rough(op: Op, x: UOp) -> UOp:
+    """A function of a float32 for a result that is rounded to a narrower type.
+
+    Its relative error may be 2^-20, and what is below the smallest normal number may count as 0.
+    """
+    return make(op, x.dtype, (x,), ROUGH, depth=2)
+
+
 def after(x: UOp, *done: UOp) -> UOp:
     """x, once the others have happened."""
     return make(Ops.AFTER, x.dtype, (x, *done), depth=2) if done else x

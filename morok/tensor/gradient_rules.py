@@ -171,6 +171,10 @@ def RULES(g: Float, x: Float, y: Float, z: Float, q: Float, r: Float, c: Bool) -
     yield "sigmoid", named("sigmoid"), (None, g * r * (Lit(1.0) - r))
     s = _sigmoid(x)
     yield "silu", named("silu"), (None, g * (s + r * (Lit(1.0) - s)))
+    # x·Φ(x), with the density of the normal distribution
+    below = (HEADS["Erf"](x * math.sqrt(0.5)) + 1.0) * 0.5
+    density = Exp(x * x * -0.5) * (1.0 / math.sqrt(2.0 * math.pi))
+    yield "gelu", named("gelu"), (None, g * (below + x * density))
     yield "softplus", named("softplus"), (None, g * s)
     yield "sinh", named("sinh"), (None, g * 0.5 * (Exp(x) + Exp(-x)))
     yield "cosh", named("cosh"), (None, g * r * HEADS["Tanh"](x))

@@ -8,14 +8,17 @@ narrow type through a float32 that is rounded to odd, so there is one rounding i
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from morok.codegen.decompose.pieces import absolute, as_type, bits_of, float_of, like, shl, shr, where
 from morok.codegen.target import Target
 from morok.dtype import DType, PtrDType, bfloat16, float32, float64, to_bits, uint8, uint16, uint32
-from morok.ir.build import bitcast, cast
-from morok.ir.node import UOp, const, make, toposort
+from morok.ir.build import bitcast, cast, rough
+from morok.ir.node import UOp, alu, const, make, toposort
 from morok.ir.ops import Ops
+
+LOG2_E = math.log2(math.e)
 
 
 def bits_type(dtype: DType) -> DType:
@@ -157,6 +160,11 @@ def _lower(node: UOp, src: tuple[UOp, ...], target: Target) -> UOp:
     wide = tuple(_widen(s, old.dtype, target) for s, old in zip(src, node.src, strict=True))
     if op is Ops.CAST:
         return _narrow(wide[0], dtype, target) if not dtype.is_bool else cast(wide[0], dtype)
+    if op is Ops.EXP2:
+        return _narrow(rough(op, wide[0]), dtype, target)
+    if op is Ops.EXP:
+        power = alu(Ops.MUL, wide[0], const(wide[0].dtype, LOG2_E))
+        return _narrow(rough(Ops.EXP2, power), dtype, target)
     result_type = dtype if dtype.is_bool else float32.vec(dtype.lanes)
     return _narrow_result(make(op, result_type, wide, node.arg), dtype, target)
 

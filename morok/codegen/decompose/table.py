@@ -8,6 +8,8 @@ from typing import Any
 
 from morok.codegen.decompose import exponential, integers, rounding, trigonometric
 from morok.codegen.target import BASIC_OPS, Target
+from morok.dtype import float32
+from morok.ir.build import ROUGH
 from morok.ir.node import UOp, alu, const
 from morok.ir.ops import Op, Ops
 from morok.rewrite.rules import REASSOCIATING, Rules, grows, unproved, why
@@ -36,7 +38,8 @@ def _unless_native(function: Callable[[UOp], UOp | None]) -> Callable[..., UOp |
 
     def decompose(node: UOp, ctx: Any) -> UOp | None:
         target: Target = ctx.target
-        return None if node.op in target.ops else function(node)
+        roughly = node.arg == ROUGH and node.op in target.rough and node.dtype.scalar is float32
+        return None if node.op in target.ops or roughly else function(node)
 
     decompose.__name__ = function.__name__
     return decompose
