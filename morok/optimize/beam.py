@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol, final
 
 from morok.ir.node import UOp
+from morok.ir.ops import Ops
 from morok.optimize.estimate import Estimator
 from morok.optimize.race import Heat, gain, is_faster
 from morok.optimize.space import Chooser, Opts, Space
@@ -27,6 +28,7 @@ MANY = 1_000_000  # more than a point has neighbours
 UNLIKELY = 3.0  # times the best guess of a round: not this time
 PATIENCE = 4  # rounds without progress
 PROGRESS = 0.99  # of the best time so far: anything less is noise
+UNITS = 8.0  # times the model's cost, where the heuristics use matrix units and a candidate does not
 HOPELESS = 20.0  # times the heuristics' estimated cost: not compiled
 CUT_OFF = 1.5  # times the slowest in the beam: one run is enough to know
 HANGING = 50.0  # times the heuristics' time: killed
@@ -126,11 +128,13 @@ class _Search:
         self.tried = 0
         self.failed = 0
         self.before = math.inf
+        self.units = False  # whether the heuristics use matrix units
         self.best: list[_Point] = []
         self._around: dict[Opts, list[tuple[float, int, Opts, UOp]]] = {}
 
     def run(self) -> Found:
         seeds = self.space.seeds(self.choose)
+        self.units = any(opt.name == "TC" for opt in seeds[0])
         first = self._try([(seeds[0], self._kernel(seeds[0]))], math.inf)
         if not first:
             return self._found(Found(seeds[0], math.inf, math.inf, self.tried, self.failed, False))
@@ -181,7 +185,9 @@ class _Search:
         return self.space.at(opts)
 
     def _cost(self, ast: UOp) -> float:
-        return max(1.0, self.model.cost(self.space.loops(ast)))
+        loops = self.space.loops(ast)
+        left_out = self.units and not any(node.op is Ops.WMMA for node in loops.order)
+        return max(1.0, self.model.cost(loops)) * (UNITS if left_out else 1.0)
 
     def _try(
         self, candidates: Sequence[tuple[Opts, UOp | None]], cutoff: float | None = None

@@ -9,9 +9,10 @@ from dataclasses import replace
 
 import pytest
 
+from morok.ir.matrix import ALL_UNITS, MMA_F16
 from morok.ir.node import UOp
 from morok.ir.ops import AxisKind
-from morok.optimize.actions import apply_all
+from morok.optimize.actions import apply_all, can
 from morok.optimize.beam import Found, Progress, search
 from morok.optimize.estimate import Estimator
 from morok.optimize.heuristics import choose
@@ -197,6 +198,24 @@ def test_a_better_kernel_is_found_where_there_is_one(name: str) -> None:
     assert found.after < found.before
     assert found.after == pytest.approx(by_cost(name, NEON)(found.opts))
     same(interpret(apply_all(kernel(name), found.opts, NEON), VALUES), wanted(name))
+
+
+def test_matrix_units_are_not_given_up_lightly() -> None:
+    """The model cannot tell what they are worth; the heuristics use them, so a search stays with them."""
+    from tests.gpu.products import kernel_of, product
+
+    host = replace(GPU, matrix_units=(MMA_F16,), cores=16)
+    ast = kernel_of(product, (64, 64), (64, 64))
+    own = (Opt("TC", 2, ALL_UNITS.index(MMA_F16) + 1, (0, 1)),)
+    assert can(ast, own[0], host) is None
+    bench = FakeBench(lambda opts: 1e-3)
+
+    def with_units(kernel: UOp, machine: Host) -> UOp:
+        return apply_all(kernel, own, machine)
+
+    search(Space(ast, host), with_units, bench, Beam(4, 10.0))
+    assert len(bench.built) > 10
+    assert sum(opt.name == "TC" for opts in bench.built for opt in opts) >= len(bench.built) - 1
 
 
 def test_the_order_of_candidates_is_always_the_same() -> None:
