@@ -21,7 +21,7 @@ from morok.dtype import PtrDType, void
 from morok.errors import CompileError
 from morok.ir.bounds import vmax
 from morok.ir.build import after, define_local, define_reg
-from morok.ir.infer import ranges
+from morok.ir.infer import dimensions, ranges, summed
 from morok.ir.node import UOp, alu, const, make, toposort
 from morok.ir.ops import AxisKind, Ops
 from morok.ir.provenance import place
@@ -50,7 +50,7 @@ def lower_buffer(node: UOp, ctx: Any) -> UOp | None:
     shared = target.has_grid and any(r.arg[1] in _BLOCK for d in buffer.src[1:] for r in ranges(d))
     # threads around it that share the memory have a part of it each
     beside = sorted((r for r in ranges(buffer) if shared and r.arg[1] in _BLOCK), key=lambda r: r.arg)
-    dims = (*beside, *buffer.src[1:])
+    dims = (*beside, *dimensions(buffer))
     lanes = value.dtype.lanes
     where = const(node.src[1].dtype.scalar.vec(lanes), 0)
     size = 1
@@ -82,11 +82,25 @@ def lower_buffer(node: UOp, ctx: Any) -> UOp | None:
         where = simplify(swizzled(where, row, scalar.itemsize, size))
         place_ = simplify(swizzled(place_, row, scalar.itemsize, size))
     pointer = make(Ops.INDEX, memory.dtype.vec(lanes), (target_memory, where))
+    if summed(buffer):
+        value = _added(memory, where, value, loops, summed(buffer))
     store = make(Ops.STORE, void, (pointer, value))
     fill = make(Ops.END, void, (store, *loops)) if loops else store
     if shared:
         fill = make(Ops.BARRIER, void, (fill,))
     return make(Ops.INDEX, node.dtype, (after(memory, fill), place_, *node.src[2:]))
+
+
+def _added(memory: UOp, where: UOp, value: UOp, loops: tuple[UOp, ...], blocks: tuple[UOp, ...]) -> UOp:
+    """The value on top of what earlier steps have left in the same place; the first step finds nothing."""
+    so_far = make(Ops.INDEX, value.dtype, (after(memory, *loops), where))
+    later: UOp | None = None
+    for r in blocks:
+        begun = alu(Ops.CMPLT, const(r.dtype, 0), r)
+        later = begun if later is None else alu(Ops.OR, later, begun)
+    assert later is not None
+    nothing = const(value.dtype, 0)
+    return alu(Ops.ADD, alu(Ops.WHERE, splat(later, value.dtype.lanes), so_far, nothing), value)
 
 
 def _beside(where: UOp, beside: list[UOp], size: int) -> UOp:

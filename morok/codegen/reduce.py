@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import Any
 
 from morok.codegen.fragments import pick_tiles
+from morok.codegen.indices import places
 from morok.codegen.scan import lower_scans
 from morok.codegen.scopes import own_ranges, share_loops
 from morok.codegen.target import Target
@@ -85,6 +86,30 @@ def fold_lanes(op: Op, x: UOp, outputs: int) -> UOp:
     return total
 
 
+def chain(x: UOp, outputs: int) -> UOp:
+    """A written-out sum of products: the first, and each of the others added with one rounding."""
+    parts = x.dtype.lanes // outputs
+    total = pick_lanes(x, [o * parts for o in range(outputs)])
+    for p in range(1, parts):
+        total = accumulate(Ops.ADD, total, pick_lanes(x, [o * parts + p for o in range(outputs)]), True)
+    return total
+
+
+def runs_along_parts(x: UOp, parts: int, target: Target) -> bool:
+    """Whether memory lies side by side along the parts of a sum, in whole vectors that fit the registers."""
+    width = target.lanes(x.dtype.scalar)
+    if width < 2 or parts % width or x.dtype.lanes > width * target.registers:
+        return False
+    reads = [n for n in toposort(x) if n.op is Ops.INDEX and n.dtype.lanes > 1]
+    for read in reads:
+        found = places(read.src[1])
+        if read.dtype.lanes % parts or len(found.roots) != 1:
+            return False
+        if any(o != found.offsets[i // parts * parts] + i % parts for i, o in enumerate(found.offsets)):
+            return False
+    return bool(reads)
+
+
 def shrink_parts(op: Op, x: UOp, outputs: int, room: int) -> UOp:
     """Combines halves until the lanes fit into `room`."""
     parts = x.dtype.lanes // outputs
@@ -120,11 +145,18 @@ def lower_reduce(node: UOp, ctx: Any) -> UOp | None:
     fused = target.fma and value.dtype.scalar in target.floats
     parts = value.dtype.lanes // outputs
     unit = unit_of(value) if op is Ops.ADD else None
-    if not loops:
-        return fold_lanes(op, value, outputs) if unit is None else one_step(value, outputs, unit)
     in_order = parts > 1 and (outputs >= target.lanes(node.dtype) or target.vector_bytes == 0)
+    if in_order and loops and runs_along_parts(value, parts, target):
+        in_order = False
+    if not loops:
+        if unit is not None:
+            return one_step(value, outputs, unit)
+        chained = in_order and fused and op is Ops.ADD and value.op is Ops.MUL
+        return chain(value, outputs) if chained else fold_lanes(op, value, outputs)
     if not in_order and parts > 1:
         room = target.lanes(node.dtype) * max(1, target.registers // 4)
+        if outputs >= target.lanes(node.dtype) > 1:
+            room = target.lanes(node.dtype) * target.registers
         value = shrink_parts(op, value, outputs, room)
     width = outputs if in_order else value.dtype.lanes
     dtype = node.dtype.scalar.vec(width)

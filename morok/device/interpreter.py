@@ -24,7 +24,7 @@ from morok.dtype import DType, identity
 from morok.errors import DeviceError, VariableError
 from morok.ir.alu import evaluate_array
 from morok.ir.alu_array import storage
-from morok.ir.infer import closed_ranges, ranges
+from morok.ir.infer import closed_ranges, dimensions, ranges, summed
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import ALU, AxisKind, Op, Ops
 from morok.ir.provenance import place
@@ -392,7 +392,11 @@ class _Run:
         sizes = [self.size(r, frame) for r in loops]
         inner = _Frame(frame, {r: self.along(r, np.arange(n)) for r, n in zip(loops, sizes, strict=True)})
         value = self.spread(self.value(node.src[0], inner), loops, inner)
-        own = [self.axes[r] for r in loops]
+        added = tuple(self.axes[r] for r in summed(node))
+        if added:
+            value = value.sum(axis=added, dtype=value.dtype, keepdims=True)
+        own = [self.axes[r] for r in dimensions(node)]
+        sizes = [self.size(r, frame) for r in dimensions(node)]
         others = [axis for axis in range(self.dims) if axis not in own]
         outer = [1 if axis in own else value.shape[axis] for axis in range(self.dims)]
         return value.transpose(others + own).reshape(*outer, math.prod(sizes))

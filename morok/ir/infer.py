@@ -19,7 +19,7 @@ from typing import Any, cast
 from morok.dtype import PtrDType, index
 from morok.errors import ShapeError
 from morok.ir.node import UOp, alu, const, set_ranges, set_shape
-from morok.ir.ops import ALU, Op, Ops
+from morok.ir.ops import ALU, AxisKind, Op, Ops
 from morok.ir.provenance import place
 
 Size = int | UOp
@@ -205,7 +205,7 @@ def _reduce_axis(n: UOp) -> Shape:
 
 
 def _bufferize(n: UOp) -> Shape:
-    return tuple(size_of(r.src[0]) if r.op is Ops.RANGE else 1 for r in n.src[1:])
+    return tuple(size_of(r.src[0]) if r.op is Ops.RANGE else 1 for r in dimensions(n))
 
 
 _EFFECTS = (
@@ -272,6 +272,16 @@ def closed_ranges(n: UOp) -> tuple[UOp, ...]:
     if n.op not in _CLOSING:
         return ()
     return n.src[len(n.arg) if n.op is Ops.REDUCE else 1 :]
+
+
+def summed(n: UOp) -> tuple[UOp, ...]:
+    """The loops of a BUFFERIZE whose steps are added up in one place."""
+    return tuple(r for r in n.src[1:] if r.op is Ops.RANGE and r.arg[1] is AxisKind.ORDERED)
+
+
+def dimensions(n: UOp) -> tuple[UOp, ...]:
+    """The loops of a BUFFERIZE that have a place each for their points."""
+    return tuple(r for r in n.src[1:] if r.op is not Ops.RANGE or r.arg[1] is not AxisKind.ORDERED)
 
 
 def _open_ranges(n: UOp) -> frozenset[UOp]:

@@ -15,7 +15,20 @@ from typing import final
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import AxisKind, Ops
 from morok.ir.scan import scan_loops
-from morok.optimize import collect, edges, keep, matrix, pack, roles, running, shared, splits, stream, window
+from morok.optimize import (
+    block,
+    collect,
+    edges,
+    keep,
+    matrix,
+    pack,
+    roles,
+    running,
+    shared,
+    splits,
+    stream,
+    window,
+)
 from morok.optimize import join as joining
 from morok.optimize.host import Host
 from morok.optimize.loops import LANE_KINDS, Loops, loops_of
@@ -73,6 +86,7 @@ ACTIONS: dict[str, Action] = {
         Action("WINDOW", window.can_window, window.window),
         Action("KEEP", keep.can_keep, keep.keep),
         Action("STREAM", stream.can_stream, stream.stream),
+        Action("BLOCK", block.can_block, block.block),
         Action("NOLOCALS", can_forbid_locals, forbid_locals),
         Action("STAGE", shared.can_stage, shared.stage),
         Action("COLLECT", collect.can_collect, collect.collect),

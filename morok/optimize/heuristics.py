@@ -27,6 +27,7 @@ from morok.optimize.facts import (
     weight,
     work,
 )
+from morok.optimize.few import dots, few_rows
 from morok.optimize.host import Host
 from morok.optimize.keep import shared_value
 from morok.optimize.loops import Loops, size
@@ -134,8 +135,11 @@ def lanes_of_kernel(builder: Builder, loops: Loops) -> None:
             if node.op is not Ops.REDUCE or node in seen:
                 continue
             seen.add(node)
+            if not tiled and few_rows(builder, effect, node):
+                tiled |= ranges(node)
+                continue
             product = None if tiled or not shared_by_all(loops, node) else find_product(effect, node)
-            if product is not None and tile(builder, product):
+            if product is not None and (dots(builder, product) or tile(builder, product)):
                 tiled |= {product.i, product.j}
             elif not tiled:
                 across |= reduction(builder, node, effect)

@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 
 from morok.ir.build import bufferize
-from morok.ir.infer import ranges
+from morok.ir.infer import ranges, summed
 from morok.ir.node import UOp, make, toposort, users
 from morok.ir.ops import AxisKind, Ops
 from morok.optimize.host import Host
@@ -65,7 +65,7 @@ def can_pack(loops: Loops, opt: Opt, host: Host) -> str | None:
             return f"there is no loop {number}"
         if size(r) is None:
             return f"the size of loop {number} is not known, so a copy over it has no size"
-        if loops.closed_by(r) is Ops.BUFFERIZE:
+        if loops.closed_by(r) is Ops.BUFFERIZE and not all(map(summed, loops.closers[r])):
             return f"loop {number} fills a copy itself"
         if r.arg[1] in (AxisKind.THREAD, AxisKind.GLOBAL):
             return f"loop {number} is shared, and a copy belongs to one thread"

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from morok.ir.build import sink
 from morok.ir.digest import digest
+from morok.ir.infer import dimensions, summed
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import AxisKind, Ops
 from morok.ir.text import parse, to_python
@@ -45,6 +46,8 @@ def candidates(ast: UOp) -> list[Opt]:
         found += [Opt("SWAP", n, m) for m in numbers if n < m]
         found += [Opt("JOIN", n, m) for m in numbers if n != m]
         found += [Opt(name, n, m) for name in ("KEEP", "STREAM") for m in numbers if n != m]
+        found += [Opt("BLOCK", n, a, (m,)) for a in (1, 2, 5) for m in numbers]
+        found += [Opt("BLOCK", n, 2, (m, o)) for m in numbers for o in numbers if m != o]
     inputs = [n.arg for n in loops.order if n.op is Ops.DEFINE_GLOBAL]
     for b in inputs:
         found += [Opt("PACK", b, 0, (n,)) for n in numbers]
@@ -207,6 +210,26 @@ def test_window_refuses_loops_that_are_no_window() -> None:
     assert "bytes" in (can(ast, Opt("WINDOW", 1, 0, (2, 5)), Host(local_bytes=16)) or "")
 
 
+def test_block_keeps_totals_between_steps() -> None:
+    ast = apply(kernel("matmul"), Opt("BLOCK", 2, 5, (0, 1)), NEON)
+    (totals,) = (n for n in toposort(ast) if n.op is Ops.BUFFERIZE)
+    assert [(size(r), r.arg[1]) for r in totals.src[1:]] == [
+        (2, AxisKind.ORDERED), (12, AxisKind.LOOP), (8, AxisKind.LOOP),
+    ]  # fmt: skip
+    assert dimensions(totals) == totals.src[2:] and summed(totals) == totals.src[1:2]
+    for action in ("UPCAST", "TILE", "THREAD", "UNROLL", "PADTO"):
+        assert can(ast, Opt(action, int(totals.src[1].arg[0]), 2), NEON) is not None
+
+
+def test_what_a_block_reads_is_packed_block_by_block() -> None:
+    opts = [Opt("BLOCK", 2, 5, (0, 1)), Opt("UPCAST", 5, 4), Opt("PACK", 2, 0, (5, 2, 6)), Opt("UPCAST", 9)]
+    ast = apply_all(kernel("matmul"), opts, NEON)
+    sizes = [[size(r) for r in dimensions(n)] for n in toposort(ast) if n.op is Ops.BUFFERIZE]
+    assert [2, 5, 4] in sizes
+    same(interpret(ast, VALUES), wanted("matmul"))
+    same(native(ast, VALUES), wanted("matmul"))
+
+
 def test_keep_computes_a_row_once() -> None:
     ast = apply(kernel("softmax"), Opt("KEEP", 3, 1), NEON)
     assert sum(n.op is Ops.EXP for n in toposort(kernel("softmax"))) == 2
@@ -229,6 +252,11 @@ REFUSED = [
     ("matmul", Opt("PACK", 0, 0, (0,)), NEON, "buffer 0 is written, so a copy would grow old"),
     ("matmul", Opt("PACK", 1, 0, (0, 1)), NEON, "no read of buffer 1 runs over all of these loops"),
     ("matmul", Opt("PACK", 1), NEON, "a copy needs loops for its dimensions, each once"),
+    ("matmul", Opt("BLOCK", 2, 3, (0,)), NEON, "3 steps do not cut the 10 of loop 2"),
+    ("matmul", Opt("BLOCK", 0, 2, (1,)), NEON, "loop 0 is no plain loop of a reduction"),
+    ("matmul", Opt("BLOCK", 2, 5), NEON, "totals need loops for their dimensions, each once"),
+    ("matmul", Opt("BLOCK", 2, 5, (2,)), NEON, "the sum does not depend on a loop 2"),
+    ("matmul", Opt("BLOCK", 2, 5, (0,)), GPU, "threads of a block would share the totals"),
     ("matmul", Opt("KEEP", 0, 1), NEON, "loops 0 and 1 are not two of the same known size"),
     ("row sum", Opt("KEEP", 0, 9), NEON, "there is no loop 9"),
     ("matmul", Opt("TC"), NEON, "the machine has no matrix unit"),
