@@ -476,13 +476,14 @@ class Functions(Elementwise):
         >>> Tensor([0.0, 100.0]).gelu().tolist()
         [0.0, 100.0]
         """
-        x = self._wide()
+        given, x = self._floating(), self._wide()
         if approximate == "tanh":
             inner = (x + x * x * x * 0.044715) * math.sqrt(2.0 / math.pi)
-            return (x * 0.5 * (inner.tanh() + 1.0))._rounded(self._floating())
+            if given.dtype.bits < 32:  # (tanh(u) + 1) / 2 = sigmoid(2u)
+                return given._named("gelu_tanh", (x * inner._rough_sigmoid(2.0 * _LOG2_E))._rounded(given))
+            return x * 0.5 * (inner.tanh() + 1.0)
         if approximate != "none":
             raise ValueError(f'approximate must be "none" or "tanh", not {approximate!r}')
-        given = self._floating()
         if given.dtype.bits < 32:
             square = (x * x).minimum(_NORMAL_END)
             steep = const(float32, _NORMAL[-1])

@@ -175,6 +175,10 @@ def RULES(g: Float, x: Float, y: Float, z: Float, q: Float, r: Float, c: Bool) -
     below = (HEADS["Erf"](x * math.sqrt(0.5)) + 1.0) * 0.5
     density = Exp(x * x * -0.5) * (1.0 / math.sqrt(2.0 * math.pi))
     yield "gelu", named("gelu"), (None, g * (below + x * density))
+    steep = math.sqrt(8.0 / math.pi)
+    t = _sigmoid((x + x * x * x * 0.044715) * steep)
+    slope = (x * x * (3.0 * 0.044715) + 1.0) * steep
+    yield "gelu_tanh", named("gelu_tanh"), (None, g * (t + x * t * (Lit(1.0) - t) * slope))
     yield "softplus", named("softplus"), (None, g * s)
     yield "sinh", named("sinh"), (None, g * 0.5 * (Exp(x) + Exp(-x)))
     yield "cosh", named("cosh"), (None, g * r * HEADS["Tanh"](x))

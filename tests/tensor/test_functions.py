@@ -125,6 +125,7 @@ def _sigmoid(x: Any) -> Any:
     ("name", "exact", "most"),
     [
         ("gelu", lambda x: np.array([0.5 * v * math.erfc(-v / math.sqrt(2)) for v in x]), 0.68),
+        ("gelu tanh", lambda x: x * _sigmoid((x + 0.044715 * x**3) * math.sqrt(8 / math.pi)), 0.51),
         ("silu", lambda x: x * _sigmoid(x), 0.51),
         ("sigmoid", _sigmoid, 0.51),
         ("quick_gelu", lambda x: x * _sigmoid(1.702 * x), 0.51),
@@ -141,7 +142,7 @@ def test_functions_of_half_precision_are_rounded_once(name: str, exact: Any, mos
     inside = np.abs(want) < 65504
     x, want = x[inside], want[inside]
     unit = np.spacing(np.abs(want).astype(np.float16)).astype(np.float64)
-    got = getattr(Tensor(x), name)()
+    got = Tensor(x).gelu("tanh") if name == "gelu tanh" else getattr(Tensor(x), name)()
     assert got.dtype.name == "float16"
     assert float((np.abs(got.numpy().astype(np.float64) - want) / unit).max()) <= most
 
