@@ -107,7 +107,7 @@ def side_by_side(run: Run, parts: list[tuple[UOp, int, int]]) -> None:
             except StopIteration:
                 alive.remove(i)
                 moved = True
-                _nothing_under_way(run)
+                finish(run)
             moved |= run.progress > progress
             context.active, context.masks = run.active, run.masks
         if alive and not moved:
@@ -117,10 +117,11 @@ def side_by_side(run: Run, parts: list[tuple[UOp, int, int]]) -> None:
     run.context = None
 
 
-def _nothing_under_way(run: Run) -> None:
-    from morok.device.emulator_units import finish
-
-    finish(run)
+def finish(run: Run) -> None:
+    """The end of a block: nothing may be under way, for memory is somebody else's by then."""
+    for group in [*run.state.get("groups", []), run.state.get("open", [])]:
+        for memory, threads, _, _ in group:
+            raise Fault(f"ends with a copy to {memory.name} under way", int(threads[0]))
 
 
 def done(run: Run) -> None:

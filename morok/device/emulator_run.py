@@ -16,8 +16,8 @@ import numpy as np
 
 from morok.device.buffer import Array
 from morok.device.emulator_memory import Fault, Memory, Registers, SharedMemory
-from morok.device.emulator_roles import ROLES, Barrier, Context, done, is_role, phase, side_by_side
-from morok.device.emulator_units import UNITS, finish
+from morok.device.emulator_roles import ROLES, Barrier, Context, done, finish, is_role, phase, side_by_side
+from morok.device.emulator_units import UNITS
 from morok.dtype import PtrDType
 from morok.errors import DeviceError, VariableError
 from morok.ir.alu import evaluate_array

@@ -275,13 +275,6 @@ def wait(run: Run, node: UOp) -> None:
             memory.write(threads, places, data)
 
 
-def finish(run: Run) -> None:
-    """The end of a block: nothing may be under way, for memory is somebody else's by then."""
-    for group in [*run.state.get("groups", []), run.state.get("open", [])]:
-        for memory, threads, _, _ in group:
-            raise Fault(f"ends with a copy to {memory.name} under way", int(threads[0]))
-
-
 def fence(run: Run, node: UOp) -> None:
     """FENCE: everything is seen at once here."""
 
