@@ -24,13 +24,14 @@ import numpy as np
 from morok import knobs
 from morok.device.crew_worker import is_same
 from morok.device.registry import get_device
-from morok.optimize.race import Heat, take_turns
+from morok.optimize.race import Heat, calm_turns
 from morok.runtime.tuning import tuner
 from morok.tensor.jit import jit
 from morok.tensor.tensor import Tensor
 
 HEATS = 3
 RACE_SECONDS = 2.0  # at most, for one of them
+LONG_RACE = 60.0  # for calls that are too long for these
 OVERHEAD = 4.0  # seconds of a row besides its search: data, first calls, the race
 KERNELS = 1.2  # of a row that has not been looked at yet
 USED = 0.6  # of its time: most searches end before
@@ -111,10 +112,12 @@ def compare(
 
     old, new = map(clock, calls, settings)
     heats: list[Heat] = []
-    for seconds in (*[RACE_SECONDS] * HEATS, math.inf):
-        if seconds < math.inf or not heats:  # long calls: one race that takes its time
-            heat = take_turns("plan", old, new, time.perf_counter, time.perf_counter() + seconds)
+    for seconds in (*[RACE_SECONDS] * HEATS, LONG_RACE):
+        if seconds < LONG_RACE or not heats:
+            now = time.perf_counter
+            heat = calm_turns("plan", old, new, now, now() + seconds, device.listen, time.sleep)
             heats += [] if heat is None else [heat]
+    heats = [heat for heat in heats if not heat.disturbed] or heats
     middle = sorted(heats, key=lambda h: h.ratio)[len(heats) // 2]
     singles: list[float] = []
     if middle.before < SHORT:
@@ -155,7 +158,7 @@ def run(case: Case, device: Any, width: int, allowed: Callable[[int], float]) ->
         "work": case.name, "kernels": kernels, "seconds per kernel": seconds, "search s": took,
         "heuristics s": heat.before, "beam s": heat.after, "ratio": heat.ratio, "spread": heat.spread,
         "wins": heat.wins, "same": not raced or (bool(verdicts) and not kept),
-        "single calls s": singles, "plan": [str(v) for v in verdicts],
+        "disturbed": heat.disturbed, "single calls s": singles, "plan": [str(v) for v in verdicts],
         "tuned": [
             {"name": t.name, "tried": t.found.tried, "failed": t.found.failed, "ratio": t.found.ratio,
              "complete": t.found.complete, "race": [str(h) for h in t.found.race],
@@ -172,7 +175,7 @@ def show(row: dict[str, Any]) -> str:
     # Where the heuristics' kernels stay, the same code ran twice, and the ratio shows how noise looks here.
     slower = row["ratio"] > 1.02 and row["ratio"] - 3 * row["spread"] > 1.0
     single = "  single " + " → ".join(f"{s * 1e6:.1f}" for s in row["single calls s"])
-    mark = "same" if row["same"] else "SLOWER" if slower else "ok"
+    mark = "busy" if row["disturbed"] else "same" if row["same"] else "SLOWER" if slower else "ok"
     return (
         f"{mark:<6} {row['work']:<38} {row['heuristics s'] * 1e6:>9.1f} → "
         f"{row['beam s'] * 1e6:>9.1f} µs  ratio {row['ratio']:.3f} ± {row['spread']:.3f} "
