@@ -25,14 +25,12 @@ from morok.ir.infer import ranges
 from morok.ir.matrix import MatrixUnit, Products
 from morok.ir.node import UOp, alu, const, make, toposort
 from morok.ir.ops import AxisKind, Op, Ops
-from morok.ir.roles import Phase
+from morok.ir.roles import GROUP, Phase
 from morok.rewrite.engine import rewrite, substitute
 from morok.rewrite.rules import REASSOCIATING, Rules, grows, unproved, why
 from morok.rewrite.ruleset import rules
 from morok.rewrite.terms import HEADS, Add, Arg, Head, Var, dtype
 from morok.symbolic.sets import simplify
-
-GROUP = 128  # threads of a group of warps
 
 
 def identity(op: Op, dtype: DType) -> UOp:
@@ -206,8 +204,14 @@ def one_step(value: UOp, outputs: int, unit: MatrixUnit) -> UOp:
     """A sum of products without a loop: each is added to the one before by the unit itself."""
     parts = value.dtype.lanes // outputs
     total = identity(Ops.ADD, value.dtype.scalar.vec(outputs))
-    for p in range(parts):
-        total = accumulate(Ops.ADD, total, pick_lanes(value, [o * parts + p for o in range(outputs)]), False)
+    steps = [pick_lanes(value, [o * parts + p for o in range(outputs)]) for p in range(parts)]
+    if unit.shared:  # the first one waits until all registers are there that units take over
+        held = () if "a" in unit.shared else tuple(step.src[0] for step in steps)
+        a, b, c = steps[0].src
+        fence = make(Ops.FENCE, void, (*held, *_ready(steps)))
+        steps[0] = steps[0].replace((a, _after_that(b, fence), c))
+    for step in steps:
+        total = accumulate(Ops.ADD, total, step, False)
     return after(total, under_way(total, 0)) if unit.shared else total
 
 
@@ -282,9 +286,13 @@ def _after_that(x: UOp, done: UOp) -> UOp:
 
 def fenced(total: UOp, first: UOp, steps: list[UOp]) -> UOp:
     """The accumulator as units may take it over, once `first` and their tiles are there."""
+    return after(total, make(Ops.FENCE, void, (first, *_ready(steps))))
+
+
+def _ready(steps: list[UOp]) -> list[UOp]:
+    """What the tiles of some steps wait for."""
     tiles = [n for n in toposort(*steps) if n.op is Ops.AFTER and n.src[0].op is Ops.DEFINE_LOCAL]
-    ready = dict.fromkeys(done for n in tiles for done in n.src[1:])
-    return after(total, make(Ops.FENCE, void, (first, *ready)))
+    return list(dict.fromkeys(done for n in tiles for done in n.src[1:]))
 
 
 def under_way(total: UOp, pending: int) -> UOp:

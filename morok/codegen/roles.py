@@ -31,13 +31,11 @@ from morok.ir.matrix import Products, Shared
 from morok.ir.node import UOp, alu, const, make, toposort
 from morok.ir.ops import AxisKind, Op, Ops
 from morok.ir.provenance import place
-from morok.ir.roles import Phase, Role
+from morok.ir.roles import GROUP, REGISTERS, Phase, Role
 from morok.rewrite.engine import substitute
 from morok.symbolic.boxes import coordinates
 from morok.symbolic.sets import simplify
 
-GROUP = 128  # threads that have the same number of registers
-REGISTERS = 1 << 16  # of a block that has a multiprocessor for itself
 FEW = 24  # registers of a thread that only starts copies: the least there are
 MOST = 240
 BESIDE = 56  # registers of a thread that multiplies, beside its results

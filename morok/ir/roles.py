@@ -12,6 +12,9 @@ from typing import final
 
 from morok.ir.args import register_arg
 
+GROUP = 128  # threads of a group of warps: they multiply together, and have the same number of registers
+REGISTERS = 1 << 16  # of a multiprocessor
+
 
 @final
 @register_arg

@@ -19,13 +19,14 @@ from morok.ir.infer import closed_ranges
 from morok.ir.matrix import ALL_UNITS, MatrixUnit
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import AxisKind, Ops
+from morok.ir.roles import GROUP, REGISTERS
 from morok.optimize.builder import Builder
 from morok.optimize.facts import Access, output_loops, store_of, trips
 from morok.optimize.host import Host
 from morok.optimize.loops import Loops, size
 from morok.optimize.matrix import as_input, factors
 from morok.optimize.record import Opt, applied
-from morok.optimize.roles import BARRIERS, GROUP
+from morok.optimize.roles import BARRIERS
 from morok.optimize.tiles import Product, find_product
 
 FEWEST_STEPS = 8
@@ -104,7 +105,6 @@ THREAD_SHAPES = (
 # threads, bytes written. And clocks until a block's first tile has arrived.
 UNIT_RATE, THREAD_RATE, STORE_RATE, LATENCY = 1800, 95, 18, 2000
 SINGLY = 0.75  # the part of a unit's rate that is left where an operand's elements are copied one by one
-REGISTERS = 1 << 16  # of one multiprocessor
 OTHER_REGISTERS = 40  # of a thread, beside its results
 
 

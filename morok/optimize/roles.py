@@ -16,7 +16,7 @@ from morok.ir.infer import closed_ranges, ranges
 from morok.ir.matrix import MatrixUnit, Shared
 from morok.ir.node import UOp, alu, const, make, toposort
 from morok.ir.ops import AxisKind, Ops
-from morok.ir.roles import Box
+from morok.ir.roles import GROUP, REGISTERS, Box
 from morok.optimize.facts import store_of
 from morok.optimize.host import Host
 from morok.optimize.loops import Loops, loop, simplify_places, size
@@ -29,9 +29,7 @@ from morok.symbolic.quotients import split_sum
 from morok.symbolic.sets import simplify
 from morok.symbolic.validity import conjuncts
 
-GROUP = 128  # threads of a group of warps, which have the same number of registers
 BARRIERS = 1024  # bytes of shared memory for them
-REGISTERS = 1 << 16  # of a multiprocessor
 BESIDE = 26  # registers that an instruction needs beside its result
 _THREADS = (AxisKind.LOCAL, AxisKind.WARP, AxisKind.GROUP_REDUCE)
 

@@ -13,12 +13,11 @@ from morok.errors import CompileError
 from morok.ir.node import UOp
 from morok.ir.ops import Op, Ops
 from morok.ir.provenance import place
-from morok.ir.roles import Phase, Role
+from morok.ir.roles import REGISTERS, Phase, Role
 
 if TYPE_CHECKING:
     from morok.render.cuda import Writer
 
-REGISTERS = 1 << 16  # of a block that has a multiprocessor for itself
 MAP = "struct __align__(64) Map { unsigned long long words[16]; };"
 WAIT = (
     "__device__ __forceinline__ void wait_phase(unsigned barrier, unsigned parity) {\n"
