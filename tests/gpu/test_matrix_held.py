@@ -172,6 +172,23 @@ def test_registers_are_filled_while_other_products_run() -> None:
     assert order == [Ops.LOAD, Ops.LOAD, Ops.FENCE, Ops.WMMA] * 4
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_registers_are_fenced_where_one_tile_is_all(dtype: str) -> None:
+    m, k, n = 256, 128 // np.dtype(dtype).itemsize, 512
+    ast = kernel_of(product, (m, k), (k, n), dtype=dtype)
+    linear = lower(_chosen(ast, TF32=True), TARGET)
+    kinds = (Ops.LOAD, Ops.FENCE, Ops.WMMA)
+    order = [n.op for n in linear.src if n.op in kinds and _concerns_units(n)]
+    first = order.index(Ops.WMMA)
+    assert order[first - 1] is Ops.FENCE and order.count(Ops.FENCE) == 1
+    assert set(order[first:]) <= {Ops.WMMA, Ops.LOAD}
+    assert order[: first - 1] == ([Ops.LOAD] * 8 if dtype == "float32" else [])
+    arrays, types = memory_of(ast)
+    f = 1 if left_first(ast) else 2
+    a, b = arrays[f].reshape(m, k).astype(float), arrays[3 - f].reshape(k, n).astype(float)
+    close(emulate(linear, arrays, types), a @ b, 2e-3)
+
+
 def _concerns_units(node: UOp) -> bool:
     if node.op is Ops.LOAD:
         return _is_shared(node)
