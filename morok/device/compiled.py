@@ -38,7 +38,7 @@ class Compiled:
             "grid": self.grid,
             "block": self.block,
             "shared": self.shared,
-            "maps": [(number, dtype, box.sizes, box.strides, box.part) for number, dtype, box in self.maps],
+            "maps": [(n, dtype, box.sizes, box.strides, box.part, box.tf32) for n, dtype, box in self.maps],
         }
         return json.dumps(facts)
 
@@ -60,7 +60,7 @@ def with_facts(facts: str, code: bytes) -> Compiled:
         tuple(tuple(extent) for extent in found["grid"]),
         tuple(found["block"]),
         int(found["shared"]),
-        tuple((int(n), str(d), Box(tuple(a), tuple(b), tuple(c))) for n, d, a, b, c in found["maps"]),
+        tuple((int(n), str(d), Box(tuple(a), tuple(b), tuple(c), t)) for n, d, a, b, c, t in found["maps"]),
     )
 
 

@@ -405,7 +405,8 @@ class NvidiaDriver:
         self._enter()
         cu = self._cu
         size = parse(dtype).itemsize
-        kind = getattr(cu.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_UINT{8 * size}")
+        name = "TFLOAT32" if box.tf32 else f"UINT{8 * size}"
+        kind = getattr(cu.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{name}")
         answer = cu.cuTensorMapEncodeTiled(
             kind,
             len(box.sizes),

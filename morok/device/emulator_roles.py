@@ -212,6 +212,11 @@ class Map:
         chosen = where[inside]
         if chosen.size:
             data[inside] = self.memory.read(np.full(chosen.size, thread), chosen)
+        if box.tf32:
+            bits = data.view(np.uint32)
+            nan = np.isnan(data)
+            rounded = (bits + (0xFFF + (bits >> 13 & 1))) & ~np.uint32(0x1FFF)
+            data = np.where(nan, bits, rounded.astype(np.uint32)).view(np.float32)
         # first dimension fastest: rows of the tile
         return data.transpose(*reversed(range(data.ndim))).reshape(-1, box.part[0])
 

@@ -54,12 +54,13 @@ class Phase:
 class Box:
     """A buffer as a copy engine sees it, and the part of it that one copy brings; innermost first.
 
-    Elements outside of the sizes are zeros.
+    Elements outside of the sizes are zeros. Units cut bits off that they do not look at; the engine rounds.
     """
 
     sizes: tuple[int, ...]
     strides: tuple[int, ...]  # in elements; the first is 1
     part: tuple[int, ...]
+    tf32: bool = False  # numbers of 32 bits are rounded to the 19 that matrix units look at
 
 
 def has_copy_engine(arch: str) -> bool:

@@ -11,7 +11,9 @@ result of this one is written.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
+from morok.dtype import float32
 from morok.ir.infer import closed_ranges, ranges
 from morok.ir.matrix import MatrixUnit, Shared
 from morok.ir.node import UOp, alu, const, make, toposort
@@ -166,6 +168,8 @@ def have_roles(loops: Loops, opt: Opt) -> UOp:
             done[n] = n.replace(src)
             continue
         box = tile_box(loops, n) if found.depth else None
+        if box is not None and n.dtype is float32:
+            box = replace(box, tf32=True)
         if box is not None:
             src = (plain_read(loops, n.src[0]), *src[1:])
         how = Shared(found.depth, found.row, True, box)

@@ -137,14 +137,14 @@ def test_types(dtype: str, unit: str) -> None:
 
 
 def test_an_operand_in_registers() -> None:
-    """32-bit rows that do not run along the steps: an operand is gathered out of the tile that was brought."""
+    """32-bit rows that do not run along the steps: an operand is gathered out of a tile that was brought."""
     m, k, n = 256, 128, 256
     ast = kernel_of(product, (m, k), (k, n), dtype="float32")
     with knobs.override(TF32=True):
         kernel = built(ast, BRING, (128, 256))
         got, arrays = run(ast, kernel)
     a, b = factors(ast, arrays, (m, k), (k, n))
-    close(got, a @ b, 1e-3)
+    close(got, a @ b, 4e-4)  # the engine rounds; cutting bits off would be twice as far off
 
 
 @pytest.mark.parametrize("depth", [2, 3, 4])
