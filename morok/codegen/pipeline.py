@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from typing import final
 
 from morok import knobs
+from morok.codegen.ahead import ask_ahead
 from morok.codegen.decompose.narrow import narrow_floats
 from morok.codegen.decompose.table import decompositions
+from morok.codegen.decompose.together import only_added, together
 from morok.codegen.devectorize import devectorize_stage
 from morok.codegen.expand import expand_stage
 from morok.codegen.gates import post_opt_rules
@@ -36,11 +38,14 @@ class Context:
 
     target: Target
     pre_matcher: RuleSet | None = None
+    only_added: frozenset[UOp] = frozenset()
 
 
 def decompose_stage(root: UOp, ctx: Context) -> UOp:
     """Stage 18 as a whole: narrow floats first, then everything that the device lacks."""
-    return rewrite(narrow_floats(root, ctx), decompositions, ctx)
+    root = narrow_floats(root, ctx)
+    ctx.only_added = only_added(root)
+    return rewrite(root, decompositions, ctx, before=together)
 
 
 def pre_match_stage(root: UOp, ctx: Context) -> UOp:
@@ -69,13 +74,8 @@ STAGES: tuple[Stage, ...] = (
     Stage("19", "final rewrite", "folds what the decompositions left, lane by lane", final_rules),
     Stage("20", "add control flow", "one END per loop, inner ones inside", control_flow),
     Stage("21", "linearise", "the graph becomes a list", linearize),
-    Stage(
-        "22",
-        "clean up IF/ENDIF",
-        "guarded stores of devices without predication",
-        guard_stores,
-        spec=list_spec,
-    ),
+    Stage("22", "clean up IF/ENDIF", "guarded stores of devices without predication", guard_stores),
+    Stage("22a", "ask ahead", "hints for the lines that a loop will read soon", ask_ahead, spec=list_spec),
 )
 
 

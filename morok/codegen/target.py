@@ -32,6 +32,8 @@ class Target:
     aligned_memory: bool = False  # an access must lie at a multiple of its own size
     predicated_stores: bool = False  # a scalar store takes a condition
     fma: bool = True
+    fma_in_place: bool = False  # a fused product overwrites what it is added to
+    ahead_bytes: int = 0  # so far ahead large arrays are asked for; 0: the processor knows best
     ops: frozenset[Op] = BASIC_OPS
     rough: frozenset[Op] = frozenset()  # ops of float32 that it also has with a relative error of 2^-20
     floats: frozenset[DType] = frozenset((float32, float64))  # float types with arithmetic
@@ -69,5 +71,6 @@ class Target:
             self.name, self.vector_bytes, self.fold_bytes, self.registers, self.masked_memory,
             self.predicated_stores, self.fma, self.global_dims, self.local_dims, self.block_limit,
             self.threads, self.wide_index, self.local_bytes, self.images, self.aligned_memory, self.warp,
+            self.fma_in_place, self.ahead_bytes,
         ]  # fmt: skip
         return "|".join([*map(str, plain), ops, rough, floats, stored])

@@ -59,7 +59,7 @@ def program_of(ast: UOp, target: Target, optimise: Optimiser | None = None, titl
 
         prove_kernel(kernel, target, title)
     linear = instructions(kernel, target, title)
-    return render(linear, f"k{hexdigest(ast)[:16]}", count)
+    return render(linear, f"k{hexdigest(ast)[:16]}", count, target.fma_in_place)
 
 
 def lower_kernel(

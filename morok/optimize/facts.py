@@ -16,11 +16,12 @@ from morok.ir.node import UOp, toposort
 from morok.ir.ops import AxisKind, Op, Ops
 from morok.optimize.loops import Loops, stride
 
+_POLYNOMIAL = 20
 # Ops that become a polynomial or a slow instruction, in simple vector operations.
 _DEAR: dict[Op, int] = {
     **dict.fromkeys((Ops.FDIV, Ops.RECIP, Ops.SQRT, Ops.RSQRT, Ops.MULHI), 6),
     **dict.fromkeys((Ops.FLOORDIV, Ops.FLOORMOD, Ops.CDIV, Ops.CMOD), 10),
-    **dict.fromkeys((Ops.EXP, Ops.EXP2, Ops.LOG, Ops.LOG2, Ops.TANH, Ops.ERF), 20),
+    **dict.fromkeys((Ops.EXP, Ops.EXP2, Ops.LOG, Ops.LOG2, Ops.TANH, Ops.ERF), _POLYNOMIAL),
     **dict.fromkeys((Ops.SIN, Ops.COS, Ops.TAN, Ops.ATAN2, Ops.POW, Ops.THREEFRY), 40),
 }
 
@@ -72,6 +73,12 @@ def weight(root: UOp, r: UOp) -> int:
         if n.op.is_alu and not n.dtype.is_index and n.op is not Ops.REDUCE and r in ranges(n):
             total += _DEAR.get(n.op, 1)
     return total
+
+
+def functions(root: UOp, r: UOp) -> int:
+    """How many polynomials an iteration of a loop evaluates, reductions inside left out."""
+    inside = toposort(root, stop=lambda n: n is not root and n.op in (Ops.REDUCE, Ops.BUFFERIZE))
+    return sum(_DEAR.get(n.op, 1) >= _POLYNOMIAL and r in ranges(n) for n in inside)
 
 
 def work(loops: Loops) -> int:

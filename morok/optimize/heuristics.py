@@ -19,6 +19,7 @@ from morok.ir.ops import AxisKind, Ops
 from morok.optimize.builder import Builder
 from morok.optimize.facts import (
     access,
+    functions,
     output_loops,
     reads_of,
     store_of,
@@ -39,6 +40,7 @@ DEAR = 10  # operations of a value that is kept rather than computed twice
 SHORT = 16  # steps of a reduction that is written out
 LIGHT = 3  # operations of a body that leaves most registers free
 HEAVY = 32  # operations of a body, more than one exponential, that keeps the pipelines busy by itself
+LONG = 32  # steps of a loop, compared to which a rest is nothing
 ROWS_AT_ONCE = 4
 STREAMED_PART = 4  # of the second cache: so much of it may be sums while rows pass by
 FEWEST_SHARING = 8  # outputs that read the same window, for a copy of it to pay
@@ -169,6 +171,18 @@ def vectors_at_once(cost: int, host: Host) -> int:
     return min(most, 8 if cost <= LIGHT else 4 if cost <= HEAVY else 2)
 
 
+def vectors_of_chains(chains: int, count: int | None, lanes: int, host: Host) -> int:
+    """How many vectors fill the gaps in the chains of so many functions before they fill the registers.
+
+    The constants of a polynomial need no registers of their own, so one function leaves room for six vectors.
+    That is no power of two: a short loop would be mostly rest.
+    """
+    most = max(1, host.registers // 4)
+    if chains == 1 and (count is None or count >= LONG * most * lanes):
+        return min(most, 6)
+    return min(most, 4 if chains <= 2 else 2)
+
+
 def reduction(builder: Builder, node: UOp, effect: UOp) -> set[UOp]:
     """Vectorises a plain reduction along its own loop; or names the output loop to do it along."""
     host = builder.host
@@ -268,6 +282,9 @@ def outputs(builder: Builder, effect: UOp, across: set[UOp], done: set[int]) -> 
     for n in inner:
         cost += weight(n, c) * (math.prod(map(trips, closed_ranges(n))) if c not in across else 1)
     vectors = vectors_at_once(cost, host)
+    chains = 0 if inner else functions(value, c)
+    if chains:
+        vectors = vectors_of_chains(chains, size(c), lanes, host)
     if inner and short and c not in across and 1 < (size(c) or 0) <= SHORT:
         builder.do("UPCAST", number)  # what a written-out reduction does depends on the place: it folds
         return

@@ -49,9 +49,11 @@ class _Loop:
 class _Writer:
     """One kernel on its way to text."""
 
-    def __init__(self, instructions: tuple[UOp, ...], name: str) -> None:
+    def __init__(self, instructions: tuple[UOp, ...], name: str, in_place: bool) -> None:
         self.instructions = instructions
         self.name = name
+        self.in_place = in_place
+        self.numbers: list[tuple[str, str]] = []  # constants in memory, each for one use: type and value
         self.lines: list[str] = []
         self.names: dict[UOp, str] = {}
         self.declared: dict[str, None] = {}
@@ -153,7 +155,10 @@ class _Writer:
             self.open_if(node)
         elif op is Ops.ENDIF:
             self.close_if()
-        elif op is Ops.BARRIER or op is Ops.PREFETCH or op is Ops.NOOP:
+        elif op is Ops.PREFETCH:
+            self.declared["declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"] = None
+            self.put(f"call void @llvm.prefetch.p0(ptr {self.name_of(node.src[0])}, i32 0, i32 3, i32 1)")
+        elif op is Ops.BARRIER or op is Ops.NOOP:
             pass  # one thread per loop level: nothing to wait for
         else:
             self.define(node)
@@ -287,6 +292,16 @@ class _Writer:
             return None
         register = register_of(address)
         return None if register in self.in_memory else (register, address.src[1].arg)
+
+    def number(self, node: UOp) -> str:
+        """A constant in a register that may be overwritten: from memory, and from a place of its own.
+
+        From a register that keeps it, it would have to be copied by one of the units that compute, and a load
+        from a place that others read too would be shared with them. Loads are free where arithmetic is dear.
+        """
+        t = type_name(node.dtype)
+        self.numbers.append((t, self.name_of(node)))
+        return self.let(f"load {t}, ptr %number{len(self.numbers) - 1}, align {node.dtype.scalar.itemsize}")
 
     # --- vectors
 
@@ -429,6 +444,9 @@ def arithmetic_text(writer: _Writer, node: UOp) -> str:
     if node.op is Ops.MULHI:
         return _mulhi(writer, node)
     operands = [writer.name_of(s) for s in node.src]
+    if node.op is Ops.MULACC and node.src[2].op is Ops.CONST and node.dtype.lanes > 1:
+        if writer.in_place and writer.loops:
+            operands[2] = writer.number(node.src[2])
     if node.op is Ops.FDIV and node.dtype.lanes > 1:
         operands[0] = _fence(writer, node, operands[0])
     return arithmetic(node, operands, writer.call)
@@ -458,12 +476,13 @@ def _mulhi(writer: _Writer, node: UOp) -> str:
     return f"trunc {wide} {high} to {type_name(dtype)}"
 
 
-def render(linear: UOp, name: str, buffers: int = 0) -> Program:
+def render(linear: UOp, name: str, buffers: int = 0, in_place: bool = False) -> Program:
     """The kernel as LLVM IR, ready for a compiler.
 
     `buffers` is how many it was written with: the caller passes all, also those that are not needed now.
+    `in_place` says that a fused product overwrites what it is added to.
     """
-    writer = _Writer(linear.src, name)
+    writer = _Writer(linear.src, name, in_place)
     writer.write()
     globals_ = sorted((n for n in linear.src if n.op is Ops.DEFINE_GLOBAL), key=lambda n: n.arg)
     written = {_base(n.src[0]) for n in linear.src if n.op is Ops.STORE}
@@ -492,7 +511,9 @@ def _module(writer: _Writer, arguments: list[Argument], variables: list[str], co
     parameters = [f"ptr {access[a.written]} %g{a.number}" for a in arguments]
     parameters += [f"i64 %v.{v}" for v in variables]
     parameters += ["i64 %lo", "i64 %hi", "ptr noalias %scratch"]
-    body = [f"define internal void @{name}.body({', '.join(parameters)}) #0 {{", "entry:", *writer.lines]
+    table, places = _numbers(writer)
+    head = f"define internal void @{name}.body({', '.join(parameters)}) #{1 if table else 0} {{"
+    body = [head, "entry:", *places, *writer.lines]
     body += ["  ret void", "}"]
     entry = [f"define void @{name}(ptr %args, i64 %lo, i64 %hi, ptr %scratch) #0 {{", "entry:"]
     given = []
@@ -508,7 +529,28 @@ def _module(writer: _Writer, arguments: list[Argument], variables: list[str], co
     entry += [f"  call void @{name}.body({', '.join(given)})", "  ret void", "}"]
     extent = _extent(writer, variables, count)
     attributes = ["attributes #0 = { nounwind }"]
-    return "\n".join([*writer.declared, "", *body, "", *entry, "", *extent, "", *attributes, ""])
+    if table:
+        # Instructions are ordered as for a processor that runs them in order. The models of others trust that
+        # it looks ahead, and it does not look as far as the chain of a polynomial is long.
+        attributes.append('attributes #1 = { nounwind "tune-cpu"="generic" }')
+    return "\n".join([*writer.declared, "", *table, *body, "", *entry, "", *extent, "", *attributes, ""])
+
+
+def _numbers(writer: _Writer) -> tuple[list[str], list[str]]:
+    """The constants that are read from memory, and the names of their places.
+
+    They are not declared constant: LLVM would take them out of their loops into registers again.
+    """
+    if not writer.numbers:
+        return [], []
+    kinds = ", ".join(t for t, _ in writer.numbers)
+    values = ", ".join(f"{t} {value}" for t, value in writer.numbers)
+    table = f"@{writer.name}.numbers"
+    places = [
+        f"  %number{i} = getelementptr {{ {kinds} }}, ptr {table}, i64 0, i32 {i}"
+        for i in range(len(writer.numbers))
+    ]
+    return [f"{table} = internal global {{ {kinds} }} {{ {values} }}, align {_ALIGN}", ""], places
 
 
 def _extent(writer: _Writer, variables: list[str], count: int) -> list[str]:

@@ -478,18 +478,21 @@ class Functions(Elementwise):
         """
         given, x = self._floating(), self._wide()
         if approximate == "tanh":
-            inner = (x + x * x * x * 0.044715) * math.sqrt(2.0 / math.pi)
-            if given.dtype.bits < 32:  # (tanh(u) + 1) / 2 = sigmoid(2u)
+            # (tanh(u) + 1) / 2 = sigmoid(2u), where nothing cancels
+            if given.dtype.bits < 32:
+                inner = (x + x * x * x * 0.044715) * math.sqrt(2.0 / math.pi)
                 return given._named("gelu_tanh", (x * inner._rough_sigmoid(2.0 * _LOG2_E))._rounded(given))
-            return x * 0.5 * (inner.tanh() + 1.0)
+            steep = math.sqrt(8.0 / math.pi)
+            power = (x * (x * x * (-0.044715 * steep) - steep)).exp()
+            return x._named("gelu_tanh", x / (power + 1.0))
         if approximate != "none":
             raise ValueError(f'approximate must be "none" or "tanh", not {approximate!r}')
         if given.dtype.bits < 32:
             square = (x * x).minimum(_NORMAL_END)
-            steep = const(float32, _NORMAL[-1])
+            slope = const(float32, _NORMAL[-1])
             for c in reversed(_NORMAL[:-1]):
-                steep = alu(Ops.MULACC, steep, square.uop, const(float32, c))
-            return given._named("gelu", (x * (x * x._new(steep))._rough_sigmoid(1.0))._rounded(given))
+                slope = alu(Ops.MULACC, slope, square.uop, const(float32, c))
+            return given._named("gelu", (x * (x * x._new(slope))._rough_sigmoid(1.0))._rounded(given))
         return x * 0.5 * ((x * math.sqrt(0.5)).erf() + 1.0)
 
     def quick_gelu(self) -> Self:

@@ -11,7 +11,7 @@ from morok.dtype import bfloat16, float8_e4m3, float16, float32, float64, int64,
 from morok.errors import CompileError
 from morok.ir.build import reduce as reduce_
 from morok.ir.build import rng, sink, variable
-from morok.ir.node import UOp
+from morok.ir.node import UOp, alu
 from morok.ir.ops import AxisKind, Ops
 from morok.render.llvm import render
 from tests.codegen.kernels import (
@@ -115,6 +115,27 @@ def test_shared_axes_and_variables() -> None:
     )
     assert program.threaded and program.variables == ("n",) and program.buffers == 2
     assert "ret i64 8" in program.text and "%lo" in program.text
+
+
+def test_constants_of_polynomials_are_not_copied() -> None:
+    """On AArch64 a fused product overwrites what it is added to: a constant there comes from memory."""
+    o, x = buffers(64, 64)
+    r, u = rng(4, 0), rng(16, 1, UPCAST)
+    kernel = sink(write(o, r * 16 + u, alu(Ops.EXP, read(x, r * 16 + u)), r, u))
+    linear = lower(kernel, target_for(NEON))
+    arm = compile_assembly(render(linear, "k", in_place=target_for(NEON).fma_in_place).text, NEON)
+    loop = re.search(r"(?ms)^(\.LBB0_\d+):.*?b\.\w+\s+\1$", arm)
+    assert loop is not None and "fmla" in loop[0]
+    assert not re.search(r"\tmov\tv", loop[0])
+    kept = compile_assembly(render(linear, "k").text, NEON)
+    assert re.search(r"\tmov\tv", kept)  # else there would be nothing to win
+    assert not target_for(AVX2).fma_in_place
+
+
+def test_hints_are_instructions() -> None:
+    kernel = split(add(1 << 20), 0, 16, UPCAST)
+    assert compile_assembly(text(kernel), NEON).count("prfm") == 2
+    assert "prefetch" not in text(kernel, AVX2)
 
 
 def test_golden(golden) -> None:  # type: ignore[no-untyped-def]

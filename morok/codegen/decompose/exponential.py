@@ -5,8 +5,8 @@
 | exp, exp2 | 1 | 1 | x = n·ln 2 + r, |r| ≤ ln 2 / 2; polynomial in r; scaled by 2ⁿ in two steps |
 | log | 1 | 1 | x = 2ᵏ·m, √½ ≤ m < √2; series in s = (m-1)/(m+1) |
 | log2 | 1 | 1 | the same, the leading part multiplied by log₂e with its error |
-| tanh | 3 | 3 | e/(e+2) with e = exp(2|x|) - 1 |
-| erf | 2 | 2 | odd polynomial up to 0.92, then 1 - exp(polynomial) |
+| tanh | 3 | 3 | e/(e+1) with e = (exp(2|x|) - 1) / 2 |
+| erf | 2 | 2 | 1 - exp(-p), where the polynomial p is -log(erfc |x|) |
 | pow | 1 | 2 | exp2(y·log2|x|); float32 in float64, float64 with the logarithm in two parts |
 
 `benchmarks/ulp.py` measures them. Special values are exact: infinities, NaN, zeros of either sign,
@@ -28,6 +28,7 @@ from morok.codegen.decompose.pieces import (
     is_nan,
     like,
     poly,
+    poly_in_pairs,
     rint,
     scale_by_power,
     shl,
@@ -43,8 +44,8 @@ from morok.ir.ops import Ops
 # (exp(r) - 1 - r) / r²  on |r| ≤ ln 2 / 2
 _EXP = {
     float32: (
-        0.5, 0.1666666716337204, 0.04166646674275398, 0.008333287201821804, 0.0013933652080595493,
-        0.0001990677264984697,
+        0.4999999403953552, 0.1666652113199234, 0.04166826978325844, 0.008368680253624916,
+        0.0013820419553667307,
     ),
     float64: (
         0.5, 0.1666666666666667, 0.041666666666666685, 0.008333333333326134, 0.0013888888888874856,
@@ -55,8 +56,8 @@ _EXP = {
 # (2^r - 1) / r  on |r| ≤ 1/2
 _EXP2 = {
     float32: (
-        0.6931471824645996, 0.24022650718688965, 0.05550410971045494, 0.009618056938052177,
-        0.0013333454262465239, 0.0001546147104818374, 1.5310024537029676e-05,
+        0.6931471824645996, 0.24022647738456726, 0.05550359562039375, 0.009618500247597694,
+        0.0013390976237133145, 0.00015328907466027886,
     ),
     float64: (
         0.6931471805599453, 0.24022650695910072, 0.055504108664821625, 0.009618129107628487,
@@ -72,33 +73,20 @@ _LOG = {
         0.15386249513946618, 0.1326852044672321, 0.130891785544701,
     ),
 }  # fmt: skip
-# erf(x)/x - 1  in x², x ≤ 0.92
-_ERF_SMALL = {
+# -log(erfc(x)) / x - 1  on 0 ≤ x ≤ 4 (6 for float64), weighted by x·erfc/erf
+_ERF = {
     float32: (
-        0.12837916612625122, -0.37612631916999817, 0.11283687502145767, -0.026858940720558167,
-        0.005199905019253492, -0.0008129994967021048, 8.316706953337416e-05,
+        0.12837916612625122, 0.6366195678710938, 0.10277630388736725, -0.01914782077074051,
+        -0.0001695149694569409, 0.001675696694292128, -0.0006373804062604904, 0.00011886779248015955,
+        -9.388875696458854e-06,
     ),
     float64: (
-        0.1283791670955126, -0.37612638903183754, 0.11283791670955069, -0.026866170645116896,
-        0.005223977625253896, -0.0008548327008724129, 0.00012055332240912245, -1.492562532339521e-05,
-        1.646153357446014e-06, -1.6356552909515172e-07, 1.4706074135416995e-08, -1.1570122689287793e-09,
-        6.324880234446865e-11,
-    ),
-}  # fmt: skip
-# log(erfc(x)) / x  on 0.92 ≤ x ≤ 4 (6 for float64), weighted by erfc
-_ERF_LARGE = {
-    float32: (
-        -1.1284619569778442, -0.6361135840415955, -0.10412449389696121, 0.02119016833603382,
-        -0.0017472815234214067, -0.0005403336836025119, 0.00022524819360114634, -3.5478944482747465e-05,
-        2.217836936324602e-06,
-    ),
-    float64: (
-        -1.1283791737319664, -0.6366196890197882, -0.10277309622362092, 0.01913027109292344,
-        0.00020446282333850337, -0.0016870768315346218, 0.000576576279554325, -1.0130430676017079e-05,
-        -7.889503086145403e-05, 3.9965307263928854e-05, -8.808789215593723e-06, -1.062070658611106e-06,
-        1.7854261176231063e-06, -8.587367678257886e-07, 2.757242769132457e-07, -6.65738222168495e-08,
-        1.2489593009716539e-08, -1.8264231409649853e-09, 2.0520318405626108e-10, -1.7154293479934043e-11,
-        1.006391114124598e-12, -3.69951349973248e-14, 6.413002307625464e-16,
+        0.12837916709551256, 0.6366197723675898, 0.10277260330135807, -0.01912844699383276,
+        -0.00020919484664014924, 0.0016962076240574263, -0.0005901322330011271, 2.59038905815914e-05,
+        6.442187039590162e-05, -2.9578112131623147e-05, 3.1729855832368713e-06, 3.129432360189453e-06,
+        -2.034206527593896e-06, 5.686229042584676e-07, -1.0625058650340231e-08, -6.620016114414285e-08,
+        3.474481397901194e-08, -1.0816611377569852e-08, 2.369612435719809e-09, -3.775255758134499e-10,
+        4.3188392386517484e-11, -3.3781598745012793e-12, 1.6217647132508772e-13, -3.6081627148056225e-15,
     ),
 }  # fmt: skip
 
@@ -115,6 +103,8 @@ _LOG2E_PARTS = {
 _SQRT_HALF = {float32: 0x3F3504F3, float64: 0x3FE6A09E667F3BCD}
 # below and above these, exp is 0 and infinite
 _EXP_RANGE = {float32: (-104.0, 89.0), float64: (-746.0, 710.0)}
+LEAST_ADDED = 1e-20  # to this, what is smaller than any normal number adds nothing
+_EXP_NORMAL = {float32: -86.0, float64: -707.0}  # above it, half of exp is a normal number
 _EXP2_RANGE = {float32: (-150.5, 128.5), float64: (-1075.5, 1024.5)}
 _ERF_END = {float32: 4.0, float64: 6.0}
 _TANH_END = {float32: 20.0, float64: 44.0}
@@ -135,37 +125,70 @@ def _from_last_bits(x: UOp, like_: UOp) -> UOp:
     return float_of(shl(x, like_.dtype.scalar.mantissa_bits), like_.dtype)
 
 
-def _exp_minus_one(x: UOp, n: UOp) -> UOp:
-    """exp(r) - 1 for x = n·ln 2 + r."""
-    high, low = _LN2[x.dtype.scalar]
-    r = fma(n, -low, fma(n, -high, x))
-    return fma(r * r, poly(r, _EXP[x.dtype.scalar]), r)
+def _exp_minus_one(x: UOp, k: int, bias: int) -> tuple[UOp, UOp]:
+    """((exp(r) - 1) / k, bits that end in n + bias) for k·x = n·ln 2 + r. A small k costs nothing."""
+    scalar = x.dtype.scalar
+    high, low = _LN2[scalar]
+    rounder = _rounder(x, bias)
+    rounded = fma(x, k * _LOG2E, rounder)
+    n = rounded - rounder
+    r = fma(n, -low / k, fma(n, -high / k, x))  # r/k, in fact
+    square = r * r
+    series = poly_in_pairs(r, square, [c * k ** (i + 1) for i, c in enumerate(_EXP[scalar])])
+    return fma(square, series, r), bits_of(rounded)
 
 
-def _exp_parts(x: UOp) -> tuple[UOp, UOp]:
-    """(exp(r) - 1, 2ⁿ) for x = n·ln 2 + r and an n that is the exponent of a normal number."""
-    rounder = _rounder(x, _bias(x))
-    rounded = fma(x, _LOG2E, rounder)
-    return _exp_minus_one(x, rounded - rounder), _from_last_bits(bits_of(rounded), x)
+def _opposite(x: UOp) -> UOp | None:
+    """-x, where that is less work than x."""
+    if x.op is Ops.NEG:
+        return x.src[0]
+    if x.op is Ops.MUL:
+        a, b = x.src
+        if a.op is Ops.NEG:
+            return a.src[0] * b
+        if b.op is Ops.NEG:
+            return a * b.src[0]
+    return None
+
+
+def _exp_within(x: UOp, low: float, high: float, bias: int) -> tuple[UOp, UOp]:
+    """(exp(r) - 1, bits that end in n + bias) for x = n·ln 2 + r, x put into a range first."""
+    opposite = _opposite(x)
+    if opposite is None:
+        return _exp_minus_one(_clamp(x, low, high), 1, bias)
+    p, bits = _exp_minus_one(_clamp(opposite, -high, -low), -1, bias)
+    return -p, bits
 
 
 def exp(x: UOp) -> UOp:
     """e^x. The power of two is a product of two, so that the result may be subnormal or infinite."""
-    x = _clamp(x, *_EXP_RANGE[x.dtype.scalar])
-    rounder = _rounder(x, 2 * _bias(x))
-    rounded = fma(x, _LOG2E, rounder)
-    half = bits_of(fma(x, _LOG2E / 2, _rounder(x, _bias(x))))
-    p = _exp_minus_one(x, rounded - rounder) + 1.0
-    return p * _from_last_bits(half, x) * _from_last_bits(bits_of(rounded) - half, x)
+    p, bits = _exp_within(x, *_EXP_RANGE[x.dtype.scalar], 2 * _bias(x))
+    half = shr(bits, 1)
+    first = _from_last_bits(half, x)
+    return fma(p, first, first) * _from_last_bits(bits - half, x)
+
+
+def exp_plus(x: UOp, c: UOp) -> UOp:
+    """e^x + c for a constant against which subnormal numbers are nothing: one power of two is enough.
+
+    It is half of what it should be, so that the largest results do not need an infinite one.
+    """
+    low, high = _EXP_NORMAL[x.dtype.scalar], _EXP_RANGE[x.dtype.scalar][1]
+    p, bits = _exp_within(x, low, high, _bias(x) - 1)
+    return fma(p, 2.0, 2.0) * _from_last_bits(bits, x) + c
 
 
 def exp2(x: UOp) -> UOp:
     """2^x."""
     scalar = x.dtype.scalar
     y = _clamp(x, *_EXP2_RANGE[scalar])
-    n = rint(y)
-    r = y - n
-    return scale_by_power(fma(r, poly(r, _EXP2[scalar]), 1.0), to_int(n))
+    rounder = _rounder(x, 2 * _bias(x))
+    rounded = y + rounder
+    r = y - (rounded - rounder)
+    bits = bits_of(rounded)
+    half = shr(bits, 1)
+    p = fma(r, poly(r, _EXP2[scalar]), 1.0)
+    return p * _from_last_bits(half, x) * _from_last_bits(bits - half, x)
 
 
 def _log_parts(x: UOp) -> tuple[UOp, UOp, UOp]:
@@ -224,10 +247,10 @@ def log2(x: UOp) -> UOp:
 
 def tanh(x: UOp) -> UOp:
     """Hyperbolic tangent."""
-    y = absolute(x).minimum(_TANH_END[x.dtype.scalar]) * 2.0
-    p, power = _exp_parts(y)
-    e = fma(power, p, power - 1.0)
-    return copy_sign(e / (e + 2.0), x)
+    p, bits = _exp_minus_one(absolute(x).minimum(_TANH_END[x.dtype.scalar]), 2, _bias(x))
+    power = _from_last_bits(bits, x)
+    e = fma(p, power, fma(power, 0.5, -0.5))  # (exp(2|x|) - 1) / 2
+    return copy_sign(e / (e + 1.0), x)
 
 
 def _bias(x: UOp) -> int:
@@ -237,12 +260,10 @@ def _bias(x: UOp) -> int:
 def erf(x: UOp) -> UOp:
     """Error function."""
     scalar = x.dtype.scalar
-    a = absolute(x)
-    small = fma(x, poly(x * x, _ERF_SMALL[scalar]), x)
-    t = a.minimum(_ERF_END[scalar])
-    p, power = _exp_parts(t * poly(t, _ERF_LARGE[scalar]))
-    large = copy_sign(1.0 - fma(p, power, power), x)
-    return where(a < 0.92, small, large)
+    a = absolute(x).minimum(_ERF_END[scalar])
+    p, bits = _exp_minus_one(fma(a, poly_in_pairs(a, a * a, _ERF[scalar]), a), -1, _bias(x))
+    power = _from_last_bits(bits, x)
+    return copy_sign(fma(p, power, 1.0 - power), x)
 
 
 # --- pow

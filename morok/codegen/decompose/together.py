@@ -1,0 +1,47 @@
+"""Ops that are cheaper to decompose together than one after the other; the same numbers come out.
+
+These rules see the ops of a graph before any of them is decomposed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from morok.codegen.decompose.exponential import LEAST_ADDED, exp_plus
+from morok.ir.node import UOp, toposort
+from morok.ir.ops import Ops
+from morok.rewrite.rules import Rules, unproved, why
+from morok.rewrite.ruleset import RuleSet, join, rules
+from morok.rewrite.terms import Head
+
+
+def only_added(root: UOp) -> frozenset[UOp]:
+    """The exponentials of a graph that are only used in sums with constants."""
+    fine: dict[UOp, bool] = {}
+    for node in toposort(root):
+        for s in node.src:
+            if s.op is Ops.EXP and s.arg is None:
+                added = node.op is Ops.ADD and any(other.op is Ops.CONST for other in node.src)
+                fine[s] = fine.get(s, True) and added
+    return frozenset(e for e, added in fine.items() if added)
+
+
+def exponential_plus(node: UOp, ctx: Any) -> UOp | None:
+    """e^x + c, where c is so large that a tiny e^x is nothing against it."""
+    if Ops.EXP in ctx.target.ops:
+        return None
+    for power, c in (node.src, node.src[::-1]):
+        if c.op is Ops.CONST and power in ctx.only_added and abs(c.arg) >= LEAST_ADDED:
+            return exp_plus(power.src[0], c)
+    return None
+
+
+@rules("codegen.decompose_together")
+def together_rules() -> Rules:
+    """One line per combination."""
+    needed = why("the expansion depends on the device")
+    code = unproved("floating-point polynomials: errors are measured, not proved")
+    yield "exp-plus", Head(Ops.ADD).any() >> exponential_plus, needed, code
+
+
+together: RuleSet = join("codegen.together", together_rules)
