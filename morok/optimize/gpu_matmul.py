@@ -104,7 +104,7 @@ THREAD_SHAPES = (
 # Of one multiprocessor, per clock: products with a unit (divided by the bytes of an input), products of
 # threads, bytes written. And clocks until a block's first tile has arrived.
 UNIT_RATE, THREAD_RATE, STORE_RATE, LATENCY = 1800, 95, 18, 2000
-SINGLY = 0.75  # the part of a unit's rate that is left where an operand's elements are copied one by one
+SINGLY = 0.9  # the part of a unit's rate that is left where an operand's elements are copied one by one
 OTHER_REGISTERS = 40  # of a thread, beside its results
 
 
@@ -259,6 +259,7 @@ class _Plan:
             shapes = [s for s in GROUP_SHAPES if s.columns == unit.n] if unit.shared else UNIT_SHAPES
             if self._singly(unit):
                 problem = replace(problem, rate=problem.rate * SINGLY)
+                shapes = [s for s in shapes if s.columns <= s.rows]  # the columns are what is dear
             found += [(clocks(problem, s, host), unit, s, ALIKE) for s in shapes]
             if unit.shared and host.copy_engine and not self._singly(unit):
                 found += [
@@ -368,7 +369,7 @@ class _Plan:
         if not self._inside(rows, columns, step, shape):
             return False
         if rows != i:
-            for group in GROUPS:
+            for group in self._groups(shape):
                 if self._trips(i) > group and self.do("TILE", i, group):
                     break
         return self.roles == ALIKE or self._give_roles()
@@ -396,6 +397,15 @@ class _Plan:
             taken += shape.rows * shape.columns * store_of(self.product.effect).src[1].dtype.itemsize
         each = (shape.rows + shape.columns) * steps * self.unit.inputs.itemsize
         return max(0, min(DEEPEST, (self.builder.host.local_bytes - taken) // each))
+
+    def _groups(self, shape: Shape) -> list[int]:
+        """How many rows of tiles are walked together, the best number first.
+
+        All multiprocessors together then read about as many rows as columns: the least for their tiles.
+        """
+        high, wide = self._sides(shape)
+        best = math.log2(max(1, self.builder.host.cores) * wide / high) / 2
+        return sorted(GROUPS, key=lambda n: (abs(math.log2(n) - best), -n))
 
     def _sides(self, shape: Shape) -> tuple[int, int]:
         """Rows and columns of the outputs in a tile."""
