@@ -64,13 +64,13 @@ def contest(
         end = now() + (until - now()) / (1 + others)
         return calm_turns("plan", clock(old), clock(new), now, end, listen, rest)
 
-    whole = race(nothing, everything, len(promises))
+    order = sorted(promises, key=lambda k: (-promises[k], k)) if len(promises) > 1 else []
+    whole = race(nothing, everything, len(order))
     if whole is None:
         return None
     if holds(whole, sum(promises.values())):
         return Verdict(everything, nothing, (whole,))
     kept, heats = nothing, [whole]
-    order = sorted(promises, key=lambda k: (-promises[k], k)) if len(promises) > 1 else []
     for i, key in enumerate(order):
         heat = race(kept, kept | {key}, len(order) - i - 1)
         if heat is None:  # what there is no time for has not won

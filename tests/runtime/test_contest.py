@@ -95,6 +95,13 @@ def test_what_there_is_no_time_for_has_not_won() -> None:
     assert verdict.kept == frozenset()
 
 
+def test_a_single_kernel_has_all_the_time() -> None:
+    """There is one race, so nothing has to be left for others."""
+    rounds = [decide(dict.fromkeys(names, -1e-4), dict.fromkeys(names, 1e-4), until=0.1).heats[0].rounds
+              for names in ("a", "ab")]  # fmt: skip
+    assert rounds[0] > 2 * rounds[1]
+
+
 def test_on_a_busy_machine_nothing_wins_and_nothing_is_remembered() -> None:
     plans = Plans({"a": -1e-4, "b": -1e-4})
     verdict = plans.contest({"a": 1e-4, "b": 1e-4}, 3.0, busy=True)
