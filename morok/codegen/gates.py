@@ -107,7 +107,7 @@ def _run_along(node: UOp) -> UOp | None:
     """A SCAN along what is still a loop."""
     found = parts(node)
     loops = tuple(s for s in found.loops if s.op is Ops.RANGE)
-    return None if loops == found.loops else scan(found.values, node.arg.op, loops, found.start)
+    return None if loops == found.loops else scan(found.values, node.arg.op, loops, found.start, found.place)
 
 
 def single_step(node: UOp) -> UOp | None:

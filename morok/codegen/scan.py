@@ -13,17 +13,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import final
 
-from morok.codegen.scopes import next_number
+from morok.codegen.scopes import next_number, substitute_open
 from morok.codegen.target import Target
 from morok.codegen.vectors import concat, swizzle, vector_constant
 from morok.dtype import DType, PtrDType, index, void
 from morok.errors import CompileError
-from morok.ir.build import after, define_reg
+from morok.ir.bounds import vmax
+from morok.ir.build import after, define_local, define_reg
 from morok.ir.infer import closed_ranges, ranges
 from morok.ir.node import UOp, alu, const, make, toposort
-from morok.ir.ops import Op, Ops
+from morok.ir.ops import AxisKind, Op, Ops
 from morok.ir.provenance import place
-from morok.ir.scan import LAST, Scan, neutral, parts, scan_loops, step
+from morok.ir.scan import LAST, Parts, Scan, neutral, parts, scan_loops, step
 from morok.rewrite.engine import substitute
 
 
@@ -32,17 +33,28 @@ def lower_scans(root: UOp, target: Target) -> UOp:
     order = toposort(root)
     if not any(n.op is Ops.SCAN for n in order):
         return root
-    return _Lowering(target).kernel(_innermost(root, order))
+    root = _innermost(root, order)
+    return _Lowering(target, root).kernel(root)
 
 
 def _innermost(root: UOp, order: list[UOp]) -> UOp:
-    """Loops that something runs along lie inside of all others, because a register is carried in them."""
+    """Loops that something runs along lie inside of all others, because a register is carried in them.
+
+    In a row, those over its places lie inside of them.
+    """
     number = next_number(root)
+    loops = [*scan_loops(order), *columns(order)]
     inner = {
-        r: make(Ops.RANGE, r.dtype, r.src, (number + i, r.arg[1]), r.origin)
-        for i, r in enumerate(scan_loops(order))
+        r: make(Ops.RANGE, r.dtype, r.src, (number + i, r.arg[1]), r.origin) for i, r in enumerate(loops)
     }
     return substitute(root, inner)
+
+
+def columns(order: list[UOp]) -> list[UOp]:
+    """The loops over the places of rows: inside of those that something runs along."""
+    places = [parts(n).place for n in order if n.op is Ops.SCAN]
+    found = {r for p in places if p is not None for r in ranges(p) if r.arg[1] is AxisKind.LOOP}
+    return sorted(found, key=lambda r: r.arg)
 
 
 @final
@@ -79,8 +91,10 @@ class _Carry:
 class _Lowering:
     """Effects one after the other: the rest of a loop goes on with the register of its main part."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: Target, root: UOp) -> None:
         self.target = target
+        self.columns = columns(toposort(root))
+        self.number = next_number(root)
         self.done: dict[UOp, UOp] = {}
         self.carries: dict[UOp, _Carry] = {}
         self.updates: list[UOp] = []  # of the effect at hand
@@ -94,7 +108,7 @@ class _Lowering:
         for effect in root.src:
             self.updates, self.main = [], effect
             running = set(scan_loops(toposort(effect)))
-            mine = tuple(r for r in closed_ranges(effect) if r in running)
+            mine = tuple(r for r in closed_ranges(effect) if r in running or r in self.columns)
             # a register begins anew at every step around its loops, also where its value is always the same
             self.around = tuple(r for r in closed_ranges(effect) if r not in mine)
             store = effect.src[0] if effect.op is Ops.END else effect
@@ -126,6 +140,8 @@ class _Lowering:
         how: Scan = node.arg
         found = parts(new)
         op, dtype = how.op, node.dtype
+        if found.place is not None:
+            return self.in_a_row(node, found, found.place)
         outputs = dtype.lanes // how.lanes
         width = self.width(op, dtype, how.lanes)
         first = const(dtype.scalar.vec(outputs), neutral(op, dtype)) if found.start is None else found.start
@@ -140,6 +156,26 @@ class _Lowering:
         result, total = self.steps(op, found.values, carry.read(*begun), how.lanes, width)
         self.updates.append(carry.write(total, *begun))
         return result
+
+    def in_a_row(self, node: UOp, found: Parts, place: UOp) -> UOp:
+        """What is carried lies in a buffer, at its place; the loops over the places lie inside."""
+        op, dtype = node.arg.op, node.dtype
+        memory = define_local(dtype.scalar, int(vmax(place)) + 1, f"run{self.count}")
+        self.count += 1
+        pointer = memory.dtype.vec(dtype.lanes) if dtype.lanes > 1 else memory.dtype
+        inside = [c for c in self.columns if c in ranges(place)]
+        outer = ranges(node).union(self.around).difference(found.loops, self.columns)
+        own = after(memory, *sorted(outer, key=lambda r: r.arg))
+        again = {
+            c: make(Ops.RANGE, c.dtype, c.src, (self.number + i, c.arg[1])) for i, c in enumerate(inside)
+        }
+        self.number += len(again)
+        where = make(Ops.INDEX, pointer, (own, substitute_open(place, again)))
+        begin = make(Ops.STORE, void, (where, const(dtype, neutral(op, dtype))))
+        begun = after(own, make(Ops.END, void, (begin, *again.values())) if again else begin, *found.loops)
+        total = step(op, found.values, make(Ops.INDEX, dtype, (begun, place)))
+        self.updates.append(make(Ops.STORE, void, (make(Ops.INDEX, pointer, (begun, place)), total)))
+        return total
 
     def width(self, op: Op, dtype: DType, lanes: int) -> int:
         """Neighbouring steps that are combined inside of a register; a recurrence takes one after another."""

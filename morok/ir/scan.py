@@ -3,6 +3,7 @@
     SCAN(x(r), r)            at each step of r everything up to that step: x(0) ∘ … ∘ x(r)
     SCAN(x(r), start, r)     the same, after `start`
     SCAN(a(r), b(r), r)      the recurrence h = a·h + b, which begins with 0 (op MULACC)
+    SCAN(x(r, c), c, r)      the same as the first, carried in a buffer at place c (in a row)
 
 A SCAN lives in its loops and does not close them: the effect around it does, and stores at every step. Its
 loops run in order, outer ones first. REDUCE(SCAN(…), *loops) with the op LAST is what the last step has left.
@@ -30,11 +31,15 @@ LAST: tuple[Op, ...] = (Ops.PICK,)  # the argument of a REDUCE that takes what t
 @register_arg
 @dataclass(frozen=True)
 class Scan:
-    """The argument of a SCAN: its op, whether a start is given, how many neighbouring lanes are steps."""
+    """The argument of a SCAN: its op, whether a start is given, how many neighbouring lanes are steps.
+
+    In a row, what is carried has a place in a buffer instead of a register, so that loops may lie inside.
+    """
 
     op: Op
     start: bool = False
     lanes: int = 1
+    row: bool = False
 
 
 @final
@@ -44,6 +49,7 @@ class Parts:
 
     values: tuple[UOp, ...]
     start: UOp | None
+    place: UOp | None
     loops: tuple[UOp, ...]
 
 
@@ -57,10 +63,17 @@ def parts(node: UOp) -> Parts:
     how: Scan = node.arg
     count = values_of(how.op)
     start = node.src[count] if how.start else None
-    return Parts(node.src[:count], start, node.src[count + how.start :])
+    place = node.src[count + how.start] if how.row else None
+    return Parts(node.src[:count], start, place, node.src[count + how.start + how.row :])
 
 
-def scan(values: Sequence[UOp], op: Op, loops: Sequence[UOp], start: UOp | None = None) -> UOp:
+def scan(
+    values: Sequence[UOp],
+    op: Op,
+    loops: Sequence[UOp],
+    start: UOp | None = None,
+    at: UOp | None = None,
+) -> UOp:
     """The running reduction of values over loops; over none it is a single step."""
     if op not in SCAN_OPS or len(values) != values_of(op):
         raise IRError(f"{op.name} of {len(values)} values is no running reduction")
@@ -68,8 +81,9 @@ def scan(values: Sequence[UOp], op: Op, loops: Sequence[UOp], start: UOp | None 
         raise DTypeError("the values of a running reduction have one type", place=place(values[0]))
     if not loops:
         return step(op, values, start)
-    given = () if start is None else (start,)
-    return make(Ops.SCAN, values[0].dtype, (*values, *given, *loops), Scan(op, start is not None), depth=2)
+    given = [s for s in (start, at) if s is not None]
+    how = Scan(op, start is not None, row=at is not None)
+    return make(Ops.SCAN, values[0].dtype, (*values, *given, *loops), how, depth=2)
 
 
 def step(op: Op, values: Sequence[UOp], before: UOp | None) -> UOp:

@@ -32,7 +32,7 @@ from morok.optimize.few import dots, few_rows
 from morok.optimize.host import Host
 from morok.optimize.keep import shared_value
 from morok.optimize.loops import Loops, size
-from morok.optimize.running import runs_along
+from morok.optimize.running import row_places, runs_along
 from morok.optimize.tiles import find_product, tile
 from morok.optimize.window import copy_bytes, find_pair, is_guarded
 
@@ -213,18 +213,19 @@ def reduction(builder: Builder, node: UOp, effect: UOp) -> set[UOp]:
 def stream_rows(builder: Builder, effect: UOp, loops: list[UOp], c: UOp, lanes: int, cost: int) -> bool:
     """Sums of more columns than registers hold are kept in the cache, and rows are read as they lie.
 
-    Where nothing else is left for the threads, each has columns of its own.
+    The loop is that of a reduction, or one that something runs along. Where nothing else is left for the
+    threads, each has columns of its own.
     """
     host, count, number = builder.host, size(c), int(c.arg[0])
     strip = lanes * max(1, host.registers // 2)
     if host.block_threads or len(loops) != 1 or count is None or count <= strip or trips(loops[0]) <= SHORT:
         return False
     wide = lanes * min(4, vectors_at_once(cost, host))
-    beside = math.prod(trips(r) for r in output_loops(effect) if r is not c)
+    beside = math.prod(trips(r) for r in output_loops(effect) if r is not c and r is not loops[0])
     pieces = -(-count * lanes_bytes(host, lanes) * STREAMED_PART // host.l2_bytes)
-    if builder.shares and beside < host.cores:
+    if builder.shares and beside < host.cores and count >= 4 * wide * host.cores:
         pieces = -(-pieces // host.cores) * host.cores
-    stretch = max(count // pieces // wide, min(4, count // wide)) * wide
+    stretch = max(1, count // pieces // wide) * wide
     rest = builder.loops.next_number()
     if count % stretch and not builder.do("PEEL", number, stretch):
         return False
@@ -279,6 +280,9 @@ def outputs(builder: Builder, effect: UOp, across: set[UOp], done: set[int]) -> 
         builder.vectorise("UPCAST", number, max(lanes, host.line_bytes // value_bytes(store)), lanes)
         return
     cost = weight(value, c)
+    along = [r for r in output_loops(effect) if runs_along(builder.loops, r)]
+    if along and stream_rows(builder, effect, along, c, lanes, cost):
+        return
     for n in inner:
         cost += weight(n, c) * (math.prod(map(trips, closed_ranges(n))) if c not in across else 1)
     vectors = vectors_at_once(cost, host)
@@ -322,7 +326,12 @@ def share(builder: Builder) -> None:
     first = max(loops.ast.src, key=lambda e: math.prod(map(trips, output_loops(e))), default=None)
     if first is None:
         return
-    candidates = [r for r in output_loops(first) if r.arg[1] is AxisKind.LOOP and _independent(loops, r)]
+    inside = row_places(loops)  # rows are walked from front to end
+    candidates = [
+        r
+        for r in output_loops(first)
+        if r.arg[1] is AxisKind.LOOP and r not in inside and _independent(loops, r)
+    ]
     outer = [r for r in candidates if _around_copies(loops, r) and _balanced(trips(r), wanted)]
     if not outer and any(n.op is Ops.BUFFERIZE for n in loops.order):
         plain = [r for r in output_loops(first) if r.arg[1] is AxisKind.LOOP and trips(r) >= wanted]

@@ -2,16 +2,17 @@
 
 Their steps follow each other, so no threads share them, and nothing changes their order. Neighbouring steps
 may be lanes of a vector (UPCAST), which are combined inside of it. What is no multiple of a vector is peeled
-off (PEEL): a loop of its own that goes on where the main part has ended.
+off (PEEL): a loop of its own that goes on where the main part has ended. Across rows, what is carried may lie
+in a row of the cache instead of registers (STREAM), and the rows are walked as they lie.
 """
 
 from __future__ import annotations
 
 from morok.ir.infer import closed_ranges, ranges
-from morok.ir.node import UOp, alu, const, make
+from morok.ir.node import UOp, alu, const, make, toposort
 from morok.ir.ops import AxisKind, Ops
 from morok.ir.scan import LAST, parts, scan, scan_loops
-from morok.optimize.loops import Loops, divides, loop, size
+from morok.optimize.loops import LANE_KINDS, Loops, divides, loop, size
 from morok.optimize.record import Opt
 from morok.schedule.ranges import replace_loops
 
@@ -21,7 +22,7 @@ def runs_along(loops: Loops, r: UOp | None) -> bool:
     return r is not None and r.arg[1] is AxisKind.ORDERED and r in scan_loops(loops.order)
 
 
-_COPIES = frozenset(("PACK", "WINDOW", "KEEP", "STREAM", "STAGE", "COLLECT"))
+_COPIES = frozenset(("PACK", "WINDOW", "KEEP", "STAGE", "COLLECT"))
 
 
 def refuses(loops: Loops, opt: Opt) -> str | None:
@@ -29,11 +30,62 @@ def refuses(loops: Loops, opt: Opt) -> str | None:
     found = scan_loops(loops.order)
     if not found:
         return None
-    if opt.name in _COPIES:
+    if opt.name in _COPIES or (opt.name == "STREAM" and not runs_along(loops, loops.by_number.get(opt.axis))):
         return "a copy would be filled at every step of a loop that something runs along"
     if opt.name == "SWAP" and any(int(r.arg[0]) in (opt.axis, opt.amount) for r in found):
         return "a loop that something runs along is the innermost one"
+    if in_a_row(loops) and (opt.name in _AROUND or (opt.name == "UPCAST" and _is_around(loops, found, opt))):
+        return "what runs along a loop is carried in a row, for one point of the loops around it"
     return None
+
+
+_AROUND = frozenset(("SWAP", "JOIN", "PEEL", "PADTO", "STREAM"))
+
+
+def _is_around(loops: Loops, found: list[UOp], opt: Opt) -> bool:
+    """Whether a loop is not over the places of a row."""
+    return all(opt.axis <= int(r.arg[0]) for r in found)
+
+
+def in_a_row(loops: Loops) -> bool:
+    """Whether something is carried in a buffer along a loop."""
+    return any(n.op is Ops.SCAN and n.arg.row for n in loops.order)
+
+
+def row_places(loops: Loops) -> frozenset[UOp]:
+    """The loops over the places of rows that are carried along."""
+    places = [parts(n).place for n in loops.order if n.op is Ops.SCAN]
+    return frozenset().union(*(ranges(p) for p in places if p is not None))
+
+
+def can_stream(loops: Loops, opt: Opt) -> str | None:
+    """Why what runs along a loop cannot be carried in a row of a buffer, with another loop inside."""
+    r, c = loops.by_number[opt.axis], loops.by_number.get(opt.amount)
+    if c is None or c.arg[1] is not AxisKind.LOOP or loops.closers[c] != loops.closers[r]:
+        return f"loop {opt.amount} is not beside loop {opt.axis}"
+    if len(loops.closers[r]) != 1 or is_continued(loops) or in_a_row(loops):
+        return "a running reduction goes on in another effect, or in a row already"
+    effect = loops.closers[r][0]
+    if any(q.arg[1] in LANE_KINDS for q in closed_ranges(effect)) or scan_loops_of(loops, effect) != [r]:
+        return "lanes, or steps of another loop, would share the row"
+    if loops.bounds_another(c) or ranges(c.src[0]) or size(c) is None:
+        return f"the size of loop {opt.amount} is not known"
+    return None
+
+
+def stream(loops: Loops, opt: Opt) -> UOp:
+    """What runs along a loop is carried in a buffer, and another loop lies inside."""
+    r, c = loops.by_number[opt.axis], loops.by_number[opt.amount]
+    column = loop(c.src[0], loops.next_number(), AxisKind.LOOP, c)
+    inside = replace_loops(loops.ast, {c: (column, (column,))})
+    done: dict[UOp, UOp] = {}
+    for node in toposort(inside):
+        new = node.replace(tuple([done[s] for s in node.src]))
+        if node.op is Ops.SCAN and r in parts(node).loops:
+            found = parts(new)
+            new = scan(found.values, node.arg.op, found.loops, found.start, column)
+        done[node] = new
+    return done[inside]
 
 
 def is_continued(loops: Loops) -> bool:
@@ -44,6 +96,8 @@ def is_continued(loops: Loops) -> bool:
 def can_be_lanes(loops: Loops, opt: Opt) -> str | None:
     """Why steps of a loop that something runs along cannot be lanes."""
     r = loops.by_number[opt.axis]
+    if in_a_row(loops):
+        return "what runs along the loop is carried in a row"
     if opt.amount and not divides(opt.amount, r.src[0]):
         return f"{opt.amount} does not divide the {size(r) or 'unknown'} iterations of loop {opt.axis}"
     return None

@@ -10,6 +10,7 @@ from morok.ir.build import bufferize
 from morok.ir.infer import closed_ranges, ranges
 from morok.ir.node import UOp, make
 from morok.ir.ops import AxisKind, Ops
+from morok.optimize import running
 from morok.optimize.host import Host
 from morok.optimize.loops import LANE_KINDS, Loops, loop, size
 from morok.optimize.record import Opt
@@ -33,6 +34,8 @@ def streamed(loops: Loops, k: UOp, c: UOp) -> UOp | None:
 def can_stream(loops: Loops, opt: Opt, host: Host) -> str | None:
     if host.block_threads:
         return "the sums would be shared by the threads of a block"
+    if running.runs_along(loops, loops.by_number.get(opt.axis)):
+        return running.can_stream(loops, opt) or _room(loops, opt, host)
     for number, kind in ((opt.axis, AxisKind.REDUCE), (opt.amount, AxisKind.LOOP)):
         r = loops.by_number.get(number)
         if r is None:
@@ -45,8 +48,12 @@ def can_stream(loops: Loops, opt: Opt, host: Host) -> str | None:
         return f"loop {opt.axis} is not of one reduction per step of loop {opt.amount}"
     if loops.bounds_another(c) or loops.bounds_another(k) or ranges(c.src[0]):
         return "the end of a loop depends on one of them"
-    count = size(c)
-    if count is None or count * node.dtype.itemsize > host.local_bytes:
+    return _room(loops, opt, host)
+
+
+def _room(loops: Loops, opt: Opt, host: Host) -> str | None:
+    count = size(loops.by_number[opt.amount])
+    if count is None or count * 8 > host.local_bytes:
         return "the sums would not fit the memory for copies"
     return None
 
@@ -56,6 +63,8 @@ def stream(loops: Loops, opt: Opt) -> UOp:
 
     STREAM(1, 0):   y[r0] = Σ over r1 of x[r1, r0]   →   for r1: for r2: b[r2] += x[r1, r2];  y[r0] = b[r0]
     """
+    if running.runs_along(loops, loops.by_number[opt.axis]):
+        return running.stream(loops, opt)
     k, c = loops.by_number[opt.axis], loops.by_number[opt.amount]
     node = streamed(loops, k, c)
     assert node is not None

@@ -217,8 +217,16 @@ def test_what_runs_along_memory_runs_in_vectors() -> None:
         AxisKind.ORDERED: [15, 63],
         AxisKind.UPCAST: [16],
     }
-    across = optimize(kernel_of(movement.scan_axis(g.tensor(1024, 256), Ops.ADD, 0)), NEON)
-    assert kinds(across) == {AxisKind.ORDERED: [1024], AxisKind.THREAD: [8], AxisKind.UPCAST: [32]}
+    narrow = optimize(kernel_of(movement.scan_axis(g.tensor(1024, 32), Ops.ADD, 0)), NEON)
+    assert kinds(narrow) == {AxisKind.ORDERED: [1024], AxisKind.UPCAST: [32]}, "registers hold the row"
+
+
+def test_what_runs_across_long_rows_is_carried_in_a_row() -> None:
+    """Threads have columns of their own, and walk their part of each row from front to end."""
+    ast = optimize(kernel_of(movement.scan_axis(g.tensor(1024, 256), Ops.ADD, 0)), NEON)
+    assert names(ast) == ["TILE", "STREAM", "UPCAST", "THREAD"]
+    (run,) = [n for n in toposort(ast) if n.op is Ops.SCAN]
+    assert run.arg.row and kinds(ast)[AxisKind.THREAD] == [2] and kinds(ast)[AxisKind.UPCAST] == [16]
 
 
 def test_sums_across_memory_are_vectors_of_outputs() -> None:
