@@ -12,7 +12,6 @@ from threading import RLock
 
 from morok import knobs
 from morok.device.base import Device
-from morok.device.interpreter import Interpreter
 from morok.errors import DeviceError
 
 # name → module with a function `open_device(name)`
@@ -47,16 +46,22 @@ def get_device(name: str) -> Device:
         return _devices[name]
 
 
+def _interpreter(name: str) -> Device:
+    from morok.device.interpreter import Interpreter  # few processes need it
+
+    return Interpreter(name)
+
+
 def _open(name: str) -> Device:
     kind = name.partition(":")[0]
     if kind == "PYTHON":
-        return Interpreter(name)
+        return _interpreter(name)
     module = _MODULES.get(kind)
     if kind == "CPU" and find_spec("llvmlite") is None:
-        return Interpreter(name)
+        return _interpreter(name)
     if module is not None and find_spec(module) is not None:
         device: Device = import_module(module).open_device(name)
         return device
     if kind == "CPU":
-        return Interpreter(name)
+        return _interpreter(name)
     raise DeviceError(f"there is no device {name!r}; there are PYTHON, {', '.join(_MODULES)}")

@@ -62,6 +62,8 @@ def _fields(value: Any) -> list[tuple[str, Any]]:
 
 # --- as a key of a dictionary
 
+_KEY = "key of an argument"  # no name of a field
+
 
 def arg_key(value: Any) -> Any:
     """A hashable thing that equals another argument's just when the two are the same, in type and in bits."""
@@ -76,8 +78,19 @@ def arg_key(value: Any) -> Any:
             return "nan"
         return value if value != 0.0 or math.copysign(1.0, value) > 0 else "-0.0"
     if kind in LOOSE and kind is not bool:
-        return tuple([(v.__class__, arg_key(v)) for _, v in _fields(value)])
+        return _class_key(value)
     return value
+
+
+def _class_key(value: Any) -> Any:
+    """The key of an object, kept in it: it is frozen, and often part of one argument after the other."""
+    known = getattr(value, "__dict__", None)
+    found = None if known is None else known.get(_KEY)
+    if found is None:
+        found = tuple([(v.__class__, arg_key(v)) for _, v in _fields(value)])
+        if known is not None:
+            known[_KEY] = found
+    return found
 
 
 # --- as Python

@@ -6,6 +6,7 @@ over outputs are closed by ENDs, loops of reductions by REDUCEs, loops that fill
 
 from __future__ import annotations
 
+import weakref
 from dataclasses import dataclass
 from typing import final
 
@@ -139,10 +140,21 @@ def gate_of(place: UOp) -> UOp | None:
     return place.src[-1] if len(place.src) > 2 and place.src[-1].dtype.is_bool else None
 
 
+_terms: weakref.WeakKeyDictionary[UOp, list[tuple[UOp, int]]] = weakref.WeakKeyDictionary()
+
+
+def terms_of(place: UOp) -> list[tuple[UOp, int]]:
+    """A place as a sum of terms with constant factors; remembered, as it is asked for loop by loop."""
+    found = _terms.get(place)
+    if found is None:
+        found = _terms[place] = list(split_sum(simplify(place))[0])
+    return found
+
+
 def stride(place: UOp, r: UOp) -> int | None:
     """The factor of a loop in a place; None where it is not a plain one."""
     total = 0
-    for term, k in split_sum(simplify(place))[0]:
+    for term, k in terms_of(place):
         if term is r:
             total += k
         elif r in ranges(term):

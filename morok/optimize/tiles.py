@@ -300,8 +300,9 @@ def _join_steps(builder: Builder, steps: list[int]) -> None:
         outer, inner = builder.loops.by_number.get(a), builder.loops.by_number.get(b)
         if outer is None or inner is None or size(inner) is None:
             break
-        reads = [access(n) for n in builder.loops.order if n.op is Ops.INDEX and not n.dtype.is_ptr]
-        if not all(_follows(r, outer, inner, trips(inner)) for r in reads) or not builder.do("JOIN", a, b):
+        reads = [n for n in builder.loops.order if n.op is Ops.INDEX and not n.dtype.is_ptr]
+        moving = (access(n) for n in reads if outer in ranges(n) or inner in ranges(n))
+        if not all(_follows(r, outer, inner, trips(inner)) for r in moving) or not builder.do("JOIN", a, b):
             break
         steps.pop(-2)
 

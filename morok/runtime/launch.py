@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, final
+from typing import TYPE_CHECKING, Any, Protocol, final
 
-from morok.device import cuda_kernel
 from morok.device.buffer import Buffer
 from morok.device.cpu_kernel import Kernel, Steps, address_of
-from morok.device.cuda_kernel import CudaKernel, CudaSteps, Table
 from morok.ir.node import UOp
+
+if TYPE_CHECKING:
+    from morok.device.cuda_kernel import CudaKernel
 
 
 class Runnable(Protocol):
@@ -95,9 +96,12 @@ class NativeLaunch(PlanLaunch):
 class GraphLaunch(PlanLaunch):
     """Kernels of one GPU."""
 
-    __slots__ = ("_cuda", "_places", "_tables")
+    __slots__ = ("_address_of", "_cuda", "_places", "_tables")
 
     def __init__(self, items: Sequence[tuple[CudaKernel, Sequence[UOp]]], values: Mapping[str, int]) -> None:
+        from morok.device.cuda_kernel import CudaSteps, Table, address_of
+
+        self._address_of = address_of
         self._places: dict[UOp, list[tuple[int, int]]] = {}  # number of the launch, place in its table
         self.held = {}
         self._tables = [Table(kernel, values) for kernel, _ in items]
@@ -119,7 +123,7 @@ class GraphLaunch(PlanLaunch):
         if places is None:
             return
         self.held[node] = buffer
-        address = cuda_kernel.address_of(buffer)
+        address = self._address_of(buffer)
         for number, i in places:
             table = self._tables[number]
             if table.words[i] != address:  # a new view of an old place costs nothing
@@ -137,6 +141,8 @@ def native_launch(
     native = [(program, nodes) for program, nodes in items if isinstance(program, Kernel)]
     if len(native) == len(items):
         return NativeLaunch(native, values)
+    from morok.device.cuda_kernel import CudaKernel  # what else is compiled is for a GPU
+
     gpu = [(program, nodes) for program, nodes in items if isinstance(program, CudaKernel)]
     if len(gpu) == len(items) and len({id(program.driver) for program, _ in gpu}) == 1:
         return GraphLaunch(gpu, values)

@@ -15,7 +15,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import TypeVar, final
+from typing import TYPE_CHECKING, TypeVar, final
 
 from morok import knobs
 from morok.ir.build import buffer
@@ -26,7 +26,9 @@ from morok.rewrite.engine import substitute
 from morok.schedule.forms import quick_key
 from morok.schedule.memory import MemoryPlan, Placement
 from morok.schedule.normalise import Normalised, normalise
-from morok.schedule.template import Template, build_template
+
+if TYPE_CHECKING:
+    from morok.schedule.template import Template
 
 
 @final
@@ -109,6 +111,9 @@ def find_template(form: Normalised) -> Template:
     key = (form.sink, *_surroundings())
     found = _templates.get(key)
     if found is None:
+        # loaded here: all rules come along, which a process that only makes tensors never needs
+        from morok.schedule.template import build_template
+
         found = build_template(form.sink)
         _remember(_templates, key, found)
     return found
