@@ -188,6 +188,24 @@ def test_the_cache_key_follows_what_changes_code() -> None:
         assert knobs.cache_key() != start
 
 
+def test_surroundings_are_those_of_the_innermost_override() -> None:
+    at_start = knobs.surroundings()
+    with knobs.override(NOOPT=not knobs.NOOPT.value):
+        outer = knobs.surroundings()
+        assert outer == (knobs.cache_key(), knobs.DEVICE.value) != at_start
+        assert knobs.surroundings() is outer  # it is asked for at every replay
+        with knobs.override(DEVICE="PYTHON"):
+            inner = knobs.surroundings()
+            assert inner == (knobs.cache_key(), "PYTHON") != outer
+            found: list[object] = []
+            thread = threading.Thread(target=lambda: found.append(knobs.surroundings()))
+            thread.start()
+            thread.join()
+            assert found == [at_start]
+        assert knobs.surroundings() == outer
+    assert knobs.surroundings() == at_start
+
+
 def test_every_knob_explains_itself() -> None:
     rows = knobs.describe()
     assert [row[0] for row in rows] == list(knobs.KNOBS)

@@ -302,9 +302,27 @@ _known: dict[Any, Buffer] = _buffers.data  # type: ignore[attr-defined]  # asked
 _ref = weakref.ref
 
 
+@final
+class Bindings:
+    """Counts what `bind_buffer` has done: who has looked nodes up need not do so again while it stands still.
+
+    The count follows the binding, so that whoever sees a count sees all bindings that it stands for, also if
+    two threads count at the same time.
+    """
+
+    __slots__ = ("count",)
+
+    def __init__(self) -> None:
+        self.count = 0
+
+
+bindings = Bindings()
+
+
 def bind_buffer(node: UOp, buffer: Buffer) -> None:
     """From now on the BUFFER node stands for this memory, as long as the node lives."""
     _buffers[node] = buffer
+    bindings.count += 1
 
 
 def find_buffer(node: UOp) -> Buffer | None:

@@ -23,7 +23,7 @@ from threading import RLock
 from typing import Any, final
 
 from morok import knobs
-from morok.device.buffer import Buffer, bind_buffer, find_buffer
+from morok.device.buffer import Buffer, bind_buffer, bindings, find_buffer
 from morok.device.registry import get_device
 from morok.ir.node import UOp, make, toposort
 from morok.ir.ops import Ops
@@ -83,12 +83,15 @@ def _seen(source: Core, node: UOp, view: UOp) -> Core:
 class _Results:
     """Tensors that a replay has given out, the buffers behind them, and the call that fills them."""
 
-    __slots__ = ("buffers", "counts", "launch", "seen", "tensors")
+    __slots__ = ("bases", "bindings", "buffers", "counts", "launch", "roots", "seen", "tensors")
 
     def __init__(self, tensors: list[Core], buffers: list[Buffer], launch: PlanLaunch | None) -> None:
         self.tensors = tensors
         self.buffers = buffers
+        self.roots = [b.base or b for b in buffers]
         self.launch = launch
+        self.bases: list[UOp] | None = None  # the inputs whose memory the call reads, and the count of all
+        self.bindings = -1  # bindings when it was looked up
         # Whoever holds a result holds one of these: the tensor, its node, or the node of its memory.
         self.seen = list({id(o): o for t in tensors for o in (t, t._uop, base_of(t._uop))}.values())
         self.counts: list[int] = []
@@ -101,8 +104,8 @@ class _Results:
         """Whether nobody but the jit knows of these results: no tensor, no graph, no array."""
         if list(map(sys.getrefcount, self.seen)) != self.counts:
             return False
-        for buffer in self.buffers:  # noqa: SIM110 - half as slow as all(…) with a generator
-            if not buffer.is_private:
+        for root in self.roots:
+            if (root.borrowed or root._lease is not None) and not root.is_private:
                 return False
         return True
 
@@ -322,13 +325,14 @@ class _Trace:
             results = self._results(list(given))
         launch = results.launch
         assert launch is not None
-        held = launch.held
-        for node, i in zip(self.inputs, self.own):  # noqa: B905 - as many as last time; `strict` costs
-            found = find_buffer(bases[i])
-            if found is None:
-                return self.replay(list(given))
-            if held.get(node) is not found:
+        if results.bindings != bindings.count or results.bases is not bases:
+            now = bindings.count
+            for node, i in zip(self.inputs, self.own, strict=True):
+                found = find_buffer(bases[i])
+                if found is None:
+                    return self.replay(list(given))
                 launch.bind(node, found)
+            results.bindings, results.bases = now, bases
         (launch.steps.run or launch.steps)()
         return results.tensors
 
@@ -342,6 +346,7 @@ class _Trace:
             cells = zip(self.cells.values(), new_cells(self.draws, list(self.cells)), strict=True)
             memory |= {cell: buffer_for(fresh) for cell, fresh in cells}
         launch = results.launch
+        results.bases = None
         if launch is not None and current() is None:
             for node, buffer in memory.items():
                 launch.bind(node, buffer)
@@ -425,7 +430,7 @@ class Jit:
             if last is not None and not kwargs and len(args) == len(last[1]):
                 # the very same nodes as last time: same shapes, types and devices, without looking at them
                 for a, u in zip(args, last[1]):  # noqa: B905 - the lengths have just been compared
-                    if not isinstance(a, Core) or a._uop is not u or a._leaf:
+                    if getattr(a, "_uop", None) is not u or a._leaf:
                         break
                 else:
                     trace, _, bases, around, alone = last

@@ -76,8 +76,10 @@ class Watched:
     def changed(self) -> str | None:
         """None, or what is not as it was when the function was traced."""
         for watch in self.values:
-            if watch.changed():
+            if watch.get() is not watch.value and watch.changed():
                 return f"{watch.name} was {watch.value!r:.60}"
+        if not self.names:
+            return None
         now = self.tensors()
         for name, get, number in self.names:
             tensor = get()

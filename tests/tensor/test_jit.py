@@ -5,6 +5,9 @@ import pytest
 
 import morok
 from morok import Tensor, jit, knobs
+from morok.device.buffer import bind_buffer
+from morok.runtime.plan import buffer_for
+from morok.tensor.states import base_of
 from tests.devices import needs_host_memory
 
 
@@ -173,6 +176,20 @@ def test_the_interpreter_replays_too() -> None:
         x = Tensor(array(4, k), device="PYTHON")
         np.testing.assert_array_equal(f(x).numpy(), array(4, k + 1))
     assert f.traces == 1
+
+
+@needs_host_memory
+def test_arguments_get_other_memory_between_replays() -> None:
+    f = jit(lambda x, y: x * 2 + y)
+    a, b = (Tensor(np.arange(n, n + 4, dtype=np.float32)).realize() for n in (0, 10))
+    for _ in range(4):  # the same nodes, then others, then the first ones again
+        for x, y in ((a, b), (a, b), (b, a), (b, a), (a, a)):
+            np.testing.assert_array_equal(f(x, y).numpy(), x.numpy() * 2 + y.numpy())
+    for _ in range(3):
+        f(a, b)
+    other = Tensor(np.full(4, 7.0, np.float32)).realize()
+    bind_buffer(base_of(a.uop), buffer_for(base_of(other.uop)))  # the same node shows other memory
+    np.testing.assert_array_equal(f(a, b).numpy(), 14 + np.arange(10, 14, dtype=np.float32))
 
 
 def test_public_name() -> None:
