@@ -220,6 +220,8 @@ def stream_rows(builder: Builder, effect: UOp, loops: list[UOp], c: UOp, lanes: 
     strip = lanes * max(1, host.registers // 2)
     if host.block_threads or len(loops) != 1 or count is None or count <= strip or trips(loops[0]) <= SHORT:
         return False
+    if _repeated_by_row(builder.loops, int(loops[0].arg[0]), number):
+        return False
     wide = lanes * min(4, vectors_at_once(cost, host))
     beside = math.prod(trips(r) for r in output_loops(effect) if r is not c and r is not loops[0])
     pieces = -(-count * lanes_bytes(host, lanes) * STREAMED_PART // host.l2_bytes)
@@ -241,6 +243,14 @@ def stream_rows(builder: Builder, effect: UOp, loops: list[UOp], c: UOp, lanes: 
     else:
         builder.vectorise("UPCAST", inner, strip, lanes)
     return True
+
+
+def _repeated_by_row(loops: Loops, row: int, column: int) -> bool:
+    """Whether a loop around the columns would compute reductions again that do not depend on it."""
+    k, c = loops.by_number[row], loops.by_number[column]
+    inside = [n for closer in loops.closers[k] for n in toposort(closer) if n is not closer]
+    dear = (n for n in inside if n.op in (Ops.REDUCE, Ops.BUFFERIZE))
+    return any(c in ranges(n) and k not in ranges(n) for n in dear)
 
 
 def lanes_bytes(host: Host, lanes: int) -> int:

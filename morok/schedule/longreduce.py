@@ -35,9 +35,8 @@ ASKED = Limits(0, 4096, 1024)  # where the knob names the length
 # A block per output keeps the machine busy from some hundred outputs on.
 # A few threads need a few pieces, and one more kernel costs as much as summing some ten thousand elements.
 # Across rows, threads share the rows: each has sums of its own for all columns, and reads what lies in order.
-TALL = {
-    "CPU": (512, 1 << 19, 8, 16)
-}  # rows, elements, blocks of rows that threads could share instead, pieces
+# At least so many rows and elements, fewer blocks of rows than threads could share instead; so many pieces.
+TALL = {"CPU": (512, 1 << 19, 8, 16)}
 DEVICES = {"CUDA": Limits(1 << 15, 256, 2048), "CPU": Limits(1 << 17, 16, 64)}
 
 
@@ -46,6 +45,7 @@ def split_reductions(sink: UOp, ctx: object = None) -> UOp:
     asked = knobs.SPLIT_REDUCE.value
     devices: dict[UOp, str] = {}
     long: dict[UOp, Limits] = {}
+    tall: set[UOp] = set()
     order = toposort(sink)
     for node in order:
         devices[node] = device_kind(node, devices)
@@ -55,15 +55,34 @@ def split_reductions(sink: UOp, ctx: object = None) -> UOp:
                 long[node] = limits
             elif not asked and devices[node] in TALL and _is_tall(node, devices[node]):
                 long[node] = Limits(0, 0, TALL[devices[node]][-1] * elements(known_shape(node)))
+                tall.add(node)
     if not long:
         return sink
     for node in collapsible(order):
         long.pop(node, None)
     done: dict[UOp, UOp] = {}
+    spread = _spread(order, tall & long.keys())
     for node in order:
         new = node.replace(tuple([done[s] for s in node.src]))
-        done[node] = _in_two(new, long[node]) if node in long else new
+        if node in long:
+            new = _in_two(new, long[node])
+        if node in spread:
+            new = make(Ops.CONTIGUOUS, new.dtype, (new,), "every row needs it", node.origin)
+        done[node] = new
     return done[sink]
+
+
+def _spread(order: list[UOp], tall: set[UOp]) -> set[UOp]:
+    """What is made of reductions across rows and then repeated for each row: it is added up once."""
+    found: set[UOp] = set()
+    made = set(tall)
+    for node in order:
+        if node.op is Ops.EXPAND and node.src[0] in made:
+            found.add(node.src[0])
+        elif node.op in (Ops.RESHAPE, Ops.PERMUTE) or node.op.is_alu:
+            if any(s in made for s in node.src):
+                made.add(node)
+    return found
 
 
 def device_kind(node: UOp, known: dict[UOp, str]) -> str:

@@ -210,6 +210,16 @@ def test_sums_across_long_rows_are_streamed() -> None:
     assert [size(r) for r in closed_ranges(sums)] == [2048 // 16, 16]
 
 
+def test_rows_are_not_streamed_where_sums_would_be_repeated() -> None:
+    """The mean of a column is computed once per column, not in every row."""
+    x = g.tensor(128, 1024)
+    mean = movement.expand(movement.reduce_axis(x, Ops.ADD, (0,)), (128, 1024))
+    ast = optimize(kernel_of(movement.reduce_axis(g.mul(x, mean), Ops.MAX, (0,))), NEON)
+    assert names(ast).count("STREAM") <= 1
+    sums = [n for n in toposort(ast) if n.op is Ops.BUFFERIZE]
+    assert not any(n.op is Ops.REDUCE for s in sums for n in toposort(s.src[0]) if n is not s.src[0])
+
+
 def test_what_runs_along_memory_runs_in_vectors() -> None:
     ast = optimize(kernel_of(movement.scan_axis(g.tensor(256, 1023), Ops.ADD, 1)), NEON)
     assert kinds(ast) == {

@@ -180,6 +180,11 @@ def test_many_rows_are_shared_by_threads() -> None:
     for x, axis in ((param(0, 64, 65536), 0), (param(0, 64, 1024, 512), 1), (param(0, 1024, 64), 0)):
         alone = sink(reduced(x, axis))
         assert split_reductions(alone) is alone
+    x = param(0, 4096, 512)
+    mean = alu(Ops.MUL, reduced(x, 0), const(float32, 1 / 4096))
+    wide = alu(Ops.SUB, x, movement.expand(mean, (4096, 512)))
+    kept = [n for n in toposort(split_reductions(sink(wide))) if n.op is Ops.CONTIGUOUS]
+    assert [shape(n) for n in kept] == [(16, 1, 512), (1, 512)], "what every row needs is added up once"
     rows, columns = movement.reshape(param(0, 2048, 64), (2048, 64, 1)), param(1, 2048, 1, 64)
     product = alu(Ops.MUL, movement.expand(rows, (2048, 64, 64)), movement.expand(columns, (2048, 64, 64)))
     alone = sink(reduced(product, 0))
