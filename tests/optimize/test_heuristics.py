@@ -211,13 +211,10 @@ def test_sums_across_long_rows_are_streamed() -> None:
 
 
 def test_rows_are_not_streamed_where_sums_would_be_repeated() -> None:
-    """The mean of a column is computed once per column, not in every row."""
-    x = g.tensor(128, 1024)
-    mean = movement.expand(movement.reduce_axis(x, Ops.ADD, (0,)), (128, 1024))
-    ast = optimize(kernel_of(movement.reduce_axis(g.mul(x, mean), Ops.MAX, (0,))), NEON)
-    assert names(ast).count("STREAM") <= 1
-    sums = [n for n in toposort(ast) if n.op is Ops.BUFFERIZE]
-    assert not any(n.op is Ops.REDUCE for s in sums for n in toposort(s.src[0]) if n is not s.src[0])
+    """A short sum for each column is computed once per column, not in every row."""
+    few = movement.expand(movement.reduce_axis(g.tensor(16, 1024), Ops.ADD, (0,)), (128, 1024))
+    value = movement.reduce_axis(g.mul(g.tensor(128, 1024), few), Ops.MAX, (0,))
+    assert "STREAM" not in names(optimize(kernel_of(value), NEON))
 
 
 def test_what_runs_along_memory_runs_in_vectors() -> None:
