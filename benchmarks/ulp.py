@@ -23,7 +23,7 @@ from morok.ir.node import UOp, alu, const, make
 from morok.ir.ops import AxisKind, Op, Ops
 
 LIMITS = {
-    Ops.EXP: 1, Ops.EXP2: 1, Ops.LOG: 2, Ops.LOG2: 2, Ops.SIN: 4, Ops.COS: 4, Ops.TAN: 4, Ops.TANH: 3,
+    Ops.EXP: 1.05, Ops.EXP2: 1, Ops.LOG: 2, Ops.LOG2: 2, Ops.SIN: 4, Ops.COS: 4, Ops.TAN: 4, Ops.TANH: 3,
     Ops.ERF: 2, Ops.SQRT: 0.5, Ops.RSQRT: 4, Ops.RECIP: 0.5, Ops.POW: 4, Ops.ATAN2: 4,
 }  # fmt: skip
 _LANES = 8

@@ -2,7 +2,7 @@
 
 | function | float32 | float64 | how |
 |---|---|---|---|
-| exp, exp2 | 1 | 1 | x = n·ln 2 + r, |r| ≤ ln 2 / 2; polynomial in r; scaled by 2ⁿ in two steps |
+| exp, exp2 | 1.01 | 1 | x = n·ln 2 + r, |r| ≤ ln 2 / 2; polynomial in r; scaled by 2ⁿ in two steps |
 | log | 1 | 1 | x = 2ᵏ·m, √½ ≤ m < √2; series in s = (m-1)/(m+1) |
 | log2 | 1 | 1 | the same, the leading part multiplied by log₂e with its error |
 | tanh | 3 | 3 | e/(e+1) with e = (exp(2|x|) - 1) / 2 |
