@@ -154,6 +154,8 @@ class SharedPlacement(Placement):
     def __init__(self, digits: dict[UOp, slots.Digit], name: str, role: UOp | None = None) -> None:
         self.digits = digits
         self.total = slots.threads(digits)
+        for top in (d.top for r, d in digits.items() if r.arg[1] is AxisKind.WARP):
+            self.total = -(-self.total // top) * top  # lanes exchange values in whole groups
         self.flat = special(name, self.total)
         if role is not None:  # what is computed from it belongs to the role: others would leave the memory
             self.flat = make(Ops.SPECIAL, self.flat.dtype, (*self.flat.src, role), name)

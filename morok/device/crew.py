@@ -209,6 +209,8 @@ class Crew:
             answer = self._last_answer(worker)
             if answer is not None:
                 self._complain(answer[0])
+                if answer[0].get("lost"):  # a fault in a kernel: everything else would fail there, too
+                    self._replace(worker)
                 return answer[0]
         self._replace(worker)
         return None

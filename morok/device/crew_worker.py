@@ -277,6 +277,11 @@ class _Worker:
         self.device: Any = None
         self.kernel: _Kernel | None = None
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether the device does nothing more for this process, after what a candidate has done to it."""
+        return getattr(getattr(self.device, "driver", None), "lost", None) is not None
+
     def answer(self, message: Message, blob: bytes) -> tuple[Message, bytes]:
         """What a message asks for."""
         task = message["do"]
@@ -314,6 +319,6 @@ def main() -> None:
         try:
             message, blob = worker.answer(*received)
         except Exception as error:  # a candidate that cannot be compiled is one of many
-            message, blob = {"error": f"{type(error).__name__}: {error}"}, b""
+            message, blob = {"error": f"{type(error).__name__}: {error}", "lost": worker.is_lost}, b""
         target.write(as_bytes(message, blob))
         target.flush()

@@ -102,7 +102,7 @@ def outcome(loops: Loops, opt: Opt, host: Host) -> UOp | str:
     action = ACTIONS.get(opt.name)
     if action is None:
         return f"there is no action {opt.name}; there are {', '.join(ACTIONS)}"
-    reason = action.condition(loops, opt, host) or running.refuses(loops, opt)
+    reason = roles.refuses(loops, opt) or action.condition(loops, opt, host) or running.refuses(loops, opt)
     if reason is not None:
         return reason
     new = action.change(loops, opt)

@@ -57,6 +57,9 @@ def _has_rest(loops: Loops, opt: Opt) -> str | None:
 
 
 def can_pad(loops: Loops, opt: Opt, host: Host) -> str | None:
+    r = loops.by_number.get(opt.axis)
+    if r is not None and any(n.op is Ops.WMMA and r in ranges(n) for n in loops.order):
+        return f"a matrix unit takes whole tiles along loop {opt.axis}"
     return _has_rest(loops, opt)
 
 

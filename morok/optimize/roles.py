@@ -22,7 +22,7 @@ from morok.ir.roles import GROUP, REGISTERS, Box
 from morok.optimize.facts import store_of
 from morok.optimize.host import Host
 from morok.optimize.loops import Loops, loop, simplify_places, size
-from morok.optimize.record import Opt
+from morok.optimize.record import Opt, applied
 from morok.optimize.shared import staged_bytes
 from morok.rewrite.engine import substitute
 from morok.schedule.ranges import replace_loops
@@ -40,6 +40,27 @@ def layout(buffer: UOp) -> Shared | None:
     """How a local buffer is shared by the threads of a block; None if it is not."""
     found = buffer.arg[2] if buffer.op is Ops.BUFFERIZE and len(buffer.arg) > 2 else None
     return found if isinstance(found, Shared) else None
+
+
+def refuses(loops: Loops, opt: Opt) -> str | None:
+    """Why nothing else can be done to a kernel: its tiles have been divided among threads."""
+    if opt.name != "PERSIST" and any(o.name == "ROLES" for o in applied(loops.ast)):
+        return "threads have roles already; what is done to tiles comes before"
+    return None
+
+
+def _in_step(loops: Loops, rings: list[UOp]) -> str | None:
+    """Why those who bring tiles and those who use them would not go through the same steps."""
+    if len({n.arg[2].depth for n in rings}) > 1:
+        return "rings of different depths would not go in step"
+    (total,) = (n for n in loops.order if n.op is Ops.REDUCE)
+    around = frozenset.union(*map(ranges, rings))
+    steps = {r for r in closed_ranges(total) if r.arg[1] is AxisKind.REDUCE}
+    if steps != {r for r in around if r.arg[1] is AxisKind.REDUCE}:
+        return "steps of the sum lie inside of a tile, and have to be written out"
+    if any(r.arg[1] is AxisKind.LOOP and r not in around for r in ranges(total)):
+        return "the steps of a tile would be gone through more than once"
+    return None
 
 
 def _ends(condition: UOp) -> tuple[dict[UOp, int], int] | None:
@@ -128,6 +149,9 @@ def can_have_roles(loops: Loops, opt: Opt, host: Host) -> str | None:
         return "roles need a matrix unit of a group of warps"
     if sum(n.op is Ops.REDUCE for n in loops.order) != 1:
         return "roles need a kernel with one sum"
+    reason = _in_step(loops, rings)
+    if reason is not None:
+        return reason
     for n in rings:
         if tile_box(loops, n) is None:
             return f"a tile of {n.arg[1]} is no box that the copy engine could bring"

@@ -135,6 +135,10 @@ class Space:
                 other = self.edit(opts, i, instead)
                 if other is not None and other != opts:
                     found[other] = None
+        if any(opt.name == "ROLES" for opt in opts):  # all rings go in step
+            for more in (-1, 1):
+                deeper = (replace(o, amount=o.amount + more) if o.name == "STAGE" else o for o in opts)
+                found[tuple(deeper)] = None
         return list(found)
 
     def _instead(self, opts: Opts, i: int) -> Iterator[Opts]:

@@ -95,10 +95,17 @@ def _together(loops: Loops, opt: Opt) -> str | None:
     return None
 
 
+def fills_tile(loops: Loops, r: UOp) -> bool:
+    """Whether a loop is a dimension of a tile that all threads fill together."""
+    return any(n.op is Ops.BUFFERIZE and len(n.arg) > 2 and n.arg[2].depth > 0 for n in loops.closers[r])
+
+
 def can_tile(loops: Loops, opt: Opt, host: Host) -> str | None:
     if opt.amount < 2:
         return "a tile has at least two iterations"
     reason = cuttable(loops, opt)
+    if reason is None and fills_tile(loops, loops.by_number[opt.axis]):
+        return f"loop {opt.axis} fills a shared tile, whose rows lie as they are"
     if reason is None and size(loops.by_number[opt.axis]) == opt.amount:
         return f"loop {opt.axis} has {opt.amount} iterations, so there would be one tile"
     return reason
@@ -116,19 +123,36 @@ def can_unroll(loops: Loops, opt: Opt, host: Host) -> str | None:
     return reason or _together(loops, opt)
 
 
+def _beyond_result(loops: Loops, r: UOp, amount: int) -> str | None:
+    """Why so many threads cannot walk a result that the threads of a matrix unit have collected."""
+    results = [n for n in loops.order if n.op is Ops.BUFFERIZE and len(n.arg) > 2 and n.arg[2].depth == 0]
+    if not results or is_result(loops, r):
+        return None
+    mine, theirs = (
+        math.prod(size(s) or 1 for s in closed_ranges(n) if s.op is Ops.RANGE and s.arg[1] in _THREADS)
+        for n in (loops.closers[r][0], results[0])
+    )
+    if mine * amount > theirs:
+        return f"a result of {theirs} threads would be walked by {mine * amount}"
+    return None
+
+
 def can_local(loops: Loops, opt: Opt, host: Host) -> str | None:
     if not host.block_threads:
         return "the machine has no blocks of threads"
     reason = cuttable(loops, opt)
     if reason is None and not is_result(loops, loops.by_number[opt.axis]):
         reason = _closed_by(loops, opt, Ops.END)
+    elif reason is None and not any(n.op is Ops.WMMA for n in loops.order):
+        reason = "a collected tile is divided among groups of warps by a matrix unit"
     reason = reason or _together(loops, opt)
     if reason is not None:
         return reason
     amount = opt.amount or size(loops.by_number[opt.axis])
     if amount is None:
         return f"the size of loop {opt.axis} is not known, so it needs an amount"
-    return _block(loops, loops.by_number[opt.axis], amount, host)
+    r = loops.by_number[opt.axis]
+    return _beyond_result(loops, r, amount) or _block(loops, r, amount, host)
 
 
 def can_group(loops: Loops, opt: Opt, host: Host) -> str | None:

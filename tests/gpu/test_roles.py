@@ -22,6 +22,7 @@ from morok.optimize.gpu_matmul import ALIKE, BRING, WRITE, _plan
 from morok.optimize.loops import loops_of
 from morok.optimize.record import Opt, applied
 from morok.optimize.roles import tile_box
+from morok.optimize.space import Space
 from morok.render.cuda import render
 from tests.gpu.kernels import cubin
 from tests.gpu.products import HOST, TARGET, close, emulate, kernel_of, left_first, memory_of, product
@@ -274,6 +275,38 @@ def test_a_deadlock_says_who_waits_for_what() -> None:
 
 
 # --- conditions of the actions, and the source
+
+
+@pytest.mark.parametrize("roles", [ALIKE, BRING, WRITE], ids=["alike", "bring", "write"])
+def test_whatever_a_search_tries_gives_the_same(roles: int) -> None:
+    """Steps beside the heuristics' are refused with a reason, or right."""
+    ast = kernel_of(product, (256, 192), (192, 128))
+    space = Space(ast, THREE)
+    arrays, types = memory_of(ast)
+    a, b = factors(ast, arrays, (256, 192), (192, 128))
+    around = space.neighbours(applied(built(ast, roles)))
+    assert len(around) > 4
+    for opts, kernel in around[:: max(1, len(around) // 8)]:
+        try:
+            close(emulate(lower(kernel, TARGET), arrays, types), a @ b, 1e-3)
+        except Exception as error:
+            raise AssertionError(f"after {[str(o) for o in opts]}") from error
+
+
+def test_rings_of_different_depths_are_refused() -> None:
+    ast = kernel_of(product, (256, 512), (512, 256))
+    opts = list(applied(built(ast, BRING)))
+    stages = [i for i, opt in enumerate(opts) if opt.name == "STAGE"]
+    opts[stages[0]] = replace(opts[stages[0]], amount=2)
+    first = next(i for i, opt in enumerate(opts) if opt.name == "ROLES")
+    before = apply_all(ast, opts[:first], THREE)
+    assert "different depths" in (can(before, opts[first], THREE) or "")
+
+
+def test_nothing_follows_roles_but_blocks_that_stay() -> None:
+    ast = kernel_of(product, (256, 512), (512, 256))
+    kernel = built(ast, BRING)
+    assert "comes before" in (can(kernel, Opt("TILE", 0, 2), THREE) or "")
 
 
 def test_roles_need_boxes_and_units_of_groups() -> None:
