@@ -13,6 +13,7 @@ import math
 from typing import Any
 
 from morok.codegen.roles import has_roles, lower_roles
+from morok.codegen.scopes import next_number, substitute_open
 from morok.codegen.shared import lower_shared, swizzled
 from morok.codegen.streams import lower_streams
 from morok.codegen.target import Target
@@ -21,11 +22,11 @@ from morok.dtype import PtrDType, void
 from morok.errors import CompileError
 from morok.ir.bounds import vmax
 from morok.ir.build import after, define_local, define_reg
-from morok.ir.infer import dimensions, ranges, summed
+from morok.ir.infer import closed_ranges, dimensions, ranges, summed
 from morok.ir.node import UOp, alu, const, make, toposort
 from morok.ir.ops import AxisKind, Ops
 from morok.ir.provenance import place
-from morok.rewrite.engine import rewrite
+from morok.rewrite.engine import rewrite, substitute
 from morok.rewrite.rules import Rules, unproved, why
 from morok.rewrite.ruleset import rules
 from morok.rewrite.terms import Head
@@ -153,11 +154,33 @@ def own_names(root: UOp) -> UOp:
     return done[root]
 
 
+def own_loops(root: UOp) -> UOp:
+    """Buffers that hold different values are filled by different loops: each loop is written once."""
+    number = next_number(root)
+    while True:
+        owners: dict[UOp, UOp] = {}
+        for node in toposort(root):
+            if node.op is not Ops.BUFFERIZE:
+                continue
+            mine = [r for r in closed_ranges(node) if r.op is Ops.RANGE]
+            taken = [r for r in mine if owners.setdefault(r, node) is not node]
+            if taken:
+                break
+        else:
+            return root
+        fresh = {}
+        for r in taken:
+            fresh[r] = make(Ops.RANGE, r.dtype, r.src, (number, *r.arg[1:]), r.origin)
+            number += 1
+        dims = tuple(fresh.get(s, s) for s in node.src[1:])
+        root = substitute(root, {node: node.replace((substitute_open(node.src[0], fresh), *dims))})
+
+
 def local_stage(root: UOp, ctx: Any) -> UOp:
     """Stage 10 as a whole."""
     if not any(n.op is Ops.BUFFERIZE for n in toposort(root)):
         return root
-    root = lower_streams(own_names(root), ctx.target)
+    root = lower_streams(own_loops(own_names(root)), ctx.target)
     if ctx.target.has_grid:
         root = lower_roles(root) if has_roles(root) else lower_shared(root, ctx.target)
     return rewrite(root, local_rules, ctx)

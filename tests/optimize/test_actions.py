@@ -306,3 +306,12 @@ def test_every_action_shows_before_and_after() -> None:
 
 def test_an_untouched_kernel_has_no_record() -> None:
     assert applied(sink()) == ()
+
+
+@pytest.mark.parametrize("axes", [(0,), (0, 1), (1,)], ids=str)
+def test_a_copy_inside_of_a_copy_is_filled_by_loops_of_its_own(axes: tuple[int, ...]) -> None:
+    """Of two effects that share loops and a copy, one has it copied again: there are two copies then."""
+    ast = kernel("two outputs")
+    for opt in (Opt("PACK", 2, 0, (2,)), Opt("PACK", 2, 0, axes)):
+        ast = apply(ast, opt, NEON)
+    same(native(ast), wanted("two outputs"))
