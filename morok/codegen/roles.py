@@ -27,7 +27,7 @@ from morok.errors import CompileError
 from morok.ir.bounds import vmax
 from morok.ir.build import after, define_local, special
 from morok.ir.infer import closed_ranges, ranges
-from morok.ir.matrix import Products, Shared
+from morok.ir.matrix import Products, shared_layout
 from morok.ir.node import UOp, alu, const, make, toposort
 from morok.ir.ops import AxisKind, Op, Ops
 from morok.ir.provenance import place
@@ -46,13 +46,9 @@ def _on(op: Op, x: UOp, k: int) -> UOp:
     return alu(op, x, const(x.dtype, k))
 
 
-def _layout(n: UOp) -> Shared | None:
-    return n.arg[2] if n.op is Ops.BUFFERIZE and len(n.arg) > 2 else None
-
-
 def has_roles(root: UOp) -> bool:
     """Whether some of the kernel's tiles are brought by threads of their own."""
-    return any((found := _layout(n)) is not None and found.roles for n in toposort(root))
+    return any((found := shared_layout(n)) is not None and found.roles for n in toposort(root))
 
 
 class Barrier(NamedTuple):
@@ -112,7 +108,9 @@ class Split:
         order = toposort(root)
         self.rings = [n for n in order if is_shared(n)]
         found = [
-            n for n in order if (layout := _layout(n)) is not None and layout.depth == 0 and layout.roles
+            n
+            for n in order
+            if (layout := shared_layout(n)) is not None and layout.depth == 0 and layout.roles
         ]
         self.result: UOp | None = found[0] if found else None
         self.depth: int = self.rings[0].arg[2].depth

@@ -29,6 +29,7 @@ class Fault(Exception):
 class Memory(Protocol):
     """What an address points into. Places are arrays of elements, one row per thread."""
 
+    name: str
     size: int
     dtype: DType
 

@@ -142,7 +142,7 @@ def _barrier(run: Run, node: UOp, threads: Array) -> Barrier:
     key = (address.memory, int(places[0]))
     found = run.barriers.get(key)
     if found is None:
-        raise Fault(f"uses a barrier of {address.memory.name} that nobody has set up", int(threads[0]))  # type: ignore[attr-defined]
+        raise Fault(f"uses a barrier of {address.memory.name} that nobody has set up", int(threads[0]))
     return found
 
 

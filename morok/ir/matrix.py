@@ -26,6 +26,8 @@ from morok.dtype import (
     uint8,
 )
 from morok.ir.args import register_arg
+from morok.ir.node import UOp
+from morok.ir.ops import Ops
 from morok.ir.roles import Box
 
 
@@ -237,6 +239,12 @@ class Shared:
     row: int = 0
     roles: bool = False
     box: Box | None = None
+
+
+def shared_layout(node: UOp) -> Shared | None:
+    """How a local buffer is shared by the threads of a block; None for what is no such buffer."""
+    found = node.arg[2] if node.op is Ops.BUFFERIZE and len(node.arg) > 2 else None
+    return found if isinstance(found, Shared) else None
 
 
 def units_of(arch: str) -> tuple[MatrixUnit, ...]:

@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from morok.dtype import float32
 from morok.ir.infer import closed_ranges, ranges
-from morok.ir.matrix import MatrixUnit, Shared
+from morok.ir.matrix import MatrixUnit, Shared, shared_layout
 from morok.ir.node import UOp, alu, const, make, toposort
 from morok.ir.ops import AxisKind, Ops
 from morok.ir.roles import GROUP, REGISTERS, Box
@@ -34,12 +34,6 @@ from morok.symbolic.validity import conjuncts
 BARRIERS = 1024  # bytes of shared memory for them
 BESIDE = 26  # registers that an instruction needs beside its result
 _THREADS = (AxisKind.LOCAL, AxisKind.WARP, AxisKind.GROUP_REDUCE)
-
-
-def layout(buffer: UOp) -> Shared | None:
-    """How a local buffer is shared by the threads of a block; None if it is not."""
-    found = buffer.arg[2] if buffer.op is Ops.BUFFERIZE and len(buffer.arg) > 2 else None
-    return found if isinstance(found, Shared) else None
 
 
 def refuses(loops: Loops, opt: Opt) -> str | None:
@@ -138,8 +132,8 @@ def can_have_roles(loops: Loops, opt: Opt, host: Host) -> str | None:
     if opt.amount not in (0, 1):
         return "the amount is 1 if others than those who multiply write the result, else 0"
     buffers = [n for n in loops.order if n.op is Ops.BUFFERIZE]
-    rings = [n for n in buffers if (found := layout(n)) is not None and found.depth > 1]
-    results = [n for n in buffers if (found := layout(n)) is not None and found.depth == 0]
+    rings = [n for n in buffers if (found := shared_layout(n)) is not None and found.depth > 1]
+    results = [n for n in buffers if (found := shared_layout(n)) is not None and found.depth == 0]
     if not rings or len(rings) + len(results) != len(buffers) or len(loops.ast.src) != 1:
         return "roles need tiles in rings, and no other tiles"
     if any(n.arg[2].roles for n in rings):
@@ -187,7 +181,7 @@ def have_roles(loops: Loops, opt: Opt) -> UOp:
     done: dict[UOp, UOp] = {}
     for n in loops.order:
         src = tuple([done[s] for s in n.src])
-        found = layout(n)
+        found = shared_layout(n)
         if found is None or (found.depth == 0 and not opt.amount):
             done[n] = n.replace(src)
             continue
@@ -214,7 +208,7 @@ def tile_loops(loops: Loops) -> list[UOp]:
 def can_persist(loops: Loops, opt: Opt, host: Host) -> str | None:
     if not host.block_threads:
         return "the machine has no blocks of threads"
-    if not any((how := layout(n)) is not None and how.roles for n in loops.order):
+    if not any((how := shared_layout(n)) is not None and how.roles for n in loops.order):
         return "blocks stay only where threads have roles"
     if any(r.arg[1] is AxisKind.GLOBAL for r in loops.closers):
         return "the blocks have been given work already"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 
 from morok.ir.infer import closed_ranges, ranges
+from morok.ir.matrix import shared_layout
 from morok.ir.node import UOp, alu
 from morok.ir.ops import AxisKind, Op, Ops
 from morok.optimize import running
@@ -97,7 +98,7 @@ def _together(loops: Loops, opt: Opt) -> str | None:
 
 def fills_tile(loops: Loops, r: UOp) -> bool:
     """Whether a loop is a dimension of a tile that all threads fill together."""
-    return any(n.op is Ops.BUFFERIZE and len(n.arg) > 2 and n.arg[2].depth > 0 for n in loops.closers[r])
+    return any((how := shared_layout(n)) is not None and how.depth > 0 for n in loops.closers[r])
 
 
 def can_tile(loops: Loops, opt: Opt, host: Host) -> str | None:
@@ -125,7 +126,7 @@ def can_unroll(loops: Loops, opt: Opt, host: Host) -> str | None:
 
 def _beyond_result(loops: Loops, r: UOp, amount: int) -> str | None:
     """Why so many threads cannot walk a result that the threads of a matrix unit have collected."""
-    results = [n for n in loops.order if n.op is Ops.BUFFERIZE and len(n.arg) > 2 and n.arg[2].depth == 0]
+    results = [n for n in loops.order if (how := shared_layout(n)) is not None and how.depth == 0]
     if not results or is_result(loops, r):
         return None
     mine, theirs = (

@@ -13,17 +13,19 @@ from morok import Tensor, knobs
 from morok.codegen.pipeline import lower
 from morok.errors import DeviceError
 from morok.ir.matrix import ALL_UNITS
-from morok.ir.node import UOp, make
+from morok.ir.node import UOp, make, toposort
 from morok.ir.ops import Ops
 from morok.ir.roles import Box
 from morok.optimize.actions import apply_all, can
 from morok.optimize.builder import Builder
+from morok.optimize.facts import store_of
 from morok.optimize.gpu_matmul import ALIKE, BRING, WRITE, _plan
 from morok.optimize.loops import loops_of
 from morok.optimize.record import Opt, applied
-from morok.optimize.roles import tile_box
+from morok.optimize.roles import plain_read, tile_box
 from morok.optimize.space import Space
 from morok.render.cuda import render
+from morok.rewrite.engine import substitute
 from tests.gpu.kernels import cubin
 from tests.gpu.products import HOST, TARGET, close, emulate, kernel_of, left_first, memory_of, product
 
@@ -207,21 +209,20 @@ def test_rows_that_are_not_aligned_are_no_boxes() -> None:
         kernel.loops = ready
 
 
-def test_a_place_that_is_limited_by_the_user_is_no_edge() -> None:
-    """min(i, 99) that no condition on the stores says as well is a repeated row, not one to be left out."""
-
-    def repeated(a: Tensor, b: Tensor) -> Tensor:
-        return a.pad(((0, 156), (0, 0)), mode="replicate") @ b
-
-    ast = kernel_of(repeated, (100, 128), (128, 128))
-    for roles in (BRING, WRITE):
-        try:
-            kernel = built(ast, roles)
-        except AssertionError:
-            continue
-        got, arrays = run(ast, kernel)
-        a, b = factors(ast, arrays, (100, 128), (128, 128))
-        close(got, a[np.minimum(np.arange(256), 99)] @ b, 1e-3)
+def test_a_limit_is_an_edge_only_where_the_stores_have_it_too() -> None:
+    """min(i, 199) that no condition on the stores says as well is a repeated row, not one to be left out."""
+    ast = kernel_of(product, (200, 128), (128, 64))
+    left = 1 if left_first(ast) else 2
+    opts = [Opt("PADTO", 0, 128), Opt("TILE", 0, 128), Opt("TILE", 2, 64), Opt("STAGE", left, 2, (3, 4))]
+    loops = loops_of(apply_all(ast, opts, HOST))
+    address = store_of(loops.ast.src[0]).src[0]
+    assert len(address.src) == 3
+    everywhere = loops_of(substitute(loops.ast, {address: address.replace(address.src[:2])}))
+    for found, edge in ((loops, True), (everywhere, False)):
+        (tile,) = (n for n in found.order if n.op is Ops.BUFFERIZE)
+        assert any(n.op is Ops.MIN for n in toposort(tile.src[0]))
+        assert (plain_read(found, tile.src[0]) is not tile.src[0]) is edge
+        assert (tile_box(found, tile) is not None) is edge
 
 
 # --- what the emulator finds
