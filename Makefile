@@ -2,12 +2,13 @@
 PYTHON ?= python3
 WORKERS ?= 2
 PEERS ?= 1
+SANITIZED ?= tests/gpu tests/tensor/test_reduce.py tests/tensor/test_running.py tests/tensor/test_linalg.py
 
 VENV := .venv
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check --prefer-binary
 
-.PHONY: help demo test test-slow test-cuda lint format prove bench bench-all clean
+.PHONY: help demo test test-slow test-cuda sanitize-cuda lint format prove bench bench-all clean
 .DEFAULT_GOAL := help
 
 help:
@@ -15,6 +16,7 @@ help:
 	@echo "make test       the default test tier"
 	@echo "make test-slow  the slow test tier"
 	@echo "make test-cuda  what every device must be able to do, on an NVIDIA GPU"
+	@echo "make sanitize-cuda a sample of that under compute-sanitizer"
 	@echo "make lint       format check, lint, strict types"
 	@echo "make format     rewrite the files to the house format"
 	@echo "make prove      prove every rewrite rule"
@@ -63,7 +65,13 @@ test-slow: $(VENV)/.installed-dev
 
 # What every device must be able to do, on the GPU of this machine; each worker has a context of its own.
 test-cuda: $(VENV)/.installed-dev $(VENV)/.installed-cuda
-	DEVICE=CUDA $(PY) -m pytest -q -n $(WORKERS) tests/tensor tests/gradient tests/nn tests/programs
+	DEVICE=CUDA $(PY) -m pytest -q -n $(WORKERS) tests/tensor tests/gradient tests/nn tests/programs tests/gpu
+
+# A sample of the kernels under the checkers of NVIDIA's toolkit: accesses, and races on shared memory.
+sanitize-cuda: $(VENV)/.installed-dev $(VENV)/.installed-cuda
+	@for tool in memcheck racecheck; do \
+	  DEVICE=CUDA compute-sanitizer --tool $$tool --error-exitcode 9 $(PY) -m pytest -q $(SANITIZED) || exit 1; \
+	done
 
 lint: $(VENV)/.installed-dev
 	$(PY) -m ruff format --check .

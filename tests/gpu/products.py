@@ -11,7 +11,10 @@ import numpy as np
 from morok import Tensor
 from morok.codegen.gpu import cuda_target
 from morok.device.buffer import Buffer
+from morok.device.cuda import Cuda, facts_of
+from morok.device.cuda_compile import compile_cubin
 from morok.device.emulator import EmulatedKernel, EmulatorAllocator, emulated_host
+from morok.device.registry import get_device
 from morok.dtype import DType, PtrDType
 from morok.ir.alu_array import storage
 from morok.ir.matrix import ALL_UNITS
@@ -19,9 +22,11 @@ from morok.ir.node import UOp, const, toposort
 from morok.ir.ops import Ops
 from morok.optimize.actions import can
 from morok.optimize.record import Opt
+from morok.render.cuda import render
 from morok.rewrite.engine import substitute
 from morok.schedule.schedule import schedule
 from morok.symbolic.sets import simplify
+from tests.gpu.kernels import DEVICE
 
 TARGET = cuda_target()
 HOST = emulated_host(TARGET)
@@ -68,6 +73,23 @@ def emulate(linear: UOp, arrays: list[Any], types: list[DType]) -> Any:
     out = np.zeros_like(arrays[0])
     allocator.copy_out(held[0].memory, 0, out)
     return out
+
+
+def execute(linear: UOp, arrays: list[Any], types: list[DType]) -> Any:
+    """The same where DEVICE says: on a GPU, the result starts as bytes that are no number of use."""
+    if not DEVICE.startswith("CUDA"):
+        return emulate(linear, arrays, types)
+    device = get_device(DEVICE)
+    assert isinstance(device, Cuda)
+    program = render(linear, "test", len(arrays))
+    code = compile_cubin(program.text, device.driver.facts.arch)
+    kernel = device.load(replace(facts_of(program), code=code).pack(), "test")
+    held = [device.buffer(a.size, t) for a, t in zip(arrays, types, strict=True)]
+    for i, (array, buffer) in enumerate(zip(arrays, held, strict=True)):
+        buffer.copy_in(array if i else np.full(array.nbytes, 255, np.uint8).view(array.dtype))
+    kernel(held, {})
+    device.synchronize()
+    return held[0].copy_out()
 
 
 def left_first(ast: UOp) -> bool:

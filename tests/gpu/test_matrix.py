@@ -1,4 +1,4 @@
-"""Matrix products on a grid: shared tiles, rings, a warp's matrix units. On the emulator, against NumPy."""
+"""Matrix products on a grid: shared tiles, rings, a warp's matrix units. Against NumPy."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from tests.gpu.products import (
     Maker,
     close,
     emulate,
+    execute,
     kernel_of,
     left_first,
     memory_of,
@@ -151,7 +152,7 @@ def test_tiles_on_a_unit(shape: Any, turned: str) -> None:
     assert not any(n.op is Ops.LOAD and n.src[0].src[0].op is Ops.DEFINE_GLOBAL for n in linear.src)
     a, b = arrays[1].reshape(left).astype(float), arrays[2].reshape(right).astype(float)
     want = (a.T if "a" in turned else a) @ (b.T if "b" in turned else b)
-    close(emulate(linear, arrays, types), want, 1e-3)
+    close(execute(linear, arrays, types), want, 1e-3)
 
 
 @pytest.mark.parametrize(
@@ -180,7 +181,7 @@ def test_types_of_units(dtype: str, wide: str | None, unit: int, turned: str) ->
         opts = sequence(32, 32, 64, (2, 1), 2, unit, "b" if turned else "", (first, second))
         kernel = apply_all(ast, opts, HOST)
     a, b = arrays[first].reshape(64, 128).astype(float), arrays[second].reshape(right).astype(float)
-    close(emulate(lower(kernel, TARGET), arrays, types), a @ (b.T if turned else b), 1e-2)
+    close(execute(lower(kernel, TARGET), arrays, types), a @ (b.T if turned else b), 1e-2)
 
 
 # --- what the emulator says of broken rings

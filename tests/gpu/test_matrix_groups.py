@@ -1,4 +1,4 @@
-"""Matrix units of groups of warps, and results that are collected. On the emulator, against NumPy."""
+"""Matrix units of groups of warps, and results that are collected. Against NumPy."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from tests.gpu.products import (
     UNLIMITED,
     close,
     emulate,
+    execute,
     kernel_of,
     left_first,
     memory_of,
@@ -77,7 +78,7 @@ def test_units_of_groups_read_shared_tiles(
         linear = lower(apply_all(ast, opts, HOST), TARGET)
     a, b = arrays[first].reshape(left).astype(float), arrays[second].reshape(right).astype(float)
     want = (a.T if "a" in turned else a) @ (b.T if "b" in turned else b)
-    close(emulate(linear, arrays, types), want, 1e-2)
+    close(execute(linear, arrays, types), want, 1e-2)
 
 
 def test_a_tile_is_not_overwritten_while_a_unit_reads_it() -> None:
@@ -121,7 +122,7 @@ def test_large_tiles_of_any_size(shape: tuple[int, int, int]) -> None:
     assert any(o.name == "COLLECT" for o in applied(kernel)) is (n % 8 == 0)
     arrays, types = memory_of(ast)
     a, b = arrays[1].reshape(m, k).astype(float), arrays[2].reshape(k, n).astype(float)
-    close(emulate(lower(kernel, TARGET), arrays, types), a @ b, 1e-3)
+    close(execute(lower(kernel, TARGET), arrays, types), a @ b, 1e-3)
 
 
 def test_edges_that_whole_vectors_respect_are_stored_as_such() -> None:
@@ -148,7 +149,7 @@ def test_gathered_fragments_are_collected_too() -> None:
     assert max(sizes) <= 3 * 256 * 128
     arrays, types = memory_of(ast)
     a, b = arrays[1].reshape(128, 96).astype(float), arrays[2].reshape(96, 256).astype(float)
-    close(emulate(linear, arrays, types), a @ b, 2e-3)
+    close(execute(linear, arrays, types), a @ b, 2e-3)
 
 
 def test_what_surrounds_a_collected_sum() -> None:
@@ -165,7 +166,7 @@ def test_what_surrounds_a_collected_sum() -> None:
         arrays[i].astype(float).reshape(s)
         for i, s in _in_order(ast, [(128, 64), (64, 128), (128,), (128, 128)])
     )
-    close(emulate(linear, arrays, types), np.tanh(x @ w + b) + r, 2e-3)
+    close(execute(linear, arrays, types), np.tanh(x @ w + b) + r, 2e-3)
 
 
 def _in_order(ast: UOp, shapes: list[tuple[int, ...]]) -> list[tuple[int, tuple[int, ...]]]:
@@ -244,7 +245,7 @@ def test_random_tiles_give_the_same_answer(seed: int) -> None:
     arrays, types = memory_of(ast, seed)
     a, b = arrays[1].reshape(left).astype(float), arrays[2].reshape(right).astype(float)
     want = np.maximum((a.T if "a" in turned else a) @ (b.T if "b" in turned else b), 0) + 1
-    close(emulate(lower(apply_all(ast, opts, HOST), TARGET), arrays, types), want, 2e-3)
+    close(execute(lower(apply_all(ast, opts, HOST), TARGET), arrays, types), want, 2e-3)
 
 
 def test_a_search_begins_with_several_tiles() -> None:
@@ -263,7 +264,7 @@ def test_tiles_are_turned_while_they_are_filled() -> None:
     linear = lower(kernel, TARGET)
     arrays, types = memory_of(ast)
     a, b = arrays[1].reshape(128, 128).astype(float), arrays[2].reshape(128, 128).astype(float)
-    close(emulate(linear, arrays, types), a @ b, 2e-3)
+    close(execute(linear, arrays, types), a @ b, 2e-3)
     single = [n for n in linear.src if n.op is Ops.ASYNC_COPY and n.arg == 4]
     assert single
     for copy in single:  # neighbouring threads read whole sectors, and write to different banks

@@ -1,6 +1,6 @@
 """Matrix units whose left operand is in registers, for operands that a unit cannot read by itself.
 
-On the emulator, against NumPy.
+Against NumPy.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from tests.gpu.products import (
     TARGET,
     close,
     emulate,
+    execute,
     kernel_of,
     left_first,
     memory_of,
@@ -146,7 +147,7 @@ def test_left_operands_in_registers(
 ) -> None:
     ast, linear, want = _lowered(dtype, wide, unit, turned, swapped, depth, step)
     arrays, types = memory_of(ast)
-    close(emulate(linear, arrays, types), want(arrays), 3e-3)
+    close(execute(linear, arrays, types), want(arrays), 3e-3)
 
 
 def test_a_unit_wants_a_tile_for_its_right_operand_only() -> None:
@@ -186,7 +187,7 @@ def test_registers_are_fenced_where_one_tile_is_all(dtype: str) -> None:
     arrays, types = memory_of(ast)
     f = 1 if left_first(ast) else 2
     a, b = arrays[f].reshape(m, k).astype(float), arrays[3 - f].reshape(k, n).astype(float)
-    close(emulate(linear, arrays, types), a @ b, 2e-3)
+    close(execute(linear, arrays, types), a @ b, 2e-3)
 
 
 def _concerns_units(node: UOp) -> bool:
@@ -294,7 +295,7 @@ def test_any_size_and_what_surrounds_it(seed: int, shape: tuple[int, int, int], 
     arrays = [values[a.size].astype(np.float32) for a in arrays]
     a, b = values[m * k].reshape(left), values[n * k].reshape(right)
     want = np.tanh((a.T if turned else a) @ (b.T if turned else b) + values[n]) * 2
-    close(emulate(lower(kernel, TARGET), arrays, types), want, 3e-3)
+    close(execute(lower(kernel, TARGET), arrays, types), want, 3e-3)
 
 
 def test_where_neither_runs_along_the_steps_one_is_turned_while_it_is_copied() -> None:
@@ -306,7 +307,7 @@ def test_where_neither_runs_along_the_steps_one_is_turned_while_it_is_copied() -
     assert {n.arg for n in linear.src if n.op is Ops.ASYNC_COPY} == {4, 16}
     arrays, types = memory_of(ast)
     a, b = (next(x for x in arrays[1:] if x.size == k * size).reshape(k, size) for size in (m, n))
-    close(emulate(linear, arrays, types), a.T.astype(float) @ b.astype(float), 2e-3)
+    close(execute(linear, arrays, types), a.T.astype(float) @ b.astype(float), 2e-3)
 
 
 def test_a_conversion_to_a_wider_type_stays_in_registers() -> None:
@@ -325,7 +326,7 @@ def test_a_conversion_to_a_wider_type_stays_in_registers() -> None:
     arrays, types = memory_of(item.ast)
     a = next(x for x in arrays[1:] if x.dtype == np.float16).reshape(256, 128)
     b = next(x for x in arrays[1:] if x.dtype == np.int8).reshape(128, 512)
-    close(emulate(lower(kernel, TARGET), arrays, types), a.astype(float) @ b.astype(float), 2e-3)
+    close(execute(lower(kernel, TARGET), arrays, types), a.astype(float) @ b.astype(float), 2e-3)
     both = kernel_of(layer, (256, 128), (128, 512), dtype="int8")
     assert _unit(_chosen(both))[0] == "mma.f16"
 
@@ -348,7 +349,7 @@ def test_tiles_that_others_bring_are_gathered(
     ast, linear, want = _lowered(dtype, wide, unit, turned, swapped, 3, step, more=roles)
     assert sum(n.op is Ops.RANGE and n.arg[1] is AxisKind.ROLE for n in linear.src) == 2
     arrays, types = memory_of(ast)
-    close(emulate(linear, arrays, types), want(arrays), 3e-3)
+    close(execute(linear, arrays, types), want(arrays), 3e-3)
 
 
 def test_a_tile_is_not_replaced_before_its_elements_are_in_registers() -> None:

@@ -1,4 +1,4 @@
-"""Roles: tiles by the copy engine, barriers with phases, blocks that stay. On the emulator, against NumPy."""
+"""Roles: tiles by the copy engine, barriers with phases, blocks that stay. Against NumPy."""
 
 from __future__ import annotations
 
@@ -27,7 +27,17 @@ from morok.optimize.space import Space
 from morok.render.cuda import render
 from morok.rewrite.engine import substitute
 from tests.gpu.kernels import cubin
-from tests.gpu.products import HOST, TARGET, close, emulate, kernel_of, left_first, memory_of, product
+from tests.gpu.products import (
+    HOST,
+    TARGET,
+    close,
+    emulate,
+    execute,
+    kernel_of,
+    left_first,
+    memory_of,
+    product,
+)
 
 THREE = replace(HOST, cores=3)  # few multiprocessors: blocks stay
 
@@ -51,7 +61,7 @@ def names(ast: UOp) -> list[str]:
 
 def run(ast: UOp, kernel: UOp) -> tuple[Any, list[Any]]:
     arrays, types = memory_of(ast)
-    return emulate(lower(kernel, TARGET), arrays, types), arrays
+    return execute(lower(kernel, TARGET), arrays, types), arrays
 
 
 def factors(ast: UOp, arrays: list[Any], left: tuple[int, ...], right: tuple[int, ...]) -> tuple[Any, Any]:
@@ -289,7 +299,7 @@ def test_whatever_a_search_tries_gives_the_same(roles: int) -> None:
     assert len(around) > 4
     for opts, kernel in around[:: max(1, len(around) // 8)]:
         try:
-            close(emulate(lower(kernel, TARGET), arrays, types), a @ b, 1e-3)
+            close(execute(lower(kernel, TARGET), arrays, types), a @ b, 1e-3)
         except Exception as error:
             raise AssertionError(f"after {[str(o) for o in opts]}") from error
 
