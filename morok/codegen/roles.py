@@ -31,13 +31,12 @@ from morok.ir.matrix import Products, shared_layout
 from morok.ir.node import UOp, alu, const, make, toposort
 from morok.ir.ops import AxisKind, Op, Ops
 from morok.ir.provenance import place
-from morok.ir.roles import GROUP, REGISTERS, Phase, Role
+from morok.ir.roles import GROUP, MOST, Phase, Role, at_first
 from morok.rewrite.engine import substitute
 from morok.symbolic.boxes import coordinates
 from morok.symbolic.sets import simplify
 
 FEW = 24  # registers of a thread that only starts copies: the least there are
-MOST = 240
 BESIDE = 56  # registers of a thread that multiplies, beside its results
 _BLOCK = (AxisKind.LOCAL, AxisKind.WARP, AxisKind.GROUP_REDUCE)
 
@@ -133,12 +132,14 @@ class Split:
 
     def _registers(self, kept: int) -> tuple[int, int]:
         """Of a thread that multiplies and of one that writes; 0 where everybody can have as many."""
-        if REGISTERS // self.total >= MOST:
+        given = at_first(self.total)
+        if given == MOST:
             return 0, 0
-        left = REGISTERS - FEW * GROUP
+        left = given * self.total - FEW * GROUP  # whoever asks for more than there is waits for ever
         if not self.writers:
             return min(MOST, left // self.consumers // 8 * 8), 0
-        multiply = min(MOST, -(-(kept + BESIDE) // 8) * 8)
+        most = (left - FEW * self.writers) // self.consumers // 8 * 8
+        multiply = min(MOST, most, -(-(kept + BESIDE) // 8) * 8)
         return multiply, min(MOST, (left - multiply * self.consumers) // self.writers // 8 * 8)
 
     def _is_result(self, node: UOp) -> bool:

@@ -23,7 +23,7 @@ from morok.ir.matrix import PANEL
 from morok.ir.node import UOp
 from morok.ir.ops import AxisKind, Op, Ops
 from morok.ir.provenance import place
-from morok.ir.roles import Box, Phase, Role
+from morok.ir.roles import Box, Phase, Role, at_first
 
 if TYPE_CHECKING:
     from morok.device.emulator_run import Run
@@ -88,6 +88,7 @@ def is_role(node: UOp) -> bool:
 def side_by_side(run: Run, parts: list[tuple[UOp, int, int]]) -> None:
     """Runs the stretches of several roles until all are done."""
     contexts = [Context(run, node.arg[2]) for node, _, _ in parts]
+    _have_registers([context.role for context in contexts])
     steps: list[Iterator[None]] = []
     for node, start, stop in parts:
         run.values[node] = np.asarray(0, dtype=storage(node.dtype))
@@ -115,6 +116,18 @@ def side_by_side(run: Run, parts: list[tuple[UOp, int, int]]) -> None:
             raise Fault(f"is in a block where nobody can go on: {waits}", contexts[alive[0]].role.first)
     run.active, run.masks, run.state = before
     run.context = None
+
+
+def _have_registers(roles: list[Role]) -> None:
+    """Whoever wants more registers waits until others have given theirs back."""
+    threads = sum(role.threads for role in roles)
+    first = at_first(threads)
+    wanted = sum(role.threads * (role.registers or first) for role in roles)
+    if wanted > threads * first:
+        raise Fault(
+            f"is in a block where nobody can go on: roles want {wanted} registers of {threads * first}",
+            roles[0].first,
+        )
 
 
 def finish(run: Run) -> None:

@@ -14,6 +14,12 @@ from morok.ir.args import register_arg
 
 GROUP = 128  # threads of a group of warps: they multiply together, and have the same number of registers
 REGISTERS = 1 << 16  # of a multiprocessor
+MOST = 240  # registers of a thread
+
+
+def at_first(threads: int) -> int:
+    """The registers of a thread when a block of so many begins; what others give back, some can have."""
+    return min(MOST, REGISTERS // threads // 8 * 8)
 
 
 @final

@@ -13,7 +13,7 @@ from morok.errors import CompileError
 from morok.ir.node import UOp
 from morok.ir.ops import Op, Ops
 from morok.ir.provenance import place
-from morok.ir.roles import REGISTERS, Phase, Role
+from morok.ir.roles import Phase, Role, at_first
 
 if TYPE_CHECKING:
     from morok.render.cuda import Writer
@@ -45,8 +45,7 @@ def open_role(writer: Writer, node: UOp) -> None:
     writer.role = role
     if role.registers:
         # a block begins with the same number for all, and some give theirs to others
-        threads = sum(r.threads for r in _all_roles(writer))
-        given = REGISTERS // threads // 8 * 8
+        given = at_first(sum(r.threads for r in _all_roles(writer)))
         if role.registers != given:
             how = "inc" if role.registers > given else "dec"
             writer.put(f'asm volatile("setmaxnreg.{how}.sync.aligned.u32 {role.registers};");')

@@ -285,6 +285,18 @@ def test_a_deadlock_says_who_waits_for_what() -> None:
         emulate(_without(linear, lambda n: n.op is Ops.ASYNC_COPY), arrays, types)
 
 
+def test_registers_that_nobody_has_are_found() -> None:
+    """A block begins with fewer registers than a multiprocessor has, where its threads do not divide them."""
+    linear, arrays, types = _linear()
+    roles = [n for n in linear.src if n.op is Ops.RANGE and len(n.arg) > 2]
+    assert {n.arg[2].name for n in roles} == {"multiply", "write", "bring"}
+    n = roles[0]
+    greedy = replace(n.arg[2], registers=n.arg[2].registers + 8)
+    more = make(n.op, n.dtype, n.src, (*n.arg[:2], greedy))
+    with pytest.raises(DeviceError, match="roles want 66560 registers of 65536"):
+        emulate(substitute(linear, {n: more}), arrays, types)
+
+
 # --- conditions of the actions, and the source
 
 
