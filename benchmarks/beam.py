@@ -37,6 +37,7 @@ KERNELS = 1.2  # of a row that has not been looked at yet
 USED = 0.6  # of its time: most searches end before
 SHORT = 2e-4  # seconds: calls that are also timed one by one
 SINGLES = 60
+COMPLAINTS = 8  # different ones of a kernel's candidates that are written down
 PATTERN = 1 << 24  # random numbers, repeated where there are more
 
 
@@ -162,7 +163,7 @@ def run(case: Case, device: Any, width: int, allowed: Callable[[int], float]) ->
         "tuned": [
             {"name": t.name, "tried": t.found.tried, "failed": t.found.failed, "ratio": t.found.ratio,
              "complete": t.found.complete, "race": [str(h) for h in t.found.race],
-             "opts": " ".join(map(str, t.found.opts))}
+             "complaints": list(t.complaints)[:COMPLAINTS], "opts": " ".join(map(str, t.found.opts))}
             for t in history
         ],
     }  # fmt: skip
@@ -175,13 +176,16 @@ def show(row: dict[str, Any]) -> str:
     # Where the heuristics' kernels stay, the same code ran twice, and the ratio shows how noise looks here.
     slower = row["ratio"] > 1.02 and row["ratio"] - 3 * row["spread"] > 1.0
     single = "  single " + " → ".join(f"{s * 1e6:.1f}" for s in row["single calls s"])
+    nothing = "".join(
+        f" nothing worked: {t['complaints'][:1]}" for t in row["tuned"] if t["failed"] == t["tried"]
+    )
     mark = "busy" if row["disturbed"] else "same" if row["same"] else "SLOWER" if slower else "ok"
     return (
         f"{mark:<6} {row['work']:<38} {row['heuristics s'] * 1e6:>9.1f} → "
         f"{row['beam s'] * 1e6:>9.1f} µs  ratio {row['ratio']:.3f} ± {row['spread']:.3f} "
         f"won {row['wins']:.0%}{single if row['single calls s'] else ''}  search {row['search s']:.0f} s "
         f"({row['kernels']} × {row['seconds per kernel']} s, tried {tried or 0}, failed {failed}, "
-        f"alone {alone or '-'}) {'; '.join(row['plan'])}"
+        f"alone {alone or '-'}) {'; '.join(row['plan'])}{nothing}"
     )
 
 

@@ -276,6 +276,7 @@ class _Worker:
     def __init__(self) -> None:
         self.device: Any = None
         self.kernel: _Kernel | None = None
+        self.options = contextlib.ExitStack()
 
     @property
     def is_lost(self) -> bool:
@@ -287,8 +288,9 @@ class _Worker:
         task = message["do"]
         if task == "open":
             sys.path[:0] = [path for path in message["path"] if path not in sys.path]
-            # For as long as the process lives: the options of whoever searches.
-            knobs.override(**message["knobs"]).__enter__()
+            # For as long as the process lives: the options of whoever searches. A block that nobody holds
+            # would end at once.
+            self.options.enter_context(knobs.override(**message["knobs"]))
             module, _, function = message["opener"].partition(":")
             self.device = getattr(import_module(module), function)(message["device"])
             return {}, b""

@@ -44,6 +44,7 @@ class Tuned:
     place: str | None
     found: Found
     searched: bool  # now, rather than in an earlier run
+    complaints: tuple[str, ...] = ()  # why candidates were dropped
 
 
 @final
@@ -58,6 +59,7 @@ class Tuner:
         )
         self.verdicts: list[Verdict] = []  # about plans
         self._decided: dict[str, Verdict] = {}
+        self._complaints: list[str] = []  # of the last search
         self._lock = threading.RLock()
 
     def tuned(self, device: str, ast: UOp, name: str, place: str | None, beam: Beam) -> UOp:
@@ -69,7 +71,8 @@ class Tuner:
 
         with self._lock:
             found, searched = self._find(device, machine, ast, name, beam)
-            self.history.append(Tuned(name, place, found, searched))
+            said = tuple(dict.fromkeys(self._complaints)) if searched else ()
+            self.history.append(Tuned(name, place, found, searched, said))
         return apply_all(ast, found.opts, machine.facts())
 
     def result(self, device: str, ast: UOp) -> Found | None:
@@ -128,7 +131,8 @@ class Tuner:
             return search(Space(ast, machine.facts()), optimize, crew, within, bar)
         finally:
             bar.close()
-            _say(crew.complaints)
+            self._complaints = list(crew.complaints)
+            _say(self._complaints)
 
 
 tuner = Tuner()

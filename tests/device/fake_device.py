@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 
+from morok import knobs
 from morok.device.base import Device, Program
 from morok.device.buffer import Buffer, HostAllocator
 from morok.device.interpreter import Interpreter
@@ -43,7 +44,7 @@ class FakeDevice(Device):
         if HANG_BUILD in applied(ast):
             time.sleep(1000)
         if FAIL_BUILD in applied(ast):
-            raise ValueError("cannot be compiled")
+            raise ValueError(f"cannot be compiled with TF32={knobs.TF32.value}")
         return to_python(ast).encode()
 
     def load(self, code: bytes, title: str) -> Program:

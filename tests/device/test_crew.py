@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
+from morok import knobs
 from morok.device.crew import Crew
 from morok.device.crew_worker import index_limits, is_same, measure, opts_from, opts_to
 from morok.optimize.beam import search
@@ -54,6 +55,17 @@ def test_a_candidate_that_does_not_build_is_one_of_many(crew: Crew) -> None:
     assert any("cannot be compiled" in line for line in crew.complaints)
     assert any("crashed" in line for line in crew.complaints)
     assert any("does not divide" in line for line in crew.complaints)  # an action that is not allowed
+
+
+def test_workers_have_the_options_of_whoever_searches() -> None:
+    with knobs.override(TF32=True):
+        crew = Crew("FAKE", 1, OPENER)
+    try:
+        crew.start(kernel("matmul"), 60.0)
+        assert crew.build([(fake.FAIL_BUILD,)], soon(crew)) == [None]
+        assert any("cannot be compiled with TF32=True" in line for line in crew.complaints)
+    finally:
+        crew.close()
 
 
 def test_a_crash_while_running_leaves_the_rest_alone(crew: Crew) -> None:
