@@ -6,7 +6,7 @@ from memory.
 
 Threads cannot share one such loop. A long row is therefore cut into pieces where there are few rows: first
 what each piece adds up to, then the pieces side by side, each after what lies before it. A GPU has thousands
-of threads and does this at every length, in short runs, and again for the sums of the runs.
+of threads and does this with all but short rows, in short runs, and again for the sums of the runs.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import final
 
-from morok.dtype import identity, int64
-from morok.ir.infer import Shape
-from morok.ir.movement import expand, iota, pad, permute, reduce_axis, reshape, scan_axis, shrink
+from morok.dtype import int64
+from morok.ir.infer import Shape, Size
+from morok.ir.movement import expand, iota, pad, reduce_axis, reshape, scan_axis, shrink
 from morok.ir.node import UOp, alu, const, make, toposort
 from morok.ir.ops import Op, Ops
 from morok.ir.scan import neutral
@@ -35,14 +35,18 @@ class Pieces:
     pieces: int
 
 
-RUN = 4  # elements of a run that is written out
+RUN = 8  # elements of a run that is written out
+WHOLE = 16  # elements of a row that is written out as it is
+SHORT = 64  # elements of a row that one thread of a GPU walks along, if that is soon done or neighbours help
+FEW = 1 << 16  # elements that are soon done
+BESIDE = 32  # threads of a warp: so many rows in neighbouring places are read together
 LONG_RUN = 32  # of a run that one thread walks along
 CPU_PIECES = Pieces(1 << 15, 8, 64)
-IN_RUNS = frozenset(("CUDA",))  # devices that scan short runs side by side, whatever the length
+IN_RUNS = frozenset(("CUDA",))  # devices that scan short runs side by side
 
 
 def split_scans(sink: UOp, ctx: object = None) -> UOp:
-    """Running reductions of few long rows, and all those of a GPU, become several steps."""
+    """Running reductions of few long rows, and most of those of a GPU, become several steps."""
     order = toposort(sink)
     if not any(node.op is Ops.SCAN_AXIS for node in order):
         return sink
@@ -62,7 +66,9 @@ def _for_device(node: UOp, device: str) -> UOp:
     if not isinstance(size, int) or not all(isinstance(n, int) for n in sizes) or 0 in sizes:
         return node
     if device in IN_RUNS:
-        return in_runs(node)
+        beside = elements(sizes[axis + 1 :])
+        walks = size <= SHORT and (elements(sizes) <= FEW or beside >= BESIDE)
+        return node if walks else in_runs(node)
     limits = CPU_PIECES
     rows = elements(sizes) // size
     if device != "CPU" or op is Ops.MULACC or size < limits.longest or rows > limits.rows:
@@ -109,72 +115,81 @@ def in_runs(node: UOp) -> UOp:
     So the work grows with the length alone, and the rest is done by runs side by side.
     """
     op, axis = node.arg
-    order = list(range(len(known_shape(node))))
-    order[axis], order[-1] = order[-1], order[axis]
-    values = [permute(v, order) for v in node.src]
-    return permute(_recurrence(*values) if op is Ops.MULACC else _runs(values[0], op), order)
+    if op is Ops.MULACC:
+        return _recurrence(node.src[0], node.src[1], axis)
+    return _runs(node.src[0], op, axis)
 
 
-def _runs(x: UOp, op: Op) -> UOp:
-    """As above, along the last axis."""
-    *lead, size = known_shape(x)
+def _resized(sizes: Shape, axis: int, *others: int) -> tuple[Size, ...]:
+    """A shape with other sizes instead of one."""
+    return (*sizes[:axis], *others, *sizes[axis + 1 :])
+
+
+def _part(x: UOp, axis: int, start: int, stop: int) -> UOp:
+    return shrink(x, [(start, stop) if a == axis else (0, n) for a, n in enumerate(known_shape(x))])
+
+
+def _runs(x: UOp, op: Op, axis: int) -> UOp:
+    """As above, along an axis, which stays where it is: neighbours in memory are neighbours among threads."""
+    sizes = known_shape(x)
+    size = sizes[axis]
     assert isinstance(size, int)
-    if size <= 4 * RUN:
-        return written_out(x, op)
-    count = -(-size // RUN)
-    whole = _filled(x, op, count * RUN - size)
-    rows = reshape(whole, (*lead, count, RUN))
-    axis = len(lead)
-    totals = _kept(reshape(reduce_axis(rows, op, [axis + 1]), (*lead, count)))
-    running = _kept(_runs(totals, op))
-    earlier = shrink(running, [*((0, n) for n in lead), (0, count - 1)])
-    before = reshape(_after(earlier, axis, identity(op.name, x.dtype)), (*lead, count, 1))
-    inside = written_out(rows, op)
+    walks = elements(sizes[axis + 1 :]) >= BESIDE
+    if size <= (SHORT if walks else WHOLE):
+        return scan_axis(x, op, axis) if walks else written_out(x, op, axis)
+    run = LONG_RUN if walks else RUN
+    count = -(-size // run)
+    rows = reshape(_filled(x, op, axis, count * run - size), _resized(sizes, axis, count, run))
+    totals = _kept(reshape(reduce_axis(rows, op, [axis + 1]), _resized(sizes, axis, count)))
+    earlier = _part(_kept(_runs(totals, op, axis)), axis, 0, count - 1)
+    before = reshape(_after(earlier, axis, neutral(op, x.dtype)), _resized(sizes, axis, count, 1))
+    inside = scan_axis(rows, op, axis + 1) if walks else written_out(rows, op, axis + 1)
     joined = alu(op, expand(before, known_shape(inside)), inside)
-    flat = reshape(joined, (*lead, count * RUN))
-    return shrink(flat, [*((0, n) for n in lead), (0, size)])
+    return _part(reshape(joined, _resized(sizes, axis, count * run)), axis, 0, size)
 
 
-def _recurrence(factor: UOp, added: UOp) -> UOp:
-    """h = factor·h + added along the last axis: what was before a run is multiplied by all of its factors."""
-    *lead, size = known_shape(added)
-    axis = len(lead)
+def _recurrence(factor: UOp, added: UOp, axis: int) -> UOp:
+    """h = factor·h + added along an axis: what was before a run is multiplied by all of its factors."""
+    sizes = known_shape(added)
+    size = sizes[axis]
     assert isinstance(size, int)
     if size <= 2 * LONG_RUN:
         return scan_axis(factor, Ops.MULACC, axis, added)
     count = -(-size // LONG_RUN)
-    runs = [
-        reshape(pad(v, [*((0, 0) for _ in lead), (0, count * LONG_RUN - size)]), (*lead, count, LONG_RUN))
-        for v in (factor, added)
-    ]
+    shape = _resized(sizes, axis, count, LONG_RUN)
+    fill = [(0, count * LONG_RUN - size) if a == axis else (0, 0) for a in range(len(sizes))]
+    runs = [reshape(pad(v, fill), shape) for v in (factor, added)]
     inside = _kept(scan_axis(runs[0], Ops.MULACC, axis + 1, runs[1]))
     product = _kept(scan_axis(runs[0], Ops.MUL, axis + 1))
-    last = [*((0, n) for n in lead), (0, count - 1), (LONG_RUN - 1, LONG_RUN)]
-    ends = [_kept(reshape(shrink(v, last), (*lead, count - 1))) for v in (product, inside)]
-    before = _after(_kept(_recurrence(*ends)), axis, 0.0 if added.dtype.is_float else 0)
-    spread = expand(reshape(before, (*lead, count, 1)), (*lead, count, LONG_RUN))
-    whole = reshape(alu(Ops.MULACC, product, spread, inside), (*lead, count * LONG_RUN))
-    return shrink(whole, [*((0, n) for n in lead), (0, size)])
+    ends = []
+    for v in (product, inside):
+        last = _part(_part(v, axis, 0, count - 1), axis + 1, LONG_RUN - 1, LONG_RUN)
+        ends.append(_kept(reshape(last, _resized(sizes, axis, count - 1))))
+    before = _after(_kept(_recurrence(ends[0], ends[1], axis)), axis, 0.0 if added.dtype.is_float else 0)
+    spread = expand(reshape(before, _resized(sizes, axis, count, 1)), shape)
+    whole = reshape(alu(Ops.MULACC, product, spread, inside), _resized(sizes, axis, count * LONG_RUN))
+    return _part(whole, axis, 0, size)
 
 
-def _filled(x: UOp, op: Op, more: int) -> UOp:
+def _filled(x: UOp, op: Op, axis: int, more: int) -> UOp:
     """More elements at the end, which change nothing."""
     if not more:
         return x
-    *lead, size = known_shape(x)
-    longer = pad(x, [*((0, 0) for _ in lead), (0, more)])
-    place = iota(known_shape(longer), len(lead), int64)
-    fill = const(x.dtype, identity(op.name, x.dtype))
-    return alu(Ops.WHERE, alu(Ops.CMPLT, place, const(int64, size)), longer, fill)
+    sizes = known_shape(x)
+    longer = pad(x, [(0, more) if a == axis else (0, 0) for a in range(len(sizes))])
+    place = iota(known_shape(longer), axis, int64)
+    fill = const(x.dtype, neutral(op, x.dtype))
+    return alu(Ops.WHERE, alu(Ops.CMPLT, place, const(int64, sizes[axis])), longer, fill)
 
 
-def written_out(x: UOp, op: Op) -> UOp:
-    """Along the last axis, a row per place with what comes after it replaced by the neutral element."""
+def written_out(x: UOp, op: Op, axis: int) -> UOp:
+    """Every place with what comes up to it along an axis, what comes after it replaced by nothing."""
     sizes: Shape = known_shape(x)
-    square = (*sizes, sizes[-1])
-    axis = len(sizes)
-    rows = expand(reshape(x, (*sizes[:-1], 1, sizes[-1])), square)
-    here, there = (iota(square, a, int64) for a in (axis - 1, axis))
-    fill = const(x.dtype, identity(op.name, x.dtype))
+    size = sizes[axis]
+    assert isinstance(size, int)
+    square = _resized(sizes, axis, size, size)
+    rows = expand(reshape(x, _resized(sizes, axis, 1, size)), square)
+    here, there = (iota(square, a, int64) for a in (axis, axis + 1))
+    fill = const(x.dtype, neutral(op, x.dtype))
     masked = alu(Ops.WHERE, alu(Ops.CMPLT, here, there), fill, rows)
-    return reshape(reduce_axis(masked, op, [axis]), sizes)
+    return reshape(reduce_axis(masked, op, [axis + 1]), sizes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -12,9 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from morok import Tensor, Variable, jit, knobs
+from morok.dtype import float32
 from morok.ir import movement
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import AxisKind, Op, Ops
+from morok.schedule.indexing import known_shape
 from morok.schedule.scans import in_runs, split_scans
 from tests.devices import devices
 from tests.tensor.common import same
@@ -166,26 +169,40 @@ def as_uop(t: Tensor) -> UOp:
     return t.realize().uop
 
 
-@pytest.mark.parametrize(("sizes", "axis"), [((5,), 0), ((3, 70), 1), ((41, 2), 0), ((2, 300, 2), 1)])
+@pytest.mark.parametrize(
+    ("sizes", "axis"), [((5,), 0), ((3, 70), 1), ((41, 2), 0), ((2, 300, 2), 1), ((300, 40), 0)]
+)
 def test_short_runs_side_by_side(sizes: tuple[int, ...], axis: int) -> None:
     """The form for GPUs, on any device: no loop whose steps follow each other is left but short ones."""
     x = RNG.integers(-1, 3, sizes).astype(np.float32)
     for op, oracle in OPS.values():
         node = in_runs(movement.scan_axis(as_uop(Tensor(x)), op, axis))
-        assert not any(n.op is Ops.SCAN_AXIS for n in toposort(node))
+        steps = [n for n in toposort(node) if n.op is Ops.SCAN_AXIS]
+        assert all(known_shape(n)[n.arg[1]] <= 64 for n in steps)
+        assert not steps or sizes[-1] >= 32
         same(Tensor(x)._new(node), oracle(x, axis=axis))
     y = RNG.integers(-1, 2, sizes).astype(np.float32)
     node = in_runs(movement.scan_axis(as_uop(Tensor(y)), Ops.MULACC, axis, as_uop(Tensor(x))))
     np.testing.assert_allclose(Tensor(x)._new(node).numpy(), recurrence(y, x, axis), rtol=1e-5)
-    longest = max((n.src[0].shape_ or (0,))[-1] for n in toposort(node) if n.op is Ops.SCAN_AXIS)  # type: ignore[type-var]
-    assert longest <= 64
+    assert all(known_shape(n)[n.arg[1]] <= 64 for n in toposort(node) if n.op is Ops.SCAN_AXIS)
 
 
-def test_gpus_get_runs() -> None:
-    memory = UOp(Ops.PARAM, Tensor(X).dtype, (), (0, X.size, "CUDA"))
-    rows = movement.scan_axis(movement.reshape(memory, X.shape), Ops.ADD, 1)
-    root = UOp(Ops.SINK, Tensor(X).dtype, (rows,))
-    assert not any(n.op is Ops.SCAN_AXIS for n in toposort(split_scans(root)))
+@pytest.mark.parametrize(
+    ("sizes", "axis", "in_one"),
+    [((6, 37), 1, True), ((1 << 16, 37), 1, False), ((37, 1 << 16), 0, True), ((6, 65), 1, False)],
+)
+def test_gpus_get_runs(sizes: tuple[int, ...], axis: int, in_one: bool) -> None:
+    """One thread walks along a short row only where that is soon done, or where its neighbours read along."""
+    memory = UOp(Ops.PARAM, float32, (), (0, math.prod(sizes), "CUDA"))
+    rows = movement.scan_axis(movement.reshape(memory, sizes), Ops.ADD, axis)
+    root = UOp(Ops.SINK, float32, (rows,))
+    assert any(n.op is Ops.SCAN_AXIS for n in toposort(split_scans(root))) is in_one
+
+
+def test_runs_keep_the_sign_of_zeros() -> None:
+    x = np.array([-0.0] * 19 + [0.0, -0.0], np.float32)
+    node = in_runs(movement.scan_axis(as_uop(Tensor(x)), Ops.ADD, 0))
+    np.testing.assert_array_equal(np.signbit(Tensor(x)._new(node).numpy()), np.signbit(x.cumsum()))
 
 
 def recurrence(a: Array, b: Array, axis: int) -> Array:
