@@ -102,8 +102,8 @@ THREAD_SHAPES = (
     Shape(16, 32, 64, 8, 8, 3, 0.25),
 )
 # Of one multiprocessor, per clock: products with a unit (divided by the bytes of an input), products of
-# threads, bytes written. And clocks until a block's first tile has arrived.
-UNIT_RATE, THREAD_RATE, STORE_RATE, LATENCY = 1800, 95, 18, 2000
+# threads, bytes written, other operations. And clocks until a block's first tile has arrived.
+UNIT_RATE, THREAD_RATE, STORE_RATE, OTHER_RATE, LATENCY = 1800, 95, 18, 128, 2000
 SINGLY = 0.9  # the part of a unit's rate that is left where an operand's elements are copied one by one
 OTHER_REGISTERS = 40  # of a thread, beside its results
 
@@ -121,12 +121,16 @@ class Problem:
     rate: float  # products per clock
     step_bytes: int  # of one step of an operand's row
     lanes: int  # threads that one of the shape's parts has
+    after: int = 0  # operations on every sum before it is written
 
+
+_NO_WORK = (Ops.REDUCE, Ops.INDEX, Ops.CONST, Ops.CAST)
 
 # How threads share the work: all do everything; a group brings the tiles (ROLES); and another one writes.
 ALIKE, BRING, WRITE = -1, 0, 1
-# The inner loop's rate with roles, as measured, and the part of the rest that nothing else is done beside.
-ROLE_WORTH = {ALIKE: (1.0, 1.0), BRING: (1.15, 0.6), WRITE: (1.12, 0.6)}
+# The inner loop's rate with roles, as measured, and the part of writing that nothing else is done beside.
+# Those who write need registers, so units are smaller then.
+ROLE_WORTH = {ALIKE: (1.0, 1.0), BRING: (1.15, 0.6), WRITE: (1.11, 0.15)}
 
 
 def clocks(problem: Problem, shape: Shape, host: Host, roles: int = ALIKE) -> float:
@@ -141,9 +145,13 @@ def clocks(problem: Problem, shape: Shape, host: Host, roles: int = ALIKE) -> fl
     points = shape.rows * shape.columns
     inside = points * problem.steps / (problem.rate * shape.worth * worth)
     outside = points * problem.output_bytes / STORE_RATE + LATENCY
+    after = points * problem.after / OTHER_RATE
     if roles != ALIKE:  # one block, which has a multiprocessor for itself
         together = 1
-    return -(-tiles // max(1, host.cores)) * (inside + outside * beside / together)
+    turns = -(-tiles // max(1, host.cores))
+    if roles == WRITE:  # nothing hides the last tile of a block
+        return turns * max(inside + outside * beside, outside + after) + outside + after
+    return turns * (inside + (outside * beside + after) / together)
 
 
 Choice = tuple[float, "MatrixUnit | None", Shape, int]  # clocks, unit, tile, roles
@@ -242,7 +250,14 @@ class _Plan:
         output = store_of(self.product.effect).src[1].dtype.itemsize
         steps = math.prod(map(trips, self.steps))
         inputs = max(a.node.dtype.itemsize for a in (*self.product.along_i, *self.product.along_j))
-        return Problem(rows, columns, math.prod(map(trips, beside)), steps, output, rate, inputs, lanes)
+        others = math.prod(map(trips, beside))
+        return Problem(rows, columns, others, steps, output, rate, inputs, lanes, self._after())
+
+    def _after(self) -> int:
+        """Operations on each sum."""
+        value = store_of(self.product.effect).src[1]
+        order = toposort(value, stop=lambda n: n.op in (Ops.REDUCE, Ops.INDEX))
+        return sum(n.op not in _NO_WORK for n in order)
 
     def choices(self) -> list[Choice]:
         """Units, shapes and roles, the fastest first."""

@@ -17,6 +17,7 @@ from morok.ir.node import UOp, make, toposort
 from morok.ir.ops import Ops
 from morok.ir.roles import Box
 from morok.optimize.actions import apply_all, can
+from morok.optimize.apply import optimize
 from morok.optimize.builder import Builder
 from morok.optimize.facts import store_of
 from morok.optimize.gpu_matmul import ALIKE, BRING, WRITE, _plan
@@ -340,6 +341,23 @@ def test_roles_need_boxes_and_units_of_groups() -> None:
     assert "no engine" in (can(ast, Opt("ROLES"), plain) or "")
     kernel = built(ast, ALIKE)
     assert "ROLES" not in names(kernel)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "function", "amount"),
+    [
+        (((8192, 4096), (4096, 16384)), product, BRING),
+        (((8192, 4096), (4096, 16384)), lambda a, b: (a @ b).gelu(), WRITE),
+        (((64, 1024, 1024), (64, 1024, 1024)), product, WRITE),
+        (((2048, 2048), (2048, 2048)), lambda a, b: (a @ b).gelu(), BRING),
+    ],
+    ids=["long sums", "much to do with each", "short sums", "one tile for each block"],
+)
+def test_others_write_where_that_takes_long_beside_the_sums(
+    shapes: tuple[tuple[int, ...], ...], function: Callable[..., Tensor], amount: int
+) -> None:
+    chosen = optimize(kernel_of(function, *shapes), HOST)
+    assert [opt.amount for opt in applied(chosen) if opt.name == "ROLES"] == [amount]
 
 
 def test_the_source_compiles_without_spills() -> None:
