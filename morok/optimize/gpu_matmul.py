@@ -129,8 +129,9 @@ _NO_WORK = (Ops.REDUCE, Ops.INDEX, Ops.CONST, Ops.CAST)
 # How threads share the work: all do everything; a group brings the tiles (ROLES); and another one writes.
 ALIKE, BRING, WRITE = -1, 0, 1
 # The inner loop's rate with roles, as measured, and the part of writing that nothing else is done beside.
-# Those who write need registers, so units are smaller then.
-ROLE_WORTH = {ALIKE: (1.0, 1.0), BRING: (1.15, 0.6), WRITE: (1.11, 0.15)}
+# Those who write need registers, so units are smaller then; what they hide is what is computed before.
+ROLE_WORTH = {ALIKE: (1.0, 1.0), BRING: (1.15, 0.6), WRITE: (1.12, 0.6)}
+NARROW = 128  # columns of a tile below which it is slower if others write
 
 
 def clocks(problem: Problem, shape: Shape, host: Host, roles: int = ALIKE) -> float:
@@ -150,7 +151,7 @@ def clocks(problem: Problem, shape: Shape, host: Host, roles: int = ALIKE) -> fl
         together = 1
     turns = -(-tiles // max(1, host.cores))
     if roles == WRITE:  # nothing hides the last tile of a block
-        return turns * max(inside + outside * beside, outside + after) + outside + after
+        return turns * max(inside + outside * beside, outside + after) + after
     return turns * (inside + (outside * beside + after) / together)
 
 
@@ -282,6 +283,7 @@ class _Plan:
                     for s in GROUP_SHAPES
                     for roles in (BRING, WRITE)
                     if s.across > 1 and s.columns in (unit.n, roles * 2 * unit.n)
+                    if roles != WRITE or s.columns >= NARROW
                 ]
         problem = self.problem(THREAD_RATE, 1)
         if not found and min(problem.rows, problem.columns) >= FEWEST_POINTS and reduce.dtype.itemsize >= 4:
