@@ -40,19 +40,29 @@ def compile_cubin(text: str, arch: str, title: str = "") -> bytes:
         program = core.Program(text, "c++", core.ProgramOptions(arch=arch, **options()))
         code = program.compile("cubin").code
     except Exception as error:  # the type differs from version to version
+        if _is_missing(error):
+            raise DeviceError(
+                f"CUDA needs NVIDIA's compiler NVRTC, which is not installed: {INSTALL}"
+            ) from None
         if "NVRTC" not in type(error).__name__ and "NVRTC" not in str(error):
-            if "library" in str(error).lower() or isinstance(error, (ImportError, OSError)):
-                raise DeviceError(
-                    f"CUDA needs NVIDIA's compiler NVRTC, which is not installed: {INSTALL}"
-                ) from None
             raise
+        if "gpu-architecture" in str(error):
+            raise DeviceError(
+                f"the installed NVRTC makes no code for {arch}: that GPU is too old for it, or too new"
+            ) from None
         raise CompileError(
             f"NVRTC refuses the kernel {title} for {arch}: {_complaints(str(error))}"
         ) from None
     return bytes(code)
 
 
+def _is_missing(error: Exception) -> bool:
+    """Whether the compiler's library was not found, in the words of any version of the loader."""
+    found = isinstance(error, (ImportError, OSError)) or "NotFound" in type(error).__name__
+    return found or "libnvrtc" in str(error)
+
+
 def _complaints(log: str) -> str:
-    lines = [line.rstrip() for line in log.splitlines() if line.strip()]
+    lines = [line.rstrip() for line in log.replace("\0", "").splitlines() if line.strip()]
     first = next((i for i, line in enumerate(lines) if "error" in line.lower() and "(" in line), 0)
     return "\n  ".join(lines[first : first + _FIRST_LINES])

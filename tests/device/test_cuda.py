@@ -13,7 +13,7 @@ import pytest
 
 from morok import Tensor, Variable, jit, knobs
 from morok.cli import devices as devices_command
-from morok.device import cuda_driver, cuda_memory, registry
+from morok.device import cuda_compile, cuda_driver, cuda_memory, registry
 from morok.device.cuda import Cuda
 from morok.device.cuda_compile import compile_cubin
 from morok.device.cuda_memory import CudaAllocator, rounded
@@ -372,9 +372,6 @@ def test_what_is_missing(bindings: FakeBindings, sentence: str) -> None:
 
 
 def test_no_driver() -> None:
-    class DynamicLibNotFoundError(RuntimeError):
-        pass
-
     def init(flags: int) -> None:
         raise DynamicLibNotFoundError("could not find it\nand more")
 
@@ -444,3 +441,34 @@ def test_nvrtc_refuses() -> None:
     assert text.startswith("NVRTC refuses the kernel softmax for sm_90a: ")
     assert 'identifier "wrong" is undefined' in text
     assert text.count("\n") < 8
+    assert text.replace("\n", "").isprintable()
+
+
+def test_an_architecture_that_nvrtc_does_not_know() -> None:
+    """Not the kernel's fault, and it does not look like it."""
+    pytest.importorskip("cuda.core")
+    with pytest.raises(DeviceError, match=r"^the installed NVRTC makes no code for sm_20: "):
+        compile_cubin('extern "C" __global__ void k(float* a) { a[0] = 1.0f; }', "sm_20", "softmax")
+
+
+class DynamicLibNotFoundError(RuntimeError):
+    """As NVIDIA's loader has it."""
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        DynamicLibNotFoundError('Failure finding "libnvrtc.so.13": No such file: libnvrtc.so.13\n'),
+        RuntimeError("Failed to dlopen libnvrtc.so.13"),
+        ImportError("libnvrtc.so.13: cannot open shared object file"),
+    ],
+    ids=lambda e: type(e).__name__,
+)
+def test_no_nvrtc(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    def program(*rest: object) -> None:
+        raise error
+
+    core = SimpleNamespace(Program=program, ProgramOptions=lambda **rest: None)
+    monkeypatch.setattr(cuda_compile, "_core", lambda: core)
+    with pytest.raises(DeviceError, match=r"^CUDA needs NVIDIA's compiler NVRTC, which is not installed: "):
+        compile_cubin("", "sm_90a")
