@@ -99,6 +99,8 @@ def threads_of(buffer: UOp, order: Sequence[UOp]) -> Threads:
     closer = next((n for n in closers if n is not buffer), None)
     sources = () if closer is None else (closer, *closer.src)
     found = {r for n in sources for r in ranges(n) if r.arg[1] in _BLOCK}
+    if closer is not None:  # and those of a reduction that they share, which are closed inside
+        found |= {r for n in _above(buffer, closer) for r in ranges(n) if r.arg[1] in _BLOCK}
     number: UOp = const(index, 0)
     count = 1
     for r in sorted(found, key=lambda r: (r.arg[1] is AxisKind.WARP, r.arg)):
@@ -106,6 +108,17 @@ def threads_of(buffer: UOp, order: Sequence[UOp]) -> Threads:
         number = _add(_on(Ops.MUL, number, size), r)
         count *= size
     return Threads(count, simplify(number))
+
+
+def _above(buffer: UOp, closer: UOp) -> list[UOp]:
+    """What is computed from a tile, below a node."""
+    found = {buffer}
+    above = []
+    for n in toposort(closer.src[0]):
+        if not found.isdisjoint(n.src):
+            found.add(n)
+            above.append(n)
+    return above
 
 
 # --- runs of elements

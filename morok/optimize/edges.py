@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from morok.dtype import identity
 from morok.ir.infer import closed_ranges, ranges
+from morok.ir.matrix import shared_layout
 from morok.ir.node import UOp, alu, const, make, toposort
 from morok.ir.ops import AxisKind, Ops
 from morok.ir.scan import scan_loops
@@ -134,6 +135,8 @@ def can_peel(loops: Loops, opt: Opt, host: Host) -> str | None:
         return f"loop {opt.axis} has only {known} iterations"
     if any(node.op is Ops.END and node not in loops.ast.src for node in loops.closers[r]):
         return "an effect lies inside another one"
+    if loops.closed_by(r) is Ops.END and any(shared_layout(n) is not None for n in loops.order):
+        return "the rest would have tiles of its own, which not all threads would fill"
     return None
 
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from morok.ir.build import bufferize
 from morok.ir.infer import ranges, summed
+from morok.ir.matrix import shared_layout
 from morok.ir.node import UOp, make, toposort, users
 from morok.ir.ops import AxisKind, Ops
 from morok.optimize.host import Host
@@ -20,9 +21,16 @@ from morok.optimize.record import Opt
 from morok.rewrite.engine import substitute
 
 
-def _reads(loops: Loops, opt: Opt) -> list[UOp]:
-    """Reads of the buffer that depend on all of the loops."""
+def in_tiles(loops: Loops) -> set[UOp]:
+    """What all threads of a block fill shared tiles with: it is dealt out, so nobody has all of it."""
+    tiles = (b for b in loops.order if (how := shared_layout(b)) is not None and how.depth)
+    return {n for b in tiles for n in toposort(b.src[0])}
+
+
+def reads_of(loops: Loops, opt: Opt) -> list[UOp]:
+    """Reads of the buffer that depend on all of the loops, and are not part of a shared tile already."""
     wanted = frozenset(loops.by_number[n] for n in opt.axes)
+    taken = in_tiles(loops)
     return [
         node
         for node in loops.order
@@ -31,6 +39,7 @@ def _reads(loops: Loops, opt: Opt) -> list[UOp]:
         and node.src[0].op is Ops.DEFINE_GLOBAL
         and node.src[0].arg == opt.axis
         and wanted <= ranges(node)
+        and node not in taken
     ]
 
 
@@ -71,7 +80,7 @@ def can_pack(loops: Loops, opt: Opt, host: Host) -> str | None:
             return f"loop {number} is shared, and a copy belongs to one thread"
     if opt.axis in written(loops):
         return f"buffer {opt.axis} is written, so a copy would grow old"
-    reads = _reads(loops, opt)
+    reads = reads_of(loops, opt)
     if not reads:
         return f"no read of buffer {opt.axis} runs over all of these loops"
     nbytes = math.prod(size(loops.by_number[n]) or 1 for n in opt.axes) * reads[0].dtype.itemsize * len(reads)
@@ -85,7 +94,7 @@ def pack(loops: Loops, opt: Opt) -> UOp:
 
     PACK(1, (2, 3)):   x[r0*4 + r2*64 + r3]   →   p[r2*4 + r3],  where p[c2*4 + c3] = x[r0*4 + c2*64 + c3]
     """
-    values = [packed_value(loops, read) for read in _reads(loops, opt)]
+    values = [packed_value(loops, read) for read in reads_of(loops, opt)]
     return copied(loops, opt, values, "pack")
 
 

@@ -16,26 +16,12 @@ from morok.ir.ops import AxisKind, Ops
 from morok.optimize.host import Host
 from morok.optimize.loops import LOOP_KINDS, Loops, loops_of, size
 from morok.optimize.matrix import factors
-from morok.optimize.pack import copied, written
+from morok.optimize.pack import copied, reads_of, written
 from morok.optimize.record import Opt
 from morok.rewrite.engine import substitute
 
 DEEPEST = 8
 _PARALLEL = (AxisKind.LOCAL, AxisKind.WARP, AxisKind.GROUP_REDUCE, AxisKind.UPCAST, AxisKind.UNROLL)
-
-
-def _reads(loops: Loops, opt: Opt) -> list[UOp]:
-    """Reads of the buffer that depend on all of the loops, and are not part of a copy already."""
-    wanted = frozenset(loops.by_number[n] for n in opt.axes)
-    return [
-        node
-        for node in loops.order
-        if node.op is Ops.INDEX
-        and not node.dtype.is_ptr
-        and node.src[0].op is Ops.DEFINE_GLOBAL
-        and node.src[0].arg == opt.axis
-        and wanted <= ranges(node)
-    ]
 
 
 def staged_value(loops: Loops, read: UOp) -> UOp:
@@ -86,7 +72,7 @@ def can_stage(loops: Loops, opt: Opt, host: Host) -> str | None:
             return f"loop {number} is {r.arg[1].value} already"
     if opt.axis in written(loops):
         return f"buffer {opt.axis} is written, so a tile would grow old"
-    reads = _reads(loops, opt)
+    reads = reads_of(loops, opt)
     if not reads:
         return f"no read of buffer {opt.axis} runs over all of these loops"
     own = frozenset(loops.by_number[n] for n in opt.axes)
@@ -119,5 +105,5 @@ def stage(loops: Loops, opt: Opt) -> UOp:
     STAGE(1, 3, (2, 3)):   x[r0*64 + r2*8 + r3]   →   s[r2*8 + r3],  s[c2*8 + c3] = x[r0*64 + c2*8 + c3]
     """
     loops = gated_products(loops)
-    values = [staged_value(loops, read) for read in _reads(loops, opt)]
+    values = [staged_value(loops, read) for read in reads_of(loops, opt)]
     return copied(loops, opt, values, "tile", Shared(max(1, opt.amount)))
