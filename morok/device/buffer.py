@@ -128,6 +128,16 @@ class HostAllocator:
         memory[offset : offset + nbytes] = source[start : start + nbytes]
 
 
+class Keeper(Protocol):
+    """Whoever keeps memory only in order to be fast."""
+
+    def let_go(self) -> None:
+        """Gives up what nobody uses."""
+
+
+keepers: weakref.WeakSet[Keeper] = weakref.WeakSet()  # all are asked before a device says that it is full
+
+
 def _aligned(nbytes: int) -> Array:
     raw = np.empty(nbytes + ALIGNMENT, dtype=np.uint8)
     skip = -raw.ctypes.data % ALIGNMENT

@@ -7,6 +7,7 @@ whoever gets it comes later. Only giving it back to the driver has to wait, and 
 from __future__ import annotations
 
 import atexit
+import gc
 import threading
 import weakref
 from collections import OrderedDict
@@ -15,9 +16,9 @@ from typing import Any, final
 import numpy as np
 
 from morok import knobs
-from morok.device.buffer import Array, show_bytes
+from morok.device.buffer import Array, keepers, show_bytes
 from morok.device.cuda_driver import Driver
-from morok.errors import OutOfMemory
+from morok.errors import MorokError, OutOfMemory
 
 _SMALL = 1 << 20
 _GRAIN_SMALL = 512
@@ -53,7 +54,10 @@ class CudaAllocator:
         self.peak = 0
         self.kept = 0
         self._keep = driver.facts.memory // 4 if keep is None else keep
-        self._blocks: OrderedDict[int, list[int]] = OrderedDict()  # free ones by size, the oldest size first
+        # free ones by size and by whether they are managed, the oldest first
+        self._blocks: OrderedDict[tuple[int, bool], list[int]] = OrderedDict()
+        self._managed: set[int] = set()  # blocks that are, in use or kept
+        self._outside = 0  # bytes that others hold
         self._lock = threading.RLock()  # buffers die in the middle of anything
         self._staging = Staging(driver)
         self.closed = False
@@ -62,28 +66,29 @@ class CudaAllocator:
     # --- blocks
 
     def allocate(self, nbytes: int) -> int:
-        size = rounded(nbytes)
+        size, managed = rounded(nbytes), knobs.CUDA_MANAGED.value
         with self._lock:
-            blocks = self._blocks.get(size)
+            blocks = self._blocks.get((size, managed))
             if blocks:
                 self.kept -= size
                 address = blocks.pop()
             else:
-                address = self._new(size, nbytes)
+                address = self._new(size, nbytes, managed)
             self.used += size
             self.peak = max(self.peak, self.used)
         return address
 
-    def _new(self, size: int, nbytes: int) -> int:
-        managed = knobs.CUDA_MANAGED.value
-        for attempt in (0, 1):
+    def _new(self, size: int, nbytes: int, managed: bool) -> int:
+        for free_more in (self.forget, self._free_all, None):
             # A GPU that is asked for more managed memory than it has can hang, and not only for us.
-            if not managed or size <= self.driver.room()[0]:
+            if not managed or self._has_room(size):
                 address = self.driver.allocate(size, managed)
                 if address is not None:
+                    if managed:
+                        self._managed.add(address)
                     return address
-            if attempt == 0:
-                self.forget()
+            if free_more is not None:
+                free_more()
         free, total = self.driver.room()
         raise OutOfMemory(
             f"{self.name} has no room for {show_bytes(nbytes)}: tensors hold {show_bytes(self.used)} of "
@@ -95,31 +100,52 @@ class CudaAllocator:
             )
         )
 
+    def _has_room(self, size: int) -> bool:
+        """Managed memory counts from when it is asked for: to the driver, pages nobody has touched are free."""
+        free, total = self.driver.room()
+        held = self.used + self.kept
+        outside = total - free - held
+        self._outside = max(self._outside, outside) if self._managed else outside
+        return size <= total - held - self._outside
+
     def free(self, memory: int, nbytes: int) -> None:
         if self.closed:
             return
         size = rounded(nbytes)
         with self._lock:
             self.used -= size
-            self._blocks.setdefault(size, []).append(memory)
-            self._blocks.move_to_end(size)
+            key = (size, memory in self._managed)
+            self._blocks.setdefault(key, []).append(memory)
+            self._blocks.move_to_end(key)
             self.kept += size
-            while self.kept > self._keep:
-                self._release_oldest()
+            try:
+                while self.kept > self._keep:
+                    self._release_oldest()
+            except MorokError:  # the driver tells of a kernel that has failed; here is nobody who could be told
+                return
 
     def _release_oldest(self) -> None:
-        size, blocks = next(iter(self._blocks.items()))
+        key, blocks = next(iter(self._blocks.items()))
         if blocks:
-            self.kept -= size
-            self.driver.release(blocks.pop())
+            self.kept -= key[0]
+            address = blocks.pop()
+            self._managed.discard(address)
+            self.driver.release(address)
         else:
-            del self._blocks[size]
+            del self._blocks[key]
 
     def forget(self) -> None:
         """Give all kept blocks back to the driver."""
         with self._lock:
             while self._blocks:
                 self._release_oldest()
+
+    def _free_all(self) -> None:
+        """Also what others keep in order to be fast, and what only waits for Python to find it."""
+        for keeper in tuple(keepers):
+            keeper.let_go()
+        gc.collect()
+        self.forget()
 
     # --- copies
 

@@ -23,7 +23,7 @@ from threading import RLock
 from typing import Any, final
 
 from morok import knobs
-from morok.device.buffer import Buffer, bind_buffer, bindings, find_buffer
+from morok.device.buffer import Buffer, bind_buffer, bindings, find_buffer, keepers
 from morok.device.registry import get_device
 from morok.ir.node import UOp, make, toposort
 from morok.ir.ops import Ops
@@ -257,6 +257,11 @@ class _Trace:
         self.simple = self.launch is not None and not changing
         self.first = self._first(given)
         self._put(given, self.outputs)
+        keepers.add(self)
+
+    def let_go(self) -> None:
+        """Results that nobody uses are there only to be filled again."""
+        self.results = [results for results in self.results if not results.free()]
 
     def _outside(self, given: list[Core], captured: list[Core]) -> list[int | None]:
         """Which of the tensors from outside each argument is."""

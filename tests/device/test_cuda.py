@@ -19,6 +19,7 @@ from morok.device.cuda_compile import compile_cubin
 from morok.device.cuda_memory import CudaAllocator, rounded
 from morok.dtype import float32, int32, uint8
 from morok.errors import CompileError, DeviceError, OutOfMemory
+from morok.rewrite.collection import no_collection
 from morok.runtime.plan import buffer_for
 from morok.runtime.profile import profile
 from morok.tensor.states import base_of
@@ -209,6 +210,67 @@ def test_managed_memory_is_asked_for_and_limited() -> None:
     assert driver.log[-1] == "allocate 5120"
 
 
+class Lazy(FakeDriver):
+    """Managed memory is there when it is touched, and nobody touches it: asking for it takes no room."""
+
+    def allocate(self, nbytes: int, managed: bool = False) -> int | None:
+        return 1 << 50 if managed else super().allocate(nbytes)
+
+
+def test_managed_memory_that_nobody_has_touched_is_not_free() -> None:
+    driver = Lazy(1 << 20)
+    driver.taken[1 << 40] = 100 << 10  # by another program
+    allocator = CudaAllocator("CUDA", driver)
+    with knobs.override(CUDA_MANAGED=True):
+        allocator.allocate(600 << 10)
+        assert driver.room()[0] == 924 << 10
+        with pytest.raises(OutOfMemory):
+            allocator.allocate(400 << 10)
+        assert allocator.allocate(300 << 10)
+
+
+def test_managed_and_plain_blocks_are_kept_apart() -> None:
+    allocator = CudaAllocator("CUDA", FakeDriver(1 << 20))
+    plain = allocator.allocate(1000)
+    allocator.free(plain, 1000)
+    with knobs.override(CUDA_MANAGED=True):
+        managed = allocator.allocate(1000)
+        assert managed != plain
+    allocator.free(managed, 1000)
+    assert allocator.allocate(1000) == plain
+    with knobs.override(CUDA_MANAGED=True):
+        assert allocator.allocate(1000) == managed
+
+
+def test_out_of_memory_takes_back_what_a_jit_keeps() -> None:
+    with fake_gpus(FakeDriver(1 << 20)) as (device,):
+
+        @jit
+        def f(a: Tensor) -> Tensor:
+            return a.sum().contiguous() * a
+
+        x = Tensor(np.ones(25_000, np.float32), device="cuda").realize()
+        held = [f(x) for _ in range(5)]
+        kept = held[0]
+        del held
+        assert device.allocator.used > 500_000
+        y = Tensor(np.ones(150_000, np.float32), device="cuda").realize()
+        assert y.numpy().sum() == 150_000
+        np.testing.assert_array_equal(kept.numpy(), np.full(25_000, 25_000, np.float32))
+        del y
+        np.testing.assert_array_equal(f(x).numpy(), np.full(25_000, 25_000, np.float32))
+        gc.collect()
+
+
+def test_out_of_memory_looks_for_cycles() -> None:
+    with fake_gpus(FakeDriver(1 << 20)):
+        cycle: list[Any] = [Tensor(np.ones(150_000, np.float32), device="cuda").realize()]
+        cycle.append(cycle)
+        del cycle
+        with no_collection:
+            assert Tensor(np.ones(150_000, np.float32), device="cuda").numpy().sum() == 150_000
+
+
 def test_buffers_may_outlive_the_process() -> None:
     """What dies after the interpreter has begun to take itself apart is not freed."""
     driver = FakeDriver()
@@ -334,6 +396,20 @@ def test_an_illegal_access_ends_the_device_and_not_the_process(gpu: Cuda) -> Non
     with pytest.raises(DeviceError, match="CUDA is gone"):
         (x * 2.0).numpy()
     assert (Tensor([1.0]) + 1.0).item() == 2.0
+
+
+def test_a_buffer_that_dies_tells_nobody_of_the_fault(gpu: Cuda) -> None:
+    """Giving memory back may be what finds out that a kernel has failed."""
+    driver: Any = gpu.driver
+    gpu.allocator._keep = 0
+    x = Tensor([1.0], device="cuda").realize()
+    driver.fault = "CUDA is gone"
+    y = (x + 1.0).realize()
+    del x
+    gc.collect()  # pytest makes an error of an exception that nobody can catch
+    assert driver.lost == "CUDA is gone" and gpu.allocator.kept == 0
+    with pytest.raises(DeviceError, match="CUDA is gone"):
+        y.numpy()
 
 
 class FakeBindings:
