@@ -101,7 +101,7 @@ class CudaAllocator:
         )
 
     def _has_room(self, size: int) -> bool:
-        """Managed memory counts from when it is asked for: to the driver, pages nobody has touched are free."""
+        """Managed memory counts when it is asked for: the driver says that untouched pages are free."""
         free, total = self.driver.room()
         held = self.used + self.kept
         outside = total - free - held
@@ -121,7 +121,7 @@ class CudaAllocator:
             try:
                 while self.kept > self._keep:
                     self._release_oldest()
-            except MorokError:  # the driver tells of a kernel that has failed; here is nobody who could be told
+            except MorokError:  # a kernel has failed; whoever asks next is told, here is nobody
                 return
 
     def _release_oldest(self) -> None:
