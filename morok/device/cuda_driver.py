@@ -24,11 +24,11 @@ import numpy as np
 
 from morok.device.buffer import Array
 from morok.dtype.types import parse
-from morok.errors import DeviceError
+from morok.errors import DeviceError, OutOfMemory
 from morok.ir.roles import Box
 
 # Faults after which the driver refuses everything else on that device.
-_FATAL = frozenset((214, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719))
+_FATAL = frozenset((214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 721))
 _OUT_OF_MEMORY = 2
 _NO_DEVICE = 100
 MOST_MAPS = 4096  # that are remembered
@@ -72,10 +72,21 @@ class Function:
 Launch = tuple[Function, tuple[int, int, int], tuple[int, int, int], int]  # grid, block, address of arguments
 
 
+class Holder(Protocol):
+    """Whoever has most of a GPU's memory."""
+
+    def make_room(self) -> None:
+        """Gives back to the driver what can be given back."""
+
+    def told(self) -> str:
+        """Who holds how much."""
+
+
 class Driver(Protocol):
     """What the rest of the device asks of a GPU. The tests have one that is none."""
 
     facts: Facts
+    holder: Holder | None  # asked where something else than its own requests finds no room
 
     def allocate(self, nbytes: int, managed: bool = False) -> int | None:
         """Memory of the device; None where there is no room."""
@@ -138,6 +149,13 @@ class _Bindings:
         self._lock = threading.Lock()
         self._module: Any = None
         self.missing: str | None = None
+        os.register_at_fork(after_in_child=self._forked)
+
+    def _forked(self) -> None:
+        """A driver that was awake does not work in a child; one that slept can still be woken there."""
+        self._lock = threading.Lock()
+        if self._module is not None:
+            self.missing = "CUDA cannot be used in a forked process; start it with spawn instead"
 
     def get(self) -> Any:
         with self._lock:
@@ -199,7 +217,9 @@ def device_count() -> int:
     """How many GPUs there are; raises a sentence where CUDA cannot be used at all."""
     driver = bindings.get()
     status, count = driver.cuDeviceGetCount()
-    return int(count) if int(status) == 0 else 0
+    if int(status):
+        raise DeviceError(f"the NVIDIA driver does not say which GPUs there are: {_meaning(driver, status)}")
+    return int(count)
 
 
 # --- one GPU
@@ -214,6 +234,7 @@ class NvidiaDriver:
     def __init__(self, number: int, label: str) -> None:
         self.label = label
         self.lost: str | None = None  # why nothing works any more
+        self.holder: Holder | None = None
         self._cu = bindings.get()
         count = device_count()
         if number >= count:
@@ -257,8 +278,19 @@ class NvidiaDriver:
             self._fail(answer[0], what)
         return answer[1] if len(answer) > 1 else None
 
+    def _ask_for(self, call: Callable[[], tuple[Any, ...]], what: str) -> Any:
+        """As `_ask`, for what takes memory of the GPU: where there is none, once more when there may be."""
+        answer = call()
+        if int(answer[0]) == _OUT_OF_MEMORY and self.holder is not None:
+            self.holder.make_room()
+            answer = call()
+        return self._ask(answer, what)
+
     def _fail(self, code: Any, what: str) -> None:
         why = _meaning(self._cu, code)
+        if int(code) == _OUT_OF_MEMORY:
+            held = f": {self.holder.told()}" if self.holder is not None else ""
+            raise OutOfMemory(f"{self.label} has no room {what}{held}")
         if int(code) not in _FATAL:
             raise DeviceError(f"{self.label} failed {what}: {why}")
         names = ", ".join(dict.fromkeys(self._recent)) or "a kernel"
@@ -285,6 +317,19 @@ class NvidiaDriver:
         _thread.driver = None
         self._enter()
 
+    def aside(self, work: Callable[[], object]) -> None:
+        """Gives something back. Python finds what nobody holds in the middle of anything, also of work on
+        another GPU, so the context that was current is current again afterwards."""
+        if self.lost is not None:
+            return
+        before = getattr(_thread, "driver", None)
+        self._enter()
+        try:
+            work()
+        finally:
+            if before is not None and before is not self and before.lost is None:
+                before._enter()
+
     # --- memory
 
     def allocate(self, nbytes: int, managed: bool = False) -> int | None:
@@ -299,10 +344,7 @@ class NvidiaDriver:
         return int(self._ask(answer, "to take memory"))
 
     def release(self, address: int) -> None:
-        if self.lost is not None:
-            return
-        self._enter()
-        self._ask(self._cu.cuMemFree(address), "to give memory back")
+        self.aside(lambda: self._ask(self._cu.cuMemFree(address), "to give memory back"))
 
     def room(self) -> tuple[int, int]:
         self._enter()
@@ -334,13 +376,13 @@ class NvidiaDriver:
         other.record(before)
         self.enter()
         cu = self._cu
-        self._ask(cu.cuStreamWaitEvent(self._stream, before, 0), "to wait for another GPU")
+        self._ask(cu.cuStreamWaitEvent(self._stream, before.handle, 0), "to wait for another GPU")
         peer = cu.cuMemcpyPeerAsync(target, self._context, source, other._context, nbytes, self._stream)
         self._ask(peer, "to copy from another GPU")
         after = self.event()
         self.record(after)
         other.enter()
-        other._ask(cu.cuStreamWaitEvent(other._stream, after, 0), "to wait for another GPU")
+        other._ask(cu.cuStreamWaitEvent(other._stream, after.handle, 0), "to wait for another GPU")
         self.enter()
 
     # --- waiting
@@ -349,19 +391,19 @@ class NvidiaDriver:
         self._enter()
         flags = self._cu.CUevent_flags
         flag = flags.CU_EVENT_DEFAULT if timing else flags.CU_EVENT_DISABLE_TIMING
-        return self._ask(self._cu.cuEventCreate(flag.value), "to make an event")
+        return _Event(self, self._ask(self._cu.cuEventCreate(flag.value), "to make an event"))
 
     def record(self, event: Any) -> None:
         self._enter()
-        self._ask(self._cu.cuEventRecord(event, self._stream), "to record an event")
+        self._ask(self._cu.cuEventRecord(event.handle, self._stream), "to record an event")
 
     def wait(self, event: Any) -> None:
         self._enter()
-        self._ask(self._cu.cuEventSynchronize(event), "while it ran")
+        self._ask(self._cu.cuEventSynchronize(event.handle), "while it ran")
 
     def seconds(self, first: Any, last: Any) -> float:
         self.wait(last)
-        elapsed = self._ask(self._cu.cuEventElapsedTime(first, last), "to read a time")
+        elapsed = self._ask(self._cu.cuEventElapsedTime(first.handle, last.handle), "to read a time")
         return float(elapsed) * 1e-3
 
     def synchronize(self) -> None:
@@ -376,7 +418,7 @@ class NvidiaDriver:
     def load(self, code: bytes, name: str, shared: int) -> Function:
         self._enter()
         cu = self._cu
-        module = self._ask(cu.cuModuleLoadData(code), f"to load the kernel {name}")
+        module = self._ask_for(lambda: cu.cuModuleLoadData(code), f"to load the kernel {name}")
         handle = self._ask(cu.cuModuleGetFunction(module, name.encode()), f"to find the kernel {name}")
         if shared > 48 << 10:
             key = cu.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
@@ -385,9 +427,6 @@ class NvidiaDriver:
 
     def unload(self, module: Any) -> None:
         """Code that nobody holds any more. Work that uses it may be under way, so that ends first."""
-        if self.lost is not None:
-            return
-        self._enter()
         self._cu.cuStreamSynchronize(self._stream)
         self._cu.cuModuleUnload(module)
 
@@ -427,24 +466,15 @@ class NvidiaDriver:
         self._enter()
         function, grid, block, arguments = step
         self._recent.append(function.name)
-        shared = function.shared
-        answer = self._cu.cuLaunchKernel(function.handle, *grid, *block, shared, self._stream, arguments, 0)
-        if int(answer[0]):
-            self._fail(answer[0], f"to start {function.name} with {grid} blocks of {block} threads")
+        size, stream = function.shared, self._stream
+        start = partial(self._cu.cuLaunchKernel, function.handle, *grid, *block, size, stream, arguments, 0)
+        self._ask_for(start, _starting(step))
 
     def prepared(self, step: Launch) -> Callable[[], None]:
         """`launch` of one step, with all that can be done before done before."""
         function, grid, block, arguments = step
-        start = partial(
-            self._cu.cuLaunchKernel,
-            function.handle,
-            *grid,
-            *block,
-            function.shared,
-            self._stream,
-            arguments,
-            0,
-        )
+        size, stream = function.shared, self._stream
+        start = partial(self._cu.cuLaunchKernel, function.handle, *grid, *block, size, stream, arguments, 0)
         recent = self._recent.append
 
         def launch() -> None:
@@ -453,7 +483,7 @@ class NvidiaDriver:
             recent(function.name)
             answer = start()
             if answer[0]:
-                self._fail(answer[0], f"to start {function.name} with {grid} blocks of {block} threads")
+                self._ask_for(start, _starting(step))
 
         return launch
 
@@ -466,7 +496,7 @@ class NvidiaDriver:
             before = nodes[-1:]
             added = cu.cuGraphAddKernelNode(graph, before or None, len(before), self._node(step))
             nodes.append(self._ask(added, f"to add {step[0].name} to a graph"))
-        instance = self._ask(cu.cuGraphInstantiate(graph, 0), "to make a graph ready")
+        instance = self._ask_for(lambda: cu.cuGraphInstantiate(graph, 0), "to make a graph ready")
         return _Graph(self, graph, instance, nodes, [step[0] for step in steps])
 
     def _node(self, step: Launch) -> Any:
@@ -489,9 +519,24 @@ class NvidiaDriver:
     def replay(self, graph: Any) -> None:
         self._enter()
         self._recent.append(graph.label)
-        answer = self._cu.cuGraphLaunch(graph.instance, self._stream)
-        if int(answer[0]):
-            self._fail(answer[0], "to start a graph")
+        self._ask_for(partial(self._cu.cuGraphLaunch, graph.instance, self._stream), "to start a graph")
+
+
+@final
+class _Event:
+    """A point in the stream. The driver keeps what is still needed of it when it goes."""
+
+    __slots__ = ("_driver", "handle")
+
+    def __init__(self, driver: NvidiaDriver, handle: Any) -> None:
+        self._driver = driver
+        self.handle = handle
+
+    def __del__(self) -> None:
+        try:
+            self._driver.aside(partial(self._driver._cu.cuEventDestroy, self.handle))
+        except Exception:  # the process is ending
+            return
 
 
 @final
@@ -506,7 +551,7 @@ class _Module:
 
     def __del__(self) -> None:
         try:
-            self._driver.unload(self._handle)
+            self._driver.aside(partial(self._driver.unload, self._handle))
         except Exception:  # the process is ending, or the device is gone
             return
 
@@ -526,14 +571,16 @@ class _Graph:
         self.label = ", ".join(dict.fromkeys(f.name for f in functions))
 
     def __del__(self) -> None:
-        driver = self._driver
-        if driver.lost is None:
-            try:
-                driver._enter()
-                driver._cu.cuGraphExecDestroy(self.instance)
-                driver._cu.cuGraphDestroy(self._graph)
-            except Exception:  # the process is ending
-                return
+        cu = self._driver._cu
+        try:
+            self._driver.aside(lambda: (cu.cuGraphExecDestroy(self.instance), cu.cuGraphDestroy(self._graph)))
+        except Exception:  # the process is ending
+            return
+
+
+def _starting(step: Launch) -> str:
+    function, grid, block, _ = step
+    return f"to start {function.name} with {grid} blocks of {block} threads"
 
 
 def open_driver(number: int, label: str) -> Driver:

@@ -60,6 +60,7 @@ class CudaAllocator:
         self._outside = 0  # bytes that others hold
         self._lock = threading.RLock()  # buffers die in the middle of anything
         self._staging = Staging(driver)
+        driver.holder = self
         self.closed = False
         _allocators.add(self)
 
@@ -79,7 +80,7 @@ class CudaAllocator:
         return address
 
     def _new(self, size: int, nbytes: int, managed: bool) -> int:
-        for free_more in (self.forget, self._free_all, None):
+        for free_more in (self.forget, self.make_room, None):
             # A GPU that is asked for more managed memory than it has can hang, and not only for us.
             if not managed or self._has_room(size):
                 address = self.driver.allocate(size, managed)
@@ -89,16 +90,15 @@ class CudaAllocator:
                     return address
             if free_more is not None:
                 free_more()
+        raise OutOfMemory(f"{self.name} has no room for {show_bytes(nbytes)}: {self.told()}")
+
+    def told(self) -> str:
+        """Who holds how much."""
         free, total = self.driver.room()
-        raise OutOfMemory(
-            f"{self.name} has no room for {show_bytes(nbytes)}: tensors hold {show_bytes(self.used)} of "
-            f"{show_bytes(total)}, and {show_bytes(free)} are free"
-            + (
-                f"; other programs or libraries hold {show_bytes(total - free - self.used)}"
-                if total - free - self.used > total // 20
-                else ""
-            )
-        )
+        others = total - free - self.used - self.kept
+        rest = f"; other programs or libraries hold {show_bytes(others)}" if others > total // 20 else ""
+        tensors, size = show_bytes(self.used), show_bytes(total)
+        return f"tensors hold {tensors} of {size}, and {show_bytes(free)} are free{rest}"
 
     def _has_room(self, size: int) -> bool:
         """Managed memory counts when it is asked for: the driver says that untouched pages are free."""
@@ -140,8 +140,8 @@ class CudaAllocator:
             while self._blocks:
                 self._release_oldest()
 
-    def _free_all(self) -> None:
-        """Also what others keep in order to be fast, and what only waits for Python to find it."""
+    def make_room(self) -> None:
+        """As `forget`; also what others keep in order to be fast, and what waits for Python to find it."""
         for keeper in tuple(keepers):
             keeper.let_go()
         gc.collect()
