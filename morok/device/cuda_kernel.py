@@ -122,11 +122,11 @@ class Table:
 
     def put(self, number: int, address: int) -> None:
         """Buffer `number` lies there."""
-        self.words[number] = address
         for i, (buffer, dtype, box) in enumerate(self._maps):
             if buffer == number:
                 made = self._driver.map(address, dtype, box)
                 ctypes.memmove(ctypes.addressof(self._texts) + MAP_BYTES * i, made, MAP_BYTES)
+        self.words[number] = address  # last: whoever looks at it knows that the maps fit
 
 
 @final

@@ -196,10 +196,8 @@ class Staging:
         size = max(64 << 10, nbytes)
         self._driver.synchronize()
         whole = self._driver.pinned(size * _PIECES)
-        self._pieces = []
-        for i in range(_PIECES):
-            part = whole[i * size : (i + 1) * size]
-            self._pieces.append((part, part.ctypes.data, self._driver.event()))
+        parts = [whole[i * size : (i + 1) * size] for i in range(_PIECES)]
+        self._pieces = [(part, part.ctypes.data, self._driver.event()) for part in parts]
         self._busy = [False] * _PIECES
         self._next = 0
 

@@ -79,13 +79,12 @@ class NativeLaunch(PlanLaunch):
     def bind(self, node: UOp, buffer: Buffer) -> None:
         if self.held.get(node) is buffer:
             return
-        self.held[node] = buffer
         places = self._places.get(node)
-        if places is None:  # perhaps memory of another device: a plan may have no kernels at all
-            return
-        address = address_of(buffer)
-        for table, i in places:
-            table[i] = address
+        if places is not None:  # else perhaps memory of another device: a plan may have no kernels at all
+            address = address_of(buffer)
+            for table, i in places:
+                table[i] = address
+        self.held[node] = buffer  # last: there may be no room for it
 
     def set(self, name: str, value: int) -> None:
         for table, i in self._values.get(name, ()):
@@ -122,13 +121,13 @@ class GraphLaunch(PlanLaunch):
         places = self._places.get(node)
         if places is None:
             return
-        self.held[node] = buffer
         address = self._address_of(buffer)
         for number, i in places:
             table = self._tables[number]
             if table.words[i] != address:  # a new view of an old place costs nothing
                 table.put(i, address)
                 self._cuda.touch(number)
+        self.held[node] = buffer  # last: there may be no room for it
 
     def set(self, name: str, value: int) -> None:
         self._cuda.set(name, value)

@@ -327,6 +327,29 @@ def test_a_graph_gets_other_inputs_and_values(gpu: Cuda) -> None:
     assert sum(line.startswith("graph") for line in log(gpu)) == 1
 
 
+@pytest.mark.parametrize("kernels", [1, 2])
+def test_a_replay_that_found_no_room_can_be_tried_again(kernels: int) -> None:
+    with fake_gpus(FakeDriver(1 << 20)) as (device,):
+        data = np.arange(25_000, dtype=np.float32)
+        x = Tensor(data, device="cuda").realize()
+        y = (x.sum().contiguous() if kernels == 2 else 2.0) * x
+        plan = y.prepare()
+        assert len(plan) == kernels
+        for _ in range(3):
+            plan.run()
+        want = result(y)
+        fresh = device.buffer(data.size, float32)  # takes its memory when the kernel is started
+        held = device.buffer(800_000, uint8)
+        assert held.memory
+        node = base_of(y.uop)
+        with pytest.raises(OutOfMemory):
+            plan.run({node: fresh})
+        del held
+        plan.run({node: fresh})
+        np.testing.assert_array_equal(fresh.copy_out(), want)
+        gc.collect()
+
+
 def test_a_compiled_function(gpu: Cuda) -> None:
     @jit
     def f(a: Tensor, b: Tensor) -> Tensor:
