@@ -121,6 +121,7 @@ class Crew:
         self.text = b""
         self.end = 0.0
         self.codes: list[bytes] = []
+        self.opts: list[str] = []  # what each was made with
         self.complaints: list[str] = []  # what went wrong with candidates
         self.killed = 0
         self.usual: float | None = None  # seconds of a build
@@ -139,7 +140,7 @@ class Crew:
         """From now on, and for so long, candidates are about this kernel."""
         self.text = to_python(ast).encode()
         self.end = self.now() + seconds
-        self.codes, self.complaints, self.killed, self.usual = [], [], 0, None
+        self.codes, self.opts, self.complaints, self.killed, self.usual = [], [], [], 0, None
         for worker in self.workers:
             worker.post({"do": "kernel"}, self.text)
 
@@ -162,10 +163,10 @@ class Crew:
                 answer = self._last_answer(worker)
                 if answer is not None:
                     del jobs[worker]
-                    found[number] = self._built(answer)
+                    found[number] = self._built(answer, candidates[number])
                 elif worker.is_gone or self.now() >= deadline:
                     del jobs[worker]
-                    self._replace(worker)
+                    self._replace(worker, _said(candidates[number]))
         for worker in jobs:
             self._replace(worker)
         return found
@@ -180,7 +181,8 @@ class Crew:
         """Times one candidate."""
         assert isinstance(built, int)
         limit = min(cutoff, 1e9)  # JSON knows no infinity
-        answer = self._ask({"do": "time", "number": built, "cutoff": limit}, self.codes[built], until)
+        message = {"do": "time", "number": built, "cutoff": limit}
+        answer = self._ask(message, self.codes[built], until, self.opts[built])
         return None if answer is None or "seconds" not in answer else float(answer["seconds"])
 
     def race(self, old: object, new: object, seconds: float, until: float) -> list[Heat] | None:
@@ -189,10 +191,10 @@ class Crew:
         assert isinstance(new, int)
         first, second = self.codes[old], self.codes[new]
         message = {"do": "race", "old": old, "new": new, "cut": len(first), "seconds": seconds}
-        answer = self._ask(message, first + second, until)
+        answer = self._ask(message, first + second, until, self.opts[new])
         return None if answer is None or "heats" not in answer else [Heat(*row) for row in answer["heats"]]
 
-    def _ask(self, message: Message, blob: bytes, until: float) -> Message | None:
+    def _ask(self, message: Message, blob: bytes, until: float, opts: str) -> Message | None:
         """Has the one that times do something. If it has to be started first, that costs the search only."""
         asked = self.now()
         worker = self.workers[0]
@@ -208,11 +210,11 @@ class Crew:
             self._move(until)
             answer = self._last_answer(worker)
             if answer is not None:
-                self._complain(answer[0])
+                self._complain(answer[0], opts)
                 if answer[0].get("lost"):  # a fault in a kernel: everything else would fail there, too
-                    self._replace(worker)
+                    self._replace(worker, opts)
                 return answer[0]
-        self._replace(worker)
+        self._replace(worker, opts)
         return None
 
     def close(self) -> None:
@@ -232,9 +234,12 @@ class Crew:
             worker.post({"do": "kernel"}, self.text)
         return worker
 
-    def _replace(self, worker: Worker) -> None:
+    def _replace(self, worker: Worker, opts: str = "") -> None:
         """Kills a worker; another takes its place and learns what this one knew."""
-        self.complaints.append("killed: it crashed" if worker.is_gone else "killed: it took too long")
+        self.complaints.append(
+            ("killed: it crashed" if worker.is_gone else "killed: it took too long")
+            + f", {opts}" * bool(opts)
+        )
         self.killed += 1
         worker.kill()
         self.workers[self.workers.index(worker)] = self._hire()
@@ -259,15 +264,20 @@ class Crew:
             self._complain(answer[0])
         return None
 
-    def _built(self, answer: Answer) -> int | None:
-        if not self._complain(answer[0]):
+    def _built(self, answer: Answer, opts: Sequence[Opt]) -> int | None:
+        if not self._complain(answer[0], _said(opts)):
             self.codes.append(answer[1])
+            self.opts.append(_said(opts))
             if self.usual is None:
                 self.usual = float(answer[0]["took"])
             return len(self.codes) - 1
         return None
 
-    def _complain(self, message: Message) -> bool:
+    def _complain(self, message: Message, opts: str = "") -> bool:
         if "error" in message:
-            self.complaints.append(message["error"])
+            self.complaints.append(message["error"] + f", {opts}" * bool(opts))
         return "error" in message
+
+
+def _said(opts: Sequence[Opt]) -> str:
+    return f"after {' '.join(map(str, opts))}" if opts else "as it was"
