@@ -107,6 +107,8 @@ class PlannedKernel:
 class Owner(Protocol):
     """Whoever had a plan made, and has to know about its first run."""
 
+    overwrites: bool  # whether values that somebody may still want are replaced
+
     def begin(self) -> None:
         """Before anything runs; may refuse by raising."""
 
@@ -169,6 +171,8 @@ class ExecutionPlan:
             self._run(inputs or {}, bound)
             return
         owner.begin()
+        if owner.overwrites:
+            self._make_ready(inputs or {})
         try:
             self._run(inputs or {}, bound)
         except BaseException:
@@ -176,6 +180,17 @@ class ExecutionPlan:
             raise
         self._owner = None
         owner.finish()
+
+    def _make_ready(self, inputs: Mapping[UOp, Buffer]) -> None:
+        """Memory and code of all kernels, before one runs: what fails here has overwritten nothing."""
+        for node in self._written:
+            _make_private(node)
+        for item, program in zip(self.schedule.items, self._programs or (), strict=True):
+            for node in item.buffers:
+                buffer = inputs.get(node)
+                _ = (self._memory(node) if buffer is None else buffer).memory
+            if program is not None:
+                get_device(_device(item)).prepare(program)
 
     def _run(self, inputs: Mapping[UOp, Buffer], bound: Mapping[str, int]) -> None:
         assert self._programs is not None

@@ -113,6 +113,7 @@ class _Realization:
         self.targets = targets  # of the lazy tensors, then of the states that are kept
         self.found = found
         self.states = states
+        self.overwrites = bool(states)
         self.renewed = renewed  # states as other graphs still hold them, and as they were scheduled
         self.memory = [node for node in order if node.op is Ops.BUFFER]
         self.binds = {node.src[0]: node for node in order if node.op is Ops.BIND}

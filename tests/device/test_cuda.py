@@ -435,6 +435,34 @@ def test_a_buffer_that_dies_tells_nobody_of_the_fault(gpu: Cuda) -> None:
         y.numpy()
 
 
+def test_a_kernel_that_is_refused_has_overwritten_nothing(gpu: Cuda) -> None:
+    def refuse(text: str, arch: str, title: str) -> bytes:
+        raise CompileError(f"NVRTC refuses the kernel {title}")
+
+    w = Tensor([1.0, 2.0], device="cuda").realize()
+    memory = base_of(w.uop)
+    with mock.patch.object(gpu, "_compiler", refuse):
+        w.assign(w * 7.0)
+        for _ in range(2):  # the second time it is not the value that is missing
+            with pytest.raises(CompileError, match="NVRTC refuses the kernel"):
+                w.realize()
+    np.testing.assert_array_equal(buffer_for(memory).copy_out(), [1.0, 2.0])
+
+
+def test_a_step_without_room_has_overwritten_nothing() -> None:
+    with fake_gpus(FakeDriver(1 << 20)) as (device,):
+        w = Tensor(np.ones(1000, np.float32), device="cuda").realize()
+        held = device.buffer(900_000, uint8)
+        assert held.memory
+        big = Tensor.arange(40_000, device="cuda").reshape(40, 1000).cast(float32).contiguous()
+        w.assign(w + big.sum(0) * 0.0 + big[3])
+        with pytest.raises(OutOfMemory, match="no room"):
+            w.realize()
+        del held
+        np.testing.assert_array_equal(w.numpy(), np.arange(3000, 4000) + 1.0)
+        gc.collect()
+
+
 class FakeBindings:
     """The few functions of NVIDIA's bindings that are asked before anything else."""
 
