@@ -18,8 +18,8 @@ _SHARED = {"sm_80": 163, "sm_86": 99, "sm_89": 99, "sm_90": 227, "sm_100": 227, 
 DEFAULT_ARCH = "sm_90a"
 
 
-def cuda_target(arch: str = DEFAULT_ARCH) -> Target:
-    """What codegen has to know of an architecture, by its name."""
+def cuda_target(arch: str = DEFAULT_ARCH, shared: int = 0) -> Target:
+    """What codegen has to know of an architecture, by its name; `shared` in bytes, if the GPU says so."""
     return Target(
         f"cuda-{arch}",
         vector_bytes=0,
@@ -35,5 +35,5 @@ def cuda_target(arch: str = DEFAULT_ARCH) -> Target:
         local_dims=(1024, 1024, 64),
         block_limit=1024,
         warp=WARP,
-        local_bytes=_SHARED.get(arch.rstrip("af"), 48) << 10,
+        local_bytes=shared or _SHARED.get(arch.rstrip("af"), 48) << 10,
     )

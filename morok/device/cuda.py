@@ -101,7 +101,7 @@ class Cuda(Device):
         self.name = name
         self.driver = driver
         self.allocator: CudaAllocator = CudaAllocator(name, driver)
-        self.target: Target = cuda_target(driver.facts.arch)
+        self.target: Target = cuda_target(driver.facts.arch, driver.facts.shared_bytes)
         self.host = host_of(driver.facts)
         self._compiler = compiler
 
