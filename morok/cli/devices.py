@@ -22,9 +22,14 @@ def rows() -> list[tuple[str, str]]:
         from morok.device.cuda_driver import device_count
 
         names = ["CUDA", *(f"CUDA:{i}" for i in range(1, device_count()))]
-        found += [(name, _cuda(get_device(name))) for name in names]
     except MorokError as error:
+        names = []
         found.append(("CUDA", f"not here: {error.message}"))
+    for name in names:  # each for itself: one that somebody has taken, or that is broken, hides no other
+        try:
+            found.append((name, _cuda(get_device(name))))
+        except MorokError as error:
+            found.append((name, f"cannot be used: {error.message}"))
     found.append(("EMULATOR", "a GPU in NumPy: slow, finds races and accesses out of bounds"))
     return [(f"{name} *" if name == default_device() else name, text) for name, text in found]
 

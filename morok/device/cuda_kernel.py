@@ -45,6 +45,11 @@ class CudaKernel:
         self._function: Function | None = None
 
     @property
+    def from_disk(self) -> bool:
+        """Whether nothing had to be compiled; until it is loaded."""
+        return self._later is None
+
+    @property
     def function(self) -> Function:
         """The kernel in the GPU's memory."""
         return self._function or self.load()

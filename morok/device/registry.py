@@ -26,7 +26,9 @@ _lock = RLock()
 
 def canonical(name: str) -> str:
     """A device's name as it is written in graphs: upper case, without a ":0"."""
-    kind, _, number = str(name).upper().partition(":")
+    kind, _, number = str(name).strip().upper().partition(":")
+    if number.isdecimal():
+        number = str(int(number))  # "CUDA:01" is no other GPU than "CUDA:1"
     return kind if number in ("", "0") else f"{kind}:{number}"
 
 

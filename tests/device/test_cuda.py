@@ -5,6 +5,7 @@ import gc
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -14,12 +15,14 @@ import pytest
 
 from morok import Tensor, Variable, jit, knobs
 from morok.cli import devices as devices_command
-from morok.device import cuda_driver, cuda_memory, registry
+from morok.device import cuda, cuda_driver, cuda_memory, registry
 from morok.device.cuda import Cuda
 from morok.device.cuda_memory import CudaAllocator, rounded
+from morok.device.store import DiskStore
 from morok.dtype import float32, int32, uint8
 from morok.errors import CompileError, DeviceError, OutOfMemory
 from morok.rewrite.collection import no_collection
+from morok.runtime import plan
 from morok.runtime.plan import buffer_for
 from morok.runtime.profile import profile
 from morok.tensor.states import base_of
@@ -547,6 +550,39 @@ def test_devices_are_listed(gpu: Cuda, capsys: pytest.CaptureFixture[str]) -> No
     (found,) = [line for line in lines if line.startswith("CUDA")]
     assert "  Fake GPU, sm_90a, 4 multiprocessors, " in found
     assert found.endswith("free, driver for CUDA 13.0")
+
+
+def test_one_gpu_that_cannot_be_used_hides_no_other(gpu: Cuda) -> None:
+    def opened(name: str) -> Cuda:
+        if name == "CUDA":
+            return gpu
+        raise DeviceError(f"{name} failed to make a context: device unavailable")
+
+    with (
+        mock.patch.object(cuda_driver, "device_count", lambda: 3),
+        mock.patch.object(registry, "get_device", opened),
+    ):
+        found = dict(devices_command.rows())
+    assert "Fake GPU" in found["CUDA"]
+    assert found["CUDA:1"] == "cannot be used: CUDA:1 failed to make a context: device unavailable"
+    assert "CUDA:2" in found
+
+
+def test_a_name_in_other_words_is_the_same_gpu(gpu: Cuda) -> None:
+    x = Tensor([1.0], device="cuda")
+    assert Tensor([1.0]).to(" Cuda:00").device == x.device == "CUDA"
+    assert registry.canonical("cuda:01") == "CUDA:1"
+
+
+def test_kernels_that_come_from_disk_are_counted(gpu: Cuda, tmp_path: Path) -> None:
+    store = DiskStore(str(tmp_path))
+    x = Tensor([1.0, 2.0], device="cuda").realize()
+    before = (plan.requests.compiled, plan.requests.from_disk)
+    with mock.patch.object(cuda, "kernel_store", lambda: store):
+        for _ in range(2):
+            assert (x * 3.0).tolist() == [3.0, 6.0]
+            plan._programs.clear()  # as in another process
+    assert (plan.requests.compiled, plan.requests.from_disk) == (before[0] + 1, before[1] + 1)
 
 
 def test_the_compiler_believes_what_a_gpu_says_of_itself() -> None:
