@@ -2,13 +2,14 @@
 PYTHON ?= python3
 WORKERS ?= 2
 PEERS ?= 1
+SANITIZER ?= compute-sanitizer
 SANITIZED ?= tests/gpu tests/tensor/test_reduce.py tests/tensor/test_running.py tests/tensor/test_linalg.py
 
 VENV := .venv
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check --prefer-binary
 
-.PHONY: help demo test test-slow test-cuda sanitize-cuda lint format prove bench bench-all clean
+.PHONY: help demo test test-slow test-cuda sanitizer sanitize-cuda lint format prove bench bench-cuda bench-all clean
 .DEFAULT_GOAL := help
 
 help:
@@ -21,7 +22,8 @@ help:
 	@echo "make format     rewrite the files to the house format"
 	@echo "make prove      prove every rewrite rule"
 	@echo "make bench      the CPU beside torch, jax and tinygrad (PEERS=0: without them), about 15 minutes"
-	@echo "make bench-all  every benchmark there is"
+	@echo "make bench-cuda an NVIDIA GPU beside torch and jax, which must be installed for it"
+	@echo "make bench-all  every benchmark of the CPU"
 	@echo "make clean      remove .venv and all caches"
 
 # A stamp says which extras are installed; it is older than pyproject.toml when that has changed.
@@ -68,9 +70,13 @@ test-cuda: $(VENV)/.installed-dev $(VENV)/.installed-cuda
 	DEVICE=CUDA $(PY) -m pytest -q -n $(WORKERS) tests/tensor tests/gradient tests/nn tests/programs tests/gpu
 
 # A sample of the kernels under the checkers of NVIDIA's toolkit: accesses, and races on shared memory.
-sanitize-cuda: $(VENV)/.installed-dev $(VENV)/.installed-cuda
+sanitizer:
+	@command -v $(SANITIZER) >/dev/null || { echo "$(SANITIZER) is not there; it comes with NVIDIA's CUDA toolkit" \
+	  "(SANITIZER=/path/to/compute-sanitizer says where)"; exit 1; }
+
+sanitize-cuda: sanitizer $(VENV)/.installed-dev $(VENV)/.installed-cuda
 	@for tool in memcheck racecheck; do \
-	  DEVICE=CUDA compute-sanitizer --tool $$tool --error-exitcode 9 $(PY) -m pytest -q $(SANITIZED) || exit 1; \
+	  DEVICE=CUDA $(SANITIZER) --tool $$tool --error-exitcode 9 $(PY) -m pytest -q $(SANITIZED) || exit 1; \
 	done
 
 lint: $(VENV)/.installed-dev
@@ -85,9 +91,11 @@ format: $(VENV)/.installed-dev
 bench: $(VENV)/.installed $(if $(filter 1,$(PEERS)),$(VENV)/.installed-peers)
 	@$(PY) benchmarks/cpu.py --json bench.json --plot bench.svg
 
+bench-cuda: $(VENV)/.installed-cuda
+	@$(PY) benchmarks/gpu.py --json bench-cuda.json
+
 bench-all: $(VENV)/.installed $(if $(filter 1,$(PEERS)),$(VENV)/.installed-peers)
-	@for file in benchmarks/*.py; do \
-	  test -e "$$file" || { echo "there are no benchmarks yet"; continue; }; \
+	@for file in $(filter-out benchmarks/gpu.py,$(wildcard benchmarks/*.py)); do \
 	  echo "== $$file"; $(PY) "$$file" || exit 1; \
 	done
 

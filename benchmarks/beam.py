@@ -24,6 +24,7 @@ import numpy as np
 from morok import knobs
 from morok.device.crew_worker import is_same
 from morok.device.registry import get_device
+from morok.errors import MorokError
 from morok.optimize.race import Heat, calm_turns
 from morok.runtime.tuning import tuner
 from morok.tensor.jit import jit
@@ -205,7 +206,10 @@ def main() -> None:
     cases = [c for c in cases if not wanted or any(w in c.name for w in wanted)]
     found: list[dict[str, Any]] = []
     with knobs.override(DEVICE=args.device.upper()):
-        device = get_device(args.device.upper())
+        try:
+            device = get_device(args.device.upper())
+        except MorokError as error:
+            raise SystemExit(f"there is nothing to search on: {error}") from None
         for number, case in enumerate(cases):
 
             def allowed(kernels: int, number: int = number) -> float:

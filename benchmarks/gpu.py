@@ -471,6 +471,25 @@ def show(row: dict[str, Any]) -> str:
     return line
 
 
+def _check() -> None:
+    """What is missing is one sentence."""
+    from morok.device.registry import get_device
+    from morok.errors import MorokError
+
+    try:
+        get_device("CUDA")
+    except MorokError as error:
+        raise SystemExit(f"the GPU benchmark has nothing to measure: {error}") from None
+    if not importlib.util.find_spec("torch"):
+        raise SystemExit("the GPU benchmark needs torch to compare with")
+    import torch
+
+    if not torch.cuda.is_available():
+        raise SystemExit(
+            "the GPU benchmark needs a torch for CUDA; this one has none, or does not find the GPU"
+        )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default="", help="rows whose names contain one of these words")
@@ -480,8 +499,7 @@ def main() -> None:
     parser.add_argument("--json", default="", help="where to write all figures")
     args = parser.parse_args()
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
-    if not importlib.util.find_spec("torch"):
-        raise SystemExit("the GPU benchmark needs torch to compare with")
+    _check()
     wanted = [w for w in args.only.split(",") if w]
     clock = Clock(args.seconds)
     limits = ceilings(clock)

@@ -65,7 +65,21 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
 # --- every kernel of every test
 
 
+def _open_device() -> None:
+    """One sentence instead of a thousand failures, where the device that DEVICE names is not there."""
+    from morok import knobs
+    from morok.device.registry import canonical, get_device
+    from morok.errors import MorokError
+
+    if knobs.DEVICE.start:
+        try:
+            get_device(canonical(knobs.DEVICE.start))
+        except MorokError as error:
+            raise pytest.UsageError(f"nothing to test: {error}") from None
+
+
 def pytest_configure(config: pytest.Config) -> None:
+    _open_device()
     if importlib.util.find_spec("z3") is not None:
         config.stash[WATCH] = watch = accesses.Watch()
         accesses.install(watch)

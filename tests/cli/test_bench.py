@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -11,6 +12,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
+from morok import knobs
 from morok.cli.bench.curves import Curve, Point, find_cliffs, show
 from morok.cli.bench.libraries import Library, Morok, Numpy, libraries
 from morok.cli.bench.limits import Limits, measure_limits
@@ -21,6 +23,13 @@ from morok.cli.bench.timing import Result, check, measure, run_row
 from morok.cli.main import main
 
 LIMITS = Limits(100e9, 20e9, 2)
+
+
+@pytest.fixture(autouse=True)
+def on_the_cpu() -> Iterator[None]:
+    """The benchmark is one of the CPU, wherever the other tests run."""
+    with knobs.override(DEVICE="CPU"):
+        yield
 
 
 def result(**seconds: float) -> Result:

@@ -54,6 +54,13 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     import os
 
+    from morok.device.registry import default_device
+    from morok.errors import DeviceError
+
+    device = default_device()
+    if device != "CPU":
+        place = "benchmarks/gpu.py measures GPUs" if device.startswith("CUDA") else "nothing measures that"
+        raise DeviceError(f"this benchmark is one of the CPU, and DEVICE says {device}; {place}")
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     threads = args.threads or len(cores) or os.cpu_count() or 1
     if cores and threads < len(cores):
