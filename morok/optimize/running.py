@@ -34,7 +34,7 @@ def refuses(loops: Loops, opt: Opt) -> str | None:
         return "a copy would be filled at every step of a loop that something runs along"
     if opt.name == "SWAP" and any(int(r.arg[0]) in (opt.axis, opt.amount) for r in found):
         return "a loop that something runs along is the innermost one"
-    if in_a_row(loops) and (opt.name in _AROUND or (opt.name == "UPCAST" and _is_around(loops, found, opt))):
+    if in_a_row(loops) and (opt.name in _AROUND or (opt.name == "UPCAST" and _is_around(loops, opt))):
         return "what runs along a loop is carried in a row, for one point of the loops around it"
     return None
 
@@ -42,9 +42,9 @@ def refuses(loops: Loops, opt: Opt) -> str | None:
 _AROUND = frozenset(("SWAP", "JOIN", "PEEL", "PADTO", "STREAM"))
 
 
-def _is_around(loops: Loops, found: list[UOp], opt: Opt) -> bool:
-    """Whether a loop is not over the places of a row."""
-    return all(opt.axis <= int(r.arg[0]) for r in found)
+def _is_around(loops: Loops, opt: Opt) -> bool:
+    """Whether a loop is not over the places of a row. Its number does not say: a tile's is higher, too."""
+    return loops.by_number.get(opt.axis) not in row_places(loops)
 
 
 def in_a_row(loops: Loops) -> bool:
