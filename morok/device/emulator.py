@@ -22,7 +22,9 @@ from morok.device.base import Device
 from morok.device.buffer import Array, Buffer
 from morok.device.emulator_memory import Block, GlobalMemory
 from morok.device.emulator_run import Code, Run
+from morok.device.inspect import current_dump
 from morok.errors import DeviceError
+from morok.ir.digest import hexdigest
 from morok.ir.matrix import units_of
 from morok.ir.node import UOp
 from morok.ir.ops import Ops
@@ -129,10 +131,15 @@ def lower_for(ast: UOp, target: Target, host: Host | None, title: str = "") -> U
     from morok.optimize.apply import optimize
 
     linear = instructions(ast if host is None else optimize(ast, host), target, title)
-    if knobs.DEBUG.value >= 4:
+    shown = current_dump()
+    if shown is not None or knobs.DEBUG.value >= 4:
         from morok.render.cuda import render
 
-        print(f"--- {title}: CUDA C\n{render(linear, 'kernel').text}", file=sys.stderr)
+        text = render(linear, f"k{hexdigest(ast)[:16]}").text  # what a GPU would get
+        if shown is not None:
+            shown.write("23-cuda.cu", text)
+        if knobs.DEBUG.value >= 4:
+            print(f"--- {title}: CUDA C\n{text}", file=sys.stderr)
     return linear
 
 

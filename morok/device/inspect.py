@@ -3,8 +3,8 @@
     with dump("folder"):
         model(x).realize()
 
-writes, per kernel, the graph before codegen, after each stage, the LLVM IR and the assembly. Finished kernels
-are not taken from the disk meanwhile: there would be nothing to see.
+writes, per kernel, the graph before codegen, after each stage, and the code: LLVM IR and assembly, or CUDA C.
+Finished kernels are not taken from the disk meanwhile: there would be nothing to see.
 """
 
 from __future__ import annotations
