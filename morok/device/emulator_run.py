@@ -14,6 +14,7 @@ from typing import Any, final
 
 import numpy as np
 
+from morok.codegen.gpu import WARP
 from morok.device.buffer import Array
 from morok.device.emulator_memory import Fault, Memory, Registers, SharedMemory
 from morok.device.emulator_roles import ROLES, Barrier, Context, done, finish, is_role, phase, side_by_side
@@ -246,6 +247,8 @@ class Run:
         self.values[node] = Registers(f"the registers {node.arg}", dtype.elem, dtype.size, self.threads)
 
     def define_shared(self, node: UOp) -> None:
+        if node in self.values:  # wherever it stands, also in a loop, it is one place of the block
+            return
         dtype = node.dtype
         assert isinstance(dtype, PtrDType)
         name = f"the local memory {node.arg}"
@@ -337,16 +340,22 @@ class Run:
 
     def shuffle(self, node: UOp) -> None:
         width = int(node.arg)
+        if width > WARP or WARP % width:
+            self.fail(f"asks among {width} lanes; a warp has {WARP}", 0)
         inside = self.numbers % self.block_size
         base = inside // width * width
         wanted = base + self.spread(self.value(node.src[1])) % width
-        chosen = self.who()
         there = wanted < self.block_size
-        if chosen is not None:
-            there &= chosen[self.numbers - inside + np.minimum(wanted, self.block_size - 1)] | ~chosen
         if not there.all():
             thread = int(np.flatnonzero(~there)[0])
             self.fail(f"asks lane {int(wanted[thread])} of its block, which does not take part", thread)
+        chosen = self.who()
+        if chosen is not None:  # the instruction waits for the whole warp, whoever is asked
+            warps = (self.numbers - inside) // self.block_size * -(-self.block_size // WARP) + inside // WARP
+            missing = ~chosen & np.isin(warps, warps[chosen])
+            if missing.any():
+                thread = int(np.flatnonzero(missing)[0])
+                self.fail("does not come to the exchange of values that others of its warp wait at", thread)
         lanes = node.dtype.lanes
         self.values[node] = self.spread(self.value(node.src[0]), lanes)[self.numbers - inside + wanted]
 

@@ -207,6 +207,44 @@ def test_a_lane_that_does_not_take_part() -> None:
     fails(linear(store(buffer(8), t, other)), out(), match="thread 4 .* asks lane 6 of its block")
 
 
+def test_a_lane_of_the_warp_that_waits_elsewhere() -> None:
+    """Lanes 0 … 3 hand values to each other, but the instruction waits for all of their warp."""
+    t = lidx(8)
+    gate = make(Ops.IF, void, (alu(Ops.CMPLT, t, const(int32, 4)),))
+    other = make(Ops.SHUFFLE, float32, (number(t), alu(Ops.XOR, t, const(int32, 1))), 4)
+    first = list(linear(pointer(buffer(8), t), other.src[0], other.src[1], gate.src[0]).src)
+    body = (gate, other, store(buffer(8), t, other), make(Ops.ENDIF, void, (gate,)))
+    fails(make(Ops.LINEAR, void, (*first, *body)), out(), match="thread 4 .* others of its warp wait at")
+    whole = lidx(64)
+    gate = make(Ops.IF, void, (alu(Ops.CMPLT, whole, const(int32, 32)),))
+    other = make(Ops.SHUFFLE, float32, (number(whole), alu(Ops.XOR, whole, const(int32, 1))), 4)
+    first = list(linear(pointer(buffer(64), whole), other.src[0], other.src[1], gate.src[0]).src)
+    body = (gate, other, store(buffer(64), whole, other), make(Ops.ENDIF, void, (gate,)))
+    (found,) = emulate(make(Ops.LINEAR, void, (*first, *body)), out(64))
+    np.testing.assert_array_equal(found[:4], [1, 0, 3, 2])
+    np.testing.assert_array_equal(found[32:], np.zeros(32))
+
+
+def test_more_lanes_than_a_warp_has() -> None:
+    t = lidx(64)
+    other = make(Ops.SHUFFLE, float32, (number(t), alu(Ops.XOR, t, const(int32, 32))), 64)
+    fails(linear(store(buffer(64), t, other)), out(64), match="asks among 64 lanes; a warp has 32")
+
+
+@pytest.mark.parametrize("sound", [False, True])
+def test_local_memory_in_a_loop(sound: bool) -> None:
+    """It is one memory in all rounds: who is faster writes over what others still read."""
+    t, s = lidx(8), define_local(float32, 8, "s")
+    r = make(Ops.RANGE, int32, (const(int32, 3),), rng(2, 0).arg)
+    wrote = barrier(store(after(s, r), t, number(t)))
+    read = store(buffer(24), r * 8 + t, load(after(s, wrote), t * -1 + 7))
+    program = linear(make(Ops.END, void, (barrier(read) if sound else read, r)))
+    if sound:
+        np.testing.assert_array_equal(emulate(program, out(24))[0].reshape(3, 8)[2], RAMP[::-1])
+    else:
+        fails(program, out(24), match="STORE, .* writes element 0 of .*which thread 7 of the block")
+
+
 def test_variables_have_to_be_there() -> None:
     n = make(Ops.DEFINE_VAR, int32, (), ("n", 1, 4))
     program = linear(store(buffer(8), lidx(8), number(n)))
