@@ -18,7 +18,7 @@ from morok.codegen.gpu import WARP
 from morok.device.buffer import Array
 from morok.device.emulator_memory import Fault, Memory, Registers, SharedMemory
 from morok.device.emulator_roles import ROLES, Barrier, Context, done, finish, is_role, phase, side_by_side
-from morok.device.emulator_units import UNITS
+from morok.device.emulator_units import UNITS, check_unread
 from morok.dtype import PtrDType
 from morok.errors import DeviceError, VariableError
 from morok.ir.alu import evaluate_array
@@ -305,6 +305,7 @@ class Run:
         if len(threads) == 0:
             return
         data = self.spread(self.value(value), value.dtype.lanes)
+        check_unread(self, address.memory, threads, where)
         address.memory.write(threads, where, data if chosen is None else data[chosen])
 
     # --- vectors

@@ -228,7 +228,7 @@ def copy(run: Run, node: UOp) -> None:
         row = np.searchsorted(threads, readers)
         data[row] = source.memory.read(readers, origin)
     memory.start_copy(threads, places)
-    _unread(run, memory, threads, places)
+    check_unread(run, memory, threads, places)
     run.state.setdefault("open", []).append((memory, threads, places, data))
 
 
@@ -236,8 +236,10 @@ def _both(run: Run, chosen: Array, gate: Array | None) -> Array:
     return chosen if gate is None else chosen & run.spread(gate)
 
 
-def _unread(run: Run, memory: SharedMemory, threads: Array, places: Array) -> None:
+def check_unread(run: Run, memory: Memory, threads: Array, places: Array) -> None:
     """No unit may still be reading what is overwritten."""
+    if not isinstance(memory, SharedMemory):
+        return
     for group in [*run.state.get("products", []), run.state.get("reading", [])]:
         for other, blocks, where in group:
             if other is not memory:

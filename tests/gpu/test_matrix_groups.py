@@ -10,10 +10,10 @@ import pytest
 
 from morok import Tensor, knobs
 from morok.codegen.pipeline import lower
-from morok.dtype import AddrSpace, PtrDType
+from morok.dtype import AddrSpace, PtrDType, int32, void
 from morok.errors import DeviceError
 from morok.ir.matrix import ALL_UNITS, GROUP_UNITS, Products
-from morok.ir.node import UOp, make, toposort
+from morok.ir.node import UOp, const, make, toposort
 from morok.ir.ops import Ops
 from morok.optimize.actions import apply_all, can
 from morok.optimize.builder import Builder
@@ -92,6 +92,29 @@ def test_a_tile_is_not_overwritten_while_a_unit_reads_it() -> None:
     late = make(Ops.LINEAR, linear.dtype, tuple(n for n in linear.src if n not in waits))
     with pytest.raises(DeviceError, match="while a unit still reads it"):
         emulate(late, arrays, types)
+
+
+def test_nor_by_a_plain_store() -> None:
+    ast = kernel_of(product, (256, 512), (512, 128))
+    arrays, types = memory_of(ast)
+    opts = sequence(128, 64, 64, (2, 1), 1, _group("wgmma.f16", 64))
+    linear = lower(apply_all(ast, opts, HOST), TARGET)
+    start = next(i for i, n in enumerate(linear.src) if n.op is Ops.ASYNC_COMMIT and n.arg == Products())
+    end = next(i for i, n in enumerate(linear.src) if n.op is Ops.ASYNC_WAIT and isinstance(n.arg, Products))
+    assert start < end
+    tile = next(n for n in linear.src if n.op is Ops.DEFINE_LOCAL)
+    assert isinstance(tile.dtype, PtrDType)
+    place = const(int32, 0)
+    for index in sorted((n for n in linear.src if n.op is Ops.SPECIAL and n.arg[0] == "l"), key=str):
+        place = place * int(index.src[0].arg) + index
+    where = make(Ops.INDEX, tile.dtype, (tile, place))
+    around = [make(Ops.BARRIER, void, (where,), i) for i in (1, 2)]
+    sums = [n for n in toposort(where) if n not in linear.src]
+    more = (*sums, around[0], make(Ops.STORE, void, (where, const(tile.dtype.elem, 0.0))), around[1])
+    early, late = ((*linear.src[:i], *more, *linear.src[i:]) for i in (start + 1, end + 1))
+    with pytest.raises(DeviceError, match=r"STORE, .* overwrites the local memory .* a unit still reads it"):
+        emulate(make(Ops.LINEAR, linear.dtype, early), arrays, types)
+    emulate(make(Ops.LINEAR, linear.dtype, late), arrays, types)
 
 
 def test_a_unit_of_a_group_is_refused_without_a_shared_tile() -> None:
