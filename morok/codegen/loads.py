@@ -53,3 +53,25 @@ def load_rules(x: Var, y: Var, rest: Many) -> Rules:
     yield "fragment", Head(Ops.LDMATRIX).any() >> fragment_address, why("any number of addresses"), _MEMORY
     # a place to write to is an address, not what lies there
     yield "store", HEADS["Store"](HEADS["Load"](x, rest), y) >> HEADS["Store"](x, y, dtype=void), _MEMORY
+
+
+# --- later: what has become certain
+
+
+def certain(node: UOp) -> UOp | None:
+    """An access under a condition that always holds is a plain one."""
+    address = node.src[0]
+    if address.op is not Ops.INDEX or len(address.src) < 3:
+        return None
+    gate = address.src[2]
+    if gate.op is not Ops.CONST or not gate.dtype.is_bool or not gate.arg:
+        return None
+    plain = make(Ops.INDEX, address.dtype, address.src[:2], address.arg, address.origin)
+    return node.replace((plain,) if node.op is Ops.LOAD else (plain, *node.src[1:]))
+
+
+@rules("codegen.certain")
+def certain_rules() -> Rules:
+    """Gates that concrete sizes have settled."""
+    # a[i] if true = a[i]
+    yield "gate", Head(Ops.LOAD, Ops.STORE).any() >> certain, why("drops a source"), unproved("memory")

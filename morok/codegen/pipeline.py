@@ -18,7 +18,7 @@ from morok.codegen.grid import grid_stage
 from morok.codegen.index_dtype import lower_index
 from morok.codegen.lanes import lane_rules
 from morok.codegen.linearize import control_flow, guard_stores, linearize
-from morok.codegen.loads import load_rules
+from morok.codegen.loads import certain_rules, load_rules
 from morok.codegen.local import local_stage
 from morok.codegen.reduce import reduce_stage
 from morok.codegen.spec import kernel_spec, list_spec
@@ -53,6 +53,7 @@ def pre_match_stage(root: UOp, ctx: Context) -> UOp:
     return root if ctx.pre_matcher is None else rewrite(root, ctx.pre_matcher, ctx)
 
 
+post_index_rules: RuleSet = join("post-index", symbolic, certain_rules)
 final_rules: RuleSet = join("final", simple, lane_rules)
 
 STAGES: tuple[Stage, ...] = (
@@ -68,7 +69,7 @@ STAGES: tuple[Stage, ...] = (
     Stage("14b", "flatten indices", "one offset per access", flatten_rules),
     Stage("14c", "merge sibling ENDs", "each loop is written once", merge_ends),
     Stage("15", "lower index dtype", "indices get 32 or 64 bits by their bounds", lower_index),
-    Stage("16", "post-index symbolic", "simplifies with concrete integers", symbolic),
+    Stage("16", "post-index symbolic", "simplifies with concrete integers", post_index_rules),
     Stage("17", "pre-matcher", "the renderer's own rules", pre_match_stage),
     Stage("18", "decompositions", "ops that the device lacks, in terms of those it has", decompose_stage),
     Stage("19", "final rewrite", "folds what the decompositions left, lane by lane", final_rules),

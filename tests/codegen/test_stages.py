@@ -9,7 +9,7 @@ from morok.codegen.gates import post_opt_rules
 from morok.codegen.gpudims import dims_stage, group_dims, split_dim
 from morok.codegen.index_dtype import lower_index
 from morok.codegen.linearize import control_flow, guard_stores, linearize
-from morok.codegen.loads import load_rules
+from morok.codegen.loads import certain_rules, load_rules
 from morok.codegen.local import local_stage
 from morok.codegen.pipeline import STAGES, Context, lower
 from morok.codegen.reduce import reduce_stage
@@ -303,6 +303,16 @@ def test_reads_become_loads() -> None:
     assert rewrite(read(x, r), load_rules) is load(index_(x, r))
     guarded = rewrite(read(x, r, r < 3), load_rules)
     assert guarded.op is Ops.LOAD and guarded.src[1] is const(float32, 0.0)
+
+
+def test_what_always_holds_guards_nothing() -> None:
+    _, x = buffers(8, 8)
+    r, value = rng(8, 0), const(float32, 1.0)
+    for gate, plain in ((const(bool_, True), True), (r < 3, False), (const(bool_, False), False)):
+        address = make(Ops.INDEX, x.dtype, (x, r, gate))
+        read, written = make(Ops.LOAD, float32, (address, value)), store(address, value)
+        assert rewrite(read, certain_rules) is (load(index_(x, r)) if plain else read)
+        assert rewrite(written, certain_rules) is (store(index_(x, r), value) if plain else written)
 
 
 def vector_load(place: UOp, target: Target = NEON, gate: UOp | None = None) -> UOp:
