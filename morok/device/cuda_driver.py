@@ -32,6 +32,7 @@ _FATAL = frozenset((214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 
 _OUT_OF_MEMORY = 2
 _NO_DEVICE = 100
 MOST_MAPS = 4096  # that are remembered
+OLDEST = (8, 0)  # compute capability: maxima that keep NaN, copies into shared memory, matrix units
 INSTALL = "pip install 'morok[cuda]'"
 
 
@@ -250,6 +251,12 @@ class NvidiaDriver:
         self._stream = self._ask(self._cu.cuStreamCreate(flag), "to make a stream")
         self.stream = int(self._stream)
         self.facts = self._facts()
+        if self.facts.capability < OLDEST:
+            has, needs = (".".join(map(str, numbers)) for numbers in (self.facts.capability, OLDEST))
+            raise DeviceError(
+                f"{label} is a {self.facts.name} of compute capability {has}, and the generated code needs "
+                f"{needs} or newer"
+            )
 
     def _facts(self) -> Facts:
         cu = self._cu

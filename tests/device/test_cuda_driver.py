@@ -19,6 +19,7 @@ from morok.errors import DeviceError, MorokError, OutOfMemory
 ANSWERS: dict[str, tuple[Any, ...]] = {
     "cuDeviceGetCount": (2,),
     "cuDeviceGetName": (b"Fake GPU\0",),
+    "cuDeviceGetAttribute": (9,),
     "cuDeviceTotalMem": (1 << 30,),
     "cuMemGetInfo": (1 << 20, 1 << 30),
     "cuGetErrorString": (b"what it means",),
@@ -155,6 +156,16 @@ def test_a_driver_that_counts_nothing(cu: FakeCu) -> None:
         device_count()
     with pytest.raises(DeviceError, match=r"^there is no CUDA:2; the machine has 2 GPUs$"):
         NvidiaDriver(2, "CUDA:2")
+
+
+def test_a_gpu_that_is_too_old(cu: FakeCu) -> None:
+    with (
+        mock.patch.dict(ANSWERS, {"cuDeviceGetAttribute": (7,)}),
+        pytest.raises(
+            DeviceError, match=r"^CUDA is a Fake GPU of compute capability 7\.7, .* 8\.0 or newer$"
+        ),
+    ):
+        NvidiaDriver(0, "CUDA")
 
 
 # --- what is given back
