@@ -39,9 +39,10 @@ def test_the_table_of_rooms_is_the_tree() -> None:
 def test_commands_and_options_exist() -> None:
     commands = set(re.findall(r"`morok (\w+)", TEXT))
     assert commands and commands <= set(COMMANDS)
-    options = set(re.findall(r"\b([A-Z_]{4,})=\w", TEXT))
-    plain = {name for name, knob in knobs.KNOBS.items() if knob.plain}
-    assert options and options <= plain
+    inside = set(re.findall(r"override\((\w+)=", TEXT))
+    assert inside and inside <= set(knobs.KNOBS)
+    options = set(re.findall(r"(?<!\()\b([A-Z][A-Z_0-9]{3,})=\w", TEXT))
+    assert options and options <= {name for knob in knobs.KNOBS.values() for name in knob.variables}
     targets = set(re.findall(r"`make ([\w-]+)", TEXT))
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     assert targets and all(re.search(rf"^{target}:", makefile, re.MULTILINE) for target in targets)
