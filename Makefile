@@ -9,13 +9,14 @@ VENV := .venv
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check --prefer-binary
 
-.PHONY: help demo test test-slow test-cuda sanitizer sanitize-cuda lint format prove bench bench-cuda bench-all clean
+.PHONY: help demo test test-slow test-emulator test-cuda sanitizer sanitize-cuda lint format prove bench bench-cuda bench-all clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo       a network learns to read; what the compiler did"
 	@echo "make test       the default test tier"
 	@echo "make test-slow  the slow test tier"
+	@echo "make test-emulator what every device must be able to do, on an emulated GPU"
 	@echo "make test-cuda  what every device must be able to do, on an NVIDIA GPU"
 	@echo "make sanitize-cuda a sample of that under compute-sanitizer"
 	@echo "make lint       format check, lint, strict types"
@@ -65,9 +66,15 @@ test: $(VENV)/.installed-dev
 test-slow: $(VENV)/.installed-dev
 	$(PY) -m pytest -q -n $(WORKERS) -m slow --hypothesis-profile=slow
 
-# What every device must be able to do, on the GPU of this machine; each worker has a context of its own.
+# What every device must be able to do. The default tier has a part of it on the emulator.
+EVERYWHERE := tests/tensor tests/gradient tests/nn tests/programs tests/gpu
+
+test-emulator: $(VENV)/.installed-dev
+	DEVICE=EMULATOR $(PY) -m pytest -q -n $(WORKERS) $(EVERYWHERE)
+
+# On the GPU of this machine; each worker has a context of its own.
 test-cuda: $(VENV)/.installed-dev $(VENV)/.installed-cuda
-	DEVICE=CUDA $(PY) -m pytest -q -n $(WORKERS) tests/tensor tests/gradient tests/nn tests/programs tests/gpu
+	DEVICE=CUDA $(PY) -m pytest -q -n $(WORKERS) $(EVERYWHERE)
 
 # A sample of the kernels under the checkers of NVIDIA's toolkit: accesses, and races on shared memory.
 sanitizer:

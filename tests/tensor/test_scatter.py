@@ -7,10 +7,11 @@ import pytest
 
 from morok import Tensor, knobs
 from morok.errors import DTypeError, ShapeError
+from tests.devices import devices
 from tests.tensor.common import same
 
 RNG = np.random.default_rng(3)
-DEVICES = ("PYTHON", "CPU")
+DEVICES = devices("PYTHON", "CPU", "EMULATOR")
 JOINS = {
     "sum": np.add, "prod": np.multiply, "amax": np.maximum, "amin": np.minimum,
 }  # fmt: skip

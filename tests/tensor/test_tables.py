@@ -12,6 +12,7 @@ import pytest
 
 from morok import Tensor, knobs
 from morok.tensor.record import _OPERATORS
+from tests.devices import devices
 from tests.tensor.table_elementwise import BINARY, UNARY, USUAL, Entry
 from tests.tensor.table_products import CASES
 from tests.tensor.table_shapes import (
@@ -30,6 +31,11 @@ from tests.tensor.table_shapes import (
 from tests.tensor.table_values import ALL, FLOATS, TINY, difference, edges, pairs
 
 Array = Any
+(JUDGE,), (COMPILED,) = devices("PYTHON"), devices("CPU")
+DEVICES = [
+    JUDGE,
+    *(pytest.param(d, marks=pytest.mark.slow) for d in ("CPU", "EMULATOR") if JUDGE == "PYTHON"),
+]
 
 
 def compare(entries: dict[str, Entry], dtype: str, arrays: tuple[Array, ...]) -> list[str]:
@@ -77,33 +83,40 @@ def _tier(dtypes: tuple[str, ...], quick: tuple[str, ...]) -> list[Any]:
 
 @pytest.mark.parametrize("dtype", _tier(ALL, ("bool", "int8", "float16", "float64")))
 def test_functions_of_one_number(dtype: str) -> None:
-    run(UNARY, dtype, "PYTHON", (edges(dtype),))
+    run(UNARY, dtype, JUDGE, (edges(dtype),))
 
 
 @pytest.mark.parametrize("dtype", _tier(ALL, ("bool", "int8", "float16", "float32")))
 def test_functions_of_two_numbers(dtype: str) -> None:
-    run(BINARY, dtype, "PYTHON", pairs(dtype))
+    run(BINARY, dtype, JUDGE, pairs(dtype))
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_functions_at_usual_values(dtype: str) -> None:
-    run(USUAL, dtype, "PYTHON", usual(dtype))
+    run(USUAL, dtype, JUDGE, usual(dtype))
 
 
 @pytest.mark.parametrize("dtype", _tier(ALL, ("float32",)))
 def test_functions_of_one_number_as_machine_code(dtype: str) -> None:
-    run(UNARY, dtype, "CPU", (edges(dtype),))
+    run(UNARY, dtype, COMPILED, (edges(dtype),))
 
 
 @pytest.mark.parametrize("dtype", _tier(ALL, ("uint8",)))
 def test_functions_of_two_numbers_as_machine_code(dtype: str) -> None:
-    run(BINARY, dtype, "CPU", pairs(dtype))
+    run(BINARY, dtype, COMPILED, pairs(dtype))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_functions_at_usual_values_as_machine_code(dtype: str) -> None:
-    run(USUAL, dtype, "CPU", usual(dtype))
+    run(USUAL, dtype, COMPILED, usual(dtype))
+
+
+@pytest.mark.skipif(JUDGE != "PYTHON", reason="all of the tables go where DEVICE says")
+@pytest.mark.parametrize("dtype", ALL)
+def test_functions_as_a_gpu_computes_them(dtype: str) -> None:
+    for table, arrays in ((UNARY, (edges(dtype),)), (BINARY, pairs(dtype))):
+        run(table, dtype, "EMULATOR", arrays)
 
 
 # Arithmetic of 8 bits; what goes through intermediate results would overflow in them.
@@ -114,7 +127,7 @@ _NARROW = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("device", ["PYTHON", pytest.param("CPU", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", TINY)
 def test_floats_of_eight_bits(dtype: str, device: str) -> None:
     one, two = ({n: replace(t[n], types=TINY) for n in _NARROW if n in t} for t in (UNARY, BINARY))
@@ -140,7 +153,7 @@ def check_all(found: list[tuple[str, Any, Any, float]]) -> None:
 _EVERY_RUN = {"plain": "bfloat16", "turned": "int16", "strided": "bool", "spread": "uint64"}
 
 
-@pytest.mark.parametrize("device", ["PYTHON", pytest.param("CPU", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize(
     ("layout", "dtype"),
     [pytest.param(a, b, marks=() if _EVERY_RUN[a] == b else pytest.mark.slow) for a in LAYOUTS for b in ALL],
@@ -155,7 +168,7 @@ def test_movement(layout: str, dtype: str, device: str) -> None:
         check_all(found)
 
 
-@pytest.mark.parametrize("device", ["PYTHON", pytest.param("CPU", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", _tier(ALL, ("bool", "float16", "float32")))
 def test_reductions(dtype: str, device: str) -> None:
     with knobs.override(DEVICE=device):
@@ -178,7 +191,7 @@ def test_reductions(dtype: str, device: str) -> None:
         check_all(found)
 
 
-@pytest.mark.parametrize("device", ["PYTHON", pytest.param("CPU", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", _tier(ALL, ("bool", "int32", "float32")))
 def test_running_reductions_and_order(dtype: str, device: str) -> None:
     with knobs.override(DEVICE=device):
@@ -199,7 +212,7 @@ def test_running_reductions_and_order(dtype: str, device: str) -> None:
         check_all(found)
 
 
-@pytest.mark.parametrize("device", ["PYTHON", pytest.param("CPU", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("name", CASES)
 def test_cases(name: str, device: str) -> None:
     with knobs.override(DEVICE=device):
