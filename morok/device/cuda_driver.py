@@ -120,7 +120,8 @@ class Driver(Protocol):
 
     def synchronize(self) -> None: ...
 
-    def load(self, code: bytes, name: str, shared: int) -> Function: ...
+    def load(self, code: bytes, name: str, shared: int, title: str = "") -> Function:
+        """A function of some code; `title` is what people call it."""
 
     def map(self, address: int, dtype: str, box: Box) -> bytes:
         """A buffer as the copy engine sees it."""
@@ -422,15 +423,15 @@ class NvidiaDriver:
 
     # --- kernels
 
-    def load(self, code: bytes, name: str, shared: int) -> Function:
+    def load(self, code: bytes, name: str, shared: int, title: str = "") -> Function:
         self._enter()
-        cu = self._cu
-        module = self._ask_for(lambda: cu.cuModuleLoadData(code), f"to load the kernel {name}")
-        handle = self._ask(cu.cuModuleGetFunction(module, name.encode()), f"to find the kernel {name}")
+        cu, shown = self._cu, title or name
+        module = self._ask_for(lambda: cu.cuModuleLoadData(code), f"to load the kernel {shown}")
+        handle = self._ask(cu.cuModuleGetFunction(module, name.encode()), f"to find the kernel {shown}")
         if shared > 48 << 10:
             key = cu.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-            self._ask(cu.cuFuncSetAttribute(handle, key, shared), f"to give {name} {shared} bytes to share")
-        return Function(name, _Module(self, module), handle, shared)
+            self._ask(cu.cuFuncSetAttribute(handle, key, shared), f"to give {shown} {shared} bytes to share")
+        return Function(shown, _Module(self, module), handle, shared)
 
     def unload(self, module: Any) -> None:
         """Code that nobody holds any more. Work that uses it may be under way, so that ends first."""

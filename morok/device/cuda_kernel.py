@@ -58,7 +58,7 @@ class CudaKernel:
         """Waits for the code and puts it into memory, unless it is there."""
         if self._function is None:
             code = self.compiled.code if self._later is None else self._later.get()
-            self._function = self.driver.load(code, self.compiled.name, self.compiled.shared)
+            self._function = self.driver.load(code, self.compiled.name, self.compiled.shared, self.name)
             self._later = None
         return self._function
 

@@ -139,9 +139,9 @@ class FakeDriver:
 
     # --- kernels
 
-    def load(self, code: bytes, name: str, shared: int) -> Function:
+    def load(self, code: bytes, name: str, shared: int, title: str = "") -> Function:
         self.log.append(f"load {name}")
-        return Function(name, None, code.decode(), shared)
+        return Function(title or name, None, code.decode(), shared)
 
     def map(self, address: int, dtype: str, box: Box) -> bytes:
         return address.to_bytes(8, "little").ljust(128, b"\0")

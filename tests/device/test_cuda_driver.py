@@ -12,7 +12,9 @@ from unittest import mock
 import pytest
 
 from morok.device import cuda_driver
+from morok.device.compiled import Compiled
 from morok.device.cuda_driver import NvidiaDriver, device_count
+from morok.device.cuda_kernel import CudaKernel
 from morok.device.cuda_memory import CudaAllocator
 from morok.errors import DeviceError, MorokError, OutOfMemory
 
@@ -110,6 +112,15 @@ def test_a_fault_of_a_kernel_ends_the_device(cu: FakeCu, code: int) -> None:
     driver.release(address)
     assert cu.calls == before  # nobody asks the driver again
     assert NvidiaDriver(1, "CUDA:1").allocate(512) is not None
+
+
+def test_a_fault_names_kernels_as_plans_do(cu: FakeCu) -> None:
+    driver = NvidiaDriver(0, "CUDA")
+    kernel = CudaKernel(Compiled("k0123456789abcdef", b"", block=(32,)), "r_64_256", driver)
+    kernel([], {})
+    cu.faults["cuStreamSynchronize"] = [700]
+    with pytest.raises(DeviceError, match=r"in one of r_64_256; what was"):
+        driver.synchronize()
 
 
 def test_other_faults_do_not(cu: FakeCu) -> None:
