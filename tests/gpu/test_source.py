@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from morok.codegen.gpu import STATIC_SHARED
+from morok.codegen.gpu import STATIC_SHARED, cuda_target
 from morok.codegen.pipeline import lower
+from morok.device.cuda import host_of, program_of
+from morok.device.cuda_driver import Facts
 from morok.dtype import DType, bfloat16, bool_, float8_e5m2, float16, float32, float64, int8, int32, int64
 from morok.ir.build import bufferize, define_global, rng, sink
 from morok.ir.node import UOp, alu, const, make
@@ -21,6 +23,7 @@ from morok.render.cuda import render
 from morok.render.program import Program, extent_value
 from tests.codegen.kernels import UPCAST, add, read, split, write
 from tests.gpu.kernels import HOST, TARGET, check, cubin, lidx, linear, store
+from tests.gpu.products import kernel_of, product
 from tests.optimize.kernels import GPU, MAKERS, kernel
 from tests.optimize.test_actions import sequences
 
@@ -167,6 +170,21 @@ def test_kernels_compile(name: str) -> None:
 @pytest.mark.parametrize("name", sorted(set(MAKERS) - set(COMPILED)))
 def test_all_kernels_compile(name: str) -> None:
     assert cubin(source(optimize(kernel(name), HOST)).text)
+
+
+@pytest.mark.parametrize(
+    ("capability", "shared"), [((8, 0), 163), ((8, 9), 99), ((10, 3), 227), ((12, 0), 99)], ids=str
+)
+def test_other_architectures(capability: tuple[int, int], shared: int) -> None:
+    """Copies, matrix units and shared memory as each of them has it."""
+    facts = Facts("another", capability, 40 << 30, 100, 1024, shared << 10, 40 << 20, 13000)
+    target, host = cuda_target(facts.arch, facts.shared_bytes), host_of(facts)
+    half = kernel_of(product, (512, 512), (512, 512))
+    for ast in (half, kernel("softmax")):
+        program = program_of(ast, target, host)
+        assert program.shared <= facts.shared_bytes
+        assert ast is not half or "mma.sync" in program.text
+        assert cubin(program.text, facts.arch)
 
 
 @given(sequences((GPU,)))
