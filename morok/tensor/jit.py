@@ -25,8 +25,10 @@ from typing import Any, final
 from morok import knobs
 from morok.device.buffer import Buffer, bind_buffer, bindings, find_buffer, keepers
 from morok.device.registry import get_device
+from morok.errors import MorokError
 from morok.ir.node import UOp, make, toposort
 from morok.ir.ops import Ops
+from morok.ir.provenance import caller
 from morok.rewrite.engine import substitute
 from morok.runtime.launch import PlanLaunch, native_launch
 from morok.runtime.plan import ExecutionPlan, buffer_for
@@ -430,26 +432,31 @@ class Jit:
         return bound
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        with self._lock:
-            last = self._last
-            if last is not None and not kwargs and len(args) == len(last[1]):
-                # the very same nodes as last time: same shapes, types and devices, without looking at them
-                for a, u in zip(args, last[1]):  # noqa: B905 - the lengths have just been compared
-                    if getattr(a, "_uop", None) is not u or a._leaf:
-                        break
-                else:
-                    trace, _, bases, around, alone = last
-                    for look, was in around:
-                        now = look()
-                        if now is not was and now != was:
+        try:
+            with self._lock:
+                last = self._last
+                if last is not None and not kwargs and len(args) == len(last[1]):
+                    # the very same nodes as last time: same shapes, types and devices, without a look
+                    for a, u in zip(args, last[1]):  # noqa: B905 - the lengths have just been compared
+                        if getattr(a, "_uop", None) is not u or a._leaf:
                             break
                     else:
-                        if alone or trace.still_valid(list(args)) is None:
-                            tensors = trace.replay_same(args, bases)
-                            if trace.structure is TENSOR:
-                                return tensors[0]
-                            return unflatten(trace.structure, iter(tensors))
-            return self._long_way(args, kwargs)
+                        trace, _, bases, around, alone = last
+                        for look, was in around:
+                            now = look()
+                            if now is not was and now != was:
+                                break
+                        else:
+                            if alone or trace.still_valid(list(args)) is None:
+                                tensors = trace.replay_same(args, bases)
+                                if trace.structure is TENSOR:
+                                    return tensors[0]
+                                return unflatten(trace.structure, iter(tensors))
+                return self._long_way(args, kwargs)
+        except MorokError as error:
+            if error.place is None:  # a GPU without room, say: at least the call is known
+                error.place = caller()
+            raise
 
     def _long_way(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         given: list[Core] = []

@@ -1,8 +1,6 @@
 """The GPU's runtime on a GPU that is none: order, copies, memory, replays, faults."""
 
-import builtins
 import gc
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -452,6 +450,17 @@ def test_a_kernel_that_is_refused_has_overwritten_nothing(gpu: Cuda) -> None:
     np.testing.assert_array_equal(buffer_for(memory).copy_out(), [1.0, 2.0])
 
 
+def test_a_function_without_room_names_the_call() -> None:
+    with fake_gpus(FakeDriver(1 << 20)):
+        f = jit(lambda a: a * 2.0 + 1.0)
+        x = Tensor(np.ones(100_000, np.float32), device="cuda").realize()
+        held = [f(x)]
+        with pytest.raises(OutOfMemory, match=r"no room for 400\.0 KB: .* \(at test_cuda\.py:\d+\)$"):
+            held.append(f(x))
+        assert held[0].numpy().sum() == 300_000
+        gc.collect()
+
+
 def test_a_step_without_room_has_overwritten_nothing() -> None:
     with fake_gpus(FakeDriver(1 << 20)) as (device,):
         w = Tensor(np.ones(1000, np.float32), device="cuda").realize()
@@ -464,69 +473,6 @@ def test_a_step_without_room_has_overwritten_nothing() -> None:
         del held
         np.testing.assert_array_equal(w.numpy(), np.arange(3000, 4000) + 1.0)
         gc.collect()
-
-
-class FakeBindings:
-    """The few functions of NVIDIA's bindings that are asked before anything else."""
-
-    CUDA_VERSION = 13000
-
-    def __init__(self, init: int = 0, version: int = 13000) -> None:
-        self.init, self.version = init, version
-
-    def cuInit(self, flags: int) -> tuple[int]:
-        return (self.init,)
-
-    def cuDriverGetVersion(self) -> tuple[int, int]:
-        return 0, self.version
-
-    def cuGetErrorString(self, code: int) -> tuple[int, bytes]:
-        return 0, b"what it means"
-
-
-@pytest.mark.parametrize(
-    ("bindings", "sentence"),
-    [
-        (FakeBindings(init=100), "needs an NVIDIA GPU; the driver is installed, but finds none"),
-        (
-            FakeBindings(version=12040),
-            r"too old: it speaks CUDA 12\.4, and the installed packages need 13\.0",
-        ),
-        (FakeBindings(init=803, version=12080), "too old"),
-        (FakeBindings(init=999), r"does not start: 999 \(what it means\)"),
-    ],
-)
-def test_what_is_missing(bindings: FakeBindings, sentence: str) -> None:
-    with pytest.raises(DeviceError, match=sentence):
-        cuda_driver.start(bindings)
-
-
-def test_no_driver() -> None:
-    class DynamicLibNotFoundError(RuntimeError):
-        pass
-
-    def init(flags: int) -> None:
-        raise DynamicLibNotFoundError("could not find it\nand more")
-
-    with pytest.raises(DeviceError, match=r"needs NVIDIA's driver, which is not installed$"):
-        cuda_driver.start(SimpleNamespace(cuInit=init))
-
-
-def test_no_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [m for m in sys.modules if m == "cuda" or m.startswith("cuda.")]:
-        monkeypatch.delitem(sys.modules, name)
-    real = builtins.__import__
-
-    def without(name: str, *rest: Any) -> Any:
-        if name.startswith("cuda"):
-            raise ImportError(name)
-        return real(name, *rest)
-
-    monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(
-        DeviceError, match=r"Python packages, which are not installed: pip install 'morok\[cuda\]'"
-    ):
-        cuda_driver._Bindings().get()
 
 
 def test_asking_for_cuda_without_a_gpu() -> None:

@@ -1,11 +1,14 @@
-"""The layer over NVIDIA's bindings, on bindings that are none: faults, what is given back, and forks."""
+"""The layer over NVIDIA's bindings, on bindings that are none: what is missing, what fails, what goes."""
 
+import builtins
 import gc
 import os
 import re
+import sys
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -79,6 +82,72 @@ def launched(driver: NvidiaDriver) -> Any:
     step = step_of(driver)
     driver.launch(step)
     return step
+
+
+# --- what is missing
+
+
+class FakeBindings:
+    """The few functions of NVIDIA's bindings that are asked before anything else."""
+
+    CUDA_VERSION = 13000
+
+    def __init__(self, init: int = 0, version: int = 13000) -> None:
+        self.init, self.version = init, version
+
+    def cuInit(self, flags: int) -> tuple[int]:
+        return (self.init,)
+
+    def cuDriverGetVersion(self) -> tuple[int, int]:
+        return 0, self.version
+
+    def cuGetErrorString(self, code: int) -> tuple[int, bytes]:
+        return 0, b"what it means"
+
+
+@pytest.mark.parametrize(
+    ("bindings", "sentence"),
+    [
+        (FakeBindings(init=100), "needs an NVIDIA GPU; the driver is installed, but finds none"),
+        (
+            FakeBindings(version=12040),
+            r"too old: it speaks CUDA 12\.4, and the installed packages need 13\.0",
+        ),
+        (FakeBindings(init=803, version=12080), "too old"),
+        (FakeBindings(init=999), r"does not start: 999 \(what it means\)"),
+    ],
+)
+def test_what_is_missing(bindings: FakeBindings, sentence: str) -> None:
+    with pytest.raises(DeviceError, match=sentence):
+        cuda_driver.start(bindings)
+
+
+def test_no_driver() -> None:
+    class DynamicLibNotFoundError(RuntimeError):
+        pass
+
+    def init(flags: int) -> None:
+        raise DynamicLibNotFoundError("could not find it\nand more")
+
+    with pytest.raises(DeviceError, match=r"needs NVIDIA's driver, which is not installed$"):
+        cuda_driver.start(SimpleNamespace(cuInit=init))
+
+
+def test_no_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [m for m in sys.modules if m == "cuda" or m.startswith("cuda.")]:
+        monkeypatch.delitem(sys.modules, name)
+    real = builtins.__import__
+
+    def without(name: str, *rest: Any) -> Any:
+        if name.startswith("cuda"):
+            raise ImportError(name)
+        return real(name, *rest)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(
+        DeviceError, match=r"Python packages, which are not installed: pip install 'morok\[cuda\]'"
+    ):
+        cuda_driver._Bindings().get()
 
 
 # --- faults
