@@ -328,18 +328,18 @@ def fill_once(tiles: list[Tile]) -> UOp:
     return make(Ops.BARRIER, void, tuple(effects))
 
 
-def fill_ring(tiles: list[Tile], loop: UOp) -> UOp:
+def fill_ring(tiles: list[Tile], loop: UOp, outside: frozenset[UOp]) -> UOp:
     """Tiles that are filled ahead: what the readers of this step wait for.
 
-    Units that read tiles by themselves may still be at the tile of the last step; then tiles are filled one
-    step less ahead.
+    Whatever repeats the loop begins the ring anew: `outside` are those loops. Units that read tiles by
+    themselves may still be at the tile of the last step; then tiles are filled one step less ahead.
     """
     depth = tiles[0].depth
     by_units = any(t.by_units for t in tiles)
     lag = 1 if by_units and depth > 2 else 0
     distance = depth - 1 - lag
     count = int(loop.src[0].arg)
-    outer = sorted({r for t in tiles for r in t.around if r is not loop}, key=lambda r: r.arg)
+    outer = sorted(outside | {r for t in tiles for r in t.around if r is not loop}, key=lambda r: r.arg)
     last: UOp | None = make(Ops.BARRIER, void, tuple(outer)) if outer else None
     copies = any(t.copied for t in tiles)
     for s in range(distance):
@@ -362,6 +362,12 @@ def fill_ring(tiles: list[Tile], loop: UOp) -> UOp:
     gate = alu(Ops.CMPLT, ahead, const(index, count))
     effects = [e for t in tiles for e in t.fill(after(t.memory, barrier), {loop: ahead}, slot, gate)]
     return make(Ops.ASYNC_COMMIT if copies else Ops.GROUP, void, (*effects, barrier))
+
+
+def _repeating(loop: UOp, order: Sequence[UOp]) -> frozenset[UOp]:
+    """The loops around a loop of a reduction."""
+    sums = (n for n in order if n.op is Ops.REDUCE and loop in n.src)
+    return frozenset(r for n in sums for r in ranges(n) if r.arg[1] in _SERIAL)
 
 
 def one_loop(root: UOp) -> UOp:
@@ -420,7 +426,7 @@ def lower_shared(root: UOp, target: Target) -> UOp:
         groups.setdefault((inner[-1] if inner else None, t.depth), []).append(t)
     ready: dict[UOp, tuple[UOp, UOp | int]] = {}
     for (loop, depth), members in groups.items():
-        done = fill_once(members) if depth < 2 else fill_ring(members, loop)
+        done = fill_once(members) if depth < 2 else fill_ring(members, loop, _repeating(loop, order))
         slot: UOp | int = _on(Ops.FLOORMOD, loop, depth) if depth > 1 else 0
         for t in members:
             ready[t.buffer] = (done, slot)

@@ -117,3 +117,10 @@ def test_outputs_are_not_peeled_off_a_shared_tile() -> None:
     ast, *_ = prepared("product")
     kernel = apply_all(ast, [Opt("TILE", 2, 16), Opt("STAGE", 1, 1, (0, 3)), Opt("LOCAL", 0, 16)], HOST)
     assert "not all threads would fill" in (can(kernel, Opt("PEEL", 0, 3), HOST) or "")
+
+
+def test_a_ring_begins_anew_where_its_loop_is_repeated() -> None:
+    """A copy of all weights of a channel leaves the loop over places inside of it, and the ring in that."""
+    ast, *_ = prepared("window")
+    opts = [Opt("JOIN", 2, 3), Opt("JOIN", 0, 3), Opt("TILE", 3, 32), Opt("STAGE", 1, 3, (4, 7))]
+    check("window", apply_all(ast, [*opts, Opt("PACK", 2, 0, (5, 6, 4))], HOST))
