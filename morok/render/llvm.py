@@ -539,7 +539,8 @@ def _module(writer: _Writer, arguments: list[Argument], variables: list[str], co
 def _numbers(writer: _Writer) -> tuple[list[str], list[str]]:
     """The constants that are read from memory, and the names of their places.
 
-    They are not declared constant: LLVM would take them out of their loops into registers again.
+    They are not declared constant: LLVM would take them out of their loops into registers again. Their type
+    has a name, because spelt out at every place the text would grow with the square of their number.
     """
     if not writer.numbers:
         return [], []
@@ -547,10 +548,11 @@ def _numbers(writer: _Writer) -> tuple[list[str], list[str]]:
     values = ", ".join(f"{t} {value}" for t, value in writer.numbers)
     table = f"@{writer.name}.numbers"
     places = [
-        f"  %number{i} = getelementptr {{ {kinds} }}, ptr {table}, i64 0, i32 {i}"
+        f"  %number{i} = getelementptr %numbers, ptr {table}, i64 0, i32 {i}"
         for i in range(len(writer.numbers))
     ]
-    return [f"{table} = internal global {{ {kinds} }} {{ {values} }}, align {_ALIGN}", ""], places
+    named = f"%numbers = type {{ {kinds} }}"
+    return [named, f"{table} = internal global %numbers {{ {values} }}, align {_ALIGN}", ""], places
 
 
 def _extent(writer: _Writer, variables: list[str], count: int) -> list[str]:

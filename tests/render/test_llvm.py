@@ -132,6 +132,18 @@ def test_constants_of_polynomials_are_not_copied() -> None:
     assert not target_for(AVX2).fma_in_place
 
 
+def test_text_grows_with_the_number_of_constants() -> None:
+    """And not with its square: a thousand lanes of a power were 300 megabytes."""
+    o, x = buffers(512, 512)
+
+    def length(lanes: int) -> int:
+        r, u = rng(512 // lanes, 0), rng(lanes, 1, UPCAST)
+        kernel = sink(write(o, r * lanes + u, alu(Ops.EXP, read(x, r * lanes + u)), r, u))
+        return len(render(lower(kernel, target_for(NEON)), "k", in_place=True).text)
+
+    assert length(512) < 10 * length(64)
+
+
 def test_hints_are_instructions() -> None:
     kernel = split(add(1 << 20), 0, 16, UPCAST)
     assert compile_assembly(text(kernel), NEON).count("prfm") == 2
