@@ -1,8 +1,8 @@
-"""The speed of compiled code on an NVIDIA GPU: morok beside torch, torch.compile and JAX, where installed.
+"""The speed of compiled code on an NVIDIA GPU: morok beside torch, torch.compile, JAX and tinygrad, if there.
 
 Inputs are random. Before anything is timed, the output is filled with NaN, computed once more, and compared
-with torch's in float64 by ‖out - want‖ / ‖want‖. Times are medians of device events around single calls; JAX
-and calls shorter than a launch are timed by the host's clock, from call to completion.
+with torch's in float64 by ‖out - want‖ / ‖want‖. Times are medians of device events around single calls;
+JAX, tinygrad and calls shorter than a launch are timed by the host's clock, from call to completion.
 Two ceilings are measured in the same run: a large copy, and the best matrix product of torch in each type.
 With --kernels each row also tells what its kernels are like: registers, shared memory, spills, and how long
 it took to make them, with nothing in any cache.
@@ -51,6 +51,7 @@ class Work:
     scale: float = 1.0
     exact: Callable[..., Any] | None = None  # what is right, in float64, where torch's own does not take it
     asked: dict[str, float] = field(default_factory=dict)  # of the speed of each, at least
+    tinygrad: Callable[..., Any] | None = None  # where morok's words are not tinygrad's
 
 
 def _norm(j: Any, a: Any) -> Any:
@@ -81,7 +82,8 @@ def works() -> list[Work]:
     found += [
         Work("gelu(x*y+z) 64M", ((n,),) * 3, lambda a, b, c: (a * b + c).gelu(approximate="tanh"),
              lambda t, a, b, c: t.nn.functional.gelu(a * b + c, approximate="tanh"), bytes=16.0 * n, aim=2700,
-             jax=lambda j, x, a, b, c: x.nn.gelu(a * b + c)),
+             jax=lambda j, x, a, b, c: x.nn.gelu(a * b + c),
+             tinygrad=lambda a, b, c: (a * b + c).gelu()),
         Work("sum 64M", ((n,),), lambda a: a.sum(), lambda t, a: a.sum(), bytes=4.0 * n, aim=2700,
              error=1e-4, jax=lambda j, x, a: a.sum()),
         Work("sum over axis 0, 8192²", ((8192, 8192),), lambda a: a.sum(0), lambda t, a: a.sum(0),
@@ -92,7 +94,7 @@ def works() -> list[Work]:
              bytes=8.0 * n, aim=2700, jax=lambda j, x, a: x.nn.softmax(a, axis=-1)),
         Work("layer norm 8192²", ((8192, 8192),), lambda a: a.layer_norm(-1),
              lambda t, a: t.nn.functional.layer_norm(a, a.shape[-1:]), bytes=8.0 * n, aim=2700,
-             jax=lambda j, x, a: _norm(j, a)),
+             jax=lambda j, x, a: _norm(j, a), tinygrad=lambda a: a.layernorm(axis=-1)),
         Work("softmax f16 65536×1000", ((65536, 1000),), lambda a: a.softmax(-1),
              lambda t, a: t.softmax(a, -1), dtype="float16", bytes=4.0 * 65536 * 1000, error=2e-3),
         Work("softmax 512×131072", ((512, 131072),), lambda a: a.softmax(-1), lambda t, a: t.softmax(a, -1),
@@ -136,7 +138,8 @@ def works() -> list[Work]:
         Work("linear+bias+gelu f16 8192×4096→16384", ((8192, 4096), (4096, 16384), (16384,)),
              lambda a, b, c: (a @ b + c).gelu(approximate="tanh"),
              lambda t, a, b, c: t.nn.functional.gelu(a @ b + c, approximate="tanh"), "float16",
-             2.0 * 8192 * 4096 * 16384, error=3e-3, scale=0.1, asked={"torch": 1.05, "torch.compile": 1.0}),
+             2.0 * 8192 * 4096 * 16384, error=3e-3, scale=0.1, asked={"torch": 1.05, "torch.compile": 1.0},
+             tinygrad=lambda a, b, c: (a @ b + c).gelu()),
         Work("layer f16 8192×4096→16384, gelu with erf", ((8192, 4096), (16384, 4096), (16384,)),
              lambda a, b, c: (a @ b.transpose(0, 1) + c).gelu(),
              lambda t, a, b, c: t.nn.functional.gelu(t.nn.functional.linear(a, b, c)), "float16",
@@ -201,6 +204,8 @@ def peers(work: Work, compiled: bool) -> tuple[dict[str, Call], list[Any], Any]:
         found["torch fused"] = lambda: work.fused(torch, *inputs)  # type: ignore[misc]
     if work.jax is not None and importlib.util.find_spec("jax"):
         found["jax"] = _jax(work, inputs)
+    if importlib.util.find_spec("tinygrad"):
+        found["tinygrad"] = tinygrad_call(work, inputs)
     return found, tensors, _reference(work, inputs)
 
 
@@ -212,6 +217,32 @@ def _jax(work: Work, inputs: list[Any]) -> Call:
     arrays = [jax.dlpack.from_dlpack(x.contiguous()) for x in inputs]
     function = jax.jit(lambda *xs: work.jax(jnp, jax, *xs))  # type: ignore[misc]
     return lambda: function(*arrays)
+
+
+def tinygrad_call(work: Work, inputs: list[Any]) -> Call:
+    """The row in tinygrad, replayed; it is compiled, and may fail, at the first call."""
+    os.environ.setdefault("DEV", "CUDA")
+    arrays: list[Any] = []
+    found: list[Call] = []
+
+    def call() -> Any:
+        from tinygrad import Tensor, TinyJit, dtypes
+
+        if not found:
+            dtype = getattr(dtypes, {"float8_e4m3": "fp8e4m3"}.get(work.dtype, work.dtype))
+            arrays.extend(Tensor(x.float().cpu().numpy()).cast(dtype).realize() for x in inputs)
+            words = work.tinygrad or work.morok
+            found.append(TinyJit(lambda *xs: words(*xs).realize()))
+        return found[0](*arrays)
+
+    return call
+
+
+def tinygrad_waits() -> None:
+    """Until everything that was asked of tinygrad is done."""
+    from tinygrad import Device
+
+    Device[Device.DEFAULT].synchronize()
 
 
 def _reference(work: Work, inputs: list[Any]) -> Any:
@@ -373,11 +404,13 @@ def measure(
                 times[name] = clock.morok(call)
             elif name == "jax":
                 times[name] = clock.host(lambda call=call: call().block_until_ready(), lambda: None)
+            elif name == "tinygrad":
+                times[name] = clock.host(call, tinygrad_waits)
             else:
                 times[name] = clock.torch(call)
         except Exception as error:  # not every library has every type
             if name in ("morok", "torch"):
-                raise
+                raise  # but these two must
             row[f"{name} failed"] = f"{type(error).__name__}: {error}"[:300]
     row["times"] = times
     amount, unit = (work.flops, TF) if work.flops else (work.bytes, GB)
