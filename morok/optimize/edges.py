@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from morok.dtype import identity
+from morok.ir.bounds import vmin
 from morok.ir.infer import closed_ranges, ranges
 from morok.ir.matrix import shared_layout
 from morok.ir.node import UOp, alu, const, make, toposort
@@ -79,6 +80,8 @@ def pad(loops: Loops, opt: Opt) -> UOp:
         wide = loop(-(-int(end.arg) // opt.amount) * opt.amount, opt.axis, r.arg[1], r)
     inside = below(wide, end)
     clamped = alu(Ops.MIN, wide, plus(end, -1))
+    if vmin(end) < 1:  # nothing may be left; a read that is taken out of the loop happens all the same
+        clamped = alu(Ops.MAX, clamped, const(end.dtype, 0))
     done: dict[UOp, UOp] = {r: wide}
     for node in loops.order:
         if node in done:

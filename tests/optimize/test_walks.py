@@ -20,6 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from morok import Tensor
+from morok.codegen.pipeline import lower
 from morok.codegen.target import Target
 from morok.device.buffer import Buffer, HostAllocator
 from morok.device.cpu import compile_kernel
@@ -37,6 +38,7 @@ from morok.optimize.heuristics import choose
 from morok.optimize.host import Host
 from morok.optimize.record import Opt
 from morok.optimize.space import Opts, Space
+from tests.gpu.kernels import emulate
 from tests.optimize.kernels import MAKERS, NEON, VALUES, buffers_of, kernel_of, running, same
 from tests.schedule import graphs as g
 
@@ -219,3 +221,14 @@ def test_a_row_that_is_carried_belongs_to_one_point_of_a_tile(op: Op) -> None:
     check(ast, *tiles)
     check(ast, *tiles, Opt("UPCAST", 3))
     assert "carried in a row" in (can(apply_all(ast, tiles, NEON), Opt("UPCAST", 2), NEON) or "")
+
+
+@pytest.mark.parametrize("target", sorted(TARGETS))
+def test_a_loop_that_may_be_empty_reads_nothing_outside(target: str) -> None:
+    """The last element again, of none: what no step of the loop changes is read before it."""
+    ast = MAKERS["symbolic sum"]()
+    cut = apply_all(ast, (Opt("PEEL", 1, 12), Opt("UNROLL", 1, 12), Opt("PADTO", 1, 2)), NEON)
+    for n in (1, 11, 12, 20):
+        arrays = data_of(ast)
+        got = emulate(lower(cut, TARGETS[target]), *arrays, fresh=[0], values={"n": n})
+        same(got, wanted(ast, {"n": n}))
