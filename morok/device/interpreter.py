@@ -311,7 +311,7 @@ class _Run:
         return x
 
     def scan(self, node: UOp, frame: _Frame) -> Array:
-        """Values combined over the steps so far: over one, then two, then four steps back."""
+        """Values combined over the steps so far."""
         how: Scan = node.arg
         sources = parts(node)
         loops = sources.loops
@@ -323,11 +323,16 @@ class _Run:
         others = [axis for axis in range(self.dims) if axis not in own]
         rows = [np.broadcast_to(x, wide).transpose(own + others) for x in found]
         rows = [x.reshape(math.prod(sizes), *x.shape[len(own) :]) for x in rows]
-        rows = _running(how.op, node.dtype, rows)
+        before = None
         if sources.start is not None:
             before = self.spread(self.value(sources.start, frame), (), frame).transpose(own + others)
-            rows = _joined(how.op, node.dtype, [before.reshape(1, *before.shape[len(own) :])], rows)
-        result = rows[-1]
+            before = before.reshape(1, *before.shape[len(own) :])
+        if how.op is Ops.MULACC:
+            result = _recurrence(node.dtype, rows[0], rows[1], before)
+        else:
+            result = _running(how.op, node.dtype, rows[0])
+            if before is not None:
+                result = evaluate_array(how.op, node.dtype, before, result)
         result = result.reshape(*sizes, *result.shape[1:])
         result = result.transpose(np.argsort(own + others))
         for r in loops:
@@ -434,22 +439,23 @@ class _Run:
         memory[places] = data
 
 
-def _running(op: Op, dtype: DType, rows: list[Array]) -> list[Array]:
-    """Along the first axis everything up to each place; of a recurrence the product of the factors too."""
+def _running(op: Op, dtype: DType, rows: Array) -> Array:
+    """Along the first axis everything up to each place: over one, then two, then four steps back."""
     reach = 1
-    while reach < len(rows[0]):
-        joined = _joined(op, dtype, [x[:-reach] for x in rows], [x[reach:] for x in rows])
-        rows = [np.concatenate((x[:reach], y)) for x, y in zip(rows, joined, strict=True)]
+    while reach < len(rows):
+        rows = np.concatenate((rows[:reach], evaluate_array(op, dtype, rows[:-reach], rows[reach:])))
         reach *= 2
     return rows
 
 
-def _joined(op: Op, dtype: DType, before: list[Array], here: list[Array]) -> list[Array]:
-    """Two neighbouring stretches as one. (a, b) and (c, d) of h = a·h + b are (c·a, c·b + d)."""
-    if op is not Ops.MULACC:
-        return [evaluate_array(op, dtype, before[-1], here[-1])]
-    total = evaluate_array(op, dtype, here[0], before[-1], here[1])
-    return [evaluate_array(Ops.MUL, dtype, here[0], before[0]), total]
+def _recurrence(dtype: DType, factors: Array, added: Array, before: Array | None) -> Array:
+    """h = a·h + b along the first axis, one step after the other: ∞ and NaN are where they arise."""
+    last = np.zeros_like(added[:1]) if before is None else before
+    found = []
+    for factor, more in zip(factors, added, strict=True):
+        last = evaluate_array(Ops.MULACC, dtype, factor[None], last, more[None])
+        found.append(last)
+    return np.concatenate(found) if found else added
 
 
 # Sources of these are evaluated in frames of their own.

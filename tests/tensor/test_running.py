@@ -221,6 +221,14 @@ def test_recurrences(device: str) -> None:
         np.testing.assert_allclose(Tensor(a)._new(node).numpy(), recurrence(a, b, axis), rtol=1e-4, atol=1e-5)
 
 
+def test_recurrences_with_infinities(device: str) -> None:
+    a = np.array([[np.inf, 2, 0, 3], [1, np.inf, 0, np.nan], [0, -np.inf, 1, 1]], np.float32)
+    b = np.array([[1, 1, 5, 1], [np.inf, 1, 2, 1], [-np.inf, 1, np.nan, 1]], np.float32)
+    node = movement.scan_axis(Tensor(a).uop, Ops.MULACC, 1, Tensor(b).uop)
+    with np.errstate(invalid="ignore"):
+        np.testing.assert_array_equal(Tensor(a)._new(node).numpy(), recurrence(a, b, 1))
+
+
 def test_logarithms_of_running_sums(device: str) -> None:
     x = (RNG.standard_normal((3, 50)) * 40).astype(np.float32)
     for axis in (0, 1):
