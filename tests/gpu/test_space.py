@@ -114,6 +114,12 @@ def test_what_fills_a_shared_tile_is_not_copied_once_more(name: str) -> None:
     assert "no read of buffer 1" in (can(kernel, Opt(name, 1, 0, (2,)), HOST) or "")
 
 
+def test_a_unit_needs_its_steps_inside_of_a_shared_tile() -> None:
+    ast = kernel_of(product, (64, 64), (64, 64))
+    kernel = apply_all(ast, [Opt("TILE", 0, 16), Opt("TILE", 1, 32), Opt("STAGE", 1, 1, (3,))], HOST)
+    assert "depends on loop 2" in (can(kernel, Opt("TC", 2, 1, (3, 4)), HOST) or "")
+
+
 def test_outputs_are_not_peeled_off_a_shared_tile() -> None:
     ast, *_ = prepared("product")
     kernel = apply_all(ast, [Opt("TILE", 2, 16), Opt("STAGE", 1, 1, (0, 3)), Opt("LOCAL", 0, 16)], HOST)
