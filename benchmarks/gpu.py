@@ -410,7 +410,7 @@ def measure(
                 times[name] = clock.torch(call)
         except Exception as error:  # not every library has every type
             if name in ("morok", "torch"):
-                raise  # but these two must
+                raise
             row[f"{name} failed"] = f"{type(error).__name__}: {error}"[:300]
     row["times"] = times
     amount, unit = (work.flops, TF) if work.flops else (work.bytes, GB)

@@ -399,7 +399,9 @@ class NvidiaDriver:
         self._enter()
         flags = self._cu.CUevent_flags
         flag = flags.CU_EVENT_DEFAULT if timing else flags.CU_EVENT_DISABLE_TIMING
-        return _Event(self, self._ask(self._cu.cuEventCreate(flag.value), "to make an event"))
+        handle = self._ask(self._cu.cuEventCreate(flag.value), "to make an event")
+        # the driver keeps what is still needed of one that goes
+        return _Owned(self, handle, self._cu.cuEventDestroy)
 
     def record(self, event: Any) -> None:
         self._enter()
@@ -431,7 +433,7 @@ class NvidiaDriver:
         if shared > 48 << 10:
             key = cu.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             self._ask(cu.cuFuncSetAttribute(handle, key, shared), f"to give {shown} {shared} bytes to share")
-        return Function(shown, _Module(self, module), handle, shared)
+        return Function(shown, _Owned(self, module, self.unload), handle, shared)
 
     def unload(self, module: Any) -> None:
         """Code that nobody holds any more. Work that uses it may be under way, so that ends first."""
@@ -531,35 +533,19 @@ class NvidiaDriver:
 
 
 @final
-class _Event:
-    """A point in the stream. The driver keeps what is still needed of it when it goes."""
+class _Owned:
+    """Something of the driver's that is given back when nobody holds it any more."""
 
-    __slots__ = ("_driver", "handle")
+    __slots__ = ("_driver", "_give_back", "handle")
 
-    def __init__(self, driver: NvidiaDriver, handle: Any) -> None:
+    def __init__(self, driver: NvidiaDriver, handle: Any, give_back: Callable[[Any], object]) -> None:
         self._driver = driver
+        self._give_back = give_back
         self.handle = handle
 
     def __del__(self) -> None:
         try:
-            self._driver.aside(partial(self._driver._cu.cuEventDestroy, self.handle))
-        except Exception:  # the process is ending
-            return
-
-
-@final
-class _Module:
-    """Loaded code; goes when the last function of it goes."""
-
-    __slots__ = ("_driver", "_handle")
-
-    def __init__(self, driver: NvidiaDriver, handle: Any) -> None:
-        self._driver = driver
-        self._handle = handle
-
-    def __del__(self) -> None:
-        try:
-            self._driver.aside(partial(self._driver.unload, self._handle))
+            self._driver.aside(partial(self._give_back, self.handle))
         except Exception:  # the process is ending, or the device is gone
             return
 
@@ -568,22 +554,15 @@ class _Module:
 class _Graph:
     """A graph that is ready to be launched."""
 
-    __slots__ = ("_driver", "_graph", "functions", "instance", "label", "nodes")
+    __slots__ = ("_held", "functions", "instance", "label", "nodes")
 
     def __init__(self, driver: NvidiaDriver, graph: Any, instance: Any, nodes: Any, functions: Any) -> None:
-        self._driver = driver
-        self._graph = graph
+        cu = driver._cu
+        self._held = _Owned(driver, instance, cu.cuGraphExecDestroy), _Owned(driver, graph, cu.cuGraphDestroy)
         self.instance = instance
         self.nodes = nodes
         self.functions = functions  # kept alive
         self.label = ", ".join(dict.fromkeys(f.name for f in functions))
-
-    def __del__(self) -> None:
-        cu = self._driver._cu
-        try:
-            self._driver.aside(lambda: (cu.cuGraphExecDestroy(self.instance), cu.cuGraphDestroy(self._graph)))
-        except Exception:  # the process is ending
-            return
 
 
 def _starting(step: Launch) -> str:

@@ -9,7 +9,7 @@ fragments fits.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple, final
 
@@ -245,6 +245,11 @@ def shared_layout(node: UOp) -> Shared | None:
     """How a local buffer is shared by the threads of a block; None for what is no such buffer."""
     found = node.arg[2] if node.op is Ops.BUFFERIZE and len(node.arg) > 2 else None
     return found if isinstance(found, Shared) else None
+
+
+def shared_tiles(nodes: Iterable[UOp]) -> list[UOp]:
+    """Those local buffers that all threads of a block fill together."""
+    return [n for n in nodes if (found := shared_layout(n)) is not None and found.depth > 0]
 
 
 def units_of(arch: str) -> tuple[MatrixUnit, ...]:

@@ -19,7 +19,7 @@ from morok.dtype import DType
 from morok.dtype.promote import lossless
 from morok.ir.build import cast
 from morok.ir.infer import closed_ranges, ranges
-from morok.ir.matrix import ALL_UNITS, PANEL, MatrixUnit, Shared, runs, shared_layout
+from morok.ir.matrix import ALL_UNITS, PANEL, MatrixUnit, Shared, runs, shared_tiles
 from morok.ir.node import UOp, alu, const, make
 from morok.ir.ops import AxisKind, Ops
 from morok.optimize.collect import is_result
@@ -157,7 +157,7 @@ def can_use(loops: Loops, opt: Opt, host: Host) -> str | None:
         return "rows and columns of the tile have to be loops over outputs"
     if any(r.arg[1] is AxisKind.WARP for r in loops.closers):
         return "the lanes of the warp are taken already"
-    tiles = [n for n in loops.order if (how := shared_layout(n)) is not None and how.depth]
+    tiles = shared_tiles(loops.order)
     for r in (k, i, j):
         if any(r in ranges(n) for n in tiles):
             return f"a tile that all threads share depends on loop {r.arg[0]}"

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from morok.ir.build import bufferize
 from morok.ir.infer import ranges, summed
-from morok.ir.matrix import shared_layout
+from morok.ir.matrix import shared_tiles
 from morok.ir.node import UOp, make, toposort, users
 from morok.ir.ops import AxisKind, Ops
 from morok.optimize.host import Host
@@ -23,8 +23,7 @@ from morok.rewrite.engine import substitute
 
 def in_tiles(loops: Loops) -> set[UOp]:
     """What all threads of a block fill shared tiles with: it is dealt out, so nobody has all of it."""
-    tiles = (b for b in loops.order if (how := shared_layout(b)) is not None and how.depth)
-    return {n for b in tiles for n in toposort(b.src[0])}
+    return {n for b in shared_tiles(loops.order) for n in toposort(b.src[0])}
 
 
 def reads_of(loops: Loops, opt: Opt) -> list[UOp]:

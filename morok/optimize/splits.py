@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 
 from morok.ir.infer import closed_ranges, ranges
-from morok.ir.matrix import shared_layout
+from morok.ir.matrix import shared_layout, shared_tiles
 from morok.ir.node import UOp, alu
 from morok.ir.ops import AxisKind, Op, Ops
 from morok.optimize import running
@@ -98,7 +98,7 @@ def _together(loops: Loops, opt: Opt) -> str | None:
 
 def fills_tile(loops: Loops, r: UOp) -> bool:
     """Whether a loop is a dimension of a tile that all threads fill together."""
-    return any((how := shared_layout(n)) is not None and how.depth > 0 for n in loops.closers[r])
+    return bool(shared_tiles(loops.closers[r]))
 
 
 def can_tile(loops: Loops, opt: Opt, host: Host) -> str | None:

@@ -59,7 +59,6 @@ class Tuner:
         )
         self.verdicts: list[Verdict] = []  # about plans
         self._decided: dict[str, Verdict] = {}
-        self._complaints: list[str] = []  # of the last search
         self._lock = threading.RLock()
 
     def tuned(self, device: str, ast: UOp, name: str, place: str | None, beam: Beam) -> UOp:
@@ -70,9 +69,8 @@ class Tuner:
         from morok.optimize.actions import apply_all
 
         with self._lock:
-            found, searched = self._find(device, machine, ast, name, beam)
-            said = tuple(dict.fromkeys(self._complaints)) if searched else ()
-            self.history.append(Tuned(name, place, found, searched, said))
+            found, complaints = self._find(device, machine, ast, name, beam)
+            self.history.append(Tuned(name, place, found, complaints is not None, complaints or ()))
         return apply_all(ast, found.opts, machine.facts())
 
     def result(self, device: str, ast: UOp) -> Found | None:
@@ -101,7 +99,10 @@ class Tuner:
                 self._decided[key] = verdict
             return verdict
 
-    def _find(self, device: str, machine: Tunable, ast: UOp, name: str, beam: Beam) -> tuple[Found, bool]:
+    def _find(
+        self, device: str, machine: Tunable, ast: UOp, name: str, beam: Beam
+    ) -> tuple[Found, tuple[str, ...] | None]:
+        """What is known, or else found now; then with what was said of candidates that were dropped."""
         key = search_key(machine, ast)
         known = self._known.setdefault(ast, {})
         entry = known.get(key)
@@ -111,14 +112,16 @@ class Tuner:
             entry = None if text is None else read_entry(text)
         if entry is not None and suffices(entry, beam):
             known[key] = entry
-            return entry[1], False
-        found = self._search(device, machine, ast, name, beam)
+            return entry[1], None
+        found, complaints = self._search(device, machine, ast, name, beam)
         known[key] = beam, found
         if store is not None and found.before < math.inf:
             store.put_search(key, write_entry(beam, found))
-        return found, True
+        return found, complaints
 
-    def _search(self, device: str, machine: Tunable, ast: UOp, name: str, beam: Beam) -> Found:
+    def _search(
+        self, device: str, machine: Tunable, ast: UOp, name: str, beam: Beam
+    ) -> tuple[Found, tuple[str, ...]]:
         from morok.optimize.apply import optimize
         from morok.optimize.beam import search
         from morok.optimize.space import Space
@@ -128,11 +131,11 @@ class Tuner:
         try:
             within = Beam(beam.width, (1.0 - PLANS) * beam.seconds)
             crew.start(ast, within.seconds)
-            return search(Space(ast, machine.facts()), optimize, crew, within, bar)
+            found = search(Space(ast, machine.facts()), optimize, crew, within, bar)
+            return found, tuple(dict.fromkeys(crew.complaints))
         finally:
             bar.close()
-            self._complaints = list(crew.complaints)
-            _say(self._complaints)
+            _say(crew.complaints)
 
 
 tuner = Tuner()

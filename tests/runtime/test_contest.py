@@ -139,7 +139,7 @@ def own_cache(tmp_path: Path) -> Iterator[None]:
 def found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every search says that plain loops are twice as fast."""
     won = heat_of("warm", [2e-6] * 5, [1e-6] * 5)
-    monkeypatch.setattr(Tuner, "_search", lambda *_: Found((), 2e-6, 1e-6, 1, 0, True, (won,)))
+    monkeypatch.setattr(Tuner, "_search", lambda *_: (Found((), 2e-6, 1e-6, 1, 0, True, (won,)), ()))
     monkeypatch.setattr(tuner, "_decided", {})
 
 
@@ -212,7 +212,7 @@ def test_a_race_leaves_no_traces_in_memory(judge: Judge, ratio: float) -> None:
 def test_plans_that_nothing_was_found_for_are_not_raced(
     judge: Judge, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Tuner, "_search", lambda *_: Found((), 2e-6, 2e-6, 1, 0, True))
+    monkeypatch.setattr(Tuner, "_search", lambda *_: (Found((), 2e-6, 2e-6, 1, 0, True), ()))
     races = judge(0.9)
     y = chain(np.ones((5, 7), np.float32))
     y.prepare(TUNED).run()
