@@ -154,15 +154,22 @@ def own_names(root: UOp) -> UOp:
     return done[root]
 
 
-def own_loops(root: UOp) -> UOp:
-    """Buffers that hold different values are filled by different loops: each loop is written once."""
+def own_loops(root: UOp, target: Target) -> UOp:
+    """Buffers that hold different values are filled by different loops: each loop is written once.
+
+    Threads of a block are no loops. Theirs stay: who has a part of a row in one loop has it in the next.
+    """
     number = next_number(root)
     while True:
         owners: dict[UOp, UOp] = {}
         for node in toposort(root):
             if node.op is not Ops.BUFFERIZE:
                 continue
-            mine = [r for r in closed_ranges(node) if r.op is Ops.RANGE]
+            mine = [
+                r
+                for r in closed_ranges(node)
+                if r.op is Ops.RANGE and not (target.has_grid and r.arg[1] in _BLOCK)
+            ]
             taken = [r for r in mine if owners.setdefault(r, node) is not node]
             if taken:
                 break
@@ -180,7 +187,7 @@ def local_stage(root: UOp, ctx: Any) -> UOp:
     """Stage 10 as a whole."""
     if not any(n.op is Ops.BUFFERIZE for n in toposort(root)):
         return root
-    root = lower_streams(own_loops(own_names(root)), ctx.target)
+    root = lower_streams(own_loops(own_names(root), ctx.target), ctx.target)
     if ctx.target.has_grid:
         root = lower_roles(root) if has_roles(root) else lower_shared(root, ctx.target)
     return rewrite(root, local_rules, ctx)

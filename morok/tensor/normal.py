@@ -12,6 +12,7 @@ from typing import Any, Self, TypeVar
 from morok import dtype as dt
 from morok.errors import DTypeError, ShapeError
 from morok.ir import movement as move
+from morok.ir.build import rough
 from morok.ir.infer import show_shape
 from morok.ir.node import alu
 from morok.ir.ops import Ops
@@ -31,6 +32,12 @@ class Normal(Missing):
         own = float_of(self.dtype)
         return self.cast(accumulator(own))
 
+    def _power(self, x: Self) -> Self:
+        """e^x, as exactly as results of this type need it."""
+        if x.dtype is float_of(self.dtype):
+            return x.exp()
+        return self._new(rough(Ops.EXP2, (x * math.log2(math.e)).uop))
+
     def softmax(self, axis: Any = None, *, dim: Any = _UNSET) -> Self:
         """exp(x) over its sum along an axis (the last one).
 
@@ -39,8 +46,10 @@ class Normal(Missing):
         """
         axes = _one(self, axis, dim)
         x = self._wide()
-        e = (x - x._reduce(Ops.MAX, axes, True).detach()).exp()  # the shift cancels, so it has no gradient
-        return (e / e.sum(axes, keepdim=True)).cast(float_of(self.dtype))
+        e = self._power(x - x._reduce(Ops.MAX, axes, True).detach())  # the shift cancels: it has no gradient
+        total = e.sum(axes, keepdim=True)
+        own = float_of(self.dtype)
+        return e / total if x.dtype is own else (e * total.reciprocal()).cast(own)
 
     def log_softmax(self, axis: Any = None, *, dim: Any = _UNSET) -> Self:
         """The logarithm of softmax, without computing softmax.
@@ -51,7 +60,7 @@ class Normal(Missing):
         axes = _one(self, axis, dim)
         x = self._wide()
         y = x - x._reduce(Ops.MAX, axes, True).detach()
-        return (y - y.exp().sum(axes, keepdim=True).log()).cast(float_of(self.dtype))
+        return (y - self._power(y).sum(axes, keepdim=True).log()).cast(float_of(self.dtype))
 
     def logsumexp(
         self, axis: Any = None, keepdim: bool = False, *, dim: Any = _UNSET, keepdims: bool = False
@@ -65,7 +74,7 @@ class Normal(Missing):
         x = self._wide()
         top = x._reduce(Ops.MAX, axes, True).detach()
         shift = top.isfinite().where(top, 0.0)
-        total = (x - shift).exp().sum(axes, keepdim=True).log() + shift
+        total = self._power(x - shift).sum(axes, keepdim=True).log() + shift
         result = total if keepdim or keepdims else total.squeeze(axes)
         return result.cast(float_of(self.dtype))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from morok import knobs
@@ -56,3 +58,14 @@ def test_everything_around_a_convolution_can_be_compiled() -> None:
     with knobs.override(NOOPT=True):
         for _, other in found[:: max(1, len(found) // 16)]:
             assert "__global__" in program_of(other, cuda_target("sm_90a"), H200).text
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(64, 256), (4096, 2048), (8192, 8192)])
+def test_a_row_is_read_once_and_its_powers_are_computed_once(rows: int, columns: int) -> None:
+    """Who has a part of a row in one of its loops has it in all: it stays in registers from the first."""
+    ast = optimize(kernel_of(g.softmax(g.tensor(rows, columns))), H200)
+    program = program_of(ast, cuda_target("sm_90a"), H200)
+    blocks = math.prod(int(extent[0]) for extent in program.grid)
+    each = rows * columns // (blocks * math.prod(program.block))  # elements of a thread
+    assert program.text.count("*(const float4*)(g1") * 4 == each
+    assert program.text.count("0x1.7154760000000p+0f") == each  # log2(e), once for every power
