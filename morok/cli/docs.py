@@ -48,7 +48,8 @@ def stages_page() -> str:
     """The tables of stages, from the tables that run."""
     from morok.codegen.pipeline import STAGES
     from morok.rewrite.stage import describe
-    from morok.schedule.pipeline import GRAPH_STAGES, KERNEL_STAGES
+    from morok.schedule.kernel_stages import KERNEL_STAGES
+    from morok.schedule.pipeline import GRAPH_STAGES
 
     return f"""# The stages
 

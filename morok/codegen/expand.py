@@ -82,6 +82,8 @@ def expand(node: UOp) -> UOp | None:
     orders = {s.arg for s in node.src if s.op is Ops.UNROLL}
     # one order of lanes is kept: a matrix unit has its own
     axes: Axes = orders.pop() if len(orders) == 1 else tuple(sorted({a for order in orders for a in order}))
+    if node.op is Ops.ALONG and node.src[0].op is Ops.UNROLL:
+        axes = node.src[0].arg
     size = axes_size(axes)
     sources = []
     for s in node.src:
@@ -212,7 +214,7 @@ _SHAPE = unproved("restructures loops into vectors; tested against the interpret
 EXPANDABLE = Head(
     *sorted(ALU),
     *(Ops.INDEX, Ops.LOAD, Ops.STORE, Ops.GEP, Ops.VECTORIZE, Ops.CAT, Ops.PICK, Ops.WMMA, Ops.VREDUCE),
-    Ops.LDMATRIX,
+    *(Ops.LDMATRIX, Ops.ALONG),
 )  # fmt: skip
 
 
@@ -355,6 +357,23 @@ def open_lanes(root: UOp) -> UOp:
     return done[root]
 
 
+def warp_apart(node: UOp) -> UOp | None:
+    """A reduction over loops and over the lanes of a warp: each lane its own part first."""
+    count = len(node.arg)
+    lanes = tuple(r for r in node.src[count:] if r.op is Ops.RANGE and r.arg[1] is AxisKind.WARP)
+    rest = tuple(r for r in node.src[count:] if r not in lanes)
+    if count != 1 or not lanes or not rest or node.src[0].op is Ops.WMMA:  # a unit adds over its own lanes
+        return None
+    return node.replace((node.replace((node.src[0], *rest)), *lanes))
+
+
+@rules("codegen.warp_apart")
+def warp_rules() -> Rules:
+    """Reductions that lanes of a warp take part in."""
+    # Σ over loops and lanes = Σ over lanes of (Σ over loops)
+    yield "apart", Head(Ops.REDUCE).any() >> warp_apart, _LANES, _SHAPE
+
+
 @rules("codegen.group_for_reduce")
 def group_rules() -> Rules:
     """Reductions shared by a block."""
@@ -365,6 +384,8 @@ def group_rules() -> Rules:
 def expand_stage(root: UOp, ctx: Any) -> UOp:
     """Stage 9 as a whole."""
     kinds = {n.arg[1] for n in toposort(root) if n.op is Ops.RANGE}
+    if AxisKind.WARP in kinds:
+        root = rewrite(root, warp_rules)
     if AxisKind.GROUP_REDUCE in kinds:
         root = rewrite(root, group_rules, _Numbers(root, ctx.target.warp))
     if not kinds.isdisjoint(LANE_KINDS):

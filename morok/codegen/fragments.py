@@ -37,7 +37,7 @@ class Loops(NamedTuple):
 
     rows: tuple[UOp, ...]
     columns: tuple[UOp, ...]
-    steps: UOp
+    steps: tuple[UOp, ...]  # one loop; where the left operand is a result, one per run of its columns' bits
     lane: UOp  # the lane's number in the warp, or in the group of warps
 
 
@@ -46,12 +46,13 @@ def loops_of(point: UOp) -> Loops:
     unit: MatrixUnit = point.arg
     row_runs, column_runs = runs(unit.c.rows), runs(unit.c.columns)
     found = point.src[POINT:]
-    rows, columns = found[: len(row_runs)], found[len(row_runs) : -1]
+    outer = len(row_runs) + len(column_runs)
+    rows, columns = found[: len(row_runs)], found[len(row_runs) : outer]
     total = const(found[-1].dtype, 0)
-    for run, r in zip((*row_runs, *column_runs), found[:-1], strict=True):
+    for run, r in zip((*row_runs, *column_runs), found[:outer], strict=True):
         if run.kind == "l":
             total = alu(Ops.ADD, total, alu(Ops.MUL, r, const(r.dtype, 1 << run.source)))
-    return Loops(rows, columns, found[-1], simplify(total))
+    return Loops(rows, columns, found[outer:], simplify(total))
 
 
 def _bit(x: UOp, place: int) -> UOp:
@@ -81,11 +82,23 @@ def coordinate(bits: tuple[str, ...], lane: UOp, register: UOp) -> UOp:
 def _at(x: UOp, unit: MatrixUnit, loops: Loops, left: bool, outer: UOp, step: UOp) -> UOp:
     """The operand at a row (or column) and a step."""
     bits, parts = (unit.c.rows, loops.rows) if left else (unit.c.columns, loops.columns)
-    mapping = {loops.steps: step}
-    for run, r in zip(runs(bits), parts, strict=True):
-        shifted = alu(Ops.FLOORDIV, outer, const(outer.dtype, 1 << run.place)) if run.place else outer
-        mapping[r] = simplify(alu(Ops.FLOORMOD, shifted, const(outer.dtype, 1 << run.width)))
+    mapping = _digits(bits, parts, outer)
+    mapping |= {loops.steps[0]: step} if not is_chained(loops) else _digits(unit.a.columns, loops.steps, step)
     return substitute(x, mapping)
+
+
+def _digits(bits: tuple[str, ...], loops: tuple[UOp, ...], place: UOp) -> dict[UOp, UOp]:
+    """The loops of runs of bits, by the number that they are parts of."""
+    mapping = {}
+    for run, r in zip(runs(bits), loops, strict=True):
+        shifted = alu(Ops.FLOORDIV, place, const(place.dtype, 1 << run.place)) if run.place else place
+        mapping[r] = simplify(alu(Ops.FLOORMOD, shifted, const(place.dtype, 1 << run.width)))
+    return mapping
+
+
+def is_chained(loops: Loops) -> bool:
+    """Whether the left operand is made of another unit's result, in the registers where that lies."""
+    return len(loops.steps) > 1
 
 
 def gathered(x: UOp, unit: MatrixUnit, loops: Loops, left: bool, number: int) -> UOp:
@@ -149,7 +162,7 @@ def is_shared(buffer: UOp) -> bool:
 
 def _runs(x: UOp, unit: MatrixUnit, loops: Loops, left: bool, run: int, turned: bool) -> bool:
     """Whether `run` elements along the steps (or, turned, along rows) lie side by side and aligned."""
-    zero = const(loops.steps.dtype, 0)
+    zero = const(loops.lane.dtype, 0)
     buffer = x.src[0]
     if int(buffer.src[-1].src[0].arg) % run:
         return False
@@ -170,7 +183,7 @@ def _runs(x: UOp, unit: MatrixUnit, loops: Loops, left: bool, run: int, turned: 
 
 def panels_of(x: UOp, unit: MatrixUnit, loops: Loops, left: bool) -> UOp:
     """The description of an operand's tile, for a unit that reads shared memory by itself."""
-    zero = const(loops.steps.dtype, 0)
+    zero = const(loops.lane.dtype, 0)
     at = _at(x, unit, loops, left, zero, zero)
     if x.op is not Ops.INDEX or len(x.src) > 2 or not is_shared(x.src[0]):
         raise CompileError(f"the unit {unit.name} reads shared tiles, and an operand is none", place=place(x))
@@ -183,14 +196,38 @@ def panels_of(x: UOp, unit: MatrixUnit, loops: Loops, left: bool) -> UOp:
 
 def make_fragments(root: UOp) -> UOp:
     """All points of matrix units in a kernel → what warps do."""
-    found = [
-        n
-        for n in toposort(root)
-        if n.op is Ops.REDUCE and n.src[0].op is Ops.WMMA and len(n.src[0].src) > POINT
-    ]
-    for node in found:
+    lanes: dict[UOp, UOp] = {}
+    while True:
+        node = next((n for n in toposort(root) if _is_point(n)), None)
+        if node is None:
+            return substitute(root, lanes) if lanes else root
+        lanes |= same_lanes(node.src[0])
         root = substitute(root, {node: _fragments(node, next_number(root))})
-    return root
+
+
+def _is_point(node: UOp) -> bool:
+    return node.op is Ops.REDUCE and node.src[0].op is Ops.WMMA and len(node.src[0].src) > POINT
+
+
+def same_lanes(point: UOp) -> dict[UOp, UOp]:
+    """Lanes along the steps of a product whose left operand lies in registers: those along its columns."""
+    unit: MatrixUnit = point.arg
+    loops = loops_of(point)
+    if not is_chained(loops):
+        return {}
+    mine = {
+        run.source: r for run, r in zip(runs(unit.c.columns), loops.columns, strict=True) if run.kind == "l"
+    }
+    steps = zip(runs(unit.a.columns), loops.steps, strict=True)
+    return {r: mine[run.source] for run, r in steps if run.kind == "l"}
+
+
+def held(x: UOp, unit: MatrixUnit, loops: Loops) -> UOp:
+    """A left operand that is made of a result: each lane has its elements already."""
+    pairs = zip((*runs(unit.a.rows), *runs(unit.a.columns)), (*loops.rows, *loops.steps), strict=True)
+    mine = sorted(((run.source, r) for run, r in pairs if run.kind == "r"), key=lambda pair: -pair[0])
+    axes = tuple((int(r.arg[0]), int(r.src[0].arg)) for _, r in mine)
+    return make(Ops.CONTRACT, x.dtype.vec(unit.a.registers), (x,), axes, x.origin)
 
 
 def _fragments(node: UOp, number: int) -> UOp:
@@ -200,6 +237,9 @@ def _fragments(node: UOp, number: int) -> UOp:
     operands = []
     for i, left in enumerate((True, False)):
         x = point.src[i]
+        if left and is_chained(loops):
+            operands.append(held(x, unit, loops))
+            continue
         by_itself = ("a" if left else "b") in unit.shared
         fragment = panels_of(x, unit, loops, left) if by_itself else rows_of(x, unit, loops, left)
         operands.append(gathered(x, unit, loops, left, number + i) if fragment is None else fragment)
@@ -216,7 +256,7 @@ def _fragments(node: UOp, number: int) -> UOp:
     registers.sort(key=lambda pair: -pair[0])
     axes = tuple((int(r.arg[0]), int(r.src[0].arg)) for _, r in registers)
     value = make(Ops.UNROLL, unit.output, (wide,), axes, point.origin)
-    rest = tuple(r for r in closed_ranges(node) if r is not loops.steps)
+    rest = tuple(r for r in closed_ranges(node) if r not in loops.steps)
     return node.replace((value, *rest)) if rest else value
 
 

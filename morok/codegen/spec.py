@@ -77,7 +77,7 @@ def _kernel_spec() -> Rules:
     yield "index", Head(Ops.INDEX).any() >> legal, when(_is_place)
     yield "reduce", Head(Ops.REDUCE).any() >> legal, when(_reduces)
     yield "scan", Head(Ops.SCAN).any() >> legal, when(_runs_along)
-    yield "local", Head(Ops.BUFFERIZE, Ops.PICK).any() >> legal
+    yield "local", Head(Ops.BUFFERIZE, Ops.PICK, Ops.ALONG).any() >> legal
     yield "matrix", Head(Ops.WMMA).any() >> legal, when(_is_point)
 
 

@@ -8,7 +8,7 @@ Rows that are lanes (UNROLL) are combined before they are added to the sums.
 
 from __future__ import annotations
 
-from morok.codegen.reduce import accumulate, fold_lanes, pick_lanes
+from morok.codegen.accumulators import accumulate, fold_lanes, pick_lanes
 from morok.codegen.scopes import next_number, substitute_open
 from morok.codegen.target import Target
 from morok.codegen.vectors import splat

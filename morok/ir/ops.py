@@ -133,6 +133,7 @@ class Ops:
     REDUCE = _row(_R, _N, "REDUCE(*values, *ranges): `arg` holds one op per value; they reduce together")
     SCAN_AXIS = _row(_R, _N, "along axis `arg[1]` at each place everything up to it, combined by `arg[0]`")
     SCAN = _row(_R, _N, "SCAN(*values[, start], *ranges): the steps up to this one, combined as `arg` says")
+    ALONG = _row(_R, 2, "ALONG(x, m): x, a sum whose terms are powers that fall as the maximum m rises")
     PICK = _row(_R, 1, "component `arg` of a node with several values")
     ALLREDUCE = _row(_R, 2, "ALLREDUCE(x, device): reduce over devices with op `arg`")
 

@@ -17,10 +17,11 @@ from morok.ir.ops import AxisKind, Ops
 from morok.ir.scan import scan_loops
 from morok.optimize import (
     block,
+    chain,
     collect,
     edges,
     keep,
-    matrix,
+    online,
     pack,
     roles,
     running,
@@ -90,7 +91,8 @@ ACTIONS: dict[str, Action] = {
         Action("NOLOCALS", can_forbid_locals, forbid_locals),
         Action("STAGE", shared.can_stage, shared.stage),
         Action("COLLECT", collect.can_collect, collect.collect),
-        Action("TC", matrix.can_use, matrix.use),
+        Action("ONLINE", online.can_online, online.online),
+        Action("TC", chain.can_use, chain.use),
         Action("ROLES", roles.can_have_roles, roles.have_roles),
         Action("PERSIST", roles.can_persist, roles.persist),
     )

@@ -24,6 +24,7 @@ from morok.ir.node import UOp, toposort
 from morok.ir.ops import AxisKind, Ops
 from morok.optimize.builder import Builder
 from morok.optimize.facts import access, output_loops, reads_of, store_of, trips
+from morok.optimize.gpu_attention import attention
 from morok.optimize.gpu_columns import share_columns
 from morok.optimize.gpu_matmul import matrix_product
 from morok.optimize.gpu_rows import goes_along, share_rows
@@ -41,7 +42,7 @@ SQUARE_BYTES = 256  # of a side of what is transposed at a time
 def choose_gpu(ast: UOp, host: Host) -> UOp:
     """The kernel with the actions that the heuristics choose."""
     builder = Builder(ast, host)
-    if matrix_product(builder):
+    if attention(builder) or matrix_product(builder):
         return builder.ast
     write_out(builder)
     shared = share_rows(builder) or share_columns(builder)

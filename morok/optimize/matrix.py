@@ -39,18 +39,19 @@ class Found(NamedTuple):
     b: UOp
 
 
-def _zero(dtype: DType) -> UOp:
+def zero(dtype: DType) -> UOp:
+    """What a sum begins with."""
     return const(dtype, 0.0 if dtype.is_float else 0)
 
 
-def is_zero(x: UOp) -> bool:
+def iszero(x: UOp) -> bool:
     """A constant 0 that is no -0."""
     return x.op is Ops.CONST and str(x.arg) in ("0", "0.0")
 
 
 def factors(value: UOp) -> tuple[UOp, UOp] | None:
     """The factors of a product, with the condition under which it counts on both of them."""
-    if value.op is Ops.WHERE and is_zero(value.src[2]):
+    if value.op is Ops.WHERE and iszero(value.src[2]):
         found = factors(value.src[1])
         if found is None:
             return None
@@ -69,7 +70,7 @@ def _under(condition: UOp, x: UOp) -> UOp:
             return x
         gate = condition if not known else alu(Ops.AND, x.src[2], condition)
         return make(Ops.INDEX, x.dtype, (*x.src[:2], gate), x.arg, x.origin)
-    return alu(Ops.WHERE, condition, x, _zero(x.dtype))
+    return alu(Ops.WHERE, condition, x, zero(x.dtype))
 
 
 def as_input(x: UOp, unit: MatrixUnit) -> UOp | None:
@@ -139,6 +140,8 @@ def can_use(loops: Loops, opt: Opt, host: Host) -> str | None:
     unit = unit_of(host, opt)
     if isinstance(unit, str):
         return unit
+    if any(r.arg[1] is AxisKind.WARP for r in loops.closers):
+        return "the lanes of the warp are taken already"
     if len(opt.axes) != 2:
         return "it takes the loop of the sum, and two loops over outputs"
     for number in (opt.axis, *opt.axes):
@@ -155,8 +158,6 @@ def can_use(loops: Loops, opt: Opt, host: Host) -> str | None:
             return f"{amount} does not divide the {size(r) or 'unknown'} iterations of loop {r.arg[0]}"
     if any(loops.closed_by(r) is not Ops.END and not is_result(loops, r) for r in (i, j)):
         return "rows and columns of the tile have to be loops over outputs"
-    if any(r.arg[1] is AxisKind.WARP for r in loops.closers):
-        return "the lanes of the warp are taken already"
     tiles = shared_tiles(loops.order)
     for r in (k, i, j):
         if any(r in ranges(n) for n in tiles):
@@ -168,6 +169,11 @@ def can_use(loops: Loops, opt: Opt, host: Host) -> str | None:
         reason = _in_panels(x, outer, k, unit) if name in unit.shared else None
         if reason is not None:
             return reason
+    return fits_block(loops, unit, host)
+
+
+def fits_block(loops: Loops, unit: MatrixUnit, host: Host) -> str | None:
+    """Why a block cannot have the lanes of a unit as well; None if it can."""
     lanes = unit.lanes
     for r in loops.closers:
         if r.arg[1] in (AxisKind.LOCAL, AxisKind.GROUP_REDUCE):
@@ -187,9 +193,9 @@ def use(loops: Loops, opt: Opt) -> UOp:
     found = match(loops, unit, k, i, j)
     assert isinstance(found, Found)
     number = loops.next_number()
-    rows, row_parts = _cut(i, unit.m, unit.c.rows, number)
+    rows, row_parts = cut(i, unit.m, unit.c.rows, number)
     number += len(row_parts)
-    columns, column_parts = _cut(j, unit.n, unit.c.columns, number)
+    columns, column_parts = cut(j, unit.n, unit.c.columns, number)
     step = loop(unit.k, number + len(column_parts), AxisKind.UNROLL, k)
     if size(k) == unit.k:
         steps: tuple[UOp, tuple[UOp, ...]] = (step, (step,))
@@ -199,7 +205,7 @@ def use(loops: Loops, opt: Opt) -> UOp:
     point = make(
         Ops.WMMA,
         unit.output,
-        (found.a, found.b, _zero(unit.output), *row_parts, *column_parts, step),
+        (found.a, found.b, zero(unit.output), *row_parts, *column_parts, step),
         unit,
         found.reduce.src[0].origin,
     )
@@ -208,8 +214,8 @@ def use(loops: Loops, opt: Opt) -> UOp:
     return replace_loops(ast, {i: rows, j: columns, k: steps})
 
 
-def _cut(
-    r: UOp, amount: int, bits: tuple[str, ...], number: int
+def cut(
+    r: UOp, amount: int, bits: tuple[str, ...], number: int, registers: AxisKind = AxisKind.UPCAST
 ) -> tuple[tuple[UOp, tuple[UOp, ...]], tuple[UOp, ...]]:
     """A loop as the rest and one loop per run of bits: lanes (upper ones outside), or registers."""
     found = runs(bits)
@@ -218,7 +224,7 @@ def _cut(
         loop(
             1 << run.width,
             number + order.index(run),
-            AxisKind.WARP if run.kind == "l" else AxisKind.UPCAST,
+            AxisKind.WARP if run.kind == "l" else registers,
             r,
         )
         for run in found

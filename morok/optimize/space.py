@@ -18,6 +18,7 @@ from morok.ir.matrix import ALL_UNITS
 from morok.ir.node import UOp
 from morok.ir.ops import AxisKind, Ops
 from morok.optimize.actions import outcome
+from morok.optimize.gpu_attention import row_choices
 from morok.optimize.gpu_matmul import tile_choices
 from morok.optimize.host import Host
 from morok.optimize.loops import LANE_KINDS, LOOP_KINDS, Loops, loops_of, size
@@ -86,7 +87,7 @@ class Space:
         )
         found = dict.fromkeys(applied(choose(self.ast, machine)) for machine in others)
         if host.block_threads:
-            found.update(dict.fromkeys(tile_choices(self.ast, host)))
+            found.update(dict.fromkeys((*row_choices(self.ast, host), *tile_choices(self.ast, host))))
         found[()] = None
         return [opts for opts in found if self.at(opts) is not None]
 

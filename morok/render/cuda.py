@@ -114,6 +114,7 @@ class Writer:
                 self.let(node.dtype, self.arithmetic.text(node, list(x)))
                 for x in zip(*(self.lanes(s) for s in node.src), strict=True)
             ]
+            self.arithmetic.rounded(node, self.values[node], self.lanes(node.src[0]))
         elif op is Ops.INDEX:
             self.addresses[node] = (self.scalar(node.src[0]), self.scalar(node.src[1]))
         elif op is Ops.LOAD:
@@ -226,7 +227,7 @@ class Writer:
         if gate is None:
             self.put(f"{kind} {name} = {found};")
         else:
-            self.put(f"{kind} {name} = {pack_words(self.lanes(node.src[1]), dtype)};")
+            self.put(f"{kind} {name} = {self.packed(self.lanes(node.src[1]), dtype)};")
             self.put(f"if ({gate}) {name} = {found};")
         if per_word == 1:
             return [f"{name}.{LANES[i]}" for i in range(words)]
@@ -251,7 +252,24 @@ class Writer:
             self.put(f"{gate}{memory}[{where}] = {given[0]};")
             return
         kind = words_of(value.dtype)[0]
-        self.put(f"{gate}*({kind}*)({memory} + {where}) = {pack_words(given, value.dtype)};")
+        self.put(f"{gate}*({kind}*)({memory} + {where}) = {self.packed(given, value.dtype)};")
+
+    def packed(self, lanes: list[str], dtype: DType) -> str:
+        """A vector as one value of its type in memory."""
+        kind, words, per_word = words_of(dtype)
+        if per_word > 1:
+            parts = [lanes[w * per_word : (w + 1) * per_word] for w in range(words)]
+            lanes = [self.word(part, dtype) for part in parts]
+            if words == 1:
+                return f"({kind})({lanes[0]})"
+        return f"make_{kind}({', '.join(lanes)})"
+
+    def word(self, lanes: list[str], dtype: DType) -> str:
+        """Lanes of 8 or 16 bits in a word."""
+        bits = dtype.scalar.bits
+        unsigned = "unsigned char" if bits == 8 else "unsigned short"
+        shifted = [f"((unsigned)({unsigned})({x}) << {k * bits})" for k, x in enumerate(lanes)]
+        return self.arithmetic.word(lanes) or " | ".join(shifted)
 
 
 def _is_role(node: UOp) -> bool:
@@ -280,19 +298,6 @@ def _operand(text: str) -> str:
 
 def _identifier(arg: Any) -> str:
     return re.sub(r"\W", "_", str(arg))
-
-
-def pack_words(lanes: list[str], dtype: DType) -> str:
-    """A vector as one value of its type in memory."""
-    kind, words, per_word = words_of(dtype)
-    if per_word > 1:
-        bits = dtype.scalar.bits
-        unsigned = "unsigned char" if bits == 8 else "unsigned short"
-        parts = [f"((unsigned)({unsigned}){x} << {bits * (i % per_word)})" for i, x in enumerate(lanes)]
-        lanes = [" | ".join(parts[w * per_word : (w + 1) * per_word]) for w in range(words)]
-        if words == 1:
-            return f"({kind})({lanes[0]})"
-    return f"make_{kind}({', '.join(lanes)})"
 
 
 def render(linear: UOp, name: str, buffers: int = 0) -> Program:

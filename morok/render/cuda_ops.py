@@ -94,6 +94,13 @@ HELPERS: dict[str, str] = {
         "{ return __uint_as_float((unsigned)h << 16); }"
     ),
     "bf16_f32": _asm("unsigned short", "bf16_f32", "float x", "=h", "cvt.rn.bf16.f32 %0, %1;", '"f"(x)'),
+    # two at once, the first in the lower half of a word
+    "f16x2_f32": _asm(
+        "unsigned", "f16x2_f32", "float a, float b", "=r", "cvt.rn.f16x2.f32 %0, %2, %1;", '"f"(a), "f"(b)'
+    ),
+    "bf16x2_f32": _asm(
+        "unsigned", "bf16x2_f32", "float a, float b", "=r", "cvt.rn.bf16x2.f32 %0, %2, %1;", '"f"(a), "f"(b)'
+    ),
     **_converters(),
 }
 
@@ -103,11 +110,26 @@ class Arithmetic:
 
     def __init__(self) -> None:
         self.helpers: dict[str, None] = {}
+        self.halves: dict[str, tuple[str, str]] = {}  # names of halves: how pairs are made, and of what
 
     def helper(self, name: str) -> str:
         if name in HELPERS:
             self.helpers[name] = None
         return name
+
+    def rounded(self, node: UOp, names: list[str], given: list[str]) -> None:
+        """Remembers what was rounded to half precision: two neighbours in a word are rounded together."""
+        target = node.dtype.scalar
+        if node.op is Ops.CAST and target in (float16, bfloat16):
+            kind = "f16x2_f32" if target is float16 else "bf16x2_f32"
+            self.halves |= {name: (kind, x) for name, x in zip(names, given, strict=True)}
+
+    def word(self, lanes: list[str]) -> str | None:
+        """Two lanes of half precision as a word, where both have just been rounded."""
+        found = [self.halves[x] for x in lanes if x in self.halves]
+        if len(lanes) != 2 or len(found) != 2 or found[0][0] != found[1][0]:
+            return None
+        return f"{self.helper(found[0][0])}({found[0][1]}, {found[1][1]})"
 
     def text(self, node: UOp, x: list[str]) -> str:
         """The op of `node` on operands with these texts, in one lane."""

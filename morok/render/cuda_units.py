@@ -42,7 +42,7 @@ def _parts(words: list[str], dtype: DType) -> list[str]:
     return [f"({name})({w} >> {k * bits})" for w in words for k in range(32 // bits)]
 
 
-def _words(lanes: list[str], dtype: DType) -> list[str]:
+def _words(writer: Writer, lanes: list[str], dtype: DType) -> list[str]:
     """The words that lanes fill; whole words are taken as they are."""
     bits = dtype.scalar.bits
     if bits == 32:
@@ -51,7 +51,6 @@ def _words(lanes: list[str], dtype: DType) -> list[str]:
         kind = "__float_as_uint({})" if dtype.scalar.is_float else "(unsigned){}"
         return [m.group(1) if m else kind.format(x) for m, x in zip(whole, lanes, strict=True)]
     per_word = 32 // bits
-    unsigned = "unsigned short" if bits == 16 else "unsigned char"
     out = []
     for start in range(0, len(lanes), per_word):
         part = lanes[start : start + per_word]
@@ -59,8 +58,7 @@ def _words(lanes: list[str], dtype: DType) -> list[str]:
         if found == [(found[0][0], str(k * bits)) for k in range(per_word)] if found else False:
             out.append(found[0][0])
         else:
-            shifted = [f"((unsigned)({unsigned})({x}) << {k * bits})" for k, x in enumerate(part)]
-            out.append(f"({' | '.join(shifted)})")
+            out.append(f"({writer.word(part, dtype)})")
     return out
 
 
@@ -114,7 +112,7 @@ def _write_group_product(writer: Writer, node: UOp, unit: MatrixUnit) -> None:
     kind = unit.name.split(".")[1]
     wide, letter = ("s32", "r") if unit.output.is_int else ("f32", "f")
     in_tiles = "a" in unit.shared
-    a = [writer.scalar(node.src[0])] if in_tiles else _words(writer.lanes(node.src[0]), unit.inputs)
+    a = [writer.scalar(node.src[0])] if in_tiles else _words(writer, writer.lanes(node.src[0]), unit.inputs)
     b = writer.scalar(node.src[1])
     c = writer.lanes(node.src[2])
     names = [writer.fresh() for _ in c]
@@ -149,8 +147,8 @@ def write_product(writer: Writer, node: UOp) -> None:
         return
     kind = unit.name.split(".")[1]
     wide, letter = ("s32", "r") if unit.output.is_int else ("f32", "f")
-    a = _words(writer.lanes(node.src[0]), unit.inputs)
-    b = _words(writer.lanes(node.src[1]), unit.inputs)
+    a = _words(writer, writer.lanes(node.src[0]), unit.inputs)
+    b = _words(writer, writer.lanes(node.src[1]), unit.inputs)
     c = writer.lanes(node.src[2])
     names = [writer.fresh() for _ in c]
     writer.put(f"{type_name(unit.output)} {', '.join(names)};")

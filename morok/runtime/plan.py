@@ -312,7 +312,8 @@ def _check_stages() -> None:
     """A KnobError if an option names a stage that no pipeline has."""
     from morok.codegen.pipeline import STAGES
     from morok.rewrite.stage import check_selection
-    from morok.schedule.pipeline import GRAPH_STAGES, KERNEL_STAGES
+    from morok.schedule.kernel_stages import KERNEL_STAGES
+    from morok.schedule.pipeline import GRAPH_STAGES
 
     check_selection((*GRAPH_STAGES, *KERNEL_STAGES, *STAGES))
 

@@ -28,6 +28,7 @@ from morok.ir.infer import ranges
 from morok.ir.node import UOp, make, toposort
 from morok.ir.ops import AxisKind, Ops
 from morok.ir.provenance import here, place
+from morok.schedule.attention import passing
 from morok.schedule.costs import AGAIN, LAUNCH, OPS_PER_BYTE, STORED, TILE, Costs, measure, op_work
 from morok.schedule.indexing import Indices, Running, known_shape, scanned_loop, source_indices
 from morok.schedule.lower import INTERNAL, PASS_THROUGH, new_loop, output_ranges
@@ -83,10 +84,11 @@ def choose_buffers(sink: UOp, ctx: object = None) -> UOp:
     try:
         order = toposort(sink)
         collapsed = collapsible(order)
-        first = Chooser(measure(order, collapsed), collapsed)
+        inline = passing(order)
+        first = Chooser(measure(order, collapsed), collapsed, inline)
         first.run(order)
         costs = measure(order, collapsed, first.still_keeps)
-        second = Chooser(costs, collapsed, _crowded(order, costs))
+        second = Chooser(costs, collapsed, inline, _crowded(order, costs))
         kept = second.run(order)
         if knobs.explains("fusion"):
             explain(kept, costs)
@@ -153,10 +155,15 @@ class Chooser:
     """One walk from the outputs down."""
 
     def __init__(
-        self, costs: Costs, collapsed: Collection[UOp], crowded: dict[UOp, str] | None = None
+        self,
+        costs: Costs,
+        collapsed: Collection[UOp],
+        inline: Collection[UOp] = (),
+        crowded: dict[UOp, str] | None = None,
     ) -> None:
         self.costs = costs
         self.collapsed = collapsed
+        self.inline = inline  # never kept: computed in passing
         self.crowded = crowded or {}
         self.kept: dict[UOp, str] = {}
         self.kept_for: dict[UOp, list[Use]] = {}
@@ -206,7 +213,7 @@ class Chooser:
         self.uses.setdefault(node, {}).setdefault((use.kernel, use.indices), use)
 
     def visit(self, node: UOp, uses: list[Use]) -> None:
-        if self.is_candidate(node):
+        if node not in self.inline and self.is_candidate(node):
             reason = self.crowded.get(node) or self.reason_to_keep(node, uses)
             if reason is not None:
                 self.kept[node] = reason

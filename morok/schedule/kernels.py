@@ -19,8 +19,8 @@ from morok.ir.infer import closed_ranges, ranges
 from morok.ir.node import UOp, make, toposort
 from morok.ir.ops import Ops
 from morok.rewrite.stage import run_pipeline
+from morok.schedule.kernel_stages import KERNEL_STAGES
 from morok.schedule.numbering import number_buffers
-from morok.schedule.pipeline import KERNEL_STAGES
 from morok.schedule.split import Draft, plain
 
 

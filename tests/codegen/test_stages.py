@@ -239,7 +239,7 @@ def test_sharing_a_loop_looks_at_everybody_in_it() -> None:
 
 
 def test_a_matrix_unit_adds_by_itself() -> None:
-    from morok.codegen.reduce import accumulate
+    from morok.codegen.accumulators import accumulate
 
     a, b, c, total = (read(x, 0) for x in buffers(1, 1, 1, 1))
     product = make(Ops.WMMA, float32, (a, b, c), "unit")

@@ -40,7 +40,8 @@ def product(a: Tensor, b: Tensor) -> Tensor:
 
 def kernel_of(make_it: Maker, *shapes: tuple[int, ...], dtype: str = "float16") -> UOp:
     """The one kernel of a function of tensors without values."""
-    (item,) = schedule([make_it(*(Tensor.empty(*s, dtype=dtype) for s in shapes)).uop]).items
+    tensors = [Tensor.empty(*s, dtype=dtype, device=DEVICE) for s in shapes]
+    (item,) = schedule([make_it(*tensors).uop]).items
     return item.ast
 
 

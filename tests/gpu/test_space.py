@@ -30,6 +30,12 @@ KERNELS: dict[str, tuple[Callable[..., Tensor], tuple[tuple[int, ...], ...], str
     "batched": (product, ((2, 64, 64), (2, 64, 64)), "bfloat16", 1e-2),
     "window": (lambda x, w: x.conv2d(w, padding=1), ((2, 8, 8, 8), (16, 8, 3, 3)), "float32", 1e-5),
     "small window": (lambda x, w: x.conv2d(w, padding=1), ((2, 2, 4, 4), (2, 2, 3, 3)), "float32", 1e-5),
+    "attention": (
+        lambda q, k, v: q.scaled_dot_product_attention(k, v),
+        ((64, 32), (96, 32), (96, 16)),
+        "float16",
+        2e-3,
+    ),
     "softmax": (lambda x: x.softmax(-1), ((6, 160),), "float32", 1e-5),
     "norm": (lambda x: x.layer_norm(-1), ((6, 96),), "float32", 1e-4),
     "columns": (lambda x: x.sum(0), ((96, 40),), "float32", 1e-5),

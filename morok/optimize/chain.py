@@ -1,0 +1,153 @@
+"""TC on two products at once: the second multiplies what is made of the results of the first.
+
+    S(i, k) = Σ over e of a(i, e) · b(k, e)          O(i, j) = Σ over k of f(S(i, k)) · v(k, j)
+
+A unit leaves its results in the registers of the lanes in which it wants its left operand. So the rows of
+both products are one loop, and the columns of the first are the steps of the second: its loops are cut as
+the left operand has them, and nothing has to leave the registers in between.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from morok.ir.infer import closed_ranges, ranges
+from morok.ir.matrix import ALL_UNITS, MatrixUnit
+from morok.ir.node import UOp, alu, make, toposort
+from morok.ir.ops import AxisKind, Ops
+from morok.optimize import matrix
+from morok.optimize.host import Host
+from morok.optimize.loops import LOOP_KINDS, Loops, divides, loop, quotient, size, times
+from morok.optimize.matrix import as_input, cut, factors, fits_block, unit_of, zero
+from morok.optimize.record import Opt
+from morok.rewrite.engine import substitute
+from morok.schedule.ranges import replace_loops
+
+
+class Pair(NamedTuple):
+    """Two products in a chain, with their operands in the unit's type."""
+
+    first: UOp
+    a: UOp
+    b: UOp
+    second: UOp
+    weights: UOp
+    values: UOp
+
+
+def continues(unit: MatrixUnit) -> bool:
+    """Whether a unit's results lie as its left operand does, several of them side by side."""
+    columns = unit.c.columns
+    more = unit.a.columns[len(columns) :]
+    return (
+        not unit.shared
+        and unit.a.rows == unit.c.rows
+        and unit.a.columns[: len(columns)] == columns
+        and all(bit[0] == "r" for bit in more)
+    )
+
+
+def match(loops: Loops, unit: MatrixUnit, k: UOp, i: UOp, j: UOp, e: UOp) -> Pair | str:
+    """The products over these loops; or why there are none."""
+    pairs = []
+    for step, outer, across in ((e, i, k), (k, i, j)):
+        sums = [n for n in loops.closers[step] if n.arg == (Ops.ADD,) and n.src[0].op is Ops.MUL]
+        if len(sums) != 1 or sums[0].dtype is not unit.output:
+            return f"loop {step.arg[0]} is not that of one sum of products in {unit.output}"
+        found = factors(sums[0].src[0])
+        x, y = (None, None) if found is None else (as_input(f, unit) for f in found)
+        if x is None or y is None:
+            return f"the factors are not {unit.inputs}, which the unit {unit.name} multiplies"
+        if outer not in ranges(x):
+            x, y = y, x
+        if outer not in ranges(x) or across in ranges(x) or across not in ranges(y) or outer in ranges(y):
+            return (
+                f"no factor moves with loop {outer.arg[0]} alone and another with loop {across.arg[0]} alone"
+            )
+        pairs.append((sums[0], x, y))
+    (first, a, b), (second, weights, values) = pairs
+    if first not in toposort(weights) or first in toposort(values):
+        return "the second product does not multiply what is made of the first"
+    return Pair(first, a, b, second, weights, values)
+
+
+def can_use(loops: Loops, opt: Opt, host: Host) -> str | None:
+    if len(opt.axes) != 3:
+        return matrix.can_use(loops, opt, host)
+    unit = unit_of(host, opt)
+    if isinstance(unit, str):
+        return unit
+    if any(r.arg[1] is AxisKind.WARP for r in loops.closers):
+        return "the lanes of the warp are taken already"
+    return _can_chain(loops, opt, unit) or fits_block(loops, unit, host)
+
+
+def _can_chain(loops: Loops, opt: Opt, unit: MatrixUnit) -> str | None:
+    if not continues(unit):
+        return f"the results of the unit {unit.name} do not lie as it wants its left operand"
+    for number in (opt.axis, *opt.axes):
+        r = loops.by_number.get(number)
+        if r is None:
+            return f"there is no loop {number}"
+        if r.arg[1] not in LOOP_KINDS:
+            return f"loop {number} is {r.arg[1].value} already"
+    k, i, j, e = (loops.by_number[n] for n in (opt.axis, *opt.axes))
+    for r, amount in ((i, unit.m), (j, unit.n), (k, unit.k), (e, unit.k)):
+        if not divides(amount, r.src[0]):
+            return f"{amount} does not divide the {size(r) or 'unknown'} iterations of loop {r.arg[0]}"
+    if any(loops.closed_by(r) is not Ops.END for r in (i, j)):
+        return "rows and columns of the second product have to be loops over outputs"
+    if loops.closed_by(k) is not Ops.REDUCE:
+        return f"loop {k.arg[0]} is closed by different ops"
+    found = match(loops, unit, k, i, j, e)
+    return found if isinstance(found, str) else None
+
+
+def use(loops: Loops, opt: Opt) -> UOp:
+    """The inner tile of a matrix product runs on a matrix unit; or those of two in a chain.
+
+    TC(2, 1, (0, 1)):   Σ over r2 of a[r0, r2] * b[r2, r1]   →   Σ over tiles r2 of WMMA(tile of a, tile of b)
+    TC(3, 1, (0, 1, 2)):   Σ over r3 of f(Σ over r2 of a[r0, r2] * b[r3, r2]) * v[r3, r1]   →   the same twice
+    """
+    return _chain(loops, opt) if len(opt.axes) == 3 else matrix.use(loops, opt)
+
+
+def _chain(loops: Loops, opt: Opt) -> UOp:
+    """Two products whose loops are cut for one unit."""
+    unit = ALL_UNITS[opt.amount - 1]
+    k, i, j, e = (loops.by_number[n] for n in (opt.axis, *opt.axes))
+    pair = match(loops, unit, k, i, j, e)
+    assert isinstance(pair, Pair)
+    number = loops.next_number()
+    rows, row_parts = cut(i, unit.m, unit.c.rows, number)
+    number += len(row_parts)
+    columns, column_parts = cut(j, unit.n, unit.c.columns, number)
+    number += len(column_parts)
+    steps, step_parts = cut(k, unit.k, unit.a.columns, number, AxisKind.UNROLL)
+    number += len(step_parts)
+    inner = loop(unit.k, number, AxisKind.UNROLL, e)
+    if size(e) == unit.k:
+        inside: tuple[UOp, tuple[UOp, ...]] = (inner, (inner,))
+    else:
+        rest = loop(quotient(e.src[0], unit.k), int(e.arg[0]), e.arg[1], e)
+        inside = (alu(Ops.ADD, times(rest, unit.k), inner), (rest, inner))
+    start = zero(unit.output)
+    first = make(
+        Ops.WMMA,
+        unit.output,
+        (pair.a, pair.b, start, *row_parts, *step_parts[: len(column_parts)], inner),
+        unit,
+        pair.first.src[0].origin,
+    )
+    made = pair.first.replace((first, *closed_ranges(pair.first)))
+    weights = substitute(pair.weights, {pair.first: made})
+    second = make(
+        Ops.WMMA,
+        unit.output,
+        (weights, pair.values, start, *row_parts, *column_parts, *step_parts),
+        unit,
+        pair.second.src[0].origin,
+    )
+    ast = substitute(loops.ast, {pair.second: pair.second.replace((second, *closed_ranges(pair.second)))})
+    ast = substitute(ast, {pair.first: made})
+    return replace_loops(ast, {i: rows, j: columns, k: steps, e: inside})

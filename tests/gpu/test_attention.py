@@ -1,0 +1,295 @@
+"""Attention in one kernel: two products in a chain, the maximum and the sums in one pass. Against NumPy."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from morok import Tensor
+from morok.codegen.pipeline import lower
+from morok.device.cuda import program_of
+from morok.device.cuda_compile import compile_cubin
+from morok.device.interpreter import run_kernel
+from morok.ir.node import UOp, toposort
+from morok.ir.ops import AxisKind, Ops
+from morok.optimize.actions import apply, apply_all, can
+from morok.optimize.apply import optimize
+from morok.optimize.record import Opt, applied
+from morok.schedule.schedule import schedule
+from tests.gpu.kernels import DEVICE
+from tests.gpu.products import HOST, TARGET, close, execute, memory_of
+
+ERROR = {"float16": 1e-3, "bfloat16": 8e-3}
+Array = Any
+
+
+def reference(q: Array, k: Array, v: Array, mask: Array = None, bias: Array = 0.0) -> Array:
+    """In float64, from what half precision has left of the inputs."""
+    q, k, v = (x.astype(np.float64) for x in (q, k, v))
+    with np.errstate(invalid="ignore"):
+        scores = q @ k.swapaxes(-1, -2) * q.shape[-1] ** -0.5 + bias
+        if mask is not None:
+            scores = np.where(mask, scores, -np.inf)
+        powers = np.exp(scores - scores.max(-1, keepdims=True))
+        return powers / powers.sum(-1, keepdims=True) @ v
+
+
+def inputs(
+    *shapes: tuple[int, ...], dtype: str = "float16", seed: int = 0
+) -> tuple[list[Tensor], list[Array]]:
+    """Tensors on the device, and what is in them."""
+    random = np.random.default_rng(seed)
+    tensors = [Tensor(random.normal(size=s).astype(np.float32), device=DEVICE).cast(dtype) for s in shapes]
+    tensors = [t.realize() for t in tensors]
+    return tensors, [t.cast("float32").numpy() for t in tensors]
+
+
+def kernels_of(result: Tensor) -> list[UOp]:
+    return [item.ast for item in schedule([result.uop]).items]
+
+
+def values(result: Tensor) -> Array:
+    return result.cast("float32").numpy()
+
+
+def heads(rows: int, keys: int, width: int, out: int, *batch: int) -> tuple[tuple[int, ...], ...]:
+    return (*batch, rows, width), (*batch, keys, width), (*batch, keys, out)
+
+
+# --- values
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize(
+    ("rows", "keys", "width", "out"),
+    [
+        (128, 128, 64, 64),
+        (64, 192, 32, 48),  # three steps of a ring
+        (100, 96, 16, 8),  # rows that fill no tile
+        (33, 16, 80, 96),  # one step
+        (64, 64, 128, 128),  # 16 rows for each warp
+        (64, 32, 192, 192),  # as many registers as there may be
+    ],
+)
+def test_one_kernel(rows: int, keys: int, width: int, out: int, dtype: str) -> None:
+    (q, k, v), arrays = inputs(*heads(rows, keys, width, out, 2), dtype=dtype)
+    result = q.scaled_dot_product_attention(k, v)
+    (ast,) = kernels_of(result)
+    names = [opt.name for opt in applied(optimize(ast, HOST))]
+    assert "ONLINE" in names and "TC" in names
+    close(values(result), reference(*arrays), ERROR[dtype])
+
+
+@pytest.mark.parametrize(
+    "kind", ["causal", "mask", "bias", "scaled by hand", "turned keys", "packed", "joined heads"]
+)
+def test_what_surrounds_the_products(kind: str) -> None:
+    (q, k, v), arrays = inputs(*heads(64, 64, 32, 32, 2, 2))
+    k64 = arrays[1]
+    random = np.random.default_rng(1)
+    if kind == "causal":
+        result = q.scaled_dot_product_attention(k, v, is_causal=True)
+        want = reference(*arrays, mask=np.tril(np.ones((64, 64), bool)))
+    elif kind == "mask":
+        mask = random.random((64, 64)) < 0.4
+        result = q.scaled_dot_product_attention(k, v, Tensor(mask, device=DEVICE))
+        want = reference(*arrays, mask=mask)
+    elif kind == "bias":
+        bias = random.normal(size=(2, 1, 64, 64)).astype(np.float16)
+        result = q.scaled_dot_product_attention(k, v, Tensor(bias, device=DEVICE))
+        want = reference(*arrays, bias=bias.astype(np.float64))
+    elif kind == "scaled by hand":
+        result = ((q @ k.transpose(-2, -1)) * 32**-0.5).softmax(-1) @ v
+        want = reference(*arrays)
+    elif kind == "turned keys":
+        turned = Tensor(k64.swapaxes(-1, -2).astype(np.float16).copy(), device=DEVICE)
+        result = ((q @ turned) * 32**-0.5).softmax(-1) @ v
+        want = reference(*arrays)
+    elif kind == "packed":
+        packed, (all_,) = inputs((2, 64, 3, 2, 32))
+        q, k, v = (packed[0][:, :, i].transpose(1, 2) for i in range(3))
+        result = q.scaled_dot_product_attention(k, v)
+        want = reference(*(all_[:, :, i].swapaxes(1, 2) for i in range(3)))
+    else:
+        result = q.scaled_dot_product_attention(k, v).transpose(1, 2).reshape(2, 64, 64)
+        want = reference(*arrays).swapaxes(1, 2).reshape(2, 64, 64)
+    assert len(kernels_of(result)) == 1
+    close(values(result), want, 1e-3)
+
+
+@given(st.integers(32, 90), st.integers(1, 9), st.integers(1, 4), st.integers(1, 6), st.integers(0, 99))
+@settings(max_examples=15)
+def test_any_size(rows: int, keys: int, width: int, out: int, seed: int) -> None:
+    (q, k, v), arrays = inputs(*heads(rows, 16 * keys, 16 * width, 8 * out), seed=seed)
+    result = q.scaled_dot_product_attention(k, v)
+    assert len(kernels_of(result)) == 1
+    close(values(result), reference(*arrays), ERROR["float16"])
+
+
+# --- the maximum
+
+
+def test_a_maximum_that_rises_from_tile_to_tile() -> None:
+    """What has been added up falls by powers of e each time; in the end the last tile counts."""
+    (_, _, v), (_, _, v64) = inputs(*heads(64, 256, 16, 16))
+    q = np.ones((64, 16), np.float16)
+    k = np.repeat(np.linspace(-60, 60, 256, dtype=np.float16)[:, None], 16, 1)
+    for keys in (k, k[::-1].copy()):
+        result = Tensor(q, device=DEVICE).scaled_dot_product_attention(Tensor(keys, device=DEVICE), v)
+        close(values(result), reference(q, keys, v64), 1e-3)
+
+
+def test_scores_beyond_half_precision() -> None:
+    """Scores are not rounded on their way: these would be infinite in float16."""
+    (_, _, v), (_, _, v64) = inputs(*heads(64, 64, 16, 16))
+    random = np.random.default_rng(3)
+    q = (random.integers(-2, 3, (64, 16)) * 100).astype(np.float16)
+    k = (random.integers(-2, 3, (64, 16)) * 100).astype(np.float16)
+    result = (Tensor(q, device=DEVICE) @ Tensor(k, device=DEVICE).T).softmax(-1) @ v
+    assert len(kernels_of(result)) == 1
+    scores = q.astype(np.float64) @ k.astype(np.float64).T
+    assert np.abs(scores).max() > 65504
+    powers = np.exp(scores - scores.max(-1, keepdims=True))
+    close(values(result), powers / powers.sum(-1, keepdims=True) @ v64, 1e-3)
+
+
+def test_tiles_and_rows_that_are_masked_as_a_whole() -> None:
+    """A first tile of nothing but -inf adds nothing; a row of nothing else is 0 / 0, as in three passes."""
+    (q, k, v), arrays = inputs(*heads(64, 256, 16, 16))
+    mask = np.ones((64, 256), bool)
+    mask[:, :128] = False
+    mask[5] = False
+    result = values(q.scaled_dot_product_attention(k, v, Tensor(mask, device=DEVICE)))
+    assert np.isnan(result[5]).all()
+    alive = np.arange(64) != 5
+    close(result[alive], reference(*arrays, mask=mask)[alive], 1e-3)
+
+
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
+@pytest.mark.parametrize("where", [0, 200])
+def test_no_infinity_and_no_nan_is_lost(value: float, where: int) -> None:
+    (q, _, v), (q64, _, v64) = inputs(*heads(64, 256, 16, 16))
+    k64 = np.random.default_rng(2).normal(size=(256, 16)).astype(np.float16)
+    k64[where, 3] = value
+    result = values(q.scaled_dot_product_attention(Tensor(k64, device=DEVICE), v))
+    want = reference(q64, k64, v64)
+    np.testing.assert_array_equal(np.isnan(result), np.isnan(want))
+    finite = ~np.isnan(want)
+    close(result[finite], want[finite], 1e-3) if finite.any() else None
+
+
+# --- when it is done, and when not
+
+
+def test_others_who_want_the_weights_get_them() -> None:
+    (q, k, v), arrays = inputs(*heads(64, 64, 16, 16))
+    weights = ((q @ k.T) * 0.25).softmax(-1)
+    first, second = weights @ v, weights.sum(0)
+    assert len(schedule([first.uop, second.uop]).items) > 1
+    close(values(first), reference(*arrays), 1e-3)
+    close(values(second), np.sum(reference(arrays[0], arrays[1], np.eye(64)), 0), 2e-3)
+
+
+@pytest.mark.parametrize(
+    ("rows", "keys", "dtype"), [(1, 64, "float16"), (64, 77, "float16"), (64, 64, "float32")]
+)
+def test_what_units_cannot_do_takes_several_kernels(rows: int, keys: int, dtype: str) -> None:
+    (q, k, v), arrays = inputs(*heads(rows, keys, 16, 16), dtype=dtype)
+    result = q.scaled_dot_product_attention(k, v)
+    assert len(kernels_of(result)) > 1
+    close(values(result), reference(*arrays), 2e-3)
+
+
+def test_gradients() -> None:
+    """They need the weights, so these are kept; the result is the same."""
+    (q, k, v), (q64, k64, _) = inputs(*heads(32, 32, 16, 16))
+    (slope,) = q.scaled_dot_product_attention(k, v).cast("float32").sum().gradient(v)
+    weights = reference(q64, k64, np.eye(32))
+    close(values(slope), np.repeat(weights.sum(0)[:, None], 16, 1), 2e-3)
+
+
+# --- the pieces
+
+
+@cache
+def fused() -> UOp:
+    (ast,) = kernels_of(
+        Tensor.empty(64, 32, dtype="float16", device=DEVICE).scaled_dot_product_attention(
+            Tensor.empty(96, 32, dtype="float16", device=DEVICE),
+            Tensor.empty(96, 16, dtype="float16", device=DEVICE),
+        )
+    )
+    return ast
+
+
+def keys_loop(ast: UOp) -> int:
+    """The loop of the last sum."""
+    sums = [n for n in toposort(ast) if n.op is Ops.REDUCE]
+    return int(sums[-1].src[1].arg[0])
+
+
+def test_one_pass_means_the_same_point_by_point() -> None:
+    ast = fused()
+    once = apply(ast, Opt("ONLINE", keys_loop(ast)), HOST)
+    assert sum(n.op is Ops.ALONG for n in toposort(once)) == 2
+    loops = {n for n in toposort(once) if n.op is Ops.RANGE and n.arg[1] is AxisKind.REDUCE}
+    assert len(loops) == 2  # along a row of q, and along the keys: three passes had six
+    results = []
+    for kernel in (ast, once):
+        arrays, _ = memory_of(ast)
+        run_kernel(kernel, arrays)
+        results.append(arrays[0].astype(np.float64))
+    close(results[1], results[0], 1e-3)
+
+
+def test_one_pass_without_units() -> None:
+    """Plain loops find the maximum and the sums together, too."""
+    ast = fused()
+    once = apply(ast, Opt("ONLINE", keys_loop(ast)), HOST)
+    arrays, types = memory_of(ast)
+    wanted = [a.copy() for a in arrays]
+    run_kernel(ast, wanted)
+    linear = lower(once, TARGET)
+    close(execute(linear, arrays, types), wanted[0].astype(np.float64), 1e-3)
+    assert sum(n.op is Ops.RANGE and n.src[0].arg == 96 for n in linear.src) == 1
+
+
+def test_what_is_refused() -> None:
+    ast = fused()
+    k = keys_loop(ast)
+    assert can(ast, Opt("ONLINE", 0), HOST) == "loop 0 is not that of a sum weighed by powers over their sum"
+    assert can(ast, Opt("ONLINE", 99), HOST) == "there is no loop 99"
+    once = apply(ast, Opt("ONLINE", k), HOST)
+    assert can(once, Opt("ONLINE", k), HOST) is not None
+    e = next(int(n.arg[0]) for n in toposort(once) if n.op is Ops.RANGE and n.arg[1] is AxisKind.REDUCE)
+    e = next(i for i in (e, e + 1) if i != k)
+    assert can(once, Opt("TC", k, 1, (0, 1, e)), HOST) is None
+    assert can(once, Opt("TC", k, 4, (0, 1, e)), HOST) is not None  # whose results lie otherwise
+    assert can(once, Opt("TC", e, 1, (0, 1, k)), HOST) is not None
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+def test_source(arch: str) -> None:
+    program = program_of(optimize(fused(), HOST), TARGET, HOST, "attention")
+    assert "ldmatrix" in program.text and program.text.count("mma.sync") % 2 == 0
+    assert "f16x2_f32(" in program.text  # weights are rounded in pairs
+    assert compile_cubin(program.text, arch)
+
+
+def test_other_sequences() -> None:
+    """Tiles that a search would try are right as well."""
+    from morok.optimize.gpu_attention import row_choices
+
+    ast = fused()
+    arrays, types = memory_of(ast)
+    wanted = [a.copy() for a in arrays]
+    run_kernel(ast, wanted)
+    found = row_choices(ast, HOST, 20)
+    assert len(found) > 4
+    for opts in found:
+        close(execute(lower(apply_all(ast, opts, HOST), TARGET), arrays, types), wanted[0], 1e-3)
