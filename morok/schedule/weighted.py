@@ -11,10 +11,11 @@ added up so far falls by the same factor, exp(old - new). So one pass is enough.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from typing import Any, final
 
-from morok.ir.build import cast
+from morok.ir.build import ROUGH, cast, rough
 from morok.ir.infer import closed_ranges, ranges
 from morok.ir.node import UOp, alu, const, make, toposort
 from morok.ir.ops import Ops
@@ -149,16 +150,38 @@ def unrounded(node: UOp) -> UOp:
 _ROUNDED = frozenset((Ops.ADD, Ops.SUB, Ops.MUL, Ops.NEG, Ops.WHERE, Ops.CAST))
 
 
+def scaled(node: UOp) -> tuple[UOp, float]:
+    """(x, a) for x·a with a positive constant, which a maximum does not mind; -inf is -inf·a."""
+    if node.op is Ops.MUL and node.src[1].op is Ops.CONST and 0.0 < float(node.src[1].arg) < math.inf:
+        return node.src[0], float(node.src[1].arg)
+    if node.op is Ops.WHERE:
+        for i in (1, 2):
+            masked, (x, a) = node.src[3 - i], scaled(node.src[i])
+            if a != 1.0 and masked.op is Ops.CONST and masked.arg == -math.inf:
+                return node.replace((node.src[0], *((x, masked) if i == 1 else (masked, x)))), a
+    return node, 1.0
+
+
 def in_one_pass(found: Weighted) -> UOp:
     """The same sum with one loop for everything, and divided at its end.
 
-    Scores that never become memory are not rounded to the type of memory either.
+    Scores that never become memory are not rounded to the type of memory either; and powers that need not be
+    exact take one fused product: 2^(x·a·c - M·a·c).
     """
     (loop,) = closed_ranges(found.sum)
     power = found.power
     scores = unrounded(power.scores)
-    top = power.top.replace((scores, loop))
-    each = substitute(power.node, {power.top: top, power.scores: scores})
+    op, factor, arg = power.how
+    if arg == ROUGH:
+        scores, more = scaled(scores)
+        factor *= more
+        top = power.top.replace((scores, loop))
+        f = const(top.dtype, factor)
+        each = rough(op, alu(Ops.MULACC, scores, f, alu(Ops.NEG, alu(Ops.MUL, top, f))))
+        power = replace(power, how=(op, factor, arg))
+    else:
+        top = power.top.replace((scores, loop))
+        each = substitute(power.node, {power.top: top, power.scores: scores})
     total = found.total.replace((each, loop))
     weights = substitute(found.weights, {found.weight: each})
     product = substitute(found.sum.src[0], {found.weights: weights})
