@@ -286,6 +286,7 @@ class _Numbers:
     def __init__(self, root: UOp, warp: int) -> None:
         self.last = max((n.arg[0] for n in toposort(root) if n.op is Ops.RANGE), default=0)
         self.warp = warp
+        self.warps: dict[UOp, _Warp] = {}  # how shared ranges have been cut
 
     def next(self) -> int:
         self.last += 1
@@ -315,11 +316,14 @@ def _warp_part(groups: list[UOp], alive: frozenset[UOp], numbers: _Numbers) -> _
     width = min(size & -size, numbers.warp)
     if width < 2:
         return None
+    if last in numbers.warps:  # reductions over the same threads have the same lanes
+        return numbers.warps[last]
     lane = rng(width, numbers.next(), AxisKind.WARP)
     if size == width:
-        return _Warp(lane, lane, ())
+        return numbers.warps.setdefault(last, _Warp(lane, lane, ()))
     rest = make(Ops.RANGE, last.dtype, (const(last.dtype, size // width),), last.arg)
-    return _Warp(alu(Ops.ADD, alu(Ops.MUL, rest, const(last.dtype, width)), lane), lane, (rest,))
+    whole = alu(Ops.ADD, alu(Ops.MUL, rest, const(last.dtype, width)), lane)
+    return numbers.warps.setdefault(last, _Warp(whole, lane, (rest,)))
 
 
 def _is_group(r: UOp) -> bool:
@@ -357,6 +361,36 @@ def open_lanes(root: UOp) -> UOp:
     return done[root]
 
 
+def maxima_apart(root: UOp) -> UOp:
+    """Sums along with a maximum that threads share: each thread has a maximum and sums of its own.
+
+    ALONG(REDUCE(add, f(s - M), k, g), M)  →  REDUCE(add, l · f(m - M), g)
+    with m = REDUCE(max, s, k), l = ALONG(REDUCE(add, f(s - m), k), m) and M = REDUCE(max, m, g)
+    """
+    while True:
+        found = [n for n in toposort(root) if n.op is Ops.ALONG and any(map(_is_group, n.src[0].src[1:]))]
+        if not found:
+            return root
+        top = found[0].src[1]
+        groups = tuple(r for r in top.src[1:] if _is_group(r))
+        rest = tuple(r for r in top.src[1:] if r not in groups)
+        own = top.replace((top.src[0], *rest)) if rest else top.src[0]
+        level = top.replace((own, *groups))
+        mapping = {top: level}
+        for node in found:
+            if node.src[1] is not top:
+                continue
+            value = substitute(node.src[0].src[0], {top: own})
+            mine = node.src[0].replace((value, *rest)) if rest else value
+            if rest:
+                mine = node.replace((mine, own))
+            op, factor, arg = node.arg
+            less = alu(Ops.MUL, alu(Ops.SUB, own, level), const(own.dtype, factor))
+            falls = make(op, own.dtype, (less,), arg)
+            mapping[node] = node.src[0].replace((alu(Ops.MUL, mine, falls), *groups))
+        root = substitute(root, mapping)
+
+
 def warp_apart(node: UOp) -> UOp | None:
     """A reduction over loops and over the lanes of a warp: each lane its own part first."""
     count = len(node.arg)
@@ -387,6 +421,7 @@ def expand_stage(root: UOp, ctx: Any) -> UOp:
     if AxisKind.WARP in kinds:
         root = rewrite(root, warp_rules)
     if AxisKind.GROUP_REDUCE in kinds:
+        root = maxima_apart(root)
         root = rewrite(root, group_rules, _Numbers(root, ctx.target.warp))
     if not kinds.isdisjoint(LANE_KINDS):
         # the lanes of a fragment are gathered inside of it: no buffer around it lives in them

@@ -94,11 +94,21 @@ def share_rows(builder: Builder) -> bool:
     count = math.prod(map(trips, rows.outer))
     threads = row_threads(longest, vectors, count, len(walks), host)
     several = BLOCK // threads
+    if longest > KEPT * threads and in_one_pass(builder, rows.reductions):
+        rows = find_rows(builder)
+        assert rows is not None
+        walks = [*rows.reductions, *rows.outputs]
     if several > 1 and rows.outer:
         _several_rows(builder, rows.outer, several)
     for k in walks:
         walk(builder, int(k.arg[0]), lanes, threads, "GROUP" if k in rows.reductions else "LOCAL")
     return True
+
+
+def in_one_pass(builder: Builder, reductions: list[UOp]) -> bool:
+    """Long rows: a maximum and the sums of powers below it are found together; whether there are any."""
+    done = [builder.do("ONLINE", int(k.arg[0])) for k in reductions]
+    return any(done)
 
 
 def row_threads(length: int, vectors: int, rows: int, walks: int, host: Host) -> int:

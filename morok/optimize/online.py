@@ -1,4 +1,4 @@
-"""The action ONLINE: a maximum, the sum of powers below it and what they weigh are found in one pass.
+"""The action ONLINE: a maximum and the sum of powers below it, or what they weigh, are found in one pass.
 
 What is needed for it is found in `schedule/weighted.py`. The scores are computed once for all three; codegen
 lets what has been added up fall where a larger maximum turns up (`codegen/online.py`).
@@ -12,17 +12,22 @@ from morok.optimize.host import Host
 from morok.optimize.loops import Loops
 from morok.optimize.record import Opt
 from morok.rewrite.engine import substitute
-from morok.schedule.weighted import Weighted, in_one_pass, weighted_sum
+from morok.schedule.weighted import in_one_pass, power_sum, summed_in_one_pass, weighted_sum
 
 
-def find(loops: Loops, number: int) -> Weighted | str:
-    """The weighted sum over a loop, or why there is none."""
+def find(loops: Loops, number: int) -> dict[UOp, UOp] | str:
+    """What becomes of the nodes that a loop is for, or why it is none for it."""
     r = loops.by_number.get(number)
     if r is None:
         return f"there is no loop {number}"
     closers = loops.closers[r]
-    found = weighted_sum(closers[0]) if len(closers) == 1 else None
-    return f"loop {number} is not that of a sum weighed by powers over their sum" if found is None else found
+    if len(closers) == 1:
+        weighted, power = weighted_sum(closers[0]), power_sum(closers[0])
+        if weighted is not None:
+            return {weighted.sum: in_one_pass(weighted)}
+        if power is not None:
+            return summed_in_one_pass(closers[0], power)
+    return f"loop {number} is not that of a sum of powers below their maximum"
 
 
 def can_online(loops: Loops, opt: Opt, host: Host) -> str | None:
@@ -35,10 +40,10 @@ def can_online(loops: Loops, opt: Opt, host: Host) -> str | None:
 
 
 def online(loops: Loops, opt: Opt) -> UOp:
-    """Weights that are powers over their sum: the maximum, their sum and what they weigh share a loop.
+    """Powers below a maximum: it, their sum, and what they weigh where they are weights, share a loop.
 
-    ONLINE(1):   Σ over r1 of exp(s - max over r2 of s) / (Σ over r3 of exp(…)) · v   →   all over r1
+    ONLINE(1):   Σ over r1 of exp(s - max over r2 of s)   →   both over r1
     """
     found = find(loops, opt.axis)
-    assert isinstance(found, Weighted)
-    return substitute(loops.ast, {found.sum: in_one_pass(found)})
+    assert not isinstance(found, str)
+    return substitute(loops.ast, found)

@@ -192,6 +192,23 @@ def in_one_pass(found: Weighted) -> UOp:
     return alu(Ops.MUL, result, alu(Ops.RECIP, divisor))
 
 
+def power_sum(node: UOp) -> Power | None:
+    """The power that a REDUCE adds up, if its maximum goes over the same values; None otherwise."""
+    if node.op is not Ops.REDUCE or node.arg != (Ops.ADD,) or len(node.src) != 2:
+        return None
+    power = power_of(node.src[0])
+    if power is None or not _same_loop(power.top.src[0], power.scores, power.top, node.src[1]):
+        return None
+    return power
+
+
+def summed_in_one_pass(node: UOp, power: Power) -> dict[UOp, UOp]:
+    """A sum of powers and their maximum with one loop for both."""
+    top = power.top.replace((power.scores, node.src[1]))
+    total = node.replace((substitute(power.node, {power.top: top}), node.src[1]))
+    return {node: along(total, top, power), power.top: top}
+
+
 def along(node: UOp, top: UOp, power: Power) -> UOp:
     """A sum that is taken along with a maximum."""
     return make(Ops.ALONG, node.dtype, (node, top), power.how, node.origin)

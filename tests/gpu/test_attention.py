@@ -262,7 +262,7 @@ def test_one_pass_without_units() -> None:
 def test_what_is_refused() -> None:
     ast = fused()
     k = keys_loop(ast)
-    assert can(ast, Opt("ONLINE", 0), HOST) == "loop 0 is not that of a sum weighed by powers over their sum"
+    assert can(ast, Opt("ONLINE", 0), HOST) == "loop 0 is not that of a sum of powers below their maximum"
     assert can(ast, Opt("ONLINE", 99), HOST) == "there is no loop 99"
     once = apply(ast, Opt("ONLINE", k), HOST)
     assert can(once, Opt("ONLINE", k), HOST) is not None
