@@ -27,6 +27,7 @@ WANTED_AGAIN = 32  # the same where the row is walked several times: fewer threa
 BLOCK = 256  # threads of a block of several rows
 LONG_BLOCK = 1024
 AT_ONCE = 4  # vectors under way in a loop over a long row
+TURN = 1  # elements' worth of work that a turn of such a loop costs besides
 
 
 @final
@@ -131,13 +132,24 @@ def _several_rows(builder: Builder, outer: list[UOp], several: int) -> None:
         builder.do("LOCAL", int(r.arg[0]))
 
 
+def at_once(length: int, threads: int, lanes: int) -> int:
+    """Pieces under way in a loop over a long row: many, but not so many that they go far beyond its end."""
+    most = AT_ONCE * max(1, 4 // lanes)
+    choices = [n for n in (most, most // 2, most // 4) if n >= min(most, AT_ONCE)]
+
+    def work(steps: int) -> float:
+        return -(-length // (threads * steps)) * threads * (steps + TURN)
+
+    return min(choices, key=work)
+
+
 def walk(builder: Builder, number: int, lanes: int, threads: int, name: str) -> None:
     """Vectors, threads and pieces of one loop along a row."""
     wide = "UNROLL" if name == "GROUP" else "UPCAST"
     if lanes > 1:
         builder.do(wide, number, lanes)
     whole = builder.loops.by_number.get(number)
-    steps = AT_ONCE * max(1, 4 // lanes)
+    steps = at_once(trips(whole), threads, lanes) if whole is not None else AT_ONCE
     if whole is not None and trips(whole) * lanes > threads * max(KEPT, 2 * steps * lanes):
         if not divides(threads * steps, whole.src[0]):
             builder.do("PADTO", number, threads * steps)

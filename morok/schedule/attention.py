@@ -40,6 +40,8 @@ def passing(order: Sequence[UOp]) -> frozenset[UOp]:
     tops = [n for n in order if n.op is Ops.REDUCE_AXIS and n.arg[0] is Ops.MAX]
     if not tops or knobs.NOOPT.value:  # in plain loops everything would be computed again and again
         return frozenset()
+    if not any(n.op is Ops.PARAM and device_kind(n, {}) in DEVICES for n in order):
+        return frozenset()
     devices: dict[UOp, str] = {}
     users: dict[UOp, list[UOp]] = {}
     for node in order:
