@@ -51,7 +51,7 @@ def match(loops: Loops, unit: MatrixUnit, k: UOp, i: UOp, j: UOp, e: UOp) -> Pai
     """The products over these loops; or why there are none."""
     pairs = []
     for step, outer, across in ((e, i, k), (k, i, j)):
-        sums = [n for n in loops.closers[step] if n.arg == (Ops.ADD,) and n.src[0].op is Ops.MUL]
+        sums = [n for n in loops.closers[step] if n.arg == (Ops.ADD,) and factors(n.src[0]) is not None]
         if len(sums) != 1 or sums[0].dtype is not unit.output:
             return f"loop {step.arg[0]} is not that of one sum of products in {unit.output}"
         found = factors(sums[0].src[0])

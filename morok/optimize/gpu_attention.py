@@ -26,7 +26,10 @@ from morok.schedule.weighted import Weighted, weighted_sum
 DEPTH = 3  # tiles of k and v: one is read, two are under way
 REGISTERS = 200  # of a thread, for rows, scores and results
 WARPS = (4, 2, 8, 1)
-KEYS = (64, 32, 16)  # of a tile
+KEYS = {64: 1.0, 32: 1.1, 16: 1.3}  # of a tile: what it takes with them
+# By the number of units that a warp's rows take: rows that a core computes in a unit of time, the least time,
+# and the warps that a core has room for.
+RATES = {2: (256.0, 1.0, 8), 1: (219.0, 0.6, 12)}
 
 
 class Tile(NamedTuple):
@@ -64,18 +67,23 @@ class Rows:
         return each * (trips(self.d) // 2 + trips(self.e) // 4 + tile.keys // 2)
 
     def tiles(self, host: Host) -> list[Tile]:
-        """Tiles that fit, the best first: many rows per warp, but not so many that cores have no work."""
-        keys = [n for n in KEYS if divides(n, self.k.src[0])]
+        """Tiles that fit, the fastest first."""
+        keys = [n for n in KEYS if divides(n, self.k.src[0])] or list(KEYS)
         found = [
             Tile(rows, warps, n) for rows in (2 * self.unit.m, self.unit.m) for warps in WARPS for n in keys
         ]
         fitting = [t for t in found if self.registers(t) <= REGISTERS] or found[-1:]
+        return sorted(fitting, key=lambda t: self.time(t, host))
 
-        def idle(tile: Tile) -> bool:
-            blocks = self.others * -(-trips(self.q) // (tile.rows * tile.warps))
-            return blocks < host.cores
-
-        return sorted(fitting, key=lambda t: (idle(t), KEYS.index(t.keys) - t.rows // self.unit.m))
+    def time(self, tile: Tile, host: Host) -> float:
+        """How long it takes, in units of what a few warps with 32 rows each take."""
+        high = tile.rows * tile.warps
+        rows = self.others * -(-trips(self.q) // high) * high
+        rate, least, warps = RATES[tile.rows // self.unit.m]
+        shared = high * trips(self.e) + DEPTH * tile.keys * (trips(self.e) + trips(self.d))
+        together = max(1, host.local_bytes // (shared * self.unit.inputs.itemsize)) * tile.warps
+        rate *= min(1.0, together / warps)
+        return max(least, rows / (rate * max(1, host.cores))) * KEYS[tile.keys]
 
 
 def rows_of(ast: UOp, host: Host) -> Rows | None:
@@ -121,6 +129,8 @@ def _build(builder: Builder, rows: Rows, tile: Tile) -> bool:
     if not divides(high, rows.q.src[0]) and not builder.do("PADTO", q, high):
         return False
     if not builder.do("ONLINE", k):
+        return False
+    if not divides(tile.keys, rows.k.src[0]) and not builder.do("PADTO", k, tile.keys):
         return False
     ends = []
     for number, amount in ((q, high), (k, tile.keys)):

@@ -172,7 +172,7 @@ def suits_units(ast: UOp, found: Weighted) -> bool:
         return False
     sizes = [r.src[0].arg if r.src[0].op is Ops.CONST else 0 for r in (k, e, columns[0], rows[0])]
     steps, width, wide, high = sizes
-    if steps % STEP or width % STEP or wide % COLUMNS or high < FEWEST_ROWS or 0 in sizes:
+    if steps < STEP or width % STEP or wide % COLUMNS or high < FEWEST_ROWS or 0 in sizes:
         return False
     return wide // 2 + width // 4 <= MOST_REGISTERS and all(
         _narrow(f) for f in (*scores.src[0].src, *found.sum.src[0].src)
