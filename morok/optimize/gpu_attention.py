@@ -25,11 +25,11 @@ from morok.schedule.weighted import Weighted, weighted_sum
 
 DEPTH = 3  # tiles of k and v: one is read, two are under way
 REGISTERS = 200  # of a thread, for rows, scores and results
-WARPS = (4, 2, 8, 1)
-KEYS = {64: 1.0, 32: 1.1, 16: 1.3}  # of a tile: what it takes with them
-# By the number of units that a warp's rows take: rows that a core computes in a unit of time, the least time,
-# and the warps that a core has room for.
-RATES = {2: (256.0, 1.0, 8), 1: (219.0, 0.6, 12)}
+# What it takes with so many warps, and with so many keys in a tile, as measured.
+WARPS = {4: 1.0, 2: 1.03, 8: 1.03, 1: 1.2}
+KEYS = {64: 1.0, 32: 1.12, 16: 1.4}
+RATES = {2: 256.0, 1: 219.0}  # rows that a core computes in a unit of time, by units that a warp's rows take
+FEWEST_WARPS = 4  # of a core, to be busy
 
 
 class Tile(NamedTuple):
@@ -76,14 +76,15 @@ class Rows:
         return sorted(fitting, key=lambda t: self.time(t, host))
 
     def time(self, tile: Tile, host: Host) -> float:
-        """How long it takes, in units of what a few warps with 32 rows each take."""
+        """How long it takes, in units of what a busy core takes for a round of rows."""
         high = tile.rows * tile.warps
         rows = self.others * -(-trips(self.q) // high) * high
-        rate, least, warps = RATES[tile.rows // self.unit.m]
+        keys = -(-trips(self.k) // tile.keys) * tile.keys / trips(self.k)
         shared = high * trips(self.e) + DEPTH * tile.keys * (trips(self.e) + trips(self.d))
         together = max(1, host.local_bytes // (shared * self.unit.inputs.itemsize)) * tile.warps
-        rate *= min(1.0, together / warps)
-        return max(least, rows / (rate * max(1, host.cores))) * KEYS[tile.keys]
+        rounds = rows / (RATES[tile.rows // self.unit.m] * max(1, host.cores))
+        few = max(1.0, FEWEST_WARPS / together)
+        return max(1.0, rounds) * few * keys * KEYS[tile.keys] * WARPS[tile.warps]
 
 
 def rows_of(ast: UOp, host: Host) -> Rows | None:
