@@ -21,7 +21,7 @@ from morok.dtype import DType, uint64
 from morok.errors import CompileError
 from morok.ir.build import rng
 from morok.ir.infer import closed_ranges
-from morok.ir.matrix import PANEL, Fragment, MatrixUnit, Panels, Rows, Shared, runs
+from morok.ir.matrix import PANEL, Fragment, MatrixUnit, Panels, Rows, Run, Shared, runs, runs_of
 from morok.ir.node import UOp, alu, const, make, toposort
 from morok.ir.ops import AxisKind, Ops
 from morok.ir.provenance import place
@@ -44,15 +44,23 @@ class Loops(NamedTuple):
 def loops_of(point: UOp) -> Loops:
     """The loops beside a point of a unit."""
     unit: MatrixUnit = point.arg
-    row_runs, column_runs = runs(unit.c.rows), runs(unit.c.columns)
     found = point.src[POINT:]
-    outer = len(row_runs) + len(column_runs)
-    rows, columns = found[: len(row_runs)], found[len(row_runs) : outer]
+    high = outer = len(runs(unit.c.rows))
+    wide = 1
+    while wide < unit.n:
+        wide *= int(found[outer].src[0].arg)
+        outer += 1
+    rows, columns = found[:high], found[high:outer]
     total = const(found[-1].dtype, 0)
-    for run, r in zip((*row_runs, *column_runs), found[:outer], strict=True):
+    for run, r in (*_pairs(unit.c.rows, rows), *_pairs(unit.c.columns, columns)):
         if run.kind == "l":
             total = alu(Ops.ADD, total, alu(Ops.MUL, r, const(r.dtype, 1 << run.source)))
     return Loops(rows, columns, found[outer:], simplify(total))
+
+
+def _pairs(bits: tuple[str, ...], loops: tuple[UOp, ...]) -> list[tuple[Run, UOp]]:
+    """Loops with the bits of a coordinate that they are."""
+    return list(zip(runs_of(bits, (int(r.src[0].arg) for r in loops)), loops, strict=True))
 
 
 def _bit(x: UOp, place: int) -> UOp:
@@ -90,7 +98,7 @@ def _at(x: UOp, unit: MatrixUnit, loops: Loops, left: bool, outer: UOp, step: UO
 def _digits(bits: tuple[str, ...], loops: tuple[UOp, ...], place: UOp) -> dict[UOp, UOp]:
     """The loops of runs of bits, by the number that they are parts of."""
     mapping = {}
-    for run, r in zip(runs(bits), loops, strict=True):
+    for run, r in _pairs(bits, loops):
         shifted = alu(Ops.FLOORDIV, place, const(place.dtype, 1 << run.place)) if run.place else place
         mapping[r] = simplify(alu(Ops.FLOORMOD, shifted, const(place.dtype, 1 << run.width)))
     return mapping
@@ -215,16 +223,14 @@ def same_lanes(point: UOp) -> dict[UOp, UOp]:
     loops = loops_of(point)
     if not is_chained(loops):
         return {}
-    mine = {
-        run.source: r for run, r in zip(runs(unit.c.columns), loops.columns, strict=True) if run.kind == "l"
-    }
-    steps = zip(runs(unit.a.columns), loops.steps, strict=True)
+    mine = {run.source: r for run, r in _pairs(unit.c.columns, loops.columns) if run.kind == "l"}
+    steps = _pairs(unit.a.columns, loops.steps)
     return {r: mine[run.source] for run, r in steps if run.kind == "l"}
 
 
 def held(x: UOp, unit: MatrixUnit, loops: Loops) -> UOp:
     """A left operand that is made of a result: each lane has its elements already."""
-    pairs = zip((*runs(unit.a.rows), *runs(unit.a.columns)), (*loops.rows, *loops.steps), strict=True)
+    pairs = (*_pairs(unit.a.rows, loops.rows), *_pairs(unit.a.columns, loops.steps))
     mine = sorted(((run.source, r) for run, r in pairs if run.kind == "r"), key=lambda pair: -pair[0])
     axes = tuple((int(r.arg[0]), int(r.src[0].arg)) for _, r in mine)
     return make(Ops.CONTRACT, x.dtype.vec(unit.a.registers), (x,), axes, x.origin)
@@ -246,13 +252,8 @@ def _fragments(node: UOp, number: int) -> UOp:
     count = unit.c.registers
     zero = const(unit.output.vec(count), 0.0 if unit.output.is_float else 0)
     wide = make(Ops.WMMA, unit.output.vec(count), (*operands, zero), unit, point.origin)
-    registers = [
-        (run.source, r)
-        for run, r in zip(
-            (*runs(unit.c.rows), *runs(unit.c.columns)), (*loops.rows, *loops.columns), strict=True
-        )
-        if run.kind == "r"
-    ]
+    pairs = (*_pairs(unit.c.rows, loops.rows), *_pairs(unit.c.columns, loops.columns))
+    registers = [(run.source, r) for run, r in pairs if run.kind == "r"]
     registers.sort(key=lambda pair: -pair[0])
     axes = tuple((int(r.arg[0]), int(r.src[0].arg)) for _, r in registers)
     value = make(Ops.UNROLL, unit.output, (wide,), axes, point.origin)

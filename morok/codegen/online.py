@@ -13,6 +13,7 @@ import math
 from typing import NamedTuple
 
 from morok.codegen.accumulators import Accumulators, accumulate, fold_lanes, identity, pick_lanes
+from morok.codegen.products import add_chained_products
 from morok.codegen.vectors import vector_constant
 from morok.dtype import DType, index, void
 from morok.errors import CompileError
@@ -126,8 +127,10 @@ def _added(total: UOp, scale: UOp, value: UOp) -> UOp:
     unit = value.src[0] if value.op is Ops.GEP else value
     if unit.op is Ops.WMMA and isinstance(unit.arg, MatrixUnit):
         total = alu(Ops.MUL, total, scale)
-        for p in range(parts):
-            picked = pick_lanes(value, [o * parts + p for o in range(outputs)])
-            total = accumulate(Ops.ADD, total, picked, True)
+        steps = [pick_lanes(value, [o * parts + p for o in range(outputs)]) for p in range(parts)]
+        if unit.arg.shared:
+            return add_chained_products(total, steps)
+        for step in steps:
+            total = accumulate(Ops.ADD, total, step, True)
         return total
     return alu(Ops.MULACC, total, scale, fold_lanes(Ops.ADD, value, outputs))

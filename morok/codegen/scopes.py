@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from morok.ir.infer import closed_ranges, ranges
 from morok.ir.node import UOp, make, toposort
-from morok.ir.ops import Ops
+from morok.ir.ops import AxisKind, Ops
 from morok.rewrite.engine import substitute
 
 
@@ -55,6 +55,8 @@ def own_ranges(root: UOp) -> UOp:
         below = reductions_below(root)
         for node in _closers(root):
             for r in closed_ranges(node):
+                if r.op is Ops.RANGE and r.arg[1] is AxisKind.WARP:
+                    continue  # lanes are no loop: they exchange values wherever they are
                 others = owners.setdefault(r, [])
                 if not all(_may_share(other, node, below) for other in others):
                     clash = node, r

@@ -78,6 +78,17 @@ def runs(bits: tuple[str, ...]) -> tuple[Run, ...]:
     return tuple(out)
 
 
+def runs_of(bits: tuple[str, ...], sizes: Iterable[int]) -> tuple[Run, ...]:
+    """The same for loops of given sizes, each of which is a run or a part of one."""
+    out: list[Run] = []
+    place = 0
+    for size in sizes:
+        width = size.bit_length() - 1
+        out.append(Run(bits[place][0], int(bits[place][1:]), place, width))
+        place += width
+    return tuple(out)
+
+
 def _number(bits: tuple[str, ...], lane: int, register: int) -> int:
     source = {"l": lane, "r": register}
     return sum((source[bit[0]] >> int(bit[1:]) & 1) << i for i, bit in enumerate(bits))

@@ -12,13 +12,13 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from morok.ir.infer import closed_ranges, ranges
-from morok.ir.matrix import ALL_UNITS, MatrixUnit
+from morok.ir.matrix import ALL_UNITS, HELD_UNITS, MatrixUnit, runs
 from morok.ir.node import UOp, alu, make, toposort
 from morok.ir.ops import AxisKind, Ops
 from morok.optimize import matrix
 from morok.optimize.host import Host
 from morok.optimize.loops import LOOP_KINDS, Loops, divides, loop, quotient, size, times
-from morok.optimize.matrix import as_input, cut, factors, fits_block, unit_of, zero
+from morok.optimize.matrix import as_input, cut, factors, fits_block, in_panels, unit_of, zero
 from morok.optimize.record import Opt
 from morok.rewrite.engine import substitute
 from morok.schedule.ranges import replace_loops
@@ -35,14 +35,27 @@ class Pair(NamedTuple):
     values: UOp
 
 
-def continues(unit: MatrixUnit) -> bool:
-    """Whether a unit's results lie as its left operand does, several of them side by side."""
-    columns = unit.c.columns
-    more = unit.a.columns[len(columns) :]
+def partner(unit: MatrixUnit, columns: int) -> MatrixUnit | None:
+    """The unit that multiplies what another one has left in registers, for so many columns; None if none can.
+
+    Units of one warp do so by themselves. Those of groups of warps have partners with a left operand in
+    registers, which lies as their results do.
+    """
+    others = [unit] if not unit.shared else [u for u in HELD_UNITS if u.inputs is unit.inputs]
+    fitting = [u for u in others if columns % u.n == 0 and follows(unit, u)]
+    return max(fitting, key=lambda u: u.n, default=None)
+
+
+def follows(first: MatrixUnit, second: MatrixUnit) -> bool:
+    """Whether the left operand of a unit lies as the results of another."""
+    mine, wanted = first.c.columns, second.a.columns
+    short = min(len(mine), len(wanted))
+    more = (*mine[short:], *wanted[short:])
     return (
-        not unit.shared
-        and unit.a.rows == unit.c.rows
-        and unit.a.columns[: len(columns)] == columns
+        first.shared in ("", "ab")
+        and first.lanes == second.lanes
+        and second.a.rows == first.c.rows == second.c.rows
+        and mine[:short] == wanted[:short]
         and all(bit[0] == "r" for bit in more)
     )
 
@@ -83,8 +96,6 @@ def can_use(loops: Loops, opt: Opt, host: Host) -> str | None:
 
 
 def _can_chain(loops: Loops, opt: Opt, unit: MatrixUnit) -> str | None:
-    if not continues(unit):
-        return f"the results of the unit {unit.name} do not lie as it wants its left operand"
     for number in (opt.axis, *opt.axes):
         r = loops.by_number.get(number)
         if r is None:
@@ -92,7 +103,10 @@ def _can_chain(loops: Loops, opt: Opt, unit: MatrixUnit) -> str | None:
         if r.arg[1] not in LOOP_KINDS:
             return f"loop {number} is {r.arg[1].value} already"
     k, i, j, e = (loops.by_number[n] for n in (opt.axis, *opt.axes))
-    for r, amount in ((i, unit.m), (j, unit.n), (k, unit.k), (e, unit.k)):
+    other = partner(unit, size(j) or 1)
+    if other is None:
+        return f"the results of the unit {unit.name} do not lie as any wants its left operand"
+    for r, amount in ((i, unit.m), (j, other.n), (k, max(unit.n, other.k)), (e, unit.k)):
         if not divides(amount, r.src[0]):
             return f"{amount} does not divide the {size(r) or 'unknown'} iterations of loop {r.arg[0]}"
     if any(loops.closed_by(r) is not Ops.END for r in (i, j)):
@@ -100,7 +114,17 @@ def _can_chain(loops: Loops, opt: Opt, unit: MatrixUnit) -> str | None:
     if loops.closed_by(k) is not Ops.REDUCE:
         return f"loop {k.arg[0]} is closed by different ops"
     found = match(loops, unit, k, i, j, e)
-    return found if isinstance(found, str) else None
+    if isinstance(found, str):
+        return found
+    for x, outer, step, shared in (
+        (found.a, i, e, "a" in unit.shared),
+        (found.b, k, e, "b" in unit.shared),
+        (found.values, j, k, "b" in other.shared),
+    ):
+        reason = in_panels(x, outer, step, unit) if shared else None
+        if reason is not None:
+            return reason
+    return None
 
 
 def use(loops: Loops, opt: Opt) -> UOp:
@@ -113,18 +137,24 @@ def use(loops: Loops, opt: Opt) -> UOp:
 
 
 def _chain(loops: Loops, opt: Opt) -> UOp:
-    """Two products whose loops are cut for one unit."""
+    """Two products whose loops are cut for a unit and its partner."""
     unit = ALL_UNITS[opt.amount - 1]
     k, i, j, e = (loops.by_number[n] for n in (opt.axis, *opt.axes))
-    pair = match(loops, unit, k, i, j, e)
-    assert isinstance(pair, Pair)
+    pair, other = match(loops, unit, k, i, j, e), partner(unit, size(j) or 1)
+    assert isinstance(pair, Pair) and other is not None
     number = loops.next_number()
-    rows, row_parts = cut(i, unit.m, unit.c.rows, number)
+    rows, row_parts = cut(i, unit.m, runs(unit.c.rows), number)
     number += len(row_parts)
-    columns, column_parts = cut(j, unit.n, unit.c.columns, number)
+    columns, column_parts = cut(j, other.n, runs(other.c.columns), number)
     number += len(column_parts)
-    steps, step_parts = cut(k, unit.k, unit.a.columns, number, AxisKind.UNROLL)
+    # one coordinate, as columns of the first and as steps of the second: no loop goes beyond either
+    bits, inner_bits = sorted((unit.c.columns, other.a.columns), key=len, reverse=True)
+    upper = runs(bits[len(inner_bits) :])
+    parts = (*runs(inner_bits), *(run._replace(place=run.place + len(inner_bits)) for run in upper))
+    steps, step_parts = cut(k, max(unit.n, other.k), parts, number, AxisKind.UNROLL)
     number += len(step_parts)
+    of_first = [r for run, r in zip(parts, step_parts, strict=True) if 1 << run.place < unit.n]
+    of_second = [r for run, r in zip(parts, step_parts, strict=True) if 1 << run.place < other.k]
     inner = loop(unit.k, number, AxisKind.UNROLL, e)
     if size(e) == unit.k:
         inside: tuple[UOp, tuple[UOp, ...]] = (inner, (inner,))
@@ -135,7 +165,7 @@ def _chain(loops: Loops, opt: Opt) -> UOp:
     first = make(
         Ops.WMMA,
         unit.output,
-        (pair.a, pair.b, start, *row_parts, *step_parts[: len(column_parts)], inner),
+        (pair.a, pair.b, start, *row_parts, *of_first, inner),
         unit,
         pair.first.src[0].origin,
     )
@@ -144,8 +174,8 @@ def _chain(loops: Loops, opt: Opt) -> UOp:
     second = make(
         Ops.WMMA,
         unit.output,
-        (weights, pair.values, start, *row_parts, *column_parts, *step_parts),
-        unit,
+        (weights, pair.values, start, *row_parts, *column_parts, *of_second),
+        other,
         pair.second.src[0].origin,
     )
     ast = substitute(loops.ast, {pair.second: pair.second.replace((second, *closed_ranges(pair.second)))})

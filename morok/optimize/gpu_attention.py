@@ -1,8 +1,8 @@
 """Attention on a machine with a grid of blocks: two products in a chain, in one pass over the keys.
 
-A block has some rows of q. Its warps have 16 or 32 of them each, and for these rows everything lies in
-registers: q, a tile of scores, its powers, and the results. Tiles of k and v are brought into shared memory
-ahead of their use, and all warps read them.
+A block has some rows of q, and its warps have 16 or 32 of them each; or groups of four warps have 64. For
+these rows scores, powers and results lie in registers. Tiles of k and v are brought into shared memory ahead
+of their use, where all warps read them. Units of groups read q there, too; others have it in registers.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import math
 from typing import NamedTuple
 
 from morok.ir.infer import closed_ranges, ranges
-from morok.ir.matrix import ALL_UNITS, MatrixUnit
+from morok.ir.matrix import ALL_UNITS, PANEL, MatrixUnit
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import AxisKind, Ops
 from morok.optimize.builder import Builder
-from morok.optimize.chain import continues
+from morok.optimize.chain import partner
 from morok.optimize.facts import output_loops, reads_of, trips
 from morok.optimize.host import Host
 from morok.optimize.loops import divides
@@ -23,31 +23,40 @@ from morok.optimize.record import Opt, applied
 from morok.schedule.attention import scores_of, suits_units
 from morok.schedule.weighted import Weighted, weighted_sum
 
-DEPTH = 3  # tiles of k and v: one is read, two are under way
-REGISTERS = 200  # of a thread, for rows, scores and results
-# What it takes with so many warps, and with so many keys in a tile, as measured.
-WARPS = {4: 1.0, 2: 1.03, 8: 1.03, 1: 1.2}
-KEYS = {64: 1.0, 32: 1.12, 16: 1.4}
-RATES = {2: 256.0, 1: 219.0}  # rows that a core computes in a unit of time, by units that a warp's rows take
-FEWEST_WARPS = 4  # of a core, to be busy
-
 
 class Tile(NamedTuple):
-    """Rows of q for each warp, warps, and keys of a step."""
+    """A block: rows of q for each of its warps or groups of warps, how many these are, keys of a step, and
+    tiles of k and v: one is read, others are under way."""
 
+    unit: MatrixUnit
     rows: int
-    warps: int
+    teams: int
     keys: int
+    depth: int
+
+
+REGISTERS = 200  # of a thread, for rows, scores and results
+GROUP_REGISTERS = 140  # the same where units read q by themselves, and need some for the powers
+# All as measured on an H200. What it takes with so many warps, and with so many keys in a tile:
+WARPS = {4: 1.0, 2: 1.03, 8: 1.03, 1: 1.2}
+KEYS = {64: 1.0, 32: 1.12, 16: 1.4}
+GROUPS = {1: 1.0, 2: 1.01}
+GROUP_KEYS = {128: 0.97, 64: 1.0}
+WARP_DEPTH, GROUP_DEPTH = 3, 2
+# Rows that a core computes in a unit of time, by units that a warp's rows take; and with groups of warps.
+RATES = {2: 256.0, 1: 219.0}
+GROUP_RATE = 333.0
+FEWEST_WARPS = 4  # of a core, to be busy
+FULL = 128  # elements of rows of q and v for which three groups keep a core busy
 
 
 class Rows:
     """The products of one kernel and their loops."""
 
-    def __init__(self, ast: UOp, found: Weighted, unit: MatrixUnit) -> None:
+    def __init__(self, ast: UOp, found: Weighted) -> None:
         scores = scores_of(found)
         assert scores is not None
         self.found = found
-        self.unit = unit
         (self.k,), (self.e,) = closed_ranges(found.sum), closed_ranges(scores)
         outer = output_loops(ast.src[0])
         (self.d,) = (r for r in outer if r in ranges(found.sum) and r not in ranges(found.power.top))
@@ -61,49 +70,77 @@ class Rows:
             if r in ranges(factor)
         }
 
-    def registers(self, tile: Tile) -> int:
-        """What a thread holds: results and scores in 32 bits, q in 16."""
-        each = tile.rows // self.unit.m
-        return each * (trips(self.d) // 2 + trips(self.e) // 4 + tile.keys // 2)
-
     def tiles(self, host: Host) -> list[Tile]:
         """Tiles that fit, the fastest first."""
+        inputs = {f.src[0].dtype for f in self.found.sum.src[0].src}
+        output = self.found.sum.dtype
+        units = [u for u in host.matrix_units if {u.inputs} == inputs and u.output is output and u.allowed]
+        found: list[Tile] = []
+        for unit in units:
+            if partner(unit, trips(self.d)) is not None:
+                found += self._group_tiles(unit, host) if unit.shared else self._warp_tiles(unit)
+        return sorted(found, key=lambda t: self.time(t, host))
+
+    def _warp_tiles(self, unit: MatrixUnit) -> list[Tile]:
         keys = [n for n in KEYS if divides(n, self.k.src[0])] or list(KEYS)
         found = [
-            Tile(rows, warps, n) for rows in (2 * self.unit.m, self.unit.m) for warps in WARPS for n in keys
+            Tile(unit, rows, warps, n, WARP_DEPTH)
+            for rows in (2 * unit.m, unit.m)
+            for warps in WARPS
+            for n in keys
         ]
-        fitting = [t for t in found if self.registers(t) <= REGISTERS] or found[-1:]
-        return sorted(fitting, key=lambda t: self.time(t, host))
+        return [t for t in found if self.registers(t) <= REGISTERS] or found[-1:]
+
+    def _group_tiles(self, unit: MatrixUnit, host: Host) -> list[Tile]:
+        """Units read tiles whose rows are whole panels; the narrowest is as fast as any."""
+        panel = PANEL // unit.inputs.itemsize
+        if unit.n > min(GROUP_KEYS) or trips(self.e) % panel or trips(self.d) % panel:
+            return []
+        found = [Tile(unit, unit.m, n, keys, GROUP_DEPTH) for n in GROUPS for keys in GROUP_KEYS]
+        return [
+            t for t in found if self.registers(t) <= GROUP_REGISTERS and self.shared(t) <= host.local_bytes
+        ]
+
+    def registers(self, tile: Tile) -> int:
+        """What a thread holds: results and scores in 32 bits, q in 16."""
+        if tile.unit.shared:
+            return trips(self.d) // 2 + tile.keys // 2
+        return tile.rows // tile.unit.m * (trips(self.d) // 2 + trips(self.e) // 4 + tile.keys // 2)
+
+    def shared(self, tile: Tile) -> int:
+        """Bytes of shared memory."""
+        e, d = trips(self.e), trips(self.d)
+        points = tile.rows * tile.teams * e + tile.depth * tile.keys * (e + d)
+        return points * tile.unit.inputs.itemsize
 
     def time(self, tile: Tile, host: Host) -> float:
         """How long it takes, in units of what a busy core takes for a round of rows."""
-        high = tile.rows * tile.warps
+        high = tile.rows * tile.teams
         rows = self.others * -(-trips(self.q) // high) * high
         keys = -(-trips(self.k) // tile.keys) * tile.keys / trips(self.k)
-        shared = high * trips(self.e) + DEPTH * tile.keys * (trips(self.e) + trips(self.d))
-        together = max(1, host.local_bytes // (shared * self.unit.inputs.itemsize)) * tile.warps
-        rounds = rows / (RATES[tile.rows // self.unit.m] * max(1, host.cores))
+        together = max(1, host.local_bytes // self.shared(tile)) * tile.teams
+        cores = max(1, host.cores)
+        if tile.unit.shared:  # while some groups compute powers, others multiply
+            busy = min(1.0, 0.4 + 0.2 * together * (trips(self.e) + trips(self.d)) / FULL)
+            rounds = rows / (GROUP_RATE * busy * cores)
+            return max(0.8, rounds) * keys * GROUP_KEYS[tile.keys] * GROUPS[tile.teams]
+        rounds = rows / (RATES[tile.rows // tile.unit.m] * cores)
         few = max(1.0, FEWEST_WARPS / together)
-        return max(1.0, rounds) * few * keys * KEYS[tile.keys] * WARPS[tile.warps]
+        return max(1.0, rounds) * few * keys * KEYS[tile.keys] * WARPS[tile.teams]
 
 
-def rows_of(ast: UOp, host: Host) -> Rows | None:
-    """The chain of products in a kernel; None if there is none, or no unit for it."""
+def rows_of(ast: UOp) -> Rows | None:
+    """The chain of products in a kernel; None if there is none."""
     if len(ast.src) != 1 or ast.src[0].op is not Ops.END:
         return None
     sums = [found for n in toposort(ast) if n.op is Ops.REDUCE and (found := weighted_sum(n)) is not None]
-    if len(sums) != 1 or not suits_units(ast, sums[0]):
-        return None
-    inputs = {f.src[0].dtype for f in sums[0].sum.src[0].src}
-    units = [u for u in host.matrix_units if {u.inputs} == inputs and u.output is sums[0].sum.dtype]
-    unit = next((u for u in units if continues(u) and u.allowed), None)
-    return None if unit is None else Rows(ast, sums[0], unit)
+    return Rows(ast, sums[0]) if len(sums) == 1 and suits_units(ast, sums[0]) else None
 
 
 def attention(builder: Builder) -> bool:
     """Tiles for the rows of attention; False, and the kernel as it was, if it has none."""
     before = builder.loops
-    rows = rows_of(builder.ast, builder.host)
+    rows = rows_of(builder.ast)
     for tile in rows.tiles(builder.host) if rows is not None else ():
         assert rows is not None
         if _build(builder, rows, tile):
@@ -114,7 +151,7 @@ def attention(builder: Builder) -> bool:
 
 def row_choices(ast: UOp, host: Host, most: int = 8) -> list[tuple[Opt, ...]]:
     """What other tiles would do, as sequences of actions: where a search may begin."""
-    rows = rows_of(ast, host)
+    rows = rows_of(ast)
     found: list[tuple[Opt, ...]] = []
     for tile in rows.tiles(host)[:most] if rows is not None else ():
         builder = Builder(ast, host)
@@ -126,7 +163,7 @@ def row_choices(ast: UOp, host: Host, most: int = 8) -> list[tuple[Opt, ...]]:
 def _build(builder: Builder, rows: Rows, tile: Tile) -> bool:
     """The actions for a tile."""
     k, q, d, e = (int(r.arg[0]) for r in (rows.k, rows.q, rows.d, rows.e))
-    high = tile.rows * tile.warps
+    high = tile.rows * tile.teams
     if not divides(high, rows.q.src[0]) and not builder.do("PADTO", q, high):
         return False
     if not builder.do("ONLINE", k):
@@ -141,12 +178,12 @@ def _build(builder: Builder, rows: Rows, tile: Tile) -> bool:
             return False
         ends.append(number if whole else inner)
     high_loop, step = ends
-    ring = DEPTH if step != k else 1
+    ring = tile.depth if step != k else 1
     for name, depth, outer, along in (("q", 1, high_loop, e), ("k", ring, step, e), ("v", ring, step, d)):
         _stage(builder, rows, name, depth, outer, along)
-    if not builder.do("TC", step, 1 + ALL_UNITS.index(rows.unit), (high_loop, d, e)):
+    if not builder.do("TC", step, 1 + ALL_UNITS.index(tile.unit), (high_loop, d, e)):
         return False
-    if tile.warps > 1 and not builder.do("LOCAL", high_loop, tile.warps):
+    if tile.teams > 1 and not builder.do("LOCAL", high_loop, tile.teams):
         return False
     for name, number in (("UPCAST", high_loop), ("UPCAST", d), ("UNROLL", e), ("UNROLL", step)):
         r = builder.loops.by_number.get(number)

@@ -19,7 +19,7 @@ from morok.dtype import DType
 from morok.dtype.promote import lossless
 from morok.ir.build import cast
 from morok.ir.infer import closed_ranges, ranges
-from morok.ir.matrix import ALL_UNITS, PANEL, MatrixUnit, Shared, runs, shared_tiles
+from morok.ir.matrix import ALL_UNITS, PANEL, MatrixUnit, Run, Shared, runs, shared_tiles
 from morok.ir.node import UOp, alu, const, make
 from morok.ir.ops import AxisKind, Ops
 from morok.optimize.collect import is_result
@@ -121,7 +121,7 @@ def unit_of(host: Host, opt: Opt) -> MatrixUnit | str:
     return unit
 
 
-def _in_panels(x: UOp, outer: UOp, step: UOp, unit: MatrixUnit) -> str | None:
+def in_panels(x: UOp, outer: UOp, step: UOp, unit: MatrixUnit) -> str | None:
     """Why a unit cannot read an operand by itself; None if it can."""
     if x.op is not Ops.INDEX or len(x.src) > 2 or x.src[0].op is not Ops.BUFFERIZE or len(x.src[0].arg) < 3:
         return f"the unit {unit.name} reads shared tiles, and an operand is none"
@@ -166,7 +166,7 @@ def can_use(loops: Loops, opt: Opt, host: Host) -> str | None:
     if isinstance(found, str):
         return found
     for name, x, outer in (("a", found.a, i), ("b", found.b, j)):
-        reason = _in_panels(x, outer, k, unit) if name in unit.shared else None
+        reason = in_panels(x, outer, k, unit) if name in unit.shared else None
         if reason is not None:
             return reason
     return fits_block(loops, unit, host)
@@ -193,9 +193,9 @@ def use(loops: Loops, opt: Opt) -> UOp:
     found = match(loops, unit, k, i, j)
     assert isinstance(found, Found)
     number = loops.next_number()
-    rows, row_parts = cut(i, unit.m, unit.c.rows, number)
+    rows, row_parts = cut(i, unit.m, runs(unit.c.rows), number)
     number += len(row_parts)
-    columns, column_parts = cut(j, unit.n, unit.c.columns, number)
+    columns, column_parts = cut(j, unit.n, runs(unit.c.columns), number)
     step = loop(unit.k, number + len(column_parts), AxisKind.UNROLL, k)
     if size(k) == unit.k:
         steps: tuple[UOp, tuple[UOp, ...]] = (step, (step,))
@@ -215,10 +215,9 @@ def use(loops: Loops, opt: Opt) -> UOp:
 
 
 def cut(
-    r: UOp, amount: int, bits: tuple[str, ...], number: int, registers: AxisKind = AxisKind.UPCAST
+    r: UOp, amount: int, found: tuple[Run, ...], number: int, registers: AxisKind = AxisKind.UPCAST
 ) -> tuple[tuple[UOp, tuple[UOp, ...]], tuple[UOp, ...]]:
     """A loop as the rest and one loop per run of bits: lanes (upper ones outside), or registers."""
-    found = runs(bits)
     order = sorted(found, key=lambda run: (run.kind, -run.source))
     parts = tuple(
         loop(

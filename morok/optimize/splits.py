@@ -77,10 +77,15 @@ def _block(loops: Loops, r: UOp, amount: int, host: Host) -> str | None:
     for alive in {ranges(n) | frozenset(closed_ranges(n)) for n in loops.order}:
         if r not in alive:
             continue
-        threads = amount * math.prod(size(other) or 1 for other in alive if other.arg[1] in _THREADS)
+        threads = amount * math.prod(size(other) or 1 for other in alive if _is_thread(loops, other))
         if threads > host.block_threads:
             return f"a block would have {threads} threads of at most {host.block_threads}"
     return None
+
+
+def _is_thread(loops: Loops, r: UOp) -> bool:
+    """Whether a loop is one over threads; lanes that a unit's steps go over are those of its columns."""
+    return r.arg[1] in _THREADS and not (r.arg[1] is AxisKind.WARP and loops.closed_by(r) is Ops.REDUCE)
 
 
 def _together(loops: Loops, opt: Opt) -> str | None:
