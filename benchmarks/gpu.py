@@ -160,6 +160,11 @@ def works() -> list[Work]:
              lambda t, a, b, c: _attention(a, b, c), "float16", 4.0 * 64 * 2048 * 2048 * 64, error=3e-3,
              aim=80,
              fused=lambda t, a, b, c: t.nn.functional.scaled_dot_product_attention(a, b, c)),
+        Work("attention bf16 4×16×2048×128", ((4, 16, 2048, 128),) * 3,
+             lambda a, b, c: a.scaled_dot_product_attention(b, c),
+             lambda t, a, b, c: ((a @ b.transpose(-2, -1)) * 128**-0.5).softmax(-1) @ c, "bfloat16",
+             4.0 * 64 * 2048 * 2048 * 128, error=1e-2,
+             fused=lambda t, a, b, c: t.nn.functional.scaled_dot_product_attention(a, b, c)),
     ]  # fmt: skip
     return found
 

@@ -20,7 +20,7 @@ from morok.optimize.facts import output_loops, reads_of, trips
 from morok.optimize.host import Host
 from morok.optimize.loops import divides
 from morok.optimize.record import Opt, applied
-from morok.schedule.attention import scores_of, suits_units
+from morok.schedule.attention import rows_and_columns, scores_of, suits_units
 from morok.schedule.weighted import Weighted, weighted_sum
 
 
@@ -59,9 +59,9 @@ class Rows:
         self.found = found
         (self.k,), (self.e,) = closed_ranges(found.sum), closed_ranges(scores)
         outer = output_loops(ast.src[0])
-        (self.d,) = (r for r in outer if r in ranges(found.sum) and r not in ranges(found.power.top))
-        with_keys = frozenset().union(*(ranges(f) for f in scores.src[0].src if self.k in ranges(f)))
-        (self.q,) = (r for r in ranges(scores) - with_keys)
+        loops = rows_and_columns(ast, found)
+        assert loops is not None
+        self.q, self.d = loops
         self.others = math.prod(trips(r) for r in outer if r not in (self.q, self.d))
         self.factors = {
             name: factor

@@ -40,6 +40,8 @@ def can_keep(loops: Loops, opt: Opt, host: Host) -> str | None:
             return f"there is no loop {number}"
         if r.arg[1] not in (AxisKind.LOOP, AxisKind.REDUCE) or loops.closed_by(r) is Ops.BUFFERIZE:
             return f"loop {number} is not a plain loop"
+    if any(n.op is Ops.WMMA for n in loops.order):
+        return "the lanes of a matrix unit share no buffer"
     k, c = loops.by_number[opt.axis], loops.by_number[opt.amount]
     count = size(k)
     if k is c or count is None or count != size(c):

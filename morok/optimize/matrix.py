@@ -19,7 +19,7 @@ from morok.dtype import DType
 from morok.dtype.promote import lossless
 from morok.ir.build import cast
 from morok.ir.infer import closed_ranges, ranges
-from morok.ir.matrix import ALL_UNITS, PANEL, MatrixUnit, Run, Shared, runs, shared_tiles
+from morok.ir.matrix import ALL_UNITS, PANEL, MatrixUnit, Run, Shared, runs, shared_layout, shared_tiles
 from morok.ir.node import UOp, alu, const, make
 from morok.ir.ops import AxisKind, Ops
 from morok.optimize.collect import is_result
@@ -174,6 +174,8 @@ def can_use(loops: Loops, opt: Opt, host: Host) -> str | None:
 
 def fits_block(loops: Loops, unit: MatrixUnit, host: Host) -> str | None:
     """Why a block cannot have the lanes of a unit as well; None if it can."""
+    if any(n.op is Ops.BUFFERIZE and shared_layout(n) is None for n in loops.order):
+        return "a value is kept in a buffer that lanes do not share"
     lanes = unit.lanes
     for r in loops.closers:
         if r.arg[1] in (AxisKind.LOCAL, AxisKind.GROUP_REDUCE):

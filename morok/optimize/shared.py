@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 
-from morok.ir.infer import ranges
+from morok.ir.infer import closed_ranges, ranges
 from morok.ir.matrix import Shared
 from morok.ir.node import UOp, alu, toposort, users
 from morok.ir.ops import AxisKind, Ops
@@ -80,6 +80,8 @@ def can_stage(loops: Loops, opt: Opt, host: Host) -> str | None:
     for value in values:
         if any(r.arg[1] in _PARALLEL for r in ranges(value) - own):
             return "the value differs between the threads of a block"
+    if any(_is_shared(n) and not values <= set(toposort(n)) for n in loops.order):
+        return "a reduction that threads share does not read the tile, which they would fill"
     points = math.prod(size(loops.by_number[n]) or 1 for n in opt.axes) * max(1, opt.amount)
     used = sum(map(staged_bytes, (n for n in loops.order if n.op is Ops.BUFFERIZE)))
     nbytes = points * sum(v.dtype.itemsize for v in values) + used
@@ -91,6 +93,13 @@ def can_stage(loops: Loops, opt: Opt, host: Host) -> str | None:
             if not around or any(size(r) is None for r in around):
                 return "a ring needs a loop of a reduction around the tile, of known size"
     return None
+
+
+def _is_shared(node: UOp) -> bool:
+    """Whether the threads of a block share a reduction."""
+    return node.op is Ops.REDUCE and any(
+        r.op is Ops.RANGE and r.arg[1] is AxisKind.GROUP_REDUCE for r in closed_ranges(node)
+    )
 
 
 def staged_bytes(buffer: UOp) -> int:

@@ -11,7 +11,7 @@ import math
 
 from morok.ir.infer import closed_ranges, ranges
 from morok.ir.matrix import shared_layout, shared_tiles
-from morok.ir.node import UOp, alu
+from morok.ir.node import UOp, alu, toposort
 from morok.ir.ops import AxisKind, Op, Ops
 from morok.optimize import running
 from morok.optimize.collect import is_result
@@ -171,9 +171,13 @@ def can_group(loops: Loops, opt: Opt, host: Host) -> str | None:
     amount = opt.amount or size(r)
     if amount is None:
         return f"the size of loop {opt.axis} is not known, so it needs an amount"
+    tiles = shared_tiles(loops.order)
     for node in loops.closers[r]:
         if any(other.arg[1] is AxisKind.GROUP_REDUCE for other in node.src[len(node.arg) :]):
             return "the reduction is shared already"
+        below = set(toposort(node)) if tiles else set()
+        if not below.issuperset(tiles):
+            return "the threads would fill a tile that the reduction does not read"
     return _block(loops, r, amount, host)
 
 

@@ -4,13 +4,16 @@
 
 A GPU keeps a tile of scores in the registers in which a matrix unit leaves them, and walks along the keys
 once (`weighted.py`). So nothing between the two products is kept, however often it seems to be computed. That
-is asked before fusion, because it would rightly refuse: only this form can be computed so. The form is found
-by lowering the two products and what lies between them alone, and looking at the kernel.
+is asked before fusion, because it would rightly refuse: only this form can be computed so. Whether the kernel
+that comes of it has that form is found by lowering it, with all that has been fused. If it has not, the
+result gets a kernel of its own; and if that does not help either, everything is as if nobody had asked.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import final
 
 from morok import knobs
 from morok.dtype import bfloat16, float16, float32, void
@@ -30,36 +33,54 @@ STEP = 16  # keys, and elements of a row of q or k, that a unit multiplies at on
 COLUMNS = 8  # of v
 FEWEST_ROWS = 32
 MOST_REGISTERS = 150  # of a thread, for its part of 16 rows of q and of the result
+MOST_NODES = 64  # between the products
+REDUCTIONS = 6  # of such a kernel: scores, three times as it stands; the maximum and the two sums
 
 _KEPT = 1024
 _answers: dict[tuple[UOp, object], bool] = {}
 
+Users = Mapping[UOp, Sequence[UOp]]
 
-def passing(order: Sequence[UOp]) -> frozenset[UOp]:
-    """What lies between two products and is computed in passing, on its way from the one to the other."""
+
+@final
+@dataclass(frozen=True, eq=False)
+class Attention:
+    """Two products, and what lies between them, the first included."""
+
+    result: UOp
+    between: frozenset[UOp]
+    end: UOp  # what is stored, if the result is: in the narrow type, where it goes on in that
+
+
+def users_of(order: Iterable[UOp]) -> dict[UOp, list[UOp]]:
+    """Who uses each node."""
+    found: dict[UOp, list[UOp]] = {}
+    for node in order:
+        for s in dict.fromkeys(node.src):
+            found.setdefault(s, []).append(node)
+    return found
+
+
+def attentions(order: Sequence[UOp]) -> list[Attention]:
+    """What may be computed in passing, from one product to another."""
     tops = [n for n in order if n.op is Ops.REDUCE_AXIS and n.arg[0] is Ops.MAX]
     if not tops or knobs.NOOPT.value:  # in plain loops everything would be computed again and again
-        return frozenset()
+        return []
     if not any(n.op is Ops.PARAM and device_kind(n, {}) in DEVICES for n in order):
-        return frozenset()
+        return []
     devices: dict[UOp, str] = {}
-    users: dict[UOp, list[UOp]] = {}
     for node in order:
         devices[node] = device_kind(node, devices)
-        for s in dict.fromkeys(node.src):
-            users.setdefault(s, []).append(node)
-    found: set[UOp] = set()
-    for top in tops:
-        if devices[top] in DEVICES:
-            found |= _between(top, users)
-    return frozenset(found)
+    users = users_of(order)
+    found = [_between(top, users) for top in tops if devices[top] in DEVICES]
+    return [a for a in found if a is not None]
 
 
-def _between(top: UOp, users: dict[UOp, list[UOp]]) -> set[UOp]:
-    """From the product below a maximum up to the one that uses it all; nothing where others use it."""
-    below = [n for n in _reach(top.src[0]) if n.op is Ops.REDUCE_AXIS]
-    if len(below) != 1 or not _is_product(below[0]):
-        return set()
+def _between(top: UOp, users: Users) -> Attention | None:
+    """From the product below a maximum up to the one that uses it all; None where others use it."""
+    below = [n for n in toposort(top.src[0], stop=_ends) if n.op is Ops.REDUCE_AXIS]
+    if len(below) != 1 or not is_product(below[0]):
+        return None
     (scores,) = below
     region = {scores}
     results: set[UOp] = set()
@@ -67,36 +88,37 @@ def _between(top: UOp, users: dict[UOp, list[UOp]]) -> set[UOp]:
     while front:
         node = front.pop()
         for user in users.get(node, ()):
-            if _is_product(user):
+            if is_product(user):
                 results.add(user)
             elif not (user.op.is_alu or user.op.is_movement or user.op in (Ops.REDUCE_AXIS, Ops.DETACH)):
-                return set()  # somebody else wants it as memory
+                return None  # somebody else wants it as memory
             elif user not in region:
                 region.add(user)
                 front.append(user)
-    if len(results) != 1 or len(region) > 64:
-        return set()
+    if len(results) != 1 or len(region) > MOST_NODES:
+        return None
     (result,) = results
-    # the product of the weights and v is no sum of its own
-    return region if _fits(result, scores, region) else set()
-
-
-def _reach(node: UOp) -> list[UOp]:
-    """A value down to the reductions and the memory that it is made of."""
-    stop = {n for n in toposort(node, stop=_ends) if _ends(n)}
-    return [n for n in toposort(node, stop=_ends) if n in stop]
+    after = users.get(result, ())
+    narrowed = len(after) == 1 and after[0].op is Ops.CAST and after[0].dtype.itemsize < result.dtype.itemsize
+    return Attention(result, frozenset(region), after[0] if narrowed else result)
 
 
 def _ends(node: UOp) -> bool:
     return node.op in STORED or node.op is Ops.REDUCE_AXIS
 
 
-def _is_product(node: UOp) -> bool:
-    """A sum of products in float32 over one axis."""
+def is_product(node: UOp) -> bool:
+    """A sum of products of narrow floats, in float32 over one axis."""
     if node.op is not Ops.REDUCE_AXIS or node.arg[0] is not Ops.ADD or len(node.arg[1]) != 1:
         return False
     value = node.src[0]
     return node.dtype is float32 and value.op is Ops.MUL and all(_narrow(_unmoved(s)) for s in value.src)
+
+
+def is_chain(nodes: Iterable[UOp]) -> bool:
+    """Whether a kernel of these nodes has two products with a maximum: it runs alone."""
+    found = [n for n in nodes if n.op is Ops.REDUCE_AXIS]
+    return sum(map(is_product, found)) > 1 and any(n.arg[0] is Ops.MAX for n in found)
 
 
 def _unmoved(node: UOp) -> UOp:
@@ -105,29 +127,61 @@ def _unmoved(node: UOp) -> UOp:
     return node
 
 
-def _fits(result: UOp, scores: UOp, region: set[UOp]) -> bool:
-    form = _form(result, scores, region)
+# --- the kernel that would come of it
+
+
+def works(found: Attention, kept: Collection[UOp], users: Users) -> bool:
+    """Whether the kernel around a result can be computed so, where these nodes are kept in memory."""
+    roots = _roots(found.result, kept, users)
+    if len(roots) != 1:
+        return False
+    (root,) = roots
+    if root in kept:
+        value = root
+    elif root.op in (Ops.CONTIGUOUS, Ops.ASSIGN):
+        value = root.src[root.op is Ops.ASSIGN]
+    else:
+        return False
+    form = _form(value, kept)
     if form is None:
         return False
     key = (form, knobs.cache_key())
-    found = _answers.get(key)
-    if found is None:
+    answer = _answers.get(key)
+    if answer is None:
         if len(_answers) > _KEPT:
             _answers.clear()
-        found = _answers[key] = _in_registers(form)
+        answer = _answers[key] = _in_registers(form)
+    return answer
+
+
+def _roots(node: UOp, kept: Collection[UOp], users: Users) -> set[UOp]:
+    """What is stored with a value inlined."""
+    found: set[UOp] = set()
+    seen = {node}
+    front = [node]
+    while front:
+        here = front.pop()
+        if here in kept:
+            found.add(here)
+            continue
+        for user in users.get(here, ()):
+            if not (user.op.is_alu or user.op.is_movement or user.op in (Ops.REDUCE_AXIS, Ops.DETACH)):
+                found.add(user)
+            elif user not in seen:
+                seen.add(user)
+                front.append(user)
     return found
 
 
-def _form(result: UOp, scores: UOp, region: set[UOp]) -> UOp | None:
-    """The two products and what lies between them, on memory."""
-    inside = region | {result, result.src[0], scores.src[0]}
+def _form(value: UOp, kept: Collection[UOp]) -> UOp | None:
+    """A kernel's value on memory."""
     done: dict[UOp, UOp] = {}
     memory = 1
 
     def is_leaf(node: UOp) -> bool:
-        return node not in inside and not node.op.is_movement and node.op not in (Ops.CAST, Ops.CONST)
+        return node is not value and (node in kept or (node.op in STORED and not _is_made_up(node)))
 
-    for node in toposort(result, stop=is_leaf):
+    for node in toposort(value, stop=is_leaf):
         if is_leaf(node):
             count = numel(known_shape(node))
             if not isinstance(count, int):
@@ -137,12 +191,17 @@ def _form(result: UOp, scores: UOp, region: set[UOp]) -> UOp | None:
             memory += 1
         else:
             done[node] = node.replace(tuple([done[s] for s in node.src]))
-    sizes = known_shape(result)
+    sizes = known_shape(value)
     count = numel(sizes)
     if not isinstance(count, int):
         return None
-    target = make(Ops.PARAM, result.dtype, (), (0, count, ""))
-    return make(Ops.ASSIGN, result.dtype, (reshape(target, sizes), done[result]))
+    target = make(Ops.PARAM, value.dtype, (), (0, count, ""))
+    return make(Ops.ASSIGN, value.dtype, (reshape(target, sizes), done[value]))
+
+
+def _is_made_up(node: UOp) -> bool:
+    """Whether a value that a device has is none of its memory: constants, and positions."""
+    return node.op is Ops.COPY and not any(n.op in (Ops.PARAM, Ops.BUFFER) for n in toposort(node))
 
 
 def _in_registers(form: UOp) -> bool:
@@ -150,8 +209,12 @@ def _in_registers(form: UOp) -> bool:
     ast = make(Ops.SINK, void, (form,))
     for stage in KERNEL_STAGES:
         ast = stage.apply(ast, None)
-    sums = [found for n in toposort(ast) if n.op is Ops.REDUCE and (found := weighted_sum(n)) is not None]
-    return len(sums) == 1 and len(ast.src) == 1 and suits_units(ast, sums[0])
+    reductions = [n for n in toposort(ast) if n.op is Ops.REDUCE]
+    sums = [found for n in reductions if (found := weighted_sum(n)) is not None]
+    return len(reductions) == REDUCTIONS and len(sums) == 1 and suits_units(ast, sums[0])
+
+
+# --- its loops
 
 
 def scores_of(found: Weighted) -> UOp | None:
@@ -160,28 +223,40 @@ def scores_of(found: Weighted) -> UOp | None:
     return inner[0] if len(inner) == 1 and inner[0].arg == (Ops.ADD,) and len(inner[0].src) == 2 else None
 
 
+def rows_and_columns(ast: UOp, found: Weighted) -> tuple[UOp, UOp] | None:
+    """The loops over rows of q and over columns of v; None where there are none of known sizes.
+
+    Of several loops that k does not move with (heads that share one k), the longest is that of the rows.
+    """
+    scores = scores_of(found)
+    if scores is None or scores.src[0].op is not Ops.MUL or len(ast.src) != 1:
+        return None
+    (k,) = closed_ranges(found.sum)
+    columns = [r for r in ast.src[0].src[1:] if r in ranges(found.sum) and r not in ranges(found.power.top)]
+    with_keys = frozenset().union(*(ranges(f) for f in scores.src[0].src if k in ranges(f)))
+    rows = [r for r in ranges(scores) - with_keys if _size(r)]
+    if len(columns) != 1 or not rows:
+        return None
+    return max(rows, key=lambda r: (_size(r), r.arg[0])), columns[0]
+
+
+def _size(r: UOp) -> int:
+    return int(r.src[0].arg) if r.src[0].op is Ops.CONST else 0
+
+
 def suits_units(ast: UOp, found: Weighted) -> bool:
     """Whether matrix units can compute both products of a kernel, by the sizes of its loops."""
-    scores = scores_of(found)
-    if scores is None or scores.src[0].op is not Ops.MUL:
+    scores, loops = scores_of(found), rows_and_columns(ast, found)
+    if scores is None or loops is None:
         return False
     (k,), (e,) = closed_ranges(found.sum), closed_ranges(scores)
-    columns = [r for r in ast.src[0].src[1:] if r in ranges(found.sum) and r not in ranges(found.power.top)]
-    rows = [r for r in ranges(scores) if r is not k and not any(r in ranges(f) for f in _others(scores, k))]
-    if len(columns) != 1 or len(rows) != 1:
+    high, wide, steps, width = map(_size, (*loops, k, e))
+    if steps < STEP or not width or width % STEP or not wide or wide % COLUMNS or high < FEWEST_ROWS:
         return False
-    sizes = [r.src[0].arg if r.src[0].op is Ops.CONST else 0 for r in (k, e, columns[0], rows[0])]
-    steps, width, wide, high = sizes
-    if steps < STEP or width % STEP or wide % COLUMNS or high < FEWEST_ROWS or 0 in sizes:
+    factors = (*scores.src[0].src, *found.sum.src[0].src)
+    if not all(map(_narrow, factors)) or len({f.src[0].dtype for f in factors}) > 1:
         return False
-    return wide // 2 + width // 4 <= MOST_REGISTERS and all(
-        _narrow(f) for f in (*scores.src[0].src, *found.sum.src[0].src)
-    )
-
-
-def _others(product: UOp, k: UOp) -> list[UOp]:
-    """The factors that move with the keys."""
-    return [f for f in product.src[0].src if k in ranges(f)]
+    return wide // 2 + width // 4 <= MOST_REGISTERS
 
 
 def _narrow(x: UOp) -> bool:

@@ -28,7 +28,7 @@ from morok.ir.infer import ranges
 from morok.ir.node import UOp, make, toposort
 from morok.ir.ops import AxisKind, Ops
 from morok.ir.provenance import here, place
-from morok.schedule.attention import passing
+from morok.schedule.attention import attentions, users_of, works
 from morok.schedule.costs import AGAIN, LAUNCH, OPS_PER_BYTE, STORED, TILE, Costs, measure, op_work
 from morok.schedule.indexing import Indices, Running, known_shape, scanned_loop, source_indices
 from morok.schedule.lower import INTERNAL, PASS_THROUGH, new_loop, output_ranges
@@ -83,18 +83,35 @@ def choose_buffers(sink: UOp, ctx: object = None) -> UOp:
     here.origin = INTERNAL
     try:
         order = toposort(sink)
-        collapsed = collapsible(order)
-        inline = passing(order)
-        first = Chooser(measure(order, collapsed), collapsed, inline)
-        first.run(order)
-        costs = measure(order, collapsed, first.still_keeps)
-        second = Chooser(costs, collapsed, inline, _crowded(order, costs))
-        kept = second.run(order)
+        kept, costs = _choose(order)
         if knobs.explains("fusion"):
             explain(kept, costs)
         return _mark(order, kept, sink)
     finally:
         here.origin = outer
+
+
+def _choose(order: list[UOp]) -> tuple[dict[UOp, str], Costs]:
+    """What is kept, with the reasons; asked again where a kernel of attention is none."""
+    collapsed = collapsible(order)
+    passing = attentions(order)
+    users = users_of(order) if passing else {}
+    alone: dict[UOp, str] = {}
+    while True:
+        inline = frozenset().union(*(found.between for found in passing))
+        first = Chooser(measure(order, collapsed), collapsed, inline, alone)
+        first.run(order)
+        costs = measure(order, collapsed, first.still_keeps)
+        kept = Chooser(costs, collapsed, inline, {**_crowded(order, costs), **alone}).run(order)
+        failing = [found for found in passing if not works(found, kept, users)]
+        if not failing:
+            return kept, costs
+        for found in failing:
+            if found.end in alone:
+                passing.remove(found)
+                del alone[found.end]
+            else:
+                alone[found.end] = "attention takes a kernel of its own"
 
 
 def explain(kept: dict[UOp, str], costs: Costs) -> None:
@@ -195,6 +212,8 @@ class Chooser:
         uses = self.kept_for.get(node)
         if uses is None:
             return False
+        if node in self.crowded:
+            return True
         self.costs = costs
         return self.reason_to_keep(node, uses) is not None
 

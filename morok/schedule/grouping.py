@@ -18,6 +18,7 @@ from typing import final
 from morok.ir.infer import Shape
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import Ops
+from morok.schedule.attention import is_chain
 from morok.schedule.costs import elements
 from morok.schedule.indexing import known_shape
 from morok.schedule.kernels import lower, normal_form
@@ -37,6 +38,7 @@ class Facts:
     reduces: bool = False
     is_product: bool = False  # a reduction that uses its inputs many times over
     is_alone: bool = False  # its loops are no others': rows put in place one by one, running sums, or nothing
+    is_chain: bool = False  # two products in a chain
 
 
 def group_drafts(
@@ -65,8 +67,11 @@ def group_drafts(
 def _facts(draft: Draft, by_token: dict[UOp, Draft]) -> Facts:
     """Walks a draft's value: what is read at its own place, and what is reduced."""
     sizes = known_shape(draft.target)
-    runs = any(n.op is Ops.SCAN_AXIS for n in toposort(draft.value, stop=_is_made))
-    found = Facts(sizes, is_alone=draft.places is not None or 0 in sizes or runs)
+    inside = toposort(draft.value, stop=_is_made)
+    runs = any(n.op is Ops.SCAN_AXIS for n in inside)
+    chained = is_chain(inside)
+    alone = draft.places is not None or 0 in sizes or runs or chained
+    found = Facts(sizes, is_alone=alone, is_chain=chained)
     if draft.kind != "kernel" or found.is_alone:
         return found
     elsewhere: set[Draft] = set()
@@ -135,6 +140,7 @@ class _Groups:
             or self.facts[maker].shape != self.facts[user].shape
             or maker.device != user.device
             or self.facts[maker].is_alone
+            or self.facts[user].is_chain
         ):
             return
         together = [*second, *first]  # users store first: they may read what makers overwrite

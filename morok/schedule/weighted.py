@@ -150,9 +150,12 @@ def unrounded(node: UOp) -> UOp:
 _ROUNDED = frozenset((Ops.ADD, Ops.SUB, Ops.MUL, Ops.NEG, Ops.WHERE, Ops.CAST))
 
 
+SMALL, LARGE = 1e-30, 1e30  # factors whose products with that of a power are ordinary numbers
+
+
 def scaled(node: UOp) -> tuple[UOp, float]:
     """(x, a) for x·a with a positive constant, which a maximum does not mind; -inf is -inf·a."""
-    if node.op is Ops.MUL and node.src[1].op is Ops.CONST and 0.0 < float(node.src[1].arg) < math.inf:
+    if node.op is Ops.MUL and node.src[1].op is Ops.CONST and SMALL < float(node.src[1].arg) < LARGE:
         return node.src[0], float(node.src[1].arg)
     if node.op is Ops.WHERE:
         for i in (1, 2):
@@ -165,8 +168,8 @@ def scaled(node: UOp) -> tuple[UOp, float]:
 def in_one_pass(found: Weighted) -> UOp:
     """The same sum with one loop for everything, and divided at its end.
 
-    Scores that never become memory are not rounded to the type of memory either; and powers that need not be
-    exact take one fused product: 2^(x·a·c - M·a·c).
+    Scores that never become memory are not rounded to its type either, and a positive scale is taken
+    together with the factor of a power: 2^((x - M)·a·c).
     """
     (loop,) = closed_ranges(found.sum)
     power = found.power
@@ -176,8 +179,7 @@ def in_one_pass(found: Weighted) -> UOp:
         scores, more = scaled(scores)
         factor *= more
         top = power.top.replace((scores, loop))
-        f = const(top.dtype, factor)
-        each = rough(op, alu(Ops.MULACC, scores, f, alu(Ops.NEG, alu(Ops.MUL, top, f))))
+        each = rough(op, alu(Ops.MUL, alu(Ops.SUB, scores, top), const(top.dtype, factor)))
         power = replace(power, how=(op, factor, arg))
     else:
         top = power.top.replace((scores, loop))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -215,6 +216,82 @@ def test_gradients() -> None:
     close(values(slope), np.repeat(weights.sum(0)[:, None], 16, 1), 2e-3)
 
 
+def shared_heads(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """All heads of q look at the first of k and v; heads come last but one."""
+    k, v = (x[:, :1].expand(2, 2, 64, 32) for x in (k, v))
+    return q.scaled_dot_product_attention(k, v).transpose(1, 2).contiguous()
+
+
+AROUND: dict[str, Callable[[Tensor, Tensor, Tensor], list[Tensor]]] = {
+    "shared heads": lambda q, k, v: [shared_heads(q, k, v)],
+    "computed after it was spread": lambda q, k, v: [
+        q.scaled_dot_product_attention(k[:, :1].expand(2, 2, 64, 32).relu(), v)
+    ],
+    "two types": lambda q, k, v: [
+        (q.cast("bfloat16") @ k.cast("bfloat16").transpose(-2, -1))
+        .cast("float32")
+        .softmax(-1)
+        .cast("float16")
+        @ v
+    ],
+    "one row": lambda q, k, v: [q.scaled_dot_product_attention(k, v)[:, :, 0]],
+    "some columns": lambda q, k, v: [q.scaled_dot_product_attention(k, v)[..., :4]],
+    "an edge around it": lambda q, k, v: [
+        q.scaled_dot_product_attention(k, v).pad(((0, 0), (0, 0), (1, 2), (3, 4)))
+    ],
+    "rows in another order": lambda q, k, v: [
+        q.scaled_dot_product_attention(k, v).reshape(2, 2, 8, 8, 32).permute(0, 1, 3, 2, 4).contiguous()
+    ],
+    "half by half": lambda q, k, v: [
+        (lambda x: x[..., :16] * x[..., 16:])(q.scaled_dot_product_attention(k, v))
+    ],
+    "two results": lambda q, k, v: (lambda x: [x + 1, x * 2])(q.scaled_dot_product_attention(k, v)),
+    "largest of neighbours": lambda q, k, v: [
+        q.scaled_dot_product_attention(k, v).cast("float32").max_pool2d((2, 2))
+    ],
+    "a constant": lambda q, k, v: [
+        Tensor.ones(2, 2, 64, 32, dtype="float16", device=q.device).scaled_dot_product_attention(k, v)
+    ],
+    "a diagonal": lambda q, k, v: [
+        q.scaled_dot_product_attention(k, Tensor.eye(64, dtype="float16", device=q.device))
+    ],
+}
+
+
+APART = ("two types", "a constant", "a diagonal")
+
+
+@pytest.mark.parametrize("name", AROUND)
+def test_two_products_in_a_kernel_are_for_units(name: str) -> None:
+    """Whatever surrounds them: without units each output would compute its row of scores again."""
+    (q, k, v), _ = inputs(*heads(64, 64, 32, 32, 2, 2))
+    results = AROUND[name](q, k, v)
+    chained = 0
+    for item in schedule([r.uop for r in results]).items:
+        tops = [n for n in toposort(item.ast) if n.op is Ops.REDUCE and n.arg == (Ops.MAX,)]
+        if any(n.op is Ops.REDUCE for top in tops for n in toposort(top.src[0])):
+            chained += 1
+            assert "TC" in [opt.name for opt in applied(optimize(item.ast, HOST))]
+    assert chained == (name not in APART)
+    there = AROUND[name](*(x.to("CPU") for x in (q, k, v)))
+    for result, other in zip(results, there, strict=True):
+        close(values(result), values(other), 8e-3 if name == "two types" else 2e-3)
+
+
+def test_scores_that_are_huge() -> None:
+    """Terms below different maxima have to agree, and none may overflow, however large the maxima are."""
+    (_, _, v), (_, _, v64) = inputs(*heads(64, 256, 16, 32))
+    for left, right, rising in ((4096, 2048, True), (1024, 1000, True), (32768, 4099, False)):
+        q, k = np.zeros((64, 16), np.float16), np.zeros((256, 16), np.float16)
+        q[:, 0], q[:, 1], k[:, 0] = left, 1, right
+        k[:, 1] = np.arange(256) // 64 if rising else 0
+        result = (Tensor(q, device=DEVICE) @ Tensor(k, device=DEVICE).T).softmax(-1) @ v
+        assert len(kernels_of(result)) == 1
+        scores = q.astype(np.float64) @ k.astype(np.float64).T
+        powers = np.exp(scores - scores.max(-1, keepdims=True))
+        close(values(result), powers / powers.sum(-1, keepdims=True) @ v64, 1e-3)
+
+
 # --- the pieces
 
 
@@ -255,6 +332,18 @@ def test_one_pass_without_units() -> None:
     linear = lower(once, TARGET)
     close(execute(linear, arrays, types), wanted[0].astype(np.float64), 1e-3)
     assert sum(n.op is Ops.RANGE and n.src[0].arg == 96 for n in linear.src) == 1
+
+
+def test_threads_fill_no_tile_that_their_reduction_does_not_read() -> None:
+    """Both ways round; such sequences were races once."""
+    ast = fused()
+    loops = {int(n.arg[0]): n for n in toposort(ast) if n.op is Ops.RANGE}
+    k = keys_loop(ast)
+    others = [n for n, r in loops.items() if n != k and r.arg[1] is AxisKind.REDUCE and r.src[0].arg == 96]
+    staged = apply(ast, Opt("STAGE", 3, 1, (k, 1)), HOST)
+    shared = apply(ast, Opt("GROUP", others[0], 8), HOST)
+    assert "does not read" in str(can(staged, Opt("GROUP", others[0], 8), HOST))
+    assert "does not read" in str(can(shared, Opt("STAGE", 3, 1, (k, 1)), HOST))
 
 
 def test_what_is_refused() -> None:
