@@ -17,8 +17,8 @@ from morok.ir.node import UOp, alu, make, toposort
 from morok.ir.ops import AxisKind, Ops
 from morok.optimize import matrix
 from morok.optimize.host import Host
-from morok.optimize.loops import LOOP_KINDS, Loops, divides, loop, quotient, size, times
-from morok.optimize.matrix import as_input, cut, factors, fits_block, in_panels, unit_of, zero
+from morok.optimize.loops import Loops, loop, quotient, size, times
+from morok.optimize.matrix import as_input, cut, factors, fits_block, in_panels, taken, uneven, unit_of, zero
 from morok.optimize.record import Opt
 from morok.rewrite.engine import substitute
 from morok.schedule.ranges import replace_loops
@@ -96,19 +96,16 @@ def can_use(loops: Loops, opt: Opt, host: Host) -> str | None:
 
 
 def _can_chain(loops: Loops, opt: Opt, unit: MatrixUnit) -> str | None:
-    for number in (opt.axis, *opt.axes):
-        r = loops.by_number.get(number)
-        if r is None:
-            return f"there is no loop {number}"
-        if r.arg[1] not in LOOP_KINDS:
-            return f"loop {number} is {r.arg[1].value} already"
+    reason = taken(loops, opt)
+    if reason is not None:
+        return reason
     k, i, j, e = (loops.by_number[n] for n in (opt.axis, *opt.axes))
     other = partner(unit, size(j) or 1)
     if other is None:
         return f"the results of the unit {unit.name} do not lie as any wants its left operand"
-    for r, amount in ((i, unit.m), (j, other.n), (k, max(unit.n, other.k)), (e, unit.k)):
-        if not divides(amount, r.src[0]):
-            return f"{amount} does not divide the {size(r) or 'unknown'} iterations of loop {r.arg[0]}"
+    reason = uneven(((i, unit.m), (j, other.n), (k, max(unit.n, other.k)), (e, unit.k)))
+    if reason is not None:
+        return reason
     if any(loops.closed_by(r) is not Ops.END for r in (i, j)):
         return "rows and columns of the second product have to be loops over outputs"
     if loops.closed_by(k) is not Ops.REDUCE:

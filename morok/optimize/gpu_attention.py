@@ -78,10 +78,10 @@ class Rows:
         found: list[Tile] = []
         for unit in units:
             if partner(unit, trips(self.d)) is not None:
-                found += self._group_tiles(unit, host) if unit.shared else self._warp_tiles(unit)
+                found += self._group_tiles(unit, host) if unit.shared else self._warp_tiles(unit, host)
         return sorted(found, key=lambda t: self.time(t, host))
 
-    def _warp_tiles(self, unit: MatrixUnit) -> list[Tile]:
+    def _warp_tiles(self, unit: MatrixUnit, host: Host) -> list[Tile]:
         keys = [n for n in KEYS if divides(n, self.k.src[0])] or list(KEYS)
         found = [
             Tile(unit, rows, warps, n, WARP_DEPTH)
@@ -89,7 +89,8 @@ class Rows:
             for warps in WARPS
             for n in keys
         ]
-        return [t for t in found if self.registers(t) <= REGISTERS] or found[-1:]
+        room = host.local_bytes
+        return [t for t in found if self.registers(t) <= REGISTERS and self.shared(t) <= room] or found[-1:]
 
     def _group_tiles(self, unit: MatrixUnit, host: Host) -> list[Tile]:
         """Units read tiles whose rows are whole panels; the narrowest is as fast as any."""

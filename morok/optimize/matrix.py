@@ -13,6 +13,7 @@ the warp does together is made of it by codegen (`codegen/fragments.py`).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from morok.dtype import DType
@@ -136,14 +137,8 @@ def in_panels(x: UOp, outer: UOp, step: UOp, unit: MatrixUnit) -> str | None:
     return None
 
 
-def can_use(loops: Loops, opt: Opt, host: Host) -> str | None:
-    unit = unit_of(host, opt)
-    if isinstance(unit, str):
-        return unit
-    if any(r.arg[1] is AxisKind.WARP for r in loops.closers):
-        return "the lanes of the warp are taken already"
-    if len(opt.axes) != 2:
-        return "it takes the loop of the sum, and two loops over outputs"
+def taken(loops: Loops, opt: Opt) -> str | None:
+    """Why the loops of an action cannot be cut for a unit; None if they can."""
     for number in (opt.axis, *opt.axes):
         r = loops.by_number.get(number)
         if r is None:
@@ -152,10 +147,32 @@ def can_use(loops: Loops, opt: Opt, host: Host) -> str | None:
             return f"loop {number} is {r.arg[1].value} already"
         if loops.bounds_another(r):
             return f"the end of another loop depends on loop {number}"
-    k, i, j = (loops.by_number[n] for n in (opt.axis, *opt.axes))
-    for r, amount in ((i, unit.m), (j, unit.n), (k, unit.k)):
+    return None
+
+
+def uneven(wanted: Iterable[tuple[UOp, int]]) -> str | None:
+    """Why loops cannot be cut into parts of these sizes; None if they can."""
+    for r, amount in wanted:
         if not divides(amount, r.src[0]):
             return f"{amount} does not divide the {size(r) or 'unknown'} iterations of loop {r.arg[0]}"
+    return None
+
+
+def can_use(loops: Loops, opt: Opt, host: Host) -> str | None:
+    unit = unit_of(host, opt)
+    if isinstance(unit, str):
+        return unit
+    if any(r.arg[1] is AxisKind.WARP for r in loops.closers):
+        return "the lanes of the warp are taken already"
+    if len(opt.axes) != 2:
+        return "it takes the loop of the sum, and two loops over outputs"
+    reason = taken(loops, opt)
+    if reason is not None:
+        return reason
+    k, i, j = (loops.by_number[n] for n in (opt.axis, *opt.axes))
+    reason = uneven(((i, unit.m), (j, unit.n), (k, unit.k)))
+    if reason is not None:
+        return reason
     if any(loops.closed_by(r) is not Ops.END and not is_result(loops, r) for r in (i, j)):
         return "rows and columns of the tile have to be loops over outputs"
     tiles = shared_tiles(loops.order)
