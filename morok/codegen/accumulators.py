@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from morok.codegen.fragments import pick_tiles
 from morok.codegen.target import Target
-from morok.codegen.vectors import swizzle
-from morok.dtype import DType
+from morok.codegen.vectors import swizzle, vector_constant
+from morok.dtype import DType, index, void
+from morok.ir.build import after, define_reg
 from morok.ir.node import UOp, alu, const, make
 from morok.ir.ops import Op, Ops
 
@@ -63,6 +64,40 @@ def fold_lanes(op: Op, x: UOp, outputs: int) -> UOp:
     return total
 
 
+def fall(along: UOp, old: UOp, new: UOp) -> UOp:
+    """The factor by which a sum that is taken ALONG with a maximum falls as that rises."""
+    op, factor, arg = along.arg
+    less = alu(Ops.SUB, old, new)
+    if factor != 1.0:
+        less = alu(Ops.MUL, less, const(less.dtype, factor))
+    return make(op, less.dtype, (less,), arg)
+
+
+class Register(NamedTuple):
+    """An accumulator: its memory where it lives, its places, and how it starts."""
+
+    here: UOp
+    lanes: UOp
+    dtype: DType
+    start: UOp
+
+    def _base(self, loops: tuple[UOp, ...]) -> UOp:
+        return after(self.here, self.start, *loops)
+
+    def inside(self, loops: tuple[UOp, ...]) -> UOp:
+        """What it holds in a step of its loops."""
+        return make(Ops.INDEX, self.dtype, (self._base(loops), self.lanes))
+
+    def write(self, loops: tuple[UOp, ...], value: UOp) -> UOp:
+        """What it holds from this step on."""
+        place = make(Ops.INDEX, self.start.src[0].dtype, (self._base(loops), self.lanes))
+        return make(Ops.STORE, void, (place, value))
+
+    def after(self, end: UOp) -> UOp:
+        """What it holds in the end."""
+        return make(Ops.INDEX, self.dtype, (after(self.here, end), self.lanes))
+
+
 class Accumulators:
     """What stage 11 has to remember: the device, and how many accumulators there are."""
 
@@ -70,6 +105,13 @@ class Accumulators:
         self.target = target
         self.count = 0
 
-    def next(self) -> int:
+    def register(self, dtype: DType, op: Op, around: frozenset[UOp]) -> Register:
+        """A new one, which begins anew in every step of the loops around it."""
+        width = dtype.lanes
+        memory = define_reg(dtype.scalar, width, self.count)
         self.count += 1
-        return self.count - 1
+        here = after(memory, *sorted(around, key=lambda r: r.arg))
+        lanes = vector_constant(index, range(width)) if width > 1 else const(index, 0)
+        pointer = memory.dtype.vec(width) if width > 1 else memory.dtype
+        first = make(Ops.INDEX, pointer, (here, lanes))
+        return Register(here, lanes, dtype, make(Ops.STORE, void, (first, identity(op, dtype))))

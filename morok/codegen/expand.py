@@ -16,6 +16,7 @@ import itertools
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from morok.codegen.accumulators import fall
 from morok.codegen.fragments import make_fragments
 from morok.codegen.vectors import repeat, swizzle, vector_constant
 from morok.dtype import PtrDType
@@ -384,10 +385,7 @@ def maxima_apart(root: UOp) -> UOp:
             mine = node.src[0].replace((value, *rest)) if rest else value
             if rest:
                 mine = node.replace((mine, own))
-            op, factor, arg = node.arg
-            less = alu(Ops.MUL, alu(Ops.SUB, own, level), const(own.dtype, factor))
-            falls = make(op, own.dtype, (less,), arg)
-            mapping[node] = node.src[0].replace((alu(Ops.MUL, mine, falls), *groups))
+            mapping[node] = node.src[0].replace((alu(Ops.MUL, mine, fall(node, own, level)), *groups))
         root = substitute(root, mapping)
 
 

@@ -10,50 +10,17 @@ they are 0 then, and a row of nothing else divides 0 by 0 in the end, as it does
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
-from morok.codegen.accumulators import Accumulators, accumulate, fold_lanes, identity, pick_lanes
+from morok.codegen.accumulators import Accumulators, Register, accumulate, fall, fold_lanes, pick_lanes
 from morok.codegen.products import add_chained_products
-from morok.codegen.vectors import vector_constant
-from morok.dtype import DType, index, void
+from morok.dtype import void
 from morok.errors import CompileError
-from morok.ir.build import after, define_reg
 from morok.ir.infer import ranges
 from morok.ir.matrix import MatrixUnit
 from morok.ir.node import UOp, alu, const, make, toposort
-from morok.ir.ops import AxisKind, Op, Ops
+from morok.ir.ops import AxisKind, Ops
 from morok.ir.provenance import place
 from morok.rewrite.engine import substitute
-
-
-class Register(NamedTuple):
-    """What is carried through the loop: its memory, its places, and how it starts."""
-
-    here: UOp
-    lanes: UOp
-    dtype: DType
-    start: UOp
-
-    def read(self, after_: UOp) -> UOp:
-        return make(Ops.INDEX, self.dtype, (after_, self.lanes))
-
-    def inside(self, loops: tuple[UOp, ...]) -> UOp:
-        return after(self.here, self.start, *loops)
-
-    def write(self, loops: tuple[UOp, ...], value: UOp) -> UOp:
-        base = self.inside(loops)
-        pointer = self.start.src[0].dtype
-        return make(Ops.STORE, void, (make(Ops.INDEX, pointer, (base, self.lanes)), value))
-
-
-def _register(node: UOp, op: Op, around: frozenset[UOp], state: Accumulators) -> Register:
-    width = node.dtype.lanes
-    register = define_reg(node.dtype.scalar, width, state.next())
-    here = after(register, *sorted(around, key=lambda r: r.arg))
-    lanes = vector_constant(index, range(width)) if width > 1 else const(index, 0)
-    pointer = register.dtype.vec(width) if width > 1 else register.dtype
-    place_ = make(Ops.INDEX, pointer, (here, lanes))
-    return Register(here, lanes, node.dtype, make(Ops.STORE, void, (place_, identity(op, node.dtype))))
 
 
 def _own_part(node: UOp) -> tuple[UOp, tuple[UOp, ...]]:
@@ -90,32 +57,28 @@ def _one_pass(top: UOp, sums: list[UOp], state: Accumulators) -> dict[UOp, UOp]:
         raise CompileError("sums along with a maximum go over other loops than it", place=place(top))
     # all of them begin anew wherever one of them does
     around = frozenset().union(ranges(top), *(ranges(part) for part, _ in parts))
-    kept = _register(top, Ops.MAX, around, state)
-    old = kept.read(kept.inside(loops))
+    kept = state.register(top.dtype, Ops.MAX, around)
+    old = kept.inside(loops)
     step = fold_lanes(Ops.MAX, own.src[0], own.dtype.lanes)
     if warp:
         step = make(Ops.REDUCE, top.dtype, (step, *warp), top.arg)
     new = alu(Ops.MAX, old, step)
     none = alu(Ops.CMPEQ, new, const(new.dtype, -math.inf))
     level = alu(Ops.WHERE, none, const(new.dtype, 0.0), new)
-    op, factor, arg = sums[0].arg
-    less = alu(Ops.SUB, old, level)
-    if factor != 1.0:
-        less = alu(Ops.MUL, less, const(less.dtype, factor))
-    falls = make(op, less.dtype, (less,), arg)
+    falls = fall(sums[0], old, level)
     effects = [kept.write(loops, new)]
     carried: list[Register] = []
     for node, (part, _) in zip(sums, parts, strict=True):
-        register = _register(part, Ops.ADD, around, state)
+        register = state.register(part.dtype, Ops.ADD, around)
         carried.append(register)
-        total = register.read(register.inside(loops))
+        total = register.inside(loops)
         scale = substitute(node.src[1], {top: falls})
         value = substitute(part.src[0], {top: level})
         effects.append(register.write(loops, _added(total, scale, value)))
     end = make(Ops.END, void, (make(Ops.GROUP, void, tuple(effects)), *loops))
-    found = {top: kept.read(after(kept.here, end))}
+    found = {top: kept.after(end)}
     for node, (part, lanes), register in zip(sums, parts, carried, strict=True):
-        result = register.read(after(register.here, end))
+        result = register.after(end)
         found[node] = make(Ops.REDUCE, part.dtype, (result, *lanes), part.arg) if lanes else result
     return found
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from morok.codegen.accumulators import Accumulators, accumulate, fold_lanes, identity, pick_lanes
+from morok.codegen.accumulators import Accumulators, accumulate, fold_lanes, pick_lanes
 from morok.codegen.indices import places
 from morok.codegen.online import lower_online
 from morok.codegen.products import (
@@ -29,12 +29,11 @@ from morok.codegen.products import (
 from morok.codegen.scan import lower_scans
 from morok.codegen.scopes import own_ranges, share_loops
 from morok.codegen.target import Target
-from morok.codegen.vectors import swizzle, vector_constant
-from morok.dtype import index, void
-from morok.ir.build import after, define_reg
+from morok.codegen.vectors import swizzle
+from morok.dtype import void
 from morok.ir.infer import ranges
 from morok.ir.matrix import Products
-from morok.ir.node import UOp, alu, const, make, toposort
+from morok.ir.node import UOp, alu, make, toposort
 from morok.ir.ops import AxisKind, Op, Ops
 from morok.rewrite.engine import rewrite
 from morok.rewrite.rules import REASSOCIATING, Rules, grows, unproved, why
@@ -105,14 +104,8 @@ def lower_reduce(node: UOp, ctx: Any) -> UOp | None:
     width = outputs if in_order else value.dtype.lanes
     dtype = node.dtype.scalar.vec(width)
 
-    register = define_reg(dtype.scalar, width, state.next())
-    outer = sorted(ranges(node), key=lambda r: r.arg)
-    here = after(register, *outer)
-    lanes = vector_constant(index, range(width)) if width > 1 else const(index, 0)
-    pointer = register.dtype.vec(width) if width > 1 else register.dtype
-    start = make(Ops.STORE, void, (make(Ops.INDEX, pointer, (here, lanes)), identity(op, dtype)))
-    inside = after(here, start, *loops)
-    total = make(Ops.INDEX, dtype, (inside, lanes))
+    register = state.register(dtype, op, ranges(node))
+    total = register.inside(loops)
     each = [[o * parts + p for o in range(outputs)] for p in range(parts)]
     steps = [pick_lanes(value, wanted) for wanted in each] if in_order else [value]
     pending = pending_products(value) if unit is not None and unit.shared else 0
@@ -121,7 +114,7 @@ def lower_reduce(node: UOp, ctx: Any) -> UOp | None:
     else:
         for step in steps:
             total = accumulate(op, total, step, fused)
-    update = make(Ops.STORE, void, (make(Ops.INDEX, pointer, (inside, lanes)), total))
+    update = register.write(loops, total)
     waits = ring_waits(value)
     if waits:
         update = make(
@@ -132,9 +125,7 @@ def lower_reduce(node: UOp, ctx: Any) -> UOp | None:
         end = make(Ops.ASYNC_WAIT, void, (end,), Products(0))
         if waits:
             end = make(Ops.GROUP, void, (end, *(released_last(w, loops[0], end) for w in waits)))
-    finished = after(here, end)
-    result = make(Ops.INDEX, dtype, (finished, lanes))
-    return fold_lanes(op, result, outputs)
+    return fold_lanes(op, register.after(end), outputs)
 
 
 _CODE = why("makes an accumulator with a number of its own")

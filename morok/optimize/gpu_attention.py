@@ -142,8 +142,9 @@ def attention(builder: Builder) -> bool:
     """Tiles for the rows of attention; False, and the kernel as it was, if it has none."""
     before = builder.loops
     rows = rows_of(builder.ast)
-    for tile in rows.tiles(builder.host) if rows is not None else ():
-        assert rows is not None
+    if rows is None:
+        return False
+    for tile in rows.tiles(builder.host):
         if _build(builder, rows, tile):
             return True
         builder.loops = before
@@ -153,10 +154,12 @@ def attention(builder: Builder) -> bool:
 def row_choices(ast: UOp, host: Host, most: int = 8) -> list[tuple[Opt, ...]]:
     """What other tiles would do, as sequences of actions: where a search may begin."""
     rows = rows_of(ast)
+    if rows is None:
+        return []
     found: list[tuple[Opt, ...]] = []
-    for tile in rows.tiles(host)[:most] if rows is not None else ():
+    for tile in rows.tiles(host)[:most]:
         builder = Builder(ast, host)
-        if rows is not None and _build(builder, rows, tile):
+        if _build(builder, rows, tile):
             found.append(applied(builder.ast))
     return found
 

@@ -45,14 +45,14 @@ def zero(dtype: DType) -> UOp:
     return const(dtype, 0.0 if dtype.is_float else 0)
 
 
-def iszero(x: UOp) -> bool:
+def is_zero(x: UOp) -> bool:
     """A constant 0 that is no -0."""
     return x.op is Ops.CONST and str(x.arg) in ("0", "0.0")
 
 
 def factors(value: UOp) -> tuple[UOp, UOp] | None:
     """The factors of a product, with the condition under which it counts on both of them."""
-    if value.op is Ops.WHERE and iszero(value.src[2]):
+    if value.op is Ops.WHERE and is_zero(value.src[2]):
         found = factors(value.src[1])
         if found is None:
             return None
@@ -139,6 +139,7 @@ def in_panels(x: UOp, outer: UOp, step: UOp, unit: MatrixUnit) -> str | None:
 
 def taken(loops: Loops, opt: Opt) -> str | None:
     """Why the loops of an action cannot be cut for a unit; None if they can."""
+    tiles = shared_tiles(loops.order)
     for number in (opt.axis, *opt.axes):
         r = loops.by_number.get(number)
         if r is None:
@@ -147,6 +148,8 @@ def taken(loops: Loops, opt: Opt) -> str | None:
             return f"loop {number} is {r.arg[1].value} already"
         if loops.bounds_another(r):
             return f"the end of another loop depends on loop {number}"
+        if any(r in ranges(n) for n in tiles):
+            return f"a tile that all threads share depends on loop {number}"
     return None
 
 
@@ -175,10 +178,6 @@ def can_use(loops: Loops, opt: Opt, host: Host) -> str | None:
         return reason
     if any(loops.closed_by(r) is not Ops.END and not is_result(loops, r) for r in (i, j)):
         return "rows and columns of the tile have to be loops over outputs"
-    tiles = shared_tiles(loops.order)
-    for r in (k, i, j):
-        if any(r in ranges(n) for n in tiles):
-            return f"a tile that all threads share depends on loop {r.arg[0]}"
     found = match(loops, unit, k, i, j)
     if isinstance(found, str):
         return found

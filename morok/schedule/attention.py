@@ -16,15 +16,14 @@ from dataclasses import dataclass
 from typing import final
 
 from morok import knobs
-from morok.dtype import bfloat16, float16, float32, void
-from morok.ir.infer import closed_ranges, numel, ranges
-from morok.ir.movement import reshape
-from morok.ir.node import UOp, make, toposort
+from morok.dtype import bfloat16, float16, float32
+from morok.ir.infer import closed_ranges, ranges
+from morok.ir.node import UOp, toposort
 from morok.ir.ops import Ops
 from morok.schedule.costs import STORED
-from morok.schedule.indexing import known_shape
 from morok.schedule.kernel_stages import KERNEL_STAGES
 from morok.schedule.longreduce import device_kind
+from morok.schedule.probe import Answers, on_memory
 from morok.schedule.weighted import Weighted, weighted_sum
 
 DEVICES = ("CUDA", "EMULATOR")  # those with matrix units
@@ -36,8 +35,7 @@ MOST_REGISTERS = 150  # of a thread, for its part of 16 rows of q and of the res
 MOST_NODES = 64  # between the products
 REDUCTIONS = 6  # of such a kernel: scores, three times as it stands; the maximum and the two sums
 
-_KEPT = 1024
-_answers: dict[tuple[UOp, object], bool] = {}
+_answers = Answers()
 
 Users = Mapping[UOp, Sequence[UOp]]
 
@@ -90,7 +88,7 @@ def _between(top: UOp, users: Users) -> Attention | None:
         for user in users.get(node, ()):
             if is_product(user):
                 results.add(user)
-            elif not (user.op.is_alu or user.op.is_movement or user.op in (Ops.REDUCE_AXIS, Ops.DETACH)):
+            elif not _is_computed(user):
                 return None  # somebody else wants it as memory
             elif user not in region:
                 region.add(user)
@@ -101,6 +99,11 @@ def _between(top: UOp, users: Users) -> Attention | None:
     after = users.get(result, ())
     narrowed = len(after) == 1 and after[0].op is Ops.CAST and after[0].dtype.itemsize < result.dtype.itemsize
     return Attention(result, frozenset(region), after[0] if narrowed else result)
+
+
+def _is_computed(node: UOp) -> bool:
+    """Whether a node may be a part of a kernel, rather than memory."""
+    return node.op.is_alu or node.op.is_movement or node.op in (Ops.REDUCE_AXIS, Ops.DETACH)
 
 
 def _ends(node: UOp) -> bool:
@@ -142,16 +145,12 @@ def works(found: Attention, kept: Collection[UOp], users: Users) -> bool:
         value = root.src[root.op is Ops.ASSIGN]
     else:
         return False
-    form = _form(value, kept)
-    if form is None:
-        return False
-    key = (form, knobs.cache_key())
-    answer = _answers.get(key)
-    if answer is None:
-        if len(_answers) > _KEPT:
-            _answers.clear()
-        answer = _answers[key] = _in_registers(form)
-    return answer
+
+    def is_leaf(node: UOp) -> bool:
+        return node is not value and (node in kept or (node.op in STORED and not _is_made_up(node)))
+
+    kernel = on_memory(value, is_leaf)
+    return kernel is not None and _answers.about(kernel, _in_registers)
 
 
 def _roots(node: UOp, kept: Collection[UOp], users: Users) -> set[UOp]:
@@ -165,7 +164,7 @@ def _roots(node: UOp, kept: Collection[UOp], users: Users) -> set[UOp]:
             found.add(here)
             continue
         for user in users.get(here, ()):
-            if not (user.op.is_alu or user.op.is_movement or user.op in (Ops.REDUCE_AXIS, Ops.DETACH)):
+            if not _is_computed(user):
                 found.add(user)
             elif user not in seen:
                 seen.add(user)
@@ -173,40 +172,13 @@ def _roots(node: UOp, kept: Collection[UOp], users: Users) -> set[UOp]:
     return found
 
 
-def _form(value: UOp, kept: Collection[UOp]) -> UOp | None:
-    """A kernel's value on memory."""
-    done: dict[UOp, UOp] = {}
-    memory = 1
-
-    def is_leaf(node: UOp) -> bool:
-        return node is not value and (node in kept or (node.op in STORED and not _is_made_up(node)))
-
-    for node in toposort(value, stop=is_leaf):
-        if is_leaf(node):
-            count = numel(known_shape(node))
-            if not isinstance(count, int):
-                return None
-            param = make(Ops.PARAM, node.dtype, (), (memory, count, ""))
-            done[node] = reshape(param, known_shape(node))
-            memory += 1
-        else:
-            done[node] = node.replace(tuple([done[s] for s in node.src]))
-    sizes = known_shape(value)
-    count = numel(sizes)
-    if not isinstance(count, int):
-        return None
-    target = make(Ops.PARAM, value.dtype, (), (0, count, ""))
-    return make(Ops.ASSIGN, value.dtype, (reshape(target, sizes), done[value]))
-
-
 def _is_made_up(node: UOp) -> bool:
     """Whether a value that a device has is none of its memory: constants, and positions."""
     return node.op is Ops.COPY and not any(n.op in (Ops.PARAM, Ops.BUFFER) for n in toposort(node))
 
 
-def _in_registers(form: UOp) -> bool:
-    """Whether a form is lowered to one weighted sum whose scores and results fit the registers of threads."""
-    ast = make(Ops.SINK, void, (form,))
+def _in_registers(ast: UOp) -> bool:
+    """Whether a kernel is lowered to one weighted sum whose scores and results fit registers."""
     for stage in KERNEL_STAGES:
         ast = stage.apply(ast, None)
     reductions = [n for n in toposort(ast) if n.op is Ops.REDUCE]

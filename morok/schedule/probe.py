@@ -7,7 +7,8 @@ below them are tried, and the answer is remembered per form, so equal layers ask
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import final
 
 from morok import knobs
 from morok.dtype import void
@@ -28,7 +29,6 @@ from morok.symbolic.sets import symbolic
 collapse: RuleSet = join("collapse", symbolic, collapse_rules, unsafe_rules)
 
 _KEPT = 4096
-_answers: dict[tuple[UOp, object], bool] = {}
 
 
 def collapsible(order: Sequence[UOp]) -> frozenset[UOp]:
@@ -68,25 +68,53 @@ def _collapses(node: UOp, opaque: set[UOp]) -> bool:
     sizes = shape(node)
     if sizes is None or 0 in known_shape(node.src[0]) or not isinstance(numel(known_shape(node)), int):
         return False
+    form = on_memory(node, opaque.__contains__)
+    if form is None:
+        return False
+    return _answers.about(form, lambda sink: _is_arithmetic(rewrite(lower_kernel(sink), collapse)))
+
+
+def _is_arithmetic(kernel: UOp) -> bool:
+    return not any(n.op is Ops.REDUCE for n in toposort(kernel))
+
+
+def on_memory(value: UOp, is_leaf: Callable[[UOp], bool]) -> UOp | None:
+    """A kernel that stores a value, with all leaves as memory; None where a size is not known."""
     done: dict[UOp, UOp] = {}
     memory = 1
-    for inner in toposort(node, stop=opaque.__contains__):
-        if inner in opaque:
-            count = numel(known_shape(inner))
+    for node in toposort(value, stop=is_leaf):
+        if is_leaf(node):
+            count = numel(known_shape(node))
             if not isinstance(count, int):
-                return False
-            param = make(Ops.PARAM, inner.dtype, (), (memory, count, ""))
-            done[inner] = reshape(param, known_shape(inner))
+                return None
+            param = make(Ops.PARAM, node.dtype, (), (memory, count, ""))
+            done[node] = reshape(param, known_shape(node))
             memory += 1
         else:
-            done[inner] = inner.replace(tuple([done[s] for s in inner.src]))
-    target = make(Ops.PARAM, node.dtype, (), (0, numel(sizes), ""))
-    form = make(Ops.ASSIGN, node.dtype, (reshape(target, sizes), done[node]))
-    key = (form, knobs.cache_key())
-    found = _answers.get(key)
-    if found is None:
-        if len(_answers) > _KEPT:
-            _answers.clear()
-        kernel = rewrite(lower_kernel(make(Ops.SINK, void, (form,))), collapse)
-        found = _answers[key] = not any(n.op is Ops.REDUCE for n in toposort(kernel))
-    return found
+            done[node] = node.replace(tuple([done[s] for s in node.src]))
+    sizes = known_shape(value)
+    count = numel(sizes)
+    if not isinstance(count, int):
+        return None
+    target = make(Ops.PARAM, value.dtype, (), (0, count, ""))
+    return make(Ops.SINK, void, (make(Ops.ASSIGN, value.dtype, (reshape(target, sizes), done[value])),))
+
+
+@final
+class Answers:
+    """What is known about kernels, under the options of the time."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[UOp, object], bool] = {}
+
+    def about(self, kernel: UOp, ask: Callable[[UOp], bool]) -> bool:
+        key = (kernel, knobs.cache_key())
+        found = self._known.get(key)
+        if found is None:
+            if len(self._known) > _KEPT:
+                self._known.clear()
+            found = self._known[key] = ask(kernel)
+        return found
+
+
+_answers = Answers()

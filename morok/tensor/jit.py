@@ -437,7 +437,7 @@ class Jit:
                 last = self._last
                 if last is not None and not kwargs and len(args) == len(last[1]):
                     # the very same nodes as last time: same shapes, types and devices, without a look
-                    for a, u in zip(args, last[1]):  # noqa: B905 - the lengths have just been compared
+                    for a, u in zip(args, last[1], strict=True):
                         if getattr(a, "_uop", None) is not u or a._leaf:
                             break
                     else:

@@ -188,7 +188,8 @@ def test_no_infinity_and_no_nan_is_lost(value: float, where: int) -> None:
     want = reference(q64, k64, v64)
     np.testing.assert_array_equal(np.isnan(result), np.isnan(want))
     finite = ~np.isnan(want)
-    close(result[finite], want[finite], 1e-3) if finite.any() else None
+    if finite.any():
+        close(result[finite], want[finite], 1e-3)
 
 
 # --- when it is done, and when not
@@ -349,6 +350,17 @@ def test_threads_fill_no_tile_that_their_reduction_does_not_read() -> None:
     shared = apply(ast, Opt("GROUP", others[0], 8), HOST)
     assert "does not read" in str(can(staged, Opt("GROUP", others[0], 8), HOST))
     assert "does not read" in str(can(shared, Opt("STAGE", 3, 1, (k, 1)), HOST))
+
+
+def test_lanes_share_their_tiles() -> None:
+    """A tile of one key's row would be another one for every lane."""
+    ast = fused()
+    k = keys_loop(ast)
+    once = apply(ast, Opt("ONLINE", k), HOST)
+    (e,) = (int(n.arg[0]) for n in toposort(once) if n.op is Ops.RANGE and n.src[0].arg == 32)
+    staged = apply(once, Opt("STAGE", 2, 1, (e,)), HOST)
+    reason = can(staged, Opt("TC", k, 1, (0, 1, e)), HOST)
+    assert reason == f"a tile that all threads share depends on loop {k}"
 
 
 def test_what_is_refused() -> None:
