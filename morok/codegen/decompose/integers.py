@@ -7,23 +7,14 @@ instead: with a magic number proved to be right for every value that the operand
 
 from __future__ import annotations
 
+from morok.codegen.decompose.domain import divides, shifts
 from morok.codegen.decompose.pieces import as_type, like, shl, shr, where
 from morok.dtype import int64, uint32, uint64
 from morok.ir.alu_scalar import ROTATIONS
-from morok.ir.bounds import bounds, vmax, vmin
+from morok.ir.bounds import vmax, vmin
 from morok.ir.build import cast
 from morok.ir.node import UOp, alu
 from morok.ir.ops import Ops
-
-
-def is_safe_divisor(x: UOp, y: UOp) -> bool:
-    """The processor may divide: y is not 0, and not -1 where x may be the least integer."""
-    low, high = bounds(y)
-    if y.op is Ops.WHERE and y.src[1].op is Ops.CONST and y.src[1].arg == 1:
-        return True  # made safe below
-    if low <= 0 <= high:
-        return False
-    return not (low <= -1 <= high) or bool(vmin(x) > x.dtype.scalar.min)
 
 
 def _safe(x: UOp, y: UOp) -> UOp:
@@ -37,7 +28,7 @@ def _safe(x: UOp, y: UOp) -> UOp:
 def guard_division(node: UOp) -> UOp | None:
     """CDIV and CMOD with any divisor → with a safe one; 0 where it is 0."""
     x, y = node.src
-    if is_safe_divisor(x, y):
+    if divides(x, y):
         return None
     quotient = alu(node.op, x, _safe(x, y))
     return where(y.eq(0), like(x, 0), quotient) if vmin(y) <= 0 <= vmax(y) else quotient
@@ -144,7 +135,7 @@ def guard_shift(node: UOp) -> UOp | None:
     """Shifts by amounts outside of the width."""
     x, y = node.src
     width = x.dtype.scalar.bits
-    if vmin(y) >= 0 and vmax(y) < width:
+    if shifts(x, y):
         return None
     inside = y & (width - 1)
     shifted = alu(node.op, x, inside)
