@@ -8,6 +8,7 @@ graph itself says who waits for whom. Memory of the drafts is numbered on from t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import final
 
@@ -125,11 +126,16 @@ def capacity(node: UOp) -> int:
     return count if isinstance(count, int) else int(vmax(count))
 
 
-def split_kernels(sink: UOp) -> Split:
-    """Cuts the graph at its boundaries."""
+def params_of(sink: UOp) -> list[UOp]:
+    """The caller's memory, by number."""
+    return sorted((n for n in toposort(sink) if n.op is Ops.PARAM), key=lambda n: int(n.arg[0]))
+
+
+def split_kernels(sink: UOp, params: Sequence[UOp]) -> Split:
+    """Cuts the graph at its boundaries. `params` is the caller's memory, of which some may no longer be read:
+    numbers go on from there."""
     order = toposort(sink)
-    params = sorted((n for n in order if n.op is Ops.PARAM), key=lambda n: int(n.arg[0]))
-    result = Split([], (), params, len(params))
+    result = Split([], (), list(params), len(params))
     devices: dict[UOp, str | None] = {}
     done: dict[UOp, UOp] = {}
     in_place = _in_place(order)

@@ -19,7 +19,7 @@ from morok.schedule.memory import Life, place_lives
 from morok.schedule.order import CyclicOrder, dependencies, levels, scan_all
 from morok.schedule.overwrite import use_temporaries
 from morok.schedule.pipeline import GRAPH_STAGES
-from morok.schedule.split import Draft, Split, base_of, plain, split_kernels
+from morok.schedule.split import Draft, Split, base_of, params_of, plain, split_kernels
 
 
 @final
@@ -63,7 +63,7 @@ class Template:
 def build_template(sink: UOp) -> Template:
     """Runs all stages over a normalised graph."""
     graph = run_pipeline(GRAPH_STAGES, sink)
-    split = split_kernels(graph)
+    split = split_kernels(graph, params_of(sink))
     reads = scan_all(split.drafts)
     if use_temporaries(split, reads):
         reads = scan_all(split.drafts)

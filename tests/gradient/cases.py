@@ -220,8 +220,13 @@ CASES: dict[str, Case | list[Case]] = {
         ((lambda x, y: x.solve_triangular(y, upper=True, left=False)), (SQUARE, MATRIX.T)),
     ],
     "cholesky": ((lambda x: (x @ x.mT).cholesky()), (SQUARE,)),
-    "qr": ((lambda x: x.qr().Q @ x.qr().R * x + x.qr().R), (SQUARE,)),
-    "solve": binary("solve", SQUARE, MATRIX),
+    "qr": [
+        ((lambda x: x.qr().Q @ x.qr().R * x + x.qr().R), (SQUARE,)),
+        ((lambda x: x.qr().Q.cat(x.qr().R, dim=0)), (sample(4, 2),)),
+        ((lambda x: x.qr().Q.cat(x.qr().R, dim=1)), (sample(2, 4),)),
+    ],
+    "svd": ((lambda x: (lambda u, s, vh: u * u @ s + vh.abs().sum())(*x.svd())), (sample(3, 2),)),
+    "solve": [binary("solve", SQUARE, MATRIX), binary("solve", SQUARE, MATRIX[:, 0])],
     "inv": unary("inv", SQUARE),
     "det": unary("det", SQUARE),
     **{n: binary(n, X, MATRIX) for n in ("matmul", "__matmul__")},
@@ -267,7 +272,6 @@ ALIASES = {
 NO_GRADIENT = {
     "steps": {"floor", "ceil", "trunc", "round", "__round__", "sign", "floor_divide",
               "__floordiv__", "__rfloordiv__", "heaviside"},
-    "computed at once": {"svd"},
     "truths": {"__eq__", "__ne__", "__lt__", "__gt__", "__le__", "__ge__", "eq", "ne", "isnan", "isinf",
                "isfinite", "signbit", "any", "all", "logical_not", "__bool__", "lt", "le", "gt", "ge",
                "isclose",                "logical_and", "logical_or", "logical_xor", "isposinf", "isneginf"},

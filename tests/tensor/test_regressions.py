@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from morok import Tensor
+from morok import Tensor, custom_gradient
 
 
 def test_a_padded_lane_does_not_keep_zero_over_zero() -> None:
@@ -11,3 +11,13 @@ def test_a_padded_lane_does_not_keep_zero_over_zero() -> None:
     t = Tensor(x).realize()
     got = (t + t / t).pad(((0, 1),)).numpy()
     np.testing.assert_array_equal(got, np.array([4.0, 2.25, np.nan, 0.0], np.float32))
+
+
+def test_memory_that_nothing_reads_keeps_its_number() -> None:
+    """A function's input that its formula does not read was dropped from the list of memory, so the result
+    was written over it, and read from elsewhere."""
+    u, v = (Tensor(np.arange(n, dtype=np.float64)).contiguous().realize() for n in (4, 9))
+    same = custom_gradient(lambda g, result, x: x)(lambda x: (u * 2).cat(u * 3))
+    assert same(v)[1:5].tolist() == [2.0, 4.0, 6.0, 0.0]
+    assert same(v)[:4].tolist() == [0.0, 2.0, 4.0, 6.0]
+    assert v.tolist() == np.arange(9.0).tolist()
