@@ -6,6 +6,7 @@ says, and expand to a common shape.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Self
 
 import numpy as np
@@ -13,7 +14,7 @@ import numpy as np
 from morok import dtype as dt
 from morok.dtype import DType, promote, promote_scalar
 from morok.errors import DTypeError
-from morok.ir.build import bitcast, cast, le, logical_not
+from morok.ir.build import bitcast, cast, ge, le, logical_not
 from morok.ir.node import UOp, alu, const
 from morok.ir.ops import Op, Ops
 from morok.tensor.core import Core, as_scalar_node, expand_to, operand, require_shape
@@ -236,24 +237,36 @@ class Elementwise(Core):
     # --- comparison
 
     def __eq__(self, other: object) -> Self:  # type: ignore[override]
-        return self._binary(Ops.CMPEQ, other)
+        return self._compare(UOp.eq, other)
 
     def __ne__(self, other: object) -> Self:  # type: ignore[override]
-        return self._binary(Ops.CMPNE, other)
+        return self._compare(UOp.ne, other)
 
     def __lt__(self, other: Any) -> Self:
-        return self._binary(Ops.CMPLT, other)
+        return self._compare(UOp.__lt__, other)
 
     def __gt__(self, other: Any) -> Self:
-        return self._binary(Ops.CMPLT, other, reverse=True)
+        return self._compare(UOp.__gt__, other)
 
     def __le__(self, other: Any) -> Self:
-        x, y = self._meet(other)
-        return self._new(le(x, y))
+        return self._compare(le, other)
 
     def __ge__(self, other: Any) -> Self:
-        x, y = self._meet(other)
-        return self._new(le(y, x))
+        return self._compare(ge, other)
+
+    def _compare(self, relation: Callable[[UOp, UOp], UOp], value: Any) -> Self:
+        """A relation between integers is exact, as NumPy's, also where no type holds both sides."""
+        mine = self.uop
+        if not mine.dtype.is_int:
+            return self._new(relation(*self._meet(value)))
+        other = self._other(value)
+        if isinstance(other, UOp):
+            if {mine.dtype, other.dtype} == {dt.int64, dt.uint64}:
+                return self._new(_compare_signs(relation, mine, other))
+        elif isinstance(other, int) and not mine.dtype.min <= other <= mine.dtype.max:
+            beyond = relation(const(dt.int64, 0), const(dt.int64, 1 if other > 0 else -1))
+            return self._new(expand_to(beyond, require_shape(mine)))
+        return self._new(relation(*self._meet(self._new(other) if isinstance(other, UOp) else other)))
 
     __hash__ = Core.__hash__
 
@@ -263,7 +276,7 @@ class Elementwise(Core):
         >>> Tensor([1, 2]).eq(2).tolist()
         [False, True]
         """
-        return self._binary(Ops.CMPEQ, other)
+        return self._compare(UOp.eq, other)
 
     def ne(self, other: Any) -> Self:
         """`x != y`, element by element.
@@ -271,7 +284,7 @@ class Elementwise(Core):
         >>> Tensor([1, 2]).ne(2).tolist()
         [True, False]
         """
-        return self._binary(Ops.CMPNE, other)
+        return self._compare(UOp.ne, other)
 
     def maximum(self, other: Any) -> Self:
         """The larger of two; NaN if either is.
@@ -412,6 +425,17 @@ def _branches(like: Elementwise, x: Any, y: Any) -> tuple[UOp, UOp]:
         return const(dtype, first), cast(second, dtype)
     dtype = promote_scalar(dt.dtype_of(first), second)
     return const(dtype, first), const(dtype, second)
+
+
+def _compare_signs(relation: Callable[[UOp, UOp], UOp], x: UOp, y: UOp) -> UOp:
+    """A relation between int64 and uint64: what is negative is less than anything, the rest is unsigned."""
+    sizes = broadcast_shapes(require_shape(x), require_shape(y))
+    x, y = operand(x, sizes), operand(y, sizes)
+    signed = y if x.dtype is dt.uint64 else x
+    less, more = const(dt.int64, -1), const(dt.int64, 0)
+    outright = relation(more, less) if signed is y else relation(less, more)
+    negative = alu(Ops.CMPLT, signed, more)
+    return alu(Ops.WHERE, negative, outright, relation(cast(x, dt.uint64), cast(y, dt.uint64)))
 
 
 def _power(x: UOp, y: UOp) -> UOp:

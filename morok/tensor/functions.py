@@ -426,7 +426,8 @@ class Functions(Elementwise):
         >>> Tensor([-1.0, 2.0]).leaky_relu(0.5).tolist()
         [-0.5, 2.0]
         """
-        return (self > 0).where(self, self * slope)
+        x = self._floating()
+        return (x > 0.0).where(x, x * slope)
 
     def sigmoid(self) -> Self:
         """1 / (1 + exp(-x)).

@@ -257,3 +257,19 @@ def test_methods_are_the_operators() -> None:
     same(a.ne(2), x != 2)
     same(a.logical_not(), np.logical_not(x))
     assert hash(a) != hash(b)
+
+
+@pytest.mark.parametrize(
+    "compare", [operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge]
+)
+def test_comparisons_are_exact_where_no_type_holds_both(compare: Callable[..., Any]) -> None:
+    """As NumPy 2: with any Python integer, and between int64 and uint64, which meet in a float."""
+    for kind in INTS:
+        array = np.array([np.iinfo(kind).min, 0, 1, np.iinfo(kind).max], kind)
+        for value in (-1, 300, -40000, 70000, 1 << 40, -(1 << 40), 1 << 63, 1 << 70, -(1 << 70)):
+            same(compare(Tensor(array), value), compare(array, value))
+            same(compare(value, Tensor(array)), compare(value, array))
+    signed = np.array([-1, 2**63 - 1, 2**53, 2**53 + 1, 0, -(2**63)])
+    unsigned = np.array([2**64 - 1, 2**63, 2**53 + 1, 2**53, 0, 2**63], np.uint64)
+    same(compare(Tensor(signed), Tensor(unsigned)), compare(signed, unsigned))
+    same(compare(Tensor(unsigned)[:, None], Tensor(signed)), compare(unsigned[:, None], signed))

@@ -158,3 +158,9 @@ def test_gelu_of_half_precision_at_the_ends() -> None:
     assert np.signbit(got.numpy()[2])
     bf = Tensor([-1e30, 1e30, -20.0]).cast("bfloat16").gelu().cast("float32").numpy()
     assert abs(bf[0]) < 1e-30 and bf[1] > 9e29 and abs(bf[2]) < 1e-8
+
+
+@pytest.mark.parametrize("name", ["leaky_relu", "elu", "celu", "selu", "softshrink", "hardshrink"])
+@pytest.mark.parametrize("kind", ["bool", "int8", "int64", "uint64"])
+def test_activations_of_integers_are_float32(name: str, kind: str) -> None:
+    assert getattr(Tensor(np.ones(3, kind)), name)().numpy().dtype == np.float32

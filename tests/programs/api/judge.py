@@ -1,0 +1,54 @@
+"""One seed to one verdict, with a small program if it is a bad one."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from typing import Any
+
+from tests.programs.api.gradients import check_gradient, draw_gradient
+from tests.programs.api.program import Program, Verdict, check, draw
+from tests.programs.api.shrink import shrink
+
+_METHOD = re.compile(r"\.([a-z_0-9]+)\(")
+_OPERATOR = re.compile(r" (\*\*|//|<<|>>|<=|>=|[-+*/%&|^<>@]) ")
+
+
+def draw_any(seed: int, steps: int) -> Program:
+    """The program of a seed: one in ten is about gradients."""
+    return draw_gradient(seed, steps) if seed % 10 == 9 else draw(seed, steps)
+
+
+def check_any(program: Program) -> Verdict:
+    return check_gradient(program) if program.target else check(program)
+
+
+def judge(seed: int, steps: int, smaller: bool = True) -> dict[str, Any]:
+    """What became of a seed's program, as plain data."""
+    program = draw_any(seed, steps)
+    verdict = check_any(program)
+    found: dict[str, Any] = {"seed": seed, "kind": verdict.kind, "message": verdict.message}
+    found["ops"], found["types"] = census(program)
+    if verdict.kind != "right":
+        if smaller:
+            program = shrink(program, lambda candidate: _alike(check_any(candidate), verdict))
+            found["message"] = check_any(program).message or verdict.message
+        found["program"] = str(program)
+    return found
+
+
+def _alike(a: Any, b: Any) -> bool:
+    return a.kind == b.kind and (a.kind == "wrong" or a.message.split(":")[0] == b.message.split(":")[0])
+
+
+def census(program: Program) -> tuple[Counter[str], Counter[str]]:
+    """How often each op was used, and each type among the values."""
+    ops: Counter[str] = Counter()
+    for line in program.lines:
+        ops.update(_METHOD.findall(line.text))
+        ops.update(_OPERATOR.findall(line.text))
+        if "[" in line.text and not line.text.startswith("Tensor("):
+            ops["[]"] += 1
+    if program.target:
+        ops["gradient"] += 1
+    return ops, Counter(value.type for value in program.values().values())
