@@ -28,6 +28,7 @@ from morok.codegen.products import (
 )
 from morok.codegen.scan import lower_scans
 from morok.codegen.scopes import own_ranges, share_loops
+from morok.codegen.stretches import add_in_stretches
 from morok.codegen.target import Target
 from morok.codegen.vectors import swizzle
 from morok.dtype import void
@@ -165,5 +166,5 @@ def reduce_stage(root: UOp, ctx: Any) -> UOp:
     if not any(n.op is Ops.REDUCE for n in toposort(root)):
         return root
     state = Accumulators(ctx.target)
-    root = own_ranges(share_loops(lower_online(root, state)))
+    root = add_in_stretches(own_ranges(share_loops(lower_online(root, state))), ctx.target)
     return rewrite(root, reduce_rules, state)

@@ -42,6 +42,7 @@ MIN_ROWS = 16
 SERIAL_WORK = 1_000_000.0
 SMALL_WINDOW = 16  # a reduction that can be unrolled: pooling windows
 DEAR_REDUCE = 32.0
+TERMS = frozenset((Ops.ADD, Ops.SUB, Ops.NEG, Ops.CAST))  # the sum of these is made of sums
 
 
 @final
@@ -54,11 +55,15 @@ class Level(NamedTuple):
 
 @final
 class Use(NamedTuple):
-    """A value asked for by a kernel, at these indices, inside these reductions (outer ones first)."""
+    """A value asked for by a kernel, at these indices, inside these reductions (outer ones first).
+
+    `averaged`: the innermost reduction adds the value up as it is, with other terms at most.
+    """
 
     kernel: Root
     indices: Indices
     nest: tuple[Level, ...]
+    averaged: bool = False
 
 
 @final
@@ -229,7 +234,10 @@ class Chooser:
     def ask(self, node: UOp, use: Use) -> None:
         if node.op in STORED or node not in self.costs.work:
             return
-        self.uses.setdefault(node, {}).setdefault((use.kernel, use.indices), use)
+        known = self.uses.setdefault(node, {})
+        same = known.setdefault((use.kernel, use.indices), use)
+        if use.averaged and not same.averaged:
+            known[use.kernel, use.indices] = same._replace(averaged=True)
 
     def visit(self, node: UOp, uses: list[Use]) -> None:
         if node not in self.inline and self.is_candidate(node):
@@ -285,6 +293,7 @@ class Chooser:
             for s in node.src:
                 self.ask(s, use)
         elif op.is_alu:
+            use = use if op in TERMS else use._replace(averaged=False)
             for s in dict.fromkeys(node.src):
                 self.ask(s, use if known_shape(s) else use._replace(indices=()))
 
@@ -308,7 +317,8 @@ class Chooser:
             _fix_order(kernel, alive)
             if self.costs.reuses(node) and kernel.heavy is None:
                 kernel.heavy = node
-        self.ask(node.src[0], Use(kernel, tuple(below), nest))
+        averaged = node.arg[0] is Ops.ADD and bool(loops) and node not in self.collapsed
+        self.ask(node.src[0], Use(kernel, tuple(below), nest, averaged))
 
     # --- counting
 
@@ -333,6 +343,8 @@ class Chooser:
             apart = next((found for use in uses if (found := _reason_to_run_apart(node, use))), None)
             if apart is not None:
                 return apart
+        if node not in self.collapsed and _is_rounded(node) and _is_averaged(uses):
+            return "its average and itself are both read, and must be of the same values"
         total = 0.0
         slow: str | None = None
         seen: set[Root] = set()
@@ -387,6 +399,20 @@ class Chooser:
         if kernel.heavy is not None and kernel.heavy is not node:
             return "one kernel would hold two matrix products"
         return None
+
+
+def _is_rounded(node: UOp) -> bool:
+    """Whether a value depends on the order in which it is added up, which each kernel chooses for itself."""
+    return node.op is Ops.REDUCE_AXIS and node.arg[0] is Ops.ADD and node.dtype.is_float
+
+
+def _is_averaged(uses: list[Use]) -> bool:
+    """Whether a value is added up in one place and read in another, as by a norm.
+
+    If it were computed in both, the two would be off by a rounding, always in the same direction, and what is
+    left of a value without its average would not add up to zero.
+    """
+    return len(uses) > 1 and any(u.averaged and u.nest[-1].loops & _alive(u.indices) for u in uses)
 
 
 def _reason_to_run_apart(node: UOp, use: Use) -> str | None:

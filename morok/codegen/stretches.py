@@ -1,0 +1,121 @@
+"""Long sums of floats in stretches: part of stage 11.
+
+    REDUCE(add, x(k), k)  →  REDUCE(add, REDUCE(add, x(o·n + i), i), o)
+
+An accumulator that has grown loses the low digits of what is added to it, so the error of a sum grows with
+the number of additions into one place. In stretches both the stretch and the sum of stretches are short. The
+inner loop does not change; the outer accumulators are touched once per stretch.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from morok.codegen.products import unit_of
+from morok.codegen.scopes import next_number, substitute_open
+from morok.codegen.target import Target
+from morok.dtype import index
+from morok.ir.bounds import vmax
+from morok.ir.infer import ranges
+from morok.ir.node import UOp, alu, const, make, toposort
+from morok.ir.ops import AxisKind, Ops
+from morok.rewrite.engine import substitute
+from morok.symbolic.sets import simplify
+
+LONG = 512  # additions into one place that are left as they are
+STRETCH = 256  # how many of them make a stretch
+SHORT = 64  # the least that is worth a stretch's end
+HELD = 16  # accumulators that a thread may have twice, where threads have registers of their own
+
+
+class _Parts(NamedTuple):
+    """The loops over stretches, those inside of one, and what a loop that was cut stands for."""
+
+    outer: tuple[UOp, ...]
+    inner: tuple[UOp, ...]
+    cut: dict[UOp, UOp]
+
+
+def add_in_stretches(root: UOp, target: Target) -> UOp:
+    """The loops of long sums of floats become two, the inner one for a stretch."""
+    shared: dict[tuple[UOp, ...], list[UOp]] = {}
+    for node in toposort(root):
+        if node.op is Ops.REDUCE and node.src[1:]:
+            shared.setdefault(node.src[1:], []).append(node)
+    for loops, sums in shared.items():
+        steps = max((_steps(node, target) for node in sums), default=0)
+        if steps * _length(loops) <= LONG:
+            continue
+        parts = _in_parts(loops, sums, steps, next_number(root))
+        if parts is not None:
+            # one group of loops at a time: its sums may stand in the values of another's
+            return add_in_stretches(substitute(root, {n: _nested(n, parts) for n in sums}), target)
+    return root
+
+
+def _length(loops: tuple[UOp, ...]) -> int:
+    total = 1
+    for loop in loops:
+        total *= int(vmax(loop)) + 1
+    return total
+
+
+def _steps(node: UOp, target: Target) -> int:
+    """How often a step of the loops adds into one place; 0 where digits do not get lost, or units add."""
+    value, outputs = node.src[0], node.dtype.lanes
+    if node.arg != (Ops.ADD,) or not node.dtype.is_float or unit_of(value) is not None:
+        return 0
+    if any(r.op is not Ops.RANGE or r.arg[1] is AxisKind.WARP for r in node.src[1:]):
+        return 0
+    if target.has_grid and (outputs > HELD or _is_stored(value, node.src[1:])):
+        return 0
+    return value.dtype.lanes // outputs if outputs >= target.lanes(node.dtype) else 1
+
+
+def _is_stored(value: UOp, loops: tuple[UOp, ...]) -> bool:
+    """Whether memory is filled inside of the loops: by these very loops, which must stay what they are."""
+    inside = frozenset(loops)
+    return any(n.op is Ops.AFTER and not inside.isdisjoint(ranges(n)) for n in toposort(value))
+
+
+def _in_parts(loops: tuple[UOp, ...], sums: list[UOp], steps: int, number: int) -> _Parts | None:
+    """The inner loops as far as they make a stretch; one that is too long is cut."""
+    order = sorted(loops, key=lambda r: r.arg)
+    inner: list[UOp] = []
+    count = steps
+    while order and count * _length((order[-1],)) <= STRETCH:
+        inner.insert(0, order.pop())
+        count *= _length((inner[0],))
+    if count >= SHORT or not order:
+        return _Parts(tuple(order), tuple(inner), {}) if order and inner else None
+    loop = order[-1]
+    if any(_is_stored(n.src[0], (loop,)) for n in sums):
+        return None
+    outer, rest, both = _cut(loop, count, number)
+    return _Parts((*order[:-1], outer), (rest, *inner), {loop: both})
+
+
+def _cut(loop: UOp, count: int, number: int) -> tuple[UOp, UOp, UOp]:
+    """Two loops for one, and the place in it that they stand for. The last stretch may be shorter."""
+    stop = loop.src[0]
+    sizes = range(STRETCH // count, SHORT // count, -1)
+    known = stop.arg if stop.op is Ops.CONST else 1
+    size = next((n for n in sizes if known % n == 0), STRETCH // count)
+    whole = const(index, size)
+    pieces = alu(Ops.FLOORDIV, alu(Ops.ADD, stop, const(index, size - 1)), whole)
+    outer = make(Ops.RANGE, loop.dtype, (simplify(pieces),), (number, *loop.arg[1:]))
+    before = alu(Ops.MUL, outer, whole)
+    left = (
+        whole
+        if known % size == 0 and stop.op is Ops.CONST
+        else alu(Ops.MIN, alu(Ops.SUB, stop, before), whole)
+    )
+    inner = make(Ops.RANGE, loop.dtype, (left,), (number + 1, *loop.arg[1:]))
+    return outer, inner, alu(Ops.ADD, before, inner)
+
+
+def _nested(node: UOp, parts: _Parts) -> UOp:
+    """A reduction of reductions."""
+    value = substitute_open(node.src[0], parts.cut) if parts.cut else node.src[0]
+    inner = make(Ops.REDUCE, node.dtype, (value, *parts.inner), node.arg)
+    return make(Ops.REDUCE, node.dtype, (inner, *parts.outer), node.arg)
