@@ -1,4 +1,4 @@
-"""`morok prove`: every rule of every rule set, proved."""
+"""`morok prove`: every rule of every rule set, and interval arithmetic, proved."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from morok.proof.verdicts import RuleReport
 
 NAME = "prove"
-HELP = "prove every rewrite rule with Z3; fails if one is refuted or unproved without a reason"
+HELP = "prove every rewrite rule and interval arithmetic; fails if one is refuted or unproved without a reason"
 
 _HEADING = ("rule", "place", "class", "theory", "verdict", "seconds")
 
@@ -31,20 +31,25 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    from morok.proof.registry import prove_all
+    from morok.proof.registry import INTERVALS, prove_all, prove_interval_laws
     from morok.proof.rulebook import SKIPPED, select
     from morok.proof.verdicts import DEFAULT, SLOW
 
     start = time.perf_counter()
-    chosen = select(args.set, args.rule)
+    intervals = args.set == INTERVALS or (args.rule or "").startswith(INTERVALS)
+    chosen = [] if intervals else select(args.set, args.rule)
     for module, reason in SKIPPED.items():
         print(f"skipped {module}: {reason}", file=sys.stderr)
     effort = SLOW if args.slow else DEFAULT
     order = {(rule.name, rule.place): number for number, rule in enumerate(chosen)}
     reports = list(prove_all(chosen, effort, args.jobs, use_cache=not args.no_cache))
     reports.sort(key=lambda r: order[r.name, r.place])
-    _print_table(reports)
-    _print_summary(reports, time.perf_counter() - start)
+    laws = []
+    if intervals or (args.set is None and args.rule is None):
+        laws = list(prove_interval_laws(args.rule or "", use_cache=not args.no_cache))
+    _print_table([*reports, *laws])
+    _print_summary(reports, laws, time.perf_counter() - start)
+    reports += laws
     if args.json:
         with open(args.json, "w", encoding="utf-8") as file:
             json.dump([r.as_json() for r in reports], file, indent=1)
@@ -73,7 +78,7 @@ def _part(verdict: str, count: int, by_cases: int) -> str:
     )
 
 
-def _print_summary(reports: list[RuleReport], seconds: float) -> None:
+def _print_summary(reports: list[RuleReport], intervals: list[RuleReport], seconds: float) -> None:
     from morok.proof.verdicts import APPROXIMATION, LOWERING, PROVED
 
     laws = [r for r in reports if r.verdict not in (LOWERING, APPROXIMATION)]
@@ -99,6 +104,9 @@ def _print_summary(reports: list[RuleReport], seconds: float) -> None:
         for room, part in sorted(by_room.items()):
             proved = sum(r.verdict == "proved" for r in part)
             print(f"  {room}: {proved} of {len(part)} proved, {100 * proved / len(part):.1f} %")
-    for report in reports:
+    if intervals:
+        proved = sum(r.verdict == PROVED for r in intervals)
+        print(f"interval arithmetic: {proved} of {len(intervals)} ops proved")
+    for report in (*reports, *intervals):
         if report.failed:
             print(f"{report.verdict}: {report.name} ({report.place}): {report.note}")

@@ -65,7 +65,7 @@ def bounds(n: UOp) -> tuple[Any, Any]:
     while stack:
         node = stack[-1]
         dtype = node.dtype
-        rule = (_INTS if dtype.is_int else _BOOLS if dtype.is_bool else _OTHERS).get(node.op)
+        rule = (INTS if dtype.is_int else BOOLS if dtype.is_bool else OTHERS).get(node.op)
         if rule is None:
             stack.pop()
             set_bounds(node, range_of(dtype))
@@ -76,7 +76,7 @@ def bounds(n: UOp) -> tuple[Any, Any]:
             continue
         stack.pop()
         if node.bounds_ is None:
-            set_bounds(node, _inside(rule, node))
+            set_bounds(node, inside(rule, node))
     assert n.bounds_ is not None
     return n.bounds_
 
@@ -88,7 +88,8 @@ def range_of(dtype: DType) -> tuple[Any, Any]:
     return _EITHER if dtype.is_bool else _ANYTHING
 
 
-def _inside(rule: Rule, node: UOp) -> Interval:
+def inside(rule: Rule, node: UOp) -> Interval:
+    """What a rule says, or the whole type where the value may have wrapped around."""
     try:
         interval = rule(node)
     except OverflowError:  # an integer beyond the floats met an infinity
@@ -361,7 +362,7 @@ _SHARED: dict[Op, Rule] = {
     **dict.fromkeys((Ops.RESHAPE, Ops.PERMUTE, Ops.EXPAND, Ops.SHRINK, Ops.FLIP), _first),
 }
 
-_INTS: dict[Op, Rule] = {
+INTS: dict[Op, Rule] = {
     **_SHARED,
     Ops.ADD: _add,
     Ops.SUB: _sub,
@@ -388,7 +389,7 @@ _INTS: dict[Op, Rule] = {
     **dict.fromkeys((Ops.TRUNC, Ops.FLOOR, Ops.CEIL, Ops.RINT), _first),
 }
 
-_BOOLS: dict[Op, Rule] = {
+BOOLS: dict[Op, Rule] = {
     **_SHARED,
     Ops.AND: _logical_and,
     Ops.MUL: _logical_and,
@@ -403,4 +404,4 @@ _BOOLS: dict[Op, Rule] = {
 }
 
 # floats, pointers and effects: only constants are known
-_OTHERS: dict[Op, Rule] = {Ops.CONST: _const, Ops.VCONST: _vconst}
+OTHERS: dict[Op, Rule] = {Ops.CONST: _const, Ops.VCONST: _vconst}

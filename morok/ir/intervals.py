@@ -184,7 +184,7 @@ def shl(a: Interval, b: Interval, width: Number) -> Interval:
     """x · 2^y for 0 <= y < width, otherwise 0."""
     alo, ahi = a
     low, high = max(b[0], 0), min(b[1], width - 1)
-    found: list[Number] = [0] if b[0] < 0 or b[1] >= width else []
+    found: list[Number] = [0] if b[0] < 0 or b[1] > width - 1 else []  # an index has no width: ∞ is not > ∞
     if low > high:
         return 0, 0
     for y in (low, high):

@@ -43,6 +43,13 @@ def key_of(rule: Rule, effort: Effort) -> str:
     return hashlib.sha256("\n".join(text).encode()).hexdigest()
 
 
+def key_of_law(name: str) -> str:
+    """The same for a law of interval arithmetic."""
+    return hashlib.sha256(
+        "\n".join([name, z3.get_version_string(), _source_of(_PROVER)]).encode()
+    ).hexdigest()
+
+
 def dump(term: Any) -> str:
     """Everything that a term consists of, as text; unlike `show`, which is for readers."""
     if isinstance(term, Var):
@@ -154,7 +161,6 @@ def save(found: dict[str, RuleReport]) -> None:
         return
 
 
-def recalled(rule: Rule, entry: dict[str, Any]) -> RuleReport:
+def recalled(name: str, place: str, numeric: str, entry: dict[str, Any]) -> RuleReport:
     """A report from the disk."""
-    fields = {f: entry[f] for f in _FIELDS}
-    return RuleReport(name=rule.name, place=rule.place, numeric=rule.numeric.value, **fields)
+    return RuleReport(name=name, place=place, numeric=numeric, **{f: entry[f] for f in _FIELDS})

@@ -28,9 +28,9 @@ from morok.rewrite.rules import EXACT, Numeric, Rule, parameters
 from morok.rewrite.terms import Term
 
 _RAISED = (ArithmeticError, ValueError, TypeError, AttributeError, LookupError, MemoryError, RecursionError)
-_CASE_TIME = 2000
-_BONUS_TIME = 300
-_MOST_TRIED = 5  # where the solver has given up so often, it gets little time for the rest
+_CASE_STEPS = 4_000_000
+_BONUS_STEPS = 600_000
+_MOST_TRIED = 5  # where the solver has given up so often, it gets few steps for the rest
 _TRIED_VALUES = 60
 _FAR, _SMALL = 70, 8  # bits of values without bounds; small where an op makes them as long as they are large
 
@@ -92,9 +92,9 @@ def _compare(rule: Rule, case: Case, result: UOp, tally: Tally, effort: Effort) 
     """A refutation, or None after counting the case."""
     verdict = _on_values(rule, case.node, result) if case.bonus else None
     if verdict is None:
-        patience = _BONUS_TIME if tally.tried < _MOST_TRIED else _BONUS_TIME // 6
-        time = min(effort.needed, patience if case.bonus else _CASE_TIME)
-        verdict = prove_equal(case.node, result, time, rule.numeric)
+        patience = _BONUS_STEPS if tally.tried < _MOST_TRIED else _BONUS_STEPS // 6
+        steps = min(effort.needed, patience if case.bonus else _CASE_STEPS)
+        verdict = prove_equal(case.node, result, steps, rule.numeric)
         if verdict.status == UNKNOWN and not case.bonus:
             verdict = _on_values(rule, case.node, result) or verdict
     if verdict.status == REFUTED:
@@ -155,7 +155,7 @@ def _judge(tally: Tally) -> Verdict:
     if not tally.fired:
         return Verdict(UNKNOWN, "the code never fired on the generated graphs")
     if tally.open * 10 > tally.fired:
-        return Verdict(UNKNOWN, f"{tally.open} of {tally.fired} cases: timeout")
+        return Verdict(UNKNOWN, f"{tally.open} of {tally.fired} cases: out of steps")
     parts = [f"{tally.tried} of them on values only"] if tally.tried else []
     parts += [f"{tally.open} of them open"] if tally.open else []
     return Verdict(PROVED, ", ".join(parts), cases=tally.fired)

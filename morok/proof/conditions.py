@@ -68,11 +68,14 @@ def not_less(term: Term) -> tuple[Term, Term] | None:
 
 
 Number = Wide | Whole | Double | Truth | int | float
-_NO = z3.BoolVal(False)
 
 
-def whole(e: Expr, below: Expr = _NO, above: Expr = _NO) -> Whole:
-    return Whole(e, below, above, _NO)
+def _no() -> Expr:
+    return z3.BoolVal(False)
+
+
+def whole(e: Expr, below: Expr | None = None, above: Expr | None = None) -> Whole:
+    return Whole(e, _no() if below is None else below, _no() if above is None else above, _no())
 
 
 def as_number(e: Expr, dtype: DType, t: Translator) -> Number:
@@ -225,7 +228,7 @@ class Conditions:
         lost = z3.Or(nan, x.below, x.above)
         opposite = z3.And(x.e != 0, z3.Xor(x.e < 0, y.below))
         if op is Ops.FLOORDIV:
-            return _tidy(z3.If(y.finite, quotient, z3.If(opposite, -1, 0)), _NO, _NO, lost)
+            return _tidy(z3.If(y.finite, quotient, z3.If(opposite, -1, 0)), _no(), _no(), lost)
         if op is Ops.FLOORMOD:
             beyond = z3.And(z3.Not(lost), z3.Not(y.finite), opposite)
             value = z3.If(y.finite, remainder, x.e)

@@ -24,6 +24,7 @@ from morok.rewrite.engine import substitute
 from morok.rewrite.rules import EXACT, Numeric
 
 Lanes = tuple[Expr, ...]
+ENOUGH = 10_000_000  # steps for a question that somebody waits for
 _FAR = 1 << 63  # further than any integer in memory
 BITWISE = frozenset((Ops.AND, Ops.OR, Ops.XOR, Ops.NOT))
 
@@ -122,7 +123,7 @@ class Graphs:
         return self.leaves[n]
 
 
-def prove_equal(before: UOp, after: UOp, timeout: int = 5000, numeric: Numeric = EXACT) -> Verdict:
+def prove_equal(before: UOp, after: UOp, steps: int = ENOUGH, numeric: Numeric = EXACT) -> Verdict:
     """Do two graphs have the same value for all values of their variables within bounds?
 
     The counterexample of a refutation is in the variables' names, and Python has computed that it is one.
@@ -132,7 +133,7 @@ def prove_equal(before: UOp, after: UOp, timeout: int = 5000, numeric: Numeric =
         return Verdict(PROVED, "the same node")
     if before.dtype is not after.dtype:
         return Verdict(REFUTED, f"the types differ: {before.dtype} and {after.dtype}")
-    if before.dtype.is_index and before.op in BITWISE and _bit_by_bit(before, after, timeout):
+    if before.dtype.is_index and before.op in BITWISE and _bit_by_bit(before, after, steps):
         return Verdict(PROVED, "bit by bit")
     graphs = Graphs(reals=numeric in (Numeric.REASSOCIATING, Numeric.UNSAFE))
     try:
@@ -140,15 +141,15 @@ def prove_equal(before: UOp, after: UOp, timeout: int = 5000, numeric: Numeric =
     except (ProofError, DTypeError) as error:
         return Verdict(UNKNOWN, error.message)
     hypotheses = [*graphs.hypotheses(), *graphs.t.defined]
-    outcome = solver.decide(Problem(hypotheses, goal, graphs.t.divisions), timeout)
+    outcome = solver.decide(Problem(hypotheses, goal, graphs.t.divisions), steps)
     if outcome.status == solver.PROVED:
         return Verdict(PROVED)
     if outcome.status == solver.UNKNOWN:
-        return Verdict(UNKNOWN, "timeout")
+        return Verdict(UNKNOWN, "out of steps")
     return _refutation(graphs, outcome.model, before, after, numeric)
 
 
-def _bit_by_bit(before: UOp, after: UOp, timeout: int) -> bool:
+def _bit_by_bit(before: UOp, after: UOp, steps: int) -> bool:
     """Whether indices are equal by laws of bits alone.
 
     What holds for 8 bits holds for any number of them, because no bit knows of another. All that is not a
@@ -166,7 +167,7 @@ def _bit_by_bit(before: UOp, after: UOp, timeout: int) -> bool:
                 lanes = range(n.dtype.lanes)
                 each = [make(Ops.DEFINE_VAR, int8, (), (f"n{len(done)}_{i}", -128, 127)) for i in lanes]
                 done[n] = each[0] if len(each) == 1 else make(Ops.VECTORIZE, dtype, tuple(each))
-    return prove_equal(done[before], done[after], timeout).status == PROVED
+    return prove_equal(done[before], done[after], steps).status == PROVED
 
 
 def _equal(graphs: Graphs, a: UOp, b: UOp, numeric: Numeric) -> Expr:
@@ -242,14 +243,14 @@ def evaluate_graph(root: UOp, given: dict[UOp, Any]) -> tuple[Any, ...]:
     return values[root]
 
 
-def prove_in_bounds(index: UOp, size: int | UOp, gate: UOp | None = None, timeout: int = 5000) -> Verdict:
+def prove_in_bounds(index: UOp, size: int | UOp, gate: UOp | None = None, steps: int = ENOUGH) -> Verdict:
     """Is 0 ≤ index < size for all values of the variables within bounds, wherever the gate is open?"""
     if gate is not None and gate.dtype is not bool_:
         raise ProofError(f"a gate is a boolean, not {gate.dtype}")
     simple = _without_data(index, gate)
-    if simple is not None and _in_bounds(simple[0], size, simple[1], timeout):
+    if simple is not None and _in_bounds(simple[0], size, simple[1], steps):
         return Verdict(PROVED, "whatever is read from memory")
-    return _in_bounds(index, size, gate, timeout)
+    return _in_bounds(index, size, gate, steps)
 
 
 def _without_data(index: UOp, gate: UOp | None) -> tuple[UOp, UOp | None] | None:
@@ -271,7 +272,7 @@ def _without_data(index: UOp, gate: UOp | None) -> tuple[UOp, UOp | None] | None
     return free[0], free[1] if len(free) > 1 else None
 
 
-def _in_bounds(index: UOp, size: int | UOp, gate: UOp | None, timeout: int) -> Verdict:
+def _in_bounds(index: UOp, size: int | UOp, gate: UOp | None, steps: int) -> Verdict:
     graphs = Graphs()
     x = graphs.value(index)
     dtype: DType = index.dtype
@@ -279,11 +280,11 @@ def _in_bounds(index: UOp, size: int | UOp, gate: UOp | None, timeout: int) -> V
     inside = [*graphs.t.between(x, 0, math.inf, dtype), graphs.t.apply(Ops.CMPLT, dtype, x, end)]
     if gate is not None:
         graphs.bounds.append(graphs.value(gate))
-    outcome = solver.decide(Problem(graphs.hypotheses(), z3.And(inside), graphs.t.divisions), timeout)
+    outcome = solver.decide(Problem(graphs.hypotheses(), z3.And(inside), graphs.t.divisions), steps)
     if outcome.status == solver.PROVED:
         return Verdict(PROVED)
     if outcome.status == solver.UNKNOWN:
-        return Verdict(UNKNOWN, "timeout")
+        return Verdict(UNKNOWN, "out of steps")
     named = {
         name: graphs.t.value(outcome.model, graphs.leaves[n][0], n.dtype) for name, n in graphs._names.items()
     }

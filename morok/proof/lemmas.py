@@ -16,10 +16,10 @@ from morok.proof.formulas import Assignment, Formula
 from morok.proof.solver import PROVED, UNKNOWN, Expr, Outcome, relaxed_to_reals, z3
 
 _MOST_LEMMAS = 12
-_LEMMA_TIME = 300
+_LEMMA_STEPS = 300_000
 
 
-def prove_with_lemmas(formula: Formula, samples: Sequence[Assignment], timeout: int) -> Outcome:
+def prove_with_lemmas(formula: Formula, samples: Sequence[Assignment], steps: int) -> Outcome:
     """Tries the goal of a formula over the reals, helped by equations between quotients."""
     divisions = formula.t.divisions
     hypotheses = formula.hypotheses()
@@ -27,16 +27,16 @@ def prove_with_lemmas(formula: Formula, samples: Sequence[Assignment], timeout: 
     if not divisions or len(samples) < 8:
         return Outcome(UNKNOWN)
     for equation in itertools.islice(guesses(formula, samples), _MOST_LEMMAS):
-        if relaxed_to_reals([*hypotheses, z3.Not(equation)], divisions, _LEMMA_TIME).status != PROVED:
+        if relaxed_to_reals([*hypotheses, z3.Not(equation)], divisions, _LEMMA_STEPS).status != PROVED:
             continue
         hypotheses.append(equation)
         negated.append(equation)
-        if relaxed_to_reals(negated, divisions, timeout).status == PROVED:
+        if relaxed_to_reals(negated, divisions, steps).status == PROVED:
             return Outcome(PROVED, how="with lemmas")
-    return _with_splits(formula, negated, timeout)
+    return _with_splits(formula, negated, steps)
 
 
-def _with_splits(formula: Formula, negated: list[Expr], timeout: int) -> Outcome:
+def _with_splits(formula: Formula, negated: list[Expr], steps: int) -> Outcome:
     """An integer is below, at or above a quotient, never between: three cases that the reals do not see."""
     divisions = formula.t.divisions
     quotients = [d.quotient for d in divisions]
@@ -45,7 +45,7 @@ def _with_splits(formula: Formula, negated: list[Expr], timeout: int) -> Outcome
     for x, q in pairs:
         cases = (x <= q - 1, x == q, x >= q + 1)
         if all(
-            relaxed_to_reals([*negated, c], divisions, min(timeout, 1000)).status == PROVED for c in cases
+            relaxed_to_reals([*negated, c], divisions, min(steps, 1_000_000)).status == PROVED for c in cases
         ):
             return Outcome(PROVED, how="with cases")
     return Outcome(UNKNOWN)

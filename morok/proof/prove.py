@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Iterable
 
 from morok.dtype import DType, bool_
 from morok.errors import ProofError
 from morok.ir.ops import Ops
+from morok.proof import solver
 from morok.proof.cases import prove_cases
 from morok.proof.rules import exhausted, prove_terms
 from morok.proof.sorts import ops_in, single_ops
@@ -34,7 +36,14 @@ _LISTED = 4
 def prove_rule(rule: Rule, effort: Effort = DEFAULT) -> RuleReport:
     """Proves one rule alone, over the types it claims."""
     start = time.perf_counter()
-    verdict, theory = judge(rule, effort)
+    solver.fresh()
+    collecting = gc.isenabled()
+    gc.disable()  # when it runs depends on the past, and what it frees gives its numbers to new expressions
+    try:
+        verdict, theory = judge(rule, effort)
+    finally:
+        if collecting:
+            gc.enable()
     seconds = time.perf_counter() - start
     return RuleReport(
         rule.name,

@@ -9,11 +9,13 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from morok import knobs
 from morok.errors import ProofError
 from morok.proof import cache
+from morok.proof.intervals import PLACE, laws, prove_intervals
 from morok.proof.prove import prove_rule
 from morok.proof.rulebook import all_rules, load_registry
 from morok.proof.verdicts import DEFAULT, Effort, RuleReport
 from morok.rewrite.rules import Rule
 
+INTERVALS = "ir.bounds"  # how the names of laws of interval arithmetic begin
 _FEW = 8  # so few that starting processes takes longer
 
 
@@ -29,11 +31,32 @@ def prove_all(
         if entry is None:
             missing.append(rule)
         else:
-            yield cache.recalled(rule, entry)
+            yield cache.recalled(rule.name, rule.place, rule.numeric.value, entry)
     found: dict[str, RuleReport] = {}
     try:
         for rule, report in _prove(missing, effort, jobs):
             found[keys[id(rule)]] = report
+            yield report
+    finally:
+        if use_cache:
+            cache.save(found)
+
+
+def prove_interval_laws(part: str = "", use_cache: bool = True) -> Iterator[RuleReport]:
+    """A report for every op of interval arithmetic whose name has the part."""
+    known = cache.load() if use_cache else {}
+    found: dict[str, RuleReport] = {}
+    missing = []
+    by_name = {law.name: law for law in laws() if part in law.name}
+    for name in by_name:
+        entry = known.get(cache.key_of_law(name))
+        if entry is None:
+            missing.append(name)
+        else:
+            yield cache.recalled(name, PLACE, "exact", entry)
+    try:
+        for report in prove_intervals(law for law in laws() if law.name in missing):
+            found[cache.key_of_law(report.name)] = report
             yield report
     finally:
         if use_cache:

@@ -92,17 +92,17 @@ def prove_terms(rule: Rule, effort: Effort) -> Iterator[TypedVerdict]:
                     yield TypedVerdict(typing, verdict, needed)
 
 
-def prove_typed(rule: Rule, typing: Typing, timeout: int, thorough: bool = True) -> Verdict | None:
+def prove_typed(rule: Rule, typing: Typing, steps: int, thorough: bool = True) -> Verdict | None:
     """The verdict for one choice of types; None if the conditions cannot hold under it."""
     formula = Formula(rule, typing)
     if formula.after_type is not formula.root_type:
         what = f"the rule turns {formula.root_type} into {formula.after_type}"
         return Verdict(REFUTED, what, {"type": str(formula.root_type)})
-    possible = _can_fire(rule, formula, timeout)
+    possible = _can_fire(rule, formula, steps)
     if possible is False:
         return None
     for number, obligation in formula.obligations:
-        verdict = _decide(rule, formula, formula.hypotheses(number), obligation, timeout, "", patient=True)
+        verdict = _decide(rule, formula, formula.hypotheses(number), obligation, steps, "", patient=True)
         if verdict.status != PROVED:
             return Verdict(
                 verdict.status,
@@ -113,30 +113,30 @@ def prove_typed(rule: Rule, typing: Typing, timeout: int, thorough: bool = True)
         found = _sampled(rule, typing, 200)  # where the solver is slow to find what is wrong
         if found is not None:
             return found
-    if formula.root_type.is_index and _bit_by_bit(rule, typing, timeout):
+    if formula.root_type.is_index and _bit_by_bit(rule, typing, steps):
         return Verdict(PROVED, "bit by bit")
-    verdict = Verdict(UNKNOWN, "timeout")
+    verdict = Verdict(UNKNOWN, "out of steps")
     if ops_in(rule.before) & _CASE_BY_CASE:
-        found = _by_booleans(rule, typing, timeout)
+        found = _by_booleans(rule, typing, steps)
         verdict = verdict if found is None else found
     if verdict.status == UNKNOWN:
         hypotheses = [*formula.hypotheses(), *formula.t.defined]
-        verdict = _decide(rule, formula, hypotheses, formula.goal(), timeout, "both sides")
+        verdict = _decide(rule, formula, hypotheses, formula.goal(), steps, "both sides")
     for other_way in _OTHER_WAYS if thorough else ():
         if verdict.status == UNKNOWN:
-            found = other_way(rule, typing, timeout)
+            found = other_way(rule, typing, steps)
             verdict = verdict if found is None else found
     if possible is None and verdict.status == PROVED and next(_fitting(rule, typing), None) is None:
         return Verdict(UNKNOWN, "it stays open whether the conditions can hold")
     return verdict
 
 
-def _can_fire(rule: Rule, formula: Formula, timeout: int) -> bool | None:
+def _can_fire(rule: Rule, formula: Formula, steps: int) -> bool | None:
     """Whether the hypotheses have a model: a rule that cannot fire would be proved by anything."""
     if not formula.conditions and not formula.t.defined:
         return True
     everything = [*formula.hypotheses(), *formula.t.defined]
-    return solver.satisfiable(everything, formula.t.divisions, timeout)
+    return solver.satisfiable(everything, formula.t.divisions, steps)
 
 
 def _decide(
@@ -144,16 +144,16 @@ def _decide(
     formula: Formula,
     hypotheses: list[Any],
     goal: Any,
-    timeout: int,
+    steps: int,
     what: str,
     patient: bool = False,
 ) -> Verdict:
-    outcome = solver.decide(Problem(hypotheses, goal, formula.t.divisions), timeout, patient)
+    outcome = solver.decide(Problem(hypotheses, goal, formula.t.divisions), steps, patient)
     if outcome.status == solver.PROVED:
         over_reals = formula.t.reals and formula.root_type.is_float
         return Verdict(PROVED, "over the reals" if over_reals else "")
     if outcome.status == solver.UNKNOWN:
-        return Verdict(UNKNOWN, "timeout")
+        return Verdict(UNKNOWN, "out of steps")
     given = assignment_of(formula, outcome.model)
     if not what:
         return Verdict(REFUTED, "", _shown(formula.typing, given))
@@ -260,7 +260,7 @@ def _fitting(rule: Rule, typing: Typing) -> Iterator[Assignment]:
 # --- other ways
 
 
-def _bit_by_bit(rule: Rule, typing: Typing, timeout: int) -> bool:
+def _bit_by_bit(rule: Rule, typing: Typing, steps: int) -> bool:
     """Laws of bits alone: what holds for 8 of them holds for any number, because no bit knows of another."""
     if not isinstance(rule.after, Term) or any(isinstance(c, Term) for c in rule.conditions):
         return False
@@ -269,10 +269,10 @@ def _bit_by_bit(rule: Rule, typing: Typing, timeout: int) -> bool:
     if any(not ops_in(side) <= BITWISE for side in sides) or any(v not in (0, -1) for v in literals):
         return False
     formula = Formula(rule, typing.with_type(index, int8))
-    return solver.decide(Problem([], formula.goal()), timeout).status == solver.PROVED
+    return solver.decide(Problem([], formula.goal()), steps).status == solver.PROVED
 
 
-def _by_booleans(rule: Rule, typing: Typing, timeout: int) -> Verdict | None:
+def _by_booleans(rule: Rule, typing: Typing, steps: int) -> Verdict | None:
     """Each value of the rule's booleans alone.
 
     What is left of a choice is often the same expression twice.
@@ -283,7 +283,7 @@ def _by_booleans(rule: Rule, typing: Typing, timeout: int) -> Verdict | None:
     for values in itertools.product((False, True), repeat=len(names)):
         formula = Formula(rule, typing, dict(zip(names, values, strict=True)))
         problem = Problem(formula.hypotheses(), formula.goal(), formula.t.divisions)
-        outcome = solver.decide(problem, timeout)
+        outcome = solver.decide(problem, steps)
         if outcome.status == solver.REFUTED:
             return _recheck(rule, typing, assignment_of(formula, outcome.model))
         if outcome.status == solver.UNKNOWN:
@@ -291,28 +291,28 @@ def _by_booleans(rule: Rule, typing: Typing, timeout: int) -> Verdict | None:
     return Verdict(PROVED)
 
 
-def _by_lemmas(rule: Rule, typing: Typing, timeout: int) -> Verdict | None:
+def _by_lemmas(rule: Rule, typing: Typing, steps: int) -> Verdict | None:
     """Quotients of indices: equations between them are guessed from examples and proved first."""
     if not any(t.is_index for t in typing.types.values()):
         return None
     formula = Formula(rule, typing)
     fitting = itertools.islice(_fitting(rule, typing), 24)
-    found = prove_with_lemmas(formula, list(fitting), timeout)
+    found = prove_with_lemmas(formula, list(fitting), steps)
     return Verdict(PROVED) if found.status == solver.PROVED else None
 
 
-def _patiently(rule: Rule, typing: Typing, timeout: int) -> Verdict | None:
+def _patiently(rule: Rule, typing: Typing, steps: int) -> Verdict | None:
     formula = Formula(rule, typing)
     hypotheses = [*formula.hypotheses(), *formula.t.defined]
-    verdict = _decide(rule, formula, hypotheses, formula.goal(), timeout, "both sides", patient=True)
+    verdict = _decide(rule, formula, hypotheses, formula.goal(), steps, "both sides", patient=True)
     return None if verdict.status == UNKNOWN else verdict
 
 
-def _sampled_longer(rule: Rule, typing: Typing, timeout: int) -> Verdict | None:
+def _sampled_longer(rule: Rule, typing: Typing, steps: int) -> Verdict | None:
     return _sampled(rule, typing, 4000)
 
 
-def _for_constants(rule: Rule, typing: Typing, timeout: int) -> Verdict | None:
+def _for_constants(rule: Rule, typing: Typing, steps: int) -> Verdict | None:
     """Weaker: the constants of the rule take many values, everything else stays symbolic."""
     names = [n for n, v in variables(rule.before).items() if v.CONSTANT and typing.variables[n].is_index]
     if not names or len(names) < sum(v.CONSTANT for v in variables(rule.before).values()):
@@ -326,7 +326,7 @@ def _for_constants(rule: Rule, typing: Typing, timeout: int) -> Verdict | None:
         if any(z3.is_false(c) for c in simple):
             continue
         problem = Problem(formula.hypotheses(), formula.goal(), formula.t.divisions)
-        outcome = solver.decide(problem, timeout)
+        outcome = solver.decide(problem, steps)
         if outcome.status == solver.REFUTED:
             return _recheck(rule, typing, assignment_of(formula, outcome.model))
         if outcome.status == solver.UNKNOWN:

@@ -9,6 +9,7 @@ the reals is one among the integers, and real polynomial arithmetic is decidable
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, final
@@ -25,6 +26,24 @@ __all__ = ["z3"]  # to the whole room; the rest of this file is public as well
 Expr = Any  # Z3 has no types of its own
 
 PROVED, REFUTED, UNKNOWN = "proved", "refuted", "unknown"
+
+# Limits are counted in the solver's own steps, some two million of which take a second: a verdict is the same
+# on a slow machine and on a busy one.
+_NATIVE, _OVER_REALS = 800_000, 1_000_000
+_BACKSTOP = 600_000  # milliseconds: a step that does not end is an error, not a verdict
+
+
+def fresh() -> None:
+    """Forgets all expressions: what the solver does must not depend on what it was asked before.
+
+    Its decisions follow the numbers that it gives to expressions, and those count on within a context.
+    """
+    z3.z3._main_ctx = None
+
+
+def _limit(solver: Any, steps: int) -> None:
+    solver.set("rlimit", steps)
+    solver.set("timeout", _BACKSTOP)
 
 
 @final
@@ -88,15 +107,16 @@ def euclid(divisions: Sequence[Division]) -> list[Expr]:
     return facts
 
 
-def check(assertions: Sequence[Expr], timeout: int) -> Outcome:
+def check(assertions: Sequence[Expr], steps: int) -> Outcome:
     """Z3's verdict on a conjunction: PROVED means that it has no model, REFUTED that it has one."""
     solver = _solver_for(assertions)
-    solver.set("timeout", timeout)
+    _limit(solver, steps)
     solver.add(*assertions)
     return _run(solver)
 
 
 def _run(solver: Any) -> Outcome:
+    start = time.monotonic()
     try:
         answer = solver.check()
         if answer == z3.unsat:
@@ -105,6 +125,8 @@ def _run(solver: Any) -> Outcome:
             return Outcome(REFUTED, solver.model())
     except z3.Z3Exception:  # a tactic that does not apply, or a resource that ran out
         pass
+    if time.monotonic() - start > _BACKSTOP / 1000:
+        raise ProofError("the solver is stuck in one of its steps; the question has to be put differently")
     return Outcome(UNKNOWN)
 
 
@@ -132,39 +154,39 @@ def _kinds(assertions: Sequence[Expr]) -> set[Any]:
     return kinds
 
 
-def decide(problem: Problem, timeout: int, patient: bool = True) -> Outcome:
+def decide(problem: Problem, steps: int, patient: bool = True) -> Outcome:
     """Does the goal follow?
 
-    `timeout` is in milliseconds, for each tactic; `patient` tries the slow ones as well.
+    `steps` is for each tactic; `patient` tries the slow ones as well.
     """
     if z3.is_true(z3.simplify(problem.goal)):
         return Outcome(PROVED, how="simplified")
     negated = [*problem.hypotheses, z3.Not(problem.goal)]
     if not problem.divisions and not _nonlinear(negated):
-        return check(negated, timeout)
+        return check(negated, steps)
     by_constants = all(z3.is_int_value(d.divisor) for d in problem.divisions)
     ways = [_natively, _relaxed] if by_constants else [_relaxed, _natively]
     for way in ways:
-        outcome = way(negated, problem.divisions, timeout)
+        outcome = way(negated, problem.divisions, steps)
         if outcome.status != UNKNOWN:
             return outcome
     if not patient:
         return Outcome(UNKNOWN)
-    return check([*negated, *euclid(problem.divisions)], timeout)
+    return check([*negated, *euclid(problem.divisions)], steps)
 
 
-def _natively(negated: Sequence[Expr], divisions: Sequence[Division], timeout: int) -> Outcome:
-    return check([*negated, *native(divisions)], min(timeout, 400))
+def _natively(negated: Sequence[Expr], divisions: Sequence[Division], steps: int) -> Outcome:
+    return check([*negated, *native(divisions)], min(steps, _NATIVE))
 
 
-def _relaxed(negated: Sequence[Expr], divisions: Sequence[Division], timeout: int) -> Outcome:
-    return relaxed_to_reals(negated, divisions, min(timeout, 2000))
+def _relaxed(negated: Sequence[Expr], divisions: Sequence[Division], steps: int) -> Outcome:
+    return relaxed_to_reals(negated, divisions, min(steps, _OVER_REALS))
 
 
-def satisfiable(assertions: Sequence[Expr], divisions: Sequence[Division], timeout: int) -> bool | None:
+def satisfiable(assertions: Sequence[Expr], divisions: Sequence[Division], steps: int) -> bool | None:
     """Whether hypotheses have a model at all; None if that stays open."""
     for definitions in (native, euclid):
-        found = check([*assertions, *definitions(divisions)], timeout)
+        found = check([*assertions, *definitions(divisions)], steps)
         if found.status != UNKNOWN:
             return found.status == REFUTED
         if not divisions:
@@ -189,7 +211,7 @@ def _nonlinear(assertions: Sequence[Expr]) -> bool:
 # --- integers relaxed to reals
 
 
-def relaxed_to_reals(assertions: Sequence[Expr], divisions: Sequence[Division], timeout: int) -> Outcome:
+def relaxed_to_reals(assertions: Sequence[Expr], divisions: Sequence[Division], steps: int) -> Outcome:
     """PROVED if the assertions contradict each other even over the reals; nothing is learnt otherwise.
 
     The signs of the divisors are split by hand, which keeps each case close to the conjunction that the
@@ -209,7 +231,7 @@ def relaxed_to_reals(assertions: Sequence[Expr], divisions: Sequence[Division], 
                 case += _rounded_down(d, sign_of[d.divisor.get_id()])
             reals = [relaxed.formula(e, True) for e in case]
             solver = z3.Tactic("qfnra-nlsat").solver()
-            solver.set("timeout", timeout)
+            _limit(solver, steps)
             solver.add(*common, *reals, *relaxed.definitions)
             if _run(solver).status != PROVED:
                 return Outcome(UNKNOWN)

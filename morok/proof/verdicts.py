@@ -65,13 +65,13 @@ class RuleReport:
 @final
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How hard to try, in milliseconds per question."""
+    """How hard to try, in steps of the solver per question."""
 
-    needed: int = 10_000  # for what must be proved
-    extra: int = 700  # for wider types, which are a bonus
+    needed: int = 20_000_000  # for what must be proved
+    extra: int = 1_400_000  # for wider types, which are a bonus
     slow: bool = False  # also the widest ones
     cases: int = 40  # how often a rule with code has to fire
 
 
 DEFAULT = Effort()
-SLOW = Effort(needed=60_000, extra=10_000, slow=True, cases=150)
+SLOW = Effort(needed=120_000_000, extra=20_000_000, slow=True, cases=150)

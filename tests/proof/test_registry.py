@@ -17,7 +17,7 @@ from morok.rewrite.rules import Rule
 load_registry()
 RULES = all_rules()
 # As `morok prove`, without the wide types: those are tried by the command and by the slow tier.
-QUICK = Effort(needed=20_000, extra=0, cases=DEFAULT.cases)
+QUICK = Effort(needed=40_000_000, extra=0, cases=DEFAULT.cases)
 
 
 @pytest.mark.parametrize("rule", RULES, ids=str)
