@@ -22,7 +22,7 @@ from morok.ir.ops import Ops
 from morok.ir.text import tree
 from morok.schedule import kernels
 
-TIMEOUT = 5000  # milliseconds
+STEPS = 10_000_000  # of the solver, per access
 
 
 class OutOfBounds(AssertionError):
@@ -82,7 +82,7 @@ class Watch:
         from morok.proof.graphs import prove_in_bounds
 
         try:
-            verdict = prove_in_bounds(where, size, gate, TIMEOUT)
+            verdict = prove_in_bounds(where, size, gate, STEPS)
         except ProofError as error:
             self.open.append(f"{error.message}: {where!r}")
             return "open"

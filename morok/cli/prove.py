@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from morok.proof.verdicts import RuleReport
 
 NAME = "prove"
-HELP = "prove every rewrite rule and interval arithmetic; fails if one is refuted or unproved without a reason"
+HELP = "prove rewrite rules and interval arithmetic; fails if one is refuted or unproved without a reason"
 
 _HEADING = ("rule", "place", "class", "theory", "verdict", "seconds")
 
