@@ -7,11 +7,17 @@ import faulthandler
 import json
 import os
 import re
+import select
 import subprocess
 import sys
 import time
-from collections import Counter
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
 from typing import IO, Any
+
+from tests.programs.api.judge import draw_any, judge
+
+PATIENCE = 300  # seconds for one program, made small if it fails
 
 
 def arguments() -> argparse.Namespace:
@@ -31,8 +37,6 @@ def arguments() -> argparse.Namespace:
 def worker(options: argparse.Namespace) -> None:
     """Seeds come by stdin, one line each; what became of each goes to stdout."""
     faulthandler.enable()
-    from tests.programs.api.judge import judge
-
     reply = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     for line in sys.stdin:
@@ -46,6 +50,7 @@ class Worker:
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
         self.seed: int | None = None
+        self.since = 0.0
         self.process = self._start()
 
     def _start(self) -> subprocess.Popen[str]:
@@ -57,6 +62,7 @@ class Worker:
 
     def send(self, seed: int) -> None:
         self.seed = seed
+        self.since = time.monotonic()
         pipe: IO[str] = self.process.stdin  # type: ignore[assignment]
         try:
             pipe.write(f"{seed}\n")
@@ -71,13 +77,17 @@ class Worker:
             return dict(json.loads(line))
         code = self.process.wait()
         self.process = self._start()
-        return {
-            "seed": self.seed,
-            "kind": "crashed",
-            "message": f"the process ended with {code}",
-            "ops": {},
-            "types": {},
-        }
+        return self._failed("crashed", f"the process ended with {code}")
+
+    def give_up(self) -> dict[str, Any]:
+        """The program takes too long: another process goes on."""
+        self.stop()
+        self.process = self._start()
+        return self._failed("hung", f"no end after {PATIENCE} s")
+
+    def _failed(self, kind: str, message: str) -> dict[str, Any]:
+        program = str(draw_any(self.seed or 0, self.options.steps))
+        return {"seed": self.seed, "kind": kind, "message": message, "program": program}
 
     def stop(self) -> None:
         if self.process.stdin:
@@ -107,76 +117,86 @@ def main() -> None:
     if options.worker:
         return worker(options)
     if options.show:
-        from tests.programs.api.judge import draw_any
-
         for seed in range(options.seed, options.seed + options.count):
             print(f"# seed {seed}\n{draw_any(seed, options.steps)}\n")
         return None
     sys.exit(run_all(options))
 
 
+@dataclass
+class Tally:
+    """What became of all programs so far."""
+
+    options: argparse.Namespace
+    started: float = field(default_factory=time.monotonic)
+    counts: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+
+    @property
+    def total(self) -> int:
+        return self.counts["kind"].total()
+
+    @property
+    def late(self) -> bool:
+        return bool(self.options.seconds) and time.monotonic() - self.started > self.options.seconds
+
+    def add(self, result: dict[str, Any]) -> None:
+        kind = result["kind"]
+        self.counts["kind"][kind] += 1
+        for part in ("ops", "types", "elements"):
+            self.counts[part].update(result.get(part, {}))
+        if kind != "right":
+            self.counts["message"][f"{kind}: {family(result['message'])}"] += 1
+            self.tell(
+                f"\n# seed {result['seed']}: {kind}: {result['message']}\n{result.get('program', '')}\n"
+            )
+        if self.total % 500 == 0:
+            print(
+                f"… {self.total} in {time.monotonic() - self.started:.0f} s: {dict(self.counts['kind'])}",
+                flush=True,
+            )
+
+    def tell(self, text: str) -> None:
+        print(text, flush=True)
+        if self.options.log:
+            with open(self.options.log, "a", encoding="utf-8") as file:
+                file.write(text)
+
+    def summary(self) -> int:
+        for message, count in self.counts["message"].most_common():
+            print(f"{count:6} {message}")
+        for part in ("types", "ops", "elements"):
+            print(f"{part}:", ", ".join(f"{name} {count}" for name, count in self.counts[part].most_common()))
+        kinds, seconds = self.counts["kind"], time.monotonic() - self.started
+        print(
+            f"{self.total} programs in {seconds:.0f} s on {os.environ.get('DEVICE', 'CPU')}:"
+            f" {kinds['wrong']} wrong,"
+            f" {kinds['refused']} refused, {kinds['raised']} raised what is no MorokError,"
+            f" {kinds['crashed']} crashed, {kinds['hung']} hung"
+        )
+        return int(self.total != kinds["right"])
+
+
 def run_all(options: argparse.Namespace) -> int:
-    import selectors
-
-    started = time.monotonic()
+    tally = Tally(options)
     seeds = iter(range(options.seed, options.seed + options.count))
-    kinds: Counter[str] = Counter()
-    messages: Counter[str] = Counter()
-    ops: Counter[str] = Counter()
-    types: Counter[str] = Counter()
-    with selectors.DefaultSelector() as selector:
-        workers = [Worker(options) for _ in range(min(options.jobs, options.count))]
-        for each in workers:
-            each.send(next(seeds))
-            selector.register(each.process.stdout, selectors.EVENT_READ, each)  # type: ignore[arg-type]
-        while selector.get_map():
-            for key, _ in selector.select():
-                each = key.data
-                selector.unregister(key.fileobj)
-                result = each.receive()
-                kinds[result["kind"]] += 1
-                ops.update(result["ops"])
-                types.update(result["types"])
-                if result["kind"] != "right":
-                    messages[f"{result['kind']}: {family(result['message'])}"] += 1
-                    tell(result, options)
-                if sum(kinds.values()) % 500 == 0:
-                    print(
-                        f"… {sum(kinds.values())} in {time.monotonic() - started:.0f} s: {dict(kinds)}",
-                        flush=True,
-                    )
-                seed = next(seeds, None)
-                late = options.seconds and time.monotonic() - started > options.seconds
-                if seed is not None and not late:
-                    each.send(seed)
-                    selector.register(each.process.stdout, selectors.EVENT_READ, each)
-        for each in workers:
-            each.stop()
-    return summary(kinds, messages, ops, types, time.monotonic() - started)
-
-
-def tell(result: dict[str, Any], options: argparse.Namespace) -> None:
-    text = f"\n# seed {result['seed']}: {result['kind']}: {result['message']}\n{result.get('program', '')}\n"
-    print(text, flush=True)
-    if options.log:
-        with open(options.log, "a", encoding="utf-8") as file:
-            file.write(text)
-
-
-def summary(
-    kinds: Counter[str], messages: Counter[str], ops: Counter[str], types: Counter[str], seconds: float
-) -> int:
-    total = sum(kinds.values())
-    for message, count in messages.most_common():
-        print(f"{count:6} {message}")
-    print("types:", ", ".join(f"{name} {count}" for name, count in types.most_common()))
-    print("ops:", ", ".join(f"{name} {count}" for name, count in ops.most_common()))
-    print(
-        f"{total} programs in {seconds:.0f} s on {os.environ.get('DEVICE', 'CPU')}: {kinds['wrong']} wrong,"
-        f" {kinds['refused']} refused, {kinds['raised']} raised what is no MorokError,"
-        f" {kinds['crashed']} crashed"
-    )
-    return int(total != kinds["right"])
+    busy = [Worker(options) for _ in range(min(options.jobs, options.count))]
+    for each in busy:
+        each.send(next(seeds))
+    while busy:
+        pipes = {each.process.stdout: each for each in busy}
+        ready, _, _ = select.select(list(pipes), [], [], 5.0)
+        done = [(each, each.receive()) for each in (pipes[pipe] for pipe in ready)]
+        waiting = [each for each in busy if each.process.stdout not in ready]
+        done += [(each, each.give_up()) for each in waiting if time.monotonic() - each.since > PATIENCE]
+        for each, result in done:
+            tally.add(result)
+            seed = None if tally.late else next(seeds, None)
+            if seed is None:
+                each.stop()
+                busy.remove(each)
+            else:
+                each.send(seed)
+    return tally.summary()
 
 
 if __name__ == "__main__":

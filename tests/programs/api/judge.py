@@ -6,6 +6,8 @@ import re
 from collections import Counter
 from typing import Any
 
+import numpy as np
+
 from tests.programs.api.gradients import check_gradient, draw_gradient
 from tests.programs.api.program import Program, Verdict, check, draw
 from tests.programs.api.shrink import shrink
@@ -28,7 +30,7 @@ def judge(seed: int, steps: int, smaller: bool = True) -> dict[str, Any]:
     program = draw_any(seed, steps)
     verdict = check_any(program)
     found: dict[str, Any] = {"seed": seed, "kind": verdict.kind, "message": verdict.message}
-    found["ops"], found["types"] = census(program)
+    found["ops"], found["types"], found["elements"] = census(program)
     if verdict.kind != "right":
         if smaller:
             program = shrink(program, lambda candidate: _alike(check_any(candidate), verdict))
@@ -41,8 +43,8 @@ def _alike(a: Any, b: Any) -> bool:
     return a.kind == b.kind and (a.kind == "wrong" or a.message.split(":")[0] == b.message.split(":")[0])
 
 
-def census(program: Program) -> tuple[Counter[str], Counter[str]]:
-    """How often each op was used, and each type among the values."""
+def census(program: Program) -> tuple[Counter[str], Counter[str], Counter[str]]:
+    """How often each op was used, and each type; and how well the elements looked at are known."""
     ops: Counter[str] = Counter()
     for line in program.lines:
         ops.update(_METHOD.findall(line.text))
@@ -51,4 +53,9 @@ def census(program: Program) -> tuple[Counter[str], Counter[str]]:
             ops["[]"] += 1
     if program.target:
         ops["gradient"] += 1
-    return ops, Counter(value.type for value in program.values().values())
+    values, elements = program.values(), Counter[str]()
+    for bounds in (values[name].e for name in program.outputs):
+        elements["exact"] += int((bounds == 0).sum())
+        elements["unknown"] += int(np.isinf(bounds).sum())
+        elements["within a bound"] += int(((bounds > 0) & ~np.isinf(bounds)).sum())
+    return ops, Counter(value.type for value in values.values()), elements
