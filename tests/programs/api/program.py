@@ -88,7 +88,9 @@ def draw(seed: int, most: int = 10) -> Program:
     """The program of a seed."""
     chance = random.Random(seed)
     d = Draw(chance)
-    d.sizes = chance.choice(((1, 2, 3), (1, 2, 3, 5, 7, 13, 31), (2, 3, 4, 8, 16), (3, 5, 7), (0, 1, 2, 3)))
+    d.sizes = chance.choice(
+        ((1, 2, 3), (1, 2, 3, 5, 7, 13, 31), (2, 3, 4, 8, 16), (3, 5, 7), (0, 1, 2, 3), (16, 32, 64))
+    )
     if chance.random() < 0.5:  # a program about few types
         d.types = tuple(chance.sample(d.types, 2))
     count = min(chance.randrange(1, most + 1), chance.randrange(1, most + 1))

@@ -55,8 +55,17 @@ def index_leaf(d: Draw, shape: tuple[int, ...], size: int) -> str:
     return d.leaf(shape, kind, low, min(size, info.max + 1))
 
 
+def long_or_any(d: Draw) -> str:
+    """A value, or a new one with an axis that is longer than narrow integers count."""
+    if d.chance(0.2):
+        sizes = [d.choice((131, 257, 521, 1021)), *([d.choice((1, 2, 3))] if d.chance(0.4) else [])]
+        d.random.shuffle(sizes)
+        return d.leaf(tuple(sizes))
+    return d.pick(lambda v: v.ndim > 0 and v.x.size > 0)
+
+
 def gather(d: Draw) -> None:
-    name = d.pick(lambda v: v.ndim > 0)
+    name = long_or_any(d)
     value = d.values[name]
     axis = d.axis(value)
     size = value.shape[axis]
@@ -81,7 +90,7 @@ def gather(d: Draw) -> None:
 
 
 def scatter(d: Draw) -> None:
-    name = d.pick(lambda v: v.ndim > 0 and v.x.size > 0)
+    name = long_or_any(d)
     value = d.values[name]
     axis = d.axis(value)
     size = value.shape[axis]
@@ -116,7 +125,7 @@ def matmul(d: Draw) -> None:
     name = d.pick(lambda v: v.ndim > 0 and v.x.size <= 2000)
     value = d.values[name]
     kind = value.type if d.chance(0.85) else d.choice(d.types)
-    inner, outer = value.shape[-1], d.choice((1, 2, 3, 7, 13, 31))
+    inner, outer = value.shape[-1], d.choice((1, 2, 3, 7, 13, 31, 32, 64))
     way = d.random.random()
     if way < 0.15:
         d.add(f"{name} @ {d.leaf((inner,), kind)}")
