@@ -86,6 +86,10 @@ HELPERS: dict[str, str] = {
         'asm("min.f64 %0, %1, %2;" : "=d"(y) : "d"(a), "d"(b)); '
         "return a != a || b != b ? a + b : a == b && a == 0 ? -(-a - b) : y; }"
     ),
+    # The lower half of a word. The assembler takes neg.s16 and abs.s16 for instructions of 32 bits and does
+    # not cut their results: -(-32768) is then 32768 for whoever compares or widens it. What the compiler
+    # cannot look into it does not make narrower, so neither instruction comes about.
+    "low16": _asm("unsigned short", "low16", "unsigned x", "=h", "cvt.u16.u32 %0, %1;", '"r"(x)'),
     # half precision as its bits
     "f32_f16": _asm("float", "f32_f16", "unsigned short h", "=f", "cvt.f32.f16 %0, %1;", '"h"(h)'),
     "f16_f32": _asm("unsigned short", "f16_f32", "float x", "=h", "cvt.rn.f16.f32 %0, %1;", '"f"(x)'),
@@ -165,11 +169,12 @@ class Arithmetic:
     def integers(self, node: UOp, scalar: DType, x: list[str]) -> str:
         op, name, plain = node.op, type_name(scalar), unsigned_name(scalar)
         if op is Ops.NEG:
-            return f"({name})(0 - ({plain}){x[0]})"
+            return self.cut(scalar, f"0u - (unsigned){x[0]}" if scalar.bits < 32 else f"0 - ({plain}){x[0]}")
         if op is Ops.NOT:
             return f"({name})~{x[0]}"
         if op is Ops.ABS:
-            return f"{x[0]} < 0 ? ({name})(0 - ({plain}){x[0]}) : {x[0]}"
+            size = f"(unsigned){x[0]}" if scalar.bits < 32 else f"({plain}){x[0]}"
+            return self.cut(scalar, f"{x[0]} < 0 ? 0 - {size} : {size}")
         if op in (Ops.MAX, Ops.MIN):
             return f"{x[0]} {'>' if op is Ops.MAX else '<'} {x[1]} ? {x[0]} : {x[1]}"
         if op is Ops.POPCOUNT:
@@ -178,20 +183,25 @@ class Arithmetic:
         if op is Ops.MULHI:
             return mulhi(scalar, x)
         if op is Ops.MULACC:
-            return f"({name})(({plain}){x[0]} * ({plain}){x[1]} + ({plain}){x[2]})"
+            word = "unsigned" if scalar.bits < 32 else plain  # two of 16 bits may overflow C's int
+            return self.cut(scalar, f"({word}){x[0]} * ({word}){x[1]} + ({word}){x[2]}")
         if op.is_compare:
             return f"{x[0]} {_SIGNS[op]} {x[1]}"
         if op not in _SIGNS:
             raise CompileError(f"{op.name} on {scalar} should have been decomposed", place=place(node))
         if scalar.bits < 32:  # C computes these as int, where only a product of 16 bits can overflow
-            return (
-                f"({name})((unsigned){x[0]} {_SIGNS[op]} (unsigned){x[1]})"
-                if op in _WRAPS
-                else (f"({name})({x[0]} {_SIGNS[op]} {x[1]})")
-            )
+            if op in _WRAPS:
+                return self.cut(scalar, f"(unsigned){x[0]} {_SIGNS[op]} (unsigned){x[1]}")
+            return f"({name})({x[0]} {_SIGNS[op]} {x[1]})"
         if op in _WRAPS and not scalar.is_unsigned and may_wrap(node):
             return f"({name})(({plain}){x[0]} {_SIGNS[op]} ({plain}){x[1]})"
         return f"{x[0]} {_SIGNS[op]} {x[1]}"
+
+    def cut(self, scalar: DType, x: str) -> str:
+        """An integer of the machine's width as one of its own, by dropping the bits above."""
+        if scalar.bits == 16:
+            return f"({type_name(scalar)}){self.helper('low16')}({x})"
+        return f"({type_name(scalar)})({x})"
 
     def cast(self, source: DType, target: DType, x: str, node: UOp) -> str:
         """A conversion by value."""

@@ -14,6 +14,7 @@ from morok.ir.ops import Ops
 from morok.tensor.arrange import Arrange
 from morok.tensor.dtypes import accumulator
 from morok.tensor.linalg import Linalg
+from morok.tensor.once import rounded_once
 from morok.tensor.record import pure
 from morok.tensor.sizes import as_axes
 
@@ -170,6 +171,7 @@ class Contract(Linalg, Arrange):
         right = b.reshape([n for size in b.shape for n in (1, size)])
         return (left * right).reshape([n * m for n, m in zip(a.shape, b.shape, strict=True)])
 
+    @rounded_once
     def cross(self, other: Any, dim: int = -1, *, axis: int | None = None) -> Self:
         """The vector product along an axis of size 3.
 
@@ -217,6 +219,7 @@ class Contract(Linalg, Arrange):
         """
         return self._ranked(other, 3, 3, "bmm")
 
+    @rounded_once
     def addmm(self, first: Any, second: Any, beta: float = 1, alpha: float = 1) -> Self:
         """beta · x + alpha · first @ second.
 

@@ -58,7 +58,7 @@ def node_of(data: Any, dtype: DType | None, device: str | None) -> UOp:
     if hasattr(data, "__dlpack__") and not isinstance(data, np.ndarray | np.generic):
         array, found = foreign_array(data)
     else:
-        array, found = _as_array(data)
+        array, found = _as_array(data, dtype is not None)
     if dtype is not None and dtype is not found:
         array, found = evaluate_array(Ops.CAST, found, array, to=dtype), dtype
     return from_array(array, found, device)
@@ -82,13 +82,16 @@ def foreign_array(data: Any) -> tuple[Array, DType]:
     return array, from_numpy(array.dtype)
 
 
-def _as_array(data: Any) -> tuple[Array, DType]:
-    """Anything that NumPy understands as an array, with the type that morok gives it."""
+def _as_array(data: Any, exact: bool = False) -> tuple[Array, DType]:
+    """Anything that NumPy understands as an array, with the type that morok gives it.
+
+    Python's floats are float32; `exact` leaves them as they are, for somebody who converts them anyway.
+    """
     if isinstance(data, np.ndarray | np.generic):
         array = np.asarray(data)
         return array, from_numpy(array.dtype)
     if isinstance(data, list | tuple):
-        return _from_list(data)
+        return _from_list(data, exact)
     try:
         array = np.asarray(memoryview(data))
     except TypeError:
@@ -100,7 +103,7 @@ def _as_array(data: Any) -> tuple[Array, DType]:
     return array, from_numpy(array.dtype)
 
 
-def _from_list(data: Any) -> tuple[Array, DType]:
+def _from_list(data: Any, exact: bool) -> tuple[Array, DType]:
     """Nested lists of numbers (or of scalar tensors), of equal lengths."""
     try:
         array = np.array(_plain(data))
@@ -108,17 +111,20 @@ def _from_list(data: Any) -> tuple[Array, DType]:
         raise ShapeError("the lists of a tensor must have equal lengths at each level") from None
     if array.size == 0:
         return array.astype(np.float32), dt.default_float
-    if array.dtype.kind == "f":
-        return (
-            (array.astype(np.float32), dt.float32)
-            if array.dtype == np.float64
-            else (array, from_numpy(array.dtype))
-        )
+    if array.dtype == np.float64 and not exact:
+        return array.astype(np.float32), dt.default_float
     if array.dtype.kind == "O":
         raise DTypeError(
             f"the elements of a tensor must be numbers, not {type(array.reshape(-1)[0]).__name__}"
         )
     return array, from_numpy(array.dtype)
+
+
+def _is_floats(data: Any) -> bool:
+    """Whether data are lists that hold Python's floats."""
+    if not isinstance(data, list | tuple):
+        return type(data) is float
+    return any(map(_is_floats, data))
 
 
 def _plain(data: Any) -> Any:
@@ -144,7 +150,9 @@ class Creation(Core):
     """Constructors."""
 
     def _from_data(self, data: Any) -> Self:
-        return self._new(node_of(data, None, self.device))
+        # Python's numbers beside doubles are doubles: through float32 they would lose digits on the way
+        wide = dt.float64 if self.dtype is dt.float64 and _is_floats(data) else None
+        return self._new(node_of(data, wide, self.device))
 
     @classmethod
     def from_numpy(cls, array: Array, device: str | None = None) -> Self:

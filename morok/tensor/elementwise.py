@@ -12,7 +12,7 @@ from typing import Any, Self
 import numpy as np
 
 from morok import dtype as dt
-from morok.dtype import DType, promote, promote_scalar
+from morok.dtype import promote, promote_scalar
 from morok.errors import DTypeError
 from morok.ir.build import bitcast, cast, ge, le, logical_not
 from morok.ir.node import UOp, alu, const
@@ -20,6 +20,7 @@ from morok.ir.ops import Op, Ops
 from morok.tensor.core import Core, as_scalar_node, expand_to, operand, require_shape
 from morok.tensor.dtypes import as_dtype, float_of
 from morok.tensor.record import pure
+from morok.tensor.remainders import divmod_rounded_down, named_remainder
 from morok.tensor.sizes import broadcast_shapes
 
 _SYMBOLS = {
@@ -110,11 +111,8 @@ class Elementwise(Core):
             x, y = cast(x, dt.int8), cast(y, dt.int8)
         if not x.dtype.is_float:
             return alu(Ops.FLOORDIV, x, y), alu(Ops.FLOORMOD, x, y)
-        if x.dtype.bits >= 32:
-            return _float_divmod(x, y)
-        own = x.dtype
-        quotient, rest = _float_divmod(cast(x, dt.float32), cast(y, dt.float32))
-        return cast(quotient, own), cast(rest, own)
+        quotient, rest = divmod_rounded_down(x, y)
+        return quotient, named_remainder(rest, x, y)
 
     def __floordiv__(self, other: Any) -> Self:
         return self._new(self._divmod(other, False)[0])
@@ -442,41 +440,3 @@ def _power(x: UOp, y: UOp) -> UOp:
     if x.dtype.is_bool:
         x, y = cast(x, dt.int8), cast(y, dt.int8)
     return alu(Ops.POW, x, y)
-
-
-def _float_divmod(x: UOp, y: UOp) -> tuple[UOp, UOp]:
-    """Quotient rounded down and remainder with the sign of y, of floats, as Python and NumPy define them.
-
-    Worked out for |x| and |y|. The quotient is rounded, so what is left after taking so many |y| away, which
-    is exact, may be a little negative or still too large; a second round takes the rest, which makes the
-    remainder right up to quotients of twice the mantissa's bits. Signs are put on at the end.
-    """
-    dtype: DType = x.dtype
-    zero, one = const(dtype, 0.0), const(dtype, 1.0)
-    nan, inf = const(dtype, float("nan")), const(dtype, float("inf"))
-    size, step = alu(Ops.ABS, x), alu(Ops.ABS, y)
-    q, r = zero, size
-    for _ in range(2):
-        times = alu(Ops.TRUNC, alu(Ops.FDIV, r, step))
-        r = alu(Ops.MULACC, alu(Ops.NEG, times), step, r)
-        q = alu(Ops.ADD, q, times)
-    below, beyond = alu(Ops.CMPLT, r, zero), le(step, r)
-    q = alu(Ops.WHERE, below, alu(Ops.SUB, q, one), alu(Ops.WHERE, beyond, alu(Ops.ADD, q, one), q))
-    r = alu(Ops.WHERE, below, alu(Ops.ADD, r, step), alu(Ops.WHERE, beyond, alu(Ops.SUB, r, step), r))
-    # Nothing is taken away from a finite number by an infinite one, but the formula has 0 · inf in it.
-    whole = alu(Ops.CMPEQ, step, inf) & alu(Ops.CMPLT, size, inf)
-    q, r = alu(Ops.WHERE, whole, zero, q), alu(Ops.WHERE, whole, size, r)
-    negative, below_zero = alu(Ops.CMPLT, y, zero), alu(Ops.CMPLT, x, zero)
-    apart = alu(Ops.CMPNE, negative, below_zero)
-    q = alu(Ops.WHERE, apart, alu(Ops.NEG, q), q)
-    r = alu(Ops.WHERE, below_zero, alu(Ops.NEG, r), r)
-    down = apart & alu(Ops.CMPNE, r, zero)
-    q = alu(Ops.WHERE, down, alu(Ops.SUB, q, one), q)
-    r = alu(Ops.WHERE, down, alu(Ops.ADD, r, y), r)
-    # A zero has the sign that the exact result would have.
-    q = alu(Ops.WHERE, alu(Ops.CMPEQ, q, zero), alu(Ops.MUL, alu(Ops.FDIV, x, y), zero), q)
-    r = alu(Ops.WHERE, alu(Ops.CMPEQ, r, zero), alu(Ops.WHERE, negative, const(dtype, -0.0), zero), r)
-    # NumPy: by zero, no remainder and an infinite quotient; of something infinite, neither.
-    q = alu(Ops.WHERE, alu(Ops.CMPNE, r, r), nan, q)
-    by_zero = alu(Ops.CMPEQ, y, zero)
-    return alu(Ops.WHERE, by_zero, alu(Ops.FDIV, x, y), q), alu(Ops.WHERE, by_zero, nan, r)

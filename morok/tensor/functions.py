@@ -1,4 +1,4 @@
-"""Functions of one number: exponentials, trigonometry, rounding, activations.
+"""Functions of one number: exponentials, trigonometry, rounding.
 
 Where the IR has an op for it, the op is used; the rest are the formulas that keep their accuracy near zero.
 Integers and booleans are taken as float32.
@@ -10,27 +10,21 @@ import math
 from typing import Any, Self
 
 from morok.dtype import DType, float32
-from morok.ir.build import cast, rough
-from morok.ir.node import UOp, alu, const, make
+from morok.ir.build import cast
+from morok.ir.node import UOp, alu, make
 from morok.ir.ops import Op, Ops
 from morok.tensor.dtypes import float_of
 from morok.tensor.elementwise import Elementwise
+from morok.tensor.once import rounded_once
 from morok.tensor.record import pure
 
 _LN10 = math.log(10.0)
-_LOG2_E = math.log2(math.e)
-# The chance that a normal variable is below x is 1 / (1 + 2^(-x·p(x²))) with this polynomial p: its relative
-# error is below 1.0e-4 up to x² = 33, where half precision ends, and the absolute one below 1e-8 beyond.
-_NORMAL_END = 33.0
-_NORMAL = (
-    2.30178689e00, 1.05449863e-01, -3.47499098e-04, -1.15670987e-04, 7.90458783e-06, -2.61603583e-07,
-    4.47335894e-09, -3.14192951e-11,
-)  # fmt: skip
+_FAR = 1e9  # from here on x² + 1 is x², and not yet infinite
 
 
-def _far(dtype: DType) -> float:
-    """From here on x² + 1 is x², and not yet infinite."""
-    return 1e9 if dtype.largest > 1e18 else 100.0 if dtype.largest > 6e4 else 10.0
+def _steep(dtype: DType) -> float:
+    """From here on a hyperbolic sine is half an exponential, and that is not infinite yet."""
+    return 700.0 if dtype.bits == 64 else 80.0
 
 
 @pure
@@ -54,11 +48,6 @@ class Functions(Elementwise):
     def _rounded(self, x: Self) -> Self:
         """A result in the type of what it was computed from."""
         return self if self.dtype is x.dtype else self._new(cast(self.uop, x.dtype))
-
-    def _rough_sigmoid(self, scale: float) -> Self:
-        """1 / (1 + 2^(-scale · x)), for a result that is rounded to a narrower type."""
-        power = rough(Ops.EXP2, (self * -scale).uop)
-        return self._new(rough(Ops.RECIP, (self._new(power) + 1.0).uop))
 
     def _named(self, name: str, result: Self) -> Self:
         """A result under the name of the function of x that it is.
@@ -102,6 +91,7 @@ class Functions(Elementwise):
         """
         return self._function(Ops.LOG2)
 
+    @rounded_once
     def log10(self) -> Self:
         """The logarithm to base 10.
 
@@ -110,6 +100,7 @@ class Functions(Elementwise):
         """
         return self.log() / _LN10
 
+    @rounded_once
     def expm1(self) -> Self:
         """exp(x) - 1, accurate near zero.
 
@@ -119,6 +110,7 @@ class Functions(Elementwise):
         x = self._floating()
         return x._named("expm1", (x * 0.5).tanh() * (x.exp() + 1.0))
 
+    @rounded_once
     def log1p(self) -> Self:
         """log(1 + x), accurate near zero.
 
@@ -205,6 +197,7 @@ class Functions(Elementwise):
         """
         return self._binary(Ops.ATAN2, other, floating=True)
 
+    @rounded_once
     def asin(self) -> Self:
         """The angle whose sine is x; NaN outside of -1 … 1.
 
@@ -214,6 +207,7 @@ class Functions(Elementwise):
         x = self._floating()
         return x._named("asin", x.atan2(((-x + 1.0) * (x + 1.0)).sqrt()))
 
+    @rounded_once
     def acos(self) -> Self:
         """The angle whose cosine is x; NaN outside of -1 … 1.
 
@@ -223,6 +217,7 @@ class Functions(Elementwise):
         x = self._floating()
         return x._named("acos", ((-x + 1.0) * (x + 1.0)).sqrt().atan2(x))
 
+    @rounded_once
     def sinh(self) -> Self:
         """The hyperbolic sine.
 
@@ -230,10 +225,12 @@ class Functions(Elementwise):
         [0.0]
         """
         x = self._floating()
-        e = x.abs().expm1()
-        size = e.eq(math.inf).where(math.inf, (e + e / (e + 1.0)) * 0.5)
+        size = x.abs()
+        e = size.expm1()
+        size = (size > _steep(x.dtype)).where(size._half_exponential(), (e + e / (e + 1.0)) * 0.5)
         return x._named("sinh", size.copysign(x))
 
+    @rounded_once
     def cosh(self) -> Self:
         """The hyperbolic cosine.
 
@@ -241,8 +238,15 @@ class Functions(Elementwise):
         [1.0]
         """
         x = self._floating()
-        e = x.abs().exp()
-        return x._named("cosh", (e + e.reciprocal()) * 0.5)
+        size = x.abs()
+        e = size.exp()
+        steep = size > _steep(x.dtype)
+        return x._named("cosh", steep.where(size._half_exponential(), (e + e.reciprocal()) * 0.5))
+
+    def _half_exponential(self) -> Self:
+        """e^x / 2, which may be a number where e^x is none."""
+        root = (self * 0.5).exp()
+        return root * 0.5 * root
 
     def tanh(self) -> Self:
         """The hyperbolic tangent.
@@ -252,6 +256,7 @@ class Functions(Elementwise):
         """
         return self._function(Ops.TANH)
 
+    @rounded_once
     def asinh(self) -> Self:
         """The number whose hyperbolic sine is x.
 
@@ -262,8 +267,9 @@ class Functions(Elementwise):
         size = x.abs()
         value = (size + size * size / ((size * size + 1.0).sqrt() + 1.0)).log1p()
         big = size.log() + math.log(2.0)  # where the square overflows
-        return x._named("asinh", (size > _far(x.dtype)).where(big, value).copysign(x))
+        return x._named("asinh", (size > _FAR).where(big, value).copysign(x))
 
+    @rounded_once
     def acosh(self) -> Self:
         """The number of 0 or more whose hyperbolic cosine is x; NaN below 1.
 
@@ -272,9 +278,10 @@ class Functions(Elementwise):
         """
         x = self._floating()
         t = x - 1.0
-        value = (x > _far(x.dtype)).where(x.log() + math.log(2.0), (t + (t * (x + 1.0)).sqrt()).log1p())
+        value = (x > _FAR).where(x.log() + math.log(2.0), (t + (t * (x + 1.0)).sqrt()).log1p())
         return x._named("acosh", (x < 1.0).where(math.nan, value))
 
+    @rounded_once
     def atanh(self) -> Self:
         """The number whose hyperbolic tangent is x; NaN outside of -1 … 1.
 
@@ -282,7 +289,8 @@ class Functions(Elementwise):
         [0.0]
         """
         x = self._floating()
-        return x._named("atanh", (x * 2.0 / (-x + 1.0)).log1p() * 0.5)
+        size = x.abs()  # a quotient near -1 would cancel in log1p
+        return x._named("atanh", ((size * 2.0 / (-size + 1.0)).log1p() * 0.5).copysign(x))
 
     def erf(self) -> Self:
         """The error function.
@@ -329,6 +337,7 @@ class Functions(Elementwise):
         """
         return self._whole(Ops.RINT)
 
+    @rounded_once
     def __round__(self, digits: int = 0) -> Self:
         return self.round() if not digits else (self * 10.0**digits).round() / 10.0**digits
 
@@ -391,6 +400,7 @@ class Functions(Elementwise):
         bounded = not self.dtype.is_float or self.dtype.max == self.dtype.largest  # some have no infinity
         return self.eq(self) if bounded else self.abs() < math.inf
 
+    @rounded_once
     def lerp(self, end: Any, weight: Any) -> Self:
         """From x toward `end` by `weight`.
 
@@ -400,153 +410,3 @@ class Functions(Elementwise):
         start, stop = (self._new(x) for x in self._meet(end, floating=True))
         moved: Self = (stop - start).__mul__(weight)
         return start + moved
-
-    # --- activations
-
-    def relu(self) -> Self:
-        """The larger of x and 0.
-
-        >>> Tensor([-1.0, 2.0]).relu().tolist()
-        [0.0, 2.0]
-        """
-        value = self.maximum(0)
-        return self._named("relu", value) if self.dtype.is_float else value
-
-    def relu6(self) -> Self:
-        """Between 0 and 6.
-
-        >>> Tensor([-1.0, 9.0]).relu6().tolist()
-        [0.0, 6.0]
-        """
-        return self.clamp(0, 6)
-
-    def leaky_relu(self, slope: float = 0.01) -> Self:
-        """x above zero, `slope` · x below.
-
-        >>> Tensor([-1.0, 2.0]).leaky_relu(0.5).tolist()
-        [-0.5, 2.0]
-        """
-        x = self._floating()
-        return (x > 0.0).where(x, x * slope)
-
-    def sigmoid(self) -> Self:
-        """1 / (1 + exp(-x)).
-
-        >>> Tensor([0.0]).sigmoid().tolist()
-        [0.5]
-        """
-        x = self._floating()
-        if x.dtype.bits < 32:
-            return x._named("sigmoid", self._wide()._rough_sigmoid(_LOG2_E)._rounded(x))
-        return x._named("sigmoid", ((-x).exp() + 1.0).reciprocal())
-
-    def logsigmoid(self) -> Self:
-        """log(sigmoid(x)) without overflow.
-
-        >>> Tensor([100.0]).logsigmoid().tolist()
-        [-3.783505853677006e-44]
-        """
-        return -(-self._floating()).softplus()
-
-    def softplus(self) -> Self:
-        """log(1 + exp(x)) without overflow.
-
-        >>> Tensor([-200.0, 100.0]).softplus().tolist()
-        [0.0, 100.0]
-        """
-        x = self._floating()
-        return x._named("softplus", x.maximum(0.0) + (-x.abs()).exp().log1p())
-
-    def silu(self) -> Self:
-        """x · sigmoid(x).
-
-        >>> Tensor([0.0, 100.0]).silu().tolist()
-        [0.0, 100.0]
-        """
-        x = self._floating()
-        if x.dtype.bits < 32:
-            wide = self._wide()
-            return x._named("silu", (wide * wide._rough_sigmoid(_LOG2_E))._rounded(x))
-        return x._named("silu", x / ((-x).exp() + 1.0))
-
-    swish = silu
-
-    def gelu(self, approximate: str = "none") -> Self:
-        """x times the probability that a normal variable is below it; "tanh" for the older approximation.
-
-        >>> Tensor([0.0, 100.0]).gelu().tolist()
-        [0.0, 100.0]
-        """
-        given, x = self._floating(), self._wide()
-        if approximate == "tanh":
-            # (tanh(u) + 1) / 2 = sigmoid(2u), where nothing cancels
-            if given.dtype.bits < 32:
-                inner = (x + x * x * x * 0.044715) * math.sqrt(2.0 / math.pi)
-                return given._named("gelu_tanh", (x * inner._rough_sigmoid(2.0 * _LOG2_E))._rounded(given))
-            steep = math.sqrt(8.0 / math.pi)
-            power = (x * (x * x * (-0.044715 * steep) - steep)).exp()
-            return x._named("gelu_tanh", x / (power + 1.0))
-        if approximate != "none":
-            raise ValueError(f'approximate must be "none" or "tanh", not {approximate!r}')
-        if given.dtype.bits < 32:
-            square = (x * x).minimum(_NORMAL_END)
-            slope = const(float32, _NORMAL[-1])
-            for c in reversed(_NORMAL[:-1]):
-                slope = alu(Ops.MULACC, slope, square.uop, const(float32, c))
-            return given._named("gelu", (x * (x * x._new(slope))._rough_sigmoid(1.0))._rounded(given))
-        return x * 0.5 * ((x * math.sqrt(0.5)).erf() + 1.0)
-
-    def quick_gelu(self) -> Self:
-        """x · sigmoid(1.702 x).
-
-        >>> Tensor([0.0, 100.0]).quick_gelu().tolist()
-        [0.0, 100.0]
-        """
-        x = self._wide()
-        if self._floating().dtype.bits < 32:
-            return (x * x._rough_sigmoid(1.702 * _LOG2_E))._rounded(self._floating())
-        return x * (x * 1.702).sigmoid()
-
-    def elu(self, alpha: float = 1.0) -> Self:
-        """x above zero, alpha · (exp(x) - 1) below.
-
-        >>> Tensor([-100.0, 2.0]).elu().tolist()
-        [-1.0, 2.0]
-        """
-        x = self._floating()
-        return (x > 0.0).where(x, (x > 0.0).where(0.0, x).expm1() * alpha)
-
-    def mish(self) -> Self:
-        """x · tanh(softplus(x)).
-
-        >>> Tensor([0.0, 100.0]).mish().tolist()
-        [0.0, 100.0]
-        """
-        x = self._wide()
-        return (x * x.softplus().tanh())._rounded(self._floating())
-
-    def hardsigmoid(self) -> Self:
-        """Between 0 and 1, linear from -3 to 3.
-
-        >>> Tensor([-3.0, 0.0, 3.0]).hardsigmoid().tolist()
-        [0.0, 0.5, 1.0]
-        """
-        return (self._floating() + 3.0).clamp(0.0, 6.0) / 6.0
-
-    def hardswish(self) -> Self:
-        """x · hardsigmoid(x).
-
-        >>> Tensor([-3.0, 0.0, 4.0]).hardswish().tolist()
-        [-0.0, 0.0, 4.0]
-        """
-        x = self._floating()
-        return x * x.hardsigmoid()
-
-    def softsign(self) -> Self:
-        """x / (1 + |x|).
-
-        >>> Tensor([1.0, -3.0]).softsign().tolist()
-        [0.5, -0.75]
-        """
-        x = self._floating()
-        return x / (x.abs() + 1.0)

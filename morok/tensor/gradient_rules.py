@@ -155,6 +155,14 @@ def RULES(g: Float, x: Float, y: Float, z: Float, q: Float, r: Float, c: Bool) -
     more, less = Where(y < x, g, 0.0), Where(x < y, g, 0.0)
     yield "max", Max(x, y), (Where(x == y, g * 0.5, more), Where(x == y, g * 0.5, less))
     yield "min", Min(x, y), (Where(x == y, g * 0.5, less), Where(x == y, g * 0.5, more))
+    # x - q·y, where the whole number q is flat
+    remainder = r @ HEADS["Noop"](q, x, y, arg="remainder")
+    yield "remainder", remainder, (None, g, -g * Rint((x - r) / y))
+    # each gets its share of the sum; x - y of two infinities that are equal is no number
+    ahead = Where(x == y, 0.0, Sub(x, y))
+    for name, head in (("logaddexp", Exp), ("logaddexp2", Exp2)):
+        shares = tuple(g / (head(d) + 1.0) for d in (-ahead, ahead))
+        yield name, r @ HEADS["Noop"](q, x, y, arg=name), (None, *shares)
     yield "where", Where(c, x, y), (None, Where(c, g, 0.0), Where(c, 0.0, g))
     # steps are flat
     for head in (Trunc, Floor, Ceil, Rint):
@@ -180,7 +188,8 @@ def RULES(g: Float, x: Float, y: Float, z: Float, q: Float, r: Float, c: Bool) -
     slope = (x * x * (3.0 * 0.044715) + 1.0) * steep
     yield "gelu_tanh", named("gelu_tanh"), (None, g * (t + x * t * (Lit(1.0) - t) * slope))
     yield "softplus", named("softplus"), (None, g * s)
-    yield "sinh", named("sinh"), (None, g * 0.5 * (Exp(x) + Exp(-x)))
+    root = Exp(Abs(x) * 0.5)  # e^x overflows before half of it does
+    yield "sinh", named("sinh"), (None, g * (root * 0.5 * root + Recip(root * root) * 0.5))
     yield "cosh", named("cosh"), (None, g * r * HEADS["Tanh"](x))
     both = (Lit(1.0) - x) * (x + 1.0)
     yield "asin", named("asin"), (None, g * HEADS["Rsqrt"](both))

@@ -21,9 +21,10 @@ from morok.ir.node import UOp, alu, make
 from morok.ir.ops import Ops
 from morok.tensor.convolution import convolved, pull_convolution
 from morok.tensor.core import expand_to, require_shape
-from morok.tensor.dtypes import accumulator
+from morok.tensor.dtypes import accumulator, float_of
 from morok.tensor.gradient_walk import NAMED
 from morok.tensor.normal import Normal
+from morok.tensor.once import rounded_once, widened
 from morok.tensor.record import pure
 from morok.tensor.sizes import broadcast_shapes
 
@@ -73,6 +74,7 @@ class Linalg(Normal):
         """
         return self.flatten().unsqueeze(1) * self._operand(other).flatten().unsqueeze(0)
 
+    @rounded_once
     def linear(self, weight: Any, bias: Any = None) -> Self:
         """x · weightᵀ + bias, with the weight as (out, in), as PyTorch keeps it.
 
@@ -97,13 +99,16 @@ class Linalg(Normal):
             if not isinstance(width, int):
                 raise ShapeError("attention over a symbolic width needs its scale")
             scale = width**-0.5
-        scores = self.matmul(k.transpose(-1, -2)) * scale
+        # scores stay in float32: rounded, or infinite, they are worth less than the weights they give
+        own = promote(self.dtype, k.dtype)
+        scores: Self = widened(self).matmul(widened(k).transpose(-1, -2)) * scale
         if is_causal:
             scores = scores._triangle(0).where(scores, float("-inf"))
         if mask is not None:
             m = self._operand(mask)
             scores = m.where(scores, float("-inf")) if m.dtype is dt.bool_ else scores + m
-        return scores.softmax(-1).matmul(v)
+            own = own if m.dtype is dt.bool_ else promote(own, m.dtype)
+        return scores._softmax((scores.ndim - 1,), float_of(own)).matmul(v)
 
     # --- windows
 
@@ -151,6 +156,7 @@ class Linalg(Normal):
         order[axis], order[last - 1] = order[last - 1], order[axis]
         return x.permute(order)
 
+    @rounded_once
     def conv2d(
         self,
         weight: Any,
@@ -197,6 +203,7 @@ class Linalg(Normal):
         x = self._pool_windows(kernel_size, stride, padding, dilation, self.dtype.min)
         return x.max(tuple(range(x.ndim - count, x.ndim)))
 
+    @rounded_once
     def avg_pool2d(
         self, kernel_size: Any = 2, stride: Any = None, padding: Any = 0, count_include_pad: bool = True
     ) -> Self:

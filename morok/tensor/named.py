@@ -7,10 +7,13 @@ from typing import Any, Self
 
 from morok import dtype as dt
 from morok.errors import DTypeError
-from morok.ir.node import alu
+from morok.ir.node import alu, make
 from morok.ir.ops import Op, Ops
+from morok.tensor.core import expand_to
 from morok.tensor.functions import Functions
+from morok.tensor.once import rounded_once
 from morok.tensor.record import pure
+from morok.tensor.remainders import named_remainder, remainder_toward_zero
 
 _LN2 = math.log(2.0)
 
@@ -57,6 +60,7 @@ class Named(Functions):
         """
         return self.__ge__(other)
 
+    @rounded_once
     def isclose(self, other: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Self:
         """Where |x - y| <= atol + rtol · |y|; infinities are close to themselves only.
 
@@ -163,7 +167,7 @@ class Named(Functions):
         """
         x, y = (self._new(node) for node in self._meet(other))
         if x.dtype.is_float:
-            return (x.abs() % y.abs()).copysign(x)
+            return self._new(named_remainder(remainder_toward_zero(x.uop, y.uop), x.uop, y.uop))
         if x.dtype.is_bool:
             x, y = x.cast(dt.int8), y.cast(dt.int8)
         return self._new(alu(Ops.CMOD, x.uop, y.uop))
@@ -230,6 +234,7 @@ class Named(Functions):
 
     # --- of two numbers
 
+    @rounded_once
     def hypot(self, other: Any) -> Self:
         """sqrt(x² + y²) without overflow.
 
@@ -244,6 +249,7 @@ class Named(Functions):
         broken = (x.isnan() | y.isnan()) & high.ne(math.inf)
         return broken.where(math.nan, flat.where(high, length))
 
+    @rounded_once
     def logaddexp(self, other: Any) -> Self:
         """log(exp(x) + exp(y)) without overflow.
 
@@ -251,8 +257,17 @@ class Named(Functions):
         1000.69
         """
         x, y = (self._new(node) for node in self._meet(other, floating=True))
-        return x.eq(y).where(x + _LN2, x.maximum(y) + (-(x - y).abs()).exp().log1p())
+        value = x.eq(y).where(x + _LN2, x.maximum(y) + (-(x - y).abs()).exp().log1p())
+        return self._of_two("logaddexp", value, x, y)
 
+    def _of_two(self, name: str, value: Self, x: Self, y: Self) -> Self:
+        """As `_named`, of a function of two numbers."""
+        sizes = value.shape
+        return self._new(
+            make(Ops.NOOP, value.dtype, (value.uop, expand_to(x.uop, sizes), expand_to(y.uop, sizes)), name)
+        )
+
+    @rounded_once
     def logaddexp2(self, other: Any) -> Self:
         """log2(2^x + 2^y) without overflow.
 
@@ -261,8 +276,10 @@ class Named(Functions):
         """
         x, y = (self._new(node) for node in self._meet(other, floating=True))
         small = (-(x - y).abs()).exp2().log1p() * (1.0 / _LN2)
-        return x.eq(y).where(x + 1.0, x.maximum(y) + small)
+        value = x.eq(y).where(x + 1.0, x.maximum(y) + small)
+        return self._of_two("logaddexp2", value, x, y)
 
+    @rounded_once
     def xlogy(self, other: Any) -> Self:
         """x · log(y), 0 where x is 0.
 
@@ -305,6 +322,7 @@ class Named(Functions):
         y = other.cast(dt.float64) if isinstance(other, Named) else other
         return self.cast(dt.float64).pow(y)
 
+    @rounded_once
     def addcmul(self, first: Any, second: Any, value: float = 1) -> Self:
         """x + value · first · second.
 
@@ -314,6 +332,7 @@ class Named(Functions):
         product = self._new(first.uop).mul(second) * value
         return self + product
 
+    @rounded_once
     def addcdiv(self, first: Any, second: Any, value: float = 1) -> Self:
         """x + value · first / second.
 
@@ -325,6 +344,7 @@ class Named(Functions):
 
     # --- of one number
 
+    @rounded_once
     def deg2rad(self) -> Self:
         """Degrees as radians.
 
@@ -333,6 +353,7 @@ class Named(Functions):
         """
         return self._floating() * (math.pi / 180.0)
 
+    @rounded_once
     def rad2deg(self) -> Self:
         """Radians as degrees.
 
@@ -341,16 +362,23 @@ class Named(Functions):
         """
         return self._floating() * (180.0 / math.pi)
 
+    @rounded_once
     def sinc(self) -> Self:
         """sin(πx) / (πx), 1 at zero.
 
         >>> Tensor([0.0]).sinc().tolist()
         [1.0]
         """
-        x = self._floating() * math.pi
+        x = self._floating()
         zero = x.eq(0.0)
-        return zero.where(1.0, x.sin() / zero.where(1.0, x))
+        # sin(π(n + f)) = ±sin(πf), where f is exact and small: πx itself would be rounded, or overflow
+        whole = x.round()
+        half = whole * 0.5
+        wave = ((x - whole) * math.pi).sin()
+        wave = half.ne(half.round()).where(-wave, wave)
+        return zero.where(1.0, wave / (zero.where(1.0, x) * math.pi))
 
+    @rounded_once
     def logit(self, eps: float | None = None) -> Self:
         """log(x / (1 - x)), the opposite of sigmoid; with eps, x is kept between eps and 1 - eps.
 
@@ -359,7 +387,10 @@ class Named(Functions):
         """
         x = self._floating()
         x = x if eps is None else x.clamp(eps, 1.0 - eps)
-        return (x / (-x + 1.0)).log()
+        # where the quotient is near 1 its logarithm is taken of what it differs by, which is exact
+        middle = (x > 0.25) & (x < 0.75)
+        apart = (middle.where(x, 0.5) * 2.0 - 1.0) / middle.where(-x + 1.0, 0.5)
+        return middle.where(apart.log1p(), (x / (-x + 1.0)).log())
 
     def positive(self) -> Self:
         """`+x`: the tensor itself.

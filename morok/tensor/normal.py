@@ -20,6 +20,7 @@ from morok.tensor.core import expand_to, iota
 from morok.tensor.creation import lower_triangle
 from morok.tensor.dtypes import accumulator, float_of
 from morok.tensor.missing import Missing
+from morok.tensor.once import rounded_once
 from morok.tensor.record import pure
 from morok.tensor.sizes import _UNSET, as_axes, as_size, axis_or_dim
 
@@ -32,11 +33,11 @@ class Normal(Missing):
         own = float_of(self.dtype)
         return self.cast(accumulator(own))
 
-    def _power(self, x: Self) -> Self:
+    def _power(self, own: dt.DType) -> Self:
         """e^x, as exactly as results of this type need it."""
-        if x.dtype is float_of(self.dtype):
-            return x.exp()
-        return self._new(rough(Ops.EXP2, (x * math.log2(math.e)).uop))
+        if self.dtype is own:
+            return self.exp()
+        return self._new(rough(Ops.EXP2, (self * math.log2(math.e)).uop))
 
     def softmax(self, axis: Any = None, *, dim: Any = _UNSET) -> Self:
         """exp(x) over its sum along an axis (the last one).
@@ -44,11 +45,13 @@ class Normal(Missing):
         >>> Tensor([0.0, 0.0]).softmax().tolist()
         [0.5, 0.5]
         """
-        axes = _one(self, axis, dim)
+        return self._softmax(_one(self, axis, dim), float_of(self.dtype))
+
+    def _softmax(self, axes: tuple[int, ...], own: dt.DType) -> Self:
+        """softmax as a tensor of type `own`."""
         x = self._wide()
-        e = self._power(x - x._reduce(Ops.MAX, axes, True).detach())  # the shift cancels: it has no gradient
+        e = (x - x._reduce(Ops.MAX, axes, True).detach())._power(own)  # the shift cancels: it has no gradient
         total = e.sum(axes, keepdim=True)
-        own = float_of(self.dtype)
         return e / total if x.dtype is own else (e * total.reciprocal()).cast(own)
 
     def log_softmax(self, axis: Any = None, *, dim: Any = _UNSET) -> Self:
@@ -60,7 +63,8 @@ class Normal(Missing):
         axes = _one(self, axis, dim)
         x = self._wide()
         y = x - x._reduce(Ops.MAX, axes, True).detach()
-        return (y - self._power(y).sum(axes, keepdim=True).log()).cast(float_of(self.dtype))
+        own = float_of(self.dtype)
+        return (y - y._power(own).sum(axes, keepdim=True).log()).cast(own)
 
     def logsumexp(
         self, axis: Any = None, keepdim: bool = False, *, dim: Any = _UNSET, keepdims: bool = False
@@ -74,9 +78,10 @@ class Normal(Missing):
         x = self._wide()
         top = x._reduce(Ops.MAX, axes, True).detach()
         shift = top.isfinite().where(top, 0.0)
-        total = self._power(x - shift).sum(axes, keepdim=True).log() + shift
+        own = float_of(self.dtype)
+        total = (x - shift)._power(own).sum(axes, keepdim=True).log() + shift
         result = total if keepdim or keepdims else total.squeeze(axes)
-        return result.cast(float_of(self.dtype))
+        return result.cast(own)
 
     def logcumsumexp(self, axis: Any = None, *, dim: Any = _UNSET) -> Self:
         """The logarithm of running sums of exp(x) along an axis, without overflow.
@@ -126,6 +131,7 @@ class Normal(Missing):
         x = self._wide()
         return self._scaled(x * ((x * x).mean(where, keepdim=True) + eps).rsqrt(), weight, None)
 
+    @rounded_once
     def batch_norm(
         self, mean: Any, var: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5
     ) -> Self:
@@ -200,6 +206,7 @@ class Normal(Missing):
         counted = self._new(y.ne(ignore_index).uop)
         return _reduced(counted.where(loss, 0.0), counted, reduction).cast(float_of(self.dtype))
 
+    @rounded_once
     def mse_loss(self, target: Any, reduction: str = "mean") -> Self:
         """The squared distance from a target, averaged.
 
@@ -209,6 +216,7 @@ class Normal(Missing):
         distance = self.__sub__(target)
         return _reduced(distance * distance, None, reduction)
 
+    @rounded_once
     def binary_cross_entropy_with_logits(self, target: Any, reduction: str = "mean") -> Self:
         """The loss of logits against probabilities, averaged.
 

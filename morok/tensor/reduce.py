@@ -23,6 +23,7 @@ from morok.tensor.core import expand_to, iota, require_shape
 from morok.tensor.creation import Creation
 from morok.tensor.dtypes import accumulator, as_dtype, float_of
 from morok.tensor.movement import Movement
+from morok.tensor.once import rounded_once
 from morok.tensor.record import pure
 from morok.tensor.sizes import _UNSET, as_axes, axis_or_dim
 
@@ -197,6 +198,7 @@ class Reduce(Activations, Movement, Creation):
         rest = max(count - less, 0.0) if isinstance(count, float) else count - less
         return (total / rest).cast(own)
 
+    @rounded_once
     def std(
         self,
         axis: Axes = None,
@@ -214,6 +216,7 @@ class Reduce(Activations, Movement, Creation):
         """
         return self.var(axis, keepdim, correction, dim=dim, keepdims=keepdims, ddof=ddof).sqrt()
 
+    @rounded_once
     def norm(
         self,
         p: float = 2,

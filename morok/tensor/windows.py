@@ -11,6 +11,7 @@ from morok.errors import ShapeError
 from morok.ir.infer import show_shape
 from morok.tensor.contract import Contract
 from morok.tensor.index import Index
+from morok.tensor.once import is_narrow, narrowed, rounded_once, widened
 from morok.tensor.record import recorded
 from morok.tensor.sizes import as_axis
 
@@ -238,6 +239,7 @@ class Windows(Contract, Index):
         parts = [(p.max(axis, True) if largest else p.mean(axis, True)) for p in pieces]
         return parts[0].cat(*parts[1:], dim=axis)
 
+    @rounded_once
     def adaptive_avg_pool1d(self, output_size: Any) -> Self:
         """The averages of so many windows of nearly equal size of the last axis.
 
@@ -246,6 +248,7 @@ class Windows(Contract, Index):
         """
         return self._adaptive(output_size, 1, False)
 
+    @rounded_once
     def adaptive_avg_pool2d(self, output_size: Any) -> Self:
         """The averages of so many windows of nearly equal size of the last two axes.
 
@@ -282,6 +285,8 @@ class Windows(Contract, Index):
         >>> Tensor([[[1.0, 2.0]]]).interpolate(4).tolist()
         [[[1.0, 1.0, 2.0, 2.0]]]
         """
+        if mode != "nearest" and is_narrow(self.dtype):
+            return narrowed(widened(self).interpolate(size, scale_factor, mode, align_corners), self.dtype)  # type: ignore[no-any-return]
         count = self.ndim - 2
         if mode not in ("nearest", "linear", "bilinear", "trilinear"):
             raise ValueError(f'interpolate has the modes "nearest" and "linear", not {mode!r}')

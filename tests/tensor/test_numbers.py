@@ -1,0 +1,188 @@
+"""Numbers that once came out wrong: conversion of lists, remainders, functions near their critical points."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from morok import Tensor, grad, knobs
+from tests.devices import devices
+from tests.tensor.common import same
+
+DEVICES = devices("PYTHON", "CPU")
+
+
+@pytest.fixture(params=DEVICES, autouse=True)
+def device(request: pytest.FixtureRequest) -> Any:
+    """Functions are judged as the interpreter computes them and as machine code."""
+    with knobs.override(DEVICE=request.param):
+        yield request.param
+
+
+# --- lists
+
+
+@pytest.mark.parametrize(
+    ("data", "dtype"),
+    [
+        ([0.1], "float64"),
+        ([[1e200], [-1e-200]], "float64"),
+        ([16777217.0, -16777217.5], "int64"),
+        ([65519.999, 65520.0, 1.00048828125 + 2**-30], "float16"),
+        ([2**53 + 1, 3], "float64"),
+    ],
+)
+def test_a_list_is_rounded_once_to_the_type_asked_for(data: Any, dtype: str) -> None:
+    with np.errstate(over="ignore"):
+        same(Tensor(data, dtype=dtype), np.array(data, dtype))
+
+
+def test_a_list_in_bfloat16_is_rounded_once() -> None:
+    # just above the middle of two neighbours, by less than float32 can tell
+    assert Tensor([1.00390625 + 2**-30], dtype="bfloat16").tolist() == [1.0078125]
+
+
+def test_a_list_beside_doubles_keeps_its_digits() -> None:
+    x = Tensor([1.0, 2.0], dtype="float64")
+    same(x.add([0.1, 1e200]), np.array([1.0, 2.0]) + np.array([0.1, 1e200]))
+    same(Tensor([1.0], dtype="float32").add([0.5]), np.array([1.5], np.float32))
+
+
+# --- remainders
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+def test_remainders_are_exact(dtype: str) -> None:
+    limits = np.finfo(dtype)
+    ends = [float(limits.max), float(limits.tiny), float(limits.smallest_subnormal), 3.0, 1.0, 0.1, 7e4]
+    with np.errstate(all="ignore"):
+        values = np.array([*ends, 1e20, 1e-40, 1e300, 1e-310, 0.0, math.inf], dtype)
+        values = np.concatenate([values, -values, np.array([math.nan], dtype)])
+        x, y = (np.ascontiguousarray(v).reshape(-1) for v in np.meshgrid(values, values))
+        wanted = np.remainder(x, y), np.floor_divide(x, y), np.fmod(x, y)
+    a, b = Tensor(x), Tensor(y)
+    for result, want in zip((a % b, a // b, a.fmod(b)), wanted, strict=True):
+        got = result.numpy()
+        np.testing.assert_array_equal(got, want)
+        np.testing.assert_array_equal(np.signbit(got)[~np.isnan(want)], np.signbit(want)[~np.isnan(want)])
+
+
+def test_remainders_of_random_bits() -> None:
+    rng = np.random.default_rng(0)
+    bits = rng.integers(0, 2**32, (2, 2000), dtype=np.uint32)
+    x, y = bits.view(np.float32)
+    with np.errstate(all="ignore"):
+        same(Tensor(x) % Tensor(y), x % y)
+        same(Tensor(x) // Tensor(y), x // y)
+
+
+def test_the_slope_of_a_remainder() -> None:
+    x, y = Tensor([7.5, -7.5]), Tensor([2.0, 2.0])
+    dx, dy = grad(lambda x, y: (x % y).sum(), (0, 1))(x, y)
+    assert (dx.tolist(), dy.tolist()) == ([1.0, 1.0], [-3.0, 4.0])
+    dx, dy = grad(lambda x, y: x.fmod(y).sum(), (0, 1))(x, y)
+    assert (dx.tolist(), dy.tolist()) == ([1.0, 1.0], [-3.0, 3.0])
+
+
+# --- functions
+
+
+def _near(name: str, given: list[float], dtype: str, ulps: float = 4.0) -> None:
+    """Against the C library in double precision, or quadruple where NumPy has it."""
+    x = np.array(given, dtype)
+    with np.errstate(all="ignore"):
+        exact = _EXACT[name](x.astype(np.longdouble))
+        wanted = exact.astype(dtype)
+        got = getattr(Tensor(x), name)().numpy()
+        error = np.abs(got.astype(np.longdouble) - exact) / np.spacing(np.abs(wanted))
+    fine = (got == wanted) | (np.isnan(got) & np.isnan(wanted)) | (error <= ulps)
+    assert fine.all(), [(x[i], got[i], wanted[i]) for i in np.flatnonzero(~fine)[:4]]
+
+
+_EXACT: dict[str, Any] = {
+    "atanh": np.arctanh, "sinh": np.sinh, "cosh": np.cosh, "tanh": np.tanh, "asinh": np.arcsinh,
+    "acosh": np.arccosh, "log1p": np.log1p, "expm1": np.expm1, "asin": np.arcsin, "acos": np.arccos,
+    "logit": lambda x: np.where(np.abs(x - 0.5) < 0.3, np.log1p((2 * x - 1) / (1 - x)), np.log(x / (1 - x))),
+}  # fmt: skip
+
+
+def _around(*values: float) -> list[float]:
+    """The neighbours of some float32 numbers, on both sides."""
+    found = []
+    for value in map(np.float32, values):
+        for other in (value, -value):
+            found += [float(other), *(float(np.nextafter(other, np.float32(t))) for t in (np.inf, -np.inf))]
+    return found
+
+
+_CRITICAL = _around(
+    0.0, 1e-30, 1e-4, 0.25, 0.5, 0.75, 0.99, 1.0, 1.5, 9.0, 88.0, 88.72, 89.0, 89.4, 1e9, 1e30
+)
+
+
+@pytest.mark.parametrize("name", _EXACT)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_functions_near_their_critical_points(name: str, dtype: str) -> None:
+    _near(name, [*_CRITICAL, -0.99999994, 710.4, -710.4, 709.9, 1 - 2**-53], dtype)
+
+
+def test_sinc_far_from_zero() -> None:
+    x = np.array([1.0, 2.0, -3.0, 1e30, 0.5, 1.5, -2.5, 0.0, 1e-30], np.float32)
+    whole = np.array([0.0, 0.0, 0.0, 0.0, 2 / np.pi, -2 / (3 * np.pi), 2 / (5 * np.pi), 1.0, 1.0])
+    np.testing.assert_allclose(Tensor(x).sinc().numpy(), whole, rtol=3e-7, atol=0)
+
+
+def test_tanhshrink_near_zero() -> None:
+    x = np.array([1e-3, 1e-6, -0.25, 0.75], np.float64)
+    wanted = x**3 / 3 - 2 * x**5 / 15 + 17 * x**7 / 315
+    np.testing.assert_allclose(Tensor(x).tanhshrink().numpy()[:2], wanted[:2], rtol=1e-14)
+    np.testing.assert_allclose(Tensor(x).tanhshrink().numpy()[2:], (x - np.tanh(x))[2:], rtol=1e-13)
+
+
+# --- slopes where two meet
+
+
+@pytest.mark.parametrize("name", ["logaddexp", "logaddexp2"])
+def test_equal_arguments_share_the_slope(name: str) -> None:
+    x = Tensor([1.0, -2.0, 0.0, 3.0])
+    y = Tensor([1.0, -2.0, 0.0, 1.0])
+    dx, dy = grad(lambda x, y: getattr(x, name)(y).sum(), (0, 1))(x, y)
+    base = math.e if name == "logaddexp" else 2.0
+    wanted = [0.5, 0.5, 0.5, 1 / (1 + base**-2.0)]
+    np.testing.assert_allclose(dx.numpy(), wanted, rtol=1e-6)
+    np.testing.assert_allclose(dy.numpy(), 1 - np.array(wanted), rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["logaddexp", "logaddexp2"])
+def test_logarithms_of_sums_with_infinities(name: str) -> None:
+    x = np.array([math.inf, -math.inf, math.inf, -math.inf, math.nan, 0.0], np.float32)
+    y = np.array([math.inf, -math.inf, -math.inf, 3.0, 1.0, math.inf], np.float32)
+    with np.errstate(all="ignore"):
+        dx, dy = grad(lambda x, y: getattr(x, name)(y).sum(), (0, 1))(Tensor(x[3:4]), Tensor(y[3:4]))
+    assert (dx.tolist(), dy.tolist()) == ([0.0], [1.0])
+
+
+@pytest.mark.parametrize("name", ["maximum", "minimum", "fmax", "fmin"])
+def test_equals_share_the_slope_of_an_extreme(name: str) -> None:
+    """As in PyTorch and JAX."""
+    dx, dy = grad(lambda x, y: getattr(x, name)(y).sum(), (0, 1))(Tensor([2.0]), Tensor([2.0]))
+    assert (dx.item(), dy.item()) == (0.5, 0.5)
+
+
+# --- half precision
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_norms_do_not_overflow(dtype: str) -> None:
+    """Squares of 366 are no half precision numbers, but the length is."""
+    x = np.full((8, 4), 366).astype(getattr(ml_dtypes, dtype, dtype))
+    wanted = np.linalg.norm(x.astype(np.float64))
+    assert float(Tensor(x).norm().item()) == float(np.array(wanted).astype(x.dtype))
+    assert float(Tensor(x).std(correction=0).item()) == 0.0
+    y = (x * 0 + np.arange(32).reshape(8, 4) * 40).astype(x.dtype)
+    spread = np.std(y.astype(np.float64))
+    assert abs(float(Tensor(y).std(correction=0).item()) / spread - 1) < 2.0**-8
