@@ -69,6 +69,10 @@ def _sinc(x: Array) -> Array:
     return np.where(x == 0, 1.0, np.sin(np.pi * x) / np.where(x == 0, 1.0, np.pi * x))
 
 
+def _logit(x: Array) -> Array:
+    return np.where(np.abs(x - 0.5) < 0.3, np.log1p((2 * x - 1) / (1 - x)), np.log(x / (1 - x)))
+
+
 def _sign(x: Array) -> Array:
     return x if x.dtype == bool else np.sign(x)
 
@@ -320,5 +324,5 @@ USUAL: dict[str, Entry] = {
     **smooth("mish", lambda x: x * np.tanh(_softplus(x)), ulps=8.0),
     **smooth("tanhshrink", lambda x: x - np.tanh(x), ulps=16.0, domain=lambda x: x > 0.4),
     **smooth("sinc", _sinc, ulps=16.0),
-    **smooth("logit", lambda x: np.log(x / (1 - x)), ulps=16.0),
+    **smooth("logit", _logit),
 }
