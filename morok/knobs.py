@@ -275,8 +275,9 @@ EXPLAIN = Knob(
 PROFILE = Knob("PROFILE", False, "print the time of every kernel when the program ends", plain=True)
 PROVE = Knob(
     "PROVE",
-    False,
-    "prove that every access of a CPU kernel is in bounds, with Z3, while compiling",
+    0,
+    "prove every kernel while compiling: 1 that its instructions are safe, 2 also that they compute the same",
+    cache_key=True,
     plain=True,
 )
 NOOPT = Knob("NOOPT", False, "skip the optimiser: plain loops", cache_key=True)

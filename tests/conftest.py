@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 
+from morok.device import prove
 from tests import accesses
 
 _QUIET = (HealthCheck.too_slow, HealthCheck.data_too_large)
@@ -81,6 +82,7 @@ def _open_device() -> None:
 def pytest_configure(config: pytest.Config) -> None:
     _open_device()
     if importlib.util.find_spec("z3") is not None:
+        prove.keep_quiet()
         config.stash[WATCH] = watch = accesses.Watch()
         accesses.install(watch)
 
@@ -93,6 +95,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     worker = getattr(session.config, "workeroutput", None)
     if worker is not None:
         worker["accesses"] = watch.summary()
+        worker["proved"] = prove.totals.summary()
     elif watch.open and session.exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
@@ -104,6 +107,7 @@ def pytest_testnodedown(node: Any, error: object) -> None:
     found = getattr(node, "workeroutput", {}).get("accesses")
     if watch is not None and found is not None:
         watch.add(found)
+        prove.totals.add(getattr(node, "workeroutput", {})["proved"])
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
@@ -111,5 +115,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     if watch is None or not watch.counts:
         return
     terminalreporter.write_line(watch.report())
+    if prove.totals.kernels:  # under PROVE
+        terminalreporter.write_line(prove.totals.report())
     for text in watch.open:
         terminalreporter.write_line(f"neither proved nor refuted: {text}", red=True)

@@ -26,6 +26,7 @@ from morok.device.cpu_pool import pool
 from morok.device.host import cache_bytes, host_of, optimise
 from morok.device.inspect import current_dump
 from morok.device.llvm import Machine, compile_assembly, compile_object, host, target_for
+from morok.device.prove import proof_key, stored_verdict
 from morok.device.store import compiler_version, kernel_store
 from morok.device.tunable import Turns
 from morok.ir.digest import hexdigest
@@ -43,7 +44,7 @@ Optimiser = Callable[[UOp, Target], UOp]
 def kernel_key(ast: UOp, target: Target) -> str:
     """Everything that decides about the machine code of a kernel."""
     options = ";".join(f"{name}={value}" for name, value in knobs.cache_key())
-    return f"{compiler_version()}|{hexdigest(ast)}|{target.key}|{host_of(target).key}|{options}"
+    return f"{compiler_version()}|{hexdigest(ast)}|{target.key}|{host_of(target).key}|{options}{proof_key()}"
 
 
 def program_of(ast: UOp, target: Target, optimise: Optimiser | None = None, title: str = "") -> Program:
@@ -54,10 +55,6 @@ def program_of(ast: UOp, target: Target, optimise: Optimiser | None = None, titl
 
     kernel = ast if optimise is None or knobs.NOOPT.value else optimise(ast, target)
     count = 1 + max((n.arg for n in toposort(ast) if n.op is Ops.DEFINE_GLOBAL), default=-1)
-    if knobs.PROVE.value:
-        from morok.device.prove import prove_kernel
-
-        prove_kernel(kernel, target, title)
     linear = instructions(kernel, target, title)
     return render(linear, f"k{hexdigest(ast)[:16]}", count, target.fma_in_place)
 
@@ -103,6 +100,7 @@ class CPU(Device):
         key = kernel_key(ast, self.target)
         found = None if store is None else store.get(key)
         if found is not None:
+            stored_verdict()
             return Kernel(found, name)
         facts, text = lower_kernel(ast, self.machine, self.target, self.optimise, name)
         machine = self.machine

@@ -25,6 +25,7 @@ from morok.device.cuda_driver import Driver, Facts, open_driver
 from morok.device.cuda_kernel import CudaKernel
 from morok.device.cuda_memory import CudaAllocator
 from morok.device.inspect import current_dump
+from morok.device.prove import proof_key, stored_verdict
 from morok.device.store import compiler_version, kernel_store
 from morok.device.tunable import Turns
 from morok.errors import DeviceError
@@ -109,7 +110,8 @@ class Cuda(Device):
         """Everything that decides about the machine code of a kernel."""
         options = ";".join(f"{name}={value}" for name, value in knobs.cache_key())
         arch = self.driver.facts.arch
-        return f"{compiler_version()}|{hexdigest(ast)}|{arch}|{self.target.key}|{self.host.key}|{options}"
+        found = f"{compiler_version()}|{hexdigest(ast)}|{arch}|{self.target.key}|{self.host.key}|{options}"
+        return found + proof_key()
 
     def compile(self, ast: UOp, name: str) -> CudaKernel:
         """The kernel: from the disk, or lowered and compiled now."""
@@ -117,6 +119,7 @@ class Cuda(Device):
         key = self.kernel_key(ast)
         found = None if store is None else store.get(key)
         if found is not None:
+            stored_verdict()
             return CudaKernel(found, name, self.driver)
         program = program_of(ast, self.target, self.host, name)
         facts, text, arch, compiler = facts_of(program), program.text, self.driver.facts.arch, self._compiler

@@ -1,52 +1,135 @@
-"""The hook of the PROVE knob: a kernel's obligations, decided by Z3 while it is compiled.
+"""The hook of the PROVE knob: what is shown about a kernel before it is handed to a compiler.
 
-The only module outside of the command line that may load the prover, and only when it is asked to.
+1: the final list of instructions is safe: accesses in bounds, indices wide enough, operands that instructions
+have a result for, no races. 2: it also computes what the kernel before stage 8 says.
+
+A kernel that cannot be proved is an error, so what has been stored under a key that says PROVE=1 has been
+proved; the key holds the prover's own version too. The only module outside of the command line that may load
+the prover, and only when it is asked to.
 """
 
 from __future__ import annotations
 
+import atexit
 import sys
 import time
+from collections import Counter
+from dataclasses import dataclass, field
+from functools import cache
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, final
 
+import morok
 from morok import knobs
-from morok.codegen.obligations import ProofReport, discharge
-from morok.codegen.target import Target
+from morok.errors import CompileError
 from morok.ir.node import UOp
-
-_STEPS = 10_000_000  # of the solver, per obligation
-
-
-def decide(claim: UOp, given: UOp | None) -> tuple[str, str]:
-    """Whether a condition holds for all values of its ranges and variables for which `given` does."""
-    from morok.errors import ProofError
-    from morok.proof import solver
-    from morok.proof.graphs import Graphs
-    from morok.proof.solver import Problem
-
-    graphs = Graphs()
-    try:
-        goal = graphs.value(claim)
-        if given is not None:
-            graphs.bounds.append(graphs.value(given))
-    except ProofError as error:
-        return "unknown", error.message
-    outcome = solver.decide(Problem(graphs.hypotheses(), goal, graphs.t.divisions), _STEPS)
-    if outcome.status == solver.PROVED:
-        return "proved", ""
-    if outcome.status == solver.UNKNOWN:
-        return "unknown", "out of steps"
-    named = {
-        name: graphs.t.value(outcome.model, graphs.leaves[node][0], node.dtype)
-        for name, node in graphs._names.items()
-    }
-    return "refuted", ", ".join(f"{name} = {value}" for name, value in sorted(named.items()))
+from morok.ir.provenance import place
 
 
-def prove_kernel(kernel: UOp, target: Target, title: str) -> ProofReport:
-    """Proves a kernel safe, or raises a CompileError with a counterexample."""
+@final
+@dataclass
+class Totals:
+    """What this process has shown so far."""
+
+    kernels: int = 0
+    stored: int = 0  # of them, proved by an earlier process
+    seconds: float = 0.0
+    lowering: float = 0.0  # what the stages took meanwhile
+    how: Counter[str] = field(default_factory=Counter)
+    kinds: Counter[str] = field(default_factory=Counter)
+    compared: Counter[str] = field(default_factory=Counter)
+    opaque: Counter[str] = field(default_factory=Counter)
+
+    def summary(self) -> dict[str, Any]:
+        """Plain values, for another process."""
+        return {k: dict(v) if isinstance(v, Counter) else v for k, v in vars(self).items()}
+
+    def add(self, found: dict[str, Any]) -> None:
+        for name, value in found.items():
+            mine = getattr(self, name)
+            if isinstance(mine, Counter):
+                mine.update(value)
+            else:
+                setattr(self, name, mine + value)
+
+    def report(self) -> str:
+        """What was shown, how, and what it cost."""
+        stored = f" ({self.stored} by stored verdicts)" if self.stored else ""
+        how = ", ".join(f"{n} {name}" for name, n in self.how.most_common())
+        kinds = ", ".join(f"{n} {name}" for name, n in self.kinds.most_common())
+        asked = f"{sum(self.kinds.values())} obligations ({kinds}), by {how or 'nothing'}"
+        cost = f"{self.seconds:.1f} s beside {self.lowering:.1f} s of lowering"
+        lines = [f"PROVE: {self.kernels + self.stored} kernels proved{stored}: {asked}; {cost}"]
+        if self.compared:
+            compared = ", ".join(f"{n} {name}" for name, n in self.compared.most_common())
+            opaque = ", ".join(f"{name} {n}" for name, n in self.opaque.most_common())
+            lines.append(
+                f"PROVE: before and after: {compared}" + (f"; opaque ops: {opaque}" if opaque else "")
+            )
+        return "\n".join(lines)
+
+
+totals = Totals()
+
+
+@cache
+def _announce() -> None:
+    """The totals are printed when the process ends."""
+
+    def tell() -> None:
+        if totals.kernels and not _quiet:
+            print(f"morok: {totals.report()}", file=sys.stderr)
+
+    atexit.register(tell)
+
+
+_quiet: list[bool] = []  # somebody else prints them
+
+
+def keep_quiet() -> None:
+    _quiet.append(True)
+
+
+@cache
+def _version() -> str:
+    root = Path(morok.__file__).parent / "proof"
+    state = blake2b(digest_size=8)
+    for path in sorted(root.rglob("*.py")):
+        state.update(path.read_bytes())
+    return state.hexdigest()
+
+
+def proof_key() -> str:
+    """What a key of a proved kernel says besides the level; nothing where nothing is proved."""
+    return f"|{_version()}" if knobs.PROVE.value else ""
+
+
+def stored_verdict() -> None:
+    """A kernel was found that an earlier process has proved."""
+    if knobs.PROVE.value:
+        _announce()
+        totals.stored += 1
+
+
+def prove_kernel(kernel: UOp, linear: UOp, title: str, lowering: float = 0.0) -> None:
+    """Proves a list of instructions safe, or raises a CompileError that says what is wrong."""
+    from morok.proof.kernels.safety import examine
+
+    _announce()
     started = time.perf_counter()
-    report = discharge(kernel, target, decide)
-    if knobs.DEBUG.value >= 1 or report.unknown:
-        seconds = time.perf_counter() - started
-        print(f"morok: {title}: {report} in {seconds * 1e3:.0f} ms", file=sys.stderr)
-    return report
+    found = examine(linear, kernel)
+    seconds = time.perf_counter() - started
+    totals.kernels += 1
+    totals.how.update(found.counts)
+    totals.kinds.update(found.kinds)
+    totals.seconds += seconds
+    totals.lowering += lowering
+    if found.open:
+        first = next((o for o in found.open if o.refuted), found.open[0])
+        more = f" (and {len(found.open) - 1} more)" if len(found.open) > 1 else ""
+        verdict = "is wrong" if first.refuted else "is not proved"
+        raise CompileError(f"kernel {title} {verdict}: {first}{more}", place=place(first.about))
+    if knobs.DEBUG.value >= 1:
+        how = ", ".join(f"{n} {name}" for name, n in found.counts.items())
+        print(f"morok: {title}: proved in {seconds * 1e3:.0f} ms: {how}", file=sys.stderr)

@@ -193,7 +193,7 @@ def disk_store() -> DiskStore | None:
 
 
 def kernel_store() -> DiskStore | None:
-    """The store for kernels; None also while somebody wants to see how they are made, or has that proved."""
-    looks = knobs.DUMP.value or knobs.STOP_AFTER.value or knobs.DEBUG.value >= 2 or knobs.PROVE.value
+    """The store for kernels; None also while somebody wants to see how they are made."""
+    looks = knobs.DUMP.value or knobs.STOP_AFTER.value or knobs.DEBUG.value >= 2
     asks = knobs.explains("opts") or knobs.explained_rules()
     return None if looks or asks else disk_store()

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from morok import Tensor
-from morok.codegen.decompose.domain import divides, shifts
 from morok.codegen.decompose.integers import guard_division, guard_shift
 from morok.codegen.target import Target
 from morok.device.cpu import program_of
@@ -15,6 +14,7 @@ from morok.ir.alu import evaluate_array
 from morok.ir.build import define_global, rng, sink, variable
 from morok.ir.node import UOp, alu, const, toposort
 from morok.ir.ops import Op, Ops
+from morok.symbolic.domain import divides, shifts
 from tests.codegen.kernels import read, write
 
 INTS = (int8, int16, int32, int64, uint8, uint16, uint32, uint64)

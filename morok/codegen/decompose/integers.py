@@ -7,7 +7,6 @@ instead: with a magic number proved to be right for every value that the operand
 
 from __future__ import annotations
 
-from morok.codegen.decompose.domain import divides, shifts
 from morok.codegen.decompose.pieces import as_type, like, shl, shr, where
 from morok.dtype import int64, uint32, uint64
 from morok.ir.alu_scalar import ROTATIONS
@@ -15,6 +14,7 @@ from morok.ir.bounds import vmax, vmin
 from morok.ir.build import cast
 from morok.ir.node import UOp, alu
 from morok.ir.ops import Ops
+from morok.symbolic.domain import divides, shifts
 
 
 def _safe(x: UOp, y: UOp) -> UOp:

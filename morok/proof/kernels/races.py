@@ -1,0 +1,257 @@
+"""Whether threads get in each other's way: two of them at one place, one of them writing, and no barrier.
+
+Two threads are two copies of everything that differs between them. Workers of a CPU differ in the axis that
+they share; threads of a GPU in all hardware indices for memory of the device, in those of the block for
+memory of the block, where barriers order what is done.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Container, Iterator, Mapping
+from dataclasses import dataclass
+from functools import reduce
+from typing import final
+
+from morok.dtype import AddrSpace, index
+from morok.ir.bounds import bounds, vmin
+from morok.ir.node import UOp, alu, const, make
+from morok.ir.ops import Ops
+from morok.proof.kernels.linear import Step, Sum, Sums, meets
+from morok.proof.kernels.points import LEAVES, leaves_of
+from morok.proof.kernels.walk import Access, Closer, Listing, conjuncts
+from morok.rewrite.engine import substitute
+
+_MOST_WANTED = 4096
+_FAR = 1 << 64
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Place:
+    """An access, closed."""
+
+    access: Access
+    where: UOp
+    lanes: int
+    given: tuple[UOp, ...]
+    total: Sum
+    pinned: frozenset[UOp]  # leaves that the conditions leave one value
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Conflict:
+    """Two accesses that could meet, in different threads."""
+
+    a: Place
+    b: Place
+    same: frozenset[UOp]  # loops of which both are in the same pass
+    threads: tuple[UOp, ...]  # what threads differ in
+    next: UOp | None = None  # b is one pass of this loop later than a
+    apart: bool = True  # threads are told apart by their indices; else the two are different ones anyway
+
+    @property
+    def kind(self) -> tuple[object, ...]:
+        """What pairs that are decided together have in common."""
+        a, b = self.a, self.b
+        return a.access.memory, a.total.terms, b.total.terms, self.same, self.next, a.pinned & b.pinned
+
+
+def places(listing: Listing, closer: Closer) -> tuple[list[Place], Sums]:
+    """What can be in somebody's way: memory that threads share, and that somebody writes."""
+    on_grid = bool(listing.specials)
+    shared = {AddrSpace.GLOBAL, AddrSpace.LOCAL} if on_grid else {AddrSpace.GLOBAL}
+    written = {a.memory for a in listing.accesses if a.writes and a.space in shared}
+    chosen = [a for a in listing.accesses if a.memory in written]
+    if not on_grid and not listing.threads:
+        chosen = []
+    wheres = [(a, *part) for a in chosen for part in _parts(a, closer)]
+    sums = Sums([*(w for _, w, _, _ in wheres), *(c for _, _, _, given in wheres for c in given)])
+    return [Place(a, w, n, given, sums.of(w), _pinned(given)) for a, w, n, given in wheres], sums
+
+
+def _parts(access: Access, closer: Closer) -> Iterator[tuple[UOp, int, tuple[UOp, ...]]]:
+    """(place, elements, conditions): a vector as a whole, or by lanes if each has its own condition."""
+    where = closer.lane(access.address.src[1])
+    if len(access.address.src) < 3 or access.address.src[2].dtype.lanes == 1:
+        yield where, access.lanes, conditions_of(access, closer)
+        return
+    for i in range(access.lanes):
+        yield alu(Ops.ADD, where, const(where.dtype, i)), 1, conditions_of(access, closer, i)
+
+
+def conditions_of(access: Access, closer: Closer, lane: int = 0) -> tuple[UOp, ...]:
+    """What holds wherever a lane of the access is touched."""
+    closed = [closer.lane(c) for c in access.conditions]
+    if len(access.address.src) > 2:
+        gate = access.address.src[2]
+        closed.append(closer.lane(gate, lane if gate.dtype.lanes > 1 else 0))
+    return tuple(c for condition in closed for c in conjuncts(condition))
+
+
+def _pinned(given: tuple[UOp, ...]) -> frozenset[UOp]:
+    found = set()
+    for condition in given:
+        if len(condition.src) != 2 or condition.src[1].op is not Ops.CONST:
+            continue
+        x, y = condition.src
+        if x.op in LEAVES and (condition.op is Ops.CMPEQ or (condition.op is Ops.CMPLT and y.arg == 1)):
+            found.add(x)
+    return frozenset(found)
+
+
+# --- who can meet
+
+
+def conflicts(listing: Listing, found: list[Place]) -> Iterator[Conflict]:
+    """All pairs that no barrier keeps apart."""
+    by_memory: dict[UOp, list[Place]] = defaultdict(list)
+    for place in found:
+        by_memory[place.access.memory].append(place)
+    for group in by_memory.values():
+        writers = [p for p in group if p.access.writes]
+        for a in writers:
+            for b in group:
+                if b.access.writes and b.access.position < a.access.position:
+                    continue  # seen from the other side
+                if not listing.specials:
+                    yield from _workers(listing, a, b)
+                elif a.access.space is AddrSpace.GLOBAL:
+                    yield Conflict(a, b, frozenset(), tuple(listing.specials))
+                else:
+                    yield from _in_block(listing, a, b)
+
+
+def _workers(listing: Listing, a: Place, b: Place) -> Iterator[Conflict]:
+    """On a CPU: what is outside of the shared axis is done by one worker while others are in it."""
+    inside = [any(t in p.access.loops for t in listing.threads) for p in (a, b)]
+    if not any(inside):
+        return
+    yield Conflict(a, b, frozenset(), tuple(listing.threads), apart=all(inside))
+
+
+def _in_block(listing: Listing, a: Place, b: Place) -> Iterator[Conflict]:
+    """In memory of a block: instances of the two without a barrier between them."""
+    block = tuple(s for s in listing.specials if not str(s.arg).startswith("gidx"))
+    grid = frozenset(s for s in listing.specials if str(s.arg).startswith("gidx"))
+    p, q = sorted((a.access.position, b.access.position))
+    first, last = (a, b) if a.access.position <= b.access.position else (b, a)
+    loops = [r for r in a.access.loops if r in b.access.loops]
+
+    def barrier(low: int, high: int) -> bool:
+        return any(low < i < high and _surely_runs(listing, i, low, high) for i in listing.barriers)
+
+    if not barrier(p, q):
+        yield Conflict(first, last, grid | frozenset(loops), block)
+    for depth, loop in enumerate(loops):
+        start, stop = listing.bodies[loop]
+        around = grid | frozenset(loops[:depth])
+        if not barrier(start, stop):
+            # any two passes
+            yield Conflict(first, last, around, block)
+            return
+        for x, y in ((first, last), (last, first)):
+            if not barrier(x.access.position, stop) and not barrier(start, y.access.position):
+                yield Conflict(x, y, around, block, loop)
+
+
+def _surely_runs(listing: Listing, position: int, low: int, high: int) -> bool:
+    """Whether a barrier between two positions surely runs: the loops that it alone is in have a pass."""
+    for loop, (start, stop) in listing.bodies.items():
+        if low < start < position < stop < high and vmin(loop.src[0]) < 1:
+            return False
+    return True
+
+
+# --- by strides
+
+
+def apart_by_strides(pairs: list[Conflict], sums: Sums, data: Container[UOp]) -> bool:
+    """Whether pairs of one kind never meet, whatever their conditions say."""
+    first = pairs[0]
+    if first.next is not None:
+        return False
+    wanted: set[int] = set()
+    for c in pairs:
+        d = c.b.total.constant - c.a.total.constant
+        wanted.update(range(d - c.a.lanes + 1, d + c.b.lanes))
+        if len(wanted) > _MOST_WANTED:
+            return False
+    steps, moved = _steps(first, sums, data)
+    return meets(steps, wanted, moved) is False
+
+
+def _steps(c: Conflict, sums: Sums, data: Container[UOp]) -> tuple[list[Step], bool]:
+    """The place of a less that of b, as steps; and whether the two are different threads anyway."""
+    owner = {digit: leaf for leaf, digits in sums.digits.items() for digit in digits}
+    left, right = dict(c.a.total.terms), dict(c.b.total.terms)
+    moved = not c.apart
+    steps: list[Step] = []
+    used: set[UOp] = set()
+    for atom in {**left, **right}:
+        leaf = owner.get(atom, atom)
+        used.add(leaf)
+        low, high = bounds(atom)
+        if math.isinf(low) or math.isinf(high):
+            low, high = -_FAR, _FAR
+        one, other = left.get(atom, 0), right.get(atom, 0)
+        fixed = leaf in c.same or (leaf.op is Ops.DEFINE_VAR and leaf not in data)
+        pinned = leaf in c.a.pinned and leaf in c.b.pinned
+        if fixed:
+            steps.append(Step(one - other, low, high))
+        elif one == other:
+            reach = 0 if pinned else high - low
+            steps.append(Step(one, -reach, reach, leaf in c.threads))
+        else:
+            steps += [Step(one, low, high), Step(-other, low, high)]
+            moved = moved or leaf in c.threads
+    for t in c.threads:
+        if t not in used and not (t in c.a.pinned and t in c.b.pinned):
+            steps.append(Step(0, -1, 1, True))
+    return steps, moved
+
+
+# --- as a condition
+
+
+def as_claim(c: Conflict, data: Mapping[UOp, UOp]) -> tuple[UOp, list[UOp]]:
+    """(claim, given): that the two do not touch the same place."""
+    roots = (c.b.where, *c.b.given)
+    shift: dict[UOp, UOp] = {}
+    given: list[UOp] = list(c.a.given)
+    leaves = leaves_of(*roots, *c.threads, *([c.next] if c.next is not None else []))
+    for leaf in leaves:
+        if leaf in c.same or (leaf.op is Ops.DEFINE_VAR and leaf not in data):
+            continue
+        if leaf is c.next:
+            shift[leaf] = alu(Ops.ADD, leaf, const(leaf.dtype, 1))
+            given.append(alu(Ops.CMPLT, shift[leaf], leaf.src[0]))
+        else:
+            shift[leaf] = _other(leaf)
+    there, *conditions = (substitute(root, shift) for root in roots)
+    a, b = _wide(c.a.where), _wide(there)
+    meet = alu(
+        Ops.AND,
+        alu(Ops.CMPLT, a, alu(Ops.ADD, b, const(index, c.b.lanes))),
+        alu(Ops.CMPLT, b, alu(Ops.ADD, a, const(index, c.a.lanes))),
+    )
+    given += conditions
+    if c.apart:
+        differ = [alu(Ops.CMPNE, t, shift[t]) for t in c.threads]
+        given.append(reduce(lambda x, y: alu(Ops.OR, x, y), differ))
+    return alu(Ops.NOT, meet), given
+
+
+def _wide(x: UOp) -> UOp:
+    return make(Ops.CAST, index, (x,))
+
+
+def _other(leaf: UOp) -> UOp:
+    """The same variable of the other thread."""
+    if leaf.op is Ops.RANGE:
+        return make(Ops.RANGE, leaf.dtype, leaf.src, (f"{leaf.arg[0]}'", *leaf.arg[1:]))
+    if leaf.op is Ops.SPECIAL:
+        return make(Ops.SPECIAL, leaf.dtype, leaf.src, f"{leaf.arg}'")
+    return make(Ops.DEFINE_VAR, leaf.dtype, (), (f"{leaf.arg[0]}'", *leaf.arg[1:]))
