@@ -250,7 +250,7 @@ def _walked(index: UOp, size: Size) -> Running | None:
     if index.op is Ops.RANGE:
         return Running(index, False, 0)
     alive = ranges(index)
-    if len(alive) != 1 or not isinstance(size, int):
+    if len(alive) != 1 or not isinstance(size, int) or not size:  # padding asks for elements of nothing, too
         return None
     (r,) = alive
     digit = make(Ops.FLOORMOD, r.dtype, (r, const(r.dtype, size)))

@@ -260,9 +260,9 @@ class Arrange(Joining):
         >>> Tensor([1, 2]).diag_embed().tolist()
         [[1, 0], [0, 2]]
         """
-        size = self.shape[-1]
+        size = self.shape[-1] if self.ndim else None
         if not isinstance(size, int):
-            raise ShapeError(f"diag_embed of shape {show_shape(self.shape)} needs a known last size")
+            raise ShapeError(f"diag_embed of shape {show_shape(self.shape)} needs a last axis of known size")
         side = size + abs(offset)
         none: list[Any] = [None] * (self.ndim - 1)
         before = (max(offset, 0), max(-offset, 0))

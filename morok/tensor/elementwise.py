@@ -65,11 +65,13 @@ class Elementwise(Core):
         x, y = self._meet(value, floating)
         return self._new(alu(op, y, x) if reverse else alu(op, x, y))
 
-    def _integral(self, op: Op, value: Any, reverse: bool = False, bools: bool = True) -> Self:
-        """An op that only integers (and booleans) have."""
+    def _integral(self, op: Op, value: Any, reverse: bool = False) -> Self:
+        """An op that only integers and booleans have."""
         x, y = self._meet(value)
-        if not (x.dtype.is_int or (bools and x.dtype.is_bool)):
-            raise DTypeError(f"{_SYMBOLS[op]} needs integers{' or booleans' if bools else ''}, not {x.dtype}")
+        if not (x.dtype.is_int or x.dtype.is_bool):
+            raise DTypeError(f"{_SYMBOLS[op]} needs integers or booleans, not {x.dtype}")
+        if x.dtype.is_bool and op in (Ops.SHL, Ops.SHR):  # as NumPy: the smallest integers there are
+            x, y = cast(x, dt.int8), cast(y, dt.int8)
         return self._new(alu(op, y, x) if reverse else alu(op, x, y))
 
     # --- arithmetic
@@ -306,6 +308,10 @@ class Elementwise(Core):
         >>> Tensor([-1, 0, 9]).clamp(0, 3).tolist()
         [0, 0, 3]
         """
+        limits = self.dtype
+        if limits.is_int:  # beyond all that the type holds a limit is none
+            min = None if isinstance(min, int) and min < limits.min else min
+            max = None if isinstance(max, int) and max > limits.max else max
         low = self if min is None else self.maximum(min)
         return low if max is None else low.minimum(max)
 
@@ -332,16 +338,16 @@ class Elementwise(Core):
         return self._integral(Ops.XOR, other, reverse=True)
 
     def __lshift__(self, other: Any) -> Self:
-        return self._integral(Ops.SHL, other, bools=False)
+        return self._integral(Ops.SHL, other)
 
     def __rlshift__(self, other: Any) -> Self:
-        return self._integral(Ops.SHL, other, reverse=True, bools=False)
+        return self._integral(Ops.SHL, other, reverse=True)
 
     def __rshift__(self, other: Any) -> Self:
-        return self._integral(Ops.SHR, other, bools=False)
+        return self._integral(Ops.SHR, other)
 
     def __rrshift__(self, other: Any) -> Self:
-        return self._integral(Ops.SHR, other, reverse=True, bools=False)
+        return self._integral(Ops.SHR, other, reverse=True)
 
     def __invert__(self) -> Self:
         if self.dtype.is_float:

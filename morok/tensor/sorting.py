@@ -241,6 +241,8 @@ class Sorting(Scatter):
         >>> Tensor([3.0, 1.0, 2.0, 10.0]).median().item()
         2.5
         """
+        if 0 in self.shape:  # of nothing: NaN, as the mean
+            return self.mean(axis_or_dim(axis, dim), keepdim or keepdims)
         x, axes = self._sorted_over(axis_or_dim(axis, dim), "median")
         n = x.shape[-1]
         low, high, last = (x.narrow(-1, i, 1).squeeze(-1) for i in ((n - 1) // 2, n // 2, n - 1))

@@ -231,8 +231,8 @@ def test_bitcast() -> None:
 def test_operations_that_a_type_does_not_have() -> None:
     with pytest.raises(DTypeError, match="& needs integers or booleans, not float32"):
         Tensor([1.0]) & 1
-    with pytest.raises(DTypeError, match="<< needs integers, not bool"):
-        Tensor([True]) << True
+    with pytest.raises(DTypeError, match="<< needs integers or booleans, not float32"):
+        Tensor([1.0]) << 1
     with pytest.raises(DTypeError, match="no -"):
         -Tensor([True])
     with pytest.raises(DTypeError, match="~ needs"):
@@ -273,3 +273,20 @@ def test_comparisons_are_exact_where_no_type_holds_both(compare: Callable[..., A
     unsigned = np.array([2**64 - 1, 2**63, 2**53 + 1, 2**53, 0, 2**63], np.uint64)
     same(compare(Tensor(signed), Tensor(unsigned)), compare(signed, unsigned))
     same(compare(Tensor(unsigned)[:, None], Tensor(signed)), compare(unsigned[:, None], signed))
+
+
+def test_a_limit_beyond_the_type_is_none() -> None:
+    for kind in INTS:
+        array = np.array([np.iinfo(kind).min, 0, 1, np.iinfo(kind).max], kind)
+        for low, high in ((-(1 << 70), 1 << 70), (-(1 << 70), 1), (None, 1 << 70), (0, 1 << 70)):
+            same(Tensor(array).clip(low, high), np.clip(array, low, high))
+        with pytest.raises(DTypeError):
+            Tensor(array).clip(1 << 70, None)
+
+
+def test_booleans_shift_as_the_smallest_integers() -> None:
+    x, y = np.array([True, True, False]), np.array([True, False, True])
+    same(Tensor(x) << Tensor(y), x << y)
+    same(Tensor(x) >> Tensor(y), x >> y)
+    same(Tensor(x) << 3, x << 3)
+    same(True << Tensor(y), True << y)
