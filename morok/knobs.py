@@ -22,6 +22,7 @@ from threading import Lock
 from typing import Any, Generic, NoReturn, TypeVar
 
 from morok.errors import KnobError
+from morok.forks import at_fork
 
 T = TypeVar("T")  # int, bool or str
 
@@ -29,6 +30,14 @@ _UNSET: Any = object()
 _TRUE = frozenset(("1", "true", "yes", "on"))
 _FALSE = frozenset(("0", "false", "no", "off"))
 _lock = Lock()
+
+
+def _renew_lock() -> None:
+    global _lock
+    _lock = Lock()
+
+
+at_fork(child=_renew_lock)
 
 
 class Knob(Generic[T]):

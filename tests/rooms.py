@@ -7,7 +7,7 @@ from pathlib import Path
 
 # Each room may import the rooms of the lines above it; rooms of one line do not know each other.
 ORDER: tuple[tuple[str, ...], ...] = (
-    ("errors",),
+    ("errors", "forks", "caches"),
     ("knobs",),
     ("dtype",),
     ("ir",),

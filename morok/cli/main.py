@@ -28,6 +28,7 @@ COMMANDS: dict[str, str] = {
     "docs": "morok.cli.docs",
     "knobs": "morok.cli.knobs",
     "devices": "morok.cli.devices",
+    "caches": "morok.cli.caches",
     "version": "morok.cli.version",
 }
 

@@ -14,6 +14,8 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Generic, TypeVar, final
 
+from morok.forks import at_fork
+
 T = TypeVar("T")
 _SWITCH = 5e-4  # seconds that Python may go on after LLVM has finished a step
 
@@ -22,12 +24,12 @@ _SWITCH = 5e-4  # seconds that Python may go on after LLVM has finished a step
 class Later(Generic[T]):
     """A value that is being computed."""
 
-    __slots__ = ("_begun", "_done", "_error", "_lock", "_process", "_value", "_work")
+    __slots__ = ("_begun", "_done", "_error", "_finished", "_lock", "_process", "_value", "_work")
 
     def __init__(self, work: Callable[[], T]) -> None:
         self._work: Callable[[], T] | None = work
         self._lock = threading.Lock()
-        self._begun = False
+        self._begun = self._finished = False
         self._done = threading.Event()
         self._process = os.getpid()
         self._value: T | None = None
@@ -46,16 +48,19 @@ class Later(Generic[T]):
             self._value = work()
         except Exception as error:  # the one who asks shall see it
             self._error = error
+        self._finished = True  # before the work goes: a child that is forked in between has one or the other
         self._work = None
         self._done.set()
 
     def get(self) -> T:
         """The value; waits if another thread is at it."""
-        if self._process != os.getpid() and not self._done.is_set():
-            # the thread that was at it has not survived the fork
-            self._lock, self._begun, self._process = threading.Lock(), False, os.getpid()
-        self.run()
-        self._done.wait()
+        if not self._finished:
+            if self._process != os.getpid():
+                # the thread that was at it has not survived the fork, and may have held the locks
+                self._lock, self._done = threading.Lock(), threading.Event()
+                self._begun, self._process = False, os.getpid()
+            self.run()
+            self._done.wait()
         if self._error is not None:
             raise self._error
         return self._value  # type: ignore[return-value]
@@ -67,12 +72,18 @@ class _Worker:
 
     def __init__(self) -> None:
         self._reset()
-        os.register_at_fork(after_in_child=self._reset)
+        self._usual: float | None = None  # Python's interval, while it is another one
+        at_fork(child=self._forked)
         atexit.register(self._stop)
 
     def _reset(self) -> None:
         self._queue: SimpleQueue[Later[object] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
+
+    def _forked(self) -> None:
+        self._reset()
+        if self._usual is not None:
+            sys.setswitchinterval(self._usual)
 
     def add(self, later: Later[T]) -> None:
         if self._thread is None:
@@ -82,17 +93,17 @@ class _Worker:
             self._thread.start()
         self._queue.put(later)  # type: ignore[arg-type]
 
-    @staticmethod
-    def _loop(queue: SimpleQueue[Later[object] | None]) -> None:
+    def _loop(self, queue: SimpleQueue[Later[object] | None]) -> None:
         # A thread that comes back from LLVM waits for Python's lock as long as the interval says, many times
         # per kernel; the usual 5 ms would leave LLVM idle for a fifth of the time.
         while (later := queue.get()) is not None:
-            usual = sys.getswitchinterval()
+            self._usual = usual = sys.getswitchinterval()
             sys.setswitchinterval(min(usual, _SWITCH))
             try:
                 later.run()
             finally:
                 sys.setswitchinterval(usual)
+                self._usual = None
 
     def _stop(self) -> None:
         # LLVM must not be at work while the process takes itself apart.

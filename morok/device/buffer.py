@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from morok.dtype import DType
 from morok.errors import DeviceError, OutOfMemory
+from morok.forks import renewed
 from morok.ir.alu_array import storage
 from morok.ir.node import UOp
 
@@ -63,7 +64,7 @@ class HostAllocator:
         self._keep = keep
         self._blocks: OrderedDict[int, list[Array]] = OrderedDict()
         # Buffers die whenever their last holder does, also in the middle of an allocation of this thread.
-        self._lock = threading.RLock()
+        self._lock = renewed(self, "_lock", threading.RLock)
 
     def allocate(self, nbytes: int) -> Array:
         with self._lock:

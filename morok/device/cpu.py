@@ -27,8 +27,9 @@ from morok.device.host import cache_bytes, host_of, optimise
 from morok.device.inspect import current_dump
 from morok.device.llvm import Machine, compile_assembly, compile_object, host, target_for
 from morok.device.prove import proof_key, stored_verdict
-from morok.device.store import compiler_version, kernel_store
+from morok.device.store import kernel_store
 from morok.device.tunable import Turns
+from morok.device.version import compiler_version
 from morok.ir.digest import hexdigest
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import Ops

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -15,6 +14,7 @@ from morok.device.compiled import Compiled
 from morok.device.cpu_pool import pool, scratch
 from morok.device.llvm import Code
 from morok.errors import DeviceError, VariableError
+from morok.forks import at_fork
 
 
 class _Locks:
@@ -22,7 +22,7 @@ class _Locks:
 
     def __init__(self) -> None:
         self.renew()
-        os.register_at_fork(after_in_child=self.renew)
+        at_fork(child=self.renew)
 
     def renew(self) -> None:
         self.loading = threading.RLock()

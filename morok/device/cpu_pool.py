@@ -19,7 +19,9 @@ from typing import Any, final
 from morok import knobs
 from morok.device.compiled import Compiled
 from morok.device.llvm import Code, compile_object, host
-from morok.device.store import compiler_version, disk_store
+from morok.device.store import disk_store
+from morok.device.version import compiler_version
+from morok.forks import at_fork
 
 _PAUSE = {
     "x86_64": ("declare void @llvm.x86.sse2.pause()", "call void @llvm.x86.sse2.pause()"),
@@ -342,7 +344,7 @@ class Pool:
         self._teams: dict[int, _Team] = {}
         self._former: list[_Team] = []
         self.address = self._team(0)  # nobody: for kernels that share nothing
-        os.register_at_fork(after_in_child=self._forked)
+        at_fork(child=self._forked)
         atexit.register(self.stop)
 
     def _team(self, count: int) -> int:

@@ -26,8 +26,9 @@ from morok.device.cuda_kernel import CudaKernel
 from morok.device.cuda_memory import CudaAllocator
 from morok.device.inspect import current_dump
 from morok.device.prove import proof_key, stored_verdict
-from morok.device.store import compiler_version, kernel_store
+from morok.device.store import kernel_store
 from morok.device.tunable import Turns
+from morok.device.version import compiler_version
 from morok.errors import DeviceError
 from morok.ir.digest import hexdigest
 from morok.ir.matrix import units_of

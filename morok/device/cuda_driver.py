@@ -22,6 +22,7 @@ from typing import Any, Protocol, final
 
 import numpy as np
 
+from morok.caches import Cache
 from morok.device.buffer import Array
 from morok.dtype.types import parse
 from morok.errors import DeviceError, OutOfMemory
@@ -244,7 +245,7 @@ class NvidiaDriver:
             raise DeviceError(f"there is no {label}; the machine has {gpus}")
         os.register_at_fork(after_in_child=self._forked)
         self._recent: deque[str] = deque(maxlen=4)  # what has been started; one of them is to blame
-        self._maps: dict[tuple[int, str, Box], bytes] = {}
+        self._maps: Cache[tuple[int, str, Box], bytes] = Cache(f"device.tensor_maps.{label}", MOST_MAPS)
         self._device = self._ask(self._cu.cuDeviceGet(number), "to open the device")
         self._context = self._ask(self._cu.cuDevicePrimaryCtxRetain(self._device), "to make a context")
         self._enter()
@@ -444,8 +445,6 @@ class NvidiaDriver:
         key = (address, dtype, box)
         found = self._maps.get(key)
         if found is None:
-            if len(self._maps) >= MOST_MAPS:
-                self._maps.clear()
             found = self._maps[key] = self._map(address, dtype, box)
         return found
 

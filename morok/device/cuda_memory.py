@@ -19,6 +19,7 @@ from morok import knobs
 from morok.device.buffer import Array, keepers, show_bytes
 from morok.device.cuda_driver import Driver
 from morok.errors import MorokError, OutOfMemory
+from morok.forks import renewed
 
 _SMALL = 1 << 20
 _GRAIN_SMALL = 512
@@ -58,7 +59,7 @@ class CudaAllocator:
         self._blocks: OrderedDict[tuple[int, bool], list[int]] = OrderedDict()
         self._managed: set[int] = set()  # blocks that are, in use or kept
         self._outside = 0  # bytes that others hold
-        self._lock = threading.RLock()  # buffers die in the middle of anything
+        self._lock = renewed(self, "_lock", threading.RLock)  # buffers die in the middle of anything
         self._staging = Staging(driver)
         driver.holder = self
         self.closed = False
@@ -176,7 +177,7 @@ class Staging:
         self._pieces: list[tuple[Array, int, Any]] = []
         self._busy: list[bool] = []
         self._next = 0
-        self._lock = threading.RLock()
+        self._lock = renewed(self, "_lock", threading.RLock)
 
     def _piece(self, nbytes: int) -> int:
         """The number of a piece that nobody uses."""

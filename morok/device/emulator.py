@@ -24,6 +24,7 @@ from morok.device.emulator_memory import Block, GlobalMemory
 from morok.device.emulator_run import Code, Run
 from morok.device.inspect import current_dump
 from morok.errors import DeviceError
+from morok.forks import renewed
 from morok.ir.digest import hexdigest
 from morok.ir.matrix import units_of
 from morok.ir.node import UOp
@@ -42,7 +43,7 @@ class EmulatorAllocator:
         self.name = name
         self.used = 0
         self.peak = 0
-        self._lock = threading.Lock()
+        self._lock = renewed(self, "_lock", threading.Lock)
 
     def allocate(self, nbytes: int) -> Block:
         with self._lock:

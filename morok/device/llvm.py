@@ -7,9 +7,9 @@ instructions is already vectorised, shared and hoisted, and the passes of its co
 
 from __future__ import annotations
 
-import os
+import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, final
@@ -17,6 +17,7 @@ from typing import Any, final
 from morok.codegen.target import BASIC_OPS, Target
 from morok.dtype import DType, float16, float32, float64
 from morok.errors import CompileError
+from morok.forks import Held, at_fork
 from morok.ir.ops import Ops
 
 
@@ -144,45 +145,94 @@ def compile_assembly(text: str, machine: Machine | None = None, level: int = 2) 
     return assembly
 
 
-_link_lock = threading.Lock()
-_link_count = 0
+_link_lock = threading.RLock()  # code dies whenever its last holder does, also in here
 
 
 def _renew_lock() -> None:
     global _link_lock
-    _link_lock = threading.Lock()
+    _link_lock = threading.RLock()
 
 
-os.register_at_fork(after_in_child=_renew_lock)  # whoever held it has not come along
+def _inside_llvm() -> Any:
+    """The lock under which llvmlite calls LLVM, one thread at a time; None before it is loaded."""
+    loaded = sys.modules.get("llvmlite.binding.ffi")
+    return None if loaded is None else getattr(getattr(loaded.lib, "_lock", None), "_lock", None)
 
 
-@cache
-def _linker() -> Any:
-    llvm = binding()
-    machine = llvm.Target.from_triple(host().triple).create_target_machine(
-        cpu=host().cpu, features=host().features, opt=2, jit=True
-    )
-    # JITLink lays an object out in one piece. The older linker takes its sections from anywhere, and code
-    # that lies too far from its own constants reads others (llvm-project #71963).
-    return llvm.create_lljit_compiler(machine, use_jit_link=True)
+def _renew_llvm() -> None:
+    if _inside_llvm() is not None:
+        sys.modules["llvmlite.binding.ffi"].lib._lock._lock = threading.RLock()
+
+
+at_fork(child=_renew_lock)  # whoever held it has not come along
+# Nobody may be inside of LLVM while the process forks: neither its locks nor its tables would be whole.
+Held(_inside_llvm, _renew_llvm)
+
+
+@final
+class _Linker:
+    """LLVM's linker, for so many objects, and how many of them are alive.
+
+    It keeps some kilobytes of every object that it has linked, also when the object is gone. So after some of
+    them another one takes over, and the first goes with the last of its objects.
+    """
+
+    __slots__ = ("alive", "jit", "linked")
+
+    def __init__(self) -> None:
+        llvm = binding()
+        machine = llvm.Target.from_triple(host().triple).create_target_machine(
+            cpu=host().cpu, features=host().features, opt=2, jit=True
+        )
+        # JITLink lays an object out in one piece. The older linker takes its sections from anywhere, and
+        # code that lies too far from its own constants reads others (llvm-project #71963).
+        self.jit = llvm.create_lljit_compiler(machine, use_jit_link=True)
+        self.linked = self.alive = 0
+
+
+_OBJECTS = 128
+_linkers: list[_Linker] = []  # the last one links; the others wait for the end of their objects
+
+
+def _release(linker: _Linker) -> None:
+    with _link_lock:
+        linker.alive -= 1
+        if not linker.alive and linker is not _linkers[-1]:
+            _linkers.remove(linker)
 
 
 @final
 class Code:
     """Object code in this process's memory. The memory goes back when the object dies."""
 
-    __slots__ = ("_library", "addresses")
+    __slots__ = ("_library", "_linker", "addresses")
 
     def __init__(self, code: bytes, symbols: Sequence[str]) -> None:
-        global _link_count
         llvm = binding()
+        self._library: Any = None
         with _link_lock:
-            _link_count += 1
+            if not _linkers or _linkers[-1].linked >= _OBJECTS:
+                if _linkers and not _linkers[-1].alive:
+                    _linkers.pop()
+                _linkers.append(_Linker())
+            linker = _linkers[-1]
+            linker.linked += 1
             builder = llvm.JITLibraryBuilder().add_object_img(code).add_current_process()
             for symbol in symbols:
                 builder = builder.export_symbol(symbol)
             try:
-                self._library = builder.link(_linker(), f"kernel{_link_count}")
+                self._library = builder.link(linker.jit, f"kernel{linker.linked}")
             except RuntimeError as error:
                 raise CompileError(f"the object code could not be linked: {str(error).strip()}") from None
+            self._linker = linker
+            linker.alive += 1
         self.addresses: dict[str, int] = {symbol: self._library[symbol] for symbol in symbols}
+
+    def __del__(
+        self, ending: Callable[[], bool] = sys.is_finalizing, release: Callable[[_Linker], None] = _release
+    ) -> None:
+        # In this order, whoever found that nobody needs it: the linker must outlive what it has linked. The
+        # process takes its modules apart before their objects; at that time nothing need be freed.
+        if self._library is not None and not ending():
+            self._library.close()
+            release(self._linker)

@@ -13,6 +13,7 @@ from threading import RLock
 from morok import knobs
 from morok.device.base import Device
 from morok.errors import DeviceError
+from morok.forks import at_fork
 
 # name → module with a function `open_device(name)`
 _MODULES = {
@@ -22,6 +23,14 @@ _MODULES = {
 }
 _devices: dict[str, Device] = {}
 _lock = RLock()
+
+
+def _renew_lock() -> None:
+    global _lock
+    _lock = RLock()
+
+
+at_fork(child=_renew_lock)
 
 
 def canonical(name: str) -> str:

@@ -1,50 +1,39 @@
 """Finished kernels on disk, shared by all processes of a user.
 
-One SQLite file in a directory that only its owner can enter. An entry is found by everything that decides
-about the machine code (the kernel's content, the device, the options, the compiler itself) and carries a hash
-of all it holds, so one that was truncated or changed is dropped and built again. Whatever goes wrong with the
-file (no room, no permission, damage) costs speed and never a result: the store then stays out of the way.
+One SQLite file in a directory that only its owner can enter; what is in it is run, so a file that somebody
+else could have written is not read. An entry is found by everything that decides about the machine code (the
+kernel's content, the device, the options, the compiler itself) and carries a hash of all it holds, so one
+that was truncated or changed is dropped and built again. Whatever goes wrong with the file (no room, no
+permission, damage) costs speed and never a result: the store then stays out of the way.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import ctypes
 import os
 import sqlite3
 import stat
 import sys
 import threading
+import weakref
 from collections.abc import Callable
-from functools import cache
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, final
 
-import morok
 from morok import knobs
 from morok.device.compiled import Compiled, with_facts
+from morok.forks import Held
 
 _LIMIT = 1 << 29  # bytes of the file; the older half goes when it is larger
 _BUSY = 5.0  # seconds to wait for another process that writes
-# Rooms whose source decides about machine code: a change of any file of theirs makes new keys.
-_ROOMS = ("dtype", "ir", "rewrite", "symbolic", "optimize", "codegen", "render", "device")
 
 _TABLES = {
     "kernels": "key text primary key, facts text not null, code blob not null, hash blob not null",
     "searches": "key text primary key, found text not null, hash blob not null",
 }
-
-
-@cache
-def compiler_version() -> str:
-    """The release and a hash of the compiler's own source."""
-    root = Path(morok.__file__).parent
-    state = blake2b(digest_size=12)
-    for room in _ROOMS:
-        for path in sorted((root / room).rglob("*.py")):
-            state.update(path.relative_to(root).as_posix().encode())
-            state.update(path.read_bytes())
-    return f"{morok.__version__}-{state.hexdigest()}"
 
 
 def _hash(key: str, facts: str, code: bytes) -> bytes:
@@ -55,6 +44,28 @@ def _hash(key: str, facts: str, code: bytes) -> bytes:
     return state.digest()
 
 
+def _checked_size(path: Path) -> int:
+    """The size of a file, 0 if there is none; raises if somebody else could have written it."""
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        return 0
+    mode = stat.S_IMODE(found.st_mode)
+    if not stat.S_ISREG(found.st_mode):
+        raise Untrusted(f"{path} is not a plain file; remove it")
+    if found.st_uid != os.getuid():
+        raise Untrusted(f"{path} belongs to somebody else; remove it")
+    if mode & 0o022:
+        raise Untrusted(f"{path} can be written by others; remove it")
+    if mode & 0o077:
+        path.chmod(0o600)
+    return found.st_size
+
+
+class Untrusted(OSError):
+    """The file, or its directory, is one that others can write. It is left alone, which the user is told."""
+
+
 @final
 class DiskStore:
     """Compiled kernels by key. Opened when it is first used, by each process and in each thread's turn."""
@@ -63,13 +74,13 @@ class DiskStore:
         self.directory = Path(directory)
         self.path = self.directory / "kernels.sqlite"
         self._connection: sqlite3.Connection | None = None
-        self._process = 0
+        self._closer: weakref.finalize[..., Any] | None = None  # nobody forgets to close it
         self._broken = False
-        self._lock = threading.Lock()
+        _all.add(self)
 
     def get(self, key: str) -> Compiled | None:
         """The kernel, or None if it is not there or not intact."""
-        with self._lock:
+        with _turns.lock:
             row = self._guarded(
                 lambda c: c.execute("select facts, code, hash from kernels where key = ?", (key,)).fetchone()
             )
@@ -87,12 +98,12 @@ class DiskStore:
         """Keeps a kernel. Another process may have been faster; the entries are the same."""
         facts = compiled.facts
         row = (key, facts, compiled.code, _hash(key, facts, compiled.code))
-        with self._lock:
+        with _turns.lock:
             self._guarded(lambda c: c.execute("insert or replace into kernels values (?, ?, ?, ?)", row))
 
     def get_search(self, key: str) -> str | None:
         """What a search has found, as text; None if there was none, or if its entry is not intact."""
-        with self._lock:
+        with _turns.lock:
             row = self._guarded(
                 lambda c: c.execute("select found, hash from searches where key = ?", (key,)).fetchone()
             )
@@ -108,23 +119,31 @@ class DiskStore:
     def put_search(self, key: str, found: str) -> None:
         """Keeps what a search has found."""
         row = (key, found, _hash(key, found, b""))
-        with self._lock:
+        with _turns.lock:
             self._guarded(lambda c: c.execute("insert or replace into searches values (?, ?, ?)", row))
 
     def close(self) -> None:
-        with self._lock:
+        with _turns.lock:
             self._close()
 
     def _close(self) -> None:
-        if self._connection is not None and self._process == os.getpid():
+        self._connection = None
+        if self._closer is not None:
             with contextlib.suppress(sqlite3.Error):
-                self._connection.close()
+                self._closer()
+
+    def _abandon(self) -> None:
+        """Leaves the parent's connection alone: in a child it is neither to be used nor to be closed."""
+        if self._closer is not None:
+            self._closer.detach()
+        if self._connection is not None:
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._connection))
         self._connection = None
 
     def _guarded(self, action: Callable[[sqlite3.Connection], Any]) -> Any:
         """Runs an action on the file. A damaged file is removed once; other faults switch the store off."""
         for attempt in (0, 1):
-            if self._broken:
+            if self._broken or _turns.ended:
                 return None
             try:
                 return action(self._open())
@@ -142,42 +161,88 @@ class DiskStore:
         return None
 
     def _open(self) -> sqlite3.Connection:
-        if self._connection is not None and self._process == os.getpid():
+        if self._connection is not None:
             return self._connection
-        self._connection = None  # a connection does not survive a fork
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         if self.directory.stat().st_uid != os.getuid():
-            raise OSError(f"{self.directory} belongs to somebody else")
+            raise Untrusted(f"{self.directory} belongs to somebody else")
         if stat.S_IMODE(self.directory.stat().st_mode) & 0o077:
             self.directory.chmod(0o700)
-        if self.path.exists() and self.path.stat().st_size > _LIMIT:
+        if max(map(_checked_size, self._files)) > _LIMIT:
             self._remove()
+        if not self.path.exists():  # so that it never has another mode
+            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600))
         connection = sqlite3.connect(self.path, timeout=_BUSY, isolation_level=None, check_same_thread=False)
         # The entries verify themselves, so a crash of the machine may cost some of them.
-        connection.execute("pragma synchronous = off")
-        for table, columns in _TABLES.items():
-            connection.execute(f"create table if not exists {table} ({columns}) without rowid")
-        self.path.chmod(0o600)
-        self._connection, self._process = connection, os.getpid()
+        try:
+            connection.execute("pragma synchronous = off")
+            for table, columns in _TABLES.items():
+                connection.execute(f"create table if not exists {table} ({columns}) without rowid")
+        except BaseException:
+            connection.close()
+            raise
+        self._connection = connection
+        self._closer = weakref.finalize(self, connection.close)
         return connection
+
+    @property
+    def _files(self) -> list[Path]:
+        """The file, and those from which SQLite would repair it."""
+        return [
+            self.path,
+            *(self.path.with_name(self.path.name + end) for end in ("-journal", "-wal", "-shm")),
+        ]
 
     def _remove(self) -> bool:
         try:
-            self.path.unlink(missing_ok=True)
+            for path in self._files:
+                path.unlink(missing_ok=True)
         except OSError:
             return False
         return True
 
     def _give_up(self, error: Exception) -> None:
         self._broken = True
-        self._say(f"kernels are not kept on disk: {error}")
+        self._say(f"kernels are not kept on disk: {error}", isinstance(error, Untrusted))
 
     @staticmethod
-    def _say(text: str) -> None:
-        if knobs.DEBUG.value >= 1:
+    def _say(text: str, always: bool = False) -> None:
+        if always or knobs.DEBUG.value >= 1:
             print(f"morok: {text}", file=sys.stderr)
 
 
+_all: weakref.WeakSet[DiskStore] = weakref.WeakSet()
+
+
+@final
+class _Turns:
+    """One thread at a time works on files, and nobody while the process forks or when it ends.
+
+    No connection crosses a fork: SQLite's own locks would be copied with it, perhaps held.
+    """
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.ended = False
+        Held(lambda: self.lock, self._forked, self._rest)
+        atexit.register(self._end)
+
+    def _rest(self) -> None:
+        for store in _all:
+            store._close()
+
+    def _forked(self) -> None:
+        self.lock = threading.RLock()
+        for store in _all:
+            store._abandon()
+
+    def _end(self) -> None:
+        with self.lock:
+            self.ended = True
+            self._rest()
+
+
+_turns = _Turns()
 _stores: dict[str, DiskStore] = {}
 
 

@@ -8,6 +8,8 @@ copying and parsing are all one look-up.
 
 from __future__ import annotations
 
+import threading
+import weakref
 from collections.abc import Callable
 from enum import Enum
 from math import inf
@@ -16,7 +18,9 @@ from typing import Any, NoReturn, TypeVar
 import ml_dtypes
 import numpy as np
 
+from morok.caches import watch
 from morok.errors import DTypeError
+from morok.forks import at_fork
 
 
 class AddrSpace(Enum):
@@ -37,6 +41,7 @@ class DType:
     """
 
     __slots__ = (
+        "__weakref__",
         "base",
         "bits",
         "eps",
@@ -104,7 +109,10 @@ class DType:
         """A vector of this scalar; `vec(1)` is the scalar itself."""
         if lanes == 1:
             return self
-        return _INTERNED.get(f"{self.name}x{lanes}") or _make_vector(self, lanes)
+        name = f"{self.name}x{lanes}"
+        return (
+            _INTERNED.get(name) or (_POINTERS.get(name) if self.is_ptr else None) or _make_vector(self, lanes)
+        )
 
     def ptr(self, size: int = -1, space: AddrSpace = AddrSpace.GLOBAL) -> PtrDType:
         """A pointer to `size` of these (-1: unknown) in `space`."""
@@ -130,6 +138,24 @@ class ImageDType(PtrDType):
 
 
 _INTERNED: dict[str, DType] = {}
+# Pointers have sizes in their names: as many as a program has sizes. Held only while somebody else does.
+_POINTERS: weakref.WeakValueDictionary[str, DType] = weakref.WeakValueDictionary()
+_lock = threading.Lock()
+
+
+def _renew_lock() -> None:
+    global _lock
+    _lock = threading.Lock()
+
+
+at_fork(child=_renew_lock)
+watch("dtype.pointers", lambda: len(_POINTERS))
+
+
+def _known(name: str) -> DType | None:
+    return _INTERNED.get(name) or _POINTERS.get(name)
+
+
 _D = TypeVar("_D", bound=DType)
 
 
@@ -147,6 +173,9 @@ def _intern(cls: type[_D], fields: dict[str, Any]) -> _D:
     made = object.__new__(cls)
     for attribute, value in fields.items():
         object.__setattr__(made, attribute, made if value is _ITSELF else value)
+    if made.is_ptr:
+        with _lock:
+            return _POINTERS.setdefault(made.name, made)  # type: ignore[return-value]
     return _INTERNED.setdefault(made.name, made)  # type: ignore[return-value]
 
 
@@ -156,7 +185,7 @@ _ITSELF: Any = object()
 def _fields(dtype: DType) -> dict[str, Any]:
     """What a derived type starts from."""
     names = (slot for cls in type(dtype).__mro__ for slot in getattr(cls, "__slots__", ()))
-    return {name: getattr(dtype, name) for name in names}
+    return {name: getattr(dtype, name) for name in names if name != "__weakref__"}
 
 
 def _make_scalar(name: str, kind: str, bits: int, itemsize: int, numpy: Any = None, **limits: Any) -> DType:
@@ -214,7 +243,7 @@ def _make_pointer(elem: DType, size: int, space: AddrSpace) -> PtrDType:
     if not isinstance(space, AddrSpace):
         raise DTypeError(f"a pointer to {elem} needs an AddrSpace, not {space!r}")
     name = f"ptr<{elem.name},{'?' if size < 0 else size},{space.value}>"
-    found = _INTERNED.get(name)
+    found = _POINTERS.get(name)
     if found is not None:
         assert isinstance(found, PtrDType)
         return found
@@ -238,7 +267,7 @@ def image(pixel: DType, shape: tuple[int, ...]) -> ImageDType:
         raise DTypeError(f"an image's shape is (height, width, channels), each 1 or more, not {shape!r}")
     height, width, channels = shape
     name = f"image<{pixel.name},{height},{width},{channels}>"
-    found = _INTERNED.get(name)
+    found = _POINTERS.get(name)
     if found is not None:
         assert isinstance(found, ImageDType)
         return found
@@ -249,7 +278,7 @@ def image(pixel: DType, shape: tuple[int, ...]) -> ImageDType:
 
 def parse(name: str) -> DType:
     """The type that prints as `name`: the inverse of `str`."""
-    found = _INTERNED.get(name) or _parse(str(name))
+    found = _known(name) or _parse(str(name))
     if found is None or found.name != name:
         raise DTypeError(f"{name!r} is not a dtype; float32, int8x4 and ptr<float32,1024,global> are")
     return found
@@ -263,13 +292,13 @@ def _parse(name: str) -> DType | None:
     """Build a type that nobody has asked for yet; None when the text makes no sense."""
     head, x, lanes = name.rpartition("x")
     if x and _is_number(lanes) and head:
-        scalar = _INTERNED.get(head) or _parse(head)
+        scalar = _known(head) or _parse(head)
         return scalar.vec(int(lanes)) if scalar is not None else None
     form, bracket, rest = name.partition("<")
     if not bracket or not rest.endswith(">"):
         return None
     parts = rest[:-1].split(",")
-    elem = _INTERNED.get(parts[0]) or _parse(parts[0])
+    elem = _known(parts[0]) or _parse(parts[0])
     if elem is None:
         return None
     spaces = {space.value: space for space in AddrSpace}

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, cast
 
+from morok.caches import Cache
 from morok.dtype import PtrDType, index
 from morok.errors import ShapeError
 from morok.ir.node import UOp, alu, const, set_ranges, set_shape
@@ -33,8 +34,7 @@ def size_of(n: UOp) -> Size:
     return n.arg if n.op is Ops.CONST else n
 
 
-_SMALL = 1 << 16
-_size_nodes: dict[int, UOp] = {}  # sizes come up again and again; held, so at most so many
+_size_nodes: Cache[int, UOp] = Cache("ir.sizes", 16_384)  # sizes come up again and again
 
 
 def size_node(size: Size) -> UOp:
@@ -43,9 +43,7 @@ def size_node(size: Size) -> UOp:
         return size
     found = _size_nodes.get(size)
     if found is None:
-        found = const(index, size)
-        if 0 <= size < _SMALL:
-            _size_nodes[size] = found
+        found = _size_nodes[size] = const(index, size)
     return found
 
 

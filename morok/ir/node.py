@@ -14,8 +14,10 @@ from sys import _getframe
 from typing import Any, final
 
 from morok import knobs
+from morok.caches import watch
 from morok.dtype import DType, as_value, bool_
 from morok.errors import DTypeError, IRError
+from morok.forks import at_fork
 from morok.ir.alu import defined
 from morok.ir.args import LOOSE, arg_key
 from morok.ir.operators import Operators
@@ -143,6 +145,14 @@ _lock = threading.RLock()
 _provenance = knobs.PROVENANCE
 
 
+def _renew_lock() -> None:
+    global _lock
+    _lock = threading.RLock()
+
+
+at_fork(child=_renew_lock)
+
+
 def _forget(ref: _Ref) -> None:
     # Runs when a node dies, possibly in the middle of another node's construction in the same thread: the
     # lock is re-entrant, and the entry goes only if it is still ours.
@@ -231,6 +241,9 @@ def _complain(op: Any, dtype: Any, src: Any, arg: Any) -> None:
 def live_nodes() -> int:
     """How many nodes exist now."""
     return len(_table)
+
+
+watch("ir.nodes", live_nodes)
 
 
 def const(dtype: DType, value: Any) -> UOp:

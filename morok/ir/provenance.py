@@ -18,13 +18,14 @@ from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any, final
 
 from morok import knobs
+from morok.caches import Cache
 
 if TYPE_CHECKING:
     from morok.ir.node import UOp
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _COMMANDS = os.path.join(_PACKAGE, "cli", "")  # programs like any user's
-_internal: dict[str, bool] = {}
+_internal: Cache[str, bool] = Cache("ir.files", 4096)
 _knob = knobs.PROVENANCE
 
 
@@ -115,7 +116,7 @@ def find(start: FrameType) -> Origin | None:
     frame: FrameType | None = start
     while frame is not None:
         code = frame.f_code
-        if not _internal.get(code.co_filename, False) and not is_internal(code.co_filename):
+        if not _internal.get(code.co_filename) and not is_internal(code.co_filename):
             return _at(code, frame.f_lasti)
         frame = frame.f_back
     return None

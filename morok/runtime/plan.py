@@ -16,6 +16,7 @@ from functools import partial
 from typing import Literal, Protocol, final
 
 from morok import knobs
+from morok.caches import Cache, watch
 from morok.device.base import Program
 from morok.device.buffer import Buffer, bind_buffer, find_buffer, show_bytes
 from morok.device.registry import get_device
@@ -47,7 +48,8 @@ class Requests:
 
 requests = Requests()
 # Kernels that a device has compiled, by graph. Equal kernels are the same node, so each is compiled once.
-_programs: dict[tuple[object, ...], weakref.WeakKeyDictionary[UOp, Program]] = {}
+_programs: Cache[tuple[object, ...], weakref.WeakKeyDictionary[UOp, Program]] = Cache("runtime.options", 64)
+watch("runtime.kernels", lambda: sum(len(known) for _, known in _programs.items()))
 
 
 def program_for(
@@ -55,7 +57,10 @@ def program_for(
 ) -> Program:
     """The compiled kernel: remembered, or made now. What the options change is another kernel."""
     strategy = config.chosen
-    known = _programs.setdefault((device, knobs.cache_key(), strategy), weakref.WeakKeyDictionary())
+    options = (device, knobs.cache_key(), strategy)
+    known = _programs.get(options)
+    if known is None:
+        known = _programs[options] = weakref.WeakKeyDictionary()
     found = known.get(ast)
     if found is None:
         found = known[ast] = _compile(device, ast, name, place, strategy)

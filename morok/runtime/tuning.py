@@ -19,10 +19,12 @@ from dataclasses import astuple, dataclass
 from typing import Any, final
 
 from morok import knobs
+from morok.caches import Cache
 from morok.device.registry import get_device
 from morok.device.store import disk_store
 from morok.device.tunable import Tunable
 from morok.errors import MorokError
+from morok.forks import renewed
 from morok.ir.digest import hexdigest
 from morok.ir.node import UOp
 from morok.optimize.beam import Found, Progress
@@ -58,8 +60,8 @@ class Tuner:
             weakref.WeakKeyDictionary()
         )
         self.verdicts: list[Verdict] = []  # about plans
-        self._decided: dict[str, Verdict] = {}
-        self._lock = threading.RLock()
+        self._decided: Cache[str, Verdict] = Cache("runtime.verdicts", 4096)
+        self._lock = renewed(self, "_lock", threading.RLock)
 
     def tuned(self, device: str, ast: UOp, name: str, place: str | None, beam: Beam) -> UOp:
         """The kernel as the search would have it; as it is, if the device knows no search."""

@@ -35,7 +35,7 @@ MOST_REGISTERS = 150  # of a thread, for its part of 16 rows of q and of the res
 MOST_NODES = 64  # between the products
 REDUCTIONS = 6  # of such a kernel: scores, three times as it stands; the maximum and the two sums
 
-_answers = Answers()
+_answers = Answers("schedule.attention")
 
 Users = Mapping[UOp, Sequence[UOp]]
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, final
 
+from morok.caches import Cache
 from morok.dtype import index as index_dtype
 from morok.ir.bounds import bounds
 from morok.ir.build import rng
@@ -25,9 +26,9 @@ Indices = tuple[UOp, ...]
 
 ZERO = const(index_dtype, 0)
 
-_KEPT = 100_000
-_reshaped: dict[tuple[Indices, Shape, Shape], Indices] = {}
-_simple: dict[UOp, UOp] = {}
+_KEPT = 16_384
+_reshaped: Cache[tuple[Indices, Shape, Shape], Indices] = Cache("schedule.reshaped_indices", _KEPT)
+_simple: Cache[UOp, UOp] = Cache("schedule.simple_indices", _KEPT)
 
 
 def known_shape(node: UOp) -> Shape:
@@ -43,8 +44,6 @@ def simplified(x: UOp) -> UOp:
         return x
     found = _simple.get(x)
     if found is None:
-        if len(_simple) > _KEPT:
-            _simple.clear()
         found = _simple[x] = simplify(x)
     return found
 
@@ -137,8 +136,6 @@ def reshape_indices(indices: Indices, outer: Shape, inner: Shape) -> Indices:
         flat = flatten(tuple(i for i, _ in from_axes), tuple(size for _, size in from_axes))
         for axis, i in zip(to_axes, unflatten(flat, tuple(inner[t] for t in to_axes)), strict=True):
             result[axis] = i
-    if len(_reshaped) > _KEPT:
-        _reshaped.clear()
     _reshaped[key] = found = tuple(result)
     return found
 

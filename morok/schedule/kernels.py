@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import final
 
 from morok import knobs
+from morok.caches import Cache
 from morok.dtype import PtrDType, void
 from morok.ir.bounds import bounds, vmax
 from morok.ir.infer import closed_ranges, ranges
@@ -96,8 +97,7 @@ def _seen_through(node: UOp, inside: dict[UOp, Draft]) -> UOp:
     return node.src[0]
 
 
-_KEPT = 4096
-_lowered: dict[tuple[UOp, object], Kernel] = {}
+_lowered: Cache[tuple[UOp, object], Kernel] = Cache("schedule.kernels", 1024)
 
 
 def lower(sink: UOp) -> Kernel:
@@ -105,8 +105,6 @@ def lower(sink: UOp) -> Kernel:
     key = (sink, knobs.cache_key())
     found = _lowered.get(key)
     if found is None:
-        if len(_lowered) >= _KEPT:
-            _lowered.clear()
         found = _lowered[key] = describe(run_pipeline(KERNEL_STAGES, sink))
     return found
 

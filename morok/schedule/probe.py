@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import final
 
 from morok import knobs
+from morok.caches import Cache
 from morok.dtype import void
 from morok.ir.infer import numel, shape
 from morok.ir.movement import reshape
@@ -27,8 +28,6 @@ from morok.symbolic.sets import symbolic
 
 # The unsafe rules take part only under their knob: they make a gather of a product with a one-hot row.
 collapse: RuleSet = join("collapse", symbolic, collapse_rules, unsafe_rules)
-
-_KEPT = 4096
 
 
 def collapsible(order: Sequence[UOp]) -> frozenset[UOp]:
@@ -104,17 +103,15 @@ def on_memory(value: UOp, is_leaf: Callable[[UOp], bool]) -> UOp | None:
 class Answers:
     """What is known about kernels, under the options of the time."""
 
-    def __init__(self) -> None:
-        self._known: dict[tuple[UOp, object], bool] = {}
+    def __init__(self, name: str) -> None:
+        self._known: Cache[tuple[UOp, object], bool] = Cache(name, 1024)
 
     def about(self, kernel: UOp, ask: Callable[[UOp], bool]) -> bool:
         key = (kernel, knobs.cache_key())
         found = self._known.get(key)
         if found is None:
-            if len(self._known) > _KEPT:
-                self._known.clear()
             found = self._known[key] = ask(kernel)
         return found
 
 
-_answers = Answers()
+_answers = Answers("schedule.collapsing")

@@ -15,9 +15,10 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import TYPE_CHECKING, TypeVar, final
+from typing import TYPE_CHECKING, final
 
 from morok import knobs
+from morok.caches import Cache
 from morok.ir.build import buffer
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import Ops
@@ -60,10 +61,11 @@ class Schedule:
 # Where the line of a step is found in another graph of the form: the number of a node, and what it said here.
 _Line = tuple[int, Origin | None, str]
 _KEPT = 512
-_T = TypeVar("_T")
-_templates: dict[object, Template] = {}
+_templates: Cache[object, Template] = Cache("schedule.templates", _KEPT)
 # By a key that needs no new nodes: templates, and where the buffers stand among the nodes of the graph.
-_known: dict[object, tuple[Template, tuple[int, ...], tuple[_Line | None, ...]]] = {}
+_known: Cache[object, tuple[Template, tuple[int, ...], tuple[_Line | None, ...]]] = Cache(
+    "schedule.known_graphs", _KEPT
+)
 # Buffers that schedules make count down, those of tensors count up: the two never meet.
 _numbers = itertools.count(-1, -1)
 
@@ -82,7 +84,7 @@ def schedule(outputs: Sequence[UOp], order: Sequence[UOp] | None = None) -> Sche
     if quick is not None:
         number = {node: n for n, node in enumerate(nodes)}
         buffers = tuple([number[b] for b in form.buffers])
-        _remember(_known, key, (template, buffers, _lines(template, nodes)))
+        _known[key] = template, buffers, _lines(template, nodes)
     return _fill_in(template, list(form.buffers), form.values, outputs)
 
 
@@ -115,18 +117,12 @@ def find_template(form: Normalised) -> Template:
         from morok.schedule.template import build_template
 
         found = build_template(form.sink)
-        _remember(_templates, key, found)
+        _templates[key] = found
     return found
 
 
 def _surroundings() -> tuple[object, object]:
     return knobs.surroundings()
-
-
-def _remember(cache: dict[object, _T], key: object, value: _T) -> None:
-    if len(cache) >= _KEPT:
-        cache.pop(next(iter(cache)))
-    cache[key] = value
 
 
 def clear_cache() -> None:

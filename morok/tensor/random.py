@@ -24,6 +24,7 @@ from morok.device.buffer import bind_buffer
 from morok.device.registry import canonical, default_device, get_device
 from morok.dtype import DType
 from morok.errors import DTypeError, ShapeError
+from morok.forks import renewed
 from morok.ir.build import cast
 from morok.ir.infer import Shape, show_shape
 from morok.ir.movement import reshape, shrink
@@ -57,7 +58,7 @@ class _State:
     def __init__(self) -> None:
         self.key: int | None = None
         self.drawn = 0
-        self.lock = Lock()
+        self.lock = renewed(self, "lock", Lock)
 
     def seed(self, value: int) -> None:
         with self.lock:

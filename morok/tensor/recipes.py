@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar
 from typing import Any
 
+from morok.caches import Cache
 from morok.dtype import DType
 from morok.errors import IRError
 from morok.ir.infer import shape
@@ -22,7 +23,7 @@ from morok.tensor.core import Core
 
 _KEPT = 4096
 # What is known of a form: its recipe, or whether one may be taken when it comes again.
-_recipes: dict[Any, Recipe | bool] = {}
+_recipes: Cache[Any, Recipe | bool] = Cache("tensor.recipes", _KEPT)
 _taking: ContextVar[bool] = ContextVar("morok.taking", default=False)
 _PLAIN = frozenset((int, bool, str, type(None), type(...)))
 _SCALARS = frozenset((Ops.CONST, Ops.DEFINE_VAR, Ops.BIND))  # these are treated as numbers, not as tensors
@@ -85,8 +86,6 @@ def note(form: Any, nodes: list[UOp], function: Callable[..., Any], args: Any, k
     """A call of this form has been made the long way; the second one leaves a recipe."""
     before = _recipes.get(form)
     if before is None:
-        if len(_recipes) >= _KEPT:
-            _recipes.pop(next(iter(_recipes)), None)
         _recipes[form] = all(s.__class__ is int for node in nodes for s in shape(node) or ())
     elif before:
         _recipes[form] = _taken(nodes, function, args, kwargs) or False

@@ -15,7 +15,8 @@ from morok import knobs
 from morok.device import cpu as cpu_module
 from morok.device.compiled import Compiled
 from morok.device.cpu import CPU, kernel_key
-from morok.device.store import DiskStore, compiler_version
+from morok.device.store import DiskStore
+from morok.device.version import compiler_version
 from tests.codegen.kernels import add, row_sum
 
 ENTRY = Compiled("k", b"\x00machine code\xff", 2, ("n",), 64, True)
@@ -138,3 +139,82 @@ def test_two_processes_at_once(tmp_path: Path) -> None:
     for process in running:
         _, error = process.communicate(timeout=60)
         assert process.returncode == 0, error.decode()
+
+
+# --- whose file it is
+
+
+def said(store: DiskStore, capsys: pytest.CaptureFixture[str]) -> str:
+    """What the user is told: one line, however often the store is asked."""
+    for _ in range(3):
+        assert store.get("a") is None
+        store.put("b", ENTRY)
+    (line,) = capsys.readouterr().err.splitlines()
+    return line
+
+
+def filled(store: DiskStore) -> DiskStore:
+    store.put("a", ENTRY)
+    store.close()
+    return DiskStore(str(store.directory))
+
+
+@pytest.mark.parametrize("mode", [0o620, 0o602, 0o666])
+def test_a_file_that_others_can_write_is_not_read(
+    store: DiskStore, mode: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    again = filled(store)
+    again.path.chmod(mode)
+    before = again.path.read_bytes()
+    assert "can be written by others" in said(again, capsys)
+    assert again.path.read_bytes() == before, "somebody else's file is not touched"
+
+
+def test_a_file_that_others_can_read_is_closed_to_them(store: DiskStore) -> None:
+    again = filled(store)
+    again.path.chmod(0o644)
+    assert again.get("a") == ENTRY and stat.S_IMODE(again.path.stat().st_mode) == 0o600
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a file away")
+def test_a_file_of_somebody_else_is_not_read(store: DiskStore, capsys: pytest.CaptureFixture[str]) -> None:
+    again = filled(store)
+    os.chown(again.path, 12345, -1)
+    assert "belongs to somebody else" in said(again, capsys)
+
+
+def test_a_link_is_not_followed(store: DiskStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    again = filled(store)
+    again.path.rename(tmp_path / "elsewhere")
+    again.path.symlink_to(tmp_path / "elsewhere")
+    assert "not a plain file" in said(again, capsys)
+
+
+def test_a_journal_of_somebody_else_repairs_nothing(
+    store: DiskStore, capsys: pytest.CaptureFixture[str]
+) -> None:
+    again = filled(store)
+    journal = again.path.with_name("kernels.sqlite-journal")
+    journal.write_bytes(b"anything")
+    journal.chmod(0o666)
+    assert "can be written by others" in said(again, capsys)
+
+
+def test_connections_are_closed_whoever_forgets_it(tmp_path: Path) -> None:
+    """A connection that nobody closes is a warning from Python 3.13 on."""
+    script = (
+        "import sys, gc; from morok.device.store import DiskStore\n"
+        "from morok.device.compiled import Compiled\n"
+        "stores = [DiskStore(f'{sys.argv[1]}/{n}') for n in range(2)]\n"
+        "for s in stores: s.put('a', Compiled('k', b'code'))\n"
+        "opened = [s._connection for s in stores]\n"
+        "del stores[0], s; gc.collect()\n"
+        "import sqlite3\n"
+        "try: opened[0].execute('select 1')\n"
+        "except sqlite3.ProgrammingError: print('closed')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-X", "dev", "-W", "error", "-c", script, str(tmp_path)],
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert (done.stdout.strip(), done.stderr) == ("closed", "")

@@ -1,0 +1,84 @@
+"""The key of the store follows from what compilation imports: editing any of those files makes new keys."""
+
+import ast
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import morok
+from morok.device.version import ENTRIES, compiler_version, digest, import_closure
+
+PACKAGE = Path(morok.__file__).parent
+SOURCES = import_closure(PACKAGE)
+
+
+def parsed_imports(text: bytes) -> Iterator[str]:
+    """What a module imports of the package, from Python's own parser, without imports for type checkers."""
+    waiting: list[ast.AST] = [ast.parse(text)]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            continue
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "names of modules are written out"
+            yield str(node.module)
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.stmt | ast.Module | ast.excepthandler):
+            waiting += ast.iter_child_nodes(node)
+
+
+def test_it_finds_what_the_parser_finds() -> None:
+    modules = {
+        ".".join(("morok", *p.relative_to(PACKAGE).with_suffix("").parts)) for p in PACKAGE.rglob("*.py")
+    }
+    modules = {name.removesuffix(".__init__") for name in modules}
+    wanted = {found for text in SOURCES.values() for found in parsed_imports(text)} & modules
+    packages = {name.rpartition(".")[0] for name in wanted | set(ENTRIES)}
+    assert wanted | packages | set(ENTRIES) == SOURCES.keys()
+
+
+def test_what_was_left_out_once_is_in() -> None:
+    shaping = (
+        "schedule.weighted",
+        "schedule.ranges",
+        "schedule.costs",
+        "optimize.heuristics",
+        "codegen.expand",
+    )
+    for name in (*shaping, "render.llvm", "device.llvm", "symbolic.divmod", "dtype.types", "knobs", "ir.alu"):
+        assert f"morok.{name}" in SOURCES
+    assert not any(name.startswith(("morok.tensor", "morok.nn", "morok.cli")) for name in SOURCES)
+
+
+def test_every_module_changes_the_key() -> None:
+    usual = digest(SOURCES)
+    assert compiler_version().endswith(usual)
+    for name, text in SOURCES.items():
+        assert digest({**SOURCES, name: text + b"#"}) != usual, name
+    assert digest({**SOURCES, "morok.ir.new": b""}) != usual
+
+
+@pytest.mark.parametrize("name", ["schedule/weighted.py", "schedule/ranges.py", "render/llvm.py"])
+def test_an_edited_file_changes_the_key(tmp_path: Path, name: str) -> None:
+    copy = tmp_path / "morok"
+    shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    assert import_closure(copy) == SOURCES
+    (copy / name).write_text((copy / name).read_text() + "\n# changed\n")
+    assert digest(import_closure(copy)) != digest(SOURCES)
+
+
+def test_an_import_that_is_new_is_followed(tmp_path: Path) -> None:
+    copy = tmp_path / "morok"
+    shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    (copy / "codegen" / "fresh.py").write_text("def f(): ...\n")
+    assert "morok.codegen.fresh" not in import_closure(copy)
+    with (copy / "device" / "lowering.py").open("a") as file:
+        file.write(
+            "\n\ndef late():\n    from morok.codegen import (\n        fresh,\n    )\n    return fresh\n"
+        )
+    ast.parse((copy / "device" / "lowering.py").read_text())
+    assert "morok.codegen.fresh" in import_closure(copy)
