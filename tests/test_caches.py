@@ -82,6 +82,7 @@ FINITE = {
     "morok.rewrite.trace._tellers": "values of an option",
     "morok.device.inspect._active": "a stack of blocks that are open",
     "morok.device.llvm._linkers": "one per 128 kernels that are alive",
+    "morok.device.prove._quiet": "a stack of blocks that are open",
     "morok.device.registry._devices": "devices",
     "morok.device.store._stores": "folders",
     "morok.forks._held": "locks of modules",
