@@ -56,6 +56,10 @@ class ShapeError(MorokError):
     """Shapes that do not fit together."""
 
 
+class AssignError(MorokError):
+    """A write to something that is no place: repeated elements, a value, memory that is only to be read."""
+
+
 class DTypeError(MorokError):
     """Types that do not fit together, or a value that its type cannot hold."""
 

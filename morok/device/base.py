@@ -57,15 +57,20 @@ class Device(ABC):
         """New memory; it is taken when it is first touched."""
         return Buffer(self.name, size, dtype, self.allocator)
 
-    def adopt(self, array: Array, dtype: DType) -> Buffer:
+    def adopt(self, array: Array, dtype: DType, shared: bool = False) -> Buffer:
         """A buffer with the elements of a host array: the array's own memory where that is possible.
 
         The array is kept alive by the buffer. A copy is made if the device has memory of its own, or if the
-        array is not contiguous or not aligned to its elements.
+        array is not contiguous or not aligned to its elements. What is written to a buffer goes into the
+        array only if it is `shared`.
         """
         flat = _shareable(array, dtype) if self.on_host else None
         if flat is not None:
-            return Buffer(self.name, array.size, dtype, self.allocator, memory=flat)
+            return Buffer(self.name, array.size, dtype, self.allocator, memory=flat, shared=shared)
+        return self.copied(array, dtype)
+
+    def copied(self, array: Array, dtype: DType) -> Buffer:
+        """A buffer of its own with the elements of a host array."""
         fresh = self.buffer(array.size, dtype)
         fresh.copy_in(np.ascontiguousarray(array, dtype=storage(dtype)))
         return fresh

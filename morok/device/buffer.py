@@ -4,9 +4,10 @@ A `Buffer` takes its memory when it is first needed and gives it back when nobod
 Which buffer stands behind a BUFFER node is remembered here in a table with weak keys: a node that no graph
 holds takes its memory with it.
 
-Memory may also be *borrowed* (a NumPy array of the user, a mapped file), and it may be *lent* (the array that
-`Tensor.numpy()` gives out). Neither may change under the other party's eyes, so whoever wants to write into
-such a buffer asks `is_private` first and writes into a copy otherwise.
+Memory may also be *borrowed* (a mapped file), and it may be *lent* (the array that `Tensor.numpy()` gives
+out). Neither may change under the other party's eyes, so whoever wants to write into such a buffer asks
+`is_private` first and writes into a copy otherwise. Memory that is *shared* (`Tensor.from_numpy`) is written
+where it is: that is what it is for.
 """
 
 from __future__ import annotations
@@ -185,6 +186,7 @@ class Buffer:
         "device",
         "dtype",
         "offset",
+        "shared",
         "size",
     )
 
@@ -198,6 +200,7 @@ class Buffer:
         base: Buffer | None = None,
         offset: int = 0,
         memory: Any = None,
+        shared: bool = False,
     ) -> None:
         self.device = device
         self.size = size
@@ -205,6 +208,7 @@ class Buffer:
         self.base = base
         self.offset = offset
         self.borrowed = memory is not None
+        self.shared = shared  # with somebody outside, who wants to see what is written
         self._allocator = allocator
         self._memory = memory
         self._lease: weakref.ref[_Lease] | None = None
@@ -228,9 +232,16 @@ class Buffer:
 
     @property
     def is_private(self) -> bool:
-        """Whether a write would be seen by nobody outside: the memory is neither borrowed nor lent."""
+        """Whether nobody minds a write: the memory is neither borrowed nor lent, or it is shared."""
         root = self.base or self
+        if root.shared:
+            return True
         return not root.borrowed and (root._lease is None or root._lease() is None)
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether somebody outside sees what is written."""
+        return (self.base or self).shared
 
     def view(self, size: int, dtype: DType, offset: int) -> Buffer:
         """A part of this buffer, `offset` in bytes."""
@@ -334,6 +345,11 @@ def bind_buffer(node: UOp, buffer: Buffer) -> None:
     """From now on the BUFFER node stands for this memory, as long as the node lives."""
     _buffers[node] = buffer
     bindings.count += 1
+
+
+def bind_fresh(node: UOp, buffer: Buffer) -> None:
+    """As `bind_buffer`, for a node that was just made: nobody has looked it up, so nothing known changes."""
+    _buffers[node] = buffer
 
 
 def find_buffer(node: UOp) -> Buffer | None:

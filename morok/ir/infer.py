@@ -213,7 +213,7 @@ _EFFECTS = (
 )  # fmt: skip
 _SAME = (
     Ops.CONTIGUOUS, Ops.DETACH, Ops.COPY, Ops.ASSIGN, Ops.AFTER, Ops.ALLREDUCE, Ops.FLIP, Ops.NOOP, Ops.PICK,
-    Ops.SCATTER, Ops.SCAN_AXIS,
+    Ops.SCATTER, Ops.SCAN_AXIS, Ops.PLACE,
 )  # fmt: skip
 
 # What is not here is a scalar: loop indices, loads, vectors inside a kernel.

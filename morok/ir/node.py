@@ -161,6 +161,9 @@ def _forget(ref: _Ref) -> None:
             del _table[ref.key]
 
 
+CONSTANT = "constant"  # NOOP(x), arg (CONSTANT, number): x, made by a certain call of the user's
+
+
 def make(
     op: Op,
     dtype: DType,

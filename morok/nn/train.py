@@ -22,9 +22,11 @@ from morok.errors import MorokError
 from morok.nn.module import named_tensors, take_updates, training
 from morok.nn.optim import Optimizer
 from morok.runtime.plan import ExecutionPlan
-from morok.tensor.functional import show_memory, without_states
+from morok.tensor.functional import put, without_states
+from morok.tensor.gradient_track import mark
 from morok.tensor.jit import Jit
 from morok.tensor.random import drawing_from, new_cell, skip
+from morok.tensor.storage import base_of
 from morok.tensor.tensor import Tensor
 
 
@@ -46,7 +48,8 @@ class TrainStep:
         self.optimizer, self.loss = optimizer, loss
         found = [*named_tensors(model).values(), *named_tensors(optimizer).values()]
         rate = id(optimizer.rate)
-        self.state = list({id(t): t for t in found if id(t) != rate}.values())
+        # Every storage once, as a whole: views of it go along.
+        self.state = list({id(t._storage): _whole(t) for t in found if id(t) != rate}.values())
         self._known: dict[Any, tuple[list[int], int]] = {}  # by batch: what changes, how many random numbers
         self._recorded = Jit(self._record, watch_tensors=False)
 
@@ -62,7 +65,7 @@ class TrainStep:
         if known is None:
             skip(draws)  # recorded just now: only now is it known how many numbers were drawn
         for i, value in zip(changed, values, strict=True):
-            show_memory(self.state[i], value.uop)
+            put(self.state[i]._storage, (), value.uop)
         return loss  # type: ignore[no-any-return]
 
     @property
@@ -95,14 +98,25 @@ def _form(batch: tuple[Tensor, ...]) -> Any:
 @contextmanager
 def _stand_ins(tensors: list[Tensor], others: list[Tensor]) -> Iterator[None]:
     """Inside, the tensors show what the others do."""
-    own = [t._uop for t in tensors]
+    own = [t._storage.node for t in tensors]
     for tensor, other in zip(tensors, others, strict=True):
-        show_memory(tensor, other._uop)
+        tensor._storage.node = other._uop
+        if tensor._storage.leaf:
+            mark(base_of(other._uop), fresh=True)
     try:
         yield
     finally:
         for tensor, node in zip(tensors, own, strict=True):
-            tensor._uop = node
+            tensor._storage.node = node
+
+
+def _whole(tensor: Tensor) -> Tensor:
+    """The whole storage that a tensor shows."""
+    if not tensor._chain:
+        return tensor
+    whole = object.__new__(Tensor)
+    whole._storage = tensor._storage
+    return whole
 
 
 def batches(count: int, size: int, seed: int = 0) -> Iterator[Any]:

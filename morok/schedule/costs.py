@@ -39,7 +39,9 @@ _MOST = 1e7  # work beyond this is the same: far too much to repeat
 _MANY = 64  # buffers under one node; beyond it certainly is not one kernel
 
 # Memory, seen from above: what is below has been computed by another kernel.
-STORED = frozenset((Ops.PARAM, Ops.BUFFER, Ops.CONTIGUOUS, Ops.ASSIGN, Ops.COPY, Ops.AFTER, Ops.SCATTER))
+STORED = frozenset(
+    (Ops.PARAM, Ops.BUFFER, Ops.CONTIGUOUS, Ops.ASSIGN, Ops.COPY, Ops.AFTER, Ops.PLACE, Ops.SCATTER)
+)
 
 
 def op_work(op: Op) -> float:

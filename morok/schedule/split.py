@@ -74,11 +74,14 @@ def default_device() -> str:
     return knobs.DEVICE.value or "CPU"
 
 
+_SHOWS_FIRST = frozenset((Ops.AFTER, Ops.ASSIGN, Ops.PLACE, Ops.DETACH, Ops.CONTIGUOUS))
+
+
 def base_of(view: UOp) -> UOp:
     """The memory that a view shows."""
     node = view
     while node.op is not Ops.PARAM:
-        if not (node.op.is_movement or node.op in (Ops.AFTER, Ops.ASSIGN, Ops.DETACH, Ops.CONTIGUOUS)):
+        if not (node.op.is_movement or node.op in _SHOWS_FIRST):
             raise IRError(
                 f"only a tensor or a part of one can be assigned to, not {node.op.name}", place=place(node)
             )
@@ -151,6 +154,8 @@ def split_kernels(sink: UOp, params: Sequence[UOp]) -> Split:
             done[node] = _scatter(result, node, src, device)
         elif op is Ops.COPY:
             done[node] = _copy(result, node, src[0], devices[node.src[0]], device)
+        elif op is Ops.PLACE:
+            done[node] = src[0]  # from here on drafts tell what is written from what is read
         elif op is Ops.AFTER:
             done[node] = make(Ops.AFTER, node.dtype, (src[0], *_tokens(src[1:])), None, node.origin)
         else:
@@ -210,7 +215,19 @@ def _in_place(order: list[UOp]) -> set[UOp]:
         for s in dict.fromkeys(node.src):
             users[s] = users.get(s, 0) + 1
     assigned = [n for n in order if n.op is Ops.ASSIGN and n.src[1].op is Ops.SCATTER]
-    return {n.src[1] for n in assigned if n.src[1].src[0] is n.src[0] and users[n.src[1]] == 1}
+    return {n.src[1] for n in assigned if _reads_target(n) and users[n.src[1]] == 1}
+
+
+def _reads_target(assign: UOp) -> bool:
+    """Whether rows are put into exactly what the result is assigned to."""
+    target, rows = assign.src[0], assign.src[1].src[0]
+    while target.op is not Ops.PLACE:
+        if target is rows:
+            return True
+        if (target.op, target.arg, target.src[1:]) != (rows.op, rows.arg, rows.src[1:]) or not target.src:
+            return False
+        target, rows = target.src[0], rows.src[0]
+    return target.src[0] is rows
 
 
 def _assign(result: Split, node: UOp, src: tuple[UOp, ...], device: str | None) -> UOp:

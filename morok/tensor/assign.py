@@ -1,9 +1,9 @@
 """Writing into tensors: `assign`, `t[...] = value`, `+=` and friends.
 
-A tensor that has memory of its own keeps it: the write is a node of the graph and runs when the tensor, or
-something made of it, is realised. Tensors that were derived before the assignment keep the old values, those
-derived afterwards see the new ones, whatever is realised when. A tensor without memory of its own (lazy, or
-a view of another's) simply becomes the new value.
+A write goes to a place: the storage behind a tensor, under the tensor's view of it. All tensors that show the
+place see it from then on; what was computed before keeps the values of its line, whatever is realised when.
+A storage that has memory of its own keeps it: the write is a node of the graph and runs when something that
+shows the storage is realised.
 """
 
 from __future__ import annotations
@@ -12,20 +12,23 @@ from typing import Any, Self
 
 import numpy as np
 
-from morok.dtype import bool_
-from morok.errors import DTypeError, ShapeError
+from morok.device.buffer import find_buffer
+from morok.errors import AssignError, DTypeError, ShapeError
 from morok.ir.bounds import vmax
-from morok.ir.infer import Shape, Size, numel, show_shape, subtract_sizes
-from morok.ir.movement import pad, reshape
-from morok.ir.node import UOp, alu, const, make
+from morok.ir.infer import Shape, numel, show_shape
+from morok.ir.movement import reshape
+from morok.ir.node import UOp, alu, make
 from morok.ir.ops import Ops
 from morok.tensor.core import Core, expand_to, require_shape
-from morok.tensor.index import Steps, parse_key
-from morok.tensor.realize import claim, is_overwritten, new_buffer
+from morok.tensor.gradient_track import is_tracked
+from morok.tensor.index import parse_key
+from morok.tensor.realize import is_overwritten, new_buffer, realize_storages
 from morok.tensor.record import recorded
-from morok.tensor.sizes import broadcast_shapes
 from morok.tensor.sorting import Sorting
 from morok.tensor.states import view_of
+from morok.tensor.storage import Storage, base_of, claim, device_of, realized_as
+from morok.tensor.strides import Chain, is_whole, moved, replaced, unmoved
+from morok.tensor.tracing import is_tracing
 
 
 @recorded
@@ -43,36 +46,18 @@ class Assign(Sorting):
         return self
 
     def _overwrite(self, new: UOp) -> None:
-        memory = self._own_memory()
-        self._uop = new if memory is None else _written(memory, memory, new)
+        refuse_frozen(self)
+        write(self._storage, self._chain, new)
 
     def __setitem__(self, key: Any, value: Any) -> None:
         if isinstance(key, Core) and key.dtype.is_bool:
             self._overwrite(self._where_true(key, value))
             return
         steps = parse_key(self.shape, key)
-        if not steps.arrays:
-            self._write(steps, self._fitting(value, self._basic(steps).shape))
-            return
         part = self._basic(steps)
-        new = part._with_rows(steps, value)
-        if part.uop is self.uop:
-            self._overwrite(new)
-        else:
-            self._write(steps, new)
-
-    def _write(self, steps: Steps, new: UOp) -> None:
-        """A part that slices and numbers name, overwritten."""
-        part = self._basic(steps)
-        if 0 in part.shape:
-            return
-        if not _is_view(part.uop):
-            self._overwrite(self._with_part(steps, new))
-            return
-        memory = self._own_memory()
-        if memory is None:  # lazy: give it memory, which is filled when it is first needed
-            memory = write_to_new_memory(self)
-        self._uop = _written(memory, self._new(memory)._basic(steps).uop, new)
+        new = part._with_rows(steps, value) if steps.arrays else self._fitting(value, part.shape)
+        if 0 not in part.shape:
+            part._overwrite(new)
 
     def _where_true(self, mask: Core, value: Any) -> UOp:
         """The tensor with a value wherever a mask over its first axes is true."""
@@ -91,78 +76,101 @@ class Assign(Sorting):
         spread = expand_to(reshape(mask.uop, truths + (1,) * len(rest)), own)
         return alu(Ops.WHERE, spread, wide, expand_to(self.uop, own))
 
-    def _own_memory(self) -> UOp | None:
-        """The state of the memory that this tensor may write, or None."""
-        node = self.uop
-        root = node.src[0] if node.op is Ops.AFTER else node
-        while root.op is Ops.RESHAPE:
-            root = root.src[0]
-        if root.op is not Ops.BUFFER or is_overwritten(root) or not claim(root, self):
-            return None
-        return node
-
-    # --- parts that are no simple views
-
-    def _chosen(self, condition: UOp, new: UOp) -> UOp:
-        sizes = self.shape
-        if broadcast_shapes(require_shape(condition), sizes) != sizes:
-            raise ShapeError(
-                f"a mask of shape {show_shape(require_shape(condition))} does not fit {show_shape(sizes)}"
-            )
-        return alu(Ops.WHERE, expand_to(condition, sizes), new, expand_to(self.uop, sizes))
-
-    def _with_part(self, steps: Steps, value: UOp) -> UOp:
-        """The whole tensor with a part replaced, by position."""
-        inside = expand_to(const(bool_, True), require_shape(value))
-        placed, hit = (self._new(x)._unindexed(steps) for x in (value, inside))
-        return self._chosen(hit, placed)
-
-    def _unindexed(self, steps: Steps) -> UOp:
-        """The opposite of `_basic`: elements at their places in the whole, zeros elsewhere."""
-        x = self.squeeze(tuple(steps.new)) if steps.new else self
-        sizes = iter(x.shape)
-        x = x.reshape([next(sizes) if kept else 1 for kept in steps.keep])
-        for axis, stride in enumerate(steps.strides):
-            if stride > 1:
-                x = x._unstride(axis, stride, subtract_sizes(*steps.box[axis][::-1]))
-        x = x.flip([axis for axis, f in enumerate(steps.flips) if f])
-        amounts = [
-            (low, subtract_sizes(size, high))
-            for (low, high), size in zip(steps.box, steps.whole, strict=True)
-        ]
-        return pad(x.uop, amounts)
-
-    def _unstride(self, axis: int, stride: int, size: Size) -> Self:
-        """Zeros between the elements of an axis, `size` altogether."""
-        own = self.shape
-        gaps: list[Any] = [None] * (len(own) + 1)
-        gaps[axis + 1] = (0, stride - 1)
-        x = self.unsqueeze(axis + 1).pad(gaps).flatten(axis, axis + 1)
-        return x.narrow(axis, 0, size)
-
     # --- operators
 
+    def _in_place(self, sign: str, result: Any) -> Self:
+        """The result of an operator where its operand was; as in NumPy, not of another kind."""
+        if result.dtype.is_float and not self.dtype.is_float:
+            raise DTypeError(f"{sign}= gives {result.dtype} here, which does not fit into {self.dtype}")
+        return self.assign(result)
+
     def __iadd__(self, other: Any) -> Self:
-        return self.assign(self.__add__(other))
+        return self._in_place("+", self.__add__(other))
 
     def __isub__(self, other: Any) -> Self:
-        return self.assign(self.__sub__(other))
+        return self._in_place("-", self.__sub__(other))
 
     def __imul__(self, other: Any) -> Self:
-        return self.assign(self.__mul__(other))
+        return self._in_place("*", self.__mul__(other))
 
     def __itruediv__(self, other: Any) -> Self:
         if not self.dtype.is_float:
             raise DTypeError(f"/= needs floats, because the quotient does not fit into {self.dtype}")
-        return self.assign(self.__truediv__(other))
+        return self._in_place("/", self.__truediv__(other))
+
+    def __ifloordiv__(self, other: Any) -> Self:
+        return self._in_place("//", self.__floordiv__(other))
+
+    def __imod__(self, other: Any) -> Self:
+        return self._in_place("%", self.__mod__(other))
+
+    def __ipow__(self, other: Any) -> Self:
+        return self._in_place("**", self.__pow__(other))
+
+    def __imatmul__(self, other: Any) -> Self:
+        return self._in_place("@", self.__matmul__(other))
+
+    def __iand__(self, other: Any) -> Self:
+        return self._in_place("&", self.__and__(other))
+
+    def __ior__(self, other: Any) -> Self:
+        return self._in_place("|", self.__or__(other))
+
+    def __ixor__(self, other: Any) -> Self:
+        return self._in_place("^", self.__xor__(other))
+
+    def __ilshift__(self, other: Any) -> Self:
+        return self._in_place("<<", self.__lshift__(other))
+
+    def __irshift__(self, other: Any) -> Self:
+        return self._in_place(">>", self.__rshift__(other))
 
 
-def write_to_new_memory(tensor: Core) -> UOp:
-    """The first state of new memory: a tensor's value, written when it is first needed."""
-    fresh = new_buffer(tensor.dtype, _capacity(tensor.shape), tensor.device)
-    root = view_of(fresh, tensor.shape)
-    claim(fresh, tensor)
-    return _written(root, root, tensor.uop)
+def refuse_frozen(tensor: Core) -> None:
+    """An error if a tensor is no place to write to."""
+    reason = tensor._frozen or tensor._storage.frozen
+    if reason is not None:
+        raise AssignError(reason)
+
+
+def write(storage: Storage, chain: Chain, value: UOp) -> None:
+    """The part of a storage that a chain shows is overwritten."""
+    chain = tuple([step for step in chain if step.op is not Ops.DETACH])
+    state = own_state(storage)
+    if any(step.op is Ops.PAD for step in chain):  # steps through an axis that they do not divide
+        value, chain = replaced(storage.node, chain, value), ()
+    if state is None:
+        if is_whole(chain):  # simply becomes the new value
+            storage.node = unmoved(value, chain, require_shape(storage.node))
+            return
+        state = write_to_new_memory(storage)
+    storage.node = _written(state, moved(make(Ops.PLACE, state.dtype, (state,)), chain), value)
+    memory = find_buffer(base_of(state))
+    if memory is not None and memory.is_shared and not is_tracing():
+        realize_storages([storage])  # who shares the memory sees it at once
+
+
+def own_state(storage: Storage) -> UOp | None:
+    """The state of the memory that a storage may write; None if it has none."""
+    node = realized_as(storage.node) if not is_tracked(storage.node) or storage.leaf else None
+    node = storage.node if node is None else node
+    root = node.src[0] if node.op is Ops.AFTER else node
+    while root.op is Ops.RESHAPE:
+        root = root.src[0]
+    if root.op is not Ops.BUFFER or is_overwritten(root):
+        return None
+    found = find_buffer(root)
+    return node if claim(root, storage, found is not None and found.is_shared) else None
+
+
+def write_to_new_memory(storage: Storage) -> UOp:
+    """The first state of new memory: what a storage holds, written when it is first needed."""
+    node = storage.node
+    sizes = require_shape(node)
+    fresh = new_buffer(node.dtype, _capacity(sizes), device_of(node))
+    claim(fresh, storage)
+    root = view_of(fresh, sizes)
+    return _written(root, make(Ops.PLACE, root.dtype, (root,)), node)
 
 
 def _capacity(shape: Shape) -> int:
@@ -170,17 +178,7 @@ def _capacity(shape: Shape) -> int:
     return count if isinstance(count, int) else int(vmax(count))
 
 
-def _is_view(node: UOp) -> bool:
-    """Whether a part can be written where it is: no padding between it and the tensor."""
-    while node.op.is_movement:
-        if node.op is Ops.PAD:
-            return False
-        node = node.src[0]
-    return True
-
-
-def _written(memory: UOp, part: UOp, value: UOp) -> UOp:
-    """The next state of memory: `part` of the state before overwritten."""
-    root = memory.src[0] if memory.op is Ops.AFTER else memory
-    write = make(Ops.ASSIGN, value.dtype, (part, value))
-    return make(Ops.AFTER, root.dtype, (root, write))
+def _written(state: UOp, part: UOp, value: UOp) -> UOp:
+    """The next state of memory: `part`, a view of its place, overwritten."""
+    root = state.src[0] if state.op is Ops.AFTER else state
+    return make(Ops.AFTER, root.dtype, (root, make(Ops.ASSIGN, value.dtype, (part, value))))

@@ -1,4 +1,4 @@
-"""What every tensor is: a node of the graph, and a place in the list of living tensors.
+"""What every tensor is: a storage, and a chain of movement ops that says what is shown of it.
 
 A tensor's node may have been realised through another tensor that contains it. Who asks for the node gets the
 memory that it became; graphs that still hold the old node are brought up to date when they are scheduled.
@@ -7,128 +7,87 @@ Both ways go through one table, so nobody has to rewrite graphs at the moment so
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Iterable, Iterator
 from typing import Any, Self, TypeAlias
 
-from morok.device.registry import default_device
 from morok.dtype import DType
-from morok.errors import IRError, ShapeError
+from morok.errors import ShapeError
 from morok.ir import movement
 from morok.ir.build import cast
 from morok.ir.infer import Shape, numel, shape
-from morok.ir.node import UOp, const, toposort
+from morok.ir.node import UOp, const
 from morok.ir.ops import Ops
-from morok.ir.recipe import is_stand_in
 from morok.tensor.gradient_track import cut, is_tracked
 from morok.tensor.sizes import Variable
+from morok.tensor.storage import Storage, device_of, realized_as
+from morok.tensor.strides import Chain, Step, is_strided, moved, step_of
 
 Scalar: TypeAlias = "bool | int | float"
 
 
-class _Done(weakref.ref[UOp]):
-    """What became of a node: the view of a buffer that holds its value. It goes when no graph holds the node.
-
-    Caches of schedules hold graphs that read no memory as they are, so for those the view is held weakly and
-    lives only as long as some tensor shows it.
-    """
-
-    __slots__ = ("key", "view")
-    key: int
-    view: UOp | weakref.ref[UOp]
-
-
-_done: dict[int, _Done] = {}  # by identity of the node: asked for every node of every graph
-
-
-def _undo(done: _Done) -> None:
-    if _done.get(done.key) is done:
-        del _done[done.key]
-
-
-def realized_as(node: UOp) -> UOp | None:
-    """The view of memory that holds a node's value; None if it was not computed yet."""
-    done = _done.get(id(node))
-    if done is None or done() is not node:
-        return None
-    view = done.view
-    if isinstance(view, UOp):
-        return view
-    found = view()  # without memory of its own the node belongs wherever tensors live by default now
-    return found if found is None or device_of(found) == default_device() else None
-
-
-def any_realized(nodes: Iterable[UOp]) -> bool:
-    """Whether some of the nodes have been computed."""
-    return not _done.keys().isdisjoint(map(id, nodes))
-
-
-def set_realized(node: UOp, view: UOp, reads_memory: bool = True) -> None:
-    """From now on whoever has the node in a graph reads the memory instead."""
-    done = _Done(node, _undo)
-    done.key = id(node)
-    done.view = view if reads_memory else weakref.ref(view)
-    _done[done.key] = done
-
-
-class _Ref(weakref.ref["Core"]):
-    __slots__ = ("key",)
-    key: int
-
-
-# Keyed by identity: `==` of tensors is element-wise, so they cannot be keys themselves.
-_living: dict[int, _Ref] = {}
-
-
-def _forget(ref: _Ref) -> None:
-    if _living.get(ref.key) is ref:
-        del _living[ref.key]
-
-
-def living_tensors() -> Iterator[Core]:
-    """All tensors that somebody holds."""
-    for ref in list(_living.values()):
-        tensor = ref()
-        if tensor is not None:
-            yield tensor
-
-
 class Core:
-    """The part of a tensor that all families of methods build on."""
+    """The part of a tensor that all families of methods build on: a storage, and what is shown of it."""
 
     __hash__ = object.__hash__
-    _uop: UOp
+    _storage: Storage
+    _chain: Chain = ()  # what is shown of the storage
+    _seen: tuple[UOp, UOp] | None = None  # a state of the storage, and what the chain made of it
+    _frozen: str | None = None  # why this tensor is no place to write to
     _leaf = False  # whether gradients were asked for
 
     @classmethod
     def _new(cls, uop: UOp) -> Self:
-        """The tensor of a node."""
+        """The tensor of a node, which is a value: nobody else's memory."""
         tensor = object.__new__(cls)
-        tensor._enter(cut(uop))
+        tensor._storage = Storage(cut(uop))
+        return tensor
+
+    def _view(self, node: UOp) -> Self:
+        """The tensor of a node that moves the elements of this one: what is written to one is seen by both.
+
+        Where the elements of a reshaped tensor do not lie in even steps, it is a value, as in NumPy.
+        """
+        steps: list[Step] = []
+        own, below, final = self._uop, node, cut(node)
+        while below is not own:
+            if not below.src:
+                return self._new(node)
+            steps.append(step_of(below))
+            below = below.src[0]
+        chain = self._chain + tuple(reversed(steps))
+        if not is_strided(chain, len(self._chain), require_shape(self._storage.node)):
+            return self._new(node)
+        tensor = object.__new__(type(self))
+        tensor._storage = self._storage
+        tensor._chain = chain if final is node else (*chain, step_of(final))
+        tensor._seen = (self._storage.node, final)
+        tensor._frozen = self._frozen
         return tensor
 
     def _from_data(self, data: Any) -> Self:
         """The tensor of an array or of lists, on this tensor's device; creation knows how."""
         raise NotImplementedError
 
-    def _enter(self, uop: UOp) -> None:
-        self._uop = uop
-        ref = _Ref(self, _forget)
-        ref.key = id(self)
-        _living[ref.key] = ref
+    @property
+    def _uop(self) -> UOp:
+        """The tensor's node: its storage as it is now, under its view."""
+        state = self._storage.node
+        if not self._chain:
+            return state
+        seen = self._seen
+        if seen is not None and seen[0] is state:
+            return seen[1]
+        node = moved(state, self._chain)
+        self._seen = (state, node)
+        return node
 
     @property
     def uop(self) -> UOp:
         """The tensor's node; once it has been computed, a view of the memory that holds it."""
-        view = realized_as(self._uop)
+        storage = self._storage
+        view = realized_as(storage.node)
         if view is not None:
-            self._settle(view)
+            settle(storage, view)
         return self._uop
-
-    def _settle(self, view: UOp) -> None:
-        """The tensor is memory from now on, unless a gradient may want to know how it was computed."""
-        if self._leaf or not is_tracked(self._uop):
-            self._uop = view
 
     @property
     def shape(self) -> Shape:
@@ -164,18 +123,10 @@ class Core:
 # --- nodes
 
 
-def device_of(root: UOp) -> str:
-    """The device of the first memory that a graph reads, or the default one."""
-    for node in toposort(root, stop=_has_device):
-        if _has_device(node):
-            return str(node.src[1].arg)
-        if is_stand_in(node):
-            raise IRError("a stand-in may be on any device")
-    return default_device()
-
-
-def _has_device(node: UOp) -> bool:
-    return node.op is Ops.BUFFER or node.op is Ops.COPY
+def settle(storage: Storage, view: UOp) -> None:
+    """The storage is memory from now on, unless a gradient may want to know how it was computed."""
+    if storage.leaf or not is_tracked(storage.node):
+        storage.node = view
 
 
 def require_shape(uop: UOp) -> Shape:

@@ -6,6 +6,7 @@ realises them on their own.
 
 from __future__ import annotations
 
+import itertools
 import math
 import operator
 import os
@@ -15,8 +16,7 @@ from typing import Any, Self
 import numpy as np
 
 from morok import dtype as dt
-from morok.device.base import Device
-from morok.device.buffer import Array, bind_buffer
+from morok.device.buffer import Array, Buffer, bind_buffer
 from morok.device.disk import map_file
 from morok.device.registry import canonical, default_device, get_device
 from morok.dtype import DType, dtype_of
@@ -25,25 +25,31 @@ from morok.ir.alu import evaluate_array
 from morok.ir.alu_array import storage
 from morok.ir.build import cast
 from morok.ir.infer import show_shape
-from morok.ir.node import UOp, alu, const, make
+from morok.ir.node import CONSTANT, UOp, alu, const, make, toposort
 from morok.ir.ops import Ops
 from morok.tensor.core import Core, Scalar, expand_to, full, iota
 from morok.tensor.dtypes import as_dtype, from_numpy, is_dtype
 from morok.tensor.realize import new_buffer
-from morok.tensor.record import recorded
+from morok.tensor.record import makes_constant, recorded
 from morok.tensor.sizes import as_shape, as_size, concrete_shape, flat_args
 from morok.tensor.states import view_of
+from morok.tensor.storage import base_of, claim
+
+_numbers = itertools.count()  # of constants that somebody made
 
 
-def from_array(array: Array, dtype: DType, device: str | None) -> UOp:
-    """A node for an array on the host: its own memory where device and layout allow."""
+def from_array(array: Array, dtype: DType, device: str | None, copy: bool = False) -> UOp:
+    """A node for an array on the host that nobody will change: its own memory where device and layout allow.
+
+    With `copy` it is an array that somebody may change.
+    """
     target = get_device(canonical(device) if device else default_device())
-    return _adopt(target, array, dtype)
+    return _bound(array, target.copied(array, dtype) if copy else target.adopt(array, dtype))
 
 
-def _adopt(device: Device, array: Array, dtype: DType) -> UOp:
-    node = new_buffer(dtype, array.size, device.name)
-    bind_buffer(node, device.adopt(array, dtype))
+def _bound(array: Array, memory: Buffer) -> UOp:
+    node = new_buffer(memory.dtype, array.size, memory.device)
+    bind_buffer(node, memory)
     return view_of(node, array.shape)
 
 
@@ -59,9 +65,10 @@ def node_of(data: Any, dtype: DType | None, device: str | None) -> UOp:
         array, found = foreign_array(data)
     else:
         array, found = _as_array(data, dtype is not None)
+    ours = isinstance(data, list | tuple)
     if dtype is not None and dtype is not found:
-        array, found = evaluate_array(Ops.CAST, found, array, to=dtype), dtype
-    return from_array(array, found, device)
+        array, found, ours = evaluate_array(Ops.CAST, found, array, to=dtype), dtype, True
+    return from_array(array, found, device, copy=not ours)
 
 
 def foreign_array(data: Any) -> tuple[Array, DType]:
@@ -74,7 +81,7 @@ def foreign_array(data: Any) -> tuple[Array, DType]:
     plain = detach() if callable(detach) else data
     if str(getattr(plain, "dtype", "")) == "torch.bfloat16":
         int16 = sys.modules["torch"].int16  # whoever has such a tensor has imported it
-        return np.from_dlpack(plain.contiguous().view(int16)).view(storage(dt.bfloat16)), dt.bfloat16
+        return np.from_dlpack(plain.view(int16)).view(storage(dt.bfloat16)), dt.bfloat16
     try:
         array = np.from_dlpack(plain)
     except (RuntimeError, BufferError, TypeError) as error:
@@ -154,24 +161,53 @@ class Creation(Core):
         wide = dt.float64 if self.dtype is dt.float64 and _is_floats(data) else None
         return self._new(node_of(data, wide, self.device))
 
+    def _identify(self) -> None:
+        """A constant that somebody made is that tensor: the gradient of an equal one is another gradient."""
+        node = self._storage.node
+        if node.dtype.is_float and not any(n.op is Ops.BUFFER for n in toposort(node)):
+            self._storage.node = make(Ops.NOOP, node.dtype, (node,), (CONSTANT, next(_numbers)))
+
     @classmethod
     def from_numpy(cls, array: Array, device: str | None = None) -> Self:
-        """A tensor on an array's own memory, if it is contiguous and aligned; else on a copy.
+        """A tensor on an array's own memory: assignments to either change both.
 
-        morok never writes into the array. Whoever changes the array changes the tensor.
+        The array is contiguous and aligned; of one that may only be read, the tensor cannot be assigned to.
+        What was computed lazily from the tensor reads the array when it is computed. A device with memory of
+        its own gets a copy. `Tensor(array)` always copies.
+
+        >>> Tensor.from_numpy(np.array([1, 2])).tolist()
+        [1, 2]
         """
-        return cls._new(node_of(np.asarray(array), None, device))
+        whole = np.asarray(array)
+        return cls._sharing(whole, from_numpy(whole.dtype), device)
+
+    @classmethod
+    def _sharing(cls, array: Array, dtype: DType, device: str | None) -> Self:
+        target = get_device(canonical(device) if device else default_device())
+        memory = target.adopt(array, dtype, shared=True)
+        if target.on_host and array.size and not memory.is_shared:
+            raise ShapeError(
+                "memory is shared with arrays that are contiguous and aligned; Tensor(array) takes a copy of "
+                "others"
+            )
+        tensor = cls._new(_bound(array, memory))
+        claim(base_of(tensor._storage.node), tensor._storage)
+        if not array.flags.writeable:
+            tensor._storage.frozen = "this memory may only be read; Tensor(data) takes a copy of it"
+        return tensor
 
     @classmethod
     def from_dlpack(cls, data: Any, device: str | None = None) -> Self:
-        """A tensor on the memory of anything that speaks DLPack (torch, JAX, CuPy, NumPy …)."""
-        return cls._new(from_array(*foreign_array(data), device))
+        """A tensor on the memory of anything that speaks DLPack (torch, JAX, CuPy …), as by `from_numpy`."""
+        return cls._sharing(*foreign_array(data), device)
 
     @classmethod
     def from_buffer(
         cls, data: Any, dtype: Any = dt.uint8, shape: Any = None, offset: int = 0, device: str | None = None
     ) -> Self:
         """A tensor on memory with the buffer protocol (bytes, bytearray, array, mmap …), from a byte on.
+
+        It is shared as by `from_numpy`; bytes may only be read.
 
         >>> Tensor.from_buffer(bytes([1, 0, 2, 0]), "int16").tolist()
         [1, 2]
@@ -194,12 +230,14 @@ class Creation(Core):
                 f"{raw.size - offset}"
             )
         part = raw[offset : offset + count * kind.itemsize]
-        whole = (
-            part.view(storage(kind))
-            if part.ctypes.data % kind.itemsize == 0
-            else part.copy().view(storage(kind))
-        )
-        return cls._new(from_array(whole.reshape(sizes), kind, device))
+        if part.ctypes.data % kind.itemsize:
+            if part.flags.writeable:
+                raise ShapeError(
+                    f"byte {offset} of this buffer is not aligned to {kind}, so its memory cannot be shared"
+                )
+            part = part.copy()
+            part.flags.writeable = False
+        return cls._sharing(part.view(storage(kind)).reshape(sizes), kind, device)
 
     @classmethod
     def from_url(
@@ -248,6 +286,7 @@ class Creation(Core):
         return cls._new(view_of(new_buffer(kind, math.prod(sizes), name), sizes))
 
     @classmethod
+    @makes_constant
     def full(cls, shape: Any, value: Scalar, dtype: Any = None, device: str | None = None) -> Self:
         """The same value everywhere.
 
@@ -259,6 +298,7 @@ class Creation(Core):
         return cls._new(on_device(full(value, kind, sizes), device))
 
     @classmethod
+    @makes_constant
     def zeros(cls, *shape: Any, dtype: Any = None, device: str | None = None) -> Self:
         """Zeros, float32 unless said otherwise.
 
@@ -268,6 +308,7 @@ class Creation(Core):
         return cls.full(flat_args(shape), 0, dtype or dt.default_float, device)
 
     @classmethod
+    @makes_constant
     def ones(cls, *shape: Any, dtype: Any = None, device: str | None = None) -> Self:
         """Ones, float32 unless said otherwise.
 
@@ -284,6 +325,7 @@ class Creation(Core):
         """
         return self.empty(*self.shape, dtype=dtype or self.dtype, device=self.device)
 
+    @makes_constant
     def full_like(self, value: Scalar, dtype: Any = None) -> Self:
         """The same value everywhere, in this tensor's shape and type.
 
@@ -292,6 +334,7 @@ class Creation(Core):
         """
         return self._new(on_device(full(value, as_dtype(dtype or self.dtype), self.shape), self.device))
 
+    @makes_constant
     def zeros_like(self, dtype: Any = None) -> Self:
         """Zeros in this tensor's shape and type.
 
@@ -300,6 +343,7 @@ class Creation(Core):
         """
         return self.full_like(0, dtype)
 
+    @makes_constant
     def ones_like(self, dtype: Any = None) -> Self:
         """Ones in this tensor's shape and type.
 
@@ -309,6 +353,7 @@ class Creation(Core):
         return self.full_like(1, dtype)
 
     @classmethod
+    @makes_constant
     def arange(
         cls, start: Any, stop: Any = None, step: Any = 1, dtype: Any = None, device: str | None = None
     ) -> Self:
@@ -333,6 +378,7 @@ class Creation(Core):
         return cls._new(on_device(cast(value, kind), device))
 
     @classmethod
+    @makes_constant
     def linspace(
         cls, start: float, stop: float, steps: int, dtype: Any = None, device: str | None = None
     ) -> Self:
@@ -353,6 +399,7 @@ class Creation(Core):
         return cls._new(on_device(cast(value, kind), device))
 
     @classmethod
+    @makes_constant
     def logspace(
         cls,
         start: float,
@@ -372,6 +419,7 @@ class Creation(Core):
         return cls._new(on_device(cast(power, as_dtype(dtype or dt.default_float)), device))
 
     @classmethod
+    @makes_constant
     def eye(cls, rows: int, columns: int | None = None, dtype: Any = None, device: str | None = None) -> Self:
         """Ones on the diagonal.
 
@@ -384,6 +432,7 @@ class Creation(Core):
         return cls._new(on_device(cast(alu(Ops.CMPEQ, row, column), kind), device))
 
     @classmethod
+    @makes_constant
     def tri(cls, rows: int, columns: int | None = None, diagonal: int = 0, dtype: Any = None) -> Self:
         """Ones on and below a diagonal.
 
@@ -416,12 +465,12 @@ class Creation(Core):
         return self._new(make(Ops.CONTIGUOUS, self.dtype, (self.uop,)))
 
     def detach(self) -> Self:
-        """The same values, through which no gradient flows.
+        """The same memory, through which no gradient flows.
 
         >>> Tensor([1.0], requires_grad=True).detach().requires_grad
         False
         """
-        return self._new(make(Ops.DETACH, self.dtype, (self.uop,)))
+        return self._view(make(Ops.DETACH, self.dtype, (self.uop,)))
 
 
 def lower_triangle(sizes: Any, diagonal: int) -> UOp:

@@ -16,10 +16,12 @@ from morok.ir.ops import Ops
 from morok.optimize.strategy import Config
 from morok.runtime.plan import ExecutionPlan, buffer_for
 from morok.tensor.assign import Assign
+from morok.tensor.creation import node_of
 from morok.tensor.realize import prepare, realize
 from morok.tensor.record import recorded
 from morok.tensor.sizes import as_axis, concrete
 from morok.tensor.states import is_computed, resolve
+from morok.tensor.storage import base_of, claim
 from morok.tensor.tracing import is_tracing, refuse_values
 
 _SMALL = 1000  # elements up to which repr shows values
@@ -72,7 +74,11 @@ class Export(Assign):
         """
         refuse_values()
         realize([self])
-        return show_memory(resolve([self._uop])[0])
+        view = resolve([self._uop])[0]
+        memory = buffer_for(base_of(view))
+        # The array of memory that another storage owns would be a way to write there.
+        lent = claim(base_of(view), self._storage, memory.is_shared)
+        return show_memory(view) if lent else show_memory(view).copy()
 
     def item(self) -> Any:
         """The only element, as a Python number.
@@ -188,7 +194,7 @@ class Export(Assign):
 
 
 def _restore(cls: type[Export], array: Array, device: str, leaf: bool = False) -> Export:
-    tensor = cls.from_numpy(array, device)
+    tensor = cls._new(node_of(array, None, device))
     if leaf:
         tensor.requires_grad_()  # type: ignore[attr-defined]
     return tensor

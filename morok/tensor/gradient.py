@@ -6,6 +6,7 @@ that both start as zeros are two weights. Gradients are lazy like everything els
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator
 from typing import Any, Self
 
@@ -13,13 +14,13 @@ from morok.errors import DTypeError, MorokError, ShapeError
 from morok.ir.infer import show_shape
 from morok.ir.node import UOp, alu, const, make
 from morok.ir.ops import Ops
-from morok.tensor.assign import write_to_new_memory
-from morok.tensor.core import Core, expand_to, living_tensors, realized_as, require_shape
+from morok.tensor.assign import own_state, write_to_new_memory
+from morok.tensor.core import Core, expand_to, require_shape
 from morok.tensor.export import Export
 from morok.tensor.gradient_track import is_tracked, mark, unmark
 from morok.tensor.gradient_walk import pull_back
 from morok.tensor.record import recorded
-from morok.tensor.states import base_of
+from morok.tensor.storage import Storage, base_of, realized_as
 
 
 @recorded
@@ -71,17 +72,25 @@ class Gradient(Export):
                 )
             if self._leaf:
                 unmark(base_of(self.uop))
-            self._leaf = False
+                self._storage.leaf = self._leaf = False
+                _leaves.pop(id(self), None)
             return self
         if not self.dtype.is_float:
             raise DTypeError(f"only floats have gradients, not {self.dtype}; cast the tensor first")
         if self._leaf or is_tracked(self._uop):
             return self
-        node = self._own_memory()
-        self._uop = write_to_new_memory(self) if node is None else node
-        self._leaf = True
-        mark(base_of(self._uop))
+        if self._chain:  # parameters are storages of their own, not parts of others
+            self._storage, self._chain = Storage(self.uop), ()
+        storage = self._storage
+        node = own_state(storage)
+        storage.node = write_to_new_memory(storage) if node is None else node
+        mark(base_of(storage.node))
+        self._become_leaf()
         return self
+
+    def _become_leaf(self) -> None:
+        self._storage.leaf = self._leaf = True
+        _leaves[id(self)] = self
 
     def zero_grad(self) -> None:
         """Forget the gradient.
@@ -107,7 +116,7 @@ class Gradient(Export):
         >>> w.grad.tolist()
         [6.0]
         """
-        leaves = {leaf._uop: leaf for leaf in _leaves()}
+        leaves = {leaf._uop: leaf for leaf in _living_leaves()}
         found = _pulled(self, self._seed(gradient), set(leaves))
         if not found:
             raise MorokError(
@@ -133,6 +142,7 @@ class Gradient(Export):
             if not target.dtype.is_float:
                 raise DTypeError(f"a tensor of {target.dtype} has no gradient; only floats do")
         nodes = [settled(target._uop) for target in targets]
+        _refuse_equal(targets, nodes)
         found = _pulled(self, self._seed(gradient), set(nodes))
         for number, node in enumerate(nodes):
             if node not in found:
@@ -162,27 +172,64 @@ class Gradient(Export):
         return value.cast(self.dtype).uop  # type: ignore[attr-defined, no-any-return]
 
 
+def _refuse_equal(targets: tuple[Any, ...], nodes: list[UOp]) -> None:
+    """Values have no identity: two tensors that were computed in the same way are one value."""
+    first: dict[UOp, int] = {}
+    for number, (target, node) in enumerate(zip(targets, nodes, strict=True)):
+        other = first.setdefault(node, number)
+        if other == number or (shares(target, targets[other])):
+            continue
+        raise MorokError(
+            f"targets {other} and {number} are computed in the same way, so they are one value and their "
+            "gradients cannot be told apart; give them memory of their own with requires_grad_()"
+        )
+
+
+def shares(a: Core, b: Core) -> bool:
+    """Whether two tensors are the same view of the same storage."""
+    return a._storage is b._storage
+
+
 def settled(node: UOp) -> UOp:
-    """What became of a node: the memory that holds it, by its current name."""
-    view = realized_as(node)
-    while view is not None and view is not node:
-        node, view = view, realized_as(view)
+    """What became of a node: the memory that holds it, by its current name, under the same view."""
+    chain: list[UOp] = []
+    while True:
+        view = realized_as(node)
+        if view is not None and view is not node:
+            node = view
+        elif node.op.is_movement:
+            chain.append(node)
+            node = node.src[0]
+        else:
+            break
+    for step in reversed(chain):
+        node = step.replace((node, *step.src[1:]))
     return node
 
 
-def _leaves() -> Iterator[Gradient]:
-    for tensor in living_tensors():
-        if tensor._leaf and isinstance(tensor, Gradient):
-            tensor.uop  # noqa: B018 - bring it up to date
-            yield tensor
+_leaves: weakref.WeakValueDictionary[int, Gradient] = weakref.WeakValueDictionary()
+
+
+def _living_leaves() -> Iterator[Gradient]:
+    for leaf in list(_leaves.values()):
+        leaf.uop  # noqa: B018 - bring it up to date
+        yield leaf
 
 
 def _pulled(result: Core, seed: UOp, targets: set[UOp]) -> dict[UOp, UOp]:
     """Gradients by what the targets' nodes are now; a leaf may be in the graph under an older name too."""
-    current = {leaf._uop for leaf in _leaves()}
-    parts = pull_back(result._uop, seed, lambda n: settled(n) in targets, lambda n: settled(n) in current)
+    current = {leaf._uop for leaf in _living_leaves()}
+    known: dict[UOp, UOp] = {}
+
+    def now(node: UOp) -> UOp:
+        found = known.get(node)
+        if found is None:
+            found = known[node] = settled(node)
+        return found
+
+    parts = pull_back(result._uop, seed, lambda n: now(n) in targets, lambda n: now(n) in current)
     found: dict[UOp, UOp] = {}
     for node, g in parts.items():
-        key = settled(node)
+        key = now(node)
         found[key] = g if key not in found else alu(Ops.ADD, found[key], g)
     return found

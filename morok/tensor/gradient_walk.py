@@ -18,11 +18,12 @@ from morok.ir.node import UOp, alu, const, make, toposort
 from morok.ir.ops import Op, Ops
 from morok.ir.provenance import derive, here, place
 from morok.rewrite.engine import substitute
-from morok.tensor.core import device_of, expand_to, iota, require_shape
+from morok.tensor.core import expand_to, iota, require_shape
 from morok.tensor.gradient_rules import BY_FUNCTION, BY_OP, FLAT
 from morok.tensor.gradient_scan import pull_scan
 from morok.tensor.gradient_track import carries_gradient
 from morok.tensor.rows import ROWS, pull_rows, pull_scatter
+from morok.tensor.storage import device_of
 
 _EXACT_PRODUCT = 64  # factors up to which the gradient of a product multiplies all the others
 
@@ -186,7 +187,9 @@ NAMED: dict[str, Pull] = {
 }
 
 # Ops with a rule: the terms of gradient_rules, the functions above, and those that the walk treats itself.
-DIFFERENTIABLE: frozenset[Op] = frozenset(_BY_OP) | frozenset(BY_OP) | {Ops.NOOP, Ops.AFTER, Ops.ASSIGN}
+DIFFERENTIABLE: frozenset[Op] = (
+    frozenset(_BY_OP) | frozenset(BY_OP) | {Ops.NOOP, Ops.AFTER, Ops.ASSIGN, Ops.PLACE}
+)
 
 # Gradients that users define, by the number in the argument of the NOOP that marks a result:
 # (gradient, result, inputs) to the gradients of the inputs.
@@ -212,8 +215,13 @@ def _origins(node: UOp) -> tuple[UOp, ...]:
 
 def _state_before(node: UOp) -> UOp:
     """The state of memory of which an assignment overwrites a part."""
-    root, part = node.src[0], node.src[1].src[0]
-    while part is not root and part.op.is_movement:
+    return _place(node).src[0]
+
+
+def _place(node: UOp) -> UOp:
+    """The place whose part an assignment overwrites."""
+    part = node.src[1].src[0]
+    while part.op is not Ops.PLACE:
         part = part.src[0]
     return part
 
@@ -256,19 +264,19 @@ def _by_rule(node: UOp) -> Pull | None:
 def _pull_state(node: UOp, g: UOp, wanted: set[UOp]) -> Iterator[tuple[UOp, UOp]]:
     """Memory after an assignment: the value gets its part of g, the state before gets the rest."""
     part, value = node.src[1].src[:2]
-    before = _state_before(node)
+    place, before = _place(node), _state_before(node)
     if value in wanted:
-        yield value, _fitted(substitute(part, {before: g}), value)
-    if before in wanted and part is not before:
-        touched = _spread(expand_to(const(bool_, True), require_shape(part)), part, before)
+        yield value, _fitted(substitute(part, {place: g}), value)
+    if before in wanted and part is not place:
+        touched = _spread(expand_to(const(bool_, True), require_shape(part)), part, place)
         rest = alu(Ops.WHERE, logical_not(touched), g, const(g.dtype, 0.0))
         yield before, rest
 
 
-def _spread(inside: UOp, part: UOp, before: UOp) -> UOp:
-    """True at the places of a state that a part of it covers."""
+def _spread(inside: UOp, part: UOp, place: UOp) -> UOp:
+    """True wherever a part covers the place that it is a part of."""
     node = part
-    while node is not before:
+    while node is not place:
         pulled = _BY_OP[node.op](node, inside, 0)
         assert pulled is not None
         inside, node = pulled, node.src[0]

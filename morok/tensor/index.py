@@ -16,13 +16,14 @@ import numpy as np
 
 from morok.dtype import int64
 from morok.errors import DTypeError, ShapeError
+from morok.ir import movement as move
 from morok.ir.build import cast
 from morok.ir.infer import Shape, Size, add_sizes, numel, show_shape, size_node
 from morok.ir.node import UOp, alu, const
 from morok.ir.ops import Ops
 from morok.tensor.arrange import Arrange
 from morok.tensor.core import Core, expand_to, iota
-from morok.tensor.record import pure
+from morok.tensor.record import frozen, pure
 from morok.tensor.rows import named_rows, take_rows
 from morok.tensor.sizes import _UNSET, Variable, as_axis, as_size, axis_or_dim, broadcast_shapes
 
@@ -60,6 +61,10 @@ class Rows:
 class Index(Arrange):
     """Reading parts."""
 
+    @frozen(
+        "an index with arrays gives a value, which cannot be written to; assign to x[...] itself, "
+        "or copy it with contiguous()"
+    )
     def __getitem__(self, key: Any) -> Self:
         steps = parse_key(self.shape, key)
         x = self._basic(steps)
@@ -86,12 +91,12 @@ class Index(Arrange):
         size = own[axis]
         assert isinstance(size, int)
         count = -(-size // stride)
-        rest: list[Any] = [None] * len(own)
+        rest: list[Any] = [(0, 0)] * len(own)
         rest[axis] = (0, count * stride - size)
-        x = self.pad(rest).reshape(*own[:axis], count, stride, *own[axis + 1 :])
-        box: list[Any] = [None] * x.ndim
-        box[axis + 1] = (0, 1)
-        return x.shrink(box).squeeze(axis + 1)
+        # A view, though there is a PAD in it: nothing of the padding is left.
+        x = move.reshape(move.pad(self.uop, rest), (*own[:axis], count, stride, *own[axis + 1 :]))
+        box: list[Any] = [(0, size) for size in (*own[:axis], count, 1, *own[axis + 1 :])]
+        return self._view(move.reshape(move.shrink(x, box), (*own[:axis], count, *own[axis + 1 :])))
 
     # --- arrays
 

@@ -14,7 +14,7 @@ from morok.ir.infer import Shape, Size, numel, show_shape, size_node, subtract_s
 from morok.ir.node import UOp, alu, const
 from morok.ir.ops import Ops
 from morok.tensor.core import Core, expand_to, iota, operand, require_shape
-from morok.tensor.record import pure
+from morok.tensor.record import frozen, pure
 from morok.tensor.sizes import as_axes, as_axis, as_shape, as_size, flat_args
 
 _INDEX = int64  # the type in which positions are compared
@@ -29,13 +29,15 @@ class Movement(Core):
     def reshape(self, *shape: Any) -> Self:
         """The same elements in row-major order under another shape; -1 in one place means "what is left".
 
+        A view where NumPy's is one: what is written to either is seen by both.
+
         >>> Tensor.arange(6).reshape(2, -1).shape
         (2, 3)
         """
         own = self.shape
         sizes = _complete(own, [as_size(size) for size in flat_args(shape)])
         try:
-            return self._new(move.reshape(self.uop, sizes))
+            return self._view(move.reshape(self.uop, sizes))
         except ShapeError:
             raise ShapeError(_bad_reshape(own, sizes)) from None
 
@@ -100,7 +102,7 @@ class Movement(Core):
             raise ShapeError(
                 f"permute of shape {show_shape(own)} needs each of its {len(own)} axes once, got {order}"
             )
-        return self._new(move.permute(self.uop, order))
+        return self._view(move.permute(self.uop, order))
 
     def transpose(self, dim0: int = 1, dim1: int = 0) -> Self:
         """Two axes swapped.
@@ -112,12 +114,12 @@ class Movement(Core):
         a, b = as_axis(dim0, len(own), own), as_axis(dim1, len(own), own)
         order = list(range(len(own)))
         order[a], order[b] = b, a
-        return self._new(move.permute(self.uop, order))
+        return self._view(move.permute(self.uop, order))
 
     @property
     def T(self) -> Self:
         """The axes in reverse order."""
-        return self._new(move.permute(self.uop, range(self.ndim)[::-1]))
+        return self._view(move.permute(self.uop, range(self.ndim)[::-1]))
 
     def flip(self, *dims: Any) -> Self:
         """Axes reversed; all of them if none is given.
@@ -127,10 +129,11 @@ class Movement(Core):
         """
         given = flat_args(dims)
         axes = as_axes(given if dims and given != (None,) else None, self.shape)
-        return self._new(move.flip(self.uop, [axis in axes for axis in range(self.ndim)]))
+        return self._view(move.flip(self.uop, [axis in axes for axis in range(self.ndim)]))
 
     # --- repeat
 
+    @frozen("expand repeats elements, so its result cannot be written to; copy it with contiguous()")
     def expand(self, *sizes: Any) -> Self:
         """Axes of size 1 repeated; -1 keeps a size, new axes come in front.
 
@@ -153,6 +156,7 @@ class Movement(Core):
                 )
         return self._new(expand_to(self.uop, wanted))
 
+    @frozen("broadcast_to repeats elements, so its result cannot be written to; copy it with contiguous()")
     def broadcast_to(self, *shape: Any) -> Self:
         """As `expand`, under NumPy's name.
 
@@ -211,7 +215,7 @@ class Movement(Core):
             for pair, size in zip(limits, own, strict=True)
         ]
         try:
-            return self._new(move.shrink(self.uop, box))
+            return self._view(move.shrink(self.uop, box))
         except ShapeError:
             raise ShapeError(_bad_box(own, box)) from None
 
@@ -227,6 +231,7 @@ class Movement(Core):
         stop = _sum(first, size)
         return self.shrink([(first, stop) if i == at else None for i in range(len(own))])
 
+    @frozen("pad gives a value, which cannot be written to; copy it with contiguous()")
     def pad(self, padding: Sequence[Any], value: Any = 0, mode: str = "constant") -> Self:
         """`value` around the tensor; or what is inside, by reflect, symmetric, replicate or circular `mode`.
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import weakref
 from collections.abc import Sequence
-from typing import final
+from typing import NamedTuple, final
 
 from morok.device.buffer import bind_buffer
 from morok.dtype import DType
@@ -24,17 +24,9 @@ from morok.rewrite.collection import no_collection
 from morok.rewrite.engine import substitute
 from morok.runtime.plan import ExecutionPlan, buffer_for
 from morok.schedule.schedule import Schedule, schedule
-from morok.tensor.core import (
-    Core,
-    any_realized,
-    living_tensors,
-    realized_as,
-    require_shape,
-    set_realized,
-)
+from morok.tensor.core import Core, require_shape, settle
 from morok.tensor.gradient_track import is_marked, mark
 from morok.tensor.states import (
-    base_of,
     is_computed,
     is_memory,
     last_states,
@@ -43,6 +35,17 @@ from morok.tensor.states import (
     shown,
     store_values,
     view_of,
+)
+from morok.tensor.storage import (
+    Storage,
+    any_realized,
+    base_of,
+    claim,
+    forget_values,
+    inherit,
+    living_storages,
+    realized_as,
+    set_realized,
 )
 from morok.tensor.tracing import refuse_values
 
@@ -65,8 +68,10 @@ def prepare(tensors: Sequence[Core]) -> ExecutionPlan:
 
 
 def _prepare(tensors: Sequence[Core], along: bool) -> ExecutionPlan:
-    wanted = list(tensors)
-    roots = [t._uop for t in wanted]
+    # A view is computed for its own sake; the storage that it shows stays as it is.
+    wanted: list[Storage | None] = [None if t._chain else t._storage for t in tensors]
+    nodes = [t._uop for t in tensors]
+    roots = list(nodes)
     order = toposort(*roots)
     renewed: dict[UOp, UOp] = {}
     if any_realized(order):
@@ -77,21 +82,31 @@ def _prepare(tensors: Sequence[Core], along: bool) -> ExecutionPlan:
     written = {base_of(state) for state in states}
     kept: dict[UOp, None] = {}
     if states:
-        ids = {id(t) for t in wanted}
-        others = [t for t in living_tensors() if id(t) not in ids]
+        ids = {id(t._storage) for t in tensors if not t._chain}
+        others = [s for s in living_storages() if id(s) not in ids]
         readers, kept = pending_readers(others, written, states, along)
         wanted += readers
-        roots += resolve([t._uop for t in readers], renewed)
+        roots += resolve([s.node for s in readers], renewed)
+        nodes += [s.node for s in readers]
         order = toposort(*roots)
     # A tensor that shows the memory as it was, and is realised along with the assignment, needs a copy too.
     kept.update(
         dict.fromkeys(base for root in roots if is_memory(root) and (base := base_of(root)) in written)
     )
-    lazy = [(tensor, root) for tensor, root in zip(wanted, roots, strict=True) if not is_memory(root)]
-    targets = [_target(root, states) for _, root in lazy]
+    asked = zip(wanted, nodes, roots, strict=True)
+    lazy = [_Asked(storage, node, root) for storage, node, root in asked if not is_memory(root)]
+    targets = [_target(asked.root, states) for asked in lazy]
     targets += [make(Ops.CONTIGUOUS, state.dtype, (state,)) for state in kept]
     found, targets = _schedule(targets, states, order if targets == roots else None)
     return ExecutionPlan(found, _Realization(lazy, list(kept), targets, found, states, renewed, order))
+
+
+class _Asked(NamedTuple):
+    """What a plan computes for somebody: a storage, or a view's node; then as it was scheduled."""
+
+    storage: Storage | None
+    node: UOp
+    root: UOp
 
 
 @final
@@ -100,7 +115,7 @@ class _Realization:
 
     def __init__(
         self,
-        lazy: list[tuple[Core, UOp]],
+        lazy: list[_Asked],
         kept: list[UOp],
         targets: list[UOp],
         found: Schedule,
@@ -110,26 +125,26 @@ class _Realization:
     ) -> None:
         self.lazy = lazy
         self.kept = kept
-        self.targets = targets  # of the lazy tensors, then of the states that are kept
+        self.targets = targets  # of what was asked for, then of the states that are kept
         self.found = found
         self.states = states
         self.overwrites = bool(states)
         self.renewed = renewed  # states as other graphs still hold them, and as they were scheduled
         self.memory = [node for node in order if node.op is Ops.BUFFER]
         self.binds = {node.src[0]: node for node in order if node.op is Ops.BIND}
-        self.readers = _readers(order, [root for _, root in lazy])
+        self.readers = _readers(order, [asked.root for asked in lazy])
 
     def begin(self) -> None:
         _refuse_overwritten(self.memory)
 
     def finish(self) -> None:
-        views = _rename(self.states)
+        views = _rename(self.states, set(self.kept))
         count = len(self.lazy)
         for state, copy in zip(self.kept, self.targets[count:], strict=True):
             set_realized(state, _result(self.found, copy, self.binds, {}))
-        for (tensor, root), target in zip(self.lazy, self.targets[:count], strict=True):
+        for asked, target in zip(self.lazy, self.targets[:count], strict=True):
             view = _result(self.found, target, self.binds, views)
-            _settle(tensor, root, view, root in self.readers)
+            _found(asked, view, asked.root in self.readers)
         for old, new in self.renewed.items():
             reached = realized_as(new)
             if reached is not None and realized_as(old) is None:
@@ -138,6 +153,7 @@ class _Realization:
     def fail(self) -> None:
         for state in self.states:
             _overwritten[base_of(state)] = place(state)
+            forget_values(base_of(state))
 
 
 # BUFFER nodes of states that are gone. Nobody who lives reads them, except through the history of a value
@@ -182,14 +198,17 @@ def _target(root: UOp, states: dict[UOp, UOp]) -> UOp:
     return make(Ops.CONTIGUOUS, root.dtype, (root,)) if passing else root
 
 
-def _rename(states: dict[UOp, UOp]) -> dict[UOp, UOp]:
+def _rename(states: dict[UOp, UOp], kept: set[UOp]) -> dict[UOp, UOp]:
     """New BUFFER nodes for memory that was written, as its last state."""
     renamed: dict[UOp, UOp] = {}
     for state in dict.fromkeys(states.values()):
         memory = base_of(state)
         renamed[memory] = fresh = new_buffer(memory.dtype, memory.arg, str(memory.src[1].arg))
         bind_buffer(fresh, buffer_for(memory))
+        inherit(memory, fresh)
         _overwritten[memory] = place(state)
+        if memory not in kept:
+            forget_values(memory)
         if is_marked(memory):
             mark(fresh, fresh=True)
         set_realized(state, view_of(fresh, require_shape(state)))
@@ -207,12 +226,15 @@ def _readers(order: Sequence[UOp], roots: Sequence[UOp]) -> set[UOp]:
     return found
 
 
-def _settle(tensor: Core, root: UOp, view: UOp, reads_memory: bool) -> None:
-    """The tensor shows its memory, and graphs that hold its node will do so too."""
-    for node in (root, tensor._uop):
+def _found(asked: _Asked, view: UOp, reads_memory: bool) -> None:
+    """The storage is its memory now, and graphs that hold its node read it there."""
+    for node in (asked.root, asked.node):
         if node is not view and realized_as(node) is None:
             set_realized(node, view, reads_memory)
-    tensor._settle(view)
+    storage = asked.storage
+    if storage is not None and storage.node is asked.node:
+        settle(storage, view)
+        claim(base_of(view), storage)
 
 
 def _result(found: Schedule, node: UOp, binds: dict[UOp, UOp], renamed: dict[UOp, UOp]) -> UOp:
@@ -226,21 +248,19 @@ def _result(found: Schedule, node: UOp, binds: dict[UOp, UOp], renamed: dict[UOp
     return result
 
 
+def realize_storages(storages: Sequence[Storage]) -> None:
+    """Compute storages that are not memory yet, whoever shows them."""
+    tensors = []
+    for storage in storages:
+        tensor = object.__new__(Core)
+        tensor._storage = storage
+        tensors.append(tensor)
+    realize(tensors)
+
+
 def realize(tensors: Sequence[Core]) -> None:
     """Compute the tensors that are not memory yet, together."""
     lazy = [t for t in tensors if not is_computed(t._uop)]
     if lazy:
         refuse_values()
         prepare(lazy).run()
-
-
-_claims: weakref.WeakKeyDictionary[UOp, weakref.ref[Core]] = weakref.WeakKeyDictionary()
-
-
-def claim(memory: UOp, tensor: Core) -> bool:
-    """Whether the tensor may write the memory: the first one that asks, until the writes have run."""
-    holder = _claims.get(memory)
-    if holder is None:
-        _claims[memory] = weakref.ref(tensor)
-        return True
-    return holder() is tensor

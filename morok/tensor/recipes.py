@@ -105,7 +105,10 @@ def _taken(nodes: list[UOp], function: Callable[..., Any], args: Any, kwargs: An
         _taking.reset(token)
     if not isinstance(result, Core):
         return None
-    return take(result._uop, inputs)
+    recipe = take(result._uop, inputs)
+    if recipe is not None:
+        recipe.is_view = isinstance(own[0], Core) and result._storage is own[0]._storage
+    return recipe
 
 
 def _on(rest: Iterator[UOp], values: Iterable[Any]) -> tuple[Any, ...]:

@@ -25,9 +25,29 @@ _OPERATORS = frozenset((
     "__rmatmul__", "__and__", "__rand__", "__or__", "__ror__", "__xor__", "__rxor__", "__lshift__",
     "__rlshift__", "__rshift__", "__rrshift__", "__neg__", "__pos__", "__abs__", "__invert__", "__round__",
     "__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__iadd__", "__isub__", "__imul__",
-    "__itruediv__", "__getitem__", "__setitem__", "__init__", "__bool__", "__int__", "__float__",
-    "__index__", "__iter__", "__array__", "__dlpack__",
+    "__itruediv__", "__ifloordiv__", "__imod__", "__ipow__", "__imatmul__", "__iand__", "__ior__", "__ixor__",
+    "__ilshift__", "__irshift__", "__getitem__", "__setitem__", "__init__", "__bool__", "__int__",
+    "__float__", "__index__", "__iter__", "__array__", "__dlpack__",
 ))  # fmt: skip
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def frozen(reason: str) -> Callable[[F], F]:
+    """A method whose result is a value and no place: who writes to it is told why that goes nowhere."""
+
+    def note_reason(function: F) -> F:
+        function.frozen = reason  # type: ignore[attr-defined]
+        return function
+
+    return note_reason
+
+
+def makes_constant(function: F) -> F:
+    """A method whose result, if the user calls it, is told apart from equal ones: see `Creation._identify`."""
+    function.makes_constant = True  # type: ignore[attr-defined]
+    return function
 
 
 def recorded(cls: C) -> C:
@@ -55,6 +75,8 @@ def _decorate(cls: C, method: Callable[[Callable[..., Any]], Callable[..., Any]]
 
 def _recording(function: Callable[..., Any], at_once: bool = False) -> Callable[..., Any]:
     """`at_once`: whatever goes wrong is wrong with this very call, and not with what was computed before."""
+    reason = getattr(function, "frozen", None)
+    constant = hasattr(function, "makes_constant")
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -62,7 +84,12 @@ def _recording(function: Callable[..., Any], at_once: bool = False) -> Callable[
             return function(*args, **kwargs)
         here.origin = origin = capture(2)
         try:
-            return function(*args, **kwargs)
+            result = function(*args, **kwargs)
+            if reason is not None and result._storage is not args[0]._storage:
+                result._frozen = reason
+            if constant:
+                result._identify()
+            return result
         except MorokError as error:
             if (at_once or error.place is None) and origin is not None:
                 error.place = repr(origin)
@@ -75,6 +102,7 @@ def _recording(function: Callable[..., Any], at_once: bool = False) -> Callable[
 
 def _repeating(function: Callable[..., Any]) -> Callable[..., Any]:
     slow = _recording(function, at_once=True)
+    reason = getattr(function, "frozen", None)
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -86,7 +114,12 @@ def _repeating(function: Callable[..., Any]) -> Callable[..., Any]:
         form, nodes = found
         recipe = known_recipe(form)
         if recipe is not None:
-            return args[0]._new(follow(recipe, nodes, capture(2)))
+            first = args[0]
+            node = follow(recipe, nodes, capture(2))
+            made = first._view(node) if recipe.is_view else first._new(node)
+            if reason is not None and not recipe.is_view:
+                made._frozen = reason
+            return made
         result = slow(*args, **kwargs)
         note(form, nodes, slow, args, kwargs)
         return result

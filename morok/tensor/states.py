@@ -1,12 +1,12 @@
 """States of memory that is assigned to, and graphs that hold them.
 
     root                                a view of the BUFFER: what the memory holds now
-    AFTER(root, ASSIGN(part, value))    the next state; `part` is a view of the state before
+    AFTER(root, ASSIGN(part, value))    the next state; `part` is a view of PLACE(the state before)
 
 A graph that holds a state means the values of that state, however late it is realised. When assignments run,
 the memory reaches its last state and the others are gone, so whoever still reads one of those is taken care
 of first: readers that can be computed right now are computed along, for the rest the state itself is kept as
-a copy.
+a copy. Readers are storages: a view of one that is written goes along with it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from morok.ir.movement import reshape, shrink
 from morok.ir.node import UOp, make, toposort
 from morok.ir.ops import Ops
 from morok.rewrite.engine import substitute
-from morok.tensor.core import Core, any_realized, realized_as
+from morok.tensor.storage import Storage, any_realized, base_of, realized_as
 
 
 def view_of(memory: UOp, sizes: Shape) -> UOp:
@@ -26,13 +26,6 @@ def view_of(memory: UOp, sizes: Shape) -> UOp:
     count = numel(sizes)
     flat = memory if count == memory.arg else shrink(memory, ((0, count),))
     return reshape(flat, sizes)
-
-
-def base_of(node: UOp) -> UOp:
-    """The BUFFER that a view, or a state, or a part of one, stands in."""
-    while node.op is not Ops.BUFFER:
-        node = node.src[0]
-    return node
 
 
 def shown(node: UOp) -> UOp:
@@ -119,28 +112,28 @@ def _rebuilt(node: UOp, done: dict[UOp, UOp]) -> UOp:
 
 
 def pending_readers(
-    tensors: Iterable[Core], written: set[UOp], states: dict[UOp, UOp], along: bool
-) -> tuple[list[Core], dict[UOp, None]]:
-    """Tensors that read states which are about to disappear.
+    storages: Iterable[Storage], written: set[UOp], states: dict[UOp, UOp], along: bool
+) -> tuple[list[Storage], dict[UOp, None]]:
+    """Storages that read states which are about to disappear.
 
     `written` holds the buffers, `states` the states that will have been reached, each with the last state of
-    its memory. Returned are tensors that can be computed along, if that is wanted, and the states that the
+    its memory. Returned are storages that can be computed along, if that is wanted, and the states that the
     others need.
     """
-    computed: list[Core] = []
+    computed: list[Storage] = []
     kept: dict[UOp, None] = {}
-    for tensor in tensors:
-        memory = shown_memory(tensor._uop)
+    for storage in storages:
+        memory = shown_memory(storage.node)
         if memory is not None:
             if memory in written:
                 kept[memory] = None
             continue
-        root = resolve([tensor._uop])[0]
+        root = resolve([storage.node])[0]
         lost, pending = _lost_states(root, written, states)
         if not lost:
             continue
         if along and not pending and _is_bound(root):
-            computed.append(tensor)
+            computed.append(storage)
         else:
             kept.update(dict.fromkeys(lost))
     return computed, kept

@@ -8,8 +8,10 @@ from morok.tensor.conversion import Conversion
 from morok.tensor.creation import node_of
 from morok.tensor.dtypes import as_dtype
 from morok.tensor.gradient import Gradient
+from morok.tensor.gradient_track import cut
 from morok.tensor.random import Random
 from morok.tensor.record import recorded
+from morok.tensor.storage import Storage
 
 
 @final
@@ -21,14 +23,15 @@ class Tensor(Random, Gradient, Conversion):
     >>> (x @ x + 1).sum().item()
     58.0
 
-    `data` is a number, nested lists, a NumPy array (whose memory is used where its layout allows), anything
-    with DLPack or the buffer protocol, or another tensor. Python floats become float32, integers int64;
-    arrays keep their type.
+    `data` is a number, nested lists, a NumPy array, anything with DLPack or the buffer protocol, or another
+    tensor; it is copied (`from_numpy` and its kin share memory). Python floats become float32, integers
+    int64; arrays keep their type.
     """
 
     def __init__(
         self, data: Any, dtype: Any = None, device: str | None = None, requires_grad: bool = False
     ) -> None:
-        self._enter(node_of(data, None if dtype is None else as_dtype(dtype), device))
+        self._storage = Storage(cut(node_of(data, None if dtype is None else as_dtype(dtype), device)))
+        self._identify()
         if requires_grad:
             self.requires_grad_()

@@ -50,6 +50,7 @@ class Watched:
         self.getters: list[Getter] = []  # of tensors, each tensor once
         self.forms: list[Any] = []
         self.names: list[tuple[str, Getter, int]] = []  # every name of a tensor, and which one it was
+        self.shared: list[int] = []
         self._numbers: dict[int, int] = {}
 
     @property
@@ -81,6 +82,8 @@ class Watched:
         if not self.names:
             return None
         now = self.tensors()
+        if _shared(now) != self.shared:
+            return "tensors share memory in another way"
         for name, get, number in self.names:
             tensor = get()
             if not isinstance(tensor, Core) or tensor is not now[number]:
@@ -91,7 +94,13 @@ class Watched:
 
 
 def _form(tensor: Core) -> Any:
-    return tensor.shape, tensor.dtype, tensor.device, getattr(tensor, "_leaf", False)
+    return tensor.shape, tensor.dtype, tensor.device, tensor._leaf, tensor._chain
+
+
+def _shared(tensors: list[Any]) -> list[int]:
+    """For each tensor, the first one that shows the same storage."""
+    first: dict[int, int] = {}
+    return [first.setdefault(id(getattr(t, "_storage", t)), n) for n, t in enumerate(tensors)]
 
 
 Getter = Callable[[], Any]
@@ -267,6 +276,7 @@ def watched(function: Any, tensors: bool = True, arguments: Iterable[Any] = ()) 
         if id(value) not in seen and not isinstance(value, _SIMPLE):
             seen.add(id(value))
             pending += _inside(name, value)
+    found.shared = _shared(found.tensors())
     return found
 
 

@@ -1,0 +1,171 @@
+"""Storages: the identity of memory, which values do not have.
+
+Tensors that show the same memory share a storage. It knows one thing, the node of what the memory holds now:
+something to be computed, a view of a BUFFER, or a state of one after assignments (see `states.py`). A tensor
+is a storage and a chain of movement ops, so whoever writes through one of them is seen by all; what was
+computed from a tensor has taken its node, and keeps the values of its line.
+
+A node that has been computed is found in memory by `realized_as`, whoever computed it. That is a remembered
+value and no claim to the memory: a storage owns memory, and only its owner writes it.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable, Iterator
+from typing import final
+
+from morok.device.registry import default_device
+from morok.errors import IRError
+from morok.ir.node import UOp, toposort
+from morok.ir.ops import Ops
+from morok.ir.recipe import is_stand_in
+
+
+@final
+class Storage:
+    """What tensors that show the same memory share."""
+
+    __slots__ = ("__weakref__", "frozen", "leaf", "node")
+
+    def __init__(self, node: UOp) -> None:
+        self.node = node
+        self.leaf = False  # whether gradients were asked for
+        self.frozen: str | None = None  # why nothing may be assigned
+        ref = _Living(self, _forget)
+        ref.key = id(self)
+        _living[ref.key] = ref
+
+
+class _Living(weakref.ref[Storage]):
+    __slots__ = ("key",)
+    key: int
+
+
+_living: dict[int, _Living] = {}
+
+
+def _forget(ref: _Living) -> None:
+    if _living.get(ref.key) is ref:
+        del _living[ref.key]
+
+
+def living_storages() -> Iterator[Storage]:
+    """All storages that somebody holds."""
+    for ref in list(_living.values()):
+        storage = ref()
+        if storage is not None:
+            yield storage
+
+
+# --- who owns memory
+
+_owners: weakref.WeakKeyDictionary[UOp, weakref.ref[Storage]] = weakref.WeakKeyDictionary()
+
+
+def claim(memory: UOp, storage: Storage, shared: bool = False) -> bool:
+    """Whether the storage owns a BUFFER: the first one that asks does, as long as it lives.
+
+    Memory that is shared with somebody outside has the owner that it was given, and never another one.
+    """
+    owner = _owners.get(memory)
+    found = None if owner is None else owner()
+    if found is storage:
+        return True
+    if found is not None or (owner is not None and shared):
+        return False
+    _owners[memory] = weakref.ref(storage)
+    return True
+
+
+def inherit(old: UOp, new: UOp) -> None:
+    """The memory has got another name."""
+    owner = _owners.get(old)
+    if owner is not None:
+        _owners[new] = owner
+
+
+# --- values that are in memory
+
+
+class _Done(weakref.ref[UOp]):
+    """What became of a node: the view of a buffer that holds its value. It goes when no graph holds the node.
+
+    Caches of schedules hold graphs that read no memory as they are, so for those the view is held weakly and
+    lives only as long as some tensor shows it.
+    """
+
+    __slots__ = ("key", "view")
+    key: int
+    view: UOp | weakref.ref[UOp]
+
+
+_done: dict[int, _Done] = {}  # by identity of the node: asked for every node of every graph
+# The nodes whose values a BUFFER holds, to be forgotten when it is overwritten.
+_held: weakref.WeakKeyDictionary[UOp, set[int]] = weakref.WeakKeyDictionary()
+
+
+def _undo(done: _Done) -> None:
+    if _done.get(done.key) is done:
+        del _done[done.key]
+
+
+def realized_as(node: UOp) -> UOp | None:
+    """The view of memory that holds a node's value; None if it was not computed yet."""
+    done = _done.get(id(node))
+    if done is None or done() is not node:
+        return None
+    view = done.view
+    if isinstance(view, UOp):
+        return view
+    found = view()  # without memory of its own the node belongs wherever tensors live by default now
+    return found if found is None or device_of(found) == default_device() else None
+
+
+def any_realized(nodes: Iterable[UOp]) -> bool:
+    """Whether some of the nodes have been computed."""
+    return not _done.keys().isdisjoint(map(id, nodes))
+
+
+def set_realized(node: UOp, view: UOp, reads_memory: bool = True) -> None:
+    """From now on whoever has the node in a graph reads the memory instead."""
+    done = _Done(node, _undo)
+    done.key = id(node)
+    done.view = view if reads_memory else weakref.ref(view)
+    _done[done.key] = done
+    _held.setdefault(base_of(view), set()).add(done.key)
+
+
+def forget_values(memory: UOp) -> None:
+    """A BUFFER node stands for values that are gone: nothing is found there any more."""
+    for key in _held.pop(memory, ()):
+        done = _done.get(key)
+        if done is None:
+            continue
+        view = done.view if isinstance(done.view, UOp) else done.view()
+        if view is None or base_of(view) is memory:
+            del _done[key]
+
+
+# --- nodes
+
+
+def base_of(node: UOp) -> UOp:
+    """The BUFFER that a view, or a state, or a part of one, stands in."""
+    while node.op is not Ops.BUFFER:
+        node = node.src[0]
+    return node
+
+
+def device_of(root: UOp) -> str:
+    """The device of the first memory that a graph reads, or the default one."""
+    for node in toposort(root, stop=_has_device):
+        if _has_device(node):
+            return str(node.src[1].arg)
+        if is_stand_in(node):
+            raise IRError("a stand-in may be on any device")
+    return default_device()
+
+
+def _has_device(node: UOp) -> bool:
+    return node.op is Ops.BUFFER or node.op is Ops.COPY
