@@ -60,6 +60,8 @@ def subtract_sizes(a: Size, b: Size) -> Size:
         return a - b
     if b == 0 or a is b:
         return a if b == 0 else 0
+    if isinstance(a, UOp) and a.op is Ops.ADD and a.src[0] is b and a.src[1].op is Ops.CONST:
+        return int(a.src[1].arg)  # (k + 1) - k: the length of a slice with a symbolic start
     return alu(Ops.SUB, size_node(a), size_node(b))
 
 

@@ -11,9 +11,12 @@ from morok.schedule.split import base_of, is_view, reads_memory
 
 
 def drop_copies(sink: UOp, ctx: object = None) -> UOp:
-    """CONTIGUOUS of memory that lies in order already is that memory, unless it will be overwritten."""
+    """CONTIGUOUS of memory that lies in order already is that memory, unless it will be overwritten.
+
+    One with a reason stays.
+    """
     order = toposort(sink)
-    copies = [n for n in order if n.op is Ops.CONTIGUOUS and _whole(n.src[0]) is not None]
+    copies = [n for n in order if n.op is Ops.CONTIGUOUS and n.arg is None and _whole(n.src[0]) is not None]
     if not copies:
         return sink
     overwritten = {base_of(n.src[0]) for n in order if n.op is Ops.ASSIGN}

@@ -12,7 +12,7 @@ from itertools import chain
 from typing import Any
 
 from morok.ir.args import LOOSE, arg_key
-from morok.ir.node import CONSTANT, UOp
+from morok.ir.node import UOp, is_identity
 from morok.ir.ops import Ops
 
 _VARIABLES = frozenset((Ops.BIND, Ops.DEFINE_VAR))
@@ -40,6 +40,6 @@ def _argument(node: UOp) -> Any:
         return None if node.op is Ops.UNIQUE else node
     arg = node.arg
     kind = arg.__class__
-    if node.op is Ops.NOOP and kind is tuple and arg[0] == CONSTANT:
-        return CONSTANT  # whoever made it
+    if is_identity(node):
+        return None  # a number that tells values apart says as little
     return kind, arg_key(arg) if kind in LOOSE else arg

@@ -12,7 +12,7 @@ from typing import final
 
 from morok.dtype import void
 from morok.errors import IRError, VariableError
-from morok.ir.node import CONSTANT, UOp, make
+from morok.ir.node import UOp, is_identity, make
 from morok.ir.ops import Ops
 from morok.ir.provenance import place
 
@@ -67,7 +67,7 @@ def normalise(outputs: Sequence[UOp]) -> Normalised:
         if len(stack) == waiting:
             stack.pop()
             src = tuple([done[s] for s in node.src])
-            if op is Ops.NOOP and node.arg.__class__ is tuple and node.arg[0] == CONSTANT:
+            if is_identity(node):
                 done[node] = src[0]  # an identity like that of a buffer
                 continue
             done[node] = node if src == node.src else make(op, node.dtype, src, node.arg, node.origin)

@@ -21,12 +21,12 @@ from morok.ir.node import UOp, alu, make
 from morok.ir.ops import Ops
 from morok.tensor.core import Core, expand_to, require_shape
 from morok.tensor.gradient_track import is_tracked
-from morok.tensor.index import parse_key
+from morok.tensor.index import INDEXED, parse_key
 from morok.tensor.realize import is_overwritten, new_buffer, realize_storages
 from morok.tensor.record import recorded
 from morok.tensor.sorting import Sorting
 from morok.tensor.states import view_of
-from morok.tensor.storage import Storage, base_of, claim, device_of, realized_as
+from morok.tensor.storage import Storage, base_of, claim, device_of, identified, realized_as
 from morok.tensor.strides import Chain, is_whole, moved, replaced, unmoved
 from morok.tensor.tracing import is_tracing
 
@@ -82,6 +82,8 @@ class Assign(Sorting):
         """The result of an operator where its operand was; as in NumPy, not of another kind."""
         if result.dtype.is_float and not self.dtype.is_float:
             raise DTypeError(f"{sign}= gives {result.dtype} here, which does not fit into {self.dtype}")
+        if self._frozen is INDEXED:  # x[places] += y goes on to assign what comes of it
+            return self._new(self._fitting(result, self.shape))
         return self.assign(result)
 
     def __iadd__(self, other: Any) -> Self:
@@ -106,9 +108,6 @@ class Assign(Sorting):
 
     def __ipow__(self, other: Any) -> Self:
         return self._in_place("**", self.__pow__(other))
-
-    def __imatmul__(self, other: Any) -> Self:
-        return self._in_place("@", self.__matmul__(other))
 
     def __iand__(self, other: Any) -> Self:
         return self._in_place("&", self.__and__(other))
@@ -141,10 +140,10 @@ def write(storage: Storage, chain: Chain, value: UOp) -> None:
         value, chain = replaced(storage.node, chain, value), ()
     if state is None:
         if is_whole(chain):  # simply becomes the new value
-            storage.node = unmoved(value, chain, require_shape(storage.node))
+            storage.become(identified(unmoved(value, chain, require_shape(storage.node))))
             return
         state = write_to_new_memory(storage)
-    storage.node = _written(state, moved(make(Ops.PLACE, state.dtype, (state,)), chain), value)
+    storage.become(_written(state, moved(make(Ops.PLACE, state.dtype, (state,)), chain), value))
     memory = find_buffer(base_of(state))
     if memory is not None and memory.is_shared and not is_tracing():
         realize_storages([storage])  # who shares the memory sees it at once

@@ -7,6 +7,7 @@ Both ways go through one table, so nobody has to rewrite graphs at the moment so
 
 from __future__ import annotations
 
+import weakref
 from typing import Any, Self, TypeAlias
 
 from morok.dtype import DType
@@ -30,7 +31,8 @@ class Core:
     __hash__ = object.__hash__
     _storage: Storage
     _chain: Chain = ()  # what is shown of the storage
-    _seen: tuple[UOp, UOp] | None = None  # a state of the storage, and what the chain made of it
+    # A state of the storage, and what the chain made of it; weakly, because a view outlives states.
+    _seen: tuple[weakref.ref[UOp], weakref.ref[UOp]] | None = None
     _frozen: str | None = None  # why this tensor is no place to write to
     _leaf = False  # whether gradients were asked for
 
@@ -59,7 +61,7 @@ class Core:
         tensor = object.__new__(type(self))
         tensor._storage = self._storage
         tensor._chain = chain if final is node else (*chain, step_of(final))
-        tensor._seen = (self._storage.node, final)
+        tensor._seen = (weakref.ref(self._storage.node), weakref.ref(final))
         tensor._frozen = self._frozen
         return tensor
 
@@ -74,10 +76,12 @@ class Core:
         if not self._chain:
             return state
         seen = self._seen
-        if seen is not None and seen[0] is state:
-            return seen[1]
+        if seen is not None and seen[0]() is state:
+            node = seen[1]()
+            if node is not None:
+                return node
         node = moved(state, self._chain)
-        self._seen = (state, node)
+        self._seen = (weakref.ref(state), weakref.ref(node))
         return node
 
     @property
@@ -126,7 +130,7 @@ class Core:
 def settle(storage: Storage, view: UOp) -> None:
     """The storage is memory from now on, unless a gradient may want to know how it was computed."""
     if storage.leaf or not is_tracked(storage.node):
-        storage.node = view
+        storage.become(view)
 
 
 def require_shape(uop: UOp) -> Shape:

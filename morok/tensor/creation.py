@@ -6,7 +6,6 @@ realises them on their own.
 
 from __future__ import annotations
 
-import itertools
 import math
 import operator
 import os
@@ -16,26 +15,25 @@ from typing import Any, Self
 import numpy as np
 
 from morok import dtype as dt
-from morok.device.buffer import Array, Buffer, bind_buffer
+from morok.device.buffer import Array, Buffer, bind_buffer, find_buffer
 from morok.device.disk import map_file
 from morok.device.registry import canonical, default_device, get_device
 from morok.dtype import DType, dtype_of
 from morok.errors import DTypeError, ShapeError
+from morok.ir import movement as move
 from morok.ir.alu import evaluate_array
 from morok.ir.alu_array import storage
 from morok.ir.build import cast
 from morok.ir.infer import show_shape
-from morok.ir.node import CONSTANT, UOp, alu, const, make, toposort
+from morok.ir.node import UOp, alu, const, make, toposort
 from morok.ir.ops import Ops
 from morok.tensor.core import Core, Scalar, expand_to, full, iota
 from morok.tensor.dtypes import as_dtype, from_numpy, is_dtype
 from morok.tensor.realize import new_buffer
 from morok.tensor.record import makes_constant, recorded
 from morok.tensor.sizes import as_shape, as_size, concrete_shape, flat_args
-from morok.tensor.states import view_of
-from morok.tensor.storage import base_of, claim
-
-_numbers = itertools.count()  # of constants that somebody made
+from morok.tensor.states import shown_memory, view_of
+from morok.tensor.storage import base_of, claim, identified
 
 
 def from_array(array: Array, dtype: DType, device: str | None, copy: bool = False) -> UOp:
@@ -56,7 +54,7 @@ def _bound(array: Array, memory: Buffer) -> UOp:
 def node_of(data: Any, dtype: DType | None, device: str | None) -> UOp:
     """The node of whatever a tensor can be made of."""
     if isinstance(data, Core):
-        data = data.uop
+        data = identified(data.uop)
     if isinstance(data, UOp):
         return data if dtype is None else cast(data, dtype)
     if isinstance(data, bool | int | float) and not isinstance(data, np.generic):  # float64 is a float
@@ -164,19 +162,16 @@ class Creation(Core):
     def _identify(self) -> None:
         """A constant that somebody made is that tensor: the gradient of an equal one is another gradient."""
         node = self._storage.node
-        if node.dtype.is_float and not any(n.op is Ops.BUFFER for n in toposort(node)):
-            self._storage.node = make(Ops.NOOP, node.dtype, (node,), (CONSTANT, next(_numbers)))
+        if not any(n.op is Ops.BUFFER for n in toposort(node)):
+            self._storage.node = identified(node)
 
     @classmethod
     def from_numpy(cls, array: Array, device: str | None = None) -> Self:
         """A tensor on an array's own memory: assignments to either change both.
 
-        The array is contiguous and aligned; of one that may only be read, the tensor cannot be assigned to.
+        The array is aligned and has no gaps; of one that may only be read, the tensor cannot be assigned to.
         What was computed lazily from the tensor reads the array when it is computed. A device with memory of
         its own gets a copy. `Tensor(array)` always copies.
-
-        >>> Tensor.from_numpy(np.array([1, 2])).tolist()
-        [1, 2]
         """
         whole = np.asarray(array)
         return cls._sharing(whole, from_numpy(whole.dtype), device)
@@ -184,17 +179,21 @@ class Creation(Core):
     @classmethod
     def _sharing(cls, array: Array, dtype: DType, device: str | None) -> Self:
         target = get_device(canonical(device) if device else default_device())
-        memory = target.adopt(array, dtype, shared=True)
+        order = sorted(range(array.ndim), key=lambda axis: -abs(array.strides[axis]))
+        back = [array.strides[axis] < 0 for axis in order]
+        base = array.transpose(order)[tuple(slice(None, None, -1 if b else 1) for b in back)]
+        memory = target.adopt(base, dtype, shared=True)
         if target.on_host and array.size and not memory.is_shared:
             raise ShapeError(
-                "memory is shared with arrays that are contiguous and aligned; Tensor(array) takes a copy of "
-                "others"
+                "memory is shared with arrays that are aligned and have no gaps; Tensor(array) takes a copy "
+                "of others"
             )
-        tensor = cls._new(_bound(array, memory))
+        tensor = cls._new(_bound(base, memory))
         claim(base_of(tensor._storage.node), tensor._storage)
         if not array.flags.writeable:
             tensor._storage.frozen = "this memory may only be read; Tensor(data) takes a copy of it"
-        return tensor
+        node = move.flip(tensor.uop, back)
+        return tensor._view(move.permute(node, sorted(range(array.ndim), key=order.__getitem__)))
 
     @classmethod
     def from_dlpack(cls, data: Any, device: str | None = None) -> Self:
@@ -462,7 +461,12 @@ class Creation(Core):
         >>> Tensor([[1, 2], [3, 4]]).T.contiguous().tolist()
         [[1, 3], [2, 4]]
         """
-        return self._new(make(Ops.CONTIGUOUS, self.dtype, (self.uop,)))
+        node = self.uop
+        memory = shown_memory(node)
+        found = None if memory is None else find_buffer(memory)
+        if found is not None and found.is_shared:  # a copy that cannot be spared
+            return self._new(make(Ops.CONTIGUOUS, self.dtype, (node,), "its memory may change"))
+        return self._new(make(Ops.CONTIGUOUS, self.dtype, (node,)))
 
     def detach(self) -> Self:
         """The same memory, through which no gradient flows.

@@ -21,7 +21,7 @@ from morok.tensor.realize import prepare, realize
 from morok.tensor.record import recorded
 from morok.tensor.sizes import as_axis, concrete
 from morok.tensor.states import is_computed, resolve
-from morok.tensor.storage import base_of, claim
+from morok.tensor.storage import base_of, claim, identified
 from morok.tensor.tracing import is_tracing, refuse_values
 
 _SMALL = 1000  # elements up to which repr shows values
@@ -167,7 +167,7 @@ class Export(Assign):
         return _restore, (type(self), self.numpy().copy(), self.device, self._leaf)
 
     def __copy__(self) -> Self:
-        return self._new(self.uop)
+        return self._new(identified(self.uop))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         copied: Self = _restore(type(self), self.numpy().copy(), self.device, self._leaf)  # type: ignore[assignment]
@@ -219,6 +219,8 @@ def show_memory(view: UOp) -> Array:
 
 
 def _moved(array: Array, node: UOp) -> Array:
+    if not node.op.is_movement:  # another name for the same values
+        return array
     sizes = [concrete(size_of(s)) for s in node.src[1:]]
     if node.op is Ops.RESHAPE:
         return array.reshape(sizes)

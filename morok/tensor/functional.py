@@ -42,7 +42,7 @@ def put(storage: Storage, chain: Chain, node: UOp) -> None:
     if chain or (found is not None and found.is_shared):
         write(storage, chain, node)
         return
-    storage.node = node
+    storage.become(node)
     claim(base_of(node), storage)
     if storage.leaf:
         mark(base_of(node), fresh=True)

@@ -83,7 +83,7 @@ class Gradient(Export):
             self._storage, self._chain = Storage(self.uop), ()
         storage = self._storage
         node = own_state(storage)
-        storage.node = write_to_new_memory(storage) if node is None else node
+        storage.become(write_to_new_memory(storage) if node is None else node)
         mark(base_of(storage.node))
         self._become_leaf()
         return self

@@ -27,6 +27,11 @@ from morok.tensor.record import frozen, pure
 from morok.tensor.rows import named_rows, take_rows
 from morok.tensor.sizes import _UNSET, Variable, as_axis, as_size, axis_or_dim, broadcast_shapes
 
+INDEXED = (
+    "an index with arrays gives a value, which cannot be written to; assign to x[...] itself, or copy the "
+    "value with contiguous()"
+)
+
 
 @dataclass
 class Steps:
@@ -61,10 +66,7 @@ class Rows:
 class Index(Arrange):
     """Reading parts."""
 
-    @frozen(
-        "an index with arrays gives a value, which cannot be written to; assign to x[...] itself, "
-        "or copy it with contiguous()"
-    )
+    @frozen(INDEXED)
     def __getitem__(self, key: Any) -> Self:
         steps = parse_key(self.shape, key)
         x = self._basic(steps)

@@ -69,7 +69,7 @@ def prepare(tensors: Sequence[Core]) -> ExecutionPlan:
 
 def _prepare(tensors: Sequence[Core], along: bool) -> ExecutionPlan:
     # A view is computed for its own sake; the storage that it shows stays as it is.
-    wanted: list[Storage | None] = [None if t._chain else t._storage for t in tensors]
+    wanted = [(t._storage, not t._chain) for t in tensors]
     nodes = [t._uop for t in tensors]
     roots = list(nodes)
     order = toposort(*roots)
@@ -85,7 +85,7 @@ def _prepare(tensors: Sequence[Core], along: bool) -> ExecutionPlan:
         ids = {id(t._storage) for t in tensors if not t._chain}
         others = [s for s in living_storages() if id(s) not in ids]
         readers, kept = pending_readers(others, written, states, along)
-        wanted += readers
+        wanted += [(storage, True) for storage in readers]
         roots += resolve([s.node for s in readers], renewed)
         nodes += [s.node for s in readers]
         order = toposort(*roots)
@@ -94,7 +94,7 @@ def _prepare(tensors: Sequence[Core], along: bool) -> ExecutionPlan:
         dict.fromkeys(base for root in roots if is_memory(root) and (base := base_of(root)) in written)
     )
     asked = zip(wanted, nodes, roots, strict=True)
-    lazy = [_Asked(storage, node, root) for storage, node, root in asked if not is_memory(root)]
+    lazy = [_Asked(*who, node, root) for who, node, root in asked if not is_memory(root)]
     targets = [_target(asked.root, states) for asked in lazy]
     targets += [make(Ops.CONTIGUOUS, state.dtype, (state,)) for state in kept]
     found, targets = _schedule(targets, states, order if targets == roots else None)
@@ -102,9 +102,10 @@ def _prepare(tensors: Sequence[Core], along: bool) -> ExecutionPlan:
 
 
 class _Asked(NamedTuple):
-    """What a plan computes for somebody: a storage, or a view's node; then as it was scheduled."""
+    """What a plan computes, a storage or a view of it alone: the node, and as it was scheduled."""
 
-    storage: Storage | None
+    storage: Storage
+    whole: bool
     node: UOp
     root: UOp
 
@@ -232,7 +233,9 @@ def _found(asked: _Asked, view: UOp, reads_memory: bool) -> None:
         if node is not view and realized_as(node) is None:
             set_realized(node, view, reads_memory)
     storage = asked.storage
-    if storage is not None and storage.node is asked.node:
+    if not asked.whole:
+        storage.alone.append((asked.node, view))
+    elif storage.node is asked.node:
         settle(storage, view)
         claim(base_of(view), storage)
 

@@ -45,7 +45,7 @@ def frozen(reason: str) -> Callable[[F], F]:
 
 
 def makes_constant(function: F) -> F:
-    """A method whose result, if the user calls it, is told apart from equal ones: see `Creation._identify`."""
+    """A method whose result, if the user calls it, is told apart from equal ones by `Creation._identify`."""
     function.makes_constant = True  # type: ignore[attr-defined]
     return function
 

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 
 from morok.ir.infer import Shape, numel
 from morok.ir.movement import reshape, shrink
-from morok.ir.node import UOp, make, toposort
+from morok.ir.node import UOp, is_identity, make, toposort
 from morok.ir.ops import Ops
 from morok.rewrite.engine import substitute
 from morok.tensor.storage import Storage, any_realized, base_of, realized_as
@@ -28,9 +28,15 @@ def view_of(memory: UOp, sizes: Shape) -> UOp:
     return reshape(flat, sizes)
 
 
+def _only_shows(node: UOp) -> bool:
+    """Whether a node is a view of its source, or another name for it."""
+    op = node.op
+    return (op.is_movement and op is not Ops.PAD) or op is Ops.DETACH or is_identity(node)
+
+
 def shown(node: UOp) -> UOp:
     """What a view shows: memory, a state of it, or something to be computed."""
-    while node.op.is_movement and node.op is not Ops.PAD:
+    while _only_shows(node):
         node = node.src[0]
     return node
 
@@ -46,7 +52,7 @@ def shown_memory(node: UOp) -> UOp | None:
         view = realized_as(node)
         if view is not None:
             node = view
-        elif node.op.is_movement and node.op is not Ops.PAD:
+        elif _only_shows(node):
             node = node.src[0]
         else:
             return node if node.op is Ops.BUFFER else None

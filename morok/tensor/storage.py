@@ -11,13 +11,14 @@ value and no claim to the memory: a storage owns memory, and only its owner writ
 
 from __future__ import annotations
 
+import itertools
 import weakref
 from collections.abc import Iterable, Iterator
 from typing import final
 
 from morok.device.registry import default_device
 from morok.errors import IRError
-from morok.ir.node import UOp, toposort
+from morok.ir.node import IDENTITY, UOp, make, toposort
 from morok.ir.ops import Ops
 from morok.ir.recipe import is_stand_in
 
@@ -26,15 +27,21 @@ from morok.ir.recipe import is_stand_in
 class Storage:
     """What tensors that show the same memory share."""
 
-    __slots__ = ("__weakref__", "frozen", "leaf", "node")
+    __slots__ = ("__weakref__", "alone", "frozen", "leaf", "node")
 
     def __init__(self, node: UOp) -> None:
         self.node = node
+        self.alone: list[tuple[UOp, UOp]] = []  # parts that were computed for themselves, and where they lie
         self.leaf = False  # whether gradients were asked for
         self.frozen: str | None = None  # why nothing may be assigned
         ref = _Living(self, _forget)
         ref.key = id(self)
         _living[ref.key] = ref
+
+    def become(self, node: UOp) -> None:
+        """The storage holds something else, or the same in another place."""
+        self.node = node
+        self.alone = []
 
 
 class _Living(weakref.ref[Storage]):
@@ -148,6 +155,15 @@ def forget_values(memory: UOp) -> None:
 
 
 # --- nodes
+
+_numbers = itertools.count()
+
+
+def identified(node: UOp) -> UOp:
+    """A value as that of one tensor: equal ones of others are other nodes, so gradients tell them apart."""
+    if not node.dtype.is_float:
+        return node
+    return make(Ops.NOOP, node.dtype, (node,), (IDENTITY, next(_numbers)))
 
 
 def base_of(node: UOp) -> UOp:

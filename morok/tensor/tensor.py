@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, final
+from typing import Any, Self, final
 
 from morok.tensor.conversion import Conversion
 from morok.tensor.creation import node_of
@@ -35,3 +35,6 @@ class Tensor(Random, Gradient, Conversion):
         self._identify()
         if requires_grad:
             self.requires_grad_()
+
+    def __imatmul__(self, other: Any) -> Self:
+        return self._in_place("@", self.__matmul__(other))

@@ -285,7 +285,10 @@ NO_GRADIENT = {
                  "linspace", "eye", "tri", "__init__"},
     "random": {"manual_seed", "rand", "randn", "rand_like", "randn_like", "uniform", "normal", "randint",
                "bernoulli", "permutation", "randperm", "multinomial", "randint_like"},
-    "in place, by way of assign": {"__iadd__", "__isub__", "__imul__", "__itruediv__"},
+    "in place, by way of assign": {
+        "__iadd__", "__isub__", "__imul__", "__itruediv__", "__ifloordiv__", "__imod__", "__ipow__",
+        "__imatmul__", "__iand__", "__ior__", "__ixor__", "__ilshift__", "__irshift__",
+    },
     "narrower types, by way of cast": {"float", "half", "bfloat16", "int", "long", "bool", "to"},
     "values": {"realize", "prepare", "numpy", "item", "tolist", "__array__", "__dlpack__", "__float__",
                "__iter__", "is_realized"},

@@ -141,16 +141,18 @@ def test_a_result_that_is_also_assigned_has_memory_of_its_own() -> None:
     assert seen == [[2.0, 4.0], [4.0, 8.0], [8.0, 16.0]] and state.tolist() == [8.0, 16.0]
 
 
-def test_parts_cannot_be_assigned() -> None:
+def test_parts_are_assigned() -> None:
     state = Tensor(np.zeros(4, dtype=np.float32))
+    view = state[2:]
 
     @jit
     def put(x: Tensor) -> None:
         state[1:3] = x
 
-    with pytest.raises(JitError, match="whole tensors"):
-        put(Tensor([1.0, 2.0]))
-    assert state.tolist() == [0.0] * 4, "nothing has happened"
+    for n in range(3):
+        put(Tensor([1.0 + n, 2.0]))
+        assert state.tolist() == [0.0, 1.0 + n, 2.0, 0.0] and view.tolist() == [2.0, 0.0]
+    assert put.traces == 1
 
 
 @pytest.mark.parametrize(

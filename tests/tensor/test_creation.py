@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import morok
-from morok import Tensor, knobs
+from morok import Tensor, jit, knobs
 from morok.device.buffer import find_buffer
-from morok.errors import DeviceError, DTypeError, ShapeError
+from morok.errors import AssignError, DeviceError, DTypeError, ShapeError
 from morok.tensor.states import base_of
 from tests.devices import needs_host_memory
 from tests.tensor.common import ALL, same, sample
@@ -69,12 +69,79 @@ def test_lists_of_tensors() -> None:
 
 
 @needs_host_memory
-def test_a_contiguous_array_is_not_copied() -> None:
+@pytest.mark.parametrize(
+    "share", [Tensor.from_numpy, Tensor.from_dlpack, lambda a: Tensor.from_buffer(a, "float32", (3, 4))]
+)
+def test_memory_is_shared_both_ways(share: Any) -> None:
     data = np.arange(12, dtype=np.float32).reshape(3, 4)
-    t = Tensor(data)
+    t = share(data)
     assert np.shares_memory(t.numpy(), data)
     data[0, 0] = 99
     assert t[0, 0].item() == 99
+    before = t * 1
+    t[1] = 5
+    t.T[2, 2] = 7
+    assert data.tolist() == [[99, 1, 2, 3], [5, 5, 5, 5], [8, 9, 7, 11]]
+    assert before.tolist()[1] == [4, 5, 6, 7]
+    t += 1
+    assert data[2, 3] == 12
+    copy = t.clone().realize()
+    data[...] = 0
+    assert copy.tolist()[0] == [100, 2, 3, 4] and t.tolist()[0] == [0, 0, 0, 0]
+    values = Tensor(t)  # a value: writing to it leaves the memory alone
+    values[0] = 3
+    assert values.tolist()[0] == [3] * 4 and data.tolist()[0] == [0] * 4
+    step = jit(lambda x: x.assign(x + 1).sum())
+    for n in range(3):
+        assert step(t).item() == 12 * (n + 1) and data.tolist()[1] == [n + 1] * 4
+
+
+@needs_host_memory
+def test_arrays_in_another_order_are_shared_and_gaps_are_refused() -> None:
+    data = np.arange(24).reshape(2, 3, 4)
+    for view in (data.T, data[:, ::-1], data.transpose(1, 0, 2)[..., ::-1]):
+        t = Tensor.from_numpy(view)
+        same(t, view)
+        t[0] = -1
+        same(t, view)
+        assert (view[0] == -1).all()
+    with pytest.raises(ShapeError, match="have no gaps"):
+        Tensor.from_numpy(data[:, ::2])
+
+
+@pytest.mark.parametrize("share", [lambda a: Tensor.from_numpy(a), lambda a: Tensor.from_buffer(a.tobytes())])
+def test_memory_that_may_only_be_read(share: Any) -> None:
+    data = np.arange(4, dtype=np.uint8)
+    data.flags.writeable = False
+    t = share(data)
+    for write in (
+        lambda: t.assign(0),
+        lambda: t.__setitem__(0, 1),
+        lambda: t[1:].__iadd__(1),
+        lambda: t.T.assign(0),
+    ):
+        with pytest.raises(AssignError, match="may only be read") as info:
+            write()
+        assert "test_creation.py:" in str(info.value)
+    same(t, data)
+    copy = t.clone()
+    copy[0] = 9
+    assert copy.tolist() == [9, 1, 2, 3] and t.tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    "wrap", [lambda a: a, lambda a: Foreign(a), memoryview], ids=["array", "dlpack", "buffer"]
+)
+def test_data_is_copied(wrap: Any) -> None:
+    """A loader that fills one buffer again and again."""
+    data = np.zeros(4, np.float32)
+    batches = []
+    for n in range(3):
+        data[...] = n
+        batches.append(Tensor(wrap(data)))
+    assert [b.tolist()[0] for b in batches] == [0, 1, 2]
+    batches[0][0] = 7
+    assert data.tolist() == [2] * 4
 
 
 @pytest.mark.parametrize(

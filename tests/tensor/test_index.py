@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from morok import Tensor, Variable
-from morok.errors import DTypeError, ShapeError
+from morok.errors import AssignError, DTypeError, ShapeError
 from tests.tensor.common import same
 
 X = np.arange(120, dtype=np.float32).reshape(4, 5, 6)
@@ -121,13 +121,35 @@ def test_places_in_place() -> None:
     same(t, b)
 
 
-def test_views_taken_before_a_write_keep_their_values() -> None:
+def test_views_see_later_writes_and_values_do_not() -> None:
     a = np.arange(12).reshape(3, 4)
     t = Tensor(a.copy()).realize()
-    before = t[0]
+    row, rows, value = t[0], t[[0, 1]], t[0] + 0
     t[Tensor([0])] = 0
-    same(before, a[0])
-    same(t[0], np.zeros(4, np.int64))
+    same(row, np.zeros(4, np.int64))
+    same(rows, a[:2])
+    same(value, a[0])
+
+
+def test_what_is_no_place_cannot_be_written() -> None:
+    t = Tensor(np.arange(4.0)).realize()
+    refused = {
+        "an index with arrays": [t[[0, 1]], t[Tensor([2])], t[[0, 1]][1:]],
+        "expand repeats": [t.expand(2, 4), t.expand(2, 4)[0], t.reshape(1, 4).expand(3, 4).T],
+        "pad gives": [t.pad([(1, 1)])],
+    }
+    for message, values in refused.items():
+        for value in values:
+            for write in (lambda v=value: v.assign(0), lambda v=value: v.__setitem__(0, 1)):
+                with pytest.raises(AssignError, match=message) as info:
+                    write()
+                assert "test_index.py:" in str(info.value)
+    with pytest.raises(AssignError, match="expand repeats"):
+        t.expand(2, 4).__iadd__(1)
+    same(t, np.arange(4.0))
+    for copy in (t[[0, 1]].contiguous(), t.expand(2, 4) + 0, t.repeat(2), t.pad([(1, 1)]).clone()):
+        copy[0] = 9
+        assert copy.reshape(-1)[0].item() == 9
 
 
 def test_narrow_indices_reach_long_axes() -> None:

@@ -289,8 +289,8 @@ def test_an_argument_that_is_given_back_is_the_argument() -> None:
         before = x.numpy().copy()
         whole, part = compiled(x)
         assert whole is x
-        part.assign(part * 0).realize()
-        np.testing.assert_array_equal(x.numpy(), before)
+        part.assign(part * 0).realize()  # a view of the argument, as without jit
+        np.testing.assert_array_equal(x.numpy(), [before[0], 0, 0])
 
 
 def test_threads_do_not_get_each_other_s_results() -> None:

@@ -104,9 +104,11 @@ def test_dlpack_shares_memory() -> None:
 def test_torch() -> None:
     torch = pytest.importorskip("torch")
     x = torch.arange(6.0).reshape(2, 3)
-    t = Tensor(x)
+    t, copy = Tensor.from_dlpack(x), Tensor(x)
     x[0, 0] = 7.0
-    assert t.tolist()[0][0] == 7.0
+    assert t.tolist()[0][0] == 7.0 and copy.tolist()[0][0] == 0.0
+    t[0, 1] = 8.0
+    assert x[0, 1] == 8.0
     same(Tensor(x.T), x.T.numpy())
     same(Tensor(x.clone().requires_grad_()), x.numpy())
     half = Tensor(x.to(torch.bfloat16))

@@ -1,0 +1,562 @@
+"""Random programs about the identity of memory: views, assignments, several names, jit, gradients in between.
+
+The judge is NumPy. A program is Python text that means the same under both libraries, with a handful of
+functions (`LIBRARY`) that each of them provides; it is executed under NumPy while it is being made, which
+says what shapes there are and who shares memory with whom. What NumPy computes at once morok computes when it
+likes, so a program also says when something is realised or looked at.
+
+Values are whole numbers that stay small, so all arithmetic is exact and results are equal or wrong.
+
+    python -m tests.programs.state_programs --count 20000 --seed 1 --jobs 2
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+SHAPES: list[tuple[int, ...]] = [(4,), (6,), (2, 3), (3, 4), (4, 4), (2, 3, 2), (1,), (), (5, 1)]
+LARGE = (16, 39)  # beyond what is unrolled into one kernel's constants
+BOUND = 50
+
+JITTED = """
+def both(x, y):
+    return clip(x + y)
+
+def mirrored(x):
+    return flip(x, 0)
+
+def first_of(x):
+    return x[0, ...]
+
+def set_first(x):
+    x[0, ...] = 7
+    return clip(x * 2)
+
+def add_to_first(x, y):
+    x += 1
+    return clip(y * 2)
+
+def copy_into(x, y):
+    x[...] = y
+    return clip(x + y)
+
+def swap_parts(x, y):
+    a = val(x * 1)
+    x[...] = y
+    y[...] = a
+    return x, y
+
+def own_part(x):
+    y = clip(x * 2)
+    y[0, ...] = 1
+    return y, y[0, ...]
+
+def turned(x):
+    x[...] = flip(x, 0)
+    return transposed(x)
+
+def count_up():
+    assign(counter, counter + 1)
+    return clip(counter * 3)
+
+def count_part(x):
+    counter[1, ...] = x
+    return val(counter + 0)
+"""
+ONE = ["mirrored", "first_of", "set_first", "own_part", "turned"]
+TWO = ["both", "add_to_first", "copy_into", "swap_parts"]
+WRITES = {"set_first", "turned", "add_to_first", "copy_into", "swap_parts"}  # to the first argument
+WRITES_BOTH = {"swap_parts"}
+
+
+# --- the two libraries
+
+
+def _value(x: Any) -> Any:
+    return np.array(x, order="C")
+
+
+def _frozen(x: Any) -> Any:
+    result = np.array(x, order="C")
+    result.flags.writeable = False
+    return result
+
+
+def _assign(t: Any, value: Any) -> None:
+    t[...] = value
+
+
+NUMPY: dict[str, Any] = {
+    "new": lambda data, dtype: np.array(data, dtype),
+    "zeros": lambda shape, dtype: np.zeros(shape, dtype),
+    "full": lambda shape, value, dtype: np.full(shape, value, dtype),
+    "arange": lambda n, dtype: np.arange(n, dtype=dtype),
+    "val": _value,
+    "clip": lambda x: _value(np.clip(x, -BOUND, BOUND)),
+    "transposed": lambda t: t.T,
+    "permute": lambda t, order: t.transpose(order),
+    "flip": lambda t, axis: np.flip(t, axis),
+    "reshape": lambda t, shape: t.reshape(shape),
+    "unsqueeze": lambda t, axis: np.expand_dims(t, axis),
+    "expand": lambda t, shape: _frozen(np.broadcast_to(t, shape)),
+    "pad": lambda t: _frozen(np.pad(t, [(1, 1)] * t.ndim)),
+    "take": lambda t, places: _frozen(t[places]),
+    "total": lambda t: _value(t.sum(dtype=t.dtype)),
+    "greatest": lambda t: _value(t.max(0)),
+    "put_rows": lambda t, places, value: t.__setitem__(places, value),
+    "put_mask": lambda t, value: t.__setitem__(t > 0, value),
+    "assign": _assign,
+    "gradient_of_product": lambda a, c: _value(c + np.float32(1)),
+    "gradients_of_line": lambda x, w, b: (_value(x), _value(np.ones_like(x))),
+    "at": lambda k, size: k,
+    "realize": lambda *ts: None,
+    "look": lambda t: None,
+    "jit": lambda function: function,
+}  # fmt: skip
+
+
+def library() -> dict[str, Any]:
+    """The same under morok."""
+    from morok import Tensor, Variable, jit
+
+    def gradients_of_line(x: Any, w: Any, b: Any) -> Any:
+        return (x.detach() * w + b).sum().gradient(w, b)
+
+    def realize(*ts: Any) -> None:
+        ts[0].realize(*ts[1:])
+
+    return {
+        "new": lambda data, dtype: Tensor(np.array(data, dtype)),
+        "zeros": lambda shape, dtype: Tensor.zeros(*shape, dtype=dtype),
+        "full": lambda shape, value, dtype: Tensor.full(shape, value, dtype=dtype),
+        "arange": lambda n, dtype: Tensor.arange(n, dtype=dtype),
+        "val": lambda x: x,
+        "clip": lambda x: x.clamp(-BOUND, BOUND),
+        "transposed": lambda t: t.T,
+        "permute": lambda t, order: t.permute(order),
+        "flip": lambda t, axis: t.flip(axis),
+        "reshape": lambda t, shape: t.reshape(shape),
+        "unsqueeze": lambda t, axis: t.unsqueeze(axis),
+        "expand": lambda t, shape: t.expand(*shape),
+        "pad": lambda t: t.pad([(1, 1)] * t.ndim),
+        "take": lambda t, places: t[places],
+        "total": lambda t: t.sum(dtype=t.dtype),
+        "greatest": lambda t: t.max(0),
+        "put_rows": lambda t, places, value: t.__setitem__(places, value),
+        "put_mask": lambda t, value: t.__setitem__(t > 0, value),
+        "assign": lambda t, value: t.assign(value),
+        "gradient_of_product": lambda a, c: (a * c.detach() + a).sum().gradient(a)[0],
+        "gradients_of_line": gradients_of_line,
+        "at": lambda k, size: Variable(f"at_{k}", 0, size - 1).bind(k),  # one value in one computation
+        "realize": realize,
+        "look": lambda t: t.tolist(),
+        "jit": jit,
+    }
+
+
+def start(names: dict[str, Any]) -> dict[str, Any]:
+    """The names that a program begins with: a library, jitted functions, and a tensor that they know."""
+    space = dict(names)
+    exec(JITTED, space)
+    for name in (*ONE, *TWO, "count_up", "count_part"):
+        space[name] = space["jit"](space[name])
+    space["counter"] = space["new"]([0, 1, 2], "float32")
+    return space
+
+
+# --- making programs
+
+
+@dataclass
+class Program:
+    """Lines of Python, and what is in them."""
+
+    seed: int
+    lines: list[str] = field(default_factory=list)
+    features: set[str] = field(default_factory=set)
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines)
+
+
+class _Maker:
+    def __init__(self, seed: int, length: int) -> None:
+        self.r = random.Random(seed)
+        self.program = Program(seed)
+        self.space = start(NUMPY)
+        self.names: list[str] = []
+        self.depth: dict[str, int] = {}  # how many views of views
+        self.lazy: set[str] = set()
+        self.count = 0
+        while len(self.program.lines) < length:
+            self.statement()
+
+    # --- running under NumPy while it is made
+
+    def emit(self, line: str, feature: str | None = None) -> None:
+        exec(line, self.space)
+        self.program.lines.append(line)
+        if feature:
+            self.program.features.add(feature)
+
+    def fresh(self) -> str:
+        self.count += 1
+        return f"t{self.count}"
+
+    def add(self, expression: str, feature: str | None = None, depth: int = 0) -> str:
+        name = self.fresh()
+        self.emit(f"{name} = {expression}", feature)
+        self.names.append(name)
+        self.depth[name] = depth
+        if depth >= 2:
+            self.program.features.add("views of views")
+        return name
+
+    def array(self, name: str) -> Any:
+        return self.space[name]
+
+    def pick(self, wanted: Callable[[Any], bool] = lambda a: True) -> str | None:
+        fitting = [n for n in self.names if wanted(self.array(n))]
+        return self.r.choice(fitting) if fitting else None
+
+    # --- statements
+
+    def statement(self) -> None:
+        kinds = [
+            (self.creation, 3 if len(self.names) < 3 else 1),
+            (self.view, 5),
+            (self.value, 4),
+            (self.write, 6),
+            (self.operator, 3),
+            (self.compiled, 3),
+            (self.gradient, 1),
+            (self.moment, 3),
+            (self.forget, 1 if len(self.names) > 4 else 0),
+        ]
+        make = self.r.choices([k for k, _ in kinds], [w for _, w in kinds])[0]
+        make()
+
+    def shape(self) -> tuple[int, ...]:
+        return LARGE if self.r.random() < 0.04 else self.r.choice(SHAPES)
+
+    def creation(self) -> None:
+        r = self.r
+        dtype = r.choice(["float32", "float32", "int32"])
+        kind = r.randrange(5)
+        if kind == 0:
+            self.add(f"arange({r.choice([4, 6])}, {dtype!r})")
+        elif kind == 1:
+            shape = self.shape()
+            self.add(f"zeros({shape}, {dtype!r})", "equal constants")
+            if r.random() < 0.5:
+                self.add(f"zeros({shape}, {dtype!r})")
+        elif kind == 2:
+            self.add(f"full({self.shape()}, {r.randrange(3)}, {dtype!r})")
+        else:
+            shape = self.shape()
+            data = np.array([r.randrange(-9, 10) for _ in range(int(np.prod(shape)))]).reshape(shape).tolist()
+            text = (
+                f"new({data}, {dtype!r})" if shape != LARGE else f"full({shape}, {r.randrange(9)}, {dtype!r})"
+            )
+            self.add(text)
+
+    def part(self, array: Any, empty: bool = False) -> str:
+        """A basic index, as text; it always ends with an ellipsis, so numbers give views too."""
+        r = self.r
+        items = []
+        for size in array.shape[: r.randint(0, array.ndim)]:
+            kind = r.randrange(6)
+            if kind == 0 and size:
+                at = r.randrange(-size, size)
+                if at >= 0 and r.random() < 0.3 and not any(":" in i and "::" in i for i in items):
+                    items.append(f"at({at}, {size})")
+                    self.program.features.add("symbolic positions")
+                    return ", ".join([*items, "..."])
+                items.append(str(at))
+            elif kind == 1:
+                items.append("::-1")
+            elif kind == 2:
+                items.append(f"{r.randrange(2)}::{r.choice([2, 3])}" if size > 1 else ":")
+            elif kind in (3, 4) and size > 1:
+                low = r.randrange(size - 1)
+                items.append(f"{low or ''}:{r.randint(low + 1, size)}")
+            else:
+                items.append(":")
+        return ", ".join([*items, "..."])
+
+    def view(self) -> None:
+        name = self.pick()
+        if name is None:
+            return
+        r, array = self.r, self.array(name)
+        depth = self.depth[name] + 1
+        kind = r.randrange(7)
+        if kind <= 2:
+            self.add(f"{name}[{self.part(array)}]", "views", depth)
+        elif kind == 3:
+            self.add(f"transposed({name})", "views", depth)
+        elif kind == 4 and array.ndim:
+            self.add(f"flip({name}, {r.randrange(array.ndim)})", "views", depth)
+        elif kind == 5:
+            count = array.size
+            sizes = r.choice(
+                [(-1,), (count,), (1, count), (count, 1), (2, -1) if count % 2 == 0 else (count,)]
+            )
+            if count:
+                self.add(f"reshape({name}, {sizes})", "views", depth)
+        elif array.ndim > 1:
+            order = list(range(array.ndim))
+            r.shuffle(order)
+            self.add(f"permute({name}, {tuple(order)})", "views", depth)
+        else:
+            self.add(f"unsqueeze({name}, 0)", "views", depth)
+
+    def operand(self, like: Any) -> str:
+        """Something of a shape and type, or a number."""
+        r = self.r
+        same = self.pick(lambda a: a.shape == like.shape and a.dtype == like.dtype)
+        if same is None or r.random() < 0.3:
+            return str(r.randrange(-3, 4))
+        return same
+
+    def value(self) -> None:
+        name = self.pick()
+        if name is None:
+            return
+        r, array = self.r, self.array(name)
+        kind = r.randrange(8)
+        if kind <= 3:
+            sign = r.choice(["+", "-", "*"])
+            self.add(f"clip({name} {sign} {self.operand(array)})")
+        elif kind == 4 and array.ndim and array.shape[0]:
+            self.add(f"clip(greatest({name}))")
+        elif kind == 5:
+            self.add(f"expand({name}, {(2, *array.shape)})", "values that are no places")
+        elif kind == 6 and array.ndim and array.size < 30:
+            self.add(f"pad({name})", "values that are no places")
+        elif array.ndim and array.shape[0]:
+            places = [r.randrange(-array.shape[0], array.shape[0]) for _ in range(2)]
+            self.add(f"take({name}, {places})", "values that are no places")
+
+    def write(self) -> None:
+        name = self.pick(lambda a: a.flags.writeable and a.size)
+        if name is None:
+            return
+        r, array = self.r, self.array(name)
+        if self.depth[name]:
+            self.program.features.add("writes through views")
+        kind = r.randrange(8)
+        if kind == 0:
+            self.emit(f"assign({name}, {self.operand(array)})")
+            return
+        if kind == 1 and array.ndim and array.shape[0] > 1:  # a part of itself
+            pairs = [("1:", ":-1"), (":-1", "1:"), ("::-1", ":"), (":", "::-1")]
+            a, b = r.choice(pairs)
+            self.emit(f"{name}[{a}] = {name}[{b}]", "overlapping assignments")
+            return
+        if kind == 2 and array.ndim and array.shape[0]:
+            places = [r.randrange(array.shape[0])]
+            self.emit(f"put_rows({name}, {places}, {r.randrange(9)})")
+            return
+        if kind == 3:
+            self.emit(f"put_mask({name}, {r.randrange(9)})")
+            return
+        key = self.part(array)
+        part = self.space["val"](eval(f"{name}[{key}]", self.space))
+        if part.size == 0:
+            return
+        same = self.pick(lambda a: a.shape == part.shape and a.dtype == array.dtype)
+        choice = r.randrange(4)
+        if choice == 0 or (same is None and choice < 3):
+            text = str(r.randrange(-9, 10))
+        elif choice < 3:
+            text = f"{same}" if r.random() < 0.5 else f"clip({same} + {r.randrange(3)})"
+            if np.shares_memory(array, self.array(same)):
+                self.program.features.add("overlapping assignments")
+        else:
+            text = f"clip({name}[{key}] + 1)"
+        self.emit(f"{name}[{key}] = {text}")
+
+    def operator(self) -> None:
+        name = self.pick(lambda a: a.flags.writeable and a.size)
+        if name is None:
+            return
+        array = self.array(name)
+        operand = self.operand(array)
+        if operand in self.space and np.shares_memory(array, self.array(operand)):
+            self.program.features.add("overlapping assignments")
+        self.emit(f"{name} {self.r.choice(['+=', '-='])} {operand}")
+        self.emit(f"assign({name}, clip({name}))")
+
+    def compiled(self) -> None:
+        r = self.r
+        if r.random() < 0.2:
+            self.add("count_up()", "jit")
+            if r.random() < 0.5:
+                self.add(f"count_part({r.randrange(9)})")
+            return
+        function = r.choice([*ONE, *TWO])
+        need_write = function in WRITES
+        name = self.pick(lambda a: a.ndim > 0 and a.size > 0 and (a.flags.writeable or not need_write))
+        if name is None:
+            return
+        array = self.array(name)
+        given = [name]
+        if function in TWO:
+            both = function in WRITES_BOTH
+            other = self.pick(
+                lambda a: (
+                    a.shape == array.shape and a.dtype == array.dtype and (a.flags.writeable or not both)
+                )
+            )
+            given.append(other or name)
+            if np.shares_memory(array, self.array(given[1])):
+                self.program.features.add("jit with shared arguments")
+                if function in ("copy_into", "swap_parts", "turned"):  # order matters in NumPy itself
+                    return
+        if self.depth[name]:
+            self.program.features.add("jit of views")
+        call = f"{function}({', '.join(given)})"
+        if function in ("swap_parts", "own_part"):
+            first, second = self.fresh(), self.fresh()
+            self.emit(f"{first}, {second} = {call}", "jit")
+            self.names += [first, second]
+            self.depth |= {first: 1, second: 1}
+        else:
+            self.add(call, "jit", 1 if function in ("mirrored", "first_of", "turned") else 0)
+
+    def gradient(self) -> None:
+        floats = lambda a: a.dtype == np.float32 and a.size  # noqa: E731
+        name = self.pick(floats)
+        if name is None:
+            return
+        array = self.array(name)
+        if self.r.random() < 0.4:
+            shape = array.shape
+            w = self.add(f"zeros({shape}, 'float32')")
+            b = self.add(f"zeros({shape}, 'float32')")
+            first, second = self.fresh(), self.fresh()
+            self.emit(f"{first}, {second} = gradients_of_line({name}, {w}, {b})", "gradients")
+            self.names += [first, second]
+            self.depth |= {first: 0, second: 0}
+            return
+        other = self.pick(lambda a: a.shape == array.shape and floats(a) and not np.shares_memory(a, array))
+        if other is not None and other != name:
+            self.add(f"gradient_of_product({name}, {other})", "gradients")
+
+    def moment(self) -> None:
+        name = self.pick()
+        if name is None:
+            return
+        if self.r.random() < 0.5:
+            others = self.r.sample(self.names, min(len(self.names), self.r.randrange(3)))
+            self.emit(f"realize({', '.join(dict.fromkeys([name, *others]))})")
+        else:
+            self.emit(f"look({name})")
+
+    def forget(self) -> None:
+        name = self.r.choice(self.names)
+        self.names.remove(name)
+        self.emit(f"del {name}")
+
+
+def make_program(seed: int, length: int = 18) -> Program:
+    """The program of a seed."""
+    return _Maker(seed, length).program
+
+
+# --- judging
+
+
+def difference(program: Program) -> str | None:
+    """None, or what the two libraries do not agree on."""
+    theirs, ours = start(NUMPY), start(library())
+    for number, line in enumerate(program.lines):
+        exec(line, theirs)
+        try:
+            exec(line, ours)
+        except Exception as error:
+            return f"line {number + 1}, `{line}`: {type(error).__name__}: {error}"
+    for name in [n for n in theirs if n == "counter" or (n[0] == "t" and n[1:].isdigit())]:
+        want = theirs[name]
+        try:
+            got = ours[name].numpy()
+        except Exception as error:
+            return f"{name}: {type(error).__name__}: {error}"
+        if got.shape != want.shape or got.dtype != want.dtype or not np.array_equal(got, want):
+            return f"{name} is {got.tolist()} ({got.dtype}), not {want.tolist()} ({want.dtype})"
+    return None
+
+
+def _is_valid(lines: list[str]) -> bool:
+    space = start(NUMPY)
+    try:
+        for line in lines:
+            exec(line, space)
+    except Exception:
+        return False
+    return True
+
+
+def minimised(program: Program) -> Program:
+    """A shorter program that is still wrong."""
+    lines = list(program.lines)
+    size = max(len(lines) // 2, 1)
+    while True:
+        at = 0
+        while at < len(lines):
+            less = lines[:at] + lines[at + size :]
+            if _is_valid(less) and difference(Program(program.seed, less)) is not None:
+                lines = less
+            else:
+                at += size
+        if size == 1:
+            return Program(program.seed, lines)
+        size = max(size // 2, 1)
+
+
+def judged(seed: int) -> tuple[set[str], str | None]:
+    """The features of a program, and what is wrong with it, with the shortest program that shows it."""
+    program = make_program(seed)
+    wrong = difference(program)
+    if wrong is None:
+        return program.features, None
+    short = minimised(program)
+    return program.features, f"seed {seed}: {difference(short) or wrong}\n{short}"
+
+
+def main() -> None:
+    import argparse
+    import collections
+    import multiprocessing
+    import time
+
+    parser = argparse.ArgumentParser(description="random programs about memory, against NumPy")
+    parser.add_argument("--count", type=int, default=500)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--stop", action="store_true", help="at the first wrong one")
+    given = parser.parse_args()
+    features: collections.Counter[str] = collections.Counter()
+    wrong = done = 0
+    started = time.perf_counter()
+    with multiprocessing.get_context("spawn").Pool(given.jobs, maxtasksperchild=2000) as pool:
+        for found, message in pool.imap_unordered(judged, range(given.seed, given.seed + given.count), 8):
+            features.update(found)
+            done += 1
+            if message is not None:
+                wrong += 1
+                print(message, end="\n\n", flush=True)
+                if given.stop:
+                    break
+    told = ", ".join(f"{count} {name}" for name, count in sorted(features.items()))
+    print(f"{done} programs, {wrong} wrong, {time.perf_counter() - started:.0f} s; with: {told}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,44 @@
+"""Random programs about the identity of memory, against NumPy (see `state_programs.py`)."""
+
+import os
+
+import pytest
+
+from morok import knobs
+from tests.programs.state_programs import judged, make_program
+
+# The interpreter runs what the scheduler made, without compiling: enough for who sees which values.
+PARTS = [("PYTHON", 0, 440), ("CPU", 440, 500)]
+
+
+@pytest.mark.parametrize(("device", "first", "last"), PARTS)
+def test_programs(device: str, first: int, last: int) -> None:
+    with knobs.override(DEVICE=os.environ.get("DEVICE", device)):
+        wrong = [message for seed in range(first, last) if (message := judged(seed)[1])]
+    assert not wrong, "\n\n".join(wrong)
+
+
+def test_programs_have_what_matters() -> None:
+    count = 200
+    features = [f for seed in range(count) for f in make_program(seed).features]
+    for name, least in {
+        "jit": 100,
+        "jit of views": 30,
+        "jit with shared arguments": 30,
+        "views of views": 60,
+        "overlapping assignments": 60,
+        "writes through views": 60,
+        "equal constants": 30,
+        "gradients": 20,
+        "symbolic positions": 5,
+    }.items():
+        assert features.count(name) >= least, f"{features.count(name)} of {count} programs have {name}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", range(20))
+def test_many_programs(block: int) -> None:
+    with knobs.override(DEVICE=os.environ.get("DEVICE", "PYTHON" if block % 4 else "CPU")):
+        seeds = range(1000 + block * 1000, 2000 + block * 1000)
+        wrong = [message for seed in seeds if (message := judged(seed)[1])]
+    assert not wrong, "\n\n".join(wrong[:5])

@@ -1,0 +1,261 @@
+"""Memory has an identity, values do not: what each tensor shows, and who sees what is written."""
+
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+
+from morok import Tensor, Variable, jit
+from morok.errors import DTypeError, MorokError
+from tests.tensor.common import same
+
+X = np.arange(12, dtype=np.float32).reshape(3, 4)
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: Tensor.zeros(3), lambda: Tensor.zeros(3).contiguous(), lambda: Tensor.zeros(3) * 1]
+)
+def test_equal_values_are_no_one_s_memory(make: Any) -> None:
+    first = make().realize()
+    twin = make().realize()
+    first += Tensor([1.0, 2.0, 3.0])
+    assert (first * 2).tolist() == [2, 4, 6]
+    assert make().realize().tolist() == [0, 0, 0]
+    assert twin.tolist() == [0, 0, 0]
+    twin[0] = 9
+    assert (twin + 1).tolist() == [10, 1, 1]
+    assert make().realize().tolist() == [0, 0, 0]
+    assert first.tolist() == [1, 2, 3]
+
+
+@pytest.mark.parametrize("size", [4, 32, 33, 39])
+@pytest.mark.parametrize("update", ["t[8] = v + 1", "t[8] += v", "t[8:9] = v + v"])
+def test_an_update_is_not_lost(size: int, update: str) -> None:
+    """The part that is written is a living lazy view's."""
+    data = np.ones((16, size), np.float32)
+    t, n = Tensor(data), data.copy()
+    for space in ({"t": t}, {"t": n}):
+        exec(f"t[2] = 5; v = t[8]; {update}", space)
+    same(t, n)
+
+
+def test_writes_go_through_views() -> None:
+    n = Tensor.zeros(3, 3).contiguous().realize()
+    n[1][2] = 5
+    n.T[0, 1] = 5
+    n[1:2].assign(n[1:2] + 1)
+    assert n.tolist() == [[0, 0, 0], [6, 1, 6], [0, 0, 0]]
+    for row in n:
+        row += 1
+    first, *_ = n.split(1)
+    first *= 2
+    n.flip(0)[0, 0] = -1
+    n.reshape(9)[4] = 7
+    n[::2, ::2][1, 1] = 8
+    n.squeeze().unsqueeze(0).transpose(1, 2)[0, 2, 0] = 3
+    assert n.tolist() == [[2, 2, 3], [7, 7, 7], [-1, 1, 8]]
+
+
+VIEWS: dict[str, Any] = {
+    "rows": lambda x: x[1:],
+    "number": lambda x: x[1, 2, ...],
+    "steps": lambda x: x[::2, ::-1],
+    "odd steps": lambda x: x[:, ::3],
+    "order": lambda x: x.T,
+    "joined": lambda x: x.reshape(12),
+    "cut": lambda x: x.reshape(3, 2, 2),
+    "cut rows": lambda x: x[1:].reshape(2, 2, 2),
+    "joined turned": lambda x: x.T.reshape(12),
+    "joined part": lambda x: x[:, 1:3].reshape(6),
+    "new axes": lambda x: x.T[None].reshape(4, 1, 3),
+    "turned back": lambda x: x[::-1].reshape(3, 4, 1),
+    "steps joined": lambda x: x.reshape(12)[::2].reshape(3, 2),
+}
+
+
+@pytest.mark.parametrize("name", VIEWS)
+@pytest.mark.parametrize("lazy", [False, True])
+def test_views_are_those_of_numpy(name: str, lazy: bool) -> None:
+    """Whether a reshape is a view too."""
+    n = X.copy()
+    t = Tensor(X) * 1 if lazy else Tensor(X)
+    mine, theirs = VIEWS[name](t), VIEWS[name](n)
+    n[...] = n + 100
+    t.assign(t + 100)
+    same(mine, theirs)
+    mine += 7
+    theirs += 7
+    same(t, n)
+    same(mine, theirs)
+
+
+def test_a_lazy_tensor_acts_as_if_it_had_been_computed() -> None:
+    x = Tensor(X)
+    y = x * 2
+    row = y[1]
+    x[1] = 0
+    y[1, 1] = 50
+    same(row, np.array([8, 50, 12, 14], np.float32))
+    same(x, np.where(np.arange(3)[:, None] == 1, 0, X).astype(np.float32))
+    same(y[2], X[2] * 2)
+
+
+def test_detached_tensors_share_memory() -> None:
+    w = Tensor(X, requires_grad=True)
+    w.detach()[0] = 0
+    assert w[0].tolist() == [0] * 4 and w.is_leaf
+    (w * w).sum().backward()
+    assert w.grad is not None
+    np.testing.assert_array_equal(w.grad.numpy(), 2 * w.detach().numpy())
+
+
+def test_gradients_tell_equal_constants_apart() -> None:
+    x = Tensor([1.0, 2.0, 3.0])
+    for make in (
+        lambda: Tensor.zeros(3),
+        lambda: Tensor.full((3,), 2.0),
+        lambda: x.ones_like(),
+        lambda: Tensor.arange(3.0),
+    ):
+        w, b = make(), make()
+        dw, db = (x * w + b).sum().gradient(w, b)
+        assert dw.tolist() == [1, 2, 3] and db.tolist() == [1, 1, 1]
+    w, b = Tensor(2.0), Tensor(2.0)
+    dw, db = (x * w + b).sum().gradient(w, b)
+    assert (dw.item(), db.item()) == (6, 3)
+    copy = Tensor(w)
+    copied = Tensor.zeros(())
+    copied.assign(w)
+    for other in (copy, copied):
+        (d,) = (other * w.detach()).gradient(other)
+        assert d.item() == 2
+    a, b = x * 2, x * 2
+    with pytest.raises(MorokError, match="computed in the same way"):
+        (a * b).sum().gradient(a, b)
+
+
+def test_the_gradient_of_a_view() -> None:
+    x = Tensor(X)
+    y = x * 3
+    row = y[1]
+    loss = (row * row).sum()
+    y.realize()
+    (g,) = loss.gradient(row)
+    same(g, X[1] * 6)
+
+
+@pytest.mark.parametrize(("op", "value"), [("__iadd__", 1.5), ("__imul__", 0.5), ("__ipow__", 0.5)])
+def test_integers_in_place_stay_integers(op: str, value: float) -> None:
+    t = Tensor([1, 2, 3])
+    with pytest.raises(DTypeError, match="does not fit into int64"):
+        getattr(t, op)(value)
+    assert t.tolist() == [1, 2, 3]
+
+
+# --- jit
+
+
+def test_a_prefix_is_not_the_whole() -> None:
+    g = jit(lambda x: x.flip(0))
+    whole, long = np.arange(4.0), np.arange(8.0)
+    for _ in range(2):
+        assert g(Tensor(whole)).tolist() == [3, 2, 1, 0]
+        assert g(Tensor(long)[:4]).tolist() == [3, 2, 1, 0]
+        assert g(Tensor(long)[4:]).tolist() == [7, 6, 5, 4]
+        assert g(Tensor(long).reshape(2, 4)[1]).tolist() == [7, 6, 5, 4]
+    assert g.traces == 1
+
+
+def test_what_a_compiled_function_writes_is_seen_through_its_arguments() -> None:
+    @jit
+    def bump(x: Tensor, y: Tensor) -> Tensor:
+        x += 1
+        return y * 2
+
+    for _ in range(3):
+        t = Tensor(X)
+        row = t[1]
+        out = bump(t[1:], t.T)
+        wanted = X.copy()
+        wanted[1:] += 1
+        same(t, wanted)
+        same(row, wanted[1])
+        same(out, wanted.T * 2)
+        other = Tensor(X)
+        part = other[:2]
+        same(bump(part, other[:2] * 1), X[:2] * 2)
+        same(other[:2], X[:2] + 1)
+        same(bump(t, t), (wanted + 1) * 2)
+
+
+def test_views_of_tensors_from_outside() -> None:
+    table = Tensor(X)
+    row = table[2]
+    f = jit(lambda x: table.sum() + (row * x).sum())
+    for n in range(3):
+        table[2, 0] = n
+        wanted = table.numpy().sum() + (table.numpy()[2] * 2).sum()
+        assert f(Tensor.full((4,), 2.0)).item() == wanted
+    assert f.traces == 1
+
+    @jit
+    def write(k: Tensor) -> None:
+        row.assign(k)
+
+    for n in range(3):
+        write(Tensor.full((4,), float(n)))
+        assert table.tolist()[2] == [n] * 4
+
+
+def test_results_that_share_memory() -> None:
+    @jit
+    def f(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        y = x * 2
+        y[0] = 1
+        return y, y[1], x[1]
+
+    for _ in range(3):
+        x = Tensor(X)
+        y, row, own = f(x)
+        row[0] = 70
+        own[0] = 80
+        assert y[1, 0].item() == 70 and x[1, 0].item() == 80
+        assert y[0].tolist() == [1] * 4
+
+
+def test_symbolic_positions() -> None:
+    t = Tensor(X)
+    view = t[Variable("i", 0, 2).bind(1)]
+    t[Variable("k", 0, 2).bind(2)] = 5
+    t[1] = 7
+    assert view.tolist() == [7] * 4 and t[2].tolist() == [5] * 4
+
+
+@jit
+def doubled(x: Tensor) -> Tensor:
+    return x * 2
+
+
+def test_a_compiled_function_pickles() -> None:
+    assert pickle.loads(pickle.dumps(doubled)) is doubled
+    relu = pickle.loads(pickle.dumps(jit(Tensor.relu)))
+    assert relu(Tensor([-1.0, 2.0])).tolist() == [0, 2]
+
+
+def test_memory_of_a_view_s_past_is_let_go() -> None:
+    """A view holds its storage, not the graph that the storage was once computed from."""
+    import gc
+    import weakref
+
+    from morok.tensor.storage import base_of
+
+    source = Tensor(X)
+    base = weakref.ref(base_of(source.uop))
+    y = source * 2
+    row = y[1]
+    y.realize()
+    del source
+    gc.collect()
+    assert base() is None
+    same(row, X[1] * 2)
