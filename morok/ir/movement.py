@@ -208,6 +208,6 @@ def scan_axis(x: UOp, op: Op, axis: int, added: UOp | None = None) -> UOp:
         raise _fail(x, "the values of a running reduction have one shape and one type")
     if not 0 <= axis < len(own):
         raise _fail(x, f"{show_shape(own)} has no axis {axis} to run along")
-    if own[axis] == 1 and op is not Ops.MULACC:
+    if 0 in own or (own[axis] == 1 and op is not Ops.MULACC):
         return x
     return make(Ops.SCAN_AXIS, x.dtype, values, (op, axis), depth=2)

@@ -42,12 +42,17 @@ def edges(name: str) -> Array:
         return np.array([False, True])
     if name in INTS:
         info = np.iinfo(kind)
-        values = [info.min, info.min + 1, -7, -3, -1, 0, 1, 2, 3, 7, 100, info.max - 1, info.max]
+        powers = [1 << k for k in (4, info.bits // 2, info.bits - 2, info.bits - 1)]
+        values = [info.min, info.min + 1, -7, -3, -1, 0, 1, 2, 3, 7, 100, info.max - 1, info.max, *powers]
+        values += [-powers[-2], info.bits - 1, info.bits, info.bits + 1]  # shifts end there
         return np.array(sorted({v for v in values if info.min <= v <= info.max}), kind)
     limits = ml_dtypes.finfo(kind)
     plain = [0.0, 1.0, 0.5, 2.5, 3.0, 7.0, 0.1, 1.5, 0.001, 0.75]
     large = [20.0, 88.0, 100.5, 1000.0, 3e4, math.pi / 2]
     ends = [float(limits.max), float(limits.tiny), float(limits.smallest_subnormal), math.inf]
+    # powers of two near overflow, and where squares begin to overflow and to underflow
+    top = math.frexp(float(limits.max))[1] - 1
+    ends += [2.0**top, 2.0 ** (top - 1), 2.0 ** (top // 2 + 1), 2.0 ** -(top // 2 + 4)]
     sizes = np.array([*plain, *large, *ends])
     with np.errstate(all="ignore"):
         found = np.concatenate((sizes, -sizes, [math.nan])).astype(kind)
