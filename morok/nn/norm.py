@@ -9,6 +9,7 @@ from morok.errors import ShapeError
 from morok.ir.infer import show_shape
 from morok.nn.init import parameter, stored
 from morok.nn.module import is_training, note_update
+from morok.tensor.once import rounded_once
 from morok.tensor.tensor import Tensor
 
 
@@ -132,12 +133,17 @@ class GroupNorm:
     def __call__(self, x: Tensor) -> Tensor:
         if x.ndim < 2 or x.shape[1] != self.channels:
             raise ShapeError(f"this norm takes (N, {self.channels}, …), not {show_shape(x.shape)}")
-        batch = x.shape[0]
-        y = x.reshape(batch, self.groups, -1).layer_norm(-1, eps=self.eps).reshape(*x.shape)
-        if self.weight is None or self.bias is None:
-            return y
         sizes = (1, self.channels, *(1,) * (x.ndim - 2))
-        return y * self.weight.reshape(*sizes) + self.bias.reshape(*sizes)
+        return _group_norm(x, self.weight, self.bias, self.groups, sizes, self.eps)
+
+
+@rounded_once
+def _group_norm(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, groups: int, sizes: tuple[int, ...], eps: float
+) -> Tensor:
+    y = x.reshape(x.shape[0], groups, -1).layer_norm(-1, eps=eps).reshape(*x.shape)
+    y = y if weight is None else y * weight.reshape(*sizes)
+    return y if bias is None else y + bias.reshape(*sizes)
 
 
 class InstanceNorm(GroupNorm):

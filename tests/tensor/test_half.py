@@ -112,12 +112,13 @@ def test_functions_of_two_numbers(dtype: str) -> None:
 @pytest.mark.parametrize("dtype", HALVES)
 def test_reductions(dtype: str) -> None:
     x = np.random.default_rng(3).standard_normal((5, 33)).astype(numpy_type(dtype))
-    wrong, found = [], []
-    for name, (mine, numpys) in REDUCTIONS.items():
-        for axis in (0, 1, None):
-            found.append(
-                (f"{name} {axis}", mine(Tensor(x), axis, False), numpys(x.astype(np.float64), axis, False))
-            )
+    exact = x.astype(np.float64)
+    found = [
+        (f"{name} {axis}", mine(Tensor(x), axis, False), numpys(exact, axis, False))
+        for name, (mine, numpys) in REDUCTIONS.items()
+        for axis in (0, 1, None)
+    ]
+    wrong = []
     Tensor.realize(*(result for _, result, _ in found))
     for label, result, want in found:
         if str(result.dtype) == dtype:
@@ -158,8 +159,8 @@ def _half_cases(
 
 
 _LONG = {"inv", "det", "cholesky", "solve", "solve_triangular"}  # to compute
-# Cases that put rounded results together again, that have a Python number in them (which takes the type of the
-# tensor, as in NumPy, while the judge has a double), or that are about doubles and their memory.
+# Cases that put rounded results together again, that have a Python number in them (which takes the type of
+# the tensor, as in NumPy, while the judge has a double), or that are about doubles and their memory.
 _OTHER = {"qr", "svd", "__divmod__", "bitcast", "__dlpack__"}
 
 
