@@ -9,6 +9,7 @@ inner loop does not change; the outer accumulators are touched once per stretch.
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 from morok.codegen.products import unit_of
@@ -22,10 +23,12 @@ from morok.ir.ops import AxisKind, Ops
 from morok.rewrite.engine import substitute
 from morok.symbolic.sets import simplify
 
-LONG = 512  # additions into one place that are left as they are
-STRETCH = 256  # how many of them make a stretch
-SHORT = 64  # the least that is worth a stretch's end
-HELD = 16  # accumulators that a thread may have twice, where threads have registers of their own
+# Additions into one place that make a stretch: few where few accumulators are carried over its end, which
+# costs next to nothing; more for the tiles of products, which fill the registers. Very long sums have as many
+# stretches as each has additions. Up to twice as many additions are left as they are.
+FEW, MANY = 32, 256
+HELD = 4  # vector registers of accumulators that count as few
+SCALARS = 16  # accumulators that a thread may have twice, where threads have registers of their own
 
 
 class _Parts(NamedTuple):
@@ -38,19 +41,27 @@ class _Parts(NamedTuple):
 
 def add_in_stretches(root: UOp, target: Target) -> UOp:
     """The loops of long sums of floats become two, the inner one for a stretch."""
-    shared: dict[tuple[UOp, ...], list[UOp]] = {}
+    first = next_number(root)
+    while True:
+        for loops, sums in _by_loops(root).items():
+            if any(r.arg[0] >= first for r in loops if r.op is Ops.RANGE):
+                continue  # made here
+            parts = _in_parts(loops, sums, target, next_number(root))
+            if parts is not None:
+                # one group at a time: its sums may stand in the values of another's
+                root = substitute(root, {n: _nested(n, parts) for n in sums})
+                break
+        else:
+            return root
+
+
+def _by_loops(root: UOp) -> dict[tuple[UOp, ...], list[UOp]]:
+    """Reductions that share their loops."""
+    found: dict[tuple[UOp, ...], list[UOp]] = {}
     for node in toposort(root):
         if node.op is Ops.REDUCE and node.src[1:]:
-            shared.setdefault(node.src[1:], []).append(node)
-    for loops, sums in shared.items():
-        steps = max((_steps(node, target) for node in sums), default=0)
-        if steps * _length(loops) <= LONG:
-            continue
-        parts = _in_parts(loops, sums, steps, next_number(root))
-        if parts is not None:
-            # one group of loops at a time: its sums may stand in the values of another's
-            return add_in_stretches(substitute(root, {n: _nested(n, parts) for n in sums}), target)
-    return root
+            found.setdefault(node.src[1:], []).append(node)
+    return found
 
 
 def _length(loops: tuple[UOp, ...]) -> int:
@@ -67,7 +78,7 @@ def _steps(node: UOp, target: Target) -> int:
         return 0
     if any(r.op is not Ops.RANGE or r.arg[1] is AxisKind.WARP for r in node.src[1:]):
         return 0
-    if target.has_grid and (outputs > HELD or _is_stored(value, node.src[1:])):
+    if target.has_grid and (outputs > SCALARS or _is_stored(value, node.src[1:])):
         return 0
     return value.dtype.lanes // outputs if outputs >= target.lanes(node.dtype) else 1
 
@@ -78,38 +89,40 @@ def _is_stored(value: UOp, loops: tuple[UOp, ...]) -> bool:
     return any(n.op is Ops.AFTER and not inside.isdisjoint(ranges(n)) for n in toposort(value))
 
 
-def _in_parts(loops: tuple[UOp, ...], sums: list[UOp], steps: int, number: int) -> _Parts | None:
-    """The inner loops as far as they make a stretch; one that is too long is cut."""
+def _in_parts(loops: tuple[UOp, ...], sums: list[UOp], target: Target, number: int) -> _Parts | None:
+    """The inner loops as far as they make a stretch; one that is too long is cut. None if nothing is long."""
+    steps = max(_steps(node, target) for node in sums)
+    held = sum(node.dtype.lanes for node in sums) / target.lanes(sums[0].dtype)
+    length = steps * _length(loops)
+    size = FEW if held <= HELD else MANY
+    if length <= 2 * size:
+        return None
+    size = max(size, math.isqrt(length // 2))
     order = sorted(loops, key=lambda r: r.arg)
     inner: list[UOp] = []
     count = steps
-    while order and count * _length((order[-1],)) <= STRETCH:
+    while order and count * _length((order[-1],)) <= size:
         inner.insert(0, order.pop())
         count *= _length((inner[0],))
-    if count >= SHORT or not order:
+    if 4 * count >= size or not order:
         return _Parts(tuple(order), tuple(inner), {}) if order and inner else None
     loop = order[-1]
     if any(_is_stored(n.src[0], (loop,)) for n in sums):
         return None
-    outer, rest, both = _cut(loop, count, number)
+    outer, rest, both = _cut(loop, max(1, size // count), number)
     return _Parts((*order[:-1], outer), (rest, *inner), {loop: both})
 
 
-def _cut(loop: UOp, count: int, number: int) -> tuple[UOp, UOp, UOp]:
+def _cut(loop: UOp, most: int, number: int) -> tuple[UOp, UOp, UOp]:
     """Two loops for one, and the place in it that they stand for. The last stretch may be shorter."""
     stop = loop.src[0]
-    sizes = range(STRETCH // count, SHORT // count, -1)
-    known = stop.arg if stop.op is Ops.CONST else 1
-    size = next((n for n in sizes if known % n == 0), STRETCH // count)
-    whole = const(index, size)
-    pieces = alu(Ops.FLOORDIV, alu(Ops.ADD, stop, const(index, size - 1)), whole)
+    known = stop.arg if stop.op is Ops.CONST else None
+    even = [n for n in range(most, most // 4, -1) if known is not None and known % n == 0]
+    size = const(index, even[0] if even else most)
+    pieces = alu(Ops.FLOORDIV, alu(Ops.ADD, stop, alu(Ops.SUB, size, const(index, 1))), size)
     outer = make(Ops.RANGE, loop.dtype, (simplify(pieces),), (number, *loop.arg[1:]))
-    before = alu(Ops.MUL, outer, whole)
-    left = (
-        whole
-        if known % size == 0 and stop.op is Ops.CONST
-        else alu(Ops.MIN, alu(Ops.SUB, stop, before), whole)
-    )
+    before = alu(Ops.MUL, outer, size)
+    left = size if even else alu(Ops.MIN, alu(Ops.SUB, stop, before), size)
     inner = make(Ops.RANGE, loop.dtype, (left,), (number + 1, *loop.arg[1:]))
     return outer, inner, alu(Ops.ADD, before, inner)
 
