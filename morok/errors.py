@@ -64,6 +64,10 @@ class DTypeError(MorokError):
     """Types that do not fit together, or a value that its type cannot hold."""
 
 
+class ArgumentError(MorokError, ValueError):
+    """A value that an argument does not take: a name that there is not, a number outside of its interval."""
+
+
 class KnobError(MorokError):
     """An option that does not exist, or a value it does not take."""
 

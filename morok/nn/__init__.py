@@ -1,5 +1,6 @@
 """Layers, losses, optimisers, and models' state on disk."""
 
+from morok.nn import losses, schedules, state
 from morok.nn.attention import MultiHeadAttention
 from morok.nn.conv import (
     Conv1d,
@@ -12,6 +13,7 @@ from morok.nn.conv import (
 )
 from morok.nn.linear import Bilinear, Dropout, Embedding, Identity, Linear
 from morok.nn.module import (
+    Module,
     Sequential,
     is_training,
     named_tensors,
@@ -35,16 +37,17 @@ from morok.nn.norm import (
 )
 from morok.nn.optim import LAMB, SGD, Adam, AdamW, Muon, Optimizer, clip_grad_norm, clip_grad_value
 from morok.nn.recurrent import GRU, LSTM, RNN
+from morok.nn.resume import load_checkpoint, save_checkpoint
 from morok.nn.schedules import Schedule
 from morok.nn.train import TrainStep, batches
 
 __all__ = [
-    "Linear", "Bilinear", "Embedding", "Dropout", "Identity", "Sequential",
+    "Linear", "Bilinear", "Embedding", "Dropout", "Identity", "Sequential", "Module",
     "Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d", "conv_transpose",
     "BatchNorm", "BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "LayerNorm", "RMSNorm", "GroupNorm",
     "InstanceNorm", "InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d",
     "MultiHeadAttention", "RNN", "LSTM", "GRU",
     "Optimizer", "SGD", "Adam", "AdamW", "LAMB", "Muon", "clip_grad_norm", "clip_grad_value", "Schedule",
-    "TrainStep", "batches",
+    "TrainStep", "batches", "save_checkpoint", "load_checkpoint", "losses", "schedules", "state",
     "parameters", "named_tensors", "parameter_count", "zero_grad", "training", "is_training",
 ]  # fmt: skip

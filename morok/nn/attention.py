@@ -7,11 +7,11 @@ from typing import Any
 from morok.errors import ShapeError
 from morok.nn.init import parameter, xavier_uniform
 from morok.nn.linear import Linear
-from morok.nn.module import is_training
+from morok.nn.module import Module, is_training
 from morok.tensor.tensor import Tensor
 
 
-class MultiHeadAttention:
+class MultiHeadAttention(Module):
     """softmax(Q Kᵀ) V in several heads side by side, on (batch, length, width).
 
     The projections of query, key and value are one matrix (3 · width, width), as PyTorch keeps them.

@@ -5,17 +5,35 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from morok.errors import ShapeError
+from morok.errors import ArgumentError, ShapeError
 from morok.ir.infer import show_shape
 from morok.nn.init import parameter, uniform_fan_in
+from morok.nn.module import Module
 from morok.tensor.tensor import Tensor
 
 
-def _each(value: Any, count: int) -> tuple[int, ...]:
+def _each(value: Any, count: int, what: str, least: int = 1) -> tuple[int, ...]:
     many = tuple(value) if isinstance(value, tuple | list) else (value,) * count
-    if len(many) != count or any(not isinstance(v, int) for v in many):
-        raise ShapeError(f"{count} whole numbers are needed, one per dimension, not {value!r}")
+    if len(many) != count or any(not isinstance(v, int) or v < least for v in many):
+        raise ShapeError(
+            f"{what} is made of {count} whole numbers, one per dimension, from {least} on, not {value!r}"
+        )
     return many
+
+
+def _check_padding(padding: Any, stride: tuple[int, ...]) -> None:
+    """Edges are numbers, or a name for what they are to achieve."""
+    if not isinstance(padding, str):
+        _each(padding, len(stride), "padding", 0)
+    elif padding not in ("same", "valid"):
+        raise ArgumentError(f'padding is "same", "valid" or numbers, not {padding!r}')
+    elif padding == "same" and any(s != 1 for s in stride):
+        raise ArgumentError('padding="same" keeps sizes, which needs a stride of 1')
+
+
+def _check_groups(groups: int, inputs: int, outputs: int) -> None:
+    if groups < 1 or inputs % groups or outputs % groups:
+        raise ShapeError(f"{groups} groups must divide {inputs} inputs and {outputs} outputs")
 
 
 def conv_transpose(
@@ -38,7 +56,7 @@ def conv_transpose(
     return x.conv_transpose(weight, bias, stride, padding, output_padding, groups, dilation)
 
 
-class _Conv:
+class _Conv(Module):
     """What the convolutions share; `dims` is the number of dimensions."""
 
     dims = 0
@@ -55,18 +73,22 @@ class _Conv:
         bias: bool = True,
         dtype: Any = None,
     ) -> None:
-        if inputs % groups or outputs % groups:
-            raise ShapeError(f"{groups} groups must divide {inputs} inputs and {outputs} outputs")
-        kernel = _each(kernel_size, self.dims)
+        _check_groups(groups, inputs, outputs)
+        kernel = _each(kernel_size, self.dims, "kernel_size")
+        _each(dilation, self.dims, "dilation")
+        _check_padding(padding, _each(stride, self.dims, "stride"))
         fan = inputs // groups * math.prod(kernel)
         self.weight = parameter(uniform_fan_in(outputs, inputs // groups, *kernel, dtype=dtype))
         self.bias = parameter(uniform_fan_in(outputs, fan=fan, dtype=dtype)) if bias else None
         self.stride, self.padding, self.dilation, self.groups = stride, padding, dilation, groups
 
     def __call__(self, x: Tensor) -> Tensor:
+        if x.ndim == self.dims + 1:
+            return self(x.unsqueeze(0)).squeeze(0)
         if x.ndim != self.dims + 2:
             raise ShapeError(
-                f"{type(self).__name__} takes (N, C, …) with {self.dims} more axes, not {show_shape(x.shape)}"
+                f"{type(self).__name__} takes (N, C, …) or (C, …) with {self.dims} more axes, "
+                f"not {show_shape(x.shape)}"
             )
         return x.conv2d(self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
 
@@ -101,7 +123,7 @@ class Conv3d(_Conv):
     dims = 3
 
 
-class _ConvTranspose:
+class _ConvTranspose(Module):
     """What the transposed convolutions share."""
 
     dims = 0
@@ -119,9 +141,12 @@ class _ConvTranspose:
         dilation: Any = 1,
         dtype: Any = None,
     ) -> None:
-        if inputs % groups or outputs % groups:
-            raise ShapeError(f"{groups} groups must divide {inputs} inputs and {outputs} outputs")
-        kernel = _each(kernel_size, self.dims)
+        _check_groups(groups, inputs, outputs)
+        kernel = _each(kernel_size, self.dims, "kernel_size")
+        for name, value in (("stride", stride), ("dilation", dilation)):
+            _each(value, self.dims, name)
+        for name, value in (("padding", padding), ("output_padding", output_padding)):
+            _each(value, self.dims, name, 0)
         fan = outputs // groups * math.prod(kernel)
         self.weight = parameter(uniform_fan_in(inputs, outputs // groups, *kernel, fan=fan, dtype=dtype))
         self.bias = parameter(uniform_fan_in(outputs, fan=fan, dtype=dtype)) if bias else None
@@ -129,9 +154,12 @@ class _ConvTranspose:
         self.dilation, self.groups = dilation, groups
 
     def __call__(self, x: Tensor) -> Tensor:
+        if x.ndim == self.dims + 1:
+            return self(x.unsqueeze(0)).squeeze(0)
         if x.ndim != self.dims + 2:
             raise ShapeError(
-                f"{type(self).__name__} takes (N, C, …) with {self.dims} more axes, not {show_shape(x.shape)}"
+                f"{type(self).__name__} takes (N, C, …) or (C, …) with {self.dims} more axes, "
+                f"not {show_shape(x.shape)}"
             )
         return conv_transpose(
             x,

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from morok.errors import ArgumentError
 from morok.nn.init import parameter, uniform_fan_in
-from morok.nn.module import is_training
+from morok.nn.module import Module, is_training
 from morok.tensor.tensor import Tensor
 
 
-class Linear:
+class Linear(Module):
     """x · weightᵀ + bias.
 
     >>> Linear(3, 2)(Tensor.ones(4, 3)).shape
@@ -24,7 +25,7 @@ class Linear:
         return x.linear(self.weight, self.bias)
 
 
-class Bilinear:
+class Bilinear(Module):
     """x · W_k · y + b_k for every output k.
 
     >>> Bilinear(3, 2, 5)(Tensor.ones(4, 3), Tensor.ones(4, 2)).shape
@@ -41,7 +42,7 @@ class Bilinear:
         return z if self.bias is None else z + self.bias
 
 
-class Embedding:
+class Embedding(Module):
     """Rows of a table by their number.
 
     >>> Embedding(10, 4)(Tensor([[1, 2, 3]])).shape
@@ -63,7 +64,7 @@ class Embedding:
         return index.ne(self.padding).unsqueeze(-1).where(rows, rows.detach())  # that row does not learn
 
 
-class Dropout:
+class Dropout(Module):
     """Zeros with probability p in training, nothing otherwise.
 
     >>> Dropout(0.5)(Tensor([1.0])).tolist()
@@ -71,13 +72,15 @@ class Dropout:
     """
 
     def __init__(self, p: float = 0.5) -> None:
+        if not 0.0 <= p <= 1.0:
+            raise ArgumentError(f"p is a probability between 0 and 1, not {p}")
         self.p = p
 
     def __call__(self, x: Tensor) -> Tensor:
         return x.dropout(self.p, is_training())
 
 
-class Identity:
+class Identity(Module):
     """Nothing, where a layer is wanted."""
 
     def __call__(self, x: Tensor) -> Tensor:

@@ -1,21 +1,24 @@
 """What a model is: any Python object. Its tensors are found by walking through it.
 
-There is no base class. A layer is an object that one can call; its weights are attributes. Whether a forward
+No base class is needed. A layer is an object that one can call; its weights are attributes. Whether a forward
 pass is for training is a matter of the moment, not of the model:
 
     with nn.training():
         loss = model(x).cross_entropy(y)
+
+`Module` is for those who like methods: it has `parameters()`, `state_dict()` and a text, and nothing else.
 """
 
 from __future__ import annotations
 
 import types
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, NoReturn
 
+from morok.errors import MorokError
 from morok.tensor.tensor import Tensor
 from morok.tensor.tracing import SURROUNDINGS
 
@@ -114,7 +117,74 @@ def zero_grad(model: Any) -> None:
         tensor.zero_grad()
 
 
-class Sequential:
+class Module:
+    """What layers can do beside being called. A model may have it as its base class, and need not.
+
+    >>> class Net(Module):
+    ...     def __init__(self) -> None:
+    ...         self.w = Tensor([1.0, 2.0], requires_grad=True)
+    >>> Net()
+    Net(w: (2,))
+    >>> len(Net().parameters())
+    1
+    """
+
+    def parameters(self) -> list[Tensor]:
+        """The tensors that gradients are wanted for: `nn.parameters(self)`."""
+        return parameters(self)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """All tensors by name: `nn.state.state_dict(self)`."""
+        return named_tensors(self)
+
+    def load_state_dict(self, state: Mapping[str, Tensor], strict: bool = True) -> None:
+        """Overwrite the tensors with those of the same names: `nn.state.load_state_dict(self, state)`."""
+        from morok.nn.state import load_state_dict
+
+        load_state_dict(self, state, strict)
+
+    def train(self, mode: bool = True) -> NoReturn:
+        """Not here: says where."""
+        raise MorokError(
+            f"a {type(self).__name__} does not keep whether it is in training: write `with nn.training():` "
+            "around what is; everything else is not"
+        )
+
+    def eval(self) -> NoReturn:
+        """Not here: says where."""
+        self.train(False)
+
+    def __repr__(self) -> str:
+        own: list[str] = []
+        inner: list[str] = []
+        for name, part in _parts(self):
+            if isinstance(part, Tensor):
+                own.append(f"{name}: {part.shape}")
+            elif isinstance(part, Module | list | dict) or (isinstance(part, tuple) and _holds_layers(part)):
+                inner.append(_indented(name, part))
+            elif part is not None:
+                own.append(f"{name}={part!r}")
+        head = f"{type(self).__name__}({', '.join(own)}"
+        return head + ")" if not inner else "\n".join([head, *inner, ")"])
+
+
+def _holds_layers(parts: tuple[Any, ...]) -> bool:
+    return any(isinstance(part, Module) for part in parts)
+
+
+def _indented(name: str, part: Any) -> str:
+    text = _text(part)
+    return f"  {name}:{'' if text.startswith(chr(10)) else ' '}{text}".replace("\n", "\n  ")
+
+
+def _text(part: Any) -> str:
+    """A layer, or several, in the text of the one that holds them; functions by their names."""
+    if isinstance(part, dict | list | tuple):
+        return "".join("\n" + _indented(name, p) for name, p in _parts(part))
+    return str(part.shape) if isinstance(part, Tensor) else getattr(part, "__qualname__", None) or repr(part)
+
+
+class Sequential(Module):
     """Layers (anything that can be called with a tensor) one after the other.
 
     >>> Sequential(Tensor.relu, Tensor.exp)(Tensor([-1.0])).tolist()

@@ -8,16 +8,17 @@ from typing import Any
 from morok.errors import ShapeError
 from morok.ir.infer import show_shape
 from morok.nn.init import parameter, stored
-from morok.nn.module import is_training, note_update
+from morok.nn.module import Module, is_training, note_update
 from morok.tensor.once import rounded_once
 from morok.tensor.tensor import Tensor
 
 
-class BatchNorm:
+class BatchNorm(Module):
     """Channels (axis 1) with mean 0 and variance 1 over the batch, scaled and shifted.
 
     In training by the batch's own statistics, which are averaged into `running_mean` and `running_var`;
-    otherwise by those. Any number of axes from two on: BatchNorm1d, 2d and 3d are the same.
+    otherwise by those. Without a momentum they are the averages of all batches so far. Any number of axes
+    from two on: BatchNorm1d, 2d and 3d are the same.
 
     >>> BatchNorm(3)(Tensor.ones(2, 3, 4, 4)).shape
     (2, 3, 4, 4)
@@ -27,7 +28,7 @@ class BatchNorm:
         self,
         channels: int,
         eps: float = 1e-5,
-        momentum: float = 0.1,
+        momentum: float | None = 0.1,
         affine: bool = True,
         track_running_stats: bool = True,
         dtype: Any = None,
@@ -37,6 +38,7 @@ class BatchNorm:
         self.bias = parameter(Tensor.zeros(channels, dtype=dtype)) if affine else None
         self.running_mean = stored(0.0, channels, dtype=dtype) if track_running_stats else None
         self.running_var = stored(1.0, channels, dtype=dtype) if track_running_stats else None
+        self.num_batches_tracked = stored(0, dtype="int64") if track_running_stats else None
 
     def __call__(self, x: Tensor) -> Tensor:
         if x.ndim < 2 or x.shape[1] != self.channels:
@@ -51,21 +53,25 @@ class BatchNorm:
         return x.batch_norm(mean, var, self.weight, self.bias, self.eps)
 
     def _learn(self, mean: Tensor, var: Tensor, x: Tensor) -> None:
-        if self.running_mean is None or self.running_var is None:
+        seen = self.num_batches_tracked
+        if self.running_mean is None or self.running_var is None or seen is None:
             return
         count = x.numel() / x.shape[1]
         unbiased = var * (count / max(count - 1, 1))
-        keep = 1.0 - self.momentum
-        self.running_mean.assign(self.running_mean * keep + mean * self.momentum)
-        self.running_var.assign(self.running_var * keep + unbiased * self.momentum)
-        note_update(self.running_mean)
-        note_update(self.running_var)
+        seen.assign(seen + 1)
+        part: Any = (
+            self.momentum if self.momentum is not None else seen.cast(self.running_mean.dtype).reciprocal()
+        )
+        for running, new in ((self.running_mean, mean), (self.running_var, unbiased)):
+            running.assign(running * (-part + 1.0) + new * part)
+        for changed in (seen, self.running_mean, self.running_var):
+            note_update(changed)
 
 
 BatchNorm1d = BatchNorm2d = BatchNorm3d = BatchNorm
 
 
-class LayerNorm:
+class LayerNorm(Module):
     """Mean 0 and variance 1 over the last axes, scaled and shifted.
 
     >>> LayerNorm(4)(Tensor.ones(2, 4)).shape
@@ -89,7 +95,7 @@ class LayerNorm:
         return x.layer_norm(_last(x, self.shape), self.weight, self.bias, self.eps)
 
 
-class RMSNorm:
+class RMSNorm(Module):
     """Mean square 1 over the last axes, scaled.
 
     >>> RMSNorm(4)(Tensor.ones(2, 4)).shape
@@ -114,7 +120,7 @@ def _last(x: Tensor, shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(range(-len(shape), 0))
 
 
-class GroupNorm:
+class GroupNorm(Module):
     """Mean 0 and variance 1 over groups of channels (axis 1) of each sample, scaled and shifted.
 
     >>> GroupNorm(2, 6)(Tensor.ones(3, 6, 4)).shape

@@ -9,20 +9,33 @@ and the number of steps stand in memory, so a changed one runs the same kernels.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from morok.errors import MorokError
+from morok.errors import ArgumentError, MorokError, ShapeError
+from morok.ir.infer import show_shape
 from morok.nn.init import stored
-from morok.nn.module import take_updates
+from morok.nn.module import named_tensors, take_updates
 from morok.tensor.tensor import Tensor
 
 
 def _wide(tensor: Tensor) -> Any:
     """The type of a parameter's statistics: at least 32 bits."""
     return tensor.dtype if tensor.dtype.bits >= 32 else "float32"
+
+
+def _at_least_zero(name: str, value: float) -> float:
+    if not value >= 0.0:
+        raise ArgumentError(f"{name} must not be negative, as {value} is")
+    return value
+
+
+def _below_one(name: str, value: float) -> float:
+    if not 0.0 <= value < 1.0:
+        raise ArgumentError(f"{name} lies between 0 and 1 and is not 1, unlike {value}")
+    return value
 
 
 class Optimizer:
@@ -40,7 +53,7 @@ class Optimizer:
                 raise MorokError(
                     "an optimiser changes tensors that require gradients, not what is made of them"
                 )
-        self.weight_decay = weight_decay
+        self.weight_decay = _at_least_zero("weight_decay", weight_decay)
         self.lr = lr
         self.steps = stored(0.0, 1, dtype="float64", device=self.params[0].device)
         self.params[0].realize(*self.params[1:])
@@ -52,8 +65,36 @@ class Optimizer:
 
     @lr.setter
     def lr(self, value: float) -> None:
-        self._lr = float(value)
+        self._lr = _at_least_zero("lr", float(value))
         self.rate = Tensor(np.array([value], dtype=np.float32), device=self.params[0].device)
+
+    def state_dict(self) -> dict[str, Any]:
+        """What it has gathered so far, by name: its tensors, and the learning rate as a number.
+
+        >>> sorted(SGD([Tensor([1.0], requires_grad=True)], momentum=0.9).state_dict())
+        ['lr', 'steps', 'velocity.0']
+        """
+        found = named_tensors(self)
+        own = {name: t for name, t in found.items() if name != "rate" and not name.startswith("params.")}
+        return {"lr": self.lr, **own}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state of the same optimiser for the same parameters. Nothing changes if it is not."""
+        own = self.state_dict()
+        if own.keys() != state.keys():
+            names = ", ".join(sorted(own.keys() ^ state.keys())[:4])
+            raise MorokError(f"this is no state of such an {type(self).__name__}: only one side has {names}")
+        tensors = [(name, t) for name, t in own.items() if isinstance(t, Tensor)]
+        for name, t in tensors:
+            if state[name].shape != t.shape:
+                raise ShapeError(
+                    f"{name} has shape {show_shape(t.shape)} here and "
+                    f"{show_shape(state[name].shape)} in the state"
+                )
+        self.lr = float(state["lr"])
+        for name, t in tensors:
+            t.assign(state[name].detach().to(t.device))
+        self.steps.realize(*(t for _, t in tensors))
 
     def _state(self) -> list[Tensor]:
         """Zeros for every parameter, to keep a running average in."""
@@ -121,7 +162,13 @@ class SGD(Optimizer):
         dampening: float = 0.0,
     ) -> None:
         super().__init__(params, lr, weight_decay)
-        self.momentum, self.nesterov, self.dampening = momentum, nesterov, dampening
+        if nesterov and (not momentum or dampening):
+            raise ArgumentError("Nesterov's momentum needs a momentum and no dampening")
+        self.momentum, self.nesterov, self.dampening = (
+            _at_least_zero("momentum", momentum),
+            nesterov,
+            dampening,
+        )
         self.velocity = self._state() if momentum else []
 
     def _changed(self, i: int, p: Tensor, g: Tensor) -> tuple[Tensor, list[Tensor]]:
@@ -158,7 +205,8 @@ class Adam(Optimizer):
         weight_decay: float = 0.0,
     ) -> None:
         super().__init__(params, lr, weight_decay)
-        self.betas, self.eps = betas, eps
+        self.betas = _below_one("the first of betas", betas[0]), _below_one("the second of betas", betas[1])
+        self.eps = _at_least_zero("eps", eps)
         self.mean, self.square = self._state(), self._state()
 
     def _averages(self, i: int, g: Tensor) -> tuple[Tensor, Tensor]:
@@ -236,10 +284,11 @@ class Muon(Optimizer):
         adam_lr: float = 1e-3,
     ) -> None:
         super().__init__(params, lr, weight_decay)
-        self.momentum, self.nesterov, self.iterations = momentum, nesterov, iterations
+        self.momentum, self.nesterov = _at_least_zero("momentum", momentum), nesterov
+        self.iterations = iterations
         self.velocity = self._state()
         self.square = [v if p.ndim < 2 else None for p, v in zip(self.params, self._state(), strict=True)]
-        self.ratio = adam_lr / lr if lr else 0.0
+        self.ratio = _at_least_zero("adam_lr", adam_lr) / lr if lr else 0.0
 
     def _changed(self, i: int, p: Tensor, g: Tensor) -> tuple[Tensor, list[Tensor]]:
         v, square = self.velocity[i], self.square[i]

@@ -8,13 +8,13 @@ from typing import Any
 from morok.errors import ShapeError
 from morok.ir.infer import show_shape
 from morok.nn.init import parameter, uniform_fan_in
-from morok.nn.module import is_training
+from morok.nn.module import Module, is_training
 from morok.tensor.tensor import Tensor
 
 State = tuple[Tensor, ...]
 
 
-class _Recurrent:
+class _Recurrent(Module):
     """Several layers, each in one or both directions. A subclass says what a step is."""
 
     gates = 0

@@ -135,6 +135,8 @@ def save_safetensors(
             file.write(len(text).to_bytes(8, "little") + text)
             for array in arrays:
                 file.write(array.reshape(-1).view(np.uint8).data)
+            file.flush()
+            os.fsync(file.fileno())  # the name must not be there before the contents
         os.replace(temporary, path)
     except BaseException:
         os.unlink(temporary)

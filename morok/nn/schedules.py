@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
+from morok.errors import MorokError
 from morok.nn.optim import Optimizer
 
 
@@ -24,6 +26,17 @@ class Schedule:
         self.count += 1
         self.optimizer.lr = self.base * self.factor(self.count)
         return self.optimizer.lr
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where it is: the number of steps so far, and the learning rate that it began with."""
+        return {"count": self.count, "base": self.base}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from there; the optimiser gets the learning rate of that step."""
+        if state.keys() != {"count", "base"} or type(state["count"]) is not int or state["count"] < 0:
+            raise MorokError(f"the state of a schedule is a count and a base, not {dict(state)!r}")
+        self.count, self.base = state["count"], float(state["base"])
+        self.optimizer.lr = self.base * self.factor(self.count)
 
 
 def steps(every: int, factor: float = 0.1) -> Callable[[int], float]:

@@ -20,6 +20,7 @@ from morok.nn.safetensors import load_safetensors, save_safetensors
 from morok.tensor.tensor import Tensor
 
 Path = str | os.PathLike[str]
+_LATER = ("num_batches_tracked",)  # what files that were written earlier do not have
 
 
 def state_dict(model: Any, prefix: str = "") -> dict[str, Tensor]:
@@ -37,8 +38,20 @@ def load_state_dict(model: Any, state: Mapping[str, Tensor], strict: bool = True
 
     Unless `strict`, names that only one side has are passed over. Nothing is changed if something is wrong.
     """
+    own, names = fitting(model, state, strict)
+    for name in names:
+        own[name].assign(state[name].detach().to(own[name].device))
+    if names:
+        own[names[0]].realize(*(own[name] for name in names[1:]))
+
+
+def fitting(
+    model: Any, state: Mapping[str, Tensor], strict: bool = True
+) -> tuple[dict[str, Tensor], list[str]]:
+    """A model's tensors, and the names of those that a state has too; an error if the two do not fit."""
     own = named_tensors(model)
     missing, unknown = sorted(own.keys() - state.keys()), sorted(state.keys() - own.keys())
+    missing = [name for name in missing if name.rpartition(".")[2] not in _LATER]
     if strict and (missing or unknown):
         parts = [f"no {_listed(missing)}"] * bool(missing) + [f"unknown {_listed(unknown)}"] * bool(unknown)
         raise MorokError(f"the state does not fit the model: {' and '.join(parts)}")
@@ -49,10 +62,7 @@ def load_state_dict(model: Any, state: Mapping[str, Tensor], strict: bool = True
                 f"{name} has shape {show_shape(own[name].shape)} in the model and "
                 f"{show_shape(state[name].shape)} in the state"
             )
-    for name in names:
-        own[name].assign(state[name].detach().to(own[name].device))
-    if names:
-        own[names[0]].realize(*(own[name] for name in names[1:]))
+    return own, names
 
 
 def _listed(names: list[str]) -> str:

@@ -10,7 +10,7 @@ import math
 from typing import Any, Self, TypeVar
 
 from morok import dtype as dt
-from morok.errors import DTypeError, ShapeError
+from morok.errors import ArgumentError, DTypeError, ShapeError
 from morok.ir import movement as move
 from morok.ir.build import rough
 from morok.ir.infer import show_shape
@@ -263,5 +263,5 @@ def _reduced(loss: N, counted: N | None, reduction: str) -> N:
     if reduction == "sum":
         return loss.sum()
     if reduction != "mean":
-        raise ValueError(f'reduction must be "mean", "sum" or "none", not {reduction!r}')
+        raise ArgumentError(f'reduction must be "mean", "sum" or "none", not {reduction!r}')
     return loss.mean() if counted is None else loss.sum() / counted.sum()

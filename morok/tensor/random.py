@@ -23,7 +23,7 @@ from morok import dtype as dt
 from morok.device.buffer import bind_buffer
 from morok.device.registry import canonical, default_device, get_device
 from morok.dtype import DType
-from morok.errors import DTypeError, ShapeError
+from morok.errors import ArgumentError, DTypeError, ShapeError
 from morok.forks import renewed
 from morok.ir.build import cast
 from morok.ir.infer import Shape, show_shape
@@ -63,6 +63,13 @@ class _State:
     def seed(self, value: int) -> None:
         with self.lock:
             self.key, self.drawn = _mixed(value), 0
+
+    def get(self) -> tuple[int, int]:
+        return self.take(0)
+
+    def set(self, key: int, drawn: int) -> None:
+        with self.lock:
+            self.key, self.drawn = key & _WORD, drawn & _WORD
 
     def take(self, count: int) -> tuple[int, int]:
         """The key, and the first of so many numbers that nobody else gets."""
@@ -200,6 +207,25 @@ class Random(Solve, Sorting):
         True
         """
         manual_seed(seed)
+
+    @staticmethod
+    def get_rng_state() -> tuple[int, int]:
+        """Where the random numbers are: a key, and how many have been drawn.
+
+        >>> state = Tensor.get_rng_state()
+        >>> a = Tensor.rand(2).tolist()
+        >>> Tensor.set_rng_state(state)
+        >>> a == Tensor.rand(2).tolist()
+        True
+        """
+        return _state.get()
+
+    @staticmethod
+    def set_rng_state(state: Sequence[int]) -> None:
+        """Go on with the random numbers from a state that `get_rng_state` has given."""
+        if len(state) != 2 or any(type(n) is not int or n < 0 for n in state):
+            raise ArgumentError(f"the state of random numbers is a key and a count, not {state!r}")
+        _state.set(*state)
 
     @classmethod
     def rand(cls, *shape: Any, dtype: Any = None, device: str | None = None) -> Self:
@@ -352,7 +378,7 @@ class Random(Solve, Sorting):
         [1.0, 1.0, 1.0, 1.0]
         """
         if not 0.0 <= p <= 1.0:
-            raise ValueError(f"p is a probability between 0 and 1, not {p}")
+            raise ArgumentError(f"p is a probability between 0 and 1, not {p}")
         if not training or p == 0.0:
             return self
         if p == 1.0:

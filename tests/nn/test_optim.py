@@ -182,7 +182,7 @@ def test_losses() -> None:
         (losses.huber_loss(t(x), t(y), 0.7, "none"), np.where(d < 0.7, d * d / 2, 0.7 * (d - 0.35))),
         (losses.smooth_l1_loss(t(x), t(y), 2.0), np.where(d < 2, d * d / 4, d - 1).mean()),
         (
-            losses.kl_div(t(logs), t(np.exp(logs[::-1]).copy())),
+            losses.kl_div(t(logs), t(np.exp(logs[::-1]).copy()), "batchmean"),
             (np.exp(logs[::-1]) * (logs[::-1] - logs)).sum() / 4,
         ),
         (losses.hinge_loss(t(x), t(np.sign(y))), np.maximum(0, 1 - x * np.sign(y)).mean()),
