@@ -1,6 +1,8 @@
 """Layers, losses, optimisers, and models' state on disk."""
 
-from morok.nn import losses, schedules, state
+from morok.nn import losses as losses
+from morok.nn import schedules as schedules
+from morok.nn import state as state
 from morok.nn.attention import MultiHeadAttention
 from morok.nn.conv import (
     Conv1d,
@@ -48,6 +50,6 @@ __all__ = [
     "InstanceNorm", "InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d",
     "MultiHeadAttention", "RNN", "LSTM", "GRU",
     "Optimizer", "SGD", "Adam", "AdamW", "LAMB", "Muon", "clip_grad_norm", "clip_grad_value", "Schedule",
-    "TrainStep", "batches", "save_checkpoint", "load_checkpoint", "losses", "schedules", "state",
+    "TrainStep", "batches", "save_checkpoint", "load_checkpoint",
     "parameters", "named_tensors", "parameter_count", "zero_grad", "training", "is_training",
 ]  # fmt: skip

@@ -18,13 +18,15 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, NoReturn
 
-from morok.errors import MorokError
+from morok.errors import MorokError, ShapeError
+from morok.ir.infer import show_shape
 from morok.tensor.tensor import Tensor
 from morok.tensor.tracing import SURROUNDINGS
 
 _training: ContextVar[bool] = ContextVar("morok.training", default=False)
 # Tensors that a forward pass has assigned to; whoever computes a training step computes them along.
 _updated: list[weakref.ref[Tensor]] = []
+_LATER = ("num_batches_tracked",)  # what files that were written earlier do not have
 _OPAQUE = (type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.MethodType)
 
 
@@ -117,6 +119,43 @@ def zero_grad(model: Any) -> None:
         tensor.zero_grad()
 
 
+def load_state_dict(model: Any, state: Mapping[str, Tensor], strict: bool = True) -> None:
+    """Overwrite a model's tensors with those of the same names; types are converted, shapes must fit.
+
+    Unless `strict`, names that only one side has are passed over. Nothing is changed if something is wrong.
+    """
+    own, names = fitting(model, state, strict)
+    for name in names:
+        own[name].assign(state[name].detach().to(own[name].device))
+    if names:
+        own[names[0]].realize(*(own[name] for name in names[1:]))
+
+
+def fitting(
+    model: Any, state: Mapping[str, Tensor], strict: bool = True
+) -> tuple[dict[str, Tensor], list[str]]:
+    """A model's tensors, and the names of those that a state has too; an error if the two do not fit."""
+    own = named_tensors(model)
+    missing, unknown = sorted(own.keys() - state.keys()), sorted(state.keys() - own.keys())
+    missing = [name for name in missing if name.rpartition(".")[2] not in _LATER]
+    if strict and (missing or unknown):
+        parts = [f"no {_listed(missing)}"] * bool(missing) + [f"unknown {_listed(unknown)}"] * bool(unknown)
+        raise MorokError(f"the state does not fit the model: {' and '.join(parts)}")
+    names = [name for name in own if name in state]
+    for name in names:
+        if own[name].shape != state[name].shape:
+            raise ShapeError(
+                f"{name} has shape {show_shape(own[name].shape)} in the model and "
+                f"{show_shape(state[name].shape)} in the state"
+            )
+    return own, names
+
+
+def _listed(names: list[str]) -> str:
+    shown = ", ".join(names[:4])
+    return shown if len(names) <= 4 else f"{shown} and {len(names) - 4} more"
+
+
 class Module:
     """What layers can do beside being called. A model may have it as its base class, and need not.
 
@@ -139,8 +178,6 @@ class Module:
 
     def load_state_dict(self, state: Mapping[str, Tensor], strict: bool = True) -> None:
         """Overwrite the tensors with those of the same names: `nn.state.load_state_dict(self, state)`."""
-        from morok.nn.state import load_state_dict
-
         load_state_dict(self, state, strict)
 
     def train(self, mode: bool = True) -> NoReturn:

@@ -16,11 +16,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from morok.errors import FormatError, MorokError
-from morok.nn.module import named_tensors
+from morok.nn.module import fitting, load_state_dict, named_tensors
 from morok.nn.optim import Optimizer
 from morok.nn.safetensors import load_safetensors, read_metadata, save_safetensors
 from morok.nn.schedules import Schedule
-from morok.nn.state import fitting, load_state_dict
 from morok.tensor.tensor import Tensor
 
 Path = str | os.PathLike[str]

@@ -13,14 +13,13 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from morok.errors import FormatError, MorokError, ShapeError
-from morok.ir.infer import show_shape
-from morok.nn.module import named_tensors
+from morok.errors import FormatError
+from morok.nn.module import load_state_dict, named_tensors
 from morok.nn.safetensors import load_safetensors, save_safetensors
 from morok.tensor.tensor import Tensor
 
 Path = str | os.PathLike[str]
-_LATER = ("num_batches_tracked",)  # what files that were written earlier do not have
+__all__ = ["load", "load_state_dict", "save", "state_dict"]
 
 
 def state_dict(model: Any, prefix: str = "") -> dict[str, Tensor]:
@@ -31,43 +30,6 @@ def state_dict(model: Any, prefix: str = "") -> dict[str, Tensor]:
     ['weight', 'bias']
     """
     return named_tensors(model, prefix)
-
-
-def load_state_dict(model: Any, state: Mapping[str, Tensor], strict: bool = True) -> None:
-    """Overwrite a model's tensors with those of the same names; types are converted, shapes must fit.
-
-    Unless `strict`, names that only one side has are passed over. Nothing is changed if something is wrong.
-    """
-    own, names = fitting(model, state, strict)
-    for name in names:
-        own[name].assign(state[name].detach().to(own[name].device))
-    if names:
-        own[names[0]].realize(*(own[name] for name in names[1:]))
-
-
-def fitting(
-    model: Any, state: Mapping[str, Tensor], strict: bool = True
-) -> tuple[dict[str, Tensor], list[str]]:
-    """A model's tensors, and the names of those that a state has too; an error if the two do not fit."""
-    own = named_tensors(model)
-    missing, unknown = sorted(own.keys() - state.keys()), sorted(state.keys() - own.keys())
-    missing = [name for name in missing if name.rpartition(".")[2] not in _LATER]
-    if strict and (missing or unknown):
-        parts = [f"no {_listed(missing)}"] * bool(missing) + [f"unknown {_listed(unknown)}"] * bool(unknown)
-        raise MorokError(f"the state does not fit the model: {' and '.join(parts)}")
-    names = [name for name in own if name in state]
-    for name in names:
-        if own[name].shape != state[name].shape:
-            raise ShapeError(
-                f"{name} has shape {show_shape(own[name].shape)} in the model and "
-                f"{show_shape(state[name].shape)} in the state"
-            )
-    return own, names
-
-
-def _listed(names: list[str]) -> str:
-    shown = ", ".join(names[:4])
-    return shown if len(names) <= 4 else f"{shown} and {len(names) - 4} more"
 
 
 def save(state: Mapping[str, Tensor], path: Path, metadata: Mapping[str, str] | None = None) -> None:

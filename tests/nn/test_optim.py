@@ -194,7 +194,7 @@ def test_losses() -> None:
     for found, wanted in table:
         np.testing.assert_allclose(found.numpy(), wanted, rtol=1e-6, atol=1e-9)
     assert losses.binary_cross_entropy(t([0.0]), t([1.0])).item() == 100.0
-    with pytest.raises(ValueError, match='reduction must be "mean", "sum" or "none"'):
+    with pytest.raises(ValueError, match="reduction is one of 'mean', 'sum', 'none'"):
         losses.l1_loss(t(x), t(y), "average")
 
 
