@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import Any
 
 import morok
+from morok.cli.limits import limits_section
 from morok.tensor.record import _OPERATORS
 from morok.tensor.sizes import _UNSET
 from morok.tensor.tensor import Tensor
@@ -23,7 +24,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "Movement": ("Movement", "Joining", "Arrange"),
     "Reductions": ("Reduce", "Missing"),
     "Softmax, norms, losses": ("Normal",),
-    "Index": ("Index", "Scatter", "Assign"),
+    "Index": ("Index", "Scatter", "Selection", "Assign"),
     "Order": ("Sorting",),
     "Products": ("Linalg", "Contract"),
     "Convolutions, pools, resizing": ("Windows",),
@@ -47,6 +48,11 @@ _HEAD = """# The API
 Written by `morok docs` from the code. Everything broadcasts and promotes types as NumPy 2 does; Python
 numbers take the type of the tensor that they meet. `axis=` and `dim=` are one argument, and so are `keepdim=`
 and `keepdims=`; one of each is shown. Operators: {operators}.
+
+NumPy's own functions take tensors: `np.exp(t)` and every other function that a tensor has a method for is
+that method, lazy and with a gradient; anything else NumPy computes from the tensor's values, and the result
+is a tensor again. `t == None` is False. `f"{{t:.3f}}"` is the text of a tensor's only number. What NumPy or
+PyTorch do and morok does not is listed at the end, under [Limits](#limits).
 """
 
 
@@ -60,6 +66,7 @@ def api_page() -> str:
     parts += ["## morok.nn\n", _table("nn.", _exports("morok.nn"))]
     for module, title in MODULES.items():
         parts += [f"### {title}\n", _table(f"{module.removeprefix('morok.')}.", _exports(module))]
+    parts.append(limits_section())
     return "\n".join(parts)
 
 

@@ -24,7 +24,7 @@ from morok.tensor.gradient_track import is_tracked
 from morok.tensor.index import INDEXED, parse_key
 from morok.tensor.realize import is_overwritten, new_buffer, realize_storages
 from morok.tensor.record import recorded
-from morok.tensor.sorting import Sorting
+from morok.tensor.selection import Selection
 from morok.tensor.states import view_of
 from morok.tensor.storage import Storage, base_of, claim, device_of, identified, realized_as
 from morok.tensor.strides import Chain, is_whole, moved, replaced, unmoved
@@ -32,7 +32,7 @@ from morok.tensor.tracing import is_tracing
 
 
 @recorded
-class Assign(Sorting):
+class Assign(Selection):
     """Memory that changes."""
 
     def assign(self, value: Any) -> Self:
@@ -50,7 +50,7 @@ class Assign(Sorting):
         write(self._storage, self._chain, new)
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        if isinstance(key, Core) and key.dtype.is_bool:
+        if isinstance(key, Core) and key.dtype.is_bool and (is_tracing() or not self._one_each(key, value)):
             self._overwrite(self._where_true(key, value))
             return
         steps = parse_key(self.shape, key)
@@ -58,6 +58,11 @@ class Assign(Sorting):
         new = part._with_rows(steps, value) if steps.arrays else self._fitting(value, part.shape)
         if 0 not in part.shape:
             part._overwrite(new)
+
+    def _one_each(self, mask: Core, value: Any) -> bool:
+        """Whether a value has an axis for the truths of a mask: how many there are must be known then."""
+        sizes = value.shape if isinstance(value, Core) else np.shape(value)
+        return len(sizes) > self.ndim - mask.ndim >= 0 and sizes[0] != 1
 
     def _where_true(self, mask: Core, value: Any) -> UOp:
         """The tensor with a value wherever a mask over its first axes is true."""

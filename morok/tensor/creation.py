@@ -27,11 +27,11 @@ from morok.ir.build import cast
 from morok.ir.infer import show_shape
 from morok.ir.node import UOp, alu, const, make, toposort
 from morok.ir.ops import Ops
-from morok.tensor.core import Core, Scalar, expand_to, full, iota
-from morok.tensor.dtypes import as_dtype, from_numpy, is_dtype
+from morok.tensor.core import Core, Scalar, expand_to, full, iota, require_shape
+from morok.tensor.dtypes import as_dtype, from_numpy, is_dtype, require_range
 from morok.tensor.realize import new_buffer
 from morok.tensor.record import makes_constant, recorded
-from morok.tensor.sizes import as_shape, as_size, concrete_shape, flat_args
+from morok.tensor.sizes import as_shape, as_size, broadcast_shapes, concrete_shape, flat_args
 from morok.tensor.states import shown_memory, view_of
 from morok.tensor.storage import base_of, claim, identified
 
@@ -286,14 +286,17 @@ class Creation(Core):
 
     @classmethod
     @makes_constant
-    def full(cls, shape: Any, value: Scalar, dtype: Any = None, device: str | None = None) -> Self:
-        """The same value everywhere.
+    def full(cls, shape: Any, value: Any, dtype: Any = None, device: str | None = None) -> Self:
+        """The same value everywhere; an array is repeated to the shape.
 
         >>> Tensor.full((2, 2), 7).tolist()
         [[7, 7], [7, 7]]
         """
         sizes = as_shape(flat_args((shape,) if not isinstance(shape, tuple | list) else tuple(shape)))
+        if isinstance(value, Core | np.ndarray | np.generic | list | tuple):
+            return cls._new(_repeated(value, sizes, dtype, device)).contiguous()
         kind = as_dtype(dtype) if dtype is not None else dtype_of(value)
+        require_range(value, kind)
         return cls._new(on_device(full(value, kind, sizes), device))
 
     @classmethod
@@ -331,7 +334,9 @@ class Creation(Core):
         >>> Tensor([1, 2]).full_like(7).tolist()
         [7, 7]
         """
-        return self._new(on_device(full(value, as_dtype(dtype or self.dtype), self.shape), self.device))
+        kind = as_dtype(dtype or self.dtype)
+        require_range(value, kind)
+        return self._new(on_device(full(value, kind, self.shape), self.device))
 
     @makes_constant
     def zeros_like(self, dtype: Any = None) -> Self:
@@ -367,6 +372,7 @@ class Creation(Core):
         if step == 0:
             raise ShapeError("arange needs a step that is not 0")
         count = _count(first, last, step)
+        _require_steps(first, step, count, kind)
         position = iota((count,), 0, dt.int64)
         if not floating:
             steps = alu(Ops.MUL, position, const(dt.int64, step)) if step != 1 else position
@@ -487,9 +493,32 @@ def lower_triangle(sizes: Any, diagonal: int) -> UOp:
     return alu(Ops.NOT, alu(Ops.CMPLT, row, column))
 
 
+def _repeated(value: Any, sizes: Any, dtype: Any, device: str | None) -> UOp:
+    """An array, or a tensor, that broadcasts to a shape."""
+    kind = None if dtype is None else as_dtype(dtype)
+    if isinstance(value, np.integer) and kind is not None:
+        require_range(value, kind)
+    node = node_of(value, kind, device)
+    own = require_shape(node)
+    if len(own) > len(sizes) or broadcast_shapes(own, sizes) != sizes:
+        raise ShapeError(f"a value of shape {show_shape(own)} does not broadcast to {show_shape(sizes)}")
+    return expand_to(node, sizes)
+
+
+def _require_steps(first: Any, step: Any, count: Any, dtype: DType) -> None:
+    """The ends of an arange are numbers of its type."""
+    if not isinstance(count, int) or not count or not dtype.is_int:
+        return
+    for end in (first, first + step * (count - 1)):
+        require_range(int(end), dtype)
+    require_range(count, dt.int64)
+
+
 def _count(start: Any, stop: Any, step: Any) -> Any:
     """How many numbers an arange has."""
     if all(isinstance(x, int | float) for x in (start, stop, step)):
+        if not all(math.isfinite(x) for x in (start, stop, step)):
+            raise ShapeError(f"arange needs finite numbers, not {start}, {stop}, {step}")
         if any(isinstance(x, float) for x in (start, stop, step)):
             return max(0, math.ceil((stop - start) / step))
         return max(0, -((start - stop) // step))

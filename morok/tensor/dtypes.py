@@ -64,6 +64,13 @@ def from_numpy(dtype: np.dtype[Any]) -> DType:
     return found
 
 
+def require_range(value: Any, dtype: DType) -> None:
+    """An integer that a type cannot hold is an error, not another integer."""
+    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if whole and dtype.is_int and not dtype.min <= value <= dtype.max:
+        raise DTypeError(f"Python integer {value} is out of range for {dtype}")
+
+
 def accumulator(dtype: DType) -> DType:
     """The type in which many values of `dtype` are added up: wide enough for NumPy's results."""
     if dtype.is_float:

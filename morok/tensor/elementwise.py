@@ -13,10 +13,11 @@ import numpy as np
 
 from morok import dtype as dt
 from morok.dtype import promote, promote_scalar
-from morok.errors import DTypeError
-from morok.ir.build import bitcast, cast, ge, le, logical_not
+from morok.errors import DTypeError, MorokError
+from morok.ir.build import cast, ge, le, logical_not
 from morok.ir.node import UOp, alu, const
 from morok.ir.ops import Op, Ops
+from morok.tensor.bits import reinterpreted
 from morok.tensor.core import Core, as_scalar_node, expand_to, operand, require_shape
 from morok.tensor.dtypes import as_dtype, float_of
 from morok.tensor.record import pure
@@ -31,8 +32,6 @@ _SYMBOLS = {
 @pure
 class Elementwise(Core):
     """One result per element."""
-
-    __array_ufunc__ = None  # NumPy leaves `array * tensor` to the tensor
 
     # --- operands
 
@@ -129,6 +128,7 @@ class Elementwise(Core):
         return self._new(self._divmod(other, True)[1])
 
     def __pow__(self, other: Any) -> Self:
+        self._require_power(other)
         if self.dtype.is_float and isinstance(other, int | float) and not isinstance(other, bool):
             quick = self._quick_power(other)
             if quick is not None:
@@ -139,6 +139,16 @@ class Elementwise(Core):
     def __rpow__(self, other: Any) -> Self:
         x, y = self._meet(other)
         return self._new(_power(y, x))
+
+    def _require_power(self, exponent: Any) -> None:
+        """Integers have no negative powers; exponents that are not known yet are not looked at."""
+        known = isinstance(exponent, int | np.integer | np.ndarray) and not isinstance(exponent, bool)
+        if self.dtype.is_float or not known or np.asarray(exponent).dtype.kind not in "iO":
+            return
+        if np.any(np.asarray(exponent) < 0):
+            raise DTypeError(
+                f"integers to negative integer powers are no integers; cast the {self.dtype} to a float first"
+            )
 
     def _quick_power(self, exponent: float) -> Self | None:
         """The exponents for which NumPy takes a shorter way; the results are NumPy's."""
@@ -162,21 +172,30 @@ class Elementwise(Core):
         unsigned = self.dtype.is_bool or self.dtype.is_unsigned
         return self if unsigned else self._new(alu(Ops.ABS, self.uop))
 
-    def add(self, other: Any) -> Self:
-        """`x + y`, broadcast.
+    def _times(self, alpha: Any, other: Any) -> Any:
+        """alpha · y for the other operand of a sum."""
+        if alpha == 1:
+            return other
+        y = self._new(self._meet(other)[1])
+        if isinstance(alpha, float) and not y.dtype.is_float:
+            raise DTypeError(f"alpha={alpha} of a sum of {y.dtype} must be a whole number")
+        return y * alpha
+
+    def add(self, other: Any, *, alpha: Any = 1) -> Self:
+        """`x + alpha · y`, broadcast.
 
         >>> Tensor([1, 2]).add(3).tolist()
         [4, 5]
         """
-        return self.__add__(other)
+        return self.__add__(self._times(alpha, other))
 
-    def sub(self, other: Any) -> Self:
-        """`x - y`, broadcast.
+    def sub(self, other: Any, *, alpha: Any = 1) -> Self:
+        """`x - alpha · y`, broadcast.
 
-        >>> Tensor([1, 2]).sub(3).tolist()
-        [-2, -1]
+        >>> Tensor([1, 2]).sub(3, alpha=2).tolist()
+        [-5, -4]
         """
-        return self._subtract(other)
+        return self._subtract(self._times(alpha, other))
 
     def mul(self, other: Any) -> Self:
         """`x * y`, broadcast.
@@ -186,13 +205,26 @@ class Elementwise(Core):
         """
         return self.__mul__(other)
 
-    def div(self, other: Any) -> Self:
-        """`x / y`, broadcast; integers give float32.
+    def div(self, other: Any, *, rounding_mode: str | None = None) -> Self:
+        """`x / y`, broadcast; integers give float32. Rounded down by "floor", toward zero by "trunc".
 
         >>> Tensor([1, 2]).div(2).tolist()
         [0.5, 1.0]
+        >>> Tensor([-7, 7]).div(2, rounding_mode="trunc").tolist()
+        [-3, 3]
         """
-        return self.__truediv__(other)
+        if rounding_mode is None:
+            return self.__truediv__(other)
+        if rounding_mode == "floor":
+            return self.__floordiv__(other)
+        if rounding_mode != "trunc":
+            raise MorokError(f'rounding_mode is None, "floor" or "trunc", not {rounding_mode!r}')
+        x, y = self._meet(other)
+        if x.dtype.is_bool:
+            x, y = cast(x, dt.int8), cast(y, dt.int8)
+        if not x.dtype.is_float:
+            return self._new(alu(Ops.CDIV, x, y))
+        return self._new(alu(Ops.TRUNC, alu(Ops.FDIV, x, y)))
 
     def floor_divide(self, other: Any) -> Self:
         """`x // y`, rounded down.
@@ -237,9 +269,13 @@ class Elementwise(Core):
     # --- comparison
 
     def __eq__(self, other: object) -> Self:  # type: ignore[override]
+        if other is None:
+            return NotImplemented  # then Python says that no tensor is None
         return self._compare(UOp.eq, other)
 
     def __ne__(self, other: object) -> Self:  # type: ignore[override]
+        if other is None:
+            return NotImplemented
         return self._compare(UOp.ne, other)
 
     def __lt__(self, other: Any) -> Self:
@@ -401,17 +437,14 @@ class Elementwise(Core):
     astype = cast
 
     def bitcast(self, dtype: Any) -> Self:
-        """The same bits read as another type of the same size.
+        """The same bits read as another type; the last axis grows or shrinks with its size, as NumPy's view.
 
         >>> Tensor([1.0]).bitcast("int32").tolist()
         [1065353216]
+        >>> Tensor([1, 258], dtype="int16").bitcast("uint8").tolist()
+        [1, 0, 2, 1]
         """
-        target = as_dtype(dtype)
-        if target.is_bool != self.dtype.is_bool:
-            raise DTypeError(
-                f"a bool has no bits to share with {target if self.dtype.is_bool else self.dtype}"
-            )
-        return self._new(bitcast(self.uop, target))
+        return self._new(reinterpreted(self.uop, as_dtype(dtype)))
 
 
 def _branches(like: Elementwise, x: Any, y: Any) -> tuple[UOp, UOp]:

@@ -17,6 +17,7 @@ from morok.optimize.strategy import Config
 from morok.runtime.plan import ExecutionPlan, buffer_for
 from morok.tensor.assign import Assign
 from morok.tensor.creation import node_of
+from morok.tensor.numpy_protocol import call_function, call_ufunc
 from morok.tensor.realize import prepare, realize
 from morok.tensor.record import recorded
 from morok.tensor.sizes import as_axis, concrete
@@ -126,6 +127,12 @@ class Export(Assign):
             return array.astype(dtype)
         return array.copy() if copy else array
 
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        return call_ufunc(self, ufunc, method, inputs, kwargs)
+
+    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        return call_function(self, function, args, kwargs)
+
     def __dlpack__(self, **options: Any) -> Any:
         return self.numpy().__dlpack__(**options)
 
@@ -150,6 +157,13 @@ class Export(Assign):
                 "use any() or all()"
             )
         return bool(self.item())
+
+    def __contains__(self, value: Any) -> bool:
+        return bool(self.eq(value).any())
+
+    def __format__(self, spec: str) -> str:
+        """`f"{loss:.3f}"` of one element is its number's; without a format, the tensor's own text."""
+        return format(self.item(), spec) if spec else str(self)
 
     def __int__(self) -> int:
         return int(self.item())

@@ -17,6 +17,7 @@ from morok.tensor.dtypes import float_of
 from morok.tensor.elementwise import Elementwise
 from morok.tensor.once import rounded_once
 from morok.tensor.record import pure
+from morok.tensor.rounding import rounded
 
 _LN10 = math.log(10.0)
 _FAR = 1e9  # from here on x² + 1 is x², and not yet infinite
@@ -329,17 +330,22 @@ class Functions(Elementwise):
         """
         return self._whole(Ops.TRUNC)
 
-    def round(self) -> Self:
-        """To the nearest whole number, halves to even.
+    def round(self, decimals: int = 0) -> Self:
+        """To the nearest whole number, or number with so many decimals (tens for -1), halves to even.
 
         >>> Tensor([0.5, 1.5, 2.4]).round().tolist()
         [0.0, 2.0, 2.0]
+        >>> Tensor([15, 25, -7]).round(decimals=-1).tolist()
+        [20, 20, -10]
         """
-        return self._whole(Ops.RINT)
+        if not decimals:
+            return self._whole(Ops.RINT)
+        result: Self = rounded(self, decimals)
+        return result
 
     @rounded_once
     def __round__(self, digits: int = 0) -> Self:
-        return self.round() if not digits else (self * 10.0**digits).round() / 10.0**digits
+        return self.round(digits)
 
     def sign(self) -> Self:
         """-1, 0 or 1; NaN stays NaN.

@@ -128,8 +128,10 @@ class Gradient(Export):
             new = self._new(g if create_graph else make(Ops.DETACH, g.dtype, (g,)))
             leaf._grad = new if leaf._grad is None else leaf._grad + new
 
-    def gradient(self, *targets: Any, gradient: Any = None) -> tuple[Self, ...]:
+    def gradient(self, *targets: Any, gradient: Any = None, allow_unused: bool = False) -> tuple[Self, ...]:
         """The gradients of this tensor with respect to others, which need not require them.
+
+        A target that the tensor does not depend on is an error, or, with `allow_unused`, gets zeros.
 
         >>> x = Tensor([1.0, 2.0])
         >>> (g,) = (x * x).sum().gradient(x)
@@ -145,11 +147,11 @@ class Gradient(Export):
         _refuse_equal(targets, nodes)
         found = _pulled(self, self._seed(gradient), set(nodes))
         for number, node in enumerate(nodes):
-            if node not in found:
-                raise MorokError(
-                    f"the result does not depend on target {number} of shape "
-                    f"{show_shape(require_shape(node))}, so there is no gradient"
-                )
+            if node in found:
+                continue
+            if not allow_unused:
+                raise MorokError(_unused(self, number, node))
+            found[node] = expand_to(const(node.dtype, 0.0), require_shape(node))
         return tuple([self._new(found[node]) for node in nodes])
 
     def _seed(self, gradient: Any) -> UOp:
@@ -188,6 +190,19 @@ def _refuse_equal(targets: tuple[Any, ...], nodes: list[UOp]) -> None:
 def shares(a: Core, b: Core) -> bool:
     """Whether two tensors are the same view of the same storage."""
     return a._storage is b._storage
+
+
+def _unused(result: Gradient, number: int, target: UOp) -> str:
+    shape = show_shape(require_shape(target))
+    if result.is_realized and not result.requires_grad:
+        return (
+            f"the result was computed before its gradient with respect to target {number} of shape {shape} "
+            "was asked for, and has let go of its past; ask first, or call requires_grad_() on the target"
+        )
+    return (
+        f"the result does not depend on target {number} of shape {shape}, so there is no gradient; "
+        "allow_unused=True gives zeros"
+    )
 
 
 def settled(node: UOp) -> UOp:

@@ -23,9 +23,11 @@ from morok.ir.node import UOp, alu, const
 from morok.ir.ops import Ops
 from morok.tensor.arrange import Arrange
 from morok.tensor.core import Core, expand_to, iota
+from morok.tensor.recipes import refuse_recipe
 from morok.tensor.record import frozen, pure
 from morok.tensor.rows import named_rows, take_rows
 from morok.tensor.sizes import _UNSET, Variable, as_axis, as_size, axis_or_dim, broadcast_shapes
+from morok.tensor.tracing import is_tracing
 
 INDEXED = (
     "an index with arrays gives a value, which cannot be written to; assign to x[...] itself, or copy the "
@@ -256,7 +258,8 @@ class Index(Arrange):
 def parse_key(shape: Shape, key: Any) -> Steps:
     """A key of `x[key]`, taken apart."""
     items = list(key) if isinstance(key, tuple) else [key]
-    items = [part for item in items for part in _masks(item)]
+    items = [_plain(item) for item in items]
+    items = [part for item in _with_masks(items, shape) for part in item]
     dots = [i for i, item in enumerate(items) if item is Ellipsis]
     if len(dots) > 1:
         raise ShapeError("an index can have only one ...")
@@ -302,15 +305,54 @@ def _place_of_arrays(items: list[Any], left: int) -> int:
     return sum(left if item is Ellipsis else 1 for item in items[:first])
 
 
-def _masks(item: Any) -> list[Any]:
-    """A mask whose truths are known is as many arrays of positions; anything else is itself."""
-    if isinstance(item, Core) and item.dtype.is_bool:
+def _with_masks(items: list[Any], shape: Shape) -> list[list[Any]]:
+    """Each item; a mask is as many arrays of positions as it has axes, which must be those of the tensor."""
+    masks = [_mask_of(item) for item in items]
+    widths = [
+        0 if item is None or item is Ellipsis or _is_truth(item) else 1 if mask is None else mask.ndim
+        for item, mask in zip(items, masks, strict=True)
+    ]
+    found: list[list[Any]] = []
+    axis = 0
+    for item, mask, width in zip(items, masks, widths, strict=True):
+        if mask is not None:
+            _check_mask(mask, axis, shape)
+        found.append([item] if mask is None else list(np.nonzero(mask)))
+        axis += len(shape) - sum(widths) if item is Ellipsis else width
+    return found
+
+
+def _plain(item: Any) -> Any:
+    """A part of a key without what only looks different: sequences are arrays, masks are known now."""
+    if isinstance(item, tuple | range | list):
+        try:
+            return np.asarray(item)
+        except ValueError:
+            raise ShapeError("lists in an index must have equal lengths at each level") from None
+    if not isinstance(item, Core) or not item.dtype.is_bool:
+        return item
+    refuse_recipe("an index by a mask")
+    if is_tracing():
         raise ShapeError(
-            "a boolean tensor as an index gives a size that is not known before it runs; "
-            "use masked_select with a size, where or masked_fill, or index with a NumPy array"
+            "a boolean tensor as an index gives a size that depends on values, which are not known inside of "
+            "jit; use masked_select with a size, where or masked_fill"
         )
-    known = isinstance(item, np.ndarray | list) and np.asarray(item).dtype == np.bool_ and np.ndim(item)
-    return list(np.nonzero(np.asarray(item))) if known else [item]
+    truths = item.numpy()  # type: ignore[attr-defined]
+    return truths if item.shape else bool(truths)
+
+
+def _mask_of(item: Any) -> Any:
+    """The truths of a mask that has axes; None for anything else."""
+    return item if isinstance(item, np.ndarray) and item.ndim and item.dtype == np.bool_ else None
+
+
+def _check_mask(mask: Any, axis: int, shape: Shape) -> None:
+    own = shape[axis : axis + mask.ndim]
+    if own != mask.shape:
+        raise ShapeError(
+            f"a mask of shape {show_shape(mask.shape)} at axis {axis} of shape {show_shape(shape)} must have "
+            f"the sizes of the axes that it chooses from, {show_shape(own)}"
+        )
 
 
 def _add(steps: Steps, item: Any, axis: int, kept: int, shape: Shape) -> int:

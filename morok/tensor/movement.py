@@ -14,6 +14,7 @@ from morok.ir.infer import Shape, Size, numel, show_shape, size_node, subtract_s
 from morok.ir.node import UOp, alu, const
 from morok.ir.ops import Ops
 from morok.tensor.core import Core, expand_to, iota, operand, require_shape
+from morok.tensor.dtypes import require_range
 from morok.tensor.record import frozen, pure
 from morok.tensor.sizes import as_axes, as_axis, as_shape, as_size, flat_args
 
@@ -111,6 +112,8 @@ class Movement(Core):
         (4, 3, 2)
         """
         own = self.shape
+        if not own and {dim0, dim1} <= {0, -1}:
+            return self
         a, b = as_axis(dim0, len(own), own), as_axis(dim1, len(own), own)
         order = list(range(len(own)))
         order[a], order[b] = b, a
@@ -193,6 +196,7 @@ class Movement(Core):
         x = self.flatten() if where is None else self
         own = x.shape
         at = as_axis(0 if where is None else where, len(own), own)
+        as_shape((repeats,))
         after = own[at + 1 :]
         wide = x.unsqueeze(at + 1).expand(*own[: at + 1], repeats, *after)
         return wide.reshape(*own[:at], numel((own[at], as_size(repeats))), *after)
@@ -411,5 +415,6 @@ def paddings(own: Shape, padding: Sequence[Any]) -> list[tuple[Size, Size]]:
 
 def _fill_outside(padded: UOp, x: UOp, grow: list[tuple[Size, Size]], value: Any) -> UOp:
     """Another value than zero around the tensor: the padding of "true" tells inside from outside."""
+    require_range(value, x.dtype)
     inside = move.pad(expand_to(const(bool_, True), require_shape(x)), grow)
     return alu(Ops.WHERE, inside, padded, operand(const(x.dtype, value), require_shape(padded)))

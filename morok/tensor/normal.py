@@ -22,7 +22,7 @@ from morok.tensor.dtypes import accumulator, float_of
 from morok.tensor.missing import Missing
 from morok.tensor.once import rounded_once
 from morok.tensor.record import pure
-from morok.tensor.sizes import _UNSET, as_axes, as_size, axis_or_dim
+from morok.tensor.sizes import _UNSET, as_axes, as_axis, as_size, axis_or_dim
 
 
 @pure
@@ -39,12 +39,14 @@ class Normal(Missing):
             return self.exp()
         return self._new(rough(Ops.EXP2, (self * math.log2(math.e)).uop))
 
-    def softmax(self, axis: Any = None, *, dim: Any = _UNSET) -> Self:
-        """exp(x) over its sum along an axis (the last one).
+    def softmax(self, axis: Any = None, *, dim: Any = _UNSET, dtype: Any = None) -> Self:
+        """exp(x) over its sum along an axis (the last one); in another type if one is given.
 
         >>> Tensor([0.0, 0.0]).softmax().tolist()
         [0.5, 0.5]
         """
+        if dtype is not None:
+            return self.cast(dtype).softmax(axis, dim=dim)
         return self._softmax(_one(self, axis, dim), float_of(self.dtype))
 
     def _softmax(self, axes: tuple[int, ...], own: dt.DType) -> Self:
@@ -54,12 +56,14 @@ class Normal(Missing):
         total = e.sum(axes, keepdim=True)
         return e / total if x.dtype is own else (e * total.reciprocal()).cast(own)
 
-    def log_softmax(self, axis: Any = None, *, dim: Any = _UNSET) -> Self:
-        """The logarithm of softmax, without computing softmax.
+    def log_softmax(self, axis: Any = None, *, dim: Any = _UNSET, dtype: Any = None) -> Self:
+        """The logarithm of softmax, without computing softmax; in another type if one is given.
 
         >>> Tensor([0.0, 0.0]).log_softmax().exp().tolist()
         [0.5, 0.5]
         """
+        if dtype is not None:
+            return self.cast(dtype).log_softmax(axis, dim=dim)
         axes = _one(self, axis, dim)
         x = self._wide()
         y = x - x._reduce(Ops.MAX, axes, True).detach()
@@ -91,13 +95,13 @@ class Normal(Missing):
         """
         where = axis_or_dim(axis, dim)
         if where is None or not self.ndim:
-            return self.reshape(self.numel()).logcumsumexp(0)
-        (at,) = as_axes(where, self.shape)
+            return self.reshape(self.numel()).logcumsumexp(0 if where is None else where)
+        at = as_axis(where, self.ndim, self.shape)
         x = self._wide()
         if 0 in x.shape:
             return x.cast(float_of(self.dtype))
         # s = s·exp(t before - t) + exp(x - t), where t is the largest value so far, if that is a number
-        top = x.cummax(at).detach()
+        top: Self = x.cummax(at).detach()
         shift = top.isfinite().where(top, 0.0)
         back = [(1, -1) if a == at else None for a in range(x.ndim)]
         before, held = top.pad(back, -math.inf), shift.pad(back)

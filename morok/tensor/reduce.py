@@ -8,10 +8,10 @@ integers and truths are carried in 64 bits, as in NumPy. `axis` and `dim` are th
 from __future__ import annotations
 
 import math
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from morok import dtype as dt
-from morok.errors import ShapeError
+from morok.errors import DTypeError, MorokError, ShapeError
 from morok.ir import movement as move
 from morok.ir.bounds import vmax
 from morok.ir.build import cast
@@ -25,9 +25,16 @@ from morok.tensor.dtypes import accumulator, as_dtype, float_of
 from morok.tensor.movement import Movement
 from morok.tensor.once import rounded_once
 from morok.tensor.record import pure
-from morok.tensor.sizes import _UNSET, as_axes, axis_or_dim
+from morok.tensor.sizes import _UNSET, as_axes, as_axis, axis_or_dim
 
 Axes = Any  # None, an int, or several
+
+
+class Sorted(NamedTuple):
+    """Values, and where they were: what `sort` and `topk` return."""
+
+    values: Any
+    indices: Any
 
 
 @pure
@@ -154,14 +161,25 @@ class Reduce(Activations, Movement, Creation):
         return cast(size_node(numel(tuple(self.shape[axis] for axis in axes))), dtype)
 
     def mean(
-        self, axis: Axes = None, keepdim: bool = False, *, dim: Axes = _UNSET, keepdims: bool = False
+        self,
+        axis: Axes = None,
+        keepdim: bool = False,
+        *,
+        dim: Axes = _UNSET,
+        keepdims: bool = False,
+        dtype: Any = None,
     ) -> Self:
-        """The average; of integers in float32.
+        """The average; of integers in float32, or of everything in the type that is given.
 
         >>> Tensor([1.0, 2.0, 6.0]).mean().item()
         3.0
         """
         axes = as_axes(axis_or_dim(axis, dim), self.shape)
+        if dtype is not None:
+            kind = as_dtype(dtype)
+            if not kind.is_float:
+                raise DTypeError(f"an average is a float, not {kind}; cast it afterwards")
+            return self.cast(kind).mean(axes, keepdim or keepdims)
         own = self.dtype
         wide = accumulator(own) if own.is_float else dt.float64
         total = self.cast(wide)._reduce(Ops.ADD, axes, keepdim or keepdims)
@@ -219,7 +237,7 @@ class Reduce(Activations, Movement, Creation):
     @rounded_once
     def norm(
         self,
-        p: float = 2,
+        p: Any = 2,
         axis: Axes = None,
         keepdim: bool = False,
         *,
@@ -232,6 +250,9 @@ class Reduce(Activations, Movement, Creation):
         5.0
         """
         axes, x, keep = axis_or_dim(axis, dim), self._floating().abs(), keepdim or keepdims
+        p = 2 if p == "fro" else p
+        if not isinstance(p, int | float):
+            raise MorokError(f'the p of a norm is a number or "fro", not {p!r}')
         if p in (math.inf, -math.inf):
             return x.max(axes, keep) if p > 0 else x.min(axes, keep)
         if p == 0:
@@ -252,7 +273,9 @@ class Reduce(Activations, Movement, Creation):
         if axis is None:
             found = x.flatten()._position(op, 0, False)
             return found.reshape((1,) * self.ndim) if keep else found
-        (where,) = as_axes(axis, x.shape)
+        where = as_axis(axis, max(x.ndim, 1), x.shape)
+        if not x.ndim:
+            return x.zeros_like(dt.int64)
         best = x._extreme(op, (where,), True)
         size = x.shape[where]
         hit = x.eq(best)
@@ -303,21 +326,27 @@ class Reduce(Activations, Movement, Creation):
         """
         return self._cumulative(Ops.MUL, axis_or_dim(axis, dim), dtype)
 
-    def cummax(self, axis: Any = None, *, dim: Any = _UNSET) -> Self:
+    def cummax(self, axis: Any = None, *, dim: Any = _UNSET, return_indices: bool = False) -> Any:
         """The largest value up to each place along an axis; NaN from the first one on.
+
+        With `return_indices` (values, where they are), the last of equals, as PyTorch's.
 
         >>> Tensor([1, 3, 2]).cummax(0).tolist()
         [1, 3, 3]
+        >>> Tensor([1, 3, 2]).cummax(0, return_indices=True).indices.tolist()
+        [0, 1, 1]
         """
-        return self._extreme_so_far(Ops.MAX, axis_or_dim(axis, dim))
+        return self._extreme_so_far(Ops.MAX, axis_or_dim(axis, dim), return_indices)
 
-    def cummin(self, axis: Any = None, *, dim: Any = _UNSET) -> Self:
+    def cummin(self, axis: Any = None, *, dim: Any = _UNSET, return_indices: bool = False) -> Any:
         """The smallest value up to each place along an axis; NaN from the first one on.
+
+        With `return_indices` (values, where they are), the last of equals, as PyTorch's.
 
         >>> Tensor([3, 1, 2]).cummin(0).tolist()
         [3, 1, 1]
         """
-        return self._extreme_so_far(Ops.MIN, axis_or_dim(axis, dim))
+        return self._extreme_so_far(Ops.MIN, axis_or_dim(axis, dim), return_indices)
 
     def _cumulative(self, op: Op, axis: Any, dtype: Any) -> Self:
         own = self.dtype if dtype is None else as_dtype(dtype)
@@ -326,15 +355,23 @@ class Reduce(Activations, Movement, Creation):
         wide = accumulator(own) if own.is_float else own
         return self.cast(wide)._running(op, axis).cast(own)
 
-    def _extreme_so_far(self, op: Op, axis: Any) -> Self:
-        if self.dtype.is_bool:
-            return self.cast(dt.uint8)._running(op, axis).cast(dt.bool_)
-        return self._running(op, axis)
+    def _extreme_so_far(self, op: Op, axis: Any, indices: bool) -> Any:
+        x = self.cast(dt.uint8) if self.dtype.is_bool else self
+        found = x._running(op, axis)
+        values = found.cast(self.dtype)
+        if not indices:
+            return values
+        if axis is None or not x.ndim:
+            x, axis = x.reshape(x.numel()), 0
+        where = as_axis(axis, x.ndim, x.shape)
+        here = x.eq(found) | x.isnan() if x.dtype.is_float else x.eq(found)
+        place = self._new(expand_to(iota(x.shape, where, dt.int64), x.shape))
+        return Sorted(values, here.where(place, 0)._running(Ops.MAX, where))
 
     def _running(self, op: Op, axis: Any) -> Self:
         """Everything up to each place, combined. Vectors of sums are added in a tree, pieces of a long row
         side by side: rounding differs from one addition after the other, infinities and NaN do not."""
         if axis is None or not self.ndim:
-            return self.reshape(self.numel())._running(op, 0)
-        (where,) = as_axes(axis, self.shape)
+            return self.reshape(self.numel())._running(op, 0 if axis is None else axis)
+        where = as_axis(axis, self.ndim, self.shape)
         return self._new(move.scan_axis(self.uop, op, where))

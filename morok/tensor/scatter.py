@@ -19,7 +19,7 @@ from morok.tensor.dtypes import accumulator
 from morok.tensor.index import Index, Steps
 from morok.tensor.record import pure
 from morok.tensor.rows import put_rows
-from morok.tensor.sizes import as_axis, as_shape, broadcast_shapes
+from morok.tensor.sizes import as_axis, broadcast_shapes
 
 _REDUCTIONS: dict[str, Op] = {
     "sum": Ops.ADD, "add": Ops.ADD, "mean": Ops.ADD, "prod": Ops.MUL, "multiply": Ops.MUL,
@@ -185,23 +185,6 @@ class Scatter(Index):
         if not arrays or len(arrays) > self.ndim:
             raise ShapeError(f"index_put into {show_shape(self.shape)} needs 1 … {self.ndim} indices")
         return self._new(self._with_rows(Steps(arrays=arrays), values, Ops.ADD if accumulate else None))
-
-    def bincount(self, size: Any, weights: Any = None) -> Self:
-        """How often each of the numbers 0 … size-1 occurs, or the sum of the weights that go with it.
-
-        >>> Tensor([1, 1, 3]).bincount(4).tolist()
-        [0, 2, 0, 1]
-        """
-        if not self.dtype.is_bounded_int:
-            raise DTypeError(f"bincount counts whole numbers, not {self.dtype}")
-        flat = self.flatten()
-        kind = int64 if weights is None else self._from_data(weights).dtype
-        zeros = self._new(expand_to(const(kind, 0), as_shape((size,))))
-        # Negative ones are outside, and not counted from the end.
-        places = flat if flat.dtype.is_unsigned else (flat < 0).where(-1, flat)
-        amount = self._new(expand_to(const(kind, 1), flat.shape)) if weights is None else weights
-        new = zeros._new(zeros._fitting(amount, flat.shape))
-        return zeros._put(zeros, places, new, Ops.ADD)  # type: ignore[no-any-return]
 
 
 def _reduction(name: str) -> Op:

@@ -113,10 +113,10 @@ def as_axes(axes: Any, shape: Shape) -> tuple[int, ...]:
     if axes is None:
         return tuple(range(ndim))
     many = tuple(axes) if isinstance(axes, tuple | list) else (axes,)
-    found = tuple(as_axis(axis, ndim, shape) for axis in many)
+    found = tuple(as_axis(axis, max(ndim, 1), shape) for axis in many)
     if len(set(found)) != len(found):
         raise ShapeError(f"axes {many} of shape {show_shape(shape)} name an axis twice; name each once")
-    return found
+    return found if ndim else ()  # a scalar has an axis 0 by courtesy, as in NumPy and PyTorch
 
 
 _UNSET: Any = object()

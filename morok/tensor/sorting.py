@@ -1,4 +1,4 @@
-"""Order: sort, the k largest, medians, search in sorted rows, and positions of what is true.
+"""Order: sort, the k largest, medians, and search in sorted rows.
 
 Rows are sorted by merging. An element's place in the result is the number of elements before it: inside short
 runs every pair is compared, two sorted runs are merged by searching each element in the other run, and then
@@ -11,30 +11,27 @@ equal), the lower half is the position, so no two are equal and equal elements s
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
+
+import numpy as np
 
 from morok import dtype as dt
 from morok.dtype import promote
-from morok.errors import DTypeError, ShapeError
+from morok.errors import ShapeError
 from morok.ir.infer import show_shape
 from morok.ir.node import const
 from morok.tensor.core import Core, expand_to, iota
 from morok.tensor.dtypes import accumulator, float_of
+from morok.tensor.recipes import refuse_recipe
 from morok.tensor.record import pure
+from morok.tensor.reduce import Sorted
 from morok.tensor.rows import put_rows
 from morok.tensor.scatter import Scatter
-from morok.tensor.sizes import _UNSET, as_axes, as_axis, as_size, axis_or_dim, concrete_shape
+from morok.tensor.sizes import _UNSET, as_axes, as_axis, axis_or_dim, concrete_shape
 
 _RUN = 256  # elements of which every pair is compared
 _SHORT = 64  # elements of a sorted row that are all looked at instead of searched
 _TOP = (1 << 31) - 1  # the largest key
-
-
-class Sorted(NamedTuple):
-    """What `sort` and `topk` return."""
-
-    values: Any
-    indices: Any
 
 
 @pure
@@ -184,10 +181,13 @@ class Sorting(Scatter):
         order = self.argsort(at, descending=largest).narrow(at, 0, k) if self.ndim else self.argsort()
         return Sorted(self.gather(at, order) if self.ndim else self, order)
 
-    def searchsorted(self, values: Any, right: bool = False, side: str | None = None) -> Self:
+    def searchsorted(
+        self, values: Any, right: bool = False, side: str | None = None, sorter: Any = None
+    ) -> Self:
         """For sorted rows (…, n), where values (…, m) would go: before equal elements, or after them.
 
-        A single sorted row serves values of any shape.
+        A single sorted row serves values of any shape. Rows that are not sorted need a `sorter`, the
+        positions that sort them.
 
         >>> Tensor([1, 3, 5]).searchsorted(Tensor([3, 4])).tolist()
         [1, 2]
@@ -201,6 +201,14 @@ class Sorting(Scatter):
                 f"searchsorted in rows of shape {show_shape(self.shape)} needs values of shape "
                 f"{show_shape(self.shape[:-1])[:-1]}, m), not {show_shape(v.shape)}"
             )
+        if sorter is not None:
+            order = sorter if isinstance(sorter, Sorting) else self._from_data(sorter)
+            if order.shape != self.shape:
+                raise ShapeError(
+                    f"the sorter of rows of shape {show_shape(self.shape)} has that shape, "
+                    f"not {show_shape(order.shape)}"
+                )
+            return self.gather(-1, order).searchsorted(v, after)
         kind = promote(self.dtype, v.dtype)
         rows, wanted = self.cast(kind)._order_key(), self._new(v.cast(kind)._order_key().uop)
         if self.ndim > 1:
@@ -265,6 +273,10 @@ class Sorting(Scatter):
         >>> Tensor([0.0, 1.0, 2.0, 3.0, 4.0]).quantile(0.25).item()
         1.0
         """
+        if isinstance(q, Core):
+            refuse_recipe("quantiles that are computed")
+        if isinstance(q, Core | np.ndarray):
+            q = q.tolist()  # type: ignore[union-attr]
         parts = list(q) if isinstance(q, tuple | list) else [q]
         if any(not 0.0 <= float(part) <= 1.0 for part in parts):
             raise ValueError(f"quantiles lie between 0 and 1, not at {q}")
@@ -275,61 +287,6 @@ class Sorting(Scatter):
         found = [last.isnan().where(last, value).cast(own) for value in found]
         results = [value._kept(axes, self, keepdim or keepdims) for value in found]
         return results[0].stack(*results[1:]) if isinstance(q, tuple | list) else results[0]  # type: ignore[no-any-return]
-
-    # --- positions of truths
-
-    def nonzero(self, size: Any, fill_value: int = -1) -> Self:
-        """The positions of the first `size` elements that are not zero, one row (i, j, …) each.
-
-        The size must be given, because it decides the shape; rows that are left over hold the fill value.
-
-        >>> Tensor([[0, 1], [1, 0]]).nonzero(size=3).tolist()
-        [[0, 1], [1, 0], [-1, -1]]
-        """
-        flat = self.reshape(self.numel())._first_true(size)
-        parts, rest = [], flat
-        for n in reversed(concrete_shape(self.shape)):
-            parts.append((flat < 0).where(fill_value, rest % max(n, 1)))
-            rest = rest // max(n, 1)
-        if not parts:
-            return flat.zeros_like().unsqueeze(1).narrow(1, 0, 0)
-        return parts[-1].stack(*parts[-2::-1], dim=1)
-
-    def _first_true(self, size: Any) -> Self:
-        """The positions in a row of the first elements that are not zero, then -1."""
-        (count,) = concrete_shape((as_size(size),))
-        truths = self.cast(dt.bool_)
-        rank = truths.cast(dt.int64).cumsum(0) - 1
-        places = truths.where(rank, -1)
-        nobody = expand_to(const(dt.int64, -1), (count,))
-        return self._new(put_rows(nobody, places.uop, expand_to(iota(self.shape, 0, dt.int64), self.shape)))
-
-    def masked_select(self, mask: Any, size: Any, fill_value: Any = 0) -> Self:
-        """The first `size` elements where the mask is true, in order, then the fill value.
-
-        >>> Tensor([1, 2, 3]).masked_select(Tensor([True, False, True]), size=3).tolist()
-        [1, 3, 0]
-        """
-        m = mask if isinstance(mask, Core) else self._from_data(mask)
-        if not m.dtype.is_bool:
-            raise DTypeError(f"a mask is made of truths, not of {m.dtype}")
-        truths = self._new(m.uop)
-        sizes = (truths.cast(dt.int64) + self.zeros_like(dt.int64)).shape
-        flat = self.expand(sizes).reshape(-1)
-        places = truths.expand(sizes).reshape(-1)._first_true(size)
-        return (places < 0).where(fill_value, flat.take(places)).cast(self.dtype)
-
-    def masked_scatter(self, mask: Any, source: Any) -> Self:
-        """x with the elements of `source`, in order, where the mask is true.
-
-        >>> Tensor([1, 2, 3]).masked_scatter(Tensor([True, False, True]), Tensor([7, 8])).tolist()
-        [7, 2, 8]
-        """
-        m = self._new((mask if isinstance(mask, Core) else self._from_data(mask)).uop).expand(self.shape)
-        rank = m.reshape(-1).cast(dt.int64).cumsum(0) - 1
-        new = self._new((source if isinstance(source, Core) else self._from_data(source)).uop)
-        found = new.flatten().take(rank.maximum(0)).reshape(self.shape).cast(self.dtype)
-        return m.where(found, self)
 
 
 def _between(x: Any, q: float, how: str) -> Any:

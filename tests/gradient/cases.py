@@ -148,7 +148,11 @@ CASES: dict[str, Case | list[Case]] = {
     "topk": ((lambda x: x.topk(2, 0).values), (MATRIX,)),
     "median": [unary("median"), unary("median", CUBE, (0, 2))],
     "quantile": [unary("quantile", X, 0.3), unary("quantile", CUBE, [0.1, 0.9], 1, True)],
-    "masked_select": ((lambda x: x.masked_select(Tensor(MASK), 4)), (X,)),
+    "masked_select": [
+        ((lambda x: x.masked_select(Tensor(MASK), 4)), (X,)),
+        ((lambda x: x.masked_select(Tensor(MASK)) * x[Tensor(MASK)]), (X,)),
+    ],
+    "unique": unary("unique", X),
     "masked_scatter": ((lambda x, y: x.masked_scatter(Tensor(MASK), y)), (X, Y)),
     # operators by name and functions of two numbers
     **{name: binary(name) for name in ("fmod", "fmax", "fmin", "hypot", "logaddexp", "logaddexp2")},
@@ -279,7 +283,7 @@ NO_GRADIENT = {
              "__rshift__", "__rrshift__", "__invert__", "bitcast", "bitwise_and", "bitwise_or", "bitwise_xor",
              "bitwise_not", "bitwise_left_shift", "bitwise_right_shift"},
     "positions": {"argmax", "argmin", "count_nonzero", "one_hot", "__index__", "__int__", "argsort",
-                  "searchsorted", "bucketize", "nonzero", "bincount"},
+                  "searchsorted", "bucketize", "nonzero", "bincount", "argwhere"},
     "creation": {"from_numpy", "from_dlpack", "from_file", "empty", "full", "zeros", "ones", "full_like",
                  "zeros_like", "ones_like", "empty_like", "from_buffer", "from_url", "logspace", "arange",
                  "linspace", "eye", "tri", "__init__"},

@@ -363,6 +363,8 @@ MOVEMENT: dict[str, list[Pair]] = {
         )
     ],
     "nonzero": [(lambda t: t.nonzero(24), lambda x: _padded(np.argwhere(x)))],
+    "argwhere": [(lambda t: t.argwhere(), np.argwhere)],
+    "unique": [(lambda t: t.unique(), np.unique)],
     "topk": [
         (
             lambda t: t.topk(2, 1).indices,

@@ -15,7 +15,7 @@ WITHOUT = frozenset(("from_numpy", "from_dlpack", "from_file", "from_url", "prep
 FAMILIES = (
     "elementwise", "functions", "conversion", "movement", "creation", "reduce", "normal", "joining",
     "linalg", "index", "assign", "export", "named", "activations", "missing", "arrange", "scatter", "sorting",
-    "contract", "windows", "solve", "random", "gradient",
+    "selection", "contract", "windows", "solve", "random", "gradient",
 )  # fmt: skip
 
 

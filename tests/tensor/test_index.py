@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from morok import Tensor, Variable
+from morok import Tensor, Variable, jit
 from morok.errors import AssignError, DTypeError, ShapeError
 from tests.tensor.common import same
 
@@ -100,7 +100,8 @@ def test_errors(key: Any, message: str) -> None:
 
 def test_masks_whose_size_is_not_known() -> None:
     with pytest.raises(ShapeError, match="use masked_select with a size, where or masked_fill"):
-        Tensor(X)[Tensor(X) > 3]
+        jit(lambda x: x[x > 3])(Tensor(X))
+    same(Tensor(X)[Tensor(X) > 3], X[X > 3])
     with pytest.raises(DTypeError, match="made of integers"):
         Tensor(X)[Tensor([1.0])]
     with pytest.raises(DTypeError, match="made of integers"):
