@@ -41,12 +41,12 @@ def is_stand_in(node: UOp) -> bool:
 class Recipe:
     """How a result is made of inputs."""
 
-    __slots__ = ("fixed", "is_view", "steps")
+    __slots__ = ("chain", "fixed", "steps")
 
     def __init__(self, fixed: tuple[UOp, ...], steps: tuple[_Step, ...]) -> None:
         self.fixed = fixed  # what does not depend on the inputs
         self.steps = steps
-        self.is_view = False  # whether the result shows the first input's memory, if that lies in order
+        self.chain: Any = None  # if the result is a view of the first input, of what lies in order at least
 
 
 def take(result: UOp, inputs: Sequence[UOp]) -> Recipe | None:

@@ -22,6 +22,7 @@ from morok.tensor.sizes import Variable
 from morok.tensor.storage import Storage, device_of, realized_as
 from morok.tensor.strides import Chain, Step, is_strided, moved, step_of
 
+_ref = weakref.ref
 Scalar: TypeAlias = "bool | int | float"
 
 
@@ -49,20 +50,32 @@ class Core:
         Where the elements of a reshaped tensor do not lie in even steps, it is a value, as in NumPy.
         """
         steps: list[Step] = []
-        own, below, final = self._uop, node, cut(node)
+        own, below = self._uop, node
         while below is not own:
             if not below.src:
                 return self._new(node)
             steps.append(step_of(below))
             below = below.src[0]
-        chain = self._chain + tuple(reversed(steps))
-        if not is_strided(chain, len(self._chain), require_shape(self._storage.node)):
+        chain = tuple(reversed(steps))
+        if not self._chain and not is_strided(chain, 0, self.shape):
             return self._new(node)
-        tensor = object.__new__(type(self))
-        tensor._storage = self._storage
+        return self._moved(node, chain)
+
+    def _moved(self, node: UOp, chain: Chain) -> Self:
+        """The view of a node that comes of this tensor by a chain, which is strided on what lies in order."""
+        storage = self._storage
+        if self._chain:
+            whole = (*self._chain, *chain)
+            if not is_strided(whole, len(self._chain), require_shape(storage.node)):
+                return self._new(node)
+            chain = whole
+        final = cut(node)
+        tensor = object.__new__(self.__class__)
+        tensor._storage = storage
         tensor._chain = chain if final is node else (*chain, step_of(final))
-        tensor._seen = (weakref.ref(self._storage.node), weakref.ref(final))
-        tensor._frozen = self._frozen
+        tensor._seen = (_ref(storage.node), _ref(final))
+        if self._frozen is not None:
+            tensor._frozen = self._frozen
         return tensor
 
     def _from_data(self, data: Any) -> Self:

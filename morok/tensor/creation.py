@@ -25,7 +25,7 @@ from morok.ir.alu import evaluate_array
 from morok.ir.alu_array import storage
 from morok.ir.build import cast
 from morok.ir.infer import show_shape
-from morok.ir.node import UOp, alu, const, make, toposort
+from morok.ir.node import UOp, alu, const, make
 from morok.ir.ops import Ops
 from morok.tensor.core import Core, Scalar, expand_to, full, iota, require_shape
 from morok.tensor.dtypes import as_dtype, from_numpy, is_dtype, require_range
@@ -161,9 +161,7 @@ class Creation(Core):
 
     def _identify(self) -> None:
         """A constant that somebody made is that tensor: the gradient of an equal one is another gradient."""
-        node = self._storage.node
-        if not any(n.op is Ops.BUFFER for n in toposort(node)):
-            self._storage.node = identified(node)
+        self._storage.node = identified(self._storage.node)
 
     @classmethod
     def from_numpy(cls, array: Array, device: str | None = None) -> Self:

@@ -234,7 +234,7 @@ def _found(asked: _Asked, view: UOp, reads_memory: bool) -> None:
             set_realized(node, view, reads_memory)
     storage = asked.storage
     if not asked.whole:
-        storage.alone.append((asked.node, view))
+        storage.alone = [*(storage.alone or ()), (asked.node, view)]
     elif storage.node is asked.node:
         settle(storage, view)
         claim(base_of(view), storage)

@@ -107,7 +107,8 @@ def _taken(nodes: list[UOp], function: Callable[..., Any], args: Any, kwargs: An
         return None
     recipe = take(result._uop, inputs)
     if recipe is not None:
-        recipe.is_view = isinstance(own[0], Core) and result._storage is own[0]._storage
+        if isinstance(own[0], Core) and result._storage is own[0]._storage:
+            recipe.chain = result._chain
     return recipe
 
 

@@ -116,8 +116,10 @@ def _repeating(function: Callable[..., Any]) -> Callable[..., Any]:
         if recipe is not None:
             first = args[0]
             node = follow(recipe, nodes, capture(2))
-            made = first._view(node) if recipe.is_view else first._new(node)
-            if reason is not None and not recipe.is_view:
+            if recipe.chain is not None:
+                return first._moved(node, recipe.chain)
+            made = first._new(node)
+            if reason is not None:
                 made._frozen = reason
             return made
         result = slow(*args, **kwargs)

@@ -14,7 +14,6 @@ from __future__ import annotations
 import itertools
 import weakref
 from collections.abc import Iterable, Iterator
-from typing import final
 
 from morok.device.registry import default_device
 from morok.errors import IRError
@@ -23,7 +22,6 @@ from morok.ir.ops import Ops
 from morok.ir.recipe import is_stand_in
 
 
-@final
 class Storage:
     """What tensors that show the same memory share."""
 
@@ -31,7 +29,7 @@ class Storage:
 
     def __init__(self, node: UOp) -> None:
         self.node = node
-        self.alone: list[tuple[UOp, UOp]] = []  # parts that were computed for themselves, and where they lie
+        self.alone: list[tuple[UOp, UOp]] | None = None  # parts computed for themselves, and where they lie
         self.leaf = False  # whether gradients were asked for
         self.frozen: str | None = None  # why nothing may be assigned
         ref = _Living(self, _forget)
@@ -41,7 +39,7 @@ class Storage:
     def become(self, node: UOp) -> None:
         """The storage holds something else, or the same in another place."""
         self.node = node
-        self.alone = []
+        self.alone = None
 
 
 class _Living(weakref.ref[Storage]):
@@ -52,9 +50,9 @@ class _Living(weakref.ref[Storage]):
 _living: dict[int, _Living] = {}
 
 
-def _forget(ref: _Living) -> None:
-    if _living.get(ref.key) is ref:
-        del _living[ref.key]
+def _forget(ref: _Living, table: dict[int, _Living] = _living) -> None:
+    if table.get(ref.key) is ref:  # the table by itself: at the end of a process modules lose their names
+        del table[ref.key]
 
 
 def living_storages() -> Iterator[Storage]:
@@ -112,9 +110,9 @@ _done: dict[int, _Done] = {}  # by identity of the node: asked for every node of
 _held: weakref.WeakKeyDictionary[UOp, set[int]] = weakref.WeakKeyDictionary()
 
 
-def _undo(done: _Done) -> None:
-    if _done.get(done.key) is done:
-        del _done[done.key]
+def _undo(done: _Done, table: dict[int, _Done] = _done) -> None:
+    if table.get(done.key) is done:
+        del table[done.key]
 
 
 def realized_as(node: UOp) -> UOp | None:

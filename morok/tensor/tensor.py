@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Self, final
 
+from morok.ir.ops import Ops
 from morok.tensor.conversion import Conversion
 from morok.tensor.creation import node_of
 from morok.tensor.dtypes import as_dtype
@@ -11,7 +12,7 @@ from morok.tensor.gradient import Gradient
 from morok.tensor.gradient_track import cut
 from morok.tensor.random import Random
 from morok.tensor.record import recorded
-from morok.tensor.storage import Storage
+from morok.tensor.storage import Storage, identified
 
 
 @final
@@ -31,8 +32,8 @@ class Tensor(Random, Gradient, Conversion):
     def __init__(
         self, data: Any, dtype: Any = None, device: str | None = None, requires_grad: bool = False
     ) -> None:
-        self._storage = Storage(cut(node_of(data, None if dtype is None else as_dtype(dtype), device)))
-        self._identify()
+        node = node_of(data, None if dtype is None else as_dtype(dtype), device)
+        self._storage = Storage(cut(identified(node) if node.op is Ops.CONST else node))
         if requires_grad:
             self.requires_grad_()
 

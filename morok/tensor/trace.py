@@ -32,7 +32,7 @@ from morok.tensor.gradient_track import is_tracked
 from morok.tensor.random import drawing_from, new_cell, new_cells, skip
 from morok.tensor.realize import new_buffer, prepare
 from morok.tensor.states import is_memory, resolve
-from morok.tensor.storage import Storage, base_of
+from morok.tensor.storage import Storage, base_of, claim
 from morok.tensor.strides import Chain, moved, step_of
 from morok.tensor.structures import flatten, unflatten, values_in
 from morok.tensor.tracing import tracing
@@ -147,14 +147,40 @@ class _Form:
 
 
 @final
+class _Pending(Storage):
+    """A storage whose node is made when somebody asks for it: most results are read, or dropped, before."""
+
+    __slots__ = ("_node", "_number", "_results")
+
+    def __init__(self, results: _Results, number: int) -> None:
+        self.alone = self.frozen = None
+        self.leaf = False
+        self._node: UOp | None = None
+        self._results, self._number = results, number
+
+    @property
+    def node(self) -> UOp:
+        node = self._node
+        if node is None:
+            node = self._results.node(self._number)
+            Storage.__init__(self, node)
+            claim(base_of(node), self)
+        return node
+
+    @node.setter
+    def node(self, node: UOp) -> None:
+        self._node = node
+
+
+@final
 class _Results:
     """Memory for the results of a replay, and the call that fills it.
 
-    Whoever holds a result holds the node of its memory: a tensor does, a graph, a view. The node is made for
-    each replay and held weakly here, so the memory is free when the node is gone and no array shows it.
+    Whoever holds a result holds its storage, or, as a graph does, the node of its memory. Both are made for
+    each replay and held weakly here, so the memory is free when they are gone and no array shows it.
     """
 
-    __slots__ = ("bases", "bindings", "buffers", "form", "launch", "nodes")
+    __slots__ = ("__weakref__", "bases", "bindings", "buffers", "form", "launch", "nodes", "storages")
 
     def __init__(self, form: _Form, launch: PlanLaunch | None) -> None:
         self.form = form
@@ -162,26 +188,47 @@ class _Results:
         self.launch = launch
         self.bases: list[UOp] | None = None  # the inputs whose memory the call reads, and the count of all
         self.bindings = -1  # bindings when it was looked up
-        self.nodes: list[weakref.ref[UOp]] = []
+        self.storages: list[weakref.ref[Storage]] = []
+        self.nodes: dict[int, weakref.ref[UOp]] = {}
 
     def free(self) -> bool:
         """Whether nobody knows of these results: no tensor, no graph, no array."""
-        for node in self.nodes:
+        for storage in self.storages:
+            if storage() is not None:
+                return False
+        for node in self.nodes.values():
             if node() is not None:
                 return False
-        return all(b._lease is None or b.is_private for b in self.buffers)
+        return all([b._lease is None or b.is_private for b in self.buffers])  # noqa: C419 - a list is faster
 
     def give(self) -> list[Core | None]:
         """New tensors on the memory."""
-        form = self.form
-        nodes = []
-        for (dtype, size, device), buffer in zip(form.memory, self.buffers, strict=True):
-            node = new_buffer(dtype, size, device)
-            bind_fresh(node, buffer)
-            nodes.append(node)
-        self.nodes = list(map(weakref.ref, nodes))
-        new = form.kind._new
-        return [None if out is None else new(moved(nodes[out[0]], out[1])) for out in form.outputs]
+        kind = self.form.kind
+        self.nodes = {}
+        self.storages = held = []
+        made: list[Core | None] = []
+        for number, output in enumerate(self.form.outputs):
+            if output is None:
+                made.append(None)
+                continue
+            tensor = kind.__new__(kind)
+            tensor._storage = storage = _Pending(self, number)
+            held.append(weakref.ref(storage))
+            made.append(tensor)
+        return made
+
+    def node(self, number: int) -> UOp:
+        """The node of a result; results may share memory."""
+        output = self.form.outputs[number]
+        assert output is not None
+        place, chain = output
+        known = self.nodes.get(place)
+        memory = None if known is None else known()
+        if memory is None:
+            memory = new_buffer(*self.form.memory[place])
+            bind_fresh(memory, self.buffers[place])
+            self.nodes[place] = weakref.ref(memory)
+        return moved(memory, chain)
 
 
 def _unique(tensors: Sequence[Core]) -> list[Storage]:

@@ -5,6 +5,7 @@ import os
 import pytest
 
 from morok import knobs
+from tests.programs.state_mutants import MUTANTS, found_after
 from tests.programs.state_programs import judged, make_program
 
 # The interpreter runs what the scheduler made, without compiling: enough for who sees which values.
@@ -42,3 +43,10 @@ def test_many_programs(block: int) -> None:
         seeds = range(1000 + block * 1000, 2000 + block * 1000)
         wrong = [message for seed in seeds if (message := judged(seed)[1])]
     assert not wrong, "\n\n".join(wrong[:5])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MUTANTS)
+def test_mistakes_are_found(name: str) -> None:
+    """The programs find each mistake about identity that was mended."""
+    assert found_after(name) is not None

@@ -1,0 +1,91 @@
+"""Are the random programs about memory strong enough? Each fix of an identity is taken out again.
+
+    python -m tests.programs.state_mutants
+
+prints after how many programs the mistake is found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from unittest.mock import patch
+
+from morok import knobs
+from tests.programs.state_programs import difference, make_program
+
+MOST = 2000
+
+
+def _everything_alone(given: Any, outside: Any = ()) -> Any:
+    """Arguments as if none of them shared memory with another."""
+    first: dict[int, int] = {}
+    return tuple([first.setdefault(id(t), n) for n, t in enumerate(given)])
+
+
+def _targets_are_values() -> Any:
+    """In the scheduler a place is the same node as the value that lies there."""
+    from morok.ir.node import make as real
+    from morok.ir.ops import Ops
+
+    def make(op: Any, dtype: Any, src: Any = (), *rest: Any) -> Any:
+        return src[0] if op is Ops.PLACE else real(op, dtype, src, *rest)
+
+    return patch("morok.schedule.normalise.make", make)
+
+
+def _forgets_views(storage: Any, chain: Any, node: Any) -> None:
+    """What a compiled function writes to an argument that is a part stays where it was computed."""
+    if not chain:
+        storage.become(node)
+
+
+MUTANTS: dict[str, Callable[[], Any]] = {
+    "values are found in memory that was overwritten": lambda: patch(
+        "morok.tensor.realize.forget_values", lambda memory: None
+    ),
+    "whoever wants to write memory owns it": lambda: patch(
+        "morok.tensor.assign.claim", lambda memory, storage, shared=False: True
+    ),
+    "the target of an assignment is a value": _targets_are_values,
+    "views are values": lambda: patch(
+        "morok.tensor.core.Core._moved", lambda self, node, chain: self._new(node)
+    ),
+    "every reshape is a view": lambda: patch("morok.tensor.core.is_strided", lambda *args: True),
+    "no reshape of a view is a view": lambda: patch(
+        "morok.tensor.core.is_strided", lambda chain, known, whole: not known
+    ),
+    "equal constants are one": lambda: patch("morok.tensor.creation.identified", lambda node: node),
+    "a copied value is the value": lambda: patch("morok.tensor.assign.identified", lambda node: node),
+    "jit: a prefix of a buffer is the whole": lambda: patch(
+        "morok.tensor.arguments._fills", lambda memory, sizes: True
+    ),
+    "jit: arguments never share memory": lambda: patch.multiple(
+        "morok.tensor.jit", arrangement=_everything_alone
+    ),
+    "jit: writes to a part of a tensor are lost": lambda: patch("morok.tensor.trace.put", _forgets_views),
+    "jit: results are overwritten while they are held": lambda: patch(
+        "morok.tensor.trace._Results.free", lambda self: True
+    ),
+    "readers of an earlier state are forgotten": lambda: patch(
+        "morok.tensor.realize.pending_readers", lambda *args: ([], {})
+    ),
+}
+
+
+def found_after(name: str, most: int = MOST) -> int | None:
+    """How many programs it takes to find a mistake; None if none does."""
+    with MUTANTS[name](), knobs.override(DEVICE="PYTHON"):
+        for seed in range(most):
+            if difference(make_program(seed)) is not None:
+                return seed + 1
+    return None
+
+
+def main() -> None:
+    for name in MUTANTS:
+        print(f"{name}: {found_after(name) or 'not found'}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
