@@ -81,13 +81,17 @@ class Activations(Named):
         return -(-self._floating()).softplus()
 
     @rounded_once
-    def softplus(self) -> Self:
-        """log(1 + exp(x)) without overflow.
+    def softplus(self, beta: float = 1.0, threshold: float | None = None) -> Self:
+        """log(1 + exp(beta · x)) / beta without overflow; where beta · x is above a threshold, x itself.
 
         >>> Tensor([-200.0, 100.0]).softplus().tolist()
         [0.0, 100.0]
         """
         x = self._floating()
+        if beta != 1.0 or threshold is not None:
+            inner = x * beta
+            bent = inner.softplus() / beta
+            return bent if threshold is None else (inner > threshold).where(x, bent)
         return x._named("softplus", x.maximum(0.0) + (-x.abs()).exp().log1p())
 
     def silu(self) -> Self:

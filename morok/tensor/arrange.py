@@ -45,9 +45,17 @@ class Arrange(Joining):
         return x
 
     def _pad_axis(self, axis: int, size: int, low: int, high: int, how: str) -> Self:
-        x = self.narrow(axis, max(-low, 0), size - max(-low, 0) - max(-high, 0))
-        low, high = max(low, 0), max(high, 0)
-        size = size if x is self else int(x.shape[axis])  # type: ignore[arg-type]
+        """One axis. What is negative is cut off: before it goes in circles, and after it is mirrored."""
+        if low < 0 or high < 0:
+            first, last = max(-low, 0), max(-high, 0)
+            if how != "wrap":
+                longer = self._pad_axis(axis, size, max(low, 0), max(high, 0), how)
+                return longer.narrow(axis, first, int(longer.shape[axis]) - first - last)  # type: ignore[arg-type]
+            inside = size - first - last
+            return self.narrow(axis, first, inside)._pad_axis(axis, inside, max(low, 0), max(high, 0), how)
+        if low == high == 0:
+            return self
+        x = self
         most = {"reflect": size - 1, "symmetric": size, "wrap": size, "edge": low + high if size else 0}[how]
         if max(low, high) > most:
             raise ShapeError(

@@ -7,13 +7,14 @@ narrower than 32 bits are multiplied and added in float32.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Self
 
 from morok import dtype as dt
 from morok.dtype import promote
-from morok.errors import ShapeError
+from morok.errors import ArgumentError, ShapeError
 from morok.ir import movement as move
 from morok.ir.build import cast
 from morok.ir.infer import Size, show_shape
@@ -173,6 +174,8 @@ class Linalg(Normal):
         """
         w = self._operand(weight)
         count = w.ndim - 2
+        if self.ndim == w.ndim - 1 > 1:  # one sample
+            return self.unsqueeze(0).conv2d(w, bias, stride, padding, dilation, groups).squeeze(0)
         _check_conv(self, w, groups)
         kernel = [_known(size, "a kernel") for size in w.shape[2:]]
         s, d = _each(stride, count, "stride"), _each(dilation, count, "dilation")
@@ -181,44 +184,102 @@ class Linalg(Normal):
         y: Self = convolved(self, w, s, pads, d, groups)
         return y if bias is None else y + self._operand(bias).reshape(1, -1, *(1,) * count)
 
-    def _pool_windows(self, kernel: Any, stride: Any, padding: Any, dilation: Any, fill: float) -> Self:
+    def _pool(
+        self, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool
+    ) -> tuple[Callable[[Self, float, float], Self], tuple[int, ...], bool]:
+        """Windows of something of this shape, given what fills its edge and what lies beyond; their axes.
+
+        Beyond: with `ceil_mode` the last window may reach over the edge, as long as it begins inside of it.
+        """
         count = len(kernel) if isinstance(kernel, tuple | list) else 2
         sizes = _each(kernel, count, "kernel size")
         steps = sizes if stride is None else _each(stride, count, "stride")
         d = _each(dilation, count, "dilation")
-        pads = [None] * (self.ndim - count) + _conv_padding(padding, sizes, d)
-        x = self.pad(pads, fill)
-        _check_windows(x.shape[-count:], sizes, d)
-        return x._windows(sizes, steps, d)
+        lead: list[Any] = [None] * (self.ndim - count)
+        pads = _conv_padding(padding, sizes, d)
+        beyond = [0] * count
+        if ceil_mode:
+            for i, size in enumerate(self.shape[self.ndim - count :]):
+                beyond[i] = _beyond(_known(size, "a pooled axis"), sizes[i], steps[i], d[i], pads[i])
+
+        def windows(x: Self, edge: float, outside: float) -> Self:
+            x = x.pad([*lead, *pads], edge)
+            if any(beyond):
+                x = x.pad([*lead, *((0, n) for n in beyond)], outside)
+            _check_windows(x.shape[-count:], sizes, d)
+            return x._windows(sizes, steps, d)
+
+        axes = tuple(range(self.ndim, self.ndim + count))
+        return windows, axes, any(beyond)
 
     def max_pool2d(
-        self, kernel_size: Any = 2, stride: Any = None, padding: Any = 0, dilation: Any = 1
-    ) -> Self:
-        """The largest value of each window of the last axes.
+        self,
+        kernel_size: Any = 2,
+        stride: Any = None,
+        padding: Any = 0,
+        dilation: Any = 1,
+        ceil_mode: bool = False,
+        return_indices: bool = False,
+    ) -> Any:
+        """The largest value of each window of the last axes; with `return_indices` also where it is in them.
 
         >>> Tensor([[[[1.0, 2.0], [3.0, 4.0]]]]).max_pool2d(2).tolist()
         [[[[4.0]]]]
+        >>> Tensor([[[[1.0, 2.0], [3.0, 4.0]]]]).max_pool2d(2, return_indices=True)[1].tolist()
+        [[[[3]]]]
         """
-        count = len(kernel_size) if isinstance(kernel_size, tuple | list) else 2
-        x = self._pool_windows(kernel_size, stride, padding, dilation, self.dtype.min)
-        return x.max(tuple(range(x.ndim - count, x.ndim)))
+        windows, axes, _ = self._pool(kernel_size, stride, padding, dilation, ceil_mode)
+        least = self.dtype.min
+        x = windows(self, least, least)
+        top = x.max(axes)
+        if not return_indices:
+            return top
+        sizes = self.shape[self.ndim - len(axes) :]
+        count = math.prod(_known(size, "a pooled axis") for size in sizes)
+        places = self.arange(count, device=self.device).reshape(*(1,) * (self.ndim - len(axes)), *sizes)
+        at = windows(places.expand(*self.shape), -1, -1)
+        level = top.reshape(*top.shape, *(1,) * len(axes))
+        hit = (at >= 0) & (x.eq(level) | x.ne(x))
+        first = hit.where(at, count).min(axes)
+        # among several NaNs the last one is meant, as elsewhere
+        return top, top.ne(top).where(hit.where(at, -1).max(axes), first) if self.dtype.is_float else first
 
     @rounded_once
     def avg_pool2d(
-        self, kernel_size: Any = 2, stride: Any = None, padding: Any = 0, count_include_pad: bool = True
+        self,
+        kernel_size: Any = 2,
+        stride: Any = None,
+        padding: Any = 0,
+        count_include_pad: bool = True,
+        ceil_mode: bool = False,
+        divisor_override: int | None = None,
     ) -> Self:
-        """The average of each window of the last axes.
+        """The average of each window of the last axes; the sum over `divisor_override`, if that is given.
 
         >>> Tensor([[[[1.0, 2.0], [3.0, 4.0]]]]).avg_pool2d(2).tolist()
         [[[[2.5]]]]
         """
-        count = len(kernel_size) if isinstance(kernel_size, tuple | list) else 2
-        x = self._pool_windows(kernel_size, stride, padding, 1, 0)
-        axes = tuple(range(x.ndim - count, x.ndim))
-        if count_include_pad:
+        windows, axes, reaches = self._pool(kernel_size, stride, padding, 1, ceil_mode)
+        x = windows(self, 0, 0)
+        if divisor_override is not None:
+            if not divisor_override:
+                raise ArgumentError("divisor_override must not be 0")
+            return x.sum(axes) / divisor_override
+        if count_include_pad and not reaches:
             return x.mean(axes)
-        inside = self.ones_like()._pool_windows(kernel_size, stride, padding, 1, 0)
+        inside = windows(self.ones_like(), float(count_include_pad), 0)
         return x.sum(axes) / inside.sum(axes)
+
+
+def _beyond(size: int, kernel: int, stride: int, dilation: int, pads: tuple[int, int]) -> int:
+    """How far the last window reaches over the edge, if it is to be there."""
+    low, high = pads
+    reach = dilation * (kernel - 1) + 1
+    over = size + low + high - reach
+    count = -(-over // stride) + 1
+    if (count - 1) * stride >= size + low:  # it would begin outside
+        count -= 1
+    return max(0, (count - 1) * stride - over)
 
 
 def _no_match(x: Linalg, y: Linalg) -> str:
@@ -248,6 +309,8 @@ def _conv_padding(padding: Any, kernel: Sequence[int], dilation: Sequence[int]) 
     """A pair (before, after) per dimension."""
     if padding == "valid":
         padding = 0
+    if isinstance(padding, str) and padding != "same":
+        raise ArgumentError(f'padding is "same", "valid" or numbers, not {padding!r}')
     if padding == "same":
         totals = [d * (k - 1) for k, d in zip(kernel, dilation, strict=True)]
         return [(t // 2, t - t // 2) for t in totals]

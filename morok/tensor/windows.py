@@ -39,9 +39,9 @@ class Windows(Contract, Index):
 
     def _of_rank(self, weight: Any, count: int, what: str) -> Self:
         w = self._operand(weight)
-        if self.ndim != count + 2 or w.ndim != count + 2:
+        if self.ndim not in (count + 1, count + 2) or w.ndim != count + 2:
             raise ShapeError(
-                f"{what} takes (N, C, …) and weights with {count} more axes each, not "
+                f"{what} takes (N, C, …) or (C, …) and weights with {count} more axes each, not "
                 f"{show_shape(self.shape)} and {show_shape(w.shape)}"
             )
         return w
@@ -98,6 +98,9 @@ class Windows(Contract, Index):
         [[[1.0, 1.0, 1.0, 1.0]]]
         """
         x, w = self, self._operand(weight)
+        if x.ndim == w.ndim - 1 > 1:  # one sample
+            one = x.unsqueeze(0)
+            return one.conv_transpose(w, bias, stride, padding, output_padding, groups, dilation).squeeze(0)
         count = x.ndim - 2
         if w.ndim != x.ndim or count < 1 or w.shape[0] != x.shape[1] or int(w.shape[0]) % groups:  # type: ignore[arg-type]
             raise ShapeError(
@@ -180,41 +183,73 @@ class Windows(Contract, Index):
 
     # --- pools
 
-    def max_pool1d(self, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1) -> Self:
+    def max_pool1d(
+        self,
+        kernel_size: Any,
+        stride: Any = None,
+        padding: Any = 0,
+        dilation: Any = 1,
+        ceil_mode: bool = False,
+        return_indices: bool = False,
+    ) -> Any:
         """The largest value of each window of the last axis.
 
         >>> Tensor([[[1.0, 3.0, 2.0, 0.0]]]).max_pool1d(2).tolist()
         [[[3.0, 2.0]]]
         """
-        return self.max_pool2d(_numbers(kernel_size, 1), stride, padding, dilation)
+        kernel = _numbers(kernel_size, 1)
+        return self.max_pool2d(kernel, stride, padding, dilation, ceil_mode, return_indices)
 
-    def max_pool3d(self, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1) -> Self:
+    def max_pool3d(
+        self,
+        kernel_size: Any,
+        stride: Any = None,
+        padding: Any = 0,
+        dilation: Any = 1,
+        ceil_mode: bool = False,
+        return_indices: bool = False,
+    ) -> Any:
         """The largest value of each window of the last three axes.
 
         >>> Tensor.ones(1, 1, 2, 2, 2).max_pool3d(2).shape
         (1, 1, 1, 1, 1)
         """
-        return self.max_pool2d(_numbers(kernel_size, 3), stride, padding, dilation)
+        kernel = _numbers(kernel_size, 3)
+        return self.max_pool2d(kernel, stride, padding, dilation, ceil_mode, return_indices)
 
     def avg_pool1d(
-        self, kernel_size: Any, stride: Any = None, padding: Any = 0, count_include_pad: bool = True
+        self,
+        kernel_size: Any,
+        stride: Any = None,
+        padding: Any = 0,
+        count_include_pad: bool = True,
+        ceil_mode: bool = False,
+        divisor_override: int | None = None,
     ) -> Self:
         """The average of each window of the last axis.
 
         >>> Tensor([[[1.0, 3.0, 2.0, 0.0]]]).avg_pool1d(2).tolist()
         [[[2.0, 1.0]]]
         """
-        return self.avg_pool2d(_numbers(kernel_size, 1), stride, padding, count_include_pad)
+        kernel = _numbers(kernel_size, 1)
+        return self.avg_pool2d(kernel, stride, padding, count_include_pad, ceil_mode, divisor_override)
 
     def avg_pool3d(
-        self, kernel_size: Any, stride: Any = None, padding: Any = 0, count_include_pad: bool = True
+        self,
+        kernel_size: Any,
+        stride: Any = None,
+        padding: Any = 0,
+        count_include_pad: bool = True,
+        ceil_mode: bool = False,
+        divisor_override: int | None = None,
     ) -> Self:
         """The average of each window of the last three axes.
 
         >>> Tensor.ones(1, 1, 2, 2, 2).avg_pool3d(2).tolist()
         [[[[[1.0]]]]]
         """
-        return self.avg_pool2d(_numbers(kernel_size, 3), stride, padding, count_include_pad)
+        kernel = _numbers(kernel_size, 3)
+        return self.avg_pool2d(kernel, stride, padding, count_include_pad, ceil_mode, divisor_override)
 
     def _adaptive(self, output_size: Any, count: int, largest: bool) -> Self:
         """Windows of nearly equal size, so many as are asked for, one axis after the other."""
