@@ -222,7 +222,12 @@ class Random(Solve, Sorting):
 
     @staticmethod
     def set_rng_state(state: Sequence[int]) -> None:
-        """Go on with the random numbers from a state that `get_rng_state` has given."""
+        """Go on with the random numbers from a state that `get_rng_state` has given.
+
+        >>> Tensor.set_rng_state((12345, 0))
+        >>> Tensor.get_rng_state()
+        (12345, 0)
+        """
         if len(state) != 2 or any(type(n) is not int or n < 0 for n in state):
             raise ArgumentError(f"the state of random numbers is a key and a count, not {state!r}")
         _state.set(*state)

@@ -161,7 +161,7 @@ def test_attention() -> None:
     ("call", "message"),
     [
         (lambda: Tensor.ones(1, 3, 5, 5).conv2d(Tensor.ones(2, 4, 3, 3)), "as many input channels"),
-        (lambda: Tensor.ones(1, 3, 5).conv2d(Tensor.ones(2, 3, 3, 3)), "equally many axes"),
+        (lambda: Tensor.ones(3, 5).conv2d(Tensor.ones(2, 3, 3, 3)), "equally many axes"),
         (lambda: Tensor.ones(1, 3, 2, 2).conv2d(Tensor.ones(2, 3, 3, 3)), "does not fit in an axis of 2"),
         (lambda: Tensor.ones(1, 3, 5, 5).conv2d(Tensor.ones(2, 3, 3, 3), stride=0), "stride needs 2 whole"),
         (lambda: Tensor.ones(1, 3, 5, 5).conv2d(Tensor.ones(2, 3, 3, 3), padding=(1, 2, 3)), "padding needs"),
