@@ -324,8 +324,8 @@ def _conv_padding(padding: Any, kernel: Sequence[int], dilation: Sequence[int]) 
 def _check_conv(x: Linalg, w: Linalg, groups: int) -> None:
     if w.ndim < 3 or x.ndim != w.ndim:
         raise ShapeError(
-            f"a convolution of {show_shape(x.shape)} with weights {show_shape(w.shape)} needs (N, C, …) or (C, …) and "
-            "(out, C / groups, …) with equally many axes, 3 or more"
+            f"a convolution of {show_shape(x.shape)} with weights {show_shape(w.shape)} needs (N, C, …) or "
+            "(C, …) and (out, C / groups, …) with equally many axes, 3 or more"
         )
     channels, inner, out = x.shape[1], w.shape[1], w.shape[0]
     fits = (
