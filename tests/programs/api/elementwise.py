@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.programs.api.formats import FORMATS, NUMPY, Array, float_of, is_float, meet
+from tests.programs.api.formats import FORMATS, INTS, NUMPY, Array, float_of, is_float, meet
 from tests.programs.api.reference import Core, Reject, number
 
 _erf = np.vectorize(math.erf, otypes=[np.float64])
@@ -198,6 +198,10 @@ class Elementwise(Core):
 
     def clip(self, low: Any = None, high: Any = None) -> Any:
         result = self
+        if self.type in INTS:
+            info = np.iinfo(NUMPY[self.type])
+            low = None if isinstance(low, int) and low < info.min else low
+            high = None if isinstance(high, int) and high > info.max else high
         if low is not None:
             result = result.maximum(low)
         return result if high is None else result.minimum(high)
@@ -294,9 +298,10 @@ class Elementwise(Core):
 
     def _shift(self, value: Any, function: Any) -> Any:
         a, b, kind = self.both(value)
-        if is_float(kind) or kind == "bool" or (b.x < 0).any():
+        if is_float(kind) or (b.x < 0).any():
             raise Reject("no shift")
-        return a.together(function, (b,), kind)
+        kind = "int8" if kind == "bool" else kind
+        return a.cast(kind).together(function, (b.cast(kind),), kind)
 
     def __lshift__(self, value: Any) -> Any:
         return self._shift(value, np.left_shift)

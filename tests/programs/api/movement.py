@@ -161,7 +161,7 @@ class Movement(Core):
             if isinstance(place, Core):
                 if place.e.any():
                     raise Reject("an uncertain place")
-                if is_float(place.type) or place.type == "bool":
+                if is_float(place.type):
                     raise Reject("no place")
         plain = tuple(p.x if isinstance(p, Core) else p for p in places)
         return self.moved(lambda a: a[plain])

@@ -16,7 +16,7 @@ def _axis(axis: Any) -> Any:
 
 
 def _count(shape: tuple[int, ...], axis: Any) -> int:
-    axes = range(len(shape)) if axis is None else (axis,) if isinstance(axis, int) else axis
+    axes = range(len(shape)) if axis is None or not shape else (axis,) if isinstance(axis, int) else axis
     return int(np.prod([shape[a] for a in axes]))
 
 
@@ -90,9 +90,7 @@ class Reduce(Core):
         return self.cast("bool").sum(axis, keepdim)
 
     def mean(self, axis: Any = None, keepdim: bool = False) -> Any:
-        kind, many = float_of(self.type), _count(self.shape, axis)
-        if many == 0:
-            raise Reject("nothing")
+        kind, many = float_of(self.type), np.float64(_count(self.shape, axis))
         floats = self.cast(kind)
         wide = floats.like(floats.x, floats.e, _accumulator(kind))
         total = wide.sum(axis, keepdim)
@@ -271,12 +269,10 @@ class Reduce(Core):
         return values.moved(lambda a: a[keep]), places.moved(lambda a: a[keep])
 
     def median(self, axis: Any = None, keepdim: bool = False) -> Any:
-        if _count(self.shape, axis) == 0:
-            raise Reject("nothing")
         kind = float_of(self.type)
         floats = self.cast(kind)
         x = np.median(floats.x, axis, keepdims=keepdim)
-        return self.rounded(kind, x, np.max(floats.e, axis, keepdims=keepdim), 2.0)
+        return self.rounded(kind, x, np.max(floats.e, axis, keepdims=keepdim, initial=0.0), 2.0)
 
     def searchsorted(self, values: Any, right: bool = False) -> Any:
         if not (self.exact and values.exact) or self.ndim != 1 or self.type != values.type:

@@ -15,7 +15,7 @@ from tests.programs.api.program import _NAME, Program
 from tests.programs.api.reference import Reject
 
 
-def shrink(program: Program, fails: Callable[[Program], bool], budget: int = 150) -> Program:
+def shrink(program: Program, fails: Callable[[Program], bool], budget: int = 60) -> Program:
     """The smallest variant found, within so many tries, that fails as the program does."""
     tries = 0
     progress = True

@@ -91,7 +91,8 @@ def bits(d: Draw) -> None:
             d.add(f"{first} {d.choice(('<<', '>>'))} {d.leaf(value.shape, value.type, 0, by + 2)}")
         return
     second = d.partner(value, value.type if d.chance(0.7) else d.choice(INTS))
-    d.add(f"{first} {d.choice('&|^')} {second}")
+    ways = ("&", "|", "^", "<<", ">>") if d.values[second].type == value.type == "bool" else ("&", "|", "^")
+    d.add(f"{first} {d.choice(ways)} {second}")
 
 
 def float_pair(d: Draw) -> None:
@@ -121,6 +122,8 @@ def choose(d: Draw) -> None:
 def clip(d: Draw) -> None:
     name = d.pick(lambda v: v.type != "bool")
     low, high = (d.number(d.values[name].type) for _ in range(2))
+    if is_int(d.values[name].type) and d.chance(0.2):  # beyond what most types hold
+        low, high = d.choice(((-(1 << 70), 3), (0, 1 << 70), (-(1 << 70), 1 << 70)))
     if is_float(d.values[name].type) or isinstance(low, float) == isinstance(high, float):
         d.add(f"{name}.clip({min(low, high)!r}, {max(low, high)!r})")
 
@@ -318,7 +321,9 @@ def make(d: Draw) -> None:
 
 def random_axes(d: Draw, value: Reference) -> Any:
     way = d.random.random()
-    if way < 0.25 or value.ndim == 0:
+    if value.ndim == 0:
+        return d.choice((None, 0, -1))
+    if way < 0.25:
         return None
     if way < 0.7 or value.ndim == 1:
         return d.axis(value)

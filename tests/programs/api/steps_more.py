@@ -79,6 +79,9 @@ def gather(d: Draw) -> None:
         d.add(f"{name}.index_select({axis}, {index_leaf(d, (d.choice((1, 2, 5, 13)),), size)})")
     elif way < 0.65:
         d.add(f"{name}.take({index_leaf(d, d.shape(0, 2), value.x.size)})")
+    elif way < 0.72:
+        mask = d.leaf(value.shape[: d.random.randrange(1, value.ndim + 1)], "bool")
+        d.add(f"{name}[{mask}]")
     elif way < 0.9 or value.ndim < 2:
         index = index_leaf(d, d.shape(0, 2), size)
         before = ":, " * (axis % value.ndim)

@@ -228,12 +228,13 @@ class Reference(Elementwise, Movement, Reduce, Products):
         if not is_float(self.type) or not self.type == key.type == value.type:
             raise Reject("floats of one type")
         wide = _accumulator(self.type)
-        q, k, v = (t.like(t.x, t.e, wide) for t in (self, key, value))
+        q, k = (t.like(t.x, t.e, wide) for t in (self, key))
         scores = (q @ k.transpose(-1, -2)) * (1 / np.sqrt(self.shape[-1]))
         if is_causal:
             keep = np.tril(np.ones(scores.shape[-2:], bool))
             scores = scores.like(np.where(keep, scores.x, -1e300), np.where(keep, scores.e, 0.0))
-        return (scores.softmax(-1) @ v)._to(self.type)
+        # The weights meet the values in the values' type, as in PyTorch: that is what matrix units multiply.
+        return scores.softmax(-1)._to(self.type) @ value
 
     def cross_entropy(self, target: Any) -> Any:
         places = _places(target)
