@@ -109,8 +109,12 @@ def slope(program: Program) -> tuple[Array, float, float] | None:
 
 def check_gradient(program: Program) -> Verdict:
     """The gradient that morok gives, along the direction."""
+    if program.target is None or program.target[1] not in program.data:
+        return Verdict("right", "no target")
+    if program.values()[program.outputs[0]].shape != ():
+        return Verdict("right", "no loss")
     expected = slope(program)
-    if expected is None or program.target is None:
+    if expected is None:
         return Verdict("right", "no slope")
     direction, wanted, slack = expected
     name, data, text = program.target

@@ -39,6 +39,7 @@ def shrink(program: Program, fails: Callable[[Program], bool], budget: int = 60)
 
 
 def _variants(program: Program) -> Iterator[Program]:
+    yield program  # without what is not needed
     if len(program.outputs) > 1:
         for name in program.outputs:
             yield _with(program, outputs=[name])
