@@ -78,6 +78,9 @@ def _with_loss(d: Draw) -> Program | None:
         if line.names[0] == weights or d.data[name].dtype != np.float64 or not d.data[name].size:
             continue
         program = Program(d.data, d.lines, [loss], True, (line.names[0], name, line.text))
+        # What has been computed remembers how only if a gradient is wanted.
+        if d.chance(0.5) or any(other.text.endswith(".realize()") for other in d.lines):
+            line.text = f"{line.text[:-1]}, requires_grad=True)"
         if slope(program) is not None:
             return program
     return None

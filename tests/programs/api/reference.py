@@ -39,7 +39,9 @@ class Core:
 
     __slots__ = ("e", "type", "x")
 
-    def __init__(self, data: Array, type: str | None = None, e: Array | None = None) -> None:
+    def __init__(
+        self, data: Array, type: str | None = None, e: Array | None = None, requires_grad: bool = False
+    ) -> None:
         x = np.asarray(data)
         self.type = type or NAMES[x.dtype.newbyteorder("=")]
         self.x = x.astype(np.float64) if is_float(self.type) else x.astype(NUMPY[self.type])
