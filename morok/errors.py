@@ -60,6 +60,10 @@ class AssignError(MorokError):
     """A write to something that is no place: repeated elements, a value, memory that is only to be read."""
 
 
+class OutOfRange(MorokError, IndexError):
+    """A position that an axis does not have, or a label that is no class; known before it runs or not."""
+
+
 class DTypeError(MorokError):
     """Types that do not fit together, or a value that its type cannot hold."""
 

@@ -289,6 +289,12 @@ PROVE = Knob(
     cache_key=True,
     plain=True,
 )
+CHECK_INDICES = Knob(
+    "CHECK_INDICES",
+    True,
+    "positions outside of an axis raise an error; off: they read 0 and write nothing",
+    cache_key=True,
+)
 NOOPT = Knob("NOOPT", False, "skip the optimiser: plain loops", cache_key=True)
 BEAM = Knob(
     "BEAM", 0, "width of the search for the fastest kernel: 0 uses the heuristics", cache_key=True, plain=True

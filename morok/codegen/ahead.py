@@ -11,12 +11,14 @@ from typing import Any
 
 from morok.codegen.target import Target
 from morok.dtype import AddrSpace, PtrDType, void
+from morok.ir.bounds import vmax
 from morok.ir.infer import ranges
-from morok.ir.node import UOp, alu, const, make
+from morok.ir.node import UOp, alu, const, make, toposort
 from morok.ir.ops import Ops
 
 LARGE = 1 << 20  # bytes of an array that is not in a near cache
 LINE = 64
+GATHERED = 4096  # bytes of a row at a place that is read from memory: beyond its end lies nobody's next row
 
 
 def ask_ahead(root: UOp, ctx: Any) -> UOp:
@@ -49,9 +51,14 @@ def _streams(loop: UOp, body: list[UOp]) -> list[tuple[UOp, int]]:
         steps = {step(n.src[0].src[1], loop) for n in loads}
         if steps == {sum(n.dtype.lanes for n in loads)}:
             nbytes = sum(n.dtype.itemsize for n in loads)
-            if nbytes % LINE == 0:
+            if nbytes % LINE == 0 and not _is_short(loads[0].src[0].src[1], nbytes * (vmax(loop) + 1)):
                 found.append((loads[0].src[0], nbytes))
     return found
+
+
+def _is_short(place: UOp, nbytes: float) -> bool:
+    """A few lines at a place that only memory knows: what follows them is not read next."""
+    return nbytes < GATHERED and any(n.op is Ops.LOAD for n in toposort(place))
 
 
 def _is_far(address: UOp) -> bool:

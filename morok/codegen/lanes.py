@@ -18,8 +18,9 @@ from morok.rewrite.ruleset import rules
 from morok.rewrite.terms import HEADS, Head, Many
 
 _CONSTANT = (Ops.CONST, Ops.VCONST)
-# The meaning of these is not a function of the operands' values alone, or they are made after folding.
-_FOLDED = tuple(sorted(ALU - {Ops.BITCAST, Ops.MULACC, Ops.THREEFRY}))
+# The meaning of these is not a function of the operands' values alone (a CHECK also notes), or they are made
+# after folding.
+_FOLDED = tuple(sorted(ALU - {Ops.BITCAST, Ops.MULACC, Ops.THREEFRY, Ops.CHECK}))
 
 
 def lanes_of(x: UOp) -> tuple[Any, ...]:

@@ -20,6 +20,7 @@ from morok.codegen.lanes import lane_rules
 from morok.codegen.linearize import control_flow, guard_stores, linearize
 from morok.codegen.loads import certain_rules, load_rules
 from morok.codegen.local import local_stage
+from morok.codegen.notes import note_stage
 from morok.codegen.reduce import reduce_stage
 from morok.codegen.spec import kernel_spec, list_spec
 from morok.codegen.storage import bool_storage, flatten_rules, merge_ends
@@ -76,6 +77,7 @@ STAGES: tuple[Stage, ...] = (
     Stage("20", "add control flow", "one END per loop, inner ones inside", control_flow),
     Stage("21", "linearise", "the graph becomes a list", linearize),
     Stage("22", "clean up IF/ENDIF", "guarded stores of devices without predication", guard_stores),
+    Stage("22n", "note positions", "checks become choices, and one branch that is hardly taken", note_stage),
     Stage("22a", "ask ahead", "hints for the lines that a loop will read soon", ask_ahead, spec=list_spec),
 )
 

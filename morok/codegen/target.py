@@ -16,6 +16,7 @@ BASIC_OPS: frozenset[Op] = frozenset((
     Ops.CAST, Ops.BITCAST, Ops.NEG, Ops.NOT, Ops.ABS, Ops.SQRT, Ops.ADD, Ops.SUB, Ops.MUL, Ops.FDIV, Ops.CDIV,
     Ops.CMOD, Ops.MAX, Ops.MIN, Ops.CMPLT, Ops.CMPNE, Ops.CMPEQ, Ops.AND, Ops.OR, Ops.XOR, Ops.SHL, Ops.SHR,
     Ops.WHERE, Ops.TRUNC, Ops.FLOOR, Ops.CEIL, Ops.RINT, Ops.MULHI, Ops.POPCOUNT,
+    Ops.CHECK,  # by stage 22
 ))  # fmt: skip
 
 

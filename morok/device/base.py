@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from morok.device.buffer import ALIGNMENT, Allocator, Array, Buffer
+from morok.device.notes import Notes, host_notes
 from morok.dtype import DType
 from morok.ir.alu_array import storage
 from morok.ir.node import UOp
@@ -32,6 +33,7 @@ class Device(ABC):
     name: str
     allocator: Allocator
     on_host = True  # the host can read its memory without a copy
+    waits = True  # a kernel has run when its call returns
 
     @abstractmethod
     def compile(self, ast: UOp, name: str) -> Program:
@@ -52,6 +54,14 @@ class Device(ABC):
         work()
         self.synchronize()
         return time.perf_counter() - started
+
+    def notes(self, count: int) -> Notes:
+        """Words that kernels may write and the host looks at."""
+        return host_notes(self.name, count, self.allocator)
+
+    def look_later(self, notes: Notes, look: Callable[[], None]) -> None:
+        """Has notes looked at when everything that was started has finished, where running does not wait."""
+        raise NotImplementedError
 
     def buffer(self, size: int, dtype: DType) -> Buffer:
         """New memory; it is taken when it is first touched."""

@@ -30,9 +30,9 @@ from morok.device.prove import proof_key, stored_verdict
 from morok.device.store import kernel_store
 from morok.device.tunable import Turns
 from morok.device.version import compiler_version
+from morok.ir.checks import count_buffers
 from morok.ir.digest import hexdigest
-from morok.ir.node import UOp, toposort
-from morok.ir.ops import Ops
+from morok.ir.node import UOp
 from morok.optimize.host import Host
 from morok.optimize.race import Stopwatch
 
@@ -55,7 +55,7 @@ def program_of(ast: UOp, target: Target, optimise: Optimiser | None = None, titl
     from morok.render.llvm import render
 
     kernel = ast if optimise is None or knobs.NOOPT.value else optimise(ast, target)
-    count = 1 + max((n.arg for n in toposort(ast) if n.op is Ops.DEFINE_GLOBAL), default=-1)
+    count = count_buffers(ast)
     linear = instructions(kernel, target, title)
     return render(linear, f"k{hexdigest(ast)[:16]}", count, target.fma_in_place)
 

@@ -23,9 +23,10 @@ from morok import knobs
 from morok.device.base import Device, Program
 from morok.device.buffer import Buffer
 from morok.device.tunable import Tunable, Turns
-from morok.dtype import DType, PtrDType
+from morok.dtype import DType
 from morok.errors import OutOfMemory
 from morok.ir.alu_array import storage
+from morok.ir.checks import memory_of
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import Ops
 from morok.ir.python_form import parse
@@ -75,19 +76,10 @@ def opts_to(opts: Sequence[Opt]) -> list[list[Any]]:
 # --- data for a kernel
 
 
-def element_types(ast: UOp) -> dict[int, tuple[DType, int]]:
-    """Type and size of every buffer of a kernel, by number."""
-    found: dict[int, tuple[DType, int]] = {}
-    for node in toposort(ast):
-        if node.op is Ops.DEFINE_GLOBAL and isinstance(node.dtype, PtrDType):
-            found[int(node.arg)] = node.dtype.elem, node.dtype.size
-    return dict(sorted(found.items()))
-
-
 def index_limits(ast: UOp) -> dict[int, int]:
     """How large the elements of buffers that hold indices may be, so that they point into what they index."""
     found: dict[int, int] = {}
-    types = element_types(ast)
+    types = memory_of(ast)
     for node in toposort(ast):
         if node.op is not Ops.INDEX or node.src[0].op is not Ops.DEFINE_GLOBAL:
             continue
@@ -162,7 +154,7 @@ class _Kernel:
     def __init__(self, device: Device, ast: UOp) -> None:
         self.device = device
         self.ast = ast
-        self.types = element_types(ast)
+        self.types = memory_of(ast)
         self.limits = index_limits(ast)
         self.written = written_buffers(ast)
         self.values = {str(n.arg[0]): int(n.arg[2]) for n in toposort(ast) if n.op is Ops.DEFINE_VAR}

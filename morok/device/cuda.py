@@ -25,15 +25,16 @@ from morok.device.cuda_driver import Driver, Facts, open_driver
 from morok.device.cuda_kernel import CudaKernel
 from morok.device.cuda_memory import CudaAllocator
 from morok.device.inspect import current_dump
+from morok.device.notes import Notes, PinnedWords
 from morok.device.prove import proof_key, stored_verdict
 from morok.device.store import kernel_store
 from morok.device.tunable import Turns
 from morok.device.version import compiler_version
 from morok.errors import DeviceError
+from morok.ir.checks import count_buffers
 from morok.ir.digest import hexdigest
 from morok.ir.matrix import units_of
-from morok.ir.node import UOp, toposort
-from morok.ir.ops import Ops
+from morok.ir.node import UOp
 from morok.ir.roles import has_copy_engine
 from morok.optimize.host import Host
 from morok.optimize.race import Stopwatch
@@ -65,7 +66,7 @@ def program_of(ast: UOp, target: Target, host: Host, title: str = "") -> Program
     from morok.optimize.apply import optimize
     from morok.render.cuda import render
 
-    count = 1 + max((n.arg for n in toposort(ast) if n.op is Ops.DEFINE_GLOBAL), default=-1)
+    count = count_buffers(ast)
     linear = instructions(optimize(ast, host), target, title)
     program = render(linear, f"k{hexdigest(ast)[:16]}", count)
     shown = current_dump()
@@ -98,6 +99,7 @@ class Cuda(Device):
     """One GPU."""
 
     on_host = False
+    waits = False
 
     def __init__(self, name: str, driver: Driver, compiler: Compiler = compile_cubin) -> None:
         self.name = name
@@ -106,6 +108,9 @@ class Cuda(Device):
         self.target: Target = cuda_target(driver.facts.arch, driver.facts.shared_bytes)
         self.host = host_of(driver.facts)
         self._compiler = compiler
+        self._words = PinnedWords(driver.pinned)
+        self._looks: dict[int, tuple[Notes, Callable[[], None]]] = {}
+        self.allocator.waited = self._look
 
     def kernel_key(self, ast: UOp) -> str:
         """Everything that decides about the machine code of a kernel."""
@@ -139,6 +144,19 @@ class Cuda(Device):
 
     def synchronize(self) -> None:
         self.driver.synchronize()
+        self._look()
+
+    def notes(self, count: int) -> Notes:
+        return self._words.take(self.name, count, self.allocator)
+
+    def look_later(self, notes: Notes, look: Callable[[], None]) -> None:
+        """After the next wait: whoever reads a value hears of what went wrong on the way to it."""
+        self._looks[id(notes)] = notes, look
+
+    def _look(self) -> None:
+        while self._looks:
+            _, (_, look) = self._looks.popitem()
+            look()
 
     def measure(self, work: Callable[[], None]) -> float:
         first, last = self.driver.event(timing=True), self.driver.event(timing=True)

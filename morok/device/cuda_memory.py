@@ -11,6 +11,7 @@ import gc
 import threading
 import weakref
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Any, final
 
 import numpy as np
@@ -61,6 +62,7 @@ class CudaAllocator:
         self._outside = 0  # bytes that others hold
         self._lock = renewed(self, "_lock", threading.RLock)  # buffers die in the middle of anything
         self._staging = Staging(driver)
+        self.waited: Callable[[], None] = lambda: None  # told after a wait for what was started
         driver.holder = self
         self.closed = False
         _allocators.add(self)
@@ -156,6 +158,7 @@ class CudaAllocator:
 
     def copy_out(self, memory: int, offset: int, target: Array) -> None:
         self._staging.fetch(target.reshape(-1).view(np.uint8), memory + offset)
+        self.waited()
 
     def copy_within(self, memory: int, offset: int, other: Any, source: int, start: int, nbytes: int) -> None:
         """From another place of a GPU's memory, of this one or another."""

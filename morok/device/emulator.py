@@ -23,6 +23,8 @@ from morok.device.buffer import Array, Buffer
 from morok.device.emulator_memory import Block, GlobalMemory
 from morok.device.emulator_run import Code, Run
 from morok.device.inspect import current_dump
+from morok.device.notes import Notes
+from morok.dtype import int64
 from morok.errors import DeviceError
 from morok.forks import renewed
 from morok.ir.digest import hexdigest
@@ -155,6 +157,11 @@ class Emulator(Device):
         self.allocator: EmulatorAllocator = EmulatorAllocator(name)
         self.target = target or cuda_target()
         self.host = emulated_host(self.target)
+
+    def notes(self, count: int) -> Notes:
+        block = Block(8 * count)
+        block.data[:], block.known[:] = 0, True
+        return Notes(Buffer(self.name, count, int64, self.allocator, memory=block), block.data.view(np.int64))
 
     def compile(self, ast: UOp, name: str) -> EmulatedKernel:
         return EmulatedKernel(lower_for(ast, self.target, self.host, name), name)

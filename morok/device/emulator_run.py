@@ -16,13 +16,14 @@ import numpy as np
 
 from morok.codegen.gpu import WARP
 from morok.device.buffer import Array
-from morok.device.emulator_memory import Fault, Memory, Registers, SharedMemory
+from morok.device.emulator_memory import Fault, GlobalMemory, Memory, Registers, SharedMemory
 from morok.device.emulator_roles import ROLES, Barrier, Context, done, finish, is_role, phase, side_by_side
 from morok.device.emulator_units import UNITS, check_unread
 from morok.dtype import PtrDType
 from morok.errors import DeviceError, VariableError
 from morok.ir.alu import evaluate_array
 from morok.ir.alu_array import storage
+from morok.ir.checks import NOTE
 from morok.ir.node import UOp
 from morok.ir.ops import Op, Ops
 from morok.ir.provenance import place
@@ -306,6 +307,12 @@ class Run:
             return
         data = self.spread(self.value(value), value.dtype.lanes)
         check_unread(self, address.memory, threads, where)
+        if node.arg == NOTE and isinstance(
+            address.memory, GlobalMemory
+        ):  # whoever comes last is as right as the others
+            where, data = where[:1], data[:1] if chosen is None else data[chosen][:1]
+            address.memory.note(threads[:1], where, data)
+            return
         address.memory.write(threads, where, data if chosen is None else data[chosen])
 
     # --- vectors

@@ -24,6 +24,7 @@ from morok.dtype import DType, identity
 from morok.errors import DeviceError, VariableError
 from morok.ir.alu import evaluate_array
 from morok.ir.alu_array import storage
+from morok.ir.checks import Slot
 from morok.ir.infer import closed_ranges, dimensions, ranges, summed
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import ALU, AxisKind, Op, Ops
@@ -223,6 +224,15 @@ class _Run:
         operands = [frame.home(s).memo[s] for s in node.src]
         own = node.src[-1].dtype  # of a choice, the type of its branches
         return evaluate_array(node.op, own, *operands, to=node.dtype)
+
+    def check_position(self, node: UOp, frame: _Frame) -> Array:
+        """A position; the first one that is outside is noted."""
+        x, limit, _ = (frame.home(s).memo[s] for s in node.src)
+        wrong = (x < 0) | (x >= limit)
+        if wrong.any() and isinstance(node.arg, Slot):
+            first = np.broadcast_to(x, wrong.shape)[wrong].flat[0]
+            self.arrays[node.arg.buffer][node.arg.place] = np.asarray(first).astype(np.int64)
+        return self.arithmetic(node, frame)
 
     def matrix_point(self, node: UOp, frame: _Frame) -> Array:
         """WMMA before it is given to warps: a·b + c at one point, in the type of the sum."""
@@ -479,4 +489,5 @@ _HANDLERS: dict[Op, Callable[[_Run, UOp, _Frame], Any]] = {
     Ops.LOAD: _Run.load,
     Ops.BUFFERIZE: _Run.bufferize,
     Ops.WMMA: _Run.matrix_point,
+    Ops.CHECK: _Run.check_position,
 }

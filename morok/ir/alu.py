@@ -159,6 +159,7 @@ MEANING: dict[Op, Meaning] = {
     Ops.MULACC: Meaning(
         ints=Form(scalars.muladd, arrays.muladd), floats=Form(scalars.odd_fma, arrays.float_muladd)
     ),
+    Ops.CHECK: Meaning(ints=_exact(scalars.check, arrays.check)),
 }
 
 

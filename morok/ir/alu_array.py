@@ -115,6 +115,10 @@ def float_pow(x: Array, y: Array) -> Array:
     return np.asarray(_fpow(x, y)).astype(np.float64)
 
 
+def check(x: Array, n: Array, y: Array) -> Array:
+    return np.where((x >= 0) & (x < n), x, y)
+
+
 def muladd(x: Array, y: Array, z: Array) -> Array:
     return x * y + z
 

@@ -116,6 +116,11 @@ def where(condition: Any, x: Any, y: Any) -> Any:
     return x if condition else y
 
 
+def check(x: Any, n: Any, y: Any) -> Any:
+    """The value of a CHECK; that x is outside is noted by whoever runs it."""
+    return x if 0 <= x < n else y
+
+
 def muladd(x: Any, y: Any, z: Any) -> Any:
     return x * y + z
 

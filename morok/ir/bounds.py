@@ -166,6 +166,13 @@ def _mulacc(n: UOp) -> Interval:
     return low + _of(n.src[2])[0], high + _of(n.src[2])[1]
 
 
+def _check(n: UOp) -> Interval:
+    """What is inside, or else the third source."""
+    (low, high), (_, limit), (ylo, yhi) = (_of(s) for s in n.src)
+    low, high = max(low, 0), min(high, limit - 1)
+    return (min(low, ylo), max(high, yhi)) if low <= high else (ylo, yhi)
+
+
 def _neg(n: UOp) -> Interval:
     low, high = _of(n.src[0])
     return -high, -low
@@ -368,6 +375,7 @@ INTS: dict[Op, Rule] = {
     Ops.SUB: _sub,
     Ops.MUL: _binary(mul),
     Ops.MULACC: _mulacc,
+    Ops.CHECK: _check,
     Ops.NEG: _neg,
     Ops.NOT: _not,
     Ops.ABS: _abs,

@@ -223,6 +223,9 @@ class Ops:
     # ternary
     WHERE = _row(_T, 3, "WHERE(c, x, y): x where c holds, else y")
     MULACC = _row(_T, 3, "x * y + z with one rounding")
+    CHECK = _row(
+        _T, 3, "CHECK(x, n, y): x where 0 ≤ x < n, else y; what is outside is noted, `arg` says where"
+    )
 
     # hardware
     WMMA = _row(

@@ -152,7 +152,11 @@ def scope(origin: Origin | None) -> Iterator[None]:
 
 def place(node: UOp) -> str | None:
     """The user's `file:line` for a node, as one would write it; None if it is not known."""
-    origin = node.origin
+    return line_of(node.origin)
+
+
+def line_of(origin: Origin | None) -> str | None:
+    """The user's `file:line` that something comes from."""
     return repr(origin) if origin is not None and origin.code is not None else None
 
 

@@ -22,13 +22,14 @@ def cross_entropy(
     logits: Tensor,
     target: Tensor,
     reduction: str = "mean",
-    ignore_index: int | None = None,
+    ignore_index: int | None = -100,
     label_smoothing: float = 0.0,
     weight: Tensor | None = None,
 ) -> Tensor:
     """Of logits (…, classes) against the right classes (…), or against probabilities (…, classes).
 
-    With a weight for each class the mean is over weights.
+    With a weight for each class the mean is over weights. Classes of `ignore_index` count neither in the sum
+    nor in the mean; others that there are not are an error.
 
     >>> cross_entropy(Tensor([[0.0, 0.0]]), Tensor([1])).item()
     0.6931471824645996
@@ -46,10 +47,10 @@ def cross_entropy(
         return _of_probabilities(logits, target, reduction, label_smoothing, weight)
     if weight is None:
         return logits.cross_entropy(target, reduction, ignore_index, label_smoothing)
-    counts = target.eq(target) if ignore_index is None else target.ne(ignore_index)
-    own = counts.where(weight[counts.where(target, 0)], 0.0)
+    own = _weights(weight, target, ignore_index)
     loss = logits.cross_entropy(target, "none", ignore_index) * own
     if label_smoothing:
+        counts = _weights(weight.ones_like(), target, ignore_index).ne(0.0)
         even = counts.where(-(logits.log_softmax(-1) * weight).mean(-1), 0.0)
         loss = loss * (1.0 - label_smoothing) + even * label_smoothing
     return loss.sum() / own.sum() if reduction == "mean" else _reduced(loss, reduction)
@@ -68,17 +69,31 @@ def _of_probabilities(
     return _reduced(-(terms if weight is None else terms * weight).sum(-1), reduction)
 
 
-def nll_loss(logs: Tensor, target: Tensor, reduction: str = "mean", weight: Tensor | None = None) -> Tensor:
-    """Of log-probabilities (…, classes) against the right classes (…).
+def _weights(weight: Tensor, target: Tensor, ignore_index: int | None) -> Tensor:
+    """The weight of each label; none of those that are not counted."""
+    if ignore_index is None or not target.dtype.min <= ignore_index <= target.dtype.max:
+        return weight[target]
+    counts = target.ne(ignore_index)
+    return counts.where(weight[counts.where(target, 0)], 0.0)
+
+
+def nll_loss(
+    logs: Tensor,
+    target: Tensor,
+    reduction: str = "mean",
+    weight: Tensor | None = None,
+    ignore_index: int | None = -100,
+) -> Tensor:
+    """Of log-probabilities (…, classes) against the right classes (…), taken as in `cross_entropy`.
 
     >>> nll_loss(Tensor([[-1.0, -2.0]]), Tensor([1])).item()
     2.0
     """
-    loss = -logs.gather(-1, target.unsqueeze(-1)).squeeze(-1)
     if weight is None:
-        return _reduced(loss, reduction)
-    own = weight[target]
-    return (loss * own).sum() / own.sum() if reduction == "mean" else _reduced(loss * own, reduction)
+        return logs.nll_loss(target, reduction, ignore_index)
+    own = _weights(weight, target, ignore_index)
+    loss = logs.nll_loss(target, "none", ignore_index) * own
+    return loss.sum() / own.sum() if reduction == "mean" else _reduced(loss, reduction)
 
 
 def binary_cross_entropy(

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from morok.dtype import identity
 from morok.ir.bounds import vmin
+from morok.ir.checks import guarded
 from morok.ir.infer import closed_ranges, ranges
 from morok.ir.matrix import shared_layout
 from morok.ir.node import UOp, alu, const, make, toposort
@@ -89,6 +90,8 @@ def pad(loops: Loops, opt: Opt) -> UOp:
         src = tuple([done[s] for s in node.src])
         if node.op is Ops.INDEX and not node.dtype.is_ptr and r in _alive(node.src[1:]):
             done[node] = _guarded_read(node, src, r, inside, clamped)
+        elif node.op is Ops.CHECK and r in ranges(node):
+            done[node] = guarded(node, inside, src)
         elif node.op is Ops.END and r in closed_ranges(node):
             done[node] = node.replace((_guarded_store(src[0], inside), *src[1:]))
         elif node.op is Ops.REDUCE and r in closed_ranges(node):

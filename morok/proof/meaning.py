@@ -131,6 +131,7 @@ SIGNED: Table = {
     Ops.MIN: lambda x, y: z3.If(y < x, y, x),
     Ops.CMPLT: lambda x, y: x < y,
     Ops.SHR: lambda x, y: x >> y,
+    Ops.CHECK: lambda x, n, y: z3.If(z3.And(x >= 0, x < n), x, y),
 }
 
 UNSIGNED: Table = {
@@ -145,6 +146,7 @@ UNSIGNED: Table = {
     Ops.CMPLT: lambda x, y: z3.ULT(x, y),
     Ops.SHR: lambda x, y: z3.LShR(x, y),
     Ops.THREEFRY: _threefry,
+    Ops.CHECK: lambda x, n, y: z3.If(z3.ULT(x, n), x, y),
 }
 
 # --- unbounded integers
@@ -184,6 +186,7 @@ INDICES: Table = {
     Ops.SHL: lambda t, x, y: z3.If(y >= 0, x * t.power_of_two(y), 0),
     Ops.SHR: _shr,
     Ops.MULACC: lambda t, x, y, z: x * y + z,
+    Ops.CHECK: lambda t, x, n, y: z3.If(z3.And(x >= 0, x < n), x, y),
     **dict.fromkeys((Ops.TRUNC, Ops.FLOOR, Ops.CEIL, Ops.RINT), lambda t, x: x),
 }
 

@@ -375,8 +375,8 @@ HEADS: dict[str, Head] = _heads
 Add, Sub, Mul, Neg, Max, Min = (_heads[n] for n in ("Add", "Sub", "Mul", "Neg", "Max", "Min"))
 Floordiv, Floormod, Cdiv, Cmod, Fdiv = (_heads[n] for n in ("Floordiv", "Floormod", "Cdiv", "Cmod", "Fdiv"))
 And, Or, Xor, Not, Shl, Shr = (_heads[n] for n in ("And", "Or", "Xor", "Not", "Shl", "Shr"))
-Cmplt, Cmpne, Cmpeq, Where, Mulacc, Pow = (
-    _heads[n] for n in ("Cmplt", "Cmpne", "Cmpeq", "Where", "Mulacc", "Pow")
+Cmplt, Cmpne, Cmpeq, Where, Mulacc, Pow, Check = (
+    _heads[n] for n in ("Cmplt", "Cmpne", "Cmpeq", "Where", "Mulacc", "Pow", "Check")
 )
 Cast, Bitcast, Recip, Sqrt, Abs = (_heads[n] for n in ("Cast", "Bitcast", "Recip", "Sqrt", "Abs"))
 Trunc, Floor, Ceil, Rint = (_heads[n] for n in ("Trunc", "Floor", "Ceil", "Rint"))

@@ -13,19 +13,21 @@ import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal, Protocol, final
+from typing import Literal, NoReturn, Protocol, final
 
 from morok import knobs
 from morok.caches import Cache, watch
-from morok.device.base import Program
+from morok.device.base import Device, Program
 from morok.device.buffer import Buffer, bind_buffer, find_buffer, show_bytes
+from morok.device.notes import Notes
 from morok.device.registry import get_device
 from morok.dtype import uint8
-from morok.errors import VariableError
+from morok.errors import OutOfRange, VariableError
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import Ops
-from morok.ir.provenance import caller
+from morok.ir.provenance import caller, line_of
 from morok.optimize.strategy import DEFAULT, Beam, Config, Heuristic, Plain, Strategy
+from morok.render.program import extent_of, extent_value
 from morok.rewrite.collection import no_collection
 from morok.runtime.interrupts import keep_interrupts
 from morok.runtime.launch import PlanLaunch, native_launch
@@ -138,13 +140,26 @@ class ExecutionPlan:
         )
         self.limits = _limits(schedule)
         self.config = DEFAULT  # may be changed until the kernels are compiled
-        self._written = [n for n in _written(schedule) if n not in self.memory.placements]
+        noted = {c.buffer for c in schedule.checks}
+        self._written = [n for n in _written(schedule) if n not in self.memory.placements and n not in noted]
         self._owner = owner
         self._arenas: dict[str, Buffer] = {}
         self._programs: tuple[Program | None, ...] | None = None
         self._searched: Beam | None = None  # how; until the plan has been raced
         self._again = False
         self._launch: PlanLaunch | Literal[False] | None = None
+        self._bound: Mapping[str, int] = self.values  # of the last run
+        self._wrote = False  # whether memory that held values may have been changed
+        self._notes: dict[UOp, Notes] = {}
+        self._known: list[memoryview] = []  # notes that are there as soon as kernels have been called
+        self._unknown: list[tuple[Device, Notes]] = []
+        for node in dict.fromkeys(check.buffer for check in schedule.checks):
+            device = get_device(_device_of(node))
+            notes = self._notes[node] = device.notes(node.arg)
+            if device.waits:
+                self._known.append(notes.words)
+            else:
+                self._unknown.append((device, notes))
 
     # --- running
 
@@ -181,7 +196,8 @@ class ExecutionPlan:
         try:
             self._run(inputs or {}, bound)
         except BaseException:
-            owner.fail()
+            if self._wrote:
+                owner.fail()
             raise
         self._owner = None
         owner.finish()
@@ -206,10 +222,16 @@ class ExecutionPlan:
             self._settle(found, bound, self._searched)
             self._searched = None
         watched = current()
+        self._bound = bound
         if self._again and watched is None and not knobs.DEBUG.value and self._replay(found, bound):
+            self.hear()
             return
         self._again = True
+        held = self._held()
         for item, program in zip(self.schedule.items, self._programs, strict=True):
+            if not self._wrote and held and not held.isdisjoint(_written_by(item)):
+                self.hear()  # nothing has been overwritten so far
+                self._wrote = True
             buffers = [found[n] if n in found else found.setdefault(n, self._memory(n)) for n in item.buffers]
             if watched is None and not knobs.DEBUG.value:
                 _run_one(program, buffers, bound)
@@ -223,6 +245,39 @@ class ExecutionPlan:
                 watched.record(item.name, item.place, _device(item), started, seconds, item.flops, item.bytes)
             if knobs.DEBUG.value >= 1:
                 _report(item, seconds)
+        self.hear()
+
+    def _held(self) -> set[UOp]:
+        """Memory with values that this run replaces."""
+        if self._owner is None or not self._owner.overwrites:
+            return set()
+        return {node for node in self._written if find_buffer(node) is not None}
+
+    # --- positions that were outside
+
+    def hear(self) -> None:
+        """Looks whether positions were outside, or has it looked at as soon as that is known."""
+        for words in self._known:
+            if any(words):
+                self._complain()
+        for device, notes in self._unknown:
+            device.look_later(notes, self._look)
+
+    def _look(self) -> None:
+        if any(any(notes.words) for notes in self._notes.values()):
+            self._complain()
+
+    def _complain(self) -> NoReturn:
+        """An OutOfRange about the first position that a kernel has noted; then all is forgotten."""
+        wrong = next(c for c in self.schedule.checks if self._notes[c.buffer].words[c.slot])
+        position = int(self._notes[wrong.buffer].words[wrong.slot])
+        for notes in self._notes.values():
+            notes.clear()
+        if wrong.dtype.is_unsigned:
+            position %= 1 << 64
+        elif position < 0 and wrong.complaint.from_the_end:
+            position -= extent_value(extent_of(wrong.limit), self._bound)
+        raise OutOfRange(wrong.complaint.text.replace("{}", str(position)), place=line_of(wrong.origin))
 
     def _settle(self, given: Mapping[UOp, Buffer], values: Mapping[str, int], beam: Beam) -> None:
         """Races the kernels that were searched for against the heuristics', all of them together."""
@@ -279,7 +334,8 @@ class ExecutionPlan:
         """Where a buffer of the schedule lies: in the arena, or on its own."""
         place = self.memory.placements.get(node)
         if place is None:
-            return buffer_for(node)
+            notes = self._notes.get(node)
+            return buffer_for(node) if notes is None else notes.buffer
         arena = self._arenas.get(place.device)
         if arena is None:
             size = self.memory.arenas[place.device]
@@ -332,20 +388,26 @@ def _run_one(program: Program | None, buffers: Sequence[Buffer], values: Mapping
 
 
 def _device(item: ScheduleItem) -> str:
-    return str(item.buffers[0].src[1].arg)
+    return _device_of(item.buffers[0])
+
+
+def _device_of(node: UOp) -> str:
+    return str(node.src[1].arg)
 
 
 def _written(schedule: Schedule) -> list[UOp]:
     """The buffers that some kernel writes."""
     found: dict[UOp, None] = {}
     for item in schedule.items:
-        if item.ast.op is Ops.COPY:
-            found[item.buffers[0]] = None
-            continue
-        for effect in item.ast.src:
-            store = effect.src[0] if effect.op is Ops.END else effect
-            found[item.buffers[store.src[0].src[0].arg]] = None
+        found.update(dict.fromkeys(_written_by(item)))
     return list(found)
+
+
+def _written_by(item: ScheduleItem) -> list[UOp]:
+    if item.ast.op is Ops.COPY:
+        return [item.buffers[0]]
+    stores = [effect.src[0] if effect.op is Ops.END else effect for effect in item.ast.src]
+    return [item.buffers[store.src[0].src[0].arg] for store in stores]
 
 
 def _make_private(node: UOp) -> None:

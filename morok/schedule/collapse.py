@@ -18,6 +18,7 @@ from morok.dtype import DType, bool_, identity
 from morok.dtype import index as index_dtype
 from morok.ir.bounds import bounds
 from morok.ir.build import cast
+from morok.ir.checks import guarded
 from morok.ir.infer import ranges
 from morok.ir.node import UOp, alu, const, make, toposort
 from morok.ir.ops import Ops
@@ -187,6 +188,8 @@ def put(root: UOp, loop: UOp, where: UOp, valid: UOp) -> UOp:
             gated = len(src) > 2
             src = (*src[:2], alu(Ops.AND, src[2], valid) if gated else valid)
         done[node] = node.replace(src)
+        if src != node.src and node.op is Ops.CHECK:
+            done[node] = guarded(done[node], valid)
     return done[root]
 
 

@@ -16,6 +16,7 @@ from morok import knobs
 from morok.caches import Cache
 from morok.dtype import PtrDType, void
 from morok.ir.bounds import bounds, vmax
+from morok.ir.checks import Slot
 from morok.ir.infer import closed_ranges, ranges
 from morok.ir.node import UOp, make, toposort
 from morok.ir.ops import Ops
@@ -37,6 +38,7 @@ class Kernel:
     name: str
     flops: int
     bytes: int
+    checks: frozenset[int]  # those of the form that it makes; their notes lie in a buffer after all others
     shared: frozenset[tuple[int, int]]  # (output, input) that may be the same memory
     is_safe: bool  # no output is read anywhere but at the place that is being written
 
@@ -48,12 +50,14 @@ class Form:
 
     sink: UOp
     params: tuple[UOp, ...]
+    checks: tuple[UOp, ...]  # the CHECKs of the drafts; in the form they are numbers
 
 
 def normal_form(drafts: Sequence[Draft]) -> Form:
     """The drafts as one kernel. What one of them writes, the others take from the value instead of memory."""
     inside = {draft.token: draft for draft in drafts}
     numbers: dict[UOp, UOp] = {}
+    checks: list[UOp] = []
     done: dict[UOp, UOp] = {}
     stack: list[UOp] = []
     for draft in reversed(drafts):
@@ -75,13 +79,17 @@ def normal_form(drafts: Sequence[Draft]) -> Form:
             numbers[node] = done[node] = local
         elif op is Ops.AFTER:
             done[node] = done[sources[0]]
+        elif op is Ops.CHECK:
+            src = tuple([done[s] for s in sources])
+            done[node] = make(op, node.dtype, src, len(checks), node.origin)
+            checks.append(node)
         else:
             done[node] = node.replace(tuple([done[s] for s in sources]))
     effects = []
     for d in drafts:
         sources = (done[d.target], done[d.value], *(done[p] for p in _places(d)))
         effects.append(make(Ops.ASSIGN, d.value.dtype, sources, d.joined, d.origin))
-    return Form(make(Ops.SINK, void, tuple(effects)), tuple(numbers))
+    return Form(make(Ops.SINK, void, tuple(effects)), tuple(numbers), tuple(checks))
 
 
 def _places(draft: Draft) -> tuple[UOp, ...]:
@@ -112,6 +120,7 @@ def lower(sink: UOp) -> Kernel:
 def describe(graph: UOp) -> Kernel:
     """Numbers the buffers and counts what the kernel does."""
     ast, params = number_buffers(graph)
+    ast, checks = _with_slots(ast, len(params))
     order = toposort(ast)
     reads: dict[int, set[tuple[UOp, ...]]] = {}
     stores: dict[int, tuple[tuple[UOp, ...], frozenset[UOp]]] = {}
@@ -141,9 +150,26 @@ def describe(graph: UOp) -> Kernel:
         kernel_name(ast, order),
         count_flops(order),
         count_bytes(ast, order, reads, stores),
+        checks,
         frozenset(shared),
         safe and one_order(ast),
     )
+
+
+def _with_slots(ast: UOp, buffer: int) -> tuple[UOp, frozenset[int]]:
+    """The checks of a kernel with places for their notes."""
+    found = [n for n in toposort(ast) if n.op is Ops.CHECK and isinstance(n.arg, int)]
+    if not found:
+        return ast, frozenset()
+    size = 1 + max(int(n.arg) for n in found)
+    done: dict[UOp, UOp] = {}
+    for node in toposort(ast):
+        src = tuple([done[s] for s in node.src])
+        if node.op is Ops.CHECK and isinstance(node.arg, int):
+            done[node] = make(node.op, node.dtype, src, Slot(buffer, node.arg, size), node.origin)
+        else:
+            done[node] = node.replace(src)
+    return done[ast], frozenset(int(n.arg) for n in found)
 
 
 def _apart(a: UOp, b: UOp) -> bool:

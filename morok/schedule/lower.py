@@ -15,6 +15,7 @@ from morok.dtype import identity, void
 from morok.dtype import index as index_dtype
 from morok.errors import IRError
 from morok.ir.build import cast, define_global, rng, sink, store
+from morok.ir.checks import guarded
 from morok.ir.infer import Shape, Size, size_node, size_of, sorted_ranges
 from morok.ir.node import UOp, alu, const, make
 from morok.ir.ops import AxisKind, Ops
@@ -228,7 +229,9 @@ class Lowering:
             return make(Ops.REDUCE, dtype, (found[0], *loops), (node.arg[0],)) if loops else found[0]
         if op is Ops.SCAN_AXIS:
             return self.scan(node, indices, found)
-        return make(op, dtype, tuple(found), node.arg)
+        made = make(op, dtype, tuple(found), node.arg)
+        # a position that nobody asks for may be wrong
+        return guarded(made, gate) if op is Ops.CHECK and gate is not None else made
 
 
 def _in_order(running: Running) -> tuple[UOp, Replacement]:

@@ -25,6 +25,9 @@ class Normalised:
     sink: UOp
     buffers: tuple[UOp, ...]
     values: dict[str, int]
+    checks: tuple[
+        tuple[UOp, UOp], ...
+    ] = ()  # CHECKs of the graph, and what they were: with lines of their own
 
 
 def normalise(outputs: Sequence[UOp]) -> Normalised:
@@ -79,7 +82,8 @@ def normalise(outputs: Sequence[UOp]) -> Normalised:
                 place=place(user) or place(variable),
             )
     sink = make(Ops.SINK, void, tuple([done[node] for node in outputs]))
-    return Normalised(sink, tuple(buffers), values)
+    checks = tuple([(new, old) for old, new in done.items() if old.op is Ops.CHECK])
+    return Normalised(sink, tuple(buffers), values, checks)
 
 
 def _refuse_place(node: UOp) -> None:

@@ -19,7 +19,9 @@ from typing import TYPE_CHECKING, final
 
 from morok import knobs
 from morok.caches import Cache
+from morok.dtype import DType
 from morok.ir.build import buffer
+from morok.ir.checks import Complaint
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import Ops
 from morok.ir.provenance import Origin, place
@@ -48,6 +50,19 @@ class ScheduleItem:
 
 
 @final
+@dataclass(frozen=True)
+class Checked:
+    """A place for notes about positions that are outside, and what they mean."""
+
+    buffer: UOp
+    slot: int
+    complaint: Complaint
+    limit: UOp
+    dtype: DType
+    origin: Origin | None  # of the user's line
+
+
+@final
 @dataclass
 class Schedule:
     """Everything that running a computation takes."""
@@ -56,6 +71,7 @@ class Schedule:
     results: dict[UOp, UOp]  # requested node → a view of the BUFFER that holds it
     values: dict[str, int]  # of the variables
     memory: MemoryPlan
+    checks: tuple[Checked, ...] = ()
 
 
 # Where the line of a step is found in another graph of the form: the number of a node, and what it said here.
@@ -63,9 +79,8 @@ _Line = tuple[int, Origin | None, str]
 _KEPT = 512
 _templates: Cache[object, Template] = Cache("schedule.templates", _KEPT)
 # By a key that needs no new nodes: templates, and where the buffers stand among the nodes of the graph.
-_known: Cache[object, tuple[Template, tuple[int, ...], tuple[_Line | None, ...]]] = Cache(
-    "schedule.known_graphs", _KEPT
-)
+_Known = tuple["Template", tuple[int, ...], tuple[_Line | None, ...], tuple[int, ...]]
+_known: Cache[object, _Known] = Cache("schedule.known_graphs", _KEPT)
 # Buffers that schedules make count down, those of tensors count up: the two never meet.
 _numbers = itertools.count(-1, -1)
 
@@ -77,15 +92,17 @@ def schedule(outputs: Sequence[UOp], order: Sequence[UOp] | None = None) -> Sche
     key = (quick, *_surroundings())
     known = _known.get(key) if quick is not None else None
     if known is not None:
-        template, places, lines = known
-        return _fill_in(template, [nodes[n] for n in places], {}, outputs, _told(template, lines, nodes))
+        template, places, lines, checked = known
+        told = _told(template, lines, nodes)
+        return _fill_in(template, [nodes[n] for n in places], {}, outputs, _at(nodes, checked), told)
     form = normalise(outputs)
     template = find_template(form)
+    checked = _checked(template, form, nodes)
     if quick is not None:
         number = {node: n for n, node in enumerate(nodes)}
         buffers = tuple([number[b] for b in form.buffers])
-        _known[key] = template, buffers, _lines(template, nodes)
-    return _fill_in(template, list(form.buffers), form.values, outputs)
+        _known[key] = template, buffers, _lines(template, nodes), checked
+    return _fill_in(template, list(form.buffers), form.values, outputs, _at(nodes, checked))
 
 
 def _lines(template: Template, nodes: Sequence[UOp]) -> tuple[_Line | None, ...]:
@@ -96,6 +113,31 @@ def _lines(template: Template, nodes: Sequence[UOp]) -> tuple[_Line | None, ...]
         [
             (*found[step.place], step.place) if step.place is not None and step.place in found else None
             for step in template.steps
+        ]
+    )
+
+
+def _at(nodes: Sequence[UOp], numbers: Sequence[int]) -> list[Origin | None]:
+    """Where some nodes come from."""
+    return [nodes[n].origin if n >= 0 else None for n in numbers]
+
+
+def _checked(template: Template, form: Normalised, nodes: Sequence[UOp]) -> tuple[int, ...]:
+    """For each check of a template the number of its node in the graph; -1 if there is none."""
+    if not template.checks:
+        return ()
+    number = {node: n for n, node in enumerate(nodes)}
+    return tuple(
+        [
+            next(
+                (
+                    number[old]
+                    for new, old in form.checks
+                    if new.origin is check.origin and new.arg == check.complaint
+                ),
+                -1,
+            )
+            for check in template.checks
         ]
     )
 
@@ -136,6 +178,7 @@ def _fill_in(
     buffers: list[UOp],
     values: dict[str, int],
     outputs: Sequence[UOp],
+    checked: list[Origin | None],
     lines: list[str | None] | None = None,
 ) -> Schedule:
     """The template on the actual buffers. Intermediate and output buffers are new ones each time."""
@@ -168,7 +211,11 @@ def _fill_in(
         made.output_bytes,
         made.live_bytes,
     )
-    return Schedule(items, results, dict(values), plan)
+    checks = [
+        Checked(buffers[c.buffer], c.slot, c.complaint, c.limit, c.dtype, where)
+        for c, where in zip(template.checks, checked, strict=True)
+    ]
+    return Schedule(items, results, dict(values), plan, tuple(checks))
 
 
 def _on_buffers(view: UOp, buffers: list[UOp]) -> UOp:

@@ -6,16 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
+from morok import knobs
 from morok.dtype import DType, void
 from morok.errors import IRError
 from morok.ir.node import UOp, make
 from morok.ir.ops import Ops
-from morok.ir.provenance import Origin
+from morok.ir.provenance import line_of
 from morok.rewrite.stage import run_pipeline
 from morok.schedule.grouping import group_drafts
 from morok.schedule.indexing import known_shape
-from morok.schedule.kernels import lower, normal_form
+from morok.schedule.kernels import Kernel, lower, normal_form
 from morok.schedule.memory import Life, place_lives
+from morok.schedule.notes import Check, note_checks, without_checks
 from morok.schedule.order import CyclicOrder, dependencies, levels, scan_all
 from morok.schedule.overwrite import use_temporaries
 from morok.schedule.pipeline import GRAPH_STAGES
@@ -58,11 +60,12 @@ class Template:
     made: tuple[tuple[DType, int, str], ...]  # buffers to make: type, size, device
     output_buffers: tuple[int, ...]
     memory: MemoryTemplate
+    checks: tuple[Check, ...] = ()
 
 
 def build_template(sink: UOp) -> Template:
     """Runs all stages over a normalised graph."""
-    graph = run_pipeline(GRAPH_STAGES, sink)
+    graph = run_pipeline(GRAPH_STAGES, sink if knobs.CHECK_INDICES.value else without_checks(sink))
     split = split_kernels(graph, params_of(sink))
     reads = scan_all(split.drafts)
     if use_temporaries(split, reads):
@@ -78,41 +81,56 @@ def build_template(sink: UOp) -> Template:
         raise _cyclic([groups[n] for n in cycle.nodes]) from None
     order = sorted(range(len(groups)), key=lambda n: (level[n], n))
     names = {old: new for new, old in enumerate(sorted(set(level)))}
-    steps = []
+    steps: list[Step] = []
     shared: list[tuple[int, int]] = []
+    checks: list[Check] = []
     for n in order:
-        step, pairs = _step(groups[n], names[level[n]])
-        if step is not None:
-            steps.append(step)
-            shared += pairs
+        found, pairs, noted = _steps(split, groups[n], names[level[n]])
+        steps += found
+        shared += pairs
+        checks += noted
     results = tuple(plain(view) for view in split.results)
     output_buffers = tuple(dict.fromkeys(n for v in results if (n := _number(v)) >= split.inputs))
-    memory = _plan(split, steps, shared, output_buffers)
+    memory = _plan(split, steps, shared, output_buffers, {check.buffer for check in checks})
     made = tuple((p.dtype, int(p.arg[1]), str(p.arg[2])) for p in split.params[split.inputs :])
-    return Template(tuple(steps), results, made, output_buffers, memory)
+    return Template(tuple(steps), results, made, output_buffers, memory, tuple(checks))
 
 
-def _step(drafts: Sequence[Draft], group: int) -> tuple[Step | None, list[tuple[int, int]]]:
+def _steps(
+    split: Split, drafts: Sequence[Draft], group: int
+) -> tuple[list[Step], list[tuple[int, int]], list[Check]]:
+    """What runs for some drafts, the memory that outputs and inputs may share, and what is checked."""
     first = drafts[0]
     nothing = first.places is not None and 0 in known_shape(first.value)
     if nothing or 0 in known_shape(first.target):
-        return None, []
+        return [], [], []
     if first.kind == "copy":
-        return _transfer(first, group), []
+        return [_transfer(first, group)], [], []
     form = normal_form(drafts)
     kernel = lower(form.sink)
     numbers = tuple(int(form.params[n].arg[0]) for n in kernel.params)
-    step = Step(
+    pairs = [(numbers[out], numbers[source]) for out, source in sorted(kernel.shared)]
+    notes, checks, others = note_checks(split, drafts, form.checks, kernel.checks)
+    if notes is not None and kernel.checks:
+        numbers = (*numbers, int(notes.arg[0]))
+    where = line_of(first.origin)
+    steps = [_step(other.kernel, other.numbers, where, group) for other in others if not other.is_late]
+    steps.append(_step(kernel, numbers, where, group))
+    steps += [_step(other.kernel, other.numbers, where, group) for other in others if other.is_late]
+    return steps, pairs, checks
+
+
+def _step(kernel: Kernel, numbers: tuple[int, ...], where: str | None, group: int) -> Step:
+    return Step(
         kernel.ast,
         numbers,
         kernel.variables,
         kernel.name,
-        _place(first.origin),
+        where,
         kernel.flops,
         kernel.bytes,
         group,
     )
-    return step, [(numbers[out], numbers[source]) for out, source in sorted(kernel.shared)]
 
 
 def _transfer(draft: Draft, group: int) -> Step:
@@ -127,15 +145,11 @@ def _transfer(draft: Draft, group: int) -> Step:
         (int(target.arg[0]), int(view.arg[0])),
         (),
         f"copy_{target.arg[1]}",
-        _place(draft.origin),
+        line_of(draft.origin),
         0,
         2 * size,
         group,
     )
-
-
-def _place(origin: Origin | None) -> str | None:
-    return repr(origin) if origin is not None and origin.code is not None else None
 
 
 def _number(view: UOp) -> int:
@@ -145,9 +159,13 @@ def _number(view: UOp) -> int:
 
 
 def _plan(
-    split: Split, steps: Sequence[Step], shared: Sequence[tuple[int, int]], outputs: Sequence[int]
+    split: Split,
+    steps: Sequence[Step],
+    shared: Sequence[tuple[int, int]],
+    outputs: Sequence[int],
+    notes: set[int],
 ) -> MemoryTemplate:
-    kept = set(outputs)
+    kept = {*outputs, *notes}
     first: dict[int, int] = {}
     last: dict[int, int] = {}
     readers: dict[tuple[int, int], int] = {}
@@ -171,7 +189,7 @@ def _plan(
 
 
 def _cyclic(groups: list[list[Draft]]) -> IRError:
-    places = [_place(draft.origin) for group in groups for draft in group if draft.kind == "kernel"]
+    places = [line_of(draft.origin) for group in groups for draft in group if draft.kind == "kernel"]
     known = [p for p in dict.fromkeys(places) if p is not None]
     where = " and ".join(known[:3]) or "this computation"
     return IRError(

@@ -8,6 +8,7 @@ from morok.rewrite.rules import Rules, when
 from morok.rewrite.ruleset import rules
 from morok.rewrite.terms import (
     Add,
+    Check,
     Float,
     Index,
     IndexConst,
@@ -25,7 +26,17 @@ from morok.rewrite.terms import (
 
 @rules("symbolic.minmax")
 def minmax_rules(
-    v: Var, w: Var, x: Int, y: Int, f: Float, i: Index, j: Index, a: IntConst, b: IntConst, c: IndexConst
+    v: Var,
+    w: Var,
+    x: Int,
+    y: Int,
+    z: Int,
+    f: Float,
+    i: Index,
+    j: Index,
+    a: IntConst,
+    b: IntConst,
+    c: IndexConst,
 ) -> Rules:
     """The lattice laws, and what bounds decide."""
     # max(v, v) = v
@@ -55,5 +66,7 @@ def minmax_rules(
     # max(i*c, j*c) = min(i, j)*c for c < 0
     yield "max-scale-negative", Max(Mul(i, c), Mul(j, c)) >> i.minimum(j) * c, when(c < 0)
     yield "min-scale-negative", Min(Mul(i, c), Mul(j, c)) >> i.maximum(j) * c, when(c < 0)
+    # a position that is never outside needs no check
+    yield "check-inside", Check(x, y, z) >> x, when(vmin(x) >= 0, vmax(x) < vmin(y))
     # max(x, y) + min(x, y) = x + y
     yield "max-plus-min", Max[x, y] + Min[x, y] >> x + y

@@ -61,7 +61,8 @@ def _stand_in(e: UOp, number: int, low: int, high: int) -> UOp:
 
 
 def _is_read(n: UOp) -> bool:
-    return n.op in (Ops.INDEX, Ops.LOAD, Ops.SCAN)  # a running sum needs its earlier steps as they were
+    # a running sum needs its earlier steps as they were, and a check asks wherever it stands
+    return n.op in (Ops.INDEX, Ops.LOAD, Ops.SCAN, Ops.CHECK)
 
 
 def simplify_under(condition: UOp, x: UOp, ruleset: RuleSet) -> UOp:

@@ -15,9 +15,10 @@ from typing import Any, Self
 import numpy as np
 
 from morok.dtype import int64
-from morok.errors import DTypeError, ShapeError
+from morok.errors import DTypeError, OutOfRange, ShapeError
 from morok.ir import movement as move
 from morok.ir.build import cast
+from morok.ir.checks import Complaint
 from morok.ir.infer import Shape, Size, add_sizes, numel, show_shape, size_node
 from morok.ir.node import UOp, alu, const
 from morok.ir.ops import Ops
@@ -25,7 +26,7 @@ from morok.tensor.arrange import Arrange
 from morok.tensor.core import Core, expand_to, iota
 from morok.tensor.recipes import refuse_recipe
 from morok.tensor.record import frozen, pure
-from morok.tensor.rows import named_rows, take_rows
+from morok.tensor.rows import checked, named_rows, take_rows, wide_enough
 from morok.tensor.sizes import _UNSET, Variable, as_axis, as_size, axis_or_dim, broadcast_shapes
 from morok.tensor.tracing import is_tracing
 
@@ -110,12 +111,12 @@ class Index(Arrange):
         found = self._new(take_rows(rows.table.uop, rows.places.uop))
         return found.permute(rows.order(steps.at))
 
-    def _as_rows(self, arrays: list[tuple[int, Any]]) -> Rows:
+    def _as_rows(self, arrays: list[tuple[int, Any]], writes: bool = False) -> Rows:
         """The tensor as a table whose rows are what one point of the arrays names."""
         own = self.shape
         axes = [axis for axis, _ in arrays]
         rest = [axis for axis in range(len(own)) if axis not in axes]
-        wanted = [self._wrapped(tensor, own[axis], axis) for axis, tensor in arrays]
+        wanted = [self._positions(tensor, axis, writes) for axis, tensor in arrays]
         table = self.permute([*axes, *rest])
         if len(axes) == 1:
             return Rows(table, wanted[0], axes, rest)
@@ -136,25 +137,33 @@ class Index(Arrange):
             exists = here if exists is None else exists & here
         return exists.where(place, -1)
 
-    def _wrapped(self, where: Any, size: Size, axis: int) -> Self:
-        """Positions from the front. Known ones are checked now, others read 0 where they are outside."""
+    def _positions(self, where: Any, axis: int, writes: bool = False) -> Self:
+        """Positions along an axis, from the front. Known ones are checked now, others where they are used.
+
+        One that is outside is the first one until somebody hears of it; where something is written, nowhere.
+        """
+        size = self.shape[axis]
         if isinstance(where, Core):
             tensor = self._new(where.uop)
         else:
             array = np.asarray(where)
             array = array.astype(np.int64) if array.size == 0 else array
             if isinstance(size, int):
-                _check_positions(array, size, axis, self.shape)
-                return self._from_data(np.where(array < 0, array + size, array))
+                return self._from_data(_known_positions(array, size, axis, self.shape))
             tensor = self._from_data(array)
         if not tensor.dtype.is_bounded_int:
             raise DTypeError(f"an index must be made of integers, not {tensor.dtype}")
-        if tensor.dtype.is_unsigned:
-            return tensor
-        if isinstance(size, int) and size > tensor.dtype.max:
-            tensor = tensor.cast(int64)
-        limit = cast(size_node(size), tensor.dtype) if isinstance(size, UOp) else const(tensor.dtype, size)
-        return (tensor < 0).where(tensor + self._new(limit), tensor)
+        if size == 0 and tensor.numel() != 0:
+            raise OutOfRange(
+                f"axis {axis} of shape {show_shape(self.shape)} is empty, so it has no positions"
+            )
+        node, limit = wide_enough(tensor.uop, size)
+        places = self._new(node)
+        signed = not places.dtype.is_unsigned
+        if signed:
+            places = (places < 0).where(places + self._new(limit), places)
+        complaint = Complaint(_outside("{}", size, axis, self.shape), signed)
+        return self._new(checked(places.uop, limit, complaint, writes))
 
     def gather(self, dim: Any = None, index: Any = None, *, axis: int | None = None) -> Self:
         """For each place of `index`, the element of x with that position along `dim`, as PyTorch.
@@ -178,10 +187,10 @@ class Index(Arrange):
         places = self._places_along(where, at)
         return self._new(named_rows(found.uop, self.reshape(self.numel()).uop, places.uop))
 
-    def _along(self, index: Any, axis: int, what: str) -> Self:
+    def _along(self, index: Any, axis: int, what: str, writes: bool = False) -> Self:
         """An index with as many axes as x, and no longer than x except along one of them."""
         own = self.shape
-        where = self._wrapped(index, own[axis], axis)
+        where = self._positions(index, axis, writes)
         fits = where.ndim == self.ndim and all(
             i == axis or not isinstance(n, int) or not isinstance(m, int) or n <= m
             for i, (n, m) in enumerate(zip(where.shape, own, strict=False))
@@ -392,10 +401,7 @@ def _number(item: Any, size: Size, axis: int, shape: Shape) -> Size:
     if not isinstance(size, int):
         return add_sizes(size, position) if position < 0 else position
     if not -size <= position < size:
-        fitting = f"use {-size} … {size - 1}" if size else "it is empty"
-        raise ShapeError(
-            f"index {position} is outside of axis {axis} of shape {show_shape(shape)}; {fitting}"
-        )
+        raise OutOfRange(_outside(position, size, axis, shape))
     return position + size if position < 0 else position
 
 
@@ -428,11 +434,20 @@ def _end(value: Any, otherwise: Size, size: Size) -> Size:
     return end
 
 
-def _check_positions(array: Any, size: int, axis: int, shape: Shape) -> None:
+def _outside(position: Any, size: Size, axis: int, shape: Shape) -> str:
+    """What is said about a position that an axis does not have."""
+    fitting = "it is empty" if size == 0 else f"use {-size} … {size - 1}" if isinstance(size, int) else ""
+    text = f"index {position} is outside of axis {axis} of shape {show_shape(shape)}"
+    return f"{text}; {fitting}" if fitting else text
+
+
+def _known_positions(array: Any, size: int, axis: int, shape: Shape) -> Any:
+    """Positions from the front of numbers that are known."""
     if array.dtype.kind not in "iu" and array.size:
         raise DTypeError(f"an index must be made of integers, not {array.dtype}")
     if array.size and (array.min() < -size or array.max() >= size):
         wrong = array.min() if array.min() < -size else array.max()
-        raise ShapeError(
-            f"index {wrong} is outside of axis {axis} of shape {show_shape(shape)}; use {-size} … {size - 1}"
-        )
+        raise OutOfRange(_outside(wrong, size, axis, shape))
+    if array.dtype.kind == "u" or np.iinfo(array.dtype).max < size:
+        array = array.astype(np.int64)
+    return np.where(array < 0, array + size, array)

@@ -10,10 +10,11 @@ import math
 from typing import Any, Self, TypeVar
 
 from morok import dtype as dt
-from morok.errors import ArgumentError, DTypeError, ShapeError
+from morok.errors import ArgumentError, DTypeError, OutOfRange, ShapeError
 from morok.ir import movement as move
 from morok.ir.build import rough
-from morok.ir.infer import show_shape
+from morok.ir.checks import Complaint
+from morok.ir.infer import Size, show_shape
 from morok.ir.node import alu
 from morok.ir.ops import Ops
 from morok.tensor.core import expand_to, iota
@@ -22,7 +23,8 @@ from morok.tensor.dtypes import accumulator, float_of
 from morok.tensor.missing import Missing
 from morok.tensor.once import rounded_once
 from morok.tensor.record import pure
-from morok.tensor.sizes import _UNSET, as_axes, as_axis, as_size, axis_or_dim
+from morok.tensor.rows import checked, wide_enough
+from morok.tensor.sizes import _UNSET, as_axes, as_axis, as_shape, as_size, axis_or_dim
 
 
 @pure
@@ -169,6 +171,8 @@ class Normal(Missing):
     def one_hot(self, classes: int) -> Self:
         """A new last axis with 1 at the place that the element names and 0 elsewhere.
 
+        An element that is none of 0 … classes-1 is an error; negative ones do not count from the end.
+
         >>> Tensor([2, 0]).one_hot(3).tolist()
         [[0, 0, 1], [1, 0, 0]]
         """
@@ -176,39 +180,70 @@ class Normal(Missing):
 
     def _hot(self, classes: Any) -> Self:
         """As `one_hot`, of truths."""
+        (size,) = as_shape((classes,))
+        labels = self._labels(size)
+        sizes = (*self.shape, size)
+        places = expand_to(iota(sizes, len(sizes) - 1, labels.dtype), sizes)
+        return self._new(alu(Ops.CMPEQ, expand_to(labels.unsqueeze(-1).uop, sizes), places))
+
+    def _labels(self, classes: Size) -> Self:
+        """Class labels, each of which has to be one; checked where they are used."""
         if not self.dtype.is_bounded_int:
-            raise DTypeError(f"one_hot needs integers, not {self.dtype}")
-        sizes = (*self.shape, as_size(classes))
-        places = expand_to(iota(sizes, len(sizes) - 1, self.dtype), sizes)
-        return self._new(alu(Ops.CMPEQ, expand_to(self.unsqueeze(-1).uop, sizes), places))
+            raise DTypeError(f"class labels are integers, not {self.dtype}")
+        if classes == 0 and self.numel() != 0:
+            raise OutOfRange("a label needs classes, and there are none")
+        places, limit = wide_enough(self.uop, classes)
+        text = "label {} is no class" + (f"; use 0 … {classes - 1}" if isinstance(classes, int) else "")
+        return self._new(checked(places, limit, Complaint(text), nowhere=True))
 
     def cross_entropy(
         self,
         target: Any,
         reduction: str = "mean",
-        ignore_index: int | None = None,
+        ignore_index: int | None = -100,
         label_smoothing: float = 0.0,
     ) -> Self:
         """The loss of logits (…, classes) against integer targets (…), averaged.
 
+        Targets that equal `ignore_index` count neither in the sum nor in the mean. Any other one that is no
+        class is an error; negative ones do not count from the end.
+
         >>> Tensor([[0.0, 0.0]]).cross_entropy(Tensor([1])).item()
         0.6931471824645996
         """
-        y = target if isinstance(target, Normal) else self._from_data(target)
+        logs = self._wide().log_softmax(-1)
+        loss, counted = logs._of_labels(target, ignore_index, "cross_entropy", label_smoothing)
+        return _reduced(loss, counted, reduction).cast(float_of(self.dtype))
+
+    def nll_loss(self, target: Any, reduction: str = "mean", ignore_index: int | None = -100) -> Self:
+        """The loss of log-probabilities (…, classes) against integer targets (…), averaged.
+
+        Targets are taken as in `cross_entropy`.
+
+        >>> Tensor([[-1.0, -2.0]]).nll_loss(Tensor([1])).item()
+        2.0
+        """
+        loss, counted = self._wide()._of_labels(target, ignore_index, "nll_loss")
+        return _reduced(loss, counted, reduction).cast(float_of(self.dtype))
+
+    def _of_labels(
+        self, target: Any, ignore_index: int | None, what: str, smoothing: float = 0.0
+    ) -> tuple[Self, Self | None]:
+        """Of logarithms (…, classes) the negative ones at the labels (…), and which of them count."""
+        y = self._new((target if isinstance(target, Normal) else self._from_data(target)).uop)
         if y.shape != self.shape[:-1]:
             raise ShapeError(
-                f"cross_entropy of logits {show_shape(self.shape)} needs targets "
+                f"{what} of shape {show_shape(self.shape)} needs targets "
                 f"{show_shape(self.shape[:-1])}, not {show_shape(y.shape)}"
             )
-        logs = self._wide().log_softmax(-1)
-        hot = self._new(y._hot(self.shape[-1]).uop)
-        loss = -hot.where(logs, 0.0).sum(-1)
-        if label_smoothing:
-            loss = loss * (1.0 - label_smoothing) - logs.mean(-1) * label_smoothing
-        if ignore_index is None:
-            return _reduced(loss, None, reduction).cast(float_of(self.dtype))
-        counted = self._new(y.ne(ignore_index).uop)
-        return _reduced(counted.where(loss, 0.0), counted, reduction).cast(float_of(self.dtype))
+        counted = None
+        if ignore_index is not None and y.dtype.is_int and y.dtype.min <= ignore_index <= y.dtype.max:
+            counted = y.ne(ignore_index)
+            y = counted.where(y, 0)
+        loss = -y._hot(self.shape[-1]).where(self, 0.0).sum(-1)
+        if smoothing:
+            loss = loss * (1.0 - smoothing) - self.mean(-1) * smoothing
+        return (loss if counted is None else counted.where(loss, 0.0)), counted
 
     @rounded_once
     def mse_loss(self, target: Any, reduction: str = "mean") -> Self:
@@ -268,4 +303,4 @@ def _reduced(loss: N, counted: N | None, reduction: str) -> N:
         return loss.sum()
     if reduction != "mean":
         raise ArgumentError(f'reduction must be "mean", "sum" or "none", not {reduction!r}')
-    return loss.mean() if counted is None else loss.sum() / counted.sum()
+    return loss.mean() if counted is None else loss.sum() / counted.sum().cast(loss.dtype)

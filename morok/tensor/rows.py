@@ -7,16 +7,35 @@ that places may come up again. Each is the other's gradient.
 
 from __future__ import annotations
 
-from morok.dtype import DType, float32, int64
+from morok.dtype import DType, float32, int64, uint64
 from morok.ir import movement as move
 from morok.ir.build import cast
-from morok.ir.infer import Shape, numel
+from morok.ir.checks import Complaint, check
+from morok.ir.infer import Shape, Size, numel
 from morok.ir.node import UOp, alu, const, make
 from morok.ir.ops import Op, Ops
 from morok.tensor.core import expand_to, iota, require_shape
 
 ROWS = ("rows",)  # the name of a lookup: NOOP(result, table, places) with this argument
 _FEW = 32  # rows of a table up to which its gradient compares instead of going through the rows in order
+
+
+def wide_enough(places: UOp, size: Size) -> tuple[UOp, UOp]:
+    """Positions in a type that holds all of an axis, and how many there are, in that type."""
+    dtype = places.dtype
+    if dtype.bits < 64 and (not isinstance(size, int) or size > dtype.max):
+        places = cast(places, int64)
+    own = places.dtype
+    return places, cast(size, own) if isinstance(size, UOp) else const(own, size)
+
+
+def checked(places: UOp, limit: UOp, complaint: Complaint, nowhere: bool = False) -> UOp:
+    """Positions that have to lie below a limit, as ordinary numbers. (There are none beyond 2^63.)
+
+    One that does not is the first until somebody hears of it: a place that may be read. Or it is nowhere.
+    """
+    node = check(places, limit, complaint, limit if nowhere else None)
+    return cast(node, int64) if node.dtype is uint64 else node
 
 
 def take_rows(table: UOp, places: UOp) -> UOp:

@@ -56,7 +56,7 @@ class Scatter(Index):
 
     def _with_rows(self, steps: Steps, value: Any, op: Op | None = None) -> UOp:
         """The tensor with what arrays of integers name overwritten, or joined with a value by an op."""
-        rows = self._as_rows(steps.arrays)
+        rows = self._as_rows(steps.arrays, writes=True)
         order = rows.order(steps.at)
         inner = (*rows.places.shape, *(self.shape[axis] for axis in rows.rest))
         new = self._new(self._fitting(value, tuple(inner[i] for i in order)))
@@ -76,7 +76,7 @@ class Scatter(Index):
 
     def _scattered(self, index: Any, axis: int, source: Any, op: Op | None, what: str) -> Self:
         """One element per place of an index that has x's axes."""
-        where = self._along(index, axis, what)
+        where = self._along(index, axis, what, writes=True)
         if not isinstance(source, Core):
             new = self._new(self._fitting(source, where.shape))
         else:
@@ -139,7 +139,7 @@ class Scatter(Index):
         """
         op = _reduction(reduce)
         at = as_axis(dim if axis is None else axis, self.ndim, self.shape)
-        where = self._along(index, at, "scatter_reduce")
+        where = index if isinstance(index, Core) else self._from_data(index)
         base = self
         if not include_self:
             neutral = 0 if op is Ops.ADD else 1 if op is Ops.MUL else None
@@ -152,7 +152,7 @@ class Scatter(Index):
         if not include_self:
             ones = self.full_like(1, int64)._scattered(where, at, 0, None, "scatter_reduce")
         count = ones._scattered(where, at, 1, Ops.ADD, "scatter_reduce")
-        return result / count if self.dtype.is_float else result // count
+        return result / count.cast(self.dtype) if self.dtype.is_float else result // count
 
     def index_add(
         self, dim: Any = None, index: Any = None, source: Any = None, alpha: Any = 1, *, axis: Any = None

@@ -269,6 +269,7 @@ class Trace:
         self.outputs = _functional([*nodes, *values], self.count, kind)
         self.plan: ExecutionPlan = prepare(self.outputs)
         self.plan.run()
+        self.checks = bool(self.plan.schedule.checks)
         self.views = [resolve([t.uop])[0] for t in self.outputs]
         self.launch: PlanLaunch | None = self._new_launch()
         self.outside_nodes = [base_of(resolve([s.node])[0]) for s in outside]
@@ -426,6 +427,8 @@ class Trace:
                 launch.bind(place.node, found)
             results.bindings, results.bases = now, bases
         (launch.steps.run or launch.steps)()
+        if self.checks:
+            self.plan.hear()
         return results.give()  # type: ignore[return-value]
 
     def replay(self, given: list[Core]) -> list[Core]:
@@ -443,6 +446,7 @@ class Trace:
             for node, buffer in memory.items():
                 launch.bind(node, buffer)
             launch()
+            self.plan.hear()
         else:
             memory |= dict(zip(self.written, results.buffers, strict=True))
             self.plan.run(memory)

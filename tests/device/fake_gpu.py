@@ -19,6 +19,7 @@ from morok.device.cuda_driver import Facts, Function, Launch
 from morok.device.interpreter import run_kernel
 from morok.errors import DeviceError
 from morok.ir.alu_array import storage
+from morok.ir.checks import count_buffers, memory_of
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import Ops
 from morok.ir.roles import Box
@@ -41,6 +42,7 @@ class FakeDriver:
         self.fault: str | None = None  # the next kernel raises it
         self.lost: str | None = None
         self.held: list[Any] = []
+        self.host: list[Any] = []  # pinned memory, which kernels reach too
 
     # --- the stream
 
@@ -82,6 +84,10 @@ class FakeDriver:
     # --- memory
 
     def _view(self, address: int, nbytes: int) -> Any:
+        for pinned in self.host:
+            start = address - pinned.ctypes.data
+            if 0 <= start and start + nbytes <= pinned.size:
+                return pinned[start : start + nbytes]
         start = address - _BASE
         assert any(a <= address and address + nbytes <= a + n for a, n in self.taken.items()), (
             "not our memory"
@@ -111,7 +117,8 @@ class FakeDriver:
         return self.memory.size - sum(self.taken.values()), self.memory.size
 
     def pinned(self, nbytes: int) -> Any:
-        return np.full(nbytes, 0x5A, np.uint8)
+        self.host.append(np.full(nbytes, 0x5A, np.uint8))
+        return self.host[-1]
 
     def put(self, address: int, source: int, nbytes: int) -> None:
         self.later(lambda: ctypes.memmove(self._view(address, nbytes).ctypes.data, source, nbytes) and None)
@@ -156,7 +163,7 @@ class FakeDriver:
     def _start(self, step: Launch) -> None:
         function, _, _, pointers = step
         ast = KERNELS[function.handle]
-        arguments = sorted({n for n in toposort(ast) if n.op is Ops.DEFINE_GLOBAL}, key=lambda n: int(n.arg))
+        arguments = memory_of(ast)
         names = variables_of(ast)
         count = buffers_of(ast)
         words = [
@@ -172,10 +179,8 @@ class FakeDriver:
                 self.lost = self.fault
                 raise DeviceError(self.fault)
             buffers: list[Any] = [None] * count
-            for n in arguments:
-                kind: Any = n.dtype
-                view = self._view(words[n.arg], kind.size * kind.elem.itemsize)
-                buffers[n.arg] = view.view(storage(kind.elem))
+            for n, (dtype, size) in arguments.items():
+                buffers[n] = self._view(words[n], size * dtype.itemsize).view(storage(dtype))
             run_kernel(ast, buffers, dict(zip(names, words[count:], strict=True)))
 
         self.later(work)
@@ -217,7 +222,7 @@ def variables_of(ast: UOp) -> tuple[str, ...]:
 
 
 def buffers_of(ast: UOp) -> int:
-    return 1 + max((int(n.arg) for n in toposort(ast) if n.op is Ops.DEFINE_GLOBAL), default=-1)
+    return count_buffers(ast)
 
 
 def fake_program(ast: UOp, target: object, host: object, title: str = "") -> Program:

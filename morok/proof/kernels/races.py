@@ -16,6 +16,7 @@ from typing import final
 
 from morok.dtype import AddrSpace, index
 from morok.ir.bounds import bounds, vmin
+from morok.ir.checks import NOTE
 from morok.ir.node import UOp, alu, const, make
 from morok.ir.ops import Ops
 from morok.proof.kernels.linear import Step, Sum, Sums, meets
@@ -63,7 +64,8 @@ def places(listing: Listing, closer: Closer) -> tuple[list[Place], Sums]:
     """What can be in somebody's way: memory that threads share, and that somebody writes."""
     on_grid = bool(listing.specials)
     shared = {AddrSpace.GLOBAL, AddrSpace.LOCAL} if on_grid else {AddrSpace.GLOBAL}
-    written = {a.memory for a in listing.accesses if a.writes and a.space in shared}
+    # notes are written by whoever has one, and any of them will do
+    written = {a.memory for a in listing.accesses if a.writes and a.space in shared and a.node.arg != NOTE}
     chosen = [a for a in listing.accesses if a.memory in written]
     if not on_grid and not listing.threads:
         chosen = []
