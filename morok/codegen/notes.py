@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from morok.dtype import DType, int8, int16, int32, int64, uint8, uint16, uint32, uint64, void
+from morok.ir.bounds import bounds
 from morok.ir.build import cast, define_global
 from morok.ir.checks import NOTE, Slot
 from morok.ir.node import UOp, alu, const, make
@@ -78,16 +79,22 @@ class _Writer:
     def check(self, node: UOp, src: tuple[UOp, ...]) -> UOp:
         """The value; what has to be noted waits for the end of the stretch."""
         x, limit, other = src
-        plain = _UNSIGNED.get(x.dtype.scalar)
-        a, b = x, limit
-        if plain is not None:
-            wide = plain.vec(x.dtype.lanes)
-            a, b = (self.put(_without_sign(s, wide)) for s in (x, limit))
-        ok = self.alu(Ops.CMPLT, a, b)
+        ok = self.inside(x, limit)
         if isinstance(node.arg, Slot):
             for i in range(x.dtype.lanes):
                 self.pending.setdefault(node.arg.place, []).append((self.lane(x, i), self.lane(ok, i)))
         return self.alu(Ops.WHERE, ok, x, other)
+
+    def inside(self, x: UOp, limit: UOp) -> UOp:
+        """0 ≤ x < limit."""
+        plain = _UNSIGNED.get(x.dtype.scalar)
+        if plain is None:
+            return self.alu(Ops.CMPLT, x, limit)
+        if bounds(limit)[0] >= 0:
+            wide = plain.vec(x.dtype.lanes)
+            return self.alu(Ops.CMPLT, *(self.put(_without_sign(s, wide)) for s in (x, limit)))
+        negative = self.alu(Ops.CMPLT, x, const(x.dtype, 0))
+        return self.alu(Ops.AND, self.alu(Ops.NOT, negative), self.alu(Ops.CMPLT, x, limit))
 
     def lane(self, x: UOp, i: int) -> UOp:
         return x if x.dtype.lanes == 1 else self.put(make(Ops.GEP, x.dtype.scalar, (x,), (i,)))
