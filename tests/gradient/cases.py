@@ -105,6 +105,10 @@ CASES: dict[str, Case | list[Case]] = {
         ((lambda x: x.cross_entropy(Tensor([2, 0]), "sum", label_smoothing=0.1)), (X,)),
         ((lambda x: x.cross_entropy(Tensor([2, 0]), ignore_index=0)), (X,)),
     ],
+    "nll_loss": [
+        ((lambda x: x.nll_loss(Tensor([2, 0]))), (X,)),
+        ((lambda x: x.nll_loss(Tensor([2, -100]), "sum")), (X,)),
+    ],
     "mse_loss": binary("mse_loss"),
     "binary_cross_entropy_with_logits": (
         (lambda x: x.binary_cross_entropy_with_logits(Tensor(MASK * 1.0))),

@@ -310,6 +310,10 @@ CASES: dict[str, list[Case]] = {
             lambda: (CUBE - V[:3, None]) / np.sqrt(V[:3, None] ** 2 + 1e-5),
         )
     ],
+    "nll_loss": [
+        (lambda: t(A).nll_loss(t(LABELS)), lambda: -A[np.arange(len(A)), LABELS].mean()),
+        (lambda: t(A).nll_loss(t(LABELS), "none"), lambda: -A[np.arange(len(A)), LABELS]),
+    ],
     "cross_entropy": [
         (lambda: t(A).cross_entropy(t(LABELS)), lambda: entropy(A).mean()),
         (lambda: t(A).cross_entropy(t(LABELS), "none"), lambda: entropy(A)),
