@@ -121,13 +121,15 @@ def tinygrad_child(name: str) -> None:
 
 def run(arguments: list[str], cache: str) -> dict[str, float]:
     """A fresh process with this cache; its figures and its whole time."""
-    environment = {**os.environ, "MOROK_CACHE_DIR": cache, "PYTHONPATH": str(ROOT)}
+    path = os.pathsep.join((str(ROOT), os.environ.get("PYTHONPATH", "")))
+    environment = {**os.environ, "MOROK_CACHE_DIR": cache, "PYTHONPATH": path}
     started = time.perf_counter()
     done = subprocess.run(
         [sys.executable, __file__, *arguments], env=environment, capture_output=True, text=True, check=False
     )
     if done.returncode:
-        print(done.stderr, file=sys.stderr)
+        reasons = [line for line in done.stderr.splitlines() if line.strip()] or ["it was killed"]
+        print(f"{' '.join(arguments)}: {reasons[-1].strip()[:100]}", file=sys.stderr)
         return {}
     found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
     return {**found, "process": time.perf_counter() - started}
@@ -161,7 +163,7 @@ def main() -> int:
             other = ""
             if peer:
                 found = run(["--tinygrad", name], cache)
-                other = f" {found.get('first', float('nan')):>11.2f}"
+                other = f" {found['first']:>11.2f}" if found else f" {'-':>11}"
             print(
                 f"{name:<20} {cold['kernels']:>7} {cold['compile']:>8.2f} {warm['compile']:>8.2f}"
                 f" {warm['process']:>15.2f} {repeat} {again}{other}",

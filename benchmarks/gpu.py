@@ -208,7 +208,10 @@ def peers(work: Work, compiled: bool) -> tuple[dict[str, Call], list[Any], Any]:
     if work.fused is not None:
         found["torch fused"] = lambda: work.fused(torch, *inputs)  # type: ignore[misc]
     if work.jax is not None and importlib.util.find_spec("jax"):
-        found["jax"] = _jax(work, inputs)
+        try:
+            found["jax"] = _jax(work, inputs)
+        except Exception as error:
+            print(f"{work.name}: jax - ({reason(error)})")
     if importlib.util.find_spec("tinygrad"):
         found["tinygrad"] = tinygrad_call(work, inputs)
     return found, tensors, _reference(work, inputs)
@@ -526,6 +529,11 @@ def _check() -> None:
         raise SystemExit(
             "the GPU benchmark needs a torch for CUDA; this one has none, or does not find the GPU"
         )
+
+
+def reason(error: Exception) -> str:
+    """What went wrong with a peer, in one line."""
+    return " ".join(f"{type(error).__name__}: {error}".split())[:100]
 
 
 def main() -> None:

@@ -17,7 +17,6 @@ import json
 import math
 import random
 import time
-from collections.abc import Callable
 from typing import Any, Protocol
 
 Index = Any
@@ -196,6 +195,11 @@ def measure(lang: Language, chains: int, repeats: int) -> dict[str, float]:
     return total
 
 
+def reason(error: Exception) -> str:
+    """What went wrong with a peer, in one line."""
+    return " ".join(f"{type(error).__name__}: {error}".split())[:100]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -204,7 +208,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--json")
     options = parser.parse_args()
-    languages: list[Callable[[], Language]] = [Morok]
+    languages: list[Any] = [Morok]
     if importlib.util.find_spec("tinygrad"):
         languages.append(Tinygrad)
     else:
@@ -212,8 +216,14 @@ def main() -> None:
     rows = {}
     print(f"{'':10} {'nodes':>8} {'build s':>9} {'simplify s':>11} {'nodes left':>11} {'nodes/s':>10}")
     for make in languages:
-        lang = make()
-        r = rows[lang.name] = measure(lang, options.chains, options.repeats)
+        try:
+            lang = make()
+            r = rows[lang.name] = measure(lang, options.chains, options.repeats)
+        except Exception as error:
+            if make is Morok:
+                raise
+            print(f"{make.__name__.lower():10} {'-':>8} ({reason(error)})")
+            continue
         times = f"{r['build']:9.3f} {r['simplify']:11.3f}"
         print(f"{lang.name:10} {r['nodes']:8.0f} {times} {r['left']:11.0f} {r['rate']:10.0f}")
     if "tinygrad" in rows:

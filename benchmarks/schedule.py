@@ -61,6 +61,20 @@ def measure(
     return first, best, building, found
 
 
+def peer_makers() -> dict[str, Any]:
+    """tinygrad's models; none, with the reason, where it is installed but broken."""
+    try:
+        return tinygrad_makers()
+    except Exception as error:
+        print(f"tinygrad -: {reason(error)}")
+        return {}
+
+
+def reason(error: Exception) -> str:
+    """What went wrong with a peer, in one line."""
+    return " ".join(f"{type(error).__name__}: {error}".split())[:100]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -80,8 +94,12 @@ def main() -> None:
             }
         )  # fmt: skip
     if importlib.util.find_spec("tinygrad") is not None:
-        for name, make in tinygrad_makers().items():
-            first, again, building, found = measure(make, lambda t: t.schedule_linear(), options.repeats)
+        for name, make in peer_makers().items():
+            try:
+                first, again, building, found = measure(make, lambda t: t.schedule_linear(), options.repeats)
+            except Exception as error:
+                print(f"{name}: tinygrad -: {reason(error)}")
+                continue
             rows.append(
                 {
                     "model": name, "compiler": "tinygrad", "kernels": len(found.src),

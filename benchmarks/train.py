@@ -166,6 +166,11 @@ def compare(ours: Step, theirs: Step | None, seconds: float) -> tuple[Times, Tim
     return mine, other
 
 
+def reason(error: Exception) -> str:
+    """What went wrong with a peer, in one line."""
+    return " ".join(f"{type(error).__name__}: {error}".split())[:100]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -179,9 +184,13 @@ def main() -> None:
     os.environ.setdefault("MOROK_THREADS", str(options.threads))
     has_torch = importlib.util.find_spec("torch") is not None
     if has_torch:
-        import torch
+        try:
+            import torch
 
-        torch.set_num_threads(options.threads)
+            torch.set_num_threads(options.threads)
+        except Exception as error:
+            print(f"torch: - ({reason(error)})")
+            has_torch = False
     from morok.runtime.profile import profile
 
     found: dict[str, Any] = {}

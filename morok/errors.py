@@ -64,6 +64,10 @@ class OutOfRange(MorokError, IndexError):
     """A position that an axis does not have, or a label that is no class; known before it runs or not."""
 
 
+class OperandError(MorokError, TypeError):
+    """Something that a tensor of this kind cannot do: no length without axes, no index that is a float."""
+
+
 class DTypeError(MorokError):
     """Types that do not fit together, or a value that its type cannot hold."""
 
@@ -92,8 +96,8 @@ class CompileError(MorokError):
     """Generated code that the target's own compiler refused."""
 
 
-class OutOfMemory(MorokError):
-    """A device that has no room left."""
+class OutOfMemory(MorokError, MemoryError):
+    """A device, or the host, that has no room left."""
 
 
 class ProofError(MorokError):

@@ -223,8 +223,21 @@ def surroundings() -> tuple[object, object]:
     if found is None:
         return _AT_START
     if not found:
-        found.append((cache_key(), DEVICE.value))
+        found.append((cache_key(), default_device()))
     return found[0]
+
+
+def canonical_device(name: str) -> str:
+    """A device's name as it is written in graphs: upper case, without a ":0"."""
+    kind, _, number = str(name).strip().upper().partition(":")
+    if number.isdecimal():
+        number = str(int(number))  # "CUDA:01" is no other GPU than "CUDA:1"
+    return kind if number in ("", "0") else f"{kind}:{number}"
+
+
+def default_device() -> str:
+    """Where new tensors live, and what has no memory is computed: the DEVICE knob, else the CPU."""
+    return canonical_device(DEVICE.value) if DEVICE.value else "CPU"
 
 
 def describe() -> list[tuple[str, str, str, str, str]]:
@@ -306,6 +319,7 @@ CUDA_MANAGED = Knob(
 )
 CACHE = Knob("CACHE", True, "keep compiled kernels on disk between processes")
 CACHE_DIR = Knob("CACHE_DIR", _cache_home(), "where they are kept")
+DOWNLOAD_LIMIT = Knob("DOWNLOAD_LIMIT", 16384, "the largest file that from_url fetches, in MiB")
 MATCHER = Knob(
     "MATCHER",
     "compiled",
@@ -331,4 +345,4 @@ KNOBS: dict[str, Knob[Any]] = {k.name: k for k in tuple(globals().values()) if i
 _KEYED = tuple(sorted((k for k in KNOBS.values() if k.cache_key), key=lambda k: k.name))
 
 _warn_of_unknown()
-_AT_START = (cache_key(), DEVICE.value)
+_AT_START = (cache_key(), default_device())

@@ -195,7 +195,7 @@ def test_surroundings_are_those_of_the_innermost_override() -> None:
     at_start = knobs.surroundings()
     with knobs.override(NOOPT=not knobs.NOOPT.value):
         outer = knobs.surroundings()
-        assert outer == (knobs.cache_key(), knobs.DEVICE.value) != at_start
+        assert outer == (knobs.cache_key(), knobs.default_device()) != at_start
         assert knobs.surroundings() is outer  # it is asked for at every replay
         with knobs.override(DEVICE="PYTHON"):
             inner = knobs.surroundings()
@@ -217,3 +217,15 @@ def test_every_knob_explains_itself() -> None:
 
 def test_the_tests_check_every_stage() -> None:
     assert knobs.SPEC.value == int(os.environ["MOROK_SPEC"])
+
+
+@pytest.mark.parametrize("name", ["emulator", "Emulator", " EMULATOR ", "emulator:0"])
+def test_devices_are_named_in_one_way(name: str) -> None:
+    """For graphs with memory, which the registry names, and for those without, which the scheduler places."""
+    from morok import Tensor
+    from morok.device.registry import canonical, default_device
+
+    with knobs.override(DEVICE=name):
+        assert knobs.default_device() == default_device() == canonical(name) == "EMULATOR"
+        assert (Tensor.arange(4) * 2).tolist() == [0, 2, 4, 6]
+        assert (Tensor([1.0, 2.0]) + Tensor.ones(2)).tolist() == [2.0, 3.0]

@@ -90,7 +90,11 @@ class _Worker:
             self._thread = threading.Thread(
                 target=self._loop, args=(self._queue,), name="morok-llvm", daemon=True
             )
-            self._thread.start()
+            try:
+                self._thread.start()
+            except RuntimeError:  # no room for another thread: whoever needs a result computes it
+                self._thread = None
+                return
         self._queue.put(later)  # type: ignore[arg-type]
 
     def _loop(self, queue: SimpleQueue[Later[object] | None]) -> None:

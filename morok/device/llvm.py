@@ -16,7 +16,7 @@ from typing import Any, final
 
 from morok.codegen.target import BASIC_OPS, Target
 from morok.dtype import DType, float16, float32, float64
-from morok.errors import CompileError
+from morok.errors import CompileError, DeviceError
 from morok.forks import Held, at_fork
 from morok.ir.ops import Ops
 
@@ -43,13 +43,16 @@ class Machine:
 @cache
 def binding() -> Any:
     """llvmlite, loaded and initialised once."""
-    import llvmlite.binding as llvm
-
     try:
+        import llvmlite.binding as llvm
+
         llvm.initialize_all_targets()
         llvm.initialize_all_asmprinters()
     except RuntimeError:  # newer versions do it by themselves
         pass
+    except (ImportError, OSError, MemoryError) as error:
+        first = str(error).partition(". ")[0]
+        raise DeviceError(f"LLVM cannot be loaded; perhaps there is too little memory: {first}") from None
     return llvm
 
 

@@ -33,17 +33,8 @@ def _renew_lock() -> None:
 at_fork(child=_renew_lock)
 
 
-def canonical(name: str) -> str:
-    """A device's name as it is written in graphs: upper case, without a ":0"."""
-    kind, _, number = str(name).strip().upper().partition(":")
-    if number.isdecimal():
-        number = str(int(number))  # "CUDA:01" is no other GPU than "CUDA:1"
-    return kind if number in ("", "0") else f"{kind}:{number}"
-
-
-def default_device() -> str:
-    """Where new tensors live: the DEVICE knob, else the CPU."""
-    return canonical(knobs.DEVICE.value) if knobs.DEVICE.value else "CPU"
+canonical = knobs.canonical_device
+default_device = knobs.default_device
 
 
 def get_device(name: str) -> Device:

@@ -27,6 +27,8 @@ from morok.tensor.tensor import Tensor
 
 _LARGEST_PICKLE = 1 << 30
 _REMEMBER = ("PUT", "BINPUT", "LONG_BINPUT")
+# Instructions that make objects in other ways than by a call of a known name.
+_FORBIDDEN = frozenset(("INST", "OBJ", "NEWOBJ", "NEWOBJ_EX", "EXT1", "EXT2", "EXT4"))
 _STORAGES: dict[str, DType] = {
     "FloatStorage": dt.float32, "DoubleStorage": dt.float64, "HalfStorage": dt.float16,
     "BFloat16Storage": dt.bfloat16, "LongStorage": dt.int64, "IntStorage": dt.int32,
@@ -80,8 +82,12 @@ def _pickle_of(
     return folder, archive.read(info)
 
 
-class _Reader(pickle.Unpickler):
-    """An unpickler that knows a handful of names."""
+# Python's own machine in Python: the one in C has no place to look at single instructions.
+_Machine: Any = pickle._Unpickler
+
+
+class _Reader(_Machine):  # type: ignore[misc]
+    """An unpickler that knows a handful of names, and changes nothing that it has made."""
 
     def __init__(
         self, file: Bytes, entries: dict[str, zipfile.ZipInfo], folder: str, text: bytes, device: str | None
@@ -114,8 +120,18 @@ class _Reader(pickle.Unpickler):
     def _check_memo(self) -> None:
         """Objects are remembered by number, and the unpickler makes room for the largest one it is told."""
         for op, number, _ in pickletools.genops(self.text):
+            if op.name in _FORBIDDEN:
+                raise self.file.wrong(f"its pickle has the instruction {op.name}, which no state_dict needs")
             if op.name in _REMEMBER and (not isinstance(number, int) or not 0 <= number <= len(self.text)):
                 raise self.file.wrong(f"its pickle remembers an object as number {number}")
+
+    def load_build(self) -> None:
+        """State for an object: PyTorch gives its tables some, which is ignored; nothing else takes any."""
+        self.stack.pop()
+        if type(self.stack[-1]) is not collections.OrderedDict:
+            raise self.file.wrong("its pickle sets the state of something that is no table")
+
+    dispatch = {**_Machine.dispatch, pickle.BUILD[0]: load_build}  # noqa: RUF012
 
     def find_class(self, module: str, name: str) -> Any:
         found = self.known.get((module, name))

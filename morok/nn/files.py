@@ -14,6 +14,7 @@ from morok.ir.alu_array import storage
 from morok.tensor.tensor import Tensor
 
 MOST_ELEMENTS = 1 << 48
+MOST_AXES = 64  # as NumPy
 
 
 @final
@@ -48,6 +49,8 @@ class Bytes:
 
     def tensor(self, dtype: DType, sizes: Sequence[int], offset: int, device: str | None) -> Tensor:
         """A tensor on a part of the file."""
+        if len(sizes) > MOST_AXES:
+            raise self.wrong(f"a tensor has {len(sizes)} axes, and {MOST_AXES} are read at most")
         return Tensor.from_file(self.path, dtype, tuple(sizes), offset, device)
 
 

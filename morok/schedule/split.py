@@ -69,11 +69,6 @@ class Split:
         return param
 
 
-def default_device() -> str:
-    """Where a computation without any buffer runs."""
-    return knobs.DEVICE.value or "CPU"
-
-
 _SHOWS_FIRST = frozenset((Ops.AFTER, Ops.ASSIGN, Ops.PLACE, Ops.DETACH, Ops.CONTIGUOUS))
 
 
@@ -192,7 +187,7 @@ def _draft(result: Split, target: UOp, value: UOp, device: str, origin: Origin |
 
 
 def _keep(result: Split, node: UOp, value: UOp, device: str | None) -> UOp:
-    where = device or default_device()
+    where = device or knobs.default_device()
     param = result.new_param(node, capacity(node), where)
     origin = node.src[0].origin or node.origin
     return _draft(result, memory_view(param, node), value, where, origin, "kernel")
@@ -200,7 +195,7 @@ def _keep(result: Split, node: UOp, value: UOp, device: str | None) -> UOp:
 
 def _scatter(result: Split, node: UOp, src: tuple[UOp, ...], device: str | None) -> UOp:
     """A copy of x, and then the rows."""
-    where = device or default_device()
+    where = device or knobs.default_device()
     param = result.new_param(node, capacity(node), where)
     copied = _draft(result, memory_view(param, node), src[0], where, node.origin, "kernel")
     draft = Draft(len(result.drafts), copied, src[2], where, node.origin, places=src[1], joined=node.arg)
@@ -235,7 +230,7 @@ def _assign(result: Split, node: UOp, src: tuple[UOp, ...], device: str | None) 
     for extra in _tokens(src[2:]):
         target = make(Ops.AFTER, target.dtype, (target, extra), None, node.origin)
     base_of(target)
-    where, value = device or default_device(), src[1]
+    where, value = device or knobs.default_device(), src[1]
     if value.op is not Ops.SCATTER:
         return _draft(result, target, value, where, node.origin, "kernel")
     draft = Draft(

@@ -6,6 +6,7 @@ import math
 from typing import Any, Self
 
 from morok.dtype import float32
+from morok.errors import ArgumentError
 from morok.ir.build import rough
 from morok.ir.node import alu, const
 from morok.ir.ops import Ops
@@ -124,7 +125,7 @@ class Activations(Named):
             power = (x * (x * x * (-0.044715 * steep) - steep)).exp()
             return x._named("gelu_tanh", x / (power + 1.0))
         if approximate != "none":
-            raise ValueError(f'approximate must be "none" or "tanh", not {approximate!r}')
+            raise ArgumentError(f'approximate must be "none" or "tanh", not {approximate!r}')
         if given.dtype.bits < 32:
             square = (x * x).minimum(_NORMAL_END)
             slope = const(float32, _NORMAL[-1])

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any, Self
 
 from morok.dtype import int64
-from morok.errors import ShapeError
+from morok.errors import ArgumentError, ShapeError
 from morok.ir.infer import Size, numel, show_shape
 from morok.ir.node import alu, const
 from morok.ir.ops import Ops
@@ -33,7 +33,7 @@ class Arrange(Joining):
         how = _MODES.get(mode)
         if how is None:
             known = ", ".join(map(repr, ("constant", *_MODES)))
-            raise ValueError(f"pad has the modes {known}, not {mode!r}")
+            raise ArgumentError(f"pad has the modes {known}, not {mode!r}")
         x = self
         for axis, (low, high) in enumerate(amounts):
             if (low, high) == (0, 0):
@@ -227,7 +227,7 @@ class Arrange(Joining):
         [[[1, 1], [2, 2]], [[3, 4], [3, 4]]]
         """
         if indexing not in ("ij", "xy"):
-            raise ValueError(f'indexing must be "ij" or "xy", not {indexing!r}')
+            raise ArgumentError(f'indexing must be "ij" or "xy", not {indexing!r}')
         given = tuple(tensors[0]) if len(tensors) == 1 and isinstance(tensors[0], tuple | list) else tensors
         flat = [x.reshape(x.numel()) for x in given]
         sizes = tuple(x.shape[0] for x in flat)
@@ -330,12 +330,12 @@ def _sides(pattern: str) -> tuple[list[list[str]], list[list[str]]]:
     """The groups of names on both sides of a pattern; 1 is a group without a name."""
     sides = pattern.split("->")
     if len(sides) != 2:
-        raise ValueError(f'a pattern has two sides, "a b -> b a", not {pattern!r}')
+        raise ArgumentError(f'a pattern has two sides, "a b -> b a", not {pattern!r}')
     found = []
     for side in sides:
         groups: list[list[str]] = []
         if re.sub(r"\(\s*[\w\s]*\)|\.\.\.|\w+|\s+", "", side):
-            raise ValueError(f"a pattern is made of names, 1, ... and ( ), so {pattern!r} cannot be read")
+            raise ArgumentError(f"a pattern is made of names, 1, ... and ( ), so {pattern!r} cannot be read")
         for token in re.findall(r"\([^)]*\)|\.\.\.|\w+", side):
             names = token.strip("()").split() if token != "..." else ["..."]
             groups.append([name for name in names if name != "1"])

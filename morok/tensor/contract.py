@@ -8,7 +8,7 @@ from itertools import chain
 from typing import Any, Self
 
 from morok.dtype import promote
-from morok.errors import ShapeError
+from morok.errors import ArgumentError, ShapeError
 from morok.ir.infer import show_shape
 from morok.ir.ops import Ops
 from morok.tensor.arrange import Arrange
@@ -236,7 +236,7 @@ def _letters(formula: str, ranks: Sequence[int]) -> tuple[list[str], str]:
     left, arrow, right = text.partition("->")
     terms = left.split(",")
     if re.sub(r"[a-zA-Z,]|\.\.\.", "", left) or re.sub(r"[a-zA-Z]|\.\.\.", "", right):
-        raise ValueError(f"einsum is made of letters, commas and ..., so {formula!r} cannot be read")
+        raise ArgumentError(f"einsum is made of letters, commas and ..., so {formula!r} cannot be read")
     if len(terms) != len(ranks):
         raise ShapeError(f"einsum {formula!r} names {len(terms)} operands, got {len(ranks)}")
     free = [letter for letter in _LETTERS if letter not in text]

@@ -245,14 +245,16 @@ class Creation(Core):
         offset: int = 0,
         sha256: str | None = None,
         device: str | None = None,
+        limit: int | None = None,
     ) -> Self:
         """A tensor on a file from the net, downloaded once into the cache and memory-mapped.
 
-        With `sha256` the contents are compared with that checksum before they are used.
+        With `sha256` the contents are compared with that checksum before they are used. A file of more than
+        `limit` bytes is not fetched; the knob DOWNLOAD_LIMIT says how many without it (16 GiB).
         """
         from morok.tensor.download import downloaded  # Python's own modules for the net are slow to load
 
-        return cls.from_file(downloaded(url, sha256), dtype, shape, offset, device)
+        return cls.from_file(downloaded(url, sha256, limit), dtype, shape, offset, device)
 
     @classmethod
     def from_file(

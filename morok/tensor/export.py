@@ -9,7 +9,7 @@ import numpy as np
 
 from morok.device.base import as_host
 from morok.device.buffer import Array
-from morok.errors import ShapeError
+from morok.errors import OperandError, ShapeError
 from morok.ir.infer import show_shape, size_of
 from morok.ir.node import UOp
 from morok.ir.ops import Ops
@@ -142,12 +142,12 @@ class Export(Assign):
 
     def __len__(self) -> int:
         if not self.ndim:
-            raise TypeError("a tensor without axes has no length")
+            raise OperandError("a tensor without axes has no length")
         return concrete(self.shape[0])
 
     def __iter__(self) -> Iterator[Self]:
         if not self.ndim:
-            raise TypeError("a tensor without axes cannot be iterated over")
+            raise OperandError("a tensor without axes cannot be iterated over")
         return iter(self.unbind(0))
 
     def __bool__(self) -> bool:
@@ -174,7 +174,7 @@ class Export(Assign):
     def __index__(self) -> int:
         value = self.item()
         if not isinstance(value, int) or isinstance(value, bool):
-            raise TypeError(f"a tensor of {self.dtype} is no index")
+            raise OperandError(f"a tensor of {self.dtype} is no index")
         return value
 
     def __reduce__(self) -> Any:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, TypeVar
 
-from morok.errors import MorokError
+from morok.errors import MorokError, OutOfMemory
 from morok.ir.provenance import capture, here, here_origin
 from morok.ir.recipe import follow
 from morok.tensor.core import Core
@@ -94,6 +94,9 @@ def _recording(function: Callable[..., Any], at_once: bool = False) -> Callable[
             if (at_once or error.place is None) and origin is not None:
                 error.place = repr(origin)
             raise
+        except MemoryError as error:  # of Python or NumPy
+            where = None if origin is None else repr(origin)
+            raise OutOfMemory(f"the host has no room left: {error}".rstrip(": "), place=where) from None
         finally:
             here.origin = None
 

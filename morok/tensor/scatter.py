@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, Self
 
 from morok.dtype import int64, promote_scalar
-from morok.errors import DTypeError, ShapeError
+from morok.errors import ArgumentError, DTypeError, ShapeError
 from morok.ir.build import cast
 from morok.ir.infer import Shape, show_shape
 from morok.ir.node import UOp, const
@@ -189,7 +189,7 @@ class Scatter(Index):
 
 def _reduction(name: str) -> Op:
     if name not in _REDUCTIONS:
-        raise ValueError(f"a reduction is one of {', '.join(map(repr, _REDUCTIONS))}, not {name!r}")
+        raise ArgumentError(f"a reduction is one of {', '.join(map(repr, _REDUCTIONS))}, not {name!r}")
     return _REDUCTIONS[name]
 
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from morok import dtype as dt
 from morok.dtype import promote
-from morok.errors import ShapeError
+from morok.errors import ArgumentError, ShapeError
 from morok.ir.infer import show_shape
 from morok.ir.node import const
 from morok.tensor.core import Core, expand_to, iota
@@ -195,7 +195,7 @@ class Sorting(Scatter):
         v = values if isinstance(values, Sorting) else self._from_data(values)
         after = right if side is None else side == "right"
         if side not in (None, "left", "right"):
-            raise ValueError(f'side must be "left" or "right", not {side!r}')
+            raise ArgumentError(f'side must be "left" or "right", not {side!r}')
         if self.ndim == 0 or (self.ndim > 1 and self.shape[:-1] != v.shape[:-1]):
             raise ShapeError(
                 f"searchsorted in rows of shape {show_shape(self.shape)} needs values of shape "
@@ -279,7 +279,7 @@ class Sorting(Scatter):
             q = q.tolist()  # type: ignore[union-attr]
         parts = list(q) if isinstance(q, tuple | list) else [q]
         if any(not 0.0 <= float(part) <= 1.0 for part in parts):
-            raise ValueError(f"quantiles lie between 0 and 1, not at {q}")
+            raise ArgumentError(f"quantiles lie between 0 and 1, not at {q}")
         x, axes = self._sorted_over(axis_or_dim(axis, dim), "quantile")
         found = [_between(x, float(part), interpolation) for part in parts]
         last = x.narrow(-1, x.shape[-1] - 1, 1).squeeze(-1)
@@ -303,7 +303,7 @@ def _between(x: Any, q: float, how: str) -> Any:
         "nearest": float(round(place) > low),
     }.get(how)
     if weight is None:
-        raise ValueError(
+        raise ArgumentError(
             f'interpolation is "linear", "lower", "higher", "midpoint" or "nearest", not {how!r}'
         )
     below, above = (x.narrow(-1, i, 1).squeeze(-1) for i in (low, high))

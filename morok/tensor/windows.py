@@ -7,7 +7,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from morok.errors import ShapeError
+from morok.errors import ArgumentError, ShapeError
 from morok.ir.infer import show_shape
 from morok.tensor.contract import Contract
 from morok.tensor.index import Index
@@ -324,7 +324,7 @@ class Windows(Contract, Index):
             return narrowed(widened(self).interpolate(size, scale_factor, mode, align_corners), self.dtype)  # type: ignore[no-any-return]
         count = self.ndim - 2
         if mode not in ("nearest", "linear", "bilinear", "trilinear"):
-            raise ValueError(f'interpolate has the modes "nearest" and "linear", not {mode!r}')
+            raise ArgumentError(f'interpolate has the modes "nearest" and "linear", not {mode!r}')
         if count < 1 or (size is None) == (scale_factor is None):
             raise ShapeError(
                 f"interpolate of shape {show_shape(self.shape)} needs (N, C, …) and a size or a factor"

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -161,3 +164,41 @@ def test_memory_of_a_model_in_a_process_of_its_own() -> None:
 
 def test_morok_and_numpy_are_always_there() -> None:
     assert [lib.name for lib in libraries(("none",), 1)] == ["morok", "numpy"]
+
+
+def test_a_peer_that_is_broken_is_a_dash(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is installed, but importing it fails, or it fails when it is used."""
+    from morok.cli.bench import libraries as module
+
+    def broken() -> Library:
+        raise RuntimeError("no clang\nand a long story")
+
+    monkeypatch.setattr(module, "find_spec", lambda name: name == "tinygrad" or None)
+    monkeypatch.setattr(module, "Tinygrad", broken)
+    found = libraries(("tinygrad",), 1)
+    assert [lib.name for lib in found] == ["morok", "numpy", "tinygrad"]
+    x = np.ones(3, np.float32)
+    row = run_row(Work("double", (x,), lambda _, x: x + x, 3.0), found, 0.001)
+    assert set(row.seconds) == {"morok", "numpy"}
+    assert row.absent == {"tinygrad": "RuntimeError: no clang and a long story"}
+
+
+@pytest.mark.parametrize("where", ["import", "call"])
+def test_compile_times_beside_a_broken_peer(where: str, tmp_path: Path) -> None:
+    package = tmp_path / "tinygrad"
+    package.mkdir()
+    story = "raise FileNotFoundError('clang is not installed')"
+    text = story if where == "import" else f"class Tensor:\n    def empty(*a, **k): {story}\n"
+    (package / "__init__.py").write_text(text)
+    root = Path(__file__).parents[2]
+    code = (
+        "import runpy; bench = runpy.run_path('benchmarks/compile.py')\n"
+        f"print(bench['run'](['--tinygrad', next(iter(bench['GRAPHS']))], {str(tmp_path)!r}))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=root,
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}:{root}"},
+    )  # fmt: skip
+    assert done.returncode == 0 and done.stdout.strip() == "{}", done.stderr
+    (line,) = done.stderr.splitlines()
+    assert "clang is not installed" in line

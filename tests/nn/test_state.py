@@ -132,6 +132,7 @@ BAD_SAFETENSORS = {
     "size": (safetensors_file({"x": entry(shape=(3,))}, bytes(8)), "takes 12 bytes, but has 8"),
     "hole": (safetensors_file({"x": entry(at=(4, 12))}, bytes(12)), "begins at byte 4"),
     "overlap": (safetensors_file({"x": entry(), "y": entry(at=(4, 12))}, bytes(12)), "begins at byte 4"),
+    "axes": (safetensors_file({"x": entry(shape=(1,) * 3000, at=(0, 4))}, bytes(4)), "3000 axes"),
     "rest": (safetensors_file({"x": entry()}, bytes(9)), "take 8 bytes, but there are 9"),
 }
 
@@ -462,7 +463,43 @@ def test_evil_pickles_are_refused(module: str, name: str, tmp_path: Path) -> Non
 def test_tools_cannot_be_changed(state: bytes, name: bytes, tmp_path: Path) -> None:
     path = tmp_path / "evil.pt"
     path.write_bytes(torch_file(None, {}, raw=b"\x80\x02c" + name + state + b"b."))
-    with pytest.raises(FormatError, match="its pickle is damaged"):
+    with pytest.raises(FormatError, match="sets the state of something that is no table"):
+        load_checkpoint(path)
+
+
+# BUILD: `X{"nbytes": 1 << 40}b` behind a storage, a tensor, a table
+STATE = b"}X\x06\x00\x00\x00nbytes\x8a\x06\x00\x00\x00\x00\x00\x01sb"
+STORAGE = b"(X\x07\x00\x00\x00storagectorch\nFloatStorage\nX\x01\x00\x00\x000X\x03\x00\x00\x00cpuK\x02tQ"
+TENSOR = b"ctorch._utils\n_rebuild_tensor_v2\n(" + STORAGE + b"%sK\x00(K\x02t(K\x01t\x89}tR%s."
+
+
+@pytest.mark.parametrize("states", [(STATE, b""), (b"", STATE)], ids=["storage", "tensor"])
+def test_the_state_of_storages_and_tensors_cannot_be_set(states: tuple[bytes, bytes], tmp_path: Path) -> None:
+    path = tmp_path / "evil.pt"
+    data = {"0": np.ones(2, np.float32).tobytes()}
+    path.write_bytes(torch_file(None, data, raw=b"\x80\x02" + TENSOR % (b"", b"")))
+    assert load_checkpoint(path).tolist() == [1.0, 1.0]
+    path.write_bytes(torch_file(None, data, raw=b"\x80\x02" + TENSOR % states))
+    with pytest.raises(FormatError, match="sets the state of something that is no table"):
+        load_checkpoint(path)
+
+
+def test_the_state_of_a_table_is_ignored(tmp_path: Path) -> None:
+    """PyTorch keeps versions of modules beside a state_dict; methods of a table are not to be replaced so."""
+    path = tmp_path / "model.pt"
+    raw = b"\x80\x02ccollections\nOrderedDict\n)R(X\x01\x00\x00\x00aK\x07u}X\x05\x00\x00\x00itemsNsb."
+    path.write_bytes(torch_file(None, {}, raw=raw))
+    found = load_checkpoint(path)
+    assert list(found.items()) == [("a", 7)] and vars(found) == {}
+
+
+@pytest.mark.parametrize(
+    "code", [b"(ios\nsystem\n.", b"(cos\nsystem\no.", b"cos\nsystem\n)\x81.", b"\x82\x01."]
+)
+def test_objects_are_made_in_no_other_way(code: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "evil.pt"
+    path.write_bytes(torch_file(None, {}, raw=b"\x80\x02" + code))
+    with pytest.raises(FormatError, match="has the instruction"):
         load_checkpoint(path)
 
 

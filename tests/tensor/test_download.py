@@ -1,5 +1,6 @@
 """Tensors from addresses: fetched once, checked, and never half."""
 
+import contextlib
 import hashlib
 import threading
 from collections.abc import Iterator
@@ -17,8 +18,18 @@ from morok.errors import DeviceError
 DATA = np.arange(12, dtype=np.int16)
 
 
+ODD = {
+    "/short": b"HTTP/1.0 200 OK\r\nContent-Length: 100\r\n\r\nabc",
+    "/cut": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n64\r\nabc",  # IncompleteRead
+    "/nothing-said": b"",  # RemoteDisconnected
+    "/noise": b"\x00\xff what is this\r\n\r\n",  # BadStatusLine
+    "/large": b"HTTP/1.0 200 OK\r\nContent-Length: 99999999999999\r\n\r\nabc",
+    "/odd": b"HTTP/1.0 200 OK\r\nContent-Length: abc\r\n\r\nabc",
+}
+
+
 class Handler(SimpleHTTPRequestHandler):
-    """Files of a folder; `/short` promises more than it sends."""
+    """Files of a folder; some addresses answer what no server should."""
 
     asked: ClassVar[list[str]] = []
 
@@ -27,13 +38,17 @@ class Handler(SimpleHTTPRequestHandler):
 
     def do_GET(self) -> None:
         self.asked.append(self.path)
-        if self.path != "/short":
+        if self.path == "/endless":
+            self.send_response(200)
+            self.end_headers()
+            with contextlib.suppress(OSError):  # until nobody listens any more
+                while True:
+                    self.wfile.write(bytes(1 << 16))
+        elif self.path in ODD:
+            self.wfile.write(ODD[self.path])
+            self.close_connection = True
+        else:
             super().do_GET()
-            return
-        self.send_response(200)
-        self.send_header("Content-Length", "100")
-        self.end_headers()
-        self.wfile.write(b"abc")
 
 
 @pytest.fixture
@@ -72,12 +87,35 @@ def test_a_checksum_is_compared(address: str, tmp_path: Path) -> None:
     [
         ("/nothing", "cannot download .*: File not found"),
         ("/short", r"it ended after 3 of 100 bytes|IncompleteRead"),
+        ("/cut", "cannot download .*: IncompleteRead"),
+        ("/nothing-said", "cannot download .*: Remote end closed connection"),
+        ("/noise", "cannot download"),
+        ("/large", r"has 99999999999999 bytes, and 17179869184 are allowed; .* from_url\(limit="),
     ],
 )
 def test_what_goes_wrong_leaves_nothing_behind(address: str, tmp_path: Path, path: str, message: str) -> None:
     with pytest.raises(DeviceError, match=message):
         Tensor.from_url(address + path)
     assert not [p for p in (tmp_path / "cache").rglob("*") if p.is_file()]
+
+
+def test_a_length_that_is_no_number_is_not_believed(address: str) -> None:
+    assert bytes(Tensor.from_url(f"{address}/odd").numpy()) == b"abc"
+
+
+def test_no_file_is_larger_than_the_limit(address: str, tmp_path: Path) -> None:
+    assert Tensor.from_url(f"{address}/data.bin", limit=DATA.nbytes).shape == (24,)
+    with pytest.raises(DeviceError, match="/endless is larger, and 100000 are allowed"):
+        Tensor.from_url(f"{address}/endless", limit=100_000)
+    with knobs.override(DOWNLOAD_LIMIT=1), pytest.raises(DeviceError, match="and 1048576 are allowed"):
+        Tensor.from_url(f"{address}/endless")
+    assert len([p for p in (tmp_path / "cache").rglob("*") if p.is_file()]) == 1
+
+
+@pytest.mark.parametrize("url", ["https://[::1", "http://[x]/"])
+def test_brackets_in_addresses(url: str) -> None:
+    with pytest.raises(DeviceError, match=r"is no address|cannot download"):
+        Tensor.from_url(url)
 
 
 @pytest.mark.parametrize("url", ["data.bin", "ftp://example.org/x", "/etc/passwd"])

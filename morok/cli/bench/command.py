@@ -82,7 +82,7 @@ def _run(args: Namespace, threads: int) -> int:
     import time
 
     from morok.cli.bench.curves import curves, show
-    from morok.cli.bench.libraries import libraries
+    from morok.cli.bench.libraries import Broken, libraries, reason
     from morok.cli.bench.limits import measure_limits
     from morok.cli.bench.memory import peaks
     from morok.cli.bench.report import HEAD, as_json, line, roofline, show_peaks, summary
@@ -97,9 +97,12 @@ def _run(args: Namespace, threads: int) -> int:
         return 2
     libs = libraries(_words(args.peers), threads)
     limits = measure_limits(threads)
-    beside = ", ".join(lib.name for lib in libs[1:])
+    broken = {lib.name: lib for lib in libs if isinstance(lib, Broken)}
+    beside = ", ".join(lib.name for lib in libs[1:] if lib.name not in broken)
     roofs = f"{limits.flops / 1e9:.1f} GFLOP/s in registers, {limits.copy / 1e9:.1f} GB/s in a copy"
     print(f"{host().cpu}, {threads} threads: {roofs}; beside {beside}")
+    for name, lib in broken.items():
+        print(f"{name}: - ({reason(lib.error)})")
     print(HEAD, flush=True)
     results = []
     end = time.perf_counter() + 60 * args.minutes
@@ -121,7 +124,10 @@ def _run(args: Namespace, threads: int) -> int:
     if (all_of_it or "memory" in chosen) and not args.no_memory:
         models = [row.name for row in rows(args.quick) if row.name.startswith(("ResNet", "GPT"))]
         taken = peaks(
-            models, [lib.name for lib in libs if lib.name in ("morok", "torch")], args.quick, threads
+            models,
+            [lib.name for lib in libs if lib.name in ("morok", "torch") and lib.name not in broken],
+            args.quick,
+            threads,
         )
         print(show_peaks(taken), flush=True)
     if args.json:

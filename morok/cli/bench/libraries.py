@@ -420,18 +420,38 @@ class Tinygrad(Morok):
         return x * (x.square().mean(-1, keepdim=True) + EPS).rsqrt()
 
 
+class Broken(Library):
+    """A peer that is installed and cannot be used: every row has a dash for it, and says why."""
+
+    def __init__(self, name: str, error: Exception) -> None:
+        self.name = name
+        self.error = error
+
+    def tensor(self, array: Array) -> Any:
+        raise self.error
+
+
 def libraries(wanted: tuple[str, ...], threads: int) -> list[Library]:
     """morok, NumPy and those of the wanted peers that are installed; no names: all of them."""
+    peers: dict[str, Callable[[], Library]] = {
+        "torch": lambda: Torch(threads),
+        "torch.compile": lambda: TorchCompile(threads),
+        "jax": Jax,
+        "tinygrad": Tinygrad,
+    }
     found: list[Library] = [Morok(), Numpy()]
-    if find_spec("torch") and _asked("torch", wanted):
-        found.append(Torch(threads))
-    if find_spec("torch") and _asked("torch.compile", wanted):
-        found.append(TorchCompile(threads))
-    if find_spec("jax") and _asked("jax", wanted):
-        found.append(Jax())
-    if find_spec("tinygrad") and _asked("tinygrad", wanted):
-        found.append(Tinygrad())
+    for name, make in peers.items():
+        if find_spec(name.partition(".")[0]) and _asked(name, wanted):
+            try:
+                found.append(make())
+            except Exception as error:  # installed, but something that it needs is not
+                found.append(Broken(name, error))
     return found
+
+
+def reason(error: BaseException) -> str:
+    """What went wrong with a peer, in one line."""
+    return " ".join(f"{type(error).__name__}: {error}".split())[:100]
 
 
 def _asked(name: str, wanted: tuple[str, ...]) -> bool:

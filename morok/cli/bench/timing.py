@@ -10,7 +10,7 @@ from typing import Any, final
 
 import numpy as np
 
-from morok.cli.bench.libraries import Library, mapped
+from morok.cli.bench.libraries import Library, mapped, reason
 from morok.cli.bench.limits import Limits
 from morok.cli.bench.rows import Work
 
@@ -90,7 +90,7 @@ def run_row(work: Work, taking_part: Sequence[Library], seconds: float) -> Resul
         except Exception as error:
             if lib.name in ("morok", "numpy"):
                 raise
-            absent[lib.name] = f"{type(error).__name__}: {error}".splitlines()[0][:100]
+            absent[lib.name] = reason(error)
             continue
         if wanted is None:
             wanted = result
