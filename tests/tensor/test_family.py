@@ -85,10 +85,10 @@ linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits 
 def test_too_little_memory_is_one_of_the_family() -> None:
     script = """
 calls = (
-    lambda: Tensor.ones(10_000_000).contiguous().realize(),
-    lambda: Tensor(np.broadcast_to(np.float32(1), (30_000_000,))) + 1,
-    lambda: (Tensor.ones(30_000_000) + 1).numpy(),
-    lambda: Tensor.arange(3_000_000).tolist(),
+    lambda: Tensor.ones(60_000_000).contiguous().realize(),
+    lambda: Tensor(np.broadcast_to(np.float32(1), (60_000_000,))) + 1,
+    lambda: (Tensor.ones(60_000_000) + 1).numpy(),
+    lambda: Tensor.arange(6_000_000).tolist(),
 )
 for call in calls:
     try:
@@ -98,7 +98,7 @@ for call in calls:
         print(error)
 assert (Tensor([1.0]) + 1).tolist() == [2.0]
 """
-    assert little(script, 20).count("no room") >= 3
+    assert little(script, 100).count("no room") == 4  # LLVM itself needs some, and ends the process without
 
 
 @linux
