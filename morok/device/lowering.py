@@ -34,7 +34,7 @@ def instructions(kernel: UOp, target: Target, title: str) -> UOp:
     if knobs.PROVE.value:
         from morok.device.prove import prove_kernel
 
-        prove_kernel(kernel, linear, title, report.seconds)
+        prove_kernel(kernel, linear, target, title, report.seconds)
     if knobs.DEBUG.value >= 2:
         slow = ", ".join(f"{s.name} {t * 1e3:.1f}" for s, t, _ in report.rows if t > 5e-4)
         took = f"{title}: lowered in {report.seconds * 1e3:.1f} ms"

@@ -14,17 +14,23 @@ import atexit
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
 from hashlib import blake2b
+from math import inf
 from pathlib import Path
 from typing import Any, final
 
 import morok
 from morok import knobs
+from morok.codegen.target import Target
+from morok.dtype import DType
 from morok.errors import CompileError
-from morok.ir.node import UOp
+from morok.ir.node import UOp, alu, make
+from morok.ir.ops import Op, Ops
 from morok.ir.provenance import place
+from morok.rewrite.engine import rewrite
 
 
 @final
@@ -39,7 +45,12 @@ class Totals:
     how: Counter[str] = field(default_factory=Counter)
     kinds: Counter[str] = field(default_factory=Counter)
     compared: Counter[str] = field(default_factory=Counter)
+    elements: Counter[str] = field(default_factory=Counter)
     opaque: Counter[str] = field(default_factory=Counter)
+
+    def clear(self) -> None:
+        """Begins anew."""
+        vars(self).update(vars(Totals()))
 
     def summary(self) -> dict[str, Any]:
         """Plain values, for another process."""
@@ -64,8 +75,9 @@ class Totals:
         if self.compared:
             compared = ", ".join(f"{n} {name}" for name, n in self.compared.most_common())
             opaque = ", ".join(f"{name} {n}" for name, n in self.opaque.most_common())
+            counts = ", ".join(f"{n} {name}" for name, n in self.elements.items())
             lines.append(
-                f"PROVE: before and after: {compared}" + (f"; opaque ops: {opaque}" if opaque else "")
+                f"PROVE: before and after the stages: {compared}; {counts}; opaque ops: {opaque or 'none'}"
             )
         return "\n".join(lines)
 
@@ -112,7 +124,24 @@ def stored_verdict() -> None:
         totals.stored += 1
 
 
-def prove_kernel(kernel: UOp, linear: UOp, title: str, lowering: float = 0.0) -> None:
+def expansions(target: Target) -> Callable[[Op, DType], tuple[UOp, tuple[UOp, ...]] | None]:
+    """How the device puts functions of floats together that it has no instruction for."""
+    from morok.codegen.decompose.table import decompositions
+    from morok.codegen.pipeline import Context
+
+    @cache
+    def expand(op: Op, dtype: DType) -> tuple[UOp, tuple[UOp, ...]] | None:
+        if not dtype.is_float or op.is_compare or op in target.ops or op is Ops.WHERE:
+            return None
+        operands = tuple(make(Ops.DEFINE_VAR, dtype, (), (f"x{i}", -inf, inf)) for i in range(op.arity))
+        whole = alu(op, *operands)
+        found = rewrite(whole, decompositions, Context(target))
+        return None if found is whole else (found, operands)
+
+    return expand
+
+
+def prove_kernel(kernel: UOp, linear: UOp, target: Target, title: str, lowering: float = 0.0) -> None:
     """Proves a list of instructions safe, or raises a CompileError that says what is wrong."""
     from morok.proof.kernels.safety import examine
 
@@ -130,6 +159,33 @@ def prove_kernel(kernel: UOp, linear: UOp, title: str, lowering: float = 0.0) ->
         more = f" (and {len(found.open) - 1} more)" if len(found.open) > 1 else ""
         verdict = "is wrong" if first.refuted else "is not proved"
         raise CompileError(f"kernel {title} {verdict}: {first}{more}", place=place(first.about))
+    if knobs.PROVE.value >= 2:
+        _compare(kernel, linear, target, title)
     if knobs.DEBUG.value >= 1:
         how = ", ".join(f"{n} {name}" for name, n in found.counts.items())
         print(f"morok: {title}: proved in {seconds * 1e3:.0f} ms: {how}", file=sys.stderr)
+
+
+def _compare(kernel: UOp, linear: UOp, target: Target, title: str) -> None:
+    """What the list computes, beside what the kernel says."""
+    from morok.proof.kernels.compare import compare
+
+    started = time.perf_counter()
+    found = compare(kernel, linear, expansions(target))
+    seconds = time.perf_counter() - started
+    totals.seconds += seconds
+    totals.compared[found.verdict] += 1
+    totals.opaque.update(found.opaque)
+    totals.elements["elements"] += found.elements
+    totals.elements["equal as terms"] += found.same
+    totals.elements["agree at random points"] += found.agreeing
+    if found.differs:
+        raise CompileError(
+            f"kernel {title} does not compute what it says: {found.differs}", place=place(kernel)
+        )
+    if knobs.DEBUG.value >= 1:
+        print(
+            f"morok: {title}: {found.verdict} in {seconds * 1e3:.0f} ms: {found.elements} elements, "
+            f"{found.same} equal as terms, {found.agreeing} at random points",
+            file=sys.stderr,
+        )

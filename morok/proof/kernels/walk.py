@@ -7,6 +7,7 @@ variables; nothing else is known about them.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import final
 
@@ -14,6 +15,7 @@ from morok.dtype import AddrSpace, PtrDType, bool_, int32
 from morok.ir.bounds import bounds
 from morok.ir.node import UOp, const, make
 from morok.ir.ops import AxisKind, Ops
+from morok.ir.roles import Box
 
 _ROW = 16  # bytes that a thread names to LDMATRIX
 HARDWARE = (Ops.ASYNC_COPY, Ops.PHASE_BARRIER)
@@ -108,7 +110,15 @@ def _access(node: UOp, address: UOp, position: int, loops: list[UOp], conditions
     if node.op is Ops.LDMATRIX:
         lanes = max(1, _ROW // dtype.elem.scalar.itemsize)
     writes = node.op in (Ops.STORE, *HARDWARE) and node.src[0] is address
-    return Access(node, address, memory, lanes, writes, position, tuple(loops), tuple(conditions))
+    around = tuple(conditions)
+    if node.op is Ops.ASYNC_COPY:
+        target = node.src[0]
+        if address is not target and len(target.src) > 2:
+            around += (target.src[2],)  # the gate is for the copy as a whole
+        box = node.src[1].arg
+        if address is target and isinstance(box, Box):
+            lanes = math.prod(box.part)
+    return Access(node, address, memory, lanes, writes, position, tuple(loops), around)
 
 
 @final

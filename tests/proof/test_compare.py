@@ -1,0 +1,258 @@
+"""A list of instructions is compared with its kernel, as terms over all data, and wrong lists are found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from morok import Tensor, knobs
+from morok.codegen.pipeline import lower
+from morok.codegen.target import Target
+from morok.device import prove
+from morok.device.cpu import CPU
+from morok.device.host import optimise
+from morok.dtype import AddrSpace, PtrDType, bool_, float16, float32, int32, int64
+from morok.errors import CompileError
+from morok.ir.build import cast, define_global, reduce, rng, sink
+from morok.ir.node import UOp, alu, const, make
+from morok.ir.ops import AxisKind, Ops
+from tests.codegen.kernels import (
+    UNROLL,
+    UPCAST,
+    add,
+    buffers,
+    convolution,
+    matmul,
+    padded_copy,
+    read,
+    row_sum,
+    softmax,
+    split,
+    write,
+)
+from tests.proof.lists import changed, once
+
+pytest.importorskip("z3")
+from morok.proof.kernels.compare import Comparison, compare
+from morok.proof.kernels.terms import Terms
+
+CPU_LIKE = Target("cpu", vector_bytes=16, threads=True, wide_index=True)
+EXPAND = prove.expansions(CPU_LIKE)
+
+
+def both(kernel: UOp, change: Callable[[UOp], UOp | None] | None = None) -> Comparison:
+    linear = lower(kernel, CPU_LIKE)
+    return compare(kernel, linear if change is None else changed(linear, change), EXPAND)
+
+
+TILED = split(split(matmul(8, 8, 4), 0, 4, UPCAST), 1, 4, UPCAST)
+KERNELS = {
+    "sum": add(9),
+    "rows": row_sum(4, 24),
+    "rows in lanes": split(row_sum(4, 24), 1, 8, UNROLL),
+    "largest": row_sum(4, 24, Ops.MAX),
+    "softmax": softmax(3, 8),
+    "product": matmul(4, 8, 6),
+    "tiles": TILED,
+    "workers": split(TILED, 0, 2, AxisKind.THREAD, outer=True),
+    "convolution": convolution(2, 3, 5),
+    "padded": padded_copy(5, 2, 3),
+    "tiles of a softmax": split(softmax(3, 16), 0, 3, UPCAST),
+}
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_good_kernels(name: str) -> None:
+    found = both(KERNELS[name])
+    assert found.verdict == "compared" and found.elements == found.same > 0, found
+
+
+def test_functions_and_narrow_types() -> None:
+    for dtype in (float32, float16):
+        o, x = buffers(6, 6, dtype=dtype)
+        r = rng(6, 0)
+        for op in (Ops.EXP, Ops.LOG, Ops.TANH, Ops.SIN, Ops.ERF, Ops.RSQRT):
+            found = both(sink(write(o, r, alu(op, read(x, r)) + read(x, r), r)))
+            assert found.verdict == "compared" and found.same + found.agreeing == found.elements, (op, found)
+
+
+def test_integers_and_booleans() -> None:
+    o, x, y = buffers(8, 8, 8, dtype=int32)
+    r = rng(8, 0)
+    for op in (Ops.FLOORDIV, Ops.FLOORMOD, Ops.CDIV, Ops.SHL, Ops.SHR, Ops.MAX, Ops.XOR):
+        assert both(sink(write(o, r, alu(op, read(x, r), read(y, r)), r))).verdict == "compared"
+    mask = define_global(bool_, 8, 1)
+    flag = define_global(bool_, 8, 0)
+    found = both(sink(write(flag, r, read(mask, r) & (read(y, r) < 3), r)))
+    assert found.same == found.elements == 4
+
+
+def test_gathered_rows() -> None:
+    o, x = buffers(12, 40)
+    rows = define_global(int64, 3, 2)
+    r, c = rng(3, 0), rng(4, 1)
+    row = cast(read(rows, r), c.dtype)
+    inside = (row < 10) & (const(row.dtype, -1) < row)
+    found = both(sink(write(o, r * 4 + c, read(x, row * 4 + c, inside), r, c)))
+    assert found.verdict == "compared" and found.same + found.agreeing == found.elements
+
+
+# --- wrong lists
+
+
+def wrong(kernel: UOp, change: Callable[[UOp], UOp | None]) -> str:
+    found = both(kernel, change)
+    assert found.verdict == "refuted", found
+    return found.differs
+
+
+def is_access(node: UOp) -> bool:
+    dtype = node.dtype
+    return node.op is Ops.INDEX and isinstance(dtype, PtrDType) and dtype.space is AddrSpace.GLOBAL
+
+
+def test_an_index_that_is_one_off() -> None:
+    def off(node: UOp) -> UOp:
+        return node.replace((node.src[0], node.src[1] + 1, *node.src[2:]))
+
+    for name in ("product", "tiles", "largest", "convolution"):
+        for number in range(2):
+            wrong(KERNELS[name], once(off, is_access, number))
+
+
+def test_operands_that_are_swapped() -> None:
+    o, x, y = buffers(8, 8, 8)
+    r = rng(8, 0)
+    kernel = sink(write(o, r, read(x, r) - read(y, r) * 2.0, r))
+
+    def swap(node: UOp) -> UOp:
+        return node.replace(node.src[::-1])
+
+    assert "before and" in wrong(kernel, once(swap, lambda n: n.op is Ops.SUB))
+    # the order of a sum is free
+    assert both(add(9), once(swap, lambda n: n.op is Ops.ADD and n.dtype.is_float)).verdict == "compared"
+
+
+def test_a_term_of_a_sum_that_is_lost() -> None:
+    def shorter(node: UOp) -> UOp:
+        return make(Ops.RANGE, node.dtype, (const(node.src[0].dtype, node.src[0].arg - 1),), node.arg)
+
+    wrong(row_sum(4, 24), once(shorter, lambda n: n.op is Ops.RANGE and n.arg[1] is AxisKind.REDUCE))
+    wrong(
+        KERNELS["tiles"],
+        once(lambda n: n.src[2], lambda n: n.op is Ops.MULACC),
+    )
+
+
+def test_an_accumulator_that_does_not_start_at_0() -> None:
+    def one(node: UOp) -> UOp:
+        return node.replace((node.src[0], const(node.src[1].dtype, 1.0)))
+
+    first = once(one, lambda n: n.op is Ops.STORE and n.src[1].op is Ops.CONST)
+    wrong(row_sum(4, 24), first)
+
+
+def test_a_gate_that_is_turned_around() -> None:
+    wrong(padded_copy(5, 2, 3), once(lambda n: ~n, lambda n: n.op is Ops.CMPLT))
+
+
+def test_a_store_that_is_lost() -> None:
+    kernel = split(row_sum(8, 4), 0, 4, UPCAST)
+    linear = lower(kernel, CPU_LIKE)
+    store = next(n for n in linear.src if n.op is Ops.STORE and is_access(n.src[0]))
+    found = compare(kernel, changed(linear, lambda n: None if n is store else n), EXPAND)
+    assert "is not written" in found.differs
+
+
+def test_a_function_of_something_else() -> None:
+    power = once(lambda n: n.src[0], lambda n: n.op is Ops.MUL and n.src[1].op is Ops.BITCAST)
+    wrong(softmax(3, 8), power)
+    wrong(softmax(3, 8), once(lambda n: n.replace((n.src[1], n.src[0])), lambda n: n.op is Ops.FDIV))
+
+
+# --- terms
+
+
+def test_forms_are_those_of_real_numbers() -> None:
+    t = Terms()
+    x, y, z = (t.element(i, float32, t.constant(int64, 0)) for i in range(3))
+
+    def op(o: object, *src: int) -> int:
+        return t.apply(o, float32, src)  # type: ignore[arg-type]
+
+    assert t.form(op(Ops.ADD, op(Ops.ADD, x, y), z)) == t.form(op(Ops.ADD, x, op(Ops.ADD, z, y)))
+    assert t.form(op(Ops.MULACC, x, y, z)) == t.form(op(Ops.ADD, z, op(Ops.MUL, y, x)))
+    assert t.form(op(Ops.SUB, x, x)) == t.form(t.constant(float32, 0.0))
+    assert t.form(op(Ops.FDIV, x, y)) == t.form(op(Ops.MUL, x, op(Ops.RECIP, y)))
+    assert t.form(op(Ops.MAX, op(Ops.MAX, x, y), x)) == t.form(op(Ops.MAX, y, x))
+    two = t.constant(float32, 2.0)
+    assert t.form(op(Ops.NEG, op(Ops.SUB, x, y))) == t.form(op(Ops.SUB, y, x))
+    assert t.form(op(Ops.ADD, x, x)) == t.form(op(Ops.MUL, two, x))
+    for a, b in ((op(Ops.SUB, x, y), op(Ops.SUB, y, x)), (op(Ops.FDIV, x, y), op(Ops.FDIV, y, x)), (x, y)):
+        assert t.form(a) != t.form(b)
+
+
+def test_forms_of_integers_wrap() -> None:
+    t = Terms()
+    x = t.element(0, int32, t.constant(int64, 0))
+
+    def times(c: int) -> int:
+        return t.apply(Ops.MUL, int32, (x, t.constant(int32, c)))
+
+    shifted = t.apply(Ops.SHL, int32, (x, t.constant(int32, 31)))
+    assert t.form(shifted) == t.form(times(-(1 << 31)))
+    assert t.form(t.apply(Ops.ADD, int32, (shifted, shifted))) == t.form(t.constant(int32, 0))
+    assert t.form(times(3)) != t.form(times(5))
+
+
+# --- the knob
+
+
+def test_the_knob() -> None:
+    with knobs.override(PROVE=2, CACHE=False):
+        before = prove.totals.compared["compared"]
+        x = np.arange(24, dtype=np.float32).reshape(4, 6) / 7
+        found = Tensor(x).softmax(1).numpy()
+        e = np.exp(x - x.max(1, keepdims=True))
+        np.testing.assert_allclose(found, e / e.sum(1, keepdims=True), rtol=1e-6)
+        assert prove.totals.compared["compared"] > before
+        assert "equal as terms" in prove.totals.report()
+
+
+def test_a_wrong_stage_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rule that loses a factor is found while a kernel is compiled."""
+    from morok.device import lowering
+
+    def lossy(kernel: UOp, target: Target, *rest: object) -> UOp:
+        linear = lower(kernel, target)
+        return changed(linear, once(lambda n: n.src[0], lambda n: n.op is Ops.MUL and n.dtype.is_float))
+
+    monkeypatch.setattr(lowering, "lower", lossy)
+    o, x, y = buffers(8, 8, 8)
+    r = rng(8, 0)
+    with (
+        knobs.override(PROVE=2, CACHE=False),
+        pytest.raises(CompileError, match="does not compute what it says"),
+    ):
+        CPU().compile(sink(write(o, r, read(x, r) * read(y, r), r)), "lossy")
+
+
+@pytest.mark.parametrize(
+    "kernel", [matmul(24, 40, 17), softmax(5, 33), row_sum(3, 257), convolution(4, 6, 9)]
+)
+def test_what_the_optimiser_makes(kernel: UOp) -> None:
+    cpu = CPU()
+    made = optimise(kernel, cpu.target)
+    found = compare(made, lower(made, cpu.target), prove.expansions(cpu.target))
+    assert found.verdict == "compared" and found.same == found.elements > 0, found
+
+
+def test_a_reduction_of_two_values() -> None:
+    o, x = buffers(4, 4 * 6)
+    r, c = rng(4, 0), rng(6, 1, AxisKind.REDUCE)
+    value = read(x, r * 6 + c)
+    total = reduce(value, Ops.ADD, [c])
+    kernel = sink(write(o, r, total * reduce(value * value, Ops.ADD, [c]), r))
+    assert both(kernel).same == 4
