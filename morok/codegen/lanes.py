@@ -21,6 +21,11 @@ _CONSTANT = (Ops.CONST, Ops.VCONST)
 # The meaning of these is not a function of the operands' values alone (a CHECK also notes), or they are made
 # after folding.
 _FOLDED = tuple(sorted(ALU - {Ops.BITCAST, Ops.MULACC, Ops.THREEFRY, Ops.CHECK}))
+# Functions of floats that the device computes with an error of its own; see `symbolic/constants.py`.
+_DEVICE = frozenset((
+    Ops.EXP, Ops.EXP2, Ops.LOG, Ops.LOG2, Ops.SIN, Ops.COS, Ops.TAN, Ops.TANH, Ops.ERF, Ops.RSQRT, Ops.POW,
+    Ops.ATAN2,
+))  # fmt: skip
 
 
 def lanes_of(x: UOp) -> tuple[Any, ...]:
@@ -33,6 +38,8 @@ def fold_lanes(node: UOp, rest: tuple[UOp, ...]) -> UOp | None:
     if node.dtype.lanes == 1 or any(s.op not in _CONSTANT for s in rest):
         return None
     operand = rest[-1].dtype.scalar
+    if operand.is_float and node.op in _DEVICE:
+        return None
     to = node.dtype.scalar if node.op is Ops.CAST else None
     columns = zip(*map(lanes_of, rest), strict=True)
     return vector_constant(node.dtype, [evaluate(node.op, operand, *lane, to=to) for lane in columns])

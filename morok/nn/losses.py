@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from morok.errors import ArgumentError, ShapeError
 from morok.ir.infer import show_shape
+from morok.tensor.once import rounded_once
 from morok.tensor.tensor import Tensor
 
 
@@ -77,6 +78,7 @@ def _weights(weight: Tensor, target: Tensor, ignore_index: int | None) -> Tensor
     return counts.where(weight[counts.where(target, 0)], 0.0)
 
 
+@rounded_once
 def nll_loss(
     logs: Tensor,
     target: Tensor,
@@ -96,6 +98,7 @@ def nll_loss(
     return loss.sum() / own.sum() if reduction == "mean" else _reduced(loss, reduction)
 
 
+@rounded_once
 def binary_cross_entropy(
     p: Tensor, target: Tensor, reduction: str = "mean", weight: Tensor | None = None
 ) -> Tensor:
@@ -109,6 +112,7 @@ def binary_cross_entropy(
     return _reduced(loss if weight is None else loss * weight, reduction)
 
 
+@rounded_once
 def binary_cross_entropy_with_logits(
     x: Tensor,
     target: Tensor,
@@ -138,6 +142,7 @@ def mse_loss(x: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
     return x.mse_loss(target, reduction)
 
 
+@rounded_once
 def l1_loss(x: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
     """Distances.
 
@@ -147,6 +152,7 @@ def l1_loss(x: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
     return _reduced((x - target).abs(), reduction)
 
 
+@rounded_once
 def huber_loss(x: Tensor, target: Tensor, delta: float = 1.0, reduction: str = "mean") -> Tensor:
     """Squared near zero, linear beyond `delta`.
 
@@ -159,6 +165,7 @@ def huber_loss(x: Tensor, target: Tensor, delta: float = 1.0, reduction: str = "
     return _reduced((d < delta).where(d * d * 0.5, d * delta - 0.5 * delta * delta), reduction)
 
 
+@rounded_once
 def smooth_l1_loss(x: Tensor, target: Tensor, beta: float = 1.0, reduction: str = "mean") -> Tensor:
     """As `huber_loss`, divided by `beta`; distances if that is 0.
 
@@ -171,6 +178,7 @@ def smooth_l1_loss(x: Tensor, target: Tensor, beta: float = 1.0, reduction: str 
     return _reduced((d < beta).where(d * d * (0.5 / beta), d - 0.5 * beta) if beta else d, reduction)
 
 
+@rounded_once
 def kl_div(logs: Tensor, target: Tensor, reduction: str = "mean", log_target: bool = False) -> Tensor:
     """How far log-probabilities are from probabilities (or logarithms of them): the sum of t · log(t / p).
 
@@ -190,6 +198,7 @@ def kl_div(logs: Tensor, target: Tensor, reduction: str = "mean", log_target: bo
     return _reduced(loss, reduction)
 
 
+@rounded_once
 def hinge_loss(x: Tensor, target: Tensor, margin: float = 1.0, reduction: str = "mean") -> Tensor:
     """max(0, margin - x · target) for targets of -1 and 1.
 
@@ -199,6 +208,7 @@ def hinge_loss(x: Tensor, target: Tensor, margin: float = 1.0, reduction: str = 
     return _reduced((-(x * target) + margin).relu(), reduction)
 
 
+@rounded_once
 def cosine_similarity(
     x: Tensor, y: Tensor, axis: int = -1, eps: float = 1e-8, *, dim: int | None = None
 ) -> Tensor:

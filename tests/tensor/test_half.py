@@ -14,7 +14,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from morok import Tensor, knobs
+from morok import Tensor, knobs, nn
+from morok.nn import losses
 from tests.devices import devices
 from tests.tensor import table_products
 from tests.tensor.table_elementwise import BINARY, UNARY, USUAL, Entry
@@ -190,3 +191,70 @@ def test_cases(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("dtype", HALVES)
 def test_factorisations(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert _check_cases(dtype, lambda name: name in _LONG, monkeypatch)
+
+
+# --- losses and layers
+
+
+def _huber(d: Array) -> Array:
+    return np.where(np.abs(d) < 1, d * d / 2, np.abs(d) - 0.5)
+
+
+def _cosine(x: Array, y: Array) -> Array:
+    return (x * y).sum(-1) / np.sqrt((x * x).sum(-1) * (y * y).sum(-1))
+
+
+_LOSSES: dict[str, tuple[Callable[..., Any], Callable[..., Array]]] = {
+    "l1": (losses.l1_loss, lambda x, y: np.abs(x - y).mean()),
+    "mse": (losses.mse_loss, lambda x, y: ((x - y) ** 2).mean()),
+    "huber": (losses.huber_loss, lambda x, y: _huber(x - y).mean()),
+    "hinge": (losses.hinge_loss, lambda x, y: np.maximum(0, 1 - x * y).mean()),
+    "binary": (losses.binary_cross_entropy, lambda x, y: -(y * np.log(x) + (1 - y) * np.log(1 - x)).mean()),
+    "logits": (
+        losses.binary_cross_entropy_with_logits,
+        lambda x, y: (np.logaddexp(0, x) - x * y).mean(),
+    ),
+    "cosine": (losses.cosine_similarity, _cosine),
+}
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+def test_losses(dtype: str) -> None:
+    rng = np.random.default_rng(4)
+    x, y = (rng.uniform(0.01, 0.99, (7, 33)).astype(numpy_type(dtype)) for _ in range(2))
+    wrong = []
+    for name, (mine, numpys) in _LOSSES.items():
+        got = mine(Tensor(x), Tensor(y))
+        assert str(got.dtype) == dtype, name
+        wrong += far(name, got.numpy(), numpys(x.astype(np.float64), y.astype(np.float64)))
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+def test_group_norm(dtype: str) -> None:
+    rng = np.random.default_rng(5)
+    x = rng.standard_normal((2, 6, 33)).astype(numpy_type(dtype))
+    w, b = (rng.uniform(0.5, 2.0, 6).astype(x.dtype) for _ in range(2))
+    layer = nn.GroupNorm(3, 6)
+    layer.weight, layer.bias = Tensor(w), Tensor(b)
+    rows = x.astype(np.float64).reshape(2, 3, -1)
+    rows = (rows - rows.mean(-1, keepdims=True)) / np.sqrt(rows.var(-1, keepdims=True) + 1e-5)
+    want = rows.reshape(x.shape) * w.astype(np.float64)[:, None] + b.astype(np.float64)[:, None]
+    # where the two terms cancel, the unit is that of the larger
+    got, unit = layer(Tensor(x)).numpy().astype(np.float64), float(ml_dtypes.finfo(x.dtype).eps)
+    assert (np.abs(got - want) <= 0.75 * unit * np.maximum(np.abs(want), 0.01)).all()
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+def test_scores_of_attention_are_not_rounded(dtype: str) -> None:
+    """Scores near 700 in steps of 1/16: rounded to half precision, weights would be off by factors."""
+    rng = np.random.default_rng(6)
+    q, k, v = (rng.standard_normal((1, n, 16)).astype(numpy_type(dtype)) for n in (9, 12, 12))
+    q, k = (q * 8).astype(q.dtype), (k * 8).astype(k.dtype)
+    a, b, c = (x.astype(np.float64) for x in (q, k, v))
+    scores = a @ b.swapaxes(-1, -2) / 4
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    want = weights / weights.sum(-1, keepdims=True) @ c
+    got = Tensor(q).scaled_dot_product_attention(Tensor(k), Tensor(v)).numpy().astype(np.float64)
+    unit = float(ml_dtypes.finfo(v.dtype).eps)
+    assert np.abs(got - want).max() <= 1.5 * unit * np.abs(c).max()
