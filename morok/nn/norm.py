@@ -9,7 +9,7 @@ from morok.errors import ShapeError
 from morok.ir.infer import show_shape
 from morok.nn.init import parameter, stored
 from morok.nn.module import Module, is_training, note_update
-from morok.tensor.once import rounded_once
+from morok.tensor.once import common_type, is_narrow, rounded_once, widened
 from morok.tensor.tensor import Tensor
 
 
@@ -46,11 +46,13 @@ class BatchNorm(Module):
         if self.running_mean is not None and self.running_var is not None and not is_training():
             return x.batch_norm(self.running_mean, self.running_var, self.weight, self.bias, self.eps)
         axes = tuple(axis for axis in range(x.ndim) if axis != 1)
-        mean = x.mean(axes)
-        var = x.var(axes, correction=0)
+        wide = widened(x)
+        mean, var = wide.mean(axes), wide.var(axes, correction=0)
         if is_training():
             self._learn(mean.detach(), var.detach(), x)
-        return x.batch_norm(mean, var, self.weight, self.bias, self.eps)
+        y: Tensor = wide.batch_norm(mean, var, self.weight, self.bias, self.eps)
+        own = common_type(x, self.weight, self.bias)
+        return y.cast(own) if is_narrow(own) else y
 
     def _learn(self, mean: Tensor, var: Tensor, x: Tensor) -> None:
         seen = self.num_batches_tracked
@@ -63,7 +65,7 @@ class BatchNorm(Module):
             self.momentum if self.momentum is not None else seen.cast(self.running_mean.dtype).reciprocal()
         )
         for running, new in ((self.running_mean, mean), (self.running_var, unbiased)):
-            running.assign(running * (-part + 1.0) + new * part)
+            running.assign((running * (-part + 1.0) + new * part).cast(running.dtype))
         for changed in (seen, self.running_mean, self.running_var):
             note_update(changed)
 

@@ -38,6 +38,11 @@ def _type_of(operand: Any) -> DType | None:
     return None
 
 
+def common_type(*operands: Any) -> DType:
+    """The type in which operands meet."""
+    return reduce(promote, [t for t in map(_type_of, operands) if t is not None])
+
+
 def widened(operand: Any) -> Any:
     """A tensor of a narrow type in float32; anything else as it is."""
     if isinstance(operand, Core) and is_narrow(operand.dtype):
@@ -63,8 +68,7 @@ def rounded_once(function: F) -> F:
         operands = [*args, *kwargs.values()] if kwargs else args
         if not any(isinstance(x, Core) and is_narrow(x.dtype) for x in operands):
             return function(*args, **kwargs)
-        types = [t for t in map(_type_of, operands) if t is not None]
-        target = reduce(promote, types)
+        target = common_type(*operands)
         result = function(*map(widened, args), **{k: widened(v) for k, v in kwargs.items()})
         return narrowed(result, target) if is_narrow(target) else result
 

@@ -246,6 +246,23 @@ def test_group_norm(dtype: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", HALVES)
+def test_batch_norm_in_training(dtype: str) -> None:
+    rng = np.random.default_rng(7)
+    x = (rng.standard_normal((16, 3, 5)) + 4).astype(numpy_type(dtype))  # a rounded mean shows
+    layer = nn.BatchNorm(3, dtype=dtype)
+    exact = x.astype(np.float64)
+    mean, var = exact.mean((0, 2)), exact.var((0, 2))
+    want = (exact - mean[:, None]) / np.sqrt(var + 1e-5)[:, None]
+    with nn.training():
+        y = layer(Tensor(x))
+    assert str(y.dtype) == dtype
+    got, unit = y.numpy().astype(np.float64), float(ml_dtypes.finfo(x.dtype).eps)
+    assert (np.abs(got - want) <= 0.75 * unit * np.maximum(np.abs(want), 0.01)).all()
+    assert str(layer.running_mean.dtype) == dtype  # type: ignore[union-attr]
+    assert not far("mean", layer.running_mean.numpy(), mean * 0.1)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("dtype", HALVES)
 def test_scores_of_attention_are_not_rounded(dtype: str) -> None:
     """Scores near 700 in steps of 1/16: rounded to half precision, weights would be off by factors."""
     rng = np.random.default_rng(6)
