@@ -13,8 +13,8 @@ from morok.rewrite.terms import Cast, Const, head
 
 # Left alone: BITCAST is a matter of layout, MULACC and THREEFRY are made after folding has been done, and a
 # CHECK that fails has to be heard of. So are functions that a device computes with an error of its own: a
-# constant has to be what it would have computed. Its polynomials are made of ops that are exact, and those are
-# folded when they are there.
+# constant has to be what it would have computed. Its polynomials are made of ops that are exact, and those
+# are folded when they are there.
 FOLDED_UNARY = (
     Ops.NEG, Ops.NOT, Ops.ABS, Ops.RECIP, Ops.SQRT, Ops.TRUNC, Ops.FLOOR, Ops.CEIL, Ops.RINT,
 )  # fmt: skip
