@@ -168,6 +168,8 @@ class Index(Arrange):
     def gather(self, dim: Any = None, index: Any = None, *, axis: int | None = None) -> Self:
         """For each place of `index`, the element of x with that position along `dim`, as PyTorch.
 
+        As everywhere, negative positions count from the end, and others that there are not raise OutOfRange.
+
         >>> Tensor([[1, 2], [3, 4]]).gather(1, Tensor([[1], [0]])).tolist()
         [[2], [3]]
         """
@@ -237,7 +239,7 @@ class Index(Arrange):
     take_along_axis = take_along_dim
 
     def index_select(self, dim: Any = None, index: Any = None, *, axis: int | None = None) -> Self:
-        """The slices of an axis that `index` names.
+        """The slices of an axis that `index` names; negative positions count from the end.
 
         >>> Tensor([1, 2, 3]).index_select(0, Tensor([2, 0])).tolist()
         [3, 1]
@@ -256,7 +258,7 @@ class Index(Arrange):
         return x._looked_up(Steps(arrays=[(at, index)], at=at))
 
     def embedding(self, index: Any) -> Self:
-        """The rows of a table that `index` names.
+        """The rows of a table that `index` names; negative ones count from the end.
 
         >>> Tensor([[1, 2], [3, 4]]).embedding(Tensor([1])).tolist()
         [[3, 4]]

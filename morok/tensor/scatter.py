@@ -108,6 +108,8 @@ class Scatter(Index):
     ) -> Self:
         """x with `src` at the places along `dim` that `index` names; the last of several wins.
 
+        Negative positions count from the end; others that there are not raise OutOfRange.
+
         >>> Tensor([0, 0, 0]).scatter(0, Tensor([2, 0]), Tensor([5, 6])).tolist()
         [6, 0, 5]
         """

@@ -7,12 +7,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
+from morok import Tensor, knobs
 from morok.codegen.gpu import STATIC_SHARED, cuda_target
 from morok.codegen.pipeline import lower
 from morok.device.cuda import host_of, program_of
 from morok.device.cuda_driver import Facts
 from morok.dtype import DType, bfloat16, bool_, float8_e5m2, float16, float32, float64, int8, int32, int64
 from morok.ir.build import bufferize, define_global, rng, sink
+from morok.ir.checks import count_buffers
 from morok.ir.node import UOp, alu, const, make
 from morok.ir.ops import AxisKind, Ops
 from morok.optimize.actions import apply_all
@@ -206,3 +208,14 @@ def test_narrow_floats_need_no_header() -> None:
     value = make(Ops.CAST, float8_e5m2, (read(x, r) + 1.0,))
     text = source(sink(write(o, r, value, r))).text
     assert "#include" not in text and cubin(text)
+
+
+def test_checks_of_positions_are_one_branch_that_nvrtc_takes() -> None:
+    with knobs.override(DEVICE="EMULATOR"):
+        x = Tensor(np.zeros((500, 64), np.float32)).realize()
+        i, j = (Tensor(np.zeros(n, np.int32)).realize() for n in (100, (500, 64)))
+        for made, branches in ((x[i], 1), (x.gather(1, j), 1), (x[i, i % 64], 1), (x[i, i], 3)):
+            (kernel,) = made.plan().kernels
+            text = program_of(kernel.ast, cuda_target(), HOST).text
+            assert text.count("  if (x") == branches and f"g{count_buffers(kernel.ast) - 1}[0LL] = " in text
+            cubin(text)
