@@ -1,6 +1,7 @@
 # Everything happens in .venv, which each target sets up for itself. Needs: Python 3.11+, make.
 PYTHON ?= python3
 WORKERS ?= 2
+COUNT ?= 20000
 PEERS ?= 1
 SANITIZER ?= compute-sanitizer
 SANITIZED ?= tests/gpu tests/tensor/test_reduce.py tests/tensor/test_running.py tests/tensor/test_linalg.py
@@ -9,7 +10,7 @@ VENV := .venv
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check --prefer-binary
 
-.PHONY: help demo test test-slow test-emulator test-cuda sanitizer sanitize-cuda lint format prove prove-kernels bench bench-cuda bench-all clean
+.PHONY: help demo test test-slow test-emulator test-cuda programs sanitizer sanitize-cuda lint format prove prove-kernels bench bench-cuda bench-all clean
 .DEFAULT_GOAL := help
 
 help:
@@ -18,6 +19,7 @@ help:
 	@echo "make test-slow  the slow test tier"
 	@echo "make test-emulator what every device must be able to do, on an emulated GPU"
 	@echo "make test-cuda  what every device must be able to do, on an NVIDIA GPU"
+	@echo "make programs   random programs of the API against NumPy (COUNT=20000, WORKERS=2, DEVICE=…)"
 	@echo "make sanitize-cuda a sample of that under compute-sanitizer"
 	@echo "make lint       format check, lint, strict types"
 	@echo "make format     rewrite the files to the house format"
@@ -79,6 +81,9 @@ test-emulator: $(VENV)/.installed-dev
 # On the GPU of this machine; each worker has a context of its own.
 test-cuda: $(VENV)/.installed-dev $(VENV)/.installed-cuda
 	DEVICE=CUDA $(PY) -m pytest -q -n $(WORKERS) $(EVERYWHERE)
+
+programs: $(VENV)/.installed-dev
+	$(PY) -m tests.programs.api --count $(COUNT) --jobs $(WORKERS)
 
 # A sample of the kernels under the checkers of NVIDIA's toolkit: accesses, and races on shared memory.
 sanitizer:

@@ -97,9 +97,7 @@ def round_to(name: str, x: Array) -> Array:
 
 
 # How a type is written where NumPy is asked for it.
+_FOREIGN = (*TINY, "bfloat16")
 TYPE_TEXT = {
-    name: f"np.{dtype.name}"
-    if dtype.name in np.sctypeDict and name not in (*TINY, "bfloat16")
-    else "ml_dtypes." + dtype.name
-    for name, dtype in NUMPY.items()
+    name: f"{'ml_dtypes' if name in _FOREIGN else 'np'}.{dtype.name}" for name, dtype in NUMPY.items()
 }
