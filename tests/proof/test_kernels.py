@@ -16,6 +16,7 @@ from morok.dtype import AddrSpace, PtrDType, float32, int32, int64, void
 from morok.errors import CompileError
 from morok.ir.build import cast, define_global, define_local, rng, sink, special, store, variable
 from morok.ir.build import index as address
+from morok.ir.checks import NOTE, Slot
 from morok.ir.node import UOp, alu, const, make
 from morok.ir.ops import AxisKind, Ops
 from morok.optimize.apply import optimize
@@ -206,6 +207,19 @@ def test_a_worker_that_reads_what_another_writes() -> None:
     refuted(lower(sink(write(o, t, read(o, t + 1) + 1.0, t)), CPU_LIKE), "race")
     # every second place, and those between
     assert not looked(sink(write(o, t * 2, read(o, t * 2 + 1) + 1.0, t))).open
+
+
+def test_workers_may_note_at_one_place() -> None:
+    """Positions that are outside are noted by whoever finds one; any other store there is a race."""
+    o = define_global(float32, 32, 0)
+    x, numbers = define_global(float32, 8, 1), define_global(int64, 32, 2)
+    t = rng(32, 0, AxisKind.THREAD)
+    place = make(Ops.CHECK, int64, (read(numbers, t), const(int64, 8), const(int64, 0)), Slot(3, 0, 1))
+    linear = lower(sink(write(o, t, read(x, cast(place, t.dtype)), t)), CPU_LIKE)
+    assert any(n.op is Ops.STORE and n.arg == NOTE for n in linear.src)
+    assert not examine(linear).open
+    plain = changed(linear, lambda n: make(n.op, n.dtype, n.src) if n.arg == NOTE else n)
+    refuted(plain, "race")
 
 
 def test_threads_that_write_the_same_place() -> None:

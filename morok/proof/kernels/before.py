@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import final
 
 from morok.dtype import DType, PtrDType, float32, identity, index, uint8
+from morok.dtype.types import SIGNED, UNSIGNED
 from morok.errors import ProofError
 from morok.ir.infer import closed_ranges, dimensions, ranges, summed
 from morok.ir.node import UOp, toposort
@@ -150,6 +151,12 @@ class Before:
     def apply(self, node: UOp, src: tuple[Term, ...]) -> Term:
         """An op on terms: as the device will compute it, where it has to be put together."""
         of = node.src[-1].dtype.scalar
+        if node.op is Ops.CHECK and of in _UNSIGNED and self.terms.number(src[1]) is not None:
+            plain = _UNSIGNED[of]  # a negative number without its sign is a large one
+            x, limit = (self.terms.apply(Ops.BITCAST, of, (s,), plain) for s in src[:2])
+            return self.terms.apply(
+                Ops.WHERE, of, (self.terms.apply(Ops.CMPLT, plain, (x, limit)), src[0], src[2])
+            )
         narrow = of.is_float and of.bits < 32
         key = (node.op, float32 if narrow else of)
         if key not in self._expansions:
@@ -256,6 +263,7 @@ class Before:
         return total
 
 
+_UNSIGNED = dict(zip(SIGNED, UNSIGNED, strict=True))
 _OWN = frozenset((Ops.REDUCE, Ops.PICK, Ops.SCAN, Ops.RANGE, Ops.ALONG))
 
 

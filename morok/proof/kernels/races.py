@@ -66,7 +66,8 @@ def places(listing: Listing, closer: Closer) -> tuple[list[Place], Sums]:
     shared = {AddrSpace.GLOBAL, AddrSpace.LOCAL} if on_grid else {AddrSpace.GLOBAL}
     # notes are written by whoever has one, and any of them will do
     written = {a.memory for a in listing.accesses if a.writes and a.space in shared and a.node.arg != NOTE}
-    chosen = [a for a in listing.accesses if a.memory in written]
+    # whoever notes a position that is outside notes the truth: threads may meet there
+    chosen = [a for a in listing.accesses if a.memory in written and a.node.arg != NOTE]
     if not on_grid and not listing.threads:
         chosen = []
     wheres = [(a, *part) for a in chosen for part in _parts(a, closer)]

@@ -209,7 +209,7 @@ def _widths(
         for node in toposort(closer.lane(where), stop=seen.__contains__):
             if node in seen:
                 continue
-            if not may_wrap(node):
+            if not may_wrap(node) or node.op is Ops.BITCAST:  # other numbers are what it is for
                 seen.add(node)
                 if node.op.is_alu:
                     found.done("width", "intervals")
