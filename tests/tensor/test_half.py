@@ -25,6 +25,7 @@ from tests.tensor.table_values import numpy_type
 
 Array = Any
 HALVES = ("float16", "bfloat16")
+ONE_HALF = [pytest.param("float16", marks=pytest.mark.slow), "bfloat16"]  # of what takes long
 (JUDGE,) = devices("PYTHON")
 DEVICES = [JUDGE, *(pytest.param(d, marks=pytest.mark.slow) for d in ("CPU",) if JUDGE == "PYTHON")]
 
@@ -110,14 +111,14 @@ def test_functions_of_two_numbers(dtype: str) -> None:
     assert not wrong, "\n".join(wrong)
 
 
-@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize("dtype", ONE_HALF)
 def test_reductions(dtype: str) -> None:
     x = np.random.default_rng(3).standard_normal((5, 33)).astype(numpy_type(dtype))
     exact = x.astype(np.float64)
     found = [
         (f"{name} {axis}", mine(Tensor(x), axis, False), numpys(exact, axis, False))
         for name, (mine, numpys) in REDUCTIONS.items()
-        for axis in (0, 1, None)
+        for axis in (1, None)
     ]
     wrong = []
     Tensor.realize(*(result for _, result, _ in found))
@@ -181,7 +182,7 @@ def _check_cases(dtype: str, names: Callable[[str], bool], monkeypatch: pytest.M
     return judged
 
 
-@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize("dtype", ONE_HALF)
 def test_cases(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     judged = _check_cases(dtype, lambda name: name not in _LONG, monkeypatch)
     assert len(judged) > 50, sorted(judged)

@@ -106,7 +106,7 @@ def test_functions_of_one_number_as_machine_code(dtype: str) -> None:
     run(UNARY, dtype, COMPILED, (edges(dtype),))
 
 
-@pytest.mark.parametrize("dtype", _tier(ALL, ("uint8",)))
+@pytest.mark.parametrize("dtype", _tier(ALL, ("float32",)))
 def test_functions_of_two_numbers_as_machine_code(dtype: str) -> None:
     run(BINARY, dtype, COMPILED, pairs(dtype))
 
