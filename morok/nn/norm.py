@@ -46,6 +46,10 @@ class BatchNorm(Module):
         if self.running_mean is not None and self.running_var is not None and not is_training():
             return x.batch_norm(self.running_mean, self.running_var, self.weight, self.bias, self.eps)
         axes = tuple(axis for axis in range(x.ndim) if axis != 1)
+        if is_training() and all(x.shape[axis] == 1 for axis in axes):
+            raise ShapeError(
+                f"one value per channel, as in {show_shape(x.shape)}, has no variance to learn from"
+            )
         wide = widened(x)
         mean, var = wide.mean(axes), wide.var(axes, correction=0)
         if is_training():

@@ -54,6 +54,13 @@ def test_batches_are_counted() -> None:
     np.testing.assert_array_equal(mean.running_mean.numpy(), norm.state_dict()["running_mean"].numpy())
 
 
+def test_one_value_is_no_batch() -> None:
+    norm = nn.BatchNorm(4)
+    assert norm(Tensor.ones(1, 4, 1)).shape == (1, 4, 1)
+    with nn.training(), pytest.raises(ShapeError, match="one value per channel"):
+        norm(Tensor.ones(1, 4, 1))
+
+
 def test_layers_say_what_they_are() -> None:
     model = nn.Sequential(nn.Conv2d(1, 2, 3), Tensor.relu, nn.Sequential(nn.Linear(4, 2), nn.Dropout(0.1)))
     assert repr(model).splitlines() == [
