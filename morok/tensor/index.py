@@ -360,7 +360,7 @@ def _mask_of(item: Any) -> Any:
 def _check_mask(mask: Any, axis: int, shape: Shape) -> None:
     own = shape[axis : axis + mask.ndim]
     if own != mask.shape:
-        raise ShapeError(
+        raise OutOfRange(
             f"a mask of shape {show_shape(mask.shape)} at axis {axis} of shape {show_shape(shape)} must have "
             f"the sizes of the axes that it chooses from, {show_shape(own)}"
         )
