@@ -10,8 +10,12 @@ import numpy as np
 import pytest
 
 from morok import Tensor, Variable, jit, knobs
+from morok.device.interpreter import run_kernel
 from morok.errors import MorokError, OutOfRange, ShapeError
 from morok.nn import losses as nn_losses
+from morok.optimize.actions import apply_all
+from morok.optimize.host import Host
+from morok.optimize.record import Opt
 from tests.devices import devices
 from tests.tensor.common import same
 
@@ -269,6 +273,18 @@ def test_in_loops_that_are_cut(device: str, count: int) -> None:
                     else:
                         with pytest.raises(OutOfRange, match=f"index {number} is outside"):
                             f(Tensor(x)[t]).numpy()
+
+
+def test_a_loop_that_is_rounded_up_asks_about_nothing_more() -> None:
+    """Beyond the end what is read is 0, and there is no class 0 + 10."""
+    y = np.array([-1, -10, -3, -4, -5])
+    (kernel,) = (Tensor(y).realize() + 10).one_hot(10).plan().kernels
+    rounded = apply_all(kernel.ast, [Opt("PADTO", 0, 4)], Host())
+    for numbers, wrong in ((y, 0), (y + np.array([0, 0, 0, 0, 5]), 10)):
+        out, notes = np.zeros((5, 10), np.int64), np.zeros(1, np.int64)
+        run_kernel(rounded, [out.reshape(-1), numbers, notes])
+        assert notes[0] == wrong
+        np.testing.assert_array_equal(out[:4], np.eye(10, dtype=np.int64)[numbers[:4]])
 
 
 @pytest.mark.parametrize("device", DEVICES)
