@@ -25,6 +25,7 @@ from typing import Any, final
 
 from morok import knobs
 from morok.errors import MorokError
+from morok.forks import renewed
 from morok.ir.node import UOp
 from morok.ir.provenance import caller
 from morok.runtime.plan import ExecutionPlan
@@ -34,6 +35,8 @@ from morok.tensor.storage import base_of
 from morok.tensor.structures import TENSOR, flatten, unflatten
 from morok.tensor.trace import Trace
 from morok.tensor.tracing import SURROUNDINGS, JitError
+
+_MOST_TRACES = 1024  # of one function; the oldest goes first
 
 
 @final
@@ -48,7 +51,7 @@ class Jit:
         self._last: (
             tuple[Trace, list[UOp], list[UOp], list[tuple[Callable[[], object], object]], bool] | None
         ) = None
-        self._lock = RLock()  # results are given out one at a time
+        self._lock = renewed(self, "_lock", RLock)  # results are given out one at a time
         update_wrapper(self, function)
 
     @property
@@ -107,6 +110,8 @@ class Jit:
         )
         if known is None or why is not None:
             self._explain(why or "")
+            if len(self._known) >= _MOST_TRACES:
+                del self._known[next(iter(self._known))]
             known = self._known[key] = Trace(self.function, structure, given, self.watch_tensors)
             self.traces += 1
             self._last = None
@@ -118,8 +123,9 @@ class Jit:
         plain = plain and all(isinstance(a, Core) and is_whole_memory(a) and not a._leaf for a in args)
         nodes = [t._uop for t in given]
         around = [(look, look()) for look in SURROUNDINGS]
-        bases = [base_of(n) for n in nodes]
-        self._last = (known, nodes, bases, around, known.watched.is_empty) if plain else None
+        self._last = (
+            (known, nodes, [base_of(n) for n in nodes], around, known.watched.is_empty) if plain else None
+        )
         return unflatten(known.structure, iter(results))
 
     def _key(self, structure: Any, given: list[Core]) -> Any:

@@ -145,11 +145,19 @@ def forget_values(memory: UOp) -> None:
     """A BUFFER node stands for values that are gone: nothing is found there any more."""
     for key in _held.pop(memory, ()):
         done = _done.get(key)
-        if done is None:
+        node = None if done is None else done()
+        if done is None or node is None:
             continue
         view = done.view if isinstance(done.view, UOp) else done.view()
+        while view is not None and (moved := realized_as(view)) is not None:
+            view = moved  # a view that was copied elsewhere
         if view is None or base_of(view) is memory:
             del _done[key]
+            if node.op is Ops.BUFFER:  # an earlier state, of which this was the copy
+                forget_values(node)
+        else:
+            done.view = view
+            _held.setdefault(base_of(view), set()).add(key)
 
 
 # --- nodes
