@@ -511,9 +511,8 @@ def run(program: Program, device: str | None = None) -> dict[int, Array]:
         elif step.name == "set":
             operands[0][step.params[0]] = step.params[1]
         else:
-            made = OPERATIONS[step.name][1](*operands, *step.params)
-            # Tensors that are another's node stay values of their own, as they are in NumPy.
-            values.append(made if all(made is not v for v in values) else made.reshape(made.shape))
+            # Here every step makes a value of its own; views are the matter of `state_programs.py`.
+            values.append(Tensor(OPERATIONS[step.name][1](*operands, *step.params)))
     found = {}
     for group in program.outputs:
         Tensor.realize(*(values[i] for i in group))
