@@ -58,12 +58,16 @@ def node_of(data: Any, dtype: DType | None, device: str | None) -> UOp:
     if isinstance(data, UOp):
         return data if dtype is None else cast(data, dtype)
     if isinstance(data, bool | int | float) and not isinstance(data, np.generic):  # float64 is a float
+        require_range(data, dtype or dtype_of(data))
         return const(dtype or dtype_of(data), data)
     if hasattr(data, "__dlpack__") and not isinstance(data, np.ndarray | np.generic):
         array, found = foreign_array(data)
     else:
         array, found = _as_array(data, dtype is not None)
     ours = isinstance(data, list | tuple)
+    if ours and dtype is not None and array.dtype.kind in "iu" and array.size:
+        for end in (array.min(), array.max()):
+            require_range(int(end), dtype)
     if dtype is not None and dtype is not found:
         array, found, ours = evaluate_array(Ops.CAST, found, array, to=dtype), dtype, True
     return from_array(array, found, device, copy=not ours)
@@ -119,9 +123,10 @@ def _from_list(data: Any, exact: bool) -> tuple[Array, DType]:
     if array.dtype == np.float64 and not exact:
         return array.astype(np.float32), dt.default_float
     if array.dtype.kind == "O":
-        raise DTypeError(
-            f"the elements of a tensor must be numbers, not {type(array.reshape(-1)[0]).__name__}"
-        )
+        first = array.reshape(-1)[0]
+        for value in array.reshape(-1):
+            require_range(value, dt.int64)  # integers that no type holds are objects to NumPy
+        raise DTypeError(f"the elements of a tensor must be numbers, not {type(first).__name__}")
     return array, from_numpy(array.dtype)
 
 
