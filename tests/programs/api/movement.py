@@ -212,9 +212,11 @@ class Movement(Core):
                 np.add.at(x, where, src.x[box])
             return self.like(x, np.zeros(x.shape))
         x, e, size, many = self.x.copy(), np.array(self.e), np.abs(self.x), np.ones(self.shape)
+        rough = _rough(self.x)
         for into, what in ((x, src.x), (e, src.e), (size, np.abs(src.x)), (many, np.ones(src.shape))):
             np.add.at(into, where, what[box])
-        return _summed(self, self.type, x, e, size, many)
+        np.add.at(rough, where, _rough(src.x)[box])
+        return _summed(self, self.type, x, e, size, many, rough)
 
     def index_add(self, dim: int, index: Any, source: Any) -> Any:
         shape = [1] * self.ndim
@@ -231,11 +233,19 @@ class Movement(Core):
         return self.like(x.astype(np.int64), np.zeros(x.shape), "int64")
 
 
-def _summed(like: Any, kind: str, x: Array, e: Array, size: Array, many: Array) -> Any:
-    """A sum of `many` numbers: `size` is the sum of their sizes. Halves are added in float32."""
+def _rough(x: Array, parts: int = 1024) -> Array:
+    """1 where a number is no multiple of a small power of two: sums of such numbers may be rounded."""
+    return np.where(x * parts == np.rint(x * parts), 0.0, 1.0)
+
+
+def _summed(like: Any, kind: str, x: Array, e: Array, size: Array, many: Array, rough: Array) -> Any:
+    """A sum of `many` numbers: `size` is the sum of their sizes, `rough` counts those that are not exact.
+
+    Halves are added in float32.
+    """
     eps = min(FORMATS[kind].eps, FORMATS["float32"].eps)
     with np.errstate(all="ignore"):
-        whole = (e == 0) & (size * 1024 == np.rint(size * 1024)) & (size * 1024 < 1 / eps)
+        whole = (e == 0) & (rough == 0) & (size * 1024 < 1 / eps)
         bound = np.where(whole, 0.0, e + (many / 2 + 4) * eps * size)
         bound = np.where(np.isfinite(x), bound, e)
     return like.rounded(kind, x, bound)

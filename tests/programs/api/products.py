@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tests.programs.api.formats import NUMPY, Array, float_of, is_float, meet
-from tests.programs.api.movement import _summed
+from tests.programs.api.movement import _rough, _summed
 from tests.programs.api.reduce import _accumulator
 from tests.programs.api.reference import Core, Reject
 
@@ -36,10 +36,16 @@ class Products(Core):
             if any(p.e.any() for p in parts):
                 e = e * 1.01 + 1e-15 * size
             many = way(*(np.ones(p.shape) for p in parts))
+            # Products of multiples of 1/32 are multiples of 1/1024; of three, nothing is said.
+            dirt = [_rough(p.x, 32) for p in parts]
+            rough = many * (len(parts) > 2) + sum(
+                way(*(dirt[i] if i == j else np.ones(p.shape) for i, p in enumerate(parts)))
+                for j in range(len(parts))
+            )
             e = np.where(np.isnan(e), np.where(np.isnan(x), 0.0, np.inf), e)
             if not all(np.isfinite(p.x).all() for p in parts):
                 raise Reject("infinite")
-        return _summed(self, kind, x, e, size * (1 + (len(parts) > 2)), many)
+        return _summed(self, kind, x, e, size * (1 + (len(parts) > 2)), many, rough)
 
     def __matmul__(self, other: Any) -> Any:
         return self._product((other,), np.matmul)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tests.programs.api.formats import FORMATS, float_of, is_float
-from tests.programs.api.movement import _summed
+from tests.programs.api.movement import _rough, _summed
 from tests.programs.api.reference import Core, Reject
 
 
@@ -35,8 +35,10 @@ class Reduce(Core):
         if not is_float(kind):
             return self._whole(np.sum, kind, axis, keepdim)
         with np.errstate(all="ignore"):
-            parts = [np.sum(a, axis, keepdims=keepdim) for a in (self.x, self.e, np.abs(self.x))]
-        return _summed(self, kind, *parts, many=np.asarray(float(_count(self.shape, axis))))
+            x, e, size, rough = (
+                np.sum(a, axis, keepdims=keepdim) for a in (self.x, self.e, np.abs(self.x), _rough(self.x))
+            )
+        return _summed(self, kind, x, e, size, np.asarray(float(_count(self.shape, axis))), rough)
 
     def _whole(self, way: Any, kind: str, axis: Any, keepdim: bool) -> Any:
         with np.errstate(all="ignore"):
@@ -199,9 +201,9 @@ class Reduce(Core):
         if not is_float(kind):
             return self._running(np.cumsum, kind, axis)
         with np.errstate(all="ignore"):
-            x, e, size = (np.cumsum(a, axis) for a in (self.x, self.e, np.abs(self.x)))
+            x, e, size, rough = (np.cumsum(a, axis) for a in (self.x, self.e, np.abs(self.x), _rough(self.x)))
         many = self.x.size if axis is None else self.shape[axis] if self.ndim else 1
-        return _summed(self, kind, x, e, size, np.asarray(float(many)))
+        return _summed(self, kind, x, e, size, np.asarray(float(many)), rough)
 
     def _running(self, way: Any, kind: str, axis: Any) -> Any:
         with np.errstate(all="ignore"):
