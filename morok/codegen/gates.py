@@ -16,7 +16,7 @@ from morok.ir.infer import ranges
 from morok.ir.node import UOp, alu, make, toposort
 from morok.ir.ops import Ops
 from morok.ir.scan import parts, scan
-from morok.rewrite.rules import Rules, unproved, why
+from morok.rewrite.rules import Rules, why
 from morok.rewrite.ruleset import join, rules
 from morok.rewrite.terms import Bool, Head, Var, Where
 from morok.symbolic.sets import symbolic
@@ -120,24 +120,22 @@ def single_step(node: UOp) -> UOp | None:
 def gate_rules(p: Bool, x: Var, y: Var) -> Rules:
     """Conditions on loads."""
     # p ? a[i] : 0 reads a[i] where p holds
-    yield "load", Where(p, x, y) >> gate_load, why("looks at the read's own gate"), unproved("memory")
+    yield "load", Where(p, x, y) >> gate_load, why("looks at the read's own gate")
     # p holds wherever a[i] is touched
     yield (
         "place",
         Head(Ops.INDEX).any() >> place_under_gate,
         why("simplifies under the gate"),
-        unproved("memory"),
     )
     # a loop of one step is no loop
-    yield "step", Head(Ops.RANGE).any() >> single_step, why("the end is the source"), unproved("loops")
+    yield "step", Head(Ops.RANGE).any() >> single_step, why("the end is the source")
     yield (
         "close",
         Head(Ops.END, Ops.REDUCE, Ops.SCAN).any() >> close_what_runs,
         why("any number of loops"),
-        unproved("loops"),
     )
     # each value of a joint reduction by itself
-    yield "pick", Head(Ops.PICK).any() >> split_values, why("any number of values"), unproved("loops")
+    yield "pick", Head(Ops.PICK).any() >> split_values, why("any number of values")
 
 
 post_opt_rules = join("codegen.post_opt", symbolic, gate_rules)

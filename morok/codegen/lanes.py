@@ -13,7 +13,7 @@ from morok.codegen.vectors import vector_constant
 from morok.ir.alu import evaluate
 from morok.ir.node import UOp
 from morok.ir.ops import ALU, Ops
-from morok.rewrite.rules import Rules, unproved, why
+from morok.rewrite.rules import Rules, why
 from morok.rewrite.ruleset import rules
 from morok.rewrite.terms import HEADS, Head, Many
 
@@ -52,12 +52,11 @@ def join_lanes(node: UOp, rest: tuple[UOp, ...]) -> UOp | None:
     return vector_constant(node.dtype, [v for s in rest for v in lanes_of(s)])
 
 
-_LANES = unproved("lanes: the same op on each of them; tested on values")
 _ANY_NUMBER = why("a vector has any number of lanes")
 
 
 @rules("codegen.lanes")
 def lane_rules(rest: Many) -> Rules:
     """Vector constants are computed."""
-    yield "fold", Head(*_FOLDED)(rest) >> fold_lanes, _ANY_NUMBER, _LANES
-    yield "join", (HEADS["Cat"] | HEADS["Vectorize"])(rest) >> join_lanes, _ANY_NUMBER, _LANES
+    yield "fold", Head(*_FOLDED)(rest) >> fold_lanes, _ANY_NUMBER
+    yield "join", (HEADS["Cat"] | HEADS["Vectorize"])(rest) >> join_lanes, _ANY_NUMBER

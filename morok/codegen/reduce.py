@@ -149,7 +149,7 @@ def simplify_gep(node: UOp) -> UOp | None:
 def gep_rules(x: Var, a: Var, b: Var, c: Var, y: Var, u: Arg) -> Rules:
     """Lanes, as far down as they go; and sums that a matrix unit takes over."""
     # lanes of lanes
-    yield "simplify", Head(Ops.GEP).any() >> simplify_gep, why("looks through several ops"), unproved("lanes")
+    yield "simplify", Head(Ops.GEP).any() >> simplify_gep, why("looks through several ops")
     # WMMA(a, b, c) + y = WMMA(a, b, c + y)
     yield (
         "wmma-add",

@@ -45,6 +45,7 @@ _CONSTANTS_PER_CASE = 4
 _MOST_FOLDED_IN_LANES = 16
 _MOST_SWEPT = 40
 _ATTEMPTS_PER_CASE = 80
+_THRESHOLD_CASES = 5  # so many times the cases that are asked for, where numbers lie at the code's thresholds
 _MOST_EXTRA = 36  # cases of one of the later rounds
 _LANES = 4
 
@@ -82,7 +83,8 @@ def candidates(rule: Rule, tally: Tally, effort: Effort) -> Iterator[Case]:
                     yield from (Case(typing, in_lanes(node), bonus=True) for _, node in some)
         return
     narrow = [t for before in patterns for t in typings(before, narrow_types(rule))]
-    yield from _round(rule, narrow, tally, max(_MOST_SWEPT, effort.cases), effort.cases)
+    wanted = effort.cases * _THRESHOLD_CASES if rule.is_code or _has_code_condition(rule) else effort.cases
+    yield from _round(rule, narrow, tally, max(_MOST_SWEPT, effort.cases), wanted)
     programs = _PROGRAMS_CONVERTED if converts(rule) else _PROGRAMS
     wide = [t for before in patterns for t in typings(before, programs) if _is_wide(t)]
     rng = Maker(rule.name).rng
@@ -93,6 +95,11 @@ def candidates(rule: Rule, tally: Tally, effort: Effort) -> Iterator[Case]:
     few = min(_MOST_EXTRA, max(effort.cases // 4, len(narrow)))
     vectors = (Case(c.typing, in_lanes(c.node), bonus=True) for c in _round(rule, narrow, tally, few, few))
     yield from vectors
+
+
+def _has_code_condition(rule: Rule) -> bool:
+    """Whether a condition is code, which has thresholds as a right side has."""
+    return any(not isinstance(c, Term) for c in rule.conditions)
 
 
 def _is_wide(typing: Typing) -> bool:
@@ -177,11 +184,17 @@ def _graph(typing: Typing, maker: Maker, attempt: int) -> UOp:
     """The left side on generated operands."""
     depth = (1, 0, 1, 2)[attempt % 4]
     given: dict[str, UOp] = {}
-    for name, var in variables(typing.before).items():
-        dtype = typing.variables[name]
-        if var.CONSTANT or (name.startswith("any") and given and maker.rng.random() < 0.4):
+    found = variables(typing.before)
+    ends = [v for t in typing.variables.values() if t.is_bounded_int for v in (t.min, t.max, t.bits)]
+    maker.focus += ends if maker.rng.random() < 0.5 else []
+    for name in sorted(found, key=lambda n: not (found[n].CONSTANT or n.startswith("any"))):
+        dtype, var = typing.variables[name], found[name]
+        number = name.removeprefix("any")
+        if var.CONSTANT or (number.isdigit() and number != "0" and maker.rng.random() < 0.4):
             given[name] = maker.constant(dtype)
-        elif given and maker.rng.random() < 0.1:
+            maker.focus += [given[name].arg]  # what is chosen next lies near to it
+            continue
+        if given and maker.rng.random() < 0.1:
             others = [n for n in given.values() if n.dtype is dtype and n.op is not Ops.CONST]
             given[name] = maker.rng.choice(others) if others else maker.expression(dtype, depth)
         else:

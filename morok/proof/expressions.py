@@ -1,13 +1,15 @@
 """Random operands for rules whose right side is code: sums, quotients, comparisons, constants.
 
 Everything follows from a seed. Constants share factors, because most code about quotients looks for common
-ones; variables are few, so that terms meet again; some bounds are tight, some are wide, some are infinite.
+ones; variables are few, so that terms meet again; some bounds are tight, some are wide, some are infinite,
+and many lie at the thresholds of the code: at a divisor, one beside it, at the ends of a type.
 """
 
 from __future__ import annotations
 
 import math
 import random
+from collections.abc import Iterable
 from typing import Any, final
 
 from morok.dtype import DType, bool_, from_bits, index
@@ -45,20 +47,48 @@ def constant_pool(dtype: DType) -> list[Any]:
     return list(dict.fromkeys([*small, *edge_values(dtype), 24, 32, 64]))
 
 
+def near(numbers: Iterable[Any]) -> list[int]:
+    """Where code changes its mind: at the numbers, one beside them, at their divisors, at -1, 0 and 1."""
+    found: dict[int, None] = dict.fromkeys((0, 1, -1))
+    for n in numbers:
+        if isinstance(n, bool) or not isinstance(n, int):
+            continue
+        found.update(dict.fromkeys((n, n - 1, n + 1, -n)))
+        found.update(dict.fromkeys(d * k for d in (2, 3, 4, 5, 8) if n % d == 0 for k in (n // d, d)))
+    return list(found)
+
+
 @final
 class Maker:
-    """Makes nodes of a wanted type."""
+    """Makes nodes of a wanted type.
 
-    def __init__(self, seed: str) -> None:
+    `focus` are numbers at which the code under test may change its mind: its constants, the ends of its
+    types. Bounds, coefficients and constants are often at or beside one of them. Each variable has one pair
+    of bounds in a case, so that the same one stands in a condition and in what it guards.
+    """
+
+    def __init__(self, seed: str, focus: Iterable[Any] = ()) -> None:
         self.rng = random.Random(seed)
+        self.focus = [n for n in focus if type(n) is int]
+        self._variables: dict[tuple[DType, int], UOp] = {}
+
+    def _near(self, dtype: DType) -> int:
+        """A number at one of the thresholds, as a value of the type."""
+        value = self.rng.choice(near(self.focus))
+        return value if dtype.is_index else max(dtype.min, min(dtype.max, value))
 
     def constant(self, dtype: DType) -> UOp:
         """Any constant; for integers mostly a small one."""
         rng = self.rng
-        if dtype.is_int and rng.random() < 0.75:
-            value: Any = rng.choice(_FACTORS if rng.random() < 0.5 else _DIVISORS)
+        value: Any
+        if dtype.is_int and self.focus and rng.random() < 0.35:
+            value = self._near(dtype)
+        elif dtype.is_int and rng.random() < 0.75:
+            value = rng.choice(_FACTORS if rng.random() < 0.5 else _DIVISORS)
             if dtype.is_unsigned:
                 value = abs(value)
+        elif dtype.is_bounded_int and rng.random() < 0.6:
+            value = rng.getrandbits(rng.randrange(1, dtype.bits))  # of any length
         elif dtype.is_float and rng.random() < 0.3:
             value = from_bits(rng.getrandbits(dtype.bits), dtype)
         else:
@@ -67,18 +97,33 @@ class Maker:
 
     def variable(self, dtype: DType) -> UOp:
         """One of three variables of a type, with some bounds."""
+        number = self.rng.randrange(3)
+        key = (dtype, number)
+        if key not in self._variables:
+            low, high = self._bounds(dtype)
+            name = f"{dtype.kind[0]}{number}"
+            self._variables[key] = make(Ops.DEFINE_VAR, dtype, (), (name, low, high))
+            if self.rng.random() < 0.5:
+                self.focus += [b for b in (low, high) if type(b) is int]
+        return self._variables[key]
+
+    def _bounds(self, dtype: DType) -> tuple[Any, Any]:
         rng = self.rng
-        name = f"{dtype.kind[0]}{rng.randrange(3)}"
         if dtype.is_bool:
-            return make(Ops.DEFINE_VAR, dtype, (), (name, False, True))
+            return False, True
         if dtype.is_float:
-            return make(Ops.DEFINE_VAR, dtype, (), (name, -math.inf, math.inf))
-        low, high = rng.choice(_BOUNDS)
-        if not dtype.is_index:
-            low, high = max(low, dtype.min), min(high, dtype.max)
-            if rng.random() < 0.4:
-                low, high = dtype.min, dtype.max
-        return make(Ops.DEFINE_VAR, dtype, (), (name, low, high))
+            return -math.inf, math.inf
+        if self.focus and rng.random() < 0.5:
+            low: Any = rng.choice((0, 0, 0, 1, -1, self._near(dtype)))
+            high: Any = self._near(dtype)
+            low, high = min(low, high), max(low, high)
+        else:
+            low, high = rng.choice(_BOUNDS)
+        if dtype.is_index:
+            return low, high
+        if rng.random() < 0.3:
+            return dtype.min, dtype.max
+        return max(low, dtype.min), max(min(high, dtype.max), max(low, dtype.min))
 
     def expression(self, dtype: DType, depth: int) -> UOp:
         """Something of the type, at most so deep."""
@@ -90,15 +135,19 @@ class Maker:
         if dtype.is_float:
             return alu(rng.choice((Ops.ADD, Ops.MUL, Ops.SUB, Ops.MAX)), *self._two(dtype, depth))
         kind = rng.random()
-        if kind < 0.5:
+        if kind < 0.45:
             return self.sum(dtype, depth)
         if kind < 0.75:
             op = rng.choice((Ops.FLOORDIV, Ops.FLOORMOD))
-            return alu(op, self.expression(dtype, depth - 1), const(dtype, rng.choice(_DIVISORS)))
+            return alu(op, self.expression(dtype, depth - 1), const(dtype, self._divisor(dtype)))
         if kind < 0.85:
             return alu(Ops.MUL, self.expression(dtype, depth - 1), self.constant(dtype))
         op = rng.choice((Ops.ADD, Ops.MAX, Ops.MIN, Ops.ADD))
         return alu(op, *self._two(dtype, depth))
+
+    def _divisor(self, dtype: DType) -> int:
+        found = self._near(dtype) if self.focus and self.rng.random() < 0.5 else 0
+        return found if found > 0 else self.rng.choice(_DIVISORS)
 
     def sum(self, dtype: DType, depth: int) -> UOp:
         """Terms with coefficients that have factors in common, perhaps with a constant."""
@@ -108,7 +157,13 @@ class Maker:
         for _ in range(rng.randint(1, 3)):
             term = self.expression(dtype, depth - 1) if rng.random() < 0.25 else self.variable(dtype)
             factor = rng.choice(_FACTORS) * rng.choice((1, scale))
-            if abs(factor) != 1 or factor < 0:
+            if self.focus and rng.random() < 0.5:
+                factor = self._near(dtype)
+            if dtype.is_unsigned:
+                factor = min(abs(factor), dtype.max)
+            elif not dtype.is_index:
+                factor = max(dtype.min, min(dtype.max, factor))
+            if factor != 1:
                 term = alu(Ops.MUL, term, const(dtype, factor))
             total = term if total is None else alu(Ops.ADD, total, term)
         assert total is not None
@@ -126,5 +181,6 @@ class Maker:
             return alu(Ops.NOT, self.expression(bool_, depth - 1))
         op: Op = rng.choice((Ops.CMPLT, Ops.CMPLT, Ops.CMPLT, Ops.CMPEQ, Ops.CMPNE))
         x = self.variable(index) if rng.random() < 0.7 else self.expression(index, depth - 1)
-        bound = const(index, rng.randint(-4, 20))
+        limit = rng.randint(-4, 20) if not self.focus or rng.random() < 0.5 else self._near(index)
+        bound = const(index, limit)
         return alu(op, x, bound) if rng.random() < 0.6 else alu(op, bound, x)

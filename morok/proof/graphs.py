@@ -6,15 +6,16 @@ sources, so that two loads from equal places are equal and nothing else is known
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any, final
 
-from morok.dtype import DType, bool_, int8
+from morok.dtype import DType, bool_, identity, int8
 from morok.errors import DTypeError, ProofError
 from morok.ir.alu import evaluate
 from morok.ir.bounds import bounds
-from morok.ir.node import UOp, const, make, toposort
-from morok.ir.ops import Ops
+from morok.ir.node import UOp, alu, const, make, toposort
+from morok.ir.ops import Op, Ops
 from morok.proof import solver
 from morok.proof.formulas import same_value
 from morok.proof.solver import Expr, Problem, z3
@@ -26,6 +27,11 @@ from morok.rewrite.rules import EXACT, Numeric
 Lanes = tuple[Expr, ...]
 ENOUGH = 10_000_000  # steps for a question that somebody waits for
 _FAR = 1 << 63  # further than any integer in memory
+_EVALUATED = frozenset((
+    Ops.CONST, Ops.VCONST, Ops.DEFINE_VAR, Ops.RANGE, Ops.SPECIAL, Ops.VECTORIZE, Ops.CAT, Ops.GEP, Ops.BIND,
+))  # fmt: skip
+_MOST_STEPS = 64  # of a reduction
+_OF_LOOPS = frozenset((Ops.REDUCE, Ops.PICK))
 BITWISE = frozenset((Ops.AND, Ops.OR, Ops.XOR, Ops.NOT))
 
 
@@ -39,10 +45,11 @@ class Graphs:
         self.leaves: dict[UOp, Lanes] = {}  # nodes whose value is not computed here
         self._lanes: dict[UOp, Lanes] = {}
         self._names: dict[str, UOp] = {}
+        self._numbers: dict[UOp, int] = {}  # of what has no value: names must not depend on the run
 
     def lanes(self, root: UOp) -> Lanes:
         """The value of a node, lane by lane."""
-        for node in toposort(root, stop=lambda n: n in self._lanes or n.dtype.is_ptr):
+        for node in toposort(root, stop=lambda n: n in self._lanes or n.dtype.is_ptr or n.op in _OF_LOOPS):
             if node not in self._lanes and not node.dtype.is_ptr and not node.dtype.is_void:
                 self._lanes[node] = self._translate(node)
         return self._lanes[root]
@@ -74,6 +81,12 @@ class Graphs:
             return variable
         if op is Ops.LOAD and n.src[0].op is Ops.INDEX:
             return self._load(n)
+        if op is Ops.INDEX and len(n.src) in (2, 3) and count == 1:
+            return self._read(n)
+        if op in _OF_LOOPS:
+            return self._reduced(n)
+        if op is Ops.VREDUCE:
+            return self._combined(n.arg, scalar, self._lanes[n.src[0]])
         if op.is_alu and all(s.dtype.lanes == count for s in n.src):
             of = n.src[-1].dtype.scalar
             parts = (self._lanes[s] for s in n.src)
@@ -98,21 +111,66 @@ class Graphs:
         place = n.src[0]
         pointer, *indices = place.src
         gate = indices.pop() if indices and indices[-1].dtype.is_bool else None
-        values = self._unknown(n, tuple(indices), name=f"load_{id(pointer)}")
+        values = self._unknown(n, tuple(indices), name=self._memory(pointer))
         if gate is None or len(n.src) < 2:
             return values
         (open_,), other = self.lanes(gate), self.lanes(n.src[1])
         return tuple(z3.If(open_, a, b) for a, b in zip(values, other, strict=True))
+
+    def _memory(self, pointer: UOp) -> str:
+        """The function from places to what lies there."""
+        return f"load_{self._numbers.setdefault(pointer, len(self._numbers))}"
+
+    def _read(self, n: UOp) -> Lanes:
+        """A read before loads are made explicit: 0 where its gate does not hold."""
+        pointer, place, *gate = n.src
+        (value,) = self._unknown(n, (place,), name=self._memory(pointer))
+        if not gate or not gate[0].dtype.is_bool:
+            return (value,)
+        zero = False if n.dtype.is_bool else 0.0 if n.dtype.is_float else 0
+        return (z3.If(self.value(gate[0]), value, self.t.constant(zero, n.dtype)),)
+
+    def _combined(self, op: Op, dtype: DType, lanes: Lanes) -> Lanes:
+        total = lanes[0]
+        for lane in lanes[1:]:
+            total = self.t.apply(op, dtype, total, lane)
+        return (total,)
+
+    def _reduced(self, n: UOp) -> Lanes:
+        """A reduction, one step after the other: its loops are short."""
+        if n.op is Ops.PICK:
+            whole = n.src[0]
+            if whole.op is not Ops.REDUCE:
+                raise ProofError("a value is picked out of something that is no reduction")
+            count = len(whole.arg)
+            n = make(Ops.REDUCE, n.dtype, (whole.src[n.arg], *whole.src[count:]), (whole.arg[n.arg],))
+        loops = [s for s in n.src[1:] if s.op is Ops.RANGE]
+        ends = [bounds(r.src[0])[1] for r in loops]
+        if len(n.arg) != 1 or math.prod(ends) > _MOST_STEPS:
+            raise ProofError("a reduction with too many steps or values")
+        op, scalar = n.arg[0], n.dtype.scalar
+        total = [self.t.constant(identity(op.name, scalar), scalar)] * n.dtype.lanes
+        for steps in itertools.product(*(range(int(end)) for end in ends)):
+            places = {r: const(r.dtype, k) for r, k in zip(loops, steps, strict=True)}
+            runs = [alu(Ops.CMPLT, k, r.src[0]) for r, k in places.items() if r.src[0].op is not Ops.CONST]
+            value = self.lanes(substitute(n.src[0], places))
+            more = [self.t.apply(op, scalar, a, b) for a, b in zip(total, value, strict=True)]
+            if runs:
+                taken = z3.And([self.value(run) for run in runs])
+                more = [z3.If(taken, b, a) for a, b in zip(total, more, strict=True)]
+            total = more
+        return tuple(total)
 
     def _unknown(self, n: UOp, sources: tuple[UOp, ...], name: str = "") -> Lanes:
         scalar = n.dtype.scalar
         if not supported(scalar):
             raise ProofError(f"there is no theory for {n.op.name} of type {n.dtype}")
         known = [e for s in sources if not s.dtype.is_ptr and not s.dtype.is_void for e in self.lanes(s)]
-        others = [id(s) for s in sources if s.dtype.is_ptr or s.dtype.is_void]
+        numbers = self._numbers
+        others = [numbers.setdefault(s, len(numbers)) for s in sources if s.dtype.is_ptr or s.dtype.is_void]
         base = name or f"{n.op.name.lower()}_{n.arg!r}_{'_'.join(map(str, others))}"
         if not known:
-            base += f"_{id(n)}"
+            base += f"_{numbers.setdefault(n, len(numbers))}"
         lanes = []
         for i in range(n.dtype.lanes):
             function = f"{base}_{i}"
@@ -207,6 +265,8 @@ def _refutation(graphs: Graphs, model: Any, before: UOp, after: UOp, numeric: Nu
     shown = ", ".join(f"{name} = {v}" for name, v in named.items())
     if graphs.t.reals or before.dtype.is_void or before.dtype.is_ptr:
         return Verdict(REFUTED, shown, named)
+    if any(not n.op.is_alu and n.op not in _EVALUATED for n in toposort(before, after)):
+        return Verdict(REFUTED, shown, named)  # memory and loops: nothing to compute it with
     x, y = (evaluate_graph(side, values) for side in (before, after))
     loose = numeric is not EXACT
     if all(same_value(a, b, loose) for a, b in zip(x, y, strict=True)):

@@ -12,6 +12,7 @@ from morok.ir.ops import Ops
 from morok.proof import solver
 from morok.proof.cases import prove_cases
 from morok.proof.rules import exhausted, prove_terms
+from morok.proof.shapes import is_shaped
 from morok.proof.sorts import ops_in, single_ops
 from morok.proof.translate import NO_THEORY
 from morok.proof.verdicts import (
@@ -62,7 +63,7 @@ def judge(rule: Rule, effort: Effort = DEFAULT) -> tuple[Verdict, str]:
     if rule.unproved is not None:
         return Verdict(_kind_of_unproved(rule), rule.unproved), ""
     try:
-        if not rule.is_code:
+        if not rule.is_code and not is_shaped(rule):
             verdict, types = _by_terms(rule, effort)
             if verdict.status == PROVED or not _has_code_condition(rule):
                 return verdict, _theory(types)

@@ -78,6 +78,8 @@ class Translator:
         if dtype.is_int:
             return z3.BitVecVal(int(value), dtype.bits)
         if self.reals:
+            if not math.isfinite(value):
+                raise ProofError(f"{value} is no real number")
             return z3.RealVal(str(Fraction(value)))
         if value != value:
             return z3.fpNaN(self.sort(dtype))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import Ops
-from morok.rewrite.rules import Rules, grows, unproved, when, why
+from morok.rewrite.rules import Rules, grows, when, why
 from morok.rewrite.ruleset import RuleSet, join, rules
 from morok.rewrite.terms import HEADS, Bool, Index, Var, Where, dtype, false, true, zero
 from morok.symbolic.sets import symbolic
@@ -39,7 +39,6 @@ def simpler_place(n: UOp, b: UOp, i: UOp, g: UOp) -> UOp | None:
 
 
 _SMALLER = grows("a part of what was there; the check does not see that one name stands for the inside")
-_MEMORY = unproved("the prover knows values, not memory; the interpreter checks it")
 
 
 @rules("schedule.gates")
@@ -51,18 +50,16 @@ def gate_rules(n: Var, b: Var, i: Index, p: Bool, g: Bool) -> Rules:
         Where(p, n @ _Index(b, i, g), zero) >> n,
         when(holds_under, is_read),
         _SMALLER,
-        _MEMORY,
     )
     # a gate that always holds
-    yield "open", n @ _Index(b, i, true) >> _Index(b, i, dtype=dtype(n)), _MEMORY
+    yield "open", n @ _Index(b, i, true) >> _Index(b, i, dtype=dtype(n))
     # a gate that never holds
-    yield "closed", n @ _Index(b, i, false) >> zero, when(is_read), _MEMORY
+    yield "closed", n @ _Index(b, i, false) >> zero, when(is_read)
     # the place may use that the gate holds
     yield (
         "place",
         n @ _Index(b, i, g) >> simpler_place,
         why("simplifies with the other rules under tighter bounds"),
-        _MEMORY,
     )
 
 

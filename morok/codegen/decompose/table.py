@@ -46,8 +46,8 @@ def _unless_native(function: Callable[[UOp], UOp | None]) -> Callable[..., UOp |
 
 
 def float_power(node: UOp) -> UOp | None:
-    """Powers of floats; whole exponents of integers are the integers' business."""
-    return exponential.pow_(*node.src) if node.dtype.is_float else integers.integer_power(node)
+    """Powers of floats; those of integers have a rule of their own, which is exact."""
+    return exponential.pow_(*node.src) if node.dtype.is_float else None
 
 
 def reciprocal(node: UOp) -> UOp:
@@ -146,6 +146,8 @@ def integer_rules(x: Bounded, y: Bounded) -> Rules:
     yield "divide-safely", Head(Ops.CDIV, Ops.CMOD)(x, y) >> integers.guard_division, _BOUNDS
     # x * 2^k = x << k
     yield "shift", Head(Ops.MUL)(x, y) >> integers.multiply_by_power, _BOUNDS
+    # x^y by squaring
+    yield "power", Head(Ops.POW)(x, y) >> _unless_native(integers.integer_power), _BOUNDS
     yield "shift-far", Head(Ops.SHL, Ops.SHR)(x, y) >> integers.guard_shift, _BOUNDS
 
 
