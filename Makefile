@@ -3,6 +3,7 @@ PYTHON ?= python3
 WORKERS ?= 2
 COUNT ?= 20000
 PEERS ?= 1
+MUTANTS ?=
 SANITIZER ?= compute-sanitizer
 SANITIZED ?= tests/gpu tests/tensor/test_reduce.py tests/tensor/test_running.py tests/tensor/test_linalg.py
 
@@ -10,7 +11,7 @@ VENV := .venv
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check --prefer-binary
 
-.PHONY: help demo test test-slow test-emulator test-cuda programs sanitizer sanitize-cuda lint format prove prove-kernels bench bench-cuda bench-all clean
+.PHONY: help demo test test-slow test-emulator test-cuda programs sanitizer sanitize-cuda lint format prove mutate prove-kernels bench bench-cuda bench-all clean
 .DEFAULT_GOAL := help
 
 help:
@@ -25,6 +26,7 @@ help:
 	@echo "make format     rewrite the files to the house format"
 	@echo "make prove      prove every rewrite rule"
 	@echo "make prove-kernels prove the kernels of ResNet-18, a GPT-2 and 200 random programs, some 20 minutes"
+	@echo "make mutate     change rules and interval arithmetic; the prover or the tests must notice (MUTANTS='--sample 100')"
 	@echo "make bench      the CPU beside torch, jax and tinygrad (PEERS=0: without them), about 15 minutes"
 	@echo "make bench-cuda an NVIDIA GPU beside torch and jax, which must be installed for it"
 	@echo "make bench-all  every benchmark of the CPU"
@@ -65,6 +67,9 @@ prove: $(VENV)/.installed
 
 prove-kernels: $(VENV)/.installed-dev
 	@$(PY) benchmarks/proofs.py
+# All mutants, unattended; MUTANTS='--rule quotients' or MUTANTS='--sample 100 --seed 3' for some of them.
+mutate: $(VENV)/.installed-dev
+	@$(PY) -m tests.mutation --jobs $(WORKERS) $(MUTANTS)
 
 test: $(VENV)/.installed-dev
 	$(PY) -m pytest -q -n $(WORKERS)

@@ -46,7 +46,7 @@ _MOST_FOLDED_IN_LANES = 16
 _MOST_SWEPT = 40
 _ATTEMPTS_PER_CASE = 80
 _THRESHOLD_CASES = 5  # so many times the cases that are asked for, where numbers lie at the code's thresholds
-_MOST_EXTRA = 36  # cases of one of the later rounds
+_MOST_EXTRA = 72  # cases of one of the later rounds
 _LANES = 4
 
 
@@ -189,8 +189,8 @@ def _graph(typing: Typing, maker: Maker, attempt: int) -> UOp:
     maker.focus += ends if maker.rng.random() < 0.5 else []
     for name in sorted(found, key=lambda n: not (found[n].CONSTANT or n.startswith("any"))):
         dtype, var = typing.variables[name], found[name]
-        number = name.removeprefix("any")
-        if var.CONSTANT or (number.isdigit() and number != "0" and maker.rng.random() < 0.4):
+        later = name != next(iter(found)) and dtype.is_int  # a divisor, an amount, an exponent
+        if var.CONSTANT or (later and maker.rng.random() < (0.6 if depth == 0 else 0.2)):
             given[name] = maker.constant(dtype)
             maker.focus += [given[name].arg]  # what is chosen next lies near to it
             continue

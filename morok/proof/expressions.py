@@ -71,6 +71,7 @@ class Maker:
         self.rng = random.Random(seed)
         self.focus = [n for n in focus if type(n) is int]
         self._variables: dict[tuple[DType, int], UOp] = {}
+        self._radix: int | None = None
 
     def _near(self, dtype: DType) -> int:
         """A number at one of the thresholds, as a value of the type."""
@@ -81,14 +82,16 @@ class Maker:
         """Any constant; for integers mostly a small one."""
         rng = self.rng
         value: Any
-        if dtype.is_int and self.focus and rng.random() < 0.35:
+        if dtype.is_bounded_int and dtype.bits >= 32 and rng.random() < 0.35:
+            value = rng.getrandbits(rng.randrange(1, dtype.bits))  # of any length
+        elif dtype.is_int and self.focus and rng.random() < 0.35:
             value = self._near(dtype)
         elif dtype.is_int and rng.random() < 0.75:
             value = rng.choice(_FACTORS if rng.random() < 0.5 else _DIVISORS)
             if dtype.is_unsigned:
                 value = abs(value)
         elif dtype.is_bounded_int and rng.random() < 0.6:
-            value = rng.getrandbits(rng.randrange(1, dtype.bits))  # of any length
+            value = rng.getrandbits(rng.randrange(1, dtype.bits))
         elif dtype.is_float and rng.random() < 0.3:
             value = from_bits(rng.getrandbits(dtype.bits), dtype)
         else:
@@ -134,6 +137,10 @@ class Maker:
             return self._boolean(depth)
         if dtype.is_float:
             return alu(rng.choice((Ops.ADD, Ops.MUL, Ops.SUB, Ops.MAX)), *self._two(dtype, depth))
+        if self.focus and rng.random() < 0.4:
+            found = self._digit(dtype)
+            if found is not None:
+                return found
         kind = rng.random()
         if kind < 0.45:
             return self.sum(dtype, depth)
@@ -144,6 +151,27 @@ class Maker:
             return alu(Ops.MUL, self.expression(dtype, depth - 1), self.constant(dtype))
         op = rng.choice((Ops.ADD, Ops.MAX, Ops.MIN, Ops.ADD))
         return alu(op, *self._two(dtype, depth))
+
+    def _digit(self, dtype: DType) -> UOp | None:
+        """A part of a number in mixed radix: a multiple of the radix, or what is about as small as it.
+
+        The radix divides one of the numbers in focus, as rows divide a flat index; there is one for a case.
+        """
+        rng = self.rng
+        if self._radix is None:
+            divisors = [d for n in self.focus if 3 < n < 1 << 16 for d in range(2, min(n, 50)) if n % d == 0]
+            self._radix = rng.choice(divisors) if divisors else 0
+        d = self._radix
+        factor = d * rng.choice((1, 1, 2, 3, 5) if dtype.is_unsigned else (1, 1, 2, 3, 5, -1, -3))
+        if not d or not (dtype.is_index or dtype.min <= factor <= dtype.max >= d + 1):
+            return None
+        kind = rng.random()
+        if kind < 0.4:
+            low, high = rng.choice((0, 0, 0, 1, -1)), rng.choice((d - 1, d - 1, d, d + 1))
+            low = 0 if dtype.is_unsigned else low
+            return make(Ops.DEFINE_VAR, dtype, (), (f"d{rng.randrange(2)}", low, max(low, high)))
+        row = alu(Ops.MUL, self.variable(dtype), const(dtype, factor))
+        return row if kind < 0.7 else alu(Ops.ADD, row, const(dtype, rng.randrange(1, d + 1)))
 
     def _divisor(self, dtype: DType) -> int:
         found = self._near(dtype) if self.focus and self.rng.random() < 0.5 else 0

@@ -12,6 +12,7 @@ import signal
 import sys
 import time
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 from morok.proof.rulebook import all_rules, load_registry
@@ -39,7 +40,7 @@ def judge_one(mutant: Any, known: list[Any]) -> tuple[str, str]:
     return kill_term(mutant) if isinstance(mutant, terms.TermMutant) else kill_code(mutant, known)
 
 
-def run(mutants: list[Any], jobs: int, told: Any = None) -> dict[str, tuple[str, str]]:
+def run(mutants: Sequence[Any], jobs: int, told: Any = None) -> dict[str, tuple[str, str]]:
     """Forks a process for each."""
     known = checks(all_rules())
     waiting = list(reversed(mutants))
@@ -137,7 +138,7 @@ def report(results: dict[str, tuple[str, str]], seconds: float) -> int:
     counted = counts["killed"] + counts["survived"]
     score = 100 * counts["killed"] / counted if counted else 100.0
     how = ", ".join(f"{n} by {who}" if who != "at once" else f"{n} at once" for who, n in by.most_common())
-    print(f"{len(results)} mutants: {counts['killed']} killed ({how}), {counts['equivalent']} proved equivalent, "
+    print(f"{len(results)} mutants: {counts['killed']} killed ({how}), {counts['equivalent']} equivalent, "
           f"{counts['survived']} survived; {score:.1f} % killed, in {seconds:.0f} s")  # fmt: skip
     return int(score < 98.0)
 

@@ -43,7 +43,7 @@ class CodeMutant:
         """Makes every live function of that name run the change."""
         tree = ast.parse(inspect.getsource(sys.modules[self.module]))
         function = next(f for f, name in _functions(tree, "") if name == self.function)
-        node, is_place = list(_own_nodes(function))[self.node]
+        node, is_place, _ = list(_own_nodes(function))[self.node]
         _alternatives(node, is_place)[self.choice](node)
         compiled = compile(ast.fix_missing_locations(tree), _file_of(self.module), "exec", dont_inherit=True)
         found = {code.co_qualname: code for code in _codes(compiled)}
@@ -53,6 +53,33 @@ class CodeMutant:
             code = found.get(live.__code__.co_qualname)
             if live.__code__.co_qualname in wanted and code is not None:
                 live.__code__ = code
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class TextMutant:
+    """A function in which one piece of text is another."""
+
+    module: str
+    function: str
+    old: str
+    new: str
+
+    @property
+    def id(self) -> str:
+        return f"{self.module}.{self.function}: {self.old} → {self.new}"
+
+    def install(self) -> None:
+        """As for a `CodeMutant`."""
+        source = inspect.getsource(sys.modules[self.module])
+        start = source.index(f"def {self.function}(")
+        at = source.index(self.old, start)
+        text = source[:at] + self.new + source[at + len(self.old) :]
+        compiled = compile(text, _file_of(self.module), "exec", dont_inherit=True)
+        found = {code.co_qualname: code for code in _codes(compiled)}
+        for live in _live(self.module):
+            if live.__code__.co_qualname == self.function:
+                live.__code__ = found[self.function]
 
 
 def _file_of(module: str) -> str:
@@ -97,33 +124,34 @@ def _functions(node: Any, prefix: str) -> Iterator[tuple[Any, str]]:
             yield from _functions(child, prefix)
 
 
-def _own_nodes(function: Any) -> Iterator[tuple[Any, bool]]:
-    """The nodes of a function's body, without functions inside; and whether each is inside of [ ]."""
-    stack: list[tuple[Any, bool]] = [(s, False) for s in reversed(function.body)]
+def _own_nodes(function: Any) -> Iterator[tuple[Any, bool, Any]]:
+    """The nodes of a function's body, without functions inside; whether each is inside of [ ]; its parent."""
+    stack: list[tuple[Any, bool, Any]] = [(s, False, s) for s in reversed(function.body)]
     while stack:
-        node, is_place = stack.pop()
+        node, is_place, parent = stack.pop()
         if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
             continue
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             continue  # a docstring
         if isinstance(node, (ast.Assert, ast.Raise)):
             continue
-        yield node, is_place
+        yield node, is_place, parent
         for field, value in ast.iter_fields(node):
             inside = is_place or (isinstance(node, ast.Subscript) and field == "slice")
             if field == "annotation":
                 continue
             children = value if isinstance(value, list) else [value]
-            stack += [(c, inside) for c in reversed(children) if isinstance(c, ast.AST)]
+            stack += [(c, inside, node) for c in reversed(children) if isinstance(c, ast.AST)]
 
 
 def _changes(function: Any, name: str, module: str) -> Iterator[CodeMutant]:
-    for number, (node, is_place) in enumerate(_own_nodes(function)):
+    for number, (node, is_place, parent) in enumerate(_own_nodes(function)):
+        shown = parent if isinstance(node, ast.Constant) else node  # a number alone says little
         for choice, change in enumerate(_alternatives(node, is_place)):
-            old = _text(node)
+            old = _text(shown)
             saved = dict(node.__dict__)
             change(node)
-            new = _text(node)
+            new = _text(shown)
             node.__dict__.clear()
             node.__dict__.update(saved)
             if new != old:
