@@ -67,6 +67,7 @@ prove: $(VENV)/.installed
 
 prove-kernels: $(VENV)/.installed-dev
 	@$(PY) benchmarks/proofs.py
+
 # All mutants, unattended; MUTANTS='--rule quotients' or MUTANTS='--sample 100 --seed 3' for some of them.
 mutate: $(VENV)/.installed-dev
 	@$(PY) -m tests.mutation --jobs $(WORKERS) $(MUTANTS)
