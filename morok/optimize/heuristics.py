@@ -220,7 +220,10 @@ def stream_rows(builder: Builder, effect: UOp, loops: list[UOp], c: UOp, lanes: 
     strip = lanes * max(1, host.registers // 2)
     if host.block_threads or len(loops) != 1 or count is None or count <= strip or trips(loops[0]) <= SHORT:
         return False
-    if _repeated_by_row(builder.loops, int(loops[0].arg[0]), number):
+    row = int(loops[0].arg[0])
+    if not {row, number} <= builder.loops.by_number.keys():  # another reduction has cut it already
+        return False
+    if _repeated_by_row(builder.loops, row, number):
         return False
     wide = lanes * min(4, vectors_at_once(cost, host))
     beside = math.prod(trips(r) for r in output_loops(effect) if r is not c and r is not loops[0])
