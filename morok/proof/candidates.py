@@ -45,7 +45,9 @@ _CONSTANTS_PER_CASE = 4
 _MOST_FOLDED_IN_LANES = 16
 _MOST_SWEPT = 40
 _ATTEMPTS_PER_CASE = 80
-_THRESHOLD_CASES = 5  # so many times the cases that are asked for, where numbers lie at the code's thresholds
+_THRESHOLD_CASES = (
+    15  # so many times the cases that are asked for, where numbers lie at the code's thresholds
+)
 _MOST_EXTRA = 72  # cases of one of the later rounds
 _LANES = 4
 
@@ -186,6 +188,7 @@ def _graph(typing: Typing, maker: Maker, attempt: int) -> UOp:
     given: dict[str, UOp] = {}
     found = variables(typing.before)
     ends = [v for t in typing.variables.values() if t.is_bounded_int for v in (t.min, t.max, t.bits)]
+    maker.ends = ends if len(set(typing.variables.values())) > 1 else []
     maker.focus += ends if maker.rng.random() < 0.5 else []
     for name in sorted(found, key=lambda n: not (found[n].CONSTANT or n.startswith("any"))):
         dtype, var = typing.variables[name], found[name]

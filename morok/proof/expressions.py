@@ -72,6 +72,7 @@ class Maker:
         self.focus = [n for n in focus if type(n) is int]
         self._variables: dict[tuple[DType, int], UOp] = {}
         self._radix: int | None = None
+        self.ends: list[int] = []  # of the types that a value may be converted to
 
     def _near(self, dtype: DType) -> int:
         """A number at one of the thresholds, as a value of the type."""
@@ -116,9 +117,15 @@ class Maker:
             return False, True
         if dtype.is_float:
             return -math.inf, math.inf
-        if self.focus and rng.random() < 0.5:
-            low: Any = rng.choice((0, 0, 0, 1, -1, self._near(dtype)))
-            high: Any = self._near(dtype)
+        low: Any
+        high: Any
+        if self.ends and rng.random() < 0.4:
+            high = rng.choice(self.ends) + rng.choice((-1, 0, 1))
+            low = rng.choice((0, 0, -high - 1, -high, rng.choice(self.ends) - 1))
+            low, high = min(low, high), max(low, high)
+        elif self.focus and rng.random() < 0.5:
+            low = rng.choice((0, 0, 0, 1, -1, self._near(dtype)))
+            high = self._near(dtype)
             low, high = min(low, high), max(low, high)
         else:
             low, high = rng.choice(_BOUNDS)
