@@ -20,7 +20,7 @@ import math
 import sys
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import NamedTuple, final
+from typing import Any, NamedTuple, final
 
 from morok import knobs
 from morok.ir.bounds import vmax
@@ -343,6 +343,9 @@ class Chooser:
             apart = next((found for use in uses if (found := _reason_to_run_apart(node, use))), None)
             if apart is not None:
                 return apart
+            ways: dict[Root, Any] = {}
+            if any(ways.setdefault(u.kernel, way) != way for u in uses for way in [_way(node, u)]):
+                return "a running reduction is read in two directions"
         if node not in self.collapsed and _is_rounded(node) and _is_averaged(uses):
             return "its average and itself are both read, and must be of the same values"
         total = 0.0
@@ -413,6 +416,11 @@ def _is_averaged(uses: list[Use]) -> bool:
     left of a value without its average would not add up to zero.
     """
     return len(uses) > 1 and any(u.averaged and u.nest[-1].loops & _alive(u.indices) for u in uses)
+
+
+def _way(node: UOp, use: Use) -> Any:
+    """The loop that a running reduction is computed along for a reader, and from which end."""
+    return scanned_loop(node, use.indices), use.indices[node.arg[1]]
 
 
 def _reason_to_run_apart(node: UOp, use: Use) -> str | None:

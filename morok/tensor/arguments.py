@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
 from morok.device.buffer import Buffer, bind_buffer
 from morok.ir.bounds import vmax
 from morok.ir.infer import Shape, numel
-from morok.ir.node import UOp, make
+from morok.ir.node import UOp, make, toposort
 from morok.ir.ops import Ops
 from morok.runtime.plan import buffer_for
 from morok.tensor.core import Core, require_shape, settle
 from morok.tensor.gradient_track import mark
 from morok.tensor.realize import new_buffer, realize, realize_storages
-from morok.tensor.states import is_memory, resolve, view_of
+from morok.tensor.states import is_computed, is_memory, resolve, view_of
 from morok.tensor.storage import Storage, base_of, claim, set_realized
 from morok.tensor.strides import Chain
 
@@ -69,6 +69,17 @@ def memory_of(tensor: Core) -> Buffer:
     if _in_order(node, tensor.shape):
         return buffer_for(base_of(node))
     return whole_memory(Storage(make(Ops.CONTIGUOUS, node.dtype, (node,))))
+
+
+def run_writes(storages: Iterable[Storage]) -> None:
+    """Runs assignments that wait: what one storage writes may lie where another one's values are found."""
+    waiting = []
+    for storage in storages:
+        if not is_computed(storage.node):
+            if any(n.op is Ops.ASSIGN for n in toposort(*resolve([storage.node]))):
+                waiting.append(storage)
+    if waiting:
+        realize_storages(waiting)
 
 
 # --- arguments

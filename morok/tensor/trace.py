@@ -25,7 +25,14 @@ from morok.rewrite.engine import substitute
 from morok.runtime.launch import PlanLaunch, native_launch
 from morok.runtime.plan import ExecutionPlan, buffer_for
 from morok.runtime.profile import current
-from morok.tensor.arguments import arrangement, gradient_of, placeholders, showing, whole_memory
+from morok.tensor.arguments import (
+    arrangement,
+    gradient_of,
+    placeholders,
+    run_writes,
+    showing,
+    whole_memory,
+)
 from morok.tensor.core import Core
 from morok.tensor.functional import put, without_states
 from morok.tensor.gradient_track import is_tracked
@@ -253,6 +260,7 @@ class Trace:
         self.watched = watched(function, watch_tensors, values_in(structure))
         captured = self.watched.tensors()
         outside = _unique(captured)
+        run_writes(_unique([*captured, *given]))
         for storage in outside:
             whole_memory(storage)
         self.arranged = arrangement(given, outside)
@@ -433,8 +441,10 @@ class Trace:
 
     def replay(self, given: list[Core]) -> list[Core]:
         """A replay on any tensors of the right kinds."""
+        captured = self.watched.tensors()
+        run_writes(_unique([*captured, *given]))
         memory = {place.node: place.memory(given) for place in self.inputs}
-        outside = _unique(self.watched.tensors())
+        outside = _unique(captured)
         memory |= {n: whole_memory(s) for n, s in zip(self.outside_nodes, outside, strict=True)}
         if self.draws:
             cells = zip(self.cells.values(), new_cells(self.draws, list(self.cells)), strict=True)

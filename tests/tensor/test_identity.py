@@ -259,3 +259,19 @@ def test_memory_of_a_view_s_past_is_let_go() -> None:
     gc.collect()
     assert base() is None
     same(row, X[1] * 2)
+
+
+def test_a_copy_of_what_the_other_argument_is_about_to_write() -> None:
+    """The copy's value is found in the other's memory until the write runs."""
+    f = jit(lambda x, y: x * 10 + y)
+    for _ in range(3):
+        a, b = Tensor(X), Tensor.zeros(3, 4)
+        a[1:] = a[:-1]
+        b[...] = a
+        a[1::2] = -4
+        was = X.copy()
+        was[1:] = X[:-1]
+        now = was.copy()
+        now[1::2] = -4
+        same(f(b, a), was * 10 + now)
+        same(b, was)

@@ -282,3 +282,12 @@ def test_the_gradient_of_an_extreme_goes_to_the_last_of_equals(name: str) -> Non
             place = i if values[i] == best[i] else place
             wanted[row, place] += g[row, i]
     np.testing.assert_array_equal(slopes(lambda t: getattr(t, name)(1), x, g), wanted)
+
+
+@pytest.mark.parametrize("op", ["cumsum", "cummax"])
+def test_read_forwards_and_backwards(op: str) -> None:
+    """Both ways in one kernel would be two loops in one."""
+    x = np.arange(6, dtype=np.float32).reshape(2, 3) - 2
+    running = np.cumsum(x, 1) if op == "cumsum" else np.maximum.accumulate(x, 1)
+    y = getattr(Tensor(x), op)(1)
+    np.testing.assert_array_equal((y * y.flip(1)).numpy(), running * running[:, ::-1])
