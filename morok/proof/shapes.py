@@ -231,6 +231,8 @@ def _lanes(maker: Maker) -> Iterator[UOp]:
 
 def _applied(op: Op, dtype: DType, operands: list[UOp]) -> Iterator[UOp]:
     lanes = operands[0].dtype.lanes
+    if op is Ops.POW and not dtype.is_float:
+        return  # multiplied out, a power of unknown integers takes the solver all of the memory there is
     if op is Ops.WHERE:
         condition = make(Ops.VCONST, bool_.vec(lanes), (), tuple(i % 3 == 0 for i in range(lanes)))
         yield alu(op, condition, *operands[:2])

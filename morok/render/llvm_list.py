@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from morok.dtype import AddrSpace, PtrDType
+from morok.ir.checks import NOTE
 from morok.ir.node import UOp
 from morok.ir.ops import AxisKind, Ops
 
@@ -52,7 +53,10 @@ def unpromotable(instructions: tuple[UOp, ...]) -> set[UOp]:
 
 
 def outside_of_thread(instructions: tuple[UOp, ...]) -> frozenset[int]:
-    """Loops and stores beside the axis that workers share: whoever has its first piece does them, once."""
+    """Loops and stores beside the axis that workers share: whoever has its first piece does them, once.
+
+    Notes of positions that do not exist are no reason: their loop may fill memory that each worker has.
+    """
     if not any(n.op is Ops.RANGE and n.arg[1] is AxisKind.THREAD for n in instructions):
         return frozenset()
     found: set[int] = set()
@@ -62,7 +66,7 @@ def outside_of_thread(instructions: tuple[UOp, ...]) -> frozenset[int]:
             open_.append(position)
         elif node.op is Ops.END:
             open_.pop()
-        elif node.op is Ops.STORE and is_global(node.src[0]):
+        elif node.op is Ops.STORE and node.arg != NOTE and is_global(node.src[0]):
             outermost = open_[0] if open_ else position
             if not open_ or instructions[outermost].arg[1] is not AxisKind.THREAD:
                 found.add(outermost)

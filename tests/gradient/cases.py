@@ -291,7 +291,8 @@ NO_GRADIENT = {
     "creation": {"from_numpy", "from_dlpack", "from_file", "empty", "full", "zeros", "ones", "full_like",
                  "zeros_like", "ones_like", "empty_like", "from_buffer", "from_url", "logspace", "arange",
                  "linspace", "eye", "tri", "__init__"},
-    "random": {"manual_seed", "rand", "randn", "rand_like", "randn_like", "uniform", "normal", "randint",
+    "random": {"manual_seed", "get_rng_state", "set_rng_state",
+               "rand", "randn", "rand_like", "randn_like", "uniform", "normal", "randint",
                "bernoulli", "permutation", "randperm", "multinomial", "randint_like"},
     "in place, by way of assign": {
         "__iadd__", "__isub__", "__imul__", "__itruediv__", "__ifloordiv__", "__imod__", "__ipow__",

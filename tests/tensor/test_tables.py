@@ -227,7 +227,8 @@ def test_cases(name: str, device: str) -> None:
 # --- nothing is forgotten
 
 RANDOM = {  # tests/nn/test_random.py
-    "manual_seed", "rand", "rand_like", "randn", "randn_like", "uniform", "normal", "randint", "randint_like",
+    "manual_seed", "get_rng_state", "set_rng_state",
+    "rand", "rand_like", "randn", "randn_like", "uniform", "normal", "randint", "randint_like",
     "bernoulli", "permutation", "multinomial", "dropout",
 }  # fmt: skip
 GRADIENTS = {  # tests/gradient
