@@ -35,6 +35,7 @@ class Facts:
 
     shape: Shape
     in_place: set[Draft] = field(default_factory=set)  # results read only where they are made
+    elsewhere: set[Draft] = field(default_factory=set)  # results read from memory, so after they are there
     reduces: bool = False
     is_product: bool = False  # a reduction that uses its inputs many times over
     is_alone: bool = False  # its loops are no others': rows put in place one by one, running sums, or nothing
@@ -74,7 +75,7 @@ def _facts(draft: Draft, by_token: dict[UOp, Draft]) -> Facts:
     found = Facts(sizes, is_alone=alone, is_chain=chained)
     if draft.kind != "kernel" or found.is_alone:
         return found
-    elsewhere: set[Draft] = set()
+    elsewhere = found.elsewhere
     loops = inputs = 0
     seen: set[tuple[UOp, bool]] = set()
     stack = [(draft.value, True)]
@@ -144,6 +145,8 @@ class _Groups:
         ):
             return
         together = [*second, *first]  # users store first: they may read what makers overwrite
+        if any(not self.facts[d].elsewhere.isdisjoint(together) for d in together):
+            return
         if any(self.facts[d].reduces for d in first) and any(self.facts[d].reduces for d in second):
             return
         if not self.fits(together) or self.detour(first, second):

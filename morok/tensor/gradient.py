@@ -131,7 +131,9 @@ class Gradient(Export):
     def gradient(self, *targets: Any, gradient: Any = None, allow_unused: bool = False) -> tuple[Self, ...]:
         """The gradients of this tensor with respect to others, which need not require them.
 
-        A target that the tensor does not depend on is an error, or, with `allow_unused`, gets zeros.
+        A target that the tensor does not depend on is an error, or, with `allow_unused`, gets zeros. What
+        was realised on the way has forgotten how it was computed, unless a tensor that requires gradients
+        leads to it; `morok.grad` of a function knows all of its way.
 
         >>> x = Tensor([1.0, 2.0])
         >>> (g,) = (x * x).sum().gradient(x)

@@ -122,7 +122,7 @@ NUMPY: dict[str, Any] = {
 
 def library() -> dict[str, Any]:
     """The same under morok."""
-    from morok import Tensor, Variable, jit
+    from morok import Tensor, Variable, grad, jit
 
     def gradients_of_line(x: Any, w: Any, b: Any) -> Any:
         return (x.detach() * w + b).sum().gradient(w, b)
@@ -150,7 +150,8 @@ def library() -> dict[str, Any]:
         "put_rows": lambda t, places, value: t.__setitem__(places, value),
         "put_mask": lambda t, value: t.__setitem__(t > 0, value),
         "assign": lambda t, value: t.assign(value),
-        "gradient_of_product": lambda a, c: (a * c.detach() + a).sum().gradient(a)[0],
+        # By `grad`, whose argument is told apart from values that were computed, and forgot how, before.
+        "gradient_of_product": lambda a, c: grad(lambda t: (t * c.detach() + t).sum())(a),
         "gradients_of_line": gradients_of_line,
         "at": lambda k, size: Variable(f"at_{k}", 0, size - 1).bind(k),  # one value in one computation
         "realize": realize,

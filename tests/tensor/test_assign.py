@@ -351,3 +351,14 @@ def test_a_state_that_was_brought_up_to_date_is_reached_once() -> None:
     np.testing.assert_array_equal(late.numpy(), want * 2)
     np.testing.assert_array_equal((v - 1).numpy(), want - 1)
     np.testing.assert_array_equal(early.numpy(), np.vstack((-x[:1], want[1:])) + 0.5)
+
+
+def test_what_is_written_backwards_is_read_afterwards() -> None:
+    """The reader takes one value of the kernel on the spot, and another from the memory that it writes."""
+    a = owned(np.array([3, 6, 9], np.float32))
+    b = a * a
+    b.flip(0)[[2]] = 1
+    b[...] = b + 2
+    back = a.flip(0)
+    back[...] = b + 1
+    same(back + b, np.array([7, 77, 167], np.float32))
