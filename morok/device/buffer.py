@@ -186,6 +186,7 @@ class Buffer:
         "device",
         "dtype",
         "offset",
+        "renamed",
         "shared",
         "size",
     )
@@ -209,6 +210,7 @@ class Buffer:
         self.offset = offset
         self.borrowed = memory is not None
         self.shared = shared  # with somebody outside, who wants to see what is written
+        self.renamed = False  # whether another node than the first one stands for it
         self._allocator = allocator
         self._memory = memory
         self._lease: weakref.ref[_Lease] | None = None

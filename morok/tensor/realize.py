@@ -205,7 +205,9 @@ def _rename(states: dict[UOp, UOp], kept: set[UOp]) -> dict[UOp, UOp]:
     for state in dict.fromkeys(states.values()):
         memory = base_of(state)
         renamed[memory] = fresh = new_buffer(memory.dtype, memory.arg, str(memory.src[1].arg))
-        bind_buffer(fresh, buffer_for(memory))
+        held = buffer_for(memory)
+        held.renamed = True
+        bind_buffer(fresh, held)
         inherit(memory, fresh)
         _overwritten[memory] = place(state)
         if memory not in kept:

@@ -198,6 +198,10 @@ class _Results:
         self.storages: list[weakref.ref[Storage]] = []
         self.nodes: dict[int, weakref.ref[UOp]] = {}
 
+    def lost(self) -> bool:
+        """Whether a result has been assigned to: its memory has another name then, and stays its tensor's."""
+        return any([b.renamed for b in self.buffers])  # noqa: C419 - a list is faster
+
     def free(self) -> bool:
         """Whether nobody knows of these results: no tensor, no graph, no array."""
         for storage in self.storages:
@@ -466,6 +470,9 @@ class Trace:
     def _free_results(self) -> _Results:
         for known in self.results:
             if known.free():
+                if known.lost():
+                    self.results = [results for results in self.results if not results.lost()]
+                    return self._free_results()
                 return known
         results = _Results(self.form, self._new_launch() if self.launch is not None else None)
         if results.launch is not None:

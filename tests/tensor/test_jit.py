@@ -206,3 +206,21 @@ def test_parts_of_arguments_are_given_back() -> None:
         for got, right in zip(found, (want, want.reshape(2, 2), want[1:], want.reshape(2, 2).T), strict=True):
             assert got.numpy().tolist() == right.tolist()
     assert f.traces == 1
+
+
+def test_memory_of_a_result_that_was_assigned_to_is_not_used_again() -> None:
+    """The memory has another name after the assignment; that the first one is gone says nothing."""
+
+    @jit
+    def turn(x: Tensor) -> None:
+        x[...] = x.flip(0)
+
+    with knobs.override(DEVICE="CPU"):
+        x, want = Tensor(array(1000)).realize(), array(1000)
+        for n in range(6):
+            turn(x)
+            want = want[::-1].copy()
+            x[n] = 10.0 * n
+            want[n] = 10.0 * n
+            x.realize()
+        np.testing.assert_array_equal(x.numpy(), want)
