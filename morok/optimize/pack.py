@@ -54,7 +54,7 @@ def packed_value(loops: Loops, read: UOp) -> UOp:
     changing = written(loops)
     node = read
     while True:
-        found = above[node]
+        found = above.get(node, [])  # none of a read that an earlier action has cut or moved
         if len(found) != 1 or not found[0].op.is_alu or ranges(found[0]) != ranges(read):
             return node
         if found[0].dtype.is_index:  # an index has no type in memory

@@ -6,11 +6,12 @@ import math
 import time
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from morok import knobs
+from morok import Tensor, knobs
 from morok.dtype import PtrDType, float32, float64, int32
 from morok.ir import movement
 from morok.ir.build import define_global
@@ -449,3 +450,14 @@ def test_choosing_takes_milliseconds() -> None:
         optimize(ast, NEON)
         times.append(time.process_time() - started)
     assert min(times) < 0.03
+
+
+def test_a_product_of_values_that_have_loops_of_their_own() -> None:
+    """The reads of a pooled operand are no longer those that the product was found with."""
+    rng = np.random.default_rng(0)
+    x, w = rng.integers(-9, 9, (64, 1, 31)), rng.integers(-9, 9, (1, 31, 32))
+    with knobs.override(DEVICE="CPU", CACHE=False):
+        got = (Tensor(x).max_pool1d(3, 1, 1) @ Tensor(w)).numpy()
+    wide = np.pad(x, ((0, 0), (0, 0), (1, 1)), constant_values=np.iinfo(np.int64).min)
+    pooled = np.max([wide[..., i : i + 31] for i in range(3)], axis=0)
+    np.testing.assert_array_equal(got, pooled @ w)
