@@ -181,17 +181,12 @@ def _refuse_equal(targets: tuple[Any, ...], nodes: list[UOp]) -> None:
     first: dict[UOp, int] = {}
     for number, (target, node) in enumerate(zip(targets, nodes, strict=True)):
         other = first.setdefault(node, number)
-        if other == number or (shares(target, targets[other])):
+        if other == number or target._storage is targets[other]._storage:
             continue
         raise MorokError(
             f"targets {other} and {number} are computed in the same way, so they are one value and their "
             "gradients cannot be told apart; give them memory of their own with requires_grad_()"
         )
-
-
-def shares(a: Core, b: Core) -> bool:
-    """Whether two tensors are the same view of the same storage."""
-    return a._storage is b._storage
 
 
 def _unused(result: Gradient, number: int, target: UOp) -> str:

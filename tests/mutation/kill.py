@@ -197,7 +197,7 @@ def kill_code(mutant: CodeMutant | TextMutant, every: list[Check]) -> tuple[str,
     try:
         mutant.install()
     except ValueError:
-        return "equivalent", "not a function of the same shape"  # it would close over other variables
+        return "survived", "cannot be installed: it closes over other variables, so nobody has judged it"
     forget()
     top = mutant.function.split(".<locals>.")[0]
     wanted = {(mutant.module, mutant.function), (mutant.module, top)}
