@@ -16,6 +16,7 @@ from morok.ir.bounds import bounds
 from morok.ir.node import UOp, const, make
 from morok.ir.ops import AxisKind, Ops
 from morok.ir.roles import Box
+from morok.proof.kernels.lanes import Lane, compute, memory_of, sources_of
 
 _ROW = 16  # bytes that a thread names to LDMATRIX
 HARDWARE = (Ops.ASYNC_COPY, Ops.PHASE_BARRIER)
@@ -101,9 +102,7 @@ def read_list(linear: UOp) -> Listing:
 
 
 def _access(node: UOp, address: UOp, position: int, loops: list[UOp], conditions: list[UOp]) -> Access:
-    memory = address.src[0]
-    while memory.op is Ops.AFTER:
-        memory = memory.src[0]
+    memory = memory_of(address)
     dtype = address.dtype
     assert isinstance(dtype, PtrDType)
     lanes = dtype.elem.lanes
@@ -126,50 +125,20 @@ class Closer:
     """Lanes of nodes in terms of loops, hardware indices and variables."""
 
     def __init__(self) -> None:
-        self.known: dict[tuple[UOp, int], UOp] = {}
+        self.known: dict[Lane, UOp] = {}
         self.data: dict[UOp, UOp] = {}  # variables that stand for what is not followed: where they come from
 
     def lane(self, root: UOp, lane: int = 0) -> UOp:
         """The value of one lane, closed."""
-        stack = [(root, lane)]
-        while stack:
-            key = stack[-1]
-            if key in self.known:
-                stack.pop()
-                continue
-            node, i = key
-            sources = self._sources(node, i)
-            if sources is None:
-                self.known[key] = self._unknown(node)
-                continue
-            pending = [s for s in sources if s not in self.known]
-            if pending:
-                stack += pending
-                continue
-            self.known[key] = self._made(node, i, tuple(self.known[s] for s in sources))
-        return self.known[root, lane]
+        return compute((root, lane), self.known, self._sources, self._made)
 
-    def _sources(self, node: UOp, lane: int) -> list[tuple[UOp, int]] | None:
-        """The lanes that a lane is computed from; None where it is not followed."""
-        op = node.op
-        if op in (Ops.CONST, Ops.VCONST, Ops.DEFINE_VAR):
-            return []
-        if op in (Ops.RANGE, Ops.SPECIAL):
-            return [(node.src[0], 0)]
-        if op is Ops.GEP:
-            return [(node.src[0], node.arg[lane])]
-        if op in (Ops.VECTORIZE, Ops.CAT):
-            for s in node.src:
-                if lane < s.dtype.lanes:
-                    return [(s, lane)]
-                lane -= s.dtype.lanes
-        if not op.is_alu or any(s.dtype.is_ptr for s in node.src):
-            return None
-        if op is Ops.BITCAST and node.src[0].dtype.lanes != node.dtype.lanes:
-            return None
-        return [(s, lane if s.dtype.lanes > 1 else 0) for s in node.src]
+    @staticmethod
+    def _sources(node: UOp, lane: int) -> list[Lane] | None:
+        return None if node.op is Ops.VREDUCE else sources_of(node, lane)  # no place is a sum of lanes
 
-    def _made(self, node: UOp, lane: int, src: tuple[UOp, ...]) -> UOp:
+    def _made(self, node: UOp, lane: int, src: tuple[UOp, ...] | None) -> UOp:
+        if src is None:
+            return self._unknown(node)
         op, dtype = node.op, node.dtype.scalar
         if op is Ops.CONST:
             return node if node.dtype.lanes == 1 else const(dtype, node.arg)
