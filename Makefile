@@ -11,13 +11,14 @@ VENV := .venv
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check --prefer-binary
 
-.PHONY: help demo test test-slow test-emulator test-cuda programs sanitizer sanitize-cuda lint format prove mutate prove-kernels bench bench-cuda bench-all clean
+.PHONY: help demo test test-slow test-proved test-emulator test-cuda programs sanitizer sanitize-cuda lint format prove mutate prove-kernels bench bench-cuda bench-all clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo       a network learns to read; what the compiler did"
 	@echo "make test       the default test tier"
 	@echo "make test-slow  the slow test tier"
+	@echo "make test-proved the tests that compile kernels, each kernel proved (PROVE=1)"
 	@echo "make test-emulator what every device must be able to do, on an emulated GPU"
 	@echo "make test-cuda  what every device must be able to do, on an NVIDIA GPU"
 	@echo "make programs   random programs of the API against NumPy (COUNT=20000, WORKERS=2, DEVICE=…)"
@@ -80,6 +81,13 @@ test-slow: $(VENV)/.installed-dev
 
 # What every device must be able to do. The default tier has a part of it on the emulator.
 EVERYWHERE := tests/tensor tests/gradient tests/nn tests/programs tests/gpu
+
+# The default tier, every kernel proved safe before it is compiled. Tests of tensors run on the interpreter there,
+# which compiles nothing, so they run once more as machine code. Each run ends with what was proved and its cost.
+PROVE ?= 1
+test-proved: $(VENV)/.installed-dev
+	PROVE=$(PROVE) $(PY) -m pytest -q -n $(WORKERS)
+	PROVE=$(PROVE) DEVICE=CPU $(PY) -m pytest -q -n $(WORKERS) $(EVERYWHERE)
 
 test-emulator: $(VENV)/.installed-dev
 	DEVICE=EMULATOR $(PY) -m pytest -q -n $(WORKERS) $(EVERYWHERE)

@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import time
 
 # Before anything of morok is imported: the options are read once.
 os.environ.setdefault("MOROK_SPEC", "2")
@@ -31,6 +32,8 @@ settings.register_profile("slow", settings.get_profile("default"), max_examples=
 settings.load_profile("default")
 
 WATCH = pytest.StashKey[accesses.Watch]()
+STARTED = time.perf_counter()
+_seconds: list[float] = []  # of each process that has run tests
 GOLDEN = Path(__file__).parent / "golden"
 
 
@@ -92,11 +95,16 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     watch = session.config.stash.get(WATCH, None)
     if watch is None:
         return
+    seconds = time.perf_counter() - STARTED
     worker = getattr(session.config, "workeroutput", None)
     if worker is not None:
         worker["accesses"] = watch.summary()
         worker["proved"] = prove.totals.summary()
-    elif watch.open and session.exitstatus == pytest.ExitCode.OK:
+        worker["seconds"] = seconds
+        return
+    if not _seconds:
+        _seconds.append(seconds)
+    if (watch.open or prove.totals.unproved) and session.exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
@@ -107,7 +115,8 @@ def pytest_testnodedown(node: Any, error: object) -> None:
     found = getattr(node, "workeroutput", {}).get("accesses")
     if watch is not None and found is not None:
         watch.add(found)
-        prove.totals.add(getattr(node, "workeroutput", {})["proved"])
+        prove.totals.add(node.workeroutput["proved"])
+        _seconds.append(node.workeroutput["seconds"])
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
@@ -115,7 +124,9 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     if watch is None or not watch.counts:
         return
     terminalreporter.write_line(watch.report())
-    if prove.totals.kernels:  # under PROVE
-        terminalreporter.write_line(prove.totals.report())
+    if prove.totals.kernels + prove.totals.stored:  # under PROVE
+        terminalreporter.write_line(prove.totals.report(), red=bool(prove.totals.unproved))
+        took = f"{prove.totals.seconds:.1f} s of {sum(_seconds):.1f} s of all processes"
+        terminalreporter.write_line(f"PROVE: proving took {took}")
     for text in watch.open:
         terminalreporter.write_line(f"neither proved nor refuted: {text}", red=True)

@@ -38,8 +38,8 @@ from morok.rewrite.engine import rewrite
 class Totals:
     """What this process has shown so far."""
 
-    kernels: int = 0
-    stored: int = 0  # of them, proved by an earlier process
+    kernels: int = 0  # looked at, proved or not
+    stored: int = 0  # proved by an earlier process
     seconds: float = 0.0
     lowering: float = 0.0  # what the stages took meanwhile
     how: Counter[str] = field(default_factory=Counter)
@@ -47,6 +47,10 @@ class Totals:
     compared: Counter[str] = field(default_factory=Counter)
     elements: Counter[str] = field(default_factory=Counter)
     opaque: Counter[str] = field(default_factory=Counter)
+    unproved: Counter[str] = field(default_factory=Counter)  # kernels, with what is not shown about them
+    unfollowed: Counter[str] = field(
+        default_factory=Counter
+    )  # kernels that are not compared in full, and why
 
     def clear(self) -> None:
         """Begins anew."""
@@ -67,11 +71,15 @@ class Totals:
     def report(self) -> str:
         """What was shown, how, and what it cost."""
         stored = f" ({self.stored} by stored verdicts)" if self.stored else ""
-        how = ", ".join(f"{n} {name}" for name, n in self.how.most_common())
+        shown = [(name, n) for name, n in self.how.most_common() if name not in ("refuted", "open")]
+        how = ", ".join(f"{n} {name}" for name, n in shown)
         kinds = ", ".join(f"{n} {name}" for name, n in self.kinds.most_common())
         asked = f"{sum(self.kinds.values())} obligations ({kinds}), by {how or 'nothing'}"
+        verdicts = f"{self.how['refuted']} refuted, {self.how['open']} unknown"
         cost = f"{self.seconds:.1f} s beside {self.lowering:.1f} s of lowering"
-        lines = [f"PROVE: {self.kernels + self.stored} kernels proved{stored}: {asked}; {cost}"]
+        proved = self.kernels - sum(self.unproved.values()) + self.stored
+        lines = [f"PROVE: {proved} kernels proved{stored}: {asked}; {verdicts}; {cost}"]
+        lines += [f"PROVE: not proved: {text}" for text in self.unproved]
         if self.compared:
             compared = ", ".join(f"{n} {name}" for name, n in self.compared.most_common())
             opaque = ", ".join(f"{name} {n}" for name, n in self.opaque.most_common())
@@ -79,6 +87,7 @@ class Totals:
             lines.append(
                 f"PROVE: before and after the stages: {compared}; {counts}; opaque ops: {opaque or 'none'}"
             )
+        lines += [f"PROVE: not followed: {text}" for text in self.unfollowed]
         return "\n".join(lines)
 
 
@@ -158,6 +167,7 @@ def prove_kernel(kernel: UOp, linear: UOp, target: Target, title: str, lowering:
         first = next((o for o in found.open if o.refuted), found.open[0])
         more = f" (and {len(found.open) - 1} more)" if len(found.open) > 1 else ""
         verdict = "is wrong" if first.refuted else "is not proved"
+        totals.unproved[f"{title} {verdict}: {first}"] += 1
         raise CompileError(f"kernel {title} {verdict}: {first}{more}", place=place(first.about))
     if knobs.PROVE.value >= 2:
         _compare(kernel, linear, target, title)
@@ -179,7 +189,10 @@ def _compare(kernel: UOp, linear: UOp, target: Target, title: str) -> None:
     totals.elements["elements"] += found.elements
     totals.elements["equal as terms"] += found.same
     totals.elements["agree at random points"] += found.agreeing
+    if found.skipped:
+        totals.unfollowed[f"{title}: {found.skipped} ({found.elements} elements compared)"] += 1
     if found.differs:
+        totals.unproved[f"{title} does not compute what it says: {found.differs}"] += 1
         raise CompileError(
             f"kernel {title} does not compute what it says: {found.differs}", place=place(kernel)
         )

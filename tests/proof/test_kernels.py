@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -11,6 +15,7 @@ from morok.codegen.pipeline import lower
 from morok.codegen.target import Target
 from morok.device import prove
 from morok.device.cpu import CPU
+from morok.device.cuda import Cuda
 from morok.device.emulator import emulated_host
 from morok.dtype import AddrSpace, PtrDType, float32, int32, int64, void
 from morok.errors import CompileError
@@ -33,6 +38,7 @@ from tests.codegen.kernels import (
     split,
     write,
 )
+from tests.device.fake_gpu import FakeDriver
 from tests.proof.lists import changed, once
 
 pytest.importorskip("z3")
@@ -306,6 +312,12 @@ def test_meets_is_what_trying_says(seed: int) -> None:
 # --- the knob
 
 
+@pytest.fixture(autouse=True)
+def own_totals(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels that are wrong on purpose are none of those that a whole run counts."""
+    monkeypatch.setattr(prove, "totals", prove.Totals())
+
+
 def test_the_knob() -> None:
     with knobs.override(PROVE=1):
         x = Tensor(np.arange(12, dtype=np.float32).reshape(3, 4))
@@ -326,21 +338,57 @@ def test_what_stays_open_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
         CPU().compile(sink(write(o, r, read(x, r + 1, r < 7), r)), "open")
 
 
-def test_a_kernel_of_the_store_has_been_proved(tmp_path: object) -> None:
-    kernel = add(48)
-    with knobs.override(CACHE_DIR=str(tmp_path)):
-        CPU().compile(kernel, "add").load()  # not proved: of no use to those who want a proof
+def test_what_is_not_proved_is_named_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where whoever asked for the kernel does not care, as a search among candidates may."""
+    o, x = buffers(4, 4)
+    r = rng(4, 0)
+    with knobs.override(PROVE=1, CACHE=False):
+        CPU().compile(sink(write(o, r, read(x, r), r)), "good")
+        with contextlib.suppress(CompileError):
+            CPU().compile(sink(write(o, r, read(x, r * 2), r)), "bad")
+    other = prove.Totals()
+    other.add(prove.totals.summary())  # as of a worker
+    report = other.report()
+    assert report.startswith("PROVE: 1 kernels proved: ") and "; 1 refuted, 0 unknown; " in report
+    assert "\nPROVE: not proved: bad is wrong: an access leaves its memory: r0 = " in report
+
+
+def _how_often(compile: Callable[[], Any]) -> tuple[int, int]:
+    """(proved now, known by a stored verdict) for a kernel."""
+    prove.totals.clear()
+    compile()
+    return prove.totals.kernels, prove.totals.stored
+
+
+@pytest.mark.parametrize("where", ["CPU", "CUDA"])
+def test_a_kernel_of_the_store_has_been_proved(
+    where: str, tmp_path: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The key of a stored kernel is its verdict: it says what was proved, and by which prover."""
+    cuda = Cuda("CUDA", FakeDriver(), lambda text, *_: text.encode())
+    device, kernel = (CPU() if where == "CPU" else cuda), add(48)
+
+    def made() -> None:
+        device.compile(kernel, "add").load()
+
+    with knobs.override(CACHE_DIR=str(tmp_path), PROVE=0):
+        assert _how_often(made) == (0, 0)  # not proved: of no use to those who want a proof
         with knobs.override(PROVE=1):
-            before = (prove.totals.kernels, prove.totals.stored)
-            CPU().compile(kernel, "add").load()
-            assert (prove.totals.kernels, prove.totals.stored) == (before[0] + 1, before[1])
-            CPU().compile(kernel, "add")
-            assert (prove.totals.kernels, prove.totals.stored) == (before[0] + 1, before[1] + 1)
+            assert _how_often(made) == (1, 0)
+            assert _how_often(made) == (0, 1)
+            assert prove.totals.report().startswith("PROVE: 1 kernels proved (1 by stored verdicts)")
+        with knobs.override(PROVE=2):
+            assert _how_often(made) == (1, 0)  # more is asked
+            assert _how_often(made) == (0, 1)
+        monkeypatch.setattr(prove, "_version", lambda: "another prover")
+        with knobs.override(PROVE=1):
+            assert _how_often(made) == (1, 0)
 
 
 def test_a_kernel_that_is_there_already_is_proved_all_the_same() -> None:
     x = Tensor(np.arange(7, dtype=np.float32))
-    assert (x * 3.0).tolist()[1] == 3.0
+    with knobs.override(PROVE=0):
+        assert (x * 3.0).tolist()[1] == 3.0
     with knobs.override(PROVE=1, CACHE=False):
         before = prove.totals.kernels
         assert (x * 3.0).tolist()[1] == 3.0
