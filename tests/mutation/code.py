@@ -7,6 +7,7 @@ a compiled matcher say, runs the mutant.
 from __future__ import annotations
 
 import ast
+import copy
 import gc
 import inspect
 import sys
@@ -44,7 +45,10 @@ class CodeMutant:
         tree = ast.parse(inspect.getsource(sys.modules[self.module]))
         function = next(f for f, name in _functions(tree, "") if name == self.function)
         node, is_place, _ = list(_own_nodes(function))[self.node]
+        before = copy.deepcopy(node)
         _alternatives(node, is_place)[self.choice](node)
+        if isinstance(before, ast.expr):  # never run; it keeps the variables that the function closes over
+            function.body.insert(0, ast.If(ast.Constant(0), [ast.Expr(before)], []))
         compiled = compile(ast.fix_missing_locations(tree), _file_of(self.module), "exec", dont_inherit=True)
         found = {code.co_qualname: code for code in _codes(compiled)}
         names = self.function.split(".<locals>.")
@@ -195,7 +199,8 @@ def _set_op(i: int, other: type[ast.cmpop]) -> Any:
 
 def _drop(i: int) -> Any:
     def change(n: Any) -> None:
-        n.values = [v for j, v in enumerate(n.values) if j != i]
+        neutral = ast.Constant(isinstance(n.op, ast.And))
+        n.values = [neutral if j == i else v for j, v in enumerate(n.values)]
 
     return change
 

@@ -1,21 +1,22 @@
-"""Judges one mutant: the prover first, then the tests of the rooms that it lives in."""
+"""Judges one mutant: the prover and the tests of the rooms that it lives in, the cheapest first.
+
+What a judge looks at, and what it costs, is measured once on the rules as they are (`Baseline`); a judge that
+fails there judges nobody. A mutant is killed by the prover (refuted, or not proved any more with the same
+steps of the solver), by a test, at once (it raises when it is built), or by time: a judge takes many times
+what it took. Who is still a law under a wider condition is neither killed nor has it survived.
+"""
 
 from __future__ import annotations
 
-import contextlib
 import importlib
-import io
 import itertools
-import os
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from types import FunctionType, ModuleType
-from typing import Any
-
-import pytest
+from typing import Any, final
 
 from morok.errors import MorokError
-from morok.ir import bounds
 from morok.proof import solver
 from morok.proof.formulas import Formula
 from morok.proof.intervals import Law, laws
@@ -23,11 +24,13 @@ from morok.proof.prove import judge
 from morok.proof.solver import Problem, z3
 from morok.proof.sorts import narrow_types, single_ops, typings
 from morok.proof.tight import loose
-from morok.proof.verdicts import PROVED, Effort
+from morok.proof.verdicts import PROVED, UNKNOWN, Effort
 from morok.rewrite import ruleset
 from morok.rewrite.rules import Rule
 from morok.rewrite.terms import Term
 from tests.mutation.code import CodeMutant, TextMutant
+from tests.mutation.pool import Late, at_most
+from tests.mutation.suite import Calls, Key, Suite
 from tests.mutation.terms import TermMutant
 
 EFFORT = Effort(needed=2_000_000, extra=0, cases=40)
@@ -54,6 +57,29 @@ TESTED_BY: dict[str, tuple[str, ...]] = {
     "morok.schedule.reductions": ("tests/schedule/test_passes.py",),
     "morok.schedule.collapse": ("tests/schedule/test_passes.py",),
 }
+
+TERMS_TESTED_BY = ("tests/symbolic",)
+KILLED, SURVIVED = "killed", "survived"
+EQUIVALENT = "equivalent"  # the same function of all inputs
+LAW = "still a law"  # fires more often, and is right where it does
+REFUTES, NOT_PROVED = "prover", "prover: not proved any more"
+BY_TESTS, BY_TIME, AT_ONCE = "tests", "time", "at once"
+BUDGET = 25.0  # seconds of the processor for all judges of a mutant
+TERM_LIMIT = 25.0
+MANY_TIMES = 6.0  # a judge that takes so much longer than usual has noticed something
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The verdict on a mutant: what, by whom, in words."""
+
+    status: str
+    by: str
+    note: str
+    seconds: float = 0.0
+
+
 _ids = itertools.count(1_000_000)
 
 
@@ -64,29 +90,33 @@ def modules() -> list[ModuleType]:
 # --- rules that are data
 
 
-def kill_term(mutant: TermMutant) -> tuple[str, str]:
-    """("killed" or "equivalent" or "survived", by what)."""
+def kill_term(mutant: TermMutant, baseline: Baseline) -> Found:
+    """The verdict on a rule that is data."""
     solver.fresh()
     try:
-        verdict, _ = judge(mutant.changed, EFFORT)
+        with at_most(TERM_LIMIT):
+            verdict, _ = judge(mutant.changed, EFFORT)
     except MorokError as error:
-        return "killed", f"cannot be built: {error.message}"
+        return Found(KILLED, AT_ONCE, f"cannot be built: {error.message}")
     except (ArithmeticError, TypeError, AttributeError, AssertionError) as error:
-        return "killed", f"{type(error).__name__}"
+        return Found(KILLED, AT_ONCE, f"{type(error).__name__}")
+    except Late:
+        return Found(KILLED, BY_TIME, f"the prover took more than {TERM_LIMIT} s")
     if verdict.status != PROVED:
-        return "killed", f"prover: {verdict.status} {verdict.note}"
+        by = NOT_PROVED if verdict.status == UNKNOWN else REFUTES
+        return Found(KILLED, by, f"{verdict.status} {verdict.note}")
     if mutant.part == "after":
-        return "equivalent", "both right sides are proved to be the left side"
+        return Found(EQUIVALENT, "", "both right sides are proved to be the left side")
     if mutant.part == "condition" and same_conditions(mutant.rule, mutant.changed):
-        return "equivalent", "Z3: the conditions are the same"
+        return Found(EQUIVALENT, "", "Z3: the conditions are the same")
     if mutant.part == "condition" and same_conditions(mutant.rule, mutant.changed, wider=True):
-        return "equivalent", "proved to be a law under the wider condition as well"
+        return Found(LAW, "", "proved under the wider condition as well")
     known = loose(mutant.rule)
     stricter = [text for text in loose(mutant.changed) if text not in known]
     if stricter:
-        return "killed", f"prover: {stricter[0]}"
+        return Found(KILLED, REFUTES, f"too strict: {stricter[0]}")
     install_rule(mutant.rule, mutant.changed)
-    return by_tests(("tests/symbolic",) if mutant.rule.name.startswith("symbolic") else ("tests/codegen",))
+    return asked(baseline.tests(TERMS_TESTED_BY, None), baseline)
 
 
 def same_conditions(rule: Rule, changed: Rule, wider: bool = False) -> bool:
@@ -121,7 +151,59 @@ def forget() -> None:
         found.id = next(_ids)
 
 
-# --- code
+# --- who can judge what, and what that costs
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Judge:
+    """A rule or a law with its proof, or a test."""
+
+    name: str
+    ask: Callable[[], str]  # what is wrong, nothing if all is well
+    is_test: bool = False
+
+
+@final
+@dataclass(slots=True)
+class Baseline:
+    """All judges, with what they cost and which functions they run when nothing is changed."""
+
+    judges: dict[str, Judge]
+    seconds: dict[str, float] = field(default_factory=dict)
+    functions: dict[str, set[Key]] = field(default_factory=dict)
+    broken: dict[str, str] = field(default_factory=dict)
+
+    def tests(self, paths: Iterable[str], function: Key | None) -> list[Judge]:
+        """Tests below the paths that run the function, the cheapest first."""
+        below = tuple(paths)
+        found = [j for n, j in self.judges.items() if j.is_test and n.startswith(below)]
+        return self._sorted(found, function)
+
+    def proofs(self, function: Key) -> list[Judge]:
+        """Rules and laws whose code runs the function, the cheapest first."""
+        return self._sorted([j for j in self.judges.values() if not j.is_test], function)
+
+    def _sorted(self, judges: Iterable[Judge], function: Key | None) -> list[Judge]:
+        known = [j for j in judges if j.name in self.seconds]
+        if function is not None:
+            known = [j for j in known if function in self.functions[j.name]]
+        return sorted(known, key=lambda j: self.seconds[j.name])
+
+
+def all_judges(rules: list[Rule], suite: Suite, wanted: set[str]) -> dict[str, Judge]:
+    """What the prover can say about code (rules with code, interval arithmetic) of the modules, and tests."""
+    found: list[Judge] = []
+    for rule in rules:
+        code = [f for f in (rule.after, *rule.conditions) if not isinstance(f, Term)]
+        if code and rule.unproved is None and {module for module, _ in reached(*code)} & wanted:
+            found.append(Judge(rule.name, lambda rule=rule: _prove_rule(rule)))  # type: ignore[misc]
+    if "morok.ir.bounds" in wanted or "morok.ir.intervals" in wanted:
+        found += [Judge(f"{law.name} {law.dtype}", lambda law=law: _prove_law(law)) for law in laws()]  # type: ignore[misc]
+    below = tuple(path for module in wanted for path in TESTED_BY.get(module, TERMS_TESTED_BY))
+    names = [name for name in suite.items if name.startswith(below)]
+    found += [Judge(name, lambda name=name: suite.run(name), True) for name in names]  # type: ignore[misc]
+    return {j.name: j for j in found}
 
 
 def reached(*functions: Any) -> set[tuple[str, str]]:
@@ -163,24 +245,6 @@ def _filled(cell: Any) -> bool:
         return False
 
 
-Check = tuple[str, set[tuple[str, str]], Callable[[], str]]
-
-
-def checks(rules: list[Rule]) -> list[Check]:
-    """What the prover can say about code: the rules with code, and interval arithmetic."""
-    found: list[Check] = []
-    for rule in rules:
-        code = [f for f in (rule.after, *rule.conditions) if not isinstance(f, Term)]
-        if code and rule.unproved is None:
-            found.append((rule.name, reached(*code), lambda rule=rule: _prove_rule(rule)))  # type: ignore[misc]
-    for law in laws():
-        op = next(op for op in bounds.INTS | bounds.BOOLS if law.name == f"ir.bounds.{op.name.lower()}")
-        code = [t[op] for t in (bounds.INTS, bounds.BOOLS, bounds.OTHERS) if op in t]
-        functions = reached(*code, bounds.inside)
-        found.append((f"{law.name} {law.dtype}", functions, lambda law=law: _prove_law(law)))  # type: ignore[misc]
-    return found
-
-
 def _prove_rule(rule: Rule) -> str:
     solver.fresh()
     verdict, _ = judge(rule, EFFORT)
@@ -192,35 +256,65 @@ def _prove_law(law: Law) -> str:
     return "" if verdict.status == PROVED else f"{verdict.status} {verdict.note}"
 
 
-def kill_code(mutant: CodeMutant | TextMutant, every: list[Check]) -> tuple[str, str]:
-    """The same for code."""
+def measure(judges: list[Judge]) -> list[tuple[str, float, set[Key], str]]:
+    """For each judge what it costs, the functions that it runs and what is wrong, in this process."""
+    found = []
+    for judge_ in judges:
+        forget()
+        with Calls(modules()) as calls:
+            wrong = judge_.ask()
+        found.append((judge_.name, calls.seconds, calls.functions(), wrong))
+    return found
+
+
+# --- code
+
+
+def kill_code(mutant: CodeMutant | TextMutant, baseline: Baseline) -> Found:
+    """The verdict on a change of code."""
     try:
         mutant.install()
-    except ValueError:
-        return "survived", "cannot be installed: it closes over other variables, so nobody has judged it"
+    except ValueError as error:
+        return Found(SURVIVED, "", f"cannot be installed, so nobody has judged it: {error}")
     forget()
-    top = mutant.function.split(".<locals>.")[0]
-    wanted = {(mutant.module, mutant.function), (mutant.module, top)}
-    for name, functions, prove in every:
-        if functions & wanted:
-            try:
-                found = prove()
-            except Exception as error:
-                found = f"{type(error).__name__}: {error}"
-            if found:
-                return "killed", f"prover, {name}: {found}"
-    return by_tests(TESTED_BY[mutant.module])
+    function = (mutant.module, mutant.function)
+    proofs = baseline.proofs(function)
+    tests = baseline.tests(TESTED_BY[mutant.module], function)
+    if not proofs and not tests:
+        return Found(SURVIVED, "", "no judge runs this function")
+    return asked(_in_turn(proofs, tests, baseline), baseline)
 
 
-def by_tests(paths: tuple[str, ...]) -> tuple[str, str]:
-    """Runs tests in this process, which is the mutant's own."""
-    there = [p for p in paths if os.path.exists(p)]
-    out = io.StringIO()
-    plugins = ["-p", "no:cacheprovider", "-p", "no:randomly", "-p", "no:xdist"]
-    deselect = ["-k", "not golden"]
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
-        status = pytest.main(["-x", "-q", "--no-header", *plugins, *deselect, *there])
-    if status == pytest.ExitCode.TESTS_FAILED:
-        failed = [line for line in out.getvalue().splitlines() if line.startswith(("FAILED", "ERROR"))]
-        return "killed", f"tests: {failed[0] if failed else ''}"
-    return "survived", "" if status == pytest.ExitCode.OK else f"pytest says {status}"
+def _in_turn(proofs: list[Judge], tests: list[Judge], baseline: Baseline) -> list[Judge]:
+    """Both, the cheapest first, but of tests a second for each second of proofs."""
+    spent = 0.0
+    keyed = []
+    for some in (proofs, tests):
+        spent = 0.0
+        for j in some:
+            spent += baseline.seconds[j.name]
+            keyed.append((spent, j.name, j))
+    return [j for _, _, j in sorted(keyed, key=lambda k: k[:2])]
+
+
+def asked(judges: list[Judge], baseline: Baseline) -> Found:
+    """The first judge that notices something, as far as the time goes."""
+    start = time.process_time()
+    for number, judge_ in enumerate(judges):
+        if time.process_time() - start > BUDGET:
+            return Found(
+                SURVIVED, "", f"{len(judges) - number} of {len(judges)} judges were not asked any more"
+            )
+        limit = MANY_TIMES * baseline.seconds.get(judge_.name, 1.0) + 2.0
+        try:
+            with at_most(limit):
+                wrong = judge_.ask()
+        except Late:
+            usual = baseline.seconds.get(judge_.name, 1.0)
+            return Found(KILLED, BY_TIME, f"{judge_.name} took more than {limit:.1f} s, not {usual:.1f} s")
+        except Exception as error:
+            wrong = f"{type(error).__name__}: {error}"
+        if wrong:
+            by = BY_TESTS if judge_.is_test else NOT_PROVED if wrong.startswith(UNKNOWN) else REFUTES
+            return Found(KILLED, by, f"{judge_.name}: {wrong}")
+    return Found(SURVIVED, "", f"{len(judges)} judges see nothing")
