@@ -48,6 +48,7 @@ def main() -> int:
         chosen = [m for m in chosen if m.id not in kept]
     else:
         kept = {}
+    random.Random(0).shuffle(chosen)  # what has been judged is a fair sample, whenever a run ends
     if args.list:
         print("\n".join(m.id for m in chosen), f"\n{len(chosen)} mutants")
         return 0
