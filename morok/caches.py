@@ -24,22 +24,23 @@ V = TypeVar("V")
 class Cache(Generic[K, V]):
     """Values by key, at most so many. A value is never None, which means that there is none.
 
-    Threads may use it together: at worst they compute something twice.
+    Threads may use it together: at worst they compute something twice. Who asks for every node, or at every
+    call of a method, looks into `recent` first.
     """
 
-    __slots__ = ("_old", "_young", "bound", "evicted", "hits", "misses", "name")
+    __slots__ = ("_old", "bound", "evicted", "hits", "misses", "name", "recent")
 
     def __init__(self, name: str, bound: int) -> None:
         self.name = name
         self.bound = bound
         self.hits = self.misses = self.evicted = 0
-        self._young: dict[K, V] = {}
+        self.recent: dict[K, V] = {}
         self._old: dict[K, V] = {}
         CACHES[name] = self
 
     def get(self, key: K) -> V | None:
         """What is known under a key."""
-        found = self._young.get(key)
+        found = self.recent.get(key)
         if found is None:
             found = self._old.pop(key, None)
             if found is None:
@@ -50,27 +51,27 @@ class Cache(Generic[K, V]):
         return found
 
     def __setitem__(self, key: K, value: V) -> None:
-        young = self._young
+        young = self.recent
         if len(young) >= max(self.bound // 2, 1) and key not in young:
             self.evicted += len(self._old)
-            self._old, self._young = young, {}
+            self._old, self.recent = young, {}
             if self.bound < 2:
                 self._old = {}
-        self._young[key] = value
+        self.recent[key] = value
 
     def __len__(self) -> int:
-        return len(self._young) + len(self._old)
+        return len(self.recent) + len(self._old)
 
     def __contains__(self, key: object) -> bool:
-        return key in self._young or key in self._old
+        return key in self.recent or key in self._old
 
     def items(self) -> list[tuple[K, V]]:
         """All that is known, the older half first."""
-        return [*self._old.items(), *self._young.items()]
+        return [*self._old.items(), *self.recent.items()]
 
     def clear(self) -> None:
         """Forgets everything."""
-        self._young, self._old = {}, {}
+        self.recent, self._old = {}, {}
 
 
 CACHES: dict[str, Cache[Any, Any]] = {}

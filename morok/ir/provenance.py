@@ -116,7 +116,10 @@ def find(start: FrameType) -> Origin | None:
     frame: FrameType | None = start
     while frame is not None:
         code = frame.f_code
-        if not _internal.get(code.co_filename) and not is_internal(code.co_filename):
+        inside = _internal.recent.get(code.co_filename)
+        if inside is None:
+            inside = is_internal(code.co_filename)
+        if not inside:
             return _at(code, frame.f_lasti)
         frame = frame.f_back
     return None

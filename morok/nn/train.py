@@ -107,7 +107,7 @@ def _stand_ins(tensors: list[Tensor], others: list[Tensor]) -> Iterator[None]:
         yield
     finally:
         for tensor, node in zip(tensors, own, strict=True):
-            tensor._storage.node = node
+            tensor._storage.node, tensor._storage.views = node, None
 
 
 def _whole(tensor: Tensor) -> Tensor:

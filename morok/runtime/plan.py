@@ -59,7 +59,7 @@ def program_for(
 ) -> Program:
     """The compiled kernel: remembered, or made now. What the options change is another kernel."""
     strategy = config.chosen
-    options = (device, knobs.cache_key(), strategy)
+    options = (device, knobs.surroundings()[0], strategy)
     known = _programs.get(options)
     if known is None:
         known = _programs[options] = weakref.WeakKeyDictionary()
@@ -140,8 +140,11 @@ class ExecutionPlan:
         )
         self.limits = _limits(schedule)
         self.config = DEFAULT  # may be changed until the kernels are compiled
-        noted = {c.buffer for c in schedule.checks}
-        self._written = [n for n in _written(schedule) if n not in self.memory.placements and n not in noted]
+        placed = self.memory.placements
+        self._written = [n for n in _written(schedule) if n not in placed]
+        if schedule.checks:
+            noted = {c.buffer for c in schedule.checks}
+            self._written = [n for n in self._written if n not in noted]
         self._owner = owner
         self._arenas: dict[str, Buffer] = {}
         self._programs: tuple[Program | None, ...] | None = None
@@ -153,7 +156,7 @@ class ExecutionPlan:
         self._notes: dict[UOp, Notes] = {}
         self._known: list[memoryview] = []  # notes that are there as soon as kernels have been called
         self._unknown: list[tuple[Device, Notes]] = []
-        for node in dict.fromkeys(check.buffer for check in schedule.checks):
+        for node in dict.fromkeys([check.buffer for check in schedule.checks]):
             device = get_device(_device_of(node))
             notes = self._notes[node] = device.notes(node.arg)
             if device.waits:
@@ -224,12 +227,13 @@ class ExecutionPlan:
         watched = current()
         self._bound = bound
         if self._again and watched is None and not knobs.DEBUG.value and self._replay(found, bound):
-            self.hear()
+            if self._notes:
+                self.hear()
             return
         self._again = True
-        held = self._held()
+        held = self._held() if self._owner is not None and self._owner.overwrites else None
         for item, program in zip(self.schedule.items, self._programs, strict=True):
-            if not self._wrote and held and not held.isdisjoint(_written_by(item)):
+            if held and not self._wrote and not held.isdisjoint(_written_by(item)):
                 self.hear()  # nothing has been overwritten so far
                 self._wrote = True
             buffers = [found[n] if n in found else found.setdefault(n, self._memory(n)) for n in item.buffers]
@@ -245,12 +249,11 @@ class ExecutionPlan:
                 watched.record(item.name, item.place, _device(item), started, seconds, item.flops, item.bytes)
             if knobs.DEBUG.value >= 1:
                 _report(item, seconds)
-        self.hear()
+        if self._notes:
+            self.hear()
 
     def _held(self) -> set[UOp]:
         """Memory with values that this run replaces."""
-        if self._owner is None or not self._owner.overwrites:
-            return set()
         return {node for node in self._written if find_buffer(node) is not None}
 
     # --- positions that were outside
@@ -399,7 +402,8 @@ def _written(schedule: Schedule) -> list[UOp]:
     """The buffers that some kernel writes."""
     found: dict[UOp, None] = {}
     for item in schedule.items:
-        found.update(dict.fromkeys(_written_by(item)))
+        for node in _written_by(item):
+            found[node] = None
     return list(found)
 
 

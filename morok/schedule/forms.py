@@ -40,6 +40,6 @@ def _argument(node: UOp) -> Any:
         return None if node.op is Ops.UNIQUE else node
     arg = node.arg
     kind = arg.__class__
-    if is_identity(node):
+    if node.op is Ops.NOOP and is_identity(node):
         return None  # a number that tells values apart says as little
     return kind, arg_key(arg) if kind in LOOSE else arg

@@ -8,10 +8,12 @@ Both ways go through one table, so nobody has to rewrite graphs at the moment so
 from __future__ import annotations
 
 import weakref
-from typing import Any, Self, TypeAlias
+from threading import RLock
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias, final
 
 from morok.dtype import DType
 from morok.errors import ShapeError
+from morok.forks import renewed
 from morok.ir import movement
 from morok.ir.build import cast
 from morok.ir.infer import Shape, numel, shape
@@ -19,18 +21,54 @@ from morok.ir.node import UOp, const
 from morok.ir.ops import Ops
 from morok.tensor.gradient_track import cut, is_tracked
 from morok.tensor.sizes import Variable
-from morok.tensor.storage import Storage, device_of, realized_as
+from morok.tensor.storage import Storage, device_of, is_done, realized_as
 from morok.tensor.strides import Chain, Step, is_strided, moved, step_of
 
 _ref = weakref.ref
 Scalar: TypeAlias = "bool | int | float"
 
 
+class Maker(Protocol):
+    """Whoever gives out tensors before they have a storage."""
+
+    def storage(self, number: int) -> Storage: ...
+
+    def array(self, number: int) -> Any:
+        """The values, if they lie in order, as an array that the memory is lent to; else None."""
+
+
+@final
+class _Later:
+    """The storage of a tensor that was given out in a hurry: it is made when somebody looks at it.
+
+    Most results of compiled functions are read, or dropped, before. A tensor's own dictionary goes first.
+    """
+
+    def __init__(self) -> None:
+        self._lock = renewed(self, "_lock", RLock)
+
+    def __get__(self, tensor: Core | None, owner: Any = None) -> Storage:
+        space = tensor.__dict__ if tensor is not None else {}
+        with self._lock:  # two threads may look at the same time
+            found: Storage | None = space.get("_storage")
+            if found is None:
+                if "_made_by" not in space:
+                    raise AttributeError("this tensor has no storage")
+                maker, number = space["_made_by"]
+                found = space["_storage"] = maker.storage(number)
+                del space["_made_by"]
+        return found
+
+
 class Core:
     """The part of a tensor that all families of methods build on: a storage, and what is shown of it."""
 
     __hash__ = object.__hash__
-    _storage: Storage
+    if TYPE_CHECKING:
+        _storage: Storage
+        _made_by: tuple[Maker, int]  # until there is a storage
+    else:
+        _storage = _Later()
     _chain: Chain = ()  # what is shown of the storage
     # A state of the storage, and what the chain made of it; weakly, because a view outlives states.
     _seen: tuple[weakref.ref[UOp], weakref.ref[UOp]] | None = None
@@ -74,6 +112,7 @@ class Core:
         tensor._storage = storage
         tensor._chain = chain if final is node else (*chain, step_of(final))
         tensor._seen = (_ref(storage.node), _ref(final))
+        storage.keep_view(final)
         if self._frozen is not None:
             tensor._frozen = self._frozen
         return tensor
@@ -94,17 +133,20 @@ class Core:
             if node is not None:
                 return node
         node = moved(state, self._chain)
-        self._seen = (weakref.ref(state), weakref.ref(node))
+        self._seen = (_ref(state), _ref(node))
+        self._storage.keep_view(node)
         return node
 
     @property
     def uop(self) -> UOp:
         """The tensor's node; once it has been computed, a view of the memory that holds it."""
         storage = self._storage
-        view = realized_as(storage.node)
-        if view is not None:
-            settle(storage, view)
-        return self._uop
+        node = storage.node
+        if is_done(id(node)):
+            view = realized_as(node)
+            if view is not None:
+                settle(storage, view)
+        return self._uop if self._chain else storage.node
 
     @property
     def shape(self) -> Shape:

@@ -72,13 +72,18 @@ class Jit:
         try:
             with self._lock:
                 last = self._last
-                if last is not None and not kwargs and len(args) == len(last[1]):
-                    # the very same nodes as last time: same shapes, types and devices, without a look
-                    for a, u in zip(args, last[1], strict=True):
-                        if getattr(a, "_uop", None) is not u or a._leaf:
-                            break
-                    else:
-                        trace, _, bases, around, alone = last
+                if last is not None and not kwargs:
+                    trace, nodes, bases, around, alone = last
+                    n = 0  # counted by hand: every call comes along here
+                    try:
+                        for a in args:  # the very same nodes as last time: same shapes, types and devices
+                            if (a._uop if a._chain else a._storage.node) is not nodes[n] or a._leaf:
+                                n = -1
+                                break
+                            n += 1
+                    except (AttributeError, IndexError):  # not a tensor, or one too many
+                        n = -1
+                    if n == len(nodes):
                         for look, was in around:
                             now = look()
                             if now is not was and now != was:

@@ -234,7 +234,7 @@ _FREE = frozenset((Ops.CONST, Ops.IOTA))
 
 def _found(asked: _Asked, view: UOp, reads_memory: bool) -> None:
     """The storage is its memory now, and graphs that hold its node read it there."""
-    for node in (asked.root, asked.node):
+    for node in (asked.root, asked.node) if asked.root is not asked.node else (asked.node,):
         # A constant costs nothing, and is part of many graphs: it is not looked for in memory.
         if node is not view and node.op not in _FREE and realized_as(node) is None:
             set_realized(node, view, reads_memory)
@@ -268,19 +268,22 @@ def realize_storages(storages: Sequence[Storage]) -> None:
 
 
 def _hold(tensor: Core) -> None:
-    """A value that somebody else has computed, and may drop, is this tensor's from now on."""
+    """A view's value that somebody else has computed, and may drop, is this tensor's from now on."""
     node = tensor.uop
-    if tensor._chain:
-        view = realized_as(node)
-        if view is not None:
-            storage = tensor._storage
-            storage.alone = [*(storage.alone or ()), (node, view)]
+    view = realized_as(node)
+    if view is not None:
+        known = tensor._storage.alone or []
+        if not any(held is node for held, _ in known):
+            tensor._storage.alone = [*known, (node, view)]
 
 
 def realize(tensors: Sequence[Core]) -> None:
     """Compute the tensors that are not memory yet, together."""
     for t in tensors:
-        _hold(t)
+        if t._chain:
+            _hold(t)
+        else:
+            _ = t.uop
     lazy = [t for t in tensors if not is_computed(t._uop)]
     if lazy:
         refuse_values()

@@ -78,8 +78,10 @@ def _describe(values: Iterable[Any], parts: list[Any], nodes: list[UOp]) -> bool
 
 def known_recipe(form: Any) -> Recipe | None:
     """The recipe of a form, if it has one already."""
-    found = _recipes.get(form)
-    return found if isinstance(found, Recipe) else None
+    found = _recipes.recent.get(form)
+    if found is None:
+        found = _recipes.get(form)
+    return found if found.__class__ is Recipe else None
 
 
 def note(form: Any, nodes: list[UOp], function: Callable[..., Any], args: Any, kwargs: Any) -> None:

@@ -31,7 +31,9 @@ def view_of(memory: UOp, sizes: Shape) -> UOp:
 def _only_shows(node: UOp) -> bool:
     """Whether a node is a view of its source, or another name for it."""
     op = node.op
-    return (op.is_movement and op is not Ops.PAD) or op is Ops.DETACH or is_identity(node)
+    if op.is_movement:
+        return op is not Ops.PAD
+    return op is Ops.DETACH or (op is Ops.NOOP and is_identity(node))
 
 
 def shown(node: UOp) -> UOp:

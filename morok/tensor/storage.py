@@ -25,39 +25,43 @@ from morok.ir.recipe import is_stand_in
 class Storage:
     """What tensors that show the same memory share."""
 
-    __slots__ = ("__weakref__", "alone", "frozen", "leaf", "node")
+    __slots__ = ("__weakref__", "alone", "frozen", "leaf", "node", "views")
 
     def __init__(self, node: UOp) -> None:
         self.node = node
         self.alone: list[tuple[UOp, UOp]] | None = None  # parts computed for themselves, and where they lie
         self.leaf = False  # whether gradients were asked for
         self.frozen: str | None = None  # why nothing may be assigned
-        ref = _Living(self, _forget)
-        ref.key = id(self)
-        _living[ref.key] = ref
+        self.views: list[UOp] | None = None  # nodes of views of the node, see `keep_view`
+        _living.add(_ref(self, _forget))
 
     def become(self, node: UOp) -> None:
         """The storage holds something else, or the same in another place."""
         self.node = node
-        self.alone = None
+        self.alone = self.views = None
+
+    def keep_view(self, node: UOp) -> None:
+        """The node of a view lives as long as the storage holds what it shows.
+
+        A tensor cannot hold it: that would keep values that have been overwritten. Of very many views the
+        nodes are made anew when they are asked for.
+        """
+        views = self.views
+        if views is None or len(views) >= _KEPT_VIEWS:
+            self.views = [node]
+        else:
+            views.append(node)
 
 
-class _Living(weakref.ref[Storage]):
-    __slots__ = ("key",)
-    key: int
-
-
-_living: dict[int, _Living] = {}
-
-
-def _forget(ref: _Living, table: dict[int, _Living] = _living) -> None:
-    if table.get(ref.key) is ref:  # the table by itself: at the end of a process modules lose their names
-        del table[ref.key]
+_KEPT_VIEWS = 64
+_living: set[weakref.ref[Storage]] = set()
+_ref = weakref.ref
+_forget = _living.discard
 
 
 def living_storages() -> Iterator[Storage]:
     """All storages that somebody holds."""
-    for ref in list(_living.values()):
+    for ref in list(_living):
         storage = ref()
         if storage is not None:
             yield storage
@@ -65,7 +69,32 @@ def living_storages() -> Iterator[Storage]:
 
 # --- who owns memory
 
-_owners: weakref.WeakKeyDictionary[UOp, weakref.ref[Storage]] = weakref.WeakKeyDictionary()
+
+class _Memory(weakref.ref[UOp]):
+    """What is known of a BUFFER node, as long as it lives."""
+
+    __slots__ = ("key", "owner", "values")
+    key: int
+    owner: weakref.ref[Storage] | None
+    values: set[int] | None  # nodes whose values it holds, to be forgotten when it is overwritten
+
+
+_memories: dict[int, _Memory] = {}  # by identity: asked whenever something is computed
+
+
+def _lost(memory: _Memory, table: dict[int, _Memory] = _memories) -> None:
+    if table.get(memory.key) is memory:  # the table by itself: at the end of a process modules lose names
+        del table[memory.key]
+
+
+def _known(memory: UOp) -> _Memory:
+    found = _memories.get(id(memory))
+    if found is None or found() is not memory:
+        found = _Memory(memory, _lost)
+        found.key = id(memory)
+        found.owner = found.values = None
+        _memories[found.key] = found
+    return found
 
 
 def claim(memory: UOp, storage: Storage, shared: bool = False) -> bool:
@@ -73,21 +102,23 @@ def claim(memory: UOp, storage: Storage, shared: bool = False) -> bool:
 
     Memory that is shared with somebody outside has the owner that it was given, and never another one.
     """
-    owner = _owners.get(memory)
-    found = None if owner is None else owner()
-    if found is storage:
-        return True
-    if found is not None or (owner is not None and shared):
-        return False
-    _owners[memory] = weakref.ref(storage)
+    known = _known(memory)
+    owner = known.owner
+    if owner is not None:
+        found = owner()
+        if found is storage:
+            return True
+        if found is not None or shared:
+            return False
+    known.owner = _ref(storage)
     return True
 
 
 def inherit(old: UOp, new: UOp) -> None:
     """The memory has got another name."""
-    owner = _owners.get(old)
+    owner = _known(old).owner
     if owner is not None:
-        _owners[new] = owner
+        _known(new).owner = owner
 
 
 # --- values that are in memory
@@ -106,8 +137,7 @@ class _Done(weakref.ref[UOp]):
 
 
 _done: dict[int, _Done] = {}  # by identity of the node: asked for every node of every graph
-# The nodes whose values a BUFFER holds, to be forgotten when it is overwritten.
-_held: weakref.WeakKeyDictionary[UOp, set[int]] = weakref.WeakKeyDictionary()
+is_done = _done.__contains__  # whether a node with that identity may have been computed
 
 
 def _undo(done: _Done, table: dict[int, _Done] = _done) -> None:
@@ -138,12 +168,21 @@ def set_realized(node: UOp, view: UOp, reads_memory: bool = True) -> None:
     done.key = id(node)
     done.view = view if reads_memory else weakref.ref(view)
     _done[done.key] = done
-    _held.setdefault(base_of(view), set()).add(done.key)
+    _held_by(view).add(done.key)
+
+
+def _held_by(view: UOp) -> set[int]:
+    known = _known(base_of(view))
+    if known.values is None:
+        known.values = set()
+    return known.values
 
 
 def forget_values(memory: UOp) -> None:
     """A BUFFER node stands for values that are gone: nothing is found there any more."""
-    for key in _held.pop(memory, ()):
+    known = _known(memory)
+    held, known.values = known.values, None
+    for key in held or ():
         done = _done.get(key)
         node = None if done is None else done()
         if done is None or node is None:
@@ -157,7 +196,7 @@ def forget_values(memory: UOp) -> None:
                 forget_values(node)
         else:
             done.view = view
-            _held.setdefault(base_of(view), set()).add(key)
+            _held_by(view).add(key)
 
 
 # --- nodes

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from morok.caches import Cache
 from morok.dtype import bool_
 from morok.ir import movement as move
 from morok.ir.infer import Shape, Size, add_sizes, numel, shape, size_of, subtract_sizes
@@ -93,12 +94,23 @@ def _back(step: Step, value: UOp, before: Shape) -> UOp:
     return value
 
 
+_even: Cache[tuple[Chain, Shape], bool] = Cache("tensor.strides", 4096)
+
+
 def is_strided(chain: Chain, known: int, whole: Shape) -> bool:
     """Whether a chain shows elements in even steps; that its first `known` steps do has been asked before."""
     if not any(step.op is Ops.RESHAPE for step in chain[known:]):
         return True
     if all(step.op in _PLAIN for step in chain):
         return True
+    key = (chain, whole)
+    found = _even.get(key)
+    if found is None:
+        found = _even[key] = _is_even(chain, whole)
+    return found
+
+
+def _is_even(chain: Chain, whole: Shape) -> bool:
     sizes = whole
     strides = _row_major(sizes)
     for step in chain:

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
+from morok.device.base import as_host
 from morok.device.buffer import Buffer, bind_buffer, bind_fresh, bindings, find_buffer, keepers
 from morok.device.registry import get_device
 from morok.dtype import DType
@@ -45,6 +46,7 @@ from morok.tensor.structures import flatten, unflatten, values_in
 from morok.tensor.tracing import tracing
 from morok.tensor.watch import watched
 
+_new, _ref = object.__new__, weakref.ref
 _KEPT_RESULTS = 4  # sets of results whose memory is used again when nobody holds them any more
 
 
@@ -77,7 +79,7 @@ class _Before:
 
     def restore(self) -> None:
         for storage, node in zip(self.storages, self.nodes, strict=True):
-            storage.node = node
+            storage.node, storage.views = node, None
         for tensor, gradient in zip(self.tensors, self.gradients, strict=True):
             if hasattr(tensor, "_grad"):
                 tensor._grad = gradient
@@ -152,42 +154,24 @@ class _Form:
     outputs: tuple[tuple[int, Chain] | None, ...]  # which memory; None: nothing is computed for it
     kind: type[Core]
 
-
-@final
-class _Pending(Storage):
-    """A storage whose node is made when somebody asks for it: most results are read, or dropped, before."""
-
-    __slots__ = ("_node", "_number", "_results")
-
-    def __init__(self, results: _Results, number: int) -> None:
-        self.alone = self.frozen = None
-        self.leaf = False
-        self._node: UOp | None = None
-        self._results, self._number = results, number
-
-    @property
-    def node(self) -> UOp:
-        node = self._node
-        if node is None:
-            node = self._results.node(self._number)
-            Storage.__init__(self, node)
-            claim(base_of(node), self)
-        return node
-
-    @node.setter
-    def node(self, node: UOp) -> None:
-        self._node = node
+    def sizes(self, number: int) -> Any:
+        """The shape of an output that is all of its memory, in order; None of another one."""
+        output = self.outputs[number]
+        if output is None or any(step.op is not Ops.RESHAPE for step in output[1]):
+            return None
+        sizes = output[1][-1].shape if output[1] else (self.memory[output[0]][1],)
+        return sizes if all(isinstance(n, int) for n in sizes) else None
 
 
 @final
 class _Results:
     """Memory for the results of a replay, and the call that fills it.
 
-    Whoever holds a result holds its storage, or, as a graph does, the node of its memory. Both are made for
-    each replay and held weakly here, so the memory is free when they are gone and no array shows it.
+    Whoever holds a result holds its tensor, its storage, or, as a graph does, the node of its memory. All are
+    made for each replay and held weakly here, so the memory is free when they are gone and no array shows it.
     """
 
-    __slots__ = ("__weakref__", "bases", "bindings", "buffers", "form", "launch", "nodes", "storages")
+    __slots__ = ("bases", "bindings", "buffers", "form", "held", "launch", "nodes")
 
     def __init__(self, form: _Form, launch: PlanLaunch | None) -> None:
         self.form = form
@@ -195,40 +179,57 @@ class _Results:
         self.launch = launch
         self.bases: list[UOp] | None = None  # the inputs whose memory the call reads, and the count of all
         self.bindings = -1  # bindings when it was looked up
-        self.storages: list[weakref.ref[Storage]] = []
+        self.held: list[weakref.ref[Any]] = []
         self.nodes: dict[int, weakref.ref[UOp]] = {}
 
     def lost(self) -> bool:
         """Whether a result has been assigned to: its memory has another name then, and stays its tensor's."""
-        return any([b.renamed for b in self.buffers])  # noqa: C419 - a list is faster
+        return any(b.renamed for b in self.buffers)
 
     def free(self) -> bool:
-        """Whether nobody knows of these results: no tensor, no graph, no array."""
-        for storage in self.storages:
-            if storage() is not None:
+        """Whether nobody knows of these results, no tensor, no graph, no array, and none is lost."""
+        for held in self.held:
+            if held() is not None:
                 return False
-        for node in self.nodes.values():
-            if node() is not None:
+        for buffer in self.buffers:
+            if buffer.renamed or (buffer._lease is not None and not buffer.is_private):
                 return False
-        return all([b._lease is None or b.is_private for b in self.buffers])  # noqa: C419 - a list is faster
+        return True
 
     def give(self) -> list[Core | None]:
-        """New tensors on the memory."""
+        """New tensors on the memory, without storages until somebody looks at them."""
+        if self.nodes:
+            self.nodes = {}
         kind = self.form.kind
-        self.nodes = {}
-        self.storages = held = []
         made: list[Core | None] = []
-        for number, output in enumerate(self.form.outputs):
+        self.held = held = []
+        number = 0
+        for output in self.form.outputs:
             if output is None:
                 made.append(None)
-                continue
-            tensor = kind.__new__(kind)
-            tensor._storage = storage = _Pending(self, number)
-            held.append(weakref.ref(storage))
-            made.append(tensor)
+            else:
+                tensor = _new(kind)
+                tensor._made_by = (self, number)
+                held.append(_ref(tensor))
+                made.append(tensor)
+            number += 1  # noqa: SIM113 - by hand is faster
         return made
 
-    def node(self, number: int) -> UOp:
+    def storage(self, number: int) -> Storage:
+        """The storage of a result."""
+        node = self._node(number)
+        storage = Storage(node)
+        self.held.append(_ref(storage))
+        claim(base_of(node), storage)
+        return storage
+
+    def array(self, number: int) -> Any:
+        """The values of a result as an array that has borrowed the memory; None if they lie otherwise."""
+        sizes = self.form.sizes(number)
+        output = self.form.outputs[number]
+        return None if sizes is None or output is None else as_host(self.buffers[output[0]]).reshape(sizes)
+
+    def _node(self, number: int) -> UOp:
         """The node of a result; results may share memory."""
         output = self.form.outputs[number]
         assert output is not None
@@ -238,7 +239,8 @@ class _Results:
         if memory is None:
             memory = new_buffer(*self.form.memory[place])
             bind_fresh(memory, self.buffers[place])
-            self.nodes[place] = weakref.ref(memory)
+            self.nodes[place] = ref = _ref(memory)
+            self.held.append(ref)
         return moved(memory, chain)
 
 
@@ -427,7 +429,11 @@ class Trace:
         """A replay on tensors that show the same nodes as last time: the short way."""
         if not self.simple or current() is not None:
             return self.replay(list(given))
-        results = self._free_results()
+        for results in self.results:
+            if results.free():
+                break
+        else:
+            results = self._new_results()
         launch = results.launch
         assert launch is not None
         if results.bindings != bindings.count or results.bases is not bases:
@@ -453,7 +459,7 @@ class Trace:
         if self.draws:
             cells = zip(self.cells.values(), new_cells(self.draws, list(self.cells)), strict=True)
             memory |= {cell: buffer_for(fresh) for cell, fresh in cells}
-        results = self._free_results()
+        results = next((known for known in self.results if known.free()), None) or self._new_results()
         launch = results.launch
         results.bases = None
         if launch is not None and current() is None:
@@ -467,13 +473,8 @@ class Trace:
         outputs = [self._passed_on(i, given) if t is None else t for i, t in enumerate(results.give())]
         return self._given_out(given, outputs)
 
-    def _free_results(self) -> _Results:
-        for known in self.results:
-            if known.free():
-                if known.lost():
-                    self.results = [results for results in self.results if not results.lost()]
-                    return self._free_results()
-                return known
+    def _new_results(self) -> _Results:
+        self.results = [results for results in self.results if not results.lost()]
         results = _Results(self.form, self._new_launch() if self.launch is not None else None)
         if results.launch is not None:
             for node, buffer in zip(self.written, results.buffers, strict=True):

@@ -275,3 +275,70 @@ def test_a_copy_of_what_the_other_argument_is_about_to_write() -> None:
         now[1::2] = -4
         same(f(b, a), was * 10 + now)
         same(b, was)
+
+
+def test_the_node_of_a_view_lives_as_long_as_it_is_right() -> None:
+    """It is not made again whenever somebody asks, and not kept when the storage holds something else."""
+    import gc
+    import weakref
+
+    x = Tensor(X).realize()
+    row = x[1]
+    node = weakref.ref(row._uop)
+    gc.collect()
+    assert node() is row._uop
+    x.assign(Tensor(X * 2))
+    gc.collect()
+    assert node() is None
+    same(row, X[1] * 2)
+
+
+def test_a_view_that_is_asked_for_again_is_held_once() -> None:
+    y = Tensor(X) * 2
+    row = y[1].realize()
+    for _ in range(3):
+        row.realize()
+    assert len(y._storage.alone or ()) == 1
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_arrays_of_results_that_nobody_has_looked_at(turned: bool) -> None:
+    f = jit(lambda x: (x * 2).T if turned else x * 2)
+    want = (X * 2).T if turned else X * 2
+    inputs = [Tensor(X), Tensor(X + 1), Tensor(X)]
+    for x in inputs:
+        f(x)
+    first = f(inputs[0])
+    array = first.numpy()
+    f(inputs[1])  # does not fill the array's memory
+    assert np.array_equal(array, want)
+    first.assign(first + 1)
+    assert np.array_equal(array, want)
+    same(first, want + 1)
+    second = f(inputs[2])
+    array = second.numpy()
+    del second
+    for _ in range(6):
+        f(inputs[1]).numpy()
+    assert np.array_equal(array, want)
+
+
+def test_threads_that_look_at_one_result_see_one_storage() -> None:
+    from threading import Barrier, Thread
+
+    f = jit(lambda x: x + 1)
+    x = Tensor(X)
+    f(x), f(x)
+    for _ in range(50):
+        result, seen, gate = f(x), [], Barrier(4)
+
+        def look(result: Tensor = result, seen: list[Any] = seen, gate: Barrier = gate) -> None:
+            gate.wait()
+            seen.append(result._storage)
+
+        threads = [Thread(target=look) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(set(map(id, seen))) == 1 and len(seen) == 4
