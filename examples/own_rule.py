@@ -8,10 +8,10 @@ import numpy as np
 from morok import MorokError, Tensor
 from morok.ir.text import expr
 from morok.rewrite.engine import rewrite
+from morok.rewrite.observe import tracing
 from morok.rewrite.rules import Rules, unproved
 from morok.rewrite.ruleset import rules
 from morok.rewrite.terms import HEADS, Float, Int, Max, Min
-from morok.rewrite.trace import tracing
 
 
 @rules("example.mine")

@@ -203,15 +203,16 @@ def cache_key() -> tuple[tuple[str, int | bool | str], ...]:
 
 def explains(topic: str) -> bool:
     """Whether EXPLAIN asks for one of its topics."""
-    return bool(EXPLAIN.value) and topic in _words(EXPLAIN.value)
+    return bool(EXPLAIN.value) and topic in words(EXPLAIN.value)
 
 
 def explained_rules() -> tuple[str, ...]:
     """What EXPLAIN asks for besides its topics: parts of the names of rules."""
-    return tuple(word for word in _words(EXPLAIN.value) if word not in TOPICS) if EXPLAIN.value else ()
+    return tuple(word for word in words(EXPLAIN.value) if word not in TOPICS) if EXPLAIN.value else ()
 
 
-def _words(text: str) -> tuple[str, ...]:
+def words(text: str) -> tuple[str, ...]:
+    """The parts of an option that names several things with commas."""
     return tuple(word.strip() for word in text.split(",") if word.strip())
 
 

@@ -79,7 +79,7 @@ FINITE = {
     "morok.rewrite.ruleset.NAMED_SETS": "rules",
     "morok.rewrite.ruleset.REGISTRY": "rules",
     "morok.rewrite.spec.SPECS": "stages",
-    "morok.rewrite.trace._tellers": "values of an option",
+    "morok.rewrite.trace._asked": "values of an option",
     "morok.device.inspect._active": "a stack of blocks that are open",
     "morok.device.llvm._linkers": "one per 128 kernels that are alive",
     "morok.device.prove._quiet": "a stack of blocks that are open",

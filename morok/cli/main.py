@@ -23,6 +23,7 @@ COMMANDS: dict[str, str] = {
     "prove": "morok.cli.prove",
     "rules": "morok.cli.rules",
     "dump": "morok.cli.dump",
+    "trace": "morok.cli.trace",
     "tune": "morok.cli.tune",
     "bench": "morok.cli.bench.command",
     "docs": "morok.cli.docs",
@@ -43,6 +44,7 @@ examples:
   morok rules distribute     the rules with that in their names
   morok rules --source NAME  the matcher that a rule set compiles to
   morok dump script.py       every stage of every kernel, as files
+  morok trace script.py      every change of every kernel: rule, function or action
   morok tune script.py       a search for faster kernels, and what it has won
   morok knobs                every option, its value and its meaning
   morok bench --quick        how fast it is, beside the libraries that are installed

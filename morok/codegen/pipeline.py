@@ -28,7 +28,7 @@ from morok.codegen.target import Target
 from morok.ir.node import UOp
 from morok.rewrite.engine import rewrite
 from morok.rewrite.ruleset import RuleSet, join
-from morok.rewrite.stage import Observer, Report, Stage, run_pipeline
+from morok.rewrite.stage import Report, Stage, run_pipeline
 from morok.symbolic.sets import simple, symbolic
 
 
@@ -86,10 +86,9 @@ def lower(
     kernel: UOp,
     target: Target,
     report: Report | None = None,
-    observer: Observer | None = None,
     pre_matcher: RuleSet | None = None,
 ) -> UOp:
     """A kernel as a LINEAR list of instructions for the target."""
     if knobs.SPEC.value:
         kernel_spec.verify(kernel)
-    return run_pipeline(STAGES, kernel, Context(target, pre_matcher), report, observer)
+    return run_pipeline(STAGES, kernel, Context(target, pre_matcher), report)

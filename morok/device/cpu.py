@@ -6,7 +6,6 @@ by the content of the graph before anything is lowered, so a second process neit
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -24,7 +23,6 @@ from morok.device.compiled import Compiled, unpack
 from morok.device.cpu_kernel import Kernel, Steps
 from morok.device.cpu_pool import pool
 from morok.device.host import cache_bytes, host_of, optimise
-from morok.device.inspect import current_dump
 from morok.device.llvm import Machine, compile_assembly, compile_object, host, target_for
 from morok.device.prove import proof_key, stored_verdict
 from morok.device.store import kernel_store
@@ -64,14 +62,11 @@ def lower_kernel(
     ast: UOp, machine: Machine, target: Target, optimise: Optimiser | None = None, title: str = ""
 ) -> tuple[Compiled, str]:
     """Lowers and renders: what is known of the kernel without its code, and the text to compile."""
+    from morok.device.lowering import show_code
+
     program = program_of(ast, target, optimise, title)
-    shown = current_dump()
-    if shown is not None:
-        shown.write("23-llvm.ll", program.text)
-        shown.write("24-assembly.s", compile_assembly(program.text, machine))
-    if knobs.DEBUG.value >= 4:
-        print(f"--- {title or program.name}: LLVM IR\n{program.text}", file=sys.stderr)
-        print(f"--- {title}: assembly\n{compile_assembly(program.text, machine)}", file=sys.stderr)
+    show_code(title or program.name, "LLVM IR", lambda: program.text)
+    show_code(title or program.name, "assembly", lambda: compile_assembly(program.text, machine))
     facts = Compiled(program.name, b"", program.buffers, program.variables, program.scratch, program.threaded)
     return facts, program.text
 

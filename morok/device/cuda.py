@@ -6,7 +6,6 @@ anything is lowered. Launches and copies to the GPU return at once; whoever read
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache
@@ -24,7 +23,6 @@ from morok.device.cuda_compile import compile_cubin
 from morok.device.cuda_driver import Driver, Facts, open_driver
 from morok.device.cuda_kernel import CudaKernel
 from morok.device.cuda_memory import CudaAllocator
-from morok.device.inspect import current_dump
 from morok.device.notes import Notes, PinnedWords
 from morok.device.prove import proof_key, stored_verdict
 from morok.device.store import kernel_store
@@ -62,18 +60,14 @@ def host_of(facts: Facts) -> Host:
 def program_of(ast: UOp, target: Target, host: Host, title: str = "") -> Program:
     """A kernel as CUDA C."""
     # Loaded here, because a process that finds its kernels on disk never needs them.
-    from morok.device.lowering import instructions
+    from morok.device.lowering import instructions, show_code
     from morok.optimize.apply import optimize
     from morok.render.cuda import render
 
     count = count_buffers(ast)
     linear = instructions(optimize(ast, host), target, title)
     program = render(linear, f"k{hexdigest(ast)[:16]}", count)
-    shown = current_dump()
-    if shown is not None:
-        shown.write("23-cuda.cu", program.text)
-    if knobs.DEBUG.value >= 4:
-        print(f"--- {title or program.name}: CUDA C\n{program.text}", file=sys.stderr)
+    show_code(title or program.name, "CUDA C", lambda: program.text)
     return program
 
 

@@ -8,21 +8,18 @@ written. It has memory of its own, as a GPU has: what is on the host must be cop
 from __future__ import annotations
 
 import math
-import sys
 import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, final
 
 import numpy as np
 
-from morok import knobs
 from morok.codegen.gpu import cuda_target
 from morok.codegen.target import Target
 from morok.device.base import Device
 from morok.device.buffer import Array, Buffer
 from morok.device.emulator_memory import Block, GlobalMemory
 from morok.device.emulator_run import Code, Run
-from morok.device.inspect import current_dump
 from morok.device.notes import Notes
 from morok.dtype import int64
 from morok.errors import DeviceError
@@ -130,20 +127,19 @@ class EmulatedKernel:
 
 def lower_for(ast: UOp, target: Target, host: Host | None, title: str = "") -> UOp:
     """The kernel as the list that a GPU gets."""
-    from morok.device.lowering import instructions
+    from morok.device.lowering import instructions, show_code
     from morok.optimize.apply import optimize
 
     linear = instructions(ast if host is None else optimize(ast, host), target, title)
-    shown = current_dump()
-    if shown is not None or knobs.DEBUG.value >= 4:
-        from morok.render.cuda import render
-
-        text = render(linear, f"k{hexdigest(ast)[:16]}").text  # what a GPU would get
-        if shown is not None:
-            shown.write("23-cuda.cu", text)
-        if knobs.DEBUG.value >= 4:
-            print(f"--- {title}: CUDA C\n{text}", file=sys.stderr)
+    show_code(title, "CUDA C", lambda: _cuda_of(linear, ast))
     return linear
+
+
+def _cuda_of(linear: UOp, ast: UOp) -> str:
+    """What a GPU would get."""
+    from morok.render.cuda import render
+
+    return render(linear, f"k{hexdigest(ast)[:16]}").text
 
 
 @final

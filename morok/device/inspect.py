@@ -4,7 +4,6 @@
         model(x).realize()
 
 writes, per kernel, the graph before codegen, after each stage, and the code: LLVM IR and assembly, or CUDA C.
-Finished kernels are not taken from the disk meanwhile: there would be nothing to see.
 """
 
 from __future__ import annotations
@@ -16,40 +15,55 @@ from pathlib import Path
 from typing import final
 
 from morok import knobs
+from morok.caches import clear_all
 from morok.ir.node import UOp
 from morok.ir.text import tree
-from morok.rewrite.stage import Stage
+from morok.rewrite.observe import observing
+from morok.rewrite.observer import By, Observer
+
+_FILES = {"LLVM IR": "23-llvm.ll", "assembly": "24-assembly.s", "CUDA C": "23-cuda.cu"}
 
 
 @final
-class Dump:
+class Dump(Observer):
     """Writes what it is shown into a folder, one subfolder per kernel."""
+
+    wants_code = True
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
         self.kernels: list[Path] = []
-        self._place = self.folder
+        self._inside = False  # of a kernel
 
-    def begin(self, ast: UOp, title: str) -> None:
-        """A new kernel."""
-        name = re.sub(r"[^\w.-]+", "_", title) or "kernel"
-        self._place = self.folder / f"{len(self.kernels):03d}-{name}"
-        self._place.mkdir(parents=True, exist_ok=True)
-        self.kernels.append(self._place)
-        self.write("00-kernel.txt", tree(ast, places=True))
+    def begin(self, by: By, before: UOp) -> None:
+        if by.kind == "kernel":
+            name = re.sub(r"[^\w.-]+", "_", by.name) or "kernel"
+            self.kernels.append(self.folder / f"{len(self.kernels):03d}-{name}")
+            self.kernels[-1].mkdir(parents=True, exist_ok=True)
+            self.write("00-kernel.txt", tree(before, places=True))
+            self._inside = True
 
-    def stage(self, stage: Stage, root: UOp) -> None:
-        """The graph after a stage."""
-        number = re.sub(r"\d+", lambda m: m.group().zfill(2), stage.number)
-        name = re.sub(r"[^\w]+", "-", stage.name)
-        text = _listing(root) if root.op.name == "LINEAR" else tree(root, places=True)
-        self.write(f"{number}-{name}.txt", text)
+    def end(self, by: By, before: UOp, after: UOp | None) -> None:
+        if by.kind == "kernel":
+            self._inside = False
+        elif by.kind == "stage" and self._inside and after is not None:
+            number = re.sub(r"\d+", lambda m: m.group().zfill(2), by.number)
+            name = re.sub(r"[^\w]+", "-", by.name)
+            self.write(f"{number}-{name}.txt", graph_text(after))
+
+    def code(self, language: str, text: str) -> None:
+        self.write(_FILES.get(language, f"23-{language}.txt"), text)
 
     def write(self, name: str, text: str) -> None:
-        (self._place / name).write_text(text + "\n", encoding="utf-8")
+        (self.kernels[-1] / name).write_text(text + "\n", encoding="utf-8")
 
 
-def _listing(linear: UOp) -> str:
+def graph_text(root: UOp) -> str:
+    """A graph as a tree, or a list of instructions as lines."""
+    return listing(root) if root.op.name == "LINEAR" else tree(root, places=True)
+
+
+def listing(linear: UOp) -> str:
     """Instructions as numbered lines, indented by loop."""
     numbers = {node: i for i, node in enumerate(linear.src)}
     lines, depth = [], 0
@@ -62,21 +76,20 @@ def _listing(linear: UOp) -> str:
     return "\n".join(lines)
 
 
-_active: list[Dump] = []
+@contextmanager
+def watching(observer: Observer) -> Iterator[None]:
+    """Tells an observer of everything that is compiled inside, by all threads.
 
-
-def current_dump() -> Dump | None:
-    """The dump that is being taken."""
-    return _active[-1] if _active else None
+    Nothing is taken from the disk or from memory meanwhile: there would be nothing to see.
+    """
+    clear_all()
+    with knobs.override(CACHE=False), observing(observer, everywhere=True):
+        yield
 
 
 @contextmanager
 def dump(folder: str | Path) -> Iterator[Dump]:
     """Writes everything that is compiled inside into a folder."""
     found = Dump(folder)
-    _active.append(found)
-    try:
-        with knobs.override(CACHE=False):
-            yield found
-    finally:
-        _active.remove(found)
+    with watching(found):
+        yield found

@@ -1,21 +1,37 @@
 """The way of a kernel through codegen, with all that one may see of it meanwhile.
 
-Every device that compiles goes this way, so DUMP, STOP_AFTER, DEBUG and EXPLAIN mean the same everywhere. It
-is loaded when the first kernel is lowered: a process that finds its kernels on disk never needs it.
+Every device that compiles goes this way, so DUMP, STOP_AFTER, DEBUG and EXPLAIN mean the same everywhere, and
+an observer hears of every kernel and its code. It is loaded when the first kernel is lowered: a process that
+finds its kernels on disk never needs it.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 
 from morok import knobs
 from morok.codegen.pipeline import lower
 from morok.codegen.target import Target
-from morok.device.inspect import current_dump
 from morok.errors import CompileError
 from morok.ir.node import UOp
 from morok.optimize.record import applied
+from morok.rewrite.observe import current, observed
+from morok.rewrite.observer import By
 from morok.rewrite.stage import Report
+
+
+def show_code(title: str, language: str, text: Callable[[], str]) -> None:
+    """What a kernel was rendered to, for whoever wants to see it."""
+    observer = current()
+    wanted = observer is not None and observer.wants_code
+    if not wanted and knobs.DEBUG.value < 4:
+        return
+    made = text()
+    if observer is not None and wanted:
+        observer.code(language, made)
+    if knobs.DEBUG.value >= 4:
+        print(f"--- {title}: {language}\n{made}", file=sys.stderr)
 
 
 def instructions(kernel: UOp, target: Target, title: str) -> UOp:
@@ -23,11 +39,8 @@ def instructions(kernel: UOp, target: Target, title: str) -> UOp:
     if knobs.explains("opts"):
         done = " ".join(map(str, applied(kernel)))
         print(f"{title}: {done or 'plain loops'}", file=sys.stderr)
-    shown = current_dump()
-    if shown is not None:
-        shown.begin(kernel, title)
     report = Report()
-    linear = lower(kernel, target, report, None if shown is None else shown.stage)
+    linear = observed(By("kernel", title, target=target.name), kernel, lambda: lower(kernel, target, report))
     if report.stopped:
         last = report.rows[-1][0].name
         raise CompileError(f"the pipeline was stopped after the stage {last!r}, so there is nothing to run")

@@ -93,13 +93,22 @@ _INFIX: dict[Op, tuple[str, int]] = {
     Ops.SHR: (" >> ", _SHIFT),
 }
 _Written = tuple[str, int]  # text and how tightly it binds
+_HIDDEN: _Written = ("…", _ATOM)
+_NAMED = frozenset((Ops.RANGE, Ops.BIND, Ops.BUFFER, Ops.SPECIAL))  # a name says all, whatever lies below
 
 
-def expr(n: UOp, limit: int = 160) -> str:
-    """A scalar expression as one line of mathematics; operands that make it longer than `limit` become …"""
+def expr(n: UOp, limit: int = 160, depth: int | None = None) -> str:
+    """A scalar expression as one line of mathematics; operands that make it longer than `limit` become …
+
+    So does what lies deeper than `depth`, which bounds the work in a large graph as well.
+    """
     written: dict[UOp, _Written] = {}
-    for node in toposort(n):
-        operands = [written[s] for s in node.src]
+    inside = None if depth is None else _upper(n, depth)
+    for node in toposort(n, stop=None if inside is None else lambda s: s not in inside):
+        if inside is not None and node not in inside and node.src and node.op not in _NAMED:
+            written[node] = _HIDDEN
+            continue
+        operands = [written.get(s, _HIDDEN) for s in node.src]
         text, strength = _write(node, operands)
         while len(text) > limit and any(len(t) > 1 for t, _ in operands):
             longest = max(range(len(operands)), key=lambda i: len(operands[i][0]))
@@ -107,6 +116,16 @@ def expr(n: UOp, limit: int = 160) -> str:
             text, strength = _write(node, operands)
         written[node] = (text, strength)
     return written[n][0]
+
+
+def _upper(n: UOp, depth: int) -> set[UOp]:
+    """The nodes that are less than so many steps below."""
+    found = {n}
+    level = [n]
+    for _ in range(depth - 1):
+        level = [s for node in level for s in node.src if s not in found]
+        found.update(level)
+    return found
 
 
 def _write(node: UOp, operands: list[_Written]) -> _Written:

@@ -33,7 +33,9 @@ from morok.optimize import (
 from morok.optimize import join as joining
 from morok.optimize.host import Host
 from morok.optimize.loops import LANE_KINDS, Loops, loops_of
-from morok.optimize.record import Opt, OptError, applied, recorded
+from morok.optimize.record import STAGE, Opt, OptError, applied, recorded
+from morok.rewrite.observe import current, observed, report
+from morok.rewrite.observer import By, place_of
 
 Condition = Callable[[Loops, Opt, Host], "str | None"]
 Change = Callable[[Loops, Opt], UOp]
@@ -123,7 +125,14 @@ def apply(ast: UOp, opt: Opt, host: Host) -> UOp:
     found = outcome(loops_of(ast), opt, host)
     if isinstance(found, str):
         raise OptError(f"{opt} is not possible: {found}")
+    tell(opt, ast, found)
     return found
+
+
+def tell(opt: Opt, before: UOp, after: UOp) -> None:
+    """Says to whoever listens that an action was applied."""
+    if current() is not None:
+        report(By("action", str(opt), place=place_of(ACTIONS[opt.name].change)), before, after)
 
 
 def crossing(ast: UOp) -> str | None:
@@ -149,6 +158,11 @@ def _nest(effect: UOp, innermost: frozenset[UOp]) -> list[UOp]:
 
 def apply_all(ast: UOp, opts: Iterable[Opt], host: Host) -> UOp:
     """The kernel after several actions."""
-    for opt in opts:
-        ast = apply(ast, opt, host)
-    return ast
+
+    def after() -> UOp:
+        done = ast
+        for opt in opts:
+            done = apply(done, opt, host)
+        return done
+
+    return observed(STAGE, ast, after)

@@ -7,7 +7,8 @@ from morok.ir.node import UOp
 from morok.optimize.gpu import choose_gpu
 from morok.optimize.heuristics import choose
 from morok.optimize.host import Host
-from morok.optimize.record import applied
+from morok.optimize.record import STAGE, applied
+from morok.rewrite.observe import observed
 
 
 def optimize(ast: UOp, host: Host) -> UOp:
@@ -17,4 +18,5 @@ def optimize(ast: UOp, host: Host) -> UOp:
     """
     if knobs.NOOPT.value or applied(ast):
         return ast
-    return choose_gpu(ast, host) if host.block_threads else choose(ast, host)
+    chosen = choose_gpu if host.block_threads else choose
+    return observed(STAGE, ast, lambda: chosen(ast, host))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from morok.ir.node import UOp
-from morok.optimize.actions import outcome
+from morok.optimize.actions import outcome, tell
 from morok.optimize.host import Host
 from morok.optimize.loops import Loops, divides, loops_of, size
 from morok.optimize.record import Opt
@@ -22,9 +22,11 @@ class Builder:
         return self.loops.ast
 
     def do(self, name: str, axis: int = -1, amount: int = 0, axes: tuple[int, ...] = ()) -> bool:
-        new = outcome(self.loops, Opt(name, axis, amount, axes), self.host)
+        opt = Opt(name, axis, amount, axes)
+        new = outcome(self.loops, opt, self.host)
         if isinstance(new, str):
             return False
+        tell(opt, self.ast, new)
         self.loops = loops_of(new)
         return True
 

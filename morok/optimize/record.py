@@ -13,6 +13,9 @@ from morok.errors import MorokError
 from morok.ir.args import register_arg
 from morok.ir.node import UOp, make
 from morok.ir.ops import Ops
+from morok.rewrite.observer import By
+
+STAGE = By("stage", "optimise", "7")
 
 
 class OptError(MorokError):

@@ -24,9 +24,10 @@ from morok.ir.provenance import here, place
 from morok.ir.text import expr
 from morok.rewrite.compile import Matcher
 from morok.rewrite.match import apply_rule
+from morok.rewrite.observe import current
+from morok.rewrite.observer import By, Observer
 from morok.rewrite.rules import EXACT, REASSOCIATING, UNSAFE, ZERO_SIGN, Numeric, Rule
 from morok.rewrite.ruleset import RuleSet
-from morok.rewrite.trace import current_trace
 
 MatchFunction = Callable[[UOp, Any], "tuple[UOp, Rule] | None"]
 Strategy = Literal["fixpoint", "walk", "original"]
@@ -94,27 +95,38 @@ def rewrite(
     before: RuleSet | None = None,
 ) -> UOp:
     """The graph after rewriting. `ctx` is given to rules that ask for it."""
+    observer = current()
+    if observer is not None:
+        by = By("rules", ruleset.name)
+        observer = observer if observer.wants(root) else None
+    result = None
     outer = here.origin
     try:
+        if observer is not None:
+            observer.begin(by, root)
         if strategy == "walk":
-            return _walk(root, matcher(ruleset), ctx)
-        if strategy == "original":
-            return _fixpoint(root, _never, ctx, matcher(ruleset), None)
-        early = matcher(before) if before is not None else None
-        tag = _memo_tag(ruleset) if early is None and not ruleset.uses_context else None
-        return _fixpoint(root, matcher(ruleset), ctx, early, tag)
+            result = _walk(root, matcher(ruleset), ctx, observer)
+        elif strategy == "original":
+            result = _fixpoint(root, _never, ctx, matcher(ruleset), None, observer)
+        else:
+            early = matcher(before) if before is not None else None
+            # an observer sees every match, so nothing is taken from memory
+            pure = early is None and observer is None and not ruleset.uses_context
+            tag = _memo_tag(ruleset) if pure else None
+            result = _fixpoint(root, matcher(ruleset), ctx, early, tag, observer)
+        return result
     finally:
         here.origin = outer
+        if observer is not None:
+            observer.end(by, root, result)
 
 
 def _never(node: UOp, ctx: Any) -> None:
     return None
 
 
-def _memo_tag(ruleset: RuleSet) -> tuple[Any, None] | None:
+def _memo_tag(ruleset: RuleSet) -> tuple[Any, None]:
     """What marks a node as finished under this set; its first entry is the key of remembered results."""
-    if current_trace() is not None:
-        return None  # a trace shows every match, so nothing is taken from memory
     key = (ruleset.id, knobs.UNSAFE_MATH.value, knobs.REASSOCIATE.value)
     tag: tuple[Any, None] | None = ruleset.matchers.get(("tag", key))
     if tag is None:
@@ -122,10 +134,16 @@ def _memo_tag(ruleset: RuleSet) -> tuple[Any, None] | None:
     return tag
 
 
-def _fixpoint(root: UOp, match: MatchFunction, ctx: Any, early: MatchFunction | None, tag: Any) -> UOp:
+def _fixpoint(
+    root: UOp,
+    match: MatchFunction,
+    ctx: Any,
+    early: MatchFunction | None,
+    tag: Any,
+    observer: Observer | None,
+) -> UOp:
     done: dict[UOp, UOp] = {}
     entered: set[UOp] = set()
-    trace = current_trace()
     key = tag[0] if tag is not None else None
     rewrites = 0
     # An entry is a node to enter, or (node,) whose sources are done, or (node, rebuilt, result,
@@ -151,8 +169,8 @@ def _fixpoint(root: UOp, match: MatchFunction, ctx: Any, early: MatchFunction | 
                 if out is not None:
                     new, rule = out
                     rewrites += 1
-                    if trace is not None:
-                        trace.record(rule, node, new)
+                    if observer is not None:
+                        observer.rule(rule, node, new)
                     if len(chain) > _LONGEST_CHAIN:
                         raise _cycle(new, chain)
                     chain.append((node, rule))
@@ -202,8 +220,8 @@ def _fixpoint(root: UOp, match: MatchFunction, ctx: Any, early: MatchFunction | 
             continue
         new, rule = out
         rewrites += 1
-        if trace is not None:
-            trace.record(rule, rebuilt, new)
+        if observer is not None:
+            observer.rule(rule, rebuilt, new)
         if len(chain) > _LONGEST_CHAIN:
             raise _cycle(new, chain)
         chain.append((rebuilt, rule))
@@ -226,9 +244,8 @@ def _cycle(node: UOp, chain: list[tuple[UOp, Rule]]) -> RewriteCycle:
     return RewriteCycle(f"{what} at {expr(node, 120)}", place=place(node))
 
 
-def _walk(root: UOp, match: MatchFunction, ctx: Any) -> UOp:
+def _walk(root: UOp, match: MatchFunction, ctx: Any, observer: Observer | None) -> UOp:
     done: dict[UOp, UOp] = {}
-    trace = current_trace()
     rewrites = 0
     order = toposort(root)
     for node in order:
@@ -239,8 +256,8 @@ def _walk(root: UOp, match: MatchFunction, ctx: Any) -> UOp:
             continue
         done[node] = out[0]
         rewrites += 1
-        if trace is not None:
-            trace.record(out[1], rebuilt, out[0])
+        if observer is not None:
+            observer.rule(out[1], rebuilt, out[0])
     statistics.nodes += len(order)
     statistics.rewrites += rewrites
     return done[root]

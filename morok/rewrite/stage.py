@@ -1,28 +1,27 @@
-"""Stages and the pipeline driver. A pipeline is a table; one function runs it, and verifies, times, prints,
-traces and stops.
+"""Stages and the pipeline driver. A pipeline is a table; one function runs it, verifies, times and stops, and
+tells whoever listens (`observe.py`).
 
-Knobs: `DUMP=all` or a comma-separated list of stage names or numbers prints the graph after these stages,
-`STOP_AFTER` ends a pipeline early, `SPEC` says how often specs are checked (0 never, 1 after the last stage,
-2 after every stage).
+Knobs: `STOP_AFTER` ends a pipeline early, `SPEC` says how often specs are checked (0 never, 1 after the last
+stage, 2 after every stage), `DUMP` prints the graph after stages.
 """
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, final
 
 from morok import knobs
 from morok.errors import KnobError
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import Op
-from morok.ir.text import tree
 from morok.rewrite.engine import Strategy, rewrite
+from morok.rewrite.observe import current, observed
+from morok.rewrite.observer import By, place_of
 from morok.rewrite.ruleset import RuleSet
 from morok.rewrite.spec import Spec
-from morok.rewrite.trace import current_trace
 
 
 @final
@@ -43,6 +42,17 @@ class Stage:
             return rewrite(root, self.run, ctx if self.run.uses_context else None, self.strategy)
         return self.run(root, ctx)
 
+    @cached_property
+    def by(self) -> By:
+        """Who it is, to an observer."""
+        return By(
+            "stage", self.name, self.number, "" if isinstance(self.run, RuleSet) else place_of(self.run)
+        )
+
+    def observed(self, root: UOp, ctx: Any) -> UOp:
+        """The same as `apply`, and whoever listens is told."""
+        return observed(self.by, root, lambda: self.apply(root, ctx))
+
 
 @final
 @dataclass
@@ -57,44 +67,25 @@ class Report:
         return sum(row[1] for row in self.rows)
 
 
-Observer = Callable[[Stage, UOp], None]
-
-
-def run_pipeline(
-    stages: Sequence[Stage],
-    root: UOp,
-    ctx: Any = None,
-    report: Report | None = None,
-    observer: Observer | None = None,
-) -> UOp:
-    """Runs the table over a graph. `observer` sees the graph after each stage, for dumps and viewers."""
-    dump, stop = _selection(knobs.DUMP.value), _selection(knobs.STOP_AFTER.value)
+def run_pipeline(stages: Sequence[Stage], root: UOp, ctx: Any = None, report: Report | None = None) -> UOp:
+    """Runs the table over a graph."""
+    stop = knobs.words(knobs.STOP_AFTER.value)
     level = knobs.SPEC.value
-    trace = current_trace()
+    observer = current()
     for stage in stages:
-        if trace is not None:
-            trace.stage = stage.name
         started = time.perf_counter()
         before = root
         if stage.triggers is None or any(n.op in stage.triggers for n in toposort(root)):
-            root = stage.apply(root, ctx)
+            root = stage.apply(root, ctx) if observer is None else stage.observed(root, ctx)
         if report is not None:
             report.rows.append((stage, time.perf_counter() - started, root is not before))
         if stage.spec is not None and (level >= 2 or (level == 1 and stage is stages[-1])):
             stage.spec.verify(root, after=f"stage {stage.number} ({stage.name})")
-        if dump and _selected(stage, dump):
-            print(f"--- after stage {stage.number}, {stage.name}\n{tree(root)}", file=sys.stderr)
-        if observer is not None:
-            observer(stage, root)
         if stop and _selected(stage, stop):
             if report is not None:
                 report.stopped = True
             break
     return root
-
-
-def _selection(text: str) -> tuple[str, ...]:
-    return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
 def _selected(stage: Stage, names: tuple[str, ...]) -> bool:
@@ -105,7 +96,7 @@ def check_selection(stages: Sequence[Stage]) -> None:
     """A KnobError if DUMP or STOP_AFTER name a stage that does not exist."""
     known = {"all"} | {s.name for s in stages} | {s.number for s in stages}
     for knob in (knobs.DUMP, knobs.STOP_AFTER):
-        for name in _selection(knob.value):
+        for name in knobs.words(knob.value):
             if name not in known:
                 raise KnobError(
                     f"{knob.name}={name} names no stage; there are: {', '.join(s.name for s in stages)}"

@@ -1,28 +1,24 @@
-"""Traces: every match with its rule, place, before and after, on demand.
+"""Observers of rules: a trace keeps every match, EXPLAIN=NAME and DUMP=STAGE print while a program runs.
 
 with tracing() as trace:
     rewrite(graph, symbolic)
 print(trace)            # each match
 trace.hits()            # how often each rule fired
-
-`EXPLAIN=NAME` prints the matches of all rules with NAME in theirs while a program runs.
 """
 
 from __future__ import annotations
 
 import atexit
 import sys
-import threading
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import final
 
 from morok import knobs
 from morok.ir.node import UOp
 from morok.ir.provenance import place
-from morok.ir.text import expr
+from morok.ir.text import expr, tree
+from morok.rewrite.observer import By, Observer, Several
 from morok.rewrite.rules import Rule
 
 
@@ -41,15 +37,26 @@ class Match:
         return f"{self.rule.name:32} {where:24} {expr(self.before, 80)}  →  {expr(self.after, 80)}"
 
 
-class Trace:
+class Trace(Observer):
     """The matches of everything rewritten while it is open. It holds the nodes it shows."""
 
     def __init__(self) -> None:
         self.matches: list[Match] = []
-        self.stage = ""
+        self._stages = [""]
 
-    def record(self, rule: Rule, before: UOp, after: UOp) -> None:
-        self.matches.append(Match(rule, before, after, self.stage))
+    def wants(self, root: UOp) -> bool:
+        return True
+
+    def begin(self, by: By, before: UOp) -> None:
+        if by.kind == "stage":
+            self._stages.append(by.name)
+
+    def rule(self, rule: Rule, before: UOp, after: UOp) -> None:
+        self.matches.append(Match(rule, before, after, self._stages[-1]))
+
+    def end(self, by: By, before: UOp, after: UOp | None) -> None:
+        if by.kind == "stage":
+            self._stages.pop()
 
     def hits(self) -> Counter[str]:
         """How often each rule fired."""
@@ -63,19 +70,21 @@ class Trace:
 
 
 @final
-class Teller(Trace):
-    """Keeps nothing, and prints the matches of rules whose names contain one of some words."""
+class Teller(Observer):
+    """Prints the matches of rules whose names contain one of some words."""
 
     def __init__(self, words: tuple[str, ...]) -> None:
-        super().__init__()
         self.words = words
         self.heard: set[str] = set()
 
-    def record(self, rule: Rule, before: UOp, after: UOp) -> None:
+    def wants(self, root: UOp) -> bool:
+        return True
+
+    def rule(self, rule: Rule, before: UOp, after: UOp) -> None:
         found = [word for word in self.words if word in rule.name]
         if found:
             self.heard.update(found)
-            print(Match(rule, before, after, self.stage), file=sys.stderr)
+            print(Match(rule, before, after, ""), file=sys.stderr)
 
     def finish(self) -> None:
         """Says what was asked for in vain."""
@@ -85,34 +94,35 @@ class Teller(Trace):
                 print(f"morok: EXPLAIN={word}: no rule of such a name has fired; {other}", file=sys.stderr)
 
 
-class _Open(threading.local):
-    trace: Trace | None = None
+@final
+class Printer(Observer):
+    """Prints the graph after stages of some names or numbers."""
+
+    def __init__(self, names: frozenset[str]) -> None:
+        self.names = names
+
+    def end(self, by: By, before: UOp, after: UOp | None) -> None:
+        asked = not self.names.isdisjoint(("all", by.name, by.number))
+        if by.kind == "stage" and asked and after is not None:
+            print(f"--- after stage {by.number}, {by.name}\n{tree(after)}", file=sys.stderr)
 
 
-_open = _Open()
-_tellers: dict[tuple[str, ...], Teller] = {}
+_asked: dict[tuple[str, ...], Observer] = {}
 
 
-def current_trace() -> Trace | None:
-    """The trace that this thread records into, if any."""
-    if _open.trace is None and knobs.EXPLAIN.value:
-        return _teller(knobs.explained_rules())
-    return _open.trace
+def with_knobs(observer: Observer | None) -> Observer | None:
+    """An observer together with those that EXPLAIN and DUMP ask for."""
+    found = [] if observer is None else [observer]
+    if words := knobs.explained_rules():
+        found.append(_teller(words))
+    if stages := knobs.words(knobs.DUMP.value):
+        found.append(_asked.setdefault(("DUMP", *stages), Printer(frozenset(stages))))
+    return None if not found else found[0] if len(found) == 1 else Several(tuple(found))
 
 
-def _teller(words: tuple[str, ...]) -> Teller | None:
-    if words and words not in _tellers:
-        _tellers[words] = Teller(words)
-        atexit.register(_tellers[words].finish)
-    return _tellers.get(words)
-
-
-@contextmanager
-def tracing() -> Iterator[Trace]:
-    """Records every match made inside, in this thread."""
-    outer = _open.trace
-    _open.trace = trace = Trace()
-    try:
-        yield trace
-    finally:
-        _open.trace = outer
+def _teller(words: tuple[str, ...]) -> Observer:
+    key = ("EXPLAIN", *words)
+    if key not in _asked:
+        _asked[key] = teller = Teller(words)
+        atexit.register(teller.finish)
+    return _asked[key]

@@ -20,10 +20,14 @@ from morok.ir.checks import Slot
 from morok.ir.infer import closed_ranges, ranges
 from morok.ir.node import UOp, make, toposort
 from morok.ir.ops import Ops
+from morok.rewrite.observe import report
+from morok.rewrite.observer import By
 from morok.rewrite.stage import run_pipeline
 from morok.schedule.kernel_stages import KERNEL_STAGES
 from morok.schedule.numbering import number_buffers
 from morok.schedule.split import Draft, plain
+
+NUMBERED = By("stage", "number buffers", "6.2")
 
 
 @final
@@ -121,6 +125,7 @@ def describe(graph: UOp) -> Kernel:
     """Numbers the buffers and counts what the kernel does."""
     ast, params = number_buffers(graph)
     ast, checks = _with_slots(ast, len(params))
+    report(NUMBERED, graph, ast)
     order = toposort(ast)
     reads: dict[int, set[tuple[UOp, ...]]] = {}
     stores: dict[int, tuple[tuple[UOp, ...], frozenset[UOp]]] = {}

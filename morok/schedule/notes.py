@@ -18,9 +18,10 @@ from morok.ir.movement import reduce_axis, reshape, shrink
 from morok.ir.node import UOp, alu, const, toposort
 from morok.ir.ops import Ops
 from morok.ir.provenance import Origin
+from morok.rewrite.observe import report
 from morok.schedule.indexing import known_shape
 from morok.schedule.kernels import Kernel, lower, normal_form
-from morok.schedule.split import Draft, Split
+from morok.schedule.split import CUT, Draft, Split
 
 
 @final
@@ -61,6 +62,7 @@ def note_checks(
             continue
         target = shrink(param, ((slot, slot + 1),))
         form = normal_form([Draft(-1, target, _worst(node), first.device, node.origin)])
+        report(CUT, split.graph, form.sink)
         kernel = lower(form.sink)
         if any(effect.src[0].src[1].op is not Ops.CONST for effect in kernel.ast.src):
             numbers = tuple(int(form.params[n].arg[0]) for n in kernel.params)

@@ -19,19 +19,24 @@ from typing import TYPE_CHECKING, final
 
 from morok import knobs
 from morok.caches import Cache
-from morok.dtype import DType
+from morok.dtype import DType, void
 from morok.ir.build import buffer
 from morok.ir.checks import Complaint
-from morok.ir.node import UOp, toposort
+from morok.ir.node import UOp, make, toposort
 from morok.ir.ops import Ops
 from morok.ir.provenance import Origin, place
 from morok.rewrite.engine import substitute
+from morok.rewrite.observe import current, report
+from morok.rewrite.observer import By
 from morok.schedule.forms import quick_key
 from morok.schedule.memory import MemoryPlan, Placement
 from morok.schedule.normalise import Normalised, normalise
 
 if TYPE_CHECKING:
     from morok.schedule.template import Template
+
+
+NORMALISED = By("stage", "normalise", "1.0")
 
 
 @final
@@ -96,6 +101,8 @@ def schedule(outputs: Sequence[UOp], order: Sequence[UOp] | None = None) -> Sche
         told = _told(template, lines, nodes)
         return _fill_in(template, [nodes[n] for n in places], {}, outputs, _at(nodes, checked), told)
     form = normalise(outputs)
+    if current() is not None:
+        report(NORMALISED, make(Ops.SINK, void, tuple(outputs)), form.sink)
     template = find_template(form)
     checked = _checked(template, form, nodes)
     if quick is not None:

@@ -21,7 +21,10 @@ from morok.ir.movement import reshape, shrink
 from morok.ir.node import UOp, make, toposort
 from morok.ir.ops import Op, Ops
 from morok.ir.provenance import Origin, place
+from morok.rewrite.observer import By
 from morok.schedule.indexing import known_shape
+
+CUT = By("stage", "cut into kernels", "1.8")  # each kernel by itself
 
 
 @final
@@ -62,6 +65,7 @@ class Split:
     results: tuple[UOp, ...]
     params: list[UOp]
     inputs: int  # the first so many params are the caller's
+    graph: UOp  # that was cut
 
     def new_param(self, like: UOp, size: int, device: str) -> UOp:
         param = make(Ops.PARAM, like.dtype, (), (len(self.params), size, device), like.origin)
@@ -133,7 +137,7 @@ def split_kernels(sink: UOp, params: Sequence[UOp]) -> Split:
     """Cuts the graph at its boundaries. `params` is the caller's memory, of which some may no longer be read:
     numbers go on from there."""
     order = toposort(sink)
-    result = Split([], (), list(params), len(params))
+    result = Split([], (), list(params), len(params), sink)
     devices: dict[UOp, str | None] = {}
     done: dict[UOp, UOp] = {}
     in_place = _in_place(order)

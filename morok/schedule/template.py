@@ -12,6 +12,8 @@ from morok.errors import IRError
 from morok.ir.node import UOp, make
 from morok.ir.ops import Ops
 from morok.ir.provenance import line_of
+from morok.rewrite.observe import observed, report
+from morok.rewrite.observer import By
 from morok.rewrite.stage import run_pipeline
 from morok.schedule.grouping import group_drafts
 from morok.schedule.indexing import known_shape
@@ -21,7 +23,9 @@ from morok.schedule.notes import Check, note_checks, without_checks
 from morok.schedule.order import CyclicOrder, dependencies, levels, scan_all
 from morok.schedule.overwrite import use_temporaries
 from morok.schedule.pipeline import GRAPH_STAGES
-from morok.schedule.split import Draft, Split, base_of, params_of, plain, split_kernels
+from morok.schedule.split import CUT, Draft, Split, base_of, params_of, plain, split_kernels
+
+UNCHECKED = By("stage", "without checks", "1.0a")
 
 
 @final
@@ -65,7 +69,10 @@ class Template:
 
 def build_template(sink: UOp) -> Template:
     """Runs all stages over a normalised graph."""
-    graph = run_pipeline(GRAPH_STAGES, sink if knobs.CHECK_INDICES.value else without_checks(sink))
+    graph = sink
+    if not knobs.CHECK_INDICES.value:
+        graph = observed(UNCHECKED, sink, lambda: without_checks(sink))
+    graph = run_pipeline(GRAPH_STAGES, graph)
     split = split_kernels(graph, params_of(sink))
     reads = scan_all(split.drafts)
     if use_temporaries(split, reads):
@@ -107,6 +114,7 @@ def _steps(
     if first.kind == "copy":
         return [_transfer(first, group)], [], []
     form = normal_form(drafts)
+    report(CUT, split.graph, form.sink)
     kernel = lower(form.sink)
     numbers = tuple(int(form.params[n].arg[0]) for n in kernel.params)
     pairs = [(numbers[out], numbers[source]) for out, source in sorted(kernel.shared)]

@@ -14,10 +14,11 @@ from morok.ir.node import UOp, const, live_nodes, make, toposort
 from morok.ir.ops import Ops
 from morok.ir.provenance import history, place
 from morok.rewrite.engine import rewrite, statistics, substitute
+from morok.rewrite.observe import tracing
 from morok.rewrite.rules import Rules, grows, why
 from morok.rewrite.ruleset import REGISTRY, rules
 from morok.rewrite.terms import HEADS, Add, Index, IndexConst, Mul, Sub, Var, zero
-from morok.rewrite.trace import Teller, tracing
+from morok.rewrite.trace import Teller
 from morok.symbolic.sets import full, simplify, symbolic
 
 X, Y, Z = (variable(n, -50, 50) for n in "xyz")

@@ -10,11 +10,12 @@ from morok.errors import KnobError, SpecError
 from morok.ir.build import sink, variable
 from morok.ir.node import UOp, const, make
 from morok.ir.ops import Ops
+from morok.rewrite.observe import observing, tracing
+from morok.rewrite.observer import By, Observer
 from morok.rewrite.rules import Rules, when
 from morok.rewrite.spec import Spec, arithmetic_spec, legal, spec
 from morok.rewrite.stage import Report, Stage, check_selection, describe, run_pipeline
 from morok.rewrite.terms import HEADS, Many
-from morok.rewrite.trace import tracing
 from morok.symbolic.sets import simple, symbolic
 
 X, Y = variable("x", 0, 7), variable("y", 0, 7)
@@ -76,9 +77,17 @@ def test_a_name_that_is_no_stage_is_refused() -> None:
 
 
 def test_the_observer_sees_every_stage() -> None:
-    seen: list[str] = []
-    run_pipeline(STAGES, sink(X), observer=lambda stage, root: seen.append(stage.name))
-    assert seen == ["tidy", "products", "normal form"]
+    class Names(Observer):
+        def __init__(self) -> None:
+            self.seen: list[str] = []
+
+        def end(self, by: By, before: UOp, after: UOp | None) -> None:
+            self.seen.append(f"{by.kind} {by.name}")
+
+    names = Names()
+    with observing(names):
+        run_pipeline(STAGES, sink(X))
+    assert names.seen == ["stage tidy", "stage products", "stage normal form"]
 
 
 def test_the_trace_knows_the_stage() -> None:

@@ -9,7 +9,7 @@ def index() -> Iterator[str]:
     """An index is simplified, rule by rule."""
     from morok.ir.build import rng
     from morok.ir.text import expr
-    from morok.rewrite.trace import tracing
+    from morok.rewrite.observe import tracing
     from morok.symbolic.sets import simplify
 
     row, column = rng(64, 0), rng(48, 1)
