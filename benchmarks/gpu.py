@@ -368,7 +368,7 @@ def kernel_facts(work: Work, tensors: list[Any], device: Any) -> list[dict[str, 
     with knobs.override(**work.knobs):
         for kernel in work.morok(*tensors).plan().kernels:
             started = time.perf_counter()
-            program = program_of(kernel.ast, device.target, device.host, kernel.name)
+            program = program_of(kernel.ast, device.machine, kernel.name)
             lowered = time.perf_counter()
             code = compile_cubin(program.text, device.driver.facts.arch, kernel.name)
             compiled = time.perf_counter()

@@ -84,6 +84,10 @@ class VariableError(MorokError):
     """A symbolic size that is unbound, or bound outside its interval."""
 
 
+class MachineError(MorokError):
+    """A description of a machine that there is not, or that cannot be understood."""
+
+
 class DeviceError(MorokError):
     """A device that is missing, or that failed."""
 

@@ -315,6 +315,12 @@ BEAM = Knob(
 )
 BEAM_SECONDS = Knob("BEAM_SECONDS", 30, "time that the search may take for one kernel", plain=True)
 THREADS = Knob("THREADS", 0, "threads that a kernel may use on the CPU: 0 uses all cores")
+MACHINE = Knob(
+    "MACHINE",
+    "",
+    "plan kernels for this machine instead of the one that is here: sm_80, avx512, …, or a .toml file",
+    cache_key=True,
+)
 CUDA_MANAGED = Knob(
     "CUDA_MANAGED", False, "memory on a GPU is shared with the host, and moves to where it is touched"
 )

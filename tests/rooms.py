@@ -11,6 +11,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("knobs",),
     ("dtype",),
     ("ir",),
+    ("machine",),
     ("rewrite",),
     ("symbolic",),
     ("proof", "schedule"),

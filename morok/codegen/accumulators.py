@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from morok.codegen.fragments import pick_tiles
-from morok.codegen.target import Target
 from morok.codegen.vectors import swizzle, vector_constant
 from morok.dtype import DType, index, void
 from morok.ir.build import after, define_reg
 from morok.ir.node import UOp, alu, const, make
 from morok.ir.ops import Op, Ops
+from morok.machine.machine import Machine
 
 
 def identity(op: Op, dtype: DType) -> UOp:
@@ -101,8 +101,8 @@ class Register(NamedTuple):
 class Accumulators:
     """What stage 11 has to remember: the device, and how many accumulators there are."""
 
-    def __init__(self, target: Target) -> None:
-        self.target = target
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
         self.count = 0
 
     def register(self, dtype: DType, op: Op, around: frozenset[UOp]) -> Register:

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from morok.codegen.target import Target
 from morok.dtype import AddrSpace, PtrDType, void
 from morok.ir.bounds import vmax
 from morok.ir.infer import ranges
 from morok.ir.node import UOp, alu, const, make, toposort
 from morok.ir.ops import Ops
+from morok.machine.machine import Machine
 
 LARGE = 1 << 20  # bytes of an array that is not in a near cache
 LINE = 64
@@ -23,8 +23,8 @@ GATHERED = 4096  # bytes of a row at a place that is read from memory: beyond it
 
 def ask_ahead(root: UOp, ctx: Any) -> UOp:
     """LINEAR with a PREFETCH for each line that an innermost loop will read soon."""
-    target: Target = ctx.target
-    if not target.ahead_bytes:
+    machine: Machine = ctx.machine
+    if not machine.ahead_bytes:
         return root
     out: list[UOp] = []
     start = -1
@@ -34,7 +34,7 @@ def ask_ahead(root: UOp, ctx: Any) -> UOp:
             start = len(out)
         elif node.op is Ops.END and start >= 0:
             loop = node.src[1]
-            hints = [hint for stream in _streams(loop, out[start:-1]) for hint in _hints(*stream, target)]
+            hints = [hint for stream in _streams(loop, out[start:-1]) for hint in _hints(*stream, machine)]
             out[len(out) - 1 : len(out) - 1] = dict.fromkeys(hints)
             start = -1
     return root if len(out) == len(root.src) else make(Ops.LINEAR, void, tuple(out))
@@ -87,7 +87,7 @@ def step(place: UOp, loop: UOp) -> int | None:
     return None
 
 
-def _hints(first: UOp, nbytes: int, target: Target) -> list[UOp]:
+def _hints(first: UOp, nbytes: int, machine: Machine) -> list[UOp]:
     """The places, their addresses and the hints for all lines that an iteration reads."""
     where = first.src[1]
     dtype = first.dtype
@@ -95,7 +95,7 @@ def _hints(first: UOp, nbytes: int, target: Target) -> list[UOp]:
     each = dtype.elem.scalar.itemsize
     found = []
     for line in range(0, nbytes, LINE):
-        ahead = alu(Ops.ADD, where, const(where.dtype, (target.ahead_bytes + line) // each))
+        ahead = alu(Ops.ADD, where, const(where.dtype, (machine.ahead_bytes + line) // each))
         address = make(Ops.INDEX, dtype, (first.src[0], ahead))
         found += [ahead, address, make(Ops.PREFETCH, void, (address,))]
     return found

@@ -17,11 +17,11 @@ from typing import Any
 
 from morok.codegen.fragments import cut_units
 from morok.codegen.indices import Places, factor, join, places, rounded, scalar_lane
-from morok.codegen.target import Target
 from morok.codegen.vectors import concat, gather, lane, swizzle
 from morok.dtype import AddrSpace, ImageDType, PtrDType, void
 from morok.ir.node import UOp, alu, make
 from morok.ir.ops import ALU, Op, Ops
+from morok.machine.machine import Machine
 from morok.rewrite.engine import rewrite
 from morok.rewrite.rules import Rules, unproved, why
 from morok.rewrite.ruleset import join as join_rules
@@ -48,7 +48,7 @@ def group_addresses(node: UOp, ctx: Any) -> UOp | None:
     count = place.dtype.lanes
     if count == 1 or not node.dtype.is_ptr:
         return None
-    target: Target = ctx.target
+    machine: Machine = ctx.machine
     buffer = node.src[0]
     found = places(place)
     gate = node.src[2] if len(node.src) > 2 else None
@@ -56,7 +56,7 @@ def group_addresses(node: UOp, ctx: Any) -> UOp | None:
     if gate is not None:
         gates = [rounded(scalar_lane(gate, i)) for i in range(count)]
     by_lane = gate is not None and any(g is not gates[0] for g in gates)
-    masked = by_lane and target.masked_memory
+    masked = by_lane and machine.masked_memory
     # (gate, or the layer of a mask, and root) → offset → lanes that want it
     groups: dict[tuple[Any, Any], dict[int, list[int]]] = {}
     for i in range(count):
@@ -72,7 +72,7 @@ def group_addresses(node: UOp, ctx: Any) -> UOp | None:
                 there.append(i)
                 break
             layer += 1
-    longest = _longest(buffer, target)
+    longest = _longest(buffer, machine)
     runs: list[UOp] = []
     position = [0] * count
     filled = 0
@@ -120,7 +120,7 @@ def push_lanes(x: UOp, lanes: list[int]) -> UOp:
     return done[x]
 
 
-def _longest(buffer: UOp, target: Target) -> int:
+def _longest(buffer: UOp, machine: Machine) -> int:
     dtype = buffer.dtype
     assert isinstance(dtype, PtrDType)
     if isinstance(dtype, ImageDType):
@@ -160,9 +160,9 @@ def cut_arithmetic(node: UOp, ctx: Any) -> UOp | None:
     count = node.dtype.lanes
     if count == 1 or node.dtype.is_void or node.dtype.is_index:
         return None  # places are taken apart lane by lane, so vectors of them stay whole until then
-    target: Target = ctx.target
+    machine: Machine = ctx.machine
     widest = max((s.dtype for s in (node, *node.src)), key=lambda d: d.scalar.itemsize)
-    width = target.lanes(widest)
+    width = machine.lanes(widest)
     if widest.is_bool:  # truths lie in registers as wide as what was compared
         width = min([width, *(part.dtype.lanes for s in node.src if s.op is Ops.CAT for part in s.src)])
     if count <= width or any(s.dtype.lanes != count for s in node.src):
@@ -270,7 +270,7 @@ def lanes_into_store(node: UOp) -> UOp | None:
 def split_load(node: UOp, ctx: Any) -> UOp | None:
     """LOAD of several runs, or of a run too long."""
     address = node.src[0]
-    parts = _accesses(address, ctx.target)
+    parts = _accesses(address, ctx.machine)
     if parts is None:
         return None
     loads, start = [], 0
@@ -286,7 +286,7 @@ def split_load(node: UOp, ctx: Any) -> UOp | None:
 def split_store(node: UOp, ctx: Any) -> UOp | None:
     """STORE to several runs, or to a run too long."""
     address, value = node.src
-    parts = _accesses(address, ctx.target)
+    parts = _accesses(address, ctx.machine)
     if parts is None:
         return None
     stores, start = [], 0
@@ -297,19 +297,19 @@ def split_store(node: UOp, ctx: Any) -> UOp | None:
     return make(Ops.GROUP, void, tuple(stores))
 
 
-def _accesses(address: UOp, target: Target) -> list[UOp] | None:
+def _accesses(address: UOp, machine: Machine) -> list[UOp] | None:
     """The addresses to access one by one; None if this one is fine as it is."""
     if address.op is Ops.PTRCAT:
         return list(address.src)
     if address.op is not Ops.INDEX or isinstance(address.dtype, ImageDType):
         return None
     dtype = _loaded(address)
-    longest = target.folds(dtype)[0]
+    longest = machine.folds(dtype)[0]
     buffer, place = address.src[:2]
     gate = address.src[2] if len(address.src) > 2 else None
     found = places(place)
     root, first = found.root(0), found.offsets[0]
-    must_align = target.aligned_memory and not _in_registers(address)
+    must_align = machine.aligned_memory and not _in_registers(address)
     parts = parts_of(dtype.lanes, longest)
     if must_align:
         parts = _aligned_parts(dtype.lanes, longest, root, first)
@@ -362,7 +362,7 @@ _MEMORY = unproved("splits vectors and memory accesses; tested against the inter
 
 def proof_contexts() -> tuple[Any, ...]:
     """What the prover runs these rules with: registers of 16 bytes."""
-    return (SimpleNamespace(target=Target("usual")),)
+    return (SimpleNamespace(machine=Machine("usual", scalar_alu=True)),)
 
 
 @rules("codegen.devectorize")

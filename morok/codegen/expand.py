@@ -420,7 +420,7 @@ def expand_stage(root: UOp, ctx: Any) -> UOp:
         root = rewrite(root, warp_rules)
     if AxisKind.GROUP_REDUCE in kinds:
         root = maxima_apart(root)
-        root = rewrite(root, group_rules, _Numbers(root, ctx.target.warp))
+        root = rewrite(root, group_rules, _Numbers(root, ctx.machine.warp))
     if not kinds.isdisjoint(LANE_KINDS):
         # the lanes of a fragment are gathered inside of it: no buffer around it lives in them
         root = rewrite(make_fragments(open_lanes(root)), expand_rules)

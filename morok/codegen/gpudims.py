@@ -16,7 +16,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from morok.codegen import slots
-from morok.codegen.target import Target
 from morok.codegen.vectors import splat
 from morok.dtype import AddrSpace, PtrDType, index
 from morok.errors import CompileError
@@ -25,6 +24,7 @@ from morok.ir.build import special
 from morok.ir.infer import closed_ranges, ranges
 from morok.ir.node import UOp, alu, const, make, toposort
 from morok.ir.ops import AxisKind, Ops
+from morok.machine.machine import Machine
 from morok.rewrite.engine import rewrite, substitute
 from morok.rewrite.rules import Rules, unproved, why
 from morok.rewrite.ruleset import rules
@@ -273,21 +273,21 @@ def shuffle_rules() -> Rules:
 
 def dims_stage(root: UOp, ctx: Any) -> UOp:
     """Stage 12 as a whole."""
-    target: Target = ctx.target
+    machine: Machine = ctx.machine
     order = toposort(root)
     found = sorted((n for n in order if n.op is Ops.RANGE), key=lambda r: r.arg)
     parallel = [r for r in found if r.arg[1] in GRID or r.arg[1] in BLOCK]
     if not parallel:
         return root
-    if not target.has_grid:
-        return _as_loops(root, parallel, target)
+    if not machine.has_grid:
+        return _as_loops(root, parallel, machine)
     blocks = [r for r in parallel if r.arg[1] in GRID]
-    grid = place_all(blocks, slots.rivals(order, GRID), "gidx", target.global_dims)
+    grid = place_all(blocks, slots.rivals(order, GRID), "gidx", machine.global_dims)
     # lanes of a warp are the fastest digit
     mine = sorted((r for r in parallel if r.arg[1] in BLOCK), key=lambda r: r.arg[1] is AxisKind.WARP)
-    block = _threads(mine, order, target)
+    block = _threads(mine, order, machine)
     values = {r: v for placed in block.values() for r, v in placed.values.items()}
-    _check_block(values, order, target)
+    _check_block(values, order, machine)
     root = mask_stores(root, grid, block)
     root = rewrite(root, shuffle_rules)
     return rewrite(substitute(root, {**grid.values, **values}), close_rules)
@@ -298,12 +298,12 @@ def _role(alive: Iterable[UOp]) -> UOp | None:
     return next((r for r in alive if r.arg[1] is AxisKind.ROLE), None)
 
 
-def _threads(found: Sequence[UOp], order: Sequence[UOp], target: Target) -> dict[UOp | None, Placement]:
+def _threads(found: Sequence[UOp], order: Sequence[UOp], machine: Machine) -> dict[UOp | None, Placement]:
     """Where the ranges of a block have gone, for each role; a role numbers its threads for itself."""
     enemies = slots.rivals(order, BLOCK)
     roles = [n for n in order if n.op is Ops.RANGE and n.arg[1] is AxisKind.ROLE]
     if not roles:
-        return {None: place_all(found, enemies, "lidx", target.local_dims)}
+        return {None: place_all(found, enemies, "lidx", machine.local_dims)}
     owner: dict[UOp, UOp] = {}
     for node in order:
         alive = ranges(node)
@@ -319,18 +319,18 @@ def _threads(found: Sequence[UOp], order: Sequence[UOp], target: Target) -> dict
     return placed
 
 
-def _check_block(values: Mapping[UOp, UOp], order: Sequence[UOp], target: Target) -> None:
+def _check_block(values: Mapping[UOp, UOp], order: Sequence[UOp], machine: Machine) -> None:
     nodes = (*order, *(s for v in values.values() for s in toposort(v)))
     indices = {s for s in nodes if s.op is Ops.SPECIAL}
     threads = _product([int(vmax(s)) + 1 for s in indices if str(s.arg).startswith("lidx")])
-    if target.block_limit and threads > target.block_limit:
-        raise CompileError(f"a block of {threads} threads; the device allows {target.block_limit}")
+    if machine.block_threads and threads > machine.block_threads:
+        raise CompileError(f"a block of {threads} threads; the device allows {machine.block_threads}")
 
 
-def _as_loops(root: UOp, parallel: Sequence[UOp], target: Target) -> UOp:
+def _as_loops(root: UOp, parallel: Sequence[UOp], machine: Machine) -> UOp:
     """Without a grid: everything is a loop, except for one THREAD range that workers share."""
     threads = [r for r in parallel if r.arg[1] is AxisKind.THREAD and not ranges(r.src[0])]
-    keep = threads[0] if target.threads and threads else None
+    keep = threads[0] if machine.threads and threads else None
     mapping = {
         r: make(Ops.RANGE, r.dtype, r.src, (r.arg[0], AxisKind.LOOP)) for r in parallel if r is not keep
     }

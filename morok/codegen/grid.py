@@ -7,18 +7,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from morok.codegen.target import Target
 from morok.ir.infer import closed_ranges
 from morok.ir.node import UOp, make, toposort
 from morok.ir.ops import AxisKind, Ops
+from morok.machine.machine import Machine
 from morok.optimize.grid import grid_loops
 from morok.rewrite.engine import substitute
 
 
 def grid_stage(root: UOp, ctx: Any) -> UOp:
     """Loops over outputs → GLOBAL."""
-    target: Target = ctx.target
-    if not target.has_grid or root.op is not Ops.SINK:
+    machine: Machine = ctx.machine
+    if not machine.has_grid or root.op is not Ops.SINK:
         return root
     if any(n.op is Ops.RANGE and n.arg[1] is AxisKind.GLOBAL for n in toposort(root)):
         return root

@@ -14,18 +14,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from morok.codegen.target import Target
 from morok.codegen.vectors import vector_constant
 from morok.dtype import DType, int32, int64
 from morok.ir.bounds import bounds
 from morok.ir.build import cast
 from morok.ir.node import UOp, const, make, toposort
 from morok.ir.ops import Ops
+from morok.machine.machine import Machine
 
 
-def concrete(nodes: tuple[UOp, ...], target: Target) -> DType:
+def concrete(nodes: tuple[UOp, ...], machine: Machine) -> DType:
     """The scalar type that holds the values of all these index nodes."""
-    if target.wide_index and all(n.dtype.lanes == 1 for n in nodes):
+    if machine.wide_index and all(n.dtype.lanes == 1 for n in nodes):
         return int64
     for n in nodes:
         low, high = bounds(n)
@@ -50,14 +50,14 @@ def _convert(x: UOp, dtype: DType) -> UOp:
 
 def lower_index(root: UOp, ctx: Any) -> UOp:
     """The graph without the type `index`."""
-    target: Target = ctx.target
+    machine: Machine = ctx.machine
     done: dict[UOp, UOp] = {}
     for node in toposort(root):
         src = tuple([done[s] for s in node.src])
         if node.dtype.is_index:
-            done[node] = _lower(node, src, target)
+            done[node] = _lower(node, src, machine)
         elif node.op.is_compare and node.src[0].dtype.is_index:
-            dtype = concrete(node.src, target)
+            dtype = concrete(node.src, machine)
             done[node] = make(node.op, node.dtype, tuple(_convert(s, dtype) for s in src))
         elif node.op is Ops.CAST and node.src[0].dtype.is_index:
             done[node] = _convert(src[0], node.dtype.scalar)
@@ -66,7 +66,7 @@ def lower_index(root: UOp, ctx: Any) -> UOp:
     return done[root]
 
 
-def _lower(node: UOp, src: tuple[UOp, ...], target: Target) -> UOp:
+def _lower(node: UOp, src: tuple[UOp, ...], machine: Machine) -> UOp:
     op = node.op
     lanes = node.dtype.lanes
     if op is Ops.CAST:
@@ -75,15 +75,15 @@ def _lower(node: UOp, src: tuple[UOp, ...], target: Target) -> UOp:
             return cast(source, int64)
         if source.dtype.is_bool:
             return cast(source, int32)
-        return source if source.dtype.scalar in (int32, int64) else cast(source, concrete((node,), target))
+        return source if source.dtype.scalar in (int32, int64) else cast(source, concrete((node,), machine))
     if op is Ops.SPECIAL:
         return make(op, int32, tuple(_convert(s, int32) for s in src), node.arg, node.origin)
     if op is Ops.RANGE:
-        dtype = concrete((node, node.src[0]), target)
+        dtype = concrete((node, node.src[0]), machine)
         return make(op, dtype, (_convert(src[0], dtype),), node.arg, node.origin)
     operands = node.src[1:] if op is Ops.WHERE else node.src
     indices = tuple(s for s in operands if s.dtype.is_index)
-    dtype = concrete((node, *indices), target)
+    dtype = concrete((node, *indices), machine)
     if op is Ops.CONST:
         return const(dtype.vec(lanes), node.arg)
     if op is Ops.VCONST:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from morok.codegen.target import Target
 from morok.dtype import void
 from morok.errors import CompileError
 from morok.ir.bounds import vmax
@@ -19,6 +18,7 @@ from morok.ir.infer import ranges
 from morok.ir.node import UOp, make, toposort
 from morok.ir.ops import AxisKind, Ops
 from morok.ir.provenance import place
+from morok.machine.machine import Machine
 
 # --- 20: control flow
 
@@ -259,8 +259,8 @@ def _is_role(node: UOp) -> bool:
 
 def guard_stores(root: UOp, ctx: Any) -> UOp:
     """STORE under a scalar gate → IF, STORE, ENDIF. Neighbours under the same gate share one IF."""
-    target: Target = ctx.target
-    if target.predicated_stores:
+    machine: Machine = ctx.machine
+    if machine.predicated_stores:
         return root
     out: list[UOp] = []
     current: UOp | None = None

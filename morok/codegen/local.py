@@ -16,7 +16,6 @@ from morok.codegen.roles import has_roles, lower_roles
 from morok.codegen.scopes import next_number, substitute_open
 from morok.codegen.shared import lower_shared, swizzled
 from morok.codegen.streams import lower_streams
-from morok.codegen.target import Target
 from morok.codegen.vectors import splat
 from morok.dtype import PtrDType, void
 from morok.errors import CompileError
@@ -26,6 +25,7 @@ from morok.ir.infer import closed_ranges, dimensions, ranges, summed
 from morok.ir.node import UOp, alu, const, make, toposort
 from morok.ir.ops import AxisKind, Ops
 from morok.ir.provenance import place
+from morok.machine.machine import Machine
 from morok.rewrite.engine import rewrite, substitute
 from morok.rewrite.rules import Rules, unproved, why
 from morok.rewrite.ruleset import rules
@@ -46,9 +46,9 @@ def lower_buffer(node: UOp, ctx: Any) -> UOp | None:
     buffer = node.src[0]
     if buffer.op is not Ops.BUFFERIZE:
         return None
-    target: Target = ctx.target
+    machine: Machine = ctx.machine
     value = buffer.src[0]
-    shared = target.has_grid and any(r.arg[1] in _BLOCK for d in buffer.src[1:] for r in ranges(d))
+    shared = machine.has_grid and any(r.arg[1] in _BLOCK for d in buffer.src[1:] for r in ranges(d))
     # threads around it that share the memory have a part of it each
     beside = sorted((r for r in ranges(buffer) if shared and r.arg[1] in _BLOCK), key=lambda r: r.arg)
     dims = (*beside, *dimensions(buffer))
@@ -60,11 +60,11 @@ def lower_buffer(node: UOp, ctx: Any) -> UOp | None:
         wide = d if d.dtype.lanes == lanes else splat(d, lanes)
         where = alu(Ops.ADD, alu(Ops.MUL, where, const(wide.dtype, _size(d))), wide)
     name, scalar = buffer.arg[1], value.dtype.scalar
-    if target.has_grid and not shared:
+    if machine.has_grid and not shared:
         memory = define_reg(scalar, size, name)  # memory of a block would be everybody's
     else:
         memory = define_local(scalar, size, name)
-    _check_size(memory, target, node)
+    _check_size(memory, machine, node)
     loops = tuple(
         r
         for d in buffer.src[1:]
@@ -115,12 +115,12 @@ def _beside(where: UOp, beside: list[UOp], size: int) -> UOp:
     return alu(Ops.ADD, start, where)
 
 
-def _check_size(memory: UOp, target: Target, node: UOp) -> None:
+def _check_size(memory: UOp, machine: Machine, node: UOp) -> None:
     assert isinstance(memory.dtype, PtrDType)
     nbytes = memory.dtype.size * memory.dtype.elem.itemsize
-    if memory.op is Ops.DEFINE_LOCAL and 0 < target.local_bytes < nbytes:
+    if memory.op is Ops.DEFINE_LOCAL and machine.has_grid and machine.local_bytes < nbytes:
         raise CompileError(
-            f"a block would share {nbytes} bytes; the device has {target.local_bytes}", place=place(node)
+            f"a block would share {nbytes} bytes; the device has {machine.local_bytes}", place=place(node)
         )
 
 
@@ -154,7 +154,7 @@ def own_names(root: UOp) -> UOp:
     return done[root]
 
 
-def own_loops(root: UOp, target: Target) -> UOp:
+def own_loops(root: UOp, machine: Machine) -> UOp:
     """Buffers that hold different values are filled by different loops: each loop is written once.
 
     Threads of a block are no loops. Theirs stay: who has a part of a row in one loop has it in the next.
@@ -168,7 +168,7 @@ def own_loops(root: UOp, target: Target) -> UOp:
             mine = [
                 r
                 for r in closed_ranges(node)
-                if r.op is Ops.RANGE and not (target.has_grid and r.arg[1] in _BLOCK)
+                if r.op is Ops.RANGE and not (machine.has_grid and r.arg[1] in _BLOCK)
             ]
             taken = [r for r in mine if owners.setdefault(r, node) is not node]
             if taken:
@@ -187,7 +187,7 @@ def local_stage(root: UOp, ctx: Any) -> UOp:
     """Stage 10 as a whole."""
     if not any(n.op is Ops.BUFFERIZE for n in toposort(root)):
         return root
-    root = lower_streams(own_loops(own_names(root), ctx.target), ctx.target)
-    if ctx.target.has_grid:
-        root = lower_roles(root) if has_roles(root) else lower_shared(root, ctx.target)
+    root = lower_streams(own_loops(own_names(root), ctx.machine), ctx.machine)
+    if ctx.machine.has_grid:
+        root = lower_roles(root) if has_roles(root) else lower_shared(root, ctx.machine)
     return rewrite(root, local_rules, ctx)

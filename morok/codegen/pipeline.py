@@ -24,8 +24,8 @@ from morok.codegen.notes import note_stage
 from morok.codegen.reduce import reduce_stage
 from morok.codegen.spec import kernel_spec, list_spec
 from morok.codegen.storage import bool_storage, flatten_rules, merge_ends
-from morok.codegen.target import Target
 from morok.ir.node import UOp
+from morok.machine.machine import Machine
 from morok.rewrite.engine import rewrite
 from morok.rewrite.ruleset import RuleSet, join
 from morok.rewrite.stage import Report, Stage, run_pipeline
@@ -37,7 +37,7 @@ from morok.symbolic.sets import simple, symbolic
 class Context:
     """What stages may ask for."""
 
-    target: Target
+    machine: Machine
     pre_matcher: RuleSet | None = None
     only_added: frozenset[UOp] = frozenset()
 
@@ -84,11 +84,11 @@ STAGES: tuple[Stage, ...] = (
 
 def lower(
     kernel: UOp,
-    target: Target,
+    machine: Machine,
     report: Report | None = None,
     pre_matcher: RuleSet | None = None,
 ) -> UOp:
-    """A kernel as a LINEAR list of instructions for the target."""
+    """A kernel as a LINEAR list of instructions for the machine."""
     if knobs.SPEC.value:
         kernel_spec.verify(kernel)
-    return run_pipeline(STAGES, kernel, Context(target, pre_matcher), report)
+    return run_pipeline(STAGES, kernel, Context(machine, pre_matcher), report)

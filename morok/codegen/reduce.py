@@ -29,13 +29,13 @@ from morok.codegen.products import (
 from morok.codegen.scan import lower_scans
 from morok.codegen.scopes import own_ranges, share_loops
 from morok.codegen.stretches import add_in_stretches
-from morok.codegen.target import Target
 from morok.codegen.vectors import swizzle
 from morok.dtype import void
 from morok.ir.infer import ranges
 from morok.ir.matrix import Products
 from morok.ir.node import UOp, alu, make, toposort
 from morok.ir.ops import AxisKind, Op, Ops
+from morok.machine.machine import Machine
 from morok.rewrite.engine import rewrite
 from morok.rewrite.rules import REASSOCIATING, Rules, grows, unproved, why
 from morok.rewrite.ruleset import rules
@@ -51,10 +51,10 @@ def chain(x: UOp, outputs: int) -> UOp:
     return total
 
 
-def runs_along_parts(x: UOp, parts: int, target: Target) -> bool:
+def runs_along_parts(x: UOp, parts: int, machine: Machine) -> bool:
     """Whether memory lies side by side along the parts of a sum, in whole vectors that fit the registers."""
-    width = target.lanes(x.dtype.scalar)
-    if width < 2 or parts % width or x.dtype.lanes > width * target.registers:
+    width = machine.lanes(x.dtype.scalar)
+    if width < 2 or parts % width or x.dtype.lanes > width * machine.registers:
         return False
     reads = [n for n in toposort(x) if n.op is Ops.INDEX and n.dtype.lanes > 1]
     for read in reads:
@@ -80,17 +80,17 @@ def shrink_parts(op: Op, x: UOp, outputs: int, room: int) -> UOp:
 def lower_reduce(node: UOp, ctx: Any) -> UOp | None:
     """A reduction → an accumulator, its loop, and the value afterwards. Lanes of a warp wait for stage 12."""
     state: Accumulators = ctx
-    target = state.target
+    machine = state.machine
     if any(r.op is Ops.RANGE and r.arg[1] is AxisKind.WARP for r in node.src[1:]):
         return None
     op: Op = node.arg[0]
     value, loops = node.src[0], node.src[1:]
     outputs = node.dtype.lanes
-    fused = target.fma and value.dtype.scalar in target.floats
+    fused = machine.fma and value.dtype.scalar in machine.floats
     parts = value.dtype.lanes // outputs
     unit = unit_of(value) if op is Ops.ADD else None
-    in_order = parts > 1 and (outputs >= target.lanes(node.dtype) or target.vector_bytes == 0)
-    if in_order and loops and runs_along_parts(value, parts, target):
+    in_order = parts > 1 and (outputs >= machine.lanes(node.dtype) or machine.scalar_alu)
+    if in_order and loops and runs_along_parts(value, parts, machine):
         in_order = False
     if not loops:
         if unit is not None:
@@ -98,9 +98,9 @@ def lower_reduce(node: UOp, ctx: Any) -> UOp | None:
         chained = in_order and fused and op is Ops.ADD and value.op is Ops.MUL
         return chain(value, outputs) if chained else fold_lanes(op, value, outputs)
     if not in_order and parts > 1:
-        room = target.lanes(node.dtype) * max(1, target.registers // 4)
-        if outputs >= target.lanes(node.dtype) > 1:
-            room = target.lanes(node.dtype) * target.registers
+        room = machine.lanes(node.dtype) * max(1, machine.registers // 4)
+        if outputs >= machine.lanes(node.dtype) > 1:
+            room = machine.lanes(node.dtype) * machine.registers
         value = shrink_parts(op, value, outputs, room)
     width = outputs if in_order else value.dtype.lanes
     dtype = node.dtype.scalar.vec(width)
@@ -162,9 +162,9 @@ def gep_rules(x: Var, a: Var, b: Var, c: Var, y: Var, u: Arg) -> Rules:
 
 def reduce_stage(root: UOp, ctx: Any) -> UOp:
     """Stage 11 as a whole."""
-    root = lower_scans(root, ctx.target)
+    root = lower_scans(root, ctx.machine)
     if not any(n.op is Ops.REDUCE for n in toposort(root)):
         return root
-    state = Accumulators(ctx.target)
-    root = add_in_stretches(own_ranges(share_loops(lower_online(root, state))), ctx.target)
+    state = Accumulators(ctx.machine)
+    root = add_in_stretches(own_ranges(share_loops(lower_online(root, state))), ctx.machine)
     return rewrite(root, reduce_rules, state)

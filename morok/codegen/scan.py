@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from typing import final
 
 from morok.codegen.scopes import next_number, substitute_open
-from morok.codegen.target import Target
 from morok.codegen.vectors import concat, swizzle, vector_constant
 from morok.dtype import DType, PtrDType, index, void
 from morok.errors import CompileError
@@ -25,16 +24,17 @@ from morok.ir.node import UOp, alu, const, make, toposort
 from morok.ir.ops import AxisKind, Op, Ops
 from morok.ir.provenance import place
 from morok.ir.scan import LAST, Parts, Scan, neutral, parts, scan_loops, step
+from morok.machine.machine import Machine
 from morok.rewrite.engine import substitute
 
 
-def lower_scans(root: UOp, target: Target) -> UOp:
+def lower_scans(root: UOp, machine: Machine) -> UOp:
     """All running reductions of a kernel, as registers."""
     order = toposort(root)
     if not any(n.op is Ops.SCAN for n in order):
         return root
     root = _innermost(root, order)
-    return _Lowering(target, root).kernel(root)
+    return _Lowering(machine, root).kernel(root)
 
 
 def _innermost(root: UOp, order: list[UOp]) -> UOp:
@@ -91,8 +91,8 @@ class _Carry:
 class _Lowering:
     """Effects one after the other: the rest of a loop goes on with the register of its main part."""
 
-    def __init__(self, target: Target, root: UOp) -> None:
-        self.target = target
+    def __init__(self, machine: Machine, root: UOp) -> None:
+        self.machine = machine
         self.columns = columns(toposort(root))
         self.number = next_number(root)
         self.done: dict[UOp, UOp] = {}
@@ -181,7 +181,7 @@ class _Lowering:
         """Neighbouring steps that are combined inside of a register; a recurrence takes one after another."""
         if op is Ops.MULACC:
             return 1
-        return min(lanes & -lanes, max(1, self.target.lanes(dtype)))
+        return min(lanes & -lanes, max(1, self.machine.lanes(dtype)))
 
     def steps(self, op: Op, values: Sequence[UOp], carry: UOp, lanes: int, width: int) -> tuple[UOp, UOp]:
         """The values after each step, lanes (output, step), and what is carried on."""

@@ -21,7 +21,6 @@ from typing import Any, NamedTuple
 
 from morok.codegen.expand import expand_rules
 from morok.codegen.fragments import is_shared
-from morok.codegen.target import Target
 from morok.codegen.vectors import splat
 from morok.dtype import DType, PtrDType, index, void
 from morok.ir.bounds import vmax
@@ -30,6 +29,7 @@ from morok.ir.infer import closed_ranges, ranges
 from morok.ir.matrix import Panels, Products
 from morok.ir.node import UOp, alu, const, make, toposort
 from morok.ir.ops import AxisKind, Op, Ops
+from morok.machine.machine import Machine
 from morok.rewrite.engine import rewrite, substitute
 from morok.schedule.ranges import replace_loops
 from morok.symbolic.quotients import split_sum
@@ -410,7 +410,7 @@ def outermost(root: UOp) -> UOp:
     return replace_loops(root, mapping) if mapping else root
 
 
-def lower_shared(root: UOp, target: Target) -> UOp:
+def lower_shared(root: UOp, machine: Machine) -> UOp:
     """All shared buffers of a kernel → memory, its filling, and reads that wait for it."""
     if not any(is_shared(n) for n in toposort(root)):
         return root

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from morok.codegen.accumulators import accumulate, fold_lanes, pick_lanes
 from morok.codegen.scopes import next_number, substitute_open
-from morok.codegen.target import Target
 from morok.codegen.vectors import splat
 from morok.dtype import identity, void
 from morok.ir.bounds import vmax
@@ -18,6 +17,7 @@ from morok.ir.build import after, define_local
 from morok.ir.infer import closed_ranges, ranges
 from morok.ir.node import UOp, alu, const, make, toposort
 from morok.ir.ops import Op, Ops
+from morok.machine.machine import Machine
 from morok.optimize.stream import STREAMED
 
 
@@ -28,7 +28,7 @@ def is_streamed(node: UOp) -> bool:
     return node.src[0].op is Ops.REDUCE and len(node.src[0].arg) == 1
 
 
-def lower_streams(root: UOp, target: Target) -> UOp:
+def lower_streams(root: UOp, machine: Machine) -> UOp:
     """All such buffers of a kernel, as memory and its loops."""
     order = toposort(root)
     if not any(map(is_streamed, order)):
@@ -41,14 +41,14 @@ def lower_streams(root: UOp, target: Target) -> UOp:
         if node.op is Ops.INDEX and is_streamed(node.src[0]):
             buffer = new.src[0]
             if buffer not in filled:
-                filled[buffer] = _filled(buffer, number, target)
+                filled[buffer] = _filled(buffer, number, machine)
                 number += sum(len(ranges(d)) for d in buffer.src[1:])
             new = make(Ops.INDEX, node.dtype, (filled[buffer], *new.src[1:]), node.arg, node.origin)
         done[node] = new
     return done[root]
 
 
-def _filled(buffer: UOp, number: int, target: Target) -> UOp:
+def _filled(buffer: UOp, number: int, machine: Machine) -> UOp:
     """The memory once it holds its sums."""
     value, *dims = buffer.src
     op, lanes, rows = value.arg[0], value.dtype.lanes, closed_ranges(value)
@@ -69,17 +69,17 @@ def _filled(buffer: UOp, number: int, target: Target) -> UOp:
     again = {r: make(Ops.RANGE, r.dtype, r.src, (number + i, r.arg[1])) for i, r in enumerate(columns)}
     here = substitute_open(where, again)
     old = make(Ops.INDEX, value.dtype, (begun, here))
-    total = _joined(op, old, substitute_open(value.src[0], again), target)
+    total = _joined(op, old, substitute_open(value.src[0], again), machine)
     step = make(Ops.STORE, void, (make(Ops.INDEX, pointer, (begun, here)), total))
     loops = (*rows, *again.values())
     return after(memory, make(Ops.END, void, (step, *loops)) if loops else step)
 
 
-def _joined(op: Op, old: UOp, value: UOp, target: Target) -> UOp:
+def _joined(op: Op, old: UOp, value: UOp, machine: Machine) -> UOp:
     """A sum with more rows; lanes (column, row). Products are added one by one, with one rounding each."""
     lanes = old.dtype.lanes
     rows = value.dtype.lanes // lanes
-    fused = target.fma and value.dtype.scalar in target.floats and value.op is Ops.MUL
+    fused = machine.fma and value.dtype.scalar in machine.floats and value.op is Ops.MUL
     if not fused:
         return alu(op, old, fold_lanes(op, value, lanes))
     for row in range(rows):

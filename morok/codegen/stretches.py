@@ -14,12 +14,12 @@ from typing import NamedTuple
 
 from morok.codegen.products import unit_of
 from morok.codegen.scopes import next_number, substitute_open
-from morok.codegen.target import Target
 from morok.dtype import index
 from morok.ir.bounds import vmax
 from morok.ir.infer import ranges
 from morok.ir.node import UOp, alu, const, make, toposort
 from morok.ir.ops import AxisKind, Ops
+from morok.machine.machine import Machine
 from morok.rewrite.engine import substitute
 from morok.symbolic.sets import simplify
 
@@ -39,14 +39,14 @@ class _Parts(NamedTuple):
     cut: dict[UOp, UOp]
 
 
-def add_in_stretches(root: UOp, target: Target) -> UOp:
+def add_in_stretches(root: UOp, machine: Machine) -> UOp:
     """The loops of long sums of floats become two, the inner one for a stretch."""
     first = next_number(root)
     while True:
         for loops, sums in _by_loops(root).items():
             if any(r.arg[0] >= first for r in loops if r.op is Ops.RANGE):
                 continue  # made here
-            parts = _in_parts(loops, sums, target, next_number(root))
+            parts = _in_parts(loops, sums, machine, next_number(root))
             if parts is not None:
                 # one group at a time: its sums may stand in the values of another's
                 root = substitute(root, {n: _nested(n, parts) for n in sums})
@@ -71,16 +71,16 @@ def _length(loops: tuple[UOp, ...]) -> int:
     return total
 
 
-def _steps(node: UOp, target: Target) -> int:
+def _steps(node: UOp, machine: Machine) -> int:
     """How often a step of the loops adds into one place; 0 where digits do not get lost, or units add."""
     value, outputs = node.src[0], node.dtype.lanes
     if node.arg != (Ops.ADD,) or not node.dtype.is_float or unit_of(value) is not None:
         return 0
     if any(r.op is not Ops.RANGE or r.arg[1] is AxisKind.WARP for r in node.src[1:]):
         return 0
-    if target.has_grid and (outputs > SCALARS or _is_stored(value, node.src[1:])):
+    if machine.has_grid and (outputs > SCALARS or _is_stored(value, node.src[1:])):
         return 0
-    return value.dtype.lanes // outputs if outputs >= target.lanes(node.dtype) else 1
+    return value.dtype.lanes // outputs if outputs >= machine.lanes(node.dtype) else 1
 
 
 def _is_stored(value: UOp, loops: tuple[UOp, ...]) -> bool:
@@ -89,10 +89,10 @@ def _is_stored(value: UOp, loops: tuple[UOp, ...]) -> bool:
     return any(n.op is Ops.AFTER and not inside.isdisjoint(ranges(n)) for n in toposort(value))
 
 
-def _in_parts(loops: tuple[UOp, ...], sums: list[UOp], target: Target, number: int) -> _Parts | None:
+def _in_parts(loops: tuple[UOp, ...], sums: list[UOp], machine: Machine, number: int) -> _Parts | None:
     """The inner loops as far as they make a stretch; one that is too long is cut. None if nothing is long."""
-    steps = max(_steps(node, target) for node in sums)
-    held = sum(node.dtype.lanes for node in sums) / target.lanes(sums[0].dtype)
+    steps = max(_steps(node, machine) for node in sums)
+    held = sum(node.dtype.lanes for node in sums) / machine.lanes(sums[0].dtype)
     length = steps * _length(loops)
     size = FEW if held <= HELD else MANY
     if length <= 2 * size:

@@ -18,6 +18,8 @@ from morok.device.notes import Notes, host_notes
 from morok.dtype import DType
 from morok.ir.alu_array import storage
 from morok.ir.node import UOp
+from morok.machine.files import load
+from morok.machine.machine import Machine
 
 
 class Program(Protocol):
@@ -34,6 +36,11 @@ class Device(ABC):
     allocator: Allocator
     on_host = True  # the host can read its memory without a copy
     waits = True  # a kernel has run when its call returns
+
+    @property
+    def machine(self) -> Machine:
+        """What the compiler knows of it; kernels run here as they leave the scheduler unless it says more."""
+        return load("interpreter")
 
     @abstractmethod
     def compile(self, ast: UOp, name: str) -> Program:

@@ -292,7 +292,7 @@ class _Worker:
         assert self.kernel is not None
         if task == "build":
             started = time.perf_counter()
-            ast = apply_all(self.kernel.ast, opts_from(message["opts"]), self.device.facts())
+            ast = apply_all(self.kernel.ast, opts_from(message["opts"]), self.device.machine)
             code = self.device.build(ast, "candidate")
             return {"took": time.perf_counter() - started}, code
         kernel = self.kernel

@@ -12,15 +12,13 @@ from functools import cache
 from typing import TYPE_CHECKING, final
 
 from morok import knobs
-from morok.codegen.gpu import cuda_target
-from morok.codegen.target import Target
 from morok.device.background import Later
 from morok.device.base import Device
 from morok.device.base import Program as Runnable
 from morok.device.compiled import Compiled, unpack
 from morok.device.cuda_clock import GraphStopwatch
 from morok.device.cuda_compile import compile_cubin
-from morok.device.cuda_driver import Driver, Facts, open_driver
+from morok.device.cuda_driver import Driver, open_driver
 from morok.device.cuda_kernel import CudaKernel
 from morok.device.cuda_memory import CudaAllocator
 from morok.device.notes import Notes, PinnedWords
@@ -31,33 +29,16 @@ from morok.device.version import compiler_version
 from morok.errors import DeviceError
 from morok.ir.checks import count_buffers
 from morok.ir.digest import hexdigest
-from morok.ir.matrix import units_of
 from morok.ir.node import UOp
-from morok.ir.roles import has_copy_engine
-from morok.optimize.host import Host
+from morok.machine.choose import named
+from morok.machine.machine import Machine
 from morok.optimize.race import Stopwatch
 
 if TYPE_CHECKING:
     from morok.render.program import Program
 
 
-def host_of(facts: Facts) -> Host:
-    """The GPU as the optimiser sees it."""
-    return Host(
-        vector_bytes=16,
-        registers=64,
-        line_bytes=128,
-        l1_bytes=facts.shared_bytes,
-        l2_bytes=facts.l2_bytes,
-        cores=facts.multiprocessors,
-        block_threads=facts.block_threads,
-        local_bytes=facts.shared_bytes,
-        matrix_units=units_of(facts.arch),
-        copy_engine=has_copy_engine(facts.arch),
-    )
-
-
-def program_of(ast: UOp, target: Target, host: Host, title: str = "") -> Program:
+def program_of(ast: UOp, machine: Machine, title: str = "") -> Program:
     """A kernel as CUDA C."""
     # Loaded here, because a process that finds its kernels on disk never needs them.
     from morok.device.lowering import instructions, show_code
@@ -65,7 +46,7 @@ def program_of(ast: UOp, target: Target, host: Host, title: str = "") -> Program
     from morok.render.cuda import render
 
     count = count_buffers(ast)
-    linear = instructions(optimize(ast, host), target, title)
+    linear = instructions(optimize(ast, machine), machine, title)
     program = render(linear, f"k{hexdigest(ast)[:16]}", count)
     show_code(title or program.name, "CUDA C", lambda: program.text)
     return program
@@ -99,19 +80,27 @@ class Cuda(Device):
         self.name = name
         self.driver = driver
         self.allocator: CudaAllocator = CudaAllocator(name, driver)
-        self.target: Target = cuda_target(driver.facts.arch, driver.facts.shared_bytes)
-        self.host = host_of(driver.facts)
         self._compiler = compiler
         self._words = PinnedWords(driver.pinned)
         self._looks: dict[int, tuple[Notes, Callable[[], None]]] = {}
         self.allocator.waited = self._look
 
+    @property
+    def machine(self) -> Machine:
+        """What the driver says of the GPU, and what is known of its kind; or what MACHINE says of it."""
+        own = self.driver.facts.machine()
+        other = named("gpu")
+        if other is not None and other.arch != own.arch:
+            raise DeviceError(
+                f"MACHINE={knobs.MACHINE.value} is {other.arch}, and {self.name} is {own.arch}; "
+                "DEVICE=EMULATOR plans kernels for any GPU"
+            )
+        return other or own
+
     def kernel_key(self, ast: UOp) -> str:
         """Everything that decides about the machine code of a kernel."""
         options = ";".join(f"{name}={value}" for name, value in knobs.cache_key())
-        arch = self.driver.facts.arch
-        found = f"{compiler_version()}|{hexdigest(ast)}|{arch}|{self.target.key}|{self.host.key}|{options}"
-        return found + proof_key()
+        return f"{compiler_version()}|{hexdigest(ast)}|{self.machine.key}|{options}{proof_key()}"
 
     def compile(self, ast: UOp, name: str) -> CudaKernel:
         """The kernel: from the disk, or lowered and compiled now."""
@@ -121,7 +110,7 @@ class Cuda(Device):
         if found is not None:
             stored_verdict()
             return CudaKernel(found, name, self.driver)
-        program = program_of(ast, self.target, self.host, name)
+        program = program_of(ast, self.machine, name)
         facts, text, arch, compiler = facts_of(program), program.text, self.driver.facts.arch, self._compiler
 
         def code() -> bytes:
@@ -161,20 +150,15 @@ class Cuda(Device):
 
     # --- for a search among candidates
 
-    def facts(self) -> Host:
-        """The GPU as the optimiser sees it."""
-        return self.host
-
     def tuning_key(self) -> str:
         """Everything besides the kernel that decides which candidate is the fastest."""
         options = ";".join(f"{name}={value}" for name, value in knobs.cache_key() if name != "BEAM")
-        arch = self.driver.facts.arch
-        return f"{compiler_version()}|{arch}|{self.target.key}|{self.host.key}|{options}"
+        return f"{compiler_version()}|{self.machine.key}|{options}"
 
     def build(self, ast: UOp, title: str) -> bytes:
         """A kernel that is optimised already, as bytes."""
         with knobs.override(NOOPT=True):
-            program = program_of(ast, self.target, self.host, title)
+            program = program_of(ast, self.machine, title)
         code = self._compiler(program.text, self.driver.facts.arch, title)
         return replace(facts_of(program), code=code).pack()
 

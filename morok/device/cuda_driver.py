@@ -27,6 +27,8 @@ from morok.device.buffer import Array
 from morok.dtype.types import parse
 from morok.errors import DeviceError, OutOfMemory
 from morok.ir.roles import Box
+from morok.machine.choose import gpu_machine
+from morok.machine.machine import Machine
 
 # Faults after which the driver refuses everything else on that device.
 _FATAL = frozenset((214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 721))
@@ -56,6 +58,17 @@ class Facts:
         """The compiler's name of the GPU, with the features that only this generation has."""
         major, minor = self.capability
         return f"sm_{major}{minor}{'a' if major >= 9 else ''}"
+
+    def machine(self) -> Machine:
+        """The file of its architecture, with what the driver knows better."""
+        return gpu_machine(
+            self.arch,
+            l1_bytes=self.shared_bytes,
+            l2_bytes=self.l2_bytes,
+            local_bytes=self.shared_bytes,
+            cores=self.multiprocessors,
+            block_threads=self.block_threads,
+        )
 
 
 @final

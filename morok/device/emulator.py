@@ -14,8 +14,6 @@ from typing import Any, final
 
 import numpy as np
 
-from morok.codegen.gpu import cuda_target
-from morok.codegen.target import Target
 from morok.device.base import Device
 from morok.device.buffer import Array, Buffer
 from morok.device.emulator_memory import Block, GlobalMemory
@@ -25,11 +23,10 @@ from morok.dtype import int64
 from morok.errors import DeviceError
 from morok.forks import renewed
 from morok.ir.digest import hexdigest
-from morok.ir.matrix import units_of
 from morok.ir.node import UOp
 from morok.ir.ops import Ops
-from morok.ir.roles import has_copy_engine
-from morok.optimize.host import Host
+from morok.machine.choose import emulated
+from morok.machine.machine import Machine
 
 TOGETHER = 1 << 15  # threads that run at once; more only takes memory
 
@@ -68,21 +65,6 @@ class EmulatorAllocator:
     ) -> None:
         memory.data[offset : offset + nbytes] = source.data[start : start + nbytes]
         memory.known[offset : offset + nbytes] = source.known[start : start + nbytes]
-
-
-def emulated_host(target: Target) -> Host:
-    """The same machine for the optimiser: an H200."""
-    return Host(
-        vector_bytes=16,
-        registers=255,
-        line_bytes=128,
-        l2_bytes=50 << 20,
-        cores=132,
-        block_threads=target.block_limit,
-        local_bytes=target.local_bytes,
-        matrix_units=units_of(target.name),
-        copy_engine=has_copy_engine(target.name),
-    )
 
 
 def launch_sizes(code: Code, values: Mapping[str, int]) -> tuple[list[int], list[int]]:
@@ -125,12 +107,12 @@ class EmulatedKernel:
             Run(self.code, arrays, values, grid, block, first, few).run()
 
 
-def lower_for(ast: UOp, target: Target, host: Host | None, title: str = "") -> UOp:
+def lower_for(ast: UOp, machine: Machine, title: str = "") -> UOp:
     """The kernel as the list that a GPU gets."""
     from morok.device.lowering import instructions, show_code
     from morok.optimize.apply import optimize
 
-    linear = instructions(ast if host is None else optimize(ast, host), target, title)
+    linear = instructions(optimize(ast, machine), machine, title)
     show_code(title, "CUDA C", lambda: _cuda_of(linear, ast))
     return linear
 
@@ -148,11 +130,14 @@ class Emulator(Device):
 
     on_host = False
 
-    def __init__(self, name: str = "EMULATOR", target: Target | None = None) -> None:
+    def __init__(self, name: str = "EMULATOR", machine: Machine | None = None) -> None:
         self.name = name
         self.allocator: EmulatorAllocator = EmulatorAllocator(name)
-        self.target = target or cuda_target()
-        self.host = emulated_host(self.target)
+        self._machine = machine
+
+    @property
+    def machine(self) -> Machine:
+        return self._machine or emulated()
 
     def notes(self, count: int) -> Notes:
         block = Block(8 * count)
@@ -160,7 +145,7 @@ class Emulator(Device):
         return Notes(Buffer(self.name, count, int64, self.allocator, memory=block), block.data.view(np.int64))
 
     def compile(self, ast: UOp, name: str) -> EmulatedKernel:
-        return EmulatedKernel(lower_for(ast, self.target, self.host, name), name)
+        return EmulatedKernel(lower_for(ast, self.machine, name), name)
 
 
 def open_device(name: str) -> Emulator:

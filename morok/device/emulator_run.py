@@ -14,11 +14,10 @@ from typing import Any, final
 
 import numpy as np
 
-from morok.codegen.gpu import WARP
 from morok.device.buffer import Array
 from morok.device.emulator_memory import Fault, GlobalMemory, Memory, Registers, SharedMemory
 from morok.device.emulator_roles import ROLES, Barrier, Context, done, finish, is_role, phase, side_by_side
-from morok.device.emulator_units import UNITS, check_unread
+from morok.device.emulator_units import UNITS, WARP, check_unread
 from morok.dtype import PtrDType
 from morok.errors import DeviceError, VariableError
 from morok.ir.alu import evaluate_array

@@ -10,34 +10,12 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, final
 
-from morok.codegen.target import BASIC_OPS, Target
-from morok.dtype import DType, float16, float32, float64
 from morok.errors import CompileError, DeviceError
 from morok.forks import Held, at_fork
-from morok.ir.ops import Ops
-
-
-@final
-@dataclass(frozen=True)
-class Machine:
-    """A processor that LLVM can make code for."""
-
-    triple: str
-    cpu: str
-    features: str = ""
-
-    @property
-    def arch(self) -> str:
-        return self.triple.partition("-")[0]
-
-    @property
-    def flags(self) -> frozenset[str]:
-        """The features that are switched on, without their signs."""
-        return frozenset(f[1:] for f in self.features.split(",") if f.startswith("+"))
+from morok.machine.processor import Processor
 
 
 @cache
@@ -57,93 +35,58 @@ def binding() -> Any:
 
 
 @cache
-def host() -> Machine:
+def host() -> Processor:
     """The processor of this machine."""
     llvm = binding()
     features = llvm.get_host_cpu_features()
-    return Machine(llvm.get_process_triple(), llvm.get_host_cpu_name(), features.flatten())
-
-
-# The bytes of a vector register of x86-64, by the best feature that is there.
-_X86_VECTORS = (("avx512f", 64), ("avx2", 32))
-# Measured on a Neoverse N1 with two and three arrays: a copy gains a tenth, and more is not better.
-_AHEAD_BYTES = 256
-
-
-def target_for(machine: Machine, name: str = "cpu") -> Target:
-    """What codegen has to know of a processor."""
-    flags = machine.flags
-    if machine.arch in ("x86_64", "amd64"):
-        width = next((size for flag, size in _X86_VECTORS if flag in flags), 16)
-        fma, half = "fma" in flags, "f16c" in flags
-        masks = width > 16
-        registers = 32 if width == 64 else 16
-        rounds = width > 16 or "sse4.1" in flags
-    else:
-        width, fma, half, masks, registers, rounds = 16, True, True, False, 32, True
-    arm = machine.arch in ("aarch64", "arm64")
-    stored: set[DType] = {float32, float64} | ({float16} if half else set())
-    return Target(
-        f"{name}-{machine.arch}-{machine.cpu}",
-        vector_bytes=width,
-        fold_bytes=width,
-        registers=registers,
-        masked_memory=masks,
-        fma=fma,
-        fma_in_place=arm,
-        ahead_bytes=_AHEAD_BYTES if arm else 0,
-        ops=BASIC_OPS if rounds else BASIC_OPS - {Ops.RINT, Ops.FLOOR, Ops.CEIL, Ops.TRUNC},
-        stored_floats=frozenset(stored),
-        threads=True,
-        wide_index=True,
-    )
+    return Processor(llvm.get_process_triple(), llvm.get_host_cpu_name(), features.flatten())
 
 
 class _Machines(threading.local):
     """LLVM's target machines are not for several threads at once, so each thread has its own."""
 
     def __init__(self) -> None:
-        self.known: dict[tuple[Machine, int], Any] = {}
+        self.known: dict[tuple[Processor, int], Any] = {}
 
 
 _machines = _Machines()
 
 
-def _target_machine(machine: Machine, level: int) -> Any:
-    key = (machine, level)
+def _target_machine(processor: Processor, level: int) -> Any:
+    key = (processor, level)
     found = _machines.known.get(key)
     if found is None:
         llvm = binding()
-        target = llvm.Target.from_triple(machine.triple)
+        target = llvm.Target.from_triple(processor.triple)
         found = target.create_target_machine(
-            cpu=machine.cpu, features=machine.features, opt=level, reloc="pic", codemodel="default"
+            cpu=processor.cpu, features=processor.features, opt=level, reloc="pic", codemodel="default"
         )
         _machines.known[key] = found
     return found
 
 
-def _parse(text: str, machine: Machine) -> Any:
+def _parse(text: str, processor: Processor) -> Any:
     llvm = binding()
     try:
         context = llvm.create_context()
         module = llvm.parse_assembly(text, context)
-        module.triple = machine.triple
+        module.triple = processor.triple
         module.verify()
     except RuntimeError as error:
         raise CompileError(f"LLVM refused the generated code: {str(error).strip()}") from None
     return module
 
 
-def compile_object(text: str, machine: Machine | None = None, level: int = 2) -> bytes:
+def compile_object(text: str, processor: Processor | None = None, level: int = 2) -> bytes:
     """LLVM IR as relocatable object code."""
-    where = machine or host()
+    where = processor or host()
     code: bytes = _target_machine(where, level).emit_object(_parse(text, where))
     return code
 
 
-def compile_assembly(text: str, machine: Machine | None = None, level: int = 2) -> str:
+def compile_assembly(text: str, processor: Processor | None = None, level: int = 2) -> str:
     """LLVM IR as assembly, for people."""
-    where = machine or host()
+    where = processor or host()
     assembly: str = _target_machine(where, level).emit_assembly(_parse(text, where))
     return assembly
 

@@ -12,9 +12,9 @@ from collections.abc import Callable
 
 from morok import knobs
 from morok.codegen.pipeline import lower
-from morok.codegen.target import Target
 from morok.errors import CompileError
 from morok.ir.node import UOp
+from morok.machine.machine import Machine
 from morok.optimize.record import applied
 from morok.rewrite.observe import current, observed
 from morok.rewrite.observer import By
@@ -34,20 +34,22 @@ def show_code(title: str, language: str, text: Callable[[], str]) -> None:
         print(f"--- {title}: {language}\n{made}", file=sys.stderr)
 
 
-def instructions(kernel: UOp, target: Target, title: str) -> UOp:
+def instructions(kernel: UOp, machine: Machine, title: str) -> UOp:
     """The optimised kernel as a LINEAR list of instructions."""
     if knobs.explains("opts"):
         done = " ".join(map(str, applied(kernel)))
         print(f"{title}: {done or 'plain loops'}", file=sys.stderr)
     report = Report()
-    linear = observed(By("kernel", title, target=target.name), kernel, lambda: lower(kernel, target, report))
+    linear = observed(
+        By("kernel", title, target=machine.name), kernel, lambda: lower(kernel, machine, report)
+    )
     if report.stopped:
         last = report.rows[-1][0].name
         raise CompileError(f"the pipeline was stopped after the stage {last!r}, so there is nothing to run")
     if knobs.PROVE.value:
         from morok.device.prove import prove_kernel
 
-        prove_kernel(kernel, linear, target, title, report.seconds)
+        prove_kernel(kernel, linear, machine, title, report.seconds)
     if knobs.DEBUG.value >= 2:
         slow = ", ".join(f"{s.name} {t * 1e3:.1f}" for s, t, _ in report.rows if t > 5e-4)
         took = f"{title}: lowered in {report.seconds * 1e3:.1f} ms"

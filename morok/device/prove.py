@@ -24,12 +24,12 @@ from typing import Any, final
 
 import morok
 from morok import knobs
-from morok.codegen.target import Target
 from morok.dtype import DType
 from morok.errors import CompileError
 from morok.ir.node import UOp, alu, make
 from morok.ir.ops import Op, Ops
 from morok.ir.provenance import place
+from morok.machine.machine import Machine
 from morok.rewrite.engine import rewrite
 
 
@@ -133,24 +133,24 @@ def stored_verdict() -> None:
         totals.stored += 1
 
 
-def expansions(target: Target) -> Callable[[Op, DType], tuple[UOp, tuple[UOp, ...]] | None]:
+def expansions(machine: Machine) -> Callable[[Op, DType], tuple[UOp, tuple[UOp, ...]] | None]:
     """How the device puts functions of floats together that it has no instruction for."""
     from morok.codegen.decompose.table import decompositions
     from morok.codegen.pipeline import Context
 
     @cache
     def expand(op: Op, dtype: DType) -> tuple[UOp, tuple[UOp, ...]] | None:
-        if not dtype.is_float or op.is_compare or op in target.ops or op is Ops.WHERE:
+        if not dtype.is_float or op.is_compare or op in machine.ops or op is Ops.WHERE:
             return None
         operands = tuple(make(Ops.DEFINE_VAR, dtype, (), (f"x{i}", -inf, inf)) for i in range(op.arity))
         whole = alu(op, *operands)
-        found = rewrite(whole, decompositions, Context(target))
+        found = rewrite(whole, decompositions, Context(machine))
         return None if found is whole else (found, operands)
 
     return expand
 
 
-def prove_kernel(kernel: UOp, linear: UOp, target: Target, title: str, lowering: float = 0.0) -> None:
+def prove_kernel(kernel: UOp, linear: UOp, machine: Machine, title: str, lowering: float = 0.0) -> None:
     """Proves a list of instructions safe, or raises a CompileError that says what is wrong."""
     from morok.proof.kernels.safety import examine
 
@@ -170,18 +170,18 @@ def prove_kernel(kernel: UOp, linear: UOp, target: Target, title: str, lowering:
         totals.unproved[f"{title} {verdict}: {first}"] += 1
         raise CompileError(f"kernel {title} {verdict}: {first}{more}", place=place(first.about))
     if knobs.PROVE.value >= 2:
-        _compare(kernel, linear, target, title)
+        _compare(kernel, linear, machine, title)
     if knobs.DEBUG.value >= 1:
         how = ", ".join(f"{n} {name}" for name, n in found.counts.items())
         print(f"morok: {title}: proved in {seconds * 1e3:.0f} ms: {how}", file=sys.stderr)
 
 
-def _compare(kernel: UOp, linear: UOp, target: Target, title: str) -> None:
+def _compare(kernel: UOp, linear: UOp, machine: Machine, title: str) -> None:
     """What the list computes, beside what the kernel says."""
     from morok.proof.kernels.compare import compare
 
     started = time.perf_counter()
-    found = compare(kernel, linear, expansions(target))
+    found = compare(kernel, linear, expansions(machine))
     seconds = time.perf_counter() - started
     totals.seconds += seconds
     totals.compared[found.verdict] += 1

@@ -13,7 +13,7 @@ from typing import Protocol, runtime_checkable
 from morok.device.base import Device, Program
 from morok.device.buffer import Buffer
 from morok.ir.node import UOp
-from morok.optimize.host import Host
+from morok.machine.machine import Machine
 from morok.optimize.race import Stopwatch
 
 Turns = Sequence[Sequence[Buffer]]  # each run takes the next of these, the first again after the last
@@ -23,8 +23,9 @@ Turns = Sequence[Sequence[Buffer]]  # each run takes the next of these, the firs
 class Tunable(Protocol):
     """A device that a search can work with."""
 
-    def facts(self) -> Host:
-        """The machine as the optimiser sees it."""
+    @property
+    def machine(self) -> Machine:
+        """What the compiler knows of it."""
 
     def tuning_key(self) -> str:
         """Everything besides the kernel that decides which candidate is the fastest."""

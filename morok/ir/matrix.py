@@ -261,17 +261,3 @@ def shared_layout(node: UOp) -> Shared | None:
 def shared_tiles(nodes: Iterable[UOp]) -> list[UOp]:
     """Those local buffers that all threads of a block fill together."""
     return [n for n in nodes if (found := shared_layout(n)) is not None and found.depth > 0]
-
-
-def units_of(arch: str) -> tuple[MatrixUnit, ...]:
-    """All units of an NVIDIA architecture, by its name."""
-    return (*warp_units(arch), *(GROUP_UNITS + HELD_UNITS if arch.endswith("sm_90a") else ()))
-
-
-def warp_units(arch: str) -> tuple[MatrixUnit, ...]:
-    """The units of an NVIDIA architecture, by its name."""
-    number = int("".join(c for c in arch if c.isdigit()) or 0)
-    if number < 80:
-        return ()
-    eight_bit = (MMA_E4M3, MMA_E5M2) if number >= 89 else ()
-    return (MMA_F16, MMA_BF16, MMA_TF32, MMA_INT8, MMA_UINT8, *eight_bit)

@@ -67,8 +67,3 @@ class Box:
     strides: tuple[int, ...]  # in elements; the first is 1
     part: tuple[int, ...]
     tf32: bool = False  # numbers of 32 bits are rounded to the 19 that matrix units look at
-
-
-def has_copy_engine(arch: str) -> bool:
-    """Whether an NVIDIA architecture, by its name, copies boxes and has barriers with phases for them."""
-    return arch.endswith("sm_90a")

@@ -1,7 +1,7 @@
 """The action space: every action as a triple of condition, action and public name.
 
-    reason = can(kernel, Opt("UPCAST", 1, 4), host)      # None, or one sentence
-    kernel = apply(kernel, Opt("UPCAST", 1, 4), host)    # raises OptError with that sentence
+    reason = can(kernel, Opt("UPCAST", 1, 4), machine)      # None, or one sentence
+    kernel = apply(kernel, Opt("UPCAST", 1, 4), machine)    # raises OptError with that sentence
 
 Any legal sequence gives the same answer; sums of floats may be added in another order.
 """
@@ -15,6 +15,7 @@ from typing import final
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import AxisKind, Ops
 from morok.ir.scan import scan_loops
+from morok.machine.machine import Machine
 from morok.optimize import (
     block,
     chain,
@@ -31,13 +32,12 @@ from morok.optimize import (
     window,
 )
 from morok.optimize import join as joining
-from morok.optimize.host import Host
 from morok.optimize.loops import LANE_KINDS, Loops, loops_of
 from morok.optimize.record import STAGE, Opt, OptError, applied, recorded
 from morok.rewrite.observe import current, observed, report
 from morok.rewrite.observer import By, place_of
 
-Condition = Callable[[Loops, Opt, Host], "str | None"]
+Condition = Callable[[Loops, Opt, Machine], "str | None"]
 Change = Callable[[Loops, Opt], UOp]
 
 
@@ -55,7 +55,7 @@ class Action:
         return self.change.__doc__ or ""
 
 
-def can_forbid_locals(loops: Loops, opt: Opt, host: Host) -> str | None:
+def can_forbid_locals(loops: Loops, opt: Opt, machine: Machine) -> str | None:
     if any(r.arg[1] in (AxisKind.LOCAL, AxisKind.WARP, AxisKind.GROUP_REDUCE) for r in loops.closers):
         return "the kernel uses threads of a block already"
     if any(o.name == "NOLOCALS" for o in applied(loops.ast)):
@@ -101,12 +101,12 @@ ACTIONS: dict[str, Action] = {
 }
 
 
-def outcome(loops: Loops, opt: Opt, host: Host) -> UOp | str:
+def outcome(loops: Loops, opt: Opt, machine: Machine) -> UOp | str:
     """The kernel after an action, or the reason why it is not allowed."""
     action = ACTIONS.get(opt.name)
     if action is None:
         return f"there is no action {opt.name}; there are {', '.join(ACTIONS)}"
-    reason = roles.refuses(loops, opt) or action.condition(loops, opt, host) or running.refuses(loops, opt)
+    reason = roles.refuses(loops, opt) or action.condition(loops, opt, machine) or running.refuses(loops, opt)
     if reason is not None:
         return reason
     new = action.change(loops, opt)
@@ -114,15 +114,15 @@ def outcome(loops: Loops, opt: Opt, host: Host) -> UOp | str:
     return recorded(new, applied(loops.ast), opt) if reason is None else reason
 
 
-def can(ast: UOp, opt: Opt, host: Host) -> str | None:
+def can(ast: UOp, opt: Opt, machine: Machine) -> str | None:
     """Why an action is not allowed; None if it is."""
-    found = outcome(loops_of(ast), opt, host)
+    found = outcome(loops_of(ast), opt, machine)
     return found if isinstance(found, str) else None
 
 
-def apply(ast: UOp, opt: Opt, host: Host) -> UOp:
+def apply(ast: UOp, opt: Opt, machine: Machine) -> UOp:
     """The kernel after an action; an OptError if it is not allowed."""
-    found = outcome(loops_of(ast), opt, host)
+    found = outcome(loops_of(ast), opt, machine)
     if isinstance(found, str):
         raise OptError(f"{opt} is not possible: {found}")
     tell(opt, ast, found)
@@ -156,13 +156,13 @@ def _nest(effect: UOp, innermost: frozenset[UOp]) -> list[UOp]:
     return sorted(loops, key=lambda r: (r in innermost, r.arg[1] is not AxisKind.THREAD, r.arg[0]))
 
 
-def apply_all(ast: UOp, opts: Iterable[Opt], host: Host) -> UOp:
+def apply_all(ast: UOp, opts: Iterable[Opt], machine: Machine) -> UOp:
     """The kernel after several actions."""
 
     def after() -> UOp:
         done = ast
         for opt in opts:
-            done = apply(done, opt, host)
+            done = apply(done, opt, machine)
         return done
 
     return observed(STAGE, ast, after)

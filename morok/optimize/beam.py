@@ -120,7 +120,7 @@ class _Search:
         self, space: Space, choose: Chooser, bench: Bench, beam: Beam, watch: Callable[[Progress], None]
     ) -> None:
         self.space, self.choose, self.bench, self.beam, self.watch = space, choose, bench, beam, watch
-        self.model = Estimator(space.host)
+        self.model = Estimator(space.machine)
         self.started = bench.now()
         self.end = self.started + beam.seconds
         self.stop = self.started + SEARCHING * beam.seconds

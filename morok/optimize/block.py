@@ -13,15 +13,15 @@ from morok.ir.build import bufferize
 from morok.ir.infer import ranges
 from morok.ir.node import UOp, alu, make, toposort
 from morok.ir.ops import AxisKind, Ops
-from morok.optimize.host import Host
+from morok.machine.machine import Machine
 from morok.optimize.loops import Loops, flat_place, loop, size, times
 from morok.optimize.pack import written
 from morok.optimize.record import Opt
 from morok.rewrite.engine import substitute
 
 
-def can_block(loops: Loops, opt: Opt, host: Host) -> str | None:
-    if host.block_threads:
+def can_block(loops: Loops, opt: Opt, machine: Machine) -> str | None:
+    if machine.block_threads:
         return "threads of a block would share the totals"
     k = loops.by_number.get(opt.axis)
     if k is None:
@@ -50,8 +50,8 @@ def can_block(loops: Loops, opt: Opt, host: Host) -> str | None:
     if any(n.op is Ops.DEFINE_GLOBAL and n.arg in changing for n in toposort(total)):
         return "the sum reads what the kernel writes"
     nbytes = math.prod(size(loops.by_number[n]) or 1 for n in opt.axes) * total.dtype.itemsize
-    if nbytes > host.local_bytes:
-        return f"the totals would have {nbytes} bytes of at most {host.local_bytes}"
+    if nbytes > machine.local_bytes:
+        return f"the totals would have {nbytes} bytes of at most {machine.local_bytes}"
     return None
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from morok.ir.node import UOp
+from morok.machine.machine import Machine
 from morok.optimize.actions import outcome, tell
-from morok.optimize.host import Host
 from morok.optimize.loops import Loops, divides, loops_of, size
 from morok.optimize.record import Opt
 
@@ -12,8 +12,8 @@ from morok.optimize.record import Opt
 class Builder:
     """Holds the kernel; `do` applies what is allowed and says whether it was."""
 
-    def __init__(self, ast: UOp, host: Host) -> None:
-        self.host = host
+    def __init__(self, ast: UOp, machine: Machine) -> None:
+        self.machine = machine
         self.loops: Loops = loops_of(ast)
         self.shares = False  # there is work for several threads
 
@@ -23,7 +23,7 @@ class Builder:
 
     def do(self, name: str, axis: int = -1, amount: int = 0, axes: tuple[int, ...] = ()) -> bool:
         opt = Opt(name, axis, amount, axes)
-        new = outcome(self.loops, opt, self.host)
+        new = outcome(self.loops, opt, self.machine)
         if isinstance(new, str):
             return False
         tell(opt, self.ast, new)

@@ -15,8 +15,8 @@ from morok.ir.infer import closed_ranges, ranges
 from morok.ir.matrix import ALL_UNITS, HELD_UNITS, MatrixUnit, runs
 from morok.ir.node import UOp, alu, make, toposort
 from morok.ir.ops import AxisKind, Ops
+from morok.machine.machine import Machine
 from morok.optimize import matrix
-from morok.optimize.host import Host
 from morok.optimize.loops import Loops, loop, quotient, size, times
 from morok.optimize.matrix import as_input, cut, factors, fits_block, in_panels, taken, uneven, unit_of, zero
 from morok.optimize.record import Opt
@@ -84,15 +84,15 @@ def match(loops: Loops, unit: MatrixUnit, k: UOp, i: UOp, j: UOp, e: UOp) -> Pai
     return Pair(first, a, b, second, weights, values)
 
 
-def can_use(loops: Loops, opt: Opt, host: Host) -> str | None:
+def can_use(loops: Loops, opt: Opt, machine: Machine) -> str | None:
     if len(opt.axes) != 3:
-        return matrix.can_use(loops, opt, host)
-    unit = unit_of(host, opt)
+        return matrix.can_use(loops, opt, machine)
+    unit = unit_of(machine, opt)
     if isinstance(unit, str):
         return unit
     if any(r.arg[1] is AxisKind.WARP for r in loops.closers):
         return "the lanes of the warp are taken already"
-    return _can_chain(loops, opt, unit) or fits_block(loops, unit, host)
+    return _can_chain(loops, opt, unit) or fits_block(loops, unit, machine)
 
 
 def _can_chain(loops: Loops, opt: Opt, unit: MatrixUnit) -> str | None:

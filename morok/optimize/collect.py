@@ -15,7 +15,7 @@ from morok.ir.infer import ranges
 from morok.ir.matrix import Shared
 from morok.ir.node import UOp, make, users
 from morok.ir.ops import AxisKind, Ops
-from morok.optimize.host import Host
+from morok.machine.machine import Machine
 from morok.optimize.loops import Loops, flat_place, loop, size
 from morok.optimize.record import Opt
 from morok.rewrite.engine import substitute
@@ -45,8 +45,8 @@ def kept_value(loops: Loops, total: UOp) -> UOp:
     return best
 
 
-def can_collect(loops: Loops, opt: Opt, host: Host) -> str | None:
-    if not host.block_threads:
+def can_collect(loops: Loops, opt: Opt, machine: Machine) -> str | None:
+    if not machine.block_threads:
         return "the machine has no blocks of threads"
     if len(opt.axes) < 1 or len(set(opt.axes)) != len(opt.axes):
         return "a tile needs loops for its dimensions, each once"
@@ -65,8 +65,8 @@ def can_collect(loops: Loops, opt: Opt, host: Host) -> str | None:
     if any(r.arg[1] in (AxisKind.LOCAL, AxisKind.WARP, AxisKind.UPCAST) for r in ranges(found[0])):
         return "the threads of the block have been given work already"
     nbytes = math.prod(size(r) or 1 for r in own) * kept_value(loops, found[0]).dtype.itemsize
-    if nbytes > host.local_bytes:
-        return f"the tile would take {nbytes} bytes of at most {host.local_bytes}"
+    if nbytes > machine.local_bytes:
+        return f"the tile would take {nbytes} bytes of at most {machine.local_bytes}"
     return None
 
 

@@ -16,8 +16,8 @@ from morok.ir.matrix import shared_layout
 from morok.ir.node import UOp, alu, const, make, toposort
 from morok.ir.ops import AxisKind, Ops
 from morok.ir.scan import scan_loops
+from morok.machine.machine import Machine
 from morok.optimize import running
-from morok.optimize.host import Host
 from morok.optimize.loops import (
     LOOP_KINDS,
     Loops,
@@ -59,7 +59,7 @@ def _has_rest(loops: Loops, opt: Opt) -> str | None:
 # --- PADTO
 
 
-def can_pad(loops: Loops, opt: Opt, host: Host) -> str | None:
+def can_pad(loops: Loops, opt: Opt, machine: Machine) -> str | None:
     r = loops.by_number.get(opt.axis)
     if r is not None and any(n.op is Ops.WMMA and r in ranges(n) for n in loops.order):
         return f"a matrix unit takes whole tiles along loop {opt.axis}"
@@ -127,7 +127,7 @@ def _guarded_store(store: UOp, inside: UOp) -> UOp:
 # --- PEEL
 
 
-def can_peel(loops: Loops, opt: Opt, host: Host) -> str | None:
+def can_peel(loops: Loops, opt: Opt, machine: Machine) -> str | None:
     if running.is_continued(loops):
         return "a running reduction goes on in another effect"
     if running.runs_along(loops, loops.by_number.get(opt.axis)):

@@ -14,8 +14,8 @@ from morok.dtype import PtrDType
 from morok.ir.infer import closed_ranges, ranges
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import AxisKind, Ops
+from morok.machine.machine import Machine
 from morok.optimize.facts import trips
-from morok.optimize.host import Host
 from morok.optimize.loops import LANE_KINDS, Loops, stride
 from morok.schedule.costs import op_work
 
@@ -37,8 +37,8 @@ _BLOCK_KINDS = (AxisKind.LOCAL, AxisKind.WARP, AxisKind.GROUP_REDUCE)
 class Estimator:
     """Guesses for one machine. What is known of single accesses is remembered: candidates have many alike."""
 
-    def __init__(self, host: Host) -> None:
-        self.host = host
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
         self._strides: dict[tuple[UOp, UOp], int | None] = {}
 
     def stride(self, node: UOp, r: UOp) -> int | None:
@@ -51,24 +51,24 @@ class Estimator:
     def cost(self, loops: Loops) -> float:
         """Cycles that the kernel takes, roughly."""
         instructions = _Instructions(self, loops)
-        if self.host.block_threads:
+        if self.machine.block_threads:
             return self._shared(instructions.cycles(), loops)
         traffic = sum(_Traffic(self, loops, effect).cycles() for effect in loops.ast.src)
         return self._shared(instructions.cycles(), loops) + traffic / self._cores(loops)
 
     def _shared(self, cycles: float, loops: Loops) -> float:
         """What is left for each core."""
-        if self.host.block_threads:
+        if self.machine.block_threads:
             grid = math.prod(trips(r) for r in loops.closers if _in_grid(r, loops))
             return cycles / min(GRID, max(1, grid))
         pieces = max((trips(r) for r in loops.closers if r.arg[1] is AxisKind.THREAD), default=1)
         if pieces == 1:
             return cycles
-        return cycles * -(-pieces // self.host.cores) / pieces + WAKE
+        return cycles * -(-pieces // self.machine.cores) / pieces + WAKE
 
     def _cores(self, loops: Loops) -> int:
         threaded = any(r.arg[1] is AxisKind.THREAD for r in loops.closers)
-        return self.host.cores if threaded else 1
+        return self.machine.cores if threaded else 1
 
 
 def _in_grid(r: UOp, loops: Loops) -> bool:
@@ -90,7 +90,7 @@ class _Instructions:
 
     def __init__(self, model: Estimator, loops: Loops) -> None:
         self.model = model
-        self.host = model.host
+        self.machine = model.machine
         self.loops = loops
         self.body = 0.0  # instructions in the text of the kernel
         self.executed = 0.0
@@ -117,14 +117,14 @@ class _Instructions:
         alive = frozenset().union(*map(ranges, node.src))
         lanes = math.prod(trips(r) for r in alive if r.arg[1] in LANE_KINDS)
         vectors = max(1.0, lanes / self._lanes(node)) * len(node.arg)
-        too_many = max(0.0, vectors - 0.85 * self.host.registers)
+        too_many = max(0.0, vectors - 0.85 * self.machine.registers)
         self.body += vectors
         self.executed += (max(vectors, LATENCY / ISSUE) + SPILL * too_many) * _iterations(alive)
         together = math.prod(trips(r) for r in closed_ranges(node) if r.arg[1] is AxisKind.UNROLL)
         self.executed += 2.0 * math.log2(together) * _iterations(ranges(node))
 
     def _lanes(self, node: UOp) -> int:
-        return 1 if node.dtype.is_void else self.host.lanes(node.dtype)
+        return 1 if node.dtype.is_void else self.machine.access_lanes(node.dtype)
 
     def _vectors(self, node: UOp) -> float:
         lanes = math.prod(trips(r) for r in ranges(node) if r.arg[1] in LANE_KINDS)
@@ -135,13 +135,13 @@ class _Instructions:
         lanes = [r for r in ranges(node) if r.arg[1] in LANE_KINDS]
         count = math.prod(map(trips, lanes))
         run = max((trips(r) for r in lanes if self.model.stride(node, r) == 1), default=1)
-        width = max(1, self.host.vector_bytes // max(1, _bytes(node)))
+        width = max(1, self.machine.vector_bytes // max(1, _bytes(node)))
         found = count / min(run, width)
         if count > 1 and run == 1:
             found *= 2.0  # elements have to be put together
-        if count > 1 and len(node.src) > 2 and not self.host.masked_memory:
+        if count > 1 and len(node.src) > 2 and not self.machine.masked_memory:
             found *= 2.0
-        if self.host.block_threads and node.src[0].op is Ops.DEFINE_GLOBAL:
+        if self.machine.block_threads and node.src[0].op is Ops.DEFINE_GLOBAL:
             found *= FAR if self._is_coalesced(node) else FAR * SCATTERED
         return found
 
@@ -169,7 +169,7 @@ class _Traffic:
         """Cycles for the bytes of one access, from the second cache and from memory."""
         around = self._around(node)
         found = 0.0
-        for room, price in ((self.model.host.l1_bytes, NEAR_BYTE), (self.model.host.l2_bytes, BYTE)):
+        for room, price in ((self.model.machine.l1_bytes, NEAR_BYTE), (self.model.machine.l2_bytes, BYTE)):
             outside = len(around)
             while outside and self._sum(tuple(around[outside - 1 :])) <= room:
                 outside -= 1

@@ -11,9 +11,9 @@ from morok.dtype import float32
 from morok.ir.infer import closed_ranges, ranges
 from morok.ir.node import UOp
 from morok.ir.ops import AxisKind, Ops
+from morok.machine.machine import Machine
 from morok.optimize.builder import Builder
 from morok.optimize.facts import Access, access, output_loops, reads_of, store_of, value_bytes
-from morok.optimize.host import Host
 from morok.optimize.loops import size
 from morok.optimize.tiles import Product
 
@@ -48,7 +48,7 @@ def find_matrix(effect: UOp, reduce: UOp) -> tuple[UOp | None, UOp, Access] | No
 def few_rows(builder: Builder, effect: UOp, reduce: UOp) -> bool:
     """Cuts a product of few rows; False, and nothing done, if it is none."""
     found = find_matrix(effect, reduce)
-    host = builder.host
+    machine = builder.machine
     if found is None or len(builder.ast.src) != 1:
         return False
     row, column, matrix = found
@@ -57,7 +57,7 @@ def few_rows(builder: Builder, effect: UOp, reduce: UOp) -> bool:
     (k,) = closed_ranges(reduce)
     rows = 1 if row is None else size(row)
     columns, steps = size(column), size(k)
-    nbytes, lanes = value_bytes(reduce), max(1, host.vector_bytes // value_bytes(reduce))
+    nbytes, lanes = value_bytes(reduce), max(1, machine.vector_bytes // value_bytes(reduce))
     left = [a for a in reads_of(reduce.src[0]) if a.node is not matrix.node]
     packs = rows is not None and rows >= 2 * lanes and len(left) == 1 and left[0].buffer >= 0
     at_once = STREAMS if row is None else 2 * STREAMS
@@ -65,10 +65,10 @@ def few_rows(builder: Builder, effect: UOp, reduce: UOp) -> bool:
         at_once = ROWS_PACKED if (rows or 1) < 8 * lanes else 2 * ROWS_PACKED
     if rows is None or columns is None or steps is None or rows > FEW or steps < 4 * at_once:
         return False
-    if steps * columns * nbytes <= host.l2_bytes // 2:
+    if steps * columns * nbytes <= machine.l2_bytes // 2:
         return False  # the matrix stays in the cache, in whatever order it is read
-    shares = host.cores if builder.shares else 1
-    most = host.l2_bytes // 2 // (nbytes * max(rows, at_once if packs else 1))  # columns of a stretch
+    shares = machine.cores if builder.shares else 1
+    most = machine.l2_bytes // 2 // (nbytes * max(rows, at_once if packs else 1))  # columns of a stretch
     pieces = shares * -(-columns // (most * shares))
     unit = 2 * lanes * pieces
     if columns < 4 * unit:
@@ -109,10 +109,10 @@ def few_rows(builder: Builder, effect: UOp, reduce: UOp) -> bool:
 def dots(builder: Builder, product: Product) -> bool:
     """Few rows times many, where both lie along the steps: vectors run along them, and a tile of some rows of
     each is multiplied at a time."""
-    host = builder.host
+    machine = builder.machine
     rows, columns = size(product.i), size(product.j)
     steps = closed_ranges(product.reduce)
-    lanes = max(1, host.vector_bytes // value_bytes(product.reduce))
+    lanes = max(1, machine.vector_bytes // value_bytes(product.reduce))
     if rows is None or columns is None or rows >= FEW_DOTS:
         return False
     if len(steps) != 1 or product.reduce.arg != (Ops.ADD,):
@@ -122,7 +122,7 @@ def dots(builder: Builder, product: Product) -> bool:
     count = size(k)
     if lanes < 2 or count is None or count < 4 * lanes or any(a.step(k) != 1 for a in reads):
         return False
-    height, width = _tile_of_dots(rows, columns, host)
+    height, width = _tile_of_dots(rows, columns, machine)
     if height * width < 2:
         return False
     i, j, steps_axis = int(product.i.arg[0]), int(product.j.arg[0]), int(k.arg[0])
@@ -143,10 +143,10 @@ def dots(builder: Builder, product: Product) -> bool:
     return True
 
 
-def _tile_of_dots(rows: int, columns: int, host: Host) -> tuple[int, int]:
+def _tile_of_dots(rows: int, columns: int, machine: Machine) -> tuple[int, int]:
     """As square as the registers allow, the rows in few tiles without a rest."""
-    most = host.registers * 3 // 4
-    tiles = -(-rows // min(rows, 2 * host.lanes(float32)))
+    most = machine.registers * 3 // 4
+    tiles = -(-rows // min(rows, 2 * machine.lanes(float32)))
     height = -(-rows // tiles)
     width = max(1, min(columns, 4, most // height))
     return height, width

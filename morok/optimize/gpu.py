@@ -22,6 +22,7 @@ import math
 from morok.ir.infer import closed_ranges
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import AxisKind, Ops
+from morok.machine.machine import Machine
 from morok.optimize.builder import Builder
 from morok.optimize.facts import access, output_loops, reads_of, store_of, trips
 from morok.optimize.gpu_attention import attention
@@ -30,7 +31,6 @@ from morok.optimize.gpu_matmul import matrix_product
 from morok.optimize.gpu_rows import goes_along, share_rows
 from morok.optimize.gpu_threads import cut, lanes_for, memory_of, threads_for
 from morok.optimize.grid import CHEAP, grid_loops
-from morok.optimize.host import Host
 from morok.optimize.loops import divides, size
 
 THREADS = 256  # of a block of independent outputs
@@ -39,9 +39,9 @@ AT_ONCE = 4  # elements of a thread, where they cannot be a vector
 SQUARE_BYTES = 256  # of a side of what is transposed at a time
 
 
-def choose_gpu(ast: UOp, host: Host) -> UOp:
+def choose_gpu(ast: UOp, machine: Machine) -> UOp:
     """The kernel with the actions that the heuristics choose."""
-    builder = Builder(ast, host)
+    builder = Builder(ast, machine)
     if attention(builder) or matrix_product(builder):
         return builder.ast
     write_out(builder)
@@ -72,18 +72,18 @@ def spread(builder: Builder, effect: UOp) -> None:
     place = access(store_of(effect).src[0])
     ordered = sorted(free, key=lambda r: (place.step(r) != 1, -int(r.arg[0])))
     first = ordered[0]
-    room = min(THREADS, builder.host.block_threads)
+    room = min(THREADS, builder.machine.block_threads)
     if place.step(first) == 1 and not _has_long_reduction(effect):
         if turn(builder, effect, first):
             return
-        lanes = lanes_for(first, memory_of(store_of(effect)), builder.host)
+        lanes = lanes_for(first, memory_of(store_of(effect)), builder.machine)
         total = math.prod(trips(r) for r in free)
         # a small kernel needs all threads that it can get more than it needs wide accesses
-        while lanes > 1 and total // lanes < builder.host.cores * THREADS:
+        while lanes > 1 and total // lanes < builder.machine.cores * THREADS:
             lanes //= 2
         if lanes > 1:
             builder.do("UPCAST", int(first.arg[0]), lanes)
-        elif trips(first) >= builder.host.cores * THREADS * AT_ONCE:
+        elif trips(first) >= builder.machine.cores * THREADS * AT_ONCE:
             _in_strides(builder, int(first.arg[0]), room)
             return
     for r in ordered:
@@ -128,7 +128,10 @@ def turn(builder: Builder, effect: UOp, column: UOp) -> bool:
     buffer, row = found
     wide = max(a.node.src[0].dtype.elem.itemsize for a in memory_of(store_of(effect)))  # type: ignore[attr-defined]
     side = SQUARE_BYTES // wide
-    if min(trips(column), trips(row)) < side or trips(column) * trips(row) < builder.host.cores * side * side:
+    if (
+        min(trips(column), trips(row)) < side
+        or trips(column) * trips(row) < builder.machine.cores * side * side
+    ):
         return False
     pair = []
     for r in (column, row):
@@ -140,7 +143,7 @@ def turn(builder: Builder, effect: UOp, column: UOp) -> bool:
             return False
     across, along = pair
     builder.do("STAGE", buffer, 1, (across, along))
-    lanes = max(1, builder.host.vector_bytes // wide)
+    lanes = max(1, builder.machine.vector_bytes // wide)
     threads = THREADS // (side // lanes)
     builder.do("LOCAL", along, threads)
     builder.do("UPCAST", along)

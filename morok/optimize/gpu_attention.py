@@ -14,10 +14,10 @@ from morok.ir.infer import closed_ranges, ranges
 from morok.ir.matrix import ALL_UNITS, PANEL, MatrixUnit
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import AxisKind, Ops
+from morok.machine.machine import Machine
 from morok.optimize.builder import Builder
 from morok.optimize.chain import partner
 from morok.optimize.facts import output_loops, reads_of, trips
-from morok.optimize.host import Host
 from morok.optimize.loops import divides
 from morok.optimize.record import Opt, applied
 from morok.schedule.attention import rows_and_columns, scores_of, suits_units
@@ -70,18 +70,18 @@ class Rows:
             if r in ranges(factor)
         }
 
-    def tiles(self, host: Host) -> list[Tile]:
+    def tiles(self, machine: Machine) -> list[Tile]:
         """Tiles that fit, the fastest first."""
         inputs = {f.src[0].dtype for f in self.found.sum.src[0].src}
         output = self.found.sum.dtype
-        units = [u for u in host.matrix_units if {u.inputs} == inputs and u.output is output and u.allowed]
+        units = [u for u in machine.matrix_units if {u.inputs} == inputs and u.output is output and u.allowed]
         found: list[Tile] = []
         for unit in units:
             if partner(unit, trips(self.d)) is not None:
-                found += self._group_tiles(unit, host) if unit.shared else self._warp_tiles(unit, host)
-        return sorted(found, key=lambda t: self.time(t, host))
+                found += self._group_tiles(unit, machine) if unit.shared else self._warp_tiles(unit, machine)
+        return sorted(found, key=lambda t: self.time(t, machine))
 
-    def _warp_tiles(self, unit: MatrixUnit, host: Host) -> list[Tile]:
+    def _warp_tiles(self, unit: MatrixUnit, machine: Machine) -> list[Tile]:
         keys = [n for n in KEYS if divides(n, self.k.src[0])] or list(KEYS)
         found = [
             Tile(unit, rows, warps, n, WARP_DEPTH)
@@ -89,17 +89,17 @@ class Rows:
             for warps in WARPS
             for n in keys
         ]
-        room = host.local_bytes
+        room = machine.local_bytes
         return [t for t in found if self.registers(t) <= REGISTERS and self.shared(t) <= room] or found[-1:]
 
-    def _group_tiles(self, unit: MatrixUnit, host: Host) -> list[Tile]:
+    def _group_tiles(self, unit: MatrixUnit, machine: Machine) -> list[Tile]:
         """Units read tiles whose rows are whole panels; the narrowest is as fast as any."""
         panel = PANEL // unit.inputs.itemsize
         if unit.n > min(GROUP_KEYS) or trips(self.e) % panel or trips(self.d) % panel:
             return []
         found = [Tile(unit, unit.m, n, keys, GROUP_DEPTH) for n in GROUPS for keys in GROUP_KEYS]
         return [
-            t for t in found if self.registers(t) <= GROUP_REGISTERS and self.shared(t) <= host.local_bytes
+            t for t in found if self.registers(t) <= GROUP_REGISTERS and self.shared(t) <= machine.local_bytes
         ]
 
     def registers(self, tile: Tile) -> int:
@@ -114,13 +114,13 @@ class Rows:
         points = tile.rows * tile.teams * e + tile.depth * tile.keys * (e + d)
         return points * tile.unit.inputs.itemsize
 
-    def time(self, tile: Tile, host: Host) -> float:
+    def time(self, tile: Tile, machine: Machine) -> float:
         """How long it takes, in units of what a busy core takes for a round of rows."""
         high = tile.rows * tile.teams
         rows = self.others * -(-trips(self.q) // high) * high
         keys = -(-trips(self.k) // tile.keys) * tile.keys / trips(self.k)
-        together = max(1, host.local_bytes // self.shared(tile)) * tile.teams
-        cores = max(1, host.cores)
+        together = max(1, machine.local_bytes // self.shared(tile)) * tile.teams
+        cores = max(1, machine.cores)
         if tile.unit.shared:  # while some groups compute powers, others multiply
             busy = min(1.0, 0.4 + 0.2 * together * (trips(self.e) + trips(self.d)) / FULL)
             rounds = rows / (GROUP_RATE * busy * cores)
@@ -144,21 +144,21 @@ def attention(builder: Builder) -> bool:
     rows = rows_of(builder.ast)
     if rows is None:
         return False
-    for tile in rows.tiles(builder.host):
+    for tile in rows.tiles(builder.machine):
         if _build(builder, rows, tile):
             return True
         builder.loops = before
     return False
 
 
-def row_choices(ast: UOp, host: Host, most: int = 8) -> list[tuple[Opt, ...]]:
+def row_choices(ast: UOp, machine: Machine, most: int = 8) -> list[tuple[Opt, ...]]:
     """What other tiles would do, as sequences of actions: where a search may begin."""
     rows = rows_of(ast)
     if rows is None:
         return []
     found: list[tuple[Opt, ...]] = []
-    for tile in rows.tiles(host)[:most]:
-        builder = Builder(ast, host)
+    for tile in rows.tiles(machine)[:most]:
+        builder = Builder(ast, machine)
         if _build(builder, rows, tile):
             found.append(applied(builder.ast))
     return found

@@ -31,27 +31,27 @@ def share_columns(builder: Builder) -> bool:
     if found is None:
         return False
     column, steps = found
-    host = builder.host
+    machine = builder.machine
     memory = memory_of(builder.ast)
-    lanes = lanes_for(column, memory, host)
+    lanes = lanes_for(column, memory, machine)
     others = math.prod(
         trips(r) for r in _around(builder, steps[0]) if r is not column and r.arg[1] is AxisKind.LOOP
     )
     width = max(
         a.node.dtype.scalar.itemsize for a in memory if a.step(column) == 1 and not a.node.dtype.is_ptr
     )
-    while lanes > 1 and trips(column) * others // lanes < host.cores * 8:
+    while lanes > 1 and trips(column) * others // lanes < machine.cores * 8:
         lanes //= 2
     narrow = max(1, LINE // (lanes * width))
     wide = WIDEST
-    while wide > narrow and trips(column) * others < host.cores * 2 * wide * lanes:
+    while wide > narrow and trips(column) * others < machine.cores * 2 * wide * lanes:
         wide //= 2
     count = size(column)
     while wide > 1 and count is not None and count // lanes < wide:
         wide //= 2
     blocks = max(1, trips(column) * others // (wide * lanes))
     k = max(steps, key=trips)
-    tall = power(min(TALLEST, max(1, trips(k) // 4), max(1, host.cores * THREADS // (blocks * wide))))
+    tall = power(min(TALLEST, max(1, trips(k) // 4), max(1, machine.cores * THREADS // (blocks * wide))))
     if tall > 1:
         cut(builder, "GROUP", int(k.arg[0]), tall)
     for amount in (AT_ONCE, AT_ONCE // 2, AT_ONCE // 4):

@@ -20,9 +20,9 @@ from morok.ir.matrix import ALL_UNITS, MatrixUnit
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import AxisKind, Ops
 from morok.ir.roles import GROUP, REGISTERS
+from morok.machine.machine import Machine
 from morok.optimize.builder import Builder
 from morok.optimize.facts import Access, output_loops, store_of, trips
-from morok.optimize.host import Host
 from morok.optimize.loops import Loops, size
 from morok.optimize.matrix import as_input, factors
 from morok.optimize.record import Opt, applied
@@ -56,12 +56,12 @@ class Shape:
     depth: int
     worth: float
 
-    def together(self, threads: int, bytes_per_step: int, depth: int, host: Host) -> int:
+    def together(self, threads: int, bytes_per_step: int, depth: int, machine: Machine) -> int:
         """How many such blocks one multiprocessor holds, by shared memory and by registers."""
         shared = (self.rows + self.columns) * bytes_per_step * depth
         registers = self.rows * self.columns // threads + OTHER_REGISTERS
         held = REGISTERS // (threads * registers)
-        return max(1, min(host.local_bytes // max(1, shared), held))
+        return max(1, min(machine.local_bytes // max(1, shared), held))
 
 
 # The more outputs per loaded element the better, as long as there are enough tiles for all multiprocessors.
@@ -134,13 +134,13 @@ ROLE_WORTH = {ALIKE: (1.0, 1.0), BRING: (1.15, 0.6), WRITE: (1.12, 0.6)}
 NARROW = 128  # columns of a tile below which it is slower if others write
 
 
-def clocks(problem: Problem, shape: Shape, host: Host, roles: int = ALIKE) -> float:
+def clocks(problem: Problem, shape: Shape, machine: Machine, roles: int = ALIKE) -> float:
     """How long the busiest multiprocessor takes."""
     worth, beside = ROLE_WORTH[roles]
     threads = shape.across * shape.along * problem.lanes
     rounds = -(-problem.steps * problem.step_bytes // shape.bytes)
     together = shape.together(
-        threads, min(shape.bytes, problem.steps * problem.step_bytes), min(shape.depth, rounds), host
+        threads, min(shape.bytes, problem.steps * problem.step_bytes), min(shape.depth, rounds), machine
     )
     tiles = -(-problem.rows // shape.rows) * -(-problem.columns // shape.columns) * problem.others
     points = shape.rows * shape.columns
@@ -149,7 +149,7 @@ def clocks(problem: Problem, shape: Shape, host: Host, roles: int = ALIKE) -> fl
     after = points * problem.after / OTHER_RATE
     if roles != ALIKE:  # one block, which has a multiprocessor for itself
         together = 1
-    turns = -(-tiles // max(1, host.cores))
+    turns = -(-tiles // max(1, machine.cores))
     if roles == WRITE:  # nothing hides the last tile of a block
         return turns * max(inside + outside * beside, outside + after) + after
     return turns * (inside + (outside * beside + after) / together)
@@ -173,9 +173,9 @@ def matrix_product(builder: Builder) -> bool:
     return False
 
 
-def tile_choices(ast: UOp, host: Host, most: int = 8) -> list[tuple[Opt, ...]]:
+def tile_choices(ast: UOp, machine: Machine, most: int = 8) -> list[tuple[Opt, ...]]:
     """What the best shapes of tiles would do, as sequences of actions: where a search may begin."""
-    builder = Builder(ast, host)
+    builder = Builder(ast, machine)
     plan = _plan(builder)
     ready = builder.loops
     found: list[tuple[Opt, ...]] = []
@@ -209,14 +209,14 @@ def _worth_it(product: Product) -> bool:
     return steps >= FEWEST_STEPS and math.prod(map(trips, loops)) >= LEAST_WORK
 
 
-def _units(host: Host, reduce: UOp) -> list[MatrixUnit]:
+def _units(machine: Machine, reduce: UOp) -> list[MatrixUnit]:
     """Units that multiply the factors as they are."""
     found = factors(reduce.src[0])
     if found is None:
         return []
     return [
         unit
-        for unit in host.matrix_units
+        for unit in machine.matrix_units
         if unit.output is reduce.dtype and unit.allowed and all(as_input(f, unit) is not None for f in found)
     ]
 
@@ -262,9 +262,9 @@ class _Plan:
 
     def choices(self) -> list[Choice]:
         """Units, shapes and roles, the fastest first."""
-        host, reduce = self.builder.host, self.product.reduce
+        machine, reduce = self.builder.machine, self.product.reduce
         found: list[Choice] = []
-        for unit in _units(host, reduce):
+        for unit in _units(machine, reduce):
             if self._turned(unit) is None:
                 continue
             problem = self.problem(UNIT_RATE / unit.inputs.itemsize, unit.lanes)
@@ -276,10 +276,10 @@ class _Plan:
             if self._singly(unit):
                 problem = replace(problem, rate=problem.rate * SINGLY)
                 shapes = [s for s in shapes if s.columns <= s.rows]  # the columns are what is dear
-            found += [(clocks(problem, s, host), unit, s, ALIKE) for s in shapes]
-            if unit.shared and host.copy_engine and not self._singly(unit):
+            found += [(clocks(problem, s, machine), unit, s, ALIKE) for s in shapes]
+            if unit.shared and machine.copy_engine and not self._singly(unit):
                 found += [
-                    (clocks(problem, s, host, roles), unit, s, roles)
+                    (clocks(problem, s, machine, roles), unit, s, roles)
                     for s in GROUP_SHAPES
                     for roles in (BRING, WRITE)
                     if s.across > 1 and s.columns in (unit.n, roles * 2 * unit.n)
@@ -289,7 +289,7 @@ class _Plan:
         if not found and min(problem.rows, problem.columns) >= FEWEST_POINTS and reduce.dtype.itemsize >= 4:
             wide = reduce.dtype.itemsize > 4
             shapes = [s for s in THREAD_SHAPES if not wide or s.rows * s.columns <= 64 * 64]
-            found += [(clocks(problem, s, host), None, s, ALIKE) for s in shapes]
+            found += [(clocks(problem, s, machine), None, s, ALIKE) for s in shapes]
         return sorted(found, key=lambda choice: choice[0])
 
     def _turned(self, unit: MatrixUnit) -> bool | None:
@@ -395,7 +395,7 @@ class _Plan:
         """Groups of warps that bring tiles or write results, in blocks that stay."""
         if not self.do("ROLES", amount=self.roles):
             return False
-        self.do("PERSIST", amount=self.builder.host.cores)
+        self.do("PERSIST", amount=self.builder.machine.cores)
         return True
 
     def _collects(self, shape: Shape) -> bool:
@@ -413,7 +413,7 @@ class _Plan:
         if self._collects(shape):
             taken += shape.rows * shape.columns * store_of(self.product.effect).src[1].dtype.itemsize
         each = (shape.rows + shape.columns) * steps * self.unit.inputs.itemsize
-        return max(0, min(DEEPEST, (self.builder.host.local_bytes - taken) // each))
+        return max(0, min(DEEPEST, (self.builder.machine.local_bytes - taken) // each))
 
     def _groups(self, shape: Shape) -> list[int]:
         """How many rows of tiles are walked together, the best number first.
@@ -421,7 +421,7 @@ class _Plan:
         All multiprocessors together then read about as many rows as columns: the least for their tiles.
         """
         high, wide = self._sides(shape)
-        best = math.log2(max(1, self.builder.host.cores) * wide / high) / 2
+        best = math.log2(max(1, self.builder.machine.cores) * wide / high) / 2
         return sorted(GROUPS, key=lambda n: (abs(math.log2(n) - best), -n))
 
     def _sides(self, shape: Shape) -> tuple[int, int]:

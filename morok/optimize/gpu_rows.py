@@ -15,10 +15,10 @@ from typing import final
 from morok.ir.infer import closed_ranges, ranges
 from morok.ir.node import UOp
 from morok.ir.ops import AxisKind, Ops
+from morok.machine.machine import Machine
 from morok.optimize.builder import Builder
 from morok.optimize.facts import output_loops, reads_of, trips
 from morok.optimize.gpu_threads import WARP, ceil_power, cut, lanes_for, memory_of, power
-from morok.optimize.host import Host
 from morok.optimize.loops import divides, size
 
 KEPT = 32  # elements of a row that a thread may keep in registers
@@ -67,7 +67,7 @@ def find_rows(builder: Builder) -> Rows | None:
             return None
         if max(along):
             chosen = own[along.index(max(along))]
-        elif math.prod(map(trips, around)) < builder.host.cores * BLOCK:
+        elif math.prod(map(trips, around)) < builder.machine.cores * BLOCK:
             chosen = max(own, key=trips)  # nothing is contiguous, but there are too few outputs for threads
         else:
             return None
@@ -86,14 +86,14 @@ def share_rows(builder: Builder) -> bool:
     rows = find_rows(builder)
     if rows is None:
         return False
-    host = builder.host
+    machine = builder.machine
     walks = [*rows.reductions, *rows.outputs]
     found = memory_of(builder.ast)
-    lanes = min(lanes_for(k, found, host) for k in walks)
+    lanes = min(lanes_for(k, found, machine) for k in walks)
     longest = max(trips(k) for k in walks)
     vectors = max(1, longest // lanes)
     count = math.prod(map(trips, rows.outer))
-    threads = row_threads(longest, vectors, count, len(walks), host)
+    threads = row_threads(longest, vectors, count, len(walks), machine)
     several = BLOCK // threads
     if longest > KEPT * threads and in_one_pass(builder, rows.reductions):
         rows = find_rows(builder)
@@ -112,14 +112,14 @@ def in_one_pass(builder: Builder, reductions: list[UOp]) -> bool:
     return any(done)
 
 
-def row_threads(length: int, vectors: int, rows: int, walks: int, host: Host) -> int:
+def row_threads(length: int, vectors: int, rows: int, walks: int, machine: Machine) -> int:
     """Threads for one row: some elements each; more threads where few rows have to fill the machine."""
     wanted = ceil_power(-(-length // (WANTED if walks == 1 else WANTED_AGAIN)))
-    needed = ceil_power(-(-host.cores * LONG_BLOCK // max(1, rows)))
+    needed = ceil_power(-(-machine.cores * LONG_BLOCK // max(1, rows)))
     threads = max(min(wanted, LONG_BLOCK // 2), min(needed, LONG_BLOCK))
     if walks > 1 and length > KEPT * LONG_BLOCK // 2:
         threads = LONG_BLOCK  # few rows at a time, so that the second walk finds its row in the cache
-    return min(threads, ceil_power(vectors), power(host.block_threads))
+    return min(threads, ceil_power(vectors), power(machine.block_threads))
 
 
 def _several_rows(builder: Builder, outer: list[UOp], several: int) -> None:

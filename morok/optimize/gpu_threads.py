@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import Ops
+from morok.machine.machine import Machine
 from morok.optimize.builder import Builder
 from morok.optimize.facts import Access, access
-from morok.optimize.host import Host
 from morok.optimize.loops import divides, size
 
 WARP = 32
@@ -18,7 +18,7 @@ def memory_of(*roots: UOp) -> list[Access]:
     return [access(n) for n in toposort(*roots) if n.op is Ops.INDEX and n.src[0].op is Ops.DEFINE_GLOBAL]
 
 
-def lanes_for(r: UOp, found: list[Access], host: Host) -> int:
+def lanes_for(r: UOp, found: list[Access], machine: Machine) -> int:
     """How many neighbouring elements along a loop one thread takes: 16 bytes of the widest access along it.
 
     Only what divides the loop, because a vector that is cut in two is none.
@@ -26,7 +26,7 @@ def lanes_for(r: UOp, found: list[Access], host: Host) -> int:
     widest = max((a.node.src[0].dtype.elem.itemsize for a in found if a.step(r) == 1), default=0)  # type: ignore[attr-defined]
     if not widest:
         return 1
-    lanes = max(1, host.vector_bytes // widest)
+    lanes = max(1, machine.vector_bytes // widest)
     while lanes > 1 and not divides(lanes, r.src[0]):
         lanes //= 2
     return lanes

@@ -16,6 +16,7 @@ import math
 from morok.ir.infer import closed_ranges, ranges
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import AxisKind, Ops
+from morok.machine.machine import Machine
 from morok.optimize.builder import Builder
 from morok.optimize.facts import (
     access,
@@ -29,7 +30,6 @@ from morok.optimize.facts import (
     work,
 )
 from morok.optimize.few import dots, few_rows
-from morok.optimize.host import Host
 from morok.optimize.keep import shared_value
 from morok.optimize.loops import Loops, size
 from morok.optimize.running import row_places, runs_along
@@ -47,15 +47,15 @@ FEWEST_SHARING = 8  # outputs that read the same window, for a copy of it to pay
 LEAST_SHARED_WORK = 60_000  # operations; below, waking a thread costs more than it saves
 
 
-def choose(ast: UOp, host: Host) -> UOp:
+def choose(ast: UOp, machine: Machine) -> UOp:
     """The kernel with the actions that the heuristics choose."""
-    builder = Builder(ast, host)
+    builder = Builder(ast, machine)
     keep_rows(builder)
-    if host.vector_bytes and not host.block_threads:
+    if machine.vector_bytes and not machine.block_threads:
         copy_windows(builder)
     loops = builder.loops
-    builder.shares = host.cores > 1 and not host.block_threads and work(loops) >= LEAST_SHARED_WORK
-    if host.vector_bytes:
+    builder.shares = machine.cores > 1 and not machine.block_threads and work(loops) >= LEAST_SHARED_WORK
+    if machine.vector_bytes:
         lanes_of_kernel(builder, loops)
     if builder.shares:
         share(builder)
@@ -70,11 +70,11 @@ def keep_rows(builder: Builder) -> None:
             found = shared_value(builder.loops, k, c) if size(k) else None
             if found is None or weight(found[0], k) < DEAR:
                 continue
-            if trips(k) * found[0].dtype.itemsize * 2 > builder.host.l1_bytes:
+            if trips(k) * found[0].dtype.itemsize * 2 > builder.machine.l1_bytes:
                 continue
             numbers = int(k.arg[0]), int(c.arg[0])
-            lanes = builder.host.lanes(found[0].dtype)
-            step = lanes * vectors_at_once(weight(found[0], k), builder.host)
+            lanes = builder.machine.lanes(found[0].dtype)
+            step = lanes * vectors_at_once(weight(found[0], k), builder.machine)
             if trips(k) % lanes and trips(k) >= 8 * step:
                 # the loop that fills a row has no rest: whole steps are kept, and the last few computed twice
                 for number in numbers:
@@ -89,7 +89,7 @@ def copy_windows(builder: Builder) -> None:
     Where many do, they are rows of a tile, and a panel is packed for them instead.
     """
     loops = builder.loops
-    many = builder.host.registers
+    many = builder.machine.registers
     if len(loops.ast.src) != 1 or loops.ast.src[0].op is not Ops.END:
         return
     effect = loops.ast.src[0]
@@ -110,8 +110,8 @@ def copy_windows(builder: Builder) -> None:
         sharing = math.prod(map(trips, others)) * math.prod(trips(pair.offset) for pair in pairs)
         left = [r for r in places if r in ranges(read.node) and all(r is not pair.place for pair in pairs)]
         nbytes = copy_bytes(loops, read.node, pairs)
-        enough = math.prod(map(trips, left)) >= 4 * builder.host.cores
-        if not enough or sharing < FEWEST_SHARING or nbytes is None or nbytes > builder.host.l2_bytes // 4:
+        enough = math.prod(map(trips, left)) >= 4 * builder.machine.cores
+        if not enough or sharing < FEWEST_SHARING or nbytes is None or nbytes > builder.machine.l2_bytes // 4:
             continue
         axes = tuple(int(r.arg[0]) for pair in pairs for r in (pair.place, pair.offset))
         if builder.do("WINDOW", read.buffer, 0, axes):
@@ -149,9 +149,9 @@ def lanes_of_kernel(builder: Builder, loops: Loops) -> None:
         return
     for node in loops.order:
         if node.op is Ops.BUFFERIZE:
-            lanes = max(1, builder.host.vector_bytes // value_bytes(node.src[0]))
+            lanes = max(1, builder.machine.vector_bytes // value_bytes(node.src[0]))
             last = node.src[-1]
-            full = lanes * vectors_at_once(weight(node.src[0], last), builder.host)
+            full = lanes * vectors_at_once(weight(node.src[0], last), builder.machine)
             builder.vectorise("UPCAST", int(last.arg[0]), full, lanes)
     done: set[int] = set()
     for effect in loops.ast.src:
@@ -165,19 +165,19 @@ def shared_by_all(loops: Loops, reduce: UOp) -> bool:
     return same and all(reduce in toposort(effect) for effect in others)
 
 
-def vectors_at_once(cost: int, host: Host) -> int:
+def vectors_at_once(cost: int, machine: Machine) -> int:
     """How many vectors a loop body handles together: many if it is light, few if it fills the registers."""
-    most = max(1, host.registers // 4)
+    most = max(1, machine.registers // 4)
     return min(most, 8 if cost <= LIGHT else 4 if cost <= HEAVY else 2)
 
 
-def vectors_of_chains(chains: int, count: int | None, lanes: int, host: Host) -> int:
+def vectors_of_chains(chains: int, count: int | None, lanes: int, machine: Machine) -> int:
     """How many vectors fill the gaps in the chains of so many functions before they fill the registers.
 
     The constants of a polynomial need no registers of their own, so one function leaves room for six vectors.
     That is no power of two: a short loop would be mostly rest.
     """
-    most = max(1, host.registers // 4)
+    most = max(1, machine.registers // 4)
     if chains == 1 and (count is None or count >= LONG * most * lanes):
         return min(most, 6)
     return min(most, 4 if chains <= 2 else 2)
@@ -185,14 +185,14 @@ def vectors_of_chains(chains: int, count: int | None, lanes: int, host: Host) ->
 
 def reduction(builder: Builder, node: UOp, effect: UOp) -> set[UOp]:
     """Vectorises a plain reduction along its own loop; or names the output loop to do it along."""
-    host = builder.host
+    machine = builder.machine
     loops = [k for k in closed_ranges(node) if k.op is Ops.RANGE]
     if all(k.src[0].op is Ops.CONST for k in loops) and math.prod(map(trips, loops)) <= SHORT:
         for k in loops:
             builder.do("UNROLL", int(k.arg[0]))
         return set()
     reads = reads_of(*node.src[: len(node.arg)])
-    lanes = max(1, host.vector_bytes // value_bytes(node))
+    lanes = max(1, machine.vector_bytes // value_bytes(node))
     cost = max(weight(value, k) for value in node.src[: len(node.arg)] for k in loops)
     outer = [r for r in output_loops(effect) if r in ranges(node)]
     along = [sum(a.step(k) == 1 for a in reads) for k in loops]
@@ -205,7 +205,7 @@ def reduction(builder: Builder, node: UOp, effect: UOp) -> set[UOp]:
         return set() if stream_rows(builder, effect, loops, column, lanes, cost) else {column}
     if along and max(along) > 0:
         chosen = loops[along.index(max(along))]
-        full = lanes * vectors_at_once(cost * len(node.arg), host)
+        full = lanes * vectors_at_once(cost * len(node.arg), machine)
         builder.vectorise("UNROLL", int(chosen.arg[0]), full, lanes)
     return set()
 
@@ -216,20 +216,26 @@ def stream_rows(builder: Builder, effect: UOp, loops: list[UOp], c: UOp, lanes: 
     The loop is that of a reduction, or one that something runs along. Where nothing else is left for the
     threads, each has columns of its own.
     """
-    host, count, number = builder.host, size(c), int(c.arg[0])
-    strip = lanes * max(1, host.registers // 2)
-    if host.block_threads or len(loops) != 1 or count is None or count <= strip or trips(loops[0]) <= SHORT:
+    machine, count, number = builder.machine, size(c), int(c.arg[0])
+    strip = lanes * max(1, machine.registers // 2)
+    if (
+        machine.block_threads
+        or len(loops) != 1
+        or count is None
+        or count <= strip
+        or trips(loops[0]) <= SHORT
+    ):
         return False
     row = int(loops[0].arg[0])
     if not {row, number} <= builder.loops.by_number.keys():  # another reduction has cut it already
         return False
     if _repeated_by_row(builder.loops, row, number):
         return False
-    wide = lanes * min(4, vectors_at_once(cost, host))
+    wide = lanes * min(4, vectors_at_once(cost, machine))
     beside = math.prod(trips(r) for r in output_loops(effect) if r is not c and r is not loops[0])
-    pieces = -(-count * lanes_bytes(host, lanes) * STREAMED_PART // host.l2_bytes)
-    if builder.shares and beside < host.cores and count >= 4 * wide * host.cores:
-        pieces = -(-pieces // host.cores) * host.cores
+    pieces = -(-count * lanes_bytes(machine, lanes) * STREAMED_PART // machine.l2_bytes)
+    if builder.shares and beside < machine.cores and count >= 4 * wide * machine.cores:
+        pieces = -(-pieces // machine.cores) * machine.cores
     stretch = max(1, count // pieces // wide) * wide
     rest = builder.loops.next_number()
     if count % stretch and not builder.do("PEEL", number, stretch):
@@ -256,14 +262,14 @@ def _repeated_by_row(loops: Loops, row: int, column: int) -> bool:
     return any(c in ranges(n) and k not in ranges(n) for n in dear)
 
 
-def lanes_bytes(host: Host, lanes: int) -> int:
+def lanes_bytes(machine: Machine, lanes: int) -> int:
     """The size of an element of which a register holds so many."""
-    return max(1, host.vector_bytes // lanes)
+    return max(1, machine.vector_bytes // lanes)
 
 
 def outputs(builder: Builder, effect: UOp, across: set[UOp], done: set[int]) -> None:
     """Vectors along the loop in which the store is contiguous."""
-    host = builder.host
+    machine = builder.machine
     store = store_of(effect)
     place = access(store.src[0])
     beside = [r for r in output_loops(effect) if place.step(r) == 1]
@@ -282,7 +288,7 @@ def outputs(builder: Builder, effect: UOp, across: set[UOp], done: set[int]) -> 
     short = all(math.prod(trips(k) for k in closed_ranges(n)) <= SHORT for n in inner)
     if c not in across and not short:
         return  # the reductions inside are vectors already
-    lanes = max(1, host.vector_bytes // value_bytes(store))
+    lanes = max(1, machine.vector_bytes // value_bytes(store))
     turned = _turned(effect, c)
     if turned is not None:
         # the inner loop walks along the rows that are read, and every step writes whole cache lines
@@ -290,7 +296,7 @@ def outputs(builder: Builder, effect: UOp, across: set[UOp], done: set[int]) -> 
         if other < number and builder.do("SWAP", other, number):
             other, number = number, other
         builder.do("UPCAST", other, lanes)
-        builder.vectorise("UPCAST", number, max(lanes, host.line_bytes // value_bytes(store)), lanes)
+        builder.vectorise("UPCAST", number, max(lanes, machine.line_bytes // value_bytes(store)), lanes)
         return
     cost = weight(value, c)
     along = [r for r in output_loops(effect) if runs_along(builder.loops, r)]
@@ -298,15 +304,15 @@ def outputs(builder: Builder, effect: UOp, across: set[UOp], done: set[int]) -> 
         return
     for n in inner:
         cost += weight(n, c) * (math.prod(map(trips, closed_ranges(n))) if c not in across else 1)
-    vectors = vectors_at_once(cost, host)
+    vectors = vectors_at_once(cost, machine)
     chains = 0 if inner else functions(value, c)
     if chains:
-        vectors = vectors_of_chains(chains, size(c), lanes, host)
+        vectors = vectors_of_chains(chains, size(c), lanes, machine)
     if inner and short and c not in across and 1 < (size(c) or 0) <= SHORT:
         builder.do("UPCAST", number)  # what a written-out reduction does depends on the place: it folds
         return
     if c in across and cost <= LIGHT:
-        vectors = max(1, host.registers // 2)  # whole cache lines of each row
+        vectors = max(1, machine.registers // 2)  # whole cache lines of each row
     builder.vectorise("UPCAST", number, lanes * vectors, lanes)
 
 
@@ -316,8 +322,8 @@ def run_in_lanes(builder: Builder, store: UOp, r: UOp, done: set[int]) -> None:
     if number in done:
         return
     done.add(number)
-    lanes = max(1, builder.host.vector_bytes // value_bytes(store))
-    vectors = min(4, vectors_at_once(weight(store.src[1], r), builder.host))
+    lanes = max(1, builder.machine.vector_bytes // value_bytes(store))
+    vectors = min(4, vectors_at_once(weight(store.src[1], r), builder.machine))
     builder.vectorise("UPCAST", number, lanes * vectors, lanes)
 
 
@@ -335,7 +341,7 @@ def _turned(effect: UOp, c: UOp) -> UOp | None:
 def share(builder: Builder) -> None:
     """The outermost loop that has enough iterations goes to the threads."""
     loops = builder.loops
-    wanted = builder.host.cores
+    wanted = builder.machine.cores
     first = max(loops.ast.src, key=lambda e: math.prod(map(trips, output_loops(e))), default=None)
     if first is None:
         return

@@ -9,13 +9,13 @@ from __future__ import annotations
 from morok.ir.infer import ranges
 from morok.ir.node import UOp, alu, const
 from morok.ir.ops import Ops
-from morok.optimize.host import Host
+from morok.machine.machine import Machine
 from morok.optimize.loops import LOOP_KINDS, Loops, loop, simplify_places, size
 from morok.optimize.record import Opt
 from morok.schedule.ranges import replace_loops
 
 
-def can_join(loops: Loops, opt: Opt, host: Host) -> str | None:
+def can_join(loops: Loops, opt: Opt, machine: Machine) -> str | None:
     for number in (opt.axis, opt.amount):
         r = loops.by_number.get(number)
         if r is None:

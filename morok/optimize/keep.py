@@ -10,8 +10,8 @@ from morok.ir.build import bufferize
 from morok.ir.infer import ranges
 from morok.ir.node import UOp, make
 from morok.ir.ops import AxisKind, Ops
+from morok.machine.machine import Machine
 from morok.optimize.facts import weight
-from morok.optimize.host import Host
 from morok.optimize.loops import Loops, loop, size
 from morok.optimize.record import Opt
 from morok.rewrite.engine import substitute
@@ -33,7 +33,7 @@ def shared_value(loops: Loops, k: UOp, c: UOp) -> tuple[UOp, UOp] | None:
     return None if best is None else best[1:]
 
 
-def can_keep(loops: Loops, opt: Opt, host: Host) -> str | None:
+def can_keep(loops: Loops, opt: Opt, machine: Machine) -> str | None:
     for number in (opt.axis, opt.amount):
         r = loops.by_number.get(number)
         if r is None:
@@ -49,7 +49,7 @@ def can_keep(loops: Loops, opt: Opt, host: Host) -> str | None:
     found = shared_value(loops, k, c)
     if found is None:
         return f"loops {opt.axis} and {opt.amount} compute nothing in common"
-    if count * found[0].dtype.itemsize > host.local_bytes:
+    if count * found[0].dtype.itemsize > machine.local_bytes:
         return "the row would not fit the memory for copies"
     return None
 

@@ -23,8 +23,8 @@ from morok.ir.infer import closed_ranges, ranges
 from morok.ir.matrix import ALL_UNITS, PANEL, MatrixUnit, Run, Shared, runs, shared_layout, shared_tiles
 from morok.ir.node import UOp, alu, const, make
 from morok.ir.ops import AxisKind, Ops
+from morok.machine.machine import Machine
 from morok.optimize.collect import is_result
-from morok.optimize.host import Host
 from morok.optimize.loops import LOOP_KINDS, Loops, divides, loop, quotient, size, stride, times
 from morok.optimize.record import Opt
 from morok.rewrite.engine import substitute
@@ -108,14 +108,14 @@ def match(loops: Loops, unit: MatrixUnit, k: UOp, i: UOp, j: UOp) -> Found | str
     return Found(reduce, x, y)
 
 
-def unit_of(host: Host, opt: Opt) -> MatrixUnit | str:
+def unit_of(machine: Machine, opt: Opt) -> MatrixUnit | str:
     """The unit that an action names by its number in the table, from 1; or why it may not be used."""
-    if not host.matrix_units:
+    if not machine.matrix_units:
         return "the machine has no matrix unit"
     if not 1 <= opt.amount <= len(ALL_UNITS):
         return f"there are {len(ALL_UNITS)} matrix units, and no number {opt.amount}"
     unit = ALL_UNITS[opt.amount - 1]
-    if unit not in host.matrix_units:
+    if unit not in machine.matrix_units:
         return f"the machine has no unit {unit.name}"
     if not unit.allowed:
         return f"the unit {unit.name} is less exact than its types; {unit.permission}=1 allows it"
@@ -161,8 +161,8 @@ def uneven(wanted: Iterable[tuple[UOp, int]]) -> str | None:
     return None
 
 
-def can_use(loops: Loops, opt: Opt, host: Host) -> str | None:
-    unit = unit_of(host, opt)
+def can_use(loops: Loops, opt: Opt, machine: Machine) -> str | None:
+    unit = unit_of(machine, opt)
     if isinstance(unit, str):
         return unit
     if any(r.arg[1] is AxisKind.WARP for r in loops.closers):
@@ -185,10 +185,10 @@ def can_use(loops: Loops, opt: Opt, host: Host) -> str | None:
         reason = in_panels(x, outer, k, unit) if name in unit.shared else None
         if reason is not None:
             return reason
-    return fits_block(loops, unit, host)
+    return fits_block(loops, unit, machine)
 
 
-def fits_block(loops: Loops, unit: MatrixUnit, host: Host) -> str | None:
+def fits_block(loops: Loops, unit: MatrixUnit, machine: Machine) -> str | None:
     """Why a block cannot have the lanes of a unit as well; None if it can."""
     if any(n.op is Ops.BUFFERIZE and shared_layout(n) is None for n in loops.order):
         return "a value is kept in a buffer that lanes do not share"
@@ -196,8 +196,8 @@ def fits_block(loops: Loops, unit: MatrixUnit, host: Host) -> str | None:
     for r in loops.closers:
         if r.arg[1] in (AxisKind.LOCAL, AxisKind.GROUP_REDUCE):
             lanes *= size(r) or 1
-    if lanes > host.block_threads:
-        return f"a block would have {lanes} threads of at most {host.block_threads}"
+    if lanes > machine.block_threads:
+        return f"a block would have {lanes} threads of at most {machine.block_threads}"
     return None
 
 

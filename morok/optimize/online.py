@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from morok.ir.node import UOp
 from morok.ir.ops import Ops
-from morok.optimize.host import Host
+from morok.machine.machine import Machine
 from morok.optimize.loops import Loops
 from morok.optimize.record import Opt
 from morok.rewrite.engine import substitute
@@ -30,8 +30,8 @@ def find(loops: Loops, number: int) -> dict[UOp, UOp] | str:
     return f"loop {number} is not that of a sum of powers below their maximum"
 
 
-def can_online(loops: Loops, opt: Opt, host: Host) -> str | None:
-    if not host.block_threads:
+def can_online(loops: Loops, opt: Opt, machine: Machine) -> str | None:
+    if not machine.block_threads:
         return "the machine has no blocks of threads"
     if any(n.op is Ops.BUFFERIZE for n in loops.order):
         return "a value is kept in a buffer already"

@@ -15,7 +15,7 @@ from morok.ir.infer import ranges, summed
 from morok.ir.matrix import shared_tiles
 from morok.ir.node import UOp, make, toposort, users
 from morok.ir.ops import AxisKind, Ops
-from morok.optimize.host import Host
+from morok.machine.machine import Machine
 from morok.optimize.loops import Loops, flat_place, loop, size
 from morok.optimize.record import Opt
 from morok.rewrite.engine import substitute
@@ -64,7 +64,7 @@ def packed_value(loops: Loops, read: UOp) -> UOp:
         node = found[0]
 
 
-def can_pack(loops: Loops, opt: Opt, host: Host) -> str | None:
+def can_pack(loops: Loops, opt: Opt, machine: Machine) -> str | None:
     if not opt.axes or len(set(opt.axes)) != len(opt.axes):
         return "a copy needs loops for its dimensions, each once"
     for number in opt.axes:
@@ -83,8 +83,8 @@ def can_pack(loops: Loops, opt: Opt, host: Host) -> str | None:
     if not reads:
         return f"no read of buffer {opt.axis} runs over all of these loops"
     nbytes = math.prod(size(loops.by_number[n]) or 1 for n in opt.axes) * reads[0].dtype.itemsize * len(reads)
-    if nbytes > host.local_bytes:
-        return f"the copy would have {nbytes} bytes of at most {host.local_bytes}"
+    if nbytes > machine.local_bytes:
+        return f"the copy would have {nbytes} bytes of at most {machine.local_bytes}"
     return None
 
 

@@ -19,8 +19,8 @@ from morok.ir.matrix import MatrixUnit, Shared, shared_layout
 from morok.ir.node import UOp, alu, const, make, toposort
 from morok.ir.ops import AxisKind, Ops
 from morok.ir.roles import GROUP, REGISTERS, Box
+from morok.machine.machine import Machine
 from morok.optimize.facts import store_of
-from morok.optimize.host import Host
 from morok.optimize.loops import Loops, loop, simplify_places, size
 from morok.optimize.record import Opt, applied
 from morok.optimize.shared import staged_bytes
@@ -126,8 +126,8 @@ def _threads(loops: Loops, node: UOp) -> int:
     return math.prod(size(r) or 1 for r in alive if r.op is Ops.RANGE and r.arg[1] in _THREADS)
 
 
-def can_have_roles(loops: Loops, opt: Opt, host: Host) -> str | None:
-    if not host.copy_engine:
+def can_have_roles(loops: Loops, opt: Opt, machine: Machine) -> str | None:
+    if not machine.copy_engine:
         return "the machine has no engine that copies boxes"
     if opt.amount not in (0, 1):
         return "the amount is 1 if others than those who multiply write the result, else 0"
@@ -158,13 +158,13 @@ def can_have_roles(loops: Loops, opt: Opt, host: Host) -> str | None:
         threads += _threads(loops, loops.ast.src[0])
         if _threads(loops, loops.ast.src[0]) % GROUP:
             return "those who write the result are no whole group of warps"
-    if threads > host.block_threads:
-        return f"a block would have {threads} threads of at most {host.block_threads}"
+    if threads > machine.block_threads:
+        return f"a block would have {threads} threads of at most {machine.block_threads}"
     if points[0].arg.c.registers + BESIDE > REGISTERS // threads:
         return f"a block of {threads} threads begins with too few registers for {points[0].arg.name}"
     nbytes = sum(map(staged_bytes, rings)) + sum(map(_result_bytes, results)) + BARRIERS
-    if nbytes > host.local_bytes:
-        return f"tiles and result would take {nbytes} bytes of at most {host.local_bytes}"
+    if nbytes > machine.local_bytes:
+        return f"tiles and result would take {nbytes} bytes of at most {machine.local_bytes}"
     return None
 
 
@@ -205,8 +205,8 @@ def tile_loops(loops: Loops) -> list[UOp]:
     return sorted((r for r in found if r in inside), key=lambda r: r.arg)
 
 
-def can_persist(loops: Loops, opt: Opt, host: Host) -> str | None:
-    if not host.block_threads:
+def can_persist(loops: Loops, opt: Opt, machine: Machine) -> str | None:
+    if not machine.block_threads:
         return "the machine has no blocks of threads"
     if not any((how := shared_layout(n)) is not None and how.roles for n in loops.order):
         return "blocks stay only where threads have roles"

@@ -13,7 +13,7 @@ from morok.ir.infer import closed_ranges, ranges
 from morok.ir.matrix import Shared
 from morok.ir.node import UOp, alu, toposort, users
 from morok.ir.ops import AxisKind, Ops
-from morok.optimize.host import Host
+from morok.machine.machine import Machine
 from morok.optimize.loops import LOOP_KINDS, Loops, loops_of, size
 from morok.optimize.matrix import factors
 from morok.optimize.pack import copied, reads_of, written
@@ -52,9 +52,9 @@ def gated_products(loops: Loops) -> Loops:
     return loops_of(substitute(loops.ast, mapping)) if mapping else loops
 
 
-def can_stage(loops: Loops, opt: Opt, host: Host) -> str | None:
+def can_stage(loops: Loops, opt: Opt, machine: Machine) -> str | None:
     loops = gated_products(loops)
-    if not host.block_threads:
+    if not machine.block_threads:
         return "the machine has no blocks of threads"
     if not 0 <= opt.amount <= DEEPEST:
         return f"a ring has at most {DEEPEST} tiles"
@@ -85,8 +85,8 @@ def can_stage(loops: Loops, opt: Opt, host: Host) -> str | None:
     points = math.prod(size(loops.by_number[n]) or 1 for n in opt.axes) * max(1, opt.amount)
     used = sum(map(staged_bytes, (n for n in loops.order if n.op is Ops.BUFFERIZE)))
     nbytes = points * sum(v.dtype.itemsize for v in values) + used
-    if nbytes > host.local_bytes:
-        return f"tiles would take {nbytes} bytes of at most {host.local_bytes}"
+    if nbytes > machine.local_bytes:
+        return f"tiles would take {nbytes} bytes of at most {machine.local_bytes}"
     if opt.amount > 1:
         for value in values:
             around = [r for r in ranges(value) - own if r.arg[1] is AxisKind.REDUCE]

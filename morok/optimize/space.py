@@ -17,16 +17,16 @@ from morok.ir.infer import ranges
 from morok.ir.matrix import ALL_UNITS
 from morok.ir.node import UOp
 from morok.ir.ops import AxisKind, Ops
+from morok.machine.machine import Machine
 from morok.optimize.actions import outcome
 from morok.optimize.gpu_attention import row_choices
 from morok.optimize.gpu_matmul import tile_choices
-from morok.optimize.host import Host
 from morok.optimize.loops import LANE_KINDS, LOOP_KINDS, Loops, loops_of, size
 from morok.optimize.pack import written
 from morok.optimize.record import Opt, applied
 
 Opts = tuple[Opt, ...]
-Chooser = Callable[[UOp, Host], UOp]
+Chooser = Callable[[UOp, Machine], UOp]
 
 _CUTS = {"UPCAST", "UNROLL", "TILE", "LOCAL", "GROUP", "GROUPTOP"}
 _LANES = {"UPCAST", "UNROLL"}
@@ -43,9 +43,9 @@ _SHARES = (1, 2, 4)  # pieces per core
 class Space:
     """The points around one kernel on one machine. What an action made of a kernel is remembered."""
 
-    def __init__(self, ast: UOp, host: Host) -> None:
+    def __init__(self, ast: UOp, machine: Machine) -> None:
         self.ast = ast
-        self.host = host
+        self.machine = machine
         self._loops: dict[UOp, Loops] = {}
         self._done: dict[tuple[UOp, Opt], UOp | None] = {}
 
@@ -60,7 +60,7 @@ class Space:
         for opt in opts:
             key = (ast, opt)
             if key not in self._done:
-                made = outcome(self.loops(ast), opt, self.host)
+                made = outcome(self.loops(ast), opt, self.machine)
                 self._done[key] = None if isinstance(made, str) else made
             known = self._done[key]
             if known is None:
@@ -74,20 +74,20 @@ class Space:
 
     def seeds(self, choose: Chooser) -> list[Opts]:
         """Where to begin: what the heuristics do here, what they would do on other machines, nothing."""
-        host = self.host
+        machine = self.machine
         others = (
-            host,
-            replace(host, registers=max(4, host.registers // 2)),
-            replace(host, registers=host.registers * 3 // 2),
-            replace(host, l1_bytes=host.l1_bytes // 2, l2_bytes=host.l2_bytes // 4),
-            replace(host, l1_bytes=host.l1_bytes * 4, l2_bytes=host.l2_bytes * 4),
-            replace(host, vector_bytes=host.vector_bytes * 2),
-            replace(host, masked_memory=not host.masked_memory),
-            replace(host, cores=1),
+            machine,
+            replace(machine, registers=max(4, machine.registers // 2)),
+            replace(machine, registers=machine.registers * 3 // 2),
+            replace(machine, l1_bytes=machine.l1_bytes // 2, l2_bytes=machine.l2_bytes // 4),
+            replace(machine, l1_bytes=machine.l1_bytes * 4, l2_bytes=machine.l2_bytes * 4),
+            replace(machine, vector_bytes=machine.vector_bytes * 2),
+            replace(machine, masked_memory=not machine.masked_memory),
+            replace(machine, cores=1),
         )
         found = dict.fromkeys(applied(choose(self.ast, machine)) for machine in others)
-        if host.block_threads:
-            found.update(dict.fromkeys((*row_choices(self.ast, host), *tile_choices(self.ast, host))))
+        if machine.block_threads:
+            found.update(dict.fromkeys((*row_choices(self.ast, machine), *tile_choices(self.ast, machine))))
         found[()] = None
         return [opts for opts in found if self.at(opts) is not None]
 
@@ -117,14 +117,14 @@ class Space:
         plain = {n: r for n, r in sorted(loops.by_number.items()) if r.arg[1] in LOOP_KINDS}
         found: list[Opts] = []
         for number, r in plain.items():
-            found += _cuts(loops, number, r, self.host)
+            found += _cuts(loops, number, r, self.machine)
         found += [(Opt("SWAP", a, b),) for a in plain for b in plain if a < b]
         reduced = [n for n, r in plain.items() if r.arg[1] is AxisKind.REDUCE]
         found += [(Opt("KEEP", a, b),) for a in reduced for b in plain if a != b]
         found += _packs(loops)
-        if self.host.copy_engine:
-            found += [(Opt("ROLES"),), (Opt("ROLES", -1, 1),), (Opt("PERSIST", -1, self.host.cores),)]
-        return found + _units(loops, self.host)
+        if self.machine.copy_engine:
+            found += [(Opt("ROLES"),), (Opt("ROLES", -1, 1),), (Opt("PERSIST", -1, self.machine.cores),)]
+        return found + _units(loops, self.machine)
 
     # --- another sequence
 
@@ -151,7 +151,7 @@ class Space:
             for number in sorted(self.loops(here).by_number) if here is not None else ():
                 yield (Opt("THREAD", number),)
                 for factor in _SHARES:
-                    yield (Opt("THREAD", number, self.host.cores * factor),)
+                    yield (Opt("THREAD", number, self.machine.cores * factor),)
         if opt.name == "STAGE":
             for depth in (opt.amount - 1, opt.amount + 1):
                 if depth > 0:
@@ -159,7 +159,7 @@ class Space:
         if opt.name not in _CUTS:
             return
         rounded = i > 0 and opts[i - 1].name in _ROUNDING and opts[i - 1].axis == opt.axis
-        for amount in other_amounts(opt.amount or self._size(opts[:i], opt.axis), self.host):
+        for amount in other_amounts(opt.amount or self._size(opts[:i], opt.axis), self.machine):
             cut = Opt(opt.name, opt.axis, amount)
             yield (cut,)
             if not rounded and opt.name in _LANES:
@@ -218,13 +218,13 @@ def _renamed(opt: Opt, names: dict[int, int | None]) -> Opt | None:
     return Opt(opt.name, axis, amount, axes)
 
 
-def _cuts(loops: Loops, number: int, r: UOp, host: Host) -> Iterator[Opts]:
+def _cuts(loops: Loops, number: int, r: UOp, machine: Machine) -> Iterator[Opts]:
     """All ways to cut one loop."""
     count = size(r)
     name = "UNROLL" if loops.closed_by(r) is Ops.REDUCE else "UPCAST"
     if count is not None and 1 < count <= _SHORT:
         yield (Opt(name, number),)
-    for amount in lane_amounts(host):
+    for amount in lane_amounts(machine):
         if count is not None and amount >= count:
             continue
         cut = Opt(name, number, amount)
@@ -236,25 +236,25 @@ def _cuts(loops: Loops, number: int, r: UOp, host: Host) -> Iterator[Opts]:
     for amount in _TILES:
         if count is not None and count % amount == 0 and count > amount:
             yield (Opt("TILE", number, amount),)
-    if host.block_threads:
+    if machine.block_threads:
         for amount in _BLOCKS:
             for kind in ("GROUP", "GROUPTOP") if name == "UNROLL" else ("LOCAL",):
                 yield (Opt(kind, number, amount),)
-    elif host.cores > 1 and name == "UPCAST":
+    elif machine.cores > 1 and name == "UPCAST":
         yield (Opt("THREAD", number),)
         for factor in _SHARES:
-            yield (Opt("THREAD", number, host.cores * factor),)
+            yield (Opt("THREAD", number, machine.cores * factor),)
 
 
-def lane_amounts(host: Host) -> list[int]:
+def lane_amounts(machine: Machine) -> list[int]:
     """Sizes of vectors and register tiles: small ones, and whole registers of four bytes."""
-    lanes = max(1, host.vector_bytes // 4)
+    lanes = max(1, machine.vector_bytes // 4)
     return sorted({2, 3, 4, 6, 8, 12} | {lanes * k for k in (1, 2, 3, 4, 6, 8)} - {1})
 
 
-def other_amounts(amount: int, host: Host) -> list[int]:
+def other_amounts(amount: int, machine: Machine) -> list[int]:
     """Neighbouring sizes of a cut."""
-    lanes = max(1, host.vector_bytes // 4)
+    lanes = max(1, machine.vector_bytes // 4)
     found = {amount // 2, amount * 2}
     if amount <= _SHORT:
         found |= {amount - 2, amount - 1, amount + 1, amount + 2}
@@ -263,11 +263,11 @@ def other_amounts(amount: int, host: Host) -> list[int]:
     return sorted(a for a in found if a >= 2 and a != amount)
 
 
-def _units(loops: Loops, host: Host) -> list[Opts]:
+def _units(loops: Loops, machine: Machine) -> list[Opts]:
     """Matrix units for sums of products, on any two loops over outputs."""
     steps = [n for n, r in loops.by_number.items() if r.arg[1] is AxisKind.REDUCE]
     outputs = [n for n, r in loops.by_number.items() if r.arg[1] is AxisKind.LOOP]
-    numbers = [1 + ALL_UNITS.index(unit) for unit in host.matrix_units]
+    numbers = [1 + ALL_UNITS.index(unit) for unit in machine.matrix_units]
     return [
         (Opt("TC", k, number, (i, j)),)
         for number in numbers

@@ -13,9 +13,9 @@ from morok.ir.infer import closed_ranges, ranges
 from morok.ir.matrix import shared_layout, shared_tiles
 from morok.ir.node import UOp, alu, toposort
 from morok.ir.ops import AxisKind, Op, Ops
+from morok.machine.machine import Machine
 from morok.optimize import running
 from morok.optimize.collect import is_result
-from morok.optimize.host import Host
 from morok.optimize.loops import LANE_KINDS, LOOP_KINDS, Loops, divides, loop, quotient, size, times
 from morok.optimize.record import Opt, applied
 from morok.schedule.ranges import replace_loops
@@ -64,7 +64,7 @@ def _lanes(loops: Loops, opt: Opt) -> str | None:
 _THREADS = (AxisKind.LOCAL, AxisKind.WARP, AxisKind.GROUP_REDUCE)
 
 
-def _block(loops: Loops, r: UOp, amount: int, host: Host) -> str | None:
+def _block(loops: Loops, r: UOp, amount: int, machine: Machine) -> str | None:
     """Why `amount` iterations of a loop cannot be threads of a block.
 
     Loops that are never alive together use the same threads one after the other, so what counts is the
@@ -72,14 +72,14 @@ def _block(loops: Loops, r: UOp, amount: int, host: Host) -> str | None:
     """
     if any(opt.name == "NOLOCALS" for opt in applied(loops.ast)):
         return "NOLOCALS forbids it"
-    if not host.block_threads:
+    if not machine.block_threads:
         return None
     for alive in {ranges(n) | frozenset(closed_ranges(n)) for n in loops.order}:
         if r not in alive:
             continue
         threads = amount * math.prod(size(other) or 1 for other in alive if _is_thread(loops, other))
-        if threads > host.block_threads:
-            return f"a block would have {threads} threads of at most {host.block_threads}"
+        if threads > machine.block_threads:
+            return f"a block would have {threads} threads of at most {machine.block_threads}"
     return None
 
 
@@ -106,7 +106,7 @@ def fills_tile(loops: Loops, r: UOp) -> bool:
     return bool(shared_tiles(loops.closers[r]))
 
 
-def can_tile(loops: Loops, opt: Opt, host: Host) -> str | None:
+def can_tile(loops: Loops, opt: Opt, machine: Machine) -> str | None:
     if opt.amount < 2:
         return "a tile has at least two iterations"
     reason = cuttable(loops, opt)
@@ -117,14 +117,14 @@ def can_tile(loops: Loops, opt: Opt, host: Host) -> str | None:
     return reason
 
 
-def can_upcast(loops: Loops, opt: Opt, host: Host) -> str | None:
+def can_upcast(loops: Loops, opt: Opt, machine: Machine) -> str | None:
     if running.runs_along(loops, loops.by_number.get(opt.axis)):
         return running.can_be_lanes(loops, opt) or _lanes(loops, opt)
     reason = cuttable(loops, opt) or _closed_by(loops, opt, Ops.END, Ops.BUFFERIZE) or _lanes(loops, opt)
     return reason or _together(loops, opt)
 
 
-def can_unroll(loops: Loops, opt: Opt, host: Host) -> str | None:
+def can_unroll(loops: Loops, opt: Opt, machine: Machine) -> str | None:
     reason = cuttable(loops, opt) or _closed_by(loops, opt, Ops.REDUCE) or _lanes(loops, opt)
     return reason or _together(loops, opt)
 
@@ -143,8 +143,8 @@ def _beyond_result(loops: Loops, r: UOp, amount: int) -> str | None:
     return None
 
 
-def can_local(loops: Loops, opt: Opt, host: Host) -> str | None:
-    if not host.block_threads:
+def can_local(loops: Loops, opt: Opt, machine: Machine) -> str | None:
+    if not machine.block_threads:
         return "the machine has no blocks of threads"
     reason = cuttable(loops, opt)
     if reason is None and not is_result(loops, loops.by_number[opt.axis]):
@@ -158,11 +158,11 @@ def can_local(loops: Loops, opt: Opt, host: Host) -> str | None:
     if amount is None:
         return f"the size of loop {opt.axis} is not known, so it needs an amount"
     r = loops.by_number[opt.axis]
-    return _beyond_result(loops, r, amount) or _block(loops, r, amount, host)
+    return _beyond_result(loops, r, amount) or _block(loops, r, amount, machine)
 
 
-def can_group(loops: Loops, opt: Opt, host: Host) -> str | None:
-    if not host.block_threads:
+def can_group(loops: Loops, opt: Opt, machine: Machine) -> str | None:
+    if not machine.block_threads:
         return "the machine has no blocks of threads"
     reason = cuttable(loops, opt) or _closed_by(loops, opt, Ops.REDUCE) or _together(loops, opt)
     if reason is not None:
@@ -178,11 +178,11 @@ def can_group(loops: Loops, opt: Opt, host: Host) -> str | None:
         below = set(toposort(node)) if tiles else set()
         if not below.issuperset(tiles):
             return "the threads would fill a tile that the reduction does not read"
-    return _block(loops, r, amount, host)
+    return _block(loops, r, amount, machine)
 
 
-def can_thread(loops: Loops, opt: Opt, host: Host) -> str | None:
-    if host.block_threads:
+def can_thread(loops: Loops, opt: Opt, machine: Machine) -> str | None:
+    if machine.block_threads:
         return "the machine runs a grid, not threads"
     if any(r.arg[1] is AxisKind.THREAD for r in loops.closers):
         return "another loop is shared by threads already"
@@ -197,7 +197,7 @@ def can_thread(loops: Loops, opt: Opt, host: Host) -> str | None:
     return None
 
 
-def can_swap(loops: Loops, opt: Opt, host: Host) -> str | None:
+def can_swap(loops: Loops, opt: Opt, machine: Machine) -> str | None:
     for number in (opt.axis, opt.amount):
         if number not in loops.by_number:
             return f"there is no loop {number}"

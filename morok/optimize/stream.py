@@ -10,8 +10,8 @@ from morok.ir.build import bufferize
 from morok.ir.infer import closed_ranges, ranges
 from morok.ir.node import UOp, make
 from morok.ir.ops import AxisKind, Ops
+from morok.machine.machine import Machine
 from morok.optimize import running
-from morok.optimize.host import Host
 from morok.optimize.loops import LANE_KINDS, Loops, loop, size
 from morok.optimize.record import Opt
 from morok.rewrite.engine import substitute
@@ -31,11 +31,11 @@ def streamed(loops: Loops, k: UOp, c: UOp) -> UOp | None:
     return node if plain and outside and c in ranges(node) else None
 
 
-def can_stream(loops: Loops, opt: Opt, host: Host) -> str | None:
-    if host.block_threads:
+def can_stream(loops: Loops, opt: Opt, machine: Machine) -> str | None:
+    if machine.block_threads:
         return "the sums would be shared by the threads of a block"
     if running.runs_along(loops, loops.by_number.get(opt.axis)):
-        return running.can_stream(loops, opt) or _room(loops, opt, host)
+        return running.can_stream(loops, opt) or _room(loops, opt, machine)
     for number, kind in ((opt.axis, AxisKind.REDUCE), (opt.amount, AxisKind.LOOP)):
         r = loops.by_number.get(number)
         if r is None:
@@ -48,12 +48,12 @@ def can_stream(loops: Loops, opt: Opt, host: Host) -> str | None:
         return f"loop {opt.axis} is not of one reduction per step of loop {opt.amount}"
     if loops.bounds_another(c) or loops.bounds_another(k) or ranges(c.src[0]):
         return "the end of a loop depends on one of them"
-    return _room(loops, opt, host)
+    return _room(loops, opt, machine)
 
 
-def _room(loops: Loops, opt: Opt, host: Host) -> str | None:
+def _room(loops: Loops, opt: Opt, machine: Machine) -> str | None:
     count = size(loops.by_number[opt.amount])
-    if count is None or count * 8 > host.local_bytes:
+    if count is None or count * 8 > machine.local_bytes:
         return "the sums would not fit the memory for copies"
     return None
 

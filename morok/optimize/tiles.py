@@ -21,9 +21,9 @@ from typing import final
 from morok.ir.infer import closed_ranges, ranges
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import AxisKind, Ops
+from morok.machine.machine import Machine
 from morok.optimize.builder import Builder
 from morok.optimize.facts import Access, access, output_loops, reads_of, store_of, trips, value_bytes
-from morok.optimize.host import Host
 from morok.optimize.loops import gate_of, size
 from morok.optimize.pack import packed_value
 
@@ -73,7 +73,7 @@ def find_product(effect: UOp, reduce: UOp) -> Product | None:
     return None if best is None else best[1]
 
 
-def tile_shape(rows: int, columns: int, lanes: int, host: Host, spread: bool = True) -> tuple[int, int]:
+def tile_shape(rows: int, columns: int, lanes: int, machine: Machine, spread: bool = True) -> tuple[int, int]:
     """(MR, NR) for so many rows and columns: the most work per loaded element that fits the registers.
 
     Elements along the rows are loaded one by one and spread; or, where they lie side by side and instructions
@@ -87,12 +87,12 @@ def tile_shape(rows: int, columns: int, lanes: int, host: Host, spread: bool = T
     for vectors in range(1, 7):
         width = vectors * lanes
         for height in range(1, 17):
-            if height * vectors > host.registers * 3 // 4 or height > max(1, rows):
+            if height * vectors > machine.registers * 3 // 4 or height > max(1, rows):
                 continue
             if not spread and height % lanes:
                 continue
             reuse = height * vectors / ((height if spread else 3 * height // lanes) + 3 * vectors)
-            unit = width if host.masked_memory or columns < width else lanes
+            unit = width if machine.masked_memory or columns < width else lanes
             filled = columns / (-(-columns // unit) * unit) * rows / (-(-rows // height) * height)
             score = reuse * filled * (1.0 if columns % width == 0 else 0.97)
             if score > best + 1e-9:
@@ -106,20 +106,20 @@ def tile(builder: Builder, product: Product, is_rest: bool = False) -> bool:
     Where vectors have no masks, columns beyond the last whole tile become a nest of their own, with a tile
     that fits them, so that the stores of the whole tiles need no guards.
     """
-    host = builder.host
+    machine = builder.machine
     if not is_rest:
         product = _with_joined_columns(builder, product)
     rows, columns = size(product.i), size(product.j)
     if rows is None or columns is None:
         return False
-    lanes = max(1, host.vector_bytes // value_bytes(product.reduce))
+    lanes = max(1, machine.vector_bytes // value_bytes(product.reduce))
     packs_rows = None if is_rest else _packs_rows(builder, product)
     beside = all(a.step(product.i) == 1 for a in product.along_i)
-    spread = not (host.lane_operands and (beside or packs_rows) and rows >= lanes)
-    height, width = tile_shape(rows, columns, lanes, host, spread)
+    spread = not (machine.lane_operands and (beside or packs_rows) and rows >= lanes)
+    height, width = tile_shape(rows, columns, lanes, machine, spread)
     i, j = int(product.i.arg[0]), int(product.j.arg[0])
     panel = _panel(
-        product, -(-height // 2) if is_rest else height, width, host
+        product, -(-height // 2) if is_rest else height, width, machine
     )  # a rest is packed like the others
     if panel is None and any(a.step(product.j) != 1 for a in product.along_j):
         return False  # vectors along j would be gathered at every step
@@ -128,15 +128,15 @@ def tile(builder: Builder, product: Product, is_rest: bool = False) -> bool:
     if panel is not None:
         i, j = _innermost(builder, product, i, j)
     if panel is not None and not is_rest and _shares_rows(builder, product, height, width):
-        if rows % (height * host.cores):
-            builder.do("PADTO", i, height * host.cores)
+        if rows % (height * machine.cores):
+            builder.do("PADTO", i, height * machine.cores)
         inner = builder.loops.next_number()
-        i = inner if builder.do("THREAD", i, host.cores) else i
+        i = inner if builder.do("THREAD", i, machine.cores) else i
     elif rows % height:
         builder.do("PADTO", i, height)
     peeled = False
     single = len(builder.ast.src) == 1  # the rests of several effects would not share their loops
-    if columns % width and not host.masked_memory and not is_rest and columns > width and single:
+    if columns % width and not machine.masked_memory and not is_rest and columns > width and single:
         builder.do("PADTO", j, lanes)  # a rest of whole vectors; the guards of all others fold
         peeled = builder.do("PEEL", j, width)
     if columns % width and not peeled:
@@ -158,19 +158,19 @@ def tile(builder: Builder, product: Product, is_rest: bool = False) -> bool:
 def _packs_rows(builder: Builder, product: Product) -> Access | None:
     """The read along i that is packed too: it jumps in memory, something is computed of it first, or all rows
     together do not stay in the second cache while the panels pass."""
-    host = builder.host
+    machine = builder.machine
     if product.along_j[0].buffer < 0 or any(size(k) is None for k in closed_ranges(product.reduce)):
         return None
     steps = frozenset(closed_ranges(product.reduce))
     reads = [a for a in product.along_i if steps <= ranges(a.node) and a.buffer >= 0]
-    if len(reads) != 1 or trips(product.j) < FEWEST_REUSES * host.lanes(product.reduce.dtype):
+    if len(reads) != 1 or trips(product.j) < FEWEST_REUSES * machine.lanes(product.reduce.dtype):
         return None
     read = reads[0]
     if all(read.step(k) != 1 for k in steps) or packed_value(builder.loops, read.node) is not read.node:
         return read
     one = math.prod(map(trips, steps)) * value_bytes(product.reduce)
-    fits = trips(product.i) * one <= host.l2_bytes // 2
-    reuses = trips(product.j) // (builder.host.cores if builder.shares else 1)
+    fits = trips(product.i) * one <= machine.l2_bytes // 2
+    reuses = trips(product.j) // (builder.machine.cores if builder.shares else 1)
     return None if fits or reuses < WORTH_PACKING else read
 
 
@@ -184,19 +184,21 @@ def _tile_blocks(
     are more, since what is not shared is packed by each of them.
     """
     height, width = shape
-    host = builder.host
+    machine = builder.machine
     j, i = _innermost(builder, product, int(product.j.arg[0]), int(product.i.arg[0]))
     i, j = _innermost(builder, product, i, j)
     panels, tiles = -(-trips(product.j) // width), -(-trips(product.i) // height)
     others = math.prod(trips(r) for r in output_loops(product.effect) if r not in (product.i, product.j))
-    shares = host.cores if builder.shares and others < host.cores else 1
+    shares = machine.cores if builder.shares and others < machine.cores else 1
     by_rows = shares > 1 and trips(product.i) > 2 * trips(product.j)
     step_bytes = math.prod(map(trips, closed_ranges(product.reduce))) * value_bytes(product.reduce)
-    pieces = -(-panels * width * step_bytes // (host.local_bytes // 2))
+    pieces = -(-panels * width * step_bytes // (machine.local_bytes // 2))
     if not by_rows:
         pieces = shares * -(-pieces // shares)
     stretch = -(-panels // min(panels, pieces))
-    block = _fitting(-(-tiles // shares) if by_rows else tiles, host.l2_bytes // 2 // (height * step_bytes))
+    block = _fitting(
+        -(-tiles // shares) if by_rows else tiles, machine.l2_bytes // 2 // (height * step_bytes)
+    )
     whole = block * height * (shares if by_rows else 1)
     if trips(product.j) % (stretch * width):
         builder.do("PADTO", j, stretch * width)
@@ -251,10 +253,10 @@ def _with_joined_columns(builder: Builder, product: Product) -> Product:
     by all rows of the tile. Only the panel is gathered in another order, which is done once.
     """
     while True:
-        j, host = product.j, builder.host
-        lanes = max(1, host.vector_bytes // value_bytes(product.reduce))
+        j, machine = product.j, builder.machine
+        lanes = max(1, machine.vector_bytes // value_bytes(product.reduce))
         columns = trips(j)
-        if size(j) is None or columns >= NARROW * lanes or _panel(product, 1, NARROW, host) is None:
+        if size(j) is None or columns >= NARROW * lanes or _panel(product, 1, NARROW, machine) is None:
             return product
         panel = product.along_j[0].node
         others = [access(n) for n in builder.loops.order if n.op is Ops.INDEX and n is not panel]
@@ -279,13 +281,13 @@ def _follows(a: Access, outer: UOp, inner: UOp, count: int) -> bool:
 
 def _shares_rows(builder: Builder, product: Product, height: int, width: int) -> bool:
     """Whether threads should share the rows of tiles: there are too few panels to share those evenly."""
-    host = builder.host
+    machine = builder.machine
     panels = -(-trips(product.j) // width)
     for r in output_loops(product.effect):
         if r not in (product.i, product.j):
             panels *= trips(r)
-    enough = panels >= 4 * host.cores or panels % host.cores == 0
-    return builder.shares and not enough and trips(product.i) >= 2 * height * host.cores
+    enough = panels >= 4 * machine.cores or panels % machine.cores == 0
+    return builder.shares and not enough and trips(product.i) >= 2 * height * machine.cores
 
 
 def _steps_of(reduce: UOp) -> list[UOp]:
@@ -312,7 +314,7 @@ def _walk(builder: Builder, product: Product, steps: list[int]) -> None:
     loops = _steps_of(product.reduce)
     _join_steps(builder, steps)
     last = builder.loops.by_number.get(steps[-1])
-    if last is None or not builder.host.lane_operands:
+    if last is None or not builder.machine.lane_operands:
         return
     along_i = [a for a in product.along_i if loops[-1] in ranges(a.node)]
     if not along_i or any(a.step(loops[-1]) != 1 for a in along_i):
@@ -322,7 +324,7 @@ def _walk(builder: Builder, product: Product, steps: list[int]) -> None:
     builder.do("UNROLL", steps[-1], 2)
 
 
-def _panel(product: Product, height: int, width: int, host: Host) -> Access | None:
+def _panel(product: Product, height: int, width: int, machine: Machine) -> Access | None:
     """The read along j that is worth packing."""
     if len(product.along_j) != 1 or product.along_j[0].buffer < 0:
         return None
@@ -332,7 +334,7 @@ def _panel(product: Product, height: int, width: int, host: Host) -> Access | No
     steps = math.prod(trips(k) for k in closed_ranges(product.reduce) if k in ranges(read.node))
     if any(size(k) is None for k in closed_ranges(product.reduce)):
         return None
-    return read if steps * width * value_bytes(product.reduce) <= host.local_bytes // 4 else None
+    return read if steps * width * value_bytes(product.reduce) <= machine.local_bytes // 4 else None
 
 
 def _innermost(builder: Builder, product: Product, i: int, j: int) -> tuple[int, int]:
@@ -365,7 +367,7 @@ def _pack(builder: Builder, read: Access, steps: list[int], lane_axis: int) -> N
     if free and bound and len(free) == 1 and free[0] < bound[-1]:
         builder.do("SWAP", free[0], bound[-1])
     where = access(node)
-    lanes = builder.host.lanes(node.dtype)
+    lanes = builder.machine.lanes(node.dtype)
     builder.do("UPCAST", first + len(axes))
     along = [first + n for n, k in enumerate(axes) if where.step(loops.by_number[k]) == 1]
     if along and lanes > 1 and where.step(columns) != 1:

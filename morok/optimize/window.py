@@ -15,7 +15,7 @@ from morok.ir.build import bufferize
 from morok.ir.infer import ranges
 from morok.ir.node import UOp, alu, make
 from morok.ir.ops import AxisKind, Ops
-from morok.optimize.host import Host
+from morok.machine.machine import Machine
 from morok.optimize.loops import Loops, flat_place, gate_of, loop, size, stride, times
 from morok.optimize.pack import written
 from morok.optimize.record import Opt
@@ -111,7 +111,7 @@ def copy_bytes(loops: Loops, read: UOp, pairs: list[Pair]) -> int | None:
     return math.prod(known) * read.dtype.itemsize if len(known) == len(sizes) else None
 
 
-def can_window(loops: Loops, opt: Opt, host: Host) -> str | None:
+def can_window(loops: Loops, opt: Opt, machine: Machine) -> str | None:
     if not opt.axes or len(opt.axes) % 2 or len(set(opt.axes)) != len(opt.axes):
         return "windows are named by pairs of loops, a place and an offset, each once"
     for number in opt.axes:
@@ -131,8 +131,8 @@ def can_window(loops: Loops, opt: Opt, host: Host) -> str | None:
     nbytes = copy_bytes(loops, read, pairs)
     if nbytes is None:
         return "a copy over a loop of unknown size has no size"
-    if nbytes > host.local_bytes:
-        return f"the copy would have {nbytes} bytes of at most {host.local_bytes}"
+    if nbytes > machine.local_bytes:
+        return f"the copy would have {nbytes} bytes of at most {machine.local_bytes}"
     return None
 
 

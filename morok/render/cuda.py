@@ -13,7 +13,6 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from morok.codegen.gpu import STATIC_SHARED
 from morok.dtype import AddrSpace, DType, PtrDType
 from morok.errors import CompileError
 from morok.ir.node import UOp
@@ -30,6 +29,7 @@ from morok.render.program import Argument, Described, Extent, Program, extent_of
 _HARDWARE = {"gidx": "blockIdx", "lidx": "threadIdx"}
 
 
+STATIC_SHARED = 48 << 10  # bytes of shared memory that a kernel may declare; more is asked for at launch
 MANY_REGISTERS = 32  # in arrays of one thread: a register tile
 
 

@@ -73,7 +73,7 @@ class Tuner:
         with self._lock:
             found, complaints = self._find(device, machine, ast, name, beam)
             self.history.append(Tuned(name, place, found, complaints is not None, complaints or ()))
-        return apply_all(ast, found.opts, machine.facts())
+        return apply_all(ast, found.opts, machine.machine)
 
     def result(self, device: str, ast: UOp) -> Found | None:
         """What is known about a kernel that was tuned in this process."""
@@ -133,7 +133,7 @@ class Tuner:
         try:
             within = Beam(beam.width, (1.0 - PLANS) * beam.seconds)
             crew.start(ast, within.seconds)
-            found = search(Space(ast, machine.facts()), optimize, crew, within, bar)
+            found = search(Space(ast, machine.machine), optimize, crew, within, bar)
             return found, tuple(dict.fromkeys(crew.complaints))
         finally:
             bar.close()

@@ -7,18 +7,19 @@ from typing import Any
 
 import numpy as np
 
-from morok.codegen.target import Target
 from morok.device.buffer import Buffer, HostAllocator
 from morok.device.cpu import compile_kernel
 from morok.device.cpu_kernel import Kernel
 from morok.device.interpreter import run_kernel
-from morok.device.llvm import host, target_for
+from morok.device.llvm import host
 from morok.dtype import DType, float32
 from morok.dtype import index as index_dtype
 from morok.ir.alu_array import storage
 from morok.ir.build import define_global, end, index, reduce, rng, sink, store
 from morok.ir.node import UOp, alu, const, make
 from morok.ir.ops import AxisKind, Ops
+from morok.machine.choose import cpu_machine
+from morok.machine.machine import Machine
 from morok.rewrite.engine import substitute
 
 LOOP, REDUCE, UPCAST, UNROLL = AxisKind.LOOP, AxisKind.REDUCE, AxisKind.UPCAST, AxisKind.UNROLL
@@ -71,10 +72,10 @@ def _ranges(kernel: UOp) -> list[UOp]:
 
 
 def native(
-    kernel: UOp, arrays: Sequence[Any], values: Mapping[str, int] | None = None, target: Target | None = None
+    kernel: UOp, arrays: Sequence[Any], values: Mapping[str, int] | None = None, target: Machine | None = None
 ) -> None:
     """Runs a kernel on the CPU, on flat arrays."""
-    program = Kernel(compile_kernel(kernel, host(), target or target_for(host()), None), "test")
+    program = Kernel(compile_kernel(kernel, host(), target or cpu_machine(host()), None), "test")
     held = [
         Buffer("CPU", a.size, _dtype(kernel, i), _allocator, memory=a.reshape(-1).view(np.uint8))
         for i, a in enumerate(arrays)
@@ -95,7 +96,7 @@ def check(
     kernel: UOp,
     arrays: Sequence[Any],
     values: Mapping[str, int] | None = None,
-    target: Target | None = None,
+    target: Machine | None = None,
     outputs: int = 1,
     rtol: float = 2e-6,
     atol: float = 1e-6,

@@ -4,19 +4,20 @@ from dataclasses import replace
 
 from morok.codegen.ahead import LARGE, step
 from morok.codegen.pipeline import lower
-from morok.codegen.target import Target
-from morok.device.llvm import host, target_for
+from morok.device.llvm import host
 from morok.ir.build import reduce as reduce_
 from morok.ir.build import rng, sink
 from morok.ir.node import UOp
 from morok.ir.ops import AxisKind, Ops
+from morok.machine.choose import cpu_machine
+from morok.machine.machine import Machine
 from tests.codegen.kernels import REDUCE, UPCAST, add, buffers, check, noise, read, split, write, zeros
 
 FAR = LARGE // 4  # numbers of an array that is in no near cache
-HINTS = Target("hints", vector_bytes=16, ahead_bytes=256)
+HINTS = Machine("hints", vector_bytes=16, ahead_bytes=256)
 
 
-def hints(kernel: UOp, target: Target = HINTS) -> list[UOp]:
+def hints(kernel: UOp, target: Machine = HINTS) -> list[UOp]:
     return [n for n in lower(kernel, target).src if n.op is Ops.PREFETCH]
 
 
@@ -34,7 +35,7 @@ def test_hints_point_ahead_by_as_much_as_the_device_wants() -> None:
 
 def test_near_arrays_and_other_devices_get_none() -> None:
     assert not hints(split(add(FAR // 2), 0, 32, UPCAST))
-    assert not hints(split(add(FAR), 0, 32, UPCAST), Target("plain", vector_bytes=16))
+    assert not hints(split(add(FAR), 0, 32, UPCAST), Machine("plain", vector_bytes=16))
 
 
 def test_less_than_a_line_per_step_gets_none() -> None:
@@ -64,5 +65,5 @@ def test_steps() -> None:
 
 
 def test_hints_beyond_the_end_do_no_harm() -> None:
-    target = replace(target_for(host()), ahead_bytes=1 << 30)
+    target = replace(cpu_machine(host()), ahead_bytes=1 << 30)
     check(split(add(FAR), 0, 32, UPCAST), [zeros(FAR), noise(FAR, 1), noise(FAR, 2)], target=target)

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from morok.codegen.target import BASIC_OPS, Target
 from morok.dtype import (
     DType,
     bfloat16,
@@ -27,6 +26,7 @@ from morok.ir.alu_array import storage
 from morok.ir.build import cast, define_global, rng, sink
 from morok.ir.node import UOp, alu
 from morok.ir.ops import ALU, Op, Ops
+from morok.machine.machine import BASIC_OPS, Machine
 from tests.codegen.kernels import UPCAST, native, read, split, write
 
 INTS = (int8, int16, int32, int64, uint8, uint16, uint32, uint64)
@@ -38,8 +38,9 @@ INEXACT = {
 }  # fmt: skip
 COUNT = 64
 # scalars only, no narrow floats at all, no roundings
-PLAIN = Target(
+PLAIN = Machine(
     "plain",
+    scalar_alu=True,
     wide_index=True,
     stored_floats=frozenset((float32, float64)),
     ops=BASIC_OPS - {Ops.RINT, Ops.FLOOR, Ops.CEIL, Ops.TRUNC},

@@ -7,13 +7,13 @@ import pytest
 
 from morok import Tensor
 from morok.codegen.decompose.integers import guard_division, guard_shift
-from morok.codegen.target import Target
 from morok.device.cpu import program_of
 from morok.dtype import DType, int8, int16, int32, int64, uint8, uint16, uint32, uint64
 from morok.ir.alu import evaluate_array
 from morok.ir.build import define_global, rng, sink, variable
 from morok.ir.node import UOp, alu, const, toposort
 from morok.ir.ops import Op, Ops
+from morok.machine.machine import Machine
 from morok.symbolic.domain import divides, shifts
 from tests.codegen.kernels import read, write
 
@@ -155,7 +155,7 @@ def test_every_amount_of_8_bits(op: Op, amount: UOp) -> None:
 def text_of(divisor: UOp, x: UOp) -> str:
     r = next(n for n in toposort(x) if n.op is Ops.RANGE)
     kernel = sink(write(define_global(int32, 16, 0), r, alu(Ops.CMOD, x, divisor), r))
-    return program_of(kernel, Target("cpu", wide_index=True)).text
+    return program_of(kernel, Machine("cpu", scalar_alu=True, wide_index=True)).text
 
 
 def test_the_instruction_gets_a_safe_divisor() -> None:

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from morok.codegen.target import Target
 from morok.device.interpreter import run_kernel
 from morok.dtype import float32, float64
 from morok.ir.build import define_global, rng, sink
 from morok.ir.node import UOp, const, toposort
 from morok.ir.ops import AxisKind, Ops
+from morok.machine.machine import Machine
 from tests.codegen.kernels import (
     REDUCE,
     UNROLL,
@@ -34,27 +34,25 @@ from tests.codegen.kernels import (
 
 STORED = frozenset((float32, float64))
 TARGETS = {
-    "neon": Target("neon", vector_bytes=16, threads=True, wide_index=True, stored_floats=STORED),
-    "avx2": Target(
+    "neon": Machine("neon", vector_bytes=16, threads=True, wide_index=True, stored_floats=STORED),
+    "avx2": Machine(
         "avx2",
         vector_bytes=32,
-        fold_bytes=32,
         registers=16,
         masked_memory=True,
         threads=True,
         stored_floats=STORED,
     ),
-    "avx512": Target(
+    "avx512": Machine(
         "avx512",
         vector_bytes=64,
-        fold_bytes=64,
         masked_memory=True,
         threads=True,
         wide_index=True,
         stored_floats=STORED,
     ),
-    "scalar": Target("scalar", fold_bytes=4, fma=False, stored_floats=STORED),
-    "gpu-like": Target("gpu-like", fold_bytes=16, stored_floats=STORED),
+    "scalar": Machine("scalar", scalar_alu=True, vector_bytes=4, fma=False, stored_floats=STORED),
+    "gpu-like": Machine("gpu-like", scalar_alu=True, vector_bytes=16, stored_floats=STORED),
 }
 
 

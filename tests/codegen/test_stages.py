@@ -16,7 +16,6 @@ from morok.codegen.reduce import reduce_stage
 from morok.codegen.scopes import merge_sibling_ends, own_ranges, share_loops
 from morok.codegen.spec import kernel_spec, list_spec
 from morok.codegen.storage import bool_storage, flatten_rules
-from morok.codegen.target import Target
 from morok.codegen.vectors import concat, gather, lane, splat, swizzle, vector_constant
 from morok.dtype import bool_, float32, image, index, int32, int64, uint8
 from morok.errors import CompileError, SpecError
@@ -26,6 +25,7 @@ from morok.ir.build import reduce as reduce_
 from morok.ir.infer import closed_ranges
 from morok.ir.node import UOp, alu, const, make, toposort
 from morok.ir.ops import AxisKind, Op, Ops
+from morok.machine.machine import Machine
 from morok.rewrite.engine import rewrite
 from tests.codegen.kernels import (
     LOOP,
@@ -42,13 +42,14 @@ from tests.codegen.kernels import (
     write,
 )
 
-NEON = Target("neon", vector_bytes=16, threads=True)
-GPU = Target(
+NEON = Machine("neon", vector_bytes=16, threads=True)
+GPU = Machine(
     "gpu",
+    scalar_alu=True,
     predicated_stores=True,
     global_dims=(65535, 65535, 65535),
     local_dims=(1024, 1024, 64),
-    block_limit=1024,
+    block_threads=1024,
 )
 
 
@@ -56,7 +57,7 @@ def nodes(root: UOp, op: Op) -> list[UOp]:
     return [n for n in toposort(root) if n.op is op]
 
 
-def through(kernel: UOp, last: str, target: Target = NEON) -> UOp:
+def through(kernel: UOp, last: str, target: Machine = NEON) -> UOp:
     """The kernel after the stage with this number."""
     root = kernel
     for stage in STAGES:
@@ -200,7 +201,7 @@ def test_lanes_of_a_sum_stay_in_the_accumulator() -> None:
 
 def test_products_are_added_with_one_rounding() -> None:
     assert nodes(through(matmul(4, 4, 4), "11"), Ops.MULACC)
-    plain = Target("plain", fma=False)
+    plain = Machine("plain", scalar_alu=True, fma=False)
     assert not nodes(through(matmul(4, 4, 4), "11", plain), Ops.MULACC)
 
 
@@ -265,18 +266,22 @@ def test_too_many_and_too_large_dimensions() -> None:
     o, x = buffers(120, 120)
     rs = [rng(n, i, AxisKind.GLOBAL) for i, n in enumerate((2, 3, 4, 5))]
     flat = ((rs[0] * 3 + rs[1]) * 4 + rs[2]) * 5 + rs[3]
-    small = Target("small", global_dims=(64, 64, 64))
+    small = Machine("small", scalar_alu=True, global_dims=(64, 64, 64))
     after = dims_stage(sink(write(o, flat, read(x, flat), *rs)), Context(small))
     assert len(nodes(after, Ops.SPECIAL)) == 3
     huge = rng(1 << 20, 0, AxisKind.GLOBAL)
     a, b = buffers(1 << 20, 1 << 20)
     parts = dims_stage(
-        sink(write(a, huge, read(b, huge), huge)), Context(Target("s", global_dims=(1024, 1024)))
+        sink(write(a, huge, read(b, huge), huge)),
+        Context(Machine("s", scalar_alu=True, global_dims=(1024, 1024))),
     )
     assert len(nodes(parts, Ops.SPECIAL)) == 2
     with pytest.raises(CompileError, match="do not fit"):
         prime = rng(1031, 0, AxisKind.GLOBAL)
-        dims_stage(sink(write(a, prime, read(b, prime), prime)), Context(Target("s", global_dims=(64, 64))))
+        dims_stage(
+            sink(write(a, prime, read(b, prime), prime)),
+            Context(Machine("s", scalar_alu=True, global_dims=(64, 64))),
+        )
 
 
 def test_a_store_that_ignores_a_thread_index_is_masked() -> None:
@@ -315,7 +320,7 @@ def test_what_always_holds_guards_nothing() -> None:
         assert rewrite(written, certain_rules) is (store(index_(x, r), value) if plain else written)
 
 
-def vector_load(place: UOp, target: Target = NEON, gate: UOp | None = None) -> UOp:
+def vector_load(place: UOp, target: Machine = NEON, gate: UOp | None = None) -> UOp:
     x = define_global(float32, 1024, 0)
     sources = (x, place) if gate is None else (x, place, gate)
     address = make(Ops.INDEX, x.dtype.vec(place.dtype.lanes), sources)
@@ -342,7 +347,7 @@ def test_neighbours_are_loaded_together() -> None:
 def test_lengths_are_those_of_the_device() -> None:
     lanes = vector_constant(index, range(7))
     assert [n.dtype.lanes for n in nodes(vector_load(lanes), Ops.LOAD)] == [4, 2, 1]
-    wide = Target("avx512", vector_bytes=64, fold_bytes=64, masked_memory=True)
+    wide = Machine("avx512", vector_bytes=64, masked_memory=True)
     assert [n.dtype.lanes for n in nodes(vector_load(vector_constant(index, range(16)), wide), Ops.LOAD)] == [
         16
     ]
@@ -352,7 +357,7 @@ def test_gates_per_lane_are_masks_where_the_device_has_them() -> None:
     r = rng(8, 0)
     place = splat(r * 4, 4) + vector_constant(index, range(4))
     gate = place < splat(const(index, 30), 4)
-    masked = Target("avx", vector_bytes=16, masked_memory=True)
+    masked = Machine("avx", vector_bytes=16, masked_memory=True)
     (one,) = nodes(vector_load(place, masked, gate), Ops.LOAD)
     assert one.src[0].src[2].dtype is bool_.vec(4)
     assert [n.dtype.lanes for n in nodes(vector_load(place, NEON, gate), Ops.LOAD)] == [1, 1, 1, 1]
@@ -442,7 +447,7 @@ def test_index_types_follow_the_bounds() -> None:
     assert second.src[1].dtype is int64 and {r.dtype for r in nodes(second, Ops.RANGE)} == {int32, int64}
     # the product leaves 32 bits although its factors do not
     assert lower_index(index_(x, small * 5_000_000), Context(NEON)).src[1].dtype is int64
-    wide = Target("wide", wide_index=True)
+    wide = Machine("wide", scalar_alu=True, wide_index=True)
     assert lower_index(index_(x, small), Context(wide)).src[1].dtype is int64
     n = variable("n", 0, 10)
     assert lower_index(index_(x, n), Context(NEON)).src[1].dtype is int32

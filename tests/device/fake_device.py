@@ -13,7 +13,7 @@ from morok.device.interpreter import Interpreter
 from morok.device.tunable import Turns, plain_stopwatch
 from morok.ir.node import UOp
 from morok.ir.python_form import parse, to_python
-from morok.optimize.host import Host
+from morok.machine.machine import Machine
 from morok.optimize.race import Stopwatch
 from morok.optimize.record import Opt, applied
 
@@ -32,8 +32,9 @@ class FakeDevice(Device):
     def compile(self, ast: UOp, name: str) -> Program:
         return self.interpreter.compile(ast, name)
 
-    def facts(self) -> Host:
-        return Host()
+    @property
+    def machine(self) -> Machine:
+        return Machine()
 
     def tuning_key(self) -> str:
         return "fake"

@@ -536,7 +536,7 @@ def test_the_compiler_believes_what_a_gpu_says_of_itself() -> None:
     driver = FakeDriver()
     driver.facts = replace(driver.facts, capability=(10, 3), shared_bytes=200 << 10)
     device = Cuda("CUDA", driver)
-    assert device.target.local_bytes == device.host.local_bytes == 200 << 10
+    assert device.machine.local_bytes == 200 << 10
 
 
 def test_there_is_no_such_number() -> None:

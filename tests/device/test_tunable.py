@@ -13,8 +13,8 @@ from morok.device.cpu import CPU
 from morok.device.interpreter import Interpreter
 from morok.device.tunable import Tunable
 from morok.dtype import float32
+from morok.machine.machine import Machine
 from morok.optimize.actions import apply_all
-from morok.optimize.host import Host
 from morok.optimize.record import Opt
 from tests.device.fake_gpu import FakeDriver, fake_gpus
 from tests.optimize.kernels import kernel
@@ -22,7 +22,7 @@ from tests.optimize.kernels import kernel
 
 def timed(device: Any, opts: tuple[Opt, ...]) -> Any:
     """Builds a candidate for the sum of two tensors, carries it over as bytes, times it: what it computed."""
-    ast = apply_all(kernel("add"), opts, device.facts())
+    ast = apply_all(kernel("add"), opts, device.machine)
     code = device.build(ast, "candidate")
     assert isinstance(code, bytes)
     program = device.load(code, "candidate")
@@ -42,7 +42,7 @@ WANTED = 2 * np.arange(48, dtype=np.float32) + 3
 def test_the_processor_builds_and_times_candidates(opts: tuple[Opt, ...]) -> None:
     device = CPU()
     assert isinstance(device, Tunable)
-    assert isinstance(device.facts(), Host)
+    assert isinstance(device.machine, Machine)
     np.testing.assert_array_equal(timed(device, opts), WANTED)
 
 
@@ -54,7 +54,7 @@ def test_a_gpu_builds_and_times_candidates(monkeypatch: pytest.MonkeyPatch) -> N
 
     with fake_gpus(FakeDriver()) as (device,):
         assert isinstance(device, Tunable)
-        assert device.facts().block_threads
+        assert device.machine.block_threads
         monkeypatch.setattr(apply, "choose", refuse)
         np.testing.assert_array_equal(timed(device, ()), WANTED)
 

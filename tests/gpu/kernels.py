@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from morok.codegen.gpu import cuda_target
 from morok.codegen.pipeline import lower
 from morok.device.buffer import Buffer
-from morok.device.emulator import EmulatedKernel, Emulator, emulated_host
+from morok.device.emulator import EmulatedKernel, Emulator
 from morok.device.interpreter import run_kernel
 from morok.device.registry import get_device
 from morok.dtype import DType, PtrDType, float32, int32, uint8, void
@@ -19,10 +18,11 @@ from morok.errors import DeviceError
 from morok.ir.build import define_global, special
 from morok.ir.node import UOp, const, make, toposort
 from morok.ir.ops import Ops
+from morok.machine.files import load
 from tests.devices import devices
 
-TARGET = cuda_target()
-HOST = emulated_host(TARGET)
+TARGET = load("emulator")
+HOST = TARGET
 (DEVICE,) = devices("EMULATOR")
 _emulator = Emulator()
 

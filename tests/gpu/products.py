@@ -9,17 +9,17 @@ from typing import Any
 import numpy as np
 
 from morok import Tensor
-from morok.codegen.gpu import cuda_target
 from morok.device.buffer import Buffer
 from morok.device.cuda import Cuda, facts_of
 from morok.device.cuda_compile import compile_cubin
-from morok.device.emulator import EmulatedKernel, EmulatorAllocator, emulated_host
+from morok.device.emulator import EmulatedKernel, EmulatorAllocator
 from morok.device.registry import get_device
 from morok.dtype import DType, PtrDType
 from morok.ir.alu_array import storage
 from morok.ir.matrix import ALL_UNITS
 from morok.ir.node import UOp, const, toposort
 from morok.ir.ops import Ops
+from morok.machine.files import load
 from morok.optimize.actions import can
 from morok.optimize.record import Opt
 from morok.render.cuda import render
@@ -28,8 +28,8 @@ from morok.schedule.schedule import schedule
 from morok.symbolic.sets import simplify
 from tests.gpu.kernels import DEVICE
 
-TARGET = cuda_target()
-HOST = emulated_host(TARGET)
+TARGET = load("emulator")
+HOST = TARGET
 UNLIMITED = replace(HOST, local_bytes=1 << 40)
 Maker = Callable[..., Tensor]
 

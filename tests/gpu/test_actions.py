@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 
 from morok.ir.node import UOp
+from morok.machine.machine import Machine
 from morok.optimize.actions import apply, apply_all
-from morok.optimize.host import Host
 from morok.optimize.record import Opt
 from tests.gpu.kernels import run
 from tests.optimize.kernels import GPU, MAKERS, VALUES, buffers_of, interpret, kernel, same, wanted
@@ -20,7 +20,7 @@ def answer(ast: UOp) -> list[Any]:
 
 @given(sequences((GPU,)))
 @settings(max_examples=40)
-def test_legal_sequences_keep_the_answer(case: tuple[str, Host, UOp]) -> None:
+def test_legal_sequences_keep_the_answer(case: tuple[str, Machine, UOp]) -> None:
     name, _, ast = case
     same(answer(ast), wanted(name))
 
@@ -28,7 +28,7 @@ def test_legal_sequences_keep_the_answer(case: tuple[str, Host, UOp]) -> None:
 @pytest.mark.slow
 @given(sequences((GPU,)))
 @settings(max_examples=3000)
-def test_many_legal_sequences(case: tuple[str, Host, UOp]) -> None:
+def test_many_legal_sequences(case: tuple[str, Machine, UOp]) -> None:
     name, _, ast = case
     same(answer(ast), wanted(name))
 

@@ -7,8 +7,7 @@ import math
 import pytest
 
 from morok import knobs
-from morok.codegen.gpu import cuda_target
-from morok.device.cuda import host_of, program_of
+from morok.device.cuda import program_of
 from morok.device.cuda_driver import Facts
 from morok.ir.node import UOp
 from morok.optimize.actions import apply_all, can
@@ -18,7 +17,7 @@ from morok.optimize.space import Space
 from tests.optimize.kernels import GPU, kernel_of
 from tests.schedule import graphs as g
 
-H200 = host_of(Facts("GPU", (9, 0), 1 << 34, 132, 1024, 227 << 10, 50 << 20, 13000))
+H200 = Facts("GPU", (9, 0), 1 << 34, 132, 1024, 227 << 10, 50 << 20, 13000).machine()
 
 
 def staged() -> UOp:
@@ -57,14 +56,14 @@ def test_everything_around_a_convolution_can_be_compiled() -> None:
     assert len(found) > 30
     with knobs.override(NOOPT=True):
         for _, other in found[:: max(1, len(found) // 16)]:
-            assert "__global__" in program_of(other, cuda_target("sm_90a"), H200).text
+            assert "__global__" in program_of(other, H200).text
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(64, 256), (4096, 2048), (8192, 8192)])
 def test_a_row_is_read_once_and_its_powers_are_computed_once(rows: int, columns: int) -> None:
     """Who has a part of a row in one of its loops has it in all: it stays in registers from the first."""
     ast = optimize(kernel_of(g.softmax(g.tensor(rows, columns))), H200)
-    program = program_of(ast, cuda_target("sm_90a"), H200)
+    program = program_of(ast, H200)
     blocks = math.prod(int(extent[0]) for extent in program.grid)
     each = rows * columns // (blocks * math.prod(program.block))  # elements of a thread
     assert program.text.count("*(const float4*)(g1") * 4 == each

@@ -12,9 +12,10 @@ from morok import Tensor, knobs
 from morok.codegen.pipeline import lower
 from morok.device.interpreter import run_kernel
 from morok.errors import DeviceError
-from morok.ir.matrix import ALL_UNITS, MMA_F16, MMA_INT8, WARP_UNITS, warp_units
+from morok.ir.matrix import ALL_UNITS, MMA_F16, MMA_INT8, WARP_UNITS
 from morok.ir.node import UOp, make, toposort
 from morok.ir.ops import AxisKind, Ops
+from morok.machine.files import load
 from morok.optimize.actions import apply_all, can
 from morok.optimize.builder import Builder
 from morok.optimize.gpu_matmul import matrix_product
@@ -65,9 +66,14 @@ def test_fragments_are_those_of_the_manual() -> None:
 
 
 def test_architectures_have_units() -> None:
-    assert warp_units("sm_75") == ()
-    assert {u.name for u in warp_units("sm_80")} == {"mma.f16", "mma.bf16", "mma.tf32", "mma.s8", "mma.u8"}
-    assert set(WARP_UNITS) == set(warp_units("cuda-sm_90a"))
+    assert {u.name for u in load("sm_80").matrix_units} == {
+        "mma.f16",
+        "mma.bf16",
+        "mma.tf32",
+        "mma.s8",
+        "mma.u8",
+    }
+    assert set(WARP_UNITS) == set(load("sm_89").matrix_units) < set(load("sm_90").matrix_units)
 
 
 # --- actions

@@ -8,20 +8,19 @@ import pytest
 from hypothesis import given, settings
 
 from morok import Tensor, knobs
-from morok.codegen.gpu import STATIC_SHARED, cuda_target
 from morok.codegen.pipeline import lower
-from morok.device.cuda import host_of, program_of
+from morok.device.cuda import program_of
 from morok.device.cuda_driver import Facts
 from morok.dtype import DType, bfloat16, bool_, float8_e5m2, float16, float32, float64, int8, int32, int64
 from morok.ir.build import bufferize, define_global, rng, sink
 from morok.ir.checks import count_buffers
 from morok.ir.node import UOp, alu, const, make
 from morok.ir.ops import AxisKind, Ops
+from morok.machine.machine import Machine
 from morok.optimize.actions import apply_all
 from morok.optimize.apply import optimize
-from morok.optimize.host import Host
 from morok.optimize.record import Opt
-from morok.render.cuda import render
+from morok.render.cuda import STATIC_SHARED, render
 from morok.render.program import Program, extent_value
 from tests.codegen.kernels import UPCAST, add, read, split, write
 from tests.gpu.kernels import HOST, TARGET, check, cubin, lidx, linear, store
@@ -180,10 +179,10 @@ def test_all_kernels_compile(name: str) -> None:
 def test_other_architectures(capability: tuple[int, int], shared: int) -> None:
     """Copies, matrix units and shared memory as each of them has it."""
     facts = Facts("another", capability, 40 << 30, 100, 1024, shared << 10, 40 << 20, 13000)
-    target, host = cuda_target(facts.arch, facts.shared_bytes), host_of(facts)
+    machine = facts.machine()
     half = kernel_of(product, (512, 512), (512, 512))
     for ast in (half, kernel("softmax")):
-        program = program_of(ast, target, host)
+        program = program_of(ast, machine)
         assert program.shared <= facts.shared_bytes
         assert ast is not half or "mma.sync" in program.text
         assert cubin(program.text, facts.arch)
@@ -191,14 +190,14 @@ def test_other_architectures(capability: tuple[int, int], shared: int) -> None:
 
 @given(sequences((GPU,)))
 @settings(max_examples=8)
-def test_random_actions_compile(case: tuple[str, Host, UOp]) -> None:
+def test_random_actions_compile(case: tuple[str, Machine, UOp]) -> None:
     assert cubin(source(case[2]).text)
 
 
 @pytest.mark.slow
 @given(sequences((GPU,)))
 @settings(max_examples=300)
-def test_many_random_actions_compile(case: tuple[str, Host, UOp]) -> None:
+def test_many_random_actions_compile(case: tuple[str, Machine, UOp]) -> None:
     assert cubin(source(case[2]).text)
 
 
@@ -216,6 +215,6 @@ def test_checks_of_positions_are_one_branch_that_nvrtc_takes() -> None:
         i, j = (Tensor(np.zeros(n, np.int32)).realize() for n in (100, (500, 64)))
         for made, branches in ((x[i], 1), (x.gather(1, j), 1), (x[i, i % 64], 1), (x[i, i], 3)):
             (kernel,) = made.plan().kernels
-            text = program_of(kernel.ast, cuda_target(), HOST).text
+            text = program_of(kernel.ast, HOST).text
             assert text.count("  if (x") == branches and f"g{count_buffers(kernel.ast) - 1}[0LL] = " in text
             cubin(text)

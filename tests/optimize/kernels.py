@@ -13,20 +13,22 @@ from morok.device.cpu import compile_kernel
 from morok.device.cpu_kernel import Kernel
 from morok.device.interpreter import run_kernel
 from morok.device.llvm import host as machine
-from morok.device.llvm import target_for
 from morok.dtype import PtrDType, float32, int32
 from morok.ir import movement
 from morok.ir.alu_array import storage
 from morok.ir.build import define_global, end, index, pick, read, reduce, rng, sink, store, variable
 from morok.ir.node import UOp, alu, const, toposort
 from morok.ir.ops import AxisKind, Op, Ops
-from morok.optimize.host import Host
+from morok.machine.choose import cpu_machine
+from morok.machine.machine import Machine
 from morok.schedule.schedule import schedule
 from tests.schedule import graphs as g
 
-NEON = Host(vector_bytes=16, registers=32, l1_bytes=64 << 10, l2_bytes=1 << 20, cores=2)
-AVX512 = Host(vector_bytes=64, registers=32, masked_memory=True, l1_bytes=48 << 10, l2_bytes=2 << 20, cores=2)
-GPU = Host(vector_bytes=16, registers=64, block_threads=256, local_bytes=48 << 10)
+NEON = Machine(vector_bytes=16, registers=32, l1_bytes=64 << 10, l2_bytes=1 << 20, cores=2)
+AVX512 = Machine(
+    vector_bytes=64, registers=32, masked_memory=True, l1_bytes=48 << 10, l2_bytes=2 << 20, cores=2
+)
+GPU = Machine(vector_bytes=16, registers=64, block_threads=256, local_bytes=48 << 10)
 
 _allocator = HostAllocator("test")
 
@@ -64,7 +66,7 @@ def interpret(ast: UOp, values: dict[str, int] | None = None, seed: int = 0) -> 
 
 def native(ast: UOp, values: dict[str, int] | None = None, seed: int = 0) -> list[Any]:
     """All buffers after a run as machine code."""
-    program = Kernel(compile_kernel(ast, machine(), target_for(machine())), "test")
+    program = Kernel(compile_kernel(ast, machine(), cpu_machine(machine())), "test")
     dtypes = {n.arg: n.dtype.elem for n in toposort(ast) if n.op is Ops.DEFINE_GLOBAL}  # type: ignore[attr-defined]
     arrays = buffers_of(ast, seed)
     held = [

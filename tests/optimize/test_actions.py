@@ -12,8 +12,8 @@ from morok.ir.infer import dimensions, summed
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import AxisKind, Ops
 from morok.ir.text import parse, to_python
+from morok.machine.machine import Machine
 from morok.optimize.actions import ACTIONS, apply, apply_all, can
-from morok.optimize.host import Host
 from morok.optimize.loops import loops_of, size
 from morok.optimize.record import Opt, OptError, Optimised, applied
 from tests.optimize.kernels import (
@@ -55,12 +55,12 @@ def candidates(ast: UOp) -> list[Opt]:
     return found
 
 
-def legal(ast: UOp, host: Host) -> list[Opt]:
+def legal(ast: UOp, host: Machine) -> list[Opt]:
     return [opt for opt in candidates(ast) if can(ast, opt, host) is None]
 
 
 @st.composite
-def sequences(draw: st.DrawFn, hosts: tuple[Host, ...]) -> tuple[str, Host, UOp]:
+def sequences(draw: st.DrawFn, hosts: tuple[Machine, ...]) -> tuple[str, Machine, UOp]:
     """A kernel after a few random legal actions."""
     name = draw(st.sampled_from(sorted(MAKERS)))
     host = draw(st.sampled_from(hosts))
@@ -78,28 +78,28 @@ def sequences(draw: st.DrawFn, hosts: tuple[Host, ...]) -> tuple[str, Host, UOp]
 
 @given(sequences((NEON, AVX512, GPU)))
 @settings(max_examples=100)
-def test_legal_sequences_keep_the_answer(case: tuple[str, Host, UOp]) -> None:
+def test_legal_sequences_keep_the_answer(case: tuple[str, Machine, UOp]) -> None:
     name, _, ast = case
     same(interpret(ast, VALUES), wanted(name))
 
 
 @given(sequences((NEON,)))
 @settings(max_examples=30)
-def test_legal_sequences_keep_the_answer_as_machine_code(case: tuple[str, Host, UOp]) -> None:
+def test_legal_sequences_keep_the_answer_as_machine_code(case: tuple[str, Machine, UOp]) -> None:
     name, _, ast = case
     same(native(ast, VALUES), wanted(name))
 
 
 @pytest.mark.slow
 @given(sequences((NEON, AVX512, GPU)))
-def test_many_legal_sequences(case: tuple[str, Host, UOp]) -> None:
+def test_many_legal_sequences(case: tuple[str, Machine, UOp]) -> None:
     name, _, ast = case
     same(interpret(ast, VALUES), wanted(name))
 
 
 @pytest.mark.slow
 @given(sequences((NEON, AVX512)))
-def test_many_legal_sequences_as_machine_code(case: tuple[str, Host, UOp]) -> None:
+def test_many_legal_sequences_as_machine_code(case: tuple[str, Machine, UOp]) -> None:
     name, _, ast = case
     same(native(ast, VALUES), wanted(name))
 
@@ -114,7 +114,7 @@ def test_every_single_action_keeps_the_answer(name: str) -> None:
 
 @given(sequences((NEON,)))
 @settings(max_examples=20)
-def test_a_record_replays_prints_and_parses(case: tuple[str, Host, UOp]) -> None:
+def test_a_record_replays_prints_and_parses(case: tuple[str, Machine, UOp]) -> None:
     name, host, ast = case
     assert apply_all(kernel(name), applied(ast), host) is ast
     back = parse(to_python(ast))
@@ -207,7 +207,7 @@ def test_window_refuses_loops_that_are_no_window() -> None:
         ((2, 99), "there is no loop 99"),
     ):  # fmt: skip
         assert reason in (can(ast, Opt("WINDOW", 1, 0, axes), NEON) or "")
-    assert "bytes" in (can(ast, Opt("WINDOW", 1, 0, (2, 5)), Host(local_bytes=16)) or "")
+    assert "bytes" in (can(ast, Opt("WINDOW", 1, 0, (2, 5)), Machine(local_bytes=16)) or "")
 
 
 def test_block_keeps_totals_between_steps() -> None:
@@ -267,7 +267,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("name", "opt", "host", "reason"), REFUSED, ids=lambda x: str(x)[:24])
-def test_refusals_say_why(name: str, opt: Opt, host: Host, reason: str) -> None:
+def test_refusals_say_why(name: str, opt: Opt, host: Machine, reason: str) -> None:
     assert (can(kernel(name), opt, host) or "").startswith(reason)
     with pytest.raises(OptError, match="not possible"):
         apply(kernel(name), opt, host)
@@ -287,7 +287,7 @@ def test_dimensions_of_a_copy_are_not_joined() -> None:
 
 
 def test_blocks_have_a_limit() -> None:
-    small = Host(block_threads=8)
+    small = Machine(block_threads=8)
     ast = apply(kernel("matmul"), Opt("LOCAL", 0, 4), small)
     assert can(ast, Opt("LOCAL", 1, 4), small) == "a block would have 16 threads of at most 8"
 

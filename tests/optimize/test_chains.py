@@ -4,12 +4,12 @@ from morok.dtype import float32
 from morok.ir.build import define_global, end, index, rng, sink, store
 from morok.ir.node import UOp, alu, make
 from morok.ir.ops import AxisKind, Op, Ops
+from morok.machine.machine import Machine
 from morok.optimize.facts import functions
 from morok.optimize.heuristics import choose
-from morok.optimize.host import Host
 from morok.optimize.loops import loops_of, size
 
-HOST = Host(vector_bytes=16, registers=32)
+HOST = Machine(vector_bytes=16, registers=32)
 
 
 def chain(n: int, *ops: Op) -> UOp:
@@ -22,7 +22,7 @@ def chain(n: int, *ops: Op) -> UOp:
     return sink(end(store(index(define_global(float32, n, 0), r), value), r))
 
 
-def vectors(kernel: UOp, host: Host = HOST) -> int:
+def vectors(kernel: UOp, host: Machine = HOST) -> int:
     """Vectors at a time in the widest of its loops."""
     lanes = [size(r) or 0 for r in loops_of(choose(kernel, host)).closers if r.arg[1] is AxisKind.UPCAST]
     return max(lanes) // host.lanes(float32)
@@ -50,4 +50,4 @@ def test_six_vectors_only_where_the_rest_is_small() -> None:
 
 
 def test_fewer_registers_fewer_vectors() -> None:
-    assert vectors(chain(1 << 20, Ops.EXP), Host(vector_bytes=32, registers=16)) == 4
+    assert vectors(chain(1 << 20, Ops.EXP), Machine(vector_bytes=32, registers=16)) == 4

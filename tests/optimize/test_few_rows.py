@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from morok.ir.infer import ranges, summed
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import AxisKind, Ops
+from morok.machine.machine import Machine
 from morok.optimize.apply import optimize
-from morok.optimize.host import Host
 from morok.optimize.loops import loops_of, size
 from morok.optimize.record import applied
 from tests.optimize.kernels import NEON, interpret, kernel_of, native, same
 from tests.schedule import graphs as g
 
-TINY = Host(cores=2, l1_bytes=1 << 10, l2_bytes=1 << 12, local_bytes=1 << 15, lane_operands=True)
+TINY = Machine(cores=2, l1_bytes=1 << 10, l2_bytes=1 << 12, local_bytes=1 << 15, lane_operands=True)
 
 
 def names(ast: UOp) -> list[str]:

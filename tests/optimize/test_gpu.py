@@ -6,16 +6,15 @@ import numpy as np
 import pytest
 
 from morok import Tensor
-from morok.codegen.gpu import cuda_target
 from morok.codegen.pipeline import lower
-from morok.device.cuda import host_of
 from morok.device.cuda_driver import Facts
 from morok.ir.node import UOp
 from morok.ir.ops import Ops
+from morok.machine.files import load
 from morok.optimize.apply import optimize
 from morok.optimize.record import applied
 
-H200 = host_of(Facts("H200", (9, 0), 140 << 30, 132, 1024, 227 << 10, 60 << 20, 13000))
+H200 = Facts("H200", (9, 0), 140 << 30, 132, 1024, 227 << 10, 60 << 20, 13000).machine()
 Function = Callable[[Tensor], Tensor]
 
 
@@ -30,7 +29,7 @@ def names(ast: UOp) -> list[str]:
 
 
 def instructions(ast: UOp) -> list[UOp]:
-    return list(lower(ast, cuda_target()).src)
+    return list(lower(ast, load("emulator")).src)
 
 
 def accesses(ast: UOp, op: object) -> list[int]:

@@ -18,9 +18,9 @@ from morok.ir.build import define_global
 from morok.ir.infer import closed_ranges, ranges
 from morok.ir.node import UOp, alu, const, toposort
 from morok.ir.ops import AxisKind, Op, Ops
+from morok.machine.machine import Machine
 from morok.optimize.apply import optimize
 from morok.optimize.heuristics import LEAST_SHARED_WORK
-from morok.optimize.host import Host
 from morok.optimize.loops import loops_of, size
 from morok.optimize.record import applied
 from morok.optimize.tiles import tile_shape
@@ -39,8 +39,8 @@ from tests.optimize.kernels import (
 )
 from tests.schedule import graphs as g
 
-AVX2 = Host(vector_bytes=32, registers=16, masked_memory=True, cores=4)
-SCALAR = Host(vector_bytes=0, registers=8)
+AVX2 = Machine(vector_bytes=32, registers=16, masked_memory=True, cores=4)
+SCALAR = Machine(vector_bytes=0, registers=8)
 HOSTS = (NEON, AVX2, AVX512, SCALAR, GPU)
 
 
@@ -108,7 +108,7 @@ def kernels(draw: st.DrawFn) -> UOp:
 
 @given(kernels(), st.sampled_from(HOSTS))
 @settings(max_examples=40)
-def test_awkward_sizes_keep_the_answer(ast: UOp, host: Host) -> None:
+def test_awkward_sizes_keep_the_answer(ast: UOp, host: Machine) -> None:
     same(interpret(optimize(ast, host)), interpret(ast))
 
 
@@ -124,7 +124,7 @@ def test_many_awkward_sizes_as_machine_code(ast: UOp) -> None:
     same(native(optimize(ast, NEON)), interpret(ast))
 
 
-TINY = Host(cores=2, l1_bytes=1 << 10, l2_bytes=1 << 12, local_bytes=1 << 15, lane_operands=True)
+TINY = Machine(cores=2, l1_bytes=1 << 10, l2_bytes=1 << 12, local_bytes=1 << 15, lane_operands=True)
 
 
 @given(st.integers(2, 60), st.integers(4, 40), st.integers(256, 300), st.booleans())
@@ -255,7 +255,7 @@ def test_every_column_loop_of_a_softmax_is_a_vector() -> None:
 
 
 @pytest.mark.parametrize("host", [NEON, AVX2, AVX512], ids=["neon", "avx2", "avx512"])
-def test_accumulators_of_a_tile_fit_the_registers(host: Host) -> None:
+def test_accumulators_of_a_tile_fit_the_registers(host: Machine) -> None:
     lanes = host.lanes(float32)
     for rows in (1, 5, 64, 1000, 1023, 1024):
         for columns in (1, 10, 64, 1000, 1023, 1024):

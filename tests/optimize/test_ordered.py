@@ -7,9 +7,9 @@ from morok import Tensor, knobs
 from morok.device.interpreter import run_kernel
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import AxisKind, Ops
+from morok.machine.machine import Machine
 from morok.optimize.actions import apply, can
 from morok.optimize.heuristics import choose
-from morok.optimize.host import Host
 from tests.optimize.kernels import AVX512, NEON
 from tests.optimize.test_actions import candidates
 
@@ -41,7 +41,7 @@ def ordered(ast: UOp) -> list[UOp]:
 
 
 @pytest.mark.parametrize("host", [NEON, AVX512], ids=["neon", "avx512"])
-def test_no_action_touches_an_ordered_loop(host: Host) -> None:
+def test_no_action_touches_an_ordered_loop(host: Machine) -> None:
     ast = scatter_kernel()
     np.testing.assert_array_equal(result(ast), WANTED)
     steps = ordered(ast)
@@ -54,8 +54,8 @@ def test_no_action_touches_an_ordered_loop(host: Host) -> None:
         assert [r.src[0].arg for r in ordered(apply(ast, opt, host))] == [UPDATES], opt
 
 
-@pytest.mark.parametrize("host", [NEON, AVX512, Host(cores=4)], ids=["neon", "avx512", "threads"])
-def test_the_heuristics_cut_the_rows(host: Host) -> None:
+@pytest.mark.parametrize("host", [NEON, AVX512, Machine(cores=4)], ids=["neon", "avx512", "threads"])
+def test_the_heuristics_cut_the_rows(host: Machine) -> None:
     best = choose(scatter_kernel(), host)
     assert [r.src[0].arg for r in ordered(best)] == [UPDATES]
 

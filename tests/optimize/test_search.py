@@ -12,11 +12,11 @@ import pytest
 from morok.ir.matrix import ALL_UNITS, MMA_F16
 from morok.ir.node import UOp
 from morok.ir.ops import AxisKind
+from morok.machine.machine import Machine
 from morok.optimize.actions import apply_all, can
 from morok.optimize.beam import Found, Progress, search
 from morok.optimize.estimate import Estimator
 from morok.optimize.heuristics import choose
-from morok.optimize.host import Host
 from morok.optimize.loops import loops_of
 from morok.optimize.race import Heat, take_turns
 from morok.optimize.record import Opt, applied
@@ -84,13 +84,13 @@ class Killed(Exception):
     """What a candidate that takes too long comes to."""
 
 
-def by_cost(name: str, host: Host) -> Callable[[Opts], float]:
+def by_cost(name: str, host: Machine) -> Callable[[Opts], float]:
     """A machine on which kernels take as long as the model says."""
     model = Estimator(host)
     return lambda opts: 1e-9 * model.cost(loops_of(apply_all(kernel(name), opts, host)))
 
 
-def run(name: str, host: Host, bench: FakeBench, beam: Beam | None = None) -> Found:
+def run(name: str, host: Machine, bench: FakeBench, beam: Beam | None = None) -> Found:
     return search(Space(kernel(name), host), choose, bench, beam or Beam(3, 10.0))
 
 
@@ -110,7 +110,7 @@ def test_every_neighbour_keeps_the_answer(name: str) -> None:
 
 
 @pytest.mark.parametrize("host", [NEON, AVX512, GPU], ids=["neon", "avx512", "gpu"])
-def test_neighbours_are_the_same_every_time(host: Host) -> None:
+def test_neighbours_are_the_same_every_time(host: Machine) -> None:
     for name in ("matmul of odd sizes", "softmax", "transpose"):
         first, second = (Space(kernel(name), host) for _ in range(2))
         assert first.seeds(choose) == second.seeds(choose)
@@ -141,7 +141,7 @@ def test_a_sequence_that_is_not_allowed_is_no_point() -> None:
 # --- the model
 
 
-def cost(ast: UOp, host: Host) -> float:
+def cost(ast: UOp, host: Machine) -> float:
     return Estimator(host).cost(loops_of(ast))
 
 
@@ -210,7 +210,7 @@ def test_matrix_units_are_not_given_up_lightly() -> None:
     assert can(ast, own[0], host) is None
     bench = FakeBench(lambda opts: 1e-3)
 
-    def with_units(kernel: UOp, machine: Host) -> UOp:
+    def with_units(kernel: UOp, machine: Machine) -> UOp:
         return apply_all(kernel, own, machine)
 
     search(Space(ast, host), with_units, bench, Beam(4, 10.0))

@@ -21,21 +21,20 @@ from hypothesis import strategies as st
 
 from morok import Tensor
 from morok.codegen.pipeline import lower
-from morok.codegen.target import Target
 from morok.device.buffer import Buffer, HostAllocator
 from morok.device.cpu import compile_kernel
 from morok.device.cpu_kernel import Kernel
 from morok.device.crew_worker import written_buffers
-from morok.device.host import host_of
 from morok.device.interpreter import run_kernel
-from morok.device.llvm import Machine, target_for
 from morok.device.llvm import host as machine
 from morok.dtype import PtrDType
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import Op, Ops
+from morok.machine.choose import cpu_machine
+from morok.machine.machine import Machine
+from morok.machine.processor import Processor
 from morok.optimize.actions import apply_all, can
 from morok.optimize.heuristics import choose
-from morok.optimize.host import Host
 from morok.optimize.record import Opt
 from morok.optimize.space import Opts, Space
 from tests.gpu.kernels import emulate
@@ -44,12 +43,12 @@ from tests.schedule import graphs as g
 
 NOTHING = 0xFF  # in every byte: not a number, or -1
 ZONE = 256  # bytes before and after a buffer
-TARGETS: dict[str, Target] = {
-    "own": target_for(machine()),
-    "avx512": target_for(
-        Machine("x86_64-unknown-linux-gnu", "skylake-avx512", "+avx512f,+avx512vl,+avx2,+fma,+f16c")
+TARGETS: dict[str, Machine] = {
+    "own": cpu_machine(machine(), 2),
+    "avx512": cpu_machine(
+        Processor("x86_64-unknown-linux-gnu", "skylake-avx512", "+avx512f,+avx512vl,+avx2,+fma,+f16c")
     ),
-    "sse2": target_for(Machine("x86_64-unknown-linux-gnu", "x86-64", "")),
+    "sse2": cpu_machine(Processor("x86_64-unknown-linux-gnu", "x86-64", "")),
 }
 _allocator = HostAllocator("test")
 
@@ -103,7 +102,7 @@ def wanted(ast: UOp, values: Mapping[str, int]) -> list[Any]:
     return arrays
 
 
-def execute(ast: UOp, target: Target, arrays: Sequence[Any], values: Mapping[str, int]) -> list[Any]:
+def execute(ast: UOp, target: Machine, arrays: Sequence[Any], values: Mapping[str, int]) -> list[Any]:
     """The buffers after a run as machine code, in pieces; nothing beside them has changed."""
     program = Kernel(compile_kernel(ast, machine(), target), "test")
     dtypes = {n.arg: n.dtype.elem for n in toposort(ast) if isinstance(n.dtype, PtrDType)}
@@ -139,7 +138,7 @@ def _in_pieces(program: Kernel, held: Sequence[Buffer], values: Mapping[str, int
 
 def check(ast: UOp, *opts: Opt, target: str = "own") -> None:
     """The sequence is allowed, and the machine code does what the interpreter says of the plain kernel."""
-    cut = apply_all(ast, opts, host_of(TARGETS[target]))
+    cut = apply_all(ast, opts, TARGETS[target])
     same(execute(cut, TARGETS[target], data_of(ast), VALUES), wanted(ast, VALUES))
 
 
@@ -147,12 +146,12 @@ def check(ast: UOp, *opts: Opt, target: str = "own") -> None:
 
 
 @cache
-def space_of(name: str, host: Host) -> Space:
+def space_of(name: str, host: Machine) -> Space:
     return Space(plain(name), host)
 
 
 @cache
-def seeds_of(name: str, host: Host) -> list[Opts]:
+def seeds_of(name: str, host: Machine) -> list[Opts]:
     return space_of(name, host).seeds(choose)
 
 
@@ -161,7 +160,7 @@ def walks(draw: st.DrawFn) -> tuple[str, str, Opts]:
     """A kernel, a processor, and a point that a search may come to."""
     name = draw(st.sampled_from(sorted(ALL)))
     target = draw(st.sampled_from(sorted(TARGETS)))
-    host = host_of(TARGETS[target])
+    host = TARGETS[target]
     if draw(st.booleans()):
         host = replace(host, l1_bytes=512, l2_bytes=2048)
     space = space_of(name, host)
@@ -203,7 +202,7 @@ def test_many_points_of_a_search(walk: tuple[str, str, Opts]) -> None:
 
 def test_the_samples_reach_what_only_heuristics_do() -> None:
     """Actions that are no step of a search come in by where it begins."""
-    small = replace(host_of(TARGETS["own"]), l1_bytes=512, l2_bytes=2048)
+    small = replace(TARGETS["own"], l1_bytes=512, l2_bytes=2048)
     found = {
         opt.name for name in LONG for host in (small, NEON) for opts in seeds_of(name, host) for opt in opts
     }

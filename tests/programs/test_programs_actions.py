@@ -8,12 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from morok import knobs
-from morok.codegen.target import Target
 from morok.device import registry
 from morok.device.cpu import CPU
-from morok.device.host import host_of
 from morok.ir.digest import hexdigest
 from morok.ir.node import UOp
+from morok.machine.machine import Machine
 from morok.optimize.actions import apply, can
 from morok.runtime import plan
 from tests.optimize.test_actions import candidates
@@ -29,8 +28,7 @@ class Dice:
         self.seed = 0
         self.applied = 0
 
-    def __call__(self, ast: UOp, target: Target) -> UOp:
-        host = host_of(target)
+    def __call__(self, ast: UOp, host: Machine) -> UOp:
         draw = random.Random(f"{self.seed} {hexdigest(ast)}")
         for _ in range(draw.randint(1, 4)):
             options = candidates(ast)

@@ -9,15 +9,14 @@ import pytest
 
 from morok import Tensor, knobs
 from morok.codegen.pipeline import lower
-from morok.codegen.target import Target
 from morok.device import prove
-from morok.device.cpu import CPU
-from morok.device.host import optimise
+from morok.device.cpu import CPU, optimise
 from morok.dtype import AddrSpace, PtrDType, bool_, float16, float32, int32, int64
 from morok.errors import CompileError
 from morok.ir.build import cast, define_global, reduce, rng, sink
 from morok.ir.node import UOp, alu, const, make
 from morok.ir.ops import AxisKind, Ops
+from morok.machine.machine import Machine
 from tests.codegen.kernels import (
     UNROLL,
     UPCAST,
@@ -38,7 +37,7 @@ pytest.importorskip("z3")
 from morok.proof.kernels.compare import Comparison, compare
 from morok.proof.kernels.terms import Terms
 
-CPU_LIKE = Target("cpu", vector_bytes=16, threads=True, wide_index=True)
+CPU_LIKE = Machine("cpu", vector_bytes=16, threads=True, wide_index=True)
 EXPAND = prove.expansions(CPU_LIKE)
 
 
@@ -231,7 +230,7 @@ def test_a_wrong_stage_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """A rule that loses a factor is found while a kernel is compiled."""
     from morok.device import lowering
 
-    def lossy(kernel: UOp, target: Target, *rest: object) -> UOp:
+    def lossy(kernel: UOp, target: Machine, *rest: object) -> UOp:
         linear = lower(kernel, target)
         return changed(linear, once(lambda n: n.src[0], lambda n: n.op is Ops.MUL and n.dtype.is_float))
 
@@ -250,8 +249,8 @@ def test_a_wrong_stage_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_what_the_optimiser_makes(kernel: UOp) -> None:
     cpu = CPU()
-    made = optimise(kernel, cpu.target)
-    found = compare(made, lower(made, cpu.target), prove.expansions(cpu.target))
+    made = optimise(kernel, cpu.machine)
+    found = compare(made, lower(made, cpu.machine), prove.expansions(cpu.machine))
     assert found.verdict == "compared" and found.same == found.elements > 0, found
 
 

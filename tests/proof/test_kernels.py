@@ -10,13 +10,10 @@ import numpy as np
 import pytest
 
 from morok import Tensor, knobs
-from morok.codegen.gpu import cuda_target
 from morok.codegen.pipeline import lower
-from morok.codegen.target import Target
 from morok.device import prove
 from morok.device.cpu import CPU
 from morok.device.cuda import Cuda
-from morok.device.emulator import emulated_host
 from morok.dtype import AddrSpace, PtrDType, float32, int32, int64, void
 from morok.errors import CompileError
 from morok.ir.build import cast, define_global, define_local, rng, sink, special, store, variable
@@ -24,6 +21,8 @@ from morok.ir.build import index as address
 from morok.ir.checks import NOTE, Slot
 from morok.ir.node import UOp, alu, const, make
 from morok.ir.ops import AxisKind, Ops
+from morok.machine.files import load
+from morok.machine.machine import Machine
 from morok.optimize.apply import optimize
 from tests.codegen.kernels import (
     UPCAST,
@@ -45,17 +44,17 @@ pytest.importorskip("z3")
 from morok.proof.kernels.linear import Step, meets
 from morok.proof.kernels.safety import Findings, Judge, examine
 
-CPU_LIKE = Target("cpu", vector_bytes=16, threads=True, wide_index=True)
-PLAIN = Target("plain")  # indices of 32 bits
-GPU = cuda_target()
-HOST = emulated_host(GPU)
+CPU_LIKE = Machine("cpu", vector_bytes=16, threads=True, wide_index=True)
+PLAIN = Machine("plain", scalar_alu=True)  # indices of 32 bits
+GPU = load("emulator")
+HOST = GPU
 
 
 def on_gpu(kernel: UOp) -> UOp:
     return lower(optimize(kernel, HOST), GPU)
 
 
-def looked(kernel: UOp, target: Target = CPU_LIKE) -> Findings:
+def looked(kernel: UOp, target: Machine = CPU_LIKE) -> Findings:
     return examine(lower(kernel, target), kernel)
 
 

@@ -5,14 +5,16 @@ import re
 import pytest
 
 from morok.codegen.pipeline import lower
-from morok.codegen.target import Target
-from morok.device.llvm import Machine, compile_assembly, compile_object, target_for
+from morok.device.llvm import compile_assembly, compile_object
 from morok.dtype import bfloat16, float8_e4m3, float16, float32, float64, int64, uint64
 from morok.errors import CompileError
 from morok.ir.build import reduce as reduce_
 from morok.ir.build import rng, sink, variable
 from morok.ir.node import UOp, alu
 from morok.ir.ops import AxisKind, Ops
+from morok.machine.choose import cpu_machine
+from morok.machine.machine import Machine
+from morok.machine.processor import Processor
 from morok.render.llvm import render
 from tests.codegen.kernels import (
     REDUCE,
@@ -32,30 +34,30 @@ from tests.codegen.kernels import (
 )
 from tests.codegen.test_arithmetic import kernel_of
 
-AVX512 = Machine(
+AVX512 = Processor(
     "x86_64-unknown-linux-gnu", "skylake-avx512", "+avx512f,+avx512vl,+avx512bw,+avx512dq,+avx2,+fma,+f16c"
 )
-AVX2 = Machine("x86_64-unknown-linux-gnu", "haswell", "+avx2,+fma,+f16c")
-SSE2 = Machine("x86_64-unknown-linux-gnu", "x86-64", "")
-NEON = Machine("aarch64-unknown-linux-gnu", "neoverse-n1", "+neon")
+AVX2 = Processor("x86_64-unknown-linux-gnu", "haswell", "+avx2,+fma,+f16c")
+SSE2 = Processor("x86_64-unknown-linux-gnu", "x86-64", "")
+NEON = Processor("aarch64-unknown-linux-gnu", "neoverse-n1", "+neon")
 MACHINES = {"avx512": AVX512, "avx2": AVX2, "sse2": SSE2, "neon": NEON}
 
 
-def text(kernel: UOp, machine: Machine = NEON) -> str:
-    return render(lower(kernel, target_for(machine)), "kernel").text
+def text(kernel: UOp, machine: Processor = NEON) -> str:
+    return render(lower(kernel, cpu_machine(machine)), "kernel").text
 
 
 def test_targets() -> None:
-    sizes = {name: target_for(m).vector_bytes for name, m in MACHINES.items()}
+    sizes = {name: cpu_machine(m).vector_bytes for name, m in MACHINES.items()}
     assert sizes == {"avx512": 64, "avx2": 32, "sse2": 16, "neon": 16}
-    assert target_for(AVX512).masked_memory and not target_for(NEON).masked_memory
-    assert not target_for(SSE2).fma and target_for(AVX2).fma
+    assert cpu_machine(AVX512).masked_memory and not cpu_machine(NEON).masked_memory
+    assert not cpu_machine(SSE2).fma and cpu_machine(AVX2).fma
 
 
 @pytest.mark.parametrize("name", MACHINES)
 def test_every_machine_gets_code(name: str) -> None:
     machine = MACHINES[name]
-    lanes = target_for(machine).vector_bytes // 4
+    lanes = cpu_machine(machine).vector_bytes // 4
     kernels = [
         split(add(256), 0, lanes, UPCAST),
         split(row_sum(4, 256), 1, 4 * lanes, UNROLL),
@@ -111,7 +113,7 @@ def test_shared_axes_and_variables() -> None:
     n = variable("n", 1, 10)
     t, c = rng(8, 0, AxisKind.THREAD), rng(n, 1, REDUCE)
     program = render(
-        lower(sink(write(o, t, reduce_(read(x, t * 10 + c), Ops.ADD, [c]), t)), target_for(NEON)), "k", 2
+        lower(sink(write(o, t, reduce_(read(x, t * 10 + c), Ops.ADD, [c]), t)), cpu_machine(NEON)), "k", 2
     )
     assert program.threaded and program.variables == ("n",) and program.buffers == 2
     assert "ret i64 8" in program.text and "%lo" in program.text
@@ -122,14 +124,14 @@ def test_constants_of_polynomials_are_not_copied() -> None:
     o, x = buffers(64, 64)
     r, u = rng(4, 0), rng(16, 1, UPCAST)
     kernel = sink(write(o, r * 16 + u, alu(Ops.EXP, read(x, r * 16 + u)), r, u))
-    linear = lower(kernel, target_for(NEON))
-    arm = compile_assembly(render(linear, "k", in_place=target_for(NEON).fma_in_place).text, NEON)
+    linear = lower(kernel, cpu_machine(NEON))
+    arm = compile_assembly(render(linear, "k", in_place=cpu_machine(NEON).fma_in_place).text, NEON)
     loop = re.search(r"(?ms)^(\.LBB0_\d+):.*?b\.\w+\s+\1$", arm)
     assert loop is not None and "fmla" in loop[0]
     assert not re.search(r"\tmov\tv", loop[0])
     kept = compile_assembly(render(linear, "k").text, NEON)
     assert re.search(r"\tmov\tv", kept)  # else there would be nothing to win
-    assert not target_for(AVX2).fma_in_place
+    assert not cpu_machine(AVX2).fma_in_place
 
 
 def test_text_grows_with_the_number_of_constants() -> None:
@@ -139,7 +141,7 @@ def test_text_grows_with_the_number_of_constants() -> None:
     def length(lanes: int) -> int:
         r, u = rng(512 // lanes, 0), rng(lanes, 1, UPCAST)
         kernel = sink(write(o, r * lanes + u, alu(Ops.EXP, read(x, r * lanes + u)), r, u))
-        return len(render(lower(kernel, target_for(NEON)), "k", in_place=True).text)
+        return len(render(lower(kernel, cpu_machine(NEON)), "k", in_place=True).text)
 
     assert length(512) < 10 * length(64)
 
@@ -161,7 +163,7 @@ def test_refused_code_is_an_error() -> None:
 
 
 def test_a_gpu_list_has_no_llvm_form() -> None:
-    grid = Target("gpu", global_dims=(64, 64, 64))
+    grid = Machine("gpu", scalar_alu=True, global_dims=(64, 64, 64))
     g = rng(4, 0, AxisKind.GLOBAL)
     o, x = buffers(4, 4)
     with pytest.raises(CompileError, match="no SPECIAL"):

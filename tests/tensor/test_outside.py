@@ -12,9 +12,9 @@ import pytest
 from morok import Tensor, Variable, jit, knobs
 from morok.device.interpreter import run_kernel
 from morok.errors import MorokError, OutOfRange, ShapeError
+from morok.machine.machine import Machine
 from morok.nn import losses as nn_losses
 from morok.optimize.actions import apply_all
-from morok.optimize.host import Host
 from morok.optimize.record import Opt
 from tests.devices import devices
 from tests.tensor.common import same
@@ -279,7 +279,7 @@ def test_a_loop_that_is_rounded_up_asks_about_nothing_more() -> None:
     """Beyond the end what is read is 0, and there is no class 0 + 10."""
     y = np.array([-1, -10, -3, -4, -5])
     (kernel,) = (Tensor(y).realize() + 10).one_hot(10).plan().kernels
-    rounded = apply_all(kernel.ast, [Opt("PADTO", 0, 4)], Host())
+    rounded = apply_all(kernel.ast, [Opt("PADTO", 0, 4)], Machine())
     for numbers, wrong in ((y, 0), (y + np.array([0, 0, 0, 0, 5]), 10)):
         out, notes = np.zeros((5, 10), np.int64), np.zeros(1, np.int64)
         run_kernel(rounded, [out.reshape(-1), numbers, notes])

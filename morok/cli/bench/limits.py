@@ -99,9 +99,10 @@ def copy_ir(lanes: int) -> str:
 
 def measure_limits(threads: int) -> Limits:
     """Runs both loops on all threads, the best of some repeats."""
-    from morok.device.llvm import Code, compile_object, host, target_for
+    from morok.device.llvm import Code, compile_object, host
+    from morok.machine.choose import cpu_machine
 
-    lanes = max(4, target_for(host()).vector_bytes // 4)
+    lanes = max(4, cpu_machine(host()).vector_bytes // 4)
     code = Code(compile_object(peak_ir(lanes) + "\n" + copy_ir(lanes)), ("peak", "copy"))
     # ctypes lets go of Python's lock while they run
     peak = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_void_p)(code.addresses["peak"])

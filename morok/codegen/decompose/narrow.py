@@ -12,11 +12,11 @@ import math
 from typing import Any
 
 from morok.codegen.decompose.pieces import absolute, as_type, bits_of, float_of, like, shl, shr, where
-from morok.codegen.target import Target
 from morok.dtype import DType, PtrDType, bfloat16, float32, float64, to_bits, uint8, uint16, uint32
 from morok.ir.build import bitcast, cast, rough
 from morok.ir.node import UOp, alu, const, make, toposort
 from morok.ir.ops import Ops
+from morok.machine.machine import Machine
 
 LOG2_E = math.log2(math.e)
 
@@ -107,71 +107,71 @@ def to_single(x: UOp) -> UOp:
 
 def narrow_floats(root: UOp, ctx: Any) -> UOp:
     """The graph without arithmetic on narrow floats, and without types that the device cannot hold."""
-    target: Target = ctx.target
+    machine: Machine = ctx.machine
     order = toposort(root)
-    if all(not n.dtype.base.is_float or n.dtype.base in target.floats for n in order):
+    if all(not n.dtype.base.is_float or n.dtype.base in machine.floats for n in order):
         return root
     done: dict[UOp, UOp] = {}
     for node in order:
-        done[node] = _lower(node, tuple([done[s] for s in node.src]), target)
+        done[node] = _lower(node, tuple([done[s] for s in node.src]), machine)
     return done[root]
 
 
-def _held(dtype: DType, target: Target) -> DType:
+def _held(dtype: DType, machine: Machine) -> DType:
     """The type that stands for this one: itself, or its bits."""
     if isinstance(dtype, PtrDType):
-        elem = _held(dtype.elem, target)
+        elem = _held(dtype.elem, machine)
         if elem is dtype.elem:
             return dtype
         pointer = elem.ptr(dtype.size, dtype.space)
         return pointer.vec(dtype.lanes) if dtype.lanes > 1 else pointer
-    if not dtype.is_float or dtype.scalar in target.floats or dtype.scalar in target.stored_floats:
+    if not dtype.is_float or dtype.scalar in machine.floats or dtype.scalar in machine.stored_floats:
         return dtype
     return bits_type(dtype)
 
 
-def _widen(x: UOp, original: DType, target: Target) -> UOp:
+def _widen(x: UOp, original: DType, machine: Machine) -> UOp:
     """A source as float32."""
-    if not original.is_float or original.scalar in target.floats:
+    if not original.is_float or original.scalar in machine.floats:
         return x
     return unpack(x, original) if x.dtype.is_int else as_type(x, float32)
 
 
-def _narrow(x: UOp, dtype: DType, target: Target) -> UOp:
+def _narrow(x: UOp, dtype: DType, machine: Machine) -> UOp:
     """A value of some type as what stands for `dtype`."""
-    if dtype.scalar in target.floats or not dtype.is_float:
+    if dtype.scalar in machine.floats or not dtype.is_float:
         return as_type(x, dtype.scalar)
     single = to_single(x)
-    return as_type(single, dtype.scalar) if dtype.scalar in target.stored_floats else pack(single, dtype)
+    return as_type(single, dtype.scalar) if dtype.scalar in machine.stored_floats else pack(single, dtype)
 
 
-def _lower(node: UOp, src: tuple[UOp, ...], target: Target) -> UOp:
+def _lower(node: UOp, src: tuple[UOp, ...], machine: Machine) -> UOp:
     op, dtype = node.op, node.dtype
-    held = _held(dtype, target)
+    held = _held(dtype, machine)
     if op is Ops.CONST and held is not dtype:
         return const(held, to_bits(node.arg, dtype.scalar))
     if op is Ops.VCONST and held is not dtype:
         return make(op, held, (), tuple(to_bits(v, dtype.scalar) for v in node.arg))
-    narrow = any(_is_narrow(s.dtype, target) for s in (node, *node.src))
+    narrow = any(_is_narrow(s.dtype, machine) for s in (node, *node.src))
     if not op.is_alu or not narrow or op is Ops.WHERE:
         return make(op, held, src, node.arg, node.origin) if held is not dtype or src != node.src else node
     if op is Ops.BITCAST:
         return bitcast(src[0], held)
-    wide = tuple(_widen(s, old.dtype, target) for s, old in zip(src, node.src, strict=True))
+    wide = tuple(_widen(s, old.dtype, machine) for s, old in zip(src, node.src, strict=True))
     if op is Ops.CAST:
-        return _narrow(wide[0], dtype, target) if not dtype.is_bool else cast(wide[0], dtype)
+        return _narrow(wide[0], dtype, machine) if not dtype.is_bool else cast(wide[0], dtype)
     if op is Ops.EXP2:
-        return _narrow(rough(op, wide[0]), dtype, target)
+        return _narrow(rough(op, wide[0]), dtype, machine)
     if op is Ops.EXP:
         power = alu(Ops.MUL, wide[0], const(wide[0].dtype, LOG2_E))
-        return _narrow(rough(Ops.EXP2, power), dtype, target)
+        return _narrow(rough(Ops.EXP2, power), dtype, machine)
     result_type = dtype if dtype.is_bool else float32.vec(dtype.lanes)
-    return _narrow_result(make(op, result_type, wide, node.arg), dtype, target)
+    return _narrow_result(make(op, result_type, wide, node.arg), dtype, machine)
 
 
-def _narrow_result(x: UOp, dtype: DType, target: Target) -> UOp:
-    return x if dtype.is_bool else _narrow(x, dtype, target)
+def _narrow_result(x: UOp, dtype: DType, machine: Machine) -> UOp:
+    return x if dtype.is_bool else _narrow(x, dtype, machine)
 
 
-def _is_narrow(dtype: DType, target: Target) -> bool:
-    return dtype.is_float and dtype.scalar not in target.floats
+def _is_narrow(dtype: DType, machine: Machine) -> bool:
+    return dtype.is_float and dtype.scalar not in machine.floats

@@ -7,11 +7,11 @@ from types import SimpleNamespace
 from typing import Any
 
 from morok.codegen.decompose import exponential, integers, rounding, trigonometric
-from morok.codegen.target import BASIC_OPS, Target
 from morok.dtype import float32
 from morok.ir.build import ROUGH
 from morok.ir.node import UOp, alu, const
 from morok.ir.ops import Op, Ops
+from morok.machine.machine import BASIC_OPS, Machine
 from morok.rewrite.rules import REASSOCIATING, Rules, grows, unproved, why
 from morok.rewrite.ruleset import RuleSet, join, rules
 from morok.rewrite.terms import Bounded, Float, Head, Mulacc
@@ -37,9 +37,9 @@ def _unless_native(function: Callable[[UOp], UOp | None]) -> Callable[..., UOp |
     """The function, for ops that the device lacks."""
 
     def decompose(node: UOp, ctx: Any) -> UOp | None:
-        target: Target = ctx.target
-        roughly = node.arg == ROUGH and node.op in target.rough and node.dtype.scalar is float32
-        return None if node.op in target.ops or roughly else function(node)
+        machine: Machine = ctx.machine
+        roughly = node.arg == ROUGH and node.op in machine.rough and node.dtype.scalar is float32
+        return None if node.op in machine.ops or roughly else function(node)
 
     decompose.__name__ = function.__name__
     return decompose
@@ -62,7 +62,7 @@ def reciprocal_root(node: UOp) -> UOp:
 
 def separate_product(node: UOp, ctx: Any) -> UOp | None:
     """x·y + z of integers in two steps, where the device cannot do it in one."""
-    if node.dtype.is_float or Ops.MULACC in ctx.target.ops:
+    if node.dtype.is_float or Ops.MULACC in ctx.machine.ops:
         return None
     x, y, z = node.src
     return alu(Ops.ADD, alu(Ops.MUL, x, y), z)
@@ -70,7 +70,7 @@ def separate_product(node: UOp, ctx: Any) -> UOp | None:
 
 def twice_rounded_product(node: UOp, ctx: Any) -> UOp | None:
     """x·y + z of floats with two roundings, where the device has no fused product."""
-    if not node.dtype.is_float or ctx.target.fma or Ops.MULACC in ctx.target.ops:
+    if not node.dtype.is_float or ctx.machine.fma or Ops.MULACC in ctx.machine.ops:
         return None
     x, y, z = node.src
     return alu(Ops.ADD, alu(Ops.MUL, x, y), z)
@@ -93,13 +93,13 @@ def to_whole(node: UOp, ctx: Any) -> UOp | None:
     """Integers are whole already; floats are rounded by arithmetic where there is no instruction."""
     if not node.dtype.is_float:
         return node.src[0]
-    return None if node.op in ctx.target.ops else _ROUNDINGS[node.op](node.src[0])
+    return None if node.op in ctx.machine.ops else _ROUNDINGS[node.op](node.src[0])
 
 
 def proof_contexts() -> tuple[Any, ...]:
     """What the prover runs these rules with: a usual processor, and one that cannot even round."""
-    plain = Target("plain", fma=False, ops=BASIC_OPS - set(_ROUNDINGS))
-    return tuple(SimpleNamespace(target=target) for target in (Target("usual"), plain))
+    plain = Machine("plain", scalar_alu=True, fma=False, ops=BASIC_OPS - set(_ROUNDINGS))
+    return tuple(SimpleNamespace(machine=machine) for machine in (Machine("usual", scalar_alu=True), plain))
 
 
 @rules("codegen.decompose")

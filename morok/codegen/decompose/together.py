@@ -28,7 +28,7 @@ def only_added(root: UOp) -> frozenset[UOp]:
 
 def exponential_plus(node: UOp, ctx: Any) -> UOp | None:
     """e^x + c, where c is so large that a tiny e^x is nothing against it."""
-    if Ops.EXP in ctx.target.ops:
+    if Ops.EXP in ctx.machine.ops:
         return None
     for power, c in (node.src, node.src[::-1]):
         if c.op is Ops.CONST and power in ctx.only_added and abs(c.arg) >= LEAST_ADDED:

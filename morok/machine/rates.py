@@ -1,0 +1,176 @@
+"""What things cost on a machine. Each group is a table of its file; the defaults are a plain processor.
+
+Numbers are rough on purpose: they decide between alternatives that differ by factors. Who adds one says in
+the file whether it was measured, and on what.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+from morok.ir.ops import Op, Ops
+
+_DIVISION = frozenset((Ops.FDIV, Ops.RECIP, Ops.SQRT, Ops.RSQRT, Ops.MULHI))
+_INTEGER_DIVISION = frozenset((Ops.FLOORDIV, Ops.FLOORMOD, Ops.CDIV, Ops.CMOD))
+_EXPONENTIAL = frozenset((Ops.EXP, Ops.EXP2, Ops.LOG, Ops.LOG2, Ops.TANH, Ops.ERF))
+_TRIGONOMETRIC = frozenset((Ops.SIN, Ops.COS, Ops.TAN, Ops.ATAN2))
+_POWER = frozenset((Ops.POW, Ops.THREEFRY))
+FUNCTIONS = _EXPONENTIAL | _TRIGONOMETRIC | _POWER  # that become polynomials, or chains just as long
+
+
+@final
+@dataclass(frozen=True)
+class OpCosts:
+    """One op on one element, in simple vector operations. Fusion, the heuristics and the model of a search
+    all ask this table."""
+
+    division: float = 4.0  # and square roots
+    integer_division: float = 8.0
+    exponential: float = 20.0
+    trigonometric: float = 25.0
+    power: float = 40.0
+
+    def of(self, op: Op) -> float:
+        """The cost of an op."""
+        if op in _DIVISION:
+            return self.division
+        if op in _INTEGER_DIVISION:
+            return self.integer_division
+        if op in _EXPONENTIAL:
+            return self.exponential
+        if op in _TRIGONOMETRIC:
+            return self.trigonometric
+        if op in _POWER:
+            return self.power
+        return 0.0 if op is Ops.BITCAST else 1.0
+
+
+@final
+@dataclass(frozen=True)
+class Rates:
+    """Cycles of one core, and what is counted in simple operations."""
+
+    # for fusion: memory and launches against computing again
+    ops_per_byte: float = (
+        12.0  # simple operations on elements in registers that a byte to memory and back costs
+    )
+    launch: float = 20_000.0  # the same for starting one more kernel
+    gather: float = 8.0  # and for an element whose place is not known before another one has been read
+    # for the heuristics
+    shared_work: int = 60_000  # operations below which waking a thread costs more than it saves
+    # for the model of a search
+    issue: float = 0.5  # cycles of a vector instruction, several of them at a time
+    latency: float = 4.0  # cycles until a sum can be added to again
+    memory_byte: float = 0.15  # cycles of a byte from memory, per core
+    l2_byte: float = 0.03  # and from the second cache
+    wake: float = 15_000.0  # cycles until the threads are awake
+    longest_body: int = 3000  # instructions; beyond, neither the compiler nor the instruction cache likes it
+    spill: float = 4.0  # instructions for an accumulator that no register holds
+    spill_at: float = 0.85  # of the registers: so many accumulators fit
+    busy_threads: int = 1  # that keep a grid busy
+    far: float = 1.0  # instructions that an access to memory is worth, on a grid
+    scattered: float = 1.0  # transfers of a grid's neighbouring threads that read far apart
+
+
+@final
+@dataclass(frozen=True)
+class LongReduce:
+    """From which length on, up to how many outputs, and into how many pieces for all outputs together."""
+
+    longest: int
+    outputs: int
+    pieces: int
+
+
+@final
+@dataclass(frozen=True)
+class TallReduce:
+    """At least so many rows and elements, fewer blocks of rows than threads could share instead; so many
+    pieces."""
+
+    rows: int
+    elements: int
+    blocks: int
+    pieces: int
+
+
+@final
+@dataclass(frozen=True)
+class LongScan:
+    """From which length on a row is cut, up to how many rows, and into how many pieces at most."""
+
+    longest: int
+    rows: int
+    pieces: int
+
+
+@final
+@dataclass(frozen=True)
+class Splits:
+    """What is done in several kernels, because one would leave most of the machine idle. None: never."""
+
+    reduce: LongReduce | None = None  # a long reduction to few outputs
+    tall: TallReduce | None = None  # a reduction across rows
+    scan: LongScan | None = None  # a running reduction of few long rows
+    scan_runs: bool = False  # running reductions are done in short runs, by thousands of threads
+
+
+@final
+@dataclass(frozen=True)
+class BlockTile:
+    """A block's tile: outputs, bytes of one row of steps, warps or threads along both sides, depth.
+
+    `worth` is its inner loop's rate, in units of what the best tile reaches with a warp's units.
+    """
+
+    rows: int
+    columns: int
+    bytes: int
+    across: int
+    along: int
+    depth: int
+    worth: float
+
+
+@final
+@dataclass(frozen=True)
+class Products:
+    """Tiles for products on a grid, and the rates of one multiprocessor, per clock.
+
+    Tiles: the more outputs per loaded element the better, as long as there are enough for all
+    multiprocessors. For units of groups of warps, `across` counts groups, and one unit has all columns.
+    """
+
+    unit_tiles: tuple[BlockTile, ...]
+    group_tiles: tuple[BlockTile, ...]
+    thread_tiles: tuple[BlockTile, ...]
+    unit_rate: float  # products with a unit, times the bytes of an input
+    thread_rate: float  # products of threads
+    store_rate: float  # bytes written
+    other_rate: float  # other operations
+    latency: float  # clocks until a block's first tile has arrived
+    singly: float  # the part of a unit's rate that is left where an operand is copied element by element
+    other_registers: int  # of a thread, beside its results
+    # The inner loop's rate with roles, and the part of writing that nothing else is done beside:
+    bring: tuple[float, float]  # where a group of threads brings the tiles,
+    write: tuple[float, float]  # and where another one also writes the results
+
+
+@final
+@dataclass(frozen=True)
+class Attention:
+    """Tiles for two products in a chain, and how fast they are. Pairs are a number and the time with it."""
+
+    registers: int  # of a thread, for rows, scores and results
+    group_registers: int  # the same where units read q by themselves, and need some for the powers
+    warps: tuple[tuple[int, float], ...]
+    keys: tuple[tuple[int, float], ...]  # of a tile
+    groups: tuple[tuple[int, float], ...]
+    group_keys: tuple[tuple[int, float], ...]
+    warp_depth: int
+    group_depth: int
+    rates: tuple[tuple[int, float], ...]  # rows in a unit of time, by units that a warp's rows take
+    group_rate: float
+    fewest_warps: int  # of a multiprocessor, to be busy
+    full: int  # elements of rows of q and v for which three groups keep a multiprocessor busy
