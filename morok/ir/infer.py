@@ -34,7 +34,7 @@ def size_of(n: UOp) -> Size:
     return n.arg if n.op is Ops.CONST else n
 
 
-_size_nodes: Cache[int, UOp] = Cache("ir.sizes", 16_384)  # sizes come up again and again
+_size_nodes: Cache[int, UOp] = Cache("ir.sizes", 4096)  # sizes come up again and again
 
 
 def size_node(size: Size) -> UOp:

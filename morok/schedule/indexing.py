@@ -26,7 +26,7 @@ Indices = tuple[UOp, ...]
 
 ZERO = const(index_dtype, 0)
 
-_KEPT = 16_384
+_KEPT = 2048  # a training step of twelve layers asks for about a hundred; each holds nodes
 _reshaped: Cache[tuple[Indices, Shape, Shape], Indices] = Cache("schedule.reshaped_indices", _KEPT)
 _simple: Cache[UOp, UOp] = Cache("schedule.simple_indices", _KEPT)
 
