@@ -29,6 +29,7 @@ from morok.ir.node import UOp, make, toposort
 from morok.ir.ops import AxisKind, Ops
 from morok.ir.provenance import here, place
 from morok.schedule.attention import attentions, users_of, works
+from morok.schedule.compared import NOWHERE, Sides, find_comparisons, is_rounded, meet
 from morok.schedule.costs import AGAIN, LAUNCH, OPS_PER_BYTE, STORED, TILE, Costs, measure, op_work
 from morok.schedule.indexing import Indices, Running, known_shape, scanned_loop, source_indices
 from morok.schedule.lower import INTERNAL, PASS_THROUGH, new_loop, output_ranges
@@ -57,13 +58,15 @@ class Level(NamedTuple):
 class Use(NamedTuple):
     """A value asked for by a kernel, at these indices, inside these reductions (outer ones first).
 
-    `averaged`: the innermost reduction adds the value up as it is, with other terms at most.
+    `averaged`: the innermost reduction adds the value up as it is, with other terms at most. `sides`: of
+    comparisons that it decides.
     """
 
     kernel: Root
     indices: Indices
     nest: tuple[Level, ...]
     averaged: bool = False
+    sides: Sides = NOWHERE
 
 
 @final
@@ -99,15 +102,16 @@ def choose_buffers(sink: UOp, ctx: object = None) -> UOp:
 def _choose(order: list[UOp]) -> tuple[dict[UOp, str], Costs]:
     """What is kept, with the reasons; asked again where a kernel of attention is none."""
     collapsed = collapsible(order)
+    compared = find_comparisons(order, collapsed)
     passing = attentions(order)
     users = users_of(order) if passing else {}
     alone: dict[UOp, str] = {}
     while True:
         inline = frozenset().union(*(found.between for found in passing))
-        first = Chooser(measure(order, collapsed), collapsed, inline, alone)
+        first = Chooser(measure(order, collapsed), collapsed, compared, inline, alone)
         first.run(order)
         costs = measure(order, collapsed, first.still_keeps)
-        kept = Chooser(costs, collapsed, inline, {**_crowded(order, costs), **alone}).run(order)
+        kept = Chooser(costs, collapsed, compared, inline, {**_crowded(order, costs), **alone}).run(order)
         failing = [found for found in passing if not works(found, kept, users)]
         if not failing:
             return kept, costs
@@ -180,17 +184,20 @@ class Chooser:
         self,
         costs: Costs,
         collapsed: Collection[UOp],
+        compared: dict[UOp, int],
         inline: Collection[UOp] = (),
         crowded: dict[UOp, str] | None = None,
     ) -> None:
         self.costs = costs
         self.collapsed = collapsed
+        self.compared = compared  # comparisons of a sum with itself, by bit
         self.inline = inline  # never kept: computed in passing
         self.crowded = crowded or {}
         self.kept: dict[UOp, str] = {}
         self.kept_for: dict[UOp, list[Use]] = {}
         self.uses: dict[UOp, dict[tuple[Root, Indices], Use]] = {}
         self.users: dict[UOp, int] = {}
+        self.decides: dict[UOp, Sides] = {}  # memory: of which comparisons it is on a side
         self.padded: set[UOp] = set()
 
     def run(self, order: list[UOp]) -> dict[UOp, str]:
@@ -201,13 +208,17 @@ class Chooser:
                 self.users[s] = self.users.get(s, 0) + 1
         for node in reversed(order):
             op = node.op
+            if node in self.decides:
+                for s in node.src:
+                    if s.op in STORED:
+                        self.decide(s, self.decides[node].stored())
             if op is Ops.CONTIGUOUS:
                 self.root(node, node.src[0])
             elif op is Ops.ASSIGN:
                 self.root(node, node.src[1])
             elif op is Ops.SCATTER:
                 self.root(node, node.src[0])
-                self.root(node.src[2], node.src[2], scatters=True)
+                self.root(node.src[2], node.src[2], scatters=node)
             elif node in self.uses:
                 self.visit(node, list(self.uses.pop(node).values()))
         return self.kept
@@ -224,20 +235,29 @@ class Chooser:
 
     # --- walking
 
-    def root(self, node: UOp, value: UOp, scatters: bool = False) -> None:
-        """A kernel that stores `value`."""
+    def root(self, node: UOp, value: UOp, scatters: UOp | None = None) -> None:
+        """A kernel that stores `value`, or puts it in places of a SCATTER."""
         indices = output_ranges(known_shape(node))
         loops = frozenset(i for i in indices if i.op is Ops.RANGE)
-        kernel = Root(node, loops, _points(loops), len(indices), scatters=scatters)
-        self.ask(value, Use(kernel, indices, ()))
+        kernel = Root(node, loops, _points(loops), len(indices), scatters=scatters is not None)
+        sides = self.decides.get(node if scatters is None else scatters, NOWHERE).stored()
+        self.ask(value, Use(kernel, indices, (), sides=sides))
 
     def ask(self, node: UOp, use: Use) -> None:
         if node.op in STORED or node not in self.costs.work:
+            if node.op in STORED:
+                self.decide(node, use.sides)
             return
         known = self.uses.setdefault(node, {})
         same = known.setdefault((use.kernel, use.indices), use)
-        if use.averaged and not same.averaged:
-            known[use.kernel, use.indices] = same._replace(averaged=True)
+        if same is not use and (use.averaged > same.averaged or use.sides != same.sides):
+            both = same._replace(averaged=use.averaged or same.averaged, sides=use.sides | same.sides)
+            known[use.kernel, use.indices] = both
+
+    def decide(self, node: UOp, sides: Sides) -> None:
+        """Memory is read on these sides of comparisons."""
+        if sides != NOWHERE:
+            self.decides[node] = self.decides.get(node, NOWHERE) | sides
 
     def visit(self, node: UOp, uses: list[Use]) -> None:
         if node not in self.inline and self.is_candidate(node):
@@ -245,6 +265,8 @@ class Chooser:
             if reason is not None:
                 self.kept[node] = reason
                 self.kept_for[node] = uses
+                for use in uses:
+                    self.decide(node, use.sides)
                 self.root(node, node)  # asks for itself, which is answered at once below
                 (own,) = self.uses.pop(node).values()
                 uses = [own]
@@ -294,8 +316,12 @@ class Chooser:
                 self.ask(s, use)
         elif op.is_alu:
             use = use if op in TERMS else use._replace(averaged=False)
-            for s in dict.fromkeys(node.src):
-                self.ask(s, use if known_shape(s) else use._replace(indices=()))
+            bit = self.compared.get(node)
+            for n, s in enumerate(dict.fromkeys(node.src)):
+                asked = use if known_shape(s) else use._replace(indices=())
+                if bit is not None:
+                    asked = asked._replace(sides=use.sides | (Sides(right=bit) if n else Sides(left=bit)))
+                self.ask(s, asked)
 
     def enter(self, node: UOp, use: Use) -> None:
         """Into a reduction: its axes become loops."""
@@ -318,7 +344,7 @@ class Chooser:
             if self.costs.reuses(node) and kernel.heavy is None:
                 kernel.heavy = node
         averaged = node.arg[0] is Ops.ADD and bool(loops) and node not in self.collapsed
-        self.ask(node.src[0], Use(kernel, tuple(below), nest, averaged))
+        self.ask(node.src[0], Use(kernel, tuple(below), nest, averaged, use.sides))
 
     # --- counting
 
@@ -346,8 +372,11 @@ class Chooser:
             ways: dict[Root, Any] = {}
             if any(ways.setdefault(u.kernel, way) != way for u in uses for way in [_way(node, u)]):
                 return "a running reduction is read in two directions"
-        if node not in self.collapsed and _is_rounded(node) and _is_averaged(uses):
-            return "its average and itself are both read, and must be of the same values"
+        if node not in self.collapsed and is_rounded(node) and len(uses) > 1:
+            if _is_averaged(uses):
+                return "its average and itself are both read, and must be of the same values"
+            if meet([use.sides for use in uses]):
+                return "it is compared with something made of itself, and must be the same on both sides"
         total = 0.0
         slow: str | None = None
         seen: set[Root] = set()
@@ -404,18 +433,13 @@ class Chooser:
         return None
 
 
-def _is_rounded(node: UOp) -> bool:
-    """Whether a value depends on the order in which it is added up, which each kernel chooses for itself."""
-    return node.op is Ops.REDUCE_AXIS and node.arg[0] is Ops.ADD and node.dtype.is_float
-
-
 def _is_averaged(uses: list[Use]) -> bool:
     """Whether a value is added up in one place and read in another, as by a norm.
 
     If it were computed in both, the two would be off by a rounding, always in the same direction, and what is
     left of a value without its average would not add up to zero.
     """
-    return len(uses) > 1 and any(u.averaged and u.nest[-1].loops & _alive(u.indices) for u in uses)
+    return any(u.averaged and u.nest[-1].loops & _alive(u.indices) for u in uses)
 
 
 def _way(node: UOp, use: Use) -> Any:

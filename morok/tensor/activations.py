@@ -22,6 +22,7 @@ _NORMAL = (
     2.30178689e00, 1.05449863e-01, -3.47499098e-04, -1.15670987e-04, 7.90458783e-06, -2.61603583e-07,
     4.47335894e-09, -3.14192951e-11,
 )  # fmt: skip
+_PART = 2.0**-32
 _SELU = (1.0507009873554805, 1.6732632423543772)  # scale and alpha that keep mean 0 and variance 1
 
 
@@ -29,10 +30,22 @@ _SELU = (1.0507009873554805, 1.6732632423543772)  # scale and alpha that keep me
 class Activations(Named):
     """Functions of one number that networks put between their layers."""
 
-    def _rough_sigmoid(self, scale: float) -> Self:
-        """1 / (1 + 2^(-scale · x)), for a result that is rounded to a narrower type."""
-        power = rough(Ops.EXP2, (self * -scale).uop)
-        return self._new(rough(Ops.RECIP, (self._new(power) + 1.0).uop))
+    def _rough_sigmoid(self, scale: float, end: int) -> Self:
+        """1 / (1 + 2^(-scale · x)), for a result that is rounded to a narrower type.
+
+        `end`: that type's exponents. If they are float32's, all is 2^-32 of itself on the way: what the power
+        overflows for has results that are not 0 yet.
+        """
+        if end < float32.exponent_bits:
+            power = rough(Ops.EXP2, (self * -scale).uop)
+            return self._new(rough(Ops.RECIP, (self._new(power) + 1.0).uop))
+        power = rough(Ops.EXP2, (self * -scale - 32.0).uop)
+        return self._new(rough(Ops.RECIP, (self._new(power) + _PART).uop)) * _PART
+
+    def _logistic(self) -> Self:
+        """1 / (1 + exp(-x)) from something that never overflows, so that no result is lost."""
+        e = (-self.abs()).exp()
+        return (self < 0.0).where(e, 1.0) / (e + 1.0)
 
     def relu(self) -> Self:
         """The larger of x and 0.
@@ -69,8 +82,10 @@ class Activations(Named):
         """
         x = self._floating()
         if x.dtype.bits < 32:
-            return x._named("sigmoid", self._wide()._rough_sigmoid(_LOG2_E)._rounded(x))
-        return x._named("sigmoid", ((-x).exp() + 1.0).reciprocal())
+            return x._named(
+                "sigmoid", self._wide()._rough_sigmoid(_LOG2_E, x.dtype.exponent_bits)._rounded(x)
+            )
+        return x._named("sigmoid", x._logistic())
 
     @rounded_once
     def logsigmoid(self) -> Self:
@@ -96,7 +111,7 @@ class Activations(Named):
         return x._named("softplus", x.maximum(0.0) + (-x.abs()).exp().log1p())
 
     def silu(self) -> Self:
-        """x · sigmoid(x).
+        """x · sigmoid(x), the sigmoid rounded: where it is subnormal, its digits are all there are.
 
         >>> Tensor([0.0, 100.0]).silu().tolist()
         [0.0, 100.0]
@@ -104,8 +119,8 @@ class Activations(Named):
         x = self._floating()
         if x.dtype.bits < 32:
             wide = self._wide()
-            return x._named("silu", (wide * wide._rough_sigmoid(_LOG2_E))._rounded(x))
-        return x._named("silu", x / ((-x).exp() + 1.0))
+            return x._named("silu", (wide * wide._rough_sigmoid(_LOG2_E, x.dtype.exponent_bits))._rounded(x))
+        return x._named("silu", x * x._logistic())
 
     swish = silu
 
@@ -120,10 +135,10 @@ class Activations(Named):
             # (tanh(u) + 1) / 2 = sigmoid(2u), where nothing cancels
             if given.dtype.bits < 32:
                 inner = (x + x * x * x * 0.044715) * math.sqrt(2.0 / math.pi)
-                return given._named("gelu_tanh", (x * inner._rough_sigmoid(2.0 * _LOG2_E))._rounded(given))
+                share = inner._rough_sigmoid(2.0 * _LOG2_E, given.dtype.exponent_bits)
+                return given._named("gelu_tanh", (x * share)._rounded(given))
             steep = math.sqrt(8.0 / math.pi)
-            power = (x * (x * x * (-0.044715 * steep) - steep)).exp()
-            return x._named("gelu_tanh", x / (power + 1.0))
+            return x._named("gelu_tanh", x * (x * (x * x * (0.044715 * steep) + steep))._logistic())
         if approximate != "none":
             raise ArgumentError(f'approximate must be "none" or "tanh", not {approximate!r}')
         if given.dtype.bits < 32:
@@ -131,19 +146,21 @@ class Activations(Named):
             slope = const(float32, _NORMAL[-1])
             for c in reversed(_NORMAL[:-1]):
                 slope = alu(Ops.MULACC, slope, square.uop, const(float32, c))
-            return given._named("gelu", (x * (x * x._new(slope))._rough_sigmoid(1.0))._rounded(given))
+            share = (x * x._new(slope))._rough_sigmoid(1.0, 0)  # the square ends where half precision does
+            return given._named("gelu", (x * share)._rounded(given))
         return x * 0.5 * ((x * math.sqrt(0.5)).erf() + 1.0)
 
     def quick_gelu(self) -> Self:
-        """x · sigmoid(1.702 x).
+        """x · sigmoid(1.702 x), the sigmoid rounded.
 
         >>> Tensor([0.0, 100.0]).quick_gelu().tolist()
         [0.0, 100.0]
         """
-        x = self._wide()
-        if self._floating().dtype.bits < 32:
-            return (x * x._rough_sigmoid(1.702 * _LOG2_E))._rounded(self._floating())
-        return x * (x * 1.702).sigmoid()
+        given, x = self._floating(), self._wide()
+        if given.dtype.bits < 32:
+            share = x._rough_sigmoid(1.702 * _LOG2_E, given.dtype.exponent_bits)
+            return given._named("quick_gelu", (x * share)._rounded(given))
+        return x._named("quick_gelu", x * (x * 1.702)._logistic())
 
     @rounded_once
     def elu(self, alpha: float = 1.0) -> Self:

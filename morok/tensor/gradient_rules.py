@@ -116,7 +116,8 @@ def pullbacks(function: Callable[..., Rules]) -> dict[str, Pullback]:
 
 def _sigmoid(x: Any) -> Term:
     """As the activation function builds it, name included, so that it can be differentiated again."""
-    return HEADS["Noop"](Recip(Exp(-x) + 1.0), x, arg="sigmoid")
+    e = Exp(-Abs(x))
+    return HEADS["Noop"](Fdiv(Where(x < 0.0, e, 1.0), e + 1.0), x, arg="sigmoid")
 
 
 @pullbacks
@@ -160,8 +161,8 @@ def RULES(g: Float, x: Float, y: Float, z: Float, q: Float, r: Float, c: Bool) -
     yield "remainder", remainder, (None, g, -g * Rint((x - r) / y))
     # each gets its share of the sum; x - y of two infinities that are equal is no number
     ahead = Where(x == y, 0.0, Sub(x, y))
-    for name, head in (("logaddexp", Exp), ("logaddexp2", Exp2)):
-        shares = tuple(g / (head(d) + 1.0) for d in (-ahead, ahead))
+    for name, base in (("logaddexp", 1.0), ("logaddexp2", math.log(2.0))):
+        shares = tuple(g * _sigmoid(d * base) for d in (ahead, -ahead))
         yield name, r @ HEADS["Noop"](q, x, y, arg=name), (None, *shares)
     yield "where", Where(c, x, y), (None, Where(c, g, 0.0), Where(c, 0.0, g))
     # steps are flat
@@ -186,7 +187,9 @@ def RULES(g: Float, x: Float, y: Float, z: Float, q: Float, r: Float, c: Bool) -
     steep = math.sqrt(8.0 / math.pi)
     t = _sigmoid((x + x * x * x * 0.044715) * steep)
     slope = (x * x * (3.0 * 0.044715) + 1.0) * steep
-    yield "gelu_tanh", named("gelu_tanh"), (None, g * (t + x * t * (Lit(1.0) - t) * slope))
+    yield "gelu_tanh", named("gelu_tanh"), (None, g * (t + r * (Lit(1.0) - t) * slope))
+    t = _sigmoid(x * 1.702)
+    yield "quick_gelu", named("quick_gelu"), (None, g * (t + r * (Lit(1.0) - t) * 1.702))
     yield "softplus", named("softplus"), (None, g * s)
     root = Exp(Abs(x) * 0.5)  # e^x overflows before half of it does
     yield "sinh", named("sinh"), (None, g * (root * 0.5 * root + Recip(root * root) * 0.5))

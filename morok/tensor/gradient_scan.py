@@ -17,6 +17,7 @@ from morok.ir.infer import subtract_sizes
 from morok.ir.node import UOp, alu, const
 from morok.ir.ops import Ops
 from morok.tensor.core import expand_to, iota, require_shape
+from morok.tensor.storage import beside
 
 
 def pull_scan(node: UOp, g: UOp, source: int) -> UOp | None:
@@ -34,7 +35,7 @@ def pull_scan(node: UOp, g: UOp, source: int) -> UOp | None:
         slope = _gathered(_from_next(x, axis), g, axis)
         return slope if source == 1 else alu(Ops.MUL, slope, _from_before(node, axis, 0.0))
     # NaN is more extreme than anything, but equal to nothing
-    begins = alu(Ops.OR, alu(Ops.CMPEQ, x, node), alu(Ops.CMPNE, x, x))
+    begins = alu(Ops.OR, alu(Ops.CMPEQ, x, beside(node)), alu(Ops.CMPNE, x, x))
     zero, one = const(x.dtype, 0.0), const(x.dtype, 1.0)
     goes_on = alu(Ops.WHERE, begins, zero, one)
     held = _gathered(_from_next(goes_on, axis), g, axis)

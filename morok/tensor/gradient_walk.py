@@ -23,7 +23,7 @@ from morok.tensor.gradient_rules import BY_FUNCTION, BY_OP, FLAT
 from morok.tensor.gradient_scan import pull_scan
 from morok.tensor.gradient_track import carries_gradient
 from morok.tensor.rows import ROWS, pull_rows, pull_scatter
-from morok.tensor.storage import device_of
+from morok.tensor.storage import beside, device_of
 
 _EXACT_PRODUCT = 64  # factors up to which the gradient of a product multiplies all the others
 
@@ -85,7 +85,7 @@ def _reduce(node: UOp, g: UOp, _: int) -> UOp | None:
         return alu(Ops.MUL, wide, _other_factors(node, x, axes))
     assert op in (Ops.MAX, Ops.MIN), op
     # Equal extremes share the gradient evenly.
-    hit = alu(Ops.CMPEQ, x, expand_to(node, sizes))
+    hit = alu(Ops.CMPEQ, x, expand_to(beside(node), sizes))
     count = _sum_axes(cast(hit, x.dtype), axes)
     return alu(Ops.WHERE, hit, alu(Ops.FDIV, wide, expand_to(count, sizes)), const(x.dtype, 0.0))
 

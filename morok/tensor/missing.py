@@ -89,7 +89,7 @@ class Missing(Reduce):
         if not self.dtype.is_float:
             return self.max(where, keep)
         nothing = self.isnan().all(where, keep)
-        return nothing.where(math.nan, self._filled(-math.inf).max(where, keep))
+        return nothing.where(math.nan, self._filled(self.dtype.min).max(where, keep))
 
     def nanmin(
         self, axis: Any = None, keepdim: bool = False, *, dim: Any = _UNSET, keepdims: bool = False
@@ -103,7 +103,7 @@ class Missing(Reduce):
         if not self.dtype.is_float:
             return self.min(where, keep)
         nothing = self.isnan().all(where, keep)
-        return nothing.where(math.nan, self._filled(math.inf).min(where, keep))
+        return nothing.where(math.nan, self._filled(self.dtype.max).min(where, keep))
 
     def aminmax(self, axis: Any = None, keepdim: bool = False, *, dim: Any = _UNSET) -> tuple[Self, Self]:
         """The smallest and the largest value.

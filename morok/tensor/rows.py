@@ -15,6 +15,7 @@ from morok.ir.infer import Shape, Size, numel
 from morok.ir.node import UOp, alu, const, make
 from morok.ir.ops import Op, Ops
 from morok.tensor.core import expand_to, iota, require_shape
+from morok.tensor.storage import beside
 
 ROWS = ("rows",)  # the name of a lookup: NOOP(result, table, places) with this argument
 _FEW = 32  # rows of a table up to which its gradient compares instead of going through the rows in order
@@ -116,7 +117,8 @@ def pull_scatter(node: UOp, g: UOp, source: int) -> UOp | None:
         return _factors(x, places, rows, g, source)
     assert op in (Ops.MAX, Ops.MIN), op
     # Equal extremes share the gradient evenly.
-    kept, taken = alu(Ops.CMPEQ, x, node), alu(Ops.CMPEQ, rows, take_rows(node, places))
+    extreme = beside(node)
+    kept, taken = alu(Ops.CMPEQ, x, extreme), alu(Ops.CMPEQ, rows, take_rows(extreme, places))
     count = put_rows(cast(kept, g.dtype), places, cast(taken, g.dtype), Ops.ADD)
     share, zero = alu(Ops.FDIV, g, count), const(g.dtype, 0.0)
     if source == 0:

@@ -202,6 +202,7 @@ def forget_values(memory: UOp) -> None:
 # --- nodes
 
 _numbers = itertools.count()
+_BESIDE = (IDENTITY, -1)
 
 
 def identified(node: UOp) -> UOp:
@@ -209,6 +210,16 @@ def identified(node: UOp) -> UOp:
     if not node.dtype.is_float:
         return node
     return make(Ops.NOOP, node.dtype, (node,), (IDENTITY, next(_numbers)))
+
+
+def beside(node: UOp) -> UOp:
+    """A node as computed together with its sources, also if its value is in memory already.
+
+    The slope of an extreme goes to the elements that equal it. Those of a sum that is computed a second time
+    may differ in the last bit from what is in memory, and would equal nothing.
+    """
+    sources = [make(Ops.NOOP, s.dtype, (s,), _BESIDE) if s.dtype.is_float else s for s in node.src]
+    return node.replace(tuple(sources))
 
 
 def base_of(node: UOp) -> UOp:

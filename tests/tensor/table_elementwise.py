@@ -178,7 +178,7 @@ UNARY: dict[str, Entry] = {
     **smooth("erf", _erf),
     # activation functions
     # a logistic function below the smallest normal number may be 0
-    **smooth("sigmoid", _logistic, domain=lambda x: ~(x.astype(np.float64) < -85)),
+    **smooth("sigmoid", _logistic),
     **smooth("silu", _silu, types=FLOATS, domain=lambda x: ~(x.astype(np.float64) < -85)),
     **smooth("logsigmoid", lambda x: -_softplus(-x)),
     **smooth("softplus", _softplus),

@@ -186,3 +186,57 @@ def test_norms_do_not_overflow(dtype: str) -> None:
     y = (x * 0 + np.arange(32).reshape(8, 4) * 40).astype(x.dtype)
     spread = np.std(y.astype(np.float64))
     assert abs(float(Tensor(y).std(correction=0).item()) / spread - 1) < 2.0**-8
+
+
+# --- sigmoids whose results are subnormal
+
+_FAR = {"float32": np.linspace(-112, -80, 257), "float64": np.linspace(-755, -700, 221)}
+
+
+def _share(x: Any) -> Any:
+    """The sigmoid of negative numbers, and its slope, in more digits."""
+    e = np.exp(np.longdouble(x))
+    return e / (1 + e)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_sigmoids_far_below_zero(dtype: str) -> None:
+    """Within 2 units of the last place of what is right; at the end they are the smallest number."""
+    if np.finfo(np.longdouble).eps == np.finfo(np.float64).eps and dtype == "float64":
+        pytest.skip("no wider floats here")
+    data = _FAR[dtype].astype(dtype)
+    x, share = np.longdouble(data), _share(np.longdouble(data))
+    unit = np.spacing(share.astype(dtype)).astype(np.longdouble)
+    t = Tensor(data, requires_grad=True)
+    for value in (t.sigmoid(), t.softplus(), -(-t).logsigmoid()):
+        assert np.all(np.abs(value.numpy() - share) <= 2 * unit)
+        assert np.all(np.abs(value.sum().gradient(t)[0].numpy() - share) <= 2 * unit)
+    # x times the sigmoid as it was rounded
+    for value, factor in ((t.silu(), 1.0), (t.swish(), 1.0), ((t / 2).quick_gelu() * 2, 0.851)):
+        near = _share(x * factor)
+        own = 2 * np.spacing(near.astype(dtype)).astype(np.longdouble) + near * np.finfo(dtype).eps * -x
+        assert np.all(np.abs(value.numpy() - x * near) <= -x * own)
+    slope = t.silu().sum().gradient(t)[0].numpy()
+    assert np.all(np.abs(slope - share * (1 + x)) <= -x * 3 * unit)
+
+
+def test_a_sigmoid_of_bfloat16_far_below_zero() -> None:
+    data = np.linspace(-95, -80, 61).astype(ml_dtypes.bfloat16)
+    share = _share(data.astype(np.longdouble))
+    unit = np.maximum(share * 2.0**-7, 2.0**-133)
+    assert np.all(np.abs(Tensor(data).sigmoid().numpy().astype(np.longdouble) - share) <= unit)
+
+
+def test_silu_at_the_ends() -> None:
+    huge = np.array([3e38, -3e38, np.inf, -0.0, 1e-40], np.float32)
+    same(Tensor(huge).silu(), np.array([3e38, -0.0, np.inf, -0.0, 5e-41], np.float32), rtol=1e-5)
+
+
+# --- the 8-bit type that has no infinities
+
+
+def test_extremes_without_nan_where_there_is_no_infinity() -> None:
+    data = np.array([[1.625, np.nan, -2.0], [np.nan, np.nan, np.nan]], ml_dtypes.float8_e4m3fn)
+    top, low = (getattr(Tensor(data), name)(1).numpy().astype(np.float32) for name in ("nanmax", "nanmin"))
+    np.testing.assert_array_equal(top, np.array([1.625, np.nan], np.float32))
+    np.testing.assert_array_equal(low, np.array([-2.0, np.nan], np.float32))

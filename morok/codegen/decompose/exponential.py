@@ -105,6 +105,8 @@ _SQRT_HALF = {float32: 0x3F3504F3, float64: 0x3FE6A09E667F3BCD}
 _EXP_RANGE = {float32: (-104.0, 89.0), float64: (-746.0, 710.0)}
 LEAST_ADDED = 1e-20  # to this, what is smaller than any normal number adds nothing
 _EXP_NORMAL = {float32: -86.0, float64: -707.0}  # above it, half of exp is a normal number
+# Sigmoids: by how many powers of two the denominator is smaller on the way, and the exponents that count.
+_SIGMOID = {float32: (32, -64.0, 110.5), float64: (64, -64.0, 753.7)}
 _EXP2_RANGE = {float32: (-150.5, 128.5), float64: (-1075.5, 1024.5)}
 _ERF_END = {float32: 4.0, float64: 6.0}
 _TANH_END = {float32: 20.0, float64: 44.0}
@@ -176,6 +178,14 @@ def exp_plus(x: UOp, c: UOp) -> UOp:
     low, high = _EXP_NORMAL[x.dtype.scalar], _EXP_RANGE[x.dtype.scalar][1]
     p, bits = _exp_within(x, low, high, _bias(x) - 1)
     return fma(p, 2.0, 2.0) * _from_last_bits(bits, x) + c
+
+
+def sigmoid(x: UOp) -> UOp:
+    """1 / (1 + e^-x), subnormal results included: both sides are 2^-k of themselves, so nothing overflows."""
+    k, low, high = _SIGMOID[x.dtype.scalar]
+    p, bits = _exp_within(-x, low, high, _bias(x) - k)
+    power, part = _from_last_bits(bits, x), like(x, 2.0**-k)
+    return part / (fma(p, power, power) + part)
 
 
 def exp2(x: UOp) -> UOp:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from morok.codegen.decompose.exponential import LEAST_ADDED, exp_plus
-from morok.ir.node import UOp, toposort
+from morok.codegen.decompose.exponential import LEAST_ADDED, exp_plus, sigmoid
+from morok.ir.node import UOp, alu, toposort
 from morok.ir.ops import Ops
 from morok.rewrite.rules import Rules, unproved, why
 from morok.rewrite.ruleset import RuleSet, join, rules
@@ -36,12 +36,32 @@ def exponential_plus(node: UOp, ctx: Any) -> UOp | None:
     return None
 
 
+def logistic(node: UOp, ctx: Any) -> UOp | None:
+    """1 / (1 + e^-x) in the form that never overflows: (x < 0 ? e : 1) / (e + 1) with e = exp(-|x|)."""
+    choice, whole = node.src
+    if Ops.EXP in ctx.target.ops or choice.op is not Ops.WHERE or whole.op is not Ops.ADD:
+        return None
+    below, small, value = choice.src
+    e, one = whole.src
+    if small is not e or not (_is(value, 1.0) and _is(one, 1.0)):
+        return None
+    if below.op is not Ops.CMPLT or not _is(below.src[1], 0.0):
+        return None
+    x = below.src[0]
+    return sigmoid(x) if e is alu(Ops.EXP, -alu(Ops.ABS, x)) else None
+
+
+def _is(node: UOp, value: float) -> bool:
+    return node.op is Ops.CONST and node.arg == value
+
+
 @rules("codegen.decompose_together")
 def together_rules() -> Rules:
     """One line per combination."""
     needed = why("the expansion depends on the device")
     code = unproved("floating-point polynomials: errors are measured, not proved")
     yield "exp-plus", Head(Ops.ADD).any() >> exponential_plus, needed, code
+    yield "sigmoid", Head(Ops.FDIV).any() >> logistic, needed, code
 
 
 together: RuleSet = join("codegen.together", together_rules)
