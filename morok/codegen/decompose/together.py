@@ -39,7 +39,7 @@ def exponential_plus(node: UOp, ctx: Any) -> UOp | None:
 def logistic(node: UOp, ctx: Any) -> UOp | None:
     """1 / (1 + e^-x) in the form that never overflows: (x < 0 ? e : 1) / (e + 1) with e = exp(-|x|)."""
     choice, whole = node.src
-    if Ops.EXP in ctx.target.ops or choice.op is not Ops.WHERE or whole.op is not Ops.ADD:
+    if Ops.EXP in ctx.machine.ops or choice.op is not Ops.WHERE or whole.op is not Ops.ADD:
         return None
     below, small, value = choice.src
     e, one = whole.src
