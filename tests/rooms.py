@@ -36,6 +36,7 @@ ROOT_NAMES = frozenset(("__version__", "_EXPORTS", "__getattr__", "__dir__"))
 
 ENVIRONMENT = frozenset(("environ", "environb", "getenv", "getenvb", "putenv"))
 MAX_LINES = 600
+MAX_NAMES = 60  # of files and folders that one sees in a folder
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class Import:
     source: str
     target: str
     line: int
-    only_types: bool  # under `if TYPE_CHECKING`: it cannot make a cycle when the program runs
+    only_types: bool  # under `if TYPE_CHECKING`: it costs nothing when the program runs
 
 
 @dataclass(frozen=True)
@@ -84,9 +85,11 @@ def check(package: Path) -> list[str]:
         *_unknown_rooms(modules),
         *_upward_imports(imports, modules),
         *_cycles(imports),
+        *_folder_cycles(imports),
         *_code_in_inits(modules),
         *_environment_reads(modules),
         *_long_files(modules),
+        *_crowded(modules),
     ]
 
 
@@ -150,11 +153,35 @@ def _room(name: str) -> str:
 
 
 def _cycles(imports: list[Import]) -> Iterator[str]:
-    """The first cycle met from each module, by a depth-first walk."""
+    """Modules that need each other, be it only for types. The package itself shows types of all rooms."""
     graph: dict[str, list[str]] = {}
     for found in imports:
-        if not found.only_types:
+        if _room(found.source):
             graph.setdefault(found.source, []).append(found.target)
+    yield from ("cycle: " + " → ".join(path) for path in _circles(graph))
+
+
+def _folder_cycles(imports: list[Import]) -> Iterator[str]:
+    """Folders, and files beside them, that need each other: inside of a room imports go one way, too."""
+    graph: dict[str, list[str]] = {}
+    for found in imports:
+        source, target = _apart(found.source, found.target)
+        if source.count(".") > 1 and target.count(".") > 1 and source != target:
+            graph.setdefault(source, []).append(target)
+    yield from ("cycle of folders: " + " → ".join(path) for path in _circles(graph))
+
+
+def _apart(source: str, target: str) -> tuple[str, str]:
+    """The two where their names part: morok.ir.a.x and morok.ir.b.y are morok.ir.a and morok.ir.b."""
+    one, other = source.split("."), target.split(".")
+    same = 0
+    while same < min(len(one), len(other)) and one[same] == other[same]:
+        same += 1
+    return ".".join(one[: same + 1]), ".".join(other[: same + 1])
+
+
+def _circles(graph: dict[str, list[str]]) -> Iterator[list[str]]:
+    """The first cycle met from each node, by a depth-first walk."""
     done: set[str] = set()
     for start in graph:
         path: list[str] = []
@@ -163,7 +190,7 @@ def _cycles(imports: list[Import]) -> Iterator[str]:
             name, next_edge = stack.pop()
             if next_edge == 0:
                 if name in path:
-                    yield "cycle: " + " → ".join([*path[path.index(name) :], name])
+                    yield [*path[path.index(name) :], name]
                     continue
                 if name in done:
                     continue
@@ -221,3 +248,13 @@ def _long_files(modules: dict[str, Module]) -> Iterator[str]:
         lines = module.text.count("\n")
         if lines > MAX_LINES:
             yield f"{module.name}: {lines} lines, more than {MAX_LINES}"
+
+
+def _crowded(modules: dict[str, Module]) -> Iterator[str]:
+    names: dict[Path, set[str]] = {}
+    for module in modules.values():
+        inside = module.path.parent if module.is_package else module.path
+        names.setdefault(inside.parent, set()).add(inside.name)
+    for folder, found in names.items():
+        if len(found) > MAX_NAMES:
+            yield f"{folder.name}: {len(found)} names in one folder, more than {MAX_NAMES}"

@@ -37,9 +37,12 @@ SOUND = {
     "dtype/types.py": "from morok import knobs\nclass T: ...\n",
     "ir/__init__.py": "",
     "ir/node.py": "from typing import TYPE_CHECKING\nfrom morok.dtype import T\n"
-    "if TYPE_CHECKING:\n    from morok.ir.text import show\n",
+    "if TYPE_CHECKING:\n    from morok.dtype.types import T\n",
+    "ir/sums/add.py": "from morok.ir.node import T\n",
+    "ir/terms/show.py": "from morok.ir.sums.add import T\n",
     "ir/text.py": "from .node import T\ndef show(): ...\n",
     "proof/__init__.py": "from morok.ir import node\n",
+    "ir/sums/mul.py": "",
     "cli/__init__.py": "",
     "cli/main.py": "def run():\n    import morok.proof\n",
 }
@@ -75,6 +78,21 @@ def test_a_sound_house_passes(tmp_path: Path) -> None:
             "import morok.ir.text\nT = 1\n",
             "cycle: morok.ir.node → morok.ir.text → morok.ir.node",
         ),
+        (
+            "ir/node.py",
+            "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import morok.ir.text\nT = 1\n",
+            "cycle: morok.ir.node → morok.ir.text → morok.ir.node",
+        ),
+        (
+            "ir/sums/sub.py",
+            "import morok.ir.terms.show\n",
+            "cycle of folders: morok.ir.sums → morok.ir.terms →",
+        ),
+        (
+            "ir/node.py",
+            "import morok.ir.sums.mul\nT = 1\n",
+            "cycle of folders: morok.ir.node → morok.ir.sums →",
+        ),
         ("schedule/order.py", "import morok.proof\n", "the prover is for the command line"),
         ("nn/layers.py", "import morok.cli.main\n", "cli is not above nn"),
         ("viz/show.py", "import morok.nn.layers\n", "which does not exist"),
@@ -91,3 +109,8 @@ def test_a_sound_house_passes(tmp_path: Path) -> None:
 def test_a_planted_fault_is_found(tmp_path: Path, file: str, text: str, complaint: str) -> None:
     complaints = rooms.check(build(tmp_path, **{file: text}))
     assert any(complaint in line for line in complaints), complaints
+
+
+def test_a_crowded_folder_is_found(tmp_path: Path) -> None:
+    package = build(tmp_path, **{f"ir/f{i}.py": "" for i in range(rooms.MAX_NAMES)})
+    assert any("names in one folder" in line for line in rooms.check(package))

@@ -11,12 +11,13 @@ somebody puts something else there.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, final
+from typing import Any, final
 
 import numpy as np
 
 from morok.device.buffer import Array
 from morok.device.emulator_memory import Fault, GlobalMemory, SharedMemory
+from morok.device.emulator_state import Barrier, Context, Threads
 from morok.errors import DeviceError
 from morok.ir.alu_array import storage
 from morok.ir.matrix import PANEL
@@ -25,67 +26,12 @@ from morok.ir.ops import AxisKind, Op, Ops
 from morok.ir.provenance import place
 from morok.ir.roles import Box, Phase, Role, at_first
 
-if TYPE_CHECKING:
-    from morok.device.emulator_run import Run
-
-
-@final
-class Barrier:
-    """One barrier of a block."""
-
-    def __init__(self, name: str, count: int) -> None:
-        self.name = name
-        self.count = count  # arrivals per phase
-        self.left = count
-        self.bytes = 0  # that are expected and have not come
-        self.over = 0  # phases that are over
-        self.copies: list[tuple[SharedMemory, Array, Array]] = []  # of this phase
-        self.landed: list[tuple[SharedMemory, Array, Array]] = []  # of phases that nobody has waited for
-        self.threads: list[Array] = []  # that have arrived in this phase
-        self.came: list[Array] = []  # and in those that nobody has waited for
-
-    def arrive(self, threads: Array, expected: int) -> None:
-        if len(threads) > self.left:
-            raise Fault(f"arrives at {self.name}, where everybody is already", int(threads[0]))
-        self.left -= len(threads)
-        self.bytes += expected
-        self.threads.append(threads)
-        self.look()
-
-    def look(self) -> None:
-        """The phase is over once all have arrived, and all bytes."""
-        if self.left == 0 and self.bytes == 0:
-            self.over += 1
-            self.left = self.count
-            self.landed += self.copies
-            self.came += self.threads
-            self.copies, self.threads = [], []
-
-    def is_over(self, parity: int) -> bool:
-        """Whether the phase of this parity is over: the one that runs now has the other."""
-        return self.over % 2 != parity
-
-
-@final
-class Context:
-    """What a coroutine has for itself."""
-
-    def __init__(self, run: Run, role: Role) -> None:
-        self.role = role
-        inside = run.numbers % run.block_size
-        last = role.first + (1 if role.single else role.threads)
-        self.everybody: Array = (inside >= role.first) & (inside < last)
-        self.active: Array | None = self.everybody
-        self.masks: list[Array | None] = []
-        self.state: dict[str, Any] = {}
-        self.waits_for = ""
-
 
 def is_role(node: UOp) -> bool:
     return node.op is Ops.RANGE and node.arg[1] is AxisKind.ROLE
 
 
-def side_by_side(run: Run, parts: list[tuple[UOp, int, int]]) -> None:
+def side_by_side(run: Threads, parts: list[tuple[UOp, int, int]]) -> None:
     """Runs the stretches of several roles until all are done."""
     contexts = [Context(run, node.arg[2]) for node, _, _ in parts]
     _have_registers([context.role for context in contexts])
@@ -130,14 +76,14 @@ def _have_registers(roles: list[Role]) -> None:
         )
 
 
-def finish(run: Run) -> None:
+def finish(run: Threads) -> None:
     """The end of a block: nothing may be under way, for memory is somebody else's by then."""
     for group in [*run.state.get("groups", []), run.state.get("open", [])]:
         for memory, threads, _, _ in group:
             raise Fault(f"ends with a copy to {memory.name} under way", int(threads[0]))
 
 
-def done(run: Run) -> None:
+def done(run: Threads) -> None:
     """The end of a block: no copy may be under way, for memory is somebody else's by then."""
     for barrier in run.barriers.values():
         if barrier.copies or barrier.bytes:
@@ -147,7 +93,7 @@ def done(run: Run) -> None:
 # --- barriers
 
 
-def _barrier(run: Run, node: UOp, threads: Array) -> Barrier:
+def _barrier(run: Threads, node: UOp, threads: Array) -> Barrier:
     address = run.address(node)
     places = run.spread(address.places)[threads]
     if (places != places[0]).any():
@@ -159,12 +105,12 @@ def _barrier(run: Run, node: UOp, threads: Array) -> Barrier:
     return found
 
 
-def _who(run: Run, node: UOp) -> Array:
+def _who(run: Threads, node: UOp) -> Array:
     chosen = run.who(run.address(node).gate)
     return run.numbers if chosen is None else run.numbers[chosen]
 
 
-def phase(run: Run, node: UOp) -> bool | None:
+def phase(run: Threads, node: UOp) -> bool | None:
     """PHASE_BARRIER; False if it has to be tried again."""
     what: Phase = node.arg
     where = node.src[0]
@@ -190,7 +136,7 @@ def phase(run: Run, node: UOp) -> bool | None:
     return None
 
 
-def _receive(run: Run, barrier: Barrier) -> None:
+def _receive(run: Threads, barrier: Barrier) -> None:
     """What was done before the arrivals is seen by those who have waited."""
     for memory, places, data in barrier.landed:
         memory.land(places, data)
@@ -234,13 +180,13 @@ class Map:
         return data.transpose(*reversed(range(data.ndim))).reshape(-1, box.part[0])
 
 
-def define_map(run: Run, node: UOp) -> Map:
+def define_map(run: Threads, node: UOp) -> Map:
     """DEFINE_MAP."""
     memory: Any = run.values[node.src[0]]
     return Map(memory, node.arg)
 
 
-def copy_box(run: Run, node: UOp) -> None:
+def copy_box(run: Threads, node: UOp) -> None:
     """ASYNC_COPY of a box: rows of 128 bytes, their chunks exchanged by the row's number."""
     target, source, where, *coordinates = node.src
     threads = _who(run, target)
@@ -271,7 +217,7 @@ def copy_box(run: Run, node: UOp) -> None:
     run.progress += 1
 
 
-def _unread(run: Run, memory: SharedMemory, places: Array, thread: int) -> None:
+def _unread(run: Threads, memory: SharedMemory, places: Array, thread: int) -> None:
     """No unit of any role may still be reading what is overwritten."""
     wanted = np.zeros(memory.size, dtype=np.bool_)
     wanted[places] = True
@@ -282,4 +228,4 @@ def _unread(run: Run, memory: SharedMemory, places: Array, thread: int) -> None:
                     raise Fault(f"overwrites {memory.name} while a unit still reads it", thread)
 
 
-ROLES: dict[Op, Callable[[Run, UOp], Any]] = {Ops.DEFINE_MAP: define_map}
+ROLES: dict[Op, Callable[[Threads, UOp], Any]] = {Ops.DEFINE_MAP: define_map}

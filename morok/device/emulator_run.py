@@ -14,9 +14,9 @@ from typing import Any, final
 
 import numpy as np
 
-from morok.device.buffer import Array
 from morok.device.emulator_memory import Fault, GlobalMemory, Memory, Registers, SharedMemory
-from morok.device.emulator_roles import ROLES, Barrier, Context, done, finish, is_role, phase, side_by_side
+from morok.device.emulator_roles import ROLES, done, finish, is_role, phase, side_by_side
+from morok.device.emulator_state import Address, Threads
 from morok.device.emulator_units import UNITS, WARP, check_unread
 from morok.dtype import PtrDType
 from morok.errors import DeviceError, VariableError
@@ -26,18 +26,6 @@ from morok.ir.checks import NOTE
 from morok.ir.node import UOp
 from morok.ir.ops import Op, Ops
 from morok.ir.provenance import place
-
-
-@final
-class Address:
-    """Memory, the place of each thread in it, and the condition under which it may be touched."""
-
-    __slots__ = ("gate", "memory", "places")
-
-    def __init__(self, memory: Memory, places: Array, gate: Array | None) -> None:
-        self.memory = memory
-        self.places = places
-        self.gate = gate
 
 
 @final
@@ -64,7 +52,7 @@ class Code:
 
 
 @final
-class Run:
+class Run(Threads):
     """Blocks `first` … `first + count - 1` of a launch."""
 
     def __init__(
@@ -77,62 +65,13 @@ class Run:
         first: int,
         count: int,
     ) -> None:
+        super().__init__(math.prod(block), count)
         self.code = code
         self.arrays = arrays
         self.variables = values
         self.grid, self.block = grid, block
-        self.block_size = math.prod(block)
         self.first, self.count = first, count
-        self.threads = count * self.block_size
-        self.numbers = np.arange(self.threads)
-        self.values: dict[UOp, Any] = {}
-        self.active: Array | None = None  # None: everybody
-        self.masks: list[Array | None] = []
-        self.shared: list[SharedMemory] = []
-        self.state: dict[str, Any] = {}  # for hardware ops that have to remember something
         self.at: UOp | None = None
-        self.barriers: dict[tuple[Any, int], Barrier] = {}
-        self.contexts: list[Context] = []  # of roles
-        self.context: Context | None = None  # the one that runs
-        self.progress = 0  # counts what others may have waited for
-
-    # --- what handlers ask for
-
-    def value(self, node: UOp) -> Array:
-        """An operand."""
-        if node.op in (Ops.CONST, Ops.VCONST):
-            return np.asarray(node.arg, dtype=storage(node.dtype.scalar))
-        found: Array = self.values[node]
-        return found
-
-    def spread(self, x: Array, lanes: int = 1) -> Array:
-        """A value with a row for every thread."""
-        shape = (self.threads,) if lanes == 1 else (self.threads, lanes)
-        spread: Array = np.broadcast_to(x, shape)
-        return spread
-
-    def address(self, node: UOp) -> Address:
-        found: Address = self.values[node]
-        return found
-
-    def who(self, gate: Array | None = None) -> Array | None:
-        """The threads that take part, under a condition; None: all."""
-        mask = self.active
-        if gate is not None:
-            wide = self.spread(gate)
-            mask = wide if mask is None else mask & wide
-        return None if mask is None or mask.all() else mask
-
-    def absent(self) -> int | None:
-        """A thread of the block, or of the role that runs, that does not take part here."""
-        mask = self.who()
-        if mask is None:
-            return None
-        wanted = self.context.everybody if self.context is not None else np.ones_like(mask)
-        missing = np.flatnonzero(wanted & ~mask)
-        return int(missing[0]) if len(missing) else None
-
-    # --- the list
 
     def run(self) -> None:
         try:
@@ -274,14 +213,6 @@ class Run:
         gate = self.value(node.src[2]) if len(node.src) > 2 else None
         memory: Any = self.values[node.src[0]]
         self.values[node] = Address(memory, self.value(node.src[1]), gate)
-
-    def places(self, address: Address, lanes: int, chosen: Array | None) -> tuple[Array, Array]:
-        """(threads, places) of those who take part; a vector has a column per lane."""
-        where = self.spread(address.places).astype(np.int64)
-        threads = self.numbers
-        if chosen is not None:
-            threads, where = threads[chosen], where[chosen]
-        return threads, where if lanes == 1 else where[:, None] + np.arange(lanes)
 
     def load(self, node: UOp) -> None:
         address, lanes = self.address(node.src[0]), node.dtype.lanes

@@ -13,13 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from morok.device.buffer import Array
 from morok.device.emulator_memory import Fault, Memory, SharedMemory, check_known, check_places
 from morok.device.emulator_roles import copy_box
+from morok.device.emulator_state import Threads
 from morok.dtype import float32
 from morok.errors import DeviceError
 from morok.ir.alu_array import storage
@@ -28,15 +29,12 @@ from morok.ir.node import UOp, toposort
 from morok.ir.ops import Op, Ops
 from morok.ir.provenance import place
 
-if TYPE_CHECKING:
-    from morok.device.emulator_run import Run
-
 WARP = 32
 ROW = 16  # bytes of a row of LDMATRIX
 _TF32 = np.uint32(0xFFFFE000)  # the bits that a unit for tf32 looks at
 
 
-def _whole_warps(run: Run, node: UOp) -> int:
+def _whole_warps(run: Threads, node: UOp) -> int:
     """The number of warps, all of whose lanes take part."""
     if run.block_size % WARP:
         raise DeviceError(
@@ -69,7 +67,7 @@ def _matrix(x: Array, fragment: Fragment, shape: tuple[int, int], lanes: int) ->
     return out
 
 
-def product(run: Run, node: UOp) -> Array:
+def product(run: Threads, node: UOp) -> Array:
     """WMMA: every warp multiplies its fragments."""
     unit = node.arg
     if not isinstance(unit, MatrixUnit):
@@ -81,7 +79,7 @@ def product(run: Run, node: UOp) -> Array:
     return _added(run, node, unit, a, _held(run, node.src[1], unit, unit.b, (unit.k, unit.n)))
 
 
-def _held(run: Run, source: UOp, unit: MatrixUnit, fragment: Fragment, shape: tuple[int, int]) -> Array:
+def _held(run: Threads, source: UOp, unit: MatrixUnit, fragment: Fragment, shape: tuple[int, int]) -> Array:
     """An operand that lanes hold in registers."""
     x = run.spread(run.value(source), fragment.registers)
     held = storage(unit.inputs)
@@ -95,7 +93,7 @@ def _multiplied(matrix: Array, unit: MatrixUnit) -> Array:
     return (wide.view(np.uint32) & _TF32).view(np.float32) if unit.inputs is float32 else wide
 
 
-def _added(run: Run, node: UOp, unit: MatrixUnit, a: Array, b: Array) -> Array:
+def _added(run: Threads, node: UOp, unit: MatrixUnit, a: Array, b: Array) -> Array:
     """a·b + c, as fragments."""
     c = run.spread(run.value(node.src[2]), unit.c.registers)
     with np.errstate(all="ignore"):
@@ -121,7 +119,7 @@ class Tile(NamedTuple):
         linear = row // 8 * self.layout.stride + row % 8 * PANEL + along % per_row * size
         return linear + (along // per_row * self.layout.lead if self.layout.turned else 0)
 
-    def read(self, run: Run, lanes: int, outer: int, steps: int) -> tuple[Array, Array, Array]:
+    def read(self, run: Threads, lanes: int, outer: int, steps: int) -> tuple[Array, Array, Array]:
         """Per group of lanes: the elements, the threads that answer for them, and their places."""
         size = self.memory.dtype.itemsize
         taking_part = run.who()
@@ -143,7 +141,7 @@ class Tile(NamedTuple):
         return found, blocks, where
 
 
-def _group_product(run: Run, node: UOp, unit: MatrixUnit) -> Array:
+def _group_product(run: Threads, node: UOp, unit: MatrixUnit) -> Array:
     """WMMA of groups of warps: operands lie in shared tiles, the left one perhaps in registers."""
     if "a" in unit.shared:
         a = _read(run, node.src[0], unit, unit.m)
@@ -154,7 +152,7 @@ def _group_product(run: Run, node: UOp, unit: MatrixUnit) -> Array:
     return _added(run, node, unit, a, _read(run, node.src[1], unit, unit.n).transpose(0, 2, 1))
 
 
-def _sources(run: Run, held: UOp) -> list[tuple[SharedMemory, Array]]:
+def _sources(run: Threads, held: UOp) -> list[tuple[SharedMemory, Array]]:
     """The places in shared memory that an operand in registers was read from."""
     out = []
     for n in toposort(held, stop=_is_access):
@@ -170,7 +168,7 @@ def _is_access(node: UOp) -> bool:
     return node.op in (Ops.LOAD, Ops.LDMATRIX)
 
 
-def _read(run: Run, source: UOp, unit: MatrixUnit, outer: int) -> Array:
+def _read(run: Threads, source: UOp, unit: MatrixUnit, outer: int) -> Array:
     """An operand that a unit reads out of a shared tile, from now on."""
     tile: Tile = run.values[source]
     found, blocks, where = tile.read(run, unit.lanes, outer, unit.k)
@@ -179,7 +177,7 @@ def _read(run: Run, source: UOp, unit: MatrixUnit, outer: int) -> Array:
     return _multiplied(found if found.dtype == held else found.view(held), unit)
 
 
-def rows(run: Run, node: UOp) -> Any:
+def rows(run: Threads, node: UOp) -> Any:
     """LDMATRIX: lane 8·i + r gives the address of row r of matrix i; word i of a lane lies in it."""
     kind: Rows | Panels = node.arg
     warps = _whole_warps(run, node)
@@ -205,7 +203,7 @@ def rows(run: Run, node: UOp) -> Any:
 # --- copies
 
 
-def copy(run: Run, node: UOp) -> None:
+def copy(run: Threads, node: UOp) -> None:
     """ASYNC_COPY: reads now, and writes when somebody waits; zeros where the source's gate is false."""
     if len(node.src) > 2:
         copy_box(run, node)
@@ -232,11 +230,11 @@ def copy(run: Run, node: UOp) -> None:
     run.state.setdefault("open", []).append((memory, threads, places, data))
 
 
-def _both(run: Run, chosen: Array, gate: Array | None) -> Array:
+def _both(run: Threads, chosen: Array, gate: Array | None) -> Array:
     return chosen if gate is None else chosen & run.spread(gate)
 
 
-def check_unread(run: Run, memory: Memory, threads: Array, places: Array) -> None:
+def check_unread(run: Threads, memory: Memory, threads: Array, places: Array) -> None:
     """No unit may still be reading what is overwritten."""
     if not isinstance(memory, SharedMemory):
         return
@@ -252,7 +250,7 @@ def check_unread(run: Run, memory: Memory, threads: Array, places: Array) -> Non
                 raise Fault(f"overwrites {memory.name} while a unit still reads it", thread)
 
 
-def commit(run: Run, node: UOp) -> None:
+def commit(run: Threads, node: UOp) -> None:
     """ASYNC_COMMIT: what was started since the last one is a group."""
     if isinstance(node.arg, Products):
         run.state.setdefault("products", []).append(run.state.pop("reading", []))
@@ -261,7 +259,7 @@ def commit(run: Run, node: UOp) -> None:
     run.state.setdefault("groups", []).append(run.state.pop("open", []))
 
 
-def wait(run: Run, node: UOp) -> None:
+def wait(run: Threads, node: UOp) -> None:
     """ASYNC_WAIT: the oldest groups arrive, until no more than `arg` are under way."""
     if isinstance(node.arg, Products):
         products, filled = (run.state.setdefault(name, []) for name in ("products", "filled"))
@@ -277,11 +275,11 @@ def wait(run: Run, node: UOp) -> None:
             memory.write(threads, places, data)
 
 
-def fence(run: Run, node: UOp) -> None:
+def fence(run: Threads, node: UOp) -> None:
     """FENCE: everything is seen at once here."""
 
 
-UNITS: dict[Op, Callable[[Run, UOp], Any]] = {
+UNITS: dict[Op, Callable[[Threads, UOp], Any]] = {
     Ops.WMMA: product,
     Ops.LDMATRIX: rows,
     Ops.ASYNC_COPY: copy,

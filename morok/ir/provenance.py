@@ -15,13 +15,10 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from sys import _getframe
 from types import CodeType, FrameType
-from typing import TYPE_CHECKING, Any, final
+from typing import Any, Protocol, TypeVar, final
 
 from morok import knobs
 from morok.caches import Cache
-
-if TYPE_CHECKING:
-    from morok.ir.node import UOp
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _COMMANDS = os.path.join(_PACKAGE, "cli", "")  # programs like any user's
@@ -39,7 +36,7 @@ class Origin:
     __slots__ = ("code", "lasti", "parent", "rule")
 
     def __init__(
-        self, code: CodeType | None, lasti: int, rule: Any = None, parent: weakref.ref[UOp] | None = None
+        self, code: CodeType | None, lasti: int, rule: Any = None, parent: weakref.ref[Any] | None = None
     ) -> None:
         self.code = code
         self.lasti = lasti
@@ -62,6 +59,16 @@ class Origin:
 
     def __repr__(self) -> str:
         return f"{os.path.basename(self.file)}:{self.line}" if self.file else "unknown place"
+
+
+class Originated(Protocol):
+    """A node, as far as this file has to know it: nodes are made above."""
+
+    @property
+    def origin(self) -> Origin | None: ...
+
+
+N = TypeVar("N", bound=Originated)
 
 
 _current: ContextVar[Origin | None] = ContextVar("morok.origin", default=None)
@@ -132,7 +139,7 @@ def _at(code: CodeType, lasti: int) -> Origin:
     return origin
 
 
-def derive(parent: UOp, rule: Any) -> Origin | None:
+def derive(parent: Originated, rule: Any) -> Origin | None:
     """The origin of what `rule` makes out of `parent`."""
     if not _knob.value:
         return None
@@ -153,7 +160,7 @@ def scope(origin: Origin | None) -> Iterator[None]:
         here.origin = before
 
 
-def place(node: UOp) -> str | None:
+def place(node: Originated) -> str | None:
     """The user's `file:line` for a node, as one would write it; None if it is not known."""
     return line_of(node.origin)
 
@@ -169,9 +176,9 @@ def caller() -> str | None:
     return repr(origin) if origin is not None else None
 
 
-def history(node: UOp) -> list[tuple[str, UOp]]:
+def history(node: N) -> list[tuple[str, N]]:
     """The rewrites that led to a node, newest first, as (rule, what it was before)."""
-    steps: list[tuple[str, UOp]] = []
+    steps: list[tuple[str, N]] = []
     seen = {node}
     while (origin := node.origin) is not None and origin.parent is not None:
         parent = origin.parent()

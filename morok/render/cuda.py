@@ -13,18 +13,18 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from morok.dtype import AddrSpace, DType, PtrDType
+from morok.dtype import AddrSpace, PtrDType
 from morok.errors import CompileError
 from morok.ir.node import UOp
 from morok.ir.ops import AxisKind, Ops
 from morok.ir.provenance import place
-from morok.ir.roles import Role
 from morok.render import cuda_roles
-from morok.render.cuda_ops import HELPERS, Arithmetic
+from morok.render.cuda_ops import HELPERS
 from morok.render.cuda_shared import ALIGN, places
-from morok.render.cuda_types import LANES, constant, type_name, words_of
+from morok.render.cuda_types import LANES, type_name, words_of
 from morok.render.cuda_units import UNITS
-from morok.render.program import Argument, Described, Extent, Program, extent_of
+from morok.render.cuda_writer import Writer
+from morok.render.program import Argument, Program, extent_of
 
 _HARDWARE = {"gidx": "blockIdx", "lidx": "threadIdx"}
 
@@ -33,64 +33,8 @@ STATIC_SHARED = 48 << 10  # bytes of shared memory that a kernel may declare; mo
 MANY_REGISTERS = 32  # in arrays of one thread: a register tile
 
 
-class Writer:
-    """One kernel on its way to text. `values` has the text of every lane of every value."""
-
-    def __init__(self, instructions: tuple[UOp, ...], name: str) -> None:
-        self.instructions = instructions
-        self.name = name
-        self.lines: list[str] = []
-        self.depth = 1
-        self.count = 0
-        self.values: dict[UOp, list[str]] = {}
-        self.addresses: dict[UOp, tuple[str, str]] = {}  # (memory, place) of an INDEX
-        self.arithmetic = Arithmetic()
-        self.helpers: dict[str, None] = {}  # whole functions that hardware ops have asked for
-        self.grid: dict[int, Extent] = {}
-        self.block: dict[int, int] = {}
-        self.shared: list[tuple[str, PtrDType]] = []
-        self.maps: list[Described] = []
-        self.roles: list[Role] = []  # those that have been opened
-        self.role: Role | None = None  # the one that is open
-        self.place = ""  # the user's line behind the instruction that is being written
-        self.where = ""  # and the one that was written last
-        self.places: dict[tuple[Any, int], str] = {}
-
-    # --- small things
-
-    def put(self, text: str) -> None:
-        if self.place and self.place != self.where:
-            self.where = self.place
-            self.lines.append(f"{'  ' * self.depth}// {self.place}")
-        self.lines.append("  " * self.depth + text)
-
-    def fresh(self) -> str:
-        self.count += 1
-        return f"x{self.count}"
-
-    def let(self, dtype: DType, text: str) -> str:
-        """A new scalar variable."""
-        name = self.fresh()
-        self.put(f"{type_name(dtype)} {name} = {text};")
-        return name
-
-    def lanes(self, node: UOp) -> list[str]:
-        """The text of each lane of a value."""
-        if node.op is Ops.CONST:
-            return [_operand(constant(node.dtype, node.arg))] * node.dtype.lanes
-        if node.op is Ops.VCONST:
-            return [_operand(constant(node.dtype, v)) for v in node.arg]
-        return self.values[node]
-
-    def scalar(self, node: UOp) -> str:
-        """The text of a value with one lane."""
-        return self.lanes(node)[0]
-
-    def helper(self, text: str) -> None:
-        """A function that has to stand before the kernel."""
-        self.helpers[text] = None
-
-    # --- the list
+class _Kernel(Writer):
+    """One kernel on its way to text, instruction by instruction."""
 
     def write(self) -> None:
         for node in self.instructions:
@@ -122,7 +66,7 @@ class Writer:
         elif op is Ops.STORE:
             self.store(node)
         elif op is Ops.RANGE:
-            (cuda_roles.open_role if _is_role(node) else Writer.open_loop)(self, node)
+            (cuda_roles.open_role if _is_role(node) else _Kernel.open_loop)(self, node)
         elif op is Ops.IF:
             self.put(f"if ({self.scalar(node.src[0])}) {{")
             self.depth += 1
@@ -254,23 +198,6 @@ class Writer:
         kind = words_of(value.dtype)[0]
         self.put(f"{gate}*({kind}*)({memory} + {where}) = {self.packed(given, value.dtype)};")
 
-    def packed(self, lanes: list[str], dtype: DType) -> str:
-        """A vector as one value of its type in memory."""
-        kind, words, per_word = words_of(dtype)
-        if per_word > 1:
-            parts = [lanes[w * per_word : (w + 1) * per_word] for w in range(words)]
-            lanes = [self.word(part, dtype) for part in parts]
-            if words == 1:
-                return f"({kind})({lanes[0]})"
-        return f"make_{kind}({', '.join(lanes)})"
-
-    def word(self, lanes: list[str], dtype: DType) -> str:
-        """Lanes of 8 or 16 bits in a word."""
-        bits = dtype.scalar.bits
-        unsigned = "unsigned char" if bits == 8 else "unsigned short"
-        shifted = [f"((unsigned)({unsigned})({x}) << {k * bits})" for k, x in enumerate(lanes)]
-        return self.arithmetic.word(lanes) or " | ".join(shifted)
-
 
 def _is_role(node: UOp) -> bool:
     return node.arg[1] is AxisKind.ROLE
@@ -292,10 +219,6 @@ def _plus(start: int | str, i: int) -> str:
     return str(start + i) if isinstance(start, int) else f"{start} + {i}" if i else start
 
 
-def _operand(text: str) -> str:
-    return f"({text})" if text.startswith("-") else text
-
-
 def _identifier(arg: Any) -> str:
     return re.sub(r"\W", "_", str(arg))
 
@@ -305,7 +228,7 @@ def render(linear: UOp, name: str, buffers: int = 0) -> Program:
 
     `buffers` is how many it was written with: the caller passes all, also those that are not needed now.
     """
-    writer = Writer(linear.src, name)
+    writer = _Kernel(linear.src, name)
     writer.write()
     written = {_base(n.src[0]) for n in linear.src if n.op is Ops.STORE}
     arguments = []
@@ -345,7 +268,7 @@ def _base(address: UOp) -> UOp:
     return node
 
 
-def _shared(writer: Writer) -> tuple[int, list[str]]:
+def _shared(writer: _Kernel) -> tuple[int, list[str]]:
     """Bytes to ask for at launch, and the declarations of shared memory."""
     offsets, total = places(writer.instructions)
     if not writer.shared:
@@ -360,7 +283,7 @@ def _shared(writer: Writer) -> tuple[int, list[str]]:
 
 
 def _text(
-    writer: Writer,
+    writer: _Kernel,
     arguments: list[Argument],
     variables: list[str],
     count: int,

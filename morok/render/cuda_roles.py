@@ -7,16 +7,13 @@ box is described by a map, 128 bytes that the host has made, which the kernel ta
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from morok.errors import CompileError
 from morok.ir.node import UOp
 from morok.ir.ops import Op, Ops
 from morok.ir.provenance import place
 from morok.ir.roles import Phase, Role, at_first
-
-if TYPE_CHECKING:
-    from morok.render.cuda import Writer
+from morok.render.cuda_writer import Writer
 
 MAP = "struct __align__(64) Map { unsigned long long words[16]; };"
 WAIT = (

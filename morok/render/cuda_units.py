@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from morok.dtype import DType
 from morok.errors import CompileError
@@ -22,9 +21,7 @@ from morok.ir.ops import Op, Ops
 from morok.ir.provenance import place
 from morok.render.cuda_roles import write_box
 from morok.render.cuda_types import type_name
-
-if TYPE_CHECKING:
-    from morok.render.cuda import Writer
+from morok.render.cuda_writer import Writer
 
 _PART = re.compile(r"^\(unsigned (?:short|char)\)\((w\d+) >> (\d+)\)$")
 
