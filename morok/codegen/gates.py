@@ -9,11 +9,10 @@ several values become one reduction per value over the same loops; stage 11 lets
 
 from __future__ import annotations
 
-from typing import Any
-
+from morok.dtype import identity
 from morok.ir.build import reduce
 from morok.ir.infer import ranges
-from morok.ir.node import UOp, alu, make, toposort
+from morok.ir.node import UOp, alu, const, make, toposort
 from morok.ir.ops import Ops
 from morok.ir.scan import parts, scan
 from morok.rewrite.rules import Rules, why
@@ -24,7 +23,7 @@ from morok.symbolic.validity import conjuncts, simplify_under
 
 
 def _gate(read: UOp) -> UOp | None:
-    return read.src[-1] if len(read.src) > 2 and read.src[-1].dtype.is_bool else None
+    return read.src[-1] if read.src[-1].dtype.is_bool else None
 
 
 def _is_read(x: UOp) -> bool:
@@ -37,11 +36,10 @@ def _is_index_condition(p: UOp) -> bool:
 
 
 def _guarded(read: UOp, p: UOp) -> UOp | None:
-    """The read under one more condition; None where that says nothing new."""
-    old = _gate(read)
-    known = set(conjuncts(old)) if old is not None else set()
-    if all(c in known for c in conjuncts(p)) or not ranges(p) <= ranges(read) or not _is_index_condition(p):
+    """The read under one more condition, if that is known where the read is."""
+    if not ranges(p) <= ranges(read) or not _is_index_condition(p):
         return None
+    old = _gate(read)
     gate = p if old is None else alu(Ops.AND, old, p)
     return make(Ops.INDEX, read.dtype, (*read.src[:2], gate), read.arg)
 
@@ -50,12 +48,11 @@ def gate_load(node: UOp, p: UOp, x: UOp, y: UOp) -> UOp | None:
     """WHERE(p, read, y)."""
     if not _is_read(x):
         return None
-    zero = y.op is Ops.CONST and not y.dtype.is_float and y.arg == 0
-    zero = zero or (y.op is Ops.CONST and y.dtype.is_float and str(y.arg) == "0.0")
+    is_zero = y is _zero(x)  # -0.0 is another constant
+    if _implied(x, p):
+        return x if is_zero else None
     guarded = _guarded(x, p)
-    if zero and (guarded is not None or _implied(x, p)):
-        return guarded if guarded is not None else x
-    return None if guarded is None else node.replace((p, guarded, y))
+    return None if guarded is None else guarded if is_zero else node.replace((p, guarded, y))
 
 
 def _implied(read: UOp, p: UOp) -> bool:
@@ -72,13 +69,13 @@ def place_under_gate(node: UOp) -> UOp | None:
     if gate.op is Ops.CONST:
         if gate.arg:
             return make(Ops.INDEX, node.dtype, node.src[:-1], node.arg)
-        return None if node.dtype.is_ptr else make(Ops.CONST, node.dtype, (), _zero(node))
+        return None if node.dtype.is_ptr else _zero(node)
     better = simplify_under(gate, node.src[1], symbolic)
     return None if better is node.src[1] else node.replace((node.src[0], better, *node.src[2:]))
 
 
-def _zero(node: UOp) -> Any:
-    return False if node.dtype.is_bool else 0.0 if node.dtype.is_float else 0
+def _zero(node: UOp) -> UOp:
+    return const(node.dtype, identity("ADD", node.dtype))
 
 
 def split_values(node: UOp) -> UOp | None:
@@ -95,12 +92,11 @@ def close_what_runs(node: UOp) -> UOp | None:
     if node.op is Ops.SCAN:
         return _run_along(node)
     count = len(node.arg) if node.op is Ops.REDUCE else 1
-    loops = tuple(s for s in node.src[count:] if s.op is Ops.RANGE)
-    if loops and len(loops) == len(node.src) - count:
-        return None
-    if loops or count > 1:
-        return None if len(loops) == len(node.src) - count else node.replace((*node.src[:count], *loops))
-    return node.src[0]
+    closed = node.src[count:]
+    loops = tuple(s for s in closed if s.op is Ops.RANGE)
+    if not loops and count == 1:
+        return node.src[0]
+    return None if loops == closed else node.replace((*node.src[:count], *loops))
 
 
 def _run_along(node: UOp) -> UOp | None:
@@ -113,7 +109,7 @@ def _run_along(node: UOp) -> UOp | None:
 def single_step(node: UOp) -> UOp | None:
     """A loop of one step is its only index."""
     end = node.src[0]
-    return make(Ops.CONST, node.dtype, (), 0) if end.op is Ops.CONST and end.arg == 1 else None
+    return const(node.dtype, 0) if end is const(end.dtype, 1) else None
 
 
 @rules("codegen.gates")

@@ -21,7 +21,8 @@ from morok.proof.candidates import Case, Tally, candidates
 from morok.proof.exhaust import exhaust
 from morok.proof.formulas import same_value
 from morok.proof.graphs import evaluate_graph, prove_equal
-from morok.proof.shapes import graphs_for, is_shaped
+from morok.proof.movements import same_elements
+from morok.proof.shapes import MOVEMENTS, graphs_for, is_shaped
 from morok.proof.sorts import Typing, ops_in
 from morok.proof.translate import NO_THEORY
 from morok.proof.verdicts import OUT_OF_SCOPE, PROVED, REFUTED, UNKNOWN, Effort, Verdict
@@ -108,7 +109,11 @@ def _asks_for_context(rule: Rule) -> bool:
 
 def _compare(rule: Rule, case: Case, result: UOp, tally: Tally, effort: Effort) -> Verdict | None:
     """A refutation, or None after counting the case."""
-    verdict = exhaust(case.node, result, rule.numeric is not EXACT) if _is_exact(rule) else None
+    verdict = None
+    if rule.name.startswith(MOVEMENTS):
+        verdict = same_elements(case.node, result)
+    elif _is_exact(rule):
+        verdict = exhaust(case.node, result, rule.numeric is not EXACT)
     if verdict is None:
         verdict = _on_values(rule, case.node, result)
     if verdict is None and case.bonus and any(n.op in _VALUES_ONLY for n in toposort(case.node)):

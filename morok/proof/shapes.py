@@ -16,6 +16,7 @@ from morok.ir.alu import defined
 from morok.ir.node import UOp, alu, const, make
 from morok.ir.ops import ALU, Op, Ops
 from morok.proof.expressions import Maker, edge_values
+from morok.proof.movements import chains
 from morok.rewrite.rules import Rule
 
 _ATTEMPTS = 400
@@ -24,6 +25,7 @@ _REDUCED: dict[Op, tuple[DType, ...]] = {
     Ops.ADD: (int32, uint8, float32), Ops.MAX: (int32, float16), Ops.MIN: (int32,), Ops.MUL: (uint8,),
     Ops.OR: (bool_,), Ops.AND: (bool_,),
 }  # fmt: skip
+MOVEMENTS = "schedule.views"  # these are compared element by element
 Source = Callable[[Maker], Iterator[UOp]]
 
 
@@ -253,6 +255,7 @@ _SOURCES: dict[str, Source] = {
     "codegen.lanes": _lanes,
     "codegen.gep": _lanes,
     "codegen.devectorize": _lanes,
+    MOVEMENTS: chains,
 }
 
 

@@ -9,7 +9,7 @@ from morok.ir.infer import add_sizes, shape, size_of
 from morok.ir.movement import pad, permute, shrink
 from morok.ir.node import UOp
 from morok.ir.ops import Ops
-from morok.rewrite.rules import Rules, grows, unproved, when, why
+from morok.rewrite.rules import Rules, grows, when, why
 from morok.rewrite.ruleset import RuleSet, rules
 from morok.rewrite.terms import HEADS, Many, Var
 
@@ -73,7 +73,6 @@ def is_stored(x: UOp) -> bool:
     return x.op is Ops.CONTIGUOUS
 
 
-_TENSORS = unproved("the prover knows scalars, not tensors; tested on values")
 _SMALLER = grows("one op less; the check cannot count sources that a name stands for")
 _SIZES = why("computes with sizes, any number of them")
 
@@ -85,25 +84,25 @@ def view_rules(x: Var, a: Many, b: Many) -> Rules:
         HEADS[name] for name in ("Reshape", "Expand", "Permute", "Shrink", "Pad", "Flip")
     )
     # no gradient is computed any more
-    yield "detach", HEADS["Detach"](x) >> x, _TENSORS
+    yield "detach", HEADS["Detach"](x) >> x
     # a function by name is the formula that it was computed by
-    yield "noop", HEADS["Noop"](x, a) >> x, when(is_only_a_name), _SMALLER, _TENSORS
+    yield "noop", HEADS["Noop"](x, a) >> x, when(is_only_a_name), _SMALLER
     # the last of two shapes counts
-    yield "reshape-reshape", reshape(reshape(x, a), b) >> reshape(x, b), _SMALLER, _TENSORS
-    yield "expand-expand", expand(expand(x, a), b) >> expand(x, b), _SMALLER, _TENSORS
+    yield "reshape-reshape", reshape(reshape(x, a), b) >> reshape(x, b), _SMALLER
+    yield "expand-expand", expand(expand(x, a), b) >> expand(x, b), _SMALLER
     # ops that change nothing
-    yield "reshape-same", reshape(x, b) >> x, when(same_shape), _SMALLER, _TENSORS
-    yield "expand-same", expand(x, b) >> x, when(same_shape), _SMALLER, _TENSORS
-    yield "permute-same", permute_(x) >> x, when(is_in_order), _TENSORS
-    yield "shrink-same", shrink_(x, b) >> x, when(cuts_nothing), _SMALLER, _TENSORS
-    yield "pad-same", pad_(x, b) >> x, when(same_shape), _SMALLER, _TENSORS
+    yield "reshape-same", reshape(x, b) >> x, when(same_shape), _SMALLER
+    yield "expand-same", expand(x, b) >> x, when(same_shape), _SMALLER
+    yield "permute-same", permute_(x) >> x, when(is_in_order)
+    yield "shrink-same", shrink_(x, b) >> x, when(cuts_nothing), _SMALLER
+    yield "pad-same", pad_(x, b) >> x, when(same_shape), _SMALLER
     # two in a row
-    yield "permute-permute", permute_(permute_(x)) >> join_permutes, _SIZES, _TENSORS
-    yield "flip-flip", flip(flip(x)) >> join_flips, _SIZES, _TENSORS
-    yield "shrink-shrink", shrink_(shrink_(x, a), b) >> join_shrinks, _SIZES, _TENSORS
-    yield "pad-pad", pad_(pad_(x, a), b) >> join_pads, _SIZES, _TENSORS
+    yield "permute-permute", permute_(permute_(x)) >> join_permutes, _SIZES
+    yield "flip-flip", flip(flip(x)) >> join_flips, _SIZES
+    yield "shrink-shrink", shrink_(shrink_(x, a), b) >> join_shrinks, _SIZES
+    yield "pad-pad", pad_(pad_(x, a), b) >> join_pads, _SIZES
     # one copy is enough
-    yield "contiguous", HEADS["Contiguous"](x) >> x, when(is_stored), _TENSORS
+    yield "contiguous", HEADS["Contiguous"](x) >> x, when(is_stored)
 
 
 views: RuleSet = view_rules

@@ -13,6 +13,7 @@ import inspect
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, final
 
@@ -42,7 +43,7 @@ class CodeMutant:
 
     def install(self) -> None:
         """Makes every live function of that name run the change."""
-        tree = ast.parse(inspect.getsource(sys.modules[self.module]))
+        tree = ast.parse(_source(self.module))
         function = next(f for f, name in _functions(tree, "") if name == self.function)
         node, is_place, _ = list(_own_nodes(function))[self.node]
         before = copy.deepcopy(node)
@@ -75,7 +76,7 @@ class TextMutant:
 
     def install(self) -> None:
         """As for a `CodeMutant`."""
-        source = inspect.getsource(sys.modules[self.module])
+        source = _source(self.module)
         start = source.index(f"def {self.function}(")
         at = source.index(self.old, start)
         text = source[:at] + self.new + source[at + len(self.old) :]
@@ -84,6 +85,12 @@ class TextMutant:
         for live in _live(self.module):
             if live.__code__.co_qualname == self.function:
                 live.__code__ = found[self.function]
+
+
+@cache
+def _source(module: str) -> str:
+    """As it was when the mutants were made, whoever writes to the file in the meantime."""
+    return inspect.getsource(sys.modules[module])
 
 
 def _file_of(module: str) -> str:
@@ -104,7 +111,7 @@ def _live(module: str) -> list[FunctionType]:
 
 def mutants(module: ModuleType) -> list[CodeMutant]:
     """Changes in every function of the module, except for those that yield rules."""
-    tree = ast.parse(inspect.getsource(module))
+    tree = ast.parse(_source(module.__name__))
     found: list[CodeMutant] = []
     for function, name in _functions(tree, ""):
         every = list(_changes(function, name, module.__name__))

@@ -52,10 +52,11 @@ TESTED_BY: dict[str, tuple[str, ...]] = {
     "morok.codegen.decompose.rounding": ("tests/codegen/test_arithmetic.py",),
     "morok.codegen.decompose.table": ("tests/codegen/test_arithmetic.py",),
     "morok.codegen.lanes": ("tests/codegen/test_lanes.py",),
-    "morok.codegen.gates": ("tests/codegen/test_kernels.py",),
+    "morok.codegen.gates": ("tests/codegen/test_gates.py", "tests/codegen/test_kernels.py"),
+    "morok.schedule.views": ("tests/schedule/test_passes.py",),
     "morok.schedule.gates": ("tests/schedule/test_passes.py",),
-    "morok.schedule.reductions": ("tests/schedule/test_passes.py",),
-    "morok.schedule.collapse": ("tests/schedule/test_passes.py",),
+    "morok.schedule.reductions": ("tests/schedule/test_collapse.py", "tests/schedule/test_passes.py"),
+    "morok.schedule.collapse": ("tests/schedule/test_collapse.py", "tests/schedule/test_passes.py"),
 }
 
 TERMS_TESTED_BY = ("tests/symbolic",)

@@ -63,8 +63,9 @@ def measured(
     if path and os.path.exists(path):
         with open(path, "rb") as file:
             baseline.seconds, baseline.functions = pickle.load(file)
+    judges = [j for j in baseline.judges.values() if j.name not in baseline.seconds]
+    if not judges:
         return baseline
-    judges = list(baseline.judges.values())
     tests = [j for j in judges if j.is_test]
     groups = [[j] for j in judges if not j.is_test]
     groups += [tests[i : i + _TOGETHER] for i in range(0, len(tests), _TOGETHER)]
@@ -132,5 +133,7 @@ def verdicts(mutants: Sequence[Any], jobs: int, baseline: Baseline) -> Iterator[
     for mutant, found in pool.run(work, jobs, MOST):
         if isinstance(found, Found):
             yield mutant, found
+        elif found == pool.LOST:
+            yield mutant, Found(KILLED, BY_TIME, f"died, or took more than {MOST:.0f} s", MOST)
         else:
-            yield mutant, Found(KILLED, BY_TIME, f"{found or 'late'} (at most {MOST:.0f} s)", MOST)
+            yield mutant, Found(SURVIVED, "", f"could not be judged: {found!r}")
