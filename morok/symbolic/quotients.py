@@ -101,7 +101,7 @@ def reduce_sum(node: UOp, c: UOp) -> UOp | None:
     if len(rest) < len(terms) or any(k != old for (_, k), (_, old) in zip(rest, terms, strict=False)):
         return make(Ops.FLOORMOD, node.dtype, (join_sum(rest, constant % divisor, node), c))
     g = math.gcd(divisor, *(k for _, k in terms))
-    if g > 1 and 0 <= constant < divisor:
+    if g > 1:
         smaller = join_sum([(t, k // g) for t, k in terms], constant // g, node)
         inner = make(Ops.FLOORMOD, node.dtype, (smaller, const(node.dtype, divisor // g)))
         return join_sum([(inner, g)], constant % g, node)

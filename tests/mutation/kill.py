@@ -46,6 +46,7 @@ TESTED_BY: dict[str, tuple[str, ...]] = {
     "morok.symbolic.sums": ("tests/symbolic",),
     "morok.symbolic.validity": ("tests/symbolic", "tests/schedule/test_passes.py"),
     "morok.codegen.decompose.integers": (
+        "tests/codegen/test_integers.py",
         "tests/codegen/test_division.py",
         "tests/codegen/test_arithmetic.py",
     ),

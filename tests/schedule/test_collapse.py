@@ -1,4 +1,4 @@
-"""Which reductions lose their loops, which keep them, and what the sums are; the prover says that they equal."""
+"""Which reductions lose their loops, which keep them, and what the sums are."""
 
 from __future__ import annotations
 
