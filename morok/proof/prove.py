@@ -61,7 +61,7 @@ def prove_rule(rule: Rule, effort: Effort = DEFAULT) -> RuleReport:
 def judge(rule: Rule, effort: Effort = DEFAULT) -> tuple[Verdict, str]:
     """The verdict with its counterexample, and the kinds of numbers that it was reached over."""
     if rule.unproved is not None:
-        return Verdict(_kind_of_unproved(rule), rule.unproved), ""
+        return Verdict(kind_of_unproved(rule), rule.unproved), ""
     try:
         if not rule.is_code and not is_shaped(rule):
             verdict, types = _by_terms(rule, effort)
@@ -73,7 +73,8 @@ def judge(rule: Rule, effort: Effort = DEFAULT) -> tuple[Verdict, str]:
         return Verdict(UNKNOWN, error.message), ""
 
 
-def _kind_of_unproved(rule: Rule) -> str:
+def kind_of_unproved(rule: Rule) -> str:
+    """Why a rule is not proved: it is no equation, or one of functions without a theory."""
     if not _is_law(rule):
         return LOWERING
     return APPROXIMATION if ops_in(rule.before) <= NO_THEORY | {Ops.POW} else OUT_OF_SCOPE

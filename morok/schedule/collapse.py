@@ -209,7 +209,7 @@ def _holds(dtype: DType, low: float, high: float) -> bool:
         return True
     if dtype.is_float:
         return max(abs(low), abs(high)) <= exact_limit(dtype)
-    return bool(dtype.is_bounded_int and dtype.min <= low and high <= dtype.max)
+    return bool(dtype.min <= low and high <= dtype.max)
 
 
 def _linear(x: UOp, loop: UOp) -> tuple[int, UOp] | None:

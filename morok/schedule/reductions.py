@@ -19,7 +19,7 @@ def _single(node: UOp) -> bool:
 def join_nested(node: UOp) -> UOp | None:
     """A reduction of a reduction by the same op is one reduction over the loops of both."""
     inner = node.src[0]
-    if not _single(node) or inner.op is not Ops.REDUCE or inner.arg != node.arg:
+    if not _single(node) or (inner.op, inner.arg) != (Ops.REDUCE, node.arg):
         return None
     return make(Ops.REDUCE, node.dtype, (inner.src[0], *node.src[1:], *inner.src[1:]), node.arg)
 
@@ -31,7 +31,7 @@ def join_under_condition(node: UOp) -> UOp | None:
         return None
     neutral = const(node.dtype, identity(node.arg[0].name, node.dtype))
     condition, inner, otherwise = value.src
-    if otherwise is not neutral or inner.op is not Ops.REDUCE or inner.arg != node.arg:
+    if otherwise is not neutral or (inner.op, inner.arg) != (Ops.REDUCE, node.arg):
         return None
     if not frozenset(inner.src[1:]).isdisjoint(ranges(condition)):
         return None

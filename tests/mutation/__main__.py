@@ -58,7 +58,7 @@ def main() -> int:
         results, seconds = run(chosen, args.jobs, baseline, args.json)
         return report({**kept, **results}, seconds)
 
-    return inside([p for paths in kill.TESTED_BY.values() for p in paths], then)
+    return inside([p for paths in kill.ALL_TESTED_BY.values() for p in paths], then)
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ _ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
 }  # fmt: skip
 _NAMES = {"min": "max", "max": "min", "vmin": "vmax", "vmax": "vmin", "all": "any", "any": "all"}
 MOST_PER_FUNCTION = 10
+FEWEST = 3  # a function in which there is less to change is changed in more ways
 
 
 @final
@@ -47,7 +48,7 @@ class CodeMutant:
         function = next(f for f, name in _functions(tree, "") if name == self.function)
         node, is_place, _ = list(_own_nodes(function))[self.node]
         before = copy.deepcopy(node)
-        _alternatives(node, is_place)[self.choice](node)
+        _every_alternative(node, is_place, function)[self.choice](node)
         if isinstance(before, ast.expr):  # never run; it keeps the variables that the function closes over
             function.body.insert(0, ast.If(ast.Constant(0), [ast.Expr(before)], []))
         compiled = compile(ast.fix_missing_locations(tree), _file_of(self.module), "exec", dont_inherit=True)
@@ -115,6 +116,8 @@ def mutants(module: ModuleType) -> list[CodeMutant]:
     found: list[CodeMutant] = []
     for function, name in _functions(tree, ""):
         every = list(_changes(function, name, module.__name__))
+        if len(every) < FEWEST:
+            every = list(_changes(function, name, module.__name__, thorough=True))
         step = max(1.0, len(every) / MOST_PER_FUNCTION)
         found += [every[int(i * step)] for i in range(min(len(every), MOST_PER_FUNCTION))]
     return list({m.id: m for m in found}.values())
@@ -155,10 +158,11 @@ def _own_nodes(function: Any) -> Iterator[tuple[Any, bool, Any]]:
             stack += [(c, inside, node) for c in reversed(children) if isinstance(c, ast.AST)]
 
 
-def _changes(function: Any, name: str, module: str) -> Iterator[CodeMutant]:
+def _changes(function: Any, name: str, module: str, thorough: bool = False) -> Iterator[CodeMutant]:
     for number, (node, is_place, parent) in enumerate(_own_nodes(function)):
         shown = parent if isinstance(node, ast.Constant) else node  # a number alone says little
-        for choice, change in enumerate(_alternatives(node, is_place)):
+        ways = _every_alternative(node, is_place, function) if thorough else _alternatives(node, is_place)
+        for choice, change in enumerate(ways):
             old = _text(shown)
             saved = dict(node.__dict__)
             change(node)
@@ -195,6 +199,25 @@ def _alternatives(node: Any, is_place: bool) -> list[Any]:
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _NAMES:
         return [lambda n: setattr(n, "func", ast.Name(_NAMES[n.func.id], ast.Load()))]
     return []
+
+
+def _every_alternative(node: Any, is_place: bool, function: Any) -> list[Any]:
+    """The usual ones first; then places in tuples, operands the other way round, and other results."""
+    found = _alternatives(node, is_place)
+    if isinstance(node, ast.Constant) and type(node.value) is int and is_place:
+        value = node.value
+        found.append(lambda n: setattr(n, "value", value + 1))
+    if isinstance(node, ast.Call) and len(node.args) > 1 and not isinstance(node.args[1], ast.Starred):
+        found.append(lambda n: setattr(n, "args", [n.args[1], n.args[0], *n.args[2:]]))
+    if isinstance(node, ast.Return) and node.value is not None:
+        returns = ast.unparse(function.returns) if function.returns else ""
+        if returns == "bool":
+            found.append(lambda n: setattr(n, "value", ast.UnaryOp(ast.Not(), n.value)))
+            found.append(lambda n: setattr(n, "value", ast.Constant(True)))
+            found.append(lambda n: setattr(n, "value", ast.Constant(False)))
+        elif "UOp" in returns:
+            found.append(lambda n: setattr(n, "value", ast.Constant(None)))
+    return found
 
 
 def _set_op(i: int, other: type[ast.cmpop]) -> Any:

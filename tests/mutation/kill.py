@@ -59,7 +59,21 @@ TESTED_BY: dict[str, tuple[str, ...]] = {
     "morok.schedule.reductions": ("tests/schedule/test_collapse.py", "tests/schedule/test_passes.py"),
     "morok.schedule.collapse": ("tests/schedule/test_collapse.py", "tests/schedule/test_passes.py"),
 }
-
+# In these rooms only what proved rules reach: the rest moves loops and memory.
+REACHED_TESTED_BY: dict[str, tuple[str, ...]] = {
+    "morok.codegen.devectorize": ("tests/codegen/test_kernels.py", "tests/codegen/test_splits.py"),
+    "morok.codegen.vectors": ("tests/codegen/test_lanes.py", "tests/codegen/test_kernels.py"),
+    "morok.codegen.reduce": ("tests/codegen/test_kernels.py",),
+    "morok.codegen.loads": ("tests/codegen/test_kernels.py", "tests/codegen/test_division.py"),
+    "morok.codegen.decompose.pieces": ("tests/codegen/test_integers.py", "tests/codegen/test_arithmetic.py"),
+}
+# Approximations, which are judged by their errors.
+APPROXIMATIONS_TESTED_BY: dict[str, tuple[str, ...]] = {
+    "morok.codegen.decompose.exponential": ("tests/codegen/test_functions.py",),
+    "morok.codegen.decompose.trigonometric": ("tests/codegen/test_functions.py",),
+    "morok.codegen.decompose.together": ("tests/codegen/test_together.py",),
+}
+ALL_TESTED_BY = TESTED_BY | REACHED_TESTED_BY | APPROXIMATIONS_TESTED_BY
 TERMS_TESTED_BY = ("tests/symbolic",)
 KILLED, SURVIVED = "killed", "survived"
 EQUIVALENT = "equivalent"  # the same function of all inputs
@@ -86,7 +100,7 @@ _ids = itertools.count(1_000_000)
 
 
 def modules() -> list[ModuleType]:
-    return [importlib.import_module(name) for name in TESTED_BY]
+    return [importlib.import_module(name) for name in ALL_TESTED_BY]
 
 
 # --- rules that are data
@@ -202,7 +216,7 @@ def all_judges(rules: list[Rule], suite: Suite, wanted: set[str]) -> dict[str, J
             found.append(Judge(rule.name, lambda rule=rule: _prove_rule(rule)))  # type: ignore[misc]
     if "morok.ir.bounds" in wanted or "morok.ir.intervals" in wanted:
         found += [Judge(f"{law.name} {law.dtype}", lambda law=law: _prove_law(law)) for law in laws()]  # type: ignore[misc]
-    below = tuple(path for module in wanted for path in TESTED_BY.get(module, TERMS_TESTED_BY))
+    below = tuple(path for module in wanted for path in ALL_TESTED_BY.get(module, TERMS_TESTED_BY))
     names = [name for name in suite.items if name.startswith(below)]
     found += [Judge(name, lambda name=name: suite.run(name), True) for name in names]  # type: ignore[misc]
     return {j.name: j for j in found}
@@ -281,7 +295,7 @@ def kill_code(mutant: CodeMutant | TextMutant, baseline: Baseline) -> Found:
     forget()
     function = (mutant.module, mutant.function)
     proofs = baseline.proofs(function)
-    tests = baseline.tests(TESTED_BY[mutant.module], function)
+    tests = baseline.tests(ALL_TESTED_BY[mutant.module], function)
     if not proofs and not tests:
         return Found(SURVIVED, "", "no judge runs this function")
     return asked(_in_turn(proofs, tests, baseline), baseline)

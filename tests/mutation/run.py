@@ -13,10 +13,13 @@ from typing import Any
 
 from morok import knobs
 from morok.proof.rulebook import all_rules, load_registry
+from morok.rewrite.rules import Rule
+from morok.rewrite.terms import Term
 from tests.mutation import code, pool, terms
 from tests.mutation.kill import (
     BY_TIME,
     KILLED,
+    REACHED_TESTED_BY,
     SURVIVED,
     Baseline,
     Found,
@@ -25,6 +28,7 @@ from tests.mutation.kill import (
     kill_term,
     measure,
     modules,
+    reached,
 )
 from tests.mutation.reports import line, settled
 from tests.mutation.suite import Suite
@@ -40,9 +44,18 @@ def every_mutant() -> list[Any]:
     for rule in all_rules():
         if rule.unproved is None and not rule.is_code:
             found += terms.mutants(rule)
+    known = reached(*(f for rule in all_rules() if rule.unproved is None for f in code_of(rule)))
     for module in modules():
-        found += code.mutants(module)
+        some = code.mutants(module)
+        if module.__name__ in REACHED_TESTED_BY:
+            some = [m for m in some if (module.__name__, m.function.split(".<locals>.")[0]) in known]
+        found += some
     return found
+
+
+def code_of(rule: Rule) -> list[Any]:
+    """The functions of a rule."""
+    return [f for f in (rule.after, *rule.conditions) if not isinstance(f, Term)]
 
 
 def say(text: str) -> None:

@@ -8,16 +8,18 @@ from dataclasses import dataclass, replace
 from typing import Any, final
 
 from morok.ir.ops import Op, Ops
+from morok.proof.sorts import NoTheory, narrow_types, single_ops, typings
 from morok.rewrite.rules import Rule
-from morok.rewrite.terms import Apply, As, Fact, Lit, Term, show
+from morok.rewrite.terms import Apply, As, Fact, Lit, Term, show, variables
 
 _OTHER_OP: dict[Op, Op] = {
     Ops.ADD: Ops.SUB, Ops.SUB: Ops.ADD, Ops.MAX: Ops.MIN, Ops.MIN: Ops.MAX, Ops.AND: Ops.OR, Ops.OR: Ops.AND,
     Ops.FLOORDIV: Ops.CDIV, Ops.FLOORMOD: Ops.CMOD, Ops.SHL: Ops.SHR, Ops.SHR: Ops.SHL, Ops.CMPEQ: Ops.CMPNE,
-    Ops.CMPNE: Ops.CMPEQ,
+    Ops.CMPNE: Ops.CMPEQ, Ops.XOR: Ops.OR,
 }  # fmt: skip
 _ORDERED = frozenset((Ops.SUB, Ops.FDIV, Ops.FLOORDIV, Ops.FLOORMOD, Ops.CMPLT, Ops.SHL, Ops.SHR))
 MOST_PER_RULE = 8
+FEWEST = 3
 
 
 @final
@@ -38,6 +40,10 @@ def mutants(rule: Rule) -> list[TermMutant]:
         name = f"{rule.name}: {what}"
         if name not in found:
             found[name] = TermMutant(name, rule, new, part)
+    for part, new, what in _more_changes(rule):
+        if len(found) < FEWEST:
+            name = f"{rule.name}: {what}"
+            found.setdefault(name, TermMutant(name, rule, new, part))
     every = list(found.values())
     if len(every) <= MOST_PER_RULE:
         return every
@@ -66,6 +72,28 @@ def _changes(rule: Rule) -> Iterator[tuple[str, Rule, str]]:
     if isinstance(rule.after, Term):
         for new in _altered(rule.after, False):
             yield "after", replace(rule, after=new), f"right {show(rule.after)} → {show(new)}"
+
+
+def _more_changes(rule: Rule) -> Iterator[tuple[str, Rule, str]]:
+    """For rules with little to change: other ops on the left, something else on the right."""
+    for new in _altered(rule.before, False):
+        yield "before", replace(rule, before=new), f"left {show(rule.before)} → {show(new)}"
+    if not isinstance(rule.after, Term):
+        return
+    others: list[Term] = [v for name, v in variables(rule.before).items() if show(rule.after) != name]
+    if not isinstance(rule.after, Lit):
+        others.append(Lit(0))
+    try:
+        found = (t for before in single_ops(rule.before) for t in typings(before, narrow_types(rule)))
+        root = next(t.of(t.before) for t in found)
+    except NoTheory:
+        more: list[Term] = []
+    else:
+        flip = Ops.NEG if root.is_float else Ops.NOT
+        more = [Apply((flip,), (rule.after,))]
+        more += [] if root.is_bool else [Apply((Ops.ADD,), (rule.after, Lit(1)))]
+    for new in (*more, *others):
+        yield "after", replace(rule, after=new), f"right {show(rule.after)} → {show(new)}"
 
 
 def _altered(term: Term, condition: bool, literals_only: bool = False) -> Iterator[Term]:

@@ -1,17 +1,21 @@
 """Mutants that once passed as proved, and a sample of those that `make mutate` makes."""
 
 import random
+from collections import Counter
 
 import pytest
 
 pytest.importorskip("z3")
 
+from morok.proof.prove import kind_of_unproved
 from morok.proof.rulebook import all_rules, load_registry
-from morok.rewrite.terms import Term
+from morok.proof.verdicts import LOWERING
+from morok.rewrite.terms import Lit, Term, subterms
 from tests.mutation.code import TextMutant
 from tests.mutation.kill import NOT_PROVED, REFUTES, SURVIVED, Baseline, all_judges, reached
-from tests.mutation.run import every_mutant, run, verdicts
+from tests.mutation.run import code_of, every_mutant, run, verdicts
 from tests.mutation.suite import Suite
+from tests.mutation.terms import TermMutant
 
 QUOTIENTS, VALIDITY = "morok.symbolic.quotients", "morok.symbolic.validity"
 CASTS, INTEGERS = "morok.symbolic.casts", "morok.codegen.decompose.integers"
@@ -63,3 +67,19 @@ def test_a_sample_of_mutants_is_noticed(prover: Baseline) -> None:
     results, _ = run(chosen, 2, prover)
     survived = [name for name, found in results.items() if found.status == SURVIVED]
     assert len(survived) <= 1, survived
+
+
+def test_every_rule_with_a_condition_or_a_constant_has_three_mutants() -> None:
+    """Lowering rules are no equations: docs/proofs.md lists them."""
+    made = Counter(
+        m.rule.name if isinstance(m, TermMutant) else (m.module, m.function) for m in every_mutant()
+    )
+    for rule in all_rules():
+        sides = [side for side in (rule.before, rule.after, *rule.conditions) if isinstance(side, Term)]
+        numbers = any(isinstance(t, Lit) for side in sides for t in subterms(side))
+        functions = code_of(rule)
+        if (rule.unproved is None or kind_of_unproved(rule) != LOWERING) and (
+            numbers or rule.conditions or functions
+        ):
+            count = made[rule.name] + sum(made[f] for f in reached(*functions))
+            assert count >= 3, f"{rule.name} has {count} mutants"

@@ -69,6 +69,7 @@ def test_sums_that_are_no_lines_keep_their_loop() -> None:
     assert collapsed(read(K)) is None
     assert collapsed(alu(Ops.ADD, build.cast(K, int32), read(K))) is None
     assert collapsed(build.cast(K, float32), op=Ops.MAX) is None
+    assert collapsed(alu(Ops.ADD, build.cast(K, float32), const(float32, 1.0))) is None
     assert collapsed(build.cast(K, int32), op=Ops.MAX) is None
     assert collapsed(alu(Ops.MUL, build.cast(K, float32), read(E, float32))) is None, "floats round"
 
