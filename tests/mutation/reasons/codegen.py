@@ -1,0 +1,3 @@
+"""Mutants of morok/codegen that survive."""
+
+SURVIVORS: dict[str, str] = {}

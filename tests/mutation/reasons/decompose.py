@@ -1,0 +1,3 @@
+"""Mutants of morok/codegen/decompose that survive."""
+
+SURVIVORS: dict[str, str] = {}

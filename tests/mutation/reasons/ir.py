@@ -1,0 +1,3 @@
+"""Mutants of morok/ir that survive."""
+
+SURVIVORS: dict[str, str] = {}

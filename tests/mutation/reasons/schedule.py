@@ -1,0 +1,3 @@
+"""Mutants of morok/schedule that survive."""
+
+SURVIVORS: dict[str, str] = {}

@@ -1,0 +1,3 @@
+"""Mutants of morok/symbolic that survive."""
+
+SURVIVORS: dict[str, str] = {}
