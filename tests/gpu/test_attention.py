@@ -379,14 +379,14 @@ def test_what_is_refused() -> None:
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
 def test_source(arch: str) -> None:
-    program = program_of(optimize(fused(), HOST), TARGET, HOST, "attention")
+    program = program_of(optimize(fused(), HOST), HOST, "attention")
     assert "ldmatrix" in program.text and "mma.sync" in program.text
     assert "f16x2_f32(" in program.text  # weights are rounded in pairs
     assert compile_cubin(program.text, arch)
 
 
 def test_source_for_groups_of_warps() -> None:
-    program = program_of(optimize(fused(64, 256, 128, 64), HOST), TARGET, HOST, "attention")
+    program = program_of(optimize(fused(64, 256, 128, 64), HOST), HOST, "attention")
     assert "ldmatrix" not in program.text  # units read q, k and v by themselves
     # scores of two times 64 keys, then what 128 of them weigh; each is waited for once
     assert program.text.count("wgmma.mma_async") == 2 * (128 // 16) + 128 // 16
