@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import random
 from collections.abc import Callable
 
 import numpy as np
@@ -17,6 +19,7 @@ from morok.ir.build import cast, define_global, reduce, rng, sink
 from morok.ir.node import UOp, alu, const, make
 from morok.ir.ops import AxisKind, Ops
 from morok.machine.machine import Machine
+from morok.optimize.apply import optimize
 from tests.codegen.kernels import (
     UNROLL,
     UPCAST,
@@ -31,11 +34,14 @@ from tests.codegen.kernels import (
     split,
     write,
 )
+from tests.optimize.kernels import NEON
 from tests.proof.lists import changed, once
 
 pytest.importorskip("z3")
 from morok.proof.kernels.compare import Comparison, compare
+from morok.proof.kernels.passes import Part, Passes, Search
 from morok.proof.kernels.terms import Terms
+from morok.proof.kernels.walk import read_list
 
 CPU_LIKE = Machine("cpu", vector_bytes=16, threads=True, wide_index=True)
 EXPAND = prove.expansions(CPU_LIKE)
@@ -252,6 +258,58 @@ def test_what_the_optimiser_makes(kernel: UOp) -> None:
     made = optimise(kernel, cpu.machine)
     found = compare(made, lower(made, cpu.machine), prove.expansions(cpu.machine))
     assert found.verdict == "compared" and found.same == found.elements > 0, found
+
+
+def _scaled_product(m: int, k: int, n: int) -> tuple[UOp, UOp]:
+    """Rows that are scaled by a sum over themselves, times a matrix: both are packed into local memory."""
+    x, w = Tensor(np.zeros((m, k), np.float32)), Tensor(np.zeros((k, n), np.float32))
+    (item,) = ((x * (x * x).mean(1, keepdim=True).sqrt()) @ w).plan().schedule.items
+    made = optimize(item.ast, NEON)
+    linear = lower(made, CPU_LIKE)
+    assert sum(node.op is Ops.DEFINE_LOCAL for node in linear.src) == 2
+    return made, linear
+
+
+def test_of_local_memory_only_what_is_read_is_followed() -> None:
+    """Else every row would be summed up, and packed, for one element."""
+    kernel, linear = _scaled_product(32, 64, 96)
+    found = compare(kernel, linear, EXPAND, most=8_000)
+    assert (found.verdict, found.same) == ("compared", 4)
+
+
+def test_what_is_packed_wrongly_is_found() -> None:
+    kernel, linear = _scaled_product(32, 64, 96)
+    wrong = changed(linear, once(lambda n: n.src[0], lambda n: n.op is Ops.SQRT))
+    assert compare(kernel, wrong, EXPAND).verdict == "refuted"
+
+
+def test_the_search_for_passes_finds_all_of_them() -> None:
+    rnd = random.Random(3)
+    for _ in range(200):
+        leaves = [rng(rnd.randrange(1, 5), i) for i in range(rnd.randrange(4))]
+        parts = [
+            Part(r, 1, r.src[0].arg, rnd.randrange(-6, 7), rnd.randrange(2), r.src[0].arg - 1) for r in leaves
+        ]
+        search, total = Search(parts), rnd.randrange(-12, 13)
+        points = itertools.product(*(range(p.low, p.high + 1) for p in search.parts))
+        right = {
+            x for x in points if sum(p.factor * v for p, v in zip(search.parts, x, strict=True)) == total
+        }
+        found = list(search.solutions(total))
+        assert len(found) == len(set(found)) and set(found) == right
+
+
+def test_passes_of_a_loop_of_which_a_digit_is_enough() -> None:
+    """All passes count, also those that differ in digits that do not move the place."""
+    o, x = buffers(4, 16)
+    r = rng(16, 0)
+    listing = read_list(lower(sink(write(o, r // 4, read(x, r), r)), CPU_LIKE))
+    (access,) = (a for a in listing.accesses if a.writes)
+    passes = Passes([access], [], {})
+    (loop,) = access.loops
+    assert sorted(env[loop] for env in passes.of(access, 2, {})) == [8, 9, 10, 11]
+    assert [env[loop] for env in passes.of(access, 2, {loop: 10})] == [10]
+    assert not list(passes.of(access, 2, {loop: 12}))
 
 
 def test_a_reduction_of_two_values() -> None:

@@ -58,7 +58,8 @@ class After:
                 self.stores[access.memory.arg].append(access)
         self.slicer = Slicer(self.list, self.listing)
         self._slices: dict[tuple[Access, int], Slice] = {}
-        self._copies: dict[tuple[Access, int, tuple[int, ...]], Term] = {}
+        self._held: dict[tuple[Access, int, tuple[int, ...]], Term] = {}
+        self._entered: dict[tuple[Access, int, tuple[int, ...]], _Run] = {}
         written = [a for a in self.listing.accesses if a.writes and a.space is not AddrSpace.REG]
         self._passes = Passes(written, self.listing.specials, self.sizes)
 
@@ -75,7 +76,7 @@ class After:
 
     def _touching(self, access: Access, place: int, given: Env) -> Iterator[Env]:
         """The passes that touch a place, of those that are made at all."""
-        leaves = self._passes.leaves(access)
+        leaves = [leaf for leaf in self._passes.leaves(access) if leaf.src[0].op is not Ops.CONST]
         for env in self._passes.of(access, place, given):
             if all(env[leaf] < self._concrete(leaf.src[0], env) for leaf in leaves):
                 yield env
@@ -114,10 +115,7 @@ class After:
 
     def value(self, writer: Writer) -> Term:
         """The term that a writer writes."""
-        key = (writer.access, writer.lane)
-        if key not in self._slices:
-            self._slices[key] = self.slicer.slice(writer.access, writer.lane)
-        slice_ = self._slices[key]
+        slice_ = self._slice(writer)
         carried = set(slice_.carried)
         while True:
             run = _Run(self, dict(writer.env))
@@ -132,26 +130,50 @@ class After:
                 else:
                     raise Opaque("memory that nobody has written") from None
 
+    def _slice(self, writer: Writer) -> Slice:
+        key = (writer.access, writer.lane)
+        if key not in self._slices:
+            self._slices[key] = self.slicer.slice(*key)
+        return self._slices[key]
+
+    # --- local memory that is filled before it is read
+
     def filled(self, slot: Slot, env: Env) -> Term:
-        """What has been copied to a place of local memory, under the loops that are open."""
+        """What a place of local memory holds, under the loops that are open."""
         memory, place = slot
-        own = {leaf: env[leaf] for leaf in env}
         found: list[Writer] = []
         for access in self.slicer.writes[memory]:
             for lane in range(access.lanes):
-                passes = self._touching(access, place - lane, own)
+                passes = self._touching(access, place - lane, env)
                 found += [Writer(access, lane, one) for one in passes]
         if not found:
             raise Opaque("local memory that nobody has written")
         writer = self.last(found)
-        key = (writer.access, writer.lane, tuple(writer.env[r] for r in writer.access.loops))
-        if key not in self._copies:
-            run = _Run(self, {**own, **writer.env})
-            run.pure = True
-            self._copies[key] = run.lane(writer.access.node.src[1], writer.lane)
-        return self._copies[key]
+        key = (writer.access, writer.lane, self._pass_of(writer))
+        if key not in self._held:
+            self._held[key] = self._filling(writer)
+        return self._held[key]
+
+    def _pass_of(self, writer: Writer, but: UOp | None = None) -> tuple[int, ...]:
+        return tuple(writer.env[leaf] for leaf in self._passes.leaves(writer.access) if leaf is not but)
+
+    def _filling(self, writer: Writer) -> Term:
+        """Like `value`; what comes before the innermost loop is run once for all passes of that loop."""
+        slice_, loops = self._slice(writer), writer.access.loops
+        if not loops or slice_.carried:
+            return self.value(writer)
+        key = (writer.access, writer.lane, self._pass_of(writer, loops[-1]))
+        try:
+            if key not in self._entered:
+                run = _Run(self, dict(writer.env))
+                run.enter(writer, slice_)
+                self._entered[key] = run
+            return self._entered[key].inside(writer)
+        except Carried:
+            return self.value(writer)
 
 
+_UNFOLLOWED = {Ops.LOAD: "a value that is read outside of its loop", Ops.BITCAST: "bits of vectors"}
 _FOREIGN = frozenset(
     (Ops.SHUFFLE, Ops.WMMA, Ops.LDMATRIX, Ops.ASYNC_COPY, Ops.PHASE_BARRIER, Ops.BARRIER, Ops.CUSTOM)
 )
@@ -165,13 +187,33 @@ class _Run:
         self.after = after
         self.terms = after.terms
         self.env = env
-        self.pure = False  # loads are made where they are asked for: memory of the device does not change
         self.values: dict[Lane, Term] = {}
         self.memory: dict[Slot, Term] = {}
 
     def follow(self, writer: Writer, slice_: Slice, carried: set[UOp]) -> Term:
         self.target, self.slice, self.carried = writer, slice_, carried
         self._run(slice_.steps)
+        return self.lane(writer.access.node.src[1], writer.lane)
+
+    def enter(self, writer: Writer, slice_: Slice) -> None:
+        """Everything before the innermost loop around the store, whose passes are then run one by one."""
+        self.target, self.slice, self.carried = writer, slice_, set()
+        steps = slice_.steps
+        for loop in writer.access.loops[:-1]:
+            *before, (node, inner, anew, _) = steps
+            assert node is loop
+            self._run(before)
+            self._start(node, writer.env[node], anew)
+            steps = inner
+        *before, self._innermost = steps
+        self._run(before)
+        self._before = dict(self.memory)
+
+    def inside(self, writer: Writer) -> Term:
+        """A pass of that loop; passes leave each other nothing."""
+        node, steps, anew, _ = self._innermost
+        self.memory = dict(self._before)
+        self._pass(node, writer.env[node], anew, steps)
         return self.lane(writer.access.node.src[1], writer.lane)
 
     def _run(self, steps: list[Any]) -> None:
@@ -205,12 +247,16 @@ class _Run:
             raise Opaque("a loop whose end depends on data")
         for value in range(count):
             self._pass(node, value, anew, steps)
+        self.env.pop(node, None)  # only loops that are open say which pass has filled local memory
 
     def _pass(self, node: UOp, value: int, anew: list[Lane], steps: list[Any]) -> None:
+        self._start(node, value, anew)
+        self._run(steps)
+
+    def _start(self, node: UOp, value: int, anew: list[Lane]) -> None:
         self.env[node] = value
         for key in anew:
             self.values.pop(key, None)
-        self._run(steps)
 
     def _gate(self, address: UOp, lane: int) -> Term | None:
         if len(address.src) < 3:
@@ -274,12 +320,8 @@ class _Run:
         return sources_of(node, lane)
 
     def _lane(self, node: UOp, lane: int, src: tuple[Term, ...] | None) -> Term:
-        if node.op is Ops.LOAD:
-            if not self.pure:
-                raise Opaque("a value that is read outside of its loop")
-            return self._load(node, lane)
         if src is None:
-            raise Opaque("bits of vectors" if node.op is Ops.BITCAST else node.op.name)
+            raise Opaque(_UNFOLLOWED.get(node.op, node.op.name))
         op, terms = node.op, self.terms
         if op is Ops.CONST:
             return terms.constant(node.dtype, node.arg)

@@ -23,7 +23,7 @@ from morok.proof.kernels.terms import Term, Terms, TooLarge
 
 RANDOM = 2  # elements of each store, besides the first and the last
 _TRIES = 12  # points that are looked at for them
-_ENOUGH = 30_000  # terms after which the first and the last element of a store will do
+_ENOUGH = 30_000  # terms after which two elements of a store will do
 _SLACK = 64.0  # roundings that functions and reordered sums may differ by, in units of the last place
 
 
@@ -93,8 +93,8 @@ def _points(effect: Effect, before: Before, rnd: random.Random) -> Iterator[dict
     choices += [[rnd.randrange(n) for _, n in sizes] for _ in range(_TRIES)]
     address = effect.store.src[0]
     seen: set[tuple[int, ...]] = set()
-    for number, chosen in enumerate(choices):
-        if number >= 2 and len(before.terms.nodes) > _ENOUGH:
+    for chosen in choices:
+        if len(seen) >= 2 and len(before.terms.nodes) > _ENOUGH:
             return
         point = {r: x for (r, _), x in zip(sizes, chosen, strict=True)}
         if tuple(chosen) in seen or len(seen) == RANDOM + 2:

@@ -3,18 +3,71 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import final
 
 from morok.ir.bounds import bounds
 from morok.ir.node import UOp
 from morok.ir.ops import Ops
 from morok.proof.kernels.before import Opaque
-from morok.proof.kernels.linear import Sum, Sums
+from morok.proof.kernels.linear import Sums
 from morok.proof.kernels.points import LEAVES
 from morok.proof.kernels.walk import Access, Closer
 
-_MOST = 20_000  # steps of the search for passes
+_MOST = 20_000  # steps of a search
+_ALL = 64  # values of a loop that does not move the place are all tried up to here; of others only the last
 Env = dict[UOp, int]
+
+
+@final
+@dataclass(frozen=True)
+class Part:
+    """A summand of a place: a loop, or a digit of one, times a factor."""
+
+    leaf: UOp
+    step: int  # what the digit counts in the loop
+    size: int
+    factor: int
+    low: int
+    high: int
+
+
+@final
+class Search:
+    """All values of the parts for which their sum is a number; the large factors are tried first."""
+
+    def __init__(self, parts: Sequence[Part]) -> None:
+        self.parts = sorted(parts, key=lambda part: -abs(part.factor))
+        self.spans = [(0, 0)] * (len(parts) + 1)  # of the sum of the parts from here on
+        for i in range(len(parts) - 1, -1, -1):
+            part = self.parts[i]
+            a, b = sorted((part.factor * part.low, part.factor * part.high))
+            self.spans[i] = (self.spans[i + 1][0] + a, self.spans[i + 1][1] + b)
+
+    def solutions(self, total: int) -> Iterator[tuple[int, ...]]:
+        stack: list[tuple[int, int, tuple[int, ...]]] = [(0, total, ())]
+        looked = 0
+        while stack:
+            i, left, chosen = stack.pop()
+            looked += 1
+            if looked > _MOST:
+                raise Opaque("too many passes that could write a place")
+            low, high = self.spans[i]
+            if not low <= left <= high:
+                continue
+            if i == len(self.parts):
+                yield chosen
+                continue
+            stack += [(i + 1, left - self.parts[i].factor * x, (*chosen, x)) for x in self._choices(i, left)]
+
+    def _choices(self, i: int, left: int) -> range:
+        part = self.parts[i]
+        if part.factor == 0:
+            return range(part.low if part.high - part.low < _ALL else part.high, part.high + 1)
+        near, far = left - self.spans[i + 1][1], left - self.spans[i + 1][0]
+        if part.factor < 0:
+            near, far = far, near
+        return range(max(part.low, -(-near // part.factor)), min(part.high, far // part.factor) + 1)
 
 
 @final
@@ -28,7 +81,8 @@ class Passes:
         self._wheres = {a: closer.lane(a.address.src[1]) for a in accesses}
         self._data = closer.data
         self._sums = Sums(self._wheres.values())
-        self._owner = {digit: leaf for leaf, digits in self._sums.digits.items() for digit in digits}
+        self._parts: dict[Access, tuple[int, list[Part]]] = {}
+        self._searches: dict[tuple[Access, frozenset[UOp]], tuple[list[Part], Search]] = {}
 
     def leaves(self, access: Access) -> list[UOp]:
         """The loops and hardware indices around an access."""
@@ -39,67 +93,39 @@ class Passes:
 
         Loops whose ends depend on other loops count as long as they can be.
         """
-        total = self._sums.of(self._wheres[access])
-        owner = self._owner
-        for atom, _ in total.terms:
-            if owner.get(atom, atom).op not in LEAVES or atom in self._data:
-                raise Opaque("a place that is no sum of loops")
-        inside = {a for a, _ in total.terms}
-        for leaf in self.leaves(access):
-            if leaf not in inside and not any(owner.get(a) is leaf for a in inside):
-                total = Sum(total.constant, (*total.terms, (leaf, 0)))
-        for values in self._solutions(total, place, self._in_digits(given)):
-            env: Env = {}
-            for atom, value in values.items():
-                whole = owner.get(atom)
-                if whole is None:
-                    env[atom] = value
-                else:
-                    step = dict(self._sums.known[whole].terms)[atom]
-                    env[whole] = env.get(whole, 0) + step * value
+        if access not in self._parts:
+            self._parts[access] = self._taken_apart(access)
+        constant, parts = self._parts[access]
+        known = frozenset(part.leaf for part in parts if part.leaf in given)
+        if (access, known) not in self._searches:
+            fixed = [part for part in parts if part.leaf in known]
+            self._searches[access, known] = fixed, Search([part for part in parts if part.leaf not in known])
+        fixed, search = self._searches[access, known]
+        left = place - constant - sum(p.factor * (given[p.leaf] // p.step % p.size) for p in fixed)
+        for values in search.solutions(left):
+            env = {leaf: given[leaf] for leaf in known}
+            for part, value in zip(search.parts, values, strict=True):
+                env[part.leaf] = env.get(part.leaf, 0) + part.step * value
             yield env
 
-    def _in_digits(self, given: Mapping[UOp, int]) -> Env:
-        """What is given, of leaves that are taken apart as well."""
-        found = dict(given)
-        for leaf, digits in self._sums.digits.items():
-            if leaf in given:
-                steps = dict(self._sums.known[leaf].terms)
-                for digit in digits:
-                    found[digit] = given[leaf] // steps[digit] % (digit.arg[2] + 1)
-        return found
-
-    def _solutions(self, total: Sum, place: int, given: Mapping[UOp, int]) -> Iterator[dict[UOp, int]]:
-        """All values of the atoms; of those that do not move the place only the last, which writes last."""
-        order = sorted(total.terms, key=lambda t: -abs(t[1]))
-        spans = [(0, 0)] * (len(order) + 1)
-        ends = []
-        for atom, _ in order:
-            ends.append((given[atom], given[atom]) if atom in given else self._ends(atom))
-        for i in range(len(order) - 1, -1, -1):
-            f, (low, high) = order[i][1], ends[i]
-            a, b = sorted((f * low, f * high))
-            spans[i] = (spans[i + 1][0] + a, spans[i + 1][1] + b)
-        stack: list[tuple[int, int, tuple[int, ...]]] = [(0, place - total.constant, ())]
-        looked = 0
-        while stack:
-            i, left, chosen = stack.pop()
-            looked += 1
-            if looked > _MOST:
-                raise Opaque("too many passes that could write a place")
-            if not spans[i][0] <= left <= spans[i][1]:
-                continue
-            if i == len(order):
-                yield dict(zip((a for a, _ in order), chosen, strict=True))
-                continue
-            f, (low, high) = order[i][1], ends[i]
-            if f == 0:
-                choices = range(low, high + 1) if high - low < 64 else range(high, high + 1)
-            else:
-                near, far = left - spans[i + 1][1], left - spans[i + 1][0]
-                near, far = (near, far) if f > 0 else (far, near)
-                choices = range(max(low, -(-near // f)), min(high, far // f) + 1)
-            stack += [(i + 1, left - f * x, (*chosen, x)) for x in choices]
+    def _taken_apart(self, access: Access) -> tuple[int, list[Part]]:
+        """The constant of a place, and its parts; loops that do not move it are parts as well."""
+        total = self._sums.of(self._wheres[access])
+        digits = {d: leaf for leaf, group in self._sums.digits.items() for d in group}
+        factors = dict(total.terms)
+        for atom in factors:
+            if digits.get(atom, atom).op not in LEAVES or atom in self._data:
+                raise Opaque("a place that is no sum of loops")
+        for leaf in {*self.leaves(access), *(digits[a] for a in factors if a in digits)}:
+            for atom in self._sums.digits.get(leaf, (leaf,)):
+                factors.setdefault(atom, 0)
+        parts = []
+        for atom, factor in factors.items():
+            leaf = digits.get(atom, atom)
+            low, high = self._ends(atom)
+            step = dict(self._sums.known[leaf].terms)[atom] if atom in digits else 1
+            parts.append(Part(leaf, step, high + 1, factor, low, high))
+        return total.constant, parts
 
     def _ends(self, atom: UOp) -> tuple[int, int]:
         if atom.op is Ops.DEFINE_VAR and atom.arg[0] in self.sizes:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, final
 
 from morok.dtype import AddrSpace
-from morok.ir.node import UOp, toposort
+from morok.ir.node import UOp
 from morok.ir.ops import AxisKind, Ops
 from morok.proof.kernels.lanes import Lane, lane_of, memory_of, sources_of
 from morok.proof.kernels.walk import Access, Listing
@@ -38,13 +38,9 @@ class Slicer:
         self.filled = {m for m, group in self.writes.items() if self._is_filled(m, group)}
 
     def _is_filled(self, memory: UOp, group: list[Access]) -> bool:
-        """Local memory that holds copies of other memory: what it holds follows from the place."""
+        """Local memory that is written before it is read: what it holds follows from the place."""
         if memory.op is not Ops.DEFINE_LOCAL or any(a.conditions or len(a.address.src) > 2 for a in group):
             return False
-        for access in group:
-            for n in toposort(access.node.src[1]):
-                if n.op is Ops.LOAD and memory_of(n.src[0]).op is not Ops.DEFINE_GLOBAL:
-                    return False
         last = max(a.position for a in group)
         reads = [a for a in self.listing.accesses if a.memory is memory and not a.writes]
         return all(a.position > last for a in reads)
