@@ -143,6 +143,7 @@ MEANING: dict[Op, Meaning] = {
     Ops.FLOORMOD: Meaning(ints=_exact(scalars.floormod, np.remainder)),
     Ops.CDIV: Meaning(ints=Form(scalars.cdiv, arrays.cdiv)),
     Ops.CMOD: Meaning(ints=_exact(scalars.cmod, arrays.cmod)),
+    Ops.FMOD: Meaning(floats=_exact(scalars.fmod, np.fmod)),
     Ops.POW: Meaning(ints=Form(scalars.int_pow, arrays.int_pow), floats=Form(scalars.fpow, arrays.float_pow)),
     Ops.MAX: Meaning(_OR, _exact(max, np.maximum), _exact(scalars.fmax, arrays.fmax)),
     Ops.MIN: Meaning(_AND, _exact(min, np.minimum), _exact(scalars.fmin, arrays.fmin)),

@@ -50,6 +50,13 @@ def int_pow(x: int, y: int, modulus: int | None = None) -> int:
     return -1 if x == -1 else 0
 
 
+def fmod(x: float, y: float) -> float:
+    try:
+        return math.fmod(x, y)
+    except ValueError:  # an infinite x, or a y of 0
+        return math.nan
+
+
 def fdiv(x: float, y: float) -> float:
     try:
         return x / y

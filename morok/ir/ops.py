@@ -205,6 +205,9 @@ class Ops:
     FLOORMOD = _row(_B, 2, "x - (x // y) * y; 0 where y is 0")
     CDIV = _row(_B, 2, "quotient of integers rounded toward zero, as processors do; 0 where y is 0")
     CMOD = _row(_B, 2, "x - CDIV(x, y) * y; 0 where y is 0")
+    FMOD = _row(
+        _B, 2, "x - y·q of floats for the whole q toward zero of x / y, exact; NaN where there is none"
+    )
     MULHI = _row(_B, 2, "upper half of the product of two integers", commutative=True)
     POW = _row(_B, 2, "x to the power y, as C's pow; integers wrap; 0 for a negative y unless |x| is 1")
     MAX = _row(_B, 2, "the larger; NaN if either is NaN", commutative=True)

@@ -22,7 +22,7 @@ from morok.machine.rates import Attention, OpCosts, Products, Rates, Splits
 BASIC_OPS: frozenset[Op] = frozenset((
     Ops.CAST, Ops.BITCAST, Ops.NEG, Ops.NOT, Ops.ABS, Ops.SQRT, Ops.ADD, Ops.SUB, Ops.MUL, Ops.FDIV, Ops.CDIV,
     Ops.CMOD, Ops.MAX, Ops.MIN, Ops.CMPLT, Ops.CMPNE, Ops.CMPEQ, Ops.AND, Ops.OR, Ops.XOR, Ops.SHL, Ops.SHR,
-    Ops.WHERE, Ops.TRUNC, Ops.FLOOR, Ops.CEIL, Ops.RINT, Ops.MULHI, Ops.POPCOUNT,
+    Ops.WHERE, Ops.TRUNC, Ops.FLOOR, Ops.CEIL, Ops.RINT, Ops.MULHI, Ops.POPCOUNT, Ops.FMOD,
     Ops.CHECK,  # by stage 22
 ))  # fmt: skip
 

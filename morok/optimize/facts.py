@@ -20,7 +20,7 @@ _POLYNOMIAL = 20
 # Ops that become a polynomial or a slow instruction, in simple vector operations.
 _DEAR: dict[Op, int] = {
     **dict.fromkeys((Ops.FDIV, Ops.RECIP, Ops.SQRT, Ops.RSQRT, Ops.MULHI), 6),
-    **dict.fromkeys((Ops.FLOORDIV, Ops.FLOORMOD, Ops.CDIV, Ops.CMOD), 10),
+    **dict.fromkeys((Ops.FLOORDIV, Ops.FLOORMOD, Ops.CDIV, Ops.CMOD, Ops.FMOD), 10),
     **dict.fromkeys((Ops.EXP, Ops.EXP2, Ops.LOG, Ops.LOG2, Ops.TANH, Ops.ERF), _POLYNOMIAL),
     **dict.fromkeys((Ops.SIN, Ops.COS, Ops.TAN, Ops.ATAN2, Ops.POW, Ops.THREEFRY), 40),
 }

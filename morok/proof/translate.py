@@ -23,7 +23,20 @@ from morok.proof.meaning import BOOLS, FLOATS, INDICES, REALS, SIGNED, UNSIGNED
 from morok.proof.solver import Division, Expr, z3
 
 NO_THEORY = frozenset(
-    (Ops.EXP, Ops.EXP2, Ops.LOG, Ops.LOG2, Ops.SIN, Ops.COS, Ops.TAN, Ops.TANH, Ops.ERF, Ops.RSQRT, Ops.ATAN2)
+    (
+        Ops.EXP,
+        Ops.EXP2,
+        Ops.LOG,
+        Ops.LOG2,
+        Ops.SIN,
+        Ops.COS,
+        Ops.TAN,
+        Ops.TANH,
+        Ops.ERF,
+        Ops.RSQRT,
+        Ops.ATAN2,
+        Ops.FMOD,
+    )
 )
 _LONGEST_POWER = 16
 _LARGEST_SHIFT = 4096

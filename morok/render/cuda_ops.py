@@ -32,6 +32,7 @@ _FUNCTIONS: dict[Op, tuple[str, str]] = {  # of float32 and float64
     Ops.FDIV: ("__fdiv_rn", "__ddiv_rn"),
     Ops.MULACC: ("__fmaf_rn", "__fma_rn"),
     Ops.ABS: ("fabsf", "fabs"),
+    Ops.FMOD: ("fmodf", "fmod"),
     Ops.TRUNC: ("truncf", "trunc"),
     Ops.FLOOR: ("floorf", "floor"),
     Ops.CEIL: ("ceilf", "ceil"),

@@ -22,6 +22,7 @@ from morok.ir.ops import AxisKind, Ops
 from morok.ir.provenance import place
 from morok.render.llvm_list import Slot, outside_of_thread, register_of, unpromotable, written_slots
 from morok.render.llvm_ops import arithmetic
+from morok.render.llvm_remainder import remainder
 from morok.render.llvm_types import constant, suffix, type_name
 from morok.render.program import Argument, Program
 
@@ -49,10 +50,11 @@ class _Loop:
 class _Writer:
     """One kernel on its way to text."""
 
-    def __init__(self, instructions: tuple[UOp, ...], name: str, in_place: bool) -> None:
+    def __init__(self, instructions: tuple[UOp, ...], name: str, in_place: bool, fused: bool) -> None:
         self.instructions = instructions
         self.name = name
         self.in_place = in_place
+        self.fused = fused
         self.numbers: list[tuple[str, str]] = []  # constants in memory, each for one use: type and value
         self.lines: list[str] = []
         self.names: dict[UOp, str] = {}
@@ -443,6 +445,8 @@ def arithmetic_text(writer: _Writer, node: UOp) -> str:
         return f"add {t} {writer.let(f'mul {t} {x}, {y}')}, {z}"
     if node.op is Ops.MULHI:
         return _mulhi(writer, node)
+    if node.op is Ops.FMOD:
+        return remainder(writer, node)
     operands = [writer.name_of(s) for s in node.src]
     if node.op is Ops.MULACC and node.src[2].op is Ops.CONST and node.dtype.lanes > 1:
         if writer.in_place and writer.loops:
@@ -476,13 +480,13 @@ def _mulhi(writer: _Writer, node: UOp) -> str:
     return f"trunc {wide} {high} to {type_name(dtype)}"
 
 
-def render(linear: UOp, name: str, buffers: int = 0, in_place: bool = False) -> Program:
+def render(linear: UOp, name: str, buffers: int = 0, in_place: bool = False, fused: bool = True) -> Program:
     """The kernel as LLVM IR, ready for a compiler.
 
     `buffers` is how many it was written with: the caller passes all, also those that are not needed now.
-    `in_place` says that a fused product overwrites what it is added to.
+    `in_place` says that a fused product overwrites what it is added to, `fused` that there is one.
     """
-    writer = _Writer(linear.src, name, in_place)
+    writer = _Writer(linear.src, name, in_place, fused)
     writer.write()
     globals_ = sorted((n for n in linear.src if n.op is Ops.DEFINE_GLOBAL), key=lambda n: n.arg)
     written = {_base(n.src[0]) for n in linear.src if n.op is Ops.STORE}

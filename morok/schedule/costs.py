@@ -29,7 +29,7 @@ GATHER = 8.0
 
 _DEAR: dict[Op, float] = {
     **dict.fromkeys((Ops.FDIV, Ops.RECIP, Ops.SQRT, Ops.RSQRT, Ops.MULHI), 4.0),
-    **dict.fromkeys((Ops.FLOORDIV, Ops.FLOORMOD, Ops.CDIV, Ops.CMOD), 8.0),
+    **dict.fromkeys((Ops.FLOORDIV, Ops.FLOORMOD, Ops.CDIV, Ops.CMOD, Ops.FMOD), 8.0),
     **dict.fromkeys((Ops.EXP, Ops.EXP2, Ops.LOG, Ops.LOG2, Ops.TANH, Ops.ERF), 20.0),
     **dict.fromkeys((Ops.SIN, Ops.COS, Ops.TAN, Ops.ATAN2), 25.0),
     **dict.fromkeys((Ops.POW, Ops.THREEFRY), 40.0),

@@ -158,6 +158,7 @@ def RULES(g: Float, x: Float, y: Float, z: Float, q: Float, r: Float, c: Bool) -
     yield "min", Min(x, y), (Where(x == y, g * 0.5, less), Where(x == y, g * 0.5, more))
     # x - q·y, where the whole number q is flat
     remainder = r @ HEADS["Noop"](q, x, y, arg="remainder")
+    yield "fmod", r @ HEADS["Fmod"](x, y), (g, -g * Rint((x - r) / y))
     yield "remainder", remainder, (None, g, -g * Rint((x - r) / y))
     # each gets its share of the sum; x - y of two infinities that are equal is no number
     ahead = Where(x == y, 0.0, Sub(x, y))

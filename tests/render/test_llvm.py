@@ -43,8 +43,9 @@ NEON = Processor("aarch64-unknown-linux-gnu", "neoverse-n1", "+neon")
 MACHINES = {"avx512": AVX512, "avx2": AVX2, "sse2": SSE2, "neon": NEON}
 
 
-def text(kernel: UOp, machine: Processor = NEON) -> str:
-    return render(lower(kernel, cpu_machine(machine)), "kernel").text
+def text(kernel: UOp, processor: Processor = NEON) -> str:
+    machine = cpu_machine(processor)
+    return render(lower(kernel, machine), "kernel", fused=machine.fma).text
 
 
 def test_targets() -> None:
@@ -180,6 +181,8 @@ def test_no_library_is_called(name: str) -> None:
         (Ops.RINT, float32, None),
         (Ops.MAX, float16, None),
         (Ops.MULHI, int64, None),
+        (Ops.FMOD, float32, None),
+        (Ops.FMOD, float64, None),
         (Ops.CAST, float64, float16),
         (Ops.CAST, float32, uint64),
         (Ops.CAST, bfloat16, float32),

@@ -71,13 +71,42 @@ def test_remainders_are_exact(dtype: str) -> None:
         np.testing.assert_array_equal(np.signbit(got)[~np.isnan(want)], np.signbit(want)[~np.isnan(want)])
 
 
-def test_remainders_of_random_bits() -> None:
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
+@pytest.mark.parametrize("near", [False, True], ids=["any", "near"])
+def test_remainders_of_random_bits(dtype: str, near: bool) -> None:
+    """Any bits; quotients about the largest that one division decides; zeros, infinities and NaN too."""
     rng = np.random.default_rng(0)
-    bits = rng.integers(0, 2**32, (2, 2000), dtype=np.uint32)
-    x, y = bits.view(np.float32)
+    kind = np.dtype(ml_dtypes.bfloat16) if dtype == "bfloat16" else np.dtype(dtype)
+    x, y = rng.integers(0, 256, (2, 4001 * kind.itemsize), dtype=np.uint8).view(kind)
+    if near:
+        digits = {"float64": 53, "float32": 24, "float16": 11, "bfloat16": 8}[dtype]
+        y = rng.uniform(0.5, 2, 4001).astype(kind)
+        # products, and their neighbours: quotients that are nearly whole
+        times = np.floor(2.0 ** rng.uniform(0, digits + 2, 4001)) * rng.choice([-1.0, 1.0], 4001)
+        x = (times * y.astype(np.float64)).astype(kind)
+        x = (x.view(f"i{kind.itemsize}") + rng.integers(-1, 2, 4001).astype(f"i{kind.itemsize}")).view(kind)
+    wide = np.float32 if dtype == "bfloat16" else kind  # which is exact: NumPy's own bfloat16 is not
     with np.errstate(all="ignore"):
-        same(Tensor(x) % Tensor(y), x % y)
-        same(Tensor(x) // Tensor(y), x // y)
+        a, b = x.astype(wide), y.astype(wide)
+        wanted = [np.fmod(a, b), np.remainder(a, b), np.floor_divide(a, b)]
+        p, q = Tensor(x), Tensor(y)
+        for got, want in zip((p.fmod(q), p % q, p // q), wanted, strict=True):
+            want, found = want.astype(kind), got.numpy()
+            np.testing.assert_array_equal(found.astype(np.float64), want.astype(np.float64))
+            some = ~np.isnan(want)
+            np.testing.assert_array_equal(np.signbit(found)[some], np.signbit(want)[some])
+
+
+def test_remainders_on_every_way_through_the_code() -> None:
+    """One number, lanes and what is left of them, a divisor that is known; with a large quotient anywhere."""
+    for count in (1, 2, 3, 4, 7, 8, 17):
+        for far in (None, 0, count - 1):
+            x = np.linspace(-9.7, 13.1, count)
+            if far is not None:
+                x[far] = -1e300
+            for y in (np.linspace(0.3, 2.9, count), np.float64(0.7)):
+                got = Tensor(x).fmod(Tensor(y) if isinstance(y, np.ndarray) else 0.7)
+                assert got.tolist() == [math.fmod(a, b) for a, b in np.broadcast(x, y)]
 
 
 def test_the_slope_of_a_remainder() -> None:
