@@ -266,6 +266,12 @@ class ExecutionPlan:
         for device, notes in self._unknown:
             device.look_later(notes, self._look)
 
+    @property
+    def word(self) -> memoryview | None:
+        """The only note that there may be, if it is there as soon as the kernels have been called."""
+        alone = len(self._known) == 1 and not self._unknown and len(self._known[0]) == 1
+        return self._known[0] if alone else None
+
     def _look(self) -> None:
         if any(any(notes.words) for notes in self._notes.values()):
             self._complain()
