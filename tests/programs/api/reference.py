@@ -34,6 +34,40 @@ class Reject(Exception):
     """The step makes no sense for these values: the program is drawn differently."""
 
 
+class Poles:
+    """Watches functions of elements: whether one was asked for where it is infinite or has no slope.
+
+    There the chain rule says inf · 0, whatever becomes of the element later.
+    """
+
+    watching = False
+    met = False
+
+    def __enter__(self) -> Poles:
+        Poles.watching, Poles.met = True, False
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        Poles.watching = False
+
+    @staticmethod
+    def look(function: Callable[..., Array], at: list[Array]) -> None:
+        """Ends that are infinite or NaN although the operands are not, and slopes that grow without end."""
+        at = [np.asarray(a, np.float64) for a in np.broadcast_arrays(*at)]
+        known = np.logical_and.reduce([np.isfinite(a) for a in at])
+        here = np.asarray(function(*at), np.float64)
+        found = ~np.isfinite(here)
+        for n, operand in enumerate(at):
+            for sign in (-1, 1):
+                rise = []
+                for width in (1e-8, 1e-12):
+                    step = sign * width * np.maximum(1.0, np.abs(operand))
+                    there = function(*at[:n], operand + step, *at[n + 1 :])
+                    rise.append(np.abs(there - here) / np.abs(step))
+                found = found | (rise[1] > 1e3) & (rise[1] > 8 * rise[0])
+        Poles.met = Poles.met or bool((found & known).any())
+
+
 class Core:
     """Type, values and bounds, and how functions of one or several elements change them."""
 
@@ -157,6 +191,8 @@ class Core:
         with np.errstate(all="ignore"):
             floats = [o.cast(kind) if not is_float(o.type) else o for o in operands]
             x = np.asarray(function(*(f.x for f in floats)), dtype=np.float64)
+            if Poles.watching:
+                Poles.look(function, [f.x for f in floats])
             e = np.zeros(x.shape)
             if any(f.e.any() for f in floats):
                 e = self._spread(function, floats, x, reach)
