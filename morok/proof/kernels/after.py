@@ -128,7 +128,7 @@ class After:
                         carried.add(loop)
                         break
                 else:
-                    raise Opaque("memory that nobody has written") from None
+                    raise Opaque("memory that is read before it is written") from None
 
     def _slice(self, writer: Writer) -> Slice:
         key = (writer.access, writer.lane)

@@ -270,7 +270,7 @@ class Terms:
     def _reduced(self, dtype: DType, value: Any) -> Any:
         """A factor as numbers of its type: exact, or modulo the width."""
         if dtype.is_float:
-            return Fraction(value)
+            return value if value.__class__ is Fraction else Fraction(value)
         dtype = kind(dtype)
         return ((value - dtype.min) & ((1 << dtype.bits) - 1)) + dtype.min
 
@@ -287,8 +287,11 @@ class Terms:
             key = self._form_keys[form]
             if key[0] == "sum":
                 constant += f * key[3]
-                for atom, c in key[2]:
-                    total[atom] = total.get(atom, 0) + f * c
+                inner = key[2]
+                if f != 1:  # products of fractions are slow
+                    inner = [(a, -c) for a, c in inner] if f == -1 else [(a, f * c) for a, c in inner]
+                for atom, c in inner:
+                    total[atom] = total[atom] + c if atom in total else c
             else:
                 total[form] = total.get(form, 0) + f
         return self._as_sum(dtype, total, constant)
