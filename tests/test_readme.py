@@ -46,3 +46,13 @@ def test_commands_and_options_exist() -> None:
     targets = set(re.findall(r"`make ([\w-]+)", TEXT))
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     assert targets and all(re.search(rf"^{target}:", makefile, re.MULTILINE) for target in targets)
+
+
+def test_as_many_stages_are_rules_as_it_says() -> None:
+    from morok.codegen.pipeline import STAGES
+    from morok.rewrite.stage import count_rules
+    from morok.schedule.kernel_stages import KERNEL_STAGES
+    from morok.schedule.pipeline import GRAPH_STAGES
+
+    (said,) = re.findall(r"stages that change it (\d+) are\s+sets of rules and (\d+) are functions", TEXT)
+    assert tuple(map(int, said)) == count_rules((*GRAPH_STAGES, *KERNEL_STAGES, *STAGES))

@@ -47,14 +47,17 @@ def pages() -> dict[str, str]:
 def stages_page() -> str:
     """The tables of stages, from the tables that run."""
     from morok.codegen.pipeline import STAGES
-    from morok.rewrite.stage import describe
+    from morok.rewrite.stage import count_rules, describe
     from morok.schedule.kernel_stages import KERNEL_STAGES
     from morok.schedule.pipeline import GRAPH_STAGES
 
+    by_rules, functions = count_rules((*GRAPH_STAGES, *KERNEL_STAGES, *STAGES))
     return f"""# The stages
 
 Written by `morok docs` from the tables that the driver runs. `DUMP=NAME` prints the graph after a stage,
-`STOP_AFTER=NAME` ends there.
+`STOP_AFTER=NAME` ends there, `SPEC=2` checks after each that the graph is what the last column says, and
+[`morok trace`](trace.md) shows what each did to a kernel. {by_rules} stages are sets of rules, {functions}
+are functions from a graph to a graph.
 
 ## The tensor graph
 

@@ -22,7 +22,6 @@ from morok.dtype import AddrSpace, ImageDType, PtrDType, void
 from morok.ir.node import UOp, alu, make
 from morok.ir.ops import ALU, Op, Ops
 from morok.machine.machine import Machine
-from morok.rewrite.engine import rewrite
 from morok.rewrite.rules import Rules, unproved, why
 from morok.rewrite.ruleset import join as join_rules
 from morok.rewrite.ruleset import rules
@@ -391,9 +390,4 @@ def memory_rules() -> Rules:
 devectorize_rules = join_rules("codegen.devectorize_all", vector_rules, memory_rules)
 
 
-def devectorize_stage(root: UOp, ctx: Any) -> UOp:
-    """Stage 14 as a whole."""
-    return rewrite(root, devectorize_rules, ctx)
-
-
-__all__ = ["Places", "devectorize_rules", "devectorize_stage"]
+__all__ = ["Places", "devectorize_rules"]

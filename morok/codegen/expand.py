@@ -28,6 +28,7 @@ from morok.ir.ops import ALU, AxisKind, Ops
 from morok.ir.provenance import place
 from morok.ir.scan import parts
 from morok.rewrite.engine import rewrite, substitute
+from morok.rewrite.observe import change
 from morok.rewrite.rules import Rules, unproved, why
 from morok.rewrite.ruleset import rules
 from morok.rewrite.terms import Head
@@ -339,6 +340,7 @@ def flat_place(indices: list[UOp], sizes: list[UOp]) -> UOp:
     return total
 
 
+@change
 def open_lanes(root: UOp) -> UOp:
     """Local buffers that live in a lane axis from outside get that axis as a dimension of their own."""
     order = toposort(root)
@@ -362,6 +364,7 @@ def open_lanes(root: UOp) -> UOp:
     return done[root]
 
 
+@change
 def maxima_apart(root: UOp) -> UOp:
     """Sums along with a maximum that threads share: each thread has a maximum and sums of its own.
 

@@ -26,6 +26,7 @@ from morok.ir.node import UOp, alu, const, make, toposort
 from morok.ir.ops import AxisKind, Ops
 from morok.ir.provenance import place
 from morok.rewrite.engine import substitute
+from morok.rewrite.observe import change
 from morok.symbolic.sets import simplify
 
 POINT = 3  # sources of a WMMA before the loops of its tile
@@ -202,6 +203,7 @@ def panels_of(x: UOp, unit: MatrixUnit, loops: Loops, left: bool) -> UOp:
     return make(Ops.LDMATRIX, uint64, (read,), layout, x.origin)
 
 
+@change
 def make_fragments(root: UOp) -> UOp:
     """All points of matrix units in a kernel → what warps do."""
     lanes: dict[UOp, UOp] = {}

@@ -26,6 +26,7 @@ from morok.ir.node import UOp, alu, const, make, toposort
 from morok.ir.ops import AxisKind, Ops
 from morok.machine.machine import Machine
 from morok.rewrite.engine import rewrite, substitute
+from morok.rewrite.observe import change
 from morok.rewrite.rules import Rules, unproved, why
 from morok.rewrite.ruleset import rules
 from morok.rewrite.terms import Head
@@ -181,6 +182,7 @@ def place_all(
     return SharedPlacement(digits, f"{prefix}0")
 
 
+@change
 def mask_stores(root: UOp, grid: Placement, block: Mapping[UOp | None, Placement]) -> UOp:
     """A store is made by one of the threads that have the value: the first, where its place names none.
 
@@ -290,7 +292,13 @@ def dims_stage(root: UOp, ctx: Any) -> UOp:
     _check_block(values, order, machine)
     root = mask_stores(root, grid, block)
     root = rewrite(root, shuffle_rules)
-    return rewrite(substitute(root, {**grid.values, **values}), close_rules)
+    return rewrite(on_hardware(root, {**grid.values, **values}), close_rules)
+
+
+@change
+def on_hardware(root: UOp, values: Mapping[UOp, UOp]) -> UOp:
+    """Ranges → hardware indices, or what is computed from them."""
+    return substitute(root, values)
 
 
 def _role(alive: Iterable[UOp]) -> UOp | None:

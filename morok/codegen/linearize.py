@@ -1,6 +1,6 @@
 """Stages 20 to 22: from a graph to a list.
 
-Nothing in the graph says when a node runs, except for what it depends on. `control_flow` makes the nesting of
+Nothing in the graph says when a node runs, except for what it depends on. `end_rules` make the nesting of
 loops explicit: one END per range, inner ones inside. `linearize` then puts every node into the innermost loop
 it depends on and no deeper (so it runs as seldom as possible), and orders the nodes of each loop: what takes
 long and is needed first comes first, so that little is kept alive across a loop. `guard_stores` adds IF and
@@ -19,6 +19,9 @@ from morok.ir.node import UOp, make, toposort
 from morok.ir.ops import AxisKind, Ops
 from morok.ir.provenance import place
 from morok.machine.machine import Machine
+from morok.rewrite.rules import Rules, unproved, why
+from morok.rewrite.ruleset import rules
+from morok.rewrite.terms import Head
 
 # --- 20: control flow
 
@@ -31,19 +34,26 @@ def _depth_key(r: UOp) -> tuple[int, int, int]:
     return (0 if r.arg[1] in _OUTERMOST else 1, len(ranges(r)), r.arg[0])
 
 
-def control_flow(root: UOp, ctx: Any) -> UOp:
+def close_one_by_one(node: UOp) -> UOp | None:
     """END(body, r, c) → END(END(body, c), r)."""
-    done: dict[UOp, UOp] = {}
-    for node in toposort(root):
-        src = tuple([done[s] for s in node.src])
-        if node.op is not Ops.END or len(src) <= 2:
-            done[node] = node.replace(src)
-            continue
-        body = src[0]
-        for r in sorted(src[1:], key=_depth_key, reverse=True):
-            body = make(Ops.END, void, (body, r), None, node.origin)
-        done[node] = body
-    return done[root]
+    if len(node.src) <= 2:
+        return None
+    body = node.src[0]
+    for r in sorted(node.src[1:], key=_depth_key, reverse=True):
+        body = make(Ops.END, void, (body, r), None, node.origin)
+    return body
+
+
+@rules("codegen.control_flow")
+def end_rules() -> Rules:
+    """One END per loop."""
+    # for r, c: body = for r: (for c: body)
+    yield (
+        "end",
+        Head(Ops.END).any() >> close_one_by_one,
+        why("any number of loops, ordered by their kinds"),
+        unproved("restructures loops"),
+    )
 
 
 # --- 21: linearise

@@ -27,6 +27,7 @@ from morok.ir.ops import AxisKind, Ops
 from morok.ir.provenance import place
 from morok.machine.machine import Machine
 from morok.rewrite.engine import rewrite, substitute
+from morok.rewrite.observe import change
 from morok.rewrite.rules import Rules, unproved, why
 from morok.rewrite.ruleset import rules
 from morok.rewrite.terms import Head
@@ -136,6 +137,7 @@ def local_rules() -> Rules:
     )
 
 
+@change
 def own_names(root: UOp) -> UOp:
     """Buffers that hold different values get different names, as equal names of equal size are one memory."""
     taken: set[object] = set()
@@ -154,6 +156,7 @@ def own_names(root: UOp) -> UOp:
     return done[root]
 
 
+@change
 def own_loops(root: UOp, machine: Machine) -> UOp:
     """Buffers that hold different values are filled by different loops: each loop is written once.
 

@@ -21,6 +21,7 @@ from morok.ir.node import UOp, alu, const, make, toposort
 from morok.ir.ops import AxisKind, Ops
 from morok.ir.provenance import place
 from morok.rewrite.engine import substitute
+from morok.rewrite.observe import change
 
 
 def _own_part(node: UOp) -> tuple[UOp, tuple[UOp, ...]]:
@@ -31,6 +32,7 @@ def _own_part(node: UOp) -> tuple[UOp, tuple[UOp, ...]]:
     return node, ()
 
 
+@change
 def lower_online(root: UOp, state: Accumulators) -> UOp:
     """All sums that are taken along with a maximum, in one loop for each maximum."""
     while True:

@@ -1,4 +1,4 @@
-"""The table of stages from a kernel to a list of instructions."""
+"""The table of stages from a kernel to a list of instructions, with what is legal after each."""
 
 from __future__ import annotations
 
@@ -10,25 +10,38 @@ from morok.codegen.ahead import ask_ahead
 from morok.codegen.decompose.narrow import narrow_floats
 from morok.codegen.decompose.table import decompositions
 from morok.codegen.decompose.together import only_added, together
-from morok.codegen.devectorize import devectorize_stage
+from morok.codegen.devectorize import devectorize_rules
 from morok.codegen.expand import expand_stage
 from morok.codegen.gates import post_opt_rules
 from morok.codegen.gpudims import dims_stage
 from morok.codegen.grid import grid_stage
 from morok.codegen.index_dtype import lower_index
 from morok.codegen.lanes import lane_rules
-from morok.codegen.linearize import control_flow, guard_stores, linearize
+from morok.codegen.linearize import end_rules, guard_stores, linearize
 from morok.codegen.loads import certain_rules, load_rules
 from morok.codegen.local import local_stage
 from morok.codegen.notes import note_stage
 from morok.codegen.reduce import reduce_stage
-from morok.codegen.spec import kernel_spec, list_spec
-from morok.codegen.storage import bool_storage, flatten_rules, merge_ends
+from morok.codegen.spec import (
+    concrete_spec,
+    kernel_spec,
+    lanes_spec,
+    list_spec,
+    loads_spec,
+    loops_spec,
+    machine_spec,
+    memory_spec,
+    nested_spec,
+    offset_spec,
+    stored_spec,
+    threads_spec,
+)
+from morok.codegen.storage import bool_rules, flatten_rules, merge_ends
 from morok.ir.node import UOp
 from morok.machine.machine import Machine
 from morok.rewrite.engine import rewrite
 from morok.rewrite.ruleset import RuleSet, join
-from morok.rewrite.stage import Report, Stage, run_pipeline
+from morok.rewrite.stage import Report, Stage, leaving, run_pipeline
 from morok.symbolic.sets import simple, symbolic
 
 
@@ -38,7 +51,6 @@ class Context:
     """What stages may ask for."""
 
     machine: Machine
-    pre_matcher: RuleSet | None = None
     only_added: frozenset[UOp] = frozenset()
 
 
@@ -49,36 +61,64 @@ def decompose_stage(root: UOp, ctx: Context) -> UOp:
     return rewrite(root, decompositions, ctx, before=together)
 
 
-def pre_match_stage(root: UOp, ctx: Context) -> UOp:
-    """Stage 17: the renderer's own rules, if it has any."""
-    return root if ctx.pre_matcher is None else rewrite(root, ctx.pre_matcher, ctx)
-
-
 post_index_rules: RuleSet = join("post-index", symbolic, certain_rules)
 final_rules: RuleSet = join("final", simple, lane_rules)
 
+# Numbers are those of the plan that the compiler began with; 17, a renderer's own rules, has no user.
 STAGES: tuple[Stage, ...] = (
-    Stage("8", "post-opt symbolic", "simplifies; conditions move onto the loads they guard", post_opt_rules),
-    Stage("8a", "grid", "loops over outputs that nobody has placed go to the grid", grid_stage),
-    Stage("9", "expander", "UPCAST and UNROLL ranges become lanes; shared reductions split", expand_stage),
-    Stage("10", "add local buffers", "BUFFERIZE becomes memory with loops that fill it", local_stage),
-    Stage("11", "remove reduce", "reductions become accumulators in registers", reduce_stage),
-    Stage("12", "add GPU dims", "parallel ranges become hardware indices, or loops", dims_stage),
-    Stage("13", "add loads", "reads become LOADs", load_rules),
-    Stage("14", "devectorise", "runs of addresses, vectors of the device's width", devectorize_stage),
-    Stage("14a", "bool storage", "booleans in memory are bytes", bool_storage),
-    Stage("14b", "flatten indices", "one offset per access", flatten_rules),
-    Stage("14c", "merge sibling ENDs", "each loop is written once", merge_ends),
-    Stage("15", "lower index dtype", "indices get 32 or 64 bits by their bounds", lower_index),
-    Stage("16", "post-index symbolic", "simplifies with concrete integers", post_index_rules),
-    Stage("17", "pre-matcher", "the renderer's own rules", pre_match_stage),
-    Stage("18", "decompositions", "ops that the device lacks, in terms of those it has", decompose_stage),
-    Stage("19", "final rewrite", "folds what the decompositions left, lane by lane", final_rules),
-    Stage("20", "add control flow", "one END per loop, inner ones inside", control_flow),
-    Stage("21", "linearise", "the graph becomes a list", linearize),
-    Stage("22", "clean up IF/ENDIF", "guarded stores of devices without predication", guard_stores),
-    Stage("22n", "note positions", "checks become choices, and one branch that is hardly taken", note_stage),
-    Stage("22a", "ask ahead", "hints for the lines that a loop will read soon", ask_ahead, spec=list_spec),
+    *leaving(
+        kernel_spec,
+        Stage("8", "post-opt symbolic", "simplifies; conditions go to the loads they guard", post_opt_rules),
+        Stage("8a", "grid", "loops over outputs that nobody has placed go to the grid", grid_stage),
+    ),
+    *leaving(
+        lanes_spec,
+        Stage("9", "expander", "UPCAST and UNROLL become lanes; shared reductions split", expand_stage),
+    ),
+    *leaving(
+        memory_spec,
+        Stage("10", "add local buffers", "BUFFERIZE becomes memory with loops that fill it", local_stage),
+    ),
+    *leaving(
+        loops_spec,
+        Stage("11", "remove reduce", "reductions become accumulators in registers", reduce_stage),
+    ),
+    *leaving(
+        threads_spec,
+        Stage("12", "add GPU dims", "parallel ranges become hardware indices, or loops", dims_stage),
+    ),
+    *leaving(loads_spec, Stage("13", "add loads", "reads become LOADs", load_rules)),
+    *leaving(
+        machine_spec,
+        Stage("14", "devectorise", "runs of addresses, vectors of the device's width", devectorize_rules),
+    ),
+    *leaving(
+        stored_spec,
+        Stage("14a", "bool storage", "booleans in memory are bytes", bool_rules),
+    ),
+    *leaving(
+        offset_spec,
+        Stage("14b", "flatten indices", "one offset per access", flatten_rules),
+        Stage("14c", "merge sibling ENDs", "each loop is written once", merge_ends),
+    ),
+    *leaving(
+        concrete_spec,
+        Stage("15", "lower index dtype", "indices get 32 or 64 bits by their bounds", lower_index),
+        Stage("16", "post-index symbolic", "simplifies with concrete integers", post_index_rules),
+        Stage("18", "decompositions", "ops that the device lacks, in terms of those it has", decompose_stage),
+        Stage("19", "final rewrite", "folds what the decompositions left, lane by lane", final_rules),
+    ),
+    *leaving(
+        nested_spec,
+        Stage("20", "add control flow", "one END per loop, inner ones inside", end_rules),
+    ),
+    *leaving(
+        list_spec,
+        Stage("21", "linearise", "the graph becomes a list", linearize),
+        Stage("22", "clean up IF/ENDIF", "guarded stores of devices without predication", guard_stores),
+        Stage("22n", "note positions", "checks become choices, and one rare branch", note_stage),
+        Stage("22a", "ask ahead", "hints for the lines that a loop will read soon", ask_ahead),
+    ),
 )
 
 
@@ -86,9 +126,8 @@ def lower(
     kernel: UOp,
     machine: Machine,
     report: Report | None = None,
-    pre_matcher: RuleSet | None = None,
 ) -> UOp:
     """A kernel as a LINEAR list of instructions for the machine."""
     if knobs.SPEC.value:
-        kernel_spec.verify(kernel)
-    return run_pipeline(STAGES, kernel, Context(machine, pre_matcher), report)
+        kernel_spec.verify(kernel, after="stage 7 (optimise)")
+    return run_pipeline(STAGES, kernel, Context(machine), report)

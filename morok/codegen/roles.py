@@ -33,6 +33,7 @@ from morok.ir.ops import AxisKind, Op, Ops
 from morok.ir.provenance import place
 from morok.ir.roles import GROUP, MOST, Phase, Role, at_first
 from morok.rewrite.engine import substitute
+from morok.rewrite.observe import change
 from morok.symbolic.boxes import coordinates
 from morok.symbolic.sets import simplify
 
@@ -339,6 +340,7 @@ def _copies(buffer: UOp, mapping: dict[UOp, UOp], slot: UOp, told: UOp, barrier:
     return out
 
 
+@change
 def lower_roles(root: UOp) -> UOp:
     """A kernel with roles → one effect per role."""
     return Split(one_loop(outermost(root))).kernel()

@@ -26,8 +26,10 @@ from morok.ir.provenance import place
 from morok.ir.scan import LAST, Parts, Scan, neutral, parts, scan_loops, step
 from morok.machine.machine import Machine
 from morok.rewrite.engine import substitute
+from morok.rewrite.observe import change
 
 
+@change
 def lower_scans(root: UOp, machine: Machine) -> UOp:
     """All running reductions of a kernel, as registers."""
     order = toposort(root)

@@ -13,6 +13,7 @@ from morok.ir.infer import closed_ranges, ranges
 from morok.ir.node import UOp, make, toposort
 from morok.ir.ops import AxisKind, Ops
 from morok.rewrite.engine import substitute
+from morok.rewrite.observe import change
 
 
 def substitute_open(root: UOp, mapping: Mapping[UOp, UOp]) -> UOp:
@@ -39,6 +40,7 @@ def _closers(root: UOp) -> list[UOp]:
     return [n for n in toposort(root) if n.op in (Ops.REDUCE, Ops.BUFFERIZE)]
 
 
+@change
 def own_ranges(root: UOp) -> UOp:
     """Gives each reduction and each local buffer loops of its own, unless it can share one with a sibling.
 
@@ -101,6 +103,7 @@ def _buffers(node: UOp) -> frozenset[UOp]:
     return frozenset(n for n in toposort(node) if n.op is Ops.DEFINE_GLOBAL)
 
 
+@change
 def share_loops(root: UOp) -> UOp:
     """Independent reductions of the same extent over the same data walk it together.
 

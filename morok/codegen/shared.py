@@ -31,6 +31,7 @@ from morok.ir.node import UOp, alu, const, make, toposort
 from morok.ir.ops import AxisKind, Op, Ops
 from morok.machine.machine import Machine
 from morok.rewrite.engine import rewrite, substitute
+from morok.rewrite.observe import change
 from morok.schedule.ranges import replace_loops
 from morok.symbolic.quotients import split_sum
 from morok.symbolic.sets import simplify
@@ -410,6 +411,7 @@ def outermost(root: UOp) -> UOp:
     return replace_loops(root, mapping) if mapping else root
 
 
+@change
 def lower_shared(root: UOp, machine: Machine) -> UOp:
     """All shared buffers of a kernel → memory, its filling, and reads that wait for it."""
     if not any(is_shared(n) for n in toposort(root)):

@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 from morok.codegen.scopes import merge_sibling_ends
-from morok.dtype import AddrSpace, DType, ImageDType, PtrDType, bool_, uint8
+from morok.dtype import AddrSpace, DType, ImageDType, PtrDType, uint8
 from morok.ir.build import cast
-from morok.ir.node import UOp, alu, const, make, toposort
+from morok.ir.node import UOp, alu, const, make
 from morok.ir.ops import Ops
 from morok.rewrite.rules import Rules, unproved, why
 from morok.rewrite.ruleset import rules
@@ -26,31 +26,46 @@ def _as_bytes(dtype: DType) -> DType:
     return pointer.vec(dtype.lanes) if dtype.lanes > 1 else pointer
 
 
-def bool_storage(root: UOp, ctx: Any) -> UOp:
-    """LOAD of a boolean is a byte ≠ 0; STORE of one writes 0 or 1."""
-    order = toposort(root)
-    if not any(n.dtype.is_ptr and n.dtype.base is bool_ for n in order):
-        return root
-    done: dict[UOp, UOp] = {}
-    for node in order:
-        src = tuple(done[s] for s in node.src)
-        dtype = _as_bytes(node.dtype)
-        if node.op is Ops.LOAD and node.dtype.is_bool and not _in_register(node.src[0]):
-            wide = uint8.vec(node.dtype.lanes)
-            others = tuple(cast(s, wide) for s in src[1:])
-            done[node] = cast(make(Ops.LOAD, wide, (src[0], *others)), node.dtype)
-        elif node.op is Ops.STORE and src[1].dtype.is_bool and not _in_register(node.src[0]):
-            done[node] = make(Ops.STORE, node.dtype, (src[0], cast(src[1], uint8.vec(src[1].dtype.lanes))))
-        elif dtype is node.dtype and src == node.src:
-            done[node] = node
-        else:
-            done[node] = make(node.op, dtype, src, node.arg, node.origin)
-    return done[root]
+def as_bytes(node: UOp) -> UOp | None:
+    """Memory of booleans, and places in it, hold bytes."""
+    dtype = _as_bytes(node.dtype)
+    return None if dtype is node.dtype else make(node.op, dtype, node.src, node.arg, node.origin)
 
 
-def _in_register(address: UOp) -> bool:
+def _holds_bytes(address: UOp) -> bool:
     dtype = address.dtype
-    return isinstance(dtype, PtrDType) and dtype.space is AddrSpace.REG
+    return isinstance(dtype, PtrDType) and dtype.elem.scalar is uint8
+
+
+def load_byte(node: UOp) -> UOp | None:
+    """LOAD of a boolean → whether a byte is not 0."""
+    if not node.dtype.is_bool or not _holds_bytes(node.src[0]):
+        return None
+    wide = uint8.vec(node.dtype.lanes)
+    others = tuple(cast(s, wide) for s in node.src[1:])
+    return cast(make(Ops.LOAD, wide, (node.src[0], *others)), node.dtype)
+
+
+def store_byte(node: UOp) -> UOp | None:
+    """STORE of a boolean → a byte, 0 or 1."""
+    address, value = node.src
+    if not value.dtype.is_bool or not _holds_bytes(address):
+        return None
+    return make(Ops.STORE, node.dtype, (address, cast(value, uint8.vec(value.dtype.lanes))))
+
+
+_MEMORY = unproved("memory")
+_POINTERS = Head(Ops.DEFINE_GLOBAL, Ops.DEFINE_LOCAL, Ops.INDEX, Ops.AFTER)
+
+
+@rules("codegen.bool_storage")
+def bool_rules() -> Rules:
+    """A boolean is one bit in registers and one byte in memory."""
+    yield "memory", _POINTERS.any() >> as_bytes, why("pointers of any size"), _MEMORY
+    # p[i] read = byte[i] ≠ 0
+    yield "load", Head(Ops.LOAD).any() >> load_byte, why("any number of lanes"), _MEMORY
+    # p[i] ← x is byte[i] ← (x ? 1 : 0)
+    yield "store", Head(Ops.STORE).any() >> store_byte, why("any number of lanes"), _MEMORY
 
 
 def flatten_index(node: UOp) -> UOp | None:
@@ -73,7 +88,7 @@ def flatten_rules() -> Rules:
         "row-major",
         Head(Ops.INDEX).any() >> flatten_index,
         why("any number of dimensions"),
-        unproved("memory"),
+        _MEMORY,
     )
 
 

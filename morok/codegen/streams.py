@@ -19,6 +19,7 @@ from morok.ir.node import UOp, alu, const, make, toposort
 from morok.ir.ops import Op, Ops
 from morok.machine.machine import Machine
 from morok.optimize.stream import STREAMED
+from morok.rewrite.observe import change
 
 
 def is_streamed(node: UOp) -> bool:
@@ -28,6 +29,7 @@ def is_streamed(node: UOp) -> bool:
     return node.src[0].op is Ops.REDUCE and len(node.src[0].arg) == 1
 
 
+@change
 def lower_streams(root: UOp, machine: Machine) -> UOp:
     """All such buffers of a kernel, as memory and its loops."""
     order = toposort(root)

@@ -21,6 +21,7 @@ from morok.ir.node import UOp, alu, const, make, toposort
 from morok.ir.ops import AxisKind, Ops
 from morok.machine.machine import Machine
 from morok.rewrite.engine import substitute
+from morok.rewrite.observe import change
 from morok.symbolic.sets import simplify
 
 # Additions into one place that make a stretch: few where few accumulators are carried over its end, which
@@ -39,6 +40,7 @@ class _Parts(NamedTuple):
     cut: dict[UOp, UOp]
 
 
+@change
 def add_in_stretches(root: UOp, machine: Machine) -> UOp:
     """The loops of long sums of floats become two, the inner one for a stretch."""
     first = next_number(root)

@@ -10,6 +10,7 @@ def kernel_spec(x: Var, r: Index) -> Rules:
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import final
 
 from morok.errors import SpecError
@@ -46,6 +47,11 @@ class Spec:
 
     def named(self, name: str) -> Spec:
         return Spec(name, self.rules)
+
+    def when(self, *conditions: Callable[[UOp], bool]) -> Spec:
+        """The same nodes, if they also meet some conditions."""
+        rules = tuple(replace(rule, conditions=(*rule.conditions, *conditions)) for rule in self.rules)
+        return Spec(self.name, rules)
 
     def admits(self, node: UOp) -> bool:
         """Whether some line of the spec matches the node."""

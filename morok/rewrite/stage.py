@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, final
 
@@ -52,6 +52,11 @@ class Stage:
     def observed(self, root: UOp, ctx: Any) -> UOp:
         """The same as `apply`, and whoever listens is told."""
         return observed(self.by, root, lambda: self.apply(root, ctx))
+
+
+def leaving(spec: Spec, *stages: Stage) -> tuple[Stage, ...]:
+    """The rows of a table after which the graph is what a spec says."""
+    return tuple(replace(stage, spec=spec) for stage in stages)
 
 
 @final
@@ -101,6 +106,12 @@ def check_selection(stages: Sequence[Stage]) -> None:
                 raise KnobError(
                     f"{knob.name}={name} names no stage; there are: {', '.join(s.name for s in stages)}"
                 )
+
+
+def count_rules(stages: Sequence[Stage]) -> tuple[int, int]:
+    """How many stages are sets of rules, and how many are functions."""
+    by_rules = sum(isinstance(stage.run, RuleSet) for stage in stages)
+    return by_rules, len(stages) - by_rules
 
 
 def describe(stages: Sequence[Stage]) -> str:

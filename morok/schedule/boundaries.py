@@ -5,6 +5,9 @@ from __future__ import annotations
 from morok.ir.node import UOp, make, toposort
 from morok.ir.ops import Ops
 from morok.rewrite.engine import substitute
+from morok.rewrite.rules import Rules, unproved, why
+from morok.rewrite.ruleset import rules
+from morok.rewrite.terms import Head
 from morok.schedule.costs import elements
 from morok.schedule.indexing import known_shape
 from morok.schedule.split import base_of, is_view, reads_memory
@@ -68,24 +71,12 @@ def _kept(value: UOp, origin: UOp) -> UOp:
     return make(Ops.CONTIGUOUS, value.dtype, (value,), "it is an output", origin.origin)
 
 
-def keep_transfers(sink: UOp, ctx: object = None) -> UOp:
-    """What is copied to another device is copied as it lies in memory; anything else is stored first.
+def transferred(node: UOp) -> UOp | None:
+    """COPY of memory, with the views on top; of anything else, once it is stored.
 
     A copy takes a whole buffer. Where a view is asked for on the other device, its buffer is copied and the
     view is taken there, unless the buffer is much larger than the view.
     """
-    order = toposort(sink)
-    if not any(node.op is Ops.COPY for node in order):
-        return sink
-    done: dict[UOp, UOp] = {}
-    for node in order:
-        new = node.replace(tuple([done[s] for s in node.src]))
-        done[node] = _transferred(new) if new.op is Ops.COPY else new
-    return done[sink]
-
-
-def _transferred(node: UOp) -> UOp:
-    """COPY of memory, with the views on top."""
     source, device = node.src
     chain = []
     below = source
@@ -93,16 +84,28 @@ def _transferred(node: UOp) -> UOp:
         chain.append(below)
         below = below.src[0]
     if not reads_memory(source):
-        return node  # a value without a place gets one: it is computed there
+        return None  # a value without a place gets one: it is computed there
     if below.op is Ops.PARAM and (not chain or _much(source, below)):
         moved = make(Ops.COPY, node.dtype, (below, device), None, node.origin)
         for view in reversed(chain):
             moved = view.replace((moved, *view.src[1:]))
         return moved
     if source.op in (Ops.CONTIGUOUS, Ops.ASSIGN, Ops.SCATTER) and not chain:
-        return node
+        return None
     kept = make(Ops.CONTIGUOUS, source.dtype, (source,), "it goes to another device", source.origin)
     return node.replace((kept, device))
+
+
+@rules("schedule.transfers")
+def transfer_rules() -> Rules:
+    """What goes to another device goes as it lies in memory."""
+    # copy(view(x)) = view(copy(x)), copy(f(x)) = copy(stored f(x))
+    yield (
+        "copy",
+        Head(Ops.COPY).any() >> transferred,
+        why("any number of views in a row"),
+        unproved("the prover knows scalars, not tensors; tested on values"),
+    )
 
 
 def _much(view: UOp, memory: UOp) -> bool:

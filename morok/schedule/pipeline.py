@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from morok.ir.ops import Op, Ops
 from morok.rewrite.stage import Stage
-from morok.schedule.boundaries import drop_copies, keep_outputs, keep_transfers
+from morok.schedule.boundaries import drop_copies, keep_outputs, transfer_rules
 from morok.schedule.fusion import choose_buffers
 from morok.schedule.longreduce import split_reductions
 from morok.schedule.scans import split_scans
@@ -18,8 +19,10 @@ from morok.schedule.states import keep_old_values
 from morok.schedule.views import views
 
 
-def _graph(number: str, name: str, meaning: str, run: Any) -> Stage:
-    return Stage(number, name, meaning, run, spec=tensor_spec)
+def _graph(number: str, name: str, meaning: str, run: Any, *triggers: Op) -> Stage:
+    return Stage(
+        number, name, meaning, run, spec=tensor_spec, triggers=frozenset(triggers) if triggers else None
+    )
 
 
 GRAPH_STAGES: tuple[Stage, ...] = (
@@ -29,7 +32,7 @@ GRAPH_STAGES: tuple[Stage, ...] = (
     _graph(
         "1.4", "old values", "what is read before an assignment and used after it is kept", keep_old_values
     ),
-    _graph("1.5", "transfers", "what goes to another device is stored first", keep_transfers),
+    _graph("1.5", "transfers", "what goes to another device is stored first", transfer_rules, Ops.COPY),
     _graph("1.6", "split reductions", "long ones in two stages, if the knob says so", split_reductions),
     _graph("1.6a", "split scans", "running sums of few long rows in pieces, on GPUs in runs", split_scans),
     _graph(

@@ -14,7 +14,7 @@ from morok.ir.ops import AxisKind, Ops
 from morok.ir.text import expr
 from morok.rewrite.engine import rewrite
 from morok.rewrite.stage import describe
-from morok.schedule.boundaries import drop_copies, keep_outputs, keep_transfers
+from morok.schedule.boundaries import drop_copies, keep_outputs, transfer_rules
 from morok.schedule.fusion import choose_buffers
 from morok.schedule.gates import gates
 from morok.schedule.kernel_stages import KERNEL_STAGES
@@ -154,10 +154,12 @@ def test_old_values_are_kept_before_a_write() -> None:
 def test_transfers_are_stored_first() -> None:
     x = alu(Ops.NEG, param(0, 4))
     device = make(Ops.DEVICE, void, (), "GPU")
-    (after,) = keep_transfers(sink(make(Ops.COPY, x.dtype, (x, device)))).src
+    (after,) = rewrite(sink(make(Ops.COPY, x.dtype, (x, device))), transfer_rules).src
     assert after.op is Ops.COPY and after.src[0].op is Ops.CONTIGUOUS and after.src[0].src[0] is x
     y = param(0, 2, 2)
-    (after,) = keep_transfers(sink(make(Ops.COPY, y.dtype, (movement.permute(y, (1, 0)), device)))).src
+    (after,) = rewrite(
+        sink(make(Ops.COPY, y.dtype, (movement.permute(y, (1, 0)), device))), transfer_rules
+    ).src
     assert after.op is Ops.PERMUTE, "memory is copied as it lies; the view is taken over there"
 
 

@@ -17,6 +17,7 @@ from morok.ir.build import bitcast, cast, rough
 from morok.ir.node import UOp, alu, const, make, toposort
 from morok.ir.ops import Ops
 from morok.machine.machine import Machine
+from morok.rewrite.observe import change
 
 LOG2_E = math.log2(math.e)
 
@@ -105,6 +106,7 @@ def to_single(x: UOp) -> UOp:
     return as_type(x, float32)
 
 
+@change
 def narrow_floats(root: UOp, ctx: Any) -> UOp:
     """The graph without arithmetic on narrow floats, and without types that the device cannot hold."""
     machine: Machine = ctx.machine
