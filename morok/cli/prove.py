@@ -107,6 +107,11 @@ def _print_summary(reports: list[RuleReport], intervals: list[RuleReport], secon
     if intervals:
         proved = sum(r.verdict == PROVED for r in intervals)
         print(f"interval arithmetic: {proved} of {len(intervals)} ops proved")
+    partly = [r for r in reports if r.verdict == PROVED and "on values only" in r.note]
+    if partly:
+        print("the solver gave up on some cases at the widths of programs, which are compared on values:")
+    for report in partly:
+        print(f"  {report.name}: {report.cases} cases, {report.note}")
     for report in (*reports, *intervals):
         if report.failed:
             print(f"{report.verdict}: {report.name} ({report.place}): {report.note}")

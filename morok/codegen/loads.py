@@ -49,7 +49,7 @@ _MEMORY = unproved("memory")
 def load_rules(x: Var, y: Var, rest: Many) -> Rules:
     """Addresses and what lies there."""
     # a[i] read is LOAD(&a[i])
-    yield "read", Head(Ops.INDEX).any() >> add_load, why("the address has a type of its own"), _MEMORY
+    yield "read", Head(Ops.INDEX).any() >> add_load, why("the address has a type of its own")
     yield "fragment", Head(Ops.LDMATRIX).any() >> fragment_address, why("any number of addresses"), _MEMORY
     # a place to write to is an address, not what lies there
     yield "store", HEADS["Store"](HEADS["Load"](x, rest), y) >> HEADS["Store"](x, y, dtype=void), _MEMORY

@@ -59,6 +59,7 @@ class Tally:
 
     fired: int = 0
     open: int = 0  # fired, and the solver gave up
+    why: str = ""  # of the last one
     tried: int = 0  # fired, and compared on many values where the solver gave up
 
 

@@ -250,6 +250,7 @@ _SOURCES: dict[str, Source] = {
     "schedule.gates": _reads,
     "codegen.gates": _reads_and_loops,
     "codegen.certain": _reads,
+    "codegen.add_loads": _reads,
     "schedule.reductions": _reductions,
     "schedule.collapse": _reductions,
     "codegen.lanes": _lanes,

@@ -17,12 +17,13 @@ from types import FunctionType, ModuleType
 from typing import Any, final
 
 from morok.errors import MorokError
+from morok.ir.ops import Ops
 from morok.proof import solver
 from morok.proof.formulas import Formula
 from morok.proof.intervals import Law, laws
 from morok.proof.prove import judge
 from morok.proof.solver import Problem, z3
-from morok.proof.sorts import narrow_types, single_ops, typings
+from morok.proof.sorts import narrow_types, ops_in, single_ops, typings
 from morok.proof.tight import loose
 from morok.proof.verdicts import PROVED, UNKNOWN, Effort
 from morok.rewrite import ruleset
@@ -74,6 +75,7 @@ APPROXIMATIONS_TESTED_BY: dict[str, tuple[str, ...]] = {
     "morok.codegen.decompose.together": ("tests/codegen/test_together.py",),
 }
 ALL_TESTED_BY = TESTED_BY | REACHED_TESTED_BY | APPROXIMATIONS_TESTED_BY
+_DIVIDES = (Ops.FLOORDIV, Ops.FLOORMOD, Ops.CDIV, Ops.CMOD)
 TERMS_TESTED_BY = ("tests/symbolic",)
 KILLED, SURVIVED = "killed", "survived"
 EQUIVALENT = "equivalent"  # the same function of all inputs
@@ -123,9 +125,9 @@ def kill_term(mutant: TermMutant, baseline: Baseline) -> Found:
         return Found(KILLED, by, f"{verdict.status} {verdict.note}")
     if mutant.part == "after":
         return Found(EQUIVALENT, "", "both right sides are proved to be the left side")
-    if mutant.part == "condition" and same_conditions(mutant.rule, mutant.changed):
+    if mutant.old is not None and same_conditions(mutant):
         return Found(EQUIVALENT, "", "Z3: the conditions are the same")
-    if mutant.part == "condition" and same_conditions(mutant.rule, mutant.changed, wider=True):
+    if mutant.old is not None and same_conditions(mutant, wider=True):
         return Found(LAW, "", "proved under the wider condition as well")
     known = loose(mutant.rule)
     stricter = [text for text in loose(mutant.changed) if text not in known]
@@ -135,18 +137,21 @@ def kill_term(mutant: TermMutant, baseline: Baseline) -> Found:
     return asked(baseline.tests(TERMS_TESTED_BY, None), baseline)
 
 
-def same_conditions(rule: Rule, changed: Rule, wider: bool = False) -> bool:
+def same_conditions(mutant: TermMutant, wider: bool = False) -> bool:
     """Whether both conditions hold for the same operands (`wider`: the second wherever the first does)."""
+    rule, old, new = mutant.rule, mutant.old, mutant.new
+    if new is None:
+        return wider
+    assert old is not None
     for before in single_ops(rule.before):
         for typing in typings(before, narrow_types(rule)):
-            old, new = Formula(rule, typing), Formula(replace(changed, before=rule.before), typing)
-            known = [*old.t.assumed, *old.bounds, *new.t.assumed, *new.bounds]
-            first, second = z3.And(old.conditions), z3.And(new.conditions)
+            sides = [Formula(replace(rule, after=rule.before, conditions=(c,)), typing) for c in (old, new)]
+            if any(op in _DIVIDES for c in (old, new) for op in ops_in(c)):
+                return False  # both formulas have the same names for different quotients
+            known = [e for side in sides for e in (*side.t.assumed, *side.bounds)]
+            first, second = (z3.And(side.conditions) for side in sides)
             goal = z3.Implies(first, second) if wider else first == second
-            divisions = [*old.t.divisions, *new.t.divisions]
-            if old.t.divisions and new.t.divisions:  # they have the same names for different quotients
-                return False
-            if solver.decide(Problem(known, goal, divisions), EFFORT.needed).status != solver.PROVED:
+            if solver.decide(Problem(known, goal, []), EFFORT.needed).status != solver.PROVED:
                 return False
     return True
 

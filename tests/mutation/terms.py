@@ -31,6 +31,8 @@ class TermMutant:
     rule: Rule
     changed: Rule
     part: str  # before, condition or after
+    old: Term | None = None  # the condition that was changed, and what it is now, if there is one still
+    new: Term | None = None
 
 
 def mutants(rule: Rule) -> list[TermMutant]:
@@ -39,7 +41,7 @@ def mutants(rule: Rule) -> list[TermMutant]:
     for part, new, what in _changes(rule):
         name = f"{rule.name}: {what}"
         if name not in found:
-            found[name] = TermMutant(name, rule, new, part)
+            found[name] = TermMutant(name, rule, new, part, *_condition(rule, new))
     for part, new, what in _more_changes(rule):
         if len(found) < FEWEST:
             name = f"{rule.name}: {what}"
@@ -51,6 +53,12 @@ def mutants(rule: Rule) -> list[TermMutant]:
     others = [m for m in every if m.part != "condition"]
     room = max(2, MOST_PER_RULE - len(conditions))
     return [*conditions[: MOST_PER_RULE - 2], *_spread(others, room)][:MOST_PER_RULE]
+
+
+def _condition(rule: Rule, changed: Rule) -> tuple[Term | None, Term | None]:
+    gone = [c for c in rule.conditions if isinstance(c, Term) and not any(c is d for d in changed.conditions)]
+    come = [c for c in changed.conditions if isinstance(c, Term) and not any(c is d for d in rule.conditions)]
+    return gone[0] if gone else None, come[0] if come else None
 
 
 def _spread(items: list[TermMutant], count: int) -> list[TermMutant]:
@@ -112,7 +120,10 @@ def _altered(term: Term, condition: bool, literals_only: bool = False) -> Iterat
                 yield _with(term, (*term.src[:i], new, *term.src[i + 1 :]))
 
 
-def _with(term: Apply, src: tuple[Term, ...], op: Op | None = None) -> Apply:
+def _with(term: Apply, src: tuple[Term, ...], op: Op | None = None) -> Term:
+    inner = src[0]
+    if op is None and term.op is Ops.NOT and isinstance(inner, Apply) and inner.op is Ops.NOT and inner.src:
+        return inner.src[0]
     ops = term.ops if op is None else (op,)
     commutative = term.commutative if op is None else op.commutative
     return Apply(ops, src, commutative, term.arg, term.dtype)

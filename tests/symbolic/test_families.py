@@ -11,7 +11,9 @@ from morok.dtype import DType, bool_, float16, float32, float64, index, int8, in
 from morok.ir.build import cast, variable
 from morok.ir.node import UOp, alu, const, make, toposort
 from morok.ir.ops import Op, Ops
+from morok.rewrite.match import apply_rule
 from morok.rewrite.spec import arithmetic_spec
+from morok.symbolic.identities import unsafe_rules
 from morok.symbolic.sets import full, simplify
 from tests.expressions import same_value, value_of
 from tests.symbolic.checks import becomes, stays
@@ -48,6 +50,8 @@ def test_quotients_and_remainders() -> None:
     becomes(((Z // 4) % 8) * 4 + Z % 4, Z % 32)
     becomes(Z - (Z // 4) * 4, Z % 4)
     becomes((Z // 3) // 5, Z // 15)
+    becomes((Z // 3 + 2) // 5, (Z + 6) // 15)
+    becomes(variable("w", 17, 20) % 8, variable("w", 17, 20) + -16)
     becomes((Z % 12) // 4, (Z // 4) % 3)
     becomes((Z % 12) % 4, Z % 4)
     becomes((Z + 100) // 7, (Z + 2) // 7 + 14)
@@ -238,6 +242,13 @@ def test_float_rules_that_are_exact_do_fire() -> None:
     becomes((-h) * (-k), h * k)
     becomes(h < h, const(bool_, False))
     becomes(h.maximum(-math.inf), h)
+
+
+def test_unsafe_rules_know_the_usual_zero() -> None:
+    by_name = {rule.name.rpartition(".")[2]: rule for rule in unsafe_rules}
+    assert apply_rule(by_name["mul-zero"], F * 0.0, None) is const(float32, 0.0)
+    choice = P.where(F, const(float32, 0.0))
+    assert apply_rule(by_name["mul-choice"], choice * G, None) is P.where(F * G, const(float32, 0.0))
 
 
 @pytest.mark.parametrize("op", [Ops.ADD, Ops.SUB, Ops.MUL, Ops.FDIV, Ops.MAX, Ops.MIN])
