@@ -34,7 +34,7 @@ from tests.mutation.pool import Late, at_most
 from tests.mutation.suite import Calls, Key, Suite
 from tests.mutation.terms import TermMutant
 
-EFFORT = Effort(needed=2_000_000, extra=0, cases=40)
+EFFORT = Effort(needed=4_000_000, extra=0, cases=40)
 # Where code of rules and of interval arithmetic lives, and the tests that know it.
 TESTED_BY: dict[str, tuple[str, ...]] = {
     "morok.ir.bounds": ("tests/ir/test_bounds.py", "tests/symbolic/test_families.py"),
