@@ -32,8 +32,8 @@ def source_of(processor: Processor) -> Source:
     if fitted.exists():
         return source(str(fitted))
     own = DATA / "cpu" / f"{processor.cpu}.toml"
-    if own.exists():
-        return source(str(own))
+    if own.exists() and _describes(source(str(own)), processor) and "cpu" in source(str(own)).match:
+        return source(str(own))  # the others need not be read
     fitting = [found for found in sources("cpu") if _describes(found, processor)]
     return max(fitting, key=_precision, default=source(GENERIC))
 

@@ -44,6 +44,12 @@ def test_a_processor_finds_its_file(name: str) -> None:
     assert source_of(WANTED[name]).name == name
 
 
+def test_a_name_for_all_processors_is_no_file() -> None:
+    """LLVM calls what it does not know by the name of its architecture; then features count."""
+    assert source_of(Processor(X86, "x86-64", "+avx2")).name == "avx2"
+    assert source_of(Processor(ARM, "generic", "+neon")).name == "aarch64"
+
+
 def test_facts_of_processors() -> None:
     """The widths and registers of the makers' manuals; single features add what they are."""
     found = {name: cpu_machine(p, 4) for name, p in WANTED.items()}
