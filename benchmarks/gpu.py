@@ -272,8 +272,8 @@ def norm_error(got: Any, want: Any) -> float:
 
 def memory_of(result: Any) -> Any:
     """The buffer that holds a result."""
+    from morok.ir.memory import base_of
     from morok.runtime.plan import buffer_for
-    from morok.tensor.states import base_of
 
     return buffer_for(base_of(result.uop))
 

@@ -17,7 +17,6 @@ from morok.ir.ops import Ops
 from morok.machine.machine import Machine
 
 LARGE = 1 << 20  # bytes of an array that is not in a near cache
-LINE = 64
 GATHERED = 4096  # bytes of a row at a place that is read from memory: beyond its end lies nobody's next row
 
 
@@ -34,13 +33,17 @@ def ask_ahead(root: UOp, ctx: Any) -> UOp:
             start = len(out)
         elif node.op is Ops.END and start >= 0:
             loop = node.src[1]
-            hints = [hint for stream in _streams(loop, out[start:-1]) for hint in _hints(*stream, machine)]
+            hints = [
+                hint
+                for stream in _streams(loop, out[start:-1], machine.line_bytes)
+                for hint in _hints(*stream, machine)
+            ]
             out[len(out) - 1 : len(out) - 1] = dict.fromkeys(hints)
             start = -1
     return root if len(out) == len(root.src) else make(Ops.LINEAR, void, tuple(out))
 
 
-def _streams(loop: UOp, body: list[UOp]) -> list[tuple[UOp, int]]:
+def _streams(loop: UOp, body: list[UOp], line_bytes: int) -> list[tuple[UOp, int]]:
     """The first reads of large arrays that the loop walks through without gaps, and bytes per iteration."""
     reads: dict[UOp, list[UOp]] = {}
     for n in body:
@@ -51,7 +54,7 @@ def _streams(loop: UOp, body: list[UOp]) -> list[tuple[UOp, int]]:
         steps = {step(n.src[0].src[1], loop) for n in loads}
         if steps == {sum(n.dtype.lanes for n in loads)}:
             nbytes = sum(n.dtype.itemsize for n in loads)
-            if nbytes % LINE == 0 and not _is_short(loads[0].src[0].src[1], nbytes * (vmax(loop) + 1)):
+            if nbytes % line_bytes == 0 and not _is_short(loads[0].src[0].src[1], nbytes * (vmax(loop) + 1)):
                 found.append((loads[0].src[0], nbytes))
     return found
 
@@ -94,7 +97,7 @@ def _hints(first: UOp, nbytes: int, machine: Machine) -> list[UOp]:
     assert isinstance(dtype, PtrDType)
     each = dtype.elem.scalar.itemsize
     found = []
-    for line in range(0, nbytes, LINE):
+    for line in range(0, nbytes, machine.line_bytes):
         ahead = alu(Ops.ADD, where, const(where.dtype, (machine.ahead_bytes + line) // each))
         address = make(Ops.INDEX, dtype, (first.src[0], ahead))
         found += [ahead, address, make(Ops.PREFETCH, void, (address,))]

@@ -14,6 +14,7 @@ from morok import knobs
 from morok.device.base import Device
 from morok.errors import DeviceError
 from morok.forks import at_fork
+from morok.machine.devices import found_by
 
 # name → module with a function `open_device(name)`
 _MODULES = {
@@ -67,3 +68,6 @@ def _open(name: str) -> Device:
     if kind == "CPU":
         return _interpreter(name)
     raise DeviceError(f"there is no device {name!r}; there are PYTHON, {', '.join(_MODULES)}")
+
+
+found_by(lambda name: get_device(name).machine)

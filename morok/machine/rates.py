@@ -7,12 +7,13 @@ the file whether it was measured, and on what.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import final
 
 from morok.ir.ops import Op, Ops
 
 _DIVISION = frozenset((Ops.FDIV, Ops.RECIP, Ops.SQRT, Ops.RSQRT, Ops.MULHI))
-_INTEGER_DIVISION = frozenset((Ops.FLOORDIV, Ops.FLOORMOD, Ops.CDIV, Ops.CMOD))
+_INTEGER_DIVISION = frozenset((Ops.FLOORDIV, Ops.FLOORMOD, Ops.CDIV, Ops.CMOD, Ops.FMOD))
 _EXPONENTIAL = frozenset((Ops.EXP, Ops.EXP2, Ops.LOG, Ops.LOG2, Ops.TANH, Ops.ERF))
 _TRIGONOMETRIC = frozenset((Ops.SIN, Ops.COS, Ops.TAN, Ops.ATAN2))
 _POWER = frozenset((Ops.POW, Ops.THREEFRY))
@@ -26,24 +27,25 @@ class OpCosts:
     all ask this table."""
 
     division: float = 4.0  # and square roots
-    integer_division: float = 8.0
+    integer_division: float = 8.0  # and remainders
     exponential: float = 20.0
     trigonometric: float = 25.0
     power: float = 40.0
 
+    @cached_property
+    def _table(self) -> dict[Op, float]:
+        return {
+            **dict.fromkeys(_DIVISION, self.division),
+            **dict.fromkeys(_INTEGER_DIVISION, self.integer_division),
+            **dict.fromkeys(_EXPONENTIAL, self.exponential),
+            **dict.fromkeys(_TRIGONOMETRIC, self.trigonometric),
+            **dict.fromkeys(_POWER, self.power),
+            Ops.BITCAST: 0.0,
+        }
+
     def of(self, op: Op) -> float:
         """The cost of an op."""
-        if op in _DIVISION:
-            return self.division
-        if op in _INTEGER_DIVISION:
-            return self.integer_division
-        if op in _EXPONENTIAL:
-            return self.exponential
-        if op in _TRIGONOMETRIC:
-            return self.trigonometric
-        if op in _POWER:
-            return self.power
-        return 0.0 if op is Ops.BITCAST else 1.0
+        return self._table.get(op, 1.0)
 
 
 @final

@@ -19,6 +19,7 @@ from typing import Any, final
 import numpy as np
 
 from morok.errors import MorokError
+from morok.ir.memory import base_of
 from morok.nn.module import named_tensors, take_updates, training
 from morok.nn.optim import Optimizer
 from morok.runtime.plan import ExecutionPlan
@@ -26,7 +27,6 @@ from morok.tensor.functional import put, without_states
 from morok.tensor.gradient_track import mark
 from morok.tensor.jit import Jit
 from morok.tensor.random import drawing_from, new_cell, skip
-from morok.tensor.storage import base_of
 from morok.tensor.tensor import Tensor
 
 

@@ -17,19 +17,7 @@ from morok.ir.ops import AxisKind, Ops
 from morok.machine.machine import Machine
 from morok.optimize.facts import trips
 from morok.optimize.loops import LANE_KINDS, Loops, stride
-from morok.schedule.costs import op_work
 
-ISSUE = 0.5  # cycles of a vector instruction, two of them at a time
-LATENCY = 4.0  # cycles until a sum can be added to again
-BYTE = 0.15  # cycles of a byte from memory, per core
-NEAR_BYTE = 0.03  # and from the second cache
-WAKE = 15_000.0  # cycles until the threads are awake
-LONG_BODY = 3000  # instructions; beyond, neither the compiler nor the instruction cache likes it
-SPILL = 4.0  # instructions for an accumulator that no register holds
-JUMP = 64.0  # bytes that come along with one element
-GRID = 16_384  # threads that keep a GPU busy
-FAR = 4.0  # instructions that an access to a GPU's memory is worth
-SCATTERED = 8.0  # transfers of a GPU's neighbouring threads that read far apart
 _BLOCK_KINDS = (AxisKind.LOCAL, AxisKind.WARP, AxisKind.GROUP_REDUCE)
 
 
@@ -60,11 +48,11 @@ class Estimator:
         """What is left for each core."""
         if self.machine.block_threads:
             grid = math.prod(trips(r) for r in loops.closers if _in_grid(r, loops))
-            return cycles / min(GRID, max(1, grid))
+            return cycles / min(self.machine.rates.busy_threads, max(1, grid))
         pieces = max((trips(r) for r in loops.closers if r.arg[1] is AxisKind.THREAD), default=1)
         if pieces == 1:
             return cycles
-        return cycles * -(-pieces // self.machine.cores) / pieces + WAKE
+        return cycles * -(-pieces // self.machine.cores) / pieces + self.machine.rates.wake
 
     def _cores(self, loops: Loops) -> int:
         threaded = any(r.arg[1] is AxisKind.THREAD for r in loops.closers)
@@ -102,11 +90,12 @@ class _Instructions:
             elif node.op is Ops.REDUCE:
                 self._reduce(node)
             elif node.op.is_alu and not node.dtype.is_index and ranges(node):
-                self._add(op_work(node.op) * self._vectors(node), node)
+                self._add(self.machine.op_costs.of(node.op) * self._vectors(node), node)
         for r in self.loops.closers:
             self.executed += _iterations(ranges(r) | {r}) if r.arg[1] not in LANE_KINDS else 0.0
-        too_long = max(0.0, self.body - LONG_BODY) / LONG_BODY
-        return self.executed * ISSUE * (1.0 + too_long)
+        rates = self.machine.rates
+        too_long = max(0.0, self.body - rates.longest_body) / rates.longest_body
+        return self.executed * rates.issue * (1.0 + too_long)
 
     def _add(self, instructions: float, node: UOp) -> None:
         self.body += instructions
@@ -117,9 +106,12 @@ class _Instructions:
         alive = frozenset().union(*map(ranges, node.src))
         lanes = math.prod(trips(r) for r in alive if r.arg[1] in LANE_KINDS)
         vectors = max(1.0, lanes / self._lanes(node)) * len(node.arg)
-        too_many = max(0.0, vectors - 0.85 * self.machine.registers)
+        rates = self.machine.rates
+        too_many = max(0.0, vectors - rates.spill_at * self.machine.registers)
         self.body += vectors
-        self.executed += (max(vectors, LATENCY / ISSUE) + SPILL * too_many) * _iterations(alive)
+        self.executed += (max(vectors, rates.latency / rates.issue) + rates.spill * too_many) * _iterations(
+            alive
+        )
         together = math.prod(trips(r) for r in closed_ranges(node) if r.arg[1] is AxisKind.UNROLL)
         self.executed += 2.0 * math.log2(together) * _iterations(ranges(node))
 
@@ -142,7 +134,8 @@ class _Instructions:
         if count > 1 and len(node.src) > 2 and not self.machine.masked_memory:
             found *= 2.0
         if self.machine.block_threads and node.src[0].op is Ops.DEFINE_GLOBAL:
-            found *= FAR if self._is_coalesced(node) else FAR * SCATTERED
+            rates = self.machine.rates
+            found *= rates.far if self._is_coalesced(node) else rates.far * rates.scattered
         return found
 
     def _is_coalesced(self, node: UOp) -> bool:
@@ -169,7 +162,9 @@ class _Traffic:
         """Cycles for the bytes of one access, from the second cache and from memory."""
         around = self._around(node)
         found = 0.0
-        for room, price in ((self.model.machine.l1_bytes, NEAR_BYTE), (self.model.machine.l2_bytes, BYTE)):
+        machine = self.model.machine
+        rates = machine.rates
+        for room, price in ((machine.l1_bytes, rates.l2_byte), (machine.l2_bytes, rates.memory_byte)):
             outside = len(around)
             while outside and self._sum(tuple(around[outside - 1 :])) <= room:
                 outside -= 1
@@ -196,4 +191,4 @@ class _Traffic:
         moving = [r for r in inside if r in ranges(node)]
         count = math.prod(float(trips(r)) for r in moving)
         contiguous = any(self.model.stride(node, r) == 1 for r in moving)
-        return count * (_bytes(node) if contiguous else JUMP)
+        return count * (_bytes(node) if contiguous else self.model.machine.line_bytes)

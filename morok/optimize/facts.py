@@ -13,17 +13,9 @@ from typing import final
 from morok.ir.bounds import vmax
 from morok.ir.infer import closed_ranges, ranges
 from morok.ir.node import UOp, toposort
-from morok.ir.ops import AxisKind, Op, Ops
+from morok.ir.ops import AxisKind, Ops
+from morok.machine.rates import FUNCTIONS, OpCosts
 from morok.optimize.loops import Loops, stride
-
-_POLYNOMIAL = 20
-# Ops that become a polynomial or a slow instruction, in simple vector operations.
-_DEAR: dict[Op, int] = {
-    **dict.fromkeys((Ops.FDIV, Ops.RECIP, Ops.SQRT, Ops.RSQRT, Ops.MULHI), 6),
-    **dict.fromkeys((Ops.FLOORDIV, Ops.FLOORMOD, Ops.CDIV, Ops.CMOD, Ops.FMOD), 10),
-    **dict.fromkeys((Ops.EXP, Ops.EXP2, Ops.LOG, Ops.LOG2, Ops.TANH, Ops.ERF), _POLYNOMIAL),
-    **dict.fromkeys((Ops.SIN, Ops.COS, Ops.TAN, Ops.ATAN2, Ops.POW, Ops.THREEFRY), 40),
-}
 
 
 @final
@@ -66,32 +58,32 @@ def trips(r: UOp) -> int:
     return max(1, int(vmax(r.src[0])))
 
 
-def weight(root: UOp, r: UOp) -> int:
+def weight(root: UOp, r: UOp, costs: OpCosts) -> float:
     """Simple operations per iteration of a loop on values that depend on it, reductions inside left out."""
-    total = 0
+    total = 0.0
     for n in toposort(root, stop=lambda n: n is not root and n.op in (Ops.REDUCE, Ops.BUFFERIZE)):
         if n.op.is_alu and not n.dtype.is_index and n.op is not Ops.REDUCE and r in ranges(n):
-            total += _DEAR.get(n.op, 1)
+            total += costs.of(n.op)
     return total
 
 
 def functions(root: UOp, r: UOp) -> int:
     """How many polynomials an iteration of a loop evaluates, reductions inside left out."""
     inside = toposort(root, stop=lambda n: n is not root and n.op in (Ops.REDUCE, Ops.BUFFERIZE))
-    return sum(_DEAR.get(n.op, 1) >= _POLYNOMIAL and r in ranges(n) for n in inside)
+    return sum(n.op in FUNCTIONS and r in ranges(n) for n in inside)
 
 
-def work(loops: Loops) -> int:
+def work(loops: Loops, costs: OpCosts) -> float:
     """Simple operations of the whole kernel, roughly; memory accesses count as four."""
-    total = 0
+    total = 0.0
     for n in loops.order:
         if n.op is Ops.REDUCE:
             alive = frozenset().union(*(ranges(s) for s in n.src))
-            cost = 1
+            cost = 1.0
         elif n.op is Ops.INDEX and n.src[0].op is Ops.DEFINE_GLOBAL:
-            alive, cost = ranges(n), 4
+            alive, cost = ranges(n), 4.0
         elif n.op.is_alu and not n.dtype.is_index:
-            alive, cost = ranges(n), _DEAR.get(n.op, 1)
+            alive, cost = ranges(n), costs.of(n.op)
         else:
             continue
         total += cost * math.prod(map(trips, alive))

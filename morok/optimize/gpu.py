@@ -93,7 +93,7 @@ def spread(builder: Builder, effect: UOp) -> None:
         now = builder.loops.by_number.get(number)
         if now is None or now.arg[1] is not AxisKind.LOOP:
             continue
-        amount = threads_for(now, room)
+        amount = threads_for(now, room, builder.machine)
         if amount > 1 and cut(builder, "LOCAL", number, amount):
             room //= amount
 

@@ -15,6 +15,7 @@ from morok.ir.matrix import ALL_UNITS, PANEL, MatrixUnit
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import AxisKind, Ops
 from morok.machine.machine import Machine
+from morok.machine.rates import Attention
 from morok.optimize.builder import Builder
 from morok.optimize.chain import partner
 from morok.optimize.facts import output_loops, reads_of, trips
@@ -33,21 +34,6 @@ class Tile(NamedTuple):
     teams: int
     keys: int
     depth: int
-
-
-REGISTERS = 200  # of a thread, for rows, scores and results
-GROUP_REGISTERS = 140  # the same where units read q by themselves, and need some for the powers
-# All as measured on an H200. What it takes with so many warps, and with so many keys in a tile:
-WARPS = {4: 1.0, 2: 1.03, 8: 1.03, 1: 1.2}
-KEYS = {64: 1.0, 32: 1.12, 16: 1.4}
-GROUPS = {1: 1.0, 2: 1.01}
-GROUP_KEYS = {128: 0.97, 64: 1.0}
-WARP_DEPTH, GROUP_DEPTH = 3, 2
-# Rows that a core computes in a unit of time, by units that a warp's rows take; and with groups of warps.
-RATES = {2: 256.0, 1: 219.0}
-GROUP_RATE = 333.0
-FEWEST_WARPS = 4  # of a core, to be busy
-FULL = 128  # elements of rows of q and v for which three groups keep a core busy
 
 
 class Rows:
@@ -76,30 +62,43 @@ class Rows:
         output = self.found.sum.dtype
         units = [u for u in machine.matrix_units if {u.inputs} == inputs and u.output is output and u.allowed]
         found: list[Tile] = []
+        rates = machine.attention
+        if rates is None:
+            return found
         for unit in units:
             if partner(unit, trips(self.d)) is not None:
-                found += self._group_tiles(unit, machine) if unit.shared else self._warp_tiles(unit, machine)
-        return sorted(found, key=lambda t: self.time(t, machine))
+                make = self._group_tiles if unit.shared else self._warp_tiles
+                found += make(unit, machine, rates)
+        return sorted(found, key=lambda t: self.time(t, machine, rates))
 
-    def _warp_tiles(self, unit: MatrixUnit, machine: Machine) -> list[Tile]:
-        keys = [n for n in KEYS if divides(n, self.k.src[0])] or list(KEYS)
+    def _warp_tiles(self, unit: MatrixUnit, machine: Machine, rates: Attention) -> list[Tile]:
+        every = [n for n, _ in rates.keys]
+        keys = [n for n in every if divides(n, self.k.src[0])] or every
         found = [
-            Tile(unit, rows, warps, n, WARP_DEPTH)
+            Tile(unit, rows, warps, n, rates.warp_depth)
             for rows in (2 * unit.m, unit.m)
-            for warps in WARPS
+            for warps, _ in rates.warps
             for n in keys
         ]
         room = machine.local_bytes
-        return [t for t in found if self.registers(t) <= REGISTERS and self.shared(t) <= room] or found[-1:]
+        return [t for t in found if self.registers(t) <= rates.registers and self.shared(t) <= room] or found[
+            -1:
+        ]
 
-    def _group_tiles(self, unit: MatrixUnit, machine: Machine) -> list[Tile]:
+    def _group_tiles(self, unit: MatrixUnit, machine: Machine, rates: Attention) -> list[Tile]:
         """Units read tiles whose rows are whole panels; the narrowest is as fast as any."""
         panel = PANEL // unit.inputs.itemsize
-        if unit.n > min(GROUP_KEYS) or trips(self.e) % panel or trips(self.d) % panel:
+        if unit.n > min(n for n, _ in rates.group_keys) or trips(self.e) % panel or trips(self.d) % panel:
             return []
-        found = [Tile(unit, unit.m, n, keys, GROUP_DEPTH) for n in GROUPS for keys in GROUP_KEYS]
+        found = [
+            Tile(unit, unit.m, n, keys, rates.group_depth)
+            for n, _ in rates.groups
+            for keys, _ in rates.group_keys
+        ]
         return [
-            t for t in found if self.registers(t) <= GROUP_REGISTERS and self.shared(t) <= machine.local_bytes
+            t
+            for t in found
+            if self.registers(t) <= rates.group_registers and self.shared(t) <= machine.local_bytes
         ]
 
     def registers(self, tile: Tile) -> int:
@@ -114,7 +113,7 @@ class Rows:
         points = tile.rows * tile.teams * e + tile.depth * tile.keys * (e + d)
         return points * tile.unit.inputs.itemsize
 
-    def time(self, tile: Tile, machine: Machine) -> float:
+    def time(self, tile: Tile, machine: Machine, rates: Attention) -> float:
         """How long it takes, in units of what a busy core takes for a round of rows."""
         high = tile.rows * tile.teams
         rows = self.others * -(-trips(self.q) // high) * high
@@ -122,12 +121,14 @@ class Rows:
         together = max(1, machine.local_bytes // self.shared(tile)) * tile.teams
         cores = max(1, machine.cores)
         if tile.unit.shared:  # while some groups compute powers, others multiply
-            busy = min(1.0, 0.4 + 0.2 * together * (trips(self.e) + trips(self.d)) / FULL)
-            rounds = rows / (GROUP_RATE * busy * cores)
-            return max(0.8, rounds) * keys * GROUP_KEYS[tile.keys] * GROUPS[tile.teams]
-        rounds = rows / (RATES[tile.rows // tile.unit.m] * cores)
-        few = max(1.0, FEWEST_WARPS / together)
-        return max(1.0, rounds) * few * keys * KEYS[tile.keys] * WARPS[tile.teams]
+            busy = min(1.0, 0.4 + 0.2 * together * (trips(self.e) + trips(self.d)) / rates.full)
+            rounds = rows / (rates.group_rate * busy * cores)
+            return (
+                max(0.8, rounds) * keys * dict(rates.group_keys)[tile.keys] * dict(rates.groups)[tile.teams]
+            )
+        rounds = rows / (dict(rates.rates)[tile.rows // tile.unit.m] * cores)
+        few = max(1.0, rates.fewest_warps / together)
+        return max(1.0, rounds) * few * keys * dict(rates.keys)[tile.keys] * dict(rates.warps)[tile.teams]
 
 
 def rows_of(ast: UOp) -> Rows | None:

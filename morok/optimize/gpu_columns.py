@@ -17,7 +17,6 @@ from morok.optimize.facts import reads_of, trips
 from morok.optimize.gpu_threads import cut, lanes_for, memory_of, power
 from morok.optimize.loops import divides, size
 
-LINE = 128  # bytes that a block should read of a row, at least
 WIDEST = 32  # threads along the columns
 TALLEST = 32  # threads along the rows
 THREADS = 1024  # of a multiprocessor, that should be busy
@@ -42,7 +41,7 @@ def share_columns(builder: Builder) -> bool:
     )
     while lanes > 1 and trips(column) * others // lanes < machine.cores * 8:
         lanes //= 2
-    narrow = max(1, LINE // (lanes * width))
+    narrow = max(1, machine.line_bytes // (lanes * width))
     wide = WIDEST
     while wide > narrow and trips(column) * others < machine.cores * 2 * wide * lanes:
         wide //= 2

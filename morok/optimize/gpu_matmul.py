@@ -19,8 +19,9 @@ from morok.ir.infer import closed_ranges
 from morok.ir.matrix import ALL_UNITS, MatrixUnit
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import AxisKind, Ops
-from morok.ir.roles import GROUP, REGISTERS
+from morok.ir.roles import GROUP
 from morok.machine.machine import Machine
+from morok.machine.rates import BlockTile
 from morok.optimize.builder import Builder
 from morok.optimize.facts import Access, output_loops, store_of, trips
 from morok.optimize.loops import Loops, size
@@ -40,72 +41,14 @@ SHALLOWEST, DEEPEST = 3, 6  # tiles of a ring with roles
 GROUPS = (16, 8, 4, 2)  # rows of tiles that are walked together, so that they share the cache
 
 
-@final
-@dataclass(frozen=True)
-class Shape:
-    """A block's tile: outputs, bytes of one row of steps, warps or threads along both sides, depth.
-
-    `worth` is its inner loop's rate, in units of what the best tile reaches with a warp's units.
-    """
-
-    rows: int
-    columns: int
-    bytes: int
-    across: int
-    along: int
-    depth: int
-    worth: float
-
-    def together(self, threads: int, bytes_per_step: int, depth: int, machine: Machine) -> int:
-        """How many such blocks one multiprocessor holds, by shared memory and by registers."""
-        shared = (self.rows + self.columns) * bytes_per_step * depth
-        registers = self.rows * self.columns // threads + OTHER_REGISTERS
-        held = REGISTERS // (threads * registers)
-        return max(1, min(machine.local_bytes // max(1, shared), held))
-
-
-# The more outputs per loaded element the better, as long as there are enough tiles for all multiprocessors.
-UNIT_SHAPES = (
-    Shape(256, 128, 128, 4, 2, 3, 1.00),
-    Shape(128, 256, 128, 2, 4, 3, 0.97),
-    Shape(128, 128, 64, 2, 2, 4, 0.97),
-    Shape(128, 64, 128, 2, 2, 4, 0.80),
-    Shape(64, 128, 128, 2, 2, 4, 0.80),
-    Shape(64, 64, 128, 2, 2, 4, 0.62),
-    Shape(32, 128, 128, 1, 4, 4, 0.60),
-    Shape(32, 64, 128, 1, 4, 4, 0.40),
-    Shape(64, 32, 128, 4, 1, 4, 0.40),
-    Shape(16, 128, 128, 1, 4, 4, 0.40),
-    Shape(16, 64, 128, 1, 4, 4, 0.25),
-    Shape(32, 32, 128, 2, 2, 4, 0.25),
-    Shape(16, 32, 128, 1, 2, 4, 0.13),
-)
-# For units of groups of warps: `across` counts groups, and one unit has all columns.
-GROUP_SHAPES = (
-    Shape(128, 256, 128, 2, 1, 4, 1.55),
-    Shape(256, 128, 128, 2, 1, 4, 1.45),
-    Shape(128, 128, 128, 2, 1, 3, 1.35),
-    Shape(64, 256, 128, 1, 1, 4, 1.00),
-    Shape(128, 64, 128, 2, 1, 4, 1.00),
-    Shape(64, 128, 128, 1, 1, 4, 0.90),
-    Shape(64, 64, 128, 1, 1, 4, 0.70),
-)
-THREAD_SHAPES = (
-    Shape(128, 128, 64, 16, 16, 3, 1.00),
-    Shape(128, 64, 64, 16, 16, 3, 0.90),
-    Shape(64, 128, 64, 16, 16, 3, 0.90),
-    Shape(64, 64, 64, 16, 16, 3, 0.70),
-    Shape(64, 32, 64, 16, 8, 3, 0.50),
-    Shape(32, 64, 64, 8, 16, 3, 0.50),
-    Shape(32, 32, 64, 8, 8, 3, 0.40),
-    Shape(16, 64, 64, 8, 16, 3, 0.35),
-    Shape(16, 32, 64, 8, 8, 3, 0.25),
-)
-# Of one multiprocessor, per clock: products with a unit (divided by the bytes of an input), products of
-# threads, bytes written, other operations. And clocks until a block's first tile has arrived.
-UNIT_RATE, THREAD_RATE, STORE_RATE, OTHER_RATE, LATENCY = 1800, 95, 18, 128, 2000
-SINGLY = 0.9  # the part of a unit's rate that is left where an operand's elements are copied one by one
-OTHER_REGISTERS = 40  # of a thread, beside its results
+def together(
+    tile: BlockTile, threads: int, bytes_per_step: int, depth: int, machine: Machine, beside: int
+) -> int:
+    """How many such blocks one multiprocessor holds, by shared memory and by registers."""
+    shared = (tile.rows + tile.columns) * bytes_per_step * depth
+    registers = tile.rows * tile.columns // threads + beside
+    held = machine.register_file // (threads * registers)
+    return max(1, min(machine.local_bytes // max(1, shared), held))
 
 
 @final
@@ -128,34 +71,34 @@ _NO_WORK = (Ops.REDUCE, Ops.INDEX, Ops.CONST, Ops.CAST)
 
 # How threads share the work: all do everything; a group brings the tiles (ROLES); and another one writes.
 ALIKE, BRING, WRITE = -1, 0, 1
-# The inner loop's rate with roles, as measured, and the part of writing that nothing else is done beside.
-# Those who write need registers, so units are smaller then; what they hide is what is computed before.
-ROLE_WORTH = {ALIKE: (1.0, 1.0), BRING: (1.15, 0.6), WRITE: (1.12, 0.6)}
 NARROW = 128  # columns of a tile below which it is slower if others write
 
 
-def clocks(problem: Problem, shape: Shape, machine: Machine, roles: int = ALIKE) -> float:
+def clocks(problem: Problem, shape: BlockTile, machine: Machine, roles: int = ALIKE) -> float:
     """How long the busiest multiprocessor takes."""
-    worth, beside = ROLE_WORTH[roles]
+    rates = machine.products
+    assert rates is not None
+    worth, beside = {BRING: rates.bring, WRITE: rates.write}.get(roles, (1.0, 1.0))
     threads = shape.across * shape.along * problem.lanes
     rounds = -(-problem.steps * problem.step_bytes // shape.bytes)
-    together = shape.together(
-        threads, min(shape.bytes, problem.steps * problem.step_bytes), min(shape.depth, rounds), machine
+    bytes_per_step = min(shape.bytes, problem.steps * problem.step_bytes)
+    blocks = together(
+        shape, threads, bytes_per_step, min(shape.depth, rounds), machine, rates.other_registers
     )
     tiles = -(-problem.rows // shape.rows) * -(-problem.columns // shape.columns) * problem.others
     points = shape.rows * shape.columns
     inside = points * problem.steps / (problem.rate * shape.worth * worth)
-    outside = points * problem.output_bytes / STORE_RATE + LATENCY
-    after = points * problem.after / OTHER_RATE
+    outside = points * problem.output_bytes / rates.store_rate + rates.latency
+    after = points * problem.after / rates.other_rate
     if roles != ALIKE:  # one block, which has a multiprocessor for itself
-        together = 1
+        blocks = 1
     turns = -(-tiles // max(1, machine.cores))
     if roles == WRITE:  # nothing hides the last tile of a block
         return turns * max(inside + outside * beside, outside + after) + after
-    return turns * (inside + (outside * beside + after) / together)
+    return turns * (inside + (outside * beside + after) / blocks)
 
 
-Choice = tuple[float, "MatrixUnit | None", Shape, int]  # clocks, unit, tile, roles
+Choice = tuple[float, "MatrixUnit | None", BlockTile, int]  # clocks, unit, tile, roles
 
 
 def matrix_product(builder: Builder) -> bool:
@@ -196,7 +139,7 @@ def _plan(builder: Builder) -> _Plan | None:
         return None
     (reduce,) = reductions
     product = find_product(effect, reduce)
-    if product is None or reduce.arg != (Ops.ADD,) or not _worth_it(product):
+    if product is None or reduce.arg != (Ops.ADD,) or not _worth_it(product) or not builder.machine.products:
         return None
     return _Plan(builder, product)
 
@@ -263,32 +206,36 @@ class _Plan:
     def choices(self) -> list[Choice]:
         """Units, shapes and roles, the fastest first."""
         machine, reduce = self.builder.machine, self.product.reduce
+        rates = machine.products
+        assert rates is not None
         found: list[Choice] = []
         for unit in _units(machine, reduce):
             if self._turned(unit) is None:
                 continue
-            problem = self.problem(UNIT_RATE / unit.inputs.itemsize, unit.lanes)
+            problem = self.problem(rates.unit_rate / unit.inputs.itemsize, unit.lanes)
             if self._turned(unit):
                 problem = replace(problem, rows=problem.columns, columns=problem.rows)
             if problem.rows * problem.columns < FEWEST_OUTPUTS:
                 continue  # a warp's smallest tile would be mostly empty
-            shapes = [s for s in GROUP_SHAPES if s.columns == unit.n] if unit.shared else UNIT_SHAPES
+            shapes = (
+                [s for s in rates.group_tiles if s.columns == unit.n] if unit.shared else [*rates.unit_tiles]
+            )
             if self._singly(unit):
-                problem = replace(problem, rate=problem.rate * SINGLY)
+                problem = replace(problem, rate=problem.rate * rates.singly)
                 shapes = [s for s in shapes if s.columns <= s.rows]  # the columns are what is dear
             found += [(clocks(problem, s, machine), unit, s, ALIKE) for s in shapes]
             if unit.shared and machine.copy_engine and not self._singly(unit):
                 found += [
                     (clocks(problem, s, machine, roles), unit, s, roles)
-                    for s in GROUP_SHAPES
+                    for s in rates.group_tiles
                     for roles in (BRING, WRITE)
                     if s.across > 1 and s.columns in (unit.n, roles * 2 * unit.n)
                     if roles != WRITE or s.columns >= NARROW
                 ]
-        problem = self.problem(THREAD_RATE, 1)
+        problem = self.problem(rates.thread_rate, 1)
         if not found and min(problem.rows, problem.columns) >= FEWEST_POINTS and reduce.dtype.itemsize >= 4:
             wide = reduce.dtype.itemsize > 4
-            shapes = [s for s in THREAD_SHAPES if not wide or s.rows * s.columns <= 64 * 64]
+            shapes = [s for s in rates.thread_tiles if not wide or s.rows * s.columns <= 64 * 64]
             found += [(clocks(problem, s, machine), None, s, ALIKE) for s in shapes]
         return sorted(found, key=lambda choice: choice[0])
 
@@ -321,7 +268,7 @@ class _Plan:
         reads = (*self.product.along_i, *self.product.along_j)
         return self.left_runs and self.right_runs and all(a.node.dtype is unit.inputs for a in reads)
 
-    def build(self, unit: MatrixUnit | None, shape: Shape, roles: int = ALIKE) -> bool:
+    def build(self, unit: MatrixUnit | None, shape: BlockTile, roles: int = ALIKE) -> bool:
         self.unit = unit
         self.roles = roles
         self.turned = unit is not None and bool(self._turned(unit))
@@ -361,7 +308,7 @@ class _Plan:
         inner = self.loops.next_number()
         return inner if self.do("TILE", number, amount) else None
 
-    def _tiles(self, i: int, j: int, k: int, shape: Shape, steps: int) -> bool:
+    def _tiles(self, i: int, j: int, k: int, shape: BlockTile, steps: int) -> bool:
         least = 4 if self.unit is None else self.unit.k
         while steps > least and steps >= 2 * self._trips(k):
             steps //= 2
@@ -398,7 +345,7 @@ class _Plan:
         self.do("PERSIST", amount=self.builder.machine.cores)
         return True
 
-    def _collects(self, shape: Shape) -> bool:
+    def _collects(self, shape: BlockTile) -> bool:
         """Whether the result goes through shared memory: with roles, only what would be written in pieces."""
         output = store_of(self.product.effect).src[1].dtype
         vector = max(1, 16 // output.itemsize)
@@ -406,7 +353,7 @@ class _Plan:
             return False
         return self.roles != BRING or output.itemsize < WHOLE
 
-    def _depth(self, shape: Shape, steps: int) -> int:
+    def _depth(self, shape: BlockTile, steps: int) -> int:
         """Tiles of a ring, where the result has a place of its own."""
         assert self.unit is not None
         taken = BARRIERS
@@ -415,7 +362,7 @@ class _Plan:
         each = (shape.rows + shape.columns) * steps * self.unit.inputs.itemsize
         return max(0, min(DEEPEST, (self.builder.machine.local_bytes - taken) // each))
 
-    def _groups(self, shape: Shape) -> list[int]:
+    def _groups(self, shape: BlockTile) -> list[int]:
         """How many rows of tiles are walked together, the best number first.
 
         All multiprocessors together then read about as many rows as columns: the least for their tiles.
@@ -424,7 +371,7 @@ class _Plan:
         best = math.log2(max(1, self.builder.machine.cores) * wide / high) / 2
         return sorted(GROUPS, key=lambda n: (abs(math.log2(n) - best), -n))
 
-    def _sides(self, shape: Shape) -> tuple[int, int]:
+    def _sides(self, shape: BlockTile) -> tuple[int, int]:
         """Rows and columns of the outputs in a tile."""
         return (shape.columns, shape.rows) if self.turned else (shape.rows, shape.columns)
 
@@ -436,7 +383,7 @@ class _Plan:
             done |= number >= 0 and self.do("STAGE", number, depth, axes)
         return done
 
-    def _inside(self, rows: int, columns: int, step: int, shape: Shape) -> bool:
+    def _inside(self, rows: int, columns: int, step: int, shape: BlockTile) -> bool:
         """The tile's own loops: units or threads, and who writes the result."""
         if self.unit is None:
             return self._thread_tile(rows, columns, step, shape)
@@ -454,7 +401,7 @@ class _Plan:
             return False
         return self.do("LOCAL", columns, along)
 
-    def _unit_tile(self, rows: int, columns: int, step: int, shape: Shape) -> bool:
+    def _unit_tile(self, rows: int, columns: int, step: int, shape: BlockTile) -> bool:
         unit = self.unit
         assert unit is not None
         if self.turned:
@@ -473,7 +420,7 @@ class _Plan:
         r = self.loops.by_number.get(number)
         return r is not None and r.arg[1] in (AxisKind.LOOP, AxisKind.REDUCE) and trips(r) > 1
 
-    def _thread_tile(self, rows: int, columns: int, step: int, shape: Shape) -> bool:
+    def _thread_tile(self, rows: int, columns: int, step: int, shape: BlockTile) -> bool:
         for number, threads, runs in (
             (rows, shape.across, self.left_runs),
             (columns, shape.along, self.right_runs),

@@ -18,7 +18,7 @@ from morok.ir.ops import AxisKind, Ops
 from morok.machine.machine import Machine
 from morok.optimize.builder import Builder
 from morok.optimize.facts import output_loops, reads_of, trips
-from morok.optimize.gpu_threads import WARP, ceil_power, cut, lanes_for, memory_of, power
+from morok.optimize.gpu_threads import ceil_power, cut, lanes_for, memory_of, power
 from morok.optimize.loops import divides, size
 
 KEPT = 32  # elements of a row that a thread may keep in registers
@@ -166,4 +166,4 @@ def walk(builder: Builder, number: int, lanes: int, threads: int, name: str) -> 
     builder.do(wide, number, steps)
 
 
-__all__ = ["WARP", "find_rows", "share_rows"]
+__all__ = ["find_rows", "share_rows"]

@@ -9,7 +9,6 @@ from morok.optimize.builder import Builder
 from morok.optimize.facts import Access, access
 from morok.optimize.loops import divides, size
 
-WARP = 32
 GUARDS = 0.02  # what guarded accesses cost
 
 
@@ -42,20 +41,20 @@ def ceil_power(n: int) -> int:
     return 1 << max(0, n - 1).bit_length()
 
 
-def threads_for(r: UOp, room: int) -> int:
+def threads_for(r: UOp, room: int, machine: Machine) -> int:
     """How many of a loop's iterations go to threads: as few threads as possible with nothing to do."""
     count = size(r)
     if count is None:
         return room
     if count <= room:
         return count
-    return max(range(room // 2, room + 1), key=lambda amount: (_busy(count, amount), amount))
+    return max(range(room // 2, room + 1), key=lambda amount: (_busy(count, amount, machine.warp), amount))
 
 
-def _busy(count: int, amount: int) -> float:
+def _busy(count: int, amount: int, warp: int) -> float:
     """The share of threads that work, of whole warps; a rest costs guards beside that."""
     rounded = -(-count // amount) * amount
-    warps = -(-amount // WARP) * WARP
+    warps = -(-amount // warp) * warp
     return count / rounded * amount / warps - (GUARDS if count % amount else 0.0)
 
 

@@ -44,7 +44,6 @@ LONG = 32  # steps of a loop, compared to which a rest is nothing
 ROWS_AT_ONCE = 4
 STREAMED_PART = 4  # of the second cache: so much of it may be sums while rows pass by
 FEWEST_SHARING = 8  # outputs that read the same window, for a copy of it to pay
-LEAST_SHARED_WORK = 60_000  # operations; below, waking a thread costs more than it saves
 
 
 def choose(ast: UOp, machine: Machine) -> UOp:
@@ -54,7 +53,8 @@ def choose(ast: UOp, machine: Machine) -> UOp:
     if machine.vector_bytes and not machine.block_threads:
         copy_windows(builder)
     loops = builder.loops
-    builder.shares = machine.cores > 1 and not machine.block_threads and work(loops) >= LEAST_SHARED_WORK
+    enough = work(loops, machine.op_costs) >= machine.rates.shared_work
+    builder.shares = machine.cores > 1 and not machine.block_threads and enough
     if machine.vector_bytes:
         lanes_of_kernel(builder, loops)
     if builder.shares:
@@ -68,13 +68,13 @@ def keep_rows(builder: Builder) -> None:
     for k in [r for r in loops.closers if r.arg[1] is AxisKind.REDUCE]:
         for c in [r for r in loops.closers if r.arg[1] is AxisKind.LOOP and size(r) == size(k)]:
             found = shared_value(builder.loops, k, c) if size(k) else None
-            if found is None or weight(found[0], k) < DEAR:
+            if found is None or weight(found[0], k, builder.machine.op_costs) < DEAR:
                 continue
             if trips(k) * found[0].dtype.itemsize * 2 > builder.machine.l1_bytes:
                 continue
             numbers = int(k.arg[0]), int(c.arg[0])
             lanes = builder.machine.lanes(found[0].dtype)
-            step = lanes * vectors_at_once(weight(found[0], k), builder.machine)
+            step = lanes * vectors_at_once(weight(found[0], k, builder.machine.op_costs), builder.machine)
             if trips(k) % lanes and trips(k) >= 8 * step:
                 # the loop that fills a row has no rest: whole steps are kept, and the last few computed twice
                 for number in numbers:
@@ -151,7 +151,9 @@ def lanes_of_kernel(builder: Builder, loops: Loops) -> None:
         if node.op is Ops.BUFFERIZE:
             lanes = max(1, builder.machine.vector_bytes // value_bytes(node.src[0]))
             last = node.src[-1]
-            full = lanes * vectors_at_once(weight(node.src[0], last), builder.machine)
+            full = lanes * vectors_at_once(
+                weight(node.src[0], last, builder.machine.op_costs), builder.machine
+            )
             builder.vectorise("UPCAST", int(last.arg[0]), full, lanes)
     done: set[int] = set()
     for effect in loops.ast.src:
@@ -165,7 +167,7 @@ def shared_by_all(loops: Loops, reduce: UOp) -> bool:
     return same and all(reduce in toposort(effect) for effect in others)
 
 
-def vectors_at_once(cost: int, machine: Machine) -> int:
+def vectors_at_once(cost: float, machine: Machine) -> int:
     """How many vectors a loop body handles together: many if it is light, few if it fills the registers."""
     most = max(1, machine.registers // 4)
     return min(most, 8 if cost <= LIGHT else 4 if cost <= HEAVY else 2)
@@ -193,7 +195,9 @@ def reduction(builder: Builder, node: UOp, effect: UOp) -> set[UOp]:
         return set()
     reads = reads_of(*node.src[: len(node.arg)])
     lanes = max(1, machine.vector_bytes // value_bytes(node))
-    cost = max(weight(value, k) for value in node.src[: len(node.arg)] for k in loops)
+    cost = max(
+        weight(value, k, builder.machine.op_costs) for value in node.src[: len(node.arg)] for k in loops
+    )
     outer = [r for r in output_loops(effect) if r in ranges(node)]
     along = [sum(a.step(k) == 1 for a in reads) for k in loops]
     beside = [sum(a.step(r) == 1 for a in reads) for r in outer]
@@ -210,7 +214,7 @@ def reduction(builder: Builder, node: UOp, effect: UOp) -> set[UOp]:
     return set()
 
 
-def stream_rows(builder: Builder, effect: UOp, loops: list[UOp], c: UOp, lanes: int, cost: int) -> bool:
+def stream_rows(builder: Builder, effect: UOp, loops: list[UOp], c: UOp, lanes: int, cost: float) -> bool:
     """Sums of more columns than registers hold are kept in the cache, and rows are read as they lie.
 
     The loop is that of a reduction, or one that something runs along. Where nothing else is left for the
@@ -298,12 +302,14 @@ def outputs(builder: Builder, effect: UOp, across: set[UOp], done: set[int]) -> 
         builder.do("UPCAST", other, lanes)
         builder.vectorise("UPCAST", number, max(lanes, machine.line_bytes // value_bytes(store)), lanes)
         return
-    cost = weight(value, c)
+    cost = weight(value, c, builder.machine.op_costs)
     along = [r for r in output_loops(effect) if runs_along(builder.loops, r)]
     if along and stream_rows(builder, effect, along, c, lanes, cost):
         return
     for n in inner:
-        cost += weight(n, c) * (math.prod(map(trips, closed_ranges(n))) if c not in across else 1)
+        cost += weight(n, c, builder.machine.op_costs) * (
+            math.prod(map(trips, closed_ranges(n))) if c not in across else 1
+        )
     vectors = vectors_at_once(cost, machine)
     chains = 0 if inner else functions(value, c)
     if chains:
@@ -323,7 +329,7 @@ def run_in_lanes(builder: Builder, store: UOp, r: UOp, done: set[int]) -> None:
         return
     done.add(number)
     lanes = max(1, builder.machine.vector_bytes // value_bytes(store))
-    vectors = min(4, vectors_at_once(weight(store.src[1], r), builder.machine))
+    vectors = min(4, vectors_at_once(weight(store.src[1], r, builder.machine.op_costs), builder.machine))
     builder.vectorise("UPCAST", number, lanes * vectors, lanes)
 
 

@@ -11,23 +11,26 @@ from morok.ir.infer import ranges
 from morok.ir.node import UOp, make
 from morok.ir.ops import AxisKind, Ops
 from morok.machine.machine import Machine
+from morok.machine.rates import OpCosts
 from morok.optimize.facts import weight
 from morok.optimize.loops import Loops, loop, size
 from morok.optimize.record import Opt
 from morok.rewrite.engine import substitute
 
+USUAL = OpCosts()  # an action means the same on every machine
+
 
 def shared_value(loops: Loops, k: UOp, c: UOp) -> tuple[UOp, UOp] | None:
     """The dearest value over k that is the same over c, as the two nodes."""
     known = set(loops.order)
-    best: tuple[int, UOp, UOp] | None = None
+    best: tuple[float, UOp, UOp] | None = None
     for node in loops.order:
         if not node.op.is_alu or node.dtype.is_index or node.dtype.is_bool or k not in ranges(node):
             continue
         other = substitute(node, {k: c})
         if other not in known or c in ranges(node):
             continue
-        cost = weight(node, k)
+        cost = weight(node, k, USUAL)
         if best is None or cost >= best[0]:
             best = cost, node, other
     return None if best is None else best[1:]

@@ -23,6 +23,7 @@ from morok.device.notes import Notes
 from morok.device.registry import get_device
 from morok.dtype import uint8
 from morok.errors import OutOfRange, VariableError
+from morok.ir.memory import own_device
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import Ops
 from morok.ir.provenance import caller, line_of
@@ -157,7 +158,7 @@ class ExecutionPlan:
         self._known: list[memoryview] = []  # notes that are there as soon as kernels have been called
         self._unknown: list[tuple[Device, Notes]] = []
         for node in dict.fromkeys([check.buffer for check in schedule.checks]):
-            device = get_device(_device_of(node))
+            device = get_device(own_device(node))
             notes = self._notes[node] = device.notes(node.arg)
             if device.waits:
                 self._known.append(notes.words)
@@ -397,11 +398,7 @@ def _run_one(program: Program | None, buffers: Sequence[Buffer], values: Mapping
 
 
 def _device(item: ScheduleItem) -> str:
-    return _device_of(item.buffers[0])
-
-
-def _device_of(node: UOp) -> str:
-    return str(node.src[1].arg)
+    return own_device(item.buffers[0])
 
 
 def _written(schedule: Schedule) -> list[UOp]:

@@ -18,18 +18,19 @@ from typing import final
 from morok import knobs
 from morok.dtype import bfloat16, float16, float32
 from morok.ir.infer import closed_ranges, ranges
+from morok.ir.matrix import MMA_F16
+from morok.ir.memory import device_of, own_device
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import Ops
+from morok.machine.devices import machine_of
 from morok.schedule.costs import STORED
 from morok.schedule.kernel_stages import KERNEL_STAGES
-from morok.schedule.longreduce import device_kind
 from morok.schedule.probe import Answers, on_memory
 from morok.schedule.weighted import Weighted, weighted_sum
 
-DEVICES = ("CUDA", "EMULATOR")  # those with matrix units
 NARROW = (float16, bfloat16)
-STEP = 16  # keys, and elements of a row of q or k, that a unit multiplies at once
-COLUMNS = 8  # of v
+STEP = MMA_F16.k  # keys, and elements of a row of q or k, that a unit multiplies at once
+COLUMNS = MMA_F16.n  # of v
 FEWEST_ROWS = 32
 MOST_REGISTERS = 150  # of a thread, for its part of 16 rows of q and of the result
 MOST_NODES = 64  # between the products
@@ -64,13 +65,14 @@ def attentions(order: Sequence[UOp]) -> list[Attention]:
     tops = [n for n in order if n.op is Ops.REDUCE_AXIS and n.arg[0] is Ops.MAX]
     if not tops or knobs.NOOPT.value:  # in plain loops everything would be computed again and again
         return []
-    if not any(n.op is Ops.PARAM and device_kind(n, {}) in DEVICES for n in order):
+    able = {d for n in order if n.op is Ops.PARAM and machine_of(d := own_device(n)).attention is not None}
+    if not able:
         return []
     devices: dict[UOp, str] = {}
     for node in order:
-        devices[node] = device_kind(node, devices)
+        devices[node] = device_of(node, devices)
     users = users_of(order)
-    found = [_between(top, users) for top in tops if devices[top] in DEVICES]
+    found = [_between(top, users) for top in tops if devices[top] in able]
     return [a for a in found if a is not None]
 
 

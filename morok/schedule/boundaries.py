@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from morok.ir.memory import base_of
 from morok.ir.node import UOp, make, toposort
 from morok.ir.ops import Ops
 from morok.rewrite.engine import substitute
@@ -10,7 +11,7 @@ from morok.rewrite.ruleset import rules
 from morok.rewrite.terms import Head
 from morok.schedule.costs import elements
 from morok.schedule.indexing import known_shape
-from morok.schedule.split import base_of, is_view, reads_memory
+from morok.schedule.split import is_view, reads_memory
 
 
 def drop_copies(sink: UOp, ctx: object = None) -> UOp:

@@ -2,7 +2,7 @@
 
 Bottom-up over the graph, for a given set of nodes that are kept in memory: the work of one element of a node
 with everything below it computed on the spot, the memory that it reads, and whether it holds a reduction.
-Numbers are rough on purpose: they decide between alternatives that differ by factors.
+What ops, bytes and launches cost is a matter of the machine (`machine/rates.py`).
 """
 
 from __future__ import annotations
@@ -14,27 +14,13 @@ from typing import final
 from morok.ir.bounds import vmax
 from morok.ir.infer import Shape, numel, shape
 from morok.ir.node import UOp
-from morok.ir.ops import Op, Ops
+from morok.ir.ops import Ops
+from morok.machine.machine import Machine
 
-# One byte to memory and back costs about as much as so many simple operations on elements in registers.
-OPS_PER_BYTE = 12.0
-# Starting one more kernel.
-LAUNCH = 20_000.0
 # What an inner loop over an axis repeats of a cheap value: the rest is shared by the registers of a tile.
 TILE = 12.0
 # A value that one kernel needs again in another loop over the same row; the row is still in the cache.
 AGAIN = 0.25
-# Reading an element whose place is not known before another element has been read.
-GATHER = 8.0
-
-_DEAR: dict[Op, float] = {
-    **dict.fromkeys((Ops.FDIV, Ops.RECIP, Ops.SQRT, Ops.RSQRT, Ops.MULHI), 4.0),
-    **dict.fromkeys((Ops.FLOORDIV, Ops.FLOORMOD, Ops.CDIV, Ops.CMOD, Ops.FMOD), 8.0),
-    **dict.fromkeys((Ops.EXP, Ops.EXP2, Ops.LOG, Ops.LOG2, Ops.TANH, Ops.ERF), 20.0),
-    **dict.fromkeys((Ops.SIN, Ops.COS, Ops.TAN, Ops.ATAN2), 25.0),
-    **dict.fromkeys((Ops.POW, Ops.THREEFRY), 40.0),
-}
-_FREE = frozenset((Ops.BITCAST,))
 _MOST = 1e7  # work beyond this is the same: far too much to repeat
 _MANY = 64  # buffers under one node; beyond it certainly is not one kernel
 
@@ -42,11 +28,6 @@ _MANY = 64  # buffers under one node; beyond it certainly is not one kernel
 STORED = frozenset(
     (Ops.PARAM, Ops.BUFFER, Ops.CONTIGUOUS, Ops.ASSIGN, Ops.COPY, Ops.AFTER, Ops.PLACE, Ops.SCATTER)
 )
-
-
-def op_work(op: Op) -> float:
-    """The cost of one op on one element."""
-    return 0.0 if op in _FREE else _DEAR.get(op, 1.0)
 
 
 def elements(sizes: Shape) -> int:
@@ -63,6 +44,7 @@ Fact = tuple[float, frozenset[UOp], bool]
 class Costs:
     """Facts about every node of a graph under a choice of kept nodes."""
 
+    machine: Machine
     work: dict[UOp, float] = field(default_factory=dict)
     count: dict[UOp, int] = field(default_factory=dict)
     leaves: dict[UOp, frozenset[UOp]] = field(default_factory=dict)
@@ -83,13 +65,16 @@ _NOTHING: frozenset[UOp] = frozenset()
 
 
 def measure(
-    order: Iterable[UOp], collapsed: Collection[UOp], is_kept: Callable[[UOp, Costs], bool] | None = None
+    order: Iterable[UOp],
+    collapsed: Collection[UOp],
+    machine: Machine,
+    is_kept: Callable[[UOp, Costs], bool] | None = None,
 ) -> Costs:
     """Costs of all nodes, given the reductions that need no loop.
 
     `is_kept` is asked about each node, sources first, once its own costs are known.
     """
-    costs = Costs()
+    costs = Costs(machine)
     for node in order:
         sizes = shape(node)
         if sizes is None:
@@ -116,9 +101,9 @@ def _fact(node: UOp, costs: Costs, collapsed: Collection[UOp]) -> Fact:
         source = node.src[0]
         work, leaves, reduced = above[source]
         if node in collapsed:
-            return work + GATHER, leaves, reduced
+            return work + costs.machine.rates.gather, leaves, reduced
         return min(_MOST, (work + 1.0) * (costs.count[source] / costs.count[node])), leaves, True
-    total = op_work(op) if op.is_alu else 2.0 if op is Ops.SCAN_AXIS else 0.0
+    total = costs.machine.op_costs.of(op) if op.is_alu else 2.0 if op is Ops.SCAN_AXIS else 0.0
     below, reduced = _NOTHING, op is Ops.SCAN_AXIS
     for s in dict.fromkeys(node.src):
         fact = above.get(s)

@@ -28,9 +28,10 @@ from morok.ir.infer import ranges
 from morok.ir.node import UOp, make, toposort
 from morok.ir.ops import AxisKind, Ops
 from morok.ir.provenance import here, place
+from morok.machine.devices import main_machine
 from morok.schedule.attention import attentions, users_of, works
 from morok.schedule.compared import NOWHERE, Sides, find_comparisons, is_rounded, meet
-from morok.schedule.costs import AGAIN, LAUNCH, OPS_PER_BYTE, STORED, TILE, Costs, measure, op_work
+from morok.schedule.costs import AGAIN, STORED, TILE, Costs, measure
 from morok.schedule.indexing import Indices, Running, known_shape, scanned_loop, source_indices
 from morok.schedule.lower import INTERNAL, PASS_THROUGH, new_loop, output_ranges
 from morok.schedule.probe import collapsible
@@ -101,16 +102,16 @@ def choose_buffers(sink: UOp, ctx: object = None) -> UOp:
 
 def _choose(order: list[UOp]) -> tuple[dict[UOp, str], Costs]:
     """What is kept, with the reasons; asked again where a kernel of attention is none."""
-    collapsed = collapsible(order)
+    collapsed, machine = collapsible(order), main_machine(order)
     compared = find_comparisons(order, collapsed)
     passing = attentions(order)
     users = users_of(order) if passing else {}
     alone: dict[UOp, str] = {}
     while True:
         inline = frozenset().union(*(found.between for found in passing))
-        first = Chooser(measure(order, collapsed), collapsed, compared, inline, alone)
+        first = Chooser(measure(order, collapsed, machine), collapsed, compared, inline, alone)
         first.run(order)
-        costs = measure(order, collapsed, first.still_keeps)
+        costs = measure(order, collapsed, machine, first.still_keeps)
         kept = Chooser(costs, collapsed, compared, inline, {**_crowded(order, costs), **alone}).run(order)
         failing = [found for found in passing if not works(found, kept, users)]
         if not failing:
@@ -297,7 +298,7 @@ class Chooser:
             return bool(leaves.get(node))
         if op in (Ops.RESHAPE, Ops.PERMUTE):
             return node.src[0] in self.padded
-        if not op.is_alu or op_work(op) > 1.0:
+        if not op.is_alu or self.costs.machine.op_costs.of(op) > 1.0:
             return False
         sources = [s for s in dict.fromkeys(node.src) if leaves.get(s)]
         return len(sources) == 1 and sources[0] in self.padded
@@ -401,8 +402,9 @@ class Chooser:
         again = max(0.0, total - count) * work
         size = count * node.dtype.itemsize
         reads = self.costs.bytes_read(node) if kernels > 1 else 0
-        inline = again + OPS_PER_BYTE * reads * kernels
-        stored = OPS_PER_BYTE * (reads + size * (1 + kernels)) + LAUNCH
+        rates = self.costs.machine.rates
+        inline = again + rates.ops_per_byte * reads * kernels
+        stored = rates.ops_per_byte * (reads + size * (1 + kernels)) + rates.launch
         if inline <= stored:
             return None
         if kernels > 1:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import final
 
 from morok.ir.infer import Shape
+from morok.ir.memory import base_of
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import Ops
 from morok.schedule.attention import is_chain
@@ -23,7 +24,7 @@ from morok.schedule.costs import elements
 from morok.schedule.indexing import known_shape
 from morok.schedule.kernels import lower, normal_form
 from morok.schedule.order import CyclicOrder, Reads, levels
-from morok.schedule.split import Draft, base_of, plain
+from morok.schedule.split import Draft, plain
 
 MAX_MEMORY = 64  # buffers of a kernel that stores several outputs
 

@@ -9,52 +9,39 @@ all, such as a gather, are left alone.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import final
+from dataclasses import replace
 
 from morok import knobs
+from morok.ir.memory import device_of
 from morok.ir.movement import reduce_axis, reshape, shrink
 from morok.ir.node import UOp, alu, make, toposort
 from morok.ir.ops import Ops
+from morok.machine.devices import machine_of
+from morok.machine.rates import LongReduce, Splits, TallReduce
 from morok.schedule.costs import STORED, elements
 from morok.schedule.indexing import known_shape
 from morok.schedule.probe import collapsible
 
-
-@final
-@dataclass(frozen=True)
-class Limits:
-    """From which length on, up to how many outputs, and into how many pieces for all outputs together."""
-
-    longest: int
-    outputs: int
-    pieces: int
-
-
-ASKED = Limits(0, 4096, 1024)  # where the knob names the length
-# A block per output keeps the machine busy from some hundred outputs on.
-# A few threads need a few pieces, and one more kernel costs as much as summing some ten thousand elements.
-# Across rows, threads share the rows: each has sums of its own for all columns, and reads what lies in order.
-# At least so many rows and elements, fewer blocks of rows than threads could share instead; so many pieces.
-TALL = {"CPU": (512, 1 << 19, 8, 16)}
-DEVICES = {"CUDA": Limits(1 << 15, 256, 2048), "CPU": Limits(1 << 17, 16, 64)}
+NEVER = Splits()
+ASKED = LongReduce(0, 4096, 1024)  # where the knob names the length
 
 
 def split_reductions(sink: UOp, ctx: object = None) -> UOp:
     """Reductions of long axes to few outputs become two."""
     asked = knobs.SPLIT_REDUCE.value
     devices: dict[UOp, str] = {}
-    long: dict[UOp, Limits] = {}
+    long: dict[UOp, LongReduce] = {}
     tall: set[UOp] = set()
     order = toposort(sink)
     for node in order:
-        devices[node] = device_kind(node, devices)
+        devices[node] = device_of(node, devices)
         if node.op is Ops.REDUCE_AXIS:
-            limits = Limits(asked, ASKED.outputs, ASKED.pieces) if asked else DEVICES.get(devices[node])
+            splits = machine_of(devices[node]).splits if devices[node] else NEVER
+            limits = replace(ASKED, longest=asked) if asked else splits.reduce
             if limits is not None and _is_long(node, limits):
                 long[node] = limits
-            elif not asked and devices[node] in TALL and _is_tall(node, devices[node]):
-                long[node] = Limits(0, 0, TALL[devices[node]][-1] * elements(known_shape(node)))
+            elif not asked and splits.tall is not None and _is_tall(node, splits.tall):
+                long[node] = LongReduce(0, 0, splits.tall.pieces * elements(known_shape(node)))
                 tall.add(node)
     if not long:
         return sink
@@ -85,21 +72,12 @@ def _spread(order: list[UOp], tall: set[UOp]) -> set[UOp]:
     return found
 
 
-def device_kind(node: UOp, known: dict[UOp, str]) -> str:
-    """The kind of device that computes a node, as far as its memory says."""
-    if node.op is Ops.PARAM:
-        return str(node.arg[2]).partition(":")[0]
-    if node.op is Ops.COPY:
-        return str(node.src[1].arg).partition(":")[0]
-    return next((known[s] for s in node.src if known[s]), "")
-
-
 def _sizes(node: UOp) -> list[int]:
     """The sizes of the axes, as far as they are known."""
     return [n for n in known_shape(node) if isinstance(n, int)]
 
 
-def _is_long(node: UOp, limits: Limits) -> bool:
+def _is_long(node: UOp, limits: LongReduce) -> bool:
     sizes = _sizes(node.src[0])
     if len(sizes) < len(known_shape(node)) or elements(known_shape(node)) > limits.outputs:
         return False
@@ -107,15 +85,14 @@ def _is_long(node: UOp, limits: Limits) -> bool:
     return total >= limits.longest
 
 
-def _is_tall(node: UOp, device: str) -> bool:
+def _is_tall(node: UOp, limits: TallReduce) -> bool:
     """Whether many rows are reduced to one, or to a few, and are read for nothing else."""
-    rows, least, blocks, _ = TALL[device]
     sizes, axes = _sizes(node.src[0]), node.arg[1]
-    if len(sizes) < len(known_shape(node)) or len(axes) != 1 or sizes[axes[0]] < rows:
+    if len(sizes) < len(known_shape(node)) or len(axes) != 1 or sizes[axes[0]] < limits.rows:
         return False
     lead, inner = math.prod(sizes[: axes[0]]), math.prod(sizes[axes[0] + 1 :])
     total = math.prod(sizes)
-    if inner == 1 or lead >= blocks or total < least:
+    if inner == 1 or lead >= limits.blocks or total < limits.elements:
         return False
     below = toposort(node.src[0], stop=_is_whole)
     return 2 * max((elements(known_shape(n)) for n in below if _is_whole(n)), default=0) >= total
@@ -126,7 +103,7 @@ def _is_whole(node: UOp) -> bool:
     return node.op in STORED or node.op in (Ops.REDUCE_AXIS, Ops.SCAN_AXIS)
 
 
-def _in_two(node: UOp, limits: Limits) -> UOp:
+def _in_two(node: UOp, limits: LongReduce) -> UOp:
     source, (op, axes) = node.src[0], node.arg
     sizes = _sizes(source)
     most = max(2, limits.pieces // max(1, elements(known_shape(node))))

@@ -15,9 +15,10 @@ from itertools import pairwise
 from typing import final
 
 from morok.errors import IRError
+from morok.ir.memory import base_of
 from morok.ir.node import UOp
 from morok.ir.ops import Ops
-from morok.schedule.split import Draft, base_of
+from morok.schedule.split import Draft
 
 Version = frozenset[Draft]  # the writes that a reader has waited for; empty: memory as it was
 

@@ -7,9 +7,10 @@ before its last reader comes, so the value goes into memory of its own first and
 
 from __future__ import annotations
 
+from morok.ir.memory import base_of
 from morok.schedule.kernels import lower, normal_form
 from morok.schedule.order import Reads
-from morok.schedule.split import Draft, Split, base_of, capacity, memory_view
+from morok.schedule.split import Draft, Split, capacity, memory_view
 
 
 def use_temporaries(split: Split, reads: dict[Draft, Reads]) -> bool:

@@ -11,29 +11,17 @@ of threads and does this with all but short rows, in short runs, and again for t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import final
-
 from morok.dtype import int64
 from morok.ir.infer import Shape, Size
+from morok.ir.memory import device_of
 from morok.ir.movement import expand, iota, pad, reduce_axis, reshape, scan_axis, shrink
 from morok.ir.node import UOp, alu, const, make, toposort
 from morok.ir.ops import Op, Ops
 from morok.ir.scan import neutral
+from morok.machine.devices import machine_of
+from morok.machine.machine import Machine
 from morok.schedule.costs import elements
 from morok.schedule.indexing import known_shape
-from morok.schedule.longreduce import device_kind
-
-
-@final
-@dataclass(frozen=True)
-class Pieces:
-    """From which length on a row is cut, up to how many rows, and into how many pieces at most."""
-
-    longest: int
-    rows: int
-    pieces: int
-
 
 RUN = 8  # elements of a run that is written out
 WHOLE = 16  # elements of a row that is written out as it is
@@ -41,8 +29,6 @@ SHORT = 64  # elements of a row that one thread of a GPU walks along, if that is
 FEW = 1 << 16  # elements that are soon done
 BESIDE = 32  # threads of a warp: so many rows in neighbouring places are read together
 LONG_RUN = 32  # of a run that one thread walks along
-CPU_PIECES = Pieces(1 << 15, 8, 64)
-IN_RUNS = frozenset(("CUDA",))  # devices that scan short runs side by side
 
 
 def split_scans(sink: UOp, ctx: object = None) -> UOp:
@@ -53,25 +39,26 @@ def split_scans(sink: UOp, ctx: object = None) -> UOp:
     devices: dict[UOp, str] = {}
     done: dict[UOp, UOp] = {}
     for node in order:
-        devices[node] = device_kind(node, devices)
+        devices[node] = device_of(node, devices)
         new = node.replace(tuple([done[s] for s in node.src]))
-        done[node] = _for_device(new, devices[node]) if node.op is Ops.SCAN_AXIS else new
+        splits = node.op is Ops.SCAN_AXIS and devices[node]
+        done[node] = _for_machine(new, machine_of(devices[node])) if splits else new
     return done[sink]
 
 
-def _for_device(node: UOp, device: str) -> UOp:
+def _for_machine(node: UOp, machine: Machine) -> UOp:
     op, axis = node.arg
     sizes = known_shape(node)
     size = sizes[axis]
     if not isinstance(size, int) or not all(isinstance(n, int) for n in sizes) or 0 in sizes:
         return node
-    if device in IN_RUNS:
+    if machine.splits.scan_runs:
         beside = elements(sizes[axis + 1 :])
         walks = size <= SHORT and (elements(sizes) <= FEW or beside >= BESIDE)
         return node if walks else in_runs(node)
-    limits = CPU_PIECES
+    limits = machine.splits.scan
     rows = elements(sizes) // size
-    if device != "CPU" or op is Ops.MULACC or size < limits.longest or rows > limits.rows:
+    if limits is None or op is Ops.MULACC or size < limits.longest or rows > limits.rows:
         return node
     most = limits.pieces // rows
     count = max((d for d in range(2, most + 1) if size % d == 0), default=1)

@@ -17,6 +17,7 @@ from morok.dtype import void
 from morok.errors import IRError
 from morok.ir.bounds import vmax
 from morok.ir.infer import numel
+from morok.ir.memory import MEMORY, base_of, device_of
 from morok.ir.movement import reshape, shrink
 from morok.ir.node import UOp, make, toposort
 from morok.ir.ops import Op, Ops
@@ -73,21 +74,6 @@ class Split:
         return param
 
 
-_SHOWS_FIRST = frozenset((Ops.AFTER, Ops.ASSIGN, Ops.PLACE, Ops.DETACH, Ops.CONTIGUOUS))
-
-
-def base_of(view: UOp) -> UOp:
-    """The memory that a view shows."""
-    node = view
-    while node.op is not Ops.PARAM:
-        if not (node.op.is_movement or node.op in _SHOWS_FIRST):
-            raise IRError(
-                f"only a tensor or a part of one can be assigned to, not {node.op.name}", place=place(node)
-            )
-        node = node.src[0]
-    return node
-
-
 def plain(view: UOp) -> UOp:
     """A view without the kernels that it waits for."""
     chain = []
@@ -138,7 +124,7 @@ def split_kernels(sink: UOp, params: Sequence[UOp]) -> Split:
     numbers go on from there."""
     order = toposort(sink)
     result = Split([], (), list(params), len(params), sink)
-    devices: dict[UOp, str | None] = {}
+    devices: dict[UOp, str] = {}
     done: dict[UOp, UOp] = {}
     in_place = _in_place(order)
     for node in order:
@@ -163,25 +149,19 @@ def split_kernels(sink: UOp, params: Sequence[UOp]) -> Split:
     return result
 
 
-def _device(node: UOp, devices: dict[UOp, str | None]) -> str | None:
-    if node.op is Ops.PARAM:
-        return str(node.arg[2])
-    if node.op is Ops.COPY:
-        return str(node.src[1].arg)
+def _device(node: UOp, devices: dict[UOp, str]) -> str:
+    """Where a node is computed; its operands agree on that."""
     if node.op is Ops.SINK:
-        return None
-    found: str | None = None
-    for s in node.src:
-        own = devices[s]
-        if own is None or own == found:
-            continue
-        if found is not None:
+        return ""
+    if node.op not in MEMORY and node.op is not Ops.COPY:
+        found = dict.fromkeys(own for s in node.src if (own := devices[s]))
+        if len(found) > 1:
+            first, second, *_ = found
             raise IRError(
-                f"{node.op.name} has operands on {found} and on {own}; copy one of them first",
+                f"{node.op.name} has operands on {first} and on {second}; copy one of them first",
                 place=place(node),
             )
-        found = own
-    return found
+    return device_of(node, devices)
 
 
 def _draft(result: Split, target: UOp, value: UOp, device: str, origin: Origin | None, kind: str) -> UOp:
@@ -190,14 +170,14 @@ def _draft(result: Split, target: UOp, value: UOp, device: str, origin: Origin |
     return draft.written
 
 
-def _keep(result: Split, node: UOp, value: UOp, device: str | None) -> UOp:
+def _keep(result: Split, node: UOp, value: UOp, device: str) -> UOp:
     where = device or knobs.default_device()
     param = result.new_param(node, capacity(node), where)
     origin = node.src[0].origin or node.origin
     return _draft(result, memory_view(param, node), value, where, origin, "kernel")
 
 
-def _scatter(result: Split, node: UOp, src: tuple[UOp, ...], device: str | None) -> UOp:
+def _scatter(result: Split, node: UOp, src: tuple[UOp, ...], device: str) -> UOp:
     """A copy of x, and then the rows."""
     where = device or knobs.default_device()
     param = result.new_param(node, capacity(node), where)
@@ -229,7 +209,7 @@ def _reads_target(assign: UOp) -> bool:
     return target.src[0] is rows
 
 
-def _assign(result: Split, node: UOp, src: tuple[UOp, ...], device: str | None) -> UOp:
+def _assign(result: Split, node: UOp, src: tuple[UOp, ...], device: str) -> UOp:
     target = src[0]
     for extra in _tokens(src[2:]):
         target = make(Ops.AFTER, target.dtype, (target, extra), None, node.origin)
@@ -244,9 +224,8 @@ def _assign(result: Split, node: UOp, src: tuple[UOp, ...], device: str | None) 
     return draft.written
 
 
-def _copy(result: Split, node: UOp, value: UOp, source: str | None, device: str | None) -> UOp:
-    assert device is not None
-    if source is None or source == device:
+def _copy(result: Split, node: UOp, value: UOp, source: str, device: str) -> UOp:
+    if source in ("", device):  # what has no memory is computed there
         return value
     param = result.new_param(node, capacity(node), device)
     return _draft(result, memory_view(param, node), value, device, node.origin, "copy")

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from morok.ir.memory import base_of
 from morok.ir.node import UOp, make, toposort
 from morok.ir.ops import Ops
-from morok.schedule.split import base_of
 
 _Versions = dict[UOp, int]  # memory → number of a write; 0: as it was
 _NONE: _Versions = {}

@@ -9,6 +9,7 @@ from typing import final
 from morok import knobs
 from morok.dtype import DType, void
 from morok.errors import IRError
+from morok.ir.memory import base_of
 from morok.ir.node import UOp, make
 from morok.ir.ops import Ops
 from morok.ir.provenance import line_of
@@ -23,7 +24,7 @@ from morok.schedule.notes import Check, note_checks, without_checks
 from morok.schedule.order import CyclicOrder, dependencies, levels, scan_all
 from morok.schedule.overwrite import use_temporaries
 from morok.schedule.pipeline import GRAPH_STAGES
-from morok.schedule.split import CUT, Draft, Split, base_of, params_of, plain, split_kernels
+from morok.schedule.split import CUT, Draft, Split, params_of, plain, split_kernels
 
 UNCHECKED = By("stage", "without checks", "1.0a")
 

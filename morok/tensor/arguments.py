@@ -9,6 +9,7 @@ from typing import Any, final
 from morok.device.buffer import Buffer, bind_buffer
 from morok.ir.bounds import vmax
 from morok.ir.infer import Shape, numel
+from morok.ir.memory import base_of
 from morok.ir.node import UOp, make, toposort
 from morok.ir.ops import Ops
 from morok.runtime.plan import buffer_for
@@ -16,7 +17,7 @@ from morok.tensor.core import Core, require_shape, settle
 from morok.tensor.gradient_track import mark
 from morok.tensor.realize import new_buffer, realize, realize_storages
 from morok.tensor.states import is_computed, is_memory, resolve, view_of
-from morok.tensor.storage import Storage, base_of, claim, set_realized
+from morok.tensor.storage import Storage, claim, set_realized
 from morok.tensor.strides import Chain
 
 # --- memory

@@ -16,6 +16,7 @@ from morok.device.buffer import find_buffer
 from morok.errors import AssignError, DTypeError, ShapeError
 from morok.ir.bounds import vmax
 from morok.ir.infer import Shape, numel, show_shape
+from morok.ir.memory import base_of
 from morok.ir.movement import reshape
 from morok.ir.node import UOp, alu, make
 from morok.ir.ops import Ops
@@ -26,7 +27,7 @@ from morok.tensor.realize import is_overwritten, new_buffer, realize_storages
 from morok.tensor.record import recorded
 from morok.tensor.selection import Selection
 from morok.tensor.states import view_of
-from morok.tensor.storage import Storage, base_of, claim, device_of, identified, realized_as
+from morok.tensor.storage import Storage, claim, device_of, identified, realized_as
 from morok.tensor.strides import Chain, is_whole, moved, replaced, unmoved
 from morok.tensor.tracing import is_tracing
 

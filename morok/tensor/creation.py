@@ -25,6 +25,7 @@ from morok.ir.alu import evaluate_array
 from morok.ir.alu_array import storage
 from morok.ir.build import cast
 from morok.ir.infer import show_shape
+from morok.ir.memory import base_of
 from morok.ir.node import UOp, alu, const, make
 from morok.ir.ops import Ops
 from morok.tensor.core import Core, Scalar, expand_to, full, iota, require_shape
@@ -33,7 +34,7 @@ from morok.tensor.realize import new_buffer
 from morok.tensor.record import makes_constant, recorded
 from morok.tensor.sizes import as_shape, as_size, broadcast_shapes, concrete_shape, flat_args
 from morok.tensor.states import shown_memory, view_of
-from morok.tensor.storage import base_of, claim, identified
+from morok.tensor.storage import claim, identified
 
 
 def from_array(array: Array, dtype: DType, device: str | None, copy: bool = False) -> UOp:

@@ -11,6 +11,7 @@ from morok.device.base import as_host
 from morok.device.buffer import Array
 from morok.errors import OperandError, ShapeError
 from morok.ir.infer import show_shape, size_of
+from morok.ir.memory import base_of
 from morok.ir.node import UOp
 from morok.ir.ops import Ops
 from morok.optimize.strategy import Config
@@ -22,7 +23,7 @@ from morok.tensor.realize import prepare, realize
 from morok.tensor.record import recorded
 from morok.tensor.sizes import as_axis, concrete
 from morok.tensor.states import is_computed, resolve
-from morok.tensor.storage import base_of, claim, identified
+from morok.tensor.storage import claim, identified
 from morok.tensor.tracing import is_tracing, refuse_values
 
 _SMALL = 1000  # elements up to which repr shows values

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from morok.device.buffer import find_buffer
+from morok.ir.memory import base_of
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import Ops
 from morok.tensor.assign import write
 from morok.tensor.gradient_track import mark
 from morok.tensor.states import shown_memory
-from morok.tensor.storage import Storage, base_of, claim
+from morok.tensor.storage import Storage, claim
 from morok.tensor.strides import Chain, replaced, step_of
 
 

@@ -12,6 +12,7 @@ from typing import Any, Self
 
 from morok.errors import DTypeError, MorokError, ShapeError
 from morok.ir.infer import show_shape
+from morok.ir.memory import base_of
 from morok.ir.node import UOp, alu, const, make
 from morok.ir.ops import Ops
 from morok.tensor.assign import own_state, write_to_new_memory
@@ -20,7 +21,7 @@ from morok.tensor.export import Export
 from morok.tensor.gradient_track import is_tracked, mark, unmark
 from morok.tensor.gradient_walk import pull_back
 from morok.tensor.record import recorded
-from morok.tensor.storage import Storage, base_of, realized_as
+from morok.tensor.storage import Storage, realized_as
 
 
 @recorded

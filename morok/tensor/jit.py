@@ -26,12 +26,12 @@ from typing import Any, final
 from morok import knobs
 from morok.errors import MorokError
 from morok.forks import renewed
+from morok.ir.memory import base_of
 from morok.ir.node import UOp
 from morok.ir.provenance import caller
 from morok.runtime.plan import ExecutionPlan
 from morok.tensor.arguments import arrangement, gradient_of, is_whole_memory
 from morok.tensor.core import Core
-from morok.tensor.storage import base_of
 from morok.tensor.structures import TENSOR, flatten, unflatten
 from morok.tensor.trace import Trace
 from morok.tensor.tracing import SURROUNDINGS, JitError

@@ -17,6 +17,7 @@ from morok.dtype import DType
 from morok.errors import IRError, MorokError
 from morok.ir.build import buffer
 from morok.ir.infer import shape
+from morok.ir.memory import base_of
 from morok.ir.node import UOp, make, toposort
 from morok.ir.ops import Ops
 from morok.ir.provenance import place
@@ -39,7 +40,6 @@ from morok.tensor.states import (
 from morok.tensor.storage import (
     Storage,
     any_realized,
-    base_of,
     claim,
     forget_values,
     inherit,

@@ -14,11 +14,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from morok.ir.infer import Shape, numel
+from morok.ir.memory import base_of
 from morok.ir.movement import reshape, shrink
 from morok.ir.node import UOp, is_identity, make, toposort
 from morok.ir.ops import Ops
 from morok.rewrite.engine import substitute
-from morok.tensor.storage import Storage, any_realized, base_of, realized_as
+from morok.tensor.storage import Storage, any_realized, realized_as
 
 
 def view_of(memory: UOp, sizes: Shape) -> UOp:

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator
 
 from morok.device.registry import default_device
 from morok.errors import IRError
+from morok.ir.memory import base_of, own_device
 from morok.ir.node import IDENTITY, UOp, make, toposort
 from morok.ir.ops import Ops
 from morok.ir.recipe import is_stand_in
@@ -222,18 +223,11 @@ def beside(node: UOp) -> UOp:
     return node.replace(tuple(sources))
 
 
-def base_of(node: UOp) -> UOp:
-    """The BUFFER that a view, or a state, or a part of one, stands in."""
-    while node.op is not Ops.BUFFER:
-        node = node.src[0]
-    return node
-
-
 def device_of(root: UOp) -> str:
     """The device of the first memory that a graph reads, or the default one."""
     for node in toposort(root, stop=_has_device):
         if _has_device(node):
-            return str(node.src[1].arg)
+            return own_device(node)
         if is_stand_in(node):
             raise IRError("a stand-in may be on any device")
     return default_device()

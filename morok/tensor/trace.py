@@ -20,6 +20,7 @@ from morok.device.base import as_host
 from morok.device.buffer import Buffer, bind_buffer, bind_fresh, bindings, find_buffer, keepers
 from morok.device.registry import get_device
 from morok.dtype import DType
+from morok.ir.memory import base_of
 from morok.ir.node import UOp, make
 from morok.ir.ops import Ops
 from morok.rewrite.engine import substitute
@@ -40,7 +41,7 @@ from morok.tensor.gradient_track import is_tracked
 from morok.tensor.random import drawing_from, new_cell, new_cells, skip
 from morok.tensor.realize import new_buffer, prepare
 from morok.tensor.states import is_memory, resolve
-from morok.tensor.storage import Storage, base_of, claim
+from morok.tensor.storage import Storage, claim
 from morok.tensor.strides import Chain, moved, step_of
 from morok.tensor.structures import flatten, unflatten, values_in
 from morok.tensor.tracing import tracing

@@ -19,11 +19,11 @@ from morok.device.cuda_memory import CudaAllocator, rounded
 from morok.device.store import DiskStore
 from morok.dtype import float32, int32, uint8
 from morok.errors import CompileError, DeviceError, OutOfMemory
+from morok.ir.memory import base_of
 from morok.rewrite.collection import no_collection
 from morok.runtime import plan
 from morok.runtime.plan import buffer_for
 from morok.runtime.profile import profile
-from morok.tensor.states import base_of
 from tests.device.fake_gpu import FakeDriver, fake_gpus
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -20,6 +21,7 @@ from morok.ir.build import define_global, end, index, pick, read, reduce, rng, s
 from morok.ir.node import UOp, alu, const, toposort
 from morok.ir.ops import AxisKind, Op, Ops
 from morok.machine.choose import cpu_machine
+from morok.machine.files import load
 from morok.machine.machine import Machine
 from morok.schedule.schedule import schedule
 from tests.schedule import graphs as g
@@ -28,7 +30,7 @@ NEON = Machine(vector_bytes=16, registers=32, l1_bytes=64 << 10, l2_bytes=1 << 2
 AVX512 = Machine(
     vector_bytes=64, registers=32, masked_memory=True, l1_bytes=48 << 10, l2_bytes=2 << 20, cores=2
 )
-GPU = Machine(vector_bytes=16, registers=64, block_threads=256, local_bytes=48 << 10)
+GPU = replace(load("sm_80"), matrix_units=(), registers=64, block_threads=256, local_bytes=48 << 10, cores=1)
 
 _allocator = HostAllocator("test")
 

@@ -3,8 +3,8 @@
 import numpy as np
 
 from morok import Tensor, Variable, knobs
+from morok.ir.memory import base_of
 from morok.runtime.plan import ExecutionPlan, buffer_for
-from morok.tensor.states import base_of
 
 
 def result(tensor: Tensor) -> np.ndarray:

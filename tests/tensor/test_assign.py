@@ -9,7 +9,7 @@ import pytest
 from morok import Tensor
 from morok.device.buffer import find_buffer
 from morok.errors import DTypeError, IRError, OutOfRange, ShapeError
-from morok.tensor.states import base_of
+from morok.ir.memory import base_of
 from tests.devices import needs_host_memory
 from tests.tensor.common import same
 

@@ -12,7 +12,7 @@ import morok
 from morok import Tensor, jit, knobs
 from morok.device.buffer import find_buffer
 from morok.errors import AssignError, DeviceError, DTypeError, ShapeError
-from morok.tensor.states import base_of
+from morok.ir.memory import base_of
 from tests.devices import needs_host_memory
 from tests.tensor.common import ALL, same, sample
 

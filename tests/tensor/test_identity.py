@@ -248,7 +248,7 @@ def test_memory_of_a_view_s_past_is_let_go() -> None:
     import gc
     import weakref
 
-    from morok.tensor.storage import base_of
+    from morok.ir.memory import base_of
 
     source = Tensor(X)
     base = weakref.ref(base_of(source.uop))

@@ -6,8 +6,8 @@ import pytest
 import morok
 from morok import Tensor, jit, knobs
 from morok.device.buffer import bind_buffer
+from morok.ir.memory import base_of
 from morok.runtime.plan import buffer_for
-from morok.tensor.states import base_of
 from tests.devices import needs_host_memory
 
 
