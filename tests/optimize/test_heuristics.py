@@ -20,7 +20,6 @@ from morok.ir.node import UOp, alu, const, toposort
 from morok.ir.ops import AxisKind, Op, Ops
 from morok.machine.machine import Machine
 from morok.optimize.apply import optimize
-from morok.optimize.heuristics import LEAST_SHARED_WORK
 from morok.optimize.loops import loops_of, size
 from morok.optimize.record import applied
 from morok.optimize.tiles import tile_shape
@@ -190,7 +189,7 @@ def test_element_wise_kernels_become_vectors_and_threads() -> None:
 def test_small_kernels_are_not_shared() -> None:
     ast = optimize(kernel_of(g.add(g.tensor(64), g.tensor(64))), NEON)
     assert "THREAD" not in names(ast)
-    assert LEAST_SHARED_WORK > 64 * 16
+    assert Machine().rates.shared_work > 64 * 16
 
 
 def test_the_rest_of_a_long_loop_is_peeled_off() -> None:
