@@ -19,7 +19,9 @@ from morok.ir.build import cast, define_global, reduce, rng, sink
 from morok.ir.node import UOp, alu, const, make
 from morok.ir.ops import AxisKind, Ops
 from morok.machine.machine import Machine
+from morok.optimize.actions import apply_all
 from morok.optimize.apply import optimize
+from morok.optimize.record import Opt
 from tests.codegen.kernels import (
     UNROLL,
     UPCAST,
@@ -34,7 +36,7 @@ from tests.codegen.kernels import (
     split,
     write,
 )
-from tests.optimize.kernels import NEON
+from tests.optimize.kernels import NEON, kernel
 from tests.proof.lists import changed, once
 
 pytest.importorskip("z3")
@@ -281,6 +283,18 @@ def test_what_is_packed_wrongly_is_found() -> None:
     kernel, linear = _scaled_product(32, 64, 96)
     wrong = changed(linear, once(lambda n: n.src[0], lambda n: n.op is Ops.SQRT))
     assert compare(kernel, wrong, EXPAND).verdict == "refuted"
+
+
+def test_totals_in_local_memory_are_followed_from_block_to_block() -> None:
+    """Blocks that are packed, too; the first of them reads totals that nobody has written, and drops them."""
+    opts = [Opt("BLOCK", 2, 5, (0, 1)), Opt("UPCAST", 5, 4), Opt("PACK", 2, 0, (5, 2, 6)), Opt("UPCAST", 9)]
+    made = apply_all(kernel("matmul"), opts, NEON)
+    linear = lower(made, CPU_LIKE)
+    assert any(node.op is Ops.DEFINE_LOCAL for node in linear.src)
+    found = compare(made, linear, EXPAND)
+    assert found.verdict == "compared" and found.same == found.elements > 1, found
+    unwritten = changed(linear, once(lambda n: n.src[1], lambda n: n.op is Ops.WHERE and n.dtype.is_float))
+    assert compare(made, unwritten, EXPAND).verdict == "refuted"  # it adds to what happens to be there
 
 
 def test_the_search_for_passes_finds_all_of_them() -> None:

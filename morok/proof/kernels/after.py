@@ -58,6 +58,7 @@ class After:
                 self.stores[access.memory.arg].append(access)
         self.slicer = Slicer(self.list, self.listing)
         self._slices: dict[tuple[Access, int], Slice] = {}
+        self._readers = {a.node: a for a in self.listing.accesses if not a.writes}
         self._held: dict[tuple[Access, int, tuple[int, ...]], Term] = {}
         self._entered: dict[tuple[Access, int, tuple[int, ...]], _Run] = {}
         written = [a for a in self.listing.accesses if a.writes and a.space is not AddrSpace.REG]
@@ -74,10 +75,10 @@ class After:
                 found += [Writer(access, lane, env) for env in passes if self._open(access, lane, env)]
         return found
 
-    def _touching(self, access: Access, place: int, given: Env) -> Iterator[Env]:
+    def _touching(self, access: Access, place: int, given: Env, near: Env | None = None) -> Iterator[Env]:
         """The passes that touch a place, of those that are made at all."""
         leaves = [leaf for leaf in self._passes.leaves(access) if leaf.src[0].op is not Ops.CONST]
-        for env in self._passes.of(access, place, given):
+        for env in self._passes.of(access, place, given, near):
             if all(env[leaf] < self._concrete(leaf.src[0], env) for leaf in leaves):
                 yield env
 
@@ -138,16 +139,22 @@ class After:
 
     # --- local memory that is filled before it is read
 
-    def filled(self, slot: Slot, env: Env) -> Term:
-        """What a place of local memory holds, under the loops that are open."""
+    def filled(self, slot: Slot, reader: UOp, env: Env) -> Term:
+        """What a place of local memory holds when it is read in the pass of the loops that is open."""
         memory, place = slot
+        access = self._readers[reader]
+        now = self._order(Writer(access, 0, env))
+        same = {loop: env[loop] for loop in access.loops if loop.arg[1] is AxisKind.THREAD}
+        same |= {leaf: env[leaf] for leaf in self.listing.specials}
+        near = {loop: env[loop] for loop in access.loops}
         found: list[Writer] = []
-        for access in self.slicer.writes[memory]:
-            for lane in range(access.lanes):
-                passes = self._touching(access, place - lane, env)
-                found += [Writer(access, lane, one) for one in passes]
-        if not found:
-            raise Opaque("local memory that nobody has written")
+        for write in self.slicer.writes[memory]:
+            for lane in range(write.lanes):
+                passes = (Writer(write, lane, one) for one in self._touching(write, place - lane, same, near))
+                found += [writer for writer in passes if self._order(writer) < now]
+        if not found:  # anything: a value that depends on it is no value of the kernel
+            number = _UNWRITTEN + self.slicer.numbers[memory]
+            return self.terms.element(number, access.elem, self.terms.constant(index, place))
         writer = self.last(found)
         key = (writer.access, writer.lane, self._pass_of(writer))
         if key not in self._held:
@@ -174,6 +181,7 @@ class After:
 
 
 _UNFOLLOWED = {Ops.LOAD: "a value that is read outside of its loop", Ops.BITCAST: "bits of vectors"}
+_UNWRITTEN = 1 << 20  # buffers of a kernel are fewer
 _FOREIGN = frozenset(
     (Ops.SHUFFLE, Ops.WMMA, Ops.LDMATRIX, Ops.ASYNC_COPY, Ops.PHASE_BARRIER, Ops.BARRIER, Ops.CUSTOM)
 )
@@ -297,7 +305,7 @@ class _Run:
                 place = self.terms.apply(Ops.ADD, dtype, (place, self.terms.constant(dtype, lane)))
             found = element(self.terms, memory, place)
         elif memory in self.after.slicer.filled:
-            found = self.after.filled(self._place(address, lane), self.env)
+            found = self.after.filled(self._place(address, lane), node, self.env)
         else:
             slot = self._place(address, lane)
             if slot not in self.memory:

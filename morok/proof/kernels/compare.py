@@ -70,6 +70,8 @@ def compare(
         found.skipped = reason.message
     except TooLarge:
         found.skipped = "too large"
+    except RecursionError:  # each total in local memory asks for the one before
+        found.skipped = "totals in local memory over too many blocks"
     return found
 
 

@@ -44,7 +44,8 @@ class Search:
             a, b = sorted((part.factor * part.low, part.factor * part.high))
             self.spans[i] = (self.spans[i + 1][0] + a, self.spans[i + 1][1] + b)
 
-    def solutions(self, total: int) -> Iterator[tuple[int, ...]]:
+    def solutions(self, total: int, before: Mapping[UOp, int] | None = None) -> Iterator[tuple[int, ...]]:
+        """All of them; of a loop that does not move the sum only the last passes before `before`."""
         stack: list[tuple[int, int, tuple[int, ...]]] = [(0, total, ())]
         looked = 0
         while stack:
@@ -58,10 +59,16 @@ class Search:
             if i == len(self.parts):
                 yield chosen
                 continue
-            stack += [(i + 1, left - self.parts[i].factor * x, (*chosen, x)) for x in self._choices(i, left)]
+            stack += [
+                (i + 1, left - self.parts[i].factor * x, (*chosen, x))
+                for x in self._choices(i, left, before or {})
+            ]
 
-    def _choices(self, i: int, left: int) -> range:
+    def _choices(self, i: int, left: int, before: Mapping[UOp, int]) -> Sequence[int]:
         part = self.parts[i]
+        if part.factor == 0 and part.leaf in before and part.step == 1 and part.high + 1 == part.size:
+            now = before[part.leaf]
+            return sorted({x for x in (now - 1, now, part.high) if part.low <= x <= part.high})
         if part.factor == 0:
             return range(part.low if part.high - part.low < _ALL else part.high, part.high + 1)
         near, far = left - self.spans[i + 1][1], left - self.spans[i + 1][0]
@@ -88,7 +95,9 @@ class Passes:
         """The loops and hardware indices around an access."""
         return [*access.loops, *self.specials]
 
-    def of(self, access: Access, place: int, given: Mapping[UOp, int]) -> Iterator[Env]:
+    def of(
+        self, access: Access, place: int, given: Mapping[UOp, int], before: Mapping[UOp, int] | None = None
+    ) -> Iterator[Env]:
         """Values of the leaves for which the place of an access is this one, some of them given.
 
         Loops whose ends depend on other loops count as long as they can be.
@@ -102,7 +111,7 @@ class Passes:
             self._searches[access, known] = fixed, Search([part for part in parts if part.leaf not in known])
         fixed, search = self._searches[access, known]
         left = place - constant - sum(p.factor * (given[p.leaf] // p.step % p.size) for p in fixed)
-        for values in search.solutions(left):
+        for values in search.solutions(left, before):
             env = {leaf: given[leaf] for leaf in known}
             for part, value in zip(search.parts, values, strict=True):
                 env[part.leaf] = env.get(part.leaf, 0) + part.step * value

@@ -35,15 +35,15 @@ class Slicer:
         for access in listing.accesses:
             if access.writes and access.space is not AddrSpace.GLOBAL:
                 self.writes[access.memory].append(access)
+        self.numbers = {memory: number for number, memory in enumerate(self.writes)}
         self.filled = {m for m, group in self.writes.items() if self._is_filled(m, group)}
 
-    def _is_filled(self, memory: UOp, group: list[Access]) -> bool:
-        """Local memory that is written before it is read: what it holds follows from the place."""
-        if memory.op is not Ops.DEFINE_LOCAL or any(a.conditions or len(a.address.src) > 2 for a in group):
-            return False
-        last = max(a.position for a in group)
-        reads = [a for a in self.listing.accesses if a.memory is memory and not a.writes]
-        return all(a.position > last for a in reads)
+    @staticmethod
+    def _is_filled(memory: UOp, group: list[Access]) -> bool:
+        """Local memory that is always written: who has written a place last follows from the place."""
+        return memory.op is Ops.DEFINE_LOCAL and not any(
+            a.conditions or len(a.address.src) > 2 for a in group
+        )
 
     def slice(self, access: Access, lane: int) -> Slice:
         """All that the value of a lane of a store needs."""

@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass, field
 from typing import final
 
-from morok.dtype import AddrSpace, PtrDType, bool_, int32
+from morok.dtype import AddrSpace, DType, PtrDType, bool_, int32
 from morok.ir.bounds import bounds
 from morok.ir.node import UOp, const, make
 from morok.ir.ops import AxisKind, Ops
@@ -41,6 +41,12 @@ class Access:
         dtype = self.memory.dtype
         assert isinstance(dtype, PtrDType)
         return dtype.space
+
+    @property
+    def elem(self) -> DType:
+        dtype = self.memory.dtype
+        assert isinstance(dtype, PtrDType)
+        return dtype.elem
 
     @property
     def size(self) -> int:
