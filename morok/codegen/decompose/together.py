@@ -1,5 +1,6 @@
-"""Ops that are cheaper to decompose together than one after the other; the same numbers come out.
+"""Ops that are cheaper to decompose together than one after the other.
 
+A sum with an exponential gives the same numbers as apart, a sigmoid the same up to the last place.
 These rules see the ops of a graph before any of them is decomposed.
 """
 
