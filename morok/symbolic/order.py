@@ -50,7 +50,5 @@ def structurally_less(a: UOp, b: UOp) -> bool:
 
 def precedes(a: UOp, b: UOp) -> bool:
     """Whether a stands before b in a normal form."""
-    if a.op is Ops.CONST or b.op is Ops.CONST:
-        return b.op is Ops.CONST and (a.op is not Ops.CONST or structurally_less(a, b))
     base_a, base_b = base(a), base(b)
     return structurally_less(a, b) if base_a is base_b else structurally_less(base_a, base_b)

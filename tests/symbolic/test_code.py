@@ -101,6 +101,7 @@ def test_quotients_of_sums() -> None:
 
 def test_remainders_of_sums() -> None:
     assert remainder(X * 8 + Z, 8) is Z % 8
+    assert remainder(Z + X * 8, 8) is Z % 8
     assert remainder(X * 9 + Z, 8) is (X + Z) % 8
     assert remainder(X * -3 + Z, 8) is None
     assert remainder(X * -8 + Z, 8) is Z % 8
@@ -160,6 +161,7 @@ def test_types_in_the_middle() -> None:
     assert not holds(*through(int8, float32, uint8)), "-1 saturates on this way"
     assert not holds(*through(int16, float16, int32))
     assert holds(*through(uint8, float16, int16))
+    assert holds(*through(int32, float64, float32)), "rounds once, as it would at once"
     assert holds(*through(float16, float32, int8))
     assert holds(*through(bool_, float32, int8))
     assert holds(*through(int8, int16, uint8))
@@ -277,7 +279,11 @@ def test_chains_are_sorted(op: Op) -> None:
     assert sums.y_first(node, b, a)
     assert not sums.y_first(chain(a, b), a, b)
     assert not sums.y_first(chain(chain(b, c), a), chain(b, c), a), "the sorting rule's part"
-    assert not sums.y_first(make(op, index, (c, chain(a, b))), c, chain(a, b)), "the leaning rule's part"
+    late = alu(Ops.WHERE, a < b, c, d)
+    assert order.precedes(chain(a, b), late)
+    assert not sums.y_first(make(op, index, (late, chain(a, b))), late, chain(a, b)), (
+        "the leaning rule's part"
+    )
 
 
 # --- values under conditions
