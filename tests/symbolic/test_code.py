@@ -336,6 +336,8 @@ def test_values_are_simpler_under_conditions() -> None:
     assert under(X.eq(7), X * 2) is num(14)
     assert under((X < 4) & (Y < 2), (X % 4) * 2 + Y % 2) is X * 2 + Y
     assert under(Z + X < 4, Y % 4) is Y % 4, "says nothing about Y"
+    raw = alu(Ops.SUB, X + Y, Y)
+    assert under(Z < 4, raw) is raw, "nor does it simplify what it knows nothing about"
     nowhere = (X < 3) & (num(5) < X)
     assert under(nowhere, X % 4) is X % 4, "where nothing holds, anything does; it stays"
     memory = define_global(int32, 64, 0)
