@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from morok.machine.machine import Machine
 
 NAME = "devices"
 HELP = "the devices of this machine"
@@ -30,19 +34,21 @@ def rows() -> list[tuple[str, str]]:
             found.append((name, _cuda(get_device(name))))
         except MorokError as error:
             found.append((name, f"cannot be used: {error.message}"))
-    found.append(("EMULATOR", "a GPU in NumPy: slow, finds races and accesses out of bounds"))
+    emulated = _facts(get_device("EMULATOR").machine)
+    found.append(("EMULATOR", f"a GPU in NumPy: slow, finds races and accesses out of bounds; {emulated}"))
     return [(f"{name} *" if name == default_device() else name, text) for name, text in found]
 
 
 def _cpu() -> str:
+    from morok.device.cpu import CPU
     from morok.device.cpu_pool import thread_count
-    from morok.device.llvm import host
     from morok.errors import MorokError
 
     threads = thread_count()
     count = f"{threads} thread{'s' if threads != 1 else ''}"
     try:
-        return f"{host().cpu}, {count}"
+        device = CPU()
+        return f"{device.processor.cpu}, {count}; {_facts(device.machine)}"
     except (ImportError, MorokError) as error:
         return f"not here: {error}"
 
@@ -56,9 +62,25 @@ def _cuda(device: object) -> str:
     free, total = device.driver.room()
     version = f"CUDA {facts.driver // 1000}.{facts.driver % 1000 // 10}"
     memory = f"{show_bytes(free)} of {show_bytes(total)} free"
-    return (
+    about = (
         f"{facts.name}, {facts.arch}, {facts.multiprocessors} multiprocessors, {memory}, driver for {version}"
     )
+    return f"{about}; {_facts(device.machine)}"
+
+
+def _facts(machine: Machine) -> str:
+    """What the compiler knows of it, in a line."""
+    from morok.device.buffer import show_bytes
+
+    units = sorted({unit.name.removesuffix(".held") for unit in machine.matrix_units})
+    found = [
+        f"machine {machine.name}",
+        f"vectors of {machine.vector_bytes} bytes",
+        f"{machine.registers} registers",
+        f"caches of {show_bytes(machine.l1_bytes)} and {show_bytes(machine.l2_bytes)}",
+        f"units {' '.join(units)}" if units else "",
+    ]
+    return ", ".join(filter(None, found))
 
 
 def run(args: Namespace) -> int:
@@ -67,5 +89,8 @@ def run(args: Namespace) -> int:
     width = max(len(name) for name, _ in found)
     for name, text in found:
         print(f"{name:<{width}}  {text}")
-    print("\n* is where new tensors live; DEVICE=NAME in the environment chooses another.")
+    from morok.machine.files import names
+
+    print(f"\nMACHINE=NAME plans kernels for another one: {', '.join(names())}, or a .toml file.")
+    print("* is where new tensors live; DEVICE=NAME in the environment chooses another.")
     return 0
