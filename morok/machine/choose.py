@@ -22,7 +22,7 @@ FIRST_GPU = "sm_80"  # older ones have none of what kernels for GPUs are made of
 
 
 def fitted_path(name: str) -> Path:
-    """Where `morok tune --machine` keeps what it has measured, by the processor's name."""
+    """Where rates that were fitted on this very machine are looked for, by the processor's name."""
     return Path(knobs.CACHE_DIR.value) / "machines" / f"{name}.toml"
 
 

@@ -50,6 +50,14 @@ def test_a_name_for_all_processors_is_no_file() -> None:
     assert source_of(Processor(ARM, "generic", "+neon")).name == "aarch64"
 
 
+def test_what_was_fitted_here_comes_first(tmp_path: Path) -> None:
+    place = choose.fitted_path("neoverse-n1")
+    place.parent.mkdir()
+    place.write_text("base = 'neoverse-n1'\n[rates]\nlaunch = 12345\n")
+    found = cpu_machine(WANTED["neoverse-n1"])
+    assert found.rates.launch == 12345.0 and found.lane_operands
+
+
 def test_facts_of_processors() -> None:
     """The widths and registers of the makers' manuals; single features add what they are."""
     found = {name: cpu_machine(p, 4) for name, p in WANTED.items()}
