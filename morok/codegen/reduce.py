@@ -166,5 +166,8 @@ def reduce_stage(root: UOp, ctx: Any) -> UOp:
     if not any(n.op is Ops.REDUCE for n in toposort(root)):
         return root
     state = Accumulators(ctx.machine)
-    root = add_in_stretches(own_ranges(share_loops(lower_online(root, state))), ctx.machine)
+    whole = own_ranges(share_loops(lower_online(root, state)))
+    root = add_in_stretches(whole, ctx.machine)
+    if root is not whole:
+        root = own_ranges(root)  # a stretch that is the same in every round is walked outside of the rounds
     return rewrite(root, reduce_rules, state)

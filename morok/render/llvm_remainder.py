@@ -39,6 +39,7 @@ def remainder(writer: Writer, node: UOp) -> str:
     dtype = node.dtype
     t, x, y = type_name(dtype), *map(writer.name_of, node.src)
     function = f"{writer.name}.fmod.f{dtype.scalar.bits}"
+    writer.declared["declare i64 @llvm.ctlz.i64(i64, i1)"] = None
     writer.declared[_long_division(function, dtype.scalar)] = None
     if not writer.fused:
         return _all_lanes(writer, function, dtype, x, y)
@@ -161,6 +162,5 @@ done:
   %word = {narrow}
   %back = bitcast i{bits} %word to {t}
   ret {t} %back
-}}
-declare i64 @llvm.ctlz.i64(i64, i1)""".splitlines()[1:]
+}}""".splitlines()[1:]
     return "\n".join(lines)

@@ -42,6 +42,12 @@ def test_long_sums_of_channels(shape: tuple[int, ...]) -> None:
     assert np.array_equal(largest.numpy(), x.max((0, 2, 3)))
 
 
+def test_a_stretch_that_is_the_same_in_every_round() -> None:
+    # the last column does not know its row: its stretch is no part of the rounds over rows
+    x = Tensor(np.zeros((2, 4, 8), np.float32)).diag_embed(-1)
+    assert (x - Tensor(np.zeros(1, np.float32))).exp().sum().item() == 2 * 4 * 9 * 9
+
+
 def test_a_long_sum_of_a_length_that_is_known_later() -> None:
     n = Variable("n", 1, 60000)
     x = noise(60000)

@@ -109,6 +109,13 @@ def test_remainders_on_every_way_through_the_code() -> None:
                 assert got.tolist() == [math.fmod(a, b) for a, b in np.broadcast(x, y)]
 
 
+def test_remainders_of_two_types_in_one_kernel() -> None:
+    x, y = Tensor(np.array([2.25], np.float64)), Tensor(np.array([3.5], np.float32))
+    first, second = x.fmod(1.5), y.fmod(-1.5)
+    Tensor.realize(first, second)
+    assert first.item() == 0.75 and second.item() == 0.5
+
+
 def test_the_slope_of_a_remainder() -> None:
     x, y = Tensor([7.5, -7.5]), Tensor([2.0, 2.0])
     dx, dy = grad(lambda x, y: (x % y).sum(), (0, 1))(x, y)
