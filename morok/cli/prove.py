@@ -107,9 +107,9 @@ def _print_summary(reports: list[RuleReport], intervals: list[RuleReport], secon
     if intervals:
         proved = sum(r.verdict == PROVED for r in intervals)
         print(f"interval arithmetic: {proved} of {len(intervals)} ops proved")
-    partly = [r for r in reports if r.verdict == PROVED and "on values only" in r.note]
+    partly = [r for r in reports if r.verdict == PROVED and r.cases and r.note]
     if partly:
-        print("the solver gave up on some cases at the widths of programs, which are compared on values:")
+        print("where the solver gave up on a case, at the widths of programs mostly, values are compared:")
     for report in partly:
         print(f"  {report.name}: {report.cases} cases, {report.note}")
     for report in (*reports, *intervals):

@@ -3,6 +3,8 @@
 _Q = "morok.symbolic.quotients"
 _DIVIDES = "the divisor divides the coefficient, so rounding up and down give the same number"
 _NOTHING = "for a coefficient of 0 both branches add 0 times an end of the interval"
+_O = "morok.symbolic.order"
+_APART = "asked only where the two differ, and then `<` and `<=` are the same question"
 
 SURVIVORS: dict[str, str] = {
     f"{_Q}.divide_sum: k // g → 0 - -k // g": _DIVIDES,
@@ -11,4 +13,12 @@ SURVIVORS: dict[str, str] = {
     f"{_Q}._small_rest: k // d → 0 - -k // d": _DIVIDES,
     f"{_Q}._interval: k > 0 → k >= 0": _NOTHING,
     f"{_Q}._interval: k > 0 → k > -1": _NOTHING,
+    f"{_O}._arg_less: a < b → a <= b": _APART,
+    f"{_O}._arg_less: (type(a).__name__, repr(a)) < (type(b).__name__, repr(b)) → "
+    "(type(a).__name__, repr(a)) <= (type(b).__name__, repr(b))": _APART,
+    f"{_O}.structurally_less: a.op.number < b.op.number → a.op.number <= b.op.number": _APART,
+    f"{_O}.structurally_less: len(a.src) < len(b.src) → len(a.src) <= len(b.src)": _APART,
+    f"{_O}.structurally_less: str(a.dtype) < str(b.dtype) → str(a.dtype) <= str(b.dtype)": (
+        f"{_APART}; types of values that differ are written differently"
+    ),
 }
