@@ -37,9 +37,9 @@ from morok.ir.node import UOp, alu, make, toposort
 from morok.ir.ops import AxisKind, Op, Ops
 from morok.machine.machine import Machine
 from morok.rewrite.engine import rewrite
-from morok.rewrite.rules import REASSOCIATING, Rules, grows, unproved, why
+from morok.rewrite.rules import Rules, unproved, why
 from morok.rewrite.ruleset import rules
-from morok.rewrite.terms import HEADS, Add, Arg, Head, Var, dtype
+from morok.rewrite.terms import Head
 
 
 def chain(x: UOp, outputs: int) -> UOp:
@@ -138,26 +138,6 @@ def reduce_rules() -> Rules:
     """Accumulators."""
     # Σ x = (a ← 0; for each x: a ← a + x; a)
     yield "accumulate", Head(Ops.REDUCE).any() >> lower_reduce, _CODE, _LOOPS
-
-
-def simplify_gep(node: UOp) -> UOp | None:
-    """Lanes of constants, of lanes, of vectors made of scalars."""
-    return swizzle(node.src[0], node.arg)
-
-
-@rules("codegen.gep")
-def gep_rules(x: Var, a: Var, b: Var, c: Var, y: Var, u: Arg) -> Rules:
-    """Lanes, as far down as they go; and sums that a matrix unit takes over."""
-    # lanes of lanes
-    yield "simplify", Head(Ops.GEP).any() >> simplify_gep, why("looks through several ops")
-    # WMMA(a, b, c) + y = WMMA(a, b, c + y)
-    yield (
-        "wmma-add",
-        Add[HEADS["Wmma"](a, b, c, arg=u), y] >> HEADS["Wmma"](a, b, c + y, arg=u, dtype=dtype(c)),
-        REASSOCIATING,
-        grows("the sum moves inside, once per matrix op"),
-        unproved("a matrix unit"),
-    )
 
 
 def reduce_stage(root: UOp, ctx: Any) -> UOp:

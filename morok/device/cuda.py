@@ -18,7 +18,8 @@ from morok.device.base import Program as Runnable
 from morok.device.compiled import Compiled, unpack
 from morok.device.cuda_clock import GraphStopwatch
 from morok.device.cuda_compile import compile_cubin
-from morok.device.cuda_driver import Driver, open_driver
+from morok.device.cuda_driver import open_driver
+from morok.device.cuda_interface import Driver
 from morok.device.cuda_kernel import CudaKernel
 from morok.device.cuda_memory import CudaAllocator
 from morok.device.notes import Notes, PinnedWords

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, final
 
-from morok.device.cuda_driver import Driver, Launch
+from morok.device.cuda_interface import Driver, Launch
 from morok.device.cuda_kernel import CudaKernel, Table, address_of
 from morok.device.tunable import Turns
 

@@ -14,7 +14,7 @@ from typing import Any, final
 from morok.device.background import Later
 from morok.device.buffer import Buffer
 from morok.device.compiled import Compiled
-from morok.device.cuda_driver import Driver, Function, Launch
+from morok.device.cuda_interface import Driver, Function, Launch
 from morok.errors import DeviceError, VariableError
 from morok.render.program import Extent, extent_value
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from morok import knobs
 from morok.device.buffer import Array, keepers, show_bytes
-from morok.device.cuda_driver import Driver
+from morok.device.cuda_interface import Driver
 from morok.errors import MorokError, OutOfMemory
 from morok.forks import renewed
 

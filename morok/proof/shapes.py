@@ -254,7 +254,6 @@ _SOURCES: dict[str, Source] = {
     "schedule.reductions": _reductions,
     "schedule.collapse": _reductions,
     "codegen.lanes": _lanes,
-    "codegen.gep": _lanes,
     "codegen.devectorize": _lanes,
     MOVEMENTS: chains,
 }

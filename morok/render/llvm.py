@@ -12,104 +12,24 @@ alike. `lo` and `hi` bound the axis that workers share; `i64 name.extent(ptr arg
 
 from __future__ import annotations
 
-from typing import Any
-
 from morok.dtype import AddrSpace, DType, PtrDType
 from morok.errors import CompileError
 from morok.ir.bounds import bounds
 from morok.ir.node import UOp
 from morok.ir.ops import AxisKind, Ops
 from morok.ir.provenance import place
-from morok.render.llvm_list import Slot, outside_of_thread, register_of, unpromotable, written_slots
-from morok.render.llvm_ops import arithmetic
-from morok.render.llvm_remainder import remainder
+from morok.render.llvm_arithmetic import arithmetic_text
+from morok.render.llvm_list import Slot, register_of
 from morok.render.llvm_types import constant, suffix, type_name
+from morok.render.llvm_writer import Loop, Writer
 from morok.render.program import Argument, Program
 
 _STACK_LIMIT = 8192  # bytes of local memory that may live on the stack; more comes out of the scratch memory
 _ALIGN = 64
 
 
-class _Loop:
-    """A loop that is being written."""
-
-    __slots__ = ("counter", "end", "exit", "guard", "head", "line", "node", "phis", "start")
-
-    def __init__(self, node: UOp, head: str, exit_: str, end: str, start: str, guard: str | None) -> None:
-        self.node = node
-        self.head = head
-        self.exit = exit_
-        self.end = end
-        self.start = start
-        self.guard = guard  # the block that may jump over the loop
-        self.counter = ""
-        self.line = 0  # where the counter's phi node stands
-        self.phis: list[tuple[Slot, int, str, str]] = []  # slot, line, name, value before the loop
-
-
-class _Writer:
-    """One kernel on its way to text."""
-
-    def __init__(self, instructions: tuple[UOp, ...], name: str, in_place: bool, fused: bool) -> None:
-        self.instructions = instructions
-        self.name = name
-        self.in_place = in_place
-        self.fused = fused
-        self.numbers: list[tuple[str, str]] = []  # constants in memory, each for one use: type and value
-        self.lines: list[str] = []
-        self.names: dict[UOp, str] = {}
-        self.declared: dict[str, None] = {}
-        self.block = "entry"
-        self.count = 0
-        self.labels = 0
-        self.loops: list[_Loop] = []
-        self.values: dict[Slot, tuple[str, DType]] = {}
-        self.branches: list[tuple[str, str, dict[Slot, tuple[str, DType]]]] = []
-        self.scratch = 0
-        self.arguments: list[Argument] = []
-        self.variables: list[UOp] = []
-        self.thread: UOp | None = None
-        self.where: str | None = None
-        self.origin: tuple[Any, int] | None = None
-        self.places: dict[tuple[Any, int], str] = {}
-        self.written_in = written_slots(instructions)
-        self.in_memory = unpromotable(instructions)
-        self.once = outside_of_thread(instructions)
-
-    # --- small things
-
-    def fresh(self) -> str:
-        self.count += 1
-        return f"%x{self.count}"
-
-    def label(self, word: str) -> str:
-        self.labels += 1
-        return f"{word}{self.labels}"
-
-    def put(self, text: str) -> None:
-        self.lines.append(f"  {text}")
-
-    def let(self, text: str) -> str:
-        name = self.fresh()
-        self.put(f"{name} = {text}")
-        return name
-
-    def start_block(self, label: str) -> None:
-        self.lines.append(f"{label}:")
-        self.block = label
-
-    def call(self, intrinsic: str, result: DType, operands: list[tuple[DType, str]]) -> str:
-        types = ", ".join(type_name(t) for t, _ in operands)
-        self.declared[f"declare {type_name(result)} @{intrinsic}({types})"] = None
-        given = ", ".join(f"{type_name(t)} {x}" for t, x in operands)
-        return f"call {type_name(result)} @{intrinsic}({given})"
-
-    def name_of(self, node: UOp) -> str:
-        if node.op in (Ops.CONST, Ops.VCONST):
-            return constant(node.dtype, node.arg)
-        return self.names[node]
-
-    # --- the list
+class _Kernel(Writer):
+    """One kernel on its way to text, instruction by instruction."""
 
     def write(self) -> None:
         for position, node in enumerate(self.instructions):
@@ -295,18 +215,6 @@ class _Writer:
         register = register_of(address)
         return None if register in self.in_memory else (register, address.src[1].arg)
 
-    def number(self, node: UOp) -> str:
-        """A constant in a register that may be overwritten: from memory, and from a place of its own.
-
-        From a register that keeps it, it would have to be copied by one of the units that compute, and a load
-        from a place that others read too would be shared with them. Loads are free where arithmetic is dear.
-        """
-        t = type_name(node.dtype)
-        self.numbers.append((t, self.name_of(node)))
-        return self.let(f"load {t}, ptr %number{len(self.numbers) - 1}, align {node.dtype.scalar.itemsize}")
-
-    # --- vectors
-
     def vector(self, node: UOp) -> str:
         dtype = node.dtype
         t = type_name(dtype)
@@ -382,7 +290,7 @@ class _Writer:
             guard = before
         else:
             self.put(f"br label %{head}")
-        loop = _Loop(node, head, exit_, end, start, guard)
+        loop = Loop(node, head, exit_, end, start, guard)
         self.start_block(head)
         loop.counter = self.fresh()
         self.names[node] = loop.counter
@@ -438,55 +346,13 @@ class _Writer:
                 self.values[slot] = (name, dtype)
 
 
-def arithmetic_text(writer: _Writer, node: UOp) -> str:
-    if node.op is Ops.MULACC and not node.dtype.is_float:
-        t = type_name(node.dtype)
-        x, y, z = map(writer.name_of, node.src)
-        return f"add {t} {writer.let(f'mul {t} {x}, {y}')}, {z}"
-    if node.op is Ops.MULHI:
-        return _mulhi(writer, node)
-    if node.op is Ops.FMOD:
-        return remainder(writer, node)
-    operands = [writer.name_of(s) for s in node.src]
-    if node.op is Ops.MULACC and node.src[2].op is Ops.CONST and node.dtype.lanes > 1:
-        if writer.in_place and writer.loops:
-            operands[2] = writer.number(node.src[2])
-    if node.op is Ops.FDIV and node.dtype.lanes > 1:
-        operands[0] = _fence(writer, node, operands[0])
-    return arithmetic(node, operands, writer.call)
-
-
-def _fence(writer: _Writer, node: UOp, x: str) -> str:
-    """The dividend, about whose lanes LLVM is told nothing.
-
-    Its code generator takes a lane of 0/0 for 0 instead of NaN where it knows that both are zero, as in the
-    lanes beyond the end of a padded row, and then drops the selection that keeps the NaN out of the result.
-    """
-    if node.src[0].op in (Ops.CONST, Ops.VCONST):
-        return x
-    return writer.let(
-        writer.call(f"llvm.arithmetic.fence.{suffix(node.dtype)}", node.dtype, [(node.dtype, x)])
-    )
-
-
-def _mulhi(writer: _Writer, node: UOp) -> str:
-    dtype = node.dtype
-    bits = dtype.scalar.bits
-    extend, shift = ("zext", "lshr") if dtype.is_unsigned else ("sext", "ashr")
-    wide = f"<{dtype.lanes} x i{2 * bits}>" if dtype.lanes > 1 else f"i{2 * bits}"
-    x, y = (writer.let(f"{extend} {type_name(dtype)} {writer.name_of(s)} to {wide}") for s in node.src)
-    amount = str(bits) if dtype.lanes == 1 else "<" + ", ".join([f"i{2 * bits} {bits}"] * dtype.lanes) + ">"
-    high = writer.let(f"{shift} {wide} {writer.let(f'mul {wide} {x}, {y}')}, {amount}")
-    return f"trunc {wide} {high} to {type_name(dtype)}"
-
-
 def render(linear: UOp, name: str, buffers: int = 0, in_place: bool = False, fused: bool = True) -> Program:
     """The kernel as LLVM IR, ready for a compiler.
 
     `buffers` is how many it was written with: the caller passes all, also those that are not needed now.
     `in_place` says that a fused product overwrites what it is added to, `fused` that there is one.
     """
-    writer = _Writer(linear.src, name, in_place, fused)
+    writer = _Kernel(linear.src, name, in_place, fused)
     writer.write()
     globals_ = sorted((n for n in linear.src if n.op is Ops.DEFINE_GLOBAL), key=lambda n: n.arg)
     written = {_base(n.src[0]) for n in linear.src if n.op is Ops.STORE}
@@ -509,7 +375,7 @@ def _base(address: UOp) -> UOp:
     return node
 
 
-def _module(writer: _Writer, arguments: list[Argument], variables: list[str], count: int) -> str:
+def _module(writer: _Kernel, arguments: list[Argument], variables: list[str], count: int) -> str:
     name = writer.name
     access = {True: "noalias", False: "noalias readonly"}
     parameters = [f"ptr {access[a.written]} %g{a.number}" for a in arguments]
@@ -540,7 +406,7 @@ def _module(writer: _Writer, arguments: list[Argument], variables: list[str], co
     return "\n".join([*writer.declared, "", *table, *body, "", *entry, "", *extent, "", *attributes, ""])
 
 
-def _numbers(writer: _Writer) -> tuple[list[str], list[str]]:
+def _numbers(writer: _Kernel) -> tuple[list[str], list[str]]:
     """The constants that are read from memory, and the names of their places.
 
     They are not declared constant: LLVM would take them out of their loops into registers again. Their type
@@ -559,7 +425,7 @@ def _numbers(writer: _Writer) -> tuple[list[str], list[str]]:
     return [named, f"{table} = internal global %numbers {{ {values} }}, align {_ALIGN}", ""], places
 
 
-def _extent(writer: _Writer, variables: list[str], count: int) -> list[str]:
+def _extent(writer: _Kernel, variables: list[str], count: int) -> list[str]:
     """The size of the shared axis, as a function of the arguments."""
     head = [f"define i64 @{writer.name}.extent(ptr %args) #0 {{", "entry:"]
     if writer.thread is None:

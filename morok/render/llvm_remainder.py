@@ -11,27 +11,11 @@ time as 64 have room for beside the divisor.
 from __future__ import annotations
 
 import math
-from typing import Protocol
 
 from morok.dtype import DType, bool_
 from morok.ir.node import UOp
 from morok.render.llvm_types import constant, suffix, type_name
-
-
-class Writer(Protocol):
-    """What is needed of a kernel on its way to text."""
-
-    name: str
-    declared: dict[str, None]
-    block: str
-    fused: bool
-
-    def let(self, text: str) -> str: ...
-    def put(self, text: str) -> None: ...
-    def label(self, word: str) -> str: ...
-    def start_block(self, label: str) -> None: ...
-    def name_of(self, node: UOp) -> str: ...
-    def call(self, intrinsic: str, result: DType, operands: list[tuple[DType, str]]) -> str: ...
+from morok.render.llvm_writer import Writer
 
 
 def remainder(writer: Writer, node: UOp) -> str:

@@ -6,12 +6,12 @@ from typing import Any, Self, final
 
 from morok.ir.ops import Ops
 from morok.tensor.conversion import Conversion
-from morok.tensor.creation import node_of
 from morok.tensor.dtypes import as_dtype
 from morok.tensor.gradient import Gradient
 from morok.tensor.gradient_track import cut
 from morok.tensor.random import Random
 from morok.tensor.record import recorded
+from morok.tensor.sources import node_of
 from morok.tensor.storage import Storage, identified
 
 

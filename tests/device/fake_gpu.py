@@ -15,7 +15,7 @@ from unittest import mock
 import numpy as np
 
 from morok.device import cuda, registry
-from morok.device.cuda_driver import Facts, Function, Launch
+from morok.device.cuda_interface import Facts, Function, Launch
 from morok.device.interpreter import run_kernel
 from morok.errors import DeviceError
 from morok.ir.alu_array import storage

@@ -8,7 +8,7 @@ import pytest
 
 from morok import knobs
 from morok.device.cuda import program_of
-from morok.device.cuda_driver import Facts
+from morok.device.cuda_interface import Facts
 from morok.ir.node import UOp
 from morok.optimize.actions import apply_all, can
 from morok.optimize.apply import optimize

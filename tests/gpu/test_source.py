@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from morok import Tensor, knobs
 from morok.codegen.pipeline import lower
 from morok.device.cuda import program_of
-from morok.device.cuda_driver import Facts
+from morok.device.cuda_interface import Facts
 from morok.dtype import DType, bfloat16, bool_, float8_e5m2, float16, float32, float64, int8, int32, int64
 from morok.ir.build import bufferize, define_global, rng, sink
 from morok.ir.checks import count_buffers

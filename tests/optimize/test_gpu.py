@@ -7,7 +7,7 @@ import pytest
 
 from morok import Tensor
 from morok.codegen.pipeline import lower
-from morok.device.cuda_driver import Facts
+from morok.device.cuda_interface import Facts
 from morok.ir.node import UOp
 from morok.ir.ops import Ops
 from morok.machine.files import load

@@ -1,0 +1,52 @@
+"""Arithmetic of the LLVM writer that takes more than one instruction, or more than the operands' names."""
+
+from __future__ import annotations
+
+from morok.ir.node import UOp
+from morok.ir.ops import Ops
+from morok.render.llvm_ops import arithmetic
+from morok.render.llvm_remainder import remainder
+from morok.render.llvm_types import suffix, type_name
+from morok.render.llvm_writer import Writer
+
+
+def arithmetic_text(writer: Writer, node: UOp) -> str:
+    if node.op is Ops.MULACC and not node.dtype.is_float:
+        t = type_name(node.dtype)
+        x, y, z = map(writer.name_of, node.src)
+        return f"add {t} {writer.let(f'mul {t} {x}, {y}')}, {z}"
+    if node.op is Ops.MULHI:
+        return _mulhi(writer, node)
+    if node.op is Ops.FMOD:
+        return remainder(writer, node)
+    operands = [writer.name_of(s) for s in node.src]
+    if node.op is Ops.MULACC and node.src[2].op is Ops.CONST and node.dtype.lanes > 1:
+        if writer.in_place and writer.loops:
+            operands[2] = writer.number(node.src[2])
+    if node.op is Ops.FDIV and node.dtype.lanes > 1:
+        operands[0] = _fence(writer, node, operands[0])
+    return arithmetic(node, operands, writer.call)
+
+
+def _fence(writer: Writer, node: UOp, x: str) -> str:
+    """The dividend, about whose lanes LLVM is told nothing.
+
+    Its code generator takes a lane of 0/0 for 0 instead of NaN where it knows that both are zero, as in the
+    lanes beyond the end of a padded row, and then drops the selection that keeps the NaN out of the result.
+    """
+    if node.src[0].op in (Ops.CONST, Ops.VCONST):
+        return x
+    return writer.let(
+        writer.call(f"llvm.arithmetic.fence.{suffix(node.dtype)}", node.dtype, [(node.dtype, x)])
+    )
+
+
+def _mulhi(writer: Writer, node: UOp) -> str:
+    dtype = node.dtype
+    bits = dtype.scalar.bits
+    extend, shift = ("zext", "lshr") if dtype.is_unsigned else ("sext", "ashr")
+    wide = f"<{dtype.lanes} x i{2 * bits}>" if dtype.lanes > 1 else f"i{2 * bits}"
+    x, y = (writer.let(f"{extend} {type_name(dtype)} {writer.name_of(s)} to {wide}") for s in node.src)
+    amount = str(bits) if dtype.lanes == 1 else "<" + ", ".join([f"i{2 * bits} {bits}"] * dtype.lanes) + ">"
+    high = writer.let(f"{shift} {wide} {writer.let(f'mul {wide} {x}, {y}')}, {amount}")
+    return f"trunc {wide} {high} to {type_name(dtype)}"

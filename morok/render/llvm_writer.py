@@ -1,0 +1,104 @@
+"""What all parts of the writer of LLVM IR share: names, lines, blocks, constants."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from morok.dtype import DType
+from morok.ir.node import UOp
+from morok.ir.ops import Ops
+from morok.render.llvm_list import Slot, outside_of_thread, unpromotable, written_slots
+from morok.render.llvm_types import constant, type_name
+from morok.render.program import Argument
+
+
+class Loop:
+    """A loop that is being written."""
+
+    __slots__ = ("counter", "end", "exit", "guard", "head", "line", "node", "phis", "start")
+
+    def __init__(self, node: UOp, head: str, exit_: str, end: str, start: str, guard: str | None) -> None:
+        self.node = node
+        self.head = head
+        self.exit = exit_
+        self.end = end
+        self.start = start
+        self.guard = guard  # the block that may jump over the loop
+        self.counter = ""
+        self.line = 0  # where the counter's phi node stands
+        self.phis: list[tuple[Slot, int, str, str]] = []  # slot, line, name, value before the loop
+
+
+class Writer:
+    """One kernel on its way to text."""
+
+    def __init__(self, instructions: tuple[UOp, ...], name: str, in_place: bool, fused: bool) -> None:
+        self.instructions = instructions
+        self.name = name
+        self.in_place = in_place
+        self.fused = fused
+        self.numbers: list[tuple[str, str]] = []  # constants in memory, each for one use: type and value
+        self.lines: list[str] = []
+        self.names: dict[UOp, str] = {}
+        self.declared: dict[str, None] = {}
+        self.block = "entry"
+        self.count = 0
+        self.labels = 0
+        self.loops: list[Loop] = []
+        self.values: dict[Slot, tuple[str, DType]] = {}
+        self.branches: list[tuple[str, str, dict[Slot, tuple[str, DType]]]] = []
+        self.scratch = 0
+        self.arguments: list[Argument] = []
+        self.variables: list[UOp] = []
+        self.thread: UOp | None = None
+        self.where: str | None = None
+        self.origin: tuple[Any, int] | None = None
+        self.places: dict[tuple[Any, int], str] = {}
+        self.written_in = written_slots(instructions)
+        self.in_memory = unpromotable(instructions)
+        self.once = outside_of_thread(instructions)
+
+    # --- small things
+
+    def fresh(self) -> str:
+        self.count += 1
+        return f"%x{self.count}"
+
+    def label(self, word: str) -> str:
+        self.labels += 1
+        return f"{word}{self.labels}"
+
+    def put(self, text: str) -> None:
+        self.lines.append(f"  {text}")
+
+    def let(self, text: str) -> str:
+        name = self.fresh()
+        self.put(f"{name} = {text}")
+        return name
+
+    def start_block(self, label: str) -> None:
+        self.lines.append(f"{label}:")
+        self.block = label
+
+    def call(self, intrinsic: str, result: DType, operands: list[tuple[DType, str]]) -> str:
+        types = ", ".join(type_name(t) for t, _ in operands)
+        self.declared[f"declare {type_name(result)} @{intrinsic}({types})"] = None
+        given = ", ".join(f"{type_name(t)} {x}" for t, x in operands)
+        return f"call {type_name(result)} @{intrinsic}({given})"
+
+    def name_of(self, node: UOp) -> str:
+        if node.op in (Ops.CONST, Ops.VCONST):
+            return constant(node.dtype, node.arg)
+        return self.names[node]
+
+    def number(self, node: UOp) -> str:
+        """A constant in a register that may be overwritten: from memory, and from a place of its own.
+
+        From a register that keeps it, it would have to be copied by one of the units that compute, and a load
+        from a place that others read too would be shared with them. Loads are free where arithmetic is dear.
+        """
+        t = type_name(node.dtype)
+        self.numbers.append((t, self.name_of(node)))
+        return self.let(f"load {t}, ptr %number{len(self.numbers) - 1}, align {node.dtype.scalar.itemsize}")
+
+    # --- vectors
