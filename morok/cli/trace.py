@@ -19,6 +19,7 @@ from morok.errors import MorokError, ProofError
 
 if TYPE_CHECKING:
     from morok.rewrite.rules import Rule
+    from morok.runtime.history import KernelHistory
 
 NAME = "trace"
 HELP = "run a script and print every change of every kernel, by rule, function or action"
@@ -43,10 +44,13 @@ def run(args: Namespace) -> int:
 
     with recording(args.code) as history:
         _run_apart(args)
-    data = history_data(history, lambda fired: _verdicts(list(fired), args.prove))
-    if not data["kernels"]:
-        raise MorokError(f"{args.script} has compiled no kernels")
-    data["kernels"] = chosen = choose_kernels(data["kernels"], args.kernel)
+    kernels = choose_kernels(history.kernels, args.kernel, args.script)
+    if len(kernels) > 1 and args.stage is None and args.value is None and not args.json:
+        for kernel in history_data(kernels, _no_verdicts, details=False)["kernels"]:
+            print(overview(kernel))
+        return 0
+    data = history_data(kernels, lambda fired: _verdicts(list(fired), args.prove))
+    chosen = data["kernels"]
     stages = None if args.stage is None else choose_stages(chosen, args.stage)
     if args.json:
         _write(data, args.json)
@@ -56,10 +60,8 @@ def run(args: Namespace) -> int:
             print(stage_text(kernel, data["rules"], stages))
         elif args.value is not None:
             print(value_text(kernel, data["rules"], _instruction(kernel, args.value)))
-        elif len(chosen) == 1:
-            print(kernel_text(kernel, data["rules"], args.code))
         else:
-            print(overview(kernel))
+            print(kernel_text(kernel, data["rules"], args.code))
     return 0
 
 
@@ -72,13 +74,15 @@ def _run_apart(args: Namespace) -> None:
         sys.stdout = out
 
 
-def choose_kernels(kernels: list[Data], wanted: str | None) -> list[Data]:
+def choose_kernels(kernels: list[KernelHistory], wanted: str | None, script: str) -> list[KernelHistory]:
     """The kernels of a number, a name or a line."""
+    if not kernels:
+        raise MorokError(f"{script} has compiled no kernels")
     if wanted is None:
         return kernels
-    found = [k for k in kernels if wanted in (str(k["number"]), k["name"], k["place"])]
+    found = [k for k in kernels if wanted in (str(k.number), k.name, k.place)]
     if not found:
-        names = ", ".join(f"{k['number']} ({k['name']}, {k['place']})" for k in kernels)
+        names = ", ".join(f"{k.number} ({k.name}, {k.place})" for k in kernels)
         raise MorokError(f"there is no kernel {wanted}; there are {names}")
     return found
 
@@ -106,6 +110,10 @@ def _write(data: Data, where: str) -> None:
         print(text)
     else:
         Path(where).write_text(text + "\n", encoding="utf-8")
+
+
+def _no_verdicts(fired: Iterable[Rule]) -> dict[str, tuple[str, str]]:
+    return {rule.name: ("", "") for rule in fired}
 
 
 def _verdicts(fired: Iterable[Rule], prove: bool) -> dict[str, tuple[str, str]]:

@@ -12,6 +12,7 @@ from morok.ir.python_form import parse, to_python
 
 __all__ = ["expr", "parse", "to_python", "tree"]
 
+_FEW = 4  # operands of a call in a short expression
 _DEEPEST = 24  # levels of indentation; what lies deeper is printed as a tree of its own
 
 
@@ -108,6 +109,9 @@ def expr(n: UOp, limit: int = 160, depth: int | None = None) -> str:
         if inside is not None and node not in inside and node.src and node.op not in _NAMED:
             written[node] = _HIDDEN
             continue
+        if inside is not None and node.op not in _INFIX and node.op not in _FORMS:
+            written[node] = _short(node, written)
+            continue
         operands = [written.get(s, _HIDDEN) for s in node.src]
         text, strength = _write(node, operands)
         while len(text) > limit and any(len(t) > 1 for t, _ in operands):
@@ -116,6 +120,18 @@ def expr(n: UOp, limit: int = 160, depth: int | None = None) -> str:
             text, strength = _write(node, operands)
         written[node] = (text, strength)
     return written[n][0]
+
+
+def _short(node: UOp, written: dict[UOp, _Written]) -> _Written:
+    """A call with the first few of its operands, and of the parts of its argument."""
+    inner = [written.get(s, _HIDDEN)[0] for s in node.src[:_FEW]]
+    arg = node.arg
+    if isinstance(arg, tuple) and len(arg) > _FEW:
+        shown = ", ".join([*map(_show_arg, arg[:_FEW]), "…"])
+    else:
+        shown = "" if arg is None else _show_arg(arg)
+    more = ["…"] if len(node.src) > _FEW else []
+    return f"{node.op.name.lower()}{f'[{shown}]' if shown else ''}({', '.join([*inner, *more])})", _ATOM
 
 
 def _upper(n: UOp, depth: int) -> set[UOp]:
