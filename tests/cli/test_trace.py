@@ -69,8 +69,10 @@ def test_everything_for_machines(script: str, tmp_path: Path) -> None:
     (kernel,) = data["kernels"]
     fired = {c["rule"] for s in kernel["stages"] for t in s["steps"] for c in t["changes"] if "rule" in c}
     assert fired == set(data["rules"])
-    rule = data["rules"]["codegen.add_loads.read"]
-    assert rule["verdict"] == "lowering" and rule["place"].startswith("morok/codegen/loads.py:")
+    assert data["rules"]["codegen.add_loads.read"]["place"].startswith("morok/codegen/loads.py:")
+    assert data["rules"]["codegen.decompose.exp"]["verdict"] == "approximation"
+    known = {"proved", "lowering", "approximation", "out of scope", "not yet"}
+    assert {rule["verdict"] for rule in data["rules"].values()} <= known
     assert {part["language"] for part in kernel["code"]} == {"LLVM IR", "assembly"}
     assert kernel["place"] == "script.py:4" and kernel["source"] == "y = x.softmax(-1).realize()"
 
