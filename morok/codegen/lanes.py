@@ -34,7 +34,7 @@ def lanes_of(x: UOp) -> tuple[Any, ...]:
 
 
 def fold_lanes(node: UOp, rest: tuple[UOp, ...]) -> UOp | None:
-    """An op on constants, one of which has different lanes."""
+    """An op on constants, one of which has different lanes; `symbolic/constants.py` knows more of scalars."""
     if node.dtype.lanes == 1 or any(s.op not in _CONSTANT for s in rest):
         return None
     operand = rest[-1].dtype.scalar
@@ -47,7 +47,7 @@ def fold_lanes(node: UOp, rest: tuple[UOp, ...]) -> UOp | None:
 
 def join_lanes(node: UOp, rest: tuple[UOp, ...]) -> UOp | None:
     """Constants side by side are one constant."""
-    if any(s.op not in _CONSTANT or s.dtype.is_ptr for s in rest):
+    if any(s.op not in _CONSTANT for s in rest):
         return None
     return vector_constant(node.dtype, [v for s in rest for v in lanes_of(s)])
 

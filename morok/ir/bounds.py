@@ -187,9 +187,7 @@ def _not(n: UOp) -> Interval:
 
 def _abs(n: UOp) -> Interval:
     low, high = _of(n.src[0])
-    if low >= 0:
-        return low, high
-    return (-high, -low) if high <= 0 else (0, max(-low, high))
+    return max(low, -high, 0), max(-low, high)
 
 
 def _max(n: UOp) -> Interval:
@@ -203,7 +201,10 @@ def _min(n: UOp) -> Interval:
 
 
 def _binary(function: Callable[[Interval, Interval], Interval]) -> Rule:
-    return lambda n: function(_of(n.src[0]), _of(n.src[1]))
+    def rule(n: UOp) -> Interval:
+        return function(_of(n.src[0]), _of(n.src[1]))
+
+    return rule
 
 
 def _shift(function: Callable[[Interval, Interval, float], Interval]) -> Rule:
@@ -215,7 +216,7 @@ def _shift(function: Callable[[Interval, Interval, float], Interval]) -> Rule:
 
 
 def _mulhi(n: UOp) -> Interval:
-    low, high = mul(_of(n.src[0]), _of(n.src[1]))
+    low, high = mul(*map(_of, n.src))
     bits = n.dtype.scalar.bits
     return int(low) >> bits, int(high) >> bits
 
@@ -264,15 +265,15 @@ def _cast(n: UOp) -> Interval:
 
 
 def _bitcast(n: UOp) -> Interval:
+    # Integers of one width differ only in what leaves the type, which `inside` sees.
     source = n.src[0].dtype
-    low, high = _of(n.src[0])
-    same_meaning = source.is_bounded_int and source.lanes == n.dtype.lanes and low >= 0
-    return (low, high) if same_meaning and high <= n.dtype.max else range_of(n.dtype)
+    same_width = source.is_bounded_int and source.lanes == n.dtype.lanes
+    return _of(n.src[0]) if same_width else range_of(n.dtype)
 
 
 def _gep(n: UOp) -> Interval:
     source = n.src[0]
-    if source.op not in (Ops.VCONST, Ops.VECTORIZE) or n.arg.__class__ is not tuple:
+    if source.op not in (Ops.VCONST, Ops.VECTORIZE):
         return _of(source)
     if source.op is Ops.VCONST:
         lanes = [(source.arg[i], source.arg[i]) for i in n.arg]

@@ -8,16 +8,18 @@ here.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 Number = int | float  # a float only as an infinity
 Interval = tuple[Number, Number]
+_Part = Callable[[Interval], Interval]
 
 _INF = math.inf
 _LONGEST_SHIFT = 4096  # of an index; beyond that the bound would be a silly number
 
 
-def _finite(*ends: Number) -> bool:
-    return all(end.__class__ is not float for end in ends)
+def _finite(end: Number) -> bool:
+    return end.__class__ is not float
 
 
 def _hull(*values: Number) -> Interval:
@@ -28,101 +30,89 @@ def _times(x: Number, y: Number) -> Number:
     return x * y if x and y else 0
 
 
+def _negated(a: Interval) -> Interval:
+    return -a[1], -a[0]
+
+
 def mul(a: Interval, b: Interval) -> Interval:
     alo, ahi = a
     blo, bhi = b
-    if alo >= 0 and blo >= 0:
-        return _times(alo, blo), _times(ahi, bhi)
+    if blo == bhi:
+        one, other = _times(alo, blo), _times(ahi, blo)
+        return min(one, other), max(one, other)
     return _hull(_times(alo, blo), _times(alo, bhi), _times(ahi, blo), _times(ahi, bhi))
 
 
-# --- division: the operation is monotone in each operand as long as the divisor keeps its sign, so the
-# extremes are at the corners; a divisor of zero gives zero
+# --- division: what is known for positive divisors is carried over to negative ones by the identities below;
+# a divisor of zero gives zero
 
 
-def _signed_parts(b: Interval) -> list[Interval]:
-    blo, bhi = b
-    parts: list[Interval] = []
-    if bhi > 0:
-        parts.append((max(blo, 1), bhi))
-    if blo < 0:
-        parts.append((blo, min(bhi, -1)))
-    return parts
+def _by_sign(a: Interval, positive: _Part, negative: _Part) -> Interval:
+    """The hull over the values of an interval: both functions get magnitudes; zero gives zero."""
+    low, high = a
+    if low > 0:
+        return positive(a)
+    if high < 0:
+        return negative((-high, -low))
+    found: list[Number] = [0]
+    if high > 0:
+        found += positive((1, high))
+    if low < 0:
+        found += negative((1, -low))
+    return _hull(*found)
 
 
-def _floor_quotient(x: Number, y: Number) -> Number:
-    if _finite(x, y):
-        return x // y
-    if x and _finite(y):
-        return _INF if (x > 0) == (y > 0) else -_INF
-    return 0 if x == 0 or (x > 0) == (y > 0) else -1
+def _quotient(x: Number, y: Number) -> Number:
+    """x // y for y > 0."""
+    if _finite(y):
+        return x // y if _finite(x) else x
+    return -1 if x < 0 else 0
 
 
-def _truncated_quotient(x: Number, y: Number) -> Number:
-    if _finite(x, y):
-        return x // y if (x < 0) == (y < 0) else -(-x // y)
-    if x and _finite(y):
-        return _INF if (x > 0) == (y > 0) else -_INF
-    return 0
+def _quotients(a: Interval, b: Interval) -> Interval:
+    """a // b for b > 0: monotone in each operand, so the extremes are at the corners."""
+    (alo, ahi), (blo, bhi) = a, b
+    if blo == bhi:
+        return _quotient(alo, blo), _quotient(ahi, blo)
+    return min(_quotient(alo, blo), _quotient(alo, bhi)), max(_quotient(ahi, blo), _quotient(ahi, bhi))
+
+
+def _remainders(a: Interval, b: Interval) -> Interval:
+    """a mod b for b > 0: exact for one divisor, and where no divisor is reached."""
+    (alo, ahi), (blo, bhi) = a, b
+    if blo == bhi and _finite(alo) and _finite(ahi) and alo // blo == ahi // blo:
+        return alo % blo, ahi % blo
+    if alo < 0:
+        return 0, bhi - 1
+    return alo if ahi < blo else 0, min(ahi, bhi - 1)
 
 
 def floordiv(a: Interval, b: Interval) -> Interval:
-    alo, ahi = a
-    blo, bhi = b
-    if blo == bhi and blo > 0:
-        return _floor_quotient(alo, blo), _floor_quotient(ahi, blo)
-    found: list[Number] = [0] if blo <= 0 <= bhi else []
-    for ylo, yhi in _signed_parts(b):
-        found += (_floor_quotient(x, y) for x in a for y in (ylo, yhi))
-    return _hull(*found)
-
-
-def cdiv(a: Interval, b: Interval) -> Interval:
-    blo, bhi = b
-    found: list[Number] = [0] if blo <= 0 <= bhi else []
-    for ylo, yhi in _signed_parts(b):
-        found += (_truncated_quotient(x, y) for x in a for y in (ylo, yhi))
-    return _hull(*found)
+    """x // -y = -x // y"""
+    return _by_sign(b, lambda y: _quotients(a, y), lambda y: _quotients(_negated(a), y))
 
 
 def floormod(a: Interval, b: Interval) -> Interval:
-    alo, ahi = a
-    blo, bhi = b
-    if blo > 0:
-        return _mod_positive(alo, ahi, blo, bhi)
-    found: list[Number] = [0] if bhi >= 0 else []
-    for ylo, yhi in _signed_parts(b):
-        if ylo > 0:
-            found += _mod_positive(alo, ahi, ylo, yhi)
-        else:  # x mod y = -((-x) mod (-y))
-            low, high = _mod_positive(-ahi, -alo, -yhi, -ylo)
-            found += (-high, -low)
-    return _hull(*found)
+    """x mod -y = -(-x mod y)"""
+    return _by_sign(b, lambda y: _remainders(a, y), lambda y: _negated(_remainders(_negated(a), y)))
 
 
-def _mod_positive(alo: Number, ahi: Number, ylo: Number, yhi: Number) -> Interval:
-    if alo >= 0 and ahi < ylo:
-        return alo, ahi
-    if ylo == yhi and _finite(alo, ahi) and alo // ylo == ahi // ylo:
-        return alo % ylo, ahi % ylo
-    return 0, min(yhi - 1, ahi) if alo >= 0 else yhi - 1
+def cdiv(a: Interval, b: Interval) -> Interval:
+    """-x / y = x / -y = -(x / y)"""
+
+    def by(y: Interval) -> Interval:
+        return _by_sign(a, lambda x: _quotients(x, y), lambda x: _negated(_quotients(x, y)))
+
+    return _by_sign(b, by, lambda y: _negated(by(y)))
 
 
 def cmod(a: Interval, b: Interval) -> Interval:
-    alo, ahi = a
-    blo, bhi = b
-    largest = max(-blo, bhi)  # of |y|, unless y is 0
-    smallest = 0 if blo <= 0 <= bhi else min(abs(blo), abs(bhi))
-    if largest == 0:
-        return 0, 0
-    if max(-alo, ahi) < smallest:
-        return a
-    if blo == bhi and _finite(alo, ahi) and (alo >= 0 or ahi <= 0):
-        quotient = _truncated_quotient(alo, blo)
-        if quotient == _truncated_quotient(ahi, blo):
-            return alo - quotient * blo, ahi - quotient * blo
-    low = 0 if alo >= 0 else -min(-alo, largest - 1)
-    return low, 0 if ahi <= 0 else min(ahi, largest - 1)
+    """The remainder of a truncated quotient has the sign of x, whatever the sign of y."""
+
+    def by(y: Interval) -> Interval:
+        return _by_sign(a, lambda x: _remainders(x, y), lambda x: _negated(_remainders(x, y)))
+
+    return _by_sign(b, by, by)
 
 
 # --- bits
@@ -135,9 +125,9 @@ def _mirror(a: Interval) -> Interval:
 
 def _width(*ends: Number) -> Number:
     """2^k such that all integers between the ends lie in -2^k … 2^k - 1."""
-    if not _finite(*ends):
+    if not all(map(_finite, ends)):
         return _INF
-    return 1 << max(int(end if end >= 0 else ~int(end)).bit_length() for end in ends)
+    return 1 << max(int(max(end, -1 - end)).bit_length() for end in ends)
 
 
 def bit_and(a: Interval, b: Interval) -> Interval:
@@ -146,9 +136,9 @@ def bit_and(a: Interval, b: Interval) -> Interval:
     if alo == ahi and blo != bhi:
         return bit_and(b, a)
     if blo == bhi and isinstance(alo, int) and isinstance(ahi, int) and isinstance(blo, int):
-        if alo == ahi or (blo < 0 and -blo & (-blo - 1) == 0):  # clearing low bits is monotone
+        if alo == ahi or -blo & ~blo == 0:  # clearing low bits is monotone
             return alo & blo, ahi & blo
-        if blo >= 0 and blo & (blo + 1) == 0:  # keeping low bits is a remainder
+        if blo & (blo + 1) == 0:  # keeping low bits is a remainder
             return floormod(a, (blo + 1, blo + 1))
     if alo >= 0 and blo >= 0:
         return 0, min(ahi, bhi)
@@ -167,11 +157,10 @@ def bit_xor(a: Interval, b: Interval) -> Interval:
     blo, bhi = b
     if alo == ahi and blo == bhi:
         return (int(alo) ^ int(blo),) * 2
-    if -1 in (alo, blo) and (alo == ahi or blo == bhi):
-        if blo == bhi == -1:
-            return _mirror(a)
-        if alo == ahi == -1:
-            return _mirror(b)
+    if blo == bhi == -1:
+        return _mirror(a)
+    if alo == ahi == -1:
+        return _mirror(b)
     size = _width(alo, ahi, blo, bhi)
     if (alo >= 0 and blo >= 0) or (ahi < 0 and bhi < 0):
         return 0, size - 1
@@ -201,5 +190,5 @@ def shr(a: Interval, b: Interval, width: Number) -> Interval:
         found += (-(x < 0) for x in a)
     for y in (low, high) if low <= high else ():
         divisor: Number = 1 << int(y) if y <= _LONGEST_SHIFT else _INF
-        found += (_floor_quotient(x, divisor) for x in a)
+        found += (_quotient(x, divisor) for x in a)
     return _hull(*found)

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
 import pytest
 
 from morok.codegen.decompose import integers
 from morok.codegen.decompose.pieces import like, shr, where
-from morok.dtype import DType, float32, int8, int16, int32, int64, uint8, uint32, uint64
+from morok.codegen.decompose.table import decompositions
+from morok.dtype import DType, float32, int8, int16, int32, int64, uint8, uint16, uint32, uint64
+from morok.ir.alu import evaluate_array
 from morok.ir.build import cast, variable
 from morok.ir.node import UOp, alu, const, toposort
 from morok.ir.ops import Op, Ops
+from morok.machine.machine import Machine
+from morok.rewrite.engine import rewrite
 from tests.expressions import value_of
+
+DIVIDES = (Ops.FLOORDIV, Ops.FLOORMOD, Ops.CDIV, Ops.CMOD)
+MACHINE = SimpleNamespace(machine=Machine("usual", scalar_alu=True))
 
 
 def var(low: int, high: int, dtype: DType = int32, name: str = "v") -> UOp:
@@ -179,6 +190,67 @@ def test_divisors_are_made_safe_where_they_can_be_bad(op: Op) -> None:
     assert guard(any_, y) is where(y.eq(0), like(any_, 0), alu(op, any_, safe))
     u, y = var(0, 9, uint32), var(0, 5, uint32, "y")
     assert guard(u, y) is where(y.eq(0), like(u, 0), alu(op, u, where(y.eq(0), like(y, 1), y)))
+
+
+# --- by every constant
+
+
+def array_of(root: UOp, x: UOp, values: np.ndarray) -> np.ndarray:
+    done: dict[UOp, Any] = {x: values}
+    for n in toposort(root):
+        if n.op is Ops.CONST:
+            done[n] = np.array(n.arg, n.dtype.numpy)
+        elif n is not x:
+            operands = [done[s] for s in n.src]
+            done[n] = evaluate_array(
+                n.op, n.src[-1].dtype, *operands, to=n.dtype if n.op is Ops.CAST else None
+            )
+    return np.broadcast_to(done[root], values.shape)
+
+
+def divided(op: Op, x: int, y: int) -> int:
+    """Python's own arithmetic; a divisor of 0 gives 0."""
+    if y == 0:
+        return 0
+    if op in (Ops.FLOORDIV, Ops.FLOORMOD):
+        return x // y if op is Ops.FLOORDIV else x % y
+    quotient = abs(x) // abs(y) * (1 if (x < 0) == (y < 0) else -1)
+    return quotient if op is Ops.CDIV else x - quotient * y
+
+
+def compare_quotients(op: Op, x: UOp, divisor: int, values: list[int]) -> None:
+    dtype = x.dtype
+    root = rewrite(alu(op, x, like(x, divisor)), decompositions, MACHINE)
+    if divisor > 0 and x.arg[1] >= 0 and dtype.bits <= 16:
+        assert not ops(root) & set(DIVIDES), "by a constant one multiplies"
+    assert not ops(root) & {Ops.FLOORDIV, Ops.FLOORMOD}
+    with np.errstate(all="ignore"):
+        found = array_of(root, x, np.array(values, dtype.numpy))
+        wanted = np.array([divided(op, v, divisor) for v in values], object)
+    low, size = dtype.min, dtype.max - dtype.min + 1  # INT_MIN / -1 wraps around
+    assert [int(v) for v in found] == [(w - low) % size + low for w in wanted], (op, divisor)
+
+
+@pytest.mark.parametrize("op", DIVIDES, ids=lambda op: op.name)
+@pytest.mark.parametrize("dtype", [int8, uint8], ids=str)
+def test_every_byte_by_every_byte(op: Op, dtype: DType) -> None:
+    for low, high in ((dtype.min, dtype.max), (0, 100)):
+        x = var(low, high, dtype)
+        for divisor in range(dtype.min, dtype.max + 1, 1 if low else 3):
+            compare_quotients(op, x, divisor, list(range(low, high + 1)))
+
+
+@pytest.mark.parametrize("op", DIVIDES, ids=lambda op: op.name)
+@pytest.mark.parametrize("dtype", [int16, uint16, int32, uint32, int64, uint64], ids=str)
+def test_constants_at_which_something_changes(op: Op, dtype: DType) -> None:
+    least, most = dtype.min, dtype.max
+    chosen = {0, 1, 2, 3, 6, 7, 10, most // 3, most - 1, most, least, least + 1, 641, 1 << dtype.bits // 2}
+    chosen |= set() if dtype.is_unsigned else {-1, -2, -7, -most // 3}
+    for low in {least, 0}:
+        x = var(low, most, dtype)
+        for d in sorted(chosen):
+            near = {v + k for v in (0, d, -d, 5 * d, most // (d or 1) * d, most, low) for k in (-1, 0, 1)}
+            compare_quotients(op, x, d, sorted(v for v in near if low <= v <= most))
 
 
 # --- products, shifts, powers

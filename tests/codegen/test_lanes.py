@@ -4,7 +4,7 @@ import math
 
 from morok.codegen.lanes import lane_rules
 from morok.dtype import bool_, float32, index, int32
-from morok.ir.node import UOp, const, make
+from morok.ir.node import UOp, alu, const, make
 from morok.ir.ops import Ops
 from morok.rewrite.engine import rewrite
 
@@ -37,3 +37,20 @@ def test_constants_side_by_side_join() -> None:
 def test_what_is_not_constant_stays() -> None:
     x = make(Ops.DEFINE_VAR, index.vec(2), (), ("x", 0, 9))
     assert rewrite(x + 1, lane_rules) is x + 1
+
+
+def test_functions_that_devices_approximate_stay() -> None:
+    """Floats only: the same op on integers is exact."""
+    halves = make(Ops.VCONST, float32.vec(2), (), (0.5, 1.5))
+    for op in (Ops.EXP, Ops.EXP2, Ops.SIN, Ops.RSQRT):
+        assert rewrite(alu(op, halves), lane_rules) is alu(op, halves)
+    assert rewrite(alu(Ops.POW, halves, halves), lane_rules) is alu(Ops.POW, halves, halves)
+    doubled = make(Ops.VCONST, float32.vec(2), (), (1.0, 3.0))
+    assert rewrite(halves + halves, lane_rules) is doubled
+    assert rewrite(alu(Ops.POW, vector(2, 3), vector(5, 2)), lane_rules) is vector(32, 9)
+
+
+def test_scalars_are_left_to_others() -> None:
+    far = alu(Ops.SHL, const(index, 1), const(index, 10**6))
+    for node in (const(int32, 1) + const(int32, 2), far):
+        assert rewrite(node, lane_rules) is node

@@ -37,8 +37,12 @@ from tests.mutation.terms import TermMutant
 EFFORT = Effort(needed=4_000_000, extra=0, cases=40)
 # Where code of rules and of interval arithmetic lives, and the tests that know it.
 TESTED_BY: dict[str, tuple[str, ...]] = {
-    "morok.ir.bounds": ("tests/ir/test_bounds.py", "tests/symbolic/test_families.py"),
-    "morok.ir.intervals": ("tests/ir/test_bounds.py",),
+    "morok.ir.bounds": (
+        "tests/ir/test_intervals.py",
+        "tests/ir/test_bounds.py",
+        "tests/symbolic/test_families.py",
+    ),
+    "morok.ir.intervals": ("tests/ir/test_intervals.py", "tests/ir/test_bounds.py"),
     "morok.symbolic.quotients": ("tests/symbolic",),
     "morok.symbolic.bits": ("tests/symbolic",),
     "morok.symbolic.casts": ("tests/symbolic",),
@@ -52,7 +56,7 @@ TESTED_BY: dict[str, tuple[str, ...]] = {
         "tests/codegen/test_arithmetic.py",
     ),
     "morok.codegen.decompose.rounding": ("tests/codegen/test_arithmetic.py",),
-    "morok.codegen.decompose.table": ("tests/codegen/test_arithmetic.py",),
+    "morok.codegen.decompose.table": ("tests/codegen/test_table.py", "tests/codegen/test_arithmetic.py"),
     "morok.codegen.lanes": ("tests/codegen/test_lanes.py",),
     "morok.codegen.gates": ("tests/codegen/test_gates.py", "tests/codegen/test_kernels.py"),
     "morok.schedule.views": ("tests/schedule/test_passes.py",),

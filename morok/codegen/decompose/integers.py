@@ -65,7 +65,8 @@ def divide_by_constant(x: UOp, divisor: int) -> UOp | None:
     if scalar.bits > 32:
         return None
     wide = int64 if sign else uint64
-    found = magic_numbers(largest, divisor, 64 - sign)
+    # All of 64: below 2^31 there is one with s ≤ 31 + ⌈log₂ d⌉ and m ≤ 2^32, so a product below 2^63.
+    found = magic_numbers(largest, divisor, 64)
     if found is None:
         return None
     m, s = found
@@ -97,7 +98,7 @@ def floor_modulo(node: UOp) -> UOp | None:
     if y.op is Ops.CONST and y.arg > 0 and y.arg & (y.arg - 1) == 0:
         mask: int = y.arg - 1
         return x & mask
-    if y.op is Ops.CONST and y.arg > 0 and vmin(x) >= 0 and divide_by_constant(x, y.arg) is not None:
+    if y.op is Ops.CONST and divide_by_constant(x, y.arg) is not None:
         return x - alu(Ops.FLOORDIV, x, y) * y
     if x.dtype.is_unsigned or (vmin(x) >= 0 and vmin(y) >= 0):
         return alu(Ops.CMOD, x, y)
@@ -109,24 +110,20 @@ def floor_modulo(node: UOp) -> UOp | None:
 def c_divide_constant(node: UOp) -> UOp | None:
     """CDIV of what is not negative by a constant."""
     x, y = node.src
-    if y.op is not Ops.CONST or y.arg <= 0:
-        return None
-    return divide_by_constant(x, y.arg)
+    return divide_by_constant(x, y.arg) if y.op is Ops.CONST else None
 
 
 def c_modulo_constant(node: UOp) -> UOp | None:
     """CMOD of what is not negative by a constant."""
     x, y = node.src
-    if y.op is not Ops.CONST or y.arg <= 0:
-        return None
-    quotient = divide_by_constant(x, y.arg)
+    quotient = divide_by_constant(x, y.arg) if y.op is Ops.CONST else None
     return None if quotient is None else x - quotient * y
 
 
 def multiply_by_power(node: UOp) -> UOp | None:
     """x·2^k → x << k, for integers of a fixed width."""
     x, c = node.src
-    if not x.dtype.is_bounded_int or c.op is not Ops.CONST or c.arg < 2 or c.arg & (c.arg - 1):
+    if not x.dtype.is_bounded_int or c.op is not Ops.CONST or c.arg < 2 or c.arg.bit_count() != 1:
         return None
     return shl(x, c.arg.bit_length() - 1)
 
