@@ -162,8 +162,9 @@ def _sub(n: UOp) -> Interval:
 
 
 def _mulacc(n: UOp) -> Interval:
-    low, high = mul(_of(n.src[0]), _of(n.src[1]))
-    return low + _of(n.src[2])[0], high + _of(n.src[2])[1]
+    *factors, (zlo, zhi) = map(_of, n.src)
+    low, high = mul(*factors)
+    return low + zlo, high + zhi
 
 
 def _check(n: UOp) -> Interval:

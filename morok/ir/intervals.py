@@ -149,7 +149,7 @@ def bit_and(a: Interval, b: Interval) -> Interval:
 
 
 def bit_or(a: Interval, b: Interval) -> Interval:
-    return _mirror(bit_and(_mirror(a), _mirror(b)))
+    return _mirror(bit_and(*map(_mirror, (a, b))))
 
 
 def bit_xor(a: Interval, b: Interval) -> Interval:

@@ -207,7 +207,7 @@ def _every_alternative(node: Any, is_place: bool, function: Any) -> list[Any]:
     if isinstance(node, ast.Constant) and type(node.value) is int and is_place:
         value = node.value
         found.append(lambda n: setattr(n, "value", value + 1))
-    if isinstance(node, ast.Call) and len(node.args) > 1 and not isinstance(node.args[1], ast.Starred):
+    if isinstance(node, ast.Call) and len(node.args) > 1 and not _is_symmetric(node):
         found.append(lambda n: setattr(n, "args", [n.args[1], n.args[0], *n.args[2:]]))
     if isinstance(node, ast.Return) and node.value is not None:
         returns = ast.unparse(function.returns) if function.returns else ""
@@ -218,6 +218,12 @@ def _every_alternative(node: Any, is_place: bool, function: Any) -> list[Any]:
         elif "UOp" in returns:
             found.append(lambda n: setattr(n, "value", ast.Constant(None)))
     return found
+
+
+def _is_symmetric(call: ast.Call) -> bool:
+    """Whether the first two operands may be exchanged: extremes of numbers, operands as they come."""
+    extreme = isinstance(call.func, ast.Name) and call.func.id in ("min", "max")
+    return extreme or isinstance(call.args[1], ast.Starred)
 
 
 def _set_op(i: int, other: type[ast.cmpop]) -> Any:
