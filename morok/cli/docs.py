@@ -8,7 +8,7 @@ from pathlib import Path
 from morok.errors import MorokError
 
 NAME = "docs"
-HELP = "write the documentation that is generated from the code (api, ops, stages)"
+HELP = "write the documentation that is generated from the code (api, ops, stages, the picture)"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -39,9 +39,15 @@ def run(args: Namespace) -> int:
 def pages() -> dict[str, str]:
     """Every generated page by its file name."""
     from morok.cli.api_page import api_page
+    from morok.cli.pipeline_picture import pipeline_picture
     from morok.ir.document import ops_page
 
-    return {"api.md": api_page(), "ops.md": ops_page(), "stages.md": stages_page()}
+    return {
+        "api.md": api_page(),
+        "ops.md": ops_page(),
+        "stages.md": stages_page(),
+        "pipeline.svg": pipeline_picture(),
+    }
 
 
 def stages_page() -> str:

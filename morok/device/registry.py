@@ -22,6 +22,7 @@ _MODULES = {
     "CUDA": "morok.device.cuda",
     "EMULATOR": "morok.device.emulator",
 }
+DEVICES = ("PYTHON", *_MODULES)
 _devices: dict[str, Device] = {}
 _lock = RLock()
 
@@ -67,7 +68,7 @@ def _open(name: str) -> Device:
         return device
     if kind == "CPU":
         return _interpreter(name)
-    raise DeviceError(f"there is no device {name!r}; there are PYTHON, {', '.join(_MODULES)}")
+    raise DeviceError(f"there is no device {name!r}; there are {', '.join(DEVICES)}")
 
 
 found_by(lambda name: get_device(name).machine)

@@ -12,14 +12,14 @@ from morok.tensor.tensor import Tensor
 DOCS = Path(__file__).parents[2] / "docs"
 
 
-@pytest.mark.parametrize("name", ["api.md", "ops.md", "stages.md"])
+@pytest.mark.parametrize("name", ["api.md", "ops.md", "stages.md", "pipeline.svg"])
 def test_a_page_is_current(name: str) -> None:
     current = (DOCS / name).read_text(encoding="utf-8")
     assert current == pages()[name], f"docs/{name} is out of date; write it again with `python -m morok docs`"
 
 
 def test_every_page_is_tested() -> None:
-    assert set(pages()) == {"api.md", "ops.md", "stages.md"}
+    assert set(pages()) == {"api.md", "ops.md", "stages.md", "pipeline.svg"}
 
 
 def test_check_fails_on_an_old_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

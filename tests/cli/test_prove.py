@@ -75,7 +75,10 @@ def test_rules_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     shown = capsys.readouterr().out.splitlines()
     assert shown[0] == "symbolic.divmod  (1 rule)" and "symbolic.divmod.div-multiple" in shown[1]
     assert main(["rules", "no-such-rule"]) == 2
-    assert capsys.readouterr().err == "morok: no rule has 'no-such-rule' in its name\n"
+    assert main(["rules", "x % 1 "]) == 0
+    assert "symbolic.divmod_simple.mod-one" in capsys.readouterr().out
+    assert main(["rules", "no-such-rule"]) == 2
+    assert capsys.readouterr().err == "morok: no rule has 'no-such-rule' in its name or formula\n"
     assert main(["rules", "--set", "symbolic.distribute"]) == 0
     part = capsys.readouterr().out
     assert "(x + y) * a → x * a + y * a" in part and "exact" in part and "morok/symbolic/" in part
