@@ -11,7 +11,7 @@ VENV := .venv
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check --prefer-binary
 
-.PHONY: help demo test test-slow test-proved test-emulator test-cuda programs sanitizer sanitize-cuda lint format prove mutate prove-kernels bench bench-cuda bench-all clean
+.PHONY: help demo test test-slow test-proved test-emulator test-cuda programs sanitizer sanitize-cuda lint format prove mutate prove-kernels bench bench-cuda bench-all docs clean
 .DEFAULT_GOAL := help
 
 help:
@@ -31,6 +31,7 @@ help:
 	@echo "make bench      the CPU beside torch, jax and tinygrad (PEERS=0: without them), about 15 minutes"
 	@echo "make bench-cuda an NVIDIA GPU beside torch and jax, which must be installed for it"
 	@echo "make bench-all  every benchmark of the CPU"
+	@echo "make docs       the pages as a site that needs no network, in site/"
 	@echo "make clean      remove .venv and all caches"
 
 # A stamp says which extras are installed; it is older than pyproject.toml when that has changed.
@@ -129,6 +130,16 @@ bench-all: $(VENV)/.installed $(if $(filter 1,$(PEERS)),$(VENV)/.installed-peers
 	  echo "== $$file"; $(PY) "$$file" || exit 1; \
 	done
 
+# Pages lie where GitHub shows them; the site is built from a copy in which links between them still hold.
+$(VENV)/.installed-docs: $(VENV)/.installed
+	$(PIP) --editable '.[docs]'
+	@touch $@
+
+docs: $(VENV)/.installed-docs
+	@$(PY) -m morok docs --site build/docs
+	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet --config-file build/mkdocs.yml
+	@echo "site/index.html"
+
 clean:
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) build site dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

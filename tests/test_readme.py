@@ -10,6 +10,8 @@ from morok.cli.main import COMMANDS
 
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
+# what it says in more words
+MORE = TEXT + "".join((ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("usage.md", "cuda.md"))
 EXAMPLE, RULE = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
 
 
@@ -37,13 +39,13 @@ def test_the_table_of_rooms_is_the_tree() -> None:
 
 
 def test_commands_and_options_exist() -> None:
-    commands = set(re.findall(r"`morok (\w+)", TEXT))
+    commands = set(re.findall(r"`morok (\w+)", MORE))
     assert commands and commands <= set(COMMANDS)
-    inside = set(re.findall(r"override\((\w+)=", TEXT))
+    inside = set(re.findall(r"override\((\w+)=", MORE))
     assert inside and inside <= set(knobs.KNOBS)
-    options = set(re.findall(r"(?<!\()\b([A-Z][A-Z_0-9]{3,})=\w", TEXT))
+    options = set(re.findall(r"(?<!\()\b([A-Z][A-Z_0-9]{3,})=\w", MORE))
     assert options and options <= {name for knob in knobs.KNOBS.values() for name in knob.variables}
-    targets = set(re.findall(r"`make ([\w-]+)", TEXT))
+    targets = set(re.findall(r"`make ([\w-]+)", MORE))
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     assert targets and all(re.search(rf"^{target}:", makefile, re.MULTILINE) for target in targets)
 

@@ -127,7 +127,7 @@ def _table(prefix: str, rows: Rows) -> str:
         members[key] = member
     for key, names in groups.items():
         others = "".join(f", also `{other}`" for other in names[1:])
-        lines.append(f"| `{prefix}{names[0]}{_signature(members[key])}`{others} | {meaning(key)} |")
+        lines.append(f"| `{prefix}{names[0]}{signature_of(members[key])}`{others} | {meaning(key)} |")
     return "\n".join(lines) + "\n"
 
 
@@ -144,7 +144,7 @@ def meaning(member: Any) -> str:
     return text.splitlines()[0].replace("|", "\\|") if text else ""
 
 
-def _signature(member: Any) -> str:
+def signature_of(member: Any) -> str:
     if isinstance(member, property):
         return ""
     function: Callable[..., Any] = _plain(member)

@@ -19,10 +19,21 @@ def add_arguments(parser: ArgumentParser) -> None:
         default=Path("docs"),
         help="the folder to write to (default: docs)",
     )
+    parser.add_argument(
+        "--site",
+        type=Path,
+        metavar="FOLDER",
+        help="copy all pages to a folder that mkdocs builds a site from",
+    )
     parser.add_argument("--check", action="store_true", help="write nothing; fail if a page is out of date")
 
 
 def run(args: Namespace) -> int:
+    if args.site is not None:
+        from morok.cli.site import write_site
+
+        write_site(Path.cwd(), args.site)
+        return 0
     if not args.check:
         args.into.mkdir(parents=True, exist_ok=True)
     for name, page in pages().items():

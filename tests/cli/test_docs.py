@@ -1,5 +1,7 @@
 """Generated pages are what the code says now."""
 
+import json
+import re
 from pathlib import Path
 
 import pytest
@@ -43,3 +45,24 @@ def test_every_public_name_says_what_it_is() -> None:
     assert not silent, "without documentation:\n" + "\n".join(silent)
     assert "object at 0x" not in page
     assert "| `sum(axis=None, keepdim=False, dtype=None)` | The sum over axes, or over everything. |" in page
+
+
+def test_links_of_the_site_lead_to_its_own_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(DOCS.parent)
+    assert main(["docs", "--site", str(tmp_path / "pages")]) == 0
+    pages = list((tmp_path / "pages").rglob("*.md"))
+    assert (tmp_path / "pages" / "index.md") in pages and (
+        tmp_path / "pages/reference/reductions.md"
+    ) in pages
+    lost = []
+    for page in pages:
+        if page.name.endswith((".py.md", ".toml.md")):
+            continue
+        text = re.sub(r"```.*?```|`[^`\n]*`", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+        links = re.findall(r"\]\(([^)\s#]+)[^)]*\)", text)
+        lost += [
+            f"{page}: {link}" for link in links if "://" not in link and not (page.parent / link).is_file()
+        ]
+    assert not lost, lost
+    contents = json.loads((tmp_path / "mkdocs.yml").read_text(encoding="utf-8"))
+    assert contents["docs_dir"] == "pages" and {"Overview": "index.md"} in contents["nav"]
