@@ -73,6 +73,7 @@ FINITE = {
     "morok.ir.node._table": "weak: nodes that are alive",
     "morok.ir.ops._TABLE": "filled when modules are loaded",
     "morok.nn.module._updated": "emptied by every step",
+    "morok.machine.devices._finders": "one",
     "morok.proof.rulebook.SKIPPED": "modules",
     "morok.rewrite.checks._live": "rules",
     "morok.rewrite.checks._terminating": "rules",

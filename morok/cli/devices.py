@@ -34,8 +34,11 @@ def rows() -> list[tuple[str, str]]:
             found.append((name, _cuda(get_device(name))))
         except MorokError as error:
             found.append((name, f"cannot be used: {error.message}"))
-    emulated = _facts(get_device("EMULATOR").machine)
-    found.append(("EMULATOR", f"a GPU in NumPy: slow, finds races and accesses out of bounds; {emulated}"))
+    emulated = "a GPU in NumPy: slow, finds races and accesses out of bounds"
+    try:
+        found.append(("EMULATOR", f"{emulated}; {_facts(get_device('EMULATOR').machine)}"))
+    except MorokError as error:
+        found.append(("EMULATOR", f"cannot be used: {error.message}"))
     return [(f"{name} *" if name == default_device() else name, text) for name, text in found]
 
 

@@ -495,7 +495,7 @@ def test_devices_are_listed(gpu: Cuda, capsys: pytest.CaptureFixture[str]) -> No
     assert lines[0].startswith("CPU *")
     (found,) = [line for line in lines if line.startswith("CUDA")]
     assert "  Fake GPU, sm_90a, 4 multiprocessors, " in found
-    assert found.endswith("free, driver for CUDA 13.0")
+    assert "free, driver for CUDA 13.0; machine sm_90a, " in found
 
 
 def test_one_gpu_that_cannot_be_used_hides_no_other(gpu: Cuda) -> None:
