@@ -43,6 +43,13 @@ def test_a_function_is_decomposed_unless_the_machine_has_it(op: Op) -> None:
     assert op not in ops(made) and made.dtype is float32
 
 
+def test_a_decomposition_asks_the_machine_first() -> None:
+    node, other = alu(Ops.RECIP, given(float32)), given(float32, "y")
+    decompose = table._unless_native(lambda _: other)
+    assert decompose(node, machine()) is other
+    assert decompose(node, machine(Ops.RECIP)) is None
+
+
 @pytest.mark.parametrize("op", [Ops.EXP2, Ops.RECIP], ids=lambda op: op.name)
 def test_a_rough_function_is_for_float32_that_asks_for_it(op: Op) -> None:
     roughly = rough(op, given(float32))
