@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from morok.codegen.decompose import table
+from morok.codegen.decompose.pieces import copy_sign
 from morok.codegen.decompose.table import decompose_rules, decompositions
 from morok.dtype import DType, float16, float32, float64, int32, uint32, uint64
 from morok.ir.build import ROUGH, rough, variable
@@ -15,6 +18,7 @@ from morok.ir.node import UOp, alu, make, toposort
 from morok.ir.ops import Op, Ops
 from morok.machine.machine import BASIC_OPS, Machine
 from morok.rewrite.engine import rewrite
+from tests.expressions import same_value, value_of
 
 ROUNDINGS = (Ops.RINT, Ops.FLOOR, Ops.CEIL, Ops.TRUNC)
 FUNCTIONS = (
@@ -103,3 +107,13 @@ def test_magnitudes() -> None:
     assert rewrite(alu(Ops.ABS, given(uint32)), decompose_rules, machine()) is given(uint32)
     signed = alu(Ops.ABS, given(int32))
     assert rewrite(signed, decompose_rules, machine()) is signed
+
+
+@pytest.mark.parametrize("dtype", [float16, float32, float64], ids=str)
+def test_the_sign_of_another(dtype: DType) -> None:
+    """Bit for bit, as the C library does."""
+    x, y = given(dtype), given(dtype, "y")
+    root = copy_sign(x, y)
+    values = [0.0, -0.0, 1.0, -1.0 - float(dtype.eps), 1.0 + float(dtype.eps), -math.inf, math.inf]
+    for a, b in itertools.product(values, repeat=2):
+        assert same_value(value_of(root, {x: a, y: b}), math.copysign(a, b)), (a, b)

@@ -92,8 +92,8 @@ def is_nan(x: UOp) -> UOp:
 def copy_sign(magnitude: UOp, sign: UOp) -> UOp:
     """|magnitude| with the sign bit of `sign`."""
     m, s = bits_of(magnitude), bits_of(sign)
-    low = s.dtype.scalar.min
-    return float_of((m & (-1 - low)) | (s & low), magnitude.dtype)
+    whole = s.dtype.scalar
+    return float_of((m & whole.max) | (s & whole.min), magnitude.dtype)
 
 
 def power_of_two(n: UOp, dtype: DType) -> UOp:
