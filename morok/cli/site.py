@@ -77,11 +77,16 @@ def _reference(into: Path, title: str, rows: list[tuple[str, Any]]) -> tuple[str
     """The page of a family of methods, with whole docstrings."""
     parts = [f"# {title}\n"]
     for name, member in rows:
-        text = inspect.getdoc(member.fget if isinstance(member, property) else member) or ""
-        parts.append(f"## {name}\n\n`{name}{signature_of(member)}`\n\n{_examples(text)}\n")
+        text = inspect.getdoc(_function(member)) or ""
+        file = inspect.unwrap(_function(member)).__module__.replace(".", "/") + ".py"
+        parts.append(f"## {name}\n\n`{name}{signature_of(member)}` in `{file}`\n\n{_examples(text)}\n")
     path = f"reference/{re.sub(r'[^a-z]+', '-', title.lower())}.md"
     _write(into / path, "\n".join(parts))
     return title, path
+
+
+def _function(member: Any) -> Any:
+    return member.fget if isinstance(member, property) else getattr(member, "__func__", member)
 
 
 def _examples(text: str) -> str:

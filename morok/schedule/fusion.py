@@ -28,6 +28,7 @@ from morok.ir.infer import ranges
 from morok.ir.node import UOp, make, toposort
 from morok.ir.ops import AxisKind, Ops
 from morok.ir.provenance import here, place
+from morok.ir.text import expr
 from morok.machine.devices import main_machine
 from morok.schedule.attention import attentions, users_of, works
 from morok.schedule.compared import NOWHERE, Sides, find_comparisons, is_rounded, meet
@@ -130,9 +131,8 @@ def explain(kept: dict[UOp, str], costs: Costs) -> None:
         print("nothing between inputs and results is kept: all of it is fused", file=sys.stderr)
     for node, reason in reversed(kept.items()):
         size = _amount(costs.count[node] * node.dtype.itemsize)
-        print(
-            f"kept a buffer at {place(node) or 'an unknown place'} because {reason}, {size}", file=sys.stderr
-        )
+        where = place(node) or "an unknown place"
+        print(f"kept a buffer at {where} because {reason}, {size}: {expr(node, 60, 2)}", file=sys.stderr)
 
 
 def _amount(nbytes: float) -> str:

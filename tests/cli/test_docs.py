@@ -54,6 +54,8 @@ def test_links_of_the_site_lead_to_its_own_pages(tmp_path: Path, monkeypatch: py
     assert (tmp_path / "pages" / "index.md") in pages and (
         tmp_path / "pages/reference/reductions.md"
     ) in pages
+    softmax = (tmp_path / "pages/reference/softmax-norms-losses.md").read_text(encoding="utf-8")
+    assert "`softmax(axis=None, dtype=None)` in `morok/tensor/" in softmax
     lost = []
     for page in pages:
         if page.name.endswith((".py.md", ".toml.md")):
