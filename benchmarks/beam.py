@@ -22,10 +22,10 @@ from typing import Any
 import numpy as np
 
 from morok import knobs
-from morok.device.crew_worker import is_same
 from morok.device.registry import get_device
+from morok.device.worker import is_same
 from morok.errors import MorokError
-from morok.optimize.race import Heat, calm_turns
+from morok.optimize.race import PairedTiming, uncontended_turns
 from morok.runtime.tuning import tuner
 from morok.tensor.jit import jit
 from morok.tensor.tensor import Tensor
@@ -98,7 +98,7 @@ def check(got: Any, want: Any) -> None:
 
 def compare(
     device: Any, calls: list[Callable[[], Any]], settings: list[dict[str, Any]]
-) -> tuple[Heat, list[float]]:
+) -> tuple[PairedTiming, list[float]]:
     """The middle one of some heats; and medians of single calls in turns, where calls are short."""
 
     def clock(call: Callable[[], Any], options: dict[str, Any]) -> Callable[[int], float]:
@@ -113,14 +113,14 @@ def compare(
         return seconds
 
     old, new = map(clock, calls, settings)
-    heats: list[Heat] = []
+    timings: list[PairedTiming] = []
     for seconds in (*[RACE_SECONDS] * HEATS, LONG_RACE):
-        if seconds < LONG_RACE or not heats:
+        if seconds < LONG_RACE or not timings:
             now = time.perf_counter
-            heat = calm_turns("plan", old, new, now, now() + seconds, device.listen, time.sleep)
-            heats += [] if heat is None else [heat]
-    heats = [heat for heat in heats if not heat.disturbed] or heats
-    middle = sorted(heats, key=lambda h: h.ratio)[len(heats) // 2]
+            timing = uncontended_turns("plan", old, new, now, now() + seconds, device.listen, time.sleep)
+            timings += [] if timing is None else [timing]
+    timings = [timing for timing in timings if not timing.contended] or timings
+    middle = sorted(timings, key=lambda h: h.ratio)[len(timings) // 2]
     singles: list[float] = []
     if middle.before < SHORT:
         taken: tuple[list[float], list[float]] = ([], [])
@@ -143,7 +143,7 @@ def run(case: Case, device: Any, width: int, allowed: Callable[[int], float]) ->
     settings = [{**case.knobs, "BEAM": beam, "BEAM_SECONDS": seconds} for beam in (0, width)]
     with knobs.override(**settings[0]):
         want = plain(*tensors)
-    start, plans = len(tuner.history), len(tuner.verdicts)
+    start, plans = len(tuner.history), len(tuner.ab_results)
     started = time.perf_counter()
     with knobs.override(**settings[1]):
         got = tuned(*tensors)
@@ -151,16 +151,16 @@ def run(case: Case, device: Any, width: int, allowed: Callable[[int], float]) ->
     took = time.perf_counter() - started
     check(got, want)
     del got, want
-    history, verdicts = tuner.history[start:], tuner.verdicts[plans:]
+    history, ab_results = tuner.history[start:], tuner.ab_results[plans:]
 
-    kept = {key for verdict in verdicts for key in verdict.kept}
+    kept = {key for ab_result in ab_results for key in ab_result.kept}
     raced = any(t.found.race for t in history)
-    heat, singles = compare(device, [lambda: plain(*tensors), lambda: tuned(*tensors)], settings)
+    timing, singles = compare(device, [lambda: plain(*tensors), lambda: tuned(*tensors)], settings)
     return {
         "work": case.name, "kernels": kernels, "seconds per kernel": seconds, "search s": took,
-        "heuristics s": heat.before, "beam s": heat.after, "ratio": heat.ratio, "spread": heat.spread,
-        "wins": heat.wins, "same": not raced or (bool(verdicts) and not kept),
-        "disturbed": heat.disturbed, "single calls s": singles, "plan": [str(v) for v in verdicts],
+        "heuristics s": timing.before, "beam s": timing.after, "ratio": timing.ratio, "spread": timing.spread,
+        "wins": timing.wins, "same": not raced or (bool(ab_results) and not kept),
+        "contended": timing.contended, "single calls s": singles, "plan": [str(v) for v in ab_results],
         "tuned": [
             {"name": t.name, "tried": t.found.tried, "failed": t.found.failed, "ratio": t.found.ratio,
              "complete": t.found.complete, "race": [str(h) for h in t.found.race],
@@ -180,7 +180,7 @@ def show(row: dict[str, Any]) -> str:
     nothing = "".join(
         f" nothing worked: {t['complaints'][:1]}" for t in row["tuned"] if t["failed"] == t["tried"]
     )
-    mark = "busy" if row["disturbed"] else "same" if row["same"] else "SLOWER" if slower else "ok"
+    mark = "busy" if row["contended"] else "same" if row["same"] else "SLOWER" if slower else "ok"
     return (
         f"{mark:<6} {row['work']:<38} {row['heuristics s'] * 1e6:>9.1f} → "
         f"{row['beam s'] * 1e6:>9.1f} µs  ratio {row['ratio']:.3f} ± {row['spread']:.3f} "

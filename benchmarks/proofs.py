@@ -90,7 +90,7 @@ def main() -> int:
     parser.add_argument("--level", type=int, default=2, help="of PROVE (2)")
     args = parser.parse_args()
     random.seed(0)
-    prove.keep_quiet()
+    prove.without_report()
     works = {
         "resnet": lambda: resnet(args.small),
         "gpt": lambda: gpt2(args.small),

@@ -153,7 +153,7 @@ class _OverriddenKnob(Knob[T]):
 
 _overrides = 0  # in all threads together
 # The surroundings inside of the innermost override, once somebody has asked: they cost some microseconds.
-_found: ContextVar[list[tuple[object, object]] | None] = ContextVar("morok.surroundings", default=None)
+_found: ContextVar[list[tuple[object, object]] | None] = ContextVar("morok.compile_environment", default=None)
 
 
 def _count_override(knob: Knob[Any], change: int) -> None:
@@ -216,7 +216,7 @@ def words(text: str) -> tuple[str, ...]:
     return tuple(word.strip() for word in text.split(",") if word.strip())
 
 
-def surroundings() -> tuple[object, object]:
+def compile_environment() -> tuple[object, object]:
     """What makes equal computations different programs: the cache key, and where new tensors live."""
     if not _overrides:
         return _AT_START

@@ -85,7 +85,7 @@ def _open_device() -> None:
 def pytest_configure(config: pytest.Config) -> None:
     _open_device()
     if importlib.util.find_spec("z3") is not None:
-        prove.keep_quiet()
+        prove.without_report()
         config.stash[WATCH] = watch = accesses.Watch()
         accesses.install(watch)
 

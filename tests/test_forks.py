@@ -127,18 +127,18 @@ def test_the_collector_runs_again_in_a_child() -> None:
     """Threads that have put it off do not come along, so nobody would switch it on."""
     script = """
     import gc, os, threading, warnings
-    from morok.rewrite.collection import no_collection
+    from morok.rewrite.gc_pause import gc_paused
     warnings.simplefilter("ignore")
     inside, leave = threading.Event(), threading.Event()
     def work():
-        with no_collection:
+        with gc_paused:
             inside.set(); leave.wait()
     thread = threading.Thread(target=work); thread.start(); inside.wait()
     assert not gc.isenabled()
     if (child := os.fork()) == 0:
         os._exit(0 if gc.isenabled() else 3)
     assert os.waitpid(child, 0)[1] == 0
-    with no_collection:
+    with gc_paused:
         if (child := os.fork()) == 0:
             os._exit(3 if gc.isenabled() else 0)
         assert os.waitpid(child, 0)[1] == 0

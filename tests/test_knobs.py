@@ -191,22 +191,22 @@ def test_the_cache_key_follows_what_changes_code() -> None:
         assert knobs.cache_key() != start
 
 
-def test_surroundings_are_those_of_the_innermost_override() -> None:
-    at_start = knobs.surroundings()
+def test_the_compile_environment_is_that_of_the_innermost_override() -> None:
+    at_start = knobs.compile_environment()
     with knobs.override(NOOPT=not knobs.NOOPT.value):
-        outer = knobs.surroundings()
+        outer = knobs.compile_environment()
         assert outer == (knobs.cache_key(), knobs.default_device()) != at_start
-        assert knobs.surroundings() is outer  # it is asked for at every replay
+        assert knobs.compile_environment() is outer  # it is asked for at every replay
         with knobs.override(DEVICE="PYTHON"):
-            inner = knobs.surroundings()
+            inner = knobs.compile_environment()
             assert inner == (knobs.cache_key(), "PYTHON") != outer
             found: list[object] = []
-            thread = threading.Thread(target=lambda: found.append(knobs.surroundings()))
+            thread = threading.Thread(target=lambda: found.append(knobs.compile_environment()))
             thread.start()
             thread.join()
             assert found == [at_start]
-        assert knobs.surroundings() == outer
-    assert knobs.surroundings() == at_start
+        assert knobs.compile_environment() == outer
+    assert knobs.compile_environment() == at_start
 
 
 def test_every_knob_explains_itself() -> None:

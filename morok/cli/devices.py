@@ -44,7 +44,7 @@ def rows() -> list[tuple[str, str]]:
 
 def _cpu() -> str:
     from morok.device.cpu import CPU
-    from morok.device.cpu_pool import thread_count
+    from morok.device.cpu_threads import thread_count
     from morok.errors import MorokError
 
     threads = thread_count()
@@ -75,7 +75,7 @@ def _facts(machine: Machine) -> str:
     """What the compiler knows of it, in a line."""
     from morok.device.buffer import show_bytes
 
-    units = sorted({unit.name.removesuffix(".held") for unit in machine.matrix_units})
+    units = sorted({unit.name.removesuffix(".register_a") for unit in machine.matrix_units})
     found = [
         f"machine {machine.name}",
         f"vectors of {machine.vector_bytes} bytes",

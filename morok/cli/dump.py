@@ -16,7 +16,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    from morok.device.inspect import dump
+    from morok.device.dump import dump
 
     with dump(args.out) as found:
         run_script(args.script, args.arguments)

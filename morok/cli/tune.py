@@ -10,7 +10,7 @@ from morok.cli.script import add_script, run_script
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from morok.runtime.contest import Verdict
+    from morok.runtime.plan_ab_test import ABResult
     from morok.runtime.tuning import Tuned
 
 NAME = "tune"
@@ -31,13 +31,13 @@ def run(args: Namespace) -> int:
     from morok import knobs
     from morok.runtime.tuning import tuner
 
-    start, plans = len(tuner.history), len(tuner.verdicts)
+    start, plans = len(tuner.history), len(tuner.ab_results)
     try:
         with knobs.override(BEAM=args.width, BEAM_SECONDS=args.seconds):
             run_script(args.script, args.arguments)
     finally:
         if len(tuner.history) > start:  # what an error has stopped is told too
-            print(table(tuner.history[start:], tuner.verdicts[plans:]))
+            print(table(tuner.history[start:], tuner.ab_results[plans:]))
     if len(tuner.history) == start:
         print(table(()))
     if knobs.CACHE.value and len(tuner.history) > start:
@@ -45,7 +45,7 @@ def run(args: Namespace) -> int:
     return 0
 
 
-def table(history: Sequence[Tuned], verdicts: Sequence[Verdict] = ()) -> str:
+def table(history: Sequence[Tuned], ab_results: Sequence[ABResult] = ()) -> str:
     """What was won, for people: the kernels that take longest first, then the plans that they run in."""
     if not history:
         return "The script runs no kernel that can be tuned."
@@ -54,12 +54,12 @@ def table(history: Sequence[Tuned], verdicts: Sequence[Verdict] = ()) -> str:
     for tuned in rows:
         found = tuned.found
         tried = f"{found.tried}" if tuned.searched else "found on disk"
-        tried += ", the machine was busy" if found.disturbed else ""
+        tried += ", the machine was busy" if found.contended else ""
         lines.append(
             f"{tuned.name:<28.28} {tuned.place or '-':<24.24} {found.before * 1e6:>9.1f} µs "
             f"{found.after * 1e6:>9.1f} µs {found.ratio:>6.2f}  {tried}"
         )
     faster = sum(t.found.ratio > 1 for t in rows)
     lines.append(f"{faster} of {len(rows)} kernels are faster than what the heuristics chose")
-    lines += [f"plan: {verdict}" for verdict in verdicts]
+    lines += [f"plan: {ab_result}" for ab_result in ab_results]
     return "\n".join(lines)

@@ -64,9 +64,9 @@ def fold_lanes(op: Op, x: UOp, outputs: int) -> UOp:
     return total
 
 
-def fall(along: UOp, old: UOp, new: UOp) -> UOp:
-    """The factor by which a sum that is taken ALONG with a maximum falls as that rises."""
-    op, factor, arg = along.arg
+def rescale(online: UOp, old: UOp, new: UOp) -> UOp:
+    """The factor by which an online accumulator is rescaled as its maximum rises."""
+    op, factor, arg = online.arg
     less = alu(Ops.SUB, old, new)
     if factor != 1.0:
         less = alu(Ops.MUL, less, const(less.dtype, factor))

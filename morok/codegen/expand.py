@@ -16,7 +16,7 @@ import itertools
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from morok.codegen.accumulators import fall
+from morok.codegen.accumulators import rescale
 from morok.codegen.fragments import make_fragments
 from morok.codegen.vectors import repeat, swizzle, vector_constant
 from morok.dtype import PtrDType
@@ -84,7 +84,7 @@ def expand(node: UOp) -> UOp | None:
     orders = {s.arg for s in node.src if s.op is Ops.UNROLL}
     # one order of lanes is kept: a matrix unit has its own
     axes: Axes = orders.pop() if len(orders) == 1 else tuple(sorted({a for order in orders for a in order}))
-    if node.op is Ops.ALONG and node.src[0].op is Ops.UNROLL:
+    if node.op is Ops.ONLINE and node.src[0].op is Ops.UNROLL:
         axes = node.src[0].arg
     size = axes_size(axes)
     sources = []
@@ -130,12 +130,12 @@ def contract(node: UOp) -> UOp:
         return repeat(x, axes_size(wanted))
     inner = x.src[0]
     present: Axes = x.arg
-    rest = tuple(a for a in present if a not in wanted)
+    others = tuple(a for a in present if a not in wanted)
     width = inner.dtype.lanes // axes_size(present)
-    result = swizzle(inner, _lanes_for(rest + wanted, present, width))
-    if not rest:
+    result = swizzle(inner, _lanes_for(others + wanted, present, width))
+    if not others:
         return result
-    return make(Ops.UNROLL, node.dtype, (result,), rest)
+    return make(Ops.UNROLL, node.dtype, (result,), others)
 
 
 def close_reduction(node: UOp) -> UOp | None:
@@ -162,13 +162,13 @@ def run_along_lanes(node: UOp) -> UOp | None:
         return expand(node)
     loops = tuple(s for s in found.loops if s.op is Ops.RANGE)
     given = (*found.values, *(() if found.start is None else (found.start,)))
-    rest: Axes = tuple(sorted({a for s in given if s.op is Ops.UNROLL for a in s.arg if a not in steps}))
-    values = [_with_axes(v, rest + steps) for v in found.values]
-    start = () if found.start is None else (_with_axes(found.start, rest),)
+    others: Axes = tuple(sorted({a for s in given if s.op is Ops.UNROLL for a in s.arg if a not in steps}))
+    values = [_with_axes(v, others + steps) for v in found.values]
+    start = () if found.start is None else (_with_axes(found.start, others),)
     how = replace(node.arg, lanes=axes_size(steps))
-    dtype = node.dtype.scalar.vec(axes_size(rest + steps))
+    dtype = node.dtype.scalar.vec(axes_size(others + steps))
     wide = make(Ops.SCAN, dtype, (*values, *start, *loops), how)
-    return make(Ops.UNROLL, node.dtype, (wide,), rest + steps)
+    return make(Ops.UNROLL, node.dtype, (wide,), others + steps)
 
 
 def _with_axes(x: UOp, axes: Axes) -> UOp:
@@ -216,7 +216,7 @@ _SHAPE = unproved("restructures loops into vectors; tested against the interpret
 EXPANDABLE = Head(
     *sorted(ALU),
     *(Ops.INDEX, Ops.LOAD, Ops.STORE, Ops.GEP, Ops.VECTORIZE, Ops.CAT, Ops.PICK, Ops.WMMA, Ops.VREDUCE),
-    *(Ops.LDMATRIX, Ops.ALONG),
+    *(Ops.LDMATRIX, Ops.ONLINE),
 )  # fmt: skip
 
 
@@ -265,7 +265,7 @@ def group_for_reduce(node: UOp, ctx: Any) -> UOp | None:
     value = node.src[0]
     warp = _warp_part(groups, ranges(value), state)
     if warp is not None:
-        value, groups = substitute(value, {groups[-1]: warp.whole}), [*groups[:-1], *warp.rest]
+        value, groups = substitute(value, {groups[-1]: warp.whole}), [*groups[:-1], *warp.outer]
     inner = make(Ops.REDUCE, node.dtype, (value, *loops), node.arg) if loops else value
     if warp is not None:
         inner = make(Ops.REDUCE, node.dtype, (inner, warp.lane), node.arg)
@@ -300,7 +300,7 @@ class _Warp(NamedTuple):
 
     whole: UOp
     lane: UOp
-    rest: tuple[UOp, ...]
+    outer: tuple[UOp, ...]
 
 
 def _warp_part(groups: list[UOp], alive: frozenset[UOp], numbers: _Numbers) -> _Warp | None:
@@ -323,9 +323,9 @@ def _warp_part(groups: list[UOp], alive: frozenset[UOp], numbers: _Numbers) -> _
     lane = rng(width, numbers.next(), AxisKind.WARP)
     if size == width:
         return numbers.warps.setdefault(last, _Warp(lane, lane, ()))
-    rest = make(Ops.RANGE, last.dtype, (const(last.dtype, size // width),), last.arg)
-    whole = alu(Ops.ADD, alu(Ops.MUL, rest, const(last.dtype, width)), lane)
-    return numbers.warps.setdefault(last, _Warp(whole, lane, (rest,)))
+    others = make(Ops.RANGE, last.dtype, (const(last.dtype, size // width),), last.arg)
+    whole = alu(Ops.ADD, alu(Ops.MUL, others, const(last.dtype, width)), lane)
+    return numbers.warps.setdefault(last, _Warp(whole, lane, (others,)))
 
 
 def _is_group(r: UOp) -> bool:
@@ -368,27 +368,27 @@ def open_lanes(root: UOp) -> UOp:
 def maxima_apart(root: UOp) -> UOp:
     """Sums along with a maximum that threads share: each thread has a maximum and sums of its own.
 
-    ALONG(REDUCE(add, f(s - M), k, g), M)  →  REDUCE(add, l · f(m - M), g)
-    with m = REDUCE(max, s, k), l = ALONG(REDUCE(add, f(s - m), k), m) and M = REDUCE(max, m, g)
+    ONLINE(REDUCE(add, f(s - M), k, g), M)  →  REDUCE(add, l · f(m - M), g)
+    with m = REDUCE(max, s, k), l = ONLINE(REDUCE(add, f(s - m), k), m) and M = REDUCE(max, m, g)
     """
     while True:
-        found = [n for n in toposort(root) if n.op is Ops.ALONG and any(map(_is_group, n.src[0].src[1:]))]
+        found = [n for n in toposort(root) if n.op is Ops.ONLINE and any(map(_is_group, n.src[0].src[1:]))]
         if not found:
             return root
         top = found[0].src[1]
         groups = tuple(r for r in top.src[1:] if _is_group(r))
-        rest = tuple(r for r in top.src[1:] if r not in groups)
-        own = top.replace((top.src[0], *rest)) if rest else top.src[0]
+        others = tuple(r for r in top.src[1:] if r not in groups)
+        own = top.replace((top.src[0], *others)) if others else top.src[0]
         level = top.replace((own, *groups))
         mapping = {top: level}
         for node in found:
             if node.src[1] is not top:
                 continue
             value = substitute(node.src[0].src[0], {top: own})
-            mine = node.src[0].replace((value, *rest)) if rest else value
-            if rest:
+            mine = node.src[0].replace((value, *others)) if others else value
+            if others:
                 mine = node.replace((mine, own))
-            mapping[node] = node.src[0].replace((alu(Ops.MUL, mine, fall(node, own, level)), *groups))
+            mapping[node] = node.src[0].replace((alu(Ops.MUL, mine, rescale(node, own, level)), *groups))
         root = substitute(root, mapping)
 
 
@@ -396,10 +396,10 @@ def warp_apart(node: UOp) -> UOp | None:
     """A reduction over loops and over the lanes of a warp: each lane its own part first."""
     count = len(node.arg)
     lanes = tuple(r for r in node.src[count:] if r.op is Ops.RANGE and r.arg[1] is AxisKind.WARP)
-    rest = tuple(r for r in node.src[count:] if r not in lanes)
-    if count != 1 or not lanes or not rest or node.src[0].op is Ops.WMMA:  # a unit adds over its own lanes
+    others = tuple(r for r in node.src[count:] if r not in lanes)
+    if count != 1 or not lanes or not others or node.src[0].op is Ops.WMMA:  # a unit adds over its own lanes
         return None
-    return node.replace((node.replace((node.src[0], *rest)), *lanes))
+    return node.replace((node.replace((node.src[0], *others)), *lanes))
 
 
 @rules("codegen.warp_apart")

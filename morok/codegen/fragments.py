@@ -39,7 +39,7 @@ class Loops(NamedTuple):
     rows: tuple[UOp, ...]
     columns: tuple[UOp, ...]
     steps: tuple[UOp, ...]  # one loop; where the left operand is a result, one per run of its columns' bits
-    lane: UOp  # the lane's number in the warp, or in the group of warps
+    lane: UOp  # the lane's number in the warp, or in the warp group
 
 
 def loops_of(point: UOp) -> Loops:
@@ -143,21 +143,21 @@ def rows_of(x: UOp, unit: MatrixUnit, loops: Loops, left: bool) -> UOp | None:
     matrix = simplify(alu(Ops.FLOORDIV, lane, const(lane.dtype, 8)))
     upper = {f"r{bit}": _bit(matrix, n) for n, bit in enumerate(words)}
     upper |= {f"l{n}": _bit(lane, n) for n in range(5, unit.lanes.bit_length() - 1)}  # warps of a group
-    for turned in (False, True):
-        if turned and x.dtype.itemsize != 2:
+    for transposed in (False, True):
+        if transposed and x.dtype.itemsize != 2:
             continue
         coordinates = []
-        for bits, low in ((outer, line if not turned else None), (step, line if turned else None)):
+        for bits, low in ((outer, line if not transposed else None), (step, line if transposed else None)):
             parts = [] if low is None else [low]
             parts += [
                 alu(Ops.MUL, upper[b], const(lane.dtype, 1 << i)) for i, b in enumerate(bits) if b in upper
             ]
             coordinates.append(_sum(parts, lane.dtype))
-        if not _runs(x, unit, loops, left, run, turned):
+        if not _runs(x, unit, loops, left, run, transposed):
             continue
         at = _at(x, unit, loops, left, coordinates[0], coordinates[1])
         read = make(Ops.INDEX, x.dtype, (at.src[0], simplify(at.src[1])), x.arg, x.origin)
-        rows = Rows(1 << len(words), turned)
+        rows = Rows(1 << len(words), transposed)
         return make(Ops.LDMATRIX, x.dtype.vec(fragment.registers), (read,), rows, x.origin)
     return None
 
@@ -169,7 +169,7 @@ def is_shared(buffer: UOp) -> bool:
     return isinstance(buffer.arg[2], Shared) and buffer.arg[2].depth > 0
 
 
-def _runs(x: UOp, unit: MatrixUnit, loops: Loops, left: bool, run: int, turned: bool) -> bool:
+def _runs(x: UOp, unit: MatrixUnit, loops: Loops, left: bool, run: int, transposed: bool) -> bool:
     """Whether `run` elements along the steps (or, turned, along rows) lie side by side and aligned."""
     zero = const(loops.lane.dtype, 0)
     buffer = x.src[0]
@@ -178,7 +178,7 @@ def _runs(x: UOp, unit: MatrixUnit, loops: Loops, left: bool, run: int, turned: 
     first: UOp | None = None
     for i in range(run):
         here = const(zero.dtype, i)
-        at = _at(x, unit, loops, left, here if turned else zero, zero if turned else here)
+        at = _at(x, unit, loops, left, here if transposed else zero, zero if transposed else here)
         place = simplify(at.src[1])
         if first is None:
             first = place
@@ -196,10 +196,10 @@ def panels_of(x: UOp, unit: MatrixUnit, loops: Loops, left: bool) -> UOp:
     at = _at(x, unit, loops, left, zero, zero)
     if x.op is not Ops.INDEX or len(x.src) > 2 or not is_shared(x.src[0]):
         raise CompileError(f"the unit {unit.name} reads shared tiles, and an operand is none", place=place(x))
-    turned = not _runs(x, unit, loops, left, RUN_BYTES // x.dtype.itemsize, False)
+    transposed = not _runs(x, unit, loops, left, RUN_BYTES // x.dtype.itemsize, False)
     rows = int(x.src[0].src[1].src[0].arg)
     read = make(Ops.INDEX, x.dtype, (at.src[0], simplify(at.src[1])), x.arg, x.origin)
-    layout = Panels(rows * PANEL, 8 * PANEL, turned)
+    layout = Panels(rows * PANEL, 8 * PANEL, transposed)
     return make(Ops.LDMATRIX, uint64, (read,), layout, x.origin)
 
 
@@ -230,7 +230,7 @@ def same_lanes(point: UOp) -> dict[UOp, UOp]:
     return {r: mine[run.source] for run, r in steps if run.kind == "l"}
 
 
-def held(x: UOp, unit: MatrixUnit, loops: Loops) -> UOp:
+def a_from_registers(x: UOp, unit: MatrixUnit, loops: Loops) -> UOp:
     """A left operand that is made of a result: each lane has its elements already."""
     pairs = (*_pairs(unit.a.rows, loops.rows), *_pairs(unit.a.columns, loops.steps))
     mine = sorted(((run.source, r) for run, r in pairs if run.kind == "r"), key=lambda pair: -pair[0])
@@ -246,7 +246,7 @@ def _fragments(node: UOp, number: int) -> UOp:
     for i, left in enumerate((True, False)):
         x = point.src[i]
         if left and is_chained(loops):
-            operands.append(held(x, unit, loops))
+            operands.append(a_from_registers(x, unit, loops))
             continue
         by_itself = ("a" if left else "b") in unit.shared
         fragment = panels_of(x, unit, loops, left) if by_itself else rows_of(x, unit, loops, left)

@@ -55,14 +55,14 @@ def group_dims(sizes: Sequence[int], limits: Sequence[int]) -> list[list[int]] |
 def split_dim(size: int, limits: Sequence[int]) -> list[int] | None:
     """A dimension as a product of several that fit, fastest first; None where its factors do not allow it."""
     parts: list[int] = []
-    rest = size
+    left = size
     for limit in limits:
-        if rest == 1:
+        if left == 1:
             break
-        part = next((d for d in range(min(limit, rest), 0, -1) if rest % d == 0), 1)
+        part = next((d for d in range(min(limit, left), 0, -1) if left % d == 0), 1)
         parts.append(part)
-        rest //= part
-    return parts if rest == 1 else None
+        left //= part
+    return parts if left == 1 else None
 
 
 def _product(xs: Sequence[int]) -> int:
@@ -107,12 +107,12 @@ def _flat_ranges(ordered: Sequence[UOp], prefix: str) -> dict[UOp, UOp]:
     total: UOp = const(index, 1)
     for r in ordered:
         total = alu(Ops.MUL, total, r.src[0])
-    rest: UOp = special(f"{prefix}0", rewrite(total, symbolic))
+    left: UOp = special(f"{prefix}0", rewrite(total, symbolic))
     values: dict[UOp, UOp] = {}
     for r in ordered[:-1]:
-        values[r] = rewrite(alu(Ops.FLOORMOD, rest, r.src[0]), symbolic)
-        rest = rewrite(alu(Ops.FLOORDIV, rest, r.src[0]), symbolic)
-    return {**values, ordered[-1]: rest}
+        values[r] = rewrite(alu(Ops.FLOORMOD, left, r.src[0]), symbolic)
+        left = rewrite(alu(Ops.FLOORDIV, left, r.src[0]), symbolic)
+    return {**values, ordered[-1]: left}
 
 
 def _decode(flat: UOp, sizes: Sequence[int]) -> list[UOp]:
@@ -194,7 +194,7 @@ def mask_stores(root: UOp, grid: Placement, block: Mapping[UOp | None, Placement
         new = node.replace(tuple([done[s] for s in node.src]))
         if node.op is Ops.STORE and node.src[0].op is Ops.INDEX:
             new = _masked(node, new, grid, block[_role(ranges(node))])
-        elif node.op is Ops.PHASE_BARRIER and node.arg.what == "arrive" and node.arg.amount > 1:
+        elif node.op is Ops.MBARRIER and node.arg.what == "arrive" and node.arg.amount > 1:
             new = _one_of(new, node.arg.amount, block[_role(ranges(node))])
         done[node] = new
     return done[root]

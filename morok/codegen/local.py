@@ -12,11 +12,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from morok.codegen.roles import has_roles, lower_roles
+from morok.codegen.cache_accumulators import lower_cache_accumulators
 from morok.codegen.scopes import next_number, substitute_open
 from morok.codegen.shared import lower_shared, swizzled
-from morok.codegen.streams import lower_streams
 from morok.codegen.vectors import splat
+from morok.codegen.warp_roles import is_warp_specialized, lower_warp_roles
 from morok.dtype import PtrDType, void
 from morok.errors import CompileError
 from morok.ir.bounds import vmax
@@ -190,7 +190,7 @@ def local_stage(root: UOp, ctx: Any) -> UOp:
     """Stage 10 as a whole."""
     if not any(n.op is Ops.BUFFERIZE for n in toposort(root)):
         return root
-    root = lower_streams(own_loops(own_names(root), ctx.machine), ctx.machine)
+    root = lower_cache_accumulators(own_loops(own_names(root), ctx.machine), ctx.machine)
     if ctx.machine.has_grid:
-        root = lower_roles(root) if has_roles(root) else lower_shared(root, ctx.machine)
+        root = lower_warp_roles(root) if is_warp_specialized(root) else lower_shared(root, ctx.machine)
     return rewrite(root, local_rules, ctx)

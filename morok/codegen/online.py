@@ -1,6 +1,6 @@
-"""Sums that are taken along with a maximum: part of stage 11.
+"""Online softmax, part of stage 11: sums that are taken along with a maximum, and rescaled as it rises.
 
-    M = REDUCE(max, s(k), k);  ALONG(REDUCE(add, f(s(k) - M), k), M)
+    M = REDUCE(max, s(k), k);  ONLINE(REDUCE(add, f(s(k) - M), k), M)
     →  m = -inf; t = 0;  for each k:  new = max(m, s(k));  t ← t · exp(m - new) + f(s(k) - new);  m ← new
 
 All sums of one maximum share its loop. Where nothing but -inf has been seen, terms are taken relative to 0:
@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import math
 
-from morok.codegen.accumulators import Accumulators, Register, accumulate, fall, fold_lanes, pick_lanes
-from morok.codegen.products import add_chained_products
+from morok.codegen.accumulators import Accumulators, Register, accumulate, fold_lanes, pick_lanes, rescale
+from morok.codegen.wgmma import add_chained_products
 from morok.dtype import void
 from morok.errors import CompileError
 from morok.ir.infer import ranges
@@ -37,7 +37,7 @@ def lower_online(root: UOp, state: Accumulators) -> UOp:
     """All sums that are taken along with a maximum, in one loop for each maximum."""
     while True:
         order = toposort(root)
-        sums = [n for n in order if n.op is Ops.ALONG]
+        sums = [n for n in order if n.op is Ops.ONLINE]
         if not sums:
             return root
         top = _maximum(sums[0])
@@ -67,14 +67,14 @@ def _one_pass(top: UOp, sums: list[UOp], state: Accumulators) -> dict[UOp, UOp]:
     new = alu(Ops.MAX, old, step)
     none = alu(Ops.CMPEQ, new, const(new.dtype, -math.inf))
     level = alu(Ops.WHERE, none, const(new.dtype, 0.0), new)
-    falls = fall(sums[0], old, level)
+    factor = rescale(sums[0], old, level)
     effects = [kept.write(loops, new)]
     carried: list[Register] = []
     for node, (part, _) in zip(sums, parts, strict=True):
         register = state.register(part.dtype, Ops.ADD, around)
         carried.append(register)
         total = register.inside(loops)
-        scale = substitute(node.src[1], {top: falls})
+        scale = substitute(node.src[1], {top: factor})
         value = substitute(part.src[0], {top: level})
         effects.append(register.write(loops, _added(total, scale, value)))
     end = make(Ops.END, void, (make(Ops.GROUP, void, tuple(effects)), *loops))

@@ -6,21 +6,20 @@ from dataclasses import dataclass
 from typing import final
 
 from morok import knobs
-from morok.codegen.ahead import ask_ahead
+from morok.codegen.bounds_checks import check_stage
+from morok.codegen.decompose.fused import fused_decompositions, only_added
 from morok.codegen.decompose.narrow import narrow_floats
 from morok.codegen.decompose.table import decompositions
-from morok.codegen.decompose.together import only_added, together
 from morok.codegen.devectorize import devectorize_rules
 from morok.codegen.expand import expand_stage
 from morok.codegen.gates import post_opt_rules
 from morok.codegen.gpudims import dims_stage
 from morok.codegen.grid import grid_stage
 from morok.codegen.index_dtype import lower_index
-from morok.codegen.lanes import lane_rules
 from morok.codegen.linearize import end_rules, guard_stores, linearize
 from morok.codegen.loads import certain_rules, load_rules
 from morok.codegen.local import local_stage
-from morok.codegen.notes import note_stage
+from morok.codegen.prefetch import prefetch
 from morok.codegen.reduce import reduce_stage
 from morok.codegen.spec import (
     concrete_spec,
@@ -37,6 +36,7 @@ from morok.codegen.spec import (
     threads_spec,
 )
 from morok.codegen.storage import bool_rules, flatten_rules, merge_ends
+from morok.codegen.vector_constants import lane_rules
 from morok.ir.node import UOp
 from morok.machine.machine import Machine
 from morok.rewrite.engine import rewrite
@@ -58,7 +58,7 @@ def decompose_stage(root: UOp, ctx: Context) -> UOp:
     """Stage 18 as a whole: narrow floats first, then everything that the device lacks."""
     root = narrow_floats(root, ctx)
     ctx.only_added = only_added(root)
-    return rewrite(root, decompositions, ctx, before=together)
+    return rewrite(root, decompositions, ctx, before=fused_decompositions)
 
 
 post_index_rules: RuleSet = join("post-index", symbolic, certain_rules)
@@ -116,8 +116,8 @@ STAGES: tuple[Stage, ...] = (
         list_spec,
         Stage("21", "linearise", "the graph becomes a list", linearize),
         Stage("22", "clean up IF/ENDIF", "guarded stores of devices without predication", guard_stores),
-        Stage("22n", "note positions", "checks become choices, and one rare branch", note_stage),
-        Stage("22a", "ask ahead", "hints for the lines that a loop will read soon", ask_ahead),
+        Stage("22n", "bounds checks", "checks become choices, and one rare branch", check_stage),
+        Stage("22a", "prefetch", "prefetches of the lines that a loop will read soon", prefetch),
     ),
 )
 

@@ -14,11 +14,15 @@ from __future__ import annotations
 from typing import Any
 
 from morok.codegen.accumulators import Accumulators, accumulate, fold_lanes, pick_lanes
+from morok.codegen.blocked_sums import blocked_summation
 from morok.codegen.indices import places
 from morok.codegen.online import lower_online
-from morok.codegen.products import (
-    add_held_products,
+from morok.codegen.scan import lower_scans
+from morok.codegen.scopes import own_ranges, share_loops
+from morok.codegen.vectors import swizzle
+from morok.codegen.wgmma import (
     add_products,
+    add_products_from_registers,
     one_step,
     pending_products,
     released,
@@ -26,10 +30,6 @@ from morok.codegen.products import (
     ring_waits,
     unit_of,
 )
-from morok.codegen.scan import lower_scans
-from morok.codegen.scopes import own_ranges, share_loops
-from morok.codegen.stretches import add_in_stretches
-from morok.codegen.vectors import swizzle
 from morok.dtype import void
 from morok.ir.infer import ranges
 from morok.ir.matrix import Products
@@ -111,7 +111,7 @@ def lower_reduce(node: UOp, ctx: Any) -> UOp | None:
     steps = [pick_lanes(value, wanted) for wanted in each] if in_order else [value]
     pending = pending_products(value) if unit is not None and unit.shared else 0
     if unit is not None and unit.shared:
-        total = (add_products if "a" in unit.shared else add_held_products)(total, steps, pending)
+        total = (add_products if "a" in unit.shared else add_products_from_registers)(total, steps, pending)
     else:
         for step in steps:
             total = accumulate(op, total, step, fused)
@@ -147,7 +147,7 @@ def reduce_stage(root: UOp, ctx: Any) -> UOp:
         return root
     state = Accumulators(ctx.machine)
     whole = own_ranges(share_loops(lower_online(root, state)))
-    root = add_in_stretches(whole, ctx.machine)
+    root = blocked_summation(whole, ctx.machine)
     if root is not whole:
         root = own_ranges(root)  # a stretch that is the same in every round is walked outside of the rounds
     return rewrite(root, reduce_rules, state)

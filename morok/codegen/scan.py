@@ -1,4 +1,4 @@
-"""Stage 11, running reductions: a register that is carried along a loop over outputs.
+"""Stage 11, scans (running reductions): a register that is carried along a loop over outputs.
 
     END(STORE(y[r], SCAN(x(r), r)), r)
     →  a = DEFINE_REG;  a ← nothing;  for r:  a ← a ∘ x(r);  y[r] ← a

@@ -2,7 +2,7 @@
 
 The points of a tile are dealt out in chunks of 16 bytes, neighbouring chunks to neighbouring threads. A
 chunk that is a plain read goes straight from global to shared memory (ASYNC_COPY); anything else is
-computed and stored. Chunks of a row are exchanged (XOR with the row's number), so that eight rows of one
+computed and stored. Chunks of a row are swizzled (XOR with the row's number), so that eight rows of one
 column lie in different banks.
 
 Depth 1:    BARRIER; fill; wait; BARRIER; read
@@ -61,7 +61,7 @@ def _add(x: UOp, y: UOp) -> UOp:
 
 
 def swizzled(place: UOp, row: int, itemsize: int, points: int) -> UOp:
-    """A place in a tile of rows of so many elements, chunks exchanged by the row's number.
+    """A place in a tile of rows of so many elements, chunks swizzled by the row's number.
 
     Rows longer than all banks together lie in panels: first the beginnings of all rows, then what follows.
     """
@@ -79,8 +79,8 @@ def swizzled(place: UOp, row: int, itemsize: int, points: int) -> UOp:
     mine = _on(Ops.FLOORMOD, _on(Ops.FLOORDIV, place, chunk), turns)
     other = _on(Ops.FLOORMOD, _on(Ops.FLOORDIV, place, line), turns)
     start = _on(Ops.MUL, _on(Ops.FLOORDIV, place, turns * chunk), turns * chunk)
-    turned = _on(Ops.MUL, alu(Ops.XOR, mine, other), chunk)
-    return _add(_add(start, turned), _on(Ops.FLOORMOD, place, chunk))
+    exchanged = _on(Ops.MUL, alu(Ops.XOR, mine, other), chunk)
+    return _add(_add(start, exchanged), _on(Ops.FLOORMOD, place, chunk))
 
 
 # --- the threads of the block
@@ -125,7 +125,7 @@ def _above(buffer: UOp, closer: UOp) -> list[UOp]:
 # --- runs of elements
 
 
-def _rest(x: UOp, r: UOp, size: int) -> tuple[int, int] | None:
+def _factor_and_remainder(x: UOp, r: UOp, size: int) -> tuple[int, int] | None:
     """x as size·(something) + factor·r + rest: factor and rest; None where it has no such form."""
     terms, rest = split_sum(simplify(x))
     factor = 0
@@ -145,7 +145,7 @@ def _alike(gate: UOp, r: UOp, size: int) -> bool:
         if c.op is not Ops.CMPLT or not c.src[0].dtype.is_index:
             return False
         # x < 0 for x = size·X + r + rest, or x = size·X - r + rest
-        if _rest(alu(Ops.SUB, *c.src), r, size) not in ((1, 0), (-1, size - 1)):
+        if _factor_and_remainder(alu(Ops.SUB, *c.src), r, size) not in ((1, 0), (-1, size - 1)):
             return False
     return True
 
@@ -197,7 +197,9 @@ class Tile:
         dims = list(self.dims)
         plain = [Digit(d, 1, size) for d, size in zip(reversed(dims), reversed(self.sizes), strict=True)]
         reads = [n for n in toposort(self.value) if n.op is Ops.INDEX] if self.chunk == 1 else []
-        along = [d for d in reversed(dims) if all(_rest(n.src[1], d, 1) == (1, 0) for n in reads)]
+        along = [
+            d for d in reversed(dims) if all(_factor_and_remainder(n.src[1], d, 1) == (1, 0) for n in reads)
+        ]
         if not reads or not along or along[0] is dims[-1]:
             return plain
         mine = next(d for d in plain if d.dim is along[0])
@@ -211,7 +213,8 @@ class Tile:
         """Whether all reads of the value have `size` neighbours side by side, from a multiple on."""
         reads = [n for n in toposort(self.value) if n.op is Ops.INDEX and last in ranges(n)]
         return all(
-            _rest(read.src[1], last, size) == (1, 0) and all(_alike(g, last, size) for g in read.src[2:])
+            _factor_and_remainder(read.src[1], last, size) == (1, 0)
+            and all(_alike(g, last, size) for g in read.src[2:])
             for read in reads
         )
 
@@ -330,7 +333,7 @@ def fill_once(tiles: list[Tile]) -> UOp:
 
 
 def fill_ring(tiles: list[Tile], loop: UOp, outside: frozenset[UOp]) -> UOp:
-    """Tiles that are filled ahead: what the readers of this step wait for.
+    """Tiles that are filled ahead (double buffering): what the readers of this step wait for.
 
     Whatever repeats the loop begins the ring anew: `outside` are those loops. Units that read tiles by
     themselves may still be at the tile of the last step; then tiles are filled one step less ahead.

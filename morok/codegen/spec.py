@@ -90,7 +90,7 @@ def _kernel_spec() -> Rules:
     yield "index", Head(Ops.INDEX).any() >> legal, when(_is_place)
     yield "reduce", Head(Ops.REDUCE).any() >> legal, when(_reduces)
     yield "scan", Head(Ops.SCAN).any() >> legal, when(_runs_along)
-    yield "local", Head(Ops.BUFFERIZE, Ops.PICK, Ops.ALONG).any() >> legal
+    yield "local", Head(Ops.BUFFERIZE, Ops.PICK, Ops.ONLINE).any() >> legal
     yield "matrix", Head(Ops.WMMA).any() >> legal, when(_is_point)
 
 
@@ -150,7 +150,7 @@ def value_spec() -> Rules:
     yield "place", Head(Ops.INDEX).any() >> legal
     yield "reduce", Head(Ops.REDUCE).any() >> legal, when(_reduces_lanes)
     yield "scan", Head(Ops.SCAN).any() >> legal, when(_runs_along)
-    yield "online", Head(Ops.PICK, Ops.ALONG).any() >> legal
+    yield "online", Head(Ops.PICK, Ops.ONLINE).any() >> legal
 
 
 @spec("codegen.buffers")
@@ -165,7 +165,7 @@ def order_spec() -> Rules:
     yield "after", Head(Ops.AFTER, Ops.BARRIER, Ops.IF, Ops.ENDIF).any() >> legal
     copies = Head(Ops.ASYNC_COPY, Ops.ASYNC_COMMIT, Ops.ASYNC_WAIT, Ops.FENCE)
     yield "copies", copies.any() >> legal
-    yield "roles", Head(Ops.PHASE_BARRIER, Ops.DEFINE_MAP).any() >> legal
+    yield "roles", Head(Ops.MBARRIER, Ops.DEFINE_TENSOR_MAP).any() >> legal
 
 
 @spec("codegen.trees")
@@ -225,7 +225,7 @@ def _list_spec() -> Rules:
         "copies",
         Head(Ops.ASYNC_COPY, Ops.ASYNC_COMMIT, Ops.ASYNC_WAIT, Ops.FENCE, Ops.LDMATRIX).any() >> legal,
     )
-    yield "roles", Head(Ops.PHASE_BARRIER, Ops.DEFINE_MAP).any() >> legal
+    yield "roles", Head(Ops.MBARRIER, Ops.DEFINE_TENSOR_MAP).any() >> legal
 
 
 _common: Spec = arithmetic_spec + definition_spec + effect_spec

@@ -21,8 +21,8 @@ _SWITCH = 5e-4  # seconds that Python may go on after LLVM has finished a step
 
 
 @final
-class Later(Generic[T]):
-    """A value that is being computed."""
+class Future(Generic[T]):
+    """A value that is being computed in the background."""
 
     __slots__ = ("_begun", "_done", "_error", "_finished", "_lock", "_process", "_value", "_work")
 
@@ -77,7 +77,7 @@ class _Worker:
         atexit.register(self._stop)
 
     def _reset(self) -> None:
-        self._queue: SimpleQueue[Later[object] | None] = SimpleQueue()
+        self._queue: SimpleQueue[Future[object] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
 
     def _forked(self) -> None:
@@ -85,7 +85,7 @@ class _Worker:
         if self._usual is not None:
             sys.setswitchinterval(self._usual)
 
-    def add(self, later: Later[T]) -> None:
+    def add(self, later: Future[T]) -> None:
         if self._thread is None:
             self._thread = threading.Thread(
                 target=self._loop, args=(self._queue,), name="morok-llvm", daemon=True
@@ -97,7 +97,7 @@ class _Worker:
                 return
         self._queue.put(later)  # type: ignore[arg-type]
 
-    def _loop(self, queue: SimpleQueue[Later[object] | None]) -> None:
+    def _loop(self, queue: SimpleQueue[Future[object] | None]) -> None:
         # A thread that comes back from LLVM waits for Python's lock as long as the interval says, many times
         # per kernel; the usual 5 ms would leave LLVM idle for a fifth of the time.
         while (later := queue.get()) is not None:

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from morok.device.buffer import ALIGNMENT, Allocator, Array, Buffer
-from morok.device.notes import Notes, host_notes
+from morok.device.error_flags import ErrorFlags, host_error_flags
 from morok.dtype import DType
 from morok.ir.alu_array import storage
 from morok.ir.node import UOp
@@ -62,11 +62,11 @@ class Device(ABC):
         self.synchronize()
         return time.perf_counter() - started
 
-    def notes(self, count: int) -> Notes:
-        """Words that kernels may write and the host looks at."""
-        return host_notes(self.name, count, self.allocator)
+    def error_flags(self, count: int) -> ErrorFlags:
+        """Error flags: words that kernels may write and the host looks at."""
+        return host_error_flags(self.name, count, self.allocator)
 
-    def look_later(self, notes: Notes, look: Callable[[], None]) -> None:
+    def check_later(self, flags: ErrorFlags, look: Callable[[], None]) -> None:
         """Has notes looked at when everything that was started has finished, where running does not wait."""
         raise NotImplementedError
 

@@ -51,7 +51,7 @@ class Allocator(Protocol):
 
 @final
 class HostAllocator:
-    """Host memory, aligned. Freed blocks are kept for the next request of their size, the oldest go first.
+    """A caching allocator of host memory: freed blocks wait for the next request of their size.
 
     A large block from the system costs a page fault per 4 KiB when it is first touched; a loop that makes
     and drops the same tensors should pay that once.
@@ -133,7 +133,7 @@ class HostAllocator:
 class Keeper(Protocol):
     """Whoever keeps memory only in order to be fast."""
 
-    def let_go(self) -> None:
+    def drop_unused(self) -> None:
         """Gives up what nobody uses."""
 
 

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import final
 
-from morok.ir.roles import Box
+from morok.ir.warp_roles import Box
 from morok.render.program import Described, Extent
 
 
@@ -24,7 +24,7 @@ class Compiled:
     grid: tuple[Extent, ...] = ()  # blocks per dimension, where the device has a grid
     block: tuple[int, ...] = ()  # threads of a block per dimension
     shared: int = 0  # bytes that the threads of a block share, asked for at launch
-    maps: tuple[Described, ...] = ()  # descriptions of buffers that it takes last
+    tensor_maps: tuple[Described, ...] = ()  # descriptions of buffers that it takes last
 
     @property
     def facts(self) -> str:
@@ -38,7 +38,9 @@ class Compiled:
             "grid": self.grid,
             "block": self.block,
             "shared": self.shared,
-            "maps": [(n, dtype, box.sizes, box.strides, box.part, box.tf32) for n, dtype, box in self.maps],
+            "maps": [
+                (n, dtype, box.sizes, box.strides, box.part, box.tf32) for n, dtype, box in self.tensor_maps
+            ],
         }
         return json.dumps(facts)
 

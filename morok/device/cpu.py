@@ -13,14 +13,14 @@ from itertools import cycle, islice
 from typing import TYPE_CHECKING, final
 
 from morok import knobs
-from morok.device import quiet
-from morok.device.background import Later
+from morok.device import contention
+from morok.device.background import Future
 from morok.device.base import Device
 from morok.device.base import Program as Runnable
 from morok.device.buffer import HostAllocator
 from morok.device.compiled import Compiled, unpack
 from morok.device.cpu_kernel import Kernel, Steps
-from morok.device.cpu_pool import pool, thread_count
+from morok.device.cpu_threads import thread_count, thread_pool
 from morok.device.llvm import compile_assembly, compile_object, host
 from morok.device.prove import proof_key, stored_verdict
 from morok.device.store import kernel_store
@@ -119,7 +119,7 @@ class CPU(Device):
                 store.put(key, replace(facts, code=made))
             return made
 
-        return Kernel(facts, name, Later(code))
+        return Kernel(facts, name, Future(code))
 
     def _elsewhere(self, ast: UOp, name: str) -> Kernel:
         """A kernel for another machine is planned and shown; what runs is made for this one."""
@@ -130,7 +130,7 @@ class CPU(Device):
     def prepare(self, program: Runnable) -> None:
         if isinstance(program, Kernel):
             program.load()
-            pool()
+            thread_pool()
 
     # --- for a search among candidates
 
@@ -151,9 +151,9 @@ class CPU(Device):
         """The size of the largest cache."""
         return cache_bytes(3, cache_bytes(2, 512 << 10))
 
-    def listen(self) -> Callable[[], bool]:
+    def contention_monitor(self) -> Callable[[], bool]:
         """Whether other processes have taken cores."""
-        return quiet.listen(self.machine.cores)
+        return contention.monitor(self.machine.cores)
 
     def stopwatch(self, program: Runnable, turns: Turns, values: Mapping[str, int]) -> Stopwatch:
         """Runs the kernel without looking anything up in between."""

@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, final
 
-from morok.device.background import Later
+from morok.device.background import Future
 from morok.device.buffer import Buffer
 from morok.device.compiled import Compiled
-from morok.device.cpu_pool import pool, scratch
+from morok.device.cpu_threads import scratch, thread_pool
 from morok.device.llvm import Code
 from morok.errors import DeviceError, VariableError
 from morok.forks import at_fork
@@ -37,7 +37,7 @@ class Kernel:
 
     __slots__ = ("_code", "_later", "compiled", "name")
 
-    def __init__(self, compiled: Compiled, name: str, later: Later[bytes] | None = None) -> None:
+    def __init__(self, compiled: Compiled, name: str, later: Future[bytes] | None = None) -> None:
         self.compiled = compiled
         self.name = name
         self._later = later
@@ -123,7 +123,7 @@ class Steps:
         self._count = len(steps)
         self._held = tuple(steps)
         self._bytes = max((kernel.compiled.scratch for kernel, _ in steps), default=0)
-        self._pool = pool()
+        self._pool = thread_pool()
         self._run = self._pool.run
         self._shared = any(kernel.extent for kernel, _ in steps)
         # The shortest way there is, where nothing depends on who calls; None where something does.

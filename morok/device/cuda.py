@@ -12,7 +12,7 @@ from functools import cache
 from typing import TYPE_CHECKING, final
 
 from morok import knobs
-from morok.device.background import Later
+from morok.device.background import Future
 from morok.device.base import Device
 from morok.device.base import Program as Runnable
 from morok.device.compiled import Compiled, unpack
@@ -22,7 +22,7 @@ from morok.device.cuda_driver import open_driver
 from morok.device.cuda_interface import Driver
 from morok.device.cuda_kernel import CudaKernel
 from morok.device.cuda_memory import CudaAllocator
-from morok.device.notes import Notes, PinnedWords
+from morok.device.error_flags import ErrorFlags, PinnedWords
 from morok.device.prove import proof_key, stored_verdict
 from morok.device.store import kernel_store
 from morok.device.tunable import Turns
@@ -63,7 +63,7 @@ def facts_of(program: Program) -> Compiled:
         grid=program.grid,
         block=program.block,
         shared=program.shared,
-        maps=program.maps,
+        tensor_maps=program.tensor_maps,
     )
 
 
@@ -83,7 +83,7 @@ class Cuda(Device):
         self.allocator: CudaAllocator = CudaAllocator(name, driver)
         self._compiler = compiler
         self._words = PinnedWords(driver.pinned)
-        self._looks: dict[int, tuple[Notes, Callable[[], None]]] = {}
+        self._looks: dict[int, tuple[ErrorFlags, Callable[[], None]]] = {}
         self.allocator.waited = self._look
 
     @property
@@ -120,7 +120,7 @@ class Cuda(Device):
                 store.put(key, replace(facts, code=made))
             return made
 
-        return CudaKernel(facts, name, self.driver, Later(code))
+        return CudaKernel(facts, name, self.driver, Future(code))
 
     def prepare(self, program: Runnable) -> None:
         if isinstance(program, CudaKernel):
@@ -130,12 +130,12 @@ class Cuda(Device):
         self.driver.synchronize()
         self._look()
 
-    def notes(self, count: int) -> Notes:
+    def error_flags(self, count: int) -> ErrorFlags:
         return self._words.take(self.name, count, self.allocator)
 
-    def look_later(self, notes: Notes, look: Callable[[], None]) -> None:
+    def check_later(self, flags: ErrorFlags, look: Callable[[], None]) -> None:
         """After the next wait: whoever reads a value hears of what went wrong on the way to it."""
-        self._looks[id(notes)] = notes, look
+        self._looks[id(flags)] = flags, look
 
     def _look(self) -> None:
         while self._looks:
@@ -171,7 +171,7 @@ class Cuda(Device):
         """The size of the largest cache."""
         return self.driver.facts.l2_bytes
 
-    def listen(self) -> Callable[[], bool]:
+    def contention_monitor(self) -> Callable[[], bool]:
         """Nobody tells what others do with a GPU."""
         return lambda: False
 

@@ -26,13 +26,13 @@ from morok.device.buffer import Array
 from morok.device.cuda_interface import Driver, Facts, Function, Holder, Launch
 from morok.dtype.types import parse
 from morok.errors import DeviceError, OutOfMemory
-from morok.ir.roles import Box
+from morok.ir.warp_roles import Box
 
 # Faults after which the driver refuses everything else on that device.
 _FATAL = frozenset((214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 721))
 _OUT_OF_MEMORY = 2
 _NO_DEVICE = 100
-MOST_MAPS = 4096  # that are remembered
+MOST_TENSOR_MAPS = 4096  # that are remembered
 OLDEST = (8, 0)  # compute capability: maxima that keep NaN, copies into shared memory, matrix units
 INSTALL = "pip install 'morok[cuda]'"
 
@@ -141,7 +141,9 @@ class NvidiaDriver:
             raise DeviceError(f"there is no {label}; the machine has {gpus}")
         os.register_at_fork(after_in_child=self._forked)
         self._recent: deque[str] = deque(maxlen=4)  # what has been started; one of them is to blame
-        self._maps: Cache[tuple[int, str, Box], bytes] = Cache(f"device.tensor_maps.{label}", MOST_MAPS)
+        self._tensor_maps: Cache[tuple[int, str, Box], bytes] = Cache(
+            f"device.tensor_maps.{label}", MOST_TENSOR_MAPS
+        )
         self._device = self._ask(self._cu.cuDeviceGet(number), "to open the device")
         self._context = self._ask(self._cu.cuDevicePrimaryCtxRetain(self._device), "to make a context")
         self._enter()
@@ -337,15 +339,15 @@ class NvidiaDriver:
         self._cu.cuStreamSynchronize(self._stream)
         self._cu.cuModuleUnload(module)
 
-    def map(self, address: int, dtype: str, box: Box) -> bytes:
+    def tensor_map(self, address: int, dtype: str, box: Box) -> bytes:
         key = (address, dtype, box)
-        found = self._maps.get(key)
+        found = self._tensor_maps.get(key)
         if found is None:
-            found = self._maps[key] = self._map(address, dtype, box)
+            found = self._tensor_maps[key] = self._tensor_map(address, dtype, box)
         return found
 
-    def _map(self, address: int, dtype: str, box: Box) -> bytes:
-        """Rows of 128 bytes with their chunks exchanged, as shared tiles have them; zeros outside."""
+    def _tensor_map(self, address: int, dtype: str, box: Box) -> bytes:
+        """Rows of 128 bytes swizzled, as shared tiles have them; zeros outside."""
         self._enter()
         cu = self._cu
         size = parse(dtype).itemsize

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, final
 
 from morok.device.buffer import Array
-from morok.ir.roles import Box
+from morok.ir.warp_roles import Box
 from morok.machine.choose import gpu_machine
 from morok.machine.machine import Machine
 
@@ -113,8 +113,8 @@ class Driver(Protocol):
     def load(self, code: bytes, name: str, shared: int, title: str = "") -> Function:
         """A function of some code; `title` is what people call it."""
 
-    def map(self, address: int, dtype: str, box: Box) -> bytes:
-        """A buffer as the copy engine sees it."""
+    def tensor_map(self, address: int, dtype: str, box: Box) -> bytes:
+        """A buffer as TMA sees it."""
 
     def launch(self, step: Launch) -> None: ...
 

@@ -2,7 +2,7 @@
 
 The arguments of a kernel are 64-bit words: addresses of buffers, then values of variables. They lie in a
 table that stays, and a second table holds the addresses of the words, which is what the driver wants to see.
-After them come maps, by which a copy engine knows buffers: 128 bytes each, made anew when a buffer moves.
+After them come tensor maps, by which TMA knows buffers: 128 bytes each, made anew when a buffer moves.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, final
 
-from morok.device.background import Later
+from morok.device.background import Future
 from morok.device.buffer import Buffer
 from morok.device.compiled import Compiled
 from morok.device.cuda_interface import Driver, Function, Launch
 from morok.errors import DeviceError, VariableError
 from morok.render.program import Extent, extent_value
 
-MAP_BYTES = 128
+TENSOR_MAP_BYTES = 128
 
 
 def address_of(buffer: Buffer) -> int:
@@ -36,7 +36,7 @@ class CudaKernel:
     __slots__ = ("_function", "_later", "compiled", "driver", "name")
 
     def __init__(
-        self, compiled: Compiled, name: str, driver: Driver, later: Later[bytes] | None = None
+        self, compiled: Compiled, name: str, driver: Driver, later: Future[bytes] | None = None
     ) -> None:
         self.compiled = compiled
         self.name = name
@@ -106,18 +106,18 @@ def _three(sizes: Any) -> tuple[int, int, int]:
 class Table:
     """The arguments of one kernel in memory."""
 
-    __slots__ = ("_driver", "_maps", "_places", "_texts", "pointers", "words")
+    __slots__ = ("_driver", "_places", "_tensor_maps", "_texts", "pointers", "words")
 
     def __init__(self, kernel: CudaKernel, values: Mapping[str, int]) -> None:
         compiled = kernel.compiled
         count = compiled.buffers + len(compiled.variables)
         self._driver = kernel.driver
-        self._maps = compiled.maps
+        self._tensor_maps = compiled.tensor_maps
         self.words = (ctypes.c_int64 * max(1, count))()
-        self._texts = (ctypes.c_char * (MAP_BYTES * len(self._maps)))()
+        self._texts = (ctypes.c_char * (TENSOR_MAP_BYTES * len(self._tensor_maps)))()
         base, texts = ctypes.addressof(self.words), ctypes.addressof(self._texts)
         found = [base + 8 * i for i in range(count)]
-        found += [texts + MAP_BYTES * i for i in range(len(self._maps))]
+        found += [texts + TENSOR_MAP_BYTES * i for i in range(len(self._tensor_maps))]
         self._places = (ctypes.c_void_p * max(1, len(found)))(*found)
         self.pointers = ctypes.addressof(self._places)
         for i, variable in enumerate(compiled.variables, compiled.buffers):
@@ -127,11 +127,11 @@ class Table:
 
     def put(self, number: int, address: int) -> None:
         """Buffer `number` lies there."""
-        for i, (buffer, dtype, box) in enumerate(self._maps):
+        for i, (buffer, dtype, box) in enumerate(self._tensor_maps):
             if buffer == number:
-                made = self._driver.map(address, dtype, box)
-                ctypes.memmove(ctypes.addressof(self._texts) + MAP_BYTES * i, made, MAP_BYTES)
-        self.words[number] = address  # last: whoever looks at it knows that the maps fit
+                made = self._driver.tensor_map(address, dtype, box)
+                ctypes.memmove(ctypes.addressof(self._texts) + TENSOR_MAP_BYTES * i, made, TENSOR_MAP_BYTES)
+        self.words[number] = address  # last: whoever looks at it knows that the tensor maps fit
 
 
 @final

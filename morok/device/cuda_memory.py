@@ -1,4 +1,4 @@
-"""Memory of a GPU: blocks that are kept for the next request, and copies through pinned staging.
+"""Memory of a GPU: a caching allocator, and copies through pinned staging buffers.
 
 A block that was freed may still be in use by work on the stream; it is given out again on the same stream, so
 whoever gets it comes later. Only giving it back to the driver has to wait, and the driver does that itself.
@@ -146,7 +146,7 @@ class CudaAllocator:
     def make_room(self) -> None:
         """As `forget`; also what others keep in order to be fast, and what waits for Python to find it."""
         for keeper in tuple(keepers):
-            keeper.let_go()
+            keeper.drop_unused()
         gc.collect()
         self.forget()
 

@@ -18,7 +18,7 @@ from morok.device.base import Device
 from morok.device.buffer import Array, Buffer
 from morok.device.emulator_memory import Block, GlobalMemory
 from morok.device.emulator_run import Code, Run
-from morok.device.notes import Notes
+from morok.device.error_flags import ErrorFlags
 from morok.dtype import int64
 from morok.errors import DeviceError
 from morok.forks import renewed
@@ -28,7 +28,7 @@ from morok.ir.ops import Ops
 from morok.machine.choose import emulated
 from morok.machine.machine import Machine
 
-TOGETHER = 1 << 15  # threads that run at once; more only takes memory
+THREADS_AT_ONCE = 1 << 15  # threads that run at once; more only takes memory
 
 
 @final
@@ -99,7 +99,7 @@ class EmulatedKernel:
         grid, block = launch_sizes(self.code, values)
         count = math.prod(grid)
         # roles wait for one another, which is between the threads of one block
-        at_once = 1 if self.code.roles else max(1, TOGETHER // math.prod(block))
+        at_once = 1 if self.code.roles else max(1, THREADS_AT_ONCE // math.prod(block))
         for first in range(0, count, at_once):
             few = min(at_once, count - first)
             for memory in arrays.values():
@@ -139,10 +139,12 @@ class Emulator(Device):
     def machine(self) -> Machine:
         return self._machine or emulated()
 
-    def notes(self, count: int) -> Notes:
+    def error_flags(self, count: int) -> ErrorFlags:
         block = Block(8 * count)
         block.data[:], block.known[:] = 0, True
-        return Notes(Buffer(self.name, count, int64, self.allocator, memory=block), block.data.view(np.int64))
+        return ErrorFlags(
+            Buffer(self.name, count, int64, self.allocator, memory=block), block.data.view(np.int64)
+        )
 
     def compile(self, ast: UOp, name: str) -> EmulatedKernel:
         return EmulatedKernel(lower_for(ast, self.machine, name), name)

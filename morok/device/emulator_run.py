@@ -14,8 +14,8 @@ from typing import Any, final
 
 import numpy as np
 
+from morok.device.emulator_mbarriers import WARP_ROLE_OPS, done, finish, is_role, mbarrier, side_by_side
 from morok.device.emulator_memory import Fault, GlobalMemory, Memory, Registers, SharedMemory
-from morok.device.emulator_roles import ROLES, done, finish, is_role, phase, side_by_side
 from morok.device.emulator_state import Address, Threads
 from morok.device.emulator_units import UNITS, WARP, check_unread
 from morok.dtype import PtrDType
@@ -108,8 +108,8 @@ class Run(Threads):
                 i = end + 1
                 continue
             self.at = node
-            if node.op is Ops.PHASE_BARRIER:
-                while phase(self, node) is False:
+            if node.op is Ops.MBARRIER:
+                while mbarrier(self, node) is False:
                     yield
                     self.at = node
             else:
@@ -142,8 +142,8 @@ class Run(Threads):
             handler(self, node)
         elif op in UNITS:
             self.values[node] = UNITS[op](self, node)
-        elif op in ROLES:
-            self.values[node] = ROLES[op](self, node)
+        elif op in WARP_ROLE_OPS:
+            self.values[node] = WARP_ROLE_OPS[op](self, node)
         elif op not in (Ops.CONST, Ops.VCONST, Ops.NOOP, Ops.PREFETCH):
             raise DeviceError(f"the emulator does not know {op.name}", place=place(node))
 

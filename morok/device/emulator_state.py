@@ -17,7 +17,7 @@ from morok.device.emulator_memory import Fault, Memory, SharedMemory
 from morok.ir.alu_array import storage
 from morok.ir.node import UOp
 from morok.ir.ops import Ops
-from morok.ir.roles import Role
+from morok.ir.warp_roles import Role
 
 
 @final
@@ -33,7 +33,7 @@ class Address:
 
 
 @final
-class Barrier:
+class MBarrier:
     """One barrier of a block."""
 
     def __init__(self, name: str, count: int) -> None:
@@ -96,7 +96,7 @@ class Threads(ABC):
         self.masks: list[Array | None] = []
         self.shared: list[SharedMemory] = []
         self.state: dict[str, Any] = {}  # for hardware ops that have to remember something
-        self.barriers: dict[tuple[Any, int], Barrier] = {}
+        self.barriers: dict[tuple[Any, int], MBarrier] = {}
         self.contexts: list[Context] = []  # of roles
         self.context: Context | None = None  # the one that runs
         self.progress = 0  # counts what others may have waited for

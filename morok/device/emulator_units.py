@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from morok.device.buffer import Array
+from morok.device.emulator_mbarriers import copy_box
 from morok.device.emulator_memory import Fault, Memory, SharedMemory, check_known, check_places
-from morok.device.emulator_roles import copy_box
 from morok.device.emulator_state import Threads
 from morok.dtype import float32
 from morok.errors import DeviceError
@@ -74,12 +74,14 @@ def product(run: Threads, node: UOp) -> Array:
         raise DeviceError(f"the emulator knows no matrix unit {unit}", place=place(node))
     _whole_warps(run, node)
     if unit.shared:
-        return _group_product(run, node, unit)
-    a = _held(run, node.src[0], unit, unit.a, (unit.m, unit.k))
-    return _added(run, node, unit, a, _held(run, node.src[1], unit, unit.b, (unit.k, unit.n)))
+        return _wgmma(run, node, unit)
+    a = _from_registers(run, node.src[0], unit, unit.a, (unit.m, unit.k))
+    return _added(run, node, unit, a, _from_registers(run, node.src[1], unit, unit.b, (unit.k, unit.n)))
 
 
-def _held(run: Threads, source: UOp, unit: MatrixUnit, fragment: Fragment, shape: tuple[int, int]) -> Array:
+def _from_registers(
+    run: Threads, source: UOp, unit: MatrixUnit, fragment: Fragment, shape: tuple[int, int]
+) -> Array:
     """An operand that lanes hold in registers."""
     x = run.spread(run.value(source), fragment.registers)
     held = storage(unit.inputs)
@@ -111,13 +113,13 @@ class Tile(NamedTuple):
     layout: Panels
 
     def elements(self, outer: int, steps: int) -> Array:
-        """Offsets in bytes of all (outer, step), before chunks are exchanged."""
+        """Offsets in bytes of all (outer, step), before they are swizzled."""
         size = self.memory.dtype.itemsize
         o, k = np.arange(outer)[:, None], np.arange(steps)[None, :]
         per_row = PANEL // size
-        row, along = (k, o) if self.layout.turned else (o, k)
+        row, along = (k, o) if self.layout.transposed else (o, k)
         linear = row // 8 * self.layout.stride + row % 8 * PANEL + along % per_row * size
-        return linear + (along // per_row * self.layout.lead if self.layout.turned else 0)
+        return linear + (along // per_row * self.layout.lead if self.layout.transposed else 0)
 
     def read(self, run: Threads, lanes: int, outer: int, steps: int) -> tuple[Array, Array, Array]:
         """Per group of lanes: the elements, the threads that answer for them, and their places."""
@@ -141,12 +143,12 @@ class Tile(NamedTuple):
         return found, blocks, where
 
 
-def _group_product(run: Threads, node: UOp, unit: MatrixUnit) -> Array:
-    """WMMA of groups of warps: operands lie in shared tiles, the left one perhaps in registers."""
+def _wgmma(run: Threads, node: UOp, unit: MatrixUnit) -> Array:
+    """WMMA of warp groups: operands lie in shared tiles, the left one perhaps in registers."""
     if "a" in unit.shared:
         a = _read(run, node.src[0], unit, unit.m)
     else:
-        a = _held(run, node.src[0], unit, unit.a, (unit.m, unit.k))
+        a = _from_registers(run, node.src[0], unit, unit.a, (unit.m, unit.k))
         if run.context is not None:
             run.state.setdefault("taken", []).extend(_sources(run, node.src[0]))
     return _added(run, node, unit, a, _read(run, node.src[1], unit, unit.n).transpose(0, 2, 1))
@@ -192,7 +194,7 @@ def rows(run: Threads, node: UOp) -> Any:
     read = address.memory.read(threads, where).reshape(-1, kind.count, 8, each)
     found[np.unique(threads // WARP)] = read
     per_word = each // 4
-    if kind.turned:
+    if kind.transposed:
         if per_word != 2:
             raise DeviceError("only matrices of 16-bit elements can be turned", place=place(node))
         found = found.transpose(0, 1, 3, 2)
@@ -264,7 +266,7 @@ def wait(run: Threads, node: UOp) -> None:
     if isinstance(node.arg, Products):
         products, filled = (run.state.setdefault(name, []) for name in ("products", "filled"))
         over = max(0, len(products) - node.arg.pending)
-        # a group of warps is done together: all of its lanes have read what their registers hold
+        # a warp group is done together: all of its lanes have read what their registers hold
         for memory, places in (taken for group in filled[:over] for taken in group):
             memory.taken(places)
         del products[:over], filled[:over]

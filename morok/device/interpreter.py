@@ -484,7 +484,7 @@ _HANDLERS: dict[Op, Callable[[_Run, UOp, _Frame], Any]] = {
     Ops.REDUCE: _Run.reduce,
     Ops.SCAN: _Run.scan,
     Ops.PICK: _Run.pick,
-    Ops.ALONG: _Run.with_maximum,
+    Ops.ONLINE: _Run.with_maximum,
     Ops.INDEX: _Run.index,
     Ops.LOAD: _Run.load,
     Ops.BUFFERIZE: _Run.bufferize,

@@ -99,17 +99,17 @@ def _announce() -> None:
     """The totals are printed when the process ends."""
 
     def tell() -> None:
-        if totals.kernels and not _quiet:
+        if totals.kernels and not _unreported:
             print(f"morok: {totals.report()}", file=sys.stderr)
 
     atexit.register(tell)
 
 
-_quiet: list[bool] = []  # somebody else prints them
+_unreported: list[bool] = []  # somebody else prints them
 
 
-def keep_quiet() -> None:
-    _quiet.append(True)
+def without_report() -> None:
+    _unreported.append(True)
 
 
 @cache

@@ -39,7 +39,7 @@ class Tunable(Protocol):
     def cache_bytes(self) -> int:
         """The size of the largest cache: what was touched so many bytes ago has to be fetched again."""
 
-    def listen(self) -> Callable[[], bool]:
+    def contention_monitor(self) -> Callable[[], bool]:
         """From now on; the function says whether others have used what kernels need to be fast."""
 
     def stopwatch(self, program: Program, turns: Turns, values: Mapping[str, int]) -> Stopwatch:

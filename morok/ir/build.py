@@ -130,15 +130,15 @@ def group(*xs: UOp) -> UOp:
     return xs[0] if len(xs) == 1 else make(Ops.GROUP, void, xs, depth=2)
 
 
-ROUGH = "rough"
+APPROXIMATE = "approximate"
 
 
-def rough(op: Op, x: UOp) -> UOp:
+def approximate_op(op: Op, x: UOp) -> UOp:
     """A function of a float32 for a result that is rounded to a narrower type.
 
     Its relative error may be 2^-20, and what is below the smallest normal number may count as 0.
     """
-    return make(op, x.dtype, (x,), ROUGH, depth=2)
+    return make(op, x.dtype, (x,), APPROXIMATE, depth=2)
 
 
 def after(x: UOp, *done: UOp) -> UOp:

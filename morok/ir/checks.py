@@ -65,12 +65,12 @@ def inside(node: UOp) -> UOp:
     return alu(Ops.AND, alu(Ops.NOT, alu(Ops.CMPLT, x, const(x.dtype, 0))), below)
 
 
-def without_note(node: UOp) -> UOp:
+def without_error_flag(node: UOp) -> UOp:
     """The value of a CHECK alone."""
     return alu(Ops.WHERE, inside(node), node.src[0], node.src[2])
 
 
-def notes_of(kernel: UOp) -> UOp | None:
+def error_flags_of(kernel: UOp) -> UOp | None:
     """The buffer of notes of a lowered kernel; None if it checks nothing."""
     for node in toposort(kernel):
         if node.op is Ops.CHECK and isinstance(node.arg, Slot):

@@ -211,7 +211,7 @@ def _bufferize(n: UOp) -> Shape:
 _EFFECTS = (
     Ops.SINK, Ops.STORE, Ops.END, Ops.IF, Ops.ENDIF, Ops.BARRIER, Ops.GROUP, Ops.KERNEL, Ops.PROGRAM,
     Ops.LINEAR, Ops.SOURCE, Ops.BINARY, Ops.UNIQUE, Ops.DEVICE, Ops.CUSTOM, Ops.PREFETCH,
-    Ops.ASYNC_COPY, Ops.ASYNC_WAIT, Ops.ASYNC_COMMIT, Ops.PHASE_BARRIER,
+    Ops.ASYNC_COPY, Ops.ASYNC_WAIT, Ops.ASYNC_COMMIT, Ops.MBARRIER,
 )  # fmt: skip
 _SAME = (
     Ops.CONTIGUOUS, Ops.DETACH, Ops.COPY, Ops.ASSIGN, Ops.AFTER, Ops.ALLREDUCE, Ops.FLIP, Ops.NOOP, Ops.PICK,
@@ -225,7 +225,7 @@ _SHAPES: dict[Op, Callable[[UOp], Shape | None]] = {
     **dict.fromkeys(ALU, _elementwise),
     Ops.BUFFER: _buffer,
     Ops.BUFFER_VIEW: _view,
-    **dict.fromkeys((Ops.DEFINE_GLOBAL, Ops.DEFINE_LOCAL, Ops.DEFINE_REG, Ops.DEFINE_MAP), _pointer),
+    **dict.fromkeys((Ops.DEFINE_GLOBAL, Ops.DEFINE_LOCAL, Ops.DEFINE_REG, Ops.DEFINE_TENSOR_MAP), _pointer),
     Ops.PARAM: _param,
     Ops.IOTA: _iota,
     Ops.RESHAPE: _sizes,

@@ -28,7 +28,7 @@ from morok.dtype import (
 from morok.ir.args import register_arg
 from morok.ir.node import UOp
 from morok.ir.ops import Ops
-from morok.ir.roles import Box
+from morok.ir.warp_roles import Box
 
 
 @final
@@ -153,15 +153,15 @@ WARP_UNITS: tuple[MatrixUnit, ...] = (
 )  # fmt: skip
 
 
-def _group_unit(name: str, n: int, k: int, inputs: DType, output: DType, permission: str = "") -> MatrixUnit:
-    """m64 for a group of four warps: each has 16 rows, laid out as those of one warp, for all columns."""
+def _wgmma_unit(name: str, n: int, k: int, inputs: DType, output: DType, permission: str = "") -> MatrixUnit:
+    """m64 for a warp group (four warps): each has 16 rows, laid out as those of one warp, for all columns."""
     wide = tuple(f"r{i}" for i in range(2, n.bit_length() - 2))
     c = Fragment(("l2", "l3", "l4", "r1", "l5", "l6"), ("r0", "l0", "l1", *wide))
     none = Fragment((), ())
     return MatrixUnit(name, 64, n, k, inputs, output, none, none, c, 128, permission, "ab")
 
 
-def _held(unit: MatrixUnit) -> MatrixUnit:
+def _with_register_a(unit: MatrixUnit) -> MatrixUnit:
     """The same for a left operand in registers, each warp's 16 rows laid out as for a unit of one warp.
 
     Which rows these are is free, as long as a and the result agree. Narrow or wide elements are gathered from
@@ -177,13 +177,13 @@ def _held(unit: MatrixUnit) -> MatrixUnit:
     }[unit.inputs.itemsize]
     a = Fragment(tuple(bit.format(upper) for bit in order), (*packed, "l0", "l1", step))
     c = Fragment(tuple(bit.format("r1") for bit in order), unit.c.columns)
-    return replace(unit, name=f"{unit.name}.held", a=a, c=c, shared="b")
+    return replace(unit, name=f"{unit.name}.register_a", a=a, c=c, shared="b")
 
 
-# tf32 rounds its inputs; groups of warps add products of 8-bit floats with fewer bits than float32 has.
+# tf32 rounds its inputs; warp groups add products of 8-bit floats with fewer bits than float32 has.
 _PERMISSIONS = {"tf32": "TF32", "e4m3": "FAST_FP8", "e5m2": "FAST_FP8"}
-GROUP_UNITS: tuple[MatrixUnit, ...] = tuple(
-    _group_unit(f"wgmma.{name}", n, k, inputs, output, _PERMISSIONS.get(name, ""))
+WGMMA_UNITS: tuple[MatrixUnit, ...] = tuple(
+    _wgmma_unit(f"wgmma.{name}", n, k, inputs, output, _PERMISSIONS.get(name, ""))
     for name, k, inputs, output in (
         ("f16", 16, float16, float32),
         ("bf16", 16, bfloat16, float32),
@@ -195,8 +195,8 @@ GROUP_UNITS: tuple[MatrixUnit, ...] = tuple(
     )
     for n in (256, 128, 64)
 )
-HELD_UNITS: tuple[MatrixUnit, ...] = tuple(map(_held, GROUP_UNITS))
-ALL_UNITS = WARP_UNITS + GROUP_UNITS + HELD_UNITS
+REGISTER_A_UNITS: tuple[MatrixUnit, ...] = tuple(map(_with_register_a, WGMMA_UNITS))
+ALL_UNITS = WARP_UNITS + WGMMA_UNITS + REGISTER_A_UNITS
 PANEL = 128  # bytes of a row in a shared tile; longer rows lie in panels side by side
 
 
@@ -212,7 +212,7 @@ class Panels:
 
     lead: int
     stride: int
-    turned: bool = False
+    transposed: bool = False
 
 
 @final
@@ -232,7 +232,7 @@ class Rows:
     """The argument of LDMATRIX: so many 8×8 matrices of 16-bit elements, turned on their diagonal or not."""
 
     count: int
-    turned: bool = False
+    transposed: bool = False
 
 
 @final

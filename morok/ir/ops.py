@@ -133,7 +133,9 @@ class Ops:
     REDUCE = _row(_R, _N, "REDUCE(*values, *ranges): `arg` holds one op per value; they reduce together")
     SCAN_AXIS = _row(_R, _N, "along axis `arg[1]` at each place everything up to it, combined by `arg[0]`")
     SCAN = _row(_R, _N, "SCAN(*values[, start], *ranges): the steps up to this one, combined as `arg` says")
-    ALONG = _row(_R, 2, "ALONG(x, m): x, a sum whose terms are powers that fall as the maximum m rises")
+    ONLINE = _row(
+        _R, 2, "ONLINE(x, m): x, an accumulator that is rescaled when the maximum m rises (online softmax)"
+    )
     PICK = _row(_R, 1, "component `arg` of a node with several values")
     ALLREDUCE = _row(_R, 2, "ALLREDUCE(x, device): reduce over devices with op `arg`")
 
@@ -239,15 +241,13 @@ class Ops:
         _H,
         _N,
         "ASYNC_COPY(target, source): starts a copy that completes later; "
-        "(target, map, barrier, *coordinates): of a box, which arrives at the barrier",
+        "(target, tensor map, mbarrier, *coordinates): of a box by TMA, which arrives at the barrier",
     )
     ASYNC_WAIT = _row(_H, _N, "waits until at most `arg` groups of copies are under way")
     ASYNC_COMMIT = _row(_H, _N, "closes a group of asynchronous copies")
     FENCE = _row(_H, _N, "what the thread has done is seen by units that read memory by themselves")
-    PHASE_BARRIER = _row(
-        _H, _N, "PHASE_BARRIER(place[, parity]): a barrier with phases between roles, `arg` says what is done"
-    )
-    DEFINE_MAP = _row(_H, 1, "DEFINE_MAP(pointer): a buffer as a copy engine sees it, by the box `arg`")
+    MBARRIER = _row(_H, _N, "MBARRIER(place[, parity]): an mbarrier between roles, `arg` says what is done")
+    DEFINE_TENSOR_MAP = _row(_H, 1, "DEFINE_TENSOR_MAP(pointer): a buffer as TMA sees it, by the box `arg`")
     LDMATRIX = _row(_H, _N, "loads matrix fragments from local memory, `arg` describes their layout")
     PREFETCH = _row(_H, 1, "asks for a cache line")
     CUSTOM = _row(_H, _N, "text `arg` for one renderer, sources by position")

@@ -1,4 +1,4 @@
-"""Running reductions inside a kernel: what a SCAN holds, and how it is taken apart.
+"""Scans (running reductions) inside a kernel: what a SCAN holds, and how it is taken apart.
 
     SCAN(x(r), r)            at each step of r everything up to that step: x(0) ∘ … ∘ x(r)
     SCAN(x(r), start, r)     the same, after `start`

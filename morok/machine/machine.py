@@ -58,19 +58,19 @@ class Machine:
     fma_in_place: bool = False  # a fused product overwrites what it is added to
     wide_index: bool = False  # scalar indices are 64 bits whatever their bounds: registers are that wide
     ops: frozenset[Op] = BASIC_OPS
-    rough: frozenset[Op] = frozenset()  # ops of float32 that it also has with a relative error of 2^-20
+    approximate: frozenset[Op] = frozenset()  # ops of float32 that it also has with a relative error of 2^-20
     floats: frozenset[DType] = frozenset((float32, float64))  # float types with arithmetic
     stored_floats: frozenset[DType] = frozenset(FLOATS)  # float types that memory and casts know
     images: bool = False
     matrix_units: tuple[MatrixUnit, ...] = ()
-    copy_engine: bool = False  # boxes of a buffer can be copied into shared memory by an engine of its own
+    tma: bool = False  # boxes of a buffer can be copied into shared memory by an engine of its own
 
     # --- memory
     line_bytes: int = 64
     l1_bytes: int = 32 << 10
     l2_bytes: int = 512 << 10
     local_bytes: int = 16 << 20  # for copies of tiles, per thread; the shared memory of a block
-    ahead_bytes: int = 0  # so far ahead large arrays are prefetched; 0: the processor knows best
+    prefetch_bytes: int = 0  # so far ahead large arrays are prefetched; 0: the processor knows best
 
     # --- what runs side by side
     cores: int = 1  # that one kernel may use; multiprocessors

@@ -141,7 +141,7 @@ class Products:
     """Tiles for products on a grid, and the rates of one multiprocessor, per clock.
 
     Tiles: the more outputs per loaded element the better, as long as there are enough for all
-    multiprocessors. For units of groups of warps, `across` counts groups, and one unit has all columns.
+    multiprocessors. For units of warp groups, `across` counts groups, and one unit has all columns.
     """
 
     unit_tiles: tuple[BlockTile, ...]

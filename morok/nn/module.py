@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 from morok.errors import MorokError, ShapeError
 from morok.ir.infer import show_shape
 from morok.tensor.tensor import Tensor
-from morok.tensor.tracing import SURROUNDINGS
+from morok.tensor.tracing import TRACE_ENVIRONMENT
 
 _training: ContextVar[bool] = ContextVar("morok.training", default=False)
 # Tensors that a forward pass has assigned to; whoever computes a training step computes them along.
@@ -50,7 +50,7 @@ def is_training() -> bool:
     return _training.get()
 
 
-SURROUNDINGS.append(is_training)  # a function that was traced in training is traced again outside
+TRACE_ENVIRONMENT.append(is_training)  # a function that was traced in training is traced again outside
 
 
 def note_update(tensor: Tensor) -> None:

@@ -23,7 +23,7 @@ from morok.ir.memory import base_of
 from morok.nn.module import named_tensors, take_updates, training
 from morok.nn.optim import Optimizer
 from morok.runtime.plan import ExecutionPlan
-from morok.tensor.functional import put, without_states
+from morok.tensor.functionalize import put, without_states
 from morok.tensor.gradient_track import mark
 from morok.tensor.jit import Jit
 from morok.tensor.random import drawing_from, new_cell, skip
@@ -51,7 +51,7 @@ class TrainStep:
         # Every storage once, as a whole: views of it go along.
         self.state = list({id(t._storage): _whole(t) for t in found if id(t) != rate}.values())
         self._known: dict[Any, tuple[list[int], int]] = {}  # by batch: what changes, how many random numbers
-        self._recorded = Jit(self._record, watch_tensors=False)
+        self._recorded = Jit(self._record, guard_tensors=False)
 
     def __call__(self, *batch: Tensor) -> Tensor:
         """The loss before the step."""

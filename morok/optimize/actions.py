@@ -17,19 +17,19 @@ from morok.ir.ops import AxisKind, Ops
 from morok.ir.scan import scan_loops
 from morok.machine.machine import Machine
 from morok.optimize import (
-    block,
-    chain,
-    collect,
+    accumulate_in_cache,
+    back_to_back_gemm,
+    cache_row,
     edges,
-    keep,
+    halo,
     online,
     pack,
-    roles,
-    running,
-    shared,
+    scans,
+    split_k,
     splits,
-    stream,
-    window,
+    stage,
+    stage_result,
+    warp_specialize,
 )
 from morok.optimize import join as joining
 from morok.optimize.loops import LANE_KINDS, Loops, loops_of
@@ -86,17 +86,21 @@ ACTIONS: dict[str, Action] = {
         Action("PADTO", edges.can_pad, edges.pad),
         Action("PEEL", edges.can_peel, edges.peel),
         Action("PACK", pack.can_pack, pack.pack),
-        Action("WINDOW", window.can_window, window.window),
-        Action("KEEP", keep.can_keep, keep.keep),
-        Action("STREAM", stream.can_stream, stream.stream),
-        Action("BLOCK", block.can_block, block.block),
+        Action("HALO", halo.can_halo, halo.halo),
+        Action("CACHE_ROW", cache_row.can_cache_row, cache_row.cache_row),
+        Action(
+            "ACCUMULATE_IN_CACHE",
+            accumulate_in_cache.can_accumulate_in_cache,
+            accumulate_in_cache.accumulate_in_cache,
+        ),
+        Action("SPLIT_K", split_k.can_split_k, split_k.split_k),
         Action("NOLOCALS", can_forbid_locals, forbid_locals),
-        Action("STAGE", shared.can_stage, shared.stage),
-        Action("COLLECT", collect.can_collect, collect.collect),
+        Action("STAGE", stage.can_stage, stage.stage),
+        Action("STAGE_RESULT", stage_result.can_stage_result, stage_result.stage_result),
         Action("ONLINE", online.can_online, online.online),
-        Action("TC", chain.can_use, chain.use),
-        Action("ROLES", roles.can_have_roles, roles.have_roles),
-        Action("PERSIST", roles.can_persist, roles.persist),
+        Action("TC", back_to_back_gemm.can_use, back_to_back_gemm.use),
+        Action("WARP_SPECIALIZE", warp_specialize.can_warp_specialize, warp_specialize.warp_specialize),
+        Action("PERSISTENT", warp_specialize.can_be_persistent, warp_specialize.persistent),
     )
 }
 
@@ -106,7 +110,11 @@ def outcome(loops: Loops, opt: Opt, machine: Machine) -> UOp | str:
     action = ACTIONS.get(opt.name)
     if action is None:
         return f"there is no action {opt.name}; there are {', '.join(ACTIONS)}"
-    reason = roles.refuses(loops, opt) or action.condition(loops, opt, machine) or running.refuses(loops, opt)
+    reason = (
+        warp_specialize.refuses(loops, opt)
+        or action.condition(loops, opt, machine)
+        or scans.refuses(loops, opt)
+    )
     if reason is not None:
         return reason
     new = action.change(loops, opt)

@@ -17,8 +17,8 @@ from typing import Protocol, final
 
 from morok.ir.node import UOp
 from morok.ir.ops import Ops
-from morok.optimize.estimate import Estimator
-from morok.optimize.race import Heat, gain, is_faster
+from morok.optimize.cost_model import CostModel
+from morok.optimize.race import PairedTiming, gain, is_faster
 from morok.optimize.space import Chooser, Opts, Space
 from morok.optimize.strategy import Beam
 
@@ -53,7 +53,7 @@ class Bench(Protocol):
     def sample(self, built: object, cutoff: float, until: float) -> float | None:
         """The best seconds of some runs, of one if that takes longer than the cut-off; None if it failed."""
 
-    def race(self, old: object, new: object, seconds: float, until: float) -> Sequence[Heat] | None:
+    def race(self, old: object, new: object, seconds: float, until: float) -> Sequence[PairedTiming] | None:
         """Times two in turns for so long, in all conditions that matter; None if that failed."""
 
 
@@ -80,8 +80,8 @@ class Found:
     tried: int
     failed: int
     complete: bool  # it ended by itself, so more time would not have helped
-    race: tuple[Heat, ...] = ()  # how it was measured; empty if the heuristics' sequence stays
-    disturbed: bool = False  # the machine was busy, so nothing could win
+    race: tuple[PairedTiming, ...] = ()  # how it was measured; empty if the heuristics' sequence stays
+    contended: bool = False  # the machine was busy, so nothing could win
 
     @property
     def ratio(self) -> float:
@@ -120,7 +120,7 @@ class _Search:
         self, space: Space, choose: Chooser, bench: Bench, beam: Beam, watch: Callable[[Progress], None]
     ) -> None:
         self.space, self.choose, self.bench, self.beam, self.watch = space, choose, bench, beam, watch
-        self.model = Estimator(space.machine)
+        self.model = CostModel(space.machine)
         self.started = bench.now()
         self.end = self.started + beam.seconds
         self.stop = self.started + SEARCHING * beam.seconds
@@ -146,7 +146,7 @@ class _Search:
                   if (ast := self._kernel(opts)) is not None]  # fmt: skip
         self._keep(self._try([(o, a) for c, _, o, a in sorted(others, key=_order) if c <= limit]))
         complete = self._rounds(limit)
-        return self._found(self._settle(heuristic, complete))
+        return self._found(self._final_race(heuristic, complete))
 
     def _rounds(self, limit: float) -> bool:
         """Develops the best until nothing gets better; False if the time was over before."""
@@ -224,7 +224,7 @@ class _Search:
     def _keep(self, points: Sequence[_Point]) -> None:
         self.best = sorted([*self.best, *points], key=lambda p: p.seconds)[: self.beam.width]
 
-    def _settle(self, heuristic: _Point, complete: bool) -> Found:
+    def _final_race(self, heuristic: _Point, complete: bool) -> Found:
         """The last race: finds against the heuristics' kernel, in turns. Only its times count."""
         found = Found(heuristic.opts, self.before, self.before, self.tried, self.failed, complete)
         hopeful = [p for p in self.best
@@ -236,13 +236,13 @@ class _Search:
             if seconds <= 0:
                 break
             until = min(self.end, now + LEAST_WAIT + 3.0 * seconds)
-            heats = self.bench.race(heuristic.built, point.built, seconds, until)
-            if any(heat.disturbed for heat in heats or ()):
-                found = replace(found, disturbed=not found.race, complete=found.complete and bool(found.race))
-            if heats and is_faster(heats) and gain(heats) > found.ratio:
-                first = heats[0]
+            timings = self.bench.race(heuristic.built, point.built, seconds, until)
+            if any(timing.contended for timing in timings or ()):
+                found = replace(found, contended=not found.race, complete=found.complete and bool(found.race))
+            if timings and is_faster(timings) and gain(timings) > found.ratio:
+                first = timings[0]
                 found = Found(
-                    point.opts, first.before, first.after, self.tried, self.failed, complete, tuple(heats)
+                    point.opts, first.before, first.after, self.tried, self.failed, complete, tuple(timings)
                 )
         return found
 

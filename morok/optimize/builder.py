@@ -49,15 +49,15 @@ class Builder:
             amount //= 2
         if count is not None and count < amount:
             return False
-        rest = self.loops.next_number()
+        remainder = self.loops.next_number()
         if not self.do("PEEL", axis, amount):
             return best is not None and self.do(name, axis, best)
         self.do(name, axis, amount)
-        if rest in self.loops.by_number and amount > lanes > 1:
-            self._vectorise_rest(name, rest, lanes)
+        if remainder in self.loops.by_number and amount > lanes > 1:
+            self._vectorise_remainder(name, remainder, lanes)
         return True
 
-    def _vectorise_rest(self, name: str, axis: int, lanes: int) -> None:
+    def _vectorise_remainder(self, name: str, axis: int, lanes: int) -> None:
         if not self.do(name, axis, lanes) and self.do("PEEL", axis, lanes):
             self.do(name, axis, lanes)
 

@@ -17,7 +17,7 @@ from morok.ir.node import UOp, alu, const, make, toposort
 from morok.ir.ops import AxisKind, Ops
 from morok.ir.scan import scan_loops
 from morok.machine.machine import Machine
-from morok.optimize import running
+from morok.optimize import scans
 from morok.optimize.loops import (
     LOOP_KINDS,
     Loops,
@@ -38,7 +38,7 @@ from morok.schedule.ranges import replace_loops
 from morok.symbolic.sets import simplify
 
 
-def _has_rest(loops: Loops, opt: Opt) -> str | None:
+def _has_remainder(loops: Loops, opt: Opt) -> str | None:
     """What both actions ask: a plain loop over outputs or of a reduction, with a rest."""
     r = loops.by_number.get(opt.axis)
     if r is None:
@@ -63,7 +63,7 @@ def can_pad(loops: Loops, opt: Opt, machine: Machine) -> str | None:
     r = loops.by_number.get(opt.axis)
     if r is not None and any(n.op is Ops.WMMA and r in ranges(n) for n in loops.order):
         return f"a matrix unit takes whole tiles along loop {opt.axis}"
-    return _has_rest(loops, opt)
+    return _has_remainder(loops, opt)
 
 
 def pad(loops: Loops, opt: Opt) -> UOp:
@@ -128,11 +128,11 @@ def _guarded_store(store: UOp, inside: UOp) -> UOp:
 
 
 def can_peel(loops: Loops, opt: Opt, machine: Machine) -> str | None:
-    if running.is_continued(loops):
+    if scans.is_continued(loops):
         return "a running reduction goes on in another effect"
-    if running.runs_along(loops, loops.by_number.get(opt.axis)):
-        return running.can_peel(loops, opt)
-    reason = _has_rest(loops, opt)
+    if scans.runs_along(loops, loops.by_number.get(opt.axis)):
+        return scans.can_peel(loops, opt)
+    reason = _has_remainder(loops, opt)
     if reason is not None:
         return reason
     r = loops.by_number[opt.axis]
@@ -152,33 +152,33 @@ def peel(loops: Loops, opt: Opt) -> UOp:
     PEEL(0, 4):   for r0 < 10: f(r0)   →   for r0 < 8: f(r0);  for r1 < 2: f(8 + r1)
     """
     r = loops.by_number[opt.axis]
-    if running.runs_along(loops, r):
-        return running.peel(loops, opt)
+    if scans.runs_along(loops, r):
+        return scans.peel(loops, opt)
     end = r.src[0]
     number = loops.next_number()
     count = const(end.dtype, opt.amount)
     if end.op is Ops.CONST:
         whole = const(end.dtype, int(end.arg) // opt.amount * opt.amount)
-        rest = const(end.dtype, int(end.arg) % opt.amount)
+        remainder = const(end.dtype, int(end.arg) % opt.amount)
     else:
         whole = simplify(alu(Ops.MUL, alu(Ops.FLOORDIV, end, count), count))
-        rest = simplify(alu(Ops.FLOORMOD, end, count))
+        remainder = simplify(alu(Ops.FLOORMOD, end, count))
     main = loop(whole, opt.axis, r.arg[1], r)
-    tail = loop(rest, number, r.arg[1], r)
-    single = rest.op is Ops.CONST and rest.arg == 1
+    tail = loop(remainder, number, r.arg[1], r)
+    single = remainder.op is Ops.CONST and remainder.arg == 1
     where = whole if single else alu(Ops.ADD, tail, whole)
     parts = _Parts(r, main, where, () if single else (tail,), number + 1)
     if loops.closed_by(r) is Ops.REDUCE:
         return parts.reductions(loops)
     effects: list[UOp] = []
-    rests: list[UOp] = []
+    remainders: list[UOp] = []
     for effect in loops.ast.src:
         if r in closed_ranges(effect):
             effects.append(parts.main_of(effect))
-            rests.append(parts.tail_of(effect))
+            remainders.append(parts.tail_of(effect))
         else:
             effects.append(effect)
-    return loops.ast.replace((*effects, *rests))
+    return loops.ast.replace((*effects, *remainders))
 
 
 class _Parts:

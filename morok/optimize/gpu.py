@@ -3,7 +3,8 @@
 Whatever stays a loop over outputs goes to the grid in stage 8a, unless a reduction lies outside of it. Here
 it is decided which of those loops are threads of a block, who shares a reduction, and how much each does:
 
-- loops over outputs: a thread has a vector of 16 bytes, neighbouring threads have neighbouring vectors;
+- loops over outputs: a thread has a vector of 16 bytes, neighbouring threads have neighbouring vectors
+  (coalesced);
 - a reduction along contiguous memory is shared by the threads of a block or of a warp (`gpu_rows.py`), and
   the loops over the same row that follow are walked by the same threads in the same pieces. Then equal reads
   are one read: the row stays in registers, and softmax or a layer norm reads it once;
@@ -74,7 +75,7 @@ def spread(builder: Builder, effect: UOp) -> None:
     first = ordered[0]
     room = min(THREADS, builder.machine.block_threads)
     if place.step(first) == 1 and not _has_long_reduction(effect):
-        if turn(builder, effect, first):
+        if transpose_through_shared(builder, effect, first):
             return
         lanes = lanes_for(first, memory_of(store_of(effect)), builder.machine)
         total = math.prod(trips(r) for r in free)
@@ -117,12 +118,12 @@ def _in_strides(builder: Builder, number: int, threads: int) -> None:
         builder.do("LOCAL", inner)
 
 
-def turn(builder: Builder, effect: UOp, column: UOp) -> bool:
+def transpose_through_shared(builder: Builder, effect: UOp, column: UOp) -> bool:
     """A transposition: a square of the memory that is read along another loop goes through shared memory.
 
     It is read along the rows of the one and written along the rows of the other, whole cache lines each time.
     """
-    found = _turned(effect, column)
+    found = _transposed_read(effect, column)
     if found is None:
         return False
     buffer, row = found
@@ -152,7 +153,7 @@ def turn(builder: Builder, effect: UOp, column: UOp) -> bool:
     return True
 
 
-def _turned(effect: UOp, column: UOp) -> tuple[int, UOp] | None:
+def _transposed_read(effect: UOp, column: UOp) -> tuple[int, UOp] | None:
     """A buffer that jumps along a loop and is contiguous along another one over outputs, and that loop."""
     for read in reads_of(store_of(effect).src[1]):
         if read.buffer < 0 or read.step(column) in (0, 1, None):

@@ -1,8 +1,8 @@
-"""Attention on a machine with a grid of blocks: two products in a chain, in one pass over the keys.
+"""Attention on a machine with a grid of blocks: back-to-back GEMMs, in one pass over the keys.
 
-A block has some rows of q, and its warps have 16 or 32 of them each; or groups of four warps have 64. For
-these rows scores, powers and results lie in registers. Tiles of k and v are brought into shared memory ahead
-of their use, where all warps read them. Units of groups read q there, too; others have it in registers.
+A block has some rows of q, and its warps have 16 or 32 of them each; or warp groups have 64. For
+these rows scores, powers and results lie in registers. Tiles of k and v are prefetched into shared
+memory, where all warps read them. Units of groups read q there, too; others have it in registers.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from morok.ir.node import UOp, toposort
 from morok.ir.ops import AxisKind, Ops
 from morok.machine.machine import Machine
 from morok.machine.rates import Attention
+from morok.optimize.back_to_back_gemm import partner
 from morok.optimize.builder import Builder
-from morok.optimize.chain import partner
 from morok.optimize.facts import output_loops, reads_of, trips
 from morok.optimize.loops import divides
 from morok.optimize.record import Opt, applied
 from morok.schedule.attention import rows_and_columns, scores_of, suits_units
-from morok.schedule.weighted import Weighted, weighted_sum
+from morok.schedule.online_softmax import Weighted, weighted_sum
 
 
 class Tile(NamedTuple):
-    """A block: rows of q for each of its warps or groups of warps, how many these are, keys of a step, and
+    """A block: rows of q for each of its warps or warp groups, how many these are, keys of a step, and
     tiles of k and v: one is read, others are under way."""
 
     unit: MatrixUnit
@@ -118,16 +118,16 @@ class Rows:
         high = tile.rows * tile.teams
         rows = self.others * -(-trips(self.q) // high) * high
         keys = -(-trips(self.k) // tile.keys) * tile.keys / trips(self.k)
-        together = max(1, machine.local_bytes // self.shared(tile)) * tile.teams
+        warps_per_sm = max(1, machine.local_bytes // self.shared(tile)) * tile.teams
         cores = max(1, machine.cores)
         if tile.unit.shared:  # while some groups compute powers, others multiply
-            busy = min(1.0, 0.4 + 0.2 * together * (trips(self.e) + trips(self.d)) / rates.full)
+            busy = min(1.0, 0.4 + 0.2 * warps_per_sm * (trips(self.e) + trips(self.d)) / rates.full)
             rounds = rows / (rates.group_rate * busy * cores)
             return (
                 max(0.8, rounds) * keys * dict(rates.group_keys)[tile.keys] * dict(rates.groups)[tile.teams]
             )
         rounds = rows / (dict(rates.rates)[tile.rows // tile.unit.m] * cores)
-        few = max(1.0, rates.fewest_warps / together)
+        few = max(1.0, rates.fewest_warps / warps_per_sm)
         return max(1.0, rounds) * few * keys * dict(rates.keys)[tile.keys] * dict(rates.warps)[tile.teams]
 
 

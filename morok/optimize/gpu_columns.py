@@ -54,8 +54,8 @@ def share_columns(builder: Builder) -> bool:
     if tall > 1:
         cut(builder, "GROUP", int(k.arg[0]), tall)
     for amount in (AT_ONCE, AT_ONCE // 2, AT_ONCE // 4):
-        rest = builder.loops.by_number.get(int(k.arg[0]))
-        if rest is not None and divides(amount, rest.src[0]) and builder.do("UNROLL", int(k.arg[0]), amount):
+        left = builder.loops.by_number.get(int(k.arg[0]))
+        if left is not None and divides(amount, left.src[0]) and builder.do("UNROLL", int(k.arg[0]), amount):
             break
     if lanes > 1:
         builder.do("UPCAST", int(column.arg[0]), lanes)

@@ -1,12 +1,13 @@
 """Matrix products, convolutions and their like on a machine with a grid of blocks.
 
 A block computes a tile of outputs. The operands' tiles of a few steps lie in shared memory, in a ring that
-is filled ahead; each thread keeps its part of the result in registers over the whole reduction. Where a
-matrix unit multiplies the operands' type, warps use it (TC); otherwise threads have register tiles.
+is filled ahead (multistage double buffering); each thread keeps its part of the result in registers over the
+whole reduction. Where a matrix unit multiplies the operands' type, warps use it (TC); otherwise threads have
+register tiles.
 
 Edges cost nothing inside: loops are rounded up, the tiles are filled up with zeros or with the last row,
-and only the stores are guarded. Several loops that one operand moves with (rows and columns of an image)
-are joined, so that a tile is cut out of all of them.
+and only the stores are guarded. Several loops that one operand moves with (rows and columns of an image:
+implicit im2col) are joined, so that a tile is cut out of all of them.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from morok.ir.infer import closed_ranges
 from morok.ir.matrix import ALL_UNITS, MatrixUnit
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import AxisKind, Ops
-from morok.ir.roles import GROUP
+from morok.ir.warp_roles import WARP_GROUP
 from morok.machine.machine import Machine
 from morok.machine.rates import BlockTile
 from morok.optimize.builder import Builder
@@ -27,8 +28,8 @@ from morok.optimize.facts import Access, output_loops, store_of, trips
 from morok.optimize.loops import Loops, size
 from morok.optimize.matrix import as_input, factors
 from morok.optimize.record import Opt, applied
-from morok.optimize.roles import BARRIERS
 from morok.optimize.tiles import Product, find_product
+from morok.optimize.warp_specialize import BARRIERS
 
 FEWEST_STEPS = 8
 FEWEST_POINTS = 16  # of a side of a tile
@@ -41,10 +42,10 @@ SHALLOWEST, DEEPEST = 3, 6  # tiles of a ring with roles
 GROUPS = (16, 8, 4, 2)  # rows of tiles that are walked together, so that they share the cache
 
 
-def together(
+def blocks_per_sm(
     tile: BlockTile, threads: int, bytes_per_step: int, depth: int, machine: Machine, beside: int
 ) -> int:
-    """How many such blocks one multiprocessor holds, by shared memory and by registers."""
+    """Occupancy: how many such blocks one multiprocessor holds, by shared memory and by registers."""
     shared = (tile.rows + tile.columns) * bytes_per_step * depth
     registers = tile.rows * tile.columns // threads + beside
     held = machine.register_file // (threads * registers)
@@ -69,20 +70,21 @@ class Problem:
 
 _NO_WORK = (Ops.REDUCE, Ops.INDEX, Ops.CONST, Ops.CAST)
 
-# How threads share the work: all do everything; a group brings the tiles (ROLES); and another one writes.
-ALIKE, BRING, WRITE = -1, 0, 1
+# How threads share the work: all do everything; a producer warp group copies the tiles; and another one has
+# the epilogue.
+UNIFORM, PRODUCER, EPILOGUE = -1, 0, 1
 NARROW = 128  # columns of a tile below which it is slower if others write
 
 
-def clocks(problem: Problem, shape: BlockTile, machine: Machine, roles: int = ALIKE) -> float:
+def clocks(problem: Problem, shape: BlockTile, machine: Machine, roles: int = UNIFORM) -> float:
     """How long the busiest multiprocessor takes."""
     rates = machine.products
     assert rates is not None
-    worth, beside = {BRING: rates.bring, WRITE: rates.write}.get(roles, (1.0, 1.0))
+    worth, beside = {PRODUCER: rates.bring, EPILOGUE: rates.write}.get(roles, (1.0, 1.0))
     threads = shape.across * shape.along * problem.lanes
     rounds = -(-problem.steps * problem.step_bytes // shape.bytes)
     bytes_per_step = min(shape.bytes, problem.steps * problem.step_bytes)
-    blocks = together(
+    blocks = blocks_per_sm(
         shape, threads, bytes_per_step, min(shape.depth, rounds), machine, rates.other_registers
     )
     tiles = -(-problem.rows // shape.rows) * -(-problem.columns // shape.columns) * problem.others
@@ -90,10 +92,10 @@ def clocks(problem: Problem, shape: BlockTile, machine: Machine, roles: int = AL
     inside = points * problem.steps / (problem.rate * shape.worth * worth)
     outside = points * problem.output_bytes / rates.store_rate + rates.latency
     after = points * problem.after / rates.other_rate
-    if roles != ALIKE:  # one block, which has a multiprocessor for itself
+    if roles != UNIFORM:  # one block, which has a multiprocessor for itself
         blocks = 1
     turns = -(-tiles // max(1, machine.cores))
-    if roles == WRITE:  # nothing hides the last tile of a block
+    if roles == EPILOGUE:  # nothing hides the last tile of a block
         return turns * max(inside + outside * beside, outside + after) + after
     return turns * (inside + (outside * beside + after) / blocks)
 
@@ -171,8 +173,8 @@ class _Plan:
         self.builder = builder
         self.product = product
         self.unit: MatrixUnit | None = None
-        self.roles = ALIKE
-        self.turned = False  # whether the unit's rows are columns of the outputs
+        self.roles = UNIFORM
+        self.transposed = False  # whether the unit's rows are columns of the outputs
         self.steps = sorted(closed_ranges(product.reduce), key=lambda k: int(k.arg[0]))
         left = product.along_i[0]
         self.step = max(self.steps, key=lambda k: (trips(k), left.step(k) == 1))
@@ -210,10 +212,10 @@ class _Plan:
         assert rates is not None
         found: list[Choice] = []
         for unit in _units(machine, reduce):
-            if self._turned(unit) is None:
+            if self._is_transposed(unit) is None:
                 continue
             problem = self.problem(rates.unit_rate / unit.inputs.itemsize, unit.lanes)
-            if self._turned(unit):
+            if self._is_transposed(unit):
                 problem = replace(problem, rows=problem.columns, columns=problem.rows)
             if problem.rows * problem.columns < FEWEST_OUTPUTS:
                 continue  # a warp's smallest tile would be mostly empty
@@ -222,24 +224,24 @@ class _Plan:
             )
             if self._singly(unit):
                 problem = replace(problem, rate=problem.rate * rates.singly)
-                shapes = [s for s in shapes if s.columns <= s.rows]  # the columns are what is dear
-            found += [(clocks(problem, s, machine), unit, s, ALIKE) for s in shapes]
-            if unit.shared and machine.copy_engine and not self._singly(unit):
+                shapes = [s for s in shapes if s.columns <= s.rows]  # the columns are what is expensive
+            found += [(clocks(problem, s, machine), unit, s, UNIFORM) for s in shapes]
+            if unit.shared and machine.tma and not self._singly(unit):
                 found += [
                     (clocks(problem, s, machine, roles), unit, s, roles)
                     for s in rates.group_tiles
-                    for roles in (BRING, WRITE)
+                    for roles in (PRODUCER, EPILOGUE)
                     if s.across > 1 and s.columns in (unit.n, roles * 2 * unit.n)
-                    if roles != WRITE or s.columns >= NARROW
+                    if roles != EPILOGUE or s.columns >= NARROW
                 ]
         problem = self.problem(rates.thread_rate, 1)
         if not found and min(problem.rows, problem.columns) >= FEWEST_POINTS and reduce.dtype.itemsize >= 4:
             wide = reduce.dtype.itemsize > 4
             shapes = [s for s in rates.thread_tiles if not wide or s.rows * s.columns <= 64 * 64]
-            found += [(clocks(problem, s, machine), None, s, ALIKE) for s in shapes]
+            found += [(clocks(problem, s, machine), None, s, UNIFORM) for s in shapes]
         return sorted(found, key=lambda choice: choice[0])
 
-    def _turned(self, unit: MatrixUnit) -> bool | None:
+    def _is_transposed(self, unit: MatrixUnit) -> bool | None:
         """Whether a unit's rows are columns of the outputs; None where it cannot read the operands.
 
         A unit reads tiles by itself if their rows run along the steps (16 bits: any), and if they hold its
@@ -268,10 +270,10 @@ class _Plan:
         reads = (*self.product.along_i, *self.product.along_j)
         return self.left_runs and self.right_runs and all(a.node.dtype is unit.inputs for a in reads)
 
-    def build(self, unit: MatrixUnit | None, shape: BlockTile, roles: int = ALIKE) -> bool:
+    def build(self, unit: MatrixUnit | None, shape: BlockTile, roles: int = UNIFORM) -> bool:
         self.unit = unit
         self.roles = roles
-        self.turned = unit is not None and bool(self._turned(unit))
+        self.transposed = unit is not None and bool(self._is_transposed(unit))
         reads = (self.product.along_i[0], self.product.along_j[0])
         inputs = max(a.node.dtype.itemsize for a in reads) if unit is None else unit.inputs.itemsize
         return self._tiles(self.i, self.j, int(self.step.arg[0]), shape, shape.bytes // inputs)
@@ -319,11 +321,11 @@ class _Plan:
         around = math.prod(trips(r) for r in self.steps) // max(1, trips(_named(self.steps, k)))
         rounds = around * (1 if step == k else self._trips(k))
         depth = (
-            min(shape.depth if self.roles == ALIKE else self._depth(shape, steps), rounds)
+            min(shape.depth if self.roles == UNIFORM else self._depth(shape, steps), rounds)
             if rounds > 1
             else 1
         )
-        if self.roles != ALIKE and depth < min(SHALLOWEST, rounds):
+        if self.roles != UNIFORM and depth < min(SHALLOWEST, rounds):
             return False
         right_runs = self.right_runs and not self._singly(self.unit)
         if not self._stage(self.product.along_i, rows, step, depth, self.left_runs):
@@ -336,28 +338,28 @@ class _Plan:
             for group in self._groups(shape):
                 if self._trips(i) > group and self.do("TILE", i, group):
                     break
-        return self.roles == ALIKE or self._give_roles()
+        return self.roles == UNIFORM or self._specialize()
 
-    def _give_roles(self) -> bool:
-        """Groups of warps that bring tiles or write results, in blocks that stay."""
-        if not self.do("ROLES", amount=self.roles):
+    def _specialize(self) -> bool:
+        """Producer and epilogue warp groups, in persistent blocks."""
+        if not self.do("WARP_SPECIALIZE", amount=self.roles):
             return False
-        self.do("PERSIST", amount=self.builder.machine.cores)
+        self.do("PERSISTENT", amount=self.builder.machine.cores)
         return True
 
-    def _collects(self, shape: BlockTile) -> bool:
+    def _stages_result(self, shape: BlockTile) -> bool:
         """Whether the result goes through shared memory: with roles, only what would be written in pieces."""
         output = store_of(self.product.effect).src[1].dtype
         vector = max(1, 16 // output.itemsize)
         if shape.rows * shape.columns < COLLECTED or trips(self.product.j) % vector:
             return False
-        return self.roles != BRING or output.itemsize < WHOLE
+        return self.roles != PRODUCER or output.itemsize < WHOLE
 
     def _depth(self, shape: BlockTile, steps: int) -> int:
         """Tiles of a ring, where the result has a place of its own."""
         assert self.unit is not None
         taken = BARRIERS
-        if self._collects(shape):
+        if self._stages_result(shape):
             taken += shape.rows * shape.columns * store_of(self.product.effect).src[1].dtype.itemsize
         each = (shape.rows + shape.columns) * steps * self.unit.inputs.itemsize
         return max(0, min(DEEPEST, (self.builder.machine.local_bytes - taken) // each))
@@ -373,7 +375,7 @@ class _Plan:
 
     def _sides(self, shape: BlockTile) -> tuple[int, int]:
         """Rows and columns of the outputs in a tile."""
-        return (shape.columns, shape.rows) if self.turned else (shape.rows, shape.columns)
+        return (shape.columns, shape.rows) if self.transposed else (shape.rows, shape.columns)
 
     def _stage(self, reads: tuple[Access, ...], outer: int, step: int, depth: int, runs: bool) -> bool:
         """One operand's tile in shared memory, its rows as they lie in global memory."""
@@ -389,11 +391,11 @@ class _Plan:
             return self._thread_tile(rows, columns, step, shape)
         first = self.loops.next_number()
         vector = max(1, 16 // store_of(self.product.effect).src[1].dtype.itemsize)
-        if not self._collects(shape) or not self.do("COLLECT", axes=(rows, columns)):
+        if not self._stages_result(shape) or not self.do("STAGE_RESULT", axes=(rows, columns)):
             return self._unit_tile(rows, columns, step, shape)
         if not self._unit_tile(first, first + 1, step, shape):
             return False
-        threads = GROUP if self.roles == WRITE else shape.across * shape.along * self.unit.lanes
+        threads = WARP_GROUP if self.roles == EPILOGUE else shape.across * shape.along * self.unit.lanes
         along = min(threads, self._sides(shape)[1] // vector)
         self.do("UPCAST", columns, vector)
         # neighbouring threads have neighbouring columns: the last loop is the fastest
@@ -404,7 +406,7 @@ class _Plan:
     def _unit_tile(self, rows: int, columns: int, step: int, shape: BlockTile) -> bool:
         unit = self.unit
         assert unit is not None
-        if self.turned:
+        if self.transposed:
             rows, columns = columns, rows
         if not self.do("TC", step, 1 + ALL_UNITS.index(unit), (rows, columns)):
             return False

@@ -155,10 +155,10 @@ def walk(builder: Builder, number: int, lanes: int, threads: int, name: str) -> 
             builder.do("PADTO", number, threads * steps)
     if threads > 1 and not cut(builder, name, number, threads):
         return
-    rest = builder.loops.by_number.get(number)
-    if rest is None or rest.arg[1] not in (AxisKind.LOOP, AxisKind.REDUCE):
+    left = builder.loops.by_number.get(number)
+    if left is None or left.arg[1] not in (AxisKind.LOOP, AxisKind.REDUCE):
         return
-    pieces = size(rest)
+    pieces = size(left)
     if pieces is not None and pieces * lanes <= KEPT:
         if pieces > 1:
             builder.do(wide, number)

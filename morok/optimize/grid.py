@@ -32,10 +32,10 @@ def grid_loops(root: UOp) -> list[UOp]:
     for effect in root.src:
         if effect.op is not Ops.END:
             continue
-        dear = [n for n in toposort(effect) if n.op in (Ops.REDUCE, Ops.BUFFERIZE) and _steps(n) > CHEAP]
-        dear = [n for n in dear if not _belongs_to_block(n)]
+        expensive = [n for n in toposort(effect) if n.op in (Ops.REDUCE, Ops.BUFFERIZE) and _steps(n) > CHEAP]
+        expensive = [n for n in expensive if not _belongs_to_block(n)]
         for r in closed_ranges(effect):
             if r.op is Ops.RANGE and r.arg[1] is AxisKind.LOOP:
-                free = not ranges(r.src[0]) and all(r in ranges(n) for n in dear)
+                free = not ranges(r.src[0]) and all(r in ranges(n) for n in expensive)
                 found[r] = found.get(r, True) and free
     return [r for r, free in found.items() if free]

@@ -18,6 +18,7 @@ from morok.ir.node import UOp, toposort
 from morok.ir.ops import AxisKind, Ops
 from morok.machine.machine import Machine
 from morok.optimize.builder import Builder
+from morok.optimize.cache_row import shared_value
 from morok.optimize.facts import (
     access,
     functions,
@@ -29,14 +30,13 @@ from morok.optimize.facts import (
     weight,
     work,
 )
-from morok.optimize.few import dots, few_rows
-from morok.optimize.keep import shared_value
+from morok.optimize.halo import copy_bytes, find_pair, is_guarded
 from morok.optimize.loops import Loops, size
-from morok.optimize.running import row_places, runs_along
+from morok.optimize.scans import row_places, runs_along
+from morok.optimize.skinny_gemm import gemv, skinny_gemm
 from morok.optimize.tiles import find_product, tile
-from morok.optimize.window import copy_bytes, find_pair, is_guarded
 
-DEAR = 10  # operations of a value that is kept rather than computed twice
+EXPENSIVE = 10  # operations of a value that is kept rather than computed twice
 SHORT = 16  # steps of a reduction that is written out
 LIGHT = 3  # operations of a body that leaves most registers free
 HEAVY = 32  # operations of a body, more than one exponential, that keeps the pipelines busy by itself
@@ -49,9 +49,9 @@ FEWEST_SHARING = 8  # outputs that read the same window, for a copy of it to pay
 def choose(ast: UOp, machine: Machine) -> UOp:
     """The kernel with the actions that the heuristics choose."""
     builder = Builder(ast, machine)
-    keep_rows(builder)
+    cache_rows(builder)
     if machine.vector_bytes and not machine.block_threads:
-        copy_windows(builder)
+        copy_halos(builder)
     loops = builder.loops
     enough = work(loops, machine.op_costs) >= machine.rates.shared_work
     builder.shares = machine.cores > 1 and not machine.block_threads and enough
@@ -62,13 +62,13 @@ def choose(ast: UOp, machine: Machine) -> UOp:
     return builder.ast
 
 
-def keep_rows(builder: Builder) -> None:
-    """Dear values that a reduction and the loop over outputs both compute are kept in a row."""
+def cache_rows(builder: Builder) -> None:
+    """Expensive values that a reduction and the loop over outputs both compute are kept in a row."""
     loops = builder.loops
     for k in [r for r in loops.closers if r.arg[1] is AxisKind.REDUCE]:
         for c in [r for r in loops.closers if r.arg[1] is AxisKind.LOOP and size(r) == size(k)]:
             found = shared_value(builder.loops, k, c) if size(k) else None
-            if found is None or weight(found[0], k, builder.machine.op_costs) < DEAR:
+            if found is None or weight(found[0], k, builder.machine.op_costs) < EXPENSIVE:
                 continue
             if trips(k) * found[0].dtype.itemsize * 2 > builder.machine.l1_bytes:
                 continue
@@ -80,10 +80,10 @@ def keep_rows(builder: Builder) -> None:
                 for number in numbers:
                     builder.do("PEEL", number, step)
             if (size(builder.loops.by_number[numbers[0]]) or 1) % lanes == 0:
-                builder.do("KEEP", *numbers)
+                builder.do("CACHE_ROW", *numbers)
 
 
-def copy_windows(builder: Builder) -> None:
+def copy_halos(builder: Builder) -> None:
     """What the windows of a convolution read under a guard is copied, if some outputs share it.
 
     Where many do, they are rows of a tile, and a panel is packed for them instead.
@@ -114,7 +114,7 @@ def copy_windows(builder: Builder) -> None:
         if not enough or sharing < FEWEST_SHARING or nbytes is None or nbytes > builder.machine.l2_bytes // 4:
             continue
         axes = tuple(int(r.arg[0]) for pair in pairs for r in (pair.place, pair.offset))
-        if builder.do("WINDOW", read.buffer, 0, axes):
+        if builder.do("HALO", read.buffer, 0, axes):
             _move_outside(builder, [int(r.arg[0]) for r in left], places)
             return
 
@@ -137,11 +137,11 @@ def lanes_of_kernel(builder: Builder, loops: Loops) -> None:
             if node.op is not Ops.REDUCE or node in seen:
                 continue
             seen.add(node)
-            if not tiled and few_rows(builder, effect, node):
+            if not tiled and skinny_gemm(builder, effect, node):
                 tiled |= ranges(node)
                 continue
             product = None if tiled or not shared_by_all(loops, node) else find_product(effect, node)
-            if product is not None and (dots(builder, product) or tile(builder, product)):
+            if product is not None and (gemv(builder, product) or tile(builder, product)):
                 tiled |= {product.i, product.j}
             elif not tiled:
                 across |= reduction(builder, node, effect)
@@ -206,7 +206,7 @@ def reduction(builder: Builder, node: UOp, effect: UOp) -> set[UOp]:
         # rows are far apart in memory: several of them at a time keep more loads under way
         builder.vectorise("UNROLL", max(int(k.arg[0]) for k in loops), ROWS_AT_ONCE, ROWS_AT_ONCE)
         column = outer[beside.index(max(beside))]
-        return set() if stream_rows(builder, effect, loops, column, lanes, cost) else {column}
+        return set() if accumulate_rows_in_cache(builder, effect, loops, column, lanes, cost) else {column}
     if along and max(along) > 0:
         chosen = loops[along.index(max(along))]
         full = lanes * vectors_at_once(cost * len(node.arg), machine)
@@ -214,7 +214,9 @@ def reduction(builder: Builder, node: UOp, effect: UOp) -> set[UOp]:
     return set()
 
 
-def stream_rows(builder: Builder, effect: UOp, loops: list[UOp], c: UOp, lanes: int, cost: float) -> bool:
+def accumulate_rows_in_cache(
+    builder: Builder, effect: UOp, loops: list[UOp], c: UOp, lanes: int, cost: float
+) -> bool:
     """Sums of more columns than registers hold are kept in the cache, and rows are read as they lie.
 
     The loop is that of a reduction, or one that something runs along. Where nothing else is left for the
@@ -241,16 +243,16 @@ def stream_rows(builder: Builder, effect: UOp, loops: list[UOp], c: UOp, lanes: 
     if builder.shares and beside < machine.cores and count >= 4 * wide * machine.cores:
         pieces = -(-pieces // machine.cores) * machine.cores
     stretch = max(1, count // pieces // wide) * wide
-    rest = builder.loops.next_number()
+    remainder = builder.loops.next_number()
     if count % stretch and not builder.do("PEEL", number, stretch):
         return False
     if count % stretch:
-        builder.vectorise("UPCAST", rest, strip, lanes)
+        builder.vectorise("UPCAST", remainder, strip, lanes)
     inner = builder.loops.next_number() if count >= 2 * stretch else number
     if inner != number:
         builder.do("TILE", number, stretch)
     column = builder.loops.next_number()
-    if builder.do("STREAM", int(loops[0].arg[0]), inner):
+    if builder.do("ACCUMULATE_IN_CACHE", int(loops[0].arg[0]), inner):
         builder.do("UPCAST", column, wide)
         builder.do("UPCAST", inner, wide)
     else:
@@ -262,8 +264,8 @@ def _repeated_by_row(loops: Loops, row: int, column: int) -> bool:
     """Whether a loop around the columns would compute reductions again that do not depend on it."""
     k, c = loops.by_number[row], loops.by_number[column]
     inside = [n for closer in loops.closers[k] for n in toposort(closer) if n is not closer]
-    dear = (n for n in inside if n.op in (Ops.REDUCE, Ops.BUFFERIZE))
-    return any(c in ranges(n) and k not in ranges(n) for n in dear)
+    expensive = (n for n in inside if n.op in (Ops.REDUCE, Ops.BUFFERIZE))
+    return any(c in ranges(n) and k not in ranges(n) for n in expensive)
 
 
 def lanes_bytes(machine: Machine, lanes: int) -> int:
@@ -293,10 +295,10 @@ def outputs(builder: Builder, effect: UOp, across: set[UOp], done: set[int]) -> 
     if c not in across and not short:
         return  # the reductions inside are vectors already
     lanes = max(1, machine.vector_bytes // value_bytes(store))
-    turned = _turned(effect, c)
-    if turned is not None:
+    transposed = _transposed_loop(effect, c)
+    if transposed is not None:
         # the inner loop walks along the rows that are read, and every step writes whole cache lines
-        other = int(turned.arg[0])
+        other = int(transposed.arg[0])
         if other < number and builder.do("SWAP", other, number):
             other, number = number, other
         builder.do("UPCAST", other, lanes)
@@ -304,7 +306,7 @@ def outputs(builder: Builder, effect: UOp, across: set[UOp], done: set[int]) -> 
         return
     cost = weight(value, c, builder.machine.op_costs)
     along = [r for r in output_loops(effect) if runs_along(builder.loops, r)]
-    if along and stream_rows(builder, effect, along, c, lanes, cost):
+    if along and accumulate_rows_in_cache(builder, effect, along, c, lanes, cost):
         return
     for n in inner:
         cost += weight(n, c, builder.machine.op_costs) * (
@@ -333,7 +335,7 @@ def run_in_lanes(builder: Builder, store: UOp, r: UOp, done: set[int]) -> None:
     builder.vectorise("UPCAST", number, lanes * vectors, lanes)
 
 
-def _turned(effect: UOp, c: UOp) -> UOp | None:
+def _transposed_loop(effect: UOp, c: UOp) -> UOp | None:
     """Another output loop along which a read is contiguous that jumps along c: a transposition."""
     for read in reads_of(store_of(effect).src[1]):
         if read.step(c) in (0, 1, None):

@@ -78,8 +78,8 @@ def divides(amount: int, end: UOp) -> bool:
     """Whether a loop splits evenly, also for a size that is not known yet."""
     if end.op is Ops.CONST:
         return int(end.arg) % amount == 0
-    rest = simplify(alu(Ops.FLOORMOD, end, const(end.dtype, amount)))
-    return rest.op is Ops.CONST and rest.arg == 0
+    remainder = simplify(alu(Ops.FLOORMOD, end, const(end.dtype, amount)))
+    return remainder.op is Ops.CONST and remainder.arg == 0
 
 
 def quotient(end: UOp, amount: int) -> UOp:

@@ -24,9 +24,9 @@ from morok.ir.matrix import ALL_UNITS, PANEL, MatrixUnit, Run, Shared, runs, sha
 from morok.ir.node import UOp, alu, const, make
 from morok.ir.ops import AxisKind, Ops
 from morok.machine.machine import Machine
-from morok.optimize.collect import is_result
 from morok.optimize.loops import LOOP_KINDS, Loops, divides, loop, quotient, size, stride, times
 from morok.optimize.record import Opt
+from morok.optimize.stage_result import is_result
 from morok.rewrite.engine import substitute
 from morok.schedule.ranges import replace_loops
 from morok.symbolic.validity import conjuncts
@@ -218,8 +218,8 @@ def use(loops: Loops, opt: Opt) -> UOp:
     if size(k) == unit.k:
         steps: tuple[UOp, tuple[UOp, ...]] = (step, (step,))
     else:
-        rest = loop(quotient(k.src[0], unit.k), opt.axis, k.arg[1], k)
-        steps = (alu(Ops.ADD, times(rest, unit.k), step), (rest, step))
+        outer_loop = loop(quotient(k.src[0], unit.k), opt.axis, k.arg[1], k)
+        steps = (alu(Ops.ADD, times(outer_loop, unit.k), step), (outer_loop, step))
     point = make(
         Ops.WMMA,
         unit.output,
@@ -253,5 +253,5 @@ def cut(
     closed = tuple(part for _, part in sorted(zip(found, parts, strict=True), key=lambda p: -p[0].place))
     if size(r) == amount:
         return (inner, closed), parts
-    rest = loop(quotient(r.src[0], amount), int(r.arg[0]), r.arg[1], r)
-    return (alu(Ops.ADD, times(rest, amount), inner), (rest, *closed)), parts
+    outer_loop = loop(quotient(r.src[0], amount), int(r.arg[0]), r.arg[1], r)
+    return (alu(Ops.ADD, times(outer_loop, amount), inner), (outer_loop, *closed)), parts

@@ -1,7 +1,8 @@
-"""The action ONLINE: a maximum and the sum of powers below it, or what they weigh, are found in one pass.
+"""The action ONLINE: online softmax. A maximum and the sum of powers below it, or what they weigh, in one
+pass.
 
-What is needed for it is found in `schedule/weighted.py`. The scores are computed once for all three; codegen
-lets what has been added up fall where a larger maximum turns up (`codegen/online.py`).
+What is needed for it is found in `schedule/online_softmax.py`. The scores are computed once for all three;
+codegen lets what has been added up fall where a larger maximum turns up (`codegen/online.py`).
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from morok.machine.machine import Machine
 from morok.optimize.loops import Loops
 from morok.optimize.record import Opt
 from morok.rewrite.engine import substitute
-from morok.schedule.weighted import in_one_pass, power_sum, summed_in_one_pass, weighted_sum
+from morok.schedule.online_softmax import online_power_sum, online_weighted_sum, power_sum, weighted_sum
 
 
 def find(loops: Loops, number: int) -> dict[UOp, UOp] | str:
@@ -24,9 +25,9 @@ def find(loops: Loops, number: int) -> dict[UOp, UOp] | str:
     if len(closers) == 1:
         weighted, power = weighted_sum(closers[0]), power_sum(closers[0])
         if weighted is not None:
-            return {weighted.sum: in_one_pass(weighted)}
+            return {weighted.sum: online_weighted_sum(weighted)}
         if power is not None:
-            return summed_in_one_pass(closers[0], power)
+            return online_power_sum(closers[0], power)
     return f"loop {number} is not that of a sum of powers below their maximum"
 
 

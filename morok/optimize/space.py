@@ -30,7 +30,7 @@ Chooser = Callable[[UOp, Machine], UOp]
 
 _CUTS = {"UPCAST", "UNROLL", "TILE", "LOCAL", "GROUP", "GROUPTOP"}
 _LANES = {"UPCAST", "UNROLL"}
-_PAIRS = {"SWAP", "KEEP", "JOIN", "STREAM"}  # both numbers are loops
+_PAIRS = {"SWAP", "CACHE_ROW", "JOIN", "ACCUMULATE_IN_CACHE"}  # both numbers are loops
 _BUFFERS = {"PACK", "STAGE"}  # the first number is a buffer
 _ROUNDING = {"PADTO", "PEEL"}
 _TILES = (8, 16, 32, 64, 128, 256)
@@ -120,10 +120,14 @@ class Space:
             found += _cuts(loops, number, r, self.machine)
         found += [(Opt("SWAP", a, b),) for a in plain for b in plain if a < b]
         reduced = [n for n, r in plain.items() if r.arg[1] is AxisKind.REDUCE]
-        found += [(Opt("KEEP", a, b),) for a in reduced for b in plain if a != b]
+        found += [(Opt("CACHE_ROW", a, b),) for a in reduced for b in plain if a != b]
         found += _packs(loops)
-        if self.machine.copy_engine:
-            found += [(Opt("ROLES"),), (Opt("ROLES", -1, 1),), (Opt("PERSIST", -1, self.machine.cores),)]
+        if self.machine.tma:
+            found += [
+                (Opt("WARP_SPECIALIZE"),),
+                (Opt("WARP_SPECIALIZE", -1, 1),),
+                (Opt("PERSISTENT", -1, self.machine.cores),),
+            ]
         return found + _units(loops, self.machine)
 
     # --- another sequence
@@ -136,7 +140,7 @@ class Space:
                 other = self.edit(opts, i, instead)
                 if other is not None and other != opts:
                     found[other] = None
-        if any(opt.name == "ROLES" for opt in opts):  # all rings go in step
+        if any(opt.name == "WARP_SPECIALIZE" for opt in opts):  # all rings go in step
             for more in (-1, 1):
                 deeper = (replace(o, amount=o.amount + more) if o.name == "STAGE" else o for o in opts)
                 found[tuple(deeper)] = None

@@ -14,10 +14,10 @@ from morok.ir.matrix import shared_layout, shared_tiles
 from morok.ir.node import UOp, alu, toposort
 from morok.ir.ops import AxisKind, Op, Ops
 from morok.machine.machine import Machine
-from morok.optimize import running
-from morok.optimize.collect import is_result
+from morok.optimize import scans
 from morok.optimize.loops import LANE_KINDS, LOOP_KINDS, Loops, divides, loop, quotient, size, times
 from morok.optimize.record import Opt, applied
+from morok.optimize.stage_result import is_result
 from morok.schedule.ranges import replace_loops
 
 MOST_LANES = 1024  # of one vector before it is cut to registers; more only makes code long
@@ -88,7 +88,7 @@ def _is_thread(loops: Loops, r: UOp) -> bool:
     return r.arg[1] in _THREADS and not (r.arg[1] is AxisKind.WARP and loops.closed_by(r) is Ops.REDUCE)
 
 
-def _together(loops: Loops, opt: Opt) -> str | None:
+def _concurrent(loops: Loops, opt: Opt) -> str | None:
     """Why iterations of a loop cannot be done at the same time, by what the threads of a block share."""
     r = loops.by_number[opt.axis]
     for node in loops.order:
@@ -118,19 +118,19 @@ def can_tile(loops: Loops, opt: Opt, machine: Machine) -> str | None:
 
 
 def can_upcast(loops: Loops, opt: Opt, machine: Machine) -> str | None:
-    if running.runs_along(loops, loops.by_number.get(opt.axis)):
-        return running.can_be_lanes(loops, opt) or _lanes(loops, opt)
+    if scans.runs_along(loops, loops.by_number.get(opt.axis)):
+        return scans.can_be_lanes(loops, opt) or _lanes(loops, opt)
     reason = cuttable(loops, opt) or _closed_by(loops, opt, Ops.END, Ops.BUFFERIZE) or _lanes(loops, opt)
-    return reason or _together(loops, opt)
+    return reason or _concurrent(loops, opt)
 
 
 def can_unroll(loops: Loops, opt: Opt, machine: Machine) -> str | None:
     reason = cuttable(loops, opt) or _closed_by(loops, opt, Ops.REDUCE) or _lanes(loops, opt)
-    return reason or _together(loops, opt)
+    return reason or _concurrent(loops, opt)
 
 
 def _beyond_result(loops: Loops, r: UOp, amount: int) -> str | None:
-    """Why so many threads cannot walk a result that the threads of a matrix unit have collected."""
+    """Why so many threads cannot walk a result that the threads of a matrix unit have staged."""
     results = [n for n in loops.order if (how := shared_layout(n)) is not None and how.depth == 0]
     if not results or is_result(loops, r):
         return None
@@ -150,8 +150,8 @@ def can_local(loops: Loops, opt: Opt, machine: Machine) -> str | None:
     if reason is None and not is_result(loops, loops.by_number[opt.axis]):
         reason = _closed_by(loops, opt, Ops.END)
     elif reason is None and not any(n.op is Ops.WMMA for n in loops.order):
-        reason = "a collected tile is divided among groups of warps by a matrix unit"
-    reason = reason or _together(loops, opt)
+        reason = "a staged result is divided among warp groups by a matrix unit"
+    reason = reason or _concurrent(loops, opt)
     if reason is not None:
         return reason
     amount = opt.amount or size(loops.by_number[opt.axis])
@@ -164,7 +164,7 @@ def can_local(loops: Loops, opt: Opt, machine: Machine) -> str | None:
 def can_group(loops: Loops, opt: Opt, machine: Machine) -> str | None:
     if not machine.block_threads:
         return "the machine has no blocks of threads"
-    reason = cuttable(loops, opt) or _closed_by(loops, opt, Ops.REDUCE) or _together(loops, opt)
+    reason = cuttable(loops, opt) or _closed_by(loops, opt, Ops.REDUCE) or _concurrent(loops, opt)
     if reason is not None:
         return reason
     r = loops.by_number[opt.axis]
@@ -226,11 +226,11 @@ def _cut(loops: Loops, opt: Opt, kind: AxisKind, top: bool = False) -> UOp:
     if size(r) == amount:
         new = loop(r.src[0], number, kind, r)
         return replace_loops(loops.ast, {r: (new, (new,))})
-    rest = quotient(r.src[0], amount)
-    old, new = loop(rest, opt.axis, r.arg[1], r), loop(amount, number, kind, r)
+    count = quotient(r.src[0], amount)
+    old, new = loop(count, opt.axis, r.arg[1], r), loop(amount, number, kind, r)
     if top:
-        assert rest.op is Ops.CONST
-        expression, pair = alu(Ops.ADD, times(new, int(rest.arg)), old), (new, old)
+        assert count.op is Ops.CONST
+        expression, pair = alu(Ops.ADD, times(new, int(count.arg)), old), (new, old)
     else:
         expression, pair = alu(Ops.ADD, times(old, amount), new), (old, new)
     return replace_loops(loops.ast, {r: (expression, pair)})

@@ -100,26 +100,26 @@ def tile_shape(rows: int, columns: int, lanes: int, machine: Machine, spread: bo
     return shape
 
 
-def tile(builder: Builder, product: Product, is_rest: bool = False) -> bool:
+def tile(builder: Builder, product: Product, is_remainder: bool = False) -> bool:
     """Cuts the register tile and packs the panel.
 
     Where vectors have no masks, columns beyond the last whole tile become a nest of their own, with a tile
     that fits them, so that the stores of the whole tiles need no guards.
     """
     machine = builder.machine
-    if not is_rest:
+    if not is_remainder:
         product = _with_joined_columns(builder, product)
     rows, columns = size(product.i), size(product.j)
     if rows is None or columns is None:
         return False
     lanes = max(1, machine.vector_bytes // value_bytes(product.reduce))
-    packs_rows = None if is_rest else _packs_rows(builder, product)
+    packs_rows = None if is_remainder else _packs_rows(builder, product)
     beside = all(a.step(product.i) == 1 for a in product.along_i)
     spread = not (machine.lane_operands and (beside or packs_rows) and rows >= lanes)
     height, width = tile_shape(rows, columns, lanes, machine, spread)
     i, j = int(product.i.arg[0]), int(product.j.arg[0])
     panel = _panel(
-        product, -(-height // 2) if is_rest else height, width, machine
+        product, -(-height // 2) if is_remainder else height, width, machine
     )  # a rest is packed like the others
     if panel is None and any(a.step(product.j) != 1 for a in product.along_j):
         return False  # vectors along j would be gathered at every step
@@ -127,7 +127,7 @@ def tile(builder: Builder, product: Product, is_rest: bool = False) -> bool:
         return _tile_blocks(builder, product, (height, width), panel, packs_rows)
     if panel is not None:
         i, j = _innermost(builder, product, i, j)
-    if panel is not None and not is_rest and _shares_rows(builder, product, height, width):
+    if panel is not None and not is_remainder and _shares_rows(builder, product, height, width):
         if rows % (height * machine.cores):
             builder.do("PADTO", i, height * machine.cores)
         inner = builder.loops.next_number()
@@ -136,7 +136,7 @@ def tile(builder: Builder, product: Product, is_rest: bool = False) -> bool:
         builder.do("PADTO", i, height)
     peeled = False
     single = len(builder.ast.src) == 1  # the rests of several effects would not share their loops
-    if columns % width and not machine.masked_memory and not is_rest and columns > width and single:
+    if columns % width and not machine.masked_memory and not is_remainder and columns > width and single:
         builder.do("PADTO", j, lanes)  # a rest of whole vectors; the guards of all others fold
         peeled = builder.do("PEEL", j, width)
     if columns % width and not peeled:
@@ -151,7 +151,7 @@ def tile(builder: Builder, product: Product, is_rest: bool = False) -> bool:
         _pack(builder, panel, steps, lane_axis)
     _walk(builder, product, steps)
     if peeled:
-        _tile_rest(builder)
+        _tile_remainder(builder)
     return True
 
 
@@ -236,13 +236,13 @@ def _fitting(count: int, most: int) -> int:
     return min(choices, key=lambda n: (-(-count // n) * (n + 0.01), -n))
 
 
-def _tile_rest(builder: Builder) -> None:
+def _tile_remainder(builder: Builder) -> None:
     """The same for the columns that were left over."""
     effect = builder.ast.src[-1]
     for node in toposort(effect):
         product = find_product(effect, node) if node.op is Ops.REDUCE else None
         if product is not None:
-            tile(builder, product, is_rest=True)
+            tile(builder, product, is_remainder=True)
             return
 
 

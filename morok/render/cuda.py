@@ -18,7 +18,7 @@ from morok.errors import CompileError
 from morok.ir.node import UOp
 from morok.ir.ops import AxisKind, Ops
 from morok.ir.provenance import place
-from morok.render import cuda_roles
+from morok.render import cuda_mbarriers
 from morok.render.cuda_ops import HELPERS
 from morok.render.cuda_shared import ALIGN, places
 from morok.render.cuda_types import LANES, type_name, words_of
@@ -66,12 +66,12 @@ class _Kernel(Writer):
         elif op is Ops.STORE:
             self.store(node)
         elif op is Ops.RANGE:
-            (cuda_roles.open_role if _is_role(node) else _Kernel.open_loop)(self, node)
+            (cuda_mbarriers.open_role if _is_role(node) else _Kernel.open_loop)(self, node)
         elif op is Ops.IF:
             self.put(f"if ({self.scalar(node.src[0])}) {{")
             self.depth += 1
         elif op is Ops.END and _is_role(node.src[1]):
-            cuda_roles.close_role(self)
+            cuda_mbarriers.close_role(self)
         elif op in (Ops.END, Ops.ENDIF):
             self.depth -= 1
             self.put("}")
@@ -84,15 +84,15 @@ class _Kernel(Writer):
         elif op in (Ops.VECTORIZE, Ops.CAT):
             self.values[node] = [lane for s in node.src for lane in self.lanes(s)]
         elif op is Ops.BARRIER:
-            cuda_roles.barrier(self)
+            cuda_mbarriers.barrier(self)
         elif op is Ops.SHUFFLE:
             self.values[node] = [self.shuffle(node, x) for x in self.lanes(node.src[0])]
         elif op is Ops.PREFETCH or op is Ops.NOOP:
             pass
         elif op in UNITS:
             UNITS[op](self, node)
-        elif op in cuda_roles.ROLES:
-            cuda_roles.ROLES[op](self, node)
+        elif op in cuda_mbarriers.WARP_ROLE_OPS:
+            cuda_mbarriers.WARP_ROLE_OPS[op](self, node)
         else:
             self.define(node)
 
@@ -252,7 +252,7 @@ def render(linear: UOp, name: str, buffers: int = 0) -> Program:
         grid,
         block,
         shared,
-        tuple(writer.maps),
+        tuple(writer.tensor_maps),
     )
 
 
@@ -300,7 +300,7 @@ def _text(
             qualifier = "" if a.written else "const "
             parameters.append(f"{qualifier}{type_name(a.dtype)}* __restrict__ g{i}")
     parameters += [f"long long v_{v}" for v in variables]
-    parameters += [f"const __grid_constant__ Map m{i}" for i in range(len(writer.maps))]
+    parameters += [f"const __grid_constant__ TensorMap m{i}" for i in range(len(writer.tensor_maps))]
     threads = 1
     for n in block:
         threads *= n

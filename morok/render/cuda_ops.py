@@ -12,7 +12,7 @@ from __future__ import annotations
 from morok.dtype import DType, bfloat16, float16, float32, float64, int64, uint64
 from morok.errors import CompileError
 from morok.ir.bounds import bounds
-from morok.ir.build import ROUGH
+from morok.ir.build import APPROXIMATE
 from morok.ir.node import UOp
 from morok.ir.ops import Op, Ops
 from morok.ir.provenance import place
@@ -66,10 +66,14 @@ def _converters() -> dict[str, str]:
     return found
 
 
-_ROUGH: dict[Op, str] = {Ops.EXP2: "rough_exp2", Ops.RECIP: "rough_recip"}
+_APPROXIMATE: dict[Op, str] = {Ops.EXP2: "approximate_exp2", Ops.RECIP: "approximate_recip"}
 HELPERS: dict[str, str] = {
-    "rough_exp2": _asm("float", "rough_exp2", "float x", "=f", "ex2.approx.ftz.f32 %0, %1;", '"f"(x)'),
-    "rough_recip": _asm("float", "rough_recip", "float x", "=f", "rcp.approx.ftz.f32 %0, %1;", '"f"(x)'),
+    "approximate_exp2": _asm(
+        "float", "approximate_exp2", "float x", "=f", "ex2.approx.ftz.f32 %0, %1;", '"f"(x)'
+    ),
+    "approximate_recip": _asm(
+        "float", "approximate_recip", "float x", "=f", "rcp.approx.ftz.f32 %0, %1;", '"f"(x)'
+    ),
     # the larger and the smaller: NaN wins, -0 < +0
     "max_f32": _asm(
         "float", "max_f32", "float a, float b", "=f", "max.NaN.f32 %0, %1, %2;", '"f"(a), "f"(b)'
@@ -160,8 +164,8 @@ class Arithmetic:
             return f"{name}({', '.join(x)})"
         if op in (Ops.ADD, Ops.SUB, Ops.MUL) or op.is_compare:
             return f"{x[0]} {_SIGNS[op]} {x[1]}"
-        if node.arg == ROUGH:
-            return f"{self.helper(_ROUGH[op])}({x[0]})"
+        if node.arg == APPROXIMATE:
+            return f"{self.helper(_APPROXIMATE[op])}({x[0]})"
         if op is Ops.RECIP:
             one = "__frcp_rn" if scalar is float32 else "__drcp_rn"
             return f"{one}({x[0]})"

@@ -1,4 +1,4 @@
-"""Hardware ops in CUDA C: matrix units, fragments, asynchronous copies, barriers with phases.
+"""Hardware ops in CUDA C: matrix units, fragments, asynchronous copies, mbarriers.
 
 `UNITS` has a function per op that writes it: it gets the writer and the node, puts lines with `writer.put`,
 and enters the lanes of the result in `writer.values`. Operands are `writer.lanes(source)`; an address is
@@ -19,7 +19,7 @@ from morok.ir.matrix import MatrixUnit, Panels, Products, Rows
 from morok.ir.node import UOp
 from morok.ir.ops import Op, Ops
 from morok.ir.provenance import place
-from morok.render.cuda_roles import write_box
+from morok.render.cuda_mbarriers import write_box
 from morok.render.cuda_types import type_name
 from morok.render.cuda_writer import Writer
 
@@ -85,9 +85,9 @@ def write_rows(writer: Writer, node: UOp) -> None:
     names = _fresh_words(writer, rows.count)
     outputs = ", ".join(f'"=r"({n})' for n in names)
     holes = ", ".join(f"%{i}" for i in range(rows.count))
-    turned = ".trans" if rows.turned else ""
+    transposed = ".trans" if rows.transposed else ""
     writer.put(
-        f'asm volatile("ldmatrix.sync.aligned.m8n8.x{rows.count}{turned}.shared.b16 {{{holes}}}, '
+        f'asm volatile("ldmatrix.sync.aligned.m8n8.x{rows.count}{transposed}.shared.b16 {{{holes}}}, '
         f'[%{rows.count}];" : {outputs} : "r"({_shared_address(writer, node.src[0])}) : "memory");'
     )
     writer.values[node] = _parts(names, node.dtype)
@@ -95,13 +95,13 @@ def write_rows(writer: Writer, node: UOp) -> None:
 
 def _description(writer: Writer, node: UOp, panels: Panels) -> str:
     """The 64 bits that describe a tile to a warp group's unit: address, distances, swizzle of 128 bytes."""
-    lead = panels.lead if panels.turned else 16
+    lead = panels.lead if panels.transposed else 16
     fixed = (lead >> 4) << 16 | (panels.stride >> 4) << 32 | 1 << 62
     address = f"(({_shared_address(writer, node.src[0])} & 0x3ffff) >> 4)"
     return writer.let(node.dtype, f"(unsigned long long){address} | {fixed:#x}ull")
 
 
-def _write_group_product(writer: Writer, node: UOp, unit: MatrixUnit) -> None:
+def _write_wgmma(writer: Writer, node: UOp, unit: MatrixUnit) -> None:
     """WMMA of a warp group: operands are read from shared memory while the threads go on.
 
     The left one may be in registers: nobody may change these until the products are waited for.
@@ -120,7 +120,7 @@ def _write_group_product(writer: Writer, node: UOp, unit: MatrixUnit) -> None:
     flags = "p" if unit.output.is_int else "p, 1, 1"
     if unit.inputs.itemsize == 2:
         tiles = node.src[:2] if in_tiles else node.src[1:2]
-        flags += "".join(f", {int(s.arg.turned) if isinstance(s.arg, Panels) else 0}" for s in tiles)
+        flags += "".join(f", {int(s.arg.transposed) if isinstance(s.arg, Panels) else 0}" for s in tiles)
     left = ", ".join(f"%{last + i}" for i in range(len(a)))
     shape = f"m{unit.m}n{unit.n}k{unit.k}"
     operation = f"wgmma.mma_async.sync.aligned.{shape}.{wide}.{kind}.{kind}"
@@ -140,7 +140,7 @@ def write_product(writer: Writer, node: UOp) -> None:
     if not isinstance(unit, MatrixUnit):
         raise CompileError(f"CUDA C knows no matrix unit {unit}", place=place(node))
     if unit.shared:
-        _write_group_product(writer, node, unit)
+        _write_wgmma(writer, node, unit)
         return
     kind = unit.name.split(".")[1]
     wide, letter = ("s32", "r") if unit.output.is_int else ("f32", "f")

@@ -1,7 +1,7 @@
 """What all parts of the writer of CUDA C share: lines, names, and the texts of values.
 
 The list itself is walked in `cuda.py`; hardware ops are written by functions of a `Writer` in `cuda_units.py`
-and `cuda_roles.py`.
+and `cuda_mbarriers.py`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 from morok.dtype import DType, PtrDType
 from morok.ir.node import UOp
 from morok.ir.ops import Ops
-from morok.ir.roles import Role
+from morok.ir.warp_roles import Role
 from morok.render.cuda_ops import Arithmetic
 from morok.render.cuda_types import constant, type_name, words_of
 from morok.render.program import Described, Extent
@@ -33,7 +33,7 @@ class Writer:
         self.grid: dict[int, Extent] = {}
         self.block: dict[int, int] = {}
         self.shared: list[tuple[str, PtrDType]] = []
-        self.maps: list[Described] = []
+        self.tensor_maps: list[Described] = []
         self.roles: list[Role] = []  # those that have been opened
         self.role: Role | None = None  # the one that is open
         self.place = ""  # the user's line behind the instruction that is being written

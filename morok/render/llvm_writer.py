@@ -95,7 +95,8 @@ class Writer:
         """A constant in a register that may be overwritten: from memory, and from a place of its own.
 
         From a register that keeps it, it would have to be copied by one of the units that compute, and a load
-        from a place that others read too would be shared with them. Loads are free where arithmetic is dear.
+        from a place that others read too would be shared with them. Loads are free where arithmetic is
+        expensive.
         """
         t = type_name(node.dtype)
         self.numbers.append((t, self.name_of(node)))

@@ -13,9 +13,9 @@ from morok.ir.alu import evaluate
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import Ops, op_by_name
 from morok.ir.provenance import place
-from morok.ir.roles import Box
+from morok.ir.warp_roles import Box
 
-# A buffer's number, its element type, and how a copy engine sees it.
+# A buffer's number, its element type, and how TMA sees it.
 Described = tuple[int, str, Box]
 # A number that may depend on variables: steps of a stack machine, made of plain values so that it can be
 # stored. A number pushes itself, "$n" the variable n, "ADD int32" applies an op to what lies on top.
@@ -48,7 +48,7 @@ class Program:
     grid: tuple[Extent, ...] = ()  # blocks in each dimension
     block: tuple[int, ...] = ()  # threads in each dimension
     shared: int = 0  # bytes of shared memory that the launch has to ask for
-    maps: tuple[Described, ...] = ()  # descriptions of buffers that it takes after the variables
+    tensor_maps: tuple[Described, ...] = ()  # descriptions of buffers that it takes after the variables
 
 
 def extent_of(node: UOp) -> Extent:

@@ -16,8 +16,8 @@ from morok.ir.ops import Op, Ops
 from morok.rewrite.rules import Rule
 from morok.rewrite.terms import ANY, DOMAINS, Apply, As, Fact, Lit, Term, Var, show
 
-# Weight of an op in the order. Division is dear and bit operations are cheap, so rules lead from the one to
-# the other.
+# Weight of an op in the order. Division is expensive and bit operations are cheap, so rules lead from the one
+# to the other.
 WEIGHTS: dict[Op, int] = {
     Ops.MUL: 4, Ops.FLOORDIV: 12, Ops.FLOORMOD: 13, Ops.CDIV: 10, Ops.CMOD: 11, Ops.FDIV: 10, Ops.POW: 40,
     Ops.SUB: 8, Ops.NEG: 3, Ops.RECIP: 9, Ops.WHERE: 3, Ops.MAX: 3, Ops.MIN: 3, Ops.ABS: 3, Ops.CAST: 2,

@@ -8,7 +8,7 @@ the stage of the optimiser, stages in a kernel. Who listens is asked once per re
 per node; when nobody does, that question is all that it costs.
 
 Everything that shows how a program is compiled is an observer: traces (`trace.py`), the history of kernels
-(`record.py`), dumps (`morok/device/inspect.py`), and the knobs EXPLAIN and DUMP.
+(`record.py`), dumps (`morok/device/dump.py`), and the knobs EXPLAIN and DUMP.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import final
 
-from morok.device.inspect import watching
+from morok.device.dump import watching
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import Ops
 from morok.ir.provenance import Origin, line_of

@@ -30,7 +30,7 @@ _WIDTH = 72  # of an expression
 _DEPTH = 5
 
 
-def history_data(kernels: Iterable[KernelHistory], verdicts: Verdicts, details: bool = True) -> Data:
+def history_data(kernels: Iterable[KernelHistory], ab_results: Verdicts, details: bool = True) -> Data:
     """Everything that happened to kernels; `verdicts` says what the prover thinks of rules.
 
     Without details there is as much of everything, but no expressions.
@@ -38,7 +38,7 @@ def history_data(kernels: Iterable[KernelHistory], verdicts: Verdicts, details: 
     writer = _Writer(details)
     fired = writer.fired
     written = [writer.kernel(kernel) for kernel in kernels]
-    found = verdicts(fired.values())
+    found = ab_results(fired.values())
     rules = {
         name: {
             "formula": rule.formula(),

@@ -19,7 +19,7 @@ from morok import knobs
 from morok.caches import Cache, watch
 from morok.device.base import Device, Program
 from morok.device.buffer import Buffer, bind_buffer, find_buffer, show_bytes
-from morok.device.notes import Notes
+from morok.device.error_flags import ErrorFlags
 from morok.device.registry import get_device
 from morok.dtype import uint8
 from morok.errors import OutOfRange, VariableError
@@ -29,7 +29,7 @@ from morok.ir.ops import Ops
 from morok.ir.provenance import caller, line_of
 from morok.optimize.strategy import DEFAULT, Beam, Config, Heuristic, Plain, Strategy
 from morok.render.program import extent_of, extent_value
-from morok.rewrite.collection import no_collection
+from morok.rewrite.gc_pause import gc_paused
 from morok.runtime.interrupts import keep_interrupts
 from morok.runtime.launch import PlanLaunch, native_launch
 from morok.runtime.profile import current
@@ -60,7 +60,7 @@ def program_for(
 ) -> Program:
     """The compiled kernel: remembered, or made now. What the options change is another kernel."""
     strategy = config.chosen
-    options = (device, knobs.surroundings()[0], strategy)
+    options = (device, knobs.compile_environment()[0], strategy)
     known = _programs.get(options)
     if known is None:
         known = _programs[options] = weakref.WeakKeyDictionary()
@@ -154,16 +154,16 @@ class ExecutionPlan:
         self._launch: PlanLaunch | Literal[False] | None = None
         self._bound: Mapping[str, int] = self.values  # of the last run
         self._wrote = False  # whether memory that held values may have been changed
-        self._notes: dict[UOp, Notes] = {}
+        self._error_flags: dict[UOp, ErrorFlags] = {}
         self._known: list[memoryview] = []  # notes that are there as soon as kernels have been called
-        self._unknown: list[tuple[Device, Notes]] = []
+        self._unknown: list[tuple[Device, ErrorFlags]] = []
         for node in dict.fromkeys([check.buffer for check in schedule.checks]):
             device = get_device(own_device(node))
-            notes = self._notes[node] = device.notes(node.arg)
+            flags = self._error_flags[node] = device.error_flags(node.arg)
             if device.waits:
-                self._known.append(notes.words)
+                self._known.append(flags.words)
             else:
-                self._unknown.append((device, notes))
+                self._unknown.append((device, flags))
 
     # --- running
 
@@ -172,7 +172,7 @@ class ExecutionPlan:
         if self._programs is None:
             if knobs.DUMP.value or knobs.STOP_AFTER.value:
                 _check_stages()
-            with no_collection:
+            with gc_paused:
                 strategy = self.config.chosen
                 self._searched = strategy if isinstance(strategy, Beam) else None
                 self._programs = tuple(
@@ -223,12 +223,12 @@ class ExecutionPlan:
             _make_private(node)
         found: dict[UOp, Buffer] = dict(inputs)
         if self._searched is not None:
-            self._settle(found, bound, self._searched)
+            self._final_race(found, bound, self._searched)
             self._searched = None
         watched = current()
         self._bound = bound
         if self._again and watched is None and not knobs.DEBUG.value and self._replay(found, bound):
-            if self._notes:
+            if self._error_flags:
                 self.hear()
             return
         self._again = True
@@ -250,7 +250,7 @@ class ExecutionPlan:
                 watched.record(item.name, item.place, _device(item), started, seconds, item.flops, item.bytes)
             if knobs.DEBUG.value >= 1:
                 _report(item, seconds)
-        if self._notes:
+        if self._error_flags:
             self.hear()
 
     def _held(self) -> set[UOp]:
@@ -264,8 +264,8 @@ class ExecutionPlan:
         for words in self._known:
             if any(words):
                 self._complain()
-        for device, notes in self._unknown:
-            device.look_later(notes, self._look)
+        for device, flags in self._unknown:
+            device.check_later(flags, self._look)
 
     @property
     def word(self) -> memoryview | None:
@@ -274,24 +274,24 @@ class ExecutionPlan:
         return self._known[0] if alone else None
 
     def _look(self) -> None:
-        if any(any(notes.words) for notes in self._notes.values()):
+        if any(any(flags.words) for flags in self._error_flags.values()):
             self._complain()
 
     def _complain(self) -> NoReturn:
         """An OutOfRange about the first position that a kernel has noted; then all is forgotten."""
-        wrong = next(c for c in self.schedule.checks if self._notes[c.buffer].words[c.slot])
-        position = int(self._notes[wrong.buffer].words[wrong.slot])
-        for notes in self._notes.values():
-            notes.clear()
+        wrong = next(c for c in self.schedule.checks if self._error_flags[c.buffer].words[c.slot])
+        position = int(self._error_flags[wrong.buffer].words[wrong.slot])
+        for flags in self._error_flags.values():
+            flags.clear()
         if wrong.dtype.is_unsigned:
             position %= 1 << 64
         elif position < 0 and wrong.complaint.from_the_end:
             position -= extent_value(extent_of(wrong.limit), self._bound)
         raise OutOfRange(wrong.complaint.text.replace("{}", str(position)), place=line_of(wrong.origin))
 
-    def _settle(self, given: Mapping[UOp, Buffer], values: Mapping[str, int], beam: Beam) -> None:
+    def _final_race(self, given: Mapping[UOp, Buffer], values: Mapping[str, int], beam: Beam) -> None:
         """Races the kernels that were searched for against the heuristics', all of them together."""
-        from morok.runtime.settle import Raced, settle
+        from morok.runtime.pick_winners import Raced, pick_winners
 
         items = self.schedule.items
         programs = [program for program in self._programs or () if program is not None]
@@ -299,7 +299,7 @@ class ExecutionPlan:
         if len(programs) < len(items) or len(devices) != 1:  # copies have no place in a race
             return
         (device,) = devices
-        self._programs = settle(
+        self._programs = pick_winners(
             Raced(
                 device,
                 items,
@@ -344,8 +344,8 @@ class ExecutionPlan:
         """Where a buffer of the schedule lies: in the arena, or on its own."""
         place = self.memory.placements.get(node)
         if place is None:
-            notes = self._notes.get(node)
-            return buffer_for(node) if notes is None else notes.buffer
+            flags = self._error_flags.get(node)
+            return buffer_for(node) if flags is None else flags.buffer
         arena = self._arenas.get(place.device)
         if arena is None:
             size = self.memory.arenas[place.device]

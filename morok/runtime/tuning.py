@@ -2,7 +2,7 @@
 
 A result is found by the kernel's content, the device and the compiler itself. It counts if the search that
 made it was at least as wide and as long as the one that is asked for, or had come to its own end. What was
-decided about whole plans (`runtime/contest.py`) is kept beside it.
+decided about whole plans (`runtime/plan_ab_test.py`) is kept beside it.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from morok.forks import renewed
 from morok.ir.digest import hexdigest
 from morok.ir.node import UOp
 from morok.optimize.beam import Found, Progress
-from morok.optimize.race import Heat
+from morok.optimize.race import PairedTiming
 from morok.optimize.record import applied
 from morok.optimize.strategy import Beam
-from morok.runtime.contest import Verdict
+from morok.runtime.plan_ab_test import ABResult
 
 _WORKERS = 16  # at most; more only fight for memory
 PLANS = 0.05  # of a kernel's time is left for the race of its plan
@@ -59,8 +59,8 @@ class Tuner:
         self._known: weakref.WeakKeyDictionary[UOp, dict[str, tuple[Beam, Found]]] = (
             weakref.WeakKeyDictionary()
         )
-        self.verdicts: list[Verdict] = []  # about plans
-        self._decided: Cache[str, Verdict] = Cache("runtime.verdicts", 4096)
+        self.ab_results: list[ABResult] = []  # about plans
+        self._decided: Cache[str, ABResult] = Cache("runtime.ab_results", 4096)
         self._lock = renewed(self, "_lock", threading.RLock)
 
     def tuned(self, device: str, ast: UOp, name: str, place: str | None, beam: Beam) -> UOp:
@@ -83,23 +83,23 @@ class Tuner:
         entry = self._known.get(ast, {}).get(search_key(machine, ast))
         return None if entry is None else entry[1]
 
-    def decide(self, key: str, race: Callable[[], Verdict | None]) -> Verdict | None:
+    def decide(self, key: str, race: Callable[[], ABResult | None]) -> ABResult | None:
         """What was decided about a plan: in this process, on disk, or by a race now."""
         with self._lock:
-            verdict = self._decided.get(key)
+            ab_result = self._decided.get(key)
             store = disk_store()
-            if verdict is None and store is not None:
+            if ab_result is None and store is not None:
                 text = store.get_search(key)
-                verdict = None if text is None else read_verdict(text)
-            if verdict is None:
-                verdict = race()
-                if verdict is not None:
-                    self.verdicts.append(verdict)
-                    if store is not None and not verdict.disturbed:
-                        store.put_search(key, write_verdict(verdict))
-            if verdict is not None and not verdict.disturbed:
-                self._decided[key] = verdict
-            return verdict
+                ab_result = None if text is None else read_ab_result(text)
+            if ab_result is None:
+                ab_result = race()
+                if ab_result is not None:
+                    self.ab_results.append(ab_result)
+                    if store is not None and not ab_result.contended:
+                        store.put_search(key, write_ab_result(ab_result))
+            if ab_result is not None and not ab_result.contended:
+                self._decided[key] = ab_result
+            return ab_result
 
     def _find(
         self, device: str, machine: Tunable, ast: UOp, name: str, beam: Beam
@@ -128,16 +128,16 @@ class Tuner:
         from morok.optimize.beam import search
         from morok.optimize.space import Space
 
-        crew = _crew(device, min(_WORKERS, os.cpu_count() or 1))
+        pool = _pool(device, min(_WORKERS, os.cpu_count() or 1))
         bar = (self.progress or progress_bar)(name)
         try:
             within = Beam(beam.width, (1.0 - PLANS) * beam.seconds)
-            crew.start(ast, within.seconds)
-            found = search(Space(ast, machine.machine), optimize, crew, within, bar)
-            return found, tuple(dict.fromkeys(crew.complaints))
+            pool.start(ast, within.seconds)
+            found = search(Space(ast, machine.machine), optimize, pool, within, bar)
+            return found, tuple(dict.fromkeys(pool.complaints))
         finally:
             bar.close()
-            _say(crew.complaints)
+            _say(pool.complaints)
 
 
 tuner = Tuner()
@@ -162,63 +162,65 @@ def suffices(entry: tuple[Beam, Found], wanted: Beam) -> bool:
 
 def write_entry(beam: Beam, found: Found) -> str:
     """A result as text for the disk."""
-    from morok.device.crew_worker import opts_to
+    from morok.device.worker import opts_to
 
     return json.dumps({
         "width": beam.width, "seconds": beam.seconds, "opts": opts_to(found.opts), "before": found.before,
         "after": found.after, "tried": found.tried, "failed": found.failed, "complete": found.complete,
-        "race": [astuple(heat) for heat in found.race], "disturbed": found.disturbed,
+        "race": [astuple(timing) for timing in found.race], "contended": found.contended,
     })  # fmt: skip
 
 
 def read_entry(text: str) -> tuple[Beam, Found] | None:
     """What `write_entry` has written; None if it is something else."""
-    from morok.device.crew_worker import opts_from
+    from morok.device.worker import opts_from
 
     try:
         d = json.loads(text)
         found = Found(
             opts_from(d["opts"]), float(d["before"]), float(d["after"]), int(d["tried"]), int(d["failed"]),
-            bool(d["complete"]), tuple(Heat(*row) for row in d["race"]), bool(d["disturbed"]),
+            bool(d["complete"]), tuple(PairedTiming(*row) for row in d["race"]), bool(d["contended"]),
         )  # fmt: skip
         return Beam(int(d["width"]), float(d["seconds"])), found
     except (ValueError, KeyError, TypeError, MorokError):
         return None
 
 
-def write_verdict(verdict: Verdict) -> str:
+def write_ab_result(ab_result: ABResult) -> str:
     """What was decided about a plan, as text for the disk."""
-    heats = [astuple(heat) for heat in verdict.heats]
-    return json.dumps({"kept": sorted(verdict.kept), "dropped": sorted(verdict.dropped), "heats": heats})
+    timings = [astuple(timing) for timing in ab_result.timings]
+    return json.dumps(
+        {"kept": sorted(ab_result.kept), "dropped": sorted(ab_result.dropped), "timings": timings}
+    )
 
 
-def read_verdict(text: str) -> Verdict | None:
-    """What `write_verdict` has written; None if it is something else."""
+def read_ab_result(text: str) -> ABResult | None:
+    """What `write_ab_result` has written; None if it is something else."""
     try:
         d = json.loads(text)
-        heats = tuple(Heat(*row) for row in d["heats"])
-        return Verdict(frozenset(map(str, d["kept"])), frozenset(map(str, d["dropped"])), heats)
+        timings = tuple(PairedTiming(*row) for row in d["timings"])
+        return ABResult(frozenset(map(str, d["kept"])), frozenset(map(str, d["dropped"])), timings)
     except (ValueError, KeyError, TypeError):
         return None
 
 
 # --- worker processes, which stay for the next kernel
 
-_crews: dict[tuple[object, ...], Any] = {}
+_pools: dict[tuple[object, ...], Any] = {}
 
 
-def _crew(device: str, count: int) -> Any:
-    from morok.device.crew import Crew
+def _pool(device: str, count: int) -> Any:
+    from morok.device.worker_pool import WorkerPool
 
     options = tuple((name, knob.value) for name, knob in knobs.KNOBS.items())
     key = (os.getpid(), device, count, options)
-    if key not in _crews:
-        for old in _crews.values():
+    if key not in _pools:
+        for old in _pools.values():
             old.close()
-        _crews.clear()
-        crew = _crews[key] = Crew(device, count)
-        atexit.register(crew.close)
-    return _crews[key]
+        _pools.clear()
+        pool = _pools[key] = WorkerPool(device, count)
+        atexit.register(pool.close)
+    return _pools[key]
 
 
 def _say(complaints: list[str]) -> None:

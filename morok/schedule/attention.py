@@ -3,10 +3,11 @@
     softmax(q · kᵀ) · v        with a scale, a mask or a bias on the scores, and more after the sum
 
 A GPU keeps a tile of scores in the registers in which a matrix unit leaves them, and walks along the keys
-once (`weighted.py`). So nothing between the two products is kept, however often it seems to be computed. That
-is asked before fusion, because it would rightly refuse: only this form can be computed so. Whether the kernel
-that comes of it has that form is found by lowering it, with all that has been fused. If it has not, the
-result gets a kernel of its own; and if that does not help either, everything is as if nobody had asked.
+once (`online_softmax.py`). So nothing between the two products is kept, however often it seems to be
+computed. That is asked before fusion, because it would rightly refuse: only this form can be computed so.
+Whether the kernel that comes of it has that form is found by lowering it, with all that has been fused. If it
+has not, the result gets a kernel of its own; and if that does not help either, everything is as if nobody had
+asked.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from morok.ir.ops import Ops
 from morok.machine.devices import machine_of
 from morok.schedule.costs import STORED
 from morok.schedule.kernel_stages import KERNEL_STAGES
+from morok.schedule.online_softmax import Weighted, weighted_sum
 from morok.schedule.probe import Answers, on_memory
-from morok.schedule.weighted import Weighted, weighted_sum
 
 NARROW = (float16, bfloat16)
 STEP = MMA_F16.k  # keys, and elements of a row of q or k, that a unit multiplies at once

@@ -8,10 +8,10 @@ that the loop runs for. If that repeats more work than writing the value to memo
 cost, the value is kept, and becomes a kernel of its own; otherwise its sources inherit the uses.
 
 What a value costs depends on what is kept below it, which is decided later. So the walk is done twice. The
-first one takes everything as dear as it is when nothing is kept below, and keeps too much. Its choices are
-then gone through from the inputs up, each with the costs that follow from those below it, and the second walk
-uses these costs. A layer norm in front of a matrix product is too dear to repeat as long as the product
-before it is part of it, and cheap once that is known to be kept.
+first one takes everything as expensive as it is when nothing is kept below, and keeps too much. Its choices
+are then gone through from the inputs up, each with the costs that follow from those below it, and the second
+walk uses these costs. A layer norm in front of a matrix product is too expensive to repeat as long as the
+product before it is part of it, and cheap once that is known to be kept.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ MAX_USES = 64  # of one value at different places
 MIN_ROWS = 16
 SERIAL_WORK = 1_000_000.0
 SMALL_WINDOW = 16  # a reduction that can be unrolled: pooling windows
-DEAR_REDUCE = 32.0
+EXPENSIVE_REDUCE = 32.0
 TERMS = frozenset((Ops.ADD, Ops.SUB, Ops.NEG, Ops.CAST))  # the sum of these is made of sums
 
 
@@ -426,7 +426,7 @@ class Chooser:
         waiting = kernel.loops - alive or any(level.loops - alive for level in use.nest)
         if waiting and rows < MIN_ROWS and work * rows > SERIAL_WORK:
             return f"the rest of the kernel would wait for {_counted(rows, 'long row')}"
-        if not self.costs.reuses(node) or work < DEAR_REDUCE:
+        if not self.costs.reuses(node) or work < EXPENSIVE_REDUCE:
             return None
         if depth and math.prod(_points(level.loops) for level in use.nest[:depth]) > SMALL_WINDOW:
             return "a matrix product inside another reduction could not be tiled"

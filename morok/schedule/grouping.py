@@ -1,8 +1,8 @@
-"""Which drafts run as one kernel: outputs over the same loops that belong together.
+"""Which writes run as one kernel: outputs over the same loops that belong together.
 
-Two ways of belonging. A draft that reads another's result only at the place where it is made takes it from
+Two ways of belonging. A write that reads another's result only at the place where it is made takes it from
 there: the value is stored and used in one go (an optimiser's moments and the parameter they update). And
-drafts of one shape that nobody makes wait are put side by side if they are element-wise, or if they reduce
+writes of one shape that nobody makes wait are put side by side if they are element-wise, or if they reduce
 the same memory: fewer launches, and shared inputs are read once.
 
 A group must not wait for itself through others, must not write one memory twice, and its effects must be able
@@ -24,7 +24,7 @@ from morok.schedule.costs import elements
 from morok.schedule.indexing import known_shape
 from morok.schedule.kernels import lower, normal_form
 from morok.schedule.order import CyclicOrder, Reads, levels
-from morok.schedule.split import Draft, plain
+from morok.schedule.split import KernelWrite, plain
 
 MAX_MEMORY = 64  # buffers of a kernel that stores several outputs
 
@@ -32,54 +32,56 @@ MAX_MEMORY = 64  # buffers of a kernel that stores several outputs
 @final
 @dataclass(eq=False)
 class Facts:
-    """What grouping asks about a draft."""
+    """What grouping asks about a write."""
 
     shape: Shape
-    in_place: set[Draft] = field(default_factory=set)  # results read only where they are made
-    elsewhere: set[Draft] = field(default_factory=set)  # results read from memory, so after they are there
+    in_place: set[KernelWrite] = field(default_factory=set)  # results read only where they are made
+    elsewhere: set[KernelWrite] = field(
+        default_factory=set
+    )  # results read from memory, so after they are there
     reduces: bool = False
     is_product: bool = False  # a reduction that uses its inputs many times over
     is_alone: bool = False  # its loops are no others': rows put in place one by one, running sums, or nothing
     is_chain: bool = False  # two products in a chain
 
 
-def group_drafts(
-    drafts: Sequence[Draft],
-    waits: dict[Draft, set[Draft]],
-    reads: dict[Draft, Reads],
+def group_writes(
+    writes: Sequence[KernelWrite],
+    waits: dict[KernelWrite, set[KernelWrite]],
+    reads: dict[KernelWrite, Reads],
     wanted: Collection[UOp],
-) -> list[list[Draft]]:
-    """The drafts of each kernel, in the order of its effects. `wanted` memory outlives the schedule."""
-    by_token = {draft.token: draft for draft in drafts}
-    facts = {draft: _facts(draft, by_token) for draft in drafts}
-    groups = _Groups(drafts, waits, reads, facts)
-    readers: dict[Draft, int] = {}
-    for draft in drafts:
-        for maker in reads[draft].after:
+) -> list[list[KernelWrite]]:
+    """The writes of each kernel, in the order of its effects. `wanted` memory outlives the schedule."""
+    by_done = {write.done: write for write in writes}
+    facts = {write: _facts(write, by_done) for write in writes}
+    groups = _Groups(writes, waits, reads, facts)
+    readers: dict[KernelWrite, int] = {}
+    for write in writes:
+        for maker in reads[write].after:
             readers[maker] = readers.get(maker, 0) + 1
-    for draft in drafts:
-        for maker in sorted(facts[draft].in_place, key=lambda d: d.number):
+    for write in writes:
+        for maker in sorted(facts[write].in_place, key=lambda d: d.number):
             # What only one kernel reads was kept to relieve that kernel.
             if readers[maker] > 1 or base_of(maker.target) in wanted:
-                groups.join(maker, draft)
+                groups.join(maker, write)
     groups.side_by_side()
     return groups.in_order()
 
 
-def _facts(draft: Draft, by_token: dict[UOp, Draft]) -> Facts:
-    """Walks a draft's value: what is read at its own place, and what is reduced."""
-    sizes = known_shape(draft.target)
-    inside = toposort(draft.value, stop=_is_made)
+def _facts(write: KernelWrite, by_done: dict[UOp, KernelWrite]) -> Facts:
+    """Walks a write's value: what is read at its own place, and what is reduced."""
+    sizes = known_shape(write.target)
+    inside = toposort(write.value, stop=_is_made)
     runs = any(n.op is Ops.SCAN_AXIS for n in inside)
     chained = is_chain(inside)
-    alone = draft.places is not None or 0 in sizes or runs or chained
+    alone = write.places is not None or 0 in sizes or runs or chained
     found = Facts(sizes, is_alone=alone, is_chain=chained)
-    if draft.kind != "kernel" or found.is_alone:
+    if write.kind != "kernel" or found.is_alone:
         return found
     elsewhere = found.elsewhere
     loops = inputs = 0
     seen: set[tuple[UOp, bool]] = set()
-    stack = [(draft.value, True)]
+    stack = [(write.value, True)]
     while stack:
         item = stack.pop()
         if item in seen:
@@ -87,7 +89,7 @@ def _facts(draft: Draft, by_token: dict[UOp, Draft]) -> Facts:
         seen.add(item)
         node, here = item
         if node.op is Ops.AFTER:
-            makers = [by_token[t] for t in node.src[1:]]
+            makers = [by_done[t] for t in node.src[1:]]
             whole = len(makers) == 1 and makers[0].kind == "kernel"
             whole = whole and plain(makers[0].target) is plain(node.src[0])
             (found.in_place if here and whole else elsewhere).update(makers)
@@ -106,35 +108,35 @@ def _facts(draft: Draft, by_token: dict[UOp, Draft]) -> Facts:
 
 
 def _is_made(node: UOp) -> bool:
-    """Whether another draft computes it."""
+    """Whether another write computes it."""
     return node.op is Ops.AFTER
 
 
 @final
 class _Groups:
-    """A partition of the drafts that is made coarser step by step."""
+    """A partition of the writes that is made coarser step by step."""
 
     def __init__(
         self,
-        drafts: Sequence[Draft],
-        waits: dict[Draft, set[Draft]],
-        reads: dict[Draft, Reads],
-        facts: dict[Draft, Facts],
+        writes: Sequence[KernelWrite],
+        waits: dict[KernelWrite, set[KernelWrite]],
+        reads: dict[KernelWrite, Reads],
+        facts: dict[KernelWrite, Facts],
     ) -> None:
-        self.drafts = drafts
+        self.writes = writes
         self.waits = waits
         self.reads = reads
         self.facts = facts
-        self.members: dict[Draft, list[Draft]] = {draft: [draft] for draft in drafts}
+        self.members: dict[KernelWrite, list[KernelWrite]] = {write: [write] for write in writes}
 
-    def memory(self, group: Sequence[Draft]) -> set[UOp]:
+    def memory(self, group: Sequence[KernelWrite]) -> set[UOp]:
         found: set[UOp] = set()
-        for draft in group:
-            found.add(base_of(draft.target))
-            found.update(self.reads[draft].memory)
+        for write in group:
+            found.add(base_of(write.target))
+            found.update(self.reads[write].memory)
         return found
 
-    def join(self, maker: Draft, user: Draft) -> None:
+    def join(self, maker: KernelWrite, user: KernelWrite) -> None:
         """A maker and the user that takes its value on the spot become one kernel, if they may."""
         first, second = self.members[maker], self.members[user]
         if (
@@ -157,22 +159,22 @@ class _Groups:
                 self.merge(order)
                 return
 
-    def fits(self, group: Sequence[Draft]) -> bool:
-        targets = {base_of(draft.target) for draft in group}
+    def fits(self, group: Sequence[KernelWrite]) -> bool:
+        targets = {base_of(write.target) for write in group}
         return len(targets) == len(group) and len(self.memory(group)) <= MAX_MEMORY
 
-    def merge(self, group: list[Draft]) -> None:
-        for draft in group:
-            self.members[draft] = group
+    def merge(self, group: list[KernelWrite]) -> None:
+        for write in group:
+            self.members[write] = group
 
-    def detour(self, first: list[Draft], second: list[Draft]) -> bool:
+    def detour(self, first: list[KernelWrite], second: list[KernelWrite]) -> bool:
         """Whether the second waits for the first through a third."""
         inside = {*first, *second}
         stack = [w for d in second for w in self.waits[d] if w not in inside]
         seen: set[int] = set()
         while stack:
-            draft = stack.pop()
-            group = self.members[draft]
+            write = stack.pop()
+            group = self.members[write]
             if id(group) in seen:
                 continue
             seen.add(id(group))
@@ -183,9 +185,9 @@ class _Groups:
                     stack.append(before)
         return False
 
-    def numbered(self) -> tuple[list[list[Draft]], list[set[int]]]:
-        groups = list({id(g): g for g in (self.members[d] for d in self.drafts)}.values())
-        position = {draft: n for n, group in enumerate(groups) for draft in group}
+    def numbered(self) -> tuple[list[list[KernelWrite]], list[set[int]]]:
+        groups = list({id(g): g for g in (self.members[d] for d in self.writes)}.values())
+        position = {write: n for n, group in enumerate(groups) for write in group}
         before = [{position[w] for d in g for w in self.waits[d]} - {n} for n, g in enumerate(groups)]
         return groups, before
 
@@ -196,7 +198,7 @@ class _Groups:
             level = levels(range(len(groups)), before)
         except CyclicOrder:
             return  # reported by the caller, with places
-        families: dict[object, list[list[Draft]]] = {}
+        families: dict[object, list[list[KernelWrite]]] = {}
         for n, group in enumerate(groups):
             facts = [self.facts[d] for d in group]
             if group[0].kind != "kernel" or any(f.is_product or f.is_alone for f in facts):
@@ -206,9 +208,9 @@ class _Groups:
         for (_, _, _, reduces), family in families.items():  # type: ignore[misc]
             self.pack(family, bool(reduces))
 
-    def pack(self, family: list[list[Draft]], must_share: bool) -> None:
+    def pack(self, family: list[list[KernelWrite]], must_share: bool) -> None:
         """Puts groups together, first come first served, as long as they fit."""
-        open_: list[Draft] = []
+        open_: list[KernelWrite] = []
         for group in family:
             together = [*open_, *group]
             # Safe without a look: who reads what another writes waits for it, and is on another level.
@@ -218,11 +220,11 @@ class _Groups:
             else:
                 open_ = group
 
-    def shares(self, a: Sequence[Draft], b: Sequence[Draft]) -> bool:
+    def shares(self, a: Sequence[KernelWrite], b: Sequence[KernelWrite]) -> bool:
         """Whether most of what the two read is the same."""
         left, right = ({m for d in g for m in self.reads[d].memory} for g in (a, b))
         common = sum(int(m.arg[1]) for m in left & right)
         return common > 0 and 2 * common >= min(sum(int(m.arg[1]) for m in side) for side in (left, right))
 
-    def in_order(self) -> list[list[Draft]]:
+    def in_order(self) -> list[list[KernelWrite]]:
         return self.numbered()[0]

@@ -29,7 +29,12 @@ KERNEL_STAGES: tuple[Stage, ...] = (
     _kernel("3.2", "simplify reductions", "nested ones joined, constants out", reductions, Ops.REDUCE),
     _kernel("4.1", "gates", "a read that is 0 outside of its gate needs no second choice", gates),
     _kernel("4.2", "split ranges", "loops that indices divide become two", split_ranges),
-    _kernel("5.1", "merge ranges", "neighbouring loops become one where no index gets dearer", merge_ranges),
+    _kernel(
+        "5.1",
+        "merge ranges",
+        "neighbouring loops become one where no index gets more expensive",
+        merge_ranges,
+    ),
     _kernel("5.2", "share loops", "equal loops side by side become one", share_loops, Ops.REDUCE),
     _kernel("6.1", "number ranges", "loops numbered, outer ones first", number_ranges),
 )

@@ -1,4 +1,4 @@
-"""From drafts to kernels: the normal form of a kernel, its lowering, and what is known about the result.
+"""From writes to kernels: the normal form of a kernel, its lowering, and what is known about the result.
 
 The normal form erases identities: `SINK(*ASSIGN(target, value))` over PARAMs numbered in the order of a walk.
 Equal layers have the same normal form, which is the same node, so each kernel is lowered once however often
@@ -25,7 +25,7 @@ from morok.rewrite.observer import By
 from morok.rewrite.stage import run_pipeline
 from morok.schedule.kernel_stages import KERNEL_STAGES
 from morok.schedule.numbering import number_buffers
-from morok.schedule.split import Draft, plain
+from morok.schedule.split import KernelWrite, plain
 
 NUMBERED = By("stage", "number buffers", "6.2")
 
@@ -54,18 +54,18 @@ class Form:
 
     sink: UOp
     params: tuple[UOp, ...]
-    checks: tuple[UOp, ...]  # the CHECKs of the drafts; in the form they are numbers
+    checks: tuple[UOp, ...]  # the CHECKs of the writes; in the form they are numbers
 
 
-def normal_form(drafts: Sequence[Draft]) -> Form:
-    """The drafts as one kernel. What one of them writes, the others take from the value instead of memory."""
-    inside = {draft.token: draft for draft in drafts}
+def normal_form(writes: Sequence[KernelWrite]) -> Form:
+    """The writes as one kernel. What one of them writes, the others take from the value instead of memory."""
+    inside = {write.done: write for write in writes}
     numbers: dict[UOp, UOp] = {}
     checks: list[UOp] = []
     done: dict[UOp, UOp] = {}
     stack: list[UOp] = []
-    for draft in reversed(drafts):
-        stack += (draft.value, *_places(draft), draft.target)
+    for write in reversed(writes):
+        stack += (write.value, *_places(write), write.target)
     while stack:
         node = stack[-1]
         if node in done:
@@ -90,22 +90,22 @@ def normal_form(drafts: Sequence[Draft]) -> Form:
         else:
             done[node] = node.replace(tuple([done[s] for s in sources]))
     effects = []
-    for d in drafts:
+    for d in writes:
         sources = (done[d.target], done[d.value], *(done[p] for p in _places(d)))
         effects.append(make(Ops.ASSIGN, d.value.dtype, sources, d.joined, d.origin))
     return Form(make(Ops.SINK, void, tuple(effects)), tuple(numbers), tuple(checks))
 
 
-def _places(draft: Draft) -> tuple[UOp, ...]:
-    return () if draft.places is None else (draft.places,)
+def _places(write: KernelWrite) -> tuple[UOp, ...]:
+    return () if write.places is None else (write.places,)
 
 
-def _seen_through(node: UOp, inside: dict[UOp, Draft]) -> UOp:
+def _seen_through(node: UOp, inside: dict[UOp, KernelWrite]) -> UOp:
     """What an AFTER shows: the value itself if this very kernel makes it, else the memory."""
     for token in node.src[1:]:
-        draft = inside.get(token)
-        if draft is not None and plain(draft.target) is plain(node.src[0]):
-            return draft.value
+        write = inside.get(token)
+        if write is not None and plain(write.target) is plain(node.src[0]):
+            return write.value
     return node.src[0]
 
 

@@ -1,10 +1,10 @@
 """Memory planning: intermediate results of a schedule share one arena per device.
 
-A buffer is alive from the kernel that first writes it to the last one that touches it. Buffers that are alive
-at the same time get separate places, others may use the same bytes. The largest are placed first, each at the
-lowest place where it fits, which is close to the best possible: the most bytes that are alive at once.
-Where a kernel's input dies as its output of the same size is written element by element, the output takes the
-input's place.
+The live range of a buffer goes from the kernel that first writes it to the last one that touches it. Buffers
+that are alive at the same time get separate places, others may use the same bytes. The largest are placed
+first, each at the lowest place where it fits, which is close to the best possible: the most bytes that are
+alive at once. Where a kernel's input dies as its output of the same size is written element by element, the
+output takes the input's place.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class MemoryPlan:
 
 @final
 @dataclass(eq=False)
-class Life:
+class LiveRange:
     """One intermediate buffer: a key for the caller, its size, and the first and last step that use it."""
 
     key: int
@@ -66,28 +66,28 @@ def aligned(nbytes: int, alignment: int) -> int:
     return -(-nbytes // alignment) * alignment
 
 
-def place_lives(
-    lives: Sequence[Life], sharing: Sequence[tuple[int, int]] = (), alignment: int = ALIGNMENT
+def place_live_ranges(
+    live_ranges: Sequence[LiveRange], sharing: Sequence[tuple[int, int]] = (), alignment: int = ALIGNMENT
 ) -> tuple[dict[str, int], int]:
     """Gives every life an offset. Returns the bytes per device and the lower bound over all devices.
 
     `sharing` holds (output, input) keys: at the step where it dies, the input may give its place away.
     """
-    blocks = _share(lives, sharing)
+    blocks = _share(live_ranges, sharing)
     arenas: dict[str, int] = {}
     bound = 0
-    for device in dict.fromkeys(life.device for life in lives):
+    for device in dict.fromkeys(life.device for life in live_ranges):
         own = [block for block in blocks if block[0].device == device]
         arenas[device] = _first_fit(own, alignment)
         bound += _most_alive(own, alignment)
     return arenas, bound
 
 
-_Block = list[Life]  # lives one after the other at one place; the first is the largest
+_Block = list[LiveRange]  # lives one after the other at one place; the first is the largest
 
 
-def _share(lives: Sequence[Life], sharing: Sequence[tuple[int, int]]) -> list[_Block]:
-    blocks: dict[int, _Block] = {life.key: [life] for life in lives}
+def _share(live_ranges: Sequence[LiveRange], sharing: Sequence[tuple[int, int]]) -> list[_Block]:
+    blocks: dict[int, _Block] = {life.key: [life] for life in live_ranges}
     taken: set[int] = set()
     for out, source in sharing:
         if out not in blocks or source not in blocks or source in taken or blocks[out] is blocks[source]:

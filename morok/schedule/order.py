@@ -18,37 +18,37 @@ from morok.errors import IRError
 from morok.ir.memory import base_of
 from morok.ir.node import UOp
 from morok.ir.ops import Ops
-from morok.schedule.split import Draft
+from morok.schedule.split import KernelWrite
 
-Version = frozenset[Draft]  # the writes that a reader has waited for; empty: memory as it was
+Version = frozenset[KernelWrite]  # the writes that a reader has waited for; empty: memory as it was
 
 
 @final
 @dataclass
 class Reads:
-    """What a draft needs: which versions of which memory, and the drafts to wait for."""
+    """What a write needs: which versions of which memory, and the writes to wait for."""
 
     memory: dict[UOp, set[Version]] = field(default_factory=dict)
-    after: set[Draft] = field(default_factory=set)
+    after: set[KernelWrite] = field(default_factory=set)
 
 
 _AS_IT_WAS: Version = frozenset()
 
 
-def scan(draft: Draft, by_token: dict[UOp, Draft]) -> Reads:
-    """Walks a draft's value and target down to memory."""
+def scan(write: KernelWrite, by_done: dict[UOp, KernelWrite]) -> Reads:
+    """Walks a write's value and target down to memory."""
     found = Reads()
-    for node, version in _walk(draft.value, by_token, found):
+    for node, version in _walk(write.value, by_done, found):
         found.memory.setdefault(node, set()).add(version)
-    if draft.places is not None:
-        for node, version in _walk(draft.places, by_token, found):
+    if write.places is not None:
+        for node, version in _walk(write.places, by_done, found):
             found.memory.setdefault(node, set()).add(version)
-    for _ in _walk(draft.target, by_token, found):
+    for _ in _walk(write.target, by_done, found):
         pass
     return found
 
 
-def _walk(root: UOp, by_token: dict[UOp, Draft], found: Reads) -> Iterator[tuple[UOp, Version]]:
+def _walk(root: UOp, by_done: dict[UOp, KernelWrite], found: Reads) -> Iterator[tuple[UOp, Version]]:
     seen: set[tuple[UOp, Version]] = set()
     stack: list[tuple[UOp, Version]] = [(root, _AS_IT_WAS)]
     while stack:
@@ -60,25 +60,27 @@ def _walk(root: UOp, by_token: dict[UOp, Draft], found: Reads) -> Iterator[tuple
         if node.op is Ops.PARAM:
             yield node, version
         elif node.op is Ops.AFTER:
-            waited = [by_token[t] for t in node.src[1:]]
+            waited = [by_done[t] for t in node.src[1:]]
             found.after.update(waited)
             stack.append((node.src[0], version.union(waited)))
         else:
             stack += [(s, version) for s in node.src]
 
 
-def scan_all(drafts: Sequence[Draft]) -> dict[Draft, Reads]:
-    """What each of the drafts needs."""
-    by_token = {draft.token: draft for draft in drafts}
-    return {draft: scan(draft, by_token) for draft in drafts}
+def scan_all(writes: Sequence[KernelWrite]) -> dict[KernelWrite, Reads]:
+    """What each of the writes needs."""
+    by_done = {write.done: write for write in writes}
+    return {write: scan(write, by_done) for write in writes}
 
 
-def dependencies(drafts: Sequence[Draft], reads: dict[Draft, Reads], inputs: int) -> dict[Draft, set[Draft]]:
-    """For each draft, those that must run before it."""
-    waits = {draft: set(reads[draft].after) for draft in drafts}
-    writers: dict[UOp, list[Draft]] = {}
-    for draft in drafts:
-        writers.setdefault(base_of(draft.target), []).append(draft)
+def dependencies(
+    writes: Sequence[KernelWrite], reads: dict[KernelWrite, Reads], inputs: int
+) -> dict[KernelWrite, set[KernelWrite]]:
+    """For each write, those that must run before it."""
+    waits = {write: set(reads[write].after) for write in writes}
+    writers: dict[UOp, list[KernelWrite]] = {}
+    for write in writes:
+        writers.setdefault(base_of(write.target), []).append(write)
     # Memory that is written once and held nothing before has readers of one version only.
     versioned = {m: found for m, found in writers.items() if len(found) > 1 or m.arg[0] < inputs}
     for found in versioned.values():
@@ -87,20 +89,22 @@ def dependencies(drafts: Sequence[Draft], reads: dict[Draft, Reads], inputs: int
     if not versioned:
         return waits
     place = {memory: {writer: n for n, writer in enumerate(found)} for memory, found in versioned.items()}
-    for draft in drafts:
-        for memory, versions in reads[draft].memory.items():
+    for write in writes:
+        for memory, versions in reads[write].memory.items():
             for version in versions if memory in versioned else ():
                 newest = max((place[memory][w] for w in version if w in place[memory]), default=-1)
-                _order_read(draft, newest, versioned[memory], waits)
+                _order_read(write, newest, versioned[memory], waits)
     return waits
 
 
-def _order_read(draft: Draft, newest: int, writers: list[Draft], waits: dict[Draft, set[Draft]]) -> None:
+def _order_read(
+    write: KernelWrite, newest: int, writers: list[KernelWrite], waits: dict[KernelWrite, set[KernelWrite]]
+) -> None:
     """The reader waits for its version's writer, and the next writer waits for the reader."""
     if newest >= 0:
-        waits[draft].add(writers[newest])
-    if newest + 1 < len(writers) and writers[newest + 1] is not draft:
-        waits[writers[newest + 1]].add(draft)
+        waits[write].add(writers[newest])
+    if newest + 1 < len(writers) and writers[newest + 1] is not write:
+        waits[writers[newest + 1]].add(write)
 
 
 def levels(nodes: Sequence[int], waits: Sequence[set[int]]) -> list[int]:

@@ -10,28 +10,28 @@ from __future__ import annotations
 from morok.ir.memory import base_of
 from morok.schedule.kernels import lower, normal_form
 from morok.schedule.order import Reads
-from morok.schedule.split import Draft, Split, capacity, memory_view
+from morok.schedule.split import KernelWrite, Split, capacity, memory_view
 
 
-def use_temporaries(split: Split, reads: dict[Draft, Reads]) -> bool:
+def use_temporaries(split: Split, reads: dict[KernelWrite, Reads]) -> bool:
     """Gives assignments that need one a temporary; whether there was any."""
-    drafts: list[Draft] = []
-    number = max((d.number for d in split.drafts), default=0)
-    for draft in split.drafts:
-        memory = base_of(draft.target)
-        if draft.kind == "kernel" and memory in reads[draft].memory:
-            if not lower(normal_form([draft]).sink).is_safe:
+    writes: list[KernelWrite] = []
+    number = max((d.number for d in split.writes), default=0)
+    for write in split.writes:
+        memory = base_of(write.target)
+        if write.kind == "kernel" and memory in reads[write].memory:
+            if not lower(normal_form([write]).sink).is_safe:
                 number += 1
-                drafts.append(_through_temporary(split, draft, number))
-        drafts.append(draft)
-    changed = len(drafts) != len(split.drafts)
-    split.drafts = drafts
+                writes.append(_through_temporary(split, write, number))
+        writes.append(write)
+    changed = len(writes) != len(split.writes)
+    split.writes = writes
     return changed
 
 
-def _through_temporary(split: Split, draft: Draft, number: int) -> Draft:
-    """A new draft that computes the value; the old one copies its result."""
-    param = split.new_param(draft.value, capacity(draft.value), draft.device)
-    first = Draft(number, memory_view(param, draft.value), draft.value, draft.device, draft.origin)
-    draft.value = first.written
+def _through_temporary(split: Split, write: KernelWrite, number: int) -> KernelWrite:
+    """A new write that computes the value; the old one copies its result."""
+    param = split.new_param(write.value, capacity(write.value), write.device)
+    first = KernelWrite(number, memory_view(param, write.value), write.value, write.device, write.origin)
+    write.value = first.result_view
     return first

@@ -12,9 +12,9 @@ from morok.ir.ops import Op, Ops
 from morok.rewrite.stage import Stage
 from morok.schedule.boundaries import drop_copies, keep_outputs, transfer_rules
 from morok.schedule.fusion import choose_buffers
-from morok.schedule.longreduce import split_reductions
 from morok.schedule.scans import split_scans
 from morok.schedule.specs import tensor_spec
+from morok.schedule.split_reductions import split_reductions
 from morok.schedule.states import keep_old_values
 from morok.schedule.views import views
 

@@ -2,7 +2,7 @@
 
 A loop over 4096 elements whose index is used as `r // 64` and `r % 64` becomes two loops, without divisions.
 Two loops that only ever appear as `a*64 + b` become one, which is easier to cut into vectors and threads.
-Nothing is split or merged that would make an index dearer or a reduction run more often.
+Nothing is split or merged that would make an index more expensive or a reduction run more often.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def _split(kernel: UOp, order: list[UOp], r: UOp, size: int, inner: int) -> UOp 
 
 
 def merge_ranges(kernel: UOp, ctx: object = None) -> UOp:
-    """Neighbouring loops become one where no index gets dearer by it."""
+    """Neighbouring loops become one where no index gets more expensive by it."""
     refused: set[tuple[UOp, UOp]] = set()
     while True:
         order = toposort(kernel)

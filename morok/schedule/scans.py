@@ -1,4 +1,4 @@
-"""Running reductions: where a kernel can hold one, and in which form a device computes it.
+"""Scans (running reductions): where a kernel can hold one, and in which form a device computes it.
 
 A kernel computes a running reduction in a loop over its own outputs, whose steps follow each other. So it
 takes part in a kernel that asks for it at every place once, in order or in the reverse of it; others read it

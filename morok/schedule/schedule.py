@@ -4,9 +4,10 @@
     for item in plan.items: ...        # kernels, breadth-first; items of one group are independent
     plan.results[y.node]               # the memory that holds y afterwards
 
-A schedule is made once per form of computation. The form, a graph without buffers' identities and variables'
-values, is the key of a cache that holds a template; a second computation of the same form only fills in its
-buffers. Two keys lead to it: a quick one over the graph as it is (`forms.py`), and the normalised graph.
+A schedule is made once per signature of a computation. The signature, a graph without buffers' identities and
+variables' values, is the key of a cache that holds a template; a second computation of the same signature
+only fills in its buffers. Two keys lead to it: a quick one over the graph as it is (`signature.py`), and the
+normalised graph.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ from morok.ir.provenance import Origin, place
 from morok.rewrite.engine import substitute
 from morok.rewrite.observe import current, report
 from morok.rewrite.observer import By
-from morok.schedule.forms import quick_key
 from morok.schedule.memory import MemoryPlan, Placement
 from morok.schedule.normalise import Normalised, normalise
+from morok.schedule.signature import graph_signature
 
 if TYPE_CHECKING:
     from morok.schedule.template import Template
@@ -93,8 +94,8 @@ _numbers = itertools.count(-1, -1)
 def schedule(outputs: Sequence[UOp], order: Sequence[UOp] | None = None) -> Schedule:
     """The kernels that compute the outputs. `order` is their `toposort`, where it is known already."""
     nodes = toposort(*outputs) if order is None else order
-    quick = quick_key(outputs, nodes)
-    key = (quick, *_surroundings())
+    quick = graph_signature(outputs, nodes)
+    key = (quick, *_environment())
     known = _known.get(key) if quick is not None else None
     if known is not None:
         template, places, lines, checked = known
@@ -158,8 +159,8 @@ def _told(template: Template, lines: tuple[_Line | None, ...], nodes: Sequence[U
 
 
 def find_template(form: Normalised) -> Template:
-    """The template of a computation of this form: remembered, or made now."""
-    key = (form.sink, *_surroundings())
+    """The template of a computation of this signature: remembered, or made now."""
+    key = (form.sink, *_environment())
     found = _templates.get(key)
     if found is None:
         # loaded here: all rules come along, which a process that only makes tensors never needs
@@ -170,8 +171,8 @@ def find_template(form: Normalised) -> Template:
     return found
 
 
-def _surroundings() -> tuple[object, object]:
-    return knobs.surroundings()
+def _environment() -> tuple[object, object]:
+    return knobs.compile_environment()
 
 
 def clear_cache() -> None:

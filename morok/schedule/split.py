@@ -1,9 +1,9 @@
-"""Kernel split: a tensor graph with marked boundaries becomes drafts of kernels.
+"""Kernel split: a tensor graph with marked boundaries becomes writes of kernels.
 
 Boundaries are CONTIGUOUS (a buffer that is kept), ASSIGN (a write into memory that exists), SCATTER (rows put
-into a copy) and COPY (to another device). Each becomes a draft, SCATTER two: a target and a value. To its
+into a copy) and COPY (to another device). Each becomes a write, SCATTER two: a target and a value. To its
 readers it is then `AFTER(target, KERNEL(ASSIGN(target, value)))`: memory, once the kernel has run, so the
-graph itself says who waits for whom. Memory of the drafts is numbered on from the inputs'.
+graph itself says who waits for whom. Memory of the writes is numbered on from the inputs'.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ CUT = By("stage", "cut into kernels", "1.8")  # each kernel by itself
 
 @final
 @dataclass(eq=False)
-class Draft:
-    """One write: `value` into `target`, a view of memory. A kernel is one draft, or several together.
+class KernelWrite:
+    """One write: `value` into `target`, a view of memory. A kernel is one write, or several together.
 
     With `places` the value's rows go to these rows of the target, one after the other; `joined` is the op
     that joins each with what lies there, None if it takes its place.
@@ -45,24 +45,24 @@ class Draft:
     kind: str = "kernel"  # or "copy": moved between devices, not computed
     places: UOp | None = None
     joined: Op | None = None
-    token: UOp = field(init=False)  # the KERNEL node that readers wait for
+    done: UOp = field(init=False)  # the KERNEL node that readers wait for
 
     def __post_init__(self) -> None:
         write = make(Ops.ASSIGN, self.value.dtype, (self.target, self.value), None, self.origin)
-        self.token = make(Ops.KERNEL, void, (write,), (self.kind, self.number), self.origin)
+        self.done = make(Ops.KERNEL, void, (write,), (self.kind, self.number), self.origin)
 
     @property
-    def written(self) -> UOp:
+    def result_view(self) -> UOp:
         """What readers see."""
-        return make(Ops.AFTER, self.target.dtype, (self.target, self.token), None, self.origin)
+        return make(Ops.AFTER, self.target.dtype, (self.target, self.done), None, self.origin)
 
 
 @final
 @dataclass
 class Split:
-    """The drafts in an order in which they could run, views that hold the outputs, and all memory."""
+    """The writes in an order in which they could run, views that hold the outputs, and all memory."""
 
-    drafts: list[Draft]
+    writes: list[KernelWrite]
     results: tuple[UOp, ...]
     params: list[UOp]
     inputs: int  # the first so many params are the caller's
@@ -140,9 +140,9 @@ def split_kernels(sink: UOp, params: Sequence[UOp]) -> Split:
         elif op is Ops.COPY:
             done[node] = _copy(result, node, src[0], devices[node.src[0]], device)
         elif op is Ops.PLACE:
-            done[node] = src[0]  # from here on drafts tell what is written from what is read
+            done[node] = src[0]  # from here on writes tell what is written from what is read
         elif op is Ops.AFTER:
-            done[node] = make(Ops.AFTER, node.dtype, (src[0], *_tokens(src[1:])), None, node.origin)
+            done[node] = make(Ops.AFTER, node.dtype, (src[0], *_kernels_behind(src[1:])), None, node.origin)
         else:
             done[node] = node.replace(src)
     result.results = done[sink].src
@@ -164,27 +164,29 @@ def _device(node: UOp, devices: dict[UOp, str]) -> str:
     return device_of(node, devices)
 
 
-def _draft(result: Split, target: UOp, value: UOp, device: str, origin: Origin | None, kind: str) -> UOp:
-    draft = Draft(len(result.drafts), target, value, device, origin, kind)
-    result.drafts.append(draft)
-    return draft.written
+def _write(result: Split, target: UOp, value: UOp, device: str, origin: Origin | None, kind: str) -> UOp:
+    write = KernelWrite(len(result.writes), target, value, device, origin, kind)
+    result.writes.append(write)
+    return write.result_view
 
 
 def _keep(result: Split, node: UOp, value: UOp, device: str) -> UOp:
     where = device or knobs.default_device()
     param = result.new_param(node, capacity(node), where)
     origin = node.src[0].origin or node.origin
-    return _draft(result, memory_view(param, node), value, where, origin, "kernel")
+    return _write(result, memory_view(param, node), value, where, origin, "kernel")
 
 
 def _scatter(result: Split, node: UOp, src: tuple[UOp, ...], device: str) -> UOp:
     """A copy of x, and then the rows."""
     where = device or knobs.default_device()
     param = result.new_param(node, capacity(node), where)
-    copied = _draft(result, memory_view(param, node), src[0], where, node.origin, "kernel")
-    draft = Draft(len(result.drafts), copied, src[2], where, node.origin, places=src[1], joined=node.arg)
-    result.drafts.append(draft)
-    return draft.written
+    copied = _write(result, memory_view(param, node), src[0], where, node.origin, "kernel")
+    write = KernelWrite(
+        len(result.writes), copied, src[2], where, node.origin, places=src[1], joined=node.arg
+    )
+    result.writes.append(write)
+    return write.result_view
 
 
 def _in_place(order: list[UOp]) -> set[UOp]:
@@ -211,26 +213,26 @@ def _reads_target(assign: UOp) -> bool:
 
 def _assign(result: Split, node: UOp, src: tuple[UOp, ...], device: str) -> UOp:
     target = src[0]
-    for extra in _tokens(src[2:]):
+    for extra in _kernels_behind(src[2:]):
         target = make(Ops.AFTER, target.dtype, (target, extra), None, node.origin)
     base_of(target)
     where, value = device or knobs.default_device(), src[1]
     if value.op is not Ops.SCATTER:
-        return _draft(result, target, value, where, node.origin, "kernel")
-    draft = Draft(
-        len(result.drafts), target, value.src[2], where, node.origin, places=value.src[1], joined=value.arg
+        return _write(result, target, value, where, node.origin, "kernel")
+    write = KernelWrite(
+        len(result.writes), target, value.src[2], where, node.origin, places=value.src[1], joined=value.arg
     )
-    result.drafts.append(draft)
-    return draft.written
+    result.writes.append(write)
+    return write.result_view
 
 
 def _copy(result: Split, node: UOp, value: UOp, source: str, device: str) -> UOp:
     if source in ("", device):  # what has no memory is computed there
         return value
     param = result.new_param(node, capacity(node), device)
-    return _draft(result, memory_view(param, node), value, device, node.origin, "copy")
+    return _write(result, memory_view(param, node), value, device, node.origin, "copy")
 
 
-def _tokens(nodes: tuple[UOp, ...]) -> list[UOp]:
+def _kernels_behind(nodes: tuple[UOp, ...]) -> list[UOp]:
     """The kernels behind nodes that have to have happened."""
     return [t for n in nodes for t in (n.src[1:] if n.op is Ops.AFTER else (n,))]

@@ -1,4 +1,4 @@
-"""Old values that outlive an assignment.
+"""Write-after-read hazards: old values that outlive an assignment.
 
     m = x.max(); x.assign(0); y = x + m
 

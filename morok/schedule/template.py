@@ -16,15 +16,15 @@ from morok.ir.provenance import line_of
 from morok.rewrite.observe import observed, report
 from morok.rewrite.observer import By
 from morok.rewrite.stage import run_pipeline
-from morok.schedule.grouping import group_drafts
+from morok.schedule.checks import Check, place_checks, without_checks
+from morok.schedule.grouping import group_writes
 from morok.schedule.indexing import known_shape
 from morok.schedule.kernels import Kernel, lower, normal_form
-from morok.schedule.memory import Life, place_lives
-from morok.schedule.notes import Check, note_checks, without_checks
+from morok.schedule.memory import LiveRange, place_live_ranges
 from morok.schedule.order import CyclicOrder, dependencies, levels, scan_all
 from morok.schedule.overwrite import use_temporaries
 from morok.schedule.pipeline import GRAPH_STAGES
-from morok.schedule.split import CUT, Draft, Split, params_of, plain, split_kernels
+from morok.schedule.split import CUT, KernelWrite, Split, params_of, plain, split_kernels
 
 UNCHECKED = By("stage", "without checks", "1.0a")
 
@@ -75,13 +75,13 @@ def build_template(sink: UOp) -> Template:
         graph = observed(UNCHECKED, sink, lambda: without_checks(sink))
     graph = run_pipeline(GRAPH_STAGES, graph)
     split = split_kernels(graph, params_of(sink))
-    reads = scan_all(split.drafts)
+    reads = scan_all(split.writes)
     if use_temporaries(split, reads):
-        reads = scan_all(split.drafts)
-    waits = dependencies(split.drafts, reads, split.inputs)
+        reads = scan_all(split.writes)
+    waits = dependencies(split.writes, reads, split.inputs)
     wanted = {*split.params[: split.inputs], *(base_of(view) for view in split.results)}
-    groups = group_drafts(split.drafts, waits, reads, wanted)
-    position = {draft: n for n, group in enumerate(groups) for draft in group}
+    groups = group_writes(split.writes, waits, reads, wanted)
+    position = {write: n for n, group in enumerate(groups) for write in group}
     before = [{position[w] for d in group for w in waits[d]} - {n} for n, group in enumerate(groups)]
     try:
         level = levels(range(len(groups)), before)
@@ -105,21 +105,21 @@ def build_template(sink: UOp) -> Template:
 
 
 def _steps(
-    split: Split, drafts: Sequence[Draft], group: int
+    split: Split, writes: Sequence[KernelWrite], group: int
 ) -> tuple[list[Step], list[tuple[int, int]], list[Check]]:
-    """What runs for some drafts, the memory that outputs and inputs may share, and what is checked."""
-    first = drafts[0]
+    """What runs for some writes, the memory that outputs and inputs may share, and what is checked."""
+    first = writes[0]
     nothing = first.places is not None and 0 in known_shape(first.value)
     if nothing or 0 in known_shape(first.target):
         return [], [], []
     if first.kind == "copy":
         return [_transfer(first, group)], [], []
-    form = normal_form(drafts)
+    form = normal_form(writes)
     report(CUT, split.graph, form.sink)
     kernel = lower(form.sink)
     numbers = tuple(int(form.params[n].arg[0]) for n in kernel.params)
     pairs = [(numbers[out], numbers[source]) for out, source in sorted(kernel.shared)]
-    notes, checks, others = note_checks(split, drafts, form.checks, kernel.checks)
+    notes, checks, others = place_checks(split, writes, form.checks, kernel.checks)
     if notes is not None and kernel.checks:
         numbers = (*numbers, int(notes.arg[0]))
     where = line_of(first.origin)
@@ -142,11 +142,11 @@ def _step(kernel: Kernel, numbers: tuple[int, ...], where: str | None, group: in
     )
 
 
-def _transfer(draft: Draft, group: int) -> Step:
-    source = draft.value
+def _transfer(write: KernelWrite, group: int) -> Step:
+    source = write.value
     view = base_of(source)
-    target = base_of(draft.target)
-    device = make(Ops.DEVICE, void, (), draft.device)
+    target = base_of(write.target)
+    device = make(Ops.DEVICE, void, (), write.device)
     ast = make(Ops.COPY, source.dtype, (make(Ops.PARAM, source.dtype, (), (1, view.arg[1], "")), device))
     size = int(target.arg[1]) * source.dtype.itemsize
     return Step(
@@ -154,7 +154,7 @@ def _transfer(draft: Draft, group: int) -> Step:
         (int(target.arg[0]), int(view.arg[0])),
         (),
         f"copy_{target.arg[1]}",
-        line_of(draft.origin),
+        line_of(write.origin),
         0,
         2 * size,
         group,
@@ -185,20 +185,22 @@ def _plan(
             first.setdefault(n, step.group)
             last[n] = step.group
             readers[n, step.group] = readers.get((n, step.group), 0) + 1
-    lives = []
+    live_ranges = []
     for n, start in first.items():
         param = split.params[n]
-        lives.append(Life(n, str(param.arg[2]), int(param.arg[1]) * param.dtype.itemsize, start, last[n]))
+        live_ranges.append(
+            LiveRange(n, str(param.arg[2]), int(param.arg[1]) * param.dtype.itemsize, start, last[n])
+        )
     # An input may give its place away if this kernel is the only one of its group that touches it.
     alone = [pair for pair in shared if readers.get((pair[1], last.get(pair[1], -1))) == 1]
-    arenas, bound = place_lives(lives, alone)
-    places = tuple((life.key - split.inputs, life.device, life.offset, life.nbytes) for life in lives)
+    arenas, bound = place_live_ranges(live_ranges, alone)
+    places = tuple((life.key - split.inputs, life.device, life.offset, life.nbytes) for life in live_ranges)
     sizes = (int(split.params[n].arg[1]) * split.params[n].dtype.itemsize for n in outputs)
     return MemoryTemplate(places, arenas, sum(sizes), bound)
 
 
-def _cyclic(groups: list[list[Draft]]) -> IRError:
-    places = [line_of(draft.origin) for group in groups for draft in group if draft.kind == "kernel"]
+def _cyclic(groups: list[list[KernelWrite]]) -> IRError:
+    places = [line_of(write.origin) for group in groups for write in group if write.kind == "kernel"]
     known = [p for p in dict.fromkeys(places) if p is not None]
     where = " and ".join(known[:3]) or "this computation"
     return IRError(

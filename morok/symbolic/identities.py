@@ -72,7 +72,7 @@ def sign_rules(x: Number, i: Signed, j: Signed, f: Float, g: Float) -> Rules:
         grows("sums are the normal form; no rule makes a difference of integers"),
     )
     # f + -g = f - g
-    yield "add-neg", Add[f, -g] >> f - g, grows("as dear as before; no rule leads back")
+    yield "add-neg", Add[f, -g] >> f - g, grows("as expensive as before; no rule leads back")
     # f - -g = f + g
     yield "sub-neg", f - (-g) >> f + g
     # -f * -g = f * g

@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from morok.dtype import float32
 from morok.errors import ArgumentError
-from morok.ir.build import rough
+from morok.ir.build import approximate_op
 from morok.ir.node import alu, const
 from morok.ir.ops import Ops
 from morok.tensor.named import Named
@@ -30,17 +30,17 @@ _SELU = (1.0507009873554805, 1.6732632423543772)  # scale and alpha that keep me
 class Activations(Named):
     """Functions of one number that networks put between their layers."""
 
-    def _rough_sigmoid(self, scale: float, end: int) -> Self:
+    def _approximate_sigmoid(self, scale: float, end: int) -> Self:
         """1 / (1 + 2^(-scale · x)), for a result that is rounded to a narrower type.
 
         `end`: that type's exponents. If they are float32's, all is 2^-32 of itself on the way: what the power
         overflows for has results that are not 0 yet.
         """
         if end < float32.exponent_bits:
-            power = rough(Ops.EXP2, (self * -scale).uop)
-            return self._new(rough(Ops.RECIP, (self._new(power) + 1.0).uop))
-        power = rough(Ops.EXP2, (self * -scale - 32.0).uop)
-        return self._new(rough(Ops.RECIP, (self._new(power) + _PART).uop)) * _PART
+            power = approximate_op(Ops.EXP2, (self * -scale).uop)
+            return self._new(approximate_op(Ops.RECIP, (self._new(power) + 1.0).uop))
+        power = approximate_op(Ops.EXP2, (self * -scale - 32.0).uop)
+        return self._new(approximate_op(Ops.RECIP, (self._new(power) + _PART).uop)) * _PART
 
     def _logistic(self) -> Self:
         """1 / (1 + exp(-x)) from something that never overflows, so that no result is lost."""
@@ -83,7 +83,7 @@ class Activations(Named):
         x = self._floating()
         if x.dtype.bits < 32:
             return x._named(
-                "sigmoid", self._wide()._rough_sigmoid(_LOG2_E, x.dtype.exponent_bits)._rounded(x)
+                "sigmoid", self._wide()._approximate_sigmoid(_LOG2_E, x.dtype.exponent_bits)._rounded(x)
             )
         return x._named("sigmoid", x._logistic())
 
@@ -119,7 +119,9 @@ class Activations(Named):
         x = self._floating()
         if x.dtype.bits < 32:
             wide = self._wide()
-            return x._named("silu", (wide * wide._rough_sigmoid(_LOG2_E, x.dtype.exponent_bits))._rounded(x))
+            return x._named(
+                "silu", (wide * wide._approximate_sigmoid(_LOG2_E, x.dtype.exponent_bits))._rounded(x)
+            )
         return x._named("silu", x * x._logistic())
 
     swish = silu
@@ -135,7 +137,7 @@ class Activations(Named):
             # (tanh(u) + 1) / 2 = sigmoid(2u), where nothing cancels
             if given.dtype.bits < 32:
                 inner = (x + x * x * x * 0.044715) * math.sqrt(2.0 / math.pi)
-                share = inner._rough_sigmoid(2.0 * _LOG2_E, given.dtype.exponent_bits)
+                share = inner._approximate_sigmoid(2.0 * _LOG2_E, given.dtype.exponent_bits)
                 return given._named("gelu_tanh", (x * share)._rounded(given))
             steep = math.sqrt(8.0 / math.pi)
             return x._named("gelu_tanh", x * (x * (x * x * (0.044715 * steep) + steep))._logistic())
@@ -146,7 +148,9 @@ class Activations(Named):
             slope = const(float32, _NORMAL[-1])
             for c in reversed(_NORMAL[:-1]):
                 slope = alu(Ops.MULACC, slope, square.uop, const(float32, c))
-            share = (x * x._new(slope))._rough_sigmoid(1.0, 0)  # the square ends where half precision does
+            share = (x * x._new(slope))._approximate_sigmoid(
+                1.0, 0
+            )  # the square ends where half precision does
             return given._named("gelu", (x * share)._rounded(given))
         return x * 0.5 * ((x * math.sqrt(0.5)).erf() + 1.0)
 
@@ -158,7 +162,7 @@ class Activations(Named):
         """
         given, x = self._floating(), self._wide()
         if given.dtype.bits < 32:
-            share = x._rough_sigmoid(1.702 * _LOG2_E, given.dtype.exponent_bits)
+            share = x._approximate_sigmoid(1.702 * _LOG2_E, given.dtype.exponent_bits)
             return given._named("quick_gelu", (x * share)._rounded(given))
         return x._named("quick_gelu", x * (x * 1.702)._logistic())
 

@@ -13,7 +13,7 @@ from morok.ir.memory import base_of
 from morok.ir.node import UOp, make, toposort
 from morok.ir.ops import Ops
 from morok.runtime.plan import buffer_for
-from morok.tensor.core import Core, require_shape, settle
+from morok.tensor.core import Core, bind_to_memory, require_shape
 from morok.tensor.gradient_track import mark
 from morok.tensor.realize import new_buffer, realize, realize_storages
 from morok.tensor.states import is_computed, is_memory, resolve, view_of
@@ -49,7 +49,7 @@ def whole_memory(storage: Storage) -> Buffer:
         realize_storages([copy])
         node = resolve([copy.node])[0]
         set_realized(storage.node, node)
-        settle(storage, node)
+        bind_to_memory(storage, node)
         claim(base_of(node), storage)
     return buffer_for(base_of(node))
 

@@ -86,10 +86,10 @@ def _pull_input(
     cut = [(max(0, -a), size - max(0, -b)) for (a, b), size in zip(around, g.shape[2:], strict=True)]
     g = g.shrink([None, None, *cut])
     out, inner, *kernel = w.shape
-    turned = w.reshape(groups, out // groups, inner, *kernel).transpose(1, 2)
-    turned = turned.reshape(groups * inner, out // groups, *kernel).flip(tuple(range(2, w.ndim)))
+    transposed = w.reshape(groups, out // groups, inner, *kernel).transpose(1, 2)
+    transposed = transposed.reshape(groups * inner, out // groups, *kernel).flip(tuple(range(2, w.ndim)))
     ones = (1,) * len(kernel)
-    return convolved(g, turned, ones, [(max(0, a), max(0, b)) for a, b in around], dilation, groups)
+    return convolved(g, transposed, ones, [(max(0, a), max(0, b)) for a, b in around], dilation, groups)
 
 
 def _with_zeros_between(g: Any, axis: int, stride: int) -> Any:

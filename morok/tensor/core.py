@@ -145,7 +145,7 @@ class Core:
         if is_done(id(node)):
             view = realized_as(node)
             if view is not None:
-                settle(storage, view)
+                bind_to_memory(storage, view)
         return self._uop if self._chain else storage.node
 
     @property
@@ -182,7 +182,7 @@ class Core:
 # --- nodes
 
 
-def settle(storage: Storage, view: UOp) -> None:
+def bind_to_memory(storage: Storage, view: UOp) -> None:
     """The storage is memory from now on, unless a gradient may want to know how it was computed."""
     if storage.leaf or not is_tracked(storage.node):
         storage.become(view)

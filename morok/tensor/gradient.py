@@ -146,7 +146,7 @@ class Gradient(Export):
                 raise DTypeError(f"gradients are with respect to tensors, not to a {type(target).__name__}")
             if not target.dtype.is_float:
                 raise DTypeError(f"a tensor of {target.dtype} has no gradient; only floats do")
-        nodes = [settled(target._uop) for target in targets]
+        nodes = [realized_view(target._uop) for target in targets]
         _refuse_equal(targets, nodes)
         found = _pulled(self, self._seed(gradient), set(nodes))
         for number, node in enumerate(nodes):
@@ -203,7 +203,7 @@ def _unused(result: Gradient, number: int, target: UOp) -> str:
     )
 
 
-def settled(node: UOp) -> UOp:
+def realized_view(node: UOp) -> UOp:
     """What became of a node: the memory that holds it, by its current name, under the same view."""
     chain: list[UOp] = []
     while True:
@@ -237,7 +237,7 @@ def _pulled(result: Core, seed: UOp, targets: set[UOp]) -> dict[UOp, UOp]:
     def now(node: UOp) -> UOp:
         found = known.get(node)
         if found is None:
-            found = known[node] = settled(node)
+            found = known[node] = realized_view(node)
         return found
 
     parts = pull_back(result._uop, seed, lambda n: now(n) in targets, lambda n: now(n) in current)

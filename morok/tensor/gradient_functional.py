@@ -21,7 +21,7 @@ from morok.ir.node import UOp, const, make, toposort
 from morok.ir.ops import Ops
 from morok.rewrite.engine import substitute
 from morok.tensor.core import expand_to, require_shape
-from morok.tensor.gradient import settled
+from morok.tensor.gradient import realized_view
 from morok.tensor.gradient_track import is_marked
 from morok.tensor.gradient_walk import AGAIN, CUSTOM, pull_back
 from morok.tensor.tensor import Tensor
@@ -216,7 +216,7 @@ def _parameters_of(root: UOp, inputs: set[UOp]) -> list[UOp]:
 
 
 def _is_leaf(node: UOp) -> bool:
-    view = settled(node)
+    view = realized_view(node)
     while view.op is Ops.RESHAPE:
         view = view.src[0]
     memory = view.src[0] if view.op is Ops.AFTER else view

@@ -57,12 +57,12 @@ def _pull_inverse(x: Any, g: Any, inputs: tuple[Any, ...], which: int, how: tupl
 
 
 def _pull_solve(x: Any, g: Any, inputs: tuple[Any, ...], which: int, how: tuple[Any, ...]) -> Any:
-    (turned,) = how  # whether it was Aᵀ X = B
+    (transposed,) = how  # whether it was Aᵀ X = B
     a, b = inputs
-    slope = a._solved(g, not turned)
+    slope = a._solved(g, not transposed)
     if which == 1:
         return summed_to(slope, b.shape)
-    return summed_to(-(x @ slope.mT if turned else slope @ x.mT), a.shape)
+    return summed_to(-(x @ slope.mT if transposed else slope @ x.mT), a.shape)
 
 
 def _pull_triangular(x: Any, g: Any, inputs: tuple[Any, ...], which: int, how: tuple[Any, ...]) -> Any:

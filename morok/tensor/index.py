@@ -24,10 +24,10 @@ from morok.ir.node import UOp, alu, const
 from morok.ir.ops import Ops
 from morok.tensor.arrange import Arrange
 from morok.tensor.core import Core, expand_to, iota
-from morok.tensor.recipes import refuse_recipe
 from morok.tensor.record import frozen, pure
 from morok.tensor.rows import checked, named_rows, take_rows, wide_enough
 from morok.tensor.sizes import _UNSET, Variable, as_axis, as_size, axis_or_dim, broadcast_shapes
+from morok.tensor.trace_cache import refuse_trace_cache
 from morok.tensor.tracing import is_tracing
 
 INDEXED = (
@@ -342,7 +342,7 @@ def _plain(item: Any) -> Any:
             raise ShapeError("lists in an index must have equal lengths at each level") from None
     if not isinstance(item, Core) or not item.dtype.is_bool:
         return item
-    refuse_recipe("an index by a mask")
+    refuse_trace_cache("an index by a mask")
     if is_tracing():
         raise ShapeError(
             "a boolean tensor as an index gives a size that depends on values, which are not known inside of "

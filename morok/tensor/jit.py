@@ -4,7 +4,7 @@ The first call runs the function on placeholders, compiles what it computes and 
 calls with tensors of the same shapes, types and devices replay the plan on the new memory: one native call.
 Another shape, type or Python argument is traced again, and so is a tensor given twice, or other options.
 
-What the function takes from outside is watched: tensors are looked up at every call, so a new weight is seen,
+What the function takes from outside is guarded: tensors are looked up at every call, so a new weight is seen,
 and numbers, strings and containers that were read at trace time are compared, so a changed one makes a new
 trace. `EXPLAIN=jit` (or DEBUG=2) says why something was traced again.
 
@@ -32,9 +32,9 @@ from morok.ir.provenance import caller
 from morok.runtime.plan import ExecutionPlan
 from morok.tensor.arguments import arrangement, gradient_of, is_whole_memory
 from morok.tensor.core import Core
-from morok.tensor.structures import TENSOR, flatten, unflatten
+from morok.tensor.pytree import TENSOR, flatten, unflatten
 from morok.tensor.trace import Trace
-from morok.tensor.tracing import SURROUNDINGS, JitError
+from morok.tensor.tracing import TRACE_ENVIRONMENT, JitError
 
 _MOST_TRACES = 1024  # of one function; the oldest goes first
 
@@ -43,9 +43,9 @@ _MOST_TRACES = 1024  # of one function; the oldest goes first
 class Jit:
     """A compiled function. `traces` counts how often it was traced."""
 
-    def __init__(self, function: Callable[..., Any], watch_tensors: bool = True) -> None:
+    def __init__(self, function: Callable[..., Any], guard_tensors: bool = True) -> None:
         self.function = function
-        self.watch_tensors = watch_tensors  # whether tensors from outside are looked up, or all are arguments
+        self.guard_tensors = guard_tensors  # whether tensors from outside are looked up, or all are arguments
         self.traces = 0
         self._known: dict[Any, Trace] = {}
         self._last: (
@@ -104,7 +104,7 @@ class Jit:
         given: list[Core] = []
         structure = (tuple, (flatten(args, given), flatten(kwargs, given)))
         count = len(given)
-        if self.watch_tensors:  # what the function adds to a gradient depends on the gradient
+        if self.guard_tensors:  # what the function adds to a gradient depends on the gradient
             given += [g for t in given if (g := gradient_of(t)) is not None]
         key = self._key(structure, given)
         known = self._known.get(key)
@@ -117,7 +117,7 @@ class Jit:
             self._explain(why or "")
             if len(self._known) >= _MOST_TRACES:
                 del self._known[next(iter(self._known))]
-            known = self._known[key] = Trace(self.function, structure, given, self.watch_tensors)
+            known = self._known[key] = Trace(self.function, structure, given, self.guard_tensors)
             self.traces += 1
             self._last = None
             first, known.first = known.first, []
@@ -127,14 +127,14 @@ class Jit:
         plain = not kwargs and count == len(given) and not known.changes
         plain = plain and all(isinstance(a, Core) and is_whole_memory(a) and not a._leaf for a in args)
         nodes = [t._uop for t in given]
-        around = [(look, look()) for look in SURROUNDINGS]
+        around = [(look, look()) for look in TRACE_ENVIRONMENT]
         self._last = (
-            (known, nodes, [base_of(n) for n in nodes], around, known.watched.is_empty) if plain else None
+            (known, nodes, [base_of(n) for n in nodes], around, known.guards.is_empty) if plain else None
         )
         return unflatten(known.structure, iter(results))
 
     def _key(self, structure: Any, given: list[Core]) -> Any:
-        around = tuple([look() for look in SURROUNDINGS])
+        around = tuple([look() for look in TRACE_ENVIRONMENT])
         forms = [(type(t), t.shape, t.dtype, t.device, t._leaf, gradient_of(t) is not None) for t in given]
         key = (structure, around, arrangement(given), *forms)
         try:
@@ -151,7 +151,7 @@ class Jit:
         found: Any = sys.modules.get(getattr(self.function, "__module__", ""))
         for part in name.split("."):
             found = getattr(found, part, None)
-        return name if found is self else (Jit, (self.function, self.watch_tensors))
+        return name if found is self else (Jit, (self.function, self.guard_tensors))
 
     def _explain(self, why: str) -> None:
         if "jit" in knobs.EXPLAIN.value or knobs.DEBUG.value >= 2:

@@ -7,13 +7,13 @@ from typing import Any, Self
 from morok.dtype import promote
 from morok.errors import ShapeError
 from morok.ir.infer import show_shape
-from morok.tensor.missing import Missing
+from morok.tensor.nan_reductions import NanReductions
 from morok.tensor.record import pure
 from morok.tensor.sizes import as_axis, as_size
 
 
 @pure
-class Joining(Missing):
+class Joining(NanReductions):
     """End to end, side by side, and apart again."""
 
     def cat(self, *others: Any, dim: int = 0, axis: int | None = None) -> Self:
@@ -35,7 +35,7 @@ class Joining(Missing):
                     f"{where}: all other sizes must be equal"
                 )
         dtype = promote(*(part.dtype for part in parts)) if len(parts) > 1 else first.dtype
-        joined: Self = first._new(Missing._cat([part.cast(dtype) for part in parts], where))
+        joined: Self = first._new(NanReductions._cat([part.cast(dtype) for part in parts], where))
         return joined
 
     concat = cat

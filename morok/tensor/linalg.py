@@ -24,14 +24,14 @@ from morok.tensor.convolution import convolved, pull_convolution
 from morok.tensor.core import expand_to, require_shape
 from morok.tensor.dtypes import accumulator, float_of
 from morok.tensor.gradient_walk import NAMED
-from morok.tensor.normal import Normal
+from morok.tensor.normalization import Normalization
 from morok.tensor.once import rounded_once, widened
 from morok.tensor.record import pure
 from morok.tensor.sizes import broadcast_shapes
 
 
 @pure
-class Linalg(Normal):
+class Linalg(Normalization):
     """Contractions."""
 
     def _operand(self, other: Any) -> Self:

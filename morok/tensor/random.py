@@ -34,11 +34,11 @@ from morok.runtime.plan import buffer_for
 from morok.tensor.core import expand_to, iota
 from morok.tensor.dtypes import as_dtype, float_of
 from morok.tensor.realize import new_buffer
-from morok.tensor.recipes import refuse_recipe
 from morok.tensor.record import recorded
 from morok.tensor.sizes import as_shape, as_size, concrete_shape, flat_args
 from morok.tensor.solve import Solve
 from morok.tensor.sorting import Sorting
+from morok.tensor.trace_cache import refuse_trace_cache
 
 _WORD = 0xFFFFFFFFFFFFFFFF
 
@@ -160,7 +160,7 @@ def _cell_of(values: Any, name: str) -> UOp:
 
 def random_bits(sizes: Shape, device: str | None, draws: int = 1) -> Iterator[UOp]:
     """So many tensors of 64 random bits per element."""
-    refuse_recipe("a random number")
+    refuse_trace_cache("a random number")
     known = concrete_shape(sizes) if all(isinstance(s, int) for s in sizes) else None
     if known is None:
         raise ShapeError(f"random tensors have known sizes, not {show_shape(sizes)}")

@@ -21,11 +21,11 @@ from morok.ir.memory import base_of
 from morok.ir.node import UOp, make, toposort
 from morok.ir.ops import Ops
 from morok.ir.provenance import place
-from morok.rewrite.collection import no_collection
 from morok.rewrite.engine import substitute
+from morok.rewrite.gc_pause import gc_paused
 from morok.runtime.plan import ExecutionPlan, buffer_for
 from morok.schedule.schedule import Schedule, schedule
-from morok.tensor.core import Core, require_shape, settle
+from morok.tensor.core import Core, bind_to_memory, require_shape
 from morok.tensor.gradient_track import is_marked, mark
 from morok.tensor.states import (
     is_computed,
@@ -59,7 +59,7 @@ def new_buffer(dtype: DType, size: int, device: str) -> UOp:
 
 def prepare(tensors: Sequence[Core]) -> ExecutionPlan:
     """A plan that computes the tensors; when it has run, they are memory."""
-    with no_collection:
+    with gc_paused:
         try:
             return _prepare(tensors, along=True)
         except MorokError:
@@ -242,7 +242,7 @@ def _found(asked: _Asked, view: UOp, reads_memory: bool) -> None:
     if not asked.whole:
         storage.alone = [*(storage.alone or ()), (asked.node, view)]
     elif storage.node is asked.node:
-        settle(storage, view)
+        bind_to_memory(storage, view)
         claim(base_of(view), storage)
 
 

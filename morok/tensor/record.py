@@ -11,10 +11,10 @@ from functools import wraps
 from typing import Any, TypeVar
 
 from morok.errors import MorokError, OutOfMemory
+from morok.ir.cached_graph import instantiate
 from morok.ir.provenance import capture, here, here_origin
-from morok.ir.recipe import follow
 from morok.tensor.core import Core
-from morok.tensor.recipes import form_of, known_recipe, note
+from morok.tensor.trace_cache import cached_graph, note_call, signature_of
 
 C = TypeVar("C", bound=type)
 
@@ -56,7 +56,8 @@ def recorded(cls: C) -> C:
 
 
 def pure(cls: C) -> C:
-    """As `recorded`, for methods that do nothing but make a graph from their operands: see `recipes.py`."""
+    """As `recorded`, for methods that do nothing but make a graph from their operands: see
+    `trace_cache.py`."""
     return _decorate(cls, _repeating)
 
 
@@ -111,22 +112,22 @@ def _repeating(function: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         if here_origin() is not None:
             return function(*args, **kwargs)
-        found = form_of(function, args, kwargs)
+        found = signature_of(function, args, kwargs)
         if found is None or not args or not isinstance(args[0], Core):
             return slow(*args, **kwargs)
-        form, nodes = found
-        recipe = known_recipe(form)
-        if recipe is not None:
+        signature, nodes = found
+        cached = cached_graph(signature)
+        if cached is not None:
             first = args[0]
-            node = follow(recipe, nodes, capture(2))
-            if recipe.chain is not None:
-                return first._moved(node, recipe.chain)
+            node = instantiate(cached, nodes, capture(2))
+            if cached.chain is not None:
+                return first._moved(node, cached.chain)
             made = first._new(node)
             if reason is not None:
                 made._frozen = reason
             return made
         result = slow(*args, **kwargs)
-        note(form, nodes, slow, args, kwargs)
+        note_call(signature, nodes, slow, args, kwargs)
         return result
 
     return call

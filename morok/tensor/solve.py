@@ -131,14 +131,14 @@ class Solve(Windows):
         found = self._precise()._solved(y)
         return self._as_given(found.squeeze(-1) if vector else found, b)
 
-    def _solved(self, y: Any, turned: bool = False) -> Any:
+    def _solved(self, y: Any, transposed: bool = False) -> Any:
         """The solution of A · X = y, or of Aᵀ · X = y, under its name."""
         q, r, _ = self.detach()._reflected()
-        if turned:
+        if transposed:
             found = q @ r.mT._solved_triangular(y.detach(), False, False)
         else:
             found = r._solved_triangular(q.mT @ y.detach(), True, False)
-        return marked("solve", found, self, y, how=(turned,))
+        return marked("solve", found, self, y, how=(transposed,))
 
     def inv(self) -> Self:
         """The matrix whose product with x is the unit matrix, by way of QR.
@@ -258,7 +258,7 @@ class Solve(Windows):
             u, s, vh = self.mT.svd(full_matrices)
             return SVD(vh.mT, s, u.mT)
         x = self._precise()
-        u, s, v = x.detach()._turned(full_matrices)
+        u, s, v = x.detach()._jacobi_svd(full_matrices)
         both = marked("svd", u.narrow(-1, 0, columns).cat(s.unsqueeze(-2), v, dim=-2), x)
         both = self._as_given(both)
         first, value = both.narrow(-2, 0, rows), both.narrow(-2, rows, 1).squeeze(-2)
@@ -267,7 +267,7 @@ class Solve(Windows):
             first = first.cat(self._as_given(free), dim=-1)
         return SVD(first, value, both.narrow(-2, rows + 1, columns).mT)
 
-    def _turned(self, full: bool) -> tuple[Any, Any, Any]:
+    def _jacobi_svd(self, full: bool) -> tuple[Any, Any, Any]:
         """(U, S, V) of a matrix with at least as many rows as columns."""
         rows, columns = self.shape[-2:]
         assert isinstance(rows, int) and isinstance(columns, int)

@@ -22,12 +22,12 @@ from morok.ir.infer import show_shape
 from morok.ir.node import const
 from morok.tensor.core import Core, expand_to, iota
 from morok.tensor.dtypes import accumulator, float_of
-from morok.tensor.recipes import refuse_recipe
 from morok.tensor.record import pure
 from morok.tensor.reduce import Sorted
 from morok.tensor.rows import put_rows
 from morok.tensor.scatter import Scatter
 from morok.tensor.sizes import _UNSET, as_axes, as_axis, axis_or_dim, concrete_shape
+from morok.tensor.trace_cache import refuse_trace_cache
 
 _RUN = 256  # elements of which every pair is compared
 _SHORT = 64  # elements of a sorted row that are all looked at instead of searched
@@ -274,7 +274,7 @@ class Sorting(Scatter):
         1.0
         """
         if isinstance(q, Core):
-            refuse_recipe("quantiles that are computed")
+            refuse_trace_cache("quantiles that are computed")
         if isinstance(q, Core | np.ndarray):
             q = q.tolist()  # type: ignore[union-attr]
         parts = list(q) if isinstance(q, tuple | list) else [q]

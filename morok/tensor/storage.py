@@ -17,10 +17,10 @@ from collections.abc import Iterable, Iterator
 
 from morok.device.registry import default_device
 from morok.errors import IRError
+from morok.ir.cached_graph import is_placeholder
 from morok.ir.memory import base_of, own_device
 from morok.ir.node import IDENTITY, UOp, make, toposort
 from morok.ir.ops import Ops
-from morok.ir.recipe import is_stand_in
 
 
 class Storage:
@@ -228,8 +228,8 @@ def device_of(root: UOp) -> str:
     for node in toposort(root, stop=_has_device):
         if _has_device(node):
             return own_device(node)
-        if is_stand_in(node):
-            raise IRError("a stand-in may be on any device")
+        if is_placeholder(node):
+            raise IRError("a placeholder may be on any device")
     return default_device()
 
 

@@ -36,16 +36,16 @@ from morok.tensor.arguments import (
     whole_memory,
 )
 from morok.tensor.core import Core
-from morok.tensor.functional import put, without_states
+from morok.tensor.functionalize import put, without_states
 from morok.tensor.gradient_track import is_tracked
+from morok.tensor.guards import guards_of
+from morok.tensor.pytree import flatten, unflatten, values_in
 from morok.tensor.random import drawing_from, new_cell, new_cells, skip
 from morok.tensor.realize import new_buffer, prepare
 from morok.tensor.states import is_memory, resolve
 from morok.tensor.storage import Storage, claim
 from morok.tensor.strides import Chain, moved, step_of
-from morok.tensor.structures import flatten, unflatten, values_in
 from morok.tensor.tracing import tracing
-from morok.tensor.watch import watched
 
 _new, _ref = object.__new__, weakref.ref
 _KEPT_RESULTS = 4  # sets of results whose memory is used again when nobody holds them any more
@@ -148,7 +148,7 @@ def _functional(nodes: list[UOp], count: int, kind: type[Core]) -> list[Core]:
 
 @final
 @dataclass(frozen=True)
-class _Form:
+class _OutputSpec:
     """What every replay makes anew: memory, and the tensors that show it."""
 
     memory: tuple[tuple[DType, int, str], ...]
@@ -172,11 +172,11 @@ class _Results:
     made for each replay and held weakly here, so the memory is free when they are gone and no array shows it.
     """
 
-    __slots__ = ("bases", "bindings", "buffers", "form", "held", "launch", "nodes")
+    __slots__ = ("bases", "bindings", "buffers", "held", "launch", "nodes", "output_spec")
 
-    def __init__(self, form: _Form, launch: PlanLaunch | None) -> None:
-        self.form = form
-        self.buffers = [get_device(device).buffer(size, dtype) for dtype, size, device in form.memory]
+    def __init__(self, output_spec: _OutputSpec, launch: PlanLaunch | None) -> None:
+        self.output_spec = output_spec
+        self.buffers = [get_device(device).buffer(size, dtype) for dtype, size, device in output_spec.memory]
         self.launch = launch
         self.bases: list[UOp] | None = None  # the inputs whose memory the call reads, and the count of all
         self.bindings = -1  # bindings when it was looked up
@@ -201,11 +201,11 @@ class _Results:
         """New tensors on the memory, without storages until somebody looks at them."""
         if self.nodes:
             self.nodes = {}
-        kind = self.form.kind
+        kind = self.output_spec.kind
         made: list[Core | None] = []
         self.held = held = []
         number = 0
-        for output in self.form.outputs:
+        for output in self.output_spec.outputs:
             if output is None:
                 made.append(None)
             else:
@@ -226,19 +226,19 @@ class _Results:
 
     def array(self, number: int) -> Any:
         """The values of a result as an array that has borrowed the memory; None if they lie otherwise."""
-        sizes = self.form.sizes(number)
-        output = self.form.outputs[number]
+        sizes = self.output_spec.sizes(number)
+        output = self.output_spec.outputs[number]
         return None if sizes is None or output is None else as_host(self.buffers[output[0]]).reshape(sizes)
 
     def _node(self, number: int) -> UOp:
         """The node of a result; results may share memory."""
-        output = self.form.outputs[number]
+        output = self.output_spec.outputs[number]
         assert output is not None
         place, chain = output
         known = self.nodes.get(place)
         memory = None if known is None else known()
         if memory is None:
-            memory = new_buffer(*self.form.memory[place])
+            memory = new_buffer(*self.output_spec.memory[place])
             bind_fresh(memory, self.buffers[place])
             self.nodes[place] = ref = _ref(memory)
             self.held.append(ref)
@@ -263,16 +263,16 @@ def _chain_over(view: UOp) -> Chain:
 class Trace:
     """One compiled form of a function."""
 
-    def __init__(self, function: Any, structure: Any, given: list[Core], watch_tensors: bool) -> None:
-        self.watched = watched(function, watch_tensors, values_in(structure))
-        captured = self.watched.tensors()
+    def __init__(self, function: Any, structure: Any, given: list[Core], guard_tensors: bool) -> None:
+        self.guards = guards_of(function, guard_tensors, values_in(structure))
+        captured = self.guards.tensors()
         outside = _unique(captured)
         run_writes(_unique([*captured, *given]))
         for storage in outside:
             whole_memory(storage)
         self.arranged = arrangement(given, outside)
-        self.inputs, shown = placeholders(given, self.arranged, watch_tensors)
-        for tensor in given if watch_tensors else ():
+        self.inputs, shown = placeholders(given, self.arranged, guard_tensors)
+        for tensor in given if guard_tensors else ():
             gradient = gradient_of(tensor)
             if gradient is not None and id(tensor) in shown:
                 shown[id(tensor)]._grad = shown.get(id(gradient), gradient)
@@ -289,16 +289,16 @@ class Trace:
         self.views = [resolve([t.uop])[0] for t in self.outputs]
         self.launch: PlanLaunch | None = self._new_launch()
         self.outside_nodes = [base_of(resolve([s.node])[0]) for s in outside]
-        self.form = self._form(kind)
+        self.output_spec = self._output_spec(kind)
         self.results: list[_Results] = []
         computed = [
             made.kind == "output" and not made.chain and made.number == n for n, made in enumerate(self.made)
         ]
-        plain = all(computed) and len(computed) == len(self.outputs) and None not in self.form.outputs
+        plain = all(computed) and len(computed) == len(self.outputs) and None not in self.output_spec.outputs
         self.simple = self.launch is not None and plain and not (outside or self.draws or self.changes)
         found: list[Core] = [
             self._passed_on(i, given) if out is None else t
-            for i, (out, t) in enumerate(zip(self.form.outputs, self.outputs, strict=True))
+            for i, (out, t) in enumerate(zip(self.output_spec.outputs, self.outputs, strict=True))
         ]
         self.first = self._given_out(given, found)
         self.storages = []  # they were there for the trace only
@@ -327,7 +327,7 @@ class Trace:
         skip(self.draws)
         return nodes, values, type([*found, *captured, *given][0]) if found or captured or given else Core
 
-    def _form(self, kind: type[Core]) -> _Form:
+    def _output_spec(self, kind: type[Core]) -> _OutputSpec:
         """What a replay makes anew: memory that the plan writes, and what shows it."""
         written = set(self.plan._written)
         numbers: dict[UOp, int] = {}
@@ -340,9 +340,9 @@ class Trace:
                 outputs.append(None)
         self.written = list(numbers)
         memory = tuple([(node.dtype, node.arg, str(node.src[1].arg)) for node in numbers])
-        return _Form(memory, tuple(outputs), kind)
+        return _OutputSpec(memory, tuple(outputs), kind)
 
-    def let_go(self) -> None:
+    def drop_unused(self) -> None:
         """Results that nobody uses are there only to be filled again."""
         self.results = [results for results in self.results if not results.free()]
 
@@ -358,11 +358,11 @@ class Trace:
                 break
         else:
             if node in self.outside_nodes:
-                outside = _unique(self.watched.tensors())
+                outside = _unique(self.guards.tensors())
                 memory = whole_memory(outside[self.outside_nodes.index(node)])
             else:
                 memory = buffer_for(node)
-        return self.form.kind._new(substitute(view, {node: self._showing_values(memory, node)}))
+        return self.output_spec.kind._new(substitute(view, {node: self._showing_values(memory, node)}))
 
     def _showing_values(self, memory: Buffer, like: UOp) -> UOp:
         """A BUFFER node for values in somebody's memory."""
@@ -373,7 +373,7 @@ class Trace:
     def _storage(self, number: int, given: list[Core]) -> tuple[Storage, Chain]:
         """A storage of the trace at this call, and what of it the trace has seen."""
         if number < self.inside:
-            return _unique(self.watched.tensors())[number], ()
+            return _unique(self.guards.tensors())[number], ()
         place = self.inputs[number - self.inside]
         tensor = given[place.number]
         return tensor._storage, () if place.whole else tensor._chain
@@ -385,7 +385,7 @@ class Trace:
             if kind == "value":
                 put(*self._storage(number, given), next(values)._uop)
                 continue
-            captured = self.watched.tensors()
+            captured = self.guards.tensors()
             holder: Any = (
                 captured[number] if number < len(captured) else given[self.given[number - len(captured)]]
             )
@@ -398,12 +398,12 @@ class Trace:
         if made.kind == "given":
             return given[made.number]
         if made.kind == "captured":
-            return self.watched.tensors()[made.number]
+            return self.guards.tensors()[made.number]
         if made.kind == "output":
             output = outputs[made.number]
             return showing(output, output._storage, made.chain) if made.chain else output
         storage, seen = self._storage(made.number, given)
-        like: Any = object.__new__(self.form.kind)
+        like: Any = object.__new__(self.output_spec.kind)
         return showing(like, storage, seen + made.chain)  # type: ignore[no-any-return]
 
     # --- running
@@ -421,9 +421,9 @@ class Trace:
 
     def still_valid(self, given: list[Core]) -> str | None:
         """None, or what has changed since the function was traced."""
-        changed = self.watched.changed()
-        if changed is None and self.watched.getters:
-            if arrangement(given, _unique(self.watched.tensors())) != self.arranged:
+        changed = self.guards.changed()
+        if changed is None and self.guards.getters:
+            if arrangement(given, _unique(self.guards.tensors())) != self.arranged:
                 return "arguments share memory with tensors from outside in another way"
         return changed
 
@@ -453,7 +453,7 @@ class Trace:
 
     def replay(self, given: list[Core]) -> list[Core]:
         """A replay on any tensors of the right kinds."""
-        captured = self.watched.tensors()
+        captured = self.guards.tensors()
         run_writes(_unique([*captured, *given]))
         memory = {place.node: place.memory(given) for place in self.inputs}
         outside = _unique(captured)
@@ -477,7 +477,7 @@ class Trace:
 
     def _new_results(self) -> _Results:
         self.results = [results for results in self.results if not results.lost()]
-        results = _Results(self.form, self._new_launch() if self.launch is not None else None)
+        results = _Results(self.output_spec, self._new_launch() if self.launch is not None else None)
         if results.launch is not None:
             for node, buffer in zip(self.written, results.buffers, strict=True):
                 results.launch.bind(node, buffer)

@@ -1,4 +1,4 @@
-"""Whether a function is being traced, and what else belongs to the form of a trace.
+"""Whether a function is being traced, and what else belongs to the signature of a trace.
 
 While a function is traced, nothing is computed: `realize` waits, and asking for a value is an error, because
 the answer would be baked into the plan.
@@ -18,7 +18,7 @@ _active: ContextVar[bool] = ContextVar("morok.tracing", default=False)
 
 # What a traced function may ask besides its arguments and variables, such as whether a model is in training.
 # Functions that look it up are entered by the rooms that know; another answer means another trace.
-SURROUNDINGS: list[Callable[[], object]] = [knobs.surroundings, is_paused]
+TRACE_ENVIRONMENT: list[Callable[[], object]] = [knobs.compile_environment, is_paused]
 
 
 class JitError(MorokError):

@@ -8,7 +8,7 @@ from morok import knobs
 from morok.cli.main import main
 from morok.cli.tune import table
 from morok.optimize.beam import Found
-from morok.optimize.race import heat_of
+from morok.optimize.race import paired_timing
 from morok.runtime.tuning import Tuned
 
 SCRIPT = """import sys
@@ -31,7 +31,7 @@ def test_tune(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_table_names_kernel_line_times_and_ratio() -> None:
-    won = heat_of("warm", [4e-3] * 5, [2e-3] * 5)
+    won = paired_timing("warm", [4e-3] * 5, [2e-3] * 5)
     rows = [
         Tuned("short", "a.py:1", Found((), 1e-6, 1e-6, 5, 0, True), True),
         Tuned("long", None, Found((), 4e-3, 2e-3, 7, 0, True, (won,)), False),

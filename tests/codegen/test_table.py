@@ -13,7 +13,7 @@ from morok.codegen.decompose import table
 from morok.codegen.decompose.pieces import copy_sign
 from morok.codegen.decompose.table import decompose_rules, decompositions
 from morok.dtype import DType, float16, float32, float64, int32, uint32, uint64
-from morok.ir.build import ROUGH, rough, variable
+from morok.ir.build import APPROXIMATE, approximate_op, variable
 from morok.ir.node import UOp, alu, make, toposort
 from morok.ir.ops import Op, Ops
 from morok.machine.machine import BASIC_OPS, Machine
@@ -55,15 +55,15 @@ def test_a_decomposition_asks_the_machine_first() -> None:
 
 
 @pytest.mark.parametrize("op", [Ops.EXP2, Ops.RECIP], ids=lambda op: op.name)
-def test_a_rough_function_is_for_float32_that_asks_for_it(op: Op) -> None:
-    roughly = rough(op, given(float32))
-    has = machine(rough=frozenset((op,)))
+def test_an_approximate_function_is_for_float32_that_asks_for_it(op: Op) -> None:
+    roughly = approximate_op(op, given(float32))
+    has = machine(approximate=frozenset((op,)))
     assert rewrite(roughly, decompose_rules, has) is roughly
     assert op not in ops(rewrite(roughly, decompose_rules, machine())), "the machine has none"
-    other = machine(rough=frozenset((Ops.EXP2, Ops.RECIP)) - {op})
+    other = machine(approximate=frozenset((Ops.EXP2, Ops.RECIP)) - {op})
     assert op not in ops(rewrite(roughly, decompose_rules, other)), "the machine has another one"
     assert op not in ops(rewrite(alu(op, given(float32)), decompose_rules, has)), "it has to be as usual"
-    wider = make(op, float64, (given(float64),), ROUGH)
+    wider = make(op, float64, (given(float64),), APPROXIMATE)
     assert op not in ops(rewrite(wider, decompose_rules, has)), "it is not narrow enough"
 
 

@@ -66,7 +66,7 @@ class FakeDevice(Device):
     def cache_bytes(self) -> int:
         return 1 << 20
 
-    def listen(self) -> Callable[[], bool]:
+    def contention_monitor(self) -> Callable[[], bool]:
         return lambda: False
 
     def stopwatch(self, program: Program, turns: Turns, values: Mapping[str, int]) -> Stopwatch:

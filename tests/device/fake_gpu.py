@@ -22,7 +22,7 @@ from morok.ir.alu_array import storage
 from morok.ir.checks import count_buffers, memory_of
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import Ops
-from morok.ir.roles import Box
+from morok.ir.warp_roles import Box
 from morok.render.program import Program
 from morok.runtime import plan
 
@@ -150,7 +150,7 @@ class FakeDriver:
         self.log.append(f"load {name}")
         return Function(title or name, None, code.decode(), shared)
 
-    def map(self, address: int, dtype: str, box: Box) -> bytes:
+    def tensor_map(self, address: int, dtype: str, box: Box) -> bytes:
         return address.to_bytes(8, "little").ljust(128, b"\0")
 
     def launch(self, step: Launch) -> None:

@@ -13,7 +13,7 @@ import pytest
 from morok import knobs
 from morok.device.cpu import CPU
 from morok.device.cpu_kernel import Kernel, Steps
-from morok.device.cpu_pool import pool
+from morok.device.cpu_threads import thread_pool
 from morok.dtype import float32
 from morok.errors import DeviceError, VariableError
 from morok.ir.build import bufferize, rng, sink, variable
@@ -80,7 +80,7 @@ def test_stopping_while_others_work(device: CPU) -> None:
     for c in callers:
         c.start()
     while any(c.is_alive() for c in callers):
-        pool().stop()
+        thread_pool().stop()
         time.sleep(0.002)
     assert not wrong
 
@@ -108,8 +108,8 @@ def test_idle_workers_sleep(device: CPU) -> None:
 def test_stopping_twice_and_starting_again(device: CPU) -> None:
     kernel = device.compile(shared_add(), "add")
     run(device, kernel)
-    pool().stop()
-    pool().stop()
+    thread_pool().stop()
+    thread_pool().stop()
     assert (run(device, kernel) == EXPECTED).all()
 
 

@@ -105,13 +105,13 @@ def sequence(
     warps: tuple[int, int],
     depth: int,
     unit: int = 1,
-    turned: str = "",
+    transposed: str = "",
     buffers: tuple[int, int] = (1, 2),
 ) -> list[Opt]:
     """The actions of a tile on a matrix unit, for a product whose loops are 0, 1 and 2."""
     opts = [Opt("TILE", 0, rows), Opt("TILE", 1, columns), Opt("TILE", 2, step)]
-    opts.append(Opt("STAGE", buffers[0], depth, (5, 3) if "a" in turned else (3, 5)))
-    opts.append(Opt("STAGE", buffers[1], depth, (4, 5) if "b" in turned else (5, 4)))
+    opts.append(Opt("STAGE", buffers[0], depth, (5, 3) if "a" in transposed else (3, 5)))
+    opts.append(Opt("STAGE", buffers[1], depth, (4, 5) if "b" in transposed else (5, 4)))
     opts.append(Opt("TC", 5, unit, (3, 4)))
     opts += [Opt("LOCAL", n, w) for n, w in zip((3, 4), warps, strict=True) if w > 1]
     size = ALL_UNITS[unit - 1]

@@ -1,4 +1,4 @@
-"""Attention in one kernel: two products in a chain, the maximum and the sums in one pass. Against NumPy."""
+"""Attention in one kernel: back-to-back GEMMs, the maximum and the sums in one pass. Against NumPy."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_one_kernel(rows: int, keys: int, width: int, out: int, dtype: str) -> N
 @pytest.mark.parametrize(
     "kind", ["causal", "mask", "bias", "scaled by hand", "turned keys", "packed", "joined heads"]
 )
-def test_what_surrounds_the_products(kind: str) -> None:
+def test_epilogues_of_products(kind: str) -> None:
     (q, k, v), arrays = inputs(*heads(64, 64, 32, 32, 2, 2))
     k64 = arrays[1]
     random = np.random.default_rng(1)
@@ -115,8 +115,8 @@ def test_what_surrounds_the_products(kind: str) -> None:
         result = ((q @ k.transpose(-2, -1)) * 32**-0.5).softmax(-1) @ v
         want = reference(*arrays)
     elif kind == "turned keys":
-        turned = Tensor(k64.swapaxes(-1, -2).astype(np.float16).copy(), device=DEVICE)
-        result = ((q @ turned) * 32**-0.5).softmax(-1) @ v
+        transposed = Tensor(k64.swapaxes(-1, -2).astype(np.float16).copy(), device=DEVICE)
+        result = ((q @ transposed) * 32**-0.5).softmax(-1) @ v
         want = reference(*arrays)
     elif kind == "packed":
         packed, (all_,) = inputs((2, 64, 3, 2, 32))
@@ -317,7 +317,7 @@ def keys_loop(ast: UOp) -> int:
 def test_one_pass_means_the_same_point_by_point() -> None:
     ast = fused()
     once = apply(ast, Opt("ONLINE", keys_loop(ast)), HOST)
-    assert sum(n.op is Ops.ALONG for n in toposort(once)) == 2
+    assert sum(n.op is Ops.ONLINE for n in toposort(once)) == 2
     loops = {n for n in toposort(once) if n.op is Ops.RANGE and n.arg[1] is AxisKind.REDUCE}
     assert len(loops) == 2  # along a row of q, and along the keys: three passes had six
     results = []

@@ -81,8 +81,8 @@ def test_lanes_hand_values_to_one_another() -> None:
 def test_vectors_are_one_access() -> None:
     t = lidx(2)
     value = load(buffer(8, 1), t * 4, lanes=4)
-    turned = make(Ops.GEP, float32.vec(4), (value,), (3, 2, 1, 0))
-    found, _ = emulate(linear(store(buffer(8), t * 4, turned)), out(), RAMP)
+    transposed = make(Ops.GEP, float32.vec(4), (value,), (3, 2, 1, 0))
+    found, _ = emulate(linear(store(buffer(8), t * 4, transposed)), out(), RAMP)
     np.testing.assert_array_equal(found, [3, 2, 1, 0, 7, 6, 5, 4])
 
 

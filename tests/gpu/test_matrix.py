@@ -139,30 +139,32 @@ _SHAPES = [
 ]
 
 
-@pytest.mark.parametrize("turned", ["", "a", "b", "ab"])
+@pytest.mark.parametrize("transposed", ["", "a", "b", "ab"])
 @pytest.mark.parametrize("shape", _SHAPES, ids=str)
-def test_tiles_on_a_unit(shape: Any, turned: str) -> None:
+def test_tiles_on_a_unit(shape: Any, transposed: str) -> None:
     m, n, k = 128, 128, 192
 
     def turn(a: Tensor, b: Tensor) -> Tensor:
-        return (a.transpose(0, 1) if "a" in turned else a) @ (b.transpose(0, 1) if "b" in turned else b)
+        return (a.transpose(0, 1) if "a" in transposed else a) @ (
+            b.transpose(0, 1) if "b" in transposed else b
+        )
 
-    left, right = ((k, m) if "a" in turned else (m, k)), ((n, k) if "b" in turned else (k, n))
+    left, right = ((k, m) if "a" in transposed else (m, k)), ((n, k) if "b" in transposed else (k, n))
     ast = kernel_of(turn, left, right)
     arrays, types = memory_of(ast)
     rows, columns, step, warps, depth = shape
-    opts = sequence(rows, columns, step, warps, depth, 1, turned)
+    opts = sequence(rows, columns, step, warps, depth, 1, transposed)
     linear = lower(apply_all(ast, opts, HOST), TARGET)
     ops = {node.op for node in linear.src}
     assert {Ops.WMMA, Ops.LDMATRIX, Ops.ASYNC_COPY, Ops.ASYNC_WAIT} <= ops
     assert not any(n.op is Ops.LOAD and n.src[0].src[0].op is Ops.DEFINE_GLOBAL for n in linear.src)
     a, b = arrays[1].reshape(left).astype(float), arrays[2].reshape(right).astype(float)
-    want = (a.T if "a" in turned else a) @ (b.T if "b" in turned else b)
+    want = (a.T if "a" in transposed else a) @ (b.T if "b" in transposed else b)
     close(execute(linear, arrays, types), want, 1e-3)
 
 
 @pytest.mark.parametrize(
-    ("dtype", "wide", "unit", "turned"),
+    ("dtype", "wide", "unit", "transposed"),
     [
         ("bfloat16", None, 2, ""),
         ("float32", None, 3, ""),
@@ -174,20 +176,20 @@ def test_tiles_on_a_unit(shape: Any, turned: str) -> None:
         ("float8_e5m2", "float32", 7, ""),
     ],
 )
-def test_types_of_units(dtype: str, wide: str | None, unit: int, turned: str) -> None:
+def test_types_of_units(dtype: str, wide: str | None, unit: int, transposed: str) -> None:
     def multiply(a: Tensor, b: Tensor) -> Tensor:
-        b = b.transpose(0, 1) if turned else b
+        b = b.transpose(0, 1) if transposed else b
         return a @ b if wide is None else a.cast(wide) @ b.cast(wide)
 
-    right = (64, 128) if turned else (128, 64)
+    right = (64, 128) if transposed else (128, 64)
     ast = kernel_of(multiply, (64, 128), right, dtype=dtype)
     arrays, types = memory_of(ast)
     with knobs.override(TF32=True):
         first, second = (1, 2) if left_first(ast) else (2, 1)
-        opts = sequence(32, 32, 64, (2, 1), 2, unit, "b" if turned else "", (first, second))
+        opts = sequence(32, 32, 64, (2, 1), 2, unit, "b" if transposed else "", (first, second))
         kernel = apply_all(ast, opts, HOST)
     a, b = arrays[first].reshape(64, 128).astype(float), arrays[second].reshape(right).astype(float)
-    close(execute(lower(kernel, TARGET), arrays, types), a @ (b.T if turned else b), 1e-2)
+    close(execute(lower(kernel, TARGET), arrays, types), a @ (b.T if transposed else b), 1e-2)
 
 
 # --- what the emulator says of broken rings
@@ -296,12 +298,12 @@ def test_float32_takes_no_unit_unless_it_is_allowed() -> None:
 
 
 def test_sums_of_8_bit_floats_are_those_of_float32_unless_less_is_allowed() -> None:
-    def turned(a: Tensor, b: Tensor) -> Tensor:
+    def transposed(a: Tensor, b: Tensor) -> Tensor:
         return a.cast("float32") @ b.cast("float32").transpose(0, 1)
 
     for allowed in (False, True):
         with knobs.override(FAST_FP8=allowed):
-            builder = Builder(kernel_of(turned, (4096, 4096), (4096, 4096), dtype="float8_e4m3"), HOST)
+            builder = Builder(kernel_of(transposed, (4096, 4096), (4096, 4096), dtype="float8_e4m3"), HOST)
             assert matrix_product(builder)
             (unit,) = [ALL_UNITS[o.amount - 1] for o in applied(builder.ast) if o.name == "TC"]
             assert unit.name.startswith("wgmma" if allowed else "mma")
@@ -315,7 +317,7 @@ def test_the_source_compiles(dtype: str) -> None:
     pytest.importorskip("cuda.core")
     from morok.device.cuda_compile import compile_cubin
 
-    host = replace(HOST, copy_engine=False)
+    host = replace(HOST, tma=False)
     builder = Builder(kernel_of(product, (1024, 1024), (1024, 1024), dtype=dtype), host)
     assert matrix_product(builder)
     program = render(lower(builder.ast, TARGET), "product")

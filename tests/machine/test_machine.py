@@ -76,10 +76,10 @@ def test_facts_of_processors() -> None:
 def test_facts_of_gpus() -> None:
     """The driver's figures win over the file's; a GPU without a file is the nearest before it."""
     own = gpu_machine("sm_90a", cores=78, local_bytes=200 << 10)
-    assert own.copy_engine and own.cores == 78 and own.local_bytes == 200 << 10
+    assert own.tma and own.cores == 78 and own.local_bytes == 200 << 10
     assert any(unit.name.startswith("wgmma") for unit in own.matrix_units)
     assert gpu_machine("sm_87").local_bytes == load("sm_86").local_bytes == 99 << 10
-    assert not load("sm_80").copy_engine and load("sm_80").lanes(float32) == 1
+    assert not load("sm_80").tma and load("sm_80").lanes(float32) == 1
     assert load("sm_80").access_lanes(float32) == 4
 
 
@@ -136,11 +136,11 @@ def test_the_knob_names_a_gpu_for_the_emulator() -> None:
     from morok.device.emulator import Emulator
 
     device = Emulator()
-    assert device.machine.copy_engine
+    assert device.machine.tma
     with knobs.override(MACHINE="sm_80"):
         assert device.machine is load("sm_80")
     with knobs.override(MACHINE="avx512"):
-        assert device.machine.copy_engine  # that is no GPU
+        assert device.machine.tma  # that is no GPU
 
 
 def test_a_gpu_does_not_run_as_another() -> None:
@@ -156,7 +156,7 @@ def test_kernels_for_another_processor_are_shown_and_this_one_runs(tmp_path: Pat
     import numpy as np
 
     from morok import Tensor
-    from morok.device.inspect import dump
+    from morok.device.dump import dump
 
     other = "avx512" if load("avx512").arch not in cpu_here().arch else "neoverse-n1"
     x = np.arange(64, dtype=np.float32)

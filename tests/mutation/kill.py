@@ -57,7 +57,7 @@ TESTED_BY: dict[str, tuple[str, ...]] = {
     ),
     "morok.codegen.decompose.rounding": ("tests/codegen/test_table.py", "tests/codegen/test_arithmetic.py"),
     "morok.codegen.decompose.table": ("tests/codegen/test_table.py", "tests/codegen/test_arithmetic.py"),
-    "morok.codegen.lanes": ("tests/codegen/test_lanes.py",),
+    "morok.codegen.vector_constants": ("tests/codegen/test_vector_constants.py",),
     "morok.codegen.gates": ("tests/codegen/test_gates.py", "tests/codegen/test_kernels.py"),
     "morok.schedule.views": ("tests/schedule/test_passes.py",),
     "morok.schedule.gates": ("tests/schedule/test_passes.py",),
@@ -73,7 +73,7 @@ REACHED_TESTED_BY: dict[str, tuple[str, ...]] = {
     ),
     "morok.codegen.vectors": (
         "tests/codegen/test_vectors.py",
-        "tests/codegen/test_lanes.py",
+        "tests/codegen/test_vector_constants.py",
         "tests/codegen/test_kernels.py",
     ),
     "morok.codegen.reduce": ("tests/codegen/test_kernels.py",),
@@ -92,10 +92,10 @@ REACHED_TESTED_BY: dict[str, tuple[str, ...]] = {
 APPROXIMATIONS_TESTED_BY: dict[str, tuple[str, ...]] = {
     "morok.codegen.decompose.exponential": (
         "tests/codegen/test_functions.py",
-        "tests/codegen/test_together.py",
+        "tests/codegen/test_fused.py",
     ),
     "morok.codegen.decompose.trigonometric": ("tests/codegen/test_functions.py",),
-    "morok.codegen.decompose.together": ("tests/codegen/test_together.py",),
+    "morok.codegen.decompose.fused": ("tests/codegen/test_fused.py",),
 }
 ALL_TESTED_BY = TESTED_BY | REACHED_TESTED_BY | APPROXIMATIONS_TESTED_BY
 _DIVIDES = (Ops.FLOORDIV, Ops.FLOORMOD, Ops.CDIV, Ops.CMOD)

@@ -6,7 +6,7 @@ import morok
 from morok import Tensor, jit, value_and_grad
 
 
-def test_lazy_and_turned_arguments(device: str) -> None:
+def test_lazy_and_transposed_arguments(device: str) -> None:
     f = jit(lambda x: x + 1)
     for _ in range(3):
         assert f(Tensor.ones(3)).tolist() == [2.0, 2.0, 2.0]

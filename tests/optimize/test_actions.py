@@ -45,13 +45,13 @@ def candidates(ast: UOp) -> list[Opt]:
         found += [Opt(name, n, amount) for name in (*WHOLE, "TILE", "PADTO", "PEEL") for amount in AMOUNTS]
         found += [Opt("SWAP", n, m) for m in numbers if n < m]
         found += [Opt("JOIN", n, m) for m in numbers if n != m]
-        found += [Opt(name, n, m) for name in ("KEEP", "STREAM") for m in numbers if n != m]
-        found += [Opt("BLOCK", n, a, (m,)) for a in (1, 2, 5) for m in numbers]
-        found += [Opt("BLOCK", n, 2, (m, o)) for m in numbers for o in numbers if m != o]
+        found += [Opt(name, n, m) for name in ("CACHE_ROW", "ACCUMULATE_IN_CACHE") for m in numbers if n != m]
+        found += [Opt("SPLIT_K", n, a, (m,)) for a in (1, 2, 5) for m in numbers]
+        found += [Opt("SPLIT_K", n, 2, (m, o)) for m in numbers for o in numbers if m != o]
     inputs = [n.arg for n in loops.order if n.op is Ops.DEFINE_GLOBAL]
     for b in inputs:
         found += [Opt("PACK", b, 0, (n,)) for n in numbers]
-        found += [Opt(name, b, 0, (n, m)) for name in ("PACK", "WINDOW") for n in numbers for m in numbers]
+        found += [Opt(name, b, 0, (n, m)) for name in ("PACK", "HALO") for n in numbers for m in numbers]
     return found
 
 
@@ -187,10 +187,10 @@ def convolution(padding: int = 1, stride: int = 1) -> UOp:
 
 
 @pytest.mark.parametrize("padding, stride", [(1, 1), (0, 1), (1, 2)])
-def test_window_copies_what_windows_share(padding: int, stride: int) -> None:
+def test_halo_copies_what_windows_share(padding: int, stride: int) -> None:
     """The copy has the padded size, its reads have no guards, and the answer stays."""
     ast = convolution(padding, stride)
-    copied = apply(ast, Opt("WINDOW", 1, 0, (2, 5, 3, 6)), NEON)
+    copied = apply(ast, Opt("HALO", 1, 0, (2, 5, 3, 6)), NEON)
     (copy,) = (n for n in toposort(copied) if n.op is Ops.BUFFERIZE)
     places = [(n + 2 * padding - 3) // stride + 1 for n in (6, 7)]
     assert [size(r) for r in copy.src[1:]] == [3, *((n - 1) * stride + 3 for n in places)]
@@ -200,18 +200,18 @@ def test_window_copies_what_windows_share(padding: int, stride: int) -> None:
     same(native(copied), interpret(ast))
 
 
-def test_window_refuses_loops_that_are_no_window() -> None:
+def test_halo_refuses_loops_that_are_no_window() -> None:
     ast = convolution()
     for axes, reason in (
         ((2, 6), "depends on more than the sums"), ((2,), "pairs"), ((1, 5), "not exactly one read"),
         ((2, 99), "there is no loop 99"),
     ):  # fmt: skip
-        assert reason in (can(ast, Opt("WINDOW", 1, 0, axes), NEON) or "")
-    assert "bytes" in (can(ast, Opt("WINDOW", 1, 0, (2, 5)), Machine(local_bytes=16)) or "")
+        assert reason in (can(ast, Opt("HALO", 1, 0, axes), NEON) or "")
+    assert "bytes" in (can(ast, Opt("HALO", 1, 0, (2, 5)), Machine(local_bytes=16)) or "")
 
 
-def test_block_keeps_totals_between_steps() -> None:
-    ast = apply(kernel("matmul"), Opt("BLOCK", 2, 5, (0, 1)), NEON)
+def test_split_k_keeps_totals_between_steps() -> None:
+    ast = apply(kernel("matmul"), Opt("SPLIT_K", 2, 5, (0, 1)), NEON)
     (totals,) = (n for n in toposort(ast) if n.op is Ops.BUFFERIZE)
     assert [(size(r), r.arg[1]) for r in totals.src[1:]] == [
         (2, AxisKind.ORDERED), (12, AxisKind.LOOP), (8, AxisKind.LOOP),
@@ -222,7 +222,7 @@ def test_block_keeps_totals_between_steps() -> None:
 
 
 def test_what_a_block_reads_is_packed_block_by_block() -> None:
-    opts = [Opt("BLOCK", 2, 5, (0, 1)), Opt("UPCAST", 5, 4), Opt("PACK", 2, 0, (5, 2, 6)), Opt("UPCAST", 9)]
+    opts = [Opt("SPLIT_K", 2, 5, (0, 1)), Opt("UPCAST", 5, 4), Opt("PACK", 2, 0, (5, 2, 6)), Opt("UPCAST", 9)]
     ast = apply_all(kernel("matmul"), opts, NEON)
     sizes = [[size(r) for r in dimensions(n)] for n in toposort(ast) if n.op is Ops.BUFFERIZE]
     assert [2, 5, 4] in sizes
@@ -230,8 +230,8 @@ def test_what_a_block_reads_is_packed_block_by_block() -> None:
     same(native(ast, VALUES), wanted("matmul"))
 
 
-def test_keep_computes_a_row_once() -> None:
-    ast = apply(kernel("softmax"), Opt("KEEP", 3, 1), NEON)
+def test_cache_row_computes_a_row_once() -> None:
+    ast = apply(kernel("softmax"), Opt("CACHE_ROW", 3, 1), NEON)
     assert sum(n.op is Ops.EXP for n in toposort(kernel("softmax"))) == 2
     assert sum(n.op is Ops.EXP for n in toposort(ast)) == 1
 
@@ -252,13 +252,13 @@ REFUSED = [
     ("matmul", Opt("PACK", 0, 0, (0,)), NEON, "buffer 0 is written, so a copy would grow old"),
     ("matmul", Opt("PACK", 1, 0, (0, 1)), NEON, "no read of buffer 1 runs over all of these loops"),
     ("matmul", Opt("PACK", 1), NEON, "a copy needs loops for its dimensions, each once"),
-    ("matmul", Opt("BLOCK", 2, 3, (0,)), NEON, "3 steps do not cut the 10 of loop 2"),
-    ("matmul", Opt("BLOCK", 0, 2, (1,)), NEON, "loop 0 is no plain loop of a reduction"),
-    ("matmul", Opt("BLOCK", 2, 5), NEON, "totals need loops for their dimensions, each once"),
-    ("matmul", Opt("BLOCK", 2, 5, (2,)), NEON, "the sum does not depend on a loop 2"),
-    ("matmul", Opt("BLOCK", 2, 5, (0,)), GPU, "threads of a block would share the totals"),
-    ("matmul", Opt("KEEP", 0, 1), NEON, "loops 0 and 1 are not two of the same known size"),
-    ("row sum", Opt("KEEP", 0, 9), NEON, "there is no loop 9"),
+    ("matmul", Opt("SPLIT_K", 2, 3, (0,)), NEON, "3 steps do not cut the 10 of loop 2"),
+    ("matmul", Opt("SPLIT_K", 0, 2, (1,)), NEON, "loop 0 is no plain loop of a reduction"),
+    ("matmul", Opt("SPLIT_K", 2, 5), NEON, "totals need loops for their dimensions, each once"),
+    ("matmul", Opt("SPLIT_K", 2, 5, (2,)), NEON, "the sum does not depend on a loop 2"),
+    ("matmul", Opt("SPLIT_K", 2, 5, (0,)), GPU, "threads of a block would share the totals"),
+    ("matmul", Opt("CACHE_ROW", 0, 1), NEON, "loops 0 and 1 are not two of the same known size"),
+    ("row sum", Opt("CACHE_ROW", 0, 9), NEON, "there is no loop 9"),
     ("matmul", Opt("TC"), NEON, "the machine has no matrix unit"),
     ("symbolic rows", Opt("UPCAST", 0), NEON, "the size of loop 0 is not known, so it needs an amount"),
     ("symbolic rows", Opt("UPCAST", 0, 4), NEON, "4 does not divide the unknown iterations of loop 0"),

@@ -51,7 +51,7 @@ def test_the_answer_stays(name: str) -> None:
 
 
 def two_results(value: UOp) -> UOp:
-    """One kernel that stores a value and what is made of it: drafts of one shape are joined."""
+    """One kernel that stores a value and what is made of it: writes of one shape are joined."""
     (effect,) = (ast := kernel_of(value)).src
     store = effect.src[0]
     pointer = store.src[0].src[0].dtype
@@ -128,9 +128,9 @@ TINY = Machine(cores=2, l1_bytes=1 << 10, l2_bytes=1 << 12, local_bytes=1 << 15,
 
 @given(st.integers(2, 60), st.integers(4, 40), st.integers(256, 300), st.booleans())
 @settings(max_examples=15)
-def test_blocks_and_stretches_keep_the_answer(rows: int, steps: int, columns: int, turned: bool) -> None:
+def test_split_k_and_strips_keep_the_answer(rows: int, steps: int, columns: int, transposed: bool) -> None:
     """Caches so small that a small product is cut like a large one, by columns or by rows."""
-    right = g.transpose(g.tensor(columns, steps), 1, 0) if turned else g.tensor(steps, columns)
+    right = g.transpose(g.tensor(columns, steps), 1, 0) if transposed else g.tensor(steps, columns)
     other = g.matmul(g.tensor(3 * columns, steps), g.transpose(g.tensor(columns, steps), 1, 0))
     for ast in (kernel_of(g.matmul(g.tensor(rows, steps), right)), kernel_of(other)):
         cut = optimize(ast, TINY)
@@ -141,7 +141,7 @@ def test_blocks_and_stretches_keep_the_answer(rows: int, steps: int, columns: in
 
 @given(st.integers(17, 70), st.integers(65, 400), st.sampled_from([Ops.ADD, Ops.MAX]), st.booleans())
 @settings(max_examples=25)
-def test_streamed_rows_keep_the_answer(rows: int, columns: int, op: Op, blocks: bool) -> None:
+def test_rows_accumulated_in_cache_keep_the_answer(rows: int, columns: int, op: Op, blocks: bool) -> None:
     """Sums of more columns than there are registers, also in stretches that a tiny cache holds."""
     sizes = (3, rows, columns) if blocks else (rows, columns)
     value = g.reduce(op, g.mul(g.tensor(*sizes), 0.5), len(sizes) - 2)
@@ -149,7 +149,7 @@ def test_streamed_rows_keep_the_answer(rows: int, columns: int, op: Op, blocks: 
     want = interpret(ast)
     for host in (NEON, TINY):
         cut = optimize(ast, host)
-        assert "STREAM" in names(cut)
+        assert "ACCUMULATE_IN_CACHE" in names(cut)
         same(interpret(cut), want)
         same(native(cut), want)
 
@@ -202,19 +202,19 @@ def test_sums_get_several_vector_accumulators() -> None:
     assert kinds(ast) == {AxisKind.THREAD: [512], AxisKind.REDUCE: [32], AxisKind.UNROLL: [32]}
 
 
-def test_sums_across_long_rows_are_streamed() -> None:
+def test_sums_across_long_rows_accumulate_in_the_cache() -> None:
     """A sum per column is kept in the cache, in vectors, and threads have columns of their own."""
     ast = optimize(kernel_of(g.total(g.tensor(128, 4096), 0)), NEON)
-    assert names(ast) == ["UNROLL", "TILE", "STREAM", "UPCAST", "UPCAST", "THREAD"]
+    assert names(ast) == ["UNROLL", "TILE", "ACCUMULATE_IN_CACHE", "UPCAST", "UPCAST", "THREAD"]
     (sums,) = [n for n in toposort(ast) if n.op is Ops.BUFFERIZE]
     assert [size(r) for r in closed_ranges(sums)] == [2048 // 16, 16]
 
 
-def test_rows_are_not_streamed_where_sums_would_be_repeated() -> None:
+def test_no_accumulators_in_cache_where_sums_would_be_repeated() -> None:
     """A short sum for each column is computed once per column, not in every row."""
     few = movement.expand(movement.reduce_axis(g.tensor(16, 1024), Ops.ADD, (0,)), (128, 1024))
     value = movement.reduce_axis(g.mul(g.tensor(128, 1024), few), Ops.MAX, (0,))
-    assert "STREAM" not in names(optimize(kernel_of(value), NEON))
+    assert "ACCUMULATE_IN_CACHE" not in names(optimize(kernel_of(value), NEON))
 
 
 def test_what_runs_along_memory_runs_in_vectors() -> None:
@@ -231,7 +231,7 @@ def test_what_runs_along_memory_runs_in_vectors() -> None:
 def test_what_runs_across_long_rows_is_carried_in_a_row() -> None:
     """Threads have columns of their own, and walk their part of each row from front to end."""
     ast = optimize(kernel_of(movement.scan_axis(g.tensor(1024, 256), Ops.ADD, 0)), NEON)
-    assert names(ast) == ["TILE", "STREAM", "UPCAST", "THREAD"]
+    assert names(ast) == ["TILE", "ACCUMULATE_IN_CACHE", "UPCAST", "THREAD"]
     (run,) = [n for n in toposort(ast) if n.op is Ops.SCAN]
     assert run.arg.row and kinds(ast)[AxisKind.THREAD] == [2] and kinds(ast)[AxisKind.UPCAST] == [16]
 
@@ -249,7 +249,7 @@ def test_sums_across_memory_are_vectors_of_outputs() -> None:
 def test_every_column_loop_of_a_softmax_is_a_vector() -> None:
     ast = optimize(kernel_of(g.softmax(g.tensor(256, 512))), NEON)
     assert [opt.name for opt in applied(ast)] == [
-        "KEEP", "UNROLL", "UNROLL", "UPCAST", "UPCAST", "THREAD",
+        "CACHE_ROW", "UNROLL", "UNROLL", "UPCAST", "UPCAST", "THREAD",
     ]  # fmt: skip
 
 
@@ -367,7 +367,7 @@ def test_convolutions_of_awkward_sizes(
 
 def test_windows_of_small_images_are_copied_once_per_image() -> None:
     ast = optimize(kernel_of(g.conv(g.tensor(32, 16, 8, 8), g.tensor(16, 16, 3, 3), padding=1)), NEON)
-    assert "WINDOW" in names(ast) and copies(ast) == [[16, 10, 10]]
+    assert "HALO" in names(ast) and copies(ast) == [[16, 10, 10]]
     reads = [n for n in toposort(ast) if n.op is Ops.INDEX and not n.dtype.is_ptr]
     (copy,) = (n for n in toposort(ast) if n.op is Ops.BUFFERIZE)
     assert all(len(n.src) == 2 for n in reads if n not in toposort(copy)), "guards are in the copy alone"
@@ -383,7 +383,7 @@ def each_channel_alone(n: int, c: int, size: int, k: int) -> UOp:
 def test_windows_that_overlap_are_copied_even_for_one_output() -> None:
     plain = each_channel_alone(2, 8, 12, 3)
     ast = optimize(plain, NEON)
-    assert "WINDOW" in names(ast)
+    assert "HALO" in names(ast)
     same(interpret(ast), interpret(plain))
     same(native(ast), interpret(plain))
 
@@ -394,7 +394,7 @@ def test_rows_of_any_length_are_kept(columns: int) -> None:
     plain = kernel_of(g.softmax(g.tensor(5, columns)))
     ast = optimize(plain, NEON)
     if columns > 130:
-        assert "KEEP" in names(ast)
+        assert "CACHE_ROW" in names(ast)
     same(interpret(ast), interpret(plain))
     same(native(ast), interpret(plain))
 

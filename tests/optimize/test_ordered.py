@@ -62,10 +62,10 @@ def test_the_heuristics_cut_the_rows(host: Machine) -> None:
 
 def test_two_ordered_loops_keep_their_order() -> None:
     """Values that lie the other way round in memory: the two loops cannot become one."""
-    turned = VALUES.transpose(1, 0, 2)
+    transposed = VALUES.transpose(1, 0, 2)
     wanted = np.zeros((ROWS, WIDTH), np.float32)
     for i, j in np.ndindex(UPDATES // 2, 2):
-        wanted[PLACES.T[i, j]] = turned[i, j]
+        wanted[PLACES.T[i, j]] = transposed[i, j]
     for where in ("PYTHON", "CPU"):
         with knobs.override(DEVICE=where):
             values = Tensor(VALUES).transpose(0, 1)

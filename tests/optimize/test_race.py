@@ -8,7 +8,17 @@ from statistics import median
 
 import pytest
 
-from morok.optimize.race import FEWEST, LOOK, ROUNDS, Heat, calm_turns, gain, heat_of, is_faster, take_turns
+from morok.optimize.race import (
+    FEWEST,
+    LOOK,
+    ROUNDS,
+    PairedTiming,
+    gain,
+    is_faster,
+    paired_timing,
+    take_turns,
+    uncontended_turns,
+)
 
 
 class Machine:
@@ -32,11 +42,11 @@ class Machine:
 
         return run
 
-    def race(self, old: float, new: float, until: float = 1e9) -> Heat | None:
+    def race(self, old: float, new: float, until: float = 1e9) -> PairedTiming | None:
         return take_turns("warm", self.watch("old", old), self.watch("new", new), self.now, until)
 
 
-def heat(machine: Machine, old: float, new: float) -> Heat:
+def timing(machine: Machine, old: float, new: float) -> PairedTiming:
     found = machine.race(old, new)
     assert found is not None
     return found
@@ -49,18 +59,18 @@ def wins_by_best_times(olds: list[float], news: list[float]) -> bool:
 
 
 def test_what_is_faster_wins_and_what_is_as_fast_does_not() -> None:
-    found = heat(Machine(), 1e-3, 0.95e-3)
+    found = timing(Machine(), 1e-3, 0.95e-3)
     assert found.ratio == pytest.approx(0.95)
     assert [found.before, found.after] == pytest.approx([1e-3, 0.95e-3])
     assert (found.wins, found.rounds) == (1.0, ROUNDS)
     assert is_faster([found])
     for new in (0.99e-3, 1e-3, 1.05e-3):
-        assert not is_faster([heat(Machine(), 1e-3, new)])
+        assert not is_faster([timing(Machine(), 1e-3, new)])
 
 
 def test_both_go_first_equally_often() -> None:
     machine = Machine()
-    heat(machine, 0.02, 0.018)
+    timing(machine, 0.02, 0.018)
     turns = machine.runs[2:]
     assert turns[:4] == ["old", "new", "new", "old"]
     assert turns[::2].count("old") == turns[1::2].count("old") == ROUNDS / 2
@@ -68,7 +78,7 @@ def test_both_go_first_equally_often() -> None:
 
 def test_short_kernels_run_in_bursts() -> None:
     machine = Machine()
-    found = heat(machine, 1e-6, 0.9e-6)
+    found = timing(machine, 1e-6, 0.9e-6)
     assert found.before == pytest.approx(1e-6)
     assert machine.clock > ROUNDS * 1e-3
 
@@ -78,13 +88,13 @@ def test_a_lucky_run_does_not_win() -> None:
     olds = [1.0] * 20
     news = [0.998] * 18 + [0.5, 1.3]
     assert wins_by_best_times(olds, news)
-    assert not is_faster([heat_of("warm", olds, news)])
+    assert not is_faster([paired_timing("warm", olds, news)])
 
 
 def test_a_win_has_to_be_larger_than_the_noise() -> None:
     olds = [1.0] * 8
     news = [0.6, 0.8, 0.95, 0.97, 0.98, 0.99, 1.3, 1.6]
-    noisy, steady = heat_of("warm", olds, news), heat_of("warm", olds, [median(news)] * 8)
+    noisy, steady = paired_timing("warm", olds, news), paired_timing("warm", olds, [median(news)] * 8)
     assert noisy.ratio == steady.ratio < 0.98
     assert noisy.wins == 0.75
     assert not is_faster([noisy])
@@ -92,7 +102,7 @@ def test_a_win_has_to_be_larger_than_the_noise() -> None:
 
 
 def test_slower_with_cold_caches_is_slower() -> None:
-    warm, even, worse = (heat(Machine(), 1e-3, t) for t in (0.9e-3, 1.001e-3, 1.02e-3))
+    warm, even, worse = (timing(Machine(), 1e-3, t) for t in (0.9e-3, 1.001e-3, 1.02e-3))
     assert is_faster([warm, even])
     assert is_faster([even, warm])
     assert not is_faster([warm, worse])
@@ -104,8 +114,8 @@ def test_slower_with_cold_caches_is_slower() -> None:
 
 @pytest.mark.parametrize("drift", [1.0, 4.0])
 def test_a_machine_that_slows_down_all_the_time_changes_nothing(drift: float) -> None:
-    assert not is_faster([heat(Machine(drift=drift), 1e-3, 1e-3)])
-    assert is_faster([heat(Machine(drift=drift), 1e-3, 0.95e-3)])
+    assert not is_faster([timing(Machine(drift=drift), 1e-3, 1e-3)])
+    assert is_faster([timing(Machine(drift=drift), 1e-3, 0.95e-3)])
 
 
 def spikes(noise: random.Random) -> float:
@@ -128,8 +138,8 @@ def test_noise_hardly_ever_wins(kind: Callable[[random.Random], float]) -> None:
     wrong = found = 0
     for seed in range(300):
         noise = random.Random(seed)
-        wrong += is_faster([heat(Machine(lambda noise=noise: kind(noise)), 1e-3, 1e-3)])  # type: ignore[misc]
-        found += is_faster([heat(Machine(lambda noise=noise: kind(noise)), 1e-3, 0.8e-3)])  # type: ignore[misc]
+        wrong += is_faster([timing(Machine(lambda noise=noise: kind(noise)), 1e-3, 1e-3)])  # type: ignore[misc]
+        found += is_faster([timing(Machine(lambda noise=noise: kind(noise)), 1e-3, 0.8e-3)])  # type: ignore[misc]
     assert wrong <= 2
     assert found >= 270
 
@@ -140,16 +150,16 @@ def test_the_best_of_many_by_luck_does_not_win() -> None:
     lucky = min(noise.lognormvariate(0.0, 0.05) for _ in range(100))
     assert lucky < 0.9
     machine = Machine(lambda: noise.lognormvariate(0.0, 0.05))
-    assert not is_faster([heat(machine, 1e-3, 1e-3)])
+    assert not is_faster([timing(machine, 1e-3, 1e-3)])
 
 
 def test_somebody_else_in_a_burst_does_not_count() -> None:
     rare = random.Random(1)
-    found = heat(Machine(lambda: rare.choice([1.0, 1.0, 3.0])), 1e-3, 1e-3)
+    found = timing(Machine(lambda: rare.choice([1.0, 1.0, 3.0])), 1e-3, 1e-3)
     assert found.after == pytest.approx(1e-3)
 
 
-def test_what_others_disturb_is_run_again_and_says_nothing() -> None:
+def test_what_is_contended_is_run_again_and_says_nothing() -> None:
     """Somebody has a core for a while: the heats of that time do not count."""
     machine = Machine()
     pauses: list[float] = []
@@ -158,14 +168,14 @@ def test_what_others_disturb_is_run_again_and_says_nothing() -> None:
         pauses.append(seconds)
         machine.clock += seconds
 
-    def race(busy_until: float, until: float) -> Heat | None:
-        def listen() -> Callable[[], bool]:
+    def race(busy_until: float, until: float) -> PairedTiming | None:
+        def contention_monitor() -> Callable[[], bool]:
             started = machine.clock
             return lambda: started < busy_until
 
         machine.clock = 0.0
         watches = machine.watch("old", 1e-3), machine.watch("new", 0.8e-3)
-        return calm_turns("warm", *watches, machine.now, until, listen, rest)
+        return uncontended_turns("warm", *watches, machine.now, until, contention_monitor, rest)
 
     free, late, never = race(0.0, 10.0), race(1.0, 10.0), race(99.0, 3.0)
     assert free is not None
@@ -175,7 +185,7 @@ def test_what_others_disturb_is_run_again_and_says_nothing() -> None:
     assert is_faster([late])
     assert pauses
     assert never.ratio == pytest.approx(0.8)
-    assert never.disturbed
+    assert never.contended
     assert not is_faster([never])
     assert not is_faster([free, never])
     assert machine.clock < 3.5
@@ -192,4 +202,4 @@ def test_the_time_is_kept() -> None:
 
 
 def test_a_hopeless_race_ends_early() -> None:
-    assert heat(Machine(), 1e-3, 1.5e-3).rounds == LOOK
+    assert timing(Machine(), 1e-3, 1.5e-3).rounds == LOOK

@@ -15,10 +15,10 @@ from morok.ir.ops import AxisKind
 from morok.machine.machine import Machine
 from morok.optimize.actions import apply_all, can
 from morok.optimize.beam import Found, Progress, search
-from morok.optimize.estimate import Estimator
+from morok.optimize.cost_model import CostModel
 from morok.optimize.heuristics import choose
 from morok.optimize.loops import loops_of
-from morok.optimize.race import Heat, take_turns
+from morok.optimize.race import PairedTiming, take_turns
 from morok.optimize.record import Opt, applied
 from morok.optimize.space import Opts, Space
 from morok.optimize.strategy import Beam
@@ -58,7 +58,7 @@ class FakeBench:
         self.clock += seconds
         return seconds
 
-    def race(self, old: object, new: object, seconds: float, until: float) -> list[Heat] | None:
+    def race(self, old: object, new: object, seconds: float, until: float) -> list[PairedTiming] | None:
         end = min(until, self.clock + seconds)
 
         def watch(built: object) -> Callable[[int], float]:
@@ -74,10 +74,10 @@ class FakeBench:
             return run
 
         try:
-            heat = take_turns("warm", watch(old), watch(new), self.now, end)
+            timing = take_turns("warm", watch(old), watch(new), self.now, end)
         except Killed:
             return None
-        return [] if heat is None else [heat]
+        return [] if timing is None else [timing]
 
 
 class Killed(Exception):
@@ -86,7 +86,7 @@ class Killed(Exception):
 
 def by_cost(name: str, host: Machine) -> Callable[[Opts], float]:
     """A machine on which kernels take as long as the model says."""
-    model = Estimator(host)
+    model = CostModel(host)
     return lambda opts: 1e-9 * model.cost(loops_of(apply_all(kernel(name), opts, host)))
 
 
@@ -142,7 +142,7 @@ def test_a_sequence_that_is_not_allowed_is_no_point() -> None:
 
 
 def cost(ast: UOp, host: Machine) -> float:
-    return Estimator(host).cost(loops_of(ast))
+    return CostModel(host).cost(loops_of(ast))
 
 
 BETTER = [
@@ -151,7 +151,7 @@ BETTER = [
     ("matmul", (Opt("UPCAST", 0, 4), Opt("UPCAST", 1, 4)), (Opt("UPCAST", 1, 4),)),
     ("row sum", (Opt("UNROLL", 1, 12),), (Opt("UNROLL", 1, 4),)),  # several accumulators
     ("column sum", (Opt("UPCAST", 0, 3),), ()),
-    ("softmax", (Opt("KEEP", 3, 1),), ()),
+    ("softmax", (Opt("CACHE_ROW", 3, 1),), ()),
 ]
 
 
@@ -295,7 +295,7 @@ def test_what_wins_warm_and_loses_cold_is_left() -> None:
     class TwoCaches(FakeBench):
         cold = 1.0
 
-        def race(self, old: object, new: object, seconds: float, until: float) -> list[Heat] | None:
+        def race(self, old: object, new: object, seconds: float, until: float) -> list[PairedTiming] | None:
             warm = super().race(old, new, seconds / 2, until)
             assert warm is not None
             return [*warm, replace(warm[0], condition="cold", ratio=self.cold)]
@@ -305,7 +305,7 @@ def test_what_wins_warm_and_loses_cold_is_left() -> None:
         bench.cold = cold
         found = run("matmul", NEON, bench)
         assert (found.opts == own) is stays
-        assert [heat.condition for heat in found.race] == ([] if stays else ["warm", "cold"])
+        assert [timing.condition for timing in found.race] == ([] if stays else ["warm", "cold"])
 
 
 def test_of_the_finds_that_win_the_fastest_is_taken() -> None:

@@ -24,9 +24,9 @@ from morok.codegen.pipeline import lower
 from morok.device.buffer import Buffer, HostAllocator
 from morok.device.cpu import compile_kernel
 from morok.device.cpu_kernel import Kernel
-from morok.device.crew_worker import written_buffers
 from morok.device.interpreter import run_kernel
 from morok.device.llvm import host as machine
+from morok.device.worker import written_buffers
 from morok.dtype import PtrDType
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import Op, Ops
@@ -206,7 +206,7 @@ def test_the_samples_reach_what_only_heuristics_do() -> None:
     found = {
         opt.name for name in LONG for host in (small, NEON) for opts in seeds_of(name, host) for opt in opts
     }
-    assert {"BLOCK", "STREAM", "WINDOW"} <= found
+    assert {"SPLIT_K", "ACCUMULATE_IN_CACHE", "HALO"} <= found
 
 
 # --- what was wrong once
@@ -216,7 +216,7 @@ def test_the_samples_reach_what_only_heuristics_do() -> None:
 def test_a_row_that_is_carried_belongs_to_one_point_of_a_tile(op: Op) -> None:
     """Lanes of the loop around it would all be carried in the same place."""
     ast = running(op, 0, 3, 4)
-    tiles = Opt("TILE", 0, 2), Opt("STREAM", 1, 0)
+    tiles = Opt("TILE", 0, 2), Opt("ACCUMULATE_IN_CACHE", 1, 0)
     check(ast, *tiles)
     check(ast, *tiles, Opt("UPCAST", 3))
     assert "carried in a row" in (can(apply_all(ast, tiles, NEON), Opt("UPCAST", 2), NEON) or "")

@@ -154,7 +154,7 @@ def test_a_damaged_file_is_ignored_and_replaced(
     assert len(json.loads((folder / "proofs.json").read_text())) == 1
 
 
-def test_an_entry_with_a_strange_verdict_is_ignored(folder: Path) -> None:
+def test_an_entry_with_a_strange_result_is_ignored(folder: Path) -> None:
     list(prove_all([rule_of(one)], EFFORT))
     path = folder / "proofs.json"
     path.write_text(path.read_text().replace('"proved"', '"refuted"'))

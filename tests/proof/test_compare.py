@@ -287,7 +287,7 @@ def test_what_is_packed_wrongly_is_found() -> None:
 
 def test_totals_in_local_memory_are_followed_from_block_to_block() -> None:
     """Blocks that are packed, too; the first of them reads totals that nobody has written, and drops them."""
-    opts = [Opt("BLOCK", 2, 5, (0, 1)), Opt("UPCAST", 5, 4), Opt("PACK", 2, 0, (5, 2, 6)), Opt("UPCAST", 9)]
+    opts = [Opt("SPLIT_K", 2, 5, (0, 1)), Opt("UPCAST", 5, 4), Opt("PACK", 2, 0, (5, 2, 6)), Opt("UPCAST", 9)]
     made = apply_all(kernel("matmul"), opts, NEON)
     linear = lower(made, CPU_LIKE)
     assert any(node.op is Ops.DEFINE_LOCAL for node in linear.src)

@@ -138,7 +138,7 @@ def test_which_buffers_are_the_same_is_part_of_the_form() -> None:
     assert len(module._known) == 3
 
 
-def test_numbers_that_are_equal_and_not_the_same_are_other_forms() -> None:
+def test_numbers_that_are_equal_and_not_the_same_are_other_signatures() -> None:
     clear_cache()
     data = g.np.array([-0.0, 1.0])
     for _ in range(2):
@@ -159,7 +159,7 @@ def test_axes_and_sizes_are_part_of_the_form() -> None:
             g.check(g.total(g.exp(x), axis))
 
 
-def test_a_known_form_makes_no_nodes_but_its_buffers() -> None:
+def test_a_known_signature_makes_no_nodes_but_its_buffers() -> None:
     def made() -> int:
         out = [work(g.tensor(8, 16), g.tensor(16, 8))]
         before = live_nodes()

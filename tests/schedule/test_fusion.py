@@ -66,7 +66,7 @@ def test_attention_takes_at_most_three() -> None:
     assert len(g.check(attention(), tolerance=1e-4).items) <= 3
 
 
-def test_a_dear_function_in_front_of_a_product_is_kept() -> None:
+def test_an_expensive_function_in_front_of_a_product_is_kept() -> None:
     norm = g.layer_norm(g.tensor(64, 256), weight(256), weight(256))
     plan = g.check(g.matmul(g.gelu(norm), weight(256, 128)), tolerance=1e-3)
     assert len(plan.items) == 2

@@ -10,27 +10,27 @@ from morok.ir import movement
 from morok.ir.node import alu, make
 from morok.ir.ops import Ops
 from morok.schedule.kernels import lower
-from morok.schedule.memory import Life, place_lives
+from morok.schedule.memory import LiveRange, place_live_ranges
 from morok.schedule.schedule import schedule
 from tests.schedule import graphs as g
 
 
 @st.composite
-def lives(draw: st.DrawFn) -> list[Life]:
+def live_ranges(draw: st.DrawFn) -> list[LiveRange]:
     count = draw(st.integers(1, 40))
     result = []
     for key in range(count):
         start = draw(st.integers(0, 30))
         stop = start + draw(st.integers(0, 8))
         result.append(
-            Life(key, draw(st.sampled_from(("CPU", "GPU"))), draw(st.integers(1, 5000)), start, stop)
+            LiveRange(key, draw(st.sampled_from(("CPU", "GPU"))), draw(st.integers(1, 5000)), start, stop)
         )
     return result
 
 
-@given(lives(), st.sampled_from((1, 64, 256)))
-def test_what_is_alive_at_once_does_not_overlap(found: list[Life], alignment: int) -> None:
-    arenas, bound = place_lives(found, (), alignment)
+@given(live_ranges(), st.sampled_from((1, 64, 256)))
+def test_what_is_alive_at_once_does_not_overlap(found: list[LiveRange], alignment: int) -> None:
+    arenas, bound = place_live_ranges(found, (), alignment)
     for i, a in enumerate(found):
         assert a.offset % alignment == 0 and a.offset + a.nbytes <= arenas[a.device]
         for b in found[:i]:
@@ -40,15 +40,19 @@ def test_what_is_alive_at_once_does_not_overlap(found: list[Life], alignment: in
 
 
 def test_an_input_gives_its_place_to_the_output() -> None:
-    found = [Life(0, "CPU", 1000, 0, 1), Life(1, "CPU", 1000, 1, 2), Life(2, "CPU", 1000, 2, 3)]
-    arenas, bound = place_lives(found, [(1, 0), (2, 1)])
+    found = [
+        LiveRange(0, "CPU", 1000, 0, 1),
+        LiveRange(1, "CPU", 1000, 1, 2),
+        LiveRange(2, "CPU", 1000, 2, 3),
+    ]
+    arenas, bound = place_live_ranges(found, [(1, 0), (2, 1)])
     assert arenas == {"CPU": 1024} and bound == 1024
     assert len({life.offset for life in found}) == 1
 
 
 def test_an_input_that_lives_on_does_not() -> None:
-    found = [Life(0, "CPU", 1000, 0, 2), Life(1, "CPU", 1000, 1, 2)]
-    arenas, _ = place_lives(found, [(1, 0)])
+    found = [LiveRange(0, "CPU", 1000, 0, 2), LiveRange(1, "CPU", 1000, 1, 2)]
+    arenas, _ = place_live_ranges(found, [(1, 0)])
     assert arenas == {"CPU": 2048}
 
 

@@ -18,13 +18,13 @@ from morok.schedule.boundaries import drop_copies, keep_outputs, transfer_rules
 from morok.schedule.fusion import choose_buffers
 from morok.schedule.gates import gates
 from morok.schedule.kernel_stages import KERNEL_STAGES
-from morok.schedule.longreduce import split_reductions
 from morok.schedule.lower import lower_kernel
 from morok.schedule.numbering import number_buffers, number_ranges
 from morok.schedule.pipeline import GRAPH_STAGES
 from morok.schedule.probe import collapse
 from morok.schedule.ranges import merge_ranges, share_loops, split_ranges
 from morok.schedule.reductions import reductions
+from morok.schedule.split_reductions import split_reductions
 from morok.schedule.states import keep_old_values
 from morok.schedule.views import views
 from morok.symbolic.sets import symbolic

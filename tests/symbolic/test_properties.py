@@ -1,4 +1,5 @@
-"""What holds for every simplification: same values, same bounds or tighter, no dearer, nothing left to do."""
+"""What holds for every simplification: same values, same bounds or tighter, no more expensive, nothing left
+to do."""
 
 from __future__ import annotations
 
@@ -48,7 +49,7 @@ def test_simplifying_twice_changes_nothing(grower: Grower, dtype: DType, depth: 
 
 
 @given(grower=growers, dtype=dtypes, depth=st.integers(1, 5))
-def test_never_dearer(grower: Grower, dtype: DType, depth: int) -> None:
+def test_never_more_expensive(grower: Grower, dtype: DType, depth: int) -> None:
     root = grower.expression(dtype, depth)
     got = rewrite(root, symbolic)
     assert cost(got) <= cost(root), f"{expr(root)} → {expr(got)}"

@@ -82,7 +82,7 @@ def test_other_shapes_and_types_are_traced_again(capsys: pytest.CaptureFixture[s
     assert "is traced" in capsys.readouterr().err
 
 
-def test_values_from_outside_are_watched() -> None:
+def test_values_from_outside_are_guarded() -> None:
     scale = 2.0
     options = {"shift": 1.0, "parts": [1, 2]}
 
@@ -112,7 +112,7 @@ class Layer:
         return x * self.weight + self.bias
 
 
-def test_objects_are_watched() -> None:
+def test_objects_are_guarded() -> None:
     layer, other = Layer(), Layer()
     x = Tensor([1.0, 1.0, 1.0])
     assert layer(x).tolist() == [1.5, 2.5, 3.5]

@@ -355,7 +355,7 @@ def test_workers_that_share_a_kernel_each_fill_their_sums(size: tuple[int, int])
     np.testing.assert_allclose(got, wanted, atol=1e-6)
 
 
-def test_the_same_form_tells_each_its_own_line() -> None:
+def test_the_same_signature_tells_each_its_own_line() -> None:
     x = Tensor(X).realize()
     told = []
     for number in (50, 51):

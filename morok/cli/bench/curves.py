@@ -12,7 +12,7 @@ from morok.cli.bench.libraries import Library
 from morok.cli.bench.rows import Work, data
 from morok.cli.bench.timing import run_row
 
-CLIFF = 1.8  # times dearer per unit than a neighbour of half the size, where peers are not
+CLIFF = 1.8  # times more expensive per unit than a neighbour of half the size, where peers are not
 
 
 @final
@@ -38,9 +38,11 @@ class Curve:
 
 
 def find_cliffs(units: Sequence[float], peers: Sequence[float]) -> list[bool]:
-    """Where a unit of work gets much dearer from one size to the next, and much more so than for the peer.
+    """Where a unit of work gets much more expensive from one size to the next, and much more so than for the
+    peer.
 
-    The step from the caches to memory makes work dearer for everybody; that is the machine's and no cliff.
+    The step from the caches to memory makes work more expensive for everybody; that is the machine's and no
+    cliff.
     """
     found = [False]
     for (a, b), (p, q) in zip(_pairs(units), _pairs(peers), strict=True):

@@ -13,7 +13,7 @@ from typing import Any
 
 from morok.codegen.decompose.pieces import absolute, as_type, bits_of, float_of, like, shl, shr, where
 from morok.dtype import DType, PtrDType, bfloat16, float32, float64, to_bits, uint8, uint16, uint32
-from morok.ir.build import bitcast, cast, rough
+from morok.ir.build import approximate_op, bitcast, cast
 from morok.ir.node import UOp, alu, const, make, toposort
 from morok.ir.ops import Ops
 from morok.machine.machine import Machine
@@ -119,10 +119,10 @@ def narrow_floats(root: UOp, ctx: Any) -> UOp:
     return done[root]
 
 
-def _held(dtype: DType, machine: Machine) -> DType:
+def _storage_type(dtype: DType, machine: Machine) -> DType:
     """The type that stands for this one: itself, or its bits."""
     if isinstance(dtype, PtrDType):
-        elem = _held(dtype.elem, machine)
+        elem = _storage_type(dtype.elem, machine)
         if elem is dtype.elem:
             return dtype
         pointer = elem.ptr(dtype.size, dtype.space)
@@ -149,7 +149,7 @@ def _narrow(x: UOp, dtype: DType, machine: Machine) -> UOp:
 
 def _lower(node: UOp, src: tuple[UOp, ...], machine: Machine) -> UOp:
     op, dtype = node.op, node.dtype
-    held = _held(dtype, machine)
+    held = _storage_type(dtype, machine)
     if op is Ops.CONST and held is not dtype:
         return const(held, to_bits(node.arg, dtype.scalar))
     if op is Ops.VCONST and held is not dtype:
@@ -163,10 +163,10 @@ def _lower(node: UOp, src: tuple[UOp, ...], machine: Machine) -> UOp:
     if op is Ops.CAST:
         return _narrow(wide[0], dtype, machine) if not dtype.is_bool else cast(wide[0], dtype)
     if op is Ops.EXP2:
-        return _narrow(rough(op, wide[0]), dtype, machine)
+        return _narrow(approximate_op(op, wide[0]), dtype, machine)
     if op is Ops.EXP:
         power = alu(Ops.MUL, wide[0], const(wide[0].dtype, LOG2_E))
-        return _narrow(rough(Ops.EXP2, power), dtype, machine)
+        return _narrow(approximate_op(Ops.EXP2, power), dtype, machine)
     result_type = dtype if dtype.is_bool else float32.vec(dtype.lanes)
     return _narrow_result(make(op, result_type, wide, node.arg), dtype, machine)
 

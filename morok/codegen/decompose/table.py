@@ -8,7 +8,7 @@ from typing import Any
 
 from morok.codegen.decompose import exponential, integers, rounding, trigonometric
 from morok.dtype import float32
-from morok.ir.build import ROUGH
+from morok.ir.build import APPROXIMATE
 from morok.ir.node import UOp, alu, const
 from morok.ir.ops import Op, Ops
 from morok.machine.machine import BASIC_OPS, Machine
@@ -38,7 +38,7 @@ def _unless_native(function: Callable[[UOp], UOp | None]) -> Callable[..., UOp |
 
     def decompose(node: UOp, ctx: Any) -> UOp | None:
         machine: Machine = ctx.machine
-        roughly = node.arg == ROUGH and node.op in machine.rough and node.dtype.scalar is float32
+        roughly = node.arg == APPROXIMATE and node.op in machine.approximate and node.dtype.scalar is float32
         return None if node.op in machine.ops or roughly else function(node)
 
     decompose.__name__ = function.__name__

@@ -133,7 +133,7 @@ class Before:
             return self._reduced(node.src[0], env)[int(node.arg)]
         if op is Ops.SCAN:
             return self._scanned(node, env)
-        if op is Ops.ALONG:
+        if op is Ops.ONLINE:
             return self.value(node.src[0], env)
         if op is Ops.WMMA:
             a, b, c = (self._known[self._key(s, env)] for s in node.src[:3])
@@ -264,7 +264,7 @@ class Before:
 
 
 _UNSIGNED = dict(zip(SIGNED, UNSIGNED, strict=True))
-_OWN = frozenset((Ops.REDUCE, Ops.PICK, Ops.SCAN, Ops.RANGE, Ops.ALONG))
+_OWN = frozenset((Ops.REDUCE, Ops.PICK, Ops.SCAN, Ops.RANGE, Ops.ONLINE))
 
 
 def element(terms: Terms, memory: UOp, place: Term) -> Term:

@@ -15,11 +15,11 @@ from morok.dtype import AddrSpace, DType, PtrDType, bool_, int32
 from morok.ir.bounds import bounds
 from morok.ir.node import UOp, const, make
 from morok.ir.ops import AxisKind, Ops
-from morok.ir.roles import Box
+from morok.ir.warp_roles import Box
 from morok.proof.kernels.lanes import Lane, compute, memory_of, sources_of
 
 _ROW = 16  # bytes that a thread names to LDMATRIX
-HARDWARE = (Ops.ASYNC_COPY, Ops.PHASE_BARRIER)
+HARDWARE = (Ops.ASYNC_COPY, Ops.MBARRIER)
 
 
 @final

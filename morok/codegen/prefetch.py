@@ -1,0 +1,104 @@
+"""Stage 22a, software prefetch: what a loop will read from far memory is asked for a little ahead.
+
+A processor notices by itself that memory is read in order, but with several arrays at a time it asks for too
+little too late. One hint per cache line and array, some lines ahead, fills the gaps. A hint may point beyond
+the end of an array: nothing is read there, and nothing can go wrong.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from morok.dtype import AddrSpace, PtrDType, void
+from morok.ir.bounds import vmax
+from morok.ir.infer import ranges
+from morok.ir.node import UOp, alu, const, make, toposort
+from morok.ir.ops import Ops
+from morok.machine.machine import Machine
+
+LARGE = 1 << 20  # bytes of an array that is not in a near cache
+GATHERED = 4096  # bytes of a row at a place that is read from memory: beyond its end lies nobody's next row
+
+
+def prefetch(root: UOp, ctx: Any) -> UOp:
+    """LINEAR with a PREFETCH for each line that an innermost loop will read soon."""
+    machine: Machine = ctx.machine
+    if not machine.prefetch_bytes:
+        return root
+    out: list[UOp] = []
+    start = -1
+    for node in root.src:
+        out.append(node)
+        if node.op is Ops.RANGE:
+            start = len(out)
+        elif node.op is Ops.END and start >= 0:
+            loop = node.src[1]
+            hints = [
+                hint
+                for stream in _streams(loop, out[start:-1], machine.line_bytes)
+                for hint in _hints(*stream, machine)
+            ]
+            out[len(out) - 1 : len(out) - 1] = dict.fromkeys(hints)
+            start = -1
+    return root if len(out) == len(root.src) else make(Ops.LINEAR, void, tuple(out))
+
+
+def _streams(loop: UOp, body: list[UOp], line_bytes: int) -> list[tuple[UOp, int]]:
+    """The first reads of large arrays that the loop walks through without gaps, and bytes per iteration."""
+    reads: dict[UOp, list[UOp]] = {}
+    for n in body:
+        if n.op is Ops.LOAD and n.dtype.lanes > 1 and _is_far(n.src[0]):
+            reads.setdefault(n.src[0].src[0], []).append(n)
+    found = []
+    for loads in reads.values():
+        steps = {step(n.src[0].src[1], loop) for n in loads}
+        if steps == {sum(n.dtype.lanes for n in loads)}:
+            nbytes = sum(n.dtype.itemsize for n in loads)
+            if nbytes % line_bytes == 0 and not _is_short(loads[0].src[0].src[1], nbytes * (vmax(loop) + 1)):
+                found.append((loads[0].src[0], nbytes))
+    return found
+
+
+def _is_short(place: UOp, nbytes: float) -> bool:
+    """A few lines at a place that only memory knows: what follows them is not read next."""
+    return nbytes < GATHERED and any(n.op is Ops.LOAD for n in toposort(place))
+
+
+def _is_far(address: UOp) -> bool:
+    if address.op is not Ops.INDEX or len(address.src) != 2:
+        return False
+    dtype = address.src[0].dtype
+    if not isinstance(dtype, PtrDType) or dtype.space is not AddrSpace.GLOBAL:
+        return False
+    return address.src[0].op is Ops.DEFINE_GLOBAL and dtype.size * dtype.elem.itemsize >= LARGE
+
+
+def step(place: UOp, loop: UOp) -> int | None:
+    """How far a place moves per iteration; None where that is not constant."""
+    if place is loop:
+        return 1
+    if loop not in ranges(place):
+        return 0
+    if place.op is Ops.ADD:
+        a, b = step(place.src[0], loop), step(place.src[1], loop)
+        return None if a is None or b is None else a + b
+    if place.op in (Ops.MUL, Ops.SHL) and place.src[1].op is Ops.CONST:
+        inner, amount = step(place.src[0], loop), int(place.src[1].arg)
+        if inner is None:
+            return None
+        return inner << amount if place.op is Ops.SHL else inner * amount
+    return None
+
+
+def _hints(first: UOp, nbytes: int, machine: Machine) -> list[UOp]:
+    """The places, their addresses and the hints for all lines that an iteration reads."""
+    where = first.src[1]
+    dtype = first.dtype
+    assert isinstance(dtype, PtrDType)
+    each = dtype.elem.scalar.itemsize
+    found = []
+    for line in range(0, nbytes, machine.line_bytes):
+        ahead = alu(Ops.ADD, where, const(where.dtype, (machine.prefetch_bytes + line) // each))
+        address = make(Ops.INDEX, dtype, (first.src[0], ahead))
+        found += [ahead, address, make(Ops.PREFETCH, void, (address,))]
+    return found

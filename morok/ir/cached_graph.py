@@ -1,0 +1,118 @@
+"""Cached graphs: the nodes between some inputs and a result, as steps that can be followed quickly.
+
+It is captured from a graph over placeholders, which nothing else contains. Instantiating it on other nodes
+makes exactly the nodes that the constructors would make, without their checks and without inferring shapes
+again; both have been done for the placeholders, and depend on nothing but types and shapes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from operator import itemgetter
+from typing import Any, final
+
+from morok.dtype import DType
+from morok.ir.args import LOOSE, arg_key
+from morok.ir.infer import Shape, shape
+from morok.ir.node import UOp, _Fields, _forget, _lock, _Ref, _table, make, set_shape, toposort
+from morok.ir.ops import Op, Ops
+from morok.ir.provenance import Origin
+
+# op, type, number of the only source or how to pick several, argument, its key, its class, shape
+_Step = tuple[Op, DType, int, Callable[[list[UOp]], tuple[UOp, ...]] | None, Any, Any, type, Any]
+_PLACEHOLDER = "placeholder"
+# What belongs to one place and not to a signature.
+_PARTICULAR = frozenset((Ops.BUFFER, Ops.UNIQUE, Ops.DEVICE, Ops.COPY, Ops.BIND, Ops.DEFINE_VAR))
+
+
+def placeholder(number: int, dtype: DType, sizes: Shape) -> UOp:
+    """A node that has a type and a shape, and is nothing."""
+    node = make(Ops.PARAM, dtype, (), (_PLACEHOLDER, number, sizes))
+    set_shape(node, sizes)
+    return node
+
+
+def is_placeholder(node: UOp) -> bool:
+    """Whether a node is no value, but the place of one in a cached graph."""
+    return node.op is Ops.PARAM and node.arg[0] == _PLACEHOLDER
+
+
+@final
+class CachedGraph:
+    """How a result is made of inputs."""
+
+    __slots__ = ("chain", "fixed", "steps")
+
+    def __init__(self, fixed: tuple[UOp, ...], steps: tuple[_Step, ...]) -> None:
+        self.fixed = fixed  # what does not depend on the inputs
+        self.steps = steps
+        self.chain: Any = None  # if the result is a view of the first input, of what lies in order at least
+
+
+def capture(result: UOp, inputs: Sequence[UOp]) -> CachedGraph | None:
+    """The cached form of a graph over placeholders; None if there is nothing to make, or something
+    particular."""
+    order = toposort(result)
+    if result in inputs or any(node.op in _PARTICULAR for node in order):
+        return None
+    depends = set(inputs)
+    for node in order:
+        if not depends.isdisjoint(node.src):
+            depends.add(node)
+    made = [node for node in order if node in depends and node not in inputs]
+    fixed = tuple(dict.fromkeys(s for node in made for s in node.src if s not in depends))
+    if result not in depends:
+        return None
+    number = {node: n for n, node in enumerate((*inputs, *fixed, *made))}
+    return CachedGraph(fixed, tuple([_step(node, number) for node in made]))
+
+
+def _step(node: UOp, number: dict[UOp, int]) -> _Step:
+    places = [number[s] for s in node.src]
+    pick = None if len(places) == 1 else itemgetter(*places)
+    kind = node.arg.__class__
+    key = arg_key(node.arg) if kind in LOOSE else node.arg
+    return node.op, node.dtype, places[0], pick, node.arg, key, kind, shape(node)
+
+
+def instantiate(graph: CachedGraph, inputs: list[UOp], origin: Origin | None) -> UOp:
+    """The result on other inputs of the same types and shapes. `inputs` is used up."""
+    values = inputs
+    values += graph.fixed
+    table = _table
+    node: Any = None
+    for op, dtype, first, pick, arg, arg_id, kind, sizes in graph.steps:
+        src = (values[first],) if pick is None else pick(values)
+        key = (op, dtype, src, arg_id, kind)
+        ref = table.get(key)
+        node = ref() if ref is not None else None
+        if node is None:
+            node = _Fields()
+            node.op = op
+            node.dtype = dtype
+            node.src = src
+            node.arg = arg
+            node.origin = origin
+            node.shape_ = sizes
+            node.bounds_ = node.ranges_ = node.digest_ = node.memo_ = None
+            node.__class__ = UOp
+            new = _Ref(node, _forget)
+            new.key = key
+            if table.setdefault(key, new) is not new:
+                node = _intern(new, node)
+        values.append(node)
+    return node  # type: ignore[no-any-return]
+
+
+def _intern(new: _Ref, node: UOp) -> UOp:
+    """The node of a key that somebody else, or a node that is dying, had first."""
+    while True:
+        ref = _table.setdefault(new.key, new)
+        if ref is new:
+            return node
+        found = ref()
+        if found is not None:
+            return found  # type: ignore[no-any-return]
+        with _lock:
+            if _table.get(new.key) is ref:
+                del _table[new.key]

@@ -1,0 +1,69 @@
+"""Warp specialisation as data: producer warps copy tiles, consumers multiply, the epilogue writes results.
+
+Roles run side by side and meet at mbarriers. A barrier counts arrivals, and bytes that TMA has
+been told to copy; when all have come its phase is over, and the next one begins. Who waits names
+the phase by its parity. A ring of tiles has two such barriers per tile: `full` and `empty`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+from morok.ir.args import register_arg
+
+WARP_GROUP = 128  # threads of a warp group: they multiply together, and have the same number of registers
+REGISTERS = 1 << 16  # of a multiprocessor
+MOST = 240  # registers of a thread
+
+
+def at_first(threads: int) -> int:
+    """The registers of a thread when a block of so many begins; what others give back, some can have."""
+    return min(MOST, REGISTERS // threads // 8 * 8)
+
+
+@final
+@register_arg
+@dataclass(frozen=True)
+class Role:
+    """Some threads of a block, and the third part of the argument of a RANGE of kind ROLE.
+
+    Such a range has one pass, which these threads make while others are in their own.
+    """
+
+    name: str
+    first: int  # the number of the first thread
+    threads: int
+    registers: int = 0  # that each thread gets; 0: as many as the kernel has been started with
+    single: bool = False  # the first thread does it all
+
+
+@final
+@register_arg
+@dataclass(frozen=True)
+class MBarrierStep:
+    """The argument of MBARRIER: what is done to a barrier.
+
+    init: it expects `amount` arrivals. arrive: one has come, for every `amount` threads. expect: one has
+    come, and `amount` bytes will. wait: until the phase of the parity given is over; then `amount` groups of
+    products may be under way, and the barrier `release` is told when what lay behind this one has been read.
+    """
+
+    what: str
+    amount: int = 0
+    release: str = ""
+
+
+@final
+@register_arg
+@dataclass(frozen=True)
+class Box:
+    """A buffer as TMA sees it, and the part of it that one copy brings; innermost first.
+
+    Elements outside of the sizes are zeros. Units cut bits off that they do not look at; the engine rounds.
+    """
+
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]  # in elements; the first is 1
+    part: tuple[int, ...]
+    tf32: bool = False  # numbers of 32 bits are rounded to the 19 that matrix units look at

@@ -1,0 +1,136 @@
+"""Tiles of a buffer as boxes: what TMA copies by a few coordinates.
+
+The place of a tile's element is a sum with a coefficient for every loop. The loop along the tile's row has
+coefficient 1, the loop over its rows some stride; every other term belongs to one of the dimensions, by its
+coefficient. Conditions on the read are the ends of dimensions: what lies outside is zero, as the engine
+fills it. A condition on a part of a dimension's terms (rows of one matrix out of many) splits it in two.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import final
+
+from morok.dtype import PtrDType
+from morok.ir.bounds import bounds
+from morok.ir.infer import ranges
+from morok.ir.node import UOp, alu
+from morok.ir.ops import Ops
+from morok.ir.warp_roles import Box
+from morok.symbolic.quotients import Terms, join_sum, split_sum
+from morok.symbolic.sets import simplify
+from morok.symbolic.validity import conjuncts
+
+ALIGNED = 16  # bytes that strides of TMA are multiples of
+MOST_DIMENSIONS = 5
+LONGEST_PART = 256  # elements of a box along a dimension
+LARGEST = 1 << 32  # size of a dimension, and 2**40 bytes of a stride
+ROW = 128  # bytes of a box's row, which the chunks of a shared tile are exchanged in
+
+
+@final
+@dataclass
+class _Dimension:
+    stride: int
+    terms: dict[UOp, int]
+    constant: int
+    size: int | None = None  # where a condition says it
+
+    def extent(self) -> tuple[int, int] | None:
+        """Smallest and largest value; None where they are not finite."""
+        low = high = float(self.constant)
+        for term, k in self.terms.items():
+            a, b = bounds(term)
+            low, high = low + min(k * a, k * b), high + max(k * a, k * b)
+        return (int(low), int(high)) if math.isfinite(low) and math.isfinite(high) else None
+
+
+def _sum_of(x: UOp) -> tuple[dict[UOp, int], int]:
+    terms, constant = split_sum(simplify(x))
+    found: dict[UOp, int] = {}
+    for term, k in terms:
+        found[term] = found.get(term, 0) + k
+    return {t: k for t, k in found.items() if k}, constant
+
+
+def _condition(c: UOp, dimensions: list[_Dimension]) -> bool:
+    """Takes a condition as an end of a dimension; False where it is none."""
+    if c.op is not Ops.CMPLT or not c.src[0].dtype.is_index:
+        return False
+    terms, rest = _sum_of(alu(Ops.SUB, *c.src))  # Σ + rest < 0
+    negative = {t: -k for t, k in terms.items()}
+    for number, d in enumerate(dimensions):
+        if terms == d.terms:
+            end = d.constant - rest
+            d.size = end if d.size is None else min(d.size, end)
+            return True
+        if negative == d.terms:
+            return rest + d.constant == -1  # x > -1: the engine takes what lies before for zeros, too
+        if terms and terms.items() < d.terms.items():
+            other = {t: k for t, k in d.terms.items() if t not in terms}
+            step = math.gcd(*other.values())
+            outer = _Dimension(d.stride * step, {t: k // step for t, k in other.items()}, 0)
+            dimensions[number] = _Dimension(d.stride, terms, d.constant, d.constant - rest)
+            dimensions.append(outer)
+            return True
+    return False
+
+
+def dimensions_of(read: UOp, dims: tuple[UOp, ...]) -> list[_Dimension] | None:
+    """The dimensions of a tile's read, the row's first; None where it is no box."""
+    if read.op is not Ops.INDEX or read.src[0].op is not Ops.DEFINE_GLOBAL or len(dims) != 2:
+        return None
+    rows, row = dims
+    terms, constant = _sum_of(read.src[1])
+    stride = terms.get(rows, 0)
+    if terms.get(row) != 1 or stride < 1:
+        return None
+    if any(t not in dims and not ranges(t).isdisjoint(dims) for t in terms):
+        return None
+    inner, outer = {row: 1}, {rows: 1}
+    for t, k in terms.items():
+        if t not in dims:
+            (outer if k % stride == 0 else inner)[t] = k // stride if k % stride == 0 else k
+    up, along = divmod(constant, stride)
+    found = [_Dimension(1, inner, along), _Dimension(stride, outer, up)]
+    gates = [c for g in read.src[2:] for c in conjuncts(simplify(g))]
+    # conditions on a whole dimension first: a part is split off only where it has to be
+    gates.sort(key=lambda c: len(ranges(c)), reverse=True)
+    return found if all(_condition(c, found) for c in gates) else None
+
+
+def box_of(read: UOp, dims: tuple[UOp, ...]) -> Box | None:
+    """The box for a tile with these rows and this row; None where TMA cannot copy it."""
+    found = dimensions_of(read, dims)
+    if found is None or len(found) > MOST_DIMENSIONS:
+        return None
+    itemsize = read.dtype.itemsize
+    pointer = read.src[0].dtype
+    assert isinstance(pointer, PtrDType)
+    sizes = []
+    for d in found:
+        extent = d.extent()
+        if extent is None or (extent[0] < 0 and d.size is None):
+            return None
+        sizes.append(extent[1] + 1 if d.size is None else min(d.size, extent[1] + 1))
+    if any(d.stride * itemsize % ALIGNED for d in found[1:]) or not all(0 < s < LARGEST for s in sizes):
+        return None
+    if 1 + sum((s - 1) * d.stride for s, d in zip(sizes, found, strict=True)) > pointer.size:
+        return None
+    rows, row = (int(d.src[0].arg) if d.src[0].op is Ops.CONST else 0 for d in dims)
+    part = ROW // itemsize
+    if rows < 1 or rows > LONGEST_PART or row % part:
+        return None
+    return Box(tuple(sizes), tuple(d.stride for d in found), (part, rows, *(1 for _ in found[2:])))
+
+
+def coordinates(read: UOp, dims: tuple[UOp, ...]) -> list[UOp]:
+    """Where a tile's box begins, in the order of the box's dimensions."""
+    found = dimensions_of(read, dims)
+    assert found is not None
+    out = []
+    for d in found:
+        terms: Terms = [(t, k) for t, k in d.terms.items() if t not in dims]
+        out.append(join_sum(terms, d.constant, read.src[1]))
+    return out

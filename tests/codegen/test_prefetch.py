@@ -1,0 +1,69 @@
+"""Prefetches of memory that a loop will read: where there are some, and where not."""
+
+from dataclasses import replace
+
+from morok.codegen.pipeline import lower
+from morok.codegen.prefetch import LARGE, step
+from morok.device.llvm import host
+from morok.ir.build import reduce as reduce_
+from morok.ir.build import rng, sink
+from morok.ir.node import UOp
+from morok.ir.ops import AxisKind, Ops
+from morok.machine.choose import cpu_machine
+from morok.machine.machine import Machine
+from tests.codegen.kernels import REDUCE, UPCAST, add, buffers, check, noise, read, split, write, zeros
+
+FAR = LARGE // 4  # numbers of an array that is in no near cache
+HINTS = Machine("hints", vector_bytes=16, prefetch_bytes=256)
+
+
+def hints(kernel: UOp, target: Machine = HINTS) -> list[UOp]:
+    return [n for n in lower(kernel, target).src if n.op is Ops.PREFETCH]
+
+
+def test_one_hint_per_line_and_array() -> None:
+    found = hints(split(add(FAR), 0, 32, UPCAST))
+    assert len(found) == 2 * (32 * 4 // 64)
+    assert {n.src[0].src[0].arg for n in found} == {1, 2}
+
+
+def test_prefetches_point_ahead_by_as_much_as_the_device_wants() -> None:
+    first, *_ = hints(split(add(FAR), 0, 16, UPCAST))
+    place = first.src[0].src[1]
+    assert place.op is Ops.ADD and place.src[1].arg == 256 // 4
+
+
+def test_near_arrays_and_other_devices_get_none() -> None:
+    assert not hints(split(add(FAR // 2), 0, 32, UPCAST))
+    assert not hints(split(add(FAR), 0, 32, UPCAST), Machine("plain", vector_bytes=16))
+
+
+def test_less_than_a_line_per_step_gets_none() -> None:
+    assert not hints(split(add(FAR), 0, 8, UPCAST))
+
+
+def test_gaps_get_none() -> None:
+    out, x = buffers(FAR, 2 * FAR)
+    r, u = rng(FAR // 16, 0), rng(16, 1, AxisKind.UPCAST)
+    place = r * 16 + u
+    assert not hints(sink(write(out, place, read(x, r * 32 + u), r, u)))
+    assert hints(sink(write(out, place, read(x, r * 16 + u + 4), r, u)))
+
+
+def test_reductions_get_some_too() -> None:
+    out, x = buffers(1, FAR)
+    k = rng(FAR, 0, REDUCE)
+    total = sink(write(out, 0, reduce_(read(x, k), Ops.ADD, [k])))
+    assert len(hints(split(total, 0, 32, AxisKind.UNROLL))) == 2
+
+
+def test_steps() -> None:
+    r, other = rng(8, 0), rng(8, 1)
+    assert step(r, r) == 1 and step(other, r) == 0
+    assert step(r * 4 + other * 2 + 3, r) == 4
+    assert step(r * other, r) is None
+
+
+def test_hints_beyond_the_end_do_no_harm() -> None:
+    target = replace(cpu_machine(host()), prefetch_bytes=1 << 30)
+    check(split(add(FAR), 0, 32, UPCAST), [zeros(FAR), noise(FAR, 1), noise(FAR, 2)], target=target)

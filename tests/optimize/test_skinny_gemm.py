@@ -1,0 +1,67 @@
+"""Skinny GEMM: the matrix on the right is read in order, or both operands along the steps."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from morok.ir.infer import ranges, summed
+from morok.ir.node import UOp, toposort
+from morok.ir.ops import AxisKind, Ops
+from morok.machine.machine import Machine
+from morok.optimize.apply import optimize
+from morok.optimize.loops import loops_of, size
+from morok.optimize.record import applied
+from tests.optimize.kernels import NEON, interpret, kernel_of, native, same
+from tests.schedule import graphs as g
+
+TINY = Machine(cores=2, l1_bytes=1 << 10, l2_bytes=1 << 12, local_bytes=1 << 15, lane_operands=True)
+
+
+def names(ast: UOp) -> list[str]:
+    return [opt.name for opt in applied(ast)]
+
+
+def kinds(ast: UOp) -> dict[AxisKind, list[int | None]]:
+    found: dict[AxisKind, list[int | None]] = {}
+    for r in loops_of(ast).by_number.values():
+        found.setdefault(r.arg[1], []).append(size(r))
+    return {kind: sorted(sizes, key=str) for kind, sizes in found.items()}
+
+
+@given(st.integers(1, 35), st.integers(17, 300), st.integers(100, 300), st.booleans(), st.booleans())
+@settings(max_examples=25)
+def test_skinny_gemms_keep_the_answer(
+    rows: int, steps: int, columns: int, transposed: bool, more: bool
+) -> None:
+    """Streams of rows, blocks with totals in memory, tiles of dot products; also with something around."""
+    right = g.transpose(g.tensor(columns, steps), 1, 0) if transposed else g.tensor(steps, columns)
+    product = g.matmul(g.tensor(rows, steps), right)
+    ast = kernel_of(
+        g.add(g.relu(g.add(product, g.tensor(columns))), g.tensor(rows, columns)) if more else product
+    )
+    cut = optimize(ast, TINY)
+    want = interpret(ast)
+    same(interpret(cut), want)
+    same(native(cut), want)
+
+
+@pytest.mark.parametrize(("rows", "packs"), [(1, 0), (3, 0), (8, 2), (20, 2)])
+def test_skinny_gemms_walk_the_matrix_in_the_order_of_memory(rows: int, packs: int) -> None:
+    ast = optimize(kernel_of(g.matmul(g.tensor(rows, 1024), g.tensor(1024, 768))), NEON)
+    assert "SPLIT_K" in names(ast) and names(ast).count("PACK") == packs
+    (totals,) = (n for n in toposort(ast) if n.op is Ops.BUFFERIZE and summed(n))
+    (thread,) = (r for r in loops_of(ast).by_number.values() if r.arg[1] is AxisKind.THREAD)
+    assert thread in ranges(totals) and math.prod(size(r) or 1 for r in totals.src[2:]) >= rows * 384
+
+
+def test_gemv_is_a_tile_of_dot_products() -> None:
+    """Vectors along the steps, several rows of both at a time, and vector accumulators until the end."""
+    transposed = g.transpose(g.tensor(768, 1024), 1, 0)
+    ast = optimize(kernel_of(g.matmul(g.tensor(4, 1024), transposed)), NEON)
+    assert kinds(ast) == {
+        AxisKind.THREAD: [192], AxisKind.UPCAST: [4, 4], AxisKind.UNROLL: [4], AxisKind.REDUCE: [256],
+    }  # fmt: skip
