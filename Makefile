@@ -5,7 +5,7 @@ COUNT ?= 20000
 PEERS ?= 1
 MUTANTS ?=
 SANITIZER ?= compute-sanitizer
-SANITIZED ?= tests/gpu tests/tensor/test_reduce.py tests/tensor/test_scans.py tests/tensor/test_linalg.py
+SANITIZED ?= tests/gpu tests/tensor/arrays/test_reduce.py tests/tensor/arrays/test_scans.py tests/tensor/linalg/test_linalg.py
 
 VENV := .venv
 PY := $(VENV)/bin/python

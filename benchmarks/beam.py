@@ -23,11 +23,11 @@ import numpy as np
 
 from morok import knobs
 from morok.device.registry import get_device
-from morok.device.worker import is_same
+from morok.device.tuning.worker import is_same
 from morok.errors import MorokError
-from morok.optimize.race import PairedTiming, uncontended_turns
+from morok.optimize.search.race import PairedTiming, uncontended_turns
 from morok.runtime.tuning import tuner
-from morok.tensor.jit import jit
+from morok.tensor.jit.jit import jit
 from morok.tensor.tensor import Tensor
 
 HEATS = 3

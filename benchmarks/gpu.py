@@ -355,8 +355,8 @@ def kernel_facts(work: Work, tensors: list[Any], device: Any) -> list[dict[str, 
     from cuda.bindings import driver as cu
 
     from morok import knobs
-    from morok.device.cuda import program_of
-    from morok.device.cuda_compile import compile_cubin
+    from morok.device.cuda.compile import compile_cubin
+    from morok.device.cuda.device import program_of
 
     names = cu.CUfunction_attribute
     asked = {

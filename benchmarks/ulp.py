@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from morok.device.buffer import Buffer, HostAllocator
-from morok.device.cpu import CPU
+from morok.device.cpu.device import CPU
 from morok.dtype import DType, float32, float64
 from morok.ir.build import define_global, end, index, rng, sink, store
 from morok.ir.node import UOp, alu, const, make

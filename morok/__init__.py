@@ -13,15 +13,13 @@ __version__ = "0.1.0"
 _EXPORTS: dict[str, str] = {
     "Tensor": "morok.tensor.tensor",
     "Variable": "morok.tensor.sizes",
-    "jit": "morok.tensor.jit",
+    "jit": "morok.tensor.jit.jit",
     "profile": "morok.runtime.profile",
     "MorokError": "morok.errors",
     **dict.fromkeys(("Config", "Beam", "Heuristic", "Plain"), "morok.optimize.strategy"),
     "no_grad": "morok.tensor.gradient_track",
     "manual_seed": "morok.tensor.random",
-    **dict.fromkeys(
-        ("grad", "value_and_grad", "custom_gradient", "checkpoint"), "morok.tensor.gradient_functional"
-    ),
+    **dict.fromkeys(("grad", "value_and_grad", "custom_gradient", "checkpoint"), "morok.tensor.transforms"),
     **dict.fromkeys(
         ("bool_", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"), "morok.dtype"
     ),

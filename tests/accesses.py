@@ -20,7 +20,7 @@ from morok.ir.digest import digest
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import Ops
 from morok.ir.text import tree
-from morok.schedule import kernels
+from morok.schedule.plan import kernels
 
 STEPS = 10_000_000  # of the solver, per access
 

@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from morok.dtype import DType, bool_, float32, index, int8, int32, uint8
-from morok.ir.alu import evaluate
+from morok.ir.arithmetic.alu import evaluate
 from morok.ir.build import cast, variable
 from morok.ir.node import UOp, alu, const, make, toposort
 from morok.ir.ops import Ops

@@ -35,8 +35,8 @@ PROOF_HOOKS: frozenset[str] = frozenset(("morok.device.prove",))
 ROOT_NAMES = frozenset(("__version__", "_EXPORTS", "__getattr__", "__dir__"))
 
 ENVIRONMENT = frozenset(("environ", "environb", "getenv", "getenvb", "putenv"))
-MAX_LINES = 600
-MAX_NAMES = 60  # of files and folders that one sees in a folder
+MAX_LINES = 500
+MAX_NAMES = 24  # of files and folders that one sees in a folder
 
 
 @dataclass(frozen=True)

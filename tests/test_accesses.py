@@ -7,7 +7,7 @@ import pytest
 from morok.dtype import float32, int32
 from morok.ir import build
 from morok.ir.node import UOp, const
-from morok.schedule import kernels
+from morok.schedule.plan import kernels
 from morok.schedule.schedule import schedule
 from tests.accesses import OutOfBounds, Watch
 from tests.schedule import graphs as g

@@ -13,7 +13,7 @@ import pytest
 
 from morok import Tensor, caches, jit
 from morok.caches import CACHES, Cache
-from morok.device import llvm
+from morok.device.cpu import llvm
 from morok.ir.node import live_nodes
 
 ROOT = Path(__file__).parents[1]
@@ -67,7 +67,7 @@ FINITE = {
     "morok.caches.CACHES": "one entry per cache",
     "morok.caches.WATCHED": "one entry per table",
     "morok.dtype.types._INTERNED": "scalars and vectors; pointers are held weakly",
-    "morok.ir.alu._functions": "ops and types",
+    "morok.ir.arithmetic.alu._functions": "ops and types",
     "morok.ir.args.REGISTERED": "filled when modules are loaded",
     "morok.ir.node._meaningful": "ops and types",
     "morok.ir.node._table": "weak: nodes that are alive",
@@ -82,7 +82,7 @@ FINITE = {
     "morok.rewrite.spec.SPECS": "stages",
     "morok.rewrite.trace._asked": "values of an option",
     "morok.device.dump._active": "a stack of blocks that are open",
-    "morok.device.llvm._linkers": "one per 128 kernels that are alive",
+    "morok.device.cpu.llvm._linkers": "one per 128 kernels that are alive",
     "morok.device.prove._unreported": "a stack of blocks that are open",
     "morok.device.registry._devices": "devices",
     "morok.device.store._stores": "folders",
@@ -90,8 +90,8 @@ FINITE = {
     "morok.forks._owners": "weak: objects that are alive",
     "morok.runtime.profile._active": "a stack of blocks that are open",
     "morok.runtime.tuning._pools": "one",
-    "morok.schedule.states._NONE": "stays empty",
-    "morok.tensor.gradient_walk.CUSTOM": "functions that the user has decorated",
+    "morok.schedule.graph.states._NONE": "stays empty",
+    "morok.tensor.gradient.walk.CUSTOM": "functions that the user has decorated",
 }
 # A table of a module that begins empty, so that somebody fills it.
 GROWING = re.compile(
@@ -106,7 +106,9 @@ def growing(path: Path) -> Iterator[str]:
 
 def test_every_table_of_a_module_is_a_cache_or_says_why_not() -> None:
     found = {name for path in sorted((ROOT / "morok").rglob("*.py")) for name in growing(path)}
-    weak = {f"morok.tensor.storage.{name}" for name in ("_done", "_living", "_memories")}  # what is alive
+    weak = {
+        f"morok.tensor.memory.storage.{name}" for name in ("_done", "_living", "_memories")
+    }  # what is alive
     assert found - FINITE.keys() - weak == set()
 
 

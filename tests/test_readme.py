@@ -53,8 +53,8 @@ def test_commands_and_options_exist() -> None:
 def test_as_many_stages_are_rules_as_it_says() -> None:
     from morok.codegen.pipeline import STAGES
     from morok.rewrite.stage import count_rules
-    from morok.schedule.kernel_stages import KERNEL_STAGES
-    from morok.schedule.pipeline import GRAPH_STAGES
+    from morok.schedule.graph.stages import GRAPH_STAGES
+    from morok.schedule.kernel.stages import KERNEL_STAGES
 
     (said,) = re.findall(r"stages that change it (\d+) are\s+sets of rules and (\d+) are functions", TEXT)
     assert tuple(map(int, said)) == count_rules((*GRAPH_STAGES, *KERNEL_STAGES, *STAGES))

@@ -93,7 +93,7 @@ def test_a_sound_house_passes(tmp_path: Path) -> None:
             "import morok.ir.sums.mul\nT = 1\n",
             "cycle of folders: morok.ir.node → morok.ir.sums →",
         ),
-        ("schedule/order.py", "import morok.proof\n", "the prover is for the command line"),
+        ("schedule/plan/order.py", "import morok.proof\n", "the prover is for the command line"),
         ("nn/layers.py", "import morok.cli.main\n", "cli is not above nn"),
         ("viz/show.py", "import morok.nn.layers\n", "which does not exist"),
         ("attic/old.py", "", "attic is not a room"),

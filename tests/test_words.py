@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from morok.ir.ops import ALL_OPS, AxisKind, Group
-from morok.optimize.actions import ACTIONS
+from morok.optimize.actions.table import ACTIONS
 from tests.words import OLD_FILES, OLD_NAMES
 
 ROOT = Path(__file__).parents[1]

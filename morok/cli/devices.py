@@ -23,7 +23,7 @@ def rows() -> list[tuple[str, str]]:
 
     found = [("CPU", _cpu()), ("PYTHON", "the interpreter, slow and exact")]
     try:
-        from morok.device.cuda_driver import device_count
+        from morok.device.cuda.driver import device_count
 
         names = ["CUDA", *(f"CUDA:{i}" for i in range(1, device_count()))]
     except MorokError as error:
@@ -43,8 +43,8 @@ def rows() -> list[tuple[str, str]]:
 
 
 def _cpu() -> str:
-    from morok.device.cpu import CPU
-    from morok.device.cpu_threads import thread_count
+    from morok.device.cpu.device import CPU
+    from morok.device.cpu.threads import thread_count
     from morok.errors import MorokError
 
     threads = thread_count()
@@ -58,7 +58,7 @@ def _cpu() -> str:
 
 def _cuda(device: object) -> str:
     from morok.device.buffer import show_bytes
-    from morok.device.cuda import Cuda
+    from morok.device.cuda.device import Cuda
 
     assert isinstance(device, Cuda)
     facts = device.driver.facts

@@ -65,8 +65,8 @@ def stages_page() -> str:
     """The tables of stages, from the tables that run."""
     from morok.codegen.pipeline import STAGES
     from morok.rewrite.stage import count_rules, describe
-    from morok.schedule.kernel_stages import KERNEL_STAGES
-    from morok.schedule.pipeline import GRAPH_STAGES
+    from morok.schedule.graph.stages import GRAPH_STAGES
+    from morok.schedule.kernel.stages import KERNEL_STAGES
 
     by_rules, functions = count_rules((*GRAPH_STAGES, *KERNEL_STAGES, *STAGES))
     return f"""# The stages

@@ -46,9 +46,9 @@ def _columns() -> list[tuple[str, str, str, list[tuple[str, str]]]]:
     from morok.codegen.pipeline import STAGES
     from morok.device.registry import DEVICES
     from morok.ir.ops import ALL_OPS
-    from morok.optimize.actions import ACTIONS
-    from morok.schedule.kernel_stages import KERNEL_STAGES
-    from morok.schedule.pipeline import GRAPH_STAGES
+    from morok.optimize.actions.table import ACTIONS
+    from morok.schedule.graph.stages import GRAPH_STAGES
+    from morok.schedule.kernel.stages import KERNEL_STAGES
 
     lines = (f"one graph of {len(ALL_OPS)} ops", "gradients", "jit")
     return [

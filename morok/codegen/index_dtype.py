@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from morok.codegen.vectors import vector_constant
+from morok.codegen.vector.vectors import vector_constant
 from morok.dtype import DType, int32, int64
 from morok.ir.bounds import bounds
 from morok.ir.build import cast

@@ -6,21 +6,18 @@ from dataclasses import dataclass
 from typing import final
 
 from morok import knobs
-from morok.codegen.bounds_checks import check_stage
 from morok.codegen.decompose.fused import fused_decompositions, only_added
 from morok.codegen.decompose.narrow import narrow_floats
 from morok.codegen.decompose.table import decompositions
-from morok.codegen.devectorize import devectorize_rules
-from morok.codegen.expand import expand_stage
 from morok.codegen.gates import post_opt_rules
-from morok.codegen.gpudims import dims_stage
-from morok.codegen.grid import grid_stage
+from morok.codegen.gpu.dims import dims_stage
+from morok.codegen.gpu.grid import grid_stage
 from morok.codegen.index_dtype import lower_index
-from morok.codegen.linearize import end_rules, guard_stores, linearize
-from morok.codegen.loads import certain_rules, load_rules
-from morok.codegen.local import local_stage
-from morok.codegen.prefetch import prefetch
-from morok.codegen.reduce import reduce_stage
+from morok.codegen.linear.bounds_checks import check_stage
+from morok.codegen.linear.linearize import end_rules, guard_stores, linearize
+from morok.codegen.linear.prefetch import prefetch
+from morok.codegen.reduce.local import local_stage
+from morok.codegen.reduce.reduce import reduce_stage
 from morok.codegen.spec import (
     concrete_spec,
     kernel_spec,
@@ -35,8 +32,11 @@ from morok.codegen.spec import (
     stored_spec,
     threads_spec,
 )
-from morok.codegen.storage import bool_rules, flatten_rules, merge_ends
-from morok.codegen.vector_constants import lane_rules
+from morok.codegen.vector.devectorize import devectorize_rules
+from morok.codegen.vector.expand import expand_stage
+from morok.codegen.vector.loads import certain_rules, load_rules
+from morok.codegen.vector.storage import bool_rules, flatten_rules, merge_ends
+from morok.codegen.vector.vector_constants import lane_rules
 from morok.ir.node import UOp
 from morok.machine.machine import Machine
 from morok.rewrite.engine import rewrite

@@ -16,7 +16,7 @@ import numpy as np
 from morok.device.buffer import ALIGNMENT, Allocator, Array, Buffer
 from morok.device.error_flags import ErrorFlags, host_error_flags
 from morok.dtype import DType
-from morok.ir.alu_array import storage
+from morok.ir.arithmetic.arrays import storage
 from morok.ir.node import UOp
 from morok.machine.files import load
 from morok.machine.machine import Machine

@@ -23,7 +23,7 @@ import numpy.typing as npt
 from morok.dtype import DType
 from morok.errors import DeviceError, OutOfMemory
 from morok.forks import renewed
-from morok.ir.alu_array import storage
+from morok.ir.arithmetic.arrays import storage
 from morok.ir.node import UOp
 
 Array = npt.NDArray[Any]

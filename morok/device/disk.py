@@ -13,7 +13,7 @@ import numpy as np
 from morok.device.buffer import Array
 from morok.dtype import DType
 from morok.errors import DeviceError
-from morok.ir.alu_array import storage
+from morok.ir.arithmetic.arrays import storage
 
 
 def map_file(path: str | os.PathLike[str], dtype: DType, count: int | None = None, offset: int = 0) -> Array:

@@ -22,8 +22,8 @@ from morok.device.base import Device
 from morok.device.buffer import Array, Buffer, HostAllocator
 from morok.dtype import DType, identity
 from morok.errors import DeviceError, VariableError
-from morok.ir.alu import evaluate_array
-from morok.ir.alu_array import storage
+from morok.ir.arithmetic.alu import evaluate_array
+from morok.ir.arithmetic.arrays import storage
 from morok.ir.checks import Slot
 from morok.ir.infer import closed_ranges, dimensions, ranges, summed
 from morok.ir.node import UOp, toposort

@@ -18,9 +18,9 @@ from morok.machine.devices import found_by
 
 # name → module with a function `open_device(name)`
 _MODULES = {
-    "CPU": "morok.device.cpu",
-    "CUDA": "morok.device.cuda",
-    "EMULATOR": "morok.device.emulator",
+    "CPU": "morok.device.cpu.device",
+    "CUDA": "morok.device.cuda.device",
+    "EMULATOR": "morok.device.emulator.device",
 }
 DEVICES = ("PYTHON", *_MODULES)
 _devices: dict[str, Device] = {}

@@ -16,7 +16,7 @@ from pathlib import Path
 import morok
 
 # Where compiling begins: a graph becomes kernels, and kernels code of a device.
-ENTRIES = ("morok.schedule.schedule", "morok.device.cpu", "morok.device.cuda")
+ENTRIES = ("morok.schedule.schedule", "morok.device.cpu.device", "morok.device.cuda.device")
 
 # An import as it is written, perhaps over several lines in parentheses. Reading the text takes a fraction of
 # the time of parsing it; what it finds too much (an example in a docstring) costs a rebuild and no result.

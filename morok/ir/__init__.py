@@ -3,8 +3,8 @@
 Functions that are called like their module (`bounds`, `digest`, `alu`) are imported from the module.
 """
 
-from morok.ir.alu import MEANING, evaluate, evaluate_array
 from morok.ir.args import register_arg
+from morok.ir.arithmetic.alu import MEANING, evaluate, evaluate_array
 from morok.ir.bounds import vmax, vmin
 from morok.ir.digest import hexdigest
 from morok.ir.infer import numel, ranges, shape, sorted_ranges

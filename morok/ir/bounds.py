@@ -19,8 +19,8 @@ from collections.abc import Callable
 from typing import Any
 
 from morok.dtype import DType
-from morok.ir.alu import evaluate
-from morok.ir.intervals import (
+from morok.ir.arithmetic.alu import evaluate
+from morok.ir.arithmetic.intervals import (
     Interval,
     bit_and,
     bit_or,

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from morok.dtype import ALL_SCALARS, DType
-from morok.ir.alu import defined
+from morok.ir.arithmetic.alu import defined
 from morok.ir.ops import ALL_OPS, VARIADIC, Op, ops_by_group
 
 _HEAD = """\
 # Ops
 
-Generated from `morok/ir/ops.py` and `morok/ir/alu.py` by `python -m morok docs`; edit those files instead.
+Generated from `morok/ir/ops.py` and `morok/ir/arithmetic/alu.py` by `python -m morok docs`; edit those files
+instead.
 
 A node is an op, a dtype, sources and an argument (`arg`). There are {count} ops. The exact meaning of the
 arithmetic ones, with wrap-around, division by zero, shifts, rounding and casts, is written at the top of
-`morok/ir/alu.py`.
+`morok/ir/arithmetic/alu.py`.
 """
 _FAMILIES: tuple[tuple[str, tuple[DType, ...]], ...] = (
     ("bool", tuple(t for t in ALL_SCALARS if t.is_bool)),

@@ -18,8 +18,8 @@ from morok.caches import watch
 from morok.dtype import DType, as_value, bool_
 from morok.errors import DTypeError, IRError
 from morok.forks import at_fork
-from morok.ir.alu import defined
 from morok.ir.args import LOOSE, arg_key
+from morok.ir.arithmetic.alu import defined
 from morok.ir.operators import Operators
 from morok.ir.ops import Op, Ops
 from morok.ir.provenance import RECENT, Origin, find, here_origin, place, recent

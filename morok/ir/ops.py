@@ -2,7 +2,7 @@
 
 `docs/ops.md` is generated from this file. An `Op` is a plain interned object, so `node.op is Ops.ADD` is a
 pointer comparison and an op hashes at C speed. To add an op, add one line to `Ops`; its arithmetic goes into
-`alu.py`.
+`ir/arithmetic/alu.py`.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from typing import Any, final
 
 from morok.dtype import DType
 from morok.errors import FormatError
-from morok.ir.alu_array import storage
+from morok.ir.arithmetic.arrays import storage
 from morok.tensor.tensor import Tensor
 
 MOST_ELEMENTS = 1 << 48

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from morok.dtype import default_float
-from morok.ir.alu_array import storage
+from morok.ir.arithmetic.arrays import storage
 from morok.tensor.dtypes import as_dtype
 from morok.tensor.tensor import Tensor
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from morok.errors import ArgumentError, ShapeError
 from morok.ir.infer import show_shape
-from morok.tensor.once import rounded_once
+from morok.tensor.elementwise.once import rounded_once
 from morok.tensor.tensor import Tensor
 
 

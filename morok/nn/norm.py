@@ -9,7 +9,7 @@ from morok.errors import ShapeError
 from morok.ir.infer import show_shape
 from morok.nn.init import parameter, stored
 from morok.nn.module import Module, is_training, note_update
-from morok.tensor.once import common_type, is_narrow, rounded_once, widened
+from morok.tensor.elementwise.once import common_type, is_narrow, rounded_once, widened
 from morok.tensor.tensor import Tensor
 
 

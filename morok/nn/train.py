@@ -23,9 +23,9 @@ from morok.ir.memory import base_of
 from morok.nn.module import named_tensors, take_updates, training
 from morok.nn.optim import Optimizer
 from morok.runtime.plan import ExecutionPlan
-from morok.tensor.functionalize import put, without_states
 from morok.tensor.gradient_track import mark
-from morok.tensor.jit import Jit
+from morok.tensor.jit.functionalize import put, without_states
+from morok.tensor.jit.jit import Jit
 from morok.tensor.random import drawing_from, new_cell, skip
 from morok.tensor.tensor import Tensor
 

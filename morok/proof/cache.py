@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from morok import knobs
-from morok.proof.solver import z3
+from morok.proof.smt.solver import z3
 from morok.proof.verdicts import APPROXIMATION, LOWERING, OUT_OF_SCOPE, PROVED, Effort, RuleReport
 from morok.rewrite.rules import Rule
 from morok.rewrite.terms import ANY, Apply, As, DTypeOf, Fact, Lit, Term, Var

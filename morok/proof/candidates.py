@@ -30,7 +30,7 @@ from morok.dtype import (
 from morok.ir.node import UOp, const, make, toposort
 from morok.ir.ops import Ops
 from morok.proof.expressions import Maker, constant_pool, edge_values
-from morok.proof.sorts import Typing, converts, narrow_types, ops_in, single_ops, typings
+from morok.proof.smt.sorts import Typing, converts, narrow_types, ops_in, single_ops, typings
 from morok.proof.verdicts import Effort
 from morok.rewrite.rules import Rule
 from morok.rewrite.terms import Apply, As, Lit, Term, Var, variables

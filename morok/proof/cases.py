@@ -19,12 +19,12 @@ from morok.ir.ops import Ops
 from morok.ir.text import expr
 from morok.proof.candidates import Case, Tally, candidates
 from morok.proof.exhaust import exhaust
-from morok.proof.formulas import same_value
 from morok.proof.graphs import evaluate_graph, prove_equal
 from morok.proof.movements import same_elements
 from morok.proof.shapes import MOVEMENTS, graphs_for, is_shaped
-from morok.proof.sorts import Typing, ops_in
-from morok.proof.translate import NO_THEORY
+from morok.proof.smt.formulas import same_value
+from morok.proof.smt.sorts import Typing, ops_in
+from morok.proof.smt.translate import NO_THEORY
 from morok.proof.verdicts import OUT_OF_SCOPE, PROVED, REFUTED, UNKNOWN, Effort, Verdict
 from morok.rewrite.match import apply_rule
 from morok.rewrite.rules import EXACT, Numeric, Rule, parameters

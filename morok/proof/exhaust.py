@@ -13,7 +13,7 @@ import numpy as np
 
 from morok.dtype import DType, from_bits
 from morok.errors import MorokError
-from morok.ir.alu import evaluate_array
+from morok.ir.arithmetic.alu import evaluate_array
 from morok.ir.bounds import bounds
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import Ops

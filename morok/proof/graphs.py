@@ -12,14 +12,14 @@ from typing import Any, final
 
 from morok.dtype import DType, bool_, identity, int8
 from morok.errors import DTypeError, ProofError
-from morok.ir.alu import evaluate
+from morok.ir.arithmetic.alu import evaluate
 from morok.ir.bounds import bounds
 from morok.ir.node import UOp, alu, const, make, toposort
 from morok.ir.ops import Op, Ops
-from morok.proof import solver
-from morok.proof.formulas import same_value
-from morok.proof.solver import Expr, Problem, z3
-from morok.proof.translate import Translator, supported
+from morok.proof.smt import solver
+from morok.proof.smt.formulas import same_value
+from morok.proof.smt.solver import Expr, Problem, z3
+from morok.proof.smt.translate import Translator, supported
 from morok.proof.verdicts import PROVED, REFUTED, UNKNOWN, Verdict
 from morok.rewrite.engine import substitute
 from morok.rewrite.rules import EXACT, Numeric

@@ -21,14 +21,15 @@ import numpy as np
 
 from morok.dtype import DType, bool_, float32, index, int8, int64, uint8
 from morok.errors import ProofError
-from morok.ir import bounds, intervals
-from morok.ir.alu import defined, evaluate, evaluate_array
+from morok.ir import bounds
+from morok.ir.arithmetic import intervals
+from morok.ir.arithmetic.alu import defined, evaluate, evaluate_array
 from morok.ir.ops import Op, Ops
-from morok.proof import solver
-from morok.proof.meaning import INDICES
 from morok.proof.paths import Path, Unknown, greatest, least, paths
-from morok.proof.solver import Problem, z3
-from morok.proof.translate import Translator
+from morok.proof.smt import solver
+from morok.proof.smt.meaning import INDICES
+from morok.proof.smt.solver import Problem, z3
+from morok.proof.smt.translate import Translator
 from morok.proof.verdicts import PROVED, REFUTED, UNKNOWN, RuleReport, Verdict
 
 PLACE = "morok/ir/bounds.py"

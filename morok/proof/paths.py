@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 from typing import Any, final
 
 from morok.errors import ProofError
-from morok.proof import solver
-from morok.proof.solver import Division, Expr, z3
+from morok.proof.smt import solver
+from morok.proof.smt.solver import Division, Expr, z3
 
 _MOST_PATHS = 400
 _FEASIBLE = 100_000  # steps to see that a path cannot be taken; one that stays open is taken

@@ -9,12 +9,12 @@ from collections.abc import Iterable
 from morok.dtype import DType, bool_
 from morok.errors import ProofError
 from morok.ir.ops import Ops
-from morok.proof import solver
 from morok.proof.cases import prove_cases
 from morok.proof.rules import exhausted, prove_terms
 from morok.proof.shapes import is_shaped
-from morok.proof.sorts import ops_in, single_ops
-from morok.proof.translate import NO_THEORY
+from morok.proof.smt import solver
+from morok.proof.smt.sorts import ops_in, single_ops
+from morok.proof.smt.translate import NO_THEORY
 from morok.proof.verdicts import (
     APPROXIMATION,
     DEFAULT,

@@ -18,8 +18,9 @@ import numpy as np
 from morok.dtype import DType, from_bits, index, int8
 from morok.errors import ProofError
 from morok.ir.ops import Ops
-from morok.proof import solver
-from morok.proof.formulas import (
+from morok.proof.graphs import BITWISE
+from morok.proof.smt import solver
+from morok.proof.smt.formulas import (
     Arrays,
     Assignment,
     Formula,
@@ -28,10 +29,9 @@ from morok.proof.formulas import (
     compute,
     same_value,
 )
-from morok.proof.graphs import BITWISE
-from morok.proof.lemmas import prove_with_lemmas
-from morok.proof.solver import Problem, z3
-from morok.proof.sorts import (
+from morok.proof.smt.lemmas import prove_with_lemmas
+from morok.proof.smt.solver import Problem, z3
+from morok.proof.smt.sorts import (
     SLOW,
     SMALL_FLOATS,
     WIDE,

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 
 from morok.dtype import DType, bool_, float16, float32, identity, index, int8, int32, uint8
 from morok.ir import build
-from morok.ir.alu import defined
+from morok.ir.arithmetic.alu import defined
 from morok.ir.node import UOp, alu, const, make
 from morok.ir.ops import ALU, Op, Ops
 from morok.proof.expressions import Maker, edge_values

@@ -2,7 +2,7 @@
 
 `UNITS` has a function per op that writes it: it gets the writer and the node, puts lines with `writer.put`,
 and enters the lanes of the result in `writer.values`. Operands are `writer.lanes(source)`; an address is
-`writer.addresses[index]`. What the same op means is in `device/emulator_units.py`.
+`writer.addresses[index]`. What the same op means is in `device/emulator/units.py`.
 
 Elements narrower than 32 bits travel in words, as PTX wants them. A lane of such a word has a text that says
 which part of which word it is, so that whole words are found again without packing.

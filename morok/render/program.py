@@ -9,7 +9,7 @@ from typing import final
 from morok.dtype import DType
 from morok.dtype.types import parse
 from morok.errors import CompileError, VariableError
-from morok.ir.alu import evaluate
+from morok.ir.arithmetic.alu import evaluate
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import Ops, op_by_name
 from morok.ir.provenance import place

@@ -15,7 +15,7 @@ from typing import Any, final
 
 from morok.dtype import bool_
 from morok.errors import RuleError
-from morok.ir.alu import evaluate
+from morok.ir.arithmetic.alu import evaluate
 from morok.ir.bounds import vmax, vmin
 from morok.ir.node import UOp, const, make
 from morok.ir.ops import Op, Ops

@@ -12,11 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, final
 
 from morok.device.buffer import Buffer
-from morok.device.cpu_kernel import Kernel, Steps, address_of
+from morok.device.cpu.kernel import Kernel, Steps, address_of
 from morok.ir.node import UOp
 
 if TYPE_CHECKING:
-    from morok.device.cuda_kernel import CudaKernel
+    from morok.device.cuda.kernel import CudaKernel
 
 
 class Runnable(Protocol):
@@ -98,7 +98,7 @@ class GraphLaunch(PlanLaunch):
     __slots__ = ("_address_of", "_cuda", "_places", "_tables")
 
     def __init__(self, items: Sequence[tuple[CudaKernel, Sequence[UOp]]], values: Mapping[str, int]) -> None:
-        from morok.device.cuda_kernel import CudaSteps, Table, address_of
+        from morok.device.cuda.kernel import CudaSteps, Table, address_of
 
         self._address_of = address_of
         self._places: dict[UOp, list[tuple[int, int]]] = {}  # number of the launch, place in its table
@@ -140,7 +140,7 @@ def native_launch(
     native = [(program, nodes) for program, nodes in items if isinstance(program, Kernel)]
     if len(native) == len(items):
         return NativeLaunch(native, values)
-    from morok.device.cuda_kernel import CudaKernel  # what else is compiled is for a GPU
+    from morok.device.cuda.kernel import CudaKernel  # what else is compiled is for a GPU
 
     gpu = [(program, nodes) for program, nodes in items if isinstance(program, CudaKernel)]
     if len(gpu) == len(items) and len({id(program.driver) for program, _ in gpu}) == 1:

@@ -14,12 +14,12 @@ from typing import final
 from morok.device.base import Program
 from morok.device.buffer import Buffer
 from morok.device.registry import get_device
-from morok.device.tunable import Tunable
+from morok.device.tuning.tunable import Tunable
 from morok.errors import OutOfMemory
 from morok.ir.digest import hexdigest
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import Ops
-from morok.optimize.race import Stopwatch
+from morok.optimize.search.race import Stopwatch
 from morok.optimize.strategy import Beam
 from morok.runtime.launch import native_launch
 from morok.runtime.plan_ab_test import ABResult, plan_ab_test

@@ -33,7 +33,7 @@ from morok.rewrite.gc_pause import gc_paused
 from morok.runtime.interrupts import keep_interrupts
 from morok.runtime.launch import PlanLaunch, native_launch
 from morok.runtime.profile import current
-from morok.schedule.memory import MemoryPlan
+from morok.schedule.plan.memory import MemoryPlan
 from morok.schedule.schedule import Schedule, ScheduleItem
 
 keep_interrupts()
@@ -383,8 +383,8 @@ def _check_stages() -> None:
     """A KnobError if an option names a stage that no pipeline has."""
     from morok.codegen.pipeline import STAGES
     from morok.rewrite.stage import check_selection
-    from morok.schedule.kernel_stages import KERNEL_STAGES
-    from morok.schedule.pipeline import GRAPH_STAGES
+    from morok.schedule.graph.stages import GRAPH_STAGES
+    from morok.schedule.kernel.stages import KERNEL_STAGES
 
     check_selection((*GRAPH_STAGES, *KERNEL_STAGES, *STAGES))
 

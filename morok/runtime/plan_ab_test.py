@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import final
 
-from morok.optimize.race import PairedTiming, Stopwatch, uncontended_turns
+from morok.optimize.search.race import PairedTiming, Stopwatch, uncontended_turns
 
 ENOUGH = 0.01  # of a plan's time: who wins so much, wins
 PROMISED = 0.5  # or so much of what the kernels have won alone, if that is less

@@ -22,14 +22,14 @@ from morok import knobs
 from morok.caches import Cache
 from morok.device.registry import get_device
 from morok.device.store import disk_store
-from morok.device.tunable import Tunable
+from morok.device.tuning.tunable import Tunable
 from morok.errors import MorokError
 from morok.forks import renewed
 from morok.ir.digest import hexdigest
 from morok.ir.node import UOp
-from morok.optimize.beam import Found, Progress
-from morok.optimize.race import PairedTiming
 from morok.optimize.record import applied
+from morok.optimize.search.beam import Found, Progress
+from morok.optimize.search.race import PairedTiming
 from morok.optimize.strategy import Beam
 from morok.runtime.plan_ab_test import ABResult
 
@@ -68,7 +68,7 @@ class Tuner:
         machine = get_device(device)
         if not isinstance(machine, Tunable) or applied(ast):
             return ast
-        from morok.optimize.actions import apply_all
+        from morok.optimize.actions.table import apply_all
 
         with self._lock:
             found, complaints = self._find(device, machine, ast, name, beam)
@@ -124,9 +124,9 @@ class Tuner:
     def _search(
         self, device: str, machine: Tunable, ast: UOp, name: str, beam: Beam
     ) -> tuple[Found, tuple[str, ...]]:
-        from morok.optimize.apply import optimize
-        from morok.optimize.beam import search
-        from morok.optimize.space import Space
+        from morok.optimize.heuristics.apply import optimize
+        from morok.optimize.search.beam import search
+        from morok.optimize.search.space import Space
 
         pool = _pool(device, min(_WORKERS, os.cpu_count() or 1))
         bar = (self.progress or progress_bar)(name)
@@ -162,7 +162,7 @@ def suffices(entry: tuple[Beam, Found], wanted: Beam) -> bool:
 
 def write_entry(beam: Beam, found: Found) -> str:
     """A result as text for the disk."""
-    from morok.device.worker import opts_to
+    from morok.device.tuning.worker import opts_to
 
     return json.dumps({
         "width": beam.width, "seconds": beam.seconds, "opts": opts_to(found.opts), "before": found.before,
@@ -173,7 +173,7 @@ def write_entry(beam: Beam, found: Found) -> str:
 
 def read_entry(text: str) -> tuple[Beam, Found] | None:
     """What `write_entry` has written; None if it is something else."""
-    from morok.device.worker import opts_from
+    from morok.device.tuning.worker import opts_from
 
     try:
         d = json.loads(text)
@@ -210,7 +210,7 @@ _pools: dict[tuple[object, ...], Any] = {}
 
 
 def _pool(device: str, count: int) -> Any:
-    from morok.device.worker_pool import WorkerPool
+    from morok.device.tuning.worker_pool import WorkerPool
 
     options = tuple((name, knob.value) for name, knob in knobs.KNOBS.items())
     key = (os.getpid(), device, count, options)

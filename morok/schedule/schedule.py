@@ -29,12 +29,12 @@ from morok.ir.provenance import Origin, place
 from morok.rewrite.engine import substitute
 from morok.rewrite.observe import current, report
 from morok.rewrite.observer import By
-from morok.schedule.memory import MemoryPlan, Placement
 from morok.schedule.normalise import Normalised, normalise
+from morok.schedule.plan.memory import MemoryPlan, Placement
 from morok.schedule.signature import graph_signature
 
 if TYPE_CHECKING:
-    from morok.schedule.template import Template
+    from morok.schedule.plan.template import Template
 
 
 NORMALISED = By("stage", "normalise", "1.0")
@@ -164,7 +164,7 @@ def find_template(form: Normalised) -> Template:
     found = _templates.get(key)
     if found is None:
         # loaded here: all rules come along, which a process that only makes tensors never needs
-        from morok.schedule.template import build_template
+        from morok.schedule.plan.template import build_template
 
         found = build_template(form.sink)
         _templates[key] = found

@@ -1,10 +1,11 @@
-"""Constant folding: an op on constants is a constant. The meaning of each op is in `morok/ir/alu.py`."""
+"""Constant folding: an op on constants is a constant. The meaning of each op is in
+`morok/ir/arithmetic/alu.py`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from morok.ir.alu import evaluate
+from morok.ir.arithmetic.alu import evaluate
 from morok.ir.node import UOp, const
 from morok.ir.ops import Op, Ops
 from morok.rewrite.rules import Rules, why

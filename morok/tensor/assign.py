@@ -20,15 +20,15 @@ from morok.ir.memory import base_of
 from morok.ir.movement import reshape
 from morok.ir.node import UOp, alu, make
 from morok.ir.ops import Ops
+from morok.tensor.arrays.index import INDEXED, parse_key
+from morok.tensor.arrays.selection import Selection
 from morok.tensor.core import Core, expand_to, require_shape
 from morok.tensor.gradient_track import is_tracked
-from morok.tensor.index import INDEXED, parse_key
+from morok.tensor.memory.states import view_of
+from morok.tensor.memory.storage import Storage, claim, device_of, identified, realized_as
+from morok.tensor.memory.strides import Chain, is_whole, moved, replaced, unmoved
 from morok.tensor.realize import is_overwritten, new_buffer, realize_storages
 from morok.tensor.record import recorded
-from morok.tensor.selection import Selection
-from morok.tensor.states import view_of
-from morok.tensor.storage import Storage, claim, device_of, identified, realized_as
-from morok.tensor.strides import Chain, is_whole, moved, replaced, unmoved
 from morok.tensor.tracing import is_tracing
 
 

@@ -20,9 +20,9 @@ from morok.ir.infer import Shape, numel, shape
 from morok.ir.node import UOp, const
 from morok.ir.ops import Ops
 from morok.tensor.gradient_track import cut, is_tracked
+from morok.tensor.memory.storage import Storage, device_of, is_done, realized_as
+from morok.tensor.memory.strides import Chain, Step, is_strided, moved, step_of
 from morok.tensor.sizes import Variable
-from morok.tensor.storage import Storage, device_of, is_done, realized_as
-from morok.tensor.strides import Chain, Step, is_strided, moved, step_of
 
 _ref = weakref.ref
 Scalar: TypeAlias = "bool | int | float"

@@ -17,13 +17,13 @@ from morok.ir.ops import Ops
 from morok.optimize.strategy import Config
 from morok.runtime.plan import ExecutionPlan, buffer_for
 from morok.tensor.assign import Assign
+from morok.tensor.creation.sources import node_of
+from morok.tensor.memory.states import is_computed, resolve
+from morok.tensor.memory.storage import claim, identified
 from morok.tensor.numpy_protocol import call_function, call_ufunc
 from morok.tensor.realize import prepare, realize
 from morok.tensor.record import recorded
 from morok.tensor.sizes import as_axis, concrete
-from morok.tensor.sources import node_of
-from morok.tensor.states import is_computed, resolve
-from morok.tensor.storage import claim, identified
 from morok.tensor.tracing import is_tracing, refuse_values
 
 _SMALL = 1000  # elements up to which repr shows values

@@ -31,13 +31,13 @@ from morok.ir.movement import reshape, shrink
 from morok.ir.node import UOp, alu, const
 from morok.ir.ops import Ops
 from morok.runtime.plan import buffer_for
+from morok.tensor.arrays.sorting import Sorting
 from morok.tensor.core import expand_to, iota
 from morok.tensor.dtypes import as_dtype, float_of
+from morok.tensor.linalg.solve import Solve
 from morok.tensor.realize import new_buffer
 from morok.tensor.record import recorded
 from morok.tensor.sizes import as_shape, as_size, concrete_shape, flat_args
-from morok.tensor.solve import Solve
-from morok.tensor.sorting import Sorting
 from morok.tensor.trace_cache import refuse_trace_cache
 
 _WORD = 0xFFFFFFFFFFFFFFFF

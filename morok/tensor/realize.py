@@ -1,8 +1,8 @@
 """From lazy graphs to memory: bring graphs up to date, schedule, run, and remember what became of the nodes.
 
-Memory that is assigned to has states, see `states.py`. After assignments have run, the memory gets a new
-BUFFER node: a node made of the old one and an equal node made later would otherwise be the same node with
-different values.
+Memory that is assigned to has states, see `tensor/memory/states.py`. After assignments have run, the memory
+gets a new BUFFER node: a node made of the old one and an equal node made later would otherwise be the same
+node with different values.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from morok.runtime.plan import ExecutionPlan, buffer_for
 from morok.schedule.schedule import Schedule, schedule
 from morok.tensor.core import Core, bind_to_memory, require_shape
 from morok.tensor.gradient_track import is_marked, mark
-from morok.tensor.states import (
+from morok.tensor.memory.states import (
     is_computed,
     is_memory,
     last_states,
@@ -37,7 +37,7 @@ from morok.tensor.states import (
     store_values,
     view_of,
 )
-from morok.tensor.storage import (
+from morok.tensor.memory.storage import (
     Storage,
     any_realized,
     claim,

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, final
 
 from morok.errors import MorokError, ShapeError, VariableError
-from morok.ir.alu import evaluate
+from morok.ir.arithmetic.alu import evaluate
 from morok.ir.bounds import bounds
 from morok.ir.build import bind, variable
 from morok.ir.infer import Shape, Size, show_shape

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any, Self, final
 
 from morok.ir.ops import Ops
-from morok.tensor.conversion import Conversion
+from morok.tensor.creation.sources import node_of
 from morok.tensor.dtypes import as_dtype
-from morok.tensor.gradient import Gradient
+from morok.tensor.elementwise.conversion import Conversion
+from morok.tensor.gradient.backward import Gradient
 from morok.tensor.gradient_track import cut
+from morok.tensor.memory.storage import Storage, identified
 from morok.tensor.random import Random
 from morok.tensor.record import recorded
-from morok.tensor.sources import node_of
-from morok.tensor.storage import Storage, identified
 
 
 @final

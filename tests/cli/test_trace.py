@@ -69,7 +69,7 @@ def test_everything_for_machines(script: str, tmp_path: Path) -> None:
     (kernel,) = data["kernels"]
     fired = {c["rule"] for s in kernel["stages"] for t in s["steps"] for c in t["changes"] if "rule" in c}
     assert fired == set(data["rules"])
-    assert data["rules"]["codegen.add_loads.read"]["place"].startswith("morok/codegen/loads.py:")
+    assert data["rules"]["codegen.add_loads.read"]["place"].startswith("morok/codegen/vector/loads.py:")
     assert data["rules"]["codegen.decompose.exp"]["verdict"] == "approximation"
     known = {"proved", "lowering", "approximation", "out of scope", "not yet"}
     assert {rule["verdict"] for rule in data["rules"].values()} <= known

@@ -7,8 +7,8 @@ import pytest
 from morok import knobs
 from morok.cli.main import main
 from morok.cli.tune import table
-from morok.optimize.beam import Found
-from morok.optimize.race import paired_timing
+from morok.optimize.search.beam import Found
+from morok.optimize.search.race import paired_timing
 from morok.runtime.tuning import Tuned
 
 SCRIPT = """import sys

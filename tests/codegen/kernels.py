@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from morok.device.buffer import Buffer, HostAllocator
-from morok.device.cpu import compile_kernel
-from morok.device.cpu_kernel import Kernel
+from morok.device.cpu.device import compile_kernel
+from morok.device.cpu.kernel import Kernel
+from morok.device.cpu.llvm import host
 from morok.device.interpreter import run_kernel
-from morok.device.llvm import host
 from morok.dtype import DType, float32
 from morok.dtype import index as index_dtype
-from morok.ir.alu_array import storage
+from morok.ir.arithmetic.arrays import storage
 from morok.ir.build import define_global, end, index, reduce, rng, sink, store
 from morok.ir.node import UOp, alu, const, make
 from morok.ir.ops import AxisKind, Ops

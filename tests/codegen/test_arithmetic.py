@@ -21,8 +21,8 @@ from morok.dtype import (
     uint32,
     uint64,
 )
-from morok.ir.alu import defined, evaluate_array
-from morok.ir.alu_array import storage
+from morok.ir.arithmetic.alu import defined, evaluate_array
+from morok.ir.arithmetic.arrays import storage
 from morok.ir.build import cast, define_global, rng, sink
 from morok.ir.node import UOp, alu
 from morok.ir.ops import ALU, Op, Ops

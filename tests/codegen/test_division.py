@@ -7,9 +7,9 @@ import pytest
 
 from morok import Tensor
 from morok.codegen.decompose.integers import guard_division, guard_shift
-from morok.device.cpu import program_of
+from morok.device.cpu.device import program_of
 from morok.dtype import DType, int8, int16, int32, int64, uint8, uint16, uint32, uint64
-from morok.ir.alu import evaluate_array
+from morok.ir.arithmetic.alu import evaluate_array
 from morok.ir.build import define_global, rng, sink, variable
 from morok.ir.node import UOp, alu, const, toposort
 from morok.ir.ops import Op, Ops

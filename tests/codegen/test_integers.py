@@ -12,7 +12,7 @@ from morok.codegen.decompose import integers
 from morok.codegen.decompose.pieces import like, shr, where
 from morok.codegen.decompose.table import decompositions
 from morok.dtype import DType, float32, int8, int16, int32, int64, uint8, uint16, uint32, uint64
-from morok.ir.alu import evaluate_array
+from morok.ir.arithmetic.alu import evaluate_array
 from morok.ir.build import cast, variable
 from morok.ir.node import UOp, alu, const, toposort
 from morok.ir.ops import Op, Ops

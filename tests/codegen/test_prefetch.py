@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
+from morok.codegen.linear.prefetch import LARGE, step
 from morok.codegen.pipeline import lower
-from morok.codegen.prefetch import LARGE, step
-from morok.device.llvm import host
+from morok.device.cpu.llvm import host
 from morok.ir.build import reduce as reduce_
 from morok.ir.build import rng, sink
 from morok.ir.node import UOp

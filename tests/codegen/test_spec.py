@@ -12,8 +12,8 @@ from morok.codegen.spec import kernel_spec
 from morok.ir.node import UOp, toposort
 from morok.rewrite.record import Change
 from morok.runtime.history import recording
-from morok.schedule.kernel_stages import KERNEL_STAGES
-from morok.schedule.pipeline import GRAPH_STAGES
+from morok.schedule.graph.stages import GRAPH_STAGES
+from morok.schedule.kernel.stages import KERNEL_STAGES
 
 RANDOM = np.random.default_rng(3)
 

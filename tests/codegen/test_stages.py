@@ -3,20 +3,20 @@
 import pytest
 
 from morok.codegen.decompose.integers import magic_numbers
-from morok.codegen.devectorize import devectorize_rules
-from morok.codegen.expand import expand_stage
 from morok.codegen.gates import post_opt_rules
-from morok.codegen.gpudims import dims_stage, group_dims, split_dim
+from morok.codegen.gpu.dims import dims_stage, group_dims, split_dim
 from morok.codegen.index_dtype import lower_index
-from morok.codegen.linearize import end_rules, guard_stores, linearize
-from morok.codegen.loads import certain_rules, load_rules
-from morok.codegen.local import local_stage
+from morok.codegen.linear.linearize import end_rules, guard_stores, linearize
 from morok.codegen.pipeline import STAGES, Context, lower
-from morok.codegen.reduce import reduce_stage
+from morok.codegen.reduce.local import local_stage
+from morok.codegen.reduce.reduce import reduce_stage
 from morok.codegen.scopes import merge_sibling_ends, own_ranges, share_loops
 from morok.codegen.spec import kernel_spec, list_spec
-from morok.codegen.storage import bool_rules, flatten_rules
-from morok.codegen.vectors import concat, gather, lane, splat, swizzle, vector_constant
+from morok.codegen.vector.devectorize import devectorize_rules
+from morok.codegen.vector.expand import expand_stage
+from morok.codegen.vector.loads import certain_rules, load_rules
+from morok.codegen.vector.storage import bool_rules, flatten_rules
+from morok.codegen.vector.vectors import concat, gather, lane, splat, swizzle, vector_constant
 from morok.dtype import bool_, float32, image, index, int32, int64, uint8
 from morok.errors import CompileError, SpecError
 from morok.ir.build import bufferize, define_global, end, load, rng, sink, store, variable
@@ -241,7 +241,7 @@ def test_sharing_a_loop_looks_at_everybody_in_it() -> None:
 
 
 def test_a_matrix_unit_adds_by_itself() -> None:
-    from morok.codegen.accumulators import accumulate
+    from morok.codegen.vector.accumulators import accumulate
 
     a, b, c, total = (read(x, 0) for x in buffers(1, 1, 1, 1))
     product = make(Ops.WMMA, float32, (a, b, c), "unit")

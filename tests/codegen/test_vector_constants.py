@@ -2,7 +2,7 @@
 
 import math
 
-from morok.codegen.vector_constants import lane_rules
+from morok.codegen.vector.vector_constants import lane_rules
 from morok.dtype import bool_, float32, index, int32
 from morok.ir.node import UOp, alu, const, make
 from morok.ir.ops import Ops

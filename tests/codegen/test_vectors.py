@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from morok.codegen.devectorize import cut_arithmetic
-from morok.codegen.loads import add_load, certain
-from morok.codegen.vectors import concat, gather, splat, swizzle, vector_constant
+from morok.codegen.vector.devectorize import cut_arithmetic
+from morok.codegen.vector.loads import add_load, certain
+from morok.codegen.vector.vectors import concat, gather, splat, swizzle, vector_constant
 from morok.dtype import DType, bool_, float32, index, void
 from morok.ir.build import define_global
 from morok.ir.node import UOp, alu, const, make

@@ -9,7 +9,7 @@ from morok import Tensor, jit
 from morok.device.buffer import HostAllocator
 from morok.device.error_flags import PinnedWords
 from morok.errors import OutOfRange
-from tests.device.fake_gpu import FakeDriver, fake_gpus
+from tests.device.cuda.fake_gpu import FakeDriver, fake_gpus
 
 
 def test_a_gpu_tells_of_a_position_when_a_value_is_read() -> None:

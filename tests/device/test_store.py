@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from morok import knobs
-from morok.device import cpu as cpu_module
 from morok.device.compiled import Compiled
-from morok.device.cpu import CPU, kernel_key
+from morok.device.cpu import device as cpu_module
+from morok.device.cpu.device import CPU, kernel_key
 from morok.device.store import DiskStore
 from morok.device.version import compiler_version
 from tests.codegen.kernels import add, row_sum
@@ -118,7 +118,7 @@ def test_options_and_compiler_are_part_of_the_key() -> None:
 SCRIPT = """
 import sys
 from tests.codegen.kernels import row_sum
-from morok.device.cpu import CPU
+from morok.device.cpu.device import CPU
 from morok.dtype import float32
 import numpy as np
 device = CPU()

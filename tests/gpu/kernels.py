@@ -10,7 +10,7 @@ import pytest
 
 from morok.codegen.pipeline import lower
 from morok.device.buffer import Buffer
-from morok.device.emulator import EmulatedKernel, Emulator
+from morok.device.emulator.device import EmulatedKernel, Emulator
 from morok.device.interpreter import run_kernel
 from morok.device.registry import get_device
 from morok.dtype import DType, PtrDType, float32, int32, uint8, void
@@ -133,7 +133,7 @@ def buffer(size: int, number: int = 0, dtype: DType = float32) -> UOp:
 
 def cubin(text: str, arch: str = "sm_90a") -> bytes:
     """CUDA C as machine code; the test is skipped, with the reason, where NVRTC is not installed."""
-    from morok.device.cuda_compile import compile_cubin
+    from morok.device.cuda.compile import compile_cubin
 
     try:
         return compile_cubin(text, arch, "test")

@@ -10,17 +10,17 @@ import numpy as np
 
 from morok import Tensor
 from morok.device.buffer import Buffer
-from morok.device.cuda import Cuda, facts_of
-from morok.device.cuda_compile import compile_cubin
-from morok.device.emulator import EmulatedKernel, EmulatorAllocator
+from morok.device.cuda.compile import compile_cubin
+from morok.device.cuda.device import Cuda, facts_of
+from morok.device.emulator.device import EmulatedKernel, EmulatorAllocator
 from morok.device.registry import get_device
 from morok.dtype import DType, PtrDType
-from morok.ir.alu_array import storage
+from morok.ir.arithmetic.arrays import storage
 from morok.ir.matrix import ALL_UNITS
 from morok.ir.node import UOp, const, toposort
 from morok.ir.ops import Ops
 from morok.machine.files import load
-from morok.optimize.actions import can
+from morok.optimize.actions.table import can
 from morok.optimize.record import Opt
 from morok.render.cuda import render
 from morok.rewrite.engine import substitute

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 
 from morok.ir.node import UOp
 from morok.machine.machine import Machine
-from morok.optimize.actions import apply, apply_all
+from morok.optimize.actions.table import apply, apply_all
 from morok.optimize.record import Opt
 from tests.gpu.kernels import run
 from tests.optimize.kernels import GPU, MAKERS, VALUES, buffers_of, interpret, kernel, same, wanted

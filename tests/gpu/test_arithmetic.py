@@ -11,8 +11,8 @@ import pytest
 
 from morok.codegen.pipeline import lower
 from morok.dtype import DType, bfloat16, bool_, float8_e4m3, float16, float32, float64, int32, uint64
-from morok.ir.alu import defined, evaluate_array
-from morok.ir.alu_array import storage
+from morok.ir.arithmetic.alu import defined, evaluate_array
+from morok.ir.arithmetic.arrays import storage
 from morok.ir.build import cast, define_global, rng, sink
 from morok.ir.node import UOp, alu
 from morok.ir.ops import ALU, Op, Ops

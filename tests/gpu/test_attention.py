@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 
 from morok import Tensor
 from morok.codegen.pipeline import lower
-from morok.device.cuda import program_of
-from morok.device.cuda_compile import compile_cubin
+from morok.device.cuda.compile import compile_cubin
+from morok.device.cuda.device import program_of
 from morok.device.interpreter import run_kernel
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import AxisKind, Ops
-from morok.optimize.actions import apply, apply_all, can
-from morok.optimize.apply import optimize
-from morok.optimize.gpu_attention import row_choices
+from morok.optimize.actions.table import apply, apply_all, can
+from morok.optimize.heuristics.apply import optimize
+from morok.optimize.heuristics.gpu_attention import row_choices
 from morok.optimize.record import Opt, applied
 from morok.schedule.schedule import schedule
 from tests.gpu.kernels import DEVICE

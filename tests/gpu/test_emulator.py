@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from morok.device.emulator import Emulator
+from morok.device.emulator.device import Emulator
 from morok.dtype import float32, int32, void
 from morok.errors import DeviceError, VariableError
 from morok.ir.build import after, define_local, define_reg, rng

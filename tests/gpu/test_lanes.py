@@ -7,13 +7,13 @@ import math
 import pytest
 
 from morok import knobs
-from morok.device.cuda import program_of
-from morok.device.cuda_interface import Facts
+from morok.device.cuda.device import program_of
+from morok.device.cuda.interface import Facts
 from morok.ir.node import UOp
-from morok.optimize.actions import apply_all, can
-from morok.optimize.apply import optimize
+from morok.optimize.actions.table import apply_all, can
+from morok.optimize.heuristics.apply import optimize
 from morok.optimize.record import Opt, applied
-from morok.optimize.space import Space
+from morok.optimize.search.space import Space
 from tests.optimize.kernels import GPU, kernel_of
 from tests.schedule import graphs as g
 

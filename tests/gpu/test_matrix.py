@@ -16,9 +16,9 @@ from morok.ir.matrix import ALL_UNITS, MMA_F16, MMA_INT8, WARP_UNITS
 from morok.ir.node import UOp, make, toposort
 from morok.ir.ops import AxisKind, Ops
 from morok.machine.files import load
-from morok.optimize.actions import apply_all, can
-from morok.optimize.builder import Builder
-from morok.optimize.gpu_matmul import matrix_product
+from morok.optimize.actions.table import apply_all, can
+from morok.optimize.heuristics.builder import Builder
+from morok.optimize.heuristics.gpu_matmul import matrix_product
 from morok.optimize.record import Opt, applied
 from morok.render.cuda import render
 from tests.gpu.products import (
@@ -315,7 +315,7 @@ def test_sums_of_8_bit_floats_are_those_of_float32_unless_less_is_allowed() -> N
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 def test_the_source_compiles(dtype: str) -> None:
     pytest.importorskip("cuda.core")
-    from morok.device.cuda_compile import compile_cubin
+    from morok.device.cuda.compile import compile_cubin
 
     host = replace(HOST, tma=False)
     builder = Builder(kernel_of(product, (1024, 1024), (1024, 1024), dtype=dtype), host)

@@ -17,8 +17,8 @@ import pytest
 from morok import Tensor, knobs
 from morok.codegen.pipeline import lower
 from morok.dtype import DType, bool_, int16, int64, uint16
-from morok.ir.alu import evaluate_array
-from morok.ir.alu_array import storage
+from morok.ir.arithmetic.alu import evaluate_array
+from morok.ir.arithmetic.arrays import storage
 from morok.ir.build import cast, define_global, rng, sink
 from morok.ir.node import UOp, alu, const
 from morok.ir.ops import Op, Ops

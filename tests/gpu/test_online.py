@@ -12,7 +12,7 @@ from morok import Tensor
 from morok.codegen.pipeline import lower
 from morok.ir.node import UOp
 from morok.ir.ops import Ops
-from morok.optimize.apply import optimize
+from morok.optimize.heuristics.apply import optimize
 from morok.optimize.record import applied
 from tests.gpu.kernels import DEVICE
 from tests.gpu.products import HOST, TARGET, kernel_of

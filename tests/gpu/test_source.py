@@ -9,16 +9,16 @@ from hypothesis import given, settings
 
 from morok import Tensor, knobs
 from morok.codegen.pipeline import lower
-from morok.device.cuda import program_of
-from morok.device.cuda_interface import Facts
+from morok.device.cuda.device import program_of
+from morok.device.cuda.interface import Facts
 from morok.dtype import DType, bfloat16, bool_, float8_e5m2, float16, float32, float64, int8, int32, int64
 from morok.ir.build import bufferize, define_global, rng, sink
 from morok.ir.checks import count_buffers
 from morok.ir.node import UOp, alu, const, make
 from morok.ir.ops import AxisKind, Ops
 from morok.machine.machine import Machine
-from morok.optimize.actions import apply_all
-from morok.optimize.apply import optimize
+from morok.optimize.actions.table import apply_all
+from morok.optimize.heuristics.apply import optimize
 from morok.optimize.record import Opt
 from morok.render.cuda import STATIC_SHARED, render
 from morok.render.program import Program, extent_value

@@ -15,10 +15,10 @@ from morok.codegen.pipeline import lower
 from morok.device.interpreter import run_kernel
 from morok.errors import CompileError
 from morok.ir.node import UOp
-from morok.optimize.actions import apply_all, can
-from morok.optimize.apply import optimize
+from morok.optimize.actions.table import apply_all, can
+from morok.optimize.heuristics.apply import optimize
 from morok.optimize.record import Opt
-from morok.optimize.space import Space
+from morok.optimize.search.space import Space
 from tests.gpu.products import HOST, TARGET, close, execute, kernel_of, memory_of, product
 
 # name → the function, the shapes, the type, what rounding and another order of additions may do to the norm

@@ -16,15 +16,15 @@ from morok.ir.matrix import ALL_UNITS
 from morok.ir.node import UOp, make, toposort
 from morok.ir.ops import Ops
 from morok.ir.warp_roles import Box
-from morok.optimize.actions import apply_all, can
-from morok.optimize.apply import optimize
-from morok.optimize.builder import Builder
+from morok.optimize.actions.table import apply_all, can
+from morok.optimize.actions.warp_specialize import plain_read, tile_box
 from morok.optimize.facts import store_of
-from morok.optimize.gpu_matmul import EPILOGUE, PRODUCER, UNIFORM, _plan
+from morok.optimize.heuristics.apply import optimize
+from morok.optimize.heuristics.builder import Builder
+from morok.optimize.heuristics.gpu_matmul import EPILOGUE, PRODUCER, UNIFORM, _plan
 from morok.optimize.loops import loops_of
 from morok.optimize.record import Opt, applied
-from morok.optimize.space import Space
-from morok.optimize.warp_specialize import plain_read, tile_box
+from morok.optimize.search.space import Space
 from morok.render.cuda import render
 from morok.rewrite.engine import substitute
 from tests.gpu.kernels import cubin

@@ -15,9 +15,9 @@ from morok.errors import DeviceError
 from morok.ir.matrix import ALL_UNITS, WGMMA_UNITS, Products
 from morok.ir.node import UOp, const, make, toposort
 from morok.ir.ops import Ops
-from morok.optimize.actions import apply_all, can
-from morok.optimize.builder import Builder
-from morok.optimize.gpu_matmul import matrix_product, tile_choices
+from morok.optimize.actions.table import apply_all, can
+from morok.optimize.heuristics.builder import Builder
+from morok.optimize.heuristics.gpu_matmul import matrix_product, tile_choices
 from morok.optimize.record import Opt, applied
 from morok.render.cuda_shared import lifetimes, places
 from tests.gpu.products import (

@@ -19,9 +19,9 @@ from morok.errors import DeviceError
 from morok.ir.matrix import ALL_UNITS, REGISTER_A_UNITS, WGMMA_UNITS, MatrixUnit, Products
 from morok.ir.node import UOp, make
 from morok.ir.ops import AxisKind, Ops
-from morok.optimize.actions import apply_all, can
-from morok.optimize.builder import Builder
-from morok.optimize.gpu_matmul import matrix_product
+from morok.optimize.actions.table import apply_all, can
+from morok.optimize.heuristics.builder import Builder
+from morok.optimize.heuristics.gpu_matmul import matrix_product
 from morok.optimize.record import Opt, applied
 from morok.render.cuda import render
 from morok.schedule.schedule import schedule

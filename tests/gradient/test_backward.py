@@ -8,7 +8,7 @@ import pytest
 
 from morok import MorokError, Tensor, Variable, checkpoint, custom_gradient, grad, nn, no_grad, value_and_grad
 from morok.errors import DTypeError, ShapeError
-from morok.tensor.gradient_functional import tensors_in, with_tensors
+from morok.tensor.transforms import tensors_in, with_tensors
 from tests.gradient.check import check, sample
 
 

@@ -6,8 +6,8 @@ import pytest
 from morok import Tensor
 from morok.ir.node import UOp, alu, make
 from morok.ir.ops import ALL_OPS, COMPARE, Group, Op, Ops
-from morok.tensor.gradient_rules import FLAT, RULES, Pullback
-from morok.tensor.gradient_walk import DIFFERENTIABLE
+from morok.tensor.gradient.rules import FLAT, RULES, Pullback
+from morok.tensor.gradient.walk import DIFFERENTIABLE
 from tests.gradient.check import check, sample
 
 BITS = {

@@ -35,8 +35,8 @@ from morok.dtype import (
     uint64,
 )
 from morok.errors import DTypeError
-from morok.ir.alu import MEANING, defined, evaluate, evaluate_array, result_dtype
-from morok.ir.alu_array import narrow, storage
+from morok.ir.arithmetic.alu import MEANING, defined, evaluate, evaluate_array, result_dtype
+from morok.ir.arithmetic.arrays import narrow, storage
 from morok.ir.ops import ALU, Op, Ops
 
 

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from morok.dtype import DType, bool_, float32, index, int8, int32, uint8, uint32
-from morok.ir import alu_scalar, intervals
-from morok.ir.alu import defined, evaluate
+from morok.ir.arithmetic import intervals, scalars
+from morok.ir.arithmetic.alu import defined, evaluate
 from morok.ir.bounds import bounds, vmax, vmin
 from morok.ir.build import (
     bind,
@@ -125,10 +125,10 @@ def _shift_right(x: int, y: int) -> int:
 CASES: dict[str, tuple[Callable[..., Any], Callable[[int, int], int], bool]] = {
     # name: the interval function, what it bounds, and whether the result is as narrow as possible
     "mul": (intervals.mul, operator.mul, True),
-    "floordiv": (intervals.floordiv, alu_scalar.floordiv, True),
-    "cdiv": (intervals.cdiv, alu_scalar.cdiv, True),
-    "floormod": (intervals.floormod, alu_scalar.floormod, False),
-    "cmod": (intervals.cmod, alu_scalar.cmod, False),
+    "floordiv": (intervals.floordiv, scalars.floordiv, True),
+    "cdiv": (intervals.cdiv, scalars.cdiv, True),
+    "floormod": (intervals.floormod, scalars.floormod, False),
+    "cmod": (intervals.cmod, scalars.cmod, False),
     "and": (intervals.bit_and, operator.and_, False),
     "or": (intervals.bit_or, operator.or_, False),
     "xor": (intervals.bit_xor, operator.xor, False),

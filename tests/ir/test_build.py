@@ -10,7 +10,7 @@ from morok.dtype import AddrSpace, bool_, float32, float64, int32, uint32, uint6
 from morok.dtype import index as index_dtype
 from morok.errors import DTypeError, IRError, ShapeError, VariableError
 from morok.ir import build, movement
-from morok.ir.alu import evaluate
+from morok.ir.arithmetic.alu import evaluate
 from morok.ir.node import UOp, alu, const, make
 from morok.ir.ops import AxisKind, Ops
 

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from morok.dtype import DType, bool_, float32, index, int8, uint8, uint32
-from morok.ir import alu_scalar, intervals
+from morok.ir.arithmetic import intervals, scalars
 from morok.ir.bounds import bounds
 from morok.ir.build import bitcast, cast, gep, logical_not, variable, vectorize
 from morok.ir.node import UOp, alu, const, make, toposort
@@ -90,10 +90,10 @@ def flipped(a: Interval, b: Interval) -> bool:
 
 CASES: dict[str, tuple[Callable[..., Any], Callable[[int, int], int], Callable[..., bool]]] = {
     "mul": (intervals.mul, operator.mul, always),
-    "floordiv": (intervals.floordiv, alu_scalar.floordiv, always),
-    "cdiv": (intervals.cdiv, alu_scalar.cdiv, always),
-    "floormod": (intervals.floormod, alu_scalar.floormod, one_divisor),
-    "cmod": (intervals.cmod, alu_scalar.cmod, one_magnitude),
+    "floordiv": (intervals.floordiv, scalars.floordiv, always),
+    "cdiv": (intervals.cdiv, scalars.cdiv, always),
+    "floormod": (intervals.floormod, scalars.floormod, one_divisor),
+    "cmod": (intervals.cmod, scalars.cmod, one_magnitude),
     "and": (intervals.bit_and, operator.and_, masked),
     "or": (intervals.bit_or, operator.or_, joined),
     "xor": (intervals.bit_xor, operator.xor, flipped),

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from morok.cli.main import main
-from morok.ir.alu import MEANING
+from morok.ir.arithmetic.alu import MEANING
 from morok.ir.document import ops_page
 from morok.ir.ops import (
     ALL_OPS,

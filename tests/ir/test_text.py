@@ -99,7 +99,7 @@ OPERATORS = [Ops.ADD, Ops.SUB, Ops.MUL, Ops.FLOORDIV, Ops.FLOORMOD, Ops.AND, Ops
     ("outer", "inner"), list(itertools.product(OPERATORS, OPERATORS)), ids=lambda op: op.name
 )
 def test_brackets_are_where_python_needs_them(outer: Any, inner: Any) -> None:
-    from morok.ir.alu import evaluate
+    from morok.ir.arithmetic.alu import evaluate
 
     k = variable("k", 1, 9)
     left, right = alu(outer, alu(inner, I, J), k), alu(outer, I, alu(inner, J, k))

@@ -9,7 +9,7 @@ import pytest
 
 PACKAGE = Path(__file__).parents[2] / "morok"
 # Who may: the files themselves, renderers and drivers of one maker, and the pool, which writes instructions.
-ALLOWED = ("machine/", "render/", "device/cuda", "device/cpu_threads.py", "cli/bench/")
+ALLOWED = ("machine/", "render/", "device/cuda", "device/cpu/threads.py", "cli/bench/")
 CHIPS = re.compile(
     r"sm_\d|neoverse|cortex|avx|\bsse\d|aarch64|arm64|x86|\bneon\b|\bamx|[hab][12]00\b|hopper|ampere", re.I
 )
@@ -19,7 +19,7 @@ NAMELESS = ("schedule/", "optimize/", "codegen/")
 FACTS = re.compile(
     r"^_?(WARP|LINE|REGISTERS|ISSUE|LAUNCH|LATENCY|WAKE|OPS_PER_BYTE|\w+_RATE|\w+_SHAPES|DEAR_OPS)$"
 )
-INSTRUCTIONS = {"codegen/shared.py": {"LINE"}}  # bytes that the banks of shared memory give at once
+INSTRUCTIONS = {"codegen/gpu/shared.py": {"LINE"}}  # bytes that the banks of shared memory give at once
 
 
 def texts(tree: ast.AST) -> Iterator[tuple[int, str]]:
@@ -64,9 +64,9 @@ def test_chips_are_known_to_machines_only() -> None:
     [
         ("codegen/gpu.py", "_SHARED = {'sm_80': 163}", "names a chip"),
         ("device/host.py", "wide = 'avx512f' in flags", "names a chip"),
-        ("schedule/scans.py", "IN_RUNS = frozenset(('CUDA',))", "names a device"),
+        ("schedule/graph/scans.py", "IN_RUNS = frozenset(('CUDA',))", "names a device"),
         ("schedule/costs.py", "LAUNCH = 20_000.0", "LAUNCH belongs into"),
-        ("optimize/gpu_matmul.py", "UNIT_RATE, STORE_RATE = 1800, 18", "STORE_RATE belongs into"),
+        ("optimize/heuristics/gpu_matmul.py", "UNIT_RATE, STORE_RATE = 1800, 18", "STORE_RATE belongs into"),
     ],
 )
 def test_what_was_there_is_found(name: str, text: str, complaint: str) -> None:
@@ -74,4 +74,4 @@ def test_what_was_there_is_found(name: str, text: str, complaint: str) -> None:
 
 
 def test_docstrings_may_tell_stories() -> None:
-    assert complaints("codegen/vector_constants.py", '"""Taken for all true on AArch64."""') == []
+    assert complaints("codegen/vector/vector_constants.py", '"""Taken for all true on AArch64."""') == []

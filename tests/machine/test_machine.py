@@ -133,7 +133,7 @@ def test_defaults_are_a_plain_processor() -> None:
 
 
 def test_the_knob_names_a_gpu_for_the_emulator() -> None:
-    from morok.device.emulator import Emulator
+    from morok.device.emulator.device import Emulator
 
     device = Emulator()
     assert device.machine.tma
@@ -144,8 +144,8 @@ def test_the_knob_names_a_gpu_for_the_emulator() -> None:
 
 
 def test_a_gpu_does_not_run_as_another() -> None:
-    from morok.device.cuda import Cuda
-    from tests.device.fake_gpu import FakeDriver
+    from morok.device.cuda.device import Cuda
+    from tests.device.cuda.fake_gpu import FakeDriver
 
     device = Cuda("CUDA", FakeDriver())
     with knobs.override(MACHINE="sm_80"), pytest.raises(DeviceError, match="MACHINE=sm_80 is sm_80"):
@@ -169,6 +169,6 @@ def test_kernels_for_another_processor_are_shown_and_this_one_runs(tmp_path: Pat
 
 
 def cpu_here() -> Machine:
-    from morok.device.llvm import host
+    from morok.device.cpu.llvm import host
 
     return cpu_machine(host())

@@ -18,12 +18,12 @@ from typing import Any, final
 
 from morok.errors import MorokError
 from morok.ir.ops import Ops
-from morok.proof import solver
-from morok.proof.formulas import Formula
 from morok.proof.intervals import Law, laws
 from morok.proof.prove import judge
-from morok.proof.solver import Problem, z3
-from morok.proof.sorts import narrow_types, ops_in, single_ops, typings
+from morok.proof.smt import solver
+from morok.proof.smt.formulas import Formula
+from morok.proof.smt.solver import Problem, z3
+from morok.proof.smt.sorts import narrow_types, ops_in, single_ops, typings
 from morok.proof.tight import loose
 from morok.proof.verdicts import PROVED, UNKNOWN, Effort
 from morok.rewrite import ruleset
@@ -42,7 +42,7 @@ TESTED_BY: dict[str, tuple[str, ...]] = {
         "tests/ir/test_bounds.py",
         "tests/symbolic/test_families.py",
     ),
-    "morok.ir.intervals": ("tests/ir/test_intervals.py", "tests/ir/test_bounds.py"),
+    "morok.ir.arithmetic.intervals": ("tests/ir/test_intervals.py", "tests/ir/test_bounds.py"),
     "morok.symbolic.quotients": ("tests/symbolic",),
     "morok.symbolic.bits": ("tests/symbolic",),
     "morok.symbolic.casts": ("tests/symbolic",),
@@ -57,27 +57,27 @@ TESTED_BY: dict[str, tuple[str, ...]] = {
     ),
     "morok.codegen.decompose.rounding": ("tests/codegen/test_table.py", "tests/codegen/test_arithmetic.py"),
     "morok.codegen.decompose.table": ("tests/codegen/test_table.py", "tests/codegen/test_arithmetic.py"),
-    "morok.codegen.vector_constants": ("tests/codegen/test_vector_constants.py",),
+    "morok.codegen.vector.vector_constants": ("tests/codegen/test_vector_constants.py",),
     "morok.codegen.gates": ("tests/codegen/test_gates.py", "tests/codegen/test_kernels.py"),
-    "morok.schedule.views": ("tests/schedule/test_passes.py",),
-    "morok.schedule.gates": ("tests/schedule/test_passes.py",),
-    "morok.schedule.reductions": ("tests/schedule/test_collapse.py", "tests/schedule/test_passes.py"),
-    "morok.schedule.collapse": ("tests/schedule/test_collapse.py", "tests/schedule/test_passes.py"),
+    "morok.schedule.graph.views": ("tests/schedule/test_passes.py",),
+    "morok.schedule.kernel.gates": ("tests/schedule/test_passes.py",),
+    "morok.schedule.kernel.reductions": ("tests/schedule/test_collapse.py", "tests/schedule/test_passes.py"),
+    "morok.schedule.kernel.collapse": ("tests/schedule/test_collapse.py", "tests/schedule/test_passes.py"),
 }
 # In these rooms only what proved rules reach: the rest moves loops and memory.
 REACHED_TESTED_BY: dict[str, tuple[str, ...]] = {
-    "morok.codegen.devectorize": (
+    "morok.codegen.vector.devectorize": (
         "tests/codegen/test_vectors.py",
         "tests/codegen/test_kernels.py",
         "tests/codegen/test_splits.py",
     ),
-    "morok.codegen.vectors": (
+    "morok.codegen.vector.vectors": (
         "tests/codegen/test_vectors.py",
         "tests/codegen/test_vector_constants.py",
         "tests/codegen/test_kernels.py",
     ),
-    "morok.codegen.reduce": ("tests/codegen/test_kernels.py",),
-    "morok.codegen.loads": (
+    "morok.codegen.reduce.reduce": ("tests/codegen/test_kernels.py",),
+    "morok.codegen.vector.loads": (
         "tests/codegen/test_vectors.py",
         "tests/codegen/test_kernels.py",
         "tests/codegen/test_division.py",
@@ -242,7 +242,7 @@ def all_judges(rules: list[Rule], suite: Suite, wanted: set[str]) -> dict[str, J
         code = [f for f in (rule.after, *rule.conditions) if not isinstance(f, Term)]
         if code and rule.unproved is None and {module for module, _ in reached(*code)} & wanted:
             found.append(Judge(rule.name, lambda rule=rule: _prove_rule(rule)))  # type: ignore[misc]
-    if "morok.ir.bounds" in wanted or "morok.ir.intervals" in wanted:
+    if "morok.ir.bounds" in wanted or "morok.ir.arithmetic.intervals" in wanted:
         found += [Judge(f"{law.name} {law.dtype}", lambda law=law: _prove_law(law)) for law in laws()]  # type: ignore[misc]
     below = tuple(path for module in wanted for path in ALL_TESTED_BY.get(module, TERMS_TESTED_BY))
     names = [name for name in suite.items if name.startswith(below)]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, final
 
 from morok.ir.ops import Op, Ops
-from morok.proof.sorts import NoTheory, narrow_types, single_ops, typings
+from morok.proof.smt.sorts import NoTheory, narrow_types, single_ops, typings
 from morok.rewrite.rules import Rule
 from morok.rewrite.terms import Apply, As, Fact, Lit, Term, show, variables
 

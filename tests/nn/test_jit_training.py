@@ -8,7 +8,7 @@ import pytest
 
 import morok
 from morok import Tensor, nn
-from morok.tensor.jit import JitError, jit
+from morok.tensor.jit.jit import JitError, jit
 
 rng = np.random.default_rng(0)
 X = rng.standard_normal((8, 3)).astype(np.float32)

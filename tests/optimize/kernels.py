@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 
 from morok.device.buffer import Buffer, HostAllocator
-from morok.device.cpu import compile_kernel
-from morok.device.cpu_kernel import Kernel
+from morok.device.cpu.device import compile_kernel
+from morok.device.cpu.kernel import Kernel
+from morok.device.cpu.llvm import host as machine
 from morok.device.interpreter import run_kernel
-from morok.device.llvm import host as machine
 from morok.dtype import PtrDType, float32, int32
 from morok.ir import movement
-from morok.ir.alu_array import storage
+from morok.ir.arithmetic.arrays import storage
 from morok.ir.build import define_global, end, index, pick, read, reduce, rng, sink, store, variable
 from morok.ir.node import UOp, alu, const, toposort
 from morok.ir.ops import AxisKind, Op, Ops

@@ -13,7 +13,7 @@ from morok.ir.node import UOp, toposort
 from morok.ir.ops import AxisKind, Ops
 from morok.ir.text import parse, to_python
 from morok.machine.machine import Machine
-from morok.optimize.actions import ACTIONS, apply, apply_all, can
+from morok.optimize.actions.table import ACTIONS, apply, apply_all, can
 from morok.optimize.loops import loops_of, size
 from morok.optimize.record import Opt, OptError, Optimised, applied
 from tests.optimize.kernels import (

@@ -7,11 +7,11 @@ import pytest
 
 from morok import Tensor
 from morok.codegen.pipeline import lower
-from morok.device.cuda_interface import Facts
+from morok.device.cuda.interface import Facts
 from morok.ir.node import UOp
 from morok.ir.ops import Ops
 from morok.machine.files import load
-from morok.optimize.apply import optimize
+from morok.optimize.heuristics.apply import optimize
 from morok.optimize.record import applied
 
 H200 = Facts("H200", (9, 0), 140 << 30, 132, 1024, 227 << 10, 60 << 20, 13000).machine()

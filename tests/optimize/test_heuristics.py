@@ -19,10 +19,10 @@ from morok.ir.infer import closed_ranges, ranges
 from morok.ir.node import UOp, alu, const, toposort
 from morok.ir.ops import AxisKind, Op, Ops
 from morok.machine.machine import Machine
-from morok.optimize.apply import optimize
+from morok.optimize.heuristics.apply import optimize
+from morok.optimize.heuristics.tiles import tile_shape
 from morok.optimize.loops import loops_of, size
 from morok.optimize.record import applied
-from morok.optimize.tiles import tile_shape
 from tests.optimize.kernels import (
     AVX512,
     GPU,

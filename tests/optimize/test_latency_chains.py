@@ -6,7 +6,7 @@ from morok.ir.node import UOp, alu, make
 from morok.ir.ops import AxisKind, Op, Ops
 from morok.machine.machine import Machine
 from morok.optimize.facts import functions
-from morok.optimize.heuristics import choose
+from morok.optimize.heuristics.cpu import choose
 from morok.optimize.loops import loops_of, size
 
 HOST = Machine(vector_bytes=16, registers=32)

@@ -8,8 +8,8 @@ from morok.device.interpreter import run_kernel
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import AxisKind, Ops
 from morok.machine.machine import Machine
-from morok.optimize.actions import apply, can
-from morok.optimize.heuristics import choose
+from morok.optimize.actions.table import apply, can
+from morok.optimize.heuristics.cpu import choose
 from tests.optimize.kernels import AVX512, NEON
 from tests.optimize.test_actions import candidates
 

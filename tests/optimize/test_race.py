@@ -8,7 +8,7 @@ from statistics import median
 
 import pytest
 
-from morok.optimize.race import (
+from morok.optimize.search.race import (
     FEWEST,
     LOOK,
     ROUNDS,

@@ -13,14 +13,14 @@ from morok.ir.matrix import ALL_UNITS, MMA_F16
 from morok.ir.node import UOp
 from morok.ir.ops import AxisKind
 from morok.machine.machine import Machine
-from morok.optimize.actions import apply_all, can
-from morok.optimize.beam import Found, Progress, search
-from morok.optimize.cost_model import CostModel
-from morok.optimize.heuristics import choose
+from morok.optimize.actions.table import apply_all, can
+from morok.optimize.heuristics.cpu import choose
 from morok.optimize.loops import loops_of
-from morok.optimize.race import PairedTiming, take_turns
 from morok.optimize.record import Opt, applied
-from morok.optimize.space import Opts, Space
+from morok.optimize.search.beam import Found, Progress, search
+from morok.optimize.search.cost_model import CostModel
+from morok.optimize.search.race import PairedTiming, take_turns
+from morok.optimize.search.space import Opts, Space
 from morok.optimize.strategy import Beam
 from tests.optimize.kernels import AVX512, GPU, MAKERS, NEON, VALUES, interpret, kernel, same, wanted
 

@@ -12,7 +12,7 @@ from morok.ir.infer import ranges, summed
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import AxisKind, Ops
 from morok.machine.machine import Machine
-from morok.optimize.apply import optimize
+from morok.optimize.heuristics.apply import optimize
 from morok.optimize.loops import loops_of, size
 from morok.optimize.record import applied
 from tests.optimize.kernels import NEON, interpret, kernel_of, native, same

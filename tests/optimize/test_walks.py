@@ -22,21 +22,21 @@ from hypothesis import strategies as st
 from morok import Tensor
 from morok.codegen.pipeline import lower
 from morok.device.buffer import Buffer, HostAllocator
-from morok.device.cpu import compile_kernel
-from morok.device.cpu_kernel import Kernel
+from morok.device.cpu.device import compile_kernel
+from morok.device.cpu.kernel import Kernel
+from morok.device.cpu.llvm import host as machine
 from morok.device.interpreter import run_kernel
-from morok.device.llvm import host as machine
-from morok.device.worker import written_buffers
+from morok.device.tuning.worker import written_buffers
 from morok.dtype import PtrDType
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import Op, Ops
 from morok.machine.choose import cpu_machine
 from morok.machine.machine import Machine
 from morok.machine.processor import Processor
-from morok.optimize.actions import apply_all, can
-from morok.optimize.heuristics import choose
+from morok.optimize.actions.table import apply_all, can
+from morok.optimize.heuristics.cpu import choose
 from morok.optimize.record import Opt
-from morok.optimize.space import Opts, Space
+from morok.optimize.search.space import Opts, Space
 from tests.gpu.kernels import emulate
 from tests.optimize.kernels import MAKERS, NEON, VALUES, buffers_of, kernel_of, running, same
 from tests.schedule import graphs as g

@@ -55,17 +55,19 @@ MUTANTS: dict[str, Callable[[], Any]] = {
     "no reshape of a view is a view": lambda: patch(
         "morok.tensor.core.is_strided", lambda chain, known, whole: not known
     ),
-    "equal constants are one": lambda: patch("morok.tensor.creation.identified", lambda node: node),
+    "equal constants are one": lambda: patch(
+        "morok.tensor.creation.constructors.identified", lambda node: node
+    ),
     "a copied value is the value": lambda: patch("morok.tensor.assign.identified", lambda node: node),
     "jit: a prefix of a buffer is the whole": lambda: patch(
-        "morok.tensor.arguments._fills", lambda memory, sizes: True
+        "morok.tensor.jit.arguments._fills", lambda memory, sizes: True
     ),
     "jit: arguments never share memory": lambda: patch.multiple(
-        "morok.tensor.jit", arrangement=_everything_alone
+        "morok.tensor.jit.jit", arrangement=_everything_alone
     ),
-    "jit: writes to a part of a tensor are lost": lambda: patch("morok.tensor.trace.put", _forgets_views),
+    "jit: writes to a part of a tensor are lost": lambda: patch("morok.tensor.jit.trace.put", _forgets_views),
     "jit: results are overwritten while they are held": lambda: patch(
-        "morok.tensor.trace._Results.free", lambda self: True
+        "morok.tensor.jit.trace._Results.free", lambda self: True
     ),
     "readers of an earlier state are forgotten": lambda: patch(
         "morok.tensor.realize.pending_readers", lambda *args: ([], {})

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from morok import knobs
 from morok.device import registry
-from morok.device.cpu import CPU
+from morok.device.cpu.device import CPU
 from morok.ir.digest import hexdigest
 from morok.ir.node import UOp
 from morok.machine.machine import Machine
-from morok.optimize.actions import apply, can
+from morok.optimize.actions.table import apply, can
 from morok.runtime import plan
 from tests.optimize.test_actions import candidates
 from tests.programs.generate import Program, check, programs

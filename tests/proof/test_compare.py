@@ -12,15 +12,15 @@ import pytest
 from morok import Tensor, knobs
 from morok.codegen.pipeline import lower
 from morok.device import prove
-from morok.device.cpu import CPU, optimise
+from morok.device.cpu.device import CPU, optimise
 from morok.dtype import AddrSpace, PtrDType, bool_, float16, float32, int32, int64
 from morok.errors import CompileError
 from morok.ir.build import cast, define_global, reduce, rng, sink
 from morok.ir.node import UOp, alu, const, make
 from morok.ir.ops import AxisKind, Ops
 from morok.machine.machine import Machine
-from morok.optimize.actions import apply_all
-from morok.optimize.apply import optimize
+from morok.optimize.actions.table import apply_all
+from morok.optimize.heuristics.apply import optimize
 from morok.optimize.record import Opt
 from tests.codegen.kernels import (
     UNROLL,

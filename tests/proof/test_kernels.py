@@ -12,8 +12,8 @@ import pytest
 from morok import Tensor, knobs
 from morok.codegen.pipeline import lower
 from morok.device import prove
-from morok.device.cpu import CPU
-from morok.device.cuda import Cuda
+from morok.device.cpu.device import CPU
+from morok.device.cuda.device import Cuda
 from morok.dtype import AddrSpace, PtrDType, float32, int32, int64, void
 from morok.errors import CompileError
 from morok.ir.build import cast, define_global, define_local, rng, sink, special, store, variable
@@ -23,7 +23,7 @@ from morok.ir.node import UOp, alu, const, make
 from morok.ir.ops import AxisKind, Ops
 from morok.machine.files import load
 from morok.machine.machine import Machine
-from morok.optimize.apply import optimize
+from morok.optimize.heuristics.apply import optimize
 from tests.codegen.kernels import (
     UPCAST,
     add,
@@ -37,7 +37,7 @@ from tests.codegen.kernels import (
     split,
     write,
 )
-from tests.device.fake_gpu import FakeDriver
+from tests.device.cuda.fake_gpu import FakeDriver
 from tests.proof.lists import changed, once
 
 pytest.importorskip("z3")

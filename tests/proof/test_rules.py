@@ -10,7 +10,7 @@ pytest.importorskip("z3")
 from morok.dtype import bool_, float16, index, int8, uint8
 from morok.ir.node import UOp
 from morok.proof.prove import judge, prove_rule
-from morok.proof.sorts import NARROW, single_ops, typings
+from morok.proof.smt.sorts import NARROW, single_ops, typings
 from morok.proof.verdicts import APPROXIMATION, OUT_OF_SCOPE, PROVED, REFUTED, UNKNOWN, VACUOUS, Effort
 from morok.rewrite.rules import REASSOCIATING, Rule, Rules, collect, unproved, when, why
 from morok.rewrite.terms import (

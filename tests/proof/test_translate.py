@@ -32,10 +32,10 @@ from morok.dtype import (
     uint32,
     uint64,
 )
-from morok.ir.alu import MEANING, defined, evaluate, result_dtype
+from morok.ir.arithmetic.alu import MEANING, defined, evaluate, result_dtype
 from morok.ir.ops import Op, Ops
-from morok.proof.solver import check, euclid, native, z3
-from morok.proof.translate import NO_THEORY, Translator
+from morok.proof.smt.solver import check, euclid, native, z3
+from morok.proof.smt.translate import NO_THEORY, Translator
 
 TYPES = (
     bool_,

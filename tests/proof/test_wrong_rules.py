@@ -13,10 +13,10 @@ from morok.dtype import ALL_SCALARS, round_float
 from morok.ir.node import UOp, const, make
 from morok.ir.ops import Ops
 from morok.proof.candidates import build
-from morok.proof.formulas import same_value
 from morok.proof.graphs import evaluate_graph
 from morok.proof.prove import judge, prove_rule
-from morok.proof.sorts import Typing, single_ops, typings
+from morok.proof.smt.formulas import same_value
+from morok.proof.smt.sorts import Typing, single_ops, typings
 from morok.proof.verdicts import REFUTED, Effort
 from morok.rewrite.match import apply_rule
 from morok.rewrite.rules import EXACT, Numeric, Rule

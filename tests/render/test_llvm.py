@@ -5,7 +5,7 @@ import re
 import pytest
 
 from morok.codegen.pipeline import lower
-from morok.device.llvm import compile_assembly, compile_object
+from morok.device.cpu.llvm import compile_assembly, compile_object
 from morok.dtype import bfloat16, float8_e4m3, float16, float32, float64, int64, uint64
 from morok.errors import CompileError
 from morok.ir.build import reduce as reduce_

@@ -6,7 +6,7 @@ import pytest
 
 from morok.dtype import bool_, float32, index, int8, int32, uint8
 from morok.errors import RuleError
-from morok.ir.alu import evaluate
+from morok.ir.arithmetic.alu import evaluate
 from morok.ir.build import cast, gep, group, sink, variable, vectorize, where
 from morok.ir.node import UOp, alu, const
 from morok.ir.ops import Ops

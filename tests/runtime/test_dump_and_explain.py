@@ -7,8 +7,8 @@ import pytest
 
 from morok import Tensor, knobs, profile
 from morok.device.base import Device
-from morok.device.cpu import CPU
-from morok.device.cpu_kernel import Kernel
+from morok.device.cpu.device import CPU
+from morok.device.cpu.kernel import Kernel
 from morok.errors import CompileError, KnobError
 from morok.runtime import plan
 

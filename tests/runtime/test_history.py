@@ -15,7 +15,7 @@ from morok.ir.provenance import history as rewrites_of
 from morok.rewrite.observe import observing
 from morok.rewrite.record import Change, Recorder, differences
 from morok.runtime.history import History, KernelHistory, recording
-from morok.schedule import template
+from morok.schedule.plan import template
 
 RANDOM = np.random.default_rng(5)
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from morok import Tensor, knobs
-from morok.optimize.beam import Found
-from morok.optimize.race import PairedTiming, Stopwatch, paired_timing
+from morok.optimize.search.beam import Found
+from morok.optimize.search.race import PairedTiming, Stopwatch, paired_timing
 from morok.optimize.strategy import Beam, Config, Heuristic
 from morok.runtime import plan_ab_test as room
 from morok.runtime.plan import ExecutionPlan, program_for

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from morok import Beam, Config, Heuristic, MorokError, Plain, Tensor, knobs
-from morok.device.cpu import CPU
-from morok.optimize.beam import Found
+from morok.device.cpu.device import CPU
 from morok.optimize.record import Opt
+from morok.optimize.search.beam import Found
 from morok.runtime import tuning
 from morok.runtime.plan import program_for
 from morok.runtime.tuning import Tuner, read_entry, suffices, tuner, write_entry
@@ -109,7 +109,7 @@ def ast_of(x: Tensor) -> object:
 
 def test_noopt_and_plain_leave_plain_loops(monkeypatch: pytest.MonkeyPatch) -> None:
     """No heuristic and no search is asked, and the results are right."""
-    import morok.optimize.apply as apply
+    import morok.optimize.heuristics.apply as apply
 
     def refuse(*args: object) -> None:
         raise AssertionError("the optimiser was asked")

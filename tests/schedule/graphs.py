@@ -16,8 +16,8 @@ import numpy as np
 from morok.device.interpreter import run_kernel
 from morok.dtype import DType, float32, int32
 from morok.ir import build, movement
-from morok.ir.alu import evaluate_array
-from morok.ir.alu_array import storage
+from morok.ir.arithmetic.alu import evaluate_array
+from morok.ir.arithmetic.arrays import storage
 from morok.ir.infer import shape
 from morok.ir.node import UOp, alu, const, make, toposort
 from morok.ir.ops import Op, Ops

@@ -11,8 +11,8 @@ from morok.ir.node import UOp, alu, const, make, toposort
 from morok.ir.ops import Op, Ops
 from morok.proof.graphs import evaluate_graph
 from morok.rewrite.match import apply_rule
-from morok.schedule.collapse import collapse_rules, exact_limit
-from morok.schedule.reductions import reduction_rules
+from morok.schedule.kernel.collapse import collapse_rules, exact_limit
+from morok.schedule.kernel.reductions import reduction_rules
 from morok.symbolic.sets import simplify
 
 (COLLAPSE,) = collapse_rules.rules

@@ -9,8 +9,8 @@ from morok.dtype import float32, void
 from morok.ir import movement
 from morok.ir.node import alu, make
 from morok.ir.ops import Ops
-from morok.schedule.kernels import lower
-from morok.schedule.memory import LiveRange, place_live_ranges
+from morok.schedule.plan.kernels import lower
+from morok.schedule.plan.memory import LiveRange, place_live_ranges
 from morok.schedule.schedule import schedule
 from tests.schedule import graphs as g
 

@@ -14,19 +14,19 @@ from morok.ir.ops import AxisKind, Ops
 from morok.ir.text import expr
 from morok.rewrite.engine import rewrite
 from morok.rewrite.stage import describe
-from morok.schedule.boundaries import drop_copies, keep_outputs, transfer_rules
-from morok.schedule.fusion import choose_buffers
-from morok.schedule.gates import gates
-from morok.schedule.kernel_stages import KERNEL_STAGES
-from morok.schedule.lower import lower_kernel
-from morok.schedule.numbering import number_buffers, number_ranges
-from morok.schedule.pipeline import GRAPH_STAGES
-from morok.schedule.probe import collapse
-from morok.schedule.ranges import merge_ranges, share_loops, split_ranges
-from morok.schedule.reductions import reductions
-from morok.schedule.split_reductions import split_reductions
-from morok.schedule.states import keep_old_values
-from morok.schedule.views import views
+from morok.schedule.graph.boundaries import drop_copies, keep_outputs, transfer_rules
+from morok.schedule.graph.fusion import choose_buffers
+from morok.schedule.graph.split_reductions import split_reductions
+from morok.schedule.graph.stages import GRAPH_STAGES
+from morok.schedule.graph.states import keep_old_values
+from morok.schedule.graph.views import views
+from morok.schedule.kernel.gates import gates
+from morok.schedule.kernel.lower import lower_kernel
+from morok.schedule.kernel.numbering import number_buffers, number_ranges
+from morok.schedule.kernel.probe import collapse
+from morok.schedule.kernel.ranges import merge_ranges, share_loops, split_ranges
+from morok.schedule.kernel.reductions import reductions
+from morok.schedule.kernel.stages import KERNEL_STAGES
 from morok.symbolic.sets import symbolic
 
 

@@ -88,7 +88,7 @@ def _run(args: Namespace, threads: int) -> int:
     from morok.cli.bench.report import HEAD, as_json, line, roofline, show_peaks, summary
     from morok.cli.bench.rows import rows
     from morok.cli.bench.timing import run_row
-    from morok.device.llvm import host
+    from morok.device.cpu.llvm import host
 
     chosen = _words(args.only)
     wanted = [row for row in rows(args.quick) if not chosen or row.name.startswith(chosen)]

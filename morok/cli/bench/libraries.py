@@ -134,7 +134,7 @@ class Morok(Library):
     jit: Any
 
     def __init__(self) -> None:
-        from morok.tensor.jit import jit
+        from morok.tensor.jit.jit import jit
         from morok.tensor.tensor import Tensor
 
         self.Tensor, self.jit = Tensor, jit

@@ -99,7 +99,7 @@ def copy_ir(lanes: int) -> str:
 
 def measure_limits(threads: int) -> Limits:
     """Runs both loops on all threads, the best of some repeats."""
-    from morok.device.llvm import Code, compile_object, host
+    from morok.device.cpu.llvm import Code, compile_object, host
     from morok.machine.choose import cpu_machine
 
     lanes = max(4, cpu_machine(host()).vector_bytes // 4)

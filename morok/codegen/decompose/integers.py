@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from morok.codegen.decompose.pieces import as_type, like, shl, shr, where
 from morok.dtype import int64, uint32, uint64
-from morok.ir.alu_scalar import ROTATIONS
+from morok.ir.arithmetic.scalars import ROTATIONS
 from morok.ir.bounds import vmax, vmin
 from morok.ir.build import cast
 from morok.ir.node import UOp, alu

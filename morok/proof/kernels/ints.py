@@ -11,12 +11,12 @@ import math
 from typing import Any, final
 
 from morok.dtype import DType
+from morok.ir.arithmetic.intervals import mul
 from morok.ir.bounds import bounds
-from morok.ir.intervals import mul
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import Ops
 from morok.proof.kernels.points import LEAVES, name_of
-from morok.proof.solver import PROVED, REFUTED, UNKNOWN, Division, Expr, Outcome, Problem, decide, z3
+from morok.proof.smt.solver import PROVED, REFUTED, UNKNOWN, Division, Expr, Outcome, Problem, decide, z3
 
 Interval = tuple[Any, Any]
 _NO_VALUE: Any = None  # of floats: what is computed from them may be anything

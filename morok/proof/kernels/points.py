@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from morok.ir.alu import evaluate_array
-from morok.ir.alu_array import storage
+from morok.ir.arithmetic.alu import evaluate_array
+from morok.ir.arithmetic.arrays import storage
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import Ops
 

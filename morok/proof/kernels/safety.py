@@ -34,7 +34,7 @@ from morok.proof.kernels.races import (
     places,
 )
 from morok.proof.kernels.walk import Access, Closer, Listing, conjuncts, read_list
-from morok.proof.solver import PROVED, REFUTED
+from morok.proof.smt.solver import PROVED, REFUTED
 from morok.symbolic.domain import divides, shifts
 
 STEPS = 10_000_000  # of the solver, for one obligation

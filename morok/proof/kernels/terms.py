@@ -17,8 +17,8 @@ from typing import Any, final
 import numpy as np
 
 from morok.dtype import DType, bool_, float64, identity, int64
-from morok.ir.alu import evaluate, evaluate_array
-from morok.ir.alu_array import storage
+from morok.ir.arithmetic.alu import evaluate, evaluate_array
+from morok.ir.arithmetic.arrays import storage
 from morok.ir.ops import Op, Ops
 
 POINTS = 6

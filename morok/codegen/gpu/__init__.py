@@ -1,0 +1,1 @@
+"""What only a grid of blocks has: hardware indices, shared tiles, warp roles."""

@@ -1,0 +1,1 @@
+"""The list of instructions: control flow, order, bounds checks, prefetches."""

@@ -1,0 +1,1 @@
+"""Reductions, scans and local buffers: from what is summed to how it is added up."""

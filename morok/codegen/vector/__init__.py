@@ -1,0 +1,1 @@
+"""Lanes: ranges become vectors, vectors what the device has; fragments of matrix units."""

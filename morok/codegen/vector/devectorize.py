@@ -1,0 +1,393 @@
+"""Stage 14, devectorise: vectors of any width become what the device has.
+
+Four phases:
+1. A vector of addresses is grouped into runs that lie side by side: `INDEX(p, lanes)` → lanes of
+   `PTRCAT(run, run, …)`. Wide arithmetic is cut into registers: `ADD(x96, y96)` → `CAT(ADD(x4, y4), …)`.
+2. Lanes move through memory ops: `LOAD(lanes of P)` → lanes of `LOAD(P)`, and the other way round for STORE.
+3. `LOAD(PTRCAT(…))` → `CAT(LOAD, …)`; `STORE(PTRCAT(…), v)` → one STORE per run.
+4. Runs are split into the lengths that the device can access at once.
+
+Vector reductions become trees, and vectors of booleans follow the width of what they guard.
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from morok.codegen.vector.fragments import cut_units
+from morok.codegen.vector.indices import Places, factor, join, places, rounded, scalar_lane
+from morok.codegen.vector.vectors import concat, gather, lane, swizzle
+from morok.dtype import AddrSpace, ImageDType, PtrDType, void
+from morok.ir.node import UOp, alu, make
+from morok.ir.ops import ALU, Op, Ops
+from morok.machine.machine import Machine
+from morok.rewrite.rules import Rules, unproved, why
+from morok.rewrite.ruleset import join as join_rules
+from morok.rewrite.ruleset import rules
+from morok.rewrite.terms import Head
+
+# --- phase 1: runs of addresses
+
+
+def _run_pointer(buffer: UOp, place: UOp, lanes: int, gate: UOp | None) -> UOp:
+    """The address of `lanes` elements that lie side by side."""
+    dtype = buffer.dtype
+    assert isinstance(dtype, PtrDType)
+    if isinstance(dtype, ImageDType):
+        pointer: PtrDType = dtype
+    else:
+        pointer = dtype.elem.scalar.vec(lanes).ptr(dtype.size, dtype.space) if lanes > 1 else dtype
+    return make(Ops.INDEX, pointer, (buffer, place) if gate is None else (buffer, place, gate))
+
+
+def group_addresses(node: UOp, ctx: Any) -> UOp | None:
+    """INDEX(p, vector) → lanes of PTRCAT(runs)."""
+    place = node.src[1]
+    count = place.dtype.lanes
+    if count == 1 or not node.dtype.is_ptr:
+        return None
+    machine: Machine = ctx.machine
+    buffer = node.src[0]
+    found = places(place)
+    gate = node.src[2] if len(node.src) > 2 else None
+    gates: list[UOp | None] = [None] * count
+    if gate is not None:
+        gates = [rounded(scalar_lane(gate, i)) for i in range(count)]
+    by_lane = gate is not None and any(g is not gates[0] for g in gates)
+    masked = by_lane and machine.masked_memory
+    # (gate, or the layer of a mask, and root) → offset → lanes that want it
+    groups: dict[tuple[Any, Any], dict[int, list[int]]] = {}
+    for i in range(count):
+        if not masked:
+            groups.setdefault((gates[i], found.root(i)), {}).setdefault(found.offsets[i], []).append(i)
+            continue
+        # Lanes at one place that disagree about the condition cannot share a mask: the end of a row that is
+        # rounded up lies where the next row begins.
+        layer = 0
+        while True:
+            there = groups.setdefault((layer, found.root(i)), {}).setdefault(found.offsets[i], [])
+            if not there or gates[there[0]] is gates[i]:
+                there.append(i)
+                break
+            layer += 1
+    longest = _longest(buffer, machine)
+    runs: list[UOp] = []
+    position = [0] * count
+    filled = 0
+    for (scalar_gate, root), offsets in groups.items():
+        for start, length in _runs(sorted(offsets), longest):
+            first = [offsets[o][0] for o in range(start, start + length)]
+            guard = scalar_gate
+            if masked:
+                assert gate is not None
+                guard = _mask(gate, gates, first)
+            runs.append(_run_pointer(buffer, join(root, start, place), length, guard))
+            for k, o in enumerate(range(start, start + length)):
+                for i in offsets[o]:
+                    position[i] = filled + k
+            filled += length
+    return _lanes_of_runs(node, runs, filled, position)
+
+
+def _mask(gate: UOp, gates: list[UOp | None], lanes: list[int]) -> UOp:
+    same = all(gates[i] is gates[lanes[0]] for i in lanes)
+    scalar = gates[lanes[0]]
+    return scalar if same and scalar is not None else push_lanes(gate, lanes)
+
+
+def push_lanes(x: UOp, lanes: list[int]) -> UOp:
+    """Lanes of a condition, computed from lanes of its operands: cheaper than cutting a wide one up."""
+    done: dict[UOp, UOp] = {}
+    stack = [x]
+    while stack:
+        node = stack[-1]
+        if node in done:
+            stack.pop()
+            continue
+        inner = node.op.is_alu and all(s.dtype.lanes == node.dtype.lanes for s in node.src)
+        pending = [s for s in node.src if s not in done] if inner else []
+        if pending:
+            stack += pending
+            continue
+        stack.pop()
+        if inner:
+            dtype = node.dtype.scalar.vec(len(lanes))
+            done[node] = make(node.op, dtype, tuple(done[s] for s in node.src), node.arg)
+        else:
+            done[node] = swizzle(node, lanes)
+    return done[x]
+
+
+def _longest(buffer: UOp, machine: Machine) -> int:
+    dtype = buffer.dtype
+    assert isinstance(dtype, PtrDType)
+    if isinstance(dtype, ImageDType):
+        return 4
+    return 1 << 30
+
+
+def _runs(offsets: list[int], longest: int) -> list[tuple[int, int]]:
+    """(start, length) of neighbouring numbers."""
+    out: list[tuple[int, int]] = []
+    for o in offsets:
+        if out and out[-1][0] + out[-1][1] == o and out[-1][1] < longest:
+            out[-1] = (out[-1][0], out[-1][1] + 1)
+        else:
+            out.append((o, 1))
+    return out
+
+
+def _lanes_of_runs(node: UOp, runs: list[UOp], filled: int, position: list[int]) -> UOp:
+    dtype = node.dtype
+    assert isinstance(dtype, PtrDType)
+    elem = dtype.elem.scalar
+    everything = (
+        elem.vec(filled).ptr(dtype.size, dtype.space) if filled > 1 else elem.ptr(dtype.size, dtype.space)
+    )
+    whole = runs[0] if len(runs) == 1 else make(Ops.PTRCAT, everything, tuple(runs))
+    if position == list(range(filled)):
+        return whole
+    return make(Ops.GEP, dtype, (whole,), tuple(position))
+
+
+# --- phase 1: arithmetic in registers
+
+
+def cut_arithmetic(node: UOp, ctx: Any) -> UOp | None:
+    """An op on more lanes than a register holds → the op on parts."""
+    count = node.dtype.lanes
+    if count == 1 or node.dtype.is_void or node.dtype.is_index:
+        return None  # places are taken apart lane by lane, so vectors of them stay whole until then
+    machine: Machine = ctx.machine
+    widest = max((s.dtype for s in (node, *node.src)), key=lambda d: d.scalar.itemsize)
+    width = machine.lanes(widest)
+    if widest.is_bool:  # truths lie in registers as wide as what was compared
+        width = min([width, *(part.dtype.lanes for s in node.src if s.op is Ops.CAT for part in s.src)])
+    if count <= width or any(s.dtype.lanes != count for s in node.src):
+        return None
+    return concat(
+        [
+            make(
+                node.op,
+                node.dtype.scalar.vec(len(part)),
+                tuple(swizzle(s, part) for s in node.src),
+                node.arg,
+            )
+            for part in parts_of(count, width)
+        ]
+    )
+
+
+def parts_of(count: int, width: int) -> list[range]:
+    """0 … count-1 in parts of `width`; the rest in powers of two."""
+    out, start = [], 0
+    while start < count:
+        size = width
+        while size > count - start:
+            size //= 2
+        out.append(range(start, start + size))
+        start += size
+    return out
+
+
+def tree_reduce(node: UOp) -> UOp | None:
+    """All lanes combined: halves with halves until one is left."""
+    op: Op = node.arg
+    x = node.src[0]
+    count = x.dtype.lanes
+    if count == 1:
+        return x
+    half = 1 << (count - 1).bit_length() - 1
+    low, high = swizzle(x, range(half)), swizzle(x, range(half, count))
+    if count - half == half:
+        joined = alu(op, low, high)
+    else:
+        rest = count - half
+        joined = concat([alu(op, swizzle(low, range(rest)), high), swizzle(low, range(rest, half))])
+    return joined if half == 1 else make(Ops.VREDUCE, node.dtype, (joined,), op)
+
+
+def lanes_of(node: UOp) -> UOp | None:
+    """Lanes of something simpler."""
+    if node.dtype.is_ptr:
+        return None
+    return swizzle(node.src[0], node.arg)
+
+
+def flat_cat(node: UOp) -> UOp | None:
+    """CAT of CATs, of constants, of neighbouring lanes."""
+    return concat(node.src)
+
+
+def flat_vectorize(node: UOp) -> UOp | None:
+    """Scalars that are lanes of one vector."""
+    return gather(node.src)
+
+
+# --- phase 2: lanes through memory
+
+
+def lanes_out_of_load(node: UOp) -> UOp | None:
+    """LOAD(lanes of P) → lanes of LOAD(P)."""
+    address = node.src[0]
+    if address.op is not Ops.GEP:
+        return None
+    whole = address.src[0]
+    dtype = _loaded(whole)
+    others = tuple(_spread(s, address.arg, dtype.lanes) for s in node.src[1:])
+    return swizzle(make(Ops.LOAD, dtype, (whole, *others)), address.arg)
+
+
+def _loaded(address: UOp) -> Any:
+    dtype = address.dtype
+    assert isinstance(dtype, PtrDType)
+    return dtype.elem
+
+
+def _spread(x: UOp, position: tuple[int, ...], count: int) -> UOp:
+    """The value for each place of a run, given the values of the lanes that read it."""
+    if x.op is Ops.CONST:
+        return make(Ops.CONST, x.dtype.scalar.vec(count), (), x.arg)
+    return gather([lane(x, position.index(k)) for k in range(count)])
+
+
+def lanes_into_store(node: UOp) -> UOp | None:
+    """STORE(lanes of P, v) → STORE(P, v in P's order)."""
+    address, value = node.src
+    if address.op is not Ops.GEP:
+        return None
+    whole = address.src[0]
+    count = _loaded(whole).lanes
+    last = {k: i for i, k in enumerate(address.arg)}
+    return make(Ops.STORE, void, (whole, swizzle(value, [last[k] for k in range(count)])))
+
+
+# --- phases 3 and 4: one access per run, of a length the device has
+
+
+def split_load(node: UOp, ctx: Any) -> UOp | None:
+    """LOAD of several runs, or of a run too long."""
+    address = node.src[0]
+    parts = _accesses(address, ctx.machine)
+    if parts is None:
+        return None
+    loads, start = [], 0
+    for part in parts:
+        dtype = _loaded(part)
+        others = tuple(swizzle(s, range(start, start + dtype.lanes)) for s in node.src[1:])
+        guarded = len(part.src) > 2
+        loads.append(make(Ops.LOAD, dtype, (part, *others) if guarded else (part,)))
+        start += dtype.lanes
+    return concat(loads)
+
+
+def split_store(node: UOp, ctx: Any) -> UOp | None:
+    """STORE to several runs, or to a run too long."""
+    address, value = node.src
+    parts = _accesses(address, ctx.machine)
+    if parts is None:
+        return None
+    stores, start = [], 0
+    for part in parts:
+        lanes = _loaded(part).lanes
+        stores.append(make(Ops.STORE, void, (part, swizzle(value, range(start, start + lanes)))))
+        start += lanes
+    return make(Ops.GROUP, void, tuple(stores))
+
+
+def _accesses(address: UOp, machine: Machine) -> list[UOp] | None:
+    """The addresses to access one by one; None if this one is fine as it is."""
+    if address.op is Ops.PTRCAT:
+        return list(address.src)
+    if address.op is not Ops.INDEX or isinstance(address.dtype, ImageDType):
+        return None
+    dtype = _loaded(address)
+    longest = machine.folds(dtype)[0]
+    buffer, place = address.src[:2]
+    gate = address.src[2] if len(address.src) > 2 else None
+    found = places(place)
+    root, first = found.root(0), found.offsets[0]
+    must_align = machine.aligned_memory and not _in_registers(address)
+    parts = parts_of(dtype.lanes, longest)
+    if must_align:
+        parts = _aligned_parts(dtype.lanes, longest, root, first)
+    if len(parts) == 1:
+        return None
+    out = []
+    for part in parts:
+        guard = gate if gate is None or gate.dtype.lanes == 1 else push_lanes(gate, list(part))
+        out.append(_run_pointer(buffer, join(root, first + part[0], place), len(part), guard))
+    return out
+
+
+def _in_registers(address: UOp) -> bool:
+    dtype = address.dtype
+    return isinstance(dtype, PtrDType) and dtype.space is AddrSpace.REG
+
+
+def _aligned_parts(count: int, longest: int, root: UOp | None, first: int) -> list[range]:
+    """0 … count-1 in parts that are powers of two and begin at a multiple of their length."""
+    step = factor(root) if root is not None else 0
+    out, start = [], 0
+    while start < count:
+        size = longest
+        while size > 1 and (size > count - start or (first + start) % size or step % size):
+            size //= 2
+        out.append(range(start, start + size))
+        start += size
+    return out
+
+
+def flat_group(node: UOp) -> UOp | None:
+    """GROUP in GROUP."""
+    if not any(s.op is Ops.GROUP for s in node.src):
+        return None
+    flat = [t for s in node.src for t in (s.src if s.op is Ops.GROUP else (s,))]
+    return make(node.op, node.dtype, tuple(dict.fromkeys(flat)), node.arg)
+
+
+def flat_end(node: UOp) -> UOp | None:
+    """END of a GROUP of one."""
+    body = node.src[0]
+    if body.op is Ops.GROUP and len(body.src) == 1:
+        return node.replace((body.src[0], *node.src[1:]))
+    return None
+
+
+_LANES = why("the number of lanes is the device's")
+_MEMORY = unproved("splits vectors and memory accesses; tested against the interpreter")
+
+
+def proof_contexts() -> tuple[Any, ...]:
+    """What the prover runs these rules with: registers of 16 bytes."""
+    return (SimpleNamespace(machine=Machine("usual", scalar_alu=True)),)
+
+
+@rules("codegen.devectorize")
+def vector_rules() -> Rules:
+    """Phases 1 and 2: runs of addresses, arithmetic in registers, lanes through memory."""
+    yield "addresses", Head(Ops.INDEX).any() >> group_addresses, _LANES, _MEMORY
+    yield "arithmetic", Head(*sorted(ALU)).any() >> cut_arithmetic, _LANES
+    yield "matrix", Head(Ops.WMMA).any() >> cut_units, _LANES, _MEMORY
+    yield "tree", Head(Ops.VREDUCE).any() >> tree_reduce, _LANES
+    yield "lanes", Head(Ops.GEP).any() >> lanes_of, _LANES
+    yield "cat", Head(Ops.CAT).any() >> flat_cat, _LANES
+    yield "vectorize", Head(Ops.VECTORIZE).any() >> flat_vectorize, _LANES
+    yield "load-lanes", Head(Ops.LOAD).any() >> lanes_out_of_load, _LANES, _MEMORY
+    yield "store-lanes", Head(Ops.STORE).any() >> lanes_into_store, _LANES, _MEMORY
+
+
+@rules("codegen.split_memory")
+def memory_rules() -> Rules:
+    """Phases 3 and 4: one access per run, of a length that the device has."""
+    yield "load", Head(Ops.LOAD).any() >> split_load, _LANES, _MEMORY
+    yield "store", Head(Ops.STORE).any() >> split_store, _LANES, _MEMORY
+    yield "group", Head(Ops.GROUP).any() >> flat_group, _LANES, _MEMORY
+    yield "end", Head(Ops.END).any() >> flat_end, _LANES, _MEMORY
+
+
+devectorize_rules = join_rules("codegen.devectorize_all", vector_rules, memory_rules)
+
+
+__all__ = ["Places", "devectorize_rules"]

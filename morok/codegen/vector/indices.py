@@ -1,0 +1,226 @@
+"""Vector indices, lane by lane, as a root plus a constant: it decides which lanes lie side by side.
+
+A place such as `r*96 + lanes` becomes the root `r*96` and the offsets 0, 1, 2, …. Sums and constant factors
+keep that form without looking at single lanes; anything else is computed and simplified per lane.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from morok.codegen.vector.vectors import lane
+from morok.ir.node import UOp, alu, const, make, toposort
+from morok.ir.ops import Ops
+from morok.rewrite.engine import rewrite, substitute
+from morok.symbolic.sets import symbolic
+
+Root = UOp | None  # None: zero
+
+
+class Places(NamedTuple):
+    """Lane i is `roots[i] + offsets[i]`; a single root stands for all lanes."""
+
+    roots: tuple[Root, ...]
+    offsets: tuple[int, ...]
+
+    def root(self, i: int) -> Root:
+        return self.roots[0] if len(self.roots) == 1 else self.roots[i]
+
+    def scalar(self, i: int, like: UOp) -> UOp:
+        """Lane i as a node."""
+        return join(self.root(i), self.offsets[i], like)
+
+
+def split(x: UOp) -> tuple[Root, int]:
+    """A simplified scalar index as root and constant."""
+    if x.op is Ops.CONST:
+        return None, x.arg
+    if x.op is Ops.ADD and x.src[1].op is Ops.CONST:
+        return x.src[0], x.src[1].arg
+    return x, 0
+
+
+def join(root: Root, offset: int, like: UOp) -> UOp:
+    """The node `root + offset`."""
+    dtype = like.dtype.scalar
+    if root is None:
+        return const(dtype, offset)
+    return root if offset == 0 else alu(Ops.ADD, root, const(dtype, offset))
+
+
+def places(x: UOp) -> Places:
+    """All lanes of an index. Iterative, bottom-up."""
+    done: dict[UOp, Places] = {}
+    stack = [x]
+    while stack:
+        node = stack[-1]
+        if node in done:
+            stack.pop()
+            continue
+        pending = [s for s in _operands(node) if s not in done]
+        if pending:
+            stack += pending
+            continue
+        stack.pop()
+        done[node] = _combine(node, done)
+    return done[x]
+
+
+def _operands(node: UOp) -> tuple[UOp, ...]:
+    if node.dtype.lanes == 1:
+        return ()
+    inner = node.op.is_alu and all(s.dtype.lanes == node.dtype.lanes for s in node.src)
+    return node.src if inner or node.op in (Ops.GEP, Ops.CAT) else ()
+
+
+def _combine(node: UOp, done: dict[UOp, Places]) -> Places:
+    n = node.dtype.lanes
+    op = node.op
+    if op is Ops.CONST:
+        return Places((None,), (node.arg,) * n)
+    if op is Ops.VCONST:
+        return Places((None,), node.arg)
+    if n == 1:
+        root, offset = split(simplify(lane(node, 0)))
+        return Places((root,), (offset,))
+    if op is Ops.VECTORIZE:
+        return _many(list(node.src))
+    if op is Ops.GEP:
+        inner = done[node.src[0]]
+        roots = inner.roots if len(inner.roots) == 1 else tuple(inner.roots[i] for i in node.arg)
+        return Places(roots, tuple(inner.offsets[i] for i in node.arg))
+    if op is Ops.CAT:
+        parts = [(done[s], s.dtype.lanes) for s in node.src]
+        return _shared(
+            tuple(p.root(i) for p, lanes in parts for i in range(lanes)),
+            tuple(o for p, _ in parts for o in p.offsets),
+        )
+    if op is Ops.ADD:
+        return _add(node, done[node.src[0]], done[node.src[1]])
+    if op is Ops.MUL:
+        scaled = _scale(node, done[node.src[0]], done[node.src[1]])
+        if scaled is not None:
+            return scaled
+    if not _operands(node):
+        return _many([make(Ops.GEP, node.dtype.scalar, (node,), (i,)) for i in range(n)])
+    operands = [done[s] for s in node.src]
+    return _many(
+        [
+            make(
+                op,
+                node.dtype.scalar,
+                tuple(p.scalar(i, s) for p, s in zip(operands, node.src, strict=True)),
+                node.arg,
+            )
+            for i in range(n)
+        ]
+    )
+
+
+def simplify(x: UOp) -> UOp:
+    return rewrite(x, symbolic)
+
+
+def _many(xs: list[UOp]) -> Places:
+    known: dict[UOp, tuple[Root, int]] = {}
+    for x in xs:
+        if x not in known:
+            known[x] = split(simplify(x))
+    return _shared(tuple(known[x][0] for x in xs), tuple(known[x][1] for x in xs))
+
+
+def _shared(roots: tuple[Root, ...], offsets: tuple[int, ...]) -> Places:
+    return Places(roots[:1] if all(r is roots[0] for r in roots) else roots, offsets)
+
+
+def _add(node: UOp, a: Places, b: Places) -> Places:
+    lanes = 1 if len(a.roots) == len(b.roots) == 1 else node.dtype.lanes
+    known: dict[tuple[Root, Root], tuple[Root, int]] = {}
+    sums = []
+    for i in range(lanes):
+        pair = (a.root(i), b.root(i))
+        if pair not in known:
+            x, y = pair
+            known[pair] = (
+                split(simplify(alu(Ops.ADD, x, y))) if x is not None and y is not None else (x or y, 0)
+            )
+        sums.append(known[pair])
+    extra = [sums[0][1] if lanes == 1 else sums[i][1] for i in range(node.dtype.lanes)]
+    offsets = tuple(p + q + e for p, q, e in zip(a.offsets, b.offsets, extra, strict=True))
+    return _shared(tuple(root for root, _ in sums), offsets)
+
+
+def _scale(node: UOp, a: Places, b: Places) -> Places | None:
+    """A product with a constant that is the same in all lanes, or of constants."""
+    if a.roots == (None,):
+        a, b = b, a
+    if b.roots != (None,):
+        return None
+    if a.roots == (None,):
+        return Places((None,), tuple(p * q for p, q in zip(a.offsets, b.offsets, strict=True)))
+    factor = b.offsets[0]
+    if any(q != factor for q in b.offsets):
+        return None
+    dtype = node.dtype.scalar
+    known: dict[Root, Root] = {None: None}
+    for root in a.roots:
+        if root is not None and root not in known:
+            known[root] = simplify(alu(Ops.MUL, root, const(dtype, factor)))
+    split_roots = [split(r) if r is not None else (None, 0) for r in (known[root] for root in a.roots)]
+    extra = [split_roots[0][1] if len(a.roots) == 1 else split_roots[i][1] for i in range(node.dtype.lanes)]
+    offsets = tuple(p * factor + e for p, e in zip(a.offsets, extra, strict=True))
+    return _shared(tuple(r for r, _ in split_roots), offsets)
+
+
+def factor(x: UOp) -> int:
+    """A number that divides every value of an index, as large as its form tells; 0 for what is always 0."""
+    done: dict[UOp, int] = {}
+    for node in toposort(x):
+        below = [done[s] for s in node.src]
+        if node.op is Ops.CONST:
+            done[node] = abs(int(node.arg)) if node.dtype.is_int else 1
+        elif node.op is Ops.MUL:
+            done[node] = below[0] * below[1]
+        elif node.op in (Ops.ADD, Ops.SUB, Ops.MAX, Ops.MIN):
+            done[node] = math.gcd(*below)
+        elif node.op is Ops.WHERE:
+            done[node] = math.gcd(*below[1:])
+        elif node.op is Ops.NEG:
+            done[node] = below[0]
+        elif node.op is Ops.FLOORDIV and node.src[1].op is Ops.CONST and node.src[1].arg:
+            divisor = abs(int(node.src[1].arg))
+            done[node] = below[0] // divisor if below[0] % divisor == 0 else 1
+        elif node.op is Ops.FLOORMOD:
+            done[node] = math.gcd(*below)  # x - q*y
+        else:
+            done[node] = 1
+    return done[x]
+
+
+def scalar_lane(x: UOp, i: int) -> UOp:
+    """Lane i of a condition as a plain expression, also where operands have been cut into lanes before."""
+    found = lane(x, i)
+    mapping = {
+        n: lane(n.src[0], n.arg[0])
+        for n in toposort(found)
+        if n.op is Ops.GEP and len(n.arg) == 1 and n.dtype.is_index
+    }
+    return simplify(substitute(found, mapping) if mapping else found)
+
+
+def rounded(gate: UOp) -> UOp:
+    """A condition with its constants rounded to what the other side can reach: equal conditions look alike.
+
+    x*8 + y*64 < 997 is x*8 + y*64 < 1000, for neither is a value in between.
+    """
+    if gate.op is Ops.AND and gate.dtype.is_bool:
+        return gate.replace(tuple([rounded(s) for s in gate.src]))
+    if gate.op is not Ops.CMPLT or not gate.src[0].dtype.is_index or gate.dtype.lanes > 1:
+        return gate
+    left, right = gate.src
+    if right.op is Ops.CONST and (step := factor(left)) > 1:
+        return gate.replace((left, const(right.dtype, -(-int(right.arg) // step) * step)))
+    if left.op is Ops.CONST and (step := factor(right)) > 1:
+        return gate.replace((const(left.dtype, int(left.arg) // step * step), right))
+    return gate

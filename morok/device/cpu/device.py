@@ -1,0 +1,193 @@
+"""The CPU: kernels become machine code of the host and run on its cores.
+
+A kernel's graph goes through the stages of codegen to LLVM IR and object code. What is finished is looked up
+by the content of the graph before anything is lowered, so a second process neither rewrites nor compiles.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from itertools import cycle, islice
+from typing import TYPE_CHECKING, final
+
+from morok import knobs
+from morok.device.background import Future
+from morok.device.base import Device
+from morok.device.base import Program as Runnable
+from morok.device.buffer import HostAllocator
+from morok.device.compiled import Compiled, unpack
+from morok.device.cpu.kernel import Kernel, Steps
+from morok.device.cpu.llvm import compile_assembly, compile_object, host
+from morok.device.cpu.threads import thread_count, thread_pool
+from morok.device.prove import proof_key, stored_verdict
+from morok.device.store import kernel_store
+from morok.device.tuning import contention
+from morok.device.tuning.tunable import Turns
+from morok.device.version import compiler_version
+from morok.ir.checks import count_buffers
+from morok.ir.digest import hexdigest
+from morok.ir.node import UOp
+from morok.machine.choose import cpu_machine, named, named_processor
+from morok.machine.machine import Machine
+from morok.machine.processor import Processor, cache_bytes
+from morok.optimize.search.race import Stopwatch
+from morok.rewrite.observe import unobserved
+
+if TYPE_CHECKING:
+    from morok.render.program import Program
+
+Optimiser = Callable[[UOp, Machine], UOp]
+
+
+def kernel_key(ast: UOp, machine: Machine) -> str:
+    """Everything that decides about the machine code of a kernel."""
+    options = ";".join(f"{name}={value}" for name, value in knobs.cache_key())
+    return f"{compiler_version()}|{hexdigest(ast)}|{machine.key}|{options}{proof_key()}"
+
+
+def program_of(ast: UOp, machine: Machine, optimise: Optimiser | None = None, title: str = "") -> Program:
+    """A kernel as LLVM IR."""
+    # Loaded here, because a process that finds its kernels on disk never needs them.
+    from morok.device.lowering import instructions
+    from morok.render.llvm import render
+
+    kernel = ast if optimise is None or knobs.NOOPT.value else optimise(ast, machine)
+    count = count_buffers(ast)
+    linear = instructions(kernel, machine, title)
+    return render(linear, f"k{hexdigest(ast)[:16]}", count, machine.fma_in_place, machine.fma)
+
+
+def lower_kernel(
+    ast: UOp, processor: Processor, machine: Machine, optimise: Optimiser | None = None, title: str = ""
+) -> tuple[Compiled, str]:
+    """Lowers and renders: what is known of the kernel without its code, and the text to compile."""
+    from morok.device.lowering import show_code
+
+    program = program_of(ast, machine, optimise, title)
+    show_code(title or program.name, "LLVM IR", lambda: program.text)
+    show_code(title or program.name, "assembly", lambda: compile_assembly(program.text, processor))
+    facts = Compiled(program.name, b"", program.buffers, program.variables, program.scratch, program.threaded)
+    return facts, program.text
+
+
+def compile_kernel(
+    ast: UOp, processor: Processor, machine: Machine, optimise: Optimiser | None = None, title: str = ""
+) -> Compiled:
+    """Lowers, renders and compiles."""
+    facts, text = lower_kernel(ast, processor, machine, optimise, title)
+    return replace(facts, code=compile_object(text, processor))
+
+
+@final
+class CPU(Device):
+    """The host's own processor. `optimise`, where it is given, transforms kernels before they are lowered."""
+
+    def __init__(self, name: str = "CPU", optimise: Optimiser | None = None) -> None:
+        self.name = name
+        self.allocator = HostAllocator(name)
+        self.optimise = optimise
+
+    @property
+    def machine(self) -> Machine:
+        """This processor and its file; or the one that MACHINE names."""
+        other = named("cpu")
+        return cpu_machine(host(), thread_count()) if other is None else replace(other, cores=thread_count())
+
+    @property
+    def processor(self) -> Processor:
+        """What LLVM makes code for."""
+        return named_processor() or host()
+
+    def compile(self, ast: UOp, name: str) -> Kernel:
+        """The kernel: from the disk, or lowered and compiled now."""
+        processor, machine = self.processor, self.machine
+        if not runs_here(processor):
+            return self._elsewhere(ast, name)
+        store = kernel_store()
+        key = kernel_key(ast, machine)
+        found = None if store is None else store.get(key)
+        if found is not None:
+            stored_verdict()
+            return Kernel(found, name)
+        facts, text = lower_kernel(ast, processor, machine, self.optimise, name)
+
+        def code() -> bytes:
+            made = compile_object(text, processor)
+            if store is not None:
+                store.put(key, replace(facts, code=made))
+            return made
+
+        return Kernel(facts, name, Future(code))
+
+    def _elsewhere(self, ast: UOp, name: str) -> Kernel:
+        """A kernel for another machine is planned and shown; what runs is made for this one."""
+        lower_kernel(ast, self.processor, self.machine, self.optimise, name)
+        with unobserved(), knobs.override(MACHINE="", DEBUG=0, EXPLAIN="", DUMP="", STOP_AFTER=""):
+            return self.compile(ast, name)
+
+    def prepare(self, program: Runnable) -> None:
+        if isinstance(program, Kernel):
+            program.load()
+            thread_pool()
+
+    # --- for a search among candidates
+
+    def tuning_key(self) -> str:
+        """Everything besides the kernel that decides which candidate is the fastest."""
+        options = ";".join(f"{name}={value}" for name, value in knobs.cache_key() if name != "BEAM")
+        return f"{compiler_version()}|{self.machine.key}|{options}"
+
+    def build(self, ast: UOp, title: str) -> bytes:
+        """A kernel that is optimised already, as bytes."""
+        return compile_kernel(ast, self.processor, self.machine, None, title).pack()
+
+    def load(self, code: bytes, title: str) -> Kernel:
+        """What `build` has made."""
+        return Kernel(unpack(code), title)
+
+    def cache_bytes(self) -> int:
+        """The size of the largest cache."""
+        return cache_bytes(3, cache_bytes(2, 512 << 10))
+
+    def contention_monitor(self) -> Callable[[], bool]:
+        """Whether other processes have taken cores."""
+        return contention.monitor(self.machine.cores)
+
+    def stopwatch(self, program: Runnable, turns: Turns, values: Mapping[str, int]) -> Stopwatch:
+        """Runs the kernel without looking anything up in between."""
+        assert isinstance(program, Kernel)
+        steps = [Steps([(program, program.arguments(buffers, values))]) for buffers in turns]
+        following = cycle(
+            [(step.run or step, step) for step in steps]
+        )  # the short way does not hold its step
+
+        def seconds(count: int) -> float:
+            chosen = list(islice(following, count))
+            started = time.perf_counter()
+            for run, _ in chosen:
+                run()
+            return time.perf_counter() - started
+
+        return seconds
+
+
+def runs_here(processor: Processor) -> bool:
+    """Whether code for a processor runs on this one."""
+    here = host()
+    return processor is here or (processor.arch == here.arch and processor.flags <= here.flags)
+
+
+def optimise(ast: UOp, machine: Machine) -> UOp:
+    """Stage 7 for the host's processor."""
+    from morok.optimize.heuristics.apply import (
+        optimize,  # a process that finds its kernels on disk never needs it
+    )
+
+    return optimize(ast, machine)
+
+
+def open_device(name: str) -> CPU:
+    """The CPU under a name, with the optimiser; for the registry."""
+    return CPU(name, optimise)

@@ -1,0 +1,1 @@
+"""NVIDIA GPUs: the driver, the run-time compiler, memory, launches and graphs."""

@@ -1,0 +1,231 @@
+"""Warp roles on the emulator: parts of a block that run side by side, mbarriers, TMA copies.
+
+Each role is a coroutine. It runs until it waits for a phase that is not over; then the next one goes on. If
+none can, that is a deadlock, and the error says who waits for what. Blocks run one after the other.
+
+A copy of a box destroys its target when it starts. Its bytes count for its barrier at once, but what it has
+brought is seen only by those who wait for the phase. What has been brought or written must be read before
+somebody puts something else there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, final
+
+import numpy as np
+
+from morok.device.buffer import Array
+from morok.device.emulator.memory import Fault, GlobalMemory, SharedMemory
+from morok.device.emulator.state import Context, MBarrier, Threads
+from morok.errors import DeviceError
+from morok.ir.arithmetic.arrays import storage
+from morok.ir.matrix import PANEL
+from morok.ir.node import UOp
+from morok.ir.ops import AxisKind, Op, Ops
+from morok.ir.provenance import place
+from morok.ir.warp_roles import Box, MBarrierStep, Role, at_first
+
+
+def is_role(node: UOp) -> bool:
+    return node.op is Ops.RANGE and node.arg[1] is AxisKind.ROLE
+
+
+def side_by_side(run: Threads, parts: list[tuple[UOp, int, int]]) -> None:
+    """Runs the stretches of several roles until all are done."""
+    contexts = [Context(run, node.arg[2]) for node, _, _ in parts]
+    _have_registers([context.role for context in contexts])
+    steps: list[Iterator[None]] = []
+    for node, start, stop in parts:
+        run.values[node] = np.asarray(0, dtype=storage(node.dtype))
+        steps.append(run.stretch(start, stop))
+    run.contexts = contexts
+    alive = list(range(len(parts)))
+    before = (run.active, run.masks, run.state)
+    while alive:
+        moved = False
+        for i in list(alive):
+            context = contexts[i]
+            run.context = context
+            run.active, run.masks, run.state = context.active, context.masks, context.state
+            progress = run.progress
+            try:
+                next(steps[i])
+            except StopIteration:
+                alive.remove(i)
+                moved = True
+                finish(run)
+            moved |= run.progress > progress
+            context.active, context.masks = run.active, run.masks
+        if alive and not moved:
+            waits = "; ".join(f"{contexts[i].role.name} waits for {contexts[i].waits_for}" for i in alive)
+            raise Fault(f"is in a deadlock, all threads wait: {waits}", contexts[alive[0]].role.first)
+    run.active, run.masks, run.state = before
+    run.context = None
+
+
+def _have_registers(roles: list[Role]) -> None:
+    """Whoever wants more registers waits until others have given theirs back."""
+    threads = sum(role.threads for role in roles)
+    first = at_first(threads)
+    wanted = sum(role.threads * (role.registers or first) for role in roles)
+    if wanted > threads * first:
+        raise Fault(
+            f"is in a deadlock, all threads wait: roles want {wanted} registers of {threads * first}",
+            roles[0].first,
+        )
+
+
+def finish(run: Threads) -> None:
+    """The end of a block: nothing may be under way, for memory is somebody else's by then."""
+    for group in [*run.state.get("groups", []), run.state.get("open", [])]:
+        for memory, threads, _, _ in group:
+            raise Fault(f"ends with a copy to {memory.name} under way", int(threads[0]))
+
+
+def done(run: Threads) -> None:
+    """The end of a block: no copy may be under way, for memory is somebody else's by then."""
+    for barrier in run.barriers.values():
+        if barrier.copies or barrier.bytes:
+            raise Fault(f"ends with copies under way that arrive at {barrier.name}", 0)
+
+
+# --- barriers
+
+
+def _find_mbarrier(run: Threads, node: UOp, threads: Array) -> MBarrier:
+    address = run.address(node)
+    places = run.spread(address.places)[threads]
+    if (places != places[0]).any():
+        raise Fault("does one thing to several barriers at once", int(threads[0]))
+    key = (address.memory, int(places[0]))
+    found = run.barriers.get(key)
+    if found is None:
+        raise Fault(f"uses a barrier of {address.memory.name} that nobody has set up", int(threads[0]))
+    return found
+
+
+def _who(run: Threads, node: UOp) -> Array:
+    chosen = run.who(run.address(node).gate)
+    return run.numbers if chosen is None else run.numbers[chosen]
+
+
+def mbarrier(run: Threads, node: UOp) -> bool | None:
+    """MBARRIER; False if it has to be tried again."""
+    what: MBarrierStep = node.arg
+    where = node.src[0]
+    threads = _who(run, where)
+    if len(threads) == 0:
+        return None
+    if what.what == "init":
+        memory: Any = run.address(where).memory
+        slot = int(run.spread(run.address(where).places)[threads[0]])
+        run.barriers[(memory, slot)] = MBarrier(f"barrier {slot} of {memory.name}", what.amount)
+        return None
+    barrier = _find_mbarrier(run, where, threads)
+    if what.what == "wait":
+        parity = run.spread(run.value(node.src[1]))[threads]
+        if not barrier.is_over(int(parity[0])):
+            if run.context is not None:
+                run.context.waits_for = f"{barrier.name}, phase {int(parity[0])}"
+            return False
+        _receive(run, barrier)
+    else:
+        barrier.arrive(threads, what.amount if what.what == "expect" else 0)
+    run.progress += 1
+    return None
+
+
+def _receive(run: Threads, barrier: MBarrier) -> None:
+    """What was done before the arrivals is seen by those who have waited."""
+    for memory, places, data in barrier.landed:
+        memory.land(places, data)
+    if barrier.came:
+        came = np.concatenate(barrier.came)
+        for shared in run.shared:
+            shared.seen(came)
+    barrier.landed, barrier.came = [], []
+
+
+# --- boxes
+
+
+@final
+class TensorMap:
+    """A buffer as TMA sees it."""
+
+    def __init__(self, memory: GlobalMemory, box: Box) -> None:
+        self.memory = memory
+        self.box = box
+
+    def read(self, thread: int, at: list[int]) -> Array:
+        """The box that begins there, rows of its first dimension; zeros outside."""
+        box = self.box
+        grids = np.meshgrid(*(np.arange(n) + a for n, a in zip(box.part, at, strict=True)), indexing="ij")
+        inside = np.ones(box.part, dtype=np.bool_)
+        where = np.zeros(box.part, dtype=np.int64)
+        for g, size, stride in zip(grids, box.sizes, box.strides, strict=True):
+            inside &= (g >= 0) & (g < size)
+            where += g * stride
+        data = np.zeros(box.part, dtype=storage(self.memory.dtype))
+        chosen = where[inside]
+        if chosen.size:
+            data[inside] = self.memory.read(np.full(chosen.size, thread), chosen)
+        if box.tf32:
+            bits = data.view(np.uint32)
+            nan = np.isnan(data)
+            rounded = (bits + (0xFFF + (bits >> 13 & 1))) & ~np.uint32(0x1FFF)
+            data = np.where(nan, bits, rounded.astype(np.uint32)).view(np.float32)
+        # first dimension fastest: rows of the tile
+        return data.transpose(*reversed(range(data.ndim))).reshape(-1, box.part[0])
+
+
+def define_tensor_map(run: Threads, node: UOp) -> TensorMap:
+    """DEFINE_TENSOR_MAP."""
+    memory: Any = run.values[node.src[0]]
+    return TensorMap(memory, node.arg)
+
+
+def copy_box(run: Threads, node: UOp) -> None:
+    """ASYNC_COPY of a box: rows of 128 bytes, their chunks swizzled by the row's number."""
+    target, source, where, *coordinates = node.src
+    threads = _who(run, target)
+    if len(threads) != 1:
+        raise DeviceError("a box is copied by one thread", place=place(node))
+    thread = int(threads[0])
+    described: TensorMap = run.values[source]
+    at = [int(run.spread(run.value(c))[thread]) for c in coordinates]
+    data = described.read(thread, at)
+    address = run.address(target)
+    memory = address.memory
+    assert isinstance(memory, SharedMemory)
+    size = memory.dtype.itemsize
+    start = int(run.spread(address.places)[thread]) * size
+    rows, columns = np.indices(data.shape)
+    linear = start + rows * PANEL + columns * size
+    linear ^= (linear >> 7 & 7) << 4
+    places = (linear // size).reshape(-1)
+    flat = data.reshape(-1)
+    if flat.dtype != memory.data.dtype:
+        flat = flat.view(memory.data.dtype)
+    _unread(run, memory, places, thread)
+    memory.replaced(places, thread)
+    barrier = _find_mbarrier(run, where, threads)
+    barrier.copies.append((memory, places, flat))
+    barrier.bytes -= data.nbytes
+    barrier.look()
+    run.progress += 1
+
+
+def _unread(run: Threads, memory: SharedMemory, places: Array, thread: int) -> None:
+    """No unit of any role may still be reading what is overwritten."""
+    wanted = np.zeros(memory.size, dtype=np.bool_)
+    wanted[places] = True
+    for context in run.contexts:
+        for group in [*context.state.get("products", []), context.state.get("reading", [])]:
+            for other, _, where in group:
+                if other is memory and wanted[where].any():
+                    raise Fault(f"overwrites {memory.name} while a unit still reads it", thread)
+
+
+WARP_ROLE_OPS: dict[Op, Callable[[Threads, UOp], Any]] = {Ops.DEFINE_TENSOR_MAP: define_tensor_map}

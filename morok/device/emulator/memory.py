@@ -1,0 +1,279 @@
+"""Memory of the emulated GPU: data, and beside it what has been written by whom.
+
+Everything is checked when it is touched: the place, the alignment of vectors, whether somebody has written it
+before it is read. Memory of a block remembers who has touched each element since the last barrier: two
+threads at one element, one of them writing, are a race.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, final
+
+import numpy as np
+
+from morok.device.buffer import Array
+from morok.dtype import DType
+from morok.ir.arithmetic.arrays import storage
+
+_NOBODY, _SEVERAL = -1, -2
+
+
+class Fault(Exception):
+    """Something that a kernel must not do: what, and which of the threads has done it."""
+
+    def __init__(self, what: str, thread: int) -> None:
+        super().__init__(what)
+        self.thread = thread
+
+
+class Memory(Protocol):
+    """What an address points into. Places are arrays of elements, one row per thread."""
+
+    name: str
+    size: int
+    dtype: DType
+
+    def read(self, threads: Array, places: Array) -> Array: ...
+
+    def write(self, threads: Array, places: Array, values: Array) -> None: ...
+
+
+def check_places(what: str, size: int, threads: Array, places: Array) -> None:
+    """All places are inside; `places` has a row per thread."""
+    outside = (places < 0) | (places >= size)
+    if outside.any():
+        row = int(np.flatnonzero(outside.reshape(len(threads), -1).any(axis=1))[0])
+        wrong = places.reshape(len(threads), -1)[row]
+        place = int(wrong[(wrong < 0) | (wrong >= size)][0])
+        raise Fault(f"touches element {place} of {what}, which has {size}", int(threads[row]))
+
+
+def check_known(what: str, known: Array, threads: Array, places: Array) -> None:
+    """All of it has been written before."""
+    if not known.all():
+        row, *_ = np.argwhere(~known)[0]
+        place = np.asarray(places)[~known].flat[0]
+        raise Fault(f"reads element {int(place)} of {what}, which nobody has written", int(threads[row]))
+
+
+def check_aligned(what: str, dtype: DType, start: int, threads: Array, places: Array) -> None:
+    """Vectors lie at a multiple of their size; `start` is where the memory begins, in bytes."""
+    lanes = places.shape[-1]
+    nbytes = lanes * dtype.itemsize
+    wrong = (places[:, 0] * dtype.itemsize + start) % nbytes != 0
+    if wrong.any():
+        row = int(np.flatnonzero(wrong)[0])
+        place = int(places[row, 0])
+        raise Fault(
+            f"accesses {lanes} elements of {what} at {place}, which is not aligned", int(threads[row])
+        )
+
+
+@final
+class Block:
+    """Bytes of the emulated GPU's memory: what an allocator hands out."""
+
+    __slots__ = ("data", "known")
+
+    def __init__(self, nbytes: int) -> None:
+        self.data: Array = np.zeros(nbytes, dtype=np.uint8)
+        self.data[:] = 0xAA  # a pattern, so that forgotten values show
+        self.known: Array = np.zeros(nbytes, dtype=np.bool_)
+
+
+@final
+class GlobalMemory:
+    """A buffer during one launch."""
+
+    def __init__(self, name: str, block: Block, offset: int, nbytes: int, dtype: DType) -> None:
+        self.name = name
+        self.dtype = dtype
+        self.size = nbytes // dtype.itemsize
+        self.offset = offset
+        end = offset + self.size * dtype.itemsize
+        self.data = block.data[offset:end].view(storage(dtype))
+        self.known = block.known[offset:end].reshape(-1, dtype.itemsize)
+        self.writer: Array | None = None
+        self.start = 0  # the number of the first thread of those that run now
+
+    def read(self, threads: Array, places: Array) -> Array:
+        check_places(self.name, self.size, threads, places)
+        if places.ndim > 1:
+            check_aligned(self.name, self.dtype, self.offset, threads, places)
+        check_known(self.name, np.asarray(self.known[places].all(axis=-1)), threads, places)
+        found: Array = self.data[places]
+        return found
+
+    def write(self, threads: Array, places: Array, values: Array) -> None:
+        check_places(self.name, self.size, threads, places)
+        who = threads + self.start
+        if places.ndim > 1:
+            check_aligned(self.name, self.dtype, self.offset, threads, places)
+            who = np.broadcast_to(who[:, None], places.shape)
+        if self.writer is None:
+            self.writer = np.full(self.size, _NOBODY, dtype=np.int64)
+        before = self.writer[places]
+        self._alone(before, who, places)
+        self.writer[places] = who
+        self._alone(self.writer[places], who, places)
+        self.data[places] = values
+        self.known[places] = True
+
+    def note(self, threads: Array, places: Array, values: Array) -> None:
+        """Writes where others may do so too, for any of the values will do."""
+        check_places(self.name, self.size, threads, places)
+        self.data[places] = values
+
+    def _alone(self, before: Array, who: Array, places: Array) -> None:
+        wrong = (before != _NOBODY) & (before != who)
+        if wrong.any():
+            first = tuple(np.argwhere(wrong)[0])
+            place, other = int(places[first]), int(before[first])
+            raise Fault(
+                f"writes element {place} of {self.name}, as does thread {other} of the launch",
+                int(np.asarray(who)[first]) - self.start,
+            )
+
+
+@final
+class SharedMemory:
+    """Memory that the threads of a block share, for all blocks that run together."""
+
+    def __init__(self, name: str, dtype: DType, size: int, blocks: int, block_size: int) -> None:
+        self.name = name
+        self.dtype = dtype
+        self.size = size
+        self.block_size = block_size
+        self.data: Array = np.zeros((blocks, size), dtype=storage(dtype))
+        self.known: Array = np.zeros((blocks, size), dtype=np.bool_)
+        self.writer: Array = np.full((blocks, size), _NOBODY, dtype=np.int64)
+        self.reader: Array = np.full((blocks, size), _NOBODY, dtype=np.int64)
+        self.fresh: Array | None = None  # where roles meet: what has been put here and nobody has read
+
+    def barrier(self) -> None:
+        """Everybody has seen everything."""
+        self.writer.fill(_NOBODY)
+        self.reader.fill(_NOBODY)
+
+    # --- between roles, one block at a time
+
+    def land(self, places: Array, data: Array) -> None:
+        """What a copy has brought is there, for everybody."""
+        self.data[0, places] = data
+        self.known[0, places] = True
+        if self.fresh is not None:
+            self.fresh[places] = True
+
+    def replaced(self, places: Array, thread: int) -> None:
+        """Something else comes to these places: what lay there is lost, so it must have been read."""
+        check_places(self.name, self.size, np.array([thread]), places[None])
+        if self.fresh is not None and self.fresh[places].any():
+            lost = int(places[np.flatnonzero(self.fresh[places])[0]])
+            raise Fault(f"overwrites element {lost} of {self.name} before anybody has read it", thread)
+        if self.fresh is not None:
+            self.fresh[places] = True  # also while it is under way
+        who = np.full(len(places), thread)
+        self._conflict("overwrites", self.writer[0, places], who, places)
+        self._conflict("overwrites", self.reader[0, places], who, places)
+        self.known[0, places] = False
+
+    def used(self, places: Array) -> None:
+        """Somebody has read these places."""
+        if self.fresh is not None:
+            self.fresh[places] = False
+
+    def taken(self, places: Array) -> None:
+        """What was read here has been used up by products that are done: whoever read it has read it."""
+        self.reader[0, places] = _NOBODY
+
+    def seen(self, threads: Array) -> None:
+        """What these threads have done is seen by others."""
+        for marks in (self.writer, self.reader):
+            marks[np.isin(marks, threads) | (marks == _SEVERAL)] = _NOBODY
+
+    def _where(self, threads: Array, places: Array) -> tuple[Any, Array]:
+        check_places(self.name, self.size, threads, places)
+        block = threads // self.block_size
+        who = threads
+        if places.ndim > 1:
+            check_aligned(self.name, self.dtype, 0, threads, places)
+            block, who = block[:, None], np.broadcast_to(threads[:, None], places.shape)
+        return (block, places), who
+
+    def read(self, threads: Array, places: Array) -> Array:
+        where, who = self._where(threads, places)
+        check_known(self.name, self.known[where], threads, places)
+        self._conflict("reads", self.writer[where], who, places)
+        before = self.reader[where]
+        # np.where does not see two readers within one access; the second look does
+        self.reader[where] = np.where((before == _NOBODY) | (before == who), who, _SEVERAL)
+        lost = self.reader[where] != who
+        if lost.any():
+            several = np.broadcast_to(where[0], places.shape)[lost], places[lost]
+            self.reader[several] = _SEVERAL
+        self.used(places)
+        found: Array = self.data[where]
+        return found
+
+    def write(self, threads: Array, places: Array, values: Array) -> None:
+        where, who = self._where(threads, places)
+        if self.fresh is not None:
+            lost = self.fresh[places]
+            if lost.any():
+                first = tuple(np.argwhere(lost)[0])
+                what = f"overwrites element {int(places[first])} of {self.name} before anybody has read it"
+                raise Fault(what, int(np.asarray(who)[first]))
+            self.fresh[places] = True
+        self._conflict("writes", self.writer[where], who, places)
+        self._conflict("writes", self.reader[where], who, places)
+        self.writer[where] = who
+        self._conflict("writes", self.writer[where], who, places)
+        self.data[where] = values
+        self.known[where] = True
+
+    def start_copy(self, threads: Array, places: Array) -> None:
+        """A copy to these places begins: what lies there is lost, and nobody may be using it."""
+        where, who = self._where(threads, places)
+        self._conflict("overwrites", self.writer[where], who, places)
+        self._conflict("overwrites", self.reader[where], who, places)
+        self.known[where] = False
+
+    def _conflict(self, verb: str, before: Array, who: Array, places: Array) -> None:
+        wrong = (before != _NOBODY) & (before != who)
+        if not wrong.any():
+            return
+        first = tuple(np.argwhere(wrong)[0])
+        other = int(before[first])
+        name = "several threads" if other == _SEVERAL else f"thread {other % self.block_size}"
+        raise Fault(
+            f"{verb} element {int(places[first])} of {self.name}, which {name} of the block touches as well, "
+            "without a barrier between them",
+            int(np.asarray(who)[first]),
+        )
+
+
+@final
+class Registers:
+    """An array of registers that every thread has for itself."""
+
+    def __init__(self, name: str, dtype: DType, size: int, threads: int) -> None:
+        self.name = name
+        self.dtype = dtype
+        self.size = size
+        self.data: Array = np.zeros((threads, size), dtype=storage(dtype))
+        self.known: Array = np.zeros((threads, size), dtype=np.bool_)
+
+    def _where(self, threads: Array, places: Array) -> tuple[Any, Any]:
+        check_places(self.name, self.size, threads, places)
+        return (threads[:, None] if places.ndim > 1 else threads, places)
+
+    def read(self, threads: Array, places: Array) -> Array:
+        where = self._where(threads, places)
+        check_known(self.name, self.known[where], threads, places)
+        found: Array = self.data[where]
+        return found
+
+    def write(self, threads: Array, places: Array, values: Array) -> None:
+        where = self._where(threads, places)
+        self.data[where] = values
+        self.known[where] = True

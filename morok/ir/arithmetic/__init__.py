@@ -1,0 +1,1 @@
+"""The meaning of every arithmetic op: on Python numbers, on arrays, on intervals."""

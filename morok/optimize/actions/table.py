@@ -1,0 +1,176 @@
+"""The action space: every action as a triple of condition, action and public name.
+
+    reason = can(kernel, Opt("UPCAST", 1, 4), machine)      # None, or one sentence
+    kernel = apply(kernel, Opt("UPCAST", 1, 4), machine)    # raises OptError with that sentence
+
+Any legal sequence gives the same answer; sums of floats may be added in another order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import final
+
+from morok.ir.node import UOp, toposort
+from morok.ir.ops import AxisKind, Ops
+from morok.ir.scan import scan_loops
+from morok.machine.machine import Machine
+from morok.optimize.actions import (
+    accumulate_in_cache,
+    back_to_back_gemm,
+    cache_row,
+    edges,
+    halo,
+    online,
+    pack,
+    scans,
+    split_k,
+    splits,
+    stage,
+    stage_result,
+    warp_specialize,
+)
+from morok.optimize.actions import join as joining
+from morok.optimize.loops import LANE_KINDS, Loops, loops_of
+from morok.optimize.record import STAGE, Opt, OptError, applied, recorded
+from morok.rewrite.observe import current, observed, report
+from morok.rewrite.observer import By, place_of
+
+Condition = Callable[[Loops, Opt, Machine], "str | None"]
+Change = Callable[[Loops, Opt], UOp]
+
+
+@final
+@dataclass(frozen=True)
+class Action:
+    """A public name, when it is allowed, and what it does; the docstring of `change` shows before → after."""
+
+    name: str
+    condition: Condition
+    change: Change
+
+    @property
+    def meaning(self) -> str:
+        return self.change.__doc__ or ""
+
+
+def can_forbid_locals(loops: Loops, opt: Opt, machine: Machine) -> str | None:
+    if any(r.arg[1] in (AxisKind.LOCAL, AxisKind.WARP, AxisKind.GROUP_REDUCE) for r in loops.closers):
+        return "the kernel uses threads of a block already"
+    if any(o.name == "NOLOCALS" for o in applied(loops.ast)):
+        return "it is forbidden already"
+    return None
+
+
+def forbid_locals(loops: Loops, opt: Opt) -> UOp:
+    """No loop may go to the threads of a block from here on.
+
+    NOLOCALS():   a kernel   →   the same kernel, to which LOCAL, GROUP and GROUPTOP do not apply
+    """
+    return loops.ast
+
+
+ACTIONS: dict[str, Action] = {
+    action.name: action
+    for action in (
+        Action("UPCAST", splits.can_upcast, splits.upcast),
+        Action("UNROLL", splits.can_unroll, splits.unroll),
+        Action("LOCAL", splits.can_local, splits.local),
+        Action("GROUP", splits.can_group, splits.group),
+        Action("GROUPTOP", splits.can_group, splits.group_top),
+        Action("THREAD", splits.can_thread, splits.thread),
+        Action("SWAP", splits.can_swap, splits.swap),
+        Action("TILE", splits.can_tile, splits.tile),
+        Action("JOIN", joining.can_join, joining.join),
+        Action("PADTO", edges.can_pad, edges.pad),
+        Action("PEEL", edges.can_peel, edges.peel),
+        Action("PACK", pack.can_pack, pack.pack),
+        Action("HALO", halo.can_halo, halo.halo),
+        Action("CACHE_ROW", cache_row.can_cache_row, cache_row.cache_row),
+        Action(
+            "ACCUMULATE_IN_CACHE",
+            accumulate_in_cache.can_accumulate_in_cache,
+            accumulate_in_cache.accumulate_in_cache,
+        ),
+        Action("SPLIT_K", split_k.can_split_k, split_k.split_k),
+        Action("NOLOCALS", can_forbid_locals, forbid_locals),
+        Action("STAGE", stage.can_stage, stage.stage),
+        Action("STAGE_RESULT", stage_result.can_stage_result, stage_result.stage_result),
+        Action("ONLINE", online.can_online, online.online),
+        Action("TC", back_to_back_gemm.can_use, back_to_back_gemm.use),
+        Action("WARP_SPECIALIZE", warp_specialize.can_warp_specialize, warp_specialize.warp_specialize),
+        Action("PERSISTENT", warp_specialize.can_be_persistent, warp_specialize.persistent),
+    )
+}
+
+
+def outcome(loops: Loops, opt: Opt, machine: Machine) -> UOp | str:
+    """The kernel after an action, or the reason why it is not allowed."""
+    action = ACTIONS.get(opt.name)
+    if action is None:
+        return f"there is no action {opt.name}; there are {', '.join(ACTIONS)}"
+    reason = (
+        warp_specialize.refuses(loops, opt)
+        or action.condition(loops, opt, machine)
+        or scans.refuses(loops, opt)
+    )
+    if reason is not None:
+        return reason
+    new = action.change(loops, opt)
+    reason = crossing(new) if len(new.src) > 1 else None
+    return recorded(new, applied(loops.ast), opt) if reason is None else reason
+
+
+def can(ast: UOp, opt: Opt, machine: Machine) -> str | None:
+    """Why an action is not allowed; None if it is."""
+    found = outcome(loops_of(ast), opt, machine)
+    return found if isinstance(found, str) else None
+
+
+def apply(ast: UOp, opt: Opt, machine: Machine) -> UOp:
+    """The kernel after an action; an OptError if it is not allowed."""
+    found = outcome(loops_of(ast), opt, machine)
+    if isinstance(found, str):
+        raise OptError(f"{opt} is not possible: {found}")
+    tell(opt, ast, found)
+    return found
+
+
+def tell(opt: Opt, before: UOp, after: UOp) -> None:
+    """Says to whoever listens that an action was applied."""
+    if current() is not None:
+        report(By("action", str(opt), place=place_of(ACTIONS[opt.name].change)), before, after)
+
+
+def crossing(ast: UOp) -> str | None:
+    """Why the loops of the effects cannot be written as one nest; None if they can.
+
+    Effects share loops from the outside in: what two of them have in common must be outermost in both.
+    """
+    innermost = frozenset(scan_loops(toposort(ast)))
+    nests = [_nest(effect, innermost) for effect in ast.src if effect.op is Ops.END]
+    for i, a in enumerate(nests):
+        for b in nests[:i]:
+            shared = set(a) & set(b)
+            if set(a[: len(shared)]) != shared or set(b[: len(shared)]) != shared:
+                return "loops that two effects share would not be outermost in both"
+    return None
+
+
+def _nest(effect: UOp, innermost: frozenset[UOp]) -> list[UOp]:
+    """The loops of an effect, outer ones first; lanes are no loops."""
+    loops = [r for r in effect.src[1:] if r.arg[1] not in LANE_KINDS]
+    return sorted(loops, key=lambda r: (r in innermost, r.arg[1] is not AxisKind.THREAD, r.arg[0]))
+
+
+def apply_all(ast: UOp, opts: Iterable[Opt], machine: Machine) -> UOp:
+    """The kernel after several actions."""
+
+    def after() -> UOp:
+        done = ast
+        for opt in opts:
+            done = apply(done, opt, machine)
+        return done
+
+    return observed(STAGE, ast, after)

@@ -1,0 +1,164 @@
+"""The default choice of actions for a machine with a grid of blocks, for kernels that memory limits.
+
+Whatever stays a loop over outputs goes to the grid in stage 8a, unless a reduction lies outside of it. Here
+it is decided which of those loops are threads of a block, who shares a reduction, and how much each does:
+
+- loops over outputs: a thread has a vector of 16 bytes, neighbouring threads have neighbouring vectors
+  (coalesced);
+- a reduction along contiguous memory is shared by the threads of a block or of a warp (`gpu_rows.py`), and
+  the loops over the same row that follow are walked by the same threads in the same pieces. Then equal reads
+  are one read: the row stays in registers, and softmax or a layer norm reads it once;
+- a reduction across contiguous memory: threads along the outputs, and others beside them share the rows
+  (`gpu_columns.py`);
+- a short reduction is written out;
+- a transposition goes through shared memory, a square at a time.
+
+Sizes that do not divide are rounded up: reads beyond the end read the last element again, stores are guarded.
+"""
+
+from __future__ import annotations
+
+import math
+
+from morok.ir.infer import closed_ranges
+from morok.ir.node import UOp, toposort
+from morok.ir.ops import AxisKind, Ops
+from morok.machine.machine import Machine
+from morok.optimize.facts import access, output_loops, reads_of, store_of, trips
+from morok.optimize.grid import CHEAP, grid_loops
+from morok.optimize.heuristics.builder import Builder
+from morok.optimize.heuristics.gpu_attention import attention
+from morok.optimize.heuristics.gpu_columns import share_columns
+from morok.optimize.heuristics.gpu_matmul import matrix_product
+from morok.optimize.heuristics.gpu_rows import goes_along, share_rows
+from morok.optimize.heuristics.gpu_threads import cut, lanes_for, memory_of, threads_for
+from morok.optimize.loops import divides, size
+
+THREADS = 256  # of a block of independent outputs
+FEW = 8  # steps of a reduction that is written out whatever it reads
+AT_ONCE = 4  # elements of a thread, where they cannot be a vector
+SQUARE_BYTES = 256  # of a side of what is transposed at a time
+
+
+def choose_gpu(ast: UOp, machine: Machine) -> UOp:
+    """The kernel with the actions that the heuristics choose."""
+    builder = Builder(ast, machine)
+    if attention(builder) or matrix_product(builder):
+        return builder.ast
+    write_out(builder)
+    shared = share_rows(builder) or share_columns(builder)
+    if not shared:
+        for effect in builder.ast.src:
+            spread(builder, effect)
+    return builder.ast
+
+
+def write_out(builder: Builder) -> None:
+    """Reductions of a few steps become straight code."""
+    for node in [n for n in builder.loops.order if n.op is Ops.REDUCE]:
+        loops = [k for k in closed_ranges(node) if k.op is Ops.RANGE]
+        steps = math.prod(map(trips, loops))
+        # threads that share a row of a few vectors read it side by side, which one thread does not
+        shared = steps > FEW and goes_along(node)
+        if all(size(k) is not None for k in loops) and steps <= CHEAP and not shared:
+            for k in loops:
+                builder.do("UNROLL", int(k.arg[0]))
+
+
+def spread(builder: Builder, effect: UOp) -> None:
+    """The outputs of an effect over threads: vectors along contiguous memory, then blocks of threads."""
+    free = [r for r in output_loops(effect) if r.arg[1] is AxisKind.LOOP and r in grid_loops(builder.ast)]
+    if not free:
+        return
+    place = access(store_of(effect).src[0])
+    ordered = sorted(free, key=lambda r: (place.step(r) != 1, -int(r.arg[0])))
+    first = ordered[0]
+    room = min(THREADS, builder.machine.block_threads)
+    if place.step(first) == 1 and not _has_long_reduction(effect):
+        if transpose_through_shared(builder, effect, first):
+            return
+        lanes = lanes_for(first, memory_of(store_of(effect)), builder.machine)
+        total = math.prod(trips(r) for r in free)
+        # a small kernel needs all threads that it can get more than it needs wide accesses
+        while lanes > 1 and total // lanes < builder.machine.cores * THREADS:
+            lanes //= 2
+        if lanes > 1:
+            builder.do("UPCAST", int(first.arg[0]), lanes)
+        elif trips(first) >= builder.machine.cores * THREADS * AT_ONCE:
+            _in_strides(builder, int(first.arg[0]), room)
+            return
+    for r in ordered:
+        if room < 2:
+            break
+        number = int(r.arg[0])
+        now = builder.loops.by_number.get(number)
+        if now is None or now.arg[1] is not AxisKind.LOOP:
+            continue
+        amount = threads_for(now, room, builder.machine)
+        if amount > 1 and cut(builder, "LOCAL", number, amount):
+            room //= amount
+
+
+def _has_long_reduction(effect: UOp) -> bool:
+    return any(
+        n.op is Ops.REDUCE and any(k.arg[1] is AxisKind.REDUCE for k in closed_ranges(n))
+        for n in toposort(effect)
+    )
+
+
+def _in_strides(builder: Builder, number: int, threads: int) -> None:
+    """Where vectors do not fit: several elements per thread, a block's width apart, so many are under way."""
+    amount = threads * AT_ONCE
+    r = builder.loops.by_number[number]
+    if not divides(amount, r.src[0]):
+        builder.do("PADTO", number, amount)
+    inner = builder.loops.next_number()
+    if builder.do("TILE", number, threads):
+        builder.do("UPCAST", number, AT_ONCE)
+        builder.do("LOCAL", inner)
+
+
+def transpose_through_shared(builder: Builder, effect: UOp, column: UOp) -> bool:
+    """A transposition: a square of the memory that is read along another loop goes through shared memory.
+
+    It is read along the rows of the one and written along the rows of the other, whole cache lines each time.
+    """
+    found = _transposed_read(effect, column)
+    if found is None:
+        return False
+    buffer, row = found
+    wide = max(a.node.src[0].dtype.elem.itemsize for a in memory_of(store_of(effect)))  # type: ignore[attr-defined]
+    side = SQUARE_BYTES // wide
+    if (
+        min(trips(column), trips(row)) < side
+        or trips(column) * trips(row) < builder.machine.cores * side * side
+    ):
+        return False
+    pair = []
+    for r in (column, row):
+        number = int(r.arg[0])
+        if not divides(side, r.src[0]):
+            builder.do("PADTO", number, side)
+        pair.append(builder.loops.next_number())
+        if not builder.do("TILE", number, side):
+            return False
+    across, along = pair
+    builder.do("STAGE", buffer, 1, (across, along))
+    lanes = max(1, builder.machine.vector_bytes // wide)
+    threads = THREADS // (side // lanes)
+    builder.do("LOCAL", along, threads)
+    builder.do("UPCAST", along)
+    builder.do("UPCAST", across, lanes)
+    builder.do("LOCAL", across)
+    return True
+
+
+def _transposed_read(effect: UOp, column: UOp) -> tuple[int, UOp] | None:
+    """A buffer that jumps along a loop and is contiguous along another one over outputs, and that loop."""
+    for read in reads_of(store_of(effect).src[1]):
+        if read.buffer < 0 or read.step(column) in (0, 1, None):
+            continue
+        for r in output_loops(effect):
+            if r is not column and read.step(r) == 1 and r.arg[1] is AxisKind.LOOP:
+                return read.buffer, r
+    return None

@@ -1,0 +1,169 @@
+"""Reductions along rows of memory: a block, or a warp, or a part of one, per row.
+
+A row of n elements is cut into n = m · (threads · vector): every thread has a vector of 16 bytes in each of m
+pieces. Where m is small all pieces are written out, so that the reads of the loops over the same row (the
+maximum, the sum and the result of a softmax) are the same reads, and the row stays in registers. Longer rows
+are walked, a few pieces at a time so that enough reads are under way.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import final
+
+from morok.ir.infer import closed_ranges, ranges
+from morok.ir.node import UOp
+from morok.ir.ops import AxisKind, Ops
+from morok.machine.machine import Machine
+from morok.optimize.facts import output_loops, reads_of, trips
+from morok.optimize.heuristics.builder import Builder
+from morok.optimize.heuristics.gpu_threads import ceil_power, cut, lanes_for, memory_of, power
+from morok.optimize.loops import divides, size
+
+KEPT = 32  # elements of a row that a thread may keep in registers
+WANTED = 8  # elements that a thread should have, where the row is long enough
+WANTED_AGAIN = 32  # the same where the row is walked several times: fewer threads wait for one another
+BLOCK = 256  # threads of a block of several rows
+LONG_BLOCK = 1024
+AT_ONCE = 4  # vectors under way in a loop over a long row
+TURN = 1  # elements' worth of work that a turn of such a loop costs besides
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """The loops that walk along a row, and those that count rows."""
+
+    reductions: list[UOp]  # loops of reductions along memory
+    outputs: list[UOp]  # loops over outputs inside of the rows
+    outer: list[UOp]
+
+
+def goes_along(node: UOp) -> bool:
+    """Whether a reduction walks along contiguous memory rather than across it."""
+    reads = reads_of(*node.src[: len(node.arg)])
+    along = max(sum(a.step(k) == 1 for a in reads) for k in closed_ranges(node))
+    beside = max((sum(a.step(r) == 1 for a in reads) for r in ranges(node)), default=0)
+    return along > beside
+
+
+def find_rows(builder: Builder) -> Rows | None:
+    """The rows of a kernel; None where a reduction goes across memory, or there is none."""
+    loops = builder.loops
+    reductions: dict[UOp, None] = {}
+    outer: dict[UOp, None] = {}
+    for node in loops.order:
+        if node.op is not Ops.REDUCE:
+            continue
+        own = [k for k in closed_ranges(node) if k.arg[1] is AxisKind.REDUCE]
+        if not own:
+            continue
+        reads = reads_of(*node.src[: len(node.arg)])
+        around = [r for r in ranges(node) if r.arg[1] is AxisKind.LOOP]
+        along = [sum(a.step(k) == 1 for a in reads) for k in own]
+        beside = max((sum(a.step(r) == 1 for a in reads) for r in around), default=0)
+        if beside > max(along):
+            return None
+        if max(along):
+            chosen = own[along.index(max(along))]
+        elif math.prod(map(trips, around)) < builder.machine.cores * BLOCK:
+            chosen = max(own, key=trips)  # nothing is contiguous, but there are too few outputs for threads
+        else:
+            return None
+        reductions[chosen] = None
+        outer.update(dict.fromkeys(around))
+    if not reductions:
+        return None
+    ends = {r: None for effect in loops.ast.src for r in output_loops(effect) if r.arg[1] is AxisKind.LOOP}
+    lengths = {k.src[0] for k in reductions}
+    outputs = [r for r in ends if r not in outer and r.src[0] in lengths]
+    return Rows(list(reductions), outputs, [r for r in ends if r in outer])
+
+
+def share_rows(builder: Builder) -> bool:
+    """Threads for every loop along the rows; False where the kernel has no rows."""
+    rows = find_rows(builder)
+    if rows is None:
+        return False
+    machine = builder.machine
+    walks = [*rows.reductions, *rows.outputs]
+    found = memory_of(builder.ast)
+    lanes = min(lanes_for(k, found, machine) for k in walks)
+    longest = max(trips(k) for k in walks)
+    vectors = max(1, longest // lanes)
+    count = math.prod(map(trips, rows.outer))
+    threads = row_threads(longest, vectors, count, len(walks), machine)
+    several = BLOCK // threads
+    if longest > KEPT * threads and in_one_pass(builder, rows.reductions):
+        rows = find_rows(builder)
+        assert rows is not None
+        walks = [*rows.reductions, *rows.outputs]
+    if several > 1 and rows.outer:
+        _several_rows(builder, rows.outer, several)
+    for k in walks:
+        walk(builder, int(k.arg[0]), lanes, threads, "GROUP" if k in rows.reductions else "LOCAL")
+    return True
+
+
+def in_one_pass(builder: Builder, reductions: list[UOp]) -> bool:
+    """Long rows: a maximum and the sums of powers below it are found together; whether there are any."""
+    done = [builder.do("ONLINE", int(k.arg[0])) for k in reductions]
+    return any(done)
+
+
+def row_threads(length: int, vectors: int, rows: int, walks: int, machine: Machine) -> int:
+    """Threads for one row: some elements each; more threads where few rows have to fill the machine."""
+    wanted = ceil_power(-(-length // (WANTED if walks == 1 else WANTED_AGAIN)))
+    needed = ceil_power(-(-machine.cores * LONG_BLOCK // max(1, rows)))
+    threads = max(min(wanted, LONG_BLOCK // 2), min(needed, LONG_BLOCK))
+    if walks > 1 and length > KEPT * LONG_BLOCK // 2:
+        threads = LONG_BLOCK  # few rows at a time, so that the second walk finds its row in the cache
+    return min(threads, ceil_power(vectors), power(machine.block_threads))
+
+
+def _several_rows(builder: Builder, outer: list[UOp], several: int) -> None:
+    """Rows that share a block: neighbouring ones."""
+    r = max(outer, key=lambda r: int(r.arg[0]))
+    count = size(r)
+    if count is None or count >= several:
+        cut(builder, "LOCAL", int(r.arg[0]), several)
+    elif count > 1:
+        builder.do("LOCAL", int(r.arg[0]))
+
+
+def at_once(length: int, threads: int, lanes: int) -> int:
+    """Pieces under way in a loop over a long row: many, but not so many that they go far beyond its end."""
+    most = AT_ONCE * max(1, 4 // lanes)
+    choices = [n for n in (most, most // 2, most // 4) if n >= min(most, AT_ONCE)]
+
+    def work(steps: int) -> float:
+        return -(-length // (threads * steps)) * threads * (steps + TURN)
+
+    return min(choices, key=work)
+
+
+def walk(builder: Builder, number: int, lanes: int, threads: int, name: str) -> None:
+    """Vectors, threads and pieces of one loop along a row."""
+    wide = "UNROLL" if name == "GROUP" else "UPCAST"
+    if lanes > 1:
+        builder.do(wide, number, lanes)
+    whole = builder.loops.by_number.get(number)
+    steps = at_once(trips(whole), threads, lanes) if whole is not None else AT_ONCE
+    if whole is not None and trips(whole) * lanes > threads * max(KEPT, 2 * steps * lanes):
+        if not divides(threads * steps, whole.src[0]):
+            builder.do("PADTO", number, threads * steps)
+    if threads > 1 and not cut(builder, name, number, threads):
+        return
+    left = builder.loops.by_number.get(number)
+    if left is None or left.arg[1] not in (AxisKind.LOOP, AxisKind.REDUCE):
+        return
+    pieces = size(left)
+    if pieces is not None and pieces * lanes <= KEPT:
+        if pieces > 1:
+            builder.do(wide, number)
+        return
+    builder.do(wide, number, steps)
+
+
+__all__ = ["find_rows", "share_rows"]

@@ -1,0 +1,176 @@
+"""Skinny GEMM, products of few rows: the matrix on the right is read once, in the order of memory.
+
+A register tile over all steps would jump from row to row of that matrix, a page at a time. Instead some rows
+are taken at a time for a long stretch of columns, and the totals stay in the first caches (SPLIT_K). Where
+the rows on the left fill a tile, a block of the matrix is packed on the way, which costs less than its
+totals.
+"""
+
+from __future__ import annotations
+
+from morok.dtype import float32
+from morok.ir.infer import closed_ranges, ranges
+from morok.ir.node import UOp
+from morok.ir.ops import AxisKind, Ops
+from morok.machine.machine import Machine
+from morok.optimize.facts import Access, access, output_loops, reads_of, store_of, value_bytes
+from morok.optimize.heuristics.builder import Builder
+from morok.optimize.heuristics.tiles import Product
+from morok.optimize.loops import size
+
+FEW_ROWS = 128  # rows on the left; more of them pay for packing whole panels
+FEW_GEMV_ROWS = 32  # the same where both operands lie along the steps
+STREAMS = 4  # rows of the matrix that are read side by side
+ROWS_PACKED = 64  # of the matrix, in a block that is packed; twice as many for more than a few tiles
+VECTORS = (3, 2, 4, 1)  # across a tile, the best first
+VECTORS_ALONE = (8, 4, 3, 2, 1)  # the same where it has a single row
+
+
+def find_matrix(effect: UOp, reduce: UOp) -> tuple[UOp | None, UOp, Access] | None:
+    """The loops over rows (if there are some) and columns, and the read of the matrix; None if it is no such
+    product."""
+    if effect.op is not Ops.END or reduce.arg != (Ops.ADD,) or len(closed_ranges(reduce)) != 1:
+        return None
+    (k,) = closed_ranges(reduce)
+    store = access(store_of(effect).src[0])
+    reads = reads_of(reduce.src[0])
+    outputs = [r for r in output_loops(effect) if r.arg[1] is AxisKind.LOOP and r in ranges(reduce)]
+    for j in outputs:
+        matrix = [a for a in reads if a.moves(j)]
+        if store.step(j) != 1 or len(matrix) != 1 or matrix[0].step(j) != 1 or matrix[0].step(k) in (0, 1):
+            continue
+        rows = [r for r in outputs if r is not j and not matrix[0].moves(r)]
+        left = [a for a in reads if a is not matrix[0]]
+        if matrix[0].buffer >= 0 and len(rows) <= 1 and left and all(k in ranges(a.node) for a in left):
+            return (rows[0] if rows else None), j, matrix[0]
+    return None
+
+
+def skinny_gemm(builder: Builder, effect: UOp, reduce: UOp) -> bool:
+    """Cuts a product of few rows; False, and nothing done, if it is none."""
+    found = find_matrix(effect, reduce)
+    machine = builder.machine
+    if found is None or len(builder.ast.src) != 1:
+        return False
+    row, column, matrix = found
+    if any(n.op is Ops.REDUCE and n is not reduce and column in ranges(n) for n in builder.loops.order):
+        return False  # which would still be walked column by column
+    (k,) = closed_ranges(reduce)
+    rows = 1 if row is None else size(row)
+    columns, steps = size(column), size(k)
+    nbytes, lanes = value_bytes(reduce), max(1, machine.vector_bytes // value_bytes(reduce))
+    left = [a for a in reads_of(reduce.src[0]) if a.node is not matrix.node]
+    packs = rows is not None and rows >= 2 * lanes and len(left) == 1 and left[0].buffer >= 0
+    at_once = STREAMS if row is None else 2 * STREAMS
+    if packs:
+        at_once = ROWS_PACKED if (rows or 1) < 8 * lanes else 2 * ROWS_PACKED
+    if rows is None or columns is None or steps is None or rows > FEW_ROWS or steps < 4 * at_once:
+        return False
+    if steps * columns * nbytes <= machine.l2_bytes // 2:
+        return False  # the matrix stays in the cache, in whatever order it is read
+    shares = machine.cores if builder.shares else 1
+    most = machine.l2_bytes // 2 // (nbytes * max(rows, at_once if packs else 1))  # columns of a stretch
+    pieces = shares * -(-columns // (most * shares))
+    unit = 2 * lanes * pieces
+    if columns < 4 * unit:
+        return False
+    i, j = -1 if row is None else int(row.arg[0]), int(column.arg[0])
+    before = builder.loops
+    if 0 <= i < j and builder.do("SWAP", i, j):
+        i, j = j, i
+    remainder = -1
+    if columns % unit:
+        remainder = builder.loops.next_number()
+        builder.do("PEEL", j, unit)
+    stretch = columns // unit * unit // pieces
+    vectors = next(n for n in (VECTORS_ALONE if row is None else VECTORS) if stretch % (n * lanes) == 0)
+    if steps % at_once:
+        builder.do("PEEL", int(k.arg[0]), at_once)
+    height = min(rows, 2 * lanes)
+    if rows % height:
+        builder.do("PADTO", i, height)
+    inner = builder.loops.next_number()
+    inner = inner if builder.do("TILE", j, stretch) else j
+    blocks = builder.loops.next_number()
+    if not builder.do("SPLIT_K", int(k.arg[0]), at_once, (i, inner) if i >= 0 else (inner,)):
+        builder.loops = before
+        return False
+    fill = [blocks + 1 + n for n in range(1 if i < 0 else 2)]  # the loops of the totals
+    packed = [*left, matrix] if packs else []
+    _cut_block(builder, int(k.arg[0]), fill, (height, vectors * lanes)[-len(fill) :], packed)
+    builder.vectorise("UPCAST", inner, 4 * lanes, lanes)
+    if shares > 1 and inner != j:
+        builder.do("THREAD", j)
+    if remainder in builder.loops.by_number:
+        builder.do("PADTO", remainder, lanes)
+        builder.do("UPCAST", remainder)
+    return True
+
+
+def gemv(builder: Builder, product: Product) -> bool:
+    """GEMV and its like, few rows times many, where both lie along the steps: vectors run along them, and a
+    tile of some rows of each is multiplied at a time."""
+    machine = builder.machine
+    rows, columns = size(product.i), size(product.j)
+    steps = closed_ranges(product.reduce)
+    lanes = max(1, machine.vector_bytes // value_bytes(product.reduce))
+    if rows is None or columns is None or rows >= FEW_GEMV_ROWS:
+        return False
+    if len(steps) != 1 or product.reduce.arg != (Ops.ADD,):
+        return False
+    (k,) = steps
+    reads = (*product.along_i, *product.along_j)
+    count = size(k)
+    if lanes < 2 or count is None or count < 4 * lanes or any(a.step(k) != 1 for a in reads):
+        return False
+    height, width = _gemv_tile(rows, columns, machine)
+    if height * width < 2:
+        return False
+    i, j, steps_axis = int(product.i.arg[0]), int(product.j.arg[0]), int(k.arg[0])
+    before = builder.loops
+    if i < j and builder.do("SWAP", i, j):
+        i, j = j, i  # the rows of the matrix stay in the first cache while all others pass
+    if count % lanes:
+        builder.do("PEEL", steps_axis, lanes)
+    if columns % width:
+        builder.do("PEEL", j, width)
+    if rows % height:
+        builder.do("PADTO", i, height)
+    for axis, amount in ((i, height), (j, width)):
+        if amount > 1 and not builder.do("UPCAST", axis, amount):
+            builder.loops = before
+            return False
+    builder.do("UNROLL", steps_axis, lanes)
+    return True
+
+
+def _gemv_tile(rows: int, columns: int, machine: Machine) -> tuple[int, int]:
+    """As square as the registers allow, the rows in few tiles without a rest."""
+    most = machine.registers * 3 // 4
+    tiles = -(-rows // min(rows, 2 * machine.lanes(float32)))
+    height = -(-rows // tiles)
+    width = max(1, min(columns, 4, most // height))
+    return height, width
+
+
+def _cut_block(
+    builder: Builder, k: int, fill: list[int], shape: tuple[int, ...], packed: list[Access]
+) -> None:
+    """The register tile of a block, with its operands packed on the way, or some steps written out."""
+    axes: list[tuple[list[int], int]] = []
+    for axis, amount in zip(fill, shape, strict=True):
+        number = builder.loops.next_number()
+        cut = builder.do("UPCAST", axis, amount)
+        axes.append(([axis] if axis in builder.loops.by_number else [], number if cut else axis))
+    if not packed:
+        builder.do("UNROLL", k, STREAMS)
+        return
+    for read, (around, lane_axis) in zip(packed, axes, strict=True):
+        first = builder.loops.next_number()
+        if not builder.do("PACK", read.buffer, 0, (*around, k, lane_axis)):
+            continue
+        steps = first + len(around)
+        builder.do("UPCAST", steps + 1)
+        builder.do("UPCAST", steps, STREAMS)
+        if around and read is packed[-1]:
+            builder.do("SWAP", first, steps)  # along the rows of the matrix, some of them at a time

@@ -1,0 +1,379 @@
+"""Register tiles and packed panels: matrix products, convolutions and whatever reuses its inputs like them.
+
+A reduction reuses its inputs if there are two loops over outputs, i and j, such that one read moves with i
+only and another with j only. Then a tile of MR × NR outputs needs MR + NR elements per step instead of
+2·MR·NR: the accumulators stay in registers, the reads along j are vectors, those along i are spread over one.
+
+The reads along j come out of a panel that has been packed once, contiguous and aligned, and is used by all
+tiles along i, which therefore is the innermost loop over outputs. Edges cost nothing inside: the panel is
+filled up with zeros, rows beyond the end read the last row again, and only the stores are guarded.
+
+Rows that are far apart in memory, are computed first (a norm in front of a product), or are too many for the
+second cache, are packed as well. Then a stretch of panels is packed first, and passes over blocks of rows.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import final
+
+from morok.ir.infer import closed_ranges, ranges
+from morok.ir.node import UOp, toposort
+from morok.ir.ops import AxisKind, Ops
+from morok.machine.machine import Machine
+from morok.optimize.actions.pack import packed_value
+from morok.optimize.facts import Access, access, output_loops, reads_of, store_of, trips, value_bytes
+from morok.optimize.heuristics.builder import Builder
+from morok.optimize.loops import gate_of, size
+
+FEWEST_STEPS = 4  # of a reduction that is worth a tile
+FEWEST_OUTPUTS = 32
+FEWEST_REUSES = 2  # of a panel that is worth packing
+WORTH_PACKING = 128  # columns that share the packed rows, where rows need not be packed
+NARROW = 8  # vectors of a row that is too short to be cut into tiles alone
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Product:
+    """A reduction that reuses its inputs: which loops, which reads."""
+
+    reduce: UOp
+    effect: UOp
+    i: UOp
+    j: UOp
+    along_i: tuple[Access, ...]  # reads that move with i and not with j
+    along_j: tuple[Access, ...]
+
+
+def find_product(effect: UOp, reduce: UOp) -> Product | None:
+    """The two loops that a tile would be cut from; None if the reduction has no such reuse."""
+    if effect.op is not Ops.END or len(reduce.arg) != 1:
+        return None
+    steps = math.prod(trips(k) for k in closed_ranges(reduce))
+    if steps < FEWEST_STEPS:
+        return None
+    outputs = [r for r in output_loops(effect) if r.arg[1] is AxisKind.LOOP and r in ranges(reduce)]
+    store = access(store_of(effect).src[0])
+    reads = reads_of(reduce.src[0])
+    best: tuple[int, Product] | None = None
+    for j in outputs:
+        if store.step(j) != 1:
+            continue
+        for i in outputs:
+            along_i = tuple(a for a in reads if a.moves(i) and not a.moves(j))
+            along_j = tuple(a for a in reads if a.moves(j) and not a.moves(i))
+            both = any(a.moves(i) and a.moves(j) for a in reads)
+            outputs_ij = trips(i) * trips(j)
+            if i is j or not along_i or not along_j or both or outputs_ij < FEWEST_OUTPUTS:
+                continue
+            if best is None or outputs_ij > best[0]:
+                best = outputs_ij, Product(reduce, effect, i, j, along_i, along_j)
+    return None if best is None else best[1]
+
+
+def tile_shape(rows: int, columns: int, lanes: int, machine: Machine, spread: bool = True) -> tuple[int, int]:
+    """(MR, NR) for so many rows and columns: the most work per loaded element that fits the registers.
+
+    Elements along the rows are loaded one by one and spread; or, where they lie side by side and instructions
+    take one lane of a vector, in whole vectors.
+
+    Accumulators take three quarters of the registers; the rest is for what is being loaded. A vector that is
+    loaded weighs three elements that are spread. Columns beyond the last whole tile are whole vectors of a
+    second nest, or guarded ones of the first; rows beyond the last whole tile are computed for nothing.
+    """
+    best, shape = 0.0, (1, lanes)
+    for vectors in range(1, 7):
+        width = vectors * lanes
+        for height in range(1, 17):
+            if height * vectors > machine.registers * 3 // 4 or height > max(1, rows):
+                continue
+            if not spread and height % lanes:
+                continue
+            reuse = height * vectors / ((height if spread else 3 * height // lanes) + 3 * vectors)
+            unit = width if machine.masked_memory or columns < width else lanes
+            filled = columns / (-(-columns // unit) * unit) * rows / (-(-rows // height) * height)
+            score = reuse * filled * (1.0 if columns % width == 0 else 0.97)
+            if score > best + 1e-9:
+                best, shape = score, (height, width)
+    return shape
+
+
+def tile(builder: Builder, product: Product, is_remainder: bool = False) -> bool:
+    """Cuts the register tile and packs the panel.
+
+    Where vectors have no masks, columns beyond the last whole tile become a nest of their own, with a tile
+    that fits them, so that the stores of the whole tiles need no guards.
+    """
+    machine = builder.machine
+    if not is_remainder:
+        product = _with_joined_columns(builder, product)
+    rows, columns = size(product.i), size(product.j)
+    if rows is None or columns is None:
+        return False
+    lanes = max(1, machine.vector_bytes // value_bytes(product.reduce))
+    packs_rows = None if is_remainder else _packs_rows(builder, product)
+    beside = all(a.step(product.i) == 1 for a in product.along_i)
+    spread = not (machine.lane_operands and (beside or packs_rows) and rows >= lanes)
+    height, width = tile_shape(rows, columns, lanes, machine, spread)
+    i, j = int(product.i.arg[0]), int(product.j.arg[0])
+    panel = _panel(
+        product, -(-height // 2) if is_remainder else height, width, machine
+    )  # a rest is packed like the others
+    if panel is None and any(a.step(product.j) != 1 for a in product.along_j):
+        return False  # vectors along j would be gathered at every step
+    if panel is not None and packs_rows is not None:
+        return _tile_blocks(builder, product, (height, width), panel, packs_rows)
+    if panel is not None:
+        i, j = _innermost(builder, product, i, j)
+    if panel is not None and not is_remainder and _shares_rows(builder, product, height, width):
+        if rows % (height * machine.cores):
+            builder.do("PADTO", i, height * machine.cores)
+        inner = builder.loops.next_number()
+        i = inner if builder.do("THREAD", i, machine.cores) else i
+    elif rows % height:
+        builder.do("PADTO", i, height)
+    peeled = False
+    single = len(builder.ast.src) == 1  # the rests of several effects would not share their loops
+    if columns % width and not machine.masked_memory and not is_remainder and columns > width and single:
+        builder.do("PADTO", j, lanes)  # a rest of whole vectors; the guards of all others fold
+        peeled = builder.do("PEEL", j, width)
+    if columns % width and not peeled:
+        builder.do("PADTO", j, width)
+    if height > 1:
+        builder.do("UPCAST", i, height)
+    lane_axis = builder.loops.next_number()
+    if not builder.do("UPCAST", j, width):
+        return False
+    steps = [int(k.arg[0]) for k in _steps_of(product.reduce)]
+    if panel is not None:
+        _pack(builder, panel, steps, lane_axis)
+    _walk(builder, product, steps)
+    if peeled:
+        _tile_remainder(builder)
+    return True
+
+
+def _packs_rows(builder: Builder, product: Product) -> Access | None:
+    """The read along i that is packed too: it jumps in memory, something is computed of it first, or all rows
+    together do not stay in the second cache while the panels pass."""
+    machine = builder.machine
+    if product.along_j[0].buffer < 0 or any(size(k) is None for k in closed_ranges(product.reduce)):
+        return None
+    steps = frozenset(closed_ranges(product.reduce))
+    reads = [a for a in product.along_i if steps <= ranges(a.node) and a.buffer >= 0]
+    if len(reads) != 1 or trips(product.j) < FEWEST_REUSES * machine.lanes(product.reduce.dtype):
+        return None
+    read = reads[0]
+    if all(read.step(k) != 1 for k in steps) or packed_value(builder.loops, read.node) is not read.node:
+        return read
+    one = math.prod(map(trips, steps)) * value_bytes(product.reduce)
+    fits = trips(product.i) * one <= machine.l2_bytes // 2
+    reuses = trips(product.j) // (builder.machine.cores if builder.shares else 1)
+    return None if fits or reuses < WORTH_PACKING else read
+
+
+def _tile_blocks(
+    builder: Builder, product: Product, shape: tuple[int, int], panel: Access, rows: Access
+) -> bool:
+    """Cuts the tile and packs both operands.
+
+    A stretch of panels is packed at once. Then come blocks of rows: as many tiles as fit the second cache are
+    packed, and all panels of the stretch pass over them. Threads share the stretches, or the rows if these
+    are more, since what is not shared is packed by each of them.
+    """
+    height, width = shape
+    machine = builder.machine
+    j, i = _innermost(builder, product, int(product.j.arg[0]), int(product.i.arg[0]))
+    i, j = _innermost(builder, product, i, j)
+    panels, tiles = -(-trips(product.j) // width), -(-trips(product.i) // height)
+    others = math.prod(trips(r) for r in output_loops(product.effect) if r not in (product.i, product.j))
+    shares = machine.cores if builder.shares and others < machine.cores else 1
+    by_rows = shares > 1 and trips(product.i) > 2 * trips(product.j)
+    step_bytes = math.prod(map(trips, closed_ranges(product.reduce))) * value_bytes(product.reduce)
+    pieces = -(-panels * width * step_bytes // (machine.local_bytes // 2))
+    if not by_rows:
+        pieces = shares * -(-pieces // shares)
+    stretch = -(-panels // min(panels, pieces))
+    block = _fitting(
+        -(-tiles // shares) if by_rows else tiles, machine.l2_bytes // 2 // (height * step_bytes)
+    )
+    whole = block * height * (shares if by_rows else 1)
+    if trips(product.j) % (stretch * width):
+        builder.do("PADTO", j, stretch * width)
+    if trips(product.i) % whole:
+        builder.do("PADTO", i, whole)
+    number = builder.loops.next_number()
+    if by_rows and builder.do("THREAD", i, shares):
+        i, number = number, number + 1
+    inner_j, inner_i = j, i
+    if builder.do("TILE", j, stretch * width):
+        inner_j, number = number, number + 1
+    if builder.do("TILE", i, block * height):
+        inner_i = number
+        if inner_j == j and j < i and builder.do("SWAP", j, i):  # one stretch passes over each block
+            inner_j = i
+    row_axis = builder.loops.next_number()
+    if not builder.do("UPCAST", inner_i, height):
+        row_axis = inner_i
+    lane_axis = builder.loops.next_number()
+    if not builder.do("UPCAST", inner_j, width):
+        return False
+    steps = [int(k.arg[0]) for k in _steps_of(product.reduce)]
+    for read, outer, axis in ((panel, inner_j, lane_axis), (rows, inner_i, row_axis)):
+        around = [outer] if outer in builder.loops.by_number and outer != axis else []
+        _pack(builder, read, [*around, *steps], axis)
+    _join_steps(builder, steps)
+    if shares > 1 and inner_j != j:
+        builder.do("THREAD", j)
+    return True
+
+
+def _fitting(count: int, most: int) -> int:
+    """How many of so many are taken at a time, where `most` fit: such that few are left for nothing."""
+    choices = range(1, max(1, min(count, most)) + 1)
+    return min(choices, key=lambda n: (-(-count // n) * (n + 0.01), -n))
+
+
+def _tile_remainder(builder: Builder) -> None:
+    """The same for the columns that were left over."""
+    effect = builder.ast.src[-1]
+    for node in toposort(effect):
+        product = find_product(effect, node) if node.op is Ops.REDUCE else None
+        if product is not None:
+            tile(builder, product, is_remainder=True)
+            return
+
+
+def _with_joined_columns(builder: Builder, product: Product) -> Product:
+    """The product over a longer row of outputs, where one row is short and the next follows it in memory.
+
+    A picture of 7 × 7 is 49 outputs rather than seven times 7 of 8: whole vectors, fewer panels, each used
+    by all rows of the tile. Only the panel is gathered in another order, which is done once.
+    """
+    while True:
+        j, machine = product.j, builder.machine
+        lanes = max(1, machine.vector_bytes // value_bytes(product.reduce))
+        columns = trips(j)
+        if size(j) is None or columns >= NARROW * lanes or _panel(product, 1, NARROW, machine) is None:
+            return product
+        panel = product.along_j[0].node
+        others = [access(n) for n in builder.loops.order if n.op is Ops.INDEX and n is not panel]
+        found = [
+            y
+            for y in output_loops(product.effect)
+            if y.arg[1] is AxisKind.LOOP and y is not j and y is not product.i and size(y) is not None
+            if all(_follows(a, y, j, columns) for a in others) and y in ranges(panel)
+        ]
+        if not found or not builder.do("JOIN", int(found[0].arg[0]), int(j.arg[0])):
+            return product
+        effect = builder.ast.src[0]
+        again = [find_product(effect, n) for n in toposort(effect) if n.op is Ops.REDUCE]
+        product = next((p for p in again if p is not None), product)
+
+
+def _follows(a: Access, outer: UOp, inner: UOp, count: int) -> bool:
+    """Whether one step of the outer loop moves an access as far as all steps of the inner one."""
+    steps = a.step(outer), a.step(inner)
+    return None not in steps and steps[0] == count * (steps[1] or 0)
+
+
+def _shares_rows(builder: Builder, product: Product, height: int, width: int) -> bool:
+    """Whether threads should share the rows of tiles: there are too few panels to share those evenly."""
+    machine = builder.machine
+    panels = -(-trips(product.j) // width)
+    for r in output_loops(product.effect):
+        if r not in (product.i, product.j):
+            panels *= trips(r)
+    enough = panels >= 4 * machine.cores or panels % machine.cores == 0
+    return builder.shares and not enough and trips(product.i) >= 2 * height * machine.cores
+
+
+def _steps_of(reduce: UOp) -> list[UOp]:
+    """The loops of a reduction, outer ones first."""
+    return sorted(closed_ranges(reduce), key=lambda k: int(k.arg[0]))
+
+
+def _join_steps(builder: Builder, steps: list[int]) -> None:
+    """Makes one plain loop of the steps where all reads allow it."""
+    while len(steps) > 1:
+        a, b = steps[-2:]
+        outer, inner = builder.loops.by_number.get(a), builder.loops.by_number.get(b)
+        if outer is None or inner is None or size(inner) is None:
+            break
+        reads = [n for n in builder.loops.order if n.op is Ops.INDEX and not n.dtype.is_ptr]
+        moving = (access(n) for n in reads if outer in ranges(n) or inner in ranges(n))
+        if not all(_follows(r, outer, inner, trips(inner)) for r in moving) or not builder.do("JOIN", a, b):
+            break
+        steps.pop(-2)
+
+
+def _walk(builder: Builder, product: Product, steps: list[int]) -> None:
+    """Makes one plain loop of the steps where all reads allow it, and takes two of them at a time."""
+    loops = _steps_of(product.reduce)
+    _join_steps(builder, steps)
+    last = builder.loops.by_number.get(steps[-1])
+    if last is None or not builder.machine.lane_operands:
+        return
+    along_i = [a for a in product.along_i if loops[-1] in ranges(a.node)]
+    if not along_i or any(a.step(loops[-1]) != 1 for a in along_i):
+        return
+    if (size(last) or 0) > FEWEST_STEPS:
+        builder.do("PEEL", steps[-1], 2)
+    builder.do("UNROLL", steps[-1], 2)
+
+
+def _panel(product: Product, height: int, width: int, machine: Machine) -> Access | None:
+    """The read along j that is worth packing."""
+    if len(product.along_j) != 1 or product.along_j[0].buffer < 0:
+        return None
+    read = product.along_j[0]
+    if trips(product.i) < FEWEST_REUSES * height:
+        return None
+    steps = math.prod(trips(k) for k in closed_ranges(product.reduce) if k in ranges(read.node))
+    if any(size(k) is None for k in closed_ranges(product.reduce)):
+        return None
+    return read if steps * width * value_bytes(product.reduce) <= machine.local_bytes // 4 else None
+
+
+def _innermost(builder: Builder, product: Product, i: int, j: int) -> tuple[int, int]:
+    """Moves loop i inside all other output loops, so that what is packed outside of it serves all of it."""
+    for other in sorted(int(r.arg[0]) for r in output_loops(product.effect)):
+        if other <= i or not builder.do("SWAP", i, other):
+            continue
+        j = i if j == other else j
+        i = other
+    return i, j
+
+
+def _pack(builder: Builder, read: Access, steps: list[int], lane_axis: int) -> None:
+    """Copies the panel, whole vectors at a time.
+
+    Steps that no condition depends on are the innermost ones of the copy: what is known of the padding around
+    a picture is worked out once for all of its channels.
+    """
+    loops = builder.loops
+    columns = loops.by_number[lane_axis]
+    node = next(n for n in loops.order if _is_read(n, read.buffer) and columns in ranges(n))
+    axes = [k for k in steps if k in loops.by_number and loops.by_number[k] in ranges(node)]
+    first = loops.next_number()
+    if not builder.do("PACK", read.buffer, 0, (*axes, lane_axis)):
+        return
+    gate = gate_of(node)
+    guarded = frozenset() if gate is None else ranges(gate)
+    free = [first + n for n, k in enumerate(axes) if loops.by_number[k] not in guarded]
+    bound = [first + n for n, k in enumerate(axes) if loops.by_number[k] in guarded]
+    if free and bound and len(free) == 1 and free[0] < bound[-1]:
+        builder.do("SWAP", free[0], bound[-1])
+    where = access(node)
+    lanes = builder.machine.lanes(node.dtype)
+    builder.do("UPCAST", first + len(axes))
+    along = [first + n for n, k in enumerate(axes) if where.step(loops.by_number[k]) == 1]
+    if along and lanes > 1 and where.step(columns) != 1:
+        builder.do("UPCAST", along[0], lanes)  # whole vectors are read and turned
+
+
+def _is_read(node: UOp, buffer: int) -> bool:
+    is_read = node.op is Ops.INDEX and not node.dtype.is_ptr
+    return is_read and node.src[0].op is Ops.DEFINE_GLOBAL and node.src[0].arg == buffer

@@ -1,0 +1,1 @@
+"""Search among sequences of actions: the space, a cost model, beam search, and timing in pairs."""

@@ -1,0 +1,1 @@
+"""Terms, types and conditions as formulas of the solver."""

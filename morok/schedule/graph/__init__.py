@@ -1,0 +1,1 @@
+"""The tensor graph: clean-up, boundaries, fusion: stage 1."""

@@ -1,0 +1,499 @@
+"""Fusion: which values are kept in memory. All others are computed where they are needed.
+
+Everything starts inline. The graph is walked from the outputs down, so that at each node all its *uses* are
+known: in which kernel, at which indices, inside which reductions. From the indices follows how often the
+value would be computed: a value lives in the ranges it depends on, so a row's sum that every column asks for
+is computed once per row, but a value that depends on a reduction's loop is computed again for every output
+that the loop runs for. If that repeats more work than writing the value to memory and reading it back would
+cost, the value is kept, and becomes a kernel of its own; otherwise its sources inherit the uses.
+
+What a value costs depends on what is kept below it, which is decided later. So the walk is done twice. The
+first one takes everything as expensive as it is when nothing is kept below, and keeps too much. Its choices
+are then gone through from the inputs up, each with the costs that follow from those below it, and the second
+walk uses these costs. A layer norm in front of a matrix product is too expensive to repeat as long as the
+product before it is part of it, and cheap once that is known to be kept.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any, NamedTuple, final
+
+from morok import knobs
+from morok.ir.bounds import vmax
+from morok.ir.infer import ranges
+from morok.ir.node import UOp, make, toposort
+from morok.ir.ops import AxisKind, Ops
+from morok.ir.provenance import here, place
+from morok.ir.text import expr
+from morok.machine.devices import main_machine
+from morok.schedule.costs import AGAIN, STORED, TILE, Costs, measure
+from morok.schedule.graph.attention import attentions, users_of, works
+from morok.schedule.graph.compared import NOWHERE, Sides, find_comparisons, is_rounded, meet
+from morok.schedule.indexing import Indices, Running, known_shape, scanned_loop, source_indices
+from morok.schedule.kernel.lower import INTERNAL, PASS_THROUGH, new_loop, output_ranges
+from morok.schedule.kernel.probe import collapsible
+
+MAX_BUFFERS = 31  # that one kernel reads
+MAX_NODES = 1000  # of one kernel
+MAX_USES = 64  # of one value at different places
+# A reduction that a kernel waits for before its parallel part: fewer rows than this share too much work.
+MIN_ROWS = 16
+SERIAL_WORK = 1_000_000.0
+SMALL_WINDOW = 16  # a reduction that can be unrolled: pooling windows
+EXPENSIVE_REDUCE = 32.0
+TERMS = frozenset((Ops.ADD, Ops.SUB, Ops.NEG, Ops.CAST))  # the sum of these is made of sums
+
+
+@final
+class Level(NamedTuple):
+    """One reduction around a use: its loops, and how often all of it is evaluated."""
+
+    loops: frozenset[UOp]
+    times: float
+
+
+@final
+class Use(NamedTuple):
+    """A value asked for by a kernel, at these indices, inside these reductions (outer ones first).
+
+    `averaged`: the innermost reduction adds the value up as it is, with other terms at most. `sides`: of
+    comparisons that it decides.
+    """
+
+    kernel: Root
+    indices: Indices
+    nest: tuple[Level, ...]
+    averaged: bool = False
+    sides: Sides = NOWHERE
+
+
+@final
+@dataclass(eq=False)
+class Root:
+    """A kernel in the making: the node it stores."""
+
+    node: UOp
+    loops: frozenset[UOp]
+    points: float
+    next_range: int
+    nodes: int = 0
+    order: list[frozenset[UOp]] | None = None  # sets of loops that have to be the outer ones, growing
+    heavy: UOp | None = None  # the matrix product or convolution in it
+    running: Running | None = None  # the loop that something runs along
+    scatters: bool = False  # puts rows in places, in the order of its loops
+
+
+def choose_buffers(sink: UOp, ctx: object = None) -> UOp:
+    """The graph with CONTIGUOUS around every value that is kept; its argument is the reason."""
+    outer = here.origin
+    here.origin = INTERNAL
+    try:
+        order = toposort(sink)
+        kept, costs = _choose(order)
+        if knobs.explains("fusion"):
+            explain(kept, costs)
+        return _mark(order, kept, sink)
+    finally:
+        here.origin = outer
+
+
+def _choose(order: list[UOp]) -> tuple[dict[UOp, str], Costs]:
+    """What is kept, with the reasons; asked again where a kernel of attention is none."""
+    collapsed, machine = collapsible(order), main_machine(order)
+    compared = find_comparisons(order, collapsed)
+    passing = attentions(order)
+    users = users_of(order) if passing else {}
+    alone: dict[UOp, str] = {}
+    while True:
+        inline = frozenset().union(*(found.between for found in passing))
+        first = Chooser(measure(order, collapsed, machine), collapsed, compared, inline, alone)
+        first.run(order)
+        costs = measure(order, collapsed, machine, first.still_keeps)
+        kept = Chooser(costs, collapsed, compared, inline, {**_crowded(order, costs), **alone}).run(order)
+        failing = [found for found in passing if not works(found, kept, users)]
+        if not failing:
+            return kept, costs
+        for found in failing:
+            if found.end in alone:
+                passing.remove(found)
+                del alone[found.end]
+            else:
+                alone[found.end] = "attention takes a kernel of its own"
+
+
+def explain(kept: dict[UOp, str], costs: Costs) -> None:
+    """Says which buffers were kept, and why, in the order in which they are computed."""
+    if not kept:
+        print("nothing between inputs and results is kept: all of it is fused", file=sys.stderr)
+    for node, reason in reversed(kept.items()):
+        size = _amount(costs.count[node] * node.dtype.itemsize)
+        where = place(node) or "an unknown place"
+        print(f"kept a buffer at {where} because {reason}, {size}: {expr(node, 60, 2)}", file=sys.stderr)
+
+
+def _amount(nbytes: float) -> str:
+    for unit in ("B", "KB", "MB"):
+        if nbytes < 1000:
+            return f"{nbytes:.3g} {unit}"
+        nbytes /= 1000
+    return f"{nbytes:.3g} GB"
+
+
+def _mark(order: list[UOp], kept: dict[UOp, str], sink: UOp) -> UOp:
+    done: dict[UOp, UOp] = {}
+    for node in order:
+        new = node.replace(tuple([done[s] for s in node.src]))
+        reason = kept.get(node)
+        if reason is not None:
+            new = make(Ops.CONTIGUOUS, new.dtype, (new,), reason, node.origin)
+        done[node] = new
+    return done[sink]
+
+
+def _crowded(order: list[UOp], costs: Costs) -> dict[UOp, str]:
+    """Nodes to keep because a kernel would read too many buffers: the source that brings most of them."""
+    found: dict[UOp, str] = {}
+    leaves: dict[UOp, frozenset[UOp]] = {}
+    for node in order:
+        if node not in costs.leaves:
+            continue
+        if costs.above[node][1] == {node} or node in found:
+            leaves[node] = frozenset((node,))
+            continue
+        own: frozenset[UOp] = frozenset()
+        sources = [s for s in dict.fromkeys(node.src) if s in leaves]
+        while True:
+            own = frozenset().union(*(leaves[s] for s in sources))
+            if len(own) <= MAX_BUFFERS or not sources:
+                break
+            widest = max(sources, key=lambda s: len(leaves[s]))
+            found[widest] = f"one kernel would read more than {MAX_BUFFERS} buffers"
+            leaves[widest] = frozenset((widest,))
+        leaves[node] = own
+    return found
+
+
+@final
+class Chooser:
+    """One walk from the outputs down."""
+
+    def __init__(
+        self,
+        costs: Costs,
+        collapsed: Collection[UOp],
+        compared: dict[UOp, int],
+        inline: Collection[UOp] = (),
+        crowded: dict[UOp, str] | None = None,
+    ) -> None:
+        self.costs = costs
+        self.collapsed = collapsed
+        self.compared = compared  # comparisons of a sum with itself, by bit
+        self.inline = inline  # never kept: computed in passing
+        self.crowded = crowded or {}
+        self.kept: dict[UOp, str] = {}
+        self.kept_for: dict[UOp, list[Use]] = {}
+        self.uses: dict[UOp, dict[tuple[Root, Indices], Use]] = {}
+        self.users: dict[UOp, int] = {}
+        self.decides: dict[UOp, Sides] = {}  # memory: of which comparisons it is on a side
+        self.padded: set[UOp] = set()
+
+    def run(self, order: list[UOp]) -> dict[UOp, str]:
+        for node in order:
+            if self.is_padding(node):
+                self.padded.add(node)
+            for s in dict.fromkeys(node.src):
+                self.users[s] = self.users.get(s, 0) + 1
+        for node in reversed(order):
+            op = node.op
+            if node in self.decides:
+                for s in node.src:
+                    if s.op in STORED:
+                        self.decide(s, self.decides[node].stored())
+            if op is Ops.CONTIGUOUS:
+                self.root(node, node.src[0])
+            elif op is Ops.ASSIGN:
+                self.root(node, node.src[1])
+            elif op is Ops.SCATTER:
+                self.root(node, node.src[0])
+                self.root(node.src[2], node.src[2], scatters=node)
+            elif node in self.uses:
+                self.visit(node, list(self.uses.pop(node).values()))
+        return self.kept
+
+    def still_keeps(self, node: UOp, costs: Costs) -> bool:
+        """Whether a node that was kept would be kept at other costs."""
+        uses = self.kept_for.get(node)
+        if uses is None:
+            return False
+        if node in self.crowded:
+            return True
+        self.costs = costs
+        return self.reason_to_keep(node, uses) is not None
+
+    # --- walking
+
+    def root(self, node: UOp, value: UOp, scatters: UOp | None = None) -> None:
+        """A kernel that stores `value`, or puts it in places of a SCATTER."""
+        indices = output_ranges(known_shape(node))
+        loops = frozenset(i for i in indices if i.op is Ops.RANGE)
+        kernel = Root(node, loops, _points(loops), len(indices), scatters=scatters is not None)
+        sides = self.decides.get(node if scatters is None else scatters, NOWHERE).stored()
+        self.ask(value, Use(kernel, indices, (), sides=sides))
+
+    def ask(self, node: UOp, use: Use) -> None:
+        if node.op in STORED or node not in self.costs.work:
+            if node.op in STORED:
+                self.decide(node, use.sides)
+            return
+        known = self.uses.setdefault(node, {})
+        same = known.setdefault((use.kernel, use.indices), use)
+        if same is not use and (use.averaged > same.averaged or use.sides != same.sides):
+            both = same._replace(averaged=use.averaged or same.averaged, sides=use.sides | same.sides)
+            known[use.kernel, use.indices] = both
+
+    def decide(self, node: UOp, sides: Sides) -> None:
+        """Memory is read on these sides of comparisons."""
+        if sides != NOWHERE:
+            self.decides[node] = self.decides.get(node, NOWHERE) | sides
+
+    def visit(self, node: UOp, uses: list[Use]) -> None:
+        if node not in self.inline and self.is_candidate(node):
+            reason = self.crowded.get(node) or self.reason_to_keep(node, uses)
+            if reason is not None:
+                self.kept[node] = reason
+                self.kept_for[node] = uses
+                for use in uses:
+                    self.decide(node, use.sides)
+                self.root(node, node)  # asks for itself, which is answered at once below
+                (own,) = self.uses.pop(node).values()
+                uses = [own]
+        for use in uses:
+            use.kernel.nodes += 1
+            self.descend(node, use)
+
+    def is_candidate(self, node: UOp) -> bool:
+        """Whether it makes sense to keep this node rather than one below or above it."""
+        op = node.op
+        if op is Ops.REDUCE_AXIS or op is Ops.SCAN_AXIS:
+            return True
+        if op is Ops.SHRINK:  # less to store than its source, if nobody else wants the source
+            source = node.src[0]
+            return self.users[source] == 1 and 2 * self.costs.count[node] <= self.costs.count[source]
+        if op is Ops.CAST:  # the narrower side
+            return node.dtype.itemsize <= node.src[0].dtype.itemsize
+        return op.is_alu and bool(self.costs.leaves[node]) and node not in self.padded
+
+    def is_padding(self, node: UOp) -> bool:
+        """Whether a value is a smaller one with an edge around it, filled in by cheap arithmetic.
+
+        The smaller one is kept if anything is: an edge is a condition where the value is read. Asked for all
+        nodes in order.
+        """
+        op, leaves = node.op, self.costs.leaves
+        if op is Ops.PAD:
+            return bool(leaves.get(node))
+        if op in (Ops.RESHAPE, Ops.PERMUTE):
+            return node.src[0] in self.padded
+        if not op.is_alu or self.costs.machine.op_costs.of(op) > 1.0:
+            return False
+        sources = [s for s in dict.fromkeys(node.src) if leaves.get(s)]
+        return len(sources) == 1 and sources[0] in self.padded
+
+    def descend(self, node: UOp, use: Use) -> None:
+        op = node.op
+        if op.is_movement:
+            self.ask(node.src[0], use._replace(indices=source_indices(node, use.indices)[0]))
+        elif op in PASS_THROUGH:
+            self.ask(node.src[0], use)
+        elif op is Ops.REDUCE_AXIS:
+            self.enter(node, use)
+        elif op is Ops.SCAN_AXIS:
+            use.kernel.running = use.kernel.running or scanned_loop(node, use.indices)
+            for s in node.src:
+                self.ask(s, use)
+        elif op.is_alu:
+            use = use if op in TERMS else use._replace(averaged=False)
+            bit = self.compared.get(node)
+            for n, s in enumerate(dict.fromkeys(node.src)):
+                asked = use if known_shape(s) else use._replace(indices=())
+                if bit is not None:
+                    asked = asked._replace(sides=use.sides | (Sides(right=bit) if n else Sides(left=bit)))
+                self.ask(s, asked)
+
+    def enter(self, node: UOp, use: Use) -> None:
+        """Into a reduction: its axes become loops."""
+        kernel = use.kernel
+        sizes = known_shape(node.src[0])
+        below, loops = list(use.indices), []
+        for axis in node.arg[1]:
+            if sizes[axis] in (0, 1):
+                continue
+            loop = new_loop(sizes[axis], kernel.next_range, AxisKind.REDUCE)
+            kernel.next_range += 1
+            below[axis] = loop
+            loops.append(loop)
+        alive = _alive(use.indices)
+        times, depth = self.evaluations(alive, use)
+        level = Level(frozenset(loops), times)
+        nest = (*use.nest[:depth], level) if node not in self.collapsed else use.nest
+        if not depth and node not in self.collapsed:
+            _fix_order(kernel, alive)
+            if self.costs.reuses(node) and kernel.heavy is None:
+                kernel.heavy = node
+        averaged = node.arg[0] is Ops.ADD and bool(loops) and node not in self.collapsed
+        self.ask(node.src[0], Use(kernel, tuple(below), nest, averaged, use.sides))
+
+    # --- counting
+
+    def evaluations(self, alive: frozenset[UOp], use: Use) -> tuple[float, int]:
+        """How often a value that lives in these ranges is computed, and inside how many of the reductions."""
+        for depth in range(len(use.nest), 0, -1):
+            level = use.nest[depth - 1]
+            inner = alive & level.loops
+            if inner:
+                return level.times * _points(inner), depth
+        return _points(_outermost(use.kernel, alive)), 0
+
+    def reason_to_keep(self, node: UOp, uses: list[Use]) -> str | None:
+        costs = self.costs
+        work, count = costs.work[node], costs.count[node]
+        reduced = costs.has_reduce[node]
+        if len(uses) > MAX_USES:
+            return f"it is read at {len(uses)} different places"
+        if any(use.kernel.nodes > MAX_NODES for use in uses):
+            return f"one kernel would have more than {MAX_NODES} operations"
+        if node.op is Ops.SCAN_AXIS:
+            apart = next((found for use in uses if (found := _reason_to_run_apart(node, use))), None)
+            if apart is not None:
+                return apart
+            ways: dict[Root, Any] = {}
+            if any(ways.setdefault(u.kernel, way) != way for u in uses for way in [_way(node, u)]):
+                return "a running reduction is read in two directions"
+        if node not in self.collapsed and is_rounded(node) and len(uses) > 1:
+            if _is_averaged(uses):
+                return "its average and itself are both read, and must be of the same values"
+            if meet([use.sides for use in uses]):
+                return "it is compared with something made of itself, and must be the same on both sides"
+        total = 0.0
+        slow: str | None = None
+        seen: set[Root] = set()
+        for use in uses:
+            alive = _alive(use.indices)
+            times, depth = self.evaluations(alive, use)
+            if node.op is Ops.REDUCE_AXIS and node not in self.collapsed:
+                slow = slow or self.structural_reason(node, use, alive, depth)
+            if not reduced:
+                distinct = min(count, _points(alive))
+                times = min(times, distinct * TILE)
+                if use.kernel in seen:
+                    times *= AGAIN
+            seen.add(use.kernel)
+            total += times
+        return self.compare(node, uses, work, count, total, len(seen)) or slow
+
+    def compare(
+        self, node: UOp, uses: list[Use], work: float, count: int, total: float, kernels: int
+    ) -> str | None:
+        """Repeated work and reads against writing once and reading back."""
+        again = max(0.0, total - count) * work
+        size = count * node.dtype.itemsize
+        reads = self.costs.bytes_read(node) if kernels > 1 else 0
+        rates = self.costs.machine.rates
+        inline = again + rates.ops_per_byte * reads * kernels
+        stored = rates.ops_per_byte * (reads + size * (1 + kernels)) + rates.launch
+        if inline <= stored:
+            return None
+        if kernels > 1:
+            return f"it is used by {kernels} kernels"
+        if len(uses) > 1:
+            return (
+                "it is read under two different ranges"
+                if len(uses) == 2
+                else (f"it is read under {len(uses)} different ranges")
+            )
+        return f"it would be computed {total / count:.0f} times"
+
+    def structural_reason(self, node: UOp, use: Use, alive: frozenset[UOp], depth: int) -> str | None:
+        """What would make a kernel slow although nothing is repeated."""
+        kernel, work = use.kernel, self.costs.work[node]
+        if kernel.running is not None and kernel.running.loop in alive and work > SMALL_WINDOW:
+            return "what runs along a loop would wait for it at every step"
+        rows = _points(alive)
+        waiting = kernel.loops - alive or any(level.loops - alive for level in use.nest)
+        if waiting and rows < MIN_ROWS and work * rows > SERIAL_WORK:
+            return f"the rest of the kernel would wait for {_counted(rows, 'long row')}"
+        if not self.costs.reuses(node) or work < EXPENSIVE_REDUCE:
+            return None
+        if depth and math.prod(_points(level.loops) for level in use.nest[:depth]) > SMALL_WINDOW:
+            return "a matrix product inside another reduction could not be tiled"
+        if kernel.heavy is not None and kernel.heavy is not node:
+            return "one kernel would hold two matrix products"
+        return None
+
+
+def _is_averaged(uses: list[Use]) -> bool:
+    """Whether a value is added up in one place and read in another, as by a norm.
+
+    If it were computed in both, the two would be off by a rounding, always in the same direction, and what is
+    left of a value without its average would not add up to zero.
+    """
+    return any(u.averaged and u.nest[-1].loops & _alive(u.indices) for u in uses)
+
+
+def _way(node: UOp, use: Use) -> Any:
+    """The loop that a running reduction is computed along for a reader, and from which end."""
+    return scanned_loop(node, use.indices), use.indices[node.arg[1]]
+
+
+def _reason_to_run_apart(node: UOp, use: Use) -> str | None:
+    """Why a running reduction cannot be part of a kernel: it is computed along a loop over outputs, once."""
+    kernel = use.kernel
+    found = scanned_loop(node, use.indices)
+    if known_shape(node)[node.arg[1]] == 1:
+        return None
+    if found is None or use.nest or kernel.scatters:
+        return "a running reduction is read out of order"
+    if kernel.loops != _alive(use.indices):
+        return "a running reduction would be computed more than once"
+    if kernel.running is not None and kernel.running != found:
+        return "one kernel would run along two loops"
+    return None
+
+
+def _counted(count: float, what: str) -> str:
+    return f"{count:.0f} {what}{'' if count == 1 else 's'}"
+
+
+def _points(loops: Collection[UOp]) -> float:
+    return math.prod([float(vmax(r.src[0])) for r in loops])
+
+
+def _alive(indices: Indices) -> frozenset[UOp]:
+    found: frozenset[UOp] = frozenset()
+    for i in indices:
+        alive = ranges(i)
+        if not alive <= found:
+            found |= alive
+    return found
+
+
+def _outermost(kernel: Root, alive: frozenset[UOp]) -> frozenset[UOp]:
+    """The loops over outputs that run around a value: its own, if they can be the outer ones."""
+    for outer in kernel.order or ():
+        if alive <= outer:
+            return alive if _fits(kernel, alive) else outer
+    return alive if _fits(kernel, alive) else kernel.loops
+
+
+def _fits(kernel: Root, alive: frozenset[UOp]) -> bool:
+    return all(alive <= outer or outer <= alive for outer in kernel.order or ())
+
+
+def _fix_order(kernel: Root, alive: frozenset[UOp]) -> None:
+    """A reduction over the rest of the kernel: the loops it depends on become outer ones."""
+    if alive < kernel.loops and _fits(kernel, alive):
+        kernel.order = sorted({*(kernel.order or ()), alive}, key=len)

@@ -1,0 +1,141 @@
+"""Split reductions: long ones in two stages, for devices that want it (split-K for sums).
+
+A sum of millions of elements into a few has little to run in parallel. The first stage sums pieces, the
+second the pieces' sums. A GPU cannot combine the sums of different blocks in one kernel, and threads of a CPU
+would have to wait for one another. The knob names a length for all devices. Reductions that need no loop at
+all, such as a gather, are left alone.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from morok import knobs
+from morok.ir.memory import device_of
+from morok.ir.movement import reduce_axis, reshape, shrink
+from morok.ir.node import UOp, alu, make, toposort
+from morok.ir.ops import Ops
+from morok.machine.devices import machine_of
+from morok.machine.rates import LongReduce, Splits, TallReduce
+from morok.schedule.costs import STORED, elements
+from morok.schedule.indexing import known_shape
+from morok.schedule.kernel.probe import collapsible
+
+NEVER = Splits()
+ASKED = LongReduce(0, 4096, 1024)  # where the knob names the length
+
+
+def split_reductions(sink: UOp, ctx: object = None) -> UOp:
+    """Reductions of long axes to few outputs become two."""
+    asked = knobs.SPLIT_REDUCE.value
+    devices: dict[UOp, str] = {}
+    long: dict[UOp, LongReduce] = {}
+    tall: set[UOp] = set()
+    order = toposort(sink)
+    for node in order:
+        devices[node] = device_of(node, devices)
+        if node.op is Ops.REDUCE_AXIS:
+            splits = machine_of(devices[node]).splits if devices[node] else NEVER
+            limits = replace(ASKED, longest=asked) if asked else splits.reduce
+            if limits is not None and _is_long(node, limits):
+                long[node] = limits
+            elif not asked and splits.tall is not None and _is_tall(node, splits.tall):
+                long[node] = LongReduce(0, 0, splits.tall.pieces * elements(known_shape(node)))
+                tall.add(node)
+    if not long:
+        return sink
+    for node in collapsible(order):
+        long.pop(node, None)
+    done: dict[UOp, UOp] = {}
+    spread = _spread(order, tall & long.keys())
+    for node in order:
+        new = node.replace(tuple([done[s] for s in node.src]))
+        if node in long:
+            new = _in_two(new, long[node])
+        if node in spread:
+            new = make(Ops.CONTIGUOUS, new.dtype, (new,), "every row needs it", node.origin)
+        done[node] = new
+    return done[sink]
+
+
+def _spread(order: list[UOp], tall: set[UOp]) -> set[UOp]:
+    """What is made of reductions across rows and then repeated for each row: it is added up once."""
+    found: set[UOp] = set()
+    made = set(tall)
+    for node in order:
+        if node.op is Ops.EXPAND and node.src[0] in made:
+            found.add(node.src[0])
+        elif node.op in (Ops.RESHAPE, Ops.PERMUTE) or node.op.is_alu:
+            if any(s in made for s in node.src):
+                made.add(node)
+    return found
+
+
+def _sizes(node: UOp) -> list[int]:
+    """The sizes of the axes, as far as they are known."""
+    return [n for n in known_shape(node) if isinstance(n, int)]
+
+
+def _is_long(node: UOp, limits: LongReduce) -> bool:
+    sizes = _sizes(node.src[0])
+    if len(sizes) < len(known_shape(node)) or elements(known_shape(node)) > limits.outputs:
+        return False
+    total: int = math.prod([sizes[a] for a in node.arg[1]])
+    return total >= limits.longest
+
+
+def _is_tall(node: UOp, limits: TallReduce) -> bool:
+    """Whether many rows are reduced to one, or to a few, and are read for nothing else."""
+    sizes, axes = _sizes(node.src[0]), node.arg[1]
+    if len(sizes) < len(known_shape(node)) or len(axes) != 1 or sizes[axes[0]] < limits.rows:
+        return False
+    lead, inner = math.prod(sizes[: axes[0]]), math.prod(sizes[axes[0] + 1 :])
+    total = math.prod(sizes)
+    if inner == 1 or lead >= limits.blocks or total < limits.elements:
+        return False
+    below = toposort(node.src[0], stop=_is_whole)
+    return 2 * max((elements(known_shape(n)) for n in below if _is_whole(n)), default=0) >= total
+
+
+def _is_whole(node: UOp) -> bool:
+    """Memory, or what will be."""
+    return node.op in STORED or node.op in (Ops.REDUCE_AXIS, Ops.SCAN_AXIS)
+
+
+def _in_two(node: UOp, limits: LongReduce) -> UOp:
+    source, (op, axes) = node.src[0], node.arg
+    sizes = _sizes(source)
+    most = max(2, limits.pieces // max(1, elements(known_shape(node))))
+    # as many pieces as there may be, of the outermost axis that allows them: they lie far apart in memory
+    pieces, axis = max(((_pieces(sizes[a], most), a) for a in axes), key=lambda found: (found[0], -found[1]))
+    if 4 * pieces >= most:
+        return _by_pieces(node, source, axis, pieces)
+    axis = max(axes, key=lambda a: sizes[a])
+    whole = sizes[axis] // most * most
+    if not whole:
+        return node
+    main = _by_pieces(node, _part(source, axis, 0, whole), axis, most)
+    rest = reduce_axis(_part(source, axis, whole, sizes[axis]), op, axes)
+    return alu(op, main, reshape(rest, known_shape(node)))
+
+
+def _by_pieces(node: UOp, source: UOp, axis: int, pieces: int) -> UOp:
+    """The reduction of a source, an axis of which is cut."""
+    op, axes = node.arg
+    sizes = _sizes(source)
+    cut = reshape(source, (*sizes[:axis], pieces, sizes[axis] // pieces, *sizes[axis + 1 :]))
+    others = [a if a < axis else a + 1 for a in axes if a != axis]
+    first = reduce_axis(cut, op, [axis + 1, *others])
+    kept = make(Ops.CONTIGUOUS, first.dtype, (first,), "a long reduction is done in two stages", node.origin)
+    return reshape(reduce_axis(kept, op, [axis]), known_shape(node))
+
+
+def _part(source: UOp, axis: int, start: int, end: int) -> UOp:
+    """A stretch of an axis."""
+    return shrink(source, [(start, end) if a == axis else (0, n) for a, n in enumerate(_sizes(source))])
+
+
+def _pieces(size: int, most: int) -> int:
+    """The most pieces of equal size that there may be."""
+    return max((d for d in range(2, most + 1) if size % d == 0), default=1)

@@ -1,0 +1,41 @@
+"""The stages of scheduling over the tensor graph, as a table.
+
+After them the graph is cut into kernels (`split.py`), which are grouped, ordered and given memory. Those of
+each kernel are in `schedule/kernel/stages.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from morok.ir.ops import Op, Ops
+from morok.rewrite.stage import Stage
+from morok.schedule.graph.boundaries import drop_copies, keep_outputs, transfer_rules
+from morok.schedule.graph.fusion import choose_buffers
+from morok.schedule.graph.scans import split_scans
+from morok.schedule.graph.split_reductions import split_reductions
+from morok.schedule.graph.states import keep_old_values
+from morok.schedule.graph.views import views
+from morok.schedule.specs import tensor_spec
+
+
+def _graph(number: str, name: str, meaning: str, run: Any, *triggers: Op) -> Stage:
+    return Stage(
+        number, name, meaning, run, spec=tensor_spec, triggers=frozenset(triggers) if triggers else None
+    )
+
+
+GRAPH_STAGES: tuple[Stage, ...] = (
+    _graph("1.1", "early movement", "movement ops in a row become one, those without effect go", views),
+    _graph("1.2", "plain memory", "a copy of memory that lies in order already is that memory", drop_copies),
+    _graph("1.3", "outputs", "every output that is not memory yet becomes a buffer", keep_outputs),
+    _graph(
+        "1.4", "old values", "what is read before an assignment and used after it is kept", keep_old_values
+    ),
+    _graph("1.5", "transfers", "what goes to another device is stored first", transfer_rules, Ops.COPY),
+    _graph("1.6", "split reductions", "long ones in two stages, if the knob says so", split_reductions),
+    _graph("1.6a", "split scans", "running sums of few long rows in pieces, on GPUs in runs", split_scans),
+    _graph(
+        "1.7", "choose buffers", "values that are kept in memory, by cost; others are fused", choose_buffers
+    ),
+)

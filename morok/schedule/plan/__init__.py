@@ -1,0 +1,1 @@
+"""From writes to a schedule: which share a kernel, in which order, in which memory."""

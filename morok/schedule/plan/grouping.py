@@ -1,0 +1,230 @@
+"""Which writes run as one kernel: outputs over the same loops that belong together.
+
+Two ways of belonging. A write that reads another's result only at the place where it is made takes it from
+there: the value is stored and used in one go (an optimiser's moments and the parameter they update). And
+writes of one shape that nobody makes wait are put side by side if they are element-wise, or if they reduce
+the same memory: fewer launches, and shared inputs are read once.
+
+A group must not wait for itself through others, must not write one memory twice, and its effects must be able
+to run one after the other. What fails these tests stays apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from typing import final
+
+from morok.ir.infer import Shape
+from morok.ir.memory import base_of
+from morok.ir.node import UOp, toposort
+from morok.ir.ops import Ops
+from morok.schedule.costs import elements
+from morok.schedule.graph.attention import is_chain
+from morok.schedule.indexing import known_shape
+from morok.schedule.plan.kernels import lower, normal_form
+from morok.schedule.plan.order import CyclicOrder, Reads, levels
+from morok.schedule.split import KernelWrite, plain
+
+MAX_MEMORY = 64  # buffers of a kernel that stores several outputs
+
+
+@final
+@dataclass(eq=False)
+class Facts:
+    """What grouping asks about a write."""
+
+    shape: Shape
+    in_place: set[KernelWrite] = field(default_factory=set)  # results read only where they are made
+    elsewhere: set[KernelWrite] = field(
+        default_factory=set
+    )  # results read from memory, so after they are there
+    reduces: bool = False
+    is_product: bool = False  # a reduction that uses its inputs many times over
+    is_alone: bool = False  # its loops are no others': rows put in place one by one, running sums, or nothing
+    is_chain: bool = False  # two products in a chain
+
+
+def group_writes(
+    writes: Sequence[KernelWrite],
+    waits: dict[KernelWrite, set[KernelWrite]],
+    reads: dict[KernelWrite, Reads],
+    wanted: Collection[UOp],
+) -> list[list[KernelWrite]]:
+    """The writes of each kernel, in the order of its effects. `wanted` memory outlives the schedule."""
+    by_done = {write.done: write for write in writes}
+    facts = {write: _facts(write, by_done) for write in writes}
+    groups = _Groups(writes, waits, reads, facts)
+    readers: dict[KernelWrite, int] = {}
+    for write in writes:
+        for maker in reads[write].after:
+            readers[maker] = readers.get(maker, 0) + 1
+    for write in writes:
+        for maker in sorted(facts[write].in_place, key=lambda d: d.number):
+            # What only one kernel reads was kept to relieve that kernel.
+            if readers[maker] > 1 or base_of(maker.target) in wanted:
+                groups.join(maker, write)
+    groups.side_by_side()
+    return groups.in_order()
+
+
+def _facts(write: KernelWrite, by_done: dict[UOp, KernelWrite]) -> Facts:
+    """Walks a write's value: what is read at its own place, and what is reduced."""
+    sizes = known_shape(write.target)
+    inside = toposort(write.value, stop=_is_made)
+    runs = any(n.op is Ops.SCAN_AXIS for n in inside)
+    chained = is_chain(inside)
+    alone = write.places is not None or 0 in sizes or runs or chained
+    found = Facts(sizes, is_alone=alone, is_chain=chained)
+    if write.kind != "kernel" or found.is_alone:
+        return found
+    elsewhere = found.elsewhere
+    loops = inputs = 0
+    seen: set[tuple[UOp, bool]] = set()
+    stack = [(write.value, True)]
+    while stack:
+        item = stack.pop()
+        if item in seen:
+            continue
+        seen.add(item)
+        node, here = item
+        if node.op is Ops.AFTER:
+            makers = [by_done[t] for t in node.src[1:]]
+            whole = len(makers) == 1 and makers[0].kind == "kernel"
+            whole = whole and plain(makers[0].target) is plain(node.src[0])
+            (found.in_place if here and whole else elsewhere).update(makers)
+            inputs += elements(known_shape(node))
+            continue
+        if node.op is Ops.PARAM:
+            inputs += int(node.arg[1])
+        if node.op is Ops.REDUCE_AXIS:
+            found.reduces = True
+            loops = max(loops, elements(known_shape(node.src[0])))
+        stays = here and node.op.is_alu
+        stack += [(s, stays) for s in node.src]
+    found.in_place -= elsewhere
+    found.is_product = loops > 2 * max(inputs, 1)
+    return found
+
+
+def _is_made(node: UOp) -> bool:
+    """Whether another write computes it."""
+    return node.op is Ops.AFTER
+
+
+@final
+class _Groups:
+    """A partition of the writes that is made coarser step by step."""
+
+    def __init__(
+        self,
+        writes: Sequence[KernelWrite],
+        waits: dict[KernelWrite, set[KernelWrite]],
+        reads: dict[KernelWrite, Reads],
+        facts: dict[KernelWrite, Facts],
+    ) -> None:
+        self.writes = writes
+        self.waits = waits
+        self.reads = reads
+        self.facts = facts
+        self.members: dict[KernelWrite, list[KernelWrite]] = {write: [write] for write in writes}
+
+    def memory(self, group: Sequence[KernelWrite]) -> set[UOp]:
+        found: set[UOp] = set()
+        for write in group:
+            found.add(base_of(write.target))
+            found.update(self.reads[write].memory)
+        return found
+
+    def join(self, maker: KernelWrite, user: KernelWrite) -> None:
+        """A maker and the user that takes its value on the spot become one kernel, if they may."""
+        first, second = self.members[maker], self.members[user]
+        if (
+            first is second
+            or self.facts[maker].shape != self.facts[user].shape
+            or maker.device != user.device
+            or self.facts[maker].is_alone
+            or self.facts[user].is_chain
+        ):
+            return
+        together = [*second, *first]  # users store first: they may read what makers overwrite
+        if any(not self.facts[d].elsewhere.isdisjoint(together) for d in together):
+            return
+        if any(self.facts[d].reduces for d in first) and any(self.facts[d].reduces for d in second):
+            return
+        if not self.fits(together) or self.detour(first, second):
+            return
+        for order in (together, [*first, *second]):
+            if lower(normal_form(order).sink).is_safe:
+                self.merge(order)
+                return
+
+    def fits(self, group: Sequence[KernelWrite]) -> bool:
+        targets = {base_of(write.target) for write in group}
+        return len(targets) == len(group) and len(self.memory(group)) <= MAX_MEMORY
+
+    def merge(self, group: list[KernelWrite]) -> None:
+        for write in group:
+            self.members[write] = group
+
+    def detour(self, first: list[KernelWrite], second: list[KernelWrite]) -> bool:
+        """Whether the second waits for the first through a third."""
+        inside = {*first, *second}
+        stack = [w for d in second for w in self.waits[d] if w not in inside]
+        seen: set[int] = set()
+        while stack:
+            write = stack.pop()
+            group = self.members[write]
+            if id(group) in seen:
+                continue
+            seen.add(id(group))
+            for member in group:
+                for before in self.waits[member]:
+                    if before in inside:
+                        return True
+                    stack.append(before)
+        return False
+
+    def numbered(self) -> tuple[list[list[KernelWrite]], list[set[int]]]:
+        groups = list({id(g): g for g in (self.members[d] for d in self.writes)}.values())
+        position = {write: n for n, group in enumerate(groups) for write in group}
+        before = [{position[w] for d in g for w in self.waits[d]} - {n} for n, g in enumerate(groups)]
+        return groups, before
+
+    def side_by_side(self) -> None:
+        """Independent groups of one level and shape become one."""
+        groups, before = self.numbered()
+        try:
+            level = levels(range(len(groups)), before)
+        except CyclicOrder:
+            return  # reported by the caller, with places
+        families: dict[object, list[list[KernelWrite]]] = {}
+        for n, group in enumerate(groups):
+            facts = [self.facts[d] for d in group]
+            if group[0].kind != "kernel" or any(f.is_product or f.is_alone for f in facts):
+                continue
+            reduces = any(f.reduces for f in facts)
+            families.setdefault((level[n], group[0].device, facts[0].shape, reduces), []).append(group)
+        for (_, _, _, reduces), family in families.items():  # type: ignore[misc]
+            self.pack(family, bool(reduces))
+
+    def pack(self, family: list[list[KernelWrite]], must_share: bool) -> None:
+        """Puts groups together, first come first served, as long as they fit."""
+        open_: list[KernelWrite] = []
+        for group in family:
+            together = [*open_, *group]
+            # Safe without a look: who reads what another writes waits for it, and is on another level.
+            if open_ and self.fits(together) and (not must_share or self.shares(open_, group)):
+                self.merge(together)
+                open_ = together
+            else:
+                open_ = group
+
+    def shares(self, a: Sequence[KernelWrite], b: Sequence[KernelWrite]) -> bool:
+        """Whether most of what the two read is the same."""
+        left, right = ({m for d in g for m in self.reads[d].memory} for g in (a, b))
+        common = sum(int(m.arg[1]) for m in left & right)
+        return common > 0 and 2 * common >= min(sum(int(m.arg[1]) for m in side) for side in (left, right))
+
+    def in_order(self) -> list[list[KernelWrite]]:
+        return self.numbered()[0]

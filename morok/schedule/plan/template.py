@@ -1,0 +1,209 @@
+"""A schedule without buffers: the stages of scheduling put together, and their result to be filled in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import final
+
+from morok import knobs
+from morok.dtype import DType, void
+from morok.errors import IRError
+from morok.ir.memory import base_of
+from morok.ir.node import UOp, make
+from morok.ir.ops import Ops
+from morok.ir.provenance import line_of
+from morok.rewrite.observe import observed, report
+from morok.rewrite.observer import By
+from morok.rewrite.stage import run_pipeline
+from morok.schedule.graph.stages import GRAPH_STAGES
+from morok.schedule.indexing import known_shape
+from morok.schedule.plan.checks import Check, place_checks, without_checks
+from morok.schedule.plan.grouping import group_writes
+from morok.schedule.plan.kernels import Kernel, lower, normal_form
+from morok.schedule.plan.memory import LiveRange, place_live_ranges
+from morok.schedule.plan.order import CyclicOrder, dependencies, levels, scan_all
+from morok.schedule.plan.overwrite import use_temporaries
+from morok.schedule.split import CUT, KernelWrite, Split, params_of, plain, split_kernels
+
+UNCHECKED = By("stage", "without checks", "1.0a")
+
+
+@final
+@dataclass(frozen=True)
+class Step:
+    """A schedule item whose buffers are numbers."""
+
+    ast: UOp
+    buffers: tuple[int, ...]
+    variables: tuple[str, ...]
+    name: str
+    place: str | None
+    flops: int
+    bytes: int
+    group: int
+
+
+@final
+@dataclass(frozen=True)
+class MemoryTemplate:
+    """(number among the made buffers, device, offset, bytes) of each intermediate, and the totals."""
+
+    places: tuple[tuple[int, str, int, int], ...]
+    arenas: dict[str, int]
+    output_bytes: int
+    live_bytes: int
+
+
+@final
+@dataclass(frozen=True)
+class Template:
+    """Everything about a schedule that does not depend on the buffers it runs on."""
+
+    steps: tuple[Step, ...]
+    results: tuple[UOp, ...]  # views of PARAMs
+    made: tuple[tuple[DType, int, str], ...]  # buffers to make: type, size, device
+    output_buffers: tuple[int, ...]
+    memory: MemoryTemplate
+    checks: tuple[Check, ...] = ()
+
+
+def build_template(sink: UOp) -> Template:
+    """Runs all stages over a normalised graph."""
+    graph = sink
+    if not knobs.CHECK_INDICES.value:
+        graph = observed(UNCHECKED, sink, lambda: without_checks(sink))
+    graph = run_pipeline(GRAPH_STAGES, graph)
+    split = split_kernels(graph, params_of(sink))
+    reads = scan_all(split.writes)
+    if use_temporaries(split, reads):
+        reads = scan_all(split.writes)
+    waits = dependencies(split.writes, reads, split.inputs)
+    wanted = {*split.params[: split.inputs], *(base_of(view) for view in split.results)}
+    groups = group_writes(split.writes, waits, reads, wanted)
+    position = {write: n for n, group in enumerate(groups) for write in group}
+    before = [{position[w] for d in group for w in waits[d]} - {n} for n, group in enumerate(groups)]
+    try:
+        level = levels(range(len(groups)), before)
+    except CyclicOrder as cycle:
+        raise _cyclic([groups[n] for n in cycle.nodes]) from None
+    order = sorted(range(len(groups)), key=lambda n: (level[n], n))
+    names = {old: new for new, old in enumerate(sorted(set(level)))}
+    steps: list[Step] = []
+    shared: list[tuple[int, int]] = []
+    checks: list[Check] = []
+    for n in order:
+        found, pairs, noted = _steps(split, groups[n], names[level[n]])
+        steps += found
+        shared += pairs
+        checks += noted
+    results = tuple(plain(view) for view in split.results)
+    output_buffers = tuple(dict.fromkeys(n for v in results if (n := _number(v)) >= split.inputs))
+    memory = _plan(split, steps, shared, output_buffers, {check.buffer for check in checks})
+    made = tuple((p.dtype, int(p.arg[1]), str(p.arg[2])) for p in split.params[split.inputs :])
+    return Template(tuple(steps), results, made, output_buffers, memory, tuple(checks))
+
+
+def _steps(
+    split: Split, writes: Sequence[KernelWrite], group: int
+) -> tuple[list[Step], list[tuple[int, int]], list[Check]]:
+    """What runs for some writes, the memory that outputs and inputs may share, and what is checked."""
+    first = writes[0]
+    nothing = first.places is not None and 0 in known_shape(first.value)
+    if nothing or 0 in known_shape(first.target):
+        return [], [], []
+    if first.kind == "copy":
+        return [_transfer(first, group)], [], []
+    form = normal_form(writes)
+    report(CUT, split.graph, form.sink)
+    kernel = lower(form.sink)
+    numbers = tuple(int(form.params[n].arg[0]) for n in kernel.params)
+    pairs = [(numbers[out], numbers[source]) for out, source in sorted(kernel.shared)]
+    notes, checks, others = place_checks(split, writes, form.checks, kernel.checks)
+    if notes is not None and kernel.checks:
+        numbers = (*numbers, int(notes.arg[0]))
+    where = line_of(first.origin)
+    steps = [_step(other.kernel, other.numbers, where, group) for other in others if not other.is_late]
+    steps.append(_step(kernel, numbers, where, group))
+    steps += [_step(other.kernel, other.numbers, where, group) for other in others if other.is_late]
+    return steps, pairs, checks
+
+
+def _step(kernel: Kernel, numbers: tuple[int, ...], where: str | None, group: int) -> Step:
+    return Step(
+        kernel.ast,
+        numbers,
+        kernel.variables,
+        kernel.name,
+        where,
+        kernel.flops,
+        kernel.bytes,
+        group,
+    )
+
+
+def _transfer(write: KernelWrite, group: int) -> Step:
+    source = write.value
+    view = base_of(source)
+    target = base_of(write.target)
+    device = make(Ops.DEVICE, void, (), write.device)
+    ast = make(Ops.COPY, source.dtype, (make(Ops.PARAM, source.dtype, (), (1, view.arg[1], "")), device))
+    size = int(target.arg[1]) * source.dtype.itemsize
+    return Step(
+        ast,
+        (int(target.arg[0]), int(view.arg[0])),
+        (),
+        f"copy_{target.arg[1]}",
+        line_of(write.origin),
+        0,
+        2 * size,
+        group,
+    )
+
+
+def _number(view: UOp) -> int:
+    while view.src and view.op is not Ops.PARAM:
+        view = view.src[0]
+    return int(view.arg[0]) if view.op is Ops.PARAM else -1
+
+
+def _plan(
+    split: Split,
+    steps: Sequence[Step],
+    shared: Sequence[tuple[int, int]],
+    outputs: Sequence[int],
+    notes: set[int],
+) -> MemoryTemplate:
+    kept = {*outputs, *notes}
+    first: dict[int, int] = {}
+    last: dict[int, int] = {}
+    readers: dict[tuple[int, int], int] = {}
+    for step in steps:
+        for n in step.buffers:
+            if n < split.inputs or n in kept:
+                continue
+            first.setdefault(n, step.group)
+            last[n] = step.group
+            readers[n, step.group] = readers.get((n, step.group), 0) + 1
+    live_ranges = []
+    for n, start in first.items():
+        param = split.params[n]
+        live_ranges.append(
+            LiveRange(n, str(param.arg[2]), int(param.arg[1]) * param.dtype.itemsize, start, last[n])
+        )
+    # An input may give its place away if this kernel is the only one of its group that touches it.
+    alone = [pair for pair in shared if readers.get((pair[1], last.get(pair[1], -1))) == 1]
+    arenas, bound = place_live_ranges(live_ranges, alone)
+    places = tuple((life.key - split.inputs, life.device, life.offset, life.nbytes) for life in live_ranges)
+    sizes = (int(split.params[n].arg[1]) * split.params[n].dtype.itemsize for n in outputs)
+    return MemoryTemplate(places, arenas, sum(sizes), bound)
+
+
+def _cyclic(groups: list[list[KernelWrite]]) -> IRError:
+    places = [line_of(write.origin) for group in groups for write in group if write.kind == "kernel"]
+    known = [p for p in dict.fromkeys(places) if p is not None]
+    where = " and ".join(known[:3]) or "this computation"
+    return IRError(
+        f"the assignments at {where} need each other's old values; copy one with contiguous() first",
+        place=known[0] if known else None,
+    )

@@ -1,0 +1,1 @@
+"""Elements moved, picked, combined and put in order."""

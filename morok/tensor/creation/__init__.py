@@ -1,0 +1,1 @@
+"""Where tensors come from: numbers, arrays, files."""

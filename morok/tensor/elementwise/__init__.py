@@ -1,0 +1,1 @@
+"""One result per element: arithmetic, functions, activations, conversions."""

@@ -1,0 +1,1 @@
+"""Reverse-mode differentiation: rules, the walk, `backward`."""

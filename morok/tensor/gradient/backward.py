@@ -1,0 +1,248 @@
+"""Gradients: `loss.backward()`, `loss.gradient(x)`, and tensors that require them.
+
+A tensor that requires gradients has memory of its own, even if its value is not computed yet: two weights
+that both start as zeros are two weights. Gradients are lazy like everything else.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from typing import Any, Self
+
+from morok.errors import DTypeError, MorokError, ShapeError
+from morok.ir.infer import show_shape
+from morok.ir.memory import base_of
+from morok.ir.node import UOp, alu, const, make
+from morok.ir.ops import Ops
+from morok.tensor.assign import own_state, write_to_new_memory
+from morok.tensor.core import Core, expand_to, require_shape
+from morok.tensor.export import Export
+from morok.tensor.gradient.walk import pull_back
+from morok.tensor.gradient_track import is_tracked, mark, unmark
+from morok.tensor.memory.storage import Storage, realized_as
+from morok.tensor.record import recorded
+
+
+@recorded
+class Gradient(Export):
+    """What a tensor knows about gradients."""
+
+    _grad: Any = None
+
+    @property
+    def grad(self) -> Self | None:
+        """The gradient that `backward` has left here; None before, and after `zero_grad`."""
+        return self._grad  # type: ignore[no-any-return]
+
+    @grad.setter
+    def grad(self, value: Self | None) -> None:
+        if value is not None and value.shape != self.shape:
+            raise ShapeError(
+                f"the gradient of a tensor of shape {show_shape(self.shape)} has that shape, "
+                f"not {show_shape(value.shape)}"
+            )
+        self._grad = value
+
+    @property
+    def requires_grad(self) -> bool:
+        """Whether gradients are wanted for this tensor, or for something that it is computed from."""
+        return self._leaf or is_tracked(self._uop)
+
+    @requires_grad.setter
+    def requires_grad(self, wanted: bool) -> None:
+        self.requires_grad_(wanted)
+
+    @property
+    def is_leaf(self) -> bool:
+        """Whether `backward` leaves a gradient here: asked for, not computed from others that were."""
+        return self._leaf
+
+    def requires_grad_(self, wanted: bool = True) -> Self:
+        """Ask for gradients of this tensor, or stop asking; returns the tensor.
+
+        >>> x = Tensor([1.0, 2.0]).requires_grad_()
+        >>> (x * x).sum().backward()
+        >>> x.grad.tolist()
+        [2.0, 4.0]
+        """
+        if not wanted:
+            if not self._leaf and self.requires_grad:
+                raise MorokError(
+                    "this tensor is computed from tensors that require gradients; detach() it instead"
+                )
+            if self._leaf:
+                unmark(base_of(self.uop))
+                self._storage.leaf = self._leaf = False
+                _leaves.pop(id(self), None)
+            return self
+        if not self.dtype.is_float:
+            raise DTypeError(f"only floats have gradients, not {self.dtype}; cast the tensor first")
+        if self._leaf or is_tracked(self._uop):
+            return self
+        if self._chain:  # parameters are storages of their own, not parts of others
+            self._storage, self._chain = Storage(self.uop), ()
+        storage = self._storage
+        node = own_state(storage)
+        storage.become(write_to_new_memory(storage) if node is None else node)
+        mark(base_of(storage.node))
+        self._become_leaf()
+        return self
+
+    def _become_leaf(self) -> None:
+        self._storage.leaf = self._leaf = True
+        _leaves[id(self)] = self
+
+    def zero_grad(self) -> None:
+        """Forget the gradient.
+
+        >>> w = Tensor([3.0], requires_grad=True)
+        >>> (w * w).sum().backward()
+        >>> w.zero_grad()
+        >>> w.grad is None
+        True
+        """
+        self._grad = None
+
+    # --- reverse mode
+
+    def backward(self, gradient: Any = None, *, create_graph: bool = False) -> None:
+        """Add the gradient of this tensor to `grad` of every tensor it depends on that requires one.
+
+        `gradient` is the gradient of the tensor itself, 1 for a scalar. With `create_graph` the results can
+        be differentiated again.
+
+        >>> w = Tensor([3.0], requires_grad=True)
+        >>> (w * w).sum().backward()
+        >>> w.grad.tolist()
+        [6.0]
+        """
+        leaves = {leaf._uop: leaf for leaf in _living_leaves()}
+        found = _pulled(self, self._seed(gradient), set(leaves))
+        if not found:
+            raise MorokError(
+                "no tensor that requires gradients leads to this one; "
+                "call requires_grad_() on the parameters before they are used"
+            )
+        for node, g in found.items():
+            leaf = leaves[node]
+            new = self._new(g if create_graph else make(Ops.DETACH, g.dtype, (g,)))
+            leaf._grad = new if leaf._grad is None else leaf._grad + new
+
+    def gradient(self, *targets: Any, gradient: Any = None, allow_unused: bool = False) -> tuple[Self, ...]:
+        """The gradients of this tensor with respect to others, which need not require them.
+
+        A target that the tensor does not depend on is an error, or, with `allow_unused`, gets zeros. What
+        was realised on the way has forgotten how it was computed, unless a tensor that requires gradients
+        leads to it; `morok.grad` of a function knows all of its way.
+
+        >>> x = Tensor([1.0, 2.0])
+        >>> (g,) = (x * x).sum().gradient(x)
+        >>> g.tolist()
+        [2.0, 4.0]
+        """
+        for target in targets:
+            if not isinstance(target, Core):
+                raise DTypeError(f"gradients are with respect to tensors, not to a {type(target).__name__}")
+            if not target.dtype.is_float:
+                raise DTypeError(f"a tensor of {target.dtype} has no gradient; only floats do")
+        nodes = [realized_view(target._uop) for target in targets]
+        _refuse_equal(targets, nodes)
+        found = _pulled(self, self._seed(gradient), set(nodes))
+        for number, node in enumerate(nodes):
+            if node in found:
+                continue
+            if not allow_unused:
+                raise MorokError(_unused(self, number, node))
+            found[node] = expand_to(const(node.dtype, 0.0), require_shape(node))
+        return tuple([self._new(found[node]) for node in nodes])
+
+    def _seed(self, gradient: Any) -> UOp:
+        """The gradient that everything starts from."""
+        if not self.dtype.is_float:
+            raise DTypeError(f"only floats have gradients, and this is a tensor of {self.dtype}")
+        if gradient is None:
+            if self.numel() != 1:
+                raise ShapeError(
+                    f"the gradient of a tensor of shape {show_shape(self.shape)} is not one number's; "
+                    "reduce it with sum() or mean(), or give backward its gradient"
+                )
+            return expand_to(const(self.dtype, 1.0), self.shape)
+        value = gradient if isinstance(gradient, Core) else self._from_data(gradient)
+        if value.shape != self.shape:
+            raise ShapeError(
+                f"a tensor of shape {show_shape(self.shape)} needs a gradient of that shape, "
+                f"not {show_shape(value.shape)}"
+            )
+        return value.cast(self.dtype).uop  # type: ignore[attr-defined, no-any-return]
+
+
+def _refuse_equal(targets: tuple[Any, ...], nodes: list[UOp]) -> None:
+    """Values have no identity: two tensors that were computed in the same way are one value."""
+    first: dict[UOp, int] = {}
+    for number, (target, node) in enumerate(zip(targets, nodes, strict=True)):
+        other = first.setdefault(node, number)
+        if other == number or target._storage is targets[other]._storage:
+            continue
+        raise MorokError(
+            f"targets {other} and {number} are computed in the same way, so they are one value and their "
+            "gradients cannot be told apart; give them memory of their own with requires_grad_()"
+        )
+
+
+def _unused(result: Gradient, number: int, target: UOp) -> str:
+    shape = show_shape(require_shape(target))
+    if result.is_realized and not result.requires_grad:
+        return (
+            f"the result was computed before its gradient with respect to target {number} of shape {shape} "
+            "was asked for, and has let go of its past; ask first, or call requires_grad_() on the target"
+        )
+    return (
+        f"the result does not depend on target {number} of shape {shape}, so there is no gradient; "
+        "allow_unused=True gives zeros"
+    )
+
+
+def realized_view(node: UOp) -> UOp:
+    """What became of a node: the memory that holds it, by its current name, under the same view."""
+    chain: list[UOp] = []
+    while True:
+        view = realized_as(node)
+        if view is not None and view is not node:
+            node = view
+        elif node.op.is_movement:
+            chain.append(node)
+            node = node.src[0]
+        else:
+            break
+    for step in reversed(chain):
+        node = step.replace((node, *step.src[1:]))
+    return node
+
+
+_leaves: weakref.WeakValueDictionary[int, Gradient] = weakref.WeakValueDictionary()
+
+
+def _living_leaves() -> Iterator[Gradient]:
+    for leaf in list(_leaves.values()):
+        leaf.uop  # noqa: B018 - bring it up to date
+        yield leaf
+
+
+def _pulled(result: Core, seed: UOp, targets: set[UOp]) -> dict[UOp, UOp]:
+    """Gradients by what the targets' nodes are now; a leaf may be in the graph under an older name too."""
+    current = {leaf._uop for leaf in _living_leaves()}
+    known: dict[UOp, UOp] = {}
+
+    def now(node: UOp) -> UOp:
+        found = known.get(node)
+        if found is None:
+            found = known[node] = realized_view(node)
+        return found
+
+    parts = pull_back(result._uop, seed, lambda n: now(n) in targets, lambda n: now(n) in current)
+    found: dict[UOp, UOp] = {}
+    for node, g in parts.items():
+        key = now(node)
+        found[key] = g if key not in found else alu(Ops.ADD, found[key], g)
+    return found

@@ -1,0 +1,182 @@
+"""Gradients of factorisations and of systems of equations, in closed form.
+
+With g the gradient of the result:
+
+    X = A⁻¹      A gets  -Xᵀ g Xᵀ
+    A X = B      B gets  λ where Aᵀ λ = g, and A gets  -λ Xᵀ
+    d = det A    A gets  g times the matrix of cofactors, which is d · A⁻ᵀ where d is not zero
+    A = L Lᵀ     A gets  the symmetric part of L⁻ᵀ Φ(Lᵀ g) L⁻¹; Φ: the lower triangle, half its diagonal
+    A = Q R      A gets  (gQ + Q M) R⁻ᵀ, where M has the lower triangle of R gRᵀ - gQᵀ Q, mirrored
+    A = U S Vᵀ   A gets  U (K S + S J + gS) Vᵀ and more if it is not square: see `_pull_svd`
+
+A result is marked as a whole, `NOOP(result, A, …)`, so nothing is derived through the loops that compute it.
+The formulas use results by their marks, and what they solve is marked again: second derivatives take the same
+way. Factors of several parts are one tensor, the parts below each other, so that one formula sees the
+gradients of all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from morok.errors import MorokError
+from morok.ir.node import UOp, make
+from morok.ir.ops import Ops
+from morok.ir.provenance import place
+from morok.tensor.gradient.walk import NAMED
+
+Rule = Callable[[Any, Any, tuple[Any, ...], int], Any]  # result, its gradient, inputs, which of them
+
+
+def marked(name: str, result: Any, *inputs: Any, how: tuple[Any, ...] = ()) -> Any:
+    """A result under the name of the function that it is of its inputs."""
+    return result._new(make(Ops.NOOP, result.dtype, (result.uop, *(x.uop for x in inputs)), (name, *how)))
+
+
+def summed_to(x: Any, shape: tuple[Any, ...]) -> Any:
+    """The sum over the axes along which something of that shape was repeated."""
+    extra = x.ndim - len(shape)
+    x = x.sum(tuple(range(extra))) if extra else x
+    axes = tuple(i for i, (n, m) in enumerate(zip(x.shape, shape, strict=True)) if n != m)
+    return x.sum(axes, keepdim=True) if axes else x
+
+
+def _quotient(x: Any, y: Any) -> Any:
+    """x / y, and 0 where x is 0: what nobody asked about does not become 0 / 0."""
+    nothing = x.eq(0.0)
+    return nothing.where(0.0, x / nothing.where(1.0, y))
+
+
+# --- systems of equations
+
+
+def _pull_inverse(x: Any, g: Any, inputs: tuple[Any, ...], which: int, how: tuple[Any, ...]) -> Any:
+    return -(x.mT @ g @ x.mT)
+
+
+def _pull_solve(x: Any, g: Any, inputs: tuple[Any, ...], which: int, how: tuple[Any, ...]) -> Any:
+    (transposed,) = how  # whether it was Aᵀ X = B
+    a, b = inputs
+    slope = a._solved(g, not transposed)
+    if which == 1:
+        return summed_to(slope, b.shape)
+    return summed_to(-(x @ slope.mT if transposed else slope @ x.mT), a.shape)
+
+
+def _pull_triangular(x: Any, g: Any, inputs: tuple[Any, ...], which: int, how: tuple[Any, ...]) -> Any:
+    upper, unit = how
+    a, b = inputs
+    slope = a.mT._solved_triangular(g, not upper, unit)
+    if which == 1:
+        return summed_to(slope, b.shape)
+    full = summed_to(-(slope @ x.mT), a.shape)
+    return full.triu(int(unit)) if upper else full.tril(-int(unit))
+
+
+def _pull_determinant(d: Any, g: Any, inputs: tuple[Any, ...], which: int, how: tuple[Any, ...]) -> Any:
+    """The cofactors of Q R are those of Q, which is ±Q itself, times those of R, which are det R · R⁻ᵀ.
+
+    They are continuous, so a zero on R's diagonal may be replaced by something that rounding hides.
+    """
+    (a,) = inputs
+    q, r = a.qr()
+    diagonal = r.diagonal(0, -2, -1)
+    largest = diagonal.detach().abs().max(-1, keepdim=True)
+    least = largest.eq(0.0).where(1.0, largest) * a.dtype.eps
+    gone = diagonal.detach().abs() < a.dtype.smallest_normal
+    r = r + gone.where(least, 0.0).diag_embed()
+    eye = a._unit(a.shape[-1])
+    cofactors = r.mT._solved_triangular(eye, False, False) * r.diagonal(0, -2, -1).prod(-1)[..., None, None]
+    sign = a.detach()._reflected()[2]
+    return q @ cofactors * (g * sign)[..., None, None]
+
+
+# --- factorisations
+
+
+def _pull_cholesky(x: Any, g: Any, inputs: tuple[Any, ...], which: int, how: tuple[Any, ...]) -> Any:
+    middle = x.mT @ g
+    middle = (middle.tril() + middle.tril(-1)) * 0.5
+    left = x.mT._solved_triangular(middle, True, False)
+    both = x.mT._solved_triangular(left.mT, True, False)
+    return (both + both.mT) * 0.5
+
+
+def _pull_qr(p: Any, g: Any, inputs: tuple[Any, ...], which: int, how: tuple[Any, ...]) -> Any:
+    """A = Q R. Of more columns than rows, A = (X Y) with X = Q R₁ and R₂ = Qᵀ Y."""
+    (a,) = inputs
+    rows, columns = a.shape[-2:]
+    q, r, gq, gr = (part for t in (p, g) for part in (t.narrow(-2, 0, rows), t.narrow(-2, rows, columns).mT))
+    if columns > rows:
+        rest = columns - rows
+        y, gy = a.narrow(-1, rows, rest), gr.narrow(-1, rows, rest)
+        first = _pull_square_qr(q, r.narrow(-1, 0, rows), gq + y @ gy.mT, gr.narrow(-1, 0, rows))
+        return first.cat(q @ gy, dim=-1)
+    return _pull_square_qr(q, r, gq, gr)
+
+
+def _pull_square_qr(q: Any, r: Any, gq: Any, gr: Any) -> Any:
+    m = r @ gr.mT - gq.mT @ q
+    m = m.tril() + m.tril(-1).mT
+    return r._solved_triangular((gq + q @ m).mT, True, False).mT
+
+
+def _pull_svd(p: Any, g: Any, inputs: tuple[Any, ...], which: int, how: tuple[Any, ...]) -> Any:
+    """With E_ij = s_j² - s_i², K = (Uᵀ gU - gUᵀ U) / E, J = (Vᵀ gV - gVᵀ V) / E:
+
+    U (K S + S J + gS) Vᵀ + (1 - U Uᵀ) gU S⁻¹ Vᵀ + U S⁻¹ gVᵀ (1 - V Vᵀ).
+
+    Vectors of equal values are not unique: then K and J are infinite, unless nothing depends on them.
+    """
+    (a,) = inputs
+    rows, columns = a.shape[-2:]
+    count = min(rows, columns)
+    cuts = ((0, rows), (rows, 1), (rows + 1, columns))
+    (u, s, v), (gu, gs, gv) = ([t.narrow(-2, start, size) for start, size in cuts] for t in (p, g))
+    gaps = s * s - (s * s).mT
+    gaps = gaps + a._unit(count)  # what is divided by the diagonal is zero
+    turns = []
+    for x, gx in ((u, gu), (v, gv)):
+        product = x.mT @ gx
+        turns.append(_quotient(product - product.mT, gaps))
+    inner = turns[0] * s + s.mT * turns[1] + gs.squeeze(-2).diag_embed()
+    left = u @ inner
+    if rows > count:
+        left = left + _quotient(gu - u @ (u.mT @ gu), s)
+    total = left @ v.mT
+    if columns > count:
+        total = total + u @ _quotient(gv - v @ (v.mT @ gv), s).mT
+    return total
+
+
+_RULES: dict[str, Any] = {
+    "inv": _pull_inverse,
+    "solve": _pull_solve,
+    "solve_triangular": _pull_triangular,
+    "det": _pull_determinant,
+    "cholesky": _pull_cholesky,
+    "qr": _pull_qr,
+    "svd": _pull_svd,
+}
+FREE = "free columns"  # the name of columns that only complete a basis
+
+
+def _pull(new: Callable[[UOp], Any], node: UOp, g: UOp, source: int) -> UOp:
+    name, *how = node.arg
+    if name == FREE:
+        raise MorokError(
+            f"{how[0]} completes a basis with columns of its own choice, which have no gradient; "
+            "take the reduced factors",
+            place=place(node),
+        )
+    inputs = tuple(new(x) for x in node.src[1:])
+    found: UOp = _RULES[name](new(node), new(g), inputs, source - 1, tuple(how)).uop
+    return found
+
+
+def enter_gradients(new: Callable[[UOp], Any]) -> None:
+    """The rules above become known to the walk; `new` makes a tensor of a node."""
+    for name in (*_RULES, FREE):
+        NAMED[name] = partial(_pull, new)

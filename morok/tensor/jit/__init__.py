@@ -1,0 +1,1 @@
+"""`@jit`: tracing, guards, replay."""

@@ -1,0 +1,50 @@
+"""Functionalisation: assignments taken out of a graph; what a traced function assigns is one of its
+results."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from morok.device.buffer import find_buffer
+from morok.ir.memory import base_of
+from morok.ir.node import UOp, toposort
+from morok.ir.ops import Ops
+from morok.tensor.assign import write
+from morok.tensor.gradient_track import mark
+from morok.tensor.memory.states import shown_memory
+from morok.tensor.memory.storage import Storage, claim
+from morok.tensor.memory.strides import Chain, replaced, step_of
+
+
+def without_states(roots: Sequence[UOp]) -> list[UOp]:
+    """Graphs in which memory that was overwritten is the value that this makes of it."""
+    done: dict[UOp, UOp] = {}
+    for node in toposort(*roots):
+        if node.op is Ops.AFTER and len(node.src) == 2 and node.src[1].op is Ops.ASSIGN:
+            done[node] = _overwritten(node.src[1], done)
+        else:
+            done[node] = node.replace(tuple([done[s] for s in node.src]))
+    return [done[root] for root in roots]
+
+
+def _overwritten(write: UOp, done: dict[UOp, UOp]) -> UOp:
+    """What a write makes of the state before."""
+    part, value = write.src[0], done[write.src[1]]
+    steps = []
+    while part.op is not Ops.PLACE:
+        steps.append(step_of(part))
+        part = part.src[0]
+    return replaced(done[part.src[0]], tuple(reversed(steps)), value)
+
+
+def put(storage: Storage, chain: Chain, node: UOp) -> None:
+    """What a recorded program has assigned goes to its place: other memory, or a write where that is seen."""
+    memory = shown_memory(storage.node)
+    found = None if memory is None else find_buffer(memory)
+    if chain or (found is not None and found.is_shared):
+        write(storage, chain, node)
+        return
+    storage.become(node)
+    claim(base_of(node), storage)
+    if storage.leaf:
+        mark(base_of(node), fresh=True)

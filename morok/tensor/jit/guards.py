@@ -1,0 +1,295 @@
+"""Guards: what a traced function takes from outside. Python values are compared, tensors are looked up."""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import Any, final
+
+import numpy as np
+
+from morok.tensor.core import Core
+
+_SIMPLE = (int, float, bool, str, bytes, complex, type(None))
+_MOST_GUARDS = 20_000
+_SMALL_ARRAY = 1 << 16  # bytes of an array whose contents are compared, not only its identity
+_MISSING: Any = object()
+_LAYERS = "morok.nn."  # objects of these modules hold tensors and settings; others of ours are machinery
+
+
+@final
+class Guard:
+    """A Python value that was there when the function was traced, and where to look for it."""
+
+    __slots__ = ("get", "name", "value")
+
+    def __init__(self, name: str, get: Callable[[], Any], value: Any) -> None:
+        self.name = name
+        self.get = get
+        self.value = value
+
+    def changed(self) -> bool:
+        now = self.get()
+        if now is self.value:
+            return False
+        if not isinstance(now, _SIMPLE) or type(now) is not type(self.value):
+            return True
+        if isinstance(now, (float, complex)):  # 0.0 == -0.0, and nan != nan
+            return repr(now) != repr(self.value)
+        return bool(now != self.value)
+
+
+@final
+class Guards:
+    """All that a function may read from outside."""
+
+    def __init__(self) -> None:
+        self.values: list[Guard] = []
+        self.getters: list[Getter] = []  # of tensors, each tensor once
+        self.signatures: list[Any] = []
+        self.names: list[tuple[str, Getter, int]] = []  # every name of a tensor, and which one it was
+        self.shared: list[int] = []
+        self._numbers: dict[int, int] = {}
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.values and not self.names
+
+    def add_tensor(self, name: str, get: Getter, tensor: Core) -> None:
+        number = self._numbers.get(id(tensor))
+        if number is None:
+            number = self._numbers[id(tensor)] = len(self.getters)
+            self.getters.append(get)
+            self.signatures.append(_signature(tensor))
+            gradient = getattr(tensor, "_grad", None)
+            if gradient is not None:
+                self.add_tensor(f"{name}.grad", lambda: getattr(get(), "_grad", None), gradient)
+            elif getattr(tensor, "_leaf", False):
+                self.values.append(Guard(f"{name}.grad", lambda: getattr(get(), "_grad", None), None))
+        self.names.append((name, get, number))
+
+    def tensors(self) -> list[Core]:
+        """The tensors as they are now."""
+        return [get() for get in self.getters]
+
+    def changed(self) -> str | None:
+        """None, or what is not as it was when the function was traced."""
+        for watch in self.values:
+            if watch.get() is not watch.value and watch.changed():
+                return f"{watch.name} was {watch.value!r:.60}"
+        if not self.names:
+            return None
+        now = self.tensors()
+        if _shared(now) != self.shared:
+            return "tensors share memory in another way"
+        for name, get, number in self.names:
+            tensor = get()
+            if not isinstance(tensor, Core) or tensor is not now[number]:
+                return f"{name} is another tensor"
+            if _signature(tensor) != self.signatures[number]:
+                return f"{name} has another shape, type or device"
+        return None
+
+
+def _signature(tensor: Core) -> Any:
+    return tensor.shape, tensor.dtype, tensor.device, tensor._leaf, tensor._chain
+
+
+def _shared(tensors: list[Any]) -> list[int]:
+    """For each tensor, the first one that shows the same storage."""
+    first: dict[int, int] = {}
+    return [first.setdefault(id(getattr(t, "_storage", t)), n) for n, t in enumerate(tensors)]
+
+
+Getter = Callable[[], Any]
+
+
+def _always(value: Any) -> Getter:
+    return lambda: value
+
+
+def _cell(cell: Any) -> Getter:
+    def get() -> Any:
+        try:
+            return cell.cell_contents
+        except ValueError:
+            return _MISSING
+
+    return get
+
+
+def _entry(space: dict[Any, Any], key: Any) -> Getter:
+    return lambda: space.get(key, _MISSING)
+
+
+def _attribute(value: Any, name: str) -> Getter:
+    return lambda: vars(value).get(name, _MISSING)
+
+
+def _element(xs: Any, i: int) -> Getter:
+    return lambda: xs[i] if i < len(xs) else _MISSING
+
+
+def _free_variables(function: Any) -> Iterator[tuple[str, Getter]]:
+    """What a function can read besides its arguments: its object, its closure, its globals."""
+    if isinstance(function, types.MethodType):
+        owner = function.__self__
+        yield "self", lambda: owner
+        function = function.__func__
+    code = getattr(function, "__code__", None)
+    if code is None:
+        if callable(function) and not isinstance(function, type):
+            yield type(function).__name__, lambda: function
+        return
+    for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
+        yield name, _cell(cell)
+    if function.__defaults__:
+        yield "defaults", lambda: function.__defaults__
+    if function.__kwdefaults__:
+        yield "defaults by name", lambda: function.__kwdefaults__
+    space = function.__globals__
+    names = _names(code)
+    for name in names:
+        if name in space:
+            yield name, _entry(space, name)
+            value = space[name]
+            if isinstance(value, (types.ModuleType, type)) and not _is_ours(value):
+                for inner in names:  # of a module or a class only what the function may ask for
+                    if inner in vars(value):
+                        yield f"{name}.{inner}", _attribute(value, inner)
+
+
+def _names(code: types.CodeType) -> dict[str, None]:
+    """The names that a function and the functions written inside of it look up."""
+    found = dict.fromkeys(code.co_names)
+    for part in code.co_consts:
+        if isinstance(part, types.CodeType):
+            found |= _names(part)
+    return found
+
+
+def _is_ours(value: Any) -> bool:
+    name = value.__name__ if isinstance(value, types.ModuleType) else value.__module__
+    return str(name).split(".", 1)[0] in ("morok", "numpy")
+
+
+def _inside(name: str, value: Any) -> Iterator[tuple[str, Getter]]:
+    """The parts of a value that a function may read."""
+    if isinstance(value, (list, tuple)):
+        yield f"len({name})", lambda: len(value)
+        for i in range(len(value)):
+            yield f"{name}[{i}]", _element(value, i)
+    elif isinstance(value, dict):
+        yield f"len({name})", lambda: len(value)
+        for key in value:
+            yield f"{name}[{key!r}]", _entry(value, key)
+    elif isinstance(value, partial):
+        for inner in ("func", "args", "keywords"):
+            yield f"{name}.{inner}", _always(getattr(value, inner))
+    elif isinstance(value, (types.FunctionType, types.MethodType)):
+        for inner, get in _free_variables(value):
+            yield f"{name}.{inner}", get
+    elif type(value).__module__ == "morok.tensor.jit.jit":
+        for inner, get in _free_variables(value.function):
+            yield f"{name}.{inner}", get
+    elif not isinstance(value, (type, types.ModuleType, Core)):
+        space = getattr(value, "__dict__", {})
+        hidden = str(getattr(value, "__module__", "")).startswith(_LAYERS)  # private parts of layers are ours
+        for key in space:
+            if not (hidden and str(key).startswith("_")):
+                yield f"{name}.{key}", _entry(space, key)
+        for slot in _slots(type(value)):
+            yield f"{name}.{slot}", _slot(value, slot)
+        yield f"type({name})", lambda: _Class(type(value))
+
+
+def _slots(kind: type) -> Iterator[str]:
+    for part in kind.__mro__:
+        names = vars(part).get("__slots__", ())
+        if not _is_foreign(part):
+            yield from (names,) if isinstance(names, str) else names
+
+
+def _slot(value: Any, name: str) -> Getter:
+    return lambda: getattr(value, name, _MISSING)
+
+
+def _is_foreign(kind: type) -> bool:
+    """Whether a class is machinery: nobody changes what its objects share."""
+    return _is_ours(kind) or kind.__module__.split(".", 1)[0] in sys.stdlib_module_names
+
+
+@final
+class _Class:
+    """A class as what its objects share: methods, and values that they have no own ones of."""
+
+    def __init__(self, kind: type) -> None:
+        self.kind = kind
+
+    def parts(self) -> Iterator[tuple[str, Getter]]:
+        for kind in self.kind.__mro__:
+            if _is_foreign(kind):
+                continue
+            for name, value in vars(kind).items():
+                if not name.startswith("__") or isinstance(value, types.FunctionType):
+                    yield f"{kind.__name__}.{name}", _attribute(kind, name)
+
+
+def guards_of(function: Any, tensors: bool = True, arguments: Iterable[Any] = ()) -> Guards:
+    """Everything that the function may read from outside; without `tensors` only Python values.
+
+    `arguments` are values that it is given and may look into.
+    """
+    found = Guards()
+    seen: set[int] = set()
+    pending = list(_free_variables(function))
+    for n, argument in enumerate(arguments):
+        if not isinstance(argument, _SIMPLE):
+            pending.append((f"argument {n}", _always(argument)))
+    while pending and len(found.values) < _MOST_GUARDS:
+        name, get = pending.pop()
+        value = get()
+        if isinstance(value, (types.ModuleType, type, types.BuiltinFunctionType)):
+            continue
+        if isinstance(value, _Class):
+            if id(value.kind) not in seen:
+                seen.add(id(value.kind))
+                pending += value.parts()
+            continue
+        if isinstance(value, property):
+            pending.append((name, _always(value.fget)))
+            continue
+        if isinstance(value, Core):
+            if tensors:
+                found.add_tensor(name, get, value)
+            continue
+        if isinstance(value, np.ndarray):
+            found.values.append(_guarded_array(name, get, value))
+            continue
+        module = str(getattr(value, "__module__", ""))
+        is_layer = module.startswith(_LAYERS) and not isinstance(value, types.FunctionType)
+        if module.startswith(("morok.", "numpy")) and not is_layer:
+            continue
+        found.values.append(Guard(name, get, value))
+        if id(value) not in seen and not isinstance(value, _SIMPLE):
+            seen.add(id(value))
+            pending += _inside(name, value)
+    found.shared = _shared(found.tensors())
+    return found
+
+
+def _guarded_array(name: str, get: Getter, array: Any) -> Guard:
+    """An array is compared by its contents if it is small, so that one changed in place is noticed."""
+
+    def contents() -> Any:
+        now = get()
+        if not isinstance(now, np.ndarray):
+            return now
+        return (now.shape, str(now.dtype), now.tobytes()).__repr__() if now.nbytes <= _SMALL_ARRAY else now
+
+    return Guard(name, contents, contents())
+
+
+__all__ = ["Guards", "guards_of"]

@@ -1,0 +1,174 @@
+"""`@jit`: a function of tensors that is traced and compiled once, and replayed afterwards.
+
+The first call runs the function on placeholders, compiles what it computes and remembers the plan. Later
+calls with tensors of the same shapes, types and devices replay the plan on the new memory: one native call.
+Another shape, type or Python argument is traced again, and so is a tensor given twice, or other options.
+
+What the function takes from outside is guarded: tensors are looked up at every call, so a new weight is seen,
+and numbers, strings and containers that were read at trace time are compared, so a changed one makes a new
+trace. `EXPLAIN=jit` (or DEBUG=2) says why something was traced again.
+
+A function may assign to tensors and to views of them, as a step of training does: parameters, states of an
+optimiser, running statistics, gradients, a cache. Memory that arguments share stays shared. What it assigns
+becomes a result of the plan, and is put in its place after each replay (see `trace.py`). What a replay cannot
+do right is an error: looking at values.
+"""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections.abc import Callable
+from functools import update_wrapper
+from threading import RLock
+from typing import Any, final
+
+from morok import knobs
+from morok.errors import MorokError
+from morok.forks import renewed
+from morok.ir.memory import base_of
+from morok.ir.node import UOp
+from morok.ir.provenance import caller
+from morok.runtime.plan import ExecutionPlan
+from morok.tensor.core import Core
+from morok.tensor.jit.arguments import arrangement, gradient_of, is_whole_memory
+from morok.tensor.jit.pytree import TENSOR, flatten, unflatten
+from morok.tensor.jit.trace import Trace
+from morok.tensor.tracing import TRACE_ENVIRONMENT, JitError
+
+_MOST_TRACES = 1024  # of one function; the oldest goes first
+
+
+@final
+class Jit:
+    """A compiled function. `traces` counts how often it was traced."""
+
+    def __init__(self, function: Callable[..., Any], guard_tensors: bool = True) -> None:
+        self.function = function
+        self.guard_tensors = guard_tensors  # whether tensors from outside are looked up, or all are arguments
+        self.traces = 0
+        self._known: dict[Any, Trace] = {}
+        self._last: (
+            tuple[Trace, list[UOp], list[UOp], list[tuple[Callable[[], object], object]], bool] | None
+        ) = None
+        self._lock = renewed(self, "_lock", RLock)  # results are given out one at a time
+        update_wrapper(self, function)
+
+    @property
+    def plans(self) -> list[ExecutionPlan]:
+        """The plans of all forms that the function was traced in."""
+        return [trace.plan for trace in self._known.values()]
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        if instance is None:
+            return self
+        bound = instance.__dict__.get("_jit_methods", {}).get(self.function.__name__)
+        if bound is None:
+            bound = Jit(types.MethodType(self.function, instance))
+            instance.__dict__.setdefault("_jit_methods", {})[self.function.__name__] = bound
+        return bound
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            with self._lock:
+                last = self._last
+                if last is not None and not kwargs:
+                    trace, nodes, bases, around, alone = last
+                    n = 0  # counted by hand: every call comes along here
+                    try:
+                        for a in args:  # the very same nodes as last time: same shapes, types and devices
+                            if (a._uop if a._chain else a._storage.node) is not nodes[n] or a._leaf:
+                                n = -1
+                                break
+                            n += 1
+                    except (AttributeError, IndexError):  # not a tensor, or one too many
+                        n = -1
+                    if n == len(nodes):
+                        for look, was in around:
+                            now = look()
+                            if now is not was and now != was:
+                                break
+                        else:
+                            if alone or trace.still_valid(list(args)) is None:
+                                tensors = trace.replay_same(args, bases)
+                                if trace.structure is TENSOR:
+                                    return tensors[0]
+                                return unflatten(trace.structure, iter(tensors))
+                return self._long_way(args, kwargs)
+        except MorokError as error:
+            if error.place is None:  # a GPU without room, say: at least the call is known
+                error.place = caller()
+            raise
+
+    def _long_way(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        given: list[Core] = []
+        structure = (tuple, (flatten(args, given), flatten(kwargs, given)))
+        count = len(given)
+        if self.guard_tensors:  # what the function adds to a gradient depends on the gradient
+            given += [g for t in given if (g := gradient_of(t)) is not None]
+        key = self._key(structure, given)
+        known = self._known.get(key)
+        why = (
+            "there is no trace for these shapes, types and arguments"
+            if known is None
+            else known.still_valid(given)
+        )
+        if known is None or why is not None:
+            self._explain(why or "")
+            if len(self._known) >= _MOST_TRACES:
+                del self._known[next(iter(self._known))]
+            known = self._known[key] = Trace(self.function, structure, given, self.guard_tensors)
+            self.traces += 1
+            self._last = None
+            first, known.first = known.first, []
+            return unflatten(known.structure, iter(first))
+        results = known.replay(given)
+        # The short way takes the memory behind a node as it lies there: not turned, not a part, not lazy.
+        plain = not kwargs and count == len(given) and not known.changes
+        plain = plain and all(isinstance(a, Core) and is_whole_memory(a) and not a._leaf for a in args)
+        nodes = [t._uop for t in given]
+        around = [(look, look()) for look in TRACE_ENVIRONMENT]
+        self._last = (
+            (known, nodes, [base_of(n) for n in nodes], around, known.guards.is_empty) if plain else None
+        )
+        return unflatten(known.structure, iter(results))
+
+    def _key(self, structure: Any, given: list[Core]) -> Any:
+        around = tuple([look() for look in TRACE_ENVIRONMENT])
+        forms = [(type(t), t.shape, t.dtype, t.device, t._leaf, gradient_of(t) is not None) for t in given]
+        key = (structure, around, arrangement(given), *forms)
+        try:
+            hash(key)
+        except TypeError:
+            raise JitError(
+                "arguments of a function under jit are tensors, and values that can be compared"
+            ) from None
+        return key
+
+    def __reduce__(self) -> Any:
+        """What is pickled is the function: it is traced again where it is used."""
+        name = getattr(self.function, "__qualname__", "")
+        found: Any = sys.modules.get(getattr(self.function, "__module__", ""))
+        for part in name.split("."):
+            found = getattr(found, part, None)
+        return name if found is self else (Jit, (self.function, self.guard_tensors))
+
+    def _explain(self, why: str) -> None:
+        if "jit" in knobs.EXPLAIN.value or knobs.DEBUG.value >= 2:
+            name = getattr(self.function, "__qualname__", "function")
+            print(f"morok: {name} is traced: {why}", file=sys.stderr)
+
+
+def jit(function: Callable[..., Any]) -> Jit:
+    """Compiles a function of tensors at its first call and replays it afterwards.
+
+    >>> @jit
+    ... def double(x):
+    ...     return x + x
+    >>> double(Tensor([1, 2])).tolist(), double(Tensor([3, 4])).tolist()
+    ([2, 4], [6, 8])
+    """
+    return Jit(function)
+
+
+__all__ = ["Jit", "JitError", "jit"]

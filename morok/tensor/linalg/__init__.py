@@ -1,0 +1,1 @@
+"""Products, convolutions, norms and systems of equations."""

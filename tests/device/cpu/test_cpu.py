@@ -1,0 +1,201 @@
+"""The CPU's workers: shared axes, forks, threads, clean ends."""
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from morok import knobs
+from morok.device.cpu.device import CPU
+from morok.device.cpu.kernel import Kernel, Steps
+from morok.device.cpu.threads import thread_pool
+from morok.dtype import float32
+from morok.errors import DeviceError, VariableError
+from morok.ir.build import bufferize, rng, sink, variable
+from morok.ir.node import UOp, make
+from morok.ir.ops import AxisKind, Ops
+from tests.codegen.kernels import UPCAST, add, buffers, read, split, write
+
+N = 4096
+
+
+@pytest.fixture(scope="module")
+def device() -> CPU:
+    return CPU()
+
+
+def shared_add(n: int = N) -> UOp:
+    return split(split(add(n), 0, 4, UPCAST), 0, 16, AxisKind.THREAD, outer=True)
+
+
+def run(device: CPU, kernel: Kernel, n: int = N) -> np.ndarray:
+    held = [device.buffer(n, float32) for _ in range(3)]
+    for i, b in enumerate(held[1:], 1):
+        b.copy_in(np.arange(n, dtype=np.float32) * i)
+    kernel(held, {})
+    return held[0].copy_out()
+
+
+EXPECTED = np.arange(N, dtype=np.float32) * 3
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_workers_share_an_axis(device: CPU, threads: int) -> None:
+    kernel = device.compile(shared_add(), "add")
+    assert kernel.compiled.threaded
+    with knobs.override(THREADS=threads):
+        for _ in range(50):
+            assert (run(device, kernel) == EXPECTED).all()
+
+
+def test_several_callers(device: CPU) -> None:
+    kernel = device.compile(shared_add(), "add")
+    wrong: list[int] = []
+
+    def work() -> None:
+        wrong.extend(i for i in range(30) if not (run(device, kernel) == EXPECTED).all())
+
+    callers = [threading.Thread(target=work) for _ in range(4)]
+    for c in callers:
+        c.start()
+    for c in callers:
+        c.join()
+    assert not wrong
+
+
+def test_stopping_while_others_work(device: CPU) -> None:
+    kernel = device.compile(shared_add(), "add")
+    wrong: list[int] = []
+
+    def work(threads: int) -> None:
+        with knobs.override(THREADS=threads):
+            wrong.extend(i for i in range(200) if not (run(device, kernel) == EXPECTED).all())
+
+    callers = [threading.Thread(target=work, args=(n,)) for n in (1, 2, 3, 4)]
+    for c in callers:
+        c.start()
+    while any(c.is_alive() for c in callers):
+        thread_pool().stop()
+        time.sleep(0.002)
+    assert not wrong
+
+
+def test_fork_after_use(device: CPU) -> None:
+    kernel = device.compile(shared_add(), "add")
+    run(device, kernel)
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if all((run(device, kernel) == EXPECTED).all() for _ in range(5)) else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert (run(device, kernel) == EXPECTED).all()
+
+
+def test_idle_workers_sleep(device: CPU) -> None:
+    kernel = device.compile(shared_add(), "add")
+    with knobs.override(THREADS=3):
+        run(device, kernel)
+        time.sleep(0.05)
+        before = time.process_time()
+        time.sleep(0.3)
+        assert time.process_time() - before < 0.1
+
+
+def test_stopping_twice_and_starting_again(device: CPU) -> None:
+    kernel = device.compile(shared_add(), "add")
+    run(device, kernel)
+    thread_pool().stop()
+    thread_pool().stop()
+    assert (run(device, kernel) == EXPECTED).all()
+
+
+def test_a_process_ends_cleanly() -> None:
+    code = "from tests.device.cpu.test_cpu import *\nd = CPU()\nrun(d, d.compile(shared_add(), 'add'))\n"
+    code += "print('done')"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=Path(__file__).parents[3],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0 and done.stdout == "done\n", done.stderr
+
+
+def test_a_list_of_kernels_is_one_call(device: CPU) -> None:
+    kernel = device.compile(add(8), "add")
+    a, b, c = (device.buffer(8, float32) for _ in range(3))
+    b.copy_in(np.ones(8, np.float32))
+    c.copy_in(np.full(8, 2, np.float32))
+    steps = Steps([(kernel, kernel.arguments(x, {})) for x in ([a, b, c], [b, a, c], [c, a, b])])
+    steps()
+    assert c.copy_out()[0] == 3.0 + 5.0
+    steps()
+    assert a.copy_out()[0] == 5.0 + 8.0
+
+
+def test_large_local_memory_is_private_to_each_worker(device: CPU) -> None:
+    o, x = buffers(8 * 8192, 8 * 8192)
+    t, c, d = rng(8, 0, AxisKind.THREAD), rng(8192, 1), rng(8192, 2)
+    row = bufferize(read(x, t * 8192 + c) + 1.0, c, arg=("local", "row"))
+    kernel = device.compile(
+        sink(write(o, t * 8192 + d, make(Ops.INDEX, float32, (row, d * -1 + 8191)), t, d)), "reverse"
+    )
+    assert kernel.compiled.scratch >= 8192 * 4
+    out, source = device.buffer(8 * 8192, float32), device.buffer(8 * 8192, float32)
+    values = np.arange(8 * 8192, dtype=np.float32)
+    source.copy_in(values)
+    for _ in range(10):
+        kernel([out, source], {})
+        assert (out.copy_out().reshape(8, -1) == values.reshape(8, -1)[:, ::-1] + 1).all()
+
+
+def test_wrong_calls(device: CPU) -> None:
+    kernel = device.compile(add(8), "add")
+    with pytest.raises(DeviceError, match="takes 3 buffers, got 1"):
+        kernel([device.buffer(8, float32)], {})
+    n = variable("n", 1, 8)
+    o, x = buffers(8, 8)
+    r = rng(n, 0)
+    copy = device.compile(sink(write(o, r, read(x, r), r)), "copy")
+    with pytest.raises(VariableError, match="needs a value for the variable n"):
+        copy([device.buffer(8, float32), device.buffer(8, float32)], {})
+
+
+def test_code_is_freed(device: CPU) -> None:
+    from morok.device.cpu.llvm import Code, compile_object
+
+    code = compile_object("define void @k() { ret void }")
+    held = [Code(code, ("k",)) for _ in range(50)]
+    assert len({c.addresses["k"] for c in held}) == 50
+    first = resident()
+    for _ in range(400):
+        Code(code, ("k",))
+    assert resident() - first < 30_000_000
+
+
+def resident() -> int:
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_many_threads_meet_a_new_kernel(device: CPU) -> None:
+    for attempt in range(5):
+        kernel = device.compile(shared_add(N * (attempt + 2)), "add")
+        wrong: list[int] = []
+        n = N * (attempt + 2)
+
+        def work(kernel: Kernel = kernel, n: int = n, wrong: list[int] = wrong) -> None:
+            expected = np.arange(n, dtype=np.float32) * 3
+            wrong.extend(i for i in range(5) if not (run(device, kernel, n) == expected).all())
+
+        callers = [threading.Thread(target=work) for _ in range(6)]
+        for c in callers:
+            c.start()
+        for c in callers:
+            c.join()
+        assert not wrong
