@@ -168,10 +168,6 @@ def _iota(n: UOp) -> Shape:
     return tuple(size_of(s) for s in n.src)
 
 
-def _view(n: UOp) -> Shape:
-    return (n.arg[0],)
-
-
 def _pointer(n: UOp) -> Shape | None:
     dtype = n.dtype
     return (dtype.size,) if isinstance(dtype, PtrDType) and dtype.size >= 0 else None
@@ -224,7 +220,6 @@ _SHAPES: dict[Op, Callable[[UOp], Shape | None]] = {
     **dict.fromkeys(_SAME, _first),
     **dict.fromkeys(ALU, _elementwise),
     Ops.BUFFER: _buffer,
-    Ops.BUFFER_VIEW: _view,
     **dict.fromkeys((Ops.DEFINE_GLOBAL, Ops.DEFINE_LOCAL, Ops.DEFINE_REG, Ops.DEFINE_TENSOR_MAP), _pointer),
     Ops.PARAM: _param,
     Ops.IOTA: _iota,

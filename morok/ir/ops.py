@@ -113,7 +113,6 @@ class Ops:
     DEFINE_REG = _row(_D, 0, "pointer to registers private to one thread, `arg` names them")
     SPECIAL = _row(_D, _N, "SPECIAL(end[, role]): a hardware index (`arg`: gidx0, lidx1, …) in 0 … end-1")
     BUFFER = _row(_D, _N, "memory for a tensor: BUFFER(unique, device), `arg` is the number of elements")
-    BUFFER_VIEW = _row(_D, 1, "a contiguous part of a buffer, `arg = (elements, offset)`")
     UNIQUE = _row(_D, 0, "a number that makes one buffer differ from another")
     DEVICE = _row(_D, 0, "a device's name")
     PARAM = _row(_D, 0, "placeholder for a buffer in a normalised graph, `arg = (number, size, device)`")

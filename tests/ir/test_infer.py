@@ -40,7 +40,6 @@ N = variable("n", 1, 64)
 def test_sources_of_values() -> None:
     assert shape(const(float32, 1.0)) == ()
     assert shape(buffer(float32, 12, "CPU", 0)) == (12,)
-    assert shape(make(Ops.BUFFER_VIEW, float32, (buffer(float32, 12, "CPU", 0),), (4, 8))) == (4,)
     assert shape(N) == shape(bind(N, 3)) == ()
     assert shape(rng(4, 0)) == ()
     assert shape(define_global(float32, 8, 0)) == (8,)
