@@ -9,7 +9,7 @@ import pytest
 
 from morok.ir.ops import ALL_OPS, AxisKind, Group
 from morok.optimize.actions.table import ACTIONS
-from tests.words import OLD_FILES, OLD_NAMES
+from tests.words import GONE, OLD_FILES, OLD_NAMES
 
 ROOT = Path(__file__).parents[1]
 GLOSSARY = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
@@ -51,6 +51,11 @@ def _names(node: ast.AST, is_top: bool) -> list[str]:
 def test_old_names_do_not_come_back(room: str) -> None:
     names = defined(room)
     back = [f"{names[o]}: {o} is called {new} here" for o, r, new in OLD_NAMES if r == room and o in names]
+    assert not back, back
+
+
+def test_what_nobody_used_does_not_come_back() -> None:
+    back = [f"{defined(room)[name]}: {name}: {why}" for name, room, why in GONE if name in defined(room)]
     assert not back, back
 
 

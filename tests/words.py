@@ -1,4 +1,4 @@
-"""Names and files that were given up: (old, room, new). An empty room is all of them."""
+"""Names and files that were given up: (old, room, new), or why nothing came instead. An empty room is all."""
 
 OLD_NAMES: tuple[tuple[str, str, str], ...] = (
     ("ALIKE", "optimize", "UNIFORM"),
@@ -184,6 +184,11 @@ OLD_NAMES: tuple[tuple[str, str, str], ...] = (
     ("write_map", "render", "write_tensor_map"),
     ("write_phase", "render", "write_mbarrier"),
     ("write_verdict", "runtime", "write_ab_result"),
+)
+
+GONE: tuple[tuple[str, str, str], ...] = (
+    ("BUFFER_VIEW", "ir", "a view of memory is a chain of movement ops on a BUFFER (decision 0004)"),
+    ("NOLOCALS", "optimize", "a kernel without LOCAL has no threads of a block; nobody has to forbid them"),
 )
 
 OLD_FILES: tuple[str, ...] = (

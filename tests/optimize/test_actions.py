@@ -38,7 +38,7 @@ WHOLE = ("UPCAST", "UNROLL", "LOCAL", "GROUP", "GROUPTOP", "THREAD")  # an amoun
 def candidates(ast: UOp) -> list[Opt]:
     """Everything one might try, legal or not."""
     loops = loops_of(ast)
-    found = [Opt("NOLOCALS"), Opt("TC")]
+    found = [Opt("TC")]
     numbers = sorted(loops.by_number)
     for n in numbers:
         found += [Opt(name, n) for name in WHOLE]
@@ -273,12 +273,9 @@ def test_refusals_say_why(name: str, opt: Opt, host: Machine, reason: str) -> No
         apply(kernel(name), opt, host)
 
 
-def test_no_second_shared_loop_and_no_locals_after_nolocals() -> None:
+def test_no_second_shared_loop() -> None:
     ast = apply(kernel("matmul"), Opt("THREAD", 0), NEON)
     assert can(ast, Opt("THREAD", 1), NEON) == "another loop is shared by threads already"
-    ast = apply(kernel("matmul"), Opt("NOLOCALS"), GPU)
-    assert can(ast, Opt("LOCAL", 0, 4), GPU) == "NOLOCALS forbids it"
-    assert can(ast, Opt("NOLOCALS"), GPU) == "it is forbidden already"
 
 
 def test_dimensions_of_a_copy_are_not_joined() -> None:

@@ -50,7 +50,7 @@ def test_no_action_touches_an_ordered_loop(host: Machine) -> None:
     allowed = [opt for opt in candidates(ast) if can(ast, opt, host) is None]
     assert allowed, "the loop over a row may be cut"
     for opt in allowed:
-        assert opt.axis != number or opt.name in ("SWAP", "NOLOCALS"), opt
+        assert opt.axis != number or opt.name == "SWAP", opt
         assert [r.src[0].arg for r in ordered(apply(ast, opt, host))] == [UPDATES], opt
 
 

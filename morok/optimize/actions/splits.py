@@ -17,7 +17,7 @@ from morok.machine.machine import Machine
 from morok.optimize.actions import scans
 from morok.optimize.actions.stage_result import is_result
 from morok.optimize.loops import LANE_KINDS, LOOP_KINDS, Loops, divides, loop, quotient, size, times
-from morok.optimize.record import Opt, applied
+from morok.optimize.record import Opt
 from morok.schedule.kernel.ranges import replace_loops
 
 MOST_LANES = 1024  # of one vector before it is cut to registers; more only makes code long
@@ -70,8 +70,6 @@ def _block(loops: Loops, r: UOp, amount: int, machine: Machine) -> str | None:
     Loops that are never alive together use the same threads one after the other, so what counts is the
     largest number of threads that are needed at any one place.
     """
-    if any(opt.name == "NOLOCALS" for opt in applied(loops.ast)):
-        return "NOLOCALS forbids it"
     if not machine.block_threads:
         return None
     for alive in {ranges(n) | frozenset(closed_ranges(n)) for n in loops.order}:

@@ -55,22 +55,6 @@ class Action:
         return self.change.__doc__ or ""
 
 
-def can_forbid_locals(loops: Loops, opt: Opt, machine: Machine) -> str | None:
-    if any(r.arg[1] in (AxisKind.LOCAL, AxisKind.WARP, AxisKind.GROUP_REDUCE) for r in loops.closers):
-        return "the kernel uses threads of a block already"
-    if any(o.name == "NOLOCALS" for o in applied(loops.ast)):
-        return "it is forbidden already"
-    return None
-
-
-def forbid_locals(loops: Loops, opt: Opt) -> UOp:
-    """No loop may go to the threads of a block from here on.
-
-    NOLOCALS():   a kernel   →   the same kernel, to which LOCAL, GROUP and GROUPTOP do not apply
-    """
-    return loops.ast
-
-
 ACTIONS: dict[str, Action] = {
     action.name: action
     for action in (
@@ -94,7 +78,6 @@ ACTIONS: dict[str, Action] = {
             accumulate_in_cache.accumulate_in_cache,
         ),
         Action("SPLIT_K", split_k.can_split_k, split_k.split_k),
-        Action("NOLOCALS", can_forbid_locals, forbid_locals),
         Action("STAGE", stage.can_stage, stage.stage),
         Action("STAGE_RESULT", stage_result.can_stage_result, stage_result.stage_result),
         Action("ONLINE", online.can_online, online.online),
