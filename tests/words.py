@@ -188,6 +188,7 @@ OLD_NAMES: tuple[tuple[str, str, str], ...] = (
 
 GONE: tuple[tuple[str, str, str], ...] = (
     ("BUFFER_VIEW", "ir", "a view of memory is a chain of movement ops on a BUFFER (decision 0004)"),
+    ("ImageDType", "dtype", "textures need a device that reads them (decision 0020)"),
     ("NOLOCALS", "optimize", "a kernel without LOCAL has no threads of a block; nobody has to forbid them"),
 )
 

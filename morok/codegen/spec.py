@@ -6,7 +6,7 @@ stages (`pipeline.py`); `SPEC=2` checks them all.
 
 from __future__ import annotations
 
-from morok.dtype import AddrSpace, ImageDType, PtrDType
+from morok.dtype import AddrSpace, PtrDType
 from morok.ir.node import UOp
 from morok.ir.ops import AxisKind, Ops
 from morok.ir.scan import Scan, parts
@@ -128,8 +128,8 @@ def _no_bits_in_memory(node: UOp) -> bool:
 
 
 def _one_offset(node: UOp) -> bool:
-    """INDEX(memory, offset[, gate]); an image has two coordinates."""
-    return node.op is not Ops.INDEX or node.arg is None or isinstance(node.src[0].dtype, ImageDType)
+    """INDEX(memory, offset[, gate])."""
+    return node.op is not Ops.INDEX or node.arg is None
 
 
 def _concrete(node: UOp) -> bool:

@@ -1,4 +1,4 @@
-"""The types themselves: scalars, vectors, pointers and images, each of which exists exactly once.
+"""The types themselves: scalars, vectors and pointers, each of which exists exactly once.
 
 A type is asked questions on every node that is built or rewritten, so it is interned (equality is identity,
 the hash is the object's own) and every answer is a plain attribute computed when the type is made. A type's
@@ -37,7 +37,7 @@ class AddrSpace(Enum):
 class DType:
     """A type of numbers. Vectors answer as their scalars do, except for `lanes`, `itemsize` and `bits`.
 
-    Do not construct one: use the instances below, `.vec`, `.ptr`, `image` and `parse`.
+    Do not construct one: use the instances below, `.vec`, `.ptr` and `parse`.
     """
 
     __slots__ = (
@@ -127,14 +127,6 @@ class PtrDType(DType):
     elem: DType  # may be a vector
     size: int  # elements; -1 when unknown
     space: AddrSpace
-
-
-class ImageDType(PtrDType):
-    """A two-dimensional texture: addressed by pixel, read through the texture unit."""
-
-    __slots__ = ("shape",)
-
-    shape: tuple[int, int, int]  # height, width, channels
 
 
 _INTERNED: dict[str, DType] = {}
@@ -259,23 +251,6 @@ def _address(name: str) -> dict[str, Any]:
     return fields
 
 
-def image(pixel: DType, shape: tuple[int, ...]) -> ImageDType:
-    """A texture of height × width pixels, with so many channels of `pixel` (float16 or float32) each."""
-    if pixel not in (float16, float32):
-        raise DTypeError(f"an image holds float16 or float32, not {pixel}")
-    if len(shape) != 3 or any(type(n) is not int or n < 1 for n in shape):
-        raise DTypeError(f"an image's shape is (height, width, channels), each 1 or more, not {shape!r}")
-    height, width, channels = shape
-    name = f"image<{pixel.name},{height},{width},{channels}>"
-    found = _POINTERS.get(name)
-    if found is not None:
-        assert isinstance(found, ImageDType)
-        return found
-    size = height * width * channels
-    fields = {**_address(name), "base": pixel, "elem": pixel, "size": size, "space": AddrSpace.GLOBAL}
-    return _intern(ImageDType, {**fields, "shape": (height, width, channels)})
-
-
 def parse(name: str) -> DType:
     """The type that prints as `name`: the inverse of `str`."""
     found = _known(name) or _parse(str(name))
@@ -304,8 +279,6 @@ def _parse(name: str) -> DType | None:
     spaces = {space.value: space for space in AddrSpace}
     if form == "ptr" and len(parts) == 3 and parts[2] in spaces and (parts[1] == "?" or _is_number(parts[1])):
         return elem.ptr(-1 if parts[1] == "?" else int(parts[1]), spaces[parts[2]])
-    if form == "image" and len(parts) == 4 and all(map(_is_number, parts[1:])):
-        return image(elem, (int(parts[1]), int(parts[2]), int(parts[3])))
     return None
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Any, TypeVar
 
-from morok.dtype import AddrSpace, DType, ImageDType, PtrDType, bool_
+from morok.dtype import AddrSpace, DType, PtrDType, bool_
 from morok.errors import IRError
 from morok.ir.ops import AxisKind, Op
 
@@ -114,9 +114,7 @@ def write_arg(value: Any) -> str:
 def write_dtype(dtype: DType) -> str:
     """A type as it is written in Python."""
     scalar = dtype.scalar
-    if isinstance(scalar, ImageDType):
-        text = f"dtypes.image({write_dtype(scalar.elem)}, {scalar.shape})"
-    elif isinstance(scalar, PtrDType):
+    if isinstance(scalar, PtrDType):
         text = f"{write_dtype(scalar.elem)}.ptr({scalar.size}, AddrSpace.{scalar.space.name})"
     else:
         text = "dtypes.bool_" if scalar is bool_ else f"dtypes.{scalar.name}"

@@ -177,10 +177,6 @@ class _Reader:
 
     def _dtype_call(self, e: ast.Call, method: ast.Attribute) -> DType:
         values = [self._value(argument) for argument in e.args]
-        if isinstance(method.value, ast.Name) and method.value.id == "dtypes" and method.attr == "image":
-            if len(values) == 2 and isinstance(values[0], DType) and isinstance(values[1], tuple):
-                return dtypes.image(values[0], values[1])
-            _fail(e, "an image is written dtypes.image(dtypes.float32, (height, width, channels))")
         base = self._dtype(method.value)
         if method.attr == "vec" and len(values) == 1 and type(values[0]) is int:
             return base.vec(values[0])

@@ -61,7 +61,6 @@ class Machine:
     approximate: frozenset[Op] = frozenset()  # ops of float32 that it also has with a relative error of 2^-20
     floats: frozenset[DType] = frozenset((float32, float64))  # float types with arithmetic
     stored_floats: frozenset[DType] = frozenset(FLOATS)  # float types that memory and casts know
-    images: bool = False
     matrix_units: tuple[MatrixUnit, ...] = ()
     tma: bool = False  # boxes of a buffer can be copied into shared memory by an engine of its own
 

@@ -17,7 +17,7 @@ from morok.codegen.vector.expand import expand_stage
 from morok.codegen.vector.loads import certain_rules, load_rules
 from morok.codegen.vector.storage import bool_rules, flatten_rules
 from morok.codegen.vector.vectors import concat, gather, lane, splat, swizzle, vector_constant
-from morok.dtype import bool_, float32, image, index, int32, int64, uint8
+from morok.dtype import bool_, float32, index, int32, int64, uint8
 from morok.errors import CompileError, SpecError
 from morok.ir.build import bufferize, define_global, end, load, rng, sink, store, variable
 from morok.ir.build import index as index_
@@ -362,13 +362,6 @@ def test_gates_per_lane_are_masks_where_the_device_has_them() -> None:
     (one,) = nodes(vector_load(place, masked, gate), Ops.LOAD)
     assert one.src[0].src[2].dtype is bool_.vec(4)
     assert [n.dtype.lanes for n in nodes(vector_load(place, NEON, gate), Ops.LOAD)] == [1, 1, 1, 1]
-
-
-def test_images_are_read_by_pixel() -> None:
-    picture = make(Ops.DEFINE_GLOBAL, image(float32, (4, 4, 4)), (), 0)
-    address = make(Ops.INDEX, picture.dtype.vec(4), (picture, vector_constant(index, range(4))))
-    after = rewrite(make(Ops.LOAD, float32.vec(4), (address,)), devectorize_rules, Context(NEON))
-    assert [n.dtype.lanes for n in nodes(after, Ops.LOAD)] == [4]
 
 
 def test_arithmetic_is_cut_to_registers() -> None:

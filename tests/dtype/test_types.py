@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from morok import dtype as dt
-from morok.dtype import AddrSpace, DType, ImageDType, PtrDType, parse
+from morok.dtype import AddrSpace, DType, PtrDType, parse
 from morok.errors import DTypeError
 
 POINTERS = [
@@ -21,13 +21,8 @@ POINTERS = [
     dt.float32.ptr(8).vec(4),
     dt.index.ptr(3),
 ]
-IMAGES = [
-    dt.image(dt.float32, (4, 5, 4)),
-    dt.image(dt.float16, (1, 1, 1)),
-    dt.image(dt.float16, (9, 2, 4)).vec(2),
-]
 VECTORS = [scalar.vec(n) for scalar in dt.ALL_SCALARS for n in (2, 3, 4, 16)]
-EVERY = [dt.void, *dt.ALL_SCALARS, *VECTORS, *POINTERS, *IMAGES]
+EVERY = [dt.void, *dt.ALL_SCALARS, *VECTORS, *POINTERS]
 
 
 @pytest.mark.parametrize("dtype", EVERY, ids=str)
@@ -44,7 +39,6 @@ def test_names() -> None:
     assert str(dt.float32.vec(4)) == "float32x4"
     assert str(dt.float32.vec(4).ptr(16, AddrSpace.LOCAL)) == "ptr<float32x4,16,local>"
     assert str(dt.float32.ptr().vec(2)) == "ptr<float32,?,global>x2"
-    assert str(dt.image(dt.float32, (4, 5, 4))) == "image<float32,4,5,4>"
 
 
 @pytest.mark.parametrize(
@@ -52,7 +46,7 @@ def test_names() -> None:
     ["", "float", "float33", "x4", "float32x", "float32x1", "float32x0", "float32x04", "float32x4x2",
      "voidx2", "ptr", "ptr<>", "ptr<float32>", "ptr<float32,1,moon>", "ptr<float32,-1,global>",
      "ptr<float32,01,global>", "ptr<void,1,global>", "ptr<float32,1,global", "ptr<ptr<int8,1,reg>,1,reg>",
-     "image<int8,1,1,1>", "image<float32,0,1,1>", "image<float32,1,1>", "Float32", " float32",
+     "image<float32,1,1,1>", "Float32", " float32",
      "float32x" + "9" * 5000, "float32x٣"],
 )  # fmt: skip
 def test_text_that_is_no_dtype_gets_one_sentence(text: str) -> None:
@@ -147,17 +141,6 @@ def test_pointers() -> None:
     assert (many.lanes, many.scalar, many.elem, many.itemsize) == (2, pointer, dt.float32.vec(4), 16)
 
 
-def test_images() -> None:
-    texture = dt.image(dt.float16, (4, 5, 4))
-    assert isinstance(texture, ImageDType) and texture.is_ptr
-    assert (texture.shape, texture.size, texture.elem, texture.space) == (
-        (4, 5, 4),
-        80,
-        dt.float16,
-        AddrSpace.GLOBAL,
-    )
-
-
 @pytest.mark.parametrize(
     "make",
     [
@@ -170,9 +153,6 @@ def test_images() -> None:
         lambda: dt.float32.ptr(2).ptr(2),
         lambda: dt.float32.ptr(-2),
         lambda: dt.float32.ptr(2, "local"),
-        lambda: dt.image(dt.int8, (1, 1, 1)),
-        lambda: dt.image(dt.float32, (1, 1)),
-        lambda: dt.image(dt.float32, (1, 0, 4)),
     ],
 )
 def test_types_that_may_not_exist(make) -> None:

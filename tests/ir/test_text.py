@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from morok import dtype as dtypes
-from morok.dtype import AddrSpace, bool_, float32, float64, image, index, int32, int64, void
+from morok.dtype import AddrSpace, bool_, float32, float64, index, int32, int64, void
 from morok.errors import ParseError
 from morok.ir.args import register_arg
 from morok.ir.build import (
@@ -202,7 +202,7 @@ def test_every_argument_comes_back(arg: Any) -> None:
     [
         *dtypes.ALL_SCALARS, void, float32.vec(4), bool_.vec(8), float32.ptr(16),
         int64.ptr(-1, AddrSpace.REG),
-        float32.vec(4).ptr(16, AddrSpace.LOCAL), float32.ptr(16).vec(4), image(float32, (4, 5, 4)),
+        float32.vec(4).ptr(16, AddrSpace.LOCAL), float32.ptr(16).vec(4),
     ],
     ids=str,
 )  # fmt: skip

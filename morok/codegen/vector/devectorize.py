@@ -18,7 +18,7 @@ from typing import Any
 from morok.codegen.vector.fragments import cut_units
 from morok.codegen.vector.indices import Places, factor, join, places, rounded, scalar_lane
 from morok.codegen.vector.vectors import concat, gather, lane, swizzle
-from morok.dtype import AddrSpace, ImageDType, PtrDType, void
+from morok.dtype import AddrSpace, PtrDType, void
 from morok.ir.node import UOp, alu, make
 from morok.ir.ops import ALU, Op, Ops
 from morok.machine.machine import Machine
@@ -34,10 +34,7 @@ def _run_pointer(buffer: UOp, place: UOp, lanes: int, gate: UOp | None) -> UOp:
     """The address of `lanes` elements that lie side by side."""
     dtype = buffer.dtype
     assert isinstance(dtype, PtrDType)
-    if isinstance(dtype, ImageDType):
-        pointer: PtrDType = dtype
-    else:
-        pointer = dtype.elem.scalar.vec(lanes).ptr(dtype.size, dtype.space) if lanes > 1 else dtype
+    pointer = dtype.elem.scalar.vec(lanes).ptr(dtype.size, dtype.space) if lanes > 1 else dtype
     return make(Ops.INDEX, pointer, (buffer, place) if gate is None else (buffer, place, gate))
 
 
@@ -71,12 +68,11 @@ def group_addresses(node: UOp, ctx: Any) -> UOp | None:
                 there.append(i)
                 break
             layer += 1
-    longest = _longest(buffer, machine)
     runs: list[UOp] = []
     position = [0] * count
     filled = 0
     for (scalar_gate, root), offsets in groups.items():
-        for start, length in _runs(sorted(offsets), longest):
+        for start, length in _runs(sorted(offsets)):
             first = [offsets[o][0] for o in range(start, start + length)]
             guard = scalar_gate
             if masked:
@@ -119,19 +115,11 @@ def push_lanes(x: UOp, lanes: list[int]) -> UOp:
     return done[x]
 
 
-def _longest(buffer: UOp, machine: Machine) -> int:
-    dtype = buffer.dtype
-    assert isinstance(dtype, PtrDType)
-    if isinstance(dtype, ImageDType):
-        return 4
-    return 1 << 30
-
-
-def _runs(offsets: list[int], longest: int) -> list[tuple[int, int]]:
+def _runs(offsets: list[int]) -> list[tuple[int, int]]:
     """(start, length) of neighbouring numbers."""
     out: list[tuple[int, int]] = []
     for o in offsets:
-        if out and out[-1][0] + out[-1][1] == o and out[-1][1] < longest:
+        if out and out[-1][0] + out[-1][1] == o:
             out[-1] = (out[-1][0], out[-1][1] + 1)
         else:
             out.append((o, 1))
@@ -300,7 +288,7 @@ def _accesses(address: UOp, machine: Machine) -> list[UOp] | None:
     """The addresses to access one by one; None if this one is fine as it is."""
     if address.op is Ops.PTRCAT:
         return list(address.src)
-    if address.op is not Ops.INDEX or isinstance(address.dtype, ImageDType):
+    if address.op is not Ops.INDEX:
         return None
     dtype = _loaded(address)
     longest = machine.folds(dtype)[0]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from morok.codegen.scopes import merge_sibling_ends
-from morok.dtype import AddrSpace, DType, ImageDType, PtrDType, uint8
+from morok.dtype import AddrSpace, DType, PtrDType, uint8
 from morok.ir.build import cast
 from morok.ir.node import UOp, alu, const, make
 from morok.ir.ops import Ops
@@ -69,8 +69,8 @@ def bool_rules() -> Rules:
 
 
 def flatten_index(node: UOp) -> UOp | None:
-    """INDEX(p, i, j) with sizes (a, b) in `arg` → INDEX(p, i*b + j). Images keep their two coordinates."""
-    if node.arg is None or isinstance(node.src[0].dtype, ImageDType):
+    """INDEX(p, i, j) with sizes (a, b) in `arg` → INDEX(p, i*b + j)."""
+    if node.arg is None:
         return None
     sizes: tuple[int, ...] = node.arg
     indices, rest = node.src[1 : 1 + len(sizes)], node.src[1 + len(sizes) :]
