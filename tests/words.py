@@ -190,6 +190,8 @@ GONE: tuple[tuple[str, str, str], ...] = (
     ("BUFFER_VIEW", "ir", "a view of memory is a chain of movement ops on a BUFFER (decision 0004)"),
     ("ImageDType", "dtype", "textures need a device that reads them (decision 0020)"),
     ("NOLOCALS", "optimize", "a kernel without LOCAL has no threads of a block; nobody has to forbid them"),
+    ("PROGRAM", "ir", "a compiled kernel is no node (decision 0021)"),
+    ("SOURCE", "ir", "a compiled kernel is no node (decision 0021)"),
 )
 
 OLD_FILES: tuple[str, ...] = (

@@ -205,8 +205,8 @@ def _bufferize(n: UOp) -> Shape:
 
 
 _EFFECTS = (
-    Ops.SINK, Ops.STORE, Ops.END, Ops.IF, Ops.ENDIF, Ops.BARRIER, Ops.GROUP, Ops.KERNEL, Ops.PROGRAM,
-    Ops.LINEAR, Ops.SOURCE, Ops.BINARY, Ops.UNIQUE, Ops.DEVICE, Ops.CUSTOM, Ops.PREFETCH,
+    Ops.SINK, Ops.STORE, Ops.END, Ops.IF, Ops.ENDIF, Ops.BARRIER, Ops.GROUP, Ops.KERNEL,
+    Ops.LINEAR, Ops.UNIQUE, Ops.DEVICE, Ops.CUSTOM, Ops.PREFETCH,
     Ops.ASYNC_COPY, Ops.ASYNC_WAIT, Ops.ASYNC_COMMIT, Ops.MBARRIER,
 )  # fmt: skip
 _SAME = (

@@ -252,11 +252,8 @@ class Ops:
     CUSTOM = _row(_H, _N, "text `arg` for one renderer, sources by position")
 
     # kernel structure
-    KERNEL = _row(_S, _N, "KERNEL(*buffers): runs the kernel `arg`")
-    PROGRAM = _row(_S, _N, "a kernel with what has been made of it so far")
+    KERNEL = _row(_S, 1, "KERNEL(write): the kernel number `arg[1]` of a schedule, which readers wait for")
     LINEAR = _row(_S, _N, "the list of instructions")
-    SOURCE = _row(_S, 0, "text for a compiler")
-    BINARY = _row(_S, 0, "machine code")
 
 
 ALL_OPS: tuple[Op, ...] = tuple(_TABLE.values())
