@@ -284,7 +284,11 @@ def realize(tensors: Sequence[Core]) -> None:
             _hold(t)
         else:
             _ = t.uop
-    lazy = [t for t in tensors if not is_computed(t._uop)]
-    if lazy:
+    # A view that is computed alone is found by its node. If its storage was computed along with it, as a
+    # reader of memory that was overwritten, the view is another node now, of memory: with gaps, once more.
+    for _ in range(2):
+        lazy = [t for t in tensors if not is_computed(t._uop)]
+        if not lazy:
+            return
         refuse_values()
         prepare(lazy).run()

@@ -202,7 +202,7 @@ def test_many_points_of_a_search(walk: tuple[str, str, Opts]) -> None:
 
 def test_the_samples_reach_what_only_heuristics_do() -> None:
     """Actions that are no step of a search come in by where it begins."""
-    small = replace(TARGETS["own"], l1_bytes=512, l2_bytes=2048)
+    small = replace(NEON, l1_bytes=512, l2_bytes=2048)
     found = {
         opt.name for name in LONG for host in (small, NEON) for opts in seeds_of(name, host) for opt in opts
     }
