@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from benchmarks.ulp import points, run
-from morok.codegen.decompose.exponential import LEAST_ADDED, exp_plus, sigmoid
+from morok.codegen.decompose.exponential import LEAST_ADDED, _opposite, exp_plus, sigmoid
 from morok.codegen.decompose.fused import exponential_plus, logistic, only_added
-from morok.dtype import DType, float32, float64
+from morok.dtype import DType, float32, float64, int32
 from morok.ir.build import approximate_op, define_global, end, index, rng, sink, store
 from morok.ir.node import UOp, alu, const, make
 from morok.ir.ops import AxisKind, Ops
@@ -60,6 +60,15 @@ def test_the_sign_of_an_argument_costs_nothing() -> None:
     np.testing.assert_array_equal(got, wanted)
 
 
+def test_an_opposite_that_is_less_work() -> None:
+    x, y = given("x"), given("y")
+    product = alu(Ops.MUL, x, y)
+    assert _opposite(-x) is x and _opposite(-product) is product
+    assert _opposite(alu(Ops.MUL, -x, y)) is product and _opposite(alu(Ops.MUL, x, -y)) is product
+    for other in (x, product, alu(Ops.ADD, -x, y), alu(Ops.ABS, -x)):
+        assert _opposite(other) is None, other
+
+
 def test_an_exponential_that_is_needed_itself_stays() -> None:
     x = make(Ops.DEFINE_VAR, float32, (), ("x", 0, 1))
     power = alu(Ops.EXP, x)
@@ -97,9 +106,11 @@ def test_a_sigmoid_is_known_by_its_form() -> None:
     assert logistic(form, context(form, Ops.EXP)) is None  # the machine has a better one
     zero, one, two = (const(float32, v) for v in (0.0, 1.0, 2.0))
     e, of_y = alu(Ops.EXP, -alu(Ops.ABS, x)), alu(Ops.EXP, -alu(Ops.ABS, y))
+    alone = make(Ops.SHUFFLE, float32, (y, const(int32, 0)), 1)  # among one lane: a 1, but no number
     for form in (
         fraction(choice=e), fraction(whole=alu(Ops.MUL, e, one)), fraction(small=one), fraction(value=two),
-        fraction(value=y), fraction(one=two), fraction(one=y), fraction(e=of_y), fraction(small=of_y, e=of_y),
+        fraction(value=y), fraction(one=two), fraction(one=y), fraction(one=alone), fraction(e=of_y),
+        fraction(small=of_y, e=of_y),
         fraction(below=alu(Ops.CMPLT, x, one)), fraction(below=alu(Ops.CMPLT, x, y)),
         fraction(below=alu(Ops.CMPEQ, x, zero)), fraction(below=alu(Ops.CMPLT, y, zero)),
     ):  # fmt: skip
@@ -113,8 +124,14 @@ def test_a_sum_with_an_exponential_is_known_by_its_form() -> None:
         assert exponential_plus(form, context(form)) is exp_plus(x, large)
         assert exponential_plus(form, context(form, Ops.EXP)) is None
         assert exponential_plus(form, context(alu(Ops.MUL, form, e))) is None  # it is needed itself
-    least = alu(Ops.ADD, e, const(float32, -2 * LEAST_ADDED))
-    assert exponential_plus(least, context(least)) is exp_plus(x, least.src[1])
+    wide = alu(Ops.EXP, make(Ops.DEFINE_VAR, float64, (), ("x", 0, 9)))
+    for least in (
+        alu(Ops.ADD, e, const(float32, -2 * LEAST_ADDED)),
+        alu(Ops.ADD, wide, const(float64, LEAST_ADDED)),
+    ):
+        assert exponential_plus(least, context(least)) is exp_plus(*least.src[0].src, least.src[1])
+    # a sum that another rule has made of a graph in which the exponential was only added to constants
+    assert exponential_plus(alu(Ops.ADD, e, y), context(alu(Ops.ADD, e, large))) is None
     for form in (alu(Ops.ADD, e, tiny), alu(Ops.ADD, e, y), alu(Ops.ADD, x, large)):
         assert exponential_plus(form, context(form)) is None, form
 
@@ -125,8 +142,10 @@ def test_an_exponential_is_only_added_if_all_its_users_add_constants() -> None:
     plus = alu(Ops.ADD, e, one)
     assert only_added(plus) == {e} and only_added(alu(Ops.ADD, one, e)) == {e}
     assert only_added(alu(Ops.MUL, plus, alu(Ops.ADD, e, const(float32, 2.0)))) == {e}
+    halved = alu(Ops.MUL, e, const(float32, 0.5))
     for root in (
-        alu(Ops.MUL, plus, e), alu(Ops.MUL, e, plus), alu(Ops.ADD, e, y), alu(Ops.MUL, e, one),
+        alu(Ops.MUL, plus, halved), alu(Ops.MUL, halved, plus), alu(Ops.MUL, plus, e),
+        alu(Ops.MUL, e, plus), alu(Ops.ADD, e, y), alu(Ops.MUL, e, one),
         alu(Ops.ADD, roughly, one), alu(Ops.ADD, alu(Ops.LOG, x), one), alu(Ops.ADD, x, one),
     ):  # fmt: skip
         assert not only_added(root), root
