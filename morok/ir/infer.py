@@ -58,11 +58,28 @@ def add_sizes(a: Size, b: Size) -> Size:
 def subtract_sizes(a: Size, b: Size) -> Size:
     if isinstance(a, int) and isinstance(b, int):
         return a - b
-    if b == 0 or a is b:
-        return a if b == 0 else 0
-    if isinstance(a, UOp) and a.op is Ops.ADD and a.src[0] is b and a.src[1].op is Ops.CONST:
-        return int(a.src[1].arg)  # (k + 1) - k: the length of a slice with a symbolic start
-    return alu(Ops.SUB, size_node(a), size_node(b))
+    if b == 0:
+        return a
+    known = _known_difference(a, b)
+    return alu(Ops.SUB, size_node(a), size_node(b)) if known is None else known
+
+
+def _known_difference(a: Size, b: Size) -> int | None:
+    """(k + 3) - (k + 1) is 2: the length of a slice whose start is not known yet."""
+    known = 0
+    unknown: dict[UOp, int] = {}
+    stack: list[tuple[Size, int]] = [(a, 1), (b, -1)]
+    while stack:
+        size, sign = stack.pop()
+        if isinstance(size, int):
+            known += sign * size
+        elif size.op is Ops.CONST:
+            known += sign * size.arg
+        elif size.op in (Ops.ADD, Ops.SUB):
+            stack += [(size.src[0], sign), (size.src[1], sign if size.op is Ops.ADD else -sign)]
+        else:
+            unknown[size] = unknown.get(size, 0) + sign
+    return None if any(unknown.values()) else known
 
 
 def numel(shape: Shape) -> Size:

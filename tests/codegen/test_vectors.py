@@ -66,6 +66,7 @@ def test_lanes_of_even_and_of_uneven_parts() -> None:
 def test_lanes_of_one_vector_are_lanes_of_it() -> None:
     v, w, x = given("v", float32.vec(4)), given("w", float32.vec(4)), given("x")
     assert gather([lane(v, i) for i in range(4)]) is v
+    assert gather([x]) is x and gather([lane(v, 2)]) is lane(v, 2)
     assert gather([lane(v, 2), lane(v, 0)]) is lane(v, 2, 0)
     root = alu(Ops.NEG, v)
     for xs in ([lane(v, 0), lane(w, 1)], [lane(v, 0), x], [x, lane(v, 0)]):
@@ -99,6 +100,8 @@ def test_a_read_is_a_load_of_an_address() -> None:
     other = add_load(read(float32, const(index, 3)))  # two places are no condition
     assert other is not None and len(other.src) == 1
     assert add_load(made.src[0]) is None  # an address is no read
+    value = make(Ops.INDEX, float32, (given("v", float32.vec(4)), const(index, 1)))
+    assert add_load(value) is None  # nor is a value memory
 
 
 @pytest.mark.parametrize("op", [Ops.LOAD, Ops.STORE], ids=lambda op: op.name)

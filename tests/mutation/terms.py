@@ -142,7 +142,7 @@ def _other_ops(term: Apply, condition: bool) -> Iterator[Term]:
         yield Apply((Ops.NOT,), (Apply((Ops.CMPLT,), (src[1], src[0])),))  # a < b as a <= b
     if op in _ORDERED and show(src[0]) != show(src[1]):
         yield _with(term, (src[1], src[0]))
-    if op is Ops.WHERE:
+    if op is Ops.WHERE and show(src[1]) != show(src[2]):
         yield _with(term, (src[0], src[2], src[1]))
     if op is Ops.NOT and not condition:
         yield src[0]

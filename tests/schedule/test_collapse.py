@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from morok.dtype import DType, bool_, float16, float32, index, int8, int32, int64, uint8
@@ -114,12 +115,29 @@ def test_what_does_not_change() -> None:
     for op in (Ops.AND, Ops.OR):
         assert collapsed(FLAG, op=op) is FLAG
     assert collapsed(x, op=Ops.MUL) is None
+    assert collapsed(FLAG, build.rng(4, 0), op=Ops.XOR) is None, "four times is never"
     perhaps = build.rng(make(Ops.DEFINE_VAR, index, (), ("n", 0, 3)), 0)
     some = build.rng(make(Ops.DEFINE_VAR, index, (), ("n", 1, 3)), 0)
     assert collapsed(x, perhaps, op=Ops.MAX) is None, "the maximum of nothing is another one"
     assert collapsed(x, some, op=Ops.MAX) is x
     assert collapsed(FLAG, perhaps, op=Ops.OR) is None
     assert collapsed(x, perhaps) is not None
+
+
+def test_sums_of_truths_say_whether_there_is_one() -> None:
+    """As NumPy's sum with dtype=bool."""
+    found = collapsed(FLAG)
+    assert found is not None and simplify(found) is FLAG
+    times = make(Ops.DEFINE_VAR, index, (), ("n", 0, 3))
+    found = collapsed(FLAG, build.rng(times, 0))
+    assert found is not None
+    for n in range(4):
+        for flag in (False, True):
+            wanted = np.full(n, flag).sum(dtype=bool)
+            assert evaluate_graph(found, {times: n, FLAG: flag})[0] == wanted, (n, flag)
+    found = collapsed(where(alu(Ops.CMPLT, K, E), const(bool_, True), False))
+    assert found is not None
+    assert values(found) == [bool((np.arange(5) < e).sum(dtype=bool)) for e in range(-3, 9)]
 
 
 def test_one_loop_after_the_other() -> None:
@@ -142,13 +160,22 @@ def test_a_step_that_is_known(factor: int) -> None:
         found = collapsed(where(equal, build.cast(K * K, int32), 0))
         assert found is not None and K not in ranges(found)
         assert values(found) == [sum(k * k for k in range(5) if k * factor + 1 == e) for e in range(-3, 9)]
+        for more in (alu(Ops.CMPLT, K, num(3)), alu(Ops.CMPLT, num(1), K)):
+            for both in (alu(Ops.AND, equal, more), alu(Ops.AND, more, equal)):
+                found = collapsed(where(both, build.cast(K + 1, int32), 0))
+                assert found is not None and K not in ranges(found)
+                steps = range(3) if more.src[0] is K else range(2, 5)
+                assert values(found) == [
+                    sum(k + 1 for k in steps if k * factor + 1 == e) for e in range(-3, 9)
+                ]
     narrow = alu(Ops.CMPEQ, build.cast(K, int32), build.cast(E, int32))
     assert collapsed(where(narrow, read(K), 0)) is not None
 
 
 def test_equations_that_say_nothing_of_the_step() -> None:
     assert collapsed(where(alu(Ops.CMPEQ, K, K * 2), read(K), 0)) is None
-    assert collapsed(where(alu(Ops.CMPEQ, K - K, E), read(K), 0)) is None
+    for nothing in (K - K, alu(Ops.ADD, K, K * -1)):
+        assert collapsed(where(alu(Ops.CMPEQ, nothing, E), read(K), 0)) is None
     assert collapsed(where(alu(Ops.CMPEQ, K * K, E), read(K), 0)) is None
     assert collapsed(where(alu(Ops.CMPNE, K, E), read(K), 0)) is None
     assert collapsed(where(alu(Ops.CMPEQ, build.cast(K, float32), read(E, float32)), read(K), 0)) is None
@@ -231,6 +258,8 @@ def test_limits_that_are_not_solved() -> None:
     assert collapsed(where(alu(Ops.CMPNE, K, E), one, 0)) is None
     assert collapsed(where(alu(Ops.CMPLT, K, E), const(int32, 1), 1), op=Ops.MUL) is None
     assert collapsed(where(alu(Ops.CMPLT, read(K), const(int32, 3)), one, 0)) is None
+    assert collapsed(where(alu(Ops.CMPLT, build.cast(K, int32), read(E)), one, 0)) is None
+    assert collapsed(where(alu(Ops.CMPLT, read(E), build.cast(K, int32)), one, 0)) is None
     assert collapsed(where(alu(Ops.CMPLT, read(K, float32), const(float32, 3)), one, 0)) is None
 
 
@@ -269,8 +298,10 @@ def test_reductions_of_some_reductions(op: Op, neutral: int) -> None:
     assert made("nested-condition", reduced(where(p, inner, int32.max), K, op=other)) is None
     asks = alu(Ops.CMPLT, J, E)  # of the inner loop, or of one with the same number outside
     assert made("nested-condition", reduced(where(asks, inner, neutral), K, op=op)) is None
-    two = make(Ops.REDUCE, int32, (where(p, inner, neutral), read(K), K), (op, op))
-    assert made("nested-condition", two) is None
+    both = make(Ops.REDUCE, int32, (read(J), read(J), J), (op, op))
+    for first in (inner, both):
+        two = make(Ops.REDUCE, int32, (where(p, first, neutral), read(K), K), (op, op))
+        assert made("nested-condition", two) is None
 
 
 def test_factors_and_conditions_leave_the_loop() -> None:

@@ -101,6 +101,11 @@ def test_there_are_enough_passes_and_each_says_what_it_does() -> None:
             lambda x: movement.pad(x, ((2, 1), (0, 3))),
         ),
         (lambda x: make(Ops.DETACH, x.dtype, (x,)), lambda x: x),
+        (lambda x: make(Ops.NOOP, x.dtype, (x,), "a name"), lambda x: x),
+        (
+            lambda x: make(Ops.NOOP, x.dtype, (x, x), "again"),
+            lambda x: make(Ops.NOOP, x.dtype, (x, x), "again"),
+        ),
         (
             lambda x: make(Ops.CONTIGUOUS, x.dtype, (make(Ops.CONTIGUOUS, x.dtype, (x,)),)),
             lambda x: make(Ops.CONTIGUOUS, x.dtype, (x,)),
@@ -110,6 +115,15 @@ def test_there_are_enough_passes_and_each_says_what_it_does() -> None:
 def test_early_movement(before: object, after: object) -> None:
     x = alu(Ops.NEG, param(0, 3, 4))
     assert rewrite(before(x), views) is after(x)  # type: ignore[operator]
+
+
+def test_a_box_of_a_box_that_starts_anywhere_keeps_its_shape() -> None:
+    x = alu(Ops.NEG, param(0, 12))
+    k, j = build.variable("k", 0, 8), build.variable("j", 0, 2)
+    box = movement.shrink(x, ((k, k + 4),))
+    for limits, size in (((0, 3), 3), ((1, 3), 2), ((j, j + 1), 1)):
+        found = rewrite(movement.shrink(box, (limits,)), views)
+        assert found.op is Ops.SHRINK and found.src[0] is x and shape(found) == (size,)
 
 
 def test_plain_memory_is_not_copied_unless_it_is_overwritten() -> None:
@@ -453,6 +467,15 @@ def test_places_are_simpler_under_their_gate() -> None:
     always = make(Ops.INDEX, float32, (memory, r, const(bool_, True)))
     assert rewrite(always, gates) is make(Ops.INDEX, float32, (memory, r))
     assert rewrite(make(Ops.INDEX, float32, (memory, r, const(bool_, False))), gates) is const(float32, 0)
+    nowhere = make(Ops.INDEX, memory.dtype, (memory, r, const(bool_, False)))
+    assert rewrite(nowhere, gates) is nowhere, "an address has no value"
+    row = build.cast(make(Ops.INDEX, int32, (build.define_global(int32, 8, 1), r)), index_dtype)
+    inside = alu(
+        Ops.AND, alu(Ops.CMPLT, row, const(index_dtype, 4)), alu(Ops.CMPLT, const(index_dtype, -1), row)
+    )
+    read = make(Ops.INDEX, float32, (memory, alu(Ops.FLOORMOD, row, const(index_dtype, 4)), inside))
+    found = rewrite(read, gates)
+    assert found.src[1] is row, "so is one that is read from memory"
 
 
 # --- 6: numbers

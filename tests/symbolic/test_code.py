@@ -338,6 +338,7 @@ def test_values_are_simpler_under_conditions() -> None:
     assert under(Z + X < 4, Y % 4) is Y % 4, "says nothing about Y"
     raw = alu(Ops.SUB, X + Y, Y)
     assert under(Z < 4, raw) is raw, "nor does it simplify what it knows nothing about"
+    assert under(X < 4, Y + X) is Y + X, "another order is no gain"
     nowhere = (X < 3) & (num(5) < X)
     assert under(nowhere, X % 4) is X % 4, "where nothing holds, anything does; it stays"
     memory = define_global(int32, 64, 0)

@@ -58,6 +58,7 @@ def test_quotients_and_remainders() -> None:
     becomes(X // -4, X * -1 // 4)
     becomes((X * 64 + Y * 8 + Z) // 8, X * 8 + Y + Z // 8)
     becomes(X % 16, X)
+    becomes(Z % Z, num(0))
     becomes((Z + 64) // 256, num(0))
     becomes(Z // 0, num(0))
     stays(Z % 5)
@@ -88,6 +89,9 @@ def test_comparisons() -> None:
 
 def test_booleans() -> None:
     becomes(P & P, P)
+    becomes(P | P, P)
+    becomes(I8 & I8, I8)
+    becomes(I8 | I8, I8)
     becomes(P & ~P, const(bool_, False))
     becomes(P | ~P, const(bool_, True))
     becomes(P | (P & Q), P)
@@ -108,10 +112,12 @@ def test_choices() -> None:
     becomes(P.where(num(1), num(2)) < 2, P)
     becomes(P.where(Q, const(bool_, False)), P & Q)
     becomes((X < Y).where(X, Y), X.minimum(Y))
+    becomes((X < Y).where(Y, X), X.maximum(Y))
 
 
 def test_minimum_and_maximum() -> None:
     becomes(X.maximum(X), X)
+    becomes(X.minimum(X), X)
     becomes(X.maximum(num(20)), num(20))
     becomes(X.maximum(num(-1)), X)
     becomes(X.maximum(Y).minimum(Y), Y)

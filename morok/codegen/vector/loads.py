@@ -17,9 +17,8 @@ def add_load(node: UOp) -> UOp | None:
     base = node.src[0].dtype
     if node.dtype.is_ptr or not isinstance(base, PtrDType):
         return None
-    lanes = node.dtype.lanes
-    address = make(Ops.INDEX, base.vec(lanes) if lanes > 1 else base, node.src, node.arg)
-    gated = len(node.src) > 2 and node.src[-1].dtype.is_bool
+    address = make(Ops.INDEX, base.vec(node.dtype.lanes), node.src, node.arg)
+    gated = node.src[-1].dtype.is_bool  # a place is a number
     return make(Ops.LOAD, node.dtype, (address, const(node.dtype, 0)) if gated else (address,))
 
 

@@ -7,7 +7,9 @@ scalar, lanes of a constant are a constant, lanes of lanes are lanes.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any
 
 from morok.dtype import DType
@@ -19,7 +21,7 @@ def vector_constant(dtype: DType, values: Sequence[Any]) -> UOp:
     """A constant with one value per lane; a CONST where they are all alike."""
     scalar = dtype.scalar
     first = values[0]
-    if all(v.__class__ is first.__class__ and (v == first and repr(v) == repr(first)) for v in values):
+    if all(v == first and repr(v) == repr(first) for v in values):  # 0 is not -0, and 1 not 1.0 or true
         return const(scalar.vec(len(values)), first)
     return make(Ops.VCONST, scalar.vec(len(values)), (), tuple(values))
 
@@ -42,28 +44,24 @@ def swizzle(x: UOp, lanes: Sequence[int]) -> UOp:
     if op is Ops.GEP:
         return swizzle(x.src[0], [x.arg[i] for i in wanted])
     if op is Ops.CAT:
-        found = _from_parts(x, wanted)
-        if found is not None:
-            return found
+        return _from_parts(x, wanted)
     if len(wanted) > 1 and all(i == wanted[0] for i in wanted):
         return splat(swizzle(x, wanted[:1]), len(wanted))
     return make(Ops.GEP, x.dtype.scalar.vec(len(wanted)), (x,), wanted)
 
 
-def _from_parts(x: UOp, wanted: tuple[int, ...]) -> UOp | None:
+def _from_parts(x: UOp, wanted: tuple[int, ...]) -> UOp:
     """Lanes of a CAT, taken from the parts they lie in."""
-    width = x.src[0].dtype.lanes
     runs: list[tuple[int, list[int]]] = []
-    even = x.dtype.lanes == width * len(x.src) and all(part.dtype.lanes == width for part in x.src)
-    where = [] if even else [(n, i) for n, part in enumerate(x.src) for i in range(part.dtype.lanes)]
+    ends = list(accumulate(part.dtype.lanes for part in x.src))
     for lane in wanted:
-        number, i = divmod(lane, width) if even else where[lane]
+        number = bisect_right(ends, lane)
+        i = lane - ends[number] + x.src[number].dtype.lanes
         if runs and runs[-1][0] == number:
             runs[-1][1].append(i)
         else:
             runs.append((number, [i]))
-    parts = [swizzle(x.src[number], inner) for number, inner in runs]
-    return parts[0] if len(parts) == 1 else concat(parts)
+    return concat([swizzle(x.src[number], inner) for number, inner in runs])
 
 
 def splat(x: UOp, lanes: int) -> UOp:
@@ -77,14 +75,12 @@ def splat(x: UOp, lanes: int) -> UOp:
 
 def gather(xs: Sequence[UOp]) -> UOp:
     """A vector of scalars; lanes taken in order out of one vector give that vector back."""
-    if len(xs) == 1:
-        return xs[0]
     first = xs[0]
     if all(x is first for x in xs):
         return splat(first, len(xs))
     if all(x.op is Ops.CONST for x in xs):
         return vector_constant(first.dtype, [x.arg for x in xs])
-    if first.op is Ops.GEP and all(x.op is Ops.GEP and x.src[0] is first.src[0] for x in xs):
+    if all(x.op is Ops.GEP and x.src[0] is first.src[0] for x in xs):
         return swizzle(first.src[0], [x.arg[0] for x in xs])
     return make(Ops.VECTORIZE, first.dtype.vec(len(xs)), tuple(xs))
 

@@ -82,7 +82,7 @@ def _constant(what: Sum, value: UOp) -> UOp | None:
     """A value that is the same in every step."""
     op = what.node.arg[0]
     runs = bounds(what.stop)[0] >= 1
-    if op in _IDEMPOTENT or (op is Ops.ADD and value.dtype.is_bool):
+    if op in _IDEMPOTENT:
         return value if runs else None
     if not what.is_sum:
         return None
@@ -90,19 +90,16 @@ def _constant(what: Sum, value: UOp) -> UOp | None:
 
 
 def _times(value: UOp, count: UOp) -> UOp | None:
-    """value added up `count` times."""
+    """value added up `count` times; a truth holds if there is a step."""
     dtype = value.dtype
-    if dtype.is_bounded_int:
-        return alu(Ops.MUL, value, cast(count, dtype))
-    most = bounds(count)[1]
-    if dtype.is_float and value.op is Ops.CONST and _is_whole(value.arg, most, dtype):
-        return alu(Ops.MUL, value, cast(count, dtype))
-    return None
+    if dtype.is_float and not (value.op is Ops.CONST and _is_whole(value.arg, bounds(count)[1], dtype)):
+        return None
+    return alu(Ops.MUL, value, cast(count, dtype))
 
 
 def _is_whole(value: float, count: float, dtype: DType) -> bool:
     """Whether all partial sums are whole numbers that the type holds exactly."""
-    return value == value and abs(value) * count < exact_limit(dtype) and float(value).is_integer()
+    return abs(value) * count < exact_limit(dtype) and float(value).is_integer()
 
 
 def exact_limit(dtype: DType) -> int:
@@ -138,7 +135,7 @@ def _as_choice(what: Sum, value: UOp) -> tuple[UOp | None, UOp]:
         for mask, x in (value.src, value.src[::-1]):
             if mask.op is Ops.CAST and mask.src[0].dtype.is_bool:
                 return mask.src[0], x
-    if dtype.is_bool and what.node.arg[0] is Ops.OR and op in (Ops.AND, Ops.CMPEQ):
+    if dtype.is_bool and what.node.arg[0] is Ops.OR:
         return value, const(bool_, True)
     return None, value
 
@@ -184,7 +181,7 @@ def put(root: UOp, loop: UOp, where: UOp, valid: UOp) -> UOp:
         if node in done:
             continue
         src = tuple([done[s] for s in node.src])
-        if src != node.src and node.op is Ops.INDEX and not node.dtype.is_ptr:
+        if src != node.src and node.op is Ops.INDEX:
             gated = len(src) > 2
             src = (*src[:2], alu(Ops.AND, src[2], valid) if gated else valid)
         done[node] = node.replace(src)
@@ -197,8 +194,7 @@ def _unwrapped(x: UOp) -> UOp | None:
     """An integer without its casts: the index it was made from; None if a cast could have changed it."""
     while x.op is Ops.CAST:
         inner = x.src[0]
-        low, high = bounds(inner)
-        if not inner.dtype.is_int or not _holds(x.dtype, low, high):
+        if not _holds(x.dtype, *bounds(inner)):
             return None
         x = inner
     return x if x.dtype.is_index else None

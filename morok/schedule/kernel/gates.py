@@ -6,8 +6,7 @@ its gate a place may be simpler than without it.
 
 from __future__ import annotations
 
-from morok.ir.node import UOp, toposort
-from morok.ir.ops import Ops
+from morok.ir.node import UOp
 from morok.rewrite.rules import Rules, grows, when, why
 from morok.rewrite.ruleset import RuleSet, join, rules
 from morok.rewrite.terms import HEADS, Bool, Index, Var, Where, dtype, false, true, zero
@@ -28,12 +27,7 @@ def is_read(n: UOp) -> bool:
 
 
 def simpler_place(n: UOp, b: UOp, i: UOp, g: UOp) -> UOp | None:
-    """The place, simplified with what the gate says.
-
-    A place that is itself read from memory stays: that read happens whether the gate holds or not.
-    """
-    if any(node.op is Ops.INDEX for node in toposort(i)):
-        return None
+    """The place, simplified with what the gate says. Where it is itself read from stays."""
     better = simplify_under(g, i, symbolic)
     return None if better is i else n.replace((b, better, g))
 

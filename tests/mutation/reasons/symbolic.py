@@ -3,6 +3,7 @@
 _Q = "morok.symbolic.quotients"
 _DIVIDES = "the divisor divides the coefficient, so rounding up and down give the same number"
 _NOTHING = "for a coefficient of 0 both branches add 0 times an end of the interval"
+_LEFT_OUT = "the divisor divides a coefficient of 0, so such a term is left out before anybody asks"
 _O = "morok.symbolic.order"
 _APART = "asked only where the two differ, and then `<` and `<=` are the same question"
 
@@ -13,6 +14,8 @@ SURVIVORS: dict[str, str] = {
     f"{_Q}._small_rest: k // d → 0 - -k // d": _DIVIDES,
     f"{_Q}._interval: k > 0 → k >= 0": _NOTHING,
     f"{_Q}._interval: k > 0 → k > -1": _NOTHING,
+    f"{_Q}.reduce_sum: k > 0 → k >= 0": _LEFT_OUT,
+    f"{_Q}.reduce_sum: k > 0 → k > -1": _LEFT_OUT,
     f"{_O}._arg_less: a < b → a <= b": _APART,
     f"{_O}._arg_less: (type(a).__name__, repr(a)) < (type(b).__name__, repr(b)) → "
     "(type(a).__name__, repr(a)) <= (type(b).__name__, repr(b))": _APART,
