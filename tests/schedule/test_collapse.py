@@ -205,6 +205,10 @@ def test_masks_as_numbers() -> None:
     assert counted is not None and values(counted) == [max(0, min(5, e)) for e in range(-3, 9)]
     floats = alu(Ops.MUL, build.cast(equal, float32), read(K, float32))
     assert collapsed(floats) is None, "0 times infinity is not 0"
+    threes = alu(Ops.WHERE, equal, const(int32, 3), const(int32, 0))
+    assert collapsed(alu(Ops.MUL, threes, x)) is None, "no mask of ones"
+    assert collapsed(read(K), op=Ops.OR) is None
+    assert collapsed(alu(Ops.AND, x, mask), op=Ops.OR) is None
     assert collapsed(mask, op=Ops.MAX) is None
     assert collapsed(alu(Ops.MUL, mask, x), op=Ops.MAX) is None
     assert collapsed(equal, op=Ops.OR) is not None

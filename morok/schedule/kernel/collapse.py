@@ -129,13 +129,13 @@ def _as_choice(what: Sum, value: UOp) -> tuple[UOp | None, UOp]:
             return value.src[0], value.src[1]
         if value.src[1] is neutral:
             return alu(Ops.NOT, value.src[0]), value.src[2]
-    if op is Ops.CAST and value.src[0].dtype.is_bool and what.is_sum and not dtype.is_bool:
+    if op is Ops.CAST and value.src[0].dtype.is_bool and what.is_sum:
         return value.src[0], const(dtype, 1)
     if op is Ops.MUL and dtype.is_bounded_int and what.is_sum:
         for mask, x in (value.src, value.src[::-1]):
             if mask.op is Ops.CAST and mask.src[0].dtype.is_bool:
                 return mask.src[0], x
-    if dtype.is_bool and what.node.arg[0] is Ops.OR:
+    if what.node.arg[0] is Ops.OR:  # numbers are no conditions: no part of them is solved
         return value, const(bool_, True)
     return None, value
 
