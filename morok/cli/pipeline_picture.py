@@ -7,7 +7,7 @@ from html import escape
 
 from morok.rewrite.stage import Stage, count_rules
 
-_WIDTH, _BOX, _GAP, _LINE = 960, 142, 16, 14
+_GAP, _LINE, _LETTER, _CAPITAL = 16, 14, 6, 7.4  # a letter's width, as fonts without serifs have it
 _STYLE = """
 text { font-family: ui-sans-serif, system-ui, sans-serif; font-size: 11px; fill: #24292f }
 .name { font-size: 14px; font-weight: 600 } .room { font-family: ui-monospace, monospace; fill: #57606a }
@@ -26,16 +26,19 @@ def pipeline_picture() -> str:
     columns = _columns()
     longest = max(len(lines) for _, _, _, lines in columns)
     height = 112 + _LINE * longest
-    parts = [f'<rect width="{_WIDTH}" height="{height}" fill="#fff"/>']
+    boxes = [_box(*column) for column in columns]
+    width = sum(boxes) + _GAP * len(boxes)
+    parts = [f'<rect width="{width}" height="{height}" fill="#fff"/>']
     note = "green: a set of rules; each change can be seen with morok trace"
     parts.append(f'<text class="rules" x="8" y="{height - 6}">{note}</text>')
-    for number, column in enumerate(columns):
-        left = 8 + number * (_BOX + _GAP)
-        parts += _column(left, height, *column)
-        if number:
+    left = 8
+    for box, column in zip(boxes, columns, strict=True):
+        if left > 8:
             parts.append(f'<path class="arrow" d="M{left - _GAP} 40 H{left - 1}"/>')
+        parts += _column(left, box, height, *column)
+        left += box + _GAP
     head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
         f'role="img" aria-label="The stages of the compiler">'
     )
     return f"{head}\n<style>{_STYLE}</style>\n{_HEAD}\n" + "\n".join(parts) + "\n</svg>\n"
@@ -75,10 +78,17 @@ def _counted(stages: Sequence[Stage]) -> str:
     return f"{rules} rule sets, {functions} functions"
 
 
+def _box(title: str, room: str, count: str, lines: list[tuple[str, str]]) -> int:
+    """How wide a column is: its longest line, and some air."""
+    texts = [title, room + " ", count, *[line for _, line in lines]]
+    widths = [sum(_CAPITAL if c.isupper() or c == "_" else _LETTER for c in text) for text in texts]
+    return int(max(widths)) + 20
+
+
 def _column(
-    left: int, height: int, title: str, room: str, count: str, lines: list[tuple[str, str]]
+    left: int, box: int, height: int, title: str, room: str, count: str, lines: list[tuple[str, str]]
 ) -> list[str]:
-    parts = [f'<rect class="box" x="{left}" y="8" width="{_BOX}" height="{height - 32}" rx="6"/>']
+    parts = [f'<rect class="box" x="{left}" y="8" width="{box}" height="{height - 32}" rx="6"/>']
     texts = [("name", 28, title), ("room", 44, room), ("count", 60, count)]
     texts += [(kind, 82 + _LINE * i, line) for i, (kind, line) in enumerate(lines)]
     parts += [

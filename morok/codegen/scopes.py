@@ -13,22 +13,8 @@ from morok.ir.infer import closed_ranges, ranges
 from morok.ir.node import UOp, make, toposort
 from morok.ir.ops import AxisKind, Ops
 from morok.rewrite.engine import substitute
+from morok.rewrite.loops import substitute_open
 from morok.rewrite.observe import change
-
-
-def substitute_open(root: UOp, mapping: Mapping[UOp, UOp]) -> UOp:
-    """Replaces ranges where they are open, and leaves alone what has closed them already."""
-    keys = frozenset(mapping)
-    done: dict[UOp, UOp] = dict(mapping)
-    for node in toposort(root, stop=lambda n: n in done or keys.isdisjoint(ranges(n))):
-        if node in done:
-            continue
-        if keys.isdisjoint(ranges(node)):
-            done[node] = node
-            continue
-        # a closing node of another scope may close a range of the same name inside: only open uses are ours
-        done[node] = node.replace(tuple(done[s] for s in node.src))
-    return done[root]
 
 
 def next_number(root: UOp) -> int:
@@ -97,50 +83,6 @@ def _may_share(first: UOp, second: UOp, below: Mapping[UOp, frozenset[UOp]]) -> 
     if closed_ranges(first) != closed_ranges(second) or ranges(first) != ranges(second):
         return False
     return first not in below[second] and second not in below[first]
-
-
-def _buffers(node: UOp) -> frozenset[UOp]:
-    return frozenset(n for n in toposort(node) if n.op is Ops.DEFINE_GLOBAL)
-
-
-@change
-def share_loops(root: UOp) -> UOp:
-    """Independent reductions of the same extent over the same data walk it together.
-
-    REDUCE(max, x(r, c1), c1), REDUCE(add, x(r, c2), c2) → both over c1
-    """
-    found: dict[object, list[UOp]] = {}
-    for node in toposort(root):
-        if (
-            node.op is Ops.REDUCE
-            and closed_ranges(node)
-            and all(r.op is Ops.RANGE for r in closed_ranges(node))
-        ):
-            extent = tuple((r.src[0], r.arg[1]) for r in closed_ranges(node))
-            found.setdefault((extent, ranges(node)), []).append(node)
-    for alike in found.values():
-        if len(alike) < 2:
-            continue
-        first = alike[0]
-        below = reductions_below(root)
-        members = [first]
-        mapping: dict[UOp, UOp] = {}
-        for node in alike[1:]:
-            rs = closed_ranges(node)
-            if any(node in below[m] or m in below[node] for m in members):
-                continue
-            if rs == closed_ranges(first):
-                members.append(node)
-                continue
-            if _buffers(node).isdisjoint(_buffers(first)):
-                continue
-            value = substitute_open(node.src[0], dict(zip(rs, closed_ranges(first), strict=True)))
-            mapping[node] = node.replace((value, *closed_ranges(first)))
-            members.append(node)
-        if mapping:
-            # one group at a time: what is replaced may be part of another group's values
-            return share_loops(substitute(root, mapping)) if len(found) > 1 else substitute(root, mapping)
-    return root
 
 
 def merge_sibling_ends(root: UOp) -> UOp:

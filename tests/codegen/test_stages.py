@@ -10,7 +10,7 @@ from morok.codegen.linear.linearize import end_rules, guard_stores, linearize
 from morok.codegen.pipeline import STAGES, Context, lower
 from morok.codegen.reduce.local import local_stage
 from morok.codegen.reduce.reduce import reduce_stage
-from morok.codegen.scopes import merge_sibling_ends, own_ranges, share_loops
+from morok.codegen.scopes import merge_sibling_ends, own_ranges
 from morok.codegen.spec import kernel_spec, list_spec
 from morok.codegen.vector.devectorize import devectorize_rules
 from morok.codegen.vector.expand import expand_stage
@@ -27,6 +27,7 @@ from morok.ir.node import UOp, alu, const, make, toposort
 from morok.ir.ops import AxisKind, Op, Ops
 from morok.machine.machine import Machine
 from morok.rewrite.engine import rewrite
+from morok.rewrite.loops import share_loops
 from tests.codegen.kernels import (
     LOOP,
     REDUCE,

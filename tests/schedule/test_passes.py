@@ -13,6 +13,7 @@ from morok.ir.node import UOp, alu, const, make, toposort
 from morok.ir.ops import AxisKind, Ops
 from morok.ir.text import expr
 from morok.rewrite.engine import rewrite
+from morok.rewrite.loops import share_loops
 from morok.rewrite.stage import describe
 from morok.schedule.graph.boundaries import drop_copies, keep_outputs, transfer_rules
 from morok.schedule.graph.fusion import choose_buffers
@@ -24,7 +25,7 @@ from morok.schedule.kernel.gates import gates
 from morok.schedule.kernel.lower import lower_kernel
 from morok.schedule.kernel.numbering import number_buffers, number_ranges
 from morok.schedule.kernel.probe import collapse
-from morok.schedule.kernel.ranges import merge_ranges, share_loops, split_ranges
+from morok.schedule.kernel.ranges import merge_ranges, split_ranges
 from morok.schedule.kernel.reductions import reductions
 from morok.schedule.kernel.stages import KERNEL_STAGES
 from morok.symbolic.sets import symbolic

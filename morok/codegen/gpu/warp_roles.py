@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from morok.codegen.gpu import slots
 from morok.codegen.gpu.shared import one_loop, outermost, swizzled
-from morok.codegen.scopes import next_number, substitute_open
+from morok.codegen.scopes import next_number
 from morok.codegen.vector.fragments import is_shared
 from morok.codegen.vector.vectors import splat
 from morok.dtype import PtrDType, index, uint64, void
@@ -33,6 +33,7 @@ from morok.ir.ops import AxisKind, Op, Ops
 from morok.ir.provenance import place
 from morok.ir.warp_roles import MOST, WARP_GROUP, MBarrierStep, Role, at_first
 from morok.rewrite.engine import substitute
+from morok.rewrite.loops import substitute_open
 from morok.rewrite.observe import change
 from morok.symbolic.sets import simplify
 from morok.symbolic.tma_boxes import coordinates

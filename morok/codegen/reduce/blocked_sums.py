@@ -13,7 +13,7 @@ import math
 from typing import NamedTuple
 
 from morok.codegen.reduce.wgmma import unit_of
-from morok.codegen.scopes import next_number, substitute_open
+from morok.codegen.scopes import next_number
 from morok.dtype import index
 from morok.ir.bounds import vmax
 from morok.ir.infer import ranges
@@ -21,6 +21,7 @@ from morok.ir.node import UOp, alu, const, make, toposort
 from morok.ir.ops import AxisKind, Ops
 from morok.machine.machine import Machine
 from morok.rewrite.engine import substitute
+from morok.rewrite.loops import substitute_open
 from morok.rewrite.observe import change
 from morok.symbolic.sets import simplify
 

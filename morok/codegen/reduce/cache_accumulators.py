@@ -8,7 +8,7 @@ Rows that are lanes (UNROLL) are combined before they are added to the sums.
 
 from __future__ import annotations
 
-from morok.codegen.scopes import next_number, substitute_open
+from morok.codegen.scopes import next_number
 from morok.codegen.vector.accumulators import accumulate, fold_lanes, pick_lanes
 from morok.codegen.vector.vectors import splat
 from morok.dtype import identity, void
@@ -19,6 +19,7 @@ from morok.ir.node import UOp, alu, const, make, toposort
 from morok.ir.ops import Op, Ops
 from morok.machine.machine import Machine
 from morok.optimize.actions.accumulate_in_cache import STREAMED
+from morok.rewrite.loops import substitute_open
 from morok.rewrite.observe import change
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from morok.codegen.gpu.shared import lower_shared, swizzled
 from morok.codegen.gpu.warp_roles import is_warp_specialized, lower_warp_roles
 from morok.codegen.reduce.cache_accumulators import lower_cache_accumulators
-from morok.codegen.scopes import next_number, substitute_open
+from morok.codegen.scopes import next_number
 from morok.codegen.vector.vectors import splat
 from morok.dtype import PtrDType, void
 from morok.errors import CompileError
@@ -27,6 +27,7 @@ from morok.ir.ops import AxisKind, Ops
 from morok.ir.provenance import place
 from morok.machine.machine import Machine
 from morok.rewrite.engine import rewrite, substitute
+from morok.rewrite.loops import substitute_open
 from morok.rewrite.observe import change
 from morok.rewrite.rules import Rules, unproved, why
 from morok.rewrite.ruleset import rules

@@ -26,7 +26,7 @@ from morok.codegen.reduce.wgmma import (
     ring_waits,
     unit_of,
 )
-from morok.codegen.scopes import own_ranges, share_loops
+from morok.codegen.scopes import own_ranges
 from morok.codegen.vector.accumulators import Accumulators, accumulate, fold_lanes, pick_lanes
 from morok.codegen.vector.indices import places
 from morok.codegen.vector.vectors import swizzle
@@ -37,6 +37,8 @@ from morok.ir.node import UOp, alu, make, toposort
 from morok.ir.ops import AxisKind, Op, Ops
 from morok.machine.machine import Machine
 from morok.rewrite.engine import rewrite
+from morok.rewrite.loops import share_loops
+from morok.rewrite.observe import change
 from morok.rewrite.rules import Rules, unproved, why
 from morok.rewrite.ruleset import rules
 from morok.rewrite.terms import Head
@@ -146,7 +148,7 @@ def reduce_stage(root: UOp, ctx: Any) -> UOp:
     if not any(n.op is Ops.REDUCE for n in toposort(root)):
         return root
     state = Accumulators(ctx.machine)
-    whole = own_ranges(share_loops(lower_online(root, state)))
+    whole = own_ranges(change(share_loops)(lower_online(root, state)))
     root = blocked_summation(whole, ctx.machine)
     if root is not whole:
         root = own_ranges(root)  # a stretch that is the same in every round is walked outside of the rounds

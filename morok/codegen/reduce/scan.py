@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import final
 
-from morok.codegen.scopes import next_number, substitute_open
+from morok.codegen.scopes import next_number
 from morok.codegen.vector.vectors import concat, swizzle, vector_constant
 from morok.dtype import DType, PtrDType, index, void
 from morok.errors import CompileError
@@ -26,6 +26,7 @@ from morok.ir.provenance import place
 from morok.ir.scan import LAST, Parts, Scan, neutral, parts, scan_loops, step
 from morok.machine.machine import Machine
 from morok.rewrite.engine import substitute
+from morok.rewrite.loops import substitute_open
 from morok.rewrite.observe import change
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from morok.ir.ops import Op, Ops
+from morok.rewrite.loops import share_loops
 from morok.rewrite.stage import Stage
 from morok.schedule.kernel.gates import gates
 from morok.schedule.kernel.lower import lower_kernel
 from morok.schedule.kernel.numbering import number_ranges
 from morok.schedule.kernel.probe import collapse
-from morok.schedule.kernel.ranges import merge_ranges, share_loops, split_ranges
+from morok.schedule.kernel.ranges import merge_ranges, split_ranges
 from morok.schedule.kernel.reductions import reductions
 from morok.schedule.specs import kernel_spec
 from morok.symbolic.sets import symbolic

@@ -237,7 +237,7 @@ def test_large_index_arithmetic_runs() -> None:
 
 
 def test_a_view_with_gaps_whose_storage_is_computed_along_is_shown() -> None:
-    """The storage reads memory that is overwritten, so that it is computed too, and the view is another node."""
+    """The storage reads memory that is overwritten, so it is computed too, and the view is another node."""
     a = Tensor.full((3, 4), 2.0)
     a.realize()
     b = (a * a).clip(-8, 8)
