@@ -29,6 +29,7 @@ from morok.ir.node import UOp
 Array = npt.NDArray[Any]
 ALIGNMENT = 64  # bytes: a cache line, and the widest vector
 _KEEP = 1 << 28  # bytes of freed blocks that an allocator holds on to
+_SIZES = 256  # and of so many sizes: shapes that do not come again leave nothing behind
 
 
 class Allocator(Protocol):
@@ -103,7 +104,7 @@ class HostAllocator:
             self._blocks.setdefault(nbytes, []).append(memory)
             self._blocks.move_to_end(nbytes)
             self.kept += nbytes
-            while self.kept > self._keep:
+            while self.kept > self._keep or len(self._blocks) > _SIZES:
                 oldest, blocks = next(iter(self._blocks.items()))
                 if blocks:
                     blocks.pop()

@@ -60,6 +60,13 @@ def test_the_oldest_kept_blocks_go_first() -> None:
     assert allocator.kept == 0
 
 
+def test_blocks_of_sizes_that_do_not_come_again_go() -> None:
+    allocator = HostAllocator("PYTHON")
+    for size in range(1, 1001):
+        new(size, allocator).array()
+    assert allocator.kept == sum(4 * size for size in range(1001 - 256, 1001))
+
+
 def test_views_share_memory() -> None:
     buf = new(8)
     view = buf.view(4, float32, 8)
