@@ -312,6 +312,14 @@ def toposort(*roots: UOp, stop: Callable[[UOp], bool] | None = None) -> list[UOp
     Nodes for which `stop` holds are listed but not entered.
     """
     order: dict[UOp, None] = {}
+    extend_order(order, roots, stop)
+    return list(order)
+
+
+def extend_order(
+    order: dict[UOp, None], roots: Iterable[UOp], stop: Callable[[UOp], bool] | None = None
+) -> None:
+    """Goes on with a `toposort`: nodes that more roots reach come after those that are there."""
     for root in roots:
         if root in order:
             continue
@@ -332,7 +340,6 @@ def toposort(*roots: UOp, stop: Callable[[UOp], bool] | None = None) -> list[UOp
                 if not waiting:
                     break
                 node, rest = waiting.pop()
-    return list(order)
 
 
 def users(nodes: Iterable[UOp]) -> dict[UOp, list[UOp]]:

@@ -26,7 +26,6 @@ from morok.ir.checks import Complaint
 from morok.ir.node import UOp, make, toposort
 from morok.ir.ops import Ops
 from morok.ir.provenance import Origin, place
-from morok.rewrite.engine import substitute
 from morok.rewrite.observe import current, report
 from morok.rewrite.observer import By
 from morok.schedule.normalise import Normalised, normalise
@@ -230,5 +229,10 @@ def _on_buffers(view: UOp, buffers: list[UOp]) -> UOp:
     chain = [view]
     while chain[-1].src and chain[-1].op is not Ops.PARAM:
         chain.append(chain[-1].src[0])
-    bottom = chain[-1]
-    return substitute(view, {bottom: buffers[bottom.arg[0]]}) if bottom.op is Ops.PARAM else view
+    bottom = chain.pop()
+    if bottom.op is not Ops.PARAM:
+        return view
+    found: UOp = buffers[bottom.arg[0]]
+    for node in reversed(chain):
+        found = node.replace((found, *node.src[1:]))
+    return found

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple, final
 
 from morok.device.buffer import bind_buffer
@@ -77,18 +77,22 @@ def _prepare(tensors: Sequence[Core], along: bool) -> ExecutionPlan:
     if any_realized(order):
         roots = resolve(roots, renewed)
         order = toposort(*roots)
-    _refuse_overwritten(order)
-    states = last_states(order)
-    written = {base_of(state) for state in states}
+    named = _named(order)
+    _refuse_overwritten(named)
+    states = last_states(named)
     kept: dict[UOp, None] = {}
     if states:
         ids = {id(t._storage) for t in tensors if not t._chain}
         others = [s for s in living_storages() if id(s) not in ids]
-        readers, kept = pending_readers(others, written, states, along)
-        wanted += [(storage, True) for storage in readers]
-        roots += resolve([s.node for s in readers], renewed)
-        nodes += [s.node for s in readers]
-        order = toposort(*roots)
+        known = dict.fromkeys(order)
+        readers, kept = pending_readers(others, known, states, renewed, along)
+        wanted += [(storage, True) for storage, _ in readers]
+        nodes += [storage.node for storage, _ in readers]
+        roots += [root for _, root in readers]
+        if len(known) > len(order):  # of what others hold, what is computed along
+            order = toposort(*roots)
+            named = _named(order)
+    written = {base_of(state) for state in states}
     # A tensor that shows the memory as it was, and is realised along with the assignment, needs a copy too.
     kept.update(
         dict.fromkeys(base for root in roots if is_memory(root) and (base := base_of(root)) in written)
@@ -98,7 +102,15 @@ def _prepare(tensors: Sequence[Core], along: bool) -> ExecutionPlan:
     targets = [_target(asked.root, states) for asked in lazy]
     targets += [make(Ops.CONTIGUOUS, state.dtype, (state,)) for state in kept]
     found, targets = _schedule(targets, states, order if targets == roots else None)
-    return ExecutionPlan(found, _Realization(lazy, list(kept), targets, found, states, renewed, order))
+    return ExecutionPlan(found, _Realization(lazy, list(kept), targets, found, states, renewed, named))
+
+
+_NAMED = frozenset((Ops.BUFFER, Ops.AFTER, Ops.BIND))
+
+
+def _named(order: list[UOp]) -> list[UOp]:
+    """Of all nodes the few that are asked for: memory, its states, and values of variables."""
+    return [node for node in order if node.op in _NAMED]
 
 
 class _Asked(NamedTuple):
@@ -122,7 +134,7 @@ class _Realization:
         found: Schedule,
         states: dict[UOp, UOp],
         renewed: dict[UOp, UOp],
-        order: list[UOp],
+        named: list[UOp],
     ) -> None:
         self.lazy = lazy
         self.kept = kept
@@ -131,9 +143,9 @@ class _Realization:
         self.states = states
         self.overwrites = bool(states)
         self.renewed = renewed  # states as other graphs still hold them, and as they were scheduled
-        self.memory = [node for node in order if node.op is Ops.BUFFER]
-        self.binds = {node.src[0]: node for node in order if node.op is Ops.BIND}
-        self.readers = _readers(order, [asked.root for asked in lazy])
+        self.memory = [node for node in named if node.op is Ops.BUFFER]
+        self.binds = {node.src[0]: node for node in named if node.op is Ops.BIND}
+        self.readers = _readers([asked.root for asked in lazy])
 
     def begin(self) -> None:
         _refuse_overwritten(self.memory)
@@ -167,10 +179,10 @@ def is_overwritten(memory: UOp) -> bool:
     return memory in _overwritten
 
 
-def _refuse_overwritten(order: Sequence[UOp]) -> None:
+def _refuse_overwritten(memory: Sequence[UOp]) -> None:
     if not _overwritten:
         return
-    for node in order:
+    for node in memory:
         if node.op is Ops.BUFFER and node in _overwritten:
             where = _overwritten[node]
             raise IRError(
@@ -218,14 +230,22 @@ def _rename(states: dict[UOp, UOp], kept: set[UOp]) -> dict[UOp, UOp]:
     return renamed
 
 
-def _readers(order: Sequence[UOp], roots: Sequence[UOp]) -> set[UOp]:
-    """Nodes that read some memory; all such roots are among them."""
-    if len(roots) == 1:
-        return set(roots) if any(node.op is Ops.BUFFER for node in order) else set()
+def _readers(roots: Iterable[UOp]) -> set[UOp]:
+    """Nodes that read some memory; all such roots are among them. Every node is looked at once at most."""
     found: set[UOp] = set()
-    for node in order:
-        if node.op is Ops.BUFFER or any(s in found for s in node.src):
-            found.add(node)
+    seen: set[UOp] = set()
+    for root in roots:
+        path = [(root, iter((root,)))]  # down to the first memory: all above it read it
+        while path:
+            node = next(path[-1][1], None)
+            if node is None:
+                path.pop()
+            elif node.op is Ops.BUFFER or node in found:
+                found.update([above for above, _ in path], (node,))
+                break
+            elif node not in seen:
+                seen.add(node)
+                path.append((node, iter(node.src)))
     return found
 
 

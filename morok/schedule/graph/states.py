@@ -9,14 +9,13 @@ computed and kept before the write.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from morok.ir.memory import base_of
 from morok.ir.node import UOp, make, toposort
 from morok.ir.ops import Ops
 
-_Versions = dict[UOp, int]  # memory → number of a write; 0: as it was
-_NONE: _Versions = {}
+# Sets of writes as numbers with a bit for each: most are 0, and to join two is one instruction of Python
+# however many writes a program has.
+_Writes = int
 _REASON = "it is read before an assignment and used after it"
 _OWN_KERNEL = frozenset((Ops.CONTIGUOUS, Ops.COPY, Ops.ASSIGN, Ops.SCATTER))
 
@@ -26,62 +25,74 @@ def keep_old_values(sink: UOp, ctx: object = None) -> UOp:
     order = toposort(sink)
     if not any(node.op is Ops.ASSIGN for node in order):
         return sink
-    number: dict[UOp, int] = {}
-    written: _Versions = {}
-    for node in order:
-        if node.op is Ops.ASSIGN:
-            memory = base_of(node)
-            number[node] = written[memory] = written.get(memory, 0) + 1
-    reads: dict[UOp, _Versions] = {}  # the oldest state of each memory that is read on the spot
-    waits: dict[UOp, _Versions] = {}  # the newest write to each memory that has happened before
+    happened, ends = _numbered(order)
+    place = {node: n for n, node in enumerate(order) if node.op is Ops.ASSIGN}
+    reads: dict[UOp, _Writes] = {}  # the writes that end a state which is read on the spot
+    waits: dict[UOp, _Writes] = {}  # the writes that have happened before
     done: dict[UOp, UOp] = {}
     for node in order:
-        newest = _merged([waits[s] for s in node.src], max)
+        op = node.op
+        before = 0
+        for s in node.src:
+            before |= waits[s]
         src = [done[s] for s in node.src]
         below = [reads[s] for s in node.src]
-        if node.op is not Ops.SINK:
+        if before and op is not Ops.SINK:
             # The target of a write and the memory of a state are not read here.
-            first = 1 if node.op in (Ops.ASSIGN, Ops.AFTER) else 0
+            first = 1 if op in (Ops.ASSIGN, Ops.AFTER) else 0
             for i, s in enumerate(node.src[first:], first):
-                if _is_late(below[i], newest):
+                if below[i] & before:
                     src[i] = make(Ops.CONTIGUOUS, s.dtype, (done[s],), _REASON, s.origin)
-                    below[i] = _NONE
-        if node.op is Ops.ASSIGN:
-            newest = {**newest, base_of(node): number[node]}
-        waits[node] = newest
-        reads[node] = _reads(node, below, written, number)
+                    below[i] = 0
+        waits[node] = before | happened.get(node, 0)
+        reads[node] = _reads(node, below, ends, place)
         done[node] = node.replace(tuple(src))
     return done[sink]
 
 
-def _reads(node: UOp, below: list[_Versions], written: _Versions, number: dict[UOp, int]) -> _Versions:
-    if node.op is Ops.PARAM:
-        return {node: 0} if node in written else _NONE
-    if node.op is Ops.AFTER or node.op is Ops.ASSIGN:
+def _numbered(order: list[UOp]) -> tuple[dict[UOp, _Writes], dict[UOp, _Writes]]:
+    """A bit for each write; and for memory as it was, and as each write leaves it, the next write to it.
+
+    Writes that nothing waits for but the end of the program have none: no value is both before and after.
+    """
+    states: dict[UOp, list[UOp]] = {}
+    awaited: set[UOp] = set()
+    for node in order:
+        if node.op is Ops.AFTER:
+            for s in node.src[1:]:
+                if s.op is Ops.ASSIGN:
+                    states.setdefault(s, []).append(node)
+                else:
+                    awaited.add(s)
+        elif node.op is not Ops.SINK:
+            awaited.update(node.src)
+    happened: dict[UOp, _Writes] = {}
+    ends: dict[UOp, _Writes] = {}
+    so_far: dict[UOp, _Writes] = {}
+    left: dict[UOp, list[UOp]] = {}  # states of a memory whose end is not known yet
+    for node in order:
+        if node.op is not Ops.ASSIGN:
+            continue
         memory = base_of(node)
-        own = [number[s] for s in (node, *node.src[1:]) if s in number and base_of(s) is memory]
-        return {memory: max(own)} if own else below[0]
-    if node.op in _OWN_KERNEL:
-        return _NONE
-    return _merged(below, min)
+        if not awaited.isdisjoint((node, *states.get(node, ()))):
+            bit = 1 << len(happened)
+            happened[node] = so_far[memory] = so_far.get(memory, 0) | bit
+            ends.update(dict.fromkeys(left.pop(memory, (memory,)), bit))
+        left.setdefault(memory, [] if memory in ends else [memory]).append(node)
+    return happened, ends
 
 
-def _is_late(reads: _Versions, newest: _Versions) -> bool:
-    return any(newest.get(memory, 0) > version for memory, version in reads.items())
-
-
-def _merged(parts: list[_Versions], better: Callable[[int, int], int]) -> _Versions:
-    """The better number of each memory."""
-    found = _NONE
-    for part in parts:
-        if not part or part is found:
-            continue
-        if not found:
-            found = part
-            continue
-        joined = dict(found)
-        for memory, version in part.items():
-            old = joined.get(memory)
-            joined[memory] = version if old is None else better(old, version)
-        found = joined
+def _reads(node: UOp, below: list[_Writes], ends: dict[UOp, _Writes], place: dict[UOp, int]) -> _Writes:
+    op = node.op
+    if op is Ops.PARAM:
+        return ends.get(node, 0)
+    if op is Ops.AFTER or op is Ops.ASSIGN:
+        memory = base_of(node)
+        own = [s for s in (node, *node.src[1:]) if s in place and base_of(s) is memory]
+        return ends.get(max(own, key=place.__getitem__), 0) if own else below[0]
+    if op in _OWN_KERNEL:
+        return 0
+    found = 0
+    for writes in below:
+        found |= writes
     return found

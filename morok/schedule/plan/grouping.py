@@ -22,6 +22,7 @@ from morok.ir.ops import Ops
 from morok.schedule.costs import elements
 from morok.schedule.graph.attention import is_chain
 from morok.schedule.indexing import known_shape
+from morok.schedule.plan.detours import Detours
 from morok.schedule.plan.kernels import lower, normal_form
 from morok.schedule.plan.order import CyclicOrder, Reads, levels
 from morok.schedule.split import KernelWrite, plain
@@ -128,6 +129,7 @@ class _Groups:
         self.reads = reads
         self.facts = facts
         self.members: dict[KernelWrite, list[KernelWrite]] = {write: [write] for write in writes}
+        self.detours = Detours(writes, waits, self.members)
 
     def memory(self, group: Sequence[KernelWrite]) -> set[UOp]:
         found: set[UOp] = set()
@@ -152,10 +154,11 @@ class _Groups:
             return
         if any(self.facts[d].reduces for d in first) and any(self.facts[d].reduces for d in second):
             return
-        if not self.fits(together) or self.detour(first, second):
+        if not self.fits(together) or (between := self.detours.between(first, second)) is None:
             return
         for order in (together, [*first, *second]):
             if lower(normal_form(order).sink).is_safe:
+                self.detours.merged(first, second, order, between)
                 self.merge(order)
                 return
 
@@ -166,24 +169,6 @@ class _Groups:
     def merge(self, group: list[KernelWrite]) -> None:
         for write in group:
             self.members[write] = group
-
-    def detour(self, first: list[KernelWrite], second: list[KernelWrite]) -> bool:
-        """Whether the second waits for the first through a third."""
-        inside = {*first, *second}
-        stack = [w for d in second for w in self.waits[d] if w not in inside]
-        seen: set[int] = set()
-        while stack:
-            write = stack.pop()
-            group = self.members[write]
-            if id(group) in seen:
-                continue
-            seen.add(id(group))
-            for member in group:
-                for before in self.waits[member]:
-                    if before in inside:
-                        return True
-                    stack.append(before)
-        return False
 
     def numbered(self) -> tuple[list[list[KernelWrite]], list[set[int]]]:
         groups = list({id(g): g for g in (self.members[d] for d in self.writes)}.values())

@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
+import numpy as np
+
 from morok.ir.node import UOp
 
 ALIGNMENT = 64
@@ -107,23 +109,41 @@ def _span(block: _Block) -> tuple[int, int]:
 
 def _first_fit(blocks: list[_Block], alignment: int) -> int:
     """Largest first, each at the lowest offset that is free during its whole life."""
+    spots = _Spots(len(blocks))
     top = 0
-    by_step: dict[int, list[tuple[int, int]]] = {}  # step → taken (offset, end), unordered
     for block in sorted(blocks, key=lambda b: (-b[0].nbytes, b[0].start, b[0].key)):
         start, stop = _span(block)
         size = aligned(block[0].nbytes, alignment)
-        rivals = sorted({spot for step in range(start, stop + 1) for spot in by_step.get(step, ())})
-        offset = 0
-        for low, high in rivals:
-            if offset + size <= low:
-                break
-            offset = max(offset, high)
+        offset = spots.take(start, stop, size)
         for life in block:
             life.offset = offset
-        for step in range(start, stop + 1):
-            by_step.setdefault(step, []).append((offset, offset + size))
         top = max(top, offset + size)
     return top
+
+
+@final
+class _Spots:
+    """Places that are taken and when, sorted by offset. A question is a few operations on whole arrays."""
+
+    def __init__(self, most: int) -> None:
+        self.count = 0
+        self.table = np.empty((4, most), np.int64)  # first step, last step, offset, end
+
+    def take(self, start: int, stop: int, size: int) -> int:
+        """The lowest offset with room for so many bytes from one step to another; it is taken from now on."""
+        known = self.table[:, : self.count]
+        rivals = known[2:, (known[0] <= stop) & (known[1] >= start)]
+        offset = 0
+        if rivals.shape[1]:
+            ends = np.maximum.accumulate(rivals[1])
+            room = rivals[0] - np.concatenate(([0], ends[:-1])) >= size
+            n = int(room.argmax())
+            offset = int(ends[-1]) if not room[n] else int(ends[n - 1]) if n else 0
+        at = int(np.searchsorted(known[2], offset))
+        self.table[:, at + 1 : self.count + 1] = known[:, at:].copy()
+        self.table[:, at] = start, stop, offset, offset + size
+        self.count += 1
+        return offset
 
 
 def _most_alive(blocks: list[_Block], alignment: int) -> int:

@@ -11,12 +11,13 @@ a copy. Readers are storages: a view of one that is written goes along with it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 
 from morok.ir.infer import Shape, numel
 from morok.ir.memory import base_of
 from morok.ir.movement import reshape, shrink
-from morok.ir.node import UOp, is_identity, make, toposort
+from morok.ir.node import UOp, extend_order, is_identity, make, toposort
 from morok.ir.ops import Ops
 from morok.rewrite.engine import substitute
 from morok.tensor.memory.storage import Storage, any_realized, realized_as
@@ -121,60 +122,104 @@ def _rebuilt(node: UOp, done: dict[UOp, UOp]) -> UOp:
 
 
 def pending_readers(
-    storages: Iterable[Storage], written: set[UOp], states: dict[UOp, UOp], along: bool
-) -> tuple[list[Storage], dict[UOp, None]]:
+    storages: Iterable[Storage],
+    order: dict[UOp, None],
+    states: dict[UOp, UOp],
+    renewed: dict[UOp, UOp],
+    along: bool,
+) -> tuple[list[tuple[Storage, UOp]], dict[UOp, None]]:
     """Storages that read states which are about to disappear.
 
-    `written` holds the buffers, `states` the states that will have been reached, each with the last state of
-    its memory. Returned are storages that can be computed along, if that is wanted, and the states that the
-    others need.
+    `order` is what is about to run, sources first; what other storages hold is added to it. `states` are the
+    states that will have been reached, each with the last one of its memory. Returned are storages that can
+    be computed along, if that is wanted, with their graphs brought up to date, and the states that the others
+    need.
     """
-    computed: list[Storage] = []
+    written = {base_of(state) for state in states}
     kept: dict[UOp, None] = {}
+    lazy: list[Storage] = []
     for storage in storages:
         memory = shown_memory(storage.node)
-        if memory is not None:
-            if memory in written:
-                kept[memory] = None
-            continue
-        root = resolve([storage.node])[0]
-        lost, pending = _lost_states(root, written, states)
-        if not lost:
-            continue
-        if along and not pending and _is_bound(root):
-            computed.append(storage)
-        else:
-            kept.update(dict.fromkeys(lost))
+        if memory is None:
+            lazy.append(storage)
+        elif memory in written:
+            kept[memory] = None
+    # Most of what others hold is a part of what is about to run: it has been walked, and is up to date.
+    known = len(order)
+    roots = [storage.node for storage in lazy]
+    extend_order(order, roots)
+    if len(order) > known and any_realized(islice(order, known, None)):
+        roots = resolve(roots, renewed)
+        extend_order(order, roots)
+    lost, pending = _lost(order, written, states)
+    is_bound = _bound(order)
+    computed: list[tuple[Storage, UOp]] = []
+    seen: set[UOp] = set()
+    for storage, root in zip(lazy, roots, strict=True):
+        if root in lost:
+            if along and root not in pending and is_bound(root):
+                computed.append((storage, root))
+            else:
+                _keep_below(root, written, states, lost, seen, kept)
     return computed, kept
 
 
-def _lost_states(root: UOp, written: set[UOp], states: dict[UOp, UOp]) -> tuple[list[UOp], bool]:
-    """The states in a graph that will be gone, and whether the graph has assignments of its own to run."""
-    lost: list[UOp] = []
-    pending = False
-    seen: set[UOp] = set()
-    stack = [root]
-    while stack:
-        node = stack.pop()
-        if node in seen:
-            continue
-        seen.add(node)
-        if node.op is Ops.BUFFER:
+def _lost(order: Iterable[UOp], written: set[UOp], states: dict[UOp, UOp]) -> tuple[set[UOp], set[UOp]]:
+    """Nodes that need states which will be gone, and nodes with assignments of their own to run first."""
+    lost: set[UOp] = set()
+    pending: set[UOp] = set()
+    for node in order:
+        op = node.op
+        if op is Ops.BUFFER:
             if node in written:
-                lost.append(node)
-        elif node in states:
+                lost.add(node)
+            continue
+        if op is Ops.AFTER and node in states:
             if states[node] is not node:
-                lost.append(node)
-        else:
-            pending = pending or node.op is Ops.ASSIGN
-            stack += _sources(node)
+                lost.add(node)
+            continue
+        src = _sources(node) if op is Ops.AFTER else node.src
+        if not lost.isdisjoint(src):
+            lost.add(node)
+        if op is Ops.ASSIGN or (pending and not pending.isdisjoint(src)):
+            pending.add(node)
     return lost, pending
 
 
-def _is_bound(root: UOp) -> bool:
-    """Whether every variable in a graph has a value."""
-    bound = {n.src[0] for n in toposort(root) if n.op is Ops.BIND}
-    return all(n in bound for n in toposort(root) if n.op is Ops.DEFINE_VAR)
+def _keep_below(
+    root: UOp,
+    written: set[UOp],
+    states: dict[UOp, UOp],
+    lost: set[UOp],
+    seen: set[UOp],
+    kept: dict[UOp, None],
+) -> None:
+    """The states below a node that will be gone, without those below nodes that were seen before."""
+    stack = [root]
+    while stack:
+        node = stack.pop()
+        if node not in lost or node in seen:
+            continue
+        seen.add(node)
+        if node in states or node in written:
+            kept[node] = None
+        else:
+            stack += _sources(node)
+
+
+def _bound(order: Iterable[UOp]) -> Callable[[UOp], bool]:
+    """Asks whether every variable below a node has a value."""
+    if Ops.DEFINE_VAR not in {node.op for node in order}:
+        return lambda root: True
+    none: frozenset[UOp] = frozenset()
+    used: dict[UOp, frozenset[UOp]] = {}
+    known: dict[UOp, frozenset[UOp]] = {}
+    for node in order:
+        own = frozenset((node,)) if node.op is Ops.DEFINE_VAR else none
+        used[node] = own.union(*[used[s] for s in node.src])
+        own = frozenset(node.src[:1]) if node.op is Ops.BIND else none
+        known[node] = own.union(*[known[s] for s in node.src])
+    return lambda root: used[root] <= known[root]
 
 
 def last_states(order: Iterable[UOp]) -> dict[UOp, UOp]:

@@ -34,7 +34,7 @@ class Storage:
         self.leaf = False  # whether gradients were asked for
         self.frozen: str | None = None  # why nothing may be assigned
         self.views: list[UOp] | None = None  # nodes of views of the node, see `keep_view`
-        _living.add(_ref(self, _forget))
+        _living[_ref(self, _forget)] = None
 
     def become(self, node: UOp) -> None:
         """The storage holds something else, or the same in another place."""
@@ -55,13 +55,13 @@ class Storage:
 
 
 _KEPT_VIEWS = 64
-_living: set[weakref.ref[Storage]] = set()
+_living: dict[weakref.ref[Storage], None] = {}  # oldest first, so that equal programs make equal graphs
 _ref = weakref.ref
-_forget = _living.discard
+_forget = _living.pop
 
 
 def living_storages() -> Iterator[Storage]:
-    """All storages that somebody holds."""
+    """All storages that somebody holds, in the order in which they were made."""
     for ref in list(_living):
         storage = ref()
         if storage is not None:
