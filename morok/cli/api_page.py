@@ -13,30 +13,30 @@ from morok.tensor.record import _OPERATORS
 from morok.tensor.sizes import _UNSET
 from morok.tensor.tensor import Tensor
 
-# heading → the classes whose methods belong there; a tensor is all of them together
+# heading → the modules whose functions belong there
 FAMILIES: dict[str, tuple[str, ...]] = {
-    "Creation": ("Creation",),
-    "Random": ("Random",),
-    "Arithmetic, comparison, bits": ("Elementwise", "Named"),
-    "Functions of one number": ("Functions",),
-    "Activation functions": ("Activations",),
-    "Conversion": ("Conversion",),
-    "Movement": ("Movement", "Joining", "Arrange"),
-    "Reductions": ("Reduce", "NanReductions"),
-    "Softmax, norms, losses": ("Normalization",),
-    "Index": ("Index", "Scatter", "Selection", "Assign"),
-    "Order": ("Sorting",),
-    "Products": ("Linalg", "Contract"),
-    "Convolutions, pools, resizing": ("Windows",),
-    "Systems of equations, factorisations": ("Solve",),
-    "Gradients": ("Gradient",),
-    "Values and facts": ("Core", "Export", "Tensor"),
+    "Creation": ("constructors",),
+    "Random": ("random",),
+    "Arithmetic, comparison, bits": ("arithmetic", "comparison", "named"),
+    "Functions of one number": ("functions", "rounding"),
+    "Activation functions": ("activations",),
+    "Conversion": ("conversion",),
+    "Movement": ("movement", "padding", "joining", "arrange"),
+    "Reductions": ("reduce", "nan_reductions"),
+    "Softmax, norms, losses": ("normalization",),
+    "Index": ("index", "scatter", "selection", "assign"),
+    "Order": ("sorting",),
+    "Products": ("products", "contract"),
+    "Convolutions, pools, resizing": ("windows", "convolution", "pools", "resize"),
+    "Systems of equations, factorisations": ("solve",),
+    "Gradients": ("backward",),
+    "Values and facts": ("core", "export"),
 }
-# What people know as activation functions, although they are functions of one number like others.
-_ACTIVATIONS = frozenset((
-    "relu", "relu6", "leaky_relu", "sigmoid", "logsigmoid", "softplus", "silu", "swish", "gelu", "quick_gelu",
-    "elu", "mish", "hardsigmoid", "hardswish", "softsign",
-))  # fmt: skip
+# Properties are written in the table itself.
+_PROPERTIES = {
+    "T": "Movement", "mT": "Movement", "grad": "Gradients", "requires_grad": "Gradients",
+    "is_leaf": "Gradients",
+}  # fmt: skip
 MODULES: dict[str, str] = {
     "morok.nn.losses": "Losses",
     "morok.nn.schedules": "Learning rates",
@@ -90,18 +90,17 @@ def _exports(module: str) -> Rows:
 
 
 def tensor_methods() -> dict[str, Rows]:
-    """Every public name of a tensor, by family, in the order of the source."""
+    """Every public name of a tensor, by family, in the order of the table."""
     found: dict[str, Rows] = {title: [] for title in FAMILIES}
-    titles = {name: title for title, classes in FAMILIES.items() for name in classes}
+    titles = {name: title for title, modules in FAMILIES.items() for name in modules}
     for cls in reversed(Tensor.__mro__[:-1]):
         for name, member in vars(cls).items():
-            if name.startswith("_") or name not in dir(Tensor):
+            if name.startswith("_"):
                 continue
-            title = "Activation functions" if name in _ACTIVATIONS else titles[cls.__name__]
-            for rows in found.values():  # a method that is written again belongs where it was last
-                rows[:] = [row for row in rows if row[0] != name]
-            if isinstance(member, property) or callable(getattr(Tensor, name)):
-                found[title].append((name, member))
+            if isinstance(member, property):
+                found[_PROPERTIES.get(name, "Values and facts")].append((name, member))
+            elif callable(getattr(Tensor, name)):
+                found[titles[_plain(member).__module__.rpartition(".")[2]]].append((name, member))
     return found
 
 
@@ -152,7 +151,8 @@ def signature_of(member: Any) -> str:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
         return "(…)"
-    shown = list(_shown(list(parameters)))
+    is_method = getattr(member, "__qualname__", "").startswith("Tensor.")
+    shown = list(_shown(list(parameters)[is_method:]))
     if isinstance(member, type):
         shown = [text for text in shown if text != "self"]
     return f"({', '.join(shown)})"

@@ -8,127 +8,142 @@ shows the storage is realised.
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
 from morok.device.buffer import find_buffer
 from morok.errors import AssignError, DTypeError, ShapeError
+from morok.ir import movement as move
 from morok.ir.bounds import vmax
 from morok.ir.infer import Shape, numel, show_shape
 from morok.ir.memory import base_of
-from morok.ir.movement import reshape
 from morok.ir.node import UOp, alu, make
 from morok.ir.ops import Ops
-from morok.tensor.arrays.index import INDEXED, parse_key
-from morok.tensor.arrays.selection import Selection
+from morok.tensor.arrays.index import INDEXED, basic_index, parse_key
+from morok.tensor.arrays.scatter import fitted, with_rows
 from morok.tensor.core import Core, expand_to, require_shape
+from morok.tensor.creation.constructors import as_operand
+from morok.tensor.elementwise.operators import T
 from morok.tensor.gradient_track import is_tracked
 from morok.tensor.memory.states import view_of
 from morok.tensor.memory.storage import Storage, claim, device_of, identified, realized_as
 from morok.tensor.memory.strides import Chain, is_whole, moved, replaced, unmoved
 from morok.tensor.realize import is_overwritten, new_buffer, realize_storages
-from morok.tensor.record import recorded
 from morok.tensor.tracing import is_tracing
 
 
-@recorded
-class Assign(Selection):
-    """Memory that changes."""
+def assign(x: T, value: Any) -> T:
+    """Overwrite the tensor; the value is broadcast and converted to the tensor's type.
 
-    def assign(self, value: Any) -> Self:
-        """Overwrite the tensor; the value is broadcast and converted to the tensor's type.
+    >>> t = Tensor([1, 2, 3])
+    >>> t.assign(t * 2).tolist()
+    [2, 4, 6]
+    """
+    _overwrite(x, fitted(x, value, x.shape))
+    return x
 
-        >>> t = Tensor([1, 2, 3])
-        >>> t.assign(t * 2).tolist()
-        [2, 4, 6]
-        """
-        self._overwrite(self._fitting(value, self.shape))
-        return self
 
-    def _overwrite(self, new: UOp) -> None:
-        refuse_frozen(self)
-        write(self._storage, self._chain, new)
+def _overwrite(x: T, new: UOp) -> None:
+    refuse_frozen(x)
+    write(x._storage, x._chain, new)
 
-    def __setitem__(self, key: Any, value: Any) -> None:
-        if isinstance(key, Core) and key.dtype.is_bool and (is_tracing() or not self._one_each(key, value)):
-            self._overwrite(self._where_true(key, value))
-            return
-        steps = parse_key(self.shape, key)
-        part = self._basic(steps)
-        new = part._with_rows(steps, value) if steps.arrays else self._fitting(value, part.shape)
-        if 0 not in part.shape:
-            part._overwrite(new)
 
-    def _one_each(self, mask: Core, value: Any) -> bool:
-        """Whether a value has an axis for the truths of a mask: how many there are must be known then."""
-        sizes = value.shape if isinstance(value, Core) else np.shape(value)
-        return len(sizes) > self.ndim - mask.ndim >= 0 and sizes[0] != 1
+def setitem(x: T, key: Any, value: Any) -> None:
+    if isinstance(key, Core) and key.dtype.is_bool and (is_tracing() or not _one_each(x, key, value)):
+        _overwrite(x, _where_true(x, key, value))
+        return
+    steps = parse_key(x.shape, key)
+    part = basic_index(x, steps)
+    new = with_rows(part, steps, value) if steps.arrays else fitted(x, value, part.shape)
+    if 0 not in part.shape:
+        _overwrite(part, new)
 
-    def _where_true(self, mask: Core, value: Any) -> UOp:
-        """The tensor with a value wherever a mask over its first axes is true."""
-        own, truths = self.shape, mask.shape
-        if own[: len(truths)] != truths:
-            raise ShapeError(f"a mask of shape {show_shape(truths)} does not fit {show_shape(own)}")
-        rest = own[len(truths) :]
-        flat = value if isinstance(value, Core) else self._from_data(value) if np.ndim(value) else None
-        if flat is not None and len(flat.shape) > len(rest) and flat.shape != (1, *rest):
-            raise ShapeError(
-                f"a value of shape {show_shape(flat.shape)} under a mask whose truths are not known yet must "
-                f"broadcast to {show_shape(rest)}; use masked_scatter for one value per truth"
-            )
-        new = self._fitting(value, rest)
-        wide = expand_to(reshape(new, ((1,) * len(truths)) + rest), own)
-        spread = expand_to(reshape(mask.uop, truths + (1,) * len(rest)), own)
-        return alu(Ops.WHERE, spread, wide, expand_to(self.uop, own))
 
-    # --- operators
+def _one_each(x: T, mask: Core, value: Any) -> bool:
+    """Whether a value has an axis for the truths of a mask: how many there are must be known then."""
+    sizes = value.shape if isinstance(value, Core) else np.shape(value)
+    return len(sizes) > x.ndim - mask.ndim >= 0 and sizes[0] != 1
 
-    def _in_place(self, sign: str, result: Any) -> Self:
-        """The result of an operator where its operand was; as in NumPy, not of another kind."""
-        if result.dtype.is_float and not self.dtype.is_float:
-            raise DTypeError(f"{sign}= gives {result.dtype} here, which does not fit into {self.dtype}")
-        if self._frozen is INDEXED:  # x[places] += y goes on to assign what comes of it
-            return self._new(self._fitting(result, self.shape))
-        return self.assign(result)
 
-    def __iadd__(self, other: Any) -> Self:
-        return self._in_place("+", self.__add__(other))
+def _where_true(x: T, mask: Core, value: Any) -> UOp:
+    """The tensor with a value wherever a mask over its first axes is true."""
+    own, truths = x.shape, mask.shape
+    if own[: len(truths)] != truths:
+        raise ShapeError(f"a mask of shape {show_shape(truths)} does not fit {show_shape(own)}")
+    rest = own[len(truths) :]
+    flat = as_operand(x, value) if np.ndim(value) else None
+    if flat is not None and len(flat.shape) > len(rest) and flat.shape != (1, *rest):
+        raise ShapeError(
+            f"a value of shape {show_shape(flat.shape)} under a mask whose truths are not known yet must "
+            f"broadcast to {show_shape(rest)}; use masked_scatter for one value per truth"
+        )
+    new = fitted(x, value, rest)
+    wide = expand_to(move.reshape(new, ((1,) * len(truths)) + rest), own)
+    spread = expand_to(move.reshape(mask.uop, truths + (1,) * len(rest)), own)
+    return alu(Ops.WHERE, spread, wide, expand_to(x.uop, own))
 
-    def __isub__(self, other: Any) -> Self:
-        return self._in_place("-", self.__sub__(other))
 
-    def __imul__(self, other: Any) -> Self:
-        return self._in_place("*", self.__mul__(other))
+# --- operators
 
-    def __itruediv__(self, other: Any) -> Self:
-        if not self.dtype.is_float:
-            raise DTypeError(f"/= needs floats, because the quotient does not fit into {self.dtype}")
-        return self._in_place("/", self.__truediv__(other))
 
-    def __ifloordiv__(self, other: Any) -> Self:
-        return self._in_place("//", self.__floordiv__(other))
+def in_place(x: T, sign: str, result: Any) -> T:
+    """The result of an operator where its operand was; as in NumPy, not of another kind."""
+    if result.dtype.is_float and not x.dtype.is_float:
+        raise DTypeError(f"{sign}= gives {result.dtype} here, which does not fit into {x.dtype}")
+    if x._frozen is INDEXED:  # x[places] += y goes on to assign what comes of it
+        return x._new(fitted(x, result, x.shape))
+    return assign(x, result)
 
-    def __imod__(self, other: Any) -> Self:
-        return self._in_place("%", self.__mod__(other))
 
-    def __ipow__(self, other: Any) -> Self:
-        return self._in_place("**", self.__pow__(other))
+def iadd(x: T, other: Any) -> T:
+    return in_place(x, "+", x.__add__(other))
 
-    def __iand__(self, other: Any) -> Self:
-        return self._in_place("&", self.__and__(other))
 
-    def __ior__(self, other: Any) -> Self:
-        return self._in_place("|", self.__or__(other))
+def isub(x: T, other: Any) -> T:
+    return in_place(x, "-", x.__sub__(other))
 
-    def __ixor__(self, other: Any) -> Self:
-        return self._in_place("^", self.__xor__(other))
 
-    def __ilshift__(self, other: Any) -> Self:
-        return self._in_place("<<", self.__lshift__(other))
+def imul(x: T, other: Any) -> T:
+    return in_place(x, "*", x.__mul__(other))
 
-    def __irshift__(self, other: Any) -> Self:
-        return self._in_place(">>", self.__rshift__(other))
+
+def itruediv(x: T, other: Any) -> T:
+    if not x.dtype.is_float:
+        raise DTypeError(f"/= needs floats, because the quotient does not fit into {x.dtype}")
+    return in_place(x, "/", x.__truediv__(other))
+
+
+def ifloordiv(x: T, other: Any) -> T:
+    return in_place(x, "//", x.__floordiv__(other))
+
+
+def imod(x: T, other: Any) -> T:
+    return in_place(x, "%", x.__mod__(other))
+
+
+def ipow(x: T, other: Any) -> T:
+    return in_place(x, "**", x.__pow__(other))
+
+
+def iand(x: T, other: Any) -> T:
+    return in_place(x, "&", x.__and__(other))
+
+
+def ior(x: T, other: Any) -> T:
+    return in_place(x, "|", x.__or__(other))
+
+
+def ixor(x: T, other: Any) -> T:
+    return in_place(x, "^", x.__xor__(other))
+
+
+def ilshift(x: T, other: Any) -> T:
+    return in_place(x, "<<", x.__lshift__(other))
+
+
+def irshift(x: T, other: Any) -> T:
+    return in_place(x, ">>", x.__rshift__(other))
 
 
 def refuse_frozen(tensor: Core) -> None:

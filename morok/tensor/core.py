@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import weakref
 from threading import RLock
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias, final
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias, TypeVar, final
 
 from morok.dtype import DType
 from morok.errors import ShapeError
@@ -74,6 +74,7 @@ class Core:
     _seen: tuple[weakref.ref[UOp], weakref.ref[UOp]] | None = None
     _frozen: str | None = None  # why this tensor is no place to write to
     _leaf = False  # whether gradients were asked for
+    _grad: Any = None  # what `backward` has left here
 
     @classmethod
     def _new(cls, uop: UOp) -> Self:
@@ -116,10 +117,6 @@ class Core:
         if self._frozen is not None:
             tensor._frozen = self._frozen
         return tensor
-
-    def _from_data(self, data: Any) -> Self:
-        """The tensor of an array or of lists, on this tensor's device; creation knows how."""
-        raise NotImplementedError
 
     @property
     def _uop(self) -> UOp:
@@ -177,6 +174,9 @@ class Core:
     def device(self) -> str:
         """Where the tensor lives; of constants, where tensors live by default."""
         return device_of(self._uop)
+
+
+C = TypeVar("C", bound=Core)
 
 
 # --- nodes

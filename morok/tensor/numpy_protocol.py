@@ -14,7 +14,11 @@ import numpy as np
 
 from morok.errors import DTypeError, MorokError
 from morok.tensor.core import Core
+from morok.tensor.creation.constructors import from_data
 from morok.tensor.dtypes import is_dtype
+from morok.tensor.elementwise.named import beside
+from morok.tensor.export import numpy
+from morok.tensor.gradient.backward import requires_grad
 
 # Ufuncs that are methods by the same name, with the same meaning.
 UFUNCS = frozenset((
@@ -77,7 +81,7 @@ def call_ufunc(like: Any, ufunc: Any, method: str, inputs: tuple[Any, ...], kwar
         first = inputs[0]
         if not isinstance(first, Core):
             number = isinstance(first, bool | int | float) and not isinstance(first, np.generic)
-            first = like._beside(first) if number else like._from_data(first)
+            first = beside(like, first) if number else from_data(like, first)
         return getattr(first, "__divmod__" if name == "divmod" else name)(*inputs[1:])
     target = kwargs.get("out", ())
     if any(isinstance(x, Core) for x in target):
@@ -125,11 +129,11 @@ def _as_arrays(value: Any, name: str) -> Any:
         return type(value)([_as_arrays(x, name) for x in value])
     if not isinstance(value, Core):
         return value
-    if value.requires_grad:  # type: ignore[attr-defined]
+    if requires_grad(value):
         raise MorokError(
             f"np.{name} is computed by NumPy, through which no gradient flows; detach() the tensor first"
         )
-    array = value.numpy().view()  # type: ignore[attr-defined]
+    array = numpy(value).view()
     array.flags.writeable = False
     return array
 
@@ -139,7 +143,7 @@ def _as_tensors(like: Any, value: Any) -> Any:
     if isinstance(value, np.bool_):
         return bool(value)
     if isinstance(value, np.ndarray | np.generic) and is_dtype(value.dtype):
-        return like._from_data(value)
+        return from_data(like, value)
     if value.__class__ in (tuple, list):
         return value.__class__([_as_tensors(like, x) for x in value])
     return value

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from threading import Lock
-from typing import Any, Self, final
+from typing import Any, final
 
 import numpy as np
 
@@ -25,18 +25,23 @@ from morok.device.registry import canonical, default_device, get_device
 from morok.dtype import DType
 from morok.errors import ArgumentError, DTypeError, ShapeError
 from morok.forks import renewed
-from morok.ir.build import cast
+from morok.ir import build
+from morok.ir import movement as move
 from morok.ir.infer import Shape, show_shape
-from morok.ir.movement import reshape, shrink
 from morok.ir.node import UOp, alu, const
 from morok.ir.ops import Ops
 from morok.runtime.plan import buffer_for
-from morok.tensor.arrays.sorting import Sorting
+from morok.tensor.arrays import reduce
+from morok.tensor.arrays.movement import narrow, unsqueeze
+from morok.tensor.arrays.reduce import cumsum
+from morok.tensor.arrays.sorting import argsort
 from morok.tensor.core import expand_to, iota
 from morok.tensor.dtypes import as_dtype, float_of
-from morok.tensor.linalg.solve import Solve
+from morok.tensor.elementwise.comparison import clamp, maximum, where
+from morok.tensor.elementwise.conversion import cast
+from morok.tensor.elementwise.functions import cos, log, sqrt
+from morok.tensor.elementwise.operators import T
 from morok.tensor.realize import new_buffer
-from morok.tensor.record import recorded
 from morok.tensor.sizes import as_shape, as_size, concrete_shape, flat_args
 from morok.tensor.trace_cache import refuse_trace_cache
 
@@ -87,9 +92,9 @@ _state = _State()
 def manual_seed(seed: int) -> None:
     """Start the random numbers anew.
 
-    >>> manual_seed(1)
+    >>> Tensor.manual_seed(1)
     >>> a = Tensor.rand(3).tolist()
-    >>> manual_seed(1)
+    >>> Tensor.manual_seed(1)
     >>> Tensor.rand(3).tolist() == a
     True
     """
@@ -168,13 +173,13 @@ def random_bits(sizes: Shape, device: str | None, draws: int = 1) -> Iterator[UO
     recorded = _draws.get()
     cell = new_cell(count * draws, device) if recorded is None else recorded.cell_on(device)
     first = 0 if recorded is None else recorded.take(count * draws)
-    key, start = (shrink(cell, ((i, i + 1),)) for i in (0, 1))
+    key, start = (move.shrink(cell, ((i, i + 1),)) for i in (0, 1))
     place = iota((count,), 0, dt.uint64)
     for draw in range(draws):
         skipped = first + draw * count
         at = alu(Ops.ADD, place, const(dt.uint64, skipped)) if skipped else place
         counter = alu(Ops.ADD, at, expand_to(start, (count,)))
-        yield reshape(alu(Ops.THREEFRY, counter, expand_to(key, (count,))), known)
+        yield move.reshape(alu(Ops.THREEFRY, counter, expand_to(key, (count,))), known)
 
 
 def _fraction(bits: UOp, dtype: DType) -> UOp:
@@ -182,7 +187,7 @@ def _fraction(bits: UOp, dtype: DType) -> UOp:
     digits = {8: 3, 16: 8 if dtype is dt.bfloat16 else 11, 32: 24, 64: 53}[dtype.bits]
     top = alu(Ops.SHR, bits, const(dt.uint64, 64 - digits))
     wide = dt.float64 if dtype is dt.float64 else dt.float32
-    return cast(alu(Ops.MUL, cast(top, wide), const(wide, 2.0**-digits)), dtype)
+    return build.cast(alu(Ops.MUL, build.cast(top, wide), const(wide, 2.0**-digits)), dtype)
 
 
 def _floating(dtype: Any) -> DType:
@@ -192,201 +197,203 @@ def _floating(dtype: Any) -> DType:
     return kind
 
 
-@recorded
-class Random(Solve, Sorting):
-    """Constructors with random contents."""
+def get_rng_state() -> tuple[int, int]:
+    """Where the random numbers are: a key, and how many have been drawn.
 
-    @staticmethod
-    def manual_seed(seed: int) -> None:
-        """Start the random numbers anew.
+    >>> state = Tensor.get_rng_state()
+    >>> a = Tensor.rand(2).tolist()
+    >>> Tensor.set_rng_state(state)
+    >>> a == Tensor.rand(2).tolist()
+    True
+    """
+    return _state.get()
 
-        >>> Tensor.manual_seed(7)
-        >>> a = Tensor.rand(2).tolist()
-        >>> Tensor.manual_seed(7)
-        >>> a == Tensor.rand(2).tolist()
-        True
-        """
-        manual_seed(seed)
 
-    @staticmethod
-    def get_rng_state() -> tuple[int, int]:
-        """Where the random numbers are: a key, and how many have been drawn.
+def set_rng_state(state: Sequence[int]) -> None:
+    """Go on with the random numbers from a state that `get_rng_state` has given.
 
-        >>> state = Tensor.get_rng_state()
-        >>> a = Tensor.rand(2).tolist()
-        >>> Tensor.set_rng_state(state)
-        >>> a == Tensor.rand(2).tolist()
-        True
-        """
-        return _state.get()
+    >>> Tensor.set_rng_state((12345, 0))
+    >>> Tensor.get_rng_state()
+    (12345, 0)
+    """
+    if len(state) != 2 or any(type(n) is not int or n < 0 for n in state):
+        raise ArgumentError(f"the state of random numbers is a key and a count, not {state!r}")
+    _state.set(*state)
 
-    @staticmethod
-    def set_rng_state(state: Sequence[int]) -> None:
-        """Go on with the random numbers from a state that `get_rng_state` has given.
 
-        >>> Tensor.set_rng_state((12345, 0))
-        >>> Tensor.get_rng_state()
-        (12345, 0)
-        """
-        if len(state) != 2 or any(type(n) is not int or n < 0 for n in state):
-            raise ArgumentError(f"the state of random numbers is a key and a count, not {state!r}")
-        _state.set(*state)
+def rand(cls: type[T], *shape: Any, dtype: Any = None, device: str | None = None) -> T:
+    """Uniform between 0 (included) and 1 (excluded).
 
-    @classmethod
-    def rand(cls, *shape: Any, dtype: Any = None, device: str | None = None) -> Self:
-        """Uniform between 0 (included) and 1 (excluded).
+    >>> Tensor.rand(2, 3).shape
+    (2, 3)
+    """
+    kind = _floating(dtype)
+    (bits,) = random_bits(as_shape(flat_args(shape)), device)
+    return cls._new(_fraction(bits, kind))
 
-        >>> Tensor.rand(2, 3).shape
-        (2, 3)
-        """
-        kind = _floating(dtype)
-        (bits,) = random_bits(as_shape(flat_args(shape)), device)
-        return cls._new(_fraction(bits, kind))
 
-    def rand_like(self, dtype: Any = None) -> Self:
-        """As `rand`, in this tensor's shape, type and place.
+def rand_like(x: T, dtype: Any = None) -> T:
+    """As `rand`, in this tensor's shape, type and place.
 
-        >>> Tensor.ones(2, 3).rand_like().shape
-        (2, 3)
-        """
-        return self.rand(*self.shape, dtype=dtype or float_of(self.dtype), device=self.device)
+    >>> Tensor.ones(2, 3).rand_like().shape
+    (2, 3)
+    """
+    return rand(type(x), *x.shape, dtype=dtype or float_of(x.dtype), device=x.device)
 
-    @classmethod
-    def randn(cls, *shape: Any, dtype: Any = None, device: str | None = None) -> Self:
-        """Normal with mean 0 and variance 1.
 
-        >>> Tensor.randn(4).shape
-        (4,)
-        """
-        kind = _floating(dtype)
-        wide = dt.float64 if kind is dt.float64 else dt.float32
-        sizes = as_shape(flat_args(shape))
-        if wide is dt.float64:
-            first, second = (_fraction(b, wide) for b in random_bits(sizes, device, 2))
-        else:  # one draw has bits for both: the upper word for the radius, the lower for the angle
-            (bits,) = random_bits(sizes, device)
-            low = alu(Ops.AND, bits, const(dt.uint64, 0xFFFFFFFF))
-            words = alu(Ops.SHR, bits, const(dt.uint64, 32)), low
-            first, second = (alu(Ops.MUL, cast(w, wide), const(wide, 2.0**-32)) for w in words)
-        # Box and Muller. A radius of ln 0 is kept out by half of the smallest step.
-        u, angle = cls._new(first), cls._new(second) * (2.0 * math.pi)
-        tiny = 2.0**-54 if wide is dt.float64 else 2.0**-33
-        return ((u + tiny).log() * -2.0).maximum(0.0).sqrt().__mul__(angle.cos()).cast(kind)
+def randn(cls: type[T], *shape: Any, dtype: Any = None, device: str | None = None) -> T:
+    """Normal with mean 0 and variance 1.
 
-    def randn_like(self, dtype: Any = None) -> Self:
-        """As `randn`, in this tensor's shape, type and place.
+    >>> Tensor.randn(4).shape
+    (4,)
+    """
+    kind = _floating(dtype)
+    wide = dt.float64 if kind is dt.float64 else dt.float32
+    sizes = as_shape(flat_args(shape))
+    if wide is dt.float64:
+        first, second = (_fraction(b, wide) for b in random_bits(sizes, device, 2))
+    else:  # one draw has bits for both: the upper word for the radius, the lower for the angle
+        (bits,) = random_bits(sizes, device)
+        low = alu(Ops.AND, bits, const(dt.uint64, 0xFFFFFFFF))
+        words = alu(Ops.SHR, bits, const(dt.uint64, 32)), low
+        first, second = (alu(Ops.MUL, build.cast(w, wide), const(wide, 2.0**-32)) for w in words)
+    # Box and Muller. A radius of ln 0 is kept out by half of the smallest step.
+    u, angle = cls._new(first), cls._new(second) * (2.0 * math.pi)
+    tiny = 2.0**-54 if wide is dt.float64 else 2.0**-33
+    return cast(sqrt(maximum(log(u + tiny) * -2.0, 0.0)).__mul__(cos(angle)), kind)
 
-        >>> Tensor.ones(2, 3).randn_like().shape
-        (2, 3)
-        """
-        return self.randn(*self.shape, dtype=dtype or float_of(self.dtype), device=self.device)
 
-    @classmethod
-    def uniform(
-        cls, *shape: Any, low: float = 0.0, high: float = 1.0, dtype: Any = None, device: str | None = None
-    ) -> Self:
-        """Uniform between `low` and `high`.
+def randn_like(x: T, dtype: Any = None) -> T:
+    """As `randn`, in this tensor's shape, type and place.
 
-        >>> x = Tensor.uniform(100, low=-2.0, high=3.0)
-        >>> bool(((x >= -2.0) & (x < 3.0)).all())
-        True
-        """
-        return cls.rand(*shape, dtype=dtype, device=device) * (high - low) + low
+    >>> Tensor.ones(2, 3).randn_like().shape
+    (2, 3)
+    """
+    return randn(type(x), *x.shape, dtype=dtype or float_of(x.dtype), device=x.device)
 
-    @classmethod
-    def normal(
-        cls, *shape: Any, mean: float = 0.0, std: float = 1.0, dtype: Any = None, device: str | None = None
-    ) -> Self:
-        """Normal with a mean and a standard deviation.
 
-        >>> Tensor.normal(4, mean=3.0, std=0.0).tolist()
-        [3.0, 3.0, 3.0, 3.0]
-        """
-        return cls.randn(*shape, dtype=dtype, device=device) * std + mean
+def uniform(
+    cls: type[T],
+    *shape: Any,
+    low: float = 0.0,
+    high: float = 1.0,
+    dtype: Any = None,
+    device: str | None = None,
+) -> T:
+    """Uniform between `low` and `high`.
 
-    @classmethod
-    def randint(
-        cls, low: int, high: int | None = None, shape: Any = (), dtype: Any = None, device: str | None = None
-    ) -> Self:
-        """Whole numbers from `low` up to but without `high`; with one bound, from 0.
+    >>> x = Tensor.uniform(100, low=-2.0, high=3.0)
+    >>> bool(((x >= -2.0) & (x < 3.0)).all())
+    True
+    """
+    return rand(cls, *shape, dtype=dtype, device=device) * (high - low) + low
 
-        >>> bool((Tensor.randint(3, 7, (50,)) >= 3).all())
-        True
-        """
-        first, last = (0, low) if high is None else (low, high)
-        kind = as_dtype(dtype or dt.int64)
-        if not kind.is_bounded_int or not (kind.min <= first < last <= kind.max + 1):
-            raise DTypeError(f"randint needs low < high within an integer type, not {first}, {last}, {kind}")
-        (bits,) = random_bits(as_shape(shape if isinstance(shape, tuple | list) else (shape,)), device)
-        span = last - first
-        if span <= _WORD:
-            bits = alu(Ops.MULHI, bits, const(dt.uint64, span))
-        wide = cast(bits, dt.int64) if not kind.is_unsigned else bits
-        return cls._new(cast(alu(Ops.ADD, wide, const(wide.dtype, first)), kind))
 
-    def bernoulli(self) -> Self:
-        """1 with the probability that each element says, else 0.
+def normal(
+    cls: type[T],
+    *shape: Any,
+    mean: float = 0.0,
+    std: float = 1.0,
+    dtype: Any = None,
+    device: str | None = None,
+) -> T:
+    """Normal with a mean and a standard deviation.
 
-        >>> Tensor([0.0, 1.0]).bernoulli().tolist()
-        [0.0, 1.0]
-        """
-        return (self.rand_like() < self).cast(float_of(self.dtype))
+    >>> Tensor.normal(4, mean=3.0, std=0.0).tolist()
+    [3.0, 3.0, 3.0, 3.0]
+    """
+    return randn(cls, *shape, dtype=dtype, device=device) * std + mean
 
-    @classmethod
-    def permutation(cls, count: int, device: str | None = None) -> Self:
-        """The numbers 0 … count-1 in random order.
 
-        >>> sorted(Tensor.permutation(5).tolist())
-        [0, 1, 2, 3, 4]
-        """
-        (bits,) = random_bits(as_shape((count,)), device)
-        return cls._new(bits).argsort()
+def randint(
+    cls: type[T],
+    low: int,
+    high: int | None = None,
+    shape: Any = (),
+    dtype: Any = None,
+    device: str | None = None,
+) -> T:
+    """Whole numbers from `low` up to but without `high`; with one bound, from 0.
 
-    randperm = permutation
+    >>> bool((Tensor.randint(3, 7, (50,)) >= 3).all())
+    True
+    """
+    first, last = (0, low) if high is None else (low, high)
+    kind = as_dtype(dtype or dt.int64)
+    if not kind.is_bounded_int or not (kind.min <= first < last <= kind.max + 1):
+        raise DTypeError(f"randint needs low < high within an integer type, not {first}, {last}, {kind}")
+    (bits,) = random_bits(as_shape(shape if isinstance(shape, tuple | list) else (shape,)), device)
+    span = last - first
+    if span <= _WORD:
+        bits = alu(Ops.MULHI, bits, const(dt.uint64, span))
+    wide = build.cast(bits, dt.int64) if not kind.is_unsigned else bits
+    return cls._new(build.cast(alu(Ops.ADD, wide, const(wide.dtype, first)), kind))
 
-    def multinomial(self, samples: int = 1, replacement: bool = False) -> Self:
-        """Positions along the last axis, drawn with probabilities in proportion to the elements.
 
-        >>> Tensor([0.0, 1.0, 0.0]).multinomial(1).tolist()
-        [1]
-        """
-        size = as_size(self.shape[-1]) if self.ndim else 0
-        if self.ndim not in (1, 2) or not isinstance(size, int) or size == 0:
-            raise ShapeError(f"multinomial needs one or two axes of weights, not {show_shape(self.shape)}")
-        if not replacement and samples > size:
-            raise ShapeError(f"{samples} draws without replacement need as many weights, not {size}")
-        weights = self.cast(dt.float32)
-        lead = concrete_shape(self.shape[:-1])
-        if replacement:
-            sums = weights.cumsum(-1).unsqueeze(-2)
-            total = sums.narrow(-1, size - 1, 1)
-            point = self.rand(*lead, samples, device=self.device).unsqueeze(-1) * total
-            below: Self = sums <= point
-            return below.sum(-1).clamp(max=size - 1)
-        # A race: whoever has an exponential waiting time of the given rate first is drawn first.
-        u = self.rand(*lead, size, device=self.device)
-        wait = -(-u + 1.0).log() / weights
-        return wait.argsort(-1).narrow(-1, 0, samples)
+def bernoulli(x: T) -> T:
+    """1 with the probability that each element says, else 0.
 
-    def randint_like(self, low: int, high: int | None = None, dtype: Any = None) -> Self:
-        """As `randint`, in this tensor's shape, type and place.
+    >>> Tensor([0.0, 1.0]).bernoulli().tolist()
+    [0.0, 1.0]
+    """
+    return cast(rand_like(x) < x, float_of(x.dtype))
 
-        >>> Tensor([1, 2, 3]).randint_like(5).shape
-        (3,)
-        """
-        return self.randint(low, high, self.shape, dtype=dtype or self.dtype, device=self.device)
 
-    def dropout(self, p: float = 0.5, training: bool = True) -> Self:
-        """Zero with probability p, the rest scaled up so that the mean stays.
+def permutation(cls: type[T], count: int, device: str | None = None) -> T:
+    """The numbers 0 … count-1 in random order.
 
-        >>> Tensor.ones(4).dropout(0.0).tolist()
-        [1.0, 1.0, 1.0, 1.0]
-        """
-        if not 0.0 <= p <= 1.0:
-            raise ArgumentError(f"p is a probability between 0 and 1, not {p}")
-        if not training or p == 0.0:
-            return self
-        if p == 1.0:
-            return self * 0.0
-        kept = self.rand(*self.shape, device=self.device) >= p
-        return kept.where(self * (1.0 / (1.0 - p)), 0.0)
+    >>> sorted(Tensor.permutation(5).tolist())
+    [0, 1, 2, 3, 4]
+    """
+    (bits,) = random_bits(as_shape((count,)), device)
+    return argsort(cls._new(bits))
+
+
+def multinomial(x: T, samples: int = 1, replacement: bool = False) -> T:
+    """Positions along the last axis, drawn with probabilities in proportion to the elements.
+
+    >>> Tensor([0.0, 1.0, 0.0]).multinomial(1).tolist()
+    [1]
+    """
+    size = as_size(x.shape[-1]) if x.ndim else 0
+    if x.ndim not in (1, 2) or not isinstance(size, int) or size == 0:
+        raise ShapeError(f"multinomial needs one or two axes of weights, not {show_shape(x.shape)}")
+    if not replacement and samples > size:
+        raise ShapeError(f"{samples} draws without replacement need as many weights, not {size}")
+    weights = cast(x, dt.float32)
+    lead = concrete_shape(x.shape[:-1])
+    if replacement:
+        sums = unsqueeze(cumsum(weights, -1), -2)
+        total = narrow(sums, -1, size - 1, 1)
+        point = unsqueeze(rand(type(x), *lead, samples, device=x.device), -1) * total
+        below: T = sums <= point
+        return clamp(reduce.sum(below, -1), max=size - 1)
+    # A race: whoever has an exponential waiting time of the given rate first is drawn first.
+    u = rand(type(x), *lead, size, device=x.device)
+    wait = -log(-u + 1.0) / weights
+    return narrow(argsort(wait, -1), -1, 0, samples)
+
+
+def randint_like(x: T, low: int, high: int | None = None, dtype: Any = None) -> T:
+    """As `randint`, in this tensor's shape, type and place.
+
+    >>> Tensor([1, 2, 3]).randint_like(5).shape
+    (3,)
+    """
+    return randint(type(x), low, high, x.shape, dtype=dtype or x.dtype, device=x.device)
+
+
+def dropout(x: T, p: float = 0.5, training: bool = True) -> T:
+    """Zero with probability p, the rest scaled up so that the mean stays.
+
+    >>> Tensor.ones(4).dropout(0.0).tolist()
+    [1.0, 1.0, 1.0, 1.0]
+    """
+    if not 0.0 <= p <= 1.0:
+        raise ArgumentError(f"p is a probability between 0 and 1, not {p}")
+    if not training or p == 0.0:
+        return x
+    if p == 1.0:
+        return x * 0.0
+    kept = rand(type(x), *x.shape, device=x.device) >= p
+    return where(kept, x * (1.0 / (1.0 - p)), 0.0)

@@ -6,17 +6,19 @@ on the way gets the same line, unless it knows a better one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import wraps
-from typing import Any, TypeVar
+from types import FunctionType, ModuleType
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from morok.errors import MorokError, OutOfMemory
 from morok.ir.cached_graph import instantiate
 from morok.ir.provenance import capture, here, here_origin
 from morok.tensor.core import Core
+from morok.tensor.memory.storage import identified
 from morok.tensor.trace_cache import cached_graph, note_call, signature_of
 
-C = TypeVar("C", bound=type)
+K = TypeVar("K", bound=type)
 
 # Python calls these for the user; the rest of the special methods are plumbing.
 _OPERATORS = frozenset((
@@ -45,33 +47,50 @@ def frozen(reason: str) -> Callable[[F], F]:
 
 
 def makes_constant(function: F) -> F:
-    """A method whose result, if the user calls it, is told apart from equal ones by `Creation._identify`."""
+    """A method whose result, if the user calls it, is told apart from equal ones."""
     function.makes_constant = True  # type: ignore[attr-defined]
     return function
 
 
-def recorded(cls: C) -> C:
-    """A class decorator: every public method of the class remembers the user's line."""
-    return _decorate(cls, _recording)
+def methods(pure: Iterable[ModuleType]) -> Callable[[K], K]:
+    """A class decorator: every public method of its table remembers the user's line.
+
+    `pure`: the modules whose functions do nothing but make a graph from their operands; see `trace_cache.py`.
+    """
+    names = frozenset([module.__name__ for module in pure])
+
+    def decorate(cls: K) -> K:
+        known: dict[Any, Any] = {}  # a function under two names is one method
+        for name, member in list(vars(cls).items()):
+            if name.startswith("_") and name not in _OPERATORS:
+                continue
+            if isinstance(member, classmethod | staticmethod):
+                setattr(cls, name, type(member)(_recording(member.__func__)))
+            elif isinstance(member, FunctionType):
+                if member not in known:
+                    wrap = _repeating if member.__module__ in names else _recording
+                    known[member] = method = wrap(member)
+                    method.__module__ = cls.__module__  # it is found, and pickled, by way of the class
+                    method.__qualname__ = f"{cls.__qualname__}.{name}"
+                setattr(cls, name, known[member])
+        return cls
+
+    return decorate
 
 
-def pure(cls: C) -> C:
-    """As `recorded`, for methods that do nothing but make a graph from their operands: see
-    `trace_cache.py`."""
-    return _decorate(cls, _repeating)
+if TYPE_CHECKING:
+    P = ParamSpec("P")
+    R = TypeVar("R")
 
+    class constructor(Generic[P]):  # noqa: N801 - used as a decorator is
+        """How a table attaches a function of a class: called on a class, it makes one of its tensors."""
 
-def _decorate(cls: C, method: Callable[[Callable[..., Any]], Callable[..., Any]]) -> C:
-    for name, member in list(vars(cls).items()):
-        if name.startswith("_") and name not in _OPERATORS:
-            continue
-        if isinstance(member, classmethod):
-            setattr(cls, name, classmethod(_recording(member.__func__)))
-        elif isinstance(member, staticmethod):
-            setattr(cls, name, staticmethod(_recording(member.__func__)))
-        elif callable(member):
-            setattr(cls, name, method(member))
-    return cls
+        def __init__(self, function: Callable[Concatenate[type[Any], P], Any]) -> None: ...
+
+        def __get__(self, instance: object, owner: type[R]) -> Callable[P, R]: ...
+
+else:
+    constructor = classmethod
 
 
 def _recording(function: Callable[..., Any], at_once: bool = False) -> Callable[..., Any]:
@@ -89,7 +108,8 @@ def _recording(function: Callable[..., Any], at_once: bool = False) -> Callable[
             if reason is not None and result._storage is not args[0]._storage:
                 result._frozen = reason
             if constant:
-                result._identify()
+                # the gradient of an equal constant is another gradient
+                result._storage.node = identified(result._storage.node)
             return result
         except MorokError as error:
             if (at_once or error.place is None) and origin is not None:

@@ -21,7 +21,7 @@ from morok.ir.node import UOp, const, make, toposort
 from morok.ir.ops import Ops
 from morok.rewrite.engine import substitute
 from morok.tensor.core import expand_to, require_shape
-from morok.tensor.gradient.backward import realized_view
+from morok.tensor.gradient.backward import realized_view, seed_gradient
 from morok.tensor.gradient.walk import AGAIN, CUSTOM, pull_back
 from morok.tensor.gradient_track import is_marked
 from morok.tensor.tensor import Tensor
@@ -128,7 +128,7 @@ def value_and_grad(
 def _gradients(loss: Tensor, marks: list[UOp]) -> list[UOp]:
     """The gradient for every mark; zeros where the loss does not depend on it."""
     wanted = set(marks)
-    found = pull_back(loss.uop, loss._seed(None), wanted.__contains__, lambda _: False)
+    found = pull_back(loss.uop, seed_gradient(loss, None), wanted.__contains__, lambda _: False)
     return [found.get(mark) or expand_to(const(mark.dtype, 0.0), require_shape(mark)) for mark in marks]
 
 

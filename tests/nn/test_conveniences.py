@@ -67,7 +67,7 @@ def test_layers_say_what_they_are() -> None:
         "Sequential(",
         "  layers:",
         "    0: Conv2d(weight: (2, 1, 3, 3), bias: (2,), stride=1, padding=0, dilation=1, groups=1)",
-        "    1: Activations.relu",
+        "    1: Tensor.relu",
         "    2: Sequential(",
         "      layers:",
         "        0: Linear(weight: (2, 4), bias: (2,))",

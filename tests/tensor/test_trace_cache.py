@@ -185,7 +185,7 @@ def test_the_tensor_itself_by_name() -> None:
     clear_trace_cache()
     for _ in range(3):
         x = pair()[0]
-        np.testing.assert_allclose(Tensor.square(self=x).numpy(), x.numpy() ** 2, rtol=1e-6)
+        np.testing.assert_allclose(Tensor.square(x=x).numpy(), x.numpy() ** 2, rtol=1e-6)
 
 
 def test_kernels_of_a_known_signature_come_from_the_lines_of_the_graph_at_hand() -> None:

@@ -5,325 +5,287 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, Self
+from typing import Any
 
 from morok.dtype import int64
 from morok.errors import ArgumentError, ShapeError
 from morok.ir.infer import Size, numel, show_shape
 from morok.ir.node import alu, const
 from morok.ir.ops import Ops
-from morok.tensor.arrays.joining import Joining
+from morok.tensor.arrays import reduce
+from morok.tensor.arrays.movement import expand, flip, narrow, permute, reshape, squeeze, transpose, unsqueeze
+from morok.tensor.arrays.padding import pad
 from morok.tensor.core import expand_to, iota
-from morok.tensor.record import pure
+from morok.tensor.elementwise.comparison import where
+from morok.tensor.elementwise.operators import T
 from morok.tensor.sizes import as_axes, as_axis, as_size
 
-_MODES = {
-    "reflect": "reflect", "symmetric": "symmetric", "replicate": "edge", "edge": "edge",
-    "circular": "wrap", "wrap": "wrap",
-}  # fmt: skip
+# --- padding
 
 
-@pure
-class Arrange(Joining):
-    """The same elements in another arrangement."""
+# --- axes
 
-    # --- padding
 
-    def _pad_with_itself(self, amounts: list[tuple[Size, Size]], mode: str) -> Self:
-        how = _MODES.get(mode)
-        if how is None:
-            known = ", ".join(map(repr, ("constant", *_MODES)))
-            raise ArgumentError(f"pad has the modes {known}, not {mode!r}")
-        x = self
-        for axis, (low, high) in enumerate(amounts):
-            if (low, high) == (0, 0):
-                continue
-            size = x.shape[axis]
-            if not isinstance(size, int) or not isinstance(low, int) or not isinstance(high, int):
-                raise ShapeError(f"pad with mode {mode!r} needs known sizes, not {show_shape(x.shape)}")
-            x = x._pad_axis(axis, size, low, high, how)
-        return x
+def ravel(x: T) -> T:
+    """All elements in one axis.
 
-    def _pad_axis(self, axis: int, size: int, low: int, high: int, how: str) -> Self:
-        """One axis. What is negative is cut off: before it goes in circles, and after it is mirrored."""
-        if low < 0 or high < 0:
-            first, last = max(-low, 0), max(-high, 0)
-            if how != "wrap":
-                longer = self._pad_axis(axis, size, max(low, 0), max(high, 0), how)
-                return longer.narrow(axis, first, int(longer.shape[axis]) - first - last)  # type: ignore[arg-type]
-            inside = size - first - last
-            return self.narrow(axis, first, inside)._pad_axis(axis, inside, max(low, 0), max(high, 0), how)
-        if low == high == 0:
-            return self
-        x = self
-        most = {"reflect": size - 1, "symmetric": size, "wrap": size, "edge": low + high if size else 0}[how]
-        if max(low, high) > most:
+    >>> Tensor([[1, 2], [3, 4]]).ravel().tolist()
+    [1, 2, 3, 4]
+    """
+    return reshape(x, x.numel())
+
+
+def swapaxes(x: T, dim0: int, dim1: int) -> T:
+    """Two axes swapped, as `transpose`.
+
+    >>> Tensor.ones(2, 3, 4).swapaxes(0, 2).shape
+    (4, 3, 2)
+    """
+    return transpose(x, dim0, dim1)
+
+
+def movedim(x: T, source: Any, destination: Any) -> T:
+    """Axes moved to other positions, the rest keeping their order.
+
+    >>> Tensor.ones(2, 3, 4).movedim(0, -1).shape
+    (3, 4, 2)
+    """
+    own = x.shape
+    start, goal = as_axes(source, own), as_axes(destination, own)
+    if len(start) != len(goal):
+        raise ShapeError(f"movedim moves {len(start)} axes to {len(goal)} positions; give as many")
+    rest = [axis for axis in range(len(own)) if axis not in start]
+    to = dict(zip(goal, start, strict=True))
+    return permute(x, [to[i] if i in to else rest.pop(0) for i in range(len(own))])
+
+
+def matrix_transpose(x: T) -> T:
+    """The last two axes swapped."""
+    return transpose(x, -2, -1)
+
+
+def expand_as(x: T, other: Any) -> T:
+    """Expanded to the shape of another tensor.
+
+    >>> Tensor([1, 2]).expand_as(Tensor.ones(3, 2)).shape
+    (3, 2)
+    """
+    return expand(x, *other.shape)
+
+
+def reshape_as(x: T, other: Any) -> T:
+    """In the shape of another tensor.
+
+    >>> Tensor.ones(4).reshape_as(Tensor.ones(2, 2)).shape
+    (2, 2)
+    """
+    return reshape(x, *other.shape)
+
+
+def select(x: T, dim: Any = None, index: Any = 0, *, axis: int | None = None) -> T:
+    """One slice of an axis, without it.
+
+    >>> Tensor([[1, 2], [3, 4]]).select(1, 0).tolist()
+    [1, 3]
+    """
+    own = x.shape
+    at = as_axis(dim if axis is None else axis, len(own), own)
+    size = own[at]
+    place = as_size(index, "an index")
+    if isinstance(place, int) and isinstance(size, int):
+        if not -size <= place < size:
             raise ShapeError(
-                f"pad by {max(low, high)} with mode {how!r} needs as many elements inside, but axis {axis} "
-                f"of shape {show_shape(x.shape)} has {most} to give"
+                f"index {place} is outside of axis {at} of shape {show_shape(own)}; use {-size} … {size - 1}"
             )
-        if how == "edge":
-            parts = [(0, 1, low), (size - 1, 1, high)]
-            before, after = (
-                x.narrow(axis, start, 1).expand([n if i == axis else -1 for i in range(x.ndim)])
-                for start, _, n in parts
-            )
-        elif how == "wrap":
-            before, after = x.narrow(axis, size - low, low), x.narrow(axis, 0, high)
+        place = place % size
+    return squeeze(narrow(x, at, place, 1), at)
+
+
+def fliplr(x: T) -> T:
+    """The second axis reversed.
+
+    >>> Tensor([[1, 2], [3, 4]]).fliplr().tolist()
+    [[2, 1], [4, 3]]
+    """
+    return flip(x, 1)
+
+
+def flipud(x: T) -> T:
+    """The first axis reversed.
+
+    >>> Tensor([[1, 2], [3, 4]]).flipud().tolist()
+    [[3, 4], [1, 2]]
+    """
+    return flip(x, 0)
+
+
+def rot90(t: T, k: int = 1, dims: Any = (0, 1)) -> T:
+    """Turned by 90 degrees k times, from the first of two axes toward the second.
+
+    >>> Tensor([[1, 2], [3, 4]]).rot90().tolist()
+    [[2, 4], [1, 3]]
+    """
+    a, b = as_axes(dims, t.shape)
+    turns = k % 4
+    x = flip(t, b) if turns == 1 else flip(t, a) if turns == 3 else t
+    return flip(t, a, b) if turns == 2 else transpose(x, a, b) if turns else x
+
+
+def tensor_split(x: T, parts: Any, dim: int = 0, *, axis: int | None = None) -> tuple[T, ...]:
+    """Parts along an axis: so many, the first ones longer by one; or cut at the given positions.
+
+    >>> [part.tolist() for part in Tensor([1, 2, 3]).tensor_split(2)]
+    [[1, 2], [3]]
+    """
+    at = as_axis(dim if axis is None else axis, x.ndim, x.shape)
+    total = x.shape[at]
+    if not isinstance(total, int):
+        raise ShapeError(f"tensor_split along axis {at} of shape {show_shape(x.shape)} needs a known size")
+    if isinstance(parts, int):
+        if parts < 1:
+            raise ShapeError(f"tensor_split needs 1 part or more, not {parts}")
+        cuts = [total // parts * i + min(i, total % parts) for i in range(parts + 1)]
+    else:
+        cuts = [0, *(slice(0, int(p)).indices(total)[1] for p in parts), total]
+    return tuple(narrow(x, at, a, max(b - a, 0)) for a, b in pairwise(cuts))
+
+
+def hstack(t: T, *others: Any) -> T:
+    """Tensors side by side: along the second axis, vectors along the first.
+
+    >>> Tensor([1, 2]).hstack(Tensor([3])).tolist()
+    [1, 2, 3]
+    """
+    parts = [x.reshape(1) if not x.ndim else x for x in (t, *others)]
+    joined: T = parts[0].cat(*parts[1:], dim=1 if parts[0].ndim > 1 else 0)
+    return joined
+
+
+def vstack(t: T, *others: Any) -> T:
+    """Tensors below each other: along the first axis, vectors as rows.
+
+    >>> Tensor([1, 2]).vstack(Tensor([3, 4])).tolist()
+    [[1, 2], [3, 4]]
+    """
+    parts = [x.reshape(1, -1) if x.ndim < 2 else x for x in (t, *others)]
+    joined: T = parts[0].cat(*parts[1:], dim=0)
+    return joined
+
+
+def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Any, ...]:
+    """The coordinates of all points of a grid over vectors; "xy" swaps the first two axes, as NumPy does.
+
+    >>> [x.tolist() for x in Tensor.meshgrid(Tensor([1, 2]), Tensor([3, 4]))]
+    [[[1, 1], [2, 2]], [[3, 4], [3, 4]]]
+    """
+    if indexing not in ("ij", "xy"):
+        raise ArgumentError(f'indexing must be "ij" or "xy", not {indexing!r}')
+    given = tuple(tensors[0]) if len(tensors) == 1 and isinstance(tensors[0], tuple | list) else tensors
+    flat = [x.reshape(x.numel()) for x in given]
+    sizes = tuple(x.shape[0] for x in flat)
+    slim = [tuple(n if i == k else 1 for i, n in enumerate(sizes)) for k in range(len(flat))]
+    grids = [x.reshape(shape).expand(sizes) for x, shape in zip(flat, slim, strict=True)]
+    swap = indexing == "xy" and len(grids) > 1
+    return tuple(grid.transpose(0, 1) if swap else grid for grid in grids)
+
+
+# --- diagonals
+
+
+def diagonal(x: T, offset: int = 0, dim1: int = 0, dim2: int = 1) -> T:
+    """A diagonal of two axes, as the last axis.
+
+    >>> Tensor([[1, 2], [3, 4]]).diagonal().tolist()
+    [1, 4]
+    """
+    own = x.shape
+    a, b = as_axes((dim1, dim2), own)
+    rows, columns = own[a], own[b]
+    if not isinstance(rows, int) or not isinstance(columns, int):
+        raise ShapeError(f"a diagonal of shape {show_shape(own)} needs known sizes")
+    rest = [axis for axis in range(len(own)) if axis not in (a, b)]
+    x = permute(x, [*rest, a, b])
+    lead = x.shape[:-2]
+    top, left = max(-offset, 0), max(offset, 0)
+    count = max(0, min(rows - top, columns - left))
+    if not count:
+        return narrow(reshape(x, *lead, rows * columns), -1, 0, 0)
+    # A square whose rows are one element longer in memory: its diagonal is its first column.
+    square = narrow(narrow(x, -2, top, count), -1, left, count)
+    none: list[Any] = [None] * len(lead)
+    flat = pad(reshape(square, *lead, count * count), [*none, (0, count)])
+    return squeeze(narrow(reshape(flat, *lead, count, count + 1), -1, 0, 1), -1)
+
+
+_diagonal = diagonal  # `diag` has an argument of that name
+
+
+def diag_embed(t: T, offset: int = 0, dim1: int = -2, dim2: int = -1) -> T:
+    """The last axis as a diagonal of two axes that are zero elsewhere.
+
+    >>> Tensor([1, 2]).diag_embed().tolist()
+    [[1, 0], [0, 2]]
+    """
+    size = t.shape[-1] if t.ndim else None
+    if not isinstance(size, int):
+        raise ShapeError(f"diag_embed of shape {show_shape(t.shape)} needs a last axis of known size")
+    side = size + abs(offset)
+    none: list[Any] = [None] * (t.ndim - 1)
+    before = (max(offset, 0), max(-offset, 0))
+    x = unsqueeze(pad(t, [*none, before]), -2)
+    shape = (side, side)
+    row, column = (expand_to(iota(shape, i, int64), shape) for i in (0, 1))
+    here = alu(Ops.CMPEQ, column, alu(Ops.ADD, row, const(int64, offset)))
+    full = where(t._new(here), x, t._new(const(t.dtype, 0)))
+    return movedim(full, (-2, -1), (dim1, dim2))
+
+
+def diag(x: T, diagonal: int = 0) -> T:
+    """The diagonal of a matrix, or the matrix with a vector as its diagonal.
+
+    >>> Tensor([1, 2]).diag().tolist()
+    [[1, 0], [0, 2]]
+    """
+    if x.ndim not in (1, 2):
+        raise ShapeError(f"diag takes a vector or a matrix, not shape {show_shape(x.shape)}")
+    return diag_embed(x, diagonal) if x.ndim == 1 else _diagonal(x, diagonal)
+
+
+def trace(x: T, offset: int = 0, dim1: int = 0, dim2: int = 1) -> T:
+    """The sum of a diagonal.
+
+    >>> Tensor([[1, 2], [3, 4]]).trace().item()
+    5
+    """
+    return reduce.sum(diagonal(x, offset, dim1, dim2), -1)
+
+
+# --- axes by name
+
+
+def rearrange(x: T, /, pattern: str, **sizes: Any) -> T:
+    """Axes split, joined and reordered by name: "b (h p) c -> b h (p c)", with sizes of the parts.
+
+    >>> Tensor.ones(2, 12).rearrange("b (h d) -> h b d", h=3).shape
+    (3, 2, 4)
+    """
+    left, right = _sides(pattern)
+    own = x.shape
+    groups, named = _match(own, left, sizes, pattern)
+    names = [name for group in groups for name in group]
+    wanted = [name for group in right for name in _spelled(group, groups)]
+    if sorted(names) != sorted(wanted) or len(set(names)) != len(names):
+        raise ShapeError(
+            f"pattern {pattern!r} needs the same names on both sides, each once, got {names} and {wanted}"
+        )
+    x = permute(reshape(x, [named[name] for name in names]), [names.index(name) for name in wanted])
+    shape: list[Size] = []
+    for group in right:
+        if group == ["..."]:
+            shape += [named[name] for name in _spelled(group, groups)]
         else:
-            skip = how == "reflect"
-            before = x.narrow(axis, int(skip), low).flip(axis)
-            after = x.narrow(axis, size - high - skip, high).flip(axis)
-        return before.cat(x, after, dim=axis)
-
-    # --- axes
-
-    def ravel(self) -> Self:
-        """All elements in one axis.
-
-        >>> Tensor([[1, 2], [3, 4]]).ravel().tolist()
-        [1, 2, 3, 4]
-        """
-        return self.reshape(self.numel())
-
-    def swapaxes(self, dim0: int, dim1: int) -> Self:
-        """Two axes swapped, as `transpose`.
-
-        >>> Tensor.ones(2, 3, 4).swapaxes(0, 2).shape
-        (4, 3, 2)
-        """
-        return self.transpose(dim0, dim1)
-
-    def movedim(self, source: Any, destination: Any) -> Self:
-        """Axes moved to other positions, the rest keeping their order.
-
-        >>> Tensor.ones(2, 3, 4).movedim(0, -1).shape
-        (3, 4, 2)
-        """
-        own = self.shape
-        start, goal = as_axes(source, own), as_axes(destination, own)
-        if len(start) != len(goal):
-            raise ShapeError(f"movedim moves {len(start)} axes to {len(goal)} positions; give as many")
-        rest = [axis for axis in range(len(own)) if axis not in start]
-        to = dict(zip(goal, start, strict=True))
-        return self.permute([to[i] if i in to else rest.pop(0) for i in range(len(own))])
-
-    moveaxis, swapdims = movedim, swapaxes
-
-    @property
-    def mT(self) -> Self:
-        """The last two axes swapped."""
-        return self.transpose(-2, -1)
-
-    def expand_as(self, other: Any) -> Self:
-        """Expanded to the shape of another tensor.
-
-        >>> Tensor([1, 2]).expand_as(Tensor.ones(3, 2)).shape
-        (3, 2)
-        """
-        return self.expand(*other.shape)
-
-    def reshape_as(self, other: Any) -> Self:
-        """In the shape of another tensor.
-
-        >>> Tensor.ones(4).reshape_as(Tensor.ones(2, 2)).shape
-        (2, 2)
-        """
-        return self.reshape(*other.shape)
-
-    view_as = reshape_as
-
-    def select(self, dim: Any = None, index: Any = 0, *, axis: int | None = None) -> Self:
-        """One slice of an axis, without it.
-
-        >>> Tensor([[1, 2], [3, 4]]).select(1, 0).tolist()
-        [1, 3]
-        """
-        own = self.shape
-        at = as_axis(dim if axis is None else axis, len(own), own)
-        size = own[at]
-        place = as_size(index, "an index")
-        if isinstance(place, int) and isinstance(size, int):
-            if not -size <= place < size:
-                raise ShapeError(
-                    f"index {place} is outside of axis {at} of shape {show_shape(own)}; "
-                    f"use {-size} … {size - 1}"
-                )
-            place = place % size
-        return self.narrow(at, place, 1).squeeze(at)
-
-    def fliplr(self) -> Self:
-        """The second axis reversed.
-
-        >>> Tensor([[1, 2], [3, 4]]).fliplr().tolist()
-        [[2, 1], [4, 3]]
-        """
-        return self.flip(1)
-
-    def flipud(self) -> Self:
-        """The first axis reversed.
-
-        >>> Tensor([[1, 2], [3, 4]]).flipud().tolist()
-        [[3, 4], [1, 2]]
-        """
-        return self.flip(0)
-
-    def rot90(self, k: int = 1, dims: Any = (0, 1)) -> Self:
-        """Turned by 90 degrees k times, from the first of two axes toward the second.
-
-        >>> Tensor([[1, 2], [3, 4]]).rot90().tolist()
-        [[2, 4], [1, 3]]
-        """
-        a, b = as_axes(dims, self.shape)
-        turns = k % 4
-        x = self.flip(b) if turns == 1 else self.flip(a) if turns == 3 else self
-        return self.flip(a, b) if turns == 2 else x.transpose(a, b) if turns else x
-
-    def tensor_split(self, parts: Any, dim: int = 0, *, axis: int | None = None) -> tuple[Self, ...]:
-        """Parts along an axis: so many, the first ones longer by one; or cut at the given positions.
-
-        >>> [part.tolist() for part in Tensor([1, 2, 3]).tensor_split(2)]
-        [[1, 2], [3]]
-        """
-        at = as_axis(dim if axis is None else axis, self.ndim, self.shape)
-        total = self.shape[at]
-        if not isinstance(total, int):
-            raise ShapeError(
-                f"tensor_split along axis {at} of shape {show_shape(self.shape)} needs a known size"
-            )
-        if isinstance(parts, int):
-            if parts < 1:
-                raise ShapeError(f"tensor_split needs 1 part or more, not {parts}")
-            cuts = [total // parts * i + min(i, total % parts) for i in range(parts + 1)]
-        else:
-            cuts = [0, *(slice(0, int(p)).indices(total)[1] for p in parts), total]
-        return tuple(self.narrow(at, a, max(b - a, 0)) for a, b in pairwise(cuts))
-
-    def hstack(self, *others: Any) -> Self:
-        """Tensors side by side: along the second axis, vectors along the first.
-
-        >>> Tensor([1, 2]).hstack(Tensor([3])).tolist()
-        [1, 2, 3]
-        """
-        parts = [x.reshape(1) if not x.ndim else x for x in (self, *others)]
-        joined: Self = parts[0].cat(*parts[1:], dim=1 if parts[0].ndim > 1 else 0)
-        return joined
-
-    def vstack(self, *others: Any) -> Self:
-        """Tensors below each other: along the first axis, vectors as rows.
-
-        >>> Tensor([1, 2]).vstack(Tensor([3, 4])).tolist()
-        [[1, 2], [3, 4]]
-        """
-        parts = [x.reshape(1, -1) if x.ndim < 2 else x for x in (self, *others)]
-        joined: Self = parts[0].cat(*parts[1:], dim=0)
-        return joined
-
-    @staticmethod
-    def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Any, ...]:
-        """The coordinates of all points of a grid over vectors; "xy" swaps the first two axes, as NumPy does.
-
-        >>> [x.tolist() for x in Tensor.meshgrid(Tensor([1, 2]), Tensor([3, 4]))]
-        [[[1, 1], [2, 2]], [[3, 4], [3, 4]]]
-        """
-        if indexing not in ("ij", "xy"):
-            raise ArgumentError(f'indexing must be "ij" or "xy", not {indexing!r}')
-        given = tuple(tensors[0]) if len(tensors) == 1 and isinstance(tensors[0], tuple | list) else tensors
-        flat = [x.reshape(x.numel()) for x in given]
-        sizes = tuple(x.shape[0] for x in flat)
-        slim = [tuple(n if i == k else 1 for i, n in enumerate(sizes)) for k in range(len(flat))]
-        grids = [x.reshape(shape).expand(sizes) for x, shape in zip(flat, slim, strict=True)]
-        swap = indexing == "xy" and len(grids) > 1
-        return tuple(grid.transpose(0, 1) if swap else grid for grid in grids)
-
-    # --- diagonals
-
-    def diagonal(self, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Self:
-        """A diagonal of two axes, as the last axis.
-
-        >>> Tensor([[1, 2], [3, 4]]).diagonal().tolist()
-        [1, 4]
-        """
-        own = self.shape
-        a, b = as_axes((dim1, dim2), own)
-        rows, columns = own[a], own[b]
-        if not isinstance(rows, int) or not isinstance(columns, int):
-            raise ShapeError(f"a diagonal of shape {show_shape(own)} needs known sizes")
-        rest = [axis for axis in range(len(own)) if axis not in (a, b)]
-        x = self.permute([*rest, a, b])
-        lead = x.shape[:-2]
-        top, left = max(-offset, 0), max(offset, 0)
-        count = max(0, min(rows - top, columns - left))
-        if not count:
-            return x.reshape(*lead, rows * columns).narrow(-1, 0, 0)
-        # A square whose rows are one element longer in memory: its diagonal is its first column.
-        square = x.narrow(-2, top, count).narrow(-1, left, count)
-        none: list[Any] = [None] * len(lead)
-        flat = square.reshape(*lead, count * count).pad([*none, (0, count)])
-        return flat.reshape(*lead, count, count + 1).narrow(-1, 0, 1).squeeze(-1)
-
-    def diag_embed(self, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Self:
-        """The last axis as a diagonal of two axes that are zero elsewhere.
-
-        >>> Tensor([1, 2]).diag_embed().tolist()
-        [[1, 0], [0, 2]]
-        """
-        size = self.shape[-1] if self.ndim else None
-        if not isinstance(size, int):
-            raise ShapeError(f"diag_embed of shape {show_shape(self.shape)} needs a last axis of known size")
-        side = size + abs(offset)
-        none: list[Any] = [None] * (self.ndim - 1)
-        before = (max(offset, 0), max(-offset, 0))
-        x = self.pad([*none, before]).unsqueeze(-2)
-        shape = (side, side)
-        row, column = (expand_to(iota(shape, i, int64), shape) for i in (0, 1))
-        here = alu(Ops.CMPEQ, column, alu(Ops.ADD, row, const(int64, offset)))
-        full = self._new(here).where(x, self._new(const(self.dtype, 0)))
-        return full.movedim((-2, -1), (dim1, dim2))
-
-    def diag(self, diagonal: int = 0) -> Self:
-        """The diagonal of a matrix, or the matrix with a vector as its diagonal.
-
-        >>> Tensor([1, 2]).diag().tolist()
-        [[1, 0], [0, 2]]
-        """
-        if self.ndim not in (1, 2):
-            raise ShapeError(f"diag takes a vector or a matrix, not shape {show_shape(self.shape)}")
-        return self.diag_embed(diagonal) if self.ndim == 1 else self.diagonal(diagonal)
-
-    def trace(self, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Self:
-        """The sum of a diagonal.
-
-        >>> Tensor([[1, 2], [3, 4]]).trace().item()
-        5
-        """
-        return self.diagonal(offset, dim1, dim2).sum(-1)
-
-    # --- axes by name
-
-    def rearrange(self, pattern: str, **sizes: Any) -> Self:
-        """Axes split, joined and reordered by name: "b (h p) c -> b h (p c)", with sizes of the parts.
-
-        >>> Tensor.ones(2, 12).rearrange("b (h d) -> h b d", h=3).shape
-        (3, 2, 4)
-        """
-        left, right = _sides(pattern)
-        own = self.shape
-        groups, named = _match(own, left, sizes, pattern)
-        names = [name for group in groups for name in group]
-        wanted = [name for group in right for name in _spelled(group, groups)]
-        if sorted(names) != sorted(wanted) or len(set(names)) != len(names):
-            raise ShapeError(
-                f"pattern {pattern!r} needs the same names on both sides, each once, got {names} and {wanted}"
-            )
-        x = self.reshape([named[name] for name in names]).permute([names.index(name) for name in wanted])
-        shape: list[Size] = []
-        for group in right:
-            if group == ["..."]:
-                shape += [named[name] for name in _spelled(group, groups)]
-            else:
-                shape.append(numel(tuple(named[name] for name in _spelled(group, groups))))
-        return x.reshape(shape)
+            shape.append(numel(tuple(named[name] for name in _spelled(group, groups))))
+    return reshape(x, shape)
 
 
 def _sides(pattern: str) -> tuple[list[list[str]], list[list[str]]]:

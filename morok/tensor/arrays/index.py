@@ -10,22 +10,27 @@ from __future__ import annotations
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
 from morok.dtype import int64
 from morok.errors import DTypeError, OutOfRange, ShapeError
+from morok.ir import build
 from morok.ir import movement as move
-from morok.ir.build import cast
 from morok.ir.checks import Complaint
 from morok.ir.infer import Shape, Size, add_sizes, numel, show_shape, size_node
 from morok.ir.node import UOp, alu, const
 from morok.ir.ops import Ops
-from morok.tensor.arrays.arrange import Arrange
+from morok.tensor.arrays.movement import expand, flatten, flip, permute, reshape, shrink, transpose, unsqueeze
+from morok.tensor.arrays.reduce import reduce_axes
 from morok.tensor.arrays.rows import checked, named_rows, take_rows, wide_enough
 from morok.tensor.core import Core, expand_to, iota
-from morok.tensor.record import frozen, pure
+from morok.tensor.creation.constructors import as_operand, from_data
+from morok.tensor.elementwise import comparison
+from morok.tensor.elementwise.operators import T
+from morok.tensor.export import numpy
+from morok.tensor.record import frozen
 from morok.tensor.sizes import _UNSET, Variable, as_axis, as_size, axis_or_dim, broadcast_shapes
 from morok.tensor.trace_cache import refuse_trace_cache
 from morok.tensor.tracing import is_tracing
@@ -65,205 +70,204 @@ class Rows:
         return [*range(front, front + at), *range(front), *range(front + at, front + len(self.rest))]
 
 
-@pure
-class Index(Arrange):
-    """Reading parts."""
+@frozen(INDEXED)
+def getitem(x: T, key: Any) -> T:
+    steps = parse_key(x.shape, key)
+    x = basic_index(x, steps)
+    return _looked_up(x, steps) if steps.arrays else x
 
-    @frozen(INDEXED)
-    def __getitem__(self, key: Any) -> Self:
-        steps = parse_key(self.shape, key)
-        x = self._basic(steps)
-        return x._looked_up(steps) if steps.arrays else x
 
-    def _basic(self, steps: Steps) -> Self:
-        """Slices and numbers; arrays' axes are still whole."""
-        x = (
-            self.shrink(steps.box).flip([axis for axis, f in enumerate(steps.flips) if f])
-            if steps.box
-            else self
+def basic_index(x: T, steps: Steps) -> T:
+    """Slices and numbers; arrays' axes are still whole."""
+    x = flip(shrink(x, steps.box), [axis for axis, f in enumerate(steps.flips) if f]) if steps.box else x
+    for axis, stride in enumerate(steps.strides):
+        if stride > 1:
+            x = _stride(x, axis, stride)
+    sizes: list[Size] = [size for size, kept in zip(x.shape, steps.keep, strict=True) if kept]
+    for position in steps.new:
+        sizes.insert(position, 1)
+    return reshape(x, sizes)
+
+
+def _stride(t: T, axis: int, stride: int) -> T:
+    """Every stride-th element of an axis, the first included."""
+    own = t.shape
+    size = own[axis]
+    assert isinstance(size, int)
+    count = -(-size // stride)
+    rest: list[Any] = [(0, 0)] * len(own)
+    rest[axis] = (0, count * stride - size)
+    # A view, though there is a PAD in it: nothing of the padding is left.
+    x = move.reshape(move.pad(t.uop, rest), (*own[:axis], count, stride, *own[axis + 1 :]))
+    box: list[Any] = [(0, size) for size in (*own[:axis], count, 1, *own[axis + 1 :])]
+    return t._view(move.reshape(move.shrink(x, box), (*own[:axis], count, *own[axis + 1 :])))
+
+
+# --- arrays
+
+
+def _looked_up(x: T, steps: Steps) -> T:
+    """Arrays of integers at some axes: they broadcast together, as in NumPy."""
+    rows = as_rows(x, steps.arrays)
+    found = x._new(take_rows(rows.table.uop, rows.places.uop))
+    return permute(found, rows.order(steps.at))
+
+
+def as_rows(x: T, arrays: list[tuple[int, Any]], writes: bool = False) -> Rows:
+    """The tensor as a table whose rows are what one point of the arrays names."""
+    own = x.shape
+    axes = [axis for axis, _ in arrays]
+    rest = [axis for axis in range(len(own)) if axis not in axes]
+    wanted = [_positions(x, tensor, axis, writes) for axis, tensor in arrays]
+    table = permute(x, [*axes, *rest])
+    if len(axes) == 1:
+        return Rows(table, wanted[0], axes, rest)
+    sizes = [own[axis] for axis in axes]
+    flat = reshape(table, numel(tuple(sizes)), *(own[axis] for axis in rest))
+    together = broadcast_shapes(*(w.shape for w in wanted))
+    return Rows(flat, _flat_places(x, wanted, sizes).expand(together), axes, rest)
+
+
+def _flat_places(x: T, wanted: Sequence[Any], sizes: Sequence[Size]) -> Any:
+    """Positions along several axes as one in row-major order; -1 where one of them does not exist."""
+    place: Any = None
+    exists: Any = None
+    for w, size in zip(wanted, sizes, strict=True):
+        limit = x._new(build.cast(size_node(size), int64)) if isinstance(size, UOp) else size
+        one = w.cast(int64)
+        place = one if place is None else place * limit + one
+        here = (one >= 0) & (one < limit)
+        exists = here if exists is None else exists & here
+    return exists.where(place, -1)
+
+
+def _positions(x: T, where: Any, axis: int, writes: bool = False) -> T:
+    """Positions along an axis, from the front. Known ones are checked now, others where they are used.
+
+    One that is outside is the first one until somebody hears of it; where something is written, nowhere.
+    """
+    size = x.shape[axis]
+    if isinstance(where, Core):
+        tensor = x._new(where.uop)
+    else:
+        array = np.asarray(where)
+        array = array.astype(np.int64) if array.size == 0 else array
+        if isinstance(size, int):
+            return from_data(x, _known_positions(array, size, axis, x.shape))
+        tensor = from_data(x, array)
+    if not tensor.dtype.is_bounded_int:
+        raise DTypeError(f"an index must be made of integers, not {tensor.dtype}")
+    if size == 0 and tensor.numel() != 0:
+        raise OutOfRange(f"axis {axis} of shape {show_shape(x.shape)} is empty, so it has no positions")
+    node, limit = wide_enough(tensor.uop, size)
+    places = x._new(node)
+    signed = not places.dtype.is_unsigned
+    if signed:
+        places = comparison.where(places < 0, places + x._new(limit), places)
+    complaint = Complaint(_outside("{}", size, axis, x.shape), signed)
+    return x._new(checked(places.uop, limit, complaint, writes))
+
+
+def gather(t: T, dim: Any = None, index: Any = None, *, axis: int | None = None) -> T:
+    """For each place of `index`, the element of x with that position along `dim`, as PyTorch.
+
+    As everywhere, negative positions count from the end, and others that there are not raise OutOfRange.
+
+    >>> Tensor([[1, 2], [3, 4]]).gather(1, Tensor([[1], [0]])).tolist()
+    [[2], [3]]
+    """
+    own = t.shape
+    at = as_axis(dim if axis is None else axis, len(own), own)
+    where = index_along(t, index, at, "gather")
+    x = shrink(t, [None if i == at else (0, size) for i, size in enumerate(where.shape)])
+    # The axis that is looked through goes last, and a 1 takes its place.
+    x = transpose(unsqueeze(x, -1), at, -1)
+    sizes = (*where.shape, own[at])
+    here = expand_to(iota(sizes, len(sizes) - 1, where.dtype), sizes)
+    hit = alu(Ops.CMPEQ, expand_to(unsqueeze(where, -1).uop, sizes), here)
+    value = alu(Ops.WHERE, hit, expand_to(x.uop, sizes), const(t.dtype, 0))
+    found = reduce_axes(t._new(value), Ops.ADD, (len(sizes) - 1,), False)
+    if not t.dtype.is_float:
+        return found
+    places = places_along(t, where, at)
+    return t._new(named_rows(found.uop, reshape(t, t.numel()).uop, places.uop))
+
+
+def index_along(x: T, index: Any, axis: int, what: str, writes: bool = False) -> T:
+    """An index with as many axes as x, and no longer than x except along one of them."""
+    own = x.shape
+    where = _positions(x, index, axis, writes)
+    fits = where.ndim == x.ndim and all(
+        i == axis or not isinstance(n, int) or not isinstance(m, int) or n <= m
+        for i, (n, m) in enumerate(zip(where.shape, own, strict=False))
+    )
+    if not fits:
+        raise ShapeError(
+            f"{what} of shape {show_shape(own)} along axis {axis} needs an index of {x.ndim} axes, "
+            f"none longer than x's except for axis {axis}, not {show_shape(where.shape)}"
         )
-        for axis, stride in enumerate(steps.strides):
-            if stride > 1:
-                x = x._stride(axis, stride)
-        sizes: list[Size] = [size for size, kept in zip(x.shape, steps.keep, strict=True) if kept]
-        for position in steps.new:
-            sizes.insert(position, 1)
-        return x.reshape(sizes)
+    return where
 
-    def _stride(self, axis: int, stride: int) -> Self:
-        """Every stride-th element of an axis, the first included."""
-        own = self.shape
-        size = own[axis]
-        assert isinstance(size, int)
-        count = -(-size // stride)
-        rest: list[Any] = [(0, 0)] * len(own)
-        rest[axis] = (0, count * stride - size)
-        # A view, though there is a PAD in it: nothing of the padding is left.
-        x = move.reshape(move.pad(self.uop, rest), (*own[:axis], count, stride, *own[axis + 1 :]))
-        box: list[Any] = [(0, size) for size in (*own[:axis], count, 1, *own[axis + 1 :])]
-        return self._view(move.reshape(move.shrink(x, box), (*own[:axis], count, *own[axis + 1 :])))
 
-    # --- arrays
+def places_along(x: T, where: T, axis: int) -> Any:
+    """For an index as `gather` takes it, the places in the flattened tensor."""
+    sizes = where.shape
+    wanted = [where if i == axis else x._new(expand_to(iota(sizes, i, int64), sizes)) for i in range(x.ndim)]
+    return _flat_places(x, wanted, x.shape) if wanted else where
 
-    def _looked_up(self, steps: Steps) -> Self:
-        """Arrays of integers at some axes: they broadcast together, as in NumPy."""
-        rows = self._as_rows(steps.arrays)
-        found = self._new(take_rows(rows.table.uop, rows.places.uop))
-        return found.permute(rows.order(steps.at))
 
-    def _as_rows(self, arrays: list[tuple[int, Any]], writes: bool = False) -> Rows:
-        """The tensor as a table whose rows are what one point of the arrays names."""
-        own = self.shape
-        axes = [axis for axis, _ in arrays]
-        rest = [axis for axis in range(len(own)) if axis not in axes]
-        wanted = [self._positions(tensor, axis, writes) for axis, tensor in arrays]
-        table = self.permute([*axes, *rest])
-        if len(axes) == 1:
-            return Rows(table, wanted[0], axes, rest)
-        sizes = [own[axis] for axis in axes]
-        flat = table.reshape(numel(tuple(sizes)), *(own[axis] for axis in rest))
-        together = broadcast_shapes(*(w.shape for w in wanted))
-        return Rows(flat, self._flat_places(wanted, sizes).expand(together), axes, rest)
+def take_along_dim(t: T, index: Any, dim: Any = None, *, axis: Any = None) -> T:
+    """As `gather`, with sizes along the other axes broadcast; without an axis, of the flattened tensor.
 
-    def _flat_places(self, wanted: Sequence[Any], sizes: Sequence[Size]) -> Any:
-        """Positions along several axes as one in row-major order; -1 where one of them does not exist."""
-        place: Any = None
-        exists: Any = None
-        for w, size in zip(wanted, sizes, strict=True):
-            limit = self._new(cast(size_node(size), int64)) if isinstance(size, UOp) else size
-            one = w.cast(int64)
-            place = one if place is None else place * limit + one
-            here = (one >= 0) & (one < limit)
-            exists = here if exists is None else exists & here
-        return exists.where(place, -1)
-
-    def _positions(self, where: Any, axis: int, writes: bool = False) -> Self:
-        """Positions along an axis, from the front. Known ones are checked now, others where they are used.
-
-        One that is outside is the first one until somebody hears of it; where something is written, nowhere.
-        """
-        size = self.shape[axis]
-        if isinstance(where, Core):
-            tensor = self._new(where.uop)
-        else:
-            array = np.asarray(where)
-            array = array.astype(np.int64) if array.size == 0 else array
-            if isinstance(size, int):
-                return self._from_data(_known_positions(array, size, axis, self.shape))
-            tensor = self._from_data(array)
-        if not tensor.dtype.is_bounded_int:
-            raise DTypeError(f"an index must be made of integers, not {tensor.dtype}")
-        if size == 0 and tensor.numel() != 0:
-            raise OutOfRange(
-                f"axis {axis} of shape {show_shape(self.shape)} is empty, so it has no positions"
-            )
-        node, limit = wide_enough(tensor.uop, size)
-        places = self._new(node)
-        signed = not places.dtype.is_unsigned
-        if signed:
-            places = (places < 0).where(places + self._new(limit), places)
-        complaint = Complaint(_outside("{}", size, axis, self.shape), signed)
-        return self._new(checked(places.uop, limit, complaint, writes))
-
-    def gather(self, dim: Any = None, index: Any = None, *, axis: int | None = None) -> Self:
-        """For each place of `index`, the element of x with that position along `dim`, as PyTorch.
-
-        As everywhere, negative positions count from the end, and others that there are not raise OutOfRange.
-
-        >>> Tensor([[1, 2], [3, 4]]).gather(1, Tensor([[1], [0]])).tolist()
-        [[2], [3]]
-        """
-        own = self.shape
-        at = as_axis(dim if axis is None else axis, len(own), own)
-        where = self._along(index, at, "gather")
-        x = self.shrink([None if i == at else (0, size) for i, size in enumerate(where.shape)])
-        # The axis that is looked through goes last, and a 1 takes its place.
-        x = x.unsqueeze(-1).transpose(at, -1)
-        sizes = (*where.shape, own[at])
-        here = expand_to(iota(sizes, len(sizes) - 1, where.dtype), sizes)
-        hit = alu(Ops.CMPEQ, expand_to(where.unsqueeze(-1).uop, sizes), here)
-        value = alu(Ops.WHERE, hit, expand_to(x.uop, sizes), const(self.dtype, 0))
-        found = self._new(value)._reduce(Ops.ADD, (len(sizes) - 1,), False)
-        if not self.dtype.is_float:
-            return found
-        places = self._places_along(where, at)
-        return self._new(named_rows(found.uop, self.reshape(self.numel()).uop, places.uop))
-
-    def _along(self, index: Any, axis: int, what: str, writes: bool = False) -> Self:
-        """An index with as many axes as x, and no longer than x except along one of them."""
-        own = self.shape
-        where = self._positions(index, axis, writes)
-        fits = where.ndim == self.ndim and all(
-            i == axis or not isinstance(n, int) or not isinstance(m, int) or n <= m
-            for i, (n, m) in enumerate(zip(where.shape, own, strict=False))
+    >>> Tensor([[1, 2], [3, 4]]).take_along_dim(Tensor([[0], [1]]), 1).tolist()
+    [[1], [4]]
+    """
+    where = axis_or_dim(axis, _UNSET if dim is None else dim)
+    x = flatten(t) if where is None else t
+    places = as_operand(t, index)
+    places = flatten(places) if where is None else places
+    at = as_axis(0 if where is None else where, x.ndim, x.shape)
+    if places.ndim != x.ndim:
+        raise ShapeError(
+            f"take_along_dim of shape {show_shape(x.shape)} needs an index of {x.ndim} axes, "
+            f"not {show_shape(places.shape)}"
         )
-        if not fits:
-            raise ShapeError(
-                f"{what} of shape {show_shape(own)} along axis {axis} needs an index of {self.ndim} axes, "
-                f"none longer than x's except for axis {axis}, not {show_shape(where.shape)}"
-            )
-        return where
+    common = broadcast_shapes(
+        *(tuple(1 if i == at else n for i, n in enumerate(each.shape)) for each in (x, places))
+    )
+    x = expand(x, [x.shape[i] if i == at else n for i, n in enumerate(common)])
+    places = expand(places, [places.shape[i] if i == at else n for i, n in enumerate(common)])
+    return gather(x, at, places)
 
-    def _places_along(self, where: Self, axis: int) -> Any:
-        """For an index as `gather` takes it, the places in the flattened tensor."""
-        sizes = where.shape
-        wanted = [
-            where if i == axis else self._new(expand_to(iota(sizes, i, int64), sizes))
-            for i in range(self.ndim)
-        ]
-        return self._flat_places(wanted, self.shape) if wanted else where
 
-    def take_along_dim(self, index: Any, dim: Any = None, *, axis: Any = None) -> Self:
-        """As `gather`, with sizes along the other axes broadcast; without an axis, of the flattened tensor.
+def index_select(x: T, dim: Any = None, index: Any = None, *, axis: int | None = None) -> T:
+    """The slices of an axis that `index` names; negative positions count from the end.
 
-        >>> Tensor([[1, 2], [3, 4]]).take_along_dim(Tensor([[0], [1]]), 1).tolist()
-        [[1], [4]]
-        """
-        where = axis_or_dim(axis, _UNSET if dim is None else dim)
-        x = self.flatten() if where is None else self
-        places = index if isinstance(index, Index) else self._from_data(index)
-        places = places.flatten() if where is None else places
-        at = as_axis(0 if where is None else where, x.ndim, x.shape)
-        if places.ndim != x.ndim:
-            raise ShapeError(
-                f"take_along_dim of shape {show_shape(x.shape)} needs an index of {x.ndim} axes, "
-                f"not {show_shape(places.shape)}"
-            )
-        common = broadcast_shapes(
-            *(tuple(1 if i == at else n for i, n in enumerate(t.shape)) for t in (x, places))
-        )
-        x = x.expand([x.shape[i] if i == at else n for i, n in enumerate(common)])
-        places = places.expand([places.shape[i] if i == at else n for i, n in enumerate(common)])
-        return x.gather(at, places)
+    >>> Tensor([1, 2, 3]).index_select(0, Tensor([2, 0])).tolist()
+    [3, 1]
+    """
+    return take(x, index, as_axis(dim if axis is None else axis, x.ndim, x.shape))
 
-    take_along_axis = take_along_dim
 
-    def index_select(self, dim: Any = None, index: Any = None, *, axis: int | None = None) -> Self:
-        """The slices of an axis that `index` names; negative positions count from the end.
+def take(x: T, index: Any, axis: Any = None, *, dim: Any = _UNSET) -> T:
+    """Elements of the flattened tensor, or, with an axis, slices along it.
 
-        >>> Tensor([1, 2, 3]).index_select(0, Tensor([2, 0])).tolist()
-        [3, 1]
-        """
-        return self.take(index, as_axis(dim if axis is None else axis, self.ndim, self.shape))
+    >>> Tensor([[1, 2], [3, 4]]).take(Tensor([3, 0])).tolist()
+    [4, 1]
+    """
+    where = axis_or_dim(axis, dim)
+    x = flatten(x) if where is None else x
+    at = as_axis(0 if where is None else where, x.ndim, x.shape)
+    return _looked_up(x, Steps(arrays=[(at, index)], at=at))
 
-    def take(self, index: Any, axis: Any = None, *, dim: Any = _UNSET) -> Self:
-        """Elements of the flattened tensor, or, with an axis, slices along it.
 
-        >>> Tensor([[1, 2], [3, 4]]).take(Tensor([3, 0])).tolist()
-        [4, 1]
-        """
-        where = axis_or_dim(axis, dim)
-        x = self.flatten() if where is None else self
-        at = as_axis(0 if where is None else where, x.ndim, x.shape)
-        return x._looked_up(Steps(arrays=[(at, index)], at=at))
+def embedding(x: T, index: Any) -> T:
+    """The rows of a table that `index` names; negative ones count from the end.
 
-    def embedding(self, index: Any) -> Self:
-        """The rows of a table that `index` names; negative ones count from the end.
-
-        >>> Tensor([[1, 2], [3, 4]]).embedding(Tensor([1])).tolist()
-        [[3, 4]]
-        """
-        return self.take(index, 0)
+    >>> Tensor([[1, 2], [3, 4]]).embedding(Tensor([1])).tolist()
+    [[3, 4]]
+    """
+    return take(x, index, 0)
 
 
 def parse_key(shape: Shape, key: Any) -> Steps:
@@ -348,7 +352,7 @@ def _plain(item: Any) -> Any:
             "a boolean tensor as an index gives a size that depends on values, which are not known inside of "
             "jit; use masked_select with a size, where or masked_fill"
         )
-    truths = item.numpy()  # type: ignore[attr-defined]
+    truths = numpy(item)
     return truths if item.shape else bool(truths)
 
 

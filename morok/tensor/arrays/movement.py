@@ -3,283 +3,260 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any
 
-from morok.dtype import bool_, int64
+from morok.dtype import int64
 from morok.errors import ShapeError
+from morok.ir import build
 from morok.ir import movement as move
 from morok.ir.bounds import bounds
-from morok.ir.build import cast
-from morok.ir.infer import Shape, Size, numel, show_shape, size_node, subtract_sizes
-from morok.ir.node import UOp, alu, const
+from morok.ir.infer import Shape, Size, numel, show_shape, size_node
+from morok.ir.node import UOp, alu
 from morok.ir.ops import Ops
-from morok.tensor.core import Core, expand_to, iota, operand, require_shape
-from morok.tensor.dtypes import require_range
-from morok.tensor.record import frozen, pure
+from morok.tensor.core import C, Core, expand_to, iota, require_shape
+from morok.tensor.record import frozen
 from morok.tensor.sizes import as_axes, as_axis, as_shape, as_size, flat_args
 
 _INDEX = int64  # the type in which positions are compared
 
 
-@pure
-class Movement(Core):
-    """Nothing here computes; each method says where elements come from."""
+# --- shape
 
-    # --- shape
 
-    def reshape(self, *shape: Any) -> Self:
-        """The same elements in row-major order under another shape; -1 in one place means "what is left".
+def reshape(x: C, *shape: Any) -> C:
+    """The same elements in row-major order under another shape; -1 in one place means "what is left".
 
-        A view where NumPy's is one: what is written to either is seen by both.
+    A view where NumPy's is one: what is written to either is seen by both.
 
-        >>> Tensor.arange(6).reshape(2, -1).shape
-        (2, 3)
-        """
-        own = self.shape
-        sizes = _complete(own, [as_size(size) for size in flat_args(shape)])
-        try:
-            return self._view(move.reshape(self.uop, sizes))
-        except ShapeError:
-            raise ShapeError(_bad_reshape(own, sizes)) from None
+    >>> Tensor.arange(6).reshape(2, -1).shape
+    (2, 3)
+    """
+    own = x.shape
+    sizes = _complete(own, [as_size(size) for size in flat_args(shape)])
+    try:
+        return x._view(move.reshape(x.uop, sizes))
+    except ShapeError:
+        raise ShapeError(_bad_reshape(own, sizes)) from None
 
-    view = reshape
 
-    def flatten(self, start_dim: int = 0, end_dim: int = -1) -> Self:
-        """Several axes as one.
+def flatten(x: C, start_dim: int = 0, end_dim: int = -1) -> C:
+    """Several axes as one.
 
-        >>> Tensor.ones(2, 3, 4).flatten(1).shape
-        (2, 12)
-        """
-        own = self.shape
-        if not own:
-            return self.reshape(1)
-        first, last = as_axis(start_dim, len(own), own), as_axis(end_dim, len(own), own)
-        if first > last:
-            raise ShapeError(f"flatten of shape {show_shape(own)} goes from axis {first} back to {last}")
-        return self.reshape(*own[:first], numel(own[first : last + 1]), *own[last + 1 :])
+    >>> Tensor.ones(2, 3, 4).flatten(1).shape
+    (2, 12)
+    """
+    own = x.shape
+    if not own:
+        return reshape(x, 1)
+    first, last = as_axis(start_dim, len(own), own), as_axis(end_dim, len(own), own)
+    if first > last:
+        raise ShapeError(f"flatten of shape {show_shape(own)} goes from axis {first} back to {last}")
+    return reshape(x, *own[:first], numel(own[first : last + 1]), *own[last + 1 :])
 
-    def unflatten(self, dim: Any = None, sizes: Sequence[Any] = (), *, axis: int | None = None) -> Self:
-        """One axis as several.
 
-        >>> Tensor.ones(2, 12).unflatten(1, (3, 4)).shape
-        (2, 3, 4)
-        """
-        own = self.shape
-        at = as_axis(dim if axis is None else axis, len(own), own)
-        inner = _complete(own[at : at + 1], [as_size(size) for size in sizes])
-        return self.reshape(*own[:at], *inner, *own[at + 1 :])
+def unflatten(x: C, dim: Any = None, sizes: Sequence[Any] = (), *, axis: int | None = None) -> C:
+    """One axis as several.
 
-    def squeeze(self, dim: Any = None, *, axis: Any = None) -> Self:
-        """Without axes of size 1, or without the given ones if they have size 1.
+    >>> Tensor.ones(2, 12).unflatten(1, (3, 4)).shape
+    (2, 3, 4)
+    """
+    own = x.shape
+    at = as_axis(dim if axis is None else axis, len(own), own)
+    inner = _complete(own[at : at + 1], [as_size(size) for size in sizes])
+    return reshape(x, *own[:at], *inner, *own[at + 1 :])
 
-        >>> Tensor.ones(2, 1, 3).squeeze(1).shape
-        (2, 3)
-        """
-        own = self.shape
-        axes = as_axes(dim if axis is None else axis, own)
-        return self.reshape(*(size for i, size in enumerate(own) if not (i in axes and size == 1)))
 
-    def unsqueeze(self, dim: Any = None, *, axis: int | None = None) -> Self:
-        """With a new axis of size 1 at `dim`.
+def squeeze(x: C, dim: Any = None, *, axis: Any = None) -> C:
+    """Without axes of size 1, or without the given ones if they have size 1.
 
-        >>> Tensor.ones(2, 3).unsqueeze(-1).shape
-        (2, 3, 1)
-        """
-        own = self.shape
-        at = as_axis(dim if axis is None else axis, len(own) + 1, own)
-        return self.reshape(*own[:at], 1, *own[at:])
+    >>> Tensor.ones(2, 1, 3).squeeze(1).shape
+    (2, 3)
+    """
+    own = x.shape
+    axes = as_axes(dim if axis is None else axis, own)
+    return reshape(x, *(size for i, size in enumerate(own) if not (i in axes and size == 1)))
 
-    # --- order
 
-    def permute(self, *axes: Any) -> Self:
-        """The axes in another order.
+def unsqueeze(x: C, dim: Any = None, *, axis: int | None = None) -> C:
+    """With a new axis of size 1 at `dim`.
 
-        >>> Tensor.ones(2, 3, 4).permute(2, 0, 1).shape
-        (4, 2, 3)
-        """
-        own = self.shape
-        order = as_axes(flat_args(axes), own)
-        if len(order) != len(own):
+    >>> Tensor.ones(2, 3).unsqueeze(-1).shape
+    (2, 3, 1)
+    """
+    own = x.shape
+    at = as_axis(dim if axis is None else axis, len(own) + 1, own)
+    return reshape(x, *own[:at], 1, *own[at:])
+
+
+# --- order
+
+
+def permute(x: C, *axes: Any) -> C:
+    """The axes in another order.
+
+    >>> Tensor.ones(2, 3, 4).permute(2, 0, 1).shape
+    (4, 2, 3)
+    """
+    own = x.shape
+    order = as_axes(flat_args(axes), own)
+    if len(order) != len(own):
+        raise ShapeError(
+            f"permute of shape {show_shape(own)} needs each of its {len(own)} axes once, got {order}"
+        )
+    return x._view(move.permute(x.uop, order))
+
+
+def transpose(x: C, dim0: int = 1, dim1: int = 0) -> C:
+    """Two axes swapped.
+
+    >>> Tensor.ones(2, 3, 4).transpose(0, 2).shape
+    (4, 3, 2)
+    """
+    own = x.shape
+    if not own and {dim0, dim1} <= {0, -1}:
+        return x
+    a, b = as_axis(dim0, len(own), own), as_axis(dim1, len(own), own)
+    order = list(range(len(own)))
+    order[a], order[b] = b, a
+    return x._view(move.permute(x.uop, order))
+
+
+def reversed_axes(x: C) -> C:
+    """The axes in reverse order."""
+    return x._view(move.permute(x.uop, range(x.ndim)[::-1]))
+
+
+def flip(x: C, *dims: Any) -> C:
+    """Axes reversed; all of them if none is given.
+
+    >>> Tensor([1, 2, 3]).flip().tolist()
+    [3, 2, 1]
+    """
+    given = flat_args(dims)
+    axes = as_axes(given if dims and given != (None,) else None, x.shape)
+    return x._view(move.flip(x.uop, [axis in axes for axis in range(x.ndim)]))
+
+
+# --- repeat
+
+
+@frozen("expand repeats elements, so its result cannot be written to; copy it with contiguous()")
+def expand(x: C, *sizes: Any) -> C:
+    """Axes of size 1 repeated; -1 keeps a size, new axes come in front.
+
+    >>> Tensor([[1], [2]]).expand(-1, 3).tolist()
+    [[1, 1, 1], [2, 2, 2]]
+    """
+    own = x.shape
+    given = [as_size(size) for size in flat_args(sizes)]
+    if len(given) < len(own):
+        raise ShapeError(
+            f"expand of shape {show_shape(own)} needs {len(own)} sizes or more, got {len(given)}"
+        )
+    padded = (1,) * (len(given) - len(own)) + own
+    wanted = as_shape([old if new == -1 else new for old, new in zip(padded, given, strict=True)])
+    for old, new in zip(padded, wanted, strict=True):
+        if old != 1 and old != new:
             raise ShapeError(
-                f"permute of shape {show_shape(own)} needs each of its {len(own)} axes once, got {order}"
+                f"shape {show_shape(own)} does not expand to {show_shape(wanted)}: only axes of size 1 repeat"
             )
-        return self._view(move.permute(self.uop, order))
+    return x._new(expand_to(x.uop, wanted))
 
-    def transpose(self, dim0: int = 1, dim1: int = 0) -> Self:
-        """Two axes swapped.
 
-        >>> Tensor.ones(2, 3, 4).transpose(0, 2).shape
-        (4, 3, 2)
-        """
-        own = self.shape
-        if not own and {dim0, dim1} <= {0, -1}:
-            return self
-        a, b = as_axis(dim0, len(own), own), as_axis(dim1, len(own), own)
-        order = list(range(len(own)))
-        order[a], order[b] = b, a
-        return self._view(move.permute(self.uop, order))
+@frozen("broadcast_to repeats elements, so its result cannot be written to; copy it with contiguous()")
+def broadcast_to(x: C, *shape: Any) -> C:
+    """As `expand`, under NumPy's name.
 
-    @property
-    def T(self) -> Self:
-        """The axes in reverse order."""
-        return self._view(move.permute(self.uop, range(self.ndim)[::-1]))
+    >>> Tensor([1, 2]).broadcast_to(2, 2).tolist()
+    [[1, 2], [1, 2]]
+    """
+    return expand(x, *shape)
 
-    def flip(self, *dims: Any) -> Self:
-        """Axes reversed; all of them if none is given.
 
-        >>> Tensor([1, 2, 3]).flip().tolist()
-        [3, 2, 1]
-        """
-        given = flat_args(dims)
-        axes = as_axes(given if dims and given != (None,) else None, self.shape)
-        return self._view(move.flip(self.uop, [axis in axes for axis in range(self.ndim)]))
+def repeat(x: C, *repeats: Any) -> C:
+    """The whole tensor so many times along each axis, as `numpy.tile`.
 
-    # --- repeat
+    >>> Tensor([1, 2]).repeat(2).tolist()
+    [1, 2, 1, 2]
+    """
+    own = x.shape
+    times = as_shape(flat_args(repeats))
+    if len(times) < len(own):
+        times = (1,) * (len(own) - len(times)) + times
+    padded = (1,) * (len(times) - len(own)) + own
+    pairs: list[Size] = [size for pair in zip((1,) * len(padded), padded, strict=True) for size in pair]
+    wide = [size for pair in zip(times, padded, strict=True) for size in pair]
+    final = [numel((n, size)) for n, size in zip(times, padded, strict=True)]
+    return reshape(expand(reshape(x, *pairs), *wide), *final)
 
-    @frozen("expand repeats elements, so its result cannot be written to; copy it with contiguous()")
-    def expand(self, *sizes: Any) -> Self:
-        """Axes of size 1 repeated; -1 keeps a size, new axes come in front.
 
-        >>> Tensor([[1], [2]]).expand(-1, 3).tolist()
-        [[1, 1, 1], [2, 2, 2]]
-        """
-        own = self.shape
-        given = [as_size(size) for size in flat_args(sizes)]
-        if len(given) < len(own):
-            raise ShapeError(
-                f"expand of shape {show_shape(own)} needs {len(own)} sizes or more, got {len(given)}"
-            )
-        padded = (1,) * (len(given) - len(own)) + own
-        wanted = as_shape([old if new == -1 else new for old, new in zip(padded, given, strict=True)])
-        for old, new in zip(padded, wanted, strict=True):
-            if old != 1 and old != new:
-                raise ShapeError(
-                    f"shape {show_shape(own)} does not expand to {show_shape(wanted)}: "
-                    "only axes of size 1 repeat"
-                )
-        return self._new(expand_to(self.uop, wanted))
+def repeat_each(x: C, repeats: int, dim: int | None = None, *, axis: int | None = None) -> C:
+    """Each element so many times in a row, as `numpy.repeat`.
 
-    @frozen("broadcast_to repeats elements, so its result cannot be written to; copy it with contiguous()")
-    def broadcast_to(self, *shape: Any) -> Self:
-        """As `expand`, under NumPy's name.
+    >>> Tensor([1, 2]).repeat_interleave(2).tolist()
+    [1, 1, 2, 2]
+    """
+    where = dim if axis is None else axis
+    x = flatten(x) if where is None else x
+    own = x.shape
+    at = as_axis(0 if where is None else where, len(own), own)
+    as_shape((repeats,))
+    after = own[at + 1 :]
+    wide = expand(unsqueeze(x, at + 1), *own[: at + 1], repeats, *after)
+    return reshape(wide, *own[:at], numel((own[at], as_size(repeats))), *after)
 
-        >>> Tensor([1, 2]).broadcast_to(2, 2).tolist()
-        [[1, 2], [1, 2]]
-        """
-        return self.expand(*shape)
 
-    def repeat(self, *repeats: Any) -> Self:
-        """The whole tensor so many times along each axis, as `numpy.tile`.
+# --- boxes
 
-        >>> Tensor([1, 2]).repeat(2).tolist()
-        [1, 2, 1, 2]
-        """
-        own = self.shape
-        times = as_shape(flat_args(repeats))
-        if len(times) < len(own):
-            times = (1,) * (len(own) - len(times)) + times
-        padded = (1,) * (len(times) - len(own)) + own
-        pairs: list[Size] = [size for pair in zip((1,) * len(padded), padded, strict=True) for size in pair]
-        wide = [size for pair in zip(times, padded, strict=True) for size in pair]
-        final = [numel((n, size)) for n, size in zip(times, padded, strict=True)]
-        return self.reshape(*pairs).expand(*wide).reshape(*final)
 
-    tile = repeat
+def shrink(x: C, limits: Sequence[tuple[Any, Any] | None]) -> C:
+    """The box between start and stop of each axis; None keeps the whole axis.
 
-    def repeat_interleave(self, repeats: int, dim: int | None = None, *, axis: int | None = None) -> Self:
-        """Each element so many times in a row, as `numpy.repeat`.
+    >>> Tensor([1, 2, 3, 4]).shrink([(1, 3)]).tolist()
+    [2, 3]
+    """
+    own = x.shape
+    if len(limits) != len(own):
+        raise ShapeError(
+            f"shrink of shape {show_shape(own)} needs {len(own)} pairs (start, stop), got {len(limits)}"
+        )
+    box = [
+        (0, size) if pair is None else (as_size(pair[0]), as_size(pair[1]))
+        for pair, size in zip(limits, own, strict=True)
+    ]
+    try:
+        return x._view(move.shrink(x.uop, box))
+    except ShapeError:
+        raise ShapeError(_bad_box(own, box)) from None
 
-        >>> Tensor([1, 2]).repeat_interleave(2).tolist()
-        [1, 1, 2, 2]
-        """
-        where = dim if axis is None else axis
-        x = self.flatten() if where is None else self
-        own = x.shape
-        at = as_axis(0 if where is None else where, len(own), own)
-        as_shape((repeats,))
-        after = own[at + 1 :]
-        wide = x.unsqueeze(at + 1).expand(*own[: at + 1], repeats, *after)
-        return wide.reshape(*own[:at], numel((own[at], as_size(repeats))), *after)
 
-    # --- boxes
+def narrow(x: C, dim: Any = None, start: Any = 0, length: Any = 1, *, axis: int | None = None) -> C:
+    """`length` elements of one axis from `start` on.
 
-    def shrink(self, limits: Sequence[tuple[Any, Any] | None]) -> Self:
-        """The box between start and stop of each axis; None keeps the whole axis.
+    >>> Tensor([1, 2, 3, 4]).narrow(0, 1, 2).tolist()
+    [2, 3]
+    """
+    own = x.shape
+    at = as_axis(dim if axis is None else axis, len(own), own)
+    first, size = as_size(start), as_size(length)
+    stop = _sum(first, size)
+    return shrink(x, [(first, stop) if i == at else None for i in range(len(own))])
 
-        >>> Tensor([1, 2, 3, 4]).shrink([(1, 3)]).tolist()
-        [2, 3]
-        """
-        own = self.shape
-        if len(limits) != len(own):
-            raise ShapeError(
-                f"shrink of shape {show_shape(own)} needs {len(own)} pairs (start, stop), got {len(limits)}"
-            )
-        box = [
-            (0, size) if pair is None else (as_size(pair[0]), as_size(pair[1]))
-            for pair, size in zip(limits, own, strict=True)
-        ]
-        try:
-            return self._view(move.shrink(self.uop, box))
-        except ShapeError:
-            raise ShapeError(_bad_box(own, box)) from None
 
-    def narrow(self, dim: Any = None, start: Any = 0, length: Any = 1, *, axis: int | None = None) -> Self:
-        """`length` elements of one axis from `start` on.
+# --- several
 
-        >>> Tensor([1, 2, 3, 4]).narrow(0, 1, 2).tolist()
-        [2, 3]
-        """
-        own = self.shape
-        at = as_axis(dim if axis is None else axis, len(own), own)
-        first, size = as_size(start), as_size(length)
-        stop = _sum(first, size)
-        return self.shrink([(first, stop) if i == at else None for i in range(len(own))])
 
-    @frozen("pad gives a value, which cannot be written to; copy it with contiguous()")
-    def pad(self, padding: Sequence[Any], value: Any = 0, mode: str = "constant") -> Self:
-        """`value` around the tensor; or what is inside, by reflect, symmetric, replicate or circular `mode`.
-
-        `padding` holds a pair (before, after) or None per axis; or, as in PyTorch, flat numbers for the last
-        axes, the last axis first.
-
-        >>> Tensor([1, 2]).pad([(1, 2)]).tolist()
-        [0, 1, 2, 0, 0]
-        """
-        if mode != "constant":
-            return self._pad_with_itself(paddings(self.shape, padding), mode)
-        own = self.shape
-        amounts = paddings(own, padding)
-        cut = [
-            (_up(negated(lo)), subtract_sizes(size, _up(negated(hi))))
-            for size, (lo, hi) in zip(own, amounts, strict=True)
-        ]
-        grow = [(_up(lo), _up(hi)) for lo, hi in amounts]
-        x = move.shrink(self.uop, cut)
-        padded = move.pad(x, grow)
-        if padded is x or (isinstance(value, int | float) and value == 0 and str(value)[0] != "-"):
-            return self._new(padded)
-        return self._new(_fill_outside(padded, x, grow, value))
-
-    def _pad_with_itself(self, amounts: list[tuple[Size, Size]], mode: str) -> Self:
-        """`arrange.py` can put tensors together."""
-        raise NotImplementedError
-
-    # --- several
-
-    @classmethod
-    def _cat(cls, tensors: Sequence[Movement], axis: int) -> UOp:
-        """Tensors of one type end to end: each padded to the whole, chosen by position."""
-        nodes = [t.uop for t in tensors]
-        sizes = [t.shape[axis] for t in tensors]
-        known = [size for size in sizes if isinstance(size, int)]
-        if len(known) < len(sizes):  # pair by pair: symbolic sums are equal if they are made in one order
-            result = nodes[0]
-            for node in nodes[1:]:
-                result = _append(
-                    [result, node], [require_shape(result)[axis], require_shape(node)[axis]], axis
-                )
-            return result
-        return _append(nodes, sizes, axis)
+def cat_nodes(tensors: Sequence[Core], axis: int) -> UOp:
+    """Tensors of one type end to end: each padded to the whole, chosen by position."""
+    nodes = [t.uop for t in tensors]
+    sizes = [t.shape[axis] for t in tensors]
+    known = [size for size in sizes if isinstance(size, int)]
+    if len(known) < len(sizes):  # pair by pair: symbolic sums are equal if they are made in one order
+        result = nodes[0]
+        for node in nodes[1:]:
+            result = _append([result, node], [require_shape(result)[axis], require_shape(node)[axis]], axis)
+        return result
+    return _append(nodes, sizes, axis)
 
 
 def _append(nodes: Sequence[UOp], sizes: Sequence[Size], axis: int) -> UOp:
@@ -297,7 +274,7 @@ def _append(nodes: Sequence[UOp], sizes: Sequence[Size], axis: int) -> UOp:
             result = part
             continue
         whole = require_shape(part)
-        here = alu(Ops.CMPLT, iota(whole, axis, _INDEX), cast(size_node(starts[i]), _INDEX))
+        here = alu(Ops.CMPLT, iota(whole, axis, _INDEX), build.cast(size_node(starts[i]), _INDEX))
         result = alu(Ops.WHERE, expand_to(here, whole), result, part)
     assert result is not None
     return result
@@ -309,17 +286,6 @@ def _sum(a: Size, b: Size) -> Size:
     if a == 0 or b == 0:
         return b if a == 0 else a
     return alu(Ops.ADD, size_node(a), size_node(b))
-
-
-def negated(size: Size) -> Size:
-    return -size if isinstance(size, int) else alu(Ops.NEG, size)
-
-
-def _up(size: Size) -> Size:
-    """The size, or 0 where it is negative; a symbolic one is taken as it is if it can be positive."""
-    if isinstance(size, int):
-        return max(size, 0)
-    return 0 if bounds(size)[1] <= 0 else size
 
 
 def _complete(own: Shape, sizes: list[Size]) -> Shape:
@@ -390,31 +356,3 @@ def _bad_box(own: Shape, box: list[tuple[Size, Size]]) -> str:
                 f"start and stop lie in 0 … {room}, the start first"
             )
     return f"shrink of shape {show_shape(own)} to {box} leaves the tensor"
-
-
-def paddings(own: Shape, padding: Sequence[Any]) -> list[tuple[Size, Size]]:
-    """A pair per axis, from pairs or from PyTorch's flat list."""
-    if all(pair is None or isinstance(pair, tuple | list) for pair in padding):
-        if len(padding) != len(own):
-            raise ShapeError(
-                f"pad of shape {show_shape(own)} needs {len(own)} pairs (before, after), got {len(padding)}"
-            )
-        return [
-            (0, 0) if pair is None else (as_size(pair[0], "a padding"), as_size(pair[1], "a padding"))
-            for pair in padding
-        ]
-    flat = [as_size(size, "a padding") for size in padding]
-    if len(flat) % 2 or len(flat) > 2 * len(own):
-        raise ShapeError(
-            f"pad of shape {show_shape(own)} takes up to {2 * len(own)} numbers, two per axis from the last, "
-            f"got {len(flat)}"
-        )
-    pairs: list[tuple[Size, Size]] = [(flat[i], flat[i + 1]) for i in range(0, len(flat), 2)]
-    return [(0, 0)] * (len(own) - len(pairs)) + pairs[::-1]
-
-
-def _fill_outside(padded: UOp, x: UOp, grow: list[tuple[Size, Size]], value: Any) -> UOp:
-    """Another value than zero around the tensor: the padding of "true" tells inside from outside."""
-    require_range(value, x.dtype)
-    inside = move.pad(expand_to(const(bool_, True), require_shape(x)), grow)
-    return alu(Ops.WHERE, inside, padded, operand(const(x.dtype, value), require_shape(padded)))

@@ -3,124 +3,123 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Self
+from typing import Any
 
-from morok.tensor.arrays.reduce import Reduce
+from morok.tensor.arrays import reduce
+from morok.tensor.arrays.reduce import mean, prod, var
 from morok.tensor.dtypes import accumulator, float_of
-from morok.tensor.record import pure
+from morok.tensor.elementwise import comparison
+from morok.tensor.elementwise.comparison import where
+from morok.tensor.elementwise.conversion import cast
+from morok.tensor.elementwise.operators import T
+from morok.tensor.elementwise.rounding import isnan
 from morok.tensor.sizes import _UNSET, axis_or_dim
 
 
-@pure
-class NanReductions(Reduce):
-    """Many elements to one, as far as there are any."""
+def _filled(x: T, value: float) -> T:
+    return where(isnan(x), value, x) if x.dtype.is_float else x
 
-    def _filled(self, value: float) -> Self:
-        return self.isnan().where(value, self) if self.dtype.is_float else self
 
-    def nansum(
-        self, axis: Any = None, keepdim: bool = False, *, dim: Any = _UNSET, keepdims: bool = False
-    ) -> Self:
-        """The sum of what is not NaN.
+def nansum(x: T, axis: Any = None, keepdim: bool = False, *, dim: Any = _UNSET, keepdims: bool = False) -> T:
+    """The sum of what is not NaN.
 
-        >>> Tensor([1.0, float("nan"), 2.0]).nansum().item()
-        3.0
-        """
-        return self._filled(0.0).sum(axis_or_dim(axis, dim), keepdim or keepdims)
+    >>> Tensor([1.0, float("nan"), 2.0]).nansum().item()
+    3.0
+    """
+    return reduce.sum(_filled(x, 0.0), axis_or_dim(axis, dim), keepdim or keepdims)
 
-    def nanprod(
-        self, axis: Any = None, keepdim: bool = False, *, dim: Any = _UNSET, keepdims: bool = False
-    ) -> Self:
-        """The product of what is not NaN.
 
-        >>> Tensor([3.0, float("nan"), 2.0]).nanprod().item()
-        6.0
-        """
-        return self._filled(1.0).prod(axis_or_dim(axis, dim), keepdim or keepdims)
+def nanprod(x: T, axis: Any = None, keepdim: bool = False, *, dim: Any = _UNSET, keepdims: bool = False) -> T:
+    """The product of what is not NaN.
 
-    def nanmean(
-        self, axis: Any = None, keepdim: bool = False, *, dim: Any = _UNSET, keepdims: bool = False
-    ) -> Self:
-        """The average of what is not NaN; NaN if nothing is left.
+    >>> Tensor([3.0, float("nan"), 2.0]).nanprod().item()
+    6.0
+    """
+    return prod(_filled(x, 1.0), axis_or_dim(axis, dim), keepdim or keepdims)
 
-        >>> Tensor([1.0, float("nan"), 3.0]).nanmean().item()
-        2.0
-        """
-        where, keep = axis_or_dim(axis, dim), keepdim or keepdims
-        if not self.dtype.is_float:
-            return self.mean(where, keep)
-        wide = self.cast(accumulator(self.dtype))
-        count = (~wide.isnan()).sum(where, keep).cast(wide.dtype)
-        return (wide._filled(0.0).sum(where, keep) / count).cast(self.dtype)
 
-    def nanvar(
-        self,
-        axis: Any = None,
-        keepdim: bool = False,
-        correction: float = 0,
-        *,
-        dim: Any = _UNSET,
-        keepdims: bool = False,
-        ddof: float | None = None,
-    ) -> Self:
-        """The mean squared distance from the mean, of what is not NaN (over n, as NumPy).
+def nanmean(x: T, axis: Any = None, keepdim: bool = False, *, dim: Any = _UNSET, keepdims: bool = False) -> T:
+    """The average of what is not NaN; NaN if nothing is left.
 
-        >>> Tensor([1.0, float("nan"), 3.0]).nanvar().item()
-        1.0
-        """
-        where, keep = axis_or_dim(axis, dim), keepdim or keepdims
-        wide = self.cast(accumulator(float_of(self.dtype)))
-        gone = wide.isnan()
-        distance = gone.where(0.0, gone.where(0.0, wide) - wide.nanmean(where, True))
-        squares = (distance * distance).sum(where, keep)
-        count = (~gone).sum(where, keep).cast(wide.dtype)
-        rest = count - float(correction if ddof is None else ddof)
-        return ((rest > 0).where(squares, math.nan) / rest).cast(float_of(self.dtype))
+    >>> Tensor([1.0, float("nan"), 3.0]).nanmean().item()
+    2.0
+    """
+    where, keep = axis_or_dim(axis, dim), keepdim or keepdims
+    if not x.dtype.is_float:
+        return mean(x, where, keep)
+    wide = cast(x, accumulator(x.dtype))
+    count = cast(reduce.sum(~isnan(wide), where, keep), wide.dtype)
+    return cast(reduce.sum(_filled(wide, 0.0), where, keep) / count, x.dtype)
 
-    def nanmax(
-        self, axis: Any = None, keepdim: bool = False, *, dim: Any = _UNSET, keepdims: bool = False
-    ) -> Self:
-        """The largest value that is not NaN; NaN if nothing is left.
 
-        >>> Tensor([1.0, float("nan"), 3.0]).nanmax().item()
-        3.0
-        """
-        where, keep = axis_or_dim(axis, dim), keepdim or keepdims
-        if not self.dtype.is_float:
-            return self.max(where, keep)
-        nothing = self.isnan().all(where, keep)
-        return nothing.where(math.nan, self._filled(self.dtype.min).max(where, keep))
+def nanvar(
+    x: T,
+    axis: Any = None,
+    keepdim: bool = False,
+    correction: float = 0,
+    *,
+    dim: Any = _UNSET,
+    keepdims: bool = False,
+    ddof: float | None = None,
+) -> T:
+    """The mean squared distance from the mean, of what is not NaN (over n, as NumPy).
 
-    def nanmin(
-        self, axis: Any = None, keepdim: bool = False, *, dim: Any = _UNSET, keepdims: bool = False
-    ) -> Self:
-        """The smallest value that is not NaN; NaN if nothing is left.
+    >>> Tensor([1.0, float("nan"), 3.0]).nanvar().item()
+    1.0
+    """
+    where, keep = axis_or_dim(axis, dim), keepdim or keepdims
+    wide = cast(x, accumulator(float_of(x.dtype)))
+    gone = isnan(wide)
+    distance = comparison.where(gone, 0.0, comparison.where(gone, 0.0, wide) - nanmean(wide, where, True))
+    squares = reduce.sum(distance * distance, where, keep)
+    count = cast(reduce.sum(~gone, where, keep), wide.dtype)
+    rest = count - float(correction if ddof is None else ddof)
+    return cast(comparison.where(rest > 0, squares, math.nan) / rest, float_of(x.dtype))
 
-        >>> Tensor([1.0, float("nan"), 3.0]).nanmin().item()
-        1.0
-        """
-        where, keep = axis_or_dim(axis, dim), keepdim or keepdims
-        if not self.dtype.is_float:
-            return self.min(where, keep)
-        nothing = self.isnan().all(where, keep)
-        return nothing.where(math.nan, self._filled(self.dtype.max).min(where, keep))
 
-    def aminmax(self, axis: Any = None, keepdim: bool = False, *, dim: Any = _UNSET) -> tuple[Self, Self]:
-        """The smallest and the largest value.
+def nanmax(x: T, axis: Any = None, keepdim: bool = False, *, dim: Any = _UNSET, keepdims: bool = False) -> T:
+    """The largest value that is not NaN; NaN if nothing is left.
 
-        >>> [x.item() for x in Tensor([3, 1, 2]).aminmax()]
-        [1, 3]
-        """
-        where = axis_or_dim(axis, dim)
-        return self.min(where, keepdim), self.max(where, keepdim)
+    >>> Tensor([1.0, float("nan"), 3.0]).nanmax().item()
+    3.0
+    """
+    where, keep = axis_or_dim(axis, dim), keepdim or keepdims
+    if not x.dtype.is_float:
+        return reduce.max(x, where, keep)
+    nothing = reduce.all(isnan(x), where, keep)
+    return comparison.where(nothing, math.nan, reduce.max(_filled(x, x.dtype.min), where, keep))
 
-    def var_mean(
-        self, axis: Any = None, keepdim: bool = False, correction: float = 1, *, dim: Any = _UNSET
-    ) -> tuple[Self, Self]:
-        """The variance and the mean.
 
-        >>> [x.item() for x in Tensor([1.0, 2.0, 3.0]).var_mean()]
-        [1.0, 2.0]
-        """
-        where = axis_or_dim(axis, dim)
-        return self.var(where, keepdim, correction), self.mean(where, keepdim)
+def nanmin(x: T, axis: Any = None, keepdim: bool = False, *, dim: Any = _UNSET, keepdims: bool = False) -> T:
+    """The smallest value that is not NaN; NaN if nothing is left.
+
+    >>> Tensor([1.0, float("nan"), 3.0]).nanmin().item()
+    1.0
+    """
+    where, keep = axis_or_dim(axis, dim), keepdim or keepdims
+    if not x.dtype.is_float:
+        return reduce.min(x, where, keep)
+    nothing = reduce.all(isnan(x), where, keep)
+    return comparison.where(nothing, math.nan, reduce.min(_filled(x, x.dtype.max), where, keep))
+
+
+def aminmax(x: T, axis: Any = None, keepdim: bool = False, *, dim: Any = _UNSET) -> tuple[T, T]:
+    """The smallest and the largest value.
+
+    >>> [x.item() for x in Tensor([3, 1, 2]).aminmax()]
+    [1, 3]
+    """
+    where = axis_or_dim(axis, dim)
+    return reduce.min(x, where, keepdim), reduce.max(x, where, keepdim)
+
+
+def var_mean(
+    x: T, axis: Any = None, keepdim: bool = False, correction: float = 1, *, dim: Any = _UNSET
+) -> tuple[T, T]:
+    """The variance and the mean.
+
+    >>> [x.item() for x in Tensor([1.0, 2.0, 3.0]).var_mean()]
+    [1.0, 2.0]
+    """
+    where = axis_or_dim(axis, dim)
+    return var(x, where, keepdim, correction), mean(x, where, keepdim)

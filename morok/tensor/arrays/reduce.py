@@ -7,24 +7,30 @@ integers and truths are carried in 64 bits, as in NumPy. `axis` and `dim` are th
 
 from __future__ import annotations
 
+import builtins
 import math
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 from morok import dtype as dt
 from morok.errors import DTypeError, MorokError, ShapeError
+from morok.ir import build
 from morok.ir import movement as move
 from morok.ir.bounds import vmax
-from morok.ir.build import cast
 from morok.ir.infer import numel, show_shape, size_node
 from morok.ir.node import UOp, alu, const, make
 from morok.ir.ops import Op, Ops
-from morok.tensor.arrays.movement import Movement
+from morok.tensor.arrays.movement import flatten, reshape
 from morok.tensor.core import expand_to, iota, require_shape
-from morok.tensor.creation.constructors import Creation
+from morok.tensor.creation.constructors import zeros_like
 from morok.tensor.dtypes import accumulator, as_dtype, float_of
-from morok.tensor.elementwise.activations import Activations
+from morok.tensor.elementwise import arithmetic, comparison
+from morok.tensor.elementwise.comparison import eq, ne
+from morok.tensor.elementwise.conversion import cast
+from morok.tensor.elementwise.floats import floating
+from morok.tensor.elementwise.functions import sqrt
 from morok.tensor.elementwise.once import rounded_once
-from morok.tensor.record import pure
+from morok.tensor.elementwise.operators import T
+from morok.tensor.elementwise.rounding import isnan
 from morok.tensor.sizes import _UNSET, as_axes, as_axis, axis_or_dim
 
 Axes = Any  # None, an int, or several
@@ -37,341 +43,355 @@ class Sorted(NamedTuple):
     indices: Any
 
 
-@pure
-class Reduce(Activations, Movement, Creation):
-    """Many elements to one."""
+def reduce_axes(x: T, op: Op, axes: tuple[int, ...], keep: bool) -> T:
+    """The bare reduction in the tensor's own type."""
+    reduced = move.reduce_axis(x.uop, op, axes)
+    if keep:
+        return x._new(reduced)
+    own = require_shape(reduced)
+    return x._new(move.reshape(reduced, [s for axis, s in enumerate(own) if axis not in axes]))
 
-    def _reduce(self, op: Op, axes: tuple[int, ...], keep: bool) -> Self:
-        """The bare reduction in the tensor's own type."""
-        reduced = move.reduce_axis(self.uop, op, axes)
-        if keep:
-            return self._new(reduced)
-        own = require_shape(reduced)
-        return self._new(move.reshape(reduced, [s for axis, s in enumerate(own) if axis not in axes]))
 
-    def _accumulate(self, op: Op, axes: tuple[int, ...], keep: bool, dtype: Any) -> Self:
-        own = self.dtype
-        wide = as_dtype(dtype) if dtype is not None else accumulator(own)
-        if wide.is_float and wide.bits < 32:
-            wide = dt.float32
-        result = self.cast(wide)._reduce(op, axes, keep)
-        return result.cast(dtype if dtype is not None else own if own.is_float else wide)
+def _accumulate(x: T, op: Op, axes: tuple[int, ...], keep: bool, dtype: Any) -> T:
+    own = x.dtype
+    wide = as_dtype(dtype) if dtype is not None else accumulator(own)
+    if wide.is_float and wide.bits < 32:
+        wide = dt.float32
+    result = reduce_axes(cast(x, wide), op, axes, keep)
+    return cast(result, dtype if dtype is not None else own if own.is_float else wide)
 
-    def sum(
-        self,
-        axis: Axes = None,
-        keepdim: bool = False,
-        *,
-        dim: Axes = _UNSET,
-        keepdims: bool = False,
-        dtype: Any = None,
-    ) -> Self:
-        """The sum over axes, or over everything.
 
-        >>> Tensor([[1, 2], [3, 4]]).sum(0).tolist()
-        [4, 6]
-        """
-        axes = as_axes(axis_or_dim(axis, dim), self.shape)
-        return self._accumulate(Ops.ADD, axes, keepdim or keepdims, dtype)
+def sum(
+    x: T,
+    axis: Axes = None,
+    keepdim: bool = False,
+    *,
+    dim: Axes = _UNSET,
+    keepdims: bool = False,
+    dtype: Any = None,
+) -> T:
+    """The sum over axes, or over everything.
 
-    def prod(
-        self,
-        axis: Axes = None,
-        keepdim: bool = False,
-        *,
-        dim: Axes = _UNSET,
-        keepdims: bool = False,
-        dtype: Any = None,
-    ) -> Self:
-        """The product over axes, or of everything.
+    >>> Tensor([[1, 2], [3, 4]]).sum(0).tolist()
+    [4, 6]
+    """
+    axes = as_axes(axis_or_dim(axis, dim), x.shape)
+    return _accumulate(x, Ops.ADD, axes, keepdim or keepdims, dtype)
 
-        >>> Tensor([[1, 2], [3, 4]]).prod(1).tolist()
-        [2, 12]
-        """
-        axes = as_axes(axis_or_dim(axis, dim), self.shape)
-        return self._accumulate(Ops.MUL, axes, keepdim or keepdims, dtype)
 
-    def _extreme(self, op: Op, axes: tuple[int, ...], keep: bool) -> Self:
-        empty = [axis for axis in axes if self.shape[axis] == 0]
-        if empty:
-            name = "max" if op is Ops.MAX else "min"
-            raise ShapeError(
-                f"{name} over axis {empty[0]} of shape {show_shape(self.shape)} has nothing to choose from"
-            )
-        return self._reduce(op, axes, keep)
+def prod(
+    x: T,
+    axis: Axes = None,
+    keepdim: bool = False,
+    *,
+    dim: Axes = _UNSET,
+    keepdims: bool = False,
+    dtype: Any = None,
+) -> T:
+    """The product over axes, or of everything.
 
-    def max(
-        self, axis: Axes = None, keepdim: bool = False, *, dim: Axes = _UNSET, keepdims: bool = False
-    ) -> Self:
-        """The largest value; NaN if there is one.
+    >>> Tensor([[1, 2], [3, 4]]).prod(1).tolist()
+    [2, 12]
+    """
+    axes = as_axes(axis_or_dim(axis, dim), x.shape)
+    return _accumulate(x, Ops.MUL, axes, keepdim or keepdims, dtype)
 
-        >>> Tensor([[1, 5], [3, 4]]).max(1).tolist()
-        [5, 4]
-        """
-        return self._extreme(Ops.MAX, as_axes(axis_or_dim(axis, dim), self.shape), keepdim or keepdims)
 
-    def min(
-        self, axis: Axes = None, keepdim: bool = False, *, dim: Axes = _UNSET, keepdims: bool = False
-    ) -> Self:
-        """The smallest value; NaN if there is one.
+def _extreme(x: T, op: Op, axes: tuple[int, ...], keep: bool) -> T:
+    empty = [axis for axis in axes if x.shape[axis] == 0]
+    if empty:
+        name = "max" if op is Ops.MAX else "min"
+        raise ShapeError(
+            f"{name} over axis {empty[0]} of shape {show_shape(x.shape)} has nothing to choose from"
+        )
+    return reduce_axes(x, op, axes, keep)
 
-        >>> Tensor([[1, 5], [3, 4]]).min(1).tolist()
-        [1, 3]
-        """
-        return self._extreme(Ops.MIN, as_axes(axis_or_dim(axis, dim), self.shape), keepdim or keepdims)
 
-    amax, amin = max, min
+def max(x: T, axis: Axes = None, keepdim: bool = False, *, dim: Axes = _UNSET, keepdims: bool = False) -> T:
+    """The largest value; NaN if there is one.
 
-    def any(
-        self, axis: Axes = None, keepdim: bool = False, *, dim: Axes = _UNSET, keepdims: bool = False
-    ) -> Self:
-        """Whether some element is not zero.
+    >>> Tensor([[1, 5], [3, 4]]).max(1).tolist()
+    [5, 4]
+    """
+    return _extreme(x, Ops.MAX, as_axes(axis_or_dim(axis, dim), x.shape), keepdim or keepdims)
 
-        >>> Tensor([[0, 1], [0, 0]]).any(1).tolist()
-        [True, False]
-        """
-        axes = as_axes(axis_or_dim(axis, dim), self.shape)
-        return self.cast(dt.bool_)._reduce(Ops.OR, axes, keepdim or keepdims)
 
-    def all(
-        self, axis: Axes = None, keepdim: bool = False, *, dim: Axes = _UNSET, keepdims: bool = False
-    ) -> Self:
-        """Whether no element is zero.
+def min(x: T, axis: Axes = None, keepdim: bool = False, *, dim: Axes = _UNSET, keepdims: bool = False) -> T:
+    """The smallest value; NaN if there is one.
 
-        >>> Tensor([[0, 1], [2, 3]]).all(1).tolist()
-        [False, True]
-        """
-        axes = as_axes(axis_or_dim(axis, dim), self.shape)
-        return self.cast(dt.bool_)._reduce(Ops.AND, axes, keepdim or keepdims)
+    >>> Tensor([[1, 5], [3, 4]]).min(1).tolist()
+    [1, 3]
+    """
+    return _extreme(x, Ops.MIN, as_axes(axis_or_dim(axis, dim), x.shape), keepdim or keepdims)
 
-    def count_nonzero(
-        self, axis: Axes = None, keepdim: bool = False, *, dim: Axes = _UNSET, keepdims: bool = False
-    ) -> Self:
-        """How many elements are not zero.
 
-        >>> Tensor([0, 1, 2]).count_nonzero().item()
-        2
-        """
-        return self.cast(dt.bool_).sum(axis_or_dim(axis, dim), keepdim or keepdims)
+def any(x: T, axis: Axes = None, keepdim: bool = False, *, dim: Axes = _UNSET, keepdims: bool = False) -> T:
+    """Whether some element is not zero.
 
-    # --- averages
+    >>> Tensor([[0, 1], [0, 0]]).any(1).tolist()
+    [True, False]
+    """
+    axes = as_axes(axis_or_dim(axis, dim), x.shape)
+    return reduce_axes(cast(x, dt.bool_), Ops.OR, axes, keepdim or keepdims)
 
-    def _length(self, axes: tuple[int, ...], dtype: dt.DType) -> UOp:
-        """How many elements meet in one, as a number in arithmetic."""
-        return cast(size_node(numel(tuple(self.shape[axis] for axis in axes))), dtype)
 
-    def mean(
-        self,
-        axis: Axes = None,
-        keepdim: bool = False,
-        *,
-        dim: Axes = _UNSET,
-        keepdims: bool = False,
-        dtype: Any = None,
-    ) -> Self:
-        """The average; of integers in float32, or of everything in the type that is given.
+def all(x: T, axis: Axes = None, keepdim: bool = False, *, dim: Axes = _UNSET, keepdims: bool = False) -> T:
+    """Whether no element is zero.
 
-        >>> Tensor([1.0, 2.0, 6.0]).mean().item()
-        3.0
-        """
-        axes = as_axes(axis_or_dim(axis, dim), self.shape)
-        if dtype is not None:
-            kind = as_dtype(dtype)
-            if not kind.is_float:
-                raise DTypeError(f"an average is a float, not {kind}; cast it afterwards")
-            return self.cast(kind).mean(axes, keepdim or keepdims)
-        own = self.dtype
-        wide = accumulator(own) if own.is_float else dt.float64
-        total = self.cast(wide)._reduce(Ops.ADD, axes, keepdim or keepdims)
-        return total.__truediv__(self._divisor(self._length(axes, wide))).cast(float_of(own))
+    >>> Tensor([[0, 1], [2, 3]]).all(1).tolist()
+    [False, True]
+    """
+    axes = as_axes(axis_or_dim(axis, dim), x.shape)
+    return reduce_axes(cast(x, dt.bool_), Ops.AND, axes, keepdim or keepdims)
 
-    def _divisor(self, node: UOp) -> Any:
-        """A count as an operand: a number where it is known."""
-        if node.op is Ops.CAST and node.src[0].op is Ops.CONST:
-            return float(node.src[0].arg)
-        return float(node.arg) if node.op is Ops.CONST else self._new(node)
 
-    def var(
-        self,
-        axis: Axes = None,
-        keepdim: bool = False,
-        correction: float = 1,
-        *,
-        dim: Axes = _UNSET,
-        keepdims: bool = False,
-        ddof: float | None = None,
-    ) -> Self:
-        """The mean of squared distances from the mean, over n - correction (PyTorch's 1; NumPy's ddof is 0).
+def count_nonzero(
+    x: T, axis: Axes = None, keepdim: bool = False, *, dim: Axes = _UNSET, keepdims: bool = False
+) -> T:
+    """How many elements are not zero.
 
-        >>> Tensor([1.0, 2.0, 3.0]).var().item()
-        1.0
-        """
-        axes = as_axes(axis_or_dim(axis, dim), self.shape)
-        own = float_of(self.dtype)
-        wide = self.cast(accumulator(own) if self.dtype.is_float else dt.float64)
-        distance = wide - wide.mean(axes, keepdim=True)
-        total = (distance * distance)._reduce(Ops.ADD, axes, keepdim or keepdims)
-        less = float(correction if ddof is None else ddof)
-        count = self._divisor(self._length(axes, wide.dtype))
-        rest = max(count - less, 0.0) if isinstance(count, float) else count - less
-        return (total / rest).cast(own)
+    >>> Tensor([0, 1, 2]).count_nonzero().item()
+    2
+    """
+    return sum(cast(x, dt.bool_), axis_or_dim(axis, dim), keepdim or keepdims)
 
-    @rounded_once
-    def std(
-        self,
-        axis: Axes = None,
-        keepdim: bool = False,
-        correction: float = 1,
-        *,
-        dim: Axes = _UNSET,
-        keepdims: bool = False,
-        ddof: float | None = None,
-    ) -> Self:
-        """The square root of the variance.
 
-        >>> Tensor([1.0, 2.0, 3.0]).std().item()
-        1.0
-        """
-        return self.var(axis, keepdim, correction, dim=dim, keepdims=keepdims, ddof=ddof).sqrt()
+# --- averages
 
-    @rounded_once
-    def norm(
-        self,
-        p: Any = 2,
-        axis: Axes = None,
-        keepdim: bool = False,
-        *,
-        dim: Axes = _UNSET,
-        keepdims: bool = False,
-    ) -> Self:
-        """The p-norm over axes: the length for 2, the largest |x| for inf, the smallest for -inf.
 
-        >>> Tensor([3.0, 4.0]).norm().item()
-        5.0
-        """
-        axes, x, keep = axis_or_dim(axis, dim), self._floating().abs(), keepdim or keepdims
-        p = 2 if p == "fro" else p
-        if not isinstance(p, int | float):
-            raise MorokError(f'the p of a norm is a number or "fro", not {p!r}')
-        if p in (math.inf, -math.inf):
-            return x.max(axes, keep) if p > 0 else x.min(axes, keep)
-        if p == 0:
-            return x.ne(0.0).sum(axes, keep).cast(x.dtype)
-        if p == 2:
-            y = self._floating()
-            length = (y * y).sum(axes, keep).sqrt()
-            # By name: the gradient at zero is zero, and not 0 times the infinite slope of the root.
-            name = ("norm", as_axes(axes, self.shape))
-            return self._new(make(Ops.NOOP, y.dtype, (length.uop, y.uop), name))
-        return x.sum(axes, keep) if p == 1 else (x**p).sum(axes, keep) ** (1.0 / p)
+def _length(x: T, axes: tuple[int, ...], dtype: dt.DType) -> UOp:
+    """How many elements meet in one, as a number in arithmetic."""
+    return build.cast(size_node(numel(tuple(x.shape[axis] for axis in axes))), dtype)
 
-    # --- positions
 
-    def _position(self, op: Op, axis: Axes, keep: bool) -> Self:
-        """The first place of an extreme value. A NaN is more extreme than anything, as in NumPy."""
-        x = self.cast(dt.int8) if self.dtype.is_bool else self
-        if axis is None:
-            found = x.flatten()._position(op, 0, False)
-            return found.reshape((1,) * self.ndim) if keep else found
-        where = as_axis(axis, max(x.ndim, 1), x.shape)
-        if not x.ndim:
-            return x.zeros_like(dt.int64)
-        best = x._extreme(op, (where,), True)
-        size = x.shape[where]
-        hit = x.eq(best)
-        if x.dtype.is_float:
-            hit = hit | x.isnan()  # equal to nothing, but then the extreme is NaN too, and nothing else hits
-        # places are compared in vectors of the values' width, or nearly
-        kind = dt.int32 if vmax(size_node(size)) < dt.int32.max else dt.int64
-        place = expand_to(iota(x.shape, where, kind), x.shape)
-        never = cast(size_node(size), kind) if isinstance(size, UOp) else const(kind, size)
-        candidate = alu(Ops.WHERE, hit.uop, place, never)
-        return self._new(candidate)._reduce(Ops.MIN, (where,), keep).cast(dt.int64)
+def mean(
+    x: T,
+    axis: Axes = None,
+    keepdim: bool = False,
+    *,
+    dim: Axes = _UNSET,
+    keepdims: bool = False,
+    dtype: Any = None,
+) -> T:
+    """The average; of integers in float32, or of everything in the type that is given.
 
-    def argmax(
-        self, axis: Axes = None, keepdim: bool = False, *, dim: Axes = _UNSET, keepdims: bool = False
-    ) -> Self:
-        """Where the largest value is, the first of equals; in everything flattened if no axis is given.
+    >>> Tensor([1.0, 2.0, 6.0]).mean().item()
+    3.0
+    """
+    axes = as_axes(axis_or_dim(axis, dim), x.shape)
+    if dtype is not None:
+        kind = as_dtype(dtype)
+        if not kind.is_float:
+            raise DTypeError(f"an average is a float, not {kind}; cast it afterwards")
+        return mean(cast(x, kind), axes, keepdim or keepdims)
+    own = x.dtype
+    wide = accumulator(own) if own.is_float else dt.float64
+    total = reduce_axes(cast(x, wide), Ops.ADD, axes, keepdim or keepdims)
+    return cast(total.__truediv__(_divisor(x, _length(x, axes, wide))), float_of(own))
 
-        >>> Tensor([[1, 5], [7, 4]]).argmax(1).tolist()
-        [1, 0]
-        """
-        return self._position(Ops.MAX, axis_or_dim(axis, dim), keepdim or keepdims)
 
-    def argmin(
-        self, axis: Axes = None, keepdim: bool = False, *, dim: Axes = _UNSET, keepdims: bool = False
-    ) -> Self:
-        """Where the smallest value is, the first of equals; in everything flattened if no axis is given.
+def _divisor(x: T, node: UOp) -> Any:
+    """A count as an operand: a number where it is known."""
+    if node.op is Ops.CAST and node.src[0].op is Ops.CONST:
+        return float(node.src[0].arg)
+    return float(node.arg) if node.op is Ops.CONST else x._new(node)
 
-        >>> Tensor([[1, 5], [7, 4]]).argmin(1).tolist()
-        [0, 1]
-        """
-        return self._position(Ops.MIN, axis_or_dim(axis, dim), keepdim or keepdims)
 
-    # --- running
+def var(
+    x: T,
+    axis: Axes = None,
+    keepdim: bool = False,
+    correction: float = 1,
+    *,
+    dim: Axes = _UNSET,
+    keepdims: bool = False,
+    ddof: float | None = None,
+) -> T:
+    """The mean of squared distances from the mean, over n - correction (PyTorch's 1; NumPy's ddof is 0).
 
-    def cumsum(self, axis: Any = None, *, dim: Any = _UNSET, dtype: Any = None) -> Self:
-        """Sums of everything up to each place along an axis; of everything flattened if none is given.
+    >>> Tensor([1.0, 2.0, 3.0]).var().item()
+    1.0
+    """
+    axes = as_axes(axis_or_dim(axis, dim), x.shape)
+    own = float_of(x.dtype)
+    wide = cast(x, accumulator(own) if x.dtype.is_float else dt.float64)
+    distance = wide - mean(wide, axes, keepdim=True)
+    total = reduce_axes(distance * distance, Ops.ADD, axes, keepdim or keepdims)
+    less = float(correction if ddof is None else ddof)
+    count = _divisor(x, _length(x, axes, wide.dtype))
+    rest = builtins.max(count - less, 0.0) if isinstance(count, float) else count - less
+    return cast(total / rest, own)
 
-        >>> Tensor([1, 2, 3]).cumsum(0).tolist()
-        [1, 3, 6]
-        """
-        return self._cumulative(Ops.ADD, axis_or_dim(axis, dim), dtype)
 
-    def cumprod(self, axis: Any = None, *, dim: Any = _UNSET, dtype: Any = None) -> Self:
-        """Products of everything up to each place along an axis; of everything flattened if none is given.
+@rounded_once
+def std(
+    x: T,
+    axis: Axes = None,
+    keepdim: bool = False,
+    correction: float = 1,
+    *,
+    dim: Axes = _UNSET,
+    keepdims: bool = False,
+    ddof: float | None = None,
+) -> T:
+    """The square root of the variance.
 
-        >>> Tensor([1, 2, 3]).cumprod(0).tolist()
-        [1, 2, 6]
-        """
-        return self._cumulative(Ops.MUL, axis_or_dim(axis, dim), dtype)
+    >>> Tensor([1.0, 2.0, 3.0]).std().item()
+    1.0
+    """
+    return sqrt(var(x, axis, keepdim, correction, dim=dim, keepdims=keepdims, ddof=ddof))
 
-    def cummax(self, axis: Any = None, *, dim: Any = _UNSET, return_indices: bool = False) -> Any:
-        """The largest value up to each place along an axis; NaN from the first one on.
 
-        With `return_indices` (values, where they are), the last of equals, as PyTorch's.
+@rounded_once
+def norm(
+    t: T,
+    p: Any = 2,
+    axis: Axes = None,
+    keepdim: bool = False,
+    *,
+    dim: Axes = _UNSET,
+    keepdims: bool = False,
+) -> T:
+    """The p-norm over axes: the length for 2, the largest |x| for inf, the smallest for -inf.
 
-        >>> Tensor([1, 3, 2]).cummax(0).tolist()
-        [1, 3, 3]
-        >>> Tensor([1, 3, 2]).cummax(0, return_indices=True).indices.tolist()
-        [0, 1, 1]
-        """
-        return self._extreme_so_far(Ops.MAX, axis_or_dim(axis, dim), return_indices)
+    >>> Tensor([3.0, 4.0]).norm().item()
+    5.0
+    """
+    axes, x, keep = axis_or_dim(axis, dim), arithmetic.abs(floating(t)), keepdim or keepdims
+    p = 2 if p == "fro" else p
+    if not isinstance(p, int | float):
+        raise MorokError(f'the p of a norm is a number or "fro", not {p!r}')
+    if p in (math.inf, -math.inf):
+        return max(x, axes, keep) if p > 0 else min(x, axes, keep)
+    if p == 0:
+        return cast(sum(ne(x, 0.0), axes, keep), x.dtype)
+    if p == 2:
+        y = floating(t)
+        length = sqrt(sum(y * y, axes, keep))
+        # By name: the gradient at zero is zero, and not 0 times the infinite slope of the root.
+        name = ("norm", as_axes(axes, t.shape))
+        return t._new(make(Ops.NOOP, y.dtype, (length.uop, y.uop), name))
+    return sum(x, axes, keep) if p == 1 else sum(x**p, axes, keep) ** (1.0 / p)
 
-    def cummin(self, axis: Any = None, *, dim: Any = _UNSET, return_indices: bool = False) -> Any:
-        """The smallest value up to each place along an axis; NaN from the first one on.
 
-        With `return_indices` (values, where they are), the last of equals, as PyTorch's.
+# --- positions
 
-        >>> Tensor([3, 1, 2]).cummin(0).tolist()
-        [3, 1, 1]
-        """
-        return self._extreme_so_far(Ops.MIN, axis_or_dim(axis, dim), return_indices)
 
-    def _cumulative(self, op: Op, axis: Any, dtype: Any) -> Self:
-        own = self.dtype if dtype is None else as_dtype(dtype)
-        if dtype is None and (own.is_bool or own.is_bounded_int):
-            own = accumulator(own)
-        wide = accumulator(own) if own.is_float else own
-        return self.cast(wide)._running(op, axis).cast(own)
+def _position(t: T, op: Op, axis: Axes, keep: bool) -> T:
+    """The first place of an extreme value. A NaN is more extreme than anything, as in NumPy."""
+    x = cast(t, dt.int8) if t.dtype.is_bool else t
+    if axis is None:
+        found = _position(flatten(x), op, 0, False)
+        return reshape(found, (1,) * t.ndim) if keep else found
+    where = as_axis(axis, x.ndim or 1, x.shape)
+    if not x.ndim:
+        return zeros_like(x, dt.int64)
+    best = _extreme(x, op, (where,), True)
+    size = x.shape[where]
+    hit = eq(x, best)
+    if x.dtype.is_float:
+        hit = hit | isnan(x)  # equal to nothing, but then the extreme is NaN too, and nothing else hits
+    # places are compared in vectors of the values' width, or nearly
+    kind = dt.int32 if vmax(size_node(size)) < dt.int32.max else dt.int64
+    place = expand_to(iota(x.shape, where, kind), x.shape)
+    never = build.cast(size_node(size), kind) if isinstance(size, UOp) else const(kind, size)
+    candidate = alu(Ops.WHERE, hit.uop, place, never)
+    return cast(reduce_axes(t._new(candidate), Ops.MIN, (where,), keep), dt.int64)
 
-    def _extreme_so_far(self, op: Op, axis: Any, indices: bool) -> Any:
-        x = self.cast(dt.uint8) if self.dtype.is_bool else self
-        found = x._running(op, axis)
-        values = found.cast(self.dtype)
-        if not indices:
-            return values
-        if axis is None or not x.ndim:
-            x, axis = x.reshape(x.numel()), 0
-        where = as_axis(axis, x.ndim, x.shape)
-        here = x.eq(found) | x.isnan() if x.dtype.is_float else x.eq(found)
-        place = self._new(expand_to(iota(x.shape, where, dt.int64), x.shape))
-        return Sorted(values, here.where(place, 0)._running(Ops.MAX, where))
 
-    def _running(self, op: Op, axis: Any) -> Self:
-        """Everything up to each place, combined. Vectors of sums are added in a tree, pieces of a long row
-        side by side: rounding differs from one addition after the other, infinities and NaN do not."""
-        if axis is None or not self.ndim:
-            return self.reshape(self.numel())._running(op, 0 if axis is None else axis)
-        where = as_axis(axis, self.ndim, self.shape)
-        return self._new(move.scan_axis(self.uop, op, where))
+def argmax(
+    x: T, axis: Axes = None, keepdim: bool = False, *, dim: Axes = _UNSET, keepdims: bool = False
+) -> T:
+    """Where the largest value is, the first of equals; in everything flattened if no axis is given.
+
+    >>> Tensor([[1, 5], [7, 4]]).argmax(1).tolist()
+    [1, 0]
+    """
+    return _position(x, Ops.MAX, axis_or_dim(axis, dim), keepdim or keepdims)
+
+
+def argmin(
+    x: T, axis: Axes = None, keepdim: bool = False, *, dim: Axes = _UNSET, keepdims: bool = False
+) -> T:
+    """Where the smallest value is, the first of equals; in everything flattened if no axis is given.
+
+    >>> Tensor([[1, 5], [7, 4]]).argmin(1).tolist()
+    [0, 1]
+    """
+    return _position(x, Ops.MIN, axis_or_dim(axis, dim), keepdim or keepdims)
+
+
+# --- running
+
+
+def cumsum(x: T, axis: Any = None, *, dim: Any = _UNSET, dtype: Any = None) -> T:
+    """Sums of everything up to each place along an axis; of everything flattened if none is given.
+
+    >>> Tensor([1, 2, 3]).cumsum(0).tolist()
+    [1, 3, 6]
+    """
+    return _cumulative(x, Ops.ADD, axis_or_dim(axis, dim), dtype)
+
+
+def cumprod(x: T, axis: Any = None, *, dim: Any = _UNSET, dtype: Any = None) -> T:
+    """Products of everything up to each place along an axis; of everything flattened if none is given.
+
+    >>> Tensor([1, 2, 3]).cumprod(0).tolist()
+    [1, 2, 6]
+    """
+    return _cumulative(x, Ops.MUL, axis_or_dim(axis, dim), dtype)
+
+
+def cummax(x: T, axis: Any = None, *, dim: Any = _UNSET, return_indices: bool = False) -> Any:
+    """The largest value up to each place along an axis; NaN from the first one on.
+
+    With `return_indices` (values, where they are), the last of equals, as PyTorch's.
+
+    >>> Tensor([1, 3, 2]).cummax(0).tolist()
+    [1, 3, 3]
+    >>> Tensor([1, 3, 2]).cummax(0, return_indices=True).indices.tolist()
+    [0, 1, 1]
+    """
+    return _extreme_so_far(x, Ops.MAX, axis_or_dim(axis, dim), return_indices)
+
+
+def cummin(x: T, axis: Any = None, *, dim: Any = _UNSET, return_indices: bool = False) -> Any:
+    """The smallest value up to each place along an axis; NaN from the first one on.
+
+    With `return_indices` (values, where they are), the last of equals, as PyTorch's.
+
+    >>> Tensor([3, 1, 2]).cummin(0).tolist()
+    [3, 1, 1]
+    """
+    return _extreme_so_far(x, Ops.MIN, axis_or_dim(axis, dim), return_indices)
+
+
+def _cumulative(x: T, op: Op, axis: Any, dtype: Any) -> T:
+    own = x.dtype if dtype is None else as_dtype(dtype)
+    if dtype is None and (own.is_bool or own.is_bounded_int):
+        own = accumulator(own)
+    wide = accumulator(own) if own.is_float else own
+    return cast(_running(cast(x, wide), op, axis), own)
+
+
+def _extreme_so_far(t: T, op: Op, axis: Any, indices: bool) -> Any:
+    x = cast(t, dt.uint8) if t.dtype.is_bool else t
+    found = _running(x, op, axis)
+    values = cast(found, t.dtype)
+    if not indices:
+        return values
+    if axis is None or not x.ndim:
+        x, axis = reshape(x, x.numel()), 0
+    where = as_axis(axis, x.ndim, x.shape)
+    here = eq(x, found) | isnan(x) if x.dtype.is_float else eq(x, found)
+    place = t._new(expand_to(iota(x.shape, where, dt.int64), x.shape))
+    return Sorted(values, _running(comparison.where(here, place, 0), Ops.MAX, where))
+
+
+def _running(x: T, op: Op, axis: Any) -> T:
+    """Everything up to each place, combined. Vectors of sums are added in a tree, pieces of a long row
+    side by side: rounding differs from one addition after the other, infinities and NaN do not."""
+    if axis is None or not x.ndim:
+        return _running(reshape(x, x.numel()), op, 0 if axis is None else axis)
+    where = as_axis(axis, x.ndim, x.shape)
+    return x._new(move.scan_axis(x.uop, op, where))

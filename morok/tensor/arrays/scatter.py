@@ -6,19 +6,22 @@ reduction they add up, in order, so the result is the same on every device.
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any
 
 from morok.dtype import int64, promote_scalar
 from morok.errors import ArgumentError, DTypeError, ShapeError
-from morok.ir.build import cast
+from morok.ir import build
 from morok.ir.infer import Shape, show_shape
 from morok.ir.node import UOp, const
 from morok.ir.ops import Op, Ops
-from morok.tensor.arrays.index import Index, Steps
+from morok.tensor.arrays.index import Steps, as_rows, index_along, places_along
+from morok.tensor.arrays.movement import permute, reshape, shrink, squeeze
 from morok.tensor.arrays.rows import put_rows
 from morok.tensor.core import Core, expand_to
+from morok.tensor.creation.constructors import as_operand, full_like
 from morok.tensor.dtypes import accumulator
-from morok.tensor.record import pure
+from morok.tensor.elementwise.conversion import cast
+from morok.tensor.elementwise.operators import T
 from morok.tensor.sizes import as_axis, broadcast_shapes
 
 _REDUCTIONS: dict[str, Op] = {
@@ -27,166 +30,166 @@ _REDUCTIONS: dict[str, Op] = {
 }  # fmt: skip
 
 
-@pure
-class Scatter(Index):
-    """Elements and slices at places that other tensors name."""
+def fitted(x: T, value: Any, sizes: Shape) -> UOp:
+    """A value in this tensor's type and in the shape that it is written to."""
+    if isinstance(value, bool | int | float):
+        if not isinstance(value, float):
+            promote_scalar(x.dtype, value)  # refuses integers that do not fit
+        return expand_to(const(x.dtype, value), sizes)
+    tensor = as_operand(x, value)
+    own = tensor.shape
+    if len(own) > len(sizes):  # leading axes of size 1 may go, as in NumPy
+        extra = len(own) - len(sizes)
+        tensor = x._new(tensor.uop)
+        tensor = squeeze(tensor, tuple(range(extra))) if own[:extra] == (1,) * extra else tensor
+    try:
+        fits = broadcast_shapes(tensor.shape, sizes) == sizes
+    except ShapeError:
+        fits = False
+    if not fits:
+        raise ShapeError(
+            f"a value of shape {show_shape(own)} does not fit into {show_shape(sizes)}; "
+            "it must broadcast to it"
+        )
+    return expand_to(build.cast(tensor.uop, x.dtype), sizes)
 
-    def _fitting(self, value: Any, sizes: Shape) -> UOp:
-        """A value in this tensor's type and in the shape that it is written to."""
-        if isinstance(value, bool | int | float):
-            if not isinstance(value, float):
-                promote_scalar(self.dtype, value)  # refuses integers that do not fit
-            return expand_to(const(self.dtype, value), sizes)
-        tensor = value if isinstance(value, Core) else self._from_data(value)
-        own = tensor.shape
-        if len(own) > len(sizes):  # leading axes of size 1 may go, as in NumPy
-            extra = len(own) - len(sizes)
-            tensor = self._new(tensor.uop)
-            tensor = tensor.squeeze(tuple(range(extra))) if own[:extra] == (1,) * extra else tensor
-        try:
-            fits = broadcast_shapes(tensor.shape, sizes) == sizes
-        except ShapeError:
-            fits = False
-        if not fits:
+
+def with_rows(x: T, steps: Steps, value: Any, op: Op | None = None) -> UOp:
+    """The tensor with what arrays of integers name overwritten, or joined with a value by an op."""
+    rows = as_rows(x, steps.arrays, writes=True)
+    order = rows.order(steps.at)
+    inner = (*rows.places.shape, *(x.shape[axis] for axis in rows.rest))
+    new = x._new(fitted(x, value, tuple(inner[i] for i in order)))
+    new = permute(new, sorted(range(len(order)), key=order.__getitem__))
+    table = put(x, rows.table, rows.places, new, op)
+    back = reshape(table, [x.shape[axis] for axis in (*rows.axes, *rows.rest)])
+    moved = [*rows.axes, *rows.rest]
+    return permute(back, sorted(range(len(moved)), key=moved.__getitem__)).uop
+
+
+def put(x: T, table: Core, places: Core, new: Core, op: Op | None) -> T:
+    """Rows put into a table; sums and products of narrow floats are carried in 32 bits."""
+    own = x.dtype
+    wide = accumulator(own) if op in (Ops.ADD, Ops.MUL) and own.is_float else own
+    rows = put_rows(build.cast(table.uop, wide), places.uop, build.cast(new.uop, wide), op)
+    return x._new(build.cast(rows, own))
+
+
+def _scattered(x: T, index: Any, axis: int, source: Any, op: Op | None, what: str) -> T:
+    """One element per place of an index that has x's axes."""
+    where = index_along(x, index, axis, what, writes=True)
+    if not isinstance(source, Core):
+        new = x._new(fitted(x, source, where.shape))
+    else:
+        new = x._new(source.uop)
+        if new.ndim != where.ndim or any(_shorter(n, m) for n, m in zip(new.shape, where.shape, strict=True)):
             raise ShapeError(
-                f"a value of shape {show_shape(own)} does not fit into {show_shape(sizes)}; "
-                "it must broadcast to it"
+                f"{what} with an index of shape {show_shape(where.shape)} needs as many values or more "
+                f"along each axis, not {show_shape(new.shape)}"
             )
-        return expand_to(cast(tensor.uop, self.dtype), sizes)
+        if new.dtype is not x.dtype:
+            raise DTypeError(f"{what} into {x.dtype} needs values of that type, not {new.dtype}; cast them")
+        new = shrink(new, [(0, size) for size in where.shape])
+    flat = reshape(x, x.numel())
+    places = places_along(x, where, axis).reshape(where.numel())
+    return reshape(put(x, flat, places, reshape(new, where.numel()), op), x.shape)
 
-    def _with_rows(self, steps: Steps, value: Any, op: Op | None = None) -> UOp:
-        """The tensor with what arrays of integers name overwritten, or joined with a value by an op."""
-        rows = self._as_rows(steps.arrays, writes=True)
-        order = rows.order(steps.at)
-        inner = (*rows.places.shape, *(self.shape[axis] for axis in rows.rest))
-        new = self._new(self._fitting(value, tuple(inner[i] for i in order)))
-        new = new.permute(sorted(range(len(order)), key=order.__getitem__))
-        table = self._put(rows.table, rows.places, new, op)
-        back = table.reshape([self.shape[axis] for axis in (*rows.axes, *rows.rest)])
-        moved = [*rows.axes, *rows.rest]
-        found: Self = back.permute(sorted(range(len(moved)), key=moved.__getitem__))
-        return found.uop
 
-    def _put(self, table: Any, places: Any, new: Any, op: Op | None) -> Any:
-        """Rows put into a table; sums and products of narrow floats are carried in 32 bits."""
-        own = self.dtype
-        wide = accumulator(own) if op in (Ops.ADD, Ops.MUL) and own.is_float else own
-        put = put_rows(cast(table.uop, wide), places.uop, cast(new.uop, wide), op)
-        return self._new(cast(put, own))
+def scatter(
+    x: T,
+    dim: Any = None,
+    index: Any = None,
+    src: Any = None,
+    reduce: str | None = None,
+    *,
+    axis: Any = None,
+) -> T:
+    """x with `src` at the places along `dim` that `index` names; the last of several wins.
 
-    def _scattered(self, index: Any, axis: int, source: Any, op: Op | None, what: str) -> Self:
-        """One element per place of an index that has x's axes."""
-        where = self._along(index, axis, what, writes=True)
-        if not isinstance(source, Core):
-            new = self._new(self._fitting(source, where.shape))
-        else:
-            new = self._new(source.uop)
-            if new.ndim != where.ndim or any(
-                _shorter(n, m) for n, m in zip(new.shape, where.shape, strict=True)
-            ):
-                raise ShapeError(
-                    f"{what} with an index of shape {show_shape(where.shape)} needs as many values or more "
-                    f"along each axis, not {show_shape(new.shape)}"
-                )
-            if new.dtype is not self.dtype:
-                raise DTypeError(
-                    f"{what} into {self.dtype} needs values of that type, not {new.dtype}; cast them"
-                )
-            new = new.shrink([(0, size) for size in where.shape])
-        flat = self.reshape(self.numel())
-        places = self._places_along(where, axis).reshape(where.numel())
-        return self._put(flat, places, new.reshape(where.numel()), op).reshape(self.shape)  # type: ignore[no-any-return]
+    Negative positions count from the end; others that there are not raise OutOfRange.
 
-    def scatter(
-        self,
-        dim: Any = None,
-        index: Any = None,
-        src: Any = None,
-        reduce: str | None = None,
-        *,
-        axis: Any = None,
-    ) -> Self:
-        """x with `src` at the places along `dim` that `index` names; the last of several wins.
+    >>> Tensor([0, 0, 0]).scatter(0, Tensor([2, 0]), Tensor([5, 6])).tolist()
+    [6, 0, 5]
+    """
+    at = as_axis(dim if axis is None else axis, x.ndim, x.shape)
+    return _scattered(x, index, at, src, None if reduce is None else _reduction(reduce), "scatter")
 
-        Negative positions count from the end; others that there are not raise OutOfRange.
 
-        >>> Tensor([0, 0, 0]).scatter(0, Tensor([2, 0]), Tensor([5, 6])).tolist()
-        [6, 0, 5]
-        """
-        at = as_axis(dim if axis is None else axis, self.ndim, self.shape)
-        return self._scattered(index, at, src, None if reduce is None else _reduction(reduce), "scatter")
+def scatter_add(x: T, dim: Any = None, index: Any = None, src: Any = None, *, axis: Any = None) -> T:
+    """x with `src` added at the places along `dim` that `index` names.
 
-    def scatter_add(self, dim: Any = None, index: Any = None, src: Any = None, *, axis: Any = None) -> Self:
-        """x with `src` added at the places along `dim` that `index` names.
+    >>> Tensor([0, 0, 0]).scatter_add(0, Tensor([2, 2]), Tensor([5, 6])).tolist()
+    [0, 0, 11]
+    """
+    return scatter(x, dim, index, src, "add", axis=axis)
 
-        >>> Tensor([0, 0, 0]).scatter_add(0, Tensor([2, 2]), Tensor([5, 6])).tolist()
-        [0, 0, 11]
-        """
-        return self.scatter(dim, index, src, "add", axis=axis)
 
-    def scatter_reduce(
-        self,
-        dim: Any = None,
-        index: Any = None,
-        src: Any = None,
-        reduce: str = "sum",
-        include_self: bool = True,
-        *,
-        axis: Any = None,
-    ) -> Self:
-        """x joined with `src` at places along `dim`, by "sum", "prod", "mean", "amax" or "amin".
+def scatter_reduce(
+    x: T,
+    dim: Any = None,
+    index: Any = None,
+    src: Any = None,
+    reduce: str = "sum",
+    include_self: bool = True,
+    *,
+    axis: Any = None,
+) -> T:
+    """x joined with `src` at places along `dim`, by "sum", "prod", "mean", "amax" or "amin".
 
-        >>> Tensor([1, 1]).scatter_reduce(0, Tensor([0, 0]), Tensor([5, 6]), "amax").tolist()
-        [6, 1]
-        """
-        op = _reduction(reduce)
-        at = as_axis(dim if axis is None else axis, self.ndim, self.shape)
-        where = index if isinstance(index, Core) else self._from_data(index)
-        base = self
-        if not include_self:
-            neutral = 0 if op is Ops.ADD else 1 if op is Ops.MUL else None
-            start = neutral if neutral is not None else self.dtype.min if op is Ops.MAX else self.dtype.max
-            base = self._scattered(where, at, start, None, "scatter_reduce")
-        result = base._scattered(where, at, src, op, "scatter_reduce")
-        if reduce != "mean":
-            return result
-        ones = self.full_like(1 if include_self else 0, int64)
-        if not include_self:
-            ones = self.full_like(1, int64)._scattered(where, at, 0, None, "scatter_reduce")
-        count = ones._scattered(where, at, 1, Ops.ADD, "scatter_reduce")
-        return result / count.cast(self.dtype) if self.dtype.is_float else result // count
+    >>> Tensor([1, 1]).scatter_reduce(0, Tensor([0, 0]), Tensor([5, 6]), "amax").tolist()
+    [6, 1]
+    """
+    op = _reduction(reduce)
+    at = as_axis(dim if axis is None else axis, x.ndim, x.shape)
+    where = as_operand(x, index)
+    base = x
+    if not include_self:
+        neutral = 0 if op is Ops.ADD else 1 if op is Ops.MUL else None
+        start = neutral if neutral is not None else x.dtype.min if op is Ops.MAX else x.dtype.max
+        base = _scattered(x, where, at, start, None, "scatter_reduce")
+    result = _scattered(base, where, at, src, op, "scatter_reduce")
+    if reduce != "mean":
+        return result
+    ones = full_like(x, 1 if include_self else 0, int64)
+    if not include_self:
+        ones = _scattered(full_like(x, 1, int64), where, at, 0, None, "scatter_reduce")
+    count = _scattered(ones, where, at, 1, Ops.ADD, "scatter_reduce")
+    return result / cast(count, x.dtype) if x.dtype.is_float else result // count
 
-    def index_add(
-        self, dim: Any = None, index: Any = None, source: Any = None, alpha: Any = 1, *, axis: Any = None
-    ) -> Self:
-        """x with slices of `source`, times alpha, added to the slices along `dim` that `index` names.
 
-        >>> Tensor([[1, 1], [2, 2]]).index_add(0, Tensor([1, 1]), Tensor([[1, 0], [1, 0]])).tolist()
-        [[1, 1], [4, 2]]
-        """
-        at = as_axis(dim if axis is None else axis, self.ndim, self.shape)
-        value = source if alpha == 1 else source * alpha
-        return self._new(self._with_rows(Steps(arrays=[(at, index)], at=at), value, Ops.ADD))
+def index_add(
+    x: T, dim: Any = None, index: Any = None, source: Any = None, alpha: Any = 1, *, axis: Any = None
+) -> T:
+    """x with slices of `source`, times alpha, added to the slices along `dim` that `index` names.
 
-    def index_copy(self, dim: Any = None, index: Any = None, source: Any = None, *, axis: Any = None) -> Self:
-        """x with slices along `dim` replaced by those of `source`.
+    >>> Tensor([[1, 1], [2, 2]]).index_add(0, Tensor([1, 1]), Tensor([[1, 0], [1, 0]])).tolist()
+    [[1, 1], [4, 2]]
+    """
+    at = as_axis(dim if axis is None else axis, x.ndim, x.shape)
+    value = source if alpha == 1 else source * alpha
+    return x._new(with_rows(x, Steps(arrays=[(at, index)], at=at), value, Ops.ADD))
 
-        >>> Tensor([[1, 1], [2, 2]]).index_copy(0, Tensor([1]), Tensor([[7, 8]])).tolist()
-        [[1, 1], [7, 8]]
-        """
-        at = as_axis(dim if axis is None else axis, self.ndim, self.shape)
-        return self._new(self._with_rows(Steps(arrays=[(at, index)], at=at), source))
 
-    def index_put(self, indices: Any, values: Any, accumulate: bool = False) -> Self:
-        """x with `values` at x[indices], where indices is a tuple of integer tensors; or added there.
+def index_copy(x: T, dim: Any = None, index: Any = None, source: Any = None, *, axis: Any = None) -> T:
+    """x with slices along `dim` replaced by those of `source`.
 
-        >>> Tensor([1, 2, 3]).index_put((Tensor([0, 0]),), Tensor([10, 20]), accumulate=True).tolist()
-        [31, 2, 3]
-        """
-        arrays = list(enumerate(indices))
-        if not arrays or len(arrays) > self.ndim:
-            raise ShapeError(f"index_put into {show_shape(self.shape)} needs 1 … {self.ndim} indices")
-        return self._new(self._with_rows(Steps(arrays=arrays), values, Ops.ADD if accumulate else None))
+    >>> Tensor([[1, 1], [2, 2]]).index_copy(0, Tensor([1]), Tensor([[7, 8]])).tolist()
+    [[1, 1], [7, 8]]
+    """
+    at = as_axis(dim if axis is None else axis, x.ndim, x.shape)
+    return x._new(with_rows(x, Steps(arrays=[(at, index)], at=at), source))
+
+
+def index_put(x: T, indices: Any, values: Any, accumulate: bool = False) -> T:
+    """x with `values` at x[indices], where indices is a tuple of integer tensors; or added there.
+
+    >>> Tensor([1, 2, 3]).index_put((Tensor([0, 0]),), Tensor([10, 20]), accumulate=True).tolist()
+    [31, 2, 3]
+    """
+    arrays = list(enumerate(indices))
+    if not arrays or len(arrays) > x.ndim:
+        raise ShapeError(f"index_put into {show_shape(x.shape)} needs 1 … {x.ndim} indices")
+    return x._new(with_rows(x, Steps(arrays=arrays), values, Ops.ADD if accumulate else None))
 
 
 def _reduction(name: str) -> Op:

@@ -11,7 +11,7 @@ equal), the lower half is the position, so no two are equal and equal elements s
 from __future__ import annotations
 
 import math
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -20,12 +20,21 @@ from morok.dtype import promote
 from morok.errors import ArgumentError, ShapeError
 from morok.ir.infer import show_shape
 from morok.ir.node import const
-from morok.tensor.arrays.reduce import Sorted
+from morok.tensor.arrays import reduce
+from morok.tensor.arrays.index import gather
+from morok.tensor.arrays.joining import cat, stack
+from morok.tensor.arrays.movement import expand, flip, narrow, permute, reshape, squeeze, transpose, unsqueeze
+from morok.tensor.arrays.reduce import Sorted, mean
 from morok.tensor.arrays.rows import put_rows
-from morok.tensor.arrays.scatter import Scatter
 from morok.tensor.core import Core, expand_to, iota
+from morok.tensor.creation.constructors import as_operand, contiguous, zeros_like
 from morok.tensor.dtypes import accumulator, float_of
-from morok.tensor.record import pure
+from morok.tensor.elementwise.comparison import clamp, where
+from morok.tensor.elementwise.conversion import bitcast, cast
+from morok.tensor.elementwise.functions import lerp
+from morok.tensor.elementwise.operators import T
+from morok.tensor.elementwise.rounding import isnan
+from morok.tensor.export import tolist
 from morok.tensor.sizes import _UNSET, as_axes, as_axis, axis_or_dim, concrete_shape
 from morok.tensor.trace_cache import refuse_trace_cache
 
@@ -34,264 +43,278 @@ _SHORT = 64  # elements of a sorted row that are all looked at instead of search
 _TOP = (1 << 31) - 1  # the largest key
 
 
-@pure
-class Sorting(Scatter):
-    """Everything that depends on which element is larger."""
+# --- keys
 
-    # --- keys
 
-    def _order_key(self) -> Self:
-        """A whole number of 64 bits per element that orders as the elements do."""
-        own = self.dtype
-        if not own.is_float:
-            if own is dt.uint64:
-                return (self ^ (1 << 63)).bitcast(dt.int64)
-            return self.cast(dt.int64)
-        wide = self if own is dt.float64 else self.cast(dt.float32)
-        bits = (wide + 0.0).bitcast(dt.int64 if own is dt.float64 else dt.int32)  # -0 becomes 0
-        key = (bits < 0).where(bits ^ bits.dtype.max, bits)
-        return wide.isnan().where(bits.dtype.max, key).cast(dt.int64)
+def _order_key(x: T) -> T:
+    """A whole number of 64 bits per element that orders as the elements do."""
+    own = x.dtype
+    if not own.is_float:
+        if own is dt.uint64:
+            return bitcast(x ^ (1 << 63), dt.int64)
+        return cast(x, dt.int64)
+    wide = x if own is dt.float64 else cast(x, dt.float32)
+    bits = bitcast(wide + 0.0, dt.int64 if own is dt.float64 else dt.int32)  # -0 becomes 0
+    key = where(bits < 0, bits ^ bits.dtype.max, bits)
+    return cast(where(isnan(wide), bits.dtype.max, key), dt.int64)
 
-    def _sort_keys(self, descending: bool) -> list[Self]:
-        """Keys of 32 bits, in 64: one, or the lower and the upper half of a wide one."""
-        key = self._order_key()
-        key = ~key if descending else key
-        if self.dtype.itemsize < 8:
-            shift = 1 << 31 if self.dtype is dt.uint32 else 0
-            return [key + shift if descending else key - shift] if shift else [key]
-        return [(key & 0xFFFFFFFF) - (1 << 31), key >> 32]
 
-    def _row_order(self, descending: bool) -> Self:
-        """For rows (…, n), the positions of the elements in order."""
-        result: Self | None = None
-        for key in self._sort_keys(descending):
-            mine = key if result is None else key.gather(-1, result)
-            order = mine._sorted_positions()
-            result = order if result is None else result.gather(-1, order)
-        assert result is not None
-        return result
+def _sort_keys(x: T, descending: bool) -> list[T]:
+    """Keys of 32 bits, in 64: one, or the lower and the upper half of a wide one."""
+    key = _order_key(x)
+    key = ~key if descending else key
+    if x.dtype.itemsize < 8:
+        shift = 1 << 31 if x.dtype is dt.uint32 else 0
+        return [key + shift if descending else key - shift] if shift else [key]
+    return [(key & 0xFFFFFFFF) - (1 << 31), key >> 32]
 
-    def _sorted_positions(self) -> Self:
-        """As above, of keys of 32 bits."""
-        *lead, count = concrete_shape(self.shape)
-        position = self._new(expand_to(iota((count,), 0, dt.int64), (count,)))
-        packed = (self << 32) | position
-        rows = packed.reshape(math.prod(lead), count)
-        return (rows._sorted_rows() & 0xFFFFFFFF).reshape(*lead, count)
 
-    def _sorted_rows(self) -> Self:
-        """Rows of different numbers, each sorted."""
-        rows, count = concrete_shape(self.shape)
-        runs = 1
-        while -(-count // runs) > _RUN:
-            runs *= 2
-        length = -(-count // runs)
-        extra = runs * length - count
-        x = self
-        if extra:  # larger than everything, and different from each other
-            tail = self._new(expand_to(iota((extra,), 0, dt.int64), (extra,))) + (_TOP << 32) + count
-            x = self.cat(tail.expand(rows, extra), dim=1)
-        x = x.reshape(rows * runs, length).contiguous()  # keys are compared many times
-        smaller = (x.unsqueeze(-2) < x.unsqueeze(-1)).sum(-1)
-        x = x._placed(smaller)
-        while runs > 1:
-            pairs = x.reshape(rows * runs // 2, 2, length)
-            here = self._new(expand_to(iota(pairs.shape, 2, dt.int64), pairs.shape))
-            x = pairs._placed(pairs.flip(1)._places_in_rows(pairs, False) + here)
-            runs, length = runs // 2, length * 2
-        return x.reshape(rows, count + extra).narrow(1, 0, count)
+def _row_order(x: T, descending: bool) -> T:
+    """For rows (…, n), the positions of the elements in order."""
+    result: T | None = None
+    for key in _sort_keys(x, descending):
+        mine = key if result is None else gather(key, -1, result)
+        order = _sorted_positions(mine)
+        result = order if result is None else gather(result, -1, order)
+    assert result is not None
+    return result
 
-    def _placed(self, places: Self) -> Self:
-        """The elements of each first index moved to places among them."""
-        lead = self.shape[0]
-        size = self.numel() // lead if lead else 0
-        row = self._new(expand_to(iota((lead, size), 0, dt.int64), (lead, size)))
-        flat = (places.reshape(lead, size) + row * size).reshape(lead * size)
-        zeros = expand_to(const(self.dtype, 0), (lead * size,))
-        put = put_rows(zeros, flat.uop, self.reshape(lead * size).uop)
-        return self._new(put).reshape(lead, size)
 
-    def _places_in_rows(self, values: Self, right: bool) -> Self:
-        """For values (…, m) and sorted rows (…, n), how many of the row are smaller (or as large)."""
-        size = self.shape[-1]
-        assert isinstance(size, int)
-        if size <= _SHORT:
-            mine, other = values.unsqueeze(-1), self.unsqueeze(-2)
-            return ((other <= mine) if right else (other < mine)).sum(-1)
-        place = values.zeros_like(dt.int64)
-        step = 1 << (size.bit_length() - 1)
-        while step:
-            look = place + (step - 1)
-            found = self.gather(-1, look.clamp(max=size - 1))
-            below = (found <= values) if right else (found < values)
-            place = place + (below & (look < size)).where(step, 0)
-            step //= 2
-        return place
+def _sorted_positions(x: T) -> T:
+    """As above, of keys of 32 bits."""
+    *lead, count = concrete_shape(x.shape)
+    position = x._new(expand_to(iota((count,), 0, dt.int64), (count,)))
+    packed = (x << 32) | position
+    rows = reshape(packed, math.prod(lead), count)
+    return reshape(_sorted_rows(rows) & 0xFFFFFFFF, *lead, count)
 
-    # --- sorting
 
-    def _rows_of(self, axis: Any, what: str) -> tuple[Self, int]:
-        """The axis moved to the end; a scalar counts as one element."""
-        x = self.reshape(1) if not self.ndim else self
-        at = as_axis(axis, x.ndim, x.shape)
-        if not isinstance(x.shape[at], int):
-            raise ShapeError(f"{what} along axis {at} of shape {show_shape(x.shape)} needs a known size")
-        return x.transpose(at, -1), at
+def _sorted_rows(t: T) -> T:
+    """Rows of different numbers, each sorted."""
+    rows, count = concrete_shape(t.shape)
+    runs = 1
+    while -(-count // runs) > _RUN:
+        runs *= 2
+    length = -(-count // runs)
+    extra = runs * length - count
+    x = t
+    if extra:  # larger than everything, and different from each other
+        tail = t._new(expand_to(iota((extra,), 0, dt.int64), (extra,))) + (_TOP << 32) + count
+        x = cat(t, expand(tail, rows, extra), dim=1)
+    x = contiguous(reshape(x, rows * runs, length))  # keys are compared many times
+    smaller = reduce.sum(unsqueeze(x, -2) < unsqueeze(x, -1), -1)
+    x = _placed(x, smaller)
+    while runs > 1:
+        pairs = reshape(x, rows * runs // 2, 2, length)
+        here = t._new(expand_to(iota(pairs.shape, 2, dt.int64), pairs.shape))
+        x = _placed(pairs, _places_in_rows(flip(pairs, 1), pairs, False) + here)
+        runs, length = runs // 2, length * 2
+    return narrow(reshape(x, rows, count + extra), 1, 0, count)
 
-    def argsort(
-        self, dim: int = -1, descending: bool = False, stable: bool = True, *, axis: int | None = None
-    ) -> Self:
-        """The positions that would sort an axis (the last one); equal elements stay in order.
 
-        >>> Tensor([3, 1, 2]).argsort().tolist()
-        [1, 2, 0]
-        """
-        x, at = self._rows_of(dim if axis is None else axis, "argsort")
-        if x.numel() == 0:
-            return self.zeros_like(dt.int64)
-        return x._row_order(descending).transpose(at, -1).reshape(self.shape)
+def _placed(x: T, places: T) -> T:
+    """The elements of each first index moved to places among them."""
+    lead = x.shape[0]
+    size = x.numel() // lead if lead else 0
+    row = x._new(expand_to(iota((lead, size), 0, dt.int64), (lead, size)))
+    flat = reshape(reshape(places, lead, size) + row * size, lead * size)
+    zeros = expand_to(const(x.dtype, 0), (lead * size,))
+    put = put_rows(zeros, flat.uop, reshape(x, lead * size).uop)
+    return reshape(x._new(put), lead, size)
 
-    def sort(
-        self, dim: int = -1, descending: bool = False, stable: bool = True, *, axis: int | None = None
-    ) -> Sorted:
-        """(values, indices) of an axis (the last one) in order, NaN at the end; equal elements stay in order.
 
-        >>> values, indices = Tensor([3, 1, 2]).sort()
-        >>> values.tolist(), indices.tolist()
-        ([1, 2, 3], [1, 2, 0])
-        """
-        order = self.argsort(dim, descending, stable, axis=axis)
-        at = dim if axis is None else axis
-        return Sorted(self.gather(at, order) if self.ndim else self, order)
+def _places_in_rows(x: T, values: T, right: bool) -> T:
+    """For values (…, m) and sorted rows (…, n), how many of the row are smaller (or as large)."""
+    size = x.shape[-1]
+    assert isinstance(size, int)
+    if size <= _SHORT:
+        mine, other = unsqueeze(values, -1), unsqueeze(x, -2)
+        return reduce.sum((other <= mine) if right else (other < mine), -1)
+    place = zeros_like(values, dt.int64)
+    step = 1 << (size.bit_length() - 1)
+    while step:
+        look = place + (step - 1)
+        found = gather(x, -1, clamp(look, max=size - 1))
+        below = (found <= values) if right else (found < values)
+        place = place + where(below & (look < size), step, 0)
+        step //= 2
+    return place
 
-    def topk(
-        self, k: int, dim: int = -1, largest: bool = True, sorted: bool = True, *, axis: int | None = None
-    ) -> Sorted:
-        """(values, indices) of the k largest elements of an axis, or of the smallest, in order.
 
-        >>> Tensor([3, 1, 2]).topk(2).values.tolist()
-        [3, 2]
-        """
-        x, at = self._rows_of(dim if axis is None else axis, "topk")
-        size = x.shape[-1]
-        if not isinstance(size, int) or not 0 <= k <= size:
+# --- sorting
+
+
+def _rows_of(x: T, axis: Any, what: str) -> tuple[T, int]:
+    """The axis moved to the end; a scalar counts as one element."""
+    x = reshape(x, 1) if not x.ndim else x
+    at = as_axis(axis, x.ndim, x.shape)
+    if not isinstance(x.shape[at], int):
+        raise ShapeError(f"{what} along axis {at} of shape {show_shape(x.shape)} needs a known size")
+    return transpose(x, at, -1), at
+
+
+def argsort(
+    t: T, dim: int = -1, descending: bool = False, stable: bool = True, *, axis: int | None = None
+) -> T:
+    """The positions that would sort an axis (the last one); equal elements stay in order.
+
+    >>> Tensor([3, 1, 2]).argsort().tolist()
+    [1, 2, 0]
+    """
+    x, at = _rows_of(t, dim if axis is None else axis, "argsort")
+    if x.numel() == 0:
+        return zeros_like(t, dt.int64)
+    return reshape(transpose(_row_order(x, descending), at, -1), t.shape)
+
+
+def sort(
+    x: T, dim: int = -1, descending: bool = False, stable: bool = True, *, axis: int | None = None
+) -> Sorted:
+    """(values, indices) of an axis (the last one) in order, NaN at the end; equal elements stay in order.
+
+    >>> values, indices = Tensor([3, 1, 2]).sort()
+    >>> values.tolist(), indices.tolist()
+    ([1, 2, 3], [1, 2, 0])
+    """
+    order = argsort(x, dim, descending, stable, axis=axis)
+    at = dim if axis is None else axis
+    return Sorted(gather(x, at, order) if x.ndim else x, order)
+
+
+def topk(
+    t: T, k: int, dim: int = -1, largest: bool = True, sorted: bool = True, *, axis: int | None = None
+) -> Sorted:
+    """(values, indices) of the k largest elements of an axis, or of the smallest, in order.
+
+    >>> Tensor([3, 1, 2]).topk(2).values.tolist()
+    [3, 2]
+    """
+    x, at = _rows_of(t, dim if axis is None else axis, "topk")
+    size = x.shape[-1]
+    if not isinstance(size, int) or not 0 <= k <= size:
+        raise ShapeError(f"topk of axis {at} of shape {show_shape(t.shape)} has k in 0 … {size}, not {k}")
+    order = narrow(argsort(t, at, descending=largest), at, 0, k) if t.ndim else argsort(t)
+    return Sorted(gather(t, at, order) if t.ndim else t, order)
+
+
+def searchsorted(x: T, values: Any, right: bool = False, side: str | None = None, sorter: Any = None) -> T:
+    """For sorted rows (…, n), where values (…, m) would go: before equal elements, or after them.
+
+    A single sorted row serves values of any shape. Rows that are not sorted need a `sorter`, the
+    positions that sort them.
+
+    >>> Tensor([1, 3, 5]).searchsorted(Tensor([3, 4])).tolist()
+    [1, 2]
+    """
+    v = as_operand(x, values)
+    after = right if side is None else side == "right"
+    if side not in (None, "left", "right"):
+        raise ArgumentError(f'side must be "left" or "right", not {side!r}')
+    if x.ndim == 0 or (x.ndim > 1 and x.shape[:-1] != v.shape[:-1]):
+        raise ShapeError(
+            f"searchsorted in rows of shape {show_shape(x.shape)} needs values of shape "
+            f"{show_shape(x.shape[:-1])[:-1]}, m), not {show_shape(v.shape)}"
+        )
+    if sorter is not None:
+        order = as_operand(x, sorter)
+        if order.shape != x.shape:
             raise ShapeError(
-                f"topk of axis {at} of shape {show_shape(self.shape)} has k in 0 … {size}, not {k}"
+                f"the sorter of rows of shape {show_shape(x.shape)} has that shape, "
+                f"not {show_shape(order.shape)}"
             )
-        order = self.argsort(at, descending=largest).narrow(at, 0, k) if self.ndim else self.argsort()
-        return Sorted(self.gather(at, order) if self.ndim else self, order)
-
-    def searchsorted(
-        self, values: Any, right: bool = False, side: str | None = None, sorter: Any = None
-    ) -> Self:
-        """For sorted rows (…, n), where values (…, m) would go: before equal elements, or after them.
-
-        A single sorted row serves values of any shape. Rows that are not sorted need a `sorter`, the
-        positions that sort them.
-
-        >>> Tensor([1, 3, 5]).searchsorted(Tensor([3, 4])).tolist()
-        [1, 2]
-        """
-        v = values if isinstance(values, Sorting) else self._from_data(values)
-        after = right if side is None else side == "right"
-        if side not in (None, "left", "right"):
-            raise ArgumentError(f'side must be "left" or "right", not {side!r}')
-        if self.ndim == 0 or (self.ndim > 1 and self.shape[:-1] != v.shape[:-1]):
-            raise ShapeError(
-                f"searchsorted in rows of shape {show_shape(self.shape)} needs values of shape "
-                f"{show_shape(self.shape[:-1])[:-1]}, m), not {show_shape(v.shape)}"
-            )
-        if sorter is not None:
-            order = sorter if isinstance(sorter, Sorting) else self._from_data(sorter)
-            if order.shape != self.shape:
-                raise ShapeError(
-                    f"the sorter of rows of shape {show_shape(self.shape)} has that shape, "
-                    f"not {show_shape(order.shape)}"
-                )
-            return self.gather(-1, order).searchsorted(v, after)
-        kind = promote(self.dtype, v.dtype)
-        rows, wanted = self.cast(kind)._order_key(), self._new(v.cast(kind)._order_key().uop)
-        if self.ndim > 1:
-            return rows._places_in_rows(wanted, after)
-        return rows._places_in_rows(wanted.reshape(wanted.numel()), after).reshape(v.shape)
-
-    def bucketize(self, boundaries: Any, right: bool = False) -> Self:
-        """For each element, the number of the interval between sorted boundaries that it lies in.
-
-        >>> Tensor([1, 4, 9]).bucketize(Tensor([2, 5])).tolist()
-        [0, 1, 2]
-        """
-        edges = boundaries if isinstance(boundaries, Sorting) else self._from_data(boundaries)
-        return self._new(edges.searchsorted(self, right).uop)
-
-    # --- in the middle
-
-    def _sorted_over(self, axis: Any, what: str) -> tuple[Any, tuple[int, ...]]:
-        """Floats sorted along one last axis that the given ones have become."""
-        axes = as_axes(axis, self.shape)
-        rest = [i for i in range(self.ndim) if i not in axes]
-        x = self.cast(accumulator(float_of(self.dtype))).permute([*rest, *axes])
-        count = math.prod(concrete_shape(tuple(self.shape[i] for i in axes)))
-        if count == 0:
-            raise ShapeError(f"{what} of shape {show_shape(self.shape)} has nothing to choose from")
-        x = x.reshape(*(self.shape[i] for i in rest), count)
-        return x.sort(-1).values, axes
-
-    def _kept(self, axes: tuple[int, ...], like: Any, keep: bool) -> Any:
-        """A result over axes, with these as 1 where wanted."""
-        return self.reshape([1 if i in axes else n for i, n in enumerate(like.shape)]) if keep else self
-
-    def median(
-        self, axis: Any = None, keepdim: bool = False, *, dim: Any = _UNSET, keepdims: bool = False
-    ) -> Self:
-        """The middle value, or the average of the two in the middle; NaN if there is one.
-
-        >>> Tensor([3.0, 1.0, 2.0, 10.0]).median().item()
-        2.5
-        """
-        if 0 in self.shape:  # of nothing: NaN, as the mean
-            return self.mean(axis_or_dim(axis, dim), keepdim or keepdims)
-        x, axes = self._sorted_over(axis_or_dim(axis, dim), "median")
-        n = x.shape[-1]
-        low, high, last = (x.narrow(-1, i, 1).squeeze(-1) for i in ((n - 1) // 2, n // 2, n - 1))
-        middle = low if n % 2 else low * 0.5 + high * 0.5
-        found = last.isnan().where(last, middle).cast(float_of(self.dtype))
-        return found._kept(axes, self, keepdim or keepdims)  # type: ignore[no-any-return]
-
-    def quantile(
-        self,
-        q: Any,
-        axis: Any = None,
-        keepdim: bool = False,
-        interpolation: str = "linear",
-        *,
-        dim: Any = _UNSET,
-        keepdims: bool = False,
-    ) -> Self:
-        """The value below which a part q of the elements lies; several q make a new first axis.
-
-        >>> Tensor([0.0, 1.0, 2.0, 3.0, 4.0]).quantile(0.25).item()
-        1.0
-        """
-        if isinstance(q, Core):
-            refuse_trace_cache("quantiles that are computed")
-        if isinstance(q, Core | np.ndarray):
-            q = q.tolist()  # type: ignore[union-attr]
-        parts = list(q) if isinstance(q, tuple | list) else [q]
-        if any(not 0.0 <= float(part) <= 1.0 for part in parts):
-            raise ArgumentError(f"quantiles lie between 0 and 1, not at {q}")
-        x, axes = self._sorted_over(axis_or_dim(axis, dim), "quantile")
-        found = [_between(x, float(part), interpolation) for part in parts]
-        last = x.narrow(-1, x.shape[-1] - 1, 1).squeeze(-1)
-        own = float_of(self.dtype)
-        found = [last.isnan().where(last, value).cast(own) for value in found]
-        results = [value._kept(axes, self, keepdim or keepdims) for value in found]
-        return results[0].stack(*results[1:]) if isinstance(q, tuple | list) else results[0]  # type: ignore[no-any-return]
+        return searchsorted(gather(x, -1, order), v, after)
+    kind = promote(x.dtype, v.dtype)
+    rows, wanted = _order_key(cast(x, kind)), x._new(_order_key(cast(v, kind)).uop)
+    if x.ndim > 1:
+        return _places_in_rows(rows, wanted, after)
+    return reshape(_places_in_rows(rows, reshape(wanted, wanted.numel()), after), v.shape)
 
 
-def _between(x: Any, q: float, how: str) -> Any:
-    """The value at a part q of sorted rows."""
-    n = x.shape[-1]
+def bucketize(x: T, boundaries: Any, right: bool = False) -> T:
+    """For each element, the number of the interval between sorted boundaries that it lies in.
+
+    >>> Tensor([1, 4, 9]).bucketize(Tensor([2, 5])).tolist()
+    [0, 1, 2]
+    """
+    edges = as_operand(x, boundaries)
+    return x._new(searchsorted(edges, x, right).uop)
+
+
+# --- in the middle
+
+
+def _sorted_over(t: T, axis: Any, what: str) -> tuple[T, int, tuple[int, ...]]:
+    """Floats sorted along one last axis that the given ones have become; its size; the given ones."""
+    axes = as_axes(axis, t.shape)
+    rest = [i for i in range(t.ndim) if i not in axes]
+    x = permute(cast(t, accumulator(float_of(t.dtype))), [*rest, *axes])
+    count = math.prod(concrete_shape(tuple(t.shape[i] for i in axes)))
+    if count == 0:
+        raise ShapeError(f"{what} of shape {show_shape(t.shape)} has nothing to choose from")
+    x = reshape(x, *(t.shape[i] for i in rest), count)
+    values: T = sort(x, -1).values
+    return values, count, axes
+
+
+def _kept(x: T, axes: tuple[int, ...], like: T, keep: bool) -> T:
+    """A result over axes, with these as 1 where wanted."""
+    return reshape(x, [1 if i in axes else n for i, n in enumerate(like.shape)]) if keep else x
+
+
+def median(t: T, axis: Any = None, keepdim: bool = False, *, dim: Any = _UNSET, keepdims: bool = False) -> T:
+    """The middle value, or the average of the two in the middle; NaN if there is one.
+
+    >>> Tensor([3.0, 1.0, 2.0, 10.0]).median().item()
+    2.5
+    """
+    if 0 in t.shape:  # of nothing: NaN, as the mean
+        return mean(t, axis_or_dim(axis, dim), keepdim or keepdims)
+    x, n, axes = _sorted_over(t, axis_or_dim(axis, dim), "median")
+    low, high, last = (_nth(x, i) for i in ((n - 1) // 2, n // 2, n - 1))
+    middle = low if n % 2 else low * 0.5 + high * 0.5
+    found = cast(where(isnan(last), last, middle), float_of(t.dtype))
+    return _kept(found, axes, t, keepdim or keepdims)
+
+
+def _nth(x: T, place: int) -> T:
+    """One element of each row."""
+    return squeeze(narrow(x, -1, place, 1), -1)
+
+
+def quantile(
+    t: T,
+    q: Any,
+    axis: Any = None,
+    keepdim: bool = False,
+    interpolation: str = "linear",
+    *,
+    dim: Any = _UNSET,
+    keepdims: bool = False,
+) -> T:
+    """The value below which a part q of the elements lies; several q make a new first axis.
+
+    >>> Tensor([0.0, 1.0, 2.0, 3.0, 4.0]).quantile(0.25).item()
+    1.0
+    """
+    if isinstance(q, Core):
+        refuse_trace_cache("quantiles that are computed")
+    if isinstance(q, Core | np.ndarray):
+        q = tolist(q) if isinstance(q, Core) else q.tolist()
+    parts = list(q) if isinstance(q, tuple | list) else [q]
+    if any(not 0.0 <= float(part) <= 1.0 for part in parts):
+        raise ArgumentError(f"quantiles lie between 0 and 1, not at {q}")
+    x, n, axes = _sorted_over(t, axis_or_dim(axis, dim), "quantile")
+    last = _nth(x, n - 1)
+    own = float_of(t.dtype)
+    results = []
+    for part in parts:
+        value = where(isnan(last), last, _between(x, n, float(part), interpolation))
+        results.append(_kept(cast(value, own), axes, t, keepdim or keepdims))
+    return stack(results[0], *results[1:]) if isinstance(q, tuple | list) else results[0]
+
+
+def _between(x: T, n: int, q: float, how: str) -> T:
+    """The value at a part q of sorted rows of n."""
     place = q * (n - 1)
     low = math.floor(place)
     high = min(low + 1, n - 1)
@@ -306,5 +329,5 @@ def _between(x: Any, q: float, how: str) -> Any:
         raise ArgumentError(
             f'interpolation is "linear", "lower", "higher", "midpoint" or "nearest", not {how!r}'
         )
-    below, above = (x.narrow(-1, i, 1).squeeze(-1) for i in (low, high))
-    return below if weight == 0.0 else above if weight == 1.0 else below.lerp(above, weight)
+    below, above = _nth(x, low), _nth(x, high)
+    return below if weight == 0.0 else above if weight == 1.0 else lerp(below, above, weight)

@@ -19,6 +19,7 @@ from morok.ir.node import UOp, const, make
 from morok.ir.ops import Ops
 from morok.tensor.core import Core
 from morok.tensor.dtypes import from_numpy, require_range
+from morok.tensor.export import numpy
 from morok.tensor.memory.states import view_of
 from morok.tensor.memory.storage import identified
 from morok.tensor.realize import new_buffer
@@ -129,7 +130,7 @@ def is_floats(data: Any) -> bool:
 def _plain(data: Any) -> Any:
     """Lists with tensors in them replaced by their values."""
     if isinstance(data, Core):
-        return data.numpy()  # type: ignore[attr-defined]
+        return numpy(data)
     if isinstance(data, list | tuple):
         return [_plain(x) if isinstance(x, list | tuple | Core) else x for x in data]
     return data

@@ -1,70 +1,95 @@
-"""Conversions by name. A file of their own: inside this class `float`, `int` and `bool` are methods."""
+"""Conversions. A file of their own: here `float`, `int` and `bool` are functions of tensors."""
 
 from __future__ import annotations
 
-from typing import Self
+from typing import Any
 
 from morok import dtype as dt
-from morok.tensor.elementwise.arithmetic import Elementwise
-from morok.tensor.record import pure
+from morok.ir import build
+from morok.tensor.core import C
+from morok.tensor.dtypes import as_dtype
+from morok.tensor.elementwise.bits import reinterpreted
 
 
-@pure
-class Conversion(Elementwise):
-    """One method per common type; `cast` takes any."""
+def cast(x: C, dtype: Any) -> C:
+    """The values in another type; floats become integers by dropping their fraction.
 
-    def float(self) -> Self:
-        """As float32.
+    >>> Tensor([1.7, -1.7]).cast("int32").tolist()
+    [1, -1]
+    """
+    target = as_dtype(dtype)
+    return x if target is x.dtype else x._new(build.cast(x.uop, target))
 
-        >>> Tensor([1, 2]).float().tolist()
-        [1.0, 2.0]
-        """
-        return self.cast(dt.float32)
 
-    def double(self) -> Self:
-        """As float64.
+def bitcast(x: C, dtype: Any) -> C:
+    """The same bits read as another type; the last axis grows or shrinks with its size, as NumPy's view.
 
-        >>> Tensor([1, 2]).double().tolist()
-        [1.0, 2.0]
-        """
-        return self.cast(dt.float64)
+    >>> Tensor([1.0]).bitcast("int32").tolist()
+    [1065353216]
+    >>> Tensor([1, 258], dtype="int16").bitcast("uint8").tolist()
+    [1, 0, 2, 1]
+    """
+    return x._new(reinterpreted(x.uop, as_dtype(dtype)))
 
-    def half(self) -> Self:
-        """As float16.
 
-        >>> Tensor([1, 2]).half().tolist()
-        [1.0, 2.0]
-        """
-        return self.cast(dt.float16)
+def float(x: C) -> C:
+    """As float32.
 
-    def bfloat16(self) -> Self:
-        """As bfloat16.
+    >>> Tensor([1, 2]).float().tolist()
+    [1.0, 2.0]
+    """
+    return cast(x, dt.float32)
 
-        >>> Tensor([1, 2]).bfloat16().tolist()
-        [1.0, 2.0]
-        """
-        return self.cast(dt.bfloat16)
 
-    def int(self) -> Self:
-        """As int32.
+def double(x: C) -> C:
+    """As float64.
 
-        >>> Tensor([1.7, -1.7]).int().tolist()
-        [1, -1]
-        """
-        return self.cast(dt.int32)
+    >>> Tensor([1, 2]).double().tolist()
+    [1.0, 2.0]
+    """
+    return cast(x, dt.float64)
 
-    def long(self) -> Self:
-        """As int64.
 
-        >>> Tensor([1.7, -1.7]).long().tolist()
-        [1, -1]
-        """
-        return self.cast(dt.int64)
+def half(x: C) -> C:
+    """As float16.
 
-    def bool(self) -> Self:
-        """As truths: whatever is not zero.
+    >>> Tensor([1, 2]).half().tolist()
+    [1.0, 2.0]
+    """
+    return cast(x, dt.float16)
 
-        >>> Tensor([0, 3]).bool().tolist()
-        [False, True]
-        """
-        return self.cast(dt.bool_)
+
+def bfloat16(x: C) -> C:
+    """As bfloat16.
+
+    >>> Tensor([1, 2]).bfloat16().tolist()
+    [1.0, 2.0]
+    """
+    return cast(x, dt.bfloat16)
+
+
+def int(x: C) -> C:
+    """As int32.
+
+    >>> Tensor([1.7, -1.7]).int().tolist()
+    [1, -1]
+    """
+    return cast(x, dt.int32)
+
+
+def long(x: C) -> C:
+    """As int64.
+
+    >>> Tensor([1.7, -1.7]).long().tolist()
+    [1, -1]
+    """
+    return cast(x, dt.int64)
+
+
+def bool(x: C) -> C:
+    """As truths: whatever is not zero.
+
+    >>> Tensor([0, 3]).bool().tolist()
+    [False, True]
+    """
+    return cast(x, dt.bool_)

@@ -8,173 +8,161 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator
-from typing import Any, Self
+from typing import Any
 
 from morok.errors import DTypeError, MorokError, ShapeError
+from morok.ir.build import cast
 from morok.ir.infer import show_shape
 from morok.ir.memory import base_of
 from morok.ir.node import UOp, alu, const, make
 from morok.ir.ops import Ops
 from morok.tensor.assign import own_state, write_to_new_memory
 from morok.tensor.core import Core, expand_to, require_shape
-from morok.tensor.export import Export
+from morok.tensor.creation.constructors import as_operand
+from morok.tensor.elementwise.operators import T
+from morok.tensor.export import is_realized
 from morok.tensor.gradient.walk import pull_back
 from morok.tensor.gradient_track import is_tracked, mark, unmark
 from morok.tensor.memory.storage import Storage, realized_as
-from morok.tensor.record import recorded
 
 
-@recorded
-class Gradient(Export):
-    """What a tensor knows about gradients."""
+def set_grad(x: T, value: T | None) -> None:
+    if value is not None and value.shape != x.shape:
+        raise ShapeError(
+            f"the gradient of a tensor of shape {show_shape(x.shape)} has that shape, "
+            f"not {show_shape(value.shape)}"
+        )
+    x._grad = value
 
-    _grad: Any = None
 
-    @property
-    def grad(self) -> Self | None:
-        """The gradient that `backward` has left here; None before, and after `zero_grad`."""
-        return self._grad  # type: ignore[no-any-return]
+def requires_grad(x: Core) -> bool:
+    """Whether gradients are wanted for this tensor, or for something that it is computed from."""
+    return x._leaf or is_tracked(x._uop)
 
-    @grad.setter
-    def grad(self, value: Self | None) -> None:
-        if value is not None and value.shape != self.shape:
-            raise ShapeError(
-                f"the gradient of a tensor of shape {show_shape(self.shape)} has that shape, "
-                f"not {show_shape(value.shape)}"
-            )
-        self._grad = value
 
-    @property
-    def requires_grad(self) -> bool:
-        """Whether gradients are wanted for this tensor, or for something that it is computed from."""
-        return self._leaf or is_tracked(self._uop)
+def requires_grad_(x: T, wanted: bool = True) -> T:
+    """Ask for gradients of this tensor, or stop asking; returns the tensor.
 
-    @requires_grad.setter
-    def requires_grad(self, wanted: bool) -> None:
-        self.requires_grad_(wanted)
-
-    @property
-    def is_leaf(self) -> bool:
-        """Whether `backward` leaves a gradient here: asked for, not computed from others that were."""
-        return self._leaf
-
-    def requires_grad_(self, wanted: bool = True) -> Self:
-        """Ask for gradients of this tensor, or stop asking; returns the tensor.
-
-        >>> x = Tensor([1.0, 2.0]).requires_grad_()
-        >>> (x * x).sum().backward()
-        >>> x.grad.tolist()
-        [2.0, 4.0]
-        """
-        if not wanted:
-            if not self._leaf and self.requires_grad:
-                raise MorokError(
-                    "this tensor is computed from tensors that require gradients; detach() it instead"
-                )
-            if self._leaf:
-                unmark(base_of(self.uop))
-                self._storage.leaf = self._leaf = False
-                _leaves.pop(id(self), None)
-            return self
-        if not self.dtype.is_float:
-            raise DTypeError(f"only floats have gradients, not {self.dtype}; cast the tensor first")
-        if self._leaf or is_tracked(self._uop):
-            return self
-        if self._chain:  # parameters are storages of their own, not parts of others
-            self._storage, self._chain = Storage(self.uop), ()
-        storage = self._storage
-        node = own_state(storage)
-        storage.become(write_to_new_memory(storage) if node is None else node)
-        mark(base_of(storage.node))
-        self._become_leaf()
-        return self
-
-    def _become_leaf(self) -> None:
-        self._storage.leaf = self._leaf = True
-        _leaves[id(self)] = self
-
-    def zero_grad(self) -> None:
-        """Forget the gradient.
-
-        >>> w = Tensor([3.0], requires_grad=True)
-        >>> (w * w).sum().backward()
-        >>> w.zero_grad()
-        >>> w.grad is None
-        True
-        """
-        self._grad = None
-
-    # --- reverse mode
-
-    def backward(self, gradient: Any = None, *, create_graph: bool = False) -> None:
-        """Add the gradient of this tensor to `grad` of every tensor it depends on that requires one.
-
-        `gradient` is the gradient of the tensor itself, 1 for a scalar. With `create_graph` the results can
-        be differentiated again.
-
-        >>> w = Tensor([3.0], requires_grad=True)
-        >>> (w * w).sum().backward()
-        >>> w.grad.tolist()
-        [6.0]
-        """
-        leaves = {leaf._uop: leaf for leaf in _living_leaves()}
-        found = _pulled(self, self._seed(gradient), set(leaves))
-        if not found:
+    >>> x = Tensor([1.0, 2.0]).requires_grad_()
+    >>> (x * x).sum().backward()
+    >>> x.grad.tolist()
+    [2.0, 4.0]
+    """
+    if not wanted:
+        if not x._leaf and requires_grad(x):
             raise MorokError(
-                "no tensor that requires gradients leads to this one; "
-                "call requires_grad_() on the parameters before they are used"
+                "this tensor is computed from tensors that require gradients; detach() it instead"
             )
-        for node, g in found.items():
-            leaf = leaves[node]
-            new = self._new(g if create_graph else make(Ops.DETACH, g.dtype, (g,)))
-            leaf._grad = new if leaf._grad is None else leaf._grad + new
+        if x._leaf:
+            unmark(base_of(x.uop))
+            x._storage.leaf = x._leaf = False
+            _leaves.pop(id(x), None)
+        return x
+    if not x.dtype.is_float:
+        raise DTypeError(f"only floats have gradients, not {x.dtype}; cast the tensor first")
+    if x._leaf or is_tracked(x._uop):
+        return x
+    if x._chain:  # parameters are storages of their own, not parts of others
+        x._storage, x._chain = Storage(x.uop), ()
+    storage = x._storage
+    node = own_state(storage)
+    storage.become(write_to_new_memory(storage) if node is None else node)
+    mark(base_of(storage.node))
+    become_leaf(x)
+    return x
 
-    def gradient(self, *targets: Any, gradient: Any = None, allow_unused: bool = False) -> tuple[Self, ...]:
-        """The gradients of this tensor with respect to others, which need not require them.
 
-        A target that the tensor does not depend on is an error, or, with `allow_unused`, gets zeros. What
-        was realised on the way has forgotten how it was computed, unless a tensor that requires gradients
-        leads to it; `morok.grad` of a function knows all of its way.
+def become_leaf(x: T) -> None:
+    x._storage.leaf = x._leaf = True
+    _leaves[id(x)] = x
 
-        >>> x = Tensor([1.0, 2.0])
-        >>> (g,) = (x * x).sum().gradient(x)
-        >>> g.tolist()
-        [2.0, 4.0]
-        """
-        for target in targets:
-            if not isinstance(target, Core):
-                raise DTypeError(f"gradients are with respect to tensors, not to a {type(target).__name__}")
-            if not target.dtype.is_float:
-                raise DTypeError(f"a tensor of {target.dtype} has no gradient; only floats do")
-        nodes = [realized_view(target._uop) for target in targets]
-        _refuse_equal(targets, nodes)
-        found = _pulled(self, self._seed(gradient), set(nodes))
-        for number, node in enumerate(nodes):
-            if node in found:
-                continue
-            if not allow_unused:
-                raise MorokError(_unused(self, number, node))
-            found[node] = expand_to(const(node.dtype, 0.0), require_shape(node))
-        return tuple([self._new(found[node]) for node in nodes])
 
-    def _seed(self, gradient: Any) -> UOp:
-        """The gradient that everything starts from."""
-        if not self.dtype.is_float:
-            raise DTypeError(f"only floats have gradients, and this is a tensor of {self.dtype}")
-        if gradient is None:
-            if self.numel() != 1:
-                raise ShapeError(
-                    f"the gradient of a tensor of shape {show_shape(self.shape)} is not one number's; "
-                    "reduce it with sum() or mean(), or give backward its gradient"
-                )
-            return expand_to(const(self.dtype, 1.0), self.shape)
-        value = gradient if isinstance(gradient, Core) else self._from_data(gradient)
-        if value.shape != self.shape:
+def zero_grad(x: T) -> None:
+    """Forget the gradient.
+
+    >>> w = Tensor([3.0], requires_grad=True)
+    >>> (w * w).sum().backward()
+    >>> w.zero_grad()
+    >>> w.grad is None
+    True
+    """
+    x._grad = None
+
+
+# --- reverse mode
+
+
+def backward(x: T, gradient: Any = None, *, create_graph: bool = False) -> None:
+    """Add the gradient of this tensor to `grad` of every tensor it depends on that requires one.
+
+    `gradient` is the gradient of the tensor itself, 1 for a scalar. With `create_graph` the results can
+    be differentiated again.
+
+    >>> w = Tensor([3.0], requires_grad=True)
+    >>> (w * w).sum().backward()
+    >>> w.grad.tolist()
+    [6.0]
+    """
+    leaves = {leaf._uop: leaf for leaf in _living_leaves()}
+    found = _pulled(x, seed_gradient(x, gradient), set(leaves))
+    if not found:
+        raise MorokError(
+            "no tensor that requires gradients leads to this one; "
+            "call requires_grad_() on the parameters before they are used"
+        )
+    for node, g in found.items():
+        leaf = leaves[node]
+        new = x._new(g if create_graph else make(Ops.DETACH, g.dtype, (g,)))
+        leaf._grad = new if leaf._grad is None else leaf._grad + new
+
+
+def gradient(x: T, *targets: Any, gradient: Any = None, allow_unused: bool = False) -> tuple[T, ...]:
+    """The gradients of this tensor with respect to others, which need not require them.
+
+    A target that the tensor does not depend on is an error, or, with `allow_unused`, gets zeros. What
+    was realised on the way has forgotten how it was computed, unless a tensor that requires gradients
+    leads to it; `morok.grad` of a function knows all of its way.
+
+    >>> x = Tensor([1.0, 2.0])
+    >>> (g,) = (x * x).sum().gradient(x)
+    >>> g.tolist()
+    [2.0, 4.0]
+    """
+    for target in targets:
+        if not isinstance(target, Core):
+            raise DTypeError(f"gradients are with respect to tensors, not to a {type(target).__name__}")
+        if not target.dtype.is_float:
+            raise DTypeError(f"a tensor of {target.dtype} has no gradient; only floats do")
+    nodes = [realized_view(target._uop) for target in targets]
+    _refuse_equal(targets, nodes)
+    found = _pulled(x, seed_gradient(x, gradient), set(nodes))
+    for number, node in enumerate(nodes):
+        if node in found:
+            continue
+        if not allow_unused:
+            raise MorokError(_unused(x, number, node))
+        found[node] = expand_to(const(node.dtype, 0.0), require_shape(node))
+    return tuple([x._new(found[node]) for node in nodes])
+
+
+def seed_gradient(x: T, gradient: Any) -> UOp:
+    """The gradient that everything starts from."""
+    if not x.dtype.is_float:
+        raise DTypeError(f"only floats have gradients, and this is a tensor of {x.dtype}")
+    if gradient is None:
+        if x.numel() != 1:
             raise ShapeError(
-                f"a tensor of shape {show_shape(self.shape)} needs a gradient of that shape, "
-                f"not {show_shape(value.shape)}"
+                f"the gradient of a tensor of shape {show_shape(x.shape)} is not one number's; "
+                "reduce it with sum() or mean(), or give backward its gradient"
             )
-        return value.cast(self.dtype).uop  # type: ignore[attr-defined, no-any-return]
+        return expand_to(const(x.dtype, 1.0), x.shape)
+    value = as_operand(x, gradient)
+    if value.shape != x.shape:
+        raise ShapeError(
+            f"a tensor of shape {show_shape(x.shape)} needs a gradient of that shape, "
+            f"not {show_shape(value.shape)}"
+        )
+    return cast(value.uop, x.dtype)
 
 
 def _refuse_equal(targets: tuple[Any, ...], nodes: list[UOp]) -> None:
@@ -190,9 +178,9 @@ def _refuse_equal(targets: tuple[Any, ...], nodes: list[UOp]) -> None:
         )
 
 
-def _unused(result: Gradient, number: int, target: UOp) -> str:
+def _unused(result: Core, number: int, target: UOp) -> str:
     shape = show_shape(require_shape(target))
-    if result.is_realized and not result.requires_grad:
+    if is_realized(result) and not requires_grad(result):
         return (
             f"the result was computed before its gradient with respect to target {number} of shape {shape} "
             "was asked for, and has let go of its past; ask first, or call requires_grad_() on the target"
@@ -220,10 +208,10 @@ def realized_view(node: UOp) -> UOp:
     return node
 
 
-_leaves: weakref.WeakValueDictionary[int, Gradient] = weakref.WeakValueDictionary()
+_leaves: weakref.WeakValueDictionary[int, Core] = weakref.WeakValueDictionary()
 
 
-def _living_leaves() -> Iterator[Gradient]:
+def _living_leaves() -> Iterator[Core]:
     for leaf in list(_leaves.values()):
         leaf.uop  # noqa: B018 - bring it up to date
         yield leaf

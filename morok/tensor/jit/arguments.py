@@ -14,6 +14,7 @@ from morok.ir.node import UOp, make, toposort
 from morok.ir.ops import Ops
 from morok.runtime.plan import buffer_for
 from morok.tensor.core import Core, bind_to_memory, require_shape
+from morok.tensor.gradient.backward import become_leaf
 from morok.tensor.gradient_track import mark
 from morok.tensor.memory.states import is_computed, is_memory, resolve, view_of
 from morok.tensor.memory.storage import Storage, claim, set_realized
@@ -155,5 +156,5 @@ def placeholders(
         stand_in = shown[id(tensor)] = showing(tensor, storage, tensor._chain if whole else ())
         if leaves and tensor._leaf:
             mark(base_of(storage.node), fresh=True)
-            stand_in._become_leaf()
+            become_leaf(stand_in)
     return inputs, shown

@@ -11,8 +11,25 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from morok.errors import ShapeError
+from morok.ir.infer import show_shape
 from morok.ir.node import UOp, make
 from morok.ir.ops import Ops
+from morok.tensor.arrays.movement import flatten, flip, narrow, reshape, squeeze, transpose, unsqueeze
+from morok.tensor.arrays.padding import pad
+from morok.tensor.core import Core
+from morok.tensor.creation.constructors import as_operand
+from morok.tensor.elementwise.once import rounded_once
+from morok.tensor.elementwise.operators import T
+from morok.tensor.linalg.products import contract
+from morok.tensor.linalg.windows import (
+    known_size,
+    padding_pairs,
+    require_windows,
+    slide,
+    steps_of,
+    whole_numbers,
+)
 
 Pairs = Sequence[tuple[int, int]]
 
@@ -38,16 +55,214 @@ def _sum_of_windows(
     out, inner = w.shape[:2]
     w = w.reshape(1, groups, out // groups, *(1,) * count, inner, *kernel)
     total = windows.ndim
-    return windows._contract(w, tuple(range(total - count - 1, total))).reshape(batch, out, *places)
+    return contract(windows, w, tuple(range(total - count - 1, total))).reshape(batch, out, *places)
 
 
 def _grouped_windows(
     x: Any, kernel: Sequence[int], stride: Sequence[int], pads: Pairs, dilation: Sequence[int], groups: int
 ) -> tuple[Any, Sequence[int]]:
     """x as (N, G, 1, C/G, p…, k…)."""
-    windows = x.pad([None, None, *pads])._windows(kernel, stride, dilation)
+    windows = slide(x.pad([None, None, *pads]), kernel, stride, dilation)
     batch, channels, *rest = windows.shape
     return windows.reshape(batch, groups, 1, channels // groups, *rest), kernel
+
+
+@rounded_once
+def conv2d(
+    x: T,
+    weight: Any,
+    bias: Any = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> T:
+    """The convolution of (N, C, …) with weights (out, C / groups, …), of any number of dimensions.
+
+    >>> Tensor.ones(1, 1, 3, 3).conv2d(Tensor.ones(1, 1, 2, 2)).tolist()
+    [[[[4.0, 4.0], [4.0, 4.0]]]]
+    """
+    w = as_operand(x, weight)
+    count = w.ndim - 2
+    if x.ndim == w.ndim - 1 > 1:  # one sample
+        return squeeze(conv2d(unsqueeze(x, 0), w, bias, stride, padding, dilation, groups), 0)
+    _check_conv(x, w, groups)
+    kernel = [known_size(size, "a kernel") for size in w.shape[2:]]
+    s, d = steps_of(stride, count, "stride"), steps_of(dilation, count, "dilation")
+    pads = padding_pairs(padding, kernel, d)
+    require_windows(pad(x, [None, None, *pads]).shape[2:], kernel, d)
+    y: T = convolved(x, w, s, pads, d, groups)
+    return y if bias is None else y + reshape(as_operand(x, bias), 1, -1, *(1,) * count)
+
+
+def _of_rank(x: T, weight: Any, count: int, what: str) -> T:
+    w = as_operand(x, weight)
+    if x.ndim not in (count + 1, count + 2) or w.ndim != count + 2:
+        raise ShapeError(
+            f"{what} takes (N, C, …) or (C, …) and weights with {count} more axes each, not "
+            f"{show_shape(x.shape)} and {show_shape(w.shape)}"
+        )
+    return w
+
+
+def conv1d(
+    x: T,
+    weight: Any,
+    bias: Any = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> T:
+    """The convolution of (N, C, L) with weights (out, C / groups, k).
+
+    >>> Tensor.ones(1, 1, 3).conv1d(Tensor.ones(1, 1, 2)).tolist()
+    [[[2.0, 2.0]]]
+    """
+    w = _of_rank(x, weight, 1, "conv1d")
+    return conv2d(x, w, bias, stride, padding, dilation, groups)
+
+
+def conv3d(
+    x: T,
+    weight: Any,
+    bias: Any = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> T:
+    """The convolution of (N, C, D, H, W) with weights (out, C / groups, kd, kh, kw).
+
+    >>> Tensor.ones(1, 1, 2, 2, 2).conv3d(Tensor.ones(1, 1, 2, 2, 2)).tolist()
+    [[[[[8.0]]]]]
+    """
+    w = _of_rank(x, weight, 3, "conv3d")
+    return conv2d(x, w, bias, stride, padding, dilation, groups)
+
+
+def conv_transpose(
+    t: T,
+    weight: Any,
+    bias: Any = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    groups: int = 1,
+    dilation: Any = 1,
+) -> T:
+    """The convolution backwards: (N, C, …) with weights (C, out / groups, …), of any dimensions.
+
+    Zeros go between the inputs, and the weights run over them backwards.
+
+    >>> Tensor.ones(1, 1, 2).conv_transpose(Tensor.ones(1, 1, 2), stride=2).tolist()
+    [[[1.0, 1.0, 1.0, 1.0]]]
+    """
+    x, w = t, as_operand(t, weight)
+    if x.ndim == w.ndim - 1 > 1:  # one sample
+        one = unsqueeze(x, 0)
+        return squeeze(conv_transpose(one, w, bias, stride, padding, output_padding, groups, dilation), 0)
+    count = x.ndim - 2
+    if w.ndim != x.ndim or count < 1 or w.shape[0] != x.shape[1] or int(w.shape[0]) % groups:  # type: ignore[arg-type]
+        raise ShapeError(
+            f"a transposed convolution of {show_shape(x.shape)} with weights {show_shape(w.shape)} in "
+            f"{groups} groups needs (N, C, …) and (C, out / groups, …), with groups that divide C"
+        )
+    s, p, o, d = (whole_numbers(v, count) for v in (stride, padding, output_padding, dilation))
+    inner, per_group, *kernel = (int(size) for size in w.shape)  # type: ignore[arg-type]
+    for i in range(count):
+        x = _spread(x, 2 + i, s[i])
+    edges = [d[i] * (kernel[i] - 1) - p[i] for i in range(count)]
+    x = pad(x, [None, None, *((edge, edge + o[i]) for i, edge in enumerate(edges))])
+    w = transpose(reshape(w, groups, inner // groups, per_group, *kernel), 1, 2)
+    w = flip(reshape(w, groups * per_group, inner // groups, *kernel), *range(2, 2 + count))
+    return conv2d(x, w, bias, dilation=d, groups=groups)
+
+
+def _spread(x: T, axis: int, stride: int) -> T:
+    """An axis with stride-1 zeros between its elements."""
+    if stride == 1:
+        return x
+    gaps: list[Any] = [None] * (x.ndim + 1)
+    gaps[axis + 1] = (0, stride - 1)
+    size = int(x.shape[axis])  # type: ignore[arg-type]
+    wide = flatten(pad(unsqueeze(x, axis + 1), gaps), axis, axis + 1)
+    return narrow(wide, axis, 0, (size - 1) * stride + 1)
+
+
+def conv_transpose1d(
+    x: T,
+    weight: Any,
+    bias: Any = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    groups: int = 1,
+    dilation: Any = 1,
+) -> T:
+    """The transposed convolution of (N, C, L) with weights (C, out / groups, k).
+
+    >>> Tensor.ones(1, 1, 2).conv_transpose1d(Tensor.ones(1, 1, 2)).tolist()
+    [[[1.0, 2.0, 1.0]]]
+    """
+    w = _of_rank(x, weight, 1, "conv_transpose1d")
+    return conv_transpose(x, w, bias, stride, padding, output_padding, groups, dilation)
+
+
+def conv_transpose2d(
+    x: T,
+    weight: Any,
+    bias: Any = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    groups: int = 1,
+    dilation: Any = 1,
+) -> T:
+    """The transposed convolution of (N, C, H, W) with weights (C, out / groups, kh, kw).
+
+    >>> Tensor.ones(1, 1, 1, 2).conv_transpose2d(Tensor.ones(1, 1, 1, 2)).tolist()
+    [[[[1.0, 2.0, 1.0]]]]
+    """
+    w = _of_rank(x, weight, 2, "conv_transpose2d")
+    return conv_transpose(x, w, bias, stride, padding, output_padding, groups, dilation)
+
+
+def conv_transpose3d(
+    x: T,
+    weight: Any,
+    bias: Any = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    groups: int = 1,
+    dilation: Any = 1,
+) -> T:
+    """The transposed convolution of (N, C, D, H, W) with weights (C, out / groups, kd, kh, kw).
+
+    >>> Tensor.ones(1, 1, 1, 1, 2).conv_transpose3d(Tensor.ones(1, 1, 1, 1, 2)).tolist()
+    [[[[[1.0, 2.0, 1.0]]]]]
+    """
+    w = _of_rank(x, weight, 3, "conv_transpose3d")
+    return conv_transpose(x, w, bias, stride, padding, output_padding, groups, dilation)
+
+
+def _check_conv(x: Core, w: Core, groups: int) -> None:
+    if w.ndim < 3 or x.ndim != w.ndim:
+        raise ShapeError(
+            f"a convolution of {show_shape(x.shape)} with weights {show_shape(w.shape)} needs (N, C, …) or "
+            "(C, …) and (out, C / groups, …) with equally many axes, 3 or more"
+        )
+    channels, inner, out = x.shape[1], w.shape[1], w.shape[0]
+    fits = (
+        isinstance(inner, int) and channels == inner * groups and isinstance(out, int) and out % groups == 0
+    )
+    if not fits:
+        raise ShapeError(
+            f"a convolution of {show_shape(x.shape)} with weights {show_shape(w.shape)} in {groups} groups "
+            f"needs as many input channels as groups times the weights' second axis, and groups that divide "
+            f"the outputs"
+        )
 
 
 def pull_convolution(new: Callable[[UOp], Any], node: UOp, g: UOp, source: int) -> UOp:
@@ -70,7 +285,7 @@ def _pull_weights(
     count = len(kernel)
     batch, out, *places = g.shape
     g = g.reshape(batch, groups, out // groups, 1, *places, *(1,) * count)
-    return windows._contract(g, (0, *range(4, 4 + count))).reshape(*w.shape)
+    return contract(windows, g, (0, *range(4, 4 + count))).reshape(*w.shape)
 
 
 def _pull_input(

@@ -22,17 +22,12 @@ from functools import partial
 from typing import Any
 
 from morok.errors import MorokError
-from morok.ir.node import UOp, make
-from morok.ir.ops import Ops
+from morok.ir.node import UOp
 from morok.ir.provenance import place
 from morok.tensor.gradient.walk import NAMED
+from morok.tensor.linalg.solve import FREE, reflected, solved, solved_triangular, unit_matrix
 
 Rule = Callable[[Any, Any, tuple[Any, ...], int], Any]  # result, its gradient, inputs, which of them
-
-
-def marked(name: str, result: Any, *inputs: Any, how: tuple[Any, ...] = ()) -> Any:
-    """A result under the name of the function that it is of its inputs."""
-    return result._new(make(Ops.NOOP, result.dtype, (result.uop, *(x.uop for x in inputs)), (name, *how)))
 
 
 def summed_to(x: Any, shape: tuple[Any, ...]) -> Any:
@@ -59,7 +54,7 @@ def _pull_inverse(x: Any, g: Any, inputs: tuple[Any, ...], which: int, how: tupl
 def _pull_solve(x: Any, g: Any, inputs: tuple[Any, ...], which: int, how: tuple[Any, ...]) -> Any:
     (transposed,) = how  # whether it was Aᵀ X = B
     a, b = inputs
-    slope = a._solved(g, not transposed)
+    slope = solved(a, g, not transposed)
     if which == 1:
         return summed_to(slope, b.shape)
     return summed_to(-(x @ slope.mT if transposed else slope @ x.mT), a.shape)
@@ -68,7 +63,7 @@ def _pull_solve(x: Any, g: Any, inputs: tuple[Any, ...], which: int, how: tuple[
 def _pull_triangular(x: Any, g: Any, inputs: tuple[Any, ...], which: int, how: tuple[Any, ...]) -> Any:
     upper, unit = how
     a, b = inputs
-    slope = a.mT._solved_triangular(g, not upper, unit)
+    slope = solved_triangular(a.mT, g, not upper, unit)
     if which == 1:
         return summed_to(slope, b.shape)
     full = summed_to(-(slope @ x.mT), a.shape)
@@ -87,9 +82,9 @@ def _pull_determinant(d: Any, g: Any, inputs: tuple[Any, ...], which: int, how: 
     least = largest.eq(0.0).where(1.0, largest) * a.dtype.eps
     gone = diagonal.detach().abs() < a.dtype.smallest_normal
     r = r + gone.where(least, 0.0).diag_embed()
-    eye = a._unit(a.shape[-1])
-    cofactors = r.mT._solved_triangular(eye, False, False) * r.diagonal(0, -2, -1).prod(-1)[..., None, None]
-    sign = a.detach()._reflected()[2]
+    eye = unit_matrix(a, a.shape[-1])
+    cofactors = solved_triangular(r.mT, eye, False, False) * r.diagonal(0, -2, -1).prod(-1)[..., None, None]
+    sign = reflected(a.detach())[2]
     return q @ cofactors * (g * sign)[..., None, None]
 
 
@@ -99,8 +94,8 @@ def _pull_determinant(d: Any, g: Any, inputs: tuple[Any, ...], which: int, how: 
 def _pull_cholesky(x: Any, g: Any, inputs: tuple[Any, ...], which: int, how: tuple[Any, ...]) -> Any:
     middle = x.mT @ g
     middle = (middle.tril() + middle.tril(-1)) * 0.5
-    left = x.mT._solved_triangular(middle, True, False)
-    both = x.mT._solved_triangular(left.mT, True, False)
+    left = solved_triangular(x.mT, middle, True, False)
+    both = solved_triangular(x.mT, left.mT, True, False)
     return (both + both.mT) * 0.5
 
 
@@ -120,7 +115,7 @@ def _pull_qr(p: Any, g: Any, inputs: tuple[Any, ...], which: int, how: tuple[Any
 def _pull_square_qr(q: Any, r: Any, gq: Any, gr: Any) -> Any:
     m = r @ gr.mT - gq.mT @ q
     m = m.tril() + m.tril(-1).mT
-    return r._solved_triangular((gq + q @ m).mT, True, False).mT
+    return solved_triangular(r, (gq + q @ m).mT, True, False).mT
 
 
 def _pull_svd(p: Any, g: Any, inputs: tuple[Any, ...], which: int, how: tuple[Any, ...]) -> Any:
@@ -136,7 +131,7 @@ def _pull_svd(p: Any, g: Any, inputs: tuple[Any, ...], which: int, how: tuple[An
     cuts = ((0, rows), (rows, 1), (rows + 1, columns))
     (u, s, v), (gu, gs, gv) = ([t.narrow(-2, start, size) for start, size in cuts] for t in (p, g))
     gaps = s * s - (s * s).mT
-    gaps = gaps + a._unit(count)  # what is divided by the diagonal is zero
+    gaps = gaps + unit_matrix(a, count)  # what is divided by the diagonal is zero
     turns = []
     for x, gx in ((u, gu), (v, gv)):
         product = x.mT @ gx
@@ -160,7 +155,6 @@ _RULES: dict[str, Any] = {
     "qr": _pull_qr,
     "svd": _pull_svd,
 }
-FREE = "free columns"  # the name of columns that only complete a basis
 
 
 def _pull(new: Callable[[UOp], Any], node: UOp, g: UOp, source: int) -> UOp:
