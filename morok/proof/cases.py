@@ -14,7 +14,8 @@ from typing import Any
 
 from morok.dtype import DType, bool_, from_bits
 from morok.errors import MorokError
-from morok.ir.node import UOp, toposort
+from morok.ir.bounds import bounds
+from morok.ir.node import UOp, make, toposort
 from morok.ir.ops import Ops
 from morok.ir.text import expr
 from morok.proof.candidates import Case, Tally, candidates
@@ -26,6 +27,7 @@ from morok.proof.smt.formulas import same_value
 from morok.proof.smt.sorts import Typing, ops_in
 from morok.proof.smt.translate import NO_THEORY
 from morok.proof.verdicts import OUT_OF_SCOPE, PROVED, REFUTED, UNKNOWN, Effort, Verdict
+from morok.rewrite.engine import substitute
 from morok.rewrite.match import apply_rule
 from morok.rewrite.rules import EXACT, Numeric, Rule, parameters
 from morok.rewrite.terms import Lit, Term
@@ -47,8 +49,10 @@ def prove_cases(rule: Rule, effort: Effort) -> tuple[Verdict, list[DType]]:
     contexts = contexts_for(rule)
     if not contexts:
         return Verdict(UNKNOWN, "the code asks for a context, and its module has no proof_contexts()"), []
-    if not is_shaped(rule) and ops_in(rule.before) & NO_THEORY:
-        return Verdict(OUT_OF_SCOPE, "transcendental functions have no theory"), []
+    unknown = () if is_shaped(rule) else ops_in(rule.before) & NO_THEORY
+    if unknown:
+        names = ", ".join(sorted(op.name for op in unknown))
+        return Verdict(OUT_OF_SCOPE, f"the solver has no theory of {names}"), []
     tally = Tally()
     types: dict[DType, None] = {}
     seen: set[UOp] = set()
@@ -123,6 +127,8 @@ def _compare(rule: Rule, case: Case, result: UOp, tally: Tally, effort: Effort) 
         patience = _BONUS_STEPS if tally.tried < _MOST_TRIED else _BONUS_STEPS // 6
         steps = min(effort.needed, patience if case.bonus else _CASE_STEPS)
         verdict = prove_equal(case.node, result, steps, _meant(rule, case.node))
+        if verdict.status == UNKNOWN and _is_exact(rule):
+            verdict = _for_all_operands(rule, case.node, result) or verdict
         if verdict.status == UNKNOWN and not case.bonus and effort.needed > steps:
             verdict = prove_equal(case.node, result, effort.needed, _meant(rule, case.node))
     if verdict.status == REFUTED:
@@ -136,6 +142,16 @@ def _compare(rule: Rule, case: Case, result: UOp, tally: Tally, effort: Effort) 
         tally.open += 1
         tally.why = f"{verdict.note}, as for {describe(case.node)}"
     return None
+
+
+def _for_all_operands(rule: Rule, before: UOp, after: UOp) -> Verdict | None:
+    """A proof for all operands within the bounds of these ones, whatever they are computed from."""
+    unknown: dict[UOp, UOp] = {}
+    for number, s in enumerate(before.src):
+        if s.op.is_alu and s.dtype.is_int and s.dtype.lanes == 1:
+            unknown[s] = make(Ops.DEFINE_VAR, s.dtype, (), (f"operand {number}", *bounds(s)))
+    found = exhaust(substitute(before, unknown), substitute(after, unknown), rule.numeric is not EXACT)
+    return found if found is not None and found.status == PROVED else None
 
 
 def _meant(rule: Rule, node: UOp) -> Numeric:

@@ -6,8 +6,8 @@ import pytest
 
 pytest.importorskip("z3")
 
-from morok.dtype import DType, bool_, float16, float32, index, int8, int32, uint8
-from morok.ir.build import variable
+from morok.dtype import DType, bfloat16, bool_, float16, float32, index, int8, int32, uint8
+from morok.ir.build import cast, variable
 from morok.ir.node import UOp, alu, const, make
 from morok.ir.ops import AxisKind, Ops
 from morok.proof.graphs import evaluate_graph, prove_equal, prove_in_bounds
@@ -35,6 +35,13 @@ def test_wrap_around_is_equal_only_where_it_is() -> None:
     assert verdict.status == REFUTED
     values = {x: verdict.counterexample["x"], y: verdict.counterexample["y"]}
     assert evaluate_graph((x + y) // 2, values) != evaluate_graph(x // 2 + y // 2, values)
+
+
+@pytest.mark.parametrize("dtype", [bfloat16, float16, float32], ids=str)
+def test_a_condition_as_an_index_as_a_float(dtype: DType) -> None:
+    p = var("x", index).eq(0)
+    assert prove_equal(cast(cast(p, index), dtype), cast(p, dtype)).status == PROVED
+    assert prove_equal(cast(cast(p, index), dtype), cast(~p, dtype)).status == REFUTED
 
 
 def test_bits_of_indices_are_compared_one_by_one() -> None:

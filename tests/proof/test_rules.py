@@ -8,7 +8,11 @@ import pytest
 pytest.importorskip("z3")
 
 from morok.dtype import bool_, float16, index, int8, uint8
-from morok.ir.node import UOp
+from morok.ir.build import variable
+from morok.ir.node import UOp, alu, const
+from morok.ir.ops import Ops
+from morok.proof.cases import _for_all_operands
+from morok.proof.exhaust import exhaust
 from morok.proof.prove import judge, prove_rule
 from morok.proof.smt.sorts import NARROW, single_ops, typings
 from morok.proof.verdicts import APPROXIMATION, OUT_OF_SCOPE, PROVED, REFUTED, UNKNOWN, VACUOUS, Effort
@@ -115,6 +119,21 @@ def rule(name: str) -> Rule:
 def test_what_cannot_be_proved_is_named(name: str, verdict: str, note: str) -> None:
     report = prove_rule(rule(name), EFFORT)
     assert report.verdict == verdict and note in report.note, report
+
+
+def test_where_three_variables_are_too_many_two_operands_are_not() -> None:
+    x, y, z = (variable(name, -128, 127, int8) for name in "xyz")
+    before = (x * 14 + y * 3) // (y * 4 + z * 8 + x)
+    assert exhaust(before, before) is None, "2^24 values"
+    toward_zero, divisor = alu(Ops.CDIV, *before.src), before.src[1]
+    rest = alu(Ops.SUB, before.src[0], toward_zero * divisor)
+    low = rest.ne(0) & divisor.ne(0) & ((rest < 0) ^ (divisor < 0))
+    after = toward_zero - low.where(const(int8, 1), const(int8, 0))
+    found = _for_all_operands(rule("silent"), before, after)
+    assert found is not None and found.status == PROVED
+    assert _for_all_operands(rule("silent"), before, toward_zero) is None, (
+        "that is no proof that it is wrong either"
+    )
 
 
 def test_a_bound_on_the_right_must_be_finite() -> None:

@@ -300,6 +300,9 @@ class Translator:
                 return self._to_float(known[1], to, known[0])
             if z3.is_int_value(z3.simplify(x)):
                 return z3.simplify(z3.fpToFP(z3.RNE(), z3.ToReal(z3.simplify(x)), self.sort(to)))
+            if z3.is_app_of(x, z3.Z3_OP_ITE):  # a condition as a number
+                p, *both = x.children()
+                return z3.If(p, *(self._to_float(source, to, v) for v in both))
             return self.function("from_index", to, x)
         convert = z3.fpUnsignedToFP if source.is_unsigned else z3.fpSignedToFP
         return convert(z3.RNE(), x, self.sort(to))
