@@ -9,7 +9,7 @@ from typing import Any
 
 import morok
 from morok.cli.limits import limits_section
-from morok.tensor.record import _OPERATORS
+from morok.tensor.calls.record import _OPERATORS
 from morok.tensor.sizes import _UNSET
 from morok.tensor.tensor import Tensor
 

@@ -20,8 +20,8 @@ from typing import Any, NoReturn
 
 from morok.errors import MorokError, ShapeError
 from morok.ir.infer import show_shape
+from morok.tensor.calls.tracing import TRACE_ENVIRONMENT
 from morok.tensor.tensor import Tensor
-from morok.tensor.tracing import TRACE_ENVIRONMENT
 
 _training: ContextVar[bool] = ContextVar("morok.training", default=False)
 # Tensors that a forward pass has assigned to; whoever computes a training step computes them along.

@@ -22,6 +22,7 @@ from morok.ir.node import UOp, alu, make
 from morok.ir.ops import Ops
 from morok.tensor.arrays.index import INDEXED, basic_index, parse_key
 from morok.tensor.arrays.scatter import fitted, with_rows
+from morok.tensor.calls.tracing import is_tracing
 from morok.tensor.core import Core, expand_to, require_shape
 from morok.tensor.creation.constructors import as_operand
 from morok.tensor.elementwise.operators import T
@@ -30,7 +31,6 @@ from morok.tensor.memory.states import view_of
 from morok.tensor.memory.storage import Storage, claim, device_of, identified, realized_as
 from morok.tensor.memory.strides import Chain, is_whole, moved, replaced, unmoved
 from morok.tensor.realize import is_overwritten, new_buffer, realize_storages
-from morok.tensor.tracing import is_tracing
 
 
 def assign(x: T, value: Any) -> T:

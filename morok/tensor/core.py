@@ -16,7 +16,7 @@ from morok.errors import ShapeError
 from morok.forks import renewed
 from morok.ir import movement
 from morok.ir.build import cast
-from morok.ir.infer import Shape, numel, shape
+from morok.ir.infer import Shape, numel, shape, show_shape
 from morok.ir.node import UOp, const
 from morok.ir.ops import Ops
 from morok.tensor.gradient_track import cut, is_tracked
@@ -171,9 +171,33 @@ class Core:
         return numel(self.shape)
 
     @property
+    def nbytes(self) -> Any:
+        """How many bytes the elements take."""
+        return self.numel() * self.dtype.itemsize
+
+    @property
     def device(self) -> str:
         """Where the tensor lives; of constants, where tensors live by default."""
         return device_of(self._uop)
+
+    @property
+    def is_leaf(self) -> bool:
+        """Whether `backward` leaves a gradient here: asked for, not computed from others that were."""
+        return self._leaf
+
+    @property
+    def grad(self) -> Self | None:
+        """The gradient that `backward` has left here; None before, and after `zero_grad`."""
+        return self._grad  # type: ignore[no-any-return]
+
+    @grad.setter
+    def grad(self, value: Self | None) -> None:
+        if value is not None and value.shape != self.shape:
+            raise ShapeError(
+                f"the gradient of a tensor of shape {show_shape(self.shape)} has that shape, "
+                f"not {show_shape(value.shape)}"
+            )
+        self._grad = value
 
 
 C = TypeVar("C", bound=Core)

@@ -16,11 +16,11 @@ from morok.ir.ops import Ops
 from morok.optimize.strategy import Config
 from morok.runtime.plan import ExecutionPlan, buffer_for
 from morok.tensor import realize as computation
+from morok.tensor.calls.tracing import is_tracing, refuse_values
 from morok.tensor.core import C, Core
 from morok.tensor.memory.states import is_computed, resolve
 from morok.tensor.memory.storage import claim
 from morok.tensor.sizes import as_axis, concrete
-from morok.tensor.tracing import is_tracing, refuse_values
 
 
 def realize(x: C, *others: Any) -> C:
@@ -110,14 +110,6 @@ def size(x: C, dim: int | None = None, *, axis: int | None = None) -> Any:
     """
     where = dim if axis is None else axis
     return x.shape if where is None else x.shape[as_axis(where, x.ndim, x.shape)]
-
-
-def nbytes(x: Core) -> Any:
-    """How many bytes the elements take."""
-    return x.numel() * x.dtype.itemsize
-
-
-# --- protocols
 
 
 def _python(array: Array) -> Any:

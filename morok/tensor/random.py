@@ -35,6 +35,7 @@ from morok.tensor.arrays import reduce
 from morok.tensor.arrays.movement import narrow, unsqueeze
 from morok.tensor.arrays.reduce import cumsum
 from morok.tensor.arrays.sorting import argsort
+from morok.tensor.calls.trace_cache import refuse_trace_cache
 from morok.tensor.core import expand_to, iota
 from morok.tensor.dtypes import as_dtype, float_of
 from morok.tensor.elementwise.comparison import clamp, maximum, where
@@ -43,7 +44,6 @@ from morok.tensor.elementwise.functions import cos, log, sqrt
 from morok.tensor.elementwise.operators import T
 from morok.tensor.realize import new_buffer
 from morok.tensor.sizes import as_shape, as_size, concrete_shape, flat_args
-from morok.tensor.trace_cache import refuse_trace_cache
 
 _WORD = 0xFFFFFFFFFFFFFFFF
 

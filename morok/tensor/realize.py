@@ -25,6 +25,7 @@ from morok.rewrite.engine import substitute
 from morok.rewrite.gc_pause import gc_paused
 from morok.runtime.plan import ExecutionPlan, buffer_for
 from morok.schedule.schedule import Schedule, schedule
+from morok.tensor.calls.tracing import refuse_values
 from morok.tensor.core import Core, bind_to_memory, require_shape
 from morok.tensor.gradient_track import is_marked, mark
 from morok.tensor.memory.states import (
@@ -47,7 +48,6 @@ from morok.tensor.memory.storage import (
     realized_as,
     set_realized,
 )
-from morok.tensor.tracing import refuse_values
 
 _numbers = itertools.count()
 

@@ -11,7 +11,7 @@ from typing import Any, Self, final
 
 from morok.ir.ops import Ops
 from morok.tensor import assign as assignment  # `assign`, like three below, is the name of a method, too
-from morok.tensor import export, protocols, random
+from morok.tensor import export, random
 from morok.tensor.arrays import (
     arrange,
     index,
@@ -24,6 +24,7 @@ from morok.tensor.arrays import (
     sorting,
 )
 from morok.tensor.arrays import scatter as scattering
+from morok.tensor.calls.record import constructor, methods
 from morok.tensor.creation import constructors
 from morok.tensor.creation.sources import node_of
 from morok.tensor.dtypes import as_dtype
@@ -44,7 +45,7 @@ from morok.tensor.linalg import contract, convolution, normalization, pools, pro
 from morok.tensor.linalg import solve as solving
 from morok.tensor.linalg.solve_gradients import enter_gradients
 from morok.tensor.memory.storage import Storage, identified
-from morok.tensor.record import constructor, methods
+from morok.tensor.protocols import python
 
 # Modules whose functions do nothing but make a graph from their operands.
 _PURE = (
@@ -94,20 +95,6 @@ class Tensor(Operators):
         return export.is_realized(self)
 
     @property
-    def nbytes(self) -> Any:
-        """How many bytes the elements take."""
-        return export.nbytes(self)
-
-    @property
-    def grad(self) -> Self | None:
-        """The gradient that `backward` has left here; None before, and after `zero_grad`."""
-        return self._grad  # type: ignore[no-any-return]
-
-    @grad.setter
-    def grad(self, value: Self | None) -> None:
-        reverse.set_grad(self, value)
-
-    @property
     def requires_grad(self) -> bool:
         """Whether gradients are wanted for this tensor, or for something that it is computed from."""
         return reverse.requires_grad(self)
@@ -115,11 +102,6 @@ class Tensor(Operators):
     @requires_grad.setter
     def requires_grad(self, wanted: bool) -> None:
         reverse.requires_grad_(self, wanted)
-
-    @property
-    def is_leaf(self) -> bool:
-        """Whether `backward` leaves a gradient here: asked for, not computed from others that were."""
-        return self._leaf
 
     # --- Where tensors come from
     from_numpy = constructor(constructors.from_numpy)
@@ -480,14 +462,14 @@ class Tensor(Operators):
     size = export.size
 
     # --- What Python and NumPy ask
-    __array__, __dlpack__ = protocols.as_array, protocols.dlpack
-    __array_ufunc__, __array_function__ = protocols.array_ufunc, protocols.array_function
-    __dlpack_device__ = protocols.dlpack_device
-    __len__, __iter__, __contains__ = protocols.length, protocols.iterate, protocols.contains
-    __bool__, __int__, __float__ = protocols.truth, protocols.as_int, protocols.as_float
-    __index__ = protocols.as_index
-    __repr__, __format__ = protocols.text_of, protocols.format_text
-    __copy__, __deepcopy__, __reduce__ = protocols.copied, protocols.deepcopied, protocols.pickled
+    __array__, __dlpack__ = python.as_array, python.dlpack
+    __array_ufunc__, __array_function__ = python.array_ufunc, python.array_function
+    __dlpack_device__ = python.dlpack_device
+    __len__, __iter__, __contains__ = python.length, python.iterate, python.contains
+    __bool__, __int__, __float__ = python.truth, python.as_int, python.as_float
+    __index__ = python.as_index
+    __repr__, __format__ = python.text_of, python.format_text
+    __copy__, __deepcopy__, __reduce__ = python.copied, python.deepcopied, python.pickled
 
 
 # Gradients of functions by name, which are made of tensors.

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from morok import Tensor
-from morok.tensor.record import _OPERATORS
+from morok.tensor.calls.record import _OPERATORS
 from tests.gradient.cases import ALIASES, CASES, NO_GRADIENT
 from tests.gradient.check import check
 

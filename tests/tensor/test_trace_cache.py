@@ -14,8 +14,8 @@ from morok.ir.cached_graph import CachedGraph
 from morok.ir.provenance import place
 from morok.schedule.schedule import clear_cache
 from morok.tensor import trace_cache
+from morok.tensor.calls.trace_cache import clear_trace_cache
 from morok.tensor.random import manual_seed
-from morok.tensor.trace_cache import clear_trace_cache
 
 Call = Callable[[Any, Any], Any]
 

@@ -20,9 +20,6 @@ from morok.tensor.elementwise.comparison import where
 from morok.tensor.elementwise.operators import T
 from morok.tensor.sizes import as_axes, as_axis, as_size
 
-# --- padding
-
-
 # --- axes
 
 

@@ -25,15 +25,15 @@ from morok.ir.ops import Ops
 from morok.tensor.arrays.movement import expand, flatten, flip, permute, reshape, shrink, transpose, unsqueeze
 from morok.tensor.arrays.reduce import reduce_axes
 from morok.tensor.arrays.rows import checked, named_rows, take_rows, wide_enough
+from morok.tensor.calls.record import frozen
+from morok.tensor.calls.trace_cache import refuse_trace_cache
+from morok.tensor.calls.tracing import is_tracing
 from morok.tensor.core import Core, expand_to, iota
 from morok.tensor.creation.constructors import as_operand, from_data
 from morok.tensor.elementwise import comparison
 from morok.tensor.elementwise.operators import T
 from morok.tensor.export import numpy
-from morok.tensor.record import frozen
 from morok.tensor.sizes import _UNSET, Variable, as_axis, as_size, axis_or_dim, broadcast_shapes
-from morok.tensor.trace_cache import refuse_trace_cache
-from morok.tensor.tracing import is_tracing
 
 INDEXED = (
     "an index with arrays gives a value, which cannot be written to; assign to x[...] itself, or copy the "

@@ -13,8 +13,8 @@ from morok.ir.bounds import bounds
 from morok.ir.infer import Shape, Size, numel, show_shape, size_node
 from morok.ir.node import UOp, alu
 from morok.ir.ops import Ops
+from morok.tensor.calls.record import frozen
 from morok.tensor.core import C, Core, expand_to, iota, require_shape
-from morok.tensor.record import frozen
 from morok.tensor.sizes import as_axes, as_axis, as_shape, as_size, flat_args
 
 _INDEX = int64  # the type in which positions are compared

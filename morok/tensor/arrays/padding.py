@@ -14,10 +14,10 @@ from morok.ir.node import UOp, alu, const
 from morok.ir.ops import Ops
 from morok.tensor.arrays.joining import cat
 from morok.tensor.arrays.movement import expand, flip, narrow
+from morok.tensor.calls.record import frozen
 from morok.tensor.core import expand_to, operand, require_shape
 from morok.tensor.dtypes import require_range
 from morok.tensor.elementwise.operators import T
-from morok.tensor.record import frozen
 from morok.tensor.sizes import as_size
 
 _MODES = {

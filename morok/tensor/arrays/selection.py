@@ -23,6 +23,7 @@ from morok.tensor.arrays.reduce import count_nonzero, cumsum
 from morok.tensor.arrays.rows import put_rows
 from morok.tensor.arrays.scatter import put, scatter
 from morok.tensor.arrays.sorting import sort
+from morok.tensor.calls.tracing import is_tracing
 from morok.tensor.core import Core, expand_to, iota
 from morok.tensor.creation.constructors import as_operand, full, ones_like, zeros, zeros_like
 from morok.tensor.elementwise.comparison import maximum, where
@@ -30,7 +31,6 @@ from morok.tensor.elementwise.conversion import cast
 from morok.tensor.elementwise.operators import T
 from morok.tensor.export import item, realize
 from morok.tensor.sizes import as_axis, as_shape, as_size, concrete_shape
-from morok.tensor.tracing import is_tracing
 
 
 class Unique(NamedTuple):

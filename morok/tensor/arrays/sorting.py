@@ -26,6 +26,7 @@ from morok.tensor.arrays.joining import cat, stack
 from morok.tensor.arrays.movement import expand, flip, narrow, permute, reshape, squeeze, transpose, unsqueeze
 from morok.tensor.arrays.reduce import Sorted, mean
 from morok.tensor.arrays.rows import put_rows
+from morok.tensor.calls.trace_cache import refuse_trace_cache
 from morok.tensor.core import Core, expand_to, iota
 from morok.tensor.creation.constructors import as_operand, contiguous, zeros_like
 from morok.tensor.dtypes import accumulator, float_of
@@ -36,7 +37,6 @@ from morok.tensor.elementwise.operators import T
 from morok.tensor.elementwise.rounding import isnan
 from morok.tensor.export import tolist
 from morok.tensor.sizes import _UNSET, as_axes, as_axis, axis_or_dim, concrete_shape
-from morok.tensor.trace_cache import refuse_trace_cache
 
 _RUN = 256  # elements of which every pair is compared
 _SHORT = 64  # elements of a sorted row that are all looked at instead of searched

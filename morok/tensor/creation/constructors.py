@@ -27,13 +27,13 @@ from morok.ir.memory import base_of
 from morok.ir.node import UOp, alu, const, make
 from morok.ir.ops import Ops
 from morok.tensor import core, dtypes
+from morok.tensor.calls.record import makes_constant
 from morok.tensor.core import C, Core, Scalar, expand_to, iota, require_shape
 from morok.tensor.creation.sources import bound_to, foreign_array, from_array, is_floats, node_of, on_device
 from morok.tensor.dtypes import as_dtype, is_dtype, require_range
 from morok.tensor.memory.states import shown_memory, view_of
 from morok.tensor.memory.storage import claim
 from morok.tensor.realize import new_buffer
-from morok.tensor.record import makes_constant
 from morok.tensor.sizes import as_shape, as_size, broadcast_shapes, concrete_shape, flat_args
 
 

@@ -247,18 +247,6 @@ def abs(x: C) -> C:
     return x if unsigned else x._new(alu(Ops.ABS, x.uop))
 
 
-# --- comparison
-
-
-# --- bits
-
-
-# --- choice
-
-
-# --- conversion
-
-
 def _power(x: UOp, y: UOp) -> UOp:
     if x.dtype.is_bool:
         x, y = build.cast(x, dt.int8), build.cast(y, dt.int8)

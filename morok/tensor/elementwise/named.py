@@ -29,9 +29,6 @@ def beside(x: T, other: Any) -> T:
     return x._new(meet(x, other)[1])
 
 
-# --- comparison
-
-
 @rounded_once
 def isclose(t: T, other: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> T:
     """Where |x - y| <= atol + rtol · |y|; infinities are close to themselves only.

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Self, TypeVar
 
+from morok.tensor.calls.record import methods
 from morok.tensor.core import Core
 from morok.tensor.elementwise import arithmetic, comparison, conversion
-from morok.tensor.record import methods
 
 
 @methods(pure=(arithmetic, comparison, conversion))

@@ -26,15 +26,6 @@ from morok.tensor.gradient_track import is_tracked, mark, unmark
 from morok.tensor.memory.storage import Storage, realized_as
 
 
-def set_grad(x: T, value: T | None) -> None:
-    if value is not None and value.shape != x.shape:
-        raise ShapeError(
-            f"the gradient of a tensor of shape {show_shape(x.shape)} has that shape, "
-            f"not {show_shape(value.shape)}"
-        )
-    x._grad = value
-
-
 def requires_grad(x: Core) -> bool:
     """Whether gradients are wanted for this tensor, or for something that it is computed from."""
     return x._leaf or is_tracked(x._uop)

@@ -30,11 +30,11 @@ from morok.ir.memory import base_of
 from morok.ir.node import UOp
 from morok.ir.provenance import caller
 from morok.runtime.plan import ExecutionPlan
+from morok.tensor.calls.tracing import TRACE_ENVIRONMENT, JitError
 from morok.tensor.core import Core
 from morok.tensor.jit.arguments import arrangement, gradient_of, is_whole_memory
 from morok.tensor.jit.pytree import TENSOR, flatten, unflatten
 from morok.tensor.jit.trace import Trace
-from morok.tensor.tracing import TRACE_ENVIRONMENT, JitError
 
 _MOST_TRACES = 1024  # of one function; the oldest goes first
 

@@ -27,6 +27,7 @@ from morok.rewrite.engine import substitute
 from morok.runtime.launch import PlanLaunch, native_launch
 from morok.runtime.plan import ExecutionPlan, buffer_for
 from morok.runtime.profile import current
+from morok.tensor.calls.tracing import tracing
 from morok.tensor.core import Core
 from morok.tensor.gradient_track import is_tracked
 from morok.tensor.jit.arguments import (
@@ -45,7 +46,6 @@ from morok.tensor.memory.storage import Storage, claim
 from morok.tensor.memory.strides import Chain, moved, step_of
 from morok.tensor.random import drawing_from, new_cell, new_cells, skip
 from morok.tensor.realize import new_buffer, prepare
-from morok.tensor.tracing import tracing
 
 _new, _ref = object.__new__, weakref.ref
 _KEPT_RESULTS = 4  # sets of results whose memory is used again when nobody holds them any more

@@ -1,4 +1,4 @@
-"""Matrix products and convolutions, as products and sums over expanded views.
+"""Matrix products, as products and sums over expanded views.
 
 There is no matrix-product op: `a @ b` is multiply and add over a third axis. The optimiser recognises the
 pattern, and everything around it (bias, activation, a transposed or padded operand) fuses as usual. Floats
@@ -111,9 +111,6 @@ def scaled_dot_product_attention(
         scores = where(m, scores, float("-inf")) if m.dtype is dt.bool_ else scores + m
         own = own if m.dtype is dt.bool_ else promote(own, m.dtype)
     return matmul(softmax_as(scores, (scores.ndim - 1,), float_of(own)), v)
-
-
-# --- windows
 
 
 def _no_match(x: Core, y: Core) -> str:

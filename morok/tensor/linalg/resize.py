@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from morok.tensor.elementwise.conversion import cast
 from morok.tensor.elementwise.floats import floating
 from morok.tensor.elementwise.once import is_narrow, narrowed, widened
 from morok.tensor.elementwise.operators import T
-from morok.tensor.linalg.windows import whole_numbers
+from morok.tensor.linalg.windows import factors_of, whole_numbers
 
 
 def interpolate(
@@ -36,7 +35,7 @@ def interpolate(
         raise ArgumentError(f'interpolate has the modes "nearest" and "linear", not {mode!r}')
     if count < 1 or (size is None) == (scale_factor is None):
         raise ShapeError(f"interpolate of shape {show_shape(x.shape)} needs (N, C, …) and a size or a factor")
-    factors = _each(scale_factor, count) if size is None else [None] * count
+    factors = factors_of(scale_factor, count) if size is None else [None] * count
     wanted = whole_numbers(size, count) if size is not None else []
     for i in range(count):
         old = x.shape[2 + i]
@@ -64,10 +63,3 @@ def _resized(x: T, axis: int, old: int, new: int, ratio: float, mode: str, corne
     share = cast(from_data(x, weight), floating(x).dtype)
     below, above = take(x, low, axis), take(x, high, axis)
     return below * (-share + 1.0) + above * share
-
-
-def _each(value: Any, count: int) -> Sequence[float]:
-    many = tuple(value) if isinstance(value, tuple | list) else (value,) * count
-    if len(many) != count or any(not v > 0 for v in many):
-        raise ShapeError(f"{count} factors above 0 are needed, one per dimension, not {value!r}")
-    return many

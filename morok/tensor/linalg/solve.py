@@ -19,6 +19,7 @@ from morok.tensor.arrays.arrange import matrix_transpose
 from morok.tensor.arrays.joining import cat
 from morok.tensor.arrays.movement import expand, narrow, squeeze, unsqueeze
 from morok.tensor.arrays.padding import pad
+from morok.tensor.calls.tracing import is_tracing
 from morok.tensor.creation.constructors import as_operand, contiguous, detach, eye, ones, zeros
 from morok.tensor.dtypes import accumulator, float_of
 from morok.tensor.elementwise import arithmetic
@@ -31,7 +32,6 @@ from morok.tensor.export import realize
 from morok.tensor.linalg.normalization import triu
 from morok.tensor.linalg.products import matmul
 from morok.tensor.sizes import broadcast_shapes
-from morok.tensor.tracing import is_tracing
 
 _SWEEPS = 12  # of Jacobi's method; each squares what is left off the diagonal
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from morok.errors import ArgumentError, ShapeError
@@ -77,22 +77,37 @@ def slide_axis(t: T, axis: int, k: int, s: int, d: int) -> T:
 
 
 def steps_of(value: Any, count: int, what: str) -> list[int]:
-    """One number per dimension, from one or from all."""
-    many = list(value) if isinstance(value, tuple | list) else [value] * count
-    if len(many) != count or any(not isinstance(v, int) or v < 1 for v in many):
+    """Numbers of 1 or more, one per dimension: strides, dilations, sizes of kernels."""
+    fits = _each(value, count, lambda v: isinstance(v, int) and v >= 1)
+    if fits is None:
         raise ShapeError(f"{what} needs {count} whole numbers of 1 or more, not {value!r}")
-    return many
+    return fits
 
 
-def whole_numbers(value: Any, count: int) -> tuple[int, ...]:
-    """One whole number per dimension, from one or from all."""
-    many = tuple(value) if isinstance(value, tuple | list) else (value,) * count
-    if len(many) != count or any(not isinstance(v, int) or v < 0 for v in many):
+def whole_numbers(value: Any, count: int) -> list[int]:
+    """Numbers of 0 or more, one per dimension."""
+    fits = _each(value, count, lambda v: isinstance(v, int) and v >= 0)
+    if fits is None:
         raise ShapeError(f"{count} whole numbers are needed, one per dimension, not {value!r}")
-    return many
+    return fits
+
+
+def factors_of(value: Any, count: int) -> list[float]:
+    """Numbers above 0, one per dimension."""
+    fits = _each(value, count, lambda v: v > 0)
+    if fits is None:
+        raise ShapeError(f"{count} factors above 0 are needed, one per dimension, not {value!r}")
+    return fits
+
+
+def _each(value: Any, count: int, fits: Callable[[Any], Any]) -> list[Any] | None:
+    """One number per dimension, from one or from all; None if they do not fit."""
+    many = list(value) if isinstance(value, tuple | list) else [value] * count
+    return many if len(many) == count and all(map(fits, many)) else None
 
 
 def known_size(size: Size, what: str) -> int:
+    """A size that must be a number."""
     if not isinstance(size, int):
         raise ShapeError(f"{what} must have a known size, not {show_shape((size,))}")
     return size
@@ -115,6 +130,7 @@ def padding_pairs(padding: Any, kernel: Sequence[int], dilation: Sequence[int]) 
 
 
 def require_windows(sizes: Sequence[Size], kernel: Sequence[int], dilation: Sequence[int]) -> None:
+    """An error if an axis is shorter than a window."""
     for size, k, d in zip(sizes, kernel, dilation, strict=True):
         if isinstance(size, int) and size < d * (k - 1) + 1:
             raise ShapeError(f"a window of {d * (k - 1) + 1} does not fit in an axis of {size}; pad it")

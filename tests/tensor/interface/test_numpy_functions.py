@@ -7,7 +7,7 @@ import pytest
 
 from morok import Tensor, jit
 from morok.errors import DTypeError, MorokError
-from morok.tensor.numpy_protocol import FUNCTIONS, UFUNCS
+from morok.tensor.protocols.numpy_functions import FUNCTIONS, UFUNCS
 from tests.tensor.common import same
 
 X = np.array([0.3, 0.7, 0.2], np.float32)

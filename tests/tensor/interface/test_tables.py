@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from morok import Tensor, knobs
-from morok.tensor.record import _OPERATORS
+from morok.tensor.calls.record import _OPERATORS
 from tests.devices import devices
 from tests.tensor.interface.table_elementwise import BINARY, UNARY, USUAL, Entry
 from tests.tensor.interface.table_products import CASES

@@ -18,7 +18,7 @@ from morok.tensor.elementwise.operators import T
 from morok.tensor.export import is_realized, item, numpy
 from morok.tensor.gradient.backward import requires_grad_
 from morok.tensor.memory.storage import identified
-from morok.tensor.numpy_protocol import call_function, call_ufunc
+from morok.tensor.protocols.numpy_functions import call_function, call_ufunc
 from morok.tensor.sizes import concrete
 
 _SMALL = 1000  # elements up to which repr shows values

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
 from morok.errors import MorokError, OutOfMemory
 from morok.ir.cached_graph import instantiate
 from morok.ir.provenance import capture, here, here_origin
+from morok.tensor.calls.trace_cache import cached_graph, note_call, signature_of
 from morok.tensor.core import Core
 from morok.tensor.memory.storage import identified
-from morok.tensor.trace_cache import cached_graph, note_call, signature_of
 
 K = TypeVar("K", bound=type)
 

@@ -1,0 +1,1 @@
+"""What Python and NumPy ask of a tensor by special names."""
