@@ -13,7 +13,7 @@ from morok.errors import ShapeError
 from morok.ir.cached_graph import CachedGraph
 from morok.ir.provenance import place
 from morok.schedule.schedule import clear_cache
-from morok.tensor import trace_cache
+from morok.tensor.calls import trace_cache
 from morok.tensor.calls.trace_cache import clear_trace_cache
 from morok.tensor.random import manual_seed
 
