@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from morok.codegen.gpu import slots
 from morok.codegen.gpu.shared import one_loop, outermost, swizzled
-from morok.codegen.scopes import next_number
+from morok.codegen.scopes import merge_sibling_ends, next_number
 from morok.codegen.vector.fragments import is_shared
 from morok.codegen.vector.vectors import splat
 from morok.dtype import PtrDType, index, uint64, void
@@ -350,4 +350,4 @@ def _copies(buffer: UOp, mapping: dict[UOp, UOp], slot: UOp, told: UOp, barrier:
 @change
 def lower_warp_roles(root: UOp) -> UOp:
     """A kernel with roles → one effect per role."""
-    return Split(one_loop(outermost(root))).kernel()
+    return Split(merge_sibling_ends(one_loop(outermost(root)))).kernel()

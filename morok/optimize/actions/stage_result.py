@@ -9,19 +9,22 @@ operands' tiles, which nobody needs any more.
 from __future__ import annotations
 
 import math
+from collections.abc import Collection, Sequence
 
 from morok.ir.build import bufferize
 from morok.ir.infer import ranges
 from morok.ir.matrix import Shared
-from morok.ir.node import UOp, make, users
+from morok.ir.node import UOp, make, toposort, users
 from morok.ir.ops import AxisKind, Ops
 from morok.machine.machine import Machine
+from morok.optimize.actions.pack import written
 from morok.optimize.loops import Loops, flat_place, loop, size
 from morok.optimize.record import Opt
 from morok.rewrite.engine import substitute
 
 CHEAP_STEPS = 6
 _CHEAP = frozenset((Ops.CAST, Ops.ADD, Ops.MUL, Ops.SUB, Ops.NEG, Ops.MAX, Ops.MIN))
+_SIDES = _CHEAP | {Ops.CONST, Ops.INDEX}
 
 
 def _sums(loops: Loops, own: list[UOp]) -> list[UOp]:
@@ -29,20 +32,35 @@ def _sums(loops: Loops, own: list[UOp]) -> list[UOp]:
     return [n for n in loops.order if n.op is Ops.REDUCE and all(r in ranges(n) for r in own)]
 
 
-def staged_value(loops: Loops, total: UOp) -> UOp:
-    """The sum, or a narrower value that is computed from it alone, in a few cheap steps."""
+def staged_value(loops: Loops, total: UOp, own: Sequence[UOp]) -> UOp:
+    """The sum, or a narrower value that is computed from it in a few cheap steps.
+
+    What else these need belongs to a row or to a column of the tile (a bias, a scale), not to a point of it:
+    that is better read in order, when the tile is walked.
+    """
     above = users(loops.order)
+    changing = written(loops)
     best = node = total
     for _ in range(CHEAP_STEPS):
         found = above[node]
         if len(found) != 1 or found[0].op not in _CHEAP or ranges(found[0]) != ranges(total):
             break
-        if any(s is not node and s.op is not Ops.CONST for s in found[0].src):
+        if any(s is not node and not _is_side(s, own, changing) for s in found[0].src):
             break
         node = found[0]
         if node.dtype.itemsize < best.dtype.itemsize and not node.dtype.is_bool:
             best = node
     return best
+
+
+def _is_side(x: UOp, own: Sequence[UOp], changing: Collection[int]) -> bool:
+    """Whether a value is cheap and the same along a row or a column of a tile."""
+    if all(r in ranges(x) for r in own):
+        return False
+    below = toposort(x)
+    if any(n.op is Ops.DEFINE_GLOBAL and n.arg in changing for n in below):
+        return False
+    return all(n.dtype.is_index or n.dtype.is_ptr or n.op in _SIDES for n in below)
 
 
 def can_stage_result(loops: Loops, opt: Opt, machine: Machine) -> str | None:
@@ -64,7 +82,7 @@ def can_stage_result(loops: Loops, opt: Opt, machine: Machine) -> str | None:
         return "there is not exactly one sum over all of these loops"
     if any(r.arg[1] in (AxisKind.LOCAL, AxisKind.WARP, AxisKind.UPCAST) for r in ranges(found[0])):
         return "the threads of the block have been given work already"
-    nbytes = math.prod(size(r) or 1 for r in own) * staged_value(loops, found[0]).dtype.itemsize
+    nbytes = math.prod(size(r) or 1 for r in own) * staged_value(loops, found[0], own).dtype.itemsize
     if nbytes > machine.local_bytes:
         return f"the tile would take {nbytes} bytes of at most {machine.local_bytes}"
     return None
@@ -77,7 +95,7 @@ def stage_result(loops: Loops, opt: Opt) -> UOp:
         →   s[c1, c2] = Σ a[c1, c2];  y[r1, r2] = f(s[r1, r2])
     """
     own = [loops.by_number[n] for n in opt.axes]
-    total = staged_value(loops, _sums(loops, own)[0])
+    total = staged_value(loops, _sums(loops, own)[0], own)
     number = loops.next_number()
     fill = [loop(r.src[0], number + i, AxisKind.LOOP, r) for i, r in enumerate(own)]
     sizes = [size(r) or 1 for r in own]

@@ -75,7 +75,11 @@ def _is_stored(loops: Loops, x: UOp, end: int) -> bool:
     outer = {t: k for t, k in terms if t not in inner}
     if offset or not outer or len(inner) != 1:
         return False
-    address = store_of(loops.ast.src[0]).src[0]
+    return all(_is_guarded(store_of(effect).src[0], outer, size(inner[0]), end) for effect in loops.ast.src)
+
+
+def _is_guarded(address: UOp, outer: dict[UOp, int], rows: int | None, end: int) -> bool:
+    """Whether an address has a gate that leaves out what lies beyond the end, for all rows of a tile."""
     for condition in (c for gate in address.src[2:] for c in conjuncts(gate)):
         found = _ends(condition)
         if found is None or found[1] != end or not outer.items() <= found[0].items():
@@ -83,7 +87,7 @@ def _is_stored(loops: Loops, x: UOp, end: int) -> bool:
         within = {t: k for t, k in found[0].items() if t not in outer}
         if all(t.op is Ops.RANGE and size(t) is not None and k > 0 for t, k in within.items()):
             last = sum(k * ((size(t) or 1) - 1) for t, k in within.items())
-            if last + 1 == size(inner[0]):
+            if last + 1 == rows:
                 return True
     return False
 
@@ -134,8 +138,10 @@ def can_warp_specialize(loops: Loops, opt: Opt, machine: Machine) -> str | None:
     buffers = [n for n in loops.order if n.op is Ops.BUFFERIZE]
     rings = [n for n in buffers if (found := shared_layout(n)) is not None and found.depth > 1]
     results = [n for n in buffers if (found := shared_layout(n)) is not None and found.depth == 0]
-    if not rings or len(rings) + len(results) != len(buffers) or len(loops.ast.src) != 1:
+    if not rings or len(rings) + len(results) != len(buffers):
         return "roles need tiles in rings, and no other tiles"
+    if len({frozenset(closed_ranges(effect)) for effect in loops.ast.src}) != 1:
+        return "roles need stores over the same loops"
     if any(n.arg[2].roles for n in rings):
         return "there are roles already"
     points = [n for n in loops.order if n.op is Ops.WMMA]

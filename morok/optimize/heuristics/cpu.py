@@ -20,6 +20,7 @@ from morok.machine.machine import Machine
 from morok.optimize.actions.cache_row import shared_value
 from morok.optimize.actions.halo import copy_bytes, find_pair, is_guarded
 from morok.optimize.actions.scans import row_places, runs_along
+from morok.optimize.contraction import contraction_of
 from morok.optimize.facts import (
     access,
     functions,
@@ -33,7 +34,7 @@ from morok.optimize.facts import (
 )
 from morok.optimize.heuristics.builder import Builder
 from morok.optimize.heuristics.skinny_gemm import gemv, skinny_gemm
-from morok.optimize.heuristics.tiles import find_product, tile
+from morok.optimize.heuristics.tiles import tile
 from morok.optimize.loops import Loops, size
 
 EXPENSIVE = 10  # operations of a value that is kept rather than computed twice
@@ -140,7 +141,7 @@ def lanes_of_kernel(builder: Builder, loops: Loops) -> None:
             if not tiled and skinny_gemm(builder, effect, node):
                 tiled |= ranges(node)
                 continue
-            product = None if tiled or not shared_by_all(loops, node) else find_product(effect, node)
+            product = None if tiled or not shared_by_all(loops, node) else contraction_of((effect,), node)
             if product is not None and (gemv(builder, product) or tile(builder, product)):
                 tiled |= {product.i, product.j}
             elif not tiled:

@@ -16,18 +16,18 @@ import math
 from dataclasses import dataclass, replace
 from typing import final
 
-from morok.ir.infer import closed_ranges
 from morok.ir.matrix import ALL_UNITS, MatrixUnit
-from morok.ir.node import UOp, toposort
+from morok.ir.node import UOp
 from morok.ir.ops import AxisKind, Ops
 from morok.ir.warp_roles import WARP_GROUP
 from morok.machine.machine import Machine
 from morok.machine.rates import BlockTile
 from morok.optimize.actions.matrix import as_input, factors
+from morok.optimize.actions.stage_result import staged_value
 from morok.optimize.actions.warp_specialize import BARRIERS
-from morok.optimize.facts import Access, output_loops, store_of, trips
+from morok.optimize.contraction import Contraction, find_contraction
+from morok.optimize.facts import Access, output_loops, trips
 from morok.optimize.heuristics.builder import Builder
-from morok.optimize.heuristics.tiles import Product, find_product
 from morok.optimize.loops import Loops, size
 from morok.optimize.record import Opt, applied
 
@@ -67,8 +67,6 @@ class Problem:
     lanes: int  # threads that one of the shape's parts has
     after: int = 0  # operations on every sum before it is written
 
-
-_NO_WORK = (Ops.REDUCE, Ops.INDEX, Ops.CONST, Ops.CAST)
 
 # How threads share the work: all do everything; a producer warp group copies the tiles; and another one has
 # the epilogue.
@@ -133,25 +131,16 @@ def tile_choices(ast: UOp, machine: Machine, most: int = 8) -> list[tuple[Opt, .
 
 def _plan(builder: Builder) -> _Plan | None:
     """The plan for a kernel that is a product, with its loops joined; None if it is not."""
-    if len(builder.ast.src) != 1 or builder.ast.src[0].op is not Ops.END:
-        return None
-    effect = builder.ast.src[0]
-    reductions = [n for n in toposort(effect) if n.op is Ops.REDUCE]
-    if len(reductions) != 1:
-        return None
-    (reduce,) = reductions
-    product = find_product(effect, reduce)
-    if product is None or reduce.arg != (Ops.ADD,) or not _worth_it(product) or not builder.machine.products:
+    product = find_contraction(builder.ast)
+    if product is None or not _worth_it(product) or not builder.machine.products:
         return None
     return _Plan(builder, product)
 
 
-def _worth_it(product: Product) -> bool:
-    loops = [*output_loops(product.effect), *closed_ranges(product.reduce)]
-    if any(size(r) is None for r in loops):
+def _worth_it(product: Contraction) -> bool:
+    if any(size(r) is None for r in (*product.outputs, *product.steps)):
         return False
-    steps = math.prod(map(trips, closed_ranges(product.reduce)))
-    return steps >= FEWEST_STEPS and math.prod(map(trips, loops)) >= LEAST_WORK
+    return math.prod(map(trips, product.steps)) >= FEWEST_STEPS and product.work >= LEAST_WORK
 
 
 def _units(machine: Machine, reduce: UOp) -> list[MatrixUnit]:
@@ -169,13 +158,13 @@ def _units(machine: Machine, reduce: UOp) -> list[MatrixUnit]:
 class _Plan:
     """The actions for one product. Making it joins loops; `build` cuts the tile of a shape."""
 
-    def __init__(self, builder: Builder, product: Product) -> None:
+    def __init__(self, builder: Builder, product: Contraction) -> None:
         self.builder = builder
         self.product = product
         self.unit: MatrixUnit | None = None
         self.roles = UNIFORM
         self.transposed = False  # whether the unit's rows are columns of the outputs
-        self.steps = sorted(closed_ranges(product.reduce), key=lambda k: int(k.arg[0]))
+        self.steps = product.steps
         left = product.along_i[0]
         self.step = max(self.steps, key=lambda k: (trips(k), left.step(k) == 1))
         self.left_runs = self._runs(product.along_i, product.i, self.step)
@@ -193,17 +182,11 @@ class _Plan:
     def problem(self, rate: float, lanes: int) -> Problem:
         rows, columns = self._trips(self.i), self._trips(self.j)
         beside = [r for r in output_loops(self.loops.ast.src[0]) if int(r.arg[0]) not in (self.i, self.j)]
-        output = store_of(self.product.effect).src[1].dtype.itemsize
+        output = self.product.output_bytes
         steps = math.prod(map(trips, self.steps))
         inputs = max(a.node.dtype.itemsize for a in (*self.product.along_i, *self.product.along_j))
         others = math.prod(map(trips, beside))
-        return Problem(rows, columns, others, steps, output, rate, inputs, lanes, self._after())
-
-    def _after(self) -> int:
-        """Operations on each sum."""
-        value = store_of(self.product.effect).src[1]
-        order = toposort(value, stop=lambda n: n.op in (Ops.REDUCE, Ops.INDEX))
-        return sum(n.op not in _NO_WORK for n in order)
+        return Problem(rows, columns, others, steps, output, rate, inputs, lanes, self.product.after())
 
     def choices(self) -> list[Choice]:
         """Units, shapes and roles, the fastest first."""
@@ -291,7 +274,7 @@ class _Plan:
         total = trips(seed)
         beside = [
             r
-            for r in output_loops(self.product.effect)
+            for r in self.product.outputs
             if r is not seed and any(a.moves(r) for a in mine) and not any(a.moves(r) for a in others)
         ]
         for r in sorted(beside, key=lambda r: -int(r.arg[0])):
@@ -321,7 +304,7 @@ class _Plan:
         around = math.prod(trips(r) for r in self.steps) // max(1, trips(_named(self.steps, k)))
         rounds = around * (1 if step == k else self._trips(k))
         depth = (
-            min(shape.depth if self.roles == UNIFORM else self._depth(shape, steps), rounds)
+            min(shape.depth if self.roles == UNIFORM else self._depth(shape, steps, (rows, columns)), rounds)
             if rounds > 1
             else 1
         )
@@ -349,18 +332,25 @@ class _Plan:
 
     def _stages_result(self, shape: BlockTile) -> bool:
         """Whether the result goes through shared memory: with roles, only what would be written in pieces."""
-        output = store_of(self.product.effect).src[1].dtype
-        vector = max(1, 16 // output.itemsize)
-        if shape.rows * shape.columns < COLLECTED or trips(self.product.j) % vector:
+        if shape.rows * shape.columns < COLLECTED or trips(self.product.j) % self._vector():
             return False
-        return self.roles != PRODUCER or output.itemsize < WHOLE
+        return self.roles != PRODUCER or self.product.widest < WHOLE
 
-    def _depth(self, shape: BlockTile, steps: int) -> int:
+    def _vector(self) -> int:
+        """Outputs of a row that a thread writes at once: 16 bytes of the widest."""
+        return max(1, 16 // self.product.widest)
+
+    def _staged_bytes(self, tile: tuple[int, int]) -> int:
+        """Bytes of one output in shared memory, for the loops of a tile."""
+        (total,) = (n for n in self.loops.order if n.op is Ops.REDUCE)
+        return staged_value(self.loops, total, [self.loops.by_number[n] for n in tile]).dtype.itemsize
+
+    def _depth(self, shape: BlockTile, steps: int, tile: tuple[int, int]) -> int:
         """Tiles of a ring, where the result has a place of its own."""
         assert self.unit is not None
         taken = BARRIERS
         if self._stages_result(shape):
-            taken += shape.rows * shape.columns * store_of(self.product.effect).src[1].dtype.itemsize
+            taken += shape.rows * shape.columns * self._staged_bytes(tile)
         each = (shape.rows + shape.columns) * steps * self.unit.inputs.itemsize
         return max(0, min(DEEPEST, (self.builder.machine.local_bytes - taken) // each))
 
@@ -390,7 +380,7 @@ class _Plan:
         if self.unit is None:
             return self._thread_tile(rows, columns, step, shape)
         first = self.loops.next_number()
-        vector = max(1, 16 // store_of(self.product.effect).src[1].dtype.itemsize)
+        vector = self._vector()
         if not self._stages_result(shape) or not self.do("STAGE_RESULT", axes=(rows, columns)):
             return self._unit_tile(rows, columns, step, shape)
         if not self._unit_tile(first, first + 1, step, shape):

@@ -13,9 +13,9 @@ from morok.ir.infer import closed_ranges, ranges
 from morok.ir.node import UOp
 from morok.ir.ops import AxisKind, Ops
 from morok.machine.machine import Machine
+from morok.optimize.contraction import Contraction
 from morok.optimize.facts import Access, access, output_loops, reads_of, store_of, value_bytes
 from morok.optimize.heuristics.builder import Builder
-from morok.optimize.heuristics.tiles import Product
 from morok.optimize.loops import size
 
 FEW_ROWS = 128  # rows on the left; more of them pay for packing whole panels
@@ -107,7 +107,7 @@ def skinny_gemm(builder: Builder, effect: UOp, reduce: UOp) -> bool:
     return True
 
 
-def gemv(builder: Builder, product: Product) -> bool:
+def gemv(builder: Builder, product: Contraction) -> bool:
     """GEMV and its like, few rows times many, where both lie along the steps: vectors run along them, and a
     tile of some rows of each is multiplied at a time."""
     machine = builder.machine

@@ -15,62 +15,20 @@ second cache, are packed as well. Then a stretch of panels is packed first, and 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import final
 
 from morok.ir.infer import closed_ranges, ranges
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import AxisKind, Ops
 from morok.machine.machine import Machine
 from morok.optimize.actions.pack import packed_value
-from morok.optimize.facts import Access, access, output_loops, reads_of, store_of, trips, value_bytes
+from morok.optimize.contraction import FEWEST_STEPS, Contraction, contraction_of
+from morok.optimize.facts import Access, access, output_loops, trips, value_bytes
 from morok.optimize.heuristics.builder import Builder
 from morok.optimize.loops import gate_of, size
 
-FEWEST_STEPS = 4  # of a reduction that is worth a tile
-FEWEST_OUTPUTS = 32
 FEWEST_REUSES = 2  # of a panel that is worth packing
 WORTH_PACKING = 128  # columns that share the packed rows, where rows need not be packed
 NARROW = 8  # vectors of a row that is too short to be cut into tiles alone
-
-
-@final
-@dataclass(frozen=True, eq=False)
-class Product:
-    """A reduction that reuses its inputs: which loops, which reads."""
-
-    reduce: UOp
-    effect: UOp
-    i: UOp
-    j: UOp
-    along_i: tuple[Access, ...]  # reads that move with i and not with j
-    along_j: tuple[Access, ...]
-
-
-def find_product(effect: UOp, reduce: UOp) -> Product | None:
-    """The two loops that a tile would be cut from; None if the reduction has no such reuse."""
-    if effect.op is not Ops.END or len(reduce.arg) != 1:
-        return None
-    steps = math.prod(trips(k) for k in closed_ranges(reduce))
-    if steps < FEWEST_STEPS:
-        return None
-    outputs = [r for r in output_loops(effect) if r.arg[1] is AxisKind.LOOP and r in ranges(reduce)]
-    store = access(store_of(effect).src[0])
-    reads = reads_of(reduce.src[0])
-    best: tuple[int, Product] | None = None
-    for j in outputs:
-        if store.step(j) != 1:
-            continue
-        for i in outputs:
-            along_i = tuple(a for a in reads if a.moves(i) and not a.moves(j))
-            along_j = tuple(a for a in reads if a.moves(j) and not a.moves(i))
-            both = any(a.moves(i) and a.moves(j) for a in reads)
-            outputs_ij = trips(i) * trips(j)
-            if i is j or not along_i or not along_j or both or outputs_ij < FEWEST_OUTPUTS:
-                continue
-            if best is None or outputs_ij > best[0]:
-                best = outputs_ij, Product(reduce, effect, i, j, along_i, along_j)
-    return None if best is None else best[1]
 
 
 def tile_shape(rows: int, columns: int, lanes: int, machine: Machine, spread: bool = True) -> tuple[int, int]:
@@ -100,7 +58,7 @@ def tile_shape(rows: int, columns: int, lanes: int, machine: Machine, spread: bo
     return shape
 
 
-def tile(builder: Builder, product: Product, is_remainder: bool = False) -> bool:
+def tile(builder: Builder, product: Contraction, is_remainder: bool = False) -> bool:
     """Cuts the register tile and packs the panel.
 
     Where vectors have no masks, columns beyond the last whole tile become a nest of their own, with a tile
@@ -155,7 +113,7 @@ def tile(builder: Builder, product: Product, is_remainder: bool = False) -> bool
     return True
 
 
-def _packs_rows(builder: Builder, product: Product) -> Access | None:
+def _packs_rows(builder: Builder, product: Contraction) -> Access | None:
     """The read along i that is packed too: it jumps in memory, something is computed of it first, or all rows
     together do not stay in the second cache while the panels pass."""
     machine = builder.machine
@@ -175,7 +133,7 @@ def _packs_rows(builder: Builder, product: Product) -> Access | None:
 
 
 def _tile_blocks(
-    builder: Builder, product: Product, shape: tuple[int, int], panel: Access, rows: Access
+    builder: Builder, product: Contraction, shape: tuple[int, int], panel: Access, rows: Access
 ) -> bool:
     """Cuts the tile and packs both operands.
 
@@ -188,7 +146,7 @@ def _tile_blocks(
     j, i = _innermost(builder, product, int(product.j.arg[0]), int(product.i.arg[0]))
     i, j = _innermost(builder, product, i, j)
     panels, tiles = -(-trips(product.j) // width), -(-trips(product.i) // height)
-    others = math.prod(trips(r) for r in output_loops(product.effect) if r not in (product.i, product.j))
+    others = math.prod(trips(r) for r in output_loops(product.effects[0]) if r not in (product.i, product.j))
     shares = machine.cores if builder.shares and others < machine.cores else 1
     by_rows = shares > 1 and trips(product.i) > 2 * trips(product.j)
     step_bytes = math.prod(map(trips, closed_ranges(product.reduce))) * value_bytes(product.reduce)
@@ -240,13 +198,13 @@ def _tile_remainder(builder: Builder) -> None:
     """The same for the columns that were left over."""
     effect = builder.ast.src[-1]
     for node in toposort(effect):
-        product = find_product(effect, node) if node.op is Ops.REDUCE else None
+        product = contraction_of((effect,), node) if node.op is Ops.REDUCE else None
         if product is not None:
             tile(builder, product, is_remainder=True)
             return
 
 
-def _with_joined_columns(builder: Builder, product: Product) -> Product:
+def _with_joined_columns(builder: Builder, product: Contraction) -> Contraction:
     """The product over a longer row of outputs, where one row is short and the next follows it in memory.
 
     A picture of 7 × 7 is 49 outputs rather than seven times 7 of 8: whole vectors, fewer panels, each used
@@ -262,14 +220,14 @@ def _with_joined_columns(builder: Builder, product: Product) -> Product:
         others = [access(n) for n in builder.loops.order if n.op is Ops.INDEX and n is not panel]
         found = [
             y
-            for y in output_loops(product.effect)
+            for y in output_loops(product.effects[0])
             if y.arg[1] is AxisKind.LOOP and y is not j and y is not product.i and size(y) is not None
             if all(_follows(a, y, j, columns) for a in others) and y in ranges(panel)
         ]
         if not found or not builder.do("JOIN", int(found[0].arg[0]), int(j.arg[0])):
             return product
         effect = builder.ast.src[0]
-        again = [find_product(effect, n) for n in toposort(effect) if n.op is Ops.REDUCE]
+        again = [contraction_of((effect,), n) for n in toposort(effect) if n.op is Ops.REDUCE]
         product = next((p for p in again if p is not None), product)
 
 
@@ -279,11 +237,11 @@ def _follows(a: Access, outer: UOp, inner: UOp, count: int) -> bool:
     return None not in steps and steps[0] == count * (steps[1] or 0)
 
 
-def _shares_rows(builder: Builder, product: Product, height: int, width: int) -> bool:
+def _shares_rows(builder: Builder, product: Contraction, height: int, width: int) -> bool:
     """Whether threads should share the rows of tiles: there are too few panels to share those evenly."""
     machine = builder.machine
     panels = -(-trips(product.j) // width)
-    for r in output_loops(product.effect):
+    for r in output_loops(product.effects[0]):
         if r not in (product.i, product.j):
             panels *= trips(r)
     enough = panels >= 4 * machine.cores or panels % machine.cores == 0
@@ -309,7 +267,7 @@ def _join_steps(builder: Builder, steps: list[int]) -> None:
         steps.pop(-2)
 
 
-def _walk(builder: Builder, product: Product, steps: list[int]) -> None:
+def _walk(builder: Builder, product: Contraction, steps: list[int]) -> None:
     """Makes one plain loop of the steps where all reads allow it, and takes two of them at a time."""
     loops = _steps_of(product.reduce)
     _join_steps(builder, steps)
@@ -324,7 +282,7 @@ def _walk(builder: Builder, product: Product, steps: list[int]) -> None:
     builder.do("UNROLL", steps[-1], 2)
 
 
-def _panel(product: Product, height: int, width: int, machine: Machine) -> Access | None:
+def _panel(product: Contraction, height: int, width: int, machine: Machine) -> Access | None:
     """The read along j that is worth packing."""
     if len(product.along_j) != 1 or product.along_j[0].buffer < 0:
         return None
@@ -337,9 +295,9 @@ def _panel(product: Product, height: int, width: int, machine: Machine) -> Acces
     return read if steps * width * value_bytes(product.reduce) <= machine.local_bytes // 4 else None
 
 
-def _innermost(builder: Builder, product: Product, i: int, j: int) -> tuple[int, int]:
+def _innermost(builder: Builder, product: Contraction, i: int, j: int) -> tuple[int, int]:
     """Moves loop i inside all other output loops, so that what is packed outside of it serves all of it."""
-    for other in sorted(int(r.arg[0]) for r in output_loops(product.effect)):
+    for other in sorted(int(r.arg[0]) for r in output_loops(product.effects[0])):
         if other <= i or not builder.do("SWAP", i, other):
             continue
         j = i if j == other else j
