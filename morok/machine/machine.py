@@ -16,7 +16,7 @@ from typing import Any, final
 from morok.dtype import FLOATS, DType, float32, float64
 from morok.ir.matrix import MatrixUnit
 from morok.ir.ops import Op, Ops
-from morok.machine.rates import Attention, OpCosts, Products, Rates, Splits
+from morok.machine.rates import Attention, Grid, OpCosts, Products, Rates, Splits
 
 # What a plain processor computes by itself. Everything else is decomposed into these.
 BASIC_OPS: frozenset[Op] = frozenset((
@@ -84,6 +84,7 @@ class Machine:
     op_costs: OpCosts = field(default_factory=OpCosts)
     rates: Rates = field(default_factory=Rates)
     splits: Splits = field(default_factory=Splits)
+    grid: Grid | None = None  # all blocks together
     products: Products | None = None  # tiles of blocks for products
     attention: Attention | None = None  # tiles of blocks for two products in a chain
     links: tuple[Link, ...] = ()

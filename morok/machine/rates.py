@@ -120,6 +120,17 @@ class Splits:
 
 @final
 @dataclass(frozen=True)
+class Grid:
+    """A grid of blocks as a whole, in clocks."""
+
+    memory: float  # bytes to or from memory per clock, of one multiprocessor
+    operations: float  # simple operations on elements per clock, of one multiprocessor
+    launch: float  # clocks of one more kernel
+    split: float  # the part of its time that a split must leave at most, to be worth it
+
+
+@final
+@dataclass(frozen=True)
 class BlockTile:
     """A block's tile: outputs, bytes of one row of steps, warps or threads along both sides, depth.
 
@@ -153,6 +164,7 @@ class Products:
     other_rate: float  # other operations
     latency: float  # clocks until a block's first tile has arrived
     singly: float  # the part of a unit's rate that is left where an operand is copied element by element
+    computed: float  # and where threads compute an operand on its way into shared memory
     other_registers: int  # of a thread, beside its results
     # The inner loop's rate with roles, and the part of writing that nothing else is done beside:
     bring: tuple[float, float]  # where a group of threads brings the tiles,

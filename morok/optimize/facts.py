@@ -7,6 +7,7 @@ follow refer to loops by number, so the facts stay true for the loops that are s
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import final
 
@@ -51,6 +52,16 @@ def reads_of(*roots: UOp) -> list[Access]:
         for n in toposort(*roots, stop=lambda n: n.op is Ops.BUFFERIZE)
         if n.op is Ops.INDEX and not n.dtype.is_ptr
     ]
+
+
+def touched(found: Access) -> int:
+    """Bytes of memory that an access goes through: those of all points of the loops it moves with."""
+    return math.prod(map(trips, ranges(found.node))) * found.node.dtype.itemsize
+
+
+def bytes_along(reads: Iterable[Access], r: UOp) -> int:
+    """Bytes of memory that is read in order along a loop."""
+    return sum(touched(a) for a in reads if a.step(r) == 1)
 
 
 def trips(r: UOp) -> int:

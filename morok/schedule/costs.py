@@ -37,6 +37,8 @@ def elements(sizes: Shape) -> int:
 
 
 Fact = tuple[float, frozenset[UOp], bool]
+Inside = tuple[float, int]  # the work of all of a reduction, and its outputs
+_NONE: Inside = (0.0, 0)
 
 
 @final
@@ -50,6 +52,7 @@ class Costs:
     leaves: dict[UOp, frozenset[UOp]] = field(default_factory=dict)
     has_reduce: dict[UOp, bool] = field(default_factory=dict)
     above: dict[UOp, Fact] = field(default_factory=dict)  # as users see it: a kept node is only read
+    heaviest: dict[UOp, Inside] = field(default_factory=dict)  # reduction that is computed with a node
 
     def bytes_read(self, node: UOp) -> int:
         """Memory below a node."""
@@ -82,6 +85,7 @@ def measure(
         costs.count[node] = max(1, elements(sizes))
         fact = _fact(node, costs, collapsed)
         costs.work[node], costs.leaves[node], costs.has_reduce[node] = fact
+        costs.heaviest[node] = _heaviest(node, costs, collapsed)
         stored = node.op in STORED or len(fact[1]) > _MANY or (is_kept is not None and is_kept(node, costs))
         costs.above[node] = (0.0, frozenset((node,)), False) if stored else fact
     return costs
@@ -113,6 +117,17 @@ def _fact(node: UOp, costs: Costs, collapsed: Collection[UOp]) -> Fact:
         below = _join(below, fact[1])
         reduced = reduced or fact[2]
     return min(_MOST, total), below, reduced
+
+
+def _heaviest(node: UOp, costs: Costs, collapsed: Collection[UOp]) -> Inside:
+    """The reduction with the most work that is computed where a node is, however often it is read there."""
+    if node.op in STORED:
+        return _NONE
+    sources = (s for s in node.src if s in costs.above and costs.above[s][1] != {s})
+    found = max((costs.heaviest[s] for s in sources), default=_NONE)
+    if node.op is Ops.REDUCE_AXIS and node not in collapsed:
+        found = max(found, (costs.work[node] * costs.count[node], costs.count[node]))
+    return found
 
 
 def _join(a: frozenset[UOp], b: frozenset[UOp]) -> frozenset[UOp]:

@@ -58,7 +58,12 @@ def factors(value: UOp) -> tuple[UOp, UOp] | None:
             return None
         x, y = (_under(value.src[0], f) for f in found)
         return x, y
-    return (value.src[0], value.src[1]) if value.op is Ops.MUL else None
+    return (_gated(value.src[0]), _gated(value.src[1])) if value.op is Ops.MUL else None
+
+
+def _gated(x: UOp) -> UOp:
+    """A factor that is 0 where a condition fails, the condition as far inside as it goes."""
+    return _under(x.src[0], _gated(x.src[1])) if x.op is Ops.WHERE and is_zero(x.src[2]) else x
 
 
 def _under(condition: UOp, x: UOp) -> UOp:

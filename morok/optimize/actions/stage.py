@@ -46,9 +46,9 @@ def gated_products(loops: Loops) -> Loops:
     """Sums of products under a condition: it goes to both factors, so that tiles hold zeros."""
     mapping: dict[UOp, UOp] = {}
     for node in loops.order:
-        if node.op is Ops.REDUCE and node.arg == (Ops.ADD,) and node.src[0].op is Ops.WHERE:
+        if node.op is Ops.REDUCE and node.arg == (Ops.ADD,):
             found = factors(node.src[0])
-            if found is not None:
+            if found is not None and found != node.src[0].src:
                 mapping[node] = node.replace((alu(Ops.MUL, *found), *node.src[1:]))
     return loops_of(substitute(loops.ast, mapping)) if mapping else loops
 

@@ -12,7 +12,7 @@ import math
 from morok.ir.infer import closed_ranges, ranges
 from morok.ir.node import UOp
 from morok.ir.ops import AxisKind, Ops
-from morok.optimize.facts import reads_of, trips
+from morok.optimize.facts import bytes_along, reads_of, trips
 from morok.optimize.heuristics.builder import Builder
 from morok.optimize.heuristics.gpu_threads import cut, lanes_for, memory_of, power
 from morok.optimize.loops import divides, size
@@ -80,7 +80,7 @@ def _find(builder: Builder) -> tuple[UOp, list[UOp]] | None:
             continue
         reads = reads_of(*node.src[: len(node.arg)])
         for r in ranges(node):
-            beside = sum(a.step(r) == 1 for a in reads)
+            beside = bytes_along(reads, r)
             if beside and r.arg[1] is AxisKind.LOOP and (best is None or beside > best[0]):
                 best = beside, r, steps
     return None if best is None else best[1:]

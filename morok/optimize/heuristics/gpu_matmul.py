@@ -13,13 +13,13 @@ implicit im2col) are joined, so that a tile is cut out of all of them.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from typing import final
+from dataclasses import replace
 
 from morok.ir.matrix import ALL_UNITS, MatrixUnit
 from morok.ir.node import UOp
 from morok.ir.ops import AxisKind, Ops
 from morok.ir.warp_roles import WARP_GROUP
+from morok.machine.grid_time import EPILOGUE, PRODUCER, UNIFORM, Problem, clocks, tiles_of
 from morok.machine.machine import Machine
 from morok.machine.rates import BlockTile
 from morok.optimize.actions.matrix import as_input, factors
@@ -40,62 +40,6 @@ WHOLE = 4  # bytes of an output from which on a unit's registers are whole secto
 COLLECTED = 64 * 64  # outputs of a tile from which on it is worth collecting them in shared memory
 SHALLOWEST, DEEPEST = 3, 6  # tiles of a ring with roles
 GROUPS = (16, 8, 4, 2)  # rows of tiles that are walked together, so that they share the cache
-
-
-def blocks_per_sm(
-    tile: BlockTile, threads: int, bytes_per_step: int, depth: int, machine: Machine, beside: int
-) -> int:
-    """Occupancy: how many such blocks one multiprocessor holds, by shared memory and by registers."""
-    shared = (tile.rows + tile.columns) * bytes_per_step * depth
-    registers = tile.rows * tile.columns // threads + beside
-    held = machine.register_file // (threads * registers)
-    return max(1, min(machine.local_bytes // max(1, shared), held))
-
-
-@final
-@dataclass(frozen=True)
-class Problem:
-    """What the choice of a tile depends on."""
-
-    rows: int
-    columns: int
-    others: int  # products side by side
-    steps: int
-    output_bytes: int
-    rate: float  # products per clock
-    step_bytes: int  # of one step of an operand's row
-    lanes: int  # threads that one of the shape's parts has
-    after: int = 0  # operations on every sum before it is written
-
-
-# How threads share the work: all do everything; a producer warp group copies the tiles; and another one has
-# the epilogue.
-UNIFORM, PRODUCER, EPILOGUE = -1, 0, 1
-NARROW = 128  # columns of a tile below which it is slower if others write
-
-
-def clocks(problem: Problem, shape: BlockTile, machine: Machine, roles: int = UNIFORM) -> float:
-    """How long the busiest multiprocessor takes."""
-    rates = machine.products
-    assert rates is not None
-    worth, beside = {PRODUCER: rates.bring, EPILOGUE: rates.write}.get(roles, (1.0, 1.0))
-    threads = shape.across * shape.along * problem.lanes
-    rounds = -(-problem.steps * problem.step_bytes // shape.bytes)
-    bytes_per_step = min(shape.bytes, problem.steps * problem.step_bytes)
-    blocks = blocks_per_sm(
-        shape, threads, bytes_per_step, min(shape.depth, rounds), machine, rates.other_registers
-    )
-    tiles = -(-problem.rows // shape.rows) * -(-problem.columns // shape.columns) * problem.others
-    points = shape.rows * shape.columns
-    inside = points * problem.steps / (problem.rate * shape.worth * worth)
-    outside = points * problem.output_bytes / rates.store_rate + rates.latency
-    after = points * problem.after / rates.other_rate
-    if roles != UNIFORM:  # one block, which has a multiprocessor for itself
-        blocks = 1
-    turns = -(-tiles // max(1, machine.cores))
-    if roles == EPILOGUE:  # nothing hides the last tile of a block
-        return turns * max(inside + outside * beside, outside + after) + after
-    return turns * (inside + (outside * beside + after) / blocks)
 
 
 Choice = tuple[float, "MatrixUnit | None", BlockTile, int]  # clocks, unit, tile, roles
@@ -202,21 +146,11 @@ class _Plan:
                 problem = replace(problem, rows=problem.columns, columns=problem.rows)
             if problem.rows * problem.columns < FEWEST_OUTPUTS:
                 continue  # a warp's smallest tile would be mostly empty
-            shapes = (
-                [s for s in rates.group_tiles if s.columns == unit.n] if unit.shared else [*rates.unit_tiles]
-            )
+            tiles = tiles_of(unit, machine, not self._singly(unit))
             if self._singly(unit):
                 problem = replace(problem, rate=problem.rate * rates.singly)
-                shapes = [s for s in shapes if s.columns <= s.rows]  # the columns are what is expensive
-            found += [(clocks(problem, s, machine), unit, s, UNIFORM) for s in shapes]
-            if unit.shared and machine.tma and not self._singly(unit):
-                found += [
-                    (clocks(problem, s, machine, roles), unit, s, roles)
-                    for s in rates.group_tiles
-                    for roles in (PRODUCER, EPILOGUE)
-                    if s.across > 1 and s.columns in (unit.n, roles * 2 * unit.n)
-                    if roles != EPILOGUE or s.columns >= NARROW
-                ]
+                tiles = [(s, r) for s, r in tiles if s.columns <= s.rows]  # the columns are what is expensive
+            found += [(clocks(problem, s, machine, roles), unit, s, roles) for s, roles in tiles]
         problem = self.problem(rates.thread_rate, 1)
         if not found and min(problem.rows, problem.columns) >= FEWEST_POINTS and reduce.dtype.itemsize >= 4:
             wide = reduce.dtype.itemsize > 4

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import final
 
 from morok.ir.infer import closed_ranges, ranges
-from morok.ir.node import UOp
+from morok.ir.node import UOp, toposort
 from morok.ir.ops import AxisKind, Ops
 from morok.machine.machine import Machine
-from morok.optimize.facts import output_loops, reads_of, trips
+from morok.optimize.facts import Access, access, bytes_along, output_loops, trips
 from morok.optimize.heuristics.builder import Builder
 from morok.optimize.heuristics.gpu_threads import ceil_power, cut, lanes_for, memory_of, power
 from morok.optimize.loops import divides, size
@@ -40,39 +40,42 @@ class Rows:
     outer: list[UOp]
 
 
+def own_reads(node: UOp) -> list[Access]:
+    """What a reduction reads by itself; what others inside of it read is theirs."""
+    inside = toposort(*node.src[: len(node.arg)], stop=lambda n: n.op in (Ops.BUFFERIZE, Ops.REDUCE))
+    return [access(n) for n in inside if n.op is Ops.INDEX and not n.dtype.is_ptr]
+
+
 def goes_along(node: UOp) -> bool:
-    """Whether a reduction walks along contiguous memory rather than across it."""
-    reads = reads_of(*node.src[: len(node.arg)])
-    along = max(sum(a.step(k) == 1 for a in reads) for k in closed_ranges(node))
-    beside = max((sum(a.step(r) == 1 for a in reads) for r in ranges(node)), default=0)
+    """Whether a reduction walks along contiguous memory rather than across it, in most of what it reads."""
+    reads = own_reads(node)
+    along = max(bytes_along(reads, k) for k in closed_ranges(node))
+    beside = max((bytes_along(reads, r) for r in ranges(node)), default=0)
     return along > beside
 
 
 def find_rows(builder: Builder) -> Rows | None:
-    """The rows of a kernel; None where a reduction goes across memory, or there is none."""
+    """The rows of a kernel; None where most of what is reduced goes across memory, or nothing is reduced."""
     loops = builder.loops
     reductions: dict[UOp, None] = {}
     outer: dict[UOp, None] = {}
+    across = all_along = 0
     for node in loops.order:
-        if node.op is not Ops.REDUCE:
-            continue
-        own = [k for k in closed_ranges(node) if k.arg[1] is AxisKind.REDUCE]
+        own = [k for k in closed_ranges(node) if k.arg[1] is AxisKind.REDUCE] if node.op is Ops.REDUCE else []
         if not own:
             continue
-        reads = reads_of(*node.src[: len(node.arg)])
+        reads = own_reads(node)
         around = [r for r in ranges(node) if r.arg[1] is AxisKind.LOOP]
-        along = [sum(a.step(k) == 1 for a in reads) for k in own]
-        beside = max((sum(a.step(r) == 1 for a in reads) for r in around), default=0)
-        if beside > max(along):
-            return None
-        if max(along):
-            chosen = own[along.index(max(along))]
-        elif math.prod(map(trips, around)) < builder.machine.cores * BLOCK:
-            chosen = max(own, key=trips)  # nothing is contiguous, but there are too few outputs for threads
-        else:
-            return None
-        reductions[chosen] = None
+        along = [bytes_along(reads, k) for k in own]
+        all_along += max(along)
+        across += max((bytes_along(reads, r) for r in around), default=0)
+        few = math.prod(map(trips, around)) < builder.machine.cores * BLOCK
+        if not max(along) and not few and not all_along:
+            return None  # nothing is contiguous, and there are outputs enough for threads
+        reductions[own[along.index(max(along))] if max(along) else max(own, key=trips)] = None
         outer.update(dict.fromkeys(around))
+    if across > all_along:
+        return None
     if not reductions:
         return None
     ends = {r: None for effect in loops.ast.src for r in output_loops(effect) if r.arg[1] is AxisKind.LOOP}

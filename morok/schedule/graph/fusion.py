@@ -19,23 +19,35 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Collection
-from dataclasses import dataclass
-from typing import Any, NamedTuple, final
+from typing import Any, final
 
 from morok import knobs
-from morok.ir.bounds import vmax
-from morok.ir.infer import ranges
 from morok.ir.node import UOp, make, toposort
 from morok.ir.ops import AxisKind, Ops
 from morok.ir.provenance import here, place
 from morok.ir.text import expr
 from morok.machine.devices import main_machine
+from morok.schedule.contraction import contraction_at
 from morok.schedule.costs import AGAIN, STORED, TILE, Costs, measure
 from morok.schedule.graph.attention import attentions, users_of, works
 from morok.schedule.graph.compared import NOWHERE, Sides, find_comparisons, is_rounded, meet
-from morok.schedule.indexing import Indices, Running, known_shape, scanned_loop, source_indices
+from morok.schedule.graph.uses import (
+    Level,
+    Root,
+    Use,
+    counted,
+    fix_order,
+    is_averaged,
+    live_in,
+    outermost,
+    points,
+    reason_to_run_apart,
+    way_of,
+)
+from morok.schedule.indexing import Indices, known_shape, scanned_loop, source_indices
 from morok.schedule.kernel.lower import INTERNAL, PASS_THROUGH, new_loop, output_ranges
 from morok.schedule.kernel.probe import collapsible
+from morok.schedule.prices import operand_reason, waiting_reason
 
 MAX_BUFFERS = 31  # that one kernel reads
 MAX_NODES = 1000  # of one kernel
@@ -46,45 +58,6 @@ SERIAL_WORK = 1_000_000.0
 SMALL_WINDOW = 16  # a reduction that can be unrolled: pooling windows
 EXPENSIVE_REDUCE = 32.0
 TERMS = frozenset((Ops.ADD, Ops.SUB, Ops.NEG, Ops.CAST))  # the sum of these is made of sums
-
-
-@final
-class Level(NamedTuple):
-    """One reduction around a use: its loops, and how often all of it is evaluated."""
-
-    loops: frozenset[UOp]
-    times: float
-
-
-@final
-class Use(NamedTuple):
-    """A value asked for by a kernel, at these indices, inside these reductions (outer ones first).
-
-    `averaged`: the innermost reduction adds the value up as it is, with other terms at most. `sides`: of
-    comparisons that it decides.
-    """
-
-    kernel: Root
-    indices: Indices
-    nest: tuple[Level, ...]
-    averaged: bool = False
-    sides: Sides = NOWHERE
-
-
-@final
-@dataclass(eq=False)
-class Root:
-    """A kernel in the making: the node it stores."""
-
-    node: UOp
-    loops: frozenset[UOp]
-    points: float
-    next_range: int
-    nodes: int = 0
-    order: list[frozenset[UOp]] | None = None  # sets of loops that have to be the outer ones, growing
-    heavy: UOp | None = None  # the matrix product or convolution in it
-    running: Running | None = None  # the loop that something runs along
-    scatters: bool = False  # puts rows in places, in the order of its loops
 
 
 def choose_buffers(sink: UOp, ctx: object = None) -> UOp:
@@ -240,7 +213,7 @@ class Chooser:
         """A kernel that stores `value`, or puts it in places of a SCATTER."""
         indices = output_ranges(known_shape(node))
         loops = frozenset(i for i in indices if i.op is Ops.RANGE)
-        kernel = Root(node, loops, _points(loops), len(indices), scatters=scatters is not None)
+        kernel = Root(node, loops, points(loops), len(indices), scatters=scatters is not None)
         sides = self.decides.get(node if scatters is None else scatters, NOWHERE).stored()
         self.ask(value, Use(kernel, indices, (), sides=sides))
 
@@ -336,13 +309,13 @@ class Chooser:
             kernel.next_range += 1
             below[axis] = loop
             loops.append(loop)
-        alive = _alive(use.indices)
+        alive = live_in(use.indices)
         times, depth = self.evaluations(alive, use)
-        level = Level(frozenset(loops), times)
+        level = Level(frozenset(loops), times, contraction_at(node))
         nest = (*use.nest[:depth], level) if node not in self.collapsed else use.nest
         if not depth and node not in self.collapsed:
-            _fix_order(kernel, alive)
-            if self.costs.reuses(node) and kernel.heavy is None:
+            fix_order(kernel, alive)
+            if kernel.heavy is None and self.is_heavy(node):
                 kernel.heavy = node
         averaged = node.arg[0] is Ops.ADD and bool(loops) and node not in self.collapsed
         self.ask(node.src[0], Use(kernel, tuple(below), nest, averaged, use.sides))
@@ -355,8 +328,8 @@ class Chooser:
             level = use.nest[depth - 1]
             inner = alive & level.loops
             if inner:
-                return level.times * _points(inner), depth
-        return _points(_outermost(use.kernel, alive)), 0
+                return level.times * points(inner), depth
+        return points(outermost(use.kernel, alive)), 0
 
     def reason_to_keep(self, node: UOp, uses: list[Use]) -> str | None:
         costs = self.costs
@@ -367,14 +340,14 @@ class Chooser:
         if any(use.kernel.nodes > MAX_NODES for use in uses):
             return f"one kernel would have more than {MAX_NODES} operations"
         if node.op is Ops.SCAN_AXIS:
-            apart = next((found for use in uses if (found := _reason_to_run_apart(node, use))), None)
+            apart = next((found for use in uses if (found := reason_to_run_apart(node, use))), None)
             if apart is not None:
                 return apart
             ways: dict[Root, Any] = {}
-            if any(ways.setdefault(u.kernel, way) != way for u in uses for way in [_way(node, u)]):
+            if any(ways.setdefault(u.kernel, way) != way for u in uses for way in [way_of(node, u)]):
                 return "a running reduction is read in two directions"
         if node not in self.collapsed and is_rounded(node) and len(uses) > 1:
-            if _is_averaged(uses):
+            if is_averaged(uses):
                 return "its average and itself are both read, and must be of the same values"
             if meet([use.sides for use in uses]):
                 return "it is compared with something made of itself, and must be the same on both sides"
@@ -382,12 +355,18 @@ class Chooser:
         slow: str | None = None
         seen: set[Root] = set()
         for use in uses:
-            alive = _alive(use.indices)
+            alive = live_in(use.indices)
             times, depth = self.evaluations(alive, use)
             if node.op is Ops.REDUCE_AXIS and node not in self.collapsed:
                 slow = slow or self.structural_reason(node, use, alive, depth)
+                if use.kernel in seen and self.is_heavy(node) and work >= EXPENSIVE_REDUCE:
+                    slow = slow or "one kernel would hold a matrix product twice"
+            if slow is None and use.nest and use.nest[-1].product is not None:
+                slow = operand_reason(node, use.nest[-1].product, costs)
+            if slow is None and depth:
+                slow = waiting_reason(node, use.kernel.points, costs)
             if not reduced:
-                distinct = min(count, _points(alive))
+                distinct = min(count, points(alive))
                 times = min(times, distinct * TILE)
                 if use.kernel in seen:
                     times *= AGAIN
@@ -417,83 +396,28 @@ class Chooser:
             )
         return f"it would be computed {total / count:.0f} times"
 
+    def is_heavy(self, node: UOp) -> bool:
+        """Whether a kernel is planned around a reduction: a product, or what uses its inputs like one.
+
+        A processor walks a matrix in one way for one row of outputs; threads of a grid walk two side by side.
+        """
+        if self.costs.reuses(node):
+            return True
+        return self.costs.machine.grid is None and contraction_at(node) is not None
+
     def structural_reason(self, node: UOp, use: Use, alive: frozenset[UOp], depth: int) -> str | None:
         """What would make a kernel slow although nothing is repeated."""
         kernel, work = use.kernel, self.costs.work[node]
         if kernel.running is not None and kernel.running.loop in alive and work > SMALL_WINDOW:
             return "what runs along a loop would wait for it at every step"
-        rows = _points(alive)
+        rows = points(alive)
         waiting = kernel.loops - alive or any(level.loops - alive for level in use.nest)
         if waiting and rows < MIN_ROWS and work * rows > SERIAL_WORK:
-            return f"the rest of the kernel would wait for {_counted(rows, 'long row')}"
-        if not self.costs.reuses(node) or work < EXPENSIVE_REDUCE:
+            return f"the rest of the kernel would wait for {counted(rows, 'long row')}"
+        if not self.is_heavy(node) or work < EXPENSIVE_REDUCE:
             return None
-        if depth and math.prod(_points(level.loops) for level in use.nest[:depth]) > SMALL_WINDOW:
+        if depth and math.prod(points(level.loops) for level in use.nest[:depth]) > SMALL_WINDOW:
             return "a matrix product inside another reduction could not be tiled"
         if kernel.heavy is not None and kernel.heavy is not node:
             return "one kernel would hold two matrix products"
         return None
-
-
-def _is_averaged(uses: list[Use]) -> bool:
-    """Whether a value is added up in one place and read in another, as by a norm.
-
-    If it were computed in both, the two would be off by a rounding, always in the same direction, and what is
-    left of a value without its average would not add up to zero.
-    """
-    return any(u.averaged and u.nest[-1].loops & _alive(u.indices) for u in uses)
-
-
-def _way(node: UOp, use: Use) -> Any:
-    """The loop that a running reduction is computed along for a reader, and from which end."""
-    return scanned_loop(node, use.indices), use.indices[node.arg[1]]
-
-
-def _reason_to_run_apart(node: UOp, use: Use) -> str | None:
-    """Why a running reduction cannot be part of a kernel: it is computed along a loop over outputs, once."""
-    kernel = use.kernel
-    found = scanned_loop(node, use.indices)
-    if known_shape(node)[node.arg[1]] == 1:
-        return None
-    if found is None or use.nest or kernel.scatters:
-        return "a running reduction is read out of order"
-    if kernel.loops != _alive(use.indices):
-        return "a running reduction would be computed more than once"
-    if kernel.running is not None and kernel.running != found:
-        return "one kernel would run along two loops"
-    return None
-
-
-def _counted(count: float, what: str) -> str:
-    return f"{count:.0f} {what}{'' if count == 1 else 's'}"
-
-
-def _points(loops: Collection[UOp]) -> float:
-    return math.prod([float(vmax(r.src[0])) for r in loops])
-
-
-def _alive(indices: Indices) -> frozenset[UOp]:
-    found: frozenset[UOp] = frozenset()
-    for i in indices:
-        alive = ranges(i)
-        if not alive <= found:
-            found |= alive
-    return found
-
-
-def _outermost(kernel: Root, alive: frozenset[UOp]) -> frozenset[UOp]:
-    """The loops over outputs that run around a value: its own, if they can be the outer ones."""
-    for outer in kernel.order or ():
-        if alive <= outer:
-            return alive if _fits(kernel, alive) else outer
-    return alive if _fits(kernel, alive) else kernel.loops
-
-
-def _fits(kernel: Root, alive: frozenset[UOp]) -> bool:
-    return all(alive <= outer or outer <= alive for outer in kernel.order or ())
-
-
-def _fix_order(kernel: Root, alive: frozenset[UOp]) -> None:
-    """A reduction over the rest of the kernel: the loops it depends on become outer ones."""
-    if alive < kernel.loops and _fits(kernel, alive):
-        kernel.order = sorted({*(kernel.order or ()), alive}, key=len)

@@ -13,16 +13,20 @@ from dataclasses import replace
 
 from morok import knobs
 from morok.ir.memory import device_of
-from morok.ir.movement import reduce_axis, reshape, shrink
+from morok.ir.movement import permute, reduce_axis, reshape, shrink
 from morok.ir.node import UOp, alu, make, toposort
 from morok.ir.ops import Ops
 from morok.machine.devices import machine_of
+from morok.machine.grid_time import memory_clocks
+from morok.machine.machine import Machine
 from morok.machine.rates import LongReduce, Splits, TallReduce
-from morok.schedule.costs import STORED, elements
+from morok.schedule.contraction import GraphContraction, contraction_at, is_whole, memory_axis
+from morok.schedule.costs import elements
 from morok.schedule.indexing import known_shape
 from morok.schedule.kernel.probe import collapsible
 
 NEVER = Splits()
+FEWEST_STEPS = 64  # of a piece
 ASKED = LongReduce(0, 4096, 1024)  # where the knob names the length
 
 
@@ -43,6 +47,9 @@ def split_reductions(sink: UOp, ctx: object = None) -> UOp:
             elif not asked and splits.tall is not None and _is_tall(node, splits.tall):
                 long[node] = LongReduce(0, 0, splits.tall.pieces * elements(known_shape(node)))
                 tall.add(node)
+            elif not asked and devices[node] and (pieces := _priced(node, machine_of(devices[node]))) > 1:
+                long[node] = LongReduce(0, 0, pieces * elements(known_shape(node)))
+                tall.add(node)
     if not long:
         return sink
     for node in collapsible(order):
@@ -57,6 +64,51 @@ def split_reductions(sink: UOp, ctx: object = None) -> UOp:
             new = make(Ops.CONTIGUOUS, new.dtype, (new,), "every row needs it", node.origin)
         done[node] = new
     return done[sink]
+
+
+def _priced(node: UOp, machine: Machine) -> int:
+    """How many pieces a reduction is best cut into on a grid, by the time of both stages; 1: it stays whole.
+
+    A product with few tiles, and columns that are few compared to a machine of many multiprocessors, leave
+    most of it idle. Pieces are blocks of their own; what they have summed is written, and added up in order.
+    """
+    sizes = _sizes(node.src[0])
+    if machine.grid is None or machine.products is None or len(sizes) < len(known_shape(node)):
+        return 1
+    outputs = elements(known_shape(node))
+    most = max(sizes[a] for a in node.arg[1])
+    found = contraction_at(node)
+    whole = _clocks(node, found, 1, machine)
+    if whole is None or whole < 2 * machine.grid.launch:
+        return 1
+    best, clocks = 1, machine.grid.split * whole
+    for pieces in (2, 4, 8, 16, 32, 64, 128, 256):
+        if pieces * FEWEST_STEPS > most:
+            break
+        parts = pieces * outputs * node.dtype.itemsize
+        first = _clocks(node, found, pieces, machine)
+        assert first is not None
+        total = first + memory_clocks(2 * parts, machine.cores, machine) + machine.grid.launch
+        if total < clocks:
+            best, clocks = pieces, total
+    return best
+
+
+def _clocks(node: UOp, found: GraphContraction | None, pieces: int, machine: Machine) -> float | None:
+    """The time of a reduction in so many pieces; None where rows are reduced, which threads share."""
+    outputs = elements(known_shape(node))
+    if found is not None and min(found.rows, found.columns) > 1:
+        read = memory_clocks(found.operand_bytes, machine.cores, machine)
+        return max(found.clocks(machine, pieces), read)
+    axis = memory_axis(node.src[0])
+    if axis is None or axis in node.arg[1]:
+        return None
+    below = [n for n in toposort(node.src[0], stop=is_whole) if is_whole(n)]
+    read = sum(elements(known_shape(n)) * n.dtype.itemsize for n in below)
+    narrow = min((n.dtype.itemsize for n in below), default=4)
+    # a block has a line of memory of every row at least, and as many rows as it has threads
+    blocks = max(1, outputs * narrow // machine.line_bytes) * pieces
+    return memory_clocks(read, blocks, machine)
 
 
 def _spread(order: list[UOp], tall: set[UOp]) -> set[UOp]:
@@ -94,13 +146,8 @@ def _is_tall(node: UOp, limits: TallReduce) -> bool:
     total = math.prod(sizes)
     if inner == 1 or lead >= limits.blocks or total < limits.elements:
         return False
-    below = toposort(node.src[0], stop=_is_whole)
-    return 2 * max((elements(known_shape(n)) for n in below if _is_whole(n)), default=0) >= total
-
-
-def _is_whole(node: UOp) -> bool:
-    """Memory, or what will be."""
-    return node.op in STORED or node.op in (Ops.REDUCE_AXIS, Ops.SCAN_AXIS)
+    below = toposort(node.src[0], stop=is_whole)
+    return 2 * max((elements(known_shape(n)) for n in below if is_whole(n)), default=0) >= total
 
 
 def _in_two(node: UOp, limits: LongReduce) -> UOp:
@@ -126,9 +173,12 @@ def _by_pieces(node: UOp, source: UOp, axis: int, pieces: int) -> UOp:
     sizes = _sizes(source)
     cut = reshape(source, (*sizes[:axis], pieces, sizes[axis] // pieces, *sizes[axis + 1 :]))
     others = [a if a < axis else a + 1 for a in axes if a != axis]
-    first = reduce_axis(cut, op, [axis + 1, *others])
+    # pieces are outermost in memory, so that what they have summed lies as the results will
+    ahead = permute(cut, [axis, *(a for a in range(len(sizes) + 1) if a != axis)])
+    inner = [a + 1 if a < axis else a for a in (axis + 1, *others)]
+    first = reduce_axis(ahead, op, inner)
     kept = make(Ops.CONTIGUOUS, first.dtype, (first,), "a long reduction is done in two stages", node.origin)
-    return reshape(reduce_axis(kept, op, [axis]), known_shape(node))
+    return reshape(reduce_axis(kept, op, [0]), known_shape(node))
 
 
 def _part(source: UOp, axis: int, start: int, end: int) -> UOp:

@@ -1,0 +1,125 @@
+"""How long kernels take on a grid of blocks, in clocks of the busiest multiprocessor, from their sizes alone.
+
+The planner of products chooses among tiles by it. Fusion and the splitting of reductions ask the same before
+there is a kernel: what a product would take if its operands were memory, or computed on the way; what a
+reduction would take if it were cut in pieces.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import final
+
+from morok.dtype import DType
+from morok.ir.matrix import MatrixUnit
+from morok.machine.machine import Machine
+from morok.machine.rates import BlockTile
+
+
+def blocks_per_sm(
+    tile: BlockTile, threads: int, bytes_per_step: int, depth: int, machine: Machine, beside: int
+) -> int:
+    """Occupancy: how many such blocks one multiprocessor holds, by shared memory and by registers."""
+    shared = (tile.rows + tile.columns) * bytes_per_step * depth
+    registers = tile.rows * tile.columns // threads + beside
+    held = machine.register_file // (threads * registers)
+    return max(1, min(machine.local_bytes // max(1, shared), held))
+
+
+@final
+@dataclass(frozen=True)
+class Problem:
+    """What the choice of a tile depends on."""
+
+    rows: int
+    columns: int
+    others: int  # products side by side
+    steps: int
+    output_bytes: int
+    rate: float  # products per clock
+    step_bytes: int  # of one step of an operand's row
+    lanes: int  # threads that one of the shape's parts has
+    after: int = 0  # operations on every sum before it is written
+
+    def at_rate(self, rate: float, lanes: int) -> Problem:
+        return replace(self, rate=rate, lanes=lanes)
+
+
+# How threads share the work: all do everything; a producer warp group copies the tiles; and another one has
+# the epilogue.
+UNIFORM, PRODUCER, EPILOGUE = -1, 0, 1
+NARROW = 128  # columns of a tile below which it is slower if others write
+
+
+def clocks(problem: Problem, shape: BlockTile, machine: Machine, roles: int = UNIFORM) -> float:
+    """How long the busiest multiprocessor takes."""
+    rates = machine.products
+    assert rates is not None
+    worth, beside = {PRODUCER: rates.bring, EPILOGUE: rates.write}.get(roles, (1.0, 1.0))
+    threads = shape.across * shape.along * problem.lanes
+    rounds = -(-problem.steps * problem.step_bytes // shape.bytes)
+    bytes_per_step = min(shape.bytes, problem.steps * problem.step_bytes)
+    blocks = blocks_per_sm(
+        shape, threads, bytes_per_step, min(shape.depth, rounds), machine, rates.other_registers
+    )
+    tiles = -(-problem.rows // shape.rows) * -(-problem.columns // shape.columns) * problem.others
+    points = shape.rows * shape.columns
+    inside = points * problem.steps / (problem.rate * shape.worth * worth)
+    outside = points * problem.output_bytes / rates.store_rate + rates.latency
+    after = points * problem.after / rates.other_rate
+    if roles != UNIFORM:  # one block, which has a multiprocessor for itself
+        blocks = 1
+    turns = -(-tiles // max(1, machine.cores))
+    if roles == EPILOGUE:  # nothing hides the last tile of a block
+        return turns * max(inside + outside * beside, outside + after) + after
+    return turns * (inside + (outside * beside + after) / blocks)
+
+
+def units_for(inputs: DType, output: DType, machine: Machine) -> list[MatrixUnit]:
+    """The units that multiply a type and add up in another one, as far as they may be used."""
+    return [u for u in machine.matrix_units if u.inputs is inputs and u.output is output and u.allowed]
+
+
+def tiles_of(unit: MatrixUnit, machine: Machine, boxes: bool = True) -> list[tuple[BlockTile, int]]:
+    """Tiles for a unit, and how threads share the work; `boxes`: an engine may copy the operands' tiles."""
+    rates = machine.products
+    assert rates is not None
+    if not unit.shared:
+        return [(s, UNIFORM) for s in rates.unit_tiles]
+    found = [(s, UNIFORM) for s in rates.group_tiles if s.columns == unit.n]
+    if machine.tma and boxes:
+        found += [
+            (s, roles)
+            for s in rates.group_tiles
+            for roles in (PRODUCER, EPILOGUE)
+            if s.across > 1 and s.columns in (unit.n, roles * 2 * unit.n)
+            if roles != EPILOGUE or s.columns >= NARROW
+        ]
+    return found
+
+
+def product_clocks(
+    problem: Problem, inputs: DType, output: DType, machine: Machine, plain: bool = True
+) -> float:
+    """The best tile's time for a product; `plain`: both operands are memory, as a unit takes them.
+
+    `rate` and `lanes` of the problem are filled in here.
+    """
+    rates = machine.products
+    assert rates is not None
+    found: list[float] = []
+    for unit in units_for(inputs, output, machine):
+        rate = rates.unit_rate / unit.inputs.itemsize * (1.0 if plain else rates.computed)
+        asked = problem.at_rate(rate, unit.lanes)
+        found += [clocks(asked, s, machine, roles) for s, roles in tiles_of(unit, machine, plain)]
+    if not found:
+        asked = problem.at_rate(rates.thread_rate, 1)
+        found = [clocks(asked, s, machine) for s in rates.thread_tiles]
+    return min(found)
+
+
+def memory_clocks(nbytes: float, blocks: float, machine: Machine) -> float:
+    """The time to move so many bytes by so many blocks: a multiprocessor has its share of the bandwidth."""
+    assert machine.grid is not None
+    busy = max(1.0, min(blocks, machine.cores))
+    return nbytes / (machine.grid.memory * busy)

@@ -1,0 +1,119 @@
+"""Uses of values by kernels in the making, for fusion: in which kernel, at which indices, how often."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any, NamedTuple, final
+
+from morok.ir.bounds import vmax
+from morok.ir.infer import ranges
+from morok.ir.node import UOp
+from morok.schedule.contraction import GraphContraction
+from morok.schedule.graph.compared import NOWHERE, Sides
+from morok.schedule.indexing import Indices, Running, known_shape, scanned_loop
+
+
+@final
+class Level(NamedTuple):
+    """One reduction around a use: its loops, and how often all of it is evaluated."""
+
+    loops: frozenset[UOp]
+    times: float
+    product: GraphContraction | None = None  # what it contracts
+
+
+@final
+class Use(NamedTuple):
+    """A value asked for by a kernel, at these indices, inside these reductions (outer ones first).
+
+    `averaged`: the innermost reduction adds the value up as it is, with other terms at most. `sides`: of
+    comparisons that it decides.
+    """
+
+    kernel: Root
+    indices: Indices
+    nest: tuple[Level, ...]
+    averaged: bool = False
+    sides: Sides = NOWHERE
+
+
+@final
+@dataclass(eq=False)
+class Root:
+    """A kernel in the making: the node it stores."""
+
+    node: UOp
+    loops: frozenset[UOp]
+    points: float
+    next_range: int
+    nodes: int = 0
+    order: list[frozenset[UOp]] | None = None  # sets of loops that have to be the outer ones, growing
+    heavy: UOp | None = None  # the matrix product or convolution in it
+    running: Running | None = None  # the loop that something runs along
+    scatters: bool = False  # puts rows in places, in the order of its loops
+
+
+def is_averaged(uses: list[Use]) -> bool:
+    """Whether a value is added up in one place and read in another, as by a norm.
+
+    If it were computed in both, the two would be off by a rounding, always in the same direction, and what is
+    left of a value without its average would not add up to zero.
+    """
+    return any(u.averaged and u.nest[-1].loops & live_in(u.indices) for u in uses)
+
+
+def way_of(node: UOp, use: Use) -> Any:
+    """The loop that a running reduction is computed along for a reader, and from which end."""
+    return scanned_loop(node, use.indices), use.indices[node.arg[1]]
+
+
+def reason_to_run_apart(node: UOp, use: Use) -> str | None:
+    """Why a running reduction cannot be part of a kernel: it is computed along a loop over outputs, once."""
+    kernel = use.kernel
+    found = scanned_loop(node, use.indices)
+    if known_shape(node)[node.arg[1]] == 1:
+        return None
+    if found is None or use.nest or kernel.scatters:
+        return "a running reduction is read out of order"
+    if kernel.loops != live_in(use.indices):
+        return "a running reduction would be computed more than once"
+    if kernel.running is not None and kernel.running != found:
+        return "one kernel would run along two loops"
+    return None
+
+
+def counted(count: float, what: str) -> str:
+    return f"{count:.0f} {what}{'' if count == 1 else 's'}"
+
+
+def points(loops: Collection[UOp]) -> float:
+    return math.prod([float(vmax(r.src[0])) for r in loops])
+
+
+def live_in(indices: Indices) -> frozenset[UOp]:
+    found: frozenset[UOp] = frozenset()
+    for i in indices:
+        alive = ranges(i)
+        if not alive <= found:
+            found |= alive
+    return found
+
+
+def outermost(kernel: Root, alive: frozenset[UOp]) -> frozenset[UOp]:
+    """The loops over outputs that run around a value: its own, if they can be the outer ones."""
+    for outer in kernel.order or ():
+        if alive <= outer:
+            return alive if fits(kernel, alive) else outer
+    return alive if fits(kernel, alive) else kernel.loops
+
+
+def fits(kernel: Root, alive: frozenset[UOp]) -> bool:
+    return all(alive <= outer or outer <= alive for outer in kernel.order or ())
+
+
+def fix_order(kernel: Root, alive: frozenset[UOp]) -> None:
+    """A reduction over the rest of the kernel: the loops it depends on become outer ones."""
+    if alive < kernel.loops and fits(kernel, alive):
+        kernel.order = sorted({*(kernel.order or ()), alive}, key=len)

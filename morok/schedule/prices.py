@@ -1,0 +1,73 @@
+"""What a kernel would take if a value were computed in it, beside a kernel of its own for the value.
+
+Fusion asks this about the two things that repeated work does not tell: whether a product still gets what its
+unit wants, and whether a reduction still has the parallelism it needs. Times are clocks of a grid
+(`machine/grid_time.py`), or simple operations of one core of a processor.
+"""
+
+from __future__ import annotations
+
+from morok.ir.node import UOp
+from morok.machine.grid_time import memory_clocks
+from morok.machine.machine import Machine
+from morok.schedule.contraction import GraphContraction
+from morok.schedule.costs import Costs
+
+LEAST_WORK = 1 << 17  # multiplications of a product that is worth a tile
+LONGER = 1.25  # a kernel may take so much longer before it is cut in two: prices are rough
+
+
+def operand_reason(node: UOp, product: GraphContraction, costs: Costs) -> str | None:
+    """Why an operand of a product should be memory rather than computed on its way to a unit.
+
+    Threads that compute it fill the tiles in place of an engine. What holds a reduction of its own, the
+    statistics of a norm, would leave a kernel that no unit and no tile fits.
+    """
+    machine = costs.machine
+    if machine.grid is None or machine.products is None or product.work < LEAST_WORK:
+        return None
+    count = costs.count[node]
+    if not product.reads_operand(count) or not costs.leaves[node]:
+        return None
+    if costs.has_reduce[node]:
+        return "a product of it could not be tiled: it is made of a reduction"
+    own, read = count * node.dtype.itemsize, costs.bytes_read(node)
+    other = product.operand_bytes - count * product.inputs.itemsize
+    inline = max(
+        product.clocks(machine, plain=False), memory_clocks(max(0, other) + read, machine.cores, machine)
+    )
+    product_alone = max(product.clocks(machine), memory_clocks(max(0, other) + own, machine.cores, machine))
+    kept = product_alone + memory_clocks(read + own, machine.cores, machine) + machine.grid.launch
+    return "a unit reads memory faster than what is computed on the way" if inline > LONGER * kept else None
+
+
+def waiting_reason(node: UOp, outputs: float, costs: Costs) -> str | None:
+    """Why what holds a reduction should not be computed inside of another one: in a kernel of its own it has
+    more blocks, or threads, than the few outputs of this one."""
+    machine = costs.machine
+    count = costs.count[node]
+    work, rows = costs.heaviest[node]
+    if not work or count > 2 * rows:  # rather the reduction itself, which is less to store
+        return None
+    nbytes = costs.bytes_read(node)
+    here, alone = min(machine.cores, outputs), min(machine.cores, count)
+    if here >= alone:
+        return None
+    reason = f"its {rows} rows would be reduced by {outputs:.0f} {'block' if machine.has_grid else 'thread'}"
+    reason += "" if outputs == 1 else "s"
+    if machine.grid is not None:
+        rate = machine.grid.operations
+        inline = max(work / (rate * here), memory_clocks(nbytes, here, machine))
+        own = max(work / (rate * alone), memory_clocks(nbytes, alone, machine))
+        kept = (
+            own + memory_clocks(2 * count * node.dtype.itemsize, machine.cores, machine) + machine.grid.launch
+        )
+        return reason if inline > LONGER * kept else None
+    return reason if _waits(work, here, alone, machine) else None
+
+
+def _waits(work: float, here: float, alone: float, machine: Machine) -> bool:
+    """Whether a processor's threads are worth another kernel."""
+    if not machine.threads or work < machine.rates.shared_work:
+        return False
+    return work / here > LONGER * (work / alone + machine.rates.launch)
