@@ -14,6 +14,7 @@ from morok.schedule.contraction import GraphContraction
 from morok.schedule.costs import Costs
 
 LEAST_WORK = 1 << 17  # multiplications of a product that is worth a tile
+WAKING = 8  # launches that a processor's threads must save
 LONGER = 1.25  # a kernel may take so much longer before it is cut in two: prices are rough
 
 
@@ -66,8 +67,20 @@ def waiting_reason(node: UOp, outputs: float, costs: Costs) -> str | None:
     return reason if _waits(work, here, alone, machine) else None
 
 
+def idle_reason(rows: float, outputs: float, itemsize: int, costs: Costs) -> str | None:
+    """Why a reduction should not be computed before the outputs of a kernel: a grid's blocks would share its
+    rows only, because each of them would have to compute it anew for the other loops."""
+    machine = costs.machine
+    if machine.grid is None or rows >= min(machine.cores, outputs):
+        return None
+    moved = 2 * outputs * itemsize  # something is read for each of them as well
+    inline = memory_clocks(moved, rows, machine)
+    kept = memory_clocks(moved, machine.cores, machine) + machine.grid.launch
+    if inline <= LONGER * kept:
+        return None
+    return f"the {outputs:.0f} outputs of the kernel would have {rows:.0f} block{'' if rows == 1 else 's'}"
+
+
 def _waits(work: float, here: float, alone: float, machine: Machine) -> bool:
-    """Whether a processor's threads are worth another kernel."""
-    if not machine.threads or work < machine.rates.shared_work:
-        return False
-    return work / here > LONGER * (work / alone + machine.rates.launch)
+    """Whether a processor's threads are worth another kernel, with what waking them costs."""
+    return machine.threads and work / here - work / alone > WAKING * machine.rates.launch

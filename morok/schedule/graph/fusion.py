@@ -47,7 +47,7 @@ from morok.schedule.graph.uses import (
 from morok.schedule.indexing import Indices, known_shape, scanned_loop, source_indices
 from morok.schedule.kernel.lower import INTERNAL, PASS_THROUGH, new_loop, output_ranges
 from morok.schedule.kernel.probe import collapsible
-from morok.schedule.prices import operand_reason, waiting_reason
+from morok.schedule.prices import idle_reason, operand_reason, waiting_reason
 
 MAX_BUFFERS = 31  # that one kernel reads
 MAX_NODES = 1000  # of one kernel
@@ -359,7 +359,7 @@ class Chooser:
             times, depth = self.evaluations(alive, use)
             if node.op is Ops.REDUCE_AXIS and node not in self.collapsed:
                 slow = slow or self.structural_reason(node, use, alive, depth)
-                if use.kernel in seen and self.is_heavy(node) and work >= EXPENSIVE_REDUCE:
+                if use.kernel in seen and self.is_heavy(node) and work * count > costs.machine.rates.launch:
                     slow = slow or "one kernel would hold a matrix product twice"
             if slow is None and use.nest and use.nest[-1].product is not None:
                 slow = operand_reason(node, use.nest[-1].product, costs)
@@ -414,6 +414,10 @@ class Chooser:
         waiting = kernel.loops - alive or any(level.loops - alive for level in use.nest)
         if waiting and rows < MIN_ROWS and work * rows > SERIAL_WORK:
             return f"the rest of the kernel would wait for {counted(rows, 'long row')}"
+        if not depth and kernel.loops - alive:
+            idle = idle_reason(rows, kernel.points, kernel.node.dtype.itemsize, self.costs)
+            if idle is not None:
+                return idle
         if not self.is_heavy(node) or work < EXPENSIVE_REDUCE:
             return None
         if depth and math.prod(points(level.loops) for level in use.nest[:depth]) > SMALL_WINDOW:

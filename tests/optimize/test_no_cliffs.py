@@ -1,0 +1,273 @@
+"""Programs of real models and what their heavy kernels must have, planned for an H200 without one.
+
+The rows say what follows from the program: how many products a unit must have, how many kernels are enough.
+Nothing is run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import pytest
+
+from morok import Tensor
+from morok.ir.node import UOp, make, toposort
+from morok.ir.ops import Ops
+from morok.machine.machine import Machine
+from morok.optimize.contraction import find_contraction
+from morok.optimize.estimate import kernel_clocks
+from morok.schedule import schedule as module
+from tests.optimize.plans import HEAVY, an_h200, empty, planned
+
+Results = Sequence[Tensor]
+
+
+class Row(NamedTuple):
+    """A program: how many products there are for units, and how many kernels are enough."""
+
+    make: Callable[[], Results]
+    units: int
+    most: int
+    tiled: int = 0  # products that no unit takes, and that need a tile
+    least: int = 1  # 2: the sum must be split, for all of the machine to have work
+
+
+def x(*shape: int, dtype: str = "bfloat16") -> Tensor:
+    return empty(*shape, dtype=dtype)
+
+
+def linear(m: int = 4096, k: int = 1024, n: int = 4096, dtype: str = "bfloat16") -> Tensor:
+    return x(m, k, dtype=dtype).linear(x(n, k, dtype=dtype), x(n, dtype=dtype))
+
+
+def both(f: Callable[[Tensor], Tensor], dtype: str = "bfloat16") -> Results:
+    y = linear(dtype=dtype)
+    return y, f(y)
+
+
+def grads(y: Tensor, *targets: Tensor) -> Results:
+    return y.gradient(*targets, gradient=empty(*map(int, y.shape), dtype=str(y.dtype)))
+
+
+def mlp(dtype: str = "bfloat16") -> Results:
+    a, w, b, v = x(4096, 768), x(3072, 768), x(3072), x(768, 3072)
+    y = a.linear(w, b).gelu().linear(v)
+    return grads(y, a, w, b, v)
+
+
+def norm_linear(name: str) -> Results:
+    a, w = x(4096, 2048), x(2048, 2048)
+    y = a.rms_norm() if name == "rms" else a.layer_norm(-1)
+    return (y.linear(w),)
+
+
+def norm_linear_training() -> Results:
+    a, g, w = x(4096, 2048), x(2048), x(2048, 2048)
+    return grads((a.rms_norm() * g).linear(w), a, g, w)
+
+
+def gated(rows: int) -> Results:
+    a = x(rows, 4096)
+    return (a.linear(x(8192, 4096)).silu() * a.linear(x(8192, 4096)),)
+
+
+def loss(training: bool) -> Results:
+    logits, t = x(4096, 50257), x(4096, dtype="int32")
+    y = logits.cross_entropy(t)
+    return y.gradient(logits) if training else (y,)
+
+
+def head_loss() -> Results:
+    a, w, t = x(4096, 768), x(50304, 768), x(4096, dtype="int32")
+    return a.linear(w).cross_entropy(t).gradient(a, w)
+
+
+def heads() -> Results:
+    g, a = x(8, 12, 1024, 64), x(8, 1024, 768)
+    rows = g.transpose(1, 2).reshape(8192, 768)
+    return (rows.transpose(0, 1) @ a.reshape(8192, 768),)
+
+
+def into_heads() -> Results:
+    y = x(8, 1024, 768).linear(x(768, 768)).reshape(8, 1024, 12, 64)
+    return (y.transpose(1, 2).contiguous(),)
+
+
+def rotated(rows: int) -> Results:
+    y = x(rows, 2048).linear(x(2048, 2048)).reshape(rows, 1024, 2)
+    c, s = x(1, 1024), x(1, 1024)
+    a, b = y[:, :, 0], y[:, :, 1]
+    return ((a * c - b * s).stack(a * s + b * c, dim=-1).flatten(1),)
+
+
+def quantised(rows: int) -> Results:
+    w, s = x(4096, 4096, dtype="int8"), x(4096)
+    return (x(rows, 4096) @ (w.cast("bfloat16") * s),)
+
+
+TABLE: dict[str, Row] = {
+    # products and what follows them: one kernel each, on a unit
+    "product": Row(lambda: (x(4096, 4096) @ x(4096, 4096),), 1, 1),
+    "product of transposed": Row(lambda: (x(4096, 2048).T @ x(4096, 2048),), 1, 1),
+    "product f16": Row(lambda: (x(4096, 512, dtype="float16") @ x(512, 4096, dtype="float16"),), 1, 1),
+    "batched product": Row(lambda: (x(16, 1024, 512) @ x(16, 512, 1024),), 1, 1),
+    "odd sizes": Row(lambda: (x(1999, 1003) @ x(1003, 2001),), 1, 1),
+    "linear": Row(lambda: (linear(),), 1, 1),
+    "linear, gelu": Row(lambda: (linear().gelu(),), 1, 1),
+    "linear, residual": Row(lambda: (linear() + x(4096, 4096),), 1, 1),
+    "linear, scaled": Row(lambda: (linear() * x(4096),), 1, 1),
+    "linear, dropout mask": Row(lambda: (linear() * x(4096, 4096, dtype="bool").where(2.0, 0.0),), 1, 1),
+    "linear, float32 result": Row(lambda: (linear().cast("float32"),), 1, 1),
+    # several stores
+    "linear and gelu": Row(lambda: both(lambda y: y.gelu()), 1, 1),
+    "linear and silu": Row(lambda: both(lambda y: y.silu()), 1, 1),
+    "linear and relu mask": Row(lambda: both(lambda y: y > 0), 1, 1),
+    "linear and its cast": Row(lambda: both(lambda y: y.cast("float32")), 1, 1),
+    "linear and tanh": Row(lambda: both(lambda y: y.tanh()), 1, 1),
+    "linear and residual": Row(lambda: both(lambda y: y + x(4096, 4096)), 1, 1),
+    # float32: threads have tiles
+    "float32": Row(lambda: (linear(dtype="float32"),), 0, 1, 1),
+    "float32, gelu": Row(lambda: (linear(dtype="float32").gelu(),), 0, 1, 1),
+    "float32 and gelu": Row(lambda: both(lambda y: y.gelu(), "float32"), 0, 1, 1),
+    # what stands before a product
+    "rms norm + linear": Row(lambda: norm_linear("rms"), 1, 2),
+    "layer norm + linear": Row(lambda: norm_linear("layer"), 1, 3),
+    "gelu + linear": Row(lambda: (x(4096, 4096).gelu().linear(x(4096, 4096)),), 1, 2),
+    "softmax @ v": Row(lambda: (x(64, 512, 512).softmax(-1) @ x(64, 512, 512),), 1, 3),
+    "scale per column": Row(lambda: (x(4096, 4096) @ (x(4096, 4096) * x(4096)),), 1, 2),
+    "scale per step": Row(lambda: (x(4096, 4096) @ (x(4096, 4096) * x(4096, 1)),), 1, 2),
+    "weights of 8 bits": Row(lambda: quantised(4096), 1, 2),
+    "weights of 8 bits, 32 rows": Row(lambda: quantised(32), 1, 2),
+    "weights in float32": Row(
+        lambda: (x(4096, 4096) @ x(4096, 4096, dtype="float32").cast("bfloat16"),), 1, 2
+    ),
+    "gated units": Row(lambda: gated(4096), 2, 2),
+    "gated units, 8 rows": Row(lambda: gated(8), 2, 2),
+    "rotated pairs": Row(lambda: rotated(4096), 1, 2),
+    "rotated pairs, 21 rows": Row(lambda: rotated(21), 1, 2),
+    "into heads": Row(into_heads, 1, 2),
+    # gradients
+    "MLP training": Row(mlp, 5, 9),
+    "rms norm + linear, training": Row(norm_linear_training, 2, 9),
+    "weight gradient behind heads": Row(heads, 1, 2),
+    "head and loss, training": Row(head_loss, 3, 8),
+    # convolutions
+    "conv 3×3": Row(lambda: (x(32, 128, 56, 56).conv2d(x(128, 128, 3, 3), padding=1),), 1, 1),
+    "conv 1×1": Row(lambda: (x(32, 256, 28, 28).conv2d(x(512, 256, 1, 1)),), 1, 1),
+    "conv, relu": Row(lambda: (x(32, 64, 56, 56).conv2d(x(64, 64, 3, 3), padding=1).relu(),), 1, 1),
+    "conv, stride 2": Row(lambda: (x(32, 128, 56, 56).conv2d(x(256, 128, 3, 3), stride=2, padding=1),), 1, 1),
+    # few outputs and long sums: in pieces, on a unit
+    "long steps": Row(lambda: (x(256, 65536) @ x(65536, 256),), 1, 2, least=2),
+    "long steps, transposed": Row(lambda: (x(65536, 128).T @ x(65536, 512),), 1, 2, least=2),
+}
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_heavy_kernels_have_what_they_need(name: str) -> None:
+    row = TABLE[name]
+    with an_h200() as machine:
+        found = planned([t.uop for t in row.make()], machine)
+        assert row.least <= len(found) <= row.most, [k.names for k in found]
+        heavy = [k for k in found if k.steps >= HEAVY and k.is_product]
+        assert sum(k.on_unit for k in found) >= row.units, [k.names for k in found]
+        assert sum(k.is_tiled and not k.on_unit for k in found) >= row.tiled
+        assert all(k.on_unit or k.is_tiled for k in heavy), [k.names for k in heavy]
+
+
+LONG: dict[str, Row] = {
+    "cross entropy": Row(lambda: loss(False), 0, 2),
+    "cross entropy, training": Row(lambda: loss(True), 0, 2),
+    "one row": Row(lambda: (x(1, 4096) @ x(4096, 14336),), 0, 2),
+    "one row, linear": Row(lambda: (x(1, 4096).linear(x(14336, 4096)),), 0, 1),
+    "one row, few columns": Row(lambda: (x(1, 16384) @ x(16384, 1024),), 0, 2),
+    "column sums": Row(lambda: (x(8192, 3072).sum(0),), 0, 2),
+    "column sums behind heads": Row(lambda: (x(8, 36, 1024, 64).sum((0, 2)),), 0, 2),
+    "norm gradient": Row(lambda: ((x(8192, 768) * x(8192, 768)).sum(0),), 0, 2),
+    "one query": Row(lambda: (x(256, 1, 8192) @ x(256, 8192, 128),), 0, 2),
+    "all": Row(lambda: (x(8192, 8192).sum(),), 0, 2),
+}
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_long_reductions_have_all_of_the_machine(name: str) -> None:
+    """Within a small factor of the time that memory needs; and each stage in a kernel."""
+    row = LONG[name]
+    with an_h200() as machine:
+        found = planned([t.uop for t in row.make()], machine)
+        assert len(found) <= row.most, [k.names for k in found]
+        assert machine.grid is not None
+        for kernel in found:
+            clocks = kernel_clocks(kernel.ast, machine) - machine.grid.launch
+            assert clocks <= 4 * _memory(kernel.before, machine) + machine.grid.launch, kernel.names
+
+
+def _memory(ast: UOp, machine: Machine) -> float:
+    assert machine.grid is not None
+    buffers = {n.arg: n.dtype for n in toposort(ast) if n.op is Ops.DEFINE_GLOBAL}
+    nbytes = sum(d.size * d.elem.itemsize for d in buffers.values())  # type: ignore[attr-defined]
+    return nbytes / (machine.grid.memory * machine.cores)
+
+
+OFTEN = ("linear and gelu", "rms norm + linear", "cross entropy", "cross entropy, training", "column sums")
+
+
+@pytest.mark.parametrize(
+    "name", [n if n in OFTEN else pytest.param(n, marks=pytest.mark.slow) for n in (*TABLE, *LONG)]
+)
+def test_no_kernel_takes_longer_than_its_parts(name: str) -> None:
+    """All kernels of a program beside those with every reduction and its operands in memory."""
+    row = TABLE.get(name) or LONG[name]
+    with an_h200() as machine:
+        results = [t.uop for t in row.make()]
+        whole, parts = (
+            sum(kernel_clocks(k.ast, machine) for k in planned(roots, machine))
+            for roots in (results, _in_parts(results))
+        )
+    assert whole <= 1.3 * parts
+
+
+def _in_parts(roots: Sequence[UOp]) -> list[UOp]:
+    """The graph with the results of every reduction in memory, and what a product multiplies."""
+    done: dict[UOp, UOp] = {}
+    for node in toposort(*roots):
+        new = node.replace(tuple([done[s] for s in node.src]))
+        if node.op is Ops.REDUCE_AXIS:
+            new = make(Ops.CONTIGUOUS, new.dtype, (new,), None)
+        done[node] = new
+    return [done[root] for root in roots]
+
+
+def _no_contraction(ast: UOp) -> object:
+    return find_contraction(ast) if len(ast.src) == 1 else None
+
+
+GATES: dict[str, tuple[str, object, str]] = {
+    "one store": (
+        "morok.optimize.heuristics.gpu_matmul.find_contraction", _no_contraction, "linear and gelu",
+    ),
+    "operands are inlined": (
+        "morok.schedule.graph.fusion.operand_reason", lambda *_: None, "rms norm + linear",
+    ),
+    "sums are not cut": ("morok.schedule.graph.split_reductions._priced", lambda *_: 1, "long steps"),
+    "rows wait": ("morok.schedule.graph.fusion.waiting_reason", lambda *_: None, "cross entropy"),
+    "blocks are idle": (
+        "morok.schedule.graph.fusion.idle_reason", lambda *_: None, "cross entropy, training",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("gate", GATES)
+def test_an_old_gate_makes_a_row_fail(gate: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rows notice: each gate that once was, put back, breaks one of them."""
+    where, what, row = GATES[gate]
+    monkeypatch.setattr(where, what)
+    for cache in ("_templates", "_known"):
+        monkeypatch.setattr(module, cache, {})  # schedules that are known already
+    check = (
+        test_heavy_kernels_have_what_they_need
+        if row in TABLE
+        else test_long_reductions_have_all_of_the_machine
+    )
+    with pytest.raises(AssertionError):
+        check(row)
