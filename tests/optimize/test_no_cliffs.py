@@ -16,7 +16,7 @@ from morok.ir.node import UOp, make, toposort
 from morok.ir.ops import Ops
 from morok.machine.machine import Machine
 from morok.optimize.contraction import find_contraction
-from morok.optimize.estimate import kernel_clocks
+from morok.optimize.roofline import kernel_clocks
 from morok.schedule import schedule as module
 from tests.optimize.plans import HEAVY, an_h200, empty, planned
 

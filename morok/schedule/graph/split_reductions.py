@@ -47,7 +47,7 @@ def split_reductions(sink: UOp, ctx: object = None) -> UOp:
             elif not asked and splits.tall is not None and _is_tall(node, splits.tall):
                 long[node] = LongReduce(0, 0, splits.tall.pieces * elements(known_shape(node)))
                 tall.add(node)
-            elif not asked and devices[node] and (pieces := _priced(node, machine_of(devices[node]))) > 1:
+            elif not asked and splits.by_time and (pieces := _priced(node, machine_of(devices[node]))) > 1:
                 long[node] = LongReduce(0, 0, pieces * elements(known_shape(node)))
                 tall.add(node)
     if not long:

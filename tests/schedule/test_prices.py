@@ -1,0 +1,87 @@
+"""Contractions in the tensor graph, prices of fusion, and reductions in pieces."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from morok import Tensor, knobs
+from morok.dtype import bfloat16, float32
+from morok.ir.node import UOp, toposort
+from morok.ir.ops import Ops
+from morok.machine.files import load
+from morok.machine.grid_time import Problem, memory_clocks, product_clocks
+from morok.schedule.contraction import contraction_at, memory_axis
+from morok.schedule.schedule import schedule
+
+
+def sums(x: Tensor) -> list[UOp]:
+    return [n for n in toposort(x.uop) if n.op is Ops.REDUCE_AXIS]
+
+
+def test_roles_of_axes() -> None:
+    a, b = Tensor.empty(5, 32, 16, dtype="bfloat16"), Tensor.empty(5, 16, 64, dtype="bfloat16")
+    (node,) = sums(a @ b)
+    found = contraction_at(node)
+    assert found is not None
+    assert (found.batch, found.rows, found.columns, found.steps) == (5, 32, 64, 16)
+    assert found.inputs is bfloat16 and found.output is float32
+    (node,) = sums(Tensor.empty(7, 8).sum(0))
+    assert contraction_at(node) is None
+
+
+@pytest.mark.parametrize(
+    ("make", "along"),
+    [
+        (lambda: Tensor.empty(64, 32).sum(0), False),
+        (lambda: Tensor.empty(64, 32).sum(1), True),
+        (lambda: Tensor.empty(64, 32).transpose(0, 1).sum(0), True),
+        (lambda: Tensor.empty(4, 16, 32).reshape(64, 32).sum(0), False),
+        (lambda: Tensor.empty(1, 64) @ Tensor.empty(64, 32), False),
+        (lambda: Tensor.empty(1, 64) @ Tensor.empty(32, 64).transpose(0, 1), True),
+    ],
+)
+def test_whether_memory_is_reduced_along_or_across(make: Callable[[], Tensor], along: bool) -> None:
+    (node,) = sums(make())
+    axis = memory_axis(node.src[0])
+    assert axis is not None and (axis in node.arg[1]) == along
+
+
+def _products(a: np.ndarray, b: np.ndarray) -> dict[str, tuple[Tensor, np.ndarray]]:
+    x, y = Tensor(a), Tensor(b)
+    return {
+        "product": (x @ y, a @ b),
+        "columns": (y.sum(0), b.sum(0)),
+        "rows": (x.sum(1), a.sum(1)),
+        "both": (x.reshape(8, 16, 16).sum((0, 2)), a.reshape(8, 16, 16).sum((0, 2))),
+        "largest": (y.max(0), b.max(0)),
+        "a bias after": ((x @ y + 1.0).relu(), np.maximum(a @ b + 1, 0)),
+    }
+
+
+@pytest.mark.parametrize("name", ["product", "columns", "rows", "both", "largest", "a bias after"])
+def test_pieces_give_the_same(name: str) -> None:
+    """What is cut is added up in a second kernel, the pieces outermost in memory."""
+    random = np.random.default_rng(0)
+    a, b = random.standard_normal((8, 256)), random.standard_normal((256, 16))
+    with knobs.override(SPLIT_REDUCE=64):
+        got, want = _products(a.astype(np.float32), b.astype(np.float32))[name]
+        assert len(schedule([got.uop]).items) == 2
+        np.testing.assert_allclose(got.numpy(), want, rtol=1e-4, atol=1e-4)
+
+
+def test_times_of_a_grid() -> None:
+    """More of anything takes longer; what is computed on the way slows a unit down; few blocks move less."""
+    machine = load("sm_90")
+
+    def clocks(m: int, n: int, k: int, plain: bool = True) -> float:
+        return product_clocks(Problem(m, n, 1, k, 2, 0.0, 2, 0), bfloat16, float32, machine, plain)
+
+    base = clocks(4096, 4096, 4096)
+    assert clocks(4096, 4096, 8192) > 1.5 * base and clocks(8192, 4096, 4096) > 1.5 * base
+    assert clocks(4096, 4096, 4096, plain=False) > base
+    assert memory_clocks(1 << 20, 1, machine) == pytest.approx(132 * memory_clocks(1 << 20, 132, machine))
+    slow = product_clocks(Problem(4096, 4096, 1, 4096, 4, 0.0, 4, 0), float32, float32, machine)
+    assert slow > 4 * base  # threads, where no unit may be used
