@@ -25,6 +25,7 @@ from morok.tensor.arrays.scatter import fitted, with_rows
 from morok.tensor.calls.tracing import is_tracing
 from morok.tensor.core import Core, expand_to, require_shape
 from morok.tensor.creation.constructors import as_operand
+from morok.tensor.elementwise import arithmetic, comparison
 from morok.tensor.elementwise.operators import T
 from morok.tensor.gradient_track import is_tracked
 from morok.tensor.memory.states import view_of
@@ -97,53 +98,53 @@ def in_place(x: T, sign: str, result: Any) -> T:
 
 
 def iadd(x: T, other: Any) -> T:
-    return in_place(x, "+", x.__add__(other))
+    return in_place(x, "+", arithmetic.add(x, other))
 
 
 def isub(x: T, other: Any) -> T:
-    return in_place(x, "-", x.__sub__(other))
+    return in_place(x, "-", arithmetic.sub(x, other))
 
 
 def imul(x: T, other: Any) -> T:
-    return in_place(x, "*", x.__mul__(other))
+    return in_place(x, "*", arithmetic.mul(x, other))
 
 
 def itruediv(x: T, other: Any) -> T:
     if not x.dtype.is_float:
         raise DTypeError(f"/= needs floats, because the quotient does not fit into {x.dtype}")
-    return in_place(x, "/", x.__truediv__(other))
+    return in_place(x, "/", arithmetic.div(x, other))
 
 
 def ifloordiv(x: T, other: Any) -> T:
-    return in_place(x, "//", x.__floordiv__(other))
+    return in_place(x, "//", arithmetic.floor_divide(x, other))
 
 
 def imod(x: T, other: Any) -> T:
-    return in_place(x, "%", x.__mod__(other))
+    return in_place(x, "%", arithmetic.remainder(x, other))
 
 
 def ipow(x: T, other: Any) -> T:
-    return in_place(x, "**", x.__pow__(other))
+    return in_place(x, "**", arithmetic.pow(x, other))
 
 
 def iand(x: T, other: Any) -> T:
-    return in_place(x, "&", x.__and__(other))
+    return in_place(x, "&", comparison.bitwise_and(x, other))
 
 
 def ior(x: T, other: Any) -> T:
-    return in_place(x, "|", x.__or__(other))
+    return in_place(x, "|", comparison.bitwise_or(x, other))
 
 
 def ixor(x: T, other: Any) -> T:
-    return in_place(x, "^", x.__xor__(other))
+    return in_place(x, "^", comparison.bitwise_xor(x, other))
 
 
 def ilshift(x: T, other: Any) -> T:
-    return in_place(x, "<<", x.__lshift__(other))
+    return in_place(x, "<<", comparison.bitwise_left_shift(x, other))
 
 
 def irshift(x: T, other: Any) -> T:
-    return in_place(x, ">>", x.__rshift__(other))
+    return in_place(x, ">>", comparison.bitwise_right_shift(x, other))
 
 
 def refuse_frozen(tensor: Core) -> None:

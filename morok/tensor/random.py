@@ -260,7 +260,7 @@ def randn(cls: type[T], *shape: Any, dtype: Any = None, device: str | None = Non
     # Box and Muller. A radius of ln 0 is kept out by half of the smallest step.
     u, angle = cls._new(first), cls._new(second) * (2.0 * math.pi)
     tiny = 2.0**-54 if wide is dt.float64 else 2.0**-33
-    return cast(sqrt(maximum(log(u + tiny) * -2.0, 0.0)).__mul__(cos(angle)), kind)
+    return cast(sqrt(maximum(log(u + tiny) * -2.0, 0.0)) * cos(angle), kind)
 
 
 def randn_like(x: T, dtype: Any = None) -> T:

@@ -108,7 +108,7 @@ def unbind(x: T, dim: int = 0, *, axis: int | None = None) -> tuple[T, ...]:
     return tuple(squeeze(narrow(x, where, i, 1), where) for i in range(total))
 
 
-def roll(t: T, shift: Any, dim: Any = None, *, axis: Any = None) -> T:
+def roll(x: T, shift: Any, dim: Any = None, *, axis: Any = None) -> T:
     """The elements moved along axes, those that fall off coming in at the other end.
 
     Without an axis the flattened tensor is rolled.
@@ -118,14 +118,13 @@ def roll(t: T, shift: Any, dim: Any = None, *, axis: Any = None) -> T:
     """
     where = dim if axis is None else axis
     if where is None:
-        return reshape(roll(flatten(t), shift, 0), t.shape)
+        return reshape(roll(flatten(x), shift, 0), x.shape)
     axes = tuple(where) if isinstance(where, tuple | list) else (where,)
     shifts = tuple(shift) if isinstance(shift, tuple | list) else (shift,) * len(axes)
     if len(shifts) != len(axes):
         raise ShapeError(f"roll needs a shift per axis, got {len(shifts)} for {len(axes)} axes")
-    x = t
     for by, at in zip(shifts, axes, strict=True):
-        x = _roll(x, by, as_axis(at, t.ndim, t.shape))
+        x = _roll(x, by, as_axis(at, x.ndim, x.shape))
     return x
 
 

@@ -24,6 +24,7 @@ from morok.tensor.core import expand_to, iota, require_shape
 from morok.tensor.creation.constructors import zeros_like
 from morok.tensor.dtypes import accumulator, as_dtype, float_of
 from morok.tensor.elementwise import arithmetic, comparison
+from morok.tensor.elementwise.arithmetic import div
 from morok.tensor.elementwise.comparison import eq, ne
 from morok.tensor.elementwise.conversion import cast
 from morok.tensor.elementwise.floats import floating
@@ -187,7 +188,7 @@ def mean(
     own = x.dtype
     wide = accumulator(own) if own.is_float else dt.float64
     total = reduce_axes(cast(x, wide), Ops.ADD, axes, keepdim or keepdims)
-    return cast(total.__truediv__(_divisor(x, _length(x, axes, wide))), float_of(own))
+    return cast(div(total, _divisor(x, _length(x, axes, wide))), float_of(own))
 
 
 def _divisor(x: T, node: UOp) -> Any:

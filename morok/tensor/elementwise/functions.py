@@ -13,7 +13,7 @@ from morok.dtype import DType
 from morok.ir.node import alu
 from morok.ir.ops import Op, Ops
 from morok.tensor.elementwise import arithmetic
-from morok.tensor.elementwise.arithmetic import binary, meet
+from morok.tensor.elementwise.arithmetic import binary, meet, mul
 from morok.tensor.elementwise.comparison import eq, where
 from morok.tensor.elementwise.floats import float_node, floating, named
 from morok.tensor.elementwise.once import rounded_once
@@ -312,5 +312,4 @@ def lerp(t: T, end: Any, weight: Any) -> T:
     [1.0]
     """
     start, stop = (t._new(x) for x in meet(t, end, floating=True))
-    moved: T = (stop - start).__mul__(weight)
-    return start + moved
+    return start + mul(stop - start, weight)

@@ -55,10 +55,7 @@ def round(x: T, decimals: int = 0) -> T:
     >>> Tensor([15, 25, -7]).round(decimals=-1).tolist()
     [20, 20, -10]
     """
-    if not decimals:
-        return _whole(x, Ops.RINT)
-    result: T = _rounded(x, decimals)
-    return result
+    return _rounded(x, decimals) if decimals else _whole(x, Ops.RINT)
 
 
 def sign(x: T) -> T:

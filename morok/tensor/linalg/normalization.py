@@ -27,6 +27,7 @@ from morok.tensor.creation.constructors import as_operand, detach, lower_triangl
 from morok.tensor.dtypes import float_of
 from morok.tensor.elementwise import comparison
 from morok.tensor.elementwise.activations import softplus
+from morok.tensor.elementwise.arithmetic import add, mul, sub
 from morok.tensor.elementwise.comparison import eq, ne, where
 from morok.tensor.elementwise.conversion import cast
 from morok.tensor.elementwise.floats import floating, widen
@@ -173,8 +174,8 @@ def _norm_axes(x: T, axes: Any) -> tuple[int, ...]:
 
 
 def _scaled(x: T, y: T, weight: Any, bias: Any) -> T:
-    y = y if weight is None else y.__mul__(weight)
-    y = y if bias is None else y.__add__(bias)
+    y = y if weight is None else mul(y, weight)
+    y = y if bias is None else add(y, bias)
     return cast(y, float_of(x.dtype))
 
 
@@ -271,7 +272,7 @@ def mse_loss(x: T, target: Any, reduction: str = "mean") -> T:
     >>> Tensor([1.0, 2.0]).mse_loss(Tensor([1.0, 4.0])).item()
     2.0
     """
-    distance = x.__sub__(target)
+    distance = sub(x, target)
     return _reduced(distance * distance, None, reduction)
 
 
@@ -283,7 +284,7 @@ def binary_cross_entropy_with_logits(x: T, target: Any, reduction: str = "mean")
     0.6931471824645996
     """
     x = floating(x)
-    loss = softplus(x) - x.__mul__(target)
+    loss = softplus(x) - mul(x, target)
     return _reduced(loss, None, reduction)
 
 

@@ -23,6 +23,7 @@ from morok.tensor.assign import in_place
 from morok.tensor.core import Core, expand_to, require_shape
 from morok.tensor.creation.constructors import as_operand
 from morok.tensor.dtypes import accumulator, float_of
+from morok.tensor.elementwise.arithmetic import add
 from morok.tensor.elementwise.comparison import where
 from morok.tensor.elementwise.conversion import cast
 from morok.tensor.elementwise.once import rounded_once, widened
@@ -39,13 +40,13 @@ def contract(x: T, other: T, axes: tuple[int, ...], keep: bool = False) -> T:
     return cast(reduce_axes(product, Ops.ADD, axes, keep), dtype)
 
 
-def matmul(t: T, other: Any) -> T:
+def matmul(x: T, other: Any) -> T:
     """The matrix product of the last two axes; axes before them broadcast, vectors are rows or columns.
 
     >>> Tensor([[1, 2], [3, 4]]).matmul(Tensor([1, 1])).tolist()
     [3, 7]
     """
-    x, y = t, as_operand(t, other)
+    y = as_operand(x, other)
     if not x.ndim or not y.ndim:
         raise ShapeError(
             f"a matrix product needs at least one axis each, got {show_shape(x.shape)} and "
@@ -54,10 +55,11 @@ def matmul(t: T, other: Any) -> T:
     inner, outer = x.shape[-1], y.shape[-2] if y.ndim > 1 else y.shape[0]
     if inner != outer:
         raise ShapeError(_no_match(x, y))
-    return t._new(_matrix_product(x.uop, y.uop))
+    return x._new(_matrix_product(x.uop, y.uop))
 
 
 def rmatmul(x: T, other: Any) -> T:
+    """`y @ x` for a y that is no tensor."""
     return matmul(as_operand(x, other), x)
 
 
@@ -83,7 +85,7 @@ def linear(x: T, weight: Any, bias: Any = None) -> T:
     [[3.0]]
     """
     y = matmul(x, transpose(as_operand(x, weight), -1, -2))
-    return y if bias is None else y.__add__(bias)
+    return y if bias is None else add(y, bias)
 
 
 def scaled_dot_product_attention(
