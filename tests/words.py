@@ -48,7 +48,7 @@ OLD_NAMES: tuple[tuple[str, str, str], ...] = (
     ("Watch", "tensor", "Guard"),
     ("Watched", "tensor", "Guards"),
     ("_ENDS_A_STRETCH", "codegen", "_ENDS_BASIC_BLOCK"),
-    ("_Form", "tensor", "_OutputSpec"),
+    ("_Form", "tensor", "OutputSpec"),
     ("_MOST_WATCHED", "tensor", "_MOST_GUARDS"),
     ("_ROUGH", "render", "_APPROXIMATE"),
     ("_STAND_IN", "ir", "_PLACEHOLDER"),

@@ -19,11 +19,12 @@ from typing import Any, cast
 from morok.caches import Cache
 from morok.dtype import PtrDType, index
 from morok.errors import ShapeError
-from morok.ir.node import UOp, alu, const, set_ranges, set_shape
+from morok.ir.node import UOp, const, set_ranges, set_shape
 from morok.ir.ops import ALU, AxisKind, Op, Ops
 from morok.ir.provenance import place
+from morok.ir.sizes import Size as Size
+from morok.ir.sizes import combine, show_size
 
-Size = int | UOp
 Shape = tuple[Size, ...]
 
 # --- sizes
@@ -50,36 +51,13 @@ def size_node(size: Size) -> UOp:
 def add_sizes(a: Size, b: Size) -> Size:
     if isinstance(a, int) and isinstance(b, int):
         return a + b
-    if a == 0 or b == 0:
-        return b if a == 0 else a
-    return alu(Ops.ADD, size_node(a), size_node(b))
+    return combine(Ops.ADD, a, b)
 
 
 def subtract_sizes(a: Size, b: Size) -> Size:
     if isinstance(a, int) and isinstance(b, int):
         return a - b
-    if b == 0:
-        return a
-    known = _known_difference(a, b)
-    return alu(Ops.SUB, size_node(a), size_node(b)) if known is None else known
-
-
-def _known_difference(a: Size, b: Size) -> int | None:
-    """(k + 3) - (k + 1) is 2: the length of a slice whose start is not known yet."""
-    known = 0
-    unknown: dict[UOp, int] = {}
-    stack: list[tuple[Size, int]] = [(a, 1), (b, -1)]
-    while stack:
-        size, sign = stack.pop()
-        if isinstance(size, int):
-            known += sign * size
-        elif size.op is Ops.CONST:
-            known += sign * size.arg
-        elif size.op in (Ops.ADD, Ops.SUB):
-            stack += [(size.src[0], sign), (size.src[1], sign if size.op is Ops.ADD else -sign)]
-        else:
-            unknown[size] = unknown.get(size, 0) + sign
-    return None if any(unknown.values()) else known
+    return combine(Ops.SUB, a, b)
 
 
 def numel(shape: Shape) -> Size:
@@ -92,23 +70,18 @@ def numel(shape: Shape) -> Size:
             symbolic.append(size)
     if not symbolic or known == 0:
         return known
-    product = symbolic[0]
-    for size in symbolic[1:]:
-        product = alu(Ops.MUL, product, size)
-    return product if known == 1 else alu(Ops.MUL, product, const(index, known))
+    product: Size = known
+    for size in symbolic:
+        product = combine(Ops.MUL, product, size)
+    return product
 
 
 def show_shape(shape: Shape | None) -> str:
     """A shape for an error message; symbolic sizes by name."""
     if shape is None:
         return "no shape"
-    inner = ", ".join(str(s) if isinstance(s, int) else _size_name(s) for s in shape)
+    inner = ", ".join(map(show_size, shape))
     return f"({inner}{',' if len(shape) == 1 else ''})"
-
-
-def _size_name(n: UOp) -> str:
-    variable = n.src[0] if n.op is Ops.BIND else n
-    return str(variable.arg[0]) if variable.op is Ops.DEFINE_VAR else f"<{n.op.name.lower()}>"
 
 
 # --- shape

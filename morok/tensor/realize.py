@@ -165,13 +165,18 @@ class _Realization:
 
     def fail(self) -> None:
         for state in self.states:
-            _overwritten[base_of(state)] = place(state)
-            forget_values(base_of(state))
+            lose_values(base_of(state), place(state))
 
 
 # BUFFER nodes of states that are gone. Nobody who lives reads them, except through the history of a value
 # that was computed long ago, which a gradient may still walk.
 _overwritten: weakref.WeakKeyDictionary[UOp, str | None] = weakref.WeakKeyDictionary()
+
+
+def lose_values(memory: UOp, where: str | None = None) -> None:
+    """A BUFFER node stands for values that are gone, overwritten by the assignment at a line."""
+    _overwritten[memory] = where
+    forget_values(memory)
 
 
 def is_overwritten(memory: UOp) -> bool:

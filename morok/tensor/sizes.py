@@ -19,6 +19,7 @@ from morok.ir.node import UOp, alu, const, toposort
 from morok.ir.operators import Operators
 from morok.ir.ops import ALU, Op, Ops
 from morok.ir.provenance import caller
+from morok.ir.sizes import canonical
 
 
 @final
@@ -70,7 +71,7 @@ def as_size(value: SizeLike, what: str = "a size") -> Size:
     if isinstance(value, UOp):
         if not value.dtype.is_index:
             raise ShapeError(f"{what} must be a whole number or a variable, not a {value.dtype}")
-        return value.arg if value.op is Ops.CONST else value
+        return canonical(value)
     if isinstance(value, bool):
         raise ShapeError(f"{what} must be a whole number, not {value}")
     try:

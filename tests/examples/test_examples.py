@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -29,7 +30,7 @@ def run(name: str, *arguments: str) -> str:
 def module(name: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(f"examples_{name}", EXAMPLES / f"{name}.py")
     assert spec is not None and spec.loader is not None
-    found = importlib.util.module_from_spec(spec)
+    found = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(found)
     return found
 
@@ -88,6 +89,61 @@ def test_new_letters_compile_nothing() -> None:
     assert longer[:4] == first and len(longer) == 12
     assert requests.compiled + requests.from_disk == made, "a new letter was compiled"
     assert statistics.rewrites == rewritten, "a new letter was scheduled anew"
+
+
+def llama_by_numpy(model: Any, tokens: list[int]) -> np.ndarray:  # type: ignore[type-arg]
+    """The logits after each token, computed from the weights without morok."""
+    s = model.shape
+
+    def norm(x: Any, layer: Any) -> Any:
+        return x / np.sqrt((x * x).mean(-1, keepdims=True) + layer.eps) * layer.weight.numpy()
+
+    def silu(x: Any) -> Any:
+        return x / (1.0 + np.exp(-x))
+
+    def turned(x: Any) -> Any:
+        half = s.head // 2
+        angles = np.arange(len(x))[:, None, None] * s.base ** (-np.arange(half) * 2 / s.head)
+        a, b = x[..., :half], x[..., half:]
+        cosines, sines = np.cos(angles), np.sin(angles)
+        return np.concatenate((a * cosines - b * sines, b * cosines + a * sines), -1)
+
+    x, count = model.table.weight.numpy()[tokens].astype(np.float64), len(tokens)
+    for layer in model.layers:
+        h = norm(x, layer.norm1)
+        q, k, v = (h @ part.weight.numpy().T for part in (layer.q, layer.k, layer.v))
+        q = turned(q.reshape(count, s.heads, s.head))
+        k = turned(k.reshape(count, s.groups, s.head)).repeat(s.heads // s.groups, 1)
+        v = v.reshape(count, s.groups, s.head).repeat(s.heads // s.groups, 1)
+        scores = np.einsum("qhd,khd->hqk", q, k) / np.sqrt(s.head)
+        scores = np.where(np.tril(np.ones((count, count), bool)), scores, -np.inf)
+        weights = np.exp(scores - scores.max(-1, keepdims=True))
+        seen = np.einsum("hqk,khd->qhd", weights / weights.sum(-1, keepdims=True), v)
+        x = x + seen.reshape(count, s.width) @ layer.out.weight.numpy().T
+        h = norm(x, layer.norm2)
+        gated = silu(h @ layer.gate.weight.numpy().T) * (h @ layer.up.weight.numpy().T)
+        x = x + gated @ layer.down.weight.numpy().T
+    return np.asarray(norm(x, model.norm) @ model.head.weight.numpy().T)
+
+
+def test_llama_writes_with_one_plan_for_all_lengths_and_positions() -> None:
+    llama = module("llama")
+    morok.manual_seed(0)
+    shape = llama.Shape(vocabulary=17, layers=2, width=16, heads=4, groups=2, hidden=24, longest=12)
+    model = llama.Llama(shape)
+    tokens = [int(t) for t in np.random.default_rng(0).integers(0, 17, 12)]
+    wanted = llama_by_numpy(model, tokens)
+    writer = llama.Writer(model)
+    with morok.no_grad():
+        for count in (5, 1, 9):
+            length = writer.length.bind(count)
+            logits = writer.prefill(Tensor(tokens)[:length], writer.caches, length)
+            np.testing.assert_allclose(logits.numpy(), wanted[count - 1], rtol=1e-3, atol=1e-5)
+            for at in range(count, 12):
+                logits = writer.decode(Tensor([tokens[at]]), writer.caches, writer.at.bind(at))
+                np.testing.assert_allclose(logits.numpy(), wanted[at], rtol=1e-3, atol=1e-5)
+        assert len(writer.write([1, 2, 3], 4)) == 7
+    assert writer.prefill.traces == writer.decode.traces == 1
 
 
 @pytest.mark.slow

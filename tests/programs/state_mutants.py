@@ -67,7 +67,7 @@ MUTANTS: dict[str, Callable[[], Any]] = {
     ),
     "jit: writes to a part of a tensor are lost": lambda: patch("morok.tensor.jit.trace.put", _forgets_views),
     "jit: results are overwritten while they are held": lambda: patch(
-        "morok.tensor.jit.trace._Results.free", lambda self: True
+        "morok.tensor.jit.results.Results.free", lambda self: True
     ),
     "readers of an earlier state are forgotten": lambda: patch(
         "morok.tensor.realize.pending_readers", lambda *args: ([], {})

@@ -10,7 +10,7 @@ from morok.errors import ShapeError
 from morok.ir import build
 from morok.ir import movement as move
 from morok.ir.bounds import bounds
-from morok.ir.infer import Shape, Size, numel, show_shape, size_node
+from morok.ir.infer import Shape, Size, add_sizes, numel, show_shape, size_node
 from morok.ir.node import UOp, alu
 from morok.ir.ops import Ops
 from morok.tensor.calls.record import frozen
@@ -239,7 +239,7 @@ def narrow(x: C, dim: Any = None, start: Any = 0, length: Any = 1, *, axis: int 
     own = x.shape
     at = as_axis(dim if axis is None else axis, len(own), own)
     first, size = as_size(start), as_size(length)
-    stop = _sum(first, size)
+    stop = add_sizes(first, size)
     return shrink(x, [(first, stop) if i == at else None for i in range(len(own))])
 
 
@@ -262,13 +262,13 @@ def cat_nodes(tensors: Sequence[Core], axis: int) -> UOp:
 def _append(nodes: Sequence[UOp], sizes: Sequence[Size], axis: int) -> UOp:
     starts: list[Size] = [0]
     for size in sizes:
-        starts.append(_sum(starts[-1], size))
+        starts.append(add_sizes(starts[-1], size))
     result: UOp | None = None
     for i, node in enumerate(nodes):
         own = require_shape(node)
         rest: Size = 0
         for size in sizes[i + 1 :]:
-            rest = _sum(rest, size)
+            rest = add_sizes(rest, size)
         part = move.pad(node, [(starts[i], rest) if a == axis else (0, 0) for a in range(len(own))])
         if result is None:
             result = part
@@ -278,14 +278,6 @@ def _append(nodes: Sequence[UOp], sizes: Sequence[Size], axis: int) -> UOp:
         result = alu(Ops.WHERE, expand_to(here, whole), result, part)
     assert result is not None
     return result
-
-
-def _sum(a: Size, b: Size) -> Size:
-    if isinstance(a, int) and isinstance(b, int):
-        return a + b
-    if a == 0 or b == 0:
-        return b if a == 0 else a
-    return alu(Ops.ADD, size_node(a), size_node(b))
 
 
 def _complete(own: Shape, sizes: list[Size]) -> Shape:

@@ -16,6 +16,7 @@ from morok.runtime.plan import buffer_for
 from morok.tensor.core import Core, bind_to_memory, require_shape
 from morok.tensor.gradient.backward import become_leaf
 from morok.tensor.gradient_track import mark
+from morok.tensor.jit.variables import unbound_chain, unbound_shape
 from morok.tensor.memory.states import is_computed, is_memory, resolve, view_of
 from morok.tensor.memory.storage import Storage, claim, set_realized
 from morok.tensor.memory.strides import Chain
@@ -26,7 +27,7 @@ from morok.tensor.realize import new_buffer, realize, realize_storages
 
 def _fills(memory: UOp, sizes: Shape) -> bool:
     """Whether a tensor of these sizes takes all of a buffer: a symbolic one the front of what it may need."""
-    count = numel(sizes)
+    count = numel(unbound_shape(sizes))
     return bool((count if isinstance(count, int) else vmax(count)) == memory.arg)
 
 
@@ -99,9 +100,9 @@ def arrangement(given: Sequence[Core], outside: Sequence[Storage] = ()) -> tuple
     for tensor in given:
         first, key = tensors[id(tensor)], id(tensor._storage)
         if key in known:
-            found.append((first, "outside", known[key], tensor._chain))
+            found.append((first, "outside", known[key], unbound_chain(tensor._chain)))
         elif len(storages[key]) > 1:
-            found.append((first, "shared", storages[key][0], tensor._chain))
+            found.append((first, "shared", storages[key][0], unbound_chain(tensor._chain)))
         else:
             found.append(first)
     return tuple(found)
@@ -150,10 +151,10 @@ def placeholders(
             memory = whole_memory(tensor._storage) if whole else memory_of(tensor)
             node = new_buffer(tensor.dtype, memory.size, tensor.device)
             bind_buffer(node, memory)
-            sizes = require_shape(tensor._storage.node) if whole else tensor.shape
+            sizes = unbound_shape(require_shape(tensor._storage.node) if whole else tensor.shape)
             storage = shared[id(tensor._storage)] = Storage(view_of(node, sizes))
             inputs.append(Input(n, whole, storage, node))
-        stand_in = shown[id(tensor)] = showing(tensor, storage, tensor._chain if whole else ())
+        stand_in = shown[id(tensor)] = showing(tensor, storage, place[3] if whole else ())
         if leaves and tensor._leaf:
             mark(base_of(storage.node), fresh=True)
             become_leaf(stand_in)

@@ -3,7 +3,7 @@ results."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from morok.device.buffer import find_buffer
 from morok.ir.memory import base_of
@@ -16,12 +16,20 @@ from morok.tensor.memory.storage import Storage, claim
 from morok.tensor.memory.strides import Chain, replaced, step_of
 
 
-def without_states(roots: Sequence[UOp]) -> list[UOp]:
-    """Graphs in which memory that was overwritten is the value that this makes of it."""
-    done: dict[UOp, UOp] = {}
-    for node in toposort(*roots):
+def without_states(roots: Sequence[UOp], kept: Mapping[UOp, UOp] | None = None) -> list[UOp]:
+    """Graphs in which memory that was overwritten is the value that this makes of it.
+
+    `kept` is memory that is written in place, with the node that is to stand for it.
+    """
+    done: dict[UOp, UOp] = dict(kept or {})
+    for node in toposort(*roots, stop=done.__contains__):
+        if node in done:
+            continue
         if node.op is Ops.AFTER and len(node.src) == 2 and node.src[1].op is Ops.ASSIGN:
-            done[node] = _overwritten(node.src[1], done)
+            if kept and base_of(node) in kept:
+                done[node] = node.replace(tuple([done[s] for s in node.src]))
+            else:
+                done[node] = _overwritten(node.src[1], done)
         else:
             done[node] = node.replace(tuple([done[s] for s in node.src]))
     return [done[root] for root in roots]

@@ -2,7 +2,8 @@
 
 The first call runs the function on placeholders, compiles what it computes and remembers the plan. Later
 calls with tensors of the same shapes, types and devices replay the plan on the new memory: one native call.
-Another shape, type or Python argument is traced again, and so is a tensor given twice, or other options.
+Another shape, type or Python argument is traced again, and so is a tensor given twice, or other options. A
+`Variable` that is bound is an argument like a tensor: one trace serves all of its values (`variables.py`).
 
 What the function takes from outside is guarded: tensors are looked up at every call, so a new weight is seen,
 and numbers, strings and containers that were read at trace time are compared, so a changed one makes a new
@@ -10,8 +11,8 @@ trace. `EXPLAIN=jit` (or DEBUG=2) says why something was traced again.
 
 A function may assign to tensors and to views of them, as a step of training does: parameters, states of an
 optimiser, running statistics, gradients, a cache. Memory that arguments share stays shared. What it assigns
-becomes a result of the plan, and is put in its place after each replay (see `trace.py`). What a replay cannot
-do right is an error: looking at values.
+becomes a result of the plan, and is put in its place after each replay (see `trace.py`); parts of a tensor
+are written where they are (`in_place.py`). What a replay cannot do right is an error: looking at values.
 """
 
 from __future__ import annotations
@@ -33,8 +34,10 @@ from morok.runtime.plan import ExecutionPlan
 from morok.tensor.calls.tracing import TRACE_ENVIRONMENT, JitError
 from morok.tensor.core import Core
 from morok.tensor.jit.arguments import arrangement, gradient_of, is_whole_memory
+from morok.tensor.jit.explain import difference
 from morok.tensor.jit.pytree import TENSOR, flatten, unflatten
 from morok.tensor.jit.trace import Trace
+from morok.tensor.jit.variables import Bound, unbound_shape
 
 _MOST_TRACES = 1024  # of one function; the oldest goes first
 
@@ -102,29 +105,26 @@ class Jit:
 
     def _long_way(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         given: list[Core] = []
-        structure = (tuple, (flatten(args, given), flatten(kwargs, given)))
+        bound: Bound = {}  # the values of variables: one trace serves them all
+        structure = (tuple, (flatten(args, given, bound), flatten(kwargs, given, bound)))
         count = len(given)
         if self.guard_tensors:  # what the function adds to a gradient depends on the gradient
             given += [g for t in given if (g := gradient_of(t)) is not None]
-        key = self._key(structure, given)
+        key = self._key(structure, given, bound)
         known = self._known.get(key)
-        why = (
-            "there is no trace for these shapes, types and arguments"
-            if known is None
-            else known.still_valid(given)
-        )
+        why = self._unknown(key) if known is None else known.still_valid(given)
         if known is None or why is not None:
             self._explain(why or "")
             if len(self._known) >= _MOST_TRACES:
                 del self._known[next(iter(self._known))]
-            known = self._known[key] = Trace(self.function, structure, given, self.guard_tensors)
+            known = self._known[key] = Trace(self.function, structure, given, self.guard_tensors, bound)
             self.traces += 1
             self._last = None
             first, known.first = known.first, []
             return unflatten(known.structure, iter(first))
-        results = known.replay(given)
+        results = known.replay(given, bound)
         # The short way takes the memory behind a node as it lies there: not turned, not a part, not lazy.
-        plain = not kwargs and count == len(given) and not known.changes
+        plain = not kwargs and count == len(given) and not known.writes and not bound
         plain = plain and all(isinstance(a, Core) and is_whole_memory(a) and not a._leaf for a in args)
         nodes = [t._uop for t in given]
         around = [(look, look()) for look in TRACE_ENVIRONMENT]
@@ -133,9 +133,17 @@ class Jit:
         )
         return unflatten(known.structure, iter(results))
 
-    def _key(self, structure: Any, given: list[Core]) -> Any:
+    def _unknown(self, key: Any) -> str:
+        if not self._known:
+            return "it was never called"
+        return difference(key, next(reversed(self._known)))
+
+    def _key(self, structure: Any, given: list[Core], bound: Bound) -> Any:
         around = tuple([look() for look in TRACE_ENVIRONMENT])
-        forms = [(type(t), t.shape, t.dtype, t.device, t._leaf, gradient_of(t) is not None) for t in given]
+        forms = [
+            (type(t), unbound_shape(t.shape, bound), t.dtype, t.device, t._leaf, gradient_of(t) is not None)
+            for t in given
+        ]
         key = (structure, around, arrangement(given), *forms)
         try:
             hash(key)

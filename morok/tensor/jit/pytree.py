@@ -7,7 +7,9 @@ from typing import Any, final
 
 import numpy as np
 
+from morok.ir.node import UOp
 from morok.tensor.core import Core
+from morok.tensor.jit.variables import Bound, unbound
 
 TENSOR: Any = ("tensor",)  # the place of a tensor in a structure
 
@@ -30,15 +32,17 @@ class Value:
         return hash(self._key)
 
 
-def flatten(value: Any, found: list[Core]) -> Any:
-    """The structure of nested containers, with the tensors taken out in order."""
+def flatten(value: Any, found: list[Core], bound: Bound | None = None) -> Any:
+    """The structure of nested containers, with the tensors taken out in order, and values of variables."""
     if isinstance(value, Core):
         found.append(value)
         return TENSOR
     if isinstance(value, (list, tuple)):
-        return (type(value), tuple([flatten(v, found) for v in value]))
+        return (type(value), tuple([flatten(v, found, bound) for v in value]))
     if isinstance(value, dict):
-        return (dict, tuple([(Value(k), flatten(v, found)) for k, v in value.items()]))
+        return (dict, tuple([(Value(k), flatten(v, found, bound)) for k, v in value.items()]))
+    if bound is not None and isinstance(value, UOp):
+        value = unbound(value, bound)
     return Value(value)
 
 

@@ -12,14 +12,12 @@ Results that show a storage that was there before go on showing it.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, final
 
-from morok.device.base import as_host
-from morok.device.buffer import Buffer, bind_buffer, bind_fresh, bindings, find_buffer, keepers
-from morok.device.registry import get_device
-from morok.dtype import DType
+from morok.device.buffer import Buffer, bind_buffer, bindings, find_buffer, keepers
 from morok.ir.memory import base_of
 from morok.ir.node import UOp, make
 from morok.ir.ops import Ops
@@ -28,7 +26,7 @@ from morok.runtime.launch import PlanLaunch, native_launch
 from morok.runtime.plan import ExecutionPlan, buffer_for
 from morok.runtime.profile import current
 from morok.tensor.calls.tracing import tracing
-from morok.tensor.core import Core
+from morok.tensor.core import Core, require_shape
 from morok.tensor.gradient_track import is_tracked
 from morok.tensor.jit.arguments import (
     arrangement,
@@ -40,10 +38,13 @@ from morok.tensor.jit.arguments import (
 )
 from morok.tensor.jit.functionalize import put, without_states
 from morok.tensor.jit.guards import guards_of
+from morok.tensor.jit.in_place import lose, shows_written, take_memory, written_in_place
 from morok.tensor.jit.pytree import flatten, unflatten, values_in
-from morok.tensor.memory.states import is_memory, resolve
-from morok.tensor.memory.storage import Storage, claim
-from morok.tensor.memory.strides import Chain, moved, step_of
+from morok.tensor.jit.results import OutputSpec, Results
+from morok.tensor.jit.variables import Bound, rebound_chain, rebound_nodes, unbound_chain
+from morok.tensor.memory.states import is_memory, resolve, view_of
+from morok.tensor.memory.storage import Storage
+from morok.tensor.memory.strides import Chain, step_of
 from morok.tensor.random import drawing_from, new_cell, new_cells, skip
 from morok.tensor.realize import new_buffer, prepare
 
@@ -63,12 +64,20 @@ class _Before:
         self.nodes = [s.node for s in storages]
         self.gradients = [getattr(t, "_grad", None) for t in tensors]
 
-    def changes(self) -> tuple[list[tuple[int, str]], list[UOp]]:
-        """What was assigned, a storage or the gradient of a tensor by its number, and the nodes."""
+    def changes(self) -> tuple[list[tuple[int, str]], list[UOp], list[tuple[int, UOp, UOp]]]:
+        """What was assigned, a storage or the gradient of a tensor by its number, and the nodes.
+
+        Then storages of which parts were written: the number, the memory, and its last state.
+        """
         places: list[tuple[int, str]] = []
         nodes: list[UOp] = []
+        parts: list[tuple[int, UOp, UOp]] = []
         for i, (storage, node) in enumerate(zip(self.storages, self.nodes, strict=True)):
             if storage.node is not node:
+                memory = written_in_place(storage, node)
+                if memory is not None:
+                    parts.append((i, memory, storage.node))
+                    continue
                 places.append((i, "value"))
                 nodes.append(storage.node)
         for i, (tensor, gradient) in enumerate(zip(self.tensors, self.gradients, strict=True)):
@@ -76,7 +85,7 @@ class _Before:
             if now is not gradient:
                 places.append((i, "gradient" if now is not None else "none"))
                 nodes += [now._uop] if now is not None else []
-        return places, nodes
+        return places, nodes, parts
 
     def restore(self) -> None:
         for storage, node in zip(self.storages, self.nodes, strict=True):
@@ -130,119 +139,28 @@ def _detached(tensor: Core) -> Core:
     return type(tensor)._new(make(Ops.DETACH, tensor.dtype, (tensor._uop,)))
 
 
-def _functional(nodes: list[UOp], count: int, kind: type[Core]) -> list[Core]:
-    """Results, then new values with memory of their own, as tensors of one graph without assignments."""
-    plain = without_states(nodes)
+def _functional(
+    nodes: list[UOp], count: int, kept: dict[UOp, UOp], states: list[UOp], kind: type[Core]
+) -> list[Core]:
+    """Results, then new values with memory of their own, as tensors of one graph without assignments.
+
+    Last come the states of memory that is written in place.
+    """
+    plain = without_states([*nodes, *states], kept)
+    own = set(kept.values())
     seen = set(plain[:count])
     made: list[Core] = []
     for i, node in enumerate(plain):
-        if i >= count and (node in seen or is_memory(resolve([node])[0])):
+        new = count <= i < len(nodes) and (node in seen or is_memory(resolve([node])[0]))
+        if new or (i < len(nodes) and shows_written(node, own)):
             node = make(Ops.CONTIGUOUS, node.dtype, (node,))  # not somebody else's memory
         seen.add(node)
         made.append(_detached(kind._new(node)))
     return made
 
 
-# --- results
-
-
-@final
-@dataclass(frozen=True)
-class _OutputSpec:
-    """What every replay makes anew: memory, and the tensors that show it."""
-
-    memory: tuple[tuple[DType, int, str], ...]
-    outputs: tuple[tuple[int, Chain] | None, ...]  # which memory; None: nothing is computed for it
-    kind: type[Core]
-
-    def sizes(self, number: int) -> Any:
-        """The shape of an output that is all of its memory, in order; None of another one."""
-        output = self.outputs[number]
-        if output is None or any(step.op is not Ops.RESHAPE for step in output[1]):
-            return None
-        sizes = output[1][-1].shape if output[1] else (self.memory[output[0]][1],)
-        return sizes if all(isinstance(n, int) for n in sizes) else None
-
-
-@final
-class _Results:
-    """Memory for the results of a replay, and the call that fills it.
-
-    Whoever holds a result holds its tensor, its storage, or, as a graph does, the node of its memory. All are
-    made for each replay and held weakly here, so the memory is free when they are gone and no array shows it.
-    """
-
-    __slots__ = ("bases", "bindings", "buffers", "held", "launch", "nodes", "output_spec")
-
-    def __init__(self, output_spec: _OutputSpec, launch: PlanLaunch | None) -> None:
-        self.output_spec = output_spec
-        self.buffers = [get_device(device).buffer(size, dtype) for dtype, size, device in output_spec.memory]
-        self.launch = launch
-        self.bases: list[UOp] | None = None  # the inputs whose memory the call reads, and the count of all
-        self.bindings = -1  # bindings when it was looked up
-        self.held: list[weakref.ref[Any]] = []
-        self.nodes: dict[int, weakref.ref[UOp]] = {}
-
-    def lost(self) -> bool:
-        """Whether a result has been assigned to: its memory has another name then, and stays its tensor's."""
-        return any(b.renamed for b in self.buffers)
-
-    def free(self) -> bool:
-        """Whether nobody knows of these results, no tensor, no graph, no array, and none is lost."""
-        for held in self.held:
-            if held() is not None:
-                return False
-        for buffer in self.buffers:
-            if buffer.renamed or (buffer._lease is not None and not buffer.is_private):
-                return False
-        return True
-
-    def give(self) -> list[Core | None]:
-        """New tensors on the memory, without storages until somebody looks at them."""
-        if self.nodes:
-            self.nodes = {}
-        kind = self.output_spec.kind
-        made: list[Core | None] = []
-        self.held = held = []
-        number = 0
-        for output in self.output_spec.outputs:
-            if output is None:
-                made.append(None)
-            else:
-                tensor = _new(kind)
-                tensor._made_by = (self, number)
-                held.append(_ref(tensor))
-                made.append(tensor)
-            number += 1  # noqa: SIM113 - by hand is faster
-        return made
-
-    def storage(self, number: int) -> Storage:
-        """The storage of a result."""
-        node = self._node(number)
-        storage = Storage(node)
-        self.held.append(_ref(storage))
-        claim(base_of(node), storage)
-        return storage
-
-    def array(self, number: int) -> Any:
-        """The values of a result as an array that has borrowed the memory; None if they lie otherwise."""
-        sizes = self.output_spec.sizes(number)
-        output = self.output_spec.outputs[number]
-        return None if sizes is None or output is None else as_host(self.buffers[output[0]]).reshape(sizes)
-
-    def _node(self, number: int) -> UOp:
-        """The node of a result; results may share memory."""
-        output = self.output_spec.outputs[number]
-        assert output is not None
-        place, chain = output
-        known = self.nodes.get(place)
-        memory = None if known is None else known()
-        if memory is None:
-            memory = new_buffer(*self.output_spec.memory[place])
-            bind_fresh(memory, self.buffers[place])
-            self.nodes[place] = ref = _ref(memory)
-            self.held.append(ref)
-        return moved(memory, chain)
+def _base(storage: Storage) -> UOp:
+    return base_of(resolve([storage.node])[0])
 
 
 def _unique(tensors: Sequence[Core]) -> list[Storage]:
@@ -263,7 +181,9 @@ def _chain_over(view: UOp) -> Chain:
 class Trace:
     """One compiled form of a function."""
 
-    def __init__(self, function: Any, structure: Any, given: list[Core], guard_tensors: bool) -> None:
+    def __init__(
+        self, function: Any, structure: Any, given: list[Core], guard_tensors: bool, bound: Bound
+    ) -> None:
         self.guards = guards_of(function, guard_tensors, values_in(structure))
         captured = self.guards.tensors()
         outside = _unique(captured)
@@ -278,36 +198,46 @@ class Trace:
                 shown[id(tensor)]._grad = shown.get(id(gradient), gradient)
         self.given = list({id(t): n for n, t in reversed(list(enumerate(given))) if id(t) in shown}.values())
         self.storages = [*outside, *(i.storage for i in self.inputs)]
-        nodes, values, kind = self._traced(function, structure, given, captured, shown)
+        nodes, values, parts, kind = self._traced(function, structure, given, captured, shown)
         self.inside = len(outside)  # the number of the first storage of arguments
         self.count = len(nodes)  # of what is computed for results; the rest is put in its places
-        self.outputs = _functional([*nodes, *values], self.count, kind)
-        self.plan: ExecutionPlan = prepare(self.outputs)
-        self.plan.run()
+        kept = self._written_parts(parts)
+        self.outside_nodes = [kept.get(base, base) for base in map(_base, outside)]
+        bounded = rebound_nodes([*nodes, *values, *(state for _, _, state in parts)], bound)
+        first = len(nodes) + len(values)
+        made = _functional(bounded[:first], self.count, kept, bounded[first:], kind)
+        self.outputs = made[:first]
+        self.plan: ExecutionPlan = prepare(made)
+        # A graph that holds the memory as it was would count as somebody who reads it.
+        del made, bounded, nodes, values, parts
+        kept.clear()
+        with self._writing(given) as memory:
+            for node, buffer in memory.items():
+                bind_buffer(node, buffer)
+            self.plan.run()
         self.checks = bool(self.plan.schedule.checks)
         self.word = self.plan.word  # a look at it is shorter than a call
         self.views = [resolve([t.uop])[0] for t in self.outputs]
         self.launch: PlanLaunch | None = self._new_launch()
-        self.outside_nodes = [base_of(resolve([s.node])[0]) for s in outside]
         self.output_spec = self._output_spec(kind)
-        self.results: list[_Results] = []
+        self.results: list[Results] = []
         computed = [
             made.kind == "output" and not made.chain and made.number == n for n, made in enumerate(self.made)
         ]
         plain = all(computed) and len(computed) == len(self.outputs) and None not in self.output_spec.outputs
-        self.simple = self.launch is not None and plain and not (outside or self.draws or self.changes)
+        self.simple = self.launch is not None and plain and not (outside or self.draws or self.writes)
         found: list[Core] = [
-            self._passed_on(i, given) if out is None else t
+            self._passed_on(i, given, bound) if out is None else t
             for i, (out, t) in enumerate(zip(self.output_spec.outputs, self.outputs, strict=True))
         ]
-        self.first = self._given_out(given, found)
+        self.first = self._given_out(given, found, bound)
         self.storages = []  # they were there for the trace only
         keepers.add(self)
 
     def _traced(
         self, function: Any, structure: Any, given: list[Core], captured: list[Core], shown: dict[int, Any]
-    ) -> tuple[list[UOp], list[UOp], type[Core]]:
-        """The nodes of results and of new values, and the class of tensors."""
+    ) -> tuple[list[UOp], list[UOp], list[tuple[int, UOp, UOp]], type[Core]]:
+        """The nodes of results and of new values, memory that is written in place, the class of tensors."""
         args, kwargs = unflatten(structure, iter([shown.get(id(t), t) for t in given]))
         cell = new_cell(0)  # random numbers are counted on from here, at every call from somewhere else
         stand_ins = [shown[id(given[n])] for n in self.given]
@@ -320,14 +250,54 @@ class Trace:
             names = [("captured", n, t) for n, t in enumerate(captured)]
             names += [("given", n, shown[id(given[n])]) for n in self.given]
             self.made, nodes = _describe(found, names, self.storages)
-            self.changes, values = before.changes()
+            self.changes, values, parts = before.changes()
         finally:
             before.restore()
         self.draws, self.cells = draws.count, draws.cells
         skip(self.draws)
-        return nodes, values, type([*found, *captured, *given][0]) if found or captured or given else Core
+        kind = type([*found, *captured, *given][0]) if found or captured or given else Core
+        return nodes, values, parts, kind
 
-    def _output_spec(self, kind: type[Core]) -> _OutputSpec:
+    def _written_parts(self, parts: list[tuple[int, UOp, UOp]]) -> dict[UOp, UOp]:
+        """Memory that is written in place, with nodes of the trace's own in its stead."""
+        kept: dict[UOp, UOp] = {}
+        self.in_place: dict[int, UOp] = {}
+        for number, memory, _ in parts:
+            node = kept[memory] = new_buffer(memory.dtype, memory.arg, str(memory.src[1].arg))
+            self.in_place[number] = node
+            if number >= self.inside:
+                self.inputs[number - self.inside].node = node
+        self.writes = bool(self.changes or kept)  # whether a call leaves more behind than its results
+        return kept
+
+    @contextmanager
+    def _writing(self, given: list[Core]) -> Iterator[dict[UOp, Buffer]]:
+        """The memory that is written in place, for one run."""
+        memory: dict[UOp, Buffer] = {}
+        own: list[Storage] = []
+        copies: list[tuple[Storage, Chain, UOp]] = []
+        for number, node in self.in_place.items():
+            storage, chain = self._storage(number, given)
+            buffer = None if chain else take_memory(storage)
+            if buffer is not None:
+                own.append(storage)
+            else:  # a part of a larger tensor, or somebody else's memory: an assignment at the end
+                place = None if number < self.inside else self.inputs[number - self.inside]
+                buffer = (whole_memory(storage) if place is None else place.memory(given)).clone()
+                copy = new_buffer(node.dtype, node.arg, str(node.src[1].arg))
+                bind_buffer(copy, buffer)
+                sizes = given[place.number].shape if place and chain else require_shape(storage.node)
+                copies.append((storage, chain, view_of(copy, sizes)))
+            memory[node] = buffer
+        try:
+            yield memory
+        except BaseException:
+            lose(own)
+            raise
+        for storage, chain, node in copies:
+            put(storage, chain, node)
+
+    def _output_spec(self, kind: type[Core]) -> OutputSpec:
         """What a replay makes anew: memory that the plan writes, and what shows it."""
         written = set(self.plan._written)
         numbers: dict[UOp, int] = {}
@@ -335,12 +305,12 @@ class Trace:
         for view in self.views:
             node = base_of(view)
             if node in written:
-                outputs.append((numbers.setdefault(node, len(numbers)), _chain_over(view)))
+                outputs.append((numbers.setdefault(node, len(numbers)), unbound_chain(_chain_over(view))))
             else:
                 outputs.append(None)
         self.written = list(numbers)
         memory = tuple([(node.dtype, node.arg, str(node.src[1].arg)) for node in numbers])
-        return _OutputSpec(memory, tuple(outputs), kind)
+        return OutputSpec(memory, tuple(outputs), kind)
 
     def drop_unused(self) -> None:
         """Results that nobody uses are there only to be filled again."""
@@ -348,7 +318,7 @@ class Trace:
 
     # --- what a call gives back
 
-    def _passed_on(self, i: int, given: list[Core]) -> Core:
+    def _passed_on(self, i: int, given: list[Core], bound: Bound) -> Core:
         """A result that no kernel writes: values of an argument, of a tensor from outside, or constants."""
         view = self.views[i]
         node = base_of(view)
@@ -362,7 +332,8 @@ class Trace:
                 memory = whole_memory(outside[self.outside_nodes.index(node)])
             else:
                 memory = buffer_for(node)
-        return self.output_spec.kind._new(substitute(view, {node: self._showing_values(memory, node)}))
+        shown = substitute(view, {node: self._showing_values(memory, node)})
+        return self.output_spec.kind._new(rebound_nodes([shown], bound)[0])
 
     def _showing_values(self, memory: Buffer, like: UOp) -> UOp:
         """A BUFFER node for values in somebody's memory."""
@@ -378,7 +349,7 @@ class Trace:
         tensor = given[place.number]
         return tensor._storage, () if place.whole else tensor._chain
 
-    def _given_out(self, given: list[Core], outputs: list[Core]) -> list[Core]:
+    def _given_out(self, given: list[Core], outputs: list[Core], bound: Bound) -> list[Core]:
         """Puts what was assigned in its places, and makes the results."""
         values = iter(outputs[self.count :])
         for number, kind in self.changes:
@@ -392,19 +363,20 @@ class Trace:
             holder._grad = next(values) if kind == "gradient" else None
         if self.simple:
             return outputs
-        return [self._result(made, given, outputs) for made in self.made]
+        return [self._result(made, given, outputs, bound) for made in self.made]
 
-    def _result(self, made: _Result, given: list[Core], outputs: list[Core]) -> Core:
+    def _result(self, made: _Result, given: list[Core], outputs: list[Core], bound: Bound) -> Core:
         if made.kind == "given":
             return given[made.number]
         if made.kind == "captured":
             return self.guards.tensors()[made.number]
         if made.kind == "output":
             output = outputs[made.number]
-            return showing(output, output._storage, made.chain) if made.chain else output
+            chain = rebound_chain(made.chain, bound)
+            return showing(output, output._storage, chain) if made.chain else output
         storage, seen = self._storage(made.number, given)
         like: Any = object.__new__(self.output_spec.kind)
-        return showing(like, storage, seen + made.chain)  # type: ignore[no-any-return]
+        return showing(like, storage, seen + rebound_chain(made.chain, bound))  # type: ignore[no-any-return]
 
     # --- running
 
@@ -430,7 +402,7 @@ class Trace:
     def replay_same(self, given: tuple[Any, ...], bases: list[UOp]) -> list[Core]:
         """A replay on tensors that show the same nodes as last time: the short way."""
         if not self.simple or current() is not None:
-            return self.replay(list(given))
+            return self.replay(list(given), {})
         for results in self.results:
             if results.free():
                 break
@@ -443,7 +415,7 @@ class Trace:
             for place in self.inputs:
                 found = find_buffer(bases[place.number])
                 if found is None:
-                    return self.replay(list(given))
+                    return self.replay(list(given), {})
                 launch.bind(place.node, found)
             results.bindings, results.bases = now, bases
         (launch.steps.run or launch.steps)()
@@ -451,33 +423,41 @@ class Trace:
             self.plan.hear()
         return results.give()  # type: ignore[return-value]
 
-    def replay(self, given: list[Core]) -> list[Core]:
-        """A replay on any tensors of the right kinds."""
+    def replay(self, given: list[Core], bound: Bound) -> list[Core]:
+        """A replay on any tensors of the right kinds, with these values of variables."""
         captured = self.guards.tensors()
         run_writes(_unique([*captured, *given]))
-        memory = {place.node: place.memory(given) for place in self.inputs}
-        outside = _unique(captured)
-        memory |= {n: whole_memory(s) for n, s in zip(self.outside_nodes, outside, strict=True)}
+        own = set(self.in_place.values())
+        memory = {place.node: place.memory(given) for place in self.inputs if place.node not in own}
+        outside = zip(self.outside_nodes, _unique(captured), strict=True)
+        memory |= {n: whole_memory(s) for n, s in outside if n not in own}
         if self.draws:
             cells = zip(self.cells.values(), new_cells(self.draws, list(self.cells)), strict=True)
             memory |= {cell: buffer_for(fresh) for cell, fresh in cells}
         results = next((known for known in self.results if known.free()), None) or self._new_results()
         launch = results.launch
-        results.bases = None
-        if launch is not None and current() is None:
-            for node, buffer in memory.items():
-                launch.bind(node, buffer)
-            launch()
-            self.plan.hear()
-        else:
-            memory |= dict(zip(self.written, results.buffers, strict=True))
-            self.plan.run(memory)
-        outputs = [self._passed_on(i, given) if t is None else t for i, t in enumerate(results.give())]
-        return self._given_out(given, outputs)
+        results.bases, results.bound = None, bound
+        names = {str(variable.arg[0]): int(bind.src[1].arg) for variable, bind in bound.items()}
+        values = {name: value for name, value in names.items() if name in self.plan.limits}
+        with self._writing(given) as taken:
+            memory |= taken
+            if launch is not None and current() is None:
+                for node, buffer in memory.items():
+                    launch.bind(node, buffer)
+                for name, value in values.items():
+                    launch.set(name, value)
+                launch()
+                self.plan._bound = {**self.plan.values, **values}
+                self.plan.hear()
+            else:
+                memory |= dict(zip(self.written, results.buffers, strict=True))
+                self.plan.run(memory, **values)
+        outputs = [self._passed_on(i, given, bound) if t is None else t for i, t in enumerate(results.give())]
+        return self._given_out(given, outputs, bound)
 
-    def _new_results(self) -> _Results:
+    def _new_results(self) -> Results:
         self.results = [results for results in self.results if not results.lost()]
-        results = _Results(self.output_spec, self._new_launch() if self.launch is not None else None)
+        results = Results(self.output_spec, self._new_launch() if self.launch is not None else None)
         if results.launch is not None:
             for node, buffer in zip(self.written, results.buffers, strict=True):
                 results.launch.bind(node, buffer)

@@ -1,0 +1,169 @@
+"""Arithmetic of sizes that are known later: sums of products in one order, so that equal sizes are one node.
+
+    2 + k - 2 → k,  k + (8 - k) → 8,  (k + 1) * 2 → 2*k + 2
+
+Every size is brought to this form where it is made; comparing is then comparing nodes, and whether one is at
+most another is asked of the bounds of their difference. What is no sum or product (quotients, the larger of
+two) stays whole inside of it, where it cannot be told what it is.
+"""
+
+from __future__ import annotations
+
+from morok.caches import Cache
+from morok.dtype import index
+from morok.ir.bounds import bounds
+from morok.ir.node import UOp, alu, const
+from morok.ir.ops import Op, Ops
+
+Size = int | UOp
+_Term = tuple[UOp, ...]  # a product, sorted by name; () is 1
+_Sum = dict[_Term, int]
+_MOST_TERMS = 64  # a product with more stays as it was written
+
+_known: Cache[UOp, Size] = Cache("ir.canonical_sizes", 4096)
+
+
+def canonical(size: Size) -> Size:
+    """A size in the one form that all equal ones have, as far as sums and products tell."""
+    if isinstance(size, int):
+        return size
+    if size.op is Ops.CONST:
+        return int(size.arg)
+    if not size.src or size.op is Ops.BIND:
+        return size
+    found = _known.get(size)
+    if found is None:
+        found = _known[size] = _size(_terms(size))
+    return found
+
+
+def combine(op: Op, a: Size, b: Size) -> Size:
+    """Two sizes added, subtracted or multiplied."""
+    return canonical(alu(op, *(x if isinstance(x, UOp) else const(index, x) for x in (a, b))))
+
+
+def at_most(a: Size, b: Size) -> bool:
+    """Whether a size is proved to be no more than another, for all values of their variables."""
+    rest = combine(Ops.SUB, b, a)
+    return (rest if isinstance(rest, int) else int(bounds(_free(rest))[0])) >= 0
+
+
+def _free(node: UOp) -> UOp:
+    """A size for all values of its variables, also if they are bound: kernels are the same for all."""
+    if node.op is Ops.BIND:
+        return node.src[0]
+    return node.replace(tuple([_free(s) for s in node.src])) if node.src else node
+
+
+def _terms(node: UOp) -> _Sum:
+    op = node.op
+    if op is Ops.CONST:
+        return {(): int(node.arg)} if node.arg else {}
+    if op is Ops.ADD or op is Ops.SUB:
+        found = dict(_terms(node.src[0]))
+        for term, count in _terms(node.src[1]).items():
+            _add(found, term, count if op is Ops.ADD else -count)
+        return found
+    if op is Ops.NEG:
+        return {term: -count for term, count in _terms(node.src[0]).items()}
+    if op is Ops.MUL:
+        left, right = _terms(node.src[0]), _terms(node.src[1])
+        if len(left) * len(right) <= _MOST_TERMS:
+            found = {}
+            for a, m in left.items():
+                for b, n in right.items():
+                    _add(found, tuple(sorted((*a, *b), key=show_size)), m * n)
+            return found
+    if op is Ops.MAX or op is Ops.MIN:
+        one, other = (canonical(s) for s in node.src)
+        if at_most(one, other) or at_most(other, one):
+            larger, smaller = (other, one) if at_most(one, other) else (one, other)
+            chosen = larger if op is Ops.MAX else smaller
+            return ({(): chosen} if chosen else {}) if isinstance(chosen, int) else _terms(chosen)
+    if op is Ops.FLOORDIV and node.src[1].op is Ops.CONST and node.src[1].arg > 0:
+        divisor, above = int(node.src[1].arg), _terms(node.src[0])
+        if not any(count % divisor for count in above.values()):
+            return {term: count // divisor for term, count in above.items()}
+    return {(_rebuilt(node),): 1}
+
+
+def _rebuilt(node: UOp) -> UOp:
+    """A node that is no sum, over sources in their one form."""
+    if not node.src or node.op is Ops.BIND:
+        return node
+    sizes = [canonical(s) if s.dtype.is_index else s for s in node.src]
+    return node.replace(tuple([s if isinstance(s, UOp) else const(index, s) for s in sizes]))
+
+
+def _add(found: _Sum, term: _Term, count: int) -> None:
+    total = found.get(term, 0) + count
+    if total:
+        found[term] = total
+    else:
+        found.pop(term, None)
+
+
+def _size(terms: _Sum) -> Size:
+    """The terms as a node: by name, negative ones last and subtracted, then the number."""
+    number = terms.get((), 0)
+    ordered = sorted(
+        (term for term in terms if term), key=lambda t: (terms[t] < 0, tuple([show_size(a) for a in t]))
+    )
+    node: UOp | None = None
+    if number > 0 and ordered and terms[ordered[0]] < 0:
+        node, number = const(index, number), 0  # 8 - k
+    for term in ordered:
+        count = terms[term]
+        product = term[0]
+        for factor in term[1:]:
+            product = alu(Ops.MUL, product, factor)
+        times = abs(count) if node is not None else count
+        if times != 1:
+            product = alu(Ops.MUL, product, const(index, times))
+        node = product if node is None else alu(Ops.ADD if count > 0 else Ops.SUB, node, product)
+    if node is None:
+        return number
+    return alu(Ops.ADD, node, const(index, number)) if number else node
+
+
+# --- as people write them
+
+_SIGNS = {Ops.FLOORDIV: "//", Ops.FLOORMOD: "%"}
+_CALLS = {Ops.MAX: "max", Ops.MIN: "min"}
+
+
+def show_size(size: Size) -> str:
+    """A size as arithmetic: `k`, `k+2`, `2*k`; values of variables are not part of it."""
+    if isinstance(size, int):
+        return str(size)
+    op = size.op
+    if op is Ops.CONST:
+        return str(size.arg)
+    if op is Ops.BIND:
+        return show_size(size.src[0])
+    if op is Ops.DEFINE_VAR:
+        return str(size.arg[0])
+    if op is Ops.ADD or op is Ops.SUB:
+        left, right = size.src
+        if op is Ops.ADD and right.op is Ops.CONST and right.arg < 0:
+            return f"{show_size(left)}-{-right.arg}"
+        shown = show_size(right)
+        inner = f"({shown})" if op is Ops.SUB and right.op in (Ops.ADD, Ops.SUB) else shown
+        return f"{show_size(left)}{'+' if op is Ops.ADD else '-'}{inner}"
+    if op is Ops.MUL:
+        left, right = size.src
+        if right.op is Ops.CONST:
+            left, right = right, left
+        return "*".join(_factor(s) for s in (left, right))
+    if op in _SIGNS:
+        return _SIGNS[op].join(_factor(s) for s in size.src)
+    if op in _CALLS:
+        return f"{_CALLS[op]}({', '.join(show_size(s) for s in size.src)})"
+    if not size.src:
+        return op.name.lower()
+    return f"{op.name.lower()}({', '.join(show_size(s) for s in size.src)})"
+
+
+def _factor(node: UOp) -> str:
+    shown = show_size(node)
+    return f"({shown})" if node.op in (Ops.ADD, Ops.SUB, Ops.FLOORDIV, Ops.FLOORMOD) else shown

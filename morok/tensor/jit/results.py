@@ -1,0 +1,123 @@
+"""Results of a replay: memory that is filled again when nobody knows of what it held."""
+
+from __future__ import annotations
+
+import weakref
+from dataclasses import dataclass
+from typing import Any, final
+
+from morok.device.base import as_host
+from morok.device.buffer import bind_fresh
+from morok.device.registry import get_device
+from morok.dtype import DType
+from morok.ir.memory import base_of
+from morok.ir.node import UOp
+from morok.ir.ops import Ops
+from morok.runtime.launch import PlanLaunch
+from morok.tensor.core import Core
+from morok.tensor.jit.variables import Bound, rebound_chain
+from morok.tensor.memory.storage import Storage, claim
+from morok.tensor.memory.strides import Chain, moved
+from morok.tensor.realize import new_buffer
+
+_new, _ref = object.__new__, weakref.ref
+
+
+@final
+@dataclass(frozen=True)
+class OutputSpec:
+    """What every replay makes anew: memory, and the tensors that show it."""
+
+    memory: tuple[tuple[DType, int, str], ...]
+    outputs: tuple[tuple[int, Chain] | None, ...]  # which memory; None: nothing is computed for it
+    kind: type[Core]
+
+    def sizes(self, number: int) -> Any:
+        """The shape of an output that is all of its memory, in order; None of another one."""
+        output = self.outputs[number]
+        if output is None or any(step.op is not Ops.RESHAPE for step in output[1]):
+            return None
+        sizes = output[1][-1].shape if output[1] else (self.memory[output[0]][1],)
+        return sizes if all(isinstance(n, int) for n in sizes) else None
+
+
+@final
+class Results:
+    """Memory for the results of a replay, and the call that fills it.
+
+    Whoever holds a result holds its tensor, its storage, or, as a graph does, the node of its memory. All are
+    made for each replay and held weakly here, so the memory is free when they are gone and no array shows it.
+    """
+
+    __slots__ = ("bases", "bindings", "bound", "buffers", "held", "launch", "nodes", "output_spec")
+
+    def __init__(self, output_spec: OutputSpec, launch: PlanLaunch | None) -> None:
+        self.output_spec = output_spec
+        self.buffers = [get_device(device).buffer(size, dtype) for dtype, size, device in output_spec.memory]
+        self.launch = launch
+        self.bases: list[UOp] | None = None  # the inputs whose memory the call reads, and the count of all
+        self.bindings = -1  # bindings when it was looked up
+        self.held: list[weakref.ref[Any]] = []
+        self.nodes: dict[int, weakref.ref[UOp]] = {}
+        self.bound: Bound = {}  # the values of variables at the last replay
+
+    def lost(self) -> bool:
+        """Whether a result has been assigned to: its memory has another name then, and stays its tensor's."""
+        return any(b.renamed for b in self.buffers)
+
+    def free(self) -> bool:
+        """Whether nobody knows of these results, no tensor, no graph, no array, and none is lost."""
+        for held in self.held:
+            if held() is not None:
+                return False
+        for buffer in self.buffers:
+            if buffer.renamed or (buffer._lease is not None and not buffer.is_private):
+                return False
+        return True
+
+    def give(self) -> list[Core | None]:
+        """New tensors on the memory, without storages until somebody looks at them."""
+        if self.nodes:
+            self.nodes = {}
+        kind = self.output_spec.kind
+        made: list[Core | None] = []
+        self.held = held = []
+        number = 0
+        for output in self.output_spec.outputs:
+            if output is None:
+                made.append(None)
+            else:
+                tensor = _new(kind)
+                tensor._made_by = (self, number)
+                held.append(_ref(tensor))
+                made.append(tensor)
+            number += 1  # noqa: SIM113 - by hand is faster
+        return made
+
+    def storage(self, number: int) -> Storage:
+        """The storage of a result."""
+        node = self._node(number)
+        storage = Storage(node)
+        self.held.append(_ref(storage))
+        claim(base_of(node), storage)
+        return storage
+
+    def array(self, number: int) -> Any:
+        """The values of a result as an array that has borrowed the memory; None if they lie otherwise."""
+        sizes = self.output_spec.sizes(number)
+        output = self.output_spec.outputs[number]
+        return None if sizes is None or output is None else as_host(self.buffers[output[0]]).reshape(sizes)
+
+    def _node(self, number: int) -> UOp:
+        """The node of a result; results may share memory."""
+        output = self.output_spec.outputs[number]
+        assert output is not None
+        place, chain = output
+        known = self.nodes.get(place)
+        memory = None if known is None else known()
+        if memory is None:
+            memory = new_buffer(*self.output_spec.memory[place])
+            bind_fresh(memory, self.buffers[place])
+            self.nodes[place] = ref = _ref(memory)
+            self.held.append(ref)
+        return moved(memory, rebound_chain(chain, self.bound))
