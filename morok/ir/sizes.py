@@ -48,6 +48,11 @@ def at_most(a: Size, b: Size) -> bool:
     return (rest if isinstance(rest, int) else int(bounds(_free(rest))[0])) >= 0
 
 
+def largest(size: Size) -> int:
+    """The most that a size can be, whatever its variables are bound to."""
+    return size if isinstance(size, int) else int(bounds(_free(size))[1])
+
+
 def _free(node: UOp) -> UOp:
     """A size for all values of its variables, also if they are bound: kernels are the same for all."""
     if node.op is Ops.BIND:

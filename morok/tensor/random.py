@@ -27,9 +27,10 @@ from morok.errors import ArgumentError, DTypeError, ShapeError
 from morok.forks import renewed
 from morok.ir import build
 from morok.ir import movement as move
-from morok.ir.infer import Shape, show_shape
+from morok.ir.infer import Shape, numel, show_shape
 from morok.ir.node import UOp, alu, const
 from morok.ir.ops import Ops
+from morok.ir.sizes import largest
 from morok.runtime.plan import buffer_for
 from morok.tensor.arrays import reduce
 from morok.tensor.arrays.movement import narrow, unsqueeze
@@ -166,20 +167,18 @@ def _cell_of(values: Any, name: str) -> UOp:
 def random_bits(sizes: Shape, device: str | None, draws: int = 1) -> Iterator[UOp]:
     """So many tensors of 64 random bits per element."""
     refuse_trace_cache("a random number")
-    known = concrete_shape(sizes) if all(isinstance(s, int) for s in sizes) else None
-    if known is None:
-        raise ShapeError(f"random tensors have known sizes, not {show_shape(sizes)}")
-    count = math.prod(known)
+    count = numel(sizes)
+    most = largest(count)  # so many are taken, and so many more for the next draw
     recorded = _draws.get()
-    cell = new_cell(count * draws, device) if recorded is None else recorded.cell_on(device)
-    first = 0 if recorded is None else recorded.take(count * draws)
+    cell = new_cell(most * draws, device) if recorded is None else recorded.cell_on(device)
+    first = 0 if recorded is None else recorded.take(most * draws)
     key, start = (move.shrink(cell, ((i, i + 1),)) for i in (0, 1))
     place = iota((count,), 0, dt.uint64)
     for draw in range(draws):
-        skipped = first + draw * count
+        skipped = first + draw * most
         at = alu(Ops.ADD, place, const(dt.uint64, skipped)) if skipped else place
         counter = alu(Ops.ADD, at, expand_to(start, (count,)))
-        yield move.reshape(alu(Ops.THREEFRY, counter, expand_to(key, (count,))), known)
+        yield move.reshape(alu(Ops.THREEFRY, counter, expand_to(key, (count,))), sizes)
 
 
 def _fraction(bits: UOp, dtype: DType) -> UOp:

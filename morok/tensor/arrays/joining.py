@@ -6,7 +6,9 @@ from typing import Any
 
 from morok.dtype import promote
 from morok.errors import ShapeError
-from morok.ir.infer import show_shape
+from morok.ir.infer import Shape, Size, add_sizes, show_shape, subtract_sizes
+from morok.ir.ops import Ops
+from morok.ir.sizes import at_most, canonical, combine, show_size
 from morok.tensor.arrays.movement import cat_nodes, flatten, narrow, reshape, squeeze
 from morok.tensor.core import Core
 from morok.tensor.elementwise.operators import T
@@ -65,21 +67,42 @@ def split(x: T, sizes: Any, dim: int = 0, axis: int | None = None) -> tuple[T, .
     own = x.shape
     where = as_axis(dim if axis is None else axis, len(own), own)
     total = own[where]
-    if not isinstance(total, int):
-        raise ShapeError(f"split along axis {where} of shape {show_shape(own)} needs a known size")
-    if isinstance(sizes, int):
-        if sizes < 1:
-            raise ShapeError(f"split needs parts of 1 or more, not {sizes}")
-        lengths = [min(sizes, total - start) for start in range(0, total, sizes)] or [0]
-    else:
-        lengths = [int(size) for size in sizes]
-    if sum(lengths) != total or min(lengths, default=0) < 0:
+    lengths = (
+        [as_size(size) for size in sizes]
+        if isinstance(sizes, list | tuple)
+        else _equal_parts(as_size(sizes, "the size of a part"), total, where, own)
+    )
+    starts: list[Size] = [0]
+    for length in lengths:
+        starts.append(add_sizes(starts[-1], length))
+    if starts[-1] != total or not all(at_most(0, length) for length in lengths):
+        shown = ", ".join(map(show_size, lengths))
         raise ShapeError(
-            f"parts {lengths} add up to {sum(lengths)}, but axis {where} of shape {show_shape(own)} "
-            f"has {total}"
+            f"parts [{shown}] add up to {show_size(starts[-1])}, but axis {where} of shape {show_shape(own)} "
+            f"has {show_size(total)}"
         )
-    starts = [sum(lengths[:i]) for i in range(len(lengths))]
-    return tuple(narrow(x, where, start, length) for start, length in zip(starts, lengths, strict=True))
+    return tuple(narrow(x, where, start, length) for start, length in zip(starts, lengths, strict=False))
+
+
+_MOST_PARTS = 1024  # of a size that is known later
+
+
+def _equal_parts(size: Size, total: Size, where: int, own: Shape) -> list[Size]:
+    """Parts of one size; the last one is shorter, or all are equal where that is not known yet."""
+    if not at_most(1, size):
+        raise ShapeError(f"split needs parts of 1 or more, not {show_size(size)}")
+    if isinstance(size, int) and isinstance(total, int):
+        return [min(size, total - start) for start in range(0, total, size)] or [0]
+    for count in range(1, _MOST_PARTS):
+        together = combine(Ops.MUL, size, count)
+        if together == total:
+            return [size] * count
+        if at_most(total, together):
+            break
+    raise ShapeError(
+        f"how many parts of {show_size(size)} axis {where} of shape {show_shape(own)} has is not known yet; "
+        "give split a list of sizes"
+    )
 
 
 def chunk(x: T, count: int, dim: int = 0, axis: int | None = None) -> tuple[T, ...]:
@@ -90,8 +113,13 @@ def chunk(x: T, count: int, dim: int = 0, axis: int | None = None) -> tuple[T, .
     """
     where = as_axis(dim if axis is None else axis, x.ndim, x.shape)
     total = x.shape[where]
-    if not isinstance(total, int) or count < 1:
+    if count < 1:
         raise ShapeError(f"cannot cut axis {where} of shape {show_shape(x.shape)} into {count} chunks")
+    if not isinstance(total, int):
+        part = canonical(total // count)
+        if combine(Ops.MUL, part, count) != total:
+            raise ShapeError(f"axis {where} of shape {show_shape(x.shape)} may not be {count} equal chunks")
+        return split(x, [part] * count, where)
     return split(x, max(1, -(-total // count)), where)
 
 
@@ -130,15 +158,15 @@ def roll(x: T, shift: Any, dim: Any = None, *, axis: Any = None) -> T:
 
 def _roll(x: T, shift: Any, where: int) -> T:
     total = x.shape[where]
-    if not isinstance(total, int):
-        raise ShapeError(f"roll along axis {where} of shape {show_shape(x.shape)} needs a known size")
     by = as_size(shift, "a shift")
-    if not isinstance(by, int):
-        raise ShapeError("roll needs a known shift")
-    by = by % total if total else 0
+    if isinstance(by, int) and isinstance(total, int):
+        by = by % total if total else 0
+    elif not (at_most(0, by) and at_most(by, total)):
+        by = combine(Ops.FLOORMOD, by, total)
     if by == 0:
         return x
-    return cat(narrow(x, where, total - by, by), narrow(x, where, 0, total - by), dim=where)
+    rest = subtract_sizes(total, by)
+    return cat(narrow(x, where, rest, by), narrow(x, where, 0, rest), dim=where)
 
 
 def _without(shape: tuple[Any, ...], axis: int) -> tuple[Any, ...]:

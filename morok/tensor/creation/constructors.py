@@ -7,7 +7,6 @@ realises them on their own.
 from __future__ import annotations
 
 import math
-import operator
 import os
 from typing import Any
 
@@ -22,10 +21,11 @@ from morok.errors import DTypeError, ShapeError
 from morok.ir import build
 from morok.ir import movement as move
 from morok.ir.arithmetic.arrays import storage
-from morok.ir.infer import show_shape
+from morok.ir.infer import Size, add_sizes, show_shape, size_node, subtract_sizes
 from morok.ir.memory import base_of
 from morok.ir.node import UOp, alu, const, make
 from morok.ir.ops import Ops
+from morok.ir.sizes import combine
 from morok.tensor import core, dtypes
 from morok.tensor.calls.record import makes_constant
 from morok.tensor.core import C, Core, Scalar, expand_to, iota, require_shape
@@ -34,7 +34,7 @@ from morok.tensor.dtypes import as_dtype, is_dtype, require_range
 from morok.tensor.memory.states import shown_memory, view_of
 from morok.tensor.memory.storage import claim
 from morok.tensor.realize import new_buffer
-from morok.tensor.sizes import as_shape, as_size, broadcast_shapes, concrete_shape, flat_args
+from morok.tensor.sizes import Variable, as_shape, as_size, broadcast_shapes, concrete_shape, flat_args
 
 
 def from_data(x: C, data: Any) -> C:
@@ -186,6 +186,10 @@ def full(cls: type[C], shape: Any, value: Any, dtype: Any = None, device: str | 
     sizes = as_shape(flat_args((shape,) if not isinstance(shape, tuple | list) else tuple(shape)))
     if isinstance(value, Core | np.ndarray | np.generic | list | tuple):
         return contiguous(cls._new(_repeated(value, sizes, dtype, device)))
+    if isinstance(value, UOp | Variable):  # a size that is known later, as a number
+        kind = as_dtype(dtype) if dtype is not None else dt.default_int
+        value = build.cast(size_node(as_size(value, "a value")), kind)
+        return cls._new(on_device(core.full(value, kind, sizes), device))
     kind = as_dtype(dtype) if dtype is not None else dtype_of(value)
     require_range(value, kind)
     return cls._new(on_device(core.full(value, kind, sizes), device))
@@ -267,11 +271,13 @@ def arange(
     if step == 0:
         raise ShapeError("arange needs a step that is not 0")
     count = _count(first, last, step)
-    _require_steps(first, step, count, kind)
+    known = not isinstance(first, UOp | Variable)
+    _require_steps(first if known else 0, step, count, kind)
     position = iota((count,), 0, dt.int64)
     if not floating:
         steps = alu(Ops.MUL, position, const(dt.int64, step)) if step != 1 else position
-        value = alu(Ops.ADD, steps, const(dt.int64, first)) if first != 0 else steps
+        begin = const(dt.int64, first) if known else build.cast(size_node(as_size(first)), dt.int64)
+        value = steps if known and first == 0 else alu(Ops.ADD, steps, begin)
     else:  # in double precision, so that errors do not grow with the position
         scaled = alu(Ops.MUL, build.cast(position, dt.float64), const(dt.float64, step))
         value = alu(Ops.ADD, scaled, const(dt.float64, first))
@@ -392,11 +398,13 @@ def detach(x: C) -> C:
     return x._view(make(Ops.DETACH, x.dtype, (x.uop,)))
 
 
-def lower_triangle(sizes: Any, diagonal: int) -> UOp:
+def lower_triangle(sizes: Any, diagonal: Size) -> UOp:
     """True where a matrix of this shape is on or below a diagonal."""
     ndim = len(sizes)
     row, column = (iota(sizes, axis, dt.int64) for axis in (ndim - 2, ndim - 1))
-    if diagonal:
+    if not isinstance(diagonal, int):
+        row = alu(Ops.ADD, row, build.cast(diagonal, dt.int64))
+    elif diagonal:
         row = alu(Ops.ADD, row, const(dt.int64, diagonal))
     row, column = expand_to(row, sizes), expand_to(column, sizes)
     return alu(Ops.NOT, alu(Ops.CMPLT, row, column))
@@ -431,9 +439,8 @@ def _count(start: Any, stop: Any, step: Any) -> Any:
         if any(isinstance(x, float) for x in (start, stop, step)):
             return max(0, math.ceil((stop - start) / step))
         return max(0, -((start - stop) // step))
-    size = as_size(stop)
-    if start == 0 and step == 1:
-        return size
-    if step == 1 and isinstance(size, UOp):
-        return alu(Ops.SUB, size, const(size.dtype, operator.index(start)))
-    raise ShapeError("an arange up to a variable counts in steps of 1")
+    if not isinstance(step, int) or step < 1:
+        raise ShapeError(f"an arange from or to a variable has a step of 1 or more, not {step}")
+    span = subtract_sizes(as_size(stop), as_size(start))
+    count = span if step == 1 else combine(Ops.FLOORDIV, add_sizes(span, step - 1), step)
+    return combine(Ops.MAX, count, 0)

@@ -35,7 +35,7 @@ from morok.tensor.elementwise.functions import exp, log, reciprocal, rsqrt
 from morok.tensor.elementwise.once import rounded_once
 from morok.tensor.elementwise.operators import T
 from morok.tensor.elementwise.rounding import isfinite
-from morok.tensor.sizes import _UNSET, as_axes, as_axis, as_shape, as_size, axis_or_dim
+from morok.tensor.sizes import _UNSET, SizeLike, as_axes, as_axis, as_shape, as_size, axis_or_dim
 
 
 def _power(x: T, own: dt.DType) -> T:
@@ -288,7 +288,7 @@ def binary_cross_entropy_with_logits(x: T, target: Any, reduction: str = "mean")
     return _reduced(loss, None, reduction)
 
 
-def tril(x: T, diagonal: int = 0) -> T:
+def tril(x: T, diagonal: SizeLike = 0) -> T:
     """Zero above a diagonal of the last two axes.
 
     >>> Tensor.ones(2, 2).tril().tolist()
@@ -297,7 +297,7 @@ def tril(x: T, diagonal: int = 0) -> T:
     return where(triangle(x, diagonal), x, False)
 
 
-def triu(x: T, diagonal: int = 0) -> T:
+def triu(x: T, diagonal: SizeLike = 0) -> T:
     """Zero below a diagonal of the last two axes.
 
     >>> Tensor.ones(2, 2).triu().tolist()
@@ -306,10 +306,10 @@ def triu(x: T, diagonal: int = 0) -> T:
     return where(triangle(x, diagonal - 1), False, x)
 
 
-def triangle(x: T, diagonal: int) -> T:
+def triangle(x: T, diagonal: SizeLike) -> T:
     if x.ndim < 2:
         raise ShapeError(f"a triangle needs two axes, not shape {show_shape(x.shape)}")
-    return x._new(lower_triangle(x.shape[-2:], diagonal))
+    return x._new(lower_triangle(x.shape[-2:], as_size(diagonal, "a diagonal")))
 
 
 def _one(x: Core, axis: Any, dim: Any) -> tuple[int, ...]:
