@@ -87,7 +87,7 @@ class _Kernel(Writer):
             cuda_mbarriers.barrier(self)
         elif op is Ops.SHUFFLE:
             self.values[node] = [self.shuffle(node, x) for x in self.lanes(node.src[0])]
-        elif op is Ops.PREFETCH or op is Ops.NOOP:
+        elif op is Ops.PREFETCH:
             pass
         elif op in UNITS:
             UNITS[op](self, node)

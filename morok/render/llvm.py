@@ -80,7 +80,7 @@ class _Kernel(Writer):
         elif op is Ops.PREFETCH:
             self.declared["declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"] = None
             self.put(f"call void @llvm.prefetch.p0(ptr {self.name_of(node.src[0])}, i32 0, i32 3, i32 1)")
-        elif op is Ops.BARRIER or op is Ops.NOOP:
+        elif op is Ops.BARRIER:
             pass  # one thread per loop level: nothing to wait for
         else:
             self.define(node)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from morok.ir.bounds import vmax, vmin
+from morok.ir.cached_graph import placeholder
 from morok.ir.node import UOp, const, make, toposort
 from morok.ir.ops import Ops
 from morok.rewrite.engine import rewrite, substitute
@@ -72,7 +73,7 @@ def simplify_under(condition: UOp, x: UOp, ruleset: RuleSet) -> UOp:
     """
     reads = [n for n in toposort(x, stop=_is_read) if _is_read(n)]
     if reads:
-        hidden = {n: make(Ops.NOOP, n.dtype, (), ("read", number)) for number, n in enumerate(reads)}
+        hidden = {n: placeholder(number, n.dtype, ()) for number, n in enumerate(reads)}
         found = simplify_under(substitute(condition, hidden), substitute(x, hidden), ruleset)
         return substitute(found, {name: n for n, name in hidden.items()})
     inside = set(toposort(x))

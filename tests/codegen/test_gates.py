@@ -159,5 +159,5 @@ def test_each_value_of_a_joint_reduction_is_one_of_its_own() -> None:
     joint = build.reduce((x, y), (Ops.ADD, Ops.MAX), [R, S])
     assert made("pick", make(Ops.PICK, float32, (joint,), 0)) is build.reduce(x, Ops.ADD, [R, S])
     assert made("pick", make(Ops.PICK, float32, (joint,), 1)) is build.reduce(y, Ops.MAX, [R, S])
-    other = make(Ops.NOOP, joint.dtype, (joint,))
+    other = make(Ops.GEP, joint.dtype, (joint,), (0,))
     assert made("pick", make(Ops.PICK, float32, (other,), 0)) is None

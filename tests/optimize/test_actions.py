@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from morok.ir.build import sink
 from morok.ir.digest import digest
-from morok.ir.infer import dimensions, summed
+from morok.ir.infer import closed_ranges, dimensions, summed
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import AxisKind, Ops
 from morok.ir.text import parse, to_python
@@ -276,6 +276,12 @@ def test_refusals_say_why(name: str, opt: Opt, host: Machine, reason: str) -> No
 def test_no_second_shared_loop() -> None:
     ast = apply(kernel("matmul"), Opt("THREAD", 0), NEON)
     assert can(ast, Opt("THREAD", 1), NEON) == "another loop is shared by threads already"
+
+
+def test_the_last_step_of_a_joint_reduction_is_peeled_without_a_loop() -> None:
+    ast = apply(kernel("joint reduction"), Opt("PEEL", 1, 11), NEON)  # of 12 steps
+    assert [len(closed_ranges(n)) for n in toposort(ast) if n.op is Ops.REDUCE] == [1]
+    same(interpret(ast), wanted("joint reduction"))
 
 
 def test_dimensions_of_a_copy_are_not_joined() -> None:

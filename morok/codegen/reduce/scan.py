@@ -102,7 +102,7 @@ class _Lowering:
         self.carries: dict[UOp, _Carry] = {}
         self.updates: list[UOp] = []  # of the effect at hand
         self.closed: dict[tuple[UOp, ...], tuple[UOp, UOp]] = {}  # loops → the effect, and its inner loops
-        self.main: UOp = make(Ops.NOOP, void)  # the effect that the one at hand goes on from, or itself
+        self.main = root  # the effect that the one at hand goes on from, or itself
         self.around: tuple[UOp, ...] = ()  # the loops around those that something runs along
         self.count = 0
 

@@ -144,7 +144,7 @@ class Run(Threads):
             self.values[node] = UNITS[op](self, node)
         elif op in WARP_ROLE_OPS:
             self.values[node] = WARP_ROLE_OPS[op](self, node)
-        elif op not in (Ops.CONST, Ops.VCONST, Ops.NOOP, Ops.PREFETCH):
+        elif op not in (Ops.CONST, Ops.VCONST, Ops.PREFETCH):
             raise DeviceError(f"the emulator does not know {op.name}", place=place(node))
 
     def loop(self, node: UOp, start: int, stop: int) -> Iterator[None]:

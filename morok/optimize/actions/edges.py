@@ -234,7 +234,7 @@ class _Parts:
                 a, b = halves[node.src[0]]
                 whole = node.src[0]
                 parts = [make(Ops.PICK, node.dtype, (half,), node.arg) for half in (a, b)]
-                if b.op is not Ops.REDUCE:
+                if not closed_ranges(b):
                     parts[1] = b.src[node.arg]
                 done[node] = alu(whole.arg[node.arg], *parts)
                 continue
@@ -257,9 +257,7 @@ def _touches(node: UOp, mapping: Mapping[UOp, object]) -> bool:
 
 
 def _closing_nothing(node: UOp) -> UOp:
-    """A reduction or an END whose last loop was a single step needs no loop."""
+    """A reduction or an END whose last loop was a single step needs no loop. (Of several values each is it.)"""
     if closed_ranges(node):
         return node
-    if node.op is Ops.END or (node.op is Ops.REDUCE and len(node.arg) == 1):
-        return node.src[0]
-    return make(Ops.NOOP, node.dtype, node.src) if node.op is Ops.REDUCE else node
+    return node.src[0] if node.op is Ops.END or (node.op is Ops.REDUCE and len(node.arg) == 1) else node
