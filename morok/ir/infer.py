@@ -200,8 +200,8 @@ _EFFECTS = (
     Ops.ASYNC_COPY, Ops.ASYNC_WAIT, Ops.ASYNC_COMMIT, Ops.MBARRIER,
 )  # fmt: skip
 _SAME = (
-    Ops.CONTIGUOUS, Ops.DETACH, Ops.COPY, Ops.ASSIGN, Ops.AFTER, Ops.ALLREDUCE, Ops.FLIP, Ops.NOOP, Ops.PICK,
-    Ops.SCATTER, Ops.SCAN_AXIS, Ops.PLACE,
+    Ops.CONTIGUOUS, Ops.DETACH, Ops.IDENTITY, Ops.RECOMPUTE, Ops.NOOP, Ops.COPY, Ops.ASSIGN, Ops.AFTER,
+    Ops.PLACE, Ops.ALLREDUCE, Ops.FLIP, Ops.PICK, Ops.SCATTER, Ops.SCAN_AXIS,
 )  # fmt: skip
 
 # What is not here is a scalar: loop indices, loads, vectors inside a kernel.

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from morok.errors import IRError
-from morok.ir.node import UOp, is_identity
+from morok.ir.node import UOp
 from morok.ir.ops import Ops
 from morok.ir.provenance import place
 
 MEMORY = frozenset((Ops.BUFFER, Ops.PARAM))
-_SHOWS_FIRST = frozenset((Ops.AFTER, Ops.ASSIGN, Ops.PLACE, Ops.DETACH, Ops.CONTIGUOUS))
+_SHOWS_FIRST = frozenset((Ops.AFTER, Ops.ASSIGN, Ops.PLACE, Ops.DETACH, Ops.IDENTITY, Ops.CONTIGUOUS))
 
 
 def base_of(view: UOp) -> UOp:
     """The memory that a view, a state of it or a part of one shows: a BUFFER, or a PARAM of a schedule."""
     node = view
     while node.op not in MEMORY:
-        if not (node.op.is_movement or node.op in _SHOWS_FIRST or is_identity(node)):
+        if not node.op.is_movement and node.op not in _SHOWS_FIRST:
             raise IRError(
                 f"only a tensor or a part of one can be assigned to, not {node.op.name}", place=place(node)
             )

@@ -161,14 +161,6 @@ def _forget(ref: _Ref) -> None:
             del _table[ref.key]
 
 
-IDENTITY = "identity"  # NOOP(x) with arg (IDENTITY, number): x, as the value of one tensor and no other
-
-
-def is_identity(node: UOp) -> bool:
-    """Whether a node is its source, told apart from equal ones."""
-    return node.op is Ops.NOOP and node.arg.__class__ is tuple and node.arg[0] == IDENTITY
-
-
 def make(
     op: Op,
     dtype: DType,

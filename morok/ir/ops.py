@@ -20,6 +20,7 @@ class Group(Enum):
     REDUCTION = "Reduction"
     CONTROL = "Control: loops, order, conditions"
     MEMORY = "Memory"
+    MARK = "Marks: the first source, and something that is known of it"
     VECTOR = "Vector"
     EXPANSION = "Expansion: axes on their way to becoming vectors"
     UNARY = "ALU, one operand"
@@ -97,7 +98,7 @@ def _row(group: Group, arity: int, meaning: str, commutative: bool = False) -> O
 _D, _M, _R, _C = Group.DEFINITION, Group.MOVEMENT, Group.REDUCTION, Group.CONTROL
 _MEM, _V, _X, _U = Group.MEMORY, Group.VECTOR, Group.EXPANSION, Group.UNARY
 _B, _T, _H, _S = Group.BINARY, Group.TERNARY, Group.HARDWARE, Group.STRUCTURE
-_N = VARIADIC
+_A, _N = Group.MARK, VARIADIC
 
 
 class Ops:
@@ -160,7 +161,11 @@ class Ops:
     BUFFERIZE = _row(_MEM, _N, "BUFFERIZE(value, *ranges): the value stored for every point of the ranges")
     COPY = _row(_MEM, 2, "COPY(x, device): x on another device")
     CONTIGUOUS = _row(_MEM, 1, "x, stored in row-major order")
-    DETACH = _row(_MEM, 1, "x, through which no gradient flows")
+
+    # marks
+    DETACH = _row(_A, 1, "x, through which no gradient flows")
+    IDENTITY = _row(_A, 1, "x as one value: equal ones with another number `arg` are other nodes")
+    RECOMPUTE = _row(_A, 2, "RECOMPUTE(x, y): x for a second computation, which begins when y is there")
 
     # vector
     VECTORIZE = _row(_V, _N, "a vector of scalars")

@@ -49,8 +49,7 @@ def _moved(maker: Maker, x: UOp, op: Op) -> UOp:
     rng = maker.rng
     own: Any = shape(x)
     if op in _KEPT:
-        arg = rng.choice((None, "again")) if op is Ops.NOOP else None
-        return make(op, x.dtype, (x,), arg)
+        return make(op, x.dtype, (x,))
     same = rng.random() < 0.3
     if op is Ops.PERMUTE:
         axes = list(range(len(own)))

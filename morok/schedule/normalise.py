@@ -12,7 +12,7 @@ from typing import final
 
 from morok.dtype import void
 from morok.errors import IRError, VariableError
-from morok.ir.node import UOp, is_identity, make
+from morok.ir.node import UOp, make
 from morok.ir.ops import Ops
 from morok.ir.provenance import place
 
@@ -70,7 +70,7 @@ def normalise(outputs: Sequence[UOp]) -> Normalised:
         if len(stack) == waiting:
             stack.pop()
             src = tuple([done[s] for s in node.src])
-            if is_identity(node):
+            if op is Ops.IDENTITY:
                 done[node] = src[0]  # an identity like that of a buffer
                 continue
             done[node] = node if src == node.src else make(op, node.dtype, src, node.arg, node.origin)

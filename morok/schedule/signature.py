@@ -12,7 +12,7 @@ from itertools import chain
 from typing import Any
 
 from morok.ir.args import LOOSE, arg_key
-from morok.ir.node import UOp, is_identity
+from morok.ir.node import UOp
 from morok.ir.ops import Ops
 
 _VARIABLES = frozenset((Ops.BIND, Ops.DEFINE_VAR))
@@ -40,6 +40,6 @@ def _argument(node: UOp) -> Any:
         return None if node.op is Ops.UNIQUE else node
     arg = node.arg
     kind = arg.__class__
-    if node.op is Ops.NOOP and is_identity(node):
+    if node.op is Ops.IDENTITY:
         return None  # a number that tells values apart says as little
     return kind, arg_key(arg) if kind in LOOSE else arg

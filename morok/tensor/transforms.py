@@ -22,8 +22,9 @@ from morok.ir.ops import Ops
 from morok.rewrite.engine import substitute
 from morok.tensor.core import expand_to, require_shape
 from morok.tensor.gradient.backward import realized_view, seed_gradient
-from morok.tensor.gradient.walk import AGAIN, CUSTOM, pull_back
+from morok.tensor.gradient.walk import CUSTOM, pull_back
 from morok.tensor.gradient_track import is_marked
+from morok.tensor.memory.storage import identified
 from morok.tensor.tensor import Tensor
 
 _numbers = itertools.count(1)
@@ -103,7 +104,7 @@ def value_and_grad(
                 raise DTypeError(f"a tensor of {x.dtype} has no gradient; only floats do")
         if not inputs:
             raise MorokError("there is no tensor among the arguments to differentiate with respect to")
-        marks = [make(Ops.NOOP, x.dtype, (x.uop,), ("argument", next(_numbers))) for x in inputs]
+        marks = [identified(x.uop) for x in inputs]
         marked = with_tensors(given, [Tensor._new(mark) for mark in marks])
         new = list(args)
         for number, value in zip(chosen, marked, strict=True):
@@ -227,7 +228,7 @@ def _is_leaf(node: UOp) -> bool:
 
 def _recompute(g: UOp, node: UOp, inputs: tuple[UOp, ...]) -> list[UOp | None]:
     """The gradients of a function by way of a second computation, which begins when g is there."""
-    again = {x: make(Ops.NOOP, x.dtype, (x, g), AGAIN) for x in inputs}
+    again = {x: make(Ops.RECOMPUTE, x.dtype, (x, g)) for x in inputs}
     marks = set(again.values())
     found = pull_back(substitute(node.src[0], again), g, marks.__contains__, marks.__contains__)
     return [found.get(again[x]) for x in inputs]

@@ -183,7 +183,7 @@ def test_no_mark_is_left_behind() -> None:
     from morok.ir.node import toposort
     from morok.ir.ops import Ops
 
-    assert not [n for n in toposort(value.uop, slope.uop) if n.op is Ops.NOOP]
+    assert not [n for n in toposort(value.uop, slope.uop) if n.op is Ops.IDENTITY]
 
 
 def test_custom_gradient() -> None:

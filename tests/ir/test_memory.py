@@ -6,7 +6,7 @@ from morok import Tensor
 from morok.dtype import float32
 from morok.errors import IRError
 from morok.ir.memory import base_of, device_of, own_device
-from morok.ir.node import IDENTITY, UOp, alu, const, make, toposort
+from morok.ir.node import UOp, alu, const, make, toposort
 from morok.ir.ops import Ops
 
 
@@ -20,7 +20,7 @@ def test_views_and_states_show_their_memory() -> None:
     assert base_of(view) is base_of(memory) is memory
     x = Tensor([1.0, 2.0, 3.0, 4.0]).realize()
     assert base_of(x.reshape(2, 2)[1:].uop).op is Ops.BUFFER
-    assert base_of(make(Ops.NOOP, float32, (memory,), (IDENTITY, 1))) is memory
+    assert base_of(make(Ops.IDENTITY, float32, (memory,), 1)) is memory
     with pytest.raises(IRError, match="not ADD"):
         base_of(alu(Ops.ADD, memory, memory))
 

@@ -257,7 +257,7 @@ def _touches(node: UOp, mapping: Mapping[UOp, object]) -> bool:
 
 
 def _closing_nothing(node: UOp) -> UOp:
-    """A reduction or an END whose last loop was a single step needs no loop. (Of several values each is it.)"""
+    """A reduction or an END whose last loop was a single step needs no loop."""
     if closed_ranges(node):
         return node
     return node.src[0] if node.op is Ops.END or (node.op is Ops.REDUCE and len(node.arg) == 1) else node

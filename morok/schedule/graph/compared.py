@@ -18,7 +18,7 @@ from morok.ir.ops import Ops
 
 COMPARISONS = frozenset((Ops.CMPEQ, Ops.CMPNE, Ops.CMPLT))
 _ROUNDED = frozenset((Ops.ADD, Ops.MUL, Ops.MULACC))
-_SIGNED = frozenset((Ops.NEG, Ops.ABS, Ops.CAST, Ops.NOOP))  # zero stays zero
+_SIGNED = frozenset((Ops.NEG, Ops.ABS, Ops.CAST, Ops.RECOMPUTE))  # zero stays zero
 
 
 @final

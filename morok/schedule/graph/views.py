@@ -56,11 +56,6 @@ def is_in_order(node: UOp) -> bool:
     return bool(node.arg == tuple(range(len(node.arg))))
 
 
-def is_only_a_name(node: UOp) -> bool:
-    """Not the mark of a value that is to be computed once more."""
-    return bool(node.arg != "again")
-
-
 def is_stored(x: UOp) -> bool:
     """Something that is about to be stored in row-major order, under some shape."""
     while x.op is Ops.RESHAPE:
@@ -81,7 +76,7 @@ def view_rules(x: Var, a: Many, b: Many) -> Rules:
     # no gradient is computed any more
     yield "detach", HEADS["Detach"](x) >> x
     # a function by name is the formula that it was computed by
-    yield "noop", HEADS["Noop"](x, a) >> x, when(is_only_a_name), _SMALLER
+    yield "noop", HEADS["Noop"](x, a) >> x, _SMALLER
     # the last of two shapes counts
     yield "reshape-reshape", reshape(reshape(x, a), b) >> reshape(x, b), _SMALLER
     yield "expand-expand", expand(expand(x, a), b) >> expand(x, b), _SMALLER

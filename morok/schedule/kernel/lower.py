@@ -35,7 +35,7 @@ from morok.schedule.indexing import (
 from morok.schedule.kernel.ranges import Replacement, replace_loops
 
 INTERNAL = Origin(None, 0, "schedule")
-PASS_THROUGH = frozenset((Ops.CONTIGUOUS, Ops.DETACH, Ops.AFTER, Ops.NOOP, Ops.COPY))
+PASS_THROUGH = frozenset((Ops.CONTIGUOUS, Ops.DETACH, Ops.AFTER, Ops.RECOMPUTE, Ops.COPY))
 _LEAVES = frozenset((Ops.CONST, Ops.DEFINE_VAR, Ops.BIND, Ops.VCONST))
 
 _Key = tuple[UOp, Indices, UOp | None]

@@ -175,8 +175,8 @@ def _copy(node: UOp, g: UOp, source: int) -> UOp | None:
 
 _BY_OP: dict[Op, Pull] = {
     Ops.RESHAPE: _reshape, Ops.PERMUTE: _permute, Ops.EXPAND: _expand, Ops.PAD: _pad, Ops.SHRINK: _shrink,
-    Ops.FLIP: _flip, Ops.REDUCE_AXIS: _reduce, Ops.CAST: _cast, Ops.CONTIGUOUS: _same, Ops.COPY: _copy,
-    Ops.SCATTER: pull_scatter, Ops.SCAN_AXIS: pull_scan,
+    Ops.FLIP: _flip, Ops.REDUCE_AXIS: _reduce, Ops.CAST: _cast, Ops.CONTIGUOUS: _same, Ops.IDENTITY: _same,
+    Ops.RECOMPUTE: _same, Ops.COPY: _copy, Ops.SCATTER: pull_scatter, Ops.SCAN_AXIS: pull_scan,
 }  # fmt: skip
 
 # Functions with parameters, by the first part of arg; those that need methods of tensors enter themselves.
@@ -196,19 +196,16 @@ DIFFERENTIABLE: frozenset[Op] = (
 CUSTOM: dict[int, Callable[[UOp, UOp, tuple[UOp, ...]], list[UOp | None]]] = {}
 
 
-AGAIN = "again"  # NOOP(x, done): x for a second computation, which waits for `done`
-
-
 def _is_function(node: UOp) -> bool:
     """A NOOP that stands for a function as a whole: gradients go to its inputs, not into its formula."""
-    return node.op is Ops.NOOP and len(node.src) > 1 and node.arg != AGAIN
+    return node.op is Ops.NOOP
 
 
 def _origins(node: UOp) -> tuple[UOp, ...]:
     """The nodes that a gradient flows to from a node."""
     if node.op is Ops.AFTER:
         return (node.src[1].src[1], _state_before(node))
-    if node.op is Ops.NOOP and node.arg == AGAIN:
+    if node.op is Ops.RECOMPUTE:
         return node.src[:1]
     return node.src[1:] if _is_function(node) else node.src
 
@@ -254,7 +251,7 @@ def _by_rule(node: UOp) -> Pull | None:
     """The rule of an arithmetic op or of a function that is known by name."""
     if not _is_function(node):
         rule = BY_OP.get(node.op)
-        return rule.pull if rule is not None else _same if node.op is Ops.NOOP else None
+        return rule.pull if rule is not None else None
     if node.arg.__class__ is tuple:
         return NAMED.get(node.arg[0])
     rule = BY_FUNCTION.get(node.arg)

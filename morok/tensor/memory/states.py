@@ -17,7 +17,7 @@ from itertools import islice
 from morok.ir.infer import Shape, numel
 from morok.ir.memory import base_of
 from morok.ir.movement import reshape, shrink
-from morok.ir.node import UOp, extend_order, is_identity, make, toposort
+from morok.ir.node import UOp, extend_order, make, toposort
 from morok.ir.ops import Ops
 from morok.rewrite.engine import substitute
 from morok.tensor.memory.storage import Storage, any_realized, realized_as
@@ -35,7 +35,7 @@ def _only_shows(node: UOp) -> bool:
     op = node.op
     if op.is_movement:
         return op is not Ops.PAD
-    return op is Ops.DETACH or (op is Ops.NOOP and is_identity(node))
+    return op is Ops.DETACH or op is Ops.IDENTITY
 
 
 def shown(node: UOp) -> UOp:

@@ -19,7 +19,7 @@ from morok.device.registry import default_device
 from morok.errors import IRError
 from morok.ir.cached_graph import is_placeholder
 from morok.ir.memory import base_of, own_device
-from morok.ir.node import IDENTITY, UOp, make, toposort
+from morok.ir.node import UOp, make, toposort
 from morok.ir.ops import Ops
 
 
@@ -203,14 +203,14 @@ def forget_values(memory: UOp) -> None:
 # --- nodes
 
 _numbers = itertools.count()
-_BESIDE = (IDENTITY, -1)
+_BESIDE = -1
 
 
 def identified(node: UOp) -> UOp:
     """A value as that of one tensor: equal ones of others are other nodes, so gradients tell them apart."""
     if not node.dtype.is_float:
         return node
-    return make(Ops.NOOP, node.dtype, (node,), (IDENTITY, next(_numbers)))
+    return make(Ops.IDENTITY, node.dtype, (node,), next(_numbers))
 
 
 def beside(node: UOp) -> UOp:
@@ -219,7 +219,7 @@ def beside(node: UOp) -> UOp:
     The slope of an extreme goes to the elements that equal it. Those of a sum that is computed a second time
     may differ in the last bit from what is in memory, and would equal nothing.
     """
-    sources = [make(Ops.NOOP, s.dtype, (s,), _BESIDE) if s.dtype.is_float else s for s in node.src]
+    sources = [make(Ops.IDENTITY, s.dtype, (s,), _BESIDE) if s.dtype.is_float else s for s in node.src]
     return node.replace(tuple(sources))
 
 
