@@ -1,9 +1,10 @@
 """Which memory gradients are wanted for, and what depends on it.
 
-A tensor with `requires_grad` is a leaf: memory of its own, whose BUFFER is marked here. Everything computed
-from marked memory is tracked. When a tracked tensor is realised it keeps its node instead of becoming plain
-memory: the node is the history that a later `backward` walks, and the scheduler takes the stored value of it
-all the same. What is not tracked lets go of its past at once.
+A tensor with `requires_grad` is a leaf: memory of its own, whose BUFFER is marked here. Of the arguments of a
+function that is differentiated it is the IDENTITY that each has meanwhile. Everything computed from marked
+nodes is tracked. When a tracked tensor is realised it keeps its node instead of becoming plain memory: the
+node is the history that a later `backward` walks, and the scheduler takes the stored value of it all the
+same. What is not tracked lets go of its past at once.
 """
 
 from __future__ import annotations
@@ -23,7 +24,10 @@ is_paused = _paused.get  # whether what is computed now has no gradient
 
 
 def mark(memory: UOp, fresh: bool = False) -> None:
-    """Gradients are wanted for a BUFFER. A fresh one is in no graph yet, so nothing that is known changes."""
+    """Gradients are wanted for a BUFFER or an IDENTITY.
+
+    A fresh one is in no graph yet, so nothing that is known changes.
+    """
     _marked.add(memory)
     if not fresh:
         _known.clear()
@@ -63,6 +67,8 @@ def is_tracked(root: UOp) -> bool:
             known[node] = node in _marked
         elif not carries_gradient(node):
             known[node] = False
+        elif node.op is Ops.IDENTITY and node in _marked:
+            known[node] = True
         else:
             pending = [s for s in node.src if s not in known]
             if pending:
@@ -84,6 +90,16 @@ def no_grad() -> Iterator[None]:
     False
     """
     token = _paused.set(True)
+    try:
+        yield
+    finally:
+        _paused.reset(token)
+
+
+@contextmanager
+def enable_grad() -> Iterator[None]:
+    """Inside, `no_grad` around it does not count: who differentiates a function there wants its gradient."""
+    token = _paused.set(False)
     try:
         yield
     finally:

@@ -27,7 +27,7 @@ from morok.runtime.plan import ExecutionPlan, buffer_for
 from morok.schedule.schedule import Schedule, schedule
 from morok.tensor.calls.tracing import refuse_values
 from morok.tensor.core import Core, bind_to_memory, require_shape
-from morok.tensor.gradient_track import is_marked, mark
+from morok.tensor.gradient_track import is_marked, is_tracked, mark
 from morok.tensor.memory.states import (
     is_computed,
     is_memory,
@@ -262,7 +262,7 @@ def _found(asked: _Asked, view: UOp, reads_memory: bool) -> None:
     for node in (asked.root, asked.node) if asked.root is not asked.node else (asked.node,):
         # A constant costs nothing, and is part of many graphs: it is not looked for in memory.
         if node is not view and node.op not in _FREE and realized_as(node) is None:
-            set_realized(node, view, reads_memory)
+            set_realized(node, view, reads_memory or is_tracked(node))
     storage = asked.storage
     if not asked.whole:
         storage.alone = [*(storage.alone or ()), (asked.node, view)]

@@ -23,7 +23,7 @@ from morok.rewrite.engine import substitute
 from morok.tensor.core import expand_to, require_shape
 from morok.tensor.gradient.backward import realized_view, seed_gradient
 from morok.tensor.gradient.walk import CUSTOM, pull_back
-from morok.tensor.gradient_track import is_marked
+from morok.tensor.gradient_track import enable_grad, is_marked, mark
 from morok.tensor.memory.storage import identified
 from morok.tensor.tensor import Tensor
 
@@ -105,21 +105,24 @@ def value_and_grad(
         if not inputs:
             raise MorokError("there is no tensor among the arguments to differentiate with respect to")
         marks = [identified(x.uop) for x in inputs]
-        marked = with_tensors(given, [Tensor._new(mark) for mark in marks])
-        new = list(args)
-        for number, value in zip(chosen, marked, strict=True):
-            new[number] = value
-        result = function(*new, **kwargs)
-        loss, rest = result if has_aux else (result, None)
-        if not isinstance(loss, Tensor):
-            raise MorokError(f"a function to differentiate returns a tensor, not a {type(loss).__name__}")
-        gradients = _gradients(loss, marks)
-        plain = {mark: x.uop for mark, x in zip(marks, inputs, strict=True)}
+        with enable_grad():
+            for m in marks:
+                mark(m, fresh=True)
+            marked = with_tensors(given, [Tensor._new(m) for m in marks])
+            new = list(args)
+            for number, value in zip(chosen, marked, strict=True):
+                new[number] = value
+            result = function(*new, **kwargs)
+            loss, rest = result if has_aux else (result, None)
+            if not isinstance(loss, Tensor):
+                raise MorokError(f"a function to differentiate returns a tensor, not a {type(loss).__name__}")
+            gradients = with_tensors(given, [Tensor._new(g) for g in _gradients(loss, marks)])
+        plain = {m: x.uop for m, x in zip(marks, inputs, strict=True)}
 
         def free(tree: Any) -> Any:
             return with_tensors(tree, [Tensor._new(substitute(t.uop, plain)) for t in tensors_in(tree)])
 
-        slopes = free(with_tensors(given, [Tensor._new(g) for g in gradients]))
+        slopes = free(gradients)
         value = (free(loss), free(rest)) if has_aux else free(loss)
         return value, slopes[0] if isinstance(argnums, int) else tuple(slopes)
 

@@ -2,6 +2,7 @@
 
 import gc
 import weakref
+from typing import Any
 
 import numpy as np
 import pytest
@@ -184,6 +185,38 @@ def test_no_mark_is_left_behind() -> None:
     from morok.ir.ops import Ops
 
     assert not [n for n in toposort(value.uop, slope.uop) if n.op is Ops.IDENTITY]
+
+
+@pytest.mark.parametrize("make", [lambda x: x, lambda x: x * 1, lambda x: Tensor.ones(2)])
+def test_a_function_may_look_at_its_values(make: Any) -> None:
+    """What was computed on the way is in memory, and still has its past."""
+
+    def f(t: Tensor) -> Tensor:
+        t.realize()
+        assert t.numpy().tolist() == given.tolist()
+        tripled = (t * 3).realize()
+        assert tripled.requires_grad
+        return (t * t).sum() * tripled.sum()
+
+    given = make(Tensor([3.0, 4.0]))
+    x = given.numpy().copy()
+    value, slope = value_and_grad(f)(given)
+    assert value.item() == (x * x).sum() * (3 * x).sum()
+    np.testing.assert_array_equal(slope.numpy(), 2 * x * (3 * x).sum() + 3 * (x * x).sum())
+    assert not given.requires_grad and not value.requires_grad and not slope.requires_grad
+
+
+def test_no_grad_inside_a_differentiated_function() -> None:
+    def f(t: Tensor) -> Tensor:
+        with no_grad():
+            factor = t * 2
+        return (t * factor).sum()
+
+    assert grad(f)(Tensor([3.0])).tolist() == [6.0]
+    with no_grad():  # around it, it does not count
+        assert grad(f)(Tensor([3.0])).tolist() == [6.0]
+        leaf = Tensor([3.0], requires_grad=True)
+        assert not grad(lambda t: (t * t * leaf).sum())(leaf).requires_grad
 
 
 def test_custom_gradient() -> None:
