@@ -91,7 +91,6 @@ FINITE = {
     "morok.runtime.profile._active": "a stack of blocks that are open",
     "morok.runtime.tuning._pools": "one",
     "morok.schedule.graph.states._NONE": "stays empty",
-    "morok.tensor.gradient.walk.CUSTOM": "functions that the user has decorated",
 }
 # A table of a module that begins empty, so that somebody fills it.
 GROWING = re.compile(

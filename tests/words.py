@@ -26,6 +26,7 @@ OLD_NAMES: tuple[tuple[str, str, str], ...] = (
     ("MOST_MAPS", "device", "MOST_TENSOR_MAPS"),
     ("Map", "device", "TensorMap"),
     ("Missing", "tensor", "NanReductions"),
+    ("NAMED", "tensor", "CALLS"),
     ("NoCollection", "rewrite", "GCPaused"),
     ("Normal", "tensor", "Normalization"),
     ("Notes", "device", "ErrorFlags"),
@@ -188,8 +189,10 @@ OLD_NAMES: tuple[tuple[str, str, str], ...] = (
 
 GONE: tuple[tuple[str, str, str], ...] = (
     ("BUFFER_VIEW", "ir", "a view of memory is a chain of movement ops on a BUFFER (decision 0004)"),
+    ("CUSTOM", "ir", "code of one device would be a CALL (decision 0022)"),
     ("ImageDType", "dtype", "textures need a device that reads them (decision 0020)"),
     ("NOLOCALS", "optimize", "a kernel without LOCAL has no threads of a block; nobody has to forbid them"),
+    ("NOOP", "", "each of its meanings is an op: CALL, IDENTITY, RECOMPUTE (decision 0022)"),
     ("PROGRAM", "ir", "a compiled kernel is no node (decision 0021)"),
     ("SOURCE", "ir", "a compiled kernel is no node (decision 0021)"),
 )

@@ -220,7 +220,7 @@ def _list_spec() -> Rules:
     yield "store", Head(Ops.STORE).any() >> legal, when(_stores_its_type)
     yield "lanes", Head(Ops.GEP).any() >> legal, when(_lanes_exist)
     yield "vector", Head(Ops.VECTORIZE, Ops.CAT).any() >> legal, when(_lanes_add_up)
-    yield "hardware", Head(Ops.WMMA, Ops.SHUFFLE, Ops.CUSTOM, Ops.PREFETCH).any() >> legal
+    yield "hardware", Head(Ops.WMMA, Ops.SHUFFLE, Ops.PREFETCH).any() >> legal
     yield (
         "copies",
         Head(Ops.ASYNC_COPY, Ops.ASYNC_COMMIT, Ops.ASYNC_WAIT, Ops.FENCE, Ops.LDMATRIX).any() >> legal,

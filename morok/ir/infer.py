@@ -196,11 +196,11 @@ def _bufferize(n: UOp) -> Shape:
 
 _EFFECTS = (
     Ops.SINK, Ops.STORE, Ops.END, Ops.IF, Ops.ENDIF, Ops.BARRIER, Ops.GROUP, Ops.KERNEL,
-    Ops.LINEAR, Ops.UNIQUE, Ops.DEVICE, Ops.CUSTOM, Ops.PREFETCH,
+    Ops.LINEAR, Ops.UNIQUE, Ops.DEVICE, Ops.PREFETCH,
     Ops.ASYNC_COPY, Ops.ASYNC_WAIT, Ops.ASYNC_COMMIT, Ops.MBARRIER,
 )  # fmt: skip
 _SAME = (
-    Ops.CONTIGUOUS, Ops.DETACH, Ops.IDENTITY, Ops.RECOMPUTE, Ops.NOOP, Ops.COPY, Ops.ASSIGN, Ops.AFTER,
+    Ops.CONTIGUOUS, Ops.DETACH, Ops.IDENTITY, Ops.RECOMPUTE, Ops.CALL, Ops.COPY, Ops.ASSIGN, Ops.AFTER,
     Ops.PLACE, Ops.ALLREDUCE, Ops.FLIP, Ops.PICK, Ops.SCATTER, Ops.SCAN_AXIS,
 )  # fmt: skip
 

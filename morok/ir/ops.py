@@ -118,7 +118,6 @@ class Ops:
     DEVICE = _row(_D, 0, "a device's name")
     PARAM = _row(_D, 0, "placeholder for a buffer in a normalised graph, `arg = (number, size, device)`")
     IOTA = _row(_D, _N, "IOTA(*sizes): at each place its position along axis `arg`")
-    NOOP = _row(_D, _N, "nothing; carries sources where a node is wanted")
 
     # movement
     RESHAPE = _row(_M, _N, "RESHAPE(x, *sizes): the same elements in row-major order under another shape")
@@ -163,6 +162,7 @@ class Ops:
     CONTIGUOUS = _row(_MEM, 1, "x, stored in row-major order")
 
     # marks
+    CALL = _row(_A, _N, "CALL(result, *inputs): a result as a function, `arg = (name, *attributes)`")
     DETACH = _row(_A, 1, "x, through which no gradient flows")
     IDENTITY = _row(_A, 1, "x as one value: equal ones with another number `arg` are other nodes")
     RECOMPUTE = _row(_A, 2, "RECOMPUTE(x, y): x for a second computation, which begins when y is there")
@@ -254,7 +254,6 @@ class Ops:
     DEFINE_TENSOR_MAP = _row(_H, 1, "DEFINE_TENSOR_MAP(pointer): a buffer as TMA sees it, by the box `arg`")
     LDMATRIX = _row(_H, _N, "loads matrix fragments from local memory, `arg` describes their layout")
     PREFETCH = _row(_H, 1, "asks for a cache line")
-    CUSTOM = _row(_H, _N, "text `arg` for one renderer, sources by position")
 
     # kernel structure
     KERNEL = _row(_S, 1, "KERNEL(write): the kernel number `arg[1]` of a schedule, which readers wait for")

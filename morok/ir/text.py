@@ -189,6 +189,13 @@ def _cast(node: UOp, operands: list[_Written]) -> _Written:
     return f"{node.dtype}({operands[0][0]})", _ATOM
 
 
+def _call(node: UOp, operands: list[_Written]) -> _Written:
+    """As it was called: the formula that computes it is not shown."""
+    name, *attributes = node.arg
+    inner = [text for text, _ in operands[1:]] + [f"{key}={_show_arg(value)}" for key, value in attributes]
+    return f"{name}({', '.join(inner)})", _ATOM
+
+
 def _index(node: UOp, operands: list[_Written]) -> _Written:
     gated = len(node.src) > 2 and node.src[-1].dtype.is_bool
     places = operands[1:-1] if gated else operands[1:]
@@ -206,6 +213,7 @@ _FORMS: dict[Op, Callable[[UOp, list[_Written]], _Written]] = {
     Ops.NOT: _prefix("~"),
     Ops.WHERE: _where,
     Ops.CAST: _cast,
+    Ops.CALL: _call,
     Ops.INDEX: _index,
     Ops.LOAD: _load,
     Ops.DEFINE_VAR: _name(lambda n: str(n.arg[0])),

@@ -25,7 +25,7 @@ from morok.proof.graphs import evaluate_graph
 from morok.proof.verdicts import PROVED, REFUTED, UNKNOWN, Verdict
 
 _MOVED = (Ops.RESHAPE, Ops.EXPAND, Ops.PERMUTE, Ops.SHRINK, Ops.PAD, Ops.FLIP)
-_KEPT = (Ops.DETACH, Ops.NOOP, Ops.CONTIGUOUS)
+_KEPT = (Ops.DETACH, Ops.CONTIGUOUS)
 _SHAPES = ((4,), (3, 2), (1, 3), (2, 1, 3), (1, 1), (2, 2, 2), (5, 1), (0, 2), ())
 
 

@@ -1,4 +1,5 @@
-"""A tensor graph without identities: buffers become numbered PARAMs, bound variables lose their values.
+"""A tensor graph without identities: buffers become numbered PARAMs, bound variables lose their values, calls
+their names.
 
 Two computations of the same form on different buffers become the same node, which is what the schedule cache
 is keyed by. The walk is the only work that a cached schedule costs, so it is kept tight.
@@ -56,6 +57,14 @@ def normalise(outputs: Sequence[UOp]) -> Normalised:
             done[node] = node.src[0]
             stack.pop()
             continue
+        if op is Ops.IDENTITY or op is Ops.CALL:
+            value = node.src[0]  # a number like that of a buffer; a name that no kernel needs
+            if value in done:
+                done[node] = done[value]
+                stack.pop()
+            else:
+                stack.append(value)
+            continue
         waiting = len(stack)
         for s in node.src:
             if s not in done:
@@ -70,9 +79,6 @@ def normalise(outputs: Sequence[UOp]) -> Normalised:
         if len(stack) == waiting:
             stack.pop()
             src = tuple([done[s] for s in node.src])
-            if op is Ops.IDENTITY:
-                done[node] = src[0]  # an identity like that of a buffer
-                continue
             done[node] = node if src == node.src else make(op, node.dtype, src, node.arg, node.origin)
     for variable, user in variables.items():
         name, low, high = variable.arg

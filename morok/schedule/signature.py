@@ -40,6 +40,6 @@ def _argument(node: UOp) -> Any:
         return None if node.op is Ops.UNIQUE else node
     arg = node.arg
     kind = arg.__class__
-    if node.op is Ops.IDENTITY:
-        return None  # a number that tells values apart says as little
+    if node.op is Ops.IDENTITY or node.op is Ops.CALL:
+        return None  # a number that tells values apart says as little, and so does the name of a formula
     return kind, arg_key(arg) if kind in LOOSE else arg

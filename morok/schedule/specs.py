@@ -136,7 +136,7 @@ def _tensor_spec() -> Rules:
     yield "order", Head(Ops.PERMUTE, Ops.FLIP).any() >> legal, when(_keeps_dtype, _has_shape)
     yield "reduce", Head(Ops.REDUCE_AXIS).any() >> legal, when(_keeps_dtype, _reduces)
     yield "scan", Head(Ops.SCAN_AXIS).any() >> legal, when(_runs_along)
-    marks = Head(Ops.CONTIGUOUS, Ops.DETACH, Ops.RECOMPUTE, Ops.COPY, Ops.AFTER, Ops.PLACE, Ops.NOOP)
+    marks = Head(Ops.CONTIGUOUS, Ops.DETACH, Ops.RECOMPUTE, Ops.COPY, Ops.AFTER, Ops.PLACE)
     yield "mark", marks.any() >> legal, when(_keeps_dtype)
     yield "assign", Head(Ops.ASSIGN).any() >> legal, when(_assigns)
     yield "scatter", Head(Ops.SCATTER).any() >> legal, when(_keeps_dtype, _scatters)

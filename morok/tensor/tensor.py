@@ -39,7 +39,7 @@ from morok.tensor.elementwise import (
 )
 from morok.tensor.elementwise.operators import Operators
 from morok.tensor.gradient import backward as reverse
-from morok.tensor.gradient.walk import NAMED
+from morok.tensor.gradient.walk import CALLS
 from morok.tensor.gradient_track import cut
 from morok.tensor.linalg import contract, convolution, normalization, pools, products, resize, windows
 from morok.tensor.linalg import solve as solving
@@ -473,5 +473,5 @@ class Tensor(Operators):
 
 
 # Gradients of functions by name, which are made of tensors.
-NAMED["conv"] = partial(convolution.pull_convolution, Tensor._new)
+CALLS["conv"] = partial(convolution.pull_convolution, Tensor._new)
 enter_gradients(Tensor._new)

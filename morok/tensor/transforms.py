@@ -16,6 +16,7 @@ from functools import wraps
 from typing import Any
 
 from morok.errors import DTypeError, MorokError, ShapeError
+from morok.ir.call import CustomRule, call
 from morok.ir.infer import shape, show_shape
 from morok.ir.node import UOp, const, make, toposort
 from morok.ir.ops import Ops
@@ -151,7 +152,7 @@ def custom_gradient(backward: Callable[..., Any]) -> Callable[[Callable[..., Ten
     >>> grad(lambda x: rounded(x).sum())(Tensor([1.4])).tolist()
     [1.0]
     """
-    number = next(_numbers)
+    rule = CustomRule(next(_numbers))
 
     def pull(g: UOp, node: UOp, inputs: tuple[UOp, ...]) -> list[UOp | None]:
         parts = backward(Tensor._new(g), Tensor._new(node), *map(Tensor._new, inputs))
@@ -162,11 +163,11 @@ def custom_gradient(backward: Callable[..., Any]) -> Callable[[Callable[..., Ten
             )
         return [_checked(part, x) for part, x in zip(many, inputs, strict=True)]
 
-    CUSTOM[number] = pull
+    CUSTOM[rule] = pull
 
     def decorate(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
         @wraps(function)
-        def call(*inputs: Tensor) -> Tensor:
+        def named(*inputs: Tensor) -> Tensor:
             for x in inputs:
                 if not isinstance(x, Tensor):
                     raise DTypeError(
@@ -174,10 +175,14 @@ def custom_gradient(backward: Callable[..., Any]) -> Callable[[Callable[..., Ten
                         f"not a {type(x).__name__}"
                     )
             result = function(*inputs)
-            node = make(Ops.NOOP, result.dtype, (result.uop, *(x.uop for x in inputs)), number)
-            return Tensor._new(node)
+            sources = [x.uop for x in inputs]
+            return (
+                Tensor._new(call(function.__name__, result.uop, *sources, gradient=rule))
+                if sources
+                else result
+            )
 
-        return call
+        return named
 
     return decorate
 
@@ -193,7 +198,7 @@ def _checked(part: Any, x: UOp) -> UOp | None:
 
 # --- recomputing
 
-_CHECKPOINT = 0  # the number under which recomputed functions are known
+_CHECKPOINT = CustomRule(0)
 
 
 def checkpoint(function: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
@@ -210,16 +215,18 @@ def checkpoint(function: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
     result = function(*inputs)
     given = [x.uop for x in inputs]
     sources = [*given, *_parameters_of(result.uop, set(given))]
-    return Tensor._new(make(Ops.NOOP, result.dtype, (result.uop, *sources), _CHECKPOINT))
+    return Tensor._new(call("checkpoint", result.uop, *sources, gradient=_CHECKPOINT)) if sources else result
 
 
 def _parameters_of(root: UOp, inputs: set[UOp]) -> list[UOp]:
-    """The memory of tensors that require gradients, as far as it is not among the inputs."""
+    """What gradients are wanted for, as far as it is not among the inputs."""
     order = toposort(root, stop=lambda n: n in inputs or _is_leaf(n))
     return [node for node in order if node not in inputs and _is_leaf(node)]
 
 
 def _is_leaf(node: UOp) -> bool:
+    if node.op is Ops.IDENTITY and is_marked(node):
+        return True
     view = realized_view(node)
     while view.op is Ops.RESHAPE:
         view = view.src[0]

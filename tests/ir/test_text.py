@@ -158,7 +158,7 @@ def test_tree_prints_every_shared_node_once() -> None:
 
 
 def test_a_printer_does_not_fail_on_a_strange_argument() -> None:
-    assert "frozenset" in tree(make(Ops.CUSTOM, void, (), frozenset((1,))))
+    assert "frozenset" in tree(make(Ops.LINEAR, void, (), frozenset((1,))))
 
 
 # --- Python
@@ -193,7 +193,7 @@ ARGUMENTS: list[Any] = [
 
 @pytest.mark.parametrize("arg", ARGUMENTS, ids=repr)
 def test_every_argument_comes_back(arg: Any) -> None:
-    n = make(Ops.CUSTOM, void, (), arg)
+    n = make(Ops.LINEAR, void, (), arg)
     assert parse(to_python(n)) is n
 
 
@@ -207,7 +207,7 @@ def test_every_argument_comes_back(arg: Any) -> None:
     ids=str,
 )  # fmt: skip
 def test_every_dtype_comes_back(dtype: dtypes.DType) -> None:
-    n = make(Ops.CUSTOM, dtype, (I,), dtype)
+    n = make(Ops.LINEAR, dtype, (I,), dtype)
     assert parse(to_python(n)) is n
 
 
@@ -232,7 +232,7 @@ def test_a_chain_of_20_000_nodes_comes_back() -> None:
 
 @given(st.floats(), st.integers(-(2**63), 2**63 - 1), st.text(), st.binary())
 def test_random_arguments_come_back(f: float, i: int, s: str, b: bytes) -> None:
-    for n in (const(float64, f), const(int64, i), make(Ops.CUSTOM, void, (), (s, b, (f, (i,))))):
+    for n in (const(float64, f), const(int64, i), make(Ops.LINEAR, void, (), (s, b, (f, (i,))))):
         assert parse(to_python(n)) is n
 
 
@@ -262,11 +262,11 @@ X = "x = UOp(Ops.DEFINE_VAR, dtypes.index, (), ('x', 0, 7))\n"
         ("UOp(Ops.CONST, dtypes.int32, (), 2.5)", 1, 1, "2.5 is not a value of int32"),
         ("UOp(Ops.CONST, dtypes.int8, (), 300)", 1, 1, "300 is not a value of int8"),
         ("UOp(Ops.CONST, dtypes.int8, (), 'a')", 1, 1, "'a' is not a number"),
-        ("UOp(Ops.CUSTOM, dtypes.void, (), open('x'))", 1, 34, "open is not a registered class of arguments"),
-        ("UOp(Ops.CUSTOM, dtypes.void, (), [1])", 1, 34, r"\[1\] cannot be an argument"),
-        ("UOp(Ops.CUSTOM, dtypes.void, (), AxisKind.SIDEWAYS)", 1, 34, "AxisKind.SIDEWAYS is not known"),
-        ("UOp(Ops.CUSTOM, dtypes.void, (), Tile(name='a'))", 1, 34, "Tile needs each of its fields by name"),
-        ("UOp(Ops.CUSTOM, dtypes.void, (), float('1e5'))", 1, 34, "only nan, inf, -inf are written as float"),
+        ("UOp(Ops.LINEAR, dtypes.void, (), open('x'))", 1, 34, "open is not a registered class of arguments"),
+        ("UOp(Ops.LINEAR, dtypes.void, (), [1])", 1, 34, r"\[1\] cannot be an argument"),
+        ("UOp(Ops.LINEAR, dtypes.void, (), AxisKind.SIDEWAYS)", 1, 34, "AxisKind.SIDEWAYS is not known"),
+        ("UOp(Ops.LINEAR, dtypes.void, (), Tile(name='a'))", 1, 34, "Tile needs each of its fields by name"),
+        ("UOp(Ops.LINEAR, dtypes.void, (), float('1e5'))", 1, 34, "only nan, inf, -inf are written as float"),
         ("", 1, 1, "the text holds no node"),
     ],
 )  # fmt: skip

@@ -182,9 +182,7 @@ class After:
 
 _UNFOLLOWED = {Ops.LOAD: "a value that is read outside of its loop", Ops.BITCAST: "bits of vectors"}
 _UNWRITTEN = 1 << 20  # buffers of a kernel are fewer
-_FOREIGN = frozenset(
-    (Ops.SHUFFLE, Ops.WMMA, Ops.LDMATRIX, Ops.ASYNC_COPY, Ops.MBARRIER, Ops.BARRIER, Ops.CUSTOM)
-)
+_FOREIGN = frozenset((Ops.SHUFFLE, Ops.WMMA, Ops.LDMATRIX, Ops.ASYNC_COPY, Ops.MBARRIER, Ops.BARRIER))
 
 
 @final

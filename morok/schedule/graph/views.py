@@ -75,8 +75,6 @@ def view_rules(x: Var, a: Many, b: Many) -> Rules:
     )
     # no gradient is computed any more
     yield "detach", HEADS["Detach"](x) >> x
-    # a function by name is the formula that it was computed by
-    yield "noop", HEADS["Noop"](x, a) >> x, _SMALLER
     # the last of two shapes counts
     yield "reshape-reshape", reshape(reshape(x, a), b) >> reshape(x, b), _SMALLER
     yield "expand-expand", expand(expand(x, a), b) >> expand(x, b), _SMALLER

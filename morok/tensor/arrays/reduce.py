@@ -16,8 +16,9 @@ from morok.errors import DTypeError, MorokError, ShapeError
 from morok.ir import build
 from morok.ir import movement as move
 from morok.ir.bounds import vmax
+from morok.ir.call import call
 from morok.ir.infer import numel, show_shape, size_node
-from morok.ir.node import UOp, alu, const, make
+from morok.ir.node import UOp, alu, const
 from morok.ir.ops import Op, Ops
 from morok.tensor.arrays.movement import flatten, reshape
 from morok.tensor.core import expand_to, iota, require_shape
@@ -270,8 +271,7 @@ def norm(
         y = floating(t)
         length = sqrt(sum(y * y, axes, keep))
         # By name: the gradient at zero is zero, and not 0 times the infinite slope of the root.
-        name = ("norm", as_axes(axes, t.shape))
-        return t._new(make(Ops.NOOP, y.dtype, (length.uop, y.uop), name))
+        return t._new(call("norm", length.uop, y.uop, axes=as_axes(axes, t.shape)))
     return sum(x, axes, keep) if p == 1 else sum(x**p, axes, keep) ** (1.0 / p)
 
 

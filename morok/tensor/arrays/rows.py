@@ -10,6 +10,7 @@ from __future__ import annotations
 from morok.dtype import DType, float32, int64, uint64
 from morok.ir import movement as move
 from morok.ir.build import cast
+from morok.ir.call import call
 from morok.ir.checks import Complaint, check
 from morok.ir.infer import Shape, Size, numel
 from morok.ir.node import UOp, alu, const, make
@@ -17,7 +18,6 @@ from morok.ir.ops import Op, Ops
 from morok.tensor.core import expand_to, iota, require_shape
 from morok.tensor.memory.storage import beside
 
-ROWS = ("rows",)  # the name of a lookup: NOOP(result, table, places) with this argument
 _FEW = 32  # rows of a table up to which its gradient compares instead of going through the rows in order
 
 
@@ -46,7 +46,7 @@ def take_rows(table: UOp, places: UOp) -> UOp:
 
 def named_rows(found: UOp, table: UOp, places: UOp) -> UOp:
     """A lookup under its name, by which its gradient goes."""
-    return make(Ops.NOOP, found.dtype, (found, table, places), ROWS)
+    return call("rows", found, table, places)
 
 
 def found_rows(table: UOp, places: UOp) -> UOp:

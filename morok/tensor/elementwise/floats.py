@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from morok.dtype import float32
 from morok.ir import build
-from morok.ir.node import UOp, make
-from morok.ir.ops import Ops
+from morok.ir.call import call
+from morok.ir.node import UOp
 from morok.tensor.dtypes import float_of
 from morok.tensor.elementwise.operators import T
 
@@ -37,4 +37,4 @@ def named(x: T, name: str, result: T) -> T:
     Gradients go by the name: the chain rule through a formula that guards against overflow gives NaN
     where the guard is at work.
     """
-    return x._new(make(Ops.NOOP, result.dtype, (result.uop, x.uop), name))
+    return x._new(call(name, result.uop, x.uop))

@@ -7,7 +7,8 @@ from typing import Any
 
 from morok import dtype as dt
 from morok.errors import DTypeError
-from morok.ir.node import alu, make
+from morok.ir.call import call
+from morok.ir.node import alu
 from morok.ir.ops import Op, Ops
 from morok.tensor.core import Core, expand_to
 from morok.tensor.elementwise import arithmetic, rounding
@@ -204,9 +205,7 @@ def logaddexp(t: T, other: Any) -> T:
 def _of_two(t: T, name: str, value: T, x: T, y: T) -> T:
     """As `_named`, of a function of two numbers."""
     sizes = value.shape
-    return t._new(
-        make(Ops.NOOP, value.dtype, (value.uop, expand_to(x.uop, sizes), expand_to(y.uop, sizes)), name)
-    )
+    return t._new(call(name, value.uop, expand_to(x.uop, sizes), expand_to(y.uop, sizes)))
 
 
 @rounded_once

@@ -10,7 +10,8 @@ from __future__ import annotations
 from morok import dtype as dt
 from morok.dtype import DType
 from morok.ir.build import bitcast, cast
-from morok.ir.node import UOp, alu, const, make
+from morok.ir.call import call
+from morok.ir.node import UOp, alu, const
 from morok.ir.ops import Ops
 
 
@@ -49,7 +50,7 @@ def divmod_rounded_down(x: UOp, y: UOp) -> tuple[UOp, UOp]:
 
 def named_remainder(rest: UOp, x: UOp, y: UOp) -> UOp:
     """A remainder as a function of x and y, for gradients: the corrections say nothing that they need."""
-    return make(Ops.NOOP, rest.dtype, (rest, x, y), "remainder")
+    return call("remainder", rest, x, y)
 
 
 def _signed(size: UOp, sign: UOp) -> UOp:

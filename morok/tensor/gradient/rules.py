@@ -7,7 +7,7 @@ rule language, so a rule is data: only the parts that somebody asks for are buil
 against finite differences of its own left side. None means that the source has no gradient.
 
 Functions that consist of several ops but are differentiated as one (their formulas guard against overflow in
-ways that the chain rule does not survive) carry their name in a NOOP: `NOOP(result, x)` with arg "log1p".
+ways that the chain rule does not survive) carry their name in a CALL: `CALL(result, x)` of log1p.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Pullback:
     @property
     def function(self) -> str | None:
         """The name of the function, for one that is made of several ops."""
-        return self.root.arg if self.op is Ops.NOOP else None
+        return self.root.arg[0] if self.op is Ops.CALL else None
 
     def pull(self, node: UOp, gradient: UOp, source: int) -> UOp | None:
         """The gradient of one source."""
@@ -117,7 +117,7 @@ def pullbacks(function: Callable[..., Rules]) -> dict[str, Pullback]:
 def _sigmoid(x: Any) -> Term:
     """As the activation function builds it, name included, so that it can be differentiated again."""
     e = Exp(-Abs(x))
-    return HEADS["Noop"](Fdiv(Where(x < 0.0, e, 1.0), e + 1.0), x, arg="sigmoid")
+    return HEADS["Call"](Fdiv(Where(x < 0.0, e, 1.0), e + 1.0), x, arg=("sigmoid",))
 
 
 @pullbacks
@@ -157,14 +157,14 @@ def RULES(g: Float, x: Float, y: Float, z: Float, q: Float, r: Float, c: Bool) -
     yield "max", Max(x, y), (Where(x == y, g * 0.5, more), Where(x == y, g * 0.5, less))
     yield "min", Min(x, y), (Where(x == y, g * 0.5, less), Where(x == y, g * 0.5, more))
     # x - q·y, where the whole number q is flat
-    remainder = r @ HEADS["Noop"](q, x, y, arg="remainder")
+    remainder = r @ HEADS["Call"](q, x, y, arg=("remainder",))
     yield "fmod", r @ HEADS["Fmod"](x, y), (g, -g * Rint((x - r) / y))
     yield "remainder", remainder, (None, g, -g * Rint((x - r) / y))
     # each gets its share of the sum; x - y of two infinities that are equal is no number
     ahead = Where(x == y, 0.0, Sub(x, y))
     for name, base in (("logaddexp", 1.0), ("logaddexp2", math.log(2.0))):
         shares = tuple(g * _sigmoid(d * base) for d in (ahead, -ahead))
-        yield name, r @ HEADS["Noop"](q, x, y, arg=name), (None, *shares)
+        yield name, r @ HEADS["Call"](q, x, y, arg=(name,)), (None, *shares)
     yield "where", Where(c, x, y), (None, Where(c, g, 0.0), Where(c, 0.0, g))
     # steps are flat
     for head in (Trunc, Floor, Ceil, Rint):
@@ -172,7 +172,7 @@ def RULES(g: Float, x: Float, y: Float, z: Float, q: Float, r: Float, c: Bool) -
 
     # functions of several ops, by name
     def named(name: str) -> Term:
-        return r @ HEADS["Noop"](q, x, arg=name)
+        return r @ HEADS["Call"](q, x, arg=(name,))
 
     yield "log1p", named("log1p"), (None, g / (x + 1.0))
     yield "expm1", named("expm1"), (None, g * (r + 1.0))

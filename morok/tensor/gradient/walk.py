@@ -7,18 +7,20 @@ Every node that it makes comes from the user's line whose gradient it is.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 
 from morok.dtype import bool_, float32, int64, void
 from morok.errors import MorokError
 from morok.ir import movement as move
 from morok.ir.build import cast, logical_not
+from morok.ir.call import CustomRule, attributes, call_name
 from morok.ir.infer import Size, add_sizes, numel, shape, size_of, subtract_sizes
 from morok.ir.node import UOp, alu, const, make, toposort
 from morok.ir.ops import Op, Ops
 from morok.ir.provenance import derive, here, place
 from morok.rewrite.engine import substitute
-from morok.tensor.arrays.rows import ROWS, pull_rows, pull_scatter
+from morok.tensor.arrays.rows import pull_rows, pull_scatter
 from morok.tensor.core import expand_to, iota, require_shape
 from morok.tensor.gradient.rules import BY_FUNCTION, BY_OP, FLAT
 from morok.tensor.gradient.scan import pull_scan
@@ -130,7 +132,7 @@ def _windows(node: UOp, g: UOp, source: int) -> UOp:
     """
     *lead, n = require_shape(node.src[1])
     count, places = require_shape(g)[-2:]
-    s, d = node.arg[1:]
+    s, d = (attributes(node)[name] for name in ("stride", "dilation"))
     assert isinstance(n, int) and isinstance(count, int) and isinstance(places, int)
     whole: list[tuple[Size, Size]] = [(0, size) for size in lead]
     none: list[tuple[Size, Size]] = [(0, 0)] * len(lead)
@@ -147,7 +149,7 @@ def _windows(node: UOp, g: UOp, source: int) -> UOp:
 
 def _norm(node: UOp, g: UOp, source: int) -> UOp:
     """The length of a vector: its direction, or zero at zero."""
-    x, axes = node.src[1], node.arg[1]
+    x, axes = node.src[1], attributes(node)["axes"]
     sizes = require_shape(x)
     kept = [1 if axis in axes else size for axis, size in enumerate(sizes)]
     g, length = (expand_to(move.reshape(n, kept), sizes) for n in (g, node))
@@ -179,35 +181,37 @@ _BY_OP: dict[Op, Pull] = {
     Ops.RECOMPUTE: _same, Ops.COPY: _copy, Ops.SCATTER: pull_scatter, Ops.SCAN_AXIS: pull_scan,
 }  # fmt: skip
 
-# Functions with parameters, by the first part of arg; those that need methods of tensors enter themselves.
-NAMED: dict[str, Pull] = {
+# Calls by name; those that need methods of tensors enter themselves.
+CALLS: dict[str, Pull] = {
+    **{name: rule.pull for name, rule in BY_FUNCTION.items()},
     "windows": _windows,
     "norm": _norm,
-    ROWS[0]: pull_rows,
+    "rows": pull_rows,
 }
 
 # Ops with a rule: the terms of gradient_rules, the functions above, and those that the walk treats itself.
 DIFFERENTIABLE: frozenset[Op] = (
-    frozenset(_BY_OP) | frozenset(BY_OP) | {Ops.NOOP, Ops.AFTER, Ops.ASSIGN, Ops.PLACE}
+    frozenset(_BY_OP) | frozenset(BY_OP) | {Ops.CALL, Ops.AFTER, Ops.ASSIGN, Ops.PLACE}
 )
 
-# Gradients that users define, by the number in the argument of the NOOP that marks a result:
-# (gradient, result, inputs) to the gradients of the inputs.
-CUSTOM: dict[int, Callable[[UOp, UOp, tuple[UOp, ...]], list[UOp | None]]] = {}
+# Gradients that users define, as long as some function or some call has the rule:
+# (gradient, call, inputs) to the gradients of the inputs.
+CustomPull = Callable[[UOp, UOp, tuple[UOp, ...]], "list[UOp | None]"]
+CUSTOM: weakref.WeakKeyDictionary[CustomRule, CustomPull] = weakref.WeakKeyDictionary()
 
 
-def _is_function(node: UOp) -> bool:
-    """A NOOP that stands for a function as a whole: gradients go to its inputs, not into its formula."""
-    return node.op is Ops.NOOP
+def _rule_of(call: UOp) -> Pull | CustomRule | None:
+    """How the gradient of a call goes to its inputs; None if it goes through the formula."""
+    return attributes(call).get("gradient") or CALLS.get(call_name(call))
 
 
 def _origins(node: UOp) -> tuple[UOp, ...]:
     """The nodes that a gradient flows to from a node."""
     if node.op is Ops.AFTER:
         return (node.src[1].src[1], _state_before(node))
-    if node.op is Ops.RECOMPUTE:
-        return node.src[:1]
-    return node.src[1:] if _is_function(node) else node.src
+    if node.op is Ops.CALL and _rule_of(node) is not None:
+        return node.src[1:]
+    return node.src[:1] if node.op is Ops.CALL or node.op is Ops.RECOMPUTE else node.src
 
 
 def _state_before(node: UOp) -> UOp:
@@ -228,18 +232,15 @@ def _pull(node: UOp, g: UOp, wanted: set[UOp]) -> Iterator[tuple[UOp, UOp]]:
     if node.op is Ops.AFTER:
         yield from _pull_state(node, g, wanted)
         return
-    if _is_function(node) and node.arg.__class__ is int:
-        parts = CUSTOM[node.arg](g, node, node.src[1:])
-        yield from ((s, p) for s, p in zip(node.src[1:], parts, strict=True) if p is not None and s in wanted)
-        return
-    pull: Pull | None = _BY_OP.get(node.op)
-    if pull is None:
-        pull = _by_rule(node)
-    if pull is None:
-        raise MorokError(
-            f"{node.op.name} has no gradient; detach() what it is computed from", place=place(node)
-        )
-    first = 1 if _is_function(node) else 0
+    first = 0
+    if node.op is Ops.CALL:
+        rule = _rule_of(node)
+        if isinstance(rule, CustomRule):
+            yield from _pull_custom(node, g, wanted, rule)
+            return
+        pull, first = (_same, 0) if rule is None else (rule, 1)
+    else:
+        pull = _by_op(node)
     for i, s in enumerate(node.src[first:], first):
         if s in wanted:
             part = pull(node, g, i)
@@ -247,15 +248,26 @@ def _pull(node: UOp, g: UOp, wanted: set[UOp]) -> Iterator[tuple[UOp, UOp]]:
                 yield s, _fitted(part, s)
 
 
-def _by_rule(node: UOp) -> Pull | None:
-    """The rule of an arithmetic op or of a function that is known by name."""
-    if not _is_function(node):
-        rule = BY_OP.get(node.op)
-        return rule.pull if rule is not None else None
-    if node.arg.__class__ is tuple:
-        return NAMED.get(node.arg[0])
-    rule = BY_FUNCTION.get(node.arg)
-    return rule.pull if rule is not None else None
+def _by_op(node: UOp) -> Pull:
+    pull = _BY_OP.get(node.op)
+    if pull is not None:
+        return pull
+    rule = BY_OP.get(node.op)
+    if rule is None:
+        raise MorokError(
+            f"{node.op.name} has no gradient; detach() what it is computed from", place=place(node)
+        )
+    return rule.pull
+
+
+def _pull_custom(node: UOp, g: UOp, wanted: set[UOp], rule: CustomRule) -> Iterator[tuple[UOp, UOp]]:
+    """A user's rule gives the gradients of all inputs at once."""
+    pull = CUSTOM.get(rule)
+    if pull is None:  # the graph was read from text
+        raise MorokError(f"the gradient of {call_name(node)} belongs to another process", place=place(node))
+    inputs = node.src[1:]
+    parts = pull(g, node, inputs)
+    yield from ((s, part) for s, part in zip(inputs, parts, strict=True) if part is not None and s in wanted)
 
 
 def _pull_state(node: UOp, g: UOp, wanted: set[UOp]) -> Iterator[tuple[UOp, UOp]]:

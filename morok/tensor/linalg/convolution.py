@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from morok.errors import ShapeError
+from morok.ir.call import attributes, call
 from morok.ir.infer import show_shape
-from morok.ir.node import UOp, make
-from morok.ir.ops import Ops
+from morok.ir.node import UOp
 from morok.tensor.arrays.movement import flatten, flip, narrow, reshape, squeeze, transpose, unsqueeze
 from morok.tensor.arrays.padding import pad
 from morok.tensor.core import Core
@@ -39,8 +39,8 @@ def convolved(
 ) -> Any:
     """The convolution of (N, C, …) with (out, C / groups, …), under its name."""
     y = _sum_of_windows(x, w, stride, pads, dilation, groups)
-    how = ("conv", tuple(stride), tuple(map(tuple, pads)), tuple(dilation), groups)
-    return y._new(make(Ops.NOOP, y.dtype, (y.uop, x.uop, w.uop), how))
+    how = {"stride": tuple(stride), "pads": tuple(map(tuple, pads)), "dilation": tuple(dilation)}
+    return y._new(call("conv", y.uop, x.uop, w.uop, **how, groups=groups))
 
 
 def _sum_of_windows(
@@ -267,13 +267,9 @@ def _check_conv(x: Core, w: Core, groups: int) -> None:
 
 def pull_convolution(new: Callable[[UOp], Any], node: UOp, g: UOp, source: int) -> UOp:
     """The gradient of x (source 1) or of the weights (source 2)."""
-    _, stride, pads, dilation, groups = node.arg
     x, w, gradient = new(node.src[1]), new(node.src[2]), new(g)
-    if source == 2:
-        found = _pull_weights(x, w, gradient, stride, pads, dilation, groups)
-    else:
-        found = _pull_input(x, w, gradient, stride, pads, dilation, groups)
-    uop: UOp = found.uop
+    pull = _pull_weights if source == 2 else _pull_input
+    uop: UOp = pull(x, w, gradient, **attributes(node)).uop
     return uop
 
 

@@ -11,9 +11,8 @@ from typing import Any, NamedTuple
 
 from morok import dtype as dt
 from morok.errors import MorokError, ShapeError
+from morok.ir.call import call
 from morok.ir.infer import show_shape
-from morok.ir.node import make
-from morok.ir.ops import Ops
 from morok.tensor.arrays import reduce
 from morok.tensor.arrays.arrange import matrix_transpose
 from morok.tensor.arrays.joining import cat
@@ -122,7 +121,7 @@ def solved_triangular(t: T, y: Any, upper: bool, unit: bool) -> Any:
     x, wide = detach(t), y.detach()
     batch = broadcast_shapes(x.shape[:-2], wide.shape[:-2])
     found = _substitute(x, wide.expand([*batch, *wide.shape[-2:]]), 0, size, upper, unit)
-    return marked("solve_triangular", found, t, y, how=(upper, unit))
+    return marked("solve_triangular", found, t, y, upper=upper, unit=unit)
 
 
 def _block(x: T, row: int, rows: int, column: int, columns: int) -> T:
@@ -164,7 +163,7 @@ def solved(x: T, y: Any, transposed: bool = False) -> Any:
         found = q @ solved_triangular(r.mT, y.detach(), False, False)
     else:
         found = solved_triangular(r, q.mT @ y.detach(), True, False)
-    return marked("solve", found, x, y, how=(transposed,))
+    return marked("solve", found, x, y, transposed=transposed)
 
 
 def inv(t: T) -> T:
@@ -246,7 +245,7 @@ def qr(t: T, mode: str = "reduced") -> QR:
     first, triangle = narrow(both, -2, 0, rows), matrix_transpose(narrow(both, -2, rows, columns))
     none: list[Any] = [None] * (t.ndim - 2)
     if mode == "complete" and rows > count:
-        rest = _as_given(t, marked(FREE, q.narrow(-1, count, rows - count), x, how=("qr",)))
+        rest = _as_given(t, marked(FREE, q.narrow(-1, count, rows - count), x, of="qr"))
         return QR(cat(first, rest, dim=-1), pad(triangle, [*none, (0, rows - count), None]))
     return QR(t._new(zeros(type(t), 0, dtype=both.dtype).uop) if mode == "r" else first, triangle)
 
@@ -297,7 +296,7 @@ def svd(t: T, full_matrices: bool = False) -> SVD:
     both = _as_given(t, both)
     first, value = narrow(both, -2, 0, rows), squeeze(narrow(both, -2, rows, 1), -2)
     if full_matrices and rows > columns:
-        free = marked(FREE, u.narrow(-1, columns, rows - columns), x, how=("svd",))
+        free = marked(FREE, u.narrow(-1, columns, rows - columns), x, of="svd")
         first = cat(first, _as_given(t, free), dim=-1)
     return SVD(first, value, matrix_transpose(narrow(both, -2, rows + 1, columns)))
 
@@ -362,6 +361,6 @@ def _rotated(x: T, rows: int, width: int) -> T:
     return cat(top, bottom, dim=-1)
 
 
-def marked(name: str, result: Any, *inputs: Any, how: tuple[Any, ...] = ()) -> Any:
+def marked(name: str, result: Any, *inputs: Any, **how: Any) -> Any:
     """A result under the name of the function that it is of its inputs."""
-    return result._new(make(Ops.NOOP, result.dtype, (result.uop, *(x.uop for x in inputs)), (name, *how)))
+    return result._new(call(name, result.uop, *(x.uop for x in inputs), **how))

@@ -9,7 +9,7 @@ With g the gradient of the result:
     A = Q R      A gets  (gQ + Q M) R⁻ᵀ, where M has the lower triangle of R gRᵀ - gQᵀ Q, mirrored
     A = U S Vᵀ   A gets  U (K S + S J + gS) Vᵀ and more if it is not square: see `_pull_svd`
 
-A result is marked as a whole, `NOOP(result, A, …)`, so nothing is derived through the loops that compute it.
+A result is marked as a whole, `CALL(result, A, …)`, so nothing is derived through the loops that compute it.
 The formulas use results by their marks, and what they solve is marked again: second derivatives take the same
 way. Factors of several parts are one tensor, the parts below each other, so that one formula sees the
 gradients of all of them.
@@ -22,9 +22,10 @@ from functools import partial
 from typing import Any
 
 from morok.errors import MorokError
+from morok.ir.call import attributes, call_name
 from morok.ir.node import UOp
 from morok.ir.provenance import place
-from morok.tensor.gradient.walk import NAMED
+from morok.tensor.gradient.walk import CALLS
 from morok.tensor.linalg.solve import FREE, reflected, solved, solved_triangular, unit_matrix
 
 Rule = Callable[[Any, Any, tuple[Any, ...], int], Any]  # result, its gradient, inputs, which of them
@@ -47,21 +48,19 @@ def _quotient(x: Any, y: Any) -> Any:
 # --- systems of equations
 
 
-def _pull_inverse(x: Any, g: Any, inputs: tuple[Any, ...], which: int, how: tuple[Any, ...]) -> Any:
+def _pull_inverse(x: Any, g: Any, inputs: tuple[Any, ...], which: int) -> Any:
     return -(x.mT @ g @ x.mT)
 
 
-def _pull_solve(x: Any, g: Any, inputs: tuple[Any, ...], which: int, how: tuple[Any, ...]) -> Any:
-    (transposed,) = how  # whether it was Aᵀ X = B
-    a, b = inputs
+def _pull_solve(x: Any, g: Any, inputs: tuple[Any, ...], which: int, transposed: bool) -> Any:
+    a, b = inputs  # Aᵀ X = B if it was transposed
     slope = solved(a, g, not transposed)
     if which == 1:
         return summed_to(slope, b.shape)
     return summed_to(-(x @ slope.mT if transposed else slope @ x.mT), a.shape)
 
 
-def _pull_triangular(x: Any, g: Any, inputs: tuple[Any, ...], which: int, how: tuple[Any, ...]) -> Any:
-    upper, unit = how
+def _pull_triangular(x: Any, g: Any, inputs: tuple[Any, ...], which: int, upper: bool, unit: bool) -> Any:
     a, b = inputs
     slope = solved_triangular(a.mT, g, not upper, unit)
     if which == 1:
@@ -70,7 +69,7 @@ def _pull_triangular(x: Any, g: Any, inputs: tuple[Any, ...], which: int, how: t
     return full.triu(int(unit)) if upper else full.tril(-int(unit))
 
 
-def _pull_determinant(d: Any, g: Any, inputs: tuple[Any, ...], which: int, how: tuple[Any, ...]) -> Any:
+def _pull_determinant(d: Any, g: Any, inputs: tuple[Any, ...], which: int) -> Any:
     """The cofactors of Q R are those of Q, which is ±Q itself, times those of R, which are det R · R⁻ᵀ.
 
     They are continuous, so a zero on R's diagonal may be replaced by something that rounding hides.
@@ -91,7 +90,7 @@ def _pull_determinant(d: Any, g: Any, inputs: tuple[Any, ...], which: int, how: 
 # --- factorisations
 
 
-def _pull_cholesky(x: Any, g: Any, inputs: tuple[Any, ...], which: int, how: tuple[Any, ...]) -> Any:
+def _pull_cholesky(x: Any, g: Any, inputs: tuple[Any, ...], which: int) -> Any:
     middle = x.mT @ g
     middle = (middle.tril() + middle.tril(-1)) * 0.5
     left = solved_triangular(x.mT, middle, True, False)
@@ -99,7 +98,7 @@ def _pull_cholesky(x: Any, g: Any, inputs: tuple[Any, ...], which: int, how: tup
     return (both + both.mT) * 0.5
 
 
-def _pull_qr(p: Any, g: Any, inputs: tuple[Any, ...], which: int, how: tuple[Any, ...]) -> Any:
+def _pull_qr(p: Any, g: Any, inputs: tuple[Any, ...], which: int) -> Any:
     """A = Q R. Of more columns than rows, A = (X Y) with X = Q R₁ and R₂ = Qᵀ Y."""
     (a,) = inputs
     rows, columns = a.shape[-2:]
@@ -118,7 +117,7 @@ def _pull_square_qr(q: Any, r: Any, gq: Any, gr: Any) -> Any:
     return solved_triangular(r, (gq + q @ m).mT, True, False).mT
 
 
-def _pull_svd(p: Any, g: Any, inputs: tuple[Any, ...], which: int, how: tuple[Any, ...]) -> Any:
+def _pull_svd(p: Any, g: Any, inputs: tuple[Any, ...], which: int) -> Any:
     """With E_ij = s_j² - s_i², K = (Uᵀ gU - gUᵀ U) / E, J = (Vᵀ gV - gVᵀ V) / E:
 
     U (K S + S J + gS) Vᵀ + (1 - U Uᵀ) gU S⁻¹ Vᵀ + U S⁻¹ gVᵀ (1 - V Vᵀ).
@@ -158,19 +157,19 @@ _RULES: dict[str, Any] = {
 
 
 def _pull(new: Callable[[UOp], Any], node: UOp, g: UOp, source: int) -> UOp:
-    name, *how = node.arg
+    name, how = call_name(node), attributes(node)
     if name == FREE:
         raise MorokError(
-            f"{how[0]} completes a basis with columns of its own choice, which have no gradient; "
+            f"{how['of']} completes a basis with columns of its own choice, which have no gradient; "
             "take the reduced factors",
             place=place(node),
         )
     inputs = tuple(new(x) for x in node.src[1:])
-    found: UOp = _RULES[name](new(node), new(g), inputs, source - 1, tuple(how)).uop
+    found: UOp = _RULES[name](new(node), new(g), inputs, source - 1, **how).uop
     return found
 
 
 def enter_gradients(new: Callable[[UOp], Any]) -> None:
     """The rules above become known to the walk; `new` makes a tensor of a node."""
     for name in (*_RULES, FREE):
-        NAMED[name] = partial(_pull, new)
+        CALLS[name] = partial(_pull, new)

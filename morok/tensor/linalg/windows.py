@@ -6,9 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from morok.errors import ArgumentError, ShapeError
+from morok.ir.call import call
 from morok.ir.infer import Size, show_shape
-from morok.ir.node import make
-from morok.ir.ops import Ops
 from morok.tensor.arrays.movement import expand, permute, reshape, shrink, squeeze, transpose, unsqueeze
 from morok.tensor.arrays.padding import pad
 from morok.tensor.elementwise.operators import T
@@ -68,7 +67,7 @@ def slide_axis(t: T, axis: int, k: int, s: int, d: int) -> T:
         x = reshape(shrink(x, [None] * len(lead) + [None, (0, places * s)]), *lead, k, places, s)
         x = squeeze(shrink(x, [None] * len(lead) + [None, None, (0, 1)]), -1)
         # By name, because the way back is shorter than this one backwards.
-        x = transpose(t._new(make(Ops.NOOP, x.dtype, (x.uop, row), ("windows", s, d))), -1, -2)
+        x = transpose(t._new(call("windows", x.uop, row, stride=s, dilation=d)), -1, -2)
     # (…, places, k) with `places` where the last axis was; bring it back to `axis`
     last = x.ndim - 1
     order = list(range(x.ndim))
