@@ -102,10 +102,9 @@ def test_there_are_enough_passes_and_each_says_what_it_does() -> None:
             lambda x: movement.pad(x, ((2, 1), (0, 3))),
         ),
         (lambda x: make(Ops.DETACH, x.dtype, (x,)), lambda x: x),
-        (lambda x: make(Ops.NOOP, x.dtype, (x,), "a name"), lambda x: x),
         (
-            lambda x: make(Ops.NOOP, x.dtype, (x, x), "again"),
-            lambda x: make(Ops.NOOP, x.dtype, (x, x), "again"),
+            lambda x: make(Ops.RECOMPUTE, x.dtype, (x, x)),
+            lambda x: make(Ops.RECOMPUTE, x.dtype, (x, x)),
         ),
         (
             lambda x: make(Ops.CONTIGUOUS, x.dtype, (make(Ops.CONTIGUOUS, x.dtype, (x,)),)),
