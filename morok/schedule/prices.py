@@ -14,6 +14,8 @@ from morok.schedule.contraction import GraphContraction
 from morok.schedule.costs import Costs
 
 LEAST_WORK = 1 << 17  # multiplications of a product that is worth a tile
+FEW_ROWS = 128  # that a processor does not pack
+MANY_TIMES = 50  # launches' worth of multiplications, from which on a kernel for the rows is nothing
 WAKING = 8  # launches that a processor's threads must save
 LONGER = 1.25  # a kernel may take so much longer before it is cut in two: prices are rough
 
@@ -25,12 +27,14 @@ def operand_reason(node: UOp, product: GraphContraction, costs: Costs) -> str | 
     statistics of a norm, would leave a kernel that no unit and no tile fits.
     """
     machine = costs.machine
-    if machine.grid is None or machine.products is None or product.work < LEAST_WORK:
-        return None
     count = costs.count[node]
-    if not product.reads_operand(count) or not costs.leaves[node]:
+    if not product.reads_operand(count) or not costs.leaves[node] or product.work < LEAST_WORK:
         return None
-    if costs.has_reduce[node]:
+    if machine.grid is None:
+        return _few_rows_reason(node, product, costs)
+    if machine.products is None:
+        return None
+    if costs.heaviest[node][0]:
         return "a product of it could not be tiled: it is made of a reduction"
     own, read = count * node.dtype.itemsize, costs.bytes_read(node)
     other = product.operand_bytes - count * product.inputs.itemsize
@@ -40,6 +44,16 @@ def operand_reason(node: UOp, product: GraphContraction, costs: Costs) -> str | 
     product_alone = max(product.clocks(machine), memory_clocks(max(0, other) + own, machine.cores, machine))
     kept = product_alone + memory_clocks(read + own, machine.cores, machine) + machine.grid.launch
     return "a unit reads memory faster than what is computed on the way" if inline > LONGER * kept else None
+
+
+def _few_rows_reason(node: UOp, product: GraphContraction, costs: Costs) -> str | None:
+    """The same on a processor. Many rows are packed, and computed meanwhile; a few are not, and what they are
+    made of would stand in the way of walking the matrix as it lies."""
+    rows = costs.count[node] / (product.batch * product.steps)
+    again = product.work > MANY_TIMES * costs.machine.rates.launch
+    if costs.heaviest[node][0] and 1 < rows < FEW_ROWS and again:
+        return "a product of few rows reads them many times, and they are made of a reduction"
+    return None
 
 
 def waiting_reason(node: UOp, outputs: float, costs: Costs) -> str | None:

@@ -136,6 +136,16 @@ def test_reasons_are_told(capfd: pytest.CaptureFixture[str]) -> None:
     assert "all of it is fused" in capfd.readouterr().err
 
 
+def test_what_is_computed_more_than_once_is_told(capfd: pytest.CaptureFixture[str]) -> None:
+    """Powers of a short row that every row of outputs needs: less work than another kernel."""
+    clear_cache()
+    powers = alu(Ops.EXP, g.tensor(1, 16))
+    with knobs.override(EXPLAIN="fusion"):
+        schedule([g.matmul(g.add(g.tensor(8, 16), powers), weight(16, 4))])
+    said = capfd.readouterr().err
+    assert "computed" in said and "times at" in said and "exp(" in said
+
+
 def test_many_inputs_are_summed_in_several_kernels() -> None:
     total = g.tensor(8)
     for _ in range(80):

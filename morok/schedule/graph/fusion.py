@@ -57,6 +57,7 @@ MIN_ROWS = 16
 SERIAL_WORK = 1_000_000.0
 SMALL_WINDOW = 16  # a reduction that can be unrolled: pooling windows
 EXPENSIVE_REDUCE = 32.0
+FUNCTION = 20.0  # operations of what EXPLAIN mentions if it is computed more than once
 TERMS = frozenset((Ops.ADD, Ops.SUB, Ops.NEG, Ops.CAST))  # the sum of these is made of sums
 
 
@@ -66,15 +67,15 @@ def choose_buffers(sink: UOp, ctx: object = None) -> UOp:
     here.origin = INTERNAL
     try:
         order = toposort(sink)
-        kept, costs = _choose(order)
+        kept, chooser = _choose(order)
         if knobs.explains("fusion"):
-            explain(kept, costs)
+            explain(kept, chooser)
         return _mark(order, kept, sink)
     finally:
         here.origin = outer
 
 
-def _choose(order: list[UOp]) -> tuple[dict[UOp, str], Costs]:
+def _choose(order: list[UOp]) -> tuple[dict[UOp, str], Chooser]:
     """What is kept, with the reasons; asked again where a kernel of attention is none."""
     collapsed, machine = collapsible(order), main_machine(order)
     compared = find_comparisons(order, collapsed)
@@ -86,10 +87,11 @@ def _choose(order: list[UOp]) -> tuple[dict[UOp, str], Costs]:
         first = Chooser(measure(order, collapsed, machine), collapsed, compared, inline, alone)
         first.run(order)
         costs = measure(order, collapsed, machine, first.still_keeps)
-        kept = Chooser(costs, collapsed, compared, inline, {**_crowded(order, costs), **alone}).run(order)
+        chooser = Chooser(costs, collapsed, compared, inline, {**_crowded(order, costs), **alone})
+        kept = chooser.run(order)
         failing = [found for found in passing if not works(found, kept, users)]
         if not failing:
-            return kept, costs
+            return kept, chooser
         for found in failing:
             if found.end in alone:
                 passing.remove(found)
@@ -98,14 +100,19 @@ def _choose(order: list[UOp]) -> tuple[dict[UOp, str], Costs]:
                 alone[found.end] = "attention takes a kernel of its own"
 
 
-def explain(kept: dict[UOp, str], costs: Costs) -> None:
-    """Says which buffers were kept, and why, in the order in which they are computed."""
+def explain(kept: dict[UOp, str], chooser: Chooser) -> None:
+    """Says which buffers were kept, and why, in the order in which they are computed; and what is computed
+    more than once instead."""
+    costs = chooser.costs
     if not kept:
         print("nothing between inputs and results is kept: all of it is fused", file=sys.stderr)
     for node, reason in reversed(kept.items()):
         size = _amount(costs.count[node] * node.dtype.itemsize)
         where = place(node) or "an unknown place"
         print(f"kept a buffer at {where} because {reason}, {size}: {expr(node, 60, 2)}", file=sys.stderr)
+    for node, times in reversed(chooser.repeated.items()):
+        where = place(node) or "an unknown place"
+        print(f"computed {times:.3g} times at {where}: {expr(node, 60, 2)}", file=sys.stderr)
 
 
 def _amount(nbytes: float) -> str:
@@ -173,6 +180,7 @@ class Chooser:
         self.users: dict[UOp, int] = {}
         self.decides: dict[UOp, Sides] = {}  # memory: of which comparisons it is on a side
         self.padded: set[UOp] = set()
+        self.repeated: dict[UOp, float] = {}  # reductions and functions, and how often they are computed
 
     def run(self, order: list[UOp]) -> dict[UOp, str]:
         for node in order:
@@ -372,7 +380,11 @@ class Chooser:
                     times *= AGAIN
             seen.add(use.kernel)
             total += times
-        return self.compare(node, uses, work, count, total, len(seen)) or slow
+        reason = self.compare(node, uses, work, count, total, len(seen)) or slow
+        heavy = (reduced and node.op is Ops.REDUCE_AXIS) or costs.machine.op_costs.of(node.op) >= FUNCTION
+        if reason is None and heavy and total > 1.5 * count:
+            self.repeated[node] = total / count
+        return reason
 
     def compare(
         self, node: UOp, uses: list[Use], work: float, count: int, total: float, kernels: int
