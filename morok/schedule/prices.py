@@ -14,7 +14,7 @@ from morok.schedule.contraction import GraphContraction
 from morok.schedule.costs import Costs
 
 LEAST_WORK = 1 << 17  # multiplications of a product that is worth a tile
-FEW_ROWS = 128  # that a processor does not pack
+FEW_ROWS = 32  # that a processor multiplies as they lie, without packing
 MANY_TIMES = 50  # launches' worth of multiplications, from which on a kernel for the rows is nothing
 WAKING = 8  # launches that a processor's threads must save
 LONGER = 1.25  # a kernel may take so much longer before it is cut in two: prices are rough

@@ -85,3 +85,19 @@ def test_times_of_a_grid() -> None:
     assert memory_clocks(1 << 20, 1, machine) == pytest.approx(132 * memory_clocks(1 << 20, 132, machine))
     slow = product_clocks(Problem(4096, 4096, 1, 4096, 4, 0.0, 4, 0), float32, float32, machine)
     assert slow > 4 * base  # threads, where no unit may be used
+
+
+@pytest.mark.parametrize(("rows", "kernels"), [(8, 2), (64, 1)])
+def test_few_rows_of_a_norm_are_memory_before_a_product(rows: int, kernels: int) -> None:
+    """A processor multiplies a few rows as they lie; many are packed, and normalised meanwhile."""
+    x, w = (Tensor.empty(*s, device="CPU") for s in ((rows, 576), (1536, 576)))
+    assert len(schedule([x.rms_norm().linear(w).uop]).items) == kernels
+
+
+def test_a_product_that_is_read_in_two_places_is_memory() -> None:
+    """Rotated pairs: two products in one kernel are no product that could be tiled."""
+    x, w = (Tensor.empty(*s, device="CPU") for s in ((21, 576), (576, 576)))
+    y = x.linear(w).reshape(21, 288, 2)
+    a, b = y[:, :, 0], y[:, :, 1]
+    result = (a * 0.5 - b).stack(a + b * 0.5, dim=-1)
+    assert len(schedule([result.uop]).items) == 2
