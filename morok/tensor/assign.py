@@ -8,6 +8,7 @@ shows the storage is realised.
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import numpy as np
@@ -165,10 +166,33 @@ def write(storage: Storage, chain: Chain, value: UOp) -> None:
             storage.become(identified(unmoved(value, chain, require_shape(storage.node))))
             return
         state = write_to_new_memory(storage)
-    storage.become(_written(state, moved(make(Ops.PLACE, state.dtype, (state,)), chain), value))
     memory = find_buffer(base_of(state))
+    first = _before_writes(state) if is_whole(chain) else state
+    storage.become(_next_state(first, chain, value))
+    if first is not state:  # what has been assigned is overwritten: if nobody reads it, it is not computed
+        known = weakref.ref(state)
+        del state
+        if (read := known()) is not None:
+            storage.become(_next_state(read, chain, value))
     if memory is not None and memory.is_shared and not is_tracing():
         realize_storages([storage])  # who shares the memory sees it at once
+
+
+def _next_state(state: UOp, chain: Chain, value: UOp) -> UOp:
+    """A state in which the part that a chain shows is overwritten."""
+    return _written(state, moved(make(Ops.PLACE, state.dtype, (state,)), chain), value)
+
+
+def _before_writes(state: UOp) -> UOp:
+    """Memory as it is before the assignments that have not run yet."""
+    node = state
+    while node.op is Ops.AFTER and len(node.src) == 2 and node.src[1].op is Ops.ASSIGN:
+        part = node.src[1].src[0]
+        while part.op is not Ops.PLACE:
+            part = part.src[0]
+        done = realized_as(part.src[0])
+        node = part.src[0] if done is None else done
+    return state if is_overwritten(base_of(node)) else node
 
 
 def own_state(storage: Storage) -> UOp | None:

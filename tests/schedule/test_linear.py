@@ -20,6 +20,8 @@ import pytest
 
 import morok
 from morok import Tensor, nn
+from morok.ir.node import toposort
+from morok.schedule.plan.grouping import MAX_CODE
 from morok.schedule.plan.memory import LiveRange, place_live_ranges
 from morok.schedule.schedule import clear_cache
 
@@ -239,3 +241,23 @@ def test_plans_of_models_take_little_more_than_what_is_alive() -> None:
     for plan in (found[0].prepare(*found[1:]), convolutions()):
         lives = lives_of(plan)
         assert lives and plan.memory.arena_bytes <= 1.05 * live_set(lives)
+
+
+# --- code
+
+
+def test_kernels_with_several_outputs_have_a_bound() -> None:
+    """Sixteen weights of one shape are not one kernel with sixteen times the code, but equal kernels."""
+    weights = [Tensor.uniform(4, 4).requires_grad_() for _ in range(16)]
+    plan = weights[0].prepare(*weights[1:])
+    assert len(plan.kernels) >= 8 and len({kernel.ast for kernel in plan.kernels}) == 1
+
+
+def test_no_group_has_more_code_than_the_bound() -> None:
+    found = Layers(12).step()
+    plan = found[0].prepare(*found[1:])
+    several = [kernel for kernel in plan.kernels if len(kernel.ast.src) > 1]
+    assert several
+    for kernel in several:
+        floats = [node for node in toposort(kernel.ast) if node.op.is_alu and node.dtype.is_float]
+        assert len(floats) <= MAX_CODE

@@ -28,6 +28,10 @@ from morok.schedule.plan.order import CyclicOrder, Reads, levels
 from morok.schedule.split import KernelWrite, plain
 
 MAX_MEMORY = 64  # buffers of a kernel that stores several outputs
+# Operations of such a kernel, once ops that devices lack are written out. Equal writes that stay apart are
+# one kernel, compiled once and run several times; together they are so many times the code.
+MAX_CODE = 512
+_LONG = {Ops.THREEFRY: 200, **dict.fromkeys((Ops.EXP2, Ops.LOG2, Ops.SIN, Ops.POW), 25)}
 
 
 @final
@@ -44,6 +48,7 @@ class Facts:
     is_product: bool = False  # a reduction that uses its inputs many times over
     is_alone: bool = False  # its loops are no others': rows put in place one by one, running sums, or nothing
     is_chain: bool = False  # two products in a chain
+    code: int = 0  # operations that it computes
 
 
 def group_writes(
@@ -76,7 +81,8 @@ def _facts(write: KernelWrite, by_done: dict[UOp, KernelWrite]) -> Facts:
     runs = any(n.op is Ops.SCAN_AXIS for n in inside)
     chained = is_chain(inside)
     alone = write.places is not None or 0 in sizes or runs or chained
-    found = Facts(sizes, is_alone=alone, is_chain=chained)
+    code = sum(_LONG.get(n.op, 1) for n in inside if n.op.is_alu)
+    found = Facts(sizes, is_alone=alone, is_chain=chained, code=code)
     if write.kind != "kernel" or found.is_alone:
         return found
     elsewhere = found.elsewhere
@@ -164,7 +170,9 @@ class _Groups:
 
     def fits(self, group: Sequence[KernelWrite]) -> bool:
         targets = {base_of(write.target) for write in group}
-        return len(targets) == len(group) and len(self.memory(group)) <= MAX_MEMORY
+        if len(targets) < len(group) or sum(self.facts[write].code for write in group) > MAX_CODE:
+            return False
+        return len(self.memory(group)) <= MAX_MEMORY
 
     def merge(self, group: list[KernelWrite]) -> None:
         for write in group:

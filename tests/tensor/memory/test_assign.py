@@ -10,6 +10,8 @@ from morok import Tensor
 from morok.device.buffer import find_buffer
 from morok.errors import DTypeError, IRError, OutOfRange, ShapeError
 from morok.ir.memory import base_of
+from morok.ir.node import toposort
+from morok.ir.ops import Ops
 from tests.devices import needs_host_memory
 from tests.tensor.common import same
 
@@ -362,3 +364,50 @@ def test_what_is_written_backwards_is_read_afterwards() -> None:
     back = a.flip(0)
     back[...] = b + 1
     same(back + b, np.array([7, 77, 167], np.float32))
+
+
+# --- what is overwritten before anybody reads it
+
+
+def ops_of(*tensors: Tensor) -> set[Any]:
+    plan = tensors[0].prepare(*tensors[1:])
+    return {node.op for kernel in plan.kernels for node in toposort(kernel.ast)}
+
+
+def test_what_nobody_reads_is_not_computed() -> None:
+    """As in loading a model: its first values are random, and all are overwritten."""
+    w = Tensor.uniform(8, 8).requires_grad_()
+    new = np.arange(64, dtype=np.float32).reshape(8, 8)
+    w.assign(Tensor(new))
+    assert Ops.THREEFRY not in ops_of(w)
+    np.testing.assert_array_equal(w.numpy(), new)
+    c = Tensor(new).realize()
+    c[2:4] = Tensor.rand(2, 8)
+    c.assign(1.0)
+    assert Ops.THREEFRY not in ops_of(c)
+    np.testing.assert_array_equal(c.numpy(), np.ones((8, 8)))
+
+
+def test_what_somebody_reads_is_computed() -> None:
+    c = Tensor(np.zeros(4, np.float32)).realize()
+    c[1:3] = 5.0
+    old, view = c * 2.0, c[1:]
+    c.assign(Tensor([1.0, 2.0, 3.0, 4.0]))
+    np.testing.assert_array_equal(c.numpy(), [1.0, 2.0, 3.0, 4.0])
+    np.testing.assert_array_equal(old.numpy(), [0.0, 10.0, 10.0, 0.0])
+    np.testing.assert_array_equal(view.numpy(), [2.0, 3.0, 4.0])
+    c[0] = 9.0
+    c.assign(c + 1.0)
+    np.testing.assert_array_equal(c.numpy(), [10.0, 3.0, 4.0, 5.0])
+
+
+def test_a_write_of_which_a_part_has_run_is_overwritten() -> None:
+    c = Tensor(np.zeros(4, np.float32)).realize()
+    c[0] = 1.0
+    c.realize()
+    c[1] = 2.0
+    old = c + 0.5
+    c[2] = 3.0
+    c.assign(7.0)
+    np.testing.assert_array_equal(old.numpy(), [1.5, 2.5, 0.5, 0.5])
+    np.testing.assert_array_equal(c.numpy(), np.full(4, 7.0))
