@@ -16,7 +16,7 @@ from morok.runtime.plan import buffer_for
 from morok.tensor.core import Core, bind_to_memory, require_shape
 from morok.tensor.gradient.backward import become_leaf
 from morok.tensor.gradient_track import mark
-from morok.tensor.jit.variables import unbound_chain, unbound_shape
+from morok.tensor.jit.variables import Bound, unbound_chain, unbound_shape
 from morok.tensor.memory.states import is_computed, is_memory, resolve, view_of
 from morok.tensor.memory.storage import Storage, claim, set_realized
 from morok.tensor.memory.strides import Chain
@@ -88,8 +88,13 @@ def run_writes(storages: Iterable[Storage]) -> None:
 # --- arguments
 
 
-def arrangement(given: Sequence[Core], outside: Sequence[Storage] = ()) -> tuple[Any, ...]:
-    """Which arguments are one tensor, and which of them show one storage, or one from outside, and how."""
+def arrangement(
+    given: Sequence[Core], outside: Sequence[Storage] = (), bound: Bound | None = None
+) -> tuple[Any, ...]:
+    """Which arguments are one tensor, and which of them show one storage, or one from outside, and how.
+
+    Values of variables in how they show it are noted in `bound`.
+    """
     known = {id(storage): n for n, storage in enumerate(outside)}
     tensors: dict[int, int] = {}
     storages: dict[int, list[int]] = {}
@@ -100,9 +105,9 @@ def arrangement(given: Sequence[Core], outside: Sequence[Storage] = ()) -> tuple
     for tensor in given:
         first, key = tensors[id(tensor)], id(tensor._storage)
         if key in known:
-            found.append((first, "outside", known[key], unbound_chain(tensor._chain)))
+            found.append((first, "outside", known[key], unbound_chain(tensor._chain, bound)))
         elif len(storages[key]) > 1:
-            found.append((first, "shared", storages[key][0], unbound_chain(tensor._chain)))
+            found.append((first, "shared", storages[key][0], unbound_chain(tensor._chain, bound)))
         else:
             found.append(first)
     return tuple(found)

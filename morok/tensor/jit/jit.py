@@ -112,7 +112,7 @@ class Jit:
             given += [g for t in given if (g := gradient_of(t)) is not None]
         key = self._key(structure, given, bound)
         known = self._known.get(key)
-        why = self._unknown(key) if known is None else known.still_valid(given)
+        why = self._unknown(key) if known is None else known.still_valid(given, bound)
         if known is None or why is not None:
             self._explain(why or "")
             if len(self._known) >= _MOST_TRACES:
@@ -144,7 +144,7 @@ class Jit:
             (type(t), unbound_shape(t.shape, bound), t.dtype, t.device, t._leaf, gradient_of(t) is not None)
             for t in given
         ]
-        key = (structure, around, arrangement(given), *forms)
+        key = (structure, around, arrangement(given, (), bound), *forms)
         try:
             hash(key)
         except TypeError:

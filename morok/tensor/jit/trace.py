@@ -190,7 +190,7 @@ class Trace:
         run_writes(_unique([*captured, *given]))
         for storage in outside:
             whole_memory(storage)
-        self.arranged = arrangement(given, outside)
+        self.arranged = arrangement(given, outside, bound)
         self.inputs, shown = placeholders(given, self.arranged, guard_tensors)
         for tensor in given if guard_tensors else ():
             gradient = gradient_of(tensor)
@@ -391,11 +391,11 @@ class Trace:
                 launch.bind(node, plan._memory(node))
         return launch
 
-    def still_valid(self, given: list[Core]) -> str | None:
+    def still_valid(self, given: list[Core], bound: Bound | None = None) -> str | None:
         """None, or what has changed since the function was traced."""
         changed = self.guards.changed()
         if changed is None and self.guards.getters:
-            if arrangement(given, _unique(self.guards.tensors())) != self.arranged:
+            if arrangement(given, _unique(self.guards.tensors()), bound) != self.arranged:
                 return "arguments share memory with tensors from outside in another way"
         return changed
 

@@ -55,11 +55,13 @@ def unbound_shape(sizes: Shape, bound: Bound | None = None) -> Shape:
     return tuple([unbound(n, bound) for n in sizes])
 
 
-def unbound_chain(chain: Chain) -> Chain:
-    """A chain without the values of its variables."""
+def unbound_chain(chain: Chain, bound: Bound | None = None) -> Chain:
+    """A chain without the values of its variables; these are noted in `bound`."""
     return tuple(
         [
-            step._replace(sizes=tuple([unbound(n) for n in step.sizes]), shape=unbound_shape(step.shape))
+            step._replace(
+                sizes=tuple([unbound(n, bound) for n in step.sizes]), shape=unbound_shape(step.shape, bound)
+            )
             for step in chain
         ]
     )

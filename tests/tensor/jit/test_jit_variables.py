@@ -211,3 +211,24 @@ def test_why_a_function_is_traced_again(capsys: pytest.CaptureFixture[str]) -> N
         "argument mode is 'c' and was 'b'",
         "argument 1 is a list of 1 and was 3",
     ]
+
+
+def test_arguments_that_show_one_memory_at_variables() -> None:
+    """Two views of one tensor, one of them a row at a variable: its value is in neither shape."""
+
+    def add(whole: Tensor, row: Tensor) -> None:
+        row[...] = row + 1.0
+        whole[...] = whole * 2.0
+
+    at, x = Variable("at", 0, 3), rows(9, 4)
+    whole, step = Tensor(x).realize(), jit(add)
+    for n in (1, 3, 1):
+        step(whole, whole[at.bind(n)])
+        x[n] += 1.0
+        x *= 2.0
+        np.testing.assert_allclose(whole.numpy(), x)
+    assert step.traces == 1
+    inside = jit(lambda row: row * 2.0 + whole.sum(0))
+    for n in (0, 2):
+        np.testing.assert_allclose(inside(whole[at.bind(n)]).numpy(), x[n] * 2.0 + x.sum(0), rtol=1e-5)
+    assert inside.traces == 1
