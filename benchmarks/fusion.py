@@ -52,7 +52,7 @@ def expressions() -> dict[str, tuple[int, Callable[[], list[Any]]]]:
         "log softmax": (1, lambda: [x.log_softmax(-1)]),
         "layer norm": (1, lambda: [x.layer_norm(-1, b, b)]),
         "rms norm": (1, lambda: [x.rms_norm(-1, b)]),
-        "cross entropy": (1, lambda: [x.cross_entropy(targets)]),
+        "cross entropy": (3, lambda: [x.cross_entropy(targets)]),
         "linear + gelu": (1, lambda: [(x @ w + b).gelu()]),
         "conv + bn + relu": (
             1,

@@ -49,7 +49,7 @@ def operand_reason(node: UOp, product: GraphContraction, costs: Costs) -> str | 
 def _few_rows_reason(node: UOp, product: GraphContraction, costs: Costs) -> str | None:
     """The same on a processor. Many rows are packed, and computed meanwhile; a few are not, and what they are
     made of would stand in the way of walking the matrix as it lies."""
-    rows = costs.count[node] / (product.batch * product.steps)
+    rows = costs.count[node] / max(1, product.batch * product.steps)  # of nothing, none
     again = product.work > MANY_TIMES * costs.machine.rates.launch
     if costs.heaviest[node][0] and 1 < rows < FEW_ROWS and again:
         return "a product of few rows reads them many times, and they are made of a reduction"
@@ -66,7 +66,7 @@ def waiting_reason(node: UOp, outputs: float, costs: Costs) -> str | None:
         return None
     nbytes = costs.bytes_read(node)
     here, alone = min(machine.cores, outputs), min(machine.cores, count)
-    if here >= alone:
+    if here >= alone or not here:
         return None
     reason = f"its {rows} rows would be reduced by {outputs:.0f} {'block' if machine.has_grid else 'thread'}"
     reason += "" if outputs == 1 else "s"
@@ -85,7 +85,7 @@ def idle_reason(rows: float, outputs: float, itemsize: int, costs: Costs) -> str
     """Why a reduction should not be computed before the outputs of a kernel: a grid's blocks would share its
     rows only, because each of them would have to compute it anew for the other loops."""
     machine = costs.machine
-    if machine.grid is None or rows >= min(machine.cores, outputs):
+    if machine.grid is None or not rows or rows >= min(machine.cores, outputs):
         return None
     moved = 2 * outputs * itemsize  # something is read for each of them as well
     inline = memory_clocks(moved, rows, machine)

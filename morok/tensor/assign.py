@@ -30,7 +30,7 @@ from morok.tensor.elementwise import arithmetic, comparison
 from morok.tensor.elementwise.operators import T
 from morok.tensor.gradient_track import is_tracked
 from morok.tensor.memory.states import view_of
-from morok.tensor.memory.storage import Storage, claim, device_of, identified, realized_as
+from morok.tensor.memory.storage import Storage, claim, graph_device, identified, realized_as
 from morok.tensor.memory.strides import Chain, is_whole, moved, replaced, unmoved
 from morok.tensor.realize import is_overwritten, new_buffer, realize_storages
 
@@ -212,7 +212,7 @@ def write_to_new_memory(storage: Storage) -> UOp:
     """The first state of new memory: what a storage holds, written when it is first needed."""
     node = storage.node
     sizes = require_shape(node)
-    fresh = new_buffer(node.dtype, _capacity(sizes), device_of(node))
+    fresh = new_buffer(node.dtype, _capacity(sizes), graph_device(node))
     claim(fresh, storage)
     root = view_of(fresh, sizes)
     return _written(root, make(Ops.PLACE, root.dtype, (root,)), node)

@@ -20,7 +20,7 @@ from morok.ir.infer import Shape, numel, shape, show_shape
 from morok.ir.node import UOp, const
 from morok.ir.ops import Ops
 from morok.tensor.gradient_track import cut, is_tracked
-from morok.tensor.memory.storage import Storage, device_of, is_done, realized_as
+from morok.tensor.memory.storage import Storage, graph_device, is_done, realized_as
 from morok.tensor.memory.strides import Chain, Step, is_strided, moved, step_of
 from morok.tensor.sizes import Variable
 
@@ -178,7 +178,7 @@ class Core:
     @property
     def device(self) -> str:
         """Where the tensor lives; of constants, where tensors live by default."""
-        return device_of(self._uop)
+        return graph_device(self._uop)
 
     @property
     def is_leaf(self) -> bool:

@@ -59,7 +59,9 @@ ONE = {
 
 @pytest.mark.parametrize("name", ONE)
 def test_one_kernel(name: str) -> None:
-    assert len(g.check(ONE[name](), tolerance=2e-4).items) == 1
+    with knobs.override(THREADS=2):  # many threads may be worth a kernel more
+        clear_cache()
+        assert len(g.check(ONE[name](), tolerance=2e-4).items) == 1
 
 
 def test_attention_takes_at_most_three() -> None:

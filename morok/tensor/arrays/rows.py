@@ -62,7 +62,11 @@ def found_rows(table: UOp, places: UOp) -> UOp:
 
 
 def put_rows(x: UOp, places: UOp, rows: UOp, op: Op | None = None) -> UOp:
-    """x with a row at each of the places, in order: in place of what is there, or joined with it by an op."""
+    """x with a row at each of the places, in order: in place of what is there, or joined with it by an op.
+
+    A place that does not exist gets nothing. Beyond 2^63 there are none: as ordinary numbers, negative ones.
+    """
+    places = cast(places, int64) if places.dtype is uint64 else places
     kept = make(Ops.CONTIGUOUS, places.dtype, (places,))
     return make(Ops.SCATTER, x.dtype, (x, kept, rows), op)
 

@@ -25,7 +25,7 @@ from morok.tensor.core import expand_to, iota, require_shape
 from morok.tensor.gradient.rules import BY_FUNCTION, BY_OP, FLAT
 from morok.tensor.gradient.scan import pull_scan
 from morok.tensor.gradient_track import carries_gradient
-from morok.tensor.memory.storage import beside, device_of
+from morok.tensor.memory.storage import beside, graph_device
 
 _EXACT_PRODUCT = 64  # factors up to which the gradient of a product multiplies all the others
 
@@ -172,7 +172,7 @@ def _cast(node: UOp, g: UOp, _: int) -> UOp:
 def _copy(node: UOp, g: UOp, source: int) -> UOp | None:
     if source:
         return None
-    return make(Ops.COPY, g.dtype, (g, make(Ops.DEVICE, void, (), device_of(node.src[0]))))
+    return make(Ops.COPY, g.dtype, (g, make(Ops.DEVICE, void, (), graph_device(node.src[0]))))
 
 
 _BY_OP: dict[Op, Pull] = {

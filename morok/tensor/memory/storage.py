@@ -155,7 +155,7 @@ def realized_as(node: UOp) -> UOp | None:
     if isinstance(view, UOp):
         return view
     found = view()  # without memory of its own the node belongs wherever tensors live by default now
-    return found if found is None or device_of(found) == default_device() else None
+    return found if found is None or graph_device(found) == default_device() else None
 
 
 def any_realized(nodes: Iterable[UOp]) -> bool:
@@ -223,7 +223,7 @@ def beside(node: UOp) -> UOp:
     return node.replace(tuple(sources))
 
 
-def device_of(root: UOp) -> str:
+def graph_device(root: UOp) -> str:
     """The device of the first memory that a graph reads, or the default one."""
     for node in toposort(root, stop=_has_device):
         if _has_device(node):

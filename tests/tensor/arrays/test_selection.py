@@ -68,6 +68,12 @@ def test_unique(x: Any) -> None:
     same(wide.counts, np.concatenate((counts, [0, 0])))
 
 
+def test_bincount_of_numbers_that_are_no_places() -> None:
+    """As signed numbers these are negative, and would be below any size."""
+    huge = np.array([1, 2**63, 2**64 - 1, 1, 0], np.uint64)
+    same(Tensor(huge).bincount(3), np.array([1, 2, 0]))
+
+
 def test_bincount() -> None:
     x = np.array([1, 1, 3, 0, 7])
     for dtype in ("int64", "int8", "uint8", "uint64"):
