@@ -101,3 +101,16 @@ def test_a_product_that_is_read_in_two_places_is_memory() -> None:
     a, b = y[:, :, 0], y[:, :, 1]
     result = (a * 0.5 - b).stack(a + b * 0.5, dim=-1)
     assert len(schedule([result.uop]).items) == 2
+
+
+@pytest.mark.parametrize("device", ["CPU", "EMULATOR"])
+@pytest.mark.parametrize("shape", [(3, 0, 2), (4, 8, 0), (0, 4, 8)])
+def test_nothing_has_no_price(shape: tuple[int, ...], device: str) -> None:
+    """Reductions and products of no rows, no steps and no columns are planned like others."""
+    x = np.zeros(shape, np.float32)
+    with knobs.override(DEVICE=device):
+        np.testing.assert_array_equal(
+            Tensor(x).exp().sum(0).exp().sum(1).numpy(), np.exp(np.exp(x).sum(0)).sum(1)
+        )
+        product = Tensor(x).square().mean(-1, keepdim=True) * Tensor(x)
+        assert (product @ Tensor(np.ones((shape[-1], 5), np.float32))).numpy().sum() == 0
