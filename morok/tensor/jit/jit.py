@@ -33,6 +33,7 @@ from morok.ir.provenance import caller
 from morok.runtime.plan import ExecutionPlan
 from morok.tensor.calls.tracing import TRACE_ENVIRONMENT, JitError
 from morok.tensor.core import Core
+from morok.tensor.gradient_track import is_paused, is_tracked
 from morok.tensor.jit.arguments import arrangement, gradient_of, is_whole_memory
 from morok.tensor.jit.explain import difference
 from morok.tensor.jit.pytree import TENSOR, flatten, unflatten
@@ -108,6 +109,10 @@ class Jit:
         bound: Bound = {}  # the values of variables: one trace serves them all
         structure = (tuple, (flatten(args, given, bound), flatten(kwargs, given, bound)))
         count = len(given)
+        if not is_paused() and any(is_tracked(t._uop) and not t._leaf for t in given):
+            return self.function(
+                *args, **kwargs
+            )  # a gradient flows through it: the graph is part of a larger one
         if self.guard_tensors:  # what the function adds to a gradient depends on the gradient
             given += [g for t in given if (g := gradient_of(t)) is not None]
         key = self._key(structure, given, bound)
@@ -175,6 +180,9 @@ def jit(function: Callable[..., Any]) -> Jit:
     ...     return x + x
     >>> double(Tensor([1, 2])).tolist(), double(Tensor([3, 4])).tolist()
     ([2, 4], [6, 8])
+
+    Results have no history: what needs their gradients belongs into the function. But a function that is
+    called on the way from a parameter to a loss runs as it is written, and gradients flow through it.
     """
     return Jit(function)
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from morok import Tensor, jit, knobs, nn, no_grad
+from morok import Tensor, grad, jit, knobs, nn, no_grad
 from tests.devices import devices
 
 SCALE = 2.0
@@ -152,6 +152,19 @@ def test_options_and_the_place_of_new_tensors() -> None:
             compiled(x)
         compiled(x)
     assert compiled.traces == 2 and alone.traces == 2
+
+
+def test_gradients_flow_through_a_function_on_the_way() -> None:
+    square = jit(lambda x: x * x)
+    for _ in range(3):
+        square(Tensor([5.0]))  # compiled, and replayed
+    np.testing.assert_array_equal(grad(lambda t: square(t).sum())(Tensor([3.0])).numpy(), [6.0])
+    w, v = Tensor([2.0]).requires_grad_(), Tensor([7.0]).requires_grad_()
+    (square(w * 3) * v).sum().backward()  # (3w)² v
+    assert w.grad is not None and v.grad is not None
+    assert (w.grad.item(), v.grad.item()) == (2 * 9 * 2 * 7, 36)
+    with no_grad():
+        assert square(w * 3).item() == 36
 
 
 def test_without_gradients() -> None:
