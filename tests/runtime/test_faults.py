@@ -62,6 +62,7 @@ def test_more_memory_than_there_is() -> None:
 
 INTERRUPTED = """
 import numpy as np, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
 from morok import Tensor
 x = Tensor(np.ones((400, 400), np.float32)).realize()
 (x @ x).realize()
@@ -96,7 +97,8 @@ def test_an_interrupt_during_a_run() -> None:
 
 
 LATE = """
-import time, weakref
+import signal, time, weakref
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
 import morok.runtime.plan
 
 class Thing: pass
