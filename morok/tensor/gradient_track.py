@@ -19,6 +19,7 @@ from morok.ir.ops import Ops
 
 _marked: weakref.WeakSet[UOp] = weakref.WeakSet()
 _known: weakref.WeakKeyDictionary[UOp, bool] = weakref.WeakKeyDictionary()
+_changes = 0
 _paused: ContextVar[bool] = ContextVar("morok.no_grad", default=False)
 is_paused = _paused.get  # whether what is computed now has no gradient
 
@@ -30,13 +31,24 @@ def mark(memory: UOp, fresh: bool = False) -> None:
     """
     _marked.add(memory)
     if not fresh:
-        _known.clear()
+        _forget()
 
 
 def unmark(memory: UOp) -> None:
     """Gradients are not wanted for a BUFFER any more."""
     _marked.discard(memory)
+    _forget()
+
+
+def _forget() -> None:
+    global _changes
     _known.clear()
+    _changes += 1
+
+
+def changes() -> int:
+    """Counts marks on memory that graphs may hold: who has looked may wait until it moves on."""
+    return _changes
 
 
 def is_marked(memory: UOp) -> bool:

@@ -18,7 +18,7 @@ from morok.tensor.gradient.backward import become_leaf
 from morok.tensor.gradient_track import mark
 from morok.tensor.jit.variables import Bound, unbound_chain, unbound_shape
 from morok.tensor.memory.states import is_computed, is_memory, resolve, view_of
-from morok.tensor.memory.storage import Storage, claim, set_realized
+from morok.tensor.memory.storage import Storage, claim, is_done, set_realized
 from morok.tensor.memory.strides import Chain
 from morok.tensor.realize import new_buffer, realize, realize_storages
 
@@ -39,8 +39,22 @@ def _in_order(node: UOp, sizes: Shape) -> bool:
     return _fills(memory, sizes) and node is view_of(memory, sizes)
 
 
+def _plain_memory(node: UOp) -> UOp | None:
+    """The BUFFER that a node is all of, in order, as far as one look says: nearly all arguments are."""
+    memory = node.src[0] if node.op is Ops.RESHAPE else node
+    if memory.op is not Ops.BUFFER or is_done(id(node)) or is_done(id(memory)):
+        return None
+    for size in node.src[1:] if memory is not node else ():
+        if size.op is not Ops.CONST:
+            return None
+    return memory
+
+
 def whole_memory(storage: Storage) -> Buffer:
     """The buffer that holds exactly this storage, in order; it is computed, or moved there, if need be."""
+    memory = _plain_memory(storage.node)
+    if memory is not None:
+        return buffer_for(memory)
     sizes = require_shape(storage.node)
     node = resolve([storage.node])[0]
     if not is_memory(node):
@@ -58,7 +72,8 @@ def whole_memory(storage: Storage) -> Buffer:
 
 def is_whole_memory(tensor: Core) -> bool:
     """Whether a tensor is all of its memory, in order."""
-    return _in_order(tensor._uop, tensor.shape)
+    node = tensor._uop
+    return _plain_memory(node) is not None or _in_order(node, tensor.shape)
 
 
 def memory_of(tensor: Core) -> Buffer:
@@ -78,7 +93,7 @@ def run_writes(storages: Iterable[Storage]) -> None:
     """Runs assignments that wait: what one storage writes may lie where another one's values are found."""
     waiting = []
     for storage in storages:
-        if not is_computed(storage.node):
+        if _plain_memory(storage.node) is None and not is_computed(storage.node):
             if any(n.op is Ops.ASSIGN for n in toposort(*resolve([storage.node]))):
                 waiting.append(storage)
     if waiting:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sys
 import types
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any, final
 
 import numpy as np
 
+from morok.ir.node import UOp
 from morok.tensor.core import Core
 
 _SIMPLE = (int, float, bool, str, bytes, complex, type(None))
@@ -49,6 +51,7 @@ class Guards:
         self.values: list[Guard] = []
         self.getters: list[Getter] = []  # of tensors, each tensor once
         self.signatures: list[Any] = []
+        self.nodes: list[weakref.ref[UOp]] = []  # that had them when somebody looked
         self.names: list[tuple[str, Getter, int]] = []  # every name of a tensor, and which one it was
         self.shared: list[int] = []
         self._numbers: dict[int, int] = {}
@@ -63,6 +66,7 @@ class Guards:
             number = self._numbers[id(tensor)] = len(self.getters)
             self.getters.append(get)
             self.signatures.append(_signature(tensor))
+            self.nodes.append(weakref.ref(tensor._uop))
             gradient = getattr(tensor, "_grad", None)
             if gradient is not None:
                 self.add_tensor(f"{name}.grad", lambda: getattr(get(), "_grad", None), gradient)
@@ -88,8 +92,13 @@ class Guards:
             tensor = get()
             if not isinstance(tensor, Core) or tensor is not now[number]:
                 return f"{name} is another tensor"
+            node = tensor._uop
+            if self.nodes[number]() is node and tensor._leaf is self.signatures[number][3]:
+                if tensor._chain == self.signatures[number][4]:
+                    continue  # the same node has the same shape, type and device
             if _signature(tensor) != self.signatures[number]:
                 return f"{name} has another shape, type or device"
+            self.nodes[number] = weakref.ref(node)
         return None
 
 

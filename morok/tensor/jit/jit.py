@@ -33,14 +33,18 @@ from morok.ir.provenance import caller
 from morok.runtime.plan import ExecutionPlan
 from morok.tensor.calls.tracing import TRACE_ENVIRONMENT, JitError
 from morok.tensor.core import Core
-from morok.tensor.gradient_track import is_paused, is_tracked
+from morok.tensor.gradient_track import changes, is_paused, is_tracked
 from morok.tensor.jit.arguments import arrangement, gradient_of, is_whole_memory
 from morok.tensor.jit.explain import difference
-from morok.tensor.jit.pytree import TENSOR, flatten, unflatten
+from morok.tensor.jit.pytree import TENSOR, flatten, follow, unflatten
 from morok.tensor.jit.trace import Trace
 from morok.tensor.jit.variables import Bound, unbound_shape
 
 _MOST_TRACES = 1024  # of one function; the oldest goes first
+
+# What the last call ran: the trace, the structure of its arguments where they are not tensors one by one,
+# their nodes, the memory of these, what was looked at around it, and whether that is all it depends on.
+_Last = tuple[Trace, Any, list[UOp], list[UOp], list[tuple[Callable[[], object], object]], bool]
 
 
 @final
@@ -52,9 +56,7 @@ class Jit:
         self.guard_tensors = guard_tensors  # whether tensors from outside are looked up, or all are arguments
         self.traces = 0
         self._known: dict[Any, Trace] = {}
-        self._last: (
-            tuple[Trace, list[UOp], list[UOp], list[tuple[Callable[[], object], object]], bool] | None
-        ) = None
+        self._last: _Last | None = None
         self._lock = renewed(self, "_lock", RLock)  # results are given out one at a time
         update_wrapper(self, function)
 
@@ -76,11 +78,16 @@ class Jit:
         try:
             with self._lock:
                 last = self._last
-                if last is not None and not kwargs:
-                    trace, nodes, bases, around, alone = last
+                if last is not None:
+                    trace, form, nodes, bases, around, alone = last
+                    given: Any = args
+                    if form is not None or kwargs:  # tensors in containers, or by name
+                        given = []
+                        if form is None or not follow((args, kwargs), form, given):
+                            return self._long_way(args, kwargs)
                     n = 0  # counted by hand: every call comes along here
                     try:
-                        for a in args:  # the very same nodes as last time: same shapes, types and devices
+                        for a in given:  # the very same nodes as last time: same shapes, types and devices
                             if (a._uop if a._chain else a._storage.node) is not nodes[n] or a._leaf:
                                 n = -1
                                 break
@@ -93,8 +100,8 @@ class Jit:
                             if now is not was and now != was:
                                 break
                         else:
-                            if alone or trace.still_valid(list(args)) is None:
-                                tensors = trace.replay_same(args, bases)
+                            if alone or trace.still_valid(list(given)) is None:
+                                tensors = trace.replay_same(given, bases)
                                 if trace.structure is TENSOR:
                                     return tensors[0]
                                 return unflatten(trace.structure, iter(tensors))
@@ -129,13 +136,13 @@ class Jit:
             return unflatten(known.structure, iter(first))
         results = known.replay(given, bound)
         # The short way takes the memory behind a node as it lies there: not turned, not a part, not lazy.
-        plain = not kwargs and count == len(given) and not known.writes and not bound
-        plain = plain and all(isinstance(a, Core) and is_whole_memory(a) and not a._leaf for a in args)
-        nodes = [t._uop for t in given]
-        around = [(look, look()) for look in TRACE_ENVIRONMENT]
-        self._last = (
-            (known, nodes, [base_of(n) for n in nodes], around, known.guards.is_empty) if plain else None
-        )
+        self._last = None
+        short = count == len(given) and not known.writes and not bound
+        if short and all(is_whole_memory(t) and not t._leaf for t in given):
+            nodes = [t._uop for t in given]
+            around = [(look, look()) for look in (*TRACE_ENVIRONMENT, changes)]
+            form = None if not kwargs and all(isinstance(a, Core) for a in args) else structure
+            self._last = (known, form, nodes, [base_of(n) for n in nodes], around, known.guards.is_empty)
         return unflatten(known.structure, iter(results))
 
     def _unknown(self, key: Any) -> str:

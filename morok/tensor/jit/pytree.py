@@ -46,6 +46,24 @@ def flatten(value: Any, found: list[Core], bound: Bound | None = None) -> Any:
     return Value(value)
 
 
+def follow(value: Any, structure: Any, found: list[Any]) -> bool:
+    """Whether a value has a structure; the tensors are taken out as `flatten` does, and nothing is built."""
+    if structure is TENSOR:
+        found.append(value)
+        return isinstance(value, Core)
+    if structure.__class__ is Value:
+        return value is structure.value or Value(value) == structure
+    kind, inner = structure
+    if (not isinstance(value, dict) if kind is dict else type(value) is not kind) or len(value) != len(inner):
+        return False
+    if kind is not dict:
+        return all(follow(v, part, found) for v, part in zip(value, inner, strict=True))
+    for (k, v), (known, part) in zip(value.items(), inner, strict=True):
+        if (k is not known.value and Value(k) != known) or not follow(v, part, found):
+            return False
+    return True
+
+
 def unflatten(structure: Any, tensors: Iterator[Core]) -> Any:
     """What a structure was made from, with other tensors."""
     if structure is TENSOR:
@@ -71,4 +89,4 @@ def values_in(structure: Any) -> Iterator[Any]:
             yield from values_in(part[1] if kind is dict else part)
 
 
-__all__ = ["TENSOR", "Value", "flatten", "unflatten", "values_in"]
+__all__ = ["TENSOR", "Value", "flatten", "follow", "unflatten", "values_in"]

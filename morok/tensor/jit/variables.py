@@ -50,9 +50,10 @@ def _note(bind: UOp, bound: Bound | None) -> None:
 
 def unbound_shape(sizes: Shape, bound: Bound | None = None) -> Shape:
     """A shape without the values of its variables."""
-    if all(n.__class__ is int for n in sizes):
-        return sizes
-    return tuple([unbound(n, bound) for n in sizes])
+    for n in sizes:
+        if n.__class__ is not int:
+            return tuple([unbound(n, bound) for n in sizes])
+    return sizes
 
 
 def unbound_chain(chain: Chain, bound: Bound | None = None) -> Chain:

@@ -225,6 +225,11 @@ def beside(node: UOp) -> UOp:
 
 def graph_device(root: UOp) -> str:
     """The device of the first memory that a graph reads, or the default one."""
+    below = root
+    while below.op.is_movement:
+        below = below.src[0]
+    if _has_device(below):  # a view of memory, as most are
+        return own_device(below)
     for node in toposort(root, stop=_has_device):
         if _has_device(node):
             return own_device(node)

@@ -137,6 +137,69 @@ def test_a_tensor_that_requires_gradients_from_now_on() -> None:
     assert compiled(x).item() == 2.0
 
 
+def test_a_view_of_what_requires_gradients_from_now_on() -> None:
+    compiled, x = jit(lambda x: (x * x).sum()), Tensor([1.0, 2.0]).realize()
+    view = x.reshape(2, 1)
+    for _ in range(3):
+        compiled(view)  # compiled, replayed, and replayed the short way
+    x.requires_grad_()
+    compiled(view).backward()
+    assert x.grad is not None and x.grad.tolist() == [2.0, 4.0]
+
+
+def test_containers_that_are_called_with_again() -> None:
+    def function(x: Tensor, parts: dict[Any, Any], *, scale: Any) -> Tensor:
+        last = list(parts.values())[-1]
+        return x * parts["w"][0] + last * scale * len(parts) + next(iter(parts["w"][1:]), 0)
+
+    compiled, x = jit(function), make(2)
+    parts: dict[Any, Any] = {"w": [make(2)], "b": make(2)}
+
+    def check(**named: Any) -> None:
+        for _ in range(3):  # traced or replayed, then the short way
+            got, want = compiled(x, parts, **named), function(x, parts, **named)
+            np.testing.assert_allclose(got.numpy(), want.numpy(), rtol=1e-6)
+
+    check(scale=1)
+    traces = compiled.traces
+    parts["b"] = make(2)  # another tensor
+    check(scale=1)
+    parts["w"][0].assign(make(2))  # the same one with other values
+    check(scale=1)
+    parts["b"] = parts["w"][0] + 1  # a lazy one
+    check(scale=1)
+    parts["b"] = make(4)[::2]  # a part of one
+    check(scale=1)
+    parts["b"] = Tensor([3.0, 4.0]).realize()
+    check(scale=1)
+    assert compiled.traces == traces
+    check(scale=1.5)
+    check(scale=make(2))
+    parts["w"].append(make(2))  # another structure
+    check(scale=1)
+    del parts["b"]
+    parts["c"] = make(2)  # another name
+    check(scale=1)
+    parts = {"c": parts["c"], "w": parts["w"][:1]}  # another order
+    parts["w"], parts[1] = parts["w"], make(2)
+    check(scale=1)
+    parts[1.0] = make(2)  # the key stays 1: an equal one does not replace it
+    check(scale=1)
+    parts = {True if key == 1 else key: value for key, value in parts.items()}
+    before = compiled.traces
+    check(scale=1)
+    assert compiled.traces == before + 1  # 1 and True are different keys
+
+
+def test_what_is_known_is_not_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = jit(lambda x, parts, *, scale: x * parts["w"] * scale[0])
+    x, parts, scale = make(2), {"w": make(2)}, [make(2)]
+    want = compiled(x, parts, scale=scale).numpy()
+    compiled(x, parts, scale=scale)
+    monkeypatch.setattr(type(compiled), "_long_way", lambda *_: pytest.fail("the long way"))
+    np.testing.assert_array_equal(compiled(x, {"w": parts["w"]}, scale=[scale[0]]).numpy(), want)
+
+
 # --- surroundings
 
 
