@@ -17,6 +17,7 @@ LEAST_WORK = 1 << 17  # multiplications of a product that is worth a tile
 FEW_ROWS = 32  # that a processor multiplies as they lie, without packing
 MANY_TIMES = 50  # launches' worth of multiplications, from which on a kernel for the rows is nothing
 WAKING = 8  # launches that a processor's threads must save
+UNTILED = 2.0  # times that a product takes without its tile: pools over convolutions measured 0.8 to 13
 LONGER = 1.25  # a kernel may take so much longer before it is cut in two: prices are rough
 
 
@@ -54,6 +55,17 @@ def _few_rows_reason(node: UOp, product: GraphContraction, costs: Costs) -> str 
     if costs.heaviest[node][0] and 1 < rows < FEW_ROWS and again:
         return "a product of few rows reads them many times, and they are made of a reduction"
     return None
+
+
+def loses_its_tile(node: UOp, costs: Costs) -> bool:
+    """Whether a product is better off in a kernel of its own than inside a window that is unrolled, as of a
+    pool: a processor's tiles are of its outputs, and there the window is the innermost loop."""
+    machine = costs.machine
+    if machine.grid is not None:
+        return False
+    count = costs.count[node]
+    longer = (UNTILED - 1) * costs.work[node] * count
+    return longer > machine.rates.ops_per_byte * 2 * count * node.dtype.itemsize + machine.rates.launch
 
 
 def waiting_reason(node: UOp, outputs: float, costs: Costs) -> str | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from morok import knobs
@@ -62,6 +64,26 @@ def test_one_kernel(name: str) -> None:
     with knobs.override(THREADS=2):  # many threads may be worth a kernel more
         clear_cache()
         assert len(g.check(ONE[name](), tolerance=2e-4).items) == 1
+
+
+@pytest.mark.parametrize(
+    ("size", "pool"), [(12, lambda x: g.max_pool(x, 2, 2)), (2, lambda x: g.mean(x, 2, 3))]
+)
+def test_a_product_keeps_its_tile_under_a_pool(size: int, pool: Callable[[UOp], UOp]) -> None:
+    """Unrolled into the window it would take twice as long or more; a cheap one is still computed there."""
+    x = g.relu(g.conv(g.tensor(1, 32, size, size), weight(48, 32, 3, 3), 1, 1))
+    plan = g.check(pool(x), tolerance=1e-3)
+    outputs = [item.buffers[0].arg for item in plan.items]
+    assert outputs[0] == 48 * size * size and len(outputs) == 2
+
+
+def test_rows_of_a_loss_are_shared_by_many_threads() -> None:
+    """With few of them one kernel is enough: see above."""
+    with knobs.override(THREADS=16):
+        clear_cache()
+        plan = g.check(ONE["cross entropy"](), tolerance=2e-4)
+    clear_cache()
+    assert [item.buffers[0].arg for item in plan.items][-2:] == [64, 1]
 
 
 def test_attention_takes_at_most_three() -> None:

@@ -47,7 +47,7 @@ from morok.schedule.graph.uses import (
 from morok.schedule.indexing import Indices, known_shape, scanned_loop, source_indices
 from morok.schedule.kernel.lower import INTERNAL, PASS_THROUGH, new_loop, output_ranges
 from morok.schedule.kernel.probe import collapsible
-from morok.schedule.prices import idle_reason, operand_reason, waiting_reason
+from morok.schedule.prices import idle_reason, loses_its_tile, operand_reason, waiting_reason
 
 MAX_BUFFERS = 31  # that one kernel reads
 MAX_NODES = 1000  # of one kernel
@@ -432,8 +432,10 @@ class Chooser:
                 return idle
         if not self.is_heavy(node) or work < EXPENSIVE_REDUCE:
             return None
-        if depth and math.prod(points(level.loops) for level in use.nest[:depth]) > SMALL_WINDOW:
-            return "a matrix product inside another reduction could not be tiled"
+        if depth:
+            window = math.prod(points(level.loops) for level in use.nest[:depth])
+            if window > SMALL_WINDOW or loses_its_tile(node, self.costs):
+                return "a matrix product inside another reduction could not be tiled"
         if kernel.heavy is not None and kernel.heavy is not node:
             return "one kernel would hold two matrix products"
         return None
