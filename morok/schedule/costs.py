@@ -14,13 +14,20 @@ from typing import final
 from morok.ir.bounds import vmax
 from morok.ir.infer import Shape, numel, shape
 from morok.ir.node import UOp
-from morok.ir.ops import Ops
+from morok.ir.ops import Op, Ops
 from morok.machine.machine import Machine
 
 # What an inner loop over an axis repeats of a cheap value: the rest is shared by the registers of a tile.
 TILE = 12.0
 # A value that one kernel needs again in another loop over the same row; the row is still in the cache.
 AGAIN = 0.25
+# Operations that an op becomes in a kernel's code where devices lack it; any other one is itself.
+_WRITTEN_OUT = {
+    Ops.THREEFRY: 200,
+    **dict.fromkeys((Ops.SIN, Ops.COS, Ops.TAN, Ops.POW), 125),
+    **dict.fromkeys((Ops.ERF, Ops.ATAN2, Ops.FMOD), 50),
+    **dict.fromkeys((Ops.EXP, Ops.EXP2, Ops.LOG, Ops.LOG2, Ops.TANH), 25),
+}
 _MOST = 1e7  # work beyond this is the same: far too much to repeat
 _MANY = 64  # buffers under one node; beyond it certainly is not one kernel
 
@@ -28,6 +35,11 @@ _MANY = 64  # buffers under one node; beyond it certainly is not one kernel
 STORED = frozenset(
     (Ops.PARAM, Ops.BUFFER, Ops.CONTIGUOUS, Ops.ASSIGN, Ops.COPY, Ops.AFTER, Ops.PLACE, Ops.SCATTER)
 )
+
+
+def code_of(op: Op) -> int:
+    """How many operations of a kernel's code an op stands for."""
+    return _WRITTEN_OUT.get(op, 1)
 
 
 def elements(sizes: Shape) -> int:

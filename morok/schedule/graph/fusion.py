@@ -28,7 +28,7 @@ from morok.ir.provenance import here, place
 from morok.ir.text import expr
 from morok.machine.devices import main_machine
 from morok.schedule.contraction import contraction_at
-from morok.schedule.costs import AGAIN, STORED, TILE, Costs, measure
+from morok.schedule.costs import AGAIN, STORED, TILE, Costs, code_of, measure
 from morok.schedule.graph.attention import attentions, users_of, works
 from morok.schedule.graph.compared import NOWHERE, Sides, find_comparisons, is_rounded, meet
 from morok.schedule.graph.uses import (
@@ -50,7 +50,7 @@ from morok.schedule.kernel.probe import collapsible
 from morok.schedule.prices import idle_reason, loses_its_tile, operand_reason, waiting_reason
 
 MAX_BUFFERS = 31  # that one kernel reads
-MAX_NODES = 1000  # of one kernel
+MAX_CODE = 1000  # operations of one kernel, functions written out: compilers need more than linear time
 MAX_USES = 64  # of one value at different places
 # A reduction that a kernel waits for before its parallel part: fewer rows than this share too much work.
 MIN_ROWS = 16
@@ -253,7 +253,7 @@ class Chooser:
                 (own,) = self.uses.pop(node).values()
                 uses = [own]
         for use in uses:
-            use.kernel.nodes += 1
+            use.kernel.code += code_of(node.op)
             self.descend(node, use)
 
     def is_candidate(self, node: UOp) -> bool:
@@ -345,8 +345,8 @@ class Chooser:
         reduced = costs.has_reduce[node]
         if len(uses) > MAX_USES:
             return f"it is read at {len(uses)} different places"
-        if any(use.kernel.nodes > MAX_NODES for use in uses):
-            return f"one kernel would have more than {MAX_NODES} operations"
+        if any(use.kernel.code > MAX_CODE for use in uses):
+            return f"one kernel would have more than {MAX_CODE} operations"
         if node.op is Ops.SCAN_AXIS:
             apart = next((found for use in uses if (found := reason_to_run_apart(node, use))), None)
             if apart is not None:

@@ -48,7 +48,7 @@ class Root:
     loops: frozenset[UOp]
     points: float
     next_range: int
-    nodes: int = 0
+    code: int = 0  # operations so far, see `code_of`
     order: list[frozenset[UOp]] | None = None  # sets of loops that have to be the outer ones, growing
     heavy: UOp | None = None  # the matrix product or convolution in it
     running: Running | None = None  # the loop that something runs along

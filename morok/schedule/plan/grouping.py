@@ -19,7 +19,7 @@ from morok.ir.infer import Shape
 from morok.ir.memory import base_of
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import Ops
-from morok.schedule.costs import elements
+from morok.schedule.costs import code_of, elements
 from morok.schedule.graph.attention import is_chain
 from morok.schedule.indexing import known_shape
 from morok.schedule.plan.detours import Detours
@@ -31,7 +31,6 @@ MAX_MEMORY = 64  # buffers of a kernel that stores several outputs
 # Operations of such a kernel, once ops that devices lack are written out. Equal writes that stay apart are
 # one kernel, compiled once and run several times; together they are so many times the code.
 MAX_CODE = 512
-_LONG = {Ops.THREEFRY: 200, **dict.fromkeys((Ops.EXP2, Ops.LOG2, Ops.SIN, Ops.POW), 25)}
 
 
 @final
@@ -81,7 +80,7 @@ def _facts(write: KernelWrite, by_done: dict[UOp, KernelWrite]) -> Facts:
     runs = any(n.op is Ops.SCAN_AXIS for n in inside)
     chained = is_chain(inside)
     alone = write.places is not None or 0 in sizes or runs or chained
-    code = sum(_LONG.get(n.op, 1) for n in inside if n.op.is_alu)
+    code = sum(code_of(n.op) for n in inside if n.op.is_alu)
     found = Facts(sizes, is_alone=alone, is_chain=chained, code=code)
     if write.kind != "kernel" or found.is_alone:
         return found
