@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, final
 
 from morok.dtype import bool_
@@ -357,6 +357,11 @@ class Matcher:
             required = required_ops(rule)
             for op in rule.root.ops:
                 self._by_op.setdefault(op, []).append((required, number))
+
+    @property
+    def ops(self) -> Collection[Op]:
+        """The ops of nodes that some rule may match."""
+        return self._by_op
 
     @property
     def source(self) -> str:

@@ -14,12 +14,13 @@ all later calls.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Literal, final
 
 from morok import knobs
 from morok.errors import RewriteCycle
 from morok.ir.node import UOp, make, set_memo, toposort
+from morok.ir.ops import Op
 from morok.ir.provenance import here, place
 from morok.ir.text import expr
 from morok.rewrite.compile import Matcher
@@ -142,94 +143,120 @@ def _fixpoint(
     tag: Any,
     observer: Observer | None,
 ) -> UOp:
-    done: dict[UOp, UOp] = {}
-    entered: set[UOp] = set()
+    """Walks the graph once, sources first; what a rule makes is walked at once, before whoever uses it."""
     key = tag[0] if tag is not None else None
-    rewrites = 0
-    # An entry is a node to enter, or (node,) whose sources are done, or (node, rebuilt, result,
-    # rule) whose result is.
-    stack: list[Any] = [root]
+    if key is not None and root.memo_ is not None and root.memo_[0] is key:
+        return root if root.memo_[1] is None else root.memo_[1]
+    done: dict[UOp, UOp] = {}
+    changed = False  # whether some node is another one now; until then sources need not be looked up
+    ops = _root_ops(match)
     chain: list[tuple[UOp, Rule]] = []
-    while stack:
-        item = stack.pop()
-        if item.__class__ is UOp:
-            node = item
-            if node in done:
-                continue
-            if key is not None:
-                memo = node.memo_
-                if memo is not None and memo[0] is key:
-                    done[node] = node if memo[1] is None else memo[1]
-                    continue
-            if node in entered:
+    being_rewritten: set[UOp] = set()
+    # What waits: (node, its sources that are left), or (node, rebuilt, result, rule) for the result.
+    waiting: list[Any] = []
+    entered: UOp | None = root
+    nodes = rewrites = 0
+    while True:
+        out = None
+        if entered is not None:
+            node = rebuilt = entered
+            nodes += 1
+            if chain and node in being_rewritten:
                 raise _cycle(node, chain)
-            entered.add(node)
             if early is not None:
                 out = early(node, ctx)
-                if out is not None:
-                    new, rule = out
-                    rewrites += 1
-                    if observer is not None:
-                        observer.rule(rule, node, new)
-                    if len(chain) > _LONGEST_CHAIN:
-                        raise _cycle(new, chain)
-                    chain.append((node, rule))
-                    stack.append((node, node, new, rule))
-                    stack.append(new)
+            rest = reversed(node.src)
+        if out is None:
+            for s in rest:
+                if s in done:
                     continue
-            src = node.src
-            pending = [s for s in src if s not in done]
-            if pending:
-                stack.append((node,))
-                stack += pending
+                if key is not None:
+                    memo = s.memo_
+                    if memo is not None and memo[0] is key:
+                        if memo[1] is None:
+                            done[s] = s
+                        else:
+                            done[s] = memo[1]
+                            changed = True
+                        continue
+                if not s.src and early is None and ops is not None and s.op not in ops:
+                    done[s] = s
+                    continue
+                waiting.append((node, rest))
+                entered = s
+                break
+            else:
+                entered = None
+            if entered is not None:
                 continue
-        elif len(item) == 4:  # the result of a rewrite is finished
-            node = item[0]
-            final_node = done[item[2]]
-            done[node] = final_node
-            done[item[1]] = final_node
-            chain.pop()
-            if tag is not None:
-                set_memo(node, (key, final_node))
-                if final_node is not item[1]:
-                    set_memo(item[1], (key, final_node))
-            continue
-        else:
-            node = item[0]
-            src = node.src
-        new_src = tuple([done[s] for s in src])
-        rebuilt = node if new_src == src else make(node.op, node.dtype, new_src, node.arg, node.origin)
-        if rebuilt is not node:
-            known = done.get(rebuilt)
-            if known is None and key is not None:
-                memo = rebuilt.memo_
-                if memo is not None and memo[0] is key:
-                    known = rebuilt if memo[1] is None else memo[1]
+            rebuilt, known = node, None
+            if changed:
+                src = node.src
+                new_src = tuple([done[s] for s in src])
+                if new_src != src:
+                    rebuilt = make(node.op, node.dtype, new_src, node.arg, node.origin)
+                    known = done.get(rebuilt)
+                    if known is None and key is not None:
+                        memo = rebuilt.memo_
+                        if memo is not None and memo[0] is key:
+                            known = rebuilt if memo[1] is None else memo[1]
             if known is not None:
                 done[node] = known
                 if tag is not None:
                     set_memo(node, (key, known))
-                continue
-        out = match(rebuilt, ctx)
-        if out is None:
-            done[node] = done[rebuilt] = rebuilt
+            else:
+                if ops is None or node.op in ops:
+                    out = match(rebuilt, ctx)
+                if out is None:
+                    done[node] = done[rebuilt] = rebuilt
+                    if tag is not None:
+                        set_memo(rebuilt, tag)
+                        if rebuilt is not node:
+                            set_memo(node, (key, rebuilt))
+        if out is not None:
+            new, rule = out
+            rewrites += 1
+            changed = True
+            if observer is not None:
+                observer.rule(rule, rebuilt, new)
+            if len(chain) > _LONGEST_CHAIN:
+                raise _cycle(new, chain)
+            chain.append((rebuilt, rule))
+            being_rewritten.add(node)
+            being_rewritten.add(rebuilt)
+            waiting.append((node, rebuilt, new, rule))
+            if new not in done:
+                memo = new.memo_ if key is not None else None
+                if memo is None or memo[0] is not key:
+                    entered = new
+                    continue
+                done[new] = new if memo[1] is None else memo[1]
+        while waiting:
+            item = waiting.pop()
+            if len(item) == 2:
+                node, rest = item
+                entered = None
+                break
+            node, rebuilt = item[0], item[1]  # the result of a rewrite is finished
+            done[node] = done[rebuilt] = result = done[item[2]]
+            chain.pop()
+            being_rewritten.discard(node)
+            being_rewritten.discard(rebuilt)
             if tag is not None:
-                set_memo(rebuilt, tag)
-                if rebuilt is not node:
-                    set_memo(node, (key, rebuilt))
-            continue
-        new, rule = out
-        rewrites += 1
-        if observer is not None:
-            observer.rule(rule, rebuilt, new)
-        if len(chain) > _LONGEST_CHAIN:
-            raise _cycle(new, chain)
-        chain.append((rebuilt, rule))
-        stack.append((node, rebuilt, new, rule))
-        stack.append(new)
-    statistics.nodes += len(entered)
+                set_memo(node, (key, result))
+                if result is not rebuilt:
+                    set_memo(rebuilt, (key, result))
+        else:
+            break
+    statistics.nodes += nodes
     statistics.rewrites += rewrites
     return done[root]
+
+
+def _root_ops(match: MatchFunction) -> Collection[Op] | None:
+    """The ops that a matcher has rules for; None if it does not tell."""
+    compiled = getattr(match, "__self__", None)
+    return compiled.ops if compiled.__class__ is Matcher else None
 
 
 def _cycle(node: UOp, chain: list[tuple[UOp, Rule]]) -> RewriteCycle:
