@@ -10,9 +10,9 @@ from pathlib import Path
 from morok.errors import MorokError
 
 
-def add_script(parser: ArgumentParser) -> None:
+def add_script(parser: ArgumentParser, optional: bool = False) -> None:
     """The script and what is passed on to it; the command's own options come before them."""
-    parser.add_argument("script", metavar="SCRIPT", help="a Python file")
+    parser.add_argument("script", metavar="SCRIPT", nargs="?" if optional else None, help="a Python file")
     parser.add_argument(
         "arguments", metavar="...", nargs=REMAINDER, help="everything after it is passed on to the script"
     )

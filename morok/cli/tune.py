@@ -1,4 +1,7 @@
-"""`morok tune`: run a script, search for the fastest form of every kernel it runs, and say what was won."""
+"""`morok tune`: run a script, search for the fastest form of every kernel it runs, and say what was won.
+
+`morok tune --machine` measures the processor instead (`tune_machine.py`).
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
 from morok.cli.script import add_script, run_script
+from morok.errors import MorokError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,12 +28,23 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--seconds", type=int, default=30, metavar="S", help="seconds per kernel (default: 30)"
     )
-    add_script(parser)
+    parser.add_argument(
+        "--machine", action="store_true", help="measure this processor, and keep its rates for the planner"
+    )
+    add_script(parser, optional=True)
 
 
 def run(args: Namespace) -> int:
     from morok import knobs
+    from morok.cli import tune_machine
     from morok.runtime.tuning import tuner
+
+    if args.machine:
+        if args.script is not None:
+            raise MorokError("--machine measures the processor, and takes no script")
+        return tune_machine.run()
+    if args.script is None:
+        raise MorokError("give a script to tune, or --machine")
 
     start, plans = len(tuner.history), len(tuner.ab_results)
     try:

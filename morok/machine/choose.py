@@ -6,12 +6,14 @@ sizes of caches, shared memory.
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from morok import knobs
+from morok.errors import MachineError
 from morok.machine.files import DATA, Source, load, source, sources
 from morok.machine.machine import Machine
 from morok.machine.processor import Processor, cache_bytes
@@ -30,7 +32,16 @@ def source_of(processor: Processor) -> Source:
     """The file that describes a processor best: fitted here, by its name, by its features."""
     fitted = fitted_path(processor.cpu)
     if fitted.exists():
-        return source(str(fitted))
+        try:
+            source(str(fitted)).machine(processor.flags)
+            return source(str(fitted))
+        except MachineError as error:  # of another version, say: what is in a cache must not stop anybody
+            warnings.warn(f"{error.message}; `morok tune --machine` writes it anew", stacklevel=2)
+    return shipped_source(processor)
+
+
+def shipped_source(processor: Processor) -> Source:
+    """The same among the files that come along."""
     own = DATA / "cpu" / f"{processor.cpu}.toml"
     if own.exists() and _describes(source(str(own)), processor) and "cpu" in source(str(own)).match:
         return source(str(own))  # the others need not be read

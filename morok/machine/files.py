@@ -4,7 +4,8 @@
 - `[match]`: which processors it describes: `arch`, perhaps `cpu` (by LLVM) and `features` (all of them);
 - `[feature.NAME]`: facts that hold only where the processor has that feature;
 - `ops_missing`, `ops_added`: what it does not compute by itself although others do, and the reverse;
-- `[llvm]`: `triple`, `cpu` and `features`, to make code for it on another machine.
+- `[llvm]`: `triple`, `cpu` and `features`, to make code for it on another machine;
+- `[probes]`: times of the machine that the rates were fitted on, see `fit.py`.
 
 `morok/machine/data/` has those that come along; `MOROK_MACHINE` names one of them, or a file.
 """
@@ -27,7 +28,7 @@ from morok.machine.machine import BASIC_OPS, Machine
 from morok.machine.processor import Processor
 
 DATA = Path(__file__).parent / "data"
-_SPECIAL = ("base", "match", "feature", "llvm")
+_SPECIAL = ("base", "match", "feature", "llvm", "probes")
 
 
 class Source(NamedTuple):
@@ -38,6 +39,7 @@ class Source(NamedTuple):
     match: Mapping[str, Any]
     features: Mapping[str, Mapping[str, Any]]
     llvm: Mapping[str, str]
+    probes: Mapping[str, float]
 
     @property
     def processor(self) -> Processor:
@@ -77,11 +79,12 @@ def source(name: str) -> Source:
     base = table.get("base")
     under = source(str(path.parent / base) if _is_path(base) else base) if base else None
     if under is None:
-        under = Source(path.stem, {}, {}, {}, {})
+        under = Source(path.stem, {}, {}, {}, {}, {})
     plain = {key: value for key, value in table.items() if key not in _SPECIAL}
     features = {**under.features, **table.get("feature", {})}
     llvm = {**under.llvm, **table.get("llvm", {})}
-    return Source(path.stem, _laid_over(under.tables, plain), table.get("match", {}), features, llvm)
+    probes = table.get("probes", under.probes)
+    return Source(path.stem, _laid_over(under.tables, plain), table.get("match", {}), features, llvm, probes)
 
 
 @cache

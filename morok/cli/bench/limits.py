@@ -35,8 +35,8 @@ class Limits:
         return Limits(max(self.flops, again.flops), max(self.copy, again.copy), self.threads)
 
 
-def peak_ir(lanes: int) -> str:
-    """A loop of multiply-adds on registers alone."""
+def peak_ir(lanes: int, chains: int = _CHAINS) -> str:
+    """A loop of multiply-adds on registers alone, in so many sums."""
     v = f"<{lanes} x float>"
     zero = "zeroinitializer"
     lines = [
@@ -50,8 +50,8 @@ def peak_ir(lanes: int) -> str:
         "loop:",
         "  %i = phi i64 [0, %entry], [%j, %loop]",
     ]
-    lines += [f"  %a{k} = phi {v} [{zero}, %entry], [%b{k}, %loop]" for k in range(_CHAINS)]
-    for k in range(_CHAINS):
+    lines += [f"  %a{k} = phi {v} [{zero}, %entry], [%b{k}, %loop]" for k in range(chains)]
+    for k in range(chains):
         # into the sum, as matrix products do it: some machines have no other form
         lines.append(f"  %b{k} = call {v} @llvm.fma.v{lanes}f32({v} %x, {v} %y, {v} %a{k})")
     lines += [
@@ -61,7 +61,7 @@ def peak_ir(lanes: int) -> str:
     ]
     lines.append("done:")
     total = "%b0"
-    for k in range(1, _CHAINS):
+    for k in range(1, chains):
         lines.append(f"  %s{k} = fadd {v} {total}, %b{k}")
         total = f"%s{k}"
     lines += [f"  store {v} {total}, ptr %out, align 4", "  ret void", "}"]
