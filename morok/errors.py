@@ -96,6 +96,10 @@ class FormatError(MorokError):
     """A file that is not what it says it is: cut off, inconsistent, or asking for something it may not."""
 
 
+class UnsupportedModel(MorokError):
+    """A model that is well formed and asks for something that is not there; the message names the node."""
+
+
 class CompileError(MorokError):
     """Generated code that the target's own compiler refused."""
 

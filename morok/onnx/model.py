@@ -1,0 +1,198 @@
+"""A loaded model: what it takes, what it gives, what it cannot do, and calls of it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+from onnx import TypeProto
+
+from morok.errors import ArgumentError, DTypeError, ShapeError
+from morok.onnx.files import prepared, read_model
+from morok.onnx.graph import Node, Program, Scope, read_graph
+from morok.onnx.operators import FAMILIES
+from morok.onnx.run import Env, Runner
+from morok.onnx.table import lookup
+from morok.onnx.types import elem_of_array, numpy_type, type_name
+from morok.onnx.values import from_user, to_user
+from morok.tensor.tensor import Tensor
+
+assert FAMILIES  # imported for what it enters into the table
+
+
+@final
+@dataclass(frozen=True)
+class Port:
+    """An input or an output: its name, its type in words, and its sizes (names for those that are open)."""
+
+    name: str
+    type: str
+    shape: tuple[int | str | None, ...] | None
+    elem: int = 0
+
+    def __str__(self) -> str:
+        sizes = (
+            ""
+            if self.shape is None
+            else "[" + ", ".join("?" if n is None else str(n) for n in self.shape) + "]"
+        )
+        return f"{self.name}: {self.type}{sizes}"
+
+
+def _port(info: Any) -> Port:
+    kind: TypeProto = info.type
+    which = kind.WhichOneof("value")
+    if which != "tensor_type":
+        return Port(info.name, (which or "unknown").removesuffix("_type"), None)
+    tensor = kind.tensor_type
+    sizes = None
+    if tensor.HasField("shape"):
+        sizes = tuple(
+            d.dim_value if d.HasField("dim_value") else (d.dim_param or None) for d in tensor.shape.dim
+        )
+    return Port(info.name, type_name(tensor.elem_type), sizes, tensor.elem_type)
+
+
+@final
+class Model:
+    """A model, ready to be called. `load` makes one.
+
+    `inputs` and `outputs` are lists of ports; `missing` names operators that there are not, so that nobody
+    finds out half-way. `m(x, y)`, `m(name=x)` and `m({"name": x})` give a dict of arrays by output name;
+    `m.run(["name"], {"name": x})` gives a list.
+    """
+
+    def __init__(self, program: Program, name: str, dims: Mapping[str, int] | None, symbolic: bool) -> None:
+        self._program = program
+        self._runner = Runner(name, symbolic)
+        self._dims = dict(dims or {})
+        open_ = [n for n in program.inputs if n not in program.constants]
+        self.inputs = [_port(program.infos[n]) for n in open_]
+        self.outputs = [_port(program.infos[n]) for n in program.outputs]
+        self._optional = [n for n in program.inputs if n in program.constants]
+        self.missing = sorted({str(m) for m in _missing(program)})
+
+    @property
+    def compiled(self) -> int:
+        """How many parts have been compiled so far."""
+        return self._runner.compiled
+
+    def __call__(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        feeds = self._feeds(args, kwargs)
+        names = [port.name for port in self.outputs]
+        return dict(zip(names, self.run(names, feeds), strict=True))
+
+    def run(self, names: Sequence[str] | None, feeds: Mapping[str, Any]) -> list[Any]:
+        """The named outputs, or all of them, for inputs by name."""
+        wanted = list(names) if names else [port.name for port in self.outputs]
+        known = {port.name for port in self.outputs}
+        for name in wanted:
+            if name not in known:
+                raise ArgumentError(f"the model has no output {name!r}; it has {', '.join(sorted(known))}")
+        env = self._env(feeds)
+        found = dict(zip(self._program.outputs, self._runner.run(self._program, env), strict=True))
+        _together([found[name] for name in wanted])
+        return [to_user(found[name]) for name in wanted]
+
+    def _feeds(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        if len(args) == 1 and not kwargs and isinstance(args[0], Mapping):
+            return dict(args[0])
+        if len(args) > len(self.inputs):
+            raise ArgumentError(f"the model takes {len(self.inputs)} inputs, not {len(args)}")
+        feeds = {port.name: value for port, value in zip(self.inputs, args, strict=False)}
+        for name, value in kwargs.items():
+            if name in feeds:
+                raise ArgumentError(f"input {name!r} is given twice")
+            feeds[name] = value
+        return feeds
+
+    def _env(self, feeds: Mapping[str, Any]) -> Env:
+        env: Env = {}
+        sizes = dict(self._dims)
+        for port in self.inputs:
+            if port.name not in feeds:
+                raise ArgumentError(
+                    f"input {port.name!r} is missing; the model takes {', '.join(map(str, self.inputs))}"
+                )
+            env[port.name] = from_user(_checked(port, feeds[port.name], sizes))
+        unknown = set(feeds) - {port.name for port in self.inputs} - set(self._optional)
+        if unknown:
+            raise ArgumentError(
+                f"the model has no input {sorted(unknown)[0]!r}; it takes {', '.join(map(str, self.inputs))}"
+            )
+        for name in set(feeds) & set(self._optional):
+            env[name] = from_user(feeds[name])
+        return env
+
+    def __repr__(self) -> str:
+        return f"Model({', '.join(map(str, self.inputs))} -> {', '.join(map(str, self.outputs))})"
+
+
+def _checked(port: Port, value: Any, sizes: dict[str, int]) -> Any:
+    """A fed value of the declared type and shape; Python's numbers and lists become what is declared."""
+    if port.shape is None and not port.elem:
+        return value
+    if value is None:
+        return None
+    if not isinstance(value, Tensor | np.ndarray):
+        value = np.asarray(value)
+        if value.dtype.kind in "fiub" and port.elem:
+            value = value.astype(numpy_type(port.elem))
+    if isinstance(value, np.ndarray) and port.elem:
+        found = elem_of_array(value)
+        if found != port.elem:
+            have = value.dtype if found is None else type_name(found)
+            raise DTypeError(f"input {port.name!r} is of {port.type}, and {have} was given")
+    if port.shape is not None:
+        _check_shape(port, tuple(value.shape), sizes)
+    return value
+
+
+def _check_shape(port: Port, shape: tuple[Any, ...], sizes: dict[str, int]) -> None:
+    assert port.shape is not None
+    if len(shape) != len(port.shape):
+        raise ShapeError(f"input {port} has {len(port.shape)} axes, and {list(shape)} was given")
+    for axis, (n, wanted) in enumerate(zip(shape, port.shape, strict=True)):
+        if isinstance(wanted, int) and n != wanted:
+            raise ShapeError(f"input {port} was given with shape {list(shape)}: axis {axis} must be {wanted}")
+        if isinstance(wanted, str) and sizes.setdefault(wanted, n) != n:
+            raise ShapeError(
+                f"input {port} was given with shape {list(shape)}: {wanted} is {sizes[wanted]} here"
+            )
+
+
+def _together(values: list[Any]) -> None:
+    """Results that are still lazy are computed in one plan."""
+    lazy = [v for v in values if isinstance(v, Tensor) and not v.is_realized]
+    if lazy:
+        lazy[0].realize(*lazy[1:])
+
+
+def _missing(program: Program) -> Iterable[str]:
+    for node in program.nodes:
+        yield from _missing_of(program, node)
+
+
+def _missing_of(program: Program, node: Node) -> Iterable[str]:
+    version = program.scope.version(node.domain)
+    if lookup(node.domain, node.op, version) is None:
+        yield f"{node.domain or 'ai.onnx'}.{node.op} (version {version}), node {node.name!r}"
+    for value in node.attributes.values():
+        for inner in value if isinstance(value, list) else [value]:
+            if isinstance(inner, Program):
+                yield from _missing(inner)
+
+
+def load(source: Any, dims: Mapping[str, int] | None = None, symbolic: bool = True) -> Model:
+    """A model from a path, bytes or a ModelProto. `dims` fixes open sizes by name.
+
+    Sizes that change between calls become symbolic; with `symbolic=False` each set of sizes is compiled.
+    """
+    proto, folder = read_model(source)
+    proto = prepared(proto)
+    versions = {("" if s.domain == "ai.onnx" else s.domain): s.version for s in proto.opset_import}
+    name = os.path.basename(os.fspath(source)) if isinstance(source, str | os.PathLike) else proto.graph.name
+    return Model(read_graph(proto.graph, Scope(versions, folder)), name or "model", dims, symbolic)

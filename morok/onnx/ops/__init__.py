@@ -1,0 +1,1 @@
+"""Operators by family; each file enters its rows into the table."""

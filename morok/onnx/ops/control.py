@@ -1,0 +1,251 @@
+"""Branches and loops.
+
+A branch whose condition is known is traced into the plan; else the condition is read and the branch is run
+between plans. A loop whose number of rounds is known, and small, is unrolled into the plan; else each round
+replays the compiled body. A round that starts on the same shapes and types compiles nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from morok.errors import ShapeError, UnsupportedModel
+from morok.onnx.graph import Program
+from morok.onnx.ops.common import axis_of, known
+from morok.onnx.ops.sequence import _items
+from morok.onnx.ops.shape import shape_of
+from morok.onnx.table import Call, NeedSteps, NeedValue, as_tensor, op
+from morok.onnx.values import Coded, Host, Value, to_user
+from morok.tensor.tensor import Tensor
+
+_UNROLLED = 64  # nodes that an unrolled loop may have
+
+
+def _truth(value: Value) -> bool:
+    """A condition that is known, or that is read."""
+    if isinstance(value, Host):
+        return bool(value.array.reshape(-1)[0])
+    if isinstance(value, Tensor):
+        return bool(value.numpy().reshape(-1)[0])
+    raise ShapeError(f"a condition is a truth, not a {type(value).__name__}")
+
+
+def _branch(call: Call, condition: Value) -> Program:
+    program: Program = call.node.attributes["then_branch" if _truth(condition) else "else_branch"]
+    return program
+
+
+def _if_steps(call: Call, values: list[Value]) -> list[Value]:
+    return list(call.tracer.run(_branch(call, values[0]), call.env))
+
+
+@op("If", since=1, steps=_if_steps)
+def if_(call: Call, condition: Value, *, then_branch: Any, else_branch: Any) -> Any:
+    """One of two graphs; the condition is read if it is not known."""
+    if not isinstance(condition, Host):
+        raise NeedValue(0)
+    return tuple(call.tracer.inline(_branch(call, condition), call.env))
+
+
+# --- Loop
+
+
+def _most(value: Value) -> int | None:
+    if value is None:
+        return None
+    number = to_user(value)
+    return int(np.asarray(number).reshape(-1)[0])
+
+
+def _loop_steps(call: Call, values: list[Value]) -> list[Value]:
+    body: Program = call.node.attributes["body"]
+    most = _most(values[0])
+    going = values[1] is None or _truth(values[1])
+    return _rounds(call, body, most, going, list(values[2:]), call.tracer.run)
+
+
+def _rounds(
+    call: Call, body: Program, most: int | None, going: bool, state: list[Value], run: Any
+) -> list[Value]:
+    count = len(state)
+    rows: list[list[Value]] = [[] for _ in range(len(body.outputs) - 1 - count)]
+    i = 0
+    while going and (most is None or i < most):
+        env = dict(call.env)
+        given = [Host(np.array(i, np.int64)), Host(np.array(True)), *state]
+        env.update(zip(body.inputs, given, strict=True))
+        made = run(body, env)
+        going = _truth(made[0])
+        state = list(made[1 : 1 + count])
+        for row, value in zip(rows, made[1 + count :], strict=True):
+            row.append(value)
+        i += 1
+    return [*state, *(_stacked(row, body, body.outputs[1 + count + n], 0) for n, row in enumerate(rows))]
+
+
+def _stacked(row: list[Value], body: Program, name: str, axis: int) -> Value:
+    """What rounds have left, along a new axis; of no rounds, nothing of the declared type."""
+    if not row:
+        return _nothing(body, name, axis)
+    if all(isinstance(v, Host) for v in row):
+        arrays = [v.array for v in row]  # type: ignore[union-attr]
+        first: Host = row[0]  # type: ignore[assignment]
+        return Host(np.stack(arrays, axis), first.elem)
+    if any(isinstance(v, Coded) for v in row):
+        raise UnsupportedModel("values of this type cannot be gathered from rounds")
+    tensors = [as_tensor(v) for v in row]
+    return tensors[0].stack(*tensors[1:], dim=axis) if len(tensors) > 1 else tensors[0].unsqueeze(axis)
+
+
+def _nothing(body: Program, name: str, axis: int) -> Value:
+    from morok.onnx.types import numpy_type
+
+    info = body.infos.get(name)
+    kind = info.type.tensor_type if info is not None else None
+    elem = kind.elem_type if kind is not None and kind.elem_type else 1
+    sizes = [d.dim_value for d in kind.shape.dim] if kind is not None else []
+    sizes.insert(axis, 0)
+    return Host(np.zeros(sizes, numpy_type(elem)), elem)
+
+
+@op("Loop", since=1, steps=_loop_steps)
+def loop(call: Call, most: Value | None, going: Value | None, *state: Value, body: Any) -> Any:
+    """Rounds of a graph: unrolled if their number is known and small, else run one by one."""
+    program: Program = body
+    if most is None or not isinstance(most, Host) or most.symbolic:
+        raise NeedSteps
+    rounds = int(most.array.reshape(-1)[0])
+    if rounds * max(len(program.nodes), 1) > _UNROLLED:
+        raise NeedSteps
+    if going is not None and not isinstance(going, Host):
+        raise NeedValue(1)
+
+    def run(program: Program, env: Any) -> list[Value]:
+        made = call.tracer.inline(program, env)
+        if not isinstance(made[0], Host):
+            raise NeedSteps
+        return list(made)
+
+    return tuple(_rounds(call, program, rounds, going is None or _truth(going), list(state), run))
+
+
+# --- Scan
+
+
+def _scan(call: Call, values: list[Value], run: Any, attributes: dict[str, Any]) -> list[Value]:
+    body: Program = attributes["body"]
+    count = attributes["num_scan_inputs"]
+    states, inputs = list(values[: len(values) - count]), list(values[len(values) - count :])
+    n = len(body.outputs) - len(states)
+    in_axes = attributes.get("scan_input_axes") or [0] * count
+    in_back = attributes.get("scan_input_directions") or [0] * count
+    out_axes = attributes.get("scan_output_axes") or [0] * n
+    out_back = attributes.get("scan_output_directions") or [0] * n
+    in_axes = [axis_of(a, len(shape_of(x))) for a, x in zip(in_axes, inputs, strict=True)]
+    lengths = {known(shape_of(x)[a], "Scan") for a, x in zip(in_axes, inputs, strict=True)}
+    if len(lengths) != 1:
+        raise ShapeError(f"the inputs of a Scan have different lengths: {sorted(lengths)}")
+    rows: list[list[Value]] = [[] for _ in range(n)]
+    length = lengths.pop()
+    for i in range(length):
+        env = dict(call.env)
+        parts = [
+            _slice(x, a, length - 1 - i if b else i) for x, a, b in zip(inputs, in_axes, in_back, strict=True)
+        ]
+        env.update(zip(body.inputs, [*states, *parts], strict=True))
+        made = run(body, env)
+        states = list(made[: len(states)])
+        for row, value in zip(rows, made[len(states) :], strict=True):
+            row.append(value)
+    done = []
+    for k, row in enumerate(rows):
+        name = body.outputs[len(states) + k]
+        ndim = len(shape_of(row[0])) + 1 if row else 1
+        done.append(_stacked(row[::-1] if out_back[k] else row, body, name, axis_of(out_axes[k], ndim)))
+    return [*states, *done]
+
+
+def _slice(x: Value, axis: int, at: int) -> Value:
+    if isinstance(x, Host):
+        return Host(np.take(x.array, at, axis), x.elem)
+    return as_tensor(x).select(axis, at)
+
+
+def _scan_steps(call: Call, values: list[Value]) -> list[Value]:
+    return _each_batch(call, values, call.tracer.run, call.node.attributes, call.version)
+
+
+def _each_batch(
+    call: Call, values: list[Value], run: Any, attributes: dict[str, Any], version: int
+) -> list[Value]:
+    """Version 8 has a batch in front, and lengths of its own for each element of it."""
+    if version >= 9:
+        return _scan(call, values, run, attributes)
+    lengths, rest = values[0], values[1:]
+    if lengths is not None:
+        raise UnsupportedModel("a Scan with sequence lengths is not read")
+    directions = attributes.get("directions")
+    inner = {**attributes, "scan_input_directions": directions}
+    batches = known(shape_of(rest[0])[0], "Scan")
+    each = [_scan(call, [_slice(v, 0, b) for v in rest], run, inner) for b in range(batches)]
+    return [_stacked([row[k] for row in each], attributes["body"], "", 0) for k in range(len(each[0]))]
+
+
+def _may_unroll(call: Call, values: list[Value], attributes: dict[str, Any]) -> bool:
+    count = attributes["num_scan_inputs"]
+    x = values[-count]
+    axis = (attributes.get("scan_input_axes") or [0])[0] if call.version >= 9 else 1
+    length = known(shape_of(x)[axis], "Scan")
+    batches = known(shape_of(x)[0], "Scan") if call.version < 9 else 1
+    return bool(length * batches * max(len(attributes["body"].nodes), 1) <= _UNROLLED)
+
+
+@op("Scan", since=9, steps=_scan_steps)
+def scan(
+    call: Call,
+    *xs: Value,
+    body: Any,
+    num_scan_inputs: int,
+    scan_input_axes: Any = None,
+    scan_input_directions: Any = None,
+    scan_output_axes: Any = None,
+    scan_output_directions: Any = None,
+) -> Any:
+    """A graph along axes of its inputs: unrolled if short, else run one slice after the other."""
+    attributes = call.node.attributes
+    if not _may_unroll(call, list(xs), attributes):
+        raise NeedSteps
+    return tuple(_scan(call, list(xs), call.tracer.inline, attributes))
+
+
+@op("Scan", until=8, steps=_scan_steps)
+def scan_old(call: Call, *xs: Value, body: Any, num_scan_inputs: int, directions: Any = None) -> Any:
+    attributes = call.node.attributes
+    if not _may_unroll(call, list(xs), attributes):
+        raise NeedSteps
+    return tuple(_each_batch(call, list(xs), call.tracer.inline, attributes, call.version))
+
+
+# --- SequenceMap
+
+
+def _map(call: Call, values: list[Value], run: Any) -> list[Value]:
+    body: Program = call.node.attributes["body"]
+    count = len(_items(values[0]))
+    made: list[list[Value]] = [[] for _ in body.outputs]
+    for i in range(count):
+        env = dict(call.env)
+        given = [_items(v)[i] if isinstance(v, list) else v for v in values]
+        env.update(zip(body.inputs, given, strict=True))
+        for row, value in zip(made, run(body, env), strict=True):
+            row.append(value)
+    return list(made)
+
+
+@op("SequenceMap", since=17, steps=lambda call, values: _map(call, values, call.tracer.run))
+def sequence_map(call: Call, xs: Value, *others: Value, body: Any) -> Any:
+    if len(_items(xs)) * len(body.nodes) > _UNROLLED:
+        raise NeedSteps
+    return tuple(_map(call, [xs, *others], call.tracer.inline))

@@ -1,0 +1,351 @@
+"""Programs, part by part.
+
+A part is a stretch of nodes that one plan computes. It ends where an operator has to know values (the sizes
+of a reshape that were computed from data, the condition of a branch), or where a node runs other programs.
+Parts are remembered by where they start and by what they start on: shapes, types, and values on the host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, final
+
+import numpy as np
+
+from morok.errors import MorokError, ShapeError, UnsupportedModel
+from morok.ir.node import UOp
+from morok.onnx.graph import Node, Program
+from morok.onnx.sizes import Seen, decide, is_symbolic, settled, sizes_of, tensors_in, with_variables
+from morok.onnx.table import Call, NeedSteps, NeedValue, Operator, compute, lookup
+from morok.onnx.values import SMALL, Coded, Host, Value, to_user
+from morok.tensor.jit.jit import Jit
+from morok.tensor.jit.variables import Bound, rebound, unbound, unbound_shape
+from morok.tensor.tensor import Tensor
+
+Env = dict[str, Value]
+_CODE = compile("run(*given)", "model", "eval")
+_MOST_PARTS = 4096  # that a program remembers
+
+
+@final
+class Tracer:
+    """Computes nodes one after the other, as tensors that nothing has run for yet."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def advance(self, program: Program, start: int, env: Env) -> tuple[int, str | None]:
+        """Trace from a node on; where it stopped, and the name of the value that is asked for there."""
+        for number in range(start, len(program.nodes)):
+            node = program.nodes[number]
+            try:
+                self.node(program, node, env)
+            except NeedValue as need:
+                return number, node.inputs[need.number]
+            except NeedSteps:
+                return number, None
+        return len(program.nodes), None
+
+    def inline(self, program: Program, env: Env) -> list[Value]:
+        """Trace a whole program inside of another; what cannot be a part of a plan is run in steps."""
+        own: Env = {**env, **program.constants}
+        end, _ = self.advance(program, 0, own)
+        if end < len(program.nodes):
+            raise NeedSteps
+        return [own[name] for name in program.outputs]
+
+    def node(self, program: Program, node: Node, env: Env) -> None:
+        row, version = find(program, node)
+        call = Call(node, version, self, env)
+        values = [take(env, name, node) if name else None for name in node.inputs]
+        code = _CODE.replace(
+            co_filename=f"{self.name}:{node.name}".replace("/", "."), co_firstlineno=node.index
+        )
+        with naming(node):
+            outputs = eval(code, {"run": compute, "given": (row, call, values)})
+        give(env, node, outputs, all(isinstance(v, Host) and v.lasting for v in values if v is not None))
+
+
+def find(program: Program, node: Node) -> tuple[Operator, int]:
+    version = program.scope.version(node.domain)
+    row = lookup(node.domain, node.op, version)
+    if row is None:
+        raise UnsupportedModel(
+            f"{node!r}: version {version} of {node.domain or 'ai.onnx'} has no such operator here"
+        )
+    return row, version
+
+
+def take(env: Env, name: str, node: Node) -> Value:
+    try:
+        return env[name]
+    except KeyError:
+        raise UnsupportedModel(f"{node!r} reads {name!r}, which nothing has made before it") from None
+
+
+def give(env: Env, node: Node, outputs: list[Value], lasting: bool) -> None:
+    """Enter what a node has made under the names of its outputs."""
+    for number, name in enumerate(node.outputs):
+        if not name:
+            continue
+        if number >= len(outputs):
+            raise UnsupportedModel(
+                f"{node!r} has {len(node.outputs)} outputs; {len(outputs)} are computed here"
+            )
+        value = outputs[number]
+        if lasting and isinstance(value, Host):
+            value.lasting = True
+        env[name] = value
+
+
+class naming:  # noqa: N801 - used as a statement
+    """Whatever goes wrong inside names the node, once."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if isinstance(error, MorokError) and not hasattr(error, "node"):
+            error.node = self.node  # type: ignore[attr-defined]
+            error.args = (f"{self.node!r}: {error.message}", *error.args[1:])
+            error.place = self.node.where or None
+
+
+# --- what a part starts on, and leaves
+
+
+def signature(value: Value) -> Any:
+    """What a compiled part depends on of a value that it starts on."""
+    if isinstance(value, Tensor):
+        return unbound_shape(value.shape), value.dtype
+    if isinstance(value, Host):
+        if value.symbolic:
+            return value.elem, value.shape, tuple(unbound(n) for n in value.array.reshape(-1))
+        if value.is_text:
+            return value.shape, tuple(value.array.reshape(-1))
+        return value.elem, value.shape, value.array.tobytes()
+    if isinstance(value, Coded):
+        return "coded", value.elem, unbound_shape(value.shape)
+    if isinstance(value, list):
+        return tuple(map(signature, value))
+    if isinstance(value, dict):
+        return tuple(sorted(value.items()))
+    return value
+
+
+def _form(value: Value) -> Any:
+    """A signature without sizes."""
+    if isinstance(value, Tensor):
+        return len(value.shape), value.dtype
+    if isinstance(value, Host):
+        if value.array.dtype.kind == "i" and value.array.size <= 16:
+            return value.elem, value.shape
+        return signature(value)
+    if isinstance(value, Coded):
+        return "coded", value.elem, len(value.shape)
+    if isinstance(value, list):
+        return tuple(map(_form, value))
+    return signature(value)
+
+
+def rebuilt(value: Value, tensors: Any, size: Callable[[Any], Any]) -> Value:
+    """A value with other tensors in it, and with other sizes."""
+    if isinstance(value, Tensor):
+        return next(tensors)  # type: ignore[no-any-return]
+    if isinstance(value, Coded):
+        return Coded(next(tensors), value.elem)
+    if isinstance(value, list):
+        return [rebuilt(item, tensors, size) for item in value]
+    if isinstance(value, Host) and value.symbolic:
+        flat = np.empty(value.array.size, object)
+        flat[:] = [size(n) for n in value.array.reshape(-1)]
+        return Host(flat.reshape(value.array.shape), value.elem)
+    return value
+
+
+@final
+@dataclass
+class Part:
+    """A compiled stretch: its plan, where it ends, and what it leaves."""
+
+    names: list[str]
+    plan: Jit | None = None
+    end: int = 0
+    asked: str | None = None
+    left: dict[str, Value] = field(default_factory=dict)  # with tensors as they were traced
+    first: list[Tensor] | None = None  # what the run that compiled it has given
+
+    def run(self, env: Env) -> Env:
+        given = [env[name] for name in self.names]
+        tensors = [t for value in given for t in tensors_in(value)]
+        first, self.first = self.first, None
+        if first is None:
+            first = self.plan(*tensors) if self.plan is not None else []
+        results = iter(first)
+        bound = bound_in(given)
+        return {name: rebuilt(v, results, lambda n: rebound(n, bound)) for name, v in self.left.items()}
+
+
+def bound_in(values: list[Value]) -> Bound:
+    """The variables that are bound in the sizes of values."""
+    found: Bound = {}
+    for value in values:
+        if isinstance(value, Host) and value.symbolic:
+            for n in value.array.reshape(-1):
+                unbound(n, found)
+        for tensor in tensors_in(value):
+            unbound_shape(tensor.shape, found)
+    return found
+
+
+@final
+class Runner:
+    """Runs programs; compiled parts stay with the program."""
+
+    def __init__(self, name: str, symbolic: bool = True) -> None:
+        self.tracer = Tracer(name)
+        self.symbolic = symbolic
+        self.compiled = 0  # parts so far
+
+    def run(self, program: Program, env: Env) -> list[Value]:
+        """The outputs of a program, given its inputs and what it takes from around."""
+        env = {**env, **program.constants}
+        at = 0
+        with program.lock:
+            while at < len(program.nodes):
+                at = self._advance(program, at, env)
+        return [take(env, name, program.nodes[-1] if program.nodes else None) for name in program.outputs]  # type: ignore[arg-type]
+
+    def _advance(self, program: Program, at: int, env: Env) -> int:
+        for name in program.read_on_host & program.needed[at]:
+            if isinstance(env.get(name), Tensor | Coded):
+                env[name] = read(env[name])
+        names = [n for n in sorted(program.needed[at]) if n in env and not _is_lasting(env[n])]
+        part = self._part(program, at, env, names)
+        self._spill(env, part.names)
+        env.update(part.run(env))
+        if part.end < len(program.nodes) and part.asked is None:
+            self._steps(program, program.nodes[part.end], env)
+            return part.end + 1
+        return part.end
+
+    def _spill(self, env: Env, names: list[str]) -> None:
+        for name in names:
+            value = env[name]
+            if isinstance(value, Host) and not value.is_text and value.array.size > SMALL:
+                env[name] = value.tensor()
+
+    def _steps(self, program: Program, node: Node, env: Env) -> None:
+        row, version = find(program, node)
+        if row.steps is None:
+            raise UnsupportedModel(f"{node!r} cannot be run between plans")
+        values = [take(env, name, node) if name else None for name in node.inputs]
+        with naming(node):
+            outputs = row.steps(Call(node, version, self, env), values)
+        give(env, node, outputs, False)
+
+    # --- parts
+
+    def _part(self, program: Program, at: int, env: Env, names: list[str]) -> Part:
+        self._spill(env, names)
+        values = [env[name] for name in names]
+        key = (at, tuple(names), tuple(map(signature, values)))
+        known = program.steps.get(key)
+        if known is not None:
+            return known  # type: ignore[no-any-return]
+        if self.symbolic and not any(map(is_symbolic, values)):
+            form = (at, tuple(names), tuple(map(_form, values)))
+            seen = program.sizes_seen.setdefault(form, Seen())
+            part = self._with_variables(program, at, env, names, seen)
+            if part is not None:
+                return part
+            seen.known.append(sizes_of(values))
+        try:
+            part = self._compiled(program, at, env, names)
+        except (MorokError, MemoryError):
+            if not any(map(is_symbolic, values)):
+                raise
+            # Something needs numbers: from here on the sizes are those of this call.
+            for name in names:
+                env[name] = settled(env[name])
+            return self._part(program, at, env, names)
+        self._remember(program, key, part)
+        return part
+
+    def _remember(self, program: Program, key: Any, part: Part) -> None:
+        if len(program.steps) >= _MOST_PARTS:
+            del program.steps[next(iter(program.steps))]
+        program.steps[key] = part
+
+    def _with_variables(
+        self, program: Program, at: int, env: Env, names: list[str], seen: Seen
+    ) -> Part | None:
+        values = [env[name] for name in names]
+        variables = decide(seen, sizes_of(values))
+        if not variables:
+            return None
+        try:
+            changed = with_variables(values, variables)
+            key = (at, tuple(names), tuple(map(signature, changed)))
+            part = program.steps.get(key)
+            trial = {**env, **dict(zip(names, changed, strict=True))}
+            if part is None:
+                part = self._compiled(program, at, trial, names)
+                self._remember(program, key, part)
+        except (MorokError, MemoryError):
+            seen.refused = True
+            return None
+        env.update(trial)
+        return part
+
+    def _compiled(self, program: Program, at: int, env: Env, names: list[str]) -> Part:
+        part = Part(names)
+        given = [env[name] for name in names]
+        around = {n: v for n, v in env.items() if _is_lasting(v)}
+
+        def function(*tensors: Tensor) -> list[Tensor]:
+            source = iter(tensors)
+            inner: Env = dict(around)
+            for name, value in zip(names, given, strict=True):
+                inner[name] = rebuilt(value, source, unbound)
+            before = set(inner)
+            part.end, part.asked = self.tracer.advance(program, at, inner)
+            wanted = program.needed[part.end]
+            part.left = {n: v for n, v in inner.items() if n in wanted and n not in before}
+            return [t for value in part.left.values() for t in tensors_in(value)]
+
+        flat = [t for value in given for t in tensors_in(value)]
+        plan = Jit(function, guard_tensors=False)
+        self._first_run(plan, flat, part)
+        self.compiled += 1
+        if part.asked is not None:
+            program.read_on_host.add(part.asked)
+        return part
+
+    def _first_run(self, plan: Jit, flat: list[Tensor], part: Part) -> None:
+        part.first = plan(*flat)
+        if any(tensors_in(value) for value in part.left.values()):
+            part.plan = plan
+
+
+def _is_lasting(value: Value) -> bool:
+    return isinstance(value, Host) and value.lasting
+
+
+def read(value: Value) -> Value:
+    """A tensor's values on the host."""
+    if isinstance(value, Tensor | Coded):
+        elem = value.elem if isinstance(value, Coded) else None
+        return Host(np.asarray(to_user(value)), elem)
+    return value
+
+
+def require_number(value: Any, what: str) -> int:
+    """A number that is known; a symbolic one is refused."""
+    if isinstance(value, UOp):
+        raise ShapeError(f"{what} must be a number that is known, not a symbolic size")
+    return int(value)

@@ -1,0 +1,176 @@
+"""Which sizes of a model's values are symbolic, and tensors that have such sizes.
+
+A part of a model is compiled for the sizes of its first call. When other sizes come, those that have changed
+become variables, so that the third set of sizes compiles nothing. Sizes that were equal at both calls share a
+variable. Sizes of 0 and 1 stay numbers, because they broadcast.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any, final
+
+import numpy as np
+
+from morok.ir.node import UOp
+from morok.ir.ops import Ops
+from morok.onnx.values import Coded, Host, Value, known_array
+from morok.tensor.sizes import Variable, concrete
+from morok.tensor.tensor import Tensor
+
+_SMALLEST_BOUND = 64
+_LARGEST_BUFFER = 1 << 31  # elements; beyond it a symbolic size would take too much room
+
+
+@final
+@dataclass
+class Seen:
+    """The sizes that the start of a part has seen: numbers in the order of `sizes_of`."""
+
+    known: list[tuple[int, ...]] = field(default_factory=list)
+    symbolic: dict[int, Variable] = field(default_factory=dict)  # by the number of the size
+    refused: bool = False  # symbolic sizes were tried, and something needs numbers
+
+
+def tensors_in(value: Value) -> list[Tensor]:
+    """The tensors that a value is made of, in order."""
+    if isinstance(value, Tensor):
+        return [value]
+    if isinstance(value, Coded):
+        return [value.codes]
+    if isinstance(value, list):
+        return [t for item in value for t in tensors_in(item)]
+    return []
+
+
+def is_symbolic(value: Value) -> bool:
+    """Whether a size in a value is symbolic already."""
+    if isinstance(value, Host):
+        return value.symbolic
+    return any(not isinstance(n, int) for t in tensors_in(value) for n in t.shape)
+
+
+def sizes_of(values: list[Value]) -> tuple[int, ...]:
+    """All sizes of values, and whole numbers that are known on the host, as one list of numbers."""
+    found: list[int] = []
+    for value in values:
+        if isinstance(value, Host):
+            if _counts(value):
+                found += [int(n) for n in value.array.reshape(-1)]
+        else:
+            found += [concrete(n) for t in tensors_in(value) for n in t.shape]
+    return tuple(found)
+
+
+def _counts(host: Host) -> bool:
+    """Whether the numbers of an array may be sizes."""
+    return host.array.dtype.kind == "i" and host.array.size <= 16
+
+
+def decide(seen: Seen, sizes: tuple[int, ...]) -> dict[int, Variable] | None:
+    """Variables for the sizes that change, or None to go on with numbers."""
+    if seen.refused or not seen.known or sizes in seen.known:
+        return None
+    if seen.symbolic and _fit(seen, sizes):
+        return seen.symbolic
+    first = seen.known[0]
+    changed = [n for n, size in enumerate(sizes) if any(size != old[n] for old in seen.known)]
+    if any(sizes[n] < 2 for n in changed):
+        return None
+    names: dict[tuple[int, ...], Variable] = {}
+    made: dict[int, Variable] = {}
+    for n in changed:
+        history = (*[old[n] for old in seen.known], sizes[n])
+        if history not in names:
+            names[history] = new_variable(f"n{len(names)}", max(history))
+        made[n] = names[history]
+    seen.symbolic = made
+    return made if len(first) == len(sizes) else None
+
+
+def _fit(seen: Seen, sizes: tuple[int, ...]) -> bool:
+    """Whether sizes are a case of the variables that there are: equal where they share one."""
+    values: dict[str, int] = {}
+    for n, size in enumerate(sizes):
+        variable = seen.symbolic.get(n)
+        if variable is None:
+            if size != seen.known[0][n]:
+                return False
+        else:
+            low, high = variable.bounds
+            if not low <= size <= high or values.setdefault(variable.name, size) != size:
+                return False
+    return True
+
+
+def new_variable(name: str, size: int) -> Variable:
+    """A variable that a size, and twice that, fit into."""
+    high = _SMALLEST_BOUND
+    while high < 2 * size:
+        high *= 2
+    return Variable(name, 2, high)
+
+
+def with_variables(values: list[Value], variables: dict[int, Variable]) -> list[Value]:
+    """Values whose sizes are bound variables where there are such."""
+    count = 0
+
+    def size(number: int) -> Any:
+        nonlocal count
+        variable = variables.get(count)
+        count += 1
+        return number if variable is None else variable.bind(number)
+
+    def changed(value: Value) -> Value:
+        if isinstance(value, Host):
+            if not _counts(value):
+                return value
+            flat = [size(int(n)) for n in value.array.reshape(-1)]
+            if not any(isinstance(n, UOp) for n in flat):
+                return value
+            array = np.empty(len(flat), object)
+            array[:] = flat
+            return Host(array.reshape(value.array.shape), value.elem)
+        if isinstance(value, Tensor):
+            return symbolic_tensor(value, tuple(size(concrete(n)) for n in value.shape))
+        if isinstance(value, Coded):
+            return Coded(symbolic_tensor(value.codes, tuple(size(int(n)) for n in value.shape)), value.elem)
+        if isinstance(value, list):
+            return [changed(item) for item in value]
+        return value
+
+    return [changed(value) for value in values]
+
+
+def symbolic_tensor(tensor: Tensor, sizes: tuple[Any, ...]) -> Tensor:
+    """A tensor in bound sizes: its elements at the front of memory that has room for the largest ones."""
+    if all(isinstance(n, int) for n in sizes):
+        return tensor
+    array = tensor.numpy()
+    room = prod(n if isinstance(n, int) else _high(n) for n in sizes)
+    if room > _LARGEST_BUFFER:
+        raise MemoryError(f"a symbolic size takes room for {room} elements")
+    flat = np.empty(room, array.dtype)
+    flat[: array.size] = array.reshape(-1)
+    count: Any = 1
+    for n in sizes:
+        count = n * count
+    return Tensor.from_numpy(flat)[:count].reshape(sizes)
+
+
+def _high(size: UOp) -> int:
+    return int(size.src[0].arg[2]) if size.op is Ops.BIND else concrete(size)
+
+
+def settled(value: Value) -> Value:
+    """A value with numbers for sizes."""
+    if isinstance(value, Host) and value.symbolic:
+        return Host(known_array(value), value.elem)
+    if isinstance(value, Tensor) and is_symbolic(value):
+        return Tensor(value.numpy())
+    if isinstance(value, Coded) and is_symbolic(value):
+        return Coded(Tensor(value.codes.numpy()), value.elem)
+    if isinstance(value, list):
+        return [settled(item) for item in value]
+    return value
