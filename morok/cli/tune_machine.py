@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from morok.machine.machine import Machine
 
 Program = Callable[[], Any]
-_FEW, _MANY = 4, 12  # operations of a chain
+_SIMPLE = (4, 12)  # operations of a chain
+_LONG = (1, 3)  # and of one of functions: a kernel's code has a bound
 _ELEMENTS = 8192  # stay in the first cache
 _KERNELS = 32
 _HELPED = 0.9  # of its time alone a program must take at most, for threads to have helped
@@ -55,9 +56,11 @@ def repeated(step: Callable[..., Any], times: int, *inputs: Any) -> Program:
     return lambda: compiled(*inputs)
 
 
-def _chain(step: Callable[..., Any], *inputs: Any, units: int = 1, beside: str = "") -> Pair:
-    short, long = (repeated(step, n, *inputs) for n in (_FEW, _MANY))
-    return Pair(short, long, (_MANY - _FEW) * _ELEMENTS * units, beside)
+def _chain(
+    step: Callable[..., Any], *inputs: Any, lengths: tuple[int, int] = _LONG, units: int = 1, beside: str = ""
+) -> Pair:
+    short, long = (repeated(step, n, *inputs) for n in lengths)
+    return Pair(short, long, (lengths[1] - lengths[0]) * _ELEMENTS * units, beside)
 
 
 def op_probes() -> dict[str, Pair]:
@@ -67,9 +70,9 @@ def op_probes() -> dict[str, Pair]:
     x, y = _numbers(_ELEMENTS), _numbers(_ELEMENTS).flip(0).contiguous().realize()
     n = Tensor(np.full(_ELEMENTS, 1 << 30, np.int32), device="CPU")
     return {
-        "operation": _chain(lambda y, x: (y + x) * x, y, x, units=2),
-        "division": _chain(lambda y, x: x / (y + x), y, x, beside="operation"),
-        "integer_division": _chain(lambda m, n: n // (m + 1), n, n, beside="operation"),
+        "operation": _chain(lambda y, x: (y + x) * x, y, x, lengths=_SIMPLE, units=2),
+        "division": _chain(lambda y, x: x / (y + x), y, x, lengths=_SIMPLE, beside="operation"),
+        "integer_division": _chain(lambda m, n: n // (m + 1), n, n, lengths=_SIMPLE, beside="operation"),
         "exponential": _chain(lambda y: (y * -0.5).exp(), y, beside="operation"),
         "trigonometric": _chain(lambda y: (y * 0.9).sin(), y, beside="operation"),
         "power": _chain(lambda y, x: (y + x) ** x, y, x, beside="operation"),
@@ -156,7 +159,7 @@ def _waking(threads: int, rounds: int) -> float:
     for count in (1, threads):
         clear_cache()  # plans for another count of threads
         with knobs.override(THREADS=count):
-            times += best_times([repeated(lambda y: (y * -0.5).exp(), _FEW, x)], rounds)
+            times += best_times([repeated(lambda y: (y * -0.5).exp(), _LONG[1], x)], rounds)
     helped = threads > 1 and times[1] < _HELPED * times[0]
     return max(0.0, times[1] - times[0] / threads) if helped else 0.0
 
