@@ -326,6 +326,7 @@ CUDA_MANAGED = Knob(
 )
 CACHE = Knob("CACHE", True, "keep compiled kernels on disk between processes")
 CACHE_DIR = Knob("CACHE_DIR", _cache_home(), "where they are kept")
+CACHE_PLANS = Knob("CACHE_PLANS", True, "keep schedules on disk as well")
 DOWNLOAD_LIMIT = Knob("DOWNLOAD_LIMIT", 16384, "the largest file that from_url fetches, in MiB")
 MATCHER = Knob(
     "MATCHER",

@@ -6,6 +6,8 @@ import time
 
 # Before anything of morok is imported: the options are read once.
 os.environ.setdefault("MOROK_SPEC", "2")
+# Tests look at how schedules are made, and some change the scheduler to see that it is noticed.
+os.environ.setdefault("MOROK_CACHE_PLANS", "0")
 
 from collections.abc import Callable
 from pathlib import Path

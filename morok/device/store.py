@@ -25,6 +25,7 @@ from typing import Any, final
 
 from morok import knobs
 from morok.device.compiled import Compiled, with_facts
+from morok.device.version import compiler_version
 from morok.forks import Held
 
 _LIMIT = 1 << 29  # bytes of the file; the older half goes when it is larger
@@ -32,6 +33,7 @@ _BUSY = 5.0  # seconds to wait for another process that writes
 
 _TABLES = {
     "kernels": "key text primary key, facts text not null, code blob not null, hash blob not null",
+    "plans": "key text primary key, plan blob not null, hash blob not null",
     "searches": "key text primary key, found text not null, hash blob not null",
 }
 
@@ -100,6 +102,29 @@ class DiskStore:
         row = (key, facts, compiled.code, _hash(key, facts, compiled.code))
         with _turns.lock:
             self._guarded(lambda c: c.execute("insert or replace into kernels values (?, ?, ?, ?)", row))
+
+    def get_plan(self, key: str) -> bytes | None:
+        """A schedule as it was given; None if it is not there or not intact."""
+        key = f"{compiler_version()}|{key}"
+        with _turns.lock:
+            row = self._guarded(
+                lambda c: c.execute("select plan, hash from plans where key = ?", (key,)).fetchone()
+            )
+            if row is None:
+                return None
+            plan, check = row
+            if isinstance(plan, bytes) and _hash(key, "", plan) == check:
+                return plan
+            self._say(f"an entry of {self.path} was damaged; it is made again")
+            self._guarded(lambda c: c.execute("delete from plans where key = ?", (key,)))
+            return None
+
+    def put_plan(self, key: str, plan: bytes) -> None:
+        """Keeps a schedule."""
+        key = f"{compiler_version()}|{key}"
+        row = (key, plan, _hash(key, "", plan))
+        with _turns.lock:
+            self._guarded(lambda c: c.execute("insert or replace into plans values (?, ?, ?)", row))
 
     def get_search(self, key: str) -> str | None:
         """What a search has found, as text; None if there was none, or if its entry is not intact."""
@@ -255,6 +280,12 @@ def disk_store() -> DiskStore | None:
     if found is None:
         found = _stores.setdefault(directory, DiskStore(directory))
     return found
+
+
+def plan_store() -> DiskStore | None:
+    """The store for schedules; None also while somebody wants to see how they are made."""
+    asks = knobs.explains("fusion") or not knobs.CACHE_PLANS.value
+    return None if asks else kernel_store()
 
 
 def kernel_store() -> DiskStore | None:

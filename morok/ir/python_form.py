@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+from collections.abc import Sequence
 from enum import Enum
 from typing import Any, NoReturn
 
@@ -52,6 +53,19 @@ def parse(text: str) -> UOp:
     except (ValueError, RecursionError, MemoryError) as error:
         raise ParseError(f"this is not Python: {error}", 1, 1) from None
     return _Reader().read(module)
+
+
+def parse_values(texts: Sequence[str]) -> list[Any]:
+    """Arguments and types as `write_arg` and `write_dtype` write them."""
+    try:
+        module = ast.parse("\n".join(texts))
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise ParseError(f"these are no arguments of nodes: {error}", 1, 1) from None
+    reader = _Reader()
+    found = [reader._value(line.value) for line in module.body if isinstance(line, ast.Expr)]
+    if len(found) != len(texts):
+        raise ParseError("these are no arguments of nodes", 1, 1)
+    return found
 
 
 class _Reader:

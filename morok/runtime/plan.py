@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal, NoReturn, Protocol, final
+from typing import TYPE_CHECKING, Literal, NoReturn, Protocol, final
 
 from morok import knobs
 from morok.caches import Cache, watch
@@ -34,9 +34,23 @@ from morok.runtime.interrupts import keep_interrupts
 from morok.runtime.launch import PlanLaunch, native_launch
 from morok.runtime.profile import current
 from morok.schedule.plan.memory import MemoryPlan
-from morok.schedule.schedule import Schedule, ScheduleItem
+from morok.schedule.schedule import Schedule, ScheduleItem, kept_by
+
+if TYPE_CHECKING:
+    from morok.schedule.plan.stored import PlanStore
 
 keep_interrupts()
+
+
+def _plan_store() -> PlanStore | None:
+    from morok.device.store import (
+        plan_store,
+    )  # with SQLite, which a process that computes nothing never needs
+
+    return plan_store()
+
+
+kept_by(_plan_store)
 
 
 @final

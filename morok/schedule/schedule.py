@@ -13,7 +13,8 @@ normalised graph.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import TYPE_CHECKING, final
@@ -33,7 +34,8 @@ from morok.schedule.plan.memory import MemoryPlan, Placement
 from morok.schedule.signature import graph_signature
 
 if TYPE_CHECKING:
-    from morok.schedule.plan.template import Template
+    from morok.schedule.plan.steps import Template
+    from morok.schedule.plan.stored import PlanStore
 
 
 NORMALISED = By("stage", "normalise", "1.0")
@@ -86,6 +88,8 @@ _templates: Cache[object, Template] = Cache("schedule.templates", _KEPT)
 # By a key that needs no new nodes: templates, and where the buffers stand among the nodes of the graph.
 _Known = tuple["Template", tuple[int, ...], tuple[_Line | None, ...], tuple[int, ...]]
 _known: Cache[object, _Known] = Cache("schedule.known_graphs", _KEPT)
+_WORTH_KEEPING = 0.02  # seconds that making a schedule took
+_store: Callable[[], PlanStore | None] | None = None  # where schedules are kept between processes
 # Buffers that schedules make count down, those of tensors count up: the two never meet.
 _numbers = itertools.count(-1, -1)
 
@@ -162,12 +166,35 @@ def find_template(form: Normalised) -> Template:
     key = (form.sink, *_environment())
     found = _templates.get(key)
     if found is None:
-        # loaded here: all rules come along, which a process that only makes tensors never needs
-        from morok.schedule.plan.template import build_template
-
-        found = build_template(form.sink)
-        _templates[key] = found
+        found = _templates[key] = _stored_or_built(form.sink)
     return found
+
+
+def _stored_or_built(sink: UOp) -> Template:
+    store = None if current() is not None or _store is None else _store()
+    known = None
+    if store is not None:
+        from morok.schedule.plan.stored import from_bytes, plan_key, to_bytes
+
+        known = plan_key(sink)
+        packed = store.get_plan(known)
+        stored = None if packed is None else from_bytes(packed, sink)
+        if stored is not None:
+            return stored
+    # loaded here: all rules come along, which a process that finds its schedules on disk never needs
+    started = time.perf_counter()
+    from morok.schedule.plan.template import build_template
+
+    found = build_template(sink)
+    if store is not None and known is not None and time.perf_counter() - started > _WORTH_KEEPING:
+        store.put_plan(known, to_bytes(found, sink))
+    return found
+
+
+def kept_by(store: Callable[[], PlanStore | None]) -> None:
+    """From now on schedules are looked for, and kept, where a function says; None is nowhere."""
+    global _store
+    _store = store
 
 
 def _environment() -> tuple[object, object]:

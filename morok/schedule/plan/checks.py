@@ -11,16 +11,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
-from morok.dtype import DType, int64
+from morok.dtype import int64
 from morok.ir.build import cast
-from morok.ir.checks import Complaint, inside, without_error_flag
+from morok.ir.checks import inside, without_error_flag
 from morok.ir.movement import reduce_axis, reshape, shrink
 from morok.ir.node import UOp, alu, const, toposort
 from morok.ir.ops import Ops
-from morok.ir.provenance import Origin
 from morok.rewrite.observe import report
 from morok.schedule.indexing import known_shape
 from morok.schedule.plan.kernels import Kernel, lower, normal_form
+from morok.schedule.plan.steps import Check
 from morok.schedule.split import CUT, KernelWrite, Split
 
 
@@ -32,19 +32,6 @@ class CheckKernel:
     kernel: Kernel
     numbers: tuple[int, ...]  # of its buffers
     is_late: bool  # it reads what the kernel writes that it was made for
-
-
-@final
-@dataclass(frozen=True)
-class Check:
-    """One place for a note, and what it means."""
-
-    buffer: int  # the number of the buffer of notes
-    slot: int
-    complaint: Complaint
-    limit: UOp  # positions lie below it
-    dtype: DType  # of the position
-    origin: Origin | None  # of the check in the normalised graph, which may be shared with other lines
 
 
 def place_checks(

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import final
 
 from morok import knobs
-from morok.dtype import DType, void
+from morok.dtype import void
 from morok.errors import IRError
 from morok.ir.memory import base_of
 from morok.ir.node import UOp, make
@@ -18,54 +16,16 @@ from morok.rewrite.observer import By
 from morok.rewrite.stage import run_pipeline
 from morok.schedule.graph.stages import GRAPH_STAGES
 from morok.schedule.indexing import known_shape
-from morok.schedule.plan.checks import Check, place_checks, without_checks
+from morok.schedule.plan.checks import place_checks, without_checks
 from morok.schedule.plan.grouping import group_writes
 from morok.schedule.plan.kernels import Kernel, lower, normal_form
 from morok.schedule.plan.memory import LiveRange, place_live_ranges
 from morok.schedule.plan.order import CyclicOrder, dependencies, levels, scan_all
 from morok.schedule.plan.overwrite import use_temporaries
+from morok.schedule.plan.steps import Check, MemoryTemplate, Step, Template
 from morok.schedule.split import CUT, KernelWrite, Split, params_of, plain, split_kernels
 
 UNCHECKED = By("stage", "without checks", "1.0a")
-
-
-@final
-@dataclass(frozen=True)
-class Step:
-    """A schedule item whose buffers are numbers."""
-
-    ast: UOp
-    buffers: tuple[int, ...]
-    variables: tuple[str, ...]
-    name: str
-    place: str | None
-    flops: int
-    bytes: int
-    group: int
-
-
-@final
-@dataclass(frozen=True)
-class MemoryTemplate:
-    """(number among the made buffers, device, offset, bytes) of each intermediate, and the totals."""
-
-    places: tuple[tuple[int, str, int, int], ...]
-    arenas: dict[str, int]
-    output_bytes: int
-    live_bytes: int
-
-
-@final
-@dataclass(frozen=True)
-class Template:
-    """Everything about a schedule that does not depend on the buffers it runs on."""
-
-    steps: tuple[Step, ...]
-    results: tuple[UOp, ...]  # views of PARAMs
-    made: tuple[tuple[DType, int, str], ...]  # buffers to make: type, size, device
-    output_buffers: tuple[int, ...]
-    memory: MemoryTemplate
-    checks: tuple[Check, ...] = ()
 
 
 def build_template(sink: UOp) -> Template:

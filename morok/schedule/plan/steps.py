@@ -1,0 +1,63 @@
+"""What a schedule is made of before it has buffers. Reading one from a file needs nothing else from here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+from morok.dtype import DType
+from morok.ir.checks import Complaint
+from morok.ir.node import UOp
+from morok.ir.provenance import Origin
+
+
+@final
+@dataclass(frozen=True)
+class Check:
+    """One place for a note, and what it means."""
+
+    buffer: int  # the number of the buffer of notes
+    slot: int
+    complaint: Complaint
+    limit: UOp  # positions lie below it
+    dtype: DType  # of the position
+    origin: Origin | None  # of the check in the normalised graph, which may be shared with other lines
+
+
+@final
+@dataclass(frozen=True)
+class Step:
+    """A schedule item whose buffers are numbers."""
+
+    ast: UOp
+    buffers: tuple[int, ...]
+    variables: tuple[str, ...]
+    name: str
+    place: str | None
+    flops: int
+    bytes: int
+    group: int
+
+
+@final
+@dataclass(frozen=True)
+class MemoryTemplate:
+    """(number among the made buffers, device, offset, bytes) of each intermediate, and the totals."""
+
+    places: tuple[tuple[int, str, int, int], ...]
+    arenas: dict[str, int]
+    output_bytes: int
+    live_bytes: int
+
+
+@final
+@dataclass(frozen=True)
+class Template:
+    """Everything about a schedule that does not depend on the buffers it runs on."""
+
+    steps: tuple[Step, ...]
+    results: tuple[UOp, ...]  # views of PARAMs
+    made: tuple[tuple[DType, int, str], ...]  # buffers to make: type, size, device
+    output_buffers: tuple[int, ...]
+    memory: MemoryTemplate
+    checks: tuple[Check, ...] = ()
