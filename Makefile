@@ -90,6 +90,7 @@ PROVE ?= 1
 test-proved: $(VENV)/.installed-dev
 	PROVE=$(PROVE) $(PY) -m pytest -q -n $(WORKERS)
 	PROVE=$(PROVE) DEVICE=CPU $(PY) -m pytest -q -n $(WORKERS) $(EVERYWHERE)
+	PROVE=$(PROVE) DEVICE=EMULATOR $(PY) -m pytest -q -n $(WORKERS) tests/nn tests/gradient tests/gpu tests/programs
 
 test-emulator: $(VENV)/.installed-dev
 	DEVICE=EMULATOR $(PY) -m pytest -q -n $(WORKERS) $(EVERYWHERE)

@@ -39,8 +39,11 @@ def product(a: Tensor, b: Tensor) -> Tensor:
 
 
 def kernel_of(make_it: Maker, *shapes: tuple[int, ...], dtype: str = "float16") -> UOp:
-    """The one kernel of a function of tensors without values."""
-    tensors = [Tensor.empty(*s, dtype=dtype, device=DEVICE) for s in shapes]
+    """The one kernel of a function of tensors without values.
+
+    It is planned for the emulator, also where a GPU runs it: by its time a machine may split it into two.
+    """
+    tensors = [Tensor.empty(*s, dtype=dtype, device="EMULATOR") for s in shapes]
     (item,) = schedule([make_it(*tensors).uop]).items
     return item.ast
 

@@ -153,3 +153,29 @@ def test_the_source_with_two_stores_compiles() -> None:
     for roles in (UNIFORM, PRODUCER, EPILOGUE):
         program = render(lower(built(ast, roles, (128, 128)), TARGET), "two", 5)
         assert cubin(program.text, "sm_90a")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("plus", [True, False])
+@pytest.mark.parametrize("gathered", ["rows", "steps"])
+def test_operands_that_are_gathered(dtype: str, plus: bool, gathered: str) -> None:
+    """A tile of fewer chunks than threads, and a ring beyond its last step: no position is read there.
+
+    As in the first layer of a language model, where the positions are all there are in their memory.
+    """
+    random = np.random.default_rng(0)
+    at = random.integers(0, 40, (4, 16) if gathered == "rows" else (32,))
+    table = random.standard_normal((40, 32) if gathered == "rows" else (64, 40)).astype(dtype)
+    w = random.standard_normal((32, 96)).astype(dtype)
+    added = random.standard_normal(32).astype(dtype)
+    x = Tensor(table, device=DEVICE)[
+        (Tensor(at, device=DEVICE),) if gathered == "rows" else (slice(None), Tensor(at, device=DEVICE))
+    ]
+    rows = table[at] if gathered == "rows" else table[:, at]
+    if plus:
+        x, rows = x + Tensor(added, device=DEVICE), rows + added
+    got = (x @ Tensor(w, device=DEVICE)).numpy()
+    want = rows.astype(np.float64) @ w.astype(np.float64)
+    np.testing.assert_allclose(
+        got, want, rtol=2e-2 if dtype == "float16" else 1e-4, atol=0.1 if dtype == "float16" else 1e-4
+    )

@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from morok import Tensor, knobs
+from morok import Tensor, knobs, nn
 from morok.cli.bench.libraries import Morok
 from morok.cli.bench.models import gpt, gpt_weights, resnet18, resnet_weights
 from morok.device import prove
+from tests.nn.test_gradients import LENGTH, Gpt, ResNet
 from tests.programs.generate import Program, check, programs
 
 pytest.importorskip("z3")
@@ -43,3 +44,18 @@ def test_models(name: str) -> None:
         result.plan().compile()
     after = sum(prove.totals.compared.values()), prove.totals.compared["compared"]
     assert after[0] - before[0] == after[1] - before[1] > 0  # all of them, in full
+
+
+@pytest.mark.parametrize("name", ["gpt", pytest.param("resnet", marks=pytest.mark.slow)])
+def test_a_step_of_training_on_a_grid(name: str) -> None:
+    """Kernels with tiles, rings and blocks of threads, of sizes that fill none of them."""
+    with knobs.override(DEVICE="EMULATOR", PROVE=1, CACHE=False), nn.training():
+        model = Gpt() if name == "gpt" else ResNet()
+        tokens = Tensor(np.zeros((4, LENGTH), np.int64))
+        x = tokens if name == "gpt" else Tensor.zeros(4, 3, 12, 12)
+        y = tokens if name == "gpt" else Tensor(np.zeros(4, np.int64))
+        found = [t for t in nn.named_tensors(model).values() if t.is_leaf]
+        got = model(x).cross_entropy(y).gradient(*found)
+        before = prove.totals.kernels
+        got[0].prepare(*got[1:]).compile()
+        assert prove.totals.kernels - before > 20

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import reduce
 from typing import Any, NamedTuple
 
 from morok.codegen.vector.expand import expand_rules
@@ -25,6 +26,7 @@ from morok.codegen.vector.vectors import splat
 from morok.dtype import DType, PtrDType, index, void
 from morok.ir.bounds import vmax
 from morok.ir.build import after, define_local, rng
+from morok.ir.checks import guarded
 from morok.ir.infer import closed_ranges, ranges
 from morok.ir.matrix import Panels, Products
 from morok.ir.node import UOp, alu, const, make, toposort
@@ -266,7 +268,8 @@ class Tile:
         source = read.src[0]
         assert isinstance(source.dtype, PtrDType) and isinstance(self.memory.dtype, PtrDType)
         elem = self.dtype.vec(self.chunk)
-        parts = [simplify(read.src[1]), *_unless_true(read.src[2:])]
+        where = read.src[1:] if guard is None else [_guarded(part, guard) for part in read.src[1:]]
+        parts = [simplify(where[0]), *_unless_true(where[1:])]
         origin = make(Ops.INDEX, elem.ptr(source.dtype.size, source.dtype.space), (source, *parts))
         size, space = self.memory.dtype.size, self.memory.dtype.space
         to = [self.where(self._place(first), slot), *_unless_true(() if guard is None else (guard,))]
@@ -296,19 +299,29 @@ def _unless_true(gates: Sequence[UOp]) -> list[UOp]:
 
 
 def _guarded(value: UOp, guard: UOp) -> UOp:
-    """The value with a further condition on what it reads: nothing is read for a tile that does not exist."""
-    reads = [n for n in toposort(value) if n.op is Ops.INDEX]
-    mapping = {
-        n: make(
-            Ops.INDEX,
-            n.dtype,
-            (*n.src[:2], guard if len(n.src) == 2 else alu(Ops.AND, guard, n.src[2])),
-            n.arg,
-            n.origin,
-        )
-        for n in reads
-    }
-    return substitute(value, mapping)
+    """The value with a further condition on what it reads and asks: there is nothing beyond the tile's end.
+
+    Reads that others need for their places are among them, so the graph is made anew from its leaves. A
+    read asks only what its own loops have to do with: what does not change in a loop stays outside of it.
+    """
+    parts = [(c, ranges(c)) for c in conjuncts(guard)]
+    done: dict[UOp, UOp] = {}
+    for node in toposort(value):
+        src = tuple([done[s] for s in node.src])
+        asked = node.op in (Ops.INDEX, Ops.CHECK)
+        gates = [c for c, loops in parts if not loops.isdisjoint(ranges(node))] if asked else []
+        if not gates:
+            done[node] = node.replace(src)
+        elif node.op is Ops.CHECK:
+            done[node] = guarded(node, reduce(_and, gates), src)
+        else:
+            gate = reduce(_and, [*gates, *src[2:]])
+            done[node] = make(Ops.INDEX, node.dtype, (*src[:2], gate), node.arg, node.origin)
+    return done[value]
+
+
+def _and(x: UOp, y: UOp) -> UOp:
+    return alu(Ops.AND, x, y)
 
 
 # --- tiles that wait together
