@@ -167,12 +167,12 @@ def write(storage: Storage, chain: Chain, value: UOp) -> None:
             return
         state = write_to_new_memory(storage)
     memory = find_buffer(base_of(state))
-    first = _before_writes(state) if is_whole(chain) else state
-    storage.become(_next_state(first, chain, value))
-    if first is not state:  # what has been assigned is overwritten: if nobody reads it, it is not computed
-        known = weakref.ref(state)
-        del state
-        if (read := known()) is not None:
+    states = _pending(state) if is_whole(chain) else [state]
+    storage.become(_next_state(states[-1], chain, value))
+    if len(states) > 1:  # what has been assigned is overwritten: what nobody reads of it is not computed
+        known = [weakref.ref(node) for node in states[:-1]]
+        del state, states
+        if (read := next((node for ref in known if (node := ref()) is not None), None)) is not None:
             storage.become(_next_state(read, chain, value))
     if memory is not None and memory.is_shared and not is_tracing():
         realize_storages([storage])  # who shares the memory sees it at once
@@ -183,16 +183,17 @@ def _next_state(state: UOp, chain: Chain, value: UOp) -> UOp:
     return _written(state, moved(make(Ops.PLACE, state.dtype, (state,)), chain), value)
 
 
-def _before_writes(state: UOp) -> UOp:
-    """Memory as it is before the assignments that have not run yet."""
-    node = state
-    while node.op is Ops.AFTER and len(node.src) == 2 and node.src[1].op is Ops.ASSIGN:
-        part = node.src[1].src[0]
+def _pending(state: UOp) -> list[UOp]:
+    """States by assignments that have not run yet, the newest first, and the memory as it is before them."""
+    states = [state]
+    while state.op is Ops.AFTER and len(state.src) == 2 and state.src[1].op is Ops.ASSIGN:
+        part = state.src[1].src[0]
         while part.op is not Ops.PLACE:
             part = part.src[0]
         done = realized_as(part.src[0])
-        node = part.src[0] if done is None else done
-    return state if is_overwritten(base_of(node)) else node
+        state = part.src[0] if done is None else done
+        states.append(state)
+    return states[:1] if is_overwritten(base_of(state)) else states
 
 
 def own_state(storage: Storage) -> UOp | None:

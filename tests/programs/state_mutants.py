@@ -40,6 +40,17 @@ def _forgets_views(storage: Any, chain: Any, node: Any) -> None:
         storage.become(node)
 
 
+def _asks_for_the_last_write() -> Any:
+    """Writes that are overwritten go where nobody reads the last of them, whoever reads the others."""
+    from morok.tensor.assign import _pending as real
+
+    def ends(state: Any) -> Any:
+        states = real(state)
+        return states if len(states) < 2 else [states[0], states[-1]]
+
+    return patch("morok.tensor.assign._pending", ends)
+
+
 MUTANTS: dict[str, Callable[[], Any]] = {
     "values are found in memory that was overwritten": lambda: patch(
         "morok.tensor.realize.forget_values", lambda memory: None
@@ -48,6 +59,7 @@ MUTANTS: dict[str, Callable[[], Any]] = {
         "morok.tensor.assign.claim", lambda memory, storage, shared=False: True
     ),
     "the target of an assignment is a value": _targets_are_values,
+    "only the last of several writes is read": _asks_for_the_last_write,
     "views are values": lambda: patch(
         "morok.tensor.core.Core._moved", lambda self, node, chain: self._new(node)
     ),

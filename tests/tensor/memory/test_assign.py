@@ -411,3 +411,23 @@ def test_a_write_of_which_a_part_has_run_is_overwritten() -> None:
     c.assign(7.0)
     np.testing.assert_array_equal(old.numpy(), [1.5, 2.5, 0.5, 0.5])
     np.testing.assert_array_equal(c.numpy(), np.full(4, 7.0))
+
+
+def test_a_write_between_others_is_read() -> None:
+    """The last write before an assignment to all is dropped, one before it is read: both are in order."""
+    c = Tensor(np.arange(4, dtype=np.float32)).realize()
+    c[:2] = -9.0
+    old = c.max() + 1.0
+    c[c > 0] = 5.0
+    c.assign(-1.0)
+    c[2] = old
+    np.testing.assert_array_equal(c.numpy(), [-1.0, -1.0, 4.0, -1.0])
+
+    c = Tensor(np.arange(4, dtype=np.float32)).realize()
+    c.assign(c * 2.0)
+    old = c - 1.0
+    c.assign(c * 2.0)
+    c.assign(-9.0)
+    c.realize(old)
+    np.testing.assert_array_equal(c.numpy(), np.full(4, -9.0))
+    np.testing.assert_array_equal(old.numpy(), [-1.0, 1.0, 3.0, 5.0])
