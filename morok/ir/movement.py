@@ -1,7 +1,7 @@
 """Constructors of movement ops and of reductions over axes: what a tensor's shape allows, checked.
 
-Sizes may be Python ints or index nodes. Where a symbolic size leaves a question open, the operation is
-accepted unless the bounds prove it wrong. An operation that would change nothing gives back its source.
+Sizes may be Python ints or index nodes. A variable without a value stands for all of its values, so what it
+is used for has to be right for each of them. An operation that would change nothing gives back its source.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from morok.ir.node import UOp, const, make, set_shape
 from morok.ir.ops import Op, Ops
 from morok.ir.provenance import place
 from morok.ir.scan import SCAN_OPS, values_of
+from morok.ir.sizes import combine, negative_at, show_values
 
 _Pairs = Sequence[tuple[Size, Size]]
 
@@ -95,11 +96,12 @@ def _factors(size: Size) -> tuple[int, Counter[UOp]]:
     return known, symbolic
 
 
-def _may_equal(a: Size, b: Size) -> bool:
+def _differ(a: Size, b: Size) -> dict[str, int] | None:
+    """Values of variables for which two sizes differ, None if they never do."""
     if _factors(a) == _factors(b):
-        return True
-    (alo, ahi), (blo, bhi) = _interval(a), _interval(b)
-    return bool(alo <= bhi and blo <= ahi)
+        return None
+    more, less = negative_at(combine(Ops.SUB, a, b)), negative_at(combine(Ops.SUB, b, a))
+    return less if more is None else more
 
 
 def reshape(x: UOp, new: Sequence[Any]) -> UOp:
@@ -113,10 +115,10 @@ def reshape(x: UOp, new: Sequence[Any]) -> UOp:
     for size in sizes:
         if _interval(size)[1] < 0:
             raise _fail(x, f"RESHAPE to {show_shape(sizes)} has a negative size")
-    if not _may_equal(numel(own), numel(sizes)):
-        raise _fail(
-            x, f"RESHAPE from {show_shape(own)} to {show_shape(sizes)} changes the number of elements"
-        )
+    wrong = _differ(numel(own), numel(sizes))
+    if wrong is not None:
+        to = f"RESHAPE from {show_shape(own)} to {show_shape(sizes)}"
+        raise _fail(x, f"{to} changes the number of elements{show_values(wrong)}")
     return _moved(Ops.RESHAPE, x, sizes)
 
 
@@ -158,12 +160,25 @@ def shrink(x: UOp, limits: _Pairs) -> UOp:
     own = _axes(x, Ops.SHRINK, len(limits), "pairs (start, stop)")
     starts, stops = sizes[::2], sizes[1::2]
     for size, start, stop in zip(own, starts, stops, strict=True):
-        ordered = _interval(start)[1] >= 0 and _interval(start)[0] <= _interval(stop)[1]
-        if not ordered or _interval(stop)[0] > _interval(size)[1]:
+        wrong = leaves(size, start, stop)
+        if wrong is not None:
             box = ", ".join(show_shape(pair) for pair in zip(starts, stops, strict=True))
-            raise _fail(x, f"SHRINK of shape {show_shape(own)} to {box} leaves the tensor")
+            raise _fail(
+                x, f"SHRINK of shape {show_shape(own)} to {box} leaves the tensor{show_values(wrong)}"
+            )
     whole = all(start == 0 for start in starts) and stops == own
     return x if whole else _moved(Ops.SHRINK, x, sizes)
+
+
+def leaves(size: Size, start: Size, stop: Size) -> dict[str, int] | None:
+    """Values of variables for which start … stop is no part of an axis; {} if it never is, None if always."""
+    if size.__class__ is int and start.__class__ is int and stop.__class__ is int:
+        return None if 0 <= start <= stop <= size else {}
+    for rest in (start, combine(Ops.SUB, stop, start), combine(Ops.SUB, size, stop)):
+        wrong = negative_at(rest)
+        if wrong is not None:
+            return wrong
+    return None
 
 
 def flip(x: UOp, axes: Sequence[bool]) -> UOp:

@@ -4,21 +4,28 @@
 
 Every size is brought to this form where it is made; comparing is then comparing nodes, and whether one is at
 most another is asked of the bounds of their difference. What is no sum or product (quotients, the larger of
-two) stays whole inside of it, where it cannot be told what it is.
+two) stays whole inside of it, where it cannot be told what it is; there a question is tried at all values.
 """
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
+import numpy as np
+
 from morok.caches import Cache
 from morok.dtype import index
+from morok.ir.arithmetic.alu import evaluate_array
 from morok.ir.bounds import bounds
-from morok.ir.node import UOp, alu, const
+from morok.ir.node import UOp, alu, const, toposort
 from morok.ir.ops import Op, Ops
 
 Size = int | UOp
 _Term = tuple[UOp, ...]  # a product, sorted by name; () is 1
 _Sum = dict[_Term, int]
 _MOST_TERMS = 64  # a product with more stays as it was written
+_MOST_POINTS = 1 << 20  # values of variables that are tried one by one
 
 _known: Cache[UOp, Size] = Cache("ir.canonical_sizes", 4096)
 
@@ -46,6 +53,44 @@ def at_most(a: Size, b: Size) -> bool:
     """Whether a size is proved to be no more than another, for all values of their variables."""
     rest = combine(Ops.SUB, b, a)
     return (rest if isinstance(rest, int) else int(bounds(_free(rest))[0])) >= 0
+
+
+def negative_at(size: Size) -> dict[str, int] | None:
+    """Values of its free variables for which a size is below 0; None if it never is.
+
+    Bounds answer for sums and products. Where they do not, all values are tried, and where these are too
+    many, the answer is {}: it cannot be told.
+    """
+    size = canonical(size)
+    if isinstance(size, int):
+        return {} if size < 0 else None
+    if bounds(size)[0] >= 0:
+        return None
+    variables = sorted({n for n in toposort(size, stop=_is_bound) if n.op is Ops.DEFINE_VAR}, key=show_size)
+    ranges = [np.arange(low, high + 1) for _, low, high in (v.arg for v in variables)]
+    if math.prod(map(len, ranges)) > _MOST_POINTS:
+        return {}
+    grid = dict(zip(variables, np.meshgrid(*ranges, indexing="ij", sparse=True), strict=True))
+    values: dict[UOp, Any] = {}
+    for node in toposort(size, stop=_is_bound):
+        if node.op is Ops.BIND:
+            values[node] = np.int64(node.src[1].arg)
+        elif node.op is Ops.CONST:
+            values[node] = np.asarray(node.arg)
+        elif node in grid:
+            values[node] = grid[node]
+        elif node.op.is_alu:
+            values[node] = evaluate_array(node.op, node.src[-1].dtype, *[values[s] for s in node.src])
+        else:
+            return {}
+    wrong = np.argwhere(np.broadcast_to(values[size], tuple(map(len, ranges))) < 0)
+    if not len(wrong):
+        return None
+    return {v.arg[0]: int(r[i]) for v, r, i in zip(variables, ranges, wrong[-1], strict=True)}
+
+
+def _is_bound(node: UOp) -> bool:
+    return node.op is Ops.BIND
 
 
 def largest(size: Size) -> int:
@@ -167,6 +212,11 @@ def show_size(size: Size) -> str:
     if not size.src:
         return op.name.lower()
     return f"{op.name.lower()}({', '.join(show_size(s) for s in size.src)})"
+
+
+def show_values(values: dict[str, int]) -> str:
+    """The values for which something is wrong, to be put behind what is; nothing if it always is."""
+    return f" for {', '.join(f'{name} = {value}' for name, value in values.items())}" if values else ""
 
 
 def _factor(node: UOp) -> str:

@@ -12,14 +12,13 @@ from typing import Any, final
 
 from morok.errors import MorokError, ShapeError, VariableError
 from morok.ir.arithmetic.alu import evaluate
-from morok.ir.bounds import bounds
 from morok.ir.build import bind, variable
 from morok.ir.infer import Shape, Size, show_shape
 from morok.ir.node import UOp, alu, const, toposort
 from morok.ir.operators import Operators
 from morok.ir.ops import ALU, Op, Ops
 from morok.ir.provenance import caller
-from morok.ir.sizes import canonical
+from morok.ir.sizes import canonical, negative_at
 
 
 @final
@@ -91,7 +90,7 @@ def as_shape(args: Sequence[SizeLike]) -> Shape:
     """Sizes of a new tensor: whole and not negative."""
     sizes = tuple(as_size(size) for size in args)
     for size in sizes:
-        if (size if isinstance(size, int) else bounds(size)[0]) < 0:
+        if size < 0 if size.__class__ is int else negative_at(size) is not None:
             raise ShapeError(f"shape {show_shape(sizes)} has a negative size; sizes are 0 or more")
     return sizes
 

@@ -9,10 +9,10 @@ from morok.dtype import int64
 from morok.errors import ShapeError
 from morok.ir import build
 from morok.ir import movement as move
-from morok.ir.bounds import bounds
 from morok.ir.infer import Shape, Size, add_sizes, numel, show_shape, size_node
 from morok.ir.node import UOp, alu
 from morok.ir.ops import Ops
+from morok.ir.sizes import show_size, show_values
 from morok.tensor.calls.record import frozen
 from morok.tensor.core import C, Core, expand_to, iota, require_shape
 from morok.tensor.sizes import as_axes, as_axis, as_shape, as_size, flat_args
@@ -338,13 +338,11 @@ def _bad_reshape(own: Shape, wanted: Shape) -> str:
 def _bad_box(own: Shape, box: list[tuple[Size, Size]]) -> str:
     """Which axis of a box leaves the tensor, and what its ends could be."""
     for axis, (size, (start, stop)) in enumerate(zip(own, box, strict=True)):
-        least = start if isinstance(start, int) else bounds(start)[1]
-        most = stop if isinstance(stop, int) else bounds(stop)[0]
-        room = size if isinstance(size, int) else bounds(size)[1]
-        if not (0 <= least and most <= room) or ((start, stop) == (least, most) and least > most):
-            ends = " … ".join(show_shape((end,))[1:-2] for end in (start, stop))
+        wrong = move.leaves(size, start, stop)
+        if wrong is not None:
+            ends = " … ".join(map(show_size, (start, stop)))
             return (
-                f"shrink of shape {show_shape(own)} to {ends} of axis {axis} leaves the tensor; "
-                f"start and stop lie in 0 … {room}, the start first"
+                f"shrink of shape {show_shape(own)} to {ends} of axis {axis} leaves the tensor"
+                f"{show_values(wrong)}; start and stop lie in 0 … {show_size(size)}, the start first"
             )
     return f"shrink of shape {show_shape(own)} to {box} leaves the tensor"

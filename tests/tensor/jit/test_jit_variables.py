@@ -9,7 +9,7 @@ import pytest
 
 from morok import Tensor, Variable, jit, knobs
 from morok.device.buffer import find_buffer
-from morok.errors import IRError, OutOfRange, VariableError
+from morok.errors import IRError, OutOfRange, ShapeError, VariableError
 from morok.ir.memory import base_of
 
 HOST = not knobs.DEVICE.start.upper().startswith(("CUDA", "EMULATOR"))  # tensors lie where NumPy reads them
@@ -171,8 +171,16 @@ def test_one_variable_has_one_value_in_a_call() -> None:
 def test_values_are_checked_for_the_whole_interval() -> None:
     at = Variable("at", 0, ROWS)
     f = jit(lambda t, at: t[at : at + 1] * 2.0)
-    with pytest.raises(Exception, match="at"):
+    with pytest.raises(ShapeError, match="leaves the tensor for at = 12"):
         f(Tensor(rows(7)), at.bind(2))
+    k = Variable("k", 1, 8)
+    f = jit(lambda t: t.reshape(6, WIDTH))
+    with pytest.raises(ShapeError, match=r"shape \(k, 4\) with 4\*k elements does not reshape"):
+        f(Tensor(rows(7))[: k.bind(6)])
+    f = jit(lambda t, k: t[k // 2 : k])  # never more than k: tried at all values
+    x = rows(7)
+    for n in (1, 5, 8):
+        np.testing.assert_array_equal(f(Tensor(x)[: k.bind(n)], k.bind(n)).numpy(), x[n // 2 : n])
 
 
 def test_a_position_outside_leaves_no_half_written_cache() -> None:
