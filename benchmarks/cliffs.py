@@ -19,6 +19,7 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -152,6 +153,7 @@ def rows() -> list[Row]:
     wide = {"m": (4096, 256), "n": (50257, 8192)}
     logits = (Input(("m", "n")), Input(("m",), "int32", below="n"))
     norm = (x, Input(("k",)), Input(("k",)))
+    length = {"b": (4, 1), "h": (16, 2), "n": (2048, 256)}
     block = (
         Input((8, "m", "d")), Input(("d",)), Input(("d",)), Input((3, "d", "d"), scale=0.05),
         Input(("d", "d"), scale=0.05), Input(("d",)), Input(("d",)), Input((4, "d", "d"), scale=0.05),
@@ -218,6 +220,11 @@ def rows() -> list[Row]:
         Row("conv 3×3", {"b": (32, 4), "c": (128, 32), "o": (128, 32), "s": (56, 28)},
             (Input(("b", "c", "s", "s")), Input(("o", "c", 3, 3), scale=0.1)),
             lambda lib, x, w: lib.conv(x, w), "float16", steps={"b": 1, "s": 2}),
+        *(Row(f"{'causal ' if causal else ''}attention of {width}{', training' if targets else ''}", length,
+              (heads := Input(("b", "h", "n", width)), heads, heads, *([heads] if targets else [])),
+              lambda lib, q, k, v, causal=causal: lib.attention(q, k, v, causal), targets=targets,
+              steps={"b": 1, "h": 1, "n": 64}, error=4e-2)
+          for width, causal, targets in product((64, 128), (False, True), ((), (0, 1, 2)))),
         Row("one query over many keys", {"b": (8, 1), "h": (32, 4), "k": (8192, 1024)},
             (Input(("b", "h", 1, 128)), Input(("b", "h", "k", 128)), Input(("b", "h", "k", 128))),
             lambda lib, q, k, v: lib.attention(q, k, v), steps={"b": 1, "h": 1}),
@@ -292,6 +299,16 @@ class Bench:
 
         return step
 
+    def with_cudnn(self, call: Callable[[], Any]) -> Callable[[], Any]:
+        """The same with cuDNN's attention, which torch does not take by itself."""
+        from torch.nn.attention import SDPBackend, sdpa_kernel
+
+        def other() -> Any:
+            with sdpa_kernel([SDPBackend.CUDNN_ATTENTION]):
+                return call()
+
+        return other
+
     def ours(self, row: Row, inputs: list[Any]) -> Callable[[], Any]:
         import morok
 
@@ -352,13 +369,15 @@ class Bench:
         del result
         if compiled:
             calls["compiled"] = self.theirs(row, inputs, True)
+        if self.gpu and "attention" in row.name:
+            calls["cudnn"] = self.with_cudnn(self.theirs(row, inputs, False))
         times: dict[str, list[float]] = {name: [] for name in calls}
         for name in tuple(calls):
             try:
                 for _ in range(3):
                     calls[name]()
             except Exception as failed:  # a peer that cannot do a row must not hide the others
-                if name != "compiled":
+                if name in ("morok", "torch"):
                     raise
                 found["compiled failed"] = f"{type(failed).__name__}: {failed}"[:200]
                 del calls[name], times[name]

@@ -26,7 +26,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "Softmax, norms, losses": ("normalization",),
     "Index": ("index", "scatter", "selection", "assign"),
     "Order": ("sorting",),
-    "Products": ("products", "contract"),
+    "Products": ("products", "contract", "attention"),
     "Convolutions, pools, resizing": ("windows", "convolution", "pools", "resize"),
     "Systems of equations, factorisations": ("solve",),
     "Gradients": ("backward",),

@@ -92,6 +92,12 @@ class Contraction:
         order = toposort(*self.stored, stop=lambda n: n.op in (Ops.REDUCE, Ops.INDEX))
         return sum(n.op not in _NO_WORK for n in order)
 
+    def reads_per_output(self) -> int:
+        """Reads of memory that differ from output to output, beside the sum: a residual, a gate."""
+        order = toposort(*self.stored, stop=lambda n: n.op in (Ops.REDUCE, Ops.INDEX))
+        found = [access(n) for n in order if n.op is Ops.INDEX]
+        return sum(a.moves(self.i) and a.moves(self.j) for a in found)
+
     def _moving(self, mine: Sequence[Access], others: Sequence[Access]) -> list[UOp]:
         return [
             r for r in self.outputs if any(a.moves(r) for a in mine) and not any(a.moves(r) for a in others)

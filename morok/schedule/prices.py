@@ -107,6 +107,18 @@ def idle_reason(rows: float, outputs: float, itemsize: int, costs: Costs) -> str
     return f"the {outputs:.0f} outputs of the kernel would have {rows:.0f} block{'' if rows == 1 else 's'}"
 
 
+def beside_reason(node: UOp, product: GraphContraction, times: float, costs: Costs) -> str | None:
+    """Why a product should not be computed in a kernel with loops that it does not move with: the blocks of a
+    grid are for all loops, so it would be computed anew for each point of those."""
+    machine = costs.machine
+    if machine.grid is None or machine.products is None or times <= 1.0:
+        return None
+    again = (times - 1.0) * product.clocks(machine)
+    stored = 2 * costs.count[node] * node.dtype.itemsize
+    kept = memory_clocks(stored, machine.cores, machine) + machine.grid.launch
+    return f"it would be computed {times:.3g} times by different blocks" if again > kept else None
+
+
 def _waits(work: float, here: float, alone: float, machine: Machine) -> bool:
     """Whether a processor's threads are worth another kernel, with what waking them costs."""
     return machine.threads and work / here - work / alone > WAKING * machine.rates.launch

@@ -41,7 +41,16 @@ from morok.tensor.elementwise.operators import Operators
 from morok.tensor.gradient import backward as reverse
 from morok.tensor.gradient.walk import CALLS
 from morok.tensor.gradient_track import cut
-from morok.tensor.linalg import contract, convolution, normalization, pools, products, resize, windows
+from morok.tensor.linalg import (
+    attention,
+    contract,
+    convolution,
+    normalization,
+    pools,
+    products,
+    resize,
+    windows,
+)
 from morok.tensor.linalg import solve as solving
 from morok.tensor.linalg.solve_gradients import enter_gradients
 from morok.tensor.memory.storage import Storage, identified
@@ -50,8 +59,8 @@ from morok.tensor.protocols import python
 # Modules whose functions do nothing but make a graph from their operands.
 _PURE = (
     arithmetic, comparison, conversion, functions, rounding, named, activations, movement, padding, joining,
-    arrange, reduce, nan_reductions, normalization, index, scattering, sorting, products, contract, windows,
-    convolution, pools,
+    arrange, reduce, nan_reductions, normalization, index, scattering, sorting, products, attention, contract,
+    windows, convolution, pools,
 )  # fmt: skip
 
 
@@ -404,7 +413,7 @@ class Tensor(Operators):
     __imatmul__ = products.imatmul
     outer = products.outer
     linear = products.linear
-    scaled_dot_product_attention = products.scaled_dot_product_attention
+    scaled_dot_product_attention = attention.scaled_dot_product_attention
     einsum = contract.einsum
     tensordot = contract.tensordot
     dot = contract.dot
@@ -473,5 +482,6 @@ class Tensor(Operators):
 
 
 # Gradients of functions by name, which are made of tensors.
+CALLS["attention"] = partial(attention.pull_attention, Tensor._new)
 CALLS["conv"] = partial(convolution.pull_convolution, Tensor._new)
 enter_gradients(Tensor._new)

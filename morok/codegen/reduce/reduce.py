@@ -17,8 +17,10 @@ from morok.codegen.reduce.blocked_sums import blocked_summation
 from morok.codegen.reduce.online import lower_online
 from morok.codegen.reduce.scan import lower_scans
 from morok.codegen.reduce.wgmma import (
+    add_chained_products,
     add_products,
     add_products_from_registers,
+    is_computed,
     one_step,
     pending_products,
     released,
@@ -111,8 +113,11 @@ def lower_reduce(node: UOp, ctx: Any) -> UOp | None:
     total = register.inside(loops)
     each = [[o * parts + p for o in range(outputs)] for p in range(parts)]
     steps = [pick_lanes(value, wanted) for wanted in each] if in_order else [value]
-    pending = pending_products(value) if unit is not None and unit.shared else 0
-    if unit is not None and unit.shared:
+    chained = unit is not None and bool(unit.shared) and is_computed(steps[0])
+    pending = pending_products(value) if unit is not None and unit.shared and not chained else 0
+    if chained:
+        total = add_chained_products(total, steps)
+    elif unit is not None and unit.shared:
         total = (add_products if "a" in unit.shared else add_products_from_registers)(total, steps, pending)
     else:
         for step in steps:

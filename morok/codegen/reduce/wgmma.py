@@ -104,6 +104,11 @@ def add_products_from_registers(total: UOp, steps: list[UOp], pending: int) -> U
     return total
 
 
+def is_computed(step: UOp) -> bool:
+    """Whether a product takes registers that were computed from other products, rather than read."""
+    return any(n.op is Ops.WMMA for n in toposort(step.src[0]))
+
+
 def add_chained_products(total: UOp, steps: list[UOp]) -> UOp:
     """The same where the registers that units take were computed, not read: all of them are there at once."""
     held = tuple(step.src[0] for step in steps)

@@ -2,13 +2,15 @@
 
     S(i, k) = Σ over e of a(i, e) · b(k, e)          O(i, j) = Σ over k of f(S(i, k)) · v(k, j)
 
-A unit leaves its results in the registers of the lanes in which it wants its left operand. So the rows of
-both products are one loop, and the columns of the first are the steps of the second: its loops are cut as
-the left operand has them, and nothing has to leave the registers in between.
+There may be several first products, over loops of their own. A unit leaves its results in the registers of
+the lanes in which it wants its left operand. So the rows of all products are one loop, and the columns of the
+first are the steps of the second: its loops are cut as the left operand has them, and nothing has to leave
+the registers in between.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from morok.ir.infer import closed_ranges, ranges
@@ -34,15 +36,19 @@ from morok.rewrite.engine import substitute
 from morok.schedule.kernel.ranges import replace_loops
 
 
-class Pair(NamedTuple):
-    """Two products in a chain, with their operands in the unit's type."""
+class Product(NamedTuple):
+    """A REDUCE and its operands in the unit's type: the one along its rows, the other one."""
 
-    first: UOp
-    a: UOp
-    b: UOp
-    second: UOp
-    weights: UOp
-    values: UOp
+    sum: UOp
+    rows: UOp
+    others: UOp
+
+
+class Pair(NamedTuple):
+    """Products in a chain: the second multiplies what is made of the first ones."""
+
+    firsts: tuple[Product, ...]
+    second: Product
 
 
 def partner(unit: MatrixUnit, columns: int) -> MatrixUnit | None:
@@ -70,14 +76,33 @@ def follows(first: MatrixUnit, second: MatrixUnit) -> bool:
     )
 
 
-def match(loops: Loops, unit: MatrixUnit, k: UOp, i: UOp, j: UOp, e: UOp) -> Pair | str:
+def match(loops: Loops, unit: MatrixUnit, k: UOp, i: UOp, j: UOp, inner: Sequence[UOp]) -> Pair | str:
     """The products over these loops; or why there are none."""
-    pairs = []
-    for step, outer, across in ((e, i, k), (k, i, j)):
-        sums = [n for n in loops.closers[step] if n.arg == (Ops.ADD,) and factors(n.src[0]) is not None]
-        if len(sums) != 1 or sums[0].dtype is not unit.output:
-            return f"loop {step.arg[0]} is not that of one sum of products in {unit.output}"
-        found = factors(sums[0].src[0])
+    firsts: list[Product] = []
+    for e in inner:
+        found = _products(loops, unit, e, i, k)
+        if isinstance(found, str):
+            return found
+        firsts += found
+    seconds = _products(loops, unit, k, i, j)
+    if isinstance(seconds, str):
+        return seconds
+    if len(seconds) > 1:
+        return f"loop {k.arg[0]} is not that of one sum of products in {unit.output}"
+    weights, values = (set(toposort(x)) for x in seconds[0][1:])
+    if any(first.sum not in weights or first.sum in values for first in firsts):
+        return "the second product does not multiply what is made of the first"
+    return Pair(tuple(firsts), seconds[0])
+
+
+def _products(loops: Loops, unit: MatrixUnit, step: UOp, outer: UOp, across: UOp) -> list[Product] | str:
+    """The sums of products over a loop, as a unit takes them; or why it does not."""
+    sums = [n for n in loops.closers[step] if n.arg == (Ops.ADD,) and factors(n.src[0]) is not None]
+    if not sums or any(n.dtype is not unit.output for n in sums):
+        return f"loop {step.arg[0]} is not that of one sum of products in {unit.output}"
+    products = []
+    for n in sums:
+        found = factors(n.src[0])
         x, y = (None, None) if found is None else (as_input(f, unit) for f in found)
         if x is None or y is None:
             return f"the factors are not {unit.inputs}, which the unit {unit.name} multiplies"
@@ -87,15 +112,12 @@ def match(loops: Loops, unit: MatrixUnit, k: UOp, i: UOp, j: UOp, e: UOp) -> Pai
             return (
                 f"no factor moves with loop {outer.arg[0]} alone and another with loop {across.arg[0]} alone"
             )
-        pairs.append((sums[0], x, y))
-    (first, a, b), (second, weights, values) = pairs
-    if first not in toposort(weights) or first in toposort(values):
-        return "the second product does not multiply what is made of the first"
-    return Pair(first, a, b, second, weights, values)
+        products.append(Product(n, x, y))
+    return products
 
 
 def can_use(loops: Loops, opt: Opt, machine: Machine) -> str | None:
-    if len(opt.axes) != 3:
+    if len(opt.axes) < 3:
         return matrix.can_use(loops, opt, machine)
     unit = unit_of(machine, opt)
     if isinstance(unit, str):
@@ -109,29 +131,27 @@ def _can_chain(loops: Loops, opt: Opt, unit: MatrixUnit) -> str | None:
     reason = taken(loops, opt)
     if reason is not None:
         return reason
-    k, i, j, e = (loops.by_number[n] for n in (opt.axis, *opt.axes))
+    k, i, j, *inner = (loops.by_number[n] for n in (opt.axis, *opt.axes))
     other = partner(unit, size(j) or 1)
     if other is None:
         return f"the results of the unit {unit.name} do not lie as any wants its left operand"
-    reason = uneven(((i, unit.m), (j, other.n), (k, max(unit.n, other.k)), (e, unit.k)))
+    sides = ((i, unit.m), (j, other.n), (k, max(unit.n, other.k)))
+    reason = uneven((*sides, *((e, unit.k) for e in inner)))
     if reason is not None:
         return reason
     if any(loops.closed_by(r) is not Ops.END for r in (i, j)):
         return "rows and columns of the second product have to be loops over outputs"
     if loops.closed_by(k) is not Ops.REDUCE:
         return f"loop {k.arg[0]} is closed by different ops"
-    found = match(loops, unit, k, i, j, e)
+    found = match(loops, unit, k, i, j, inner)
     if isinstance(found, str):
         return found
-    for x, outer, step, shared in (
-        (found.a, i, e, "a" in unit.shared),
-        (found.b, k, e, "b" in unit.shared),
-        (found.values, j, k, "b" in other.shared),
-    ):
-        reason = in_panels(x, outer, step, unit) if shared else None
-        if reason is not None:
-            return reason
-    return None
+    operands = [(found.second.others, j, k, "b" in other.shared)]
+    for first in found.firsts:
+        (e,) = (r for r in closed_ranges(first.sum) if r in inner)
+        operands += [(first.rows, i, e, "a" in unit.shared), (first.others, k, e, "b" in unit.shared)]
+    reasons = (in_panels(x, outer, step, unit) for x, outer, step, shared in operands if shared)
+    return next((reason for reason in reasons if reason is not None), None)
 
 
 def use(loops: Loops, opt: Opt) -> UOp:
@@ -140,14 +160,14 @@ def use(loops: Loops, opt: Opt) -> UOp:
     TC(2, 1, (0, 1)):   Σ over r2 of a[r0, r2] * b[r2, r1]   →   Σ over tiles r2 of WMMA(tile of a, tile of b)
     TC(3, 1, (0, 1, 2)):   Σ over r3 of f(Σ over r2 of a[r0, r2] * b[r3, r2]) * v[r3, r1]   →   the same twice
     """
-    return _chain(loops, opt) if len(opt.axes) == 3 else matrix.use(loops, opt)
+    return _chain(loops, opt) if len(opt.axes) > 2 else matrix.use(loops, opt)
 
 
 def _chain(loops: Loops, opt: Opt) -> UOp:
-    """Two products whose loops are cut for a unit and its partner."""
+    """Products whose loops are cut for a unit and its partner."""
     unit = ALL_UNITS[opt.amount - 1]
-    k, i, j, e = (loops.by_number[n] for n in (opt.axis, *opt.axes))
-    pair, other = match(loops, unit, k, i, j, e), partner(unit, size(j) or 1)
+    k, i, j, *inner = (loops.by_number[n] for n in (opt.axis, *opt.axes))
+    pair, other = match(loops, unit, k, i, j, inner), partner(unit, size(j) or 1)
     assert isinstance(pair, Pair) and other is not None
     number = loops.next_number()
     rows, row_parts = cut(i, unit.m, runs(unit.c.rows), number)
@@ -162,29 +182,24 @@ def _chain(loops: Loops, opt: Opt) -> UOp:
     number += len(step_parts)
     of_first = [r for run, r in zip(parts, step_parts, strict=True) if 1 << run.place < unit.n]
     of_second = [r for run, r in zip(parts, step_parts, strict=True) if 1 << run.place < other.k]
-    inner = loop(unit.k, number, AxisKind.UNROLL, e)
-    if size(e) == unit.k:
-        inside: tuple[UOp, tuple[UOp, ...]] = (inner, (inner,))
-    else:
-        outer_loop = loop(quotient(e.src[0], unit.k), int(e.arg[0]), e.arg[1], e)
-        inside = (alu(Ops.ADD, times(outer_loop, unit.k), inner), (outer_loop, inner))
     start = zero(unit.output)
-    first = make(
-        Ops.WMMA,
-        unit.output,
-        (pair.a, pair.b, start, *row_parts, *of_first, inner),
-        unit,
-        pair.first.src[0].origin,
-    )
-    made = pair.first.replace((first, *closed_ranges(pair.first)))
-    weights = substitute(pair.weights, {pair.first: made})
-    second = make(
-        Ops.WMMA,
-        unit.output,
-        (weights, pair.values, start, *row_parts, *column_parts, *of_second),
-        other,
-        pair.second.src[0].origin,
-    )
-    ast = substitute(loops.ast, {pair.second: pair.second.replace((second, *closed_ranges(pair.second)))})
-    ast = substitute(ast, {pair.first: made})
-    return replace_loops(ast, {i: rows, j: columns, k: steps, e: inside})
+    made: dict[UOp, UOp] = {}
+    inside: dict[UOp, tuple[UOp, tuple[UOp, ...]]] = {}
+    for e in inner:
+        step = loop(unit.k, number, AxisKind.UNROLL, e)
+        number += 1
+        if size(e) == unit.k:
+            inside[e] = (step, (step,))
+        else:
+            outer_loop = loop(quotient(e.src[0], unit.k), int(e.arg[0]), e.arg[1], e)
+            inside[e] = (alu(Ops.ADD, times(outer_loop, unit.k), step), (outer_loop, step))
+        for first in (p for p in pair.firsts if e in closed_ranges(p.sum)):
+            sources = (first.rows, first.others, start, *row_parts, *of_first, step)
+            point = make(Ops.WMMA, unit.output, sources, unit, first.sum.src[0].origin)
+            made[first.sum] = first.sum.replace((point, *closed_ranges(first.sum)))
+    second = pair.second
+    sources = (substitute(second.rows, made), second.others, start, *row_parts, *column_parts, *of_second)
+    point = make(Ops.WMMA, unit.output, sources, other, second.sum.src[0].origin)
+    ast = substitute(loops.ast, {second.sum: second.sum.replace((point, *closed_ranges(second.sum)))})
+    ast = substitute(ast, made)
+    return replace_loops(ast, {i: rows, j: columns, k: steps, **inside})

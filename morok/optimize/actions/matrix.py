@@ -181,8 +181,10 @@ def can_use(loops: Loops, opt: Opt, machine: Machine) -> str | None:
     reason = uneven(((i, unit.m), (j, unit.n), (k, unit.k)))
     if reason is not None:
         return reason
-    if any(loops.closed_by(r) is not Ops.END and not is_result(loops, r) for r in (i, j)):
-        return "rows and columns of the tile have to be loops over outputs"
+    if any(loops.closed_by(r) is not Ops.END and not is_result(loops, r) for r in (i,)):
+        return "rows of the tile have to be a loop over outputs"
+    if loops.closed_by(j) not in (Ops.END, Ops.REDUCE) and not is_result(loops, j):
+        return "columns of the tile have to be a loop over outputs, or of a reduction of them"
     found = match(loops, unit, k, i, j)
     if isinstance(found, str):
         return found
@@ -218,7 +220,8 @@ def use(loops: Loops, opt: Opt) -> UOp:
     number = loops.next_number()
     rows, row_parts = cut(i, unit.m, runs(unit.c.rows), number)
     number += len(row_parts)
-    columns, column_parts = cut(j, unit.n, runs(unit.c.columns), number)
+    registers = AxisKind.UNROLL if loops.closed_by(j) is Ops.REDUCE else AxisKind.UPCAST
+    columns, column_parts = cut(j, unit.n, runs(unit.c.columns), number, registers)
     step = loop(unit.k, number + len(column_parts), AxisKind.UNROLL, k)
     if size(k) == unit.k:
         steps: tuple[UOp, tuple[UOp, ...]] = (step, (step,))

@@ -1,8 +1,9 @@
-"""Attention on a machine with a grid of blocks: back-to-back GEMMs, in one pass over the keys.
+"""Back-to-back GEMMs on a machine with a grid of blocks: attention, its gradients, statistics of scores.
 
-A block has some rows of q, and its warps have 16 or 32 of them each; or warp groups have 64. For
-these rows scores, powers and results lie in registers. Tiles of k and v are prefetched into shared
-memory, where all warps read them. Units of groups read q there, too; others have it in registers.
+A block has some rows (of q, in attention), and its warps have 16 or 32 of them each; or warp groups have 64.
+For these rows scores, what is made of them and results lie in registers. Tiles of what the steps go over (k
+and v) are prefetched into shared memory, where all warps read them. Units of groups read the rows there, too;
+others have them in registers.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from typing import NamedTuple
 
 from morok.ir.infer import closed_ranges, ranges
 from morok.ir.matrix import ALL_UNITS, PANEL, MatrixUnit
-from morok.ir.node import UOp, toposort
-from morok.ir.ops import AxisKind, Ops
+from morok.ir.node import UOp
+from morok.ir.ops import AxisKind
 from morok.machine.machine import Machine
 from morok.machine.rates import Attention
 from morok.optimize.actions.back_to_back_gemm import partner
@@ -21,8 +22,7 @@ from morok.optimize.facts import output_loops, reads_of, trips
 from morok.optimize.heuristics.builder import Builder
 from morok.optimize.loops import divides
 from morok.optimize.record import Opt, applied
-from morok.schedule.graph.attention import rows_and_columns, scores_of, suits_units
-from morok.schedule.graph.online_softmax import Weighted, weighted_sum
+from morok.schedule.graph.chain import Chain, chain_of
 
 
 class Tile(NamedTuple):
@@ -36,37 +36,48 @@ class Tile(NamedTuple):
     depth: int
 
 
+class Operand(NamedTuple):
+    """A factor whose tiles lie in shared memory: its loop beside that of a row, and that."""
+
+    factor: UOp
+    outer: UOp
+    along: UOp
+    is_fixed: bool  # the rows' own; others come anew with every step
+
+
 class Rows:
     """The products of one kernel and their loops."""
 
-    def __init__(self, ast: UOp, found: Weighted) -> None:
-        scores = scores_of(found)
-        assert scores is not None
-        self.found = found
-        (self.k,), (self.e,) = closed_ranges(found.sum), closed_ranges(scores)
-        outer = output_loops(ast.src[0])
-        loops = rows_and_columns(ast, found)
-        assert loops is not None
-        self.q, self.d = loops
-        self.others = math.prod(trips(r) for r in outer if r not in (self.q, self.d))
-        self.factors = {
-            name: factor
-            for name, product, r in (("q", scores, self.q), ("k", scores, self.k), ("v", found.sum, self.d))
-            for factor in product.src[0].src
+    def __init__(self, ast: UOp, chain: Chain) -> None:
+        self.chain = chain
+        self.k, self.q, self.d = chain.steps, chain.rows, chain.columns
+        mine = (self.q, self.d)
+        self.others = math.prod(trips(r) for r in output_loops(ast.src[0]) if r not in mine)
+        self.operands = [
+            Operand(factor, r, closed_ranges(first)[0], r is self.q)
+            for first in chain.firsts
+            for r in (self.q, self.k)
+            for factor in first.src[0].src
             if r in ranges(factor)
-        }
+        ]
+        self.operands.sort(key=lambda x: not x.is_fixed)
+        if chain.values is not None and self.d is not None:
+            self.operands.append(Operand(chain.values, self.k, self.d, False))
+        self.inner = sum(trips(closed_ranges(first)[0]) for first in chain.firsts)
+        self.wide = 0 if self.d is None else trips(self.d)
 
     def tiles(self, machine: Machine) -> list[Tile]:
         """Tiles that fit, the fastest first."""
-        inputs = {f.src[0].dtype for f in self.found.sum.src[0].src}
-        output = self.found.sum.dtype
+        first = self.chain.firsts[0]
+        inputs = {f.src[0].dtype for f in first.src[0].src}
+        output = first.dtype
         units = [u for u in machine.matrix_units if {u.inputs} == inputs and u.output is output and u.allowed]
         found: list[Tile] = []
         rates = machine.attention
         if rates is None:
             return found
         for unit in units:
-            if partner(unit, trips(self.d)) is not None:
+            if self.d is None or partner(unit, self.wide) is not None:
                 make = self._group_tiles if unit.shared else self._warp_tiles
                 found += make(unit, machine, rates)
         return sorted(found, key=lambda t: self.time(t, machine, rates))
@@ -88,7 +99,8 @@ class Rows:
     def _group_tiles(self, unit: MatrixUnit, machine: Machine, rates: Attention) -> list[Tile]:
         """Units read tiles whose rows are whole panels; the narrowest is as fast as any."""
         panel = PANEL // unit.inputs.itemsize
-        if unit.n > min(n for n, _ in rates.group_keys) or trips(self.e) % panel or trips(self.d) % panel:
+        rows = [trips(x.along) for x in self.operands]
+        if unit.n > min(n for n, _ in rates.group_keys) or any(n % panel for n in rows):
             return []
         found = [
             Tile(unit, unit.m, n, keys, rates.group_depth)
@@ -102,14 +114,15 @@ class Rows:
         ]
 
     def registers(self, tile: Tile) -> int:
-        """What a thread holds: results and scores in 32 bits, q in 16."""
+        """What a thread holds: results and scores in 32 bits, rows of operands in 16."""
+        scores = len(self.chain.firsts) * tile.keys // 2
         if tile.unit.shared:
-            return trips(self.d) // 2 + tile.keys // 2
-        return tile.rows // tile.unit.m * (trips(self.d) // 2 + trips(self.e) // 4 + tile.keys // 2)
+            return self.wide // 2 + scores
+        return tile.rows // tile.unit.m * (self.wide // 2 + self.inner // 4 + scores)
 
     def shared(self, tile: Tile) -> int:
         """Bytes of shared memory."""
-        e, d = trips(self.e), trips(self.d)
+        e, d = self.inner, self.wide
         points = tile.rows * tile.teams * e + tile.depth * tile.keys * (e + d)
         return points * tile.unit.inputs.itemsize
 
@@ -121,7 +134,7 @@ class Rows:
         warps_per_sm = max(1, machine.local_bytes // self.shared(tile)) * tile.teams
         cores = max(1, machine.cores)
         if tile.unit.shared:  # while some groups compute powers, others multiply
-            busy = min(1.0, 0.4 + 0.2 * warps_per_sm * (trips(self.e) + trips(self.d)) / rates.full)
+            busy = min(1.0, 0.4 + 0.2 * warps_per_sm * (self.inner + self.wide) / rates.full)
             rounds = rows / (rates.group_rate * busy * cores)
             return (
                 max(0.8, rounds) * keys * dict(rates.group_keys)[tile.keys] * dict(rates.groups)[tile.teams]
@@ -133,10 +146,8 @@ class Rows:
 
 def rows_of(ast: UOp) -> Rows | None:
     """The chain of products in a kernel; None if there is none."""
-    if len(ast.src) != 1 or ast.src[0].op is not Ops.END:
-        return None
-    sums = [found for n in toposort(ast) if n.op is Ops.REDUCE and (found := weighted_sum(n)) is not None]
-    return Rows(ast, sums[0]) if len(sums) == 1 and suits_units(ast, sums[0]) else None
+    chain = chain_of(ast)
+    return None if chain is None else Rows(ast, chain)
 
 
 def attention(builder: Builder) -> bool:
@@ -167,41 +178,54 @@ def row_choices(ast: UOp, machine: Machine, most: int = 8) -> list[tuple[Opt, ..
 
 def _build(builder: Builder, rows: Rows, tile: Tile) -> bool:
     """The actions for a tile."""
-    k, q, d, e = (int(r.arg[0]) for r in (rows.k, rows.q, rows.d, rows.e))
+    k, q = int(rows.k.arg[0]), int(rows.q.arg[0])
+    inner = [int(r.arg[0]) for r in rows.chain.inner]
+    columns = [] if rows.d is None else [int(rows.d.arg[0])]
     high = tile.rows * tile.teams
     if not divides(high, rows.q.src[0]) and not builder.do("PADTO", q, high):
         return False
-    if not builder.do("ONLINE", k):
+    if rows.chain.online and not builder.do("ONLINE", k):
         return False
     if not divides(tile.keys, rows.k.src[0]) and not builder.do("PADTO", k, tile.keys):
         return False
     ends = []
     for number, amount in ((q, high), (k, tile.keys)):
-        inner = builder.loops.next_number()
+        new = builder.loops.next_number()
         whole = trips(builder.loops.by_number[number]) == amount
         if not whole and not builder.do("TILE", number, amount):
             return False
-        ends.append(number if whole else inner)
+        ends.append(number if whole else new)
     high_loop, step = ends
     ring = tile.depth if step != k else 1
-    for name, depth, outer, along in (("q", 1, high_loop, e), ("k", ring, step, e), ("v", ring, step, d)):
-        _stage(builder, rows, name, depth, outer, along)
-    if not builder.do("TC", step, 1 + ALL_UNITS.index(tile.unit), (high_loop, d, e)):
+    for x in rows.operands:
+        _stage(builder, x, 1 if x.is_fixed else ring, high_loop if x.is_fixed else step)
+    if not _multiply(builder, tile.unit, (high_loop, step), columns, inner):
         return False
     if tile.teams > 1 and not builder.do("LOCAL", high_loop, tile.teams):
         return False
-    for name, number in (("UPCAST", high_loop), ("UPCAST", d), ("UNROLL", e), ("UNROLL", step)):
-        r = builder.loops.by_number.get(number)
-        left = r is not None and r.arg[1] in (AxisKind.LOOP, AxisKind.REDUCE) and trips(r) > 1
-        if left and not builder.do(name, number):
-            return False
+    outputs, reduced = (high_loop, *columns), (*inner, step)
+    for name, numbers in (("UPCAST", outputs), ("UNROLL", reduced)):
+        for number in numbers:
+            r = builder.loops.by_number.get(number)
+            left = r is not None and r.arg[1] in (AxisKind.LOOP, AxisKind.REDUCE) and trips(r) > 1
+            if left and not builder.do(name, number):
+                return False
     return True
 
 
-def _stage(builder: Builder, rows: Rows, name: str, depth: int, outer: int, along: int) -> None:
+def _multiply(
+    builder: Builder, unit: MatrixUnit, tile: tuple[int, int], columns: list[int], inner: list[int]
+) -> bool:
+    """The products go to units: those of a chain together, or the one whose results are reduced."""
+    number = 1 + ALL_UNITS.index(unit)
+    if columns:
+        return builder.do("TC", tile[1], number, (tile[0], *columns, *inner))
+    return builder.do("TC", inner[0], number, tile)
+
+
+def _stage(builder: Builder, x: Operand, depth: int, outer: int) -> None:
     """An operand's tile in shared memory, its rows as they lie in global memory; if it can be."""
-    reads = reads_of(rows.factors[name])
-    inner = {"q": rows.q, "k": rows.k, "v": rows.k}[name]
-    axes = (along, outer) if any(a.step(inner) == 1 for a in reads) else (outer, along)
+    reads, along = reads_of(x.factor), int(x.along.arg[0])
+    axes = (along, outer) if any(a.step(x.outer) == 1 for a in reads) else (outer, along)
     for number in dict.fromkeys(a.buffer for a in reads if a.buffer >= 0):
         builder.do("STAGE", number, depth, axes)

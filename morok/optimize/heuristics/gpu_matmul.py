@@ -39,6 +39,7 @@ WIDE = 512  # outputs along a side from which no further loop is joined to it
 WHOLE = 4  # bytes of an output from which on a unit's registers are whole sectors of memory
 COLLECTED = 64 * 64  # outputs of a tile from which on it is worth collecting them in shared memory
 SHALLOWEST, DEEPEST = 3, 6  # tiles of a ring with roles
+AHEAD = 4  # rows of a result's tile whose other operands a thread asks for at once
 GROUPS = (16, 8, 4, 2)  # rows of tiles that are walked together, so that they share the cache
 
 
@@ -130,7 +131,17 @@ class _Plan:
         steps = math.prod(map(trips, self.steps))
         inputs = max(a.node.dtype.itemsize for a in (*self.product.along_i, *self.product.along_j))
         others = math.prod(map(trips, beside))
-        return Problem(rows, columns, others, steps, output, rate, inputs, lanes, self.product.after())
+        return Problem(
+            rows,
+            columns,
+            others,
+            steps,
+            output,
+            rate,
+            inputs,
+            lanes,
+            self.product.after(),
+        )
 
     def choices(self) -> list[Choice]:
         """Units, shapes and roles, the fastest first."""
@@ -322,6 +333,8 @@ class _Plan:
         threads = WARP_GROUP if self.roles == EPILOGUE else shape.across * shape.along * self.unit.lanes
         along = min(threads, self._sides(shape)[1] // vector)
         self.do("UPCAST", columns, vector)
+        if self.product.reads_per_output() and self._trips(rows) * along // threads >= 2 * AHEAD:
+            self.do("UPCAST", rows, AHEAD)
         # neighbouring threads have neighbouring columns: the last loop is the fastest
         if threads > along and not self.do("LOCAL", rows, threads // along):
             return False

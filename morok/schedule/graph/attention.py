@@ -12,30 +12,22 @@ asked.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import final
 
 from morok import knobs
-from morok.dtype import bfloat16, float16, float32
-from morok.ir.infer import closed_ranges, ranges
-from morok.ir.matrix import MMA_F16
+from morok.dtype import float32
 from morok.ir.memory import device_of, own_device
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import Ops
 from morok.machine.devices import machine_of
 from morok.schedule.costs import STORED
-from morok.schedule.graph.online_softmax import Weighted, weighted_sum
+from morok.schedule.graph.chain import chain_of, is_narrow
 from morok.schedule.kernel.probe import Answers, on_memory
 from morok.schedule.kernel.stages import KERNEL_STAGES
 
-NARROW = (float16, bfloat16)
-STEP = MMA_F16.k  # keys, and elements of a row of q or k, that a unit multiplies at once
-COLUMNS = MMA_F16.n  # of v
-FEWEST_ROWS = 32
-MOST_REGISTERS = 150  # of a thread, for its part of 16 rows of q and of the result
 MOST_NODES = 64  # between the products
-REDUCTIONS = 6  # of such a kernel: scores, three times as it stands; the maximum and the two sums
 
 _answers = Answers("schedule.attention")
 
@@ -50,6 +42,7 @@ class Attention:
     result: UOp
     between: frozenset[UOp]
     end: UOp  # what is stored, if the result is: in the narrow type, where it goes on in that
+    family: object = None  # those that must all be computed so, or none of them
 
 
 def users_of(order: Iterable[UOp]) -> dict[UOp, list[UOp]]:
@@ -63,6 +56,14 @@ def users_of(order: Iterable[UOp]) -> dict[UOp, list[UOp]]:
 
 def attentions(order: Sequence[UOp]) -> list[Attention]:
     """What may be computed in passing, from one product to another."""
+    tops = able_tops(order)
+    users = users_of(order) if tops else {}
+    found = [_between(scores, users) for top in tops if (scores := scores_below(top)) is not None]
+    return [a for a in found if a is not None]
+
+
+def able_tops(order: Sequence[UOp]) -> list[UOp]:
+    """Maxima on devices that compute chains of products."""
     tops = [n for n in order if n.op is Ops.REDUCE_AXIS and n.arg[0] is Ops.MAX]
     if not tops or knobs.NOOPT.value:  # in plain loops everything would be computed again and again
         return []
@@ -72,17 +73,17 @@ def attentions(order: Sequence[UOp]) -> list[Attention]:
     devices: dict[UOp, str] = {}
     for node in order:
         devices[node] = device_of(node, devices)
-    users = users_of(order)
-    found = [_between(top, users) for top in tops if devices[top] in able]
-    return [a for a in found if a is not None]
+    return [top for top in tops if devices[top] in able]
 
 
-def _between(top: UOp, users: Users) -> Attention | None:
-    """From the product below a maximum up to the one that uses it all; None where others use it."""
+def scores_below(top: UOp) -> UOp | None:
+    """The product that a maximum goes over, if that is all that is reduced below it."""
     below = [n for n in toposort(top.src[0], stop=_ends) if n.op is Ops.REDUCE_AXIS]
-    if len(below) != 1 or not is_product(below[0]):
-        return None
-    (scores,) = below
+    return below[0] if len(below) == 1 and is_product(below[0]) else None
+
+
+def _between(scores: UOp, users: Users) -> Attention | None:
+    """From a product up to the one that uses all of it; None where others use it."""
     region = {scores}
     results: set[UOp] = set()
     front = [scores]
@@ -91,7 +92,7 @@ def _between(top: UOp, users: Users) -> Attention | None:
         for user in users.get(node, ()):
             if is_product(user):
                 results.add(user)
-            elif not _is_computed(user):
+            elif not is_computed(user):
                 return None  # somebody else wants it as memory
             elif user not in region:
                 region.add(user)
@@ -99,12 +100,26 @@ def _between(top: UOp, users: Users) -> Attention | None:
     if len(results) != 1 or len(region) > MOST_NODES:
         return None
     (result,) = results
-    after = users.get(result, ())
-    narrowed = len(after) == 1 and after[0].op is Ops.CAST and after[0].dtype.itemsize < result.dtype.itemsize
-    return Attention(result, frozenset(region), after[0] if narrowed else result)
+    return Attention(result, frozenset(region), end_of(result, users))
 
 
-def _is_computed(node: UOp) -> bool:
+def end_of(result: UOp, users: Users) -> UOp:
+    """What is stored of a result, if it is: its conversion to a narrower type, if only that is used."""
+    node = result
+    while len(after := users.get(node, ())) == 1:
+        (user,) = after
+        if user.op is Ops.CAST and user.dtype.itemsize < result.dtype.itemsize:
+            return user
+        if not (user.op is Ops.MUL and Ops.CONST in {s.op for s in user.src}) and user.op not in _SAME:
+            break
+        node = user
+    return result
+
+
+_SAME = (Ops.RESHAPE, Ops.PERMUTE)
+
+
+def is_computed(node: UOp) -> bool:
     """Whether a node may be a part of a kernel, rather than memory."""
     return node.op.is_alu or node.op.is_movement or node.op in (Ops.REDUCE_AXIS, Ops.DETACH)
 
@@ -118,13 +133,23 @@ def is_product(node: UOp) -> bool:
     if node.op is not Ops.REDUCE_AXIS or node.arg[0] is not Ops.ADD or len(node.arg[1]) != 1:
         return False
     value = node.src[0]
-    return node.dtype is float32 and value.op is Ops.MUL and all(_narrow(_unmoved(s)) for s in value.src)
+    return node.dtype is float32 and value.op is Ops.MUL and all(is_narrow(_unmoved(s)) for s in value.src)
 
 
 def is_chain(nodes: Iterable[UOp]) -> bool:
     """Whether a kernel of these nodes has two products with a maximum: it runs alone."""
     found = [n for n in nodes if n.op is Ops.REDUCE_AXIS]
     return sum(map(is_product, found)) > 1 and any(n.arg[0] is Ops.MAX for n in found)
+
+
+def statistics_of(nodes: Iterable[UOp]) -> UOp | None:
+    """The product whose results are reduced in a kernel of these nodes, if that is all it reduces.
+
+    Kernels of one product run together: it is computed once for all of them.
+    """
+    found = [n for n in nodes if n.op is Ops.REDUCE_AXIS]
+    products = [n for n in found if is_product(n)]
+    return products[0] if len(products) == 1 and any(n.arg[0] is Ops.MAX for n in found) else None
 
 
 def _unmoved(node: UOp) -> UOp:
@@ -148,10 +173,20 @@ def works(found: Attention, kept: Collection[UOp], users: Users) -> bool:
         value = root.src[root.op is Ops.ASSIGN]
     else:
         return False
+    return is_kernel(value, kept)
+
+
+def is_kernel(value: UOp, kept: Collection[UOp]) -> bool:
+    """Whether the kernel of a value is such a chain, where these nodes are kept in memory."""
 
     def is_leaf(node: UOp) -> bool:
-        return node is not value and (node in kept or (node.op in STORED and not _is_made_up(node)))
+        return node is not value and (node in kept or (node.op in STORED and not is_made_up(node)))
 
+    return is_chained(value, is_leaf)
+
+
+def is_chained(value: UOp, is_leaf: Callable[[UOp], bool]) -> bool:
+    """Whether units can compute a value as a chain, if these leaves are memory."""
     kernel = on_memory(value, is_leaf)
     return kernel is not None and _answers.about(kernel, _in_registers)
 
@@ -167,7 +202,7 @@ def _roots(node: UOp, kept: Collection[UOp], users: Users) -> set[UOp]:
             found.add(here)
             continue
         for user in users.get(here, ()):
-            if not _is_computed(user):
+            if not is_computed(user):
                 found.add(user)
             elif user not in seen:
                 seen.add(user)
@@ -175,64 +210,13 @@ def _roots(node: UOp, kept: Collection[UOp], users: Users) -> set[UOp]:
     return found
 
 
-def _is_made_up(node: UOp) -> bool:
+def is_made_up(node: UOp) -> bool:
     """Whether a value that a device has is none of its memory: constants, and positions."""
     return node.op is Ops.COPY and not any(n.op in (Ops.PARAM, Ops.BUFFER) for n in toposort(node))
 
 
 def _in_registers(ast: UOp) -> bool:
-    """Whether a kernel is lowered to one weighted sum whose scores and results fit registers."""
+    """Whether a kernel is lowered to a chain of products whose scores and results fit registers."""
     for stage in KERNEL_STAGES:
         ast = stage.apply(ast, None)
-    reductions = [n for n in toposort(ast) if n.op is Ops.REDUCE]
-    sums = [found for n in reductions if (found := weighted_sum(n)) is not None]
-    return len(reductions) == REDUCTIONS and len(sums) == 1 and suits_units(ast, sums[0])
-
-
-# --- its loops
-
-
-def scores_of(found: Weighted) -> UOp | None:
-    """The product that a weighted sum's scores are made of, if there is just one."""
-    inner = [n for n in toposort(found.power.scores) if n.op is Ops.REDUCE]
-    return inner[0] if len(inner) == 1 and inner[0].arg == (Ops.ADD,) and len(inner[0].src) == 2 else None
-
-
-def rows_and_columns(ast: UOp, found: Weighted) -> tuple[UOp, UOp] | None:
-    """The loops over rows of q and over columns of v; None where there are none of known sizes.
-
-    Of several loops that k does not move with (heads that share one k), the longest is that of the rows.
-    """
-    scores = scores_of(found)
-    if scores is None or scores.src[0].op is not Ops.MUL or len(ast.src) != 1:
-        return None
-    (k,) = closed_ranges(found.sum)
-    columns = [r for r in ast.src[0].src[1:] if r in ranges(found.sum) and r not in ranges(found.power.top)]
-    with_keys = frozenset().union(*(ranges(f) for f in scores.src[0].src if k in ranges(f)))
-    rows = [r for r in ranges(scores) - with_keys if _size(r)]
-    if len(columns) != 1 or not rows:
-        return None
-    return max(rows, key=lambda r: (_size(r), r.arg[0])), columns[0]
-
-
-def _size(r: UOp) -> int:
-    return int(r.src[0].arg) if r.src[0].op is Ops.CONST else 0
-
-
-def suits_units(ast: UOp, found: Weighted) -> bool:
-    """Whether matrix units can compute both products of a kernel, by the sizes of its loops."""
-    scores, loops = scores_of(found), rows_and_columns(ast, found)
-    if scores is None or loops is None:
-        return False
-    (k,), (e,) = closed_ranges(found.sum), closed_ranges(scores)
-    high, wide, steps, width = map(_size, (*loops, k, e))
-    if steps < STEP or not width or width % STEP or not wide or wide % COLUMNS or high < FEWEST_ROWS:
-        return False
-    factors = (*scores.src[0].src, *found.sum.src[0].src)
-    if not all(map(_narrow, factors)) or len({f.src[0].dtype for f in factors}) > 1:
-        return False
-    return wide // 2 + width // 4 <= MOST_REGISTERS
-
-
-def _narrow(x: UOp) -> bool:
-    return x.op is Ops.CAST and x.src[0].dtype in NARROW
+    return chain_of(ast) is not None

@@ -29,8 +29,9 @@ from morok.ir.text import expr
 from morok.machine.devices import main_machine
 from morok.schedule.contraction import contraction_at
 from morok.schedule.costs import AGAIN, STORED, TILE, Costs, code_of, measure
-from morok.schedule.graph.attention import attentions, users_of, works
+from morok.schedule.graph.attention import attentions, is_kernel, users_of, works
 from morok.schedule.graph.compared import NOWHERE, Sides, find_comparisons, is_rounded, meet
+from morok.schedule.graph.recomputed_scores import Rewritten, families, with_scores_again
 from morok.schedule.graph.uses import (
     Level,
     Root,
@@ -47,7 +48,7 @@ from morok.schedule.graph.uses import (
 from morok.schedule.indexing import Indices, known_shape, scanned_loop, source_indices
 from morok.schedule.kernel.lower import INTERNAL, PASS_THROUGH, new_loop, output_ranges
 from morok.schedule.kernel.probe import collapsible
-from morok.schedule.prices import idle_reason, loses_its_tile, operand_reason, waiting_reason
+from morok.schedule.prices import beside_reason, idle_reason, loses_its_tile, operand_reason, waiting_reason
 
 MAX_BUFFERS = 31  # that one kernel reads
 MAX_CODE = 1000  # operations of one kernel, functions written out: compilers need more than linear time
@@ -67,19 +68,27 @@ def choose_buffers(sink: UOp, ctx: object = None) -> UOp:
     here.origin = INTERNAL
     try:
         order = toposort(sink)
-        kept, chooser = _choose(order)
+        chained = families(order)
+        while True:
+            graph = with_scores_again(order, sink, chained)
+            inside = toposort(graph.sink)
+            kept, chooser, failing = _choose(inside, graph)
+            if not failing:
+                break
+            chained = [family for family in chained if family not in failing]
         if knobs.explains("fusion"):
             explain(kept, chooser)
-        return _mark(order, kept, sink)
+        return _mark(inside, kept, graph.sink)
     finally:
         here.origin = outer
 
 
-def _choose(order: list[UOp]) -> tuple[dict[UOp, str], Chooser]:
-    """What is kept, with the reasons; asked again where a kernel of attention is none."""
+def _choose(order: list[UOp], graph: Rewritten) -> tuple[dict[UOp, str], Chooser, list[object]]:
+    """What is kept, with the reasons; asked again where a kernel of attention is none. Where one of a family
+    of chains is none, that is told instead."""
     collapsed, machine = collapsible(order), main_machine(order)
     compared = find_comparisons(order, collapsed)
-    passing = attentions(order)
+    passing = [*attentions(order), *graph.chains]
     users = users_of(order) if passing else {}
     alone: dict[UOp, str] = {}
     while True:
@@ -91,9 +100,11 @@ def _choose(order: list[UOp]) -> tuple[dict[UOp, str], Chooser]:
         kept = chooser.run(order)
         failing = [found for found in passing if not works(found, kept, users)]
         if not failing:
-            return kept, chooser
+            return kept, chooser, [f for n, f in graph.statistics.items() if not is_kernel(n, kept)]
         for found in failing:
             if found.end in alone:
+                if found.family is not None:
+                    return kept, chooser, [found.family]
                 passing.remove(found)
                 del alone[found.end]
             else:
@@ -432,6 +443,11 @@ class Chooser:
                 return idle
         if not self.is_heavy(node) or work < EXPENSIVE_REDUCE:
             return None
+        product = contraction_at(node)
+        if not depth and product is not None:
+            beside = beside_reason(node, product, kernel.points / max(1, rows), self.costs)
+            if beside is not None:
+                return beside
         if depth:
             window = math.prod(points(level.loops) for level in use.nest[:depth])
             if window > SMALL_WINDOW or loses_its_tile(node, self.costs):

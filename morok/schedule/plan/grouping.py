@@ -20,7 +20,7 @@ from morok.ir.memory import base_of
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import Ops
 from morok.schedule.costs import code_of, elements
-from morok.schedule.graph.attention import is_chain
+from morok.schedule.graph.attention import is_chain, statistics_of
 from morok.schedule.indexing import known_shape
 from morok.schedule.plan.detours import Detours
 from morok.schedule.plan.kernels import lower, normal_form
@@ -45,6 +45,7 @@ class Facts:
     )  # results read from memory, so after they are there
     reduces: bool = False
     is_product: bool = False  # a reduction that uses its inputs many times over
+    scores: UOp | None = None  # the one product whose results are reduced, the largest of them among others
     is_alone: bool = False  # its loops are no others': rows put in place one by one, running sums, or nothing
     is_chain: bool = False  # two products in a chain
     code: int = 0  # operations that it computes
@@ -110,6 +111,8 @@ def _facts(write: KernelWrite, by_done: dict[UOp, KernelWrite]) -> Facts:
         stack += [(s, stays) for s in node.src]
     found.in_place -= elsewhere
     found.is_product = loops > 2 * max(inputs, 1)
+    if found.is_product:
+        found.scores = statistics_of(inside)
     return found
 
 
@@ -193,11 +196,15 @@ class _Groups:
         families: dict[object, list[list[KernelWrite]]] = {}
         for n, group in enumerate(groups):
             facts = [self.facts[d] for d in group]
-            if group[0].kind != "kernel" or any(f.is_product or f.is_alone for f in facts):
+            scores = facts[0].scores if len(facts) == 1 else None
+            apart = any((f.is_product and f.scores is None) or f.is_alone for f in facts)
+            if group[0].kind != "kernel" or apart:
                 continue
             reduces = any(f.reduces for f in facts)
-            families.setdefault((level[n], group[0].device, facts[0].shape, reduces), []).append(group)
-        for (_, _, _, reduces), family in families.items():  # type: ignore[misc]
+            families.setdefault((level[n], group[0].device, facts[0].shape, reduces, scores), []).append(
+                group
+            )
+        for (_, _, _, reduces, _), family in families.items():  # type: ignore[misc]
             self.pack(family, bool(reduces))
 
     def pack(self, family: list[list[KernelWrite]], must_share: bool) -> None:

@@ -19,8 +19,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, final
 
-from morok.ir.node import UOp
+from morok.dtype import DType, float32
+from morok.ir.build import approximate_op, cast
+from morok.ir.call import call_name
+from morok.ir.node import UOp, alu, const, toposort
 from morok.ir.ops import Op, Ops
+from morok.rewrite.engine import substitute
 from morok.rewrite.match import build
 from morok.rewrite.terms import (
     HEADS,
@@ -94,13 +98,34 @@ class Pullback:
         for term, value in zip(self.root.src or (), node.src, strict=True):
             if isinstance(term, Var):
                 found[term.name] = value
-        return build(part, found, node.dtype)
+        if self.function is None or node.dtype.bits >= float32.bits:
+            return build(part, found, node.dtype)
+        # several steps are rounded once, and need not be more exact than that
+        wide = build(part, {name: cast(value, float32) for name, value in found.items()}, float32)
+        return cast(_approximate_sigmoids(wide, node.dtype), node.dtype)
 
     def formula(self) -> str:
         """The rule as a line of mathematics."""
         names = [show(s) for s in self.root.src or ()]
         parts = [f"d{n} = {show(p)}" for n, p in zip(names, self.parts, strict=True) if p is not None]
         return f"{show(self.before)}: {', '.join(parts) or 'no gradient'}"
+
+
+def _approximate_sigmoids(root: UOp, narrow: DType) -> UOp:
+    """A formula whose sigmoids are as exact as a narrower type needs them."""
+    calls = [
+        n for n in toposort(root) if n.op is Ops.CALL and call_name(n) == "sigmoid" and n.dtype is float32
+    ]
+    mapping = {}
+    for node in calls:
+        x = node.src[1]
+        # where a type has the exponents of float32, all is 2^-32 of itself: it is not 0 where powers overflow
+        part = 32.0 if narrow.exponent_bits == float32.exponent_bits else 0.0
+        one = const(float32, 2.0**-part)
+        inner = alu(Ops.SUB, alu(Ops.MUL, x, const(float32, -math.log2(math.e))), const(float32, part))
+        share = approximate_op(Ops.RECIP, alu(Ops.ADD, approximate_op(Ops.EXP2, inner), one))
+        mapping[node] = node.replace((alu(Ops.MUL, share, one), *node.src[1:]))
+    return substitute(root, mapping) if mapping else root
 
 
 def pullbacks(function: Callable[..., Rules]) -> dict[str, Pullback]:

@@ -53,15 +53,16 @@ def softmax(x: T, axis: Any = None, *, dim: Any = _UNSET, dtype: Any = None) -> 
     """
     if dtype is not None:
         return softmax(cast(x, dtype), axis, dim=dim)
-    return softmax_as(x, _one(x, axis, dim), float_of(x.dtype))
+    own = float_of(x.dtype)
+    return cast(softmax_weights(x, _one(x, axis, dim), own), own)
 
 
-def softmax_as(x: T, axes: tuple[int, ...], own: dt.DType) -> T:
-    """softmax as a tensor of type `own`."""
+def softmax_weights(x: T, axes: tuple[int, ...], own: dt.DType) -> T:
+    """softmax before it is rounded to the type `own`."""
     x = widen(x)
     e = _power(x - detach(reduce_axes(x, Ops.MAX, axes, True)), own)  # the shift cancels: it has no gradient
     total = reduce.sum(e, axes, keepdim=True)
-    return e / total if x.dtype is own else cast(e * reciprocal(total), own)
+    return e / total if x.dtype is own else e * reciprocal(total)
 
 
 def log_softmax(t: T, axis: Any = None, *, dim: Any = _UNSET, dtype: Any = None) -> T:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from morok import dtype as dt
 from morok.dtype import promote
 from morok.errors import ShapeError
 from morok.ir import build
@@ -22,13 +21,11 @@ from morok.tensor.arrays.reduce import reduce_axes
 from morok.tensor.assign import in_place
 from morok.tensor.core import Core, expand_to, require_shape
 from morok.tensor.creation.constructors import as_operand
-from morok.tensor.dtypes import accumulator, float_of
+from morok.tensor.dtypes import accumulator
 from morok.tensor.elementwise.arithmetic import add
-from morok.tensor.elementwise.comparison import where
 from morok.tensor.elementwise.conversion import cast
-from morok.tensor.elementwise.once import rounded_once, widened
+from morok.tensor.elementwise.once import rounded_once
 from morok.tensor.elementwise.operators import T
-from morok.tensor.linalg.normalization import softmax_as, triangle
 from morok.tensor.sizes import broadcast_shapes
 
 
@@ -86,33 +83,6 @@ def linear(x: T, weight: Any, bias: Any = None) -> T:
     """
     y = matmul(x, transpose(as_operand(x, weight), -1, -2))
     return y if bias is None else add(y, bias)
-
-
-def scaled_dot_product_attention(
-    x: T, key: Any, value: Any, mask: Any = None, is_causal: bool = False, scale: float | None = None
-) -> T:
-    """softmax(Q Kᵀ · scale + mask) V over the last two axes; a boolean mask says where to look.
-
-    >>> q = k = v = Tensor.ones(1, 2, 4)
-    >>> q.scaled_dot_product_attention(k, v).shape
-    (1, 2, 4)
-    """
-    k, v = as_operand(x, key), as_operand(x, value)
-    width = x.shape[-1]
-    if scale is None:
-        if not isinstance(width, int):
-            raise ShapeError("attention over a symbolic width needs its scale")
-        scale = width**-0.5
-    # scores stay in float32: rounded, or infinite, they are worth less than the weights they give
-    own = promote(x.dtype, k.dtype)
-    scores: T = widened(x).matmul(widened(k).transpose(-1, -2)) * scale
-    if is_causal:
-        scores = where(triangle(scores, 0), scores, float("-inf"))
-    if mask is not None:
-        m = as_operand(x, mask)
-        scores = where(m, scores, float("-inf")) if m.dtype is dt.bool_ else scores + m
-        own = own if m.dtype is dt.bool_ else promote(own, m.dtype)
-    return matmul(softmax_as(scores, (scores.ndim - 1,), float_of(own)), v)
 
 
 def _no_match(x: Core, y: Core) -> str:

@@ -1,0 +1,180 @@
+"""Back-to-back products in a kernel: what is made of the results of some is multiplied once more, or reduced.
+
+    O(i, j) = Σ over k of f(Σ over e of a(i, e) · b(k, e), …) · v(k, j)
+
+Values over rows and steps, i and k, are the large ones, and are never memory: a tile of them lies in the
+registers in which a matrix unit leaves it. Of this form are attention, which goes along with a maximum
+(`online_softmax.py`); the gradients of its operands, where f has two products below it; and, without the
+second product, the maxima and sums of its scores.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+from morok.dtype import bfloat16, float16
+from morok.ir.infer import closed_ranges, ranges
+from morok.ir.matrix import MMA_F16
+from morok.ir.node import UOp, toposort
+from morok.ir.ops import Ops
+from morok.schedule.graph.online_softmax import Weighted, power_sum, weighted_sum
+
+NARROW = (float16, bfloat16)
+STEP = MMA_F16.k  # steps, and elements of a row of an operand, that a unit multiplies at once
+COLUMNS = MMA_F16.n  # of the second product
+FEWEST_ROWS = 32
+MOST_REGISTERS = 150  # of a thread, for its part of 16 rows of operands and of the result
+MOST_FIRST = 2  # products below the second one
+ONLINE_REDUCTIONS = 6  # of attention as it stands: its scores three times, the maximum and the two sums
+STATISTICS = 4  # of a maximum and a sum of powers: scores twice, and both
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Chain:
+    """The products of a kernel, and its loops by role."""
+
+    firsts: tuple[UOp, ...]  # REDUCEs, each over a loop of its own or a shared one
+    second: UOp | None
+    rows: UOp
+    steps: UOp  # of the second product, or of what is reduced
+    columns: UOp | None
+    weighted: Weighted | None = None  # if it goes along with a maximum
+    online: bool = False  # whether the steps are those of sums of powers below a maximum
+
+    @property
+    def inner(self) -> tuple[UOp, ...]:
+        """The loops of the first products, each once."""
+        return tuple(dict.fromkeys(closed_ranges(first)[0] for first in self.firsts))
+
+    @property
+    def values(self) -> UOp | None:
+        """The factor of the second product that is memory."""
+        if self.second is None:
+            return None
+        return next(f for f in self.second.src[0].src if self.firsts[0] not in toposort(f))
+
+
+def size_of(r: UOp) -> int:
+    """The steps of a loop; 0 where they are known only when the kernel runs."""
+    return int(r.src[0].arg) if r.src[0].op is Ops.CONST else 0
+
+
+def is_narrow(x: UOp) -> bool:
+    """A factor that a unit takes: a narrow float, widened."""
+    return x.op is Ops.CAST and x.src[0].dtype in NARROW
+
+
+def is_unit_product(node: UOp) -> bool:
+    """A lowered sum of products that units multiply."""
+    if node.op is not Ops.REDUCE or node.arg != (Ops.ADD,) or len(node.src) != 2:
+        return False
+    return node.src[0].op is Ops.MUL and all(map(is_narrow, node.src[0].src))
+
+
+def scores_of(found: Weighted) -> UOp | None:
+    """The product that a weighted sum's scores are made of, if there is just one."""
+    inner = [n for n in toposort(found.power.scores) if n.op is Ops.REDUCE]
+    return inner[0] if len(inner) == 1 and is_unit_product(inner[0]) else None
+
+
+def chain_of(ast: UOp) -> Chain | None:
+    """The chain that a whole kernel is, as units can compute it; None if it is none."""
+    if not ast.src or any(effect.op is not Ops.END for effect in ast.src):
+        return None
+    reductions = [n for n in toposort(ast) if n.op is Ops.REDUCE]
+    if len(reductions) < 2 or len(reductions) > ONLINE_REDUCTIONS:
+        return None
+    found = _attention(ast, reductions) or _plain(ast, reductions) or _statistics(ast, reductions)
+    return found if found is not None and _suits_units(found) else None
+
+
+def _attention(ast: UOp, reductions: list[UOp]) -> Chain | None:
+    sums = [found for n in reductions if (found := weighted_sum(n)) is not None]
+    if len(reductions) != ONLINE_REDUCTIONS or len(sums) != 1 or len(ast.src) != 1:
+        return None
+    scores = scores_of(sums[0])
+    if scores is None:
+        return None
+    columns = _columns(ast, sums[0].sum, (scores,))
+    return _with_rows((scores,), sums[0].sum, closed_ranges(sums[0].sum)[0], columns, sums[0])
+
+
+def _plain(ast: UOp, reductions: list[UOp]) -> Chain | None:
+    """One product of something that is made of others, and no further reduction."""
+    if len(ast.src) != 1:
+        return None
+    outer = reductions[-1]
+    firsts = tuple(n for n in reductions if n is not outer)
+    if len(firsts) > MOST_FIRST or not all(map(is_unit_product, firsts)) or not is_unit_product(outer):
+        return None
+    sides = [[n for n in toposort(f) if n.op is Ops.REDUCE] for f in outer.src[0].src]
+    if sorted(map(len, sides)) != [0, len(firsts)]:
+        return None
+    return _with_rows(firsts, outer, closed_ranges(outer)[0], _columns(ast, outer, firsts), None)
+
+
+def _statistics(ast: UOp, reductions: list[UOp]) -> Chain | None:
+    """A maximum of scores, or a sum of their powers below it, or both."""
+    firsts = [n for n in reductions if is_unit_product(n)]
+    others = [n for n in reductions if n not in firsts]
+    powers = [n for n in others if power_sum(n) is not None]
+    tops = [n for n in others if n.arg == (Ops.MAX,) and len(n.src) == 2]
+    if len(firsts) != len(others) or len(powers) > 1 or len(tops) != 1 or len(powers) + 1 != len(others):
+        return None
+    main = powers[0] if powers else tops[0]
+    (steps,) = closed_ranges(main)
+    mine = [n for n in firsts if steps in ranges(n)]
+    if len(mine) != 1 or any(n is not main and main in toposort(n) for n in others):
+        return None
+    return _with_rows((mine[0],), None, steps, None, None, bool(powers))
+
+
+def _columns(ast: UOp, second: UOp, firsts: tuple[UOp, ...]) -> UOp | None:
+    """The loop over outputs that only the second product has."""
+    own = frozenset().union(*(ranges(first) for first in firsts))
+    found = [r for r in ast.src[0].src[1:] if r in ranges(second) and r not in own]
+    return found[0] if len(found) == 1 else None
+
+
+def _with_rows(
+    firsts: tuple[UOp, ...],
+    second: UOp | None,
+    steps: UOp,
+    columns: UOp | None,
+    weighted: Weighted | None,
+    online: bool = False,
+) -> Chain | None:
+    """The chain with its rows: of several loops that no factor over the steps moves with (heads that share
+    one key), the longest."""
+    if second is not None and columns is None:
+        return None
+    rows: set[UOp] | None = None
+    for first in firsts:
+        with_steps = frozenset().union(*(ranges(f) for f in first.src[0].src if steps in ranges(f)))
+        mine = {r for r in ranges(first) - with_steps if size_of(r)}
+        rows = mine if rows is None else rows & mine
+    if not rows:
+        return None
+    best = max(rows, key=lambda r: (size_of(r), r.arg[0]))
+    return Chain(firsts, second, best, steps, columns, weighted, online or weighted is not None)
+
+
+def _suits_units(found: Chain) -> bool:
+    """Whether matrix units can compute all products, by the sizes of the loops and the types."""
+    widths = [size_of(closed_ranges(first)[0]) for first in found.firsts]
+    wide = COLUMNS if found.columns is None else size_of(found.columns)
+    if size_of(found.steps) < STEP or size_of(found.rows) < FEWEST_ROWS or not wide or wide % COLUMNS:
+        return False
+    if not all(widths) or any(width % STEP for width in widths):
+        return False
+    products = [*found.firsts, *([found.second] if found.second is not None else [])]
+    factors = [f for product in products for f in product.src[0].src]
+    if not all(map(is_narrow, factors)) or len({f.src[0].dtype for f in factors}) > 1:
+        return False
+    for first in found.firsts:  # one factor along the rows alone, one along the steps alone
+        moving = [(found.rows in ranges(f), found.steps in ranges(f)) for f in first.src[0].src]
+        if sorted(moving) != [(False, True), (True, False)]:
+            return False
+    return wide // 2 + sum(widths) // 4 <= MOST_REGISTERS

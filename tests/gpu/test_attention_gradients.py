@@ -1,0 +1,102 @@
+"""Gradients of attention: scores are computed again in every product that needs them. Against NumPy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from morok import Tensor
+from morok.dtype import PtrDType
+from morok.ir.node import toposort
+from morok.ir.ops import Ops
+from morok.optimize.heuristics.apply import optimize
+from morok.optimize.record import applied
+from morok.schedule.graph.chain import chain_of
+from morok.schedule.schedule import schedule
+from tests.gpu.kernels import DEVICE
+from tests.gpu.products import HOST
+from tests.gpu.test_attention import heads, inputs, values
+
+Array = Any
+ERROR = {"float16": 2e-3, "bfloat16": 1.5e-2}
+
+
+def reference(q: Array, k: Array, v: Array, g: Array, mask: Array = None) -> tuple[Array, ...]:
+    """The result and the gradients of q, k and v in float64, by the chain rule through the softmax."""
+    q, k, v, g = (x.astype(np.float64) for x in (q, k, v, g))
+    scale = q.shape[-1] ** -0.5
+    scores = q @ k.swapaxes(-1, -2) * scale
+    if mask is not None:
+        scores = np.where(mask, scores, -np.inf)
+    powers = np.exp(scores - scores.max(-1, keepdims=True))
+    weights = powers / powers.sum(-1, keepdims=True)
+    slope = g @ v.swapaxes(-1, -2)
+    slope = weights * (slope - (weights * slope).sum(-1, keepdims=True))
+    dk = slope.swapaxes(-1, -2) @ q * scale
+    return weights @ v, slope @ k * scale, dk, weights.swapaxes(-1, -2) @ g
+
+
+def results(q: Tensor, k: Tensor, v: Tensor, g: Tensor, **how: Any) -> list[Tensor]:
+    y = q.scaled_dot_product_attention(k, v, **how)
+    return [y, *y.gradient(q, k, v, gradient=g)]
+
+
+def close(found: Array, want: Array, error: float) -> None:
+    """In norm: a gradient's small elements are sums of large ones."""
+    assert np.linalg.norm(found - want) <= error * np.linalg.norm(want)
+
+
+def planned(found: list[Tensor]) -> list[list[str]]:
+    """The actions of the chains of products among the kernels; none of the others has any."""
+    chains = []
+    for item in schedule([t.uop for t in found]).items:
+        if chain_of(item.ast) is None:
+            products = [n for n in toposort(item.ast) if n.op is Ops.REDUCE]
+            assert len(products) <= 1
+            continue
+        chains.append([opt.name for opt in applied(optimize(item.ast, HOST))])
+    return chains
+
+
+@pytest.mark.parametrize(
+    ("rows", "keys", "width", "causal", "dtype"),
+    [
+        (64, 64, 16, False, "float16"),
+        (64, 128, 64, False, "bfloat16"),
+        (128, 128, 64, True, "float16"),
+        (48, 72, 32, False, "float16"),  # edges along rows and keys
+    ],
+)
+def test_against_float64(rows: int, keys: int, width: int, causal: bool, dtype: str) -> None:
+    shapes = (*heads(rows, keys, width, width, 2), (2, rows, width))
+    tensors, arrays = inputs(*shapes, dtype=dtype)
+    found = results(*tensors, is_causal=causal)
+    chains = planned(found)
+    assert len(chains) == 5 and all("TC" in names for names in chains)
+    mask = np.tril(np.ones((rows, keys), bool)) if causal else None
+    for got, want in zip(found, reference(*arrays, mask=mask), strict=True):
+        close(values(got), want, ERROR[dtype])
+
+
+def test_nothing_is_as_large_as_the_scores() -> None:
+    """Memory grows with the length, not with its square."""
+    tensors, _ = inputs(*heads(256, 256, 64, 64), (256, 64))
+    kernels = [item.ast for item in schedule([t.uop for t in results(*tensors)]).items]
+    memory = [n.dtype for ast in kernels for n in toposort(ast) if n.op is Ops.DEFINE_GLOBAL]
+    assert max(d.size for d in memory if isinstance(d, PtrDType)) == 256 * 64
+
+
+def test_masked_rows_have_no_slope() -> None:
+    """A row without any key is 0 / 0, but the keys that it does not see do not know."""
+    tensors, arrays = inputs(*heads(64, 64, 16, 16), (64, 16))
+    mask = np.ones((64, 64), bool)
+    mask[7] = False
+    _, dq, dk, _ = results(*tensors, mask=Tensor(mask, device=DEVICE))
+    alive = np.arange(64) != 7
+    q, k, v, g = arrays
+    _, want_q, want_k, _ = reference(q[alive], k, v, g[alive])
+    close(values(dq)[alive], want_q, ERROR["float16"])
+    assert (values(dq)[7] == 0).all()
+    close(values(dk), want_k, ERROR["float16"])
