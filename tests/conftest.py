@@ -8,6 +8,7 @@ import time
 os.environ.setdefault("MOROK_SPEC", "2")
 # Tests look at how schedules are made, and some change the scheduler to see that it is noticed.
 os.environ.setdefault("MOROK_CACHE_PLANS", "0")
+os.environ.setdefault("MOROK_COMPILE_PROCESSES", "1")  # tests share the cores already
 
 from collections.abc import Callable
 from pathlib import Path

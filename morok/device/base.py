@@ -46,6 +46,10 @@ class Device(ABC):
     def compile(self, ast: UOp, name: str) -> Program:
         """The kernel `ast`, ready to run; `name` is for messages and profiles."""
 
+    def compile_all(self, kernels: Sequence[tuple[UOp, str]]) -> Mapping[UOp, Program]:
+        """Some of several kernels, those that are quicker to have together than one after the other."""
+        return {}
+
     def prepare(self, program: Program) -> None:
         """Waits until the code of a kernel is made and loaded, which its first run would do otherwise."""
         return

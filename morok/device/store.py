@@ -96,6 +96,12 @@ class DiskStore:
                 return None
             return with_facts(facts, code)
 
+    def has(self, key: str) -> bool:
+        """Whether there is an entry for a kernel, intact or not."""
+        with _turns.lock:
+            row = self._guarded(lambda c: c.execute("select 1 from kernels where key = ?", (key,)).fetchone())
+            return row is not None
+
     def put(self, key: str, compiled: Compiled) -> None:
         """Keeps a kernel. Another process may have been faster; the entries are the same."""
         facts = compiled.facts

@@ -74,10 +74,7 @@ def program_for(
 ) -> Program:
     """The compiled kernel: remembered, or made now. What the options change is another kernel."""
     strategy = config.chosen
-    options = (device, knobs.compile_environment()[0], strategy)
-    known = _programs.get(options)
-    if known is None:
-        known = _programs[options] = weakref.WeakKeyDictionary()
+    known = _known_programs(device, strategy)
     found = known.get(ast)
     if found is None:
         found = known[ast] = _compile(device, ast, name, place, strategy)
@@ -88,6 +85,31 @@ def program_for(
     else:
         requests.remembered += 1
     return found
+
+
+def _known_programs(device: str, strategy: Strategy) -> weakref.WeakKeyDictionary[UOp, Program]:
+    options = (device, knobs.compile_environment()[0], strategy)
+    known = _programs.get(options)
+    if known is None:
+        known = _programs[options] = weakref.WeakKeyDictionary()
+    return known
+
+
+def _compile_together(items: Sequence[ScheduleItem], strategy: Strategy) -> None:
+    """Has each device compile side by side what it likes of the kernels that nobody has compiled yet."""
+    wanted: dict[str, dict[UOp, str]] = {}
+    for item in items:
+        if item.ast.op is not Ops.COPY:
+            wanted.setdefault(_device(item), {}).setdefault(item.ast, item.name)
+    for device, kernels in wanted.items():
+        known = _known_programs(device, strategy)
+        missing = [(ast, name) for ast, name in kernels.items() if ast not in known]
+        if len(missing) > 1:
+            with knobs.override(NOOPT=isinstance(strategy, Plain)):
+                made = get_device(device).compile_all(missing)
+            requests.compiled += len(made)
+            requests.remembered -= len(made)  # they are asked for once more
+            known.update(made)
 
 
 def _compile(device: str, ast: UOp, name: str, place: str | None, strategy: Strategy) -> Program:
@@ -189,6 +211,8 @@ class ExecutionPlan:
             with gc_paused:
                 strategy = self.config.chosen
                 self._searched = strategy if isinstance(strategy, Beam) else None
+                if self._searched is None:
+                    _compile_together(self.schedule.items, strategy)
                 self._programs = tuple(
                     None
                     if item.ast.op is Ops.COPY

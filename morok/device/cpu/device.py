@@ -7,7 +7,7 @@ by the content of the graph before anything is lowered, so a second process neit
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import cycle, islice
 from typing import TYPE_CHECKING, final
@@ -19,8 +19,9 @@ from morok.device.base import Program as Runnable
 from morok.device.buffer import HostAllocator
 from morok.device.compiled import Compiled, unpack
 from morok.device.cpu.kernel import Kernel, Steps
-from morok.device.cpu.llvm import compile_assembly, compile_object, host
-from morok.device.cpu.threads import thread_count, thread_pool
+from morok.device.cpu.llvm import binding, compile_assembly, compile_object, host
+from morok.device.cpu.threads import available_cores, thread_count, thread_pool
+from morok.device.processes import can_fork, shared_out
 from morok.device.prove import proof_key, stored_verdict
 from morok.device.store import kernel_store
 from morok.device.tuning import contention
@@ -33,12 +34,13 @@ from morok.machine.choose import cpu_machine, named, named_processor
 from morok.machine.machine import Machine
 from morok.machine.processor import Processor, cache_bytes
 from morok.optimize.search.race import Stopwatch
-from morok.rewrite.observe import unobserved
+from morok.rewrite.observe import current, unobserved
 
 if TYPE_CHECKING:
     from morok.render.program import Program
 
 Optimiser = Callable[[UOp, Machine], UOp]
+_FEW = 3  # kernels that are not worth another process
 
 
 def kernel_key(ast: UOp, machine: Machine) -> str:
@@ -110,7 +112,7 @@ class CPU(Device):
         found = None if store is None else store.get(key)
         if found is not None:
             stored_verdict()
-            return Kernel(found, name)
+            return Kernel(found, name, from_disk=True)
         facts, text = lower_kernel(ast, processor, machine, self.optimise, name)
 
         def code() -> bytes:
@@ -120,6 +122,32 @@ class CPU(Device):
             return made
 
         return Kernel(facts, name, Future(code))
+
+    def compile_all(self, kernels: Sequence[tuple[UOp, str]]) -> dict[UOp, Kernel]:
+        """Kernels that are not on disk, on all cores; none if there are few of them."""
+        processor, machine = self.processor, self.machine
+        asked = knobs.COMPILE_PROCESSES.value or available_cores()
+        if asked < 2 or len(kernels) < _FEW or not can_fork() or not runs_here(processor) or _is_watched():
+            return {}
+        store = kernel_store()
+        keys = {ast: kernel_key(ast, machine) for ast, _ in kernels}
+        missing = [(ast, name) for ast, name in kernels if store is None or not store.has(keys[ast])]
+        if len(missing) < _FEW:
+            return {}
+        load_compiler()  # once, instead of in each of them
+
+        def made(number: int) -> bytes:
+            ast, name = missing[number]
+            return compile_kernel(ast, processor, machine, self.optimise, name).pack()
+
+        found: dict[UOp, Kernel] = {}
+        for number, packed in shared_out(len(missing), made, asked).items():
+            ast, name = missing[number]
+            compiled = unpack(packed)
+            found[ast] = Kernel(compiled, name)
+            if store is not None:
+                store.put(keys[ast], compiled)
+        return found
 
     def _elsewhere(self, ast: UOp, name: str) -> Kernel:
         """A kernel for another machine is planned and shown; what runs is made for this one."""
@@ -171,6 +199,20 @@ class CPU(Device):
             return time.perf_counter() - started
 
         return seconds
+
+
+def _is_watched() -> bool:
+    """Whether somebody wants to hear or see how kernels are made, which happens in this process alone."""
+    return current() is not None or bool(knobs.PROVE.value or knobs.DEBUG.value or knobs.EXPLAIN.value)
+
+
+def load_compiler() -> None:
+    """Loads what a process needs that compiles kernels."""
+    import morok.device.lowering
+    import morok.optimize.heuristics.apply
+    import morok.render.llvm  # noqa: F401
+
+    binding()
 
 
 def runs_here(processor: Processor) -> bool:

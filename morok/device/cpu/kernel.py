@@ -35,18 +35,16 @@ _locks = _Locks()
 class Kernel:
     """A kernel that can be called. Its code may still be in the making, and is loaded at the first call."""
 
-    __slots__ = ("_code", "_later", "compiled", "name")
+    __slots__ = ("_code", "_later", "compiled", "from_disk", "name")
 
-    def __init__(self, compiled: Compiled, name: str, later: Future[bytes] | None = None) -> None:
+    def __init__(
+        self, compiled: Compiled, name: str, later: Future[bytes] | None = None, from_disk: bool = False
+    ) -> None:
         self.compiled = compiled
         self.name = name
+        self.from_disk = from_disk  # nothing had to be compiled
         self._later = later
         self._code: Code | None = None
-
-    @property
-    def from_disk(self) -> bool:
-        """Whether nothing had to be compiled."""
-        return self._later is None
 
     @property
     def code(self) -> Code:
