@@ -10,6 +10,7 @@ import weakref
 from collections.abc import Iterator
 from typing import Any
 
+from morok.device.registry import default_device
 from morok.errors import DTypeError, MorokError, ShapeError
 from morok.ir.build import cast
 from morok.ir.infer import show_shape
@@ -19,11 +20,12 @@ from morok.ir.ops import Ops
 from morok.tensor.assign import own_state, write_to_new_memory
 from morok.tensor.core import Core, expand_to, require_shape
 from morok.tensor.creation.constructors import as_operand
+from morok.tensor.creation.sources import on_device
 from morok.tensor.elementwise.operators import T
 from morok.tensor.export import is_realized
 from morok.tensor.gradient.walk import pull_back
 from morok.tensor.gradient_track import is_tracked, mark, unmark
-from morok.tensor.memory.storage import Storage, realized_as
+from morok.tensor.memory.storage import Storage, has_device, realized_as
 
 
 def requires_grad(x: Core) -> bool:
@@ -103,6 +105,7 @@ def backward(x: T, gradient: Any = None, *, create_graph: bool = False) -> None:
         )
     for node, g in found.items():
         leaf = leaves[node]
+        g = _at_home(g, leaf)
         new = x._new(g if create_graph else make(Ops.DETACH, g.dtype, (g,)))
         leaf._grad = new if leaf._grad is None else leaf._grad + new
 
@@ -133,7 +136,13 @@ def gradient(x: T, *targets: Any, gradient: Any = None, allow_unused: bool = Fal
         if not allow_unused:
             raise MorokError(_unused(x, number, node))
         found[node] = expand_to(const(node.dtype, 0.0), require_shape(node))
-    return tuple([x._new(found[node]) for node in nodes])
+    return tuple([x._new(_at_home(found[node], target)) for node, target in zip(nodes, targets, strict=True)])
+
+
+def _at_home(g: UOp, target: Core) -> UOp:
+    """A gradient where its target is; one that is a constant would be wherever tensors are by default."""
+    home = target.device
+    return g if home == default_device() or has_device(g) else on_device(g, home)
 
 
 def seed_gradient(x: T, gradient: Any) -> UOp:

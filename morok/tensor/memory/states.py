@@ -15,12 +15,12 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 
 from morok.ir.infer import Shape, numel
-from morok.ir.memory import base_of
+from morok.ir.memory import base_of, own_device
 from morok.ir.movement import reshape, shrink
 from morok.ir.node import UOp, extend_order, make, toposort
 from morok.ir.ops import Ops
 from morok.rewrite.engine import substitute
-from morok.tensor.memory.storage import Storage, any_realized, realized_as
+from morok.tensor.memory.storage import Storage, any_realized, floats, realized_as
 
 
 def view_of(memory: UOp, sizes: Shape) -> UOp:
@@ -80,8 +80,10 @@ def resolve(roots: Sequence[UOp], states: dict[UOp, UOp] | None = None) -> list[
 
     `states` gets the states of memory that are made anew on the way, with what became of them.
     """
-    if not any_realized(toposort(*roots)):
+    order = toposort(*roots)
+    if not any_realized(order):
         return list(roots)
+    homes: set[str] | None = None
     done: dict[UOp, UOp] = {}
     stack = list(roots)
     while stack:
@@ -90,6 +92,10 @@ def resolve(roots: Sequence[UOp], states: dict[UOp, UOp] | None = None) -> list[
             stack.pop()
             continue
         view = realized_as(node)
+        if view is not None and floats(node):  # a mask, say: of use only where all the others are
+            if homes is None:
+                homes = {own for n in order if (own := own_device(n))}
+            view = view if not homes or homes == {own_device(base_of(view))} else None
         if view is not None:
             if view in done:
                 done[node] = done[view]

@@ -158,6 +158,12 @@ def realized_as(node: UOp) -> UOp | None:
     return found if found is None or graph_device(found) == default_device() else None
 
 
+def floats(node: UOp) -> bool:
+    """Whether a node that was computed reads no memory, so that graphs on any device may have it in them."""
+    done = _done.get(id(node))
+    return done is not None and not isinstance(done.view, UOp)
+
+
 def any_realized(nodes: Iterable[UOp]) -> bool:
     """Whether some of the nodes have been computed."""
     return not _done.keys().isdisjoint(map(id, nodes))
@@ -236,6 +242,19 @@ def graph_device(root: UOp) -> str:
         if is_placeholder(node):
             raise IRError("a placeholder may be on any device")
     return default_device()
+
+
+def has_device(root: UOp) -> bool:
+    """Whether a graph reads memory, or is copied, somewhere; else it is computed wherever it is needed."""
+    stack, seen = [root], {root}
+    while stack:
+        node = stack.pop()
+        if _has_device(node):
+            return True
+        new = [s for s in node.src if s not in seen]
+        seen.update(new)
+        stack += new
+    return False
 
 
 def _has_device(node: UOp) -> bool:

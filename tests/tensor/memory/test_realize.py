@@ -11,7 +11,9 @@ import pytest
 from morok import Tensor, knobs
 from morok.device.registry import default_device, get_device
 from morok.errors import ShapeError
-from morok.ir.node import live_nodes
+from morok.ir.infer import shape
+from morok.ir.node import live_nodes, toposort
+from morok.ir.ops import Ops
 from tests.devices import needs_host_memory
 from tests.tensor.common import same
 
@@ -244,3 +246,31 @@ def test_a_view_with_gaps_whose_storage_is_computed_along_is_shown() -> None:
     a.assign(a.clip(-8, 8))
     b += a
     np.testing.assert_array_equal(b[1::2, 0::3].numpy(), np.full((1, 2), 6.0, np.float32))
+
+
+# --- values that read no memory are on no device
+
+
+def elsewhere() -> str:
+    """A device that is not the default one."""
+    return "PYTHON" if Tensor([1]).device != "PYTHON" else "CPU"
+
+
+def test_a_mask_in_memory_is_not_read_on_another_device() -> None:
+    """The condition inside of cat is a value that somebody may have computed where tensors are by default."""
+    x, y = Tensor([1.0, 2.0, 3.0, 4.0], device=elsewhere()), Tensor([5.0, 6.0], device=elsewhere())
+    nodes = [n for n in toposort(Tensor.cat(x, y).uop) if shape(n) == (6,)]
+    kept = [x._new(n).realize() for n in nodes if all(m.op is not Ops.BUFFER for m in toposort(n))]
+    assert any(t.dtype.is_bool for t in kept)
+    np.testing.assert_array_equal(Tensor.cat(x, y).numpy(), [1, 2, 3, 4, 5, 6])
+
+
+def test_gradients_are_where_their_targets_are() -> None:
+    w = Tensor([1.0, 2.0], device=elsewhere()).requires_grad_()
+    v = Tensor([3.0], device=elsewhere())
+    one, zero = w.sum().gradient(w, v, allow_unused=True)
+    w.sum().backward()
+    assert w.grad is not None
+    for g in (one, zero, w.grad):
+        assert g.device == g.realize().device == elsewhere()
+    np.testing.assert_array_equal((w.grad * w).numpy(), [1.0, 2.0])
