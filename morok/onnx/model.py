@@ -12,6 +12,7 @@ from onnx import TypeProto
 
 from morok.errors import ArgumentError, DTypeError, ShapeError
 from morok.onnx.files import prepared, read_model
+from morok.onnx.functions import has_body
 from morok.onnx.graph import Node, Program, Scope, read_graph
 from morok.onnx.operators import FAMILIES
 from morok.onnx.run import Env, Runner
@@ -178,7 +179,7 @@ def _missing(program: Program) -> Iterable[str]:
 
 def _missing_of(program: Program, node: Node) -> Iterable[str]:
     version = program.scope.version(node.domain)
-    if lookup(node.domain, node.op, version) is None:
+    if lookup(node.domain, node.op, version) is None and not has_body(node.domain, node.op, version):
         yield f"{node.domain or 'ai.onnx'}.{node.op} (version {version}), node {node.name!r}"
     for value in node.attributes.values():
         for inner in value if isinstance(value, list) else [value]:

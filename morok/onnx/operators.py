@@ -2,6 +2,33 @@
 
 from __future__ import annotations
 
-from morok.onnx.ops import cast, control, hosted, index, math, nn, reduce, sequence, shape
+from morok.onnx.ops import (
+    attention,
+    cast,
+    control,
+    hosted,
+    image,
+    index,
+    math,
+    microsoft,
+    ml,
+    nn,
+    quantized,
+    random,
+    recurrent,
+    reduce,
+    resize,
+    sample,
+    sequence,
+    shape,
+    signal,
+    strings,
+    training,
+    trees,
+)
 
-FAMILIES = (math, shape, index, reduce, nn, cast, control, sequence, hosted)
+FAMILIES = (
+    math, shape, index, reduce, nn, cast, control, sequence, strings, quantized, recurrent, resize, sample,
+    signal, random, image, ml, trees, training, microsoft,
+    attention, hosted,
+)  # fmt: skip

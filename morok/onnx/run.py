@@ -15,9 +15,10 @@ import numpy as np
 
 from morok.errors import MorokError, ShapeError, UnsupportedModel
 from morok.ir.node import UOp
+from morok.onnx.functions import expanded, has_body
 from morok.onnx.graph import Node, Program
 from morok.onnx.sizes import Seen, decide, is_symbolic, settled, sizes_of, tensors_in, with_variables
-from morok.onnx.table import Call, NeedSteps, NeedValue, Operator, compute, lookup
+from morok.onnx.table import Call, NeedBody, NeedSteps, NeedValue, Operator, compute, lookup
 from morok.onnx.values import SMALL, Coded, Host, Value, to_user
 from morok.tensor.jit.jit import Jit
 from morok.tensor.jit.variables import Bound, rebound, unbound, unbound_shape
@@ -53,24 +54,31 @@ class Tracer:
         end, _ = self.advance(program, 0, own)
         if end < len(program.nodes):
             raise NeedSteps
-        return [own[name] for name in program.outputs]
+        return [own[name] if name else None for name in program.outputs]
 
     def node(self, program: Program, node: Node, env: Env) -> None:
-        row, version = find(program, node)
-        call = Call(node, version, self, env)
         values = [take(env, name, node) if name else None for name in node.inputs]
+        row, version = find(program, node)
+        if row is None:
+            give(env, node, expanded(node, program, values, self.inline), False)
+            return
+        call = Call(node, version, self, env, program)
         code = _CODE.replace(
             co_filename=f"{self.name}:{node.name}".replace("/", "."), co_firstlineno=node.index
         )
-        with naming(node):
-            outputs = eval(code, {"run": compute, "given": (row, call, values)})
+        try:
+            with naming(node):
+                outputs = eval(code, {"run": compute, "given": (row, call, values)})
+        except NeedBody:
+            outputs = expanded(node, program, values, self.inline)
         give(env, node, outputs, all(isinstance(v, Host) and v.lasting for v in values if v is not None))
 
 
-def find(program: Program, node: Node) -> tuple[Operator, int]:
+def find(program: Program, node: Node) -> tuple[Operator | None, int]:
+    """The row of the table for a node; None for one that runs as the graph that the specification gives."""
     version = program.scope.version(node.domain)
     row = lookup(node.domain, node.op, version)
-    if row is None:
+    if row is None and not has_body(node.domain, node.op, version):
         raise UnsupportedModel(
             f"{node!r}: version {version} of {node.domain or 'ai.onnx'} has no such operator here"
         )
@@ -82,6 +90,12 @@ def take(env: Env, name: str, node: Node) -> Value:
         return env[name]
     except KeyError:
         raise UnsupportedModel(f"{node!r} reads {name!r}, which nothing has made before it") from None
+
+
+def _output(env: Env, name: str) -> Value:
+    if name and name not in env:
+        raise UnsupportedModel(f"output {name!r} is made by nothing")
+    return env[name] if name else None
 
 
 def give(env: Env, node: Node, outputs: list[Value], lasting: bool) -> None:
@@ -218,7 +232,7 @@ class Runner:
         with program.lock:
             while at < len(program.nodes):
                 at = self._advance(program, at, env)
-        return [take(env, name, program.nodes[-1] if program.nodes else None) for name in program.outputs]  # type: ignore[arg-type]
+        return [_output(env, name) for name in program.outputs]
 
     def _advance(self, program: Program, at: int, env: Env) -> int:
         for name in program.read_on_host & program.needed[at]:
@@ -241,11 +255,14 @@ class Runner:
 
     def _steps(self, program: Program, node: Node, env: Env) -> None:
         row, version = find(program, node)
+        values = [take(env, name, node) if name else None for name in node.inputs]
+        if row is None:
+            give(env, node, expanded(node, program, values, self.run), False)
+            return
         if row.steps is None:
             raise UnsupportedModel(f"{node!r} cannot be run between plans")
-        values = [take(env, name, node) if name else None for name in node.inputs]
         with naming(node):
-            outputs = row.steps(Call(node, version, self, env), values)
+            outputs = row.steps(Call(node, version, self, env, program), values)
         give(env, node, outputs, False)
 
     # --- parts

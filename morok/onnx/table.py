@@ -33,6 +33,10 @@ class NeedValue(Exception):
         self.number = number
 
 
+class NeedBody(Exception):
+    """A case of an operator that is run as the graph that the specification gives."""
+
+
 class NeedSteps(Exception):
     """An operator cannot be part of a plan: it is run step by step, between plans."""
 
@@ -137,8 +141,8 @@ def rows() -> Iterable[Operator]:
 class Call:
     """A node while it is computed: what an operator may ask besides its inputs and attributes."""
 
-    def __init__(self, node: Any, version: int, tracer: Any, env: Any) -> None:
-        self.node, self.version, self.tracer, self.env = node, version, tracer, env
+    def __init__(self, node: Any, version: int, tracer: Any, env: Any, program: Any) -> None:
+        self.node, self.version, self.tracer, self.env, self.program = node, version, tracer, env, program
 
     @property
     def outputs(self) -> list[str]:

@@ -119,10 +119,7 @@ def int_range(elem: int) -> tuple[int, int]:
     return int(info.min), int(info.max)
 
 
-_FLOATS = frozenset(
-    e for e in (*_KNOWN, *_CODED) if np.issubdtype(numpy_type(e), np.floating) or numpy_type(e).kind == "V"
-    or "float" in numpy_type(e).name
-)  # fmt: skip
+_FLOATS = frozenset(e for e in (*_KNOWN, *_CODED) if "float" in numpy_type(e).name)
 
 
 @cache
@@ -131,8 +128,4 @@ def code_values(elem: int) -> Array:
     kind = numpy_type(elem)
     count = 16 if elem == TensorProto.FLOAT4E2M1 else 256
     codes = np.arange(count, dtype=np.uint8)
-    return codes.view(kind).astype(np.float32) if count == 256 else _unpacked(codes, kind)
-
-
-def _unpacked(codes: Array, kind: np.dtype[Any]) -> Array:
     return codes.view(kind).astype(np.float32)

@@ -206,8 +206,8 @@ def _small_float(x: Tensor, to: int, saturate: bool) -> Tensor:
     made = negative.where(code + sign, code)
     if nan is not None:
         made = y.isnan().where(negative.where(nan + sign, nan) if zero_sign else nan, made)
-    else:
-        made = y.isnan().where(top, made)
+    else:  # the specification leaves open what a NaN becomes where there is none: -0, as in ml_dtypes
+        made = y.isnan().where(sign, made)
     return made.cast(dt.uint8)
 
 

@@ -1,0 +1,205 @@
+"""Quantised numbers: exact sums in 32 bits, rounding to even, saturation to the type of the result."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from onnx import TensorProto
+
+from morok import dtype as dt
+from morok.errors import ShapeError
+from morok.onnx.ops.cast import decoded, encoded, to_float8
+from morok.onnx.ops.common import axis_of, back, known, per_channel
+from morok.onnx.ops.nn import convolve
+from morok.onnx.table import T, as_tensor, op
+from morok.onnx.types import dtype_of_elem, int_range, is_coded, is_float
+from morok.onnx.values import Coded, Host, Value, elem_of
+from morok.tensor.tensor import Tensor
+
+
+def numbers(x: Value) -> Tensor:
+    """The numbers of a value of any type: codes are decoded."""
+    if isinstance(x, Host):
+        x = x.tensor()
+    return decoded(x) if isinstance(x, Coded) else as_tensor(x)
+
+
+def granular(scale: Tensor, x: Tensor, axis: int, block: int) -> Tensor:
+    """A scale, or a zero point, in a shape that fits the numbers: one, or one for each slice or block."""
+    if block:
+        axis = axis_of(axis, x.ndim)
+        wide = scale.unsqueeze(axis + 1)
+        shape = [*scale.shape[: axis + 1], block, *scale.shape[axis + 1 :]]
+        wide = wide.expand(shape).reshape([n * block if i == axis else n for i, n in enumerate(scale.shape)])
+        size = known(x.shape[axis], "blocks of quantisation")
+        return wide.shrink(tuple((0, size) if i == axis else (0, n) for i, n in enumerate(wide.shape)))
+    if scale.ndim == 0 or (scale.ndim == 1 and scale.shape[0] == 1):
+        return scale.reshape(())
+    if scale.ndim == 1 and x.ndim > 0:
+        axis = axis_of(axis, x.ndim)
+        if x.shape[axis] != scale.shape[0]:
+            raise ShapeError(f"there are {scale.shape[0]} scales for an axis of size {x.shape[axis]}")
+        return scale.reshape([-1 if i == axis else 1 for i in range(x.ndim)])
+    return scale
+
+
+def quantized(x: Tensor, scale: Tensor, zero: Tensor | None, to: int, saturate: bool = True) -> Value:
+    """Numbers over their scale, rounded to even, moved by the zero point and cut to the type."""
+    steps = x / scale
+    if is_float(to):
+        if zero is not None:
+            steps = steps + zero.cast(steps.dtype)
+        return encoded(steps, to, saturate) if is_coded(to) else to_float8(steps, to, saturate)
+    low, high = int_range(to)
+    whole = steps.round()
+    if whole.dtype.bits < 32:
+        whole = whole.cast(dt.float32)
+    if zero is not None:
+        whole = whole + zero.cast(whole.dtype)
+    whole = whole.clamp(low, high)
+    if is_coded(to):
+        return encoded(whole.cast(dt.int32), to, True)
+    target = dtype_of_elem(to)
+    assert target is not None
+    return whole.cast(target)
+
+
+@op("QuantizeLinear", since=10)
+def quantize_linear(
+    x: T,
+    scale: T,
+    zero: Value | None,
+    *,
+    axis: int = 1,
+    block_size: int = 0,
+    output_dtype: int = 0,
+    precision: int = 0,
+    saturate: int = 1,
+) -> Value:
+    to = output_dtype or (elem_of(zero) if zero is not None else TensorProto.UINT8)
+    kind = dtype_of_elem(precision) if precision else scale.dtype
+    x = x.cast(kind) if x.dtype is not kind else x
+    scale = scale.cast(kind) if scale.dtype is not kind else scale
+    offset = None if zero is None else granular(numbers(zero), x, axis, block_size)
+    return quantized(x, granular(scale, x, axis, block_size), offset, to, bool(saturate))
+
+
+@op("DequantizeLinear", since=10)
+def dequantize_linear(
+    x: Value, scale: T, zero: Value | None, *, axis: int = 1, block_size: int = 0, output_dtype: int = 0
+) -> Value:
+    y = numbers(x)
+    target = dtype_of_elem(output_dtype) if output_dtype else scale.dtype
+    assert target is not None
+    if y.dtype.is_int and zero is not None:
+        whole = y.cast(dt.int32)
+        y = whole - granular(numbers(zero).cast(dt.int32), y, axis, block_size)
+    elif zero is not None:
+        y = y.cast(dt.float32) - granular(numbers(zero).cast(dt.float32), y, axis, block_size)
+    wide = dt.float32 if target.bits < 32 else target
+    made = y.cast(wide) * granular(scale, y, axis, block_size).cast(wide)
+    return back(made, target)
+
+
+@op("DynamicQuantizeLinear", since=11)
+def dynamic_quantize_linear(x: T) -> Any:
+    """uint8 with the scale that the smallest and the largest number, and 0, ask for."""
+    low, high = x.min().minimum(0.0), x.max().maximum(0.0)
+    scale = (high - low) / 255.0
+    zero = (-low / scale).round().clamp(0, 255)
+    zero = scale.eq(0).where(0.0, zero)
+    safe = scale.eq(0).where(1.0, scale)
+    y = ((x / safe).round() + zero).clamp(0, 255).cast(dt.uint8)
+    return y, scale, zero.cast(dt.uint8)
+
+
+def shifted(x: Tensor, zero: Tensor | None, last: bool) -> Tensor:
+    """Integers less their zero point, in 32 bits; a vector of these belongs to rows, or to columns."""
+    y = x.cast(dt.int32)
+    if zero is None:
+        return y
+    z = zero.cast(dt.int32)
+    if z.ndim == 1 and z.shape[0] != 1:
+        z = z.reshape((1, -1)) if last else z.reshape((-1, 1))
+    elif z.ndim == 1:
+        z = z.reshape(())
+    return y - z
+
+
+@op("MatMulInteger", since=10)
+def matmul_integer(a: T, b: T, za: T | None, zb: T | None) -> T:
+    return shifted(a, za, False).matmul(shifted(b, zb, True)).cast(dt.int32)
+
+
+@op("ConvInteger", since=10)
+def conv_integer(
+    x: T,
+    w: T,
+    zx: T | None,
+    zw: T | None,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: Any = None,
+    group: int = 1,
+    kernel_shape: Any = None,
+    pads: Any = None,
+    strides: Any = None,
+) -> T:
+    y = x.cast(dt.int32) if zx is None else x.cast(dt.int32) - zx.cast(dt.int32).reshape(())
+    k = _weights(w, zw)
+    return convolve(y, k, None, auto_pad, dilations, group, pads, strides).cast(dt.int32)
+
+
+def _weights(w: Tensor, zero: Tensor | None) -> Tensor:
+    k = w.cast(dt.int32)
+    if zero is None:
+        return k
+    z = zero.cast(dt.int32)
+    return k - (z.reshape((-1,) + (1,) * (w.ndim - 1)) if z.ndim == 1 and z.shape[0] != 1 else z.reshape(()))
+
+
+@op("QLinearConv", since=10)
+def qlinear_conv(
+    x: T,
+    sx: T,
+    zx: T,
+    w: T,
+    sw: T,
+    zw: T,
+    sy: T,
+    zy: Value,
+    b: T | None,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: Any = None,
+    group: int = 1,
+    kernel_shape: Any = None,
+    pads: Any = None,
+    strides: Any = None,
+) -> Value:
+    y = x.cast(dt.int32) - zx.cast(dt.int32).reshape(())
+    sums = convolve(y, _weights(w, zw), None, auto_pad, dilations, group, pads, strides).cast(dt.int32)
+    if b is not None:
+        sums = sums + per_channel(b, sums.ndim)
+    factor = sw.reshape(()) if sw.ndim == 0 or sw.shape[0] == 1 else per_channel(sw, sums.ndim)
+    numbers_ = sums.cast(dt.float32) * (factor * sx.reshape(()))
+    return quantized(numbers_, sy.reshape(()), numbers(zy).reshape(()), elem_of(zy))
+
+
+def _line(s: Tensor, last: bool) -> Tensor:
+    if s.ndim == 1 and s.shape[0] != 1:
+        return s.reshape((1, -1)) if last else s.reshape((-1, 1))
+    return s.reshape(()) if s.ndim <= 1 else s
+
+
+@op("QLinearMatMul", since=10)
+def qlinear_matmul(a: T, sa: T, za: T, b: T, sb: T, zb: T, sy: T, zy: Value) -> Value:
+    sums = shifted(a, za, False).matmul(shifted(b, zb, True)).cast(dt.float32)
+    factor = _line(sa, False).cast(dt.float32) * _line(sb, True).cast(dt.float32)
+    zero = numbers(zy)
+    return quantized(sums * factor, _line(sy, False).cast(dt.float32), _line(zero, False), elem_of(zy))
+
+
+def requantized(x: Tensor, scale: Tensor, zero: Value) -> Value:
+    """Numbers in the scale and zero point of a result."""
+    return quantized(x, scale.reshape(()), numbers(zero).reshape(()), elem_of(zero))
