@@ -15,6 +15,7 @@ _EXPORTS: dict[str, str] = {
     "Variable": "morok.tensor.sizes",
     "jit": "morok.tensor.jit.jit",
     "profile": "morok.runtime.profile",
+    "view": "morok.viewer.view",
     "MorokError": "morok.errors",
     **dict.fromkeys(("Config", "Beam", "Heuristic", "Plain"), "morok.optimize.strategy"),
     "no_grad": "morok.tensor.gradient_track",

@@ -21,7 +21,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("device",),
     ("runtime",),
     ("tensor",),
-    ("nn", "onnx", "viz"),
+    ("nn", "onnx", "viewer"),
     ("cli",),
     ("__main__",),
 )
@@ -29,7 +29,7 @@ LEVEL = {room: level for level, rooms in enumerate(ORDER) for room in rooms}
 
 # Who may import the prover, which needs an optional dependency: the command line, and hooks listed here.
 PROOF_GUESTS = frozenset(("proof", "cli"))
-PROOF_HOOKS: frozenset[str] = frozenset(("morok.device.prove",))
+PROOF_HOOKS: frozenset[str] = frozenset(("morok.device.prove", "morok.viewer.verdicts"))
 
 # The package's own __init__ loads its public names lazily, and may hold what that takes.
 ROOT_NAMES = frozenset(("__version__", "_EXPORTS", "__getattr__", "__dir__"))

@@ -24,6 +24,7 @@ COMMANDS: dict[str, str] = {
     "rules": "morok.cli.rules",
     "dump": "morok.cli.dump",
     "trace": "morok.cli.trace",
+    "view": "morok.cli.view",
     "tune": "morok.cli.tune",
     "bench": "morok.cli.bench.command",
     "docs": "morok.cli.docs",
@@ -45,6 +46,7 @@ examples:
   morok rules --source NAME  the matcher that a rule set compiles to
   morok dump script.py       every stage of every kernel, as files
   morok trace script.py      every change of every kernel: rule, function or action
+  morok view script.py       all of that on one page, with time, assembly and roofline
   morok tune script.py       a search for faster kernels, and what it has won
   morok knobs                every option, its value and its meaning
   morok bench --quick        how fast it is, beside the libraries that are installed

@@ -16,6 +16,7 @@ from morok.errors import CompileError
 from morok.ir.node import UOp
 from morok.machine.machine import Machine
 from morok.optimize.record import applied
+from morok.render.program import Program
 from morok.rewrite.observe import current, observed
 from morok.rewrite.observer import By
 from morok.rewrite.stage import Report
@@ -32,6 +33,15 @@ def show_code(title: str, language: str, text: Callable[[], str]) -> None:
         observer.code(language, made)
     if knobs.DEBUG.value >= 4:
         print(f"--- {title}: {language}\n{made}", file=sys.stderr)
+
+
+def show_program(
+    program: Program, assemble: Callable[[Program], str], code: Callable[[], bytes] | None = None
+) -> None:
+    """The text with its lines, for whoever draws ways between instructions; the rest is for them to call."""
+    observer = current()
+    if observer is not None:
+        observer.rendered(program, assemble, code)
 
 
 def instructions(kernel: UOp, machine: Machine, title: str) -> UOp:

@@ -24,7 +24,7 @@ from morok.render.cuda_shared import ALIGN, places
 from morok.render.cuda_types import LANES, type_name, words_of
 from morok.render.cuda_units import UNITS
 from morok.render.cuda_writer import Writer
-from morok.render.program import Argument, Program, extent_of
+from morok.render.program import Argument, Program, extent_of, line_numbers
 
 _HARDWARE = {"gidx": "blockIdx", "lidx": "threadIdx"}
 
@@ -38,9 +38,11 @@ class _Kernel(Writer):
 
     def write(self) -> None:
         for node in self.instructions:
+            self.starts.append(len(self.lines))
             if node.op not in (Ops.CONST, Ops.VCONST):
                 self.comment(node)
                 self.instruction(node)
+        self.starts.append(len(self.lines))
 
     def comment(self, node: UOp) -> None:
         """The user's line; looking one up is slow, and most nodes share theirs."""
@@ -240,7 +242,7 @@ def render(linear: UOp, name: str, buffers: int = 0) -> Program:
     block = tuple(writer.block.get(i, 1) for i in range(max(writer.block, default=0) + 1))
     grid = tuple(writer.grid.get(i, (1,)) for i in range(max(writer.grid, default=0) + 1))
     shared, declarations = _shared(writer)
-    text = _text(writer, arguments, variables, count, declarations, block)
+    text, first = _text(writer, arguments, variables, count, declarations, block)
     return Program(
         name,
         text,
@@ -253,6 +255,7 @@ def render(linear: UOp, name: str, buffers: int = 0) -> Program:
         block,
         shared,
         tuple(writer.tensor_maps),
+        line_numbers(writer.lines, writer.starts, first),
     )
 
 
@@ -289,7 +292,8 @@ def _text(
     count: int,
     declarations: list[str],
     block: tuple[int, ...],
-) -> str:
+) -> tuple[str, int]:
+    """The text, and the number of the line at which the instructions begin."""
     used = {a.number: a for a in arguments}
     parameters = []
     for i in range(count):
@@ -309,4 +313,5 @@ def _text(
     bounds = f"{threads}, 1" if kept >= MANY_REGISTERS else f"{threads}"
     head = f'extern "C" __global__ void __launch_bounds__({bounds}) {writer.name}({", ".join(parameters)}) {{'
     helpers = [HELPERS[name] for name in writer.arithmetic.helpers]
-    return "\n".join([*helpers, *writer.helpers, head, *declarations, *writer.lines, "}", ""])
+    before = "\n".join([*helpers, *writer.helpers, head, *declarations])
+    return "\n".join([before, *writer.lines, "}", ""]), before.count("\n") + 1

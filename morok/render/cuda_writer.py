@@ -24,6 +24,7 @@ class Writer:
         self.instructions = instructions
         self.name = name
         self.lines: list[str] = []
+        self.starts: list[int] = []  # which of them belong to which instruction
         self.depth = 1
         self.count = 0
         self.values: dict[UOp, list[str]] = {}

@@ -22,7 +22,7 @@ from morok.render.llvm_arithmetic import arithmetic_text
 from morok.render.llvm_list import Slot, register_of
 from morok.render.llvm_types import constant, suffix, type_name
 from morok.render.llvm_writer import Loop, Writer
-from morok.render.program import Argument, Program
+from morok.render.program import Argument, Program, line_numbers
 
 _STACK_LIMIT = 8192  # bytes of local memory that may live on the stack; more comes out of the scratch memory
 _ALIGN = 64
@@ -33,10 +33,12 @@ class _Kernel(Writer):
 
     def write(self) -> None:
         for position, node in enumerate(self.instructions):
+            self.starts.append(len(self.lines))
             if node.op in (Ops.CONST, Ops.VCONST):
                 continue  # written where they are used
             self.comment(node)
             self.instruction(position, node)
+        self.starts.append(len(self.lines))
 
     def comment(self, node: UOp) -> None:
         """The user's line, where it changes. Looking one up is slow, and most nodes share theirs."""
@@ -362,9 +364,16 @@ def render(linear: UOp, name: str, buffers: int = 0, in_place: bool = False, fus
         arguments.append(Argument(n.arg, n.dtype.elem, n.dtype.size, n in written))
     count = max([buffers, *(a.number + 1 for a in arguments)])
     variables = sorted({n.arg[0] for n in linear.src if n.op is Ops.DEFINE_VAR})
-    text = _module(writer, arguments, variables, count)
+    text, first = _module(writer, arguments, variables, count)
     return Program(
-        name, text, tuple(arguments), tuple(variables), count, writer.scratch, writer.thread is not None
+        name,
+        text,
+        tuple(arguments),
+        tuple(variables),
+        count,
+        writer.scratch,
+        writer.thread is not None,
+        starts=line_numbers(writer.lines, writer.starts, first),
     )
 
 
@@ -375,7 +384,8 @@ def _base(address: UOp) -> UOp:
     return node
 
 
-def _module(writer: _Kernel, arguments: list[Argument], variables: list[str], count: int) -> str:
+def _module(writer: _Kernel, arguments: list[Argument], variables: list[str], count: int) -> tuple[str, int]:
+    """The text, and the number of the line at which the instructions begin."""
     name = writer.name
     access = {True: "noalias", False: "noalias readonly"}
     parameters = [f"ptr {access[a.written]} %g{a.number}" for a in arguments]
@@ -403,7 +413,9 @@ def _module(writer: _Kernel, arguments: list[Argument], variables: list[str], co
         # Instructions are ordered as for a processor that runs them in order. The models of others trust that
         # it looks ahead, and it does not look as far as the chain of a polynomial is long.
         attributes.append('attributes #1 = { nounwind "tune-cpu"="generic" }')
-    return "\n".join([*writer.declared, "", *table, *body, "", *entry, "", *extent, "", *attributes, ""])
+    before = [*writer.declared, "", *table]
+    text = "\n".join([*before, *body, "", *entry, "", *extent, "", *attributes, ""])
+    return text, sum(part.count("\n") + 1 for part in before) + 2 + len(places)
 
 
 def _numbers(writer: _Kernel) -> tuple[list[str], list[str]]:

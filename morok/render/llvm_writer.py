@@ -39,6 +39,7 @@ class Writer:
         self.fused = fused
         self.numbers: list[tuple[str, str]] = []  # constants in memory, each for one use: type and value
         self.lines: list[str] = []
+        self.starts: list[int] = []  # which of them belong to which instruction
         self.names: dict[UOp, str] = {}
         self.declared: dict[str, None] = {}
         self.block = "entry"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import final
 
 from morok.dtype import DType
@@ -49,6 +50,15 @@ class Program:
     block: tuple[int, ...] = ()  # threads in each dimension
     shared: int = 0  # bytes of shared memory that the launch has to ask for
     tensor_maps: tuple[Described, ...] = ()  # descriptions of buffers that it takes after the variables
+    starts: tuple[
+        int, ...
+    ] = ()  # the line of the text at which each instruction begins, and the last one's end
+
+
+def line_numbers(lines: Sequence[str], starts: Sequence[int], first: int) -> tuple[int, ...]:
+    """Where positions in a list of lines are in the text, which begins with line `first` of it, from 0."""
+    breaks = list(accumulate([line.count("\n") for line in lines], initial=0))
+    return tuple([first + n + breaks[n] for n in starts])
 
 
 def extent_of(node: UOp) -> Extent:

@@ -55,6 +55,15 @@ class Observer:
     def code(self, language: str, text: str) -> None:
         """What a kernel was rendered to."""
 
+    def rendered(
+        self, program: Any, assemble: Callable[[Any], str], code: Callable[[], bytes] | None
+    ) -> None:
+        """The same with its lines (`render/program.py`), what makes assembly with places of it, and what
+        gives the machine code that will run, where that is of use."""
+
+    def note(self, topic: str, text: str, node: UOp) -> None:
+        """Why something was decided as it was, about a node."""
+
 
 @final
 class Several(Observer):
@@ -83,3 +92,13 @@ class Several(Observer):
         for p in self.parts:
             if p.wants_code:
                 p.code(language, text)
+
+    def rendered(
+        self, program: Any, assemble: Callable[[Any], str], code: Callable[[], bytes] | None
+    ) -> None:
+        for p in self.parts:
+            p.rendered(program, assemble, code)
+
+    def note(self, topic: str, text: str, node: UOp) -> None:
+        for p in self.parts:
+            p.note(topic, text, node)

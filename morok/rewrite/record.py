@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import final
+from typing import Any, final
 
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import Ops
@@ -33,6 +33,7 @@ class Change:
     inner: list[Change] = field(default_factory=list)
     matches: list[tuple[Rule, UOp, UOp]] = field(default_factory=list)
     codes: list[tuple[str, str]] = field(default_factory=list)  # of a kernel: language and text
+    program: Any = None  # of a kernel: what it was rendered to, for who keeps that
 
     @property
     def changed(self) -> bool:

@@ -34,11 +34,17 @@ class KernelHistory:
     target: str
     stages: list[Change]  # one after the other; those that change nothing are among them
     codes: list[tuple[str, str]] = field(default_factory=list)
+    change: Change | None = None  # from the optimised kernel to its list
 
     @property
     def first(self) -> UOp:
         """The user's graph."""
         return self.stages[0].before
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it got as far as a list of instructions."""
+        return bool(self.stages) and self.stages[-1].after is not None
 
     @property
     def instructions(self) -> UOp:
@@ -70,6 +76,10 @@ class History:
     @property
     def kernels(self) -> list[KernelHistory]:
         """The kernels that were compiled, in order."""
+        return self.find(failed=False)
+
+    def find(self, failed: bool) -> list[KernelHistory]:
+        """The kernels that were compiled, in order; with `failed` also those that an error has stopped."""
         changes = list(self.recorder.all())
         made: dict[UOp, list[tuple[int, Change]]] = {}
         for position, change in enumerate(changes):
@@ -77,11 +87,11 @@ class History:
                 made.setdefault(change.after, []).append((position, change))
         found: list[KernelHistory] = []
         for position, change in enumerate(changes):
-            if change.by.kind == "kernel" and change.after is not None:
+            if change.by.kind == "kernel" and (failed or change.after is not None):
                 inside = [c for c in change.inner if c.by.kind == "stage"]
                 stages = [*_way_to(change.before, position, made), *inside]
                 by = change.by
-                found.append(KernelHistory(len(found), by.name, by.target, stages, change.codes))
+                found.append(KernelHistory(len(found), by.name, by.target, stages, change.codes, change))
         return found
 
 

@@ -30,7 +30,7 @@ def _hand_on(unraisable: Any) -> None:
     if unraisable.exc_type is KeyboardInterrupt:
         # From here it would be dropped again, so another thread rings once this function is over.
         _thread.start_new_thread(_later, ())
-    else:
+    elif _other is not None:  # at the very end of a process modules have been taken apart
         _other(unraisable)
 
 

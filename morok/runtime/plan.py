@@ -264,6 +264,8 @@ class ExecutionPlan:
             self._final_race(found, bound, self._searched)
             self._searched = None
         watched = current()
+        if watched is not None:
+            watched.runs(self)
         self._bound = bound
         if self._again and watched is None and not knobs.DEBUG.value and self._replay(found, bound):
             if self._error_flags:
@@ -285,7 +287,10 @@ class ExecutionPlan:
             started = time.perf_counter()
             seconds = device.measure(partial(_run_one, program, buffers, bound))
             if watched is not None:
-                watched.record(item.name, item.place, _device(item), started, seconds, item.flops, item.bytes)
+                ast = None if program is None else item.ast
+                watched.record(
+                    item.name, item.place, _device(item), started, seconds, item.flops, item.bytes, ast
+                )
             if knobs.DEBUG.value >= 1:
                 _report(item, seconds)
         if self._error_flags:

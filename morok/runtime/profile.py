@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import final
+from typing import Any, final
 
 from morok import knobs
 
@@ -38,9 +38,9 @@ class Event:
     ops: int
     bytes: int
     thread: int
+    kernel: Any = None  # its graph, before the optimiser; None for a copy between devices
 
 
-@final
 class Profile:
     """The events of some stretch of time."""
 
@@ -49,23 +49,39 @@ class Profile:
         self.began = time.perf_counter()
 
     def record(
-        self, name: str, place: str | None, device: str, started: float, seconds: float, ops: int, nbytes: int
+        self,
+        name: str,
+        place: str | None,
+        device: str,
+        started: float,
+        seconds: float,
+        ops: int,
+        nbytes: int,
+        kernel: Any = None,
     ) -> None:
-        self.events.append(Event(name, place, device, started, seconds, ops, nbytes, threading.get_ident()))
+        thread = threading.get_ident()
+        self.events.append(Event(name, place, device, started, seconds, ops, nbytes, thread, kernel))
+
+    def runs(self, plan: Any) -> None:
+        """An execution plan runs; for profiles that want to know what its kernels work on."""
 
     @property
     def seconds(self) -> float:
         """Time spent in kernels."""
         return sum(e.seconds for e in self.events)
 
+    def by_kernel(self) -> dict[tuple[str, str, Any], list[Event]]:
+        """The runs of each kernel, by its name, line and graph: loops alike may compute different things."""
+        found: dict[tuple[str, str, Any], list[Event]] = {}
+        for e in self.events:
+            found.setdefault((e.name, e.place or "-", e.kernel), []).append(e)
+        return found
+
     def rows(self) -> list[tuple[str, str, int, float, float, float, float]]:
         """Per kernel: name, place, calls, seconds, GFLOP/s, GB/s, share; the longest first."""
-        found: dict[tuple[str, str], list[Event]] = {}
-        for e in self.events:
-            found.setdefault((e.name, e.place or "-"), []).append(e)
         total = self.seconds or 1.0
         rows = []
-        for (name, place), events in found.items():
+        for (name, place, _), events in self.by_kernel().items():
             seconds = sum(e.seconds for e in events)
             safe = seconds or 1e-12
             rate, width = sum(e.ops for e in events) / safe / 1e9, sum(e.bytes for e in events) / safe / 1e9
@@ -127,9 +143,9 @@ def _whole_program() -> Profile:
 
 
 @contextmanager
-def profile() -> Iterator[Profile]:
+def profile(into: Profile | None = None) -> Iterator[Profile]:
     """Takes a profile of what runs inside."""
-    found = Profile()
+    found = Profile() if into is None else into
     _active.append(found)
     try:
         yield found

@@ -18,12 +18,12 @@ import pytest
 from morok import knobs
 from morok.cli.bench.curves import Curve, Point, find_cliffs, show
 from morok.cli.bench.libraries import Library, Morok, Numpy, libraries
-from morok.cli.bench.limits import Limits, measure_limits
 from morok.cli.bench.memory import peaks
 from morok.cli.bench.report import as_json, line, roofline, summary
 from morok.cli.bench.rows import Work, rows
 from morok.cli.bench.timing import Result, check, measure, run_row
 from morok.cli.main import main
+from morok.device.cpu.limits import Limits, measure_limits
 
 LIMITS = Limits(100e9, 20e9, 2)
 

@@ -7,7 +7,9 @@ The limits of the machine, multiply-adds in registers and copies of memory, are 
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, Namespace
+from argparse import REMAINDER, ArgumentParser, Namespace
+
+from morok.errors import ArgumentError
 
 NAME = "bench"
 FAST = ("morok", "numpy", "torch")  # those that compile nothing, or quickly
@@ -49,10 +51,24 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--plot", default="", metavar="FILE", help="write a roofline there, as SVG")
     parser.add_argument("--no-curves", action="store_true", help="leave out the growth of cost with size")
     parser.add_argument("--no-memory", action="store_true", help="leave out the peak memory of the models")
+    parser.add_argument(
+        "--roofline",
+        metavar="SCRIPT",
+        default="",
+        help="instead: run this script, or demo, and print its kernels beside what the machine allows",
+    )
+    parser.add_argument("arguments", metavar="...", nargs=REMAINDER, help="passed on to that script")
 
 
 def run(args: Namespace) -> int:
     import os
+
+    if args.roofline:
+        from morok.cli.bench.roofline import show_roofline
+
+        return show_roofline(args.roofline, args.arguments)
+    if args.arguments:
+        raise ArgumentError(f"{' '.join(args.arguments)!r} is nothing that this command takes")
 
     from morok.device.registry import default_device
     from morok.errors import DeviceError
@@ -83,11 +99,11 @@ def _run(args: Namespace, threads: int) -> int:
 
     from morok.cli.bench.curves import curves, show
     from morok.cli.bench.libraries import Broken, libraries, reason
-    from morok.cli.bench.limits import measure_limits
     from morok.cli.bench.memory import peaks
     from morok.cli.bench.report import HEAD, as_json, line, roofline, show_peaks, summary
     from morok.cli.bench.rows import rows
     from morok.cli.bench.timing import run_row
+    from morok.device.cpu.limits import measure_limits
     from morok.device.cpu.llvm import host
 
     chosen = _words(args.only)

@@ -8,9 +8,9 @@ from html import escape
 from typing import Any
 
 from morok.cli.bench.curves import Curve
-from morok.cli.bench.limits import Limits
 from morok.cli.bench.memory import Peak
 from morok.cli.bench.timing import Result
+from morok.device.cpu.limits import Limits
 
 HEAD = (
     f"{'work':<34}{'morok':>12} {'best peer':>24} {'ratio':>6} {'torch':>6} {'GFLOP/s':>8} {'GB/s':>6} "

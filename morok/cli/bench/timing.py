@@ -11,8 +11,8 @@ from typing import Any, final
 import numpy as np
 
 from morok.cli.bench.libraries import Library, mapped, reason
-from morok.cli.bench.limits import Limits
 from morok.cli.bench.rows import Work
+from morok.device.cpu.limits import Limits
 
 Call = Callable[[], Any]
 TOLERANCE = 1e-3  # of the largest value: sums may be in another order

@@ -65,9 +65,11 @@ def lower_kernel(
     ast: UOp, processor: Processor, machine: Machine, optimise: Optimiser | None = None, title: str = ""
 ) -> tuple[Compiled, str]:
     """Lowers and renders: what is known of the kernel without its code, and the text to compile."""
-    from morok.device.lowering import show_code
+    from morok.device.lowering import show_code, show_program
+    from morok.render.locations import with_locations
 
     program = program_of(ast, machine, optimise, title)
+    show_program(program, lambda p: compile_assembly(with_locations(p.text), processor))
     show_code(title or program.name, "LLVM IR", lambda: program.text)
     show_code(title or program.name, "assembly", lambda: compile_assembly(program.text, processor))
     facts = Compiled(program.name, b"", program.buffers, program.variables, program.scratch, program.threaded)

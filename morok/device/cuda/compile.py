@@ -35,10 +35,19 @@ def options() -> dict[str, Any]:
 
 def compile_cubin(text: str, arch: str, title: str = "") -> bytes:
     """The machine code of a kernel; a CompileError with the first complaints where the compiler refuses."""
+    return _compile(text, arch, title, "cubin")
+
+
+def compile_ptx(text: str, arch: str, title: str = "") -> str:
+    """The assembly of a kernel, with the lines of its text noted in it; for people."""
+    return _compile(text, arch, title, "ptx", lineinfo=True).decode()
+
+
+def _compile(text: str, arch: str, title: str, kind: str, **more: Any) -> bytes:
     core = _core()
     try:
-        program = core.Program(text, "c++", core.ProgramOptions(arch=arch, **options()))
-        code = program.compile("cubin").code
+        program = core.Program(text, "c++", core.ProgramOptions(arch=arch, **options(), **more))
+        code = program.compile(kind).code
     except Exception as error:  # the type differs from version to version
         if _is_missing(error):
             raise DeviceError(

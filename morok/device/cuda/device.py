@@ -17,7 +17,7 @@ from morok.device.base import Device
 from morok.device.base import Program as Runnable
 from morok.device.compiled import Compiled, unpack
 from morok.device.cuda.clock import GraphStopwatch
-from morok.device.cuda.compile import compile_cubin
+from morok.device.cuda.compile import compile_cubin, compile_ptx
 from morok.device.cuda.driver import open_driver
 from morok.device.cuda.interface import Driver
 from morok.device.cuda.kernel import CudaKernel
@@ -111,6 +111,8 @@ class Cuda(Device):
         if found is not None:
             stored_verdict()
             return CudaKernel(found, name, self.driver)
+        from morok.device.lowering import show_program
+
         program = program_of(ast, self.machine, name)
         facts, text, arch, compiler = facts_of(program), program.text, self.driver.facts.arch, self._compiler
 
@@ -120,7 +122,9 @@ class Cuda(Device):
                 store.put(key, replace(facts, code=made))
             return made
 
-        return CudaKernel(facts, name, self.driver, Future(code))
+        later = Future(code)
+        show_program(program, lambda p: compile_ptx(p.text, arch, name), later.get)
+        return CudaKernel(facts, name, self.driver, later)
 
     def prepare(self, program: Runnable) -> None:
         if isinstance(program, CudaKernel):
@@ -148,6 +152,10 @@ class Cuda(Device):
         work()
         self.driver.record(last)
         return self.driver.seconds(first, last)
+
+    def compile_text(self, text: str, title: str) -> bytes:
+        """CUDA C as machine code of this GPU."""
+        return self._compiler(text, self.driver.facts.arch, title)
 
     # --- for a search among candidates
 

@@ -14,6 +14,7 @@ from typing import Any, final
 
 import numpy as np
 
+from morok import knobs
 from morok.device.base import Device
 from morok.device.buffer import Array, Buffer
 from morok.device.emulator.memory import Block, GlobalMemory
@@ -27,6 +28,7 @@ from morok.ir.node import UOp
 from morok.ir.ops import Ops
 from morok.machine.choose import emulated
 from morok.machine.machine import Machine
+from morok.rewrite.observe import current
 
 THREADS_AT_ONCE = 1 << 15  # threads that run at once; more only takes memory
 
@@ -109,19 +111,17 @@ class EmulatedKernel:
 
 def lower_for(ast: UOp, machine: Machine, title: str = "") -> UOp:
     """The kernel as the list that a GPU gets."""
-    from morok.device.lowering import instructions, show_code
+    from morok.device.cuda.compile import compile_ptx
+    from morok.device.lowering import instructions, show_code, show_program
     from morok.optimize.heuristics.apply import optimize
-
-    linear = instructions(optimize(ast, machine), machine, title)
-    show_code(title, "CUDA C", lambda: _cuda_of(linear, ast))
-    return linear
-
-
-def _cuda_of(linear: UOp, ast: UOp) -> str:
-    """What a GPU would get."""
     from morok.render.cuda import render
 
-    return render(linear, f"k{hexdigest(ast)[:16]}").text
+    linear = instructions(optimize(ast, machine), machine, title)
+    if current() is not None or knobs.DEBUG.value >= 4:  # what a GPU would get
+        program = render(linear, f"k{hexdigest(ast)[:16]}")
+        show_code(title, "CUDA C", lambda: program.text)
+        show_program(program, lambda p: compile_ptx(p.text, machine.arch, title))
+    return linear
 
 
 @final

@@ -71,6 +71,16 @@ class Progress:
 
 @final
 @dataclass(frozen=True)
+class Candidate:
+    """One sequence that was tried, what the model guessed in cycles, and its time; None: it failed."""
+
+    opts: Opts
+    cost: float
+    seconds: float | None
+
+
+@final
+@dataclass(frozen=True)
 class Found:
     """What a search has found: the sequence to use, and the times of the heuristics' and of this one."""
 
@@ -82,6 +92,7 @@ class Found:
     complete: bool  # it ended by itself, so more time would not have helped
     race: tuple[PairedTiming, ...] = ()  # how it was measured; empty if the heuristics' sequence stays
     contended: bool = False  # the machine was busy, so nothing could win
+    candidates: tuple[Candidate, ...] = ()  # what was tried, where this process has searched
 
     @property
     def ratio(self) -> float:
@@ -130,6 +141,7 @@ class _Search:
         self.before = math.inf
         self.units = False  # whether the heuristics use matrix units
         self.best: list[_Point] = []
+        self.candidates: list[Candidate] = []
         self._around: dict[Opts, list[tuple[float, int, Opts, UOp]]] = {}
 
     def run(self) -> Found:
@@ -210,10 +222,12 @@ class _Search:
                 wait = self.beam.seconds if self.before == math.inf else HANGING * self.before
                 until = min(self.stop, now + max(LEAST_WAIT, wait))
                 seconds = self.bench.sample(code, self._cutoff() if cutoff is None else cutoff, until)
+            cost = self._cost(ast)
+            self.candidates.append(Candidate(opts, cost, seconds))
             if seconds is None:
                 self.failed += 1
             else:
-                found.append(_Point(opts, ast, code, seconds, self._cost(ast)))
+                found.append(_Point(opts, ast, code, seconds, cost))
             self._tell(found)
         return found
 
@@ -254,7 +268,7 @@ class _Search:
     def _found(self, found: Found) -> Found:
         elapsed = self.bench.now() - self.started
         self.watch(Progress(elapsed, self.beam.seconds, self.tried, found.before, found.after))
-        return found
+        return replace(found, candidates=tuple(self.candidates))
 
 
 def _order(entry: tuple[float, int, Opts, UOp]) -> tuple[float, int]:

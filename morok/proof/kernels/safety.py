@@ -72,10 +72,13 @@ class Findings:
     counts: Counter[str] = field(default_factory=Counter)  # by how it was decided
     kinds: Counter[str] = field(default_factory=Counter)
     open: list[Open] = field(default_factory=list)
+    shown: list[tuple[str, UOp, str]] = field(default_factory=list)  # about one instruction: kind, how
 
-    def done(self, kind: str, how: str, number: int = 1) -> None:
+    def done(self, kind: str, how: str, number: int = 1, about: UOp | None = None) -> None:
         self.kinds[kind] += number
         self.counts[how] += number
+        if about is not None:
+            self.shown.append((kind, about, how))
 
 
 @final
@@ -154,7 +157,7 @@ def computes_places(kernel: UOp) -> bool:
 
 def _settle(found: Findings, kind: str, about: UOp, verdict: tuple[str, str]) -> None:
     how, detail = verdict
-    found.done(kind, how)
+    found.done(kind, how, about=about)
     if how in ("refuted", "open"):
         found.open.append(Open(kind, about, detail, how == "refuted"))
 
@@ -171,7 +174,7 @@ def _bounds(access: Access, closer: Closer, judge: Judge, found: Findings) -> No
         return
     low, high = bounds(where)
     if low >= 0 and high + access.lanes <= access.size:
-        found.done("bounds", "intervals")
+        found.done("bounds", "intervals", about=access.node)
         return
     closed = make(Ops.CAST, index, (closer.lane(where),))
     gate = access.address.src[2] if len(access.address.src) > 2 else None
@@ -185,7 +188,7 @@ def _bounds(access: Access, closer: Closer, judge: Judge, found: Findings) -> No
         if verdict[0] in ("refuted", "open"):
             _settle(found, "bounds", access.node, verdict)
             return
-    found.done("bounds", verdict[0])
+    found.done("bounds", verdict[0], about=access.node)
 
 
 def _inside(x: UOp, lanes: int, size: int) -> UOp:
@@ -239,7 +242,7 @@ def _domains(listing: Listing, closer: Closer, judge: Judge, found: Findings) ->
         x, y = node.src
         division = node.op in (Ops.CDIV, Ops.CMOD)
         if divides(x, y) if division else shifts(x, y):
-            found.done("domain", "intervals")
+            found.done("domain", "intervals", about=node)
             continue
         given = [c for condition in conditions for c in conjuncts(closer.lane(condition))]
         for lane in range(node.dtype.lanes):

@@ -27,6 +27,7 @@ from morok.ir.ops import AxisKind, Ops
 from morok.ir.provenance import here, place
 from morok.ir.text import expr
 from morok.machine.devices import main_machine
+from morok.rewrite.observe import current
 from morok.schedule.contraction import contraction_at
 from morok.schedule.costs import AGAIN, STORED, TILE, Costs, code_of, measure
 from morok.schedule.graph.attention import attentions, is_kernel, users_of, works
@@ -78,6 +79,10 @@ def choose_buffers(sink: UOp, ctx: object = None) -> UOp:
             chained = [family for family in chained if family not in failing]
         if knobs.explains("fusion"):
             explain(kept, chooser)
+        observer = current()
+        if observer is not None:
+            for node, times in chooser.repeated.items():
+                observer.note("fusion", f"computed {times:.3g} times", node)
         return _mark(inside, kept, graph.sink)
     finally:
         here.origin = outer

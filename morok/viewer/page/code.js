@@ -1,0 +1,109 @@
+// Your code: every line with its time, its bytes and its kernels.
+
+import { run } from "./data.js";
+import { amount, bar, copyButton, count, empty, h, link, percent, seconds, visible, VirtualList } from "./dom.js";
+import { coloured, kernel, kernelLink, lineAt, lineTable, ofRoof, placeName, sourceText } from "./model.js";
+
+const MOST_WITHOUT = 3000; // lines that are simply there; longer files are a list of which only a part is
+
+export function codePage(route) {
+  const files = run.index.files;
+  if (!files.length) {
+    return empty("No line of yours has made a kernel.", "The recorded block has to compute something: call .realize(), .numpy() or .item() in it.");
+  }
+  const costs = files.map((_, f) => [...lineTable().values()].filter((l) => l.place[0] === f).reduce((all, l) => all + l.seconds, 0));
+  const chosen = route.has("file") ? Number(route.get("file")) : Math.max(0, costs.indexOf(Math.max(...costs)));
+  const file = files[chosen] ?? files[0];
+  const line = route.has("line") ? Number(route.get("line")) : 0;
+  return [
+    dearest(),
+    h("section", {},
+      h("div", { class: "title" }, h("h2", {}, "Your code"),
+        files.length > 1 ? tabs(files, chosen, costs) : h("span", { class: "faint path" }, visible(file.path)),
+        copyButton(() => file.lines.join("\n"), "copy file")),
+      listing(file, chosen, line)),
+  ];
+}
+
+function dearest() {
+  const lines = [...lineTable().values()].filter((l) => l.seconds > 0).sort((a, b) => b.seconds - a.seconds).slice(0, 5);
+  if (!lines.length) return empty("Nothing has run.", "Kernels were compiled, but none was timed in this recording.");
+  return h("section", { class: "card" },
+    h("h2", {}, "What costs most"),
+    h("ol", { class: "dearest" }, lines.map((l) => h("li", { style: coloured(l.place) },
+      h("span", { class: "number" }, percent(l.share)), bar(l.share),
+      h("span", { class: "number" }, seconds(l.seconds)),
+      link(`file=${l.place[0]}&line=${l.place[1]}`, placeName(l.place)), sourceText(l.place)))));
+}
+
+function tabs(files, chosen, costs) {
+  return h("nav", { class: "tabs", "aria-label": "files" }, files.map((f, i) => h("a", {
+    href: `#file=${i}`, "aria-current": i === chosen ? "page" : null, title: visible(f.path),
+  }, visible(f.name), costs[i] ? h("span", { class: "faint" }, ` ${seconds(costs[i])}`) : null)));
+}
+
+function listing(file, number, chosen) {
+  const head = h("div", { class: "line head" }, ["share", "time", "bytes", "kernels", "", ""].map((t) => h("span", {}, t)));
+  if (!file.lines.length) {
+    return empty("The text of this file is not there.", "It was typed into a prompt, or has gone since.");
+  }
+  const opened = new Set(chosen ? [chosen] : []);
+  const body = h("div", { class: "listing", role: "list" }, head);
+  const rows = file.lines.slice(0, MOST_WITHOUT).map((text, i) => {
+    const row = lineRow(number, i + 1, text, () => toggle(i + 1));
+    body.append(row);
+    return row;
+  });
+  if (file.lines.length > MOST_WITHOUT) body.append(h("p", { class: "faint" }, `… ${file.lines.length - MOST_WITHOUT} more lines`));
+  const toggle = (line) => {
+    const row = rows[line - 1];
+    const next = row.nextElementSibling;
+    if (next?.classList.contains("details")) { next.remove(); row.setAttribute("aria-expanded", "false"); return; }
+    row.after(lineDetails([number, line]));
+    row.setAttribute("aria-expanded", "true");
+    history.replaceState(null, "", `#file=${number}&line=${line}`);
+  };
+  for (const line of opened) if (rows[line - 1] && lineAt([number, line])) toggle(line);
+  if (chosen && rows[chosen - 1]) {
+    rows[chosen - 1].classList.add("chosen");
+    requestAnimationFrame(() => rows[chosen - 1].scrollIntoView({ block: "center" }));
+  }
+  return body;
+}
+
+function lineRow(file, number, text, open) {
+  const found = lineAt([file, number]);
+  const cells = [
+    h("span", { class: "number" }, found?.seconds ? [percent(found.share), bar(found.share)] : ""),
+    h("span", { class: "number" }, found?.seconds ? seconds(found.seconds) : ""),
+    h("span", { class: "number" }, found?.bytes ? amount(found.bytes) : ""),
+    h("span", { class: "number" }, found ? String(found.inside.size) : ""),
+    h("span", { class: "where" }, String(number)),
+    h("code", { class: "source", dir: "ltr" }, visible(text) || " "),
+  ];
+  if (!found) return h("div", { class: "line", role: "listitem" }, cells);
+  const row = h("div", {
+    class: `line live${found.seconds ? "" : " fused"}`, role: "listitem", tabindex: "0", "aria-expanded": "false", style: coloured([file, number]),
+    "data-line": number, title: "its kernels",
+  }, cells);
+  row.addEventListener("click", () => { if (!String(getSelection())) open(); });
+  row.addEventListener("keydown", (e) => { if (e.key === "Enter" || e.key === " ") { e.preventDefault(); open(); } });
+  return row;
+}
+
+// The kernels of a line, with a way to each one's code.
+export function lineDetails(place) {
+  const found = lineAt(place);
+  const own = new Map();
+  for (const row of found.rows) own.set(row.kernel, row);
+  const rest = [...found.inside].filter((n) => !own.has(n) && kernel(n)?.lines);
+  const target = (n) => `kernel=${n}&view=code&at=${place[0]}:${place[1]}`;
+  const item = (n, row) => h("li", {}, kernelLink(n), " ",
+    row ? h("span", {}, `${seconds(row.seconds)} in ${count(row.calls, "call")}, ${percent(ofRoof(row))} of its roofline `) : null,
+    kernel(n)?.whole ? h("a", { href: `#${target(n)}`, class: "button" }, "assembly") : null);
+  return h("div", { class: "details" },
+    own.size ? h("div", {}, h("strong", {}, "Kernels named after this line"), h("ul", {}, [...own].map(([n, row]) => item(n, row)))) : null,
+    rest.length ? h("div", {}, h("strong", {}, own.size ? "It is also computed in" : "It is fused into"),
+      h("ul", {}, rest.slice(0, 40).map((n) => item(n, null))),
+      rest.length > 40 ? h("p", { class: "faint" }, `and ${rest.length - 40} more`) : null) : null);
+}

@@ -1,0 +1,94 @@
+"""`with morok.view("run.html"):` records everything that is compiled and run inside, and writes it as a page.
+
+    with morok.view("run.html"):
+        model(x).realize()
+
+An error is written as well, and goes on. Nothing is recorded outside of such a block, and costs nothing.
+While it records, nothing is taken from memory or disk, and plans run kernel by kernel, so that each is timed.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, final
+
+from morok.device.dump import watching
+from morok.errors import MorokError
+from morok.runtime.profile import profile
+from morok.viewer.record import RunProfile, RunRecorder
+
+PROOF_SHARE, PROOF_SECONDS = 0.1, 1.0  # of the run's time, at least: for accesses, the longest kernels first
+
+
+@final
+class Run:
+    """What was recorded; after the block also where it was written."""
+
+    def __init__(self, title: str, paths: bool, prove: bool) -> None:
+        self.title, self.paths, self.prove = title, paths, prove
+        self.recorder = RunRecorder()
+        self.profile = RunProfile()
+        self.errors: list[BaseException] = []
+        self.path: Path | None = None
+        self.seconds = 0.0
+        self._searches = 0
+
+    def data(self) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        """The run as plain data: the index, and the chunks that it names."""
+        from morok.runtime.tuning import tuner
+        from morok.viewer.collect import Collector
+
+        seconds = 600.0 if self.prove else max(PROOF_SECONDS, PROOF_SHARE * self.seconds)
+        collector = Collector(self.recorder, self.profile, self.paths, seconds)
+        index = collector.data(self.title, self.errors, tuner.history[self._searches :])
+        index["seconds"] = round(self.seconds, 3)
+        return index, collector.chunks
+
+
+@contextmanager
+def view(
+    path: str | Path = "run.html", *, title: str = "", trace: str | Path = "", paths: bool = True,
+    prove: bool = False,
+) -> Iterator[Run]:  # fmt: skip
+    """Records what is compiled and run inside, and writes it as one HTML file that needs nothing else.
+
+    `trace` also writes the runs of kernels for Perfetto. Without `paths` files are called by their names.
+    With `prove` every access is examined, however long that takes.
+    """
+    from morok.runtime.tuning import tuner
+
+    run = Run(title or Path(path).stem, paths, prove)
+    run._searches = len(tuner.history)
+    began = time.perf_counter()
+    try:
+        with profile(run.profile), watching(run.recorder):
+            yield run
+    except BaseException as error:
+        if not isinstance(error, GeneratorExit):
+            run.errors.append(error)
+        raise
+    finally:
+        run.seconds = time.perf_counter() - began
+        _finish(run, path, trace)
+
+
+def _finish(run: Run, path: str | Path, trace: str | Path) -> None:
+    """Writes the page; if that fails while an error is on its way, the error is the more important one."""
+    from morok.viewer.page import write_page
+
+    try:
+        if trace:
+            run.profile.chrome_trace(trace)
+        index, chunks = run.data()
+        run.path = write_page(path, index, chunks)
+        run.recorder.changes.clear()  # graphs of a whole run, which nobody asks for any more
+    except Exception as failure:
+        if not run.errors:
+            if isinstance(failure, OSError):
+                raise MorokError(f"the page cannot be written to {path}: {failure.strerror}") from None
+            raise
+        print(f"morok: the page of the run could not be written: {failure}", file=sys.stderr)
