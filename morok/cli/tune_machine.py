@@ -140,7 +140,7 @@ def _dependent(machine: Machine) -> float:
     """Seconds of a vector's multiply-add that waits for the one before."""
     import ctypes
 
-    from morok.cli.bench.limits import peak_ir
+    from morok.device.cpu.limits import peak_ir
     from morok.device.cpu.llvm import Code, compile_object
 
     steps = 200_000
