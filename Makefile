@@ -11,7 +11,7 @@ VENV := .venv
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check --prefer-binary
 
-.PHONY: help demo test test-slow test-proved test-emulator test-cuda test-onnx programs sanitizer sanitize-cuda lint format prove mutate prove-kernels bench bench-cuda bench-all docs clean
+.PHONY: help demo test test-slow test-proved test-emulator test-cuda test-onnx test-torch programs sanitizer sanitize-cuda lint format prove mutate prove-kernels bench bench-cuda bench-all docs clean
 .DEFAULT_GOAL := help
 
 help:
@@ -22,6 +22,7 @@ help:
 	@echo "make test-emulator what every device must be able to do, on an emulated GPU"
 	@echo "make test-cuda  what every device must be able to do, on an NVIDIA GPU"
 	@echo "make test-onnx  the test suite of the onnx package, all five kinds"
+	@echo "make test-torch torch.compile(backend=\"morok\"): models, torch's samples of its operators"
 	@echo "make programs   random programs of the API against NumPy (COUNT=20000, WORKERS=2, DEVICE=…)"
 	@echo "make sanitize-cuda a sample of that under compute-sanitizer"
 	@echo "make lint       format check, lint, strict types"
@@ -102,6 +103,15 @@ test-cuda: $(VENV)/.installed-dev $(VENV)/.installed-cuda
 # The suite of the installed onnx package; refusals and differences are listed in tests/onnx/refusals.py.
 test-onnx: $(VENV)/.installed-dev
 	$(PY) -m pytest -q -n $(WORKERS) tests/onnx/suite.py
+
+# With the plain release of torch; TORCH='torch==2.13.0' for another one.
+TORCH ?= torch
+$(VENV)/.installed-torch: $(VENV)/.installed-dev
+	$(PIP) '$(TORCH)' transformers
+	@touch $@
+
+test-torch: $(VENV)/.installed-torch
+	$(PY) -m pytest -q -n $(WORKERS) tests/torch -m 'slow or not slow'
 
 programs: $(VENV)/.installed-dev
 	$(PY) -m tests.programs.api --count $(COUNT) --jobs $(WORKERS)

@@ -21,7 +21,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("device",),
     ("runtime",),
     ("tensor",),
-    ("nn", "onnx", "viewer"),
+    ("nn", "onnx", "torch", "viewer"),
     ("cli",),
     ("__main__",),
 )

@@ -45,6 +45,10 @@ class PlanLaunch(ABC):
         """From now on the node's memory is this buffer's. A node that no kernel touches is ignored."""
 
     @abstractmethod
+    def point(self, node: UOp, address: int) -> None:
+        """As `bind`, with an address in memory that the caller keeps until the plan has run."""
+
+    @abstractmethod
     def set(self, name: str, value: int) -> None:
         """Another value for a variable."""
 
@@ -85,6 +89,10 @@ class NativeLaunch(PlanLaunch):
             for table, i in places:
                 table[i] = address
         self.held[node] = buffer  # last: there may be no room for it
+
+    def point(self, node: UOp, address: int) -> None:
+        for table, i in self._places.get(node, ()):
+            table[i] = address
 
     def set(self, name: str, value: int) -> None:
         for table, i in self._values.get(name, ()):
@@ -128,6 +136,13 @@ class GraphLaunch(PlanLaunch):
                 table.put(i, address)
                 self._cuda.touch(number)
         self.held[node] = buffer  # last: there may be no room for it
+
+    def point(self, node: UOp, address: int) -> None:
+        for number, i in self._places.get(node, ()):
+            table = self._tables[number]
+            if table.words[i] != address:
+                table.put(i, address)
+                self._cuda.touch(number)
 
     def set(self, name: str, value: int) -> None:
         self._cuda.set(name, value)

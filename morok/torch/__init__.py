@@ -1,0 +1,1 @@
+"""PyTorch: `torch.compile(model, backend="morok")`, exported programs, one table of ATen operators."""

@@ -1,0 +1,45 @@
+"""The backend that `torch.compile(model, backend="morok")` finds by its name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from torch._dynamo.backends.common import aot_autograd
+from torch._functorch.partitioners import min_cut_rematerialization_partition
+
+from morok.torch.compiled import Compiled
+from morok.torch.decompositions import decompositions
+from morok.torch.options import Options
+
+
+def morok(
+    gm: Any, example_inputs: Sequence[Any], *, mode: str | None = None, options: dict[str, Any] | None = None
+) -> Callable[..., Any]:
+    """The backend: forward and backward graphs become plans of morok's."""
+    chosen = Options.of(mode, options)
+
+    def compiler(graph: Any, inputs: Sequence[Any]) -> Any:
+        return boxed(Compiled(graph, inputs, chosen))
+
+    made = aot_autograd(
+        fw_compiler=compiler,
+        bw_compiler=compiler,
+        inference_compiler=compiler,
+        decompositions=decompositions(),
+        partition_fn=min_cut_rematerialization_partition,
+    )(gm, example_inputs)
+    return made  # type: ignore[no-any-return]
+
+
+def boxed(compiled: Compiled) -> Callable[[list[Any]], Any]:
+    """With arguments in a list, which is emptied: what nobody else holds is freed when it is used up."""
+
+    def call(args: list[Any]) -> Any:
+        given = list(args)
+        args.clear()
+        return compiled(given)
+
+    call._boxed_call = True  # type: ignore[attr-defined]
+    call.compiled = compiled  # type: ignore[attr-defined]
+    return call

@@ -1,0 +1,167 @@
+"""From a graph of torch's to tensors of morok's: every node by its row of the table, at the user's line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from types import CodeType
+from typing import Any
+
+import torch
+
+from morok import dtype as dt
+from morok.errors import MorokError
+from morok.tensor.tensor import Tensor
+from morok.torch import operators as _operators  # noqa: F401 - enters all rows
+from morok.torch.table import Call, Unsupported, lookup
+from morok.torch.types import DTYPES, from_torch
+
+Env = dict[Any, Any]
+
+# What says where and how a result lies, and not what it is.
+_PLACES = frozenset(("layout", "device", "pin_memory", "memory_format", "non_blocking", "generator"))
+_CODE = compile("run(*given)", "model", "eval")
+_FRAME = re.compile(r'File "([^"]+)", line (\d+)')
+_codes: dict[tuple[str, int], CodeType] = {}
+
+
+def user_line(node: Any) -> tuple[str, int] | None:
+    """The innermost line of the user's that a node comes from."""
+    found = _FRAME.findall(node.meta.get("stack_trace") or "")
+    if not found:
+        return None
+    file, line = found[-1]
+    return file, int(line)
+
+
+def show_line(node: Any) -> str:
+    """The user's line as people write it; empty if it is not known."""
+    found = user_line(node)
+    return "" if found is None else f"{found[0]}:{found[1]}"
+
+
+def is_plumbing(node: Any) -> bool:
+    """Whether a node is arithmetic of sizes, or takes one of several results: nothing to compute."""
+    target = node.target
+    if node.op != "call_function" or isinstance(target, torch._ops.OpOverload):
+        return node.op == "call_function" and str(target) in _SIZES
+    return getattr(target, "__module__", "") in ("_operator", "operator", "math") or _is_symbolic(target)
+
+
+def _is_symbolic(target: Any) -> bool:
+    return getattr(target, "__name__", "").startswith(("sym_", "_sym_"))
+
+
+_SIZES: dict[str, Callable[..., Any]] = {
+    "aten.sym_size.int": lambda x, dim: x.shape[dim],
+    "aten.sym_size.default": lambda x: x.shape,
+    "aten.sym_numel.default": lambda x: x.numel(),
+    "aten._assert_tensor_metadata.default": lambda *args, **kwargs: None,
+    "aten._assert_scalar.default": lambda *args, **kwargs: None,
+    "aten._assert_async.msg": lambda *args, **kwargs: None,
+    "aten.sym_constrain_range_for_size.default": lambda *args, **kwargs: None,
+    "aten.sym_constrain_range.default": lambda *args, **kwargs: None,
+}
+
+
+def values_of(node: Any) -> list[Any]:
+    """What torch says about the results of a node, one by one."""
+    val = node.meta.get("val")
+    return list(val) if isinstance(val, list | tuple) else [val]
+
+
+def why_not(node: Any, device: Any) -> str | None:
+    """Why morok does not compute a node; None if it does, as far as one sees from outside."""
+    if node.op != "call_function" or is_plumbing(node):
+        return None
+    row = lookup(node.target)
+    if row is None:
+        return "it is not in the table of operators"
+    given = [v for n in node.all_input_nodes for v in values_of(n)]
+    for value in (*values_of(node), *given):
+        if not isinstance(value, torch.Tensor):
+            continue
+        if value.dtype not in DTYPES:
+            return f"morok has no type for {value.dtype}"
+        if value.layout != torch.strided:
+            return f"the layout is {value.layout}"
+    for value in values_of(node):
+        if isinstance(value, torch.Tensor) and value.device != device:
+            return f"the result lies on {value.device}, the rest on {device}"
+    return None
+
+
+def lower(nodes: Iterable[Any], env: Env, known: Callable[[Any], Any]) -> None:
+    """Compute nodes, as tensors that nothing has run for yet; `env` has what they start from."""
+    for node in nodes:
+        if node.op != "call_function":
+            continue
+        args = torch.fx.node.map_arg(node.args, env.__getitem__)
+        kwargs = torch.fx.node.map_arg(
+            {k: v for k, v in node.kwargs.items() if k not in _PLACES}, env.__getitem__
+        )
+        args, kwargs = _plain(args, known), _plain(kwargs, known)
+        if is_plumbing(node):
+            special = _SIZES.get(str(node.target))
+            env[node] = special(*args) if special is not None else node.target(*args, **kwargs)
+            continue
+        env[node] = at_line(node, _compute, (node, args, kwargs, known))
+
+
+def at_line(node: Any, function: Callable[..., Any], given: tuple[Any, ...]) -> Any:
+    """Call a function so that what it makes comes from the user's line."""
+    line = user_line(node)
+    if line is None:
+        return function(*given)
+    code = _codes.get(line)
+    if code is None:
+        code = _codes[line] = _CODE.replace(co_filename=line[0], co_firstlineno=line[1])
+    return eval(code, {"run": function, "given": given})
+
+
+def _plain(value: Any, known: Callable[[Any], Any]) -> Any:
+    """Arguments with torch's symbolic numbers replaced by numbers."""
+    if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
+        return known(value)
+    if isinstance(value, list | tuple):
+        return (
+            type(value)([_plain(v, known) for v in value])
+            if type(value) in (list, tuple)
+            else [_plain(v, known) for v in value]
+        )
+    if isinstance(value, dict):
+        return {k: _plain(v, known) for k, v in value.items()}
+    return value
+
+
+def _compute(node: Any, args: Any, kwargs: Any, known: Callable[[Any], Any]) -> Any:
+    row = lookup(node.target)
+    if row is None:
+        raise Unsupported(f"{node.target} is not in the table of operators")
+    call = Call(node, known)
+    try:
+        made = row.function(*args, **kwargs, call=call) if row.takes_call else row.function(*args, **kwargs)
+    except MorokError:
+        raise
+    except (NotImplementedError, TypeError, ValueError, AssertionError, AttributeError, IndexError) as error:
+        raise Unsupported(f"{node.target}: {type(error).__name__}: {error}") from error
+    return finished(made, node.meta.get("val"), str(node.target), known)
+
+
+def finished(made: Any, val: Any, what: str, known: Callable[[Any], Any]) -> Any:
+    """A result in the type that torch expects. Another shape is a mistake of the table's, and refused."""
+    if isinstance(val, list | tuple):
+        if not isinstance(made, list | tuple) or len(made) < len(val):
+            raise Unsupported(f"{what} gives {len(val)} results")
+        return [finished(m, v, what, known) for m, v in zip(made, val, strict=False)]
+    if not isinstance(val, torch.Tensor) or made is None:
+        return made
+    if not isinstance(made, Tensor):
+        made = Tensor.full((), made, dtype=from_torch(val.dtype))
+    expected = tuple([known(n) for n in val.shape])
+    if made.shape != expected:
+        raise Unsupported(f"{what}: morok's result has shape {made.shape}, torch's {expected}")
+    kind = from_torch(val.dtype)
+    if made.dtype is kind:
+        return made
+    return made.ne(0) if kind is dt.bool_ else made.cast(kind)

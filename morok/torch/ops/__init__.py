@@ -1,0 +1,1 @@
+"""Operators of ATen by family; each file enters its functions into the table."""

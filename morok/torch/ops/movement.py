@@ -1,0 +1,210 @@
+"""What moves elements: views, parts, joins."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from morok.tensor.tensor import Tensor
+from morok.torch.table import Call, T, op, tensor_of
+
+_END = (1 << 63) - 1
+
+
+@op("view.default", "_unsafe_view.default", "reshape.default", "unsqueeze.default", "squeeze.default",
+    "squeeze.dim", "squeeze.dims", "view_copy.default", "_reshape_alias.default", "_reshape_copy.default",
+    "unflatten.int", "flatten.using_ints", "prims.view_of.default", "prims.squeeze.default")  # fmt: skip
+def reshape(x: T, *_: Any, call: Call) -> T:
+    return x.reshape(*call.shape)
+
+
+@op("permute.default", "prims.transpose.default")
+def permute(x: T, dims: Any) -> T:
+    return x.permute(*dims) if x.ndim else x
+
+
+@op("t.default")
+def t(x: T) -> T:
+    return x.permute(1, 0) if x.ndim == 2 else x
+
+
+@op("transpose.int")
+def transpose(x: T, first: int, second: int) -> T:
+    return x.transpose(first, second) if x.ndim else x
+
+
+@op("expand.default", "broadcast_to.default", "expand_copy.default")
+def expand(x: T, *_: Any, call: Call, **__: Any) -> T:
+    return x.expand(*call.shape) if call.shape else x
+
+
+@op("prims.broadcast_in_dim.default")
+def broadcast_in_dim(x: T, shape: Any, dims: Any) -> T:
+    sizes = [1] * len(shape)
+    for axis, size in zip(dims, x.shape, strict=True):
+        sizes[axis] = size
+    return x.reshape(*sizes).expand(*shape)
+
+
+@op("slice.Tensor")
+def slice_(x: T, dim: int = 0, start: Any = None, end: Any = None, step: Any = 1) -> T:
+    size = x.shape[dim]
+    first, last = _bounds(start, end, size)
+    key: list[Any] = [slice(None)] * x.ndim
+    key[dim] = slice(first, max(first, last), step)
+    return x[tuple(key)]
+
+
+def _bounds(start: Any, end: Any, size: Any) -> tuple[Any, Any]:
+    first = 0 if start is None else start
+    last = size if end is None or (isinstance(end, int) and end >= _END) else end
+    if isinstance(size, int):
+        first = min(max(first + size if first < 0 else first, 0), size)
+        last = min(max(last + size if last < 0 else last, 0), size)
+    return first, last
+
+
+@op("select.int")
+def select(x: T, dim: int, index: Any) -> T:
+    return x.select(dim, index)
+
+
+@op("slice_scatter.default")
+def slice_scatter(x: T, src: T, dim: int = 0, start: Any = None, end: Any = None, step: Any = 1) -> T:
+    size = x.shape[dim]
+    first, last = _bounds(start, end, size)
+    src = src.cast(x.dtype)
+    if step == 1:
+        axis = dim % x.ndim
+        if first == 0 and last == size:
+            return src
+        parts = [
+            x.narrow(axis, 0, first) if first else None,
+            src if last > first else None,
+            x.narrow(axis, last, size - last) if size > last else None,
+        ]
+        kept = [part for part in parts if part is not None]
+        return kept[0].cat(*kept[1:], dim=axis) if len(kept) > 1 else kept[0]
+    places = Tensor.arange(size)
+    hit = (places >= first) & (places < last) & ((places - first) % step).eq(0)
+    at = ((places - first) // step).clamp(0, max(src.shape[dim] - 1, 0))
+    shape = [1] * x.ndim
+    shape[dim] = size
+    if src.shape[dim] == 0:
+        return x
+    return hit.reshape(*shape).where(src.index_select(dim, at), x)
+
+
+@op("select_scatter.default")
+def select_scatter(x: T, src: T, dim: int, index: int) -> T:
+    size = x.shape[dim]
+    at = index + size if index < 0 else index
+    shape = [1] * x.ndim
+    shape[dim] = size
+    hit = Tensor.arange(size).eq(at).reshape(*shape)
+    return hit.where(src.cast(x.dtype).unsqueeze(dim), x)
+
+
+@op("cat.default", "prims.cat.default", "concat.default")
+def cat(tensors: Any, dim: int = 0, *, call: Call) -> T:
+    kind = call.dtype
+    kept = [t.cast(kind) for t in tensors if t.shape != (0,) and t.numel() != 0]
+    if not kept:
+        return Tensor.zeros(*call.shape, dtype=kind)
+    return kept[0].cat(*kept[1:], dim=dim) if len(kept) > 1 else kept[0]
+
+
+@op("stack.default")
+def stack(tensors: Any, dim: int = 0, *, call: Call) -> T:
+    kind = call.dtype
+    same = [t.cast(kind) for t in tensors]
+    return same[0].stack(*same[1:], dim=dim)
+
+
+@op("split_with_sizes.default", "split.Tensor", "unbind.int", "split_with_sizes_copy.default", "split.sizes")
+def split(x: T, *args: Any, call: Call, **kwargs: Any) -> Any:
+    name = str(call.node.target)
+    if "unbind" in name:
+        dim = args[0] if args else kwargs.get("dim", 0)
+        return [x.select(dim, n) for n in range(len(call.val))]
+    dim = args[1] if len(args) > 1 else kwargs.get("dim", 0)
+    parts, start = [], 0
+    for val in call.val:
+        size = call.known(val.shape[dim])
+        parts.append(x.narrow(dim, start, size))
+        start = start + size
+    return parts
+
+
+@op("flip.default", "prims.rev.default")
+def flip(x: T, dims: Any) -> T:
+    return x.flip(*dims) if dims and x.ndim else x
+
+
+@op("roll.default")
+def roll(x: T, shifts: Any, dims: Any = ()) -> T:
+    if not x.numel():
+        return x
+    shifts = [shifts] if isinstance(shifts, int) else list(shifts)
+    axes = [dims] if isinstance(dims, int) else list(dims)
+    if not axes:
+        return x.reshape(-1).roll(shifts[0], 0).reshape(*x.shape) if x.ndim else x
+    for shift, axis in zip(shifts, axes, strict=True):
+        x = x.roll(shift, axis)
+    return x
+
+
+@op("repeat.default")
+def repeat(x: T, repeats: Any, call: Call) -> T:
+    if not all(call.shape):
+        return Tensor.zeros(*call.shape, dtype=x.dtype)
+    return x.repeat(*repeats) if repeats else x
+
+
+@op("constant_pad_nd.default")
+def constant_pad(x: T, pad: Any, value: Any = 0) -> T:
+    pairs = [(0, 0)] * (x.ndim - len(pad) // 2)
+    pairs += [(pad[n], pad[n + 1]) for n in range(len(pad) - 2, -1, -2)]
+    limits = tuple([(max(-a, 0), size - max(-b, 0)) for (a, b), size in zip(pairs, x.shape, strict=True)])
+    if any(limit != (0, size) for limit, size in zip(limits, x.shape, strict=True)):
+        x = x.shrink(limits)
+    grown = tuple([(max(a, 0), max(b, 0)) for a, b in pairs])
+    if x.numel() == 0:
+        sizes = [n + a + b for n, (a, b) in zip(x.shape, grown, strict=True)]
+        return tensor_of(value, x.dtype).expand(*sizes)
+    return x.pad(grown, value=value) if any(map(any, grown)) else x
+
+
+@op("diagonal.default")
+def diagonal(x: T, offset: int = 0, dim1: int = 0, dim2: int = 1, *, call: Call) -> T:
+    if not all(call.shape):
+        return Tensor.zeros(*call.shape, dtype=x.dtype)
+    return x.diagonal(offset, dim1, dim2)
+
+
+@op("unfold.default")
+def unfold(x: T, dim: int, size: int, step: int) -> T:
+    if x.ndim == 0:
+        return x.reshape(1).narrow(0, 0, size)
+    return x.unfold(dim, size, step)
+
+
+@op("as_strided.default")
+def as_strided(x: T, size: Any, stride: Any, offset: Any = None, *, call: Call) -> T:
+    """Elements by their places in memory; the input lies there as torch says that it does."""
+    val = call.arg(0)
+    from morok.torch.types import memory_order
+
+    sizes, strides = tuple(map(call.known, val.shape)), tuple(map(call.known, val.stride()))
+    order = memory_order(sizes, strides)
+    start = call.known(val.storage_offset()) if offset is None else offset
+    if order is None or call.known(val.storage_offset()) or 0 in strides:
+        raise NotImplementedError("as_strided of something with gaps")
+    flat = x.permute(*order).reshape(-1) if x.ndim else x.reshape(1)
+    if not size:
+        return flat[start]
+    at = None
+    for axis, (n, step) in enumerate(zip(size, stride, strict=True)):
+        own = (Tensor.arange(n) * step).reshape(*[-1 if a == axis else 1 for a in range(len(size))])
+        at = own if at is None else at + own
+    assert at is not None
+    return flat[(at + start if start else at).expand(*size)]

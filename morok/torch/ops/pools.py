@@ -1,0 +1,97 @@
+"""Pools and resizing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from morok.tensor.tensor import Tensor
+from morok.torch.table import Call, T, op
+
+
+def _each(value: Any, count: int) -> tuple[Any, ...]:
+    many = list(value) if isinstance(value, list | tuple) else [value]
+    return tuple(many * count if len(many) == 1 else many)
+
+
+def _batched(x: T, axes: int) -> tuple[T, bool]:
+    single = x.ndim == axes + 1
+    return (x.unsqueeze(0), True) if single else (x, False)
+
+
+@op("max_pool2d_with_indices.default", "max_pool3d_with_indices.default")
+def max_pool(
+    x: T, kernel_size: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False,
+    *, call: Call,
+) -> Any:  # fmt: skip
+    count = 3 if "3d" in str(call.node.target) else 2
+    x, single = _batched(x, count)
+    kernel, step = _each(kernel_size, count), _each(stride or kernel_size, count)
+    pool = x.max_pool3d if count == 3 else x.max_pool2d
+    around, spread = _each(padding, count), _each(dilation, count)
+    if call.wants(1):
+        values, places = pool(kernel, step, around, spread, ceil_mode, True)
+    else:
+        values, places = pool(kernel, step, around, spread, ceil_mode), None
+    if single:
+        values, places = values.squeeze(0), None if places is None else places.squeeze(0)
+    return values, places
+
+
+@op("max_pool2d_with_indices_backward.default", "max_pool3d_with_indices_backward.default")
+def max_pool_backward(grad: T, x: T, *rest: Any, call: Call) -> T:
+    count = 3 if "3d" in str(call.node.target) else 2
+    places = rest[-1]
+    lead = x.shape[: x.ndim - count]
+    flat = Tensor.zeros(*lead, _product(x.shape[x.ndim - count :]), dtype=grad.dtype)
+    own = _product(grad.shape[grad.ndim - count :])
+    summed = flat.scatter_add(len(lead), places.reshape(*lead, own), grad.reshape(*lead, own))
+    return summed.reshape(*x.shape)
+
+
+def _product(sizes: Any) -> Any:
+    made: Any = 1
+    for size in sizes:
+        made = made * size
+    return made
+
+
+@op("avg_pool2d.default", "avg_pool3d.default", "avg_pool1d.default")
+def avg_pool(
+    x: T, kernel_size: Any, stride: Any = (), padding: Any = 0, ceil_mode: bool = False,
+    count_include_pad: bool = True, divisor_override: Any = None, *, call: Call,
+) -> T:  # fmt: skip
+    count = int(str(call.node.target).split("pool")[1][0])
+    x, single = _batched(x, count)
+    kernel, step = _each(kernel_size, count), _each(stride or kernel_size, count)
+    pool = {1: x.avg_pool1d, 2: x.avg_pool2d, 3: x.avg_pool3d}[count]
+    made: T = pool(kernel, step, _each(padding, count), count_include_pad, ceil_mode, divisor_override)
+    return made.squeeze(0) if single else made
+
+
+@op("avg_pool2d_backward.default", "avg_pool3d_backward.default")
+def avg_pool_backward(
+    grad: T, x: T, kernel_size: Any, stride: Any, padding: Any, ceil_mode: bool, count_include_pad: bool,
+    divisor_override: Any, call: Call,
+) -> T:  # fmt: skip
+    count = int(str(call.node.target).split("pool")[1][0])
+    a, single = _batched(x.contiguous(), count)
+    kernel, step = _each(kernel_size, count), _each(stride or kernel_size, count)
+    pool = {2: a.avg_pool2d, 3: a.avg_pool3d}[count]
+    made = pool(kernel, step, _each(padding, count), count_include_pad, ceil_mode, divisor_override)
+    (found,) = made.gradient(a, gradient=grad.unsqueeze(0) if single else grad, allow_unused=True)
+    return found.squeeze(0) if single else found
+
+
+@op("_adaptive_avg_pool2d.default")
+def adaptive_avg_pool(x: T, size: Any) -> T:
+    a, single = _batched(x, 2)
+    made = a.adaptive_avg_pool2d(tuple(size))
+    return made.squeeze(0) if single else made
+
+
+@op("_adaptive_avg_pool2d_backward.default")
+def adaptive_avg_pool_backward(grad: T, x: T) -> T:
+    a, single = _batched(x.contiguous(), 2)
+    made = a.adaptive_avg_pool2d(tuple(grad.shape[-2:]))
+    (found,) = made.gradient(a, gradient=grad.unsqueeze(0) if single else grad, allow_unused=True)
+    return found.squeeze(0) if single else found

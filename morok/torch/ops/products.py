@@ -1,0 +1,135 @@
+"""Matrix products and attention."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from morok import dtype as dt
+from morok.tensor.tensor import Tensor
+from morok.torch.table import Call, T, op
+
+
+@op("mm.default", "bmm.default", "mv.default", "dot.default", "matmul.default", "vdot.default")
+def matmul(x: T, y: T) -> T:
+    return x.matmul(y)
+
+
+def _scaled(x: T, by: Any) -> T:
+    return x if by == 1 else x * by
+
+
+@op("addmm.default", "baddbmm.default", "addmv.default")
+def addmm(x: T, a: T, b: T, *, beta: Any = 1, alpha: Any = 1, call: Call) -> T:
+    kind = call.wide
+    product = _scaled(a.matmul(b).cast(kind), alpha)
+    if beta == 0:
+        return product
+    return _scaled(x.cast(kind), beta) + product
+
+
+@op("addbmm.default")
+def addbmm(x: T, a: T, b: T, *, beta: Any = 1, alpha: Any = 1, call: Call) -> T:
+    kind = call.wide
+    product = _scaled(a.matmul(b).cast(kind).sum(0), alpha)
+    return product if beta == 0 else _scaled(x.cast(kind), beta) + product
+
+
+@op("addr.default")
+def addr(x: T, a: T, b: T, *, beta: Any = 1, alpha: Any = 1, call: Call) -> T:
+    kind = call.wide
+    product = _scaled(a.cast(kind).outer(b.cast(kind)), alpha)
+    return product if beta == 0 else _scaled(x.cast(kind), beta) + product
+
+
+@op("linear.default")
+def linear(x: T, weight: T, bias: T | None = None) -> T:
+    return x.linear(weight, bias)
+
+
+# --- attention
+
+
+def scores_of(q: T, k: T, mask: T | None, causal: bool, scale: float) -> T:
+    """softmax's argument, in float32 or wider."""
+    own = dt.float64 if q.dtype is dt.float64 else dt.float32
+    scores = q.cast(own).matmul(k.cast(own).transpose(-1, -2)) * scale
+    if causal:
+        rows, columns = scores.shape[-2:]
+        scores = Tensor.ones(rows, columns, dtype=dt.bool_).tril().where(scores, -math.inf)
+    if mask is not None:
+        scores = mask.where(scores, -math.inf) if mask.dtype is dt.bool_ else scores + mask.cast(own)
+    return scores
+
+
+def repeated(x: T, heads: Any) -> T:
+    """Keys or values of fewer heads than queries have."""
+    own = x.shape[-3]
+    if own == heads:
+        return x
+    batch = x.shape[:-3]
+    length, width = x.shape[-2:]
+    again = x.unsqueeze(-3).expand(*batch, own, heads // own, length, width)
+    return again.reshape(*batch, heads, length, width)
+
+
+@op("_scaled_dot_product_flash_attention_for_cpu.default")
+def flash_for_cpu(
+    q: T,
+    k: T,
+    v: T,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    attn_mask: T | None = None,
+    scale: float | None = None,
+    call: Call,
+) -> Any:
+    if dropout_p:
+        raise NotImplementedError("attention with dropout inside")
+    return _attention(q, k, v, attn_mask, is_causal, scale, call)
+
+
+def _attention(q: T, k: T, v: T, mask: T | None, causal: bool, scale: float | None, call: Call) -> Any:
+    scale = 1.0 / math.sqrt(q.shape[-1]) if scale is None else scale
+    k, v = repeated(k, q.shape[-3]), repeated(v, q.shape[-3])
+    out = q.scaled_dot_product_attention(k, v, mask=mask, is_causal=causal, scale=scale)
+    sums = None
+    if call.wants(1):
+        sums = scores_of(q, k, mask, causal, scale).logsumexp(-1)
+    return out, sums
+
+
+@op("_scaled_dot_product_flash_attention_for_cpu_backward.default")
+def flash_for_cpu_backward(
+    grad: T, q: T, k: T, v: T, out: T, logsumexp: T, dropout_p: float, is_causal: bool, *,
+    attn_mask: T | None = None, scale: float | None = None, call: Call,
+) -> Any:  # fmt: skip
+    return attention_backward(grad, q, k, v, out, logsumexp, attn_mask, is_causal, scale)
+
+
+def attention_backward(
+    grad: T, q: T, k: T, v: T, out: T, sums: T, mask: T | None, causal: bool, scale: float | None
+) -> tuple[T, T, T]:
+    """The gradients of queries, keys and values; the weights are made again from the sums that were kept."""
+    scale = 1.0 / math.sqrt(q.shape[-1]) if scale is None else scale
+    heads, few = q.shape[-3], k.shape[-3]
+    keys, values = repeated(k, heads), repeated(v, heads)
+    scores = scores_of(q, keys, mask, causal, scale)
+    kind = scores.dtype
+    weights = (scores - sums.cast(kind).unsqueeze(-1)).exp()
+    g, o = grad.cast(kind), out.cast(kind)
+    dv = weights.transpose(-1, -2).matmul(g)
+    dw = g.matmul(values.cast(kind).transpose(-1, -2))
+    ds = weights * (dw - (g * o).sum(-1, True)) * scale
+    dq = ds.matmul(keys.cast(kind))
+    dk = ds.transpose(-1, -2).matmul(q.cast(kind))
+    if few != heads:
+        dk, dv = (_grouped(t, few) for t in (dk, dv))
+    return dq, dk, dv
+
+
+def _grouped(x: T, heads: Any) -> T:
+    batch = x.shape[:-3]
+    own, length, width = x.shape[-3:]
+    return x.reshape(*batch, heads, own // heads, length, width).sum(-3)
