@@ -37,6 +37,14 @@ ROOT_NAMES = frozenset(("__version__", "_EXPORTS", "__getattr__", "__dir__"))
 ENVIRONMENT = frozenset(("environ", "environb", "getenv", "getenvb", "putenv"))
 MAX_LINES = 500
 MAX_NAMES = 24  # of files and folders that one sees in a folder
+MAX_BODY = 80  # lines of a function
+
+# Functions that are longer, and why: the only place where that is decided.
+LONG_FUNCTIONS = {
+    "morok.symbolic.divmod.divmod_rules": "a list of rules, one equation after the other",
+    "morok.rewrite.engine._fixpoint": "the loop that most of the compiler's time is spent in: a call costs",
+    "benchmarks.cliffs.rows": "a table",
+}
 
 
 @dataclass(frozen=True)
@@ -89,8 +97,15 @@ def check(package: Path) -> list[str]:
         *_code_in_inits(modules),
         *_environment_reads(modules),
         *_long_files(modules),
+        *_long_functions(modules),
         *_crowded(modules),
     ]
+
+
+def check_sizes(folder: Path) -> list[str]:
+    """The same for what is no part of the package, as far as sizes are concerned."""
+    modules = read(folder)
+    return [*_long_files(modules), *_long_functions(modules)]
 
 
 def imports_of(module: Module, modules: dict[str, Module]) -> Iterator[Import]:
@@ -248,6 +263,15 @@ def _long_files(modules: dict[str, Module]) -> Iterator[str]:
         lines = module.text.count("\n")
         if lines > MAX_LINES:
             yield f"{module.name}: {lines} lines, more than {MAX_LINES}"
+
+
+def _long_functions(modules: dict[str, Module]) -> Iterator[str]:
+    for module in modules.values():
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                lines = (node.end_lineno or node.lineno) - node.lineno + 1
+                if lines > MAX_BODY and f"{module.name}.{node.name}" not in LONG_FUNCTIONS:
+                    yield f"{module.name}.{node.name}: {lines} lines, more than {MAX_BODY}"
 
 
 def _crowded(modules: dict[str, Module]) -> Iterator[str]:

@@ -15,6 +15,19 @@ def test_the_package_keeps_to_the_plan() -> None:
     assert rooms.check(PACKAGE) == []
 
 
+@pytest.mark.parametrize("folder", ["tests", "benchmarks", "examples"])
+def test_what_lies_beside_the_package_is_no_longer(folder: str) -> None:
+    assert rooms.check_sizes(PACKAGE.parent / folder) == []
+
+
+def test_exceptions_are_needed() -> None:
+    modules = {**rooms.read(PACKAGE), **rooms.read(PACKAGE.parent / "benchmarks")}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rooms, "LONG_FUNCTIONS", {})
+        found = {text.partition(":")[0] for text in rooms._long_functions(modules)}
+    assert found == set(rooms.LONG_FUNCTIONS)
+
+
 def test_the_checker_sees_the_whole_package() -> None:
     modules = rooms.read(PACKAGE)
     assert {"morok", "morok.knobs", "morok.dtype", "morok.dtype.types", "morok.cli.main"} <= set(modules)
@@ -104,6 +117,7 @@ def test_a_sound_house_passes(tmp_path: Path) -> None:
         ("ir/text.py", "import os\nX = os.environ['X']\ndef show(): ...\n", "nowhere else"),
         ("ir/text.py", "from os import getenv\ndef show(): ...\n", "nowhere else"),
         ("ir/text.py", "show = 1\n" + "\n" * rooms.MAX_LINES, f"more than {rooms.MAX_LINES}"),
+        ("ir/text.py", "def show():\n" + "    x = 1\n" * rooms.MAX_BODY, f"more than {rooms.MAX_BODY}"),
     ],
 )
 def test_a_planted_fault_is_found(tmp_path: Path, file: str, text: str, complaint: str) -> None:

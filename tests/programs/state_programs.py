@@ -1,9 +1,9 @@
 """Random programs about the identity of memory: views, assignments, several names, jit, gradients in between.
 
 The judge is NumPy. A program is Python text that means the same under both libraries, with a handful of
-functions (`LIBRARY`) that each of them provides; it is executed under NumPy while it is being made, which
-says what shapes there are and who shares memory with whom. What NumPy computes at once morok computes when it
-likes, so a program also says when something is realised or looked at.
+functions that each of them provides (`state_library.py`); it is executed under NumPy while it is being made,
+which says what shapes there are and who shares memory with whom. What NumPy computes at once morok computes
+when it likes, so a program also says when something is realised or looked at.
 
 Values are whole numbers that stay small, so all arithmetic is exact and results are equal or wrong.
 
@@ -19,156 +19,10 @@ from typing import Any
 
 import numpy as np
 
+from tests.programs.state_library import NUMPY, ONE, TWO, WRITES, WRITES_BOTH, library, start
+
 SHAPES: list[tuple[int, ...]] = [(4,), (6,), (2, 3), (3, 4), (4, 4), (2, 3, 2), (1,), (), (5, 1)]
 LARGE = (16, 39)  # beyond what is unrolled into one kernel's constants
-BOUND = 50
-
-JITTED = """
-def both(x, y):
-    return clip(x + y)
-
-def mirrored(x):
-    return flip(x, 0)
-
-def first_of(x):
-    return x[0, ...]
-
-def set_first(x):
-    x[0, ...] = 7
-    return clip(x * 2)
-
-def add_to_first(x, y):
-    x += 1
-    return clip(y * 2)
-
-def copy_into(x, y):
-    x[...] = y
-    return clip(x + y)
-
-def swap_parts(x, y):
-    a = val(x * 1)
-    x[...] = y
-    y[...] = a
-    return x, y
-
-def own_part(x):
-    y = clip(x * 2)
-    y[0, ...] = 1
-    return y, y[0, ...]
-
-def turned(x):
-    x[...] = flip(x, 0)
-    return transposed(x)
-
-def count_up():
-    assign(counter, counter + 1)
-    return clip(counter * 3)
-
-def count_part(x):
-    counter[1, ...] = x
-    return val(counter + 0)
-"""
-ONE = ["mirrored", "first_of", "set_first", "own_part", "turned"]
-TWO = ["both", "add_to_first", "copy_into", "swap_parts"]
-WRITES = {"set_first", "turned", "add_to_first", "copy_into", "swap_parts"}  # to the first argument
-WRITES_BOTH = {"swap_parts"}
-
-
-# --- the two libraries
-
-
-def _value(x: Any) -> Any:
-    return np.array(x, order="C")
-
-
-def _frozen(x: Any) -> Any:
-    result = np.array(x, order="C")
-    result.flags.writeable = False
-    return result
-
-
-def _assign(t: Any, value: Any) -> None:
-    t[...] = value
-
-
-NUMPY: dict[str, Any] = {
-    "new": lambda data, dtype: np.array(data, dtype),
-    "zeros": lambda shape, dtype: np.zeros(shape, dtype),
-    "full": lambda shape, value, dtype: np.full(shape, value, dtype),
-    "arange": lambda n, dtype: np.arange(n, dtype=dtype),
-    "val": _value,
-    "clip": lambda x: _value(np.clip(x, -BOUND, BOUND)),
-    "transposed": lambda t: t.T,
-    "permute": lambda t, order: t.transpose(order),
-    "flip": lambda t, axis: np.flip(t, axis),
-    "reshape": lambda t, shape: t.reshape(shape),
-    "unsqueeze": lambda t, axis: np.expand_dims(t, axis),
-    "expand": lambda t, shape: _frozen(np.broadcast_to(t, shape)),
-    "pad": lambda t: _frozen(np.pad(t, [(1, 1)] * t.ndim)),
-    "take": lambda t, places: _frozen(t[places]),
-    "total": lambda t: _value(t.sum(dtype=t.dtype)),
-    "greatest": lambda t: _value(t.max(0)),
-    "put_rows": lambda t, places, value: t.__setitem__(places, value),
-    "put_mask": lambda t, value: t.__setitem__(t > 0, value),
-    "assign": _assign,
-    "gradient_of_product": lambda a, c: _value(c + np.float32(1)),
-    "gradients_of_line": lambda x, w, b: (_value(x), _value(np.ones_like(x))),
-    "at": lambda k, size: k,
-    "realize": lambda *ts: None,
-    "look": lambda t: None,
-    "jit": lambda function: function,
-}  # fmt: skip
-
-
-def library() -> dict[str, Any]:
-    """The same under morok."""
-    from morok import Tensor, Variable, grad, jit
-
-    def gradients_of_line(x: Any, w: Any, b: Any) -> Any:
-        return (x.detach() * w + b).sum().gradient(w, b)
-
-    def realize(*ts: Any) -> None:
-        ts[0].realize(*ts[1:])
-
-    return {
-        "new": lambda data, dtype: Tensor(np.array(data, dtype)),
-        "zeros": lambda shape, dtype: Tensor.zeros(*shape, dtype=dtype),
-        "full": lambda shape, value, dtype: Tensor.full(shape, value, dtype=dtype),
-        "arange": lambda n, dtype: Tensor.arange(n, dtype=dtype),
-        "val": lambda x: x,
-        "clip": lambda x: x.clamp(-BOUND, BOUND),
-        "transposed": lambda t: t.T,
-        "permute": lambda t, order: t.permute(order),
-        "flip": lambda t, axis: t.flip(axis),
-        "reshape": lambda t, shape: t.reshape(shape),
-        "unsqueeze": lambda t, axis: t.unsqueeze(axis),
-        "expand": lambda t, shape: t.expand(*shape),
-        "pad": lambda t: t.pad([(1, 1)] * t.ndim),
-        "take": lambda t, places: t[places],
-        "total": lambda t: t.sum(dtype=t.dtype),
-        "greatest": lambda t: t.max(0),
-        "put_rows": lambda t, places, value: t.__setitem__(places, value),
-        "put_mask": lambda t, value: t.__setitem__(t > 0, value),
-        "assign": lambda t, value: t.assign(value),
-        # By `grad`, whose argument is told apart from values that were computed, and forgot how, before.
-        "gradient_of_product": lambda a, c: grad(lambda t: (t * c.detach() + t).sum())(a),
-        "gradients_of_line": gradients_of_line,
-        "at": lambda k, size: Variable(f"at_{k}", 0, size - 1).bind(k),  # one value in one computation
-        "realize": realize,
-        "look": lambda t: t.tolist(),
-        "jit": jit,
-    }
-
-
-def start(names: dict[str, Any]) -> dict[str, Any]:
-    """The names that a program begins with: a library, jitted functions, and a tensor that they know."""
-    space = dict(names)
-    exec(JITTED, space)
-    for name in (*ONE, *TWO, "count_up", "count_part"):
-        space[name] = space["jit"](space[name])
-    space["counter"] = space["new"]([0, 1, 2], "float32")
-    return space
-
 
 # --- making programs
 
