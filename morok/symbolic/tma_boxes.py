@@ -4,6 +4,9 @@ The place of a tile's element is a sum with a coefficient for every loop. The lo
 coefficient 1, the loop over its rows some stride; every other term belongs to one of the dimensions, by its
 coefficient. Conditions on the read are the ends of dimensions: what lies outside is zero, as the engine
 fills it. A condition on a part of a dimension's terms (rows of one matrix out of many) splits it in two.
+
+A row that is longer than what is copied at once is cut into panels, and each of them may lie somewhere else:
+columns that are heads of some width are one row of a tile, though not of memory.
 """
 
 from __future__ import annotations
@@ -15,9 +18,10 @@ from typing import final
 from morok.dtype import PtrDType
 from morok.ir.bounds import bounds
 from morok.ir.infer import ranges
-from morok.ir.node import UOp, alu
-from morok.ir.ops import Ops
+from morok.ir.node import UOp, alu, const, make
+from morok.ir.ops import AxisKind, Ops
 from morok.ir.warp_roles import Box
+from morok.rewrite.engine import substitute
 from morok.symbolic.quotients import Terms, join_sum, split_sum
 from morok.symbolic.sets import simplify
 from morok.symbolic.validity import conjuncts
@@ -100,8 +104,29 @@ def dimensions_of(read: UOp, dims: tuple[UOp, ...]) -> list[_Dimension] | None:
     return found if all(_condition(c, found) for c in gates) else None
 
 
+def _in_panels(read: UOp, dims: tuple[UOp, ...]) -> tuple[UOp, tuple[UOp, ...], UOp | None]:
+    """A tile's read by panel and place in it, the dimensions of a panel, and its number if it has one."""
+    if len(dims) != 2 or read.op is not Ops.INDEX or dims[1].src[0].op is not Ops.CONST:
+        return read, dims, None
+    rows, row = dims
+    part, whole = ROW // read.dtype.itemsize, int(row.src[0].arg)
+    if whole <= part or whole % part:
+        return read, dims, None
+    number, inner = (
+        make(Ops.RANGE, row.dtype, (const(row.dtype, n),), (_PANELS + i, AxisKind.LOOP))
+        for i, n in enumerate((whole // part, part))
+    )
+    column = alu(Ops.ADD, alu(Ops.MUL, number, const(row.dtype, part)), inner)
+    return substitute(read, {row: column}), (rows, inner), number
+
+
+_PANELS = 1 << 20  # numbers of loops that no kernel has
+
+
 def box_of(read: UOp, dims: tuple[UOp, ...]) -> Box | None:
     """The box for a tile with these rows and this row; None where TMA cannot copy it."""
+    rows, row = (int(d.src[0].arg) if d.src[0].op is Ops.CONST else 0 for d in dims)
+    read, dims, _ = _in_panels(read, dims)
     found = dimensions_of(read, dims)
     if found is None or len(found) > MOST_DIMENSIONS:
         return None
@@ -118,19 +143,22 @@ def box_of(read: UOp, dims: tuple[UOp, ...]) -> Box | None:
         return None
     if 1 + sum((s - 1) * d.stride for s, d in zip(sizes, found, strict=True)) > pointer.size:
         return None
-    rows, row = (int(d.src[0].arg) if d.src[0].op is Ops.CONST else 0 for d in dims)
     part = ROW // itemsize
     if rows < 1 or rows > LONGEST_PART or row % part:
         return None
     return Box(tuple(sizes), tuple(d.stride for d in found), (part, rows, *(1 for _ in found[2:])))
 
 
-def coordinates(read: UOp, dims: tuple[UOp, ...]) -> list[UOp]:
-    """Where a tile's box begins, in the order of the box's dimensions."""
+def coordinates(read: UOp, dims: tuple[UOp, ...], panels: int) -> list[list[UOp]]:
+    """Where the boxes of a tile's panels begin, each in the order of the box's dimensions."""
+    read, dims, number = _in_panels(read, dims)
     found = dimensions_of(read, dims)
     assert found is not None
     out = []
     for d in found:
         terms: Terms = [(t, k) for t, k in d.terms.items() if t not in dims]
         out.append(join_sum(terms, d.constant, read.src[1]))
-    return out
+    if number is None:
+        return [out]
+    each = [{number: const(number.dtype, i)} for i in range(panels)]
+    return [[simplify(substitute(c, panel)) for c in out] for panel in each]

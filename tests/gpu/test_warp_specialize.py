@@ -116,6 +116,25 @@ def test_batches(steps: int) -> None:
 
 
 @pytest.mark.parametrize("roles", [PRODUCER, EPILOGUE], ids=["producer", "epilogue"])
+def test_columns_that_are_heads(roles: int) -> None:
+    """The weight's gradient behind split heads: a tile's row is two panels, each of another head."""
+    heads = 4
+
+    def gradient(g: Tensor, x: Tensor) -> Tensor:
+        rows = g.transpose(1, 2).reshape(2 * 128, heads * 64)
+        return rows.transpose(0, 1) @ x.reshape(2 * 128, 128)
+
+    ast = kernel_of(gradient, (2, heads, 128, 64), (2, 128, 128))
+    kernel = built(ast, roles)
+    assert "WARP_SPECIALIZE" in names(kernel)
+    got, arrays = run(ast, kernel)
+    size = 2 * heads * 128 * 64
+    g, x = sorted(arrays[1:], key=lambda a: a.size != size)
+    g = g.astype(float).reshape(2, heads, 128, 64).swapaxes(1, 2).reshape(256, heads * 64)
+    close(got, g.T @ x.astype(float).reshape(256, 128), 1e-3)
+
+
+@pytest.mark.parametrize("roles", [PRODUCER, EPILOGUE], ids=["producer", "epilogue"])
 def test_whatever_follows_is_fused(roles: int) -> None:
     m, k, n = 256, 256, 384
 

@@ -330,20 +330,16 @@ def _copies(buffer: UOp, mapping: dict[UOp, UOp], slot: UOp, told: UOp, barrier:
     box = buffer.arg[2].box
     source = read.src[0]
     described = make(Ops.DEFINE_TENSOR_MAP, source.dtype, (source,), box)
-    at = [substitute(c, mapping) for c in coordinates(read, dims)]
     memory = _memory(buffer)
     assert isinstance(memory.dtype, PtrDType)
     points, panel = _points(buffer), box.part[0] * box.part[1]
     out = []
-    for number in range(points // panel):
+    for number, at in enumerate(coordinates(read, dims, points // panel)):
         place_ = simplify(_on(Ops.ADD, _on(Ops.MUL, slot, points), number * panel))
         target = make(Ops.INDEX, memory.dtype, (after(memory, told), place_))
-        first = simplify(_on(Ops.ADD, at[0], number * box.part[0]))
-        rest = [simplify(c) for c in at[1:]]
+        begin = [simplify(substitute(c, mapping)) for c in at]
         nbytes = panel * read.dtype.itemsize
-        out.append(
-            make(Ops.ASYNC_COPY, void, (target, described, barrier, first, *rest), nbytes, read.origin)
-        )
+        out.append(make(Ops.ASYNC_COPY, void, (target, described, barrier, *begin), nbytes, read.origin))
     return out
 
 
