@@ -355,7 +355,8 @@ def fill_ring(tiles: list[Tile], loop: UOp, outside: frozenset[UOp]) -> UOp:
     by_units = any(t.by_units for t in tiles)
     lag = 1 if by_units and depth > 2 else 0
     distance = depth - 1 - lag
-    count = int(loop.src[0].arg)
+    end = loop.src[0]
+    count = int(vmax(end))
     outer = sorted(outside | {r for t in tiles for r in t.around if r is not loop}, key=lambda r: r.arg)
     last: UOp | None = make(Ops.BARRIER, void, tuple(outer)) if outer else None
     copies = any(t.copied for t in tiles)
@@ -364,7 +365,8 @@ def fill_ring(tiles: list[Tile], loop: UOp, outside: frozenset[UOp]) -> UOp:
         effects = []
         for t in tiles:
             base = t.memory if last is None else after(t.memory, last)
-            effects += t.fill(base, step, s, None) if s < count else []
+            known = None if end.op is Ops.CONST else alu(Ops.CMPLT, const(index, s), end)
+            effects += t.fill(base, step, s, known) if s < count else []
         if copies or effects:
             group = (*effects, last) if last is not None else tuple(effects)
             last = make(Ops.ASYNC_COMMIT if copies else Ops.GROUP, void, group)
@@ -376,7 +378,7 @@ def fill_ring(tiles: list[Tile], loop: UOp, outside: frozenset[UOp]) -> UOp:
     barrier = make(Ops.BARRIER, void, ready)
     ahead = _on(Ops.ADD, loop, distance)
     slot = _on(Ops.FLOORMOD, ahead, depth)
-    gate = alu(Ops.CMPLT, ahead, const(index, count))
+    gate = alu(Ops.CMPLT, ahead, end)
     effects = [e for t in tiles for e in t.fill(after(t.memory, barrier), {loop: ahead}, slot, gate)]
     return make(Ops.ASYNC_COMMIT if copies else Ops.GROUP, void, (*effects, barrier))
 

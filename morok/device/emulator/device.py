@@ -101,7 +101,7 @@ class EmulatedKernel:
         grid, block = launch_sizes(self.code, values)
         count = math.prod(grid)
         # roles wait for one another, which is between the threads of one block
-        at_once = 1 if self.code.roles else max(1, THREADS_AT_ONCE // math.prod(block))
+        at_once = 1 if self.code.roles or self.code.uneven else max(1, THREADS_AT_ONCE // math.prod(block))
         for first in range(0, count, at_once):
             few = min(at_once, count - first)
             for memory in arrays.values():

@@ -23,9 +23,13 @@ from morok.errors import DeviceError, VariableError
 from morok.ir.arithmetic.alu import evaluate_array
 from morok.ir.arithmetic.arrays import storage
 from morok.ir.checks import NOTE
-from morok.ir.node import UOp
+from morok.ir.node import UOp, toposort
 from morok.ir.ops import Op, Ops
 from morok.ir.provenance import place
+
+
+def _is_of_block(x: UOp) -> bool:
+    return any(n.op is Ops.SPECIAL and str(n.arg).startswith("gidx") for n in toposort(x))
 
 
 @final
@@ -43,6 +47,8 @@ class Code:
             elif node.op is Ops.END:
                 self.closing[stack.pop()] = i
         self.roles = any(is_role(n) for n in self.list)
+        # loops that end sooner in some blocks than in others: they meet at no barrier together
+        self.uneven = any(n.op is Ops.RANGE and _is_of_block(n.src[0]) for n in self.list)
         self.specials = {str(n.arg): n for n in self.list if n.op is Ops.SPECIAL}
 
     def sizes(self, kind: str) -> list[UOp | None]:

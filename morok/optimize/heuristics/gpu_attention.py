@@ -210,6 +210,8 @@ def _build(builder: Builder, rows: Rows, tile: Tile) -> bool:
             left = r is not None and r.arg[1] in (AxisKind.LOOP, AxisKind.REDUCE) and trips(r) > 1
             if left and not builder.do(name, number):
                 return False
+    if step != k:
+        builder.do("SKIP", k)  # tiles that a mask hides, if it does
     return True
 
 

@@ -28,6 +28,7 @@ from morok.schedule.kernel.probe import Answers, on_memory
 from morok.schedule.kernel.stages import KERNEL_STAGES
 
 MOST_NODES = 64  # between the products
+MOST_BESIDE = 24  # operations of a mask or a bias
 
 _answers = Answers("schedule.attention")
 
@@ -100,7 +101,25 @@ def _between(scores: UOp, users: Users) -> Attention | None:
     if len(results) != 1 or len(region) > MOST_NODES:
         return None
     (result,) = results
-    return Attention(result, frozenset(region), end_of(result, users))
+    inner = [n for n in region if not _is_factored(n, users)]
+    return Attention(result, frozenset(region | beside(inner, region)), end_of(result, users))
+
+
+def _is_factored(node: UOp, users: Users) -> bool:
+    """Whether a node is the product under a sum of products."""
+    return node.op is Ops.MUL and all(map(is_product, users.get(node, ())))
+
+
+def beside(nodes: Iterable[UOp], region: Collection[UOp]) -> set[UOp]:
+    """What meets scores and is computed cheaply, a mask or a bias made of positions: in registers, as they
+    are. It would be as large as they are in memory."""
+    found: set[UOp] = set()
+    for s in dict.fromkeys(s for n in nodes for s in n.src if s not in region):
+        below = toposort(s, stop=_ends)
+        functions = [n for n in below if n.op.is_alu]
+        if len(functions) <= MOST_BESIDE and not any(n.op is Ops.REDUCE_AXIS for n in below):
+            found.update(n for n in below if n.op not in STORED)
+    return found
 
 
 def end_of(result: UOp, users: Users) -> UOp:

@@ -25,6 +25,7 @@ from morok.schedule.graph.attention import (
     Attention,
     Users,
     able_tops,
+    beside,
     end_of,
     is_chained,
     is_computed,
@@ -128,7 +129,9 @@ def with_scores_again(order: Sequence[UOp], sink: UOp, found: Sequence[Family]) 
     """The graph with the statistics of the families' scores in memory, for all but attention itself."""
     if not found:
         return Rewritten(sink, [], {})
-    family_of = {n: f for f in found for n in f.results | f.statistics}
+    users = users_of(order)
+    kept = {_tail(n, f, users): f for f in found for n in f.statistics}
+    family_of = {**{n: f for f in found for n in f.results}, **kept}
     rows = frozenset().union(*(f.rows for f in found))
     made = _made(order, found)
     done: dict[UOp, UOp] = {}
@@ -136,9 +139,9 @@ def with_scores_again(order: Sequence[UOp], sink: UOp, found: Sequence[Family]) 
     statistics: dict[UOp, Family] = {}
     for node in order:
         family = family_of.get(node)
-        if family is not None and (node in family.statistics or _is_attention(node, made)):
+        if family is not None and (node in kept or _is_attention(node, made)):
             new = _as_it_was(node, family, made, done, inline[family])
-            if node in family.statistics:
+            if node in kept:
                 inline[family].add(new)
                 statistics[new] = family
                 new = make(Ops.CONTIGUOUS, new.dtype, (new,), REASON, node.origin)
@@ -148,14 +151,29 @@ def with_scores_again(order: Sequence[UOp], sink: UOp, found: Sequence[Family]) 
                 new = make(Ops.CONTIGUOUS, new.dtype, (new,), REASON, node.origin)
         done[node] = new
     for family, nodes in inline.items():
-        nodes.update(done[n] for n in family.region | family.products)
-    users = users_of(toposort(done[sink]))
+        mine = family.region | family.products
+        nodes.update(done[n] for n in mine | beside(family.region, mine | made))
+    above = users_of(toposort(done[sink]))
     chains = [
-        Attention(result, frozenset(inline[f]), end_of(result, users), f)
+        Attention(result, frozenset(inline[f]), end_of(result, above), f)
         for f in found
         for result in (done[n] for n in order if n in f.results)
     ]
     return Rewritten(done[sink], chains, statistics)
+
+
+def _tail(statistic: UOp, family: Family, users: Users) -> UOp:
+    """What is kept of a statistic: the last value of a row that is made of nothing else, as its reciprocal."""
+    node, last = statistic, statistic
+    while len(after := users.get(node, ())) == 1:
+        (node,) = after
+        if node in family.region or not is_computed(node) or node.op in (Ops.EXPAND, Ops.REDUCE_AXIS):
+            break
+        if node.op.is_alu:
+            if len(dict.fromkeys(s for s in node.src if s.op is not Ops.CONST)) > 1:
+                break
+            last = node
+    return last
 
 
 def _made(order: Sequence[UOp], found: Sequence[Family]) -> set[UOp]:

@@ -1,0 +1,222 @@
+"""The action SKIP: tiles that a mask hides are not computed.
+
+A loop over tiles is cut to those that matter. What is reduced is followed under the assumption that a
+condition holds, or fails, everywhere in a tile: a masked score is -inf, a power of it 0, and 0 times anything
+that is added 0. If that leaves nothing but the identity of every reduction over the loop, such tiles may be
+left out. Where the condition compares positions, it says for which tiles that is so: beyond the diagonal, or
+outside of a window. What lies in the way of a mask is taken for a number, as everywhere in fused attention.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from morok.dtype import index
+from morok.ir.bounds import bounds
+from morok.ir.infer import ranges
+from morok.ir.node import UOp, alu, const, toposort
+from morok.ir.ops import AxisKind, Op, Ops
+from morok.machine.machine import Machine
+from morok.optimize.loops import Loops, loop, size
+from morok.optimize.record import Opt
+from morok.schedule.kernel.ranges import replace_loops
+from morok.symbolic.quotients import join_sum, split_sum
+from morok.symbolic.sets import simplify
+
+
+class Limits(NamedTuple):
+    """The first tile that matters, and the one behind the last; None: all from there on."""
+
+    low: UOp | None
+    high: UOp | None
+
+
+# --- what is left of a value
+
+
+def _known(x: UOp, assumed: dict[UOp, bool]) -> bool | None:
+    """A condition under assumptions."""
+    if x in assumed:
+        return assumed[x]
+    if x.op is Ops.CONST:
+        return bool(x.arg)
+    if x.op is Ops.NOT:
+        inner = _known(x.src[0], assumed)
+        return None if inner is None else not inner
+    if x.op in (Ops.AND, Ops.OR):
+        parts = [_known(s, assumed) for s in x.src]
+        decides = x.op is Ops.OR
+        if decides in parts:
+            return decides
+        return None if None in parts else not decides
+    return None
+
+
+def _value(x: UOp, assumed: dict[UOp, bool], done: dict[UOp, float | None]) -> float | None:
+    """The number that a value is under assumptions; None if it depends on more."""
+    if x not in done:
+        done[x] = _evaluate(x, assumed, done)
+    return done[x]
+
+
+def _evaluate(x: UOp, assumed: dict[UOp, bool], done: dict[UOp, float | None]) -> float | None:
+    if x.op is Ops.CONST:
+        return float(x.arg) if not x.dtype.is_index else None
+    if x.op is Ops.WHERE:
+        chosen = _known(x.src[0], assumed)
+        if chosen is not None:
+            return _value(x.src[1 if chosen else 2], assumed, done)
+        first, second = (_value(s, assumed, done) for s in x.src[1:])
+        return first if first == second else None
+    if x.op in (Ops.CAST, Ops.EXP, Ops.EXP2):
+        inner = _value(x.src[0], assumed, done)
+        return inner if x.op is Ops.CAST or inner is None else 0.0 if inner == -math.inf else None
+    if x.op in (Ops.MUL, Ops.WMMA):
+        first, second = (_value(s, assumed, done) for s in x.src[:2])
+        if 0.0 in (first, second):
+            return 0.0
+        return -math.inf if {first, second} & {-math.inf} and max(first or 0.0, second or 0.0) > 0.0 else None
+    if x.op in (Ops.ADD, Ops.SUB):
+        return -math.inf if _value(x.src[0], assumed, done) == -math.inf else None
+    return None
+
+
+def _vanishes(closers: Iterable[UOp], assumed: dict[UOp, bool]) -> bool:
+    """Whether nothing is left of some reductions under assumptions."""
+    done: dict[UOp, float | None] = {}
+    wanted = {(Ops.ADD,): 0.0, (Ops.MAX,): -math.inf}
+    return all(
+        n.op is Ops.REDUCE and n.arg in wanted and _value(n.src[0], assumed, done) == wanted[n.arg]
+        for n in closers
+    )
+
+
+# --- for which tiles that is
+
+
+def _position(x: UOp) -> UOp | None:
+    """An integer of the user's as arithmetic on positions; None where it is no such, or might wrap around."""
+    if x.dtype.is_index:
+        return x
+    if x.dtype.is_bool or x.dtype.is_float:
+        return None
+    if x.op is Ops.CONST:
+        return const(index, int(x.arg))
+    if x.op is Ops.CAST:
+        found = _position(x.src[0])
+    elif x.op in (Ops.ADD, Ops.SUB, Ops.MUL):
+        parts = [_position(s) for s in x.src]
+        found = None if None in parts else alu(x.op, *(p for p in parts if p is not None))
+    else:
+        return None
+    low, high = (-math.inf, math.inf) if found is None else bounds(found)
+    return found if x.dtype.min <= low and high <= x.dtype.max else None
+
+
+def _end(condition: UOp, holds: bool, k: UOp, uniform: frozenset[UOp]) -> Limits | None:
+    """The tiles along k that are not all masked, if what masks is that a comparison holds, or that it fails.
+
+    A sum s of loops is below 0, or not. Over a tile it is largest, or smallest, at an end of every loop that
+    a block has inside; of the other loops the limit is a function.
+    """
+    if condition.op is not Ops.CMPLT:
+        return None
+    left, right = map(_position, condition.src)
+    if left is None or right is None:
+        return None
+    terms, constant = split_sum(simplify(alu(Ops.SUB, left, right)))
+    step, outer, inner = 0, [], 0
+    for term, factor in terms:
+        if term is k:
+            step += factor
+        elif ranges(term) <= uniform and not any(n.op is Ops.INDEX for n in toposort(term)):
+            outer.append((term, factor))
+        elif k not in ranges(term) and all(math.isfinite(b) for b in bounds(term)):
+            ends = [int(b) * factor for b in bounds(term)]
+            inner += max(ends) if holds else min(ends)
+        else:
+            return None
+    if not step:
+        return None
+    # masked where step·k + rest < 0; or, turned around, where it is at least 0
+    rest = join_sum(outer, constant + inner, left)
+    if not holds:
+        step, rest = -step, alu(Ops.SUB, const(rest.dtype, -1), rest)
+    if step < 0:  # masked from k·|step| > rest on
+        return Limits(None, _over(alu(Ops.ADD, rest, const(rest.dtype, -step)), -step))
+    negated = alu(Ops.SUB, const(rest.dtype, step - 1), rest)  # masked up to k·step < -rest
+    return Limits(_over(negated, step), None)
+
+
+def _over(x: UOp, amount: int) -> UOp:
+    return alu(Ops.FLOORDIV, x, const(x.dtype, amount)) if amount > 1 else x
+
+
+_LOGIC = (Ops.AND, Ops.OR, Ops.NOT)
+
+
+def limits(loops: Loops, k: UOp) -> Limits | None:
+    """The tiles along a loop that matter, as functions of the blocks' own loops; None if all of them do."""
+    closers = loops.closers[k]
+    uniform = frozenset(
+        r for r in loops.closers if r.arg[1] is AxisKind.LOOP and loops.closed_by(r) is Ops.END
+    )
+    conditions = {
+        c
+        for n in closers
+        for where in toposort(n.src[0])
+        if where.op is Ops.WHERE
+        for c in toposort(where.src[0], stop=lambda x: x.op not in _LOGIC)
+        if c.op is Ops.CMPLT and k in ranges(c)
+    }
+    low: list[UOp] = []
+    high: list[UOp] = []
+    for c in conditions:
+        for holds in (True, False):
+            found = _end(c, holds, k, uniform) if _vanishes(closers, {c: holds}) else None
+            if found is not None:
+                low += [found.low] if found.low is not None else []
+                high += [found.high] if found.high is not None else []
+    if not low and not high:
+        return None
+    return Limits(_extreme(Ops.MAX, low), _extreme(Ops.MIN, high))
+
+
+def _extreme(op: Op, found: list[UOp]) -> UOp | None:
+    best: UOp | None = None
+    for x in found:
+        best = x if best is None else alu(op, best, x)
+    return best
+
+
+def can_skip(loops: Loops, opt: Opt, machine: Machine) -> str | None:
+    if not machine.block_threads:
+        return "the machine has no blocks of threads"
+    k = loops.by_number.get(opt.axis)
+    if k is None:
+        return f"there is no loop {opt.axis}"
+    if k.arg[1] is not AxisKind.REDUCE or size(k) is None:
+        return f"loop {opt.axis} is no loop of a reduction of known size"
+    if loops.bounds_another(k):
+        return f"the end of another loop depends on loop {opt.axis}"
+    return None if limits(loops, k) is not None else f"no mask hides whole tiles along loop {opt.axis}"
+
+
+def skip(loops: Loops, opt: Opt) -> UOp:
+    """A loop over tiles goes over those that a mask does not hide as a whole.
+
+    SKIP(1):   max over r1 < 8 of (r0*64 + r2 < r1*64 + r3 ? -inf : s)   →   the same over r1 < min(8, r0 + 1)
+    """
+    k = loops.by_number[opt.axis]
+    found = limits(loops, k)
+    assert found is not None
+    end = k.src[0]
+    zero = const(end.dtype, 0)
+    high = end if found.high is None else alu(Ops.MAX, zero, alu(Ops.MIN, end, found.high))
+    low = zero if found.low is None else alu(Ops.MAX, zero, alu(Ops.MIN, end, found.low))
+    count = simplify(alu(Ops.MAX, zero, alu(Ops.SUB, high, low)))
+    new = loop(count, opt.axis, k.arg[1], k)
+    place = new if found.low is None else alu(Ops.ADD, simplify(low), new)
+    return replace_loops(loops.ast, {k: (place, (new,))})
