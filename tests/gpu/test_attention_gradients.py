@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 from morok import Tensor
+from morok.codegen.pipeline import lower
+from morok.device.interpreter import run_kernel
 from morok.dtype import PtrDType
 from morok.ir.node import toposort
 from morok.ir.ops import Ops
@@ -16,7 +18,7 @@ from morok.optimize.record import applied
 from morok.schedule.graph.chain import chain_of
 from morok.schedule.schedule import schedule
 from tests.gpu.kernels import DEVICE
-from tests.gpu.products import HOST
+from tests.gpu.products import HOST, TARGET, execute, memory_of
 from tests.gpu.test_attention import heads, inputs, values
 
 Array = Any
@@ -78,6 +80,17 @@ def test_against_float64(rows: int, keys: int, width: int, causal: bool, dtype: 
     mask = np.tril(np.ones((rows, keys), bool)) if causal else None
     for got, want in zip(found, reference(*arrays, mask=mask), strict=True):
         close(values(got), want, ERROR[dtype])
+
+
+def test_all_threads_fill_tiles_of_statistics() -> None:
+    """Nothing depends on the lanes along the keys but the reduction over them; they still are threads."""
+    tensors, _ = inputs(*heads(64, 64, 64, 64, 1), (1, 64, 64), dtype="bfloat16")
+    kernels = [item.ast for item in schedule([t.uop for t in results(*tensors)]).items]
+    (ast,) = (k for k in kernels if len(k.src) == 2)
+    arrays, types = memory_of(ast)
+    wanted = [a.copy() for a in arrays]
+    run_kernel(ast, wanted)
+    np.testing.assert_allclose(execute(lower(optimize(ast, HOST), TARGET), arrays, types), wanted[0], 1e-4)
 
 
 def test_nothing_is_as_large_as_the_scores() -> None:

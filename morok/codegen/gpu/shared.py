@@ -103,7 +103,8 @@ def threads_of(buffer: UOp, order: Sequence[UOp]) -> Threads:
     sources = () if closer is None else (closer, *closer.src)
     found = {r for n in sources for r in ranges(n) if r.arg[1] in _BLOCK}
     if closer is not None:  # and those of a reduction that they share, which are closed inside
-        found |= {r for n in _above(buffer, closer) for r in ranges(n) if r.arg[1] in _BLOCK}
+        inside = {r for n in _above(buffer, closer) for r in (*ranges(n), *closed_ranges(n))}
+        found |= {r for r in inside if r.op is Ops.RANGE and r.arg[1] in _BLOCK}
     number: UOp = const(index, 0)
     count = 1
     for r in sorted(found, key=lambda r: (r.arg[1] is AxisKind.WARP, r.arg)):

@@ -163,7 +163,7 @@ def with_scores_again(order: Sequence[UOp], sink: UOp, found: Sequence[Family]) 
 
 
 def _tail(statistic: UOp, family: Family, users: Users) -> UOp:
-    """What is kept of a statistic: the last value of a row that is made of nothing else, as its reciprocal."""
+    """What is kept of a statistic: the last value of a row made of nothing else, as its reciprocal."""
     node, last = statistic, statistic
     while len(after := users.get(node, ())) == 1:
         (node,) = after
