@@ -1,6 +1,7 @@
 """`morok trace` tells of every change, at three distances and for machines."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -98,3 +99,21 @@ def test_a_script_without_kernels(tmp_path: Path, capsys: pytest.CaptureFixture[
     path.write_text("")
     assert main(["trace", str(path)]) == 2
     assert "has compiled no kernels" in capsys.readouterr().err
+
+
+def test_the_page_shows_what_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Up to numbers, and to whether proofs are stored here."""
+    page = (Path(__file__).parents[2] / "docs" / "trace.md").read_text(encoding="utf-8")
+    (shown,) = re.findall(r"^```\n(kernel 0: .*?)^```$", page, re.DOTALL | re.MULTILINE)
+    (line,) = re.findall(r"For the line `(.*?)` with 64 rows of 64 numbers", page)
+    script = tmp_path / "soft.py"
+    script.write_text(f"from morok import Tensor\n\nx = Tensor.empty(64, 64)\n{line}\n")
+    with knobs.override(DEVICE="CPU", MACHINE="neoverse-n1", THREADS=2):
+        assert main(["trace", str(script)]) == 0
+    lines = iter(capsys.readouterr().out.splitlines())
+    for wanted in filter(None, map(str.strip, shown.splitlines())):
+        pattern = re.escape(re.sub(r"\d+", "0", wanted)).replace("…", ".*").replace("0", r"\d+")
+        pattern = re.sub(r"(\\ )+", r"\\s+", pattern).replace("proved", "(proved|not yet)")
+        assert any(re.fullmatch(pattern, found.strip()) for found in lines), (
+            f"not there, or not in order: {wanted}"
+        )
