@@ -12,17 +12,18 @@ from morok.rewrite.rules import Rule
 from morok.rewrite.ruleset import NAMED_SETS, REGISTRY, RuleSet
 
 SKIPPED: dict[str, str] = {}  # modules without which the package was loaded, and why
-_NOT_FOR_RULES = ("morok.__main__", "morok.cli", "morok.proof")
+# Rooms without rules, some of which load large libraries of others.
+NOT_FOR_RULES = tuple(f"morok.{room}" for room in ["__main__", "cli", "proof", "nn", "onnx", "torch", "viewer"])
 
 
 def load_registry() -> dict[str, RuleSet]:
-    """Imports every module of the package, so that all rule sets are registered.
+    """Imports every module of the package that may have rules, so that all sets are registered.
 
     What an optional part needs and does not find is noted in `SKIPPED`. Everything else is an error: a set
     that does not build must not go unproved.
     """
     for module in pkgutil.walk_packages(morok.__path__, "morok.", onerror=lambda name: None):
-        if module.name.startswith(_NOT_FOR_RULES):
+        if module.name.startswith(NOT_FOR_RULES):
             continue
         try:
             importlib.import_module(module.name)

@@ -88,3 +88,11 @@ def test_the_page_about_proofs_lists_every_rule_that_is_not_proved() -> None:
         rule.name for rule in all_rules() if rule.unproved is not None and f"`{rule.name}`" not in text
     ]
     assert not missing, "say in docs/proofs.md why these are no equations"
+
+
+def test_rooms_that_are_not_loaded_have_no_rules() -> None:
+    root = Path(morok.__file__).parent
+    for path in root.rglob("*.py"):
+        name = ".".join(("morok", *path.relative_to(root).with_suffix("").parts))
+        if name.startswith(rulebook.NOT_FOR_RULES) and "\n@rules(" in path.read_text(encoding="utf-8"):
+            raise AssertionError(f"{name} has rules that nobody would prove")

@@ -325,7 +325,7 @@ def _result_place(result: UOp) -> UOp:
 
 
 def _copies(buffer: UOp, mapping: dict[UOp, UOp], slot: UOp, told: UOp, barrier: UOp) -> Sequence[UOp]:
-    """The copies that bring one tile: a box per panel of its rows."""
+    """The TMA copies that bring one tile: a box per panel of its rows."""
     read, dims = buffer.src[0], buffer.src[1:]
     box = buffer.arg[2].box
     source = read.src[0]
