@@ -29,10 +29,17 @@ _EXPORTS: dict[str, str] = {
     ),
 }
 
+# namespaces of functions, which are modules
+_SPACES: dict[str, str] = {
+    name: f"morok.functions.{name}" for name in ("fft", "linalg", "signal", "special")
+} | {"nn": "morok.nn"}
+
 __all__ = ["__version__", *_EXPORTS]
 
 
 def __getattr__(name: str) -> object:
+    if name in _SPACES:
+        return import_module(_SPACES[name])
     if name not in _EXPORTS:
         raise AttributeError(f"module 'morok' has no attribute {name!r}")
     value = globals()[name] = getattr(import_module(_EXPORTS[name]), name)
@@ -40,4 +47,4 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_EXPORTS})
+    return sorted({*globals(), *_EXPORTS, *_SPACES})

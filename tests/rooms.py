@@ -21,6 +21,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("device",),
     ("runtime",),
     ("tensor",),
+    ("functions",),
     ("nn", "onnx", "torch", "viewer"),
     ("cli",),
     ("__main__",),
@@ -32,7 +33,7 @@ PROOF_GUESTS = frozenset(("proof", "cli"))
 PROOF_HOOKS: frozenset[str] = frozenset(("morok.device.prove", "morok.viewer.verdicts"))
 
 # The package's own __init__ loads its public names lazily, and may hold what that takes.
-ROOT_NAMES = frozenset(("__version__", "_EXPORTS", "__getattr__", "__dir__"))
+ROOT_NAMES = frozenset(("__version__", "_EXPORTS", "_SPACES", "__getattr__", "__dir__"))
 
 ENVIRONMENT = frozenset(("environ", "environb", "getenv", "getenvb", "putenv"))
 MAX_LINES = 500

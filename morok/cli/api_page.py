@@ -18,16 +18,17 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "Creation": ("constructors",),
     "Random": ("random",),
     "Arithmetic, comparison, bits": ("arithmetic", "comparison", "named"),
-    "Functions of one number": ("functions", "rounding"),
+    "Functions of one number": ("functions", "rounding", "whole"),
+    "Special functions": ("errors", "gamma", "bessel"),
     "Activation functions": ("activations",),
     "Conversion": ("conversion",),
-    "Movement": ("movement", "padding", "joining", "arrange"),
-    "Reductions": ("reduce", "nan_reductions"),
+    "Movement": ("movement", "padding", "joining", "arrange", "pieces"),
+    "Reductions": ("reduce", "nan_reductions", "statistics", "histograms"),
     "Softmax, norms, losses": ("normalization",),
-    "Index": ("index", "scatter", "selection", "assign"),
+    "Index": ("index", "scatter", "selection", "distinct", "assign"),
     "Order": ("sorting",),
     "Products": ("products", "contract", "attention"),
-    "Convolutions, pools, resizing": ("windows", "convolution", "pools", "resize"),
+    "Convolutions, pools, resizing": ("windows", "convolution", "pools", "resize", "grid", "fold"),
     "Systems of equations, factorisations": ("solve",),
     "Gradients": ("backward",),
     "Values and facts": ("core", "export"),
@@ -38,9 +39,17 @@ _PROPERTIES = {
     "is_leaf": "Gradients",
 }  # fmt: skip
 MODULES: dict[str, str] = {
+    "morok.nn.functional": "Functions by PyTorch's names",
     "morok.nn.losses": "Losses",
     "morok.nn.schedules": "Learning rates",
     "morok.nn.state": "State on disk",
+}
+# Namespaces of functions that are no methods.
+SPACES: dict[str, str] = {
+    "morok.functions.special": "morok.special: special functions",
+    "morok.functions.fft": "morok.fft: Fourier transforms",
+    "morok.functions.signal": "morok.signal: pieces of signals",
+    "morok.functions.signal.windows": "morok.signal.windows: windows",
 }
 _SAME = ("keepdims",)  # second names of arguments, see the head of the page
 _HEAD = """# The API
@@ -63,6 +72,9 @@ def api_page() -> str:
     parts.append("## Tensor\n")
     for title, rows in tensor_methods().items():
         parts += [f"### {title}\n", _table("", rows)]
+    for module, title in SPACES.items():
+        prefix = module.removeprefix("morok.functions.") + "."
+        parts += [f"## {title}\n", _table(prefix, _space(module))]
     parts += ["## morok.nn\n", _table("nn.", _exports("morok.nn"))]
     for module, title in MODULES.items():
         parts += [f"### {title}\n", _table(f"{module.removeprefix('morok.')}.", _exports(module))]
@@ -86,7 +98,20 @@ def _exports(module: str) -> Rows:
         for name, value in vars(loaded).items()
         if not name.startswith("_") and getattr(value, "__module__", "") == module and callable(value)
     ]
-    return [(name, getattr(loaded, name)) for name in names]
+    return [(name, _plain(getattr(loaded, name))) for name in names]
+
+
+def _space(module: str) -> Rows:
+    """What a namespace holds, in the order of its file."""
+    loaded = import_module(module)
+    own = getattr(loaded, "__all__", None) or [
+        name
+        for name, value in vars(loaded).items()
+        if not name.startswith("_") and callable(value) and name not in ("Tensor", "recorded", "partial")
+    ]
+    return [
+        (n, _plain(getattr(loaded, n))) for n in own if n not in ("Any", "TYPE_CHECKING", "update_wrapper")
+    ]
 
 
 def tensor_methods() -> dict[str, Rows]:

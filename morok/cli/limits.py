@@ -30,11 +30,6 @@ LIMITS: tuple[Limit, ...] = (
         "reshape it to one axis",
     ),
     Limit("the raw mode of `qr`", 'x.qr("raw")', 'the modes "reduced", "complete" and "r"'),
-    Limit(
-        "different slices along an axis",
-        "x.unique(dim=0)",
-        "`unique` of single elements; `numpy.unique` of the array",
-    ),
     Limit("norms of matrices by name, except for `fro`", 'x.norm("nuc")', "`svd().S.sum()`"),
     Limit(
         "sizes that depend on values inside of `jit`",

@@ -15,7 +15,7 @@ from morok.ir.infer import Shape, show_shape
 from morok.ir.node import UOp, const
 from morok.ir.ops import Op, Ops
 from morok.tensor.arrays.index import Steps, as_rows, index_along, places_along
-from morok.tensor.arrays.movement import permute, reshape, shrink, squeeze
+from morok.tensor.arrays.movement import expand, permute, reshape, shrink, squeeze
 from morok.tensor.arrays.rows import put_rows
 from morok.tensor.core import Core, expand_to
 from morok.tensor.creation.constructors import as_operand, full_like
@@ -178,6 +178,57 @@ def index_copy(x: T, dim: Any = None, index: Any = None, source: Any = None, *, 
     """
     at = as_axis(dim if axis is None else axis, x.ndim, x.shape)
     return x._new(with_rows(x, Steps(arrays=[(at, index)], at=at), source))
+
+
+def index_fill(x: T, dim: Any = None, index: Any = None, value: Any = 0, *, axis: Any = None) -> T:
+    """x with slices along `dim` filled with a value.
+
+    >>> Tensor([[1, 1], [2, 2]]).index_fill(0, Tensor([1]), 7).tolist()
+    [[1, 1], [7, 7]]
+    """
+    at = as_axis(dim if axis is None else axis, max(x.ndim, 1), x.shape)
+    if not x.ndim:
+        return reshape(index_fill(reshape(x, 1), 0, index, value), ())
+    where = as_operand(x, index)
+    where = reshape(where, 1) if not where.ndim else where
+    return x._new(with_rows(x, Steps(arrays=[(at, where)], at=at), value))
+
+
+def index_reduce(x: T, dim: int, index: Any, source: Any, reduce: str, include_self: bool = True) -> T:
+    """x joined with slices of `source` at the slices that `index` names, by "prod", "mean", "amax", "amin".
+
+    >>> Tensor([1.0, 2.0]).index_reduce(0, Tensor([0, 0]), Tensor([3.0, 5.0]), "amax").tolist()
+    [5.0, 2.0]
+    """
+    if not x.ndim:
+        y = reshape(as_operand(x, source), 1)
+        return reshape(index_reduce(reshape(x, 1), 0, index, y, reduce, include_self), ())
+    at = as_axis(dim, x.ndim, x.shape)
+    y, where = as_operand(x, source), as_operand(x, index)
+    where = reshape(where, 1) if not where.ndim else where
+    shape = [where.shape[0] if i == at else 1 for i in range(x.ndim)]
+    wide = expand(reshape(where, shape), [where.shape[0] if i == at else n for i, n in enumerate(x.shape)])
+    return scatter_reduce(x, at, wide, y, reduce, include_self)
+
+
+def put_flat(x: T, index: Any, source: Any, accumulate: bool = False) -> T:
+    """x with elements at places of the flattened tensor replaced, or added to; PyTorch's `put`.
+
+    >>> Tensor([[1, 2], [3, 4]]).put(Tensor([3, 0]), Tensor([7, 8])).tolist()
+    [[8, 2], [3, 7]]
+    """
+    where, new = as_operand(x, index), as_operand(x, source)
+    count = where.numel()
+    flat = reshape(x, x.numel())
+    value = reshape(new, count)
+    return reshape(
+        x._new(
+            with_rows(
+                flat, Steps(arrays=[(0, reshape(where, count))]), value, Ops.ADD if accumulate else None
+            )
+        ),
+        x.shape,
+    )
 
 
 def index_put(x: T, indices: Any, values: Any, accumulate: bool = False) -> T:

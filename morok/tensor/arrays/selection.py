@@ -6,7 +6,7 @@ size is computed first and looked at, which a function under `jit` cannot do.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -17,15 +17,14 @@ from morok.ir.node import const
 from morok.ir.ops import Ops
 from morok.tensor.arrays import reduce
 from morok.tensor.arrays.index import take
-from morok.tensor.arrays.joining import cat, stack
+from morok.tensor.arrays.joining import stack
 from morok.tensor.arrays.movement import expand, flatten, narrow, repeat_each, reshape, unsqueeze
 from morok.tensor.arrays.reduce import count_nonzero, cumsum
 from morok.tensor.arrays.rows import put_rows
-from morok.tensor.arrays.scatter import put, scatter
-from morok.tensor.arrays.sorting import sort
+from morok.tensor.arrays.scatter import put
 from morok.tensor.calls.tracing import is_tracing
 from morok.tensor.core import Core, expand_to, iota
-from morok.tensor.creation.constructors import as_operand, full, ones_like, zeros, zeros_like
+from morok.tensor.creation.constructors import as_operand, zeros_like
 from morok.tensor.elementwise.comparison import maximum, where
 from morok.tensor.elementwise.conversion import cast
 from morok.tensor.elementwise.operators import T
@@ -33,22 +32,14 @@ from morok.tensor.export import item, realize
 from morok.tensor.sizes import as_axis, as_shape, as_size, concrete_shape
 
 
-class Unique(NamedTuple):
-    """What `unique` returns if more than the values is asked for; None for what is not."""
-
-    values: Any
-    inverse: Any = None
-    counts: Any = None
-
-
-def _measured(x: T, what: str) -> int:
+def measured(x: T, what: str) -> int:
     """A number that decides a size, computed now."""
     if is_tracing():
         raise ShapeError(f"{what} inside of jit needs size=, because its result's size depends on values")
     return int(item(x))
 
 
-def _kept_for(x: T, size: Any) -> T:
+def kept_for(x: T, size: Any) -> T:
     """The tensor, computed now if it is about to be looked at twice."""
     if size is None and not is_tracing():
         realize(x)
@@ -68,9 +59,9 @@ def nonzero(x: T, size: Any = None, fill_value: int = -1) -> T:
     >>> Tensor([[0, 1], [1, 0]]).nonzero(size=3).tolist()
     [[0, 1], [1, 0], [-1, -1]]
     """
-    x = _kept_for(x, size)
-    count = _measured(count_nonzero(x), "nonzero") if size is None else size
-    flat = _first_true(reshape(x, x.numel()), count)
+    x = kept_for(x, size)
+    count = measured(count_nonzero(x), "nonzero") if size is None else size
+    flat = first_true(reshape(x, x.numel()), count)
     parts, rest = [], flat
     for n in reversed(concrete_shape(x.shape)):
         parts.append(where(flat < 0, fill_value, rest % max(n, 1)))
@@ -78,6 +69,15 @@ def nonzero(x: T, size: Any = None, fill_value: int = -1) -> T:
     if not parts:
         return narrow(unsqueeze(zeros_like(flat), 1), 1, 0, 0)
     return stack(parts[-1], *parts[-2::-1], dim=1)
+
+
+def nonzero_static(x: T, size: int, fill_value: int = -1) -> T:
+    """`nonzero` of the first `size` elements, by PyTorch's name.
+
+    >>> Tensor([0, 1]).nonzero_static(size=2).tolist()
+    [[1], [-1]]
+    """
+    return nonzero(x, size, fill_value)
 
 
 def argwhere(x: T, size: Any = None, fill_value: int = -1) -> T:
@@ -89,7 +89,7 @@ def argwhere(x: T, size: Any = None, fill_value: int = -1) -> T:
     return nonzero(x, size, fill_value)
 
 
-def _first_true(x: T, size: Any) -> T:
+def first_true(x: T, size: Any) -> T:
     """The positions in a row of the first elements that are not zero, then -1."""
     (count,) = concrete_shape(as_shape((as_size(size),)))
     truths = cast(x, dt.bool_)
@@ -110,12 +110,12 @@ def masked_select(x: T, mask: Any, size: Any = None, fill_value: Any = 0) -> T:
     m = as_operand(x, mask)
     if not m.dtype.is_bool:
         raise DTypeError(f"a mask is made of truths, not of {m.dtype}")
-    truths = _kept_for(x._new(m.uop), size)
+    truths = kept_for(x._new(m.uop), size)
     sizes = (cast(truths, dt.int64) + zeros_like(x, dt.int64)).shape
     flat = reshape(expand(x, sizes), -1)
     all_truths = reshape(expand(truths, sizes), -1)
-    count = _measured(count_nonzero(all_truths), "masked_select") if size is None else size
-    places = _first_true(all_truths, count)
+    count = measured(count_nonzero(all_truths), "masked_select") if size is None else size
+    places = first_true(all_truths, count)
     if size is None:
         return take(flat, places)
     return cast(where(places < 0, fill_value, take(flat, maximum(places, 0))), x.dtype)
@@ -164,66 +164,6 @@ def repeat_interleave(x: T, repeats: Any, dim: int | None = None, *, axis: int |
 # --- what occurs
 
 
-def unique(
-    t: T,
-    sorted: bool = True,
-    return_inverse: bool = False,
-    return_counts: bool = False,
-    dim: Any = None,
-    *,
-    size: Any = None,
-    fill_value: Any = 0,
-) -> Any:
-    """The different elements in order, one NaN among them; or (values, inverse, counts).
-
-    `inverse` says for each element where its value is, `counts` how often each value occurs. With a
-    `size`, that many: the fill value, which occurs 0 times, is left over, and what does not fit is lost.
-
-    >>> Tensor([3, 1, 3]).unique().tolist()
-    [1, 3]
-    >>> Tensor([3, 1, 3]).unique(return_inverse=True, return_counts=True).inverse.tolist()
-    [1, 0, 1]
-    """
-    if dim is not None:
-        raise ShapeError("unique looks at single elements; slices along an axis are not compared")
-    x = reshape(t, t.numel())
-    (total,) = concrete_shape(x.shape)
-    if not total:
-        return _unique_of_nothing(t, size, fill_value, return_inverse, return_counts)
-    values, order = sort(_kept_for(x, size))
-    before = values.narrow(0, 0, total - 1)
-    after = values.narrow(0, 1, total - 1)
-    differs = before.ne(after)
-    if x.dtype.is_float:
-        differs = differs & ~(before.isnan() & after.isnan())
-    first = cat(narrow(ones_like(x, dt.bool_), 0, 0, 1), differs)
-    group = cumsum(cast(first, dt.int64), 0) - 1
-    if size is None:
-        count = _measured(reshape(narrow(group, 0, total - 1, 1) + 1, ()), "unique")
-    else:
-        (count,) = concrete_shape(as_shape((as_size(size),)))
-    places = _first_true(first, count)
-    found = values.take(maximum(places, 0))
-    if size is not None:
-        found = cast(where(places < 0, fill_value, found), t.dtype)
-    if not return_inverse and not return_counts:
-        return found
-    inverse = reshape(scatter(zeros_like(group), 0, order, group), t.shape)
-    kept = where(group < count, group, -1)
-    zeros = expand_to(const(dt.int64, 0), (count,))
-    put = _counted(x._new(zeros), kept, None)
-    return Unique(found, inverse if return_inverse else None, put if return_counts else None)
-
-
-def _unique_of_nothing(x: T, size: Any, fill_value: Any, inverse: bool, counts: bool) -> Any:
-    count = 0 if size is None else size
-    found = x._new(full(type(x), (count,), fill_value, x.dtype, x.device).uop)
-    if not inverse and not counts:
-        return found
-    none = x._new(zeros(type(x), x.shape, dtype=dt.int64).uop)
-    return Unique(found, none if inverse else None, zeros_like(found, dt.int64) if counts else None)
-
-
 def bincount(x: T, size: Any = None, weights: Any = None, *, minlength: int = 0) -> T:
     """How often each of the numbers 0, 1, 2 … occurs, or the sum of the weights that go with it.
 
@@ -239,14 +179,14 @@ def bincount(x: T, size: Any = None, weights: Any = None, *, minlength: int = 0)
         raise DTypeError(f"bincount counts whole numbers, not {x.dtype}")
     flat = flatten(x)
     if size is None:
-        size = max(_largest_number(_kept_for(flat, size)) + 1, minlength)
+        size = max(_largest_number(kept_for(flat, size)) + 1, minlength)
     given = None if weights is None else x._new(_operand_of(x, weights).uop)
     if given is not None and given.numel() != flat.numel():
         raise ShapeError(
             f"bincount of {flat.numel()} numbers needs as many weights, not {show_shape(given.shape)}"
         )
     zeros = x._new(expand_to(const(dt.int64 if given is None else given.dtype, 0), as_shape((size,))))
-    return _counted(zeros, flat, given)
+    return counted(zeros, flat, given)
 
 
 def _operand_of(x: T, value: Any) -> Any:
@@ -257,12 +197,12 @@ def _largest_number(x: T) -> int:
     if x.numel() == 0:
         return -1
     least, most = reduce.min(x), reduce.max(x)
-    if not x.dtype.is_unsigned and _measured(least, "bincount") < 0:
+    if not x.dtype.is_unsigned and measured(least, "bincount") < 0:
         raise ShapeError(f"bincount counts numbers of 0 and more, not {item(least)}")
-    return _measured(most, "bincount")
+    return measured(most, "bincount")
 
 
-def _counted(x: T, places: Any, weights: Any) -> T:
+def counted(x: T, places: Any, weights: Any) -> T:
     """Sums at places; negative ones are outside, and not counted from the end."""
     where = places if places.dtype.is_unsigned else (places < 0).where(-1, places)
     amount = expand_to(const(x.dtype, 1), places.shape) if weights is None else weights.flatten().uop

@@ -78,6 +78,11 @@ def methods(pure: Iterable[ModuleType]) -> Callable[[K], K]:
     return decorate
 
 
+def recorded(function: F) -> F:
+    """A function that is no method, as the public has it: it remembers the user's line as methods do."""
+    return _recording(function)  # type: ignore[return-value]
+
+
 if TYPE_CHECKING:
     P = ParamSpec("P")
     R = TypeVar("R")

@@ -6,9 +6,10 @@ import math
 from typing import Any
 
 from morok.dtype import float32
-from morok.errors import ArgumentError
+from morok.errors import ArgumentError, ShapeError
 from morok.ir import movement as move
 from morok.ir.build import approximate_op
+from morok.ir.infer import show_shape
 from morok.ir.node import alu, const
 from morok.ir.ops import Ops
 from morok.tensor.creation.constructors import as_operand
@@ -18,6 +19,7 @@ from morok.tensor.elementwise.floats import floating, named, rounded_to, widen
 from morok.tensor.elementwise.functions import erf, exp, expm1, log1p, tanh
 from morok.tensor.elementwise.once import rounded_once
 from morok.tensor.elementwise.operators import T
+from morok.tensor.sizes import as_axis
 
 _LOG2_E = math.log2(math.e)
 # The chance that a normal variable is below x is 1 / (1 + 2^(-x·p(x²))) with this polynomial p: its relative
@@ -326,3 +328,27 @@ def threshold(x: T, threshold: float, value: float) -> T:
     [9.0, 2.0]
     """
     return where(x <= threshold, value, x)
+
+
+@rounded_once
+def glu(x: T, dim: int = -1, *, axis: int | None = None) -> T:
+    """One half of an axis times the sigmoid of the other.
+
+    >>> Tensor([2.0, 0.0]).glu().tolist()
+    [1.0]
+    """
+    own = x.shape
+    at = as_axis(dim if axis is None else axis, len(own), own)
+    size = own[at]
+    if not isinstance(size, int) or size % 2:
+        raise ShapeError(f"glu along axis {at} needs an even size, not shape {show_shape(own)}")
+    first, second = (
+        x._new(
+            move.shrink(
+                x.uop,
+                [(k * size // 2, (k + 1) * size // 2) if i == at else (0, n) for i, n in enumerate(own)],
+            )
+        )
+        for k in (0, 1)
+    )
+    return first * sigmoid(second)

@@ -11,6 +11,7 @@ from morok.dtype import promote
 from morok.errors import ArgumentError, ShapeError
 from morok.ir.infer import show_shape
 from morok.ir.ops import Ops
+from morok.tensor.arrays import reduce
 from morok.tensor.arrays.arrange import diagonal, ravel
 from morok.tensor.arrays.joining import roll
 from morok.tensor.arrays.movement import expand, permute, reshape
@@ -20,7 +21,7 @@ from morok.tensor.dtypes import accumulator
 from morok.tensor.elementwise.conversion import cast
 from morok.tensor.elementwise.once import rounded_once
 from morok.tensor.elementwise.operators import T
-from morok.tensor.linalg.products import matmul
+from morok.tensor.linalg.products import matmul, outer
 from morok.tensor.sizes import as_axes
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -234,8 +235,56 @@ def addmm(x: T, first: Any, second: Any, beta: float = 1, alpha: float = 1) -> T
     >>> Tensor([[1.0]]).addmm(Tensor([[2.0]]), Tensor([[3.0]])).tolist()
     [[7.0]]
     """
-    product = matmul(as_operand(x, first), second)
-    return x * beta + product * alpha
+    return _added(x, matmul(as_operand(x, first), second), beta, alpha)
+
+
+@rounded_once
+def baddbmm(x: T, first: Any, second: Any, beta: float = 1, alpha: float = 1) -> T:
+    """beta · x + alpha · first @ second, for batches of matrices.
+
+    >>> Tensor([[[1.0]]]).baddbmm(Tensor([[[2.0]]]), Tensor([[[3.0]]])).tolist()
+    [[[7.0]]]
+    """
+    return _added(x, _ranked(as_operand(x, first), second, 3, 3, "baddbmm"), beta, alpha)
+
+
+@rounded_once
+def addbmm(x: T, first: Any, second: Any, beta: float = 1, alpha: float = 1) -> T:
+    """beta · x + alpha · the sum of first @ second over a batch of matrices.
+
+    >>> Tensor([[1.0]]).addbmm(Tensor([[[2.0]]]), Tensor([[[3.0]]])).tolist()
+    [[7.0]]
+    """
+    product = _ranked(as_operand(x, first), second, 3, 3, "addbmm")
+    return _added(x, reduce.sum(product, 0), beta, alpha)
+
+
+@rounded_once
+def addmv(x: T, first: Any, second: Any, beta: float = 1, alpha: float = 1) -> T:
+    """beta · x + alpha · first @ second, of a matrix and a vector.
+
+    >>> Tensor([1.0]).addmv(Tensor([[2.0]]), Tensor([3.0])).tolist()
+    [7.0]
+    """
+    return _added(x, _ranked(as_operand(x, first), second, 2, 1, "addmv"), beta, alpha)
+
+
+@rounded_once
+def addr(x: T, first: Any, second: Any, beta: float = 1, alpha: float = 1) -> T:
+    """beta · x + alpha · the products of all elements of two vectors.
+
+    >>> Tensor([[1.0]]).addr(Tensor([2.0]), Tensor([3.0])).tolist()
+    [[7.0]]
+    """
+    return _added(x, outer(as_operand(x, first), second), beta, alpha)
+
+
+def _added(x: T, product: T, beta: float, alpha: float) -> T:
+    """A product beside what was there; with a beta of 0 nothing of that, be it NaN."""
+    scaled = product if alpha == 1 else product * alpha
+    if beta == 0:
+        return scaled
+    return (x if beta == 1 else x * beta) + scaled
 
 
 def _letters(formula: str, ranks: Sequence[int]) -> tuple[list[str], str]:

@@ -14,6 +14,7 @@ from morok import Tensor, knobs
 from morok.tensor.calls.record import _OPERATORS
 from tests.devices import devices
 from tests.tensor.interface.table_elementwise import BINARY, UNARY, USUAL, Entry
+from tests.tensor.interface.table_more import MORE, SLICES, SPECIAL
 from tests.tensor.interface.table_products import CASES
 from tests.tensor.interface.table_shapes import (
     LAYOUTS,
@@ -224,6 +225,27 @@ def test_cases(name: str, device: str) -> None:
             np.testing.assert_allclose(got, wanted, rtol=1e-9, atol=1e-10)
 
 
+@pytest.mark.parametrize("device", DEVICES)
+def test_further_cases(device: str) -> None:
+    """All of them together: one by one they would take longer to schedule than to compute."""
+    with knobs.override(DEVICE=device):
+        failures = []
+        cases = [
+            *((name, case) for name, found in MORE.items() for case in found),
+            *(("unique", c) for c in SLICES),
+        ]
+        for name, (mine, numpys) in cases:
+            result = mine()
+            got = result.numpy() if isinstance(result, Tensor) else np.asarray(result)
+            with np.errstate(all="ignore"), warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                wanted = np.asarray(numpys())
+            fits = got.shape == wanted.shape and got.dtype == wanted.dtype
+            if not fits or not np.allclose(got, wanted, rtol=1e-9, atol=1e-10, equal_nan=True):
+                failures.append(f"{name}: {got} of {got.dtype}, not {wanted} of {wanted.dtype}")
+        assert not failures, "\n".join(failures)
+
+
 # --- nothing is forgotten
 
 RANDOM = {  # tests/nn/test_random.py
@@ -249,7 +271,7 @@ GRAPHS = {
 def test_every_public_operation_is_in_a_table() -> None:
     tables = (UNARY, BINARY, USUAL, MOVEMENT, REDUCTIONS, RUNNING, ORDER, CASES)
     known = {name.split()[0] for table in tables for name in table}
-    known |= RANDOM | GRADIENTS | FILES | GRAPHS
+    known |= set(MORE) | set(SPECIAL) | RANDOM | GRADIENTS | FILES | GRAPHS
     plain = {n: inspect.unwrap(getattr(Tensor, n)) for n in dir(Tensor) if not n.startswith("_")}
     aliases = {n for n, f in plain.items() if any(f is plain.get(other) for other in known if other != n)}
     operators = {n for n in _OPERATORS if n in dir(Tensor) and n != "__init__"}

@@ -6,17 +6,23 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from morok.errors import ArgumentError, ShapeError
 from morok.ir.infer import show_shape
 from morok.tensor.arrays import reduce
-from morok.tensor.arrays.joining import cat
-from morok.tensor.arrays.movement import expand, narrow, reshape, unflatten
+from morok.tensor.arrays.index import take
+from morok.tensor.arrays.movement import expand, reshape, squeeze, unflatten
 from morok.tensor.arrays.padding import pad
 from morok.tensor.arrays.reduce import mean
-from morok.tensor.creation.constructors import arange, ones_like
+from morok.tensor.creation.constructors import arange, from_data, ones_like
+from morok.tensor.elementwise.activations import relu
 from morok.tensor.elementwise.comparison import eq, ne, where
+from morok.tensor.elementwise.floats import floating
 from morok.tensor.elementwise.once import rounded_once
 from morok.tensor.elementwise.operators import T
+from morok.tensor.images.resize import adaptive_windows, area_taps
+from morok.tensor.images.taps import weighted
 from morok.tensor.linalg.windows import (
     known_size,
     padding_pairs,
@@ -201,27 +207,59 @@ def avg_pool3d(
     return avg_pool2d(x, kernel, stride, padding, count_include_pad, ceil_mode, divisor_override)
 
 
-def _adaptive(t: T, output_size: Any, count: int, largest: bool) -> T:
+def _sizes(t: T, output_size: Any, count: int) -> list[int]:
+    """How many windows each of the last axes gets; None keeps an axis as it is."""
+    own = [known_size(n, "a pooled axis") for n in t.shape[t.ndim - count :]]
+    many = list(output_size) if isinstance(output_size, tuple | list) else [output_size] * count
+    if t.ndim < count or len(many) != count or any(w is not None and w < 0 for w in many):
+        raise ShapeError(f"a pool of shape {show_shape(t.shape)} to {output_size!r} needs {count} sizes")
+    if 0 in own and any(many):
+        raise ShapeError(f"a pool of shape {show_shape(t.shape)} has nothing to choose from")
+    return [n if w is None else w for w, n in zip(many, own, strict=True)]
+
+
+def _averages(t: T, output_size: Any, count: int) -> T:
     """Windows of nearly equal size, so many as are asked for, one axis after the other."""
     x = t
-    for i, wanted in enumerate(whole_numbers(output_size, count)):
+    for i, wanted in enumerate(_sizes(t, output_size, count)):
         axis = t.ndim - count + i
-        size = x.shape[axis]
-        if not isinstance(size, int) or wanted < 1 or size < 1:
-            raise ShapeError(f"a pool of shape {show_shape(t.shape)} to {output_size!r} needs known sizes")
-        x = _adaptive_axis(x, axis, size, wanted, largest)
+        size = known_size(x.shape[axis], "a pooled axis")
+        if wanted and size % wanted == 0:
+            x = mean(unflatten(x, axis, (wanted, size // wanted)), axis + 1)
+        elif wanted != size:
+            x = weighted(x, axis, *area_taps(size, wanted))
     return x
 
 
-def _adaptive_axis(x: T, axis: int, size: int, wanted: int, largest: bool) -> T:
-    if size % wanted == 0:
-        rows = unflatten(x, axis, (wanted, size // wanted))
-        return reduce.max(rows, axis + 1) if largest else mean(rows, axis + 1)
-    starts = [i * size // wanted for i in range(wanted)]
-    stops = [-(-(i + 1) * size // wanted) for i in range(wanted)]
-    pieces = [narrow(x, axis, a, b - a) for a, b in zip(starts, stops, strict=True)]
-    parts = [(reduce.max(p, axis, True) if largest else mean(p, axis, True)) for p in pieces]
-    return cat(parts[0], *parts[1:], dim=axis)
+def _places_of_windows(size: int, wanted: int) -> Any:
+    """The places (wanted, width) of the windows' elements; short windows name their last one again."""
+    first, last = adaptive_windows(size, wanted)
+    width = int((last - first).max(initial=1))
+    return np.minimum(first[:, None] + np.arange(width), last[:, None] - 1)
+
+
+def _largest(t: T, output_size: Any, count: int, return_indices: bool) -> Any:
+    lead = t.ndim - count
+    own = [known_size(n, "a pooled axis") for n in t.shape[lead:]]
+    wanted = _sizes(t, output_size, count)
+    windows = [_places_of_windows(n, w) for n, w in zip(own, wanted, strict=True)]
+    x = t
+    if not return_indices:
+        for i, places in enumerate(windows):
+            x = reduce.max(take(x, places, lead + i), lead + i + 1)
+        return x
+    flat: Any = 0
+    for i, places in enumerate(windows):
+        x = take(x, places, lead + 2 * i)
+        shape = [1] * (2 * count)
+        shape[2 * i : 2 * i + 2] = places.shape
+        flat = flat * own[i] + places.reshape(shape)
+    axes = tuple(range(lead + 1, lead + 2 * count, 2))
+    top = reduce.max(x, axes, keepdim=True)
+    at = from_data(t, flat)
+    hit = eq(x, top) | ne(x, x) if t.dtype.is_float else eq(x, top)
+    first = reduce.min(where(hit, at, int(np.prod(own))), axes)
+    return squeeze(top, axes), first
 
 
 @rounded_once
@@ -231,7 +269,7 @@ def adaptive_avg_pool1d(x: T, output_size: Any) -> T:
     >>> Tensor([[[1.0, 3.0, 5.0]]]).adaptive_avg_pool1d(2).tolist()
     [[[2.0, 4.0]]]
     """
-    return _adaptive(x, output_size, 1, False)
+    return _averages(x, output_size, 1)
 
 
 @rounded_once
@@ -241,22 +279,48 @@ def adaptive_avg_pool2d(x: T, output_size: Any) -> T:
     >>> Tensor.ones(1, 1, 4, 6).adaptive_avg_pool2d((2, 3)).shape
     (1, 1, 2, 3)
     """
-    return _adaptive(x, output_size, 2, False)
+    return _averages(x, output_size, 2)
 
 
-def adaptive_max_pool1d(x: T, output_size: Any) -> T:
+@rounded_once
+def adaptive_avg_pool3d(x: T, output_size: Any) -> T:
+    """The averages of so many windows of nearly equal size of the last three axes.
+
+    >>> Tensor.ones(1, 1, 4, 6, 5).adaptive_avg_pool3d((2, 3, None)).shape
+    (1, 1, 2, 3, 5)
+    """
+    return _averages(x, output_size, 3)
+
+
+def adaptive_max_pool1d(x: T, output_size: Any, return_indices: bool = False) -> Any:
     """The largest values of so many windows of nearly equal size of the last axis.
 
     >>> Tensor([[[1.0, 3.0, 5.0]]]).adaptive_max_pool1d(2).tolist()
     [[[3.0, 5.0]]]
     """
-    return _adaptive(x, output_size, 1, True)
+    return _largest(x, output_size, 1, return_indices)
 
 
-def adaptive_max_pool2d(x: T, output_size: Any) -> T:
+def adaptive_max_pool2d(x: T, output_size: Any, return_indices: bool = False) -> Any:
     """The largest values of so many windows of nearly equal size of the last two axes.
 
     >>> Tensor.ones(1, 1, 4, 6).adaptive_max_pool2d(1).shape
     (1, 1, 1, 1)
     """
-    return _adaptive(x, output_size, 2, True)
+    return _largest(x, output_size, 2, return_indices)
+
+
+def adaptive_max_pool3d(x: T, output_size: Any, return_indices: bool = False) -> Any:
+    """The largest values of so many windows of nearly equal size of the last three axes.
+
+    >>> Tensor.ones(1, 1, 4, 6, 5).adaptive_max_pool3d(1, return_indices=True)[1].tolist()
+    [[[[[0]]]]]
+    """
+    return _largest(x, output_size, 3, return_indices)
+
+
+def lp_pool(x: T, norm_type: float, count: int, kernel_size: Any, stride: Any, ceil_mode: bool) -> T:
+    """The p-norm of each window of the last axes."""
+    kernel = steps_of(kernel_size, count, "kernel size")
+    total = avg_pool2d(floating(x) ** norm_type, tuple(kernel), stride, 0, True, ceil_mode, 1)
+    return relu(total) ** (1.0 / norm_type)

@@ -1,0 +1,1 @@
+"""`morok.linalg`"""

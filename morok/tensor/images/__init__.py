@@ -1,0 +1,1 @@
+"""Resizing, sampling, folding: what is done to images and their like."""

@@ -1,0 +1,1 @@
+"""torch's own samples of its operators, run through morok's functions of the same names."""

@@ -1,0 +1,201 @@
+"""Which function of morok is meant by a name of torch, and where its arguments come in another order.
+
+Most are methods of a tensor, functions of `morok.linalg`, `special`, `fft`, `signal`, or of
+`morok.nn.functional`, under the same name and with the same arguments. Where NumPy and torch differ, morok
+goes with NumPy; the differences are spelled out here, one function each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import morok
+from morok import Tensor
+
+Function = Callable[..., Any]
+
+# Values are drawn: only shapes and types can be compared.
+RANDOM = frozenset((
+    "bernoulli", "empty", "empty_like", "new_empty", "multinomial", "normal", "normal.number_mean",
+    "rand_like", "randint", "randint_like", "randn", "randn_like", "nn.functional.alpha_dropout",
+    "nn.functional.dropout", "nn.functional.dropout2d", "nn.functional.dropout3d",
+    "nn.functional.feature_alpha_dropout.with_train", "nn.functional.feature_alpha_dropout.without_train",
+    "nn.functional.rrelu", "nn.functional.fractional_max_pool2d", "nn.functional.fractional_max_pool3d",
+))  # fmt: skip
+SETS: frozenset[str] = frozenset()
+# Gradients of ties and of the ends of intervals are a matter of choice.
+UNDEFINED: frozenset[str] = frozenset()
+
+
+def _lookup(root: Any, path: str) -> Function | None:
+    for part in path.split("."):
+        root = getattr(root, part, None)
+        if root is None:
+            return None
+    return root if callable(root) else None
+
+
+def function_of(name: str) -> Function | None:
+    """morok's function for an operator of torch; None if there is none."""
+    if name in ADAPTED:
+        return ADAPTED[name]
+    for plain in (name, name.rpartition(".")[0]):
+        if not plain:
+            continue
+        if plain in ADAPTED:
+            return ADAPTED[plain]
+        space, _, last = plain.rpartition(".")
+        if space == "nn.functional":
+            from morok.nn import functional
+
+            found = getattr(functional, last, None)
+        elif space in ("linalg", "special", "fft", "signal.windows"):
+            found = _lookup(
+                getattr(morok, space.split(".")[0], None), ".".join([*space.split(".")[1:], last])
+            )
+        elif not space:
+            found = _lookup(Tensor, last)
+        else:
+            found = None
+        if found is not None:
+            return found
+    return None
+
+
+ADAPTED: dict[str, Function] = {}
+
+
+def adapted(*names: str) -> Callable[[Function], Function]:
+    def enter(function: Function) -> Function:
+        for name in names:
+            ADAPTED[name] = function
+        return function
+
+    return enter
+
+
+# --- attributes and operators
+
+ADAPTED["T"] = lambda x: x.T
+ADAPTED["mT"] = lambda x: x.mT
+ADAPTED["t"] = lambda x: x.T
+for _name in ("add", "and", "mul", "or", "sub", "xor", "mod", "pow", "matmul"):
+    ADAPTED[f"__r{_name}__"] = partial(lambda n, x, y: getattr(x, f"__r{n}__")(y), _name)
+ADAPTED["__rdiv__"] = lambda x, y: y / x
+ADAPTED["__getitem__"] = lambda x, key: x[tuple(key) if isinstance(key, list) else key]
+ADAPTED["scalar_tensor"] = lambda value, dtype=None: Tensor(value, dtype=dtype or "float32")
+ADAPTED["item"] = lambda x: x.item()
+
+
+# --- lists of tensors come as one argument
+
+
+def _listed(name: str) -> Function:
+    return lambda parts, *args, **kwargs: getattr(Tensor, name)(*parts, *args, **kwargs)
+
+
+for _name in (
+    "hstack",
+    "vstack",
+    "dstack",
+    "column_stack",
+    "block_diag",
+    "broadcast_tensors",
+    "cartesian_prod",
+):
+    if hasattr(Tensor, _name):
+        ADAPTED[_name] = lambda *p, _n=_name: getattr(Tensor, _n)(
+            *(p[0] if isinstance(p[0], list | tuple) else p)
+        )
+
+
+@adapted("cat", "stack")
+def _joined(parts: Any, dim: int = 0) -> Any:
+    return parts[0].cat(*parts[1:], dim=dim)
+
+
+ADAPTED["stack"] = lambda parts, dim=0: parts[0].stack(*parts[1:], dim=dim)
+ADAPTED["einsum"] = lambda operands, equation: Tensor.einsum(equation, *operands)
+
+
+# --- extremes: torch's max along an axis has the positions with it
+
+
+def _extreme(name: str) -> Function:
+    def both(x: Any, dim: Any = None, keepdim: bool = False) -> Any:
+        if dim is None:
+            return getattr(x, name)()
+        if isinstance(dim, Tensor):
+            return getattr(x, f"{name}imum")(dim)
+        at = getattr(x, f"arg{name}")(dim, keepdim=True)
+        values = x.gather(dim, at) if x.ndim else x
+        return (values, at) if keepdim or not x.ndim else (values.squeeze(dim), at.squeeze(dim))
+
+    return both
+
+
+ADAPTED["max"], ADAPTED["min"] = _extreme("max"), _extreme("min")
+ADAPTED["cummax"] = lambda x, dim: x.cummax(dim, return_indices=True)
+ADAPTED["cummin"] = lambda x, dim: x.cummin(dim, return_indices=True)
+ADAPTED["equal"] = lambda x, y: x.array_equal(y)
+ADAPTED["gradient"] = lambda x, **how: x.slopes(**how)
+ADAPTED["slice"] = lambda x, dim=0, start=None, end=None, step=1: x[
+    (slice(None),) * dim + (slice(start, end, step),)
+]
+ADAPTED["constant_pad_nd"] = lambda x, pad, value=0: x.pad(list(pad), value)
+ADAPTED["linspace"] = lambda start, end, steps, **how: Tensor.linspace(
+    _number(start), _number(end), steps, **how
+)
+ADAPTED["logspace"] = lambda start, end, steps, base=10.0, **how: Tensor.logspace(
+    _number(start), _number(end), steps, _number(base), **how
+)
+
+
+def _number(x: Any) -> Any:
+    return x.item() if isinstance(x, Tensor) else x
+
+
+@adapted("to")
+def _to(x: Any, *args: Any, **kwargs: Any) -> Any:
+    """torch's `to` takes a device, a type, or a tensor to be like."""
+    for value in (*args, *kwargs.values()):
+        if isinstance(value, Tensor):
+            return x.cast(value.dtype)
+        if not isinstance(value, bool | str | None.__class__):
+            return x.cast(value)
+    return x
+
+
+def _lower_middle(x: Any, dim: Any, keepdim: bool, count: Any) -> Any:
+    """torch's median is the lower one of two in the middle, with its position."""
+    at = ((count - 1) // 2).maximum(0)
+    values, order = x.sort(dim)
+    return values.take_along_dim(at, dim), order.take_along_dim(at, dim)
+
+
+@adapted("median", "nanmedian")
+def _median(x: Any, dim: Any = None, keepdim: bool = False) -> Any:
+    return _median_of(x, dim, keepdim, False)
+
+
+@adapted("nanmedian")
+def _nanmedian(x: Any, dim: Any = None, keepdim: bool = False) -> Any:
+    return _median_of(x, dim, keepdim, True)
+
+
+def _median_of(x: Any, dim: Any, keepdim: bool, without: bool) -> Any:
+    if dim is None:
+        return _median_of(x.reshape(-1), 0, False, without)[0] if x.numel() else x.mean()
+    if not x.ndim:
+        return x, x.zeros_like("int64")
+    whole = x.isfinite() | x.isinf()
+    counted = whole if without else x.isnan().any(dim, keepdim=True).where(False, whole)
+    count = counted.sum(dim, keepdim=True)
+    values, order = _lower_middle(x, dim, True, count)
+    if not without:  # the first NaN, if there is one
+        nan = x.isnan().any(dim, keepdim=True)
+        first = x.isnan().argmax(dim, keepdim=True)
+        values, order = nan.where(float("nan"), values), nan.where(first, order)
+    return (values, order) if keepdim else (values.squeeze(dim), order.squeeze(dim))
