@@ -46,21 +46,8 @@ from morok.tensor.elementwise.operators import Operators
 from morok.tensor.gradient import backward as reverse
 from morok.tensor.gradient.walk import CALLS
 from morok.tensor.gradient_track import cut
-<<<<<<< HEAD
-from morok.tensor.linalg import (
-    attention,
-    contract,
-    convolution,
-    normalization,
-    pools,
-    products,
-    resize,
-    windows,
-)
-=======
 from morok.tensor.images import fold, grid, pools, resize
-from morok.tensor.linalg import contract, convolution, normalization, products, windows
->>>>>>> 9759a95 (Special functions, Fourier transforms, images, and nn.functional by PyTorch's names; torch's samples as the judge of it all)
+from morok.tensor.linalg import attention, contract, convolution, normalization, products, windows
 from morok.tensor.linalg import solve as solving
 from morok.tensor.linalg.solve_gradients import enter_gradients
 from morok.tensor.memory.storage import Storage, identified
@@ -71,13 +58,8 @@ from morok.tensor.special import gradients as special_gradients
 # Modules whose functions do nothing but make a graph from their operands.
 _PURE = (
     arithmetic, comparison, conversion, functions, rounding, named, activations, movement, padding, joining,
-<<<<<<< HEAD
     arrange, reduce, nan_reductions, normalization, index, scattering, sorting, products, attention, contract,
-    windows, convolution, pools,
-=======
-    arrange, reduce, nan_reductions, normalization, index, scattering, sorting, products, contract, windows,
-    convolution, pools, fold, grid, bessel, errors, gamma, whole, pieces, statistics,
->>>>>>> 9759a95 (Special functions, Fourier transforms, images, and nn.functional by PyTorch's names; torch's samples as the judge of it all)
+    windows, convolution, pools, fold, grid, bessel, errors, gamma, whole, pieces, statistics,
 )  # fmt: skip
 
 
@@ -372,33 +354,15 @@ class Tensor(Operators):
 
     # --- Products
     matmul = __matmul__ = products.matmul
-<<<<<<< HEAD
-    __rmatmul__ = products.rmatmul
-    __imatmul__ = products.imatmul
-    outer = products.outer
+    __rmatmul__, __imatmul__, outer = products.rmatmul, products.imatmul, products.outer
     linear = products.linear
     scaled_dot_product_attention = attention.scaled_dot_product_attention
-    einsum = contract.einsum
-    tensordot = contract.tensordot
-    dot = contract.dot
-    vdot = contract.vdot
-    inner = contract.inner
-    kron = contract.kron
-    cross = contract.cross
-    mm = contract.mm
-    mv = contract.mv
-    bmm = contract.bmm
-    addmm = contract.addmm
-=======
-    __rmatmul__, __imatmul__, outer = products.rmatmul, products.imatmul, products.outer
-    linear, scaled_dot_product_attention = products.linear, products.scaled_dot_product_attention
     einsum, tensordot, dot, vdot = contract.einsum, contract.tensordot, contract.dot, contract.vdot
     inner, kron, cross, mm = contract.inner, contract.kron, contract.cross, contract.mm
     mv, bmm, addmm = contract.mv, contract.bmm, contract.addmm
 
     baddbmm, addbmm = contract.baddbmm, contract.addbmm
     addmv, addr = contract.addmv, contract.addr
->>>>>>> 9759a95 (Special functions, Fourier transforms, images, and nn.functional by PyTorch's names; torch's samples as the judge of it all)
 
     # --- Windows: convolutions, pools, resizing
     unfold = windows.unfold

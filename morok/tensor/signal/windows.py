@@ -150,6 +150,8 @@ def exponential(
     if sym and center is not None:
         raise ArgumentError("a symmetric window has its center in the middle; leave it out")
     n, _ = _places(cls, size, sym, device)
+    if size == 1:
+        return _of(n * 0.0 + 1.0, dtype)
     middle = (size - 1 if sym else size) / 2.0 if center is None else center
     return _of(exp(arithmetic.abs(n - middle) * (-1.0 / tau)), dtype)
 
@@ -165,6 +167,8 @@ def gaussian(
     if std <= 0.0:
         raise ArgumentError(f"std is above 0, unlike {std}")
     n, _ = _places(cls, size, sym, device)
+    if size == 1:
+        return _of(n * 0.0 + 1.0, dtype)
     away = (n - (size - 1 if sym else size) / 2.0) * (1.0 / std)
     return _of(exp(away * away * -0.5), dtype)
 
