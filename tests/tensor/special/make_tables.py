@@ -119,16 +119,26 @@ def _airy_right(t: Any) -> Any:
     return mp.airyai(x) * mp.exp(zeta) * x ** mp.mpf("0.25")
 
 
-def tables() -> dict[str, tuple[str, list[float]]]:
-    half = mp.mpf(1) / 2
-    p0, q0 = _hankel(0)
-    p1, q1 = _hankel(1)
-    found: dict[str, tuple[str, list[float]]] = {}
+Table = dict[str, tuple[str, list[float]]]
 
+
+def _adder(found: Table) -> Callable[..., None]:
     def add(name: str, what: str, *args: Any, **options: Any) -> None:
         found[name] = (what, series(*args, **options))
         print(name, len(found[name][1]), flush=True)
 
+    return add
+
+
+def tables() -> Table:
+    found: Table = {}
+    _smooth_parts(_adder(found))
+    _wave_parts(_adder(found))
+    return found
+
+
+def _smooth_parts(add: Callable[..., None]) -> None:
+    half = mp.mpf(1) / 2
     add(
         "ERFCX",
         "erfcx(x)·(1 + 2x), t = (x - 2) / (x + 2)",
@@ -191,6 +201,11 @@ def tables() -> dict[str, tuple[str, list[float]]]:
         0,
         1,
     )
+
+
+def _wave_parts(add: Callable[..., None]) -> None:
+    p0, q0 = _hankel(0)
+    p1, q1 = _hankel(1)
     add("J0_NEAR", "J0, t = x² on 0 … 64", root(lambda x: mp.besselj(0, x)), 0, 64)
     add("J1_NEAR", "J1/x, t = x² on 0 … 64", root(lambda x: mp.besselj(1, x) / x), 0, 64)
     add("Y0_NEAR", "Y0 - (2/π)·log(x/2)·J0, t = x² on 0 … 64", _y_rest(0), 0, 64)
@@ -219,7 +234,6 @@ def tables() -> dict[str, tuple[str, list[float]]]:
     add("AIRY_RIGHT", "exp(ζ)·x^¼·Ai(x) from 2 on, t = ζ(2)/ζ, ζ = ⅔·x^1.5", _airy_right, 0, 1)
     add("AIRY_P", "P of Ai(-x) from 4 on, t = (ζ(4)/ζ)²", _airy_far(0), 0, 1)
     add("AIRY_Q", "Q of Ai(-x), times ζ", _airy_far(1), 0, 1)
-    return found
 
 
 def main() -> None:
