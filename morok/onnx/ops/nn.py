@@ -121,6 +121,8 @@ def convolve(
         padding = tuple(a for a, _ in around)
     else:
         x = pad_spatial(x, around)
+    if max(kernel, default=1) > 1:  # each element is read by many windows: it is computed once, before
+        x = x.contiguous()
     return x.conv2d(w, b, tuple(strides), padding, tuple(dilations), group)
 
 
