@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
@@ -53,12 +54,17 @@ def pages() -> dict[str, str]:
     from morok.cli.pipeline_picture import pipeline_picture
     from morok.ir.document import ops_page
 
-    return {
+    found = {
         "api.md": api_page(),
         "ops.md": ops_page(),
         "stages.md": stages_page(),
         "pipeline.svg": pipeline_picture(),
     }
+    if importlib.util.find_spec("onnx") is not None:  # the page lists what its package has bodies for
+        from morok.onnx.document import onnx_page
+
+        found["onnx.md"] = onnx_page()
+    return found
 
 
 def stages_page() -> str:

@@ -27,6 +27,7 @@ COMMANDS: dict[str, str] = {
     "view": "morok.cli.view",
     "tune": "morok.cli.tune",
     "bench": "morok.cli.bench.command",
+    "onnx": "morok.cli.onnx",
     "docs": "morok.cli.docs",
     "knobs": "morok.cli.knobs",
     "devices": "morok.cli.devices",
@@ -50,6 +51,7 @@ examples:
   morok tune script.py       a search for faster kernels, and what it has won
   morok knobs                every option, its value and its meaning
   morok bench --quick        how fast it is, beside the libraries that are installed
+  morok onnx check m.onnx    what a model asks for, and whether it can be run
   morok devices              what there is to run on
   EXPLAIN=fusion morok demo  options are set in the environment
 

@@ -77,6 +77,11 @@ class Model:
         self.missing = sorted({str(m) for m in _missing(program)})
 
     @property
+    def nodes(self) -> list[Node]:
+        """The nodes of the model's own graph, in order."""
+        return list(self._program.nodes)
+
+    @property
     def compiled(self) -> int:
         """How many parts have been compiled so far."""
         return self._runner.compiled

@@ -13,13 +13,12 @@ from typing import Any, final
 
 import numpy as np
 
-from morok.errors import MorokError, ShapeError, UnsupportedModel
-from morok.ir.node import UOp
+from morok.errors import MorokError, UnsupportedModel
 from morok.onnx.functions import expanded, has_body
 from morok.onnx.graph import Node, Program
 from morok.onnx.sizes import Seen, decide, is_symbolic, settled, sizes_of, tensors_in, with_variables
 from morok.onnx.table import Call, NeedBody, NeedSteps, NeedValue, Operator, compute, lookup
-from morok.onnx.values import SMALL, Coded, Host, Value, to_user
+from morok.onnx.values import SMALL, Coded, Host, Value, from_user, known_array, to_user
 from morok.tensor.jit.jit import Jit
 from morok.tensor.jit.variables import Bound, rebound, unbound, unbound_shape
 from morok.tensor.tensor import Tensor
@@ -259,10 +258,14 @@ class Runner:
         if row is None:
             give(env, node, expanded(node, program, values, self.run), False)
             return
-        if row.steps is None:
-            raise UnsupportedModel(f"{node!r} cannot be run between plans")
+        call = Call(node, version, self, env, program)
         with naming(node):
-            outputs = row.steps(Call(node, version, self, env, program), values)
+            if row.reads:  # as many elements as the data say: tensors whose sizes may change
+                outputs = [_spilled(v) for v in compute(row, call, [read(v) for v in values], between=True)]
+            elif row.steps is None:
+                raise UnsupportedModel("it cannot be run between plans")
+            else:
+                outputs = row.steps(call, values)
         give(env, node, outputs, False)
 
     # --- parts
@@ -358,11 +361,13 @@ def read(value: Value) -> Value:
     if isinstance(value, Tensor | Coded):
         elem = value.elem if isinstance(value, Coded) else None
         return Host(np.asarray(to_user(value)), elem)
+    if isinstance(value, Host) and value.symbolic:
+        return Host(known_array(value), value.elem)
     return value
 
 
-def require_number(value: Any, what: str) -> int:
-    """A number that is known; a symbolic one is refused."""
-    if isinstance(value, UOp):
-        raise ShapeError(f"{what} must be a number that is known, not a symbolic size")
-    return int(value)
+def _spilled(value: Value) -> Value:
+    """What was computed on the host, as a tensor; strings stay there."""
+    if isinstance(value, Host) and not value.is_text and not value.symbolic:
+        return value.tensor() if value.array.size != 1 else from_user(value.array)
+    return value

@@ -64,6 +64,7 @@ class Operator:
     takes_call: bool
     moves: bool  # elements are moved only, so codes will do
     steps: Callable[..., Any] | None = None  # runs the node between plans
+    reads: bool = False  # it computes with values on the host, between plans
 
     @property
     def note(self) -> str:
@@ -84,13 +85,16 @@ def op(
     domain: str = "",
     moves: bool = False,
     steps: Callable[..., Any] | None = None,
+    reads: bool = False,
 ) -> Callable[[F], F]:
     """A decorator that enters a function into the table under the names of operators."""
 
     def enter(function: F) -> F:
         inputs, attributes, call = _read_signature(function)
         for name in names:
-            row = Operator(domain, name, since, until, function, inputs, attributes, call, moves, steps)
+            row = Operator(
+                domain, name, since, until, function, inputs, attributes, call, moves, steps, reads
+            )
             _TABLE.setdefault((domain, name), []).append(row)
         return function
 
@@ -154,9 +158,15 @@ class Call:
         return number < len(self.node.outputs) and bool(self.node.outputs[number])
 
 
-def compute(row: Operator, call: Call, values: list[Value]) -> list[Value]:
-    """The outputs of a node for its inputs."""
+def compute(row: Operator, call: Call, values: list[Value], between: bool = False) -> list[Value]:
+    """The outputs of a node for its inputs. `between`: no plan is being traced, so that values are there."""
     attributes = _attributes(row, call)
+    if (
+        row.reads
+        and not between
+        and not all(v is None or (isinstance(v, Host) and v.lasting) for v in values)
+    ):
+        raise NeedSteps
     twin = _ON_HOST.get((row.domain, row.name))
     if twin is not None and _known(values):
         made = twin(call, *values, **{_safe(k): v for k, v in attributes.items()})

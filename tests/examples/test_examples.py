@@ -40,6 +40,10 @@ def test_mlp_learns_the_spirals() -> None:
     assert losses[-1] < 0.2 * losses[0]
 
 
+def test_notes_say_where_the_model_is_from() -> None:
+    assert "pip download --no-deps basic-pitch" in run("notes.py")
+
+
 def test_own_rules_fire_and_are_proved_or_refuted() -> None:
     shown = run("own_rule.py")
     assert "example.mine.abs-square" in shown and "example.mine.tanh-signs" in shown

@@ -16,7 +16,7 @@ Known = Host
 _MOST = 1 << 28  # pixels; a small file may claim to be a huge image
 
 
-@op("ImageDecoder", since=20)
+@op("ImageDecoder", since=20, reads=True)
 def image_decoder(x: Known, *, pixel_format: str = "RGB") -> Value:
     """An image as (height, width, channels); of what is no image, nothing."""
     try:

@@ -151,23 +151,21 @@ def arg_min(x: T, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 
 # --- what has as many elements as the data say: computed on the host, between plans
 
 
-@op("NonZero", since=9)
+@op("NonZero", since=9, reads=True)
 def nonzero(x: Value) -> Any:
     """Positions of what is not zero, on the host: their number depends on the data."""
     array = converted("Known", x, 0).array
     return Host(np.array(np.nonzero(array), np.int64).reshape(max(array.ndim, 1), -1))
 
 
-@op("Compress", since=9)
-def compress(x: T, condition: Value, *, axis: Any = None) -> T:
-    """Slices where a condition holds, which has to be known."""
-    keep = np.flatnonzero(converted("Known", condition, 1).array)
-    if axis is None:
-        return x.reshape(-1).index_select(0, Tensor(keep))
-    return x.index_select(axis_of(axis, x.ndim), Tensor(keep))
+@op("Compress", since=9, reads=True)
+def compress(x: Value, condition: Value, *, axis: Any = None) -> Any:
+    """Slices where a condition holds, on the host: their number depends on the data."""
+    held, keep = converted("Known", x, 0), converted("Known", condition, 1).array.reshape(-1)
+    return Host(np.compress(keep, held.array, axis=axis), held.elem)
 
 
-@op("Unique", since=11)
+@op("Unique", since=11, reads=True)
 def unique(x: Value, *, axis: Any = None, sorted: int = 1) -> Any:
     """The different elements or slices, on the host: their number depends on the data."""
     held = converted("Known", x, 0)
@@ -185,7 +183,7 @@ def unique(x: Value, *, axis: Any = None, sorted: int = 1) -> Any:
     return (Host(values, held.elem), *rest)
 
 
-@op("NonMaxSuppression", since=10)
+@op("NonMaxSuppression", since=10, reads=True)
 def non_max_suppression(
     call: Call,
     boxes: Value,

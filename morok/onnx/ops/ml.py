@@ -134,7 +134,7 @@ def _mapped(x: Host, table: dict[Any, Any], default: Any, elem_text: bool, kind:
     return Host(np.array(flat, kind).reshape(x.array.shape))
 
 
-@op("LabelEncoder", domain=ML, since=2)
+@op("LabelEncoder", domain=ML, since=2, reads=True)
 def label_encoder(
     x: Known,
     *,
@@ -173,14 +173,14 @@ def label_encoder(
     return _mapped(x, table, default, text, kind)
 
 
-@op("LabelEncoder", domain=ML, until=1)
+@op("LabelEncoder", domain=ML, until=1, reads=True)
 def label_encoder_1(
     x: Known, *, classes_strings: Any, default_int64: int = -1, default_string: str = "_Unused"
 ) -> Value:
     return _both_ways(x, list(range(len(classes_strings))), classes_strings, default_int64, default_string)
 
 
-@op("CategoryMapper", domain=ML)
+@op("CategoryMapper", domain=ML, reads=True)
 def category_mapper(
     x: Known, *, cats_int64s: Any, cats_strings: Any, default_int64: int = -1, default_string: str = "_Unused"
 ) -> Value:
@@ -215,7 +215,7 @@ def cast_map(x: Value, *, cast_to: str = "TO_FLOAT", map_form: str = "DENSE", ma
     return Host(np.array([row], np.float32 if cast_to == "TO_FLOAT" else np.int64))
 
 
-@op("ZipMap", domain=ML)
+@op("ZipMap", domain=ML, reads=True)
 def zip_map(x: Known, *, classlabels_int64s: Any = None, classlabels_strings: Any = None) -> Value:
     names = classlabels_strings if classlabels_strings else classlabels_int64s
     rows = x.array.reshape(-1, len(names))

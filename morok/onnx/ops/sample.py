@@ -104,7 +104,7 @@ def _taps(at: Tensor, way: str) -> list[tuple[Tensor, Tensor]]:
     return made
 
 
-@op("RoiAlign", since=16)
+@op("RoiAlign", since=16, reads=True)
 def roi_align(
     x: Value,
     rois: Value,
@@ -130,7 +130,7 @@ def roi_align(
     return Host(out)
 
 
-@op("RoiAlign", since=10, until=15)
+@op("RoiAlign", since=10, until=15, reads=True)
 def roi_align_10(
     x: Value,
     rois: Value,
@@ -184,7 +184,7 @@ def _between(at: Array, n: int) -> tuple[Array, Array, Array, Array]:
     return low, high, np.where(low >= n - 1, 0.0, at - low), inside
 
 
-@op("MaxRoiPool", since=1)
+@op("MaxRoiPool", since=1, reads=True)
 def max_roi_pool(x: Value, rois: Value, *, pooled_shape: Any, spatial_scale: float = 1.0) -> Value:
     """The largest values of parts of regions, on the host."""
     held, boxes = (converted("Known", v, n).array for n, v in enumerate((x, rois)))

@@ -23,12 +23,12 @@ def texts(items: list[Any], shape: tuple[int, ...] | None = None) -> Host:
     return Host(array.reshape(shape) if shape is not None else array, STRING)
 
 
-@op("StringConcat", since=20)
+@op("StringConcat", since=20, reads=True)
 def string_concat(a: Text, b: Text) -> Value:
     return Host(np.asarray(a + b, object), STRING)
 
 
-@op("StringSplit", since=20)
+@op("StringSplit", since=20, reads=True)
 def string_split(x: Text, *, delimiter: Any = None, maxsplit: Any = None) -> Any:
     most = -1 if maxsplit is None else int(maxsplit)
     parts = [str(v).split(delimiter or None, most) for v in x.reshape(-1)]
@@ -38,7 +38,7 @@ def string_split(x: Text, *, delimiter: Any = None, maxsplit: Any = None) -> Any
     return texts(rows, (*x.shape, width)), counts
 
 
-@op("StringNormalizer", since=10)
+@op("StringNormalizer", since=10, reads=True)
 def string_normalizer(
     x: Text,
     *,
@@ -57,7 +57,7 @@ def string_normalizer(
     return texts(words, (1, len(words)) if x.ndim == 2 else (len(words),))
 
 
-@op("RegexFullMatch", since=20)
+@op("RegexFullMatch", since=20, reads=True)
 def regex_full_match(x: Text, *, pattern: str = "") -> Value:
     try:
         compiled = re.compile(pattern)
@@ -67,7 +67,7 @@ def regex_full_match(x: Text, *, pattern: str = "") -> Value:
     return Host(np.array(found, bool).reshape(x.shape))
 
 
-@op("TfIdfVectorizer", since=9)
+@op("TfIdfVectorizer", since=9, reads=True)
 def tf_idf_vectorizer(
     x: Known,
     *,

@@ -1,0 +1,88 @@
+"""The page about ONNX, from the table of operators."""
+
+from __future__ import annotations
+
+from onnx import defs
+
+from morok.onnx.operators import FAMILIES
+from morok.onnx.table import Operator, rows
+
+_HEAD = """# ONNX
+
+Written by `morok docs` from the table of operators. It needs the package `onnx`: `pip install 'morok[onnx]'`.
+
+```python
+import morok.onnx
+
+m = morok.onnx.load("model.onnx")  # a path, bytes or a ModelProto; dims={"batch": 4} fixes an open size
+m.inputs, m.outputs  # names, types and sizes
+m.missing  # operators that there are not, before anything runs
+m(x)  # {output: array}; also m(name=x) and m({"name": x})
+m.run(["output"], {"input": x})  # a list, as ONNX Runtime gives it
+```
+
+`morok onnx check FILE` lists what a file asks for and what is missing, `morok onnx run FILE --random` runs
+it, `morok onnx bench FILE` measures it, beside ONNX Runtime if that is installed. `morok.onnx.backend` is the
+interface of ONNX's own test suite; `make test-onnx` runs all of it, and what is not passed is listed with
+its reason in `tests/onnx/refusals.py`.
+
+## How a model runs
+
+The nodes are traced into lazy tensors, so that one plan computes as many of them as possible. A plan ends
+where an operator has to know values: a shape that was computed from data, the condition of a branch, the
+number of elements that are not zero. The values are read, and the next plan begins. Plans are remembered by
+the shapes and types that they start on, so that a second call of the same structure compiles nothing.
+
+- **Sizes.** Arithmetic on shapes is done with numbers while tracing. The first call is compiled for its
+  sizes; when other ones come, those that have changed become variables, and the third set compiles nothing. What
+  needs numbers (a window that slides along such an axis, a sort) is compiled for each set.
+  `load(…, symbolic=False)` does so always.
+- **Branches and loops.** A branch whose condition is known is part of the plan; else the condition is read. A
+  loop of few rounds is unrolled; else each round replays the compiled body.
+- **Sequences, optionals, maps, strings** are Python's lists, None, dicts and arrays of objects, on the host.
+- **Types.** Integers of 2 and 4 bits and the float8 and float4 types that tensors do not have are held as
+  codes; they are converted exactly, and not computed with.
+- **Errors** name the node, and the exporter's line where the file has it. An attribute that is not understood
+  is an error.
+- **Files** may come from anybody: data outside of the model are read from plain files in its folder only,
+  sizes have to be there before memory is taken for them, and whatever is wrong is one sentence.
+
+"""
+
+
+def _versions(found: list[Operator]) -> str:
+    parts = [f"{row.since}{'–' + str(row.until) if row.until else ' on'}" for row in found]
+    return ", ".join(parts)
+
+
+def onnx_page() -> str:
+    """The page: how to use it, then every operator of every domain."""
+    assert FAMILIES
+    by_name: dict[tuple[str, str], list[Operator]] = {}
+    for row in rows():
+        by_name.setdefault((row.domain, row.name), []).append(row)
+    text = _HEAD
+    for domain in sorted({domain for domain, _ in by_name}):
+        names = sorted(name for other, name in by_name if other == domain)
+        title = domain or "ai.onnx"
+        text += f"## Operators of {title}\n\n| operator | versions | where | note |\n|---|---|---|---|\n"
+        for name in names:
+            found = by_name[domain, name]
+            where = found[-1].function.__module__.removeprefix("morok.onnx.ops.")
+            note = next((row.note for row in found if row.note), "")
+            text += f"| {name} | {_versions(found)} | `ops/{where}.py` | {note} |\n"
+        bodies = sorted(
+            s.name
+            for s in defs.get_all_schemas()
+            if s.domain == domain and (domain, s.name) not in by_name and _has_body(s)
+        )
+        if bodies:
+            text += f"\nAs the graphs that the specification gives: {', '.join(bodies)}.\n"
+        text += "\n"
+    return text.rstrip() + "\n"
+
+
+def _has_body(schema: object) -> bool:
+    return bool(
+        getattr(schema, "has_function", False) or getattr(schema, "has_context_dependent_function", False)
+    )

@@ -1,0 +1,186 @@
+"""Loading, calling, sizes that change, and errors that name the node."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+onnx = pytest.importorskip("onnx", reason="the package onnx is not installed: pip install 'morok[onnx]'")
+
+from onnx import TensorProto, helper, numpy_helper  # noqa: E402
+
+from morok.cli.main import main  # noqa: E402
+from morok.errors import ArgumentError, DTypeError, MorokError, ShapeError, UnsupportedModel  # noqa: E402
+from morok.onnx import load  # noqa: E402
+
+INFO = helper.make_tensor_value_info
+
+
+def _model(nodes: Any, inputs: Any, outputs: Any, constants: Any = (), opset: int = 18) -> Any:
+    graph = helper.make_graph(nodes, "g", inputs, outputs, list(constants))
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=9)
+
+
+def _linear() -> Any:
+    w = numpy_helper.from_array(np.arange(6, dtype=np.float32).reshape(3, 2), "w")
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["h"], "product"),
+        helper.make_node("Shape", ["h"], ["s"], "shape"),
+        helper.make_node("Gather", ["s", "zero"], ["n"], "first"),
+        helper.make_node("Concat", ["n", "minus"], ["flat"], "sizes", axis=0),
+        helper.make_node("Reshape", ["h", "flat"], ["y"], "reshape"),
+    ]
+    constants = [
+        w,
+        numpy_helper.from_array(np.array([0]), "zero"),
+        numpy_helper.from_array(np.array([-1]), "minus"),
+    ]
+    inputs, outputs = (
+        [INFO("x", TensorProto.FLOAT, ["batch", 3])],
+        [INFO("y", TensorProto.FLOAT, ["batch", None])],
+    )
+    return _model(nodes, inputs, outputs, constants)
+
+
+def test_all_ways_to_call() -> None:
+    m = load(_linear())
+    x = np.ones((2, 3), np.float32)
+    expected = (x @ np.arange(6).reshape(3, 2)).tolist()
+    assert m(x)["y"].tolist() == m(x=x)["y"].tolist() == m({"x": x})["y"].tolist() == expected
+    assert m.run(["y"], {"x": x})[0].tolist() == m.run(None, {"x": x})[0].tolist() == expected
+    assert [str(p) for p in m.inputs] == ["x: float[batch, 3]"] and m.missing == []
+
+
+def test_sizes_that_change_become_symbolic() -> None:
+    m = load(_linear())
+    counts = []
+    for n in (4, 5, 7, 9, 30, 4):
+        x = np.random.default_rng(n).standard_normal((n, 3)).astype(np.float32)
+        np.testing.assert_allclose(m(x)["y"], x @ np.arange(6).reshape(3, 2), rtol=1e-5, atol=1e-5)
+        counts.append(m.compiled)
+    assert counts == [1, 2, 2, 2, 2, 2]
+
+
+def test_wrong_feeds() -> None:
+    m = load(_linear(), dims={"batch": 2})
+    with pytest.raises(ShapeError, match="batch is 2 here"):
+        m(np.ones((3, 3), np.float32))
+    with pytest.raises(ShapeError, match="axis 1 must be 3"):
+        m(np.ones((2, 4), np.float32))
+    with pytest.raises(DTypeError, match="is of float, and double was given"):
+        m(np.ones((2, 3)))
+    with pytest.raises(ArgumentError, match="'x' is missing"):
+        m()
+    with pytest.raises(ArgumentError, match="no input 'z'"):
+        m({"x": np.ones((2, 3), np.float32), "z": 1})
+    with pytest.raises(ArgumentError, match="no output 'z'"):
+        m.run(["z"], {"x": np.ones((2, 3), np.float32)})
+
+
+def test_errors_name_the_node() -> None:
+    nodes = [helper.make_node("Reshape", ["x", "s"], ["y"], "the_culprit")]
+    bad = _model(
+        nodes, [INFO("x", 1, [6])], [INFO("y", 1, None)], [numpy_helper.from_array(np.array([4, -1]), "s")]
+    )
+    with pytest.raises(ShapeError, match="Reshape 'the_culprit'"):
+        load(bad)(np.ones(6, np.float32))
+
+
+def test_an_attribute_that_is_not_known_is_an_error() -> None:
+    nodes = [helper.make_node("Relu", ["x"], ["y"], "n", slope=2.0)]
+    with pytest.raises(UnsupportedModel, match="attribute slope"):
+        load(_model(nodes, [INFO("x", 1, [2])], [INFO("y", 1, [2])]))(np.ones(2, np.float32))
+
+
+def test_what_is_missing_is_told_before() -> None:
+    nodes = [helper.make_node("Nothing", ["x"], ["y"], "n", domain="strange")]
+    graph = helper.make_graph(nodes, "g", [INFO("x", 1, [2])], [INFO("y", 1, [2])])
+    proto = helper.make_model(
+        graph, opset_imports=[helper.make_opsetid("", 18), helper.make_opsetid("strange", 1)]
+    )
+    m = load(proto)
+    assert m.missing == ["strange.Nothing (version 1), node 'n'"]
+
+
+def test_sizes_that_data_decide_compile_once_per_structure() -> None:
+    """What is not zero is gathered and summed: its number changes with the data."""
+    nodes = [
+        helper.make_node("NonZero", ["x"], ["where"]),
+        helper.make_node("Transpose", ["where"], ["rows"]),
+        helper.make_node("GatherND", ["x", "rows"], ["values"]),
+        helper.make_node("Mul", ["values", "values"], ["squares"]),
+        helper.make_node("ReduceSum", ["squares"], ["y"], keepdims=0),
+    ]
+    m = load(_model(nodes, [INFO("x", 1, [12])], [INFO("y", 1, [])]))
+    counts = []
+    for n in (3, 5, 7, 9, 11):
+        x = np.zeros(12, np.float32)
+        x[:n] = np.arange(1, n + 1)
+        assert m(x)["y"] == (x * x).sum()
+        counts.append(m.compiled)
+    assert counts[2:] == [counts[2]] * 3, counts
+
+
+def test_a_value_that_is_fed_decides_a_shape() -> None:
+    nodes = [helper.make_node("Reshape", ["x", "s"], ["r"]), helper.make_node("Relu", ["r"], ["y"])]
+    m = load(_model(nodes, [INFO("x", 1, [6]), INFO("s", 7, [2])], [INFO("y", 1, None)]))
+    x = np.arange(6, dtype=np.float32)
+    for shape in ([2, 3], [3, 2], [2, 3]):
+        assert m(x, np.array(shape))["y"].shape == tuple(shape)
+    assert m.compiled <= 4
+
+
+def test_provenance_is_the_node() -> None:
+    from morok import Tensor
+    from morok.onnx.run import Tracer
+
+    m = load(_linear())
+    env: Any = {**m._program.constants, "x": Tensor.ones(2, 3)}
+    Tracer("model.onnx").advance(m._program, 0, env)
+    assert "model.onnx:product" in repr(env["h"].uop.origin)
+
+
+def test_a_local_function_is_put_in_place() -> None:
+    double = helper.make_function("own", "Double", ["a"], ["b"], [helper.make_node("Add", ["a", "a"], ["b"])],
+                                  [helper.make_opsetid("", 18)])  # fmt: skip
+    graph = helper.make_graph([helper.make_node("Double", ["x"], ["y"], domain="own")], "g",
+                              [INFO("x", 1, [2])], [INFO("y", 1, [2])])  # fmt: skip
+    imports = [helper.make_opsetid("", 18), helper.make_opsetid("own", 1)]
+    m = load(helper.make_model(graph, opset_imports=imports, functions=[double]))
+    assert m(np.array([1, 2], np.float32))["y"].tolist() == [2, 4]
+
+
+def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "linear.onnx"
+    path.write_bytes(_linear().SerializeToString())
+    assert main(["onnx", "check", str(path)]) == 0
+    assert "takes  x: float[batch, 3]" in capsys.readouterr().out
+    assert main(["onnx", "run", str(path), "--random", "--dim", "batch=5"]) == 0
+    assert "y: float32[5, 2]" in capsys.readouterr().out
+    assert main(["onnx", "bench", str(path), "--rounds", "2"]) == 0
+    assert "morok" in capsys.readouterr().out
+    assert main(["onnx", "run", str(path)]) == 2
+    assert main(["onnx", "check", str(tmp_path / "none.onnx")]) == 2
+
+
+def test_quantised_sums_are_exact() -> None:
+    """255 · 127 twice is more than 16 bits hold: nothing saturates on the way."""
+    nodes = [helper.make_node("MatMulInteger", ["a", "b"], ["y"])]
+    m = load(_model(nodes, [INFO("a", 2, [1, 4]), INFO("b", 3, [4, 1])], [INFO("y", 6, [1, 1])]))
+    a, b = np.full((1, 4), 255, np.uint8), np.full((4, 1), 127, np.int8)
+    assert m(a, b)["y"].tolist() == [[4 * 255 * 127]]
+
+
+def test_version_decides_the_meaning() -> None:
+    x = np.random.default_rng(0).standard_normal((2, 3, 4)).astype(np.float32)
+    nodes = [helper.make_node("Softmax", ["x"], ["y"])]
+    ports = [INFO("x", 1, [2, 3, 4])], [INFO("y", 1, [2, 3, 4])]
+    old, new = (load(_model(nodes, *ports, opset=v))(x)["y"] for v in (11, 13))
+    np.testing.assert_allclose(old.sum((1, 2)), 1, rtol=1e-5)
+    np.testing.assert_allclose(new.sum(2), 1, rtol=1e-5)
+
+
+def test_morok_errors_only() -> None:
+    with pytest.raises(MorokError):
+        load("no/such/file.onnx")
