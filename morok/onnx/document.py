@@ -34,8 +34,8 @@ number of elements that are not zero. The values are read, and the next plan beg
 the shapes and types that they start on, so that a second call of the same structure compiles nothing.
 
 - **Sizes.** Arithmetic on shapes is done with numbers while tracing. The first call is compiled for its
-  sizes; when other ones come, those that have changed become variables, and the third set compiles nothing. What
-  needs numbers (a window that slides along such an axis, a sort) is compiled for each set.
+  sizes; when other ones come, those that have changed become variables, and the third set compiles nothing.
+  What needs numbers (a window that slides along such an axis, a sort) is compiled for each set.
   `load(…, symbolic=False)` does so always.
 - **Branches and loops.** A branch whose condition is known is part of the plan; else the condition is read. A
   loop of few rounds is unrolled; else each round replays the compiled body.
