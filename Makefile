@@ -23,6 +23,7 @@ help:
 	@echo "make test-cuda  what every device must be able to do, on an NVIDIA GPU"
 	@echo "make test-onnx  the test suite of the onnx package, all five kinds"
 	@echo "make test-torch torch.compile(backend=\"morok\"): models, torch's samples of its operators"
+	@echo "make test-onnx-symbolic the same with every size unknown, and at other sizes (PART=0/12)"
 	@echo "make programs   random programs of the API against NumPy (COUNT=20000, WORKERS=2, DEVICE=…)"
 	@echo "make sanitize-cuda a sample of that under compute-sanitizer"
 	@echo "make lint       format check, lint, strict types"
@@ -103,6 +104,11 @@ test-cuda: $(VENV)/.installed-dev $(VENV)/.installed-cuda
 # The suite of the installed onnx package; refusals and differences are listed in tests/onnx/refusals.py.
 test-onnx: $(VENV)/.installed-dev
 	$(PY) -m pytest -q -n $(WORKERS) tests/onnx/suite.py
+
+# The same with every size unknown, and at sizes other than the files'; PART=0/12 for a twelfth of it.
+PART ?= 0/1
+test-onnx-symbolic: $(VENV)/.installed-dev
+	$(PY) -m tests.onnx.symbolic "" $(PART)
 
 # With the plain release of torch; TORCH='torch==2.13.0' for another one.
 TORCH ?= torch
