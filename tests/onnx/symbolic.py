@@ -1,7 +1,7 @@
 """ONNX's test suite once more, with every size unknown: run by `make test-onnx-symbolic`.
 
-Each case is loaded without the sizes of its inputs, run on its own data, then twice more with the last axes of
-all inputs that share a size cut or repeated to other sizes, and compared with the reference evaluator.
+Each case is loaded without the sizes of its inputs, run on its own data, then again with the axes of all inputs
+that share a size cut or repeated to other sizes, and compared with the reference evaluator.
 """
 
 import sys
