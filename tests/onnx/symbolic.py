@@ -1,6 +1,6 @@
 """ONNX's test suite once more, with every size unknown: run by `make test-onnx-symbolic`.
 
-Each case is loaded without the sizes of its inputs, run on its own data, then again with the axes of all inputs
+Each case is loaded without the sizes of its inputs, run on its own data, then again with axes of all inputs
 that share a size cut or repeated to other sizes, and compared with the reference evaluator.
 """
 
