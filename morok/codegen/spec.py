@@ -159,6 +159,12 @@ def buffer_spec() -> Rules:
     yield "local", Head(Ops.BUFFERIZE).any() >> legal
 
 
+@spec("codegen.sums_in_memory")
+def sum_spec() -> Rules:
+    """Lanes of one step, combined before they are added to an accumulator in memory."""
+    yield "lanes", Head(Ops.VREDUCE).any() >> legal
+
+
 @spec("codegen.order")
 def order_spec() -> Rules:
     """Memory after somebody has filled it: who waits for whom."""
@@ -234,7 +240,7 @@ _loops: Spec = _common + vector_spec + order_spec + place_spec
 kernel_spec: Spec = (_common + _kernel_spec).named("kernel")
 lanes_spec: Spec = (_common + vector_spec + value_spec + buffer_spec + order_spec).when(_no_lane_loop)
 lanes_spec = lanes_spec.named("kernel with lanes")
-memory_spec: Spec = (_common + vector_spec + value_spec + order_spec).when(_no_lane_loop)
+memory_spec: Spec = (_common + vector_spec + value_spec + sum_spec + order_spec).when(_no_lane_loop)
 memory_spec = memory_spec.named("kernel with memory of its own")
 loops_spec: Spec = (_loops + tree_spec).when(_no_lane_loop).named("nest of loops")
 threads_spec: Spec = (_loops + exchange_spec).when(_no_parallel_loop).named("kernel of one thread")

@@ -7,13 +7,17 @@ import numpy as np
 import pytest
 
 from morok import Tensor, knobs
-from morok.codegen.pipeline import STAGES
+from morok.codegen.pipeline import STAGES, lower
 from morok.codegen.spec import kernel_spec
+from morok.device.registry import get_device
 from morok.ir.node import UOp, toposort
+from morok.optimize.actions.table import apply, can
+from morok.optimize.record import Opt
 from morok.rewrite.record import Change
 from morok.runtime.history import recording
 from morok.schedule.graph.stages import GRAPH_STAGES
 from morok.schedule.kernel.stages import KERNEL_STAGES
+from morok.schedule.schedule import schedule
 
 RANDOM = np.random.default_rng(3)
 
@@ -46,6 +50,19 @@ PAIRS = [(p, d) for d in ("CPU", "EMULATOR", "PYTHON") for p in PROGRAMS if d !=
 def test_kernels_of_every_device_are_legal_after_every_stage(program: str, device: str) -> None:
     with knobs.override(SPEC=2, DEVICE=device, CACHE=False):
         assert PROGRAMS[program]().numpy().size
+
+
+def test_sums_in_memory_that_are_unrolled_are_legal() -> None:
+    """All steps of a sum are lanes, and its accumulators lie in the cache."""
+    x = Tensor.empty(5, 2, dtype="int64", device="CPU")
+    (item,) = schedule([(x @ x.T).uop]).items
+    machine = get_device("CPU").machine
+    kernel = item.ast
+    for opt in (Opt("ACCUMULATE_IN_CACHE", 2, 1), Opt("JOIN", 0, 1), Opt("UNROLL", 2, 0)):
+        assert can(kernel, opt, machine) is None
+        kernel = apply(kernel, opt, machine)
+    with knobs.override(SPEC=2):
+        lower(kernel, machine)
 
 
 @cache

@@ -46,6 +46,20 @@ def test_models(name: str) -> None:
     assert after[0] - before[0] == after[1] - before[1] > 0  # all of them, in full
 
 
+def test_old_values_are_read_by_those_who_write() -> None:
+    """Threads that share a sum, or lie beyond the end, store nothing: others write what they would read."""
+    with knobs.override(DEVICE="EMULATOR", PROVE=1, CACHE=False):
+        x = np.arange(60, dtype=np.float32).reshape(3, 20)
+        mean = Tensor(np.ones(3, np.float32))
+        mean.assign(mean * 0.5 + Tensor(x).sum(1))
+        np.testing.assert_allclose(mean.numpy(), 0.5 + x.sum(1))
+        whole = Tensor(np.ones((16, 39), np.int32)).realize()
+        whole[0::2] = 3
+        wanted = np.ones((16, 39), np.int32)
+        wanted[0::2] = 3
+        np.testing.assert_array_equal(whole.numpy(), wanted)
+
+
 @pytest.mark.parametrize("name", ["gpt", pytest.param("resnet", marks=pytest.mark.slow)])
 def test_a_step_of_training_on_a_grid(name: str) -> None:
     """Kernels with tiles, rings and blocks of threads, of sizes that fill none of them."""

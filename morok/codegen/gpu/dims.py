@@ -34,6 +34,7 @@ from morok.symbolic.sets import symbolic
 
 GRID = (AxisKind.GLOBAL, AxisKind.THREAD)
 BLOCK = (AxisKind.LOCAL, AxisKind.WARP, AxisKind.GROUP_REDUCE)
+_LANES = (Ops.VECTORIZE, Ops.GEP, Ops.CAT)  # they put values side by side, and compute nothing
 
 
 def group_dims(sizes: Sequence[int], limits: Sequence[int]) -> list[list[int]] | None:
@@ -190,10 +191,12 @@ def mask_stores(root: UOp, grid: Placement, block: Mapping[UOp | None, Placement
     each role, those of a kernel without roles under None.
     """
     done: dict[UOp, UOp] = {}
-    for node in toposort(root):
+    order = toposort(root)
+    written = {n.src[0].src[0] for n in order if n.op is Ops.STORE and n.src[0].op is Ops.INDEX}
+    for node in order:
         new = node.replace(tuple([done[s] for s in node.src]))
         if node.op is Ops.STORE and node.src[0].op is Ops.INDEX:
-            new = _masked(node, new, grid, block[_role(ranges(node))])
+            new = _update(_masked(node, new, grid, block[_role(ranges(node))]), written)
         elif node.op is Ops.MBARRIER and node.arg.what == "arrive" and node.arg.amount > 1:
             new = _one_of(new, node.arg.amount, block[_role(ranges(node))])
         done[node] = new
@@ -230,6 +233,39 @@ def _masked(node: UOp, new: UOp, grid: Placement, block: Placement) -> UOp:
         gate = wide if gate is None else alu(Ops.AND, gate, wide)
     assert gate is not None
     return new.replace((make(Ops.INDEX, address.dtype, (*address.src[:2], gate)), new.src[1]))
+
+
+def _update(store: UOp, written: set[UOp]) -> UOp:
+    """A store under a condition reads what it updates under the same one.
+
+    Who does not store has no use for the old value, and would read it while another thread writes there.
+    """
+    address, value = store.src
+    if len(address.src) < 3 or not _is_global(address.src[0]):
+        return store
+    gate = address.src[2]
+    done: dict[UOp, UOp] = {}
+    for node in toposort(value, stop=_is_no_arithmetic):
+        if not _is_no_arithmetic(node):
+            done[node] = node.replace(tuple([done[s] for s in node.src]))
+            continue
+        done[node] = node
+        if node.op is not Ops.INDEX or node.src[0] not in written or not _is_global(node.src[0]):
+            continue
+        lanes = node.src[1].dtype.lanes
+        if gate.dtype.lanes in (1, lanes):
+            own = splat(gate, lanes) if gate.dtype.lanes < lanes else gate
+            both = own if len(node.src) < 3 else alu(Ops.AND, node.src[2], own)
+            done[node] = make(Ops.INDEX, node.dtype, (*node.src[:2], both), node.arg, node.origin)
+    return store.replace((address, done[value]))
+
+
+def _is_no_arithmetic(node: UOp) -> bool:
+    return not node.op.is_alu and node.op not in _LANES
+
+
+def _is_global(memory: UOp) -> bool:
+    return isinstance(memory.dtype, PtrDType) and memory.dtype.space is AddrSpace.GLOBAL
 
 
 def shuffle_reduce(node: UOp) -> UOp | None:
