@@ -13,7 +13,8 @@ from morok.rewrite.ruleset import NAMED_SETS, REGISTRY, RuleSet
 
 SKIPPED: dict[str, str] = {}  # modules without which the package was loaded, and why
 # Rooms without rules, some of which load large libraries of others.
-NOT_FOR_RULES = tuple(f"morok.{room}" for room in ["__main__", "cli", "proof", "nn", "onnx", "torch", "viewer"])
+_ROOMS = ("__main__", "cli", "proof", "nn", "onnx", "torch", "viewer")
+NOT_FOR_RULES = tuple(f"morok.{room}" for room in _ROOMS)
 
 
 def load_registry() -> dict[str, RuleSet]:
