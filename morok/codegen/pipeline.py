@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import final
 
 from morok import knobs
@@ -64,8 +64,24 @@ def decompose_stage(root: UOp, ctx: Context) -> UOp:
 post_index_rules: RuleSet = join("post-index", symbolic, certain_rules)
 final_rules: RuleSet = join("final", simple, lane_rules)
 
+# What functions ask for that no rule sees, by stage.
+_BECAUSE = {
+    "8a": "all loops over outputs, for a grid of few dimensions",
+    "9": "which kinds of loops there are: it runs sets of rules for those, in order",
+    "10": "which buffers are shared, and by whom; rules do the rest",
+    "11": "which reductions share a loop; rules do the rest",
+    "12": "all parallel ranges, for a grid of few dimensions; rules do the rest",
+    "14c": "siblings: ENDs of the same loops elsewhere",
+    "15": "the bounds of an index before its sources were lowered; PROVE=1 proves the types wide enough",
+    "18": "which products are only added; rules do the rest",
+    "21": "an order of all nodes",
+    "22": "neighbours in the list",
+    "22n": "neighbours in the list",
+    "22a": "the accesses of a loop in the list",
+}
+
 # Numbers are those of the plan that the compiler began with; 17, a renderer's own rules, has no user.
-STAGES: tuple[Stage, ...] = (
+_TABLE: tuple[Stage, ...] = (
     *leaving(
         kernel_spec,
         Stage("8", "post-opt symbolic", "simplifies; conditions go to the loads they guard", post_opt_rules),
@@ -120,6 +136,7 @@ STAGES: tuple[Stage, ...] = (
         Stage("22a", "prefetch", "prefetches of the lines that a loop will read soon", prefetch),
     ),
 )
+STAGES = tuple(replace(stage, because=_BECAUSE.get(stage.number, "")) for stage in _TABLE)
 
 
 def lower(

@@ -36,6 +36,7 @@ class Stage:
     strategy: Strategy = "fixpoint"
     spec: Spec | None = None  # what must hold afterwards
     triggers: frozenset[Op] | None = None  # skipped when none of these ops is in the graph
+    because: str = ""  # what a function asks for that no rule sees
 
     def apply(self, root: UOp, ctx: Any) -> UOp:
         if isinstance(self.run, RuleSet):
@@ -120,4 +121,11 @@ def describe(stages: Sequence[Stage]) -> str:
     for s in stages:
         how = s.strategy if isinstance(s.run, RuleSet) else "function"
         lines.append(f"| {s.number} | {s.name} | {s.meaning} | {how} | {s.spec.name if s.spec else ''} |")
-    return "\n".join(lines)
+    reasons = [f"- {s.number} {s.name}: {s.because}" for s in stages if s.because]
+    if reasons:
+        lines += [
+            "",
+            "What the functions ask for that a rule, which sees one node and its sources, does not:",
+            "",
+        ]
+    return "\n".join(lines + reasons)

@@ -157,3 +157,14 @@ def test_the_table_documents_itself() -> None:
     text = describe(STAGES)
     assert "| 1 | tidy | folds constants | fixpoint | test graph" in text
     assert "| 2 | products | writes a product as a sum | function |" in text
+
+
+def test_functions_say_why_they_are_no_rules() -> None:
+    from morok.codegen import pipeline
+    from morok.rewrite.ruleset import RuleSet
+    from morok.schedule.graph.stages import GRAPH_STAGES
+    from morok.schedule.kernel.stages import KERNEL_STAGES
+
+    for stage in (*GRAPH_STAGES, *KERNEL_STAGES, *pipeline.STAGES):
+        assert bool(stage.because) != isinstance(stage.run, RuleSet), stage.name
+    assert "- 15 lower index dtype: the bounds" in describe(pipeline.STAGES)

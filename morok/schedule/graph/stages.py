@@ -19,23 +19,38 @@ from morok.schedule.graph.views import views
 from morok.schedule.specs import tensor_spec
 
 
-def _graph(number: str, name: str, meaning: str, run: Any, *triggers: Op) -> Stage:
-    return Stage(
-        number, name, meaning, run, spec=tensor_spec, triggers=frozenset(triggers) if triggers else None
-    )
+def _graph(
+    number: str, name: str, meaning: str, run: Any, because: str = "", *, when: Op | None = None
+) -> Stage:
+    triggers = None if when is None else frozenset((when,))
+    return Stage(number, name, meaning, run, spec=tensor_spec, triggers=triggers, because=because)
 
 
 GRAPH_STAGES: tuple[Stage, ...] = (
     _graph("1.1", "early movement", "movement ops in a row become one, those without effect go", views),
-    _graph("1.2", "plain memory", "a copy of memory that lies in order already is that memory", drop_copies),
-    _graph("1.3", "outputs", "every output that is not memory yet becomes a buffer", keep_outputs),
     _graph(
-        "1.4", "old values", "what is read before an assignment and used after it is kept", keep_old_values
+        "1.2", "plain memory", "a copy of memory that lies in order already is that memory", drop_copies,
+        "whether anybody overwrites that memory",
     ),
-    _graph("1.5", "transfers", "what goes to another device is stored first", transfer_rules, Ops.COPY),
-    _graph("1.6", "split reductions", "long ones in two stages, if the knob says so", split_reductions),
-    _graph("1.6a", "split scans", "running sums of few long rows in pieces, on GPUs in runs", split_scans),
     _graph(
-        "1.7", "choose buffers", "values that are kept in memory, by cost; others are fused", choose_buffers
+        "1.3", "outputs", "every output that is not memory yet becomes a buffer", keep_outputs,
+        "what the outputs are",
     ),
-)
+    _graph(
+        "1.4", "old values", "what is read before an assignment and used after it is kept", keep_old_values,
+        "who reads which state of a memory, in the order of assignments",
+    ),
+    _graph("1.5", "transfers", "what goes to another device is stored first", transfer_rules, when=Ops.COPY),
+    _graph(
+        "1.6", "split reductions", "long ones in two stages, if the knob says so", split_reductions,
+        "the device that each is computed on, and the time of what would result",
+    ),
+    _graph(
+        "1.6a", "split scans", "running sums of few long rows in pieces, on GPUs in runs", split_scans,
+        "the device that each is computed on",
+    ),
+    _graph(
+        "1.7", "choose buffers", "values that are kept in memory, by cost; others are fused", choose_buffers,
+        "all uses of a value, and what each would cost",
+    ),
+)  # fmt: skip

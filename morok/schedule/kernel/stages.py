@@ -17,25 +17,38 @@ from morok.schedule.specs import kernel_spec
 from morok.symbolic.sets import symbolic
 
 
-def _kernel(number: str, name: str, meaning: str, run: Any, *triggers: Op) -> Stage:
-    return Stage(
-        number, name, meaning, run, spec=kernel_spec, triggers=frozenset(triggers) if triggers else None
-    )
+def _kernel(
+    number: str, name: str, meaning: str, run: Any, because: str = "", *, when: Op | None = None
+) -> Stage:
+    triggers = None if when is None else frozenset((when,))
+    return Stage(number, name, meaning, run, spec=kernel_spec, triggers=triggers, because=because)
 
 
 KERNEL_STAGES: tuple[Stage, ...] = (
-    _kernel("2.1", "assign ranges", "axes become RANGEs, movement ops index arithmetic", lower_kernel),
-    _kernel("2.2", "initial symbolic", "algebra on indices, gates and values", symbolic),
-    _kernel("3.1", "load collapse", "reductions without a loop: gathers, counts, sums", collapse, Ops.REDUCE),
-    _kernel("3.2", "simplify reductions", "nested ones joined, constants out", reductions, Ops.REDUCE),
-    _kernel("4.1", "gates", "a read that is 0 outside of its gate needs no second choice", gates),
-    _kernel("4.2", "split ranges", "loops that indices divide become two", split_ranges),
     _kernel(
-        "5.1",
-        "merge ranges",
-        "neighbouring loops become one where no index gets more expensive",
-        merge_ranges,
+        "2.1", "assign ranges", "axes become RANGEs, movement ops index arithmetic", lower_kernel,
+        "the ranges of whoever reads a node: it goes from the outputs down",
     ),
-    _kernel("5.2", "share loops", "equal loops side by side become one", share_loops, Ops.REDUCE),
-    _kernel("6.1", "number ranges", "loops numbered, outer ones first", number_ranges),
-)
+    _kernel("2.2", "initial symbolic", "algebra on indices, gates and values", symbolic),
+    _kernel(
+        "3.1", "load collapse", "reductions without a loop: gathers, counts, sums", collapse, when=Ops.REDUCE
+    ),
+    _kernel("3.2", "simplify reductions", "nested ones joined, constants out", reductions, when=Ops.REDUCE),
+    _kernel("4.1", "gates", "a read that is 0 outside of its gate needs no second choice", gates),
+    _kernel(
+        "4.2", "split ranges", "loops that indices divide become two", split_ranges,
+        "all indices that a loop is part of",
+    ),
+    _kernel(
+        "5.1", "merge ranges", "neighbouring loops become one where no index gets more expensive",
+        merge_ranges, "all indices that two loops are part of",
+    ),
+    _kernel(
+        "5.2", "share loops", "equal loops side by side become one", share_loops,
+        "which reductions depend on each other", when=Ops.REDUCE,
+    ),
+    _kernel(
+        "6.1", "number ranges", "loops numbered, outer ones first", number_ranges,
+        "the place of a loop among all others",
+    ),
+)  # fmt: skip
