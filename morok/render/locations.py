@@ -47,9 +47,7 @@ def with_locations(text: str) -> str:
 
 
 _LOC = re.compile(r"\s*\.loc\s+\d+\s+(\d+)")
-_DIRECTIVE = re.compile(
-    r"\s*\.(?!p2align|rodata|text\b|LBB|visible|reg|shared|param|local|global|entry|maxn)\w"
-)
+_PTX = re.compile(r"\s*\.(visible|entry|reg|shared|param|local|global|maxntid|minnctapersm)\b")
 _LABEL = re.compile(r"[^\s:]+:")
 _USELESS = re.compile(r"\.?(Ltmp|Lfunc_|Lsec|Linfo|\$L__tmp|\$L__func)")
 
@@ -71,5 +69,5 @@ def read_locations(assembly: str) -> Iterator[tuple[str, int]]:
             yield stripped, -1
         elif not stripped.startswith("."):
             yield text.rstrip(), line
-        elif _DIRECTIVE.match(text) is None:
+        elif _PTX.match(text):
             yield text.rstrip(), -1

@@ -150,7 +150,7 @@ function listPane(name, title, length, row, selected, choose, ...tools) {
   });
   return {
     name, list,
-    element: h("section", { class: `pane ${name}` }, h("div", { class: "title" }, h("h3", {}, title), ...tools), list.element),
+    element: h("section", { class: `pane ${name}` }, h("div", { class: "title" }, title ? h("h3", {}, title) : null, ...tools), list.element),
     update(chosen, own) {
       marks = selected(chosen);
       for (const [i, element] of list.rendered) element.classList.toggle("chosen", marks.has(i));
@@ -203,19 +203,21 @@ function instructionRow(model, i) {
 }
 
 function targetPane(model, choose) {
-  const code = (name, title, lines, placeOf, selected, pick) => listPane(name, title, lines.length, (i) => h("div", { class: "coderow", style: coloured(placeOf(i)), [`data-${name}`]: i },
-    h("span", { class: "where" }, String(i + 1)), h("code", { dir: "ltr" }, visible(lines[i].replace(/\t/g, "  ")))), selected, pick, copyButton(() => lines.join("\n")));
+  const both = Boolean(model.assembly.length && model.text.length);
+  const tabs = () => both && h("nav", { class: "tabs" }, ["assembly", model.program.language].map((title, i) => h("button", { type: "button", "data-tab": i, onclick: () => show(i) }, title)));
+  const code = (name, title, lines, placeOf, selected, pick) => listPane(name, both ? "" : title, lines.length, (i) => h("div", { class: "coderow", style: coloured(placeOf(i)), [`data-${name}`]: i },
+    h("span", { class: "where" }, String(i + 1)), h("code", { dir: "ltr" }, visible(lines[i].replace(/\t/g, "  ")))), selected, pick, tabs(), copyButton(() => lines.join("\n")));
   const assembly = model.assembly.length
     ? code("assembly", "Assembly", model.assembly, (i) => model.placeOfText(model.rows[i]), (c) => model.selectedRows(c), (i) => choose({ row: i }, "assembly")) : null;
   const text = model.text.length
     ? code("text", model.program.language, model.text, (i) => model.placeOfText(i), (c) => model.selectedText(c), (i) => choose({ text: i }, "text")) : null;
   const panes = [assembly, text].filter(Boolean);
   const missing = assembly ? null : empty("No assembly.", model.data.assembly?.missing ?? "This device runs the list of instructions itself.");
-  const buttons = panes.length > 1 ? h("nav", { class: "tabs" }, panes.map((pane, i) => h("button", { type: "button", "aria-pressed": i === 0 ? "true" : "false", onclick: (e) => show(i) }, i ? model.program.language : "assembly"))) : null;
+  const element = h("div", { class: "pane target" }, missing, panes.map((p) => p.element));
   const show = (chosen) => {
-    panes.forEach((pane, i) => { pane.element.hidden = i !== chosen; buttons?.children[i].setAttribute("aria-pressed", i === chosen ? "true" : "false"); pane.list.schedule(); });
+    panes.forEach((pane, i) => { pane.element.hidden = i !== chosen; pane.list.schedule(); });
+    for (const button of element.querySelectorAll("[data-tab]")) button.setAttribute("aria-pressed", Number(button.dataset.tab) === chosen ? "true" : "false");
   };
-  const element = h("div", { class: "pane target" }, missing, buttons, panes.map((p) => p.element));
-  if (panes.length > 1) show(0);
+  if (both) show(0);
   return { element, panes };
 }

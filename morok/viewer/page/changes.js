@@ -6,8 +6,15 @@ import { coloured, placeLink, verdictMark } from "./model.js";
 import { describe, differences, expr, marked, opsOf, SIGNS } from "./text.js";
 import { treeView } from "./graph.js";
 
+const known = new WeakMap(); // by the steps of a stage: differences of large graphs take a while
+
 // The changes of a stage: {stage, table, rule or name, old, new}.
 export function changesOf(stage) {
+  if (!known.has(stage.steps)) known.set(stage.steps, findChanges(stage));
+  return known.get(stage.steps);
+}
+
+function findChanges(stage) {
   const { table } = stage.data;
   const found = [];
   const add = (by, kind, place, old, fresh) => found.push({ stage, table, by, kind, place, old, fresh });
@@ -106,7 +113,7 @@ export function changesView(changes, route, k) {
   list.refresh(shown.length);
   tell();
   if (filter.value) apply();
-  else if (route.has("change")) choose(Math.min(changes.length - 1, Number(route.get("change"))));
+  else choose(Math.min(changes.length - 1, Number(route.get("change") ?? 0)));
   return h("div", { class: "changebox" }, h("div", { class: "filters" }, filter, removed, summary), list.element, detail);
 }
 

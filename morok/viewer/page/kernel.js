@@ -113,12 +113,7 @@ export function allStages(k, data, shared) {
   return [...(shared?.stages ?? []).map((s) => ({ ...s, data: shared })), ...data.stages.map((s) => ({ ...s, data }))];
 }
 
-function changeCount(stage) {
-  if (stage.count === undefined) {
-    stage.count = stage.steps.reduce((all, step) => all + (step.kind === "rules" ? step.rules.length : 1), 0);
-  }
-  return stage.count;
-}
+function changeCount(stage) { return changesOf(stage).length; }
 
 function shortStages(k, data, shared) {
   const stages = allStages(k, data, shared);

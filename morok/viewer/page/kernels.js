@@ -30,7 +30,7 @@ export function kernelsPage() {
       h("p", { class: "faint" }, "Above 2 % of the time and below 30 % of the roofline."),
       h("ul", {}, poor.map((r) => h("li", {}, kernelLink(r.kernel, r.name), " at ", placeLink(r.at), ": ",
         `${percent(r.share)} of the time at ${percent(ofRoof(r))} of its roofline; limited by ${r.limit}`)))) : null,
-    rows.length ? h("section", {}, h("h2", {}, count(rows.length, "kernel")), table(rows)) : null,
+    rows.length ? h("section", {}, h("h2", {}, `${count(new Set(rows.map((r) => r.kernel)).size, "kernel")}, by line`), table(rows)) : null,
     idle.length ? h("section", {}, h("h2", {}, "Compiled, but not run here"),
       h("ul", {}, idle.map((k) => h("li", {}, kernelLink(k.number), " ", k.whole ? placeLink(k.at) : h("span", { class: "mark bad" }, "not finished"))))) : null,
   ];
@@ -56,7 +56,7 @@ function drawing(rows, limits, device) {
   const top = Math.max(limits.flops, ...limits.units.map((u) => u[1]), ...rows.map(rate)) * 1.6;
   const xs = rows.map(intensity), ys = rows.map(rate);
   const lowX = Math.min(0.05, ...xs) / 1.5, highX = Math.max(limits.flops / limits.copy * 4, ...xs) * 1.5;
-  const lowY = Math.min(limits.flops / 1e4, ...ys) / 1.5;
+  const lowY = Math.max(Math.min(limits.flops / 300, ...ys) / 1.5, top / 1e5); // what is lower lies on the floor
   const x = (v) => LEFT + (WIDE - LEFT - RIGHT) * Math.log(v / lowX) / Math.log(highX / lowX);
   const y = (v) => HIGH - BOTTOM - (HIGH - BOTTOM - TOP) * Math.log(Math.max(v, lowY) / lowY) / Math.log(top / lowY);
   const roofs = [["memory", limits.copy], ...(limits.caches.length ? [["caches", Math.max(...limits.caches.map((c) => c[1]))]] : [])];
@@ -64,7 +64,7 @@ function drawing(rows, limits, device) {
     const knee = limits.flops / width;
     return svg("g", { class: `roof ${name}` },
       svg("polyline", { points: [[lowX, lowX * width], [knee, limits.flops], [highX, limits.flops]].map(([a, b]) => `${x(a)},${y(b)}`).join(" ") }),
-      svg("text", { x: x(Math.max(lowX * 1.4, lowY / width * 3)) + 4, y: y(Math.max(lowX * 1.4, lowY / width * 3) * width) - 6 }, name));
+      svg("text", { x: x(lowX) + 3, y: y(lowX * width) - 18 }, name));
   });
   const ticks = (low, high) => { const found = []; for (let e = Math.ceil(Math.log10(low)); 10 ** e <= high; e++) found.push(10 ** e); return found; };
   const axes = [

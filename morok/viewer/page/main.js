@@ -57,7 +57,7 @@ function head() {
   find.addEventListener("keydown", (e) => { if (e.key === "Escape") { find.blur(); } });
   const used = Object.entries(index.knobs).map(([k, v]) => `${k}=${v}`).join(" ");
   document.getElementById("head").append(
-    h("div", { class: "name" }, h("strong", {}, visible(index.title)), h("span", { class: "faint", title: used }, ` ${index.system} · Python ${index.python} · morok ${index.morok} · ${seconds(index.seconds)} recorded${used ? ` · ${used}` : ""}`)),
+    h("div", { class: "name" }, h("strong", {}, visible(index.title)), h("span", { class: "faint", title: used }, ` ${seconds(index.seconds)} · ${index.system} · Python ${index.python} · morok ${index.morok}${used ? ` · ${used}` : ""}`)),
     h("nav", { "aria-label": "pages" }, PAGES.filter(([name]) => name !== "errors" || index.errors.length).map(([name, title], i) => h("a", { href: `#page=${name}`, "data-page": name, title: `key: ${i + 1}` }, title,
       name === "errors" ? h("span", { class: "mark bad" }, String(index.errors.length)) : null))),
     h("div", { class: "tools" }, find, h("button", { type: "button", id: "theme", title: "key: t", onclick: () => theme(true) }, "dark / light"), h("button", { type: "button", id: "help", title: "key: ?", onclick: help }, "keys")));
@@ -125,6 +125,8 @@ async function start() {
   addEventListener("hashchange", show);
   addEventListener("keydown", keys);
   await show();
+  await new Promise(requestAnimationFrame);
+  window.morokReady = performance.now(); // since the page was asked for
   document.documentElement.dataset.ready = "1";
 }
 
