@@ -1,4 +1,4 @@
-"""Lower and upper bounds of a node's value, for every run in which the node is evaluated.
+"""Value ranges: lower and upper bounds of a node's value, for every run in which the node is evaluated.
 
 `bounds(n)` is a pair; both ends are included. Integers and indices have Python integers, or `∓math.inf` where
 an index is unbounded; booleans have False and True, so `(True, True)` is a condition that always holds. A

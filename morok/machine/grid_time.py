@@ -1,4 +1,5 @@
-"""How long kernels take on a grid of blocks, in clocks of the busiest multiprocessor, from their sizes alone.
+"""How long kernels take on a grid of blocks, in clocks of the busiest multiprocessor, from their sizes alone:
+tiles, occupancy, waves of blocks.
 
 The planner of products chooses among tiles by it. Fusion and the splitting of reductions ask the same before
 there is a kernel: what a product would take if its operands were memory, or computed on the way; what a

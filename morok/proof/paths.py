@@ -1,4 +1,4 @@
-"""Runs Python code on unknown integers, along every path that it can take.
+"""Symbolic execution: runs Python code on unknown integers, along every path that it can take.
 
 A number is a Z3 integer in the clothes of a Python one. Where code asks for the truth of something, the run
 takes one answer and notes the other one for a later run, so in the end every path has been taken, each with

@@ -1,1 +1,1 @@
-"""Stage 18: ops that a device does not have, written with those it has."""
+"""Stage 18, legalisation of ops: those that a device does not have, written with those it has."""

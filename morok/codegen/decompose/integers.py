@@ -2,7 +2,7 @@
 
 Processors divide toward zero and fault (or worse) on a divisor of 0 and on INT_MIN / -1. The ops of the IR
 have a value there, so the divisor is made safe first and the result corrected. By a constant one multiplies
-instead: with a magic number proved to be right for every value that the operand can have.
+instead (strength reduction): with a magic number proved right for every value that the operand can have.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 Nothing in the graph says when a node runs, except for what it depends on. `end_rules` make the nesting of
 loops explicit: one END per range, inner ones inside. `linearize` then puts every node into the innermost loop
-it depends on and no deeper (so it runs as seldom as possible), and orders the nodes of each loop: what takes
-long and is needed first comes first, so that little is kept alive across a loop. `guard_stores` adds IF and
-ENDIF for devices whose stores take no condition.
+it depends on and no deeper (so it runs as seldom as possible: loop-invariant code motion), and orders the
+nodes of each loop: what takes long and is needed first comes first, so that little is kept alive across a
+loop. `guard_stores` adds IF and ENDIF for devices whose stores take no condition.
 """
 
 from __future__ import annotations

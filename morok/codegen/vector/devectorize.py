@@ -1,4 +1,4 @@
-"""Stage 14, devectorise: vectors of any width become what the device has.
+"""Stage 14, devectorise: vectors of any width become what the device has (legalisation of vectors).
 
 Four phases:
 1. A vector of addresses is grouped into runs that lie side by side: `INDEX(p, lanes)` → lanes of

@@ -1,4 +1,4 @@
-"""A list of instructions, run by all threads of some blocks in lock-step, in NumPy.
+"""A list of instructions, run by all threads of some blocks in lock-step (SIMT), in NumPy.
 
 A value is an array with one row per thread, and one column per lane if it is a vector; what is the same for
 all threads has no rows. Threads are numbered through all blocks of the run; within a block the first

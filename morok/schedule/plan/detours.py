@@ -1,4 +1,4 @@
-"""Whether two groups of writes would wait for each other through a third if they became one.
+"""Whether two groups of writes would wait for each other through a third if they became one: a cycle.
 
 Asked for every pair that may join, so it must not walk through the program each time. Two things keep it
 short. Of the writes by themselves all that wait for one another, however far apart, are known once and for

@@ -2,8 +2,8 @@
 
 Two ways of belonging. A write that reads another's result only at the place where it is made takes it from
 there: the value is stored and used in one go (an optimiser's moments and the parameter they update). And
-writes of one shape that nobody makes wait are put side by side if they are element-wise, or if they reduce
-the same memory: fewer launches, and shared inputs are read once.
+writes of one shape that nobody makes wait are put side by side (horizontal fusion) if they are element-wise,
+or if they reduce the same memory: fewer launches, and shared inputs are read once.
 
 A group must not wait for itself through others, must not write one memory twice, and its effects must be able
 to run one after the other. What fails these tests stays apart.
