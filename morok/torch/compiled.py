@@ -22,7 +22,18 @@ from morok.torch.options import Options
 from morok.torch.program import Layout, Program, input_tensor, row_major
 from morok.torch.table import Unsupported
 from morok.torch.types import device_of, from_torch
+from morok.torch.watch import tell
 
+# Whatever goes wrong while a node is tried: torch does it then, and says so.
+_REFUSALS = (
+    MorokError,
+    NotImplementedError,
+    LookupError,
+    TypeError,
+    ValueError,
+    AttributeError,
+    AssertionError,
+)
 _RANDOM = ("rand", "bernoulli", "dropout", "normal", "uniform")
 
 
@@ -56,12 +67,19 @@ class Compiled:
         self.fallbacks = self._fallbacks(nodes)
         self.steps = self._cut([n for n in nodes if n.op == "call_function"])
         self.dynamic = [n for n in self.placeholders if isinstance(n.meta.get("val"), torch.SymInt)]
-        if self.fallbacks and not options.fallback:
-            node, why = next(iter(self.fallbacks.items()))
-            raise Unsupported(f"{node.target}: {why}", place=show_line(node) or None)
         for node, why in self.fallbacks.items():
-            if not (options.fallback_random and _is_random(node)):
-                said(node, why)
+            if is_plumbing(node) or (options.fallback_random and _is_random(node)):
+                continue
+            if not options.fallback:
+                raise Unsupported(f"{node.target}: {why}", place=show_line(node) or None)
+            said(node, why)
+        tell(self)
+
+    @property
+    def plans(self) -> list[Any]:
+        """The plans so far: one for each set of sizes, of each step."""
+        programs = [p for step in self.steps for p in step.programs.values()]
+        return [p.plan for p in programs if p.plan is not None]
 
     # --- what torch does itself
 
@@ -82,7 +100,7 @@ class Compiled:
                     try:
                         lower([node], env, values)
                         continue
-                    except (MorokError, NotImplementedError, KeyError) as error:
+                    except _REFUSALS as error:
                         why = str(error)
                 found[node] = why
                 env[node] = self._stand_in(node.meta.get("val"), values)
@@ -92,6 +110,12 @@ class Compiled:
         """A tensor that stands for one of torch's while the graph is tried."""
         if isinstance(val, list | tuple):
             return [self._stand_in(v, values) for v in val]
+        try:
+            return self._standing(val, values)
+        except Unsupported:
+            return None  # a size that is known only when it runs: whoever needs it is torch's
+
+    def _standing(self, val: Any, values: Callable[[Any], Any]) -> Any:
         if not isinstance(val, torch.Tensor):
             return values(val)
         if val.dtype not in _known_dtypes():
@@ -151,22 +175,27 @@ class Compiled:
             return self.program(step, given)(given)
         env: dict[Any, Any] = dict(zip(self.placeholders, args, strict=True))
         env.update(self.constants)
+        around = list(zip(self.placeholders, args, strict=True)) if self.dynamic else []
         for step in self.steps:
             if step.by_torch:
                 for node in step.nodes:
                     env[node] = _by_torch(node, env)
                 continue
             given = [env[n] for n in step.inputs]
-            made = self.program(step, given)(given)
+            made = self.program(step, given, around)(given)
             env.update(zip(step.outputs, made, strict=True))
         return [env[n] if isinstance(n, torch.fx.Node) else n for n in self.outputs]
 
-    def program(self, step: Step, given: Sequence[Any]) -> Program:
-        """The plan for arguments of these sizes and strides."""
+    def program(self, step: Step, given: Sequence[Any], around: Sequence[tuple[Any, Any]] = ()) -> Program:
+        """The plan for arguments of these sizes and strides; `around` has sizes that come from elsewhere."""
         key = tuple([(tuple(v.shape), v.stride()) if isinstance(v, torch.Tensor) else v for v in given])
+        if around:
+            key = (*key, *[v if not isinstance(v, torch.Tensor) else tuple(v.shape) for _, v in around])
         found = step.programs.get(key)
         if found is None:
             sizes = _Sizes([])
+            for node, value in around:
+                sizes.learn(node.meta.get("val"), value)
             for node, value in zip(step.inputs, given, strict=True):
                 sizes.learn(node.meta.get("val"), value)
             found = step.programs[key] = Program(

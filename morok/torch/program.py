@@ -28,11 +28,11 @@ from morok.runtime.plan import ExecutionPlan
 from morok.runtime.profile import current
 from morok.schedule.schedule import schedule
 from morok.tensor.calls.tracing import tracing
-from morok.tensor.memory.states import view_of
+from morok.tensor.memory.states import is_memory, view_of
 from morok.tensor.random import drawing_from
 from morok.tensor.realize import new_buffer
 from morok.tensor.tensor import Tensor
-from morok.torch.lower import lower
+from morok.torch.lower import at_line, lower
 from morok.torch.types import from_torch, memory_order
 
 _SHOWS = frozenset(
@@ -192,7 +192,7 @@ class Program:
             shown = self._shown(node, base, layout, numbers, made, layouts)
             if shown is None:
                 made[node] = len(results)
-                results.append(self._made(env[node], layout, node.meta["val"].dtype))
+                results.append(at_line(node, self._made, (env[node], layout, node.meta["val"].dtype)))
             else:
                 results.append(shown)
         return results
@@ -228,15 +228,17 @@ class Program:
         if not self.targets:
             return None
         unique = list(dict.fromkeys(self.targets))
-        found = schedule(unique)
-        plan = ExecutionPlan(found)
+        forced = {t: make(Ops.CONTIGUOUS, t.dtype, t.src, "torch's memory") for t in unique}
+        chosen = {t: forced[t] if is_memory(t.src[0]) else t for t in unique}
+        plan = self._scheduled(chosen)
+        if plan is None:  # a result that shows another one, or an input: a copy of its own
+            plan = self._scheduled(forced)
+            chosen = forced
+        assert plan is not None, "a result that no kernel writes"
         if config is not None:
             plan.config = config
-        memory = {target: base_of(found.results[target]) for target in unique}
-        written = set(plan._written)
-        for target, node in memory.items():
-            if node not in written:
-                raise AssertionError(f"no kernel writes {target}")
+        found = plan.schedule.results
+        memory = {target: base_of(found[made]) for target, made in chosen.items()}
         seen: set[UOp] = set()
         results: list[Any] = []
         for result in self.results:
@@ -251,6 +253,19 @@ class Program:
             results.append(result)
         self.results = results
         self.targets = []
+        return plan
+
+    def _scheduled(self, targets: dict[UOp, UOp]) -> ExecutionPlan | None:
+        """A plan that writes every target, whole and in order; None if one is only shown."""
+        found = schedule(list(dict.fromkeys(targets.values())))
+        plan = ExecutionPlan(found)
+        written = set(plan._written)
+        for target in targets.values():
+            view = found.results[target]
+            while view.op is Ops.RESHAPE:
+                view = view.src[0]
+            if view.op is not Ops.BUFFER or view not in written:
+                return None
         return plan
 
     # --- running
