@@ -56,6 +56,11 @@ def mlp(dtype: str = "bfloat16") -> Results:
     return grads(y, a, w, b, v)
 
 
+def gelu_gradient(kind: str) -> Results:
+    h, v = x(4096, 3072), x(768, 3072)
+    return grads(h.gelu(kind).linear(v), h, v)
+
+
 def norm_linear(name: str) -> Results:
     a, w = x(4096, 2048), x(2048, 2048)
     y = a.rms_norm() if name == "rms" else a.layer_norm(-1)
@@ -106,7 +111,55 @@ def quantised(rows: int) -> Results:
     return (x(rows, 4096) @ (w.cast("bfloat16") * s),)
 
 
+def attended(causal: bool = False, training: bool = True, width: int = 64, **how: Tensor) -> Results:
+    """Training takes attention, statistics, the share of each row, and a kernel for each operand."""
+    q, k, v = (x(4, 16, 2048, width) for _ in range(3))
+    y = q.scaled_dot_product_attention(k, v, is_causal=causal, **how)
+    return (y, *grads(y, q, k, v)) if training else (y,)
+
+
+def self_attention(width: int = 768, heads: int = 12) -> Results:
+    """Of GPT-2, from the packed projection to the gradient of its weights."""
+    a, w, p = x(8, 1024, width), x(3 * width, width), x(width, width)
+    packed = a.linear(w).reshape(8, 1024, 3, heads, width // heads)
+    q, k, v = (packed[:, :, i].transpose(1, 2) for i in range(3))
+    mixed = q.scaled_dot_product_attention(k, v, is_causal=True).transpose(1, 2)
+    return grads(mixed.reshape(8, 1024, width).linear(p), a, w, p)
+
+
+def shared_keys() -> Results:
+    q, k, v = x(4, 8, 4, 1024, 64), x(4, 8, 1, 1024, 64), x(4, 8, 1, 1024, 64)
+    return (q.scaled_dot_product_attention(k, v),)
+
+
+def positions(n: int = 2048) -> tuple[Tensor, Tensor]:
+    at = Tensor.arange(n, device="CUDA")
+    return at.reshape(n, 1), at.reshape(1, n)
+
+
+def windowed() -> Results:
+    i, j = positions()
+    return attended(training=False, mask=(j <= i) & (j > i - 256))
+
+
+def slanted() -> Results:
+    """A bias that is made of positions, as in ALiBi."""
+    i, j = positions()
+    return attended(training=False, mask=(j - i).cast("bfloat16") * -0.5)
+
+
 TABLE: dict[str, Row] = {
+    # attention: one kernel forward, five and the share of rows with gradients, scores in none of them
+    "attention": Row(lambda: attended(training=False), 1, 1),
+    "attention, training": Row(attended, 5, 6),
+    "causal attention": Row(lambda: attended(True, False), 1, 1),
+    "causal attention, training": Row(lambda: attended(True), 5, 6),
+    "attention of 128": Row(lambda: attended(training=False, width=128), 1, 1),
+    "attention of 128, training": Row(lambda: attended(width=128), 5, 6),
+    "attention in a window": Row(windowed, 1, 1),
+    "attention with a slanted bias": Row(slanted, 1, 1),
+    "attention with shared keys": Row(shared_keys, 1, 1),
+    "self-attention of GPT-2, training": Row(self_attention, 10, 15),
     # products and what follows them: one kernel each, on a unit
     "product": Row(lambda: (x(4096, 4096) @ x(4096, 4096),), 1, 1),
     "product of transposed": Row(lambda: (x(4096, 2048).T @ x(4096, 2048),), 1, 1),
@@ -151,6 +204,8 @@ TABLE: dict[str, Row] = {
     "MLP training": Row(mlp, 5, 9),
     "rms norm + linear, training": Row(norm_linear_training, 2, 9),
     "weight gradient behind heads": Row(heads, 1, 2),
+    "gelu with its gradient": Row(lambda: gelu_gradient("tanh"), 2, 3),
+    "gelu by erf with its gradient": Row(lambda: gelu_gradient("none"), 2, 3),
     "head and loss, training": Row(head_loss, 3, 8),
     # convolutions
     "conv 3×3": Row(lambda: (x(32, 128, 56, 56).conv2d(x(128, 128, 3, 3), padding=1),), 1, 1),
@@ -173,6 +228,14 @@ def test_heavy_kernels_have_what_they_need(name: str) -> None:
         assert sum(k.on_unit for k in found) >= row.units, [k.names for k in found]
         assert sum(k.is_tiled and not k.on_unit for k in found) >= row.tiled
         assert all(k.on_unit or k.is_tiled for k in heavy), [k.names for k in heavy]
+
+
+def test_products_are_not_computed_for_loops_that_they_do_not_have() -> None:
+    """Three gradients in one tensor: each is computed for its own part, not for all three."""
+    with an_h200() as machine:
+        found = planned([t.uop for t in self_attention()], machine)
+    chains = [k.steps for k in found if len(k.reductions) > 1 and k.on_unit]
+    assert len(chains) == 5 and max(chains) == 8 * 12 * 1024 * 1024 * 64
 
 
 LONG: dict[str, Row] = {
@@ -243,6 +306,8 @@ def _no_contraction(ast: UOp) -> object:
 
 
 GATES: dict[str, tuple[str, object, str]] = {
+    "scores are memory": ("morok.schedule.graph.fusion.families", lambda *_: [], "attention, training"),
+    "masks are memory": ("morok.schedule.graph.attention.beside", lambda *_: set(), "attention in a window"),
     "one store": (
         "morok.optimize.heuristics.gpu_matmul.find_contraction", _no_contraction, "linear and gelu",
     ),

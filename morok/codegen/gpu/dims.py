@@ -30,7 +30,9 @@ from morok.rewrite.observe import change
 from morok.rewrite.rules import Rules, unproved, why
 from morok.rewrite.ruleset import rules
 from morok.rewrite.terms import Head
+from morok.symbolic.quotients import split_sum
 from morok.symbolic.sets import symbolic
+from morok.symbolic.validity import conjuncts
 
 GRID = (AxisKind.GLOBAL, AxisKind.THREAD)
 BLOCK = (AxisKind.LOCAL, AxisKind.WARP, AxisKind.GROUP_REDUCE)
@@ -214,12 +216,36 @@ def _one_of(node: UOp, threads: int, block: Placement) -> UOp:
     return node.replace((make(Ops.INDEX, address.dtype, (*address.src[:2], gate)), *node.src[1:]))
 
 
+def _of_all_lanes(x: UOp) -> UOp:
+    """What is the same in every lane of a vector, as a scalar."""
+    return x.src[0] if x.op is Ops.VECTORIZE and all(s is x.src[0] for s in x.src) else x
+
+
+def _digits(x: UOp) -> list[UOp]:
+    """The ranges that a number is made of, digit by digit: other points of them are other numbers."""
+    terms, _ = split_sum(x)
+    weight = 1
+    for r, factor in sorted(terms, key=lambda term: term[1]):
+        if r.op is not Ops.RANGE or factor != weight:
+            return []
+        weight *= int(vmax(r)) + 1
+    return [r for r, _ in terms]
+
+
+def _chosen(where: UOp) -> frozenset[UOp]:
+    """Ranges that the gate of a place leaves one point of: x = r, or what r has been cut into."""
+    found = [_of_all_lanes(c) for g in where.src[2:] for c in conjuncts(_of_all_lanes(g))]
+    sides = [tuple(map(_of_all_lanes, c.src)) for c in found if c.op is Ops.CMPEQ]
+    pairs = [(a, b) for pair in sides for a, b in (pair, reversed(pair))]
+    return frozenset(r for a, b in pairs if ranges(a).isdisjoint(ranges(b)) for r in _digits(a))
+
+
 def _masked(node: UOp, new: UOp, grid: Placement, block: Placement) -> UOp:
     where = node.src[0]
     dtype = where.dtype
     if not isinstance(dtype, PtrDType) or dtype.space is AddrSpace.REG:
         return new
-    used = ranges(where.src[1])
+    used = ranges(where.src[1]) | _chosen(where)
     conditions = block.first_only(used)
     if dtype.space is AddrSpace.GLOBAL:
         conditions += grid.first_only(used)

@@ -36,6 +36,8 @@ from morok.optimize.loops import divides, size
 
 THREADS = 256  # of a block of independent outputs
 FEW = 8  # steps of a reduction that is written out whatever it reads
+SHARERS = 1024  # threads of a multiprocessor that walk through the same steps
+FEWEST_TURNS = 8  # of a thread: everybody looks at all steps
 AT_ONCE = 4  # elements of a thread, where they cannot be a vector
 SQUARE_BYTES = 256  # of a side of what is transposed at a time
 
@@ -46,6 +48,7 @@ def choose_gpu(ast: UOp, machine: Machine) -> UOp:
     if attention(builder) or matrix_product(builder):
         return builder.ast
     write_out(builder)
+    share_rows_of_scatters(builder)
     shared = share_rows(builder) or share_columns(builder)
     if not shared:
         for effect in builder.ast.src:
@@ -63,6 +66,20 @@ def write_out(builder: Builder) -> None:
         if all(size(k) is not None for k in loops) and steps <= CHEAP and not shared:
             for k in loops:
                 builder.do("UNROLL", int(k.arg[0]))
+
+
+def share_rows_of_scatters(builder: Builder) -> None:
+    """Rows that are put in places one after the other: threads share the places, as many as are free."""
+    for effect in builder.ast.src:
+        if effect.op is not Ops.END:
+            continue
+        ordered = [r for r in closed_ranges(effect) if r.arg[1] is AxisKind.ORDERED and size(r) is not None]
+        steps = math.prod(map(trips, ordered))
+        beside = math.prod(trips(r) for r in closed_ranges(effect) if r.arg[1] is AxisKind.LOOP)
+        wanted = builder.machine.cores * SHARERS // max(1, beside)
+        amount = 1 << max(0, min(wanted, steps // FEWEST_TURNS)).bit_length() >> 1
+        if ordered and amount > 1:
+            builder.do("PARTITION", int(ordered[0].arg[0]), amount)
 
 
 def spread(builder: Builder, effect: UOp) -> None:

@@ -19,6 +19,7 @@ from morok.ir.infer import Shape
 from morok.ir.memory import base_of
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import Ops
+from morok.machine.devices import machine_of
 from morok.schedule.costs import code_of, elements
 from morok.schedule.graph.attention import is_chain, statistics_of
 from morok.schedule.indexing import known_shape
@@ -155,6 +156,7 @@ class _Groups:
             or maker.device != user.device
             or self.facts[maker].is_alone
             or self.facts[user].is_chain
+            or self.loses_its_tile(maker, user)
         ):
             return
         together = [*second, *first]  # users store first: they may read what makers overwrite
@@ -169,6 +171,11 @@ class _Groups:
                 self.detours.merged(first, second, order, between)
                 self.merge(order)
                 return
+
+    def loses_its_tile(self, maker: KernelWrite, user: KernelWrite) -> bool:
+        """Whether a product of what is made on the spot would get no unit: tiles have results of the sum."""
+        product = self.facts[user].is_product and not self.facts[maker].is_product
+        return product and machine_of(user.device).products is not None
 
     def fits(self, group: Sequence[KernelWrite]) -> bool:
         targets = {base_of(write.target) for write in group}
