@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple, final
 
 from morok.device.buffer import bind_buffer
-from morok.dtype import DType
+from morok.dtype import DType, void
 from morok.errors import IRError, MorokError
 from morok.ir.build import buffer
 from morok.ir.infer import shape
@@ -55,6 +55,12 @@ _numbers = itertools.count()
 def new_buffer(dtype: DType, size: int, device: str) -> UOp:
     """A BUFFER node that no other equals."""
     return buffer(dtype, size, device, next(_numbers))
+
+
+def renewed_buffer(old: UOp) -> UOp:
+    """Another BUFFER node like one, of the same line."""
+    number = make(Ops.UNIQUE, void, (), next(_numbers), old.origin)
+    return make(Ops.BUFFER, old.dtype, (number, old.src[1]), old.arg, old.origin)
 
 
 def prepare(tensors: Sequence[Core]) -> ExecutionPlan:

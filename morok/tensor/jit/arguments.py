@@ -39,7 +39,7 @@ def _in_order(node: UOp, sizes: Shape) -> bool:
     return _fills(memory, sizes) and node is view_of(memory, sizes)
 
 
-def _plain_memory(node: UOp) -> UOp | None:
+def plain_memory(node: UOp) -> UOp | None:
     """The BUFFER that a node is all of, in order, as far as one look says: nearly all arguments are."""
     memory = node.src[0] if node.op is Ops.RESHAPE else node
     if memory.op is not Ops.BUFFER or is_done(id(node)) or is_done(id(memory)):
@@ -52,7 +52,7 @@ def _plain_memory(node: UOp) -> UOp | None:
 
 def whole_memory(storage: Storage) -> Buffer:
     """The buffer that holds exactly this storage, in order; it is computed, or moved there, if need be."""
-    memory = _plain_memory(storage.node)
+    memory = plain_memory(storage.node)
     if memory is not None:
         return buffer_for(memory)
     sizes = require_shape(storage.node)
@@ -70,10 +70,21 @@ def whole_memory(storage: Storage) -> Buffer:
     return buffer_for(base_of(node))
 
 
+def plain_buffers(storages: Iterable[Storage]) -> list[Buffer] | None:
+    """The buffers of storages that are all of their memory, each as far as one look says; None if not all."""
+    found = []
+    for storage in storages:
+        memory = plain_memory(storage.node)
+        if memory is None:
+            return None
+        found.append(buffer_for(memory))
+    return found
+
+
 def is_whole_memory(tensor: Core) -> bool:
     """Whether a tensor is all of its memory, in order."""
     node = tensor._uop
-    return _plain_memory(node) is not None or _in_order(node, tensor.shape)
+    return plain_memory(node) is not None or _in_order(node, tensor.shape)
 
 
 def memory_of(tensor: Core) -> Buffer:
@@ -93,7 +104,7 @@ def run_writes(storages: Iterable[Storage]) -> None:
     """Runs assignments that wait: what one storage writes may lie where another one's values are found."""
     waiting = []
     for storage in storages:
-        if _plain_memory(storage.node) is None and not is_computed(storage.node):
+        if plain_memory(storage.node) is None and not is_computed(storage.node):
             if any(n.op is Ops.ASSIGN for n in toposort(*resolve([storage.node]))):
                 waiting.append(storage)
     if waiting:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 import types
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from operator import call, is_
 from typing import Any, final
 
 import numpy as np
@@ -52,9 +53,12 @@ class Guards:
         self.getters: list[Getter] = []  # of tensors, each tensor once
         self.signatures: list[Any] = []
         self.nodes: list[weakref.ref[UOp]] = []  # that had them when somebody looked
-        self.names: list[tuple[str, Getter, int]] = []  # every name of a tensor, and which one it was
+        self.names: list[str] = []
+        self.aliases: list[tuple[str, Getter, int]] = []  # other names of tensors, and which one it was
+        self.without_gradient: list[bool] = []  # parameters that had none
         self.shared: list[int] = []
         self._numbers: dict[int, int] = {}
+        self._watched: tuple[list[Getter], list[Any]] | None = None  # of all guards: what to call, and results
 
     @property
     def is_empty(self) -> bool:
@@ -62,43 +66,51 @@ class Guards:
 
     def add_tensor(self, name: str, get: Getter, tensor: Core) -> None:
         number = self._numbers.get(id(tensor))
-        if number is None:
-            number = self._numbers[id(tensor)] = len(self.getters)
-            self.getters.append(get)
-            self.signatures.append(_signature(tensor))
-            self.nodes.append(weakref.ref(tensor._uop))
-            gradient = getattr(tensor, "_grad", None)
-            if gradient is not None:
-                self.add_tensor(f"{name}.grad", lambda: getattr(get(), "_grad", None), gradient)
-            elif getattr(tensor, "_leaf", False):
-                self.values.append(Guard(f"{name}.grad", lambda: getattr(get(), "_grad", None), None))
-        self.names.append((name, get, number))
+        if number is not None:
+            self.aliases.append((name, get, number))
+            return
+        self._numbers[id(tensor)] = len(self.getters)
+        self.getters.append(get)
+        self.names.append(name)
+        self.signatures.append(_signature(tensor))
+        self.nodes.append(weakref.ref(tensor._uop))
+        gradient = getattr(tensor, "_grad", None)
+        self.without_gradient.append(gradient is None and getattr(tensor, "_leaf", False))
+        if gradient is not None:
+            self.add_tensor(f"{name}.grad", lambda: getattr(get(), "_grad", None), gradient)
 
     def tensors(self) -> list[Core]:
         """The tensors as they are now."""
-        return [get() for get in self.getters]
+        return list(map(call, self.getters))
 
-    def changed(self) -> str | None:
-        """None, or what is not as it was when the function was traced."""
-        for watch in self.values:
-            if watch.get() is not watch.value and watch.changed():
-                return f"{watch.name} was {watch.value!r:.60}"
-        if not self.names:
-            return None
-        now = self.tensors()
+    def changed(self, now: Sequence[Any]) -> str | None:
+        """None, or what is not as it was when the function was traced; `now` are the tensors."""
+        if self._watched is None or len(self._watched[0]) != len(self.values):
+            self._watched = [watch.get for watch in self.values], [watch.value for watch in self.values]
+        same = list(map(is_, map(call, self._watched[0]), self._watched[1]))  # thousands of them, at every call
+        if False in same:
+            for watch, is_same in zip(self.values, same, strict=True):
+                if not is_same and watch.changed():
+                    return f"{watch.name} was {watch.value!r:.60}"
         if _shared(now) != self.shared:
             return "tensors share memory in another way"
-        for name, get, number in self.names:
-            tensor = get()
-            if not isinstance(tensor, Core) or tensor is not now[number]:
+        for name, get, number in self.aliases:
+            if get() is not now[number]:
                 return f"{name} is another tensor"
+        number = 0
+        for tensor, signature, ref in zip(now, self.signatures, self.nodes, strict=True):
+            if not isinstance(tensor, Core):
+                return f"{self.names[number]} is another tensor"
+            if self.without_gradient[number] and getattr(tensor, "_grad", None) is not None:
+                return f"{self.names[number]}.grad was None"
             node = tensor._uop
-            if self.nodes[number]() is node and tensor._leaf is self.signatures[number][3]:
-                if tensor._chain == self.signatures[number][4]:
-                    continue  # the same node has the same shape, type and device
-            if _signature(tensor) != self.signatures[number]:
-                return f"{name} has another shape, type or device"
-            self.nodes[number] = weakref.ref(node)
+            # The same node has the same shape, type and device.
+            known = ref() is node and tensor._leaf is signature[3] and tensor._chain == signature[4]
+            if not known:
+                if _signature(tensor) != signature:
+                    return f"{self.names[number]} has another shape, type or device"
+                self.nodes[number] = weakref.ref(node)
+            number += 1  # noqa: SIM113 - by hand is faster
         return None
 
 
@@ -130,11 +142,11 @@ def _cell(cell: Any) -> Getter:
 
 
 def _entry(space: dict[Any, Any], key: Any) -> Getter:
-    return lambda: space.get(key, _MISSING)
+    return partial(space.get, key, _MISSING)
 
 
 def _attribute(value: Any, name: str) -> Getter:
-    return lambda: vars(value).get(name, _MISSING)
+    return partial(vars(value).get, name, _MISSING)
 
 
 def _element(xs: Any, i: int) -> Getter:

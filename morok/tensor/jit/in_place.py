@@ -16,12 +16,13 @@ from morok.device.buffer import Buffer, bind_buffer
 from morok.ir.memory import base_of
 from morok.ir.node import UOp, make
 from morok.ir.ops import Ops
+from morok.runtime.plan import buffer_for
 from morok.tensor.core import require_shape
 from morok.tensor.gradient_track import is_tracked
-from morok.tensor.jit.arguments import whole_memory
+from morok.tensor.jit.arguments import plain_memory, whole_memory
 from morok.tensor.memory.states import is_memory, resolve, shown, view_of
 from morok.tensor.memory.storage import Storage, claim, inherit
-from morok.tensor.realize import lose_values, new_buffer
+from morok.tensor.realize import lose_values, renewed_buffer
 
 
 def written_in_place(storage: Storage, before: UOp) -> UOp | None:
@@ -50,14 +51,22 @@ def take_memory(storage: Storage) -> Buffer | None:
 
     None if it is shared with somebody outside, who is told by an ordinary assignment.
     """
-    buffer = whole_memory(storage)
-    old = base_of(resolve([storage.node])[0])
+    old = plain_memory(storage.node)
+    buffer = whole_memory(storage) if old is None else buffer_for(old)
+    plain = old is not None
+    if old is None:
+        old = base_of(resolve([storage.node])[0])
     if buffer.is_shared or not claim(old, storage):
         return None
-    fresh = new_buffer(old.dtype, old.arg, str(old.src[1].arg))
+    fresh = renewed_buffer(old)
     bind_buffer(fresh, buffer)
     inherit(old, fresh)
-    storage.become(view_of(fresh, require_shape(storage.node)))
+    node = storage.node
+    if plain:  # the same view of the new node, without asking what it is
+        storage.become(fresh if node is old else node.replace((fresh, *node.src[1:])))
+    else:
+        storage.become(view_of(fresh, require_shape(node)))
+    del node
     known = weakref.ref(old)
     del old
     if known() is not None or not buffer.is_private:

@@ -32,6 +32,7 @@ from morok.tensor.jit.arguments import (
     arrangement,
     gradient_of,
     placeholders,
+    plain_buffers,
     run_writes,
     showing,
     whole_memory,
@@ -185,6 +186,7 @@ class Trace:
         self, function: Any, structure: Any, given: list[Core], guard_tensors: bool, bound: Bound
     ) -> None:
         self.guards = guards_of(function, guard_tensors, values_in(structure))
+        self.now: list[Storage] | None = None  # what tensors from outside show, between a look and a replay
         captured = self.guards.tensors()
         outside = _unique(captured)
         run_writes(_unique([*captured, *given]))
@@ -393,9 +395,11 @@ class Trace:
 
     def still_valid(self, given: list[Core], bound: Bound | None = None) -> str | None:
         """None, or what has changed since the function was traced."""
-        changed = self.guards.changed()
-        if changed is None and self.guards.getters:
-            if arrangement(given, _unique(self.guards.tensors()), bound) != self.arranged:
+        now = self.guards.tensors()
+        changed = self.guards.changed(now)
+        if changed is None and now:
+            self.now = outside = _unique(now)
+            if arrangement(given, outside, bound) != self.arranged:
                 return "arguments share memory with tensors from outside in another way"
         return changed
 
@@ -403,6 +407,7 @@ class Trace:
         """A replay on tensors that show the same nodes as last time: the short way."""
         if not self.simple or current() is not None:
             return self.replay(list(given), {})
+        self.now = None
         for results in self.results:
             if results.free():
                 break
@@ -425,12 +430,16 @@ class Trace:
 
     def replay(self, given: list[Core], bound: Bound) -> list[Core]:
         """A replay on any tensors of the right kinds, with these values of variables."""
-        captured = self.guards.tensors()
-        run_writes(_unique([*captured, *given]))
-        own = set(self.in_place.values())
-        memory = {place.node: place.memory(given) for place in self.inputs if place.node not in own}
-        outside = zip(self.outside_nodes, _unique(captured), strict=True)
-        memory |= {n: whole_memory(s) for n, s in outside if n not in own}
+        found, self.now = self.now, None
+        outside = _unique(self.guards.tensors()) if found is None else found
+        run_writes(_unique(given))
+        buffers = plain_buffers(outside)
+        if buffers is None:
+            run_writes(outside)
+            buffers = [whole_memory(s) for s in outside]
+        own = set(self.in_place.values())  # taken below, when nothing else can fail
+        memory = {n: b for n, b in zip(self.outside_nodes, buffers, strict=True) if n not in own}
+        memory |= {place.node: place.memory(given) for place in self.inputs if place.node not in own}
         if self.draws:
             cells = zip(self.cells.values(), new_cells(self.draws, list(self.cells)), strict=True)
             memory |= {cell: buffer_for(fresh) for cell, fresh in cells}
