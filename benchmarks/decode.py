@@ -24,16 +24,16 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "examples")]
 
-import llama
+import llama  # noqa: E402
 
-import morok
-from morok import Tensor, jit, profile
+import morok  # noqa: E402
+from morok import Tensor, jit, profile  # noqa: E402
 
 
 def torch_step(model: Any, compiled: bool) -> Callable[[int], Any]:
     """A step of the same model in torch."""
     import torch
-    import torch.nn.functional as F
+    from torch.nn import functional
 
     s = model.shape
     weight = lambda t: torch.from_numpy(t.numpy().copy())  # noqa: E731
@@ -53,19 +53,21 @@ def torch_step(model: Any, compiled: bool) -> Callable[[int], Any]:
     def step(token: Any, at: Any, seen: Any) -> Any:
         x = table[token]
         for w, cache in zip(layers, caches, strict=True):
-            h = F.rms_norm(x, (s.width,), w["norm1"], eps)
-            q = turned(F.linear(h, w["q"]).view(1, s.heads, s.head).transpose(0, 1), at)
-            k = turned(F.linear(h, w["k"]).view(1, s.groups, s.head).transpose(0, 1), at)
-            v = F.linear(h, w["v"]).view(1, s.groups, s.head).transpose(0, 1)
+            h = functional.rms_norm(x, (s.width,), w["norm1"], eps)
+            q = turned(functional.linear(h, w["q"]).view(1, s.heads, s.head).transpose(0, 1), at)
+            k = turned(functional.linear(h, w["k"]).view(1, s.groups, s.head).transpose(0, 1), at)
+            v = functional.linear(h, w["v"]).view(1, s.groups, s.head).transpose(0, 1)
             cache[0].index_copy_(1, at, k)
             cache[1].index_copy_(1, at, v)
-            found = F.scaled_dot_product_attention(
+            found = functional.scaled_dot_product_attention(
                 q[None], cache[0][None], cache[1][None], attn_mask=seen, enable_gqa=True
             )
-            x = x + F.linear(found.transpose(1, 2).reshape(1, s.width), w["out"])
-            h = F.rms_norm(x, (s.width,), w["norm2"], eps)
-            x = x + F.linear(F.silu(F.linear(h, w["gate"])) * F.linear(h, w["up"]), w["down"])
-        return F.linear(F.rms_norm(x, (s.width,), norm, eps), head)[0]
+            x = x + functional.linear(found.transpose(1, 2).reshape(1, s.width), w["out"])
+            h = functional.rms_norm(x, (s.width,), w["norm2"], eps)
+            x = x + functional.linear(
+                functional.silu(functional.linear(h, w["gate"])) * functional.linear(h, w["up"]), w["down"]
+            )
+        return functional.linear(functional.rms_norm(x, (s.width,), norm, eps), head)[0]
 
     work = torch.compile(step) if compiled else step
     token, places = torch.tensor([5]), torch.arange(s.longest)
@@ -155,7 +157,8 @@ def main() -> None:
         with profile() as seen:
             steps["morok"](5 + rounds)
         kernels = seen.seconds * 1e3
-        print(f"{len(writer.decode.plans[0])} kernels, {kernels:.2f} ms one by one; {writer.decode.traces} trace")
+        count, traces = len(writer.decode.plans[0]), writer.decode.traces
+        print(f"{count} kernels, {kernels:.2f} ms one by one; traces: {traces}")
         if longest:
             prefill(writer, longest, 5)
 

@@ -6,7 +6,7 @@ wrap. The n-ary forms (`divide_sum`, `reduce_sum`) do for a whole sum what the r
 
 from __future__ import annotations
 
-from morok.rewrite.rules import Rules, grows, when, why
+from morok.rewrite.rules import Rules, grows, unproved, when, why
 from morok.rewrite.ruleset import rules
 from morok.rewrite.terms import (
     Add,
@@ -18,7 +18,9 @@ from morok.rewrite.terms import (
     vmax,
     vmin,
 )
-from morok.symbolic.quotients import divide_sum, reduce_sum
+from morok.symbolic.quotients import divide_sum, loop_quotient, loop_remainder, reduce_sum
+
+_LOOP = unproved("a loop is a number below its end: what a RANGE means, and no law about numbers")
 
 
 @rules("symbolic.divmod_simple")
@@ -153,6 +155,22 @@ def divmod_rules(
         when(c > 0),
         why("looks at every term of a sum of any length"),
     )
+
+
+@rules("symbolic.divmod_unknown")
+def unknown_rules(x: Index, y: Index, z: Index) -> Rules:
+    """Divisors that are known later: rows of a length that is a variable."""
+    # (x*y + z) // y = x + z // y
+    yield (
+        "div-sum-product",
+        Add[Mul[x, y], z] // y >> x + z // y,
+        when((vmin(y) > 0) | (vmax(y) < 0)),
+    )
+    # (x*y + z) % y = z % y
+    yield "mod-sum-product", Add[Mul[x, y], z] % y >> z % y
+    # a loop stays below its end: r // n = 0 and r % n = r for r in 0 … n-1
+    yield "div-loop", x // y >> loop_quotient, why("looks at the end of a loop"), _LOOP
+    yield "mod-loop", x % y >> loop_remainder, why("looks at the end of a loop"), _LOOP
 
 
 @rules("symbolic.recombine")

@@ -113,3 +113,17 @@ def reduce_sum(node: UOp, c: UOp) -> UOp | None:
         Ops.FLOORMOD, node.dtype, (join_sum(large, constant // d, node), const(node.dtype, divisor // d))
     )
     return join_sum([(inner, d), *small], constant % d, node)
+
+
+def loop_quotient(node: UOp, x: UOp, y: UOp) -> UOp | None:
+    """r // n for a loop r in 0 … n-1."""
+    return const(node.dtype, 0) if _ends_at(x, y) else None
+
+
+def loop_remainder(node: UOp, x: UOp, y: UOp) -> UOp | None:
+    """r % n for a loop r in 0 … n-1."""
+    return x if _ends_at(x, y) else None
+
+
+def _ends_at(x: UOp, y: UOp) -> bool:
+    return x.op is Ops.RANGE and x.src[0] is y

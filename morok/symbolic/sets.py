@@ -17,7 +17,7 @@ from morok.symbolic.casts import cast_rules
 from morok.symbolic.choice import lift_rules, where_rules
 from morok.symbolic.compare import compare_rules, equality_rules, index_rules
 from morok.symbolic.constants import constant_rules
-from morok.symbolic.divmod import divmod_rules, recombine_rules, simple_rules
+from morok.symbolic.divmod import divmod_rules, recombine_rules, simple_rules, unknown_rules
 from morok.symbolic.identities import identity_rules, sign_rules, unsafe_rules
 from morok.symbolic.minmax import minmax_rules
 from morok.symbolic.sums import commute_rules, distribute_rules, reassociating_rules, sum_rules
@@ -37,6 +37,7 @@ simple: RuleSet = join(
 
 symbolic: RuleSet = join(
     "symbolic", simple, sign_rules, recombine_rules, sum_rules, commute_rules, distribute_rules, divmod_rules,
+    unknown_rules,
     equality_rules, index_rules, lift_rules, cast_rules,
 )  # fmt: skip
 

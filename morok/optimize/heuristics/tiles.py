@@ -28,6 +28,7 @@ from morok.optimize.loops import gate_of, size
 
 FEWEST_REUSES = 2  # of a panel that is worth packing
 WORTH_PACKING = 128  # columns that share the packed rows, where rows need not be packed
+ANY_ROWS = 8  # of a tile where their number is known later: one such tile serves the last few rows as well
 NARROW = 8  # vectors of a row that is too short to be cut into tiles alone
 
 
@@ -67,14 +68,16 @@ def tile(builder: Builder, product: Contraction, is_remainder: bool = False) -> 
     machine = builder.machine
     if not is_remainder:
         product = _with_joined_columns(builder, product)
-    rows, columns = size(product.i), size(product.j)
-    if rows is None or columns is None:
+    known, rows, columns = size(product.i), trips(product.i), trips(product.j)
+    any_columns = size(product.j) is None
+    if any_columns and (is_remainder or columns < NARROW * machine.vector_bytes):
         return False
     lanes = max(1, machine.vector_bytes // value_bytes(product.reduce))
-    packs_rows = None if is_remainder else _packs_rows(builder, product)
+    packs_rows = None if is_remainder or known is None or any_columns else _packs_rows(builder, product)
     beside = all(a.step(product.i) == 1 for a in product.along_i)
     spread = not (machine.lane_operands and (beside or packs_rows) and rows >= lanes)
-    height, width = tile_shape(rows, columns, lanes, machine, spread)
+    planned = rows if known is not None else min(rows, ANY_ROWS)
+    height, width = tile_shape(planned, columns, lanes, machine, spread)
     i, j = int(product.i.arg[0]), int(product.j.arg[0])
     panel = _panel(
         product, -(-height // 2) if is_remainder else height, width, machine
@@ -85,7 +88,9 @@ def tile(builder: Builder, product: Contraction, is_remainder: bool = False) -> 
         return _tile_blocks(builder, product, (height, width), panel, packs_rows)
     if panel is not None:
         i, j = _innermost(builder, product, i, j)
-    if panel is not None and not is_remainder and _shares_rows(builder, product, height, width):
+    if known is None:
+        builder.do("PADTO", i, height)
+    elif panel is not None and not is_remainder and _shares_rows(builder, product, height, width):
         if rows % (height * machine.cores):
             builder.do("PADTO", i, height * machine.cores)
         inner = builder.loops.next_number()
@@ -94,10 +99,13 @@ def tile(builder: Builder, product: Contraction, is_remainder: bool = False) -> 
         builder.do("PADTO", i, height)
     peeled = False
     single = len(builder.ast.src) == 1  # the rests of several effects would not share their loops
+    if any_columns:
+        builder.do("PADTO", j, width)
+        single = False
     if columns % width and not machine.masked_memory and not is_remainder and columns > width and single:
         builder.do("PADTO", j, lanes)  # a rest of whole vectors; the guards of all others fold
         peeled = builder.do("PEEL", j, width)
-    if columns % width and not peeled:
+    if columns % width and not peeled and not any_columns:
         builder.do("PADTO", j, width)
     if height > 1:
         builder.do("UPCAST", i, height)

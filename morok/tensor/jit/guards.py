@@ -58,7 +58,9 @@ class Guards:
         self.without_gradient: list[bool] = []  # parameters that had none
         self.shared: list[int] = []
         self._numbers: dict[int, int] = {}
-        self._watched: tuple[list[Getter], list[Any]] | None = None  # of all guards: what to call, and results
+        self._watched: tuple[list[Getter], list[Any]] | None = (
+            None  # of all guards: what to call, and results
+        )
 
     @property
     def is_empty(self) -> bool:
@@ -87,7 +89,9 @@ class Guards:
         """None, or what is not as it was when the function was traced; `now` are the tensors."""
         if self._watched is None or len(self._watched[0]) != len(self.values):
             self._watched = [watch.get for watch in self.values], [watch.value for watch in self.values]
-        same = list(map(is_, map(call, self._watched[0]), self._watched[1]))  # thousands of them, at every call
+        same = list(
+            map(is_, map(call, self._watched[0]), self._watched[1])
+        )  # thousands of them, at every call
         if False in same:
             for watch, is_same in zip(self.values, same, strict=True):
                 if not is_same and watch.changed():
@@ -118,7 +122,7 @@ def _signature(tensor: Core) -> Any:
     return tensor.shape, tensor.dtype, tensor.device, tensor._leaf, tensor._chain
 
 
-def _shared(tensors: list[Any]) -> list[int]:
+def _shared(tensors: Sequence[Any]) -> list[int]:
     """For each tensor, the first one that shows the same storage."""
     first: dict[int, int] = {}
     return [first.setdefault(id(getattr(t, "_storage", t)), n) for n, t in enumerate(tensors)]

@@ -49,12 +49,16 @@ class Results:
     made for each replay and held weakly here, so the memory is free when they are gone and no array shows it.
     """
 
-    __slots__ = ("bases", "bindings", "bound", "buffers", "held", "launch", "nodes", "output_spec")
+    __slots__ = (
+        "bases", "bindings", "bound", "buffers", "held", "kind", "launch", "nodes", "output_spec", "run",
+    )  # fmt: skip
 
     def __init__(self, output_spec: OutputSpec, launch: PlanLaunch | None) -> None:
         self.output_spec = output_spec
         self.buffers = [get_device(device).buffer(size, dtype) for dtype, size, device in output_spec.memory]
         self.launch = launch
+        self.kind = output_spec.kind
+        self.run: Any = None if launch is None else launch.steps.run or launch.steps
         self.bases: list[UOp] | None = None  # the inputs whose memory the call reads, and the count of all
         self.bindings = -1  # bindings when it was looked up
         self.held: list[weakref.ref[Any]] = []
@@ -93,6 +97,15 @@ class Results:
                 made.append(tensor)
             number += 1  # noqa: SIM113 - by hand is faster
         return made
+
+    def give_one(self) -> Core:
+        """The same where there is one result: tiny functions are called often."""
+        if self.nodes:
+            self.nodes = {}
+        tensor = _new(self.kind)
+        tensor._made_by = (self, 0)
+        self.held = [_ref(tensor)]
+        return tensor
 
     def storage(self, number: int) -> Storage:
         """The storage of a result."""

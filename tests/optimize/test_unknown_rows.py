@@ -1,0 +1,79 @@
+"""Products whose rows are counted later: one kernel with a tile, right for every count."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from morok import Tensor, Variable, jit, knobs
+from morok.device.registry import get_device
+from morok.ir.build import rng, variable
+from morok.ir.node import alu, const
+from morok.ir.ops import Ops
+from morok.optimize.heuristics.apply import optimize
+from morok.optimize.record import applied
+from morok.symbolic.sets import simplify
+
+random = np.random.default_rng(16)
+
+
+def values(*shape: int) -> np.ndarray:
+    return random.standard_normal(shape).astype(np.float32)
+
+
+def test_places_in_rows_of_unknown_length() -> None:
+    """Row and column of an element, from its number: (r*n + c) // n and (r*n + c) % n."""
+    n = variable("n", 1, 64)
+    row, column = rng(5, 0), rng(n, 1)
+    number = alu(Ops.ADD, column, alu(Ops.MUL, n, row))
+    assert simplify(number // n) is row and simplify(number % n) is column
+    other = rng(const(n.dtype, 64), 2)  # may lie beyond n
+    assert simplify(other // n) is not const(n.dtype, 0) and simplify(other % n) is not other
+
+
+def test_the_divisor_may_be_nothing() -> None:
+    """x // 0 is 0 here, so n*x // n is not x if n may be 0."""
+    n = variable("n", 0, 64)
+    x, y = rng(5, 0), rng(7, 1)
+    number = alu(Ops.ADD, alu(Ops.MUL, x, n), y)
+    assert simplify(number // n).op is Ops.FLOORDIV
+
+
+COUNTS = (1, 2, 7, 8, 9, 16, 17, 40)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_rows_of_a_product(threads: int) -> None:
+    a, w, b = values(40, 48), values(36, 48), values(36)
+    x, weight, bias = Tensor(a).realize(), Tensor(w).realize(), Tensor(b).realize()
+    with knobs.override(THREADS=threads):
+        layer = jit(lambda x, n: (x[:n] @ weight.T + bias).relu())
+        for count in COUNTS:
+            found = layer(x, Variable("n", 1, 40).bind(count)).numpy()
+            np.testing.assert_allclose(found, np.maximum(a[:count] @ w.T + b, 0), rtol=1e-4, atol=1e-5)
+        assert layer.traces == 1
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_rows_and_columns_of_scores(threads: int) -> None:
+    a, b = values(2, 150, 16), values(2, 150, 16)
+    q, k = Tensor(a).realize(), Tensor(b).realize()
+    with knobs.override(THREADS=threads):
+        scores = jit(lambda q, k, n: (q[:, :n] @ k[:, :n].transpose(1, 2)).softmax(-1) @ k[:, :n])
+        for count in (*COUNTS, 149, 150):
+            s = np.einsum("bik,bjk->bij", a[:, :count].astype(np.float64), b[:, :count])
+            p = np.exp(s - s.max(-1, keepdims=True))
+            expected = (p / p.sum(-1, keepdims=True)) @ b[:, :count]
+            found = scores(q, k, Variable("n", 1, 150).bind(count)).numpy()
+            np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4)
+        assert scores.traces == 1
+
+
+def test_unknown_rows_have_a_tile() -> None:
+    n = Variable("n", 1, 512).bind(3)
+    x, w = Tensor.empty(512, 96).realize(), Tensor.empty(64, 96).realize()
+    plan = (x[:n] @ w.T).prepare()
+    machine = get_device("CPU").machine
+    done = applied(optimize(plan.kernels[-1].ast, machine))
+    lanes = [opt.amount for opt in done if opt.name == "UPCAST"]
+    assert sum(amount > 1 for amount in lanes) >= 2 and any(opt.name == "PACK" for opt in done)
