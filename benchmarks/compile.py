@@ -3,9 +3,11 @@
     python benchmarks/compile.py [NAME ...]
 
 For each graph: seconds to schedule and compile it with an empty cache, the same in a second process that
-finds the kernels on disk (with imports, and without), the overhead of realising an equal graph again in the
-process, and the number of kernels. Nothing is run except for the small graphs, so these are times of the
-compiler. Where tinygrad is installed, the time of its first call is printed beside.
+finds schedule and kernels on disk, that whole process from its start to the first result, a new shape of a
+known model, the overhead of realising an equal graph again in the process, and the number of kernels. All
+processes find Python's own compiled files, as those of an installed package do. Below: state that is loaded,
+and long chains. With --peers, the first call of torch.compile, JAX and tinygrad, as far as they are
+installed, with empty caches and in a second process.
 """
 
 from __future__ import annotations
@@ -52,6 +54,52 @@ def gpt(tensor: Any) -> Any:
     return Gpt(tensor).blocks(tensor.empty(1, 64, 768))
 
 
+def wider_resnet(tensor: Any) -> Any:
+    from benchmarks.models import ResNet18
+
+    return ResNet18(tensor)(tensor.empty(1, 3, 192, 256))
+
+
+def longer_gpt(tensor: Any) -> Any:
+    from benchmarks.models import Gpt
+
+    return Gpt(tensor).blocks(tensor.empty(1, 48, 768))
+
+
+def chained_sines(tensor: Any) -> None:
+    """300 sines of one another, and their gradient."""
+    x = tensor.ones(1000).contiguous().realize()
+    y = x
+    for _ in range(300):
+        y = y.sin()
+    y.sum().gradient(x)[0].realize()
+
+
+def loaded_state(tensor: Any, width: int = 768) -> None:
+    """The parameters of a BERT are made, and overwritten by a load before anybody reads them."""
+    import numpy as np
+
+    from morok import nn
+
+    class Layer:
+        def __init__(self) -> None:
+            self.q, self.k, self.v, self.out = (nn.Linear(width, width) for _ in range(4))
+            self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+            self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+
+    class Bert:
+        def __init__(self) -> None:
+            self.words, self.places = nn.Embedding(30522, width), nn.Embedding(512, width)
+            self.layers = [Layer() for _ in range(12)]
+
+    model = Bert()
+    state = {name: np.ones(t.shape, np.float32) for name, t in nn.state.state_dict(model).items()}
+    started = time.perf_counter()
+    nn.state.load_state_dict(model, {name: tensor(array) for name, array in state.items()})
+    model.layers[-1].down.weight.realize()
+    print(json.dumps({"work": time.perf_counter() - started}))
+
+
 GRAPHS: dict[str, Callable[[Any], Any]] = {
     "element-wise": elementwise,
     "softmax": softmax,
@@ -59,6 +107,12 @@ GRAPHS: dict[str, Callable[[Any], Any]] = {
     "ResNet-18": resnet,
     "GPT, 12 layers": gpt,
 }
+NEW_SHAPES: dict[str, Callable[[Any], Any]] = {"ResNet-18": wider_resnet, "GPT, 12 layers": longer_gpt}
+WORK: dict[str, Callable[[Any], None]] = {
+    "300 sines, gradient": chained_sines,
+    "load_state_dict, BERT": loaded_state,
+}
+PEERS = ("torch.compile", "jax", "tinygrad")
 SMALL = ("element-wise", "softmax", "convolution block")
 
 
@@ -92,7 +146,41 @@ def child(name: str) -> None:
             again.run()
             found["repeat"] = min(found.get("repeat", 9.0), max(0.0, whole - (time.perf_counter() - started)))
         found["replay"] = replay(Tensor)
+    else:
+        plan.run()
+    found["result"] = time.perf_counter() - began
+    if name in NEW_SHAPES:
+        started = time.perf_counter()
+        finish(NEW_SHAPES[name](Tensor).prepare())
+        found["shape"] = time.perf_counter() - started
     print(json.dumps(found))
+
+
+def work_child(name: str) -> None:
+    """A piece of work in a process of its own."""
+    from morok import Tensor
+
+    Tensor.empty(1)
+    started = time.perf_counter()
+    WORK[name](Tensor)
+    if name != "load_state_dict, BERT":  # which does not count the making of its data
+        print(json.dumps({"work": time.perf_counter() - started}))
+
+
+def peer_child(peer: str, name: str) -> None:
+    """The first call of another library."""
+    if peer == "tinygrad":
+        tinygrad_child(name)
+        return
+    from morok.cli.bench.libraries import libraries, mapped
+    from morok.cli.bench.rows import rows
+
+    row = next(row for row in rows(False) if row.name.startswith(name.split(",")[0]))
+    work, lib = row.make(), libraries((peer,), os.cpu_count() or 1)[-1]
+    inputs = [mapped(lib.tensor, value) for value in work.inputs]
+    started = time.perf_counter()
+    lib.array(lib.compiled(work.function)(*inputs))
+    print(json.dumps({"first": time.perf_counter() - started}))
 
 
 def replay(tensor: Any) -> float:
@@ -120,9 +208,16 @@ def tinygrad_child(name: str) -> None:
 
 
 def run(arguments: list[str], cache: str) -> dict[str, float]:
-    """A fresh process with this cache; its figures and its whole time."""
+    """A fresh process with these caches; its figures and its whole time."""
     path = os.pathsep.join((str(ROOT), os.environ.get("PYTHONPATH", "")))
-    environment = {**os.environ, "MOROK_CACHE_DIR": cache, "PYTHONPATH": path}
+    environment = {
+        **os.environ,
+        "MOROK_CACHE_DIR": cache,
+        "PYTHONPATH": path,
+        "TORCHINDUCTOR_CACHE_DIR": cache,
+    }
+    environment |= {"JAX_COMPILATION_CACHE_DIR": cache, "PYTHONPYCACHEPREFIX": os.path.dirname(cache)}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
     started = time.perf_counter()
     done = subprocess.run(
         [sys.executable, __file__, *arguments], env=environment, capture_output=True, text=True, check=False
@@ -135,40 +230,57 @@ def run(arguments: list[str], cache: str) -> dict[str, float]:
     return {**found, "process": time.perf_counter() - started}
 
 
+def twice(arguments: list[str], python_files: str) -> tuple[dict[str, float], dict[str, float]]:
+    """With an empty cache, and again."""
+    with tempfile.TemporaryDirectory(dir=python_files) as cache:
+        return run(arguments, cache), run(arguments, cache)
+
+
+def show(found: dict[str, float], name: str, factor: float = 1.0) -> str:
+    return f"{found[name] * factor:>10.2f}" if name in found else f"{'-':>10}"
+
+
+def table(names: list[str], peers: bool, python_files: str) -> None:
+    heads = ("kernels", "cold s", "warm s", "2nd proc s", "new shape", "repeat ms", "replay µs")
+    print(f"{'graph':<22} " + " ".join(f"{head:>10}" for head in heads))
+    for name in [name for name in names if name in GRAPHS]:
+        cold, warm = twice(["--child", name], python_files)
+        cells = [f"{int(cold.get('kernels', 0)):>10}", show(cold, "compile"), show(warm, "compile")]
+        cells += [show(warm, "process"), show(cold, "shape"), show(warm, "repeat", 1e3)]
+        print(f"{name:<22} {' '.join(cells)} {show(warm, 'replay', 1e6)}", flush=True)
+    print(f"\n{'work':<22} {'cold s':>10} {'again s':>10}")
+    for name in [name for name in names if name in WORK]:
+        cold, warm = twice(["--work", name], python_files)
+        print(f"{name:<22} {show(cold, 'work')} {show(warm, 'work')}", flush=True)
+    if not peers:
+        return
+    print(f"\n{'first call':<38} {'cold s':>10} {'2nd proc s':>10}")
+    for name in [name for name in names if name in NEW_SHAPES]:
+        for peer in PEERS:
+            if importlib.util.find_spec(peer.partition(".")[0]) is not None:
+                cold, warm = twice(["--peer", peer, name], python_files)
+                print(f"{name + ', ' + peer:<38} {show(cold, 'first')} {show(warm, 'first')}", flush=True)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description="compile times")
-    parser.add_argument("names", nargs="*", help=f"of {', '.join(GRAPHS)}")
+    parser.add_argument("names", nargs="*", help=f"of {', '.join((*GRAPHS, *WORK))}")
+    parser.add_argument("--peers", action="store_true", help=f"also {', '.join(PEERS)}")
     parser.add_argument("--child", help=argparse.SUPPRESS)
-    parser.add_argument("--tinygrad", help=argparse.SUPPRESS)
+    parser.add_argument("--work", help=argparse.SUPPRESS)
+    parser.add_argument("--peer", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
         child(options.child)
-        return 0
-    if options.tinygrad:
-        tinygrad_child(options.tinygrad)
-        return 0
-    peer = importlib.util.find_spec("tinygrad") is not None
-    print(
-        f"{'graph':<20} {'kernels':>7} {'cold s':>8} {'warm s':>8} {'warm process s':>15} {'repeat ms':>10}"
-        f" {'replay µs':>10}" + (f" {'tinygrad s':>11}" if peer else "")
-    )
-    for name in options.names or GRAPHS:
-        with tempfile.TemporaryDirectory() as cache:
-            cold, warm = run(["--child", name], cache), run(["--child", name], cache)
-            if not cold or not warm:
-                print(f"{name:<20} failed")
-                continue
-            repeat = f"{warm['repeat'] * 1e3:>10.2f}" if "repeat" in warm else f"{'':>10}"
-            again = f"{warm['replay'] * 1e6:>10.2f}" if "replay" in warm else f"{'':>10}"
-            other = ""
-            if peer:
-                found = run(["--tinygrad", name], cache)
-                other = f" {found['first']:>11.2f}" if found else f" {'-':>11}"
-            print(
-                f"{name:<20} {cold['kernels']:>7} {cold['compile']:>8.2f} {warm['compile']:>8.2f}"
-                f" {warm['process']:>15.2f} {repeat} {again}{other}",
-                flush=True,
-            )
+    elif options.work:
+        work_child(options.work)
+    elif options.peer:
+        peer_child(*options.peer)
+    else:
+        with tempfile.TemporaryDirectory() as python_files:
+            with tempfile.TemporaryDirectory(dir=python_files) as cache:
+                run(["--child", "element-wise"], cache)  # Python's own files are there from now on
+            table(options.names or [*GRAPHS, *WORK], options.peers, python_files)
     return 0
 
 

@@ -21,6 +21,7 @@ from typing import Any, NoReturn
 from morok.errors import MorokError, ShapeError
 from morok.ir.infer import show_shape
 from morok.tensor.calls.tracing import TRACE_ENVIRONMENT
+from morok.tensor.jit.functionalize import copy_whole
 from morok.tensor.tensor import Tensor
 
 _training: ContextVar[bool] = ContextVar("morok.training", default=False)
@@ -125,10 +126,11 @@ def load_state_dict(model: Any, state: Mapping[str, Tensor], strict: bool = True
     Unless `strict`, names that only one side has are passed over. Nothing is changed if something is wrong.
     """
     own, names = fitting(model, state, strict)
-    for name in names:
+    others = [name for name in names if not copy_whole(own[name], state[name])]
+    for name in others:
         own[name].assign(state[name].detach().to(own[name].device))
-    if names:
-        own[names[0]].realize(*(own[name] for name in names[1:]))
+    if others:
+        own[others[0]].realize(*(own[name] for name in others[1:]))
 
 
 def fitting(

@@ -5,15 +5,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from morok.device.buffer import find_buffer
+from morok.device.buffer import bind_buffer, find_buffer
 from morok.ir.memory import base_of
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import Ops
+from morok.runtime.plan import buffer_for
 from morok.tensor.assign import write
-from morok.tensor.gradient_track import mark
-from morok.tensor.memory.states import shown_memory
+from morok.tensor.calls.tracing import is_tracing
+from morok.tensor.core import Core, require_shape
+from morok.tensor.gradient_track import is_tracked, mark
+from morok.tensor.jit.arguments import plain_memory
+from morok.tensor.memory.states import shown_memory, view_of
 from morok.tensor.memory.storage import Storage, claim
 from morok.tensor.memory.strides import Chain, replaced, step_of
+from morok.tensor.realize import renewed_buffer
 
 
 def without_states(roots: Sequence[UOp], kept: Mapping[UOp, UOp] | None = None) -> list[UOp]:
@@ -56,3 +61,24 @@ def put(storage: Storage, chain: Chain, node: UOp) -> None:
     claim(base_of(node), storage)
     if storage.leaf:
         mark(base_of(node), fresh=True)
+
+
+def copy_whole(target: Core, value: Core) -> bool:
+    """Gives a tensor a copy of another one's memory, where both are whole: no graph, and no kernel.
+
+    False if that cannot be done, and nothing has happened; an assignment does it then.
+    """
+    memory = None if value._chain or is_tracing() else plain_memory(value._storage.node)
+    frozen = target._frozen or target._storage.frozen
+    if memory is None or target._chain or frozen is not None or target.dtype is not value.dtype:
+        return False
+    if target.device != value.device or (is_tracked(target._uop) and not target._leaf):
+        return False
+    own = shown_memory(target._storage.node)
+    held = None if own is None else find_buffer(own)
+    if held is not None and held.is_shared:  # somebody outside looks at that very memory
+        return False
+    fresh = renewed_buffer(memory)
+    bind_buffer(fresh, buffer_for(memory).clone())
+    put(target._storage, (), view_of(fresh, require_shape(value._storage.node)))
+    return True
