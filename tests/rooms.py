@@ -23,6 +23,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("tensor",),
     ("functions",),
     ("nn", "onnx", "torch", "viewer"),
+    ("llm",),
     ("cli",),
     ("__main__",),
 )

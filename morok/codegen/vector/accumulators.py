@@ -35,7 +35,18 @@ def accumulate(op: Op, total: UOp, value: UOp, fused: bool) -> UOp:
         return value.replace((a, b, total if zero else alu(Ops.ADD, c, total)))
     if fused and op is Ops.ADD and value.op is Ops.MUL and value.dtype.is_float:
         return alu(Ops.MULACC, *value.src, total)
+    if fused and op is Ops.ADD and _sums_products(value):
+        for term in value.src:
+            total = accumulate(op, total, term, fused)
+        return total
     return alu(op, total, value)
+
+
+def _sums_products(value: UOp) -> bool:
+    """Whether a value is a sum of products of floats and of nothing else."""
+    if value.op is not Ops.ADD or not value.dtype.is_float:
+        return False
+    return all(term.op is Ops.MUL or _sums_products(term) for term in value.src)
 
 
 def pick_lanes(x: UOp, lanes: list[int]) -> UOp:

@@ -33,6 +33,7 @@ from morok.optimize.facts import (
     work,
 )
 from morok.optimize.heuristics.builder import Builder
+from morok.optimize.heuristics.lane_rows import lane_rows
 from morok.optimize.heuristics.skinny_gemm import gemv, skinny_gemm
 from morok.optimize.heuristics.tiles import tile
 from morok.optimize.loops import Loops, size
@@ -130,6 +131,8 @@ def _move_outside(builder: Builder, left: list[int], places: list[UOp]) -> None:
 
 def lanes_of_kernel(builder: Builder, loops: Loops) -> None:
     """Vectors for every nest of the kernel. Facts come from the kernel as it was."""
+    if lane_rows(builder, loops):
+        return
     tiled: set[UOp] = set()
     across: set[UOp] = set()  # output loops that reductions across memory want as vectors
     seen: set[UOp] = set()

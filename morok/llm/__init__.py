@@ -1,0 +1,5 @@
+"""Language models from one file: read, run, behind an API (`pip install 'morok[llm]'`)."""
+
+from morok.llm.generate import Model, Piece, load
+
+__all__ = ["Model", "Piece", "load"]

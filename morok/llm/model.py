@@ -1,0 +1,332 @@
+"""A decoder: tokens to logits, with the keys and values of all tokens so far in a cache.
+
+One description serves all architectures; `Config` says by what they differ. Positions are a `Variable`, so
+that one compiled plan serves a token at any position, and another one a chunk of a prompt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, final
+
+from morok import dtype as dt
+from morok.errors import FormatError
+from morok.llm.config import Config
+from morok.llm.matrix import Matrix
+from morok.llm.rotary import Turns, rotate, turns
+from morok.tensor.sizes import concrete
+from morok.tensor.tensor import Tensor
+
+
+@final
+@dataclass(frozen=True)
+class Linear:
+    """A matrix and perhaps a bias."""
+
+    weight: Matrix
+    bias: Tensor | None = None
+
+    def __call__(self, x: Tensor) -> Tensor:
+        found = self.weight.product(x)
+        return found if self.bias is None else found + self.bias
+
+
+@final
+@dataclass(frozen=True)
+class Norm:
+    """A norm over the last axis: with means and a bias, or by the root mean square."""
+
+    eps: float
+    weight: Tensor
+    bias: Tensor | None = None
+    means: bool = False
+
+    def __call__(self, x: Tensor) -> Tensor:
+        if self.means:
+            return x.layer_norm(-1, self.weight, self.bias, self.eps)
+        return x.rms_norm(-1, self.weight, self.eps)
+
+
+@final
+class Parts:
+    """Weights by name, with one sentence for what is missing or has another shape."""
+
+    def __init__(self, config: Config, found: Mapping[str, Any]) -> None:
+        self.config, self.found = config, found
+
+    def has(self, name: str) -> bool:
+        return name in self.found
+
+    def vector(self, name: str, size: int) -> Tensor:
+        value = self.found.get(name)
+        if not isinstance(value, Tensor) or tuple(value.shape) != (size,):
+            raise self._missing(name, (size,), value)
+        return value
+
+    def matrix(self, name: str, rows: int, columns: int) -> Matrix:
+        value = self.found.get(name)
+        if value is None or isinstance(value, Tensor | list) or value.shape != (rows, columns):
+            raise self._missing(name, (rows, columns), value)
+        found: Matrix = value
+        return found
+
+    def matrices(self, name: str, count: int, rows: int, columns: int) -> list[Matrix]:
+        value = self.found.get(name)
+        if (
+            not isinstance(value, list)
+            or len(value) != count
+            or any(m.shape != (rows, columns) for m in value)
+        ):
+            raise self._missing(name, (count, rows, columns), value)
+        return value
+
+    def linear(self, name: str, rows: int, columns: int) -> Linear:
+        bias = self.vector(f"{name}.bias", rows) if self.has(f"{name}.bias") else None
+        return Linear(self.matrix(f"{name}.weight", rows, columns), bias)
+
+    def norm(self, name: str, size: int) -> Norm:
+        bias = self.vector(f"{name}.bias", size) if self.has(f"{name}.bias") else None
+        return Norm(self.config.eps, self.vector(f"{name}.weight", size), bias, self.config.layer_norm)
+
+    def optional_norm(self, name: str, size: int) -> Norm | None:
+        return self.norm(name, size) if self.has(f"{name}.weight") else None
+
+    def _missing(self, name: str, wanted: tuple[int, ...], value: object) -> FormatError:
+        shape = getattr(value, "shape", None)
+        what = (
+            "is missing" if value is None else f"has the shape {shape if shape is not None else 'of a list'}"
+        )
+        return FormatError(f"the model's tensor {name!r} {what}; {wanted} is needed")
+
+
+@final
+class Attention:
+    """Queries of all heads against the keys of all positions so far."""
+
+    def __init__(self, parts: Parts, name: str, layer: int) -> None:
+        self.config = c = parts.config
+        self.window = c.window if c.has_window(layer) else 0
+        rows = (c.heads * c.head, c.groups * c.head, c.groups * c.head)
+        names = [f"{name}.attn_{kind}" for kind in "qkv"]
+        self.joined = parts.has(f"{name}.attn_qkv.weight")
+        self.into = (
+            [parts.linear(f"{name}.attn_qkv", sum(rows), c.width)]
+            if self.joined
+            else [parts.linear(n, count, c.width) for n, count in zip(names, rows, strict=True)]
+        )
+        self.out = parts.linear(f"{name}.attn_output", c.width, c.heads * c.head)
+        self.q_norm = parts.optional_norm(f"{name}.attn_q_norm", c.head)
+        self.k_norm = parts.optional_norm(f"{name}.attn_k_norm", c.head)
+
+    def __call__(
+        self, x: Tensor, cache: Tensor, at: Any, turned: Turns | None, mask: Tensor | None
+    ) -> Tensor:
+        c, rows = self.config, concrete(x.shape[0])
+        q, k, v = self._heads(x)
+        if self.q_norm is not None:
+            q = self.q_norm(q)
+        if self.k_norm is not None:
+            k = self.k_norm(k)
+        if turned is not None:
+            q, k = rotate(q, *turned), rotate(k, *turned)
+        last = at + rows
+        cache[0, :, at:last] = k.cast(cache.dtype)
+        cache[1, :, at:last] = v.cast(cache.dtype)
+        keys, values = (cache[i, :, :last].cast(dt.float32) for i in (0, 1))
+        share = c.heads // c.groups
+        q = q.reshape(c.groups, share * rows, c.head)
+        seen = self._mix(q, keys, values, None if mask is None else _repeated(mask, share))
+        seen = seen.reshape(c.heads, rows, c.head).transpose(0, 1).reshape(rows, c.heads * c.head)
+        return self.out(seen)
+
+    def _heads(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values as (heads, rows, numbers)."""
+        c, rows = self.config, concrete(x.shape[0])
+        counts = (c.heads, c.groups, c.groups)
+        found = [linear(x) for linear in self.into]
+        if self.joined:
+            found = list(found[0].contiguous().split([n * c.head for n in counts], dim=1))
+        q, k, v = (f.reshape(rows, n, c.head).transpose(0, 1) for f, n in zip(found, counts, strict=True))
+        return q, k, v
+
+    def _mix(self, q: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
+        c = self.config
+        if not c.score_cap:
+            return q.scaled_dot_product_attention(keys, values, mask=mask, scale=c.score_scale)
+        scores = (q @ keys.transpose(1, 2)) * c.score_scale
+        scores = (scores / c.score_cap).tanh() * c.score_cap
+        if mask is not None:
+            scores = mask.where(scores, float("-inf"))
+        return scores.softmax(-1) @ values
+
+
+def _repeated(mask: Tensor, share: int) -> Tensor:
+    """A mask (rows, keys) for all heads that share keys: (share · rows, keys)."""
+    rows, keys = mask.shape
+    return mask.unsqueeze(0).expand(share, rows, keys).reshape(share * rows, keys)
+
+
+@final
+class Gated:
+    """down(act(gate(x)) · up(x)), or down(act(up(x)))."""
+
+    def __init__(self, parts: Parts, name: str) -> None:
+        c = parts.config
+        self.config = c
+        self.joined = c.gated and not parts.has(f"{name}.ffn_gate.weight")
+        wide = 2 * c.hidden if self.joined else c.hidden
+        self.gate = None if self.joined or not c.gated else parts.linear(f"{name}.ffn_gate", wide, c.width)
+        self.up = parts.linear(f"{name}.ffn_up", wide, c.width)
+        self.down = parts.linear(f"{name}.ffn_down", c.width, c.hidden)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        act = self.config.activation
+        up = self.up(x)
+        if self.joined:
+            gate, up = up.contiguous().split([self.config.hidden] * 2, dim=1)
+            return self.down((activation(act, gate) * up).contiguous())
+        if self.gate is None:
+            return self.down(activation(act, up).contiguous())
+        return self.down((activation(act, self.gate(x)) * up).contiguous())
+
+
+@final
+class Experts:
+    """Several gated maps, of which a router chooses a few for each token."""
+
+    def __init__(self, parts: Parts, name: str) -> None:
+        c = parts.config
+        self.config = c
+        self.router = parts.linear(f"{name}.ffn_gate_inp", c.experts, c.width)
+        sizes = (("gate", c.experts_hidden, c.width), ("up", c.experts_hidden, c.width))
+        self.gate, self.up = (
+            parts.matrices(f"{name}.ffn_{kind}_exps.weight", c.experts, rows, columns)
+            for kind, rows, columns in sizes
+        )
+        self.down = parts.matrices(f"{name}.ffn_down_exps.weight", c.experts, c.width, c.experts_hidden)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        c = self.config
+        shares = self.router(x).softmax(-1).contiguous()
+        best, places = shares.topk(c.experts_used, dim=-1)
+        if c.normalized_experts:
+            best = best / best.sum(-1, keepdim=True)
+        share = (places.one_hot(c.experts).cast(dt.float32) * best.unsqueeze(-1)).sum(1).contiguous()
+        total: Tensor | None = None
+        for i, (gate, up, down) in enumerate(zip(self.gate, self.up, self.down, strict=True)):
+            inner = activation(c.activation, gate.product(x)) * up.product(x)
+            found = down.product(inner.contiguous()) * share[:, i : i + 1]
+            total = found if total is None else total + found
+        assert total is not None
+        return total
+
+
+def activation(name: str, x: Tensor) -> Tensor:
+    if name == "silu":
+        return x.silu()
+    return x.gelu("tanh" if name == "gelu_tanh" else "none")
+
+
+@final
+class Layer:
+    """Attention and a gated map, each on what a norm has made and added to what was there."""
+
+    def __init__(self, parts: Parts, layer: int) -> None:
+        name, width = f"blk.{layer}", parts.config.width
+        self.windowed = parts.config.has_window(layer)
+        self.attention_norm = parts.norm(f"{name}.attn_norm", width)
+        self.attention = Attention(parts, name, layer)
+        self.attention_after = parts.optional_norm(f"{name}.post_attention_norm", width)
+        self.map_norm = parts.norm(f"{name}.ffn_norm", width)
+        self.map = Experts(parts, name) if parts.config.experts else Gated(parts, name)
+        self.map_after = parts.optional_norm(f"{name}.post_ffw_norm", width)
+
+    def __call__(
+        self, x: Tensor, cache: Tensor, at: Any, turned: Turns | None, mask: Tensor | None
+    ) -> Tensor:
+        found = self.attention(self.attention_norm(x).contiguous(), cache, at, turned, mask)
+        x = x + (found if self.attention_after is None else self.attention_after(found))
+        found = self.map(self.map_norm(x).contiguous())
+        return x + (found if self.map_after is None else self.map_after(found))
+
+
+@final
+class Decoder:
+    """The whole model. `longest` is how many positions a cache has."""
+
+    def __init__(
+        self, config: Config, found: Mapping[str, Any], longest: int, slack: int, device: str | None = None
+    ) -> None:
+        parts = Parts(config, found)
+        self.config, self.longest, self.room, self.device = config, longest, longest + slack, device
+        self.table = parts.matrix("token_embd.weight", config.vocabulary, config.width)
+        self.layers = [Layer(parts, i) for i in range(config.layers)]
+        self.norm = parts.norm("output_norm", config.width)
+        tied = not parts.has("output.weight")
+        self.head = Linear(
+            self.table if tied else parts.matrix("output.weight", config.vocabulary, config.width)
+        )
+        self.places = None
+        if config.rotation is None:
+            wanted = parts.matrix("position_embd.weight", config.context, config.width)
+            self.places = (
+                wanted.rows(Tensor.arange(longest, device=device)).pad(((0, slack), (0, 0))).realize()
+            )
+        self.turns = None if config.rotation is None else turns(config.rotation, self.room, device)
+        local = config.local_rotation
+        self.local_turns = self.turns if local is None else turns(local, self.room, device)
+
+    def caches(self, dtype: dt.DType = dt.float32) -> list[Tensor]:
+        """Room for the keys and values of all layers."""
+        c = self.config
+        sizes = (2, c.groups, self.room, c.head)
+        return [
+            Tensor.zeros(*sizes, dtype=dtype, device=self.device).contiguous().realize() for _ in self.layers
+        ]
+
+    def rows(self, tokens: Tensor, caches: list[Tensor], at: Any) -> Tensor:
+        """What the layers make of some tokens, the first of which is at a position: (tokens, width)."""
+        c, count = self.config, concrete(tokens.shape[0])
+        last = at + count
+        x = self.table.rows(tokens)
+        if c.embedding_scale != 1.0:
+            x = x * c.embedding_scale
+        if self.places is not None:
+            x = x + self.places[at:last]
+        x = x.contiguous()
+        turned = {
+            w: None if t is None else (t[0][at:last], t[1][at:last])
+            for w, t in ((False, self.turns), (True, self.local_turns))
+        }
+        masks = {w: self._mask(count, at, c.window if w else 0) for w in {la.windowed for la in self.layers}}
+        for layer, cache in zip(self.layers, caches, strict=True):
+            x = layer(x, cache, at, turned[layer.windowed], masks[layer.windowed])
+        return x
+
+    def logits(self, x: Tensor) -> Tensor:
+        """Rows to logits of the next token."""
+        found = self.head(self.norm(x).contiguous())
+        cap = self.config.logit_cap
+        return (found / cap).tanh() * cap if cap else found
+
+    def token(self, token: Tensor, caches: list[Tensor], at: Any) -> Tensor:
+        """The logits after one more token, at a position."""
+        return self.logits(self.rows(token, caches, at))[0]
+
+    def chunk(self, tokens: Tensor, caches: list[Tensor], at: Any, pick: Any) -> Tensor:
+        """The logits after one token of a chunk of a prompt; what comes after it is not looked at."""
+        return self.logits(self.rows(tokens, caches, at)[pick : pick + 1])[0]
+
+    def score(self, tokens: Tensor, caches: list[Tensor], at: Any) -> Tensor:
+        """The logits after each token of a chunk."""
+        return self.logits(self.rows(tokens, caches, at))
+
+    def _mask(self, count: int, at: Any, window: int) -> Tensor | None:
+        """Where each of some tokens may look: not beyond itself, nor before its window; None: everywhere."""
+        if count == 1 and not window:
+            return None
+        keys = Tensor.arange(at + count, device=self.device).unsqueeze(0)
+        places = Tensor.arange(at, at + count, device=self.device).reshape(count, 1)
+        seen = keys <= places
+        return seen if not window else seen & (keys > places - window)

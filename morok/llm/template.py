@@ -1,0 +1,119 @@
+"""Chat templates: programs that come with a model, run in jinja2's sandbox and within limits."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, NoReturn
+
+from morok.errors import ArgumentError, FormatError, MorokError
+
+MOST_TEMPLATE = 1 << 20  # characters of a template
+MOST_TEXT = 1 << 24  # characters of what it writes
+MOST_RANGE = 100_000
+
+_PLAIN = (
+    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' }}"
+    "{{ message['content'] + '<|im_end|>\\n' }}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
+)
+
+
+def check_messages(messages: object) -> list[dict[str, Any]]:
+    """Messages as the chat API has them; an ArgumentError says what is wrong with them."""
+    if not isinstance(messages, Sequence) or isinstance(messages, str) or not messages:
+        raise ArgumentError("messages must be a list of at least one message")
+    found = []
+    for i, message in enumerate(messages):
+        if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
+            raise ArgumentError(f"messages[{i}] must be an object with a role and a content")
+        content = message.get("content")
+        if isinstance(content, list):
+            parts = [
+                p.get("text") if isinstance(p, Mapping) and p.get("type") == "text" else None for p in content
+            ]
+            if any(not isinstance(p, str) for p in parts):
+                raise ArgumentError(f"messages[{i}].content has a part that is not text")
+            content = "".join(str(p) for p in parts)
+        if not isinstance(content, str):
+            raise ArgumentError(f"messages[{i}].content must be a text")
+        found.append({**message, "content": content})
+    return found
+
+
+def render(template: str | None, messages: object, names: Mapping[str, str], **options: Any) -> str:
+    """A conversation as the text that the model continues."""
+    try:
+        from jinja2 import TemplateError
+        from jinja2.ext import loopcontrols
+        from jinja2.sandbox import ImmutableSandboxedEnvironment
+    except ImportError:
+        raise MorokError("chat templates need the package jinja2: pip install 'morok[llm]'") from None
+    checked = check_messages(messages)
+    source = _PLAIN if template is None else template
+    if len(source) > MOST_TEMPLATE:
+        raise FormatError(
+            f"the model's chat template has {len(source)} characters, more than {MOST_TEMPLATE}"
+        )
+
+    def refuse(message: str) -> NoReturn:
+        raise ArgumentError(f"the model's chat template refuses the conversation: {message}")
+
+    def bounded(*limits: int) -> range:
+        found = range(*limits)
+        if len(found) > MOST_RANGE:
+            raise FormatError("the model's chat template counts without an end")
+        return found
+
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols]
+    )
+    environment.intercepted_binops = frozenset(("**", "*", "+"))
+    environment.call_binop = _bounded_operator  # type: ignore[method-assign]
+    environment.filters["tojson"] = lambda x, **k: json.dumps(x, ensure_ascii=False, **k)
+    environment.globals |= {
+        "raise_exception": refuse,
+        "range": bounded,
+        "strftime_now": lambda form: datetime.now().strftime(form),
+    }
+    try:
+        compiled = environment.from_string(source)
+        pieces, length = [], 0
+        for piece in compiled.generate(
+            messages=checked, add_generation_prompt=True, tools=None, documents=None, **names, **options
+        ):
+            length += len(piece)
+            if length > MOST_TEXT:
+                raise FormatError(f"the model's chat template writes more than {MOST_TEXT} characters")
+            pieces.append(piece)
+        return "".join(pieces)
+    except MorokError:
+        raise
+    except TemplateError as error:
+        raise FormatError(
+            f"the model's chat template fails: {error.message or type(error).__name__}"
+        ) from None
+    except (
+        ArithmeticError,
+        LookupError,
+        TypeError,
+        ValueError,
+        AttributeError,
+        RecursionError,
+        MemoryError,
+    ) as error:
+        raise FormatError(f"the model's chat template fails: {error}") from None
+
+
+def _bounded_operator(context: object, operator: str, left: Any, right: Any) -> Any:
+    """Sums and products of texts and numbers that a conversation can need, and no larger ones."""
+    if operator == "+":
+        return left + right
+    if operator == "**":
+        raise FormatError("the model's chat template uses powers")
+    sizes = [len(v) for v in (left, right) if hasattr(v, "__len__")]
+    times = [v for v in (left, right) if isinstance(v, int)]
+    if sizes and times and sizes[0] * times[0] > MOST_TEXT:
+        raise FormatError(f"the model's chat template writes more than {MOST_TEXT} characters")
+    return left * right

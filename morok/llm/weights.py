@@ -1,0 +1,222 @@
+"""Weights of models from their files, under the names that GGUF has for them."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from morok import dtype as dt
+from morok.dtype import DType
+from morok.errors import FormatError
+from morok.llm.config import Config
+from morok.llm.matrix import Matrix, Plain, pack
+from morok.nn.gguf import Entry
+from morok.nn.safetensors import load_safetensors
+from morok.tensor.sizes import concrete
+from morok.tensor.tensor import Tensor
+
+MOST_CONFIG_BYTES = 64 << 20  # of a JSON file
+
+
+# --- GGUF
+
+
+def weights_of_gguf(
+    entries: Mapping[str, Entry], config: Config, device: str | None = None
+) -> dict[str, Any]:
+    """All weights of a file: vectors as tensors, matrices packed or plain, experts as lists of matrices."""
+    found: dict[str, Any] = {}
+    for name, entry in entries.items():
+        order = _halves_order(name, config) if config.architecture == "llama" else None
+        if len(entry.shape) == 3:
+            found[name] = [_matrix(part, None, device) for part in _slices(entry)]
+        elif len(entry.shape) == 2:
+            found[name] = _matrix(entry, order, device)
+        else:
+            value = entry.tensor(device).cast(dt.float32)
+            found[name] = (value if order is None else value[Tensor(order)]).contiguous().realize()
+    return found
+
+
+def _halves_order(name: str, config: Config) -> np.ndarray | None:
+    """Llama's files pair neighbouring numbers of a head; with rows in this order halves are paired."""
+    kind = re.fullmatch(r"blk\.\d+\.attn_([qk])\.(weight|bias)", name)
+    if kind is None or config.rotation is None:
+        return None
+    heads = config.heads if kind[1] == "q" else config.groups
+    dim = config.rotation.dim
+    one = np.concatenate((np.arange(0, dim, 2), np.arange(1, dim, 2), np.arange(dim, config.head)))
+    return (np.arange(heads)[:, None] * config.head + one).reshape(-1)
+
+
+def _slices(entry: Entry) -> list[Entry]:
+    """The matrices of an array of them."""
+    count, rows, columns = entry.shape
+    kind = entry.kind
+    numbers, width = (1, kind.itemsize) if isinstance(kind, DType) else (kind.numbers, kind.bytes)
+    step = rows * columns // numbers * width
+    return [
+        Entry(entry.file, f"{entry.name}[{i}]", (rows, columns), entry.kind, entry.offset + i * step)
+        for i in range(count)
+    ]
+
+
+def _matrix(entry: Entry, order: np.ndarray | None, device: str | None) -> Matrix:
+    rows, columns = entry.shape
+    if order is not None and len(order) != rows:
+        raise FormatError(f"the model's tensor {entry.name!r} has {rows} rows; {len(order)} are needed")
+    if isinstance(entry.kind, DType):
+        value = entry.tensor(device)
+        return Plain(value if order is None else value[Tensor(order)].contiguous().realize())
+    if not rows * columns:
+        raise FormatError(f"the model's tensor {entry.name!r} is empty")
+    form = entry.kind
+    count = rows * columns // form.numbers * form.bytes
+    raw = np.frombuffer(entry.file.data, np.uint8, count, entry.offset)
+    raw = raw.reshape(rows, columns // form.numbers, form.bytes)
+    return pack(form, raw if order is None else raw[order], device)
+
+
+# --- folders with safetensors
+
+_WHOLE = {
+    "embed_tokens.weight": "token_embd.weight",
+    "norm.weight": "output_norm.weight",
+    "lm_head.weight": "output.weight",
+    "wte.weight": "token_embd.weight",
+    "wpe.weight": "position_embd.weight",
+    "ln_f.weight": "output_norm.weight",
+    "ln_f.bias": "output_norm.bias",
+}
+_OF_LAYERS = {
+    "input_layernorm": "attn_norm",
+    "post_attention_layernorm": "ffn_norm",
+    "pre_feedforward_layernorm": "ffn_norm",
+    "post_feedforward_layernorm": "post_ffw_norm",
+    "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v",
+    "self_attn.qkv_proj": "attn_qkv",
+    "self_attn.o_proj": "attn_output",
+    "self_attn.q_norm": "attn_q_norm",
+    "self_attn.k_norm": "attn_k_norm",
+    "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up",
+    "mlp.gate_up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down",
+    "mlp.gate": "ffn_gate_inp",
+    "block_sparse_moe.gate": "ffn_gate_inp",
+    "ln_1": "attn_norm",
+    "ln_2": "ffn_norm",
+    "attn.c_attn": "attn_qkv",
+    "attn.c_proj": "attn_output",
+    "mlp.c_fc": "ffn_up",
+    "mlp.c_proj": "ffn_down",
+}
+_EXPERT = re.compile(
+    r"(?:block_sparse_moe|mlp)\.experts\.(\d+)\.(w1|w2|w3|gate_proj|up_proj|down_proj)\.weight"
+)
+_EXPERT_KINDS = {"w1": "gate", "w3": "up", "w2": "down"}
+_LAYER = re.compile(r"(?:layers|h)\.(\d+)\.(.+)")
+_PREFIXES = ("model.language_model.", "language_model.model.", "model.", "transformer.", "language_model.")
+
+
+def name_of(name: str, config: Config) -> str | None:
+    """GGUF's name for a tensor of a folder; None if the model does not need it."""
+    for prefix in _PREFIXES:
+        name = name.removeprefix(prefix)
+    if name in _WHOLE:
+        return _WHOLE[name]
+    found = _LAYER.fullmatch(name)
+    if found is None:
+        return None
+    layer, rest = f"blk.{found[1]}", found[2]
+    expert = _EXPERT.fullmatch(rest)
+    if expert is not None:
+        kind = _EXPERT_KINDS.get(expert[2], expert[2].removesuffix("_proj"))
+        return f"{layer}.ffn_{kind}_exps.weight.{expert[1]}"
+    stem, _, kind = rest.rpartition(".")
+    if kind not in ("weight", "bias") or stem not in _OF_LAYERS:
+        return None
+    new = _OF_LAYERS[stem]
+    if stem == "post_attention_layernorm" and config.architecture in ("gemma2", "gemma3"):
+        new = "post_attention_norm"
+    return f"{layer}.{new}.{kind}"
+
+
+def weights_of_folder(folder: str, config: Config, device: str | None = None) -> dict[str, Any]:
+    """All weights of a folder's safetensors files."""
+    files = sorted(f for f in os.listdir(folder) if f.endswith(".safetensors"))
+    if not files:
+        raise FormatError(f"{folder} has no safetensors files")
+    found: dict[str, Any] = {}
+    experts: dict[str, dict[int, Matrix]] = {}
+    for file in files:
+        for old, value in load_safetensors(os.path.join(folder, file), device).items():
+            name = name_of(old, config)
+            if name is None:
+                continue
+            stem, _, number = name.rpartition(".")
+            if number.isdigit():
+                experts.setdefault(stem, {})[int(number)] = Plain(value)
+                continue
+            found[name] = _value(name, value, config)
+    for stem, matrices in experts.items():
+        found[stem] = [matrices[i] for i in sorted(matrices)]
+    return found
+
+
+def _value(name: str, value: Tensor, config: Config) -> Any:
+    if len(value.shape) == 1:
+        value = value.cast(dt.float32)
+        if config.architecture in ("gemma2", "gemma3") and name.endswith("norm.weight"):
+            value = value + 1.0  # their norms multiply by 1 + weight
+        return value.contiguous().realize()
+    if len(value.shape) != 2 or not math.prod(map(concrete, value.shape)):
+        raise FormatError(
+            f"the model's tensor {name!r} has the shape {tuple(value.shape)}; a matrix is needed"
+        )
+    transposed = config.architecture == "gpt2" and name.startswith("blk.")
+    return Plain(value.T.contiguous().realize() if transposed else value)
+
+
+def read_json(path: str) -> dict[str, Any]:
+    """A JSON file that is one object."""
+    try:
+        if os.path.getsize(path) > MOST_CONFIG_BYTES:
+            raise FormatError(f"{path} is larger than {MOST_CONFIG_BYTES >> 20} MiB")
+        with open(path, encoding="utf-8") as file:
+            found = json.load(file)
+    except OSError as error:
+        raise FormatError(f"cannot read {path}: {error.strerror}") from None
+    except (ValueError, RecursionError):
+        raise FormatError(f"{path} is not valid JSON") from None
+    if not isinstance(found, dict):
+        raise FormatError(f"{path} is not a JSON object")
+    return found
+
+
+def with_factors(config: Config, entries: Mapping[str, Entry]) -> Config:
+    """The model with the factors of its rotary embeddings, which GGUF has as tensors."""
+    rotation = config.rotation
+    if rotation is None:
+        return config
+    options = dict(rotation.options)
+    for name, key in (("rope_factors_long", "long_factor"), ("rope_factors_short", "short_factor")):
+        if f"{name}.weight" in entries:
+            options[key] = entries[f"{name}.weight"].tensor().numpy().reshape(-1).tolist()
+    kind = "longrope" if "long_factor" in options else rotation.kind
+    factors = None
+    if "rope_freqs.weight" in entries:
+        factors = tuple(entries["rope_freqs.weight"].tensor().numpy().reshape(-1).tolist())
+    if kind == "longrope":
+        options.setdefault("max_position_embeddings", config.context)
+    new = replace(rotation, kind=kind, options=options, factors=factors)
+    return replace(config, rotation=new)

@@ -1,0 +1,55 @@
+"""Rows of a matrix that lie side by side in memory, a vector of narrow codes at a time: weights in blocks.
+
+Each lane of the sums belongs to one row, so codes are decoded where they are loaded, without shuffles, and no
+lanes are added up at the end. The steps stay loops: written out they would be lanes as well, between which
+the codes would have to be moved.
+"""
+
+from __future__ import annotations
+
+from morok.ir.infer import closed_ranges, ranges
+from morok.ir.node import UOp
+from morok.ir.ops import AxisKind, Ops
+from morok.optimize.facts import Access, access, output_loops, reads_of, store_of
+from morok.optimize.heuristics.builder import Builder
+from morok.optimize.loops import Loops, size
+
+FEW_OUTPUTS = 4  # rows on the left that share what was decoded
+
+
+def lane_rows(builder: Builder, loops: Loops) -> bool:
+    """Makes the loop over rows side by side lanes, all of it; False, and nothing done, if there is none."""
+    if len(loops.ast.src) != 1 or loops.ast.src[0].op is not Ops.END:
+        return False
+    effect = loops.ast.src[0]
+    rows = rows_in_lanes(effect, loops, builder.machine.vector_bytes)
+    if rows is None:
+        return False
+    for other in output_loops(effect):
+        count = size(other)
+        shared = all(not a.moves(other) for a in _narrow(loops) if a.moves(rows))
+        if other is not rows and shared and count is not None and 2 <= count <= FEW_OUTPUTS:
+            builder.do("UPCAST", int(other.arg[0]))
+    return builder.do("UPCAST", int(rows.arg[0]))
+
+
+def _narrow(loops: Loops) -> list[Access]:
+    """Reads of bytes below reductions."""
+    reduces = [n for n in loops.order if n.op is Ops.REDUCE]
+    return [a for a in reads_of(*reduces) if a.node.dtype.itemsize == 1]
+
+
+def rows_in_lanes(effect: UOp, loops: Loops, vector_bytes: int) -> UOp | None:
+    """The loop over outputs that fills a vector with bytes of every array of codes; None if there is none."""
+    codes = [a for a in _narrow(loops) if any(r.arg[1] is AxisKind.REDUCE for r in ranges(a.node))]
+    if not codes or not closed_ranges(effect):
+        return None
+    store = access(store_of(effect).src[0])
+    for r in output_loops(effect):
+        count = size(r)
+        if r.arg[1] is not AxisKind.LOOP or store.step(r) != 1 or count is None or count < 4:
+            continue
+        fits = count <= 2 * vector_bytes and count & (count - 1) == 0
+        if fits and all(a.step(r) == 1 for a in codes) and all(a.step(r) in (0, 1) for a in reads_of(effect)):
+            return r
+    return None
