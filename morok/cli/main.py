@@ -28,6 +28,9 @@ COMMANDS: dict[str, str] = {
     "tune": "morok.cli.tune",
     "bench": "morok.cli.bench.command",
     "onnx": "morok.cli.onnx",
+    "chat": "morok.cli.llm.chat",
+    "serve": "morok.cli.llm.serve",
+    "bench-llm": "morok.cli.llm.bench",
     "docs": "morok.cli.docs",
     "knobs": "morok.cli.knobs",
     "devices": "morok.cli.devices",
@@ -52,6 +55,8 @@ examples:
   morok knobs                every option, its value and its meaning
   morok bench --quick        how fast it is, beside the libraries that are installed
   morok onnx check m.onnx    what a model asks for, and whether it can be run
+  morok chat model.gguf      talk to a language model
+  morok serve model.gguf     the same behind OpenAI's API
   morok devices              what there is to run on
   EXPLAIN=fusion morok demo  options are set in the environment
 

@@ -68,6 +68,7 @@ class Request:
     stop: tuple[str, ...] = ()
     logprobs: int | None = None
     ignore_end: bool = False
+    slide: bool = False  # a full context loses its older half and goes on, instead of ending the text
     reused: int = 0  # tokens of the prompt that were in the cache
     found: list[int] = field(default_factory=list)
 
@@ -180,6 +181,7 @@ class Model:
         stop: str | Sequence[str] = (),
         logprobs: int | None = None,
         ignore_end: bool = False,
+        slide: bool = False,
         **sampling: Any,
     ) -> Request:
         """A prompt and options, checked."""
@@ -197,8 +199,8 @@ class Model:
         unknown = [name for name in sampling if name not in known]
         if unknown:
             raise ArgumentError(f"there is no option {unknown[0]!r}; there are {', '.join(known)}")
-        most = room if max_tokens is None else min(max_tokens, room)
-        return Request(checked, most, Sampling(**sampling), texts, logprobs, ignore_end)
+        most = room if max_tokens is None else max_tokens if slide else min(max_tokens, room)
+        return Request(checked, most, Sampling(**sampling), texts, logprobs, ignore_end, slide)
 
     def _tokens(self, prompt: str | Sequence[int]) -> Sequence[int]:
         if not isinstance(prompt, str):
@@ -226,6 +228,8 @@ class Model:
             shared += 1
         request.reused = shared
         for left in range(request.max_tokens, 0, -1):
+            if len(tokens) > self.context:
+                tokens = tokens[:1] + tokens[-(self.context // 2) :]
             logits = self.advance(slot, tokens)
             token = sampler.choose(logits, tokens)
             logprob, best = _logprobs(logits, token, request.logprobs)
@@ -247,7 +251,7 @@ class Model:
 
     def generate(self, prompt: str | Sequence[int], **options: Any) -> str:
         """The continuation of a prompt: max_tokens, temperature, top_k, top_p, min_p, repetition_penalty,
-        frequency_penalty, presence_penalty, seed, stop."""
+        frequency_penalty, presence_penalty, seed, stop; with `slide` a full context loses its older half."""
         return "".join(piece.text for piece in self.stream(prompt, **options))
 
     def chat_prompt(self, messages: object, **options: Any) -> list[int]:

@@ -1,0 +1,1 @@
+"""Commands on language models: chat, serve, bench-llm."""
