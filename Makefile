@@ -11,7 +11,7 @@ VENV := .venv
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check --prefer-binary
 
-.PHONY: help demo test test-slow test-proved test-emulator test-cuda test-onnx test-torch programs sanitizer sanitize-cuda lint format prove mutate prove-kernels bench bench-cuda bench-all docs clean
+.PHONY: help demo test test-slow test-proved test-emulator test-cuda test-onnx test-llm test-torch programs sanitizer sanitize-cuda lint format prove mutate prove-kernels bench bench-cuda bench-all docs clean
 .DEFAULT_GOAL := help
 
 help:
@@ -22,6 +22,7 @@ help:
 	@echo "make test-emulator what every device must be able to do, on an emulated GPU"
 	@echo "make test-cuda  what every device must be able to do, on an NVIDIA GPU"
 	@echo "make test-onnx  the test suite of the onnx package, all five kinds"
+	@echo "make test-llm   language models beside transformers, the openai client and SmolLM2"
 	@echo "make test-torch torch.compile(backend=\"morok\"): models, torch's samples of its operators"
 	@echo "make test-onnx-symbolic the same with every size unknown, and at other sizes (PART=0/12)"
 	@echo "make programs   random programs of the API against NumPy (COUNT=20000, WORKERS=2, DEVICE=…)"
@@ -118,6 +119,14 @@ $(VENV)/.installed-torch: $(VENV)/.installed-dev
 
 test-torch: $(VENV)/.installed-torch
 	$(PY) -m pytest -q -n $(WORKERS) tests/torch -m 'slow or not slow'
+
+# Beside transformers, which needs torch, through the official client, and with a model that people use.
+$(VENV)/.installed-test-llm: $(VENV)/.installed-dev
+	$(PIP) --editable '.[test-llm]'
+	@touch $@
+
+test-llm: $(VENV)/.installed-test-llm
+	$(PY) -m pytest -q -n $(WORKERS) tests/llm/suite.py
 
 programs: $(VENV)/.installed-dev
 	$(PY) -m tests.programs.api --count $(COUNT) --jobs $(WORKERS)

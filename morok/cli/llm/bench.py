@@ -1,4 +1,4 @@
-"""`morok bench-llm model.gguf`: prompts and tokens per second, beside llama.cpp in turns where it is there."""
+"""`morok bench-llm model.gguf`: prompts and tokens per second, beside llama.cpp where it is installed."""
 
 from __future__ import annotations
 

