@@ -9,9 +9,15 @@ import hmac
 import json
 import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any, final
+
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect
+from starlette.requests import Request as Http
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Route
 
 from morok.errors import ArgumentError, MorokError
 from morok.llm.generate import Model, Piece, Request
@@ -197,9 +203,7 @@ def _event(data: dict[str, Any]) -> str:
     return f"data: {json.dumps(data, ensure_ascii=False)}\n\n"
 
 
-async def _events(
-    engine: Engine, answer: Answer, first: Piece | None, pieces: AsyncIterator[Piece]
-) -> AsyncIterator[str]:
+async def _events(answer: Answer, first: Piece | None, pieces: AsyncGenerator[Piece]) -> AsyncIterator[str]:
     try:
         if answer.asked.chat:
             yield _event(answer.first())
@@ -213,51 +217,46 @@ async def _events(
     except MorokError as error:
         yield _event(ApiError(500, error.message, "server_error").body())
     finally:
-        await pieces.aclose()  # type: ignore[attr-defined]
+        await pieces.aclose()
 
 
 # --- the application
 
+_POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'"
+_Work = Callable[[Http], Awaitable[Response]]
 
-def app(
-    model: Model,
-    name: str,
-    api_key: str | None = None,
-    slots: int = 4,
-    waiting: int = 64,
-    most_bytes: int = MOST_BYTES,
-) -> Any:
-    """The application for one model."""
-    try:
-        from starlette.applications import Starlette
-        from starlette.requests import ClientDisconnect
-        from starlette.requests import Request as Http
-        from starlette.responses import (
-            HTMLResponse,
-            JSONResponse,
-            PlainTextResponse,
-            Response,
-            StreamingResponse,
-        )
-        from starlette.routing import Route
-    except ImportError:
-        raise MorokError("a server needs starlette and uvicorn: pip install 'morok[llm]'") from None
 
-    engine = Engine(model, slots, waiting)
-    started = int(time.time())
-    entry = {"id": name, "object": "model", "created": started, "owned_by": "morok"}
+@final
+class Service:
+    """What answers at each path."""
 
-    def check_key(http: Http) -> None:
-        given = http.headers.get("authorization", "")
-        if api_key is not None and not hmac.compare_digest(given.encode(), f"Bearer {api_key}".encode()):
+    def __init__(self, engine: Engine, name: str, api_key: str | None, most_bytes: int) -> None:
+        self.engine, self.model, self.name = engine, engine.model, name
+        self.api_key, self.most_bytes = api_key, most_bytes
+        self.entry = {"id": name, "object": "model", "created": int(time.time()), "owned_by": "morok"}
+
+    def routes(self) -> list[Route]:
+        return [
+            Route("/", self.page),
+            Route("/health", self.health),
+            Route("/metrics", self.metrics),
+            Route("/v1/models", self._guarded(self.models)),
+            Route("/v1/models/{name:path}", self._guarded(self.one_model)),
+            Route("/v1/completions", self._guarded(self.completions), methods=["POST"]),
+            Route("/v1/chat/completions", self._guarded(self.chat_completions), methods=["POST"]),
+        ]
+
+    def _check_key(self, http: Http) -> None:
+        given, key = http.headers.get("authorization", ""), self.api_key
+        if key is not None and not hmac.compare_digest(given.encode(), f"Bearer {key}".encode()):
             raise ApiError(401, "the API key is wrong or missing", "authentication_error", "invalid_api_key")
 
-    async def body(http: Http) -> dict[str, Any]:
+    async def _body(self, http: Http) -> dict[str, Any]:
         size, parts = 0, []
         async for part in http.stream():
             size += len(part)
-            if size > most_bytes:
-                raise ApiError(413, f"the request has more than {most_bytes} bytes")
+            if size > self.most_bytes:
+                raise ApiError(413, f"the request has more than {self.most_bytes} bytes")
             parts.append(part)
         try:
             found = json.loads(b"".join(parts))
@@ -266,32 +265,35 @@ def app(
         if not isinstance(found, dict):
             raise ApiError(400, "the request must be a JSON object")
         wanted = found.get("model")
-        if wanted is not None and wanted != name:
-            raise ApiError(404, f"there is no model {wanted!r}; there is {name!r}", code="model_not_found")
+        if wanted is not None and wanted != self.name:
+            raise ApiError(
+                404, f"there is no model {wanted!r}; there is {self.name!r}", code="model_not_found"
+            )
         return found
 
-    async def complete(http: Http, chat: bool) -> Response:
-        data = await body(http)
-        answer = Answer(model, name, Asked(model, data, chat))
-        pieces = engine.pieces(answer.asked.request)
+    async def _complete(self, http: Http, chat: bool) -> Response:
+        data = await self._body(http)
+        answer = Answer(self.model, self.name, Asked(self.model, data, chat))
+        pieces = self.engine.pieces(answer.asked.request)
         first = await anext(pieces, None)  # a full line, say, is still a status
         if answer.asked.stream:
-            events = _events(engine, answer, first, pieces)
-            return StreamingResponse(
-                events, media_type="text/event-stream", headers={"cache-control": "no-cache"}
-            )
+            headers = {"cache-control": "no-cache"}
+            return StreamingResponse(_events(answer, first, pieces), 200, headers, "text/event-stream")
         found = [] if first is None else [first]
         async for piece in pieces:
             found.append(piece)
             if await http.is_disconnected():
-                await pieces.aclose()  # type: ignore[attr-defined]
+                await pieces.aclose()
                 raise ClientDisconnect()
         return JSONResponse(answer.whole(found))
 
-    def guarded(work: Callable[[Http], Awaitable[Response]]) -> Callable[[Http], Awaitable[Response]]:
+    def _guarded(self, work: _Work) -> _Work:
+        """The work behind the key, with errors as the API writes them."""
+
         async def handle(http: Http) -> Response:
+            found: Response
             try:
-                check_key(http)
+                self._check_key(http)
                 found = await work(http)
             except ApiError as error:
                 found = JSONResponse(error.body(), error.status)
@@ -304,54 +306,53 @@ def app(
                 found = JSONResponse(ApiError(500, error.message, "server_error").body(), 500)
             except ClientDisconnect:
                 found = PlainTextResponse("", 499)
-            route = http.scope.get("route")
-            engine.counts.answered(getattr(route, "path", "other"), found.status_code)
+            path = getattr(http.scope.get("route"), "path", "other")
+            self.engine.counts.answered(path, found.status_code)
             return found
 
         return handle
 
-    async def completions(http: Http) -> Response:
-        return await complete(http, chat=False)
+    async def completions(self, http: Http) -> Response:
+        return await self._complete(http, chat=False)
 
-    async def chat_completions(http: Http) -> Response:
-        return await complete(http, chat=True)
+    async def chat_completions(self, http: Http) -> Response:
+        return await self._complete(http, chat=True)
 
-    async def models(http: Http) -> Response:
-        return JSONResponse({"object": "list", "data": [entry]})
+    async def models(self, http: Http) -> Response:
+        return JSONResponse({"object": "list", "data": [self.entry]})
 
-    async def one_model(http: Http) -> Response:
-        if http.path_params["name"] != name:
+    async def one_model(self, http: Http) -> Response:
+        if http.path_params["name"] != self.name:
             raise ApiError(404, f"there is no model {http.path_params['name']!r}", code="model_not_found")
-        return JSONResponse(entry)
+        return JSONResponse(self.entry)
 
-    async def health(http: Http) -> Response:
+    async def health(self, http: Http) -> Response:
+        engine = self.engine
         return JSONResponse({"status": "ok", "running": engine.running, "waiting": engine.waiting})
 
-    async def metrics(http: Http) -> Response:
-        return PlainTextResponse(engine.metrics(), media_type="text/plain; version=0.0.4")
+    async def metrics(self, http: Http) -> Response:
+        return PlainTextResponse(self.engine.metrics(), media_type="text/plain; version=0.0.4")
 
-    async def page(http: Http) -> Response:
-        policy = (
-            "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'"
-        )
-        return HTMLResponse(PAGE, headers={"content-security-policy": policy})
+    async def page(self, http: Http) -> Response:
+        return HTMLResponse(PAGE, headers={"content-security-policy": _POLICY})
+
+
+def app(
+    model: Model,
+    name: str,
+    api_key: str | None = None,
+    slots: int = 4,
+    waiting: int = 64,
+    most_bytes: int = MOST_BYTES,
+) -> Starlette:
+    """The application for one model."""
+    engine = Engine(model, slots, waiting)
 
     @asynccontextmanager
-    async def lifespan(_: Any) -> AsyncIterator[None]:
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
         yield
         engine.close()
 
-    found = Starlette(
-        lifespan=lifespan,
-        routes=[
-            Route("/", page),
-            Route("/health", health),
-            Route("/metrics", metrics),
-            Route("/v1/models", guarded(models)),
-            Route("/v1/models/{name:path}", guarded(one_model)),
-            Route("/v1/completions", guarded(completions), methods=["POST"]),
-            Route("/v1/chat/completions", guarded(chat_completions), methods=["POST"]),
-        ],
-    )
+    found = Starlette(lifespan=lifespan, routes=Service(engine, name, api_key, most_bytes).routes())
     found.state.engine = engine
     return found

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import final
@@ -52,7 +52,7 @@ class Engine:
         self._turn = asyncio.Condition()
         self._pool = ThreadPoolExecutor(max_workers=slots, thread_name_prefix="tokens")
 
-    async def pieces(self, request: Request) -> AsyncIterator[Piece]:
+    async def pieces(self, request: Request) -> AsyncGenerator[Piece]:
         """The pieces of a request's text, from when it has a slot."""
         slot = await self._take(request)
         started = time.perf_counter()

@@ -40,10 +40,10 @@ def _key(value: str | None) -> str | None:
 def run(args: Namespace) -> int:
     try:
         import uvicorn
+
+        from morok.llm.server import app
     except ImportError:
         raise MorokError("a server needs starlette and uvicorn: pip install 'morok[llm]'") from None
-    from morok.llm.server import app
-
     if not 0 <= args.port <= 65535 or not 1 <= args.slots <= 256 or args.waiting < 0:
         raise ArgumentError("port must be from 0 to 65535, slots from 1 to 256, waiting at least 0")
     key = _key(args.api_key)
