@@ -11,7 +11,7 @@ VENV := .venv
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check --prefer-binary
 
-.PHONY: help demo test test-slow test-proved test-emulator test-cuda test-onnx test-llm test-torch programs sanitizer sanitize-cuda lint format prove mutate prove-kernels bench bench-cuda bench-all docs clean
+.PHONY: help demo test test-slow test-proved test-emulator test-cuda test-onnx test-llm test-torch programs sanitizer sanitize-cuda lint format prove mutate prove-kernels bench bench-cuda bench-all viewer docs clean
 .DEFAULT_GOAL := help
 
 help:
@@ -35,6 +35,7 @@ help:
 	@echo "make bench      the CPU beside torch, jax and tinygrad (PEERS=0: without them), about 15 minutes"
 	@echo "make bench-cuda an NVIDIA GPU beside torch and jax, which must be installed for it"
 	@echo "make bench-all  every benchmark of the CPU"
+	@echo "make viewer     a page of morok view for an example, from the modules in morok/viewer/page, in build/"
 	@echo "make docs       the pages as a site that needs no network, in site/"
 	@echo "make clean      remove .venv and all caches"
 
@@ -165,6 +166,11 @@ bench-all: $(VENV)/.installed $(if $(filter 1,$(PEERS)),$(VENV)/.installed-peers
 $(VENV)/.installed-docs: $(VENV)/.installed
 	$(PIP) --editable '.[docs]'
 	@touch $@
+
+# The page's modules are joined when a page is written, so there is nothing to build before a release.
+viewer: $(VENV)/.installed
+	@mkdir -p build
+	@$(PY) -m morok view --no-paths -o build/viewer.html examples/mlp.py --steps 3
 
 docs: $(VENV)/.installed-docs
 	@$(PY) -m morok docs --site build/docs

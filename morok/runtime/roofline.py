@@ -66,7 +66,8 @@ class Row:
         if self.roof < SMALL * self.calls and self.seconds < 10 * SMALL * self.calls:
             return "its own start: there is too little to do"
         times = 1 / self.of_roof if self.of_roof else 0.0
-        return f"neither memory nor arithmetic: {self.bound} would allow {times:.3g} times the speed"
+        shown = f"{times:,.0f}" if times >= 10 else f"{times:.1f}"
+        return f"neither memory nor arithmetic: {self.bound} would allow {shown} times the speed"
 
 
 def limits_of(device: str) -> Limits:

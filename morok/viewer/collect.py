@@ -87,7 +87,7 @@ class Collector:
             "plans": [self.plan(plan, number) for plan in self.profile.plans],
             "notes": [self.note(*note) for note in self.recorder.notes],
             "search": [search_data(tuned) for tuned in searches],
-            "errors": [failure_data(error, self.recorder, self.sources) for error in errors],
+            "errors": [failure_data(error, self.recorder, self.sources, self.fired) for error in errors],
             "rules": self.rules(),
         }
         data["files"] = self.sources.data()

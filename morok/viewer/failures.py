@@ -9,6 +9,7 @@ from typing import Any
 from morok.errors import MorokError, RewriteCycle
 from morok.ir.provenance import is_internal
 from morok.rewrite.record import Change, Recorder
+from morok.rewrite.rules import Rule
 from morok.viewer.graphs import Graphs
 from morok.viewer.sources import Sources, clip
 
@@ -28,9 +29,10 @@ ADVICE = {
 OTHERWISE = "The message says what was wrong; the stages that were done until then are on the kernels' pages."
 
 
-def failure_data(error: BaseException, recorder: Recorder, sources: Sources) -> Data:
+def failure_data(error: BaseException, recorder: Recorder, sources: Sources, fired: dict[str, Rule]) -> Data:
     """An exception, and the changes that it has interrupted, the outermost first."""
     stopped = _stopped(recorder)
+    fired.update({rule.name: rule for change in stopped for rule, _, _ in change.matches[-MOST_CHANGES:]})
     graphs = Graphs(sources)
     chain = [_change(c, graphs) for c in stopped]
     frames = [

@@ -24,7 +24,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         type=Path,
         default=Path("out"),
         metavar="FOLDER",
-        help="for the weights and the picture (default: out)",
+        help="for the weights, the picture and the page of a step (default: out)",
     )
 
 
@@ -44,6 +44,7 @@ def show(data: tuple[Array, Array], epochs: int, folder: Path) -> float:
     from morok.rewrite.engine import statistics
     from morok.runtime.profile import Profile, profile
     from morok.tensor.random import manual_seed
+    from morok.viewer.view import view
 
     manual_seed(0)
     train_x, train_y, test_x, test_y = split(*data)
@@ -97,6 +98,14 @@ def show(data: tuple[Array, Array], epochs: int, folder: Path) -> float:
     picture.draw(drawing, test_x, test_y, guesses, taken, accuracy)
     _say(f"weights: {report.short_path(weights)}, loaded again: the same {accuracy:.1%}")
     _say(f"picture: {report.short_path(drawing)} (predictions, and the kernels in time)")
+    page = folder / "digits.html"
+    with view(page, title="a step of training: digits"):
+        fresh = Network()
+        training_step(fresh)(x, y).item()
+        predict(fresh, test_x[:BATCH])
+    _say(
+        f"page: {report.short_path(page)} (a step from its lines through every rewrite to assembly; open it)"
+    )
 
     for title, lines in (
         ("Rules are data: traced", laws.index()),

@@ -60,6 +60,7 @@ export function changesView(changes, route, k) {
   const removed = h("select", { "aria-label": "changes that remove an op" }, h("option", { value: "" }, "removes …"));
   const summary = h("span", { class: "faint" });
   const detail = h("div", { class: "detail", "aria-live": "polite" });
+  const fit = () => { list.element.style.height = `min(40vh, ${26 * Math.max(3, shown.length) + 20}px)`; };
   const list = new VirtualList({ length: 0, height: 26, label: "changes", className: "changes", row: (i) => row(shown[i], i) });
   const row = (change, i) => {
     const [a, b] = marked(...texts(change));
@@ -88,7 +89,7 @@ export function changesView(changes, route, k) {
   const apply = async () => {
     const own = ++turn;
     const word = filter.value.trim().toLowerCase(), op = removed.value;
-    if (!word && !op) { shown = changes; list.selected = -1; list.refresh(shown.length); tell(); return; }
+    if (!word && !op) { shown = changes; list.selected = -1; fit(); list.refresh(shown.length); tell(); return; }
     const found = [];
     let began = performance.now();
     for (const change of changes) {
@@ -102,6 +103,7 @@ export function changesView(changes, route, k) {
     }
     shown = found;
     list.selected = -1;
+    fit();
     list.refresh(shown.length);
     tell();
     if (shown.length) choose(0);
@@ -110,6 +112,7 @@ export function changesView(changes, route, k) {
   fillOps(changes, removed, () => { if (route.get("removes")) { removed.value = route.get("removes"); apply(); } });
   filter.addEventListener("input", apply);
   removed.addEventListener("change", apply);
+  fit();
   list.refresh(shown.length);
   tell();
   if (filter.value) apply();
@@ -163,5 +166,5 @@ function changeDetail(change, k) {
     h("div", { class: "two" },
       h("div", {}, h("div", { class: "faint" }, "before ", copyButton(long[0])), h("pre", { class: "old" }, parts(a)), tree(change.old)),
       h("div", {}, h("div", { class: "faint" }, "after ", copyButton(long[1])), h("pre", { class: "new" }, parts(b)), tree(change.fresh))),
-    h("p", { class: "faint" }, "stage ", link(`kernel=${k?.number ?? 0}&stage=${change.stage.number}`, `${change.stage.number} ${change.stage.name}`), " · your line ", placeLink(where)));
+    h("p", { class: "faint" }, k ? ["stage ", link(`kernel=${k.number}&stage=${change.stage.number}`, `${change.stage.number} ${change.stage.name}`), " · "] : null, "your line ", placeLink(where)));
 }
