@@ -22,7 +22,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--trace", metavar="FILE", default="", help="also write the timeline there, for Perfetto"
     )
     parser.add_argument(
-        "--prove", action="store_true", help="prove the accesses of all kernels, however long it takes"
+        "--prove", action="store_true", help="prove all accesses and rules, however long it takes"
     )
     parser.add_argument("--no-paths", action="store_true", help="call files by their names, without folders")
     parser.add_argument("--title", default="", help="what the page is called (default: the script's name)")

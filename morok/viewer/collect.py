@@ -45,12 +45,18 @@ class Collector:
     """Turns what was recorded into data."""
 
     def __init__(
-        self, recorder: RunRecorder, profile: RunProfile, paths: bool = True, proof_seconds: float = 4.0
+        self,
+        recorder: RunRecorder,
+        profile: RunProfile,
+        paths: bool = True,
+        proof_seconds: float = 4.0,
+        prove_rules: bool = False,
     ) -> None:
         self.recorder, self.profile = recorder, profile
         self.sources = Sources(paths)
         self.fired: dict[str, Rule] = {}
         self.proofs = KernelProofs(proof_seconds)
+        self.prove_rules = prove_rules
         self.chunks: list[Data] = []
         self._graphs: dict[tuple[int, ...], int] = {}  # chunks of stages that kernels share
         self._kept: dict[int, list[UOp]] = {}
@@ -156,15 +162,18 @@ class Collector:
         if cut is None or cut.after is None:
             return None
         if id(cut.before) not in self._kept:
-            self._kept[id(cut.before)] = [n for n in _nodes(cut.before) if n.op is Ops.CONTIGUOUS]
+            self._kept[id(cut.before)] = [
+                n for n in _nodes(cut.before) if n.op in (Ops.CONTIGUOUS, Ops.ASSIGN)
+            ]
         stored = [effect.src[1] for effect in cut.after.src if effect.op is Ops.ASSIGN]
         reasons: dict[str, None] = {}
         for value in stored:
-            same = [n for n in self._kept[id(cut.before)] if _alike(n.src[0], value)]
+            same = [n for n in self._kept[id(cut.before)] if _alike(_value(n), value)]
             here = self.sources.place(value.origin)
-            exact = [n for n in same if self.sources.place(n.src[0].origin) == here]
-            for n in exact or same:
-                reasons[str(n.arg or "it was asked for")] = None
+            exact = [n for n in same if self.sources.place(_value(n).origin) == here] or same
+            for n in exact[:1]:
+                assigned = n.op is Ops.ASSIGN
+                reasons["it is assigned to memory" if assigned else str(n.arg or "it was asked for")] = None
         text = "; ".join(expr(value, 80, 3) for value in stored[:3])
         return {"reasons": list(reasons)[:4], "value": text}
 
@@ -225,7 +234,7 @@ class Collector:
         }
 
     def rules(self) -> dict[str, Data]:
-        verdicts = rule_verdicts(self.fired.values())
+        verdicts = rule_verdicts(self.fired.values(), self.prove_rules)
         return {
             name: {
                 "formula": clip(rule.formula(), 600),
@@ -259,8 +268,20 @@ def _nodes(root: UOp) -> list[UOp]:
     return toposort(root)
 
 
-def _alike(kept: UOp, stored: UOp) -> bool:
-    return kept.op is stored.op and kept.dtype is stored.dtype and kept.arg == stored.arg
+def _value(kept: UOp) -> UOp:
+    return kept.src[1] if kept.op is Ops.ASSIGN else kept.src[0]
+
+
+def _alike(kept: UOp, stored: UOp, depth: int = 8) -> bool:
+    """Whether a value of a graph is the one that a kernel stores, in which what others store is a PARAM."""
+    if kept is stored or depth == 0 or stored.op is Ops.PARAM:
+        return True
+    if kept.op is Ops.CONTIGUOUS:
+        return stored.op is Ops.RESHAPE and stored.src[0].op is Ops.PARAM
+    same = kept.op is stored.op and kept.dtype is stored.dtype and kept.arg == stored.arg
+    if not same or len(kept.src) != len(stored.src):
+        return False
+    return all(_alike(a, b, depth - 1) for a, b in zip(kept.src, stored.src, strict=True))
 
 
 def _limits(limits: Limits) -> Data:

@@ -17,15 +17,18 @@ Data = dict[str, Any]
 NOT_YET = "`morok prove` proves it and remembers"
 
 
-def rule_verdicts(fired: Iterable[Rule]) -> dict[str, tuple[str, str]]:
-    """Verdict and note of each rule; nothing is proved now."""
+def rule_verdicts(fired: Iterable[Rule], prove: bool = False) -> dict[str, tuple[str, str]]:
+    """Verdict and note of each rule: those that are known, or, if asked, proved now."""
     rules = list(fired)
     try:
         from morok.proof import cache
         from morok.proof.prove import prove_rule
+        from morok.proof.registry import prove_all
         from morok.proof.verdicts import DEFAULT
     except (ProofError, ImportError) as error:
         return {rule.name: ("unknown", str(error)) for rule in rules}
+    if prove:
+        return {r.name: (r.verdict, r.note) for r in prove_all(rules)}
     known = cache.load()
     found = {}
     for rule in rules:
@@ -56,21 +59,21 @@ class KernelProofs:
         """What has to be shown about a list, how it was, and by which instruction."""
         if self.missing:
             return {"status": "not asked", "why": self.missing}
-        if self.left <= 0:
-            return {"status": "not asked", "why": "the time for proofs was over; `--prove` gives it more"}
-        from morok.proof.kernels.safety import MEANING, examine
+        from morok.proof.kernels.safety import MEANING, examine, examine_accesses
 
         began = time.perf_counter()
+        whole = self.left > 0
         try:
-            found = examine(linear, kernel)
+            found = examine(linear, kernel) if whole else examine_accesses(linear)
         except ProofError as error:
             return {"status": "not asked", "why": error.message}
         finally:
             self.left -= time.perf_counter() - began
         position = {node: i for i, node in enumerate(linear.src)}
         refuted = any(o.refuted for o in found.open)
+        status = "refuted" if refuted else "open" if found.open else "proved"
         return {
-            "status": "refuted" if refuted else "open" if found.open else "proved",
+            "status": status if whole else "accesses" if not found.open else "in part",
             "kinds": dict(found.kinds),
             "how": dict(found.counts),
             "shown": sorted({(position.get(n, -1), kind, how) for kind, n, how in found.shown}),
@@ -81,6 +84,7 @@ class KernelProofs:
                     "text": f"{MEANING[o.kind]}: {o.detail}",
                     "refuted": o.refuted,
                 }
-                for o in found.open
+                for o in (found.open if whole else ())
             ],
+            "left": 0 if whole else len(found.open),
         }

@@ -21,7 +21,7 @@ from morok.errors import MorokError
 from morok.runtime.profile import profile
 from morok.viewer.record import RunProfile, RunRecorder
 
-PROOF_SHARE, PROOF_SECONDS = 0.1, 1.0  # of the run's time, at least: for accesses, the longest kernels first
+PROOF_SHARE, PROOF_SECONDS = 0.05, 1.0  # of the run's time, at least: for accesses, the longest kernels first
 
 
 @final
@@ -43,7 +43,7 @@ class Run:
         from morok.viewer.collect import Collector
 
         seconds = 600.0 if self.prove else max(PROOF_SECONDS, PROOF_SHARE * self.seconds)
-        collector = Collector(self.recorder, self.profile, self.paths, seconds)
+        collector = Collector(self.recorder, self.profile, self.paths, seconds, self.prove)
         index = collector.data(self.title, self.errors, tuner.history[self._searches :])
         index["seconds"] = round(self.seconds, 3)
         return index, collector.chunks
@@ -57,7 +57,7 @@ def view(
     """Records what is compiled and run inside, and writes it as one HTML file that needs nothing else.
 
     `trace` also writes the runs of kernels for Perfetto. Without `paths` files are called by their names.
-    With `prove` every access is examined, however long that takes.
+    With `prove` every access is examined and every rule proved, however long that takes.
     """
     from morok.runtime.tuning import tuner
 

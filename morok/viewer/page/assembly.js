@@ -126,10 +126,16 @@ function statusOf(model, c) {
     const proofs = model.verdicts.get(c.instruction) ?? [];
     found.push(h("div", {}, h("code", {}, visible(expr(model.table, node, 160)))));
     if (proofs.length) found.push(h("div", {}, proofs.map(([kind, how]) => [h("span", { class: `mark ${how === "refuted" ? "bad" : how === "open" ? "warn" : "good"}` }, `${kind}: ${how === "refuted" || how === "open" ? how : `proved by ${how}`}`), " "])));
-    else if (["LOAD", "STORE"].includes(model.table.op(node))) found.push(h("div", { class: "faint" }, `access ${model.data.proof?.status === "not asked" ? `not asked: ${model.data.proof.why}` : "of registers or local memory: nothing to show"}`));
+    else if (["LOAD", "STORE"].includes(model.table.op(node))) found.push(h("div", { class: "faint" }, accessText(model.data.proof)));
     if (chain.length) found.push(h("div", { class: "faint" }, "made by ", chain.map(([rule, before], i) => [i ? " ← " : "", h("span", { title: visible(expr(model.table, before)) }, rule)])));
   }
   return found;
+}
+
+function accessText(proof) {
+  if (!proof || proof.status === "not asked") return `access not asked: ${proof?.why ?? "nothing was proved"}`;
+  if (proof.status === "in part") return "access of registers, or not asked: the time for proofs was over (morok view --prove)";
+  return "access of registers or local memory: nothing to show";
 }
 
 // A pane with a list. `selected` says which rows belong to what is chosen.

@@ -51,8 +51,8 @@ export function percent(x) {
   return `${p >= 10 ? p.toFixed(0) : p >= 0.1 || p === 0 ? p.toFixed(1) : "<0.1"} %`;
 }
 
-export function count(n, word) {
-  return `${n.toLocaleString("en")} ${word}${n === 1 ? "" : "s"}`;
+export function count(n, word, several = `${word}s`) {
+  return `${n.toLocaleString("en")} ${n === 1 ? word : several}`;
 }
 
 export function bar(share, title) {

@@ -101,7 +101,9 @@ function proof(k, data) {
   }
   const kinds = Object.entries(p.kinds).map(([kind, n]) => `${n} ${{ bounds: "accesses in bounds", width: "indices wide enough", domain: "operands with a result", race: "pairs without a race" }[kind] ?? kind}`);
   const how = Object.entries(p.how).map(([name, n]) => `${n} by ${name}`);
-  return h("div", {}, proofMark(k), h("p", {}, kinds.join(", "), "."), h("p", { class: "faint" }, how.join(", ")),
+  const glance = ["accesses", "in part"].includes(p.status);
+  return h("div", {}, proofMark(k), h("p", {}, kinds.join(", "), p.left ? `; ${count(p.left, "access", "accesses")} not asked` : "", "."), h("p", { class: "faint" }, how.join(", ")),
+    glance ? h("p", { class: "faint" }, "A glance at the bounds of accesses: the time for proofs was over. morok view --prove asks all.") : null,
     p.open.length ? h("ul", {}, p.open.slice(0, 20).map((o) => h("li", {}, h("span", { class: `mark ${o.refuted ? "bad" : "warn"}` }, o.refuted ? "wrong" : "open"), " ", visible(o.text),
       o.instruction >= 0 ? [" ", link(`kernel=${k.number}&view=code&instruction=${o.instruction}`, `instruction ${o.instruction}`)] : null))) : null,
     data?.list ? h("p", {}, "Each access has its verdict beside it in ", link(`kernel=${k.number}&view=code`, "code and assembly"), ".") : null);

@@ -93,6 +93,7 @@ export function verdictMark(verdict) {
 
 export function proofMark(k) {
   const status = k?.proof?.status ?? "not asked";
-  const kind = { proved: "good", refuted: "bad", open: "warn" }[status] ?? "plain";
-  return h("span", { class: `mark ${kind}`, title: k?.proof?.why ?? "" }, status);
+  const kind = { proved: "good", accesses: "good", refuted: "bad", open: "warn" }[status] ?? "plain";
+  const shown = { accesses: "accesses proved", "in part": "proved in part" }[status] ?? status;
+  return h("span", { class: `mark ${kind}`, title: k?.proof?.why ?? "" }, shown);
 }
