@@ -230,6 +230,30 @@ def run(arguments: list[str], cache: str) -> dict[str, float]:
     return {**found, "process": time.perf_counter() - started}
 
 
+def recorded_child(name: str) -> None:
+    """The same compilation, recorded for a page, which is written too."""
+    from morok import Tensor, view
+
+    Tensor.empty(1)
+    began = time.perf_counter()
+    with tempfile.TemporaryDirectory() as folder, view(Path(folder) / "run.html"):
+        finish(GRAPHS[name](Tensor).prepare())
+    print(json.dumps({"recorded": time.perf_counter() - began}))
+
+
+def recordings(names: list[str], python_files: str) -> None:
+    """Cold compilations with and without a recording in turns, the best of three each."""
+    print(f"\n{'recorded by morok view':<22} {'cold s':>10} {'recorded s':>10} {'ratio':>10}")
+    for name in [name for name in names if name in GRAPHS]:
+        times: dict[str, list[float]] = {"compile": [], "recorded": []}
+        for _ in range(3):
+            for what, command in (("compile", "--child"), ("recorded", "--record")):
+                with tempfile.TemporaryDirectory(dir=python_files) as cache:
+                    times[what].append(run([command, name], cache).get(what, float("inf")))
+        cold, recorded = min(times["compile"]), min(times["recorded"])
+        print(f"{name:<22} {cold:>10.2f} {recorded:>10.2f} {recorded / cold:>10.2f}", flush=True)
+
+
 def twice(arguments: list[str], python_files: str) -> tuple[dict[str, float], dict[str, float]]:
     """With an empty cache, and again."""
     with tempfile.TemporaryDirectory(dir=python_files) as cache:
@@ -266,12 +290,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="compile times")
     parser.add_argument("names", nargs="*", help=f"of {', '.join((*GRAPHS, *WORK))}")
     parser.add_argument("--peers", action="store_true", help=f"also {', '.join(PEERS)}")
+    parser.add_argument("--recorded", action="store_true", help="instead: what a recording costs")
     parser.add_argument("--child", help=argparse.SUPPRESS)
+    parser.add_argument("--record", help=argparse.SUPPRESS)
     parser.add_argument("--work", help=argparse.SUPPRESS)
     parser.add_argument("--peer", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
         child(options.child)
+    elif options.record:
+        recorded_child(options.record)
     elif options.work:
         work_child(options.work)
     elif options.peer:
@@ -280,7 +308,11 @@ def main() -> int:
         with tempfile.TemporaryDirectory() as python_files:
             with tempfile.TemporaryDirectory(dir=python_files) as cache:
                 run(["--child", "element-wise"], cache)  # Python's own files are there from now on
-            table(options.names or [*GRAPHS, *WORK], options.peers, python_files)
+            names = options.names or [*GRAPHS, *WORK]
+            if options.recorded:
+                recordings(names, python_files)
+            else:
+                table(names, options.peers, python_files)
     return 0
 
 
