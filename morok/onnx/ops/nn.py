@@ -15,7 +15,15 @@ from morok.tensor.tensor import Tensor
 
 @op("MatMul", since=1)
 def matmul(a: T, b: T) -> T:
-    return back(a.matmul(b), a.dtype)
+    return back(stored(a).matmul(stored(b)), a.dtype)
+
+
+def stored(x: Tensor) -> Tensor:
+    """An operand of a product, in memory if a size is symbolic.
+
+    Nobody knows then how often its elements are read, so that it would be computed again for each reader.
+    """
+    return x if all(isinstance(n, int) for n in x.shape) else x.contiguous()
 
 
 @op("Gemm", since=1)
@@ -30,6 +38,7 @@ def gemm(
     transB: int = 0,
     broadcast: int = 0,
 ) -> T:
+    a, b = stored(a), stored(b)
     product_ = (a.T if transA else a) @ (b.T if transB else b)
     whole = not a.dtype.is_float
     if alpha != 1.0:
