@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 from typing import Any, final
 
@@ -47,6 +48,12 @@ class Node:
                 if isinstance(program, Program):
                     self.captures |= program.captures
             self.attributes[attribute.name] = value
+
+    def with_ports(self, inputs: list[str], outputs: list[str]) -> Node:
+        """The same node between other values."""
+        made = copy.copy(self)
+        made.inputs, made.outputs = inputs, outputs
+        return made
 
     def __repr__(self) -> str:
         return f"{self.domain + '.' if self.domain else ''}{self.op} {self.name!r}"
@@ -97,6 +104,7 @@ class Program:
         self.infos = infos or {}
         self._check_order()
         self.needed = self._needed()
+        self.ordered = [sorted(names) for names in self.needed]
         own = {*inputs, *constants}
         self.captures = {name for name in self.needed[0] if name not in own}
         self.read_on_host: set[str] = set()  # values that operators have asked for

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, final
@@ -10,18 +11,21 @@ from typing import Any, final
 import numpy as np
 from onnx import TypeProto
 
+from morok.device.registry import default_device
 from morok.errors import ArgumentError, DTypeError, ShapeError
 from morok.onnx.files import prepared, read_model
+from morok.onnx.fold import folded
 from morok.onnx.functions import has_body
 from morok.onnx.graph import Node, Program, Scope, read_graph
 from morok.onnx.operators import FAMILIES
 from morok.onnx.run import Env, Runner
 from morok.onnx.table import lookup
-from morok.onnx.types import elem_of_array, numpy_type, type_name
+from morok.onnx.types import PLAIN, elem_of_array, numpy_type, type_name
 from morok.onnx.values import from_user, to_user
 from morok.tensor.tensor import Tensor
 
 assert FAMILIES  # imported for what it enters into the table
+_MOST_HELD = 64  # arrays for inputs
 
 
 @final
@@ -68,18 +72,19 @@ class Model:
 
     def __init__(self, program: Program, name: str, dims: Mapping[str, int] | None, symbolic: bool) -> None:
         self._program = program
+        self._lock = threading.RLock()
+        self._name = name
+        self._folded: Program | None = None  # with what constants decide computed
+        self.nodes = list(program.nodes)
         self._runner = Runner(name, symbolic)
         self._dims = dict(dims or {})
+        self._held: dict[Any, tuple[Any, Tensor]] = {}
+        self._fills = default_device() == "CPU"  # whose tensors may lie in arrays of ours
         open_ = [n for n in program.inputs if n not in program.constants]
         self.inputs = [_port(program.infos[n]) for n in open_]
         self.outputs = [_port(program.infos[n]) for n in program.outputs]
         self._optional = [n for n in program.inputs if n in program.constants]
         self.missing = sorted({str(m) for m in _missing(program)})
-
-    @property
-    def nodes(self) -> list[Node]:
-        """The nodes of the model's own graph, in order."""
-        return list(self._program.nodes)
 
     @property
     def compiled(self) -> int:
@@ -98,10 +103,43 @@ class Model:
         for name in wanted:
             if name not in known:
                 raise ArgumentError(f"the model has no output {name!r}; it has {', '.join(sorted(known))}")
-        env = self._env(feeds)
-        found = dict(zip(self._program.outputs, self._runner.run(self._program, env), strict=True))
-        _together([found[name] for name in wanted])
-        return [to_user(found[name]) for name in wanted]
+        with self._lock:
+            env = self._env(feeds)
+            program = self._program
+            if not any(name in feeds for name in self._optional):  # constants are what the file says
+                if self._folded is None:
+                    self._folded = folded(program, self._name)
+                program = self._folded
+            found = dict(zip(program.outputs, self._runner.run(program, env), strict=True))
+            _together([found[name] for name in wanted])
+            return [self._given_out(to_user(found[name])) for name in wanted]
+
+    def _given_out(self, value: Any) -> Any:
+        """A result that is an input, passed on, is a copy: the memory of inputs is filled again."""
+        if isinstance(value, list):
+            return [self._given_out(item) for item in value]
+        if isinstance(value, np.ndarray) and value.size:
+            if any(np.may_share_memory(value, held) for held, _ in self._held.values()):
+                return value.copy()
+        return value
+
+    def _taken(self, name: str, value: Any) -> Any:
+        """A fed array in memory that is used again for the next one: the plan finds its inputs in place."""
+        plain = isinstance(value, np.ndarray) and value.ndim and value.size and elem_of_array(value) in PLAIN
+        if not plain or not self._fills:
+            return from_user(value)
+        key = (name, value.shape, value.dtype)
+        if key not in self._held:
+            if len(self._held) >= _MOST_HELD:
+                self._held.clear()
+            own = np.empty(value.shape, value.dtype)
+            tensor = Tensor.from_numpy(own)
+            if not np.may_share_memory(own, tensor.numpy()):
+                return from_user(value)
+            self._held[key] = own, tensor
+        own, tensor = self._held[key]
+        np.copyto(own, value)
+        return tensor
 
     def _feeds(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         if len(args) == 1 and not kwargs and isinstance(args[0], Mapping):
@@ -123,7 +161,7 @@ class Model:
                 raise ArgumentError(
                     f"input {port.name!r} is missing; the model takes {', '.join(map(str, self.inputs))}"
                 )
-            env[port.name] = from_user(_checked(port, feeds[port.name], sizes))
+            env[port.name] = self._taken(port.name, _checked(port, feeds[port.name], sizes))
         unknown = set(feeds) - {port.name for port in self.inputs} - set(self._optional)
         if unknown:
             raise ArgumentError(
@@ -172,7 +210,8 @@ def _check_shape(port: Port, shape: tuple[Any, ...], sizes: dict[str, int]) -> N
 
 def _together(values: list[Any]) -> None:
     """Results that are still lazy are computed in one plan."""
-    lazy = [v for v in values if isinstance(v, Tensor) and not v.is_realized]
+    # What a plan has given out is computed; asking its node would make one.
+    lazy = [v for v in values if isinstance(v, Tensor) and "_made_by" not in v.__dict__ and not v.is_realized]
     if lazy:
         lazy[0].realize(*lazy[1:])
 

@@ -226,7 +226,7 @@ class Runner:
 
     def run(self, program: Program, env: Env) -> list[Value]:
         """The outputs of a program, given its inputs and what it takes from around."""
-        env = {**env, **program.constants}
+        env = {**program.constants, **env}  # an initialiser that is an input may be fed something else
         at = 0
         with program.lock:
             while at < len(program.nodes):
@@ -234,12 +234,11 @@ class Runner:
         return [_output(env, name) for name in program.outputs]
 
     def _advance(self, program: Program, at: int, env: Env) -> int:
-        for name in program.read_on_host & program.needed[at]:
-            if isinstance(env.get(name), Tensor | Coded):
+        for name in program.read_on_host:
+            if name in program.needed[at] and isinstance(env.get(name), Tensor | Coded):
                 env[name] = read(env[name])
-        names = [n for n in sorted(program.needed[at]) if n in env and not _is_lasting(env[n])]
+        names = [n for n in program.ordered[at] if n in env and not _is_lasting(env[n])]
         part = self._part(program, at, env, names)
-        self._spill(env, part.names)
         env.update(part.run(env))
         if part.end < len(program.nodes) and part.asked is None:
             self._steps(program, program.nodes[part.end], env)

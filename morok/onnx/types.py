@@ -49,6 +49,7 @@ _CODED: dict[int, tuple[Any, DType, bool]] = {
 }
 
 STRING = TensorProto.STRING
+PLAIN = frozenset(_KNOWN)  # types that tensors have
 
 _ELEM_OF_NUMPY: dict[Any, int] = {
     **{np.dtype(n): e for e, (n, _) in _KNOWN.items()},

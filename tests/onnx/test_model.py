@@ -184,3 +184,52 @@ def test_version_decides_the_meaning() -> None:
 def test_morok_errors_only() -> None:
     with pytest.raises(MorokError):
         load("no/such/file.onnx")
+
+
+def test_results_of_one_call_stay_when_the_next_one_runs() -> None:
+    """Memory of inputs is filled again; neither results nor inputs that are passed on change with it."""
+    nodes = [
+        helper.make_node("Identity", ["x"], ["same"]),
+        helper.make_node("Reshape", ["x", "s"], ["flat"]),
+        helper.make_node("Neg", ["x"], ["y"]),
+    ]
+    outputs = [INFO(name, 1, None) for name in ("same", "flat", "y")]
+    m = load(_model(nodes, [INFO("x", 1, [2, 3])], outputs, [numpy_helper.from_array(np.array([-1]), "s")]))
+    first_in = np.full((2, 3), 1, np.float32)
+    first = [m(first_in) for _ in range(3)][-1]
+    second = [m(np.full((2, 3), 2, np.float32)) for _ in range(3)][-1]
+    assert (first["same"] == 1).all() and (first["flat"] == 1).all() and (first["y"] == -1).all()
+    assert (second["same"] == 2).all() and (second["flat"] == 2).all() and (second["y"] == -2).all()
+    assert (first_in == 1).all()
+
+
+def test_constants_are_computed_once_and_norms_become_weights() -> None:
+    rng = np.random.default_rng(0)
+    w = rng.standard_normal((4, 3, 3, 3)).astype(np.float32)
+    stats = {n: rng.random(4).astype(np.float32) + 0.5 for n in ("scale", "bias", "mean", "var")}
+    nodes = [
+        helper.make_node("Transpose", ["wt"], ["w"], perm=[3, 2, 0, 1]),
+        helper.make_node("Conv", ["x", "w"], ["c"], pads=[1, 1, 1, 1]),
+        helper.make_node("BatchNormalization", ["c", "scale", "bias", "mean", "var"], ["y"], epsilon=0.1),
+    ]
+    constants = [numpy_helper.from_array(v, n) for n, v in stats.items()]
+    constants.append(numpy_helper.from_array(np.ascontiguousarray(w.transpose(2, 3, 1, 0)), "wt"))
+    m = load(_model(nodes, [INFO("x", 1, [1, 3, 5, 5])], [INFO("y", 1, None)], constants))
+    x = rng.standard_normal((1, 3, 5, 5)).astype(np.float32)
+    padded = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (2, 3))
+    c = np.einsum("nchwij,ocij->nohw", windows, w)
+    s = {n: v.reshape(4, 1, 1) for n, v in stats.items()}
+    expected = (c - s["mean"]) / np.sqrt(s["var"] + 0.1) * s["scale"] + s["bias"]
+    np.testing.assert_allclose(m(x)["y"], expected, rtol=1e-4, atol=1e-4)
+    assert m._folded is not None and [node.op for node in m._folded.nodes] == ["Conv"]
+
+
+def test_an_initialiser_that_is_an_input_may_be_fed() -> None:
+    nodes = [helper.make_node("Neg", ["w"], ["v"]), helper.make_node("Add", ["x", "v"], ["y"])]
+    w = numpy_helper.from_array(np.array([1, 2], np.float32), "w")
+    m = load(_model(nodes, [INFO("x", 1, [2]), INFO("w", 1, [2])], [INFO("y", 1, [2])], [w]))
+    x = np.zeros(2, np.float32)
+    assert m(x=x)["y"].tolist() == [-1, -2]
+    assert m(x=x, w=np.array([3, 4], np.float32))["y"].tolist() == [-3, -4]
+    assert m(x=x)["y"].tolist() == [-1, -2]
