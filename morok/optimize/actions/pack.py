@@ -13,12 +13,13 @@ from collections.abc import Sequence
 from morok.ir.build import bufferize
 from morok.ir.infer import ranges, summed
 from morok.ir.matrix import shared_tiles
-from morok.ir.node import UOp, make, toposort, users
+from morok.ir.node import UOp, alu, make, toposort, users
 from morok.ir.ops import AxisKind, Ops
 from morok.machine.machine import Machine
 from morok.optimize.loops import Loops, flat_place, loop, size
 from morok.optimize.record import Opt
 from morok.rewrite.engine import substitute
+from morok.symbolic.sets import simplify
 
 
 def in_tiles(loops: Loops) -> set[UOp]:
@@ -97,6 +98,29 @@ def pack(loops: Loops, opt: Opt) -> UOp:
     return copied(loops, opt, values, "pack")
 
 
+def _same_copy(loops: Loops, value: UOp, fill: list[UOp], layout: tuple[object, ...]) -> UOp | None:
+    """A copy of the same values that others read already, over loops of their own; None if there is none."""
+    for n in loops.order:
+        if n.op is not Ops.BUFFERIZE or n.arg[0] != "local" or n.arg[2:] != layout:
+            continue
+        mine = n.src[1:]
+        if [(r.src, r.arg[1]) for r in mine] != [(r.src, r.arg[1]) for r in fill]:
+            continue
+        if same_read(substitute(n.src[0], dict(zip(mine, fill, strict=True))), value):
+            return n
+    return None
+
+
+def same_read(x: UOp, y: UOp) -> bool:
+    """Whether two values are the same, or reads of one place, whatever the order of its terms."""
+    if x is y or x.op is not Ops.INDEX or y.op is not Ops.INDEX:
+        return x is y
+    if x.src[0] is not y.src[0] or x.dtype is not y.dtype or x.src[2:] != y.src[2:]:
+        return False
+    apart = simplify(alu(Ops.SUB, x.src[1], y.src[1]))
+    return apart.op is Ops.CONST and apart.arg == 0
+
+
 def copied(loops: Loops, opt: Opt, values: Sequence[UOp], name: str, *layout: object) -> UOp:
     """The kernel with each value kept in a local buffer over the action's loops; `layout` says more of it."""
     own = [loops.by_number[n] for n in opt.axes]
@@ -106,7 +130,9 @@ def copied(loops: Loops, opt: Opt, values: Sequence[UOp], name: str, *layout: ob
     for value in dict.fromkeys(values):
         fill = [loop(r.src[0], number + i, AxisKind.LOOP, r) for i, r in enumerate(own)]
         inner = substitute(value, dict(zip(own, fill, strict=True)))
-        copy = bufferize(inner, *fill, arg=("local", f"{name}{opt.axis}_{number}", *layout))
+        copy = _same_copy(loops, inner, fill, layout)
+        if copy is None:
+            copy = bufferize(inner, *fill, arg=("local", f"{name}{opt.axis}_{number}", *layout))
         mapping[value] = make(Ops.INDEX, value.dtype, (copy, flat_place(own, sizes)), None, value.origin)
         number += len(fill)
     return substitute(loops.ast, mapping)

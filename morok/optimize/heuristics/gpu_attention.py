@@ -14,14 +14,16 @@ from typing import NamedTuple
 from morok.ir.infer import closed_ranges, ranges
 from morok.ir.matrix import ALL_UNITS, PANEL, MatrixUnit
 from morok.ir.node import UOp
-from morok.ir.ops import AxisKind
+from morok.ir.ops import AxisKind, Ops
 from morok.machine.machine import Machine
 from morok.machine.rates import Attention
 from morok.optimize.actions.back_to_back_gemm import partner
+from morok.optimize.actions.pack import same_read
 from morok.optimize.facts import output_loops, reads_of, trips
 from morok.optimize.heuristics.builder import Builder
 from morok.optimize.loops import divides
 from morok.optimize.record import Opt, applied
+from morok.rewrite.engine import substitute
 from morok.schedule.graph.chain import Chain, chain_of
 
 
@@ -63,8 +65,21 @@ class Rows:
         self.operands.sort(key=lambda x: not x.is_fixed)
         if chain.values is not None and self.d is not None:
             self.operands.append(Operand(chain.values, self.k, self.d, False))
+        self.doubled = self._doubled()
         self.inner = sum(trips(closed_ranges(first)[0]) for first in chain.firsts)
         self.wide = 0 if self.d is None else trips(self.d)
+
+    def _doubled(self) -> int:
+        """Elements of a step of the second product's operand that a first one has as well: one tile."""
+        last = self.operands[-1]
+        if self.d is None:
+            return 0
+        same = [x for x in self.operands[:-1] if not x.is_fixed and trips(x.along) == trips(last.along)]
+        for x in same:
+            turned = substitute(last.factor, {last.along: x.along})
+            if turned.op is x.factor.op is Ops.CAST and same_read(turned.src[0], x.factor.src[0]):
+                return trips(last.along)
+        return 0
 
     def tiles(self, machine: Machine) -> list[Tile]:
         """Tiles that fit, the fastest first."""
@@ -123,7 +138,7 @@ class Rows:
     def shared(self, tile: Tile) -> int:
         """Bytes of shared memory."""
         e, d = self.inner, self.wide
-        points = tile.rows * tile.teams * e + tile.depth * tile.keys * (e + d)
+        points = tile.rows * tile.teams * e + tile.depth * tile.keys * (e + d - self.doubled)
         return points * tile.unit.inputs.itemsize
 
     def time(self, tile: Tile, machine: Machine, rates: Attention) -> float:
@@ -134,7 +149,9 @@ class Rows:
         warps_per_sm = max(1, machine.local_bytes // self.shared(tile)) * tile.teams
         cores = max(1, machine.cores)
         if tile.unit.shared:  # while some groups compute powers, others multiply
-            busy = min(1.0, 0.4 + 0.2 * warps_per_sm * (self.inner + self.wide) / rates.full)
+            busy = min(
+                1.0, 0.4 + 0.2 * warps_per_sm * (self.inner / len(self.chain.firsts) + self.wide) / rates.full
+            )
             rounds = rows / (rates.group_rate * busy * cores)
             return (
                 max(0.8, rounds) * keys * dict(rates.group_keys)[tile.keys] * dict(rates.groups)[tile.teams]
