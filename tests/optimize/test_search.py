@@ -351,6 +351,8 @@ def test_candidates_that_fail_are_counted_and_left() -> None:
     found = run("matmul", NEON, bench, Beam(2, 30.0))
     assert found.opts == own
     assert found.failed == found.tried - 1 > 0
+    assert [c.opts for c in found.candidates if c.seconds is not None] == [own]
+    assert len(found.candidates) == found.tried and all(c.cost > 0 for c in found.candidates)
 
 
 @pytest.mark.parametrize("effort", [0.001, 0.3, 100.0])

@@ -143,6 +143,30 @@ def test_the_emulator_shows_cuda_c(pages: Pages) -> None:
     assert ".entry" in assembly["text"] or assembly["missing"]  # where NVIDIA's compiler is not installed
 
 
+def test_registers_and_lines_of_cuda(pages: Pages) -> None:
+    """What NVIDIA's compiler says of the very text; it needs no GPU."""
+    from morok.device.cuda.compile import compile_cubin, compile_ptx
+    from morok.errors import CompileError, DeviceError
+    from morok.render.locations import read_locations
+    from morok.viewer.assembly import cubin_registers
+
+    index, chunks = pages["emulated"]
+    text = chunks[index["kernels"][0]["chunk"]]["program"]["text"]
+    try:
+        code = compile_cubin(text, "sm_90a")
+    except DeviceError as error:
+        pytest.skip(error.message)
+    registers = cubin_registers(code)
+    assert registers is not None and 8 <= registers <= 255
+    assert cubin_registers(b"no cubin") is None
+    lines = text.split("\n")
+    found = [(line, lines[row]) for line, row in read_locations(compile_ptx(text, "sm_90a")) if row >= 0]
+    stored = [source for line, source in found if "st.global" in line]
+    assert stored and all("g0" in source for source in stored)
+    with pytest.raises(CompileError, match="NVRTC refuses"):
+        compile_ptx("no program", "sm_90a")
+
+
 def test_why_a_value_is_memory(pages: Pages) -> None:
     index, _ = pages["product"]
     plan = max(index["plans"], key=lambda p: p["runs"])

@@ -38,15 +38,43 @@ def compile_cubin(text: str, arch: str, title: str = "") -> bytes:
     return _compile(text, arch, title, "cubin")
 
 
+_PTX_OPTIONS = ("-std=c++17", "-fmad=false", "-ftz=false", "-prec-div=true", "-prec-sqrt=true", "-lineinfo")
+
+
 def compile_ptx(text: str, arch: str, title: str = "") -> str:
-    """The assembly of a kernel, with the lines of its text noted in it; for people."""
-    return _compile(text, arch, title, "ptx", lineinfo=True).decode()
+    """The assembly of a kernel, with the lines of its text noted in it; for people.
+
+    The compiler is called by itself: the package around it asks the driver before it makes assembly.
+    """
+    try:
+        from cuda.bindings import nvrtc
+
+        _, program = nvrtc.nvrtcCreateProgram(text.encode(), b"kernel.cu", 0, [], [])
+    except Exception as error:
+        if isinstance(error, ImportError) or _is_missing(error):
+            missing = "CUDA needs NVIDIA's compiler NVRTC, which is not installed"
+            raise DeviceError(f"{missing}: {INSTALL}") from None
+        raise
+    asked = [f"-arch={arch.replace('sm_', 'compute_')}", *_PTX_OPTIONS]
+    try:
+        (done,) = nvrtc.nvrtcCompileProgram(program, len(asked), [option.encode() for option in asked])
+        if int(done):
+            _, size = nvrtc.nvrtcGetProgramLogSize(program)
+            log = b" " * size
+            nvrtc.nvrtcGetProgramLog(program, log)
+            raise CompileError(f"NVRTC refuses the kernel {title} for {arch}: {_complaints(log.decode())}")
+        _, size = nvrtc.nvrtcGetPTXSize(program)
+        made = b" " * size
+        nvrtc.nvrtcGetPTX(program, made)
+    finally:
+        nvrtc.nvrtcDestroyProgram(program)
+    return bytes(made).rstrip(b"\0").decode()
 
 
-def _compile(text: str, arch: str, title: str, kind: str, **more: Any) -> bytes:
+def _compile(text: str, arch: str, title: str, kind: str) -> bytes:
     core = _core()
     try:
-        program = core.Program(text, "c++", core.ProgramOptions(arch=arch, **options(), **more))
+        program = core.Program(text, "c++", core.ProgramOptions(arch=arch, **options()))
         code = program.compile(kind).code
     except Exception as error:  # the type differs from version to version
         if _is_missing(error):
