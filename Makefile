@@ -115,7 +115,7 @@ test-onnx-symbolic: $(VENV)/.installed-dev
 # With the plain release of torch; TORCH='torch==2.13.0' for another one.
 TORCH ?= torch
 $(VENV)/.installed-torch: $(VENV)/.installed-dev
-	$(PIP) '$(TORCH)' transformers
+	$(PIP) '$(TORCH)' transformers expecttest
 	@touch $@
 
 test-torch: $(VENV)/.installed-torch

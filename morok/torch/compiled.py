@@ -34,6 +34,7 @@ _REFUSALS = (
     AttributeError,
     AssertionError,
 )
+_MOST_PROGRAMS = 256  # sets of sizes that a step remembers
 _RANDOM = ("rand", "bernoulli", "dropout", "normal", "uniform")
 
 
@@ -198,9 +199,12 @@ class Compiled:
                 sizes.learn(node.meta.get("val"), value)
             for node, value in zip(step.inputs, given, strict=True):
                 sizes.learn(node.meta.get("val"), value)
-            found = step.programs[key] = Program(
+            found = Program(
                 step.nodes, step.inputs, step.outputs, given, sizes, self.device, self.options.config
             )
+            if len(step.programs) >= _MOST_PROGRAMS:
+                del step.programs[next(iter(step.programs))]
+            step.programs[key] = found
         return found
 
 

@@ -12,9 +12,10 @@ from morok.torch.ops import (
     products,
     random,
     reductions,
+    searching,
 )
 
 FAMILIES = (
     elementwise, movement, creation, reductions, normalization, products, convolution, pools, indexing,
-    linalg, random,
+    linalg, searching, random,
 )  # fmt: skip

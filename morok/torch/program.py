@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from math import prod
 from threading import RLock
 from typing import Any, final
@@ -122,6 +122,14 @@ class Made:
     copied: bool  # in row-major order, and copied from there into the layout
 
 
+@dataclass(frozen=True)
+class Twin:
+    """A result with the elements of another one: torch has them apart, and so do we."""
+
+    first: int
+    made: Made
+
+
 @final
 class Program:
     """One plan. `nodes` are computed from `inputs`, and `outputs` are given back."""
@@ -137,6 +145,7 @@ class Program:
         config: Any = None,
     ) -> None:
         self.device = device
+        self.on_gpu = device.startswith("CUDA")
         self.known = known
         self.places: list[tuple[int, UOp, bool]] = []  # number of the argument, memory, whether it is copied
         self.lock = renewed(self, "lock", RLock)
@@ -221,14 +230,15 @@ class Program:
         copied = layout.order is None
         own = tensor if copied else in_layout(tensor, layout)
         flat = own.reshape(-1)._uop
-        self.targets.append(make(Ops.CONTIGUOUS, flat.dtype, (flat,)))
+        # in row-major order and in the layout are two results, also where the elements are the same
+        self.targets.append(make(Ops.CONTIGUOUS, flat.dtype, (flat,), "row-major" if copied else None))
         return Made(layout, dtype, self.targets[-1], copied)
 
     def _planned(self, config: Any) -> ExecutionPlan | None:
         if not self.targets:
             return None
         unique = list(dict.fromkeys(self.targets))
-        forced = {t: make(Ops.CONTIGUOUS, t.dtype, t.src, "torch's memory") for t in unique}
+        forced = {t: make(Ops.CONTIGUOUS, t.dtype, t.src, t.arg or "torch's memory") for t in unique}
         chosen = {t: forced[t] if is_memory(t.src[0]) else t for t in unique}
         plan = self._scheduled(chosen)
         if plan is None:  # a result that shows another one, or an input: a copy of its own
@@ -244,9 +254,9 @@ class Program:
         for result in self.results:
             if isinstance(result, Made) and result.node is not None:
                 node = memory[result.node]
-                if node in seen:  # equal values: torch has them apart, and so do we
+                if node in seen:
                     first = next(n for n, r in enumerate(results) if isinstance(r, Made) and r.node is node)
-                    results.append(("copy", first, result))
+                    results.append(Twin(first, result))
                     continue
                 seen.add(node)
                 result = Made(result.layout, result.dtype, node, result.copied)
@@ -275,8 +285,7 @@ class Program:
         with self.lock:
             pairs: list[tuple[UOp, Any]] = []
             for number, node, copied in self.places:
-                value = given[number]
-                pairs.append((node, value.contiguous() if copied else value))
+                pairs.append((node, self._argument(given[number], copied)))
             results: list[Any] = []
             finish: list[tuple[Any, Any]] = []
             like = torch.device(self._torch_device)
@@ -298,11 +307,25 @@ class Program:
                 self._run(pairs)
             for value, own in finish:
                 value.copy_(own)
-        return [self._shown_now(r, results, given) for r in results]
+        for number, result in enumerate(results):  # what is shown stands before whoever shows it
+            if isinstance(result, Shown | Twin):
+                results[number] = self._shown_now(result, results, given)
+        return results
+
+    def _argument(self, value: Any, copied: bool) -> Any:
+        """An argument where and as the plan reads it."""
+        if copied:
+            value = value.resolve_neg().resolve_conj().contiguous()
+        if self.on_gpu:
+            if value.device.type == "cpu":  # a number, which torch takes from the host
+                value = value.to(self._torch_device)
+            if value.data_ptr() % 16:  # vectors are read as such
+                value = value.clone(memory_format=torch.preserve_format)
+        return value
 
     @property
     def _torch_device(self) -> str:
-        return "cuda:" + (self.device.partition(":")[2] or "0") if self.device.startswith("CUDA") else "cpu"
+        return "cuda:" + (self.device.partition(":")[2] or "0") if self.on_gpu else "cpu"
 
     def _shown_now(self, result: Any, results: list[Any], given: Sequence[Any]) -> Any:
         if isinstance(result, Shown):
@@ -313,13 +336,12 @@ class Program:
             return base.as_strided(
                 result.layout.sizes, result.layout.strides, base.storage_offset() + result.offset
             )
-        if isinstance(result, tuple):
-            _, first, made = result
-            copy = torch.empty_strided(
-                made.layout.sizes, made.layout.strides, dtype=made.dtype, device=results[first].device
-            )
-            return copy.copy_(results[first].as_strided(made.layout.sizes, made.layout.strides))
-        return result
+        assert isinstance(result, Twin)
+        layout, first = result.made.layout, results[result.first]
+        copy = torch.empty_strided(layout.sizes, layout.strides, dtype=result.made.dtype, device=first.device)
+        # both have the same elements in the order of memory
+        flat = first.reshape(layout.sizes) if result.made.copied else first.as_strided(*astuple(layout))
+        return copy.copy_(flat)
 
     def _run(self, pairs: list[tuple[UOp, Any]]) -> None:
         plan = self.plan
@@ -347,7 +369,9 @@ class Program:
     def _buffer(self, node: UOp, value: Any) -> Buffer:
         target = get_device(self.device)
         if not target.on_host:
-            raise NotImplementedError("memory of a GPU")
+            return Buffer(
+                self.device, node.arg, node.dtype, target.allocator, memory=value.data_ptr(), shared=True
+            )
         flat = torch.as_strided(value.detach(), (node.arg,), (1,)).view(torch.uint8).numpy()
         return Buffer(self.device, node.arg, node.dtype, target.allocator, memory=flat, shared=True)
 

@@ -36,9 +36,9 @@ def mobilenet() -> Any:
 
 def efficientnet() -> Any:
     config = tf.EfficientNetConfig(
-        image_size=32, kernel_sizes=[3, 3], in_channels=[16, 8], out_channels=[8, 16], strides=[1, 2],
+        image_size=32, kernel_sizes=[3, 3], in_channels=[32, 16], out_channels=[16, 24], strides=[1, 2],
         num_block_repeats=[1, 1], expand_ratios=[1, 4], width_coefficient=0.5, depth_coefficient=1.0,
-        depthwise_padding=[], hidden_dim=32, dropout_rate=0.0, drop_connect_rate=0.0,
+        depthwise_padding=[], hidden_dim=640, dropout_rate=0.0, drop_connect_rate=0.0,
     )  # fmt: skip
     return tf.EfficientNetModel(config), _pixels()
 
@@ -125,7 +125,12 @@ def whisper_encoder() -> Any:
 
 
 def mixtral() -> Any:
-    config = tf.MixtralConfig(**_TEXT, num_key_value_heads=2, num_local_experts=4, num_experts_per_tok=2)
+    config = tf.MixtralConfig(
+        **{**_TEXT, "intermediate_size": 48},
+        num_key_value_heads=2,
+        num_local_experts=4,
+        num_experts_per_tok=2,
+    )
     return tf.MixtralForCausalLM(config), {**_ids(), "use_cache": False}
 
 

@@ -107,11 +107,8 @@ def sample_fails(info: Any, sample: Any, gradient: bool, random: bool) -> tuple[
             grads = graded(found, tensors(given)) if gradient else []
         except Exception as error:
             text = " ".join(str(error).split())
-            kind = (
-                "graph"
-                if "Unsupported" in type(error).__name__ and "dynamo" in type(error).__module__
-                else "error"
-            )
+            captured = "dynamo" in type(error).__module__ and "Backend" not in type(error).__name__
+            kind = "graph" if captured else "error"
             return kind, f"{type(error).__name__}: {text[:300]}"
     wrong = differs(found, right, not random)
     if wrong:

@@ -133,12 +133,17 @@ def scatter(x: T, dim: int, at: T, src: Any, *rest: Any, call: Call, **kwargs: A
         made = x.scatter_add(dim, at, values)
     elif "scatter_reduce" in name:
         own = kwargs.get("include_self", rest[1] if len(rest) > 1 else True)
-        made = x.scatter_reduce(dim, at, values, reduce, own)
+        made = scatter_with(x, dim, at, values, str(reduce), own)
     elif reduce is not None:
-        made = x.scatter_reduce(dim, at, values, {"add": "sum", "multiply": "prod"}[reduce], True)
+        made = scatter_with(x, dim, at, values, {"add": "sum", "multiply": "prod"}[reduce], True)
     else:
         made = x.scatter(dim, at, values)
     return made.reshape(*shape)
+
+
+def scatter_with(x: T, dim: int, at: T, values: T, reduce: str, include_self: bool) -> T:
+    """x joined with values at places along an axis."""
+    return x.scatter_reduce(dim, at, values, reduce, include_self)
 
 
 @op("index_add.default")

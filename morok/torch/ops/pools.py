@@ -37,7 +37,26 @@ def max_pool(
     return values, places
 
 
-@op("max_pool2d_with_indices_backward.default", "max_pool3d_with_indices_backward.default")
+@op("adaptive_max_pool2d.default")
+def adaptive_max_pool(x: T, size: Any, call: Call) -> Any:
+    a, single = _batched(x, 2)
+    parts = [(own, new) for own, new in zip(a.shape[-2:], size, strict=True)]
+    if all(own % new == 0 for own, new in parts):
+        kernel = tuple([own // new for own, new in parts])
+        made = (
+            a.max_pool2d(kernel, kernel, 0, 1, False, True) if call.wants(1) else (a.max_pool2d(kernel), None)
+        )
+    elif call.wants(1):
+        raise NotImplementedError("places in windows of several sizes")
+    else:
+        made = a.adaptive_max_pool2d(tuple(size)), None
+    return tuple([m.squeeze(0) if single and m is not None else m for m in made])
+
+
+@op(
+    "max_pool2d_with_indices_backward.default", "max_pool3d_with_indices_backward.default",
+    "adaptive_max_pool2d_backward.default",
+)  # fmt: skip
 def max_pool_backward(grad: T, x: T, *rest: Any, call: Call) -> T:
     count = 3 if "3d" in str(call.node.target) else 2
     places = rest[-1]

@@ -133,3 +133,15 @@ def _grouped(x: T, heads: Any) -> T:
     batch = x.shape[:-3]
     own, length, width = x.shape[-3:]
     return x.reshape(*batch, heads, own // heads, length, width).sum(-3)
+
+
+@op("_grouped_mm.default", "transformers.grouped_mm_fallback.default")
+def grouped(x: T, weights: T, ends: T | None = None, bias: T | None = None, dtype: Any = None) -> T:
+    """Rows times the matrix of their group; `ends` says where groups end, and rows after the last are 0."""
+    if ends is None or x.ndim != 2 or weights.ndim != 3 or bias is not None:
+        raise NotImplementedError("groups of columns, or of both factors")
+    rows = Tensor.arange(x.shape[0]).reshape(1, -1)
+    last = ends.cast(dt.int64).reshape(-1, 1)
+    first = last.narrow(0, 0, last.shape[0] - 1).pad(((1, 0), (0, 0))) if last.shape[0] > 1 else last * 0
+    inside = ((rows >= first) & (rows < last)).unsqueeze(-1)
+    return inside.where(x.unsqueeze(0), 0.0).matmul(weights).sum(0)
