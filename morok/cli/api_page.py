@@ -29,7 +29,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "Order": ("sorting",),
     "Products": ("products", "contract", "attention"),
     "Convolutions, pools, resizing": ("windows", "convolution", "pools", "resize", "grid", "fold"),
-    "Systems of equations, factorisations": ("solve",),
+    "Systems of equations, factorisations": ("solve", "factors", "inverses", "powers"),
     "Gradients": ("backward",),
     "Values and facts": ("core", "export"),
 }
@@ -46,6 +46,7 @@ MODULES: dict[str, str] = {
 }
 # Namespaces of functions that are no methods.
 SPACES: dict[str, str] = {
+    "morok.functions.linalg": "morok.linalg: systems of equations, factorisations, norms",
     "morok.functions.special": "morok.special: special functions",
     "morok.functions.fft": "morok.fft: Fourier transforms",
     "morok.functions.signal": "morok.signal: pieces of signals",

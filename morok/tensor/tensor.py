@@ -47,7 +47,17 @@ from morok.tensor.gradient import backward as reverse
 from morok.tensor.gradient.walk import CALLS
 from morok.tensor.gradient_track import cut
 from morok.tensor.images import fold, grid, pools, resize
-from morok.tensor.linalg import attention, contract, convolution, normalization, products, windows
+from morok.tensor.linalg import (
+    attention,
+    contract,
+    convolution,
+    factors,
+    inverses,
+    normalization,
+    powers,
+    products,
+    windows,
+)
 from morok.tensor.linalg import solve as solving
 from morok.tensor.linalg.solve_gradients import enter_gradients
 from morok.tensor.memory.storage import Storage, identified
@@ -385,6 +395,10 @@ class Tensor(Operators):
     solve_triangular, solve = solving.solve_triangular, solving.solve
     inv = inverse = solving.inv
     det, cholesky, qr, svd = solving.det, solving.cholesky, solving.qr, solving.svd
+    logdet, slogdet = factors.logdet, factors.slogdet
+    matrix_power, matrix_exp = powers.matrix_power, powers.matrix_exp
+    cholesky_solve, cholesky_inverse = factors.cholesky_solve, factors.cholesky_inverse
+    pinverse = inverses.pinv
 
     # --- Gradients
     requires_grad_, zero_grad, backward = reverse.requires_grad_, reverse.zero_grad, reverse.backward

@@ -34,10 +34,12 @@ def main() -> None:
     parser.add_argument("names", nargs="*", help="operators; all of names.txt if there are none")
     parser.add_argument("--most", type=int, default=0, help="samples of each operator")
     parser.add_argument("--show", type=int, default=1, help="failures that are told of each")
+    parser.add_argument("--without", nargs="*", default=[], help="operators to leave out")
     parser.add_argument("--forward", action="store_true", help="values only, no gradients")
     options = parser.parse_args()
     every = operators()
     names = [n for n in every if not options.names or any(n == p or n.startswith(p) for p in options.names)]
+    names = [n for n in names if n not in options.without]
     sys.exit(report(names, options.most, options.show, not options.forward) > 0)
 
 

@@ -24,9 +24,12 @@ RANDOM = frozenset((
     "nn.functional.feature_alpha_dropout.with_train", "nn.functional.feature_alpha_dropout.without_train",
     "nn.functional.rrelu", "nn.functional.fractional_max_pool2d", "nn.functional.fractional_max_pool3d",
 ))  # fmt: skip
-SETS: frozenset[str] = frozenset()
 # Gradients of ties and of the ends of intervals are a matter of choice.
-UNDEFINED: frozenset[str] = frozenset()
+UNDEFINED = frozenset(("linalg.pinv.hermitian",))  # the samples are not symmetric
+# One triangle is looked at: torch gives a gradient to the other one, too.
+TRIANGULAR = frozenset(("cholesky_inverse", "cholesky_solve"))
+# The matrix is symmetric: what of the gradient goes to which half is a matter of choice.
+SYMMETRIC = frozenset(("linalg.eigh", "linalg.eigvalsh", "linalg.pinv.hermitian", "linalg.cholesky"))
 
 
 def _lookup(root: Any, path: str) -> Function | None:
@@ -84,7 +87,8 @@ ADAPTED["t"] = lambda x: x.T
 for _name in ("add", "and", "mul", "or", "sub", "xor", "mod", "pow", "matmul"):
     ADAPTED[f"__r{_name}__"] = partial(lambda n, x, y: getattr(x, f"__r{n}__")(y), _name)
 ADAPTED["__rdiv__"] = lambda x, y: y / x
-ADAPTED["__getitem__"] = lambda x, key: x[tuple(key) if isinstance(key, list) else key]
+ADAPTED["__getitem__"] = lambda x, key: x[key]
+ADAPTED["flip"] = lambda x, dims: x.flip(*dims)
 ADAPTED["scalar_tensor"] = lambda value, dtype=None: Tensor(value, dtype=dtype or "float32")
 ADAPTED["item"] = lambda x: x.item()
 
@@ -137,8 +141,24 @@ def _extreme(name: str) -> Function:
 
 
 ADAPTED["max"], ADAPTED["min"] = _extreme("max"), _extreme("min")
-ADAPTED["cummax"] = lambda x, dim: x.cummax(dim, return_indices=True)
-ADAPTED["cummin"] = lambda x, dim: x.cummin(dim, return_indices=True)
+
+
+def _running(name: str, **how: Any) -> Function:
+    """torch keeps a scalar a scalar, NumPy makes one element of it."""
+
+    def run(x: Any, dim: Any = 0, **kwargs: Any) -> Any:
+        found = getattr(x, name)(dim, **how, **kwargs)
+        if x.ndim:
+            return found
+        return tuple(part.reshape(()) for part in found) if isinstance(found, tuple) else found.reshape(())
+
+    return run
+
+
+for _name in ("cumsum", "cumprod", "logcumsumexp"):
+    ADAPTED[_name] = _running(_name)
+for _name in ("cummax", "cummin"):
+    ADAPTED[_name] = _running(_name, return_indices=True)
 ADAPTED["equal"] = lambda x, y: x.array_equal(y)
 ADAPTED["gradient"] = lambda x, **how: x.slopes(**how)
 ADAPTED["slice"] = lambda x, dim=0, start=None, end=None, step=1: x[
@@ -199,3 +219,21 @@ def _median_of(x: Any, dim: Any, keepdim: bool, without: bool) -> Any:
         first = x.isnan().argmax(dim, keepdim=True)
         values, order = nan.where(float("nan"), values), nan.where(first, order)
     return (values, order) if keepdim else (values.squeeze(dim), order.squeeze(dim))
+
+
+# --- linear algebra
+
+
+@adapted("linalg.solve")
+def _solve(a: Any, b: Any, left: bool = True) -> Any:
+    """torch takes b of A's shape without its last size for vectors; NumPy only one axis."""
+    vector = b.ndim == 1 or (a.ndim - 1 == b.ndim and b.shape == a.shape[:-1])
+    if not left:
+        return _solve(a.mT, b if vector else b.mT) if vector else _solve(a.mT, b.mT).mT
+    return a.solve(b.unsqueeze(-1)).squeeze(-1) if vector and b.ndim > 1 else a.solve(b)
+
+
+ADAPTED["linalg.pinv.singular"] = lambda a, b: morok.linalg.pinv(a @ b.mT)
+ADAPTED["linalg.vander"] = lambda x, N=None: (x if x.ndim else x.reshape(1)).vander(N, increasing=True)
+ADAPTED["linalg.qr"] = lambda x, mode="reduced": x.qr(mode)
+ADAPTED["linalg.svd"] = lambda x, full_matrices=True, driver=None: x.svd(full_matrices)

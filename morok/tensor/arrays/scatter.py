@@ -165,8 +165,10 @@ def index_add(
     >>> Tensor([[1, 1], [2, 2]]).index_add(0, Tensor([1, 1]), Tensor([[1, 0], [1, 0]])).tolist()
     [[1, 1], [4, 2]]
     """
-    at = as_axis(dim if axis is None else axis, x.ndim, x.shape)
     value = source if alpha == 1 else source * alpha
+    if not x.ndim:
+        return reshape(index_add(reshape(x, 1), dim, index, reshape(as_operand(x, value), 1), axis=axis), ())
+    at = as_axis(dim if axis is None else axis, x.ndim, x.shape)
     return x._new(with_rows(x, Steps(arrays=[(at, index)], at=at), value, Ops.ADD))
 
 
@@ -176,6 +178,10 @@ def index_copy(x: T, dim: Any = None, index: Any = None, source: Any = None, *, 
     >>> Tensor([[1, 1], [2, 2]]).index_copy(0, Tensor([1]), Tensor([[7, 8]])).tolist()
     [[1, 1], [7, 8]]
     """
+    if not x.ndim:
+        return reshape(
+            index_copy(reshape(x, 1), dim, index, reshape(as_operand(x, source), 1), axis=axis), ()
+        )
     at = as_axis(dim if axis is None else axis, x.ndim, x.shape)
     return x._new(with_rows(x, Steps(arrays=[(at, index)], at=at), source))
 

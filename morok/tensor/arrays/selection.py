@@ -29,7 +29,7 @@ from morok.tensor.elementwise.comparison import maximum, where
 from morok.tensor.elementwise.conversion import cast
 from morok.tensor.elementwise.operators import T
 from morok.tensor.export import item, realize
-from morok.tensor.sizes import as_axis, as_shape, as_size, concrete_shape
+from morok.tensor.sizes import as_axis, as_shape, as_size, broadcast_shapes, concrete_shape
 
 
 def measured(x: T, what: str) -> int:
@@ -127,7 +127,9 @@ def masked_scatter(x: T, mask: Any, source: Any) -> T:
     >>> Tensor([1, 2, 3]).masked_scatter(Tensor([True, False, True]), Tensor([7, 8])).tolist()
     [7, 2, 8]
     """
-    m = expand(as_operand(x, mask), x.shape)
+    m = as_operand(x, mask)
+    sizes = broadcast_shapes(x.shape, m.shape)
+    x, m = expand(x, sizes), expand(m, sizes)
     rank = cumsum(cast(reshape(m, -1), dt.int64), 0) - 1
     new = as_operand(x, source)
     found = cast(reshape(take(flatten(new), maximum(rank, 0)), x.shape), x.dtype)

@@ -197,7 +197,14 @@ def topk(
     return Sorted(gather(t, at, order) if t.ndim else t, order)
 
 
-def searchsorted(x: T, values: Any, right: bool = False, side: str | None = None, sorter: Any = None) -> T:
+def searchsorted(
+    x: T,
+    values: Any,
+    right: bool = False,
+    side: str | None = None,
+    sorter: Any = None,
+    out_int32: bool = False,
+) -> T:
     """For sorted rows (…, n), where values (…, m) would go: before equal elements, or after them.
 
     A single sorted row serves values of any shape. Rows that are not sorted need a `sorter`, the
@@ -206,6 +213,8 @@ def searchsorted(x: T, values: Any, right: bool = False, side: str | None = None
     >>> Tensor([1, 3, 5]).searchsorted(Tensor([3, 4])).tolist()
     [1, 2]
     """
+    if out_int32:
+        return cast(searchsorted(x, values, right, side, sorter), dt.int32)
     v = as_operand(x, values)
     after = right if side is None else side == "right"
     if side not in (None, "left", "right"):
@@ -230,14 +239,15 @@ def searchsorted(x: T, values: Any, right: bool = False, side: str | None = None
     return reshape(_places_in_rows(rows, reshape(wanted, wanted.numel()), after), v.shape)
 
 
-def bucketize(x: T, boundaries: Any, right: bool = False) -> T:
+def bucketize(x: T, boundaries: Any, right: bool = False, out_int32: bool = False) -> T:
     """For each element, the number of the interval between sorted boundaries that it lies in.
 
     >>> Tensor([1, 4, 9]).bucketize(Tensor([2, 5])).tolist()
     [0, 1, 2]
     """
     edges = as_operand(x, boundaries)
-    return x._new(searchsorted(edges, x, right).uop)
+    found = searchsorted(edges, x, right)
+    return x._new((cast(found, dt.int32) if out_int32 else found).uop)
 
 
 # --- in the middle

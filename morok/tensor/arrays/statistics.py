@@ -252,7 +252,7 @@ def cov(x: T, correction: float = 1, fweights: Any = None, aweights: Any = None)
         weighted = away * weights
     products = reduce.sum(unsqueeze(weighted, 1) * unsqueeze(away, 0), -1)
     found: T = products / total
-    return squeeze(squeeze(found, 0), 0) if lone else found
+    return squeeze(found) if lone or found.shape == (1, 1) else found  # as NumPy
 
 
 @rounded_once

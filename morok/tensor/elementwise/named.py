@@ -13,7 +13,7 @@ from morok.ir.ops import Op, Ops
 from morok.tensor.core import Core, expand_to
 from morok.tensor.elementwise import arithmetic, rounding
 from morok.tensor.elementwise.arithmetic import binary, div, divmod_nodes, meet, mul
-from morok.tensor.elementwise.comparison import clamp, eq, maximum, ne, where
+from morok.tensor.elementwise.comparison import eq, maximum, ne, where
 from morok.tensor.elementwise.conversion import cast
 from morok.tensor.elementwise.floats import floating
 from morok.tensor.elementwise.functions import exp, exp2, log, log1p, sin, sqrt
@@ -338,7 +338,8 @@ def logit(x: T, eps: float | None = None) -> T:
     [0.0]
     """
     x = floating(x)
-    x = x if eps is None else clamp(x, eps, 1.0 - eps)
+    if eps is not None:  # the lower bound goes first, also where it is above the other
+        x = where(x < eps, eps, where(x > 1.0 - eps, 1.0 - eps, x))
     # where the quotient is near 1 its logarithm is taken of what it differs by, which is exact
     middle = (x > 0.25) & (x < 0.75)
     apart = (where(middle, x, 0.5) * 2.0 - 1.0) / where(middle, -x + 1.0, 0.5)

@@ -11,6 +11,7 @@ Plans are kept by what the step is, the state's shape and type, and the options 
 
 from __future__ import annotations
 
+import atexit
 import math
 from collections.abc import Callable
 from threading import Lock
@@ -67,6 +68,7 @@ class Loop:
 
 
 _loops: Cache[Any, Loop] = Cache("linalg.loops", _KEPT)
+atexit.register(_loops.clear)  # their memory is given back while there is somebody to take it
 
 
 def steps(x: T, count: int, step: Step, *key: Any) -> T:

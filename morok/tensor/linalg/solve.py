@@ -1,8 +1,9 @@
-"""Systems of equations and factorisations, as sequences of tensor operations.
+"""Systems of equations and factorisations.
 
-A matrix of size n takes a number of steps in the order of n, each of which is a few kernels over whole
-matrices (a batch of matrices costs as many kernels as one). Gradients have closed forms, which are in
-`linalg/solve_gradients.py`. Floats narrower than 32 bits are computed in float32 and rounded once.
+A matrix of size n takes n steps, or rounds of rotations. A step (`linalg/steps.py`) is compiled once for all
+of them and runs at once (`linalg/loops.py`); a batch of matrices costs as many kernels as one. Gradients have
+closed forms, which are in `linalg/solve_gradients.py`. Floats narrower than 32 bits are computed in float32
+and rounded once.
 """
 
 from __future__ import annotations
@@ -16,23 +17,27 @@ from morok.ir.infer import show_shape
 from morok.tensor.arrays import reduce
 from morok.tensor.arrays.arrange import matrix_transpose
 from morok.tensor.arrays.joining import cat
-from morok.tensor.arrays.movement import expand, narrow, squeeze, unsqueeze
+from morok.tensor.arrays.movement import expand, flip, narrow, squeeze, unsqueeze
 from morok.tensor.arrays.padding import pad
 from morok.tensor.calls.tracing import is_tracing
-from morok.tensor.creation.constructors import as_operand, contiguous, detach, eye, ones, zeros
+from morok.tensor.core import iota
+from morok.tensor.creation.constructors import as_operand, detach, eye, ones, zeros
 from morok.tensor.dtypes import accumulator, float_of
-from morok.tensor.elementwise import arithmetic
-from morok.tensor.elementwise.comparison import eq, where
+from morok.tensor.elementwise.comparison import ne, where
 from morok.tensor.elementwise.conversion import cast
 from morok.tensor.elementwise.floats import floating
-from morok.tensor.elementwise.functions import rsqrt, sqrt
 from morok.tensor.elementwise.operators import T
-from morok.tensor.export import realize
-from morok.tensor.linalg.normalization import triu
-from morok.tensor.linalg.products import matmul
+from morok.tensor.linalg.loops import steps
+from morok.tensor.linalg.normalization import tril, triu
+from morok.tensor.linalg.steps import cholesky as cholesky_step
+from morok.tensor.linalg.steps import gauss_jordan, reflect, rotate_columns, substitute, unreflect
+from morok.tensor.linalg.steps import lu as lu_step
 from morok.tensor.sizes import broadcast_shapes
 
-_SWEEPS = 12  # of Jacobi's method; each squares what is left off the diagonal
+
+def _sweeps(dtype: dt.DType) -> int:
+    """Of Jacobi's method: each squares what is left off the diagonal, once that is small."""
+    return 9 if dtype.bits < 64 else 12
 
 
 FREE = "free columns"  # the name of columns that only complete a basis
@@ -120,32 +125,23 @@ def solved_triangular(t: T, y: Any, upper: bool, unit: bool) -> Any:
     size = _matrix(t, "solve_triangular")[0]
     x, wide = detach(t), y.detach()
     batch = broadcast_shapes(x.shape[:-2], wide.shape[:-2])
-    found = _substitute(x, wide.expand([*batch, *wide.shape[-2:]]), 0, size, upper, unit)
+    if upper:  # the same from the other end
+        x, wide = flip(x, -2, -1), flip(wide, -2)
+    found: Any = steps(_beside(x, wide, batch), size, substitute, size, unit)
+    found = found.narrow(-1, size, wide.shape[-1])
+    found = found.flip(-2) if upper else found
     return marked("solve_triangular", found, t, y, upper=upper, unit=unit)
 
 
-def _block(x: T, row: int, rows: int, column: int, columns: int) -> T:
-    return narrow(narrow(x, -2, row, rows), -1, column, columns)
-
-
-def _substitute(x: T, y: Any, start: int, size: int, upper: bool, unit: bool) -> Any:
-    """One half of the unknowns, then the other with the first taken out; `y` holds their right sides."""
-    if size <= 1:
-        return y if unit or not size else y / _block(x, start, 1, start, 1)
-    half = size // 2
-    if upper:
-        below = _substitute(x, y.narrow(-2, half, size - half), start + half, size - half, True, unit)
-        coupling = _block(x, start, half, start + half, size - half)
-        rest = (y.narrow(-2, 0, half) - coupling @ below).contiguous()
-        return _substitute(x, rest, start, half, True, unit).cat(below, dim=-2)
-    above = _substitute(x, y.narrow(-2, 0, half), start, half, False, unit)
-    coupling = _block(x, start + half, size - half, start, half)
-    rest = (y.narrow(-2, half, size - half) - coupling @ above).contiguous()
-    return above.cat(_substitute(x, rest, start + half, size - half, False, unit), dim=-2)
+def _beside(x: T, y: Any, batch: tuple[Any, ...]) -> T:
+    """Two matrices side by side, for each of a batch."""
+    return cat(expand(x, [*batch, *x.shape[-2:]]), y.expand([*batch, *y.shape[-2:]]), dim=-1)
 
 
 def solve(x: T, b: Any) -> T:
-    """X with A · X = b, by way of QR; b of one axis is a vector, else its last two axes are a matrix.
+    """X with A · X = b, by elimination with pivots.
+
+    b of one axis is a vector, else its last two axes are a matrix.
 
     >>> [round(x, 4) for x in Tensor([[2.0, 1.0], [1.0, 3.0]]).solve(Tensor([3.0, 5.0])).tolist()]
     [0.8, 1.4]
@@ -158,16 +154,16 @@ def solve(x: T, b: Any) -> T:
 
 def solved(x: T, y: Any, transposed: bool = False) -> Any:
     """The solution of A · X = y, or of Aᵀ · X = y, under its name."""
-    q, r, _ = reflected(detach(x))
-    if transposed:
-        found = q @ solved_triangular(r.mT, y.detach(), False, False)
-    else:
-        found = solved_triangular(r, q.mT @ y.detach(), True, False)
+    a, wide = detach(x), y.detach()
+    size = _matrix(a, "solve")[0]
+    a = matrix_transpose(a) if transposed else a
+    batch = broadcast_shapes(a.shape[:-2], wide.shape[:-2])
+    found = narrow(steps(_beside(a, wide, batch), size, gauss_jordan), -1, size, wide.shape[-1])
     return marked("solve", found, x, y, transposed=transposed)
 
 
 def inv(t: T) -> T:
-    """The matrix whose product with x is the unit matrix, by way of QR.
+    """The matrix whose product with x is the unit matrix, by elimination with pivots.
 
     >>> [round(x, 4) for x in Tensor([[2.0, 1.0], [1.0, 1.0]]).inv().flatten().tolist()]
     [1.0, -1.0, -1.0, 2.0]
@@ -179,7 +175,7 @@ def inv(t: T) -> T:
 
 
 def det(t: T) -> T:
-    """The determinant, by way of QR.
+    """The determinant, by elimination with pivots.
 
     >>> round(Tensor([[2.0, 1.0], [1.0, 3.0]]).det().item(), 4)
     5.0
@@ -188,9 +184,21 @@ def det(t: T) -> T:
     if size == 0:
         return reduce.sum(floating(t), (-2, -1)) + 1.0
     x = _precise(t)
-    _, r, sign = reflected(detach(x))
-    found = r.diagonal(0, -2, -1).prod(-1) * sign
+    packed, _, sign = factored(detach(x), True)
+    found = reduce.prod(packed.diagonal(0, -2, -1), -1) * sign
     return _as_given(t, marked("det", found, x))
+
+
+def factored(x: T, pivot: bool) -> tuple[Any, Any, Any]:
+    """(L below U's diagonal and U, the order of the rows, the sign of that order); A[order] = L U."""
+    rows, columns = _matrix(x, "lu", square=False)
+    lead = x.shape[:-2]
+    order = cast(x._new(iota((rows, 1), 0, dt.int64)), x.dtype)
+    signs = x._new(ones(type(x), rows, 1, dtype=x.dtype, device=x.device).uop)
+    state = cat(x, expand(order, [*lead, rows, 1]), expand(signs, [*lead, rows, 1]), dim=-1)
+    done = steps(state, min(rows, columns), lu_step, columns, pivot)
+    places = cast(squeeze(narrow(done, -1, columns, 1), -1), dt.int64)
+    return narrow(done, -1, 0, columns), places, reduce.prod(narrow(done, -1, columns + 1, 1), (-2, -1))
 
 
 # --- factorisations
@@ -206,24 +214,8 @@ def cholesky(t: T, upper: bool = False) -> T:
     """
     size, _ = _matrix(t, "cholesky")
     x = _precise(t)
-    found = _as_given(t, marked("cholesky", _cholesky(detach(x), size), x))
+    found = _as_given(t, marked("cholesky", tril(steps(detach(x), size, cholesky_step)), x))
     return matrix_transpose(found) if upper else found
-
-
-def _cholesky(x: T, size: int) -> Any:
-    if size <= 1:
-        return sqrt(x)
-    half = size // 2
-    a = _cholesky(_block(x, 0, half, 0, half), half)
-    # L₂₁ · L₁₁ᵀ = A₂₁
-    low = _substitute(
-        a, matrix_transpose(_block(x, half, size - half, 0, half)), 0, half, False, False
-    ).mT.contiguous()
-    rest = (_block(x, half, size - half, half, size - half) - low @ low.mT).contiguous()
-    b = _cholesky(rest, size - half)
-    none: list[Any] = [None] * (x.ndim - 1)
-    top = a.pad([*none, (0, size - half)])
-    return top.cat(low.cat(b, dim=-1), dim=-2)
 
 
 def qr(t: T, mode: str = "reduced") -> QR:
@@ -254,34 +246,23 @@ def reflected(x: T, complete: bool = False) -> tuple[Any, Any, Any]:
     """(Q, R, det Q of a square A). A column that is zero below its head is left alone, as in LAPACK."""
     rows, columns = x.shape[-2:]
     assert isinstance(rows, int) and isinstance(columns, int)
-    a, count = x, min(rows, columns)
-    none: list[Any] = [None] * (a.ndim - 2)
-    reflections = []
-    sign = x._new(ones(type(x), *a.shape[:-2], dtype=a.dtype).uop)
-    for i in range(min(columns, rows - 1)):
-        head, tail = _block(a, i, 1, i, 1), _block(a, i + 1, rows - i - 1, i, 1)
-        below = reduce.sum(tail * tail, -2, keepdim=True)
-        flat = eq(below, 0.0)
-        length = sqrt(head * head + below)
-        # Away from the axis on the side where nothing cancels.
-        tip = head + where(head < 0.0, -length, length)
-        scale = where(flat, 0.0, rsqrt(where(flat, 1.0, tip * tip + below) * 0.5))
-        v = pad(contiguous(cat(tip, tail, dim=-2) * scale), [*none, (i, 0), None])
-        a = contiguous(a - matmul(v, contiguous(matmul(matrix_transpose(v), a))))
-        sign = where(squeeze(squeeze(flat, -1), -1), sign, -sign)
-        reflections.append(v)
+    lead, count = x.shape[:-2], min(rows, columns)
+    turns = min(columns, rows - 1)
+    nothing = x._new(zeros(type(x), *lead, rows, columns, dtype=x.dtype, device=x.device).uop)
+    done = steps(cat(x, nothing, dim=-1), max(turns, 0), reflect, columns)
+    a, v = narrow(done, -1, 0, columns), narrow(done, -1, columns, count)
+    moved = reduce.any(ne(v, 0.0), -2)
+    sign = reduce.prod(where(moved, -1.0, 1.0), -1)
     width = rows if complete else count
-    q = expand(unit_matrix(x, rows, width), [*a.shape[:-2], rows, width])
-    for v in reversed(reflections):
-        q = contiguous(q - matmul(v, contiguous(matmul(matrix_transpose(v), q))))
-    return q, triu(narrow(a, -2, 0, count)), sign
+    q = expand(unit_matrix(x, rows, width), [*lead, rows, width])
+    q = narrow(steps(cat(q, v, dim=-1), count, unreflect, width, count), -1, 0, width)
+    return q, triu(narrow(a, -2, 0, count)), cast(sign, x.dtype)
 
 
 def svd(t: T, full_matrices: bool = False) -> SVD:
     """(U, S, Vh) with U · diag(S) · Vh = A, by Jacobi's rotations of pairs of columns.
 
-    Columns of U and V beyond the number of values are computed with `full_matrices` only. It runs at
-    once: how often columns are turned does not depend on the values, but the number of steps is large.
+    Columns of U and V beyond the number of values are computed with `full_matrices` only.
 
     >>> [round(x, 4) for x in Tensor([[3.0, 0.0], [0.0, -2.0]]).svd().S.tolist()]
     [3.0, 2.0]
@@ -310,9 +291,8 @@ def _jacobi_svd(x: T, full: bool) -> tuple[Any, Any, Any]:
     width = columns + odd
     work = pad(a, [*none, None, (0, odd)])
     turns = expand(unit_matrix(x, width), [*a.shape[:-2], width, width])
-    both: Any = realize(cat(work, turns, dim=-2))
-    for _ in range(_SWEEPS * max(1, width - 1) if a.numel() else 0):
-        both = realize(_rotated(both, rows, width))
+    rounds = _sweeps(x.dtype) * max(1, width - 1) if a.numel() else 0
+    both: Any = steps(cat(work, turns, dim=-2), rounds, rotate_columns, rows)
     work, turns = both.narrow(-2, 0, rows), both.narrow(-2, rows, width)
     lengths = (work * work).sum(-2).sqrt()
     order = lengths.argsort(-1, descending=True)
@@ -336,29 +316,6 @@ def _completed(x: T, known: Any, width: int) -> Any:
     fixed = known.unsqueeze(-2).pad([*none, (0, width - columns)])
     own = pad(x, [*none, (0, width - columns)])
     return fixed.where(own, q.narrow(-1, 0, width))
-
-
-def _rotated(x: T, rows: int, width: int) -> T:
-    """Columns turned in pairs until each pair is at right angles, then dealt out anew."""
-    half = width // 2
-    # Pairs of a round robin: the first stays, the others move on by one.
-    left, right = narrow(x, -1, 0, half), narrow(x, -1, half, half)
-    p, q = narrow(left, -2, 0, rows), narrow(right, -2, 0, rows)
-    a, b, c = (reduce.sum(u * v, -2, keepdim=True) for u, v in ((p, p), (q, q), (p, q)))
-    flat = eq(c, 0.0)
-    zeta = (b - a) / where(flat, 1.0, c * 2.0)
-    t = where(zeta < 0.0, -1.0, 1.0) / (arithmetic.abs(zeta) + sqrt(zeta * zeta + 1.0))
-    t = where(flat, 0.0, t)
-    cos = rsqrt(t * t + 1.0)
-    sin = cos * t
-    new_left, new_right = left * cos - right * sin, left * sin + right * cos
-    if half == 1:
-        return cat(new_left, new_right, dim=-1)
-    top = cat(
-        narrow(new_left, -1, 0, 1), narrow(new_right, -1, 0, 1), narrow(new_left, -1, 1, half - 2), dim=-1
-    )
-    bottom = cat(narrow(new_right, -1, 1, half - 1), narrow(new_left, -1, half - 1, 1), dim=-1)
-    return cat(top, bottom, dim=-1)
 
 
 def marked(name: str, result: Any, *inputs: Any, **how: Any) -> Any:

@@ -7,6 +7,7 @@ With g the gradient of the result:
     d = det A    A gets  g times the matrix of cofactors, which is d · A⁻ᵀ where d is not zero
     A = L Lᵀ     A gets  the symmetric part of L⁻ᵀ Φ(Lᵀ g) L⁻¹; Φ: the lower triangle, half its diagonal
     A = Q R      A gets  (gQ + Q M) R⁻ᵀ, where M has the lower triangle of R gRᵀ - gQᵀ Q, mirrored
+    A[p] = L U   A gets  see `_pull_lu`; pseudo-inverses and eigenvectors likewise
     A = U S Vᵀ   A gets  U (K S + S J + gS) Vᵀ and more if it is not square: see `_pull_svd`
 
 A result is marked as a whole, `CALL(result, A, …)`, so nothing is derived through the loops that compute it.
@@ -145,7 +146,64 @@ def _pull_svd(p: Any, g: Any, inputs: tuple[Any, ...], which: int) -> Any:
     return total
 
 
+def _pull_lu(packed: Any, g: Any, inputs: tuple[Any, ...], which: int) -> Any:
+    """A[order] = L U: its rows get L⁻ᵀ (tril(Lᵀ gL) + triu(gU Uᵀ)) U⁻ᵀ, what is beside the square first."""
+    a, order = inputs
+    rows, columns = a.shape[-2:]
+    count = min(rows, columns)
+    square = packed.narrow(-2, 0, count).narrow(-1, 0, count)
+    gs = g.narrow(-2, 0, count).narrow(-1, 0, count)
+    lower, upper = square.tril(-1) + unit_matrix(a, count), square.triu()
+    gl, gu = gs.tril(-1), gs.triu()
+    rest = None
+    if rows > columns:  # L₂ = A₂ U⁻¹
+        below, gb = packed.narrow(-2, count, rows - count), g.narrow(-2, count, rows - count)
+        rest = solved_triangular(upper, gb.mT, True, False).mT
+        gu = gu - (below.mT @ rest).triu()
+    elif columns > rows:  # U₂ = L⁻¹ A₂
+        beside, gb = packed.narrow(-1, count, columns - count), g.narrow(-1, count, columns - count)
+        rest = solved_triangular(lower.mT, gb, True, True)
+        gl = gl - (rest @ beside.mT).tril(-1)
+    middle = (lower.mT @ gl).tril(-1) + (gu @ upper.mT).triu()
+    middle = solved_triangular(lower.mT, middle, True, True)
+    found = solved_triangular(upper, middle.mT, True, False).mT
+    if rest is not None:
+        found = found.cat(rest, dim=-2 if rows > columns else -1)
+    return found.take_along_dim(order.argsort(-1).unsqueeze(-1), -2)
+
+
+def _pull_logabsdet(d: Any, g: Any, inputs: tuple[Any, ...], which: int) -> Any:
+    (a,) = inputs
+    return g[..., None, None] * solved(a, unit_matrix(a, a.shape[-1]), True)
+
+
+def _pull_pinv(x: Any, g: Any, inputs: tuple[Any, ...], which: int) -> Any:
+    """With X = A⁺: as of an inverse, and two parts for what lies outside of A's range."""
+    (a,) = inputs
+    xt, gt = x.mT, g.mT
+    first = -(xt @ g @ xt)
+    left = (gt - a @ (x @ gt)) @ x @ xt  # (1 - A X) gᵀ X Xᵀ
+    right = xt @ x @ (gt - (gt @ x) @ a)  # Xᵀ X gᵀ (1 - X A)
+    return first + left + right
+
+
+def _pull_eigh(p: Any, g: Any, inputs: tuple[Any, ...], which: int) -> Any:
+    """V (diag(gw) + (Vᵀ gV) / E) Vᵀ with E_ij = w_j - w_i; infinite where equal values' vectors matter."""
+    (a,) = inputs
+    size = a.shape[-1]
+    w, v = p.narrow(-2, 0, 1), p.narrow(-2, 1, size)
+    gw, gv = g.narrow(-2, 0, 1), g.narrow(-2, 1, size)
+    eye = unit_matrix(a, size)
+    gaps = w - w.mT + eye
+    turned = _quotient((v.mT @ gv) * (1.0 - eye), gaps)
+    return v @ (turned + eye * gw) @ v.mT
+
+
 _RULES: dict[str, Any] = {
+    "lu": _pull_lu,
+    "logabsdet": _pull_logabsdet,
+    "pinv": _pull_pinv,
+    "eigh": _pull_eigh,
     "inv": _pull_inverse,
     "solve": _pull_solve,
     "solve_triangular": _pull_triangular,
