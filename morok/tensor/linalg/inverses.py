@@ -9,7 +9,7 @@ from morok import dtype as dt
 from morok.errors import ArgumentError, ShapeError
 from morok.tensor.arrays import reduce
 from morok.tensor.arrays.arrange import matrix_transpose
-from morok.tensor.arrays.movement import narrow, squeeze, unsqueeze
+from morok.tensor.arrays.movement import flatten, narrow, reshape, squeeze, unsqueeze
 from morok.tensor.creation.constructors import as_operand, detach
 from morok.tensor.elementwise import arithmetic
 from morok.tensor.elementwise.comparison import where

@@ -408,3 +408,12 @@ SPECIAL = (  # tests/tensor/special
     "i1",
     "i1e",
 )
+LINALG = (  # tests/tensor/linalg/test_factors.py
+    "logdet",
+    "slogdet",
+    "matrix_power",
+    "matrix_exp",
+    "cholesky_solve",
+    "cholesky_inverse",
+    "pinverse",
+)

@@ -14,7 +14,7 @@ from morok import Tensor, knobs
 from morok.tensor.calls.record import _OPERATORS
 from tests.devices import devices
 from tests.tensor.interface.table_elementwise import BINARY, UNARY, USUAL, Entry
-from tests.tensor.interface.table_more import MORE, SLICES, SPECIAL
+from tests.tensor.interface.table_more import LINALG, MORE, SLICES, SPECIAL
 from tests.tensor.interface.table_products import CASES
 from tests.tensor.interface.table_shapes import (
     LAYOUTS,
@@ -271,7 +271,7 @@ GRAPHS = {
 def test_every_public_operation_is_in_a_table() -> None:
     tables = (UNARY, BINARY, USUAL, MOVEMENT, REDUCTIONS, RUNNING, ORDER, CASES)
     known = {name.split()[0] for table in tables for name in table}
-    known |= set(MORE) | set(SPECIAL) | RANDOM | GRADIENTS | FILES | GRAPHS
+    known |= set(MORE) | set(SPECIAL) | set(LINALG) | RANDOM | GRADIENTS | FILES | GRAPHS
     plain = {n: inspect.unwrap(getattr(Tensor, n)) for n in dir(Tensor) if not n.startswith("_")}
     aliases = {n for n, f in plain.items() if any(f is plain.get(other) for other in known if other != n)}
     operators = {n for n in _OPERATORS if n in dir(Tensor) and n != "__init__"}
