@@ -61,6 +61,9 @@ def _record(args: Namespace) -> Path:
     try:
         with view(path, title=title, trace=args.trace, paths=not args.no_paths, prove=args.prove):
             run_script(args.script, args.arguments)
+    except SystemExit as end:
+        if end.code not in (None, 0):
+            raise
     except MorokError:
         print(f"morok: the error is on the page {path}", file=sys.stderr)
         raise

@@ -68,7 +68,8 @@ def view(
         with profile(run.profile), watching(run.recorder):
             yield run
     except BaseException as error:
-        if not isinstance(error, GeneratorExit):
+        ended = isinstance(error, SystemExit) and error.code in (None, 0)  # sys.exit() is no failure
+        if not ended and not isinstance(error, GeneratorExit):
             run.errors.append(error)
         raise
     finally:

@@ -65,6 +65,20 @@ def test_an_error_is_on_the_page_and_told(tmp_path: Path, capsys: pytest.Capture
     assert error["type"] == "ShapeError" and error["place"] == "script.py:2"
 
 
+@pytest.mark.parametrize("code, errors", [("", 0), ("0", 0), ("3", 1)])
+def test_a_script_that_ends_itself(tmp_path: Path, code: str, errors: int) -> None:
+    script, page = tmp_path / "script.py", tmp_path / "run.html"
+    script.write_text(
+        f"import sys\nfrom morok import Tensor\nTensor([1.0]).add(1).realize()\nsys.exit({code})\n"
+    )
+    if errors:
+        with pytest.raises(SystemExit):
+            main(["view", "-o", str(page), str(script)])
+    else:
+        assert main(["view", "-o", str(page), str(script)]) == 0
+    assert len(read_page(page)[0]["errors"]) == errors
+
+
 def test_what_it_is_not_given(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["view"]) == 2
     assert "no script to run" in capsys.readouterr().err
