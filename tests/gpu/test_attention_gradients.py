@@ -82,6 +82,31 @@ def test_against_float64(rows: int, keys: int, width: int, causal: bool, dtype: 
         close(values(got), want, ERROR[dtype])
 
 
+def test_heads_that_share_keys() -> None:
+    """Gradients of keys and values are summed over the heads that look at them."""
+    (q, k, v, g), arrays = inputs((2, 3, 64, 32), (2, 1, 96, 32), (2, 1, 96, 32), (2, 3, 64, 32))
+    found = results(q, k, v, g)
+    out, dq, dk, dv = reference(*arrays)
+    wants = (out, dq, dk.sum(1, keepdims=True), dv.sum(1, keepdims=True))
+    for got, want in zip(found, wants, strict=True):
+        close(values(got), want, ERROR["float16"])
+
+
+def test_a_bias_has_a_gradient() -> None:
+    """It is as large as the scores, so they are memory then; the numbers are the same."""
+    (q, k, v, g), (q64, k64, v64, g64) = inputs(*heads(64, 64, 16, 16), (64, 16))
+    bias64 = np.random.default_rng(5).normal(size=(64, 64)).astype(np.float16)
+    bias = Tensor(bias64, device=DEVICE)
+    y = q.scaled_dot_product_attention(k, v, bias)
+    dbias, dv = y.gradient(bias, v, gradient=g)
+    scores = (q64 @ k64.T).astype(np.float64) * 0.25 + bias64
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    weights /= weights.sum(-1, keepdims=True)
+    slope = g64.astype(np.float64) @ v64.T
+    close(values(dbias), weights * (slope - (weights * slope).sum(-1, keepdims=True)), 4e-3)
+    close(values(dv), weights.T @ g64, ERROR["float16"])
+
+
 def test_all_threads_fill_tiles_of_statistics() -> None:
     """Nothing depends on the lanes along the keys but the reduction over them; they still are threads."""
     tensors, _ = inputs(*heads(64, 64, 64, 64, 1), (1, 64, 64), dtype="bfloat16")
