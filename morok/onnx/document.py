@@ -35,8 +35,11 @@ the shapes and types that they start on, so that a second call of the same struc
 
 - **Sizes.** Arithmetic on shapes is done with numbers while tracing. The first call is compiled for its
   sizes; when other ones come, those that have changed become variables, and the third set compiles nothing.
-  What needs numbers (a window that slides along such an axis, a sort) is compiled for each set.
-  `load(…, symbolic=False)` does so always.
+  What needs numbers (a window that slides along such an axis, a sort) is compiled for each set. Kernels for
+  known sizes are faster, so sizes that have run under variables for as long as a plan takes to compile get
+  one of their own. `load(…, symbolic=False)` compiles each set.
+- **Constants.** What depends on no input is computed once, at the first call; a batch norm behind a
+  convolution becomes its weights.
 - **Branches and loops.** A branch whose condition is known is part of the plan; else the condition is read. A
   loop of few rounds is unrolled; else each round replays the compiled body.
 - **Sequences, optionals, maps, strings** are Python's lists, None, dicts and arrays of objects, on the host.

@@ -7,6 +7,7 @@ Parts are remembered by where they start and by what they start on: shapes, type
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, final
@@ -16,7 +17,16 @@ import numpy as np
 from morok.errors import MorokError, UnsupportedModel
 from morok.onnx.functions import expanded, has_body
 from morok.onnx.graph import Node, Program
-from morok.onnx.sizes import Seen, decide, is_symbolic, settled, sizes_of, tensors_in, with_variables
+from morok.onnx.sizes import (
+    MOST_TIMED,
+    Seen,
+    decide,
+    is_symbolic,
+    settled,
+    sizes_of,
+    tensors_in,
+    with_variables,
+)
 from morok.onnx.table import Call, NeedBody, NeedSteps, NeedValue, Operator, compute, lookup
 from morok.onnx.values import SMALL, Coded, Host, Value, from_user, known_array, to_user
 from morok.tensor.jit.jit import Jit
@@ -223,6 +233,9 @@ class Runner:
         self.tracer = Tracer(name)
         self.symbolic = symbolic
         self.compiled = 0  # parts so far
+        self._timed: tuple[Seen, tuple[int, ...]] | None = (
+            None  # the sizes that a part with variables runs on
+        )
 
     def run(self, program: Program, env: Env) -> list[Value]:
         """The outputs of a program, given its inputs and what it takes from around."""
@@ -239,7 +252,14 @@ class Runner:
                 env[name] = read(env[name])
         names = [n for n in program.ordered[at] if n in env and not _is_lasting(env[n])]
         part = self._part(program, at, env, names)
+        start, timed, again = time.perf_counter(), self._timed, part.first is None
+        self._timed = None
         env.update(part.run(env))
+        if timed is not None and again:
+            seen, sizes = timed
+            if len(seen.spent) >= MOST_TIMED:
+                seen.spent.clear()
+            seen.spent[sizes] = seen.spent.get(sizes, 0.0) + time.perf_counter() - start
         if part.end < len(program.nodes) and part.asked is None:
             self._steps(program, program.nodes[part.end], env)
             return part.end + 1
@@ -283,6 +303,11 @@ class Runner:
             if part is not None:
                 return part
             seen.known.append(sizes_of(values))
+            start = time.perf_counter()
+            part = self._compiled(program, at, env, names)
+            seen.cost = time.perf_counter() - start
+            self._remember(program, key, part)
+            return part
         try:
             part = self._compiled(program, at, env, names)
         except (MorokError, MemoryError):
@@ -318,6 +343,7 @@ class Runner:
         except (MorokError, MemoryError):
             seen.refused = True
             return None
+        self._timed = seen, sizes_of(values)
         env.update(trial)
         return part
 

@@ -2,8 +2,8 @@
 
 A part of a model is compiled for the sizes of its first call. When other sizes come, those that have changed
 become variables, so that the third set of sizes compiles nothing. Sizes that were equal at both calls share a
-variable. Sizes of 0 and 1 stay numbers, because they broadcast. Sizes that come again and again get a plan of
-their own after all.
+variable. Sizes of 0 and 1 stay numbers, because they broadcast. Kernels for known
+sizes are faster: sizes that have run under variables for as long as such a plan takes to compile get one.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ from morok.onnx.values import Coded, Host, Value, known_array
 from morok.tensor.sizes import Variable, concrete
 from morok.tensor.tensor import Tensor
 
-HOT = 8  # calls with the same sizes, after which these are compiled as numbers: such kernels are faster
-_MOST_COUNTED = 1024
+MOST_TIMED = 1024  # sets of sizes
 _SMALLEST_BOUND = 64
 _LARGEST_BUFFER = 1 << 31  # elements; beyond it a symbolic size would take too much room
 
@@ -34,7 +33,8 @@ class Seen:
     known: list[tuple[int, ...]] = field(default_factory=list)
     symbolic: dict[int, Variable] = field(default_factory=dict)  # by the number of the size
     refused: bool = False  # symbolic sizes were tried, and something needs numbers
-    calls: dict[tuple[int, ...], int] = field(default_factory=dict)  # of sets of sizes under variables
+    spent: dict[tuple[int, ...], float] = field(default_factory=dict)  # seconds under variables, by sizes
+    cost: float = 1.0  # seconds that a plan for known sizes took to compile
 
 
 def tensors_in(value: Value) -> list[Tensor]:
@@ -77,10 +77,7 @@ def decide(seen: Seen, sizes: tuple[int, ...]) -> dict[int, Variable] | None:
     if seen.refused or not seen.known or sizes in seen.known:
         return None
     if seen.symbolic and _fit(seen, sizes):
-        if len(seen.calls) > _MOST_COUNTED:
-            seen.calls.clear()
-        count = seen.calls[sizes] = seen.calls.get(sizes, 0) + 1
-        return seen.symbolic if count <= HOT else None
+        return seen.symbolic if seen.spent.get(sizes, 0.0) <= seen.cost else None
     first = seen.known[0]
     changed = [n for n, size in enumerate(sizes) if any(size != old[n] for old in seen.known)]
     if any(sizes[n] < 2 for n in changed):
