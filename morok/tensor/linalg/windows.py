@@ -8,6 +8,7 @@ from typing import Any
 from morok.errors import ArgumentError, ShapeError
 from morok.ir.call import call
 from morok.ir.infer import Size, show_shape
+from morok.ir.sizes import show_size
 from morok.tensor.arrays.movement import expand, permute, reshape, shrink, squeeze, transpose, unsqueeze
 from morok.tensor.arrays.padding import pad
 from morok.tensor.elementwise.operators import T
@@ -24,7 +25,7 @@ def unfold(x: T, dim: Any = None, size: int = 1, step: int = 1, *, axis: int | N
     total = x.shape[at]
     if not isinstance(total, int) or not 1 <= size <= total or step < 1:
         raise ShapeError(
-            f"unfold of axis {at} of shape {show_shape(x.shape)} takes windows of 1 … {total}"
+            f"unfold of axis {at} of shape {show_shape(x.shape)} takes windows of 1 … {show_size(total)}"
             f" in steps of 1 or more, not {size} and {step}"
         )
     return slide_axis(x, at, size, step, 1)
