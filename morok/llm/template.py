@@ -60,9 +60,13 @@ def render(template: str | None, messages: object, names: Mapping[str, str], **o
     def refuse(message: str) -> NoReturn:
         raise ArgumentError(f"the model's chat template refuses the conversation: {message}")
 
+    counted = 0
+
     def bounded(*limits: int) -> range:
+        nonlocal counted
         found = range(*limits)
-        if len(found) > MOST_RANGE:
+        counted += len(found)
+        if counted > MOST_RANGE:
             raise FormatError("the model's chat template counts without an end")
         return found
 
