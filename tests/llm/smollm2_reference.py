@@ -1,9 +1,9 @@
 """What SmolLM2 writes by transformers in float32, from weights that the gguf package has dequantised.
 
-    python -m tests.llm.smollm2_reference path/to/SmolLM2-135M-Instruct.Q4_1.gguf
+    python -m tests.llm.smollm2_reference path/to/SmolLM2-135M-Instruct.Q4_1.gguf 256
 
-writes smollm2.json beside this file: of five prompts the tokens, 256 likeliest ones after them and how far
-the second was behind; of a text its tokens and the mean of -log p.
+writes smollm2.json beside this file: of five prompts the tokens, so many likeliest ones after them and how
+far the second was behind; of a text its tokens and the mean of -log p.
 """
 
 import json
@@ -97,7 +97,7 @@ def greedy(model: Any, ids: list[int], count: int, guess: Any) -> tuple[list[int
     return tokens, [round(g, 6) for g in gaps[:count]]
 
 
-def main(path: str) -> None:
+def main(path: str, count: int = 256) -> None:
     import torch
 
     from morok.llm import load
@@ -112,9 +112,10 @@ def main(path: str) -> None:
     with torch.no_grad():
         for prompt in PROMPTS:
             ids = tokenizer.encode(prompt)
-            tokens, gaps = greedy(model, ids, 256, guess)
+            tokens, gaps = greedy(model, ids, count, guess)
             print(prompt, "→", repr(tokenizer.decode(tokens)), "least gap", min(gaps), flush=True)
             found.append({"prompt": prompt, "ids": ids, "tokens": tokens, "gaps": gaps})
+            RECORD.write_text(json.dumps({"greedy": found}))
         root = Path(__file__).parents[2]
         ids = tokenizer.encode((root / "LICENSE").read_text() + (root / "CONTRIBUTING.md").read_text())[:2001]
         shares = model(torch.tensor([ids])).logits[0].double().log_softmax(-1)
@@ -123,4 +124,4 @@ def main(path: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1], *map(int, sys.argv[2:]))

@@ -17,6 +17,7 @@ import pytest
 from morok.llm import Model, load
 from tests.llm import architectures, files
 from tests.llm.serving import served
+from tests.llm.strings import texts
 
 TOKENS = [int(t) for t in np.random.default_rng(0).integers(3, 96, 80)]
 
@@ -142,14 +143,28 @@ def smol() -> Model:
     return load(path, context=2048)
 
 
+def test_smollm2_tokens_as_llama_cpp(smol: Model) -> None:
+    """A thousand texts: emoji, CJK, spaces, digits, special tokens."""
+    xllamacpp, httpx = pytest.importorskip("xllamacpp"), pytest.importorskip("httpx")
+    params = xllamacpp.CommonParams()
+    params.model.path, params.n_ctx, params.n_parallel, params.verbosity = smollm2(), 512, 1, 0
+    server = xllamacpp.Server(params)
+    with httpx.Client(base_url=server.listening_address, timeout=30) as client:
+        for text in texts():
+            asked = {"content": text, "add_special": False, "parse_special": True}
+            wanted = client.post("/tokenize", json=asked).json()["tokens"]
+            assert smol.need_tokenizer().encode(text, special=False) == wanted, text
+
+
 def test_smollm2_writes_what_the_reference_writes(smol: Model) -> None:
-    """256 tokens after each of five prompts; where the reference has two logits closer than 1e-3 the text
-    may go another way, once."""
+    """The recorded tokens after five prompts; where the reference has two logits closer than 1e-3 the text
+    may go another way."""
     from tests.llm import smollm2_reference as reference
 
     for prompt in reference.recorded()["greedy"]:
         assert smol.need_tokenizer().encode(prompt["prompt"]) == prompt["ids"]
-        tokens = [p.token for p in smol.stream(prompt["ids"], max_tokens=256, ignore_end=True)]
+        count = len(prompt["tokens"])
+        tokens = [p.token for p in smol.stream(prompt["ids"], max_tokens=count, ignore_end=True)]
         at = next((i for i, (a, b) in enumerate(zip(tokens, prompt["tokens"], strict=True)) if a != b), None)
         assert at is None or prompt["gaps"][at] < 1e-3, (prompt["prompt"], at, prompt["gaps"][at])
 
