@@ -14,12 +14,12 @@ from morok.torch.table import Call, T, as_operand, elementwise, op, tensor_of
 from morok.torch.types import from_torch
 
 
-def _methods(names: str, floating: bool) -> None:
+def _methods(names: str, floating: bool, prefix: str = "") -> None:
     """Overloads `aten.name.default` that are the method of the same name."""
     for name in names.split():
         method = getattr(Tensor, name, None)
         if method is not None:
-            elementwise(f"{name}.default", operands=(0,), floating=floating)(_calling(name))
+            elementwise(f"{prefix}{name}.default", operands=(0,), floating=floating)(_calling(name))
 
 
 def _calling(name: str) -> Callable[[Tensor], Any]:
@@ -39,6 +39,9 @@ _methods(
 _methods(
     "abs neg sign sgn square frac relu isnan isinf signbit logical_not bitwise_not isposinf isneginf", False
 )
+
+
+_methods("i0e i1 i1e ndtri log_ndtr", floating=True, prefix="special_")
 
 
 @elementwise("floor.default", "ceil.default", "trunc.default", "round.default", operands=(0,))
@@ -243,6 +246,11 @@ def nan_to_num(
     x = x.isnan().where(0.0 if nan is None else nan, x)
     x = x.eq(math.inf).where(high if posinf is None else posinf, x)
     return x.eq(-math.inf).where(low if neginf is None else neginf, x)
+
+
+@op("polygamma.default")
+def polygamma(order: int, x: T, *, call: Call) -> T:
+    return x.cast(call.wide).polygamma(order)
 
 
 @elementwise("isfinite.default", operands=(0,))
