@@ -11,10 +11,11 @@ VENV := .venv
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check --prefer-binary
 
-.PHONY: help demo test test-slow test-proved test-emulator test-cuda test-onnx test-llm test-torch programs sanitizer sanitize-cuda lint format prove mutate prove-kernels bench bench-cuda bench-all viewer docs clean
+.PHONY: help demo test test-torch test-slow test-proved test-emulator test-cuda test-onnx test-llm test-torch programs sanitizer sanitize-cuda lint format prove mutate prove-kernels bench bench-cuda bench-all viewer docs clean
 .DEFAULT_GOAL := help
 
 help:
+	@echo "make test-torch torch's own samples of its operators through morok, where torch is installed"
 	@echo "make demo       a network learns to read; what the compiler did"
 	@echo "make test       the default test tier"
 	@echo "make test-slow  the slow test tier"
@@ -128,6 +129,11 @@ $(VENV)/.installed-test-llm: $(VENV)/.installed-dev
 
 test-llm: $(VENV)/.installed-test-llm
 	$(PY) -m pytest -q -n $(WORKERS) tests/llm/suite.py
+
+# torch's samples of 546 operators; TORCH_SAMPLES='--most 5' for some of each, or names of operators.
+TORCH_SAMPLES ?=
+test-torch: $(VENV)/.installed-dev
+	DEVICE=PYTHON $(PY) -m tests.torch_samples $(TORCH_SAMPLES)
 
 programs: $(VENV)/.installed-dev
 	$(PY) -m tests.programs.api --count $(COUNT) --jobs $(WORKERS)

@@ -25,7 +25,15 @@ RANDOM = frozenset((
     "nn.functional.rrelu", "nn.functional.fractional_max_pool2d", "nn.functional.fractional_max_pool3d",
 ))  # fmt: skip
 # Gradients of ties and of the ends of intervals are a matter of choice.
-UNDEFINED = frozenset(("linalg.pinv.hermitian",))  # the samples are not symmetric
+UNDEFINED = frozenset((
+    "linalg.pinv.hermitian",  # the samples are not symmetric
+    "nextafter",  # a step from float to float
+    "nn.functional.max_unpool1d", "nn.functional.max_unpool2d", "nn.functional.max_unpool3d",  # equal places
+))  # fmt: skip
+# Random where a probability is given.
+DROPS = frozenset(
+    ("nn.functional.multi_head_attention_forward", "nn.functional.scaled_dot_product_attention")
+)
 # One triangle is looked at: torch gives a gradient to the other one, too.
 TRIANGULAR = frozenset(("cholesky_inverse", "cholesky_solve"))
 # The matrix is symmetric: what of the gradient goes to which half is a matter of choice.
@@ -237,3 +245,39 @@ ADAPTED["linalg.pinv.singular"] = lambda a, b: morok.linalg.pinv(a @ b.mT)
 ADAPTED["linalg.vander"] = lambda x, N=None: (x if x.ndim else x.reshape(1)).vander(N, increasing=True)
 ADAPTED["linalg.qr"] = lambda x, mode="reduced": x.qr(mode)
 ADAPTED["linalg.svd"] = lambda x, full_matrices=True, driver=None: x.svd(full_matrices)
+
+
+# --- other orders of arguments
+
+
+def _functional(name: str) -> Function:
+    from morok.nn import functional
+
+    found: Function = getattr(functional, name)
+    return found
+
+
+ADAPTED["nn.functional.embedding"] = lambda weight, index, **how: _functional("embedding")(
+    index, weight, **how
+)
+ADAPTED["nn.functional.embedding_bag"] = lambda weight, index, **how: _functional("embedding_bag")(
+    index, weight, **how
+)
+ADAPTED["nn.functional.linear"] = lambda x, w, b=None: (
+    x.linear(w, b) if w.ndim > 1 else (x * w).sum(-1) if b is None else (x * w).sum(-1) + b
+)
+ADAPTED["nn.functional.prelu"] = lambda x, weight: (
+    x.prelu(weight) if x.ndim else x.reshape(1).prelu(weight).reshape(())
+)
+ADAPTED["nonzero"] = lambda x, as_tuple=False: x.nonzero()
+ADAPTED["norm.nuc"] = lambda x, p, dim=(-2, -1), keepdim=False, dtype=None: morok.linalg.matrix_norm(
+    x, p, dim, keepdim
+)
+
+
+@adapted("normal", "normal.number_mean")
+def _normal(mean: Any, std: Any = 1.0, size: Any = None, dtype: Any = None) -> Any:
+    if size is not None:
+        return Tensor.normal(*size, mean=mean, std=std)
+    like = mean if isinstance(mean, Tensor) else std
+    return like.randn_like() * std + mean

@@ -302,8 +302,8 @@ def hinge_embedding_loss(
     >>> hinge_embedding_loss(Tensor([0.25, 0.25]), Tensor([1.0, -1.0]), reduction="none").tolist()
     [0.25, 0.75]
     """
-    near = target.eq(1.0).where(input, 0.0)
-    far = target.eq(-1.0).where((-input + margin).maximum(0.0), 0.0)
+    near = target.ne(-1.0).where(input, 0.0)
+    far = target.ne(1.0).where((-input + margin).maximum(0.0), 0.0)
     return _reduced(near + far, reduction)
 
 
@@ -335,8 +335,8 @@ def multi_margin_loss(
     >>> multi_margin_loss(Tensor([[0.0, 2.0]]), Tensor([1])).item()
     0.0
     """
-    lone = input.ndim == 1
-    x, y = (input.unsqueeze(0), target.reshape(1)) if lone else (input, target)
+    lone = input.ndim < 2
+    x, y = (input.reshape(1, -1), target.reshape(1)) if lone else (input, target)
     classes = concrete(x.shape[1])
     right = x.gather(1, y.unsqueeze(1))
     terms = (x - right + margin).maximum(0.0) ** p
