@@ -27,6 +27,7 @@ RANDOM = frozenset((
 # Gradients of ties and of the ends of intervals are a matter of choice.
 UNDEFINED = frozenset((
     "linalg.pinv.hermitian",  # the samples are not symmetric
+    "quantile",  # which part of the elements is wanted is a number here, and has no gradient
     "nextafter",  # a step from float to float
     "nn.functional.max_unpool1d", "nn.functional.max_unpool2d", "nn.functional.max_unpool3d",  # equal places
 ))  # fmt: skip
@@ -281,3 +282,15 @@ def _normal(mean: Any, std: Any = 1.0, size: Any = None, dtype: Any = None) -> A
         return Tensor.normal(*size, mean=mean, std=std)
     like = mean if isinstance(mean, Tensor) else std
     return like.randn_like() * std + mean
+
+
+@adapted("randint")
+def _randint(*args: Any, dtype: Any = None, **how: Any) -> Any:
+    *bounds, size = args
+    return Tensor.randint(*bounds, shape=tuple(size)).cast(dtype or "int64")
+
+
+ADAPTED["randint_like"] = lambda x, *bounds, **how: Tensor.randint(*bounds, shape=x.shape).cast(x.dtype)
+ADAPTED["repeat_interleave"] = lambda x, repeats, dim=None, output_size=None: x.repeat_interleave(
+    repeats, dim
+)
