@@ -162,3 +162,10 @@ def prims_div(x: T, y: Any, call: Call) -> T:
     kind = call.wide
     x, y = as_operand(x, kind), as_operand(y, kind)
     return x / y if kind.is_float else x.div(y, rounding_mode="trunc")
+
+
+@op("histc.default")
+def histc(x: T, bins: int = 100, min: Any = 0, max: Any = 0) -> T:
+    if min == max or not x.numel():
+        raise NotImplementedError("limits that the values decide")
+    return x.histc(bins, min, max)
