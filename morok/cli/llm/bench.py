@@ -109,8 +109,7 @@ class Peer:
             "cache_prompt": False,
             "temperature": 0.0,
         }
-        found = self.server.handle_completions(json.dumps(asked))
-        found = json.loads(found) if isinstance(found, str | bytes) else found
+        found = self.server.handle_completions(asked)
         timings = found["timings"]
         return float(timings["prompt_per_second"]), float(timings["predicted_per_second"])
 
