@@ -10,6 +10,8 @@ import operator
 from collections.abc import Mapping, Sequence
 from typing import Any, final
 
+import numpy as np
+
 from morok.errors import MorokError, ShapeError, VariableError
 from morok.ir.arithmetic.alu import evaluate
 from morok.ir.build import bind, variable
@@ -101,6 +103,8 @@ def as_axis(axis: Any, ndim: int, shape: Shape) -> int:
         number = operator.index(axis)
     except TypeError:
         raise ShapeError(f"an axis must be a whole number, not {axis!r}") from None
+    if isinstance(axis, bool | np.bool_):  # most likely meant for another parameter, in torch's order
+        raise ShapeError(f"an axis must be a whole number, not {axis!r}")
     if not -ndim <= number < ndim:
         fitting = f"use {-ndim} … {ndim - 1}" if ndim else "a scalar has none"
         raise ShapeError(f"axis {number} does not exist in shape {show_shape(shape)}; {fitting}")

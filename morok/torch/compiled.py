@@ -13,6 +13,7 @@ from typing import Any, final
 
 import torch
 
+from morok.caches import Cache
 from morok.errors import MorokError
 from morok.tensor.calls.tracing import tracing
 from morok.tensor.random import drawing_from, new_cell
@@ -283,7 +284,7 @@ def _by_torch(node: Any, env: dict[Any, Any]) -> Any:
     return node.target(*args, **kwargs)
 
 
-_SAID: set[tuple[str, str]] = set()
+_SAID: Cache[tuple[str, str], bool] = Cache("torch.warnings", 4096)
 
 
 class Fallback(UserWarning):
@@ -294,8 +295,8 @@ def said(node: Any, why: str) -> None:
     """Says, once for each line, that torch computes a node."""
     line = show_line(node)
     key = (str(node.target), line)
-    if key in _SAID:
+    if _SAID.get(key):
         return
-    _SAID.add(key)
+    _SAID[key] = True
     where = f" ({line})" if line else ""
     warnings.warn(f"morok leaves {node.target} to torch{where}: {why}", Fallback, stacklevel=2)

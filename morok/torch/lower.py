@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from morok import dtype as dt
+from morok.caches import Cache
 from morok.errors import MorokError
 from morok.tensor.tensor import Tensor
 from morok.torch import operators as _operators  # noqa: F401 - enters all rows
@@ -22,7 +23,7 @@ Env = dict[Any, Any]
 _PLACES = frozenset(("layout", "device", "pin_memory", "memory_format", "non_blocking", "generator"))
 _CODE = compile("run(*given)", "model", "eval")
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
-_codes: dict[tuple[str, int], CodeType] = {}
+_codes: Cache[tuple[str, int], CodeType] = Cache("torch.lines", 4096)
 
 
 def user_line(node: Any) -> tuple[str, int] | None:

@@ -193,7 +193,7 @@ def test_compile_times_beside_a_broken_peer(where: str, tmp_path: Path) -> None:
     root = Path(__file__).parents[2]
     code = (
         "import runpy; bench = runpy.run_path('benchmarks/compile.py')\n"
-        f"print(bench['run'](['--tinygrad', next(iter(bench['GRAPHS']))], {str(tmp_path)!r}))"
+        f"print(bench['run'](['--peer', 'tinygrad', next(iter(bench['GRAPHS']))], {str(tmp_path)!r}))"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, cwd=root,

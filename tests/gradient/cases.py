@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from morok import Tensor, manual_seed
+from tests.gradient.cases_more import MORE, MORE_ALIASES, MORE_WITHOUT
 from tests.gradient.check import sample
 
 Case = tuple[Callable[..., Tensor], tuple[Any, ...]]
@@ -251,6 +252,7 @@ CASES: dict[str, Case | list[Case]] = {
     ],
     "max_pool2d": [unary("max_pool2d", IMAGE), unary("max_pool2d", IMAGE, 3, 1, 1)],
     "avg_pool2d": [unary("avg_pool2d", IMAGE), unary("avg_pool2d", IMAGE, 3, 2, 1, False)],
+    **MORE,
 }  # fmt: skip
 
 
@@ -273,11 +275,12 @@ ALIASES = {
     "less",
     "less_equal", "greater", "greater_equal", "arcsin", "arccos", "arctan", "arctan2", "arcsinh", "arccosh",
     "arctanh", "fix", "rint", "sgn", "mod", "invert", "left_shift", "right_shift", "degrees", "radians",
-    "log_sigmoid", "moveaxis", "swapdims", "view_as", "inverse",
+    "log_sigmoid", "moveaxis", "swapdims", "view_as", "inverse", *MORE_ALIASES,
 }  # fmt: skip
 
 # Results that are whole numbers, truths, positions or text; creation; bookkeeping.
 NO_GRADIENT = {
+    **MORE_WITHOUT,
     "steps": {"floor", "ceil", "trunc", "round", "__round__", "sign", "floor_divide",
               "__floordiv__", "__rfloordiv__", "heaviside"},
     "truths": {"__eq__", "__ne__", "__lt__", "__gt__", "__le__", "__ge__", "eq", "ne", "isnan", "isinf",

@@ -8,6 +8,7 @@ import pytest
 from morok import Tensor, jit, nn
 from morok.nn.state import load_state_dict
 from morok.runtime.plan import requests
+from tests.devices import needs_host_memory
 
 
 class Model:
@@ -89,6 +90,7 @@ def test_a_compiled_function_sees_it() -> None:
     assert run.traces == 1
 
 
+@needs_host_memory
 def test_memory_that_others_look_at_is_written() -> None:
     array = np.zeros(4, np.float32)
     holder = {"w": Tensor.from_numpy(array)}

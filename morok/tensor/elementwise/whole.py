@@ -7,7 +7,7 @@ from typing import Any
 
 from morok import dtype as dt
 from morok.errors import DTypeError
-from morok.ir.node import alu
+from morok.ir.node import alu, make
 from morok.ir.ops import Ops
 from morok.tensor.elementwise import arithmetic, comparison
 from morok.tensor.elementwise.arithmetic import meet
@@ -95,9 +95,10 @@ def frexp(t: T) -> tuple[T, T]:
     half = whole // 2
     scale = cast(exp2(cast(-half, dt.float64)), dt.float64), exp2(cast(half - whole, dt.float64))
     mantissa = cast(cast(x, dt.float64) * scale[0] * scale[1], x.dtype)
-    exact = cast(kept, x.dtype)
-    found = where(special, x, mantissa)
-    return (found if x.dtype is not dt.float64 else where(special, x, exact)), whole
+    if x.dtype is dt.float64:  # the bits as they are; the slope by the exponent
+        same = mantissa._new(make(Ops.DETACH, mantissa.dtype, (mantissa.uop,)))
+        mantissa = kept + (mantissa - same)
+    return where(special, x, mantissa), whole
 
 
 def clamp_min(x: T, min: Any) -> T:

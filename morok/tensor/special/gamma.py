@@ -224,7 +224,8 @@ def _lower_series(a: Any, x: Any) -> Any:
 def _tail_integral(a: Any, x: Any, below: Any) -> Any:
     """∫ exp(-|a - x|·s - x·(e^∓s - 1 ± s)) ds from 0 on, by Gauss's rule up to where nothing is left."""
     c = 40.0 / x
-    reach = (c + sqrt(c * c + c * 8.0)) * 0.5
+    # where e^-s - 1 + s, or e^s - 1 - s, has grown to c: the one straight for long, the other steep soon
+    reach = where(below, (c + sqrt(c * c + c * 8.0)) * 0.5, minimum(sqrt(c * 2.0), log(c + log1p(c) + 2.0)))
     away = arithmetic.abs(a - x)
     reach = minimum(reach, 40.0 / where(eq(away, 0.0), 1e-300, away))
     nodes, weights = (from_data(x, v) for v in ((_NODES + 1.0) * 0.5, _WEIGHTS * 0.5))
