@@ -203,7 +203,7 @@ class Collector:
         for node in _nodes(kernel) if kernel is not None else ():
             if node.origin is not None and repr(node.origin) == place:
                 return self.sources.place(node.origin)
-        return None
+        return None if place is None else self.sources.named(place)  # nodes may be those of an equal kernel
 
     def runs(self, events: Sequence[Event], number: dict[Any, int]) -> Data:
         shown = events[:MOST_RUNS]

@@ -33,6 +33,14 @@ class Sources:
             self._places[key] = (self.file(file), line) if known and file and line else None
         return self._places[key]
 
+    def named(self, place: str) -> tuple[int, int] | None:
+        """The place behind `file.py:12`, if a file of that name is known."""
+        name, _, line = place.rpartition(":")
+        for number, path in enumerate(self.files):
+            if os.path.basename(path) == name and line.isdigit():
+                return number, int(line)
+        return None
+
     def file(self, path: str) -> int:
         if path not in self._number:
             self._number[path] = len(self.files)

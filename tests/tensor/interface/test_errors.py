@@ -80,3 +80,10 @@ def test_without_lines() -> None:
         with pytest.raises(VariableError) as caught:
             N.bind(9)
         assert caught.value.place is None
+
+
+def test_a_truth_is_no_axis() -> None:
+    """torch's var(True) means something else, and axis 1 would be silently wrong."""
+    for wrong in (True, False, np.True_):
+        with pytest.raises(ShapeError, match="an axis must be a whole number, not"):
+            Tensor([[1.0, 2.0], [3.0, 4.0]]).var(wrong)
