@@ -8,6 +8,7 @@ Any legal sequence gives the same answer; sums of floats may be added in another
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import final
@@ -54,7 +55,7 @@ class Action:
 
     @property
     def meaning(self) -> str:
-        return self.change.__doc__ or ""
+        return inspect.getdoc(self.change) or ""
 
 
 ACTIONS: dict[str, Action] = {
