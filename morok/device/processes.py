@@ -22,6 +22,7 @@ from typing import Final, final
 PATIENCE: Final = 20.0  # seconds without any result, at least, after which children are given up
 LONGER: Final = 10.0  # times as long as the longest piece took here
 _NUMBER = struct.Struct("<i")
+_AT_ONCE = 1024  # numbers that a pipe holds before anybody reads: the least that systems promise is 4 KiB
 _HEAD = struct.Struct("<iq")  # number of the piece, bytes that follow
 
 
@@ -36,14 +37,22 @@ def shared_out(count: int, work: Callable[[int], bytes], processes: int) -> dict
     A number is missing if the child that took it failed; what fails here is raised.
     """
     found: dict[int, bytes] = {}
+    for first in range(0, count, _AT_ONCE):
+        done = _shared_out(range(first, min(first + _AT_ONCE, count)), work, processes)
+        found.update(done)
+    return found
+
+
+def _shared_out(pieces: range, work: Callable[[int], bytes], processes: int) -> dict[int, bytes]:
+    found: dict[int, bytes] = {}
     taken, given = os.pipe()
     children: list[_Child] = []
     try:
         try:
-            os.write(given, b"".join(map(_NUMBER.pack, range(count))))
+            os.write(given, b"".join(map(_NUMBER.pack, pieces)))
         finally:
             os.close(given)
-        for _ in range(min(processes, count) - 1):
+        for _ in range(min(processes, len(pieces)) - 1):
             child = _fork(taken, work)
             if child is None:
                 break

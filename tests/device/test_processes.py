@@ -16,7 +16,7 @@ import pytest
 from morok import Tensor, knobs
 from morok.device import processes
 from morok.device.cpu import device as cpu
-from morok.device.processes import can_fork, shared_out
+from morok.device.processes import _NUMBER, can_fork, shared_out
 from morok.errors import CompileError
 from morok.runtime.plan import _programs, requests
 
@@ -62,6 +62,12 @@ def test_every_piece_is_done_once() -> None:
     assert sorted(found) == list(range(20))
     assert all(int(text.split()[0]) == number for number, text in found.items())
     assert len({text.split()[1] for text in found.values()}) > 1
+    assert no_children()
+
+
+def test_more_pieces_than_a_pipe_holds() -> None:
+    found = shared_out(20_000, _NUMBER.pack, 2)
+    assert found == {number: _NUMBER.pack(number) for number in range(20_000)}
     assert no_children()
 
 
