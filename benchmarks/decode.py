@@ -36,7 +36,10 @@ def torch_step(model: Any, compiled: bool) -> Callable[[int], Any]:
     from torch.nn import functional
 
     s = model.shape
-    weight = lambda t: torch.from_numpy(t.numpy().copy())  # noqa: E731
+
+    def weight(t: Tensor) -> Any:
+        return torch.from_numpy(t.numpy().copy())
+
     layers = [
         {name: weight(getattr(layer, name).weight) for name in ("norm1", "norm2", *_LINEAR)}
         for layer in model.layers

@@ -89,10 +89,9 @@ def _stacked(row: list[Value], body: Program, name: str, axis: int) -> Value:
     """What rounds have left, along a new axis; of no rounds, nothing of the declared type."""
     if not row:
         return _nothing(body, name, axis)
-    if all(isinstance(v, Host) for v in row):
-        arrays = [v.array for v in row]  # type: ignore[union-attr]
-        first: Host = row[0]  # type: ignore[assignment]
-        return Host(np.stack(arrays, axis), first.elem)
+    hosts = [v for v in row if isinstance(v, Host)]
+    if len(hosts) == len(row):
+        return Host(np.stack([v.array for v in hosts], axis), hosts[0].elem)
     if any(isinstance(v, Coded) for v in row):
         raise UnsupportedModel("values of this type cannot be gathered from rounds")
     tensors = [as_tensor(v) for v in row]

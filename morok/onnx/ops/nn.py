@@ -173,18 +173,17 @@ def conv_transpose(
 def pooled(x: Tensor, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int],
            around: Sequence[tuple[int, int]], ceil: int, value: Any) -> Tensor:  # fmt: skip
     """Windows of the spatial axes as new last axes: (N, C, out…, kernel…)."""
-    around = [list(pair) for pair in around]  # type: ignore[misc]
-    spatial = x.shape[2:]
+    spatial, ends = x.shape[2:], [end for _, end in around]
     for i, (k, s, d) in enumerate(zip(kernel, strides, dilations, strict=True)):
         reach = (k - 1) * d + 1
-        padded = spatial[i] + around[i][0] + around[i][1]
+        padded = spatial[i] + around[i][0] + ends[i]
         if ceil:
             padded = known(padded, "ceil_mode")
             count = -(-(padded - reach) // s) + 1
             if (count - 1) * s >= known(spatial[i], "ceil_mode") + around[i][0]:
                 count -= 1
-            around[i][1] += max(0, (count - 1) * s + reach - padded)  # type: ignore[index]
-    x = pad_spatial(x, [tuple(pair) for pair in around], value)  # type: ignore[misc]
+            ends[i] += max(0, (count - 1) * s + reach - padded)
+    x = pad_spatial(x, [(start, end) for (start, _), end in zip(around, ends, strict=True)], value)
     for i, (k, s, d) in enumerate(zip(kernel, strides, dilations, strict=True)):
         reach = (k - 1) * d + 1
         x = x.unfold(2 + i, reach, s)

@@ -20,7 +20,7 @@ from morok.ir.movement import reshape, shrink
 from morok.ir.node import UOp, extend_order, make, toposort
 from morok.ir.ops import Ops
 from morok.rewrite.engine import substitute
-from morok.tensor.memory.storage import Storage, any_realized, floats, realized_as
+from morok.tensor.memory.storage import Storage, any_realized, is_deviceless, realized_as
 
 
 def view_of(memory: UOp, sizes: Shape) -> UOp:
@@ -92,7 +92,7 @@ def resolve(roots: Sequence[UOp], states: dict[UOp, UOp] | None = None) -> list[
             stack.pop()
             continue
         view = realized_as(node)
-        if view is not None and floats(node):  # a mask, say: of use only where all the others are
+        if view is not None and is_deviceless(node):  # a mask, say: of use only where all the others are
             if homes is None:
                 homes = {own for n in order if (own := own_device(n))}
             view = view if not homes or homes == {own_device(base_of(view))} else None

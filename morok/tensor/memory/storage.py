@@ -158,7 +158,7 @@ def realized_as(node: UOp) -> UOp | None:
     return found if found is None or graph_device(found) == default_device() else None
 
 
-def floats(node: UOp) -> bool:
+def is_deviceless(node: UOp) -> bool:
     """Whether a node that was computed reads no memory, so that graphs on any device may have it in them."""
     done = _done.get(id(node))
     return done is not None and not isinstance(done.view, UOp)
