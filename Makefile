@@ -94,7 +94,7 @@ EVERYWHERE := tests/tensor tests/gradient tests/nn tests/programs tests/gpu
 PROVE ?= 1
 test-proved: $(VENV)/.installed-dev
 	PROVE=$(PROVE) $(PY) -m pytest -q -n $(WORKERS)
-	PROVE=$(PROVE) DEVICE=CPU $(PY) -m pytest -q -n $(WORKERS) $(EVERYWHERE)
+	PROVE=$(PROVE) DEVICE=CPU $(PY) -m pytest -q -n $(WORKERS) $(filter-out tests/gpu,$(EVERYWHERE))
 	PROVE=$(PROVE) DEVICE=EMULATOR $(PY) -m pytest -q -n $(WORKERS) tests/nn tests/gradient tests/gpu tests/programs
 
 test-emulator: $(VENV)/.installed-dev

@@ -21,8 +21,7 @@ from morok.tensor.elementwise.comparison import eq, ne, where
 from morok.tensor.elementwise.floats import floating
 from morok.tensor.elementwise.once import rounded_once
 from morok.tensor.elementwise.operators import T
-from morok.tensor.images.resize import adaptive_windows, area_taps
-from morok.tensor.images.taps import weighted
+from morok.tensor.images.resize import adaptive_windows, window_averages
 from morok.tensor.linalg.windows import (
     known_size,
     padding_pairs,
@@ -227,7 +226,7 @@ def _averages(t: T, output_size: Any, count: int) -> T:
         if wanted and size % wanted == 0:
             x = mean(unflatten(x, axis, (wanted, size // wanted)), axis + 1)
         elif wanted != size:
-            x = weighted(x, axis, *area_taps(size, wanted))
+            x = window_averages(x, axis, size, wanted)
     return x
 
 

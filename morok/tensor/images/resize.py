@@ -12,6 +12,8 @@ from morok.errors import ArgumentError, ShapeError
 from morok.ir.infer import show_shape
 from morok.tensor.arrays.index import take
 from morok.tensor.arrays.selection import repeat_interleave
+from morok.tensor.creation.constructors import from_data
+from morok.tensor.elementwise.conversion import cast
 from morok.tensor.elementwise.once import rounded_once
 from morok.tensor.elementwise.operators import T
 from morok.tensor.images.taps import trimmed, weighted
@@ -66,7 +68,7 @@ def _resized(
     if mode in ("nearest", "nearest-exact"):
         return _nearest(x, axis, old, new, ratio, mode)
     if mode == "area":
-        return _filtered(x, axis, *area_taps(old, new))
+        return _averages(x, axis, old, new)
     kernel, reach = (cubic_curve, 2) if mode in ("bicubic", "cubic") else (linear_curve, 1)
     if antialias:
         scale = (old - 1) / (new - 1) if corners and new > 1 else ratio
@@ -145,14 +147,24 @@ def antialias_taps(old: int, new: int, scale: float, curve: Curve, reach: int) -
     return np.minimum(places, old - 1), weights / np.where(total == 0.0, 1.0, total)
 
 
-def area_taps(old: int, new: int) -> tuple[Any, Any]:
-    """Averages over windows of nearly equal size, which may overlap by one: an adaptive pool."""
+def window_averages(x: T, axis: int, old: int, new: int) -> T:
+    """Averages over windows of nearly equal size, which may overlap by one: an adaptive pool.
+
+    Sums, then one division: shares that are rounded before they are added do not cancel where elements do.
+    """
     first, last = adaptive_windows(old, new)
-    width = int((last - first).max(initial=1))
-    places = first[:, None] + np.arange(width)
-    inside = places < last[:, None]
-    weights = inside / np.maximum(last - first, 1)[:, None]
-    return trimmed(np.minimum(places, old - 1), weights)
+    counts = np.maximum(last - first, 1)
+    places = first[:, None] + np.arange(int(counts.max(initial=1)))
+    inside = (places < last[:, None]).astype(np.float64)
+    sums = weighted(x, axis, *trimmed(np.minimum(places, old - 1), inside))
+    shape = [1] * sums.ndim
+    shape[axis] = new
+    return sums / cast(from_data(sums, counts.reshape(shape)), sums.dtype)
+
+
+@rounded_once
+def _averages(x: T, axis: int, old: int, new: int) -> T:
+    return window_averages(x, axis, old, new)
 
 
 def adaptive_windows(old: int, new: int) -> tuple[Any, Any]:

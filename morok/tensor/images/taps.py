@@ -15,6 +15,7 @@ import numpy as np
 from morok.tensor.arrays import reduce
 from morok.tensor.arrays.index import take
 from morok.tensor.creation.constructors import from_data
+from morok.tensor.elementwise.comparison import where
 from morok.tensor.elementwise.conversion import cast
 from morok.tensor.elementwise.floats import floating
 from morok.tensor.elementwise.operators import T
@@ -37,7 +38,14 @@ def weighted(t: T, axis: int, places: Any, weights: Any) -> T:
     x = floating(t)
     if places.shape[1] == 1 and (weights == 1.0).all():
         return take(x, places[:, 0], axis)
-    return reduce.sum(taken(x, axis, places) * spread_along(x, axis, weights), axis + 1)
+    parts, there = taken(x, axis, places), weights != 0
+    if not there.all():  # what has no weight does not count, whatever it is: 0 · ∞ is not 0
+        shape = [1] * (x.ndim + 1)
+        shape[axis : axis + 2] = there.shape
+        parts = where(from_data(x, there.reshape(shape)), parts, 0.0)
+    if not (weights[there] == 1.0).all():
+        parts = parts * spread_along(x, axis, weights)
+    return reduce.sum(parts, axis + 1)
 
 
 def trimmed(places: Any, weights: Any) -> tuple[Any, Any]:

@@ -51,8 +51,8 @@ SMOOTH: dict[str, tuple[Any, float, float]] = {
     "softsign": (lambda x: x / (1 + np.abs(x)), 4, np.inf),
     "mish": (lambda x: x * np.tanh(_softplus(x)), 12, 1.0),
     "deg2rad": (np.deg2rad, 4, np.inf), "rad2deg": (np.rad2deg, 4, np.inf), "sinc": (_sinc, 8, 0.05),
-    "hardsigmoid": (lambda x: np.clip(x / 6 + 0.5, 0, 1), 4, np.inf),
-    "hardswish": (lambda x: x * np.clip(x / 6 + 0.5, 0, 1), 6, np.inf),
+    "hardsigmoid": (lambda x: np.clip(x + 3, 0, 6) / 6, 4, np.inf),
+    "hardswish": (lambda x: x * (np.clip(x + 3, 0, 6) / 6), 6, np.inf),
     "tanhshrink": (lambda x: x - np.tanh(x), 6, 1.0), "selu": (_selu, 8, 1.0),
 }  # fmt: skip
 # Their size says nothing about the error: terms cancel that are so many times x, or so large.

@@ -1,0 +1,30 @@
+"""Sums of elements at known places: what is not in a window does not count, whatever it is."""
+
+import numpy as np
+import pytest
+
+from morok import Tensor
+from morok.nn import functional
+from tests.devices import devices
+
+
+@pytest.mark.parametrize("device", devices("PYTHON", "CPU", "EMULATOR"))
+@pytest.mark.parametrize("call", [
+    lambda t: t.adaptive_avg_pool1d(3),
+    lambda t: t.interpolate(3, mode="area"),
+])  # fmt: skip
+def test_windows_of_unequal_size(device, call):
+    x = np.array([3, -3, 0, np.inf, -4, 0, 4], np.float32)
+    want = [0.0, np.inf, 0.0]  # of [0:3], [2:5], [4:7], by the definition; sums that cancel leave nothing
+    assert call(Tensor(x.reshape(1, 1, 7), device=device)).numpy().ravel().tolist() == want
+    y = np.array([1, 2, np.inf, 4, np.nan], np.float32)  # [0:2], [1:4], [3:5]
+    got = call(Tensor(y.reshape(1, 1, 5), device=device)).numpy().ravel()
+    np.testing.assert_array_equal(got, np.array([1.5, np.inf, np.nan], np.float32))
+
+
+def test_folding_leaves_out_what_is_beside_a_window():
+    x = np.zeros((1, 4, 4), np.float32)
+    x[0, 0, 0] = np.inf  # the first element of the first window of 3×3, and of no other
+    want = np.zeros((3, 3), np.float32)
+    want[0, 0] = np.inf
+    np.testing.assert_array_equal(functional.fold(Tensor(x), (3, 3), (2, 2)).numpy()[0, 0], want)
