@@ -222,6 +222,11 @@ def _mulhi(n: UOp) -> Interval:
     return int(low) >> bits, int(high) >> bits
 
 
+def _dot4(n: UOp) -> Interval:
+    low, high = _folded(n)
+    return max(low, -4 * 128 * 127), min(high, 4 * 128 * 128)
+
+
 def _popcount(n: UOp) -> Interval:
     low, high = _of(n.src[0])
     if low == high:
@@ -391,6 +396,7 @@ INTS: dict[Op, Rule] = {
     Ops.SHL: _shift(shl),
     Ops.SHR: _shift(shr),
     Ops.MULHI: _mulhi,
+    Ops.DOT4: _dot4,
     Ops.POPCOUNT: _popcount,
     Ops.POW: _pow,
     Ops.THREEFRY: _folded,

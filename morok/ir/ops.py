@@ -215,6 +215,7 @@ class Ops:
         _B, 2, "x - y·q of floats for the whole q toward zero of x / y, exact; NaN where there is none"
     )
     MULHI = _row(_B, 2, "upper half of the product of two integers", commutative=True)
+    DOT4 = _row(_B, 2, "sum of the products of the four signed bytes of two integers", commutative=True)
     POW = _row(_B, 2, "x to the power y, as C's pow; integers wrap; 0 for a negative y unless |x| is 1")
     MAX = _row(_B, 2, "the larger; NaN if either is NaN", commutative=True)
     MIN = _row(_B, 2, "the smaller; NaN if either is NaN", commutative=True)

@@ -138,7 +138,7 @@ class Attention:
         q = q.reshape(c.groups, share * rows, c.head)
         seen = self._mix(q, keys, values, None if mask is None else _repeated(mask, share))
         seen = seen.reshape(c.heads, rows, c.head).transpose(0, 1).reshape(rows, c.heads * c.head)
-        return self.out(seen)
+        return self.out(seen.contiguous())
 
     def _heads(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values as (heads, rows, numbers)."""
@@ -151,14 +151,17 @@ class Attention:
         return q, k, v
 
     def _mix(self, q: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
+        """Scores, their powers and what these weigh are kept: each is needed as a whole by the next one, and
+        of a length that is not known they could not stay in registers."""
         c = self.config
-        if not c.score_cap:
-            return q.scaled_dot_product_attention(keys, values, mask=mask, scale=c.score_scale)
         scores = (q @ keys.transpose(1, 2)) * c.score_scale
-        scores = (scores / c.score_cap).tanh() * c.score_cap
+        if c.score_cap:
+            scores = (scores / c.score_cap).tanh() * c.score_cap
         if mask is not None:
             scores = mask.where(scores, float("-inf"))
-        return scores.softmax(-1) @ values
+        scores = scores.contiguous()
+        powers = (scores - scores.max(-1, keepdim=True).contiguous()).exp().contiguous()
+        return (powers @ values) / powers.sum(-1, keepdim=True)
 
 
 def _repeated(mask: Tensor, share: int) -> Tensor:

@@ -16,7 +16,7 @@ from morok import dtype as dt
 from morok.dtype import DType
 from morok.errors import FormatError
 from morok.llm.config import Config
-from morok.llm.matrix import Matrix, Plain, pack
+from morok.llm.matrix import EXACT, Matrix, Plain, pack
 from morok.nn.gguf import Entry
 from morok.nn.safetensors import load_safetensors
 from morok.tensor.sizes import concrete
@@ -29,20 +29,71 @@ MOST_CONFIG_BYTES = 64 << 20  # of a JSON file
 
 
 def weights_of_gguf(
-    entries: Mapping[str, Entry], config: Config, device: str | None = None
+    entries: Mapping[str, Entry], config: Config, device: str | None = None, digits: int = EXACT
 ) -> dict[str, Any]:
-    """All weights of a file: vectors as tensors, matrices packed or plain, experts as lists of matrices."""
+    """All weights of a file: vectors as tensors, matrices packed or plain, experts as lists of matrices.
+
+    Packed matrices that are multiplied with the same numbers become one.
+    """
     found: dict[str, Any] = {}
+    together = {name: names for names in _joined(entries, config) for name in names}
     for name, entry in entries.items():
-        order = _halves_order(name, config) if config.architecture == "llama" else None
-        if len(entry.shape) == 3:
-            found[name] = [_matrix(part, None, device) for part in _slices(entry)]
+        names = together.get(name)
+        if names is not None:
+            if name == names[0]:
+                raw = np.concatenate([_raw(entries[n], _order(n, config)) for n in names])
+                assert not isinstance(entry.kind, DType)
+                found[_join_name(name)] = pack(entry.kind, raw, device, digits)
+        elif len(entry.shape) == 3:
+            found[name] = [_matrix(part, None, device, digits) for part in _slices(entry)]
         elif len(entry.shape) == 2:
-            found[name] = _matrix(entry, order, device)
+            found[name] = _matrix(entry, _order(name, config), device, digits)
         else:
+            order = _order(name, config)
             value = entry.tensor(device).cast(dt.float32)
             found[name] = (value if order is None else value[Tensor(order)]).contiguous().realize()
+    for name in [n for n in found if n.endswith("attn_qkv.weight")]:
+        stem = name.removesuffix("attn_qkv.weight")
+        biases = [found.pop(f"{stem}attn_{kind}.bias", None) for kind in "qkv"]
+        if all(b is not None for b in biases):
+            found[f"{stem}attn_qkv.bias"] = biases[0].cat(*biases[1:]).contiguous().realize()
     return found
+
+
+_TOGETHER = (("attn_q", "attn_k", "attn_v"), ("ffn_gate", "ffn_up"))
+
+
+def _joined(entries: Mapping[str, Entry], config: Config) -> list[tuple[str, ...]]:
+    """Names of matrices that can be one: of one format, with as many columns as the model is wide."""
+    found = []
+    for layer in range(config.layers):
+        for kinds in _TOGETHER:
+            names = tuple(f"blk.{layer}.{kind}.weight" for kind in kinds)
+            parts = [entries.get(n) for n in names]
+            biases = [n.replace("weight", "bias") in entries for n in names]
+            packed = [e for e in parts if e is not None and not isinstance(e.kind, DType)]
+            same = len({(id(e.kind), e.shape[-1], len(e.shape)) for e in packed}) == 1
+            fits = same and len(packed) == len(names) and len(packed[0].shape) == 2
+            expected = _rows(kinds, config)
+            whole = fits and [e.shape[0] for e in packed] == expected and packed[0].shape[1] == config.width
+            if whole and (not any(biases) or (all(biases) and len(kinds) == 3)):
+                found.append(names)
+    return found
+
+
+def _rows(kinds: tuple[str, ...], config: Config) -> list[int]:
+    if len(kinds) == 3:
+        return [n * config.head for n in (config.heads, config.groups, config.groups)]
+    return [config.hidden] * 2
+
+
+def _join_name(name: str) -> str:
+    """What the joined matrix is called: as in files where it is one."""
+    return name.replace("attn_q.", "attn_qkv.").replace("ffn_gate.", "ffn_up.")
+
+
+def _order(name: str, config: Config) -> np.ndarray | None:
+    return _halves_order(name, config) if config.architecture == "llama" else None
 
 
 def _halves_order(name: str, config: Config) -> np.ndarray | None:
@@ -68,20 +119,33 @@ def _slices(entry: Entry) -> list[Entry]:
     ]
 
 
-def _matrix(entry: Entry, order: np.ndarray | None, device: str | None) -> Matrix:
-    rows, columns = entry.shape
-    if order is not None and len(order) != rows:
-        raise FormatError(f"the model's tensor {entry.name!r} has {rows} rows; {len(order)} are needed")
+def _matrix(entry: Entry, order: np.ndarray | None, device: str | None, digits: int) -> Matrix:
     if isinstance(entry.kind, DType):
+        _check_order(entry, order)
         value = entry.tensor(device)
         return Plain(value if order is None else value[Tensor(order)].contiguous().realize())
+    return pack(entry.kind, _raw(entry, order), device, digits)
+
+
+def _check_order(entry: Entry, order: np.ndarray | None) -> None:
+    if order is not None and len(order) != entry.shape[0]:
+        raise FormatError(
+            f"the model's tensor {entry.name!r} has {entry.shape[0]} rows; {len(order)} are needed"
+        )
+
+
+def _raw(entry: Entry, order: np.ndarray | None) -> np.ndarray:
+    """The blocks of a matrix: (rows, blocks, bytes), rows in an order."""
+    rows, columns = entry.shape
+    form = entry.kind
+    assert not isinstance(form, DType)
+    _check_order(entry, order)
     if not rows * columns:
         raise FormatError(f"the model's tensor {entry.name!r} is empty")
-    form = entry.kind
     count = rows * columns // form.numbers * form.bytes
     raw = np.frombuffer(entry.file.data, np.uint8, count, entry.offset)
     raw = raw.reshape(rows, columns // form.numbers, form.bytes)
-    return pack(form, raw if order is None else raw[order], device)
+    return raw if order is None else raw[order]
 
 
 # --- folders with safetensors

@@ -152,8 +152,8 @@ def _q5_1(x: Tensor) -> tuple[Part, ...]:
 
 
 # The numbers that codes of 4 bits stand for where they are not equally far apart.
-_NON_LINEAR = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
-_FLOAT4 = (0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12)  # twice the value of 4-bit floats
+NON_LINEAR = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
+FLOAT4 = (0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12)  # twice the value of 4-bit floats
 
 
 def _lookup(q: Tensor, table: tuple[int, ...]) -> Tensor:
@@ -179,7 +179,7 @@ def _either(is_set: Tensor, a: Tensor | int, b: Tensor | int, like: Tensor) -> T
 
 def _iq4_nl(x: Tensor) -> tuple[Part, ...]:
     d = _cut(_half(x, 0), 1, 1)
-    return tuple(Part(_lookup(q, _NON_LINEAR), d) for q in _nibbles(x, 2))
+    return tuple(Part(_lookup(q, NON_LINEAR), d) for q in _nibbles(x, 2))
 
 
 def _mxfp4(x: Tensor) -> tuple[Part, ...]:
@@ -187,7 +187,7 @@ def _mxfp4(x: Tensor) -> tuple[Part, ...]:
     e = _bytes(x, 0, 1).cast(dt.uint32)
     small = (e < 2).where(_whole(0x200000, x) << e, (e - 1) << 23)
     d = _cut(small.bitcast(dt.float32), 1, 1)
-    return tuple(Part(_lookup(q, _FLOAT4), d) for q in _nibbles(x, 1))
+    return tuple(Part(_lookup(q, FLOAT4), d) for q in _nibbles(x, 1))
 
 
 def _whole(value: int, like: Tensor) -> Tensor:
@@ -286,7 +286,7 @@ def _iq4_xs(x: Tensor) -> tuple[Part, ...]:
     high = _cut((_cut(_bytes(x, 2, 2), 2, 1) >> _steps(4, 2, 1)).reshape(*x.shape[:-2], 8, x.shape[-1]), 8, 1)
     scale = ((low & 15) | ((high & 3) << 4)).cast(dt.float32) - 32.0
     d = _cut(_half(x, 0), 1, 1) * scale
-    return tuple(Part(_lookup(q, _NON_LINEAR), d) for q in _halves(_cut(_bytes(x, 8, 128), 8, 16)))
+    return tuple(Part(_lookup(q, NON_LINEAR), d) for q in _halves(_cut(_bytes(x, 8, 128), 8, 16)))
 
 
 _THIRTY_TWO = (2, 1, 16)

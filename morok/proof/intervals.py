@@ -44,8 +44,8 @@ _DIVIDES = frozenset((Ops.FLOORDIV, Ops.FLOORMOD, Ops.CDIV, Ops.CMOD))
 _DIVISORS = (1, 2, 7, -1, -3)  # by an unknown number it is too hard for Z3
 # Python integers are asked for here, so these are only tried.
 _BY_BITS = frozenset((
-    Ops.AND, Ops.OR, Ops.XOR, Ops.SHL, Ops.SHR, Ops.MULHI, Ops.POPCOUNT, Ops.POW, Ops.THREEFRY, Ops.CAST,
-    Ops.BITCAST,
+    Ops.AND, Ops.OR, Ops.XOR, Ops.SHL, Ops.SHR, Ops.MULHI, Ops.DOT4, Ops.POPCOUNT, Ops.POW, Ops.THREEFRY,
+    Ops.CAST, Ops.BITCAST,
 ))  # fmt: skip
 
 

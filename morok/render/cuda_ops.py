@@ -187,6 +187,8 @@ class Arithmetic:
             return f"({name}){call}(({plain}){x[0]})"
         if op is Ops.MULHI:
             return mulhi(scalar, x)
+        if op is Ops.DOT4:
+            return f"__dp4a({x[0]}, {x[1]}, 0)"
         if op is Ops.MULACC:
             word = "unsigned" if scalar.bits < 32 else plain  # two of 16 bits may overflow C's int
             return self.cut(scalar, f"({word}){x[0]} * ({word}){x[1]} + ({word}){x[2]}")

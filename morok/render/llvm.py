@@ -348,13 +348,15 @@ class _Kernel(Writer):
                 self.values[slot] = (name, dtype)
 
 
-def render(linear: UOp, name: str, buffers: int = 0, in_place: bool = False, fused: bool = True) -> Program:
+def render(
+    linear: UOp, name: str, buffers: int = 0, in_place: bool = False, fused: bool = True, arch: str = ""
+) -> Program:
     """The kernel as LLVM IR, ready for a compiler.
 
     `buffers` is how many it was written with: the caller passes all, also those that are not needed now.
     `in_place` says that a fused product overwrites what it is added to, `fused` that there is one.
     """
-    writer = _Kernel(linear.src, name, in_place, fused)
+    writer = _Kernel(linear.src, name, in_place, fused, arch)
     writer.write()
     globals_ = sorted((n for n in linear.src if n.op is Ops.DEFINE_GLOBAL), key=lambda n: n.arg)
     written = {_base(n.src[0]) for n in linear.src if n.op is Ops.STORE}

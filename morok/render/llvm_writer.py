@@ -32,11 +32,14 @@ class Loop:
 class Writer:
     """One kernel on its way to text."""
 
-    def __init__(self, instructions: tuple[UOp, ...], name: str, in_place: bool, fused: bool) -> None:
+    def __init__(
+        self, instructions: tuple[UOp, ...], name: str, in_place: bool, fused: bool, arch: str = ""
+    ) -> None:
         self.instructions = instructions
         self.name = name
         self.in_place = in_place
         self.fused = fused
+        self.arch = arch
         self.numbers: list[tuple[str, str]] = []  # constants in memory, each for one use: type and value
         self.lines: list[str] = []
         self.starts: list[int] = []  # which of them belong to which instruction

@@ -243,6 +243,9 @@ def test_a_divisor_of_zero_gives_zero(op: Op) -> None:
         (Ops.POW, 0, 0, 1),
         (Ops.MULHI, 1 << 30, 8, 2),
         (Ops.MULHI, -1, 1, -1),
+        (Ops.DOT4, 0x01020304, 0x05060708, 1 * 5 + 2 * 6 + 3 * 7 + 4 * 8),
+        (Ops.DOT4, -1, 0x01010101, -4),
+        (Ops.DOT4, 0x7F80FF00, -0x7F7F7F80, 127 * -128 + -128 * -128 + -1 * -128 + 0),
     ],
 )
 def test_integer_examples(op: Op, x: int, y: int, expected: int) -> None:

@@ -6,10 +6,10 @@ import pytest
 
 from morok.codegen.pipeline import lower
 from morok.device.cpu.llvm import compile_assembly, compile_object
-from morok.dtype import bfloat16, float8_e4m3, float16, float32, float64, int64, uint64
+from morok.dtype import bfloat16, float8_e4m3, float16, float32, float64, int32, int64, uint64
 from morok.errors import CompileError
+from morok.ir.build import define_global, rng, sink, variable
 from morok.ir.build import reduce as reduce_
-from morok.ir.build import rng, sink, variable
 from morok.ir.node import UOp, alu
 from morok.ir.ops import AxisKind, Ops
 from morok.machine.choose import cpu_machine
@@ -192,3 +192,21 @@ def test_no_library_is_called(name: str) -> None:
         assembly = compile_assembly(text(kernel, machine), machine)
         called = re.findall(r"^\s+(?:callq?|bl)\s+([\w.@]+)", assembly, re.M)
         assert all("kernel" in c for c in called), (op, dtype, to, called)
+
+
+def test_products_of_bytes_are_one_instruction() -> None:
+    """Also together with the addition to a sum; where there is none, they are shifts and products."""
+    out, a, b = (define_global(int32, 64, i) for i in range(3))
+    r, k = rng(4, 0), rng(16, 1, REDUCE)
+    total = reduce_(alu(Ops.DOT4, read(a, k * 4 + r), read(b, k * 4 + r)), Ops.ADD, [k])
+    kernel = split(sink(write(out, r, total, r)), 0, 4, UPCAST)
+    vnni = Processor(
+        "x86_64-unknown-linux-gnu", "icelake-server", "+avx2,+avx512f,+avx512vl,+avx512vnni,+fma"
+    )
+    dots = Processor(NEON.triple, NEON.cpu, "+neon,+dotprod")
+    for processor, name in ((dots, "sdot"), (vnni, "vpdpbusd")):
+        machine = cpu_machine(processor)
+        assembly = compile_assembly(render(lower(kernel, machine), "k", arch=machine.arch).text, processor)
+        assert name in assembly and "mul" not in assembly and len(re.findall(name, assembly)) <= 2
+    assert Ops.DOT4 not in cpu_machine(NEON).ops
+    assert "sdot" not in compile_assembly(text(kernel), NEON)

@@ -163,6 +163,20 @@ def integer_power(node: UOp) -> UOp | None:
     return where(y < 0, unit, result)
 
 
+def dot4(node: UOp) -> UOp:
+    """Σ of the products of the bytes, each brought to the upper end and back with its sign."""
+
+    def at(x: UOp, place: int) -> UOp:
+        up = x if place == 3 else alu(Ops.SHL, x, like(x, 24 - 8 * place))
+        return alu(Ops.SHR, up, like(x, 24))
+
+    x, y = node.src
+    first, *others = (alu(Ops.MUL, at(x, i), at(y, i)) for i in range(4))
+    for product in others:
+        first = alu(Ops.ADD, first, product)
+    return first
+
+
 def threefry(node: UOp) -> UOp:
     """Twenty rounds of Threefry-2x32; the low words come first."""
     counter, key = node.src

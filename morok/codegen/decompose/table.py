@@ -127,6 +127,8 @@ def decompose_rules() -> Rules:
     whole = Head(Ops.TRUNC, Ops.FLOOR, Ops.CEIL, Ops.RINT)
     yield "whole", whole.any() >> to_whole, _NEEDED
     yield "abs", Head(Ops.ABS).any() >> unsigned_magnitude, why("by type")
+    # a·b + c·d + e·f + g·h
+    yield "dot4", Head(Ops.DOT4).any() >> _unless_native(integers.dot4), _NEEDED
     yield "threefry", Head(Ops.THREEFRY).any() >> _unless_native(integers.threefry), _NEEDED
 
 

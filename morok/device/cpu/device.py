@@ -58,7 +58,7 @@ def program_of(ast: UOp, machine: Machine, optimise: Optimiser | None = None, ti
     kernel = ast if optimise is None or knobs.NOOPT.value else optimise(ast, machine)
     count = count_buffers(ast)
     linear = instructions(kernel, machine, title)
-    return render(linear, f"k{hexdigest(ast)[:16]}", count, machine.fma_in_place, machine.fma)
+    return render(linear, f"k{hexdigest(ast)[:16]}", count, machine.fma_in_place, machine.fma, machine.arch)
 
 
 def lower_kernel(

@@ -38,8 +38,21 @@ def binding() -> Any:
 def host() -> Processor:
     """The processor of this machine."""
     llvm = binding()
-    features = llvm.get_host_cpu_features()
-    return Processor(llvm.get_process_triple(), llvm.get_host_cpu_name(), features.flatten())
+    features = ",".join((llvm.get_host_cpu_features().flatten(), *kernel_features()))
+    return Processor(llvm.get_process_triple(), llvm.get_host_cpu_name(), features)
+
+
+_KERNEL_FEATURES = {"asimddp": "+dotprod"}  # which Linux knows of an ARM processor and LLVM does not ask for
+
+
+def kernel_features(path: str = "/proc/cpuinfo") -> tuple[str, ...]:
+    """Features that the system names, as LLVM calls them."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            words = frozenset(w for line in file if line.startswith("Features") for w in line.split())
+    except OSError:
+        return ()
+    return tuple(name for word, name in _KERNEL_FEATURES.items() if word in words)
 
 
 class _Machines(threading.local):

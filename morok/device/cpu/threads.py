@@ -29,10 +29,14 @@ _PAUSE = {
     "arm64": ("declare void @llvm.aarch64.hint(i32)", "call void @llvm.aarch64.hint(i32 1)"),
 }
 _SPINS = 4000  # looks at the generation before a worker goes to sleep: some tens of microseconds
+_SPINS_IN_PLAN = (
+    64  # times as many while a plan of several kernels runs: waking up costs more than most of them
+)
 _ALIGN = 64
 
 # The state, by byte: 0 generation, 8 busy flag, 12 stop flag, 16 workers, 24 the door, 32 function,
-# 40 arguments, 48 extent, 56 chunk, 64 next point, 72 scratch bytes, 128 mutex, 256 condition variable.
+# 40 arguments, 48 extent, 56 chunk, 64 next point, 72 scratch bytes, 80 plans under way, 128 mutex,
+# 256 condition variable.
 # The door of a job is one word: its generation in the upper half (the top bit set once it is closed) and
 # the number of workers inside in the lower half. A worker enters only while the door is open, and the caller
 # waits for those inside, so nobody ever waits for a worker that has not woken up.
@@ -80,6 +84,7 @@ entry:
   %door = getelementptr i8, ptr %s, i64 24
   %pstop = getelementptr i8, ptr %s, i64 12
   %pb = getelementptr i8, ptr %s, i64 72
+  %pp = getelementptr i8, ptr %s, i64 80
   %m = getelementptr i8, ptr %s, i64 128
   %cv = getelementptr i8, ptr %s, i64 256
   br label %idle
@@ -95,7 +100,10 @@ spin:
 again:
   {pause}
   %k1 = add i32 %k, 1
-  %on = icmp slt i32 %k1, {spins}
+  %plans = load atomic i32, ptr %pp monotonic, align 4
+  %busy = icmp sgt i32 %plans, 0
+  %most = select i1 %busy, i32 {spins_in_plan}, i32 {spins}
+  %on = icmp slt i32 %k1, %most
   br i1 %on, label %spin, label %sleep
 sleep:
   %l = call i32 @pthread_mutex_lock(ptr %m)
@@ -225,9 +233,17 @@ done:
 define void @morok.run(ptr %s, ptr %steps, i64 %count, ptr %scratch, i64 %bytes) nounwind {{
 entry:
   %any = icmp sgt i64 %count, 0
+  %plan = icmp sgt i64 %count, 1
+  %one = zext i1 %plan to i32
+  %pp = getelementptr i8, ptr %s, i64 80
+  br i1 %plan, label %begin, label %first
+begin:
+  %p = atomicrmw add ptr %pp, i32 %one monotonic
+  br label %first
+first:
   br i1 %any, label %step, label %done
 step:
-  %i = phi i64 [ 0, %entry ], [ %i1, %next ]
+  %i = phi i64 [ 0, %first ], [ %i1, %next ]
   %at = mul i64 %i, 3
   %p0 = getelementptr ptr, ptr %steps, i64 %at
   %f = load ptr, ptr %p0, align 8
@@ -249,6 +265,11 @@ next:
   %more = icmp slt i64 %i1, %count
   br i1 %more, label %step, label %done
 done:
+  br i1 %plan, label %end, label %out
+end:
+  %q = atomicrmw sub ptr %pp, i32 %one monotonic
+  br label %out
+out:
   ret void
 }}
 
@@ -268,7 +289,9 @@ entry:
 def thread_pool_text(arch: str) -> str:
     """The pool as LLVM IR."""
     declare, pause = _PAUSE.get(arch, ("", ""))
-    return _TEXT.format(declare=declare, pause=pause, spins=_SPINS, align=_ALIGN)
+    return _TEXT.format(
+        declare=declare, pause=pause, spins=_SPINS, spins_in_plan=_SPINS * _SPINS_IN_PLAN, align=_ALIGN
+    )
 
 
 def thread_pool_code() -> bytes:

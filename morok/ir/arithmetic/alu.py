@@ -42,7 +42,7 @@ from typing import Any, final
 
 import numpy as np
 
-from morok.dtype import DType, bool_, float32, float64, round_float, uint64
+from morok.dtype import DType, bool_, float32, float64, int32, round_float, uint64
 from morok.errors import DTypeError
 from morok.ir.arithmetic import arrays, scalars
 from morok.ir.arithmetic.arrays import Array, storage
@@ -153,6 +153,7 @@ MEANING: dict[Op, Meaning] = {
     Ops.OR: Meaning(_OR, _OR),
     Ops.XOR: Meaning(*(_exact(operator.xor, np.bitwise_xor),) * 2),
     Ops.ATAN2: _function(np.arctan2),
+    Ops.DOT4: Meaning(ints=_exact(scalars.dot4, arrays.dot4), only=int32),
     Ops.THREEFRY: Meaning(ints=_exact(scalars.threefry, arrays.threefry), only=uint64),
     # three operands
     Ops.WHERE: _everywhere(_exact(scalars.where, np.where)),

@@ -73,6 +73,16 @@ def mulhi(x: Array, y: Array) -> Array:
     return np.asarray(high).view(x.dtype)
 
 
+def dot4(x: Array, y: Array) -> Array:
+    a, b = np.broadcast_arrays(x, y)
+    products = (_bytes_of(a).astype(np.int32)) * _bytes_of(b)
+    return np.asarray(products.sum(-1, dtype=np.int32))
+
+
+def _bytes_of(x: Array) -> Array:
+    return np.ascontiguousarray(x)[..., np.newaxis].view(np.int8)
+
+
 def int_pow(x: Array, y: Array) -> Array:
     one = np.ones_like(x)
     result, square, exponent = one, x, np.where(y > 0, y, 0).astype(x.dtype)

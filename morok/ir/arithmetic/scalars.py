@@ -167,6 +167,11 @@ def odd_fma(x: float, y: float, z: float) -> float:
     return s
 
 
+def dot4(x: int, y: int) -> int:
+    """Σ of the products of the bytes at each place, as signed numbers."""
+    return sum(((x >> at & 255 ^ 128) - 128) * ((y >> at & 255 ^ 128) - 128) for at in (0, 8, 16, 24))
+
+
 def threefry(counter: int, key: int) -> int:
     """Threefry-2x32 with 20 rounds; the low words are the first ones of counter, key and result."""
     k0, k1 = key & _LOW32, key >> 32

@@ -34,9 +34,10 @@ def lane_rows(builder: Builder, loops: Loops) -> bool:
 
 
 def _narrow(loops: Loops) -> list[Access]:
-    """Reads of bytes below reductions."""
+    """Reads of bytes below reductions, and of words of four bytes that are multiplied as such."""
     reduces = [n for n in loops.order if n.op is Ops.REDUCE]
-    return [a for a in reads_of(*reduces) if a.node.dtype.itemsize == 1]
+    words = {id(a.node) for a in reads_of(*(n for n in loops.order if n.op is Ops.DOT4))}
+    return [a for a in reads_of(*reduces) if a.node.dtype.itemsize == 1 or id(a.node) in words]
 
 
 def rows_in_lanes(effect: UOp, loops: Loops, vector_bytes: int) -> UOp | None:
@@ -50,6 +51,8 @@ def rows_in_lanes(effect: UOp, loops: Loops, vector_bytes: int) -> UOp | None:
         if r.arg[1] is not AxisKind.LOOP or store.step(r) != 1 or count is None or count < 4:
             continue
         fits = count <= 2 * vector_bytes and count & (count - 1) == 0
-        if fits and all(a.step(r) == 1 for a in codes) and all(a.step(r) in (0, 1) for a in reads_of(effect)):
+        along = [a.step(r) == 1 or (a.node.dtype.itemsize > 1 and a.step(r) == 0) for a in codes]
+        beside = all(along) and any(a.step(r) == 1 for a in codes)  # words of the other factor are the same
+        if fits and beside and all(a.step(r) in (0, 1) for a in reads_of(effect)):
             return r
     return None

@@ -54,6 +54,14 @@ def _mulhi(extend: Callable[[int, Expr], Expr]) -> Callable[[Expr, Expr], Expr]:
     return high
 
 
+def _dot4(x: Expr, y: Expr) -> Expr:
+    products = [
+        z3.SignExt(24, z3.Extract(at + 7, at, x)) * z3.SignExt(24, z3.Extract(at + 7, at, y))
+        for at in (0, 8, 16, 24)
+    ]
+    return products[0] + products[1] + products[2] + products[3]
+
+
 def _popcount(x: Expr) -> Expr:
     bits = x.size()
     parts = [z3.ZeroExt(bits - 1, z3.Extract(i, i, x)) for i in range(bits)]
@@ -126,6 +134,7 @@ SIGNED: Table = {
     Ops.CDIV: _nonzero(lambda x, y: x / y),
     Ops.CMOD: _nonzero(lambda x, y: z3.SRem(x, y)),
     Ops.MULHI: _mulhi(z3.SignExt),
+    Ops.DOT4: _dot4,
     Ops.POW: _signed_power,
     Ops.MAX: lambda x, y: z3.If(x < y, y, x),
     Ops.MIN: lambda x, y: z3.If(y < x, y, x),

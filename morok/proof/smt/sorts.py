@@ -53,7 +53,7 @@ WIDEST_CONVERTED: tuple[DType, ...] = (int8, int32, int64, uint64)
 # One is not an IEEE format, the other too narrow for Z3's arithmetic, so both are tried value by value.
 SMALL_FLOATS: tuple[DType, ...] = (float8_e4m3, float8_e5m2)
 
-_COUNTING: frozenset[Op] = frozenset((Ops.SHL, Ops.SHR, Ops.MULHI, Ops.POPCOUNT))
+_COUNTING: frozenset[Op] = frozenset((Ops.SHL, Ops.SHR, Ops.MULHI, Ops.DOT4, Ops.POPCOUNT))
 _LARGE = 32  # literals from here on do not fit comfortably in 8 bits
 
 Predicate = Callable[[DType], bool]
