@@ -74,6 +74,7 @@ FINITE = {
     "morok.ir.ops._TABLE": "filled when modules are loaded",
     "morok.onnx.table._ON_HOST": "operators",
     "morok.onnx.table._TABLE": "operators",
+    "morok.torch.streams._streams": "GPUs",
     "morok.torch.table._TABLE": "operators",
     "morok.torch.watch._watchers": "a stack of blocks that are open",
     "morok.nn.module._updated": "emptied by every step",

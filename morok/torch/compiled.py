@@ -2,12 +2,15 @@
 
 Where all nodes are known there is one plan. Else the graph is cut into levels: what morok computes from the
 inputs, what torch computes from that, and so on. Everything that torch does is said once, with its line.
+
+The graph is tried as it comes, with what torch says of its inputs. If all of it is morok's, and the arguments
+are as torch has said, then what was tried is what is run.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, final
 
@@ -15,14 +18,15 @@ import torch
 
 from morok.caches import Cache
 from morok.errors import MorokError
-from morok.tensor.calls.tracing import tracing
-from morok.tensor.random import drawing_from, new_cell
-from morok.tensor.realize import new_buffer
+from morok.torch.layout import Layout, layout_of, row_major
 from morok.torch.lower import is_plumbing, lower, show_line, why_not
 from morok.torch.options import Options
-from morok.torch.program import Layout, Program, input_tensor, row_major
+from morok.torch.program import Bound, Program
+from morok.torch.results import known_layout
+from morok.torch.sizes import Sizes, Variables
 from morok.torch.table import Unsupported
-from morok.torch.types import device_of, from_torch
+from morok.torch.traced import Traced
+from morok.torch.types import DTYPES, device_of
 from morok.torch.watch import tell
 
 # Whatever goes wrong while a node is tried: torch does it then, and says so.
@@ -47,7 +51,9 @@ class Step:
     by_torch: bool
     inputs: list[Any] = field(default_factory=list)
     outputs: list[Any] = field(default_factory=list)
-    programs: dict[Any, Program] = field(default_factory=dict)
+    bound: dict[Any, Bound] = field(default_factory=dict)  # by sizes and strides of a call
+    programs: list[Program] = field(default_factory=list)
+    one_size: bool = False  # no plan for sizes that vary was to be had
 
 
 @final
@@ -66,9 +72,12 @@ class Compiled:
         )
         self.torch_device = _device(nodes)
         self.device = device_of(torch.empty(0, device=self.torch_device))
-        self.fallbacks = self._fallbacks(nodes)
+        self.dynamic = [n for n in self.placeholders if _is_symbolic(n.meta.get("val"))]
+        self.fallbacks: dict[Any, str] = {}
+        self._tried: Traced | None = self._try(nodes)
         self.steps = self._cut([n for n in nodes if n.op == "call_function"])
-        self.dynamic = [n for n in self.placeholders if isinstance(n.meta.get("val"), torch.SymInt)]
+        if self.fallbacks or self.dynamic or len(self.steps) != 1:
+            self._tried = None
         for node, why in self.fallbacks.items():
             if is_plumbing(node) or (options.fallback_random and _is_random(node)):
                 continue
@@ -79,20 +88,21 @@ class Compiled:
 
     @property
     def plans(self) -> list[Any]:
-        """The plans so far: one for each set of sizes, of each step."""
-        programs = [p for step in self.steps for p in step.programs.values()]
-        return [p.plan for p in programs if p.plan is not None]
+        """The plans so far: one for each set of sizes that no other one serves, of each step."""
+        return [p.plan for step in self.steps for p in step.programs if p.plan is not None]
 
     # --- what torch does itself
 
-    def _fallbacks(self, nodes: list[Any]) -> dict[Any, str]:
-        found: dict[Any, str] = {}
-        env: dict[Any, Any] = {}
-        values = _Sizes(nodes)
-        with tracing(), drawing_from(new_cell(0, self.device)):
+    def _try(self, nodes: list[Any]) -> Traced:
+        """The graph as far as morok computes it; what it does not is noted among the fallbacks."""
+        hints = Sizes(hints=True)
+        traced = Traced(self.device, hints)
+        for node in self.placeholders:
+            self._stand_in(traced, node, node.meta.get("val"))
+        for node, value in self.constants.items():
+            traced.take(node, value)
+        with traced.recording():
             for node in nodes:
-                if node.op in ("placeholder", "get_attr"):
-                    env[node] = self._stand_in(node.meta.get("val", self.constants.get(node)), values)
                 if node.op != "call_function":
                     continue
                 why = why_not(node, self.torch_device)
@@ -100,38 +110,37 @@ class Compiled:
                     why = "torch's own random numbers are asked for"
                 if why is None:
                     try:
-                        lower([node], env, values)
+                        lower([node], traced.env, hints)
                         continue
                     except _REFUSALS as error:
                         why = str(error)
-                found[node] = why
-                env[node] = self._stand_in(node.meta.get("val"), values)
-        return found
+                self.fallbacks[node] = why
+                self._stand_in(traced, node, node.meta.get("val"))
+        return traced
 
-    def _stand_in(self, val: Any, values: Callable[[Any], Any]) -> Any:
+    def _stand_in(self, traced: Traced, node: Any, val: Any) -> None:
         """A tensor that stands for one of torch's while the graph is tried."""
-        if isinstance(val, list | tuple):
-            return [self._stand_in(v, values) for v in val]
         try:
-            return self._standing(val, values)
+            if isinstance(val, list | tuple):
+                traced.env[node] = [self._standing(traced, node, v) for v in val]
+            elif node.op != "placeholder":
+                traced.env[node] = self._standing(traced, node, val)
+            elif not isinstance(val, torch.Tensor):
+                traced.take(node, traced.known(val))
+            elif val.dtype in DTYPES and val.layout is torch.strided:
+                traced.take(node, val, known_layout(val, traced.known))
+            else:
+                traced.take(node, None)
         except Unsupported:
-            return None  # a size that is known only when it runs: whoever needs it is torch's
+            traced.env[node] = None  # a size that is known only when it runs: whoever needs it is torch's
 
-    def _standing(self, val: Any, values: Callable[[Any], Any]) -> Any:
+    def _standing(self, traced: Traced, node: Any, val: Any) -> Any:
         if not isinstance(val, torch.Tensor):
-            return values(val)
-        if val.dtype not in _known_dtypes():
+            return traced.known(val)
+        if val.dtype not in DTYPES or val.layout is not torch.strided:
             return None
-        sizes = tuple([values(n) for n in val.shape])
-        count = 1
-        for n in sizes:
-            count *= n
-        if not count:
-            from morok.tensor.tensor import Tensor
-
-            return Tensor.zeros(*sizes, dtype=from_torch(val.dtype))
-        node = new_buffer(from_torch(val.dtype), count, self.device)
-        return input_tensor(node, Layout(sizes, row_major(sizes)))
+        sizes = tuple([traced.known(n) for n in val.shape])
+        return traced.placed(val.dtype, Layout(sizes, row_major(sizes)), sizes)[0]
 
     def _cut(self, nodes: list[Any]) -> list[Step]:
         """Levels: even ones are morok's, odd ones torch's."""
@@ -172,9 +181,8 @@ class Compiled:
 
     def __call__(self, args: Sequence[Any]) -> list[Any]:
         if len(self.steps) == 1 and not self.fallbacks:
-            given = [*args, *self.constants.values()]
-            step = self.steps[0]
-            return self.program(step, given)(given)
+            given = [*args, *self.constants.values()] if self.constants else args
+            return self.program(self.steps[0], given)(given)
         env: dict[Any, Any] = dict(zip(self.placeholders, args, strict=True))
         env.update(self.constants)
         around = list(zip(self.placeholders, args, strict=True)) if self.dynamic else []
@@ -188,71 +196,86 @@ class Compiled:
             env.update(zip(step.outputs, made, strict=True))
         return [env[n] if isinstance(n, torch.fx.Node) else n for n in self.outputs]
 
-    def program(self, step: Step, given: Sequence[Any], around: Sequence[tuple[Any, Any]] = ()) -> Program:
+    def program(self, step: Step, given: Sequence[Any], around: Sequence[tuple[Any, Any]] = ()) -> Bound:
         """The plan for arguments of these sizes and strides; `around` has sizes that come from elsewhere."""
-        key = tuple([(tuple(v.shape), v.stride()) if isinstance(v, torch.Tensor) else v for v in given])
+        key = tuple([(v.shape, v.stride()) if isinstance(v, torch.Tensor) else v for v in given])
         if around:
-            key = (*key, *[v if not isinstance(v, torch.Tensor) else tuple(v.shape) for _, v in around])
-        found = step.programs.get(key)
+            key = (*key, *[v if not isinstance(v, torch.Tensor) else v.shape for _, v in around])
+        found = step.bound.get(key)
         if found is None:
-            sizes = _Sizes([])
+            sizes = Sizes()
             for node, value in around:
                 sizes.learn(node.meta.get("val"), value)
             for node, value in zip(step.inputs, given, strict=True):
                 sizes.learn(node.meta.get("val"), value)
-            found = Program(
-                step.nodes, step.inputs, step.outputs, given, sizes, self.device, self.options.config
-            )
-            if len(step.programs) >= _MOST_PROGRAMS:
-                del step.programs[next(iter(step.programs))]
-            step.programs[key] = found
+            found = self._bound(step, given, sizes)
+            if len(step.bound) >= _MOST_PROGRAMS:
+                del step.bound[next(iter(step.bound))]
+            step.bound[key] = found
         return found
 
+    def _bound(self, step: Step, given: Sequence[Any], sizes: Sizes) -> Bound:
+        for program in step.programs:
+            found = program.bind(sizes, given) if program.variables is not None else None
+            if found is not None:
+                return found
+        made = self._general(step, given, sizes) if sizes.known and not step.one_size else None
+        if made is None:
+            tried, self._tried = self._tried, None
+            if tried is None or not _as_said(tried, given):
+                tried = self._traced(step, given, sizes)
+            made = Program(tried, step.outputs, sizes, self.options.config)
+        step.programs.append(made)
+        found = made.bind(sizes, given)
+        assert found is not None, "a program fits what it was made for"
+        return found
 
-@final
-class _Sizes:
-    """torch's symbolic numbers as numbers: those of a call, or, while a graph is tried, its hints."""
+    def _general(self, step: Step, given: Sequence[Any], sizes: Sizes) -> Program | None:
+        """A plan whose sizes vary; None, from now on, if an operator needs them as numbers."""
+        try:
+            variables = Variables(sizes, _shape_env(self.dynamic))
+            if variables.of:
+                made = Program(self._traced(step, given, variables), step.outputs, sizes, self.options.config)
+                if made.bind(sizes, given) is not None:
+                    return made
+        except _REFUSALS:
+            pass
+        step.one_size = True
+        return None
 
-    def __init__(self, nodes: list[Any]) -> None:
-        self.known: dict[Any, Any] = {}
-        self.hints = bool(nodes)
-
-    def learn(self, val: Any, value: Any) -> None:
-        """What a placeholder's sizes are in this call."""
-        if isinstance(val, torch.SymInt | torch.SymFloat):
-            self._note(val, value)
-        elif isinstance(val, torch.Tensor) and isinstance(value, torch.Tensor):
-            for size, n in zip((*val.shape, *val.stride()), (*value.shape, *value.stride()), strict=False):
-                if isinstance(size, torch.SymInt):
-                    self._note(size, n)
-
-    def _note(self, size: Any, value: Any) -> None:
-        expr = size.node.expr
-        if expr.is_Symbol:
-            self.known[expr] = value
-
-    def __call__(self, size: Any) -> Any:
-        if not isinstance(size, torch.SymInt | torch.SymFloat | torch.SymBool):
-            return size
-        expr = size.node.expr
-        if self.hints and not self.known:
-            hint = size.node.hint
-            if hint is None:
-                raise Unsupported(f"the size {expr} is known only when it runs")
-            return hint
-        found = expr.xreplace(self.known) if hasattr(expr, "xreplace") else expr
-        found = found.doit() if hasattr(found, "doit") else found
-        if getattr(found, "free_symbols", None):
-            raise Unsupported(f"the size {expr} is known only when it runs")
-        if isinstance(size, torch.SymBool):
-            return bool(found)
-        return int(found) if isinstance(size, torch.SymInt) else float(found)
+    def _traced(self, step: Step, given: Sequence[Any], known: Any) -> Traced:
+        traced = Traced(self.device, known)
+        for node, value in zip(step.inputs, given, strict=True):
+            traced.take(node, value)
+        traced.lower(step.nodes)
+        return traced
 
 
-def _known_dtypes() -> Any:
-    from morok.torch.types import DTYPES
+def _as_said(traced: Traced, given: Sequence[Any]) -> bool:
+    """Whether arguments lie in memory as they did when the graph was tried."""
+    for node, value in zip(traced.inputs, given, strict=True):
+        if isinstance(value, torch.Tensor):
+            if traced.layouts.get(node) != layout_of(value) or value.is_neg() or value.is_conj():
+                return False
+        elif traced.env.get(node) != value:
+            return False
+    return True
 
-    return DTYPES
+
+def _is_symbolic(val: Any) -> bool:
+    if isinstance(val, torch.Tensor):
+        return any(not isinstance(n, int) for n in (*val.shape, *val.stride()))
+    return isinstance(val, torch.SymInt | torch.SymFloat)
+
+
+def _shape_env(nodes: Sequence[Any]) -> Any:
+    """Where torch knows the ranges of symbols."""
+    for node in nodes:
+        val = node.meta.get("val")
+        for n in (*val.shape, *val.stride()) if isinstance(val, torch.Tensor) else (val,):
+            if isinstance(n, torch.SymInt):
+                return n.node.shape_env
+    return None
 
 
 def _is_random(node: Any) -> bool:

@@ -1,15 +1,18 @@
 """torch's own samples of its operators through the backend, beside eager torch: forward and gradients.
 
-`python -m tests.torch.operators [--names a,b] [--samples 4] [--json out.json] [--from N --to M]` prints a
-line for each operator that is not right, and counts. `opinfo.txt` names the operators.
+`python -m tests.torch.operators [--names a,b] [--samples 4] [--results out.jsonl] [--part 0/4]` prints a line
+for each operator that is not right, and counts. A file of results is continued where it ended. `opinfo.txt`
+names the operators. Samples are spread over all that torch has of an operator.
 """
 
 import argparse
 import json
-import sys
+import signal
 import time
 import warnings
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +24,7 @@ from morok.torch.backend import morok
 
 NAMES = Path(__file__).with_name("opinfo.txt")
 TOLERANCE = 1e-4
+LONGEST = 60  # seconds that a sample may take
 # What has no values to compare: random numbers, and memory that nobody has written.
 RANDOM = ("rand", "normal", "uniform", "bernoulli", "dropout", "multinomial", "rrelu", "empty", "cauchy",
           "exponential", "geometric", "log_normal")  # fmt: skip
@@ -84,6 +88,35 @@ def graded(results: Any, inputs: list[Any]) -> list[Any]:
     return [g for g in found if g is not None]
 
 
+def memory(inputs: list[Any], results: list[Any]) -> list[int]:
+    """Of each result the first of inputs and results that it shares memory with."""
+    seen: dict[int, int] = {}
+    for n, value in enumerate([*inputs, *results]):
+        if value.numel():
+            seen.setdefault(value.untyped_storage().data_ptr(), n)
+    return [seen[r.untyped_storage().data_ptr()] if r.numel() else -1 for r in results]
+
+
+class TooLong(Exception):
+    """A sample takes longer than it may."""
+
+
+@contextmanager
+def within(seconds: int) -> Iterator[None]:
+    """An exception in what takes longer."""
+
+    def late(number: int, frame: Any) -> None:
+        raise TooLong(f"more than {seconds} s")
+
+    old = signal.signal(signal.SIGALRM, late)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, old)
+
+
 def sample_fails(info: Any, sample: Any, gradient: bool, random: bool) -> tuple[str, str] | None:
     function = info.op
     plain = copied((sample.input, sample.args, sample.kwargs))
@@ -113,6 +146,11 @@ def sample_fails(info: Any, sample: Any, gradient: bool, random: bool) -> tuple[
     wrong = differs(found, right, not random)
     if wrong:
         return "WRONG", wrong
+    wrong = differs(tensors(given), tensors(plain), not random)
+    if wrong:
+        return "WRONG", "argument: " + wrong
+    if memory(tensors(given), tensors(found)) != memory(tensors(plain), tensors(right)):
+        return "WRONG", "memory that others share, or do not"
     wrong = differs(grads, right_grads, not random) if gradient else None
     if wrong:
         return "WRONG gradient", wrong
@@ -133,14 +171,18 @@ def check(name: str, info: Any, samples: int, gradient: bool = True) -> tuple[st
     gradient = gradient and dtype is torch.float32 and info.supports_autograd
     random = any(word in name for word in RANDOM)
     worst = ("right", "")
-    order = ("right", "graph", "fallback", "error", "WRONG gradient", "WRONG")
+    order = ("right", "graph", "fallback", "slow", "error", "WRONG gradient", "WRONG")
     torch.manual_seed(0)
-    for count, sample in enumerate(info.sample_inputs("cpu", dtype, requires_grad=gradient), 1):
-        found = sample_fails(info, sample, gradient, random)
+    given = list(info.sample_inputs("cpu", dtype, requires_grad=gradient))
+    for sample in given[:: max(1, len(given) // samples)][:samples]:
+        found: tuple[str, str] | None
+        try:
+            with within(LONGEST):
+                found = sample_fails(info, sample, gradient, random)
+        except TooLong as late:
+            found = ("slow", str(late))
         if found is not None and order.index(found[0]) > order.index(worst[0]):
             worst = found
-        if count >= samples:
-            break
     return worst
 
 
@@ -148,31 +190,34 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--names", default="")
     parser.add_argument("--samples", type=int, default=3)
-    parser.add_argument("--json", default="")
-    parser.add_argument("--from", dest="first", type=int, default=0)
-    parser.add_argument("--to", dest="last", type=int, default=10**6)
+    parser.add_argument("--results", default="", help="a file, which is continued")
+    parser.add_argument("--part", default="0/1", help="one of several processes")
     parser.add_argument("--forward", action="store_true", help="no gradients")
     given = parser.parse_args()
     known = infos()
-    names = given.names.split(",") if given.names else named()[given.first : given.last]
-    counts: Counter[str] = Counter()
-    verdicts = {}
+    part, parts = map(int, given.part.split("/"))
+    names = given.names.split(",") if given.names else named()[part::parts]
+    verdicts: dict[str, str] = {}
+    file = Path(given.results) if given.results else None
+    if file is not None and file.exists():
+        for line in file.read_text().splitlines():
+            name, verdict, *_ = json.loads(line)
+            verdicts[name] = verdict
     for name in names:
-        if name not in known:
-            counts["not in this torch"] += 1
+        if name in verdicts:
             continue
         started = time.perf_counter()
-        verdict, why = check(name, known[name], given.samples, not given.forward)
-        counts[verdict] += 1
-        verdicts[name] = (verdict, why)
-        if verdict != "right":
-            print(f"{name:<40} {verdict:<14} {why}  [{time.perf_counter() - started:.1f} s]", flush=True)
-        elif time.perf_counter() - started > 20:
-            print(f"{name:<40} right, in {time.perf_counter() - started:.1f} s", flush=True)
-    print(dict(counts))
-    if given.json:
-        Path(given.json).write_text(json.dumps(verdicts, indent=0))
-    sys.exit(0)
+        verdict, why = "not in this torch", ""
+        if name in known:
+            verdict, why = check(name, known[name], given.samples, not given.forward)
+        verdicts[name] = verdict
+        seconds = time.perf_counter() - started
+        if file is not None:
+            with file.open("a") as out:
+                out.write(json.dumps([name, verdict, why, round(seconds, 1)]) + "\n")
+        if verdict != "right" or seconds > 30:
+            print(f"{name:<40} {verdict:<14} {why}  [{seconds:.1f} s]", flush=True)
+    print(dict(Counter(verdicts.values())))
 
 
 if __name__ == "__main__":

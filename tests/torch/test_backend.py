@@ -12,6 +12,7 @@ from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402, N812
 
 from morok.torch.backend import morok  # noqa: E402
+from morok.torch.watch import watching  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
@@ -206,3 +207,45 @@ def test_lengths_that_change_compile_twice() -> None:
         x = torch.randn(3, length)
         close(compiled(x), (x * 2).softmax(-1))
     assert count <= 2 + 1  # sizes of 1 are a graph of their own in torch
+
+
+def test_parts_of_a_tensor_share_its_memory() -> None:
+    def function(x: Any) -> Any:
+        return (*x.split(2), *(x * 2).unbind(1))
+
+    x = torch.randn(4, 3, requires_grad=True)
+    compiled = torch.compile(function, backend=morok, fullgraph=True, options={"fallback": False})
+    found, right = compiled(x), function(x)
+    for a, b in zip(found, right, strict=True):
+        close(a, b)
+    memory = [r.untyped_storage().data_ptr() for r in found]
+    assert memory[:2] == [x.untyped_storage().data_ptr()] * 2
+    assert len(set(memory[2:])) == 1  # views of one product
+
+
+def varying(x: Any, w: Any) -> Any:
+    wide = F.gelu(x @ w)
+    return wide.sum(1), x.transpose(0, 1) + 1, x.softmax(1), torch.cat((x, x * 2), 1), x.shape[1] * 2
+
+
+def test_sizes_that_vary_have_one_plan_for_a_range() -> None:
+    w = torch.randn(4, 5)
+    with watching() as graphs:
+        compiled = torch.compile(varying, backend=morok, fullgraph=True, options={"fallback": False})
+        for length in (2, 3, 5, 4, 16):
+            x = torch.randn(2, length, 4)
+            for a, b in zip(compiled(x, w), varying(x, w), strict=True):
+                close(a, b)
+    assert len(graphs) == 2  # torch compiles the second length as one that varies
+    assert [len(graph.plans) for graph in graphs] == [1, 1]
+
+
+def test_what_was_tried_is_what_runs(monkeypatch: Any) -> None:
+    """A graph is lowered once: node by node, while it is tried."""
+    from morok.torch import lower
+
+    seen: list[Any] = []
+    plain = lower._compute
+    monkeypatch.setattr(lower, "_compute", lambda node, *rest: (seen.append(node), plain(node, *rest))[1])
+    alike(lambda x: (x * 2 + 1).sum(), torch.randn(3, 4))
+    assert len(seen) == len(set(seen)) == 3
