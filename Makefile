@@ -80,10 +80,16 @@ prove-kernels: $(VENV)/.installed-dev
 mutate: $(VENV)/.installed-dev
 	@$(PY) -m tests.mutation --jobs $(WORKERS) $(MUTANTS)
 
-test: $(VENV)/.installed-dev
+# Pages of `morok view` are tried in a browser where there is one; tests say why they are skipped elsewhere.
+BROWSER := $(firstword $(foreach name,chromium chromium-headless-shell chromium-browser google-chrome,$(shell command -v $(name))))
+$(VENV)/.installed-browser: $(VENV)/.installed-dev
+	@$(PIP) --editable '.[test-viewer]' || echo "playwright cannot be installed here; tests in a browser will be skipped"
+	@touch $@
+
+test: $(VENV)/.installed-dev $(if $(BROWSER),$(VENV)/.installed-browser)
 	$(PY) -m pytest -q -n $(WORKERS)
 
-test-slow: $(VENV)/.installed-dev
+test-slow: $(VENV)/.installed-dev $(if $(BROWSER),$(VENV)/.installed-browser)
 	$(PY) -m pytest -q -n $(WORKERS) -m slow --hypothesis-profile=slow
 
 # What every device must be able to do. The default tier has a part of it on the emulator.

@@ -3,8 +3,9 @@
     python benchmarks/viewer.py run.html [run.html ...]
     python benchmarks/viewer.py --record script.py
 
-Of a page: bytes, milliseconds until it can be used, those until each of its views is drawn, and how long it
-is busy with one step while a list of 10,000 rewrites (the page's own, repeated) is scrolled and filtered.
+Of a page: bytes, milliseconds until it can be used, those until each of its views is drawn; while a list of
+10,000 rewrites (the page's own, repeated) is scrolled and filtered, how long the page's thread works for one
+step, in all its tasks, and which single tasks have blocked it for more than 50 ms.
 With --record: seconds of a script with cold caches, with and without a recording, in processes in turns.
 Needs playwright and a chromium on the PATH, as the tests do (`tests/viewer/browser.py`).
 """
@@ -32,6 +33,13 @@ STEP = """(n) => new Promise((done) => {
   list.scrollTop = (n * 3331) % list.scrollHeight;
   requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done)));
 })"""
+# Tasks of more than 50 ms, by the clock: only on a machine that nobody else uses.
+LONG = """() => {
+  window.longTasks = [];
+  new PerformanceObserver((list) => {
+    for (const entry of list.getEntries()) window.longTasks.push(entry.duration);
+  }).observe({ type: 'longtask' });
+}"""
 DRAWN = """(target) => new Promise((done) => {
   const began = performance.now();
   const finish = (_, o) => { o.disconnect(); requestAnimationFrame(() => done(performance.now() - began)); };
@@ -68,10 +76,12 @@ def look(path: Path) -> None:
             tab.page.evaluate(DRAWN, f"{address}&stage=all")
             tab.page.wait_for_timeout(1500)
             count = tab.page.inner_text(".filters .faint")
+            tab.page.evaluate(LONG)
             times = busy(tab)
-            print(
-                f"  {count}: busy for {statistics.median(times):.1f} ms a step, at most {max(times):.1f} ms"
-            )
+            long = tab.page.evaluate("window.longTasks")
+            step = f"{statistics.median(times):.1f} ms of work a step, at most {max(times):.1f} ms"
+            told = ", ".join(f"{t:.0f} ms" for t in long) or "none"
+            print(f"  {count}: {step}; tasks above 50 ms: {told}")
             tab.close()
 
 

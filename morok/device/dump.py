@@ -17,6 +17,7 @@ from typing import final
 from morok import knobs
 from morok.caches import clear_all
 from morok.ir.node import UOp
+from morok.ir.renew import renewed_origins
 from morok.ir.text import tree
 from morok.rewrite.observe import observing
 from morok.rewrite.observer import By, Observer
@@ -80,10 +81,11 @@ def listing(linear: UOp) -> str:
 def watching(observer: Observer) -> Iterator[None]:
     """Tells an observer of everything that is compiled inside, by all threads.
 
-    Nothing is taken from the disk or from memory meanwhile: there would be nothing to see.
+    Nothing is taken from the disk or from memory meanwhile: there would be nothing to see. Nodes that are
+    made again come from the lines that ask for them now.
     """
     clear_all()
-    with knobs.override(CACHE=False), observing(observer, everywhere=True):
+    with renewed_origins(), knobs.override(CACHE=False), observing(observer, everywhere=True):
         yield
 
 

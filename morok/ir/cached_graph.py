@@ -14,7 +14,7 @@ from typing import Any, final
 from morok.dtype import DType
 from morok.ir.args import LOOSE, arg_key
 from morok.ir.infer import Shape, shape
-from morok.ir.node import UOp, _Fields, _forget, _lock, _Ref, _table, make, set_shape, toposort
+from morok.ir.node import UOp, _Fields, _forget, _Ref, _table, intern, make, set_shape, toposort
 from morok.ir.ops import Op, Ops
 from morok.ir.provenance import Origin
 
@@ -99,20 +99,6 @@ def instantiate(graph: CachedGraph, inputs: list[UOp], origin: Origin | None) ->
             new = _Ref(node, _forget)
             new.key = key
             if table.setdefault(key, new) is not new:
-                node = _intern(new, node)
+                node = intern(new, node)
         values.append(node)
     return node  # type: ignore[no-any-return]
-
-
-def _intern(new: _Ref, node: UOp) -> UOp:
-    """The node of a key that somebody else, or a node that is dying, had first."""
-    while True:
-        ref = _table.setdefault(new.key, new)
-        if ref is new:
-            return node
-        found = ref()
-        if found is not None:
-            return found  # type: ignore[no-any-return]
-        with _lock:
-            if _table.get(new.key) is ref:
-                del _table[new.key]

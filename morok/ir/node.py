@@ -130,7 +130,8 @@ set_bounds: Callable[[UOp, tuple[Any, Any]], None] = _Fields.__dict__["bounds_"]
 set_shape: Callable[[UOp, Any], None] = _Fields.__dict__["shape_"].__set__
 set_ranges: Callable[[UOp, Any], None] = _Fields.__dict__["ranges_"].__set__
 set_digest: Callable[[UOp, bytes], None] = _Fields.__dict__["digest_"].__set__
-set_memo: Callable[[UOp, tuple[Any, Any]], None] = _Fields.__dict__["memo_"].__set__
+set_memo: Callable[[UOp, tuple[Any, Any] | None], None] = _Fields.__dict__["memo_"].__set__
+_set_origin: Callable[[UOp, Origin | None], None] = _Fields.__dict__["origin"].__set__
 
 
 class _Ref(weakref.ref[Any]):
@@ -138,6 +139,16 @@ class _Ref(weakref.ref[Any]):
 
     __slots__ = ("key",)
     key: Any
+
+
+@final
+class Dormant(_Ref):
+    """Of a node that does not answer until somebody makes it anew, who then is its origin (`renew.py`)."""
+
+    __slots__ = ()
+
+    def __call__(self) -> None:
+        return None
 
 
 _table: dict[Any, _Ref] = {}
@@ -210,16 +221,38 @@ def make(
     node.__class__ = UOp
     new = _Ref(node, _forget)
     new.key = key
+    if _table.setdefault(key, new) is new:
+        return node  # type: ignore[return-value]
+    return intern(new, node)  # type: ignore[arg-type]
+
+
+def refer(node: UOp, key: Any, kind: type[_Ref] = _Ref) -> _Ref:
+    """A reference for the table."""
+    new = kind(node, _forget)
+    new.key = key
+    return new
+
+
+def intern(new: _Ref, node: UOp) -> UOp:
+    """A node that was just made, or the one that exists already under its key."""
     while True:
-        ref = _table.setdefault(key, new)
+        ref = _table.setdefault(new.key, new)
         if ref is new:
-            return node  # type: ignore[return-value]
+            return node
         found = ref()
         if found is not None:  # another thread was faster
             return found  # type: ignore[no-any-return]
-        with _lock:  # the old node is dead but its entry not yet gone
-            if _table.get(key) is ref:
-                del _table[key]
+        with _lock:
+            if _table.get(new.key) is not ref:
+                continue
+            found = _Ref.__call__(ref)
+            if found is None:  # the old node is dead but its entry not yet gone
+                del _table[new.key]
+            else:  # it was there before anybody looked; what is asked for now says where it comes from
+                if node.origin is not None:
+                    _set_origin(found, node.origin)
+                _table[new.key] = refer(found, new.key)
+                return found  # type: ignore[no-any-return]
 
 
 def _complain(op: Any, dtype: Any, src: Any, arg: Any) -> None:

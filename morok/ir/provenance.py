@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from sys import _getframe
@@ -158,6 +158,16 @@ def scope(origin: Origin | None) -> Iterator[None]:
         yield
     finally:
         here.origin = before
+
+
+def instruction_of(origin: Origin | None) -> tuple[int, int] | None:
+    """Which of the user's instructions an origin names, as a key; None if it names none."""
+    return None if origin is None or origin.code is None else (id(origin.code), origin.lasti)
+
+
+def numbers_by_instruction(nodes: Iterable[Originated]) -> dict[tuple[int, int] | None, int]:
+    """For each of the user's instructions the number of the last node that it has made."""
+    return {key: n for n, node in enumerate(nodes) if (key := instruction_of(node.origin)) is not None}
 
 
 def place(node: Originated) -> str | None:

@@ -7,6 +7,7 @@ takes some time, the longer of the two; this is its roof. `morok bench --rooflin
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, final
@@ -70,8 +71,12 @@ class Row:
         return f"neither memory nor arithmetic: {self.bound} would allow {shown} times the speed"
 
 
+@functools.cache
 def limits_of(device: str) -> Limits:
-    """What a device can do at most: measured where that is possible, from its description elsewhere."""
+    """What a device can do at most: measured where that is possible, from its description elsewhere.
+
+    Once per process, so that all who ask in a run say the same.
+    """
     found = get_device(device)
     if device.startswith("CUDA"):
         from morok.device.cuda.limits import measure_limits

@@ -26,9 +26,7 @@ class Normalised:
     sink: UOp
     buffers: tuple[UOp, ...]
     values: dict[str, int]
-    checks: tuple[
-        tuple[UOp, UOp], ...
-    ] = ()  # CHECKs of the graph, and what they were: with lines of their own
+    made: dict[UOp, UOp]  # from nodes as they were, which have the lines of who asks, to those of the graph
 
 
 def normalise(outputs: Sequence[UOp]) -> Normalised:
@@ -88,8 +86,7 @@ def normalise(outputs: Sequence[UOp]) -> Normalised:
                 place=place(user) or place(variable),
             )
     sink = make(Ops.SINK, void, tuple([done[node] for node in outputs]))
-    checks = tuple([(new, old) for old, new in done.items() if old.op is Ops.CHECK])
-    return Normalised(sink, tuple(buffers), values, checks)
+    return Normalised(sink, tuple(buffers), values, done)
 
 
 def _refuse_place(node: UOp) -> None:

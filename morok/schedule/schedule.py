@@ -16,7 +16,6 @@ import itertools
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from operator import itemgetter
 from typing import TYPE_CHECKING, final
 
 from morok import knobs
@@ -26,7 +25,7 @@ from morok.ir.build import buffer
 from morok.ir.checks import Complaint
 from morok.ir.node import UOp, make, toposort
 from morok.ir.ops import Ops
-from morok.ir.provenance import Origin, place
+from morok.ir.provenance import Origin, instruction_of, numbers_by_instruction, place
 from morok.rewrite.observe import current, report
 from morok.rewrite.observer import By
 from morok.schedule.normalise import Normalised, normalise
@@ -82,7 +81,7 @@ class Schedule:
 
 
 # Where the line of a step is found in another graph of the form: the number of a node, and what it said here.
-_Line = tuple[int, Origin | None, str]
+_Line = tuple[int, Origin | None, str | None]
 _KEPT = 512
 _templates: Cache[object, Template] = Cache("schedule.templates", _KEPT)
 # By a key that needs no new nodes: templates, and where the buffers stand among the nodes of the graph.
@@ -106,26 +105,42 @@ def schedule(outputs: Sequence[UOp], order: Sequence[UOp] | None = None) -> Sche
         return _fill_in(template, [nodes[n] for n in places], {}, outputs, _at(nodes, checked), told)
     form = normalise(outputs)
     if current() is not None:
-        report(NORMALISED, make(Ops.SINK, void, tuple(outputs)), form.sink)
+        report(NORMALISED, _likeness(outputs, nodes), form.sink)
     template = find_template(form)
-    checked = _checked(template, form, nodes)
+    number = {node: n for n, node in enumerate(nodes)}
+    checked = _checked(template, form, number)
+    lines = _lines(template, form, number)
     if quick is not None:
-        number = {node: n for n, node in enumerate(nodes)}
-        buffers = tuple([number[b] for b in form.buffers])
-        _known[key] = template, buffers, _lines(template, nodes), checked
-    return _fill_in(template, list(form.buffers), form.values, outputs, _at(nodes, checked))
+        _known[key] = template, tuple([number[b] for b in form.buffers]), lines, checked
+    told = _told(template, lines, nodes)
+    return _fill_in(template, list(form.buffers), form.values, outputs, _at(nodes, checked), told)
 
 
-def _lines(template: Template, nodes: Sequence[UOp]) -> tuple[_Line | None, ...]:
-    """For each step, a node that comes from the step's line; the last one is nearest to its result."""
-    origins = {node.origin: n for n, node in enumerate(nodes) if node.origin is not None}
-    found = {place(nodes[n]): (n, origin) for origin, n in sorted(origins.items(), key=itemgetter(1))}
-    return tuple(
-        [
-            (*found[step.place], step.place) if step.place is not None and step.place in found else None
-            for step in template.steps
-        ]
-    )
+def _likeness(outputs: Sequence[UOp], nodes: Sequence[UOp]) -> UOp:
+    """The user's graph on memory that nobody has. Who keeps it keeps no tensor and finds no result again."""
+    like: dict[UOp, UOp] = {}
+    for node in nodes:
+        if node.op is Ops.UNIQUE:
+            like[node] = make(Ops.UNIQUE, void, (), next(_numbers))
+        else:
+            like[node] = node.replace(tuple([like[s] for s in node.src]))
+    return make(Ops.SINK, void, tuple([like[node] for node in outputs]))
+
+
+def _lines(template: Template, form: Normalised, number: dict[UOp, int]) -> tuple[_Line | None, ...]:
+    """For each step a node, by number, of the line that asks for it; the last one is nearest to its result.
+
+    A template, and the nodes of a normalised graph, may have come about for other lines.
+    """
+    inner = toposort(form.sink)
+    numbers = numbers_by_instruction(inner)
+    asked = {new: old for old, new in reversed(form.made.items()) if old in number}
+    found: list[_Line | None] = []
+    for step in template.steps:
+        at = numbers.get(instruction_of(step.origin))
+        node = None if at is None else asked.get(inner[at])
+        found.append(None if node is None else (number[node], node.origin, place(node)))
+    return tuple(found)
 
 
 def _at(nodes: Sequence[UOp], numbers: Sequence[int]) -> list[Origin | None]:
@@ -133,17 +148,17 @@ def _at(nodes: Sequence[UOp], numbers: Sequence[int]) -> list[Origin | None]:
     return [nodes[n].origin if n >= 0 else None for n in numbers]
 
 
-def _checked(template: Template, form: Normalised, nodes: Sequence[UOp]) -> tuple[int, ...]:
+def _checked(template: Template, form: Normalised, number: dict[UOp, int]) -> tuple[int, ...]:
     """For each check of a template the number of its node in the graph; -1 if there is none."""
     if not template.checks:
         return ()
-    number = {node: n for n, node in enumerate(nodes)}
+    checks = [(new, old) for old, new in form.made.items() if old.op is Ops.CHECK]
     return tuple(
         [
             next(
                 (
                     number[old]
-                    for new, old in form.checks
+                    for new, old in checks
                     if new.origin is check.origin and new.arg == check.complaint
                 ),
                 -1,
@@ -156,7 +171,7 @@ def _checked(template: Template, form: Normalised, nodes: Sequence[UOp]) -> tupl
 def _told(template: Template, lines: tuple[_Line | None, ...], nodes: Sequence[UOp]) -> list[str | None]:
     """The line of each step in another graph of the form. Loops come from the same place every time."""
     return [
-        step.place if line is None or nodes[line[0]].origin is line[1] else place(nodes[line[0]]) or line[2]
+        step.place if line is None else line[2] if nodes[line[0]].origin is line[1] else place(nodes[line[0]])
         for step, line in zip(template.steps, lines, strict=True)
     ]
 
@@ -213,7 +228,7 @@ def _fill_in(
     values: dict[str, int],
     outputs: Sequence[UOp],
     checked: list[Origin | None],
-    lines: list[str | None] | None = None,
+    lines: list[str | None],
 ) -> Schedule:
     """The template on the actual buffers. Intermediate and output buffers are new ones each time."""
     first = len(buffers)
@@ -226,7 +241,7 @@ def _fill_in(
                 tuple([buffers[b] for b in step.buffers]),
                 step.variables,
                 step.name,
-                step.place if lines is None else lines[n],
+                lines[n],
                 step.flops,
                 step.bytes,
                 step.group,

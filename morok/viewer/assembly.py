@@ -12,7 +12,7 @@ from morok.viewer.columns import Column
 
 _VECTORS = re.compile(r"%?\b(?:[vqdsz](\d{1,2})(?:\.\w+)?|[xyz]mm(\d{1,2}))\b")
 _GENERAL = re.compile(r"%?\b(?:[xw](\d{1,2})|r(\d{1,2})[dwb]?|[re]?(ax|bx|cx|dx|si|di|bp))\b")
-_STACK = re.compile(r"sub\s+sp, sp, #(\d+)|subq\s+\$(\d+), %rsp|sub\s+x\d+, sp, #(\d+)")
+_STACK = re.compile(r"sub\s+(?:sp|x\d+), sp, #(\d+)(, lsl #12)?|subq\s+\$(\d+), %rsp")
 _REGISTER_COUNT = 0x2F  # EIATTR_REGCOUNT: registers of a function, in the notes of a cubin
 
 
@@ -31,15 +31,18 @@ def assembled(made: Any) -> dict[str, Any]:
 
 
 def host_facts(lines: list[str]) -> dict[str, int]:
-    """Registers that the code of a processor names, and bytes that it takes on the stack."""
+    """Registers that the code of a processor names, and bytes that its largest function takes on the stack."""
     vectors: set[str] = set()
     general: set[str] = set()
-    stack = 0
+    stack = own = 0
     for line in lines:
         vectors.update(a or b for a, b in _VECTORS.findall(line))
         general.update(a or b or c for a, b, c in _GENERAL.findall(line))
-        for found in _STACK.findall(line):
-            stack = max(stack, int(next(filter(None, found))))
+        if line.rstrip().endswith(":") and not line.startswith("."):
+            own = 0  # another function
+        for arm, pages, intel in _STACK.findall(line):
+            own += int(arm or intel) << (12 if pages else 0)
+            stack = max(stack, own)
     return {"vector registers": len(vectors), "general registers": len(general), "stack bytes": stack}
 
 

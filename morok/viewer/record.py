@@ -37,7 +37,7 @@ class RunRecorder(Recorder):
         super().begin(by, before)
 
     def end(self, by: By, before: UOp, after: UOp | None) -> None:
-        if by is NORMALISED:
+        if by is NORMALISED:  # only memory gets numbers there, and a page would hold two graphs for one
             self._open.changes.pop()
         else:
             super().end(by, before, after)

@@ -1,6 +1,8 @@
 """Nothing changes a graph unreported: the changes that an observer hears lead from the user's graph to the
 instructions, and a rewrite is exactly what its rules did."""
 
+import gc
+import weakref
 from collections.abc import Callable
 
 import numpy as np
@@ -15,6 +17,7 @@ from morok.ir.provenance import history as rewrites_of
 from morok.rewrite.observe import observing
 from morok.rewrite.record import Change, Recorder, differences
 from morok.runtime.history import History, KernelHistory, recording
+from morok.schedule.normalise import normalise
 from morok.schedule.plan import template
 
 RANDOM = np.random.default_rng(5)
@@ -107,7 +110,22 @@ def test_the_changes_lead_from_the_users_graph_to_the_instructions(program: str,
     for kernel in found:
         assert kernel.stages[0].by.name == "normalise" and kernel.first.op is Ops.SINK
         _check(kernel)
-    assert any(node in kernel.first.src for kernel in found for node in wanted)
+    # the user's graph, on memory that stands for the user's
+    forms = {normalise([node]).sink for node in wanted}
+    assert any(normalise([node]).sink in forms for kernel in found for node in kernel.first.src)
+
+
+def test_a_history_keeps_nothing_of_the_user() -> None:
+    """Neither nodes, whose results would be found again and not computed, nor memory."""
+    with recording() as history:
+        x = Tensor(np.ones((16, 32), np.float32))
+        y = (x + 1).softmax(-1)
+        node, memory = weakref.ref(y.uop), weakref.ref(x.uop)
+        y.realize()
+        del x, y
+    gc.collect()
+    assert node() is None and memory() is None
+    assert history.kernels[0].first.op is Ops.SINK
 
 
 def test_what_nobody_reports_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -84,6 +84,29 @@ def test_the_page_has_the_figures_of_the_profile_and_of_the_roofline(
         assert row["share"] == pytest.approx(share)
 
 
+def test_three_say_the_same_of_one_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What PROFILE=1 prints, what `morok bench --roofline` prints, and the page, all of the very same runs."""
+    from morok.runtime.profile import profile
+
+    page = tmp_path / "run.html"
+    body = "\n".join(f"    {line}" for line in PRODUCT.splitlines())
+    script = tmp_path / "script.py"
+    script.write_text(f"import morok\nwith morok.view({str(page)!r}):\n{body}\n")
+    with knobs.override(DEVICE="CPU"), profile() as taken:
+        assert main(["bench", "--roofline", str(script)]) == 0
+    out = capsys.readouterr().out.splitlines()
+    index, _ = data_of(page)
+    assert len(index["rows"]) == 3
+    for row in index["rows"]:
+        rates = row["ops"] / row["seconds"] / 1e9, row["bytes"] / row["seconds"] / 1e9
+        figures = [row["name"], row["place"], str(row["calls"]), f"{row['seconds'] * 1e3:.3f}"]
+        of_roof = row["roof"] / row["seconds"]
+        wanted = [*figures, f"{row['share']:.1%}", f"{rates[0]:.2f}", f"{rates[1]:.2f}", f"{of_roof:.1%}"]
+        assert wanted in [line.split()[: len(wanted)] for line in out]
+        wanted = [*figures, f"{rates[0]:.2f}", f"{rates[1]:.2f}", f"{row['share']:.1%}"]
+        assert wanted in [line.split() for line in taken.table().splitlines()]
+
+
 def test_the_command_prints_every_kernel(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     script = tmp_path / "script.py"
     script.write_text(PRODUCT + "print('said by the script')\n")

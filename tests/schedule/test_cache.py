@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from morok import knobs
+from morok import Tensor, knobs
 from morok.dtype import float32
 from morok.errors import IRError, VariableError
 from morok.ir import build, movement
@@ -37,6 +37,22 @@ def test_the_same_buffer_twice_is_another_form() -> None:
     a, b = g.tensor(8), g.tensor(8)
     g.check(g.sub(a, b))
     g.check(g.sub(a, a))
+
+
+def test_lines_are_those_of_the_graph_that_asks() -> None:
+    """Although the template, and every node of the normalised graph, has come about for other lines."""
+    text = "h = x @ w{}y = h.softmax(-1)"
+    clear_cache()
+    plans = []
+    for name, between in (("one.py", "; "), ("two.py", "\n\n\n")):
+        with knobs.override(DEVICE="CPU"):
+            scope = {"x": Tensor.empty(24, 48), "w": Tensor.empty(48, 24)}
+            exec(compile(text.format(between), name, "exec"), scope)
+            plans.append(schedule([scope["y"].uop]))
+        module._known.clear()  # as if the graphs were alike only without their memory
+    assert plans[0].items[0].ast is plans[1].items[0].ast
+    places = [{item.place for item in plan.items} for plan in plans]
+    assert places == [{"one.py:1"}, {"two.py:1", "two.py:4"}]
 
 
 def test_sizes_and_knobs_are_part_of_the_key() -> None:

@@ -72,6 +72,7 @@ def test_what_is_read_is_what_was_written(name: str) -> None:
     template = build_template(form.sink)
     again = from_bytes(to_bytes(template, form.sink), form.sink)
     assert again == template
+    assert [step.place for step in again.steps] == [step.place for step in template.steps]
     for step, other in zip(template.steps, again.steps, strict=True):
         assert step.ast is other.ast
 

@@ -13,7 +13,7 @@ NAMES = ("chromium", "chromium-headless-shell", "chromium-browser", "google-chro
 def why_not() -> str:
     """The reason why there is no browser; nothing if there is one."""
     if importlib.util.find_spec("playwright") is None:
-        return "playwright is not installed: pip install playwright"
+        return "playwright is not installed: pip install 'morok[test-viewer]'"
     if found() is None:
         return f"none of {', '.join(NAMES)} is on the PATH"
     return ""

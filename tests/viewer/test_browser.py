@@ -194,9 +194,29 @@ def test_ten_thousand_rewrites_are_a_list_of_a_few_rows(
     last = f".change[data-row='{len(step['rules']) - 1}']"
     tab.page.wait_for_selector(last)
     assert tab.page.locator(".change").count() < 80
+    # a step of scrolling, however far, makes the rows in sight and a few more, and writes little for each
+    height = tab.page.evaluate("document.querySelector('.changes').clientHeight")
+    for rows, written in tab.page.evaluate(SCROLLED):
+        assert rows <= height / 26 + 2 and written <= 2000
     tab.page.fill(".filters input", "no rule is called so")
     tab.page.wait_for_selector("text=No change fits")
     tab.close()
+
+
+# Jumps through a list; rows that were made and nodes that were written in the frame after each jump.
+SCROLLED = """async () => {
+  const list = document.querySelector('.changes'), found = [];
+  const frame = () => new Promise(requestAnimationFrame);
+  for (let n = 0; n < 60; n++) {
+    for (let i = 0; i < 3; i++) await frame(); // until what lies around is there
+    const before = { ...window.morokWork };
+    list.scrollTop = (n * 33331) % list.scrollHeight;
+    list.dispatchEvent(new Event('scroll'));
+    await frame();
+    found.push([window.morokWork.rows - before.rows, window.morokWork.nodes - before.nodes]);
+  }
+  return found;
+}"""
 
 
 def _columns(data: dict[str, Any]) -> dict[str, Any]:

@@ -167,6 +167,17 @@ def test_registers_and_lines_of_cuda(pages: Pages) -> None:
         compile_ptx("no program", "sm_90a")
 
 
+def test_facts_of_a_processors_code() -> None:
+    """A page of 4096 bytes and 64 more; what another function takes is not added."""
+    from morok.viewer.assembly import host_facts
+
+    arm = ["k.body:", "\tsub\tx9, sp, #1, lsl #12", "\tsub\tsp, sp, #64", "\tfadd\tv25.4s, v1.4s, v25.4s"]
+    arm += [".LBB0_1:", "\tldp\tq1, q2, [x15]", "k:", "\tsub\tsp, sp, #480", "\tret"]
+    assert host_facts(arm) == {"vector registers": 3, "general registers": 2, "stack bytes": 4160}
+    intel = ["k:", "\tsubq\t$72, %rsp", "\tvaddps\t%zmm3, %zmm1, %zmm3", "\tmovq\t%rax, %r11"]
+    assert host_facts(intel) == {"vector registers": 2, "general registers": 2, "stack bytes": 72}
+
+
 def test_why_a_value_is_memory(pages: Pages) -> None:
     index, _ = pages["product"]
     plan = max(index["plans"], key=lambda p: p["runs"])

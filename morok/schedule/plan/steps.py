@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import final
 
 from morok.dtype import DType
 from morok.ir.checks import Complaint
 from morok.ir.node import UOp
-from morok.ir.provenance import Origin
+from morok.ir.provenance import Origin, line_of
 
 
 @final
@@ -33,10 +33,14 @@ class Step:
     buffers: tuple[int, ...]
     variables: tuple[str, ...]
     name: str
-    place: str | None
+    origin: Origin | None = field(compare=False)  # in the normalised graph, which other lines may share
     flops: int
     bytes: int
     group: int
+
+    @property
+    def place(self) -> str | None:
+        return line_of(self.origin)
 
 
 @final

@@ -20,7 +20,7 @@ from morok.ir.digest import hexdigest
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import Ops
 from morok.ir.packed import pack, unpack
-from morok.ir.provenance import Origin, place
+from morok.ir.provenance import Origin, instruction_of, numbers_by_instruction
 from morok.ir.python_form import parse_values
 from morok.machine.devices import machine_of
 from morok.schedule.plan.steps import Check, MemoryTemplate, Step, Template
@@ -51,7 +51,7 @@ def plan_key(sink: UOp) -> str:
 def to_bytes(template: Template, sink: UOp) -> bytes:
     """A template of a normalised graph."""
     nodes = toposort(sink)
-    lines = {where: n for n, node in enumerate(nodes) if (where := place(node)) is not None}
+    lines = numbers_by_instruction(nodes)
     asts = list(dict.fromkeys(step.ast for step in template.steps))
     number = {ast: n for n, ast in enumerate(asts)}
     memory = template.memory
@@ -65,7 +65,7 @@ def to_bytes(template: Template, sink: UOp) -> bytes:
                 s.buffers,
                 s.variables,
                 s.name,
-                -1 if s.place is None else lines.get(s.place, -1),
+                lines.get(instruction_of(s.origin), -1),
                 s.flops,
                 s.bytes,
                 s.group,
@@ -116,7 +116,9 @@ def _read(found: dict[str, Any], sink: UOp) -> Template:
     dtypes = dict(zip(sorted(names), parse_values(sorted(names)), strict=True))
     return Template(
         tuple(
-            Step(graphs[ast], tuple(buffers), tuple(variables), name, _place(nodes, line), flops, size, group)
+            Step(
+                graphs[ast], tuple(buffers), tuple(variables), name, _origin(nodes, line), flops, size, group
+            )
             for ast, buffers, variables, name, line, flops, size, group in steps
         ),
         tuple(results),
@@ -130,7 +132,7 @@ def _read(found: dict[str, Any], sink: UOp) -> Template:
                 Complaint(text, from_the_end),
                 limit,
                 dtypes[dtype],
-                nodes[line].origin if line >= 0 else None,
+                _origin(nodes, line),
             )
             for (buffer, slot, text, from_the_end, dtype, line), limit in zip(
                 found["checks"], limits, strict=True
@@ -139,5 +141,5 @@ def _read(found: dict[str, Any], sink: UOp) -> Template:
     )
 
 
-def _place(nodes: Sequence[UOp], line: int) -> str | None:
-    return place(nodes[line]) if line >= 0 else None
+def _origin(nodes: Sequence[UOp], line: int) -> Origin | None:
+    return nodes[line].origin if line >= 0 else None

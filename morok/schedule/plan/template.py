@@ -10,7 +10,7 @@ from morok.errors import IRError
 from morok.ir.memory import base_of
 from morok.ir.node import UOp, make
 from morok.ir.ops import Ops
-from morok.ir.provenance import line_of
+from morok.ir.provenance import Origin, line_of
 from morok.rewrite.observe import observed, report
 from morok.rewrite.observer import By
 from morok.rewrite.stage import run_pipeline
@@ -82,14 +82,14 @@ def _steps(
     notes, checks, others = place_checks(split, writes, form.checks, kernel.checks)
     if notes is not None and kernel.checks:
         numbers = (*numbers, int(notes.arg[0]))
-    where = line_of(first.origin)
+    where = first.origin
     steps = [_step(other.kernel, other.numbers, where, group) for other in others if not other.is_late]
     steps.append(_step(kernel, numbers, where, group))
     steps += [_step(other.kernel, other.numbers, where, group) for other in others if other.is_late]
     return steps, pairs, checks
 
 
-def _step(kernel: Kernel, numbers: tuple[int, ...], where: str | None, group: int) -> Step:
+def _step(kernel: Kernel, numbers: tuple[int, ...], where: Origin | None, group: int) -> Step:
     return Step(
         kernel.ast,
         numbers,
@@ -114,7 +114,7 @@ def _transfer(write: KernelWrite, group: int) -> Step:
         (int(target.arg[0]), int(view.arg[0])),
         (),
         f"copy_{target.arg[1]}",
-        line_of(write.origin),
+        write.origin,
         0,
         2 * size,
         group,

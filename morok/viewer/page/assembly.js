@@ -71,7 +71,7 @@ class Model {
     const node = this.list[i];
     const arg = this.table.arg(node);
     const src = [...this.table.src(node)].map((s) => this.number.get(s) ?? this.table.op(s)).join(", ");
-    return `${this.table.op(node)} ${this.table.type(node)}${arg === null ? "" : ` ${arg}`} (${src})`;
+    return `${this.table.op(node)} ${this.table.type(node)}${arg === null ? "" : ` ${arg}`}${src ? ` (${src})` : ""}`;
   }
 
   listing() { return Array.from({ length: this.count }, (_, i) => `${String(i).padStart(4)} ${"  ".repeat(this.depth[i])}${this.instructionText(i)}`).join("\n"); }

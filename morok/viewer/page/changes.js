@@ -2,7 +2,7 @@
 
 import { run } from "./data.js";
 import { copyButton, count, empty, h, link, visible, VirtualList } from "./dom.js";
-import { coloured, placeLink, verdictMark } from "./model.js";
+import { classOf, coloured, placeLink, verdictMark } from "./model.js";
 import { describe, differences, expr, marked, opsOf, SIGNS } from "./text.js";
 import { treeView } from "./graph.js";
 
@@ -37,12 +37,21 @@ export function texts(change) {
       const show = (nodes) => nodes.map((n) => expr(table, n, 60)).join(", ") || "–";
       change.texts = [show(change.gone), show(change.come)];
     } else {
-      let a = expr(table, change.old), b = expr(table, change.fresh);
-      if (a === b) [a, b] = [describe(table, change.old), describe(table, change.fresh)];
-      change.texts = [visible(a), visible(b)];
+      change.texts = pair(table, change.old, change.fresh, 120, 6);
     }
   }
   return change.texts;
+}
+
+// Both sides as text. Where the difference lies too deep for that, the first nodes that differ.
+function pair(table, old, fresh, limit, depth) {
+  let a = expr(table, old, limit, depth), b = expr(table, fresh, limit, depth);
+  if (a === b && fresh >= 0) {
+    const [[x, y] = [old, fresh]] = differences(table, old, fresh, 1);
+    [a, b] = [expr(table, x, limit, depth), expr(table, y, limit, depth)];
+    if (a === b) [a, b] = [describe(table, x), describe(table, y)];
+  }
+  return [visible(a), visible(b)];
 }
 
 function place(change) {
@@ -94,7 +103,7 @@ export function changesView(changes, route, k) {
     let began = performance.now();
     for (const change of changes) {
       if ((!op || removes(change, op)) && (!word || matches(change, word))) found.push(change);
-      if (performance.now() - began > 12) {
+      if (performance.now() - began > 8) {
         summary.textContent = "looking …";
         await new Promise((done) => setTimeout(done));
         if (own !== turn) return;
@@ -150,14 +159,14 @@ export function ruleBox(name) {
   const rule = run.index.rules[name];
   if (!rule) return null;
   return h("div", { class: "rule" },
-    h("div", {}, h("strong", {}, name), " ", verdictMark(rule.verdict), " ", h("span", { class: "faint" }, rule.class), " ", copyButton(name)),
+    h("div", {}, h("strong", {}, name), " ", verdictMark(rule.verdict), " ", h("span", { class: "faint" }, classOf(rule)), " ", copyButton(name)),
     h("pre", { class: "formula" }, rule.formula),
     h("div", { class: "faint" }, rule.place, rule.note ? ` · ${rule.note}` : ""));
 }
 
 function changeDetail(change, k) {
   const { table } = change;
-  const long = change.kind === "action" ? texts(change) : [visible(expr(table, change.old, 600, 10)), visible(expr(table, change.fresh, 600, 10))];
+  const long = change.kind === "action" ? texts(change) : pair(table, change.old, change.fresh, 600, 10);
   const [a, b] = marked(...long);
   const where = place(change);
   const tree = (node) => (node >= 0 ? h("details", {}, h("summary", {}, "as a tree"), treeView(table, node, new Set(), 4)) : null);

@@ -1,5 +1,7 @@
 // Elements, numbers for people, and lists of which only the visible rows exist. Text is only ever set as text.
 
+export const work = { rows: 0, nodes: 0 }; // rows of lists and nodes of expressions so far: what views cost, for tests
+
 export function h(tag, attributes, ...children) {
   const found = document.createElement(tag);
   return filled(found, attributes, children);
@@ -95,6 +97,8 @@ export function empty(title, ...advice) {
 
 // --- a list of which only the visible rows exist
 
+const AROUND = 8; // rows above and below those in sight
+
 export class VirtualList {
   // `row(i)` makes an element of the height `--row`; `length` may change with `refresh`.
   constructor({ length, row, height = 24, label, className = "" }) {
@@ -111,39 +115,41 @@ export class VirtualList {
     this.length = length;
     this.rendered.clear();
     this.inner.replaceChildren();
-    this.inner.style.height = `${this.scaled() * length}px`;
+    this.inner.style.height = `${this.height * length}px`;
     this.schedule();
   }
 
-  scaled() { return this.height; }
-
-  schedule() {
-    if (this.pending) return;
+  schedule(around = 0) {
+    if (this.pending) { this.around = Math.min(this.around, around); return; }
     this.pending = true;
-    requestAnimationFrame(() => { this.pending = false; this.render(); });
+    this.around = around;
+    requestAnimationFrame(() => { this.pending = false; this.render(this.around); });
   }
 
-  render() {
-    const size = this.scaled();
-    const first = Math.max(0, Math.floor(this.element.scrollTop / size) - 8);
-    const last = Math.min(this.length, Math.ceil((this.element.scrollTop + this.element.clientHeight) / size) + 8);
+  // What is in sight now, and in the next frame what lies around it.
+  render(around = 0) {
+    const size = this.height, view = this.element;
+    const first = Math.max(0, Math.floor(view.scrollTop / size) - around);
+    const last = Math.min(this.length, Math.ceil((view.scrollTop + view.clientHeight) / size) + around);
     for (const [i, element] of this.rendered) {
-      if (i < first || i >= last) { element.remove(); this.rendered.delete(i); }
+      if (i < first - AROUND || i >= last + AROUND) { element.remove(); this.rendered.delete(i); }
     }
     for (let i = first; i < last; i++) {
       if (this.rendered.has(i)) continue;
       const element = this.row(i);
+      work.rows++;
       element.style.top = `${i * size}px`;
       element.style.height = `${size}px`;
       element.dataset.row = i;
       this.rendered.set(i, element);
       this.inner.append(element);
     }
+    if (!around) this.schedule(AROUND);
   }
 
   // Brings a row into sight, without moving if it is there already.
   show(i) {
-    const size = this.scaled(), top = i * size, view = this.element;
+    const size = this.height, top = i * size, view = this.element;
     const height = view.clientHeight || 400;
     if (top < view.scrollTop || top + size > view.scrollTop + height) view.scrollTop = Math.max(0, top - height / 3);
     this.schedule();

@@ -27,9 +27,9 @@ export function kernelsPage() {
   return [
     rows.length ? h("section", {}, h("h2", {}, "Roofline"), limitsText(), rooflines(rows)) : null,
     poor.length ? h("section", { class: "card" }, h("h2", {}, "Worth a look"),
-      h("p", { class: "faint" }, "Above 2 % of the time and below 30 % of the roofline."),
+      h("p", { class: "faint" }, "Above 2 % of the time and below 30 % of the roofline: neither memory nor arithmetic limits them, unless it is said. A kernel’s page has its loops, its assembly, and how long the compiler’s own model expects it to take."),
       h("ul", {}, poor.map((r) => h("li", {}, kernelLink(r.kernel, r.name), " at ", placeLink(r.at), ": ",
-        `${percent(r.share)} of the time at ${percent(ofRoof(r))} of its roofline; limited by ${r.limit}`)))) : null,
+        `${percent(r.share)} of the time at ${percent(ofRoof(r))} of its roofline`, r.limit.startsWith("neither") ? "" : `; limited by ${r.limit}`)))) : null,
     rows.length ? h("section", {}, h("h2", {}, `${count(new Set(rows.map((r) => r.kernel)).size, "kernel")}, by line`), table(rows)) : null,
     idle.length ? h("section", {}, h("h2", {}, "Compiled, but not run here"),
       h("ul", {}, idle.map((k) => h("li", {}, kernelLink(k.number), " ", k.whole ? placeLink(k.at) : h("span", { class: "mark bad" }, "not finished"))))) : null,
@@ -64,7 +64,7 @@ function drawing(rows, limits, device) {
     const knee = limits.flops / width;
     return svg("g", { class: `roof ${name}` },
       svg("polyline", { points: [[lowX, lowX * width], [knee, limits.flops], [highX, limits.flops]].map(([a, b]) => `${x(a)},${y(b)}`).join(" ") }),
-      svg("text", { x: x(lowX) + 3, y: y(lowX * width) - 18 }, name));
+      svg("text", { x: x(lowX) + 22, y: y(lowX * width) + 10 }, name));
   });
   const ticks = (low, high) => { const found = []; for (let e = Math.ceil(Math.log10(low)); 10 ** e <= high; e++) found.push(10 ** e); return found; };
   const axes = [

@@ -1,7 +1,7 @@
 // The page: the head, the way from an address to a view, keys, themes, and the first hint.
 
 import { readIndex, run } from "./data.js";
-import { empty, h, link, seconds, visible } from "./dom.js";
+import { empty, h, link, seconds, visible, work } from "./dom.js";
 import { codePage } from "./code.js";
 import { kernelsPage } from "./kernels.js";
 import { kernelPage } from "./kernel.js";
@@ -56,8 +56,9 @@ function head() {
   find.addEventListener("input", () => { history.replaceState(null, "", `#find=${encodeURIComponent(find.value)}`); show(); });
   find.addEventListener("keydown", (e) => { if (e.key === "Escape") { find.blur(); } });
   const used = Object.entries(index.knobs).map(([k, v]) => `${k}=${v}`).join(" ");
+  const about = `${seconds(index.seconds)} · ${index.system} · Python ${index.python} · morok ${index.morok}${used ? ` · ${used}` : ""}`;
   document.getElementById("head").append(
-    h("div", { class: "name" }, h("strong", {}, visible(index.title)), h("span", { class: "faint", title: used }, ` ${seconds(index.seconds)} · ${index.system} · Python ${index.python} · morok ${index.morok}${used ? ` · ${used}` : ""}`)),
+    h("div", { class: "name" }, h("strong", {}, visible(index.title)), h("span", { class: "faint", title: about }, ` ${about}`)),
     h("nav", { "aria-label": "pages" }, PAGES.filter(([name]) => name !== "errors" || index.errors.length).map(([name, title], i) => h("a", { href: `#page=${name}`, "data-page": name, title: `key: ${i + 1}` }, title,
       name === "errors" ? h("span", { class: "mark bad" }, String(index.errors.length)) : null))),
     h("div", { class: "tools" }, find, h("button", { type: "button", id: "theme", title: "key: t", onclick: () => theme(true) }, "dark / light"), h("button", { type: "button", id: "help", title: "key: ?", onclick: help }, "keys")));
@@ -127,6 +128,7 @@ async function start() {
   await show();
   await new Promise(requestAnimationFrame);
   window.morokReady = performance.now(); // since the page was asked for
+  window.morokWork = work;
   document.documentElement.dataset.ready = "1";
 }
 

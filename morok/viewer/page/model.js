@@ -86,6 +86,11 @@ export function coloured(place) {
   return found === null ? "" : `--hue:${found.toFixed(0)}`;
 }
 
+// How exact an equation is; lowering steps and approximations are none.
+export function classOf(rule) {
+  return ["lowering", "approximation"].includes(rule.verdict) ? "" : rule.class;
+}
+
 export function verdictMark(verdict) {
   const kind = { proved: "good", refuted: "bad", open: "warn", "not yet": "warn" }[verdict] ?? "plain";
   return h("span", { class: `mark ${kind}` }, verdict || "unknown");

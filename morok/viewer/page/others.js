@@ -4,7 +4,7 @@ import { readOther, run, Table } from "./data.js";
 import { amount, bar, copyButton, count, digits, empty, h, link, percent, seconds, visible } from "./dom.js";
 import { changesView } from "./changes.js";
 import { treeView } from "./graph.js";
-import { kernel, kernelLink, ofRoof, placeLink, placeName, sourceLine, sourceText, verdictMark } from "./model.js";
+import { classOf, kernel, kernelLink, ofRoof, placeLink, placeName, sourceLine, sourceText, verdictMark } from "./model.js";
 
 // --- rules
 
@@ -17,14 +17,14 @@ export function rulesPage(route) {
   const fill = () => {
     const word = input.value.trim().toLowerCase();
     body.replaceChildren(...rules.filter(([name, r]) => !word || `${name} ${r.formula}`.toLowerCase().includes(word)).map(([name, r]) => h("tr", {},
-      h("td", {}, h("strong", {}, name), h("div", { class: "faint" }, r.place)), h("td", {}, h("pre", { class: "formula" }, r.formula)), h("td", {}, verdictMark(r.verdict), h("div", { class: "faint" }, r.note)), h("td", {}, r.class))));
+      h("td", {}, h("strong", {}, name), h("div", { class: "faint" }, r.place)), h("td", {}, h("pre", { class: "formula" }, r.formula)), h("td", {}, verdictMark(r.verdict), h("div", { class: "faint" }, r.note)), h("td", {}, classOf(r)))));
   };
   input.addEventListener("input", fill);
   fill();
   const proved = rules.filter(([, r]) => r.verdict === "proved").length;
   return h("section", {}, h("div", { class: "title" }, h("h2", {}, count(rules.length, "rule")), input),
     h("p", { class: "faint" }, `Those that fired in this run. ${proved} are proved; lowering steps and approximations are no equations between values; “not yet” means that `, h("code", {}, "morok prove"), " has not run here."),
-    h("div", { class: "scroll" }, h("table", {}, h("thead", {}, h("tr", {}, ["rule", "mathematics", "verdict", "class"].map((t) => h("th", {}, t)))), body)));
+    h("div", { class: "scroll" }, h("table", { class: "rules" }, h("thead", {}, h("tr", {}, ["rule", "mathematics", "verdict", "class"].map((t) => h("th", {}, t)))), body)));
 }
 
 // --- search
@@ -58,7 +58,7 @@ export function errorsPage() {
     return h("section", { class: "failure" }, h("h2", {}, e.type, " ", copyButton(`${e.type}: ${e.message}`)),
       h("p", { class: "message" }, visible(e.message), e.place ? h("span", { class: "faint" }, ` (at ${e.place})`) : null),
       e.frames.length ? h("div", {}, h("h3", {}, "Your lines that led to it"), h("ol", {}, e.frames.map((f) => h("li", {}, placeLink(f), " ", sourceText(f))))) : null,
-      e.stopped.length ? h("div", {}, h("h3", {}, "What the compiler was at"), h("ol", {}, e.stopped.map((c) => h("li", {}, `${c.kind} ${c.number} ${c.name}`, h("span", { class: "faint" }, ` ${c.place}`), c.changes ? `, after ${count(c.changes, "rewrite")}` : "")))) : null,
+      e.stopped.length ? h("div", {}, h("h3", {}, "What the compiler was at"), h("ol", {}, e.stopped.map((c) => h("li", {}, [c.kind, c.number, c.name].filter(Boolean).join(" "), c.place ? h("span", { class: "faint" }, ` ${c.place}`) : null, c.changes ? `, after ${count(c.changes, "rewrite")}` : "")))) : null,
       unfinished.length ? h("p", {}, "Not finished: ", unfinished.map((k, i) => [i ? ", " : "", kernelLink(k.number)])) : null,
       refuted.length ? h("p", {}, "Not proved: ", refuted.map((k, i) => [i ? ", " : "", kernelLink(k.number)])) : null,
       h("p", { class: "advice" }, e.advice),

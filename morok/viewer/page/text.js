@@ -1,5 +1,7 @@
 // Nodes for people: one-line mathematics, a line of a tree, and where two graphs differ.
 
+import { work } from "./dom.js";
+
 const TERNARY = 0, COMPARISON = 1, OR = 2, XOR = 3, AND = 4, SHIFT = 5, SUM = 6, PRODUCT = 7, UNARY = 8, ATOM = 9;
 const INFIX = {
   ADD: [" + ", SUM], SUB: [" - ", SUM], MUL: ["*", PRODUCT], FDIV: ["/", PRODUCT], FLOORDIV: ["//", PRODUCT],
@@ -7,7 +9,6 @@ const INFIX = {
   CMPEQ: [" == ", COMPARISON], CMPNE: [" != ", COMPARISON], AND: [" & ", AND], OR: [" | ", OR], XOR: [" ^ ", XOR],
   SHL: [" << ", SHIFT], SHR: [" >> ", SHIFT],
 };
-const COMMUTES = new Set(["ADD", "AND", "OR", "XOR"]);
 export const SIGNS = Object.fromEntries(Object.entries(INFIX).map(([op, [sign]]) => [op, sign.trim()]));
 const FEW = 4;
 
@@ -26,8 +27,12 @@ function named(table, node) {
   }
 }
 
+let left = 0; // nodes that may still be written: an expression of more would be too long anyway
+
 // A node as [text, how tightly it binds]; what lies deeper than `depth` is an ellipsis.
 function written(table, node, depth, limit) {
+  work.nodes++;
+  if (--left < 0) return ["…", ATOM];
   const name = named(table, node);
   if (name !== null) return [name, name.startsWith("-") ? UNARY : ATOM];
   const src = table.src(node);
@@ -41,8 +46,7 @@ function written(table, node, depth, limit) {
   if (INFIX[op]) {
     const [sign, strength] = INFIX[op];
     const compares = strength === COMPARISON;
-    const right = COMMUTES.has(op) ? strength : strength + 1;
-    return [inner(src[0], compares ? strength + 1 : strength) + sign + inner(src[1], right), strength];
+    return [inner(src[0], compares ? strength + 1 : strength) + sign + inner(src[1], strength + 1), strength];
   }
   switch (op) {
     case "NEG": return [`-${inner(src[0], UNARY)}`, UNARY];
@@ -73,9 +77,11 @@ export function expr(table, node, limit = 120, depth = 6) {
     return `r${table.arg(node).split(" ")[0]} < ${expr(table, table.src(node)[0], 30, 3)} ${table.arg(node).split(" ")[1]}`;
   }
   for (let d = depth; d > 1; d--) {
+    left = limit; // every node is a letter at least
     const [text] = written(table, node, d, limit);
-    if (text.length <= limit) return text;
+    if (left >= 0 && text.length <= limit) return text;
   }
+  left = limit;
   const [text] = written(table, node, 1, limit);
   return text.length > limit ? `${text.slice(0, limit)}…` : text;
 }

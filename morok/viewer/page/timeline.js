@@ -18,6 +18,12 @@ function laneNames() {
   return names;
 }
 
+// A time of the axis, in microseconds, with as many digits as tell it from the next one.
+function tick(micros, step) {
+  const [scale, unit] = step >= 1e6 ? [1e6, "s"] : step >= 1e3 ? [1e3, "ms"] : [1, "µs"];
+  return `${(Math.round(micros / step) * step / scale).toLocaleString("en", { maximumFractionDigits: 3 })} ${unit}`;
+}
+
 function timeline() {
   const runs = run.index.runs;
   if (!runs.start.length) return empty("Nothing has run.", "The timeline shows kernels that ran while it was recorded.");
@@ -42,9 +48,9 @@ function timeline() {
     g.fillStyle = style.getPropertyValue("--faint");
     const step = 10 ** Math.floor(Math.log10((view.to - view.from) / 4));
     const nice = [1, 2, 5, 10].map((m) => m * step).find((m) => (view.to - view.from) / m <= 8) ?? 10 * step;
-    for (let t = Math.ceil(view.from / nice) * nice; t <= view.to; t += nice) {
+    for (let t = all[0] + Math.ceil((view.from - all[0]) / nice) * nice; t <= view.to; t += nice) {
       g.fillRect(x(t), 14, 1, height);
-      g.fillText(seconds(t / 1e6), x(t) + 3, 11);
+      g.fillText(tick(t - all[0], nice), x(t) + 3, 11);
     }
     const dark = document.documentElement.dataset.theme === "dark";
     let last = [];
@@ -138,11 +144,11 @@ function memory(route) {
     plan.placed.length ? arena(plan) : empty("No intermediate results.", "All values of this plan are inputs or results, or are fused away."));
 }
 
-const WIDE = 900, HIGH = 320, LEFT = 70, BOTTOM = 26;
+const WIDE = 900, HIGH = 340, LEFT = 70, TOP = 22, BOTTOM = 26;
 
 function arena(plan) {
   const steps = plan.steps.length, top = Math.max(plan.arena, 1);
-  const x = (i) => LEFT + (WIDE - LEFT) * i / steps, y = (b) => (HIGH - BOTTOM) * (1 - b / top);
+  const x = (i) => LEFT + (WIDE - LEFT) * i / steps, y = (b) => TOP + (HIGH - TOP - BOTTOM) * (1 - b / top);
   const alive = new Float64Array(steps);
   for (const [, bytes, first, last] of plan.placed) for (let i = first; i <= last; i++) alive[i] += bytes;
   const peak = alive.indexOf(Math.max(...alive));
@@ -154,11 +160,11 @@ function arena(plan) {
     }, svg("title", {}, `${amount(bytes)} at ${offset.toLocaleString("en")}, from kernel ${first} to ${last}\nwritten by ${step ? step[1] : "?"} at ${step ? placeName(step[2]) : "?"}`)));
   });
   const line = [...alive].map((b, i) => `${x(i)},${y(b)} ${x(i + 1)},${y(b)}`).join(" ");
-  const ticks = [0, 0.25, 0.5, 0.75, 1].map((p) => svg("g", { class: "tick" }, svg("line", { x1: LEFT, x2: WIDE, y1: y(p * top), y2: y(p * top) }), svg("text", { x: LEFT - 5, y: Math.max(10, y(p * top) + 4), "text-anchor": "end" }, amount(Math.round(p * top)))));
+  const ticks = [0, 0.25, 0.5, 0.75, 1].map((p) => svg("g", { class: "tick" }, svg("line", { x1: LEFT, x2: WIDE, y1: y(p * top), y2: y(p * top) }), svg("text", { x: LEFT - 5, y: y(p * top) + 4, "text-anchor": "end" }, amount(Math.round(p * top)))));
   return h("figure", { class: "scroll" }, svg("svg", { viewBox: `0 0 ${WIDE} ${HIGH}`, class: "arena", role: "img", "aria-label": "live ranges in the arena" }, ...ticks, ...boxes,
     svg("polyline", { points: line, class: "alive" }),
-    svg("line", { x1: x(peak), x2: x(peak), y1: 0, y2: HIGH - BOTTOM, class: "peak" }),
-    svg("text", { x: Math.min(WIDE - 150, x(peak) + 4), y: 12 }, `peak: ${amount(alive[peak])} at kernel ${peak}`),
+    svg("line", { x1: x(peak), x2: x(peak), y1: 4, y2: HIGH - BOTTOM, class: "peak" }),
+    svg("text", { x: Math.min(WIDE - 150, x(peak) + 4), y: 14 }, `peak: ${amount(alive[peak])} at kernel ${peak}`),
     svg("text", { x: (WIDE + LEFT) / 2, y: HIGH - 6, "text-anchor": "middle" }, `the plan's kernels in order, 0 … ${steps - 1}`)),
   h("figcaption", {}, "A box is a buffer: as wide as it lives, as high as its bytes, where it lies in the arena, in the colour of the line that writes it. The line is the sum of what is alive. At the peak: ",
     kernelLink(plan.steps[peak][0], plan.steps[peak][1]), "."));
