@@ -31,7 +31,7 @@ def assembled(made: Any) -> dict[str, Any]:
 
 
 def host_facts(lines: list[str]) -> dict[str, int]:
-    """Registers that the code of a processor names, and bytes that its largest function takes on the stack."""
+    """Registers that the code of a processor names, and bytes of its largest function on the stack."""
     vectors: set[str] = set()
     general: set[str] = set()
     stack = own = 0

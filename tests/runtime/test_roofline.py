@@ -85,7 +85,7 @@ def test_the_page_has_the_figures_of_the_profile_and_of_the_roofline(
 
 
 def test_three_say_the_same_of_one_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """What PROFILE=1 prints, what `morok bench --roofline` prints, and the page, all of the very same runs."""
+    """What PROFILE=1 prints, what `morok bench --roofline` prints, and the page, of the very same runs."""
     from morok.runtime.profile import profile
 
     page = tmp_path / "run.html"
