@@ -54,7 +54,9 @@ def lower_index(root: UOp, ctx: Any) -> UOp:
     done: dict[UOp, UOp] = {}
     for node in toposort(root):
         src = tuple([done[s] for s in node.src])
-        if node.dtype.is_index:
+        if not node.src and not node.dtype.is_index:
+            done[node] = node
+        elif node.dtype.is_index:
             done[node] = _lower(node, src, machine)
         elif node.op.is_compare and node.src[0].dtype.is_index:
             dtype = concrete(node.src, machine)
@@ -62,7 +64,8 @@ def lower_index(root: UOp, ctx: Any) -> UOp:
         elif node.op is Ops.CAST and node.src[0].dtype.is_index:
             done[node] = _convert(src[0], node.dtype.scalar)
         else:
-            done[node] = node.replace(src)
+            same = src == node.src
+            done[node] = node if same else make(node.op, node.dtype, src, node.arg, node.origin)
     return done[root]
 
 

@@ -109,10 +109,14 @@ class DType:
         """A vector of this scalar; `vec(1)` is the scalar itself."""
         if lanes == 1:
             return self
-        name = f"{self.name}x{lanes}"
-        return (
-            _INTERNED.get(name) or (_POINTERS.get(name) if self.is_ptr else None) or _make_vector(self, lanes)
-        )
+        found = _VECTORS.get((self, lanes)) if lanes.__class__ is int else None
+        if found is None:
+            name = f"{self.name}x{lanes}"
+            if self.is_ptr:
+                return _POINTERS.get(name) or _make_vector(self, lanes)
+            found = _INTERNED.get(name) or _make_vector(self, lanes)
+            _VECTORS[self, lanes] = found
+        return found
 
     def ptr(self, size: int = -1, space: AddrSpace = AddrSpace.GLOBAL) -> PtrDType:
         """A pointer to `size` of these (-1: unknown) in `space`."""
@@ -130,6 +134,9 @@ class PtrDType(DType):
 
 
 _INTERNED: dict[str, DType] = {}
+_VECTORS: dict[
+    tuple[DType, int], DType
+] = {}  # those of them that are vectors of numbers, by scalar and lanes
 # Pointers have sizes in their names: as many as a program has sizes. Held only while somebody else does.
 _POINTERS: weakref.WeakValueDictionary[str, DType] = weakref.WeakValueDictionary()
 _lock = threading.Lock()

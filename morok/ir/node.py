@@ -22,7 +22,7 @@ from morok.ir.args import LOOSE, arg_key
 from morok.ir.arithmetic.alu import defined
 from morok.ir.operators import Operators
 from morok.ir.ops import Op, Ops
-from morok.ir.provenance import RECENT, Origin, find, here_origin, place, recent
+from morok.ir.provenance import RECENT, Origin, find, here_origin, place, recent, settle
 
 
 class _Fields(Operators["UOp"]):
@@ -204,7 +204,8 @@ def make(
         if field.__class__ is not UOp:
             _complain(op, dtype, src, arg)
     if origin is None and _provenance.value:
-        origin = here_origin()
+        made_by: Any = here_origin()
+        origin = settle(made_by) if made_by.__class__ is tuple else made_by
         if origin is None:
             frame = _getframe(depth)
             at = frame.f_lasti

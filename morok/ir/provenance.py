@@ -71,8 +71,12 @@ class Originated(Protocol):
 N = TypeVar("N", bound=Originated)
 
 
-_current: ContextVar[Origin | None] = ContextVar("morok.origin", default=None)
+# What nodes that are made now come from. A pair (node, rule) stands for the origin that `derive` would make
+# of them: most rules that are tried make nothing, so the first node that is made asks for it (`settle`).
+Pending = tuple[Any, Any]
+_current: ContextVar[Origin | Pending | None] = ContextVar("morok.origin", default=None)
 here_origin = _current.get
+set_origin = _current.set
 
 
 class _Here:
@@ -85,7 +89,8 @@ class _Here:
 
     @property
     def origin(self) -> Origin | None:
-        return _current.get()
+        found = _current.get()
+        return settle(found) if found.__class__ is tuple else found  # type: ignore[return-value]
 
     @origin.setter
     def origin(self, origin: Origin | None) -> None:
@@ -147,6 +152,13 @@ def derive(parent: Originated, rule: Any) -> Origin | None:
     if old is None:
         return Origin(None, 0, rule, weakref.ref(parent))
     return Origin(old.code, old.lasti, rule, weakref.ref(parent))
+
+
+def settle(pending: Pending) -> Origin | None:
+    """The origin that a pair stands for, which takes its place."""
+    origin = derive(*pending)
+    _current.set(origin)
+    return origin
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from morok.ir.arithmetic.alu import evaluate
 from morok.ir.bounds import vmax, vmin
 from morok.ir.node import UOp, const, make
 from morok.ir.ops import Op, Ops
-from morok.ir.provenance import derive, here
+from morok.ir.provenance import here_origin, set_origin
 from morok.rewrite.match import Choice, choices, dtype_source, exact, is_constant_term
 from morok.rewrite.rules import Rule, parameters
 from morok.rewrite.terms import ANY, DOMAINS, Apply, As, DTypeOf, Fact, Lit, Term, Var
@@ -52,7 +52,7 @@ class _Names:
     def __init__(self) -> None:
         self.values: dict[str, Any] = {
             "make": make, "const": const, "evaluate": evaluate, "vmin": vmin, "vmax": vmax, "exact": exact,
-            "derive": derive, "here": here, "boolean": boolean, "CONST": Ops.CONST, "checked": checked,
+            "set_origin": set_origin, "boolean": boolean, "CONST": Ops.CONST, "checked": checked,
             "inf": math.inf, "nan": math.nan,
         }  # fmt: skip
         self._counter = itertools.count()
@@ -280,7 +280,7 @@ class _Writer:
         flush()
         pad = "    " * depth
         if not self.keep_same:  # a spec makes no nodes
-            out.append(f"{pad}here.origin = derive(n, {label})")
+            out.append(f"{pad}set_origin((n, {label}))")
         out.append(f"{pad}out = {self.result()}")
         tests = ["out is not None"] if self.rule.is_code else []
         if not self.keep_same:
@@ -405,16 +405,25 @@ class Matcher:
         return all(want is None or got in want for want, got in zip(alternative, sources, strict=True))
 
     def __call__(self, n: UOp, ctx: Any = None) -> tuple[UOp, Rule] | None:
-        outer = here.origin
+        outer = here_origin()
         try:
             return self.match(n, ctx)
         finally:
-            here.origin = outer
+            set_origin(outer)
 
     def match(self, n: UOp, ctx: Any = None) -> tuple[UOp, Rule] | None:
-        """What the engine calls; it puts `here.origin` back once, after many matches."""
+        """What the engine calls; it puts the origin of new nodes back once, after many matches."""
         src = n.src
-        key = (n.op, src[0].op, src[1].op) if len(src) == 2 else key_of(n)
+        count = len(src)
+        key: Key  # `key_of`, written out
+        if count == 2:
+            key = (n.op, src[0].op, src[1].op)
+        elif count == 1:
+            key = (n.op, src[0].op)
+        elif count > _LISTED:
+            key = (n.op, count)
+        else:
+            key = (n.op, *[s.op for s in src])
         functions = self.table.get(key)
         if functions is None:
             functions = self.candidates(key)

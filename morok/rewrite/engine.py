@@ -21,7 +21,7 @@ from morok import knobs
 from morok.errors import RewriteCycle
 from morok.ir.node import UOp, make, set_memo, toposort
 from morok.ir.ops import Op
-from morok.ir.provenance import here, place
+from morok.ir.provenance import here_origin, place, set_origin
 from morok.ir.text import expr
 from morok.rewrite.compile import Matcher
 from morok.rewrite.match import apply_rule
@@ -101,7 +101,7 @@ def rewrite(
         by = By("rules", ruleset.name)
         observer = observer if observer.wants(root) else None
     result = None
-    outer = here.origin
+    outer = here_origin()
     try:
         if observer is not None:
             observer.begin(by, root)
@@ -114,10 +114,13 @@ def rewrite(
             # an observer sees every match, so nothing is taken from memory
             pure = early is None and observer is None and not ruleset.uses_context
             tag = _memo_tag(ruleset) if pure else None
-            result = _fixpoint(root, matcher(ruleset), ctx, early, tag, observer)
+            if early is None and observer is None:
+                result = _sweep(root, matcher(ruleset), ctx, tag)
+            else:
+                result = _fixpoint(root, matcher(ruleset), ctx, early, tag, observer)
         return result
     finally:
-        here.origin = outer
+        set_origin(outer)
         if observer is not None:
             observer.end(by, root, result)
 
@@ -135,6 +138,98 @@ def _memo_tag(ruleset: RuleSet) -> tuple[Any, None]:
     return tag
 
 
+def _sweep(root: UOp, match: MatchFunction, ctx: Any, tag: Any) -> UOp:
+    """What `_fixpoint` does, for graphs that mostly stay as they are: their nodes are put in order first, in
+    which each is a matter of a few lines, and only what a rule makes is walked step by step."""
+    key = tag[0] if tag is not None else None
+    if key is not None and root.memo_ is not None and root.memo_[0] is key:
+        return root if root.memo_[1] is None else root.memo_[1]
+    done: dict[UOp, UOp] = {}  # what is finished; complete from the first change on
+    order = _order(root, key, done)
+    ops = _root_ops(match)
+    changed = any(new is not old for old, new in done.items())
+    for number, node in enumerate(order):
+        rebuilt, known, out = node, None, None
+        if changed:
+            if node in done:
+                continue
+            src = node.src
+            new_src = tuple([done[s] for s in src])
+            if new_src != src:
+                rebuilt = make(node.op, node.dtype, new_src, node.arg, node.origin)
+                known = done.get(rebuilt)
+                if known is None and key is not None:
+                    memo = rebuilt.memo_
+                    if memo is not None and memo[0] is key:
+                        known = rebuilt if memo[1] is None else memo[1]
+        if known is None:
+            known = rebuilt
+            if ops is None or node.op in ops:
+                out = match(rebuilt, ctx)
+                if out is not None:
+                    if not changed:
+                        changed = True
+                        done.update(zip(order[:number], order[:number], strict=True))
+                    statistics.rewrites += 1
+                    known = _result(node, rebuilt, out, match, ctx, tag, done)
+        if changed:
+            done[node] = done[rebuilt] = known
+        if tag is not None:
+            set_memo(node, tag if known is node else (key, known))
+            if rebuilt is not node:
+                set_memo(rebuilt, tag if known is rebuilt else (key, known))
+    statistics.nodes += len(order)
+    return done[root] if changed else root
+
+
+def _order(root: UOp, key: Any, done: dict[UOp, UOp]) -> list[UOp]:
+    """The nodes to look at: sources first, and among these the last first.
+
+    Those with a remembered result go to `done` and are not entered.
+    """
+    order: list[UOp] = []
+    seen = {root}
+    node, rest = root, reversed(root.src)
+    waiting: list[tuple[UOp, Any]] = []
+    while True:
+        for s in rest:
+            if s in seen:
+                continue
+            seen.add(s)
+            if key is not None:
+                memo = s.memo_
+                if memo is not None and memo[0] is key:
+                    done[s] = s if memo[1] is None else memo[1]
+                    continue
+            if s.src:
+                waiting.append((node, rest))
+                node, rest = s, reversed(s.src)
+                break
+            order.append(s)
+        else:
+            order.append(node)
+            if not waiting:
+                return order
+            node, rest = waiting.pop()
+
+
+def _result(
+    node: UOp,
+    rebuilt: UOp,
+    out: tuple[UOp, Rule],
+    match: MatchFunction,
+    ctx: Any,
+    tag: Any,
+    done: dict[UOp, UOp],
+) -> UOp:
+    """What becomes of a node that a rule has made another one."""
+    new, rule = out
+    found = done.get(new)
+    return (
+        _fixpoint(new, match, ctx, None, tag, None, done, node, (rebuilt, rule)) if found is None else found
+    )
+
+
 def _fixpoint(
     root: UOp,
     match: MatchFunction,
@@ -142,16 +237,26 @@ def _fixpoint(
     early: MatchFunction | None,
     tag: Any,
     observer: Observer | None,
+    done: dict[UOp, UOp] | None = None,
+    parent: UOp | None = None,
+    made_by: tuple[UOp, Rule] | None = None,
 ) -> UOp:
-    """Walks the graph once, sources first; what a rule makes is walked at once, before whoever uses it."""
+    """Walks the graph once, sources first; what a rule makes is walked at once, before whoever uses it.
+
+    It may be part of a larger walk, with what is `done` there, and with the node that a rule made it of.
+    """
     key = tag[0] if tag is not None else None
     if key is not None and root.memo_ is not None and root.memo_[0] is key:
         return root if root.memo_[1] is None else root.memo_[1]
-    done: dict[UOp, UOp] = {}
-    changed = False  # whether some node is another one now; until then sources need not be looked up
+    changed = done is not None  # whether some node is another one now; until then nobody looks sources up
+    done = {} if done is None else done
     ops = _root_ops(match)
+    early_ops = None if early is None else _root_ops(early)
     chain: list[tuple[UOp, Rule]] = []
     being_rewritten: set[UOp] = set()
+    if parent is not None and made_by is not None:
+        chain.append(made_by)
+        being_rewritten.update((parent, made_by[0]))
     # What waits: (node, its sources that are left), or (node, rebuilt, result, rule) for the result.
     waiting: list[Any] = []
     entered: UOp | None = root
@@ -163,7 +268,7 @@ def _fixpoint(
             nodes += 1
             if chain and node in being_rewritten:
                 raise _cycle(node, chain)
-            if early is not None:
+            if early is not None and (early_ops is None or node.op in early_ops):
                 out = early(node, ctx)
             rest = reversed(node.src)
         if out is None:

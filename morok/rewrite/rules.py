@@ -20,8 +20,10 @@ import typing
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
+from types import CodeType
 from typing import Any, final
 
+from morok import knobs
 from morok.errors import RuleError
 from morok.ir.ops import MOVEMENT, Op, Ops
 from morok.rewrite.terms import (
@@ -129,14 +131,28 @@ class Rule:
 
 def parameters(function: Callable[..., Any]) -> tuple[str, ...]:
     """The names a condition or right side written in code asks for."""
-    return tuple(inspect.signature(function).parameters)
+    code = getattr(function, "__code__", None)
+    if code.__class__ is not CodeType or hasattr(function, "__wrapped__") or code.co_flags & _OPEN:
+        return tuple(inspect.signature(function).parameters)
+    names: tuple[str, ...] = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    return names[1:] if inspect.ismethod(function) else names
+
+
+_OPEN = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS  # there `signature` knows better
+
+
+def is_shipped(function: Callable[..., Any]) -> bool:
+    """Whether a function is morok's own: the tests check its rules (with the knob SPEC), and a user's process
+    does not pay for that again."""
+    return not knobs.SPEC.value and function.__code__.co_filename.startswith(_PACKAGE)
 
 
 def collect(prefix: str, function: Callable[..., Rules], extras: tuple[Any, ...] = ()) -> list[Rule]:
     """Runs a generator of rules with its parameters as variables; checks and completes every yield."""
     hints = typing.get_type_hints(function)
+    shipped = is_shipped(function)
     given = {}
-    for parameter in inspect.signature(function).parameters:
+    for parameter in parameters(function):
         kind = hints.get(parameter, Var)
         if not (isinstance(kind, type) and issubclass(kind, Var)):
             raise RuleError(
@@ -152,7 +168,7 @@ def collect(prefix: str, function: Callable[..., Rules], extras: tuple[Any, ...]
     for item in generator:
         frame = generator.gi_frame  # type: ignore[attr-defined]
         rule = _complete(
-            prefix, (*item, *extras) if isinstance(item, tuple) else item, f"{file}:{frame.f_lineno}"
+            prefix, (*item, *extras) if isinstance(item, tuple) else item, f"{file}:{frame.f_lineno}", shipped
         )
         if rule.name in names:
             raise RuleError(f"two rules are called {rule.name}", place=rule.place)
@@ -161,10 +177,11 @@ def collect(prefix: str, function: Callable[..., Rules], extras: tuple[Any, ...]
     return found
 
 
-_ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_ROOT = os.path.dirname(os.path.dirname(_PACKAGE))
 
 
-def _complete(prefix: str, item: Any, place: str) -> Rule:
+def _complete(prefix: str, item: Any, place: str, checked: bool = False) -> Rule:
     parts = item if isinstance(item, tuple) else (item,)
     if len(parts) < 2 or not isinstance(parts[0], str) or not isinstance(parts[1], Arrow):
         raise RuleError(
@@ -185,6 +202,8 @@ def _complete(prefix: str, item: Any, place: str) -> Rule:
         else:
             raise RuleError(f"{extra!r} cannot follow a rule", place=place)
     rule = Rule(f"{prefix}.{name}", arrow.before, arrow.after, tuple(conditions), numeric, place, **remarks)
+    if checked:
+        return rule
     _check_bound(rule)
     if rule.is_code and rule.why is None:
         raise RuleError(f"{rule.name} has code on its right side and does not say why(…)", place=place)

@@ -9,7 +9,7 @@ from typing import Any, final
 from morok import knobs
 from morok.errors import RuleError
 from morok.rewrite.checks import check
-from morok.rewrite.rules import DEFAULT_CLASSES, Numeric, Rule, Rules, collect, parameters
+from morok.rewrite.rules import DEFAULT_CLASSES, Numeric, Rule, Rules, collect, is_shipped, parameters
 from morok.rewrite.terms import Term
 
 _ids = itertools.count(1)
@@ -59,8 +59,7 @@ def join(name: str, *sets: RuleSet) -> RuleSet:
 
 
 def _asks_for_context(rule: Rule) -> bool:
-    code = [f for f in (rule.after, *rule.conditions) if not isinstance(f, Term)]
-    return any("ctx" in parameters(f) for f in code)
+    return any(not isinstance(f, Term) and "ctx" in parameters(f) for f in (rule.after, *rule.conditions))
 
 
 REGISTRY: dict[str, RuleSet] = {}  # where rules are written
@@ -71,7 +70,7 @@ def rules(name: str) -> Callable[[Callable[..., Rules]], RuleSet]:
     """Makes a rule set out of a generator of rules and enters it in the registry."""
 
     def decorate(function: Callable[..., Rules]) -> RuleSet:
-        result = RuleSet(name, collect(name, function))
+        result = RuleSet(name, collect(name, function), checked=is_shipped(function))
         old = REGISTRY.get(name)
         if old is not None and old.rules and result.rules and old.rules[0].place != result.rules[0].place:
             raise RuleError(f"there is a rule set called {name!r} already", place=old.rules[0].place)

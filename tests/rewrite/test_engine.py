@@ -1,6 +1,7 @@
 """The engine: strategies, cycles, long chains, memory, traces, provenance."""
 
 import gc
+import random
 import threading
 from typing import Any
 
@@ -257,3 +258,32 @@ def test_a_sum_in_reverse_order_takes_no_age() -> None:
     with tracing() as trace:
         assert simplify(total) is in_order
     assert len(trace) < 2 * len(terms)  # one step per term, not one per pair
+
+
+def test_a_watched_walk_ends_where_an_unwatched_one_does() -> None:
+    """Whoever listens has every node walked step by step; otherwise nodes are put in order first."""
+    chance = random.Random(3)
+    for _ in range(60):
+        known = [X, Y, Z, const(index, 3), const(index, 12)]
+        for _ in range(40):
+            a, b = chance.choices(known[-12:], k=2)
+            c = chance.choice((2, 3, 4, 8))
+            known.append(chance.choice((a + b, a * c, a // c, a % c, (a < b).where(a, b), a.maximum(b))))
+        root = sink(*known[-6:])
+        with tracing():
+            watched = rewrite(root, symbolic)
+        assert rewrite(root, symbolic) is watched
+
+
+def test_what_a_rule_makes_may_stand_elsewhere_in_the_graph() -> None:
+    """A result that is a node of the graph, not yet looked at, is rewritten like any other."""
+
+    @rules("test.elsewhere")
+    def elsewhere(x: Var, y: Var) -> Rules:
+        yield "swap", Sub(x, y) >> (lambda x, y: y * 2), why("for the test")
+        yield "two", Mul(x, 2) >> x + x, grows("for the test")
+
+    graph = sink(X * 2, make(Ops.SUB, index, (Y, X)))  # the last source is looked at first
+    assert rewrite(graph, elsewhere).src == (X + X, X + X)
+    graph = sink(make(Ops.SUB, index, (Y, X)), X * 2)
+    assert rewrite(graph, elsewhere).src == (X + X, X + X)

@@ -9,6 +9,7 @@ loop. `guard_stores` adds IF and ENDIF for devices whose stores take no conditio
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Any
 
 from morok.dtype import void
@@ -152,7 +153,9 @@ def _homes(order: list[UOp], blocks: dict[UOp, _Block], top: _Block) -> dict[UOp
                 raise CompileError(f"range {node.arg} is never closed", place=place(node))
             home[node] = block
             continue
-        open_ = ranges(node)
+        open_ = node.ranges_
+        if open_ is None:
+            open_ = ranges(node)
         found = known.get(open_)
         if found is None:
             found = known[open_] = _innermost(open_, blocks, top)
@@ -163,13 +166,15 @@ def _homes(order: list[UOp], blocks: dict[UOp, _Block], top: _Block) -> dict[UOp
 def _fill(order: list[UOp], home: dict[UOp, _Block], blocks: dict[UOp, _Block]) -> None:
     """Nodes into their blocks, and what each loop needs from around it."""
     for node in order:
-        mine = home[node]
+        inside = mine = home[node]
+        is_end = node.op is Ops.END
+        if is_end:
+            inside = blocks[node.src[1]]
         if node.op is not Ops.RANGE:
             mine.nodes[node] = None
-        inside = blocks[node.src[1]] if node.op is Ops.END else mine
         for s in node.src:
             theirs = home[s]
-            if theirs is inside or (node.op is Ops.END and s.op is Ops.RANGE):
+            if theirs is inside or (is_end and s.op is Ops.RANGE):
                 continue
             # the loops around this node, up to the source's own level, wait for the source
             block: _Block | None = inside
@@ -217,16 +222,14 @@ _FIRST = frozenset(
 
 def _work(home: dict[UOp, _Block], blocks: dict[UOp, _Block]) -> dict[UOp, int]:
     """For each node, how much runs in the loops that must have finished before it: its weight as a source."""
-    trips: dict[UOp, int] = {}
     result: dict[UOp, int] = {}
     for node in home:
         weight = 0
         for s in node.src:
-            weight = max(weight, result.get(s, 0))
+            if result[s] > weight:
+                weight = result[s]
         if node.op is Ops.END:
-            size = vmax(node.src[1]) + 1
-            trips[node] = int(min(size, 1 << 40))
-            weight += trips[node]
+            weight += int(min(vmax(node.src[1]) + 1, 1 << 40))
         result[node] = weight
     return result
 
@@ -236,9 +239,8 @@ def _order(
 ) -> list[UOp]:
     """The nodes of a block, sources first, the heaviest source first. Definitions come before everything."""
     placed: dict[UOp, None] = {n: None for n in block.nodes if n.op in _FIRST}
-    used: set[UOp] = set()
-    for node in block.nodes:
-        used.update(_sources(node, home, blocks))
+    sources = {node: _sources(node, home, blocks) for node in block.nodes}
+    used = set(chain.from_iterable(sources.values()))
     # roots: what nothing else in the block uses, in the order of the graph
     roots = [n for n in block.nodes if n not in used and n not in placed]
     stack = list(reversed(roots))
@@ -247,17 +249,19 @@ def _order(
         if node in placed:
             stack.pop()
             continue
-        pending = [s for s in _sources(node, home, blocks) if s not in placed]
+        pending = [s for s in sources[node] if s not in placed]
         if pending:
             pending.reverse()  # the last one is entered first
-            if node.op not in _SILENT:  # effects keep their order: a later one may overwrite what one reads
-                pending.sort(key=lambda s: work[s])
+            if (
+                len(pending) > 1 and node.op not in _SILENT
+            ):  # effects keep their order: a later one may overwrite what one reads
+                pending.sort(key=work.__getitem__)
             stack += pending
             continue
         stack.pop()
         placed[node] = None
     # roles run side by side, so they stand side by side, after what all of them need
-    return sorted(placed, key=_is_role)
+    return sorted(placed, key=_is_role) if any(map(_is_role, placed)) else list(placed)
 
 
 def _is_role(node: UOp) -> bool:

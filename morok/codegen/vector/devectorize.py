@@ -12,13 +12,14 @@ Vector reductions become trees, and vectors of booleans follow the width of what
 
 from __future__ import annotations
 
+from itertools import accumulate
 from types import SimpleNamespace
 from typing import Any
 
 from morok.codegen.vector.fragments import cut_units
 from morok.codegen.vector.indices import Places, factor, join, places, rounded, scalar_lane
-from morok.codegen.vector.vectors import concat, gather, lane, swizzle
-from morok.dtype import AddrSpace, PtrDType, void
+from morok.codegen.vector.vectors import concat, gather, lane, pieces, swizzle
+from morok.dtype import AddrSpace, DType, PtrDType, void
 from morok.ir.node import UOp, alu, make
 from morok.ir.ops import ALU, Op, Ops
 from morok.machine.machine import Machine
@@ -55,7 +56,12 @@ def group_addresses(node: UOp, ctx: Any) -> UOp | None:
     masked = by_lane and machine.masked_memory
     # (gate, or the layer of a mask, and root) → offset → lanes that want it
     groups: dict[tuple[Any, Any], dict[int, list[int]]] = {}
-    for i in range(count):
+    simple = gate is None and len(found.roots) == 1
+    if simple:
+        only = groups[None, found.roots[0]] = {}
+        for i, offset in enumerate(found.offsets):
+            only.setdefault(offset, []).append(i)
+    for i in () if simple else range(count):
         if not masked:
             groups.setdefault((gates[i], found.root(i)), {}).setdefault(found.offsets[i], []).append(i)
             continue
@@ -148,23 +154,21 @@ def cut_arithmetic(node: UOp, ctx: Any) -> UOp | None:
     if count == 1 or node.dtype.is_void or node.dtype.is_index:
         return None  # places are taken apart lane by lane, so vectors of them stay whole until then
     machine: Machine = ctx.machine
-    widest = max((s.dtype for s in (node, *node.src)), key=lambda d: d.scalar.itemsize)
+    src = node.src
+    widest = node.dtype
+    for s in src:
+        if s.dtype.scalar.itemsize > widest.scalar.itemsize:
+            widest = s.dtype
     width = machine.lanes(widest)
     if widest.is_bool:  # truths lie in registers as wide as what was compared
-        width = min([width, *(part.dtype.lanes for s in node.src if s.op is Ops.CAT for part in s.src)])
-    if count <= width or any(s.dtype.lanes != count for s in node.src):
+        width = min([width, *(part.dtype.lanes for s in src if s.op is Ops.CAT for part in s.src)])
+    if count <= width or any(s.dtype.lanes != count for s in src):
         return None
-    return concat(
-        [
-            make(
-                node.op,
-                node.dtype.scalar.vec(len(part)),
-                tuple(swizzle(s, part) for s in node.src),
-                node.arg,
-            )
-            for part in parts_of(count, width)
-        ]
-    )
+    parts = parts_of(count, width)
+    columns = [pieces(s, parts) for s in src]
+    op, scalar, arg = node.op, node.dtype.scalar, node.arg
+    dtypes = [scalar.vec(len(part)) for part in parts]
+    return concat([make(op, t, s, arg) for t, s in zip(dtypes, zip(*columns, strict=True), strict=True)])
 
 
 def parts_of(count: int, width: int) -> list[range]:
@@ -260,13 +264,12 @@ def split_load(node: UOp, ctx: Any) -> UOp | None:
     parts = _accesses(address, ctx.machine)
     if parts is None:
         return None
-    loads, start = [], 0
-    for part in parts:
-        dtype = _loaded(part)
-        others = tuple(swizzle(s, range(start, start + dtype.lanes)) for s in node.src[1:])
+    dtypes = [_loaded(part) for part in parts]
+    others = [pieces(s, _side_by_side(dtypes)) for s in node.src[1:]]
+    loads = []
+    for i, (part, dtype) in enumerate(zip(parts, dtypes, strict=True)):
         guarded = len(part.src) > 2
-        loads.append(make(Ops.LOAD, dtype, (part, *others) if guarded else (part,)))
-        start += dtype.lanes
+        loads.append(make(Ops.LOAD, dtype, (part, *(column[i] for column in others)) if guarded else (part,)))
     return concat(loads)
 
 
@@ -276,12 +279,16 @@ def split_store(node: UOp, ctx: Any) -> UOp | None:
     parts = _accesses(address, ctx.machine)
     if parts is None:
         return None
-    stores, start = [], 0
-    for part in parts:
-        lanes = _loaded(part).lanes
-        stores.append(make(Ops.STORE, void, (part, swizzle(value, range(start, start + lanes)))))
-        start += lanes
-    return make(Ops.GROUP, void, tuple(stores))
+    values = pieces(value, _side_by_side([_loaded(part) for part in parts]))
+    return make(
+        Ops.GROUP, void, tuple([make(Ops.STORE, void, pair) for pair in zip(parts, values, strict=True)])
+    )
+
+
+def _side_by_side(dtypes: list[DType]) -> list[range]:
+    """The lanes of vectors that are parts of one, in order."""
+    ends = list(accumulate(dtype.lanes for dtype in dtypes))
+    return [range(end - dtype.lanes, end) for end, dtype in zip(ends, dtypes, strict=True)]
 
 
 def _accesses(address: UOp, machine: Machine) -> list[UOp] | None:
@@ -292,12 +299,16 @@ def _accesses(address: UOp, machine: Machine) -> list[UOp] | None:
         return None
     dtype = _loaded(address)
     longest = machine.folds(dtype)[0]
+    must_align = machine.aligned_memory and not _in_registers(address)
+    if dtype.lanes == 1 or (dtype.lanes == longest and not must_align):
+        return None
     buffer, place = address.src[:2]
     gate = address.src[2] if len(address.src) > 2 else None
+    parts = parts_of(dtype.lanes, longest)
+    if len(parts) == 1 and not must_align:
+        return None
     found = places(place)
     root, first = found.root(0), found.offsets[0]
-    must_align = machine.aligned_memory and not _in_registers(address)
-    parts = parts_of(dtype.lanes, longest)
     if must_align:
         parts = _aligned_parts(dtype.lanes, longest, root, first)
     if len(parts) == 1:

@@ -12,7 +12,6 @@ Lanes are ordered by axis number, the last axis fastest.
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -46,11 +45,6 @@ def axes_size(axes: Axes) -> int:
     return size
 
 
-def _points(axes: Axes) -> list[dict[int, int]]:
-    names = [axis for axis, _ in axes]
-    return [dict(zip(names, p, strict=True)) for p in itertools.product(*(range(n) for _, n in axes))]
-
-
 def _lanes_for(wanted: Axes, given: Axes, width: int) -> list[int]:
     """For each point of `wanted`, the lanes of a vector over `given` whose points hold `width` lanes each."""
     strides: dict[int, int] = {}
@@ -58,11 +52,13 @@ def _lanes_for(wanted: Axes, given: Axes, width: int) -> list[int]:
     for axis, n in reversed(given):
         strides[axis] = stride
         stride *= n
-    lanes: list[int] = []
-    for point in _points(wanted):
-        start = sum(stride * point[axis] for axis, stride in strides.items())
-        lanes += range(start, start + width)
-    return lanes
+    starts = [0]
+    for axis, n in wanted:
+        stride = strides.pop(axis, 0)
+        starts = [start + stride * i for start in starts for i in range(n)]
+    if strides:
+        raise KeyError(next(iter(strides)))  # a point of `wanted` says nothing about it
+    return starts if width == 1 else [start + i for start in starts for i in range(width)]
 
 
 def range_to_lanes(node: UOp) -> UOp | None:

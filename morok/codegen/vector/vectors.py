@@ -32,7 +32,7 @@ def swizzle(x: UOp, lanes: Sequence[int]) -> UOp:
     wanted = tuple(lanes)
     if n == 1:
         return splat(x, len(wanted))
-    if wanted == tuple(range(n)):
+    if len(wanted) == n and wanted[0] == 0 and wanted == tuple(range(n)):
         return x
     op = x.op
     if op is Ops.CONST:
@@ -62,6 +62,26 @@ def _from_parts(x: UOp, wanted: tuple[int, ...]) -> UOp:
         else:
             runs.append((number, [i]))
     return concat([swizzle(x.src[number], inner) for number, inner in runs])
+
+
+def pieces(x: UOp, parts: Sequence[range]) -> list[UOp]:
+    """`swizzle(x, part)` for parts that lie side by side and begin at 0: a CAT is gone through once."""
+    if x.op is not Ops.CAT:
+        if x.op is Ops.CONST or (x.op is Ops.VECTORIZE and x.src.count(x.src[0]) == len(x.src)):
+            made = {len(part): swizzle(x, part) for part in parts}
+            return [made[len(part)] for part in parts]
+        return [swizzle(x, part) for part in parts]
+    starts: dict[int, UOp] = {}
+    at = 0
+    for inner in x.src:
+        starts[at] = inner
+        at += inner.dtype.lanes
+    out = []
+    for part in parts:
+        whole = starts.get(part[0])
+        fits = whole is not None and whole.dtype.lanes == len(part)
+        out.append(whole if fits and whole is not None else swizzle(x, part))
+    return out
 
 
 def splat(x: UOp, lanes: int) -> UOp:
