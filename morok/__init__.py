@@ -19,7 +19,7 @@ _EXPORTS: dict[str, str] = {
     "MorokError": "morok.errors",
     **dict.fromkeys(("Config", "Beam", "Heuristic", "Plain"), "morok.optimize.strategy"),
     "no_grad": "morok.tensor.gradient_track",
-    "manual_seed": "morok.tensor.random",
+    **dict.fromkeys(("manual_seed", "Generator"), "morok.tensor.random"),
     **dict.fromkeys(("grad", "value_and_grad", "custom_gradient", "checkpoint"), "morok.tensor.transforms"),
     **dict.fromkeys(
         ("bool_", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"), "morok.dtype"
@@ -31,7 +31,7 @@ _EXPORTS: dict[str, str] = {
 
 # namespaces of functions, which are modules
 _SPACES: dict[str, str] = {
-    name: f"morok.functions.{name}" for name in ("fft", "linalg", "signal", "special")
+    name: f"morok.functions.{name}" for name in ("fft", "linalg", "random", "signal", "special")
 } | {"nn": "morok.nn"}
 
 __all__ = ["__version__", *_EXPORTS]

@@ -16,7 +16,7 @@ from morok.tensor.tensor import Tensor
 # heading → the modules whose functions belong there
 FAMILIES: dict[str, tuple[str, ...]] = {
     "Creation": ("constructors",),
-    "Random": ("random",),
+    "Random": ("random", "distributions"),
     "Arithmetic, comparison, bits": ("arithmetic", "comparison", "named"),
     "Functions of one number": ("functions", "rounding", "whole"),
     "Special functions": ("errors", "gamma", "bessel"),
@@ -49,6 +49,7 @@ SPACES: dict[str, str] = {
     "morok.functions.linalg": "morok.linalg: systems of equations, factorisations, norms",
     "morok.functions.special": "morok.special: special functions",
     "morok.functions.fft": "morok.fft: Fourier transforms",
+    "morok.functions.random": "morok.random: generators and distributions",
     "morok.functions.signal": "morok.signal: pieces of signals",
     "morok.functions.signal.windows": "morok.signal.windows: windows",
 }

@@ -23,7 +23,7 @@ from morok import dtype as dt
 from morok.device.buffer import bind_buffer
 from morok.device.registry import canonical, default_device, get_device
 from morok.dtype import DType
-from morok.errors import ArgumentError, DTypeError, ShapeError
+from morok.errors import ArgumentError, DTypeError, MorokError, ShapeError
 from morok.forks import renewed
 from morok.ir import build
 from morok.ir import movement as move
@@ -58,36 +58,82 @@ def _mixed(seed: int) -> int:
 
 
 @final
-class _State:
-    """Key and counter of the process."""
+class Generator:
+    """Random numbers of their own: a key, and how many have been drawn. Without a seed, a key by chance.
 
-    def __init__(self) -> None:
-        self.key: int | None = None
-        self.drawn = 0
-        self.lock = renewed(self, "lock", Lock)
+    Given to a function that draws (`generator=g`), or around whatever draws, compiled functions as well:
 
-    def seed(self, value: int) -> None:
-        with self.lock:
-            self.key, self.drawn = _mixed(value), 0
+    >>> g = Generator(7)
+    >>> a = Tensor.rand(2, generator=g).tolist()
+    >>> state = g.get_state()
+    >>> with g:
+    ...     b = Tensor.rand(2).tolist()
+    >>> g.set_state(state)
+    >>> b == Tensor.rand(2, generator=g).tolist(), a == b
+    (True, False)
 
-    def get(self) -> tuple[int, int]:
+    The state is two numbers that can be written anywhere; a seed gives the same bits on every device.
+    """
+
+    def __init__(self, seed: int | None = None) -> None:
+        self._key: int | None = None if seed is None else _mixed(int(seed))
+        self._drawn = 0
+        self._lock = renewed(self, "_lock", Lock)
+
+    def manual_seed(self, seed: int) -> Generator:
+        """Begin anew with the numbers of a seed."""
+        with self._lock:
+            self._key, self._drawn = _mixed(int(seed)), 0
+        return self
+
+    def get_state(self) -> tuple[int, int]:
+        """A key, and how many numbers have been drawn."""
         return self.take(0)
 
-    def set(self, key: int, drawn: int) -> None:
-        with self.lock:
-            self.key, self.drawn = key & _WORD, drawn & _WORD
+    def set_state(self, state: Sequence[int]) -> None:
+        """Go on from a state that `get_state` has given."""
+        if len(state) != 2 or any(type(n) is not int or n < 0 for n in state):
+            raise ArgumentError(f"the state of random numbers is a key and a count, not {state!r}")
+        with self._lock:
+            self._key, self._drawn = state[0] & _WORD, state[1] & _WORD
 
     def take(self, count: int) -> tuple[int, int]:
         """The key, and the first of so many numbers that nobody else gets."""
-        with self.lock:
-            if self.key is None:
-                self.key = _mixed(int.from_bytes(os.urandom(8), "little"))
-            start = self.drawn
-            self.drawn = (self.drawn + count) & _WORD
-            return self.key, start
+        with self._lock:
+            if self._key is None:
+                self._key = _mixed(int.from_bytes(os.urandom(8), "little"))
+            start = self._drawn
+            self._drawn = (self._drawn + count) & _WORD
+            return self._key, start
+
+    def __enter__(self) -> Generator:
+        _current.set((*_current.get(), self))
+        return self
+
+    def __exit__(self, *reason: object) -> None:
+        _current.set(_current.get()[:-1])
+
+    def __reduce__(self) -> Any:
+        return _restored, self.get_state()
+
+    def __repr__(self) -> str:
+        key, drawn = self.get_state()
+        return f"Generator(key={key:#018x}, drawn={drawn})"
 
 
-_state = _State()
+def _restored(key: int, drawn: int) -> Generator:
+    found = Generator()
+    found.set_state((key, drawn))
+    return found
+
+
+_default = Generator()  # of the process
+_current: ContextVar[tuple[Generator, ...]] = ContextVar("morok.generators", default=())
+
+
+def current_generator() -> Generator:
+    """The one that draws at this moment: that of the innermost `with`, else the process's."""
+    return (_default, *_current.get())[-1]
 
 
 def manual_seed(seed: int) -> None:
@@ -99,7 +145,7 @@ def manual_seed(seed: int) -> None:
     >>> Tensor.rand(3).tolist() == a
     True
     """
-    _state.seed(int(seed))
+    current_generator().manual_seed(seed)
 
 
 @final
@@ -143,7 +189,7 @@ def drawing_from(cell: UOp) -> Iterator[Draws]:
 
 def skip(count: int) -> None:
     """Pass over so many numbers."""
-    _state.take(count)
+    current_generator().take(count)
 
 
 def new_cell(count: int, device: str | None = None) -> UOp:
@@ -154,7 +200,7 @@ def new_cell(count: int, device: str | None = None) -> UOp:
 
 def new_cells(count: int, names: Sequence[str]) -> list[UOp]:
     """The same key and counter in the memory of several devices."""
-    values = np.array(_state.take(count), dtype=np.uint64)
+    values = np.array(current_generator().take(count), dtype=np.uint64)
     return [_cell_of(values, name) for name in names]
 
 
@@ -164,9 +210,20 @@ def _cell_of(values: Any, name: str) -> UOp:
     return cell
 
 
-def random_bits(sizes: Shape, device: str | None, draws: int = 1) -> Iterator[UOp]:
+def random_bits(
+    sizes: Shape, device: str | None, draws: int = 1, source: Generator | None = None
+) -> Iterator[UOp]:
     """So many tensors of 64 random bits per element."""
     refuse_trace_cache("a random number")
+    if source is not None:
+        if _draws.get() is not None:
+            raise MorokError(
+                "a compiled function takes its random numbers from where it is called: "
+                "write `with generator:` around the call instead of `generator=` inside"
+            )
+        with source:
+            yield from list(random_bits(sizes, device, draws))
+        return
     count = numel(sizes)
     most = largest(count)  # so many are taken, and so many more for the next draw
     recorded = _draws.get()
@@ -205,7 +262,7 @@ def get_rng_state() -> tuple[int, int]:
     >>> a == Tensor.rand(2).tolist()
     True
     """
-    return _state.get()
+    return current_generator().get_state()
 
 
 def set_rng_state(state: Sequence[int]) -> None:
@@ -215,32 +272,43 @@ def set_rng_state(state: Sequence[int]) -> None:
     >>> Tensor.get_rng_state()
     (12345, 0)
     """
-    if len(state) != 2 or any(type(n) is not int or n < 0 for n in state):
-        raise ArgumentError(f"the state of random numbers is a key and a count, not {state!r}")
-    _state.set(*state)
+    current_generator().set_state(state)
 
 
-def rand(cls: type[T], *shape: Any, dtype: Any = None, device: str | None = None) -> T:
+def rand(
+    cls: type[T],
+    *shape: Any,
+    dtype: Any = None,
+    device: str | None = None,
+    generator: Generator | None = None,
+) -> T:
     """Uniform between 0 (included) and 1 (excluded).
 
     >>> Tensor.rand(2, 3).shape
     (2, 3)
     """
     kind = _floating(dtype)
-    (bits,) = random_bits(as_shape(flat_args(shape)), device)
+    (bits,) = random_bits(as_shape(flat_args(shape)), device, 1, generator)
     return cls._new(_fraction(bits, kind))
 
 
-def rand_like(x: T, dtype: Any = None) -> T:
+def rand_like(x: T, dtype: Any = None, generator: Generator | None = None) -> T:
     """As `rand`, in this tensor's shape, type and place.
 
     >>> Tensor.ones(2, 3).rand_like().shape
     (2, 3)
     """
-    return rand(type(x), *x.shape, dtype=dtype or float_of(x.dtype), device=x.device)
+    kind = dtype or float_of(x.dtype)
+    return rand(type(x), *x.shape, dtype=kind, device=x.device, generator=generator)
 
 
-def randn(cls: type[T], *shape: Any, dtype: Any = None, device: str | None = None) -> T:
+def randn(
+    cls: type[T],
+    *shape: Any,
+    dtype: Any = None,
+    device: str | None = None,
+    generator: Generator | None = None,
+) -> T:
     """Normal with mean 0 and variance 1.
 
     >>> Tensor.randn(4).shape
@@ -250,9 +318,9 @@ def randn(cls: type[T], *shape: Any, dtype: Any = None, device: str | None = Non
     wide = dt.float64 if kind is dt.float64 else dt.float32
     sizes = as_shape(flat_args(shape))
     if wide is dt.float64:
-        first, second = (_fraction(b, wide) for b in random_bits(sizes, device, 2))
+        first, second = (_fraction(b, wide) for b in random_bits(sizes, device, 2, generator))
     else:  # one draw has bits for both: the upper word for the radius, the lower for the angle
-        (bits,) = random_bits(sizes, device)
+        (bits,) = random_bits(sizes, device, 1, generator)
         low = alu(Ops.AND, bits, const(dt.uint64, 0xFFFFFFFF))
         words = alu(Ops.SHR, bits, const(dt.uint64, 32)), low
         first, second = (alu(Ops.MUL, build.cast(w, wide), const(wide, 2.0**-32)) for w in words)
@@ -262,13 +330,14 @@ def randn(cls: type[T], *shape: Any, dtype: Any = None, device: str | None = Non
     return cast(sqrt(maximum(log(u + tiny) * -2.0, 0.0)) * cos(angle), kind)
 
 
-def randn_like(x: T, dtype: Any = None) -> T:
+def randn_like(x: T, dtype: Any = None, generator: Generator | None = None) -> T:
     """As `randn`, in this tensor's shape, type and place.
 
     >>> Tensor.ones(2, 3).randn_like().shape
     (2, 3)
     """
-    return randn(type(x), *x.shape, dtype=dtype or float_of(x.dtype), device=x.device)
+    kind = dtype or float_of(x.dtype)
+    return randn(type(x), *x.shape, dtype=kind, device=x.device, generator=generator)
 
 
 def uniform(
@@ -278,6 +347,7 @@ def uniform(
     high: float = 1.0,
     dtype: Any = None,
     device: str | None = None,
+    generator: Generator | None = None,
 ) -> T:
     """Uniform between `low` and `high`.
 
@@ -285,7 +355,7 @@ def uniform(
     >>> bool(((x >= -2.0) & (x < 3.0)).all())
     True
     """
-    return rand(cls, *shape, dtype=dtype, device=device) * (high - low) + low
+    return rand(cls, *shape, dtype=dtype, device=device, generator=generator) * (high - low) + low
 
 
 def normal(
@@ -295,13 +365,14 @@ def normal(
     std: float = 1.0,
     dtype: Any = None,
     device: str | None = None,
+    generator: Generator | None = None,
 ) -> T:
     """Normal with a mean and a standard deviation.
 
     >>> Tensor.normal(4, mean=3.0, std=0.0).tolist()
     [3.0, 3.0, 3.0, 3.0]
     """
-    return randn(cls, *shape, dtype=dtype, device=device) * std + mean
+    return randn(cls, *shape, dtype=dtype, device=device, generator=generator) * std + mean
 
 
 def randint(
@@ -311,6 +382,7 @@ def randint(
     shape: Any = (),
     dtype: Any = None,
     device: str | None = None,
+    generator: Generator | None = None,
 ) -> T:
     """Whole numbers from `low` up to but without `high`; with one bound, from 0.
 
@@ -321,7 +393,8 @@ def randint(
     kind = as_dtype(dtype or dt.int64)
     if not kind.is_bounded_int or not (kind.min <= first < last <= kind.max + 1):
         raise DTypeError(f"randint needs low < high within an integer type, not {first}, {last}, {kind}")
-    (bits,) = random_bits(as_shape(shape if isinstance(shape, tuple | list) else (shape,)), device)
+    sizes = as_shape(shape if isinstance(shape, tuple | list) else (shape,))
+    (bits,) = random_bits(sizes, device, 1, generator)
     span = last - first
     if span <= _WORD:
         bits = alu(Ops.MULHI, bits, const(dt.uint64, span))
@@ -329,26 +402,26 @@ def randint(
     return cls._new(build.cast(alu(Ops.ADD, wide, const(wide.dtype, first)), kind))
 
 
-def bernoulli(x: T) -> T:
+def bernoulli(x: T, generator: Generator | None = None) -> T:
     """1 with the probability that each element says, else 0.
 
     >>> Tensor([0.0, 1.0]).bernoulli().tolist()
     [0.0, 1.0]
     """
-    return cast(rand_like(x) < x, float_of(x.dtype))
+    return cast(rand_like(x, generator=generator) < x, float_of(x.dtype))
 
 
-def permutation(cls: type[T], count: int, device: str | None = None) -> T:
+def permutation(cls: type[T], count: int, device: str | None = None, generator: Generator | None = None) -> T:
     """The numbers 0 … count-1 in random order.
 
     >>> sorted(Tensor.permutation(5).tolist())
     [0, 1, 2, 3, 4]
     """
-    (bits,) = random_bits(as_shape((count,)), device)
+    (bits,) = random_bits(as_shape((count,)), device, 1, generator)
     return argsort(cls._new(bits))
 
 
-def multinomial(x: T, samples: int = 1, replacement: bool = False) -> T:
+def multinomial(x: T, samples: int = 1, replacement: bool = False, generator: Generator | None = None) -> T:
     """Positions along the last axis, drawn with probabilities in proportion to the elements.
 
     >>> Tensor([0.0, 1.0, 0.0]).multinomial(1).tolist()
@@ -364,11 +437,11 @@ def multinomial(x: T, samples: int = 1, replacement: bool = False) -> T:
     if replacement:
         sums = unsqueeze(cumsum(weights, -1), -2)
         total = narrow(sums, -1, size - 1, 1)
-        point = unsqueeze(rand(type(x), *lead, samples, device=x.device), -1) * total
+        point = unsqueeze(rand(type(x), *lead, samples, device=x.device, generator=generator), -1) * total
         below: T = sums <= point
         return clamp(reduce.sum(below, -1), max=size - 1)
     # A race: whoever has an exponential waiting time of the given rate first is drawn first.
-    u = rand(type(x), *lead, size, device=x.device)
+    u = rand(type(x), *lead, size, device=x.device, generator=generator)
     wait = -log(-u + 1.0) / weights
     return narrow(argsort(wait, -1), -1, 0, samples)
 

@@ -11,7 +11,7 @@ from typing import Any, Self, final
 
 from morok.ir.ops import Ops
 from morok.tensor import assign as assignment  # `assign`, like three below, is the name of a method, too
-from morok.tensor import export, random
+from morok.tensor import distributions, export, random
 from morok.tensor.arrays import (
     arrange,
     distinct,
@@ -163,6 +163,12 @@ class Tensor(Operators):
     bernoulli = random.bernoulli
     permutation = randperm = constructor(random.permutation)
     multinomial, randint_like, dropout = random.multinomial, random.randint_like, random.dropout
+    exponential = constructor(distributions.exponential)
+    gumbel = constructor(distributions.gumbel)
+    truncated_normal = constructor(distributions.truncated_normal)
+    standard_gamma, dirichlet = distributions.standard_gamma, distributions.dirichlet
+    poisson, binomial = distributions.poisson, distributions.binomial
+    categorical = distributions.categorical
 
     # --- Arithmetic
     add = arithmetic.add

@@ -97,6 +97,9 @@ for _name in ("add", "and", "mul", "or", "sub", "xor", "mod", "pow", "matmul"):
     ADAPTED[f"__r{_name}__"] = partial(lambda n, x, y: getattr(x, f"__r{n}__")(y), _name)
 ADAPTED["__rdiv__"] = lambda x, y: y / x
 ADAPTED["__getitem__"] = lambda x, key: x[key]
+ADAPTED["where"] = lambda x, condition, other: condition.where(x, other)
+for _name in ("var", "std", "var_mean", "std_mean"):  # a truth as first argument is no axis here
+    ADAPTED[f"{_name}.unbiased"] = partial(lambda n, x, u: getattr(x, n)(unbiased=u), _name)
 ADAPTED["flip"] = lambda x, dims: x.flip(*dims)
 ADAPTED["scalar_tensor"] = lambda value, dtype=None: Tensor(value, dtype=dtype or "float32")
 ADAPTED["item"] = lambda x: x.item()

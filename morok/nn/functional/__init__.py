@@ -37,6 +37,7 @@ from morok.nn.functional.activations import (
     threshold,
 )
 from morok.nn.functional.distances import cdist, cosine_similarity, ctc_loss, pairwise_distance, pdist
+from morok.nn.functional.fractional import fractional_max_pool2d, fractional_max_pool3d
 from morok.nn.functional.images import (
     adaptive_avg_pool1d,
     adaptive_avg_pool2d,
@@ -60,6 +61,7 @@ from morok.nn.functional.images import (
     interpolate,
     lp_pool1d,
     lp_pool2d,
+    lp_pool3d,
     max_pool1d,
     max_pool2d,
     max_pool3d,
@@ -111,6 +113,7 @@ from morok.nn.functional.losses import (
     smooth_l1_loss,
     soft_margin_loss,
     triplet_margin_loss,
+    triplet_margin_with_distance_loss,
 )
 
 __all__ = [
@@ -118,7 +121,7 @@ __all__ = [
     "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d",
     "unfold", "fold",
     "max_pool1d", "max_pool2d", "max_pool3d", "avg_pool1d", "avg_pool2d", "avg_pool3d",
-    "lp_pool1d", "lp_pool2d",
+    "lp_pool1d", "lp_pool2d", "lp_pool3d", "fractional_max_pool2d", "fractional_max_pool3d",
     "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "adaptive_max_pool1d",
     "adaptive_max_pool2d", "adaptive_max_pool3d", "max_unpool1d", "max_unpool2d", "max_unpool3d",
     "pad", "interpolate", "upsample", "upsample_nearest", "upsample_bilinear", "grid_sample", "affine_grid",
@@ -134,6 +137,6 @@ __all__ = [
     "binary_cross_entropy_with_logits", "mse_loss", "l1_loss", "huber_loss", "smooth_l1_loss", "kl_div",
     "poisson_nll_loss", "gaussian_nll_loss", "margin_ranking_loss", "hinge_embedding_loss",
     "soft_margin_loss", "multi_margin_loss", "multilabel_margin_loss", "multilabel_soft_margin_loss",
-    "cosine_embedding_loss", "triplet_margin_loss", "ctc_loss",
+    "cosine_embedding_loss", "triplet_margin_loss", "triplet_margin_with_distance_loss", "ctc_loss",
     "cosine_similarity", "pairwise_distance", "pdist", "cdist",
 ]  # fmt: skip

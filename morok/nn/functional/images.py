@@ -308,6 +308,17 @@ def lp_pool2d(
     return _lp(input, norm_type, 2, kernel_size, stride, ceil_mode)
 
 
+def lp_pool3d(
+    input: Tensor, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
+) -> Tensor:
+    """The p-norm of each window of (N, C, D, H, W).
+
+    >>> lp_pool3d(Tensor([[[[[3.0, 4.0]]]]]), 2, (1, 1, 2)).tolist()
+    [[[[[5.0]]]]]
+    """
+    return _lp(input, norm_type, 3, kernel_size, stride, ceil_mode)
+
+
 # --- patches, padding, resizing
 
 

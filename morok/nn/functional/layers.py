@@ -188,6 +188,10 @@ def batch_norm(
     >>> batch_norm(Tensor([[3.0]]), Tensor([1.0]), Tensor([4.0]), eps=0.0).tolist()
     [[1.0]]
     """
+    if input.ndim < 2:
+        if 0 in input.shape:
+            return input
+        raise ShapeError(f"batch_norm takes (N, C, …), not {show_shape(input.shape)}")
     if not training:
         if running_mean is None or running_var is None:
             raise ArgumentError("batch_norm outside of training needs running_mean and running_var")

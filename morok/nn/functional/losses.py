@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 from morok.errors import ArgumentError, ShapeError
@@ -436,4 +437,28 @@ def triplet_margin_loss(
     far = pairwise_distance(anchor, negative, p, eps)
     if swap:
         far = far.minimum(pairwise_distance(positive, negative, p, eps))
+    return _reduced((near - far + margin).maximum(0.0), reduction)
+
+
+def triplet_margin_with_distance_loss(
+    anchor: Tensor,
+    positive: Tensor,
+    negative: Tensor,
+    *,
+    distance_function: Callable[[Tensor, Tensor], Tensor] | None = None,
+    margin: float = 1.0,
+    swap: bool = False,
+    reduction: str = "mean",
+) -> Tensor:
+    """max(0, d(anchor, positive) - d(anchor, negative) + margin) with a distance that is given.
+
+    >>> triplet_margin_with_distance_loss(Tensor([[0.0]]), Tensor([[0.0]]), Tensor([[5.0]])).item()
+    0.0
+    """
+    from morok.nn.functional.distances import pairwise_distance
+
+    distance = distance_function or pairwise_distance
+    near, far = distance(anchor, positive), distance(anchor, negative)
+    if swap:
+        far = far.minimum(distance(positive, negative))
     return _reduced((near - far + margin).maximum(0.0), reduction)

@@ -177,7 +177,13 @@ def gather(t: T, dim: Any = None, index: Any = None, *, axis: int | None = None)
     [[2], [3]]
     """
     own = t.shape
+    if not own:
+        there = as_operand(t, index)
+        return reshape(gather(reshape(t, 1), dim, reshape(there, 1), axis=axis), there.shape)
     at = as_axis(dim if axis is None else axis, len(own), own)
+    there = as_operand(t, index)
+    if 0 in there.shape and there.ndim != t.ndim:  # PyTorch: nothing is asked for
+        return reshape(shrink(reshape(t, t.numel()), [(0, 0)]), there.shape)
     where = index_along(t, index, at, "gather")
     x = shrink(t, [None if i == at else (0, size) for i, size in enumerate(where.shape)])
     # The axis that is looked through goes last, and a 1 takes its place.
@@ -246,6 +252,8 @@ def index_select(x: T, dim: Any = None, index: Any = None, *, axis: int | None =
     >>> Tensor([1, 2, 3]).index_select(0, Tensor([2, 0])).tolist()
     [3, 1]
     """
+    if not x.ndim:  # PyTorch: a number has one position, and keeps being one
+        return reshape(index_select(reshape(x, 1), dim, index, axis=axis), ())
     return take(x, index, as_axis(dim if axis is None else axis, x.ndim, x.shape))
 
 
@@ -354,6 +362,19 @@ def _plain(item: Any) -> Any:
         )
     truths = numpy(item)
     return truths if item.shape else bool(truths)
+
+
+def whole_positions(items: Any, shape: Shape) -> list[Any]:
+    """Indices of axes with masks, if there are any, as the positions that they choose."""
+    found: list[Any] = []
+    for item in items:
+        mask = _mask_of(_plain(item))
+        if mask is None:
+            found.append(item)
+            continue
+        _check_mask(mask, len(found), shape)
+        found += [np.asarray(part) for part in np.nonzero(mask)]
+    return found
 
 
 def _mask_of(item: Any) -> Any:

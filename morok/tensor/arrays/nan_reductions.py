@@ -114,7 +114,13 @@ def aminmax(x: T, axis: Any = None, keepdim: bool = False, *, dim: Any = _UNSET)
 
 
 def var_mean(
-    x: T, axis: Any = None, keepdim: bool = False, correction: float = 1, *, dim: Any = _UNSET
+    x: T,
+    axis: Any = None,
+    keepdim: bool = False,
+    correction: float | None = 1,
+    *,
+    dim: Any = _UNSET,
+    unbiased: bool | None = None,
 ) -> tuple[T, T]:
     """The variance and the mean.
 
@@ -122,4 +128,4 @@ def var_mean(
     [1.0, 2.0]
     """
     where = axis_or_dim(axis, dim)
-    return var(x, where, keepdim, correction), mean(x, where, keepdim)
+    return var(x, where, keepdim, correction, unbiased=unbiased), mean(x, where, keepdim)

@@ -199,15 +199,23 @@ def _divisor(x: T, node: UOp) -> Any:
     return float(node.arg) if node.op is Ops.CONST else x._new(node)
 
 
+def correction_of(correction: float | None, unbiased: bool | None) -> float:
+    """PyTorch's older name for corrections of 0 and 1; None is 1, as there."""
+    if unbiased is not None:
+        return float(unbiased)
+    return 1.0 if correction is None else correction
+
+
 def var(
     x: T,
     axis: Axes = None,
     keepdim: bool = False,
-    correction: float = 1,
+    correction: float | None = 1,
     *,
     dim: Axes = _UNSET,
     keepdims: bool = False,
     ddof: float | None = None,
+    unbiased: bool | None = None,
 ) -> T:
     """The mean of squared distances from the mean, over n - correction (PyTorch's 1; NumPy's ddof is 0).
 
@@ -219,7 +227,7 @@ def var(
     wide = cast(x, accumulator(own) if x.dtype.is_float else dt.float64)
     distance = wide - mean(wide, axes, keepdim=True)
     total = reduce_axes(distance * distance, Ops.ADD, axes, keepdim or keepdims)
-    less = float(correction if ddof is None else ddof)
+    less = float(correction_of(correction, unbiased) if ddof is None else ddof)
     count = _divisor(x, _length(x, axes, wide.dtype))
     rest = builtins.max(count - less, 0.0) if isinstance(count, float) else count - less
     return cast(total / rest, own)
@@ -230,18 +238,20 @@ def std(
     x: T,
     axis: Axes = None,
     keepdim: bool = False,
-    correction: float = 1,
+    correction: float | None = 1,
     *,
     dim: Axes = _UNSET,
     keepdims: bool = False,
     ddof: float | None = None,
+    unbiased: bool | None = None,
 ) -> T:
     """The square root of the variance.
 
     >>> Tensor([1.0, 2.0, 3.0]).std().item()
     1.0
     """
-    return sqrt(var(x, axis, keepdim, correction, dim=dim, keepdims=keepdims, ddof=ddof))
+    less = correction_of(correction, unbiased)
+    return sqrt(var(x, axis, keepdim, less, dim=dim, keepdims=keepdims, ddof=ddof))
 
 
 @rounded_once

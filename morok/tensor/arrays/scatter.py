@@ -6,6 +6,7 @@ reduction they add up, in order, so the result is the same on every device.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from morok.dtype import int64, promote_scalar
@@ -14,7 +15,7 @@ from morok.ir import build
 from morok.ir.infer import Shape, show_shape
 from morok.ir.node import UOp, const
 from morok.ir.ops import Op, Ops
-from morok.tensor.arrays.index import Steps, as_rows, index_along, places_along
+from morok.tensor.arrays.index import Steps, as_rows, index_along, places_along, whole_positions
 from morok.tensor.arrays.movement import expand, permute, reshape, shrink, squeeze
 from morok.tensor.arrays.rows import put_rows
 from morok.tensor.core import Core, expand_to
@@ -111,6 +112,8 @@ def scatter(
     >>> Tensor([0, 0, 0]).scatter(0, Tensor([2, 0]), Tensor([5, 6])).tolist()
     [6, 0, 5]
     """
+    if not x.ndim:
+        return _as_one(x, index, src, lambda t, i, s: scatter(t, dim, i, s, reduce, axis=axis))
     at = as_axis(dim if axis is None else axis, x.ndim, x.shape)
     return _scattered(x, index, at, src, None if reduce is None else _reduction(reduce), "scatter")
 
@@ -140,6 +143,10 @@ def scatter_reduce(
     [6, 1]
     """
     op = _reduction(reduce)
+    if not x.ndim:
+        return _as_one(
+            x, index, src, lambda t, i, s: scatter_reduce(t, dim, i, s, reduce, include_self, axis=axis)
+        )
     at = as_axis(dim if axis is None else axis, x.ndim, x.shape)
     where = as_operand(x, index)
     base = x
@@ -238,15 +245,21 @@ def put_flat(x: T, index: Any, source: Any, accumulate: bool = False) -> T:
 
 
 def index_put(x: T, indices: Any, values: Any, accumulate: bool = False) -> T:
-    """x with `values` at x[indices], where indices is a tuple of integer tensors; or added there.
+    """x with `values` at x[indices], where indices is a tuple of positions or masks; or added there.
 
     >>> Tensor([1, 2, 3]).index_put((Tensor([0, 0]),), Tensor([10, 20]), accumulate=True).tolist()
     [31, 2, 3]
     """
-    arrays = list(enumerate(indices))
+    arrays = list(enumerate(whole_positions(indices, x.shape)))
     if not arrays or len(arrays) > x.ndim:
         raise ShapeError(f"index_put into {show_shape(x.shape)} needs 1 … {x.ndim} indices")
     return x._new(with_rows(x, Steps(arrays=arrays), values, Ops.ADD if accumulate else None))
+
+
+def _as_one(x: T, index: Any, src: Any, function: Callable[[T, T, T], T]) -> T:
+    """PyTorch: a number has one position, and keeps being a number."""
+    there, new = as_operand(x, index), as_operand(x, src)
+    return reshape(function(reshape(x, 1), reshape(there, -1), reshape(new, -1)), ())
 
 
 def _reduction(name: str) -> Op:

@@ -207,7 +207,13 @@ def _edge(a: Any, b: Any, c: Any, h: Any, k: Any) -> Any:
 
 
 def std_mean(
-    x: T, axis: Any = None, keepdim: bool = False, correction: float = 1, *, dim: Any = _UNSET
+    x: T,
+    axis: Any = None,
+    keepdim: bool = False,
+    correction: float | None = 1,
+    *,
+    dim: Any = _UNSET,
+    unbiased: bool | None = None,
 ) -> tuple[T, T]:
     """The standard deviation and the mean.
 
@@ -215,7 +221,7 @@ def std_mean(
     [1.0, 2.0]
     """
     where_ = axis_or_dim(axis, dim)
-    return std(x, where_, keepdim, correction), mean(x, where_, keepdim)
+    return std(x, where_, keepdim, correction, unbiased=unbiased), mean(x, where_, keepdim)
 
 
 @rounded_once

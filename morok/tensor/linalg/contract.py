@@ -106,18 +106,22 @@ def _product(x: T, mine: tuple[str, dict[str, Any]], other: tuple[T, str], later
     return (reduce_axes(product, Ops.ADD, summed, False) if summed else product), "".join(kept)
 
 
-def tensordot(t: T, other: Any, axes: Any = 2) -> T:
+def tensordot(t: T, other: Any, axes: Any = 2, *, dims: Any = None) -> T:
     """The sum over products of axes: the last n of x and the first n of y, or two lists of axes.
 
     >>> Tensor([[1, 2], [3, 4]]).tensordot(Tensor([[1, 0], [0, 1]])).item()
     5
     """
     y = as_operand(t, other)
+    axes = axes if dims is None else dims  # PyTorch's name
     if isinstance(axes, int):
         mine, its = range(t.ndim - axes, t.ndim), range(axes)
     else:
         first, second = axes
         mine, its = as_axes(first, t.shape), as_axes(second, y.shape)  # type: ignore[assignment]
+    for a, b in zip(mine, its, strict=False):  # PyTorch: an axis of one element is repeated
+        t = reduce.sum(t, a, keepdim=True) if y.shape[b] == 1 != t.shape[a] else t
+        y = reduce.sum(y, b, keepdim=True) if t.shape[a] == 1 != y.shape[b] else y
     if len(mine) != len(its) or any(t.shape[a] != y.shape[b] for a, b in zip(mine, its, strict=True)):
         raise ShapeError(
             f"tensordot of {show_shape(t.shape)} and {show_shape(y.shape)} over axes {tuple(mine)} "

@@ -237,7 +237,7 @@ def qr(t: T, mode: str = "reduced") -> QR:
     first, triangle = narrow(both, -2, 0, rows), matrix_transpose(narrow(both, -2, rows, columns))
     none: list[Any] = [None] * (t.ndim - 2)
     if mode == "complete" and rows > count:
-        rest = _as_given(t, marked(FREE, q.narrow(-1, count, rows - count), x, of="qr"))
+        rest = _as_given(t, _free(q.narrow(-1, count, rows - count), x, "qr"))
         return QR(cat(first, rest, dim=-1), pad(triangle, [*none, (0, rows - count), None]))
     return QR(t._new(zeros(type(t), 0, dtype=both.dtype).uop) if mode == "r" else first, triangle)
 
@@ -277,7 +277,7 @@ def svd(t: T, full_matrices: bool = False) -> SVD:
     both = _as_given(t, both)
     first, value = narrow(both, -2, 0, rows), squeeze(narrow(both, -2, rows, 1), -2)
     if full_matrices and rows > columns:
-        free = marked(FREE, u.narrow(-1, columns, rows - columns), x, of="svd")
+        free = _free(u.narrow(-1, columns, rows - columns), x, "svd")
         first = cat(first, _as_given(t, free), dim=-1)
     return SVD(first, value, matrix_transpose(narrow(both, -2, rows + 1, columns)))
 
@@ -316,6 +316,11 @@ def _completed(x: T, known: Any, width: int) -> Any:
     fixed = known.unsqueeze(-2).pad([*none, (0, width - columns)])
     own = pad(x, [*none, (0, width - columns)])
     return fixed.where(own, q.narrow(-1, 0, width))
+
+
+def _free(columns: Any, x: T, of: str) -> Any:
+    """Columns that complete a basis; those of a matrix without elements depend on nothing."""
+    return marked(FREE, columns, x, of=of) if x.numel() else columns
 
 
 def marked(name: str, result: Any, *inputs: Any, **how: Any) -> Any:

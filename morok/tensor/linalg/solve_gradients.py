@@ -24,7 +24,9 @@ from typing import Any
 
 from morok.errors import MorokError
 from morok.ir.call import attributes, call_name
-from morok.ir.node import UOp
+from morok.ir.infer import require_shape
+from morok.ir.node import UOp, alu, const
+from morok.ir.ops import Ops
 from morok.ir.provenance import place
 from morok.tensor.gradient.walk import CALLS
 from morok.tensor.linalg.solve import FREE, reflected, solved, solved_triangular, unit_matrix
@@ -214,9 +216,28 @@ _RULES: dict[str, Any] = {
 }
 
 
+def _is_nothing(g: UOp) -> bool:
+    """Whether a gradient is certainly zero: what somebody has cut off, given back by padding."""
+    if g.op is Ops.CONST:
+        return g.arg == 0
+    if g.op is Ops.SHRINK and g.src[0].op is Ops.PAD:
+        padded = g.src[0]
+        for i, size in enumerate(require_shape(padded.src[0])):
+            start, stop, before = g.src[1 + 2 * i], g.src[2 + 2 * i], padded.src[1 + 2 * i]
+            known = isinstance(size, int) and all(n.op is Ops.CONST for n in (start, stop, before))
+            if known and (stop.arg <= before.arg or start.arg >= before.arg + size):
+                return True
+    if g.op is Ops.MUL:
+        return any(map(_is_nothing, g.src))
+    through = (Ops.SHRINK, Ops.PAD, Ops.RESHAPE, Ops.PERMUTE, Ops.EXPAND, Ops.CAST, Ops.ADD, Ops.NEG)
+    return g.op in through and all(map(_is_nothing, g.src[: 2 if g.op is Ops.ADD else 1]))
+
+
 def _pull(new: Callable[[UOp], Any], node: UOp, g: UOp, source: int) -> UOp:
     name, how = call_name(node), attributes(node)
     if name == FREE:
+        if _is_nothing(g):  # nobody has looked at them
+            return alu(Ops.MUL, node.src[source], const(node.dtype, 0.0))
         raise MorokError(
             f"{how['of']} completes a basis with columns of its own choice, which have no gradient; "
             "take the reduced factors",

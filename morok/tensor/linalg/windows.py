@@ -21,6 +21,9 @@ def unfold(x: T, dim: Any = None, size: int = 1, step: int = 1, *, axis: int | N
     >>> Tensor([1, 2, 3, 4]).unfold(0, 2, 1).tolist()
     [[1, 2], [2, 3], [3, 4]]
     """
+    if not x.ndim:
+        x = reshape(x, 1)
+        return reshape(unfold(x, dim, size, step, axis=axis), size)
     at = as_axis(dim if axis is None else axis, x.ndim, x.shape)
     total = x.shape[at]
     if not isinstance(total, int) or not 1 <= size <= total or step < 1:

@@ -126,7 +126,7 @@ def cosine(cls: type[T], size: int, sym: bool = True, dtype: Any = None, device:
     [1.0]
     """
     n, _ = _places(cls, size, sym, device)
-    if size == 1:
+    if size < 2:
         return _of(n * 0.0 + 1.0, dtype)
     return _of(sin((n + 0.5) * (math.pi / (size if sym else size + 1))), dtype)
 
