@@ -11,11 +11,10 @@ VENV := .venv
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check --prefer-binary
 
-.PHONY: help demo test test-torch test-slow test-proved test-emulator test-cuda test-onnx test-llm test-torch programs sanitizer sanitize-cuda lint format prove mutate prove-kernels bench bench-cuda bench-all viewer docs clean
+.PHONY: help demo test test-slow test-proved test-emulator test-cuda test-onnx test-llm test-torch programs sanitizer sanitize-cuda lint format prove mutate prove-kernels bench bench-cuda bench-all viewer docs clean
 .DEFAULT_GOAL := help
 
 help:
-	@echo "make test-torch torch's own samples of its operators through morok, where torch is installed"
 	@echo "make demo       a network learns to read; what the compiler did"
 	@echo "make test       the default test tier"
 	@echo "make test-slow  the slow test tier"
@@ -24,7 +23,7 @@ help:
 	@echo "make test-cuda  what every device must be able to do, on an NVIDIA GPU"
 	@echo "make test-onnx  the test suite of the onnx package, all five kinds"
 	@echo "make test-llm   language models beside transformers, the openai client and SmolLM2"
-	@echo "make test-torch torch.compile(backend=\"morok\"): models, torch's samples of its operators"
+	@echo "make test-torch torch.compile(backend=\"morok\"): models; torch's samples of its operators"
 	@echo "make test-onnx-symbolic the same with every size unknown, and at other sizes (PART=0/12)"
 	@echo "make programs   random programs of the API against NumPy (COUNT=20000, WORKERS=2, DEVICE=…)"
 	@echo "make sanitize-cuda a sample of that under compute-sanitizer"
@@ -125,8 +124,12 @@ $(VENV)/.installed-torch: $(VENV)/.installed-dev
 	$(PIP) '$(TORCH)' transformers expecttest
 	@touch $@
 
+# Models through torch.compile, then torch's samples of 546 operators by torch's names: TORCH_SAMPLES='--most 5'
+# for some of each, or names of operators.
+TORCH_SAMPLES ?=
 test-torch: $(VENV)/.installed-torch
 	$(PY) -m pytest -q -n $(WORKERS) tests/torch -m 'slow or not slow'
+	DEVICE=PYTHON $(PY) -m tests.torch_samples $(TORCH_SAMPLES)
 
 # Beside transformers, which needs torch, through the official client, and with a model that people use.
 $(VENV)/.installed-test-llm: $(VENV)/.installed-dev
@@ -135,11 +138,6 @@ $(VENV)/.installed-test-llm: $(VENV)/.installed-dev
 
 test-llm: $(VENV)/.installed-test-llm
 	$(PY) -m pytest -q -n $(WORKERS) tests/llm/suite.py
-
-# torch's samples of 546 operators; TORCH_SAMPLES='--most 5' for some of each, or names of operators.
-TORCH_SAMPLES ?=
-test-torch: $(VENV)/.installed-dev
-	DEVICE=PYTHON $(PY) -m tests.torch_samples $(TORCH_SAMPLES)
 
 programs: $(VENV)/.installed-dev
 	$(PY) -m tests.programs.api --count $(COUNT) --jobs $(WORKERS)

@@ -23,7 +23,8 @@ def uniform(
     >>> uniform(-1.0, 1.0, (2, 2)).shape
     (2, 2)
     """
-    return Tensor.rand(*_sizes(size), dtype=dtype, generator=generator) * (high - low) + low
+    found: Tensor = Tensor.rand(*_sizes(size), dtype=dtype, generator=generator) * (high - low) + low
+    return found
 
 
 def normal(
@@ -34,7 +35,8 @@ def normal(
     >>> normal(3.0, 0.0, 2).tolist()
     [3.0, 3.0]
     """
-    return Tensor.randn(*_sizes(size), dtype=dtype, generator=generator) * scale + loc
+    found: Tensor = Tensor.randn(*_sizes(size), dtype=dtype, generator=generator) * scale + loc
+    return found
 
 
 def integers(

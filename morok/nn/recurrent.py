@@ -55,12 +55,11 @@ class _Recurrent(Module):
         """
         if x.ndim == 2:
             axis = 0 if self.batch_first else 1
-            given = state
             if state is not None:
-                given = tuple(s.unsqueeze(1) for s in (state if isinstance(state, tuple) else (state,)))
-            y, last = self(x.unsqueeze(axis), given)
-            parts = last if isinstance(last, tuple) else (last,)
-            return y.squeeze(axis), self._packed([part.squeeze(1) for part in parts])
+                state = tuple(s.unsqueeze(1) for s in (state if isinstance(state, tuple) else (state,)))
+            y, after = self(x.unsqueeze(axis), state)
+            alone = after if isinstance(after, tuple) else (after,)
+            return y.squeeze(axis), self._packed([part.squeeze(1) for part in alone])
         if x.ndim != 3 or x.shape[2] != self.inputs:
             order = "batch, length" if self.batch_first else "length, batch"
             raise ShapeError(f"this layer takes ({order}, {self.inputs}), not {show_shape(x.shape)}")

@@ -55,19 +55,21 @@ def spectral_norm(
         u, v = _iterated(matrix, u, eps)
     for end, vector in (("u", u), ("v", v)):
         setattr(module, f"{name}_{end}", vector.detach().realize())
-    how = {"name": name, "turns": n_power_iterations, "eps": eps, "dim": dim}
+    how: dict[str, Any] = {"name": name, "turns": n_power_iterations, "eps": eps, "dim": dim}
     _becomes(module, name, partial(_divided, **how))
     return module
 
 
 def remove_weight_norm(module: L, name: str = "weight") -> L:
     """The layer as it was, with the weight that it has now."""
-    return _restored(module, name, ("_g", "_v"))
+    _restore(module, name, ("_g", "_v"))
+    return module
 
 
 def remove_spectral_norm(module: L, name: str = "weight") -> L:
     """The layer as it was, with the weight that it has now."""
-    return _restored(module, name, ("_orig", "_u", "_v"))
+    _restore(module, name, ("_orig", "_u", "_v"))
+    return module
 
 
 # --- how a layer gets a property
@@ -92,13 +94,13 @@ def _becomes(module: Any, name: str, compute: Any) -> None:
     module.__class__ = type(plain.__name__, (plain,), space)
 
 
-def _unpickled(plain: type, name: str, compute: Any) -> Any:
+def _unpickled(plain: Any, name: str, compute: Any) -> Any:
     layer = plain.__new__(plain)
     _becomes(layer, name, compute)
     return layer
 
 
-def _restored(module: Any, name: str, ends: tuple[str, ...]) -> Any:
+def _restore(module: Any, name: str, ends: tuple[str, ...]) -> None:
     if not all(hasattr(module, name + end) for end in ends):
         raise ArgumentError(f"the {name!r} of this {type(module).__name__} is not computed from others")
     weight = getattr(module, name).detach().realize()
@@ -106,7 +108,6 @@ def _restored(module: Any, name: str, ends: tuple[str, ...]) -> Any:
         delattr(module, name + end)
     module.__class__ = type(module)._plain
     setattr(module, name, parameter(weight))
-    return module
 
 
 # --- what is computed
@@ -150,4 +151,5 @@ def _divided(layer: Any, *, name: str, turns: int, eps: float, dim: int) -> Tens
             held.assign(new)
             note_update(held)
         u, v = (x.detach() for x in (u, v))
-    return weight / (u * (matrix @ v)).sum()
+    found: Tensor = weight / (u * (matrix @ v)).sum()
+    return found

@@ -16,6 +16,7 @@ from morok.nn.init import parameter, xavier_uniform
 from morok.nn.linear import Linear
 from morok.nn.module import Module, is_training, named_tensors
 from morok.nn.norm import LayerNorm
+from morok.tensor.sizes import concrete_shape
 from morok.tensor.tensor import Tensor
 
 Activation = Callable[[Tensor], Tensor]
@@ -293,7 +294,7 @@ class Transformer(Module):
         )
         for weight in named_tensors(self).values():
             if weight.ndim > 1:
-                weight.assign(xavier_uniform(*weight.shape, dtype=weight.dtype))
+                weight.assign(xavier_uniform(*concrete_shape(weight.shape), dtype=weight.dtype))
 
     def __call__(
         self,

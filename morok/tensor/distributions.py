@@ -89,7 +89,8 @@ def exponential(
     """
     wide, sizes, kind = _parameters(cls, (scale,), size, dtype)
     u = rand(cls, *sizes, dtype=wide.dtype, device=wide.device, generator=generator)
-    return cast(-log1p(-u) * wide, kind)
+    result: T = cast(-log1p(-u) * wide, kind)
+    return result
 
 
 def gumbel(
@@ -106,7 +107,8 @@ def gumbel(
     (3,)
     """
     mean, wide, sizes, kind = _parameters(cls, (loc, scale), size, dtype)
-    return cast(mean - wide * log(-log(_uniform(wide, sizes, generator))), kind)
+    result: T = cast(mean - wide * log(-log(_uniform(wide, sizes, generator))), kind)
+    return result
 
 
 def categorical(logits: T, size: Any = None, axis: int = -1, generator: Generator | None = None) -> T:
@@ -149,7 +151,8 @@ def truncated_normal(
     u = _uniform(wide, sizes, generator)
     x = cast(ndtri(first + (last - first) * cast(u, dt.float64)), wide.dtype)
     x = minimum(maximum(where(mirrored, -x, x), low), high)
-    return cast(x * wide + mean, kind)
+    result: T = cast(x * wide + mean, kind)
+    return result
 
 
 # --- gamma and its kin
@@ -181,7 +184,8 @@ def gamma(
 ) -> T:
     """Gamma's distribution, mean shape · scale."""
     a, wide, sizes, kind = _parameters(cls, (shape, scale), size, dtype)
-    return cast(exp(_log_gamma(a, sizes, generator)) * wide, kind)
+    result: T = cast(exp(_log_gamma(a, sizes, generator)) * wide, kind)
+    return result
 
 
 def beta(
@@ -190,7 +194,8 @@ def beta(
     """Beta's distribution between 0 and 1, mean a / (a + b)."""
     first, second, sizes, kind = _parameters(cls, (a, b), size, dtype)
     found = _log_gamma(first, sizes, generator) - _log_gamma(second, sizes, generator)
-    return cast(sigmoid(found), kind)
+    result: T = cast(sigmoid(found), kind)
+    return result
 
 
 def dirichlet(alpha: T, size: Any = None, generator: Generator | None = None) -> T:
@@ -203,7 +208,8 @@ def dirichlet(alpha: T, size: Any = None, generator: Generator | None = None) ->
     wide, sizes, kind = _parameters(type(alpha), (alpha,), (*extra, *alpha.shape), None)
     x = _log_gamma(wide, sizes, generator)
     parts = exp(x - reduce.max(x, -1, keepdim=True))
-    return cast(parts / reduce.sum(parts, -1, keepdim=True), kind)
+    result: T = cast(parts / reduce.sum(parts, -1, keepdim=True), kind)
+    return result
 
 
 # --- counts
@@ -224,15 +230,18 @@ def poisson_of(cls: type[T], lam: Any, size: Any, dtype: Any, generator: Generat
     mean = broadcast_to(detach(mean), *sizes)
     known = None if isinstance(lam, cls) else _range(lam)
     if known is not None and known[0] >= _SMALL:
-        return cast(_many_events(mean, sizes, generator), kind)
+        all_many: T = cast(_many_events(mean, sizes, generator), kind)
+        return all_many
     few = minimum(mean, _SMALL)
     waits = exponential(cls, _spread(few) * 0.0 + 1.0, (*sizes, _ARRIVALS), generator=generator)
     arrived = reduce.sum(cumsum(waits, -1) <= _spread(few), -1)
     if known is not None and 0.0 <= known[0] and known[1] < _SMALL:
-        return cast(arrived, kind)
+        few_only: T = cast(arrived, kind)
+        return few_only
     many = _many_events(maximum(mean, _SMALL), sizes, generator)
     found = where(mean < _SMALL, cast(arrived, mean.dtype), many)
-    return cast(where(mean >= 0.0, found, math.nan), kind)
+    result: T = cast(where(mean >= 0.0, found, math.nan), kind)
+    return result
 
 
 def _range(value: Any) -> tuple[float, float] | None:
@@ -254,7 +263,8 @@ def _many_events(mean: T, sizes: Any, generator: Generator | None) -> T:
     right = events * log(wide) - wide - lgamma(events + 1.0)
     left = cast(log(v * scale / (a / (us * us) + b)), dt.float64)
     fits = (k >= 0.0) & (quick | (left <= right))
-    return _first(fits & ((us >= 0.013) | (v <= us)), maximum(k, 0.0))
+    result: T = _first(fits & ((us >= 0.013) | (v <= us)), maximum(k, 0.0))
+    return result
 
 
 def _transformed(
@@ -289,7 +299,8 @@ def binomial(
     found = where(mean < _SMALL, some, _many_successes(n, rare, sizes, generator))
     found = where(p > 0.5, n - found, found)
     valid = (n >= 0.0) & (p >= 0.0) & (p <= 1.0)
-    return cast(where(valid, found, math.nan), kind)
+    result: T = cast(where(valid, found, math.nan), kind)
+    return result
 
 
 def _many_successes(n: T, p: T, sizes: Any, generator: Generator | None) -> T:
@@ -308,7 +319,8 @@ def _many_successes(n: T, p: T, sizes: Any, generator: Generator | None) -> T:
     wide = [cast(x, dt.float64) for x in (k, mode, trials, odds)]
     right = _log_ratio(*wide)
     fits = quick | (cast(log(v * alpha / (a / (us * us) + b)), dt.float64) <= right)
-    return _first(inside & fits, k)
+    result: T = _first(inside & fits, k)
+    return result
 
 
 def _log_ratio(k: Any, mode: Any, n: Any, p: Any) -> Any:

@@ -296,7 +296,10 @@ NO_GRADIENT = {
                  "linspace", "eye", "tri", "__init__"},
     "random": {"manual_seed", "get_rng_state", "set_rng_state",
                "rand", "randn", "rand_like", "randn_like", "uniform", "normal", "randint",
-               "bernoulli", "permutation", "randperm", "multinomial", "randint_like"},
+               "bernoulli", "permutation", "randperm", "multinomial", "randint_like",
+               # scales and shifts have gradients (tests/nn/test_random.py); the draws themselves have none
+               "exponential", "gumbel", "truncated_normal", "standard_gamma", "dirichlet", "poisson",
+               "binomial", "categorical"},
     "in place, by way of assign": {
         "__iadd__", "__isub__", "__imul__", "__itruediv__", "__ifloordiv__", "__imod__", "__ipow__",
         "__imatmul__", "__iand__", "__ior__", "__ixor__", "__ilshift__", "__irshift__",

@@ -82,7 +82,7 @@ def test_choices() -> None:
     morok.manual_seed(3)
     p = Tensor.full((4000,), 0.3).bernoulli().numpy()
     assert set(p) == {0.0, 1.0} and abs(p.mean() - 0.3) < 0.03
-    for count in (0, 1, 10, 3000):
+    for count in (0, 1, 10, 300):
         assert sorted(Tensor.permutation(count).tolist()) == list(range(count))
     counts = np.bincount([Tensor.permutation(3).tolist().index(0) for _ in range(60)], minlength=3)
     assert counts.min() > 5

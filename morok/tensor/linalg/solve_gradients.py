@@ -24,10 +24,10 @@ from typing import Any
 
 from morok.errors import MorokError
 from morok.ir.call import attributes, call_name
-from morok.ir.infer import require_shape
 from morok.ir.node import UOp, alu, const
 from morok.ir.ops import Ops
 from morok.ir.provenance import place
+from morok.tensor.core import require_shape
 from morok.tensor.gradient.walk import CALLS
 from morok.tensor.linalg.solve import FREE, reflected, solved, solved_triangular, unit_matrix
 
@@ -216,21 +216,30 @@ _RULES: dict[str, Any] = {
 }
 
 
-def _is_nothing(g: UOp) -> bool:
-    """Whether a gradient is certainly zero: what somebody has cut off, given back by padding."""
+def _is_nothing(g: UOp, box: list[tuple[int, int]] | None = None) -> bool:
+    """Whether a gradient, or a box of it, is certainly zero: what somebody has cut off, given back padded."""
     if g.op is Ops.CONST:
-        return g.arg == 0
-    if g.op is Ops.SHRINK and g.src[0].op is Ops.PAD:
-        padded = g.src[0]
-        for i, size in enumerate(require_shape(padded.src[0])):
-            start, stop, before = g.src[1 + 2 * i], g.src[2 + 2 * i], padded.src[1 + 2 * i]
-            known = isinstance(size, int) and all(n.op is Ops.CONST for n in (start, stop, before))
-            if known and (stop.arg <= before.arg or start.arg >= before.arg + size):
-                return True
-    if g.op is Ops.MUL:
-        return any(map(_is_nothing, g.src))
-    through = (Ops.SHRINK, Ops.PAD, Ops.RESHAPE, Ops.PERMUTE, Ops.EXPAND, Ops.CAST, Ops.ADD, Ops.NEG)
-    return g.op in through and all(map(_is_nothing, g.src[: 2 if g.op is Ops.ADD else 1]))
+        return bool(g.arg == 0)
+    own = require_shape(g)
+    if not all(isinstance(n, int) for n in own):
+        return False
+    box = [(0, int(n)) for n in own] if box is None else box  # type: ignore[arg-type]
+    if g.op is Ops.PERMUTE:
+        return _is_nothing(g.src[0], [box[g.arg.index(i)] for i in range(len(box))])
+    if g.op in (Ops.CAST, Ops.NEG):
+        return _is_nothing(g.src[0], box)
+    if g.op in (Ops.ADD, Ops.MUL):
+        parts = (_is_nothing(x, box) for x in g.src)
+        return all(parts) if g.op is Ops.ADD else any(parts)
+    if g.op not in (Ops.SHRINK, Ops.PAD) or any(n.op is not Ops.CONST for n in g.src[1:]):
+        return False
+    firsts = [n.arg for n in g.src[1::2]]
+    if g.op is Ops.SHRINK:
+        return _is_nothing(g.src[0], [(lo + n, hi + n) for (lo, hi), n in zip(box, firsts, strict=True)])
+    inner = [(lo - n, hi - n) for (lo, hi), n in zip(box, firsts, strict=True)]
+    sizes = require_shape(g.src[0])
+    cut = [(max(lo, 0), min(hi, n)) for (lo, hi), n in zip(inner, sizes, strict=True)]
+    return any(lo >= hi for lo, hi in cut) or _is_nothing(g.src[0], cut)
 
 
 def _pull(new: Callable[[UOp], Any], node: UOp, g: UOp, source: int) -> UOp:

@@ -251,7 +251,8 @@ def test_further_cases(device: str) -> None:
 RANDOM = {  # tests/nn/test_random.py
     "manual_seed", "get_rng_state", "set_rng_state",
     "rand", "rand_like", "randn", "randn_like", "uniform", "normal", "randint", "randint_like",
-    "bernoulli", "permutation", "multinomial", "dropout",
+    "bernoulli", "permutation", "multinomial", "dropout", "exponential", "gumbel", "truncated_normal",
+    "standard_gamma", "dirichlet", "poisson", "binomial", "categorical",
 }  # fmt: skip
 GRADIENTS = {  # tests/gradient
     "grad", "requires_grad", "requires_grad_", "is_leaf", "zero_grad", "backward", "gradient",
