@@ -10,19 +10,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from threading import RLock
-from typing import Any, final
+from typing import Any
 
 import numpy as np
 
-from morok import dtype as dt
 from morok.errors import ArgumentError, FormatError
 from morok.llm import config as configs
 from morok.llm import weights
+from morok.llm.cache import CACHE_TYPES, Cache
+from morok.llm.matrix import EXACT, Q8
 from morok.llm.model import Decoder
-from morok.llm.sampling import Sampler, Sampling, log_shares
+from morok.llm.sampling import Sampling
 from morok.llm.template import render
+from morok.llm.text import GUESSES, Piece, Request, Slot, Text, common
 from morok.llm.tokenizer import Tokenizer, tokenizer_of_folder, tokenizer_of_gguf
 from morok.nn.gguf import read_gguf
 from morok.tensor.gradient_track import no_grad
@@ -32,45 +33,8 @@ from morok.tensor.tensor import Tensor
 
 CHUNK = 64  # tokens of a prompt that are processed at once
 LEAST_CHUNK = 6  # fewer than this are processed one by one
+ACTIVATIONS = {"exact": EXACT, "q8": Q8}
 DEFAULT_CONTEXT = 4096  # positions of a cache, unless more are asked for
-CACHE_TYPES = {"float32": dt.float32, "float16": dt.float16, "bfloat16": dt.bfloat16}
-
-
-@final
-class Slot:
-    """The cache of one text, and the tokens that are in it."""
-
-    def __init__(self, decoder: Decoder, dtype: dt.DType) -> None:
-        self.caches = decoder.caches(dtype)
-        self.tokens: list[int] = []
-
-
-@final
-@dataclass(frozen=True)
-class Piece:
-    """What one token adds to a text. The last piece says why it ended: "stop" or "length"."""
-
-    text: str
-    token: int | None = None
-    finish_reason: str | None = None
-    logprob: float | None = None
-    top_logprobs: tuple[tuple[int, float], ...] = ()
-
-
-@final
-@dataclass
-class Request:
-    """A text to be continued, and the way it is going. `step` is one token."""
-
-    prompt: list[int]
-    max_tokens: int
-    sampling: Sampling
-    stop: tuple[str, ...] = ()
-    logprobs: int | None = None
-    ignore_end: bool = False
-    slide: bool = False  # a full context loses its older half and goes on, instead of ending the text
-    reused: int = 0  # tokens of the prompt that were in the cache
-    found: list[int] = field(default_factory=list)
 
 
 class Model:
@@ -91,23 +55,43 @@ class Model:
         if not 1 <= longest <= config.context:
             raise ArgumentError(f"context must be from 1 to the model's {config.context}, not {context!r}")
         self.config, self.tokenizer, self.context, self.device = config, tokenizer, longest, device
-        self._cache_dtype = CACHE_TYPES[cache_type]
+        self._cache_type = cache_type
         with no_grad():
             self.decoder = Decoder(config, found, longest, CHUNK, device)
-        self._token, self._chunk, self._score = (
-            jit(f) for f in (self.decoder.token, self.decoder.chunk, self.decoder.score)
+        d = self.decoder
+        self._token, self._chunk, self._score, self._together = (
+            jit(f) for f in (d.token, d.chunk, d.score, d.together)
         )
         self._at = Variable("at", 0, longest - 1)
         self._pick = Variable("pick", 0, CHUNK - 1)
+        self._last = Variable("last", 1, longest + 1)
         self._slot: Slot | None = None
-        self._lock = RLock()  # plans and caches serve one token at a time
+        self._slots: list[Slot] = []
+        self._texts = 0  # rows of the caches
+        self.caches: list[Cache] = []
+        self._lock = RLock()  # plans and caches serve one step at a time
 
     # --- logits
 
+    def reserve(self, texts: int) -> None:
+        """Caches for so many texts at the same time. What they held is forgotten where they grow."""
+        with self._lock, no_grad():
+            if texts <= self._texts:
+                return
+            self._texts = texts
+            self.caches = []
+            self.caches = self.decoder.caches(self._cache_type, texts)
+            self._text = Variable("text", 0, max(1, texts - 1))
+            self._places = tuple(Variable(f"at{i}", 0, self.context) for i in range(texts))
+            for slot in self._slots:
+                slot.tokens.clear()
+
     def new_slot(self) -> Slot:
         """A cache of its own, for one more text at the same time."""
-        with no_grad():
-            return Slot(self.decoder, self._cache_dtype)
+        with self._lock:
+            self.reserve(len(self._slots) + 1)
+            self._slots.append(Slot(len(self._slots)))
+            return self._slots[-1]
 
     @property
     def slot(self) -> Slot:
@@ -132,33 +116,72 @@ class Model:
 
     def advance(self, slot: Slot, tokens: Sequence[int]) -> np.ndarray:
         """The logits after a text. What the slot's cache has of its beginning is not computed again."""
-        same = 0
-        for a, b in zip(slot.tokens, tokens[:-1], strict=False):
-            if a != b:
-                break
-            same += 1
-        del slot.tokens[same:]
-        logits = None
-        with self._lock, no_grad():
-            while len(slot.tokens) < len(tokens):
-                at, rest = len(slot.tokens), tokens[len(slot.tokens) :]
-                if len(rest) < LEAST_CHUNK:
-                    part = list(rest[:1])
-                    row = Tensor(np.array(part, np.int32), device=self.device)
-                    logits = self._token(row, slot.caches, self._at.bind(at))
-                else:
-                    part = list(rest[:CHUNK])
-                    row = self._padded(part)
-                    logits = self._chunk(row, slot.caches, self._at.bind(at), self._pick.bind(len(part) - 1))
-                slot.tokens += part
-            assert logits is not None
-            found: np.ndarray = logits.numpy()
+        found = None
+        while found is None:
+            found = self.advance_some(slot, tokens)
         return found
+
+    def advance_some(self, slot: Slot, tokens: Sequence[int]) -> np.ndarray | None:
+        """One more chunk of a text, and the logits after it if that was the last one."""
+        same = common(slot.tokens, tokens[:-1])
+        with self._lock, no_grad():
+            del slot.tokens[same:]
+            rest = tokens[same:]
+            if len(rest) < LEAST_CHUNK:
+                part = list(rest[:1])
+                logits = self._token(
+                    self._row(np.array(part, np.int32)), self.caches, *self._at_slot(slot, same)
+                )
+            else:
+                part = list(rest[:CHUNK])
+                where = self._at_slot(slot, same)
+                logits = self._chunk(self._padded(part), self.caches, *where, self._pick.bind(len(part) - 1))
+            slot.tokens += part
+            found: np.ndarray | None = logits.numpy() if len(part) == len(rest) else None
+        return found
+
+    def advance_together(self, texts: Sequence[tuple[Slot, Sequence[int]]]) -> list[np.ndarray | None]:
+        """One step of several texts: the last tokens of those that lack no more, all at once, and a chunk of
+        each of the others. None for whoever is not through."""
+        found: list[np.ndarray | None] = [None] * len(texts)
+        ready = []
+        for i, (slot, tokens) in enumerate(texts):
+            if common(slot.tokens, tokens[:-1]) == len(tokens) - 1:
+                ready.append(i)
+            else:
+                found[i] = self.advance_some(slot, tokens)
+        if len(ready) < 2:
+            for i in ready:
+                found[i] = self.advance_some(*texts[i])
+            return found
+        with self._lock, no_grad():
+            row, at = np.zeros(self._texts, np.int32), np.zeros(self._texts, np.int32)
+            for slot in self._slots:  # whoever is not asked writes behind its end, where nobody looks
+                at[slot.index] = min(len(slot.tokens), self.context)
+            for i in ready:
+                slot, tokens = texts[i]
+                del slot.tokens[len(tokens) - 1 :]
+                row[slot.index], at[slot.index] = tokens[-1], len(tokens) - 1
+                slot.tokens.append(tokens[-1])
+            last = int(max(at[texts[i][0].index] for i in ready)) + 1
+            places = tuple(v.bind(int(p)) for v, p in zip(self._places, at, strict=True))
+            logits = self._together(
+                self._row(row), self.caches, places, self._row(at), self._last.bind(last)
+            ).numpy()
+        for i in ready:
+            found[i] = logits[texts[i][0].index]
+        return found
+
+    def _at_slot(self, slot: Slot, at: int) -> tuple[Any, Any]:
+        return (self._text.bind(slot.index) if self._texts > 1 else 0), self._at.bind(at)
+
+    def _row(self, tokens: np.ndarray) -> Tensor:
+        return Tensor(tokens, device=self.device)
 
     def _padded(self, tokens: Sequence[int]) -> Tensor:
         padded = np.zeros(CHUNK, np.int32)
         padded[: len(tokens)] = tokens
-        return Tensor(padded, device=self.device)
+        return self._row(padded)
 
     def score(self, tokens: Sequence[int], slot: Slot | None = None) -> np.ndarray:
         """The logits after every token of a text: (tokens, vocabulary)."""
@@ -168,7 +191,7 @@ class Model:
         with self._lock, no_grad():
             for at in range(0, len(checked), CHUNK):
                 part = checked[at : at + CHUNK]
-                logits = self._score(self._padded(part), slot.caches, self._at.bind(at))
+                logits = self._score(self._padded(part), self.caches, *self._at_slot(slot, at))
                 found.append(logits.numpy()[: len(part)])
         return np.concatenate(found)
 
@@ -182,6 +205,7 @@ class Model:
         logprobs: int | None = None,
         ignore_end: bool = False,
         slide: bool = False,
+        speculate: bool = False,
         **sampling: Any,
     ) -> Request:
         """A prompt and options, checked."""
@@ -200,7 +224,7 @@ class Model:
         if unknown:
             raise ArgumentError(f"there is no option {unknown[0]!r}; there are {', '.join(known)}")
         most = room if max_tokens is None else max_tokens if slide else min(max_tokens, room)
-        return Request(checked, most, Sampling(**sampling), texts, logprobs, ignore_end, slide)
+        return Request(checked, most, Sampling(**sampling), texts, logprobs, ignore_end, slide, speculate)
 
     def _tokens(self, prompt: str | Sequence[int]) -> Sequence[int]:
         if not isinstance(prompt, str):
@@ -218,32 +242,32 @@ class Model:
 
     def run(self, request: Request, slot: Slot | None = None) -> Iterator[Piece]:
         """The pieces of a request's text, as they are found."""
-        slot = slot or self.slot
-        sampler = Sampler(request.sampling)
-        writer = Writer(self.tokenizer, request.stop)
-        ends = frozenset() if self.tokenizer is None or request.ignore_end else self.tokenizer.ends
-        tokens = list(request.prompt)
-        shared = 0
-        while shared < min(len(slot.tokens), len(tokens) - 1) and slot.tokens[shared] == tokens[shared]:
-            shared += 1
-        request.reused = shared
-        for left in range(request.max_tokens, 0, -1):
-            if len(tokens) > self.context:
-                tokens = tokens[:1] + tokens[-(self.context // 2) :]
-            logits = self.advance(slot, tokens)
-            token = sampler.choose(logits, tokens)
-            logprob, best = _logprobs(logits, token, request.logprobs)
-            if token in ends:
-                yield Piece(writer.rest(), None, "stop")
-                return
-            request.found.append(token)
-            tokens.append(token)
-            text, stopped = writer.add(token)
-            if stopped or left == 1:
-                text = text if stopped else text + writer.rest()
-                yield Piece(text, token, "stop" if stopped else "length", logprob, best)
-                return
-            yield Piece(text, token, None, logprob, best)
+        text = Text(request, self.tokenizer, self.context, self.slot if slot is None else slot)
+        while not text.done:
+            guessed = text.guessed() if request.speculate else []
+            if not guessed:
+                yield text.give(self.advance(text.slot, text.tokens))
+                continue
+            for at, logits in enumerate(self._tried(text, guessed)):
+                piece = text.give(logits)
+                yield piece
+                ended = piece.finish_reason is not None
+                if ended or at == len(guessed) or text.tokens[-1] != guessed[at]:
+                    break
+
+    def _tried(self, text: Text, guessed: list[int]) -> Iterator[np.ndarray]:
+        """The logits after a text and after each of some tokens that may follow, computed at once. As long as
+        they do follow, they need not be computed again."""
+        slot, tokens = text.slot, list(text.tokens)
+        if common(slot.tokens, tokens[:-1]) < len(tokens) - 1:
+            self.advance(slot, tokens[:-1])
+        del slot.tokens[len(tokens) - 1 :]
+        row = np.zeros(GUESSES + 1, np.int32)
+        row[: len(guessed) + 1] = [tokens[-1], *guessed]
+        with self._lock, no_grad():
+            found = self._score(self._row(row), self.caches, *self._at_slot(slot, len(tokens) - 1)).numpy()
+        slot.tokens += [tokens[-1], *guessed]
+        yield from found[: len(guessed) + 1]
 
     def stream(self, prompt: str | Sequence[int], **options: Any) -> Iterator[Piece]:
         """The continuation of a prompt, piece by piece. Options as of `generate`."""
@@ -251,7 +275,8 @@ class Model:
 
     def generate(self, prompt: str | Sequence[int], **options: Any) -> str:
         """The continuation of a prompt: max_tokens, temperature, top_k, top_p, min_p, repetition_penalty,
-        frequency_penalty, presence_penalty, seed, stop; with `slide` a full context loses its older half."""
+        frequency_penalty, presence_penalty, seed, stop; with `slide` a full context loses its older half;
+        with `speculate` what followed the same tokens before is guessed to follow again, and tried."""
         return "".join(piece.text for piece in self.stream(prompt, **options))
 
     def chat_prompt(self, messages: object, **options: Any) -> list[int]:
@@ -274,68 +299,21 @@ class Model:
         return "".join(piece.text for piece in self.stream_chat(messages, **options))
 
 
-def _logprobs(
-    logits: np.ndarray, token: int, count: int | None
-) -> tuple[float | None, tuple[tuple[int, float], ...]]:
-    if count is None:
-        return None, ()
-    shares = log_shares(logits)
-    best = np.argsort(-shares, kind="stable")[:count]
-    return float(shares[token]), tuple((int(t), float(shares[t])) for t in best)
-
-
-@final
-class Writer:
-    """Tokens to text: letters of several tokens are held back until they are whole, and so is what may
-    become a text to stop at."""
-
-    def __init__(self, tokenizer: Tokenizer | None, stop: Sequence[str]) -> None:
-        self.tokenizer, self.stop = tokenizer, stop
-        self.tokens: list[int] = []
-        self.given = 0  # characters that are out
-        self.before = 0  # tokens that are decoded once and for all
-        self.text = ""
-
-    def add(self, token: int) -> tuple[str, bool]:
-        """What can be given out now, and whether a text to stop at was found."""
-        if self.tokenizer is None:
-            return "", False
-        self.tokens.append(token)
-        text = self.tokenizer.decode(self.tokens)
-        whole = text.rstrip("\ufffd") if text.endswith("\ufffd") else text
-        found = [at for s in self.stop if (at := text.find(s, max(0, self.given - len(s)))) >= 0]
-        if found:
-            end = max(min(found), self.given)
-            piece, self.given, self.text = text[self.given : end], end, text[:end]
-            return piece, True
-        self.text = text
-        held = max((_overlap(whole, s) for s in self.stop), default=0)
-        end = max(self.given, len(whole) - held)
-        piece, self.given = text[self.given : end], end
-        return piece, False
-
-    def rest(self) -> str:
-        """What was held back."""
-        piece, self.given = self.text[self.given :], len(self.text)
-        return piece
-
-
-def _overlap(text: str, stop: str) -> int:
-    """How many characters at the end of a text are a beginning of another one."""
-    return next((n for n in range(min(len(stop) - 1, len(text)), 0, -1) if text.endswith(stop[:n])), 0)
-
-
 def load(
     path: str | os.PathLike[str],
     context: int | None = None,
     cache_type: str = "float32",
     device: str | None = None,
+    activations: str = "exact",
 ) -> Model:
     """A model from a GGUF file, or from a folder with safetensors, config.json and tokenizer.json.
 
     `context` is how many tokens a text may have (the model's own limit, but at most 4,096, if it is not
-    given); `cache_type` is float32, float16 or bfloat16.
+    given); `cache_type` is float32, float16, bfloat16 or q8. With `activations="q8"` numbers are rounded to a
+    byte before they are multiplied with packed weights: faster, and no longer as good as float32.
     """
+    if activations not in ACTIVATIONS:
+        raise ArgumentError(f"activations must be one of {', '.join(ACTIVATIONS)}, not {activations!r}")
     name = os.fspath(path)
     if os.path.isdir(name):
         config = configs.from_json(weights.read_json(os.path.join(name, "config.json")))
@@ -350,6 +328,6 @@ def load(
             raise FormatError(f"{os.path.basename(name)} is not a language model: it has no table of tokens")
         config = configs.from_gguf(metadata, table.shape[0])
         config = weights.with_factors(config, entries)
-        found = weights.weights_of_gguf(entries, config, device)
+        found = weights.weights_of_gguf(entries, config, device, ACTIVATIONS[activations])
         tokenizer = None if words is None else tokenizer_of_gguf(metadata)
     return Model(config, found, tokenizer, context, cache_type, device)

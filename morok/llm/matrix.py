@@ -17,6 +17,7 @@ import numpy as np
 from morok import dtype as dt
 from morok.ir.ops import Ops
 from morok.llm.words import LANES, WORD_FORMATS, Stored, WordFormat, WordPart
+from morok.machine.devices import machine_of
 from morok.nn.blocks import BlockFormat
 from morok.tensor.elementwise.arithmetic import binary
 from morok.tensor.sizes import concrete
@@ -47,7 +48,12 @@ class Plain:
 
     def product(self, x: Tensor) -> Tensor:
         """x · matrixᵀ: (n, columns) → (n, rows)."""
-        return x @ self.numbers.cast(dt.float32).T
+        wide = self.numbers.cast(dt.float32).T
+        rows = concrete(x.shape[0])
+        if rows == 1 or self.numbers.dtype is not dt.bfloat16 or not machine_of(x.device).matrix_units:
+            return x @ wide
+        found = (_in_bfloat16(x).cast(dt.float32) @ wide).contiguous()
+        return found.reshape(3, rows, -1).sum(0)
 
     def rows(self, places: Tensor) -> Tensor:
         """Some of the rows, in float32."""
@@ -121,6 +127,16 @@ class Packed:
 
 
 Matrix = Plain | Packed
+
+
+def _in_bfloat16(x: Tensor) -> Tensor:
+    """Numbers as sums of three of bfloat16, all first ones before all second ones: matrix units multiply
+    these, and nothing is lost."""
+    first = x.cast(dt.bfloat16)
+    rest = x - first.cast(dt.float32)
+    second = rest.cast(dt.bfloat16)
+    third = (rest - second.cast(dt.float32)).cast(dt.bfloat16)
+    return Tensor.cat(first, second, third, dim=0).contiguous()
 
 
 def in_bytes(x: Tensor, digits: int) -> tuple[Tensor, Tensor]:

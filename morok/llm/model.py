@@ -12,6 +12,7 @@ from typing import Any, final
 
 from morok import dtype as dt
 from morok.errors import FormatError
+from morok.llm.cache import Attended, Cache, Next, Stretch, Together, new_cache
 from morok.llm.config import Config
 from morok.llm.matrix import Matrix
 from morok.llm.rotary import Turns, rotate, turns
@@ -120,54 +121,41 @@ class Attention:
         self.k_norm = parts.optional_norm(f"{name}.attn_k_norm", c.head)
 
     def __call__(
-        self, x: Tensor, cache: Tensor, at: Any, turned: Turns | None, mask: Tensor | None
+        self, x: Tensor, cache: Cache, step: Next, turned: Turns | None, mask: Tensor | None
     ) -> Tensor:
-        c, rows = self.config, concrete(x.shape[0])
-        q, k, v = self._heads(x)
+        q, k, v = self._heads(x, step.count)
         if self.q_norm is not None:
             q = self.q_norm(q)
         if self.k_norm is not None:
             k = self.k_norm(k)
         if turned is not None:
-            q, k = rotate(q, *turned), rotate(k, *turned)
-        last = at + rows
-        cache[0, :, at:last] = k.cast(cache.dtype)
-        cache[1, :, at:last] = v.cast(cache.dtype)
-        keys, values = (cache[i, :, :last].cast(dt.float32) for i in (0, 1))
-        share = c.heads // c.groups
-        q = q.reshape(c.groups, share * rows, c.head)
-        seen = self._mix(q, keys, values, None if mask is None else _repeated(mask, share))
-        seen = seen.reshape(c.heads, rows, c.head).transpose(0, 1).reshape(rows, c.heads * c.head)
-        return self.out(seen.contiguous())
+            cosines, sines = (t if len(t.shape) == 3 else t.unsqueeze(1) for t in turned)
+            q, k = rotate(q, cosines, sines), rotate(k, cosines, sines)
+        seen = self._mix(step.attend(self.config, cache, (q, k, v), mask))
+        return self.out(step.rows(self.config, seen).contiguous())
 
-    def _heads(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values as (heads, rows, numbers)."""
-        c, rows = self.config, concrete(x.shape[0])
+    def _heads(self, x: Tensor, rows: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values as (rows, heads, numbers)."""
+        c = self.config
         counts = (c.heads, c.groups, c.groups)
         found = [linear(x) for linear in self.into]
         if self.joined:
             found = list(found[0].contiguous().split([n * c.head for n in counts], dim=1))
-        q, k, v = (f.reshape(rows, n, c.head).transpose(0, 1) for f, n in zip(found, counts, strict=True))
+        q, k, v = (f.reshape(rows, n, c.head) for f, n in zip(found, counts, strict=True))
         return q, k, v
 
-    def _mix(self, q: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
+    def _mix(self, a: Attended) -> Tensor:
         """Scores, their powers and what these weigh are kept: each is needed as a whole by the next one, and
         of a length that is not known they could not stay in registers."""
         c = self.config
-        scores = (q @ keys.transpose(1, 2)) * c.score_scale
+        scores = (a.queries @ a.keys.transpose(-1, -2)) * c.score_scale
         if c.score_cap:
             scores = (scores / c.score_cap).tanh() * c.score_cap
-        if mask is not None:
-            scores = mask.where(scores, float("-inf"))
+        if a.mask is not None:
+            scores = a.mask.where(scores, float("-inf"))
         scores = scores.contiguous()
         powers = (scores - scores.max(-1, keepdim=True).contiguous()).exp().contiguous()
-        return (powers @ values) / powers.sum(-1, keepdim=True)
-
-
-def _repeated(mask: Tensor, share: int) -> Tensor:
-    """A mask (rows, keys) for all heads that share keys: (share · rows, keys)."""
-    rows, keys = mask.shape
-    return mask.unsqueeze(0).expand(share, rows, keys).reshape(share * rows, keys)
+        return (powers @ a.values) / powers.sum(-1, keepdim=True)
 
 
 @final
@@ -246,9 +234,9 @@ class Layer:
         self.map_after = parts.optional_norm(f"{name}.post_ffw_norm", width)
 
     def __call__(
-        self, x: Tensor, cache: Tensor, at: Any, turned: Turns | None, mask: Tensor | None
+        self, x: Tensor, cache: Cache, step: Next, turned: Turns | None, mask: Tensor | None
     ) -> Tensor:
-        found = self.attention(self.attention_norm(x).contiguous(), cache, at, turned, mask)
+        found = self.attention(self.attention_norm(x).contiguous(), cache, step, turned, mask)
         x = x + (found if self.attention_after is None else self.attention_after(found))
         found = self.map(self.map_norm(x).contiguous())
         return x + (found if self.map_after is None else self.map_after(found))
@@ -280,31 +268,27 @@ class Decoder:
         local = config.local_rotation
         self.local_turns = self.turns if local is None else turns(local, self.room, device)
 
-    def caches(self, dtype: dt.DType = dt.float32) -> list[Tensor]:
+    def caches(self, kind: str = "float32", texts: int = 1) -> list[Cache]:
         """Room for the keys and values of all layers."""
-        c = self.config
-        sizes = (2, c.groups, self.room, c.head)
-        return [
-            Tensor.zeros(*sizes, dtype=dtype, device=self.device).contiguous().realize() for _ in self.layers
-        ]
+        return [new_cache(self.config, texts, self.room, kind, self.device) for _ in self.layers]
 
-    def rows(self, tokens: Tensor, caches: list[Tensor], at: Any) -> Tensor:
-        """What the layers make of some tokens, the first of which is at a position: (tokens, width)."""
-        c, count = self.config, concrete(tokens.shape[0])
-        last = at + count
+    def rows(self, tokens: Tensor, caches: list[Cache], step: Next) -> Tensor:
+        """What the layers make of some tokens: (tokens, width)."""
+        c = self.config
         x = self.table.rows(tokens)
         if c.embedding_scale != 1.0:
             x = x * c.embedding_scale
         if self.places is not None:
-            x = x + self.places[at:last]
+            x = x + step.places(self.places)
         x = x.contiguous()
         turned = {
-            w: None if t is None else (t[0][at:last], t[1][at:last])
+            w: None if t is None else step.turned(t)
             for w, t in ((False, self.turns), (True, self.local_turns))
         }
-        masks = {w: self._mask(count, at, c.window if w else 0) for w in {la.windowed for la in self.layers}}
+        windows = {la.windowed for la in self.layers}
+        masks = {w: step.mask(c.window if w else 0, self.device) for w in windows}
         for layer, cache in zip(self.layers, caches, strict=True):
-            x = layer(x, cache, at, turned[layer.windowed], masks[layer.windowed])
+            x = layer(x, cache, step, turned[layer.windowed], masks[layer.windowed])
         return x
 
     def logits(self, x: Tensor) -> Tensor:
@@ -313,23 +297,22 @@ class Decoder:
         cap = self.config.logit_cap
         return (found / cap).tanh() * cap if cap else found
 
-    def token(self, token: Tensor, caches: list[Tensor], at: Any) -> Tensor:
-        """The logits after one more token, at a position."""
-        return self.logits(self.rows(token, caches, at))[0]
+    def token(self, token: Tensor, caches: list[Cache], text: Any, at: Any) -> Tensor:
+        """The logits after one more token of a text, at a position."""
+        return self.logits(self.rows(token, caches, Stretch(text, at, 1)))[0]
 
-    def chunk(self, tokens: Tensor, caches: list[Tensor], at: Any, pick: Any) -> Tensor:
+    def chunk(self, tokens: Tensor, caches: list[Cache], text: Any, at: Any, pick: Any) -> Tensor:
         """The logits after one token of a chunk of a prompt; what comes after it is not looked at."""
-        return self.logits(self.rows(tokens, caches, at)[pick : pick + 1])[0]
+        step = Stretch(text, at, concrete(tokens.shape[0]))
+        return self.logits(self.rows(tokens, caches, step)[pick : pick + 1])[0]
 
-    def score(self, tokens: Tensor, caches: list[Tensor], at: Any) -> Tensor:
+    def score(self, tokens: Tensor, caches: list[Cache], text: Any, at: Any) -> Tensor:
         """The logits after each token of a chunk."""
-        return self.logits(self.rows(tokens, caches, at))
+        step = Stretch(text, at, concrete(tokens.shape[0]))
+        return self.logits(self.rows(tokens, caches, step))
 
-    def _mask(self, count: int, at: Any, window: int) -> Tensor | None:
-        """Where each of some tokens may look: not beyond itself, nor before its window; None: everywhere."""
-        if count == 1 and not window:
-            return None
-        keys = Tensor.arange(at + count, device=self.device).unsqueeze(0)
-        places = Tensor.arange(at, at + count, device=self.device).reshape(count, 1)
-        seen = keys <= places
-        return seen if not window else seen & (keys > places - window)
+    def together(
+        self, tokens: Tensor, caches: list[Cache], at: tuple[Any, ...], positions: Tensor, last: Any
+    ) -> Tensor:
+        """The logits after one more token of every text: (texts, vocabulary)."""
+        return self.logits(self.rows(tokens, caches, Together(at, positions, last)))

@@ -20,9 +20,10 @@ from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, R
 from starlette.routing import Route
 
 from morok.errors import ArgumentError, MorokError
-from morok.llm.generate import Model, Piece, Request
+from morok.llm.generate import Model
 from morok.llm.page import PAGE
 from morok.llm.serving import Busy, Engine
+from morok.llm.text import Piece, Request
 
 MOST_BYTES = 4 << 20  # of a request
 _SAMPLING = {

@@ -1,21 +1,23 @@
 """Requests to a model from several clients at once: slots, limits, counts.
 
 Each request has a slot, a cache of its own, while it runs; whoever comes when all are taken waits in line, up
-to a limit. Tokens of all running requests are computed in turns, one by one, in threads that the server's
-loop waits for. A request that nobody waits for any more gives its slot back at its next token.
+to a limit. A step computes the next tokens of all requests that wait for one, together, and a chunk of each
+prompt that is not through (continuous batching), in a thread that the server's loop waits for. A request that
+nobody waits for any more gives its slot back after the step that it is in.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import final
 
 from morok.errors import MorokError
-from morok.llm.generate import Model, Piece, Request, Slot
+from morok.llm.generate import Model
+from morok.llm.text import Piece, Request, Slot, Text, common
 
 
 class Busy(MorokError):
@@ -39,6 +41,16 @@ class Counts:
 
 
 @final
+@dataclass(eq=False)
+class _Ask:
+    """A text that waits for its next piece."""
+
+    text: Text
+    piece: asyncio.Future[Piece]
+    given_up: bool = False
+
+
+@final
 class Engine:
     """A model and its slots."""
 
@@ -48,36 +60,78 @@ class Engine:
         self.made = 0
         self.running = 0
         self.waiting = 0
+        self.steps = 0
         self.counts = Counts()
         self._turn = asyncio.Condition()
-        self._pool = ThreadPoolExecutor(max_workers=slots, thread_name_prefix="tokens")
+        self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="tokens")
+        self._asked: list[_Ask] = []
+        self._driver: asyncio.Task[None] | None = None
+        model.reserve(slots)
 
     async def pieces(self, request: Request) -> AsyncGenerator[Piece]:
         """The pieces of a request's text, from when it has a slot."""
         slot = await self._take(request)
         started = time.perf_counter()
-        steps = self.model.run(request, slot)
-        loop = asyncio.get_running_loop()
-        complete = False
+        text = Text(request, self.model.tokenizer, self.model.context, slot)
         try:
-            while True:
-                step = loop.run_in_executor(self._pool, _next, steps)
-                try:
-                    piece = await asyncio.shield(step)
-                except asyncio.CancelledError:
-                    await asyncio.wait([step])  # its thread still writes to the slot's cache
-                    raise
-                if piece is None:
-                    complete = True
-                    return
-                yield piece
+            while not text.done:
+                yield await self._piece(text)
         finally:
             self.counts.prompt_tokens += len(request.prompt)
             self.counts.reused_tokens += request.reused
             self.counts.generated_tokens += len(request.found)
             self.counts.seconds += time.perf_counter() - started
-            self.counts.cancelled += not complete
+            self.counts.cancelled += not text.done
             self._give(slot)
+
+    async def _piece(self, text: Text) -> Piece:
+        """The next piece of a text, from a step that it shares with whoever else waits for one."""
+        ask = _Ask(text, asyncio.get_running_loop().create_future())
+        self._asked.append(ask)
+        if self._driver is None or self._driver.done():
+            self._driver = asyncio.ensure_future(self._drive())
+        try:
+            return await asyncio.shield(ask.piece)
+        except asyncio.CancelledError:
+            ask.given_up = True
+            await asyncio.wait([ask.piece])  # a step that is under way still writes to the slot's cache
+            if not ask.piece.cancelled():
+                ask.piece.exception()  # nobody wants to hear of it
+            raise
+
+    async def _drive(self) -> None:
+        """Steps, as long as somebody asks: whoever came meanwhile takes part in the next one."""
+        loop = asyncio.get_running_loop()
+        while self._asked:
+            asks, self._asked = self._asked, []
+            for ask in (a for a in asks if a.given_up):
+                ask.piece.cancel()
+            asks = [a for a in asks if not a.given_up]
+            if not asks:
+                continue
+            self.steps += 1
+            try:
+                found = await loop.run_in_executor(self._pool, self._step, [a.text for a in asks])
+            except Exception as error:  # of the model: all who took part hear of it
+                found = [error] * len(asks)
+            for ask, piece in zip(asks, found, strict=True):
+                if isinstance(piece, Exception):
+                    ask.piece.set_exception(piece)
+                elif piece is None:  # a long prompt, which is not through
+                    self._asked.append(ask)
+                else:
+                    ask.piece.set_result(piece)
+            await asyncio.sleep(0)  # those who got a piece may ask for the next one
+
+    def _step(self, texts: list[Text]) -> list[Piece | Exception | None]:
+        found: list[Piece | Exception | None] = []
+        logits = self.model.advance_together([(t.slot, t.tokens) for t in texts])
+        for text, row in zip(texts, logits, strict=True):
+            try:
+                found.append(None if row is None else text.give(row))
+            except Exception as error:
+                found.append(error)
+        return found
 
     async def _take(self, request: Request) -> Slot:
         """A free slot, the one whose cache has most of the prompt's beginning."""
@@ -90,8 +144,8 @@ class Engine:
                 self.running += 1
         finally:
             self.waiting -= 1
-        best = max(self.free, key=lambda s: _same(s.tokens, request.prompt), default=None)
-        if best is not None and (_same(best.tokens, request.prompt) or self.made >= self.most_slots):
+        best = max(self.free, key=lambda s: common(s.tokens, request.prompt), default=None)
+        if best is not None and (common(best.tokens, request.prompt) or self.made >= self.most_slots):
             self.free.remove(best)
             return best
         self.made += 1
@@ -133,16 +187,3 @@ class Engine:
     def close(self) -> None:
         """No more tokens."""
         self._pool.shutdown(wait=True, cancel_futures=True)
-
-
-def _next(steps: Iterator[Piece]) -> Piece | None:
-    return next(steps, None)
-
-
-def _same(cached: list[int], prompt: list[int]) -> int:
-    count = 0
-    for a, b in zip(cached, prompt, strict=False):
-        if a != b:
-            break
-        count += 1
-    return count

@@ -5,7 +5,8 @@ import pytest
 
 from morok.errors import ArgumentError
 from morok.llm import Model, load
-from morok.llm.generate import CHUNK, Writer
+from morok.llm.generate import CHUNK
+from morok.llm.text import Writer
 from tests.llm import files
 
 pytest.importorskip("tokenizers", reason="texts need the package tokenizers")

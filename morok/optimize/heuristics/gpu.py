@@ -32,6 +32,7 @@ from morok.optimize.heuristics.gpu_columns import share_columns
 from morok.optimize.heuristics.gpu_matmul import matrix_product
 from morok.optimize.heuristics.gpu_rows import goes_along, share_rows
 from morok.optimize.heuristics.gpu_threads import cut, lanes_for, memory_of, threads_for
+from morok.optimize.heuristics.lane_rows import lane_rows_of_blocks
 from morok.optimize.loops import divides, size
 
 THREADS = 256  # of a block of independent outputs
@@ -45,7 +46,7 @@ SQUARE_BYTES = 256  # of a side of what is transposed at a time
 def choose_gpu(ast: UOp, machine: Machine) -> UOp:
     """The kernel with the actions that the heuristics choose."""
     builder = Builder(ast, machine)
-    if attention(builder) or matrix_product(builder):
+    if attention(builder) or matrix_product(builder) or lane_rows_of_blocks(builder):
         return builder.ast
     write_out(builder)
     share_rows_of_scatters(builder)

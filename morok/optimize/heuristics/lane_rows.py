@@ -8,13 +8,15 @@ the codes would have to be moved.
 from __future__ import annotations
 
 from morok.ir.infer import closed_ranges, ranges
-from morok.ir.node import UOp
+from morok.ir.node import UOp, toposort
 from morok.ir.ops import AxisKind, Ops
 from morok.optimize.facts import Access, access, output_loops, reads_of, store_of
 from morok.optimize.heuristics.builder import Builder
 from morok.optimize.loops import Loops, size
 
 FEW_OUTPUTS = 4  # rows on the left that share what was decoded
+BLOCK_THREADS = 512  # of a block of a grid
+STEPS = 8  # of a group, written out there
 
 
 def lane_rows(builder: Builder, loops: Loops) -> bool:
@@ -31,6 +33,33 @@ def lane_rows(builder: Builder, loops: Loops) -> bool:
         if other is not rows and shared and count is not None and 2 <= count <= FEW_OUTPUTS:
             builder.do("UPCAST", int(other.arg[0]))
     return builder.do("UPCAST", int(rows.arg[0]))
+
+
+def lane_rows_of_blocks(builder: Builder) -> bool:
+    """The same for a grid: neighbouring threads have neighbouring rows, and others share the steps."""
+    loops = builder.loops
+    if len(loops.ast.src) != 1 or loops.ast.src[0].op is not Ops.END:
+        return False
+    effect = loops.ast.src[0]
+    rows = rows_in_lanes(effect, loops, builder.machine.vector_bytes)
+    sums = [n for n in loops.order if n.op is Ops.REDUCE]
+    if rows is None or not any(n.op is Ops.DOT4 for n in loops.order):
+        return False
+    inside = {n for node in sums for n in toposort(*node.src[: len(node.arg)]) if n.op is Ops.REDUCE}
+    outer = {k: None for n in sums if n not in inside for k in closed_ranges(n)}
+    for k in {k: None for n in inside for k in closed_ranges(n)}:
+        if (size(k) or STEPS + 1) <= STEPS:
+            builder.do("UNROLL", int(k.arg[0]))
+    lanes = size(rows)
+    assert lanes is not None
+    builder.do("LOCAL", int(rows.arg[0]))
+    room = min(BLOCK_THREADS, builder.machine.block_threads) // lanes
+    for k in sorted(outer, key=lambda k: -(size(k) or 0)):
+        count = size(k) or 1
+        amount = min(room, count & -count)  # the largest power of two that divides it
+        if amount > 1 and builder.do("GROUP", int(k.arg[0]), amount):
+            room //= amount
+    return True
 
 
 def _narrow(loops: Loops) -> list[Access]:
