@@ -16,6 +16,7 @@ from morok.codegen.index_dtype import lower_index
 from morok.codegen.linear.bounds_checks import check_stage
 from morok.codegen.linear.linearize import end_rules, guard_stores, linearize
 from morok.codegen.linear.prefetch import prefetch
+from morok.codegen.linear.rare import rare_stage
 from morok.codegen.reduce.local import local_stage
 from morok.codegen.reduce.reduce import reduce_stage
 from morok.codegen.spec import (
@@ -75,6 +76,7 @@ _BECAUSE = {
     "15": "the bounds of an index before its sources were lowered; PROVE=1 proves the types wide enough",
     "18": "which products are only added; rules do the rest",
     "21": "an order of all nodes",
+    "21a": "who uses what a choice chooses",
     "22": "neighbours in the list",
     "22n": "neighbours in the list",
     "22a": "the accesses of a loop in the list",
@@ -131,6 +133,7 @@ _TABLE: tuple[Stage, ...] = (
     *leaving(
         list_spec,
         Stage("21", "linearise", "the graph becomes a list", linearize),
+        Stage("21a", "rare choices", "what is hardly ever needed is computed under a branch", rare_stage),
         Stage("22", "clean up IF/ENDIF", "guarded stores of devices without predication", guard_stores),
         Stage("22n", "bounds checks", "checks become choices, and one rare branch", check_stage),
         Stage("22a", "prefetch", "prefetches of the lines that a loop will read soon", prefetch),

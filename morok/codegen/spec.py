@@ -209,6 +209,11 @@ def _one_loop(node: UOp) -> bool:
     return node.op is not Ops.END or len(node.src) == 2
 
 
+def _is_any(node: UOp) -> bool:
+    """Whether a condition holds for any lane."""
+    return node.arg is Ops.OR and node.dtype.is_bool
+
+
 @spec("codegen.root")
 def _root_spec() -> Rules:
     """The list itself."""
@@ -226,6 +231,7 @@ def _list_spec() -> Rules:
     yield "store", Head(Ops.STORE).any() >> legal, when(_stores_its_type)
     yield "lanes", Head(Ops.GEP).any() >> legal, when(_lanes_exist)
     yield "vector", Head(Ops.VECTORIZE, Ops.CAT).any() >> legal, when(_lanes_add_up)
+    yield "any", Head(Ops.VREDUCE).any() >> legal, when(_is_any)
     yield "hardware", Head(Ops.WMMA, Ops.SHUFFLE, Ops.PREFETCH).any() >> legal
     yield (
         "copies",

@@ -131,6 +131,7 @@ def group(*xs: UOp) -> UOp:
 
 
 APPROXIMATE = "approximate"
+RARE = "rare"  # a choice of which the first side is hardly ever taken
 
 
 def approximate_op(op: Op, x: UOp) -> UOp:

@@ -75,6 +75,13 @@ class _Kernel(Writer):
                 self.names[node] = self.names[node.src[0]]
         elif op in (Ops.VECTORIZE, Ops.GEP, Ops.CAT):
             self.names[node] = self.vector(node)
+        elif op is Ops.VREDUCE:
+            x = node.src[0]
+            self.names[node] = self.let(
+                self.call(
+                    f"llvm.vector.reduce.or.{suffix(x.dtype)}", node.dtype, [(x.dtype, self.name_of(x))]
+                )
+            )
         elif op is Ops.IF:
             self.open_if(node)
         elif op is Ops.ENDIF:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from morok.dtype import DType, float16, float32, float64, int16, int32, int64, uint16, uint32, uint64
-from morok.ir.build import bitcast, cast
-from morok.ir.node import UOp, alu, const
+from morok.ir.build import RARE, bitcast, cast
+from morok.ir.node import UOp, alu, const, make
 from morok.ir.ops import Ops
 
 SIGNED = {float16: int16, float32: int32, float64: int64}
@@ -58,6 +58,11 @@ def bits_of(x: UOp) -> UOp:
 def float_of(bits: UOp, dtype: DType) -> UOp:
     """The float with these bits."""
     return bitcast(bits, dtype.scalar.vec(bits.dtype.lanes))
+
+
+def rarely(condition: UOp, x: UOp, y: UOp) -> UOp:
+    """x where the condition holds, which is rare: what only x needs is then worth a branch."""
+    return make(Ops.WHERE, x.dtype, (condition, x, y), RARE)
 
 
 def where(condition: UOp, x: UOp | float, y: UOp | float) -> UOp:

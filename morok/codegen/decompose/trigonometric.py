@@ -19,6 +19,7 @@ from morok.codegen.decompose.pieces import (
     is_nan,
     like,
     poly,
+    rarely,
     rint,
     shl,
     shr,
@@ -27,7 +28,7 @@ from morok.codegen.decompose.pieces import (
     two_sum,
     where,
 )
-from morok.dtype import float32, float64, int64, uint64
+from morok.dtype import float32, float64, int32, int64, uint64
 from morok.ir.build import bitcast
 from morok.ir.node import UOp, alu, const
 from morok.ir.ops import Ops
@@ -76,8 +77,9 @@ _LARGE_DOUBLE = float(1 << 30)
 Reduced = tuple[UOp, UOp, UOp]  # quadrant, r, what r lacks
 
 
-def _reduce_single(x: UOp) -> tuple[UOp, UOp]:
-    """A float32 (given in float64) as a quadrant and r in float64."""
+def _reduce_single(single: UOp) -> tuple[UOp, UOp]:
+    """A float32 as a quadrant and r in float64; infinities have no r."""
+    x = as_type(single, float64)
     n = rint(x * _TWO_OVER_PI)
     r = fma(n, -_HALF_PI[1], fma(n, -_HALF_PI[0], x))
     total, error = like(x, 0.0), like(x, 0.0)
@@ -88,8 +90,8 @@ def _reduce_single(x: UOp) -> tuple[UOp, UOp]:
         error = error + lost
     quadrant = rint(total)
     far = (total - quadrant + error) * _HALF_PI[0]
-    large = _LARGE_SINGLE < absolute(x)
-    return to_int(where(large, quadrant, n)), where(large, far, r)
+    large = _LARGE_SINGLE < absolute(single)
+    return as_type(to_int(rarely(large, quadrant, n)), int32), rarely(large, far, r)
 
 
 def _reduce_double(x: UOp) -> Reduced:
@@ -100,7 +102,7 @@ def _reduce_double(x: UOp) -> Reduced:
     low = (first - r) - w - fma(n, _HALF_PI[2], w_low)
     quadrant, far, far_low = _reduce_large(x)
     large = _LARGE_DOUBLE < absolute(x)
-    return where(large, quadrant, to_int(n)), where(large, far, r), where(large, far_low, low)
+    return rarely(large, quadrant, to_int(n)), rarely(large, far, r), rarely(large, far_low, low)
 
 
 def _reduce_large(x: UOp) -> Reduced:
@@ -137,6 +139,7 @@ def _reduce_large(x: UOp) -> Reduced:
     r, r_low = r + r_low, r_low - ((r + r_low) - r)
     negative = x < 0.0
     n = bitcast(quadrant, int64.vec(lanes))
+    r = where(absolute(x) < math.inf, r, math.nan)
     return where(negative, -n, n), where(negative, -r, r), where(negative, -r_low, r_low)
 
 
@@ -161,7 +164,7 @@ def _cosine(r: UOp, low: UOp | None) -> UOp:
 def _wave(x: UOp, turn: int) -> UOp:
     """sin(x + turn·π/2)."""
     if x.dtype.scalar is float32:
-        quadrant, wide = _reduce_single(as_type(x, float64))
+        quadrant, wide = _reduce_single(x)
         r = as_type(wide, float32)
         sine, cosine = _sine(r, None), _cosine(r, None)
     else:
@@ -169,8 +172,7 @@ def _wave(x: UOp, turn: int) -> UOp:
         sine, cosine = _sine(r, low), _cosine(r, low)
     n = quadrant + turn if turn else quadrant
     result = where((n & 1).ne(0), cosine, sine)
-    result = where((n & 2).ne(0), -result, result)
-    return where(absolute(x) < math.inf, result, math.nan)
+    return where((n & 2).ne(0), -result, result)
 
 
 def sin(x: UOp) -> UOp:
@@ -186,7 +188,7 @@ def cos(x: UOp) -> UOp:
 def tan(x: UOp) -> UOp:
     """Tangent."""
     if x.dtype.scalar is float32:
-        quadrant, r = _reduce_single(as_type(x, float64))
+        quadrant, r = _reduce_single(x)
         low = None
     else:
         quadrant, r, low = _reduce_double(x)
@@ -194,7 +196,6 @@ def tan(x: UOp) -> UOp:
     odd = (quadrant & 1).ne(0)
     result = where(odd, -cosine, sine) / where(odd, sine, cosine)
     result = as_type(result, x.dtype.scalar)
-    result = where(absolute(x) < math.inf, result, math.nan)
     return where(x.eq(0.0), x, result)
 
 

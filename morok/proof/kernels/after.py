@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, final
 
-from morok.dtype import AddrSpace, index
+from morok.dtype import AddrSpace, PtrDType, index
 from morok.ir.node import UOp
 from morok.ir.ops import AxisKind, Ops
 from morok.proof.kernels.before import Opaque, element
@@ -232,13 +232,27 @@ class _Run:
                 for lane in step[1]:
                     self.values[node, lane] = self._load(node, lane)
             elif node.op is Ops.IF:
-                found = self.terms.number(self.lane(node.src[0], 0))
-                if found is None:
-                    raise Opaque("a branch that depends on data")
-                if found:
-                    self._run(step[1])
+                self._branch(self.lane(node.src[0], 0), step[1])
             else:
                 self._loop(*step)
+
+    def _branch(self, condition: Term, steps: list[Any]) -> None:
+        """Taken, not taken, or both: then what memory holds afterwards depends on the condition."""
+        found = self.terms.number(condition)
+        if found is not None:
+            if found:
+                self._run(steps)
+            return
+        before = dict(self.memory)
+        self._run(steps)
+        for (memory, place), value in list(self.memory.items()):
+            old = before.get((memory, place))
+            if old is None:
+                raise Opaque("memory that a branch writes first, which depends on data")
+            if old != value:
+                assert isinstance(memory.dtype, PtrDType)
+                chosen = self.terms.apply(Ops.WHERE, memory.dtype.elem.scalar, (condition, value, old))
+                self.memory[memory, place] = chosen
 
     def _loop(self, node: UOp, steps: list[Any], anew: list[Lane], around: bool) -> None:
         """All passes; of a loop around the store those up to its own, which ends there."""

@@ -87,6 +87,10 @@ class Terms:
                 return src[1] if chosen else src[2]
             if src[1] == src[2]:
                 return src[1]
+            # a ∨ … ? (a ? x : y) : y = a ? x : y
+            inner, _, _, parts = self.nodes[src[1]]
+            if inner is Ops.WHERE and parts[2] == src[2] and self._is_one_of(parts[0], src[0]):
+                return src[1]
         nodes = self.nodes
         result = to.scalar if to is not None else bool_ if op.is_compare else dtype.scalar
         if all(nodes[s][0] is Ops.CONST for s in src):
@@ -99,6 +103,18 @@ class Terms:
                 if known is not None:
                     return b if known is (op is Ops.AND) else a
         return self._new(op, result, dtype.scalar, src)
+
+    def _is_one_of(self, wanted: Term, condition: Term) -> bool:
+        """Whether a condition is another one, or that and others joined by OR."""
+        stack = [condition]
+        while stack:
+            term = stack.pop()
+            if term == wanted:
+                return True
+            op, dtype, _, src = self.nodes[term]
+            if op is Ops.OR and dtype.is_bool:
+                stack += src
+        return False
 
     # --- normal forms
 

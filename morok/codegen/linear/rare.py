@@ -1,0 +1,199 @@
+"""Stage 21a, rare choices: what is hardly ever needed is computed under a branch.
+
+    v = WHERE(c, far, near), rare   →   v ← near;  IF any(c): …far…;  v ← WHERE(c, far, near);  ENDIF
+
+Functions with a range reduction have a cheap way for arguments that are small and a long one for the others.
+Without a branch every element pays for both. Only what nothing but the far side needs moves under the
+branch, and only arithmetic: it has no effects, so it may run later, or not at all. Choices by the same
+condition share a branch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from morok.dtype import AddrSpace, bool_, int64, void
+from morok.ir.build import RARE, define_reg
+from morok.ir.node import UOp, const, make
+from morok.ir.ops import Ops
+
+_LEAST = 8  # instructions that a branch must save to be worth its price
+_OPENS = frozenset((Ops.RANGE, Ops.IF))
+_CLOSES = frozenset((Ops.END, Ops.ENDIF))
+_LANES = frozenset((Ops.GEP, Ops.VECTORIZE, Ops.CAT))
+
+
+def _is_pure(node: UOp) -> bool:
+    return node.op.is_alu or node.op in _LANES
+
+
+def rare_stage(root: UOp, ctx: Any) -> UOp:
+    """LINEAR without rare choices."""
+    if not any(n.op is Ops.WHERE and n.arg == RARE for n in root.src):
+        return root
+    lists = _Lists(root.src)
+    groups = lists.groups()
+    return make(Ops.LINEAR, void, tuple(_Writer(lists, groups).write()))
+
+
+class _Group:
+    """Rare choices by one condition in one loop, and what only their far sides need."""
+
+    __slots__ = ("choices", "far")
+
+    def __init__(self, choices: list[UOp], far: list[UOp]) -> None:
+        self.choices = choices
+        self.far = far
+
+
+class _Lists:
+    """Where the instructions stand and who uses them."""
+
+    def __init__(self, instructions: tuple[UOp, ...]) -> None:
+        self.instructions = instructions
+        self.home: dict[UOp, int] = {}  # the number of the loop or branch that an instruction stands in
+        self.users: dict[UOp, list[UOp]] = {}
+        open_, count = [0], 0
+        for node in instructions:
+            if node.op in _CLOSES:
+                open_.pop()
+            self.home[node] = open_[-1]
+            if node.op in _OPENS:
+                count += 1
+                open_.append(count)
+            for s in node.src:
+                self.users.setdefault(s, []).append(node)
+
+    def groups(self) -> list[_Group]:
+        found: dict[tuple[int, UOp], list[UOp]] = {}
+        for node in self.instructions:
+            if node.op is Ops.WHERE and node.arg == RARE:
+                found.setdefault((self.home[node], node.src[0]), []).append(node)
+        result = []
+        for (home, _), choices in found.items():
+            apart = self._independent(choices)
+            far = self._only_for(apart, home)
+            if len(far) >= _LEAST:
+                result.append(_Group(apart, far))
+        return result
+
+    def _independent(self, choices: list[UOp]) -> list[UOp]:
+        """Those whose condition and near side need none of the others, and but arithmetic from below."""
+        first = self.instructions.index(choices[0])
+        before = set(self.instructions[:first])
+        kept: list[UOp] = []
+        for choice in choices:
+            stack, seen = [choice.src[0], choice.src[2]], set()
+            fits = True
+            while stack and fits:
+                node = stack.pop()
+                if node in seen or node in before or node.op in (Ops.CONST, Ops.VCONST):
+                    continue
+                seen.add(node)
+                fits = _is_pure(node) and node not in choices
+                stack += node.src
+            if fits:
+                kept.append(choice)
+        return kept
+
+    def _only_for(self, choices: list[UOp], home: int) -> list[UOp]:
+        """What stands in the same loop and is used by the far sides alone, in the order of the list."""
+        rare: set[UOp] = set()
+        far = []
+        for node in reversed(self.instructions):
+            if self.home[node] != home or not _is_pure(node) or node in choices:
+                continue
+            users = self.users.get(node, ())
+            if users and all(u in rare or _is_far_of(node, u, choices) for u in users):
+                rare.add(node)
+                far.append(node)
+        far.reverse()
+        return far
+
+
+def _is_far_of(node: UOp, user: UOp, choices: Iterable[UOp]) -> bool:
+    return user in choices and node is user.src[1] and node is not user.src[0] and node is not user.src[2]
+
+
+class _Writer:
+    """The list anew."""
+
+    def __init__(self, lists: _Lists, groups: list[_Group]) -> None:
+        self.lists = lists
+        self.group_of = {choice: g for g in groups for choice in g.choices}
+        self.moved = {node for g in groups for node in g.far}
+        self.out: list[UOp] = []
+        self.written: set[UOp] = set()
+        self.renamed: dict[UOp, UOp] = {}
+        self.registers = 0
+
+    def write(self) -> list[UOp]:
+        for node in self.lists.instructions:
+            if node not in self.moved:
+                self.instruction(node)
+        return self.out
+
+    def put(self, node: UOp) -> UOp:
+        self.out.append(node)
+        return node
+
+    def instruction(self, node: UOp) -> None:
+        if node in self.written:
+            return
+        group = self.group_of.get(node)
+        if group is not None:
+            self.branch(group)
+            return
+        self.written.add(node)
+        src = tuple([self.renamed.get(s, s) for s in node.src])
+        if node.op is Ops.WHERE and node.arg == RARE:
+            new = make(Ops.WHERE, node.dtype, src, None, node.origin)
+        else:
+            new = node if src == node.src else node.replace(src)
+        self.renamed[node] = self.put(new)
+
+    def needed(self, node: UOp) -> None:
+        """An instruction that stands further down, with what it needs."""
+        stack = [node]
+        while stack:
+            node = stack[-1]
+            pending = [
+                s for s in node.src if s not in self.written and s in self.lists.home and s not in self.moved
+            ]
+            if pending and node not in self.written:
+                stack += pending
+                continue
+            stack.pop()
+            self.instruction(node)
+
+    def branch(self, group: _Group) -> None:
+        for choice in group.choices:
+            self.written.add(choice)
+        outer = {s for n in (*group.choices, *group.far) for s in n.src} - self.moved
+        for source in outer:
+            if source in self.lists.home:
+                self.needed(source)
+        places = []
+        for choice in group.choices:
+            lanes = choice.dtype.lanes
+            register = self.put(define_reg(choice.dtype.scalar, lanes, f"rare{self.registers}"))
+            self.registers += 1
+            pointer = choice.dtype.ptr(lanes, AddrSpace.REG)
+            place = make(Ops.INDEX, pointer, (register, const(int64, 0)))
+            places.append(self.put(place))
+            self.put(make(Ops.STORE, void, (place, self.renamed.get(choice.src[2], choice.src[2]))))
+        condition = group.choices[0].src[0]
+        condition = self.renamed.get(condition, condition)
+        if condition.dtype.lanes > 1:
+            condition = self.put(make(Ops.VREDUCE, bool_, (condition,), Ops.OR))
+        opened = self.put(make(Ops.IF, void, (condition,)))
+        for node in group.far:
+            self.instruction(node)
+        for choice, place in zip(group.choices, places, strict=True):
+            src = tuple([self.renamed.get(s, s) for s in choice.src])
+            value = self.put(make(Ops.WHERE, choice.dtype, src, None, choice.origin))
+            self.put(make(Ops.STORE, void, (place, value)))
+        self.put(make(Ops.ENDIF, void, (opened,)))
+        for choice, place in zip(group.choices, places, strict=True):
+            self.renamed[choice] = self.put(make(Ops.LOAD, choice.dtype, (place,)))
