@@ -31,6 +31,12 @@ _reshaped: Cache[tuple[Indices, Shape, Shape], Indices] = Cache("schedule.reshap
 _simple: Cache[UOp, UOp] = Cache("schedule.simple_indices", _KEPT)
 
 
+def forget_indices() -> None:
+    """Everything is written anew from now on."""
+    _reshaped.clear()
+    _simple.clear()
+
+
 def known_shape(node: UOp) -> Shape:
     """The shape of a node that has one."""
     found = shape(node)

@@ -37,13 +37,19 @@ def stage_data(stage: Change, graphs: Graphs, fired: dict[str, Rule]) -> Data:
     data["before"] = graphs.number(stage.before)
     data["after"] = -1 if stage.after is None else graphs.number(stage.after)
     data["tried"] = sum(c.by.kind == "action" for c in stage.inner)
-    steps = stage.steps() if stage.after is not None else stage.inner
-    data["steps"] = (
-        [step_data(s, graphs, fired) for s in steps] if stage.changed or stage.after is None else []
-    )
+    steps = steps_of(stage) if stage.changed or stage.after is None else []
+    data["steps"] = [step_data(s, graphs, fired) for s in steps]
     if stage.after is None:
         data["failed"] = True
     return data
+
+
+def steps_of(stage: Change) -> list[Change]:
+    """What a stage did one after the other, and, after that, to expressions on the way."""
+    if stage.after is None:
+        return stage.inner
+    helped = [c for c in stage.inner if c.matches and c.before.op not in (Ops.SINK, Ops.LINEAR)]
+    return [*stage.steps(), *helped]
 
 
 def step_data(step: Change, graphs: Graphs, fired: dict[str, Rule]) -> Data:

@@ -6,7 +6,6 @@ Figures are those of `morok.runtime.roofline`, so a page says what PROFILE=1 and
 from __future__ import annotations
 
 import platform
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any, final
@@ -28,7 +27,7 @@ from morok.runtime.history import History, KernelHistory
 from morok.runtime.profile import Event
 from morok.runtime.roofline import Row, limits_of, roofline
 from morok.schedule.split import CUT
-from morok.viewer.chunks import kernel_chunk, stages_data
+from morok.viewer.chunks import kernel_chunk, stages_data, steps_of
 from morok.viewer.failures import failure_data
 from morok.viewer.graphs import Graphs
 from morok.viewer.record import RunProfile, RunRecorder
@@ -123,7 +122,7 @@ class Collector:
             "whole": kernel.is_whole,
             "actions": [str(opt) for opt in applied(optimised)] if optimised is not None else [],
             "instructions": len(kernel.instructions.src) if kernel.is_whole else 0,
-            "changes": sum(len(s.matches) for stage in kernel.stages for s in stage.steps()),
+            "changes": sum(len(s.matches) for stage in kernel.stages for s in steps_of(stage)),
             "compile": round(sum(s.seconds for s in _own(kernel)), 6),
             "lines": [[*place, count] for place, count in lines.most_common()],
             "facts": facts,
@@ -340,8 +339,3 @@ def search_data(tuned: Any) -> Data:
         "complaints": [clip(text, 300) for text in tuned.complaints],
         "candidates": [[" ".join(map(str, c.opts)), c.cost, c.seconds] for c in found.candidates],
     }
-
-
-def command_line() -> str:
-    """How the program was started, without its folders."""
-    return " ".join([sys.argv[0].rpartition("/")[2], *sys.argv[1:]]) if sys.argv else ""

@@ -19,8 +19,8 @@ MOST_CHANGES = 400  # the last ones of a rewrite that was stopped
 ADVICE = {
     "RewriteCycle": "Two rules undo one another, or one makes what it matches. The last changes below show "
     "the round; give one of the rules a condition that the other's result does not meet.",
-    "CompileError": "The kernel below is the one that was refused. Its code page has what was rendered; "
-    "PROVE=1 says which access is wrong, MOROK_SPEC=2 which stage broke it.",
+    "CompileError": "The page of the kernel that was refused has its stages and what was rendered. PROVE=1 "
+    "says which access is wrong, MOROK_SPEC=2 which stage broke it.",
     "SpecError": "The stage below has made a graph that the next one does not take. MOROK_SPEC=2 checks "
     "after each stage.",
     "ProofError": "A proof could not be made. `morok prove --no-cache NAME` tries one rule again.",

@@ -17,9 +17,11 @@ from morok.rewrite.observer import By
 from morok.rewrite.record import Recorder
 from morok.runtime.plan import ExecutionPlan
 from morok.runtime.profile import Profile
+from morok.schedule.indexing import forget_indices
 from morok.schedule.schedule import NORMALISED
 
 Data = dict[str, Any]
+WRITES_INDICES = "2.1"  # the stage
 MOST_MATCHES = 50_000  # of one rewrite that is kept: one that never ends is not kept whole
 
 
@@ -31,9 +33,16 @@ class RunRecorder(Recorder):
         super().__init__()
         self.notes: list[tuple[str, str, UOp]] = []
 
+    def wants(self, root: UOp) -> bool:
+        """Also expressions of the stage that writes indices: most remainders come and go there."""
+        open_ = self._open.changes
+        return super().wants(root) or (bool(open_) and open_[-1].by.number == WRITES_INDICES)
+
     def begin(self, by: By, before: UOp) -> None:
         if by.kind == "kernel":
             self._open.kernel = None  # what an error leaves unfinished has no code
+        elif by.number == WRITES_INDICES:
+            forget_indices()  # those of other kernels: what is taken from memory is not seen
         super().begin(by, before)
 
     def end(self, by: By, before: UOp, after: UOp | None) -> None:

@@ -128,6 +128,15 @@ def test_keys(pages: dict[str, Path], started: Any) -> None:
     tab.close()
 
 
+def test_a_line_of_a_long_file_is_reached(tmp_path: Path, started: Any) -> None:
+    page = record(tmp_path, SOFTMAX.replace("y = ", "\n" * 5000 + "y = "), name="long.py")
+    tab = browser.Tab(started, page)
+    assert tab.page.locator(".line").count() < 200
+    tab.page.click(".line[data-line='5004']")
+    assert tab.page.locator(".line[data-line='5004'] + .details a.button").count() == 1
+    tab.close()
+
+
 def test_strange_text_is_text(pages: dict[str, Path], started: Any) -> None:
     tab = browser.Tab(started, pages["nasty"])
     tab.go("page=code")

@@ -12,6 +12,13 @@ from morok import Tensor, knobs
 from morok.viewer.columns import Column, from_bytes, to_bytes
 from tests.viewer.recorded import PRODUCT, SOFTMAX, data_of, record
 
+# what is kept as 192 rows of 32 is read as 96 of 64: its place is (r1*2 + r0//32)*32 + r0%32, or r1*64 + r0
+MODULO = """import numpy as np
+from morok import Tensor
+x = Tensor(np.ones((64, 96), np.float32))
+y = (x.reshape(32, 192).T.contiguous().reshape(96, 64).T + x).realize()
+z = ((x + 1).reshape(32, 192).T.contiguous().reshape(96, 64).T * x).realize()
+"""
 Pages = dict[str, tuple[dict[str, Any], list[dict[str, Any]]]]
 
 
@@ -165,6 +172,34 @@ def test_registers_and_lines_of_cuda(pages: Pages) -> None:
     assert stored and all("g0" in source for source in stored)
     with pytest.raises(CompileError, match="NVRTC refuses"):
         compile_ptx("no program", "sm_90a")
+
+
+def test_which_rule_has_removed_a_modulo(tmp_path: Path) -> None:
+    """Of both kernels: what a rule did to an index is not forgotten because it did so before."""
+    index, chunks = data_of(record(tmp_path, MODULO))
+    ways = 0
+    for kernel in index["kernels"]:
+        chunk = chunks[kernel["chunk"]]
+        table, strings = nodes(chunk), chunk["graphs"]["strings"]
+        (stage,) = [s for s in chunk["stages"] if s["number"] == "2.1"]
+        removed = {
+            strings[rule]
+            for step in stage["steps"]
+            for rule, old, new in zip(*(step.get(name, ()) for name in ("rules", "old", "new")), strict=True)
+            if "FLOORMOD" in _below(table, old) and "FLOORMOD" not in _below(table, new)
+        }
+        assert removed <= set(index["rules"])
+        ways += bool(removed)
+    assert ways == 3  # also where 64 rows of 96 are read as 32 of 192
+
+
+def _below(table: list[Any], root: int) -> set[str]:
+    found, stack = set(), [root]
+    while stack:
+        op, src, _ = table[stack.pop()]
+        found.add(op)
+        stack += src
+    return found
 
 
 def test_facts_of_a_processors_code() -> None:

@@ -85,7 +85,10 @@ def test_every_name_that_a_module_imports_is_exported() -> None:
             exported = re.findall(
                 r"^export (?:async )?(?:function|const|class) (\w+)", source(f"{other}.js"), re.MULTILINE
             )
-            assert {name.strip() for name in names.split(",")} <= set(exported), (path.name, other)
+            imported = {name.strip() for name in names.split(",")}
+            assert imported <= set(exported), (path.name, other)
+            unused = {n for n in imported if len(re.findall(rf"\b{n}\b", path.read_text())) < 2}
+            assert unused == set(), path.name
 
 
 def test_no_address_of_any_server() -> None:

@@ -1,8 +1,8 @@
 // Code and assembly: your lines, the list of instructions, and what they became, linked in both directions.
 
 import { run } from "./data.js";
-import { copyButton, empty, h, link, visible, VirtualList } from "./dom.js";
-import { coloured, lineAt, placeLink, placeName } from "./model.js";
+import { copyButton, empty, h, VirtualList, visible } from "./dom.js";
+import { coloured, placeLink, placeName } from "./model.js";
 import { expr } from "./text.js";
 
 const CONTEXT = 2; // lines around those that matter

@@ -1,7 +1,7 @@
 // Every rewrite: a list of which only the visible rows exist, and one of them in two columns.
 
 import { run } from "./data.js";
-import { copyButton, count, empty, h, link, visible, VirtualList } from "./dom.js";
+import { copyButton, count, empty, h, link, VirtualList, visible } from "./dom.js";
 import { classOf, coloured, placeLink, verdictMark } from "./model.js";
 import { describe, differences, expr, marked, opsOf, SIGNS } from "./text.js";
 import { treeView } from "./graph.js";

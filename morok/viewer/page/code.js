@@ -1,10 +1,10 @@
 // Your code: every line with its time, its bytes and its kernels.
 
 import { run } from "./data.js";
-import { amount, bar, copyButton, count, empty, h, link, percent, seconds, visible, VirtualList } from "./dom.js";
+import { amount, bar, copyButton, count, empty, h, link, percent, seconds, visible } from "./dom.js";
 import { coloured, kernel, kernelLink, lineAt, lineTable, ofRoof, placeName, sourceText } from "./model.js";
 
-const MOST_WITHOUT = 3000; // lines that are simply there; longer files are a list of which only a part is
+const MOST_LINES = 3000, NEAR = 20; // of longer files only what lies near to lines that made kernels is shown
 
 export function codePage(route) {
   const files = run.index.files;
@@ -49,26 +49,39 @@ function listing(file, number, chosen) {
   }
   const opened = new Set(chosen ? [chosen] : []);
   const body = h("div", { class: "listing", role: "list" }, head);
-  const rows = file.lines.slice(0, MOST_WITHOUT).map((text, i) => {
-    const row = lineRow(number, i + 1, text, () => toggle(i + 1));
-    body.append(row);
-    return row;
-  });
-  if (file.lines.length > MOST_WITHOUT) body.append(h("p", { class: "faint" }, `… ${file.lines.length - MOST_WITHOUT} more lines`));
+  const rows = new Map();
+  let before = 0;
+  for (const line of linesShown(file, number)) {
+    if (line > before + 1) body.append(h("div", { class: "gap" }, `⋮ ${count(line - before - 1, "line")}`));
+    before = line;
+    rows.set(line, lineRow(number, line, file.lines[line - 1], () => toggle(line)));
+    body.append(rows.get(line));
+  }
+  if (before < file.lines.length) body.append(h("div", { class: "gap" }, `⋮ ${count(file.lines.length - before, "line")}`));
   const toggle = (line) => {
-    const row = rows[line - 1];
+    const row = rows.get(line);
     const next = row.nextElementSibling;
     if (next?.classList.contains("details")) { next.remove(); row.setAttribute("aria-expanded", "false"); return; }
     row.after(lineDetails([number, line]));
     row.setAttribute("aria-expanded", "true");
     history.replaceState(null, "", `#file=${number}&line=${line}`);
   };
-  for (const line of opened) if (rows[line - 1] && lineAt([number, line])) toggle(line);
-  if (chosen && rows[chosen - 1]) {
-    rows[chosen - 1].classList.add("chosen");
-    requestAnimationFrame(() => rows[chosen - 1].scrollIntoView({ block: "center" }));
+  for (const line of opened) if (rows.has(line) && lineAt([number, line])) toggle(line);
+  if (rows.has(chosen)) {
+    rows.get(chosen).classList.add("chosen");
+    requestAnimationFrame(() => rows.get(chosen).scrollIntoView({ block: "center" }));
   }
   return body;
+}
+
+function linesShown(file, number) {
+  const all = file.lines.map((_, i) => i + 1);
+  if (all.length <= MOST_LINES) return all;
+  const near = new Set();
+  for (const { place } of lineTable().values()) {
+    if (place[0] === number) for (let l = place[1] - NEAR; l <= place[1] + NEAR; l++) near.add(l);
+  }
+  return all.filter((line) => near.has(line));
 }
 
 function lineRow(file, number, text, open) {

@@ -5,7 +5,7 @@ import { coloured, placeName } from "./model.js";
 import { describe, expr } from "./text.js";
 
 export const MOST_DRAWN = 300;
-const WIDE = 150, HIGH = 34, GAP_X = 14, GAP_Y = 28;
+const WIDE = 150, THIN = 4, HIGH = 34, GAP_X = 14, GAP_Y = 28;
 
 // `changed` has nodes that are marked.
 export function graphView(table, root, changed = new Set()) {
@@ -16,7 +16,8 @@ export function graphView(table, root, changed = new Set()) {
   return h("div", { class: "scroll graph" }, layered(table, root, nodes, changed));
 }
 
-// Layers by the longest way from the root, ordered by where their users lie.
+// Layers by the longest way from the root, ordered by where their users lie. An edge that passes layers has a thin
+// place of its own in each, shared by all that lead to the same node, so that none runs through a box.
 function layered(table, root, nodes, changed) {
   const small = (n) => table.op(n) === "CONST"; // written into the nodes that use them
   const shown = nodes.filter((n) => !small(n) || n === root);
@@ -24,31 +25,41 @@ function layered(table, root, nodes, changed) {
   for (const n of [...shown].reverse()) {
     for (const s of table.src(n)) if (layer.has(s)) layer.set(s, Math.max(layer.get(s), layer.get(n) + 1));
   }
-  const layers = [];
-  for (const n of [...shown].reverse()) (layers[layer.get(n)] ??= []).push(n);
-  const users = new Map(shown.map((n) => [n, []]));
-  for (const n of shown) for (const s of table.src(n)) if (users.has(s)) users.get(s).push(n);
-  const x = new Map();
-  const put = (row) => row.forEach((n, i) => x.set(n, (i - (row.length - 1) / 2) * (WIDE + GAP_X)));
+  const layers = [], above = new Map(), links = [];
+  const enter = (item, level) => { (layers[level] ??= []).push(item); above.set(item, []); };
+  for (const n of [...shown].reverse()) enter(n, layer.get(n));
+  const join = (upper, lower) => { if (!above.get(lower).includes(upper)) { above.get(lower).push(upper); links.push([upper, lower]); } };
+  for (const n of [...shown].reverse()) {
+    for (const s of new Set(table.src(n))) {
+      if (!layer.has(s) || n === s) continue;
+      let upper = n;
+      for (let level = layer.get(n) + 1; level < layer.get(s); level++) {
+        const thin = `${s} ${level}`;
+        if (!above.has(thin)) enter(thin, level);
+        join(upper, thin);
+        upper = thin;
+      }
+      join(upper, s);
+    }
+  }
+  const wide = (item) => (typeof item === "string" ? THIN : WIDE);
+  const x = new Map(), rowWidth = (row) => row.reduce((all, item) => all + wide(item) + GAP_X, -GAP_X);
+  const put = (row) => { let at = -rowWidth(row) / 2; for (const item of row) { x.set(item, at + wide(item) / 2); at += wide(item) + GAP_X; } };
   layers.forEach(put);
   for (let round = 0; round < 4; round++) {
     for (const row of layers) {
-      const mean = (n) => { const above = users.get(n); return above.length ? above.reduce((a, u) => a + x.get(u), 0) / above.length : x.get(n); };
-      row.sort((a, b) => mean(a) - mean(b));
+      const mean = new Map(row.map((item) => { const users = above.get(item); return [item, users.length ? users.reduce((all, u) => all + x.get(u), 0) / users.length : x.get(item)]; }));
+      row.sort((a, b) => mean.get(a) - mean.get(b));
       put(row);
     }
   }
-  const widest = Math.max(...layers.map((row) => row.length));
-  const width = widest * (WIDE + GAP_X) + GAP_X, height = layers.length * (HIGH + GAP_Y) + GAP_Y;
-  const cx = (n) => x.get(n) + width / 2, cy = (n) => GAP_Y / 2 + layer.get(n) * (HIGH + GAP_Y);
-  const edges = [];
-  for (const n of shown) {
-    for (const s of new Set(table.src(n))) {
-      if (!x.has(s) || n === s) continue;
-      const a = [cx(n), cy(n) + HIGH], b = [cx(s), cy(s)], middle = (a[1] + b[1]) / 2;
-      edges.push(svg("path", { d: `M${a[0]},${a[1]} C${a[0]},${middle} ${b[0]},${middle} ${b[0]},${b[1]}` }));
-    }
-  }
+  const width = Math.max(...layers.map(rowWidth)) + 2 * GAP_X, height = layers.length * (HIGH + GAP_Y) + GAP_Y;
+  const level = (item) => (typeof item === "string" ? Number(item.split(" ")[1]) : layer.get(item));
+  const cx = (item) => x.get(item) + width / 2, cy = (item) => GAP_Y / 2 + level(item) * (HIGH + GAP_Y);
+  const edges = links.map(([upper, lower]) => {
+    const [ax, ay, bx, by] = [cx(upper), cy(upper) + HIGH, cx(lower), cy(lower)], middle = (ay + by) / 2;
+    return svg("path", { d: `M${ax},${ay} C${ax},${middle} ${bx},${middle} ${bx},${by}${typeof lower === "string" ? ` v${HIGH}` : ""}` });
+  });
   const boxes = shown.map((n) => {
     const constants = [...table.src(n)].filter((s) => small(s)).map((s) => table.arg(s));
     const text = visible(`${table.op(n)}${table.arg(n) === null ? "" : ` ${table.arg(n)}`}`);

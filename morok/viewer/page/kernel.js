@@ -4,7 +4,7 @@ import { chunk, run } from "./data.js";
 import { amount, copyButton, count, digits, empty, h, link, percent, seconds, visible } from "./dom.js";
 import { assemblyView } from "./assembly.js";
 import { graphView, treeView } from "./graph.js";
-import { kernel, kernelLink, ofRoof, placeLink, placeName, proofMark, rowsOf, sourceText, total } from "./model.js";
+import { kernel, kernelLink, ofRoof, openObligations, placeLink, proofMark, rowsOf, sourceText, total } from "./model.js";
 import { changesOf, changesView } from "./changes.js";
 import { differences } from "./text.js";
 
@@ -56,10 +56,18 @@ function figures(k, sum) {
     fact("arithmetic", `${digits(sum.ops / sum.seconds / 1e9)} GFLOP/s · ${sum.ops.toLocaleString("en")} operations`),
     fact("memory", `${digits(sum.bytes / sum.seconds / 1e9)} GB/s · ${amount(sum.bytes)} that it must touch`),
     fact("roofline", h("span", { class: ofRoof(sum) < 0.3 ? "low" : null }, percent(ofRoof(sum))), ` · at best ${seconds(sum.roof)}, by its ${sum.bound}`),
-    fact("limited by", sum.limit),
+    fact("limited by", limitText(k, sum)),
     fact("predicted", guess ? (guess.seconds ? `${seconds(guess.seconds)} a call; measured ${seconds(sum.seconds / sum.calls)}, ${digits(sum.seconds / sum.calls / guess.seconds)} times that` : `${digits(guess.cycles)} cycles`) : "–"),
     rowsOf(k.number).length > 1 ? fact("lines", rowsOf(k.number).map((r) => h("div", {}, placeLink(r.at), ` ${seconds(r.seconds)} in ${count(r.calls, "call")}`))) : null,
     k.compile !== undefined ? fact("compiled in", `${seconds(k.compile)} of stages, ${count(k.changes, "rewrite")}, ${count(k.instructions, "instruction")}`) : null);
+}
+
+// What limits it. The roofline counts bytes and operations on floats; the compiler's model counts instructions.
+function limitText(k, sum) {
+  const model = k.predicted?.seconds ? k.predicted.seconds * sum.calls / sum.seconds : 0;
+  if (!sum.limit.startsWith("neither") || !model) return sum.limit;
+  if (model >= 0.5) return `its instructions: the compiler’s model counts ${percent(Math.min(1, model))} of the measured time for them, of which the roofline counts only operations on floats`;
+  return `${sum.limit}; the compiler’s model expects ${digits(1 / model)} times the speed too: caches, waiting threads, a first call, or a machine that was busy`;
 }
 
 // What it stores is memory for a reason, and so is what it reads.
@@ -104,8 +112,7 @@ function proof(k, data) {
   const glance = ["accesses", "in part"].includes(p.status);
   return h("div", {}, proofMark(k), h("p", {}, kinds.join(", "), p.left ? `; ${count(p.left, "access", "accesses")} not asked` : "", "."), h("p", { class: "faint" }, how.join(", ")),
     glance ? h("p", { class: "faint" }, "A glance at the bounds of accesses: the time for proofs was over. morok view --prove asks all.") : null,
-    p.open.length ? h("ul", {}, p.open.slice(0, 20).map((o) => h("li", {}, h("span", { class: `mark ${o.refuted ? "bad" : "warn"}` }, o.refuted ? "wrong" : "open"), " ", visible(o.text),
-      o.instruction >= 0 ? [" ", link(`kernel=${k.number}&view=code&instruction=${o.instruction}`, `instruction ${o.instruction}`)] : null))) : null,
+    openObligations(k, 20),
     data?.list ? h("p", {}, "Each access has its verdict beside it in ", link(`kernel=${k.number}&view=code`, "code and assembly"), ".") : null);
 }
 
@@ -119,13 +126,12 @@ function changeCount(stage) { return changesOf(stage).length; }
 
 function shortStages(k, data, shared) {
   const stages = allStages(k, data, shared);
-  const most = Math.max(...stages.map((s) => s.seconds), 1e-9);
   return h("section", {}, h("h3", {}, "Stages"),
     h("p", { class: "faint" }, "Each with what changed it; a stage without changes is grey."),
-    h("div", { class: "stages" }, stages.map((s) => stageLink(k, s, most))));
+    h("div", { class: "stages" }, stages.map((s) => stageLink(k, s))));
 }
 
-function stageLink(k, s, most, current) {
+function stageLink(k, s, current) {
   const n = changeCount(s);
   const idle = !n && s.before === s.after;
   return h("a", { href: `#kernel=${k.number}&stage=${s.number}`, class: `stage${idle ? " idle" : ""}${s.failed ? " failed" : ""}`, "aria-current": current ? "page" : null },
@@ -138,12 +144,11 @@ function stagesView(k, data, shared, route) {
   const stages = allStages(k, data, shared);
   const wanted = route.get("stage") ?? "all";
   const chosen = wanted === "all" ? null : stages.find((s) => s.number === wanted);
-  const most = Math.max(...stages.map((s) => s.seconds), 1e-9);
   const moving = stages.filter((s) => changeCount(s) || s.before !== s.after);
   const at = moving.indexOf(chosen);
   const side = h("nav", { class: "stages side", "aria-label": "stages" },
     h("a", { href: `#kernel=${k.number}&stage=all`, class: "stage", "aria-current": wanted === "all" ? "page" : null }, h("span", {}, "all"), h("span", {}, "every change"), h("span", { class: "number faint" }, count(stages.reduce((n, s) => n + changeCount(s), 0), "change"))),
-    stages.map((s) => stageLink(k, s, most, s === chosen)));
+    stages.map((s) => stageLink(k, s, s === chosen)));
   const walk = h("span", { class: "walk" },
     at > 0 ? h("a", { href: `#kernel=${k.number}&stage=${moving[at - 1].number}`, id: "before", title: "key: [" }, `← ${moving[at - 1].name}`) : null,
     chosen && at < moving.length - 1 ? h("a", { href: `#kernel=${k.number}&stage=${moving[at + 1].number}`, id: "after", title: "key: ]" }, `${moving[at + 1].name} →`) : null);

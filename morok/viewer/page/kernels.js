@@ -1,7 +1,7 @@
 // All kernels: the roofline, and a table of figures that is the one of `morok bench --roofline`.
 
 import { run } from "./data.js";
-import { amount, bar, count, digits, empty, h, link, percent, seconds, svg } from "./dom.js";
+import { bar, count, digits, empty, h, percent, seconds, svg } from "./dom.js";
 import { coloured, kernel, kernelLink, ofRoof, placeLink, proofMark, sourceText } from "./model.js";
 
 const COLUMNS = [

@@ -96,6 +96,14 @@ export function verdictMark(verdict) {
   return h("span", { class: `mark ${kind}` }, verdict || "unknown");
 }
 
+// What could not be shown about a kernel, with the way to each instruction.
+export function openObligations(k, most) {
+  const found = k.proof.open ?? [];
+  if (!found.length) return null;
+  return h("ul", {}, found.slice(0, most).map((o) => h("li", {}, h("span", { class: `mark ${o.refuted ? "bad" : "warn"}` }, o.refuted ? "wrong" : "open"), " ", visible(o.text),
+    o.instruction >= 0 ? [" ", link(`kernel=${k.number}&view=code&instruction=${o.instruction}`, `instruction ${o.instruction}`)] : null)));
+}
+
 export function proofMark(k) {
   const status = k?.proof?.status ?? "not asked";
   const kind = { proved: "good", accesses: "good", refuted: "bad", open: "warn" }[status] ?? "plain";

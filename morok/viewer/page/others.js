@@ -1,10 +1,10 @@
 // Rules, search among candidates, errors, comparison of two runs, and what the search box has found.
 
 import { readOther, run, Table } from "./data.js";
-import { amount, bar, copyButton, count, digits, empty, h, link, percent, seconds, visible } from "./dom.js";
+import { bar, copyButton, count, digits, empty, h, link, percent, seconds, visible } from "./dom.js";
 import { changesView } from "./changes.js";
 import { treeView } from "./graph.js";
-import { classOf, kernel, kernelLink, ofRoof, placeLink, placeName, sourceLine, sourceText, verdictMark } from "./model.js";
+import { classOf, kernel, kernelLink, ofRoof, openObligations, placeLink, sourceText, verdictMark } from "./model.js";
 
 // --- rules
 
@@ -60,7 +60,7 @@ export function errorsPage() {
       e.frames.length ? h("div", {}, h("h3", {}, "Your lines that led to it"), h("ol", {}, e.frames.map((f) => h("li", {}, placeLink(f), " ", sourceText(f))))) : null,
       e.stopped.length ? h("div", {}, h("h3", {}, "What the compiler was at"), h("ol", {}, e.stopped.map((c) => h("li", {}, [c.kind, c.number, c.name].filter(Boolean).join(" "), c.place ? h("span", { class: "faint" }, ` ${c.place}`) : null, c.changes ? `, after ${count(c.changes, "rewrite")}` : "")))) : null,
       unfinished.length ? h("p", {}, "Not finished: ", unfinished.map((k, i) => [i ? ", " : "", kernelLink(k.number)])) : null,
-      refuted.length ? h("p", {}, "Not proved: ", refuted.map((k, i) => [i ? ", " : "", kernelLink(k.number)])) : null,
+      refuted.map((k) => h("div", {}, h("h3", {}, "Not proved: ", kernelLink(k.number)), openObligations(k, 5))),
       h("p", { class: "advice" }, e.advice),
       last && last.rules.length ? h("div", {}, h("h3", {}, e.cycle ? "The last rewrites: the round is here" : "The last rewrites"),
         changesView([...last.rules].map((rule, i) => ({ stage: { number: last.number, name: last.name }, table, by: table.strings[rule], kind: "rule", place: "", old: last.old[i], fresh: last.new[i] })).slice(-200), new URLSearchParams(), null)) : null,

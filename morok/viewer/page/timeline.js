@@ -1,7 +1,7 @@
 // Timeline and memory: which kernel ran when, and where intermediate results lie in the arena.
 
 import { run } from "./data.js";
-import { amount, count, empty, h, link, percent, seconds, svg } from "./dom.js";
+import { amount, count, empty, h, percent, seconds, svg } from "./dom.js";
 import { hue, kernel, kernelLink, placeName, rowsOf } from "./model.js";
 
 export function timelinePage(route) {
