@@ -346,16 +346,19 @@ def extend_order(
     order: dict[UOp, None], roots: Iterable[UOp], stop: Callable[[UOp], bool] | None = None
 ) -> None:
     """Goes on with a `toposort`: nodes that more roots reach come after those that are there."""
+    if stop is None:
+        _extend_order(order, roots)
+        return
     for root in roots:
         if root in order:
             continue
         # A node, what is left of its sources, and those that wait for it. Every edge is looked at once.
-        node, rest = root, iter(root.src if stop is None or not stop(root) else ())
+        node, rest = root, iter(() if stop(root) else root.src)
         waiting: list[tuple[UOp, Iterator[UOp]]] = []
         while True:
             for s in rest:
                 if s not in order:
-                    if not s.src or (stop is not None and stop(s)):
+                    if not s.src or stop(s):
                         order[s] = None
                         continue
                     waiting.append((node, rest))
@@ -366,6 +369,30 @@ def extend_order(
                 if not waiting:
                     break
                 node, rest = waiting.pop()
+
+
+def _extend_order(order: dict[UOp, None], roots: Iterable[UOp]) -> None:
+    """`extend_order` that enters every node; whole graphs are walked so, many times."""
+    for root in roots:
+        if root in order:
+            continue
+        node, rest = root, iter(root.src)
+        waiting: list[tuple[UOp, Iterator[UOp]]] = []
+        push, pop = waiting.append, waiting.pop
+        while True:
+            for s in rest:
+                if s not in order:
+                    src = s.src
+                    if src:
+                        push((node, rest))
+                        node, rest = s, iter(src)
+                        break
+                    order[s] = None
+            else:
+                order[node] = None
+                if not waiting:
+                    break
+                node, rest = pop()
 
 
 def users(nodes: Iterable[UOp]) -> dict[UOp, list[UOp]]:

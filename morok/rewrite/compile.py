@@ -343,15 +343,13 @@ class Matcher:
     A result that is the node itself counts as no match, unless `keep_same` says otherwise.
     """
 
-    __slots__ = ("_by_op", "_functions", "_keep_same", "_names", "name", "rules", "table")
+    __slots__ = ("_by_op", "_keep_same", "name", "rules", "table")
 
     def __init__(self, name: str, active: tuple[Rule, ...], keep_same: bool = False) -> None:
         self.name = name
         self.rules = active
         self.table: dict[Key, tuple[RuleFunction, ...]] = {}
         self._keep_same = keep_same
-        self._names = _Names()
-        self._functions: dict[int, RuleFunction] = {}
         self._by_op: dict[Op, list[tuple[Any, int]]] = {}
         for number, rule in enumerate(active):
             required = required_ops(rule)
@@ -366,20 +364,20 @@ class Matcher:
     @property
     def source(self) -> str:
         """All of the matcher as Python."""
-        parts = [rule_source(rule, i, self._names, self._keep_same) for i, rule in enumerate(self.rules)]
+        names = _Names()
+        parts = [rule_source(rule, i, names, self._keep_same) for i, rule in enumerate(self.rules)]
         return "\n\n".join([f'"""Generated from the rule set {self.name}."""', *parts])
 
     def function(self, number: int) -> RuleFunction:
         """The function of one rule. Most programs need few of the rules, so each is compiled when first
         asked for."""
-        found = self._functions.get(number)
-        if found is None:
-            rule = self.rules[number]
-            code = compile(
-                rule_source(rule, number, self._names, self._keep_same), f"<morok rule {rule.name}>", "exec"
-            )
-            exec(code, self._names.values)
-            found = self._functions[number] = self._names.values[f"rule_{number}"]
+        rule = self.rules[number]
+        found: RuleFunction | None = rule.compiled.get(self._keep_same)
+        if found is None:  # once for all sets that it is in
+            names = _Names()
+            source = rule_source(rule, number, names, self._keep_same)
+            exec(compile(source, f"<morok rule {rule.name}>", "exec"), names.values)
+            found = rule.compiled[self._keep_same] = names.values[f"rule_{number}"]
         return found
 
     def candidates(self, key: Key) -> tuple[RuleFunction, ...]:

@@ -18,7 +18,7 @@ import inspect
 import os
 import typing
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from types import CodeType
 from typing import Any, final
@@ -104,6 +104,7 @@ class Rule:
     why: str | None = None
     grows: str | None = None
     unproved: str | None = None
+    compiled: dict[bool, Any] = field(default_factory=dict, init=False, repr=False)  # its functions, if any
 
     @property
     def is_code(self) -> bool:

@@ -18,7 +18,7 @@ from morok.errors import IRError, MorokError
 from morok.ir.build import buffer
 from morok.ir.infer import shape
 from morok.ir.memory import base_of
-from morok.ir.node import UOp, make, toposort
+from morok.ir.node import UOp, extend_order, make, toposort
 from morok.ir.ops import Ops
 from morok.ir.provenance import place
 from morok.rewrite.engine import substitute
@@ -95,8 +95,10 @@ def _prepare(tensors: Sequence[Core], along: bool) -> ExecutionPlan:
         wanted += [(storage, True) for storage, _ in readers]
         nodes += [storage.node for storage, _ in readers]
         roots += [root for _, root in readers]
-        if len(known) > len(order):  # of what others hold, what is computed along
-            order = toposort(*roots)
+        if readers and len(known) > len(order):  # of what others hold, what is computed along
+            grown = dict.fromkeys(order)
+            extend_order(grown, roots)
+            order = list(grown)
             named = _named(order)
     written = {base_of(state) for state in states}
     # A tensor that shows the memory as it was, and is realised along with the assignment, needs a copy too.
