@@ -90,13 +90,14 @@ def measure(
     `is_kept` is asked about each node, sources first, once its own costs are known.
     """
     costs = Costs(machine)
+    work, count, leaves, has_reduce = costs.work, costs.count, costs.leaves, costs.has_reduce
     for node in order:
         sizes = shape(node)
         if sizes is None:
             continue
-        costs.count[node] = max(1, elements(sizes))
+        count[node] = max(1, elements(sizes))
         fact = _fact(node, costs, collapsed)
-        costs.work[node], costs.leaves[node], costs.has_reduce[node] = fact
+        work[node], leaves[node], has_reduce[node] = fact
         costs.heaviest[node] = _heaviest(node, costs, collapsed)
         stored = node.op in STORED or len(fact[1]) > _MANY or (is_kept is not None and is_kept(node, costs))
         costs.above[node] = (0.0, frozenset((node,)), False) if stored else fact
@@ -135,8 +136,12 @@ def _heaviest(node: UOp, costs: Costs, collapsed: Collection[UOp]) -> Inside:
     """The reduction with the most work that is computed where a node is, however often it is read there."""
     if node.op in STORED:
         return _NONE
-    sources = (s for s in node.src if s in costs.above and costs.above[s][1] != {s})
-    found = max((costs.heaviest[s] for s in sources), default=_NONE)
+    found = _NONE
+    above, heaviest = costs.above, costs.heaviest
+    for s in node.src:
+        fact = above.get(s)
+        if fact is not None and heaviest[s] > found and not (len(fact[1]) == 1 and s in fact[1]):
+            found = heaviest[s]
     if node.op is Ops.REDUCE_AXIS and node not in collapsed:
         found = max(found, (costs.work[node] * costs.count[node], costs.count[node]))
     return found

@@ -29,7 +29,7 @@ from morok.device.tuning.tunable import Turns
 from morok.device.version import compiler_version
 from morok.ir.checks import count_buffers
 from morok.ir.digest import hexdigest
-from morok.ir.node import UOp
+from morok.ir.node import UOp, toposort
 from morok.machine.choose import cpu_machine, named, named_processor
 from morok.machine.machine import Machine
 from morok.machine.processor import Processor, cache_bytes
@@ -137,6 +137,7 @@ class CPU(Device):
         if len(missing) < _FEW:
             return {}
         load_compiler()  # once, instead of in each of them
+        missing.sort(key=lambda kernel: -len(toposort(kernel[0])))  # nobody waits for a long one at the end
 
         def made(number: int) -> bytes:
             ast, name = missing[number]

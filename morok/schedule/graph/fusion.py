@@ -157,13 +157,16 @@ def _crowded(order: list[UOp], costs: Costs) -> dict[UOp, str]:
     for node in order:
         if node not in costs.leaves:
             continue
-        if costs.above[node][1] == {node} or node in found:
+        read = costs.above[node][1]
+        if (len(read) == 1 and node in read) or node in found:
             leaves[node] = frozenset((node,))
             continue
         own: frozenset[UOp] = frozenset()
         sources = [s for s in dict.fromkeys(node.src) if s in leaves]
         while True:
-            own = frozenset().union(*(leaves[s] for s in sources))
+            own = (
+                leaves[sources[0]] if len(sources) == 1 else frozenset().union(*[leaves[s] for s in sources])
+            )
             if len(own) <= MAX_BUFFERS or not sources:
                 break
             widest = max(sources, key=lambda s: len(leaves[s]))
