@@ -55,10 +55,16 @@ def _port(info: Any) -> Port:
     tensor = kind.tensor_type
     sizes = None
     if tensor.HasField("shape"):
-        sizes = tuple(
-            d.dim_value if d.HasField("dim_value") else (d.dim_param or None) for d in tensor.shape.dim
-        )
+        sizes = tuple(map(_size, tensor.shape.dim))
     return Port(info.name, type_name(tensor.elem_type), sizes, tensor.elem_type)
+
+
+def _size(dim: Any) -> int | str | None:
+    """A size, or the name of one that is open; None for those that exporters call -1 or ?, which share nothing."""
+    if dim.HasField("dim_value"):
+        return int(dim.dim_value) if dim.dim_value >= 0 else None
+    named = any(c.isalpha() for c in dim.dim_param) and dim.dim_param != "None"
+    return str(dim.dim_param) if named else None
 
 
 @final

@@ -10,6 +10,7 @@ from morok.dtype import DType
 from morok.errors import ShapeError
 from morok.ir.infer import show_shape
 from morok.ir.node import UOp
+from morok.ir.ops import Ops
 from morok.tensor.tensor import Tensor
 
 
@@ -58,3 +59,24 @@ def back(x: Tensor, dtype: DType) -> Tensor:
 def per_channel(x: Tensor, ndim: int) -> Tensor:
     """A vector along axis 1 of a tensor of so many axes."""
     return x.reshape((1, -1) + (1,) * (ndim - 2)) if ndim > 1 else x
+
+
+_IN_MEMORY = (Ops.CONTIGUOUS, Ops.BUFFER, Ops.COPY)
+_MOST_SEEN = 256  # nodes; behind so many there is a sum
+
+
+def kept(x: Tensor) -> Tensor:
+    """A value that somebody pads or joins: in memory first, if it is a sum of products or the like.
+
+    As a part of a larger array such a sum would be computed under a condition, element by element.
+    """
+    todo, seen = [x.uop], {x.uop}
+    while todo:
+        node = todo.pop()
+        if node.op is Ops.REDUCE_AXIS or len(seen) > _MOST_SEEN:
+            return x.contiguous()
+        if node.op not in _IN_MEMORY:
+            fresh = [n for n in node.src if n not in seen]
+            seen.update(fresh)
+            todo += fresh
+    return x

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from morok import dtype as dt
+from morok.device.registry import default_device
 from morok.errors import ShapeError, UnsupportedModel
 from morok.ir.infer import show_shape
-from morok.onnx.ops.common import axes_of, axis_of, back, known, per_channel, product, wide
+from morok.onnx.ops.common import axes_of, axis_of, back, kept, known, per_channel, product, wide
 from morok.onnx.table import Call, Ints, T, op
 from morok.tensor.tensor import Tensor
 
@@ -126,10 +127,10 @@ def convolve(
     if x.shape[1] != w.shape[1] * group:
         raise ShapeError(f"weights {show_shape(w.shape)} in {group} groups do not fit {show_shape(x.shape)}")
     padding: Any = 0
-    if all(a == b and a >= 0 for a, b in around):
-        padding = tuple(a for a, _ in around)
-    else:
-        x = pad_spatial(x, around)
+    if default_device() != "CPU" and all(a == b and a >= 0 for a, b in around):
+        padding = tuple(a for a, _ in around)  # reads outside of the image are free there
+    elif any(p for pair in around for p in pair):
+        x = pad_spatial(kept(x), around)
     if max(kernel, default=1) > 1:  # each element is read by many windows: it is computed once, before
         x = x.contiguous()
     return x.conv2d(w, b, tuple(strides), padding, tuple(dilations), group)

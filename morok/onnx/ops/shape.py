@@ -11,7 +11,7 @@ from morok import dtype as dt
 from morok.errors import ShapeError, UnsupportedModel
 from morok.ir.infer import show_shape
 from morok.ir.node import UOp
-from morok.onnx.ops.common import axes_of, axis_of, known, product
+from morok.onnx.ops.common import axes_of, axis_of, kept, known, product
 from morok.onnx.table import Call, Ints, Nums, T, converted, op
 from morok.onnx.types import dtype_of_elem, is_coded, numpy_type
 from morok.onnx.values import Coded, Host, Value, elem_of
@@ -211,12 +211,12 @@ def broadcast_with(own: tuple[Any, ...], shape: tuple[Any, ...]) -> tuple[Any, .
 
 @op("Concat", since=4, moves=True)
 def concat(*xs: T, axis: int) -> T:
-    return xs[0].cat(*xs[1:], dim=axis) if len(xs) > 1 else xs[0]
+    return kept(xs[0]).cat(*map(kept, xs[1:]), dim=axis) if len(xs) > 1 else xs[0]
 
 
 @op("Concat", until=3, moves=True)
 def concat_old(*xs: T, axis: int = 1) -> T:
-    return xs[0].cat(*xs[1:], dim=axis) if len(xs) > 1 else xs[0]
+    return concat(*xs, axis=axis)
 
 
 @op("Slice", since=10, moves=True)

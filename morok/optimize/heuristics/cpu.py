@@ -203,7 +203,8 @@ def reduction(builder: Builder, node: UOp, effect: UOp) -> set[UOp]:
         weight(value, k, builder.machine.op_costs) for value in node.src[: len(node.arg)] for k in loops
     )
     outer = [r for r in output_loops(effect) if r in ranges(node)]
-    along = [sum(a.step(k) == 1 for a in reads) for k in loops]
+    # a loop shorter than a vector cannot become one, such as the width of a small window
+    along = [sum(a.step(k) == 1 for a in reads) if trips(k) >= lanes else 0 for k in loops]
     beside = [sum(a.step(r) == 1 for a in reads) for r in outer]
     jumps = min(sum(a.step(k) not in (0, 1) for a in reads) for k in loops)
     if beside and max(beside) > max(0, max(along, default=0) - jumps):
