@@ -1,13 +1,14 @@
-"""Models in ONNX files beside ONNX Runtime: are results the same, how long do the first call and the others take.
+"""Models in ONNX files beside ONNX Runtime: the same results, and how long calls take.
 
     python benchmarks/onnx_models.py FILE… [--dim [FILE/]NAME=SIZE] [--rounds 30] [--cold]
     python benchmarks/onnx_models.py --folder models [--only bert] [--twins]
 
-Each file is run on random inputs; `--dim batch=2`, or `--dim x.0=2` by input and axis, says open sizes. Printed: the largest difference over the largest number, whether the largest
-elements are at the same places, milliseconds of a call (least of rounds in turns, both with as many threads as
-THREADS says) and the ratio, above 1 where morok is faster. `--cold` measures loading and the first call in
-processes of their own, one with an empty cache and one after it. `--twins` makes three int8 twins of each file
-with ONNX Runtime's quantiser and measures these beside their float32 original.
+Each file is run on random inputs; `--dim batch=2`, or `--dim x.0=2` by input and axis, says open sizes.
+Printed: the largest difference over the largest number, whether the largest elements are at the same places,
+milliseconds of a call (least of rounds in turns, both with as many threads as THREADS says) and the ratio,
+above 1 where morok is faster. `--cold` measures loading and the first call in processes of their own, one
+with an empty cache and one after it. `--twins` makes three int8 twins of each file with ONNX Runtime's
+quantiser and measures these beside their float32 original.
 """
 
 from __future__ import annotations
@@ -116,7 +117,11 @@ def first_calls(path: str, feeds: dict[str, Any]) -> list[tuple[float, float]]:
         made = []
         for _ in range(2):
             text = subprocess.run(
-                [sys.executable, "-c", FIRST, path, given], env=env, capture_output=True, text=True, check=True
+                [sys.executable, "-c", FIRST, path, given],
+                env=env,
+                capture_output=True,
+                text=True,
+                check=True,
             ).stdout
             first, imported = map(float, text.split())
             made.append((first, imported))
@@ -155,7 +160,9 @@ def row(path: str, args: argparse.Namespace, dims: dict[str, int], base: float |
     peer = session(path)
     names = [port.name for port in model.outputs]
     worst, same = compared(model.run(names, feeds), peer.run(names, feeds))
-    best = in_turns([lambda: model.run(names, feeds), lambda: peer.run(names, feeds)], args.rounds, args.seconds)
+    best = in_turns(
+        [lambda: model.run(names, feeds), lambda: peer.run(names, feeds)], args.rounds, args.seconds
+    )
     text = f"{Path(path).stem[:34]:34} {len(model.nodes):4} nodes {worst:9.1e} {'same' if same else 'OTHER'}"
     text += f" {best[0] * 1e3:9.3f} {best[1] * 1e3:9.3f} ms {best[1] / best[0]:6.2f}"
     if base is not None:
@@ -186,7 +193,11 @@ def main() -> None:
     ratios = []
     for path in files:
         gc.collect()
-        own = {name.partition("/")[2]: n for name, n in dims.items() if "/" in name and name.split("/")[0] in path}
+        own = {
+            name.partition("/")[2]: n
+            for name, n in dims.items()
+            if "/" in name and name.split("/")[0] in path
+        }
         sizes = {**{name: n for name, n in dims.items() if "/" not in name}, **own}
         ratio, mine, feeds = row(path, args, sizes)
         ratios.append(ratio)

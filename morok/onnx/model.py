@@ -60,7 +60,7 @@ def _port(info: Any) -> Port:
 
 
 def _size(dim: Any) -> int | str | None:
-    """A size, or the name of one that is open; None for those that exporters call -1 or ?, which share nothing."""
+    """A size, or the name of an open one; None for those that are called -1 or ?, which share nothing."""
     if dim.HasField("dim_value"):
         return int(dim.dim_value) if dim.dim_value >= 0 else None
     named = any(c.isalpha() for c in dim.dim_param) and dim.dim_param != "None"

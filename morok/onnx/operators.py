@@ -6,6 +6,7 @@ from morok.onnx.ops import (
     attention,
     cast,
     control,
+    experts,
     hosted,
     image,
     index,
@@ -30,5 +31,5 @@ from morok.onnx.ops import (
 FAMILIES = (
     math, shape, index, reduce, nn, cast, control, sequence, strings, quantized, recurrent, resize, sample,
     signal, random, image, ml, trees, training, microsoft,
-    attention, hosted,
+    attention, experts, hosted,
 )  # fmt: skip

@@ -122,6 +122,9 @@ def give(env: Env, node: Node, outputs: list[Value], lasting: bool) -> None:
         env[name] = value
 
 
+_ODD = (TypeError, ValueError, LookupError, ArithmeticError, AttributeError, AssertionError, RecursionError)
+
+
 class naming:  # noqa: N801 - used as a statement
     """Whatever goes wrong inside names the node, once."""
 
@@ -132,6 +135,12 @@ class naming:  # noqa: N801 - used as a statement
         return None
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if isinstance(error, _ODD) and not isinstance(
+            error, MorokError
+        ):  # what an operator did not think of is said about the node as well
+            said = UnsupportedModel(f"it cannot be computed ({type(error).__name__}: {error})")
+            self.__exit__(None, said, None)
+            raise said from error
         if isinstance(error, MorokError) and not hasattr(error, "node"):
             error.node = self.node  # type: ignore[attr-defined]
             error.args = (f"{self.node!r}: {error.message}", *error.args[1:])

@@ -147,6 +147,7 @@ class Call:
 
     def __init__(self, node: Any, version: int, tracer: Any, env: Any, program: Any) -> None:
         self.node, self.version, self.tracer, self.env, self.program = node, version, tracer, env, program
+        self.between = False  # whether it is computed between plans, where tensors have values
 
     @property
     def outputs(self) -> list[str]:
@@ -157,10 +158,17 @@ class Call:
         """Whether somebody uses an output."""
         return number < len(self.node.outputs) and bool(self.node.outputs[number])
 
+    def is_constant(self, *numbers: int) -> bool:
+        """Whether inputs are the same at every call, or absent."""
+        names = [self.node.inputs[n] for n in numbers if n < len(self.node.inputs)]
+        values = [self.env.get(name) for name in names if name]
+        return all(isinstance(v, Host) and v.lasting for v in values)
+
 
 def compute(row: Operator, call: Call, values: list[Value], between: bool = False) -> list[Value]:
     """The outputs of a node for its inputs. `between`: no plan is being traced, so that values are there."""
     attributes = _attributes(row, call)
+    call.between = between
     if (
         row.reads
         and not between
@@ -182,6 +190,13 @@ def compute(row: Operator, call: Call, values: list[Value], between: bool = Fals
         codes = next(_uncoded(v) for v in values if isinstance(v, Coded)).dtype
         return [Coded(r, coded) if isinstance(r, Tensor) and r.dtype is codes else r for r in results]
     return results
+
+
+def between_plans(call: Call, values: list[Value]) -> list[Value]:
+    """A node whose function itself does what has to be done between plans."""
+    row = lookup(call.node.domain, call.node.op, call.version)
+    assert row is not None
+    return compute(row, call, values, between=True)
 
 
 def _uncoded(value: Value) -> Any:

@@ -60,7 +60,9 @@ def same(a: Any, b: Any) -> bool:
         return False
     if b.dtype.kind in "OUS":
         return bool((a == b).all())
-    return bool(np.allclose(a.astype(np.float64), b.astype(np.float64), rtol=2e-3, atol=1e-5, equal_nan=True))
+    digits = 1e-2 if b.dtype.name == "bfloat16" else 2e-3
+    near = np.allclose(a.astype(np.float64), b.astype(np.float64), rtol=digits, atol=1e-5, equal_nan=True)
+    return bool(near)
 
 
 def check(case: Any) -> tuple[str, int]:

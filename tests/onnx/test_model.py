@@ -233,3 +233,26 @@ def test_an_initialiser_that_is_an_input_may_be_fed() -> None:
     assert m(x=x)["y"].tolist() == [-1, -2]
     assert m(x=x, w=np.array([3, 4], np.float32))["y"].tolist() == [-3, -4]
     assert m(x=x)["y"].tolist() == [-1, -2]
+
+
+def test_sizes_without_a_name_share_nothing() -> None:
+    """Older exporters write -1 for an open size, others the same question mark for all of them."""
+    port = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["?", "?", 3])
+    port.type.tensor_type.shape.dim[2].dim_value = -1
+    result = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    graph = helper.make_graph([helper.make_node("Neg", ["x"], ["y"])], "g", [port], [result])
+    model = load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8))
+    assert model.inputs[0].shape == (None, None, None)
+    x = np.ones((2, 3, 4), np.float32)
+    np.testing.assert_array_equal(model(x)["y"], -x)
+
+
+def test_whatever_an_operator_did_not_think_of_names_the_node() -> None:
+    boxes, scores = np.ones((1, 6, 5), np.float32), np.ones((1, 1, 6), np.float32)
+    ports = [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in ("b", "s")]
+    result = helper.make_tensor_value_info("y", TensorProto.INT64, None)
+    node = helper.make_node("NonMaxSuppression", ["b", "s"], ["y"], "best boxes")
+    graph = helper.make_graph([node], "g", ports, [result])
+    model = load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8))
+    with pytest.raises(MorokError, match=r"NonMaxSuppression 'best boxes': boxes are \(batch, boxes, 4\)"):
+        model(boxes, scores)

@@ -8,8 +8,9 @@ from morok import dtype as dt
 from morok.errors import UnsupportedModel
 from morok.onnx.ops.common import back, known, wide
 from morok.onnx.ops.microsoft import MS
-from morok.onnx.ops.quantized import shifted
+from morok.onnx.ops.quantized import integer_matmul
 from morok.onnx.table import Call, NeedBody, T, op
+from morok.onnx.values import Value
 from morok.tensor.tensor import Tensor
 
 
@@ -199,10 +200,8 @@ def attention_ms(
 ) -> Any:
     if do_rotary or past_present_share_buffer:
         raise UnsupportedModel("Attention with rotations or a shared cache is not read")
-    return self_attention(
-        x,
-        w,
-        bias,
+    return attended(
+        x @ w if bias is None else x @ w + bias,
         mask,
         past,
         relative,
@@ -214,10 +213,8 @@ def attention_ms(
     )
 
 
-def self_attention(
-    x: Tensor,
-    w: Tensor,
-    bias: Tensor | None,
+def attended(
+    packed: Tensor,
     mask: Tensor | None,
     past: Tensor | None,
     relative: Tensor | None,
@@ -227,8 +224,7 @@ def self_attention(
     low: float,
     sizes: Any,
 ) -> Any:
-    """com.microsoft's Attention: one product makes queries, keys and values."""
-    packed = x @ w if bias is None else x @ w + bias
+    """com.microsoft's Attention of queries, keys and values that one product has made."""
     width = known(packed.shape[-1], "widths") // 3
     sizes = list(sizes) if sizes else [width] * 3
     q, k, v = (heads_of(part, heads) for part in packed.split(sizes, dim=-1))
@@ -239,10 +235,10 @@ def self_attention(
         n, total = known(q.shape[2], "a causal mask"), known(k.shape[2], "a causal mask")
         rows = Tensor.arange(n).reshape((n, 1)) + (total - n)
         added = (Tensor.arange(total) <= rows).where(0.0, low).reshape((1, 1, n, total))
-        keys = _key_mask(mask, x.shape[0], n, total, low)
+        keys = _key_mask(mask, packed.shape[0], n, total, low)
         added, causal = (added if keys is None else added + keys), 0
     else:
-        added = _key_mask(mask, x.shape[0], q.shape[2], k.shape[2], low)
+        added = _key_mask(mask, packed.shape[0], q.shape[2], k.shape[2], low)
     if relative is not None:
         added = relative if added is None else added + relative
     made = joined(_weighted(q, k, v, added, scale or None, bool(causal)))
@@ -251,14 +247,14 @@ def self_attention(
 
 @op("QAttention", domain=MS)
 def qattention(
-    x: T,
-    w: T,
+    x: Value,
+    w: Value,
     bias: T,
     sx: T,
     sw: T,
     mask: T | None,
-    zx: T | None,
-    zw: T | None,
+    zx: Value | None,
+    zw: Value | None,
     past: T | None,
     *,
     do_rotary: int = 0,
@@ -268,12 +264,10 @@ def qattention(
     scale: Any = None,
     unidirectional: int = 0,
 ) -> Any:
-    real = shifted(x, zx, False).matmul(shifted(w, zw, True)).cast(dt.float32) * (sx * sw)
-    width = known(real.shape[-1], "widths")
-    unit = Tensor.eye(width)
-    return self_attention(
-        real, unit, bias, mask, past, None, num_heads, scale, unidirectional, mask_filter_value, None
-    )
+    if do_rotary or past_present_share_buffer:
+        raise UnsupportedModel("QAttention with rotations or a shared cache is not read")
+    packed = integer_matmul(x, zx, w, zw).cast(dt.float32) * (sx * sw) + bias
+    return attended(packed, mask, past, None, num_heads, scale, unidirectional, mask_filter_value, None)
 
 
 @op("GroupQueryAttention", domain=MS)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from morok import dtype as dt
-from morok.errors import UnsupportedModel
+from morok.errors import ShapeError, UnsupportedModel
 from morok.onnx.ops.common import axis_of, known, product
 from morok.onnx.table import Call, Ints, Nums, T, converted, op
 from morok.onnx.values import Host, Value
@@ -196,6 +196,10 @@ def non_max_suppression(
 ) -> Any:
     """Boxes by score without those that overlap a better one, on the host."""
     b, s = converted("Known", boxes, 0).array, converted("Known", scores, 1).array
+    if b.ndim != 3 or s.ndim != 3 or b.shape[2] != 4 or b.shape[:2] != (s.shape[0], s.shape[2]):
+        raise ShapeError(
+            f"boxes are (batch, boxes, 4) and scores (batch, classes, boxes), not {b.shape} and {s.shape}"
+        )
     limit = int(most[0]) if most else 0
     least = float(threshold[0]) if threshold else None
     found = [

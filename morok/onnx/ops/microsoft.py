@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from morok import dtype as dt
 from morok.errors import UnsupportedModel
 from morok.onnx.ops.common import axis_of, back, known, product, wide
@@ -11,15 +13,16 @@ from morok.onnx.ops.index import gather
 from morok.onnx.ops.nn import average_pool, convolve, gemm, layer_norm
 from morok.onnx.ops.quantized import (
     dequantize_linear,
+    dynamic_quantize_linear,
     granular,
+    integer_matmul,
     numbers,
     quantize_linear,
     quantized,
     requantized,
-    shifted,
 )
 from morok.onnx.table import Call, T, as_tensor, op
-from morok.onnx.values import Value, elem_of
+from morok.onnx.values import Host, Value, elem_of
 from morok.tensor.tensor import Tensor
 
 MS = "com.microsoft"
@@ -230,21 +233,18 @@ def fused_conv(
 
 
 @op("DynamicQuantizeMatMul", domain=MS)
-def dynamic_quantize_matmul(a: T, b: T, scale: T, zero: T | None, bias: T | None) -> T:
+def dynamic_quantize_matmul(a: T, b: Value, scale: T, zero: Value | None, bias: T | None) -> T:
     """The left side is quantised to uint8 on the way; sums are exact in 32 bits."""
-    low, high = a.min().minimum(0.0), a.max().maximum(0.0)
-    step = (high - low) / 255.0
-    step = step.eq(0).where(1.0, step)
-    offset = (-low / step).round().clamp(0, 255)
-    whole = ((a / step).round() + offset).clamp(0, 255).cast(dt.int32) - offset.cast(dt.int32)
-    sums = whole.matmul(shifted(b, zero, True)).cast(dt.float32)
-    made = sums * (scale * step)
+    whole, step, offset = dynamic_quantize_linear(a)
+    made: Tensor = integer_matmul(whole, offset, b, zero).cast(dt.float32) * (scale * step)
     return made if bias is None else made + bias
 
 
 @op("MatMulIntegerToFloat", domain=MS)
-def matmul_integer_to_float(a: T, b: T, sa: T, sb: T, za: T | None, zb: T | None, bias: T | None) -> T:
-    made = shifted(a, za, False).matmul(shifted(b, zb, True)).cast(sa.dtype) * (sa * sb)
+def matmul_integer_to_float(
+    a: Value, b: Value, sa: T, sb: T, za: Value | None, zb: Value | None, bias: T | None
+) -> T:
+    made = integer_matmul(a, za, b, zb).cast(sa.dtype) * (sa * sb)
     return made if bias is None else made + bias
 
 
@@ -336,14 +336,21 @@ def qlinear_concat(sy: T, zy: Value, *xs: Value, axis: int) -> Value:
     return requantized(parts[0].cat(*parts[1:], dim=axis) if len(parts) > 1 else parts[0], sy, zy)
 
 
+def turned(x: Value) -> Value:
+    """A matrix with rows for columns; a constant stays one."""
+    if isinstance(x, Host):
+        return Host(np.ascontiguousarray(x.array.T), x.elem, x.lasting)
+    return as_tensor(x).T
+
+
 @op("QGemm", domain=MS)
 def qgemm(
-    a: T,
+    a: Value,
     sa: T,
-    za: T,
-    b: T,
+    za: Value | None,
+    b: Value,
     sb: T,
-    zb: T,
+    zb: Value | None,
     c: T | None,
     sy: T | None,
     zy: Value | None,
@@ -352,10 +359,7 @@ def qgemm(
     transA: int = 0,
     transB: int = 0,
 ) -> Value:
-    left = a.cast(dt.int32) - za.cast(dt.int32).reshape(())
-    weights = b.T if transB else b
-    right = shifted(weights, zb, True)
-    sums = (left.T if transA else left).matmul(right).cast(dt.int32)
+    sums = integer_matmul(turned(a) if transA else a, za, turned(b) if transB else b, zb)
     if c is not None:
         sums = sums + c
     columns = sb.reshape((1, -1)) if sb.ndim and sb.shape[0] != 1 else sb.reshape(())

@@ -10,6 +10,7 @@ from morok import dtype as dt
 from morok.errors import ShapeError
 from morok.onnx.ops.cast import decoded, encoded, to_float8
 from morok.onnx.ops.common import axis_of, back, known, per_channel
+from morok.onnx.ops.integers import Whole, added, matmul, pieces, whole
 from morok.onnx.ops.nn import convolve
 from morok.onnx.table import T, as_tensor, op
 from morok.onnx.types import dtype_of_elem, int_range, is_coded, is_float
@@ -116,27 +117,38 @@ def dynamic_quantize_linear(x: T) -> Any:
 def shifted(x: Tensor, zero: Tensor | None, last: bool) -> Tensor:
     """Integers less their zero point, in 32 bits; a vector of these belongs to rows, or to columns."""
     y = x.cast(dt.int32)
-    if zero is None:
-        return y
-    z = zero.cast(dt.int32)
-    if z.ndim == 1 and z.shape[0] != 1:
-        z = z.reshape((1, -1)) if last else z.reshape((-1, 1))
-    elif z.ndim == 1:
-        z = z.reshape(())
-    return y - z
+    return y if zero is None else y - _beside(zero.cast(dt.int32), last)
+
+
+def _beside(zero: Any, last: bool) -> Any:
+    """Zero points beside a matrix: one, one for each column (the last axis), or one for each row."""
+    if zero.ndim == 1 and zero.shape[0] != 1:
+        return zero.reshape((1, -1)) if last else zero.reshape((-1, 1))
+    return zero.reshape(()) if zero.ndim == 1 else zero
+
+
+def integer_matmul(a: Value, za: Value, b: Value, zb: Value) -> Tensor:
+    """The product of integers less their zero points, exactly, in 32 bits."""
+    left = whole(a, za, lambda z: _beside(z, False))
+    right = whole(b, zb, lambda z: _beside(z, True))
+    found = matmul(left, right) if left is not None and right is not None else None
+    if found is not None:
+        return found
+    zeros = [None if z is None else numbers(z) for z in (za, zb)]
+    return shifted(numbers(a), zeros[0], False).matmul(shifted(numbers(b), zeros[1], True)).cast(dt.int32)
 
 
 @op("MatMulInteger", since=10)
-def matmul_integer(a: T, b: T, za: T | None, zb: T | None) -> T:
-    return shifted(a, za, False).matmul(shifted(b, zb, True)).cast(dt.int32)
+def matmul_integer(a: Value, b: Value, za: Value | None, zb: Value | None) -> T:
+    return integer_matmul(a, za, b, zb)
 
 
 @op("ConvInteger", since=10)
 def conv_integer(
-    x: T,
-    w: T,
-    zx: T | None,
-    zw: T | None,
+    x: Value,
+    w: Value,
+    zx: Value | None,
+    zw: Value | None,
     *,
     auto_pad: str = "NOTSET",
     dilations: Any = None,
@@ -145,27 +157,61 @@ def conv_integer(
     pads: Any = None,
     strides: Any = None,
 ) -> T:
-    y = x.cast(dt.int32) if zx is None else x.cast(dt.int32) - zx.cast(dt.int32).reshape(())
-    k = _weights(w, zw)
-    return convolve(y, k, None, auto_pad, dilations, group, pads, strides).cast(dt.int32)
+    return integer_convolution(x, zx, w, zw, auto_pad, dilations, group, pads, strides)
 
 
-def _weights(w: Tensor, zero: Tensor | None) -> Tensor:
-    k = w.cast(dt.int32)
-    if zero is None:
-        return k
-    z = zero.cast(dt.int32)
-    return k - (z.reshape((-1,) + (1,) * (w.ndim - 1)) if z.ndim == 1 and z.shape[0] != 1 else z.reshape(()))
+def integer_convolution(
+    x: Value,
+    zx: Value,
+    w: Value,
+    zw: Value,
+    auto_pad: str,
+    dilations: Any,
+    group: int,
+    pads: Any,
+    strides: Any,
+) -> Tensor:
+    """The convolution of integers less their zero points, exactly, in 32 bits."""
+
+    def run(left: Tensor, right: Tensor) -> Tensor:
+        return convolve(left, right, None, auto_pad, dilations, group, pads, strides)
+
+    def channels(zero: Any) -> Any:
+        vector = zero.ndim == 1 and zero.shape[0] != 1
+        return zero.reshape((-1,) + (1,) * (ndim - 1)) if vector else zero.reshape(())
+
+    ndim = len(w.shape)  # type: ignore[union-attr]
+    left, right = whole(x, zx, lambda z: z.reshape(())), whole(w, zw, channels)
+    if left is not None and right is not None:
+        shape = right.numbers.shape
+        found = pieces(known(shape[1], "channels"), left, _of_channels(right), tuple(range(1, ndim)))
+        if len(found) == 1:
+            return run(left.numbers, right.numbers).cast(dt.int32)
+        if group == 1:
+            parts = [run(left.numbers[:, i:j], right.numbers[:, i:j]) for i, j in found]
+            return added(parts)
+    y = numbers(x).cast(dt.int32)
+    y = y if zx is None else y - numbers(zx).cast(dt.int32).reshape(())
+    k = numbers(w).cast(dt.int32)
+    return run(y, k if zw is None else k - channels(numbers(zw).cast(dt.int32))).cast(dt.int32)
+
+
+def _of_channels(right: Whole) -> Whole:
+    """Weights with a bound for all terms of an input channel."""
+    window = 1
+    for n in right.numbers.shape[2:]:
+        window *= known(n, "a kernel")
+    return Whole(right.numbers, right.bound * window, right.array)
 
 
 @op("QLinearConv", since=10)
 def qlinear_conv(
-    x: T,
+    x: Value,
     sx: T,
-    zx: T,
-    w: T,
+    zx: Value,
+    w: Value,
     sw: T,
-    zw: T,
+    zw: Value,
     sy: T,
     zy: Value,
     b: T | None,
@@ -177,8 +223,7 @@ def qlinear_conv(
     pads: Any = None,
     strides: Any = None,
 ) -> Value:
-    y = x.cast(dt.int32) - zx.cast(dt.int32).reshape(())
-    sums = convolve(y, _weights(w, zw), None, auto_pad, dilations, group, pads, strides).cast(dt.int32)
+    sums = integer_convolution(x, zx, w, zw, auto_pad, dilations, group, pads, strides)
     if b is not None:
         sums = sums + per_channel(b, sums.ndim)
     factor = sw.reshape(()) if sw.ndim == 0 or sw.shape[0] == 1 else per_channel(sw, sums.ndim)
@@ -193,8 +238,8 @@ def _line(s: Tensor, last: bool) -> Tensor:
 
 
 @op("QLinearMatMul", since=10)
-def qlinear_matmul(a: T, sa: T, za: T, b: T, sb: T, zb: T, sy: T, zy: Value) -> Value:
-    sums = shifted(a, za, False).matmul(shifted(b, zb, True)).cast(dt.float32)
+def qlinear_matmul(a: Value, sa: T, za: Value, b: Value, sb: T, zb: Value, sy: T, zy: Value) -> Value:
+    sums = integer_matmul(a, za, b, zb).cast(dt.float32)
     factor = _line(sa, False).cast(dt.float32) * _line(sb, True).cast(dt.float32)
     zero = numbers(zy)
     return quantized(sums * factor, _line(sy, False).cast(dt.float32), _line(zero, False), elem_of(zy))

@@ -163,13 +163,13 @@ def conv_transpose(
         one = unsqueeze(x, 0)
         return squeeze(conv_transpose(one, w, bias, stride, padding, output_padding, groups, dilation), 0)
     count = x.ndim - 2
-    if w.ndim != x.ndim or count < 1 or w.shape[0] != x.shape[1] or int(w.shape[0]) % groups:  # type: ignore[arg-type]
+    if w.ndim != x.ndim or count < 1 or w.shape[0] != x.shape[1] or known_size(w.shape[0], "groups") % groups:
         raise ShapeError(
             f"a transposed convolution of {show_shape(x.shape)} with weights {show_shape(w.shape)} in "
             f"{groups} groups needs (N, C, …) and (C, out / groups, …), with groups that divide C"
         )
     s, p, o, d = (whole_numbers(v, count) for v in (stride, padding, output_padding, dilation))
-    inner, per_group, *kernel = (int(size) for size in w.shape)  # type: ignore[arg-type]
+    inner, per_group, *kernel = (known_size(size, "the weights of a convolution") for size in w.shape)
     for i in range(count):
         x = _spread(x, 2 + i, s[i])
     edges = [d[i] * (kernel[i] - 1) - p[i] for i in range(count)]

@@ -1,0 +1,132 @@
+"""Recurrent operators step by step: long sequences, whose steps are one plan, beside short ones."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+onnx = pytest.importorskip("onnx", reason="the package onnx is not installed: pip install 'morok[onnx]'")
+
+from onnx import TensorProto, helper, numpy_helper  # noqa: E402
+from onnx.reference import ReferenceEvaluator  # noqa: E402
+
+from morok.onnx import load  # noqa: E402
+
+_GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
+
+
+def _model(op: str, direction: str, layout: int, lengths: bool, starts: bool, size: int = 5) -> Any:
+    rng = np.random.default_rng(0)
+    count = 2 if direction == "bidirectional" else 1
+    gates = _GATES[op]
+    weights = {
+        "w": rng.standard_normal((count, gates * size, 3)),
+        "r": rng.standard_normal((count, gates * size, size)),
+        "b": rng.standard_normal((count, 2 * gates * size)),
+    }
+    constants = [numpy_helper.from_array((v * 0.4).astype(np.float32), k) for k, v in weights.items()]
+    axes = ["n", "t", 3] if layout else ["t", "n", 3]
+    ports = [helper.make_tensor_value_info("x", TensorProto.FLOAT, axes)]
+    names = ["x", "w", "r", "b", "l" if lengths else ""]
+    if lengths:
+        ports.append(helper.make_tensor_value_info("l", TensorProto.INT32, ["n"]))
+    if starts:
+        names.append("h")
+        ports.append(helper.make_tensor_value_info("h", TensorProto.FLOAT, [count, "n", size]))
+    outputs = ["y", "yh", *(["yc"] if op == "LSTM" else [])]
+    node = helper.make_node(op, names, outputs, "steps", hidden_size=size, direction=direction, layout=layout)
+    given = [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in outputs]
+    graph = helper.make_graph([node], "g", ports, given, constants)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 14)], ir_version=8)
+
+
+def _feeds(model: Any, length: int, batch: int, layout: int) -> dict[str, Any]:
+    rng = np.random.default_rng(length)
+    shape = (batch, length, 3) if layout else (length, batch, 3)
+    made: dict[str, Any] = {"x": rng.standard_normal(shape).astype(np.float32)}
+    for port in model.graph.input[1:]:
+        if port.name == "l":
+            made["l"] = rng.integers(1, length + 1, batch).astype(np.int32)
+        else:
+            count = port.type.tensor_type.shape.dim[0].dim_value
+            made["h"] = rng.standard_normal((count, batch, 5)).astype(np.float32)
+    return made
+
+
+def _sigmoid(x: Any) -> Any:
+    return 1 / (1 + np.exp(-x))
+
+
+def _cell(op: str, x: Any, r: Any, b: Any, state: list[Any], size: int) -> list[Any]:
+    """A step by the formulas of the specification; `x` has W and its bias in it."""
+    h = state[0]
+    if op == "RNN":
+        return [np.tanh(x + h @ r.T + b)]
+    if op == "LSTM":
+        i, o, f, c = np.split(x + h @ r.T + b, 4, -1)
+        new = _sigmoid(f) * state[1] + _sigmoid(i) * np.tanh(c)
+        return [_sigmoid(o) * np.tanh(new), new]
+    both = _sigmoid(x[:, : 2 * size] + h @ r[: 2 * size].T + b[: 2 * size])
+    z, reset = both[:, :size], both[:, size:]
+    new = np.tanh(x[:, 2 * size :] + (reset * h) @ r[2 * size :].T + b[2 * size :])
+    return [(1 - z) * new + z * h]
+
+
+def _wanted(model: Any, feeds: dict[str, Any], op: str, direction: str, layout: int, size: int) -> list[Any]:
+    w, r, b = (numpy_helper.to_array(t).astype(np.float64) for t in model.graph.initializer)
+    x = feeds["x"].astype(np.float64)
+    x = x.swapaxes(0, 1) if layout else x
+    length, batch, _ = x.shape
+    lengths = feeds.get("l", np.full(batch, length))
+    y = np.zeros((length, len(w), batch, size))
+    finals: list[list[Any]] = []
+    half = b.shape[1] // 2
+    for d in range(len(w)):
+        first = feeds["h"][d].astype(np.float64) if "h" in feeds else np.zeros((batch, size))
+        state = [first, np.zeros((batch, size))][: 2 if op == "LSTM" else 1]
+        backward = direction == "reverse" or d == 1
+        for at in reversed(range(length)) if backward else range(length):
+            new = _cell(op, x[at] @ w[d].T + b[d, :half], r[d], b[d, half:], state, size)
+            live = (lengths > at)[:, None]
+            state = [np.where(live, n, s) for n, s in zip(new, state, strict=True)]
+            y[at, d] = np.where(live, state[0], 0)
+        finals.append(state)
+    made = [y, *(np.stack([f[i] for f in finals]) for i in range(len(finals[0])))]
+    return [y.transpose(2, 0, 1, 3), *(f.swapaxes(0, 1) for f in made[1:])] if layout else made
+
+
+@pytest.mark.parametrize("op", ["RNN", "GRU", "LSTM"])
+@pytest.mark.parametrize(
+    ("direction", "layout", "lengths", "starts"),
+    [("forward", 0, False, True), ("bidirectional", 0, True, True), ("reverse", 1, False, False)],
+)
+def test_long_and_short(op: str, direction: str, layout: int, lengths: bool, starts: bool) -> None:
+    model = _model(op, direction, layout, lengths, starts and not layout)
+    ours = load(model)
+    for length, batch in ((4, 2), (18, 2)):
+        feeds = _feeds(model, length, batch, layout)
+        found = ours.run(None, feeds)
+        for a, b in zip(found, _wanted(model, feeds, op, direction, layout, 5), strict=True):
+            np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-5)
+    before = ours.compiled
+    ours.run(None, _feeds(model, 18, 2, layout))
+    assert ours.compiled == before
+
+
+def test_a_step_is_compiled_once_however_long_the_sequence() -> None:
+    model = load(_model("LSTM", "forward", 0, False, False))
+    from morok.runtime.plan import requests
+
+    feeds = _feeds(_model("LSTM", "forward", 0, False, False), 60, 1, 0)
+    before = requests.compiled + requests.from_disk
+    model.run(None, feeds)
+    assert requests.compiled + requests.from_disk - before < 16
+
+
+def test_the_reference_agrees() -> None:
+    """The formulas above are the package's own."""
+    model = _model("LSTM", "forward", 0, False, True)
+    feeds = _feeds(model, 6, 2, 0)
+    wanted = ReferenceEvaluator(model).run(None, feeds)
+    for a, b in zip(_wanted(model, feeds, "LSTM", "forward", 0, 5), wanted, strict=True):
+        np.testing.assert_allclose(a.reshape(np.shape(b)), b, rtol=1e-4, atol=1e-5)
