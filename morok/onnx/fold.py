@@ -2,6 +2,7 @@
 
 Nodes on constants are computed by the compiler itself, together, and their results are constants. A batch
 norm behind a convolution becomes weights: w · s and (b - mean) · s + bias, with s = scale / sqrt(var + eps).
+Before that, products between DequantizeLinear and QuantizeLinear become products of integers.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import numpy as np
 
 from morok.errors import MorokError
 from morok.onnx.graph import Node, Program
+from morok.onnx.quantized_graph import integer_products
 from morok.onnx.run import Env, Tracer
 from morok.onnx.sizes import tensors_in
 from morok.onnx.table import NeedSteps, NeedValue
@@ -38,7 +40,8 @@ _GROWS = frozenset(
 def folded(program: Program, name: str) -> Program:
     """The program, without what can be computed before."""
     constants = dict(program.constants)
-    nodes = _constants(program.nodes, constants, program, name)
+    nodes = integer_products(program, constants)
+    nodes = _constants(nodes, constants, program, name)
     nodes = _batch_norms(nodes, constants, program)
     if len(nodes) == len(program.nodes):
         return program

@@ -1,4 +1,4 @@
-"""Integer products: exact to the last unit, whatever their size, and the law by which floats may take them."""
+"""Integer products: exact to the last unit whatever their size, and the law by which floats take them."""
 
 from typing import Any
 
@@ -73,3 +73,73 @@ def test_scales_come_out_of_a_sum_of_products() -> None:
     solver = z3.Solver()
     solver.add(apart != together)
     assert solver.check() == z3.unsat
+
+
+def _between(op: str, x: Any, w: Any, axis: int, bias: bool, **attributes: Any) -> tuple[Any, Any]:
+    """A product between DequantizeLinear and QuantizeLinear, and its factors: (s t, b)."""
+    rng = np.random.default_rng(1)
+    count = w.shape[axis]
+    scales = rng.uniform(0.001, 0.01, count).astype(np.float32)
+    held = {
+        "sx": np.float32(0.03), "zx": np.uint8(7), "w": w, "sw": scales, "zw": np.zeros(count, np.int8),
+        "sy": np.float32(0.7), "zy": np.uint8(90),
+    }  # fmt: skip
+    nodes = [
+        helper.make_node("DequantizeLinear", ["x", "sx", "zx"], ["xf"]),
+        helper.make_node("DequantizeLinear", ["w", "sw", "zw"], ["wf"], axis=axis),
+    ]
+    names = ["xf", "wf"]
+    b = rng.integers(-3000, 3000, count).astype(np.int32)
+    if bias:
+        held |= {"b": b, "sb": np.float32(0.03) * scales, "zb": np.zeros(count, np.int32)}
+        nodes.append(helper.make_node("DequantizeLinear", ["b", "sb", "zb"], ["bf"], axis=0))
+        names.append("bf")
+    nodes.append(helper.make_node(op, names, ["yf"], "product", **attributes))
+    nodes.append(helper.make_node("QuantizeLinear", ["yf", "sy", "zy"], ["y"]))
+    port = helper.make_tensor_value_info("x", TensorProto.UINT8, x.shape)
+    result = helper.make_tensor_value_info("y", TensorProto.UINT8, None)
+    constants = [numpy_helper.from_array(np.asarray(v), k) for k, v in held.items()]
+    graph = helper.make_graph(nodes, "g", [port], [result], constants)
+    sets = [helper.make_opsetid("", 13)]
+    model = helper.make_model(graph, opset_imports=sets, ir_version=8)
+    return model, (np.float64(np.float32(0.03)) * scales.astype(np.float64), b if bias else b * 0)
+
+
+def _rounded(sums: Any, factor: Any) -> Any:
+    return np.clip(np.rint(sums * factor / np.float64(np.float32(0.7))) + 90, 0, 255)
+
+
+@pytest.mark.parametrize("op", ["Conv", "MatMul", "Gemm"])
+def test_products_between_quantisers_are_products_of_integers(op: str) -> None:
+    rng = np.random.default_rng(2)
+    bias = op != "MatMul"
+    if op == "Conv":
+        x, w = rng.integers(0, 256, (1, 3, 6, 6)), rng.integers(-127, 128, (4, 3, 3, 3))
+    else:
+        x, w = rng.integers(0, 256, (3, 20)), rng.integers(-127, 128, (20, 6) if op == "MatMul" else (6, 20))
+    x, w = x.astype(np.uint8), w.astype(np.int8)
+    extra = {"Conv": {"strides": [2, 2]}, "Gemm": {"transB": 1}}.get(op, {})
+    proto, (factor, b) = _between(op, x, w, 1 if op == "MatMul" else 0, bias, **extra)
+    whole = x.astype(np.int64) - 7
+    if op == "Conv":
+        windows = np.lib.stride_tricks.sliding_window_view(whole, (3, 3), (2, 3))[:, :, ::2, ::2]
+        sums = np.einsum("nchwij,ocij->nohw", windows, w.astype(np.int64)) + b.reshape(1, -1, 1, 1)
+        wanted = _rounded(sums, factor.reshape(1, -1, 1, 1))
+    else:
+        sums = whole @ (w if op == "MatMul" else w.T).astype(np.int64) + b
+        wanted = _rounded(sums, factor)
+    model = load(proto)
+    (found,) = model(x).values()
+    np.testing.assert_array_equal(found, wanted)
+    used = {"Conv": "QLinearConv", "MatMul": "QLinearMatMul", "Gemm": "QGemm"}[op]
+    assert [node.op for node in model._folded.nodes] == [used]
+
+
+def test_a_bias_in_another_scale_stays_as_it_is() -> None:
+    x, w = np.ones((1, 4), np.uint8), np.ones((4, 2), np.int8)
+    proto, _ = _between("Gemm", x, w, 1, True)
+    (scale,) = (t for t in proto.graph.initializer if t.name == "sb")
+    scale.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(scale) * np.float32(2), "sb"))
+    model = load(proto)
+    model(x)
+    assert "Gemm" in [node.op for node in model._folded.nodes]

@@ -95,10 +95,18 @@ def _wanted(model: Any, feeds: dict[str, Any], op: str, direction: str, layout: 
     return [y.transpose(2, 0, 1, 3), *(f.swapaxes(0, 1) for f in made[1:])] if layout else made
 
 
-@pytest.mark.parametrize("op", ["RNN", "GRU", "LSTM"])
+_WAYS = [("forward", 0, False, True), ("bidirectional", 0, True, True), ("reverse", 1, False, False)]
+
+
 @pytest.mark.parametrize(
-    ("direction", "layout", "lengths", "starts"),
-    [("forward", 0, False, True), ("bidirectional", 0, True, True), ("reverse", 1, False, False)],
+    ("op", "direction", "layout", "lengths", "starts"),
+    [
+        pytest.param(op, *way, marks=pytest.mark.slow)
+        for op in ("RNN", "GRU", "LSTM")
+        for way in _WAYS
+        if (op, way) not in (("LSTM", _WAYS[0]), ("GRU", _WAYS[1]))
+    ]
+    + [("LSTM", *_WAYS[0]), ("GRU", *_WAYS[1])],
 )
 def test_long_and_short(op: str, direction: str, layout: int, lengths: bool, starts: bool) -> None:
     model = _model(op, direction, layout, lengths, starts and not layout)

@@ -246,6 +246,12 @@ def test_sums_across_memory_are_vectors_of_outputs() -> None:
     }
 
 
+def test_windows_narrower_than_a_vector_are_summed_for_a_vector_of_outputs() -> None:
+    """A convolution with a single output channel is no product; three steps along memory are no vector."""
+    ast = optimize(kernel_of(g.conv(g.tensor(1, 32, 20, 24), g.tensor(1, 32, 3, 3))), NEON)
+    assert kinds(ast).get(AxisKind.UPCAST)
+
+
 def test_every_column_loop_of_a_softmax_is_a_vector() -> None:
     ast = optimize(kernel_of(g.softmax(g.tensor(256, 512))), NEON)
     assert [opt.name for opt in applied(ast)] == [
