@@ -18,6 +18,7 @@ _EXPORTS: dict[str, str] = {
     "view": "morok.viewer.view",
     "MorokError": "morok.errors",
     **dict.fromkeys(("Config", "Beam", "Heuristic", "Plain"), "morok.optimize.strategy"),
+    **dict.fromkeys(("mesh", "P"), "morok.tensor.sharding"),
     "no_grad": "morok.tensor.gradient_track",
     **dict.fromkeys(("manual_seed", "Generator"), "morok.tensor.random"),
     **dict.fromkeys(("grad", "value_and_grad", "custom_gradient", "checkpoint"), "morok.tensor.transforms"),

@@ -92,6 +92,10 @@ class DeviceError(MorokError):
     """A device that is missing, or that failed."""
 
 
+class MeshError(MorokError):
+    """A mesh of devices that cannot be, a tensor that does not lie on one, or ranks that do not agree."""
+
+
 class FormatError(MorokError):
     """A file that is not what it says it is: cut off, inconsistent, or asking for something it may not."""
 

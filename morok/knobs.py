@@ -230,6 +230,8 @@ def compile_environment() -> tuple[object, object]:
 
 def canonical_device(name: str) -> str:
     """A device's name as it is written in graphs: upper case, without a ":0"."""
+    if str(name).startswith("MESH:"):
+        return str(name)  # names of axes are as they were given
     kind, _, number = str(name).strip().upper().partition(":")
     if number.isdecimal():
         number = str(int(number))  # "CUDA:01" is no other GPU than "CUDA:1"
@@ -266,6 +268,32 @@ def _warn_of_unknown() -> None:
         near = get_close_matches(name, KNOBS, 1)
         hint = f"did you mean MOROK_{near[0]}?" if near else "`morok knobs` lists the options"
         print(f"morok: there is no option {variable}; {hint}", file=sys.stderr)
+
+
+# Who starts ranks, and what it calls the rank, their number, and the rank on its own host.
+_LAUNCHERS = (
+    ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"),  # MPICH, Intel MPI
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
+    ("RANK", "WORLD_SIZE", "LOCAL_RANK"),  # torchrun
+    ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID"),
+)
+
+
+def launched() -> tuple[int, int, int] | None:
+    """The rank of this process, how many there are, and the rank on its host; None if it is alone."""
+    for names in _LAUNCHERS:
+        found = [os.environ.get(name, "") for name in names]
+        if found[0].isdecimal() and found[1].isdecimal():
+            return int(found[0]), int(found[1]), int(found[2]) if found[2].isdecimal() else 0
+    return None
+
+
+def run_name() -> str:
+    """What ranks that were started together call their run."""
+    for name in ("PMI_ID", "HYDRA_LAUNCHER_ID", "SLURM_JOB_ID", "TORCHELASTIC_RUN_ID"):
+        if os.environ.get(name):
+            return os.environ[name].replace("/", "_")
+    return f"{os.getuid()}-{os.getppid()}"
 
 
 def _cache_home() -> str:
@@ -324,6 +352,13 @@ MACHINE = Knob(
     "plan kernels for this machine instead of the one that is here: sm_80, avx512, …, or a .toml file",
     cache_key=True,
 )
+VIRTUAL_DEVICES = Knob(
+    "VIRTUAL_DEVICES", 0, "devices of a mesh that this process stands for: 0 as many as the mesh has"
+)
+MESH_TIMEOUT = Knob(
+    "MESH_TIMEOUT", 60, "seconds that a rank of a mesh waits for others before it says so; 0: for ever"
+)
+RUN_DIR = Knob("RUN_DIR", "", "where ranks leave notes for each other: a folder that all of a host see")
 CUDA_MANAGED = Knob(
     "CUDA_MANAGED", False, "memory on a GPU is shared with the host, and moves to where it is touched"
 )

@@ -21,8 +21,9 @@ _MODULES = {
     "CPU": "morok.device.cpu.device",
     "CUDA": "morok.device.cuda.device",
     "EMULATOR": "morok.device.emulator.device",
+    "MESH": "morok.device.mesh.device",
 }
-DEVICES = ("PYTHON", *_MODULES)
+DEVICES = ("PYTHON", "CPU", "CUDA", "EMULATOR")  # a mesh is made of them
 _devices: dict[str, Device] = {}
 _lock = RLock()
 

@@ -13,6 +13,7 @@ the other's loops, which is what fusion decides on.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -190,6 +191,25 @@ def _reduce_axis(n: UOp) -> Shape:
     return tuple(1 if axis in axes else size for axis, size in enumerate(_shape(n.src[0])))
 
 
+def _devices(n: UOp) -> int:
+    """How many devices the ranges of a collective stand for."""
+    return math.prod(int(r.src[0].arg) for r in n.src[1:])
+
+
+def _allgather(n: UOp) -> Shape:
+    return (_devices(n), *_shape(n.src[0]))
+
+
+def _reduce_scatter(n: UOp) -> Shape:
+    own = _shape(n.src[0])
+    if not own or own[0] != _devices(n):
+        raise ShapeError(
+            f"REDUCE_SCATTER over {_devices(n)} devices needs a row for each, not {show_shape(own)}",
+            place=place(n),
+        )
+    return own[1:]
+
+
 def _bufferize(n: UOp) -> Shape:
     return tuple(size_of(r.src[0]) if r.op is Ops.RANGE else 1 for r in dimensions(n))
 
@@ -201,7 +221,7 @@ _EFFECTS = (
 )  # fmt: skip
 _SAME = (
     Ops.CONTIGUOUS, Ops.DETACH, Ops.IDENTITY, Ops.RECOMPUTE, Ops.CALL, Ops.COPY, Ops.ASSIGN, Ops.AFTER,
-    Ops.PLACE, Ops.ALLREDUCE, Ops.FLIP, Ops.PICK, Ops.SCATTER, Ops.SCAN_AXIS,
+    Ops.PLACE, Ops.ALLREDUCE, Ops.ALL_TO_ALL, Ops.FLIP, Ops.PICK, Ops.SCATTER, Ops.SCAN_AXIS,
 )  # fmt: skip
 
 # What is not here is a scalar: loop indices, loads, vectors inside a kernel.
@@ -220,6 +240,8 @@ _SHAPES: dict[Op, Callable[[UOp], Shape | None]] = {
     Ops.SHRINK: _shrink,
     Ops.REDUCE_AXIS: _reduce_axis,
     Ops.BUFFERIZE: _bufferize,
+    Ops.ALLGATHER: _allgather,
+    Ops.REDUCE_SCATTER: _reduce_scatter,
 }
 
 

@@ -136,7 +136,12 @@ class Ops:
         _R, 2, "ONLINE(x, m): x, an accumulator that is rescaled when the maximum m rises (online softmax)"
     )
     PICK = _row(_R, 1, "component `arg` of a node with several values")
-    ALLREDUCE = _row(_R, 2, "ALLREDUCE(x, device): reduce over devices with op `arg`")
+    ALLREDUCE = _row(
+        _R, _N, "ALLREDUCE(x, *ranges): reduced with op `arg` over DEVICE ranges, for each of them"
+    )
+    REDUCE_SCATTER = _row(
+        _R, _N, "REDUCE_SCATTER(x, *ranges): as ALLREDUCE, of which each device gets its row of axis 0"
+    )
 
     # control
     RANGE = _row(_C, 1, "RANGE(end): a loop index 0 … end-1, `arg = (number, kind)`")
@@ -158,7 +163,13 @@ class Ops:
         _MEM, 3, "SCATTER(x, places, rows): x with rows put in one after the other, or joined by op `arg`"
     )
     BUFFERIZE = _row(_MEM, _N, "BUFFERIZE(value, *ranges): the value stored for every point of the ranges")
-    COPY = _row(_MEM, 2, "COPY(x, device): x on another device")
+    COPY = _row(_MEM, 2, "COPY(x, device): x on another device, or in another placement on a mesh")
+    ALLGATHER = _row(
+        _MEM, _N, "ALLGATHER(x, *ranges): the x of all devices of DEVICE ranges, along a new axis 0"
+    )
+    ALL_TO_ALL = _row(
+        _MEM, _N, "ALL_TO_ALL(x, *ranges): row i of axis 0 goes to device i, as the row of whom it is from"
+    )
     CONTIGUOUS = _row(_MEM, 1, "x, stored in row-major order")
 
     # marks
@@ -269,6 +280,9 @@ TERNARY: frozenset[Op] = frozenset(op for op in ALL_OPS if op.group is Group.TER
 COMMUTATIVE: frozenset[Op] = frozenset(op for op in ALL_OPS if op.commutative)
 COMPARE: frozenset[Op] = frozenset(op for op in ALL_OPS if op.is_compare)
 MOVEMENT: frozenset[Op] = frozenset(op for op in ALL_OPS if op.is_movement)
+# Steps between the devices of a mesh, and all that moves memory without computing in a kernel.
+COLLECTIVES: frozenset[Op] = frozenset((Ops.ALLREDUCE, Ops.REDUCE_SCATTER, Ops.ALLGATHER, Ops.ALL_TO_ALL))
+TRANSFERS: frozenset[Op] = COLLECTIVES | {Ops.COPY}
 
 
 @final
@@ -285,7 +299,7 @@ class AxisKind(Enum):
     REDUCE = "reduce"  # a loop that a reduction closes
     UPCAST = "upcast"  # lanes of a vector over outputs
     UNROLL = "unroll"  # lanes of a vector over a reduction
-    OUTER = "outer"  # a loop around kernels
+    DEVICE = "device"  # a loop around kernels whose steps run on the devices of a mesh, each its own
     ROLE = "role"  # one pass, made by some of the threads of a block while others are in their own
 
     __hash__ = object.__hash__  # members are singletons; Enum's own hash runs Python code

@@ -25,7 +25,7 @@ from morok.dtype import uint8
 from morok.errors import OutOfRange, VariableError
 from morok.ir.memory import own_device
 from morok.ir.node import UOp, toposort
-from morok.ir.ops import Ops
+from morok.ir.ops import TRANSFERS, Ops
 from morok.ir.provenance import caller, line_of
 from morok.optimize.strategy import DEFAULT, Beam, Config, Heuristic, Plain, Strategy
 from morok.render.program import extent_of, extent_value
@@ -99,7 +99,7 @@ def _compile_together(items: Sequence[ScheduleItem], strategy: Strategy) -> None
     """Has each device compile side by side what it likes of the kernels that nobody has compiled yet."""
     wanted: dict[str, dict[UOp, str]] = {}
     for item in items:
-        if item.ast.op is not Ops.COPY:
+        if item.ast.op not in TRANSFERS:
             wanted.setdefault(_device(item), {}).setdefault(item.ast, item.name)
     for device, kernels in wanted.items():
         known = _known_programs(device, strategy)
@@ -454,7 +454,7 @@ def _written(schedule: Schedule) -> list[UOp]:
 
 
 def _written_by(item: ScheduleItem) -> list[UOp]:
-    if item.ast.op is Ops.COPY:
+    if item.ast.op in TRANSFERS:
         return [item.buffers[0]]
     stores = [effect.src[0] if effect.op is Ops.END else effect for effect in item.ast.src]
     return [item.buffers[store.src[0].src[0].arg] for store in stores]

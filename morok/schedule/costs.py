@@ -14,7 +14,7 @@ from typing import final
 from morok.ir.bounds import vmax
 from morok.ir.infer import Shape, numel, shape
 from morok.ir.node import UOp
-from morok.ir.ops import Op, Ops
+from morok.ir.ops import TRANSFERS, Op, Ops
 from morok.machine.machine import Machine
 
 # What an inner loop over an axis repeats of a cheap value: the rest is shared by the registers of a tile.
@@ -32,9 +32,9 @@ _MOST = 1e7  # work beyond this is the same: far too much to repeat
 _MANY = 64  # buffers under one node; beyond it certainly is not one kernel
 
 # Memory, seen from above: what is below has been computed by another kernel.
-STORED = frozenset(
-    (Ops.PARAM, Ops.BUFFER, Ops.CONTIGUOUS, Ops.ASSIGN, Ops.COPY, Ops.AFTER, Ops.PLACE, Ops.SCATTER)
-)
+STORED = TRANSFERS | {
+    Ops.PARAM, Ops.BUFFER, Ops.CONTIGUOUS, Ops.ASSIGN, Ops.AFTER, Ops.PLACE, Ops.SCATTER
+}  # fmt: skip
 
 
 def code_of(op: Op) -> int:

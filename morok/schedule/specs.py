@@ -10,7 +10,7 @@ from morok.dtype import PtrDType
 from morok.ir.build import REDUCE_OPS
 from morok.ir.infer import closed_ranges, ranges, shape
 from morok.ir.node import UOp
-from morok.ir.ops import AxisKind, Op, Ops
+from morok.ir.ops import COLLECTIVES, AxisKind, Op, Ops
 from morok.ir.scan import SCAN_OPS, parts, values_of
 from morok.rewrite.rules import Rules, when
 from morok.rewrite.spec import Spec, arithmetic_spec, legal, spec
@@ -115,6 +115,14 @@ def _is_store(node: UOp) -> bool:
     return isinstance(address.dtype, PtrDType) and address.dtype.elem is value.dtype
 
 
+def _is_over_devices(node: UOp) -> bool:
+    return node.arg[1] is AxisKind.DEVICE and node.src[0].op is Ops.CONST
+
+
+def _names_devices(node: UOp) -> bool:
+    return len(node.src) > 1 and all(r.op is Ops.RANGE and _is_over_devices(r) for r in node.src[1:])
+
+
 def _closes_all(node: UOp) -> bool:
     loops = node.src[1:]
     kinds = all(r.op is Ops.RANGE and r.arg[1] in _OUTPUTS for r in loops)
@@ -138,6 +146,8 @@ def _tensor_spec() -> Rules:
     yield "scan", Head(Ops.SCAN_AXIS).any() >> legal, when(_runs_along)
     marks = Head(Ops.CONTIGUOUS, Ops.DETACH, Ops.RECOMPUTE, Ops.COPY, Ops.AFTER, Ops.PLACE)
     yield "mark", marks.any() >> legal, when(_keeps_dtype)
+    yield "collective", Head(*sorted(COLLECTIVES)).any() >> legal, when(_keeps_dtype, _names_devices)
+    yield "devices", Head(Ops.RANGE).any() >> legal, when(_is_over_devices)
     yield "assign", Head(Ops.ASSIGN).any() >> legal, when(_assigns)
     yield "scatter", Head(Ops.SCATTER).any() >> legal, when(_keeps_dtype, _scatters)
     yield "root", Head(Ops.SINK).any() >> legal, when(_is_void)

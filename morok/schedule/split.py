@@ -1,9 +1,9 @@
 """Kernel split: a tensor graph with marked boundaries becomes writes of kernels.
 
 Boundaries are CONTIGUOUS (a buffer that is kept), ASSIGN (a write into memory that exists), SCATTER (rows put
-into a copy) and COPY (to another device). Each becomes a write, SCATTER two: a target and a value. To its
-readers it is then `AFTER(target, KERNEL(ASSIGN(target, value)))`: memory, once the kernel has run, so the
-graph itself says who waits for whom. Memory of the writes is numbered on from the inputs'.
+into a copy), COPY (to another device) and the collectives of a mesh. Each becomes a write, SCATTER two: a
+target and a value. To its readers it is then `AFTER(target, KERNEL(ASSIGN(target, value)))`: memory, once the
+kernel has run, so the graph itself says who waits for whom. Memory of the writes is numbered on from the inputs'.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from morok.ir.infer import numel
 from morok.ir.memory import MEMORY, base_of, device_of
 from morok.ir.movement import reshape, shrink
 from morok.ir.node import UOp, make, toposort
-from morok.ir.ops import Op, Ops
+from morok.ir.ops import COLLECTIVES, Op, Ops
 from morok.ir.provenance import Origin, place
 from morok.rewrite.observer import By
 from morok.schedule.indexing import known_shape
@@ -42,9 +42,10 @@ class KernelWrite:
     value: UOp
     device: str
     origin: Origin | None
-    kind: str = "kernel"  # or "copy": moved between devices, not computed
+    kind: str = "kernel"  # or "copy", "collective": moved between devices, not computed by one
     places: UOp | None = None
     joined: Op | None = None
+    collective: UOp | None = None  # what devices of a mesh do together
     done: UOp = field(init=False)  # the KERNEL node that readers wait for
 
     def __post_init__(self) -> None:
@@ -92,7 +93,10 @@ def is_view(node: UOp) -> bool:
         node = node.src[0]
     if node.op is Ops.COPY:
         return reads_memory(node)
-    return node.op in (Ops.PARAM, Ops.AFTER, Ops.ASSIGN, Ops.CONTIGUOUS, Ops.SCATTER)
+    return node.op in _SHOWN or node.op in COLLECTIVES
+
+
+_SHOWN = frozenset((Ops.PARAM, Ops.AFTER, Ops.ASSIGN, Ops.CONTIGUOUS, Ops.SCATTER))
 
 
 def reads_memory(node: UOp) -> bool:
@@ -139,6 +143,8 @@ def split_kernels(sink: UOp, params: Sequence[UOp]) -> Split:
             done[node] = _scatter(result, node, src, device)
         elif op is Ops.COPY:
             done[node] = _copy(result, node, src[0], devices[node.src[0]], device)
+        elif op in COLLECTIVES:
+            done[node] = _collective(result, node, src[0], device)
         elif op is Ops.PLACE:
             done[node] = src[0]  # from here on writes tell what is written from what is read
         elif op is Ops.AFTER:
@@ -231,6 +237,17 @@ def _copy(result: Split, node: UOp, value: UOp, source: str, device: str) -> UOp
         return value
     param = result.new_param(node, capacity(node), device)
     return _write(result, memory_view(param, node), value, device, node.origin, "copy")
+
+
+def _collective(result: Split, node: UOp, value: UOp, device: str) -> UOp:
+    """Between the devices of a mesh: what each has goes as it lies in memory."""
+    param = result.new_param(node, capacity(node), device)
+    write = KernelWrite(
+        len(result.writes), memory_view(param, node), value, device, node.origin, "collective"
+    )
+    write.collective = node
+    result.writes.append(write)
+    return write.result_view
 
 
 def _kernels_behind(nodes: tuple[UOp, ...]) -> list[UOp]:

@@ -18,6 +18,7 @@ from morok.errors import AssignError, DTypeError, ShapeError
 from morok.ir import movement as move
 from morok.ir.bounds import vmax
 from morok.ir.infer import Shape, numel, show_shape
+from morok.ir.layout import is_mesh
 from morok.ir.memory import base_of
 from morok.ir.node import UOp, alu, make
 from morok.ir.ops import Ops
@@ -33,6 +34,7 @@ from morok.tensor.memory.states import view_of
 from morok.tensor.memory.storage import Storage, claim, graph_device, identified, realized_as
 from morok.tensor.memory.strides import Chain, is_whole, moved, replaced, unmoved
 from morok.tensor.realize import is_overwritten, new_buffer, realize_storages
+from morok.tensor.sharding import natural_placement
 
 
 def assign(x: T, value: Any) -> T:
@@ -213,10 +215,17 @@ def write_to_new_memory(storage: Storage) -> UOp:
     """The first state of new memory: what a storage holds, written when it is first needed."""
     node = storage.node
     sizes = require_shape(node)
-    fresh = new_buffer(node.dtype, _capacity(sizes), graph_device(node))
+    fresh = new_buffer(node.dtype, _capacity(sizes), home_of(node))
     claim(fresh, storage)
     root = view_of(fresh, sizes)
     return _written(root, make(Ops.PLACE, root.dtype, (root,)), node)
+
+
+def home_of(node: UOp) -> str:
+    """Where memory for a value is made: on a mesh, as the value lies."""
+    name = graph_device(node)
+    found = natural_placement(node) if is_mesh(name) else None
+    return name if found is None else found.name
 
 
 def _capacity(shape: Shape) -> int:

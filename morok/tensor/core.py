@@ -17,6 +17,7 @@ from morok.forks import renewed
 from morok.ir import movement
 from morok.ir.build import cast
 from morok.ir.infer import Shape, numel, shape, show_shape
+from morok.ir.layout import is_mesh, layout_of, mesh_of
 from morok.ir.node import UOp, const
 from morok.ir.ops import Ops
 from morok.tensor.gradient_track import cut, is_tracked
@@ -178,7 +179,8 @@ class Core:
     @property
     def device(self) -> str:
         """Where the tensor lives; of constants, where tensors live by default."""
-        return graph_device(self._uop)
+        name = graph_device(self._uop)
+        return placement_name(self._uop, name) if is_mesh(name) else name
 
     @property
     def is_leaf(self) -> bool:
@@ -204,6 +206,14 @@ C = TypeVar("C", bound=Core)
 
 
 # --- nodes
+
+
+def placement_name(node: UOp, name: str) -> str:
+    """Where a tensor on a mesh is: its layout if it is memory in one, else the mesh."""
+    layout = layout_of(name)
+    if layout is not None and layout.shape == shape(node) and node.op in (Ops.BUFFER, Ops.RESHAPE, Ops.AFTER):
+        return name
+    return mesh_of(name).name
 
 
 def bind_to_memory(storage: Storage, view: UOp) -> None:

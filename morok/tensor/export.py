@@ -10,6 +10,7 @@ from morok.device.base import as_host
 from morok.device.buffer import Array
 from morok.errors import ShapeError
 from morok.ir.infer import show_shape, size_of
+from morok.ir.layout import is_mesh
 from morok.ir.memory import base_of
 from morok.ir.node import UOp
 from morok.ir.ops import Ops
@@ -20,6 +21,7 @@ from morok.tensor.calls.tracing import is_tracing, refuse_values
 from morok.tensor.core import C, Core
 from morok.tensor.memory.states import is_computed, resolve
 from morok.tensor.memory.storage import claim
+from morok.tensor.sharding import unshard
 from morok.tensor.sizes import as_axis, concrete
 
 
@@ -71,6 +73,8 @@ def numpy(x: C) -> Array:
     computation.realize([x])
     view = resolve([x._uop])[0]
     memory = buffer_for(base_of(view))
+    if is_mesh(memory.device):
+        return numpy(unshard(x))
     # The array of memory that another storage owns would be a way to write there.
     lent = claim(base_of(view), x._storage, memory.is_shared)
     return show_memory(view) if lent else show_memory(view).copy()

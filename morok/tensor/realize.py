@@ -17,6 +17,7 @@ from morok.dtype import DType, void
 from morok.errors import IRError, MorokError
 from morok.ir.build import buffer
 from morok.ir.infer import shape
+from morok.ir.layout import is_mesh, layout_of, placed
 from morok.ir.memory import base_of
 from morok.ir.node import UOp, extend_order, make, toposort
 from morok.ir.ops import Ops
@@ -54,6 +55,9 @@ _numbers = itertools.count()
 
 def new_buffer(dtype: DType, size: int, device: str) -> UOp:
     """A BUFFER node that no other equals."""
+    if is_mesh(device):
+        layout = layout_of(device)
+        device = device if layout is not None and layout.numel == size else placed(device, (size,))
     return buffer(dtype, size, device, next(_numbers))
 
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, Self, final
 
+from morok.ir.layout import Layout
 from morok.ir.ops import Ops
 from morok.tensor import assign as assignment  # `assign`, like three below, is the name of a method, too
-from morok.tensor import distributions, export, random
+from morok.tensor import distributions, export, random, sharding
 from morok.tensor.arrays import (
     arrange,
     distinct,
@@ -113,6 +114,11 @@ class Tensor(Operators):
         return export.is_realized(self)
 
     @property
+    def placement(self) -> Layout | None:
+        """How the tensor lies on its mesh; None for one on a plain device."""
+        return sharding.placement(self)
+
+    @property
     def requires_grad(self) -> bool:
         """Whether gradients are wanted for this tensor, or for something that it is computed from."""
         return reverse.requires_grad(self)
@@ -148,6 +154,8 @@ class Tensor(Operators):
     contiguous = constructors.contiguous
     clone = constructors.clone
     detach = constructors.detach
+    shard = sharding.shard
+    unshard = sharding.unshard
 
     # --- Random numbers
     manual_seed = staticmethod(random.manual_seed)

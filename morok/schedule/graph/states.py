@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from morok.ir.memory import base_of
 from morok.ir.node import UOp, make, toposort
-from morok.ir.ops import Ops
+from morok.ir.ops import TRANSFERS, Ops
 
 # Sets of writes as numbers with a bit for each: most are 0, and to join two is one instruction of Python
 # however many writes a program has.
 _Writes = int
 _REASON = "it is read before an assignment and used after it"
-_OWN_KERNEL = frozenset((Ops.CONTIGUOUS, Ops.COPY, Ops.ASSIGN, Ops.SCATTER))
+_OWN_KERNEL = TRANSFERS | {Ops.CONTIGUOUS, Ops.ASSIGN, Ops.SCATTER}
 
 
 def keep_old_values(sink: UOp, ctx: object = None) -> UOp:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from morok import knobs
 from morok.dtype import void
 from morok.errors import IRError
+from morok.ir.layout import mesh_of
 from morok.ir.memory import base_of
 from morok.ir.node import UOp, make
 from morok.ir.ops import Ops
@@ -16,6 +17,7 @@ from morok.rewrite.observer import By
 from morok.rewrite.stage import run_pipeline
 from morok.schedule.graph.stages import GRAPH_STAGES
 from morok.schedule.indexing import known_shape
+from morok.schedule.mesh.rank import bytes_on_the_wire, collective_name, observed_partition
 from morok.schedule.plan.checks import place_checks, without_checks
 from morok.schedule.plan.grouping import group_writes
 from morok.schedule.plan.kernels import Kernel, lower, normal_form
@@ -33,8 +35,12 @@ def build_template(sink: UOp) -> Template:
     graph = sink
     if not knobs.CHECK_INDICES.value:
         graph = observed(UNCHECKED, sink, lambda: without_checks(sink))
+    params = params_of(sink)
+    of_rank = observed_partition(graph)
+    if of_rank is not None:
+        graph, params = of_rank.sink, of_rank.params(params)
     graph = run_pipeline(GRAPH_STAGES, graph)
-    split = split_kernels(graph, params_of(sink))
+    split = split_kernels(graph, params)
     reads = scan_all(split.writes)
     if use_temporaries(split, reads):
         reads = scan_all(split.writes)
@@ -61,6 +67,8 @@ def build_template(sink: UOp) -> Template:
     output_buffers = tuple(dict.fromkeys(n for v in results if (n := _number(v)) >= split.inputs))
     memory = _plan(split, steps, shared, output_buffers, {check.buffer for check in checks})
     made = tuple((p.dtype, int(p.arg[1]), str(p.arg[2])) for p in split.params[split.inputs :])
+    if of_rank is not None:
+        results, made = of_rank.of_the_whole(results, made, split.inputs, [_number(v) for v in results])
     return Template(tuple(steps), results, made, output_buffers, memory, tuple(checks))
 
 
@@ -72,7 +80,7 @@ def _steps(
     nothing = first.places is not None and 0 in known_shape(first.value)
     if nothing or 0 in known_shape(first.target):
         return [], [], []
-    if first.kind == "copy":
+    if first.kind != "kernel":
         return [_transfer(first, group)], [], []
     form = normal_form(writes)
     report(CUT, split.graph, form.sink)
@@ -106,17 +114,24 @@ def _transfer(write: KernelWrite, group: int) -> Step:
     source = write.value
     view = base_of(source)
     target = base_of(write.target)
-    device = make(Ops.DEVICE, void, (), write.device)
-    ast = make(Ops.COPY, source.dtype, (make(Ops.PARAM, source.dtype, (), (1, view.arg[1], "")), device))
+    given = make(Ops.PARAM, source.dtype, (), (1, view.arg[1], ""))
     size = int(target.arg[1]) * source.dtype.itemsize
+    what, moved = "copy", 2 * size
+    if write.collective is None:
+        ast = make(Ops.COPY, source.dtype, (given, make(Ops.DEVICE, void, (), write.device)))
+    else:
+        ast = make(
+            write.collective.op, source.dtype, (given, *write.collective.src[1:]), write.collective.arg
+        )
+        what, moved = collective_name(ast, mesh_of(write.device)), bytes_on_the_wire(ast)
     return Step(
         ast,
         (int(target.arg[0]), int(view.arg[0])),
         (),
-        f"copy_{target.arg[1]}",
+        f"{what}_{target.arg[1]}",
         write.origin,
         0,
-        2 * size,
+        moved,
         group,
     )
 

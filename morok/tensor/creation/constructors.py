@@ -22,6 +22,7 @@ from morok.ir import build
 from morok.ir import movement as move
 from morok.ir.arithmetic.arrays import storage
 from morok.ir.infer import Size, add_sizes, show_shape, size_node, subtract_sizes
+from morok.ir.layout import placed
 from morok.ir.memory import base_of
 from morok.ir.node import UOp, alu, const, make
 from morok.ir.ops import Ops
@@ -359,7 +360,7 @@ def to(x: C, device: Any) -> C:
     """
     if not isinstance(device, str) or is_dtype(device):
         return x._new(build.cast(x.uop, as_dtype(device)))
-    name = canonical(device)
+    name = placed(canonical(device), x.shape)
     get_device(name)
     if name == x.device:
         return x

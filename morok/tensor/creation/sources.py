@@ -15,6 +15,8 @@ from morok.errors import DTypeError, ShapeError
 from morok.ir.arithmetic.alu import evaluate_array
 from morok.ir.arithmetic.arrays import storage
 from morok.ir.build import cast
+from morok.ir.infer import shape
+from morok.ir.layout import placed
 from morok.ir.node import UOp, const, make
 from morok.ir.ops import Ops
 from morok.tensor.core import Core
@@ -30,7 +32,7 @@ def from_array(array: Array, dtype: DType, device: str | None, copy: bool = Fals
 
     With `copy` it is an array that somebody may change.
     """
-    target = get_device(canonical(device) if device else default_device())
+    target = get_device(placed(canonical(device), array.shape) if device else default_device())
     return bound_to(array, target.copied(array, dtype) if copy else target.adopt(array, dtype))
 
 
@@ -141,5 +143,7 @@ def on_device(node: UOp, device: str | None) -> UOp:
     name = default_device() if device is None else canonical(device)
     if name == default_device():
         return node
+    sizes = shape(node)
+    name = placed(name, () if sizes is None else sizes)
     get_device(name)
     return make(Ops.COPY, node.dtype, (node, make(Ops.DEVICE, dt.void, (), name)))

@@ -16,6 +16,7 @@ from morok.ir import movement as move
 from morok.ir.build import cast, logical_not
 from morok.ir.call import CustomRule, attributes, call_name
 from morok.ir.infer import Size, add_sizes, numel, shape, size_of, subtract_sizes
+from morok.ir.layout import is_mesh, layout_of, mesh_of
 from morok.ir.node import UOp, alu, const, make, toposort
 from morok.ir.ops import Op, Ops
 from morok.ir.provenance import derive, here, place
@@ -172,7 +173,14 @@ def _cast(node: UOp, g: UOp, _: int) -> UOp:
 def _copy(node: UOp, g: UOp, source: int) -> UOp | None:
     if source:
         return None
-    return make(Ops.COPY, g.dtype, (g, make(Ops.DEVICE, void, (), graph_device(node.src[0]))))
+    home = graph_device(node.src[0])
+    if is_mesh(home):  # to where memory lies; of what is computed, wherever that turns out to be
+        layout, below = layout_of(home), node.src[0]
+        while below.op in (Ops.DETACH, Ops.IDENTITY, Ops.RECOMPUTE, Ops.RESHAPE):
+            below = below.src[0]
+        if layout is None or below.op is not Ops.BUFFER or layout.shape != shape(node):
+            home = mesh_of(home).name
+    return make(Ops.COPY, g.dtype, (g, make(Ops.DEVICE, void, (), home)))
 
 
 _BY_OP: dict[Op, Pull] = {

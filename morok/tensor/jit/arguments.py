@@ -9,6 +9,7 @@ from typing import Any, final
 from morok.device.buffer import Buffer, bind_buffer
 from morok.ir.bounds import vmax
 from morok.ir.infer import Shape, numel
+from morok.ir.layout import is_mesh
 from morok.ir.memory import base_of
 from morok.ir.node import UOp, make, toposort
 from morok.ir.ops import Ops
@@ -21,6 +22,7 @@ from morok.tensor.memory.states import is_computed, is_memory, resolve, view_of
 from morok.tensor.memory.storage import Storage, claim, is_done, set_realized
 from morok.tensor.memory.strides import Chain
 from morok.tensor.realize import new_buffer, realize, realize_storages
+from morok.tensor.sharding import placement
 
 # --- memory
 
@@ -114,6 +116,13 @@ def run_writes(storages: Iterable[Storage]) -> None:
 # --- arguments
 
 
+def home(tensor: Core) -> str:
+    """Where a tensor's memory is, or will be: on a mesh, in which layout."""
+    name = tensor.device
+    found = placement(tensor) if is_mesh(name) else None
+    return name if found is None else found.name
+
+
 def arrangement(
     given: Sequence[Core], outside: Sequence[Storage] = (), bound: Bound | None = None
 ) -> tuple[Any, ...]:
@@ -180,7 +189,7 @@ def placeholders(
         storage = shared.get(id(tensor._storage)) if whole else None
         if storage is None:
             memory = whole_memory(tensor._storage) if whole else memory_of(tensor)
-            node = new_buffer(tensor.dtype, memory.size, tensor.device)
+            node = new_buffer(tensor.dtype, memory.size, memory.device)
             bind_buffer(node, memory)
             sizes = unbound_shape(require_shape(tensor._storage.node) if whole else tensor.shape)
             storage = shared[id(tensor._storage)] = Storage(view_of(node, sizes))

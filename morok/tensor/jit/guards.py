@@ -14,6 +14,7 @@ import numpy as np
 
 from morok.ir.node import UOp
 from morok.tensor.core import Core
+from morok.tensor.jit.arguments import home
 
 _SIMPLE = (int, float, bool, str, bytes, complex, type(None))
 _MOST_GUARDS = 20_000
@@ -119,7 +120,7 @@ class Guards:
 
 
 def _signature(tensor: Core) -> Any:
-    return tensor.shape, tensor.dtype, tensor.device, tensor._leaf, tensor._chain
+    return tensor.shape, tensor.dtype, home(tensor), tensor._leaf, tensor._chain
 
 
 def _shared(tensors: Sequence[Any]) -> list[int]:

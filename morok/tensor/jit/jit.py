@@ -34,7 +34,7 @@ from morok.runtime.plan import ExecutionPlan
 from morok.tensor.calls.tracing import TRACE_ENVIRONMENT, JitError
 from morok.tensor.core import Core
 from morok.tensor.gradient_track import changes, is_paused, is_tracked
-from morok.tensor.jit.arguments import arrangement, gradient_of, is_whole_memory
+from morok.tensor.jit.arguments import arrangement, gradient_of, home, is_whole_memory
 from morok.tensor.jit.explain import difference
 from morok.tensor.jit.pytree import TENSOR, flatten, follow, unflatten
 from morok.tensor.jit.trace import Trace
@@ -153,7 +153,7 @@ class Jit:
     def _key(self, structure: Any, given: list[Core], bound: Bound) -> Any:
         around = tuple([look() for look in TRACE_ENVIRONMENT])
         forms = [
-            (type(t), unbound_shape(t.shape, bound), t.dtype, t.device, t._leaf, gradient_of(t) is not None)
+            (type(t), unbound_shape(t.shape, bound), t.dtype, home(t), t._leaf, gradient_of(t) is not None)
             for t in given
         ]
         key = (structure, around, arrangement(given, (), bound), *forms)

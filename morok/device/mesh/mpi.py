@@ -1,0 +1,94 @@
+"""MPI between processes, one rank each: what CPUs and hosts have. `pip install 'morok[mpi]'` brings mpi4py
+and MPICH; on a cluster use mpi4py with the system's MPI.
+
+Collectives are started and then asked for, so that a rank that waits can say for whom (`watch.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, final
+
+import numpy as np
+
+from morok.device.buffer import Array, Buffer
+from morok.device.mesh.engine import Engine, Groups
+from morok.device.mesh.watch import Watch
+from morok.errors import MeshError
+from morok.ir.ops import Op, Ops
+
+
+@final
+class MpiEngine(Engine):
+    """Ranks that are processes."""
+
+    name = "mpi"
+
+    def __init__(self) -> None:
+        try:
+            from mpi4py import MPI
+        except ImportError:
+            raise MeshError("ranks in several processes need MPI; pip install 'morok[mpi]'") from None
+        self._mpi: Any = MPI
+        self._world: Any = MPI.COMM_WORLD
+        self.count = self._world.Get_size()
+        self.ranks = (self._world.Get_rank(),)
+        self._comms: dict[tuple[int, ...], Any] = {tuple(range(self.count)): self._world}
+        self._ops = {Ops.ADD: MPI.SUM, Ops.MUL: MPI.PROD, Ops.MAX: MPI.MAX, Ops.MIN: MPI.MIN}
+        self._watch = Watch(self.ranks[0], self.count)
+
+    # --- who takes part
+
+    def _comm(self, groups: Groups) -> tuple[Any, int]:
+        """The communicator of this rank's group. All ranks make it together, the first time."""
+        own = next(ranks for ranks in groups if self.ranks[0] in ranks)
+        found = self._comms.get(own)
+        if found is None:
+            found = self._comms[own] = self._world.Create_group(self._world.group.Incl(list(own)))
+        return found, len(own)
+
+    def begin(self, what: str) -> None:
+        """Ranks that are about to run different plans find out before one waits for the other."""
+        mine = self._watch.enter(what)
+        both = np.array([mine, -mine], np.int64)
+        found = np.empty_like(both)
+        self._wait(self._world.Iallreduce(both, found, self._mpi.MAX))
+        if found[0] != mine or found[1] != -mine:
+            raise MeshError(self._watch.differences())
+
+    def _wait(self, request: Any) -> None:
+        self._watch.until(request.Test)
+
+    # --- collectives
+
+    def all_reduce(self, out: Sequence[Buffer], given: Sequence[Buffer], groups: Groups, op: Op) -> None:
+        comm, _ = self._comm(groups)
+        self._wait(comm.Iallreduce(given[0].array(), out[0].array(), self._ops[op]))
+
+    def reduce_scatter(self, out: Sequence[Buffer], given: Sequence[Buffer], groups: Groups, op: Op) -> None:
+        comm, _ = self._comm(groups)
+        self._wait(comm.Ireduce_scatter_block(given[0].array(), out[0].array(), self._ops[op]))
+
+    def all_gather(self, out: Sequence[Buffer], given: Sequence[Buffer], groups: Groups) -> None:
+        comm, _ = self._comm(groups)
+        self._wait(comm.Iallgather(_bytes(given[0]), _bytes(out[0])))
+
+    def all_to_all(self, out: Sequence[Buffer], given: Sequence[Buffer], groups: Groups) -> None:
+        comm, _ = self._comm(groups)
+        self._wait(comm.Ialltoall(_bytes(given[0]), _bytes(out[0])))
+
+    def gather_arrays(self, own: Sequence[Array]) -> list[Array]:
+        mine = np.ascontiguousarray(own[0])
+        flat = mine.reshape(-1).view(np.uint8)
+        rows = np.empty((self.count, flat.size), np.uint8)
+        self.begin("read values")
+        self._wait(self._world.Iallgather(flat, rows))
+        return [row.view(mine.dtype).reshape(mine.shape) for row in rows]
+
+    def barrier(self) -> None:
+        self.begin("barrier")
+        self._wait(self._world.Ibarrier())
+
+
+def _bytes(buffer: Buffer) -> Array:
+    return buffer.array().view(np.uint8)

@@ -1,0 +1,1 @@
+"""Graphs of tensors on a mesh become the graph of one rank."""
