@@ -25,7 +25,7 @@ from morok.dtype import uint8
 from morok.errors import OutOfRange, VariableError
 from morok.ir.memory import own_device
 from morok.ir.node import UOp, toposort
-from morok.ir.ops import TRANSFERS, Ops
+from morok.ir.ops import COLLECTIVES, TRANSFERS, Ops
 from morok.ir.provenance import caller, line_of
 from morok.optimize.strategy import DEFAULT, Beam, Config, Heuristic, Plain, Strategy
 from morok.render.program import extent_of, extent_value
@@ -145,6 +145,8 @@ class PlannedKernel:
 
     def __str__(self) -> str:
         where = self.place or "-"
+        if self.ast.op in COLLECTIVES:
+            return f"{self.name:<28} {where:<24} {'':>12} {show_bytes(self.bytes):>14} sent"
         return f"{self.name:<28} {where:<24} {self.ops:>12,} ops {show_bytes(self.bytes):>10}"
 
 
@@ -176,6 +178,7 @@ class ExecutionPlan:
             for i in schedule.items
         )
         self.limits = _limits(schedule)
+        self._meets = any(i.ast.op in COLLECTIVES for i in schedule.items)  # whether ranks of a mesh do
         self.config = DEFAULT  # may be changed until the kernels are compiled
         placed = self.memory.placements
         self._written = [n for n in _written(schedule) if n not in placed]
@@ -272,6 +275,8 @@ class ExecutionPlan:
                 self.hear()
             return
         self._again = True
+        if self._meets:
+            self._meet()
         held = self._held() if self._owner is not None and self._owner.overwrites else None
         for item, program in zip(self.schedule.items, self._programs, strict=True):
             if held and not self._wrote and not held.isdisjoint(_written_by(item)):
@@ -295,6 +300,16 @@ class ExecutionPlan:
                 _report(item, seconds)
         if self._error_flags:
             self.hear()
+
+    def _meet(self) -> None:
+        """Ranks that are about to run another plan find out before one waits for the other."""
+        from morok.device.mesh.device import Collective
+        from morok.runtime.mesh_launch import told
+
+        programs = self._programs or ()
+        first = next((p for p in programs if isinstance(p, Collective)), None)
+        if first is not None:
+            first.device.engine.begin(told([(p, ()) for p in programs]))
 
     def _held(self) -> set[UOp]:
         """Memory with values that this run replaces."""
@@ -398,6 +413,11 @@ class ExecutionPlan:
     # --- telling
 
     @property
+    def wire_bytes(self) -> int:
+        """Bytes that each device of a mesh sends to others."""
+        return sum(kernel.bytes for kernel in self.kernels if kernel.ast.op in COLLECTIVES)
+
+    @property
     def peak(self) -> int:
         """Bytes that a run takes on top of its inputs."""
         return self.memory.peak
@@ -407,14 +427,19 @@ class ExecutionPlan:
 
     def __str__(self) -> str:
         count = len(self.kernels)
-        lines = [
-            f"plan: {count} kernel{'s' if count != 1 else ''}, {show_bytes(self.peak)} on top of its inputs"
-        ]
+        sent = [k for k in self.kernels if k.ast.op in COLLECTIVES]
+        count -= len(sent)
+        between = f", {len(sent)} collective{'s' if len(sent) != 1 else ''}" if sent else ""
+        kernels = f"{count} kernel{'s' if count != 1 else ''}"
+        lines = [f"plan: {kernels}{between}, {show_bytes(self.peak)} on top of its inputs"]
         lines += [f"{number:>4}  {kernel}" for number, kernel in enumerate(self.kernels)]
         lines.append(
             f"memory: {show_bytes(self.memory.output_bytes)} results, "
             f"{show_bytes(self.memory.arena_bytes)} arena for intermediates"
         )
+        if self.schedule.notes:
+            lines.append(f"wire: {show_bytes(self.wire_bytes)} sent by each device")
+            lines += self.schedule.notes
         if self.values:
             lines.append("variables: " + ", ".join(f"{k} = {v}" for k, v in sorted(self.values.items())))
         return "\n".join(lines)

@@ -78,6 +78,7 @@ class Schedule:
     values: dict[str, int]  # of the variables
     memory: MemoryPlan
     checks: tuple[Checked, ...] = ()
+    notes: tuple[str, ...] = ()  # how values lie on a mesh
 
 
 # Where the line of a step is found in another graph of the form: the number of a node, and what it said here.
@@ -264,7 +265,7 @@ def _fill_in(
         Checked(buffers[c.buffer], c.slot, c.complaint, c.limit, c.dtype, where)
         for c, where in zip(template.checks, checked, strict=True)
     ]
-    return Schedule(items, results, dict(values), plan, tuple(checks))
+    return Schedule(items, results, dict(values), plan, tuple(checks), template.notes)
 
 
 def _on_buffers(view: UOp, buffers: list[UOp]) -> UOp:

@@ -3,7 +3,8 @@
 Boundaries are CONTIGUOUS (a buffer that is kept), ASSIGN (a write into memory that exists), SCATTER (rows put
 into a copy), COPY (to another device) and the collectives of a mesh. Each becomes a write, SCATTER two: a
 target and a value. To its readers it is then `AFTER(target, KERNEL(ASSIGN(target, value)))`: memory, once the
-kernel has run, so the graph itself says who waits for whom. Memory of the writes is numbered on from the inputs'.
+kernel has run, so the graph itself says who waits for whom. Memory of the writes is numbered on from the
+inputs'.
 """
 
 from __future__ import annotations

@@ -27,6 +27,8 @@ class MeshProgram:
 
     __slots__ = ("base", "device", "from_disk", "inner")
 
+    is_of_mesh = True
+
     def __init__(self, device: MeshDevice, inner: Program) -> None:
         self.device = device
         self.base = device.base
@@ -47,6 +49,7 @@ class Collective:
     __slots__ = ("arg", "device", "groups", "name", "op")
 
     from_disk = True  # there is nothing to compile
+    is_of_mesh = True
 
     def __init__(self, device: MeshDevice, ast: UOp, name: str) -> None:
         mesh = device.mesh
@@ -57,7 +60,8 @@ class Collective:
 
     def __call__(self, buffers: Sequence[Buffer], values: Mapping[str, int]) -> None:
         device, engine = self.device, self.device.engine
-        device.base.synchronize()
+        if not engine.on_stream:
+            device.base.synchronize()
         out, given = (shards(buffer, device.base, len(device.ranks)) for buffer in buffers)
         if self.op is Ops.ALLREDUCE:
             engine.all_reduce(out, given, self.groups, self.arg)

@@ -31,6 +31,7 @@ class Engine(ABC):
     name: str
     count: int  # of all ranks
     ranks: tuple[int, ...]  # those of this process
+    on_stream = False  # whether it works in the order of the device's own stream
 
     def begin(self, what: str) -> None:
         """A plan with collectives is about to run: ranks that run different ones find out here."""

@@ -85,6 +85,13 @@ class MpiEngine(Engine):
         self._wait(self._world.Iallgather(flat, rows))
         return [row.view(mine.dtype).reshape(mine.shape) for row in rows]
 
+    def share(self, data: bytes, ranks: tuple[int, ...]) -> bytes:
+        """What the first of some ranks has, for all of them."""
+        comm, _ = self._comm((ranks,))
+        room = np.frombuffer(data, np.uint8).copy()
+        self._wait(comm.Ibcast(room, 0))
+        return room.tobytes()
+
     def barrier(self) -> None:
         self.begin("barrier")
         self._wait(self._world.Ibarrier())

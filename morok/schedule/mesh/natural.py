@@ -24,6 +24,7 @@ _MARKS = frozenset((Ops.DETACH, Ops.CONTIGUOUS, Ops.RECOMPUTE, Ops.PLACE, Ops.AF
 _PLAIN_LEAVES = frozenset((Ops.PARAM, Ops.AFTER, Ops.COPY, Ops.SCATTER))
 _NO_SOURCES = frozenset((Ops.CONST, Ops.DEFINE_VAR, Ops.DEVICE, Ops.IOTA, Ops.PARAM, Ops.VCONST))
 _PASSED = frozenset((Ops.RESHAPE, Ops.PERMUTE, Ops.FLIP, Ops.SHRINK))
+_MOST_LINES = 40  # that are told of a plan
 _Sources = list[tuple[UOp, Placement]]
 
 
@@ -301,6 +302,17 @@ class Naturals:
             if to is not None:
                 found.append((size, axis, to))
         return max(found)[1:] if found else None
+
+    def told(self, order: Sequence[UOp]) -> list[str]:
+        """How the values of each line lie, the last of every shape; then what had to be moved."""
+        lines: dict[tuple[str, str], str] = {}
+        for node in order:
+            where = place(node)
+            computed = node.op.is_alu or node.op in (Ops.REDUCE_AXIS, Ops.COPY, Ops.SCATTER)
+            if where and computed and self.is_on_mesh(node) and dimensions(node):
+                lines[where, show_shape(dimensions(node))] = self._places[node].show()
+        found = [f"  {where:<24} {sizes:<16} {shown}" for (where, sizes), shown in lines.items()]
+        return [*found[-_MOST_LINES:], *(f"  moved: {text}" for text in self.said)]
 
     def _say(self, node: UOp, text: str) -> None:
         where = place(node)

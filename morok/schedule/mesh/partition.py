@@ -26,12 +26,11 @@ from morok.ir.memory import MEMORY, base_of, own_device
 from morok.ir.node import UOp, alu, make, toposort
 from morok.ir.ops import COLLECTIVES, Ops
 from morok.ir.provenance import here, place
+from morok.schedule.graph.views import SHARD
 from morok.schedule.mesh.convert import convert, gated, neutral, own_part, rank_of, valid, variable_of
 from morok.schedule.mesh.natural import Naturals
 from morok.schedule.mesh.placement import Placement, dimensions, is_uneven, local_sizes, whole
 from morok.schedule.mesh.writes import laid_out
-
-_SHARD = "it is a shard of "
 
 
 @final
@@ -40,7 +39,7 @@ class Partition:
     """A graph for one rank, and what its outputs are in the whole."""
 
     mesh: Mesh
-    said: tuple[str, ...]
+    notes: tuple[str, ...]
     outputs: list[UOp] = field(default_factory=list)  # local ones
     layouts: list[str | None] = field(default_factory=list)  # names of those that are new memory on the mesh
 
@@ -65,7 +64,7 @@ def partition(outputs: Sequence[UOp], mesh: Mesh) -> Partition:
     order = toposort(whole_sink)
     naturals = Naturals(mesh, order)
     made = _Local(mesh, naturals, order)
-    result = Partition(mesh, tuple(naturals.said))
+    result = Partition(mesh, (f"mesh: {mesh}", *naturals.told(order)))
     outer = here.origin
     try:
         for node in whole_sink.src:
@@ -102,13 +101,15 @@ class _Local:
         spec = wanted.spec
         name = f"{self.mesh.name}:{'x'.join(map(str, sizes))}:{','.join('+'.join(g) or '-' for g in spec)}"
         value = self.get(node, wanted)
+        while value.op is Ops.CONTIGUOUS and value.arg is None:
+            value = value.src[0]
         below = value
         while below.op is Ops.RESHAPE:
             below = below.src[0]
         if below.op in COLLECTIVES and below not in self.given_out:
             self.given_out.add(below)  # memory of its own, that nobody else gets
             return value, name
-        return make(Ops.CONTIGUOUS, value.dtype, (value,), _SHARD + name, node.origin), name
+        return make(Ops.CONTIGUOUS, value.dtype, (value,), SHARD + name, node.origin), name
 
     # --- plain memory
 

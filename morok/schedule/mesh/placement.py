@@ -8,7 +8,6 @@ i it goes along with: an axis that is cut in the source is then cut in the resul
 the op on what it has: **f on shards is the shard of f**. WHOLE is an axis along which the source is repeated
 and has nothing to say; BLOCKED one that the op looks along, so that devices would need each other's parts.
 Axes of a source that no axis of the result names are reduced: cutting them leaves the result partial.
-`morok/proof/sharding.py` proves every law, by cases, uneven cuts included.
 """
 
 from __future__ import annotations

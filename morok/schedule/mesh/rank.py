@@ -35,6 +35,7 @@ class OfRank:
     whole: UOp
     sink: UOp
     layouts: tuple[str | None, ...]  # of outputs that are new memory on the mesh
+    notes: tuple[str, ...]  # for people: how values lie, and what had to be moved
 
     def params(self, params: Sequence[UOp]) -> list[UOp]:
         """The caller's memory as a rank sees it."""
@@ -86,7 +87,7 @@ def observed_partition(sink: UOp) -> OfRank | None:
     found = partition(sink.src, mesh)
     local = make(Ops.SINK, void, tuple(found.outputs))
     local = observed(PARTITIONED, sink, lambda: with_ranks(mesh, local))
-    return OfRank(mesh, sink, local, tuple(found.layouts))
+    return OfRank(mesh, sink, local, tuple(found.layouts), found.notes)
 
 
 # --- what collectives cost

@@ -65,3 +65,4 @@ class Template:
     output_buffers: tuple[int, ...]
     memory: MemoryTemplate
     checks: tuple[Check, ...] = ()
+    notes: tuple[str, ...] = ()  # how values lie on a mesh

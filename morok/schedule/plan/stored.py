@@ -74,6 +74,7 @@ def to_bytes(template: Template, sink: UOp) -> bytes:
         ],
         "made": [[write_dtype(dtype), size, device] for dtype, size, device in template.made],
         "outputs": template.output_buffers,
+        "notes": template.notes,
         "memory": [memory.places, memory.arenas, memory.output_bytes, memory.live_bytes],
         "checks": [
             [
@@ -138,6 +139,7 @@ def _read(found: dict[str, Any], sink: UOp) -> Template:
                 found["checks"], limits, strict=True
             )
         ),
+        tuple(found["notes"]),
     )
 
 

@@ -69,7 +69,8 @@ def build_template(sink: UOp) -> Template:
     made = tuple((p.dtype, int(p.arg[1]), str(p.arg[2])) for p in split.params[split.inputs :])
     if of_rank is not None:
         results, made = of_rank.of_the_whole(results, made, split.inputs, [_number(v) for v in results])
-    return Template(tuple(steps), results, made, output_buffers, memory, tuple(checks))
+    notes = () if of_rank is None else of_rank.notes
+    return Template(tuple(steps), results, made, output_buffers, memory, tuple(checks), notes)
 
 
 def _steps(
