@@ -31,12 +31,13 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "Convolutions, pools, resizing": ("windows", "convolution", "pools", "resize", "grid", "fold"),
     "Systems of equations, factorisations": ("solve", "factors", "inverses", "powers"),
     "Gradients": ("backward",),
+    "Several devices": ("sharding",),
     "Values and facts": ("core", "export"),
 }
 # Properties are written in the table itself.
 _PROPERTIES = {
     "T": "Movement", "mT": "Movement", "grad": "Gradients", "requires_grad": "Gradients",
-    "is_leaf": "Gradients",
+    "is_leaf": "Gradients", "placement": "Several devices",
 }  # fmt: skip
 MODULES: dict[str, str] = {
     "morok.nn.functional": "Functions by PyTorch's names",

@@ -46,6 +46,8 @@ def get_device(name: str) -> Device:
     if known is not None:
         return known
     with _lock:
+        if name.startswith("MESH:"):  # layouts are as many as shapes: their room keeps a few of them
+            return _open(name)
         if name not in _devices:
             _devices[name] = _open(name)
         return _devices[name]

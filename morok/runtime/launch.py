@@ -148,14 +148,10 @@ class GraphLaunch(PlanLaunch):
         self._cuda.set(name, value)
 
 
-def native_launch(
+def device_launch(
     items: Sequence[tuple[object, Sequence[UOp]]], values: Mapping[str, int]
 ) -> PlanLaunch | None:
     """Programs with their BUFFER nodes as one call; None where they are not all of one compiled device."""
-    if any(getattr(program, "is_of_mesh", False) for program, _ in items):
-        from morok.runtime.mesh_launch import mesh_launch  # which few programs need
-
-        return mesh_launch(items, values, native_launch)
     native = [(program, nodes) for program, nodes in items if isinstance(program, Kernel)]
     if len(native) == len(items):
         return NativeLaunch(native, values)

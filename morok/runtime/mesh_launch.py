@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 from morok.device.buffer import Buffer
-from morok.device.mesh.device import Collective, MeshDevice, MeshProgram
-from morok.device.mesh.memory import shards
 from morok.ir.node import UOp
-from morok.runtime.launch import PlanLaunch
+from morok.runtime.launch import PlanLaunch, device_launch
 
-_Single = Callable[[Sequence[tuple[object, Sequence[UOp]]], Mapping[str, int]], "PlanLaunch | None"]
+if TYPE_CHECKING:
+    from morok.device.mesh.device import Collective, MeshDevice
 
 
 @final
@@ -79,6 +78,8 @@ class MeshLaunch(PlanLaunch):
     def bind(self, node: UOp, buffer: Buffer) -> None:
         if self.held.get(node) is buffer:
             return
+        from morok.device.mesh.memory import shards
+
         parts = shards(buffer, self._device.base, len(self._device.ranks))
         for stretch in self._launches:
             for launch, part in zip(stretch, parts, strict=True):
@@ -98,10 +99,21 @@ class MeshLaunch(PlanLaunch):
                 launch.set(name, value)
 
 
-def mesh_launch(
-    items: Sequence[tuple[object, Sequence[UOp]]], values: Mapping[str, int], single: _Single
+def native_launch(
+    items: Sequence[tuple[object, Sequence[UOp]]], values: Mapping[str, int]
+) -> PlanLaunch | None:
+    """Programs with their BUFFER nodes as few calls; None where they are not all of one compiled device."""
+    if any(getattr(program, "is_of_mesh", False) for program, _ in items):
+        return _mesh_launch(items, values)
+    return device_launch(items, values)
+
+
+def _mesh_launch(
+    items: Sequence[tuple[object, Sequence[UOp]]], values: Mapping[str, int]
 ) -> PlanLaunch | None:
     """The steps of a plan on a mesh; None where a step is neither a compiled kernel nor a collective."""
+    from morok.device.mesh.device import Collective, MeshProgram
+
     device = next(p.device for p, _ in items if isinstance(p, MeshProgram | Collective))
     launches: list[list[PlanLaunch]] = []
     meetings: list[_Meeting] = []
@@ -111,7 +123,7 @@ def mesh_launch(
     def close() -> bool:
         if not waiting:
             return True
-        found = [single(waiting, {**values, **ranks}) for ranks in device.rank_values]
+        found = [device_launch(waiting, {**values, **ranks}) for ranks in device.rank_values]
         made = [launch for launch in found if launch is not None]
         waiting.clear()
         if len(made) < len(found):
@@ -130,10 +142,20 @@ def mesh_launch(
             return None
     if not close():
         return None
-    return MeshLaunch(device, launches, meetings, stretches, told(items))
+    return MeshLaunch(device, launches, meetings, stretches, _told([p for p, _ in items]))
 
 
-def told(items: Sequence[tuple[object, Sequence[UOp]]]) -> str:
+def meet(programs: Sequence[object]) -> None:
+    """Ranks that are about to run another plan find out before one waits for the other."""
+    from morok.device.mesh.device import Collective
+
+    first = next((p for p in programs if isinstance(p, Collective)), None)
+    if first is not None:
+        first.device.engine.begin(_told(programs))
+
+
+def _told(programs: Sequence[object]) -> str:
     """What a plan is called before ranks meet in it: its collectives."""
-    names = [p.name for p, _ in items if isinstance(p, Collective)]
-    return f"{len(items)} steps with {', '.join(names[:3])}{' …' if len(names) > 3 else ''} ({len(names)})"
+    names = [str(name) for p in programs if (name := getattr(p, "name", None)) and hasattr(p, "groups")]
+    some = ", ".join(names[:3]) + (" …" if len(names) > 3 else "")
+    return f"{len(programs)} steps with {len(names)} collectives ({some})"

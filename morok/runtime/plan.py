@@ -31,7 +31,8 @@ from morok.optimize.strategy import DEFAULT, Beam, Config, Heuristic, Plain, Str
 from morok.render.program import extent_of, extent_value
 from morok.rewrite.gc_pause import gc_paused
 from morok.runtime.interrupts import keep_interrupts
-from morok.runtime.launch import PlanLaunch, native_launch
+from morok.runtime.launch import PlanLaunch
+from morok.runtime.mesh_launch import meet, native_launch
 from morok.runtime.profile import current
 from morok.schedule.plan.memory import MemoryPlan
 from morok.schedule.schedule import Schedule, ScheduleItem, kept_by
@@ -276,7 +277,7 @@ class ExecutionPlan:
             return
         self._again = True
         if self._meets:
-            self._meet()
+            meet(self._programs)
         held = self._held() if self._owner is not None and self._owner.overwrites else None
         for item, program in zip(self.schedule.items, self._programs, strict=True):
             if held and not self._wrote and not held.isdisjoint(_written_by(item)):
@@ -300,16 +301,6 @@ class ExecutionPlan:
                 _report(item, seconds)
         if self._error_flags:
             self.hear()
-
-    def _meet(self) -> None:
-        """Ranks that are about to run another plan find out before one waits for the other."""
-        from morok.device.mesh.device import Collective
-        from morok.runtime.mesh_launch import told
-
-        programs = self._programs or ()
-        first = next((p for p in programs if isinstance(p, Collective)), None)
-        if first is not None:
-            first.device.engine.begin(told([(p, ()) for p in programs]))
 
     def _held(self) -> set[UOp]:
         """Memory with values that this run replaces."""

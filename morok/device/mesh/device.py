@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import final
 
+from morok.caches import Cache
 from morok.device.base import Device, Program
 from morok.device.buffer import Buffer
 from morok.device.error_flags import ErrorFlags
@@ -128,9 +129,15 @@ class MeshDevice(Device):
         self.base.check_later(flags, look)
 
 
+_layouts: Cache[str, MeshDevice] = Cache("device.layouts", 4096)
+
+
 def open_device(name: str) -> Device:
     """The device of a mesh's or a layout's name."""
-    device = MeshDevice(name)
+    found = _layouts.get(name)
+    if found is not None:
+        return found
+    device = _layouts[name] = MeshDevice(name)
     if device.mesh.count != device.engine.count:
         raise MeshError(
             f"a mesh of {device.mesh} has {device.mesh.count} devices, and there are {device.engine.count}"

@@ -22,7 +22,8 @@ from morok.ir.memory import base_of
 from morok.ir.node import UOp, make
 from morok.ir.ops import Ops
 from morok.rewrite.engine import substitute
-from morok.runtime.launch import PlanLaunch, native_launch
+from morok.runtime.launch import PlanLaunch
+from morok.runtime.mesh_launch import native_launch
 from morok.runtime.plan import ExecutionPlan, buffer_for
 from morok.runtime.profile import current
 from morok.tensor.calls.tracing import tracing
