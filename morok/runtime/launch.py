@@ -148,7 +148,7 @@ class GraphLaunch(PlanLaunch):
         self._cuda.set(name, value)
 
 
-def device_launch(
+def native_launch(
     items: Sequence[tuple[object, Sequence[UOp]]], values: Mapping[str, int]
 ) -> PlanLaunch | None:
     """Programs with their BUFFER nodes as one call; None where they are not all of one compiled device."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, final
 
 from morok.device.buffer import Buffer
 from morok.ir.node import UOp
-from morok.runtime.launch import PlanLaunch, device_launch
+from morok.runtime.launch import PlanLaunch, native_launch
 
 if TYPE_CHECKING:
     from morok.device.mesh.device import Collective, MeshDevice
@@ -99,13 +99,13 @@ class MeshLaunch(PlanLaunch):
                 launch.set(name, value)
 
 
-def native_launch(
+def plan_launch(
     items: Sequence[tuple[object, Sequence[UOp]]], values: Mapping[str, int]
 ) -> PlanLaunch | None:
     """Programs with their BUFFER nodes as few calls; None where they are not all of one compiled device."""
     if any(getattr(program, "is_of_mesh", False) for program, _ in items):
         return _mesh_launch(items, values)
-    return device_launch(items, values)
+    return native_launch(items, values)
 
 
 def _mesh_launch(
@@ -123,7 +123,7 @@ def _mesh_launch(
     def close() -> bool:
         if not waiting:
             return True
-        found = [device_launch(waiting, {**values, **ranks}) for ranks in device.rank_values]
+        found = [native_launch(waiting, {**values, **ranks}) for ranks in device.rank_values]
         made = [launch for launch in found if launch is not None]
         waiting.clear()
         if len(made) < len(found):

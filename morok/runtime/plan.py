@@ -32,7 +32,7 @@ from morok.render.program import extent_of, extent_value
 from morok.rewrite.gc_pause import gc_paused
 from morok.runtime.interrupts import keep_interrupts
 from morok.runtime.launch import PlanLaunch
-from morok.runtime.mesh_launch import meet, native_launch
+from morok.runtime.mesh_launch import meet, plan_launch
 from morok.runtime.profile import current
 from morok.schedule.plan.memory import MemoryPlan
 from morok.schedule.schedule import Schedule, ScheduleItem, kept_by
@@ -366,7 +366,7 @@ class ExecutionPlan:
         if self._launch is None:
             assert self._programs is not None
             pairs = list(zip(self._programs, (i.buffers for i in self.schedule.items), strict=True))
-            self._launch = native_launch(pairs, values) or False
+            self._launch = plan_launch(pairs, values) or False
         if self._launch is False:
             return False
         for node in self._launch.nodes:

@@ -23,7 +23,7 @@ from morok.ir.node import UOp, make
 from morok.ir.ops import Ops
 from morok.rewrite.engine import substitute
 from morok.runtime.launch import PlanLaunch
-from morok.runtime.mesh_launch import native_launch
+from morok.runtime.mesh_launch import plan_launch
 from morok.runtime.plan import ExecutionPlan, buffer_for
 from morok.runtime.profile import current
 from morok.tensor.calls.tracing import tracing
@@ -389,7 +389,7 @@ class Trace:
         plan = self.plan
         assert plan._programs is not None
         items = list(zip(plan._programs, (i.buffers for i in plan.schedule.items), strict=True))
-        launch = native_launch(items, plan.values)
+        launch = plan_launch(items, plan.values)
         if launch is not None:
             for node in launch.nodes:
                 launch.bind(node, plan._memory(node))
