@@ -288,6 +288,11 @@ def launched() -> tuple[int, int, int] | None:
     return None
 
 
+def environment_with(**values: object) -> dict[str, str]:
+    """The environment of a child process in which some options are set."""
+    return {**os.environ, **{f"MOROK_{get(name).name}": str(value) for name, value in values.items()}}
+
+
 def run_name() -> str:
     """What ranks that were started together call their run."""
     for name in ("PMI_ID", "HYDRA_LAUNCHER_ID", "SLURM_JOB_ID", "TORCHELASTIC_RUN_ID"):

@@ -91,6 +91,7 @@ FINITE = {
     "morok.device.prove._unreported": "a stack of blocks that are open",
     "morok.device.registry._devices": "devices",
     "morok.device.store._stores": "folders",
+    "morok.device.mesh.watch._own": "one",
     "morok.device.mesh.world._engines": "kinds of engines, and numbers of devices",
     "morok.forks._held": "locks of modules",
     "morok.forks._owners": "weak: objects that are alive",

@@ -26,6 +26,7 @@ COMMANDS: dict[str, str] = {
     "trace": "morok.cli.trace",
     "view": "morok.cli.view",
     "tune": "morok.cli.tune",
+    "run": "morok.cli.run",
     "bench": "morok.cli.bench.command",
     "onnx": "morok.cli.onnx",
     "chat": "morok.cli.llm.chat",
@@ -52,6 +53,7 @@ examples:
   morok trace script.py      every change of every kernel: rule, function or action
   morok view script.py       all of that on one page, with time, assembly and roofline
   morok tune script.py       a search for faster kernels, and what it has won
+  morok run -n 4 script.py   the script on four ranks
   morok knobs                every option, its value and its meaning
   morok bench --quick        how fast it is, beside the libraries that are installed
   morok onnx check m.onnx    what a model asks for, and whether it can be run

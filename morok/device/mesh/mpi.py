@@ -13,7 +13,7 @@ import numpy as np
 
 from morok.device.buffer import Array, Buffer
 from morok.device.mesh.engine import Engine, Groups
-from morok.device.mesh.watch import Watch
+from morok.device.mesh.watch import own_watch
 from morok.errors import MeshError
 from morok.ir.ops import Op, Ops
 
@@ -35,7 +35,7 @@ class MpiEngine(Engine):
         self.ranks = (self._world.Get_rank(),)
         self._comms: dict[tuple[int, ...], Any] = {tuple(range(self.count)): self._world}
         self._ops = {Ops.ADD: MPI.SUM, Ops.MUL: MPI.PROD, Ops.MAX: MPI.MAX, Ops.MIN: MPI.MIN}
-        self._watch = Watch(self.ranks[0], self.count)
+        self._watch = own_watch(self.ranks[0], self.count)
 
     # --- who takes part
 

@@ -21,6 +21,7 @@ from morok.errors import MeshError
 from morok.ir.provenance import caller
 
 _LINE = 512  # bytes of a rank's note
+NOTES = "ranks"  # the file that they are in
 _SPINS = 2000  # questions before a waiting rank lets others run
 
 
@@ -31,9 +32,11 @@ class Watch:
     def __init__(self, rank: int, count: int) -> None:
         self.rank, self.count = rank, count
         self.steps = 0
-        folder = knobs.RUN_DIR.value or tempfile.gettempdir()
-        name = knobs.run_name()
-        self._path = Path(folder) / f"morok-ranks-{name}"
+        folder = knobs.RUN_DIR.value
+        if folder:
+            self._path = Path(folder) / NOTES
+        else:
+            self._path = Path(tempfile.gettempdir()) / f"morok-{NOTES}-{knobs.run_name()}"
         self._file = open(self._path, "a+b")  # noqa: SIM115 - mapped as long as the process lives
         size = _LINE * count
         if os.fstat(self._file.fileno()).st_size < size:
@@ -56,6 +59,16 @@ class Watch:
         self._put(f"pid {os.getpid()}|{self.steps}|{what}|{caller() or ''}")
         digest = hashlib.blake2b(f"{self.steps}|{what}".encode(), digest_size=7).digest()
         return int.from_bytes(digest, "little")
+
+    def fail(self, why: str) -> None:
+        """The last note of a rank that ends before its time."""
+        note = self._read(self.rank)
+        where = note[3] if len(note) > 3 else ""
+        self._put(f"pid {os.getpid()}|{self.steps}|{why.replace('|', ' ')[:200]}|{where}")
+
+    def end(self) -> None:
+        """The last note of a rank that has done everything."""
+        self._put(f"pid {os.getpid()}|{self.steps}|ended|")
 
     def differences(self) -> str:
         """What every rank says that it is about to do."""
@@ -84,7 +97,7 @@ class Watch:
             note = self._read(rank)
             if rank == self.rank or not note[0].startswith("pid "):
                 continue
-            if not _is_alive(int(note[0][4:])):
+            if not is_alive(int(note[0][4:])):
                 where = f", last at {note[3]}" if len(note) > 3 and note[3] else ""
                 raise MeshError(f"rank {rank} is gone{where}; rank {self.rank} waits for it in vain")
         if limit and waited > limit:
@@ -97,7 +110,27 @@ class Watch:
             raise MeshError(f"rank {self.rank} has waited for {waited:.0f} s: {who}")
 
 
-def _is_alive(pid: int) -> bool:
+_own: list[Watch] = []  # one
+
+
+def own_watch(rank: int, count: int) -> Watch:
+    """The notes of this process."""
+    if not _own:
+        _own.append(Watch(rank, count))
+    return _own[0]
+
+
+def read_notes(folder: str) -> list[list[str]]:
+    """The notes of all ranks of a run, as a launcher reads them."""
+    try:
+        data = (Path(folder) / NOTES).read_bytes()
+    except OSError:
+        return []
+    lines = [data[n : n + _LINE].rstrip(b"\0").decode(errors="replace") for n in range(0, len(data), _LINE)]
+    return [line.split("|") if line else [] for line in lines]
+
+
+def is_alive(pid: int) -> bool:
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except OSError:

@@ -17,6 +17,7 @@ from morok.ir.build import cast, logical_not
 from morok.ir.call import CustomRule, attributes, call_name
 from morok.ir.infer import Size, add_sizes, numel, shape, size_of, subtract_sizes
 from morok.ir.layout import is_mesh, layout_of, mesh_of
+from morok.ir.memory import own_device
 from morok.ir.node import UOp, alu, const, make, toposort
 from morok.ir.ops import Op, Ops
 from morok.ir.provenance import derive, here, place
@@ -175,9 +176,11 @@ def _copy(node: UOp, g: UOp, source: int) -> UOp | None:
         return None
     home = graph_device(node.src[0])
     if is_mesh(home):  # to where memory lies; of what is computed, wherever that turns out to be
-        layout, below = layout_of(home), node.src[0]
-        while below.op in (Ops.DETACH, Ops.IDENTITY, Ops.RECOMPUTE, Ops.RESHAPE):
+        below = node.src[0]
+        while below.op in (Ops.DETACH, Ops.IDENTITY, Ops.RECOMPUTE, Ops.RESHAPE, Ops.AFTER):
             below = below.src[0]
+        home = own_device(below) if below.op is Ops.BUFFER else home
+        layout = layout_of(home)
         if layout is None or below.op is not Ops.BUFFER or layout.shape != shape(node):
             home = mesh_of(home).name
     return make(Ops.COPY, g.dtype, (g, make(Ops.DEVICE, void, (), home)))

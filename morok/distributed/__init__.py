@@ -1,0 +1,39 @@
+"""Ranks that were started together, and recipes for training on a mesh.
+
+rank(), processes()         who this process is
+data_parallel(model, mesh)  the same parameters everywhere, batches cut
+fully_sharded(model, mesh)  parameters cut too, and gathered layer by layer (ZeRO-3)
+save, load                  a file per rank and an index; loads onto any other mesh
+"""
+
+from morok.device.mesh.world import processes, rank
+from morok.distributed.checkpoint import load, save
+from morok.distributed.recipes import (
+    column_parallel,
+    data_parallel,
+    fully_sharded,
+    gathered,
+    pipeline,
+    replicate,
+    row_parallel,
+    shard_batch,
+    shard_model,
+    tensor_parallel,
+)
+
+__all__ = [
+    "column_parallel",
+    "data_parallel",
+    "fully_sharded",
+    "gathered",
+    "load",
+    "pipeline",
+    "processes",
+    "rank",
+    "replicate",
+    "row_parallel",
+    "save",
+    "shard_batch",
+    "shard_model",
+    "tensor_parallel",
+]
