@@ -33,7 +33,7 @@ _EXPORTS: dict[str, str] = {
 # namespaces of functions, which are modules
 _SPACES: dict[str, str] = {
     name: f"morok.functions.{name}" for name in ("fft", "linalg", "random", "signal", "special")
-} | {"nn": "morok.nn", "distributed": "morok.distributed"}
+} | {"nn": "morok.nn", "distributed": "morok.nn.distributed"}
 
 __all__ = ["__version__", *_EXPORTS]
 

@@ -23,7 +23,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("tensor",),
     ("functions",),
     ("nn", "onnx", "torch", "viewer"),
-    ("llm", "distributed"),
+    ("llm",),
     ("cli",),
     ("__main__",),
 )

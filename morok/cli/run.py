@@ -47,7 +47,7 @@ def _start(args: Namespace, notes: str) -> subprocess.Popen[bytes]:
     mpiexec = str(beside) if beside.exists() else shutil.which("mpiexec")
     if mpiexec is None:
         raise MeshError("there is no mpiexec; pip install 'morok[mpi]' brings one")
-    script = [sys.executable, "-m", "morok.distributed.rank", args.script, *args.arguments]
+    script = [sys.executable, "-m", "morok.nn.distributed.rank", args.script, *args.arguments]
     environment = knobs.environment_with(RUN_DIR=notes)
     return subprocess.Popen(
         [mpiexec, "-n", str(args.ranks), *script], env=environment, start_new_session=True

@@ -7,8 +7,8 @@ save, load                  a file per rank and an index; loads onto any other m
 """
 
 from morok.device.mesh.world import processes, rank
-from morok.distributed.checkpoint import load, save
-from morok.distributed.recipes import (
+from morok.nn.distributed.checkpoint import load, save
+from morok.nn.distributed.recipes import (
     column_parallel,
     data_parallel,
     fully_sharded,
