@@ -16,7 +16,7 @@ by the planner, at a price; nothing here asks how.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import final
 
@@ -125,8 +125,8 @@ def contraction_of(effects: Sequence[UOp], reduce: UOp) -> Contraction | None:
         if not along:
             continue
         for i in outputs:
-            along_i = tuple(a for a in reads if a.moves(i) and not a.moves(j))
-            along_j = tuple(a for a in reads if a.moves(j) and not a.moves(i))
+            along_i = _widest_first(a for a in reads if a.moves(i) and not a.moves(j))
+            along_j = _widest_first(a for a in reads if a.moves(j) and not a.moves(i))
             both = any(a.moves(i) and a.moves(j) for a in reads)
             points = trips(i) * trips(j)
             if i is j or not along_i or not along_j or both or points < FEWEST_OUTPUTS:
@@ -135,6 +135,11 @@ def contraction_of(effects: Sequence[UOp], reduce: UOp) -> Contraction | None:
                 found = Contraction(reduce, tuple(effects), i, j, along_i, along_j)
                 best = (along, points), found
     return None if best is None else best[1]
+
+
+def _widest_first(reads: Iterable[Access]) -> tuple[Access, ...]:
+    """What moves with most loops is the operand itself; the others are scales of it."""
+    return tuple(sorted(reads, key=lambda a: -len(ranges(a.node))))
 
 
 def find_contraction(ast: UOp) -> Contraction | None:

@@ -262,7 +262,8 @@ REFUSED = [
     ("matmul", Opt("TC"), NEON, "the machine has no matrix unit"),
     ("symbolic rows", Opt("UPCAST", 0), NEON, "the size of loop 0 is not known, so it needs an amount"),
     ("symbolic rows", Opt("UPCAST", 0, 4), NEON, "4 does not divide the unknown iterations of loop 0"),
-    ("symbolic rows", Opt("PACK", 1, 0, (0,)), NEON, "the size of loop 0 is not known, so a copy"),
+    ("symbolic rows", Opt("PACK", 1, 0, (0,)), GPU, "the size of loop 0 is not known, so a copy"),
+    ("symbolic rows", Opt("PACK", 1, 0, (1, 0)), NEON, "the size of loop 0 is not known, so a copy"),
 ]  # fmt: skip
 
 

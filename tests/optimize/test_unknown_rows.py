@@ -77,3 +77,37 @@ def test_unknown_rows_have_a_tile() -> None:
     done = applied(optimize(plan.kernels[-1].ast, machine))
     lanes = [opt.amount for opt in done if opt.name == "UPCAST"]
     assert sum(amount > 1 for amount in lanes) >= 2 and any(opt.name == "PACK" for opt in done)
+
+
+def plan_of(y: Tensor) -> list[str]:
+    """The actions on the last kernel of a program."""
+    return [opt.name for opt in applied(optimize(y.prepare().kernels[-1].ast, get_device("CPU").machine))]
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_steps_of_a_product(threads: int) -> None:
+    """K is known later: the panel is packed up to its bound, and as much of it is read as there is."""
+    a, w = values(24, 70), values(70, 36)
+    x, weight = Tensor(a).realize(), Tensor(w).realize()
+    with knobs.override(THREADS=threads):
+        layer = jit(lambda x, w, n: x[:, :n] @ w[:n])
+        for count in (1, 2, 7, 16, 33, 69, 70):
+            found = layer(x, weight, Variable("n", 1, 70).bind(count)).numpy()
+            np.testing.assert_allclose(found, a[:, :count] @ w[:count], rtol=1e-4, atol=1e-5)
+        assert layer.traces == 1
+
+
+def test_unknown_steps_have_a_panel() -> None:
+    n = Variable("n", 1, 512).bind(3)
+    x, w = Tensor.empty(96, 512).realize(), Tensor.empty(512, 64).realize()
+    assert "PACK" in plan_of(x[:, :n] @ w[:n])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+def test_a_scale_per_column_is_packed_along(dtype: str) -> None:
+    """The matrix and its scale move along the columns together: one panel holds their product."""
+    a, s = values(40, 48), values(36)
+    w = random.integers(-100, 100, (48, 36)).astype(dtype)
+    y = Tensor(a).realize() @ (Tensor(w).realize().cast("float32") * Tensor(s).realize())
+    assert "PACK" in plan_of(y)
+    np.testing.assert_allclose(y.numpy(), a @ (w.astype(np.float32) * s), rtol=1e-4, atol=1e-3)

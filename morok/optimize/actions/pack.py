@@ -16,6 +16,7 @@ from morok.ir.matrix import shared_tiles
 from morok.ir.node import UOp, alu, make, toposort, users
 from morok.ir.ops import AxisKind, Ops
 from morok.machine.machine import Machine
+from morok.optimize.facts import trips
 from morok.optimize.loops import Loops, flat_place, loop, size
 from morok.optimize.record import Opt
 from morok.rewrite.engine import substitute
@@ -72,7 +73,8 @@ def can_pack(loops: Loops, opt: Opt, machine: Machine) -> str | None:
         r = loops.by_number.get(number)
         if r is None:
             return f"there is no loop {number}"
-        if size(r) is None:
+        if size(r) is None and (number != opt.axes[0] or machine.block_threads or ranges(r.src[0])):
+            # of the outermost dimension a bound is enough: nothing lies behind it
             return f"the size of loop {number} is not known, so a copy over it has no size"
         if loops.closed_by(r) is Ops.BUFFERIZE and not all(map(summed, loops.closers[r])):
             return f"loop {number} fills a copy itself"
@@ -83,7 +85,8 @@ def can_pack(loops: Loops, opt: Opt, machine: Machine) -> str | None:
     reads = reads_of(loops, opt)
     if not reads:
         return f"no read of buffer {opt.axis} runs over all of these loops"
-    nbytes = math.prod(size(loops.by_number[n]) or 1 for n in opt.axes) * reads[0].dtype.itemsize * len(reads)
+    points = math.prod(trips(loops.by_number[n]) for n in opt.axes)
+    nbytes = points * reads[0].dtype.itemsize * len(reads)
     if nbytes > machine.local_bytes:
         return f"the copy would have {nbytes} bytes of at most {machine.local_bytes}"
     return None

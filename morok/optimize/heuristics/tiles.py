@@ -80,7 +80,7 @@ def tile(builder: Builder, product: Contraction, is_remainder: bool = False) -> 
     height, width = tile_shape(planned, columns, lanes, machine, spread)
     i, j = int(product.i.arg[0]), int(product.j.arg[0])
     panel = _panel(
-        product, -(-height // 2) if is_remainder else height, width, machine
+        builder, product, -(-height // 2) if is_remainder else height, width, machine
     )  # a rest is packed like the others
     if panel is None and any(a.step(product.j) != 1 for a in product.along_j):
         return False  # vectors along j would be gathered at every step
@@ -222,7 +222,7 @@ def _with_joined_columns(builder: Builder, product: Contraction) -> Contraction:
         j, machine = product.j, builder.machine
         lanes = max(1, machine.vector_bytes // value_bytes(product.reduce))
         columns = trips(j)
-        if size(j) is None or columns >= NARROW * lanes or _panel(product, 1, NARROW, machine) is None:
+        if size(j) is None or columns >= NARROW * lanes or _panel(builder, product, 1, NARROW, machine) is None:
             return product
         panel = product.along_j[0].node
         others = [access(n) for n in builder.loops.order if n.op is Ops.INDEX and n is not panel]
@@ -290,15 +290,21 @@ def _walk(builder: Builder, product: Contraction, steps: list[int]) -> None:
     builder.do("UNROLL", steps[-1], 2)
 
 
-def _panel(product: Contraction, height: int, width: int, machine: Machine) -> Access | None:
-    """The read along j that is worth packing."""
-    if len(product.along_j) != 1 or product.along_j[0].buffer < 0:
+def _panel(
+    builder: Builder, product: Contraction, height: int, width: int, machine: Machine
+) -> Access | None:
+    """The read along j that is worth packing, with what scales it.
+
+    Steps whose number is known later are packed up to their bound, if they are one loop.
+    """
+    read, *scales = product.along_j
+    if read.buffer < 0 or trips(product.i) < FEWEST_REUSES * height:
         return None
-    read = product.along_j[0]
-    if trips(product.i) < FEWEST_REUSES * height:
+    if scales and not {a.node for a in scales} <= set(toposort(packed_value(builder.loops, read.node))):
         return None
-    steps = math.prod(trips(k) for k in closed_ranges(product.reduce) if k in ranges(read.node))
-    if any(size(k) is None for k in closed_ranges(product.reduce)):
+    loops = closed_ranges(product.reduce)
+    steps = math.prod(trips(k) for k in loops if k in ranges(read.node))
+    if any(size(k) is None for k in loops) and len(loops) > 1:
         return None
     return read if steps * width * value_bytes(product.reduce) <= machine.local_bytes // 4 else None
 
