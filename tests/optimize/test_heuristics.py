@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from morok import Tensor, knobs
+from morok.device.registry import get_device
 from morok.dtype import PtrDType, float32, float64, int32
 from morok.ir import movement
 from morok.ir.build import define_global
@@ -466,3 +467,12 @@ def test_a_product_of_values_that_have_loops_of_their_own() -> None:
     wide = np.pad(x, ((0, 0), (0, 0), (1, 1)), constant_values=np.iinfo(np.int64).min)
     pooled = np.max([wide[..., i : i + 31] for i in range(3)], axis=0)
     np.testing.assert_array_equal(got, pooled @ w)
+
+
+def test_reductions_over_one_loop_cut_it_once() -> None:
+    """Three sums over the same rows: lanes are chosen for the loop, not again for each of them."""
+    x = Tensor.empty(4, 3000, dtype="int32").realize()
+    y = sum(((x >= t).cast("int32").sum(-1, dtype="int32") for t in (1, 2)), (x >= 3).cast("int32").sum(-1))
+    done = applied(optimize(y.prepare().kernels[-1].ast, get_device("CPU").machine))
+    cuts = [opt.axis for opt in done if opt.name == "UNROLL"]
+    assert len(cuts) == len(set(cuts)), done

@@ -136,6 +136,7 @@ def lanes_of_kernel(builder: Builder, loops: Loops) -> None:
     tiled: set[UOp] = set()
     across: set[UOp] = set()  # output loops that reductions across memory want as vectors
     seen: set[UOp] = set()
+    walked: set[frozenset[UOp]] = set()  # loops of reductions that are vectors already
     for effect in loops.ast.src:
         for node in toposort(effect):
             if node.op is not Ops.REDUCE or node in seen:
@@ -147,7 +148,8 @@ def lanes_of_kernel(builder: Builder, loops: Loops) -> None:
             product = None if tiled or not shared_by_all(loops, node) else contraction_of((effect,), node)
             if product is not None and (gemv(builder, product) or tile(builder, product)):
                 tiled |= {product.i, product.j}
-            elif not tiled:
+            elif not tiled and frozenset(closed_ranges(node)) not in walked:
+                walked.add(frozenset(closed_ranges(node)))
                 across |= reduction(builder, node, effect)
     if tiled:
         return

@@ -222,7 +222,11 @@ def _with_joined_columns(builder: Builder, product: Contraction) -> Contraction:
         j, machine = product.j, builder.machine
         lanes = max(1, machine.vector_bytes // value_bytes(product.reduce))
         columns = trips(j)
-        if size(j) is None or columns >= NARROW * lanes or _panel(builder, product, 1, NARROW, machine) is None:
+        if (
+            size(j) is None
+            or columns >= NARROW * lanes
+            or _panel(builder, product, 1, NARROW, machine) is None
+        ):
             return product
         panel = product.along_j[0].node
         others = [access(n) for n in builder.loops.order if n.op is Ops.INDEX and n is not panel]

@@ -136,13 +136,13 @@ def describe(graph: UOp) -> Kernel:
         if node.op is Ops.INDEX and not node.dtype.is_ptr:
             reads.setdefault(node.src[0].arg, set()).add(node.src[1:])
     shared = set()
-    last = _last_readers(ast)
+    last, again = _last_readers(ast), _read_beside_scans(ast)
     for position, (out, (spot, _)) in enumerate(stores.items()):
         for number, spots in reads.items():
             # Effects run one after the other: an input must not be gone before its last reader.
-            if spots == {spot} and number not in stores and last[number] <= position:
+            if spots == {spot} and number not in stores and last[number] <= position and number not in again:
                 shared.add((out, number))
-    safe = all(
+    safe = again.isdisjoint(stores) and all(
         spot == other or _apart(spot[0], other[0])
         for number, (spot, _) in stores.items()
         for other in reads.get(number, ())
@@ -191,6 +191,20 @@ def _last_readers(ast: UOp) -> dict[int, int]:
             if node.op is Ops.INDEX and not node.dtype.is_ptr:
                 found[node.src[0].arg] = position
     return found
+
+
+def _read_beside_scans(ast: UOp) -> set[int]:
+    """Buffers that something runs along, and that are read for another reason as well.
+
+    What is stored may then depend on earlier steps alone (a running sum without its last term), so it may be
+    stored before the step has read its own term.
+    """
+    scans = [n for n in toposort(ast) if n.op is Ops.SCAN]
+    outside = toposort(ast, stop=lambda n: n.op is Ops.SCAN) if scans else []
+    inside = {n for n in toposort(*scans) if n.op is Ops.INDEX} if scans else set()
+    return {n.src[0].arg for n in inside} & {
+        n.src[0].arg for n in outside if n.op is Ops.INDEX and not n.dtype.is_ptr
+    }
 
 
 def one_order(ast: UOp) -> bool:

@@ -1,8 +1,7 @@
 """Order: sort, the k largest, medians, and search in sorted rows.
 
-Rows are sorted by merging. An element's place in the result is the number of elements before it: inside short
-runs every pair is compared, two sorted runs are merged by searching each element in the other run, and then
-everything is put in its place. That is a kernel to count and one to put per level, whatever the length.
+Long rows are sorted digit by digit (`radix.py`). In short ones every pair is compared: an element's place in
+the result is the number of elements before it.
 
 What is sorted are whole numbers of 64 bits: the upper half orders as the elements do (NaN last, -0 and 0
 equal), the lower half is the position, so no two are equal and equal elements stay in order.
@@ -22,15 +21,16 @@ from morok.ir.infer import show_shape
 from morok.ir.node import const
 from morok.tensor.arrays import reduce
 from morok.tensor.arrays.index import gather
-from morok.tensor.arrays.joining import cat, stack
-from morok.tensor.arrays.movement import expand, flip, narrow, permute, reshape, squeeze, transpose, unsqueeze
+from morok.tensor.arrays.joining import stack
+from morok.tensor.arrays.movement import narrow, permute, reshape, squeeze, transpose, unsqueeze
+from morok.tensor.arrays.radix import counting, largest_of, places_in_rows, sorted_by_digits
 from morok.tensor.arrays.reduce import Sorted, mean
 from morok.tensor.arrays.rows import put_rows
 from morok.tensor.calls.trace_cache import refuse_trace_cache
 from morok.tensor.core import Core, expand_to, iota
 from morok.tensor.creation.constructors import as_operand, contiguous, zeros_like
 from morok.tensor.dtypes import accumulator, float_of
-from morok.tensor.elementwise.comparison import clamp, where
+from morok.tensor.elementwise.comparison import where
 from morok.tensor.elementwise.conversion import bitcast, cast
 from morok.tensor.elementwise.functions import lerp
 from morok.tensor.elementwise.operators import T
@@ -39,8 +39,9 @@ from morok.tensor.export import tolist
 from morok.tensor.sizes import _UNSET, as_axes, as_axis, axis_or_dim, concrete_shape
 
 _RUN = 256  # elements of which every pair is compared
-_SHORT = 64  # elements of a sorted row that are all looked at instead of searched
-_TOP = (1 << 31) - 1  # the largest key
+_WORTH_SELECTING = 8  # times as many elements as are wanted: fewer are sorted
+# lower bits of a narrow float's key that say nothing new: it is ordered as a float32
+_SPARE_BITS = {dt.float16: 12, dt.bfloat16: 16}
 
 
 # --- keys
@@ -59,86 +60,56 @@ def _order_key(x: T) -> T:
     return cast(where(isnan(wide), bits.dtype.max, key), dt.int64)
 
 
-def _sort_keys(x: T, descending: bool) -> list[T]:
-    """Keys of 32 bits, in 64: one, or the lower and the upper half of a wide one."""
-    key = _order_key(x)
+def _sort_keys(x: T, descending: bool) -> list[tuple[T, int, int]]:
+    """Keys of 32 bits, in 64: one, or the lower and the upper half of a wide one. With each, of which bit on
+    and how many bits decide: keys of fewer than 32 are no smaller than 0."""
+    own, key = x.dtype, _order_key(x)
     key = ~key if descending else key
-    if x.dtype.itemsize < 8:
-        shift = 1 << 31 if x.dtype is dt.uint32 else 0
-        return [key + shift if descending else key - shift] if shift else [key]
-    return [(key & 0xFFFFFFFF) - (1 << 31), key >> 32]
+    if own.itemsize == 8:
+        return [((key & 0xFFFFFFFF) - (1 << 31), 0, 32), (key >> 32, 0, 32)]
+    if own.is_float:
+        spare = _SPARE_BITS.get(own, 0)
+        return [(key, spare, 32 - spare)]
+    bits = 8 * own.itemsize
+    least = -(1 << (bits - 1)) if own.is_int and not own.is_unsigned else -(1 << bits) if descending else 0
+    if bits == 32:
+        return [(key - least - (1 << 31), 0, 32)]
+    return [(key - least, 0, bits)]
 
 
 def _row_order(x: T, descending: bool) -> T:
     """For rows (…, n), the positions of the elements in order."""
     result: T | None = None
-    for key in _sort_keys(x, descending):
+    for key, first, bits in _sort_keys(x, descending):
         mine = key if result is None else gather(key, -1, result)
-        order = _sorted_positions(mine)
+        order = _sorted_positions(mine, first, bits)
         result = order if result is None else gather(result, -1, order)
     assert result is not None
     return result
 
 
-def _sorted_positions(x: T) -> T:
+def _sorted_positions(x: T, first: int, bits: int) -> T:
     """As above, of keys of 32 bits."""
     *lead, count = concrete_shape(x.shape)
-    position = x._new(expand_to(iota((count,), 0, dt.int64), (count,)))
-    packed = (x << 32) | position
+    packed = (x << 32) | counting(x, count, dt.int64)
     rows = reshape(packed, math.prod(lead), count)
-    return reshape(_sorted_rows(rows) & 0xFFFFFFFF, *lead, count)
+    if count <= _RUN:
+        found = _sorted_by_pairs(rows)
+    else:
+        found = sorted_by_digits(rows ^ dt.int64.min if first + bits == 32 else rows, bits, 32 + first)
+    return reshape(found & 0xFFFFFFFF, *lead, count)
 
 
-def _sorted_rows(t: T) -> T:
-    """Rows of different numbers, each sorted."""
-    rows, count = concrete_shape(t.shape)
-    runs = 1
-    while -(-count // runs) > _RUN:
-        runs *= 2
-    length = -(-count // runs)
-    extra = runs * length - count
-    x = t
-    if extra:  # larger than everything, and different from each other
-        tail = t._new(expand_to(iota((extra,), 0, dt.int64), (extra,))) + (_TOP << 32) + count
-        x = cat(t, expand(tail, rows, extra), dim=1)
-    x = contiguous(reshape(x, rows * runs, length))  # keys are compared many times
-    smaller = reduce.sum(unsqueeze(x, -2) < unsqueeze(x, -1), -1)
-    x = _placed(x, smaller)
-    while runs > 1:
-        pairs = reshape(x, rows * runs // 2, 2, length)
-        here = t._new(expand_to(iota(pairs.shape, 2, dt.int64), pairs.shape))
-        x = _placed(pairs, _places_in_rows(flip(pairs, 1), pairs, False) + here)
-        runs, length = runs // 2, length * 2
-    return narrow(reshape(x, rows, count + extra), 1, 0, count)
-
-
-def _placed(x: T, places: T) -> T:
-    """The elements of each first index moved to places among them."""
-    lead = x.shape[0]
-    size = x.numel() // lead if lead else 0
+def _sorted_by_pairs(t: T) -> T:
+    """Short rows of different numbers, each sorted: an element's place is the number of smaller ones."""
+    x = contiguous(t)  # numbers are compared many times
+    lead, size = concrete_shape(x.shape)
+    places = reduce.sum(unsqueeze(x, -2) < unsqueeze(x, -1), -1)
     row = x._new(expand_to(iota((lead, size), 0, dt.int64), (lead, size)))
-    flat = reshape(reshape(places, lead, size) + row * size, lead * size)
+    flat = reshape(places + row * size, lead * size)
     zeros = expand_to(const(x.dtype, 0), (lead * size,))
     put = put_rows(zeros, flat.uop, reshape(x, lead * size).uop)
     return reshape(x._new(put), lead, size)
-
-
-def _places_in_rows(x: T, values: T, right: bool) -> T:
-    """For values (…, m) and sorted rows (…, n), how many of the row are smaller (or as large)."""
-    size = x.shape[-1]
-    assert isinstance(size, int)
-    if size <= _SHORT:
-        mine, other = unsqueeze(values, -1), unsqueeze(x, -2)
-        return reduce.sum((other <= mine) if right else (other < mine), -1)
-    place = zeros_like(values, dt.int64)
-    step = 1 << (size.bit_length() - 1)
-    while step:
-        look = place + (step - 1)
-        found = gather(x, -1, clamp(look, max=size - 1))
-        below = (found <= values) if right else (found < values)
-        place = place + where(below & (look < size), step, 0)
-        step //= 2
-    return place
 
 
 # --- sorting
@@ -193,8 +164,28 @@ def topk(
     size = x.shape[-1]
     if not isinstance(size, int) or not 0 <= k <= size:
         raise ShapeError(f"topk of axis {at} of shape {show_shape(t.shape)} has k in 0 … {size}, not {k}")
-    order = narrow(argsort(t, at, descending=largest), at, 0, k) if t.ndim else argsort(t)
+    if size > _RUN and 0 < k * _WORTH_SELECTING <= size and 0 not in x.shape:
+        order = transpose(_selected(x, k, largest), at, -1)
+    else:
+        order = narrow(argsort(t, at, descending=largest), at, 0, k) if t.ndim else argsort(t)
     return Sorted(gather(t, at, order) if t.ndim else t, order)
+
+
+def _selected(x: T, k: int, descending: bool) -> T:
+    """The positions of the first k of rows (…, n) in order, found without sorting the others."""
+    *lead, count = concrete_shape(x.shape)
+    key = _order_key(x) if descending else ~_order_key(x)
+    if x.dtype.itemsize == 8:
+        wide, bits = bitcast(key ^ dt.int64.min, dt.uint64), 64
+    else:
+        own = x.dtype
+        signed = own.is_float or (own.is_int and not own.is_unsigned)
+        least = -(1 << 31) if signed else 0 if descending else -(1 << 32)
+        wide, bits = cast(key - least, dt.uint32), 32
+    keys = contiguous(reshape(wide, math.prod(lead), count))
+    found = reshape(largest_of(keys, k, bits), *lead, k)
+    ordered: T = gather(found, -1, _row_order(gather(x, -1, found), descending))
+    return ordered
 
 
 def searchsorted(
@@ -235,8 +226,8 @@ def searchsorted(
     kind = promote(x.dtype, v.dtype)
     rows, wanted = _order_key(cast(x, kind)), x._new(_order_key(cast(v, kind)).uop)
     if x.ndim > 1:
-        return _places_in_rows(rows, wanted, after)
-    return reshape(_places_in_rows(rows, reshape(wanted, wanted.numel()), after), v.shape)
+        return places_in_rows(rows, wanted, after)
+    return reshape(places_in_rows(rows, reshape(wanted, wanted.numel()), after), v.shape)
 
 
 def bucketize(x: T, boundaries: Any, right: bool = False, out_int32: bool = False) -> T:

@@ -1,0 +1,167 @@
+"""Sorting by digits (radix sort, least digit first), and the k largest without sorting everything.
+
+A pass puts rows in the order of one digit of 4 bits and keeps the order of equals. Elements are taken in
+tiles of 16. How often each digit came before an element in its tile is one running sum: a word of 64 bits
+holds 16 counters of 4 bits, and an element adds 1 to its own. What the tiles hold of each digit, summed up
+digit by digit, is where their elements begin; so every element knows its place.
+
+Where one thread puts elements in places as fast as memory takes them, they are put. On a grid every place
+looks for its element instead: threads that write to places known when they run would have to take turns.
+
+The k largest are found by their smallest: two bits of it at a time, by counting how many elements are at
+least as large. Then only these are sorted.
+"""
+
+from __future__ import annotations
+
+from morok import dtype as dt
+from morok.ir.node import const
+from morok.machine.devices import machine_of
+from morok.tensor.arrays import reduce
+from morok.tensor.arrays.index import gather
+from morok.tensor.arrays.joining import cat
+from morok.tensor.arrays.movement import expand, narrow, reshape, unsqueeze
+from morok.tensor.arrays.rows import put_rows
+from morok.tensor.core import expand_to, iota
+from morok.tensor.creation.constructors import contiguous, zeros_like
+from morok.tensor.elementwise.comparison import clamp, eq, where
+from morok.tensor.elementwise.conversion import cast
+from morok.tensor.elementwise.operators import T
+from morok.tensor.sizes import concrete_shape
+
+BITS = 4  # of a digit
+DIGITS = 1 << BITS
+TILE = 16  # elements: a counter of 4 bits holds how many of them come before one
+SHORT = 64  # elements of a sorted row that are all looked at instead of searched
+AT_ONCE = 2  # bits of a bound that one pass over the elements decides
+
+
+def counting(x: T, size: int, dtype: dt.DType) -> T:
+    """0 … size - 1, on the device of a tensor."""
+    return x._new(expand_to(iota((size,), 0, dtype), (size,)))
+
+
+def sorted_by_digits(x: T, bits: int, first: int) -> T:
+    """Rows of whole numbers of 64 bits in the order of so many of their bits, from bit `first` on; equal ones
+    stay in order."""
+    rows, count = concrete_shape(x.shape)
+    extra = -count % TILE
+    if extra:  # behind everything that is as large
+        tail = x._new(expand_to(const(dt.int64, -1), (rows, extra)))
+        x = cat(x, tail, dim=1)
+    x = contiguous(x)
+    for shift in range(first, first + bits, BITS):
+        x = _sorted_by_digit(x, shift)
+    return narrow(x, 1, 0, count)
+
+
+def _sorted_by_digit(x: T, shift: int) -> T:
+    rows, count = concrete_shape(x.shape)
+    tiles = count // TILE
+    digit = contiguous(cast((reshape(x, rows, tiles, TILE) >> shift) & (DIGITS - 1), dt.int32))
+    bit = cast(digit, dt.int64) * BITS
+    one = x._new(expand_to(const(dt.int64, 1), (rows, tiles, TILE))) << bit
+    before = contiguous(reduce.cumsum(one, -1) - one)  # 16 counters in a word
+    last = narrow(before, -1, TILE - 1, 1)
+    places = reshape(counting(x, DIGITS, dt.int64), 1, DIGITS, 1)
+    counted = (reshape(last, rows, 1, tiles) >> (places * BITS)) & (DIGITS - 1)
+    own = reshape(narrow(digit, -1, TILE - 1, 1), rows, 1, tiles)
+    held = cast(counted, dt.int32) + cast(eq(cast(places, dt.int32), own), dt.int32)
+    held = reshape(contiguous(held), rows, DIGITS * tiles)
+    starts = reduce.cumsum(held, -1, dtype=dt.int32) - held
+    if machine_of(x.device).block_threads:
+        return _found(x, contiguous(starts), before)
+    return _put(x, starts, before, digit)
+
+
+def _put(x: T, starts: T, before: T, digit: T) -> T:
+    """Every element in its place."""
+    rows, count = concrete_shape(x.shape)
+    tiles = count // TILE
+    rank = cast((before >> (cast(digit, dt.int64) * BITS)) & (DIGITS - 1), dt.int32)
+    tile = reshape(counting(x, tiles, dt.int32), 1, tiles, 1)
+    start = gather(starts, -1, reshape(digit * tiles + tile, rows, count))
+    row = reshape(counting(x, rows, dt.int64), rows, 1) * count
+    flat = reshape(cast(start + reshape(rank, rows, count), dt.int64) + row, rows * count)
+    zeros = expand_to(const(x.dtype, 0), (rows * count,))
+    return reshape(x._new(put_rows(zeros, flat.uop, reshape(x, rows * count).uop)), rows, count)
+
+
+def _found(x: T, starts: T, before: T) -> T:
+    """For every place its element: the digit and the tile by search, the element by counting in the tile."""
+    rows, count = concrete_shape(x.shape)
+    tiles = count // TILE
+    place = expand(reshape(counting(x, count, dt.int32), 1, count), rows, count)
+    at = cast(places_in_rows(starts, place, True), dt.int32) - 1  # the last that does not begin behind it
+    digit, tile = at // tiles, at % tiles
+    rank = place - gather(starts, -1, at)
+    words = [
+        (gather(reshape(before, rows, count), -1, tile * TILE + j) >> (cast(digit, dt.int64) * BITS))
+        & (DIGITS - 1)
+        for j in range(TILE)
+    ]
+    within = _total([cast(cast(w, dt.int32) <= rank, dt.int32) for w in words])
+    return contiguous(gather(x, -1, tile * TILE + within - 1))
+
+
+def _total(parts: list[T]) -> T:
+    while len(parts) > 1:
+        parts = [_plus(parts[i : i + 2]) for i in range(0, len(parts), 2)]
+    return parts[0]
+
+
+def _plus(pair: list[T]) -> T:
+    return pair[0] + pair[1] if len(pair) > 1 else pair[0]
+
+
+def places_in_rows(x: T, values: T, right: bool) -> T:
+    """For values (…, m) and sorted rows (…, n), how many of the row are smaller (or as large)."""
+    size = x.shape[-1]
+    assert isinstance(size, int)
+    if size <= SHORT:
+        mine, other = unsqueeze(values, -1), unsqueeze(x, -2)
+        return reduce.sum((other <= mine) if right else (other < mine), -1)
+    place = zeros_like(values, dt.int64)
+    step = 1 << (size.bit_length() - 1)
+    while step:
+        look = place + (step - 1)
+        found = gather(x, -1, clamp(look, max=size - 1))
+        below = (found <= values) if right else (found < values)
+        place = place + where(below & (look < size), step, 0)
+        step //= 2
+    return place
+
+
+# --- the k largest
+
+
+def bound_of(keys: T, k: int, bits: int) -> T:
+    """The k-th largest of rows of numbers of 0 … 2^bits - 1, by two bits at a time: (rows, 1)."""
+    rows = keys.shape[0]
+    bound = keys._new(expand_to(const(keys.dtype, 0), (rows, 1)))
+    for shift in range(bits - AT_ONCE, -1, -AT_ONCE):
+        found = []
+        for step in range(1, 1 << AT_ONCE):
+            enough = (
+                reduce.sum(cast(keys >= bound + (step << shift), dt.int32), -1, True, dtype=dt.int32) >= k
+            )
+            found.append(cast(enough, keys.dtype))
+        bound = contiguous(bound + (_total(found) << shift))
+    return bound
+
+
+def _count(x: T) -> T:
+    return reduce.sum(cast(x, dt.int32), -1, True, dtype=dt.int32)
+
+
+def largest_of(keys: T, k: int, bits: int) -> T:
+    """The positions of the k largest numbers of each row, in order; of equal ones the first."""
+    rows = keys.shape[0]
+    bound = bound_of(keys, k, bits)
+    above, same = keys > bound, eq(keys, bound)
+    wanted = contiguous(k - _count(above))
+    turn = reduce.cumsum(cast(same, dt.int32), -1, dtype=dt.int32)
+    taken = cast(above | (same & (turn <= wanted)), dt.int32)
+    so_far = contiguous(reduce.cumsum(taken, -1, dtype=dt.int32))
+    number = expand(reshape(counting(keys, k, dt.int32), 1, k), rows, k)
+    return places_in_rows(so_far, number, True)
