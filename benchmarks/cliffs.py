@@ -37,7 +37,7 @@ class Input:
     shape: tuple[str | int, ...]
     dtype: str = ""
     scale: float = 1.0
-    below: str = ""  # integers: smaller than this size
+    below: str = ""  # integers: smaller than this size, or number
 
 
 @dataclass(frozen=True)
@@ -270,7 +270,8 @@ class Bench:
             shape = [s if isinstance(s, int) else sizes[s] for s in x.shape]
             dtype = x.dtype or (row.dtype if self.gpu else "float32")
             if x.below or dtype == "int8":
-                low, high = (0, sizes[x.below]) if x.below else (-127, 128)
+                most = int(x.below) if x.below.isdigit() else sizes[x.below] if x.below else 0
+                low, high = (0, most) if most else (-127, 128)
                 data = torch.randint(low, high, shape, device=self.place, generator=generator)
             else:
                 data = torch.randn(shape, device=self.place, generator=generator) * x.scale
