@@ -12,6 +12,7 @@ from typing import Any, final
 
 import morok
 from morok import knobs
+from morok.device.background import Future
 from morok.device.cpu.limits import Limits
 from morok.device.registry import get_device
 from morok.ir.node import UOp
@@ -72,7 +73,11 @@ class Collector:
         ran = {row.kernel: row for row in reversed(rows)}
         order = {k.number: ran[ast].seconds for k in kernels for ast in _graphs_of(k) if ast in ran}
         found: dict[int, Data] = {}
-        for kernel in sorted(kernels, key=lambda k: -order.get(k.number, 0.0)):  # proofs: the longest first
+        kernels_by_time = sorted(
+            kernels, key=lambda k: -order.get(k.number, 0.0)
+        )  # proofs: the longest first
+        _assemble(kernels_by_time)
+        for kernel in kernels_by_time:
             row = next((ran[ast] for ast in _graphs_of(kernel) if ast in ran), None)
             found[kernel.number] = self.kernel(kernel, row, limits)
         written = [found[k.number] for k in kernels]
@@ -244,6 +249,14 @@ class Collector:
             }
             for name, rule in sorted(self.fired.items())
         }
+
+
+def _assemble(kernels: Sequence[KernelHistory]) -> None:
+    """Begins with all assembly, in the background: beside the rest, and never before a kernel runs."""
+    for kernel in kernels:
+        if kernel.change is not None and kernel.change.program is not None:
+            program, assemble, code = kernel.change.program
+            kernel.change.program = program, Future(assemble), code
 
 
 def _graphs_of(kernel: KernelHistory) -> list[UOp]:

@@ -1,6 +1,6 @@
 """What a viewer listens to while a program runs: changes of graphs, code, runs of kernels, plans, reasons.
 
-Everything that takes long is left to the end or to a background thread. The user's own nodes are not kept,
+Everything that takes long is left to the end. The user's own nodes are not kept,
 for their results would be found again and never computed twice, nor is memory: of plans only numbers are.
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, final
 
-from morok.device.background import Future
 from morok.ir.memory import own_device
 from morok.ir.node import UOp
 from morok.ir.ops import Ops
@@ -61,7 +60,7 @@ class RunRecorder(Recorder):
     ) -> None:
         kernel = self._open.kernel
         if kernel is not None:
-            kernel.program = program, Future(lambda: assemble(program)), code
+            kernel.program = program, lambda: assemble(program), code
 
     def note(self, topic: str, text: str, node: UOp) -> None:
         self.notes.append((topic, text, node))
