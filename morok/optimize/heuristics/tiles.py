@@ -289,7 +289,7 @@ def _walk(builder: Builder, product: Contraction, steps: list[int]) -> None:
     along_i = [a for a in product.along_i if loops[-1] in ranges(a.node)]
     if not along_i or any(a.step(loops[-1]) != 1 for a in along_i):
         return
-    if (size(last) or 0) > FEWEST_STEPS:
+    if size(last) is None or trips(last) > FEWEST_STEPS:
         builder.do("PEEL", steps[-1], 2)
     builder.do("UNROLL", steps[-1], 2)
 
