@@ -33,6 +33,8 @@ class Node:
     )
 
     def __init__(self, proto: NodeProto, index: int, scope: Scope) -> None:
+        require_text(proto.op_type, proto.domain, proto.name, *proto.input, *proto.output)
+        require_text(*(a.name for a in proto.attribute))
         self.proto, self.index = proto, index
         self.domain = "" if proto.domain == "ai.onnx" else proto.domain
         self.op = proto.op_type
@@ -57,6 +59,13 @@ class Node:
 
     def __repr__(self) -> str:
         return f"{self.domain + '.' if self.domain else ''}{self.op} {self.name!r}"
+
+
+def require_text(*names: Any) -> None:
+    """Names in a file are UTF-8; the parser gives out others as they are."""
+    for name in names:
+        if not isinstance(name, str):
+            raise FormatError(f"a name in the file is no text: {bytes(name)[:40]!r}")
 
 
 def _source_line(proto: NodeProto) -> str:
@@ -213,6 +222,8 @@ def read_graph(graph: GraphProto, scope: Scope) -> Program:
     scope.depth += 1
     if scope.depth > _DEPTH:
         raise FormatError(f"graphs lie more than {_DEPTH} deep in each other")
+    require_text(*(part.name for part in (*graph.initializer, *graph.input, *graph.output)))
+    require_text(*(t.values.name for t in graph.sparse_initializer))
     try:
         constants = {t.name: read_tensor(t, scope) for t in graph.initializer}
         constants |= {t.values.name: read_sparse(t, scope) for t in graph.sparse_initializer}

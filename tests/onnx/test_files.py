@@ -1,6 +1,7 @@
 """Files that are broken, or made to do harm: one sentence, and nothing is read elsewhere."""
 
 import os
+import random
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
 from morok.errors import FormatError, MorokError  # noqa: E402
 from morok.onnx import load  # noqa: E402
+from tests.onnx.fuzz import attempt, files  # noqa: E402
 
 
 def _model(*constants: Any, nodes: Any = None, functions: Any = ()) -> Any:
@@ -165,3 +167,10 @@ def test_memory_that_a_node_asks_for(folder: Path, shape: list[int]) -> None:
     ]
     with pytest.raises((MorokError, MemoryError)):
         load(_written(folder, _model(given, nodes=nodes)))(x=np.ones(2, np.float32))
+
+
+# Names that were no text any more were TypeErrors: these seeds are among those that found it.
+@pytest.mark.parametrize("seed", [*range(60), 2421, 2516, 2651, 2683, 2697, 2707, 2713, 2956, 3132])
+def test_changed_bytes_are_refused_in_words_or_run(seed: int) -> None:
+    rng = random.Random(seed)
+    assert attempt(rng.choice(files()), rng) in ("ran", "refused")

@@ -15,8 +15,16 @@ from morok.tensor.tensor import Tensor
 
 
 @op("MatMul", since=1)
-def matmul(a: T, b: T) -> T:
-    return back(stored(a).matmul(stored(b)), a.dtype)
+def matmul(call: Call, a: T, b: T) -> T:
+    return back(stored(_layer_input(a) if call.is_constant(1) else a).matmul(stored(b)), a.dtype)
+
+
+def _layer_input(x: Tensor) -> Tensor:
+    """What goes into a layer: a norm before it is computed once, not again for every panel of its weights.
+
+    A softmax before a product of two results, as in attention, stays inside of that.
+    """
+    return kept(x) if default_device() == "CPU" else x
 
 
 def stored(x: Tensor) -> Tensor:
@@ -39,7 +47,7 @@ def gemm(
     transB: int = 0,
     broadcast: int = 0,
 ) -> T:
-    a, b = stored(a), stored(b)
+    a, b = stored(_layer_input(a)), stored(b)
     product_ = (a.T if transA else a) @ (b.T if transB else b)
     whole = not a.dtype.is_float
     if alpha != 1.0:
