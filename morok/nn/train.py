@@ -20,6 +20,7 @@ import numpy as np
 
 from morok.errors import MorokError
 from morok.ir.memory import base_of
+from morok.ir.provenance import capture, scope
 from morok.nn.module import named_tensors, take_updates, training
 from morok.nn.optim import Optimizer
 from morok.runtime.plan import ExecutionPlan
@@ -58,6 +59,10 @@ class TrainStep:
         for x in batch:
             if not isinstance(x, Tensor):
                 raise MorokError(f"a batch is made of tensors, not of a {type(x).__name__}")
+        with scope(capture(2)):  # the line is looked for once, not for every value that the step makes
+            return self._step(batch)
+
+    def _step(self, batch: tuple[Tensor, ...]) -> Tensor:
         known = self._known.get(_form(batch))
         cell = Tensor._new(new_cell(known[1] if known else 0, self.state[0].device))
         loss, *values = self._recorded(self.state, self.optimizer.rate, cell, *batch)
@@ -65,7 +70,7 @@ class TrainStep:
         if known is None:
             skip(draws)  # recorded just now: only now is it known how many numbers were drawn
         for i, value in zip(changed, values, strict=True):
-            put(self.state[i]._storage, (), value.uop)
+            put(self.state[i]._storage, (), value._result)
         return loss  # type: ignore[no-any-return]
 
     @property
@@ -75,7 +80,8 @@ class TrainStep:
 
     def _record(self, state: list[Tensor], rate: Tensor, cell: Tensor, *batch: Tensor) -> list[Tensor]:
         """What a step computes: the loss, then the new values of the tensors that change."""
-        with _stand_ins([*self.state, self.optimizer.rate], [*state, rate]), drawing_from(cell.uop) as draws:
+        stand_ins = _stand_ins([*self.state, self.optimizer.rate], [*state, rate])
+        with scope(None), stand_ins, drawing_from(cell.uop) as draws:  # what is recorded has lines of its own
             before = [t._uop for t in self.state]
             self.optimizer.zero_grad()
             with training():

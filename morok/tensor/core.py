@@ -34,6 +34,8 @@ class Maker(Protocol):
 
     def storage(self, number: int) -> Storage: ...
 
+    def node(self, number: int) -> UOp: ...
+
     def array(self, number: int) -> Any:
         """The values, if they lie in order, as an array that the memory is lent to; else None."""
 
@@ -83,6 +85,12 @@ class Core:
         tensor = object.__new__(cls)
         tensor._storage = Storage(cut(uop))
         return tensor
+
+    @property
+    def _result(self) -> UOp:
+        """What a tensor shows that is about to be dropped: one without a storage needs none for that."""
+        made_by = self.__dict__.get("_made_by")
+        return self.uop if made_by is None else made_by[0].node(made_by[1])
 
     def _view(self, node: UOp) -> Self:
         """The tensor of a node that moves the elements of this one: what is written to one is seen by both.

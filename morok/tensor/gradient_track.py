@@ -65,6 +65,8 @@ def is_tracked(root: UOp) -> bool:
     """Whether a node is computed from memory that gradients are wanted for."""
     if not _marked:
         return False
+    if root.op is Ops.RESHAPE and root.src[0].op is Ops.BUFFER:  # most tensors: not worth remembering
+        return root.dtype.is_float and root.src[0] in _marked
     known = _known
     found = known.get(root)
     if found is not None:

@@ -88,3 +88,17 @@ def test_a_failed_recording_leaves_the_model_alone() -> None:
     with pytest.raises(MorokError, match="is not one number"):
         step(*_batch(8, 0))
     assert [p._uop for p in nn.parameters(model)] == nodes
+
+
+def test_kernels_of_a_step_have_the_lines_of_the_model() -> None:
+    """The line of the call is looked for once, for what the step gives out; what it records has its own."""
+    w = Tensor([[1.0, 2.0], [3.0, 4.0]], requires_grad=True)
+
+    def loss(x: Tensor) -> Tensor:
+        return (x @ w).square().sum()
+
+    step = nn.TrainStep([w], nn.SGD([w], lr=0.1), loss)
+    for _ in range(2):
+        step(Tensor.ones(3, 2))
+    line = loss.__code__.co_firstlineno + 1
+    assert f"test_train.py:{line}" in {kernel.place for kernel in step.plans[0].kernels}

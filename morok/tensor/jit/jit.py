@@ -116,7 +116,7 @@ class Jit:
         bound: Bound = {}  # the values of variables: one trace serves them all
         structure = (tuple, (flatten(args, given, bound), flatten(kwargs, given, bound)))
         count = len(given)
-        if not is_paused() and any(is_tracked(t._uop) and not t._leaf for t in given):
+        if not is_paused() and any(not t._leaf and is_tracked(t._uop) for t in given):
             return self.function(
                 *args, **kwargs
             )  # a gradient flows through it: the graph is part of a larger one

@@ -109,7 +109,7 @@ class Results:
 
     def storage(self, number: int) -> Storage:
         """The storage of a result."""
-        node = self._node(number)
+        node = self.node(number)
         storage = Storage(node)
         self.held.append(_ref(storage))
         claim(base_of(node), storage)
@@ -121,7 +121,7 @@ class Results:
         output = self.output_spec.outputs[number]
         return None if sizes is None or output is None else as_host(self.buffers[output[0]]).reshape(sizes)
 
-    def _node(self, number: int) -> UOp:
+    def node(self, number: int) -> UOp:
         """The node of a result; results may share memory."""
         output = self.output_spec.outputs[number]
         assert output is not None
