@@ -18,6 +18,7 @@ import torch
 
 from morok.caches import Cache
 from morok.errors import MorokError
+from morok.torch import stored
 from morok.torch.layout import Layout, layout_of, row_major
 from morok.torch.lower import is_plumbing, lower, show_line, why_not
 from morok.torch.options import Options
@@ -74,10 +75,12 @@ class Compiled:
         self.device = device_of(torch.empty(0, device=self.torch_device))
         self.dynamic = [n for n in self.placeholders if _is_symbolic(n.meta.get("val"))]
         self.fallbacks: dict[Any, str] = {}
-        self._tried: Traced | None = self._try(nodes)
+        self._key = None if self.dynamic or options.config else stored.graph_key(gm, self.device, options)
+        self._stored = None if self._key is None else stored.find(self._key)
+        self._tried: Traced | None = None if self._stored is not None else self._try(nodes)
         self.steps = self._cut([n for n in nodes if n.op == "call_function"])
         if self.fallbacks or self.dynamic or len(self.steps) != 1:
-            self._tried = None
+            self._tried = self._key = None
         for node, why in self.fallbacks.items():
             if is_plumbing(node) or (options.fallback_random and _is_random(node)):
                 continue
@@ -219,15 +222,36 @@ class Compiled:
             found = program.bind(sizes, given) if program.variables is not None else None
             if found is not None:
                 return found
-        made = self._general(step, given, sizes) if sizes.known and not step.one_size else None
+        made = self._from_disk(given)
+        if made is None and sizes.known and not step.one_size:
+            made = self._general(step, given, sizes)
         if made is None:
             tried, self._tried = self._tried, None
-            if tried is None or not _as_said(tried, given):
+            keeps = self._key is not None and tried is not None and _as_said(tried, given)
+            if tried is None or not keeps:
                 tried = self._traced(step, given, sizes)
-            made = Program(tried, step.outputs, sizes, self.options.config)
+            made = Program.of(tried, step.outputs, sizes, self.options.config)
+            if keeps and self._key is not None:
+                stored.keep(self._key, self.gm, made)
+            made.wanted = None
         step.programs.append(made)
         found = made.bind(sizes, given)
         assert found is not None, "a program fits what it was made for"
+        return found
+
+    def _from_disk(self, given: Sequence[Any]) -> Program | None:
+        """The program as another process has made it, if the arguments are as they were there."""
+        record, self._stored = self._stored, None
+        if record is None:
+            return None
+        found = Program(self.device, Traced(self.device, Sizes()).cell)
+        dtypes = [value.dtype if isinstance(value, torch.Tensor) else None for value in given]
+        if not stored.restore(found, record, self.gm, dtypes) or len(found.layouts) != len(given):
+            return None
+        for layout, value in zip(found.layouts, given, strict=True):
+            own = layout_of(value) if isinstance(value, torch.Tensor) else None
+            if own != layout or (own is not None and (value.is_neg() or value.is_conj())):
+                return None
         return found
 
     def _general(self, step: Step, given: Sequence[Any], sizes: Sizes) -> Program | None:
@@ -235,7 +259,9 @@ class Compiled:
         try:
             variables = Variables(sizes, _shape_env(self.dynamic))
             if variables.of:
-                made = Program(self._traced(step, given, variables), step.outputs, sizes, self.options.config)
+                made = Program.of(
+                    self._traced(step, given, variables), step.outputs, sizes, self.options.config
+                )
                 if made.bind(sizes, given) is not None:
                     return made
         except _REFUSALS:

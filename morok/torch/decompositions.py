@@ -6,7 +6,7 @@ from functools import cache
 from typing import Any
 
 import torch
-from torch._decomp import core_aten_decompositions, decomposition_table
+from torch._decomp import decomposition_table
 
 from morok.torch import operators as _operators  # noqa: F401 - enters all rows
 from morok.torch.table import lookup
@@ -15,9 +15,9 @@ from morok.torch.table import lookup
 @cache
 def decompositions() -> dict[Any, Any]:
     """torch's own table without what morok computes as it is."""
-    table = {**decomposition_table, **core_aten_decompositions()}
+    # what is composed of others by torch itself never arrives here, so that those tables stay unbuilt
     return {
         target: function
-        for target, function in table.items()
+        for target, function in decomposition_table.items()
         if isinstance(target, torch._ops.OpOverload) and lookup(target) is None
     }

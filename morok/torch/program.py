@@ -25,6 +25,7 @@ from morok.ir.build import bind
 from morok.ir.memory import base_of
 from morok.ir.node import UOp, make
 from morok.ir.ops import Ops
+from morok.optimize.strategy import Beam
 from morok.runtime.launch import PlanLaunch, native_launch
 from morok.runtime.plan import ExecutionPlan
 from morok.runtime.profile import current
@@ -42,25 +43,40 @@ from morok.torch.traced import Traced
 
 @final
 class Program:
-    """One plan. What was traced is computed from its inputs, and `outputs` are given back."""
+    """One plan: made from what was traced (`of`), or found on disk (`stored.restore`)."""
 
-    def __init__(self, traced: Traced, outputs: Sequence[Any], sizes: Sizes, config: Any = None) -> None:
-        self.device = traced.device
+    def __init__(self, device: str, cell: UOp) -> None:
+        self.device = device
         self.on_gpu = self.device.startswith("CUDA")
         self.torch_device = torch.device(
             "cuda:" + (self.device.partition(":")[2] or "0") if self.on_gpu else "cpu"
         )
-        self.variables = traced.known if isinstance(traced.known, Variables) else None
-        self.places = traced.places
-        self.cell = traced.cell
+        self.variables: Variables | None = None
+        self.cell = cell
         self.lock = renewed(self, "lock", RLock)
-        self.layouts = [traced.layouts.get(node) for node in traced.inputs]
-        self.targets: list[UOp] = []
-        with traced.recording():
-            self.results = self._results(traced, outputs, sizes)
-        self.draws = traced.draws
-        self.plan = self._planned(config, sizes)
+        # of an argument: its number, the memory that is read, and whether it is copied there first
+        self.places: list[tuple[int, UOp, bool]] = []
+        self.layouts: list[Layout | None] = []
+        self.results: list[Planned] = []
+        self.count = 0  # results that people see
+        self.draws = False
+        self.plan: ExecutionPlan | None = None
         self.launch: PlanLaunch | None = None
+        self.targets: list[UOp] = []
+        self.wanted: list[UOp] | None = None  # what was scheduled, until it is kept on disk
+
+    @classmethod
+    def of(cls, traced: Traced, outputs: Sequence[Any], sizes: Sizes, config: Any = None) -> Program:
+        """What was traced is computed from its inputs, and `outputs` are given back."""
+        made = cls(traced.device, traced.cell)
+        made.variables = traced.known if isinstance(traced.known, Variables) else None
+        made.places = traced.places
+        made.layouts = [traced.layouts.get(node) for node in traced.inputs]
+        with traced.recording():
+            made.results = made._results(traced, outputs, sizes)
+        made.draws = traced.draws
+        made.plan = made._planned(config, sizes)
+        return made
 
     # --- making the plan
 
@@ -173,6 +189,7 @@ class Program:
             if view.op is not Ops.BUFFER or view not in written:
                 return None
             memory[target] = base_of(view)
+        self.wanted = valued
         return plan, {target: memory[node] for target, node in targets.items()}
 
     # --- running
@@ -208,28 +225,37 @@ class Program:
         assert plan is not None
         if self.draws:
             pairs.append((self.cell, fresh_cell(self.torch_device)))
-        if self.launch is not None and current() is None:
-            point = self.launch.point
-            for node, value in pairs:
-                point(node, value.data_ptr())
-            for name, number in values.items():
-                self.launch.set(name, number)
+        if current() is not None or (self.launch is None and not self._ready(plan, values)):
+            known = {name: number for name, number in values.items() if name in plan.limits}
             with ordered(self.torch_device):
-                self.launch()
-            plan._bound = values
-            plan.hear()
+                plan.run({node: self._buffer(node, value) for node, value in pairs}, **known)
             return
-        known = {name: number for name, number in values.items() if name in plan.limits}
+        launch = self.launch
+        assert launch is not None
+        point = launch.point
+        for node, value in pairs:
+            point(node, value.data_ptr())
+        for name, number in values.items():
+            launch.set(name, number)
         with ordered(self.torch_device):
-            plan.run({node: self._buffer(node, value) for node, value in pairs}, **known)
-        if plan._programs is not None:
-            items = list(zip(plan._programs, (i.buffers for i in plan.schedule.items), strict=True))
+            launch()
+        plan._bound = values
+        plan.hear()
+
+    def _ready(self, plan: ExecutionPlan, values: dict[str, int]) -> bool:
+        """Whether all kernels are one native call; a search is for a plan that runs them one by one."""
+        if plan._searched is None and not isinstance(plan.config.chosen, Beam) and not knobs.DEBUG.value:
+            plan.compile()
+            items = list(zip(plan._programs or (), (i.buffers for i in plan.schedule.items), strict=True))
             self.launch = native_launch(items, {**plan.values, **values})
-            if self.launch is not None:
-                own = {node for node, _ in pairs}
-                for node in self.launch.nodes:
-                    if node not in own:
-                        self.launch.bind(node, plan._memory(node))
+        if self.launch is None:
+            return False
+        given = {node for _, node, _ in self.places} | {self.cell}
+        given |= {r.of.node for r in self.results if isinstance(r.of, Made) and r.of.node is not None}
+        for node in self.launch.nodes:
+            if node not in given:
+                self.launch.bind(node, plan._memory(node))
+        return True
 
     def _buffer(self, node: UOp, value: Any) -> Buffer:
         target = get_device(self.device)

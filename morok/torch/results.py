@@ -73,10 +73,13 @@ class Planned:
     of: Made | Shown | Twin | Number | Any
     val: Any = None  # what torch says about it
     base: Any = None  # what torch says about the one that is shown
+    fixed: bool = False  # for one set of sizes, which is known already
 
     def bound(self, known: Callable[[Any], Any], given: Sequence[Any]) -> Any:
         """The result for sizes of a call; a LookupError if it lies in memory in another way."""
         of = self.of
+        if self.fixed:
+            return of
         if isinstance(of, Number):
             return known(of.val)
         if isinstance(of, Twin):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from morok import dtype as dt
 from morok.tensor.tensor import Tensor
 from morok.torch.table import Call, T, op, tensor_of
+from morok.torch.types import memory_order
 
 _END = (1 << 63) - 1
 
@@ -140,6 +142,18 @@ def flip(x: T, dims: Any) -> T:
     return x.flip(*dims) if dims and x.ndim else x
 
 
+@op("rot90.default")
+def rot90(x: T, k: int = 1, dims: Any = (0, 1)) -> T:
+    """As it is: taken apart it would lie in memory in another order."""
+    first, second = dims
+    turns = k % 4
+    if turns == 2:
+        return x.flip(first, second)
+    if turns == 1:
+        return x.flip(second).transpose(first, second)
+    return x.transpose(first, second).flip(second) if turns else x
+
+
 @op("roll.default")
 def roll(x: T, shifts: Any, dims: Any = ()) -> T:
     if not x.numel():
@@ -188,23 +202,36 @@ def unfold(x: T, dim: int, size: int, step: int) -> T:
     return x.unfold(dim, size, step)
 
 
-@op("as_strided.default")
-def as_strided(x: T, size: Any, stride: Any, offset: Any = None, *, call: Call) -> T:
-    """Elements by their places in memory; the input lies there as torch says that it does."""
+def _places(x: T, size: Any, stride: Any, offset: Any, call: Call) -> tuple[T, T, Any]:
+    """A tensor's elements in the order of memory, the places of a view among them, and that order."""
     val = call.arg(0)
-    from morok.torch.types import memory_order
-
     sizes, strides = tuple(map(call.known, val.shape)), tuple(map(call.known, val.stride()))
     order = memory_order(sizes, strides)
     start = call.known(val.storage_offset()) if offset is None else offset
     if order is None or call.known(val.storage_offset()) or 0 in strides:
         raise NotImplementedError("as_strided of something with gaps")
     flat = x.permute(*order).reshape(-1) if x.ndim else x.reshape(1)
-    if not size:
-        return flat[start]
-    at = None
+    at = Tensor.full(tuple(size), start, dtype=dt.int64)
     for axis, (n, step) in enumerate(zip(size, stride, strict=True)):
-        own = (Tensor.arange(n) * step).reshape(*[-1 if a == axis else 1 for a in range(len(size))])
-        at = own if at is None else at + own
-    assert at is not None
-    return flat[(at + start if start else at).expand(*size)]
+        at = at + (Tensor.arange(n) * step).reshape(*[-1 if a == axis else 1 for a in range(len(size))])
+    return flat, at, order
+
+
+@op("as_strided.default")
+def as_strided(x: T, size: Any, stride: Any, offset: Any = None, *, call: Call) -> T:
+    """Elements by their places in memory; the input lies there as torch says that it does."""
+    flat, at, _ = _places(x, size, stride, offset, call)
+    return flat[at]
+
+
+@op("as_strided_scatter.default", "prims.as_strided_scatter.default")
+def as_strided_scatter(x: T, src: T, size: Any, stride: Any, offset: Any = None, *, call: Call) -> T:
+    """A tensor with other elements at some places in memory."""
+    if not src.numel():
+        return x
+    flat, at, order = _places(x, size, stride, offset, call)
+    made = flat.index_put((at.reshape(-1),), src.cast(x.dtype).reshape(-1))
+    if not x.ndim:
+        return made.reshape(())
+    back = sorted(range(x.ndim), key=order.__getitem__)
+    return made.reshape(*[x.shape[axis] for axis in order]).permute(*back)

@@ -131,8 +131,9 @@ def batch_norm(x: T, weight: T | None, bias: T | None, *rest: Any, call: Call) -
         middle, spread = mean.cast(values.dtype), var.cast(values.dtype)
         off = values - _channels(x, middle)
         rstd = (spread + eps).rsqrt()
-        empty = Tensor.zeros(0)
-        saved = empty, empty
+        # what is kept for the backward pass has no elements on the CPU, and a GPU's library keeps these
+        size = tuple(map(call.known, call.val[1].shape))
+        saved = (middle, rstd) if size == middle.shape else (Tensor.zeros(*size), Tensor.zeros(*size))
     scale = rstd if weight is None else rstd * weight.cast(rstd.dtype)
     out = off * _channels(x, scale)
     out = out + _channels(x, bias.cast(out.dtype)) if bias is not None else out

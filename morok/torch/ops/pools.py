@@ -67,6 +67,19 @@ def max_pool_backward(grad: T, x: T, *rest: Any, call: Call) -> T:
     return summed.reshape(*x.shape)
 
 
+@op("max_unpool2d.default", "max_unpool3d.default")
+def max_unpool(x: T, places: T, *_: Any, call: Call) -> T:
+    """Every element at its place, zeros elsewhere."""
+    count = 3 if "3d" in str(call.node.target) else 2
+    if not x.numel():
+        return Tensor.zeros(*call.shape, dtype=x.dtype)
+    lead = x.shape[: x.ndim - count]
+    own = _product(x.shape[x.ndim - count :])
+    flat = Tensor.zeros(*lead, _product(call.shape[len(lead) :]), dtype=x.dtype)
+    made = flat.scatter(len(lead), places.reshape(*lead, own), x.reshape(*lead, own))
+    return made.reshape(*call.shape)
+
+
 def _product(sizes: Any) -> Any:
     made: Any = 1
     for size in sizes:

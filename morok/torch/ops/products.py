@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import torch
+
 from morok import dtype as dt
 from morok.tensor.tensor import Tensor
 from morok.torch.table import Call, T, op
@@ -106,6 +108,74 @@ def flash_for_cpu_backward(
     attn_mask: T | None = None, scale: float | None = None, call: Call,
 ) -> Any:  # fmt: skip
     return attention_backward(grad, q, k, v, out, logsumexp, attn_mask, is_causal, scale)
+
+
+@op("_scaled_dot_product_flash_attention.default")
+def flash(
+    q: T, k: T, v: T, dropout_p: float = 0.0, is_causal: bool = False, return_debug_mask: bool = False, *,
+    scale: float | None = None, call: Call,
+) -> Any:  # fmt: skip
+    return _on_gpu(q, k, v, None, dropout_p, is_causal, scale, call)
+
+
+@op("_scaled_dot_product_cudnn_attention.default", "_scaled_dot_product_efficient_attention.default")
+def with_bias(
+    q: T, k: T, v: T, attn_bias: T | None = None, compute_log_sumexp: bool = False, dropout_p: float = 0.0,
+    is_causal: bool = False, *_: Any, scale: float | None = None, call: Call,
+) -> Any:  # fmt: skip
+    return _on_gpu(q, k, v, attn_bias, dropout_p, is_causal, scale, call)
+
+
+def _on_gpu(
+    q: T, k: T, v: T, mask: T | None, dropout: float, causal: bool, scale: float | None, call: Call
+) -> Any:
+    """Attention as torch has it on GPUs: sums in a form of its own, then what only its kernels want."""
+    if dropout:
+        raise NotImplementedError("attention with dropout inside")
+    out, sums = _attention(q, k, v, mask, causal, scale, call)
+    made = [out]
+    for number, val in enumerate(call.val[1:], 1):
+        if not isinstance(val, torch.Tensor):
+            made.append(call.known(val))
+            continue
+        sizes = tuple(map(call.known, val.shape))
+        if number == 1 and sums is not None and 0 not in sizes:
+            short = sizes[2] - sums.shape[-1]  # rounded up, for some
+            sums = sums.pad(((0, 0), (0, 0), (0, short)), value=math.inf) if short else sums
+            made.append(sums.reshape(*sizes))
+        else:
+            made.append(Tensor.zeros(*sizes))
+    return made
+
+
+@op("_scaled_dot_product_flash_attention_backward.default")
+def flash_backward(grad: T, q: T, k: T, v: T, out: T, sums: T, *rest: Any, scale: Any = None) -> Any:
+    return _on_gpu_backward(grad, q, k, v, out, sums, None, rest[4], rest[5], scale)
+
+
+@op("_scaled_dot_product_cudnn_attention_backward.default")
+def cudnn_backward(grad: T, q: T, k: T, v: T, out: T, sums: T, *rest: Any, scale: Any = None) -> Any:
+    return _on_gpu_backward(grad, q, k, v, out, sums, rest[2], rest[7], rest[8], scale)
+
+
+@op("_scaled_dot_product_efficient_attention_backward.default")
+def efficient_backward(
+    grad: T, q: T, k: T, v: T, bias: T | None, out: T, sums: T, seed: Any, offset: Any, dropout: float,
+    mask: Any, causal: bool = False, *, scale: float | None = None,
+) -> Any:  # fmt: skip
+    if bias is not None and mask[3]:
+        raise NotImplementedError("the gradient of a bias of scores")
+    return *_on_gpu_backward(grad, q, k, v, out, sums, bias, dropout, causal, scale), None
+
+
+def _on_gpu_backward(
+    grad: T, q: T, k: T, v: T, out: T, sums: T, mask: T | None, dropout: float, causal: bool, scale: Any
+) -> tuple[T, T, T]:
+    if dropout:
+        raise NotImplementedError("attention with dropout inside")
+    rows = q.shape[:-1]
+    sums = sums.reshape(*sums.shape[:3]).narrow(2, 0, rows[-1])
+    return attention_backward(grad, q, k, v, out, sums, mask, causal, scale)
 
 
 def attention_backward(
