@@ -64,6 +64,7 @@ function figures(k, sum) {
 
 // What limits it. The roofline counts bytes and operations on floats; the compiler's model counts instructions.
 function limitText(k, sum) {
+  if (!run.index.limits[sum.device]?.measured) return "not known: nothing was measured on a machine; times of the emulator are those of NumPy";
   const model = k.predicted?.seconds ? k.predicted.seconds * sum.calls / sum.seconds : 0;
   if (!sum.limit.startsWith("neither") || !model) return sum.limit;
   if (model >= 0.5) return `its instructions: the compiler’s model counts ${percent(Math.min(1, model))} of the measured time for them, of which the roofline counts only operations on floats`;
