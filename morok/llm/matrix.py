@@ -90,27 +90,48 @@ class Packed:
 
     def _small(self, x: Tensor) -> Tensor:
         """Bytes by bytes; scales multiply the sums of groups."""
-        rows = concrete(x.shape[0])
-        words, scales = in_bytes(x, self.digits)
-        block = self.form.block
+        rows, block = concrete(x.shape[0]), self.form.block
+        parts = self.form.parts(self.stored)
+        whole = parts[0].factor is not None
+        words, scales = in_bytes(x, self.digits, block.numbers if whole else SCALED)
         left = _select(words, block, 4)  # (n, digits, blocks, groups, words) for each part
-        factors = _select(scales, block, SCALED // 2)
-        plain = block.select(x, 1)
+        value = self._with_factors(parts, left, scales) if whole else self._by_scale(parts, left, scales)
+        for sums, offset in _offsets(parts, block.select(x, 1)):
+            term = offset.unsqueeze(1) * _across(sums)
+            value = value + (term.sum(tuple(range(3, len(term.shape) - 1))) if whole else term)
+        found = value.sum(tuple(range(2, len(value.shape) - 1)))  # (rows / LANES, n, LANES)
+        if rows == 1:
+            return found.reshape(1, -1)
+        return found.contiguous().transpose(0, 1).reshape(rows, -1)
+
+    def _by_scale(self, parts: tuple[WordPart, ...], left: list[Tensor], scales: Tensor) -> Tensor:
+        """Every group has a scale of its own: (rows / LANES, n, blocks, groups, LANES)."""
+        twice = scales.unsqueeze(-1).expand(*scales.shape, 2).reshape(scales.shape[0], -1)
+        factors = _select(twice, self.form.block, SCALED // 2)
         total: Tensor | None = None
-        for parts in _by_scale(self.form.parts(self.stored)):
-            found = [_sum_of_products(parts, left, digit) for digit in range(self.digits)]
-            first, part = parts[0]
-            value = _joined(found) * _across(factors[first][..., 0])
-            term = value * part.scale.unsqueeze(1)
-            if part.offset is not None:
-                sums = sum((plain[at] for at, _ in parts[1:]), plain[first]).sum(-1).contiguous()
-                term = term + part.offset.unsqueeze(1) * _across(sums)
+        for together in _same_scale(parts):
+            found = [_sum_of_products(together, left, digit) for digit in range(self.digits)]
+            first, part = together[0]
+            term = _joined(found) * _across(factors[first][..., 0]) * part.scale.unsqueeze(1)
             total = term if total is None else total + term
         assert total is not None
-        found_rows = total.sum(tuple(range(2, len(total.shape) - 1)))  # (rows / LANES, n, LANES)
-        if rows == 1:
-            return found_rows.reshape(1, -1)
-        return found_rows.contiguous().transpose(0, 1).reshape(rows, -1)
+        return total
+
+    def _with_factors(self, parts: tuple[WordPart, ...], left: list[Tensor], scales: Tensor) -> Tensor:
+        """Groups have whole factors, and blocks a scale: (rows / LANES, n, blocks, LANES)."""
+        found = []
+        for digit in range(self.digits):
+            total: Tensor | None = None
+            for at, part in enumerate(parts):
+                assert part.factor is not None
+                term = _sum_of_products([(at, part)], left, digit) * part.factor.unsqueeze(1)
+                term = term.sum(tuple(range(3, len(term.shape) - 1)), dtype=dt.int32)
+                total = term if total is None else total + term
+            assert total is not None
+            found.append(total)
+        scale = parts[0].scale
+        flat = scale.reshape(scale.shape[0], scale.shape[1], scale.shape[-1]).unsqueeze(1)
+        return _joined(found, wide=True) * _across(scales) * flat
 
     def _large(self, x: Tensor) -> Tensor:
         """The numbers of each part as a matrix (columns, rows) of its own, which is multiplied then."""
@@ -139,15 +160,15 @@ def _in_bfloat16(x: Tensor) -> Tensor:
     return Tensor.cat(first, second, third, dim=0).contiguous()
 
 
-def in_bytes(x: Tensor, digits: int) -> tuple[Tensor, Tensor]:
-    """Rows of numbers as words of four signed bytes, (n, digits, numbers / 4), and the scales of 32 numbers
-    each, given twice: (n, numbers / 16). The first digit has the lowest value.
+def in_bytes(x: Tensor, digits: int, scaled: int = SCALED) -> tuple[Tensor, Tensor]:
+    """Rows of numbers as words of four signed bytes, (n, digits, numbers / 4), and the scales of so many
+    numbers each, (n, numbers / scaled). The first digit has the lowest value.
 
     With 128 added to each byte all borrowing between bytes is done, and turning their top bits takes it off.
     """
     rows, columns = concrete(x.shape[0]), concrete(x.shape[1])
     largest, turn = _LARGEST[digits], sum(0x80 << 8 * i for i in range(digits))
-    wide = x.reshape(rows, columns // SCALED, SCALED)
+    wide = x.reshape(rows, columns // scaled, scaled)
     top = wide.abs().max(-1, keepdim=True).maximum(_LEAST).contiguous()
     whole = ((wide * (largest / top)).rint().cast(dt.int32) + turn) ^ turn
     shifts = (Tensor.arange(digits, device=x.device) * 8).cast(dt.int32).reshape(digits, 1, 1)
@@ -155,8 +176,7 @@ def in_bytes(x: Tensor, digits: int) -> tuple[Tensor, Tensor]:
     word = four[..., 0]
     for i in (1, 2, 3):
         word = word | (four[..., i] << 8 * i)
-    scales = (top * (1 / largest)).expand(rows, columns // SCALED, 2).reshape(rows, columns // (SCALED // 2))
-    return word.contiguous(), scales
+    return word.contiguous(), top.squeeze(-1) * (1 / largest)
 
 
 def _select(x: Tensor, block: BlockFormat, each: int) -> list[Tensor]:
@@ -182,20 +202,33 @@ def _sum_of_products(parts: list[tuple[int, WordPart]], left: list[Tensor], digi
     return sum(products[1:], products[0]).sum(-2, dtype=dt.int32)
 
 
-def _joined(found: list[Tensor]) -> Tensor:
-    """Sums of digits as one number each: the lower two fit an integer together."""
+def _joined(found: list[Tensor], wide: bool = False) -> Tensor:
+    """Sums of digits as one number each. The lower two fit an integer together, unless they are wide."""
     if len(found) == Q8:
         return found[0].cast(dt.float32)
     low, middle, high = found
+    if wide:
+        return high.cast(dt.float32) * 65536.0 + (middle.cast(dt.float32) * 256.0 + low.cast(dt.float32))
     return high.cast(dt.float32) * 65536.0 + (middle * 256 + low).cast(dt.float32)
 
 
-def _by_scale(parts: tuple[WordPart, ...]) -> list[list[tuple[int, WordPart]]]:
+def _same_scale(parts: tuple[WordPart, ...]) -> list[list[tuple[int, WordPart]]]:
     """Parts whose numbers have the same scale and offset, together, with their places."""
     found: dict[tuple[int, int], list[tuple[int, WordPart]]] = {}
     for at, part in enumerate(parts):
         found.setdefault((id(part.scale), id(part.offset)), []).append((at, part))
     return list(found.values())
+
+
+def _offsets(parts: tuple[WordPart, ...], plain: list[Tensor]) -> list[tuple[Tensor, Tensor]]:
+    """The sums of the numbers on the left that each offset of groups multiplies, and that offset."""
+    found = []
+    for together in _same_scale(parts):
+        first, part = together[0]
+        if part.offset is not None:
+            sums = sum((plain[at] for at, _ in together[1:]), plain[first]).sum(-1).contiguous()
+            found.append((sums, part.offset))
+    return found
 
 
 def pack(form: BlockFormat, raw: np.ndarray, device: str | None = None, digits: int = EXACT) -> Packed:

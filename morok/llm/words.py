@@ -40,11 +40,13 @@ class Stored:
 @dataclass(frozen=True)
 class WordPart:
     """Numbers of each block: scale · codes + offset. Words are int32 (…, groups, words, lanes), four signed
-    bytes each; scale and offset have one number per group: (…, groups, lanes)."""
+    bytes each; scale and offset have one number per group: (…, groups, lanes). Where there is a factor, a
+    whole number for each group, scale is that of the block and multiplies it."""
 
     words: Tensor
     scale: Tensor
     offset: Tensor | None = None
+    factor: Tensor | None = None
 
     def values(self) -> Tensor:
         """The numbers themselves, (…, groups, numbers, lanes)."""
@@ -52,7 +54,8 @@ class WordPart:
         up = _steps(4, -8, 24, self.words).reshape(4, 1)
         wide = (self.words.unsqueeze(-2) << up) >> 24
         codes = wide.cast(dt.float32).reshape(*front, 4 * count, lanes)
-        product = self.scale.unsqueeze(-2) * codes
+        scale = self.scale if self.factor is None else self.scale * self.factor.cast(dt.float32)
+        product = scale.unsqueeze(-2) * codes
         return product if self.offset is None else product + self.offset.unsqueeze(-2)
 
 
@@ -248,13 +251,11 @@ def _eight_groups(s: Stored, codes: Callable[[int, int], Tensor]) -> tuple[WordP
     found = []
     scales, minima = _six_bits(s)
     for four in (0, 1):
-        one, least = (
-            _cut(_half(s, i) * of[four].cast(dt.float32), 2, 2) for i, of in ((0, scales), (1, minima))
-        )
+        one, least = _cut(scales[four], 2, 2), _cut(_half(s, 1) * minima[four].cast(dt.float32), 2, 2)
         for half in (0, 1):
             place = len(one.shape) - 2
-            picked = [t.narrow(place, half, 1).squeeze(place) for t in (one, least)]
-            found.append(WordPart(codes(four, half), picked[0], -picked[1]))
+            picked, offset = (t.narrow(place, half, 1).squeeze(place) for t in (one, least))
+            found.append(WordPart(codes(four, half), _half(s, 0), -offset, picked.cast(dt.int32)))
     return tuple(found)
 
 
@@ -279,14 +280,15 @@ def _quarter(x: Tensor, quarter: int) -> Tensor:
 
 def _q6_k(s: Stored) -> tuple[WordPart, ...]:
     """(2, 4 quarters, 2 groups, 16); the upper bits come with their sign turned."""
-    scales = _cut(_small(s, 0, 16).bitcast(dt.int8).cast(dt.float32) * (_half(s, 0) * 0.25), 2, 4, 2)
+    scales = _cut(_small(s, 0, 16).bitcast(dt.int8).cast(dt.int32), 2, 4, 2)
+    d = _cut(_half(s, 0) * 0.25, 1, 1)
     low, high = _words(s, 0, 2, 2, 2, 4), _words(s, 32, 2, 2, 4)
     found = []
     for quarter in range(4):
         place = len(low.shape) - 4
         of = low.narrow(place, quarter % 2, 1).squeeze(place)
         codes = _field(of, 4 * (quarter // 2), 4, 2) | _field(high, 2 * quarter, 2, 6)
-        found.append(WordPart(codes, _quarter(scales, quarter)))
+        found.append(WordPart(codes, d, None, _quarter(scales, quarter)))
     return tuple(found)
 
 
@@ -296,8 +298,8 @@ def _q2_k(s: Stored) -> tuple[WordPart, ...]:
     found = []
     for pair in range(4):
         both = _quarter(packed, pair)
-        scale, least = (v.cast(dt.float32) for v in (both & 15, both >> 4))
-        found.append(WordPart(_field(q, 2 * pair, 2, 0), d * scale, -(m * least)))
+        least = (both >> 4).cast(dt.float32)
+        found.append(WordPart(_field(q, 2 * pair, 2, 0), d, -(m * least), (both & 15).cast(dt.int32)))
     return tuple(found)
 
 
@@ -311,9 +313,9 @@ def _q3_k(s: Stored) -> tuple[WordPart, ...]:
     for pair in range(4):
         low = _cut(_small(s, 2 * pair, 2), 1, 2) >> upper
         high = _cut(_small(s, 8 + 2 * (pair % 2), 2), 1, 2) >> (upper + 2 * (pair // 2))
-        scale = ((low & 15) | ((high & 3) << 4)).cast(dt.float32) - 32.0
+        scale = ((low & 15) | ((high & 3) << 4)).cast(dt.int32) - 32
         codes = _field(q, 2 * pair, 2, 5) | _field(third, places + pair, 1, 7)
-        found.append(WordPart(codes, d * scale))
+        found.append(WordPart(codes, d, None, scale))
     return tuple(found)
 
 
@@ -325,10 +327,10 @@ def _iq4_xs(s: Stored) -> tuple[WordPart, ...]:
         x = _cut(_small(s, at, count), count, 1) >> steps
         return x.reshape(*x.shape[:-3], 8, x.shape[-1])
 
-    scale = ((eight(2, 4, 4) & 15) | ((eight(0, 2, 2) & 3) << 4)).cast(dt.float32) - 32.0
-    w = _words(s, 0, 8, 4)
-    d = _half(s, 0) * scale
-    return tuple(WordPart(_lookup(_field(w, 4 * half, 4, 0), NON_LINEAR), d) for half in (0, 1))
+    scale = ((eight(2, 4, 4) & 15) | ((eight(0, 2, 2) & 3) << 4)).cast(dt.int32) - 32
+    w, d = _words(s, 0, 8, 4), _half(s, 0)
+    codes = [_lookup(_field(w, 4 * half, 4, 0), NON_LINEAR) for half in (0, 1)]
+    return tuple(WordPart(c, d, None, scale) for c in codes)
 
 
 def _turn(mask: int, count: int, codes: np.ndarray) -> np.ndarray:

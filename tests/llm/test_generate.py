@@ -1,8 +1,11 @@
 """A tiny Llama from a file that the test writes: logits as NumPy computes them, texts, limits, prefixes."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
+from morok.dtype import int8
 from morok.errors import ArgumentError
 from morok.llm import Model, load
 from morok.llm.generate import CHUNK
@@ -111,3 +114,48 @@ def test_conversations(tiny: tuple[Model, dict[str, np.ndarray]]) -> None:
     for messages in ([], "hello", [{"role": "user"}], [{"content": "x"}], [{"role": "user", "content": 5}]):
         with pytest.raises(ArgumentError):
             model.chat_prompt(messages)
+
+
+def test_several_texts_in_one_step(tiny: tuple[Model, dict[str, np.ndarray]], tmp_path: Path) -> None:
+    """Each at a position of its own; a long prompt takes part chunk by chunk."""
+    _, weights = tiny
+    path = tmp_path / "tiny.gguf"
+    files.tiny_llama(path)
+    model = load(path)
+    model.reserve(3)
+    slots = [model.new_slot() for _ in range(3)]
+    rnd = np.random.default_rng(0)
+    texts = [[int(t) for t in rnd.integers(3, len(files.TOKENS), n)] for n in (10, CHUNK + 10, 3)]
+    wanted = [files.llama_logits(weights, t) for t in texts]
+    for less in (2, 1, 0):
+        now = [t[: len(t) - less] for t in texts]
+        found = model.advance_together(list(zip(slots, now, strict=True)))
+        while any(row is None for row in found):
+            found = model.advance_together(list(zip(slots, now, strict=True)))
+        for row, tokens, logits in zip(found, now, wanted, strict=True):
+            assert row is not None
+            np.testing.assert_allclose(row, logits[len(tokens) - 1], rtol=2e-4, atol=2e-4)
+    assert model._together.traces == 1
+
+
+def test_guesses_change_nothing(tiny: tuple[Model, dict[str, np.ndarray]]) -> None:
+    model, _ = tiny
+    options = {"max_tokens": 40, "ignore_end": True}
+    prompt = [5, 6, 7, 5, 6, 7, 5, 6]
+    plain = [p.token for p in model.stream(prompt, **options)]
+    assert [p.token for p in model.stream(prompt, speculate=True, **options)] == plain
+
+
+def test_a_cache_of_bytes(tiny: tuple[Model, dict[str, np.ndarray]], tmp_path: Path) -> None:
+    _, weights = tiny
+    path = tmp_path / "tiny.gguf"
+    files.tiny_llama(path)
+    tokens = [int(t) for t in np.random.default_rng(0).integers(3, len(files.TOKENS), 12)]
+    wanted = files.llama_logits(weights, tokens)[-1]
+    model = load(path, cache_type="q8")
+    error = np.abs(model.advance(model.slot, tokens) - wanted).max()
+    assert 1e-5 < error < 0.1 and model.caches[0][0].dtype is int8
+    with pytest.raises(ArgumentError, match="cache_type must be one of"):
+        load(path, cache_type="q3")
+    with pytest.raises(ArgumentError, match="activations must be one of"):
+        load(path, activations="q3")

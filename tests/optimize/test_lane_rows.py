@@ -5,13 +5,15 @@ import pytest
 
 from morok import Tensor
 from morok.codegen.vector.accumulators import accumulate
-from morok.dtype import float32
+from morok.dtype import bfloat16, float32, int32
 from morok.ir.build import define_global, rng
 from morok.ir.node import UOp, alu, const, make
 from morok.ir.ops import AxisKind, Ops
 from morok.optimize.heuristics.cpu import choose
+from morok.optimize.heuristics.gpu import choose_gpu
 from morok.optimize.loops import loops_of, size
-from tests.optimize.kernels import NEON, kernel_of
+from morok.tensor.elementwise.arithmetic import binary
+from tests.optimize.kernels import GPU, NEON, kernel_of
 
 
 def lanes(y: Tensor) -> list[tuple[AxisKind, int | None]]:
@@ -44,3 +46,31 @@ def test_sums_of_products_are_added_one_by_one() -> None:
 
 def make_value(i: int) -> UOp:
     return make(Ops.INDEX, float32, (define_global(float32, 8, i), rng(8, 0)))
+
+
+def test_words_of_four_codes(rows: int = 64) -> None:
+    """The other factor's words are the same for all rows; sums of sums take half of the lanes."""
+    words = Tensor(np.zeros((rows, 6, 8, 16), np.int32))
+    x = Tensor(np.zeros((1, 6, 8, 1), np.int32))
+    sums = binary(words, Ops.DOT4, x).sum(2, dtype=int32)
+    assert (AxisKind.UPCAST, 16) in lanes(sums.cast(float32).sum(1))
+    factors = Tensor(np.zeros((rows, 3, 2, 16), np.int32))
+    pairs = (sums.reshape(rows, 3, 2, 16) * factors).sum(2, dtype=int32)
+    assert (AxisKind.UPCAST, 8) in lanes(pairs.cast(float32).sum(1))
+
+
+def test_threads_of_a_grid_have_neighbouring_rows() -> None:
+    words, x = Tensor(np.zeros((64, 32, 8, 16), np.int32)), Tensor(np.zeros((1, 32, 8, 1), np.int32))
+    y = binary(words, Ops.DOT4, x).sum(2, dtype=int32).cast(float32).sum(1)
+    found = loops_of(choose_gpu(kernel_of(y.uop), GPU))
+    kinds = {r.arg[1]: (int(r.arg[0]), size(r)) for r in found.closers}
+    assert kinds[AxisKind.LOCAL][1] == 16 and kinds[AxisKind.GROUP_REDUCE][1] == 16
+    assert kinds[AxisKind.LOCAL][0] > kinds[AxisKind.GROUP_REDUCE][0]  # the last one is the fastest
+
+
+def test_narrow_rows_of_a_grid_are_read_by_few_threads() -> None:
+    matrix = Tensor(np.zeros((4096, 1024), np.uint16)).bitcast(bfloat16)
+    y = (Tensor(np.zeros((1, 1024), np.float32)) * matrix.cast(float32)).sum(1)
+    found = loops_of(choose_gpu(kernel_of(y.uop), GPU))
+    sizes = {(r.arg[1], size(r)) for r in found.closers}
+    assert (AxisKind.GROUP_REDUCE, 32) in sizes and (AxisKind.UNROLL, 8) in sizes

@@ -24,7 +24,13 @@ def add_model(parser: ArgumentParser) -> None:
         "--cache-type",
         default="float32",
         metavar="TYPE",
-        help="of keys and values: float32, float16, bfloat16",
+        help="of keys and values: float32, float16, bfloat16, q8",
+    )
+    parser.add_argument(
+        "--activations",
+        default="exact",
+        metavar="HOW",
+        help="numbers that packed weights are multiplied with: exact (as good as float32), or q8 (one byte)",
     )
 
 
@@ -38,7 +44,7 @@ def load_model(args: Namespace) -> Model:
     if sys.stderr.isatty():
         print(f"loading {name} …", end="", file=sys.stderr, flush=True)
     started = time.perf_counter()
-    model = load(args.model, context=args.context, cache_type=args.cache_type)
+    model = load(args.model, context=args.context, cache_type=args.cache_type, activations=args.activations)
     end = "\r\033[K" if sys.stderr.isatty() else ""
     took = time.perf_counter() - started
     print(

@@ -97,6 +97,11 @@ def share_rows(builder: Builder) -> bool:
     vectors = max(1, longest // lanes)
     count = math.prod(map(trips, rows.outer))
     threads = row_threads(longest, vectors, count, len(walks), machine)
+    matrix = matrix_of_gemv(builder, rows)
+    if matrix is not None:
+        lanes = lanes_for(walks[0], [matrix], machine)
+        needed = ceil_power(-(-machine.cores * LONG_BLOCK // max(1, count)))
+        threads = max(machine.warp, min(needed, power(longest // (AT_ONCE * lanes)), LONG_BLOCK // 2))
     several = BLOCK // threads
     if longest > KEPT * threads and in_one_pass(builder, rows.reductions):
         rows = find_rows(builder)
@@ -107,6 +112,30 @@ def share_rows(builder: Builder) -> bool:
     for k in walks:
         walk(builder, int(k.arg[0]), lanes, threads, "GROUP" if k in rows.reductions else "LOCAL")
     return True
+
+
+def matrix_of_gemv(builder: Builder, rows: Rows) -> Access | None:
+    """A matrix that is multiplied with one vector, in a narrower type than the vector: a thread takes 16
+    bytes of it at a time, and a few threads share a row."""
+    if len(rows.reductions) != 1 or rows.outputs or not rows.outer:
+        return None
+    (k,) = rows.reductions
+    nodes = [n for n in builder.loops.order if n.op is Ops.REDUCE and k in closed_ranges(n)]
+    if len(nodes) != 1 or nodes[0].arg != (Ops.ADD,) or nodes[0].src[0].op is not Ops.MUL:
+        return None
+    reads = [a for a in own_reads(nodes[0]) if a.node.src[0].op is Ops.DEFINE_GLOBAL]
+    matrix = [a for a in reads if any(a.moves(r) for r in rows.outer)]
+    vector = [a for a in reads if a not in matrix]
+    along = all(a.step(k) == 1 for a in reads)
+    if len(matrix) != 1 or not vector or not along or trips(k) % (machine_lanes(builder, matrix[0]) * 32):
+        return None
+    narrow = all(matrix[0].node.dtype.itemsize < a.node.dtype.itemsize for a in vector)
+    return matrix[0] if narrow else None
+
+
+def machine_lanes(builder: Builder, found: Access) -> int:
+    """Elements of an access of 16 bytes."""
+    return max(1, builder.machine.vector_bytes // found.node.dtype.itemsize)
 
 
 def in_one_pass(builder: Builder, reductions: list[UOp]) -> bool:

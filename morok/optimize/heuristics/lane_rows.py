@@ -15,6 +15,7 @@ from morok.optimize.heuristics.builder import Builder
 from morok.optimize.loops import Loops, size
 
 FEW_OUTPUTS = 4  # rows on the left that share what was decoded
+HALF = 8  # rows at a time where there are many totals
 BLOCK_THREADS = 512  # of a block of a grid
 STEPS = 8  # of a group, written out there
 
@@ -32,7 +33,16 @@ def lane_rows(builder: Builder, loops: Loops) -> bool:
         shared = all(not a.moves(other) for a in _narrow(loops) if a.moves(rows))
         if other is not rows and shared and count is not None and 2 <= count <= FEW_OUTPUTS:
             builder.do("UPCAST", int(other.arg[0]))
-    return builder.do("UPCAST", int(rows.arg[0]))
+    number, count = int(rows.arg[0]), size(rows)
+    if count is not None and count >= 2 * HALF and _sums_of_sums(loops):
+        return builder.do("UPCAST", number, HALF)  # totals of all loops have to stay in registers
+    return builder.do("UPCAST", number)
+
+
+def _sums_of_sums(loops: Loops) -> bool:
+    """Whether whole numbers are added up in a loop inside of a loop that adds them up further."""
+    whole = [n for n in loops.order if n.op is Ops.REDUCE and n.dtype.is_int]
+    return any(n in whole for node in whole for n in toposort(*node.src[: len(node.arg)]))
 
 
 def lane_rows_of_blocks(builder: Builder) -> bool:
@@ -52,13 +62,13 @@ def lane_rows_of_blocks(builder: Builder) -> bool:
             builder.do("UNROLL", int(k.arg[0]))
     lanes = size(rows)
     assert lanes is not None
-    builder.do("LOCAL", int(rows.arg[0]))
     room = min(BLOCK_THREADS, builder.machine.block_threads) // lanes
     for k in sorted(outer, key=lambda k: -(size(k) or 0)):
         count = size(k) or 1
         amount = min(room, count & -count)  # the largest power of two that divides it
         if amount > 1 and builder.do("GROUP", int(k.arg[0]), amount):
             room //= amount
+    builder.do("LOCAL", int(rows.arg[0]))  # the last loop that is cut has the neighbouring threads
     return True
 
 
