@@ -84,11 +84,13 @@ class Watch:
         for _ in range(_SPINS):
             if done():
                 return
-        started = time.monotonic()
+        last = time.monotonic()
+        waited = 0.0  # without what this process itself was stopped for
         limit = knobs.MESH_TIMEOUT.value
         while not done():
-            time.sleep(0 if time.monotonic() - started < 0.05 else 0.0005)
-            waited = time.monotonic() - started
+            time.sleep(0 if waited < 0.05 else 0.0005)
+            now = time.monotonic()
+            waited, last = waited + min(now - last, 1.0), now
             if waited > 0.5:
                 self._look(waited, limit)
 
