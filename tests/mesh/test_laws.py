@@ -2,9 +2,9 @@
 
 import pytest
 
-from morok.proof import sharding
 from morok.proof.verdicts import PROVED, REFUTED
 from morok.schedule.mesh import convert, partition, placement
+from tests.mesh import laws as sharding
 
 
 @pytest.mark.parametrize("law", sharding.laws(), ids=lambda law: law.name)
