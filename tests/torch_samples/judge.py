@@ -23,7 +23,15 @@ import numpy as np
 
 from morok import Tensor, dtype
 from morok.errors import MorokError
-from tests.torch_samples.names import DROPS, RANDOM, SYMMETRIC, TRIANGULAR, UNDEFINED, function_of
+from tests.torch_samples.names import (
+    DROPS,
+    NORMALISED,
+    RANDOM,
+    SYMMETRIC,
+    TRIANGULAR,
+    UNDEFINED,
+    function_of,
+)
 
 NAMES = Path(__file__).with_name("names.txt")
 RTOL, ATOL = 2e-4, 2e-5
@@ -270,6 +278,9 @@ def _gradients(name: str, pairs: list[tuple[Any, Tensor]], mine: list[Any], thei
         b = np.zeros_like(a) if slope is None else _array(slope).astype(np.float64)
         if name in UNDEFINED:  # where a function is not smooth, either side will do
             continue
+        if name in NORMALISED:
+            likely = np.exp(_array(pairs[number][0]).astype(np.float64))
+            a, b = (s - likely * s.sum(-1, keepdims=True) for s in (a, b))
         if name in TRIANGULAR:
             b = np.where(a == 0.0, 0.0, b)
         if name in SYMMETRIC and a.ndim >= 2:

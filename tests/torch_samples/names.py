@@ -35,6 +35,8 @@ UNDEFINED = frozenset((
 DROPS = frozenset(
     ("nn.functional.multi_head_attention_forward", "nn.functional.scaled_dot_product_attention")
 )
+# torch's slopes hold for logarithms that are normalised: they are compared as slopes of what these came from.
+NORMALISED = frozenset(("nn.functional.ctc_loss",))
 # One triangle is looked at: torch gives a gradient to the other one, too.
 TRIANGULAR = frozenset(("cholesky_inverse", "cholesky_solve"))
 # The matrix is symmetric: what of the gradient goes to which half is a matter of choice.
@@ -100,7 +102,8 @@ ADAPTED["__getitem__"] = lambda x, key: x[key]
 ADAPTED["where"] = lambda x, condition, other: condition.where(x, other)
 for _name in ("var", "std", "var_mean", "std_mean"):  # a truth as first argument is no axis here
     ADAPTED[f"{_name}.unbiased"] = partial(lambda n, x, u: getattr(x, n)(unbiased=u), _name)
-ADAPTED["flip"] = lambda x, dims: x.flip(*dims)
+ADAPTED["flip"] = lambda x, dims: x.flip(tuple(dims))
+ADAPTED["arange"] = lambda start, end=None, step=1, **how: Tensor.arange(start, end, step, **how)
 ADAPTED["scalar_tensor"] = lambda value, dtype=None: Tensor(value, dtype=dtype or "float32")
 ADAPTED["item"] = lambda x: x.item()
 

@@ -36,7 +36,8 @@ from morok.nn.functional.activations import (
     tanhshrink,
     threshold,
 )
-from morok.nn.functional.distances import cdist, cosine_similarity, ctc_loss, pairwise_distance, pdist
+from morok.nn.functional.alignment import ctc_loss
+from morok.nn.functional.distances import cdist, cosine_similarity, pairwise_distance, pdist
 from morok.nn.functional.fractional import fractional_max_pool2d, fractional_max_pool3d
 from morok.nn.functional.images import (
     adaptive_avg_pool1d,

@@ -23,18 +23,17 @@ from morok.tensor.elementwise.operators import T
 from morok.tensor.elementwise.rounding import sign
 from morok.tensor.linalg.loops import steps
 from morok.tensor.linalg.normalization import tril, triu
+from morok.tensor.linalg.rotations import diagonalized
 from morok.tensor.linalg.solve import (
     _as_given,
     _matrix,
     _precise,
-    _sweeps,
     factored,
     marked,
     solve_triangular,
     svd,
     unit_matrix,
 )
-from morok.tensor.linalg.steps import rotate_both
 
 
 class LU(NamedTuple):
@@ -215,28 +214,10 @@ def eigh(t: T, UPLO: str = "L") -> Eigh:
     a = detach(x)
     half = tril(a, -1) if UPLO == "L" else matrix_transpose(triu(a, 1))
     whole = half + matrix_transpose(half) + tril(triu(a))
-    values, vectors = _jacobi(whole, size)
+    values, vectors = diagonalized(whole, size) if t.numel() else (whole.diagonal(0, -2, -1), whole)  # type: ignore[attr-defined]
     both = marked("eigh", cat(unsqueeze(values, -2), vectors, dim=-2), x)
     both = _as_given(t, both)
     return Eigh(squeeze(narrow(both, -2, 0, 1), -2), narrow(both, -2, 1, size))
-
-
-def _jacobi(x: T, size: int) -> tuple[Any, Any]:
-    odd = size % 2
-    width = size + odd
-    none: list[Any] = [None] * (x.ndim - 2)
-    a: Any = x
-    if odd:  # one more, larger than the others: it stays apart and ends up last
-        bound = unsqueeze(unsqueeze(reduce.max(reduce.sum(arithmetic.abs(x), -1), -1) * 2.0 + 1.0, -1), -1)
-        last = unit_matrix(x, width) * pad(unit_matrix(x, 1), [(size, 0), (size, 0)])
-        a = pad(x, [*none, (0, 1), (0, 1)]) + last * bound
-    v = expand(unit_matrix(x, width), [*x.shape[:-2], width, width])
-    rounds = _sweeps(x.dtype) * max(1, width - 1) if x.numel() else 0
-    done: Any = steps(cat(a, v, dim=-2), rounds, rotate_both)
-    values = done.narrow(-2, 0, width).diagonal(0, -2, -1)
-    order = values.argsort(-1).narrow(-1, 0, size)
-    vectors = done.narrow(-2, width, size)
-    return values.gather(-1, order), vectors.take_along_dim(order.unsqueeze(-2), -1)
 
 
 def eigvalsh(t: T, UPLO: str = "L") -> T:

@@ -19,26 +19,21 @@ from morok.tensor.arrays.arrange import matrix_transpose
 from morok.tensor.arrays.joining import cat
 from morok.tensor.arrays.movement import expand, flip, narrow, squeeze, unsqueeze
 from morok.tensor.arrays.padding import pad
-from morok.tensor.calls.tracing import is_tracing
 from morok.tensor.core import iota
 from morok.tensor.creation.constructors import as_operand, detach, eye, ones, zeros
 from morok.tensor.dtypes import accumulator, float_of
+from morok.tensor.elementwise import arithmetic
 from morok.tensor.elementwise.comparison import ne, where
 from morok.tensor.elementwise.conversion import cast
 from morok.tensor.elementwise.floats import floating
 from morok.tensor.elementwise.operators import T
 from morok.tensor.linalg.loops import steps
 from morok.tensor.linalg.normalization import tril, triu
+from morok.tensor.linalg.rotations import diagonalized
 from morok.tensor.linalg.steps import cholesky as cholesky_step
-from morok.tensor.linalg.steps import gauss_jordan, reflect, rotate_columns, substitute, unreflect
+from morok.tensor.linalg.steps import gauss_jordan, reflect, rotate_rows, substitute, unreflect
 from morok.tensor.linalg.steps import lu as lu_step
 from morok.tensor.sizes import broadcast_shapes
-
-
-def _sweeps(dtype: dt.DType) -> int:
-    """Of Jacobi's method: each squares what is left off the diagonal, once that is small."""
-    return 9 if dtype.bits < 64 else 12
-
 
 FREE = "free columns"  # the name of columns that only complete a basis
 
@@ -283,39 +278,57 @@ def svd(t: T, full_matrices: bool = False) -> SVD:
 
 
 def _jacobi_svd(x: T, full: bool) -> tuple[Any, Any, Any]:
-    """(U, S, V) of a matrix with at least as many rows as columns."""
+    """(U, S, V) of a matrix with at least as many rows as columns.
+
+    V are the eigenvectors of AᵀA, in double precision, so that A V has columns that are at right angles as
+    far as float32 can tell. For doubles that is only a good start, and rotations of pairs of columns go on.
+    """
     rows, columns = x.shape[-2:]
     assert isinstance(rows, int) and isinstance(columns, int)
-    a, odd = x, columns % 2
-    none: list[Any] = [None] * (a.ndim - 2)
-    width = columns + odd
-    work = pad(a, [*none, None, (0, odd)])
-    turns = expand(unit_matrix(x, width), [*a.shape[:-2], width, width])
-    rounds = _sweeps(x.dtype) * max(1, width - 1) if a.numel() else 0
-    both: Any = steps(cat(work, turns, dim=-2), rounds, rotate_columns, rows)
-    work, turns = both.narrow(-2, 0, rows), both.narrow(-2, rows, width)
-    lengths = (work * work).sum(-2).sqrt()
+    if not x.numel():
+        lead = x.shape[:-2]
+        none, unit = zeros(type(x), *lead, 0, dtype=x.dtype, device=x.device), unit_matrix(x, rows)
+        return expand(unit, [*lead, rows, rows]), x._new(none.uop), unit_matrix(x, 0)
+    largest = reduce.max(arithmetic.abs(x), (-2, -1), keepdim=True)
+    scale = cast(where(largest > 0.0, largest, 1.0), dt.float64)
+    a: Any = cast(x, dt.float64) / scale
+    v = diagonalized(a.mT @ a, columns)[1].flip(-1)
+    work: Any = (a @ v).realize()
+    if x.dtype is dt.float64:
+        work, v = _rotated(work, v)
+    lengths = work.square().sum(-2).sqrt()
     order = lengths.argsort(-1, descending=True)
-    order = order.narrow(-1, 0, columns)
-    s = lengths.gather(-1, order).realize()
+    s = lengths.gather(-1, order)
     spread = order.unsqueeze(-2)
-    v = turns.take_along_dim(spread, -1).narrow(-2, 0, columns)
-    found = ~(s <= s.narrow(-1, 0, min(1, columns)) * (x.dtype.eps * rows))  # NaN stays
-    u = found.unsqueeze(-2).where(work.take_along_dim(spread, -1) / s.unsqueeze(-2), 0.0)
-    if full or is_tracing() or not found.all().item():
-        u = _completed(u, found, rows if full else columns)
-    return u, s, v
+    work, v = (part.take_along_dim(spread, -1) for part in (work, v))
+    # Columns that are tiny may be at any angle to others: reflections put them at right angles.
+    q, r, _ = reflected(work.realize(), complete=full)
+    heads = r.diagonal(0, -2, -1)
+    sign = where(heads < 0.0, -1.0, 1.0).unsqueeze(-2)
+    none_: list[Any] = [None] * (x.ndim - 1)
+    rest = int(q.shape[-1]) - columns
+    u = q * (sign.pad([*none_, (0, rest)], 1.0) if rest else sign)
+    s = (s * squeeze(scale, -1)).cast(x.dtype)
+    return u.cast(x.dtype), s, v.cast(x.dtype)
 
 
-def _completed(x: T, known: Any, width: int) -> Any:
-    """Orthonormal columns, those that are known as they are, the others at right angles to them."""
-    columns = x.shape[-1]
-    q = reflected(x, complete=True)[0]
-    # A reflection puts an orthonormal column on its axis, up to the sign; one of zeros leaves it free.
-    none: list[Any] = [None] * (x.ndim - 1)
-    fixed = known.unsqueeze(-2).pad([*none, (0, width - columns)])
-    own = pad(x, [*none, (0, width - columns)])
-    return fixed.where(own, q.narrow(-1, 0, width))
+def _rotated(work: Any, v: Any) -> tuple[Any, Any]:
+    """Pairs of columns turned until they are at right angles, and V along with them."""
+    rows, columns = work.shape[-2:]
+    odd = columns % 2
+    none: list[Any] = [None] * (work.ndim - 2)
+    state = work.mT.cat(v.mT, dim=-1).pad([*none, (0, odd), None])
+    rounds = _SWEEPS * max(1, columns + odd - 1) if columns > 1 else 0
+    done: Any = matrix_transpose(steps(state, rounds, rotate_rows, rows)).narrow(-1, 0, columns + odd)
+    # A thousand rotations are each off by a rounding, in A and V alike: V's columns show by how much
+    lengths = done.narrow(-2, rows, columns).square().sum(-2, keepdim=True)
+    done = done * where(lengths > 0.5, lengths.rsqrt(), 0.0)
+    order = lengths.argsort(-1, descending=True).narrow(-1, 0, columns)
+    done = done.take_along_dim(order, -1).realize()
+    return done.narrow(-2, 0, rows), done.narrow(-2, rows, columns)
+
+
+_SWEEPS = 6  # from a good start
 
 
 def _free(columns: Any, x: T, of: str) -> Any:

@@ -12,13 +12,30 @@ from typing import Any
 from morok import dtype as dt
 from morok.tensor.arrays import reduce
 from morok.tensor.arrays.arrange import matrix_transpose
-from morok.tensor.arrays.joining import cat
-from morok.tensor.arrays.movement import narrow
+from morok.tensor.arrays.index import take
+from morok.tensor.arrays.movement import narrow, permute
 from morok.tensor.core import iota
-from morok.tensor.creation.constructors import contiguous
+from morok.tensor.creation.constructors import contiguous as in_rows
 from morok.tensor.elementwise import arithmetic
 from morok.tensor.elementwise.comparison import eq, where
 from morok.tensor.elementwise.functions import rsqrt, sqrt
+
+
+def batch_is_last(shape: tuple[Any, ...]) -> bool:
+    """Whether many small matrices lie in memory element by element, so that a vector holds many of them."""
+    return len(shape) == 3 and shape[0] >= 8 and shape[-2] * shape[-1] <= 2048
+
+
+def _many(x: Any) -> bool:
+    """Whether a step works on many matrices, one in each lane of a vector."""
+    return bool(x.ndim == 3 and x.shape[0] >= 8)
+
+
+def contiguous(x: Any) -> Any:
+    """Memory for a part of a step, in the order in which the state lies there."""
+    if _many(x):
+        return permute(in_rows(permute(x, 1, 2, 0)), 2, 0, 1)
+    return in_rows(x)
 
 
 def _place(x: Any, axis: int) -> Any:
@@ -77,11 +94,12 @@ def lu(x: Any, k: Any, columns: int, pivot: bool) -> Any:
 def cholesky(x: Any, k: Any) -> Any:
     """Column k of L, and what is left of the columns behind it. Only the lower triangle is looked at."""
     i, j = _place(x, -2), _place(x, -1)
-    head = _column(_row(x, k), k)
-    column = _column(x, k)
-    other = matrix_transpose(column)
-    left = x - column * other / head
-    return where(eq(j, k), where(i >= k, column * rsqrt(head), 0.0), where((j > k) & (i >= j), left, x))
+    scale = rsqrt(_column(_row(x, k), k))
+    if _many(x):  # else it is one number for a whole kernel
+        scale = contiguous(scale)
+    column = _column(x, k) * scale
+    left = x - column * matrix_transpose(column)
+    return where(eq(j, k), where(i >= k, column, 0.0), where((j > k) & (i >= j), left, x))
 
 
 def substitute(x: Any, k: Any, size: int, unit: bool) -> Any:
@@ -98,31 +116,30 @@ def reflect(x: Any, k: Any, columns: int) -> Any:
 
     A column that is zero below its head is left alone, as in LAPACK: its vector is zero.
     """
-    a, kept = narrow(x, -1, 0, columns), narrow(x, -1, columns, columns)
-    i, j = _place(a, -2), _place(a, -1)
-    column = _column(a, k)
+    i, j = _place(x, -2), _place(x, -1)
+    column = _column(x, k)
     tail = where(i > k, column, 0.0)
     below = contiguous(reduce.sum(tail * tail, -2, keepdim=True))
-    head = _column(_row(a, k), k)
+    head = _column(_row(x, k), k)
     flat = eq(below, 0.0)
     length = sqrt(head * head + below)
     # away from the axis on the side where nothing cancels
     tip = head + where(head < 0.0, -length, length)
     scale = where(flat, 0.0, rsqrt(where(flat, 1.0, tip * tip + below) * 0.5))
     v = contiguous(where(eq(i, k), tip, tail) * scale)
-    along = contiguous(reduce.sum(v * a, -2, keepdim=True))
-    return cat(a - v * along, where(eq(j, k), v, kept), dim=-1)
+    along = contiguous(where(_row(j, 0) < columns, reduce.sum(v * x, -2, keepdim=True), 0.0))
+    return where(eq(j, k + columns), v, x - v * along)
 
 
 def unreflect(x: Any, k: Any, width: int, count: int) -> Any:
     """(Q | V) with the reflections of V applied to Q, the last one first."""
-    q = narrow(x, -1, 0, width)
     v = narrow(x, -1, -k + (width + count - 1), 1)
-    along = contiguous(reduce.sum(v * q, -2, keepdim=True))
-    return cat(q - v * along, narrow(x, -1, width, count), dim=-1)
+    j = _row(_place(x, -1), 0)
+    along = contiguous(where(j < width, reduce.sum(v * x, -2, keepdim=True), 0.0))
+    return x - v * along
 
 
-# --- rotations of pairs of columns, dealt out anew after each round (a round robin)
+# --- rotations of pairs of rows, dealt out anew after each round (a round robin)
 
 
 def _angle(a: Any, b: Any, c: Any) -> tuple[Any, Any]:
@@ -135,39 +152,29 @@ def _angle(a: Any, b: Any, c: Any) -> tuple[Any, Any]:
     return cosine, cosine * t
 
 
-def _dealt(left: Any, right: Any, axis: int) -> Any:
-    """The first stays, the others move on by one."""
-    half = left.shape[axis]
+def _dealt(half: int) -> list[int]:
+    """Which row goes where for the next round: the first stays, the others move on by one."""
     if half == 1:
-        return cat(left, right, dim=axis)
-    top = [narrow(left, axis, 0, 1), narrow(right, axis, 0, 1), narrow(left, axis, 1, half - 2)]
-    bottom = [narrow(right, axis, 1, half - 1), narrow(left, axis, half - 1, 1)]
-    parts = [p for p in (*top, *bottom) if p.shape[axis]]
-    return cat(parts[0], *parts[1:], dim=axis)
+        return [0, 1]
+    return [0, half, *range(1, half - 1), *range(half + 1, 2 * half), half - 1]
 
 
-def rotate_columns(x: Any, k: Any, rows: int) -> Any:
-    """Pairs of columns of the first rows turned until they are at right angles; the rows below go along."""
-    half = x.shape[-1] // 2
-    left, right = narrow(x, -1, 0, half), narrow(x, -1, half, half)
-    p, q = narrow(left, -2, 0, rows), narrow(right, -2, 0, rows)
-    a, b, c = (contiguous(reduce.sum(u * v, -2, keepdim=True)) for u, v in ((p, p), (q, q), (p, q)))
-    cosine, sine = (contiguous(v) for v in _angle(a, b, c))
-    return _dealt(left * cosine - right * sine, left * sine + right * cosine, -1)
+def rotate_rows(x: Any, k: Any, columns: int) -> Any:
+    """Pairs of rows (i, i + half) turned until their first columns are at right angles; the rest goes along.
 
-
-def rotate_both(x: Any, k: Any) -> Any:
-    """(A; V) with pairs of rows and columns of the symmetric A turned; V's columns go along."""
-    n = x.shape[-1]
-    half = n // 2
-    a = narrow(x, -2, 0, n)
-    first, second = (narrow(narrow(a, -2, s, half), -1, s, half) for s in (0, half))
-    mixed = narrow(narrow(a, -2, 0, half), -1, half, half)
-    corners = [m.diagonal(0, -2, -1) for m in (first, second, mixed)]
-    cosine, sine = (contiguous(v).unsqueeze(-2) for v in _angle(*corners))
-    left, right = narrow(x, -1, 0, half), narrow(x, -1, half, half)
-    turned = contiguous(_dealt(left * cosine - right * sine, left * sine + right * cosine, -1))
-    up, down = narrow(turned, -2, 0, half), narrow(turned, -2, half, half)
-    c, s = matrix_transpose(cosine), matrix_transpose(sine)
-    both = _dealt(up * c - down * s, up * s + down * c, -2)
-    return cat(both, narrow(turned, -2, n, n), dim=-2)
+    Rows are taken by number from where they lie, so nothing moves but what is turned.
+    """
+    half = x.shape[-2] // 2
+    a = narrow(x, -1, 0, columns)
+    p, q = narrow(a, -2, 0, half), narrow(a, -2, half, half)
+    sums = (contiguous(reduce.sum(u * v, -1, keepdim=True)) for u, v in ((p, p), (q, q), (p, q)))
+    cosine, sine = _angle(*sums)
+    if _many(x):  # else it is one number for a whole row, and cheaper than one more kernel
+        cosine, sine = contiguous(cosine), contiguous(sine)
+    order = _dealt(half)
+    partner = [i + half if i < half else i - half for i in order]
+    pair = [i % half for i in order]
+    sign = x._new(iota((2 * half, 1), 0, dt.int64))
+    left = eq(sign, 0) if half == 1 else ((sign < half) & ~eq(sign, 1)) | eq(sign, 2 * half - 1)
+    turned = take(sine, pair, -2)
+    return take(x, order, -2) * take(cosine, pair, -2) + take(x, partner, -2) * where(left, -turned, turned)
