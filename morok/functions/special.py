@@ -22,7 +22,7 @@ gammaln = lgamma = Tensor.lgamma
 digamma = psi = Tensor.digamma
 polygamma, multigammaln = Tensor.polygamma, Tensor.multigammaln
 gammainc, gammaincc = Tensor.gammainc, Tensor.gammaincc
-zeta, betaln = recorded(gamma.zeta), recorded(gamma.betaln)
+zeta, beta, betaln = recorded(gamma.zeta), recorded(gamma.beta), recorded(gamma.betaln)
 
 i0 = modified_bessel_i0 = Tensor.i0
 i1 = modified_bessel_i1 = Tensor.i1

@@ -177,25 +177,43 @@ def multigammaln(x: T, p: Any) -> T:
 # --- beta
 
 
+def _log_beta(a: Any, b: Any) -> Any:
+    large, small = maximum(a, b), minimum(a, b)
+    # where both are large lgamma(a) - lgamma(a + b) cancels: Stirling's formulas are subtracted instead
+    wide = maximum(large, 3.0)
+    total = maximum(large + small, 3.0)
+    apart = small * (1.0 - log(total)) - (wide - 0.5) * log1p(small / wide)
+    apart = apart + stirling_rest(wide) - stirling_rest(total)
+    direct = log_gamma(large) - log_gamma(large + small)
+    steady = (large > 10.0) & (small > 0.0)
+    return log_gamma(small) + where(steady, apart, direct)
+
+
 def betaln(t: T, other: Any) -> T:
     """The logarithm of |B(x, y)|.
 
     >>> round(betaln(Tensor([2.0]), 3.0).exp().item(), 5)
     0.08333
     """
+    return of_two(t, other, "betaln", _log_beta)
 
-    def formula(a: Any, b: Any) -> Any:
-        large, small = maximum(a, b), minimum(a, b)
-        # where both are large lgamma(a) - lgamma(a + b) cancels: Stirling's formulas are subtracted instead
-        wide = maximum(large, 3.0)
-        total = maximum(large + small, 3.0)
-        apart = small * (1.0 - log(total)) - (wide - 0.5) * log1p(small / wide)
-        apart = apart + stirling_rest(wide) - stirling_rest(total)
-        direct = log_gamma(large) - log_gamma(large + small)
-        steady = (large > 10.0) & (small > 0.0)
-        return log_gamma(small) + where(steady, apart, direct)
 
-    return of_two(t, other, "betaln", formula)
+def _gamma_sign(x: Any) -> Any:
+    """The sign of Γ(x), which changes at 0, -1, -2 …"""
+    below = floor(x)
+    return where((x < 0.0) & ne(below, floor(below * 0.5) * 2.0), -1.0, 1.0)
+
+
+def beta(t: T, other: Any) -> T:
+    """B(x, y) = Γ(x) Γ(y) / Γ(x + y).
+
+    >>> round(beta(Tensor([2.0]), 3.0).item(), 5)
+    0.08333
+    """
+    return of_two(
+        t, other, "beta",
+        lambda a, b: exp(_log_beta(a, b)) * _gamma_sign(a) * _gamma_sign(b) * _gamma_sign(a + b),
+    )  # fmt: skip
 
 
 # --- incomplete

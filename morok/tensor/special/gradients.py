@@ -62,6 +62,7 @@ def _xlog1py(x: Any, y: Any, which: int) -> Any:
 
 TWO: dict[str, Callable[[Any, Any, int], Any]] = {
     "xlog1py": _xlog1py,
+    "beta": lambda a, b, which: gamma.beta(a, b) * (gamma.digamma((a, b)[which]) - gamma.digamma(a + b)),
     "betaln": lambda a, b, which: gamma.digamma((a, b)[which]) - gamma.digamma(a + b),
 }
 _SECOND: dict[str, Callable[[Any, Any], Any]] = {  # of two arguments, the second one's

@@ -118,6 +118,7 @@ TWO: dict[str, tuple[F, Any, Any]] = {
     ),
     "zeta": (mp.zeta, 1 + spread(0.01, 20.0), spread(0.01, 100.0, seed=4)),
     "xlog1py": (lambda x, y: x * mp.log1p(y), spread(1e-6, 1e6), spread(1e-8, 1e8, seed=4)),
+    "beta": (mp.beta, spread(0.05, 40.0), spread(0.05, 40.0, seed=4)),
     "betaln": (lambda a, b: mp.log(mp.beta(a, b)), spread(0.05, 3000.0), spread(0.05, 100.0, seed=4)),
 }
 
@@ -271,3 +272,15 @@ def test_polynomials(name: str) -> None:
         np.testing.assert_allclose(got, wanted, rtol=1e-6, atol=1e-6)
         several = getattr(special, name)(Tensor(x), Tensor(np.full(7, degree))).numpy()
         np.testing.assert_allclose(several, wanted, rtol=1e-6, atol=1e-6)
+
+
+def test_beta_with_signs_and_slopes() -> None:
+    first, second = np.array([2.5, -0.5, -1.5, 4.0, -2.3]), np.array([1.5, 0.7, 0.2, 3.0, -0.4])
+    a, b = Tensor(first), Tensor(second)
+    found = special.beta(a, b)
+    slopes = found.sum().gradient(a, b)
+    wanted = [float(mp.beta(x, y)) for x, y in zip(first, second, strict=True)]
+    np.testing.assert_allclose(found.numpy(), wanted, rtol=1e-12)
+    for slope, (da, db) in zip(slopes, ((1e-5, 0.0), (0.0, 1e-5)), strict=True):
+        sides = [special.beta(Tensor(first + s * da), Tensor(second + s * db)).numpy() for s in (1, -1)]
+        np.testing.assert_allclose(slope.numpy(), (sides[0] - sides[1]) / 2e-5, rtol=1e-6)
