@@ -45,6 +45,10 @@ def get_device(name: str) -> Device:
     known = _devices.get(name)
     if known is not None:
         return known
+    if (
+        own := canonical(name)
+    ) != name:  # one GPU is one device, whatever it is called: its work has one order
+        return get_device(own)
     with _lock:
         if name.startswith("MESH:"):  # layouts are as many as shapes: their room keeps a few of them
             return _open(name)

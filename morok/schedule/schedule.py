@@ -29,6 +29,7 @@ from morok.ir.provenance import Origin, instruction_of, numbers_by_instruction, 
 from morok.rewrite.observe import current, report
 from morok.rewrite.observer import By
 from morok.schedule.normalise import Normalised, normalise
+from morok.schedule.plan.homes import check_homes
 from morok.schedule.plan.memory import MemoryPlan, Placement
 from morok.schedule.signature import graph_signature
 
@@ -265,6 +266,8 @@ def _fill_in(
         Checked(buffers[c.buffer], c.slot, c.complaint, c.limit, c.dtype, where)
         for c, where in zip(template.checks, checked, strict=True)
     ]
+    if knobs.SPEC.value:
+        check_homes(items)
     return Schedule(items, results, dict(values), plan, tuple(checks), template.notes)
 
 

@@ -132,10 +132,16 @@ def split_kernels(sink: UOp, params: Sequence[UOp]) -> Split:
     devices: dict[UOp, str] = {}
     done: dict[UOp, UOp] = {}
     in_place = _in_place(order)
+    anywhere: set[UOp] = set()  # what has no device of its own, and was stored on the default one
     for node in order:
         device = devices[node] = _device(node, devices)
         src = tuple([done[s] for s in node.src])
         op = node.op
+        if not device:
+            if op in (Ops.CONTIGUOUS, Ops.SCATTER) or not anywhere.isdisjoint(node.src):
+                anywhere.add(node)
+        elif anywhere and device != knobs.default_device():
+            src = tuple([_there(result, s, device) if s in anywhere else done[s] for s in node.src])
         if op is Ops.CONTIGUOUS:
             done[node] = _keep(result, node, src[0], device)
         elif op is Ops.ASSIGN:
@@ -154,6 +160,20 @@ def split_kernels(sink: UOp, params: Sequence[UOp]) -> Split:
             done[node] = node.replace(src)
     result.results = done[sink].src
     return result
+
+
+def _there(result: Split, root: UOp, device: str) -> UOp:
+    """A value of constants once more, on the device that needs it: it cannot read the default one's."""
+    done: dict[UOp, UOp] = {}
+    for node in toposort(root):
+        src = tuple([done[s] for s in node.src])
+        if node.op is Ops.CONTIGUOUS:
+            done[node] = src[0]
+        elif node.op is Ops.SCATTER:
+            done[node] = _scatter(result, node, src, device)
+        else:
+            done[node] = node.replace(src)
+    return done[root]
 
 
 def _device(node: UOp, devices: dict[UOp, str]) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from morok.device.buffer import find_buffer
+from morok.device.registry import default_device
 from morok.errors import AssignError, DTypeError, ShapeError
 from morok.ir import movement as move
 from morok.ir.bounds import vmax
@@ -27,11 +28,20 @@ from morok.tensor.arrays.scatter import fitted, with_rows
 from morok.tensor.calls.tracing import is_tracing
 from morok.tensor.core import Core, expand_to, require_shape
 from morok.tensor.creation.constructors import as_operand
+from morok.tensor.creation.sources import on_device
 from morok.tensor.elementwise import arithmetic, comparison
 from morok.tensor.elementwise.operators import T
 from morok.tensor.gradient_track import is_tracked
 from morok.tensor.memory.states import view_of
-from morok.tensor.memory.storage import Storage, claim, graph_device, identified, realized_as
+from morok.tensor.memory.storage import (
+    Storage,
+    claim,
+    first_device,
+    graph_device,
+    has_device,
+    identified,
+    realized_as,
+)
 from morok.tensor.memory.strides import Chain, is_whole, moved, replaced, unmoved
 from morok.tensor.realize import is_overwritten, new_buffer, realize_storages
 from morok.tensor.sharding import natural_placement
@@ -165,7 +175,11 @@ def write(storage: Storage, chain: Chain, value: UOp) -> None:
         value, chain = replaced(storage.node, chain, value), ()
     if state is None:
         if is_whole(chain):  # simply becomes the new value
-            storage.become(identified(unmoved(value, chain, require_shape(storage.node))))
+            new = unmoved(value, chain, require_shape(storage.node))
+            home = first_device(storage.node)
+            if home not in (None, default_device()) and not has_device(new):  # a tensor stays where it is
+                new = on_device(new, home)
+            storage.become(identified(new))
             return
         state = write_to_new_memory(storage)
     memory = find_buffer(base_of(state))

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from morok.device.registry import get_device
+from morok.device.registry import canonical, get_device
 
 _streams: dict[int, Any] = {}  # morok's stream as torch knows it, by number of the GPU
 
@@ -17,7 +17,7 @@ def _own(device: Any) -> Any:
     index = device.index or 0
     found = _streams.get(index)
     if found is None:
-        stream = get_device(f"CUDA:{index}").driver.stream  # type: ignore[attr-defined]
+        stream = get_device(canonical(f"CUDA:{index}")).driver.stream  # type: ignore[attr-defined]
         found = _streams[index] = torch.cuda.ExternalStream(stream, device=device)
     return found
 

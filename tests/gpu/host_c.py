@@ -32,6 +32,11 @@ struct Place { int x, y, z; };
 static Place threadIdx, blockIdx;
 static inline int __popc(unsigned x) { return __builtin_popcount(x); }
 static inline int __popcll(unsigned long long x) { return __builtin_popcountll(x); }
+static inline int __dp4a(int a, int b, int c) {
+  unsigned sum = (unsigned)c;
+  for (int i = 0; i < 32; i += 8)
+    sum += (unsigned)((signed char)((unsigned)a >> i) * (signed char)((unsigned)b >> i));
+  return (int)sum; }
 static inline int __mulhi(int a, int b) { return (int)(((long long)a * b) >> 32); }
 static inline unsigned __umulhi(unsigned a, unsigned b) {
   return (unsigned)(((unsigned long long)a * b) >> 32); }

@@ -244,6 +244,11 @@ def graph_device(root: UOp) -> str:
     return default_device()
 
 
+def first_device(root: UOp) -> str | None:
+    """The device of the first memory that a graph reads, if it reads any that is known."""
+    return next((own_device(n) for n in toposort(root, stop=_has_device) if _has_device(n)), None)
+
+
 def has_device(root: UOp) -> bool:
     """Whether a graph reads memory, or is copied, somewhere; else it is computed wherever it is needed."""
     stack, seen = [root], {root}
