@@ -56,6 +56,7 @@ $(VENV)/.installed-dev: pyproject.toml | $(VENV)/bin/python
 	$(PIP) --editable '.[dev]'
 	@$(PIP) --editable '.[cuda]' \
 	  || echo "NVIDIA's compiler cannot be installed here; tests that compile CUDA C will be skipped"
+	@$(PIP) --editable '.[mpi]' || echo "MPI cannot be installed here; tests of several ranks will be skipped"
 	@touch $@ $(VENV)/.installed
 
 $(VENV)/.installed-cuda: $(VENV)/.installed

@@ -16,9 +16,13 @@ from morok.tensor.linalg.loops import steps
 from morok.tensor.linalg.steps import rotate_rows
 
 
-def sweeps(dtype: dt.DType) -> int:
-    """Of Jacobi's method: each squares what is left off the diagonal, once that is small."""
-    return 9 if dtype.bits < 64 else 12
+def sweeps(dtype: dt.DType, size: int) -> int:
+    """Of Jacobi's method: each squares what is left off the diagonal, once that is small.
+
+    Until it is, more of them are needed the more rows there are: by measurement one for each doubling.
+    """
+    doublings = max(size - 1, 1).bit_length()
+    return max(9, 1 + doublings) if dtype.bits < 64 else max(12, 8 + doublings)
 
 
 def diagonalized(x: T, size: int) -> tuple[Any, Any]:
@@ -35,7 +39,7 @@ def diagonalized(x: T, size: int) -> tuple[Any, Any]:
     scaled: Any = x / bound
     unit = x._new(eye(type(x), size, dtype=x.dtype, device=x.device).uop)
     a = pad(scaled + unit * 2.0, [*none, (0, odd), (0, odd)])
-    done: Any = steps(a, sweeps(x.dtype) * (size + odd - 1), rotate_rows, size + odd) if size > 1 else a
+    done: Any = steps(a, sweeps(x.dtype, size) * (size + odd - 1), rotate_rows, size + odd) if size > 1 else a
     lengths = (done * done).sum(-1).sqrt()
     order = lengths.argsort(-1, descending=True).narrow(-1, 0, size)  # a row of zeros comes last
     rows = (done / lengths.unsqueeze(-1)).narrow(-1, 0, size)

@@ -142,9 +142,14 @@ def unreflect(x: Any, k: Any, width: int, count: int) -> Any:
 # --- rotations of pairs of rows, dealt out anew after each round (a round robin)
 
 
-def _angle(a: Any, b: Any, c: Any) -> tuple[Any, Any]:
-    """(cos, sin) of the rotation that makes (a c; c b) diagonal."""
-    flat = eq(c, 0.0)
+def _angle(a: Any, b: Any, c: Any, terms: int) -> tuple[Any, Any]:
+    """(cos, sin) of the rotation that makes (a c; c b) diagonal, where each is a sum of so many terms.
+
+    What is at right angles but for rounding stays: rows of equal length would be turned by half a right angle
+    because of it, in every sweep, and what the sweeps had won be lost.
+    """
+    rounding = 2.0**-a.dtype.mantissa_bits * terms**0.5
+    flat = arithmetic.abs(c) <= sqrt(a) * sqrt(b) * rounding
     zeta = (b - a) / where(flat, 1.0, c * 2.0)
     t = where(zeta < 0.0, -1.0, 1.0) / (arithmetic.abs(zeta) + sqrt(zeta * zeta + 1.0))
     t = where(flat, 0.0, t)
@@ -168,7 +173,7 @@ def rotate_rows(x: Any, k: Any, columns: int) -> Any:
     a = narrow(x, -1, 0, columns)
     p, q = narrow(a, -2, 0, half), narrow(a, -2, half, half)
     sums = (contiguous(reduce.sum(u * v, -1, keepdim=True)) for u, v in ((p, p), (q, q), (p, q)))
-    cosine, sine = _angle(*sums)
+    cosine, sine = _angle(*sums, columns)
     if _many(x):  # else it is one number for a whole row, and cheaper than one more kernel
         cosine, sine = contiguous(cosine), contiguous(sine)
     order = _dealt(half)
