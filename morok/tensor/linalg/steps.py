@@ -172,8 +172,8 @@ def rotate_rows(x: Any, k: Any, columns: int) -> Any:
     half = x.shape[-2] // 2
     a = narrow(x, -1, 0, columns)
     p, q = narrow(a, -2, 0, half), narrow(a, -2, half, half)
-    sums = (contiguous(reduce.sum(u * v, -1, keepdim=True)) for u, v in ((p, p), (q, q), (p, q)))
-    cosine, sine = _angle(*sums, columns)
+    pp, qq, pq = (contiguous(reduce.sum(u * v, -1, keepdim=True)) for u, v in ((p, p), (q, q), (p, q)))
+    cosine, sine = _angle(pp, qq, pq, columns)
     if _many(x):  # else it is one number for a whole row, and cheaper than one more kernel
         cosine, sine = contiguous(cosine), contiguous(sine)
     order = _dealt(half)
