@@ -24,11 +24,6 @@ LIMITS: tuple[Limit, ...] = (
         "compute in a wider type and cast it",
     ),
     Limit("averages as integers", 'n.mean(dtype="int32")', "cast the average"),
-    Limit(
-        "`gather`, `scatter` and `index_select` along an axis of a scalar",
-        "Tensor(1.0).gather(0, Tensor(0))",
-        "reshape it to one axis",
-    ),
     Limit("the raw mode of `qr`", 'x.qr("raw")', 'the modes "reduced", "complete" and "r"'),
     Limit("norms of matrices by name, except for `fro`", 'x.norm("nuc")', "`svd().S.sum()`"),
     Limit(

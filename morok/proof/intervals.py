@@ -19,7 +19,7 @@ from typing import Any, final
 
 import numpy as np
 
-from morok.dtype import DType, bool_, float32, index, int8, int64, uint8
+from morok.dtype import DType, bool_, float32, index, int8, int32, int64, uint8
 from morok.errors import ProofError
 from morok.ir import bounds
 from morok.ir.arithmetic import intervals
@@ -366,6 +366,13 @@ def _reduced(op: Op, dtype: DType) -> Iterator[tuple[Any, list[Any]]]:
             yield Part(dtype, op=op, arg=by, src=(Part(dtype.vec(lanes), (low, high)),)), values
 
 
+def _words_of_bytes(op: Op, dtype: DType) -> Iterator[tuple[Any, list[Any]]]:
+    words = (-1, 0x01020304, 0x7F7F7F7F, -0x7F7F7F80)  # among them the largest products and the smallest
+    if dtype is int8:  # of words of 32 bits alone, so once
+        values = [evaluate(op, int32, a, b) for a, b in itertools.product(words, repeat=2)]
+        yield Part(int32, op=op, src=(Part(int32, (int32.min, int32.max)),) * 2), values
+
+
 def _padded(op: Op, dtype: DType) -> Iterator[tuple[Any, list[Any]]]:
     for i in _some(dtype):
         yield Part(dtype, op=op, src=(Part(dtype, i),)), [*_held(i), False if dtype.is_bool else 0]
@@ -382,6 +389,7 @@ _OTHER_NODES: dict[Op, Callable[[Op, DType], Iterator[tuple[Any, list[Any]]]]] =
     Ops.GEP: _lanes,
     Ops.VREDUCE: _reduced,
     Ops.PAD: _padded,
+    Ops.DOT4: _words_of_bytes,
     Ops.ASSIGN: partial(_passed_on, at=1),
     **dict.fromkeys(
         (op for op, rule in bounds.INTS.items() if rule is bounds.INTS[Ops.RESHAPE] and not op.is_alu),

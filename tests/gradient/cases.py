@@ -283,6 +283,7 @@ NO_GRADIENT = {
     **MORE_WITHOUT,
     "steps": {"floor", "ceil", "trunc", "round", "__round__", "sign", "floor_divide",
               "__floordiv__", "__rfloordiv__", "heaviside"},
+    "meshes": {"shard", "unshard", "placement"},  # the first two have one: tests/mesh
     "truths": {"__eq__", "__ne__", "__lt__", "__gt__", "__le__", "__ge__", "eq", "ne", "isnan", "isinf",
                "isfinite", "signbit", "any", "all", "logical_not", "__bool__", "lt", "le", "gt", "ge",
                "isclose",                "logical_and", "logical_or", "logical_xor", "isposinf", "isneginf"},

@@ -267,12 +267,13 @@ GRAPHS = {
     "empty",
     "empty_like",
 }  # tests/tensor/memory/test_realize.py
+MESHES = {"shard", "unshard", "placement"}  # tests/mesh
 
 
 def test_every_public_operation_is_in_a_table() -> None:
     tables = (UNARY, BINARY, USUAL, MOVEMENT, REDUCTIONS, RUNNING, ORDER, CASES)
     known = {name.split()[0] for table in tables for name in table}
-    known |= set(MORE) | set(SPECIAL) | set(LINALG) | RANDOM | GRADIENTS | FILES | GRAPHS
+    known |= set(MORE) | set(SPECIAL) | set(LINALG) | RANDOM | GRADIENTS | FILES | GRAPHS | MESHES
     plain = {n: inspect.unwrap(getattr(Tensor, n)) for n in dir(Tensor) if not n.startswith("_")}
     aliases = {n for n, f in plain.items() if any(f is plain.get(other) for other in known if other != n)}
     operators = {n for n in _OPERATORS if n in dir(Tensor) and n != "__init__"}
