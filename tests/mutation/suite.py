@@ -17,6 +17,8 @@ import pytest
 
 _OPTIONS = ("-q", "--no-header", "--no-summary", "--capture=no", "-k", "not golden")
 _PLUGINS = ("-p", "no:cacheprovider", "-p", "no:randomly", "-p", "no:xdist")
+# What has rules is imported before pytest starts, and with it packages that bring a plugin.
+_WARNINGS = ("-W", "ignore::pytest.PytestAssertRewriteWarning")
 Key = tuple[str, str]  # the module and the qualified name of a function
 
 
@@ -77,7 +79,7 @@ def inside(paths: Iterable[str], then: Callable[[Suite], int]) -> int:
     """Collects the tests of some files and calls `then` with them."""
     hand_over = _HandOver(then)
     there = [p for p in dict.fromkeys(paths) if os.path.exists(p)]
-    pytest.main([*_OPTIONS, *_PLUGINS, *there], plugins=[hand_over])
+    pytest.main([*_OPTIONS, *_PLUGINS, *_WARNINGS, *there], plugins=[hand_over])
     return hand_over.result
 
 
