@@ -348,3 +348,16 @@ def test_values_are_simpler_under_conditions() -> None:
     same = validity._stand_in(X, 0, 3, 3)
     assert same is num(3)
     assert validity._stand_in(X, 0, 3, 4).arg[1:] == (3, 4)
+
+
+# --- loops whose end is known later
+
+
+def test_a_loop_divided_by_its_end():
+    """r // n = 0 and r % n = r for r in 0 … n-1, and for no other divisor, and not the other way round."""
+    n, m = variable("n", 1, 64), variable("m", 1, 64)
+    r = rng(n, 0)
+    assert simplify(r // n) is const(index, 0)
+    assert simplify(r % n) is r
+    for wrong in (r // m, r % m, n // r, n % r, m // n, m % n, (r + 1) // n, (r + 1) % n):
+        assert simplify(wrong).op in (Ops.FLOORDIV, Ops.FLOORMOD), wrong
