@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, final
 
 from morok.device.buffer import Buffer
+from morok.errors import DeviceError
 from morok.ir.node import UOp
 from morok.runtime.launch import PlanLaunch, native_launch
 
@@ -91,7 +92,7 @@ class MeshLaunch(PlanLaunch):
         self.held[node] = buffer
 
     def point(self, node: UOp, address: int) -> None:
-        raise NotImplementedError("memory of a mesh has no one address")
+        raise DeviceError("memory of a mesh has no one address; give it a buffer of the mesh")
 
     def set(self, name: str, value: int) -> None:
         for stretch in self._launches:
