@@ -130,7 +130,7 @@ $(VENV)/.installed-torch: $(VENV)/.installed-dev
 TORCH_SAMPLES ?=
 test-torch: $(VENV)/.installed-torch
 	$(PY) -m pytest -q -n $(WORKERS) tests/torch -m 'slow or not slow'
-	DEVICE=PYTHON $(PY) -m tests.torch_samples $(TORCH_SAMPLES)
+	DEVICE=PYTHON $(PY) -m tests.torch_samples --workers $(WORKERS) $(TORCH_SAMPLES)
 
 # Beside transformers, which needs torch, through the official client, and with a model that people use.
 $(VENV)/.installed-test-llm: $(VENV)/.installed-dev

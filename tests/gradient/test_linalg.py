@@ -104,3 +104,11 @@ def test_columns_of_free_choice_have_none() -> None:
     for factor, what in ((x.qr("complete").Q, "qr"), (x.svd(full_matrices=True).U, "svd")):
         with pytest.raises(MorokError, match=f"{what} completes a basis"):
             factor.sum().gradient(x)
+
+
+def test_free_columns_that_are_cut_off_do_not_matter() -> None:
+    x = Tensor(TALL[0].T)
+    vh, few = x.svd(full_matrices=True).Vh, min(x.shape)
+    seen = vh[:few].cat(vh[few:].detach()).abs()  # joined by a choice between two parts
+    (g,), (wanted,) = seen.sum().gradient(x), x.svd().Vh.abs().sum().gradient(x)
+    np.testing.assert_allclose(g.numpy(), wanted.numpy(), atol=1e-10)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import time
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
 from tests.torch_samples.judge import Verdict, database, judged, operators
+from tests.torch_samples.workers import judged_by_many
 
 
 def recorded(record: Path | None) -> dict[str, Verdict]:
@@ -21,27 +22,48 @@ def recorded(record: Path | None) -> dict[str, Verdict]:
     return {line["name"]: Verdict(**line) for line in lines}
 
 
-def report(names: list[str], most: int, show: int, gradients: bool, record: Path | None) -> int:
+def verdicts(names: list[str], options: argparse.Namespace) -> Iterator[Verdict]:
+    """One for each name, as they are found."""
+    how = (options.most, not options.forward)
+    if options.workers > 1:
+        yield from judged_by_many(names, options.workers, *how, options.seconds)
+        return
     known = database()
-    verdicts: list[Verdict] = []
-    done = recorded(record)
     for name in names:
-        started = time.perf_counter()
-        verdict = done.get(name) or judged(name, known[name], most, gradients)
-        if record is not None and name not in done:
-            with record.open("a", encoding="utf-8") as file:
+        yield judged(name, known.get(name), *how, seconds=options.seconds)
+
+
+def report(names: list[str], options: argparse.Namespace) -> int:
+    done = recorded(options.record)
+    found = [done[name] for name in names if name in done]
+    for verdict in found:
+        tell(verdict, options.show, len(names) < 20)
+    for verdict in verdicts([name for name in names if name not in done], options):
+        if options.record is not None:
+            with options.record.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(asdict(verdict)) + "\n")
-        verdicts.append(verdict)
-        taken = time.perf_counter() - started
-        total = verdict.passed + len(verdict.wrong) + len(verdict.raised)
-        if verdict.state != "full" or len(names) < 20:
-            print(f"{verdict.state:8} {name}  {verdict.passed} of {total} ({taken:.1f} s)", flush=True)
-        for kind, lines in (("wrong", verdict.wrong), ("raises", verdict.raised)):
-            for line in lines[:show]:
-                print(f"    {kind} {line}", flush=True)
-    counts = Counter(v.state for v in verdicts)
+        found.append(verdict)
+        tell(verdict, options.show, len(names) < 20)
+    counts = Counter(v.state for v in found)
     print(", ".join(f"{count} {state}" for state, count in counts.most_common()), f"of {len(names)}")
+    samples = (
+        sum(v.passed for v in found),
+        sum(len(v.wrong) for v in found),
+        sum(len(v.raised) for v in found),
+    )
+    print("samples: {} right, {} wrong, {} raise".format(*samples))
     return counts["wrong"]
+
+
+def tell(verdict: Verdict, show: int, always: bool) -> None:
+    """A line for an operator that is not full, and what it failed at."""
+    total = verdict.passed + len(verdict.wrong) + len(verdict.raised)
+    if verdict.state != "full" or always:
+        left = f", {verdict.left} left" if verdict.left else ""
+        print(f"{verdict.state:8} {verdict.name}  {verdict.passed} of {total}{left}", flush=True)
+    for kind, lines in (("wrong", verdict.wrong), ("raises", verdict.raised)):
+        for line in lines[:show]:
+            print(f"    {kind} {line}", flush=True)
 
 
 def main() -> None:
@@ -53,14 +75,15 @@ def main() -> None:
     parser.add_argument("--forward", action="store_true", help="values only, no gradients")
     parser.add_argument("--record", type=Path, help="a file of verdicts; operators in it are not run again")
     parser.add_argument("--part", default="0/1", help="1/4: the second quarter of the names")
+    parser.add_argument("--workers", type=int, default=1, help="processes")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="for one share of samples")
     options = parser.parse_args()
     every = operators()
     names = [n for n in every if not options.names or any(n == p or n.startswith(p) for p in options.names)]
     names = [n for n in names if n not in options.without]
     part, parts = map(int, options.part.split("/"))
-    names = names[part::parts]
-    wrong = report(names, options.most, options.show, not options.forward, options.record)
-    sys.exit(wrong > 0)
+    sys.exit(report(names[part::parts], options) > 0)
 
 
-main()
+if __name__ == "__main__":
+    main()

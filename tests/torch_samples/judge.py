@@ -4,13 +4,18 @@
     python -m tests.torch_samples erfc linalg.qr      some of them, with what went wrong
     python -m tests.torch_samples --most 10           so many samples of each
 
+    python -m tests.torch_samples --workers 16        in processes, each of which takes what is next
+
 An operator is "full" if every sample has torch's values, types and gradients; else some of its samples are
-"wrong" (other values), or "raise". It is "missing" if morok has nothing under that name.
+"wrong" (other values), or "raise". It is "missing" if morok has nothing under that name, "absent" if the
+torch that is installed does not test it, and "late" if samples were left when its time was over.
 """
 
 from __future__ import annotations
 
+import os
 import sys
+import time
 import types
 import unittest
 import warnings
@@ -46,6 +51,7 @@ def operators() -> list[str]:
 
 def database() -> dict[str, Any]:
     """torch's descriptions of its operators, by name."""
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""  # where torch sees a GPU some samples ask for it
     if "expecttest" not in sys.modules:
         try:
             import expecttest  # noqa: F401
@@ -71,34 +77,76 @@ class Verdict:
     wrong: list[str] = field(default_factory=list)
     raised: list[str] = field(default_factory=list)
     missing: bool = False
+    absent: bool = False
+    left: int = 0  # samples for which there was no time
 
     @property
     def state(self) -> str:
+        if self.absent:
+            return "absent"
         if self.missing:
             return "missing"
         if self.wrong:
             return "wrong"
         if self.raised:
             return "in part" if self.passed else "raises"
-        return "full"
+        return "late" if self.left else "full"
+
+    def joined(self, other: Verdict) -> Verdict:
+        """What two shares of an operator's samples come to."""
+        return Verdict(
+            self.name,
+            self.passed + other.passed,
+            self.wrong + other.wrong,
+            self.raised + other.raised,
+            self.missing or other.missing,
+            self.absent or other.absent,
+            self.left + other.left,
+        )
 
 
-def judged(name: str, op: Any, most: int = 0, gradients: bool = True) -> Verdict:
-    """The verdict on one operator; of at most so many samples, spread evenly, if a number is given."""
+def sample_count(op: Any) -> int:
+    """How many samples torch has of an operator."""
+    import torch
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return sum(1 for _ in op.sample_inputs("cpu", torch.float32, requires_grad=False))
+
+
+def judged(
+    name: str,
+    op: Any,
+    most: int = 0,
+    gradients: bool = True,
+    share: tuple[int, int] = (0, 1),
+    seconds: float = float("inf"),
+) -> Verdict:
+    """The verdict on one operator; of at most so many samples, spread evenly, if a number is given.
+
+    A share (i, n) is every n-th sample from the i-th on. What is left after so many seconds is counted.
+    """
     import torch
 
     verdict = Verdict(name)
+    if op is None:
+        verdict.absent = True
+        return verdict
     function = function_of(name)
     if function is None:
         verdict.missing = True
         return verdict
+    started = time.process_time()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.manual_seed(0)
         samples = list(op.sample_inputs("cpu", torch.float32, requires_grad=op.supports_autograd))
         if most and len(samples) > most:
             samples = samples[:: -(-len(samples) // most)]
-        for number, sample in enumerate(samples):
+        for number, sample in list(enumerate(samples))[share[0] :: share[1]]:
+            if time.process_time() - started > seconds:
+                verdict.left += 1
+                continue
             label = f"{number}: {_shown(sample)}"
             try:
                 wanted = op(sample.input, *sample.args, **sample.kwargs)

@@ -132,7 +132,9 @@ for _name in (
 
 @adapted("cat", "stack")
 def _joined(parts: Any, dim: int = 0) -> Any:
-    return parts[0].cat(*parts[1:], dim=dim)
+    """torch leaves out tensors of one axis without elements, whatever the others' axes are."""
+    joined = [p for p in parts if p.shape != (0,)] or parts[:1]
+    return joined[0].cat(*joined[1:], dim=dim)
 
 
 ADAPTED["stack"] = lambda parts, dim=0: parts[0].stack(*parts[1:], dim=dim)
@@ -251,7 +253,15 @@ def _solve(a: Any, b: Any, left: bool = True) -> Any:
 ADAPTED["linalg.pinv.singular"] = lambda a, b: morok.linalg.pinv(a @ b.mT)
 ADAPTED["linalg.vander"] = lambda x, N=None: (x if x.ndim else x.reshape(1)).vander(N, increasing=True)
 ADAPTED["linalg.qr"] = lambda x, mode="reduced": x.qr(mode)
-ADAPTED["linalg.svd"] = lambda x, full_matrices=True, driver=None: x.svd(full_matrices)
+
+
+@adapted("linalg.svd")
+def _svd(x: Any, full_matrices: bool = True, driver: Any = None) -> Any:
+    """torch ignores gradients of columns that complete a basis, morok refuses them."""
+    u, s, vh = x.svd(full_matrices)
+    k = s.shape[-1]
+    u = u[..., :k].cat(u[..., k:].detach(), dim=-1) if u.shape[-1] > k else u
+    return u, s, vh[..., :k, :].cat(vh[..., k:, :].detach(), dim=-2) if vh.shape[-2] > k else vh
 
 
 # --- other orders of arguments
@@ -276,7 +286,6 @@ ADAPTED["nn.functional.linear"] = lambda x, w, b=None: (
 ADAPTED["nn.functional.prelu"] = lambda x, weight: (
     x.prelu(weight) if x.ndim else x.reshape(1).prelu(weight).reshape(())
 )
-ADAPTED["nonzero"] = lambda x, as_tuple=False: x.nonzero()
 ADAPTED["norm.nuc"] = lambda x, p, dim=(-2, -1), keepdim=False, dtype=None: morok.linalg.matrix_norm(
     x, p, dim, keepdim
 )

@@ -49,23 +49,26 @@ def kept_for(x: T, size: Any) -> T:
 # --- positions of truths
 
 
-def nonzero(x: T, size: Any = None, fill_value: int = -1) -> T:
+def nonzero(x: T, size: Any = None, fill_value: int = -1, *, as_tuple: bool = False) -> Any:
     """The positions of the elements that are not zero, one row (i, j, …) each; or of the first `size`.
 
-    Rows that are left over hold the fill value. Inside of `jit` the size must be given.
+    Rows that are left over hold the fill value. Inside of `jit` the size must be given. `as_tuple` gives one
+    tensor for each axis instead, which together are an index.
 
     >>> Tensor([[0, 1], [1, 0]]).nonzero().tolist()
     [[0, 1], [1, 0]]
     >>> Tensor([[0, 1], [1, 0]]).nonzero(size=3).tolist()
     [[0, 1], [1, 0], [-1, -1]]
     """
-    x = kept_for(x, size)
+    x = kept_for(reshape(x, 1) if as_tuple and not x.ndim else x, size)
     count = measured(count_nonzero(x), "nonzero") if size is None else size
     flat = first_true(reshape(x, x.numel()), count)
     parts, rest = [], flat
     for n in reversed(concrete_shape(x.shape)):
         parts.append(where(flat < 0, fill_value, rest % max(n, 1)))
         rest = rest // max(n, 1)
+    if as_tuple:
+        return tuple(reversed(parts))
     if not parts:
         return narrow(unsqueeze(zeros_like(flat), 1), 1, 0, 0)
     return stack(parts[-1], *parts[-2::-1], dim=1)
@@ -77,7 +80,8 @@ def nonzero_static(x: T, size: int, fill_value: int = -1) -> T:
     >>> Tensor([0, 1]).nonzero_static(size=2).tolist()
     [[1], [-1]]
     """
-    return nonzero(x, size, fill_value)
+    found: T = nonzero(x, size, fill_value)
+    return found
 
 
 def argwhere(x: T, size: Any = None, fill_value: int = -1) -> T:
@@ -86,7 +90,8 @@ def argwhere(x: T, size: Any = None, fill_value: int = -1) -> T:
     >>> Tensor([0, 3, 4]).argwhere().tolist()
     [[1], [2]]
     """
-    return nonzero(x, size, fill_value)
+    found: T = nonzero(x, size, fill_value)
+    return found
 
 
 def first_true(x: T, size: Any) -> T:

@@ -102,7 +102,7 @@ def lstsq(t: T, b: Any, rcond: Any = None, driver: str | None = None) -> Lstsq:
     found = matmul(x, right)
     away = matmul(t, found) - right
     empty = narrow(flatten(right), 0, 0, 0)
-    residuals = reduce.sum(away * away, -2) if rows > columns else empty
+    residuals = reduce.sum(away * away, -2) if rows > columns and driver != "gelsy" else empty
     values = svdvals(t) if driver in ("gelss", "gelsd") else narrow(flatten(t), 0, 0, 0)
     rank = matrix_rank(t, rtol=rcond)
     if driver == "gels":  # which takes a full rank for granted

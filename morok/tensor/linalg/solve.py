@@ -287,8 +287,9 @@ def _jacobi_svd(x: T, full: bool) -> tuple[Any, Any, Any]:
     assert isinstance(rows, int) and isinstance(columns, int)
     if not x.numel():
         lead = x.shape[:-2]
-        none, unit = zeros(type(x), *lead, 0, dtype=x.dtype, device=x.device), unit_matrix(x, rows)
-        return expand(unit, [*lead, rows, rows]), x._new(none.uop), unit_matrix(x, 0)
+        none = zeros(type(x), *lead, columns, dtype=x.dtype, device=x.device)
+        u, v = (expand(unit_matrix(x, n), [*lead, n, n]) for n in (rows, columns))
+        return u, x._new(none.uop), v
     largest = reduce.max(arithmetic.abs(x), (-2, -1), keepdim=True)
     scale = cast(where(largest > 0.0, largest, 1.0), dt.float64)
     a: Any = cast(x, dt.float64) / scale

@@ -231,6 +231,8 @@ def _is_nothing(g: UOp, box: list[tuple[int, int]] | None = None) -> bool:
     if g.op in (Ops.ADD, Ops.MUL):
         parts = (_is_nothing(x, box) for x in g.src)
         return all(parts) if g.op is Ops.ADD else any(parts)
+    if g.op is Ops.WHERE:
+        return all(_is_nothing(x, box) for x in g.src[1:])
     if g.op not in (Ops.SHRINK, Ops.PAD) or any(n.op is not Ops.CONST for n in g.src[1:]):
         return False
     firsts = [n.arg for n in g.src[1::2]]

@@ -26,6 +26,8 @@ def test_nonzero(name: str) -> None:
     x = ARRAYS[name]
     same(Tensor(x).nonzero(), np.argwhere(x))
     same((Tensor(x) * 1).argwhere(), np.argwhere(x))
+    for got, wanted in zip(Tensor(x).nonzero(as_tuple=True), np.nonzero(np.atleast_1d(x)), strict=True):
+        same(got, wanted)
 
 
 @pytest.mark.parametrize("name", ARRAYS)

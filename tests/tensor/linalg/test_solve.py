@@ -70,7 +70,9 @@ def test_qr_without_q() -> None:
 
 RANKS = {
     "full": RNG.standard_normal((4, 3)), "wide": RNG.standard_normal((2, 4)), "rank one": np.ones((4, 3)),
-    "zero": np.zeros((3, 2)), "empty": np.zeros((0, 3)), "batch": np.stack([np.eye(3), np.ones((3, 3))]),
+    "zero": np.zeros((3, 2)), "empty": np.zeros((0, 3)),
+    "none": np.zeros((0, 5, 2)), "no columns": np.zeros((2, 5, 0)),
+    "batch": np.stack([np.eye(3), np.ones((3, 3))]),
 }  # fmt: skip
 
 
