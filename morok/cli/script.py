@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from argparse import REMAINDER, ArgumentParser
 from collections.abc import Sequence
@@ -29,6 +30,30 @@ def run_script(script: str, arguments: Sequence[str]) -> None:
     sys.argv = [script, *arguments]
     sys.path = [str(path.resolve().parent), *sys.path]
     try:
-        runpy.run_path(script, run_name="__main__")
+        runpy.run_path(str(path.absolute()), run_name="__main__")
     finally:
         sys.argv, sys.path = arguments_before, path_before
+
+
+def run_module(module: str, arguments: Sequence[str]) -> None:
+    """Runs it as `python -m module arguments` would: it is found from the working folder."""
+    import runpy
+
+    arguments_before, path_before = sys.argv, sys.path
+    sys.argv = [module, *arguments]
+    sys.path = [os.getcwd(), *sys.path]
+    try:
+        if not _is_module(module):
+            raise MorokError(f"there is no module {module} to run, from {os.getcwd()} or installed")
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+    finally:
+        sys.argv, sys.path = arguments_before, path_before
+
+
+def _is_module(name: str) -> bool:
+    from importlib.util import find_spec
+
+    try:
+        return find_spec(name) is not None
+    except (ImportError, ValueError):  # a package above it is missing, or has no such thing
+        return False

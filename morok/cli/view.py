@@ -6,7 +6,7 @@ import sys
 from argparse import REMAINDER, ArgumentParser, Namespace
 from pathlib import Path
 
-from morok.cli.script import run_script
+from morok.cli.script import run_module, run_script
 from morok.errors import ArgumentError, MorokError
 
 NAME = "view"
@@ -29,6 +29,13 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--compare", nargs=2, metavar=("BEFORE", "AFTER"), help="no script: write two pages of before as one"
     )
+    parser.add_argument(
+        "-m",
+        dest="module",
+        nargs=REMAINDER,
+        metavar="MODULE ...",
+        help="a module instead of a script, as python -m",
+    )
     parser.add_argument("script", metavar="SCRIPT", nargs="?", default="", help="a Python file")
     parser.add_argument(
         "arguments", metavar="...", nargs=REMAINDER, help="everything after it is passed on to the script"
@@ -38,42 +45,49 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     if args.compare:
         before, after = args.compare
-        path = _compare(before, after, args.out, args.title)
+        _show(_compare(before, after, args.out, args.title), args.open, args.out)
     else:
-        path = _record(args)
-    print(f"{path}: {path.stat().st_size / 1e6:.2f} MB", file=sys.stderr)
-    if args.open:
-        import webbrowser
-
-        webbrowser.open(path.resolve().as_uri())
+        _record(args)
     return 0
 
 
-def _record(args: Namespace) -> Path:
-    from morok.viewer.view import view
+def _show(path: Path | None, is_opened: bool, told: str) -> None:
+    """Says where the page is, and opens it."""
+    assert path is not None
+    print(f"{told}: {path.stat().st_size / 1e6:.2f} MB", file=sys.stderr)
+    if is_opened:
+        import webbrowser
 
-    if not args.script:
+        webbrowser.open(path.resolve().as_uri())
+
+
+def _record(args: Namespace) -> None:
+    from morok.viewer.view import Run, view
+
+    name, *arguments = args.module or [args.script, *args.arguments]
+    if not name:
         raise ArgumentError("there is no script to run; `morok view script.py`, or --compare with two pages")
-    if not Path(args.script).is_file():
-        raise MorokError(f"there is no script {args.script}")
-    title = args.title or Path(args.script).name
-    path = Path(args.out)
+    if not args.module and not Path(name).is_file():
+        raise MorokError(f"there is no script {name}")
+    title = args.title or (name if args.module else Path(name).name)
+    run: Run | None = None
     try:
-        with view(path, title=title, trace=args.trace, paths=not args.no_paths, prove=args.prove):
-            run_script(args.script, args.arguments)
-    except SystemExit as end:
-        if end.code not in (None, 0):
+        with view(args.out, title=title, trace=args.trace, paths=not args.no_paths, prove=args.prove) as run:
+            (run_module if args.module else run_script)(name, arguments)
+    except BaseException as error:
+        if run is not None and run.path is not None:
+            told = "morok: the error is on the page " if run.errors else ""
+            _show(run.path, args.open, f"{told}{args.out}")
+        if not isinstance(error, SystemExit) or error.code not in (None, 0):
             raise
-    except MorokError:
-        print(f"morok: the error is on the page {path}", file=sys.stderr)
-        raise
-    return path
+    else:
+        _show(run.path, args.open, args.out)
 
 
 def _compare(before: str, after: str, out: str, title: str) -> Path:
-    from morok.viewer.page import read_page, write_page
+    from morok.viewer.page import read_packed, write_page
 
-    old, _ = read_page(before)
-    index, chunks = read_page(after)
+    old, _ = read_packed(before)
+    index, chunks = read_packed(after)
     index["title"] = title or index["title"]
     return write_page(out, index, chunks, other=old)

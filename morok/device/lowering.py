@@ -36,12 +36,14 @@ def show_code(title: str, language: str, text: Callable[[], str]) -> None:
 
 
 def show_program(
-    program: Program, assemble: Callable[[Program], str], code: Callable[[], bytes] | None = None
-) -> None:
-    """The text with its lines, for whoever draws ways between instructions; the rest is for them to call."""
+    program: Program, assemble: Callable[[], str], code: Callable[[], bytes] | None = None
+) -> bool:
+    """The text with its lines, if somebody draws ways between instructions; the rest is for them to call."""
     observer = current()
-    if observer is not None:
-        observer.rendered(program, assemble, code)
+    if observer is None or not observer.wants_programs:
+        return False
+    observer.rendered(program, assemble, code)
+    return True
 
 
 def instructions(kernel: UOp, machine: Machine, title: str) -> UOp:

@@ -24,6 +24,7 @@ LONGER: Final = 10.0  # times as long as the longest piece took here
 _NUMBER = struct.Struct("<i")
 _AT_ONCE = 1024  # numbers that a pipe holds before anybody reads: the least that systems promise is 4 KiB
 _HEAD = struct.Struct("<iq")  # number of the piece, bytes that follow
+_ROOM = 1 << 20  # bytes of a pipe: the most that Linux gives to everybody
 
 
 def can_fork() -> bool:
@@ -62,7 +63,8 @@ def _shared_out(pieces: range, work: Callable[[int], bytes], processes: int) -> 
             started = time.monotonic()
             found[number] = work(number)
             longest = max(longest, time.monotonic() - started)
-            _collect(children, found, 0.0)
+            while _collect(children, found, 0.0):
+                pass
         while any(child.is_open for child in children):
             if not _collect(children, found, max(PATIENCE, LONGER * longest)):
                 break
@@ -123,6 +125,7 @@ def _collect(children: list[_Child], found: dict[int, bytes], seconds: float) ->
 def _fork(pieces: int, work: Callable[[int], bytes]) -> _Child | None:
     """A child at work; None if the system has no room for another process."""
     reading, writing = os.pipe()
+    _widen(writing)
     try:
         with warnings.catch_warnings():
             # Newer Pythons warn of forks beside threads. Locks are seen to (`forks.py`), and a child that
@@ -146,6 +149,14 @@ def _fork(pieces: int, work: Callable[[int], bytes]) -> _Child | None:
         pass
     finally:
         os._exit(0)
+
+
+def _widen(pipe: int) -> None:
+    """Gives a pipe more room: a child goes on with its next piece while this process is at one of its own."""
+    import fcntl  # which not every system has
+
+    with contextlib.suppress(OSError, AttributeError):
+        fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, _ROOM)
 
 
 def _send(pipe: int, message: bytes) -> None:

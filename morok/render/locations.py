@@ -2,7 +2,8 @@
 
 LLVM and NVRTC keep that as debug information: `with_locations` gives every line of LLVM IR a place, which is
 its own number, and `read_locations` takes assembly apart in which the compiler has noted them (`.loc`). This
-is for people who look at code; kernels that run are compiled without it.
+is for people who look at code: what others run is compiled without it, and what these run is made of the
+very assembly that they see (`without_locations`).
 """
 
 from __future__ import annotations
@@ -44,6 +45,22 @@ def with_locations(text: str) -> str:
             nodes.append(f"!DILocation(line: {i + 1}, column: 1, scope: !{scope})")
     lines += [_HEAD, *(f"!{_FIRST + n} = {node}" for n, node in enumerate(nodes)), ""]
     return "\n".join(lines)
+
+
+_NOTE = re.compile(r"\s*\.(loc|file|cfi_\w+)\b")
+
+
+def without_locations(assembly: str) -> str:
+    """Assembly as it would be without notes for debuggers."""
+    kept: list[str] = []
+    is_note = False  # of a section
+    for line in assembly.split("\n"):
+        word = line.lstrip()
+        if word.startswith((".section", ".text", ".data")):
+            is_note = "debug_" in word
+        if not is_note and not _NOTE.match(line):
+            kept.append(line)
+    return "\n".join(kept)
 
 
 _LOC = re.compile(r"\s*\.loc\s+\d+\s+(\d+)")

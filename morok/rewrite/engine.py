@@ -98,12 +98,12 @@ def rewrite(
     """The graph after rewriting. `ctx` is given to rules that ask for it."""
     observer = current()
     if observer is not None:
-        by = By("rules", ruleset.name)
         observer = observer if observer.wants(root) else None
     result = None
     outer = here_origin()
     try:
         if observer is not None:
+            by = By("rules", ruleset.name)
             observer.begin(by, root)
         if strategy == "walk":
             result = _walk(root, matcher(ruleset), ctx, observer)
@@ -111,11 +111,10 @@ def rewrite(
             result = _fixpoint(root, _never, ctx, matcher(ruleset), None, observer)
         else:
             early = matcher(before) if before is not None else None
-            # an observer sees every match, so nothing is taken from memory
-            pure = early is None and observer is None and not ruleset.uses_context
-            tag = _memo_tag(ruleset) if pure else None
-            if early is None and observer is None:
-                result = _sweep(root, matcher(ruleset), ctx, tag)
+            pure = early is None and not ruleset.uses_context
+            tag = _memo_tag(ruleset, observer is not None) if pure else None
+            if early is None:
+                result = _sweep(root, matcher(ruleset), ctx, tag, observer)
             else:
                 result = _fixpoint(root, matcher(ruleset), ctx, early, tag, observer)
         return result
@@ -129,16 +128,19 @@ def _never(node: UOp, ctx: Any) -> None:
     return None
 
 
-def _memo_tag(ruleset: RuleSet) -> tuple[Any, None]:
-    """What marks a node as finished under this set; its first entry is the key of remembered results."""
-    key = (ruleset.id, knobs.UNSAFE_MATH.value, knobs.REASSOCIATE.value)
+def _memo_tag(ruleset: RuleSet, is_observed: bool) -> tuple[Any, None]:
+    """What marks a node as finished under this set; its first entry is the key of remembered results.
+
+    An observer sees every match: what it listens to remembers only where there is none.
+    """
+    key = (ruleset.id, knobs.UNSAFE_MATH.value, knobs.REASSOCIATE.value, is_observed)
     tag: tuple[Any, None] | None = ruleset.matchers.get(("tag", key))
     if tag is None:
         tag = ruleset.matchers[("tag", key)] = (key, None)
     return tag
 
 
-def _sweep(root: UOp, match: MatchFunction, ctx: Any, tag: Any) -> UOp:
+def _sweep(root: UOp, match: MatchFunction, ctx: Any, tag: Any, observer: Observer | None) -> UOp:
     """What `_fixpoint` does, for graphs that mostly stay as they are: their nodes are put in order first, in
     which each is a matter of a few lines, and only what a rule makes is walked step by step."""
     key = tag[0] if tag is not None else None
@@ -171,13 +173,19 @@ def _sweep(root: UOp, match: MatchFunction, ctx: Any, tag: Any) -> UOp:
                         changed = True
                         done.update(zip(order[:number], order[:number], strict=True))
                     statistics.rewrites += 1
-                    known = _result(node, rebuilt, out, match, ctx, tag, done)
+                    if observer is not None:
+                        observer.rule(out[1], rebuilt, out[0])
+                    known = _result(node, rebuilt, out, match, ctx, tag, observer, done)
         if changed:
             done[node] = done[rebuilt] = known
-        if tag is not None:
+        if tag is None:
+            continue
+        if observer is None:
             set_memo(node, tag if known is node else (key, known))
             if rebuilt is not node:
                 set_memo(rebuilt, tag if known is rebuilt else (key, known))
+        elif known is rebuilt:
+            set_memo(rebuilt, tag)
     statistics.nodes += len(order)
     return done[root] if changed else root
 
@@ -220,14 +228,15 @@ def _result(
     match: MatchFunction,
     ctx: Any,
     tag: Any,
+    observer: Observer | None,
     done: dict[UOp, UOp],
 ) -> UOp:
     """What becomes of a node that a rule has made another one."""
     new, rule = out
     found = done.get(new)
-    return (
-        _fixpoint(new, match, ctx, None, tag, None, done, node, (rebuilt, rule)) if found is None else found
-    )
+    if found is not None:
+        return found
+    return _fixpoint(new, match, ctx, None, tag, observer, done, node, (rebuilt, rule))
 
 
 def _fixpoint(
@@ -307,7 +316,7 @@ def _fixpoint(
                             known = rebuilt if memo[1] is None else memo[1]
             if known is not None:
                 done[node] = known
-                if tag is not None:
+                if tag is not None and observer is None:
                     set_memo(node, (key, known))
             else:
                 if ops is None or node.op in ops:
@@ -316,7 +325,7 @@ def _fixpoint(
                     done[node] = done[rebuilt] = rebuilt
                     if tag is not None:
                         set_memo(rebuilt, tag)
-                        if rebuilt is not node:
+                        if rebuilt is not node and observer is None:
                             set_memo(node, (key, rebuilt))
         if out is not None:
             new, rule = out
@@ -347,7 +356,7 @@ def _fixpoint(
             chain.pop()
             being_rewritten.discard(node)
             being_rewritten.discard(rebuilt)
-            if tag is not None:
+            if tag is not None and observer is None:
                 set_memo(node, (key, result))
                 if result is not rebuilt:
                     set_memo(rebuilt, (key, result))

@@ -38,6 +38,7 @@ class Observer:
     """Hears of changes. Whoever derives from it overrides what it wants to hear."""
 
     wants_code = False  # also of the text that a kernel is rendered to
+    wants_programs = False  # and of its lines, and of which of them machine code comes from
 
     def wants(self, root: UOp) -> bool:
         """Whether it wants to hear of the rules in a rewrite of `root`; then nothing is taken from memory."""
@@ -55,9 +56,7 @@ class Observer:
     def code(self, language: str, text: str) -> None:
         """What a kernel was rendered to."""
 
-    def rendered(
-        self, program: Any, assemble: Callable[[Any], str], code: Callable[[], bytes] | None
-    ) -> None:
+    def rendered(self, program: Any, assemble: Callable[[], str], code: Callable[[], bytes] | None) -> None:
         """The same with its lines (`render/program.py`), what makes assembly with places of it, and what
         gives the machine code that will run, where that is of use."""
 
@@ -72,6 +71,7 @@ class Several(Observer):
     def __init__(self, parts: tuple[Observer, ...]) -> None:
         self.parts = parts
         self.wants_code = any(p.wants_code for p in parts)
+        self.wants_programs = any(p.wants_programs for p in parts)
 
     def wants(self, root: UOp) -> bool:
         return any(p.wants(root) for p in self.parts)
@@ -93,11 +93,10 @@ class Several(Observer):
             if p.wants_code:
                 p.code(language, text)
 
-    def rendered(
-        self, program: Any, assemble: Callable[[Any], str], code: Callable[[], bytes] | None
-    ) -> None:
+    def rendered(self, program: Any, assemble: Callable[[], str], code: Callable[[], bytes] | None) -> None:
         for p in self.parts:
-            p.rendered(program, assemble, code)
+            if p.wants_programs:
+                p.rendered(program, assemble, code)
 
     def note(self, topic: str, text: str, node: UOp) -> None:
         for p in self.parts:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import struct
+from collections.abc import Callable
 from typing import Any
 
 from morok.errors import MorokError
@@ -16,10 +17,10 @@ _STACK = re.compile(r"sub\s+(?:sp|x\d+), sp, #(\d+)(, lsl #12)?|subq\s+\$(\d+), 
 _REGISTER_COUNT = 0x2F  # EIATTR_REGCOUNT: registers of a function, in the notes of a cubin
 
 
-def assembled(made: Any) -> dict[str, Any]:
-    """Assembly that a background thread was given to make: its lines, their places, its facts."""
+def assembled(make: Callable[[], str]) -> dict[str, Any]:
+    """Assembly, which is made now or was in the background: its lines, their places, its facts."""
     try:
-        text = made.get()
+        text = make()
     except MorokError as error:
         return {"text": "", "rows": Column(), "missing": str(error)}
     except Exception as error:  # a compiler that is half installed must not cost the page

@@ -12,7 +12,6 @@ from typing import Any
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import Ops
 from morok.rewrite.record import Change
-from morok.rewrite.rules import Rule
 from morok.runtime.history import KernelHistory
 from morok.schedule.split import CUT
 from morok.viewer.assembly import assembled, cubin_registers
@@ -23,12 +22,12 @@ from morok.viewer.sources import Sources
 Data = dict[str, Any]
 
 
-def stages_data(stages: Sequence[Change], graphs: Graphs, fired: dict[str, Rule]) -> list[Data]:
+def stages_data(stages: Sequence[Change], graphs: Graphs) -> list[Data]:
     """Every stage with its steps. What a function has changed is for the page to find out."""
-    return [stage_data(stage, graphs, fired) for stage in stages]
+    return [stage_data(stage, graphs) for stage in stages]
 
 
-def stage_data(stage: Change, graphs: Graphs, fired: dict[str, Rule]) -> Data:
+def stage_data(stage: Change, graphs: Graphs) -> Data:
     by = stage.by
     data: Data = {"number": by.number, "name": by.name, "place": by.place, "seconds": round(stage.seconds, 6)}
     if by is CUT:  # what was there before is the whole graph, which others have
@@ -38,7 +37,7 @@ def stage_data(stage: Change, graphs: Graphs, fired: dict[str, Rule]) -> Data:
     data["after"] = -1 if stage.after is None else graphs.number(stage.after)
     data["tried"] = sum(c.by.kind == "action" for c in stage.inner)
     steps = steps_of(stage) if stage.changed or stage.after is None else []
-    data["steps"] = [step_data(s, graphs, fired) for s in steps]
+    data["steps"] = [step_data(s, graphs) for s in steps]
     if stage.after is None:
         data["failed"] = True
     return data
@@ -52,7 +51,7 @@ def steps_of(stage: Change) -> list[Change]:
     return [*stage.steps(), *helped]
 
 
-def step_data(step: Change, graphs: Graphs, fired: dict[str, Rule]) -> Data:
+def step_data(step: Change, graphs: Graphs) -> Data:
     """Numbers of nodes before and after each change, and of the rules' names."""
     by = step.by
     kind = "function" if by.kind == "stage" else by.kind
@@ -62,8 +61,6 @@ def step_data(step: Change, graphs: Graphs, fired: dict[str, Rule]) -> Data:
     if step.after is None:
         data["failed"] = True
     if kind == "rules":
-        for rule, _, _ in step.matches:
-            fired[rule.name] = rule
         data["rules"] = Column([graphs.strings.number(rule.name) for rule, _, _ in step.matches])
         data["old"] = Column([graphs.number(old) for _, old, _ in step.matches])
         data["new"] = Column([graphs.number(new) for _, _, new in step.matches])
@@ -100,13 +97,11 @@ def instructions_data(linear: UOp, graphs: Graphs) -> Data:
     return {"node": list_, "parents": steps}
 
 
-def kernel_chunk(
-    kernel: KernelHistory, sources: Sources, fired: dict[str, Rule], proof: Data
-) -> tuple[Data, Data]:
+def kernel_chunk(kernel: KernelHistory, sources: Sources, proof: Data) -> tuple[Data, Data]:
     """What is unpacked for a look at a kernel, and the facts of it that its row shows."""
     graphs = Graphs(sources)
     cut = next((i for i, s in enumerate(kernel.stages) if s.by is CUT), 0)
-    chunk: Data = {"stages": stages_data(kernel.stages[cut:], graphs, fired)}
+    chunk: Data = {"stages": stages_data(kernel.stages[cut:], graphs)}
     facts: Data = {}
     if kernel.is_whole:
         chunk["list"] = instructions_data(kernel.instructions, graphs)

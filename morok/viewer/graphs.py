@@ -63,7 +63,7 @@ class Graphs:
         numbers = self.numbers
         before = numbers[node] = len(self._kind)
         origin = node.origin
-        if origin is None:
+        if origin is None or node.op is Ops.CONST:
             key: tuple[Any, ...] = (node.op, node.dtype, id(node.arg))
         else:
             key = (node.op, node.dtype, id(node.arg), origin.code, origin.lasti)
@@ -80,7 +80,7 @@ class Graphs:
 
     def _new_kind(self, node: UOp) -> int:
         self._held.append(node.arg)
-        where = self.sources.place(node.origin)
+        where = self.sources.of(node)
         place = -1 if where is None else self._places.setdefault(where, len(self._places))
         number = self.strings.number
         arg = -1 if node.arg is None else number(clip(_written(node), LONGEST_ARG))

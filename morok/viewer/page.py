@@ -11,6 +11,7 @@ import base64
 import html
 import re
 import zlib
+from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -54,14 +55,15 @@ def packed(data: Any) -> str:
     return base64.b64encode(zlib.compress(to_bytes(data), 7)).decode()
 
 
-def page_text(index: Data, chunks: list[Data], other: Data | None = None) -> str:
-    """The whole file."""
-    blocks = {"index": index, **{f"chunk-{i}": chunk for i, chunk in enumerate(chunks)}}
+def page_text(index: Data, chunks: Sequence[Data | str], other: Data | None = None) -> str:
+    """The whole file. Chunks may be packed already."""
+    blocks: dict[str, Data | str] = {"index": index, **{f"chunk-{i}": c for i, c in enumerate(chunks)}}
     if other is not None:
         blocks["other"] = other
+    written = {name: block if isinstance(block, str) else packed(block) for name, block in blocks.items()}
     data = "\n".join(
-        f'<script type="application/octet-stream" id="data-{name}">{packed(block)}</script>'
-        for name, block in blocks.items()
+        f'<script type="application/octet-stream" id="data-{name}">{text}</script>'
+        for name, text in written.items()
     )
     parts = {
         "TITLE": html.escape(str(index["title"])),
@@ -72,7 +74,9 @@ def page_text(index: Data, chunks: list[Data], other: Data | None = None) -> str
     return re.sub(r"@(TITLE|STYLE|DATA|SCRIPT)@", lambda found: parts[found.group(1)], source("page.html"))
 
 
-def write_page(path: str | Path, index: Data, chunks: list[Data], other: Data | None = None) -> Path:
+def write_page(
+    path: str | Path, index: Data, chunks: Sequence[Data | str], other: Data | None = None
+) -> Path:
     """Writes the file, all of it or nothing."""
     target = Path(path)
     text = page_text(index, chunks, other)
@@ -85,10 +89,19 @@ def write_page(path: str | Path, index: Data, chunks: list[Data], other: Data | 
 
 def read_page(path: str | Path) -> tuple[Data, list[Data]]:
     """The data of a page that was written before."""
+    index, chunks = read_packed(path)
+    try:
+        return index, [_unpacked(chunk) for chunk in chunks]
+    except (ValueError, zlib.error):
+        raise FormatError(f"{path} is no page that `morok view` has written") from None
+
+
+def read_packed(path: str | Path) -> tuple[Data, list[str]]:
+    """The same with chunks as they are written."""
     try:
         text = Path(path).read_text(encoding="utf-8")
-        found = {name: _unpacked(block) for name, block in _BLOCK.findall(text)}
-        index = found["index"]
+        found = dict(_BLOCK.findall(text))
+        index = _unpacked(found["index"])
         chunks = [found[f"chunk-{i}"] for i in range(sum(name.startswith("chunk-") for name in found))]
     except FileNotFoundError:
         raise FormatError(f"there is no page {path}") from None

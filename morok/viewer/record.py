@@ -28,6 +28,8 @@ MOST_MATCHES = 50_000  # of one rewrite that is kept: one that never ends is not
 class RunRecorder(Recorder):
     """The history of kernels, and their code with its lines."""
 
+    wants_programs = True
+
     def __init__(self) -> None:
         super().__init__()
         self.notes: list[tuple[str, str, UOp]] = []
@@ -55,12 +57,10 @@ class RunRecorder(Recorder):
         if len(matches) < MOST_MATCHES:
             matches.append((rule, before, after))
 
-    def rendered(
-        self, program: Any, assemble: Callable[[Any], str], code: Callable[[], bytes] | None
-    ) -> None:
+    def rendered(self, program: Any, assemble: Callable[[], str], code: Callable[[], bytes] | None) -> None:
         kernel = self._open.kernel
         if kernel is not None:
-            kernel.program = program, lambda: assemble(program), code
+            kernel.program = program, assemble, code
 
     def note(self, topic: str, text: str, node: UOp) -> None:
         self.notes.append((topic, text, node))

@@ -61,19 +61,22 @@ class KernelProofs:
             return {"status": "not asked", "why": self.missing}
         from morok.proof.kernels.safety import MEANING, examine, examine_accesses
 
-        began = time.perf_counter()
-        whole = self.left > 0
+        began = time.thread_time()
+        asked = self.left > 0
         try:
-            found = examine(linear, kernel) if whole else examine_accesses(linear)
+            found = examine(linear, kernel, self.left) if asked else examine_accesses(linear)
         except ProofError as error:
             return {"status": "not asked", "why": error.message}
         finally:
-            self.left -= time.perf_counter() - began
+            self.left -= time.thread_time() - began
+        if not asked:
+            found.left["bounds"], found.open = len(found.open), []
+        whole = asked and not found.left
         position = {node: i for i, node in enumerate(linear.src)}
         refuted = any(o.refuted for o in found.open)
         status = "refuted" if refuted else "open" if found.open else "proved"
         return {
-            "status": status if whole else "accesses" if not found.open else "in part",
+            "status": status if whole or found.open else "in part" if found.left["bounds"] else "accesses",
             "kinds": dict(found.kinds),
             "how": dict(found.counts),
             "shown": sorted({(position.get(n, -1), kind, how) for kind, n, how in found.shown}),
@@ -84,7 +87,7 @@ class KernelProofs:
                     "text": f"{MEANING[o.kind]}: {o.detail}",
                     "refuted": o.refuted,
                 }
-                for o in (found.open if whole else ())
+                for o in found.open
             ],
-            "left": 0 if whole else len(found.open),
+            "left": found.left.total(),
         }

@@ -9,6 +9,7 @@ While it records, nothing is taken from memory or disk, and plans run kernel by 
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -21,7 +22,7 @@ from morok.errors import MorokError
 from morok.runtime.profile import profile
 from morok.viewer.record import RunProfile, RunRecorder
 
-PROOF_SHARE, PROOF_SECONDS = 0.05, 1.0  # of the run's time, at least: for accesses, the longest kernels first
+PROOF_SHARE, PROOF_SECONDS = 0.05, 0.25  # of the run's time, at least, in each process: longest kernels first
 
 
 @final
@@ -30,6 +31,7 @@ class Run:
 
     def __init__(self, title: str, paths: bool, prove: bool) -> None:
         self.title, self.paths, self.prove = title, paths, prove
+        self.folder = os.getcwd()  # the program may go elsewhere
         self.recorder = RunRecorder()
         self.profile = RunProfile()
         self.errors: list[BaseException] = []
@@ -37,13 +39,15 @@ class Run:
         self.seconds = 0.0
         self._searches = 0
 
-    def data(self) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-        """The run as plain data: the index, and the chunks that it names."""
+    def data(self) -> tuple[dict[str, Any], list[str]]:
+        """The run as plain data: the index, and the chunks that it names, packed."""
         from morok.runtime.tuning import tuner
         from morok.viewer.collect import Collector
+        from morok.viewer.sources import Sources
 
+        sources = Sources(self.paths, self.folder)
         seconds = 600.0 if self.prove else max(PROOF_SECONDS, PROOF_SHARE * self.seconds)
-        collector = Collector(self.recorder, self.profile, self.paths, seconds, self.prove)
+        collector = Collector(self.recorder, self.profile, sources, seconds, self.prove)
         index = collector.data(self.title, self.errors, tuner.history[self._searches :])
         index["seconds"] = round(self.seconds, 3)
         return index, collector.chunks
@@ -62,6 +66,7 @@ def view(
     from morok.runtime.tuning import tuner
 
     run = Run(title or Path(path).stem, paths, prove)
+    target, timeline = Path(path).absolute(), Path(trace).absolute() if trace else None
     run._searches = len(tuner.history)
     began = time.perf_counter()
     try:
@@ -74,22 +79,24 @@ def view(
         raise
     finally:
         run.seconds = time.perf_counter() - began
-        _finish(run, path, trace)
+        _finish(run, target, timeline)
 
 
-def _finish(run: Run, path: str | Path, trace: str | Path) -> None:
+def _finish(run: Run, path: Path, trace: Path | None) -> None:
     """Writes the page; if that fails while an error is on its way, the error is the more important one."""
     from morok.viewer.page import write_page
 
+    target = path
     try:
-        if trace:
-            run.profile.chrome_trace(trace)
         index, chunks = run.data()
         run.path = write_page(path, index, chunks)
         run.recorder.changes.clear()  # graphs of a whole run, which nobody asks for any more
+        if trace is not None:
+            target = trace
+            run.profile.chrome_trace(trace)
     except Exception as failure:
         if not run.errors:
             if isinstance(failure, OSError):
-                raise MorokError(f"the page cannot be written to {path}: {failure.strerror}") from None
+                raise MorokError(f"the page cannot be written to {target}: {failure.strerror}") from None
             raise
         print(f"morok: the page of the run could not be written: {failure}", file=sys.stderr)

@@ -79,6 +79,52 @@ def test_a_script_that_ends_itself(tmp_path: Path, code: str, errors: int) -> No
     assert len(read_page(page)[0]["errors"]) == errors
 
 
+def test_a_module_and_its_arguments(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    package = tmp_path / "größe"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "helper.py").write_text("def double(x):\n    return x * 2\n")
+    main_text = "import sys\nfrom morok import Tensor\nfrom .helper import double\n"
+    main_text += "print(sys.argv[1:], double(Tensor([1.0, 2.0])).numpy())\n"
+    (package / "__main__.py").write_text(main_text)
+    monkeypatch.chdir(tmp_path)
+    assert main(["view", "-o", "run.html", "-m", "größe", "--steps", "3"]) == 0
+    said = capsys.readouterr()
+    assert "['--steps', '3'] [2. 4.]" in said.out and "run.html: " in said.err
+    index, _ = read_page(tmp_path / "run.html")
+    assert index["title"] == "größe" and [row["place"] for row in index["rows"]] == ["helper.py:2"]
+    assert {file["path"] for file in index["files"]} == {"größe/helper.py", "größe/__main__.py"}
+    assert main(["view", "-m", "no.such.thing"]) == 2
+    assert "there is no module no.such.thing" in capsys.readouterr().err
+
+
+def test_a_script_that_goes_to_another_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    text = "import os\nfrom morok import Tensor\nos.chdir('elsewhere')\nTensor([1.0]).add(1).realize()\n"
+    (tmp_path / "script.py").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    assert main(["view", "-o", "run.html", "--trace", "run.json", "script.py"]) == 0
+    index, _ = read_page(tmp_path / "run.html")
+    (file,) = index["files"]
+    assert (file["path"], file["lines"]) == ("script.py", text.splitlines())
+    assert (tmp_path / "run.json").exists() and not list((tmp_path / "elsewhere").iterdir())
+
+
+def test_any_error_tells_where_its_page_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    script, page = tmp_path / "script.py", tmp_path / "run.html"
+    script.write_text("from morok import Tensor\nTensor([1.0]).add(1).realize()\n1 / 0\n")
+    with pytest.raises(ZeroDivisionError):
+        main(["view", "--open", "-o", str(page), str(script)])
+    assert f"the error is on the page {page}" in capsys.readouterr().err
+    assert opened == [page.as_uri()]
+
+
 def test_what_it_is_not_given(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["view"]) == 2
     assert "no script to run" in capsys.readouterr().err

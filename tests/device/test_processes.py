@@ -187,3 +187,24 @@ def test_who_watches_sees_everything(
     assert capfd.readouterr().err.count("\n") >= 4
     with knobs.override(CACHE=0, COMPILE_PROCESSES=1):
         compiled_together(6.125)
+
+
+def test_a_child_does_not_wait_for_its_parent(tmp_path: Path) -> None:
+    """What it sends is more than a pipe usually holds; the parent is at one piece as long as it takes."""
+    begun = tmp_path / "begun"
+    begun.touch()
+
+    def work(number: int) -> bytes:
+        if os.getpid() == HERE:
+            end = time.monotonic() + 20
+            while begun.stat().st_size < 3 and time.monotonic() < end:
+                time.sleep(0.01)
+        else:
+            with begun.open("ab") as file:
+                file.write(b".")
+        return bytes([number]) * 150_000
+
+    found = shared_out(6, work, 2)
+    assert begun.stat().st_size >= 3
+    assert found == {n: bytes([n]) * 150_000 for n in range(6)}
+    assert no_children()

@@ -392,3 +392,13 @@ def test_a_kernel_that_is_there_already_is_proved_all_the_same() -> None:
         before = prove.totals.kernels
         assert (x * 3.0).tolist()[1] == 3.0
         assert prove.totals.kernels == before + 1
+
+
+def test_without_time_only_what_takes_none_is_shown() -> None:
+    """A padded copy needs the solver or all points: bounds are left, and are not called open."""
+    kernel = padded_copy(5, 2, 3)
+    linear = lower(kernel, CPU_LIKE)
+    whole, short = examine(linear, kernel), examine(linear, kernel, 0.0)
+    assert not whole.open and not whole.left
+    assert not short.open and short.left["bounds"] > 0
+    assert short.kinds["bounds"] + short.left["bounds"] == whole.kinds["bounds"]

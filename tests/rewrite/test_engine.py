@@ -261,7 +261,7 @@ def test_a_sum_in_reverse_order_takes_no_age() -> None:
 
 
 def test_a_watched_walk_ends_where_an_unwatched_one_does() -> None:
-    """Whoever listens has every node walked step by step; otherwise nodes are put in order first."""
+    """Whoever listens hears every match, so results are not taken from memory there."""
     chance = random.Random(3)
     for _ in range(60):
         known = [X, Y, Z, const(index, 3), const(index, 12)]
@@ -273,6 +273,23 @@ def test_a_watched_walk_ends_where_an_unwatched_one_does() -> None:
         with tracing():
             watched = rewrite(root, symbolic)
         assert rewrite(root, symbolic) is watched
+
+
+def test_who_listens_hears_every_match_each_time() -> None:
+    """Only where nothing matches is remembered, which is not walked again."""
+    left, right = X * 8 + Y, (Z + 0) * 2 + Z
+    for _ in range(2):
+        rewrite(sink(left, right), symbolic)  # whose results are remembered, for others
+        with tracing() as trace:
+            first = rewrite(sink(left, right), symbolic)
+        before = statistics.nodes
+        with tracing() as again:
+            assert rewrite(sink(left, right), symbolic) is first
+        looked_at = statistics.nodes - before
+        assert [(m.rule, m.before, m.after) for m in again.matches] == [
+            (m.rule, m.before, m.after) for m in trace.matches
+        ]
+        assert trace.hits() and looked_at < len(toposort(sink(left, right)))
 
 
 def test_what_a_rule_makes_may_stand_elsewhere_in_the_graph() -> None:

@@ -98,10 +98,10 @@ def test_a_kernel_that_is_not_safe(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_code_that_the_compiler_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from morok.device.cpu import device
 
-    def refuse(text: str, processor: object = None, level: int = 2) -> bytes:
+    def refuse(text: str, processor: object = None, level: int = 2) -> str:
         raise CompileError("LLVM refused the generated code: no such instruction")
 
-    monkeypatch.setattr(device, "compile_object", refuse)
+    monkeypatch.setattr(device, "compile_assembly", refuse)
     page = tmp_path / "run.html"
     with knobs.override(DEVICE="CPU"), pytest.raises(CompileError), morok.view(page):
         (Tensor(np.ones(55, np.float32)) * 5).realize()

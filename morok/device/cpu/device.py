@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import cycle, islice
 from typing import TYPE_CHECKING, final
 
@@ -19,7 +20,7 @@ from morok.device.base import Program as Runnable
 from morok.device.buffer import HostAllocator
 from morok.device.compiled import Compiled, unpack
 from morok.device.cpu.kernel import Kernel, Steps
-from morok.device.cpu.llvm import binding, compile_assembly, compile_object, host
+from morok.device.cpu.llvm import assemble, binding, compile_assembly, compile_object, host
 from morok.device.cpu.threads import available_cores, thread_count, thread_pool
 from morok.device.processes import can_fork, shared_out
 from morok.device.prove import proof_key, stored_verdict
@@ -63,25 +64,48 @@ def program_of(ast: UOp, machine: Machine, optimise: Optimiser | None = None, ti
 
 def lower_kernel(
     ast: UOp, processor: Processor, machine: Machine, optimise: Optimiser | None = None, title: str = ""
-) -> tuple[Compiled, str]:
-    """Lowers and renders: what is known of the kernel without its code, and the text to compile."""
+) -> tuple[Compiled, Callable[[], bytes]]:
+    """Lowers and renders: what is known of the kernel without its code, and what makes that."""
     from morok.device.lowering import show_code, show_program
-    from morok.render.locations import with_locations
 
     program = program_of(ast, machine, optimise, title)
-    show_program(program, lambda p: compile_assembly(with_locations(p.text), processor))
+    shown = Shown(program.text, processor)
+    is_shown = show_program(program, shown.assembly)
     show_code(title or program.name, "LLVM IR", lambda: program.text)
     show_code(title or program.name, "assembly", lambda: compile_assembly(program.text, processor))
     facts = Compiled(program.name, b"", program.buffers, program.variables, program.scratch, program.threaded)
-    return facts, program.text
+    return facts, shown.code if is_shown else partial(compile_object, program.text, processor)
+
+
+@final
+class Shown:
+    """The code of a kernel that somebody looks at. LLVM chooses its instructions once: what is shown runs."""
+
+    def __init__(self, text: str, processor: Processor) -> None:
+        self.text, self.processor = text, processor
+        self._assembly = ""
+
+    def assembly(self) -> str:
+        """With the lines of the text that instructions come from."""
+        from morok.render.locations import with_locations
+
+        if not self._assembly:
+            self._assembly = compile_assembly(with_locations(self.text), self.processor)
+        return self._assembly
+
+    def code(self) -> bytes:
+        """Object code."""
+        from morok.render.locations import without_locations
+
+        return assemble(without_locations(self.assembly()), self.processor)
 
 
 def compile_kernel(
     ast: UOp, processor: Processor, machine: Machine, optimise: Optimiser | None = None, title: str = ""
 ) -> Compiled:
     """Lowers, renders and compiles."""
-    facts, text = lower_kernel(ast, processor, machine, optimise, title)
-    return replace(facts, code=compile_object(text, processor))
+    facts, code = lower_kernel(ast, processor, machine, optimise, title)
+    return replace(facts, code=code())
 
 
 @final
@@ -115,10 +139,10 @@ class CPU(Device):
         if found is not None:
             stored_verdict()
             return Kernel(found, name, from_disk=True)
-        facts, text = lower_kernel(ast, processor, machine, self.optimise, name)
+        facts, make = lower_kernel(ast, processor, machine, self.optimise, name)
 
         def code() -> bytes:
-            made = compile_object(text, processor)
+            made = make()
             if store is not None:
                 store.put(key, replace(facts, code=made))
             return made

@@ -104,6 +104,25 @@ def compile_assembly(text: str, processor: Processor | None = None, level: int =
     return assembly
 
 
+def assemble(assembly: str, processor: Processor | None = None, level: int = 2) -> bytes:
+    """Assembly of a processor of this kind as object code: LLVM reads it where a module may have some of its
+    own, in a fifth of the time in which it would choose the instructions again."""
+    where = processor or host()
+    _asm_parser()
+    lines = assembly.replace("\\", "\\5C").replace('"', "\\22").split("\n")
+    module = _parse("\n".join([f'module asm "{line}"' for line in lines]), where)
+    try:
+        code: bytes = _target_machine(where, level).emit_object(module)
+    except RuntimeError as error:
+        raise CompileError(f"LLVM refused its own assembly: {str(error).strip()}") from None
+    return code
+
+
+@cache
+def _asm_parser() -> None:
+    binding().initialize_native_asmparser()
+
+
 _link_lock = threading.RLock()  # code dies whenever its last holder does, also in here
 
 

@@ -123,7 +123,7 @@ class Cuda(Device):
             return made
 
         later = Future(code)
-        show_program(program, lambda p: compile_ptx(p.text, arch, name), later.get)
+        show_program(program, lambda: compile_ptx(program.text, arch, name), later.get)
         return CudaKernel(facts, name, self.driver, later)
 
     def prepare(self, program: Runnable) -> None:

@@ -120,7 +120,7 @@ def lower_for(ast: UOp, machine: Machine, title: str = "") -> UOp:
     if current() is not None or knobs.DEBUG.value >= 4:  # what a GPU would get
         program = render(linear, f"k{hexdigest(ast)[:16]}")
         show_code(title, "CUDA C", lambda: program.text)
-        show_program(program, lambda p: compile_ptx(p.text, machine.arch, title))
+        show_program(program, lambda: compile_ptx(program.text, machine.arch, title))
     return linear
 
 

@@ -11,6 +11,8 @@ points, and otherwise goes to Z3. What stays open is no proof: it is told, with 
 
 from __future__ import annotations
 
+import math
+import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -56,6 +58,8 @@ class Open:
         return f"{MEANING[self.kind]}: {self.detail}{f', at {where}' if where else ''}"
 
 
+NOT_ASKED = "not asked"
+_UNSHOWN = ("refuted", "open", NOT_ASKED)
 MEANING = {
     "bounds": "an access leaves its memory",
     "width": "an index leaves its integer type",
@@ -71,6 +75,7 @@ class Findings:
 
     counts: Counter[str] = field(default_factory=Counter)  # by how it was decided
     kinds: Counter[str] = field(default_factory=Counter)
+    left: Counter[str] = field(default_factory=Counter)  # not asked, by kind: the time was over
     open: list[Open] = field(default_factory=list)
     shown: list[tuple[str, UOp, str]] = field(default_factory=list)  # about one instruction: kind, how
 
@@ -83,17 +88,20 @@ class Findings:
 
 @final
 class Judge:
-    """Decides closed claims, each once."""
+    """Decides closed claims, each once, as long as there is time."""
 
-    def __init__(self) -> None:
+    def __init__(self, seconds: float = math.inf) -> None:
+        self.end = time.thread_time() + seconds
         self.known: dict[tuple[UOp, tuple[UOp, ...]], tuple[str, str]] = {}
 
     def decide(self, claim: UOp, given: Sequence[UOp]) -> tuple[str, str]:
-        """(how it was shown, "") or ("refuted" or "open", why)."""
+        """(how it was shown, "") or ("refuted", "open" or NOT_ASKED, why)."""
         if bounds(claim)[0]:
             return "intervals", ""
         key = (claim, tuple(given))
         if key not in self.known:
+            if time.thread_time() > self.end:
+                return NOT_ASKED, ""
             self.known[key] = self._decide(claim, given)
         return self.known[key]
 
@@ -131,9 +139,12 @@ def _shown(found: dict[str, int]) -> str:
     return ", ".join(f"{name} = {value}" for name, value in sorted(found.items())) or "always"
 
 
-def examine(linear: UOp, kernel: UOp | None = None) -> Findings:
-    """Everything that has to be shown about a list; `kernel` is what it was made of."""
-    listing, closer, judge, found = read_list(linear), Closer(), Judge(), Findings()
+def examine(linear: UOp, kernel: UOp | None = None, seconds: float = math.inf) -> Findings:
+    """Everything that has to be shown about a list; `kernel` is what it was made of.
+
+    After so many seconds nothing that takes long is asked any more: `left` says what.
+    """
+    listing, closer, judge, found = read_list(linear), Closer(), Judge(seconds), Findings()
     for access in listing.accesses:
         _bounds(access, closer, judge, found)
     _widths(listing, closer, judge, found, kernel is not None and computes_places(kernel))
@@ -172,6 +183,9 @@ def computes_places(kernel: UOp) -> bool:
 
 def _settle(found: Findings, kind: str, about: UOp, verdict: tuple[str, str]) -> None:
     how, detail = verdict
+    if how == NOT_ASKED:
+        found.left[kind] += 1
+        return
     found.done(kind, how, about=about)
     if how in ("refuted", "open"):
         found.open.append(Open(kind, about, detail, how == "refuted"))
@@ -200,7 +214,7 @@ def _bounds(access: Access, closer: Closer, judge: Judge, found: Findings) -> No
     for lane in range(access.lanes):
         at = alu(Ops.ADD, closed, const(index, lane))
         verdict = judge.decide(_inside(at, 1, access.size), conditions_of(access, closer, lane))
-        if verdict[0] in ("refuted", "open"):
+        if verdict[0] in _UNSHOWN:
             _settle(found, "bounds", access.node, verdict)
             return
     found.done("bounds", verdict[0], about=access.node)
@@ -263,7 +277,7 @@ def _domains(listing: Listing, closer: Closer, judge: Judge, found: Findings) ->
         for lane in range(node.dtype.lanes):
             a, b = closer.lane(x, lane), closer.lane(y, lane)
             verdict = judge.decide(_divisible(a, b) if division else _shiftable(a, b), given)
-            if verdict[0] in ("refuted", "open"):
+            if verdict[0] in _UNSHOWN:
                 break
         _settle(found, "domain", node, verdict)
 

@@ -5,21 +5,25 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from morok import knobs
-from morok.device.cpu.device import CPU
+from morok.device.compiled import unpack
+from morok.device.cpu.device import CPU, Shown, program_of
 from morok.device.cpu.kernel import Kernel, Steps
+from morok.device.cpu.llvm import host
 from morok.device.cpu.threads import thread_pool
 from morok.dtype import float32
 from morok.errors import DeviceError, VariableError
 from morok.ir.build import bufferize, rng, sink, variable
 from morok.ir.node import UOp, make
 from morok.ir.ops import AxisKind, Ops
-from tests.codegen.kernels import UPCAST, add, buffers, read, split, write
+from morok.render.locations import read_locations, without_locations
+from tests.codegen.kernels import UPCAST, add, buffers, read, softmax, split, write
 
 N = 4096
 
@@ -199,3 +203,19 @@ def test_many_threads_meet_a_new_kernel(device: CPU) -> None:
         for c in callers:
             c.join()
         assert not wrong
+
+
+def test_assembly_that_is_shown_is_what_runs(device: CPU) -> None:
+    """Made of its own assembly, a kernel with constants in memory, calls and comments computes the same."""
+    kernel = softmax(8, 24)
+    text = program_of(kernel, device.machine).text
+    shown = Shown(text, host())
+    assert b".debug" not in shown.code() and ".loc" not in without_locations(shown.assembly())
+    assert {row for _, row in read_locations(shown.assembly())} > {-1}
+    facts = unpack(device.build(kernel, "softmax"))
+    out, x = device.buffer(8 * 24, float32), device.buffer(8 * 24, float32)
+    rows = np.linspace(-3, 3, 8 * 24, dtype=np.float32).reshape(8, 24)
+    x.copy_in(rows)
+    Kernel(replace(facts, code=shown.code()), "shown")([out, x], {})
+    expected = np.exp(rows.astype(np.float64)) / np.exp(rows.astype(np.float64)).sum(1, keepdims=True)
+    np.testing.assert_allclose(out.copy_out().reshape(8, 24), expected, rtol=2e-6)
