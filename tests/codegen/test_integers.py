@@ -333,3 +333,16 @@ def test_random_bits_are_threefrys() -> None:
     for counter, key, want in cases:
         got = value_of(root, {c: counter[0] | counter[1] << 32, k: key[0] | key[1] << 32})
         assert got == want[0] | want[1] << 32
+
+
+def test_four_products_of_bytes_are_their_sum() -> None:
+    """By NumPy's int8; the upper byte needs one shift only, and nobody shifts by more than a word has."""
+    x, y = (var(int32.min, int32.max, name=n) for n in "xy")
+    root = integers.dot4(alu(Ops.DOT4, x, y))
+    shifts = [n.src[1].arg for n in toposort(root) if n.op in (Ops.SHL, Ops.SHR)]
+    assert sorted(shifts) == sorted([8, 16, 24, *[24] * 4] * 2)
+    words = np.random.default_rng(3).integers(int32.min, int32.max, (40, 2), np.int32)
+    words[:2] = [[0x7F80FF01, -0x7F7F7F80], [-1, 0x01010101]]
+    for a, b in words:
+        bytes_of = [np.array([w], "<i4").view(np.int8).astype(np.int64) for w in (a, b)]
+        assert value_of(root, {x: int(a), y: int(b)}) == int(np.dot(*bytes_of))

@@ -20,7 +20,7 @@ from morok.schedule.graph.fusion import choose_buffers
 from morok.schedule.graph.split_reductions import split_reductions
 from morok.schedule.graph.stages import GRAPH_STAGES
 from morok.schedule.graph.states import keep_old_values
-from morok.schedule.graph.views import views
+from morok.schedule.graph.views import SHARD, views
 from morok.schedule.kernel.gates import gates
 from morok.schedule.kernel.lower import lower_kernel
 from morok.schedule.kernel.numbering import number_buffers, number_ranges
@@ -109,6 +109,14 @@ def test_there_are_enough_passes_and_each_says_what_it_does() -> None:
         (
             lambda x: make(Ops.CONTIGUOUS, x.dtype, (make(Ops.CONTIGUOUS, x.dtype, (x,)),)),
             lambda x: make(Ops.CONTIGUOUS, x.dtype, (x,)),
+        ),
+        (
+            lambda x: make(Ops.CONTIGUOUS, x.dtype, (make(Ops.CONTIGUOUS, x.dtype, (x,)),), "an output"),
+            lambda x: make(Ops.CONTIGUOUS, x.dtype, (x,)),
+        ),
+        (
+            lambda x: make(Ops.CONTIGUOUS, x.dtype, (make(Ops.CONTIGUOUS, x.dtype, (x,)),), SHARD + "y"),
+            lambda x: make(Ops.CONTIGUOUS, x.dtype, (make(Ops.CONTIGUOUS, x.dtype, (x,)),), SHARD + "y"),
         ),
     ],
 )

@@ -2,9 +2,17 @@
 
 _CUT = "morok.codegen.vector.devectorize.cut_arithmetic"
 _ONE = "one lane is never more than a register holds, so the question below gives the same answer, only later"
+_V = "morok.codegen.vector.vectors"
+_SAME = "only the way there is longer: equal nodes are one node, whichever line makes them"
+_SPLAT = "x.op is Ops.VECTORIZE and x.src.count(x.src[0]) == len(x.src)"
 
 SURVIVORS: dict[str, str] = {
     f"{_CUT}: count == 1 → count == 0": _ONE,
     f"{_CUT}: count == 1 or node.dtype.is_void or node.dtype.is_index → "
     "False or node.dtype.is_void or node.dtype.is_index": _ONE,
+    f"{_V}.swizzle: n == 1 → n == 0": _SAME,
+    f"{_V}.swizzle: len(wanted) == n and wanted[0] == 0 and (wanted == tuple(range(n))) → "
+    "len(wanted) == n and True and (wanted == tuple(range(n)))": _SAME,
+    f"{_V}.pieces: x.op is Ops.CONST or ({_SPLAT}) → x.op is Ops.CONST and ({_SPLAT})": _SAME,
+    f"{_V}.pieces: x.op is Ops.CONST or ({_SPLAT}) → x.op is Ops.CONST or False": _SAME,
 }
