@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -53,6 +55,22 @@ def candidates(ast: UOp) -> list[Opt]:
         found += [Opt("PACK", b, 0, (n,)) for n in numbers]
         found += [Opt(name, b, 0, (n, m)) for name in ("PACK", "HALO") for n in numbers for m in numbers]
     return found
+
+
+# what needs a GPU's kernels, and the files that try it there
+ELSEWHERE = {
+    "ONLINE": "test_online.py", "PARTITION": "test_partition.py", "PERSISTENT": "test_warp_specialize.py",
+    "SKIP": "test_skip.py", "STAGE": "test_wgmma.py", "STAGE_RESULT": "test_wgmma.py",
+    "WARP_SPECIALIZE": "test_warp_specialize.py",
+}  # fmt: skip
+
+
+def test_every_action_is_among_the_candidates_or_tried_elsewhere() -> None:
+    tried = {opt.name for name in MAKERS for opt in candidates(kernel(name))}
+    assert tried | set(ELSEWHERE) == set(ACTIONS) and not tried & set(ELSEWHERE)
+    for name, file in ELSEWHERE.items():
+        text = (Path(__file__).parents[1] / "gpu" / file).read_text(encoding="utf-8")
+        assert f'"{name}"' in text, f"{name} is not tried by {file}"
 
 
 def legal(ast: UOp, host: Machine) -> list[Opt]:
