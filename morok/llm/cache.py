@@ -1,7 +1,8 @@
 """Keys and values of all positions so far, for several texts at once, and which tokens are computed next.
 
 A cache of a layer is (texts, 2, groups, positions, numbers): keys, then values, in float32, float16 or
-bfloat16; or in bytes, with a scale of float16 for every 32 of them ("q8").
+bfloat16; or in bytes, with a scale of float16 for every 32 of them ("q8"). On a processor it lies in memory
+in that order; on a grid a position comes before keys and groups, so that what a token writes is one row.
 
 `Stretch` is some tokens of one text, one after the other; `Together` is the next token of several texts.
 Both say where keys and values go, what may be looked at, and how rows of numbers are heads.
@@ -9,13 +10,17 @@ Both say where keys and values go, what may be looked at, and how rows of number
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, final
 
 from morok import dtype as dt
+from morok import knobs
 from morok.llm.config import Config
 from morok.llm.rotary import Turns
+from morok.machine.devices import machine_of
+from morok.tensor.arrays.scatter import put
 from morok.tensor.sizes import concrete
 from morok.tensor.tensor import Tensor
 
@@ -28,11 +33,29 @@ Cache = tuple[Tensor, ...]  # numbers, or bytes and scales
 
 def new_cache(config: Config, texts: int, room: int, kind: str, device: str | None) -> Cache:
     """Room for the keys and values of a layer."""
-    sizes = (texts, 2, config.groups, room, config.head)
-    shapes = [(sizes, CACHE_TYPES[kind])]
+    shapes = [(config.head, CACHE_TYPES[kind])]
     if kind == Q8:
-        shapes.append(((*sizes[:-1], -(-config.head // SCALED)), dt.float16))
-    return tuple(Tensor.zeros(*s, dtype=d, device=device).contiguous().realize() for s, d in shapes)
+        shapes.append((-(-config.head // SCALED), dt.float16))
+    by_position = _by_position(device)
+    found = []
+    for last, dtype in shapes:
+        sizes: tuple[int, ...] = (texts, 2, config.groups, room, last)
+        sizes = tuple(sizes[i] for i in _STORED) if by_position else sizes
+        found.append(Tensor.zeros(*sizes, dtype=dtype, device=device).contiguous().realize())
+    return tuple(found)
+
+
+_STORED = (0, 3, 1, 2, 4)  # the axes as they lie on a grid
+_SHOWN = (0, 2, 3, 1, 4)
+
+
+def _by_position(device: str | None) -> bool:
+    return bool(machine_of(device or knobs.default_device()).block_threads)
+
+
+def _axes(cache: Cache) -> list[Tensor]:
+    """The parts of a cache as (texts, 2, groups, positions, numbers), however they lie."""
+    return [x.permute(*_SHOWN) if _by_position(x.device) else x for x in cache]
 
 
 def _coded(x: Tensor, cache: Cache) -> list[Tensor]:
@@ -61,11 +84,6 @@ def _decoded(parts: Sequence[Tensor]) -> Tensor:
         return codes.cast(dt.float32) * wide.cast(dt.float32)
     numbers = codes.cast(dt.float32).reshape(*front, count // each, each)
     return (numbers * scale.cast(dt.float32).unsqueeze(-1)).reshape(*front, count)
-
-
-def _write(cache: Cache, where: tuple[Any, ...], x: Tensor) -> None:
-    for part, value in zip(cache, _coded(x, cache), strict=True):
-        part[where] = value
 
 
 @final
@@ -101,9 +119,11 @@ class Stretch:
         c, rows = config, self.count
         q, k, v = (x.transpose(0, 1) for x in qkv)
         here = slice(self.text, self.text + 1)
-        for i, x in enumerate((k, v)):
-            _write(cache, (here, i, slice(None), slice(self.at, self.last)), x.unsqueeze(0))
-        keys, values = (_decoded([p[here, i, :, : self.last].squeeze(0) for p in cache]) for i in (0, 1))
+        both = Tensor.stack(k, v).unsqueeze(0)
+        parts = _axes(cache)
+        for part, value in zip(parts, _coded(both, cache), strict=True):
+            part[here, :, :, self.at : self.last] = value
+        keys, values = (_decoded([p[here, i, :, : self.last].squeeze(0) for p in parts]) for i in (0, 1))
         share = c.heads // c.groups
         if mask is not None:
             mask = mask.unsqueeze(0).expand(share, *mask.shape).reshape(share * rows, mask.shape[1])
@@ -120,13 +140,13 @@ class Stretch:
 class Together:
     """The next token of every text of a cache, each at a position of its own."""
 
-    at: tuple[Any, ...]  # Variables
-    positions: Tensor  # the same as a tensor, (texts,)
+    positions: Tensor  # (texts,)
     last: Any  # a Variable: all positions are before it
+    lines: list[Tensor] = field(default_factory=list)  # of a cache, that are written
 
     @property
     def count(self) -> int:
-        return len(self.at)
+        return concrete(self.positions.shape[0])
 
     def turned(self, turns: Turns) -> Turns:
         cosines, sines = (t[self.positions].unsqueeze(1).contiguous() for t in turns)
@@ -144,12 +164,25 @@ class Together:
     def attend(self, config: Config, cache: Cache, qkv: Sequence[Tensor], mask: Tensor | None) -> Attended:
         c, texts = config, self.count
         q, k, v = (x.contiguous() for x in qkv)  # (texts, heads, numbers)
-        for i, at in enumerate(self.at):
-            for which, x in enumerate((k, v)):
-                where = (slice(i, i + 1), which, slice(None), slice(at, at + 1))
-                _write(cache, where, x[i : i + 1].unsqueeze(2))
-        keys, values = (_decoded([p[:, i, :, : self.last] for p in cache]) for i in (0, 1))
+        for part, value in zip(cache, _coded(Tensor.stack(k, v, dim=1), cache), strict=True):
+            self._put(part, value)
+        parts = _axes(cache)
+        keys, values = (_decoded([p[:, i, :, : self.last] for p in parts]) for i in (0, 1))
         return Attended(q.reshape(texts, c.groups, c.heads // c.groups, c.head), keys, values, mask)
+
+    def _put(self, part: Tensor, value: Tensor) -> None:
+        """Rows (texts, 2, groups, numbers) at the positions of their texts: all of them in one kernel."""
+        by_position = _by_position(part.device)
+        axes = 2 if by_position else 4  # of the table that has a row for everything that is written
+        sizes = tuple(map(concrete, part.shape))
+        row, room = sizes[axes:], sizes[axes - 1]
+        if not self.lines:  # the same for all layers
+            count = math.prod(sizes[: axes - 1])
+            first = (Tensor.arange(count, device=part.device) * room).reshape(sizes[0], -1)
+            places = first + self.positions.cast(first.dtype).unsqueeze(1)
+            self.lines.append(places.reshape(-1).contiguous())
+        table = part.reshape(-1, *row)
+        table.assign(put(table, table, self.lines[0], value.reshape(-1, *row), None))
 
     def rows(self, config: Config, seen: Tensor) -> Tensor:
         return seen.reshape(self.count, config.heads * config.head)

@@ -82,7 +82,6 @@ class Model:
             self.caches = []
             self.caches = self.decoder.caches(self._cache_type, texts)
             self._text = Variable("text", 0, max(1, texts - 1))
-            self._places = tuple(Variable(f"at{i}", 0, self.context) for i in range(texts))
             for slot in self._slots:
                 slot.tokens.clear()
 
@@ -164,10 +163,7 @@ class Model:
                 row[slot.index], at[slot.index] = tokens[-1], len(tokens) - 1
                 slot.tokens.append(tokens[-1])
             last = int(max(at[texts[i][0].index] for i in ready)) + 1
-            places = tuple(v.bind(int(p)) for v, p in zip(self._places, at, strict=True))
-            logits = self._together(
-                self._row(row), self.caches, places, self._row(at), self._last.bind(last)
-            ).numpy()
+            logits = self._together(self._row(row), self.caches, self._row(at), self._last.bind(last)).numpy()
         for i in ready:
             found[i] = logits[texts[i][0].index]
         return found

@@ -16,6 +16,7 @@ from morok.llm.cache import Attended, Cache, Next, Stretch, Together, new_cache
 from morok.llm.config import Config
 from morok.llm.matrix import Matrix
 from morok.llm.rotary import Turns, rotate, turns
+from morok.machine.devices import machine_of
 from morok.tensor.sizes import concrete
 from morok.tensor.tensor import Tensor
 
@@ -146,7 +147,8 @@ class Attention:
 
     def _mix(self, a: Attended) -> Tensor:
         """Scores, their powers and what these weigh are kept: each is needed as a whole by the next one, and
-        of a length that is not known they could not stay in registers."""
+        of a length that is not known they could not stay in registers. Threads of a grid find their shares in
+        one kernel."""
         c = self.config
         scores = (a.queries @ a.keys.transpose(-1, -2)) * c.score_scale
         if c.score_cap:
@@ -154,6 +156,8 @@ class Attention:
         if a.mask is not None:
             scores = a.mask.where(scores, float("-inf"))
         scores = scores.contiguous()
+        if machine_of(scores.device).block_threads:
+            return scores.softmax(-1).contiguous() @ a.values
         powers = (scores - scores.max(-1, keepdim=True).contiguous()).exp().contiguous()
         return (powers @ a.values) / powers.sum(-1, keepdim=True)
 
@@ -311,8 +315,6 @@ class Decoder:
         step = Stretch(text, at, concrete(tokens.shape[0]))
         return self.logits(self.rows(tokens, caches, step))
 
-    def together(
-        self, tokens: Tensor, caches: list[Cache], at: tuple[Any, ...], positions: Tensor, last: Any
-    ) -> Tensor:
+    def together(self, tokens: Tensor, caches: list[Cache], positions: Tensor, last: Any) -> Tensor:
         """The logits after one more token of every text: (texts, vocabulary)."""
-        return self.logits(self.rows(tokens, caches, Together(at, positions, last)))
+        return self.logits(self.rows(tokens, caches, Together(positions, last)))

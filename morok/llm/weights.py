@@ -51,7 +51,9 @@ def weights_of_gguf(
         else:
             order = _order(name, config)
             value = entry.tensor(device).cast(dt.float32)
-            found[name] = (value if order is None else value[Tensor(order)]).contiguous().realize()
+            found[name] = (
+                (value if order is None else value[Tensor(order, device=device)]).contiguous().realize()
+            )
     for name in [n for n in found if n.endswith("attn_qkv.weight")]:
         stem = name.removesuffix("attn_qkv.weight")
         biases = [found.pop(f"{stem}attn_{kind}.bias", None) for kind in "qkv"]
@@ -123,7 +125,7 @@ def _matrix(entry: Entry, order: np.ndarray | None, device: str | None, digits: 
     if isinstance(entry.kind, DType):
         _check_order(entry, order)
         value = entry.tensor(device)
-        return Plain(value if order is None else value[Tensor(order)].contiguous().realize())
+        return Plain(value if order is None else value[Tensor(order, device=device)].contiguous().realize())
     return pack(entry.kind, _raw(entry, order), device, digits)
 
 

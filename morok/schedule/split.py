@@ -229,6 +229,8 @@ def _in_place(order: list[UOp]) -> set[UOp]:
 def _reads_target(assign: UOp) -> bool:
     """Whether rows are put into exactly what the result is assigned to."""
     target, rows = assign.src[0], assign.src[1].src[0]
+    if _reshaped(target) is _reshaped(rows):  # the whole of it, in its order
+        return True
     while target.op is not Ops.PLACE:
         if target is rows:
             return True
@@ -236,6 +238,13 @@ def _reads_target(assign: UOp) -> bool:
             return False
         target, rows = target.src[0], rows.src[0]
     return target.src[0] is rows
+
+
+def _reshaped(node: UOp) -> UOp:
+    """What nothing but shapes differs from."""
+    while node.op in (Ops.RESHAPE, Ops.PLACE):
+        node = node.src[0]
+    return node
 
 
 def _assign(result: Split, node: UOp, src: tuple[UOp, ...], device: str) -> UOp:

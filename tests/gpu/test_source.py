@@ -154,6 +154,15 @@ def test_a_warp_sums_without_memory() -> None:
     assert "__shfl_sync" not in joined and "__shared__" in joined  # 13 is odd
 
 
+def test_parts_of_neighbours_lie_side_by_side() -> None:
+    """Threads along outputs that were made last are neighbours: their parts are in neighbouring banks."""
+    text = source(apply_all(kernel("column sum"), (Opt("GROUP", 1, 4), Opt("LOCAL", 0, 3)), GPU)).text
+    place = re.search(r"s_group\d+\[(x\d+)\] = ", text)
+    assert place is not None
+    made = re.search(rf"int {place[1]} = (\w+) \+ (\w+);", text)
+    assert made is not None and "lidx0" in made.groups()  # the fastest thread is not multiplied
+
+
 def test_ranges_that_never_meet_share_threads() -> None:
     opts = (Opt("GROUP", 2, 4), Opt("GROUP", 3, 4), Opt("LOCAL", 1, 4))
     assert source(apply_all(kernel("softmax"), opts, GPU)).block == (4,)

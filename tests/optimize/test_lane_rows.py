@@ -64,7 +64,8 @@ def test_threads_of_a_grid_have_neighbouring_rows() -> None:
     y = binary(words, Ops.DOT4, x).sum(2, dtype=int32).cast(float32).sum(1)
     found = loops_of(choose_gpu(kernel_of(y.uop), GPU))
     kinds = {r.arg[1]: (int(r.arg[0]), size(r)) for r in found.closers}
-    assert kinds[AxisKind.LOCAL][1] == 16 and kinds[AxisKind.GROUP_REDUCE][1] == 16
+    assert kinds[AxisKind.UPCAST][1] == 2 and kinds[AxisKind.LOCAL][1] == 8  # two rows of a thread
+    assert kinds[AxisKind.GROUP_REDUCE][1] == 16
     assert kinds[AxisKind.LOCAL][0] > kinds[AxisKind.GROUP_REDUCE][0]  # the last one is the fastest
 
 

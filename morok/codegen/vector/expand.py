@@ -271,11 +271,14 @@ def group_for_reduce(node: UOp, ctx: Any) -> UOp | None:
     beside = sorted(
         (r for r in ranges(node) if r.arg[1] in (AxisKind.LOCAL, AxisKind.WARP)), key=lambda r: r.arg[0]
     )
-    again = [rng(r.src[0], state.next(), AxisKind.REDUCE) for r in groups]
-    own = [*beside, *groups]
+    again = {r: rng(r.src[0], state.next(), AxisKind.REDUCE) for r in groups}
+    # neighbouring threads have neighbouring places, so they do not wait for one another's memory banks
+    own = sorted([*beside, *groups], key=lambda r: r.arg[0])
     buffer = bufferize(inner, *own, arg=("local", f"group{groups[0].arg[0]}"))
-    where = flat_place([*beside, *again], own)
-    return make(Ops.REDUCE, node.dtype, (make(Ops.INDEX, node.dtype, (buffer, where)), *again), node.arg)
+    where = flat_place([again.get(r, r) for r in own], own)
+    return make(
+        Ops.REDUCE, node.dtype, (make(Ops.INDEX, node.dtype, (buffer, where)), *again.values()), node.arg
+    )
 
 
 class _Numbers:

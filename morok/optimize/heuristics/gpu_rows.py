@@ -27,6 +27,7 @@ WANTED_AGAIN = 32  # the same where the row is walked several times: fewer threa
 BLOCK = 256  # threads of a block of several rows
 LONG_BLOCK = 1024
 AT_ONCE = 4  # vectors under way in a loop over a long row
+GEMV_ROWS = 2  # rows of a thread in a product of a matrix and a vector: it reads the vector once for them
 TURN = 1  # elements' worth of work that a turn of such a loop costs besides
 
 
@@ -102,6 +103,7 @@ def share_rows(builder: Builder) -> bool:
         lanes = lanes_for(walks[0], [matrix], machine)
         needed = ceil_power(-(-machine.cores * LONG_BLOCK // max(1, count)))
         threads = max(machine.warp, min(needed, power(longest // (AT_ONCE * lanes)), LONG_BLOCK // 2))
+        _rows_each(builder, rows.outer, count, threads)
     several = BLOCK // threads
     if longest > KEPT * threads and in_one_pass(builder, rows.reductions):
         rows = find_rows(builder)
@@ -162,6 +164,18 @@ def _several_rows(builder: Builder, outer: list[UOp], several: int) -> None:
         cut(builder, "LOCAL", int(r.arg[0]), several)
     elif count > 1:
         builder.do("LOCAL", int(r.arg[0]))
+
+
+def _rows_each(builder: Builder, outer: list[UOp], count: int, threads: int) -> None:
+    """Several rows for every thread, where enough threads are left for the whole machine."""
+    r = max(outer, key=lambda r: int(r.arg[0]))
+    each = GEMV_ROWS
+    while each > 1 and (
+        not divides(each, r.src[0]) or count // each * threads < builder.machine.cores * LONG_BLOCK
+    ):
+        each //= 2
+    if each > 1:
+        builder.do("UPCAST", int(r.arg[0]), each)
 
 
 def at_once(length: int, threads: int, lanes: int) -> int:

@@ -7,10 +7,12 @@ the codes would have to be moved.
 
 from __future__ import annotations
 
+import math
+
 from morok.ir.infer import closed_ranges, ranges
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import AxisKind, Ops
-from morok.optimize.facts import Access, access, output_loops, reads_of, store_of
+from morok.optimize.facts import Access, access, output_loops, reads_of, store_of, trips
 from morok.optimize.heuristics.builder import Builder
 from morok.optimize.loops import Loops, size
 
@@ -18,6 +20,9 @@ FEW_OUTPUTS = 4  # rows on the left that share what was decoded
 HALF = 8  # rows at a time where there are many totals
 BLOCK_THREADS = 512  # of a block of a grid
 STEPS = 8  # of a group, written out there
+ROWS_EACH = 2  # rows of a thread there: the other factor is read once for them
+FEWEST_SHARERS = 16  # threads that share the steps of a row; each adds up what all of them have found
+BUSY = 1024  # threads that a multiprocessor should have
 
 
 def lane_rows(builder: Builder, loops: Loops) -> bool:
@@ -62,10 +67,14 @@ def lane_rows_of_blocks(builder: Builder) -> bool:
             builder.do("UNROLL", int(k.arg[0]))
     lanes = size(rows)
     assert lanes is not None
-    room = min(BLOCK_THREADS, builder.machine.block_threads) // lanes
+    if not _sums_of_sums(loops) and lanes % (4 * ROWS_EACH) == 0:
+        lanes //= ROWS_EACH if builder.do("UPCAST", int(rows.arg[0]), ROWS_EACH) else 1
+    strips = math.prod(trips(r) for r in output_loops(effect) if r is not rows)
+    wanted = max(FEWEST_SHARERS, builder.machine.cores * BUSY // max(1, strips * lanes))
+    room = min(wanted, min(BLOCK_THREADS, builder.machine.block_threads) // lanes)
     for k in sorted(outer, key=lambda k: -(size(k) or 0)):
         count = size(k) or 1
-        amount = min(room, count & -count)  # the largest power of two that divides it
+        amount = next(n for n in range(min(room, count), 0, -1) if count % n == 0)
         if amount > 1 and builder.do("GROUP", int(k.arg[0]), amount):
             room //= amount
     builder.do("LOCAL", int(rows.arg[0]))  # the last loop that is cut has the neighbouring threads

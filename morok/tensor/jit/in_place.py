@@ -33,6 +33,7 @@ def written_in_place(storage: Storage, before: UOp) -> UOp | None:
     memory, parts = base_of(before), False
     while node.op is Ops.AFTER and len(node.src) == 2 and node.src[1].op is Ops.ASSIGN:
         part = node.src[1].src[0]
+        parts = parts or node.src[1].src[1].op is Ops.SCATTER  # some rows of it
         while part.op is not Ops.PLACE:
             parts = parts or part.op is Ops.SHRINK
             part = part.src[0]

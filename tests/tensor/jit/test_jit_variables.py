@@ -80,6 +80,22 @@ def test_a_plan_that_writes_rows_does_not_copy_the_cache() -> None:
     assert step.plans[0].memory.output_bytes < 1000
 
 
+def test_rows_at_places_are_put_into_the_cache_itself() -> None:
+    """Of several texts, each at a position of its own; the table is another shape of the cache."""
+
+    def put(cache: Tensor, row: Tensor, places: Tensor) -> None:
+        cache.reshape(-1, WIDTH)[places] = row
+
+    step, want = jit(put), np.zeros((3, 400, WIDTH), np.float32)
+    cache = Tensor(want).contiguous().realize()
+    for n in range(4):
+        places, row = np.array([n, 400 + 2 * n, 1199 - n]), rows(n, 3)
+        step(cache, Tensor(row), Tensor(places))
+        want.reshape(-1, WIDTH)[places] = row
+        np.testing.assert_array_equal(cache.numpy(), want)
+    assert step.traces == 1 and all(kernel.bytes < 1000 for kernel in step.plans[0].kernels)
+
+
 def test_who_reads_the_values_before_keeps_them() -> None:
     def put(cache: Tensor, row: Tensor, at: Variable) -> None:
         cache[at : at + 1] = row
