@@ -25,7 +25,7 @@ from typing import Any, final
 
 from morok import knobs
 from morok.device.compiled import Compiled, with_facts
-from morok.device.version import compiler_version
+from morok.device.version import compiler_version, kept_by
 from morok.forks import Held
 
 _LIMIT = 1 << 29  # bytes of the file; the older half goes when it is larger
@@ -35,6 +35,7 @@ _TABLES = {
     "kernels": "key text primary key, facts text not null, code blob not null, hash blob not null",
     "plans": "key text primary key, plan blob not null, hash blob not null",
     "searches": "key text primary key, found text not null, hash blob not null",
+    "versions": "key text primary key, version text not null, hash blob not null",
 }
 
 
@@ -152,6 +153,21 @@ class DiskStore:
         row = (key, found, _hash(key, found, b""))
         with _turns.lock:
             self._guarded(lambda c: c.execute("insert or replace into searches values (?, ?, ?)", row))
+
+    def get_version(self, key: str) -> str | None:
+        """The hash of the source whose files have these sizes and times."""
+        with _turns.lock:
+            row = self._guarded(
+                lambda c: c.execute("select version, hash from versions where key = ?", (key,)).fetchone()
+            )
+        sound = row is not None and isinstance(row[0], str) and _hash(key, row[0], b"") == row[1]
+        return row[0] if sound else None
+
+    def put_version(self, key: str, version: str) -> None:
+        """Keeps the hash of the source."""
+        row = (key, version, _hash(key, version, b""))
+        with _turns.lock:
+            self._guarded(lambda c: c.execute("insert or replace into versions values (?, ?, ?)", row))
 
     def close(self) -> None:
         with _turns.lock:
@@ -286,6 +302,9 @@ def disk_store() -> DiskStore | None:
     if found is None:
         found = _stores.setdefault(directory, DiskStore(directory))
     return found
+
+
+kept_by(disk_store)
 
 
 def plan_store() -> DiskStore | None:

@@ -2,16 +2,20 @@
 
 Kernels on disk are found by it, so whatever is edited makes new keys. The files are those that the entry
 points of compilation import, directly or through others, at the top or inside of functions; there is no list.
+Reading them takes a tenth of a second of a short program, so the hash is kept beside the sizes and times that
+the system notes of all files: what is written to a file changes these.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from functools import cache
 from hashlib import blake2b
 from pathlib import Path
+from typing import Protocol
 
 import morok
 
@@ -67,7 +71,62 @@ def digest(sources: Mapping[str, bytes]) -> str:
     return state.hexdigest()
 
 
+class KeptVersions(Protocol):
+    """Where a hash of the source is kept between processes."""
+
+    def get_version(self, key: str) -> str | None:
+        """What was kept under a key, whole and unchanged."""
+
+    def put_version(self, key: str, version: str) -> None:
+        """Keeps it."""
+
+
+_kept: Callable[[], KeptVersions | None] | None = None
+_SETTLED = 2.0  # seconds after which another write cannot have the time of the last one, on any file system
+
+
+def kept_by(store: Callable[[], KeptVersions | None]) -> None:
+    """Says where versions are kept."""
+    global _kept
+    _kept = store
+
+
+def file_times(root: str) -> tuple[str, float]:
+    """A hash of the names, sizes and times of all files of the package, and when the last one was changed.
+
+    The time of a change of the file's entry is the system's own: no program can set it back.
+    """
+    state, last = blake2b(root.encode(), digest_size=12), 0.0
+    folders = [root]
+    while folders:
+        for entry in sorted(os.scandir(folders.pop()), key=lambda e: e.name):
+            if entry.is_dir(follow_symlinks=False):
+                folders.append(entry.path)
+            elif entry.name.endswith(".py"):
+                found = entry.stat()
+                times = (found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino)
+                state.update(f"{entry.path}:{times}\n".encode())
+                last = max(last, found.st_mtime, found.st_ctime)
+    return state.hexdigest(), last
+
+
+def version_of(root: Path, kept: KeptVersions | None) -> str:
+    """The hash of the package's source: kept for files that nobody has changed since, or read now."""
+    try:
+        key, last = file_times(str(root))
+    except OSError:  # the package is no folder
+        return digest(import_closure(root))
+    known = None if kept is None else kept.get_version(key)
+    if known is not None:
+        return known
+    found = digest(import_closure(root))
+    if kept is not None and last + _SETTLED < time.time() and file_times(str(root))[0] == key:
+        kept.put_version(key, found)
+    return found
+
+
 @cache
 def compiler_version() -> str:
     """The release and a hash of the compiler's own source."""
-    return f"{morok.__version__}-{digest(import_closure(Path(morok.__file__).parent))}"
+    kept = None if _kept is None else _kept()
+    return f"{morok.__version__}-{version_of(Path(morok.__file__).parent, kept)}"

@@ -58,6 +58,15 @@ class _Fields(Operators["UOp"]):
     memo_: tuple[Any, Any] | None  # (rule set, result): what the engine remembers
 
 
+_show_size: Callable[[UOp], str | None] | None = None
+
+
+def sizes_shown_by(show: Callable[[UOp], str | None]) -> None:
+    """Says how sizes are printed: users meet them in shapes, where they are arithmetic (k, k+2)."""
+    global _show_size
+    _show_size = show
+
+
 @final
 class UOp(_Fields):
     """One node of the graph.
@@ -80,6 +89,10 @@ class UOp(_Fields):
         raise AttributeError(f"a node is immutable; {name!r} cannot be deleted")
 
     def __repr__(self) -> str:
+        if _show_size is not None and self.dtype.is_index and self.op is not Ops.CONST:
+            size = _show_size(self)
+            if size is not None:
+                return size
         sources = ", ".join(f"{s.op.name}:{s.dtype}" for s in self.src)
         arg = "" if self.arg is None else f" {self.arg!r}"
         return f"<{self.op.name}:{self.dtype}{arg}({sources})>"

@@ -18,7 +18,7 @@ from morok.caches import Cache
 from morok.dtype import index
 from morok.ir.arithmetic.alu import evaluate_array
 from morok.ir.bounds import bounds
-from morok.ir.node import UOp, alu, const, toposort
+from morok.ir.node import UOp, alu, const, sizes_shown_by, toposort
 from morok.ir.ops import Op, Ops
 
 Size = int | UOp
@@ -206,12 +206,31 @@ def show_size(size: Size) -> str:
             left, right = right, left
         return "*".join(_factor(s) for s in (left, right))
     if op in _SIGNS:
-        return _SIGNS[op].join(_factor(s) for s in size.src)
+        left, right = size.src
+        divisor = f"({show_size(right)})" if right.op is Ops.MUL else _factor(right)
+        return f"{_factor(left)}{_SIGNS[op]}{divisor}"
     if op in _CALLS:
         return f"{_CALLS[op]}({', '.join(show_size(s) for s in size.src)})"
     if not size.src:
         return op.name.lower()
     return f"{op.name.lower()}({', '.join(show_size(s) for s in size.src)})"
+
+
+_ARITHMETIC = frozenset((Ops.CONST, Ops.DEFINE_VAR, Ops.ADD, Ops.SUB, Ops.MUL, *_SIGNS, *_CALLS))
+
+
+_MOST_SHOWN = 64  # nodes of a size that can be read as arithmetic
+
+
+def _arithmetic(node: UOp) -> str | None:
+    """A node of variables and numbers alone, if it is not too long to read."""
+    nodes = toposort(node, stop=_is_bound)
+    if len(nodes) > _MOST_SHOWN or any(n.op is not Ops.BIND and n.op not in _ARITHMETIC for n in nodes):
+        return None
+    return show_size(node)
+
+
+sizes_shown_by(_arithmetic)
 
 
 def show_values(values: dict[str, int]) -> str:

@@ -1,6 +1,7 @@
 """The key of the store follows from what compilation imports: editing any of those files makes new keys."""
 
 import ast
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,7 +9,9 @@ from pathlib import Path
 import pytest
 
 import morok
-from morok.device.version import ENTRIES, compiler_version, digest, import_closure
+from morok.device import version
+from morok.device.store import DiskStore
+from morok.device.version import ENTRIES, compiler_version, digest, import_closure, version_of
 
 PACKAGE = Path(morok.__file__).parent
 SOURCES = import_closure(PACKAGE)
@@ -93,3 +96,38 @@ def test_an_import_that_is_new_is_followed(tmp_path: Path) -> None:
         )
     ast.parse((copy / "device" / "lowering.py").read_text())
     assert "morok.codegen.fresh" in import_closure(copy)
+
+
+def test_a_kept_hash_is_that_of_files_nobody_has_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy = tmp_path / "morok"
+    shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    kept = DiskStore(str(tmp_path / "cache"))
+    read: list[Path] = []
+    monkeypatch.setattr(version, "import_closure", lambda root: [read.append(root), import_closure(root)][1])
+    usual = digest(SOURCES)
+    assert [version_of(copy, kept) for _ in range(2)] == [usual] * 2
+    assert len(read) == 2  # files that were written just now could be written again in the same moment
+    monkeypatch.setattr(version, "_SETTLED", -60.0)
+    assert [version_of(copy, kept) for _ in range(3)] == [usual] * 3
+    assert len(read) == 3
+    edited = copy / "render" / "llvm.py"
+    before = edited.stat()
+    edited.write_bytes(edited.read_bytes().replace(b"define", b"DEFINE"))  # as long, and as old as it was
+    os.utime(edited, ns=(before.st_atime_ns, before.st_mtime_ns))
+    changed = version_of(copy, kept)
+    assert changed != usual
+    assert changed == digest(import_closure(copy))
+    (copy / "codegen" / "fresh.py").write_text("")
+    assert version_of(copy, kept) == changed  # looked at again: nobody imports it
+    assert len(read) == 5
+
+
+def test_a_damaged_entry_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(version, "_SETTLED", -60.0)
+    kept = DiskStore(str(tmp_path))
+    usual = version_of(PACKAGE, kept)
+    kept._guarded(lambda c: c.execute("update versions set version = 'another'"))
+    assert version_of(PACKAGE, kept) == usual
+    kept.close()

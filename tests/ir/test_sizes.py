@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from morok.dtype import index
 from morok.ir.bounds import bounds
-from morok.ir.build import bind, variable
+from morok.ir.build import bind, rng, variable
 from morok.ir.node import UOp, alu, const
 from morok.ir.ops import Ops
 from morok.ir.sizes import at_most, canonical, show_size
@@ -105,3 +105,25 @@ def test_the_form_has_the_same_values(written: UOp) -> None:
             if not isinstance(found, int):
                 low, high = bounds(found)
                 assert low <= got <= high
+
+
+@given(expressions)
+def test_what_is_printed_is_the_arithmetic(written: UOp) -> None:
+    for k, m in ((1, 0), (5, 3), (8, 4)):
+        assert eval(show_size(written), {"k": k, "m": m}) == _value(written, k, m), show_size(written)
+
+
+def test_a_divisor_is_in_parentheses() -> None:
+    assert show_size(K // (M * 2)) == "k//(2*m)"
+    assert show_size((K * 2) // (M + 1)) == "2*k//(m+1)"
+
+
+def test_a_size_is_printed_as_arithmetic() -> None:
+    assert repr(bind(K, 5)) == "k"
+    assert f"{(bind(K, 5) + 2, 4)}" == "(k+2, 4)"
+    assert repr(size(3)).startswith("<CONST")
+    assert repr(rng(8, 0) + K).startswith("<ADD")  # which depends on a loop, and is no size
+    deep: UOp = K
+    for _ in range(2000):
+        deep = deep * K + 1
+    assert repr(deep).startswith("<ADD")  # too long to read, and to print
