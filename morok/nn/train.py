@@ -52,6 +52,7 @@ class TrainStep:
         # Every storage once, as a whole: views of it go along.
         self.state = list({id(t._storage): _whole(t) for t in found if id(t) != rate}.values())
         self._known: dict[Any, tuple[list[int], int]] = {}  # by batch: what changes, how many random numbers
+        self._cell: Tensor | None = None  # of the last step
         self._recorded = Jit(self._record, guard_tensors=False)
 
     def __call__(self, *batch: Tensor) -> Tensor:
@@ -63,10 +64,13 @@ class TrainStep:
             return self._step(batch)
 
     def _step(self, batch: tuple[Tensor, ...]) -> Tensor:
-        known = self._known.get(_form(batch))
-        cell = Tensor._new(new_cell(known[1] if known else 0, self.state[0].device))
+        form = _form(batch)
+        known = self._known.get(form)
+        cell = self._cell if known is not None and known[1] == 0 else None
+        if cell is None:  # one that no numbers are drawn from serves every step
+            cell = self._cell = Tensor._new(new_cell(known[1] if known else 0, self.state[0].device))
         loss, *values = self._recorded(self.state, self.optimizer.rate, cell, *batch)
-        changed, draws = self._known[_form(batch)]
+        changed, draws = self._known[form]
         if known is None:
             skip(draws)  # recorded just now: only now is it known how many numbers were drawn
         for i, value in zip(changed, values, strict=True):

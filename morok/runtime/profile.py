@@ -125,19 +125,19 @@ class Profile:
         Path(path).write_text(json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}), encoding="utf-8")
 
 
-_active: list[Profile] = []
+active_profiles: list[Profile] = []  # the innermost one last; asked before every replay
 
 
 def current() -> Profile | None:
     """The profile that is being taken, the innermost one; None most of the time."""
-    if not _active and not knobs.PROFILE.value:
+    if not active_profiles and not knobs.PROFILE.value:
         return None
-    return _active[-1] if _active else _whole_program()
+    return active_profiles[-1] if active_profiles else _whole_program()
 
 
 def _whole_program() -> Profile:
     found = Profile()
-    _active.append(found)
+    active_profiles.append(found)
     atexit.register(lambda: print(found.table(), file=sys.stderr) if found.events else None)
     return found
 
@@ -146,10 +146,10 @@ def _whole_program() -> Profile:
 def profile(into: Profile | None = None) -> Iterator[Profile]:
     """Takes a profile of what runs inside."""
     found = Profile() if into is None else into
-    _active.append(found)
+    active_profiles.append(found)
     try:
         yield found
     finally:
-        _active.remove(found)
-        if _active:
-            _active[-1].events += found.events
+        active_profiles.remove(found)
+        if active_profiles:
+            active_profiles[-1].events += found.events

@@ -61,6 +61,12 @@ def new_buffer(dtype: DType, size: int, device: str) -> UOp:
     return buffer(dtype, size, device, next(_numbers))
 
 
+def buffer_on(device: UOp, dtype: DType, size: int) -> UOp:
+    """The same for a DEVICE node that is known, and no mesh."""
+    number = make(Ops.UNIQUE, void, (), next(_numbers), depth=2)
+    return make(Ops.BUFFER, dtype, (number, device), size, number.origin)
+
+
 def renewed_buffer(old: UOp) -> UOp:
     """Another BUFFER node like one, of the same line."""
     number = make(Ops.UNIQUE, void, (), next(_numbers), old.origin)

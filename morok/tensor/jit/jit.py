@@ -36,7 +36,9 @@ from morok.tensor.core import Core
 from morok.tensor.gradient_track import changes, is_paused, is_tracked
 from morok.tensor.jit.arguments import arrangement, gradient_of, home, is_whole_memory
 from morok.tensor.jit.explain import difference
+from morok.tensor.jit.forms import Form, memory_like, plain_forms
 from morok.tensor.jit.pytree import TENSOR, flatten, follow, unflatten
+from morok.tensor.jit.quick import Quick, quick_way
 from morok.tensor.jit.trace import Trace
 from morok.tensor.jit.variables import Bound, unbound_shape
 
@@ -45,6 +47,8 @@ _MOST_TRACES = 1024  # of one function; the oldest goes first
 # What the last call ran: the trace, the structure of its arguments where they are not tensors one by one,
 # their nodes, the memory of these, what was looked at around it, and whether that is all it depends on.
 _Last = tuple[Trace, Any, list[UOp], list[UOp], list[tuple[Callable[[], object], object]], bool]
+# The same of a call whose arguments need only lie in memory like those of the last one.
+_Like = tuple[Trace, Any, list[Form], list[tuple[Callable[[], object], object]]]
 
 
 @final
@@ -57,6 +61,8 @@ class Jit:
         self.traces = 0
         self._known: dict[Any, Trace] = {}
         self._last: _Last | None = None
+        self._like: _Like | None = None
+        self._quick: Quick | None = None
         self._lock = renewed(self, "_lock", RLock)  # results are given out one at a time
         update_wrapper(self, function)
 
@@ -76,6 +82,11 @@ class Jit:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         try:
+            quick = self._quick
+            if quick is not None and not kwargs:
+                result = quick(args)
+                if result is not None:
+                    return result
             with self._lock:
                 last = self._last
                 if last is not None:
@@ -84,7 +95,7 @@ class Jit:
                     if form is not None or kwargs:  # tensors in containers, or by name
                         given = []
                         if form is None or not follow((args, kwargs), form, given):
-                            return self._long_way(args, kwargs)
+                            return self._other_way(args, kwargs)
                     n = 0  # counted by hand: every call comes along here
                     try:
                         for a in given:  # the very same nodes as last time: same shapes, types and devices
@@ -105,11 +116,30 @@ class Jit:
                                 if trace.structure is TENSOR:
                                     return tensors[0]
                                 return unflatten(trace.structure, iter(tensors))
-                return self._long_way(args, kwargs)
+                return self._other_way(args, kwargs)
         except MorokError as error:
             if error.place is None:  # a GPU without room, say: at least the call is known
                 error.place = caller()
             raise
+
+    def _other_way(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """New memory of the same form as last time; or anything."""
+        if self._like is None:
+            return self._long_way(args, kwargs)
+        trace, form, forms, around = self._like
+        given: Any = args
+        if form is not None or kwargs:
+            given = []
+            if form is None or not follow((args, kwargs), form, given):
+                return self._long_way(args, kwargs)
+        elif any(not isinstance(a, Core) for a in args):
+            return self._long_way(args, kwargs)
+        bases = memory_like(given, forms)
+        if bases is None or any(look() != was for look, was in around):
+            return self._long_way(args, kwargs)
+        if not trace.guards.is_empty and trace.still_valid(list(given)) is not None:
+            return self._long_way(args, kwargs)
+        return unflatten(trace.structure, iter(trace.replay_same(given, bases, once=True)))
 
     def _long_way(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         given: list[Core] = []
@@ -131,18 +161,24 @@ class Jit:
                 del self._known[next(iter(self._known))]
             known = self._known[key] = Trace(self.function, structure, given, self.guard_tensors, bound)
             self.traces += 1
-            self._last = None
+            self._last = self._like = self._quick = None
             first, known.first = known.first, []
             return unflatten(known.structure, iter(first))
         results = known.replay(given, bound)
         # The short way takes the memory behind a node as it lies there: not turned, not a part, not lazy.
-        self._last = None
+        self._last = self._like = self._quick = None
         short = count == len(given) and not known.writes and not bound
+        form = None if not kwargs and all(isinstance(a, Core) for a in args) else structure
+        around = [(look, look()) for look in (*TRACE_ENVIRONMENT, changes)]
+        forms = plain_forms(given) if short and known.simple else None
+        if forms is not None:
+            self._like = (known, form, forms, around[:-1])
         if short and all(is_whole_memory(t) and not t._leaf for t in given):
             nodes = [t._uop for t in given]
-            around = [(look, look()) for look in (*TRACE_ENVIRONMENT, changes)]
-            form = None if not kwargs and all(isinstance(a, Core) for a in args) else structure
-            self._last = (known, form, nodes, [base_of(n) for n in nodes], around, known.guards.is_empty)
+            bases = [base_of(n) for n in nodes]
+            self._last = (known, form, nodes, bases, around, known.guards.is_empty)
+            if form is None and known.structure is TENSOR and not any(t._chain for t in given):
+                self._quick = quick_way(known, nodes, bases, around)
         return unflatten(known.structure, iter(results))
 
     def _unknown(self, key: Any) -> str:

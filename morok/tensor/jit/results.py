@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
 from morok.device.base import as_host
 from morok.device.buffer import bind_fresh
 from morok.device.registry import get_device
-from morok.dtype import DType
+from morok.dtype import DType, void
+from morok.ir.layout import is_mesh
 from morok.ir.memory import base_of
-from morok.ir.node import UOp
+from morok.ir.node import UOp, make
 from morok.ir.ops import Ops
 from morok.runtime.launch import PlanLaunch
 from morok.tensor.core import Core
 from morok.tensor.jit.variables import Bound, rebound_chain
 from morok.tensor.memory.storage import Storage, claim
 from morok.tensor.memory.strides import Chain, moved
-from morok.tensor.realize import new_buffer
+from morok.tensor.realize import buffer_on, new_buffer
 
 _new, _ref = object.__new__, weakref.ref
 
@@ -50,12 +52,16 @@ class Results:
     """
 
     __slots__ = (
-        "bases", "bindings", "bound", "buffers", "held", "kind", "launch", "nodes", "output_spec", "run",
+        "bases", "bindings", "bound", "buffers", "devices", "held", "kind", "launch", "nodes", "output_spec",
+        "run",
     )  # fmt: skip
 
     def __init__(self, output_spec: OutputSpec, launch: PlanLaunch | None) -> None:
         self.output_spec = output_spec
         self.buffers = [get_device(device).buffer(size, dtype) for dtype, size, device in output_spec.memory]
+        self.devices = [
+            None if is_mesh(name) else make(Ops.DEVICE, void, (), name) for _, _, name in output_spec.memory
+        ]
         self.launch = launch
         self.kind = output_spec.kind
         self.run: Any = None if launch is None else launch.steps.run or launch.steps
@@ -129,8 +135,50 @@ class Results:
         known = self.nodes.get(place)
         memory = None if known is None else known()
         if memory is None:
-            memory = new_buffer(*self.output_spec.memory[place])
+            dtype, size, name = self.output_spec.memory[place]
+            device = self.devices[place]
+            memory = new_buffer(dtype, size, name) if device is None else buffer_on(device, dtype, size)
             bind_fresh(memory, self.buffers[place])
             self.nodes[place] = ref = _ref(memory)
             self.held.append(ref)
         return moved(memory, rebound_chain(chain, self.bound))
+
+
+# --- how the results of a function are made
+
+
+@final
+@dataclass
+class Made:
+    """How a result is made: an argument, a view of a storage that was there, or one of what was computed."""
+
+    kind: str  # "given", "captured", "storage", "output"
+    number: int
+    chain: Chain = ()
+
+
+def describe(
+    found: Sequence[Core], tensors: Sequence[tuple[str, int, Core]], storages: Sequence[Storage]
+) -> tuple[list[Made], list[UOp]]:
+    """How the results are made, and the nodes that have to be computed for them."""
+    same = {id(t): (kind, n) for kind, n, t in tensors}
+    known = {id(s): n for n, s in enumerate(storages)}
+    users: dict[int, set[int]] = {}
+    for t in found:
+        users.setdefault(id(t._storage), set()).add(id(t))
+    results: list[Made] = []
+    nodes: list[UOp] = []
+    made: dict[int, int] = {}
+    for t in found:
+        if id(t) in same:
+            results.append(Made(*same[id(t)]))
+        elif id(t._storage) in known:
+            results.append(Made("storage", known[id(t._storage)], t._chain))
+        else:  # of a storage that only one result shows, no more than that is computed
+            alone = len(users[id(t._storage)]) == 1
+            key = id(t) if alone else id(t._storage)
+            if key not in made:
+                made[key] = len(nodes)
+                nodes.append(t._uop if alone else t._storage.node)
+            results.append(Made("output", made[key], () if alone else t._chain))
+    return results, nodes

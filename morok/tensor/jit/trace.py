@@ -12,9 +12,9 @@ Results that show a storage that was there before go on showing it.
 from __future__ import annotations
 
 import weakref
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, final
 
 from morok.device.buffer import Buffer, bind_buffer, bindings, find_buffer, keepers
@@ -42,7 +42,7 @@ from morok.tensor.jit.functionalize import put, without_states
 from morok.tensor.jit.guards import guards_of
 from morok.tensor.jit.in_place import lose, shows_written, take_memory, written_in_place
 from morok.tensor.jit.pytree import flatten, unflatten, values_in
-from morok.tensor.jit.results import OutputSpec, Results
+from morok.tensor.jit.results import Made, OutputSpec, Results, describe
 from morok.tensor.jit.variables import Bound, rebound_chain, rebound_nodes, unbound_chain
 from morok.tensor.memory.states import is_memory, resolve, view_of
 from morok.tensor.memory.storage import Storage
@@ -95,43 +95,6 @@ class _Before:
         for tensor, gradient in zip(self.tensors, self.gradients, strict=True):
             if hasattr(tensor, "_grad"):
                 tensor._grad = gradient
-
-
-@final
-@dataclass
-class _Result:
-    """How a result is made: an argument, a view of a storage that was there, or one of what was computed."""
-
-    kind: str  # "given", "captured", "storage", "output"
-    number: int
-    chain: Chain = ()
-
-
-def _describe(
-    found: Sequence[Core], tensors: Sequence[tuple[str, int, Core]], storages: Sequence[Storage]
-) -> tuple[list[_Result], list[UOp]]:
-    """How the results are made, and the nodes that have to be computed for them."""
-    same = {id(t): (kind, n) for kind, n, t in tensors}
-    known = {id(s): n for n, s in enumerate(storages)}
-    users: dict[int, set[int]] = {}
-    for t in found:
-        users.setdefault(id(t._storage), set()).add(id(t))
-    results: list[_Result] = []
-    nodes: list[UOp] = []
-    made: dict[int, int] = {}
-    for t in found:
-        if id(t) in same:
-            results.append(_Result(*same[id(t)]))
-        elif id(t._storage) in known:
-            results.append(_Result("storage", known[id(t._storage)], t._chain))
-        else:  # of a storage that only one result shows, no more than that is computed
-            alone = len(users[id(t._storage)]) == 1
-            key = id(t) if alone else id(t._storage)
-            if key not in made:
-                made[key] = len(nodes)
-                nodes.append(t._uop if alone else t._storage.node)
-            results.append(_Result("output", made[key], () if alone else t._chain))
-    return results, nodes
 
 
 def _detached(tensor: Core) -> Core:
@@ -223,7 +186,7 @@ class Trace:
         self.views = [resolve([t.uop])[0] for t in self.outputs]
         self.launch: PlanLaunch | None = self._new_launch()
         self.output_spec = self._output_spec(kind)
-        self.results: list[Results] = []
+        self.idle: deque[Results] = deque()  # sets of results that no thread is filling
         computed = [
             made.kind == "output" and not made.chain and made.number == n for n, made in enumerate(self.made)
         ]
@@ -253,7 +216,7 @@ class Trace:
             self.structure = flatten(result, found)
             names = [("captured", n, t) for n, t in enumerate(captured)]
             names += [("given", n, shown[id(given[n])]) for n in self.given]
-            self.made, nodes = _describe(found, names, self.storages)
+            self.made, nodes = describe(found, names, self.storages)
             self.changes, values, parts = before.changes()
         finally:
             before.restore()
@@ -318,7 +281,10 @@ class Trace:
 
     def drop_unused(self) -> None:
         """Results that nobody uses are there only to be filled again."""
-        self.results = [results for results in self.results if not results.free()]
+        for _ in range(len(self.idle)):
+            results = self._next_idle()
+            if results is not None and not results.free():
+                self.idle.append(results)
 
     # --- what a call gives back
 
@@ -369,7 +335,7 @@ class Trace:
             return outputs
         return [self._result(made, given, outputs, bound) for made in self.made]
 
-    def _result(self, made: _Result, given: list[Core], outputs: list[Core], bound: Bound) -> Core:
+    def _result(self, made: Made, given: list[Core], outputs: list[Core], bound: Bound) -> Core:
         if made.kind == "given":
             return given[made.number]
         if made.kind == "captured":
@@ -405,25 +371,27 @@ class Trace:
                 return "arguments share memory with tensors from outside in another way"
         return changed
 
-    def replay_same(self, given: tuple[Any, ...], bases: list[UOp]) -> list[Core]:
-        """A replay on tensors that show the same nodes as last time: the short way."""
+    def replay_same(self, given: Sequence[Core], bases: list[UOp], once: bool = False) -> list[Core]:
+        """A replay on tensors that show the same nodes as last time: the short way.
+
+        Nodes that are used `once` are not held, which would keep memory that may be used again.
+        """
         if not self.simple or current() is not None:
             return self.replay(list(given), {})
         self.now = None
-        for results in self.results:
-            if results.free():
-                break
-        else:
-            results = self._new_results()
-        if results.bindings != bindings.count or results.bases is not bases:
-            if not self._look_up(results, bases):
-                return self.replay(list(given), {})
-        results.run()
-        if self.checks and (self.word is None or self.word[0]):
-            self.plan.hear()
-        if self.single:
-            return [results.give_one()]
-        return results.give()  # type: ignore[return-value]
+        results = self._take_results()
+        try:
+            if results.bindings != bindings.count or results.bases is not bases:
+                if not self._look_up(results, bases):
+                    return self.replay(list(given), {})
+                if once:
+                    results.bases = None
+            results.run()
+            if self.checks and (self.word is None or self.word[0]):
+                self.plan.hear()
+            return [results.give_one()] if self.single else results.give()  # type: ignore[return-value]
+        finally:
+            self._put_back(results)
 
     def _look_up(self, results: Results, bases: list[UOp]) -> bool:
         """Binds the memory of inputs; False if one has none yet."""
@@ -452,7 +420,16 @@ class Trace:
         if self.draws:
             cells = zip(self.cells.values(), new_cells(self.draws, list(self.cells)), strict=True)
             memory |= {cell: buffer_for(fresh) for cell, fresh in cells}
-        results = next((known for known in self.results if known.free()), None) or self._new_results()
+        results = self._take_results()
+        try:
+            return self._replay(results, memory, given, bound)
+        finally:
+            self._put_back(results)
+
+    def _replay(
+        self, results: Results, memory: dict[UOp, Buffer], given: list[Core], bound: Bound
+    ) -> list[Core]:
+        """Fills a set of results from the memory of all that the plan reads."""
         launch = results.launch
         results.bases, results.bound = None, bound
         names = {str(variable.arg[0]): int(bind.src[1].arg) for variable, bind in bound.items()}
@@ -473,12 +450,30 @@ class Trace:
         outputs = [self._passed_on(i, given, bound) if t is None else t for i, t in enumerate(results.give())]
         return self._given_out(given, outputs, bound)
 
-    def _new_results(self) -> Results:
-        self.results = [results for results in self.results if not results.lost()]
+    def _next_idle(self) -> Results | None:
+        """A set of results that belongs to the caller from now on."""
+        try:
+            return self.idle.popleft()  # no two threads get the same one
+        except IndexError:
+            return None
+
+    def _take_results(self) -> Results:
+        """A set of results to be filled: one that nobody knows of, or a new one."""
+        for _ in range(len(self.idle)):
+            results = self._next_idle()
+            if results is None:
+                break
+            if results.free():
+                return results
+            if not results.lost():
+                self.idle.append(results)
         results = Results(self.output_spec, self._new_launch() if self.launch is not None else None)
         if results.launch is not None:
             for node, buffer in zip(self.written, results.buffers, strict=True):
                 results.launch.bind(node, buffer)
-        if len(self.results) < _KEPT_RESULTS:
-            self.results.append(results)
         return results
+
+    def _put_back(self, results: Results) -> None:
+        """The set may be filled again when nobody knows of these results any more."""
+        if len(self.idle) < _KEPT_RESULTS:
+            self.idle.append(results)

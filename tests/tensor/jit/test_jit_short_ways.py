@@ -1,0 +1,171 @@
+"""Calls on the same nodes, or on new memory of the same form, take a shorter way: nothing else may differ."""
+
+import gc
+import threading
+import weakref
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from morok import Tensor, jit, knobs, nn
+from morok.runtime.profile import profile
+from morok.tensor.gradient_track import no_grad
+from morok.tensor.jit.jit import Jit
+from morok.tensor.jit.results import Results
+from tests.devices import devices
+
+
+@pytest.fixture(params=devices("CPU"), autouse=True)
+def device(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Only plans that are one native call have such ways."""
+    with knobs.override(DEVICE=request.param):
+        yield request.param
+
+
+def numbers(n: int, start: float = 0.0) -> np.ndarray:
+    return np.arange(n, dtype=np.float32) + np.float32(start)
+
+
+def warm(f: Jit, *args: Tensor) -> None:
+    """Traced, replayed, and the short ways known."""
+    for _ in range(3):
+        f(*args)
+    assert f._like is not None
+
+
+def test_new_memory_of_the_same_form() -> None:
+    f = jit(lambda x, y: (x * 2 - y, x.sum()))
+    warm(f, Tensor(numbers(6)).realize(), Tensor(numbers(6)).realize())
+    for k in range(6):
+        x, y = numbers(6, k), numbers(6, -3 * k)
+        got, total = f(Tensor(x).realize(), Tensor(y).realize())
+        np.testing.assert_array_equal(got.numpy(), x * 2 - y)
+        assert total.item() == x.sum()
+    assert f.traces == 1
+
+
+@pytest.mark.parametrize("second", ["twice", "turned", "part", "lazy", "wider", "integers"])
+def test_what_lies_otherwise_is_no_such_call(second: str) -> None:
+    f = jit(lambda x, y: x * 2 - y)
+    warm(f, Tensor(numbers(6)).realize(), Tensor(numbers(6, 1)).realize())
+    x = Tensor(numbers(6, 7)).realize()
+    y, want = {
+        "twice": (x, numbers(6, 7)),
+        "turned": (Tensor(numbers(6)).realize().flip(0), numbers(6)[::-1]),
+        "part": (Tensor(numbers(9)).realize()[2:8], numbers(6, 2)),
+        "lazy": (Tensor(numbers(6)) + 3, numbers(6, 3)),
+        "wider": (Tensor(numbers(1, 4)).realize(), numbers(1, 4)),
+        "integers": (Tensor(np.arange(6)).realize(), np.arange(6)),
+    }[second]
+    for _ in range(3):
+        np.testing.assert_array_equal(f(x, y).numpy(), numbers(6, 7) * 2 - want)
+
+
+def test_shapes_of_one_size_are_other_forms() -> None:
+    f = jit(lambda x: x.sum(0))
+    warm(f, Tensor(numbers(6).reshape(2, 3)).realize())
+    np.testing.assert_array_equal(f(Tensor(numbers(6).reshape(3, 2)).realize()).numpy(), [6, 9])
+    assert f(Tensor(numbers(6)).realize()).item() == 15
+
+
+def test_gradients_flow_where_they_are_asked_for() -> None:
+    f = jit(lambda x: x * x)
+    x = Tensor(numbers(4)).realize()
+    warm(f, x)
+    w = Tensor(numbers(4), requires_grad=True)
+    (f(w * 1).sum()).backward()
+    assert w.grad is not None
+    np.testing.assert_array_equal(w.grad.numpy(), 2 * numbers(4))
+    tracked = (w * 1).realize()
+    f(tracked).sum().backward()
+    np.testing.assert_array_equal(w.grad.numpy(), 4 * numbers(4))
+    with no_grad():
+        np.testing.assert_array_equal(f(tracked).numpy(), numbers(4) ** 2)
+
+
+def test_values_from_outside_are_compared() -> None:
+    class Scale:
+        by = 2.0
+
+    scale = Scale()
+    f = jit(lambda x: x * scale.by)
+    warm(f, Tensor(numbers(4)).realize())
+    scale.by = 5.0
+    np.testing.assert_array_equal(f(Tensor(numbers(4, 1)).realize()).numpy(), 5 * numbers(4, 1))
+
+
+def test_options_make_another_trace() -> None:
+    f = jit(lambda x: x + x)
+    x = Tensor(numbers(4)).realize()
+    warm(f, x)
+    with knobs.override(NOOPT=1):
+        f(x)
+    assert f.traces == 2
+
+
+def test_results_in_use_are_left_alone() -> None:
+    f = jit(lambda x: x + 1)
+    x = Tensor(numbers(4)).realize()
+    warm(f, x)
+    held = [f(x) for _ in range(7)]
+    arrays = [h.numpy() for h in held[:3]]
+    held[0].assign(held[0] * 0).realize()
+    for _ in range(9):
+        f(Tensor(numbers(4, 50)).realize())
+    for h in held[1:]:
+        np.testing.assert_array_equal(h.numpy(), numbers(4, 1))
+    for a in arrays:
+        np.testing.assert_array_equal(a, numbers(4, 1))
+    assert held[0].tolist() == [0, 0, 0, 0]
+
+
+def test_a_profile_sees_the_kernels() -> None:
+    f = jit(lambda x: x + 1)
+    x = Tensor(numbers(4)).realize()
+    warm(f, x)
+    with profile() as found:
+        f(x)
+    assert len(found.events) == 1
+
+
+def test_arguments_are_not_kept() -> None:
+    f = jit(lambda x: x + 1)
+    warm(f, Tensor(numbers(4)).realize())
+    x = Tensor(numbers(4, 1)).realize()
+    node = weakref.ref(x.uop)
+    f(x)
+    del x
+    gc.collect()
+    assert node() is None
+
+
+def test_threads_have_results_of_their_own() -> None:
+    f = jit(lambda x: x * 3)
+    warm(f, Tensor(numbers(64)).realize())
+    wrong: list[int] = []
+
+    def work(k: int) -> None:
+        x, want = Tensor(numbers(64, k)).realize(), 3 * numbers(64, k)
+        for n in range(150):
+            given = x if n % 2 else Tensor(numbers(64, k)).realize()
+            if not np.array_equal(f(given).numpy(), want):
+                wrong.append(k)
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+def test_training_fills_two_sets_of_results_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Results] = []
+    init = Results.__init__
+    monkeypatch.setattr(Results, "__init__", lambda self, *a: (made.append(self), init(self, *a))[1])
+    model = nn.Linear(3, 2)
+    step = nn.TrainStep(model, nn.AdamW(nn.parameters(model), lr=0.01), lambda x: model(x).square().mean())
+    losses = [step(Tensor.ones(4, 3).contiguous().realize()).item() for _ in range(12)]
+    assert losses[-1] < losses[0]
+    assert len(made) == 2
