@@ -226,9 +226,18 @@ def _inside(name: str, value: Any) -> Iterator[tuple[str, Getter]]:
         for key in space:
             if not (hidden and str(key).startswith("_")):
                 yield f"{name}.{key}", _entry(space, key)
+        for key in _shared_names(type(value)) if hasattr(value, "__dict__") else ():
+            if key not in space:  # an own value would hide the one of the class
+                yield f"{name}.{key}", _entry(space, key)
         for slot in _slots(type(value)):
             yield f"{name}.{slot}", _slot(value, slot)
         yield f"type({name})", lambda: _Class(type(value))
+
+
+def _shared_names(kind: type) -> dict[str, None]:
+    """What objects of a class have from it, by name."""
+    parts = [part for part in kind.__mro__ if not _is_foreign(part)]
+    return {name: None for part in parts for name in vars(part) if not name.startswith("__")}
 
 
 def _slots(kind: type) -> Iterator[str]:
