@@ -95,7 +95,7 @@ FINITE = {
     "morok.device.mesh.world._engines": "kinds of engines, and numbers of devices",
     "morok.forks._held": "locks of modules",
     "morok.forks._owners": "weak: objects that are alive",
-    "morok.runtime.profile._active": "a stack of blocks that are open",
+    "morok.runtime.profile.active_profiles": "a stack of blocks that are open",
     "morok.runtime.tuning._pools": "one",
     "morok.schedule.graph.states._NONE": "stays empty",
 }
