@@ -170,6 +170,12 @@ class Ops:
     ALL_TO_ALL = _row(
         _MEM, _N, "ALL_TO_ALL(x, *ranges): row i of axis 0 goes to device i, as the row of whom it is from"
     )
+    SEND_RECEIVE = _row(
+        _MEM,
+        _N,
+        "SEND_RECEIVE(x, *ranges): the x of the device `arg` places before; zeros where there is none",
+    )
+    BROADCAST = _row(_MEM, _N, "BROADCAST(x, *ranges): the x of device `arg`, for all of them")
     CONTIGUOUS = _row(_MEM, 1, "x, stored in row-major order")
 
     # marks
@@ -281,7 +287,9 @@ COMMUTATIVE: frozenset[Op] = frozenset(op for op in ALL_OPS if op.commutative)
 COMPARE: frozenset[Op] = frozenset(op for op in ALL_OPS if op.is_compare)
 MOVEMENT: frozenset[Op] = frozenset(op for op in ALL_OPS if op.is_movement)
 # Steps between the devices of a mesh, and all that moves memory without computing in a kernel.
-COLLECTIVES: frozenset[Op] = frozenset((Ops.ALLREDUCE, Ops.REDUCE_SCATTER, Ops.ALLGATHER, Ops.ALL_TO_ALL))
+COLLECTIVES: frozenset[Op] = frozenset((
+    Ops.ALLREDUCE, Ops.REDUCE_SCATTER, Ops.ALLGATHER, Ops.ALL_TO_ALL, Ops.SEND_RECEIVE, Ops.BROADCAST,
+))  # fmt: skip
 TRANSFERS: frozenset[Op] = COLLECTIVES | {Ops.COPY}
 
 

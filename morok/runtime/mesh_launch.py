@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, final
 
 from morok.device.buffer import Buffer
@@ -12,67 +13,186 @@ from morok.runtime.launch import PlanLaunch, native_launch
 
 if TYPE_CHECKING:
     from morok.device.mesh.device import Collective, MeshDevice
+    from morok.device.mesh.engine import Pending
 
 
 @final
 class _Steps:
-    """Stretches of kernels and collectives in turn."""
+    """Stretches of kernels and collectives in turn.
 
-    __slots__ = ("run", "stretches", "what")
+    A collective is started and left alone until something touches its memory: kernels in between run while
+    values are on their way. Where the engine works on the GPU's stream all of it becomes one graph.
+    """
 
-    def __init__(self, stretches: list[Any], what: tuple[Any, str] | None) -> None:
+    __slots__ = ("_graph", "_waits", "device", "run", "stretches", "what")
+
+    def __init__(self, device: MeshDevice, stretches: list[_Stretch | _Meeting], what: str) -> None:
+        self.device = device
         self.stretches = stretches
-        self.what = what  # the engine, and what is run: told before ranks meet
+        self.what = (
+            what if any(isinstance(s, _Meeting) for s in stretches) else None
+        )  # told before ranks meet
+        self._waits: dict[int, list[_Meeting]] | None = None
+        self._graph: Any = None
         # One stretch of one rank is as any other plan.
-        alone = len(stretches) == 1 and what is None
-        self.run: Callable[[], Any] | None = stretches[0].run if alone else None
+        alone = len(stretches) == 1 and self.what is None and len(device.ranks) == 1
+        first = stretches[0] if stretches else None
+        self.run: Callable[[], Any] | None = None
+        if alone and isinstance(first, _Stretch):
+            self.run = first.launches[0].steps.run
+
+    def moved(self, of_collectives: bool) -> None:
+        """Memory is somewhere else."""
+        self._graph = None
+        if of_collectives:
+            self._waits = None
 
     def __call__(self) -> None:
-        if self.what is not None:
-            self.what[0].begin(self.what[1])
-        for stretch in self.stretches:
+        if self.what is None:
+            for stretch in self.stretches:
+                stretch()
+            return
+        engine = self.device.engine
+        engine.begin(self.what)
+        if engine.on_stream:
+            self._on_stream()
+            return
+        if self._waits is None:
+            self._waits = _first_touches(self.stretches)
+        under_way: list[_Meeting] = []
+        for n, stretch in enumerate(self.stretches):
+            for meeting in self._waits.get(n, ()):
+                meeting.wait()
             stretch()
+            if isinstance(stretch, _Meeting):
+                under_way.append(stretch)
+            else:
+                under_way = [m for m in under_way if not m.is_done()]
+        for meeting in under_way:
+            meeting.wait()
+
+    def _on_stream(self) -> None:
+        """Kernels and collectives as one graph, from the second run with the same memory on."""
+        driver = self.device.base.driver  # type: ignore[attr-defined]
+        if self._graph is None:
+            for stretch in self.stretches:
+                stretch()
+            self._graph = False
+            return
+        if self._graph is False:
+            self._graph = driver.capture(self._launch_all)
+        driver.replay(self._graph)
+
+    def _launch_all(self) -> None:
+        for stretch in self.stretches:
+            if isinstance(stretch, _Stretch):
+                for launch in stretch.launches:
+                    launch.steps.launch_all()  # type: ignore[attr-defined]
+            else:
+                stretch()
+
+
+@final
+class _Stretch:
+    """Kernels between two collectives, a launch for each rank of this process."""
+
+    __slots__ = ("launches",)
+
+    def __init__(self, launches: list[PlanLaunch]) -> None:
+        self.launches = launches
+
+    @property
+    def buffers(self) -> list[Buffer]:
+        """What they touch; the ranks' parts lie alike."""
+        return list(self.launches[0].held.values())
+
+    def __call__(self) -> None:
+        for launch in self.launches:
+            launch.steps()
 
 
 @final
 class _Meeting:
     """A collective on its memory."""
 
-    __slots__ = ("buffers", "collective", "nodes")
-
-    run = None
+    __slots__ = ("_parts", "_pending", "collective", "held", "nodes")
 
     def __init__(self, collective: Collective, nodes: Sequence[UOp]) -> None:
         self.collective, self.nodes = collective, nodes
-        self.buffers: list[Any] = [None] * len(nodes)
+        self.held: list[Any] = [None] * len(nodes)
+        self._parts: dict[UOp, Buffer] = {}  # of the first rank here
+        self._pending: Pending = None
+
+    @property
+    def buffers(self) -> list[Buffer]:
+        return list(self._parts.values())
+
+    def bind(self, node: UOp, buffer: Buffer, part: Buffer) -> bool:
+        """Whether that is about its memory."""
+        if node in self.nodes:
+            for n, own in enumerate(self.nodes):
+                if own is node:
+                    self.held[n] = buffer
+            self._parts[node] = part
+            return True
+        memory = part.memory
+        return any(memory is own.memory for own in self._parts.values())
 
     def __call__(self) -> None:
-        self.collective(self.buffers, {})
+        self._pending = self.collective.start(self.held)
+
+    def is_done(self) -> bool:
+        if self._pending is not None and self._pending(False):
+            self._pending = None
+        return self._pending is None
+
+    def wait(self) -> None:
+        if self._pending is not None:
+            self._pending(True)
+            self._pending = None
+
+
+def _first_touches(stretches: Sequence[_Stretch | _Meeting]) -> dict[int, list[_Meeting]]:
+    """For each stretch the collectives that have to be over before it: it is the first to touch their memory."""
+    touched = [[_room(buffer) for buffer in stretch.buffers] for stretch in stretches]
+    found: dict[int, list[_Meeting]] = {}
+    for i, meeting in enumerate(stretches):
+        if not isinstance(meeting, _Meeting):
+            continue
+        for j in range(i + 1, len(stretches)):
+            if any(_overlap(a, b) for a in touched[i] for b in touched[j]):
+                found.setdefault(j, []).append(meeting)
+                break
+    return found
+
+
+_Room = tuple[int, int, int]  # whose memory, from, to
+
+
+def _room(buffer: Buffer) -> _Room:
+    return id(buffer.memory), buffer.offset, buffer.offset + buffer.nbytes
+
+
+def _overlap(a: _Room, b: _Room) -> bool:
+    return a[0] == b[0] and a[1] < b[2] and b[1] < a[2]
 
 
 @final
 class MeshLaunch(PlanLaunch):
     """All steps of a plan for the ranks of this process."""
 
-    __slots__ = ("_device", "_launches", "_meetings")
+    __slots__ = ("_device", "_meetings", "_stretches")
 
-    def __init__(
-        self,
-        device: MeshDevice,
-        launches: list[list[PlanLaunch]],
-        meetings: list[_Meeting],
-        stretches: list[Any],
-        what: str,
-    ) -> None:
+    def __init__(self, device: MeshDevice, stretches: list[_Stretch | _Meeting], what: str) -> None:
         self._device = device
-        self._launches = launches  # of every stretch, one for each rank
-        self._meetings = meetings
+        self._stretches = [s for s in stretches if isinstance(s, _Stretch)]
+        self._meetings = [s for s in stretches if isinstance(s, _Meeting)]
         self.held = {}
-        self.steps = _Steps(stretches, (device.engine, what) if meetings else None)
+        self.steps: _Steps = _Steps(device, stretches, what)
 
     @property
     def nodes(self) -> tuple[UOp, ...]:
-        found = dict.fromkeys(n for stretch in self._launches for n in stretch[0].nodes)
+        found = dict.fromkeys(n for stretch in self._stretches for n in stretch.launches[0].nodes)
         found.update(dict.fromkeys(n for meeting in self._meetings for n in meeting.nodes))
         return tuple(found)
 
@@ -82,22 +202,22 @@ class MeshLaunch(PlanLaunch):
         from morok.device.mesh.memory import shards
 
         parts = shards(buffer, self._device.base, len(self._device.ranks))
-        for stretch in self._launches:
-            for launch, part in zip(stretch, parts, strict=True):
+        for stretch in self._stretches:
+            for launch, part in zip(stretch.launches, parts, strict=True):
                 launch.bind(node, part)
-        for meeting in self._meetings:
-            for n, own in enumerate(meeting.nodes):
-                if own is node:
-                    meeting.buffers[n] = buffer
+        if self._meetings:
+            own = [meeting.bind(node, buffer, parts[0]) for meeting in self._meetings]
+            self.steps.moved(any(own))
         self.held[node] = buffer
 
     def point(self, node: UOp, address: int) -> None:
         raise DeviceError("memory of a mesh has no one address; give it a buffer of the mesh")
 
     def set(self, name: str, value: int) -> None:
-        for stretch in self._launches:
-            for launch in stretch:
+        for stretch in self._stretches:
+            for launch in stretch.launches:
                 launch.set(name, value)
+        self.steps._graph = None
 
 
 def plan_launch(
@@ -116,10 +236,9 @@ def _mesh_launch(
     from morok.device.mesh.device import Collective, MeshProgram
 
     device = next(p.device for p, _ in items if isinstance(p, MeshProgram | Collective))
-    launches: list[list[PlanLaunch]] = []
-    meetings: list[_Meeting] = []
-    stretches: list[Any] = []
+    stretches: list[_Stretch | _Meeting] = []
     waiting: list[tuple[object, Sequence[UOp]]] = []
+    on_the_way: set[UOp] = set()  # memory of collectives that nobody has touched since
 
     def close() -> bool:
         if not waiting:
@@ -129,21 +248,24 @@ def _mesh_launch(
         waiting.clear()
         if len(made) < len(found):
             return False
-        launches.append(made)
-        stretches.extend(launch.steps for launch in made)
+        stretches.append(_Stretch(made))
         return True
 
     for program, nodes in items:
+        if not on_the_way.isdisjoint(nodes):  # here a collective is waited for: not by the kernels before
+            on_the_way.clear()
+            if not close():
+                return None
         if isinstance(program, MeshProgram):
             waiting.append((program.inner, nodes))
         elif isinstance(program, Collective) and close():
-            meetings.append(_Meeting(program, nodes))
-            stretches.append(meetings[-1])
+            stretches.append(_Meeting(program, nodes))
+            on_the_way.update(nodes)
         else:
             return None
     if not close():
         return None
-    return MeshLaunch(device, launches, meetings, stretches, _told([p for p, _ in items]))
+    return MeshLaunch(device, stretches, _told([p for p, _ in items]))
 
 
 def meet(programs: Sequence[object]) -> None:
@@ -156,7 +278,11 @@ def meet(programs: Sequence[object]) -> None:
 
 
 def _told(programs: Sequence[object]) -> str:
-    """What a plan is called before ranks meet in it: its collectives."""
-    names = [str(name) for p in programs if (name := getattr(p, "name", None)) and hasattr(p, "groups")]
-    some = ", ".join(names[:3]) + (" …" if len(names) > 3 else "")
-    return f"{len(programs)} steps with {len(names)} collectives ({some})"
+    """What a plan is called before ranks meet in it: its collectives, and a digest of all, in their order."""
+    from morok.device.mesh.device import Collective
+
+    found = [p for p in programs if isinstance(p, Collective)]
+    all_of_them = " ".join(f"{p.name}:{p.dtype}" for p in found)
+    digest = blake2b(all_of_them.encode(), digest_size=4).hexdigest()
+    some = ", ".join(p.name for p in found[:3]) + (" …" if len(found) > 3 else "")
+    return f"{len(programs)} steps with {len(found)} collectives ({some}; {digest})"

@@ -5,7 +5,7 @@ import pytest
 
 from morok import Tensor
 from morok.ir.node import UOp, alu, make
-from morok.ir.ops import ALL_OPS, COMPARE, Group, Op, Ops
+from morok.ir.ops import ALL_OPS, COLLECTIVES, COMPARE, Group, Op, Ops
 from morok.tensor.gradient.rules import FLAT, RULES, Pullback
 from morok.tensor.gradient.walk import DIFFERENTIABLE
 from tests.gradient.check import check, sample
@@ -15,7 +15,7 @@ BITS = {
     Ops.OR, Ops.XOR, Ops.SHL, Ops.SHR, Ops.THREEFRY, Ops.CHECK,
 }  # fmt: skip
 INSIDE_KERNELS = {Ops.INDEX, Ops.LOAD, Ops.STORE, Ops.BUFFERIZE, Ops.REDUCE, Ops.SCAN, Ops.PICK, Ops.ONLINE}
-OVER_DEVICES = {Ops.ALLREDUCE, Ops.ALLGATHER, Ops.REDUCE_SCATTER, Ops.ALL_TO_ALL}  # made after gradients
+OVER_DEVICES = COLLECTIVES  # made after gradients
 GROUPS = (Group.UNARY, Group.BINARY, Group.TERNARY, Group.MOVEMENT, Group.REDUCTION, Group.MEMORY)
 
 

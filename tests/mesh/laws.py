@@ -58,6 +58,13 @@ def _add(x: UOp, y: UOp) -> UOp:
     return alu(Ops.ADD, x, y)
 
 
+def _shift(x: UOp, by: int) -> UOp:
+    """The rows of x so many further on, with zeros where none come from."""
+    rows, columns = _sizes(x)
+    low, high = max(by, 0), max(-by, 0)
+    return move.pad(move.shrink(x, ((high, rows - low), (0, columns))), ((low, high), (0, 0)))
+
+
 def laws() -> tuple[ShardingLaw, ...]:
     """All laws, each on shapes that divide and shapes that do not."""
     return (
@@ -71,6 +78,11 @@ def laws() -> tuple[ShardingLaw, ...]:
         ShardingLaw("join uneven axes", ((5, 3),), lambda x: move.reshape(x, (15,))),
         ShardingLaw("pad", ((4, 3),), lambda x: move.pad(x, ((1, 0), (0, 2)))),
         ShardingLaw("shrink", ((5, 4),), lambda x: move.shrink(x, ((1, 4), (0, 4)))),
+        ShardingLaw("shrink to one part", ((5,),), lambda x: move.shrink(x, ((3, 4),))),
+        ShardingLaw("shrink to a row", ((6, 5),), lambda x: move.shrink(x, ((4, 5), (0, 5)))),
+        ShardingLaw("shift", ((6, 2),), lambda x: _shift(x, 3)),
+        ShardingLaw("shift back by two", ((6, 3),), lambda x: _shift(x, -4)),
+        ShardingLaw("shift by a part of a part", ((6, 2),), lambda x: _shift(x, 1)),
         ShardingLaw("flip", ((4, 3),), lambda x: move.flip(x, (True, False))),
         *(
             ShardingLaw(
@@ -318,6 +330,12 @@ class _Terms:
             return [rows] * self.ranks
         if n.op is Ops.ALL_TO_ALL:
             return [np.stack([rows[rank] for rows in given]) for rank in range(self.ranks)]
+        if n.op is Ops.BROADCAST:
+            return [given[n.arg]] * self.ranks
+        if n.op is Ops.SEND_RECEIVE:
+            zeros = np.zeros_like(given[0])
+            places = [rank - n.arg for rank in range(self.ranks)]
+            return [given[p] if 0 <= p < self.ranks else zeros for p in places]
         join = np.frompyfunc(lambda *terms: _sum(n.arg, terms), len(given), 1)
         total = np.asarray(join(*given), object)
         return [total if n.op is Ops.ALLREDUCE else total[rank] for rank in range(self.ranks)]

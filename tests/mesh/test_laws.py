@@ -26,6 +26,16 @@ def test_without_gates_uneven_sums_are_refuted(monkeypatch: pytest.MonkeyPatch) 
     assert sharding.prove_law(_law("reduce add (4, 3)")).status == REFUTED  # three devices
 
 
+def test_a_message_to_the_wrong_neighbour_is_refuted(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = partition.collective
+
+    def wrong(op: object, mesh: object, x: object, group: object, arg: object = None) -> object:
+        return real(op, mesh, x, group, arg + 1 if isinstance(arg, int) else arg)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(partition, "collective", wrong)
+    assert sharding.prove_law(_law("shift")).status == REFUTED
+
+
 def test_a_flip_along_a_cut_is_refuted(monkeypatch: pytest.MonkeyPatch) -> None:
     laws = {**placement._LAWS, sharding.Ops.FLIP: lambda node, i, devices: tuple(range(len(node.arg)))}
     monkeypatch.setattr(placement, "_LAWS", laws)

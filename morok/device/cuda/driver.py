@@ -292,6 +292,10 @@ class NvidiaDriver:
         other._ask(cu.cuStreamWaitEvent(other._stream, after.handle, 0), "to wait for another GPU")
         self.enter()
 
+    def zero(self, address: int, nbytes: int) -> None:
+        self._enter()
+        self._ask(self._cu.cuMemsetD8Async(address, 0, nbytes, self._stream), "to clear memory")
+
     # --- waiting
 
     def event(self, timing: bool = False) -> Any:
@@ -422,6 +426,19 @@ class NvidiaDriver:
             graph.instance, graph.nodes[number], self._node(step)
         )
         self._ask(answer, f"to give {step[0].name} other arguments")
+
+    def capture(self, work: Callable[[], None]) -> Any:
+        self._enter()
+        cu = self._cu
+        mode = cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
+        self._ask(cu.cuStreamBeginCapture(self._stream, mode), "to record a graph")
+        try:
+            work()
+        finally:
+            answer = cu.cuStreamEndCapture(self._stream)
+        graph = self._ask(answer, "to end the record of a graph")
+        instance = self._ask_for(lambda: cu.cuGraphInstantiate(graph, 0), "to make a graph ready")
+        return _Graph(self, graph, instance, [], [])
 
     def replay(self, graph: Any) -> None:
         self._enter()

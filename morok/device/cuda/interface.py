@@ -128,3 +128,8 @@ class Driver(Protocol):
         """Another grid, or other arguments, for one launch of a graph."""
 
     def replay(self, graph: Any) -> None: ...
+
+    def capture(self, work: Callable[[], None]) -> Any:
+        """A graph of everything that some work puts on the stream; nothing of it runs now."""
+
+    def zero(self, address: int, nbytes: int) -> None: ...

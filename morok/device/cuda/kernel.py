@@ -188,6 +188,12 @@ class CudaSteps:
             self._graph = self._driver.graph(live)
         self._driver.replay(self._graph)
 
+    def launch_all(self) -> None:
+        """One after the other: for a graph that holds more than these."""
+        for step in self._steps():
+            if step is not None:
+                self._driver.launch(step)
+
     def _steps(self) -> list[Launch | None]:
         pairs = zip(self._kernels, self._tables, strict=True)
         return [kernel.step(table, self._values) for kernel, table in pairs]

@@ -12,7 +12,7 @@ from morok.caches import Cache
 from morok.device.base import Device, Program
 from morok.device.buffer import Buffer
 from morok.device.error_flags import ErrorFlags
-from morok.device.mesh.engine import Engine
+from morok.device.mesh.engine import Engine, Pending
 from morok.device.mesh.memory import MeshAllocator, MeshMemory, shards
 from morok.device.mesh.world import world
 from morok.errors import MeshError
@@ -47,7 +47,7 @@ class MeshProgram:
 class Collective:
     """What all ranks do together: buffers[1] to buffers[0]."""
 
-    __slots__ = ("arg", "device", "groups", "name", "op")
+    __slots__ = ("arg", "device", "dtype", "groups", "name", "op")
 
     from_disk = True  # there is nothing to compile
     is_of_mesh = True
@@ -56,22 +56,32 @@ class Collective:
         mesh = device.mesh
         self.device = device
         self.name = name
-        self.op, self.arg = ast.op, ast.arg
+        self.op, self.arg, self.dtype = ast.op, ast.arg, ast.dtype
         self.groups = mesh.groups(tuple(mesh.axes[r.arg[0]] for r in ast.src[1:]))
 
     def __call__(self, buffers: Sequence[Buffer], values: Mapping[str, int]) -> None:
-        device, engine = self.device, self.device.engine
+        pending = self.start(buffers)
+        if pending is not None:
+            pending(True)
+
+    def start(self, buffers: Sequence[Buffer]) -> Pending:
+        """Begins it; what comes back has to be waited for before the memory is touched."""
+        device, engine, groups = self.device, self.device.engine, self.groups
         if not engine.on_stream:
             device.base.synchronize()
         out, given = (shards(buffer, device.base, len(device.ranks)) for buffer in buffers)
-        if self.op is Ops.ALLREDUCE:
-            engine.all_reduce(out, given, self.groups, self.arg)
-        elif self.op is Ops.REDUCE_SCATTER:
-            engine.reduce_scatter(out, given, self.groups, self.arg)
-        elif self.op is Ops.ALLGATHER:
-            engine.all_gather(out, given, self.groups)
-        else:
-            engine.all_to_all(out, given, self.groups)
+        match self.op:
+            case Ops.ALLREDUCE:
+                return engine.all_reduce(out, given, groups, self.arg)
+            case Ops.REDUCE_SCATTER:
+                return engine.reduce_scatter(out, given, groups, self.arg)
+            case Ops.ALLGATHER:
+                return engine.all_gather(out, given, groups)
+            case Ops.SEND_RECEIVE:
+                return engine.send_receive(out, given, groups, self.arg)
+            case Ops.BROADCAST:
+                return engine.broadcast(out, given, groups, self.arg)
+        return engine.all_to_all(out, given, groups)
 
 
 @final

@@ -11,11 +11,14 @@ from typing import Any, final
 
 import numpy as np
 
+from morok import knobs
 from morok.device.buffer import Array, Buffer
-from morok.device.mesh.engine import Engine, Groups
+from morok.device.mesh.engine import Engine, Groups, Pending, Traffic
 from morok.device.mesh.watch import own_watch
 from morok.errors import MeshError
 from morok.ir.ops import Op, Ops
+
+_TAG = 24  # of messages between two ranks, which come in the order in which they were sent
 
 
 @final
@@ -36,6 +39,13 @@ class MpiEngine(Engine):
         self._comms: dict[tuple[int, ...], Any] = {tuple(range(self.count)): self._world}
         self._ops = {Ops.ADD: MPI.SUM, Ops.MUL: MPI.PROD, Ops.MAX: MPI.MAX, Ops.MIN: MPI.MIN}
         self._watch = own_watch(self.ranks[0], self.count)
+        self.traffic = Traffic()
+        launched = knobs.launched()
+        if launched is not None and launched[1] != self.count:
+            raise MeshError(
+                f"{launched[1]} processes were started, but MPI sees {self.count}: what has started them is "
+                "none of MPI's launchers; use `morok run`, mpiexec, or srun --mpi=pmi2"
+            )
 
     # --- who takes part
 
@@ -61,21 +71,67 @@ class MpiEngine(Engine):
 
     # --- collectives
 
-    def all_reduce(self, out: Sequence[Buffer], given: Sequence[Buffer], groups: Groups, op: Op) -> None:
-        comm, _ = self._comm(groups)
-        self._wait(comm.Iallreduce(given[0].array(), out[0].array(), self._ops[op]))
+    def _started(self, request: Any) -> Pending:
+        """What is under way: a rank that waits for it can say for whom."""
 
-    def reduce_scatter(self, out: Sequence[Buffer], given: Sequence[Buffer], groups: Groups, op: Op) -> None:
-        comm, _ = self._comm(groups)
-        self._wait(comm.Ireduce_scatter_block(given[0].array(), out[0].array(), self._ops[op]))
+        def ask(wait: bool) -> bool:
+            if wait:
+                self._wait(request)
+                return True
+            return bool(request.Test())
 
-    def all_gather(self, out: Sequence[Buffer], given: Sequence[Buffer], groups: Groups) -> None:
-        comm, _ = self._comm(groups)
-        self._wait(comm.Iallgather(_bytes(given[0]), _bytes(out[0])))
+        return ask
 
-    def all_to_all(self, out: Sequence[Buffer], given: Sequence[Buffer], groups: Groups) -> None:
+    def all_reduce(self, out: Sequence[Buffer], given: Sequence[Buffer], groups: Groups, op: Op) -> Pending:
+        comm, count = self._comm(groups)
+        send, receive = given[0].array(), out[0].array()
+        self.traffic.count("all_reduce", send.nbytes, 2 * (count - 1) * send.nbytes // count)
+        return self._started(comm.Iallreduce(send, receive, self._ops[op]))
+
+    def reduce_scatter(
+        self, out: Sequence[Buffer], given: Sequence[Buffer], groups: Groups, op: Op
+    ) -> Pending:
         comm, _ = self._comm(groups)
-        self._wait(comm.Ialltoall(_bytes(given[0]), _bytes(out[0])))
+        send, receive = given[0].array(), out[0].array()
+        self.traffic.count("reduce_scatter", send.nbytes, send.nbytes - receive.nbytes)
+        return self._started(comm.Ireduce_scatter_block(send, receive, self._ops[op]))
+
+    def all_gather(self, out: Sequence[Buffer], given: Sequence[Buffer], groups: Groups) -> Pending:
+        comm, _ = self._comm(groups)
+        send, receive = _bytes(given[0]), _bytes(out[0])
+        self.traffic.count("all_gather", send.nbytes, receive.nbytes - send.nbytes)
+        return self._started(comm.Iallgather(send, receive))
+
+    def all_to_all(self, out: Sequence[Buffer], given: Sequence[Buffer], groups: Groups) -> Pending:
+        comm, count = self._comm(groups)
+        send, receive = _bytes(given[0]), _bytes(out[0])
+        self.traffic.count("all_to_all", send.nbytes, send.nbytes - send.nbytes // count)
+        return self._started(comm.Ialltoall(send, receive))
+
+    def send_receive(
+        self, out: Sequence[Buffer], given: Sequence[Buffer], groups: Groups, places: int
+    ) -> Pending:
+        comm, count = self._comm(groups)
+        send, receive = _bytes(given[0]), _bytes(out[0])
+        at = comm.Get_rank()
+        requests = []
+        if 0 <= at - places < count:
+            requests.append(comm.Irecv(receive, at - places, _TAG))
+        else:
+            receive[...] = 0
+        sent = 0 <= at + places < count
+        if sent:
+            requests.append(comm.Isend(send, at + places, _TAG))
+        self.traffic.count("send_receive", send.nbytes, send.nbytes if sent else 0)
+        return self._started(_All(self._mpi, requests))
+
+    def broadcast(self, out: Sequence[Buffer], given: Sequence[Buffer], groups: Groups, root: int) -> Pending:
+        comm, count = self._comm(groups)
+        room = _bytes(out[0])
+        if comm.Get_rank() == root:
+            room[...] = _bytes(given[0])
+        self.traffic.count("broadcast", room.nbytes, room.nbytes if count > 1 else 0)
+        return self._started(comm.Ibcast(room, root))
 
     def gather_arrays(self, own: Sequence[Array]) -> list[Array]:
         mine = np.ascontiguousarray(own[0])
@@ -95,6 +151,17 @@ class MpiEngine(Engine):
     def barrier(self) -> None:
         self.begin("barrier")
         self._wait(self._world.Ibarrier())
+
+
+@final
+class _All:
+    """Several messages as one."""
+
+    def __init__(self, mpi: Any, requests: list[Any]) -> None:
+        self._mpi, self._requests = mpi, requests
+
+    def Test(self) -> bool:
+        return bool(self._mpi.Request.Testall(self._requests)) if self._requests else True
 
 
 def _bytes(buffer: Buffer) -> Array:

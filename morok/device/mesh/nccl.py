@@ -17,7 +17,7 @@ import numpy as np
 
 from morok import knobs
 from morok.device.buffer import Array, Buffer
-from morok.device.mesh.engine import Engine, Groups
+from morok.device.mesh.engine import Engine, Groups, Traffic
 from morok.device.registry import get_device
 from morok.dtype import DType, float32, float64, int32, int64, uint32, uint64
 from morok.errors import MeshError
@@ -69,6 +69,7 @@ class NcclEngine(Engine):
 
             self._mpi = MpiEngine()
         self._comms: dict[tuple[int, ...], ctypes.c_void_p] = {}
+        self.traffic = Traffic()
 
     def begin(self, what: str) -> None:
         if self._mpi is not None:
@@ -99,36 +100,73 @@ class NcclEngine(Engine):
     def stream(self) -> ctypes.c_void_p:
         return ctypes.c_void_p(self._device.driver.stream)
 
-    # --- collectives
+    # --- collectives: nothing to wait for, the stream has an order
 
     def all_reduce(self, out: Sequence[Buffer], given: Sequence[Buffer], groups: Groups, op: Op) -> None:
-        comm, _ = self._comm(groups)
-        count, kind = ctypes.c_size_t(given[0].size), _TYPES[given[0].dtype]
+        comm, own = self._comm(groups)
+        size, count = given[0].nbytes, len(own)
+        elements, kind = ctypes.c_size_t(given[0].size), _TYPES[given[0].dtype]
         to, source = _address(out[0]), _address(given[0])
-        self._call("ncclAllReduce", source, to, count, kind, _OPS[op], comm, self.stream)
+        self.traffic.count("all_reduce", size, 2 * (count - 1) * size // count)
+        self._call("ncclAllReduce", source, to, elements, kind, _OPS[op], comm, self.stream)
 
     def reduce_scatter(self, out: Sequence[Buffer], given: Sequence[Buffer], groups: Groups, op: Op) -> None:
         comm, _ = self._comm(groups)
-        count, kind = ctypes.c_size_t(out[0].size), _TYPES[given[0].dtype]
+        elements, kind = ctypes.c_size_t(out[0].size), _TYPES[given[0].dtype]
         to, source = _address(out[0]), _address(given[0])
-        self._call("ncclReduceScatter", source, to, count, kind, _OPS[op], comm, self.stream)
+        self.traffic.count("reduce_scatter", given[0].nbytes, given[0].nbytes - out[0].nbytes)
+        self._call("ncclReduceScatter", source, to, elements, kind, _OPS[op], comm, self.stream)
 
     def all_gather(self, out: Sequence[Buffer], given: Sequence[Buffer], groups: Groups) -> None:
         comm, _ = self._comm(groups)
-        to, source, count = _address(out[0]), _address(given[0]), ctypes.c_size_t(given[0].nbytes)
-        self._call("ncclAllGather", source, to, count, _BYTE, comm, self.stream)
+        to, source, size = _address(out[0]), _address(given[0]), ctypes.c_size_t(given[0].nbytes)
+        self.traffic.count("all_gather", given[0].nbytes, out[0].nbytes - given[0].nbytes)
+        self._call("ncclAllGather", source, to, size, _BYTE, comm, self.stream)
 
     def all_to_all(self, out: Sequence[Buffer], given: Sequence[Buffer], groups: Groups) -> None:
         comm, own = self._comm(groups)
         row = given[0].nbytes // len(own)
         to, source = _address(out[0]).value or 0, _address(given[0]).value or 0
+        self.traffic.count("all_to_all", given[0].nbytes, given[0].nbytes - row)
+        messages = [(number, source + number * row, to + number * row) for number in range(len(own))]
+        self._messages(comm, row, messages, messages)
+
+    def send_receive(
+        self, out: Sequence[Buffer], given: Sequence[Buffer], groups: Groups, places: int
+    ) -> None:
+        comm, own = self._comm(groups)
+        at, size = own.index(self.ranks[0]), given[0].nbytes
+        to, source = _address(out[0]).value or 0, _address(given[0]).value or 0
+        behind, before = at + places, at - places
+        sends = [(behind, source, to)] if 0 <= behind < len(own) else []
+        receives = [(before, source, to)] if 0 <= before < len(own) else []
+        if not receives:
+            self._device.driver.zero(to, size)
+        self.traffic.count("send_receive", size, size if sends and behind != at else 0)
+        if sends or receives:
+            self._messages(comm, size, sends, receives)
+
+    def _messages(
+        self,
+        comm: ctypes.c_void_p,
+        size: int,
+        sends: Sequence[tuple[int, int, int]],
+        receives: Sequence[tuple[int, int, int]],
+    ) -> None:
+        """Messages of so many bytes as one step: (other rank, where from, where to)."""
+        count = ctypes.c_size_t(size)
         self._call("ncclGroupStart")
-        for number in range(len(own)):
-            there, here = ctypes.c_void_p(source + number * row), ctypes.c_void_p(to + number * row)
-            size = ctypes.c_size_t(row)
-            self._call("ncclSend", there, size, _BYTE, number, comm, self.stream)
-            self._call("ncclRecv", here, size, _BYTE, number, comm, self.stream)
+        for number, source, _ in sends:
+            self._call("ncclSend", ctypes.c_void_p(source), count, _BYTE, number, comm, self.stream)
+        for number, _, to in receives:
+            self._call("ncclRecv", ctypes.c_void_p(to), count, _BYTE, number, comm, self.stream)
         self._call("ncclGroupEnd")
+
+    def broadcast(self, out: Sequence[Buffer], given: Sequence[Buffer], groups: Groups, root: int) -> None:
+        comm, own = self._comm(groups)
+        to, source, size = _address(out[0]), _address(given[0]), ctypes.c_size_t(given[0].nbytes)
+        self.traffic.count("broadcast", given[0].nbytes, given[0].nbytes if len(own) > 1 else 0)
+        self._call("ncclBroadcast", source, to, size, _BYTE, root, comm, self.stream)
 
     def gather_arrays(self, own: Sequence[Array]) -> list[Array]:
         return [np.asarray(own[0])] if self._mpi is None else self._mpi.gather_arrays(own)

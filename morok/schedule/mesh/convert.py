@@ -5,8 +5,10 @@
     cut → whole        ALLGATHER(x): all x along a new first axis
     cut along another axis     ALL_TO_ALL(rows): row i goes to device i
     whole → cut        each takes its part; nothing is sent
+    moved by whole parts      SEND_RECEIVE(x): each has its neighbour's
+    a box of one part         BROADCAST(x): its owner's, for all
 
-All four work on whole rows along axis 0, as MPI's and NCCL's do.
+All of them work on whole rows along axis 0, as MPI's and NCCL's do.
 """
 
 from __future__ import annotations
@@ -121,7 +123,8 @@ def _stored(x: UOp) -> UOp:
     return make(Ops.CONTIGUOUS, x.dtype, (x,), _SENT, x.origin)
 
 
-def _collective(op: Op, mesh: Mesh, x: UOp, group: Group, arg: Any = None) -> UOp:
+def collective(op: Op, mesh: Mesh, x: UOp, group: Group, arg: Any = None) -> UOp:
+    """A collective of values as they lie in memory."""
     ranges = tuple(rank_range(mesh, axis) for axis in group)
     return make(op, x.dtype, (_stored(x), *ranges), arg, x.origin)
 
@@ -138,16 +141,16 @@ def joined_over(op: Op, mesh: Mesh, x: UOp, group: Group, how: Op) -> UOp:
     if dtype.is_bool:
         how = {Ops.AND: Ops.MIN, Ops.MUL: Ops.MIN, Ops.OR: Ops.MAX, Ops.ADD: Ops.MAX}.get(how, how)
         if how is Ops.XOR:
-            count = _collective(op, mesh, cast(x, int32), group, Ops.ADD)
+            count = collective(op, mesh, cast(x, int32), group, Ops.ADD)
             return cast(alu(Ops.AND, count, const(int32, 1)), bool_)
-        return cast(_collective(op, mesh, cast(x, int32), group, how), bool_)
+        return cast(collective(op, mesh, cast(x, int32), group, how), bool_)
     if how in (Ops.MAX, Ops.MIN) and dtype.is_float:
         key = ordered_bits(x, how)
-        return from_ordered_bits(_collective(op, mesh, key, group, how), dtype, how)
+        return from_ordered_bits(collective(op, mesh, key, group, how), dtype, how)
     wide = _on_the_wire(dtype)
     if wide is dtype:
-        return _collective(op, mesh, x, group, how)
-    return cast(_collective(op, mesh, cast(x, wide), group, how), dtype)
+        return collective(op, mesh, x, group, how)
+    return cast(collective(op, mesh, cast(x, wide), group, how), dtype)
 
 
 def _on_the_wire(dtype: DType) -> DType:
@@ -162,9 +165,9 @@ def _bitwise(op: Op, mesh: Mesh, x: UOp, group: Group, how: Op) -> UOp:
     """Bits of integers: all devices' values side by side, joined by each device for itself."""
     rows = x
     if op is Ops.REDUCE_SCATTER:
-        rows = _collective(Ops.ALL_TO_ALL, mesh, x, group)
+        rows = collective(Ops.ALL_TO_ALL, mesh, x, group)
     else:
-        rows = _collective(Ops.ALLGATHER, mesh, x, group)
+        rows = collective(Ops.ALLGATHER, mesh, x, group)
     sizes = dimensions(rows)
     return move.reshape(move.reduce_axis(rows, how, (0,)), sizes[1:])
 
@@ -202,11 +205,11 @@ def convert(mesh: Mesh, x: UOp, sizes: tuple[Any, ...], now: Placement, wanted: 
             continue
         target = _moves_to(mesh, now, wanted, axis)
         if target is None:
-            rows = _collective(Ops.ALLGATHER, mesh, x, group)
+            rows = collective(Ops.ALLGATHER, mesh, x, group)
             x, now = joined(rows, axis, sizes[axis]), now.cut(axis, ())
         else:
             rows = first(in_rows(x, target, mesh.size(group)), target)
-            sent = _collective(Ops.ALL_TO_ALL, mesh, rows, group)
+            sent = collective(Ops.ALL_TO_ALL, mesh, rows, group)
             x, now = joined(sent, axis, sizes[axis]), now.cut(axis, ()).cut(target, group)
     for axis, group in enumerate(wanted.spec):
         if group != now.spec[axis]:

@@ -12,8 +12,8 @@ from typing import Any, final
 
 from morok.dtype import DType
 from morok.errors import MeshError
-from morok.ir.infer import show_shape
-from morok.ir.layout import Group, Mesh, Spec, is_mesh, layout_of
+from morok.ir.infer import show_shape, size_of
+from morok.ir.layout import Group, Mesh, Spec, chunk, is_mesh, layout_of
 from morok.ir.memory import MEMORY, own_device
 from morok.ir.node import UOp
 from morok.ir.ops import Ops
@@ -34,7 +34,10 @@ class Naturals:
 
     def __init__(self, mesh: Mesh, order: Sequence[UOp]) -> None:
         self.mesh = mesh
-        self.said: dict[str, None] = {}  # what had to be moved, with its line
+        self.said: dict[str, UOp] = {}  # what had to be moved, with its line
+        self.shifts: dict[UOp, tuple[Group, int]] = {}  # who gets its neighbour's part: how many places on
+        # boxes that lie in one device's part: by axis along what it is cut, and the device's number
+        self.owners: dict[UOp, dict[int, tuple[Group, int]]] = {}
         self._places: dict[UOp, Placement] = {}
         self._sources: dict[UOp, _Sources] = {}
         self._kinds: dict[UOp, str] = {}
@@ -136,6 +139,8 @@ class Naturals:
             return self._mark(node)
         if node.op is Ops.SINK:
             return whole(0), []
+        if node.op is Ops.PAD and (found := self._shifted(node)) is not None:
+            return found
         return self._moved(node)
 
     def _in_memory(self, node: UOp) -> Placement:
@@ -280,14 +285,43 @@ class Naturals:
             if to is not None:
                 result[to] = group
                 continue
+            other = self._another(node, source.cut(axis, ()), sizes, group)
+            owner = _owner(node, axis, self.mesh.size(group)) if other is None else None
+            if owner is not None:
+                self.owners.setdefault(node, {})[axis] = group, owner
+                self._say(node, _why(node, axis, group, other, sizes, owner))
+                continue
             source = source.cut(axis, ())
-            other = self._another(node, source, sizes, group)
             if other is not None:
                 source = source.cut(other[0], group)
                 result[other[1]] = group
             self._say(node, _why(node, axis, group, other, sizes))
         found = Placement(tuple(result), source.axes, source.op)
         return found, [(values[0], source), *((s, source.resolved) for s in values[1:])]
+
+    def _shifted(self, node: UOp) -> tuple[Placement, _Sources] | None:
+        """PAD(SHRINK(x)) that moves whole parts along a cut axis: every device has its neighbour's."""
+        below = node.src[0]
+        if below.op is not Ops.SHRINK or not self.is_on_mesh(below):
+            return None
+        x = below.src[0]
+        sizes, pads, box = dimensions(x), _pairs(node), _pairs(below)
+        moved = [n for n, size in enumerate(sizes) if pads[n] != (0, 0) or box[n] != (0, size)]
+        if len(moved) != 1 or dimensions(node) != sizes:
+            return None
+        (axis,) = moved
+        own = self._places[x].resolved
+        group, size = own.spec[axis], sizes[axis]
+        devices = self.mesh.size(group)
+        if devices < 2 or not isinstance(size, int) or size % devices:
+            return None
+        by = pads[axis][0] - box[axis][0]  # elements: to the end if it is positive
+        each = size // devices
+        fits = (max(by, 0), max(-by, 0)) == pads[axis] and (max(-by, 0), size - max(by, 0)) == box[axis]
+        if not fits or by % each:
+            return None
+        self.shifts[node] = group, by // each
+        return own, [(x, own)]
 
     def _another(
         self, node: UOp, source: Placement, sizes: tuple[Any, ...], group: Group
@@ -312,11 +346,15 @@ class Naturals:
             if where and computed and self.is_on_mesh(node) and dimensions(node):
                 lines[where, show_shape(dimensions(node))] = self._places[node].show()
         found = [f"  {where:<24} {sizes:<16} {shown}" for (where, sizes), shown in lines.items()]
-        return [*found[-_MOST_LINES:], *(f"  moved: {text}" for text in self.said)]
+        read = {s for node in order if node not in self.shifts for s in node.src}  # boxes of shifts are not
+        return [
+            *found[-_MOST_LINES:],
+            *(f"  moved: {text}" for text, node in self.said.items() if node in read),
+        ]
 
     def _say(self, node: UOp, text: str) -> None:
         where = place(node)
-        self.said[f"{where}: {text}" if where else text] = None
+        self.said[f"{where}: {text}" if where else text] = node
 
 
 def _values(node: UOp) -> tuple[UOp, ...]:
@@ -355,8 +393,34 @@ def _is_zero(node: UOp) -> bool:
     return node.op is Ops.CONST and node.arg == 0
 
 
-def _why(node: UOp, axis: int, group: Group, other: tuple[int, int] | None, sizes: tuple[Any, ...]) -> str:
+def _pairs(node: UOp) -> list[tuple[Any, Any]]:
+    """What a PAD or a SHRINK says about each axis."""
+    ends = [size_of(s) for s in node.src[1:]]
+    return list(zip(ends[::2], ends[1::2], strict=True))
+
+
+def _owner(node: UOp, axis: int, devices: int) -> int | None:
+    """The number of the device whose part of an axis a box lies in; None if there is none."""
+    if node.op is not Ops.SHRINK:
+        return None
+    low, high = _pairs(node)[axis]
+    size = dimensions(node.src[0])[axis]
+    if not (isinstance(low, int) and isinstance(high, int) and isinstance(size, int)) or low >= high:
+        return None
+    each = chunk(size, devices)
+    return low // each if low // each == (high - 1) // each else None
+
+
+def _why(
+    node: UOp,
+    axis: int,
+    group: Group,
+    other: tuple[int, int] | None,
+    sizes: tuple[Any, ...],
+    owner: int | None = None,
+) -> str:
     cut = f"axis {axis} of {show_shape(sizes)} is cut along {'+'.join(group)}"
     what = f"{node.op.name.lower()} does not fit it"
     then = "gathered first" if other is None else f"the cut moves to axis {other[0]}"
+    then = then if owner is None else f"device {owner} has it, and sends it to the others"
     return f"{cut}, {what}: {then}"

@@ -27,7 +27,16 @@ from morok.ir.node import UOp, alu, make, toposort
 from morok.ir.ops import COLLECTIVES, Ops
 from morok.ir.provenance import here, place
 from morok.schedule.graph.views import SHARD
-from morok.schedule.mesh.convert import convert, gated, neutral, own_part, rank_of, valid, variable_of
+from morok.schedule.mesh.convert import (
+    collective,
+    convert,
+    gated,
+    neutral,
+    own_part,
+    rank_of,
+    valid,
+    variable_of,
+)
 from morok.schedule.mesh.natural import Naturals
 from morok.schedule.mesh.placement import Placement, dimensions, is_uneven, local_sizes, whole
 from morok.schedule.mesh.writes import laid_out
@@ -234,6 +243,11 @@ class _Local:
                 if (dimensions(parts[0]) != sizes)
                 else parts[0]
             )
+        if wanted == self.naturals[node] and node in self.naturals.shifts:
+            group, places = self.naturals.shifts[node]
+            return collective(Ops.SEND_RECEIVE, self.mesh, parts[0], group, places)
+        if wanted == self.naturals[node] and node in self.naturals.owners:
+            return self._sent_box(node, wanted, parts[0])
         if op is Ops.SHRINK or op is Ops.PAD:
             return self._box(node, wanted, parts[0])
         if op is Ops.REDUCE_AXIS:
@@ -257,6 +271,22 @@ class _Local:
             kept = (0, own[axis]) if node.op is Ops.SHRINK else (0, 0)
             pairs.append(kept if wanted.spec[axis] else pair)
         return move.shrink(x, pairs) if node.op is Ops.SHRINK else move.pad(x, pairs)
+
+    def _sent_box(self, node: UOp, wanted: Placement, x: UOp) -> UOp:
+        """A SHRINK to what one device has: all take that box of their own parts, and get that device's."""
+        ends = [size_of(s) for s in node.src[1:]]
+        own, owners = dimensions(x), self.naturals.owners[node]
+        pairs: list[tuple[Any, Any]] = []
+        for axis, (low, high) in enumerate(zip(ends[::2], ends[1::2], strict=True)):
+            if axis in owners:
+                start = owners[axis][1] * own[axis]
+                pairs.append((low - start, high - start))
+            else:
+                pairs.append((0, own[axis]) if wanted.spec[axis] else (low, high))
+        x = move.shrink(x, pairs)
+        for group, owner in owners.values():
+            x = collective(Ops.BROADCAST, self.mesh, x, group, owner)
+        return x
 
     def _reduce(self, node: UOp, x: UOp) -> UOp:
         op, axes = node.arg

@@ -99,18 +99,20 @@ def devices_of(ast: UOp) -> int:
 
 
 def bytes_on_the_wire(ast: UOp) -> int:
-    """What each device sends at least: 2(n-1)/n of the bytes for an ALLREDUCE, (n-1)/n for the others."""
+    """What each device sends at least: 2(n-1)/n of the bytes for an ALLREDUCE, messages once, else (n-1)/n."""
     devices = devices_of(ast)
     size = int(ast.src[0].arg[1]) * ast.dtype.itemsize
     if ast.op is Ops.ALLREDUCE:
         return 2 * (devices - 1) * size // devices
     if ast.op is Ops.ALLGATHER:
         return (devices - 1) * size
+    if ast.op in (Ops.SEND_RECEIVE, Ops.BROADCAST):
+        return size
     return (devices - 1) * size // devices
 
 
 def collective_name(ast: UOp, mesh: Mesh) -> str:
     """What a collective is called in plans and profiles: `allreduce_add_data`."""
     axes = [mesh.axes[r.arg[0]] for r in ast.src[1:]]
-    how = [ast.arg.name.lower()] if ast.arg is not None else []
+    how = [] if ast.arg is None else [str(ast.arg) if isinstance(ast.arg, int) else ast.arg.name.lower()]
     return "_".join([ast.op.name.lower().replace("_", ""), *how, *axes])

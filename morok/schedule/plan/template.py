@@ -53,7 +53,11 @@ def build_template(sink: UOp) -> Template:
         level = levels(range(len(groups)), before)
     except CyclicOrder as cycle:
         raise _cyclic([groups[n] for n in cycle.nodes]) from None
-    order = sorted(range(len(groups)), key=lambda n: (level[n], n))
+    collective = [group[0].kind == "collective" for group in groups]
+    # Of what is independent, collectives begin first, and what needs those of before comes last: the others
+    # run while values are on their way.
+    late = [2 * any(collective[w] for w in found) for found in before]
+    order = sorted(range(len(groups)), key=lambda n: (level[n], 0 if collective[n] else 1 + late[n], n))
     names = {old: new for new, old in enumerate(sorted(set(level)))}
     steps: list[Step] = []
     shared: list[tuple[int, int]] = []

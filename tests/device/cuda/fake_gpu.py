@@ -211,7 +211,25 @@ class FakeDriver:
     def replay(self, graph: Any) -> None:
         self.log.append("replay")
         for step in graph:
-            self._start(step)
+            if callable(step):
+                self.later(step)
+            else:
+                self._start(step)
+
+    def capture(self, work: Callable[[], None]) -> Any:
+        self.log.append("capture")
+        before, self.queue = self.queue, []
+        try:
+            work()
+        finally:
+            made, self.queue = self.queue, before
+        return made
+
+    def zero(self, address: int, nbytes: int) -> None:
+        def clear() -> None:
+            self._view(address, nbytes)[...] = 0
+
+        self.later(clear)
 
 
 KERNELS: dict[str, UOp] = {}
