@@ -288,6 +288,11 @@ def launched() -> tuple[int, int, int] | None:
     return None
 
 
+def planned_mesh() -> tuple[int, ...]:
+    """The sizes of the mesh that is planned for; none if a program is to run."""
+    return tuple(int(size) for size in PLAN_MESH.value.split("x")) if PLAN_MESH.value else ()
+
+
 def environment_with(**values: object) -> dict[str, str]:
     """The environment of a child process in which some options are set."""
     return {**os.environ, **{f"MOROK_{get(name).name}": str(value) for name, value in values.items()}}
@@ -364,6 +369,10 @@ MESH_TIMEOUT = Knob(
     "MESH_TIMEOUT", 60, "seconds that a rank of a mesh waits for others before it says so; 0: for ever"
 )
 RUN_DIR = Knob("RUN_DIR", "", "where ranks leave notes for each other: a folder that all of a host see")
+PLAN_MACHINE = Knob(
+    "PLAN_MACHINE", "h100-nvlink", "what DEVICE=PLAN plans for: see morok plan", cache_key=True
+)
+PLAN_MESH = Knob("PLAN_MESH", "", "sizes that meshes have instead of their own, as in 64x8: for morok plan")
 CUDA_MANAGED = Knob(
     "CUDA_MANAGED", False, "memory on a GPU is shared with the host, and moves to where it is touched"
 )

@@ -27,6 +27,7 @@ COMMANDS: dict[str, str] = {
     "view": "morok.cli.view",
     "tune": "morok.cli.tune",
     "run": "morok.cli.run",
+    "plan": "morok.cli.plan",
     "bench": "morok.cli.bench.command",
     "onnx": "morok.cli.onnx",
     "chat": "morok.cli.llm.chat",
@@ -54,6 +55,7 @@ examples:
   morok view script.py       all of that on one page, with time, assembly and roofline
   morok tune script.py       a search for faster kernels, and what it has won
   morok run -n 4 script.py   the script on four ranks
+  morok plan --mesh 64x8 script.py   memory, bytes and time of it on 512 devices
   morok knobs                every option, its value and its meaning
   morok bench --quick        how fast it is, beside the libraries that are installed
   morok onnx check m.onnx    what a model asks for, and whether it can be run

@@ -22,6 +22,7 @@ _MODULES = {
     "CUDA": "morok.device.cuda.device",
     "EMULATOR": "morok.device.emulator.device",
     "MESH": "morok.device.mesh.device",
+    "PLAN": "morok.device.planned",
 }
 DEVICES = ("PYTHON", "CPU", "CUDA", "EMULATOR")  # a mesh is made of them
 _devices: dict[str, Device] = {}

@@ -221,7 +221,8 @@ _EFFECTS = (
 )  # fmt: skip
 _SAME = (
     Ops.CONTIGUOUS, Ops.DETACH, Ops.IDENTITY, Ops.RECOMPUTE, Ops.CALL, Ops.COPY, Ops.ASSIGN, Ops.AFTER,
-    Ops.PLACE, Ops.ALLREDUCE, Ops.ALL_TO_ALL, Ops.SEND_RECEIVE, Ops.BROADCAST, Ops.FLIP, Ops.PICK, Ops.SCATTER, Ops.SCAN_AXIS,
+    Ops.PLACE, Ops.ALLREDUCE, Ops.ALL_TO_ALL, Ops.SEND_RECEIVE, Ops.BROADCAST, Ops.FLIP, Ops.PICK,
+    Ops.SCATTER, Ops.SCAN_AXIS,
 )  # fmt: skip
 
 # What is not here is a scalar: loop indices, loads, vectors inside a kernel.

@@ -62,6 +62,10 @@ def mesh(
             raise MeshError(
                 f"an axis of a mesh is a name and how many devices it has, not {name!r}: {size!r}"
             )
+    planned = knobs.planned_mesh()
+    if planned and len(planned) != len(found):
+        raise MeshError(f"the script's mesh has axes {names}, and it is planned for {knobs.PLAN_MESH.value}")
+    found = planned or found
     base = knobs.default_device() if device is None else knobs.canonical_device(device)
     return Mesh(found, names, base.partition(":")[0])
 

@@ -14,29 +14,12 @@ import numpy as np
 import morok
 from morok import P, Tensor, jit, nn
 from morok import distributed as dist
-from morok.ir.ops import COLLECTIVES
+from morok.device.mesh.engine import Engine, Traffic
+from morok.device.registry import get_device
 
 import morok.nn.losses  # isort: skip
 
-WIDTH, HEADS, LENGTH, LETTERS, BATCH, LAYERS = 16, 4, 8, 12, 8, 4
-
-
-class Block(nn.Module):
-    """Attention and two linear maps, each added to what was there."""
-
-    def __init__(self) -> None:
-        self.norm1, self.norm2 = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
-        self.q, self.k, self.v = (nn.Linear(WIDTH, WIDTH) for _ in range(3))
-        self.out = nn.Linear(WIDTH, WIDTH)
-        self.up, self.down = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
-
-    def __call__(self, x: Tensor) -> Tensor:
-        batch, length, width = x.shape
-        y = self.norm1(x)
-        q, k, v = (f(y).reshape(batch, length, HEADS, -1).transpose(1, 2) for f in (self.q, self.k, self.v))
-        heads = q.scaled_dot_product_attention(k, v, is_causal=True)
-        x = x + self.out(heads.transpose(1, 2).reshape(batch, length, width))
-        return x + self.down(self.up(self.norm2(x)).gelu())
+WIDTH, HEADS, LENGTH, LETTERS, BATCH, LAYERS, MICRO = 16, 4, 8, 12, 8, 4, 4
 
 
 class GPT(nn.Module):
@@ -44,23 +27,24 @@ class GPT(nn.Module):
 
     def __init__(self) -> None:
         self.letter, self.place = nn.Embedding(LETTERS, WIDTH), nn.Embedding(LENGTH, WIDTH)
-        self.blocks = [Block() for _ in range(LAYERS)]
+        self.blocks = [dist.Block(WIDTH, HEADS) for _ in range(LAYERS)]
         self.norm, self.head = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, LETTERS, bias=False)
 
     def __call__(self, index: Tensor) -> Tensor:
         x = self.letter(index) + self.place.weight
         for block in self.blocks:
             x = block(x)
-        return self.head(self.norm(x))
+        return self.head(self.norm(self.last(x)))
+
+    def last(self, x: Tensor) -> Tensor:
+        """Behind the blocks: the whole of a sequence."""
+        return x
 
 
 def batch(step: int) -> tuple[Any, Any]:
     made = np.random.default_rng(step)
     text = made.integers(0, LETTERS, (BATCH, LENGTH + 1))
     return text[:, :-1], text[:, 1:]
-
-
-CUTS = {"q$": "column", "k$": "column", "v$": "column", "out$": "row", "up$": "column", "down$": "row"}
 
 
 def build(kind: str, count: int) -> tuple[Any, Any, Any]:
@@ -71,48 +55,91 @@ def build(kind: str, count: int) -> tuple[Any, Any, Any]:
         tensor.realize()
     if kind == "one":
         return model, None, lambda x: x
-    mesh = morok.mesh(count, "model" if kind == "tensor" else "data")
+    if kind == "both":
+        mesh = morok.mesh((2, count // 2), ("data", "model"))
+        dist.tensor_parallel(model, mesh)
+        return model, mesh, lambda x: x.shard(mesh, P("data"))
+    mesh = morok.mesh(count, AXES.get(kind, "data"))
+    if kind == "accumulate":
+        dist.data_parallel(model, mesh)
+        return model, mesh, lambda x: x.reshape(2, BATCH // 2, LENGTH).shard(mesh, P(None, "data"))
     if kind == "data":
         dist.data_parallel(model, mesh)
-    elif kind == "tensor":
-        dist.tensor_parallel(model, mesh, CUTS)
+    elif kind in ("tensor", "sequence"):
+        dist.tensor_parallel(model, mesh)
+        if kind == "sequence":
+            dist.sequence_parallel(model.blocks, mesh)
+            model.last = lambda x: x.shard(mesh)
+        return model, mesh, lambda x: x.shard(mesh)
+    elif kind == "pipeline":
+        model.blocks = dist.stages(model.blocks, mesh)
+        for part in (model.letter, model.place, model.norm, model.head):
+            dist.replicate(part, mesh)
         return model, mesh, lambda x: x.shard(mesh)
     else:
         dist.fully_sharded(model, mesh, layers=[*model.blocks])
     return model, mesh, lambda x: x.shard(mesh, P("data"))
 
 
+AXES = {"tensor": "model", "sequence": "model", "pipeline": "stage"}
+
+
+def loss_of(model: Any, mesh: Any, kind: str, x: Tensor, y: Tensor) -> Tensor:
+    if kind == "accumulate":
+        parts = [(x[n], y[n]) for n in range(2)]
+        return dist.accumulate(lambda *part: loss_of(model, mesh, "data", *part), *parts)
+    if kind == "pipeline":
+        first = model.letter(x) + model.place.weight
+        parts = [first[n : n + BATCH // MICRO] for n in range(0, BATCH, BATCH // MICRO)]
+
+        def stage(blocks: Any, x: Tensor) -> Tensor:
+            for block in blocks:
+                x = block(x)
+            return x
+
+        last = dist.pipeline(stage, model.blocks, parts, mesh, "stage")
+        logits = model.head(model.norm(last[0].cat(*last[1:])))
+    else:
+        logits = model(x)
+    return nn.losses.cross_entropy(logits.reshape(-1, LETTERS), y.reshape(-1))
+
+
 def train(kind: str, steps: int, count: int) -> dict[str, Any]:
-    model, _, put = build(kind, count)
+    model, mesh, put = build(kind, count)
     optimizer = nn.Adam(nn.parameters(model), lr=0.01)
 
     @jit
     def step(x: Tensor, y: Tensor) -> Tensor:
         optimizer.zero_grad()
-        loss = nn.losses.cross_entropy(model(x).reshape(-1, LETTERS), y.reshape(-1))
+        loss = loss_of(model, mesh, kind, x, y)
         loss.backward()
         optimizer.step()
         return loss
 
-    losses = []
+    losses, sent = [], []
+    traffic = engine_of(mesh).traffic if mesh is not None else Traffic()
     for n in range(steps):
         x, y = (put(Tensor(part)).realize() for part in batch(n))
-        losses.append(step(x, y).item())
+        traffic.clear()
+        loss = step(x, y).realize()
+        sent.append(dict(traffic.sent))
+        losses.append(loss.item())
     (plan,) = step.plans
-    found: dict[str, int] = {}
-    for kernel in plan.kernels:
-        if kernel.ast.op in COLLECTIVES:
-            name = kernel.ast.op.name
-            found[name] = found.get(name, 0) + kernel.bytes
     states = [t for t in optimizer.state_dict().values() if isinstance(t, Tensor) and t.ndim]
     kept = sum(_local_bytes(t) for t in [*nn.parameters(model), *states])
     return {
         "losses": losses,
-        "sent": found,
+        "sent": sent[-1],  # in one step, as the engine has counted
+        "given": dict(traffic.given),
+        "planned": plan.wire_bytes,
         "parameters": sum(p.numel() * p.dtype.itemsize for p in nn.parameters(model)),
         "kept": kept,
         "peak": plan.peak,
     }
+
+
+def engine_of(mesh: Any) -> Engine:
+    return get_device(mesh.name).engine  # type: ignore[attr-defined, no-any-return]
 
 
 def _local_bytes(tensor: Tensor) -> int:

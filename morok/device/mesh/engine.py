@@ -2,8 +2,8 @@
 
 An engine has some ranks in this process: all of them if they are virtual, one under MPI or NCCL. Every method
 gets the memory of those, in order, and `groups`, the sets of ranks that do it together. All of them work on
-rows along axis 0, as they lie in memory. A method starts its work; what it returns, if anything, is waited for
-before its memory is touched.
+rows along axis 0, as they lie in memory. A method starts its work; what it returns, if anything, is waited
+for before its memory is touched.
 
 `traffic` counts what was really handed over, call by call: it is not the plan's estimate.
 """

@@ -68,6 +68,8 @@ class MeshAllocator:
             self.base.allocator.free(part, size)
 
     def copy_in(self, memory: MeshMemory, offset: int, source: Array) -> None:
+        if self.engine.name == "planned":
+            return
         for rank, part in zip(self.engine.ranks, memory.parts, strict=True):
             self.base.allocator.copy_in(part, offset, self._part(source, rank))
 
@@ -82,7 +84,7 @@ class MeshAllocator:
 
     def copy_out(self, memory: MeshMemory, offset: int, target: Array) -> None:
         layout = self.layout
-        if layout is None or layout.is_whole:
+        if layout is None or layout.is_whole or self.engine.name == "planned":
             self.base.allocator.copy_out(memory.parts[0], offset, target)
             return
         own = []

@@ -7,6 +7,8 @@ MOROK_VIRTUAL_DEVICES says or as the mesh has.
 
 from __future__ import annotations
 
+import math
+
 from morok import knobs
 from morok.device.mesh.engine import Engine, VirtualEngine
 from morok.errors import MeshError
@@ -22,13 +24,18 @@ def rank() -> int:
 
 
 def processes() -> int:
-    """How many processes were started together."""
+    """How many processes were started together, or are planned for."""
+    planned = knobs.planned_mesh()
+    if planned:
+        return math.prod(planned)
     found = knobs.launched()
     return 1 if found is None else found[1]
 
 
 def world(mesh: Mesh) -> Engine:
     """The engine between the devices of a mesh."""
+    if mesh.base == "PLAN":
+        return _engine("planned", mesh.count)
     count = processes()
     if count == 1 and knobs.VIRTUAL_DEVICES.value:
         count = knobs.VIRTUAL_DEVICES.value
@@ -39,16 +46,23 @@ def world(mesh: Mesh) -> Engine:
     if processes() > 1 and mesh.count != count:
         raise MeshError(f"a mesh of {mesh} has {mesh.count} devices, but {count} processes were started")
     kind = "virtual" if processes() == 1 else "nccl" if mesh.base == "CUDA" else "mpi"
-    key = (kind, mesh.count)
-    found = _engines.get(key)
+    return _engine(kind, mesh.count)
+
+
+def _engine(kind: str, count: int) -> Engine:
+    found = _engines.get((kind, count))
     if found is None:
-        found = _engines[key] = _open(kind, mesh.count)
+        found = _engines[kind, count] = _open(kind, count)
     return found
 
 
 def _open(kind: str, count: int) -> Engine:
     if kind == "virtual":
         return VirtualEngine(count)
+    if kind == "planned":
+        from morok.device.planned import PlannedEngine
+
+        return PlannedEngine(count)
     if kind == "nccl":
         from morok.device.mesh.nccl import NcclEngine
 

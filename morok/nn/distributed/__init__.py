@@ -3,12 +3,15 @@
 rank(), processes()         who this process is
 data_parallel(model, mesh)  the same parameters everywhere, batches cut
 fully_sharded(model, mesh)  parameters cut too, and gathered layer by layer (ZeRO-3)
+tensor_parallel, sequence_parallel, stages and pipeline; Block, a transformer's that takes all of them
+accumulate                  several batches for one step
 save, load                  a file per rank and an index; loads onto any other mesh
 """
 
 from morok.device.mesh.world import processes, rank
 from morok.nn.distributed.checkpoint import load, save
 from morok.nn.distributed.recipes import (
+    accumulate,
     column_parallel,
     data_parallel,
     fully_sharded,
@@ -20,8 +23,11 @@ from morok.nn.distributed.recipes import (
     shard_model,
     tensor_parallel,
 )
+from morok.nn.distributed.transformer import Block, sequence_parallel, stages
 
 __all__ = [
+    "Block",
+    "accumulate",
     "column_parallel",
     "data_parallel",
     "fully_sharded",
@@ -33,7 +39,9 @@ __all__ = [
     "replicate",
     "row_parallel",
     "save",
+    "sequence_parallel",
     "shard_batch",
     "shard_model",
+    "stages",
     "tensor_parallel",
 ]

@@ -96,8 +96,29 @@ def row_parallel(linear: M, mesh: Mesh, axis: str = "model") -> M:
     return shard_model(linear, mesh, lambda name, tensor: P(None, axis) if name == "weight" else P())
 
 
-def tensor_parallel(model: M, mesh: Mesh, plan: Mapping[str, str], axis: str = "model") -> M:
+# Linear layers of transformers as people call them, by the end of their names.
+COLUMNS = (
+    "q",
+    "k",
+    "v",
+    "up",
+    "gate",
+    "q_proj",
+    "k_proj",
+    "v_proj",
+    "up_proj",
+    "gate_proj",
+    "linear1",
+    "c_fc",
+)
+ROWS = ("out", "down", "o_proj", "out_proj", "down_proj", "linear2")
+TRANSFORMER = {rf"(^|\.)({'|'.join(COLUMNS)})$": "column", rf"(^|\.)({'|'.join(ROWS)})$": "row"}
+
+
+def tensor_parallel(model: M, mesh: Mesh, plan: Mapping[str, str] = TRANSFORMER, axis: str = "model") -> M:
     """Linear layers by a part of their names as "column" or "row"; the rest is on every device.
+
+    Without a plan: the names that the layers of transformers usually have.
 
     >>> morok.distributed.tensor_parallel({}, morok.mesh(2, "model"), {"up": "column", "down": "row"})
     {}
@@ -168,6 +189,27 @@ def _gather_when_called(layer: Any, mesh: Mesh) -> None:
     layer.__class__ = type(kind.__name__, (kind,), {"__call__": call, "__module__": kind.__module__})
 
 
+# --- several batches for one step
+
+
+def accumulate(loss_of: Callable[..., Tensor], *batches: Sequence[Tensor]) -> Tensor:
+    """The mean loss of equal batches, each a tuple of arguments; its gradients are summed up by devices once.
+
+    >>> w = Tensor([2.0]).requires_grad_()
+    >>> loss = morok.distributed.accumulate(lambda x: (w * x).sum(), (Tensor([1.0]),), (Tensor([3.0]),))
+    >>> loss.item(), loss.gradient(w)[0].tolist()
+    (4.0, [2.0])
+    """
+    if not batches:
+        raise MeshError("there is nothing to accumulate: give one batch at least")
+    total: Tensor | None = None
+    for batch in batches:
+        loss = loss_of(*batch)
+        total = loss if total is None else total + loss
+    assert total is not None
+    return total / len(batches)
+
+
 # --- pipeline
 
 
@@ -176,21 +218,23 @@ def pipeline(
 ) -> list[Tensor]:
     """Microbatches through stages that lie on the devices of an axis, one stage on each.
 
-    `weights` is a tensor, or a tuple of them, whose first axis is that of the stages; `stage(weights, x)`
-    does all stages at once, to x with a first axis of stages. Every tick each device works on its own
-    microbatch and hands the result to the next one: m microbatches take m + s - 1 ticks for s stages.
+    `weights` is whatever `stage(weights, x)` takes, tensors whose first axis is that of the stages; it does
+    all stages at once, to x with a first axis of stages. Every tick each device works on its own microbatch
+    and sends the result to the next one: m microbatches take m + s - 1 ticks for s stages. Devices that have
+    nothing to do yet, or no more, compute with a batch whose result nobody looks at.
     """
     _known(mesh, axis)
-    stages = mesh.size((axis,))
+    count = mesh.size((axis,))
     first = batches[0]
-    zeros = Tensor.zeros(stages - 1, *first.shape, dtype=first.dtype) if stages > 1 else None
-    state: Tensor | None = None
+    state = first.unsqueeze(0).expand(count, *first.shape).shard(mesh, P(axis))
     results: list[Tensor] = []
-    for tick in range(len(batches) + stages - 1):
-        new = batches[tick] if tick < len(batches) else first * 0
-        rest = zeros if state is None else state[:-1] if stages > 1 else None
-        entering = new.unsqueeze(0) if rest is None else new.unsqueeze(0).cat(rest, dim=0)
-        state = stage(weights, entering.shard(mesh, P(axis)))
-        if tick >= stages - 1:
+    for tick in range(len(batches) + count - 1):
+        if tick:
+            new = batches[min(tick, len(batches) - 1)].unsqueeze(0)
+            handed = state[:-1].pad(((1, 0), *((0, 0),) * first.ndim)) if count > 1 else None
+            entering = new.pad(((0, count - 1), *((0, 0),) * first.ndim)).shard(mesh, P(axis))
+            state = entering if handed is None else handed + entering
+        state = stage(weights, state)
+        if tick >= count - 1:
             results.append(state[-1])
     return results
