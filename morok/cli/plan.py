@@ -1,4 +1,4 @@
-"""`morok plan --mesh 64x8 --machine h100-nvlink script.py`: what a script would take on devices that are not here.
+"""`morok plan --mesh 64x8 --machine h100-nvlink script.py`: what it would take on devices that are not here.
 
 The script runs as it is, on a mesh of the sizes that are given: graphs are cut for one rank of so many,
 scheduled for the machine's chip, and costed by what it reaches and by its links (alpha and beta). Nothing is
@@ -38,7 +38,9 @@ def run(args: Namespace) -> int:
 
     sizes = args.mesh.split("x")
     if not all(size.isdecimal() and int(size) for size in sizes) or args.steps < 1:
-        raise MorokError(f"--mesh is sizes, as in 64x8, and --steps a number, not {args.mesh} and {args.steps}")
+        raise MorokError(
+            f"--mesh is sizes, as in 64x8, and --steps a number, not {args.mesh} and {args.steps}"
+        )
     machine = cluster(args.machine)
     with knobs.override(DEVICE=PLANNED, PLAN_MACHINE=args.machine, PLAN_MESH=args.mesh):
         estimate = Estimate(machine, PLANNED)

@@ -34,7 +34,7 @@ class Cluster:
     links: tuple[tuple[int, float, float], ...]
 
     def kernel_seconds(self, ops: int, nbytes: int, factors: str | None) -> float:
-        """How long a kernel takes: by what it computes, or by its memory; `factors`: the type of a product's."""
+        """By what a kernel computes, or by its memory; `factors` is the type that a product's have."""
         rate = self.other if factors is None else self.products.get(factors, self.other)
         return self.launch + max(ops / rate, nbytes / self.memory)
 

@@ -7,6 +7,7 @@ from typing import Any, final
 
 from morok.device.buffer import show_bytes
 from morok.device.registry import get_device
+from morok.ir.infer import ranges
 from morok.ir.layout import mesh_of
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import COLLECTIVES, Ops
@@ -33,6 +34,12 @@ class PlanCost:
     @property
     def seconds(self) -> float:
         return self.compute + self.wire
+
+    def row(self) -> str:
+        """As a line of a table."""
+        first = f"{self.place:<30.30} {self.runs:>5} {self.kernels:>8} {_time(self.compute):>11}"
+        sent = show_bytes(sum(self.sent.values()))
+        return f"{first} {_time(self.wire):>11} {sent:>11} {show_bytes(self.memory):>10}"
 
 
 @final
@@ -101,15 +108,9 @@ class Estimate(Profile):
     def report(self, steps: int) -> str:
         """Tables for people: plans by their time, and the sum for one step."""
         rows = sorted(self.plans.values(), key=lambda cost: -cost.seconds * cost.runs)
-        lines = [
-            f"{'plan, by the last line of it':<30} {'runs':>5} {'kernels':>8} {'computes':>11} {'sends':>11}"
-            f" {'bytes sent':>11} {'memory':>10}"
-        ]
-        for cost in rows[:12]:
-            lines.append(
-                f"{cost.place:<30.30} {cost.runs:>5} {cost.kernels:>8} {_time(cost.compute):>11} "
-                f"{_time(cost.wire):>11} {show_bytes(sum(cost.sent.values())):>11} {show_bytes(cost.memory):>10}"
-            )
+        head = f"{'plan, by the last line of it':<30} {'runs':>5} {'kernels':>8} {'computes':>11}"
+        lines = [f"{head} {'sends':>11} {'bytes sent':>11} {'memory':>10}"]
+        lines += [cost.row() for cost in rows[:12]]
         if len(rows) > 12:
             lines.append(f"… and {len(rows) - 12} more")
         sent: dict[str, int] = {}
@@ -118,9 +119,8 @@ class Estimate(Profile):
                 sent[kind] = sent.get(kind, 0) + count * cost.runs
         top = rows[0].memory if rows else 0
         fits = "fits" if top <= self.cluster.room else "DOES NOT FIT"
-        lines.append(
-            f"memory per device: {show_bytes(top)} of {show_bytes(self.cluster.room)} in the longest plan: {fits}"
-        )
+        room = show_bytes(self.cluster.room)
+        lines.append(f"memory per device: {show_bytes(top)} of {room} in the longest plan, {fits}")
         shown = ", ".join(f"{kind} {show_bytes(count / steps)}" for kind, count in sorted(sent.items()))
         lines.append(f"bytes per step, sent by each device: {shown or 'none'}")
         ops = sum(cost.ops * cost.runs for cost in rows) / steps
@@ -134,17 +134,31 @@ class Estimate(Profile):
 def factors_of(kernel: UOp) -> str | None:
     """The type of the factors of the products that a kernel sums up; None if it does nothing like that."""
     for node in toposort(kernel):
-        if node.op is Ops.REDUCE and node.src[0].op is Ops.MUL:
-            loads = [_read(part) for part in node.src[0].src]
-            if all(part is not None for part in loads):
-                types = [part.dtype for part in loads if part is not None]
-                return str(min(types, key=lambda dtype: dtype.bits))
+        if node.op is not Ops.REDUCE or Ops.ADD not in _ops(node.arg):
+            continue
+        for term in _terms(node.src[0]):
+            if term.op is Ops.MUL:
+                first, second = (_narrow(part) for part in term.src)
+                if ranges(first) - ranges(second) and ranges(second) - ranges(first):  # rows and columns
+                    return str(min((first.dtype, second.dtype), key=lambda dtype: dtype.bits))
     return None
 
 
-def _read(node: UOp) -> UOp | None:
-    """What is loaded, before it is widened."""
-    while node.op in _WIDENING and node.src:
+def _ops(arg: Any) -> tuple[Any, ...]:
+    return arg if isinstance(arg, tuple) else (arg,)
+
+
+def _terms(node: UOp) -> list[UOp]:
+    """The summands of a sum, before they are widened."""
+    node = _narrow(node)
+    if node.op is Ops.ADD:
+        return [term for part in node.src for term in _terms(part)]
+    return [node]
+
+
+def _narrow(node: UOp) -> UOp:
+    """A value before it is widened."""
+    while node.op in _WIDENING and node.src and node.src[0].dtype.bits <= node.dtype.bits:
         node = node.src[0]
     return node
 

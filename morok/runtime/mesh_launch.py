@@ -153,7 +153,7 @@ class _Meeting:
 
 
 def _first_touches(stretches: Sequence[_Stretch | _Meeting]) -> dict[int, list[_Meeting]]:
-    """For each stretch the collectives that have to be over before it: it is the first to touch their memory."""
+    """For each stretch the collectives that have to be over before it: it first touches their memory."""
     touched = [[_room(buffer) for buffer in stretch.buffers] for stretch in stretches]
     found: dict[int, list[_Meeting]] = {}
     for i, meeting in enumerate(stretches):

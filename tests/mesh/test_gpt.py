@@ -13,35 +13,73 @@ def alone() -> dict:
         return gpt.train("one", 3, 1)
 
 
-def test_data_parallel(alone: dict) -> None:
+def _train(kind: str, steps: int, count: int) -> dict:
     with knobs.override(DEVICE="PYTHON"):
-        found = gpt.train("data", 3, 2)
+        return gpt.train(kind, steps, count)
+
+
+ACTIVATIONS = gpt.BATCH * gpt.LENGTH * gpt.WIDTH * 4  # bytes between two blocks
+SCALARS = 64  # bytes of losses, counts of letters and the like
+
+
+def check_bytes(kind: str, count: int, found: dict) -> None:
+    """What the engine was handed in one step is what theory asks for, and what the plan had said."""
+    sent, given, parameters = found["sent"], found["given"], found["parameters"]
+    share = (count - 1) / count
+    assert sum(sent.values()) == found["planned"]
+    if kind in ("data", "accumulate"):  # all gradients, once
+        assert set(sent) == {"all_reduce"}
+        assert 0 <= given["all_reduce"] - parameters <= SCALARS
+        assert abs(sent["all_reduce"] - 2 * share * given["all_reduce"]) <= SCALARS
+    elif kind == "tensor":  # two sums of activations forward, two backward, in each block
+        assert set(sent) == {"all_reduce"}
+        assert abs(given["all_reduce"] - 4 * gpt.LAYERS * ACTIVATIONS) <= SCALARS
+        assert abs(sent["all_reduce"] - 2 * share * given["all_reduce"]) <= SCALARS
+    elif kind == "sequence":  # each of those sums as a scatter and a gather: the same bytes
+        assert sent["reduce_scatter"] == sent["all_gather"] == share * 4 * gpt.LAYERS * ACTIVATIONS
+        norms = 2 * 2 * gpt.WIDTH * 4 * gpt.LAYERS + 2 * gpt.WIDTH * 4 * gpt.LAYERS
+        assert given["all_reduce"] <= norms + (gpt.LETTERS + gpt.LENGTH) * gpt.WIDTH * 4 + SCALARS
+    elif kind == "full":  # gathered for the forward and for the backward pass, scattered once
+        assert sent["all_gather"] <= 2 * share * parameters
+        assert sent["reduce_scatter"] + sent["all_reduce"] / 2 <= share * parameters + SCALARS
+    elif kind == "pipeline":  # a microbatch to the next stage in every tick but the last, and back
+        ticks = gpt.MICRO + count - 1
+        assert given["send_receive"] == 2 * (ticks - 1) * ACTIVATIONS // gpt.MICRO
+
+
+def test_data_parallel(alone: dict) -> None:
+    found = _train("data", 3, 2)
     np.testing.assert_allclose(found["losses"], alone["losses"], rtol=1e-5)
-    assert set(found["sent"]) == {"ALLREDUCE"}
-    scalars = found["sent"]["ALLREDUCE"] - found["parameters"]  # 2(n-1)/n of them, for n = 2
-    assert 0 <= scalars <= 16  # the loss, and how many letters there are
+    check_bytes("data", 2, found)
+
+
+def test_pipeline(alone: dict) -> None:
+    found = _train("pipeline", 3, 2)
+    np.testing.assert_allclose(found["losses"], alone["losses"], rtol=1e-5)
+    check_bytes("pipeline", 2, found)
+    assert found["kept"] <= (1 / 2 + 0.15) * alone["kept"]
+
+
+def test_sequence_parallel(alone: dict) -> None:
+    found = _train("sequence", 2, 2)
+    np.testing.assert_allclose(found["losses"], alone["losses"][:2], rtol=1e-5)
+    check_bytes("sequence", 2, found)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("count", [2, 4])
-@pytest.mark.parametrize("kind", ["data", "tensor", "full"])
+@pytest.mark.parametrize("kind", ["data", "tensor", "sequence", "full", "pipeline", "accumulate"])
 def test_twenty_steps(kind: str, count: int) -> None:
-    with knobs.override(DEVICE="PYTHON"):
-        one = gpt.train("one", 20, 1)
-        found = gpt.train(kind, 20, count)
+    one, found = _train("one", 20, 1), _train(kind, 20, count)
     np.testing.assert_allclose(found["losses"], one["losses"], rtol=1e-4)
-    if kind == "data":
-        assert abs(found["sent"]["ALLREDUCE"] - 2 * (count - 1) * found["parameters"] // count) <= 32
-    if kind == "full":
+    check_bytes(kind, count, found)
+    if kind in ("full", "pipeline"):
         assert found["kept"] <= (1 / count + 0.15) * one["kept"]
 
 
 def test_fully_sharded(alone: dict) -> None:
-    with knobs.override(DEVICE="PYTHON"):
-        found = gpt.train("full", 3, 2)
+    found = _train("full", 3, 2)
     np.testing.assert_allclose(found["losses"], alone["losses"], rtol=1e-5)
+    check_bytes("full", 2, found)
     assert found["kept"] <= (1 / 2 + 0.15) * alone["kept"]
     assert found["peak"] <= (1 / 2 + 0.15) * alone["peak"]
-    # gathered for the forward and for the backward pass, scattered once
-    assert found["sent"]["ALLGATHER"] <= 2 * found["parameters"] // 2
-    assert found["sent"]["REDUCE_SCATTER"] + found["sent"]["ALLREDUCE"] // 2 <= found["parameters"] // 2 + 16

@@ -60,7 +60,7 @@ def _open(kind: str, count: int) -> Engine:
     if kind == "virtual":
         return VirtualEngine(count)
     if kind == "planned":
-        from morok.device.planned import PlannedEngine
+        from morok.device.mesh.planned import PlannedEngine
 
         return PlannedEngine(count)
     if kind == "nccl":

@@ -11,6 +11,7 @@ save, load                  a file per rank and an index; loads onto any other m
 from morok.device.mesh.world import processes, rank
 from morok.nn.distributed.checkpoint import load, save
 from morok.nn.distributed.recipes import (
+    TRANSFORMER,
     accumulate,
     column_parallel,
     data_parallel,
@@ -26,6 +27,7 @@ from morok.nn.distributed.recipes import (
 from morok.nn.distributed.transformer import Block, sequence_parallel, stages
 
 __all__ = [
+    "TRANSFORMER",
     "Block",
     "accumulate",
     "column_parallel",

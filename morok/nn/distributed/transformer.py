@@ -142,7 +142,8 @@ def stages(blocks: Sequence[Block], mesh: Mesh, axis: str = "stage") -> list[Blo
                 setattr(made, key, copy.copy(value))
         parts = [list(holders(block)) for block in own]
         for n, (holder, key, _, first) in enumerate(list(holders(made))):
-            tensor = Tensor.stack([part[n][3].detach() for part in parts])
+            own_parts = [part[n][3].detach() for part in parts]
+            tensor = own_parts[0].stack(*own_parts[1:])
             setattr(holder, key, tensor.requires_grad_() if first.requires_grad else tensor)
         found.append(shard_model(made, mesh, lambda name, tensor: P(axis)))
     return found

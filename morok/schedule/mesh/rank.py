@@ -99,7 +99,7 @@ def devices_of(ast: UOp) -> int:
 
 
 def bytes_on_the_wire(ast: UOp) -> int:
-    """What each device sends at least: 2(n-1)/n of the bytes for an ALLREDUCE, messages once, else (n-1)/n."""
+    """What each device sends at least: 2(n-1)/n of an ALLREDUCE's bytes, messages once, else (n-1)/n."""
     devices = devices_of(ast)
     size = int(ast.src[0].arg[1]) * ast.dtype.itemsize
     if ast.op is Ops.ALLREDUCE:
