@@ -50,7 +50,11 @@ class Plain:
         """x · matrixᵀ: (n, columns) → (n, rows)."""
         wide = self.numbers.cast(dt.float32).T
         rows = concrete(x.shape[0])
-        if rows == 1 or self.numbers.dtype is not dt.bfloat16 or not machine_of(x.device).matrix_units:
+        if (
+            rows == 1
+            or self.numbers.dtype is not dt.bfloat16
+            or not machine_of(self.numbers.device).matrix_units
+        ):
             return x @ wide
         found = (_in_bfloat16(x).cast(dt.float32) @ wide).contiguous()
         return found.reshape(3, rows, -1).sum(0)
@@ -95,7 +99,7 @@ class Packed:
         whole = parts[0].factor is not None
         scaled = block.numbers if whole else SCALED
         each = block.shape[-1] if any(p.offset is not None for p in parts) else 0
-        words, scales, found_sums = in_bytes(x, self.digits, scaled, each)
+        words, scales, found_sums = in_bytes(x, self.digits, scaled, each, self.stored.words.device)
         left = _select(words, block, 4)  # (n, digits, blocks, groups, words) for each part
         value = self._with_factors(parts, left, scales) if whole else self._by_scale(parts, left, scales)
         plain = block.select(x, 1) if found_sums is None else _select(found_sums, block, each)
@@ -164,7 +168,7 @@ def _in_bfloat16(x: Tensor) -> Tensor:
 
 
 def in_bytes(
-    x: Tensor, digits: int, scaled: int = SCALED, summed: int = 0
+    x: Tensor, digits: int, scaled: int = SCALED, summed: int = 0, device: str | None = None
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Rows of numbers as words of four signed bytes, (n, digits, numbers / 4), and the scales of so many
     numbers each, (n, numbers / scaled). The first digit has the lowest value.
@@ -175,13 +179,14 @@ def in_bytes(
     numbers again rather than wait for it. There also the sums of so many numbers each, if they are asked for.
     """
     rows, columns = concrete(x.shape[0]), concrete(x.shape[1])
-    grid = bool(machine_of(x.device).block_threads)
+    device = x.device if device is None else device
+    grid = bool(machine_of(device).block_threads)
     largest, turn = _LARGEST[digits], sum(0x80 << 8 * i for i in range(digits))
     wide = x.reshape(rows, columns // scaled, scaled)
     top = wide.abs().max(-1, keepdim=True).maximum(_LEAST)
     top = top if grid and scaled <= SCALED else top.contiguous()
     whole = ((wide * (largest / top)).rint().cast(dt.int32) + turn) ^ turn
-    shifts = (Tensor.arange(digits, device=x.device) * 8).cast(dt.int32).reshape(digits, 1, 1)
+    shifts = (Tensor.arange(digits, device=device) * 8).cast(dt.int32).reshape(digits, 1, 1)
     four = (whole.reshape(rows, 1, columns // 4, 4) >> shifts) & 255
     word = four[..., 0]
     for i in (1, 2, 3):

@@ -156,7 +156,7 @@ class Attention:
         if a.mask is not None:
             scores = a.mask.where(scores, float("-inf"))
         scores = scores.contiguous()
-        if machine_of(scores.device).block_threads:
+        if machine_of(a.keys.device).block_threads:
             return scores.softmax(-1).contiguous() @ a.values
         powers = (scores - scores.max(-1, keepdim=True).contiguous()).exp().contiguous()
         return (powers @ a.values) / powers.sum(-1, keepdim=True)

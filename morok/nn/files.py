@@ -47,6 +47,27 @@ class Bytes:
         """The next number, in the notation of `struct`, little-endian."""
         return struct.unpack("<" + code, self.take(struct.calcsize("<" + code), what))[0]
 
+    def numbers(self, code: str, count: int) -> list[Any]:
+        """The next numbers of one kind."""
+        return list(
+            struct.unpack(f"<{count}{code}", self.take(count * struct.calcsize("<" + code), "a list"))
+        )
+
+    def texts(self, count: int) -> list[str]:
+        """The next texts, each after its length: a vocabulary has a hundred thousand."""
+        data, at, size, found = self.data, self.at, self.size, []
+        length_at = struct.Struct("<Q").unpack_from
+        for _ in range(count):
+            start = at + 8
+            length = length_at(data, at)[0] if start <= size else size
+            if length > size - start:
+                self.at = min(at, size)
+                raise self.wrong(f"a text needs {length} bytes, but {max(0, size - start)} are left")
+            at = start + length
+            found.append(data[start:at].decode("utf-8", "replace"))
+        self.at = at
+        return found
+
     def tensor(self, dtype: DType, sizes: Sequence[int], offset: int, device: str | None) -> Tensor:
         """A tensor on a part of the file."""
         if len(sizes) > MOST_AXES:

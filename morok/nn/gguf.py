@@ -108,6 +108,10 @@ def _value(file: Bytes, kind: int, depth: int) -> Any:
     inner, count = file.number("I", "the kind of a list"), file.number("Q", "the length of a list")
     if count > file.size - file.at:
         raise file.wrong(f"a list of {count} values does not fit in the {file.size - file.at} bytes left")
+    if inner == _TEXT:
+        return file.texts(count)
+    if inner in _NUMBERS and inner != _TRUTH:
+        return file.numbers(_NUMBERS[inner], count)
     return [_value(file, inner, depth + 1) for _ in range(count)]
 
 

@@ -33,7 +33,7 @@ def address_of(buffer: Buffer) -> int:
 class CudaKernel:
     """A kernel that can be called. Its code may still be in the making, and is loaded at the first call."""
 
-    __slots__ = ("_function", "_later", "compiled", "driver", "name")
+    __slots__ = ("_asked", "_function", "_later", "block", "compiled", "driver", "name", "sizes")
 
     def __init__(
         self, compiled: Compiled, name: str, driver: Driver, later: Future[bytes] | None = None
@@ -43,6 +43,9 @@ class CudaKernel:
         self.driver = driver
         self._later = later
         self._function: Function | None = None
+        self.block: tuple[int, int, int] = _three(compiled.block)  # threads in each dimension
+        self.sizes = tuple(sorted(_variables_of(compiled.grid)))  # the variables that the grid depends on
+        self._asked: tuple[tuple[int | None, ...], tuple[int, int, int]] | None = None  # values, their grid
 
     @property
     def from_disk(self) -> bool:
@@ -63,13 +66,11 @@ class CudaKernel:
         return self._function
 
     def grid(self, values: Mapping[str, int]) -> tuple[int, int, int]:
-        """Blocks in each dimension."""
-        return _three(_extent(size, values) for size in self.compiled.grid)
-
-    @property
-    def block(self) -> tuple[int, int, int]:
-        """Threads of a block in each dimension."""
-        return _three(self.compiled.block)
+        """Blocks in each dimension. One kernel serves many launches of a plan, with the same values."""
+        known = tuple([values.get(name) for name in self.sizes])
+        if self._asked is None or self._asked[0] != known:
+            self._asked = known, _three(_extent(size, values) for size in self.compiled.grid)
+        return self._asked[1]
 
     def step(self, table: Table, values: Mapping[str, int]) -> Launch | None:
         """What the driver has to know to start it; None if there is nothing to do."""
@@ -88,8 +89,9 @@ class CudaKernel:
             self.driver.launch(step)
 
 
-def _is_fixed(grid: Sequence[Extent]) -> bool:
-    return all(len(extent) == 1 and isinstance(extent[0], int) for extent in grid)
+def _variables_of(grid: Sequence[Extent]) -> set[str]:
+    steps = [step for extent in grid for step in extent if isinstance(step, str)]
+    return {step[1:] for step in steps if step.startswith("$")}
 
 
 def _extent(extent: Extent, values: Mapping[str, int]) -> int:
@@ -138,18 +140,21 @@ class Table:
 class CudaSteps:
     """The launches of a plan. Several are one graph; what has changed since is patched into it first."""
 
-    __slots__ = ("_driver", "_graph", "_kernels", "_stale", "_tables", "_values", "run")
+    __slots__ = ("_driver", "_graph", "_kernels", "_stale", "_tables", "_users", "_values", "run")
 
     def __init__(self, kernels: Sequence[tuple[CudaKernel, Table]], values: Mapping[str, int]) -> None:
         self._kernels = [kernel for kernel, _ in kernels]
         self._tables = [table for _, table in kernels]
         self._driver = self._kernels[0].driver
         self._values = dict(values)
+        self._users: dict[
+            str, list[tuple[int, int | None]]
+        ] = {}  # launches that take a variable, and which word
         self._graph: Any = None
         self._stale: set[int] = set()  # launches whose arguments or grids the graph does not know
         # The shortest way there is: one launch that stays as it is. Its arguments are read when it starts.
         self.run: Callable[[], Any] | None = None
-        if len(kernels) == 1 and _is_fixed(self._kernels[0].compiled.grid):
+        if len(kernels) == 1 and not self._kernels[0].sizes:
             step = self._kernels[0].step(self._tables[0], values)
             self.run = None if step is None else self._driver.prepared(step)
 
@@ -163,12 +168,20 @@ class CudaSteps:
         if self._values.get(name) == value:
             return
         self._values[name] = value
-        for i, kernel in enumerate(self._kernels):
-            compiled = kernel.compiled
-            if name in compiled.variables:
-                self._tables[i].words[compiled.buffers + compiled.variables.index(name)] = value
-            if name in compiled.variables or not _is_fixed(compiled.grid):
-                self.touch(i)
+        if name not in self._users:
+            self._users[name] = [found for i in range(len(self._kernels)) if (found := self._use(i, name))]
+        for i, word in self._users[name]:
+            if word is not None:
+                self._tables[i].words[word] = value
+            self.touch(i)
+
+    def _use(self, number: int, name: str) -> tuple[int, int | None] | None:
+        """Which argument of a launch a variable is; None in its place where only the grid depends on it."""
+        kernel = self._kernels[number]
+        compiled = kernel.compiled
+        if name in compiled.variables:
+            return number, compiled.buffers + compiled.variables.index(name)
+        return (number, None) if name in kernel.sizes else None
 
     def __call__(self) -> None:
         if len(self._kernels) == 1:

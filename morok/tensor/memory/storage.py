@@ -19,7 +19,7 @@ from morok.device.registry import default_device
 from morok.errors import IRError
 from morok.ir.cached_graph import is_placeholder
 from morok.ir.memory import base_of, own_device
-from morok.ir.node import UOp, make, toposort
+from morok.ir.node import UOp, make
 from morok.ir.ops import Ops
 
 
@@ -236,7 +236,7 @@ def graph_device(root: UOp) -> str:
         below = below.src[0]
     if _has_device(below):  # a view of memory, as most are
         return own_device(below)
-    for node in toposort(root, stop=_has_device):
+    for node in _sources_first(root):
         if _has_device(node):
             return own_device(node)
         if is_placeholder(node):
@@ -246,7 +246,24 @@ def graph_device(root: UOp) -> str:
 
 def first_device(root: UOp) -> str | None:
     """The device of the first memory that a graph reads, if it reads any that is known."""
-    return next((own_device(n) for n in toposort(root, stop=_has_device) if _has_device(n)), None)
+    return next((own_device(n) for n in _sources_first(root) if _has_device(n)), None)
+
+
+def _sources_first(root: UOp) -> Iterator[UOp]:
+    """As `toposort`, down to memory, but found one by one: who looks for the first memory of a large graph is
+    through after a few steps."""
+    seen = {root}
+    waiting = [(root, iter(() if _has_device(root) else root.src))]
+    while waiting:
+        node, rest = waiting[-1]
+        for s in rest:
+            if s not in seen:
+                seen.add(s)
+                waiting.append((s, iter(() if _has_device(s) else s.src)))
+                break
+        else:
+            yield node
+            waiting.pop()
 
 
 def has_device(root: UOp) -> bool:
