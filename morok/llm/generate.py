@@ -19,6 +19,7 @@ from morok.errors import ArgumentError, FormatError
 from morok.llm import config as configs
 from morok.llm import weights
 from morok.llm.cache import CACHE_TYPES, Cache
+from morok.llm.groups import grouped
 from morok.llm.matrix import EXACT, Q8
 from morok.llm.model import Decoder
 from morok.llm.sampling import Sampling
@@ -312,8 +313,9 @@ def load(
         raise ArgumentError(f"activations must be one of {', '.join(ACTIVATIONS)}, not {activations!r}")
     name = os.fspath(path)
     if os.path.isdir(name):
-        config = configs.from_json(weights.read_json(os.path.join(name, "config.json")))
-        found = weights.weights_of_folder(name, config, device)
+        said = weights.read_json(os.path.join(name, "config.json"))
+        config = configs.from_json(said)
+        found = weights.weights_of_folder(name, config, device, ACTIVATIONS[activations], grouped(said))
         has_tokenizer = os.path.exists(os.path.join(name, "tokenizer.json"))
         tokenizer = tokenizer_of_folder(name) if has_tokenizer else None
     else:

@@ -9,7 +9,8 @@ instructions. With one byte instead of three, `activations="q8"`, it is what oth
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import final
 
 import numpy as np
@@ -157,6 +158,31 @@ class Packed:
 Matrix = Plain | Packed
 
 
+@final
+@dataclass(frozen=True)
+class Stack:
+    """Matrices of one shape, as one with an axis before its own. Of those that are named when it runs nothing
+    but what is multiplied is read."""
+
+    all: Matrix
+    count: int
+    shape: tuple[int, int]  # of one
+
+    def at(self, place: int | Tensor) -> Matrix:
+        """The matrix at a place that is known, or that a tensor without axes has."""
+        if isinstance(self.all, Plain):
+            return Plain(self.all.numbers[place])
+        s = self.all.stored
+        halves, small = (None if x is None else x[place] for x in (s.halves, s.bytes))
+        return replace(self.all, stored=Stored(halves, small, s.words[place]))
+
+
+def stacked(matrices: Sequence[Plain]) -> Stack:
+    """Plain matrices one after the other."""
+    together = Tensor.stack(*(m.numbers for m in matrices)).contiguous().realize()
+    return Stack(Plain(together), len(matrices), matrices[0].shape)
+
+
 def _in_bfloat16(x: Tensor) -> Tensor:
     """Numbers as sums of three of bfloat16, all first ones before all second ones: matrix units multiply
     these, and nothing is lost."""
@@ -263,3 +289,20 @@ def pack(form: BlockFormat, raw: np.ndarray, device: str | None = None, digits: 
         raw = np.concatenate((raw, empty))
     words = WORD_FORMATS[form.name]
     return Packed(words, words.store(raw, device), rows, digits)
+
+
+def pack_stack(form: BlockFormat, raw: np.ndarray, device: str | None = None, digits: int = EXACT) -> Stack:
+    """Blocks (matrices, rows, blocks of a row, bytes), each matrix in lanes of its own."""
+    count, rows, blocks, width = raw.shape
+    if rows % LANES:
+        raw = np.concatenate((raw, np.zeros((count, -rows % LANES, blocks, width), np.uint8)), 1)
+    whole = pack(form, raw.reshape(-1, blocks, width), device, digits)
+
+    def cut(x: Tensor | None) -> Tensor | None:
+        return None if x is None else x.reshape(count, -1, *x.shape[1:])
+
+    s = whole.stored
+    words = cut(s.words)
+    assert words is not None
+    found = replace(whole, stored=Stored(cut(s.halves), cut(s.bytes), words), count=rows)
+    return Stack(found, count, (rows, blocks * form.numbers))

@@ -14,7 +14,7 @@ from morok import dtype as dt
 from morok.errors import FormatError
 from morok.llm.cache import Attended, Cache, Next, Stretch, Together, new_cache
 from morok.llm.config import Config
-from morok.llm.matrix import Matrix
+from morok.llm.matrix import Matrix, Stack
 from morok.llm.rotary import Turns, rotate, turns
 from morok.machine.devices import machine_of
 from morok.tensor.sizes import concrete
@@ -68,18 +68,14 @@ class Parts:
 
     def matrix(self, name: str, rows: int, columns: int) -> Matrix:
         value = self.found.get(name)
-        if value is None or isinstance(value, Tensor | list) or value.shape != (rows, columns):
+        if value is None or isinstance(value, Tensor | Stack) or value.shape != (rows, columns):
             raise self._missing(name, (rows, columns), value)
         found: Matrix = value
         return found
 
-    def matrices(self, name: str, count: int, rows: int, columns: int) -> list[Matrix]:
+    def matrices(self, name: str, count: int, rows: int, columns: int) -> Stack:
         value = self.found.get(name)
-        if (
-            not isinstance(value, list)
-            or len(value) != count
-            or any(m.shape != (rows, columns) for m in value)
-        ):
+        if not isinstance(value, Stack) or (value.count, *value.shape) != (count, rows, columns):
             raise self._missing(name, (count, rows, columns), value)
         return value
 
@@ -95,10 +91,8 @@ class Parts:
         return self.norm(name, size) if self.has(f"{name}.weight") else None
 
     def _missing(self, name: str, wanted: tuple[int, ...], value: object) -> FormatError:
-        shape = getattr(value, "shape", None)
-        what = (
-            "is missing" if value is None else f"has the shape {shape if shape is not None else 'of a list'}"
-        )
+        shape = (value.count, *value.shape) if isinstance(value, Stack) else getattr(value, "shape", None)
+        what = "is missing" if value is None else f"has the shape {shape}"
         return FormatError(f"the model's tensor {name!r} {what}; {wanted} is needed")
 
 
@@ -207,14 +201,30 @@ class Experts:
         best, places = shares.topk(c.experts_used, dim=-1)
         if c.normalized_experts:
             best = best / best.sum(-1, keepdim=True)
+        if concrete(x.shape[0]) * c.experts_used < c.experts:
+            return self._chosen(x, best.contiguous(), places.contiguous())
         share = (places.one_hot(c.experts).cast(dt.float32) * best.unsqueeze(-1)).sum(1).contiguous()
         total: Tensor | None = None
-        for i, (gate, up, down) in enumerate(zip(self.gate, self.up, self.down, strict=True)):
-            inner = activation(c.activation, gate.product(x)) * up.product(x)
-            found = down.product(inner.contiguous()) * share[:, i : i + 1]
+        for i in range(c.experts):
+            found = self._expert(x, i) * share[:, i : i + 1]
             total = found if total is None else total + found
         assert total is not None
         return total
+
+    def _chosen(self, x: Tensor, best: Tensor, places: Tensor) -> Tensor:
+        """Few tokens: row by row, the experts that were chosen, and no others are read."""
+        rows = []
+        for row in range(concrete(x.shape[0])):
+            one, shares = x[row : row + 1], best[row : row + 1]
+            used = range(self.config.experts_used)
+            found = [self._expert(one, places[row, i]) * shares[:, i : i + 1] for i in used]
+            rows.append(sum(found[1:], found[0]))
+        return rows[0] if len(rows) == 1 else Tensor.cat(*rows, dim=0)
+
+    def _expert(self, x: Tensor, place: int | Tensor) -> Tensor:
+        gate, up, down = (stack.at(place) for stack in (self.gate, self.up, self.down))
+        inner = activation(self.config.activation, gate.product(x)) * up.product(x)
+        return down.product(inner.contiguous())
 
 
 def activation(name: str, x: Tensor) -> Tensor:

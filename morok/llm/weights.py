@@ -14,9 +14,10 @@ import numpy as np
 
 from morok import dtype as dt
 from morok.dtype import DType
-from morok.errors import FormatError
+from morok.errors import FormatError, UnsupportedModel
 from morok.llm.config import Config
-from morok.llm.matrix import EXACT, Matrix, Plain, pack
+from morok.llm.groups import SUFFIXES, Grouped, matrix_of
+from morok.llm.matrix import EXACT, Matrix, Plain, Stack, pack, pack_stack, stacked
 from morok.nn.gguf import Entry
 from morok.nn.safetensors import load_safetensors
 from morok.tensor.sizes import concrete
@@ -45,7 +46,7 @@ def weights_of_gguf(
                 assert not isinstance(entry.kind, DType)
                 found[_join_name(name)] = pack(entry.kind, raw, device, digits)
         elif len(entry.shape) == 3:
-            found[name] = [_matrix(part, None, device, digits) for part in _slices(entry)]
+            found[name] = _stack(entry, device, digits)
         elif len(entry.shape) == 2:
             found[name] = _matrix(entry, _order(name, config), device, digits)
         else:
@@ -109,16 +110,13 @@ def _halves_order(name: str, config: Config) -> np.ndarray | None:
     return (np.arange(heads)[:, None] * config.head + one).reshape(-1)
 
 
-def _slices(entry: Entry) -> list[Entry]:
-    """The matrices of an array of them."""
+def _stack(entry: Entry, device: str | None, digits: int) -> Stack:
+    """An array of matrices."""
     count, rows, columns = entry.shape
-    kind = entry.kind
-    numbers, width = (1, kind.itemsize) if isinstance(kind, DType) else (kind.numbers, kind.bytes)
-    step = rows * columns // numbers * width
-    return [
-        Entry(entry.file, f"{entry.name}[{i}]", (rows, columns), entry.kind, entry.offset + i * step)
-        for i in range(count)
-    ]
+    if isinstance(entry.kind, DType):
+        return Stack(Plain(entry.tensor(device)), count, (rows, columns))
+    flat = replace(entry, shape=(count * rows, columns))
+    return pack_stack(entry.kind, _raw(flat, None).reshape(count, rows, -1, entry.kind.bytes), device, digits)
 
 
 def _matrix(entry: Entry, order: np.ndarray | None, device: str | None, digits: int) -> Matrix:
@@ -217,15 +215,22 @@ def name_of(name: str, config: Config) -> str | None:
     return f"{layer}.{new}.{kind}"
 
 
-def weights_of_folder(folder: str, config: Config, device: str | None = None) -> dict[str, Any]:
+def weights_of_folder(
+    folder: str, config: Config, device: str | None = None, digits: int = EXACT, how: Grouped | None = None
+) -> dict[str, Any]:
     """All weights of a folder's safetensors files."""
     files = sorted(f for f in os.listdir(folder) if f.endswith(".safetensors"))
     if not files:
         raise FormatError(f"{folder} has no safetensors files")
     found: dict[str, Any] = {}
-    experts: dict[str, dict[int, Matrix]] = {}
+    experts: dict[str, dict[int, Plain]] = {}
+    packed: dict[str, dict[str, Tensor]] = {}
     for file in files:
         for old, value in load_safetensors(os.path.join(folder, file), device).items():
+            layer, _, suffix = old.rpartition(".")
+            if how is not None and suffix in SUFFIXES:
+                packed.setdefault(layer, {})[suffix] = value
+                continue
             name = name_of(old, config)
             if name is None:
                 continue
@@ -234,8 +239,17 @@ def weights_of_folder(folder: str, config: Config, device: str | None = None) ->
                 experts.setdefault(stem, {})[int(number)] = Plain(value)
                 continue
             found[name] = _value(name, value, config)
+    for layer, parts in packed.items():
+        name = name_of(f"{layer}.weight", config)
+        if name is None or name.rpartition(".")[2].isdigit():
+            raise UnsupportedModel(f"the model's layer {layer!r} is quantised, which it cannot be here")
+        assert how is not None
+        found[name] = matrix_of(how, layer, parts, device, digits)
     for stem, matrices in experts.items():
-        found[stem] = [matrices[i] for i in sorted(matrices)]
+        one = [matrices[i] for i in sorted(matrices)]
+        if len({m.shape for m in one}) > 1:
+            raise FormatError(f"the model's experts {stem!r} have different shapes")
+        found[stem] = stacked(one)
     return found
 
 

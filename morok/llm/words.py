@@ -19,7 +19,7 @@ from typing import final
 import numpy as np
 
 from morok import dtype as dt
-from morok.nn.blocks import FLOAT4, FORMATS, NON_LINEAR, BlockFormat
+from morok.nn.blocks import FLOAT4, FORMATS, INT4_GROUPS, INT8_GROUPS, NON_LINEAR, BlockFormat
 from morok.tensor.tensor import Tensor
 
 LANES = 16
@@ -174,6 +174,18 @@ def _q4_0(s: Stored) -> tuple[WordPart, ...]:
 def _q4_1(s: Stored) -> tuple[WordPart, ...]:
     d, m = (_half(s, i) for i in (0, 1))
     return tuple(WordPart(w, d, m) for w in _nibbles(s, 0, 0))
+
+
+def _int4(s: Stored) -> tuple[WordPart, ...]:
+    d, zero = (_half(s, i) for i in (0, 1))
+    offset = -(d * zero)
+    return tuple(WordPart(w, d, offset) for w in _nibbles(s, 0, 0))
+
+
+def _int8(s: Stored) -> tuple[WordPart, ...]:
+    """Codes from 0 to 255 come with their top bits turned: 128 less."""
+    d, zero = (_half(s, i) for i in (0, 1))
+    return (WordPart(_words(s, 0, 1, 8), d, d * (128.0 - zero)),)
 
 
 def _fives(s: Stored, to: int) -> list[Tensor]:
@@ -343,14 +355,15 @@ def _turn_last(mask: int, count: int, codes: np.ndarray) -> np.ndarray:
 
 
 def _format(
-    number: int,
+    number: int | BlockFormat,
     parts: Parts,
     halves: tuple[int, ...],
     small: slice | None,
     *codes: tuple[int, int],
     turned: Callable[[np.ndarray], np.ndarray] | None = None,
 ) -> WordFormat:
-    return WordFormat(FORMATS[number], halves, small, tuple(slice(*c) for c in codes), parts, turned)
+    block = FORMATS[number] if isinstance(number, int) else number
+    return WordFormat(block, halves, small, tuple(slice(*c) for c in codes), parts, turned)
 
 
 WORD_FORMATS: dict[str, WordFormat] = {
@@ -368,6 +381,8 @@ WORD_FORMATS: dict[str, WordFormat] = {
         _format(14, _q6_k, (208,), slice(192, 208), (0, 192), turned=partial(_turn_last, 0xAA, 64)),
         _format(20, _iq4_nl, (0,), None, (2, 18)),
         _format(23, _iq4_xs, (0,), slice(2, 8), (8, 136)),
+        _format(INT4_GROUPS, _int4, (0, 2), None, (4, 20)),
+        _format(INT8_GROUPS, _int8, (0, 2), None, (4, 36), turned=partial(_turn, 0x80, 32)),
         _format(39, _mxfp4, (), slice(0, 1), (1, 17)),
     )
 }

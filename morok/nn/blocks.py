@@ -135,6 +135,16 @@ def _q4_1(x: Tensor) -> tuple[Part, ...]:
     return tuple(Part(q.cast(dt.float32), d, m) for q in _nibbles(x, 4))
 
 
+def _int4(x: Tensor) -> tuple[Part, ...]:
+    d, zero = (_cut(_half(x, at), 1, 1) for at in (0, 2))
+    return tuple(Part(q.cast(dt.float32) - zero, d) for q in _nibbles(x, 4))
+
+
+def _int8(x: Tensor) -> tuple[Part, ...]:
+    d, zero = (_cut(_half(x, at), 1, 1) for at in (0, 2))
+    return (Part(_cut(_bytes(x, 4, 32).cast(dt.float32), 1, 32) - zero, d),)
+
+
 def _fives(x: Tensor, at: int) -> list[Tensor]:
     """32 numbers of 5 bits: the fifth bits are in 4 bytes, the others in the 16 after them."""
     bits = _bytes(x, at, 4)
@@ -306,3 +316,7 @@ FORMATS: dict[int, BlockFormat] = {
     23: BlockFormat("IQ4_XS", 136, (8, 2, 16), (1,), _iq4_xs),
     39: BlockFormat("MXFP4", 17, _THIRTY_TWO, (0,), _mxfp4),
 }
+
+# No formats of GGUF: whole numbers in groups, of other files, each block with its scale and its zero.
+INT4_GROUPS = BlockFormat("INT4", 20, _THIRTY_TWO, (0,), _int4)
+INT8_GROUPS = BlockFormat("INT8", 36, (1, 32), (), _int8)
