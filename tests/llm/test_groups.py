@@ -1,4 +1,4 @@
-"""Whole numbers in groups, as GPTQ and AWQ lay them out, and experts of which only the chosen ones are read."""
+"""Whole numbers in groups, as GPTQ and AWQ lay them out; experts of which only the chosen ones are read."""
 
 from typing import Any
 
