@@ -81,7 +81,11 @@ class Dropout(Module):
 
 
 class Identity(Module):
-    """Nothing, where a layer is wanted."""
+    """Nothing, where a layer is wanted.
+
+    >>> Identity()(Tensor([1.0, 2.0])).tolist()
+    [1.0, 2.0]
+    """
 
     def __call__(self, x: Tensor) -> Tensor:
         return x

@@ -47,7 +47,12 @@ def training(on: bool = True) -> Iterator[None]:
 
 
 def is_training() -> bool:
-    """Whether the forward pass of this moment is for training."""
+    """Whether the forward pass of this moment is for training.
+
+    >>> with training():
+    ...     is_training()
+    True
+    """
     return _training.get()
 
 
@@ -110,12 +115,23 @@ def parameters(model: Any) -> list[Tensor]:
 
 
 def parameter_count(model: Any) -> int:
-    """How many numbers a model learns."""
+    """How many numbers a model learns.
+
+    >>> parameter_count([Tensor([[1.0, 2.0]], requires_grad=True), Tensor([1.0])])
+    2
+    """
     return sum(int(p.numel()) for p in parameters(model))
 
 
 def zero_grad(model: Any) -> None:
-    """Forget the gradients of all parameters."""
+    """Forget the gradients of all parameters.
+
+    >>> x = Tensor([3.0], requires_grad=True)
+    >>> (x * x).sum().backward()
+    >>> zero_grad([x])
+    >>> x.grad is None
+    True
+    """
     for tensor in parameters(model):
         tensor.zero_grad()
 
@@ -124,6 +140,11 @@ def load_state_dict(model: Any, state: Mapping[str, Tensor], strict: bool = True
     """Overwrite a model's tensors with those of the same names; types are converted, shapes must fit.
 
     Unless `strict`, names that only one side has are passed over. Nothing is changed if something is wrong.
+
+    >>> model = {"w": Tensor([0.0])}
+    >>> load_state_dict(model, {"w": Tensor([2.0])})
+    >>> model["w"].tolist()
+    [2.0]
     """
     own, names = fitting(model, state, strict)
     others = [name for name in names if not copy_whole(own[name], state[name])]

@@ -42,6 +42,16 @@ class Optimizer:
     """What all of them share. A subclass says by how much a parameter changes.
 
     Tensors among the parameters that require no gradient are not touched.
+
+    >>> class Signs(Optimizer):
+    ...     def _changed(self, i, p, g):
+    ...         return p - g.sign() * self.rate, []
+    >>> x = Tensor([3.0], requires_grad=True)
+    >>> descent = Signs([x], lr=0.5)
+    >>> (x * x).sum().backward()
+    >>> descent.step()
+    >>> x.tolist()
+    [2.5]
     """
 
     def __init__(self, params: Iterable[Tensor], lr: float, weight_decay: float = 0.0) -> None:
@@ -230,7 +240,15 @@ class Adam(Optimizer):
 
 
 class AdamW(Adam):
-    """Adam with weight decay that the averages do not see."""
+    """Adam with weight decay that the averages do not see.
+
+    >>> x = Tensor([3.0], requires_grad=True)
+    >>> descent = AdamW([x], lr=0.5, weight_decay=0.0)
+    >>> (x * x).sum().backward()
+    >>> descent.step()
+    >>> round(x.item(), 4)
+    2.5
+    """
 
     decoupled = True
 
@@ -246,7 +264,15 @@ class AdamW(Adam):
 
 
 class LAMB(Adam):
-    """AdamW whose step is as long as the parameter: for large batches."""
+    """AdamW whose step is as long as the parameter: for large batches.
+
+    >>> x = Tensor([3.0, 4.0], requires_grad=True)
+    >>> descent = LAMB([x], lr=0.1)
+    >>> x.sum().backward()
+    >>> descent.step()
+    >>> [round(v, 4) for v in x.tolist()]
+    [2.6464, 3.6464]
+    """
 
     def __init__(
         self,
@@ -271,6 +297,13 @@ class Muon(Optimizer):
 
     The nearest orthogonal matrix is found by a few steps of an iteration that pulls all singular values
     toward 1 (Newton and Schulz). Convolutions are matrices of (out, everything else).
+
+    >>> x = Tensor([[2.0, 0.0], [0.0, 1.0]], requires_grad=True)
+    >>> descent = Muon([x], lr=0.1)
+    >>> (x * x).sum().backward()
+    >>> descent.step()
+    >>> bool((x.diagonal() < Tensor([2.0, 1.0])).all().item())
+    True
     """
 
     def __init__(
@@ -342,7 +375,14 @@ def clip_grad_norm(params: Sequence[Tensor], limit: float, eps: float = 1e-6) ->
 
 
 def clip_grad_value(params: Sequence[Tensor], limit: float) -> None:
-    """Keep every element of every gradient between ±limit."""
+    """Keep every element of every gradient between ±limit.
+
+    >>> x = Tensor([3.0], requires_grad=True)
+    >>> (x * x).sum().backward()
+    >>> clip_grad_value([x], 1.0)
+    >>> x.grad.tolist()
+    [1.0]
+    """
     for p in params:
         if p.grad is not None:
             p.grad = p.grad.clamp(-limit, limit)

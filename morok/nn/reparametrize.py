@@ -61,13 +61,23 @@ def spectral_norm(
 
 
 def remove_weight_norm(module: L, name: str = "weight") -> L:
-    """The layer as it was, with the weight that it has now."""
+    """The layer as it was, with the weight that it has now.
+
+    >>> from morok.nn import Linear, state
+    >>> list(state.state_dict(remove_weight_norm(weight_norm(Linear(2, 3)))))
+    ['bias', 'weight']
+    """
     _restore(module, name, ("_g", "_v"))
     return module
 
 
 def remove_spectral_norm(module: L, name: str = "weight") -> L:
-    """The layer as it was, with the weight that it has now."""
+    """The layer as it was, with the weight that it has now.
+
+    >>> from morok.nn import Linear, state
+    >>> list(state.state_dict(remove_spectral_norm(spectral_norm(Linear(2, 3)))))
+    ['bias', 'weight']
+    """
     _restore(module, name, ("_orig", "_u", "_v"))
     return module
 

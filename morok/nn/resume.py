@@ -38,6 +38,10 @@ def save_checkpoint(
 
     `extra` is anything that JSON can say: an epoch, a loss, a configuration. The file is replaced as a whole,
     or not at all.
+
+    >>> import tempfile
+    >>> path = tempfile.mkdtemp() + "/run.safetensors"
+    >>> save_checkpoint(path, {"w": Tensor([1.0])}, extra={"epoch": 3})
     """
     tensors: dict[str, Tensor] = {}
     facts: dict[str, Any] = {"version": 1, "extra": dict(extra or {})}
@@ -70,6 +74,15 @@ def load_checkpoint(
 
     What is not asked for is passed over; what is asked for and not there is an error. Shapes and names are
     compared before anything is changed.
+
+    >>> import tempfile
+    >>> path = tempfile.mkdtemp() + "/run.safetensors"
+    >>> save_checkpoint(path, {"w": Tensor([1.0])}, extra={"epoch": 3})
+    >>> model = {"w": Tensor([0.0])}
+    >>> load_checkpoint(path, model)
+    {'epoch': 3}
+    >>> model["w"].tolist()
+    [1.0]
     """
     facts = _facts(path)
     asked = {"model": model is not None, "optimizer": optimizer is not None, "schedule": schedule is not None}

@@ -58,7 +58,11 @@ def milestones(at: Sequence[int], factor: float = 0.1) -> Callable[[int], float]
 
 
 def exponential(factor: float) -> Callable[[int], float]:
-    """Multiplied by `factor` at every step."""
+    """Multiplied by `factor` at every step.
+
+    >>> [exponential(0.5)(n) for n in range(3)]
+    [1.0, 0.5, 0.25]
+    """
     return lambda n: float(factor**n)
 
 

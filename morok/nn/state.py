@@ -33,12 +33,26 @@ def state_dict(model: Any, prefix: str = "") -> dict[str, Tensor]:
 
 
 def save(state: Mapping[str, Tensor], path: Path, metadata: Mapping[str, str] | None = None) -> None:
-    """Write tensors to a safetensors file. The file is replaced as a whole, or not at all."""
+    """Write tensors to a safetensors file. The file is replaced as a whole, or not at all.
+
+    >>> import tempfile
+    >>> path = tempfile.mkdtemp() + "/model.safetensors"
+    >>> save({"w": Tensor([1.0, 2.0])}, path)
+    >>> load(path)["w"].tolist()
+    [1.0, 2.0]
+    """
     save_safetensors(state, path, metadata)
 
 
 def load(path: Path, device: str | None = None) -> Any:
-    """The tensors of a file, by its ending: .safetensors, .gguf, or PyTorch's .pt, .pth, .bin, .ckpt."""
+    """The tensors of a file, by its ending: .safetensors, .gguf, or PyTorch's .pt, .pth, .bin, .ckpt.
+
+    >>> import tempfile
+    >>> path = tempfile.mkdtemp() + "/model.safetensors"
+    >>> save({"w": Tensor([1.0, 2.0])}, path, {"made by": "me"})
+    >>> list(load(path))
+    ['w']
+    """
     ending = os.path.splitext(os.fspath(path))[1].lower()
     if ending == ".safetensors":
         return load_safetensors(path, device)

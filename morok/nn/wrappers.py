@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from morok.nn import functional
+from morok.nn.examples import EXAMPLES
 from morok.nn.init import parameter
 from morok.nn.module import Module, is_training
 from morok.tensor.tensor import Tensor
@@ -41,8 +42,11 @@ class Wrapper(Module):
 
 def _layer(name: str, function: Callable[..., Any], inputs: int = 1, learns: bool = False) -> Any:
     """A class for a function."""
+    of = function.__name__ if hasattr(functional, function.__name__) else f"Tensor.{function.__name__[1:]}"
+    of = of if of.startswith("Tensor") else f"nn.functional.{of}"
+    call, result = EXAMPLES[name]
     space = {
-        "__doc__": f"`nn.functional.{function.__name__}` with options that are given once.",
+        "__doc__": f"`{of}` with options that are given once.\n\n    >>> {call}\n    {result}\n    ",
         "__module__": __name__,
         "function": staticmethod(function),
         "inputs": inputs,

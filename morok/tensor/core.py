@@ -145,7 +145,11 @@ class Core:
 
     @property
     def uop(self) -> UOp:
-        """The tensor's node; once it has been computed, a view of the memory that holds it."""
+        """The tensor's node; once it has been computed, a view of the memory that holds it.
+
+        >>> (Tensor([1.0]) + 1.0).uop.op.name
+        'ADD'
+        """
         storage = self._storage
         node = storage.node
         if is_done(id(node)):
@@ -156,19 +160,31 @@ class Core:
 
     @property
     def shape(self) -> Shape:
-        """The sizes of the axes, ints or symbolic."""
+        """The sizes of the axes, ints or symbolic.
+
+        >>> Tensor([[1, 2, 3]]).shape
+        (1, 3)
+        """
         found = shape(self._uop)
         assert found is not None
         return found
 
     @property
     def dtype(self) -> DType:
-        """The type of the elements."""
+        """The type of the elements.
+
+        >>> Tensor([1.0]).dtype
+        float32
+        """
         return self._uop.dtype
 
     @property
     def ndim(self) -> int:
-        """The number of axes."""
+        """The number of axes.
+
+        >>> Tensor([[1, 2]]).ndim
+        2
+        """
         return len(self.shape)
 
     def numel(self) -> Any:
@@ -181,23 +197,42 @@ class Core:
 
     @property
     def nbytes(self) -> Any:
-        """How many bytes the elements take."""
+        """How many bytes the elements take.
+
+        >>> Tensor([1.0, 2.0]).nbytes
+        8
+        """
         return self.numel() * self.dtype.itemsize
 
     @property
     def device(self) -> str:
-        """Where the tensor lives; of constants, where tensors live by default."""
+        """Where the tensor lives; of constants, where tensors live by default.
+
+        >>> Tensor([1.0], device="CPU").device
+        'CPU'
+        """
         name = graph_device(self._uop)
         return placement_name(self._uop, name) if is_mesh(name) else name
 
     @property
     def is_leaf(self) -> bool:
-        """Whether `backward` leaves a gradient here: asked for, not computed from others that were."""
+        """Whether `backward` leaves a gradient here: asked for, not computed from others that were.
+
+        >>> x = Tensor([1.0], requires_grad=True)
+        >>> x.is_leaf, (x * 2.0).is_leaf
+        (True, False)
+        """
         return self._leaf
 
     @property
     def grad(self) -> Self | None:
-        """The gradient that `backward` has left here; None before, and after `zero_grad`."""
+        """The gradient that `backward` has left here; None before, and after `zero_grad`.
+
+        >>> x = Tensor([3.0], requires_grad=True)
+        >>> (x * x).sum().backward()
+        >>> x.grad.tolist()
+        [6.0]
+        """
         return self._grad  # type: ignore[no-any-return]
 
     @grad.setter

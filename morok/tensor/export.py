@@ -41,6 +41,12 @@ def prepare(x: C, *others: Any) -> ExecutionPlan:
     """The plan that would compute these tensors: its kernels and its memory. `plan.run()` runs it.
 
     A `Config` among the arguments says how its kernels are to be optimised.
+
+    >>> x = Tensor([1.0, 2.0]) * 2.0
+    >>> plan = x.prepare()
+    >>> plan.run()
+    >>> x.tolist()
+    [2.0, 4.0]
     """
     tensors = [t for t in (x, *others) if not isinstance(t, Config)]
     plan = computation.prepare([t for t in tensors if not t.is_realized])

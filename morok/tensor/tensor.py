@@ -100,27 +100,48 @@ class Tensor(Operators):
 
     @property
     def T(self) -> Self:
-        """The axes in reverse order."""
+        """The axes in reverse order.
+
+        >>> Tensor.ones(2, 3, 4).T.shape
+        (4, 3, 2)
+        """
         return movement.reversed_axes(self)
 
     @property
     def mT(self) -> Self:
-        """The last two axes swapped."""
+        """The last two axes swapped.
+
+        >>> Tensor.ones(2, 3, 4).mT.shape
+        (2, 4, 3)
+        """
         return arrange.matrix_transpose(self)
 
     @property
     def is_realized(self) -> bool:
-        """Whether the values are in memory, so that nothing is left to compute."""
+        """Whether the values are in memory, so that nothing is left to compute.
+
+        >>> x = Tensor([1.0]) + 1.0
+        >>> x.is_realized, x.realize().is_realized
+        (False, True)
+        """
         return export.is_realized(self)
 
     @property
     def placement(self) -> Layout | None:
-        """How the tensor lies on its mesh; None for one on a plain device."""
+        """How the tensor lies on its mesh; None for one on a plain device.
+
+        >>> Tensor([1.0]).placement is None
+        True
+        """
         return sharding.placement(self)
 
     @property
     def requires_grad(self) -> bool:
-        """Whether gradients are wanted for this tensor, or for something that it is computed from."""
+        """Whether gradients are wanted for this tensor, or for something that it is computed from.
+
+        >>> (Tensor([1.0], requires_grad=True) * 2.0).requires_grad
+        True
+        """
         return reverse.requires_grad(self)
 
     @requires_grad.setter

@@ -274,8 +274,13 @@ MODULES = [
     "norm",
     "optim",
     "recurrent",
+    "reparametrize",
+    "resume",
     "schedules",
+    "state",
     "train",
+    "transformer",
+    "wrappers",
 ]
 
 

@@ -358,6 +358,13 @@ def multi_head_attention_forward(
     """Attention in several heads on (length, batch, width): (result, weights or None).
 
     Masks of truths say where not to look; others are added to the scores.
+
+    >>> x, w = Tensor.ones(3, 1, 4), Tensor.ones(12, 4)
+    >>> found, weights = multi_head_attention_forward(
+    ...     x, x, x, 4, 2, w, None, None, None, False, 0.0, Tensor.eye(4), None
+    ... )
+    >>> found.shape, weights.shape
+    ((3, 1, 4), (1, 3, 3))
     """
     lone = query.ndim == 2
     if lone:

@@ -138,7 +138,8 @@ def tensor_split(x: T, parts: Any, dim: int = 0, *, axis: int | None = None) -> 
     total = x.shape[at]
     if not isinstance(total, int):
         raise ShapeError(f"tensor_split along axis {at} of shape {show_shape(x.shape)} needs a known size")
-    if isinstance(parts, int):
+    if isinstance(parts, int) or getattr(parts, "ndim", 1) == 0:
+        parts = int(parts)
         if parts < 1:
             raise ShapeError(f"tensor_split needs 1 part or more, not {parts}")
         cuts = [total // parts * i + min(i, total % parts) for i in range(parts + 1)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 from morok import dtype as dt
@@ -93,13 +94,24 @@ def _unique_of_nothing(x: T, size: Any, fill_value: Any, inverse: bool, counts: 
     return Unique(found, none if inverse else None, zeros_like(found, dt.int64) if counts else None)
 
 
+def _as_rows(x: T) -> T:
+    """Slices along the first axis as rows, also where there are none; those without elements are equal."""
+    first, *rest = concrete_shape(x.shape)
+    if first and not math.prod(rest):
+        return x._new(zeros(type(x), first, 1, dtype=x.dtype, device=x.device).uop)
+    return reshape(x, first, math.prod(rest))
+
+
 def _unique_slices(t: T, dim: Any, inverse: bool, counts: bool, size: Any, fill_value: Any) -> Any:
     """The different slices along an axis in order, by comparing every pair."""
     at = as_axis(dim, max(t.ndim, 1), t.shape)
     x = kept_for(t, size)
-    rows = reshape(movedim(x, at, 0), x.shape[at], -1) if x.ndim else reshape(x, 1, 1)
+    rows = _as_rows(movedim(x, at, 0)) if x.ndim else reshape(x, 1, 1)
     total, width = concrete_shape(rows.shape)
-    a, b = expand(unsqueeze(rows, 1), total, total, max(width, 1)), unsqueeze(rows, 0)
+    if not total:
+        none = x._new(zeros(type(x), 0, dtype=dt.int64).uop)
+        return Unique(x, none if inverse else None, none if counts else None) if inverse or counts else x
+    a, b = expand(unsqueeze(rows, 1), total, total, width), unsqueeze(rows, 0)
     differs = ne(a, b)
     first = reduce.argmax(differs, -1, keepdim=True)  # the first place where two rows differ
     here = gather(a, -1, first)
@@ -142,7 +154,7 @@ def unique_consecutive(
     else:
         at = as_axis(dim, x.ndim, x.shape)
         moved = movedim(x, at, 0)
-        rows = reshape(moved, x.shape[at], -1)
+        rows = _as_rows(moved)
     total, _ = concrete_shape(rows.shape)
     if not total:
         none = x._new(zeros(type(x), x.shape if at is None else (0,), dtype=dt.int64).uop)

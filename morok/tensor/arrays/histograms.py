@@ -80,9 +80,11 @@ def _interval(values: Any, edges: Any) -> Any:
     """Between which edges each value lies, the last interval closed; -1 outside."""
     count = concrete_shape(edges.shape)[0] - 1
     place = searchsorted(edges, values, right=True) - 1
-    top = narrow(edges, 0, count, 1)
+    bottom, top = narrow(edges, 0, 0, 1), narrow(edges, 0, count, 1)
     place = where(eq(values, top), count - 1, place)
-    return where((place >= 0) & (place < count), place, -1)
+    # by the outer edges: of edges that are out of order a search finds any
+    inside = (values >= bottom) & (values <= top)
+    return where(inside & (place >= 0) & (place < count), place, -1)
 
 
 def _amounts(x: Any, weight: Any) -> Any:

@@ -55,6 +55,13 @@ def from_numpy(cls: type[C], array: Array, device: str | None = None) -> C:
     The array is aligned and has no gaps; of one that may only be read, the tensor cannot be assigned to.
     What was computed lazily from the tensor reads the array when it is computed. A device with memory of
     its own gets a copy. `Tensor(array)` always copies.
+
+    >>> import numpy as np
+    >>> array = np.zeros(2, np.float32)
+    >>> x = Tensor.from_numpy(array)
+    >>> array[0] = 7.0
+    >>> x.tolist()
+    [7.0, 0.0]
     """
     whole = np.asarray(array)
     return _sharing(cls, whole, dtypes.from_numpy(whole.dtype), device)
@@ -80,7 +87,12 @@ def _sharing(cls: type[C], array: Array, dtype: DType, device: str | None) -> C:
 
 
 def from_dlpack(cls: type[C], data: Any, device: str | None = None) -> C:
-    """A tensor on the memory of anything that speaks DLPack (torch, JAX, CuPy …), as by `from_numpy`."""
+    """A tensor on the memory of anything that speaks DLPack (torch, JAX, CuPy …), as by `from_numpy`.
+
+    >>> import numpy as np
+    >>> Tensor.from_dlpack(np.arange(3)).tolist()
+    [0, 1, 2]
+    """
     return _sharing(cls, *foreign_array(data), device)
 
 
@@ -141,6 +153,8 @@ def from_url(
 
     With `sha256` the contents are compared with that checksum before they are used. A file of more than
     `limit` bytes is not fetched; the knob DOWNLOAD_LIMIT says how many without it (16 GiB).
+
+    >>> Tensor.from_url("https://example.org/digits.bin", "uint8", (10, 28, 28))  # doctest: +SKIP
     """
     from morok.tensor.creation.download import (
         downloaded,  # Python's own modules for the net are slow to load
@@ -157,7 +171,14 @@ def from_file(
     offset: int = 0,
     device: str | None = None,
 ) -> C:
-    """A tensor on a memory-mapped file, from byte `offset` on; without a shape, all of it as one axis."""
+    """A tensor on a memory-mapped file, from byte `offset` on; without a shape, all of it as one axis.
+
+    >>> import pathlib, tempfile
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "bytes")
+    >>> _ = path.write_bytes(bytes([1, 0, 2, 0]))
+    >>> Tensor.from_file(path, "int16").tolist()
+    [1, 2]
+    """
     kind = as_dtype(dtype)
     sizes = None if shape is None else concrete_shape(as_shape(flat_args((shape,))))
     array = map_file(path, kind, None if sizes is None else math.prod(sizes), offset)

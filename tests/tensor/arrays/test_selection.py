@@ -119,3 +119,13 @@ def test_the_size_follows_the_values() -> None:
         x = np.arange(5)
         same(Tensor(x)[Tensor(x >= limit)], x[x >= limit])
         same((Tensor(x) >= limit).nonzero(), np.argwhere(x >= limit))
+
+
+def test_unique_slices_of_nothing() -> None:
+    x = Tensor(np.zeros((3, 0, 2), np.float32))
+    for found in (x.unique(dim=1, return_inverse=True, return_counts=True),
+                  x.unique_consecutive(dim=1, return_inverse=True, return_counts=True)):  # fmt: skip
+        same(found.values, np.zeros((3, 0, 2), np.float32))
+        same(found.inverse, np.zeros(0, np.int64))
+        same(found.counts, np.zeros(0, np.int64))
+    same(x.unique(dim=0), np.unique(np.zeros((3, 0, 2), np.float32), axis=0))

@@ -310,6 +310,7 @@ MOVEMENT: dict[str, list[Pair]] = {
     "chunk": [(lambda t: t.chunk(2, 1)[1], lambda x: x[:, 2:])],
     "tensor_split": [
         (lambda t: t.tensor_split(2, 1)[1], lambda x: np.array_split(x, 2, 1)[1]),
+        (lambda t: t.tensor_split(Tensor(2), 1)[1], lambda x: np.array_split(x, 2, 1)[1]),
         (lambda t: t.tensor_split((1, 3), 2)[1], lambda x: np.array_split(x, (1, 3), 2)[1]),
     ],
     "unbind": [(lambda t: t.unbind(axis=1)[2], lambda x: x[:, 2])],

@@ -10,15 +10,15 @@ import pytest
 from morok import Tensor, Variable
 from morok.tensor import tensor as module
 
-# Methods without an example: they act on devices or other libraries, or their result is not a short text.
-WITHOUT = frozenset(("from_numpy", "from_dlpack", "from_file", "from_url", "prepare", "plan"))
+# Methods without an example: their result is not a short text.
+WITHOUT = frozenset(("plan",))
 
 
 def public() -> Iterator[tuple[str, Any]]:
-    """The public methods that the table attaches."""
+    """The public methods that the table attaches, and the properties."""
     for name, member in inspect.getmembers(Tensor):
         function = inspect.unwrap(getattr(member, "__func__", member))
-        if not name.startswith("_") and callable(member):
+        if not name.startswith("_") and (callable(member) or isinstance(member, property)):
             yield name, function
 
 
