@@ -1,6 +1,6 @@
 """How long the first call of each function takes, with nothing stored on disk: examples of all docstrings.
 
-    python benchmarks/first_calls.py [--over 1.0] [--part 0/1] [names …]
+    python benchmarks/first_calls.py [--over 1.0] [--used] [--part 0/1] [names …]
 
 Each example of a tensor's method, of the namespaces and of `nn` runs in this process, one after the other, so
 kernels that several share are compiled for the first of them. Names: only examples of these.
@@ -43,7 +43,7 @@ def functions() -> Iterator[tuple[str, Any, dict[str, Any]]]:
                 yield f"{space}.{name}", member, {"Tensor": Tensor, **vars(loaded)}
 
 
-def first_call(name: str, member: Any, known: dict[str, Any]) -> float | None:
+def first_call(name: str, member: Any, known: dict[str, Any], clock: Any) -> float | None:
     """Seconds for the example of a function; None if it has none."""
     text = inspect.getdoc(member) or ""
     module = import_module(member.__module__)
@@ -51,16 +51,23 @@ def first_call(name: str, member: Any, known: dict[str, Any]) -> float | None:
     test = doctest.DocTestParser().get_doctest(text, {**vars(module), **known}, name, None, None)
     if not test.examples:
         return None
-    started = time.perf_counter()
+    started = clock()
     with contextlib.redirect_stdout(io.StringIO()):
         doctest.DocTestRunner(verbose=False).run(test, out=lambda _: None)
-    return time.perf_counter() - started
+    return clock() - started
+
+
+def used() -> float:
+    """Seconds that processors have worked for this process and its children: no less than what passed."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", help="functions; all if there are none")
     parser.add_argument("--over", type=float, default=1.0, help="seconds from which a function is listed")
+    parser.add_argument("--used", action="store_true", help="processors' time, where others work, too")
     parser.add_argument("--part", default="0/1", help="1/4: the second quarter")
     options = parser.parse_args()
     os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp()
@@ -73,7 +80,7 @@ def main() -> None:
     for name, member, known in list(functions())[part::parts]:
         if options.names and name not in options.names:
             continue
-        taken = first_call(name, member, known)
+        taken = first_call(name, member, known, used if options.used else time.perf_counter)
         if taken is None:
             without.append(name)
         else:

@@ -113,3 +113,14 @@ def test_errors() -> None:
     assert repr(n) == "Variable('n', 1, 10)"
     assert n.bounds == (1, 10)
     same(Tensor.ones(3), np.ones(3, np.float32))  # nothing is broken
+
+
+def test_padding_of_nothing_is_still_a_variable() -> None:
+    """A plan made while the variable is 0 serves other values: `before` is no constant."""
+    n = Variable("n", 0, 6)
+    y = Tensor(X[0]).pad([(n.bind(0), 6 - n.bind(0))])
+    assert y.shape == (10,)
+    plan = y.prepare()
+    for value in (0, 2, 6):
+        plan.run(n=value)
+        same_values(y, np.pad(X[0], (value, 6 - value)))

@@ -12,6 +12,7 @@ from morok.ir.bounds import bounds
 from morok.ir.infer import Shape, Size, show_shape, subtract_sizes
 from morok.ir.node import UOp, alu, const
 from morok.ir.ops import Ops
+from morok.ir.sizes import largest
 from morok.tensor.arrays.joining import cat
 from morok.tensor.arrays.movement import expand, flip, narrow
 from morok.tensor.calls.record import frozen
@@ -125,9 +126,14 @@ def negated(size: Size) -> Size:
 
 
 def _up(size: Size) -> Size:
-    """The size, or 0 where it is negative; a symbolic one is taken as it is if it can be positive."""
+    """The size, or 0 where it is negative; a symbolic one is taken as it is if it can be positive.
+
+    One that is 0 with the values of this moment stays: the same plan serves all values.
+    """
     if isinstance(size, int):
         return max(size, 0)
+    if largest(negated(size)) <= 0 < largest(size):
+        return size
     return 0 if bounds(size)[1] <= 0 else size
 
 

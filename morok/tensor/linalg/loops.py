@@ -15,6 +15,7 @@ from __future__ import annotations
 import atexit
 import math
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from threading import Lock
 from typing import Any, final
 
@@ -27,6 +28,7 @@ from morok.ir.memory import base_of
 from morok.ir.node import UOp
 from morok.knobs import compile_environment
 from morok.runtime.plan import ExecutionPlan, buffer_for
+from morok.runtime.turns import Turns
 from morok.schedule.schedule import schedule
 from morok.tensor.arrays.joining import stack
 from morok.tensor.arrays.movement import permute, reshape
@@ -69,29 +71,40 @@ class Loop:
         root = contiguous(new).uop
         found = schedule([root])
         self._target = base_of(found.results[root])
-        self._plan = ExecutionPlan(found)
-        self._named = "step" in self._plan.limits
+        plan = ExecutionPlan(found)
+        self._turns = Turns(plan)
+        self._named = "step" in plan.limits
         self._lock = renewed(self, "_lock", Lock)
 
     def run(
         self, first: Buffer, count: int, given: Sequence[Buffer] = (), history: Buffer | None = None
     ) -> Buffer:
         """The state after so many steps; `first` is left as it is. A history gets all states."""
-        device = get_device(str(self._source.src[1].arg))
         size, dtype = self._source.arg, self._source.dtype
-        spare = [device.buffer(size, dtype) for _ in range(min(count, 2))] if history is None else []
-        now = first
         memory = dict(zip(self._given, given, strict=True))
+        if history is None:
+            device = get_device(str(self._source.src[1].arg))
+            a, b = (device.buffer(size, dtype) for _ in range(2))
+            pairs = [(first, a), (a, b), (b, a)]
+        else:
+            places = [
+                first,
+                *(history.view(size, dtype, (k + 1) * size * dtype.itemsize) for k in range(count)),
+            ]
+            pairs = list(pairwise(places))
+        turns = [{**memory, self._source: old, self._target: new} for old, new in pairs]
         with self._lock:
-            for k in range(count):
-                if history is None:
-                    other = spare[k % 2]
-                else:
-                    other = history.view(size, dtype, (k + 1) * size * dtype.itemsize)
-                values = {"step": k} if self._named else {}
-                self._plan.run({**memory, self._source: now, self._target: other}, **values)
-                now = other
-        return now
+            if history is None:
+                self._turns.begin(turns)
+                for k in range(count):
+                    self._turns.run(0 if not k else 2 - k % 2, {"step": k} if self._named else {})
+                self._turns.end()
+                return a if count % 2 else b
+            for k, turn in enumerate(turns):
+                self._turns.begin([turn])
+                self._turns.run(0, {"step": k} if self._named else {})
+            self._turns.end()
+        return places[-1]
 
 
 _loops: Cache[Any, Loop] = Cache("linalg.loops", _KEPT)
@@ -113,11 +126,11 @@ def steps(x: T, count: int, step: Step, *key: Any) -> T:
         state = realize(contiguous(turned))
         loop = _loop(state, concrete_shape(state.shape), count, step, key, (), True)
         memory = loop.run(buffer_for(base_of(state.uop)), count)
-        return reshape(permute(_tensor(x, memory, concrete_shape(state.shape)), 2, 0, 1), shape)
+        return reshape(permute(tensor_on(x, memory, concrete_shape(state.shape)), 2, 0, 1), shape)
     state = realize(contiguous(x))
     loop = _loop(state, shape, count, step, key, ())
     memory = loop.run(buffer_for(base_of(state.uop)), count)
-    return _tensor(x, memory, shape)
+    return tensor_on(x, memory, shape)
 
 
 def all_steps(x: T, count: int, step: Step, given: Sequence[Any], *key: Any) -> T:
@@ -159,7 +172,8 @@ def _loop(
     return loop
 
 
-def _tensor(x: T, memory: Buffer, shape: tuple[int, ...]) -> T:
+def tensor_on(x: T, memory: Buffer, shape: tuple[int, ...]) -> T:
+    """A tensor of x's kind on memory that has been filled."""
     node: UOp = new_buffer(x.dtype, math.prod(shape), x.device)
     bind_buffer(node, memory)
     return x._new(view_of(node, shape))

@@ -20,20 +20,23 @@ from morok.tensor.arrays.joining import cat
 from morok.tensor.arrays.movement import expand, flip, narrow, squeeze, unsqueeze
 from morok.tensor.arrays.padding import pad
 from morok.tensor.core import iota
-from morok.tensor.creation.constructors import as_operand, detach, eye, ones, zeros
+from morok.tensor.creation.constructors import as_operand, contiguous, detach, eye, ones, zeros
 from morok.tensor.dtypes import accumulator, float_of
 from morok.tensor.elementwise import arithmetic
 from morok.tensor.elementwise.comparison import ne, where
 from morok.tensor.elementwise.conversion import cast
 from morok.tensor.elementwise.floats import floating
 from morok.tensor.elementwise.operators import T
+from morok.tensor.export import realize
 from morok.tensor.linalg.loops import steps
 from morok.tensor.linalg.normalization import tril, triu
+from morok.tensor.linalg.panels import CHOLESKY, LU, WIDTH, bordered, by_panels, in_panels, unreflect_block
+from morok.tensor.linalg.panels import QR as QR_PANELS
 from morok.tensor.linalg.rotations import diagonalized
 from morok.tensor.linalg.steps import cholesky as cholesky_step
 from morok.tensor.linalg.steps import gauss_jordan, reflect, rotate_rows, substitute, unreflect
 from morok.tensor.linalg.steps import lu as lu_step
-from morok.tensor.sizes import broadcast_shapes
+from morok.tensor.sizes import broadcast_shapes, concrete_shape
 
 FREE = "free columns"  # the name of columns that only complete a basis
 
@@ -187,11 +190,18 @@ def det(t: T) -> T:
 def factored(x: T, pivot: bool) -> tuple[Any, Any, Any]:
     """(L below U's diagonal and U, the order of the rows, the sign of that order); A[order] = L U."""
     rows, columns = _matrix(x, "lu", square=False)
+    if rows == columns and rows % WIDTH and in_panels(x.shape, rows):
+        packed, order, sign = factored(bordered(x), pivot)
+        return packed.narrow(-1, 0, rows).narrow(-2, 0, rows), order.narrow(-1, 0, rows), sign
     lead = x.shape[:-2]
     order = cast(x._new(iota((rows, 1), 0, dt.int64)), x.dtype)
     signs = x._new(ones(type(x), rows, 1, dtype=x.dtype, device=x.device).uop)
     state = cat(x, expand(order, [*lead, rows, 1]), expand(signs, [*lead, rows, 1]), dim=-1)
-    done = steps(state, min(rows, columns), lu_step, columns, pivot)
+    count = min(rows, columns)
+    if in_panels(x.shape, count):
+        done = by_panels(state, count, LU, columns, pivot)
+    else:
+        done = steps(state, count, lu_step, columns, pivot)
     places = cast(squeeze(narrow(done, -1, columns, 1), -1), dt.int64)
     return narrow(done, -1, 0, columns), places, reduce.prod(narrow(done, -1, columns + 1, 1), (-2, -1))
 
@@ -209,7 +219,13 @@ def cholesky(t: T, upper: bool = False) -> T:
     """
     size, _ = _matrix(t, "cholesky")
     x = _precise(t)
-    found = _as_given(t, marked("cholesky", tril(steps(detach(x), size, cholesky_step)), x))
+    a = detach(x)
+    if in_panels(x.shape, size):
+        done = by_panels(bordered(a), size + -size % WIDTH, CHOLESKY)
+        done = narrow(narrow(done, -1, 0, size), -2, 0, size)
+    else:
+        done = steps(a, size, cholesky_step)
+    found = _as_given(t, marked("cholesky", tril(done), x))
     return matrix_transpose(found) if upper else found
 
 
@@ -242,6 +258,8 @@ def reflected(x: T, complete: bool = False) -> tuple[Any, Any, Any]:
     rows, columns = x.shape[-2:]
     assert isinstance(rows, int) and isinstance(columns, int)
     lead, count = x.shape[:-2], min(rows, columns)
+    if in_panels(x.shape, count):
+        return _reflected_by_panels(x, rows if complete else count)
     turns = min(columns, rows - 1)
     nothing = x._new(zeros(type(x), *lead, rows, columns, dtype=x.dtype, device=x.device).uop)
     done = steps(cat(x, nothing, dim=-1), max(turns, 0), reflect, columns)
@@ -252,6 +270,28 @@ def reflected(x: T, complete: bool = False) -> tuple[Any, Any, Any]:
     q = expand(unit_matrix(x, rows, width), [*lead, rows, width])
     q = narrow(steps(cat(q, v, dim=-1), count, unreflect, width, count), -1, 0, width)
     return q, triu(narrow(a, -2, 0, count)), cast(sign, x.dtype)
+
+
+def _reflected_by_panels(x: T, width: int) -> tuple[Any, Any, Any]:
+    """As `reflected`, a panel of columns at a time."""
+    given, given_columns = concrete_shape(x.shape[-2:])
+    x = bordered(x) if given == given_columns else x
+    lead, (rows, columns) = x.shape[:-2], concrete_shape(x.shape[-2:])
+    count, width = min(rows, columns), width + rows - given
+    none: list[Any] = [None] * (x.ndim - 1)
+    done = by_panels(pad(x, [*none, (0, 1)]), count, QR_PANELS, columns)
+    v = realize(contiguous(tril(narrow(done, -1, 0, count))))
+    q = expand(unit_matrix(x, rows, width), [*lead, rows, width])
+    q = narrow(steps(cat(q, v, dim=-1), count // WIDTH, unreflect_block, width, count), -1, 0, width)
+    head = narrow(narrow(done, -1, columns, 1), -2, 0, count)
+    upper = narrow(narrow(done, -1, 0, columns), -2, 0, count)
+    r = triu(upper, 1) + head * unit_matrix(x, count, columns)
+    sign = reduce.prod(where(reduce.any(ne(v, 0.0), -2), -1.0, 1.0), -1)
+    cut = rows - given
+    if cut:
+        q = narrow(narrow(q, -1, 0, width - cut), -2, 0, given)
+        r = narrow(narrow(r, -1, 0, columns - cut), -2, 0, given)
+    return q, r, cast(sign, x.dtype)
 
 
 def svd(t: T, full_matrices: bool = False) -> SVD:
