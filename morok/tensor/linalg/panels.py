@@ -330,7 +330,7 @@ def _qr_step(x: Any, block: Any, k: Any, columns: int) -> Any:
     return where(eq(j, WIDTH) & eq(i, at), where(flat, head, -far), found)
 
 
-def _turned(x: Any, v: Any, inverse: Any) -> Any:
+def _reflected(x: Any, v: Any, inverse: Any) -> Any:
     """x reflected by all columns of v, one after the other: x - V T Vᵀ x."""
     along = contiguous(matmul(matrix_transpose(v), x))
     return x - matmul(v, contiguous(matmul(inverse, along)))
@@ -341,7 +341,7 @@ def _qr_update(x: Any, panel: Any, block: Any, columns: int) -> Any:
     v = contiguous(where(_rows(strip) - first >= _columns(strip), strip, 0.0))
     inverse = unit_inverse(contiguous(matmul(matrix_transpose(v), v)))
     j = _columns(x)
-    found = where((j >= first + WIDTH) & (j < columns), _turned(x, v, inverse), x)
+    found = where((j >= first + WIDTH) & (j < columns), _reflected(x, v, inverse), x)
     found = where(eq(j, columns), x + narrow(panel, -1, WIDTH, 1), found)
     return _put_back(found, strip, block)
 
@@ -353,4 +353,4 @@ def unreflect_block(x: Any, k: Any, width: int, count: int) -> Any:
     """(Q | V) with a panel of the reflections of V applied to Q, the last panel first."""
     v = contiguous(narrow(x, -1, -k * WIDTH + (width + count - WIDTH), WIDTH))
     inverse = unit_inverse(contiguous(matmul(matrix_transpose(v), v)))
-    return where(_columns(x) < width, _turned(x, v, matrix_transpose(inverse)), x)
+    return where(_columns(x) < width, _reflected(x, v, matrix_transpose(inverse)), x)
