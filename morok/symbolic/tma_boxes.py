@@ -101,7 +101,11 @@ def dimensions_of(read: UOp, dims: tuple[UOp, ...]) -> list[_Dimension] | None:
     gates = [c for g in read.src[2:] for c in conjuncts(simplify(g))]
     # conditions on a whole dimension first: a part is split off only where it has to be
     gates.sort(key=lambda c: len(ranges(c)), reverse=True)
-    return found if all(_condition(c, found) for c in gates) else None
+    if not all([_condition(c, found) for c in gates]):
+        return None
+    # by stride: conditions come in another order at every stage, and box and coordinates are made at two
+    found[2:] = sorted(found[2:], key=lambda d: (d.stride, d.size or 0))
+    return found
 
 
 def _in_panels(read: UOp, dims: tuple[UOp, ...]) -> tuple[UOp, tuple[UOp, ...], UOp | None]:
@@ -149,11 +153,11 @@ def box_of(read: UOp, dims: tuple[UOp, ...]) -> Box | None:
     return Box(tuple(sizes), tuple(d.stride for d in found), (part, rows, *(1 for _ in found[2:])))
 
 
-def coordinates(read: UOp, dims: tuple[UOp, ...], panels: int) -> list[list[UOp]]:
+def coordinates(read: UOp, dims: tuple[UOp, ...], panels: int, box: Box) -> list[list[UOp]]:
     """Where the boxes of a tile's panels begin, each in the order of the box's dimensions."""
     read, dims, number = _in_panels(read, dims)
     found = dimensions_of(read, dims)
-    assert found is not None
+    assert found is not None and tuple(d.stride for d in found) == box.strides
     out = []
     for d in found:
         terms: Terms = [(t, k) for t, k in d.terms.items() if t not in dims]

@@ -334,7 +334,7 @@ def _copies(buffer: UOp, mapping: dict[UOp, UOp], slot: UOp, told: UOp, barrier:
     assert isinstance(memory.dtype, PtrDType)
     points, panel = _points(buffer), box.part[0] * box.part[1]
     out = []
-    for number, at in enumerate(coordinates(read, dims, points // panel)):
+    for number, at in enumerate(coordinates(read, dims, points // panel, box)):
         place_ = simplify(_on(Ops.ADD, _on(Ops.MUL, slot, points), number * panel))
         target = make(Ops.INDEX, memory.dtype, (after(memory, told), place_))
         begin = [simplify(substitute(c, mapping)) for c in at]
