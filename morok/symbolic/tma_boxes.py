@@ -101,7 +101,7 @@ def dimensions_of(read: UOp, dims: tuple[UOp, ...]) -> list[_Dimension] | None:
     gates = [c for g in read.src[2:] for c in conjuncts(simplify(g))]
     # conditions on a whole dimension first: a part is split off only where it has to be
     gates.sort(key=lambda c: len(ranges(c)), reverse=True)
-    if not all([_condition(c, found) for c in gates]):
+    if not all(_condition(c, found) for c in gates):
         return None
     # by stride: conditions come in another order at every stage, and box and coordinates are made at two
     found[2:] = sorted(found[2:], key=lambda d: (d.stride, d.size or 0))
