@@ -37,6 +37,7 @@ class GraphContraction:
     factors: tuple[UOp, UOp]
     inputs: DType
     output: DType
+    products: UOp  # what is summed
 
     @property
     def work(self) -> int:
@@ -48,9 +49,11 @@ class GraphContraction:
         """What both operands take in memory, in the type that is multiplied."""
         return (self.rows + self.columns) * self.batch * self.steps * self.inputs.itemsize
 
-    def reads_operand(self, count: int) -> bool:
-        """Whether a value of so many elements may be an operand, rather than the products themselves."""
-        return count <= max(self.rows, self.columns) * self.batch * self.steps
+    def reads_operand(self, node: UOp, count: int) -> bool:
+        """Whether a value of so many elements may be an operand, rather than the products themselves. (Of a
+        single row there are as many products as the other operand has elements.)"""
+        most = max(self.rows, self.columns) * self.batch * self.steps
+        return node is not self.products and count <= most
 
     def clocks(self, machine: Machine, pieces: int = 1, plain: bool = True) -> float:
         """The time on a grid, if the steps were cut in so many pieces, each with sums of its own."""
@@ -149,4 +152,5 @@ def contraction_at(node: UOp) -> GraphContraction | None:
         return None
     factors = (_narrow(product.src[0]), _narrow(product.src[1]))
     inputs = max((f.dtype for f in factors), key=lambda d: d.itemsize)
-    return GraphContraction(rows, columns, points(left & right), points(steps), factors, inputs, node.dtype)
+    batch = points(left & right)
+    return GraphContraction(rows, columns, batch, points(steps), factors, inputs, node.dtype, product)

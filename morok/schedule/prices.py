@@ -29,7 +29,7 @@ def operand_reason(node: UOp, product: GraphContraction, costs: Costs) -> str | 
     """
     machine = costs.machine
     count = costs.count[node]
-    if not product.reads_operand(count) or not costs.leaves[node] or product.work < LEAST_WORK:
+    if not product.reads_operand(node, count) or not costs.leaves[node] or product.work < LEAST_WORK:
         return None
     if machine.grid is None:
         return _few_rows_reason(node, product, costs)

@@ -58,11 +58,34 @@ def _sum_of(x: UOp) -> tuple[dict[UOp, int], int]:
     return {t: k for t, k in found.items() if k}, constant
 
 
+def _coarser(terms: dict[UOp, int], rest: int) -> tuple[dict[UOp, int], int]:
+    """The same condition Σ + rest < 0 in larger steps, where the small ones cannot decide it.
+
+    64·h + e < 64·43 for e in 0 … 63   →   h < 43
+    """
+    ordered = sorted(terms.items(), key=lambda p: abs(p[1]))
+    below = 0.0
+    for n, (term, k) in enumerate(ordered[:-1]):
+        low, high = bounds(term)
+        below += k * high
+        step = math.gcd(*(k for _, k in ordered[n + 1 :]))
+        if low or k < 0:
+            break
+        if below < step and rest % step == 0:
+            return {t: k // step for t, k in ordered[n + 1 :]}, rest // step
+    return terms, rest
+
+
 def _condition(c: UOp, dimensions: list[_Dimension]) -> bool:
     """Takes a condition as an end of a dimension; False where it is none."""
     if c.op is not Ops.CMPLT or not c.src[0].dtype.is_index:
         return False
     terms, rest = _sum_of(alu(Ops.SUB, *c.src))  # Σ + rest < 0
+    return _end(terms, rest, dimensions) or _end(*_coarser(terms, rest), dimensions)
+
+
+def _end(terms: dict[UOp, int], rest: int, dimensions: list[_Dimension]) -> bool:
+    """Takes Σ + rest < 0 as an end of a dimension, or of one that is split off."""
     negative = {t: -k for t, k in terms.items()}
     for number, d in enumerate(dimensions):
         if terms == d.terms:
@@ -78,7 +101,20 @@ def _condition(c: UOp, dimensions: list[_Dimension]) -> bool:
             dimensions[number] = _Dimension(d.stride, terms, d.constant, d.constant - rest)
             dimensions.append(outer)
             return True
+        step = _times(terms, d.terms)
+        if step > 1 and d.size is None:  # a part that moves in larger steps: heads among rows
+            other = {t: k for t, k in d.terms.items() if t not in terms}
+            dimensions[number] = _Dimension(d.stride, other, d.constant)
+            dimensions.append(_Dimension(d.stride * step, terms, 0, -rest))
+            return True
     return False
+
+
+def _times(terms: dict[UOp, int], all_terms: dict[UOp, int]) -> int:
+    """How many times as large the coefficients of some terms are among others; 0 if that differs."""
+    found = {all_terms.get(t, 0) / k for t, k in terms.items()}
+    step = found.pop() if len(found) == 1 else 0.0
+    return int(step) if step == int(step) and len(terms) < len(all_terms) else 0
 
 
 def dimensions_of(read: UOp, dims: tuple[UOp, ...]) -> list[_Dimension] | None:

@@ -116,9 +116,10 @@ def test_batches(steps: int) -> None:
 
 
 @pytest.mark.parametrize("roles", [PRODUCER, EPILOGUE], ids=["producer", "epilogue"])
-def test_columns_that_are_heads(roles: int) -> None:
-    """The weight's gradient behind split heads: a tile's row is two panels, each of another head."""
-    heads = 4
+@pytest.mark.parametrize("heads", [4, 3])
+def test_columns_that_are_heads(roles: int, heads: int) -> None:
+    """The weight's gradient behind split heads: a tile's row is two panels, each of another head. Of three
+    heads the last tile has only one: the other one lies beyond the end of the box."""
 
     def gradient(g: Tensor, x: Tensor) -> Tensor:
         rows = g.transpose(1, 2).reshape(2 * 128, heads * 64)
