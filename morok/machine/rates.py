@@ -179,6 +179,7 @@ class Attention:
 
     registers: int  # of a thread, for rows, scores and results
     group_registers: int  # the same where units read q by themselves, and need some for the powers
+    wide_registers: int  # what these may be at most, where rows are too wide for that
     warps: tuple[tuple[int, float], ...]
     keys: tuple[tuple[int, float], ...]  # of a tile
     groups: tuple[tuple[int, float], ...]

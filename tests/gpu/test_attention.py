@@ -81,7 +81,8 @@ def heads(rows: int, keys: int, width: int, out: int, *batch: int) -> tuple[tupl
         (40, 77, 32, 32),  # keys that fill none either
         (33, 16, 80, 96),  # one step
         (64, 64, 128, 128),  # 16 rows for each warp
-        (64, 32, 192, 192),  # as many registers as there may be
+        (64, 32, 192, 192),  # 16 rows of a warp need most of its registers
+        (64, 64, 256, 256),  # as many as there may be
     ],
 )
 def test_one_kernel(rows: int, keys: int, width: int, out: int, dtype: str) -> None:

@@ -27,6 +27,9 @@ from morok.rewrite.engine import substitute
 from morok.schedule.graph.chain import Chain, chain_of
 
 
+ALONE = 0.9  # of a multiprocessor's rate that one group of warps reaches: it multiplies or computes powers
+
+
 class Tile(NamedTuple):
     """A block: rows of q for each of its warps or warp groups, how many these are, keys of a step, and
     tiles of k and v: one is read, others are under way."""
@@ -122,11 +125,9 @@ class Rows:
             for n, _ in rates.groups
             for keys, _ in rates.group_keys
         ]
-        return [
-            t
-            for t in found
-            if self.registers(t) <= rates.group_registers and self.shared(t) <= machine.local_bytes
-        ]
+        found = [t for t in found if self.shared(t) <= machine.local_bytes]
+        narrow = [t for t in found if self.registers(t) <= rates.group_registers]
+        return narrow or [t for t in found if self.registers(t) <= rates.wide_registers]
 
     def registers(self, tile: Tile) -> int:
         """What a thread holds: results and scores in 32 bits, rows of operands in 16."""
@@ -149,9 +150,9 @@ class Rows:
         warps_per_sm = max(1, machine.local_bytes // self.shared(tile)) * tile.teams
         cores = max(1, machine.cores)
         if tile.unit.shared:  # while some groups compute powers, others multiply
-            busy = min(
-                1.0, 0.4 + 0.2 * warps_per_sm * (self.inner / len(self.chain.firsts) + self.wide) / rates.full
-            )
+            width = self.inner / len(self.chain.firsts) + self.wide
+            most = ALONE if warps_per_sm == 1 else 1.0
+            busy = min(most, 0.4 + 0.2 * warps_per_sm * width / rates.full)
             rounds = rows / (rates.group_rate * busy * cores)
             return (
                 max(0.8, rounds) * keys * dict(rates.group_keys)[tile.keys] * dict(rates.groups)[tile.teams]
