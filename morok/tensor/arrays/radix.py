@@ -8,11 +8,14 @@ digit by digit, is where their elements begin; so every element knows its place.
 Where one thread puts elements in places as fast as memory takes them, they are put. On a grid every place
 looks for its element instead: threads that write to places known when they run would have to take turns.
 
-The k largest are found by their smallest: two bits of it at a time, by counting how many elements are at
-least as large. Then only these are sorted.
+The k largest are found by their smallest: a few bits of it at a time, by counting how many elements are at
+least as large. Then only these are sorted. Long rows are cut into runs first: the k largest lie in the k runs
+with the largest maxima, so most elements are looked at once.
 """
 
 from __future__ import annotations
+
+import math
 
 from morok import dtype as dt
 from morok.ir.node import const
@@ -33,7 +36,11 @@ BITS = 4  # of a digit
 DIGITS = 1 << BITS
 TILE = 16  # elements: a counter of 4 bits holds how many of them come before one
 SHORT = 64  # elements of a sorted row that are all looked at instead of searched
-AT_ONCE = 2  # bits of a bound that one pass over the elements decides
+AT_ONCE = 2  # bits of a bound that one pass over the elements decides; of few elements twice as many
+SMALL = 1 << 16  # elements that take a pass less time than its kernel
+SHORTEST = (
+    8  # elements of runs whose maxima are compared first; others are a multiple, so that lanes are full
+)
 
 
 def counting(x: T, size: int, dtype: dt.DType) -> T:
@@ -136,17 +143,21 @@ def places_in_rows(x: T, values: T, right: bool) -> T:
 
 
 def bound_of(keys: T, k: int, bits: int) -> T:
-    """The k-th largest of rows of numbers of 0 … 2^bits - 1, by two bits at a time: (rows, 1)."""
-    rows = keys.shape[0]
-    bound = keys._new(expand_to(const(keys.dtype, 0), (rows, 1)))
-    for shift in range(bits - AT_ONCE, -1, -AT_ONCE):
+    """The k-th largest of rows of numbers of 0 … 2^bits - 1, by a few bits at a time: (rows, 1).
+
+    What one more in these bits is worth is memory, so that all passes are one kernel.
+    """
+    rows, count = concrete_shape(keys.shape)
+    digit = AT_ONCE if rows * count > SMALL else 2 * AT_ONCE
+    bound = contiguous(keys._new(expand_to(const(keys.dtype, 0), (rows, 1))))
+    unit = contiguous(keys._new(expand_to(const(keys.dtype, 1 << (bits - digit)), (1, 1))))
+    for turn in range(bits // digit):
+        unit = contiguous(unit >> digit) if turn else unit
         found = []
-        for step in range(1, 1 << AT_ONCE):
-            enough = (
-                reduce.sum(cast(keys >= bound + (step << shift), dt.int32), -1, True, dtype=dt.int32) >= k
-            )
+        for step in range(1, 1 << digit):
+            enough = _count(keys >= bound + unit * step) >= k
             found.append(cast(enough, keys.dtype))
-        bound = contiguous(bound + (_total(found) << shift))
+        bound = contiguous(bound + _total(found) * unit)
     return bound
 
 
@@ -156,7 +167,11 @@ def _count(x: T) -> T:
 
 def largest_of(keys: T, k: int, bits: int) -> T:
     """The positions of the k largest numbers of each row, in order; of equal ones the first."""
-    rows = keys.shape[0]
+    rows, count = concrete_shape(keys.shape)
+    keys = contiguous(keys)
+    run = math.isqrt(count // k) // SHORTEST * SHORTEST
+    if run:
+        return _largest_by_runs(keys, k, bits, run)
     bound = bound_of(keys, k, bits)
     above, same = keys > bound, eq(keys, bound)
     wanted = contiguous(k - _count(above))
@@ -165,3 +180,21 @@ def largest_of(keys: T, k: int, bits: int) -> T:
     so_far = contiguous(reduce.cumsum(taken, -1, dtype=dt.int32))
     number = expand(reshape(counting(keys, k, dt.int32), 1, k), rows, k)
     return places_in_rows(so_far, number, True)
+
+
+def _largest_by_runs(keys: T, k: int, bits: int, run: int) -> T:
+    """The same of long rows, most of which are looked at once: the k largest lie in the k runs with the
+    largest maxima (of equal ones the first). For any other run k elements come before all of its own."""
+    rows, count = concrete_shape(keys.shape)
+    runs, rest = divmod(count, run)
+    whole = reshape(narrow(keys, 1, 0, runs * run), rows, runs, run)
+    most = contiguous(reduce.max(whole, -1))
+    if rest:
+        most = cat(most, contiguous(reduce.max(narrow(keys, 1, runs * run, rest), -1, True)), dim=1)
+    best = contiguous(largest_of(most, k, bits))
+    places = reshape(unsqueeze(best * run, -1) + counting(keys, run, dt.int64), rows, k * run)
+    found = gather(keys, -1, clamp(places, max=count - 1))
+    if rest:  # beyond the end, and behind everything that is as small
+        found = where(places < count, found, 0)
+    inner = contiguous(largest_of(contiguous(found), k, bits))
+    return gather(best, -1, inner // run) * run + inner % run

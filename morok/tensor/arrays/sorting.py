@@ -54,10 +54,26 @@ def _order_key(x: T) -> T:
         if own is dt.uint64:
             return bitcast(x ^ (1 << 63), dt.int64)
         return cast(x, dt.int64)
+    return cast(_float_key(x), dt.int64)
+
+
+def _unsigned_key(x: T) -> T:
+    """An unsigned number of 32 bits per element, or of 64 where it is as wide, that orders as they do."""
+    own = x.dtype
+    if not own.is_float and (own.is_unsigned or not own.is_int):
+        return cast(x, dt.uint64 if own.itemsize == 8 else dt.uint32)
+    signed, unsigned = (dt.int64, dt.uint64) if own.itemsize == 8 else (dt.int32, dt.uint32)
+    key = _float_key(x) if own.is_float else cast(x, signed)
+    return bitcast(key ^ signed.min, unsigned)
+
+
+def _float_key(x: T) -> T:
+    """A whole number of 32 bits, or of 64, that orders as floats do."""
+    own = x.dtype
     wide = x if own is dt.float64 else cast(x, dt.float32)
     bits = bitcast(wide + 0.0, dt.int64 if own is dt.float64 else dt.int32)  # -0 becomes 0
     key = where(bits < 0, bits ^ bits.dtype.max, bits)
-    return cast(where(isnan(wide), bits.dtype.max, key), dt.int64)
+    return where(isnan(wide), bits.dtype.max, key)
 
 
 def _sort_keys(x: T, descending: bool) -> list[tuple[T, int, int]]:
@@ -174,16 +190,10 @@ def topk(
 def _selected(x: T, k: int, descending: bool) -> T:
     """The positions of the first k of rows (…, n) in order, found without sorting the others."""
     *lead, count = concrete_shape(x.shape)
-    key = _order_key(x) if descending else ~_order_key(x)
-    if x.dtype.itemsize == 8:
-        wide, bits = bitcast(key ^ dt.int64.min, dt.uint64), 64
-    else:
-        own = x.dtype
-        signed = own.is_float or (own.is_int and not own.is_unsigned)
-        least = -(1 << 31) if signed else 0 if descending else -(1 << 32)
-        wide, bits = cast(key - least, dt.uint32), 32
-    keys = contiguous(reshape(wide, math.prod(lead), count))
-    found = reshape(largest_of(keys, k, bits), *lead, k)
+    wide = _unsigned_key(x)
+    keys = reshape(wide if descending else ~wide, math.prod(lead), count)
+    bits = 8 * wide.dtype.itemsize
+    found = contiguous(reshape(largest_of(keys, k, bits), *lead, k))
     ordered: T = gather(found, -1, _row_order(gather(x, -1, found), descending))
     return ordered
 
