@@ -26,7 +26,6 @@ from morok.optimize.record import Opt, applied
 from morok.rewrite.engine import substitute
 from morok.schedule.graph.chain import Chain, chain_of
 
-
 ALONE = 0.9  # of a multiprocessor's rate that one group of warps reaches: it multiplies or computes powers
 
 

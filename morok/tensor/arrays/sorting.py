@@ -64,7 +64,8 @@ def _unsigned_key(x: T) -> T:
         return cast(x, dt.uint64 if own.itemsize == 8 else dt.uint32)
     signed, unsigned = (dt.int64, dt.uint64) if own.itemsize == 8 else (dt.int32, dt.uint32)
     key = _float_key(x) if own.is_float else cast(x, signed)
-    return bitcast(key ^ signed.min, unsigned)
+    found: T = bitcast(key ^ signed.min, unsigned)
+    return found
 
 
 def _float_key(x: T) -> T:
