@@ -10,7 +10,7 @@ from __future__ import annotations
 from morok.ir.node import UOp
 from morok.machine.grid_time import memory_clocks
 from morok.machine.machine import Machine
-from morok.schedule.contraction import GraphContraction
+from morok.schedule.contraction import GraphContraction, memory_axis
 from morok.schedule.costs import Costs
 
 LEAST_WORK = 1 << 17  # multiplications of a product that is worth a tile
@@ -105,6 +105,31 @@ def idle_reason(rows: float, outputs: float, itemsize: int, costs: Costs) -> str
     if inline <= LONGER * kept:
         return None
     return f"the {outputs:.0f} outputs of the kernel would have {rows:.0f} block{'' if rows == 1 else 's'}"
+
+
+def again_reason(node: UOp, points: float, costs: Costs) -> str | None:
+    """Why a reduction across memory should not be computed before the outputs of a kernel that repeat it: the
+    threads of a grid share rows that lie in order, but all others each of them reduces anew."""
+    machine = costs.machine
+    if machine.grid is None or memory_axis(node.src[0]) in (None, *node.arg[1]):
+        return None
+    if costs.bytes_read(node) < costs.count[node.src[0]]:
+        return None  # rather of what is computed than of memory
+    count = costs.count[node]
+    again = (points - count) * costs.work[node] / (machine.grid.operations * machine.cores)
+    stored = 2 * count * node.dtype.itemsize
+    kept = memory_clocks(stored, machine.cores, machine) + machine.grid.launch
+    if again <= LONGER * kept:
+        return None
+    return f"threads would compute it {points / max(1, count):.3g} times, each for itself"
+
+
+def shared_places_reason(node: UOp, costs: Costs) -> str | None:
+    """Why a reduction should not be computed while rows are put in places: the threads of a grid share these,
+    and each goes through all rows."""
+    if costs.machine.grid is None or not costs.heaviest[node][0]:
+        return None
+    return "threads that share the places of rows would each compute all of them"
 
 
 def beside_reason(node: UOp, product: GraphContraction, times: float, costs: Costs) -> str | None:

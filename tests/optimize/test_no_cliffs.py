@@ -15,6 +15,7 @@ from morok import Tensor
 from morok.ir.node import UOp, make, toposort
 from morok.ir.ops import Ops
 from morok.machine.machine import Machine
+from morok.nn import functional
 from morok.optimize.contraction import find_contraction
 from morok.optimize.roofline import kernel_clocks
 from morok.schedule import schedule as module
@@ -246,7 +247,24 @@ def test_products_are_not_computed_for_loops_that_they_do_not_have() -> None:
     assert len(chains) == 5 and max(chains) == 8 * 12 * 1024 * 1024 * 64
 
 
+def group_norm(training: bool, conv: bool = False) -> Results:
+    """Statistics of long rows are sums in two stages; whoever reads them must not add up the parts again."""
+    y = x(9, 320, 32, 32)
+    z = functional.silu(functional.group_norm(y, 8, x(320), x(320)))
+    z = z.conv2d(x(320, 320, 3, 3), padding=1) if conv else z
+    return grads(z, y) if training else (z,)
+
+
+def whole_norm() -> Results:
+    y = x(4, 512, 1024)
+    middle, spread = y.mean((1, 2), keepdim=True), y.var((1, 2), keepdim=True)
+    return ((y - middle) * (spread + 1e-5).rsqrt(),)
+
+
 LONG: dict[str, Row] = {
+    "group norm": Row(lambda: group_norm(False), 0, 5),
+    "group norm, training": Row(lambda: group_norm(True), 0, 12),
+    "norm of all but the batch": Row(whole_norm, 0, 5),
     "cross entropy": Row(lambda: loss(False), 0, 2),
     "cross entropy, training": Row(lambda: loss(True), 0, 2),
     "one row": Row(lambda: (x(1, 4096) @ x(4096, 14336),), 0, 2),
@@ -271,6 +289,26 @@ def test_long_reductions_have_all_of_the_machine(name: str) -> None:
         for kernel in found:
             clocks = kernel_clocks(kernel.ast, machine) - machine.grid.launch
             assert clocks <= 4 * _memory(kernel.before, machine) + machine.grid.launch, kernel.names
+
+
+def test_what_is_normalised_before_a_convolution_is_no_part_of_it() -> None:
+    with an_h200() as machine:
+        found = planned([t.uop for t in group_norm(False, conv=True)], machine)
+        products = [k for k in found if k.is_product]
+        assert len(products) == 1 and products[0].on_unit and len(products[0].reductions) == 1
+        assert sum(kernel_clocks(k.ast, machine) for k in found) < 3 * kernel_clocks(products[0].ast, machine)
+
+
+def test_rows_are_computed_before_they_are_put_in_places() -> None:
+    """The gradient of a table behind products of its rows: the threads that share the places of a table each
+    go through all rows."""
+    with an_h200() as machine:
+        t, table = x(2048, 26, dtype="int32"), x(10000, 64, dtype="float32")
+        rows = table[t]
+        y = rows @ rows.transpose(1, 2)
+        found = planned([g.uop for g in grads(y, table)], machine)
+        puts = [k for k in found if "PARTITION" in k.names]
+        assert len(puts) == 1 and not puts[0].reductions
 
 
 def _memory(ast: UOp, machine: Machine) -> float:

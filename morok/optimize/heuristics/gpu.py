@@ -145,25 +145,29 @@ def transpose_through_shared(builder: Builder, effect: UOp, column: UOp) -> bool
     if found is None:
         return False
     buffer, row = found
+    others = [_transposed_read(e, column) for e in builder.ast.src if column in closed_ranges(e)]
+    buffers = dict.fromkeys((buffer, *(b for b, r in filter(None, others) if r is row)))
     wide = max(a.node.src[0].dtype.elem.itemsize for a in memory_of(store_of(effect)))  # type: ignore[attr-defined]
-    side = SQUARE_BYTES // wide
-    if (
-        min(trips(column), trips(row)) < side
-        or trips(column) * trips(row) < builder.machine.cores * side * side
-    ):
+    points = math.prod(trips(r) for r in output_loops(effect))
+    short = min(trips(column), trips(row))
+    sides = (SQUARE_BYTES // wide // n for n in (1, 2, 4))
+    side = next((n for n in sides if n <= short and points >= builder.machine.cores * n * n), 0)
+    if not side:
         return False
     pair = []
     for r in (column, row):
         number = int(r.arg[0])
         if not divides(side, r.src[0]):
             builder.do("PADTO", number, side)
-        pair.append(builder.loops.next_number())
-        if not builder.do("TILE", number, side):
+        whole = size(r) == side
+        pair.append(number if whole else builder.loops.next_number())
+        if not whole and not builder.do("TILE", number, side):
             return False
     across, along = pair
-    builder.do("STAGE", buffer, 1, (across, along))
+    for number in buffers:
+        builder.do("STAGE", number, 1, (across, along))
     lanes = max(1, builder.machine.vector_bytes // wide)
-    threads = THREADS // (side // lanes)
+    threads = min(side, THREADS // max(1, side // lanes))
     builder.do("LOCAL", along, threads)
     builder.do("UPCAST", along)
     builder.do("UPCAST", across, lanes)

@@ -21,6 +21,7 @@ WIDEST = 32  # threads along the columns
 TALLEST = 32  # threads along the rows
 THREADS = 1024  # of a multiprocessor, that should be busy
 AT_ONCE = 8  # rows under way per thread
+TURN = 2  # rows' worth of waiting that a turn of the loop costs besides
 LEAST = 64  # rows that are worth sharing
 
 
@@ -51,18 +52,31 @@ def share_columns(builder: Builder) -> bool:
     blocks = max(1, trips(column) * others // (wide * lanes))
     k = max(steps, key=trips)
     tall = power(min(TALLEST, max(1, trips(k) // 4), max(1, machine.cores * THREADS // (blocks * wide))))
+    amount = _at_once(k, tall)
+    if amount > 1 and not divides(tall * amount, k.src[0]):
+        builder.do("PADTO", int(k.arg[0]), tall * amount)
     if tall > 1:
         cut(builder, "GROUP", int(k.arg[0]), tall)
-    for amount in (AT_ONCE, AT_ONCE // 2, AT_ONCE // 4):
-        left = builder.loops.by_number.get(int(k.arg[0]))
-        if left is not None and divides(amount, left.src[0]) and builder.do("UNROLL", int(k.arg[0]), amount):
-            break
+    if amount > 1:
+        builder.do("UNROLL", int(k.arg[0]), amount)
     if lanes > 1:
         builder.do("UPCAST", int(column.arg[0]), lanes)
     # after the rows: the last threads are neighbours in a warp
     if wide > 1:
         cut(builder, "LOCAL", int(column.arg[0]), wide)
     return True
+
+
+def _at_once(k: UOp, tall: int) -> int:
+    """Rows under way per thread: many, but not so many that they go far beyond the last one."""
+    count = size(k)
+    if count is None:
+        return next((n for n in (AT_ONCE, AT_ONCE // 2, AT_ONCE // 4) if divides(n * tall, k.src[0])), 1)
+
+    def turns(amount: int) -> float:
+        return -(-count // (tall * amount)) * (amount + TURN)
+
+    return min((AT_ONCE, AT_ONCE // 2, AT_ONCE // 4, 1), key=turns)
 
 
 def _around(builder: Builder, k: UOp) -> frozenset[UOp]:

@@ -49,7 +49,15 @@ from morok.schedule.graph.uses import (
 from morok.schedule.indexing import Indices, known_shape, scanned_loop, source_indices
 from morok.schedule.kernel.lower import INTERNAL, PASS_THROUGH, new_loop, output_ranges
 from morok.schedule.kernel.probe import collapsible
-from morok.schedule.prices import beside_reason, idle_reason, loses_its_tile, operand_reason, waiting_reason
+from morok.schedule.prices import (
+    again_reason,
+    beside_reason,
+    idle_reason,
+    loses_its_tile,
+    operand_reason,
+    shared_places_reason,
+    waiting_reason,
+)
 
 MAX_BUFFERS = 31  # that one kernel reads
 MAX_CODE = 1000  # operations of one kernel, functions written out: compilers need more than linear time
@@ -388,6 +396,8 @@ class Chooser:
                 slow = slow or self.structural_reason(node, use, alive, depth)
                 if use.kernel in seen and self.is_heavy(node) and work * count > costs.machine.rates.launch:
                     slow = slow or "one kernel would hold a matrix product twice"
+            if slow is None and use.kernel.scatters:
+                slow = shared_places_reason(node, costs)
             if slow is None and use.nest and use.nest[-1].product is not None:
                 slow = operand_reason(node, use.nest[-1].product, costs)
             if slow is None and depth:
@@ -447,6 +457,7 @@ class Chooser:
             return f"the rest of the kernel would wait for {counted(rows, 'long row')}"
         if not depth and kernel.loops - alive:
             idle = idle_reason(rows, kernel.points, kernel.node.dtype.itemsize, self.costs)
+            idle = idle or again_reason(node, kernel.points, self.costs)
             if idle is not None:
                 return idle
         if not self.is_heavy(node) or work < EXPENSIVE_REDUCE:

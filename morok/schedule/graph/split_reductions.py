@@ -55,7 +55,8 @@ def split_reductions(sink: UOp, ctx: object = None) -> UOp:
     for node in collapsible(order):
         long.pop(node, None)
     done: dict[UOp, UOp] = {}
-    spread = _spread(order, tall & long.keys())
+    # the blocks of a grid would each add up the pieces anew
+    spread = _spread(order, {n for n in long if n in tall or machine_of(devices[n]).has_grid})
     for node in order:
         new = node.replace(tuple([done[s] for s in node.src]))
         if node in long:
@@ -76,15 +77,18 @@ def _priced(node: UOp, machine: Machine) -> int:
     if machine.grid is None or machine.products is None or len(sizes) < len(known_shape(node)):
         return 1
     outputs = elements(known_shape(node))
-    most = max(sizes[a] for a in node.arg[1])
+    axes = node.arg[1]
+    steps = math.prod(sizes[a] for a in axes)
     found = contraction_at(node)
     whole = _clocks(node, found, 1, machine)
     if whole is None or whole < 2 * machine.grid.launch:
         return 1
     best, clocks = 1, machine.grid.split * whole
     for pieces in (2, 4, 8, 16, 32, 64, 128, 256):
-        if pieces * FEWEST_STEPS > most:
+        if pieces * FEWEST_STEPS > steps:
             break
+        if len(axes) > 1 and 2 * max(_pieces(sizes[a], pieces) for a in axes) < pieces:
+            break  # only one of the axes is cut
         parts = pieces * outputs * node.dtype.itemsize
         first = _clocks(node, found, pieces, machine)
         assert first is not None

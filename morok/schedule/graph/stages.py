@@ -12,6 +12,7 @@ from morok.ir.ops import Op, Ops
 from morok.rewrite.stage import Stage
 from morok.schedule.graph.boundaries import drop_copies, keep_outputs, transfer_rules
 from morok.schedule.graph.fusion import choose_buffers
+from morok.schedule.graph.operand_layout import lay_operands
 from morok.schedule.graph.scans import split_scans
 from morok.schedule.graph.split_reductions import split_reductions
 from morok.schedule.graph.states import keep_old_values
@@ -41,6 +42,10 @@ GRAPH_STAGES: tuple[Stage, ...] = (
         "who reads which state of a memory, in the order of assignments",
     ),
     _graph("1.5", "transfers", "what goes to another device is stored first", transfer_rules, when=Ops.COPY),
+    _graph(
+        "1.5a", "operand layout", "operands that no unit reads in vectors, in another order", lay_operands,
+        "how a product reads its operands, and the time of both",
+    ),
     _graph(
         "1.6", "split reductions", "long ones in two stages, if the knob says so", split_reductions,
         "the device that each is computed on, and the time of what would result",

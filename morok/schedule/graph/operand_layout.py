@@ -1,0 +1,180 @@
+"""Operands of products in an order that units read in whole vectors: channels last, for convolutions.
+
+A tile of an operand is copied 16 bytes at a time, by instructions that need no registers and do not wait.
+That takes memory that lies in order along the steps of the sum, or along the outputs of this operand alone. A
+window does not: along a row of an image both its place and the offset in the window move, so a tile begins
+anywhere. Nor do weights whose last axis is the offset in a window, three elements long. Such an operand is
+copied once, with the axis of the longest sum, or of its own outputs, as the last one, if that takes little
+beside the product. What computes the operand then writes it so; there is no other copy.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import NamedTuple
+
+from morok import knobs
+from morok.ir.memory import device_of
+from morok.ir.movement import permute
+from morok.ir.node import UOp, make, toposort
+from morok.ir.ops import AxisKind, Ops
+from morok.machine.devices import machine_of
+from morok.machine.grid_time import memory_clocks, units_for
+from morok.machine.machine import Machine
+from morok.schedule.contraction import GraphContraction, contraction_at
+from morok.schedule.costs import STORED, elements
+from morok.schedule.indexing import known_shape
+from morok.schedule.kernel.probe import on_memory
+from morok.schedule.kernel.stages import KERNEL_STAGES
+from morok.symbolic.quotients import split_sum
+
+LEAST_WORK = 1 << 24  # multiplications
+WORTH = 0.5  # of a product's time that the copies may take
+REASON = "a unit reads it in whole vectors with its longest sum as the last axis"
+
+Axes = tuple[int, ...]
+
+
+class Read(NamedTuple):
+    """A lowered read of an operand: how far each loop moves it."""
+
+    steps: Mapping[UOp, int]
+
+
+def lay_operands(sink: UOp, ctx: object = None) -> UOp:
+    """Operands that no vector fits are copied in another order of axes."""
+    order = toposort(sink)
+    products = [n for n in order if n.op is Ops.REDUCE_AXIS]
+    if not products or knobs.NOOPT.value:
+        return sink
+    devices: dict[UOp, str] = {}
+    turned: dict[UOp, list[Axes | None]] = {}
+    for node in order:
+        devices[node] = device_of(node, devices)
+        if node.op is Ops.REDUCE_AXIS and devices[node]:
+            found = _axes_of_operands(node, machine_of(devices[node]))
+            if any(found):
+                turned[node] = found
+    if not turned:
+        return sink
+    done: dict[UOp, UOp] = {}
+    for node in order:
+        new = node.replace(tuple([done[s] for s in node.src]))
+        if node in turned:
+            pairs = zip(new.src[0].src, turned[node], strict=True)
+            factors = tuple([s if axes is None else _turned(s, axes) for s, axes in pairs])
+            new = new.replace((new.src[0].replace(factors), *new.src[1:]))
+        done[node] = new
+    return done[sink]
+
+
+def _base(x: UOp) -> UOp:
+    """What a factor is made of, without views and conversions to a wider type; memory by its axes."""
+    while x.op.is_movement or (x.op is Ops.CAST and x.src[0].dtype.itemsize < x.dtype.itemsize):
+        if x.op is Ops.RESHAPE and x.src[0].op in STORED:
+            break
+        x = x.src[0]
+    return x
+
+
+def _turned(x: UOp, axes: Axes) -> UOp:
+    """A factor whose memory has its axes in another order."""
+    base = _base(x)
+    if x is not base:
+        return x.replace((_turned(x.src[0], axes), *x.src[1:]))
+    kept = make(Ops.CONTIGUOUS, x.dtype, (permute(x, list(axes)),), REASON, x.origin)
+    return permute(kept, [axes.index(a) for a in range(len(axes))])
+
+
+def _axes_of_operands(node: UOp, machine: Machine) -> list[Axes | None]:
+    """For both factors of a product the order of axes that they should have; None where it is as it is."""
+    product = contraction_at(node) if machine.grid is not None and machine.products is not None else None
+    if product is None or min(product.rows, product.columns) < 2 or product.work < LEAST_WORK:
+        return []
+    bases = [_base(s) for s in node.src[0].src]
+    types = {b.dtype for b in bases}
+    if len(types) > 1 or bases[0] is bases[1] or not units_for(bases[0].dtype, node.dtype, machine):
+        return []
+    reads = _reads(node, bases)
+    if reads is None:
+        return []
+    found = [_order(bases[n], reads[n], reads[1 - n], machine) for n in range(2)]
+    return found if any(found) and _is_worth(product, bases, found, machine) else []
+
+
+def _is_worth(
+    product: GraphContraction, bases: list[UOp], found: list[Axes | None], machine: Machine
+) -> bool:
+    assert machine.grid is not None
+    copied = [
+        elements(known_shape(b)) * b.dtype.itemsize for b, axes in zip(bases, found, strict=True) if axes
+    ]
+    clocks = sum(memory_clocks(2 * n, machine.cores, machine) + machine.grid.launch for n in copied)
+    return clocks <= WORTH * product.clocks(machine)
+
+
+def _reads(node: UOp, bases: list[UOp]) -> list[Read] | None:
+    """How a product reads its operands, if these were memory; None where that is no plain sum."""
+    kernel = on_memory(node, set(bases).__contains__)
+    if kernel is None:
+        return None
+    for stage in KERNEL_STAGES:
+        kernel = stage.apply(kernel, None)
+    reads = [n for n in toposort(kernel) if n.op is Ops.INDEX and not n.dtype.is_ptr]
+    sums = [n for n in toposort(kernel) if n.op is Ops.REDUCE]
+    if len(reads) != 2 or len(sums) != 1:
+        return None
+    found: dict[int, Read] = {}
+    for n in reads:
+        terms, _ = split_sum(n.src[1])
+        if any(t.op is not Ops.RANGE for t, _ in terms):
+            return None
+        found[int(n.src[0].arg)] = Read({t: k for t, k in terms if k})
+    numbers = [i + 1 for i, _ in enumerate(_in_order(node, bases))]
+    if sorted(found) != numbers:
+        return None
+    return [found[1 + _in_order(node, bases).index(b)] for b in bases]
+
+
+def _in_order(node: UOp, bases: list[UOp]) -> list[UOp]:
+    """The operands in the order in which memory is numbered."""
+    return [n for n in toposort(node, stop=set(bases).__contains__) if n in bases]
+
+
+def _order(base: UOp, mine: Read, other: Read, machine: Machine) -> Axes | None:
+    """The order of axes in which a read has whole vectors; None where it has them, or none would have."""
+    sizes = [n if isinstance(n, int) else 0 for n in known_shape(base)]
+    strides = [math.prod(sizes[a + 1 :]) for a in range(len(sizes))]
+    moving: dict[int, list[UOp]] = {}
+    for r, k in mine.steps.items():
+        axis = next(a for a, n in enumerate(sizes) if n > 1 and k % strides[a] == 0)
+        moving.setdefault(axis, []).append(r)
+    lanes = machine.access_lanes(base.dtype)
+    last = max((a for a, n in enumerate(sizes) if n > 1), default=0)
+    along = sorted(moving.get(last, []), key=lambda r: abs(mine.steps[r]))
+    if not along or (_trips(along[0]) >= lanes and mine.steps[along[0]] == 1 and not _overlap(along, mine)):
+        return None
+    steps = [r for r in {**mine.steps, **other.steps} if r.arg[1] is AxisKind.REDUCE]
+    longest = max(steps, key=_trips, default=None)
+    single = {
+        loops[0]: axis
+        for axis, loops in moving.items()
+        if len(loops) == 1 and mine.steps[loops[0]] == strides[axis] and sizes[axis] % lanes == 0
+    }
+    own = [r for r in single if r.arg[1] is AxisKind.LOOP and r not in other.steps]
+    chosen = longest if longest in single else max(own, key=_trips, default=None)
+    if chosen is None or _trips(chosen) < lanes:
+        return None
+    axis = single[chosen]
+    return (*(a for a in range(len(sizes)) if a != axis), axis)
+
+
+def _overlap(loops: list[UOp], read: Read) -> bool:
+    """Whether loops along one axis, slower ones last, come to the same place by different ways: a window."""
+    return any(abs(read.steps[b]) < abs(read.steps[a]) * _trips(a) for a, b in pairwise(loops))
+
+
+def _trips(r: UOp) -> int:
+    return int(r.src[0].arg) if r.src[0].op is Ops.CONST else 0

@@ -1,0 +1,125 @@
+"""Operands in an order that units read in whole vectors: channels last. Values against NumPy, on a grid."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from morok import Tensor, knobs
+from morok.ir.node import UOp
+from morok.schedule.graph import operand_layout
+from tests.optimize.plans import an_h200, empty, planned
+
+Array = Any
+Axes = tuple[int, ...]
+
+
+@pytest.fixture
+def copied(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Axes]]:
+    """The orders of axes of what is copied. Products of any size are worth it, on a machine with units."""
+    found: list[Axes] = []
+    turned = operand_layout._turned
+
+    def note(x: UOp, axes: Axes) -> UOp:
+        new = turned(x, axes)
+        if x is operand_layout._base(x):
+            found.append(axes)
+        return new
+
+    monkeypatch.setattr(operand_layout, "LEAST_WORK", 1)
+    monkeypatch.setattr(operand_layout, "WORTH", 1e9)
+    monkeypatch.setattr(operand_layout, "_turned", note)
+    with knobs.override(DEVICE="EMULATOR"):
+        yield found
+
+
+def half(*shape: int) -> tuple[Tensor, Array]:
+    x = np.random.default_rng(sum(shape)).normal(size=shape).astype(np.float16)
+    return Tensor(x), x.astype(np.float64)
+
+
+def convolved(x: Array, w: Array, stride: int, padding: int) -> Array:
+    """By its definition, offset by offset."""
+    x = np.pad(x, ((0, 0), (0, 0), (padding, padding), (padding, padding)))
+    rows, columns = ((n - k) // stride + 1 for n, k in zip(x.shape[2:], w.shape[2:], strict=True))
+    found = np.zeros((x.shape[0], w.shape[0], rows, columns))
+    for i, j in np.ndindex(*w.shape[2:]):
+        part = x[:, :, i:, j:][:, :, ::stride, ::stride][:, :, :rows, :columns]
+        found += np.einsum("bcyx,oc->boyx", part, w[:, :, i, j])
+    return found
+
+
+def close(found: Tensor, want: Array) -> None:
+    got = found.cast("float32").numpy().astype(np.float64)
+    assert np.linalg.norm(got - want) <= 2e-3 * np.linalg.norm(want)
+
+
+@pytest.mark.parametrize(
+    ("shape", "out", "window", "stride", "padding", "orders"),
+    [
+        ((2, 16, 9, 7), 24, 3, 1, 1, [(0, 2, 3, 1), (0, 2, 3, 1)]),
+        ((1, 24, 11, 13), 16, 5, 2, 2, [(0, 2, 3, 1), (0, 2, 3, 1)]),
+        ((3, 32, 8, 8), 16, 1, 1, 0, []),  # no window: rows of an image are in order
+    ],
+    ids=str,
+)
+def test_convolutions(
+    copied: list[Axes],
+    shape: tuple[int, ...],
+    out: int,
+    window: int,
+    stride: int,
+    padding: int,
+    orders: list[Axes],
+) -> None:
+    x, x64 = half(*shape)
+    w, w64 = half(out, shape[1], window, window)
+    y = x.conv2d(w, stride=stride, padding=padding)
+    close(y, convolved(x64, w64, stride, padding))
+    assert copied == orders
+
+
+def test_what_is_computed_is_written_so(copied: list[Axes]) -> None:
+    """Between two convolutions there is no copy: the first one writes what the second reads."""
+    x, x64 = half(1, 16, 9, 11)
+    v, v64 = half(16, 16, 3, 3)
+    w, w64 = half(8, 16, 3, 3)
+    y = x.conv2d(v, padding=1).relu().conv2d(w, padding=1)
+    assert len(y.prepare().kernels) == 5 and len(copied) == 4
+    middle = np.maximum(convolved(x64, v64, 1, 1), 0).astype(np.float16).astype(np.float64)
+    close(y, convolved(middle, w64, 1, 1))
+
+
+def test_gradients(copied: list[Axes]) -> None:
+    """Each output depends on its own inputs linearly: the gradients are those of a sum of products."""
+    x, x64 = half(2, 16, 6, 10)
+    w, w64 = half(8, 16, 3, 3)
+    g, g64 = half(2, 8, 6, 10)
+    dx, dw = x.conv2d(w, padding=1).gradient(x, w, gradient=g)
+    flipped = w64[:, :, ::-1, ::-1].swapaxes(0, 1)
+    close(dx, convolved(g64, flipped, 1, 1))
+    close(dw, convolved(x64.swapaxes(0, 1), g64.swapaxes(0, 1), 1, 1).swapaxes(0, 1))
+    assert copied
+
+
+def test_products_stay_as_they_are(copied: list[Axes]) -> None:
+    a, a64 = half(40, 72)
+    b, b64 = half(72, 24)
+    close(a @ b, a64 @ b64)
+    close(b.T @ a.T, b64.T @ a64.T)
+    heads, heads64 = half(2, 3, 24, 16)
+    close(
+        heads.transpose(1, 2).reshape(48, 48) @ a[:, :48].T,
+        heads64.swapaxes(1, 2).reshape(48, 48) @ a64[:, :48].T,
+    )
+    assert not copied
+
+
+def test_a_copy_is_worth_it_only_beside_much_work() -> None:
+    with an_h200() as machine:
+        for side, kernels in ((56, 3), (4, 1)):
+            x, w = empty(8, 64, side, side), empty(256, 64, 3, 3)
+            assert len(planned([x.conv2d(w, padding=1).uop], machine)) == kernels
