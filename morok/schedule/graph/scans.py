@@ -25,8 +25,10 @@ from morok.schedule.indexing import known_shape
 
 RUN = 8  # elements of a run that is written out
 WHOLE = 16  # elements of a row that is written out as it is
+WHOLE_OF_FEW = 128  # the same where there are few
 SHORT = 64  # elements of a row that one thread of a GPU walks along, if that is soon done or neighbours help
 FEW = 1 << 16  # elements that are soon done
+FEW_RUNS = 1 << 17  # sums of runs that are taken in longer ones
 BESIDE = 32  # threads of a warp: so many rows in neighbouring places are read together
 LONG_RUN = 32  # of a run that one thread walks along
 
@@ -122,9 +124,10 @@ def _runs(x: UOp, op: Op, axis: int) -> UOp:
     size = sizes[axis]
     assert isinstance(size, int)
     walks = elements(sizes[axis + 1 :]) >= BESIDE
-    if size <= (SHORT if walks else WHOLE):
+    few = elements(sizes) <= FEW_RUNS  # more steps of a thread take less time than more kernels
+    if size <= (SHORT if walks else WHOLE_OF_FEW if few else WHOLE):
         return scan_axis(x, op, axis) if walks else written_out(x, op, axis)
-    run = LONG_RUN if walks else RUN
+    run = LONG_RUN if walks or few else RUN
     count = -(-size // run)
     rows = reshape(_filled(x, op, axis, count * run - size), _resized(sizes, axis, count, run))
     totals = _kept(reshape(reduce_axis(rows, op, [axis + 1]), _resized(sizes, axis, count)))

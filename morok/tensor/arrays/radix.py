@@ -1,12 +1,12 @@
 """Sorting by digits (radix sort, least digit first), and the k largest without sorting everything.
 
 A pass puts rows in the order of one digit of 4 bits and keeps the order of equals. Elements are taken in
-tiles of 16. How often each digit came before an element in its tile is one running sum: a word of 64 bits
-holds 16 counters of 4 bits, and an element adds 1 to its own. What the tiles hold of each digit, summed up
-digit by digit, is where their elements begin; so every element knows its place.
+tiles of 16. What the tiles hold of each digit, summed up digit by digit, is where their elements begin.
 
-Where one thread puts elements in places as fast as memory takes them, they are put. On a grid every place
-looks for its element instead: threads that write to places known when they run would have to take turns.
+Where one thread puts elements in places as fast as memory takes them, they are put. How often each digit came
+before an element in its tile is one running sum: a word of 64 bits holds 16 counters of 4 bits, and an
+element adds 1 to its own. On a grid every place looks for its element instead: threads that write to places
+known when they run would have to take turns. All digits of a tile are a word of 64 bits there.
 
 The k largest are found by their smallest: a few bits of it at a time, by counting how many elements are at
 least as large. Then only these are sorted. Long rows are cut into runs first: the k largest lie in the k runs
@@ -65,7 +65,10 @@ def sorted_by_digits(x: T, bits: int, first: int) -> T:
 def _sorted_by_digit(x: T, shift: int) -> T:
     rows, count = concrete_shape(x.shape)
     tiles = count // TILE
-    digit = contiguous(cast((reshape(x, rows, tiles, TILE) >> shift) & (DIGITS - 1), dt.int32))
+    digit = cast((reshape(x, rows, tiles, TILE) >> shift) & (DIGITS - 1), dt.int32)
+    if machine_of(x.device).block_threads:
+        return _found(x, digit)
+    digit = contiguous(digit)
     bit = cast(digit, dt.int64) * BITS
     one = x._new(expand_to(const(dt.int64, 1), (rows, tiles, TILE))) << bit
     before = contiguous(reduce.cumsum(one, -1) - one)  # 16 counters in a word
@@ -76,8 +79,6 @@ def _sorted_by_digit(x: T, shift: int) -> T:
     held = cast(counted, dt.int32) + cast(eq(cast(places, dt.int32), own), dt.int32)
     held = reshape(contiguous(held), rows, DIGITS * tiles)
     starts = reduce.cumsum(held, -1, dtype=dt.int32) - held
-    if machine_of(x.device).block_threads:
-        return _found(x, contiguous(starts), before)
     return _put(x, starts, before, digit)
 
 
@@ -94,21 +95,33 @@ def _put(x: T, starts: T, before: T, digit: T) -> T:
     return reshape(x._new(put_rows(zeros, flat.uop, reshape(x, rows * count).uop)), rows, count)
 
 
-def _found(x: T, starts: T, before: T) -> T:
-    """For every place its element: the digit and the tile by search, the element by counting in the tile."""
+def _found(x: T, digit: T) -> T:
+    """For every place its element: the digit and the tile by search, the element by counting in the tile, all
+    digits of which are one word."""
     rows, count = concrete_shape(x.shape)
     tiles = count // TILE
+    shifts = counting(x, TILE, dt.int64) * BITS
+    word = contiguous(reduce.sum(cast(digit, dt.int64) << shifts, -1))
+    wanted = reshape(counting(x, DIGITS, dt.int32), 1, DIGITS, 1)
+    mine = [cast(eq(_digit(reshape(word, rows, 1, tiles), j), wanted), dt.int32) for j in range(TILE)]
+    held = reshape(contiguous(_total(mine)), rows, DIGITS * tiles)
+    starts = contiguous(reduce.cumsum(held, -1, dtype=dt.int32) - held)
     place = expand(reshape(counting(x, count, dt.int32), 1, count), rows, count)
     at = cast(places_in_rows(starts, place, True), dt.int32) - 1  # the last that does not begin behind it
-    digit, tile = at // tiles, at % tiles
+    tile = at % tiles
     rank = place - gather(starts, -1, at)
-    words = [
-        (gather(reshape(before, rows, count), -1, tile * TILE + j) >> (cast(digit, dt.int64) * BITS))
-        & (DIGITS - 1)
-        for j in range(TILE)
-    ]
-    within = _total([cast(cast(w, dt.int32) <= rank, dt.int32) for w in words])
-    return contiguous(gather(x, -1, tile * TILE + within - 1))
+    there, kind = gather(word, -1, tile), at // tiles
+    so_far = [cast(eq(_digit(there, j), kind), dt.int32) for j in range(TILE)]
+    for j in range(1, TILE):
+        so_far[j] = so_far[j] + so_far[j - 1]
+    within = _total([cast(n <= rank, dt.int32) for n in so_far])
+    return contiguous(gather(x, -1, tile * TILE + within))
+
+
+def _digit(word: T, number: int) -> T:
+    """One of the digits that a word is made of."""
+    found: T = cast((word >> (number * BITS)) & (DIGITS - 1), dt.int32)
+    return found
 
 
 def _total(parts: list[T]) -> T:
