@@ -124,7 +124,8 @@ def _runs(x: UOp, op: Op, axis: int) -> UOp:
     size = sizes[axis]
     assert isinstance(size, int)
     walks = elements(sizes[axis + 1 :]) >= BESIDE
-    few = elements(sizes) <= FEW_RUNS  # more steps of a thread take less time than more kernels
+    # more steps of a thread take less time than more kernels; a loop loses the sign of sums of -0
+    few = elements(sizes) <= FEW_RUNS and not x.dtype.is_float
     if size <= (SHORT if walks else WHOLE_OF_FEW if few else WHOLE):
         return scan_axis(x, op, axis) if walks else written_out(x, op, axis)
     run = LONG_RUN if walks or few else RUN
