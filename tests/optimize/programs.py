@@ -114,31 +114,31 @@ def convolutions() -> dict[str, Made]:
     image = (32, 64, 56, 56)
     return {
         "conv 7×7, stride 2": (
-            lambda: (x(32, 16, 112, 112).conv2d(x(64, 16, 7, 7), stride=2, padding=3),), 1, 1, 0,
+            lambda: (x(32, 16, 112, 112).conv2d(x(64, 16, 7, 7), stride=2, padding=3),), 1, 3, 0,
         ),
-        "conv 5×5": (lambda: (x(*image).conv2d(x(64, 64, 5, 5), padding=2),), 1, 1, 0),
+        "conv 5×5": (lambda: (x(*image).conv2d(x(64, 64, 5, 5), padding=2),), 1, 3, 0),
         "conv 1×1, stride 2": (lambda: (x(*image).conv2d(x(128, 64, 1, 1), stride=2),), 1, 1, 0),
         "conv, bias, relu": (
-            lambda: (x(*image).conv2d(x(64, 64, 3, 3), x(64), padding=1).relu(),), 1, 1, 0,
+            lambda: (x(*image).conv2d(x(64, 64, 3, 3), x(64), padding=1).relu(),), 1, 3, 0,
         ),
         "conv, residual, relu": (
-            lambda: ((x(*image).conv2d(x(64, 64, 3, 3), padding=1) + x(*image)).relu(),), 1, 1, 0,
+            lambda: ((x(*image).conv2d(x(64, 64, 3, 3), padding=1) + x(*image)).relu(),), 1, 3, 0,
         ),
         "conv, dilated": (
-            lambda: (x(*image).conv2d(x(64, 64, 3, 3), padding=2, dilation=2),), 1, 1, 0,
+            lambda: (x(*image).conv2d(x(64, 64, 3, 3), padding=2, dilation=2),), 1, 3, 0,
         ),
-        "conv, silu": (lambda: (x(*image).conv2d(x(64, 64, 3, 3), padding=1).silu(),), 1, 1, 0),
+        "conv, silu": (lambda: (x(*image).conv2d(x(64, 64, 3, 3), padding=1).silu(),), 1, 3, 0),
         "conv of patches": (lambda: (x(64, 3, 224, 224).conv2d(x(384, 3, 16, 16), stride=16),), 1, 1, 0),
         "conv 1×1 of 7×7": (lambda: (x(64, 512, 7, 7).conv2d(x(2048, 512, 1, 1)),), 1, 1, 0),
-        "conv along time": (lambda: (x(4, 512, 3000).conv1d(x(512, 512, 3), padding=1),), 1, 1, 0),
+        "conv along time": (lambda: (x(4, 512, 3000).conv1d(x(512, 512, 3), padding=1),), 1, 3, 0),
         "batch norm of inference": (
             lambda: (
                 (x(*image).conv2d(x(64, 64, 3, 3), padding=1) * x(1, 64, 1, 1) + x(1, 64, 1, 1)).relu(),
-            ), 1, 1, 0,
+            ), 1, 3, 0,
         ),
         "float16 conv": (
             lambda: (x(*image, dtype="float16").conv2d(x(64, 64, 3, 3, dtype="float16"), padding=1),),
-            1, 1, 0,
+            1, 3, 0,
         ),
     }  # fmt: skip
 
@@ -170,7 +170,7 @@ def training() -> dict[str, Made]:
         "gated units, training": (gated_training, 4, 9, 0),
         "residual, training": (residual_training, 2, 3, 0),
         "conv 1×1, training": (lambda: conv_training(1), 2, 4, 0),
-        "conv 3×3, training": (lambda: conv_training(3), 2, 4, 0),
+        "conv 3×3, training": (lambda: conv_training(3), 2, 6, 0),
     }
 
 

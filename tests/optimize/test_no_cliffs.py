@@ -210,11 +210,11 @@ TABLE: dict[str, Row] = {
     "gelu with its gradient": Row(lambda: gelu_gradient("tanh"), 2, 3),
     "gelu by erf with its gradient": Row(lambda: gelu_gradient("none"), 2, 3),
     "head and loss, training": Row(head_loss, 3, 8),
-    # convolutions
-    "conv 3×3": Row(lambda: (x(32, 128, 56, 56).conv2d(x(128, 128, 3, 3), padding=1),), 1, 1),
+    # convolutions; those of windows with a copy of images and of weights, their channels last
+    "conv 3×3": Row(lambda: (x(32, 128, 56, 56).conv2d(x(128, 128, 3, 3), padding=1),), 1, 3),
     "conv 1×1": Row(lambda: (x(32, 256, 28, 28).conv2d(x(512, 256, 1, 1)),), 1, 1),
-    "conv, relu": Row(lambda: (x(32, 64, 56, 56).conv2d(x(64, 64, 3, 3), padding=1).relu(),), 1, 1),
-    "conv, stride 2": Row(lambda: (x(32, 128, 56, 56).conv2d(x(256, 128, 3, 3), stride=2, padding=1),), 1, 1),
+    "conv, relu": Row(lambda: (x(32, 64, 56, 56).conv2d(x(64, 64, 3, 3), padding=1).relu(),), 1, 3),
+    "conv, stride 2": Row(lambda: (x(32, 128, 56, 56).conv2d(x(256, 128, 3, 3), stride=2, padding=1),), 1, 3),
     # few outputs and long sums: in pieces, on a unit
     "long steps": Row(lambda: (x(256, 65536) @ x(65536, 256),), 1, 2, least=2),
     "long steps, transposed": Row(lambda: (x(65536, 128).T @ x(65536, 512),), 1, 2, least=2),
