@@ -288,10 +288,11 @@ class ExecutionPlan:
                 _run_one(program, buffers, bound)
                 continue
             device = get_device(_device(item))
+            work = partial(_run_one, program, buffers, bound)
             if program is not None:
                 device.prepare(program)  # the time is that of the kernel, not of its making
             started = time.perf_counter()
-            seconds = device.measure(partial(_run_one, program, buffers, bound))
+            seconds = device.measure(work) if program is None else device.measure_kernel(program, work)
             if watched is not None:
                 ast = None if program is None else item.ast
                 watched.record(

@@ -127,6 +127,10 @@ class MeshDevice(Device):
     def measure(self, work: Callable[[], None]) -> float:
         return self.base.measure(work)
 
+    def measure_kernel(self, program: Program, work: Callable[[], None]) -> float:
+        inner = program.inner if isinstance(program, MeshProgram) else program
+        return self.base.measure_kernel(inner, work)
+
     def error_flags(self, count: int) -> ErrorFlags:
         """Words that all ranks of this process share."""
         flags = self.base.error_flags(count)

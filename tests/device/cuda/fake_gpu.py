@@ -163,6 +163,8 @@ class FakeDriver:
 
     def _start(self, step: Launch) -> None:
         function, _, _, pointers = step
+        if "globaltimer" in str(function.handle):  # it only waits
+            return
         ast = KERNELS[function.handle]
         arguments = memory_of(ast)
         names = variables_of(ast)
