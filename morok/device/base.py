@@ -66,8 +66,8 @@ class Device(ABC):
         self.synchronize()
         return time.perf_counter() - started
 
-    def measure_kernel(self, program: Program, work: Callable[[], None]) -> float:
-        """The same for one run of a kernel, without the host's own time where that can be told apart."""
+    def measure_kernel(self, program: Program | None, work: Callable[[], None]) -> float:
+        """The same for one run of a kernel, or a copy, without the host's own time where it can be told apart."""
         return self.measure(work)
 
     def error_flags(self, count: int) -> ErrorFlags:

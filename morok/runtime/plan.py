@@ -280,7 +280,7 @@ class ExecutionPlan:
             meet(self._programs)
         held = self._held() if self._owner is not None and self._owner.overwrites else None
         for item, program in zip(self.schedule.items, self._programs, strict=True):
-            if held and not self._wrote and not held.isdisjoint(_written_by(item)):
+            if held and not self._wrote and not held.isdisjoint(written_by(item)):
                 self.hear()  # nothing has been overwritten so far
                 self._wrote = True
             buffers = [found[n] if n in found else found.setdefault(n, self._memory(n)) for n in item.buffers]
@@ -288,11 +288,10 @@ class ExecutionPlan:
                 _run_one(program, buffers, bound)
                 continue
             device = get_device(_device(item))
-            work = partial(_run_one, program, buffers, bound)
             if program is not None:
                 device.prepare(program)  # the time is that of the kernel, not of its making
             started = time.perf_counter()
-            seconds = device.measure(work) if program is None else device.measure_kernel(program, work)
+            seconds = device.measure_kernel(program, partial(_run_one, program, buffers, bound))
             if watched is not None:
                 ast = None if program is None else item.ast
                 watched.record(
@@ -465,12 +464,13 @@ def _written(schedule: Schedule) -> list[UOp]:
     """The buffers that some kernel writes."""
     found: dict[UOp, None] = {}
     for item in schedule.items:
-        for node in _written_by(item):
+        for node in written_by(item):
             found[node] = None
     return list(found)
 
 
-def _written_by(item: ScheduleItem) -> list[UOp]:
+def written_by(item: ScheduleItem) -> list[UOp]:
+    """The memory that a kernel or a transfer writes."""
     if item.ast.op in TRANSFERS:
         return [item.buffers[0]]
     stores = [effect.src[0] if effect.op is Ops.END else effect for effect in item.ast.src]

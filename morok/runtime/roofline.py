@@ -64,7 +64,8 @@ class Row:
         """What limits it, in words."""
         if self.of_roof >= POOR:
             return self.bound
-        if self.roof < SMALL * self.calls and self.seconds < 10 * SMALL * self.calls:
+        each, roof = self.seconds / self.calls, self.roof / self.calls
+        if roof < SMALL and (each < 10 * SMALL or (roof < each / 1000 and each < 200 * SMALL)):
             return "its own start: there is too little to do"
         times = 1 / self.of_roof if self.of_roof else 0.0
         shown = f"{times:,.0f}" if times >= 10 else f"{times:.1f}"

@@ -24,6 +24,9 @@ ADVICE = {
     "SpecError": "The stage below has made a graph that the next one does not take. MOROK_SPEC=2 checks "
     "after each stage.",
     "ProofError": "A proof could not be made. `morok prove --no-cache NAME` tries one rule again.",
+    "SystemExit": "The program has ended itself with this code; what ran until then is on the other pages.",
+    "KeyboardInterrupt": "The program was interrupted; what ran until then is on the other pages.",
+    "SyntaxError": "Python could not read the file, so nothing of it has run.",
     "OutOfRange": "A position lies outside of its axis. The value that it came from is in the line above.",
 }
 OTHERWISE = "The message says what was wrong; the stages that were done until then are on the kernels' pages."
@@ -40,7 +43,9 @@ def failure_data(error: BaseException, recorder: Recorder, sources: Sources, fir
         for f in traceback.extract_tb(error.__traceback__)
         if not is_internal(f.filename) and os.path.exists(f.filename) and not _is_tool(f.filename)
     ]
-    message = error.message if isinstance(error, MorokError) else str(error)
+    if isinstance(error, SyntaxError) and error.filename and os.path.exists(error.filename):
+        frames.append([sources.file(error.filename), error.lineno or 0])
+    message = error.message if isinstance(error, MorokError) else _text(error)
     return {
         "type": type(error).__name__,
         "message": clip(_without_paths(message, sources), 4000),
@@ -51,6 +56,13 @@ def failure_data(error: BaseException, recorder: Recorder, sources: Sources, fir
         "stopped": chain,
         "graphs": graphs.data(),
     }
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # somebody's own exception, which cannot say what it is
+        return "(it has no text)"
 
 
 def _is_tool(path: str) -> bool:

@@ -11,10 +11,9 @@ from typing import Any, final
 
 from morok.ir.memory import own_device
 from morok.ir.node import UOp
-from morok.ir.ops import Ops
 from morok.rewrite.observer import By
 from morok.rewrite.record import Recorder
-from morok.runtime.plan import ExecutionPlan
+from morok.runtime.plan import ExecutionPlan, written_by
 from morok.runtime.profile import Profile
 from morok.schedule.indexing import forget_indices
 from morok.schedule.schedule import NORMALISED
@@ -98,7 +97,7 @@ def describe(plan: ExecutionPlan) -> Data:
         steps[-1]["device"] = own_device(item.buffers[0])
         for node in item.buffers:
             uses.setdefault(node, []).append(i)
-        for node in _written(item):
+        for node in written_by(item):
             writer.setdefault(node, i)
     memory = plan.memory
     placed = [
@@ -115,10 +114,3 @@ def describe(plan: ExecutionPlan) -> Data:
         "values": dict(plan.values),
         "runs": 0,
     }
-
-
-def _written(item: Any) -> list[UOp]:
-    if item.ast.op is Ops.COPY:
-        return [item.buffers[0]]
-    stores = [effect.src[0] if effect.op is Ops.END else effect for effect in item.ast.src]
-    return [item.buffers[store.src[0].src[0].arg] for store in stores]

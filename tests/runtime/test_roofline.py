@@ -47,6 +47,10 @@ def test_calls_are_added_up_and_poor_ones_told() -> None:
 def test_a_kernel_with_too_little_to_do() -> None:
     (row,) = roofline([event("tiny", 20e-6, 100, 800)], LIMITS)
     assert row.is_poor and "too little to do" in row.limit
+    (row,) = roofline([event("first call", 300e-6, 100, 800)], LIMITS)
+    assert "too little to do" in row.limit  # 80 ns of work, at most
+    (row,) = roofline([event("slow", 300e-6, 100_000, 800)], LIMITS)
+    assert row.limit == "neither memory nor arithmetic: arithmetic would allow 300 times the speed"
 
 
 def test_the_page_has_the_figures_of_the_profile_and_of_the_roofline(

@@ -264,6 +264,24 @@ def test_what_was_compiled_before_is_named_as_such(tmp_path: Path) -> None:
     assert index["kernels"][index["rows"][0]["kernel"]]["chunk"] == -1 or chunks
 
 
+def test_a_mesh_and_what_its_devices_send(tmp_path: Path) -> None:
+    from morok import P
+
+    with knobs.override(DEVICE="CPU"), morok.view(tmp_path / "run.html"):
+        mesh = morok.mesh(2, "data")
+        x = Tensor(np.ones((8, 16), np.float32)).shard(mesh, P("data", None))
+        assert (x * 2).sum().unshard().item() == 256.0
+    index, _ = data_of(tmp_path / "run.html")
+    sent = [row for row in index["rows"] if row["name"].startswith("allreduce")]
+    assert len(sent) == 1 and sent[0]["calls"] == 1
+    (plan,) = [p for p in index["plans"] if any(step[1].startswith("allreduce") for step in p["steps"])]
+    names = [step[1] for step in plan["steps"]]
+    at = names.index(sent[0]["name"])
+    assert plan["steps"][at][3] and any(
+        at in step[3] for step in plan["steps"][at + 1 :]
+    )  # read, and read from
+
+
 def test_nothing_at_all(tmp_path: Path) -> None:
     with morok.view(tmp_path / "deep" / "run.html"):
         pass

@@ -8,6 +8,7 @@ import pytest
 
 import morok
 from morok import Tensor, knobs
+from morok.cli.script import run_script
 from morok.codegen import pipeline
 from morok.device.cpu.device import CPU
 from morok.errors import CompileError, RewriteCycle, SpecError
@@ -119,6 +120,26 @@ def test_an_error_of_the_user(tmp_path: Path) -> None:
     index, _ = data_of(page)
     assert index["errors"][0]["type"] == "ZeroDivisionError"
     assert len(index["kernels"]) == 1
+
+
+def test_an_exception_without_a_text(tmp_path: Path) -> None:
+    class Odd(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError("no text")
+
+    with pytest.raises(Odd), morok.view(tmp_path / "run.html"):
+        raise Odd
+    assert data_of(tmp_path / "run.html")[0]["errors"][0]["message"] == "(it has no text)"
+
+
+def test_a_file_that_python_cannot_read(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text("import morok\nx = = 1\n")
+    with pytest.raises(SyntaxError), morok.view(tmp_path / "run.html"):
+        run_script(str(script), [])
+    index, _ = data_of(tmp_path / "run.html")
+    file, line = index["errors"][0]["frames"][-1]
+    assert line == 2 and index["files"][file]["lines"] == ["import morok", "x = = 1"]
 
 
 def test_a_page_that_cannot_be_written_does_not_hide_the_error(

@@ -19,6 +19,7 @@ from morok.device.compiled import Compiled, unpack
 from morok.device.cuda.clock import GraphStopwatch
 from morok.device.cuda.compile import compile_cubin, compile_ptx
 from morok.device.cuda.driver import open_driver
+from morok.device.cuda.head_start import HeadStart
 from morok.device.cuda.interface import Driver
 from morok.device.cuda.kernel import CudaKernel
 from morok.device.cuda.memory import CudaAllocator
@@ -36,7 +37,6 @@ from morok.machine.machine import Machine
 from morok.optimize.search.race import Stopwatch
 
 if TYPE_CHECKING:
-    from morok.device.cuda.head_start import HeadStart
     from morok.render.program import Program
 
 
@@ -155,11 +155,11 @@ class Cuda(Device):
         self.driver.record(last)
         return self.driver.seconds(first, last)
 
-    def measure_kernel(self, program: Runnable, work: Callable[[], None]) -> float:
+    def measure_kernel(self, program: Runnable | None, work: Callable[[], None]) -> float:
+        if program is None:
+            return self.measure(work)
         if self._head_start is None:
-            from morok.device.cuda.head_start import HeadStart
-
-            self._head_start = HeadStart(self)
+            self._head_start = HeadStart(self.driver, self.compile_text)
         return self._head_start.measure(program, work)
 
     def compile_text(self, text: str, title: str) -> bytes:

@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, final
+from typing import final
 
+from morok.device.base import Program
 from morok.device.compiled import Compiled
+from morok.device.cuda.interface import Driver
 from morok.device.cuda.kernel import CudaKernel
 from morok.errors import MorokError
-
-if TYPE_CHECKING:
-    from morok.device.base import Program
-    from morok.device.cuda.device import Cuda
 
 _FIRST, _LEAST, _MOST = 2e-3, 5e-5, 2e-3  # seconds: at a first call, and afterwards
 _WAIT = """\
@@ -33,29 +31,28 @@ extern "C" __global__ void wait(long long nanoseconds) {
 class HeadStart:
     """Measures kernels of a GPU one by one."""
 
-    def __init__(self, device: Cuda) -> None:
-        self.device = device
+    def __init__(self, driver: Driver, compile_text: Callable[[str, str], bytes]) -> None:
+        self.driver = driver
         self._seen: set[int] = set()
         self._host = 1e-4  # seconds that the host took for the last kernel that had run before
         self._wait: CudaKernel | None = None
         try:
-            code = device.compile_text(_WAIT, "wait")
+            code = compile_text(_WAIT, "wait")
             compiled = Compiled("wait", code, 0, ("nanoseconds",), grid=((1,),), block=(1,))
-            self._wait = CudaKernel(compiled, "wait", device.driver)
+            self._wait = CudaKernel(compiled, "wait", driver)
             self._wait.load()
         except MorokError:  # then the host's time is part of it
             self._wait = None
 
     def measure(self, program: Program, work: Callable[[], None]) -> float:
         """Seconds that the work of a program takes on the GPU."""
-        if self._wait is None:
-            return self.device.measure(work)
         is_first = id(program) not in self._seen
-        wait = _FIRST if is_first else min(_MOST, max(_LEAST, 2 * self._host))
         self._seen.add(id(program))  # one that has taken the place of another waits a little less
-        driver = self.device.driver
+        driver = self.driver
         first, last = driver.event(timing=True), driver.event(timing=True)
-        self._wait([], {"nanoseconds": int(wait * 1e9)})
+        if self._wait is not None:
+            wait = _FIRST if is_first else min(_MOST, max(_LEAST, 2 * self._host))
+            self._wait([], {"nanoseconds": int(wait * 1e9)})
         began = time.perf_counter()
         driver.record(first)
         work()

@@ -127,7 +127,7 @@ class MeshDevice(Device):
     def measure(self, work: Callable[[], None]) -> float:
         return self.base.measure(work)
 
-    def measure_kernel(self, program: Program, work: Callable[[], None]) -> float:
+    def measure_kernel(self, program: Program | None, work: Callable[[], None]) -> float:
         inner = program.inner if isinstance(program, MeshProgram) else program
         return self.base.measure_kernel(inner, work)
 

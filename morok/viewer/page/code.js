@@ -45,7 +45,9 @@ function tabs(files, chosen, costs) {
 function listing(file, number, chosen) {
   const head = h("div", { class: "line head" }, ["share", "time", "bytes", "kernels", "", ""].map((t) => h("span", {}, t)));
   if (!file.lines.length) {
-    return empty("The text of this file is not there.", "It was typed into a prompt, or has gone since.");
+    const known = [...lineTable().values()].filter((l) => l.place[0] === number).sort((a, b) => a.place[1] - b.place[1]);
+    return [empty("The text of this file is not there.", "It was typed into a prompt, made by a program, or has gone since."),
+      h("ul", {}, known.map((l) => h("li", {}, `${placeName(l.place)}: `, l.seconds ? `${seconds(l.seconds)}, ` : "", [...l.inside].map((n, i) => [i ? ", " : "", kernelLink(n)]))))];
   }
   const opened = new Set(chosen ? [chosen] : []);
   const body = h("div", { class: "listing", role: "list" }, head);

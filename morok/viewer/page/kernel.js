@@ -108,11 +108,12 @@ function proof(k, data) {
   if (!p || p.status === "not asked") {
     return h("div", {}, proofMark(k), h("p", {}, p?.why ?? "", " PROVE=1 proves every kernel while it is compiled; `morok view --prove` all of a run."));
   }
-  const kinds = Object.entries(p.kinds).map(([kind, n]) => `${n} ${{ bounds: "accesses in bounds", width: "indices wide enough", domain: "operands with a result", race: "pairs without a race" }[kind] ?? kind}`);
-  const how = Object.entries(p.how).map(([name, n]) => `${n} by ${name}`);
+  const wrong = (kind) => p.open.filter((o) => o.kind === kind).length;
+  const kinds = Object.entries(p.kinds).map(([kind, n]) => `${n - wrong(kind)} ${{ bounds: "accesses in bounds", width: "indices wide enough", domain: "operands with a result", race: "pairs without a race" }[kind] ?? kind}`);
+  const how = Object.entries(p.how).map(([name, n]) => (["refuted", "open"].includes(name) ? `${n} ${name}` : `${n} by ${name}`));
   const glance = ["accesses", "in part"].includes(p.status);
-  return h("div", {}, proofMark(k), h("p", {}, kinds.join(", "), p.left ? `; ${count(p.left, "access", "accesses")} not asked` : "", "."), h("p", { class: "faint" }, how.join(", ")),
-    glance ? h("p", { class: "faint" }, "A glance at the bounds of accesses: the time for proofs was over. morok view --prove asks all.") : null,
+  return h("div", {}, proofMark(k), h("p", {}, kinds.join(", "), p.left ? `; ${count(p.left, "question")} left` : "", "."), h("p", { class: "faint" }, how.join(", ")),
+    glance ? h("p", { class: "faint" }, "The time for proofs was over: what is left would take longer than a glance. morok view --prove asks all.") : null,
     openObligations(k, 20),
     data?.list ? h("p", {}, "Each access has its verdict beside it in ", link(`kernel=${k.number}&view=code`, "code and assembly"), ".") : null);
 }

@@ -4,7 +4,7 @@ import { readOther, run, Table } from "./data.js";
 import { bar, copyButton, count, digits, empty, h, link, percent, seconds, visible } from "./dom.js";
 import { changesView } from "./changes.js";
 import { treeView } from "./graph.js";
-import { classOf, kernel, kernelLink, ofRoof, openObligations, placeLink, sourceText, verdictMark } from "./model.js";
+import { classOf, kernel, kernelLink, ofRoof, openObligations, placeLink, placeName, sourceText, verdictMark } from "./model.js";
 
 // --- rules
 
@@ -54,11 +54,15 @@ export function errorsPage() {
     const table = new Table(e.graphs);
     const last = e.stopped[e.stopped.length - 1];
     const unfinished = run.index.kernels.filter((k) => !k.whole && k.chunk >= 0);
-    const refuted = run.index.kernels.filter((k) => k.proof && ["refuted", "open"].includes(k.proof.status));
+    const ran = new Set(run.index.rows.map((r) => r.kernel));
+    const here = run.index.kernels.filter((k) => k.whole && !ran.has(k.number) && e.place && placeName(k.at) === e.place);
+    const asked = ["CompileError", "ProofError"].includes(e.type); // or what is open has nothing to do with it
+    const refuted = run.index.kernels.filter((k) => k.proof?.status === "refuted" || (asked && k.proof?.status === "open"));
     return h("section", { class: "failure" }, h("h2", {}, e.type, " ", copyButton(`${e.type}: ${e.message}`)),
       h("p", { class: "message" }, visible(e.message), e.place ? h("span", { class: "faint" }, ` (at ${e.place})`) : null),
       e.frames.length ? h("div", {}, h("h3", {}, "Your lines that led to it"), h("ol", {}, e.frames.map((f) => h("li", {}, placeLink(f), " ", sourceText(f))))) : null,
       e.stopped.length ? h("div", {}, h("h3", {}, "What the compiler was at"), h("ol", {}, e.stopped.map((c) => h("li", {}, [c.kind, c.number, c.name].filter(Boolean).join(" "), c.place ? h("span", { class: "faint" }, ` ${c.place}`) : null, c.changes ? `, after ${count(c.changes, "rewrite")}` : "")))) : null,
+      here.length ? h("p", {}, "Compiled for that line, but not run: ", here.map((k, i) => [i ? ", " : "", kernelLink(k.number)])) : null,
       unfinished.length ? h("p", {}, "Not finished: ", unfinished.map((k, i) => [i ? ", " : "", kernelLink(k.number)])) : null,
       refuted.map((k) => h("div", {}, h("h3", {}, "Not proved: ", kernelLink(k.number)), openObligations(k, 5))),
       h("p", { class: "advice" }, e.advice),
