@@ -67,7 +67,7 @@ class Device(ABC):
         return time.perf_counter() - started
 
     def measure_kernel(self, program: Program | None, work: Callable[[], None]) -> float:
-        """The same for one run of a kernel, or a copy, without the host's own time where it can be told apart."""
+        """The same for a run of a kernel (None: of a copy), where it can be without the time of the host."""
         return self.measure(work)
 
     def error_flags(self, count: int) -> ErrorFlags:

@@ -293,10 +293,8 @@ class ExecutionPlan:
             started = time.perf_counter()
             seconds = device.measure_kernel(program, partial(_run_one, program, buffers, bound))
             if watched is not None:
-                ast = None if program is None else item.ast
-                watched.record(
-                    item.name, item.place, _device(item), started, seconds, item.flops, item.bytes, ast
-                )
+                ast, where = None if program is None else item.ast, _device(item)
+                watched.record(item.name, item.place, where, started, seconds, item.flops, item.bytes, ast)
             if knobs.DEBUG.value >= 1:
                 _report(item, seconds)
         if self._error_flags:
