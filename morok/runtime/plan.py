@@ -12,7 +12,7 @@ import time
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Literal, NoReturn, Protocol, final
 
 from morok import knobs
@@ -44,9 +44,7 @@ keep_interrupts()
 
 
 def _plan_store() -> PlanStore | None:
-    from morok.device.store import (
-        plan_store,
-    )  # with SQLite, which a process that computes nothing never needs
+    from morok.device.store import plan_store  # SQLite is for processes that compute something
 
     return plan_store()
 
@@ -79,10 +77,9 @@ def program_for(
     found = known.get(ast)
     if found is None:
         found = known[ast] = _compile(device, ast, name, place, strategy)
-        if getattr(found, "from_disk", False):
-            requests.from_disk += 1
-        else:
-            requests.compiled += 1
+        from_disk = getattr(found, "from_disk", False)
+        requests.from_disk += from_disk
+        requests.compiled += not from_disk
     else:
         requests.remembered += 1
     return found
@@ -174,10 +171,6 @@ class ExecutionPlan:
         self.schedule = schedule
         self.memory: MemoryPlan = schedule.memory
         self.values: dict[str, int] = dict(schedule.values)
-        self.kernels = tuple(
-            PlannedKernel(i.name, i.place, i.flops, i.bytes, i.ast, _device(i), i.group)
-            for i in schedule.items
-        )
         self.limits = _limits(schedule)
         self._meets = any(i.ast.op in COLLECTIVES for i in schedule.items)  # whether ranks of a mesh do
         self.config = DEFAULT  # may be changed until the kernels are compiled
@@ -204,6 +197,14 @@ class ExecutionPlan:
                 self._known.append(flags.words)
             else:
                 self._unknown.append((device, flags))
+
+    @cached_property
+    def kernels(self) -> tuple[PlannedKernel, ...]:
+        """What there is to tell about the kernels, in order."""
+        items = self.schedule.items
+        return tuple(
+            PlannedKernel(i.name, i.place, i.flops, i.bytes, i.ast, _device(i), i.group) for i in items
+        )
 
     # --- running
 
@@ -460,11 +461,7 @@ def _device(item: ScheduleItem) -> str:
 
 def _written(schedule: Schedule) -> list[UOp]:
     """The buffers that some kernel writes."""
-    found: dict[UOp, None] = {}
-    for item in schedule.items:
-        for node in written_by(item):
-            found[node] = None
-    return list(found)
+    return list(dict.fromkeys([node for item in schedule.items for node in written_by(item)]))
 
 
 def written_by(item: ScheduleItem) -> list[UOp]:

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, final
 from morok import knobs
 from morok.caches import Cache
 from morok.dtype import DType, void
-from morok.ir.build import buffer
 from morok.ir.checks import Complaint
 from morok.ir.node import UOp, make, toposort
 from morok.ir.ops import Ops
@@ -172,10 +171,20 @@ def _checked(template: Template, form: Normalised, number: dict[UOp, int]) -> tu
 
 def _told(template: Template, lines: tuple[_Line | None, ...], nodes: Sequence[UOp]) -> list[str | None]:
     """The line of each step in another graph of the form. Loops come from the same place every time."""
-    return [
-        step.place if line is None else line[2] if nodes[line[0]].origin is line[1] else place(nodes[line[0]])
-        for step, line in zip(template.steps, lines, strict=True)
-    ]
+    texts: dict[Origin | None, str | None] = {}  # many steps come from one line
+    told: list[str | None] = []
+    for step, line in zip(template.steps, lines, strict=True):
+        if line is None:
+            told.append(step.place)
+            continue
+        origin = nodes[line[0]].origin
+        if origin is line[1]:
+            told.append(line[2])
+            continue
+        if origin not in texts:
+            texts[origin] = place(nodes[line[0]])
+        told.append(texts[origin])
+    return told
 
 
 def find_template(form: Normalised) -> Template:
@@ -234,8 +243,13 @@ def _fill_in(
 ) -> Schedule:
     """The template on the actual buffers. Intermediate and output buffers are new ones each time."""
     first = len(buffers)
+    devices: dict[str, UOp] = {}
     for dtype, size, device in template.made:
-        buffers.append(buffer(dtype, size, device, next(_numbers)))
+        where = devices.get(device)
+        if where is None:
+            where = devices[device] = make(Ops.DEVICE, void, (), device)
+        number = make(Ops.UNIQUE, void, (), next(_numbers))
+        buffers.append(make(Ops.BUFFER, dtype, (number, where), size, number.origin))
     items = tuple(
         [
             ScheduleItem(

@@ -25,8 +25,6 @@ from morok.device.cpu.threads import available_cores, thread_count, thread_pool
 from morok.device.processes import can_fork, shared_out
 from morok.device.prove import proof_key, stored_verdict
 from morok.device.store import kernel_store
-from morok.device.tuning import contention
-from morok.device.tuning.tunable import Turns
 from morok.device.version import compiler_version
 from morok.ir.checks import count_buffers
 from morok.ir.digest import hexdigest
@@ -34,10 +32,11 @@ from morok.ir.node import UOp, toposort
 from morok.machine.choose import cpu_machine, named, named_processor
 from morok.machine.machine import Machine
 from morok.machine.processor import Processor, cache_bytes
-from morok.optimize.search.race import Stopwatch
 from morok.rewrite.observe import current, unobserved
 
 if TYPE_CHECKING:
+    from morok.device.tuning.tunable import Turns
+    from morok.optimize.search.race import Stopwatch
     from morok.render.program import Program
 
 Optimiser = Callable[[UOp, Machine], UOp]
@@ -208,6 +207,8 @@ class CPU(Device):
 
     def contention_monitor(self) -> Callable[[], bool]:
         """Whether other processes have taken cores."""
+        from morok.device.tuning import contention  # only searches ask
+
         return contention.monitor(self.machine.cores)
 
     def stopwatch(self, program: Runnable, turns: Turns, values: Mapping[str, int]) -> Stopwatch:

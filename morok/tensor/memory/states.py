@@ -184,10 +184,15 @@ def _lost(order: Iterable[UOp], written: set[UOp], states: dict[UOp, UOp]) -> tu
             if states[node] is not node:
                 lost.add(node)
             continue
-        src = _sources(node) if op is Ops.AFTER else node.src
-        if not lost.isdisjoint(src):
+        src = node.src
+        if not src:
+            continue
+        if op is Ops.AFTER:
+            src = _sources(node)
+        first = src[0]  # mostly that is the one: a look at it alone costs half as much
+        if first in lost or not lost.isdisjoint(src):
             lost.add(node)
-        if op is Ops.ASSIGN or (pending and not pending.isdisjoint(src)):
+        if op is Ops.ASSIGN or (pending and (first in pending or not pending.isdisjoint(src))):
             pending.add(node)
     return lost, pending
 
