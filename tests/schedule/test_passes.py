@@ -10,7 +10,7 @@ from morok.dtype import index as index_dtype
 from morok.ir import build, movement
 from morok.ir.infer import ranges, shape
 from morok.ir.node import UOp, alu, const, make, toposort
-from morok.ir.ops import AxisKind, Ops
+from morok.ir.ops import Ops
 from morok.ir.text import expr
 from morok.rewrite.engine import rewrite
 from morok.rewrite.loops import share_loops
@@ -23,7 +23,6 @@ from morok.schedule.graph.states import keep_old_values
 from morok.schedule.graph.views import SHARD, views
 from morok.schedule.kernel.gates import gates
 from morok.schedule.kernel.lower import lower_kernel
-from morok.schedule.kernel.numbering import number_buffers, number_ranges
 from morok.schedule.kernel.probe import collapse
 from morok.schedule.kernel.ranges import merge_ranges, split_ranges
 from morok.schedule.kernel.reductions import reductions
@@ -484,24 +483,3 @@ def test_places_are_simpler_under_their_gate() -> None:
     read = make(Ops.INDEX, float32, (memory, alu(Ops.FLOORMOD, row, const(index_dtype, 4)), inside))
     found = rewrite(read, gates)
     assert found.src[1] is row, "so is one that is read from memory"
-
-
-# --- 6: numbers
-
-
-def test_ranges_are_numbered_outer_ones_first() -> None:
-    x = param(1, 8, 16)
-    column = movement.expand(reduced(x, 0), (8, 16))
-    after = number_ranges(simple(kernel(alu(Ops.SUB, x, column))))
-    (effect,) = after.src
-    assert [(r.arg[0], r.src[0].arg) for r in effect.src[1:]] == [(0, 16), (1, 8)]
-    numbers = [n.arg[0] for n in toposort(after) if n.op is Ops.RANGE]
-    assert sorted(numbers) == [0, 1, 2]
-    assert all(n.arg[1] is AxisKind.REDUCE for n in toposort(after) if n.op is Ops.RANGE and n.arg[0] == 2)
-
-
-def test_buffers_are_numbered_outputs_first() -> None:
-    graph = kernel(alu(Ops.SUB, param(7, 4), param(3, 4)))
-    after, old = number_buffers(graph)
-    assert old == (0, 7, 3)
-    assert sorted(n.arg for n in toposort(after) if n.op is Ops.DEFINE_GLOBAL) == [0, 1, 2]
