@@ -65,4 +65,7 @@ of floats, n one of integers); the tests run them.
 | what | for example | instead |
 |---|---|---|
 {rows}
+
+One thing differs without an error: the sign of a zero that a sum gives. NumPy and PyTorch begin at +0; here a sum of
+nothing but -0 may be -0.
 """

@@ -21,3 +21,12 @@ def test_memory_that_nothing_reads_keeps_its_number() -> None:
     assert same(v)[1:5].tolist() == [2.0, 4.0, 6.0, 0.0]
     assert same(v)[:4].tolist() == [0.0, 2.0, 4.0, 6.0]
     assert v.tolist() == np.arange(9.0).tolist()
+
+
+def test_nothing_that_is_read_beside_its_sum() -> None:
+    """Two readers at the same places, one of them inside of a sum without loops: an IndexError."""
+    nothing = Tensor(np.zeros((0, 3, 0, 0), np.float32)) @ Tensor(np.zeros((0, 1), np.float32))
+    x = nothing.permute(0, 2, 3, 1)
+    different, larger = x.ne(x), x.maximum(x.sum(3, keepdim=True))
+    different.realize(larger)
+    assert different.shape == larger.shape == (0, 0, 1, 3) and larger.numpy().size == 0

@@ -61,7 +61,7 @@ def is_averaged(uses: list[Use]) -> bool:
     If it were computed in both, the two would be off by a rounding, always in the same direction, and what is
     left of a value without its average would not add up to zero.
     """
-    return any(u.averaged and u.nest[-1].loops & live_in(u.indices) for u in uses)
+    return any(u.averaged and u.nest and u.nest[-1].loops & live_in(u.indices) for u in uses)
 
 
 def way_of(node: UOp, use: Use) -> Any:

@@ -355,7 +355,8 @@ class Elementwise(Core):
                 return self.like(
                     result.x, np.where(np.isfinite(result.x), result.e + extra, result.e), result.type
                 )
-        return self.lift(function, (), None, ulps, reach)
+        result = self.lift(function, (), None, ulps, reach)
+        return _unsure(result, _crosses_zero(self)) if name in ("rsqrt", "reciprocal") else result
 
     def tested(self, name: str) -> Any:
         if not is_float(self.type):
