@@ -29,19 +29,25 @@ sys.path.insert(0, str(ROOT))
 
 
 class Filled:
-    """Tensors on memory that holds numbers.
+    """Tensors on memory that is written before the first run, as loading weights does.
 
-    What happens to lie in fresh memory may be denormal or no number at all, and a run over that can take
-    three times as long.
+    Memory that nobody has written is one page of zeros, mapped again and again: ResNet-18 takes 175 ms over
+    that and 62 over numbers.
     """
 
     def __init__(self, tensor: Any) -> None:
         self.tensor = tensor
+        self.arrays: list[Any] = []
 
     def empty(self, *sizes: int) -> Any:
         import numpy as np
 
-        return self.tensor.from_numpy(np.zeros(sizes, np.float32))
+        self.arrays.append(np.empty(sizes, np.float32))
+        return self.tensor.from_numpy(self.arrays[-1])
+
+    def fill(self) -> None:
+        for array in self.arrays:
+            array.fill(0.01)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.tensor, name)
@@ -167,6 +173,7 @@ def child(name: str, new_shape: bool = True) -> None:
             found["repeat"] = min(found.get("repeat", 9.0), max(0.0, whole - (time.perf_counter() - started)))
         found["replay"] = replay(Tensor)
     else:
+        filled.fill()
         plan.run()
     found["result"] = time.perf_counter() - began
     if name in NEW_SHAPES and new_shape:
