@@ -21,8 +21,8 @@ _FIRST, _LEAST, _MOST = 2e-3, 5e-5, 2e-3  # seconds: at a first call, and afterw
 _WAIT = """\
 extern "C" __global__ void wait(long long nanoseconds) {
   long long began, now;
-  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(began));
-  do asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now)); while (now - began < nanoseconds);
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(began));
+  do asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now)); while (now - began < nanoseconds);
 }
 """
 
