@@ -217,6 +217,7 @@ TABLE: dict[str, Row] = {
     "conv, stride 2": Row(lambda: (x(32, 128, 56, 56).conv2d(x(256, 128, 3, 3), stride=2, padding=1),), 1, 3),
     # few outputs and long sums: in pieces, on a unit
     "long steps": Row(lambda: (x(256, 65536) @ x(65536, 256),), 1, 2, least=2),
+    "long steps that no tile divides": Row(lambda: (x(184, 58664) @ x(58664, 216),), 2, 3, least=2),
     "long steps, transposed": Row(lambda: (x(65536, 128).T @ x(65536, 512),), 1, 2, least=2),
 } | {name: Row(*row) for name, row in programs().items()}
 

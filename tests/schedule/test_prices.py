@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -9,11 +10,14 @@ import pytest
 
 from morok import Tensor, knobs
 from morok.dtype import bfloat16, float32
+from morok.ir.infer import shape
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import Ops
 from morok.machine.files import load
 from morok.machine.grid_time import Problem, memory_clocks, product_clocks
+from morok.machine.rates import LongReduce
 from morok.schedule.contraction import contraction_at, memory_axis
+from morok.schedule.graph.split_reductions import _in_two
 from morok.schedule.schedule import schedule
 
 
@@ -114,3 +118,17 @@ def test_nothing_has_no_price(shape: tuple[int, ...], device: str) -> None:
         )
         product = Tensor(x).square().mean(-1, keepdim=True) * Tensor(x)
         assert (product @ Tensor(np.ones((shape[-1], 5), np.float32))).numpy().sum() == 0
+
+
+@pytest.mark.parametrize("steps", [256, 200, 300, 40])
+def test_pieces_of_a_product_begin_where_a_tile_does(steps: int) -> None:
+    """Four pieces of 64 steps each, or of as many as there are; what is left over is a product by itself."""
+    random = np.random.default_rng(steps)
+    a, b = (random.integers(-4, 5, s).astype(np.float32) for s in ((6, steps), (steps, 7)))
+    product = Tensor(a) @ Tensor(b)
+    (node,) = sums(product)
+    found = _in_two(node, LongReduce(0, 0, 4 * 6 * 7), 64)
+    cut = [n for n in toposort(found) if n.op is Ops.REDUCE_AXIS]
+    lengths = sorted(math.prod(shape(n.src[0])[axis] for axis in n.arg[1]) for n in cut)  # type: ignore[index]
+    assert lengths == {256: [4, 64], 200: [4, 50], 300: [4, 44, 64], 40: [4, 10]}[steps]
+    np.testing.assert_array_equal(product._new(found).numpy().reshape(6, 7), a @ b)

@@ -27,6 +27,7 @@ from morok.schedule.kernel.probe import collapsible
 
 NEVER = Splits()
 FEWEST_STEPS = 64  # of a piece
+TILE = 64  # steps of a product that are copied at once
 ASKED = LongReduce(0, 4096, 1024)  # where the knob names the length
 
 
@@ -60,7 +61,8 @@ def split_reductions(sink: UOp, ctx: object = None) -> UOp:
     for node in order:
         new = node.replace(tuple([done[s] for s in node.src]))
         if node in long:
-            new = _in_two(new, long[node])
+            aligned = len(node.arg[1]) == 1 and contraction_at(node) is not None
+            new = _in_two(new, long[node], TILE if aligned else 1)
         if node in spread:
             new = make(Ops.CONTIGUOUS, new.dtype, (new,), "every row needs it", node.origin)
         done[node] = new
@@ -154,20 +156,26 @@ def _is_tall(node: UOp, limits: TallReduce) -> bool:
     return 2 * max((elements(known_shape(n)) for n in below if is_whole(n)), default=0) >= total
 
 
-def _in_two(node: UOp, limits: LongReduce) -> UOp:
+def _in_two(node: UOp, limits: LongReduce, step: int = 1) -> UOp:
+    """The reduction in pieces whose length is a multiple of a step, so that each begins where a tile may."""
     source, (op, axes) = node.src[0], node.arg
     sizes = _sizes(source)
     most = max(2, limits.pieces // max(1, elements(known_shape(node))))
     # as many pieces as there may be, of the outermost axis that allows them: they lie far apart in memory
-    pieces, axis = max(((_pieces(sizes[a], most), a) for a in axes), key=lambda found: (found[0], -found[1]))
-    if 4 * pieces >= most:
+    choices = ((_pieces(sizes[a] // step if sizes[a] % step == 0 else 1, most), a) for a in axes)
+    pieces, axis = max(choices, key=lambda found: (found[0], -found[1]))
+    if pieces > 1 and 4 * pieces >= most:
         return _by_pieces(node, source, axis, pieces)
     axis = max(axes, key=lambda a: sizes[a])
-    whole = sizes[axis] // most * most
+    whole = sizes[axis] // (most * step) * most * step
     if not whole:
-        return node
+        return _in_two(node, limits) if step > 1 else node
     main = _by_pieces(node, _part(source, axis, 0, whole), axis, most)
     rest = reduce_axis(_part(source, axis, whole, sizes[axis]), op, axes)
+    if step > 1:  # a product of its own: what adds up the pieces has no tiles
+        rest = make(
+            Ops.CONTIGUOUS, rest.dtype, (rest,), "a long reduction is done in two stages", node.origin
+        )
     return alu(op, main, reshape(rest, known_shape(node)))
 
 
