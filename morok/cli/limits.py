@@ -66,6 +66,6 @@ of floats, n one of integers); the tests run them.
 |---|---|---|
 {rows}
 
-One thing differs without an error: the sign of a zero that a sum gives. NumPy and PyTorch begin at +0; here a sum of
-nothing but -0 may be -0.
+One thing differs without an error: the sign of a zero that a sum gives. NumPy and PyTorch begin at +0; here a
+sum of nothing but -0 may be -0.
 """
