@@ -38,6 +38,8 @@ from tests.codegen.kernels import (
     write,
 )
 from tests.device.cuda.fake_gpu import FakeDriver
+from tests.gpu.products import TARGET, kernel_of, product
+from tests.gpu.test_warp_specialize import PRODUCER, built
 from tests.proof.lists import changed, once
 
 pytest.importorskip("z3")
@@ -234,6 +236,16 @@ def test_threads_that_write_the_same_place() -> None:
     assert around, "one of the threads of a row writes"
     everybody = changed(linear, lambda n: None if n.op in (Ops.IF, Ops.ENDIF) else n)
     refuted(everybody, "race")
+
+
+def test_threads_with_a_role() -> None:
+    """Their number in it tells them apart, and not that of the block: such kernels were called wrong."""
+    kernel = built(kernel_of(product, (256, 128), (128, 256)), PRODUCER)
+    linear = lower(kernel, TARGET)
+    assert any(n.op is Ops.RANGE and n.arg[1] is AxisKind.ROLE for n in linear.src)
+    assert not examine(linear, kernel).open
+    alike = changed(linear, lambda n: const(n.dtype, 0) if n.op is Ops.SPECIAL and n.arg == "ridx0" else n)
+    refuted(alike, "race")
 
 
 def shared_sum() -> UOp:

@@ -18,7 +18,7 @@ from morok.dtype import AddrSpace, index
 from morok.ir.bounds import bounds, vmin
 from morok.ir.checks import NOTE
 from morok.ir.node import UOp, alu, const, make
-from morok.ir.ops import Ops
+from morok.ir.ops import AxisKind, Ops
 from morok.proof.kernels.linear import Step, Sum, Sums, meets
 from morok.proof.kernels.points import LEAVES, leaves_of
 from morok.proof.kernels.walk import Access, Closer, Listing, conjuncts
@@ -122,9 +122,31 @@ def conflicts(listing: Listing, found: list[Place]) -> Iterator[Conflict]:
                 if not listing.specials:
                     yield from _workers(listing, a, b)
                 elif a.access.space is AddrSpace.GLOBAL:
-                    yield Conflict(a, b, frozenset(), tuple(listing.specials))
+                    yield _in_grid(listing, a, b)
                 else:
                     yield from _in_block(listing, a, b)
+
+
+def _in_grid(listing: Listing, a: Place, b: Place) -> Conflict:
+    """In memory of the device: threads with a role are told apart by their number in it, which places have
+    without the role, also where nobody asks for it."""
+    one, other = _role_of(a), _role_of(b)
+    if one is None or other is None:
+        return Conflict(a, b, frozenset(), tuple(listing.specials))
+    if one is not other:
+        return Conflict(a, b, frozenset(), tuple(listing.specials), apart=False)
+    mine = [s for s in listing.specials if str(s.arg).startswith("gidx")]
+    role = one.arg[2]
+    if not role.single:  # else it is one thread of each block
+        numbered = [s for s in listing.specials if one in s.src]
+        mine += [make(Ops.SPECIAL, s.dtype, s.src[:1], s.arg) for s in numbered] or [
+            make(Ops.SPECIAL, index, (const(index, role.threads),), role.name)
+        ]
+    return Conflict(a, b, frozenset((one,)), tuple(mine))
+
+
+def _role_of(place: Place) -> UOp | None:
+    return next((r for r in place.access.loops if r.arg[1] is AxisKind.ROLE), None)
 
 
 def _workers(listing: Listing, a: Place, b: Place) -> Iterator[Conflict]:
