@@ -13,6 +13,8 @@ fft, ifft = recorded(fourier.fft), recorded(fourier.ifft)
 rfft, irfft = recorded(fourier.rfft), recorded(fourier.irfft)
 fftn, ifftn = recorded(fourier.fftn), recorded(fourier.ifftn)
 rfftn, irfftn = recorded(fourier.rfftn), recorded(fourier.irfftn)
+fft2, ifft2 = recorded(fourier.fft2), recorded(fourier.ifft2)
+rfft2, irfft2 = recorded(fourier.rfft2), recorded(fourier.irfft2)
 fftshift, ifftshift = recorded(spectra.fftshift), recorded(spectra.ifftshift)
 
 

@@ -148,13 +148,18 @@ def tensor_split(x: T, parts: Any, dim: int = 0, *, axis: int | None = None) -> 
     return tuple(narrow(x, at, a, max(b - a, 0)) for a, b in pairwise(cuts))
 
 
+def _listed(first: Any, others: tuple[Any, ...]) -> list[Any]:
+    """The tensors of `f(a, b)` and of `f([a, b])`."""
+    return [*(first if isinstance(first, tuple | list) else (first,)), *others]
+
+
 def hstack(t: T, *others: Any) -> T:
     """Tensors side by side: along the second axis, vectors along the first.
 
     >>> Tensor([1, 2]).hstack(Tensor([3])).tolist()
     [1, 2, 3]
     """
-    parts = [x.reshape(1) if not x.ndim else x for x in (t, *others)]
+    parts = [x.reshape(1) if not x.ndim else x for x in _listed(t, others)]
     joined: T = parts[0].cat(*parts[1:], dim=1 if parts[0].ndim > 1 else 0)
     return joined
 
@@ -165,7 +170,7 @@ def vstack(t: T, *others: Any) -> T:
     >>> Tensor([1, 2]).vstack(Tensor([3, 4])).tolist()
     [[1, 2], [3, 4]]
     """
-    parts = [x.reshape(1, -1) if x.ndim < 2 else x for x in (t, *others)]
+    parts = [x.reshape(1, -1) if x.ndim < 2 else x for x in _listed(t, others)]
     joined: T = parts[0].cat(*parts[1:], dim=0)
     return joined
 

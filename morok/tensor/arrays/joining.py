@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from morok.dtype import promote
-from morok.errors import ShapeError
+from morok.errors import ArgumentError, ShapeError
 from morok.ir.infer import Shape, Size, add_sizes, show_shape, subtract_sizes
 from morok.ir.ops import Ops
 from morok.ir.sizes import at_most, canonical, combine, show_size
@@ -136,15 +136,20 @@ def unbind(x: T, dim: int = 0, *, axis: int | None = None) -> tuple[T, ...]:
     return tuple(squeeze(narrow(x, where, i, 1), where) for i in range(total))
 
 
-def roll(x: T, shift: Any, dim: Any = None, *, axis: Any = None) -> T:
+def roll(
+    x: T, shift: Any = None, dim: Any = None, *, axis: Any = None, shifts: Any = None, dims: Any = None
+) -> T:
     """The elements moved along axes, those that fall off coming in at the other end.
 
-    Without an axis the flattened tensor is rolled.
+    Without an axis the flattened tensor is rolled. `shifts` and `dims` are PyTorch's names.
 
     >>> Tensor([1, 2, 3]).roll(1).tolist()
     [3, 1, 2]
     """
-    where = dim if axis is None else axis
+    where = next((given for given in (dim, axis, dims) if given is not None), None)
+    shift = shifts if shift is None else shift
+    if shift is None:
+        raise ArgumentError("roll needs to know by how much: shift, or shifts")
     if where is None:
         return reshape(roll(flatten(x), shift, 0), x.shape)
     axes = tuple(where) if isinstance(where, tuple | list) else (where,)

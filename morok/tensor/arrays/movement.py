@@ -126,14 +126,15 @@ def reversed_axes(x: C) -> C:
     return x._view(move.permute(x.uop, range(x.ndim)[::-1]))
 
 
-def flip(x: C, *dims: Any) -> C:
-    """Axes reversed; all of them if none is given.
+def flip(x: C, *order: Any, dims: Any = None, axis: Any = None) -> C:
+    """Axes reversed; all of them if none is given, by position or as `dims` or `axis`.
 
     >>> Tensor([1, 2, 3]).flip().tolist()
     [3, 2, 1]
     """
-    given = flat_args(dims)
-    axes = as_axes(given if dims and given != (None,) else None, x.shape)
+    named = [each for each in (dims, axis) if each is not None]
+    given = flat_args(tuple(named) or order)
+    axes = as_axes(given if (named or order) and given != (None,) else None, x.shape)
     return x._view(move.flip(x.uop, [axis in axes for axis in range(x.ndim)]))
 
 

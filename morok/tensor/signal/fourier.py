@@ -327,6 +327,45 @@ def irfftn(x: T, s: Any = None, axes: Any = None, norm: str | None = None) -> T:
     return irfft(x, n, last, norm)
 
 
+_PLANE = (-2, -1)
+
+
+def fft2(x: T, s: Any = None, axes: Any = _PLANE, norm: str | None = None) -> T:
+    """`fft` along two axes, the last ones if no others are given.
+
+    >>> fft2(Tensor([[[1.0, 0.0], [1.0, 0.0]]])).tolist()
+    [[[2.0, 0.0], [0.0, 0.0]]]
+    """
+    return fftn(x, s, axes, norm)
+
+
+def ifft2(x: T, s: Any = None, axes: Any = _PLANE, norm: str | None = None) -> T:
+    """`ifft` along two axes, the last ones if no others are given.
+
+    >>> ifft2(Tensor([[[2.0, 0.0], [0.0, 0.0]]])).tolist()
+    [[[1.0, 0.0], [1.0, 0.0]]]
+    """
+    return ifftn(x, s, axes, norm)
+
+
+def rfft2(x: T, s: Any = None, axes: Any = _PLANE, norm: str | None = None) -> T:
+    """`rfft` along the second of two axes, `fft` along the first.
+
+    >>> rfft2(Tensor([[1.0, 1.0]])).tolist()
+    [[[2.0, 0.0], [0.0, 0.0]]]
+    """
+    return rfftn(x, s, axes, norm)
+
+
+def irfft2(x: T, s: Any = None, axes: Any = _PLANE, norm: str | None = None) -> T:
+    """The opposite of `rfft2`.
+
+    >>> irfft2(Tensor([[[2.0, 0.0], [0.0, 0.0]]])).tolist()
+    [[1.0, 1.0]]
+    """
+    return irfftn(x, s, axes, norm)
+
+
 def as_pairs(re: T, im: Any = None) -> T:
     """Real and imaginary parts (zeros if there are none) as pairs in a last axis of two.
 

@@ -280,7 +280,12 @@ MOVEMENT: dict[str, list[Pair]] = {
     ],
     "T": [(lambda t: t.T, lambda x: x.T)],
     "mT": [(lambda t: t.mT, lambda x: np.swapaxes(x, -1, -2))],
-    "flip": [(lambda t: t.flip(0, -1), lambda x: x[::-1, :, ::-1]), _numpy("flip")],
+    "flip": [
+        (lambda t: t.flip(0, -1), lambda x: x[::-1, :, ::-1]),
+        _numpy("flip"),
+        (lambda t: t.flip(dims=(0, -1)), lambda x: x[::-1, :, ::-1]),
+        (lambda t: t.flip(axis=1), lambda x: x[:, ::-1]),
+    ],
     "fliplr": [_numpy("fliplr")],
     "flipud": [_numpy("flipud")],
     "rot90": [_numpy("rot90", k) for k in (0, 1, 2, 3, -1)],
@@ -301,8 +306,14 @@ MOVEMENT: dict[str, list[Pair]] = {
     "pad": _pads(),
     "cat": [(lambda t: t.cat(t, dim=1), lambda x: np.concatenate((x, x), 1))],
     "stack": [(lambda t: t.stack(t, axis=-1), lambda x: np.stack((x, x), -1))],
-    "hstack": [(lambda t: t.hstack(t), lambda x: np.hstack((x, x)))],
-    "vstack": [(lambda t: t.vstack(t), lambda x: np.vstack((x, x)))],
+    "hstack": [
+        (lambda t: Tensor.hstack([t, t]), lambda x: np.hstack((x, x))),
+        (lambda t: t.hstack(t), lambda x: np.hstack((x, x))),
+    ],
+    "vstack": [
+        (lambda t: Tensor.vstack([t, t]), lambda x: np.vstack((x, x))),
+        (lambda t: t.vstack(t), lambda x: np.vstack((x, x))),
+    ],
     "split": [
         (lambda t: t.split([1, 2], 1)[1], lambda x: x[:, 1:]),
         (lambda t: t.split(3, 2)[1], lambda x: x[..., 3:]),
@@ -314,7 +325,12 @@ MOVEMENT: dict[str, list[Pair]] = {
         (lambda t: t.tensor_split((1, 3), 2)[1], lambda x: np.array_split(x, (1, 3), 2)[1]),
     ],
     "unbind": [(lambda t: t.unbind(axis=1)[2], lambda x: x[:, 2])],
-    "roll": [_numpy("roll", 1), _numpy("roll", -2, 1), _numpy("roll", (1, 2), (0, 2))],
+    "roll": [
+        (lambda t: t.roll(shifts=(1, 2), dims=(0, 2)), lambda x: np.roll(x, (1, 2), (0, 2))),
+        _numpy("roll", 1),
+        _numpy("roll", -2, 1),
+        _numpy("roll", (1, 2), (0, 2)),
+    ],
     "unfold": [(lambda t: t.unfold(1, 2, 1), lambda x: _windows(x, 2, 1))],
     "diagonal": [
         _moved("diagonal"),

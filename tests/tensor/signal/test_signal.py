@@ -58,6 +58,10 @@ def test_lengths_axes_and_norms(norm: Any) -> None:
     z = x + 1j * RNG.standard_normal((3, 10, 4))
     near(fft.ifftn(Tensor(pairs(z)), (2, 6), (0, 1), norm), pairs(np.fft.ifftn(z, (2, 6), (0, 1), norm)))
     near(fft.irfftn(Tensor(pairs(z)), norm=norm), np.fft.irfftn(z, norm=norm))
+    near(fft.fft2(Tensor(pairs(z)), (4, 3), norm=norm), pairs(np.fft.fft2(z, (4, 3), norm=norm)))
+    near(fft.ifft2(Tensor(pairs(z)), axes=(0, 2), norm=norm), pairs(np.fft.ifft2(z, axes=(0, 2), norm=norm)))
+    near(fft.rfft2(Tensor(x), norm=norm), pairs(np.fft.rfft2(x, norm=norm)))
+    near(fft.irfft2(Tensor(pairs(z)), norm=norm), np.fft.irfft2(z, norm=norm))
 
 
 def test_gradient() -> None:
