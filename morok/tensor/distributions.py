@@ -195,7 +195,7 @@ def beta(
     """Beta's distribution between 0 and 1, mean a / (a + b)."""
     first, second, sizes, kind = _parameters(cls, (a, b), size, dtype)
     both = stack(broadcast_to(first, *sizes), broadcast_to(second, *sizes))
-    logs = _log_gamma(both, (2, *sizes), generator)  # drawn together, which is one kernel less to compile
+    logs = _log_gamma(both, (2, *sizes), generator)  # drawn together
     found = narrow(logs, 0, 0, 1) - narrow(logs, 0, 1, 1)
     result: T = cast(sigmoid(squeeze(found, 0)), kind)
     return result
