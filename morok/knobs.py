@@ -300,10 +300,15 @@ def environment_with(**values: object) -> dict[str, str]:
 
 def run_name() -> str:
     """What ranks that were started together call their run."""
-    for name in ("PMI_ID", "HYDRA_LAUNCHER_ID", "SLURM_JOB_ID", "TORCHELASTIC_RUN_ID"):
-        if os.environ.get(name):
-            return os.environ[name].replace("/", "_")
-    return f"{os.getuid()}-{os.getppid()}"
+    step = [os.environ[name] for name in ("SLURM_JOB_ID", "SLURM_STEP_ID") if os.environ.get(name)]
+    if step:
+        return "-".join(step)
+    parent = os.getppid()  # who has started them; a number that comes again has begun at another time
+    try:
+        began = Path(f"/proc/{parent}/stat").read_text().rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        began = os.environ.get("TORCHELASTIC_RUN_ID", "").replace("/", "_")
+    return f"{os.getuid()}-{parent}-{began}"
 
 
 def _cache_home() -> str:

@@ -17,13 +17,14 @@ import sys
 import time
 import warnings
 from collections.abc import Callable
-from typing import Final, final
+from typing import Final, cast, final
 
 PATIENCE: Final = 20.0  # seconds without any result, at least, after which children are given up
 LONGER: Final = 10.0  # times as long as the longest piece took here
 _NUMBER = struct.Struct("<i")
 _AT_ONCE = 1024  # numbers that a pipe holds before anybody reads: the least that systems promise is 4 KiB
 _HEAD = struct.Struct("<iq")  # number of the piece, bytes that follow
+_PR_SET_PDEATHSIG = 1
 _ROOM = 1 << 20  # bytes of a pipe: the most that Linux gives to everybody
 
 
@@ -126,6 +127,7 @@ def _fork(pieces: int, work: Callable[[int], bytes]) -> _Child | None:
     """A child at work; None if the system has no room for another process."""
     reading, writing = os.pipe()
     _widen(writing)
+    parent, follow = os.getpid(), _end_of_parent()
     try:
         with warnings.catch_warnings():
             # Newer Pythons warn of forks beside threads. Locks are seen to (`forks.py`), and a child that
@@ -140,6 +142,9 @@ def _fork(pieces: int, work: Callable[[int], bytes]) -> _Child | None:
         os.close(writing)
         return _Child(process, reading)
     try:
+        follow(_PR_SET_PDEATHSIG, signal.SIGKILL)  # nobody reads what an orphan sends: it would wait for ever
+        if os.getppid() != parent:
+            os._exit(0)
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)
         while (piece := _take(pieces)) is not None:
@@ -149,6 +154,13 @@ def _fork(pieces: int, work: Callable[[int], bytes]) -> _Child | None:
         pass
     finally:
         os._exit(0)
+
+
+def _end_of_parent() -> Callable[..., object]:
+    """Linux's way to be told of a parent's end; looked up before the fork, where imports are safe."""
+    import ctypes
+
+    return cast("Callable[..., object]", ctypes.CDLL(None).prctl)
 
 
 def _widen(pipe: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -208,3 +209,31 @@ def test_a_child_does_not_wait_for_its_parent(tmp_path: Path) -> None:
     assert begun.stat().st_size >= 3
     assert found == {n: bytes([n]) * 150_000 for n in range(6)}
     assert no_children()
+
+
+_ORPHANS = """
+import os, sys, time
+from morok.device.processes import shared_out
+def work(number):
+    sys.stdout.write(f"{os.getpid()}\\n")
+    sys.stdout.flush()
+    time.sleep(60)
+    return b""
+shared_out(3, work, 3)
+"""
+
+
+def test_children_do_not_outlive_their_parent() -> None:
+    """A process that is killed while it compiles leaves nobody behind."""
+    parent = subprocess.Popen([sys.executable, "-c", _ORPHANS], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    found = {int(parent.stdout.readline()) for _ in range(3)}
+    assert parent.pid in found
+    parent.kill()
+    parent.wait()
+    parent.stdout.close()
+    for _ in range(100):
+        if not any(os.path.exists(f"/proc/{pid}") for pid in found - {parent.pid}):
+            return
+        time.sleep(0.1)
+    raise AssertionError("children are left")

@@ -15,7 +15,7 @@ def test_random_programs(first: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", range(1000, 2600, 100))
+@pytest.mark.parametrize("first", range(1000, 3000, 100))
 def test_many_random_programs(first: int) -> None:
     with knobs.override(DEVICE="PYTHON"):
         for seed in range(first, first + 100):
