@@ -99,12 +99,10 @@ class Packed:
         parts = self.form.parts(self.stored)
         whole = parts[0].factor is not None
         scaled = block.numbers if whole else SCALED
-        each = block.shape[-1] if any(p.offset is not None for p in parts) else 0
-        words, scales, found_sums = in_bytes(x, self.digits, scaled, each, self.stored.words.device)
+        words, scales = in_bytes(x, self.digits, scaled, self.stored.words.device)
         left = _select(words, block, 4)  # (n, digits, blocks, groups, words) for each part
         value = self._with_factors(parts, left, scales) if whole else self._by_scale(parts, left, scales)
-        plain = block.select(x, 1) if found_sums is None else _select(found_sums, block, each)
-        for sums, offset in _offsets(parts, plain, keep=found_sums is None):
+        for sums, offset in _offsets(parts, block.select(x, 1)):
             term = offset.unsqueeze(1) * _across(sums)
             value = value + (term.sum(tuple(range(3, len(term.shape) - 1))) if whole else term)
         found = value.sum(tuple(range(2, len(value.shape) - 1)))  # (rows / LANES, n, LANES)
@@ -194,39 +192,25 @@ def _in_bfloat16(x: Tensor) -> Tensor:
 
 
 def in_bytes(
-    x: Tensor, digits: int, scaled: int = SCALED, summed: int = 0, device: str | None = None
-) -> tuple[Tensor, Tensor, Tensor | None]:
+    x: Tensor, digits: int, scaled: int = SCALED, device: str | None = None
+) -> tuple[Tensor, Tensor]:
     """Rows of numbers as words of four signed bytes, (n, digits, numbers / 4), and the scales of so many
     numbers each, (n, numbers / scaled). The first digit has the lowest value.
 
     With 128 added to each byte all borrowing between bytes is done, and turning their top bits takes it off.
-
-    On a grid all of it comes from one kernel, into one piece of memory: threads find the scale of a few
-    numbers again rather than wait for it. There also the sums of so many numbers each, if they are asked for.
     """
     rows, columns = concrete(x.shape[0]), concrete(x.shape[1])
-    device = x.device if device is None else device
-    grid = bool(machine_of(device).block_threads)
     largest, turn = _LARGEST[digits], sum(0x80 << 8 * i for i in range(digits))
     wide = x.reshape(rows, columns // scaled, scaled)
-    top = wide.abs().max(-1, keepdim=True).maximum(_LEAST)
-    top = top if grid and scaled <= SCALED else top.contiguous()
+    top = wide.abs().max(-1, keepdim=True).maximum(_LEAST).contiguous()
     whole = ((wide * (largest / top)).rint().cast(dt.int32) + turn) ^ turn
-    shifts = (Tensor.arange(digits, device=device) * 8).cast(dt.int32).reshape(digits, 1, 1)
+    places = Tensor.arange(digits, device=x.device if device is None else device)
+    shifts = (places * 8).cast(dt.int32).reshape(digits, 1, 1)
     four = (whole.reshape(rows, 1, columns // 4, 4) >> shifts) & 255
     word = four[..., 0]
     for i in (1, 2, 3):
         word = word | (four[..., i] << 8 * i)
-    scales = top.squeeze(-1) * (1 / largest)
-    if not grid:
-        return word.contiguous(), scales, None
-    parts = [word.reshape(rows, -1), scales.bitcast(dt.int32)]
-    if summed:
-        parts.append(x.reshape(rows, columns // summed, summed).sum(-1).bitcast(dt.int32))
-    sizes = [concrete(part.shape[1]) for part in parts]
-    word, scales, *sums = Tensor.cat(*parts, dim=1).contiguous().split(sizes, dim=1)
-    found = sums[0].bitcast(dt.float32) if sums else None
-    return word.reshape(rows, digits, columns // 4), scales.bitcast(dt.float32), found
+    return word.contiguous(), top.squeeze(-1) * (1 / largest)
 
 
 def _select(x: Tensor, block: BlockFormat, each: int) -> list[Tensor]:
@@ -270,14 +254,14 @@ def _same_scale(parts: tuple[WordPart, ...]) -> list[list[tuple[int, WordPart]]]
     return list(found.values())
 
 
-def _offsets(parts: tuple[WordPart, ...], plain: list[Tensor], keep: bool) -> list[tuple[Tensor, Tensor]]:
+def _offsets(parts: tuple[WordPart, ...], plain: list[Tensor]) -> list[tuple[Tensor, Tensor]]:
     """The sums of the numbers on the left that each offset of groups multiplies, and that offset."""
     found = []
     for together in _same_scale(parts):
         first, part = together[0]
         if part.offset is not None:
-            sums = sum((plain[at] for at, _ in together[1:]), plain[first]).sum(-1)
-            found.append((sums.contiguous() if keep else sums, part.offset))
+            sums = sum((plain[at] for at, _ in together[1:]), plain[first]).sum(-1).contiguous()
+            found.append((sums, part.offset))
     return found
 
 

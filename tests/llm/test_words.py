@@ -57,7 +57,7 @@ def test_numbers_as_bytes() -> None:
     x = (rnd.standard_normal((2, 96)) * 10.0 ** rnd.integers(-20, 20, (2, 96))).astype(np.float32)
     x[0, :32] = 0
     for digits, bits in ((EXACT, 22), (Q8, 6)):
-        words, scales = (t.numpy() for t in in_bytes(Tensor(x), digits)[:2])
+        words, scales = (t.numpy() for t in in_bytes(Tensor(x), digits))
         places = words.view(np.int8).astype(np.int64).reshape(2, digits, 96)
         whole = sum(places[:, i] << 8 * i for i in range(digits)).reshape(2, 3, 32)
         error = np.abs(whole * scales.astype(np.float64)[..., None] - x.reshape(2, 3, 32))
