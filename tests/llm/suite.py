@@ -167,7 +167,6 @@ def test_the_page_in_a_browser(server: tuple[Any, Any]) -> None:
             page.locator("#state", has_text="a second").wait_for()
             page.locator("#send:enabled").wait_for()
             assert page.locator(".user").count() == page.locator(".assistant").count() == turn
-            assert page.locator(".assistant").nth(turn - 1).text_content()
         page.fill("#text", "x" * 200_000)
         page.click("#send")
         page.wait_for_selector(".error")
