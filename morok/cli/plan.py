@@ -24,7 +24,9 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--mesh", default="1", metavar="64x8", help="devices along each axis of the script's mesh"
     )
     parser.add_argument(
-        "--machine", default="h100-nvlink", help="what they are and their links, by name or .toml file"
+        "--machine",
+        default=knobs.PLAN_MACHINE.value,
+        help="what they are and their links, by name or .toml file",
     )
     parser.add_argument("--steps", type=int, default=1, help="how many steps the script takes (default: 1)")
     add_script(parser)

@@ -195,6 +195,18 @@ def test_arithmetic_of_the_program_may_wrap() -> None:
     assert not looked(sink(write(o, r, read(x, place), r)), PLAIN).open
 
 
+def test_data_that_a_place_is_chosen_by_may_wrap() -> None:
+    """Counters of random bits wrap around, and decide which of two places is read."""
+    o, x = buffers(8, 16)
+    counter, r = define_global(int32, 1, 2), rng(8, 0)
+    chosen = alu(Ops.CMPLT, alu(Ops.ADD, read(counter, 0), cast(r, int32)), const(int32, 5))
+    kernel = sink(write(o, r, read(x, alu(Ops.WHERE, chosen, r, r + 8)), r))
+    assert not looked(kernel, PLAIN).open
+    # the place itself may not
+    wide = sink(write(o, r, read(x, alu(Ops.WHERE, chosen, r, r + 9)), r))
+    refuted(lower(wide, PLAIN), "bounds")
+
+
 def test_workers_that_write_the_same_place() -> None:
     o, x = buffers(64, 64)
     t, c = rng(8, 0, AxisKind.THREAD), rng(8, 1)

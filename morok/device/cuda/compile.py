@@ -2,24 +2,44 @@
 
 from __future__ import annotations
 
-from functools import cache
-from typing import Any
+from threading import Lock
+from typing import Any, final
 
 from morok.device.cuda.driver import INSTALL
 from morok.errors import CompileError, DeviceError
+from morok.forks import renewed
 
 _FIRST_LINES = 6  # of the compiler's complaints
 
 
-@cache
-def _core() -> Any:
-    try:
-        from cuda import core
-    except ImportError:
-        raise DeviceError(f"CUDA needs the package cuda-core, which is not installed: {INSTALL}") from None
-    if not hasattr(core, "Program"):  # early releases kept everything a room further down
-        from cuda.core import experimental as core
-    return core
+@final
+class _Package:
+    """cuda-core, imported by one thread at a time: while it is loading, another one finds half of it."""
+
+    def __init__(self) -> None:
+        self.lock = renewed(self, "lock", Lock)
+        self.found: Any = None
+
+    def __call__(self) -> Any:
+        if self.found is None:
+            with self.lock:
+                self.found = self.found or self.load()
+        return self.found
+
+    @staticmethod
+    def load() -> Any:
+        try:
+            from cuda import core
+        except ImportError:
+            raise DeviceError(
+                f"CUDA needs the package cuda-core, which is not installed: {INSTALL}"
+            ) from None
+        if not hasattr(core, "Program"):  # early releases kept everything a room further down
+            from cuda.core import experimental as core
+        return core
+
+
+_core = _Package()
 
 
 def options() -> dict[str, Any]:

@@ -238,7 +238,9 @@ def _widths(
         if where.op is Ops.CONST or where.dtype.lanes > 1:
             continue
         given: tuple[UOp, ...] | None = None
-        for node in toposort(closer.lane(where), stop=seen.__contains__):
+        closed = closer.lane(where)
+        itself = set(toposort(closed, stop=_is_choice))
+        for node in toposort(closed, stop=seen.__contains__):
             if node in seen:
                 continue
             if not may_wrap(node) or node.op is Ops.BITCAST:  # other numbers are what it is for
@@ -246,10 +248,15 @@ def _widths(
                 if node.op.is_alu:
                     found.done("width", "intervals")
                 continue
-            if arithmetic_of_data and any(n in closer.data for n in toposort(node)):
+            meant = arithmetic_of_data or node not in itself  # data that a place is chosen by may wrap
+            if meant and any(n in closer.data for n in toposort(node)):
                 continue
             given = conditions_of(access, closer) if given is None else given
             _settle(found, "width", access.node, _fits(node, given, judge))
+
+
+def _is_choice(node: UOp) -> bool:
+    return node.dtype.is_bool
 
 
 def _fits(node: UOp, given: Sequence[UOp], judge: Judge) -> tuple[str, str]:

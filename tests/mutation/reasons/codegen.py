@@ -15,4 +15,5 @@ SURVIVORS: dict[str, str] = {
     "len(wanted) == n and True and (wanted == tuple(range(n)))": _SAME,
     f"{_V}.pieces: x.op is Ops.CONST or ({_SPLAT}) → x.op is Ops.CONST and ({_SPLAT})": _SAME,
     f"{_V}.pieces: x.op is Ops.CONST or ({_SPLAT}) → x.op is Ops.CONST or False": _SAME,
+    f"{_V}.pieces: at = 0 → at = -1": f"no part is found whole then, and each is picked: {_SAME}",
 }

@@ -248,6 +248,9 @@ def _summed(like: Any, kind: str, x: Array, e: Array, size: Array, many: Array, 
         whole = (e == 0) & (rough == 0) & (size * 1024 < 1 / eps)
         bound = np.where(whole, 0.0, e + (many / 2 + 4) * eps * size)
         bound = np.where(np.isfinite(x), bound, e)
+        # a part of the sum may be too large, in one order and not in another
+        adder = FORMATS["float64" if kind == "float64" else "float32"]
+        bound = np.where(np.isfinite(x) & (size * 1.01 > adder.largest), np.inf, bound)
     return like.rounded(kind, x, bound)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.programs.api.elementwise import Elementwise, _add, _unsure
+from tests.programs.api.elementwise import Elementwise, _add, _sigmoid, _unsure
 from tests.programs.api.formats import FORMATS, NUMPY, Array, float_of, is_float
 from tests.programs.api.movement import Movement, _grid, _places, _unique
 from tests.programs.api.products import Products, _pair
@@ -70,7 +70,7 @@ class Reference(Elementwise, Movement, Reduce, Products):
         return self.lift(lambda x: np.where(x > 0, x, alpha * np.expm1(np.minimum(x, 0) / alpha)), ulps=8.0)
 
     def quick_gelu(self) -> Any:
-        result = self.lift(lambda x: x / (1 + np.exp(-1.702 * x)), ulps=12.0, reach=1.0)
+        result = self.lift(lambda x: x * _sigmoid(1.702 * x), ulps=12.0, reach=1.0)
         # the product 1.702 x is rounded, and so is the sigmoid, which may have few digits
         wide = FORMATS["float64" if self.type == "float64" else "float32"]
         return _add(result, 2 * np.abs(self.wide()) * (wide.eps * np.abs(result.x) + wide.step))

@@ -9,6 +9,7 @@ import pytest
 
 from morok import Tensor, Variable
 from morok.tensor import tensor as module
+from tests.devices import needs_host_memory
 
 # Methods without an example: their result is not a short text.
 WITHOUT = frozenset(("plan",))
@@ -30,7 +31,12 @@ def test_there_are_methods() -> None:
     assert module.Tensor is Tensor
 
 
-@pytest.mark.parametrize("name", METHODS)
+SHARES = frozenset(("from_numpy",))  # memory with the host, which its example writes to
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=needs_host_memory if n in SHARES else ()) for n in METHODS]
+)
 def test_example(name: str) -> None:
     text = inspect.getdoc(METHODS[name])
     assert text, f"{name} has no documentation"
