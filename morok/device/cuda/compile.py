@@ -18,13 +18,13 @@ class _Package:
 
     def __init__(self) -> None:
         self.lock = renewed(self, "lock", Lock)
-        self.found: Any = None
+        self.found: list[Any] = []
 
     def __call__(self) -> Any:
-        if self.found is None:
+        if not self.found:
             with self.lock:
-                self.found = self.found or self.load()
-        return self.found
+                self.found = self.found or [self.load()]
+        return self.found[0]
 
     @staticmethod
     def load() -> Any:
