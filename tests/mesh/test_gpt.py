@@ -53,6 +53,7 @@ def test_data_parallel(alone: dict) -> None:
     check_bytes("data", 2, found)
 
 
+@pytest.mark.slow
 def test_pipeline(alone: dict) -> None:
     found = _train("pipeline", 3, 2)
     np.testing.assert_allclose(found["losses"], alone["losses"], rtol=1e-5)
@@ -60,6 +61,7 @@ def test_pipeline(alone: dict) -> None:
     assert found["kept"] <= (1 / 2 + 0.15) * alone["kept"]
 
 
+@pytest.mark.slow
 def test_sequence_parallel(alone: dict) -> None:
     found = _train("sequence", 2, 2)
     np.testing.assert_allclose(found["losses"], alone["losses"][:2], rtol=1e-5)

@@ -26,7 +26,7 @@ def _matrix(kind, rows, columns, rng):
     return (_orthogonal(rows, rng)[:, :n] * KINDS[kind](n, rng)) @ _orthogonal(columns, rng)[:n]
 
 
-SIZES = [(24, 24), (40, 12), (9, 31), pytest.param(128, 128, marks=pytest.mark.slow)]
+SIZES = [(24, 24), (9, 31), *(pytest.param(*s, marks=pytest.mark.slow) for s in ((40, 12), (128, 128)))]
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
