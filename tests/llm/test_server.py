@@ -101,9 +101,12 @@ def test_health_models_metrics_page(server: tuple[Any, Any]) -> None:
     assert "<title>morok</title>" in client.get("/").text
 
 
-def test_a_reader_who_leaves_frees_the_slot(server: tuple[Any, Any]) -> None:
+def test_a_reader_who_leaves_frees_the_slot(server: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps wait a little: a tiny model has said all of it before a busy reader has its first line."""
     client, engine = server
     before = engine.counts.cancelled
+    step = engine._step
+    monkeypatch.setattr(engine, "_step", lambda texts: time.sleep(0.05) or step(texts))
     asked = {"prompt": "the", "max_tokens": 90, "temperature": 1, "seed": 1, "stream": True}
     with client.stream("POST", "/v1/completions", json=asked) as reply:
         next(reply.iter_lines())

@@ -95,7 +95,7 @@ def sequences(draw: st.DrawFn, hosts: tuple[Machine, ...]) -> tuple[str, Machine
 
 
 @given(sequences((NEON, AVX512, GPU)))
-@settings(max_examples=100)
+@settings(max_examples=60)
 def test_legal_sequences_keep_the_answer(case: tuple[str, Machine, UOp]) -> None:
     name, _, ast = case
     same(interpret(ast, VALUES), wanted(name))

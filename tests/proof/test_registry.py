@@ -18,9 +18,14 @@ load_registry()
 RULES = all_rules()
 # As `morok prove`, without the wide types: those are tried by the command and by the slow tier.
 QUICK = Effort(needed=40_000_000, extra=0, cases=DEFAULT.cases)
+# 10 to 25 s each; `morok prove` and the slow tier do them
+LONG = ("schedule.reductions.nested-condition", "schedule.reductions.nested", "schedule.collapse.reduce",
+        "codegen.decompose.whole")  # fmt: skip
 
 
-@pytest.mark.parametrize("rule", RULES, ids=str)
+@pytest.mark.parametrize(
+    "rule", [pytest.param(r, marks=pytest.mark.slow if str(r) in LONG else ()) for r in RULES], ids=str
+)
 def test_a_rule_that_ships_is_proved(rule: Rule) -> None:
     report = prove_rule(rule, QUICK)
     assert not report.failed, f"{report.verdict}: {rule.formula()}: {report.note}"
