@@ -109,7 +109,8 @@ def test_a_reader_who_leaves_frees_the_slot(server: tuple[Any, Any], monkeypatch
     monkeypatch.setattr(engine, "_step", lambda texts: time.sleep(0.05) or step(texts))
     asked = {"prompt": "the", "max_tokens": 90, "temperature": 1, "seed": 1, "stream": True}
     with client.stream("POST", "/v1/completions", json=asked) as reply:
-        next(reply.iter_lines())
+        lines = reply.iter_lines()  # kept: the connection ends with its iterator
+        assert "choices" in next(lines)
         assert engine.running == 1
     deadline = time.monotonic() + 20
     while (engine.running or engine.counts.cancelled == before) and time.monotonic() < deadline:
