@@ -23,15 +23,16 @@ def _everything_alone(given: Any, outside: Any = ()) -> Any:
     return tuple([first.setdefault(id(t), n) for n, t in enumerate(given)])
 
 
-def _targets_are_values() -> Any:
-    """In the scheduler a place is the same node as the value that lies there."""
+def _places_without_versions() -> Any:
+    """A place is the memory, in whichever state it is, and not the state that was written to."""
+    from morok.ir.memory import base_of
     from morok.ir.node import make as real
     from morok.ir.ops import Ops
 
     def make(op: Any, dtype: Any, src: Any = (), *rest: Any) -> Any:
-        return src[0] if op is Ops.PLACE else real(op, dtype, src, *rest)
+        return real(op, dtype, (base_of(src[0]),) if op is Ops.PLACE else src, *rest)
 
-    return patch("morok.schedule.normalise.make", make)
+    return patch("morok.tensor.assign.make", make)
 
 
 def _forgets_views(storage: Any, chain: Any, node: Any) -> None:
@@ -58,7 +59,7 @@ MUTANTS: dict[str, Callable[[], Any]] = {
     "whoever wants to write memory owns it": lambda: patch(
         "morok.tensor.assign.claim", lambda memory, storage, shared=False: True
     ),
-    "the target of an assignment is a value": _targets_are_values,
+    "the target of an assignment has no version": _places_without_versions,
     "only the last of several writes is read": _asks_for_the_last_write,
     "views are values": lambda: patch(
         "morok.tensor.core.Core._moved", lambda self, node, chain: self._new(node)
@@ -67,9 +68,7 @@ MUTANTS: dict[str, Callable[[], Any]] = {
     "no reshape of a view is a view": lambda: patch(
         "morok.tensor.core.is_strided", lambda chain, known, whole: not known
     ),
-    "equal constants are one": lambda: patch(
-        "morok.tensor.creation.constructors.identified", lambda node: node
-    ),
+    "equal constants are one": lambda: patch("morok.tensor.calls.record.identified", lambda node: node),
     "a copied value is the value": lambda: patch("morok.tensor.assign.identified", lambda node: node),
     "jit: a prefix of a buffer is the whole": lambda: patch(
         "morok.tensor.jit.arguments._fills", lambda memory, sizes: True

@@ -45,6 +45,13 @@ def test_many_programs(block: int) -> None:
     assert not wrong, "\n\n".join(wrong[:5])
 
 
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_mistake_can_be_made(name: str) -> None:
+    """What a mutant takes out is still where it looks for it."""
+    with MUTANTS[name]():
+        pass
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MUTANTS)
 def test_mistakes_are_found(name: str) -> None:
