@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import final
 
 from morok.dtype import PtrDType
+from morok.errors import CompileError
 from morok.ir.bounds import bounds
 from morok.ir.infer import ranges
 from morok.ir.node import UOp, alu, const, make
@@ -193,7 +194,8 @@ def coordinates(read: UOp, dims: tuple[UOp, ...], panels: int, box: Box) -> list
     """Where the boxes of a tile's panels begin, each in the order of the box's dimensions."""
     read, dims, number = _in_panels(read, dims)
     found = dimensions_of(read, dims)
-    assert found is not None and tuple(d.stride for d in found) == box.strides
+    if found is None or tuple(d.stride for d in found) != box.strides:
+        raise CompileError(f"a copy of boxes with strides {box.strides} reads memory in another order")
     out = []
     for d in found:
         terms: Terms = [(t, k) for t, k in d.terms.items() if t not in dims]

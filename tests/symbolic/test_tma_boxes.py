@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pytest
 
 from morok.dtype import bfloat16, index
+from morok.errors import CompileError
 from morok.ir.build import define_global
 from morok.ir.node import UOp, alu, const, make
 from morok.ir.ops import AxisKind, Ops
@@ -47,3 +49,6 @@ def test_two_ends_that_split_dimensions_off(order: tuple[int, ...]) -> None:
     assert box.sizes == (STEPS, ROWS, PARTS, BATCHES) and box.strides == (1, length, STEPS, ROWS * length)
     (begin,) = coordinates(read, (row, step), 1, box)
     assert begin == [times(step_tile, 64), times(row_tile, 128), part, batch]
+    swapped = replace(box, strides=(*box.strides[:2], *box.strides[:1:-1]))
+    with pytest.raises(CompileError, match="in another order"):
+        coordinates(read, (row, step), 1, swapped)
