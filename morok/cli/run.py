@@ -1,7 +1,9 @@
 """`morok run -n 4 script.py`: a script on several ranks of this host, by mpiexec.
 
 The launcher watches its ranks. If one dies it says which, with its last line, gives the others a moment to
-say the same, and ends what is left: no process outlives a run by more than some seconds.
+say the same (`_GRACE`), asks what is left to end (`_ENDING`) and then ends it: ten seconds after the first
+death nothing is left. A launcher that is told to end does the same, and one that is killed takes mpiexec, and
+that its ranks, with it.
 """
 
 from __future__ import annotations
@@ -14,7 +16,10 @@ import sys
 import tempfile
 import time
 from argparse import ArgumentParser, Namespace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from morok import knobs
 from morok.cli.script import add_script
@@ -23,6 +28,8 @@ from morok.errors import MeshError, MorokError
 NAME = "run"
 HELP = "run a script on several ranks of this host"
 _GRACE = 3.0  # seconds that the other ranks get to say what they see
+_ENDING = 1.0  # seconds in which a process may end by itself; then it is killed
+_PR_SET_PDEATHSIG = 1
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -37,7 +44,8 @@ def run(args: Namespace) -> int:
         raise MorokError(f"there is no script {args.script}")
     notes = tempfile.mkdtemp(prefix="morok-run-")
     try:
-        return _watch(_start(args, notes), notes, args.ranks)
+        with _told_to_end():
+            return _watch(_start(args, notes), notes)
     finally:
         shutil.rmtree(notes, ignore_errors=True)
 
@@ -50,11 +58,39 @@ def _start(args: Namespace, notes: str) -> subprocess.Popen[bytes]:
     script = [sys.executable, "-m", "morok.nn.distributed.rank", args.script, *args.arguments]
     environment = knobs.environment_with(RUN_DIR=notes)
     return subprocess.Popen(
-        [mpiexec, "-n", str(args.ranks), *script], env=environment, start_new_session=True
+        [mpiexec, "-n", str(args.ranks), *script],
+        env=environment,
+        start_new_session=True,
+        preexec_fn=_end_with_parent(),  # one system call, and no other thread runs here
     )
 
 
-def _watch(job: subprocess.Popen[bytes], notes: str, ranks: int) -> int:
+def _end_with_parent() -> Callable[[], Any] | None:
+    """What has Linux end a child with its parent, however that ends."""
+    if sys.platform != "linux":
+        return None
+    import ctypes
+
+    call = ctypes.CDLL(None).prctl
+    return lambda: call(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+@contextmanager
+def _told_to_end() -> Iterator[None]:
+    """Inside, what tells a process to end interrupts it, so that it can end its ranks."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _watch(job: subprocess.Popen[bytes], notes: str) -> int:
     """Waits for the end; a rank that is gone before its time ends the others."""
     gone: float | None = None
     told = False
@@ -73,7 +109,7 @@ def _watch(job: subprocess.Popen[bytes], notes: str, ranks: int) -> int:
     except KeyboardInterrupt:
         told = True
     finally:
-        _end(job, notes, ranks)
+        _end(job, notes)
     if not told:
         for number, where in _gone(notes):
             told = True
@@ -92,7 +128,7 @@ def _gone(notes: str) -> list[tuple[int, str]]:
     return found
 
 
-def _end(job: subprocess.Popen[bytes], notes: str, ranks: int) -> None:
+def _end(job: subprocess.Popen[bytes], notes: str) -> None:
     """Ends whatever is left: the launcher's own group, and ranks by the numbers that they have noted."""
     from morok.device.mesh.watch import is_alive, read_notes
 
@@ -103,10 +139,11 @@ def _end(job: subprocess.Popen[bytes], notes: str, ranks: int) -> None:
         for pid in pids:
             if is_alive(pid):
                 _signal(pid, how)
-        for _ in range(10):
+        until = time.monotonic() + _ENDING
+        while time.monotonic() < until:
             if job.poll() is not None and not any(is_alive(pid) for pid in pids):
                 return
-            time.sleep(0.1)
+            time.sleep(0.05)
     job.wait()
 
 

@@ -132,6 +132,15 @@ def chunk(size: int, devices: int) -> int:
     return -(-size // devices)
 
 
+def summed_bytes(elements: int, itemsize: int, devices: int) -> int:
+    """What the busiest of some devices sends until all have the sum of so many elements of each.
+
+    Every device adds up a row of the elements: it gets that row of everybody, and hands them the sum. That is
+    2(n-1)/n of all bytes, and a little more where the elements are no whole number of rows.
+    """
+    return (elements + (devices - 2) * chunk(elements, devices)) * itemsize if devices > 1 else 0
+
+
 def show_spec(spec: Spec) -> str:
     return ",".join("+".join(group) or "-" for group in spec)
 
@@ -189,12 +198,14 @@ def checked_spec(mesh: Mesh, shape: tuple[int, ...], parts: tuple[object, ...]) 
     spec: list[Group] = []
     used: set[str] = set()
     for part in (*parts, *(None,) * (len(shape) - len(parts))):
-        group = () if part is None else (part,) if isinstance(part, str) else tuple(part)  # type: ignore[arg-type]
+        group = () if part is None else (part,) if isinstance(part, str) else part
+        if not isinstance(group, tuple | list):
+            raise MeshError(f"an axis is cut along one of the mesh, several or none (None), not {part!r}")
         for axis in group:
             if axis not in mesh.axes:
                 raise MeshError(f"the mesh has no axis {axis!r}; it has {', '.join(mesh.axes)}")
             if axis in used:
                 raise MeshError(f"P{parts} cuts two axes along {axis!r}; each of the mesh cuts one")
             used.add(axis)
-        spec.append(group)
+        spec.append(tuple(group))
     return tuple(spec)

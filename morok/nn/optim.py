@@ -16,6 +16,7 @@ import numpy as np
 
 from morok.errors import ArgumentError, MorokError, ShapeError
 from morok.ir.infer import show_shape
+from morok.ir.layout import is_mesh
 from morok.nn.init import stored
 from morok.nn.module import named_tensors, take_updates
 from morok.tensor.tensor import Tensor
@@ -131,6 +132,8 @@ class Optimizer:
         changed = [self.steps.assign(self.steps + 1.0)]
         for i, p in active:
             assert p.grad is not None
+            if is_mesh(p.device):
+                p.grad = _laid_out_as(p, p.grad)
             value, gradient = p.detach().cast(_wide(p)), p.grad.detach().cast(_wide(p))
             new, states = self._changed(i, value, gradient)
             changed.append(p.assign(new.detach().cast(p.dtype)))
@@ -145,6 +148,12 @@ class Optimizer:
         """1 - betaⁿ: what an average that began at zero lacks after n steps."""
         exact = -(Tensor(beta, "float64") ** self.steps) + 1.0  # in single precision 1 - 0.999 is off by 5e-5
         return exact.cast("float32")
+
+
+def _laid_out_as(p: Tensor, gradient: Tensor) -> Tensor:
+    """A gradient in its parameter's placement: what devices have summed up each keeps its part of."""
+    layout = p.placement
+    return gradient if layout is None else gradient.shard(layout.mesh, layout.spec)
 
 
 def _sizes(p: Tensor) -> tuple[int, ...]:

@@ -24,6 +24,7 @@ from morok.tensor.tensor import Tensor
 
 Path = str | os.PathLike[str]
 _KEY = "morok.checkpoint"
+_MODEL, _OPTIMIZER = "model.", "optimizer."  # what names of tensors begin with
 
 
 def save_checkpoint(
@@ -43,24 +44,43 @@ def save_checkpoint(
     >>> path = tempfile.mkdtemp() + "/run.safetensors"
     >>> save_checkpoint(path, {"w": Tensor([1.0])}, extra={"epoch": 3})
     """
-    tensors: dict[str, Tensor] = {}
+    tensors, text = training_state(model, optimizer, schedule, rng, extra)
+    save_safetensors(tensors, path, {_KEY: text})
+
+
+def training_state(
+    model: Any,
+    optimizer: Optimizer | None,
+    schedule: Schedule | None,
+    rng: bool,
+    extra: Mapping[str, Any] | None,
+) -> tuple[dict[str, Tensor], str]:
+    """All that a training consists of: its tensors by name, and the rest as JSON."""
+    tensors = training_tensors(model, optimizer)
     facts: dict[str, Any] = {"version": 1, "extra": dict(extra or {})}
     if model is not None:
-        tensors.update({f"model.{name}": t for name, t in named_tensors(model).items()})
         facts["model"] = True
     if optimizer is not None:
         state = optimizer.state_dict()
-        tensors.update({f"optimizer.{name}": t for name, t in state.items() if isinstance(t, Tensor)})
         facts["optimizer"] = {name: v for name, v in state.items() if not isinstance(v, Tensor)}
     if schedule is not None:
         facts["schedule"] = schedule.state_dict()
     if rng:
         facts["rng"] = Tensor.get_rng_state()
     try:
-        text = json.dumps(facts)
+        return tensors, json.dumps(facts)
     except (TypeError, ValueError) as error:
         raise MorokError(f"extra has to be something that JSON can say ({error})") from None
-    save_safetensors(tensors, path, {_KEY: text})
+
+
+def training_tensors(model: Any, optimizer: Optimizer | None) -> dict[str, Tensor]:
+    """The tensors of a training, by their names in a checkpoint."""
+    own = {} if model is None else named_tensors(model)
+    averages = {} if optimizer is None else optimizer.state_dict()
+    return {
+        **{f"{_MODEL}{name}": t for name, t in own.items()},
+        **{f"{_OPTIMIZER}{name}": t for name, t in averages.items() if isinstance(t, Tensor)},
+    }
 
 
 def load_checkpoint(
@@ -85,22 +105,34 @@ def load_checkpoint(
     [1.0]
     """
     facts = _facts(path)
-    asked = {"model": model is not None, "optimizer": optimizer is not None, "schedule": schedule is not None}
-    for part, wanted in {**asked, "rng": rng}.items():
-        if wanted and part not in facts:
-            raise MorokError(f"{os.fspath(path)} was saved without {part}")
+    check_parts(path, facts, model, optimizer, schedule, rng)
     found = load_safetensors(path)
-    weights, averages = (_under(found, part) for part in ("model.", "optimizer."))
+    weights, averages = (_under(found, part) for part in (_MODEL, _OPTIMIZER))
     if model is not None:
         fitting(model, weights)
     if optimizer is not None:
         optimizer.load_state_dict({**facts["optimizer"], **averages})
     if model is not None:
         load_state_dict(model, weights)
+    return go_on(facts, optimizer, schedule, rng)
+
+
+def check_parts(
+    path: Path, facts: Any, model: Any, optimizer: Optimizer | None, schedule: Schedule | None, rng: bool
+) -> None:
+    """An error if something is asked for that was not saved."""
+    asked = {"model": model is not None, "optimizer": optimizer is not None, "schedule": schedule is not None}
+    for part, wanted in {**asked, "rng": rng}.items():
+        if wanted and part not in facts:
+            raise MorokError(f"{os.fspath(path)} was saved without {part}")
+
+
+def go_on(facts: Any, optimizer: Optimizer | None, schedule: Schedule | None, rng: bool) -> dict[str, Any]:
+    """Takes up what is no tensor; returns the `extra`."""
     if schedule is not None:
         schedule.load_state_dict(facts["schedule"])
-        if optimizer is not None:
-            optimizer.lr = facts["optimizer"]["lr"]  # it may have been set by hand since
+    if optimizer is not None:
+        optimizer.lr = float(facts["optimizer"]["lr"])  # it may have been set by hand since
     if rng:
         Tensor.set_rng_state(facts["rng"])
     return dict(facts["extra"])
@@ -112,7 +144,11 @@ def _under(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
 
 def _facts(path: Path) -> dict[str, Any]:
     """What the file says beside its tensors, checked as far as it is going to be believed."""
-    text = read_metadata(path).get(_KEY)
+    return read_facts(path, read_metadata(path).get(_KEY))
+
+
+def read_facts(path: Path, text: str | None) -> dict[str, Any]:
+    """The same, of its text."""
     if text is None:
         raise FormatError(f"{os.fspath(path)} holds tensors, but was not written by save_checkpoint")
     try:

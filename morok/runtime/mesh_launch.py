@@ -73,7 +73,8 @@ class _Steps:
 
     def _on_stream(self) -> None:
         """Kernels and collectives as one graph, from the second run with the same memory on."""
-        driver = self.device.base.driver  # type: ignore[attr-defined]
+        base: Any = self.device.base  # a GPU: engines of others have no stream
+        driver = base.driver
         if self._graph is None:
             for stretch in self.stretches:
                 stretch()
@@ -87,7 +88,8 @@ class _Steps:
         for stretch in self.stretches:
             if isinstance(stretch, _Stretch):
                 for launch in stretch.launches:
-                    launch.steps.launch_all()  # type: ignore[attr-defined]
+                    steps: Any = launch.steps  # a GPU's
+                    steps.launch_all()
             else:
                 stretch()
 
@@ -265,24 +267,32 @@ def _mesh_launch(
             return None
     if not close():
         return None
-    return MeshLaunch(device, stretches, _told([p for p, _ in items]))
+    return MeshLaunch(device, stretches, _told(items))
 
 
-def meet(programs: Sequence[object]) -> None:
+def meet(items: Sequence[tuple[object, Sequence[UOp]]]) -> None:
     """Ranks that are about to run another plan find out before one waits for the other."""
     from morok.device.mesh.device import Collective
 
-    first = next((p for p in programs if isinstance(p, Collective)), None)
+    first = next((p for p, _ in items if isinstance(p, Collective)), None)
     if first is not None:
-        first.device.engine.begin(_told(programs))
+        first.device.engine.begin(_told(items))
 
 
-def _told(programs: Sequence[object]) -> str:
-    """What a plan is called before ranks meet in it: its collectives, and a digest of all, in their order."""
+def _told(items: Sequence[tuple[object, Sequence[UOp]]]) -> str:
+    """What a plan is called before ranks meet in it: its collectives, and a digest of all, in their order.
+
+    Memory has numbers in the order in which steps touch it, so equal collectives of other tensors differ.
+    """
     from morok.device.mesh.device import Collective
 
-    found = [p for p in programs if isinstance(p, Collective)]
-    all_of_them = " ".join(f"{p.name}:{p.dtype}" for p in found)
-    digest = blake2b(all_of_them.encode(), digest_size=4).hexdigest()
-    some = ", ".join(p.name for p in found[:3]) + (" …" if len(found) > 3 else "")
-    return f"{len(programs)} steps with {len(found)} collectives ({some}; {digest})"
+    numbers: dict[UOp, int] = {}
+    found, told = [], []
+    for program, nodes in items:
+        touched = [numbers.setdefault(node, len(numbers)) for node in nodes]
+        if isinstance(program, Collective):
+            found.append(program.name)
+            told.append(f"{program.name}:{program.dtype}{touched}")
+    digest = blake2b(" ".join(told).encode(), digest_size=4).hexdigest()
+    some = ", ".join(found[:3]) + (" …" if len(found) > 3 else "")
+    return f"{len(items)} steps with {len(found)} collectives ({some}; {digest})"

@@ -278,7 +278,7 @@ class ExecutionPlan:
             return
         self._again = True
         if self._meets:
-            meet(self._programs)
+            meet(list(zip(self._programs, (i.buffers for i in self.schedule.items), strict=True)))
         held = self._held() if self._owner is not None and self._owner.overwrites else None
         for item, program in zip(self.schedule.items, self._programs, strict=True):
             if held and not self._wrote and not held.isdisjoint(written_by(item)):

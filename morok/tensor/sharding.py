@@ -84,10 +84,10 @@ def shard(x: C, mesh: Mesh, spec: Sequence[Any] = ()) -> C:
     if not isinstance(mesh, Mesh):
         raise MeshError(f"shard takes a mesh, which morok.mesh makes, not {mesh!r}")
     parts = (spec,) if isinstance(spec, str) else tuple(spec)
-    found = checked_spec(mesh, x.shape, parts)  # type: ignore[arg-type]
-    if not all(isinstance(size, int) for size in x.shape):
+    sizes = tuple(size for size in x.shape if isinstance(size, int))
+    if len(sizes) < x.ndim:
         raise MeshError(f"a tensor of shape {show_shape(x.shape)} has sizes that are known later")
-    layout = Layout(mesh, x.shape, found)  # type: ignore[arg-type]
+    layout = Layout(mesh, sizes, checked_spec(mesh, sizes, parts))
     return _copied(x, layout.name)
 
 

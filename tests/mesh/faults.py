@@ -1,4 +1,4 @@
-"""A script for ranks that fail: `faults.py KIND` makes rank 1 die, fall behind, or do something else."""
+"""A script for ranks that fail: `faults.py KIND` makes rank 1 die, fall behind, leave or do otherwise."""
 
 import os
 import signal
@@ -12,12 +12,23 @@ from morok import P, Tensor
 from morok import distributed as dist
 
 kind = sys.argv[1]
+
+
+def die() -> None:
+    """The end of a rank that nobody has told; a file says when."""
+    with open(f"{sys.argv[2]}.dying", "w") as file:
+        file.write("now")
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 mesh = morok.mesh(dist.processes(), "data")
 x = Tensor(np.ones((8, 4), np.float32)).shard(mesh, P("data")).realize()
 for step in range(3):
     if step == 1 and dist.rank() == 1:
         if kind == "step":  # between two collectives
-            os.kill(os.getpid(), signal.SIGKILL)
+            die()
+        if kind == "alone":
+            sys.exit()
         if kind == "behind":
             time.sleep(60)
         if kind == "order":
@@ -27,7 +38,7 @@ for step in range(3):
     if step == 1 and kind == "collective" and dist.rank() == 1:  # in the middle of one
         import threading
 
-        threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGKILL)).start()
+        threading.Timer(0.3, die).start()
         while True:
             x.sum(0).realize()
     if step == 1 and kind == "collective":
@@ -36,11 +47,8 @@ for step in range(3):
     if step == 1 and kind == "saving":
         from morok.nn.distributed import checkpoint
 
-        def dies(*args: object) -> None:
-            os.kill(os.getpid(), signal.SIGKILL)
-
         if dist.rank() == 1:
-            checkpoint.save_safetensors = dies
+            checkpoint.save_safetensors = lambda *args: die()
         dist.save({"x": x}, sys.argv[2])
     x.sum(0).realize()
 print("all is well")

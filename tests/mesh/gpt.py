@@ -132,9 +132,10 @@ def train(kind: str, steps: int, count: int) -> dict[str, Any]:
         "sent": sent[-1],  # in one step, as the engine has counted
         "given": dict(traffic.given),
         "planned": plan.wire_bytes,
-        "parameters": sum(p.numel() * p.dtype.itemsize for p in nn.parameters(model)),
+        "sizes": [int(p.numel()) for p in nn.parameters(model)],
         "kept": kept,
         "peak": plan.peak,
+        "kernels": len(plan.kernels),
     }
 
 

@@ -66,6 +66,8 @@ def test_what_cannot_be() -> None:
         x.shard(mesh, P("data", "data"))
     with pytest.raises(MeshError, match="names 3 axes, but the tensor has 2"):
         x.shard(mesh, P(None, None, "data"))
+    with pytest.raises(MeshError, match=r"cut along one of the mesh, several or none \(None\), not 3"):
+        x.shard(mesh, P(3))  # type: ignore[arg-type]
     with pytest.raises(MeshError, match="a name of its own for each axis"):
         morok.mesh((2, 2), ("a", "a"))
     with pytest.raises(MeshError, match="on two meshes"):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -55,32 +56,67 @@ def test_two_ranks(tmp_path: Path) -> None:
 FAULTS = {
     "step": "rank 1 is gone",
     "collective": "rank 1 is gone",
+    "saving": "rank 1 is gone",
     "order": "ranks run different programs",
     "error": "this rank has a mistake",
     "behind": "has waited for",
-    "saving": "rank 1 is gone",
+    "alone": "rank 1 has ended its program",
 }
+KILLED = ("step", "collective", "saving")
+LIMIT = 10.0  # seconds after which nothing is left of a run that has lost a rank
 
 
 def fault(kind: str, folder: Path) -> None:
     kept = folder / f"kept-{time.monotonic_ns()}"
-    started = time.monotonic()
-    found = run(HERE / "faults.py", kind, str(kept), MOROK_MESH_TIMEOUT="2")
-    assert found.returncode != 0
-    assert FAULTS[kind] in found.stderr, found.stderr
-    assert "faults.py:" in found.stderr, found.stderr
-    assert "all is well" not in found.stdout
-    assert time.monotonic() - started < 60
+    command = [sys.executable, "-m", "morok", "run", "-n", "2", str(HERE / "faults.py"), kind, str(kept)]
+    environment = {**ENVIRONMENT, "MOROK_MESH_TIMEOUT": "2"}
+    job = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    )
+    waited = turns_until_gone(job, kept)
+    printed, told = job.communicate()
+    assert job.returncode not in (0, None), told
+    assert FAULTS[kind] in told, told
+    assert "faults.py:" in told, told
+    assert "all is well" not in printed
     assert not kept.exists()
-    left = [p for p in Path("/proc").iterdir() if p.name.isdecimal() and str(kept) in _command(p)]
-    assert not left
+    if kind in KILLED:
+        assert waited * TURN <= LIMIT
+
+
+TURN = 0.05
+
+
+def turns_until_gone(job: subprocess.Popen, kept: Path) -> int:
+    """How many turns it takes after a rank has died until no process is left.
+
+    Turns, not seconds: where everything is stopped for a while, or waits for a busy machine, none is counted.
+    """
+    dying, turns, all_turns = Path(f"{kept}.dying"), 0, 0
+    while job.poll() is None or left(kept):
+        time.sleep(TURN)
+        turns, all_turns = turns + dying.exists(), all_turns + 1
+        assert all_turns * TURN < 120, "the run does not end"
+    return turns
+
+
+def left(kept: Path) -> list[str]:
+    """Processes of a run: all of them have its folder in their command."""
+    return [p.name for p in Path("/proc").iterdir() if p.name.isdecimal() and str(kept) in _command(p)]
 
 
 def _command(process: Path) -> str:
     try:
-        return (process / "cmdline").read_text()
+        state = (process / "stat").read_text().rpartition(")")[2].split()[0]
+        return "" if state in "ZX" else (process / "cmdline").read_text()
     except OSError:
         return ""
+
+
+def test_a_launcher_ends_its_run_in_time() -> None:
+    from morok.cli import run as launcher
+
+    assert launcher._GRACE + 2 * launcher._ENDING < LIMIT
 
 
 @pytest.mark.parametrize("kind", ["step", "order"])
@@ -93,6 +129,31 @@ def test_faults_are_named(kind: str, tmp_path: Path) -> None:
 def test_faults_ten_times(kind: str, tmp_path: Path) -> None:
     for _ in range(10):
         fault(kind, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL, signal.SIGINT])
+def test_a_launcher_takes_its_ranks_with_it(how: signal.Signals, tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import sys, time, morok\n"
+        "from morok import P, Tensor\n"
+        "Tensor([1.0, 2.0]).shard(morok.mesh(2, 'data'), P('data')).sum().realize()\n"
+        "open(sys.argv[1], 'w').close()\n"
+        "time.sleep(600)\n"
+    )
+    ready = tmp_path / "ready"
+    command = [sys.executable, "-m", "morok", "run", "-n", "2", str(script), str(ready)]
+    job = subprocess.Popen(command, stderr=subprocess.DEVNULL, env=ENVIRONMENT)
+    while not ready.exists():
+        assert job.poll() is None
+        time.sleep(TURN)
+    os.kill(job.pid, how)
+    turns = 0
+    while job.poll() is None or left(ready):
+        time.sleep(TURN)
+        turns += 1
+        assert turns * TURN <= LIMIT
 
 
 @pytest.mark.slow

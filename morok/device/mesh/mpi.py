@@ -16,6 +16,7 @@ from morok.device.buffer import Array, Buffer
 from morok.device.mesh.engine import Engine, Groups, Pending, Traffic
 from morok.device.mesh.watch import own_watch
 from morok.errors import MeshError
+from morok.ir.layout import summed_bytes
 from morok.ir.ops import Op, Ops
 
 _TAG = 24  # of messages between two ranks, which come in the order in which they were sent
@@ -85,7 +86,7 @@ class MpiEngine(Engine):
     def all_reduce(self, out: Sequence[Buffer], given: Sequence[Buffer], groups: Groups, op: Op) -> Pending:
         comm, count = self._comm(groups)
         send, receive = given[0].array(), out[0].array()
-        self.traffic.count("all_reduce", send.nbytes, 2 * (count - 1) * send.nbytes // count)
+        self.traffic.count("all_reduce", send.nbytes, summed_bytes(send.size, send.itemsize, count))
         return self._started(comm.Iallreduce(send, receive, self._ops[op]))
 
     def reduce_scatter(

@@ -21,6 +21,7 @@ from morok.device.mesh.engine import Engine, Groups, Traffic
 from morok.device.registry import get_device
 from morok.dtype import DType, bfloat16, float16, float32, float64, int32, int64, uint32, uint64
 from morok.errors import MeshError
+from morok.ir.layout import summed_bytes
 from morok.ir.ops import Op, Ops
 
 _ID_BYTES = 128
@@ -107,10 +108,10 @@ class NcclEngine(Engine):
 
     def all_reduce(self, out: Sequence[Buffer], given: Sequence[Buffer], groups: Groups, op: Op) -> None:
         comm, own = self._comm(groups)
-        size, count = given[0].nbytes, len(own)
         elements, kind = ctypes.c_size_t(given[0].size), _TYPES[given[0].dtype]
         to, source = _address(out[0]), _address(given[0])
-        self.traffic.count("all_reduce", size, 2 * (count - 1) * size // count)
+        sent = summed_bytes(given[0].size, given[0].dtype.itemsize, len(own))
+        self.traffic.count("all_reduce", given[0].nbytes, sent)
         self._call("ncclAllReduce", source, to, elements, kind, _OPS[op], comm, self.stream)
 
     def reduce_scatter(self, out: Sequence[Buffer], given: Sequence[Buffer], groups: Groups, op: Op) -> None:

@@ -102,6 +102,13 @@ class Watch:
             if not is_alive(int(note[0][4:])):
                 where = f", last at {note[3]}" if len(note) > 3 and note[3] else ""
                 raise MeshError(f"rank {rank} is gone{where}; rank {self.rank} waits for it in vain")
+            if len(note) > 2 and note[2] == "ended" and int(note[1]) < self.steps:
+                own = self._read(self.rank)
+                what = f"{own[2]} at {own[3] or 'an unknown line'}" if len(own) > 3 else "something"
+                raise MeshError(
+                    f"rank {rank} has ended its program, and rank {self.rank} runs {what}: what ranks do "
+                    "together, reading values among it, all of them have to do"
+                )
         if limit and waited > limit:
             behind = [
                 f"rank {r} is at {n[3] or n[2]}"

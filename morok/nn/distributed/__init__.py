@@ -6,10 +6,11 @@ fully_sharded(model, mesh)  parameters cut too, and gathered layer by layer (ZeR
 tensor_parallel, sequence_parallel, stages and pipeline; Block, a transformer's that takes all of them
 accumulate                  several batches for one step
 save, load                  a file per rank and an index; loads onto any other mesh
+save_checkpoint, load_checkpoint    the same for all that a training consists of: it goes on on any mesh
 """
 
 from morok.device.mesh.world import processes, rank
-from morok.nn.distributed.checkpoint import load, save
+from morok.nn.distributed.checkpoint import load, load_checkpoint, save, save_checkpoint
 from morok.nn.distributed.recipes import (
     TRANSFORMER,
     accumulate,
@@ -35,11 +36,13 @@ __all__ = [
     "fully_sharded",
     "gathered",
     "load",
+    "load_checkpoint",
     "pipeline",
     "processes",
     "rank",
     "replicate",
     "row_parallel",
+    "save_checkpoint",
     "save",
     "sequence_parallel",
     "shard_batch",

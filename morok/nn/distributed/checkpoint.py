@@ -26,8 +26,12 @@ from morok.errors import FormatError, MeshError
 from morok.ir.arithmetic.arrays import storage
 from morok.ir.layout import Layout
 from morok.ir.memory import base_of
+from morok.nn.optim import Optimizer
+from morok.nn.resume import check_parts, go_on, read_facts, training_state, training_tensors
 from morok.nn.safetensors import load_safetensors, save_safetensors
+from morok.nn.schedules import Schedule
 from morok.runtime.plan import buffer_for
+from morok.tensor.dtypes import as_dtype
 from morok.tensor.memory.states import resolve, view_of
 from morok.tensor.realize import new_buffer
 from morok.tensor.tensor import Tensor
@@ -41,6 +45,53 @@ def _file(number: int) -> str:
 
 def save(state: Mapping[str, Tensor], path: str | os.PathLike[str]) -> None:
     """Writes tensors of any placement to a folder. All ranks call it together."""
+    _save(state, path, None)
+
+
+def save_checkpoint(
+    path: str | os.PathLike[str],
+    model: Any = None,
+    optimizer: Optimizer | None = None,
+    schedule: Schedule | None = None,
+    rng: bool = True,
+    extra: Mapping[str, Any] | None = None,
+) -> None:
+    """All that a training consists of, as `nn.save_checkpoint`, in a folder with a file per rank.
+
+    A run on another mesh, of more or fewer ranks, or on one device goes on from it.
+
+    >>> import tempfile
+    >>> path = tempfile.mkdtemp() + "/run"
+    >>> w = Tensor([1.0, 2.0, 3.0]).shard(morok.mesh(2, "data"), morok.P("data"))
+    >>> morok.distributed.save_checkpoint(path, {"w": w}, extra={"epoch": 3})
+    >>> model = {"w": Tensor([0.0, 0.0, 0.0])}
+    >>> morok.distributed.load_checkpoint(path, model)
+    {'epoch': 3}
+    >>> model["w"].tolist()
+    [1.0, 2.0, 3.0]
+    """
+    tensors, facts = training_state(model, optimizer, schedule, rng, extra)
+    _save(tensors, path, facts)
+
+
+def load_checkpoint(
+    path: str | os.PathLike[str],
+    model: Any = None,
+    optimizer: Optimizer | None = None,
+    schedule: Schedule | None = None,
+    rng: bool = True,
+) -> dict[str, Any]:
+    """Goes on from what `save_checkpoint` has written, on any mesh; returns its `extra`."""
+    folder, index = _index(path)
+    facts = read_facts(path, index.get("training"))
+    check_parts(path, facts, model, optimizer, schedule, rng)
+    asked = [part for part, own in (("model.", model), ("optimizer.", optimizer)) if own is not None]
+    entries = {name: entry for name, entry in index["tensors"].items() if name.startswith(tuple(asked))}
+    _load_into(folder, entries, training_tensors(model, optimizer))
+    return go_on(facts, optimizer, schedule, rng)
+
+
+def _save(state: Mapping[str, Tensor], path: str | os.PathLike[str], facts: str | None) -> None:
     target = Path(path)
     saving = target.with_name(f".{target.name}.saving")
     state = {name: t.detach().contiguous() for name, t in state.items()}
@@ -63,8 +114,8 @@ def save(state: Mapping[str, Tensor], path: str | os.PathLike[str]) -> None:
     if engine is not None:
         engine.barrier()
     if rank() == 0:
-        (saving / _INDEX).write_text(json.dumps({"format": 1, "tensors": index}))
-        old = target.with_name(f".{target.name}.old")
+        _write(saving / _INDEX, {"format": 1, "tensors": index, "training": facts})
+        old = _before(target)
         shutil.rmtree(old, ignore_errors=True)
         if target.exists():
             os.replace(target, old)
@@ -72,6 +123,32 @@ def save(state: Mapping[str, Tensor], path: str | os.PathLike[str]) -> None:
         shutil.rmtree(old, ignore_errors=True)
     if engine is not None:
         engine.barrier()
+
+
+def _before(target: Path) -> Path:
+    """Where a checkpoint is for the moment in which the next one takes its name."""
+    return target.with_name(f".{target.name}.old")
+
+
+def _write(path: Path, index: Any) -> None:
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(index, file)
+        file.flush()
+        os.fsync(file.fileno())  # the name must not be there before the contents
+
+
+def _index(path: str | os.PathLike[str]) -> tuple[Path, dict[str, Any]]:
+    """The folder of a checkpoint, or of the one before if a run ended while it was replaced; its index."""
+    folder = Path(path)
+    if not folder.exists() and _before(folder).exists():
+        folder = _before(folder)
+    try:
+        index = json.loads((folder / _INDEX).read_text(encoding="utf-8"))
+        if index["format"] == 1 and isinstance(index["tensors"], dict):
+            return folder, index
+    except (OSError, ValueError, KeyError, TypeError):
+        pass
+    raise FormatError(f"{path} is no checkpoint: it has no whole {_INDEX}")
 
 
 def _engine(state: Mapping[str, Tensor]) -> Any:
@@ -124,25 +201,32 @@ def load(path: str | os.PathLike[str], into: Mapping[str, Tensor] | None = None)
 
     Of tensors on a mesh every rank reads its own parts alone.
     """
-    folder = Path(path)
-    try:
-        index = json.loads((folder / _INDEX).read_text())["tensors"]
-    except (OSError, ValueError, KeyError):
-        raise FormatError(f"{folder} is no checkpoint: it has no whole {_INDEX}") from None
-    files: dict[str, dict[str, Tensor]] = {}
+    folder, index = _index(path)
+    entries = index["tensors"]
     if into is None:
-        return {name: Tensor(_box(folder, files, name, entry, _all(entry))) for name, entry in index.items()}
+        files: dict[str, dict[str, Tensor]] = {}
+        return {
+            name: Tensor(_box(folder, files, name, entry, _all(entry)), as_dtype(entry["dtype"]))
+            for name, entry in entries.items()
+        }
+    _load_into(folder, entries, into)
+    return dict(into)
+
+
+def _load_into(folder: Path, index: Mapping[str, Any], into: Mapping[str, Tensor]) -> None:
+    files: dict[str, dict[str, Tensor]] = {}
     missing = sorted(into.keys() ^ index.keys())
     if missing:
         raise FormatError(f"only one of the checkpoint and the model has {', '.join(missing[:4])}")
-    for name, target in into.items():
+    for name, target in into.items():  # before anything is changed
         entry = index[name]
         if tuple(entry["shape"]) != target.shape or entry["dtype"] != str(target.dtype):
             raise FormatError(
                 f"{name} is {entry['dtype']} of {entry['shape']} in the checkpoint, "
                 f"and {target.dtype} of {list(target.shape)} here"
             )
-        layout = target.placement
+    for name, target in into.items():
+        entry, layout = index[name], target.placement
         if layout is None:
             value = Tensor(_box(folder, files, name, entry, _all(entry)), target.dtype, target.device)
         else:
@@ -151,7 +235,6 @@ def load(path: str | os.PathLike[str], into: Mapping[str, Tensor] | None = None)
     if into:
         first, *rest = into.values()
         first.realize(*rest)
-    return dict(into)
 
 
 def _all(entry: Any) -> tuple[slice, ...]:
@@ -203,7 +286,5 @@ def _box(
         found[here] = array[there]
     if found is None:
         sizes = [max(w.stop - w.start, 0) for w in wanted]
-        from morok.tensor.dtypes import as_dtype
-
         found = np.zeros(sizes, storage(as_dtype(entry["dtype"])))
     return found

@@ -10,7 +10,7 @@ from typing import final
 from morok.dtype import DType, void
 from morok.errors import MeshError
 from morok.ir.infer import show_shape
-from morok.ir.layout import Mesh, is_mesh, layout_of
+from morok.ir.layout import Mesh, is_mesh, layout_of, summed_bytes
 from morok.ir.memory import own_device
 from morok.ir.movement import reshape
 from morok.ir.node import UOp, make, toposort
@@ -99,15 +99,17 @@ def devices_of(ast: UOp) -> int:
 
 
 def bytes_on_the_wire(ast: UOp) -> int:
-    """What each device sends at least: 2(n-1)/n of an ALLREDUCE's bytes, messages once, else (n-1)/n."""
-    devices = devices_of(ast)
-    size = int(ast.src[0].arg[1]) * ast.dtype.itemsize
+    """What the busiest device sends: 2(n-1)/n of an ALLREDUCE's bytes, messages once, else (n-1)/n."""
+    devices, elements = devices_of(ast), int(ast.src[0].arg[1])
+    size = elements * ast.dtype.itemsize
     if ast.op is Ops.ALLREDUCE:
-        return 2 * (devices - 1) * size // devices
+        return summed_bytes(elements, ast.dtype.itemsize, devices)
     if ast.op is Ops.ALLGATHER:
         return (devices - 1) * size
-    if ast.op in (Ops.SEND_RECEIVE, Ops.BROADCAST):
-        return size
+    if ast.op is Ops.SEND_RECEIVE:  # who has nobody behind it sends nothing
+        return size if 0 < abs(ast.arg) < devices else 0
+    if ast.op is Ops.BROADCAST:
+        return size if devices > 1 else 0
     return (devices - 1) * size // devices
 
 
