@@ -104,11 +104,14 @@ class Compiled:
             self._stand_in(traced, node, node.meta.get("val"))
         for node, value in self.constants.items():
             traced.take(node, value)
+        unknown = {node for node, value in traced.env.items() if value is None and _has_value(node)}
         with traced.recording():
             for node in nodes:
                 if node.op != "call_function":
                     continue
                 why = why_not(node, self.torch_device)
+                if why is None and not unknown.isdisjoint(node.all_input_nodes):
+                    why = "it starts from a size or a number that is known only when it runs"
                 if why is None and self.options.fallback_random and _is_random(node):
                     why = "torch's own random numbers are asked for"
                 if why is None:
@@ -119,6 +122,8 @@ class Compiled:
                         why = str(error)
                 self.fallbacks[node] = why
                 self._stand_in(traced, node, node.meta.get("val"))
+                if traced.env[node] is None and _has_value(node):
+                    unknown.add(node)
         return traced
 
     def _stand_in(self, traced: Traced, node: Any, val: Any) -> None:
@@ -286,6 +291,10 @@ def _as_said(traced: Traced, given: Sequence[Any]) -> bool:
         elif traced.env.get(node) != value:
             return False
     return True
+
+
+def _has_value(node: Any) -> bool:
+    return node.meta.get("val") is not None
 
 
 def _is_symbolic(val: Any) -> bool:

@@ -13,9 +13,10 @@ from morok.torch.ops import (
     random,
     reductions,
     searching,
+    special,
 )
 
 FAMILIES = (
     elementwise, movement, creation, reductions, normalization, products, convolution, pools, indexing,
-    linalg, searching, random,
+    linalg, searching, special, random,
 )  # fmt: skip

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.testing._internal import common_methods_invocations as samples
 from torch.testing._internal.common_methods_invocations import op_db
 
 from morok.torch import compiled as compiling
@@ -28,6 +29,10 @@ LONGEST = 60  # seconds that a sample may take
 # What has no values to compare: random numbers, and memory that nobody has written.
 RANDOM = ("rand", "normal", "uniform", "bernoulli", "dropout", "multinomial", "rrelu", "empty", "cauchy",
           "exponential", "geometric", "log_normal")  # fmt: skip
+
+
+# Random operators come wrapped in a function that sets the seed, which dynamo does not trace.
+samples.wrapper_set_seed = lambda function, *args, **kwargs: function(*args, **kwargs)
 
 
 def named() -> list[str]:
@@ -77,13 +82,13 @@ def copied(value: Any) -> Any:
     return torch.utils._pytree.tree_map(one, value)
 
 
-def graded(results: Any, inputs: list[Any]) -> list[Any]:
+def graded(results: Any, inputs: list[Any], seeded: Any = None) -> list[Any]:
     outs = [r for r in tensors(results) if r.requires_grad and r.dtype.is_floating_point]
     leaves = [i for i in inputs if i.requires_grad]
     if not outs or not leaves:
         return []
     torch.manual_seed(1)
-    seeds = [torch.randn_like(o) for o in outs]
+    seeds = [torch.randn_like(o, dtype=seeded).to(o.dtype) for o in outs]
     found = torch.autograd.grad(outs, leaves, seeds, allow_unused=True)
     return [g for g in found if g is not None]
 
@@ -117,6 +122,28 @@ def within(seconds: int) -> Iterator[None]:
         signal.signal(signal.SIGALRM, old)
 
 
+def doubled(value: Any) -> Any:
+    """Arguments in double precision."""
+
+    def one(v: Any) -> Any:
+        return v.double() if isinstance(v, torch.Tensor) and v.dtype is torch.float32 else v
+
+    return torch.utils._pytree.tree_map(one, value)
+
+
+def nearer(found: list[Any], right: list[Any], function: Any, sample: Any) -> bool:
+    """Whether gradients are no further from those in double precision than eager torch's are, twice over."""
+    try:
+        given = copied(doubled((sample.input, sample.args, sample.kwargs)))
+        exact = graded(function(given[0], *given[1], **given[2]), tensors(given), torch.float32)
+    except Exception:
+        return False
+    for x, y, e in zip(found, right, exact, strict=True):
+        if y.numel() and (x - e).abs().max() > 2 * (y - e).abs().max() + TOLERANCE * e.abs().max():
+            return False
+    return True
+
+
 def sample_fails(info: Any, sample: Any, gradient: bool, random: bool) -> tuple[str, str] | None:
     function = info.op
     plain = copied((sample.input, sample.args, sample.kwargs))
@@ -124,6 +151,9 @@ def sample_fails(info: Any, sample: Any, gradient: bool, random: bool) -> tuple[
     try:
         right = function(plain[0], *plain[1], **plain[2])
         right_grads = graded(right, tensors(plain)) if gradient else []
+        twice = copied((sample.input, sample.args, sample.kwargs))
+        torch.manual_seed(2)
+        random = random or differs(function(twice[0], *twice[1], **twice[2]), right) is not None
     except Exception:
         return None  # eager torch cannot either
     torch._dynamo.reset()
@@ -152,7 +182,7 @@ def sample_fails(info: Any, sample: Any, gradient: bool, random: bool) -> tuple[
     if memory(tensors(given), tensors(found)) != memory(tensors(plain), tensors(right)):
         return "WRONG", "memory that others share, or do not"
     wrong = differs(grads, right_grads, not random) if gradient else None
-    if wrong:
+    if wrong and not (wrong.startswith("values") and nearer(grads, right_grads, function, sample)):
         return "WRONG gradient", wrong
     left = sorted(
         {str(w.message).partition("morok leaves ")[2][:150] for w in told if "morok leaves" in str(w.message)}

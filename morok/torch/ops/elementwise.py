@@ -36,12 +36,16 @@ _methods(
     "atanh erf erfc erfinv sigmoid reciprocal lgamma digamma i0 sinc",
     floating=True,
 )
-_methods(
-    "abs neg sign sgn square frac relu isnan isinf signbit logical_not bitwise_not isposinf isneginf", False
-)
+_methods("abs neg square frac relu isnan isinf signbit logical_not bitwise_not isposinf isneginf", False)
 
 
 _methods("i0e i1 i1e ndtri log_ndtr", floating=True, prefix="special_")
+
+
+@elementwise("sign.default", "sgn.default", operands=(0,))
+def sign(x: T) -> T:
+    """Of a NaN it is 0 in torch, as it is neither above nor below."""
+    return x.isnan().where(0.0, x.sign()) if x.dtype.is_float else x.sign()
 
 
 @elementwise("floor.default", "ceil.default", "trunc.default", "round.default", operands=(0,))
@@ -150,16 +154,18 @@ _OF_TWO = {
     "maximum": "maximum.default", "minimum": "minimum.default",
     "fmax": "fmax.default", "fmin": "fmin.default",
     "logaddexp": "logaddexp.default", "logaddexp2": "logaddexp2.default",
-    "hypot": "hypot.default", "heaviside": "heaviside.default", "copysign": "copysign.Tensor copysign.Scalar",
+    "hypot": "hypot.default", "copysign": "copysign.Tensor copysign.Scalar",
     "lt": "lt.Tensor lt.Scalar", "le": "le.Tensor le.Scalar", "gt": "gt.Tensor gt.Scalar",
     "ge": "ge.Tensor ge.Scalar", "eq": "eq.Tensor eq.Scalar", "ne": "ne.Tensor ne.Scalar",
     "bitwise_and": "bitwise_and.Tensor bitwise_and.Scalar bitwise_and.Scalar_Tensor",
     "bitwise_or": "bitwise_or.Tensor bitwise_or.Scalar bitwise_or.Scalar_Tensor",
     "bitwise_xor": "bitwise_xor.Tensor bitwise_xor.Scalar bitwise_xor.Scalar_Tensor",
     "bitwise_left_shift":
-        "bitwise_left_shift.Tensor bitwise_left_shift.Tensor_Scalar bitwise_left_shift.Scalar_Tensor",
+        "bitwise_left_shift.Tensor bitwise_left_shift.Tensor_Scalar bitwise_left_shift.Scalar_Tensor "
+        "__lshift__.Tensor __lshift__.Scalar",
     "bitwise_right_shift":
-        "bitwise_right_shift.Tensor bitwise_right_shift.Tensor_Scalar bitwise_right_shift.Scalar_Tensor",
+        "bitwise_right_shift.Tensor bitwise_right_shift.Tensor_Scalar bitwise_right_shift.Scalar_Tensor "
+        "__rshift__.Tensor __rshift__.Scalar",
     "gcd": "gcd.default", "lcm": "lcm.default", "nextafter": "nextafter.default",
 }  # fmt: skip
 _OF_TWO_FLOATS = {
@@ -186,6 +192,12 @@ for _floating, _names in ((False, _OF_TWO), (True, _OF_TWO_FLOATS)):
 
 for _name in ("logical_and", "logical_or", "logical_xor"):
     _of_two(_name, False, f"{_name}.default")
+
+
+@elementwise("heaviside.default")
+def heaviside(x: T, at_zero: T) -> T:
+    """Of a NaN it is 0 in torch."""
+    return x.eq(0).where(at_zero, (x > 0).cast(x.dtype))
 
 
 @op("where.self", "where.ScalarOther", "where.ScalarSelf", "where.Scalar")
@@ -232,6 +244,12 @@ def addcmul(x: T, a: T, b: T, value: Any = 1) -> T:
 @elementwise("addcdiv.default", operands=(0, 1, 2), floating=True)
 def addcdiv(x: T, a: T, b: T, value: Any = 1) -> T:
     return x + (a / b if value == 1 else (a / b) * value)
+
+
+@elementwise("prims.fma.default", operands=(0, 1, 2))
+def fma(x: T, y: Any, z: Any) -> T:
+    """What torch's foreach functions of optimisers become."""
+    return x * y + z
 
 
 @elementwise("nan_to_num.default", operands=(0,))

@@ -87,6 +87,9 @@ def layer_norm_backward(
 def group_norm(
     x: T, weight: T | None, bias: T | None, n: Any, c: Any, hxw: Any, groups: int, eps: float, call: Call
 ) -> Any:
+    if not x.numel():
+        mean = Tensor.zeros(n, groups) if not n else Tensor.full((n, groups), math.nan)
+        return x, mean, mean
     values = _wide(x, call.arg(0)).reshape(n, groups, -1)
     mean = values.mean(2, True)
     off = values - mean

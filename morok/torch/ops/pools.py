@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from morok import dtype as dt
 from morok.tensor.tensor import Tensor
 from morok.torch.table import Call, T, op
 
@@ -37,25 +38,28 @@ def max_pool(
     return values, places
 
 
-@op("adaptive_max_pool2d.default")
+@op("adaptive_max_pool2d.default", "adaptive_max_pool3d.default")
 def adaptive_max_pool(x: T, size: Any, call: Call) -> Any:
-    a, single = _batched(x, 2)
-    parts = [(own, new) for own, new in zip(a.shape[-2:], size, strict=True)]
+    count = 3 if "3d" in str(call.node.target) else 2
+    a, single = _batched(x, count)
+    parts = [(own, new) for own, new in zip(a.shape[-count:], size, strict=True)]
+    if not x.numel() or not all(size):
+        shape = [tuple(map(call.known, v.shape)) for v in call.val]
+        return Tensor.zeros(*shape[0], dtype=x.dtype), Tensor.zeros(*shape[1], dtype=dt.int64)
+    made: Any
     if all(own % new == 0 for own, new in parts):
         kernel = tuple([own // new for own, new in parts])
-        made = (
-            a.max_pool2d(kernel, kernel, 0, 1, False, True) if call.wants(1) else (a.max_pool2d(kernel), None)
-        )
-    elif call.wants(1):
-        raise NotImplementedError("places in windows of several sizes")
+        pool = a.max_pool3d if count == 3 else a.max_pool2d
+        made = pool(kernel, kernel, 0, 1, False, True) if call.wants(1) else (pool(kernel), None)
     else:
-        made = a.adaptive_max_pool2d(tuple(size)), None
+        pool = a.adaptive_max_pool3d if count == 3 else a.adaptive_max_pool2d
+        made = pool(tuple(size), True) if call.wants(1) else (pool(tuple(size)), None)
     return tuple([m.squeeze(0) if single and m is not None else m for m in made])
 
 
 @op(
     "max_pool2d_with_indices_backward.default", "max_pool3d_with_indices_backward.default",
-    "adaptive_max_pool2d_backward.default",
+    "adaptive_max_pool2d_backward.default", "adaptive_max_pool3d_backward.default",
 )  # fmt: skip
 def max_pool_backward(grad: T, x: T, *rest: Any, call: Call) -> T:
     count = 3 if "3d" in str(call.node.target) else 2
@@ -114,16 +118,50 @@ def avg_pool_backward(
     return found.squeeze(0) if single else found
 
 
-@op("_adaptive_avg_pool2d.default")
-def adaptive_avg_pool(x: T, size: Any) -> T:
-    a, single = _batched(x, 2)
-    made = a.adaptive_avg_pool2d(tuple(size))
+@op("_adaptive_avg_pool2d.default", "_adaptive_avg_pool3d.default")
+def adaptive_avg_pool(x: T, size: Any, call: Call) -> T:
+    count = 3 if "3d" in str(call.node.target) else 2
+    a, single = _batched(x, count)
+    if not all(call.shape):
+        return Tensor.zeros(*call.shape, dtype=x.dtype)
+    made = (a.adaptive_avg_pool3d if count == 3 else a.adaptive_avg_pool2d)(tuple(size))
     return made.squeeze(0) if single else made
 
 
-@op("_adaptive_avg_pool2d_backward.default")
-def adaptive_avg_pool_backward(grad: T, x: T) -> T:
-    a, single = _batched(x.contiguous(), 2)
-    made = a.adaptive_avg_pool2d(tuple(grad.shape[-2:]))
+@op("_adaptive_avg_pool2d_backward.default", "_adaptive_avg_pool3d_backward.default")
+def adaptive_avg_pool_backward(grad: T, x: T, call: Call) -> T:
+    count = 3 if "3d" in str(call.node.target) else 2
+    if not grad.numel() or not x.numel():
+        return Tensor.zeros(*call.shape, dtype=grad.dtype)
+    a, single = _batched(x.contiguous(), count)
+    size = tuple(grad.shape[-count:])
+    made = (a.adaptive_avg_pool3d if count == 3 else a.adaptive_avg_pool2d)(size)
     (found,) = made.gradient(a, gradient=grad.unsqueeze(0) if single else grad, allow_unused=True)
     return found.squeeze(0) if single else found
+
+
+@op("replication_pad1d_backward.default", "replication_pad2d_backward.default",
+    "replication_pad3d_backward.default")  # fmt: skip
+def replication_pad_backward(grad: T, x: T, padding: Any, call: Call) -> T:
+    if not grad.numel():
+        return Tensor.zeros(*call.shape, dtype=grad.dtype)
+    count = len(padding) // 2
+    a, single = _batched(x.contiguous(), count)
+    made = a.pad(list(padding), mode="replicate")
+    (found,) = made.gradient(a, gradient=grad.unsqueeze(0) if single else grad, allow_unused=True)
+    return found.squeeze(0) if single else found
+
+
+_SAMPLES = ("bilinear", "nearest", "bicubic")
+_BORDERS = ("zeros", "border", "reflection")
+
+
+@op("grid_sampler_2d_backward.default")
+def grid_sample_backward(
+    grad: T, x: T, grid: T, mode: int, border: int, align: bool, mask: Any, call: Call
+) -> Any:
+    own, at = x.contiguous(), grid.contiguous()
+    made = own.grid_sample(at, _SAMPLES[mode], _BORDERS[border], align)
+    wanted = [t for t, asked in zip((own, at), mask, strict=True) if asked]
+    found = iter(made.gradient(*wanted, gradient=grad, allow_unused=True))
+    return tuple([next(found) if asked else None for asked in mask])

@@ -59,3 +59,18 @@ def randint(*args: Any, call: Call, **_: Any) -> T:
 @op("randperm.default")
 def randperm(count: Any, *, call: Call, **_: Any) -> T:
     return Tensor.permutation(count)
+
+
+@op("prims.normal.default")
+def prims_normal(shape: Any, *, mean: Any = 0.0, std: Any = 1.0, call: Call, **_: Any) -> T:
+    return Tensor.randn(*call.shape, dtype=call.wide) * std + mean
+
+
+@op("rrelu_with_noise_functional.default")
+def rrelu(x: T, noise: T, lower: float = 0.125, upper: float = 1 / 3, training: bool = False) -> Any:
+    """Slopes of negative elements are drawn; which ones they were is remembered."""
+    if not training:
+        return (x > 0).where(x, x * ((lower + upper) / 2)), noise
+    slope = Tensor.rand(*x.shape) * (upper - lower) + lower
+    slope = (x > 0).where(1.0, slope)
+    return x * slope.cast(x.dtype), slope.cast(noise.dtype)

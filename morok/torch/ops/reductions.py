@@ -198,14 +198,38 @@ def kthvalue(x: T, k: int, dim: int = -1, keepdim: bool = False) -> Any:
     return at if keepdim else tuple([v.squeeze(dim) for v in at])
 
 
-@op("median.dim")
-def median_dim(x: T, dim: int, keepdim: bool = False) -> Any:
-    """The lower middle; the first NaN if there is one."""
+@op("median.dim", "nanmedian.dim")
+def median_dim(x: T, dim: int, keepdim: bool = False, *, call: Call) -> Any:
+    """The lower middle; the first NaN if there is one, or of those that are none."""
     if not x.ndim:
         return x, Tensor.zeros(dtype=dt.int64)
-    if x.dtype.is_float:
-        raise NotImplementedError("NaN decides here")
-    return kthvalue(x, (x.shape[dim] + 1) // 2, dim, keepdim)
+    if not x.dtype.is_float:
+        return kthvalue(x, (x.shape[dim] + 1) // 2, dim, keepdim)
+    nan = x.isnan()
+    if "nanmedian" in str(call.node.target):
+        count = (~nan).cast(dt.int64).sum(dim, True)
+        at = ((count - 1) // 2).maximum(0)
+        values, order = x.sort(dim)
+        made = values.gather(dim, at), order.gather(dim, at)
+    else:
+        values, order = kthvalue(x, (x.shape[dim] + 1) // 2, dim, True)
+        some = nan.any((dim,), True)
+        made = some.where(math.nan, values), some.where(nan.cast(dt.int8).argmax(dim, True), order)
+    return made if keepdim else tuple([m.squeeze(dim) for m in made])
+
+
+@op("median.default", "nanmedian.default")
+def median(x: T, call: Call) -> T:
+    if not x.numel():
+        return Tensor.full((), math.nan, dtype=x.dtype)
+    return median_dim(x.reshape(-1), 0, call=call)[0]
+
+
+@op("mode.default")
+def mode(x: T, dim: int = -1, keepdim: bool = False) -> Any:
+    if not x.ndim:
+        return x, Tensor.zeros(dtype=dt.int64)
+    return tuple(x.mode(dim, keepdim))
 
 
 @op("bucketize.Tensor", "bucketize.Scalar")

@@ -16,17 +16,19 @@ def running(x: T, dim: int, *, call: Call) -> Any:
     """The last of equals is where the largest (or smallest) one is."""
     if not x.ndim:
         return x, Tensor.zeros(dtype=dt.int64)
-    if x.dtype.is_float:
-        raise NotImplementedError("of equal numbers and of NaNs the last one is meant")
+    if not x.numel():
+        return x, Tensor.zeros(*x.shape, dtype=dt.int64)
     name = "cummax" if "cummax" in str(call.node.target) else "cummin"
-    return getattr(x, name)(dim), _last_place(x, getattr(x, name)(dim), dim)
-
-
-def _last_place(x: T, top: T, dim: int) -> T:
+    top = getattr(x, name)(dim)
+    hit = x.eq(top)
+    if x.dtype.is_float:  # from the first NaN on it is the last NaN so far
+        nan = x.isnan()
+        seen = nan.cast(dt.int8).cummax(dim).ne(0)
+        top, hit = seen.where(math.nan, top), seen.where(nan, hit)
     shape = [1] * x.ndim
     shape[dim] = x.shape[dim]
     places = Tensor.arange(x.shape[dim]).reshape(*shape).expand(*x.shape)
-    return x.eq(top).where(places, -1).cummax(dim)
+    return top, hit.where(places, -1).cummax(dim)
 
 
 @op("searchsorted.Tensor", "searchsorted.Scalar")
@@ -76,17 +78,54 @@ def _length(off: T, p: float) -> T:
 def cdist_backward(grad: T, a: T, b: T, p: float, dist: T, call: Call) -> T:
     if p == 0 or not all(call.shape):
         return Tensor.zeros(*call.shape, dtype=a.dtype)
-    off, d, g = a.unsqueeze(-2) - b.unsqueeze(-3), dist.unsqueeze(-1), grad.unsqueeze(-1)
+    off = a.unsqueeze(-2) - b.unsqueeze(-3)
+    slope = _slope(off, grad.unsqueeze(-1), dist.unsqueeze(-1), p)
+    return summed_to(slope.sum(-2), call.shape)
+
+
+def _slope(off: T, g: T, d: T, p: float) -> T:
+    """The gradient of lengths d with respect to the differences that they come from."""
     if p == 1:
-        slope = off.sign() * g
-    elif p == math.inf:
-        slope = off.sign() * off.abs().eq(d).where(g, 0.0)
-    elif p == 2:
-        slope = d.eq(0).where(0.0, g * off / d)
-    else:
-        slope = d.eq(0).where(0.0, off.sign() * off.abs() ** (p - 1) * g / d ** (p - 1))
-        slope = off.eq(0).where(0.0, slope)
-    return slope.sum(-2)
+        return off.sign() * g
+    if p == math.inf:
+        return off.sign() * off.abs().eq(d).where(g, 0.0)
+    if p == 2:
+        return d.eq(0).where(0.0, g * off / d)
+    slope = d.eq(0).where(0.0, off.sign() * off.abs() ** (p - 1) * g / d ** (p - 1))
+    return off.eq(0).where(0.0, slope)
+
+
+def summed_to(x: T, shape: tuple[Any, ...]) -> T:
+    """What was repeated to x's shape, summed up again."""
+    extra = x.ndim - len(shape)
+    x = x.sum(tuple(range(extra))) if extra else x
+    axes = tuple([n for n, (own, size) in enumerate(zip(x.shape, shape, strict=True)) if own != size])
+    return x.sum(axes, True) if axes else x
+
+
+@op("_pdist_forward.default")
+def pdist(x: T, p: float = 2, *, call: Call) -> T:
+    if not all(call.shape) or not x.shape[-1]:
+        return Tensor.zeros(*call.shape, dtype=x.dtype)
+    first, second = _pairs(x.shape[0])
+    return _length(x.index_select(0, first) - x.index_select(0, second), p)
+
+
+@op("_pdist_backward.default")
+def pdist_backward(grad: T, x: T, p: float, dist: T, call: Call) -> T:
+    if p == 0 or not all(call.shape) or not grad.numel():
+        return Tensor.zeros(*call.shape, dtype=x.dtype)
+    first, second = _pairs(x.shape[0])
+    off = x.index_select(0, first) - x.index_select(0, second)
+    slope = _slope(off, grad.unsqueeze(-1), dist.unsqueeze(-1), p)
+    zeros = Tensor.zeros(*call.shape, dtype=x.dtype)
+    return zeros.index_add(0, first, slope) - zeros.index_add(0, second, slope)
+
+
+def _pairs(count: int) -> tuple[T, T]:
+    """The places of all pairs of rows, in the order of their first one."""
+    pairs = [(a, b) for a in range(count) for b in range(a + 1, count)]
+    return Tensor([a for a, _ in pairs], dtype=dt.int64), Tensor([b for _, b in pairs], dtype=dt.int64)
 
 
 @op("_trilinear.default")
@@ -119,6 +158,18 @@ def masked_scatter(x: T, mask: T, source: T, call: Call) -> T:
     if not x.ndim:
         return mask.where(source.reshape(-1)[0], x)
     return x.masked_scatter(mask, source.reshape(-1))
+
+
+@op("masked_scatter_backward.default")
+def masked_scatter_backward(grad: T, mask: T, sizes: Any, call: Call) -> T:
+    """What was taken from the source: its first elements, in the order of the mask's."""
+    if not all(call.shape):
+        return Tensor.zeros(*call.shape, dtype=grad.dtype)
+    count = 1
+    for size in sizes:
+        count = count * size
+    chosen = grad.reshape(-1).masked_select(mask.expand(*grad.shape).reshape(-1), count, 0)
+    return chosen.reshape(*call.shape)
 
 
 @op("put.default")
@@ -166,6 +217,6 @@ def prims_div(x: T, y: Any, call: Call) -> T:
 
 @op("histc.default")
 def histc(x: T, bins: int = 100, min: Any = 0, max: Any = 0) -> T:
-    if min == max or not x.numel():
-        raise NotImplementedError("limits that the values decide")
+    if not x.numel():
+        return Tensor.zeros(bins, dtype=x.dtype)
     return x.histc(bins, min, max)
