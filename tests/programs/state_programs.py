@@ -301,7 +301,13 @@ class _Maker:
             self.depth |= {first: 0, second: 0}
             return
         other = self.pick(lambda a: a.shape == array.shape and floats(a) and not np.shares_memory(a, array))
-        if other is not None and other != name:
+        if other is None or other == name:
+            return
+        if self.r.random() < 0.3:  # a value that was computed becomes a copy, which is not what it copies
+            copy = self.add(f"val({name} + 1)")
+            self.emit(f"assign({copy}, {other})")
+            self.add(f"gradient_to_copy({copy}, {other})", "gradients")
+        else:
             self.add(f"gradient_of_product({name}, {other})", "gradients")
 
     def moment(self) -> None:
