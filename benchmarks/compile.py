@@ -3,29 +3,27 @@
     python benchmarks/compile.py [NAME ...]
 
 For each graph: seconds to schedule and compile it with an empty cache, the same in a second process that
-finds schedule and kernels on disk, that whole process from its start to the first result, a new shape of a
-known model, the overhead of realising an equal graph again in the process, and the number of kernels. All
-processes find Python's own compiled files, as those of an installed package do. Below: state that is loaded,
-and long chains. With --peers, the first call of torch.compile, JAX and tinygrad, as far as they are
-installed, with empty caches and in a second process.
+finds schedule and kernels on disk, that process from its start to the first result (its interpreter, NumPy
+and all), a new shape of a known model, the overhead of realising an equal graph again in the process, and
+the number of kernels. All processes find Python's own compiled files, as those of an installed package do.
+Below: state that is loaded, and long chains. With --peers, the first call of torch.compile, JAX and tinygrad,
+as far as they are installed, with empty caches and in a second process.
 """
 
 from __future__ import annotations
 
-import argparse
-import importlib.util
 import json
 import os
-import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(0, ROOT)
+RESULT = "result"  # what a child says as soon as it has one
 
 
 class Filled:
@@ -175,7 +173,7 @@ def child(name: str, new_shape: bool = True) -> None:
     else:
         filled.fill()
         plan.run()
-    found["result"] = time.perf_counter() - began
+    print(RESULT, flush=True)
     if name in NEW_SHAPES and new_shape:
         started = time.perf_counter()
         finish(NEW_SHAPES[name](filled).prepare())
@@ -235,8 +233,10 @@ def tinygrad_child(name: str) -> None:
 
 
 def run(arguments: list[str], cache: str) -> dict[str, float]:
-    """A fresh process with these caches; its figures and its whole time."""
-    path = os.pathsep.join((str(ROOT), os.environ.get("PYTHONPATH", "")))
+    """A fresh process with these caches; its figures, and the time from its start to its first result."""
+    import subprocess
+
+    path = os.pathsep.join((ROOT, os.environ.get("PYTHONPATH", "")))
     environment = {
         **os.environ,
         "MOROK_CACHE_DIR": cache,
@@ -246,19 +246,26 @@ def run(arguments: list[str], cache: str) -> dict[str, float]:
     environment |= {"JAX_COMPILATION_CACHE_DIR": cache, "PYTHONPYCACHEPREFIX": os.path.dirname(cache)}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     started = time.perf_counter()
-    done = subprocess.run(
-        [sys.executable, __file__, *arguments], env=environment, capture_output=True, text=True, check=False
-    )
+    pipe = subprocess.PIPE
+    command = [sys.executable, __file__, *arguments]
+    with subprocess.Popen(command, env=environment, stdout=pipe, stderr=pipe, text=True) as done:
+        assert done.stdout is not None and done.stderr is not None
+        first = done.stdout.readline()
+        until = time.perf_counter() - started
+        output, errors = done.stdout.read(), done.stderr.read()
     if done.returncode:
-        reasons = [line for line in done.stderr.splitlines() if line.strip()] or ["it was killed"]
+        reasons = [line for line in errors.splitlines() if line.strip()] or ["it was killed"]
         print(f"{' '.join(arguments)}: {reasons[-1].strip()[:100]}", file=sys.stderr)
         return {}
-    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    return {**found, "process": time.perf_counter() - started}
+    found: dict[str, float] = json.loads((first + output).splitlines()[-1])
+    return {**found, "process": until}
 
 
 def recorded_child(name: str) -> None:
     """The same compilation, recorded for a page, which is written too."""
+    import tempfile
+    from pathlib import Path
+
     from morok import Tensor, view
 
     Tensor.empty(1)
@@ -270,6 +277,8 @@ def recorded_child(name: str) -> None:
 
 def recordings(names: list[str], python_files: str) -> None:
     """Cold compilations with and without a recording in turns, the best of three each."""
+    import tempfile
+
     print(f"\n{'recorded by morok view':<22} {'cold s':>10} {'recorded s':>10} {'ratio':>10}")
     for name in [name for name in names if name in GRAPHS]:
         times: dict[str, list[float]] = {"compile": [], "recorded": []}
@@ -283,6 +292,8 @@ def recordings(names: list[str], python_files: str) -> None:
 
 def twice(arguments: list[str], python_files: str) -> tuple[dict[str, float], dict[str, float]]:
     """With an empty cache, and again."""
+    import tempfile
+
     with tempfile.TemporaryDirectory(dir=python_files) as cache:
         return run(arguments, cache), run([*arguments, "--again"], cache)
 
@@ -305,6 +316,8 @@ def table(names: list[str], peers: bool, python_files: str) -> None:
         print(f"{name:<22} {show(cold, 'work')} {show(warm, 'work')}", flush=True)
     if not peers:
         return
+    import importlib.util
+
     print(f"\n{'first call':<38} {'cold s':>10} {'2nd proc s':>10}")
     for name in [name for name in names if name in NEW_SHAPES]:
         for peer in PEERS:
@@ -314,6 +327,12 @@ def table(names: list[str], peers: bool, python_files: str) -> None:
 
 
 def main() -> int:
+    if sys.argv[1:2] == ["--child"]:  # which is timed from its start: it loads nothing that it does not need
+        child(sys.argv[2], "--again" not in sys.argv)
+        return 0
+    import argparse
+    import tempfile
+
     parser = argparse.ArgumentParser(description="compile times")
     parser.add_argument("names", nargs="*", help=f"of {', '.join((*GRAPHS, *WORK))}")
     parser.add_argument("--peers", action="store_true", help=f"also {', '.join(PEERS)}")
@@ -324,9 +343,7 @@ def main() -> int:
     parser.add_argument("--work", help=argparse.SUPPRESS)
     parser.add_argument("--peer", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.child:
-        child(options.child, not options.again)
-    elif options.record:
+    if options.record:
         recorded_child(options.record)
     elif options.work:
         work_child(options.work)

@@ -1,5 +1,6 @@
 """morok: an ML compiler. Importing it is cheap; each public name loads its room when it is first used."""
 
+import gc
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -43,7 +44,13 @@ def __getattr__(name: str) -> object:
         return import_module(_SPACES[name])
     if name not in _EXPORTS:
         raise AttributeError(f"module 'morok' has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(_EXPORTS[name]), name)
+    collecting = gc.isenabled()
+    gc.disable()  # modules stay: the collector would go through them again and again, a tenth of the time
+    try:
+        value = globals()[name] = getattr(import_module(_EXPORTS[name]), name)
+    finally:
+        if collecting:
+            gc.enable()
     return value
 
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import final
 
+from morok.dtype.records import record
 from morok.ir.warp_roles import Box
 from morok.render.program import Described, Extent
 
 
 @final
-@dataclass(frozen=True)
+@record(frozen=True)
 class Compiled:
     """Made of plain values, so it can be stored."""
 

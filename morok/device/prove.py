@@ -15,7 +15,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from hashlib import blake2b
 from math import inf
@@ -25,6 +25,7 @@ from typing import Any, final
 import morok
 from morok import knobs
 from morok.dtype import DType
+from morok.dtype.records import record
 from morok.errors import CompileError
 from morok.ir.node import UOp, alu, make
 from morok.ir.ops import Op, Ops
@@ -34,7 +35,7 @@ from morok.rewrite.engine import rewrite
 
 
 @final
-@dataclass
+@record
 class Totals:
     """What this process has shown so far."""
 

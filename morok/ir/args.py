@@ -15,6 +15,7 @@ from enum import Enum
 from typing import Any, TypeVar
 
 from morok.dtype import AddrSpace, DType, PtrDType, bool_
+from morok.dtype.records import is_frozen
 from morok.errors import IRError
 from morok.ir.ops import AxisKind, Op
 
@@ -29,7 +30,7 @@ LOOSE: set[type[Any]] = {bool, float, tuple}
 
 def register_arg(cls: _C) -> _C:
     """Class decorator: instances of this frozen dataclass, or members of this Enum, may be arguments."""
-    frozen = dataclasses.is_dataclass(cls) and cls.__dataclass_params__.frozen  # type: ignore[attr-defined]
+    frozen = is_frozen(cls)
     if not frozen and not issubclass(cls, Enum):
         raise IRError(
             f"{cls.__name__} cannot be an argument of nodes: it is neither a frozen dataclass nor an Enum"

@@ -9,9 +9,9 @@ no rule is transparent to gradients. Scheduling sees through all calls: kernels 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, final
 
+from morok.dtype.records import record
 from morok.ir.args import register_arg
 from morok.ir.node import UOp, make
 from morok.ir.ops import Ops
@@ -19,7 +19,7 @@ from morok.ir.ops import Ops
 
 @register_arg
 @final
-@dataclass(frozen=True)
+@record(frozen=True)
 class CustomRule:
     """A gradient rule of one function of a user's: the attribute `gradient` of its calls."""
 

@@ -11,10 +11,10 @@ the kernel, so it may be noted often, or by several threads at a time: each of t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import final
 
 from morok.dtype import DType, PtrDType, int64
+from morok.dtype.records import record
 from morok.ir.args import register_arg
 from morok.ir.build import define_global
 from morok.ir.node import UOp, alu, const, make, toposort
@@ -25,7 +25,7 @@ NOTE = ("note",)  # the `arg` of a STORE of notes: threads may meet there
 
 @register_arg
 @final
-@dataclass(frozen=True)
+@record(frozen=True)
 class Complaint:
     """The words for a position that is outside: `text` has a place {} for the number, as it was given."""
 
@@ -35,7 +35,7 @@ class Complaint:
 
 @register_arg
 @final
-@dataclass(frozen=True)
+@record(frozen=True)
 class Slot:
     """Where a kernel notes a wrong position."""
 

@@ -13,10 +13,10 @@ Both have names, which stand in graphs where the name of a device does:
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import final
 
+from morok.dtype.records import record
 from morok.errors import MeshError
 
 Group = tuple[str, ...]  # axes of a mesh that cut one axis of a tensor, the first one coarsest; () is none
@@ -25,7 +25,7 @@ _KIND = "MESH:"
 
 
 @final
-@dataclass(frozen=True)
+@record(frozen=True)
 class Mesh:
     """Devices of one kind in a grid with named axes."""
 
@@ -81,7 +81,7 @@ class Mesh:
 
 
 @final
-@dataclass(frozen=True)
+@record(frozen=True)
 class Layout:
     """A tensor of some shape on a mesh. Symbolic sizes are never cut."""
 

@@ -10,7 +10,7 @@ fragments fits.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple, final
 
 from morok import knobs
@@ -25,6 +25,7 @@ from morok.dtype import (
     int32,
     uint8,
 )
+from morok.dtype.records import record
 from morok.ir.args import register_arg
 from morok.ir.node import UOp
 from morok.ir.ops import Ops
@@ -33,7 +34,7 @@ from morok.ir.warp_roles import Box
 
 @final
 @register_arg
-@dataclass(frozen=True)
+@record(frozen=True)
 class Fragment:
     """Where the elements of an operand lie: bits of row and column, lowest first, as bits of lane or
     register."""
@@ -96,7 +97,7 @@ def _number(bits: tuple[str, ...], lane: int, register: int) -> int:
 
 @final
 @register_arg
-@dataclass(frozen=True)
+@record(frozen=True)
 class MatrixUnit:
     """One matrix instruction. `inputs` are what it multiplies, `output` what it adds up in."""
 
@@ -202,7 +203,7 @@ PANEL = 128  # bytes of a row in a shared tile; longer rows lie in panels side b
 
 @final
 @register_arg
-@dataclass(frozen=True)
+@record(frozen=True)
 class Panels:
     """The argument of LDMATRIX where a unit reads a shared tile by itself: its value describes the tile.
 
@@ -217,7 +218,7 @@ class Panels:
 
 @final
 @register_arg
-@dataclass(frozen=True)
+@record(frozen=True)
 class Products:
     """The argument of ASYNC_COMMIT, ASYNC_WAIT and FENCE where they are about units, not copies: how many
     groups of products may be under way."""
@@ -227,7 +228,7 @@ class Products:
 
 @final
 @register_arg
-@dataclass(frozen=True)
+@record(frozen=True)
 class Rows:
     """The argument of LDMATRIX: so many 8×8 matrices of 16-bit elements, turned on their diagonal or not."""
 
@@ -237,7 +238,7 @@ class Rows:
 
 @final
 @register_arg
-@dataclass(frozen=True)
+@record(frozen=True)
 class Shared:
     """What a local buffer is on a grid: filled by all threads of a block, in a ring of so many tiles.
 

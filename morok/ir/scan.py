@@ -12,10 +12,10 @@ loops run in order, outer ones first. REDUCE(SCAN(…), *loops) with the op LAST
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, final
 
 from morok.dtype import DType, identity
+from morok.dtype.records import record
 from morok.errors import DTypeError, IRError
 from morok.ir.args import register_arg
 from morok.ir.node import UOp, alu, const, make
@@ -29,7 +29,7 @@ LAST: tuple[Op, ...] = (Ops.PICK,)  # the argument of a REDUCE that takes what t
 
 @final
 @register_arg
-@dataclass(frozen=True)
+@record(frozen=True)
 class Scan:
     """The argument of a SCAN: its op, whether a start is given, how many neighbouring lanes are steps.
 
@@ -43,7 +43,7 @@ class Scan:
 
 
 @final
-@dataclass(frozen=True)
+@record(frozen=True)
 class Parts:
     """The sources of a SCAN."""
 

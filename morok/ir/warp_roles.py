@@ -7,9 +7,9 @@ the phase by its parity. A ring of tiles has two such barriers per tile: `full` 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import final
 
+from morok.dtype.records import record
 from morok.ir.args import register_arg
 
 WARP_GROUP = 128  # threads of a warp group: they multiply together, and have the same number of registers
@@ -24,7 +24,7 @@ def at_first(threads: int) -> int:
 
 @final
 @register_arg
-@dataclass(frozen=True)
+@record(frozen=True)
 class Role:
     """Some threads of a block, and the third part of the argument of a RANGE of kind ROLE.
 
@@ -40,7 +40,7 @@ class Role:
 
 @final
 @register_arg
-@dataclass(frozen=True)
+@record(frozen=True)
 class MBarrierStep:
     """The argument of MBARRIER: what is done to a barrier.
 
@@ -56,7 +56,7 @@ class MBarrierStep:
 
 @final
 @register_arg
-@dataclass(frozen=True)
+@record(frozen=True)
 class Box:
     """A buffer as TMA sees it, and the part of it that one copy brings; innermost first.
 

@@ -8,12 +8,13 @@ and printed. A description comes from a file (`files.py`), and the system overri
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import field, fields, is_dataclass
 from functools import cached_property
 from hashlib import blake2b
 from typing import Any, final
 
 from morok.dtype import FLOATS, DType, float32, float64
+from morok.dtype.records import record
 from morok.ir.matrix import MatrixUnit
 from morok.ir.ops import Op, Ops
 from morok.machine.rates import Attention, Grid, OpCosts, Products, Rates, Splits
@@ -28,7 +29,7 @@ BASIC_OPS: frozenset[Op] = frozenset((
 
 
 @final
-@dataclass(frozen=True)
+@record(frozen=True)
 class Link:
     """A way from this machine to another device: seconds until the first byte, bytes per second after it."""
 
@@ -38,7 +39,7 @@ class Link:
 
 
 @final
-@dataclass(frozen=True)
+@record(frozen=True)
 class Machine:
     """One chip as the compiler sees it. The defaults are a plain processor of today."""
 

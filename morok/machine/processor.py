@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import final
+
+from morok.dtype.records import record
 
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 _UNITS = {"K": 1 << 10, "M": 1 << 20}
 
 
 @final
-@dataclass(frozen=True)
+@record(frozen=True)
 class Processor:
     """A processor that LLVM can make code for."""
 

@@ -6,10 +6,10 @@ the file whether it was measured, and on what.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from typing import final
 
+from morok.dtype.records import record
 from morok.ir.ops import Op, Ops
 
 _DIVISION = frozenset((Ops.FDIV, Ops.RECIP, Ops.SQRT, Ops.RSQRT, Ops.MULHI))
@@ -21,7 +21,7 @@ FUNCTIONS = _EXPONENTIAL | _TRIGONOMETRIC | _POWER  # that become polynomials, o
 
 
 @final
-@dataclass(frozen=True)
+@record(frozen=True)
 class OpCosts:
     """One op on one element, in simple vector operations. Fusion, the heuristics and the model of a search
     all ask this table."""
@@ -49,7 +49,7 @@ class OpCosts:
 
 
 @final
-@dataclass(frozen=True)
+@record(frozen=True)
 class Rates:
     """Cycles of one core, and what is counted in simple operations."""
 
@@ -76,7 +76,7 @@ class Rates:
 
 
 @final
-@dataclass(frozen=True)
+@record(frozen=True)
 class LongReduce:
     """From which length on, up to how many outputs, and into how many pieces for all outputs together."""
 
@@ -86,7 +86,7 @@ class LongReduce:
 
 
 @final
-@dataclass(frozen=True)
+@record(frozen=True)
 class TallReduce:
     """At least so many rows and elements, fewer blocks of rows than threads could share instead; so many
     pieces."""
@@ -98,7 +98,7 @@ class TallReduce:
 
 
 @final
-@dataclass(frozen=True)
+@record(frozen=True)
 class LongScan:
     """From which length on a row is cut, up to how many rows, and into how many pieces at most."""
 
@@ -108,7 +108,7 @@ class LongScan:
 
 
 @final
-@dataclass(frozen=True)
+@record(frozen=True)
 class Splits:
     """What is done in several kernels, because one would leave most of the machine idle. None: never."""
 
@@ -120,7 +120,7 @@ class Splits:
 
 
 @final
-@dataclass(frozen=True)
+@record(frozen=True)
 class Grid:
     """A grid of blocks as a whole, in clocks."""
 
@@ -131,7 +131,7 @@ class Grid:
 
 
 @final
-@dataclass(frozen=True)
+@record(frozen=True)
 class BlockTile:
     """A block's tile: outputs, bytes of one row of steps, warps or threads along both sides, depth.
 
@@ -148,7 +148,7 @@ class BlockTile:
 
 
 @final
-@dataclass(frozen=True)
+@record(frozen=True)
 class Products:
     """Tiles for products on a grid, and the rates of one multiprocessor, per clock.
 
@@ -173,7 +173,7 @@ class Products:
 
 
 @final
-@dataclass(frozen=True)
+@record(frozen=True)
 class Attention:
     """Tiles for two products in a chain, and how fast they are. Pairs are a number and the time with it."""
 

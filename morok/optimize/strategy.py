@@ -8,27 +8,27 @@ is asked for.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import final
 
 from morok import knobs
+from morok.dtype.records import record
 from morok.errors import MorokError
 
 
 @final
-@dataclass(frozen=True)
+@record(frozen=True)
 class Plain:
     """Plain loops."""
 
 
 @final
-@dataclass(frozen=True)
+@record(frozen=True)
 class Heuristic:
     """The default choice: a few milliseconds, nothing is measured."""
 
 
 @final
-@dataclass(frozen=True)
+@record(frozen=True)
 class Beam:
     """A search among sequences of actions, by measuring: so many are kept per round, for so many seconds."""
 
@@ -44,7 +44,7 @@ Strategy = Plain | Heuristic | Beam
 
 
 @final
-@dataclass(frozen=True)
+@record(frozen=True)
 class Config:
     """What a plan may be told about the way its kernels are compiled. None: what the knobs say."""
 

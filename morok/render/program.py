@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 from typing import final
 
 from morok.dtype import DType
+from morok.dtype.records import record
 from morok.dtype.types import parse
 from morok.errors import CompileError, VariableError
 from morok.ir.arithmetic.alu import evaluate
@@ -24,7 +24,7 @@ Extent = tuple[int | str, ...]
 
 
 @final
-@dataclass(frozen=True)
+@record(frozen=True)
 class Argument:
     """A buffer that a kernel takes: its number, element type, size in elements, and whether it is written."""
 
@@ -35,7 +35,7 @@ class Argument:
 
 
 @final
-@dataclass(frozen=True)
+@record(frozen=True)
 class Program:
     """A kernel as text. `variables` are passed after the buffers, in this order, each in 64 bits."""
 

@@ -11,7 +11,6 @@ import sys
 import time
 import weakref
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Literal, NoReturn, Protocol, final
 
@@ -22,6 +21,7 @@ from morok.device.buffer import Buffer, bind_buffer, find_buffer, show_bytes
 from morok.device.error_flags import ErrorFlags
 from morok.device.registry import get_device
 from morok.dtype import uint8
+from morok.dtype.records import record
 from morok.errors import OutOfRange, VariableError
 from morok.ir.memory import own_device
 from morok.ir.node import UOp, toposort
@@ -129,7 +129,7 @@ def buffer_for(node: UOp) -> Buffer:
 
 
 @final
-@dataclass(frozen=True)
+@record(frozen=True)
 class PlannedKernel:
     """What a plan tells about one of its kernels."""
 

@@ -18,15 +18,15 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
 from morok import knobs
+from morok.dtype.records import record
 
 
 @final
-@dataclass(frozen=True)
+@record(frozen=True)
 class Event:
     """One run of one kernel."""
 

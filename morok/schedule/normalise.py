@@ -8,10 +8,10 @@ is keyed by. The walk is the only work that a cached schedule costs, so it is ke
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import final
 
 from morok.dtype import void
+from morok.dtype.records import record
 from morok.errors import IRError, VariableError
 from morok.ir.node import UOp, make
 from morok.ir.ops import Ops
@@ -19,7 +19,7 @@ from morok.ir.provenance import place
 
 
 @final
-@dataclass(frozen=True)
+@record(frozen=True)
 class Normalised:
     """The graph (a SINK over the outputs), what its PARAMs stand for, and the values of its variables."""
 

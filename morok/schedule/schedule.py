@@ -15,12 +15,12 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
 from morok import knobs
 from morok.caches import Cache
 from morok.dtype import DType, void
+from morok.dtype.records import record
 from morok.ir.checks import Complaint
 from morok.ir.node import UOp, make, toposort
 from morok.ir.ops import Ops
@@ -41,7 +41,7 @@ NORMALISED = By("stage", "normalise", "1.0")
 
 
 @final
-@dataclass(frozen=True)
+@record(frozen=True)
 class ScheduleItem:
     """One kernel, or one transfer (`ast.op is Ops.COPY`: buffers[1] to buffers[0]), on actual buffers."""
 
@@ -56,7 +56,7 @@ class ScheduleItem:
 
 
 @final
-@dataclass(frozen=True)
+@record(frozen=True)
 class Checked:
     """A place for notes about positions that are outside, and what they mean."""
 
@@ -69,7 +69,7 @@ class Checked:
 
 
 @final
-@dataclass
+@record
 class Schedule:
     """Everything that running a computation takes."""
 

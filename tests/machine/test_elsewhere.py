@@ -8,8 +8,16 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parents[2] / "morok"
-# Who may: the files themselves, renderers and drivers of one maker, and the pool, which writes instructions.
-ALLOWED = ("machine/", "render/", "device/cuda", "device/cpu/threads.py", "cli/bench/")
+# Who may: the files themselves, renderers and drivers of one maker, the pool and the linker, which write
+# instructions.
+ALLOWED = (
+    "machine/",
+    "render/",
+    "device/cuda",
+    "device/cpu/threads.py",
+    "device/cpu/objects.py",
+    "cli/bench/",
+)
 CHIPS = re.compile(
     r"sm_\d|neoverse|cortex|avx|\bsse\d|aarch64|arm64|x86|\bneon\b|\bamx|[hab][12]00\b|hopper|ampere", re.I
 )

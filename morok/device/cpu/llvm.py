@@ -7,12 +7,17 @@ instructions is already vectorised, shared and hoisted, and the passes of its co
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from collections.abc import Callable, Sequence
 from functools import cache
+from hashlib import blake2b
+from importlib.util import find_spec
 from typing import Any, final
 
+from morok.device.cpu.objects import link
+from morok.device.store import disk_store
 from morok.errors import CompileError, DeviceError
 from morok.forks import Held, at_fork
 from morok.machine.processor import Processor
@@ -36,10 +41,37 @@ def binding() -> Any:
 
 @cache
 def host() -> Processor:
-    """The processor of this machine."""
+    """The processor of this machine: as it was found before, or by asking LLVM."""
+    store, key = disk_store(), host_key()
+    known = None if store is None or key is None else store.get_version(key)
+    parts = [] if known is None else known.split("\n")
+    if len(parts) == 3:
+        return Processor(*parts)
     llvm = binding()
     features = ",".join((llvm.get_host_cpu_features().flatten(), *kernel_features()))
-    return Processor(llvm.get_process_triple(), llvm.get_host_cpu_name(), features)
+    found = Processor(llvm.get_process_triple(), llvm.get_host_cpu_name(), features)
+    if store is not None and key is not None:
+        store.put_version(key, f"{found.triple}\n{found.cpu}\n{found.features}")
+    return found
+
+
+# What /proc/cpuinfo says of each core, and what changes from one moment to the next.
+_OF_A_CORE = ("processor", "cpu MHz", "bogomips", "apicid", "initial apicid", "core id", "physical id")
+
+
+def host_key(path: str = "/proc/cpuinfo") -> str | None:
+    """All that LLVM's answer can depend on: what the system says of its processors, and LLVM's own file."""
+    package = find_spec("llvmlite")  # which does not load it
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            lines = {line for line in file if line.partition("\t")[0].strip() not in ("", *_OF_A_CORE)}
+        assert package is not None and package.origin is not None
+        library = os.stat(os.path.join(os.path.dirname(package.origin), "binding", "libllvmlite.so"))
+    except (OSError, AssertionError):
+        return None
+    of_llvm = f"{package.origin} {library.st_size} {library.st_mtime_ns} {library.st_ctime_ns}"
+    said = "".join(sorted(lines))
+    return f"processor|{blake2b(f'{os.uname()}{of_llvm}{said}'.encode(), digest_size=16).hexdigest()}"
 
 
 _KERNEL_FEATURES = {"asimddp": "+dotprod"}  # which Linux knows of an ARM processor and LLVM does not ask for
@@ -183,11 +215,15 @@ def _release(linker: _Linker) -> None:
 class Code:
     """Object code in this process's memory. The memory goes back when the object dies."""
 
-    __slots__ = ("_library", "_linker", "addresses")
+    __slots__ = ("_image", "_library", "_linker", "addresses")
 
     def __init__(self, code: bytes, symbols: Sequence[str]) -> None:
-        llvm = binding()
         self._library: Any = None
+        found = link(code, symbols)
+        if found is not None:
+            self._image, self.addresses = found
+            return
+        llvm = binding()
         with _link_lock:
             if not _linkers or _linkers[-1].linked >= _OBJECTS:
                 if _linkers and not _linkers[-1].alive:
@@ -204,7 +240,7 @@ class Code:
                 raise CompileError(f"the object code could not be linked: {str(error).strip()}") from None
             self._linker = linker
             linker.alive += 1
-        self.addresses: dict[str, int] = {symbol: self._library[symbol] for symbol in symbols}
+        self.addresses = {symbol: self._library[symbol] for symbol in symbols}
 
     def __del__(
         self, ending: Callable[[], bool] = sys.is_finalizing, release: Callable[[_Linker], None] = _release

@@ -12,10 +12,11 @@ Memory of the plain device is the same for all ranks: a process has its own, vir
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, final
 
 from morok.dtype import void
+from morok.dtype.records import record
 from morok.errors import MeshError
 from morok.ir import movement as move
 from morok.ir.build import cast
@@ -43,7 +44,7 @@ from morok.schedule.mesh.writes import laid_out
 
 
 @final
-@dataclass
+@record
 class Partition:
     """A graph for one rank, and what its outputs are in the whole."""
 

@@ -13,9 +13,10 @@ Axes of a source that no axis of the result names are reduced: cutting them leav
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, final
 
+from morok.dtype.records import record
 from morok.ir.infer import shape, size_of
 from morok.ir.layout import Group, Mesh, Spec, chunk
 from morok.ir.node import UOp
@@ -26,7 +27,7 @@ AxisMap = tuple[int, ...]
 
 
 @final
-@dataclass(frozen=True)
+@record(frozen=True)
 class Placement:
     """Cuts by axis; and along which axes of the mesh values are parts still to be joined, by which op."""
 

@@ -10,18 +10,18 @@ output takes the input's place.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import final
 
 import numpy as np
 
+from morok.dtype.records import record
 from morok.ir.node import UOp
 
 ALIGNMENT = 64
 
 
 @final
-@dataclass(frozen=True)
+@record(frozen=True)
 class Placement:
     """Where an intermediate buffer lies in the arena of its device."""
 
@@ -31,7 +31,7 @@ class Placement:
 
 
 @final
-@dataclass(frozen=True)
+@record(frozen=True)
 class MemoryPlan:
     """Places of the intermediate buffers; outputs have memory of their own, which outlives the schedule."""
 
@@ -52,7 +52,7 @@ class MemoryPlan:
 
 
 @final
-@dataclass(eq=False)
+@record(eq=False)
 class LiveRange:
     """One intermediate buffer: a key for the caller, its size, and the first and last step that use it."""
 

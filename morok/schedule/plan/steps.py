@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import final
 
 from morok.dtype import DType
+from morok.dtype.records import record
 from morok.ir.checks import Complaint
 from morok.ir.node import UOp
 from morok.ir.provenance import Origin, line_of
 
 
 @final
-@dataclass(frozen=True)
+@record(frozen=True)
 class Check:
     """One place for a note, and what it means."""
 
@@ -25,7 +26,7 @@ class Check:
 
 
 @final
-@dataclass(frozen=True)
+@record(frozen=True)
 class Step:
     """A schedule item whose buffers are numbers."""
 
@@ -44,7 +45,7 @@ class Step:
 
 
 @final
-@dataclass(frozen=True)
+@record(frozen=True)
 class MemoryTemplate:
     """(number among the made buffers, device, offset, bytes) of each intermediate, and the totals."""
 
@@ -55,7 +56,7 @@ class MemoryTemplate:
 
 
 @final
-@dataclass(frozen=True)
+@record(frozen=True)
 class Template:
     """Everything about a schedule that does not depend on the buffers it runs on."""
 

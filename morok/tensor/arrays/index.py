@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 
 from morok.dtype import int64
+from morok.dtype.records import record
 from morok.errors import DTypeError, OutOfRange, ShapeError
 from morok.ir import build
 from morok.ir import movement as move
@@ -41,7 +42,7 @@ INDEXED = (
 )
 
 
-@dataclass
+@record
 class Steps:
     """Basic indexing taken apart: a box, then axes reversed, then strides, then the final shape."""
 
@@ -55,7 +56,7 @@ class Steps:
     at: int = 0  # how many axes of the result come before those of the arrays
 
 
-@dataclass
+@record
 class Rows:
     """A tensor as a table of rows, and the places in it that arrays of integers name."""
 

@@ -16,10 +16,10 @@ import inspect
 import math
 import typing
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any, final
 
 from morok.dtype import DType, float32
+from morok.dtype.records import record
 from morok.ir.build import approximate_op, cast
 from morok.ir.call import call_name
 from morok.ir.node import UOp, alu, const, toposort
@@ -64,7 +64,7 @@ Rules = Iterator[tuple[str, Term, tuple[Any, ...]]]
 
 
 @final
-@dataclass(frozen=True)
+@record(frozen=True)
 class Pullback:
     """One rule. `parts` are the gradients of the op's sources, in their order."""
 
