@@ -12,17 +12,21 @@ of their bytes then, and the scale is divided by the power of two.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from typing import final
 
 import numpy as np
 
 from morok import dtype as dt
+from morok.device.cpu.threads import thread_count
 from morok.nn.blocks import FLOAT4, FORMATS, INT4_GROUPS, INT8_GROUPS, NON_LINEAR, BlockFormat
 from morok.tensor.tensor import Tensor
 
 LANES = 16
+_WORTH_THREADS = 1 << 20  # bytes of an array
 _ONES = 0x01010101
 
 
@@ -82,22 +86,23 @@ class WordFormat:
         def lanes(x: np.ndarray) -> Tensor:
             """(rows, blocks, numbers) side by side."""
             return Tensor(
-                np.ascontiguousarray(x.reshape(rows // LANES, LANES, blocks, -1).transpose(0, 2, 3, 1)),
-                device=device,
+                _copied(x.reshape(rows // LANES, LANES, blocks, -1).transpose(0, 2, 3, 1)), device=device
             )
+
+        def pieces(parts: Sequence[slice]) -> np.ndarray:
+            """Some bytes of every block: what is in one piece is not copied for that."""
+            joined = [slice(parts[0].start, parts[-1].stop)]
+            gaps = any(a.stop != b.start for a, b in pairwise(parts))
+            found = [raw[..., part] for part in (parts if gaps else joined)]
+            return np.concatenate(found, -1) if gaps else found[0]
 
         halves = None
         if self.halves:
-            pairs = np.stack([raw[..., at : at + 2] for at in self.halves], 2)
-            halves = lanes(np.ascontiguousarray(pairs).reshape(rows, blocks, -1).view(np.float16))
-        codes = np.concatenate([raw[..., part] for part in self.codes], -1)
-        codes = codes if self.turned is None else self.turned(codes)
+            halves = lanes(pieces([slice(at, at + 2) for at in self.halves]).view(np.float16))
+        codes = pieces(self.codes)
+        codes = codes if self.turned is None else np.ascontiguousarray(self.turned(codes))
         small = None if self.small is None else lanes(raw[..., self.small])
-        return Stored(
-            halves,
-            small,
-            lanes(np.ascontiguousarray(codes).view(np.int32)),
-        )
+        return Stored(halves, small, lanes(codes.view(np.int32)))
 
     def rows_of(self, stored: Stored, places: Tensor) -> Tensor:
         """Some rows as numbers, (places, numbers)."""
@@ -114,6 +119,19 @@ class WordFormat:
             pieces = len(found) // block.shape[at]
             found = [Tensor.stack(*found[i::pieces], dim=front + at) for i in range(pieces)]
         return found[0].reshape(places.shape[0], -1)
+
+
+def _copied(x: np.ndarray) -> np.ndarray:
+    """An array without gaps, by several threads where it is large: NumPy copies outside of Python's lock."""
+    made = np.empty(x.shape, x.dtype)
+    threads = min(thread_count(), len(x)) if x.nbytes >= _WORTH_THREADS else 1
+    if threads < 2:
+        np.copyto(made, x)
+        return made
+    ends = [len(x) * n // threads for n in range(threads + 1)]
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(lambda part: np.copyto(made[part], x[part]), map(slice, ends, ends[1:])))
+    return made
 
 
 # --- pieces of blocks
