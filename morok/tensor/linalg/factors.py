@@ -30,6 +30,7 @@ from morok.tensor.linalg.solve import (
     _precise,
     factored,
     marked,
+    pivots,
     solve_triangular,
     svd,
     unit_matrix,
@@ -68,11 +69,11 @@ class SLogDet(NamedTuple):
 # --- LU
 
 
-def _packed(t: T, pivot: bool) -> tuple[Any, Any]:
-    """(L and U in one matrix, the order of the rows), with a gradient for the first."""
+def _packed(t: T, pivot: bool) -> tuple[Any, Any, Any]:
+    """(L and U in one matrix, the order of the rows, swaps if they were noted); the first has a gradient."""
     x = _precise(t)
-    packed, order, _ = factored(detach(x), pivot)
-    return _as_given(t, marked("lu", packed, x, order)), order
+    packed, order, _, swaps = factored(detach(x), pivot)
+    return _as_given(t, marked("lu", packed, x, order)), order, swaps
 
 
 def lu(t: T, pivot: bool = True) -> LU:
@@ -83,7 +84,7 @@ def lu(t: T, pivot: bool = True) -> LU:
     [[1.0, 2.0], [3.0, 4.0]]
     """
     rows, columns = _matrix(t, "lu", square=False)
-    packed, order = _packed(t, pivot)
+    packed, order, _ = _packed(t, pivot)
     count = min(rows, columns)
     lower = tril(narrow(packed, -1, 0, count), -1) + unit_matrix(packed, rows, count)
     upper = triu(narrow(packed, -2, 0, count))
@@ -101,8 +102,10 @@ def lu_factor(t: T, pivot: bool = True) -> LUFactor:
     [2, 2]
     """
     rows, columns = _matrix(t, "lu_factor", square=False)
-    packed, order = _packed(t, pivot)
-    return LUFactor(packed, _swaps(order, rows, min(rows, columns)))
+    packed, order, swaps = _packed(t, pivot)
+    if swaps is None:
+        return LUFactor(packed, _swaps(order, rows, min(rows, columns)))
+    return LUFactor(packed, cast(swaps + 1, dt.int32))
 
 
 def _swaps(order: Any, rows: int, count: int) -> Any:
@@ -180,8 +183,7 @@ def slogdet(t: T) -> SLogDet:
     """
     size, _ = _matrix(t, "slogdet")
     x = _precise(t)
-    packed, _, swaps = factored(detach(x), True)
-    diagonal = packed.diagonal(0, -2, -1)
+    diagonal, swaps = pivots(detach(x))
     signs = reduce.prod(sign(diagonal), -1) * swaps if size else reduce.prod(diagonal, -1)
     size_of = reduce.sum(log(arithmetic.abs(diagonal)), -1)
     return SLogDet(_as_given(t, signs), _as_given(t, marked("logabsdet", size_of, x)))

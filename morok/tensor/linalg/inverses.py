@@ -44,21 +44,31 @@ def pinv(t: T, atol: Any = None, rtol: Any = None, hermitian: bool = False, rcon
     """
     _matrix(t, "pinv", square=hermitian)
     rtol = rcond if rtol is None else rtol
-    if 0 in t.shape:
-        return matrix_transpose(t)
-    x = _precise(t)
-    if hermitian:
+    if hermitian and 0 not in t.shape:
+        x = _precise(t)
         values, v = eigh(x)
         sizes = arithmetic.abs(values)
         kept = sizes > _tolerance(x, detach(sizes), atol, rtol)
         inverse = where(kept, 1.0 / where(kept, values, 1.0), 0.0)
         return _as_given(t, matmul(v * unsqueeze(inverse, -2), matrix_transpose(v)))
-    a = detach(x)
-    u, s, vh = svd(a)
+    return _inverted(t, atol, rtol)[0]
+
+
+def _inverted(t: T, atol: Any, rtol: Any) -> tuple[T, Any]:
+    """(the pseudo-inverse, the singular values; None of an empty matrix)."""
+    if 0 in t.shape:
+        return matrix_transpose(t), None
+    x = _precise(t)
+    u, s, vh = svd(detach(x))
     kept = s > _tolerance(x, s, atol, rtol)
     inverse = where(kept, 1.0 / where(kept, s, 1.0), 0.0)
     found = matmul(matrix_transpose(vh) * unsqueeze(inverse, -2), matrix_transpose(u))
-    return _as_given(t, marked("pinv", found, x))
+    return _as_given(t, marked("pinv", found, x)), s
+
+
+def _counted(t: T, values: Any, atol: Any, rtol: Any) -> T:
+    found: T = reduce.sum(values > _tolerance(_precise(t), values, atol, rtol), -1)
+    return found
 
 
 def matrix_rank(t: T, atol: Any = None, rtol: Any = None, hermitian: bool = False, tol: Any = None) -> T:
@@ -73,9 +83,7 @@ def matrix_rank(t: T, atol: Any = None, rtol: Any = None, hermitian: bool = Fals
         return cast(reduce.sum(t, (-2, -1)), dt.int64)
     x = _precise(t)
     values = arithmetic.abs(eigvalsh(x)) if hermitian else svdvals(x)
-    limit = _tolerance(x, values, atol, 0.0 if tol is not None and rtol is None else rtol)
-    found: T = reduce.sum(values > limit, -1)
-    return found
+    return _counted(t, values, atol, 0.0 if tol is not None and rtol is None else rtol)
 
 
 class Lstsq(NamedTuple):
@@ -98,13 +106,13 @@ def lstsq(t: T, b: Any, rcond: Any = None, driver: str | None = None) -> Lstsq:
     y = as_operand(t, b)
     vector = y.ndim == 1 or (t.ndim - 1 == y.ndim and y.shape == t.shape[:-1])
     right = unsqueeze(y, -1) if vector else y
-    x = pinv(t, rtol=rcond)
+    x, singular = _inverted(t, None, rcond)
     found = matmul(x, right)
     away = matmul(t, found) - right
     empty = narrow(flatten(right), 0, 0, 0)
     residuals = reduce.sum(away * away, -2) if rows > columns and driver != "gelsy" else empty
     values = svdvals(t) if driver in ("gelss", "gelsd") else narrow(flatten(t), 0, 0, 0)
-    rank = matrix_rank(t, rtol=rcond)
+    rank = matrix_rank(t, rtol=rcond) if singular is None else _counted(t, singular, None, rcond)
     if driver == "gels":  # which takes a full rank for granted
         rank = narrow(reshape(rank, rank.numel()), 0, 0, 0)
     return Lstsq(squeeze(found, -1) if vector else found, residuals, rank, values)

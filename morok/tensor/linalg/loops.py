@@ -22,6 +22,7 @@ from typing import Any, final
 from morok.caches import Cache
 from morok.device.buffer import ALIGNMENT, Buffer, bind_buffer
 from morok.device.registry import get_device
+from morok.dtype import DType
 from morok.errors import ShapeError
 from morok.forks import renewed
 from morok.ir.memory import base_of
@@ -174,6 +175,11 @@ def _loop(
 
 def tensor_on(x: T, memory: Buffer, shape: tuple[int, ...]) -> T:
     """A tensor of x's kind on memory that has been filled."""
-    node: UOp = new_buffer(x.dtype, math.prod(shape), x.device)
+    return tensor_of(x, memory, shape, x.dtype)
+
+
+def tensor_of(x: T, memory: Buffer, shape: tuple[int, ...], dtype: DType) -> T:
+    """The same with elements of another type."""
+    node: UOp = new_buffer(dtype, math.prod(shape), x.device)
     bind_buffer(node, memory)
     return x._new(view_of(node, shape))

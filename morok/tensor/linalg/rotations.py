@@ -14,6 +14,7 @@ from morok.tensor.elementwise.comparison import where
 from morok.tensor.elementwise.operators import T
 from morok.tensor.linalg.loops import steps
 from morok.tensor.linalg.steps import rotate_rows
+from morok.tensor.linalg.written import use
 
 
 def sweeps(dtype: dt.DType, size: int) -> int:
@@ -32,6 +33,8 @@ def diagonalized(x: T, size: int) -> tuple[Any, Any]:
     positive and of one order, so that this takes few sweeps. Rows are then the eigenvectors, times these
     values. The eigenvalues themselves are computed from A, where no shift has cost them digits.
     """
+    if use.is_written(x):
+        return use.eigh(x)
     odd = size % 2
     none: list[Any] = [None] * (x.ndim - 2)
     largest = reduce.max(reduce.sum(arithmetic.abs(x), -1), -1)

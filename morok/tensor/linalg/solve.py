@@ -36,6 +36,7 @@ from morok.tensor.linalg.rotations import diagonalized
 from morok.tensor.linalg.steps import cholesky as cholesky_step
 from morok.tensor.linalg.steps import gauss_jordan, reflect, rotate_rows, substitute, unreflect
 from morok.tensor.linalg.steps import lu as lu_step
+from morok.tensor.linalg.written import use
 from morok.tensor.sizes import broadcast_shapes, concrete_shape
 
 FREE = "free columns"  # the name of columns that only complete a basis
@@ -156,7 +157,10 @@ def solved(x: T, y: Any, transposed: bool = False) -> Any:
     size = _matrix(a, "solve")[0]
     a = matrix_transpose(a) if transposed else a
     batch = broadcast_shapes(a.shape[:-2], wide.shape[:-2])
-    found = narrow(steps(_beside(a, wide, batch), size, gauss_jordan), -1, size, wide.shape[-1])
+    if use.is_written(a, wide) and a.dtype is wide.dtype and 0 not in batch:
+        found = use.solve(a, wide)
+    else:
+        found = narrow(steps(_beside(a, wide, batch), size, gauss_jordan), -1, size, wide.shape[-1])
     return marked("solve", found, x, y, transposed=transposed)
 
 
@@ -182,17 +186,34 @@ def det(t: T) -> T:
     if size == 0:
         return reduce.sum(floating(t), (-2, -1)) + 1.0
     x = _precise(t)
-    packed, _, sign = factored(detach(x), True)
-    found = reduce.prod(packed.diagonal(0, -2, -1), -1) * sign
+    a = detach(x)
+    if use.is_written(a) and use.as_lanes(a):
+        found = use.determinant(a)[0]
+    else:
+        diagonal, sign = pivots(a)
+        found = reduce.prod(diagonal, -1) * sign
     return _as_given(t, marked("det", found, x))
 
 
-def factored(x: T, pivot: bool) -> tuple[Any, Any, Any]:
-    """(L below U's diagonal and U, the order of the rows, the sign of that order); A[order] = L U."""
+def pivots(x: T) -> tuple[Any, Any]:
+    """(the diagonal of U, the sign of the order of the rows)."""
+    if use.is_written(x) and use.as_lanes(x):
+        return use.determinant(x)[1:]
+    packed, _, sign, _ = factored(x, True)
+    return packed.diagonal(0, -2, -1), sign
+
+
+def factored(x: T, pivot: bool) -> tuple[Any, Any, Any, Any]:
+    """(L below U's diagonal and U, the order of the rows, its sign, swaps); A[order] = L U.
+
+    Swaps are the rows, from 0 on, with which each was swapped; None where they were not noted.
+    """
     rows, columns = _matrix(x, "lu", square=False)
+    if use.is_written(x):
+        return use.lu(x, pivot)
     if rows == columns and rows % WIDTH and in_panels(x.shape, rows):
-        packed, order, sign = factored(bordered(x), pivot)
-        return packed.narrow(-1, 0, rows).narrow(-2, 0, rows), order.narrow(-1, 0, rows), sign
+        packed, order, sign, _ = factored(bordered(x), pivot)
+        return packed.narrow(-1, 0, rows).narrow(-2, 0, rows), order.narrow(-1, 0, rows), sign, None
     lead = x.shape[:-2]
     order = cast(x._new(iota((rows, 1), 0, dt.int64)), x.dtype)
     signs = x._new(ones(type(x), rows, 1, dtype=x.dtype, device=x.device).uop)
@@ -203,7 +224,8 @@ def factored(x: T, pivot: bool) -> tuple[Any, Any, Any]:
     else:
         done = steps(state, count, lu_step, columns, pivot)
     places = cast(squeeze(narrow(done, -1, columns, 1), -1), dt.int64)
-    return narrow(done, -1, 0, columns), places, reduce.prod(narrow(done, -1, columns + 1, 1), (-2, -1))
+    sign = reduce.prod(narrow(done, -1, columns + 1, 1), (-2, -1))
+    return narrow(done, -1, 0, columns), places, sign, None
 
 
 # --- factorisations
@@ -220,12 +242,14 @@ def cholesky(t: T, upper: bool = False) -> T:
     size, _ = _matrix(t, "cholesky")
     x = _precise(t)
     a = detach(x)
-    if in_panels(x.shape, size):
+    if use.is_written(a):
+        done = use.cholesky(a)
+    elif in_panels(x.shape, size):
         done = by_panels(bordered(a), size + -size % WIDTH, CHOLESKY)
-        done = narrow(narrow(done, -1, 0, size), -2, 0, size)
+        done = tril(narrow(narrow(done, -1, 0, size), -2, 0, size))
     else:
-        done = steps(a, size, cholesky_step)
-    found = _as_given(t, marked("cholesky", tril(done), x))
+        done = tril(steps(a, size, cholesky_step))
+    found = _as_given(t, marked("cholesky", done, x))
     return matrix_transpose(found) if upper else found
 
 
@@ -258,8 +282,24 @@ def reflected(x: T, complete: bool = False) -> tuple[Any, Any, Any]:
     rows, columns = x.shape[-2:]
     assert isinstance(rows, int) and isinstance(columns, int)
     lead, count = x.shape[:-2], min(rows, columns)
+    if use.is_written(x) and use.as_lanes(x):
+        return use.qr(x, rows if complete else count)
+    if not count or 0 in lead:
+        return _reflected_by_steps(x, complete)
+    largest = reduce.max(arithmetic.abs(x), (-2, -1), keepdim=True)
+    scale = where(largest > 0.0, largest, 1.0)  # or squares of large elements are none
+    x = x / scale
     if in_panels(x.shape, count):
-        return _reflected_by_panels(x, rows if complete else count)
+        q, r, sign = _reflected_by_panels(x, rows if complete else count)
+    else:
+        q, r, sign = _reflected_by_steps(x, complete)
+    return q, r * scale, sign
+
+
+def _reflected_by_steps(x: T, complete: bool) -> tuple[Any, Any, Any]:
+    """As `reflected`, one column after the other."""
+    rows, columns = concrete_shape(x.shape[-2:])
+    lead, count = x.shape[:-2], min(rows, columns)
     turns = min(columns, rows - 1)
     nothing = x._new(zeros(type(x), *lead, rows, columns, dtype=x.dtype, device=x.device).uop)
     done = steps(cat(x, nothing, dim=-1), max(turns, 0), reflect, columns)
@@ -330,13 +370,15 @@ def _jacobi_svd(x: T, full: bool) -> tuple[Any, Any, Any]:
         none = zeros(type(x), *lead, columns, dtype=x.dtype, device=x.device)
         u, v = (expand(unit_matrix(x, n), [*lead, n, n]) for n in (rows, columns))
         return u, x._new(none.uop), v
+    if use.is_written(x) and use.as_lanes(x):
+        return use.svd(x, rows if full else columns)
     largest = reduce.max(arithmetic.abs(x), (-2, -1), keepdim=True)
     scale = cast(where(largest > 0.0, largest, 1.0), dt.float64)
     a: Any = cast(x, dt.float64) / scale
     v = diagonalized(a.mT @ a, columns)[1].flip(-1)
     work: Any = (a @ v).realize()
     if x.dtype is dt.float64:
-        work, v = _rotated(work, v)
+        work, v = use.rotated(work, v) if use.is_written(x) else _rotated(work, v)
     lengths = work.square().sum(-2).sqrt()
     order = lengths.argsort(-1, descending=True)
     s = lengths.gather(-1, order)

@@ -9,6 +9,14 @@ import pytest
 
 from morok import Tensor, linalg
 from morok.tensor.linalg import panels
+from morok.tensor.linalg.written import use
+
+
+@pytest.fixture(autouse=True)
+def _step_by_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on devices for which no kernels are written by hand."""
+    monkeypatch.setattr(use, "is_written", lambda *x: False)
+
 
 RNG = np.random.default_rng(5)
 SHAPES: dict[str, Any] = {

@@ -8,6 +8,15 @@ import numpy as np
 import pytest
 
 from morok import Tensor, linalg
+from morok.tensor.linalg.written import use
+
+
+@pytest.fixture(autouse=True, params=["written", pytest.param("steps", marks=pytest.mark.slow)])
+def _way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By kernels that are written by hand, and step by step, as on other devices."""
+    if request.param == "steps":
+        monkeypatch.setattr(use, "is_written", lambda *x: False)
+
 
 KINDS = {
     "random": lambda n, rng: rng.standard_normal(n),

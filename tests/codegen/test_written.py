@@ -1,0 +1,103 @@
+"""Kernels that are written instruction by instruction: order, loops, registers and branches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from morok import dtype as dt
+from morok.codegen.written import Code
+from morok.device.cpu.kernel import Steps
+from morok.device.cpu.written import compile_written
+from morok.device.registry import get_device
+from morok.ir.ops import AxisKind
+from morok.machine.machine import Machine
+
+
+def ran(write: Callable[[Code], None], size: int) -> np.ndarray:
+    """The kernel's one buffer of doubles, which begins as 0, 1, 2, …"""
+    device = get_device("CPU")
+    buffer = device.buffer(size, dt.float64)
+    memory = np.frombuffer(buffer.memory, np.float64, size)
+    memory[:] = np.arange(size)
+
+    def written(code: Code, machine: Machine) -> None:
+        write(code)
+
+    kernel = compile_written(written, "written")
+    Steps([(kernel, kernel.arguments([buffer], {}))])()
+    return memory.copy()
+
+
+def test_a_turn_sees_what_the_one_before_has_stored() -> None:
+    def write(code: Code) -> None:
+        a = code.memory(dt.float64, 10)
+        with code.loop(9) as i:
+            a.store(i + 1, a.load(i) + a.load(i + 1))
+
+    np.testing.assert_array_equal(ran(write, 10), np.cumsum(np.arange(10.0)))
+
+
+def test_an_access_after_a_store_is_another_one() -> None:
+    def write(code: Code) -> None:
+        a = code.memory(dt.float64, 3)
+        first = a.load(1)
+        a.store(1, first + 5.0)
+        a.store(2, a.load(1) * first)
+
+    np.testing.assert_array_equal(ran(write, 3), [0, 6, 6])
+
+
+def test_loops_of_sizes_that_are_found() -> None:
+    """A triangle of turns, and loops that do not run at all."""
+
+    def write(code: Code) -> None:
+        a = code.memory(dt.float64, 4)
+        total = code.register(code.value(0.0, dt.float64))
+        with code.loop(4) as i, code.loop(i) as j:
+            total.set(total.get() + j.cast(dt.float64))
+        a.store(0, total.get())
+        with code.loop(code.value(3, dt.int64) - 3):
+            a.store(1, 100.0)
+
+    np.testing.assert_array_equal(ran(write, 4), [0 + 1 + 0 + 1 + 2 + 0, 1, 2, 3])
+
+
+def test_registers_are_changed_under_a_condition() -> None:
+    def write(code: Code) -> None:
+        a = code.memory(dt.float64, 6)
+        best = code.register(code.value(-1.0, dt.float64))
+        with code.loop(6) as i:
+            x = a.load(i)
+            with code.given(x < 3.5):
+                best.set(x)
+            a.store(i, (x > 3.5).where(best.get(), 0.0))
+
+    np.testing.assert_array_equal(ran(write, 6), [0, 0, 0, 0, 3, 3])
+
+
+def test_vectors_and_lanes() -> None:
+    def write(code: Code) -> None:
+        a = code.memory(dt.float64, 8)
+        x = a.load(0, 4)
+        y = code.add_product(x, a.load(4, 4), a.load(1).spread(4))
+        a.store(0, y)
+        a.store(4, (x > 1.5).where(y, -x))
+        a.store(4, x.total())
+        a.store(5, x.equals(2.0).any().where(code.value(7.0, dt.float64), 0.0))
+
+    np.testing.assert_array_equal(ran(write, 8), [4, 6, 8, 10, 6, 7, 8, 10])
+
+
+def test_workers_have_memory_of_their_own() -> None:
+    def write(code: Code) -> None:
+        a = code.memory(dt.float64, 64)
+        with code.loop(16, AxisKind.THREAD) as i:
+            own = code.local(dt.float64, 4)
+            with code.loop(4) as j:
+                own.store(j, a.load(i * 4 + j))
+            with code.loop(4) as j:
+                a.store(i * 4 + j, own.load(3 - j))
+
+    np.testing.assert_array_equal(ran(write, 64), np.arange(64.0).reshape(16, 4)[:, ::-1].ravel())
