@@ -57,6 +57,12 @@ class Node:
         made.inputs, made.outputs = inputs, outputs
         return made
 
+    @property
+    def text(self) -> str:
+        """As a line of a program."""
+        called = f"{', '.join(self.outputs)} = {self.op}({', '.join(self.inputs)})"
+        return called if self.name in self.outputs else f"{called}  # {self.name}"
+
     def __repr__(self) -> str:
         return f"{self.domain + '.' if self.domain else ''}{self.op} {self.name!r}"
 

@@ -73,7 +73,9 @@ class Tracer:
             return
         call = Call(node, version, self, env, program)
         code = _CODE.replace(
-            co_filename=f"{self.name}:{node.name}".replace("/", "."), co_firstlineno=node.index
+            co_filename=f"{self.name}:{node.name}".replace("/", "."),
+            co_firstlineno=node.index,
+            co_name=node.text,  # what a page of the run shows as its line
         )
         try:
             with naming(node):

@@ -15,6 +15,7 @@ from typing import Any, final
 from morok.device.cpu.limits import Limits
 from morok.device.registry import get_device
 from morok.dtype import DType
+from morok.ir.layout import is_mesh, mesh_of
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import Ops
 from morok.runtime.profile import Event, Profile
@@ -78,11 +79,15 @@ def limits_of(device: str) -> Limits:
 
     Once per process, so that all who ask in a run say the same.
     """
+    if is_mesh(device):
+        return limits_of(mesh_of(device).base)  # ranks of a process take turns on it
     found = get_device(device)
     if device.startswith("CUDA"):
+        from morok.device.cuda.device import Cuda
         from morok.device.cuda.limits import measure_limits
 
-        return measure_limits(found)  # type: ignore[arg-type]
+        assert isinstance(found, Cuda)
+        return measure_limits(found)
     if device.startswith("EMULATOR"):
         from morok.device.cuda.limits import described_limits
 

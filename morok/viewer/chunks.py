@@ -17,6 +17,7 @@ from morok.schedule.split import CUT
 from morok.viewer.assembly import assembled, cubin_registers
 from morok.viewer.columns import Column
 from morok.viewer.graphs import Graphs
+from morok.viewer.lines import Place
 from morok.viewer.sources import Sources
 
 Data = dict[str, Any]
@@ -81,8 +82,8 @@ def _loops(before: UOp, after: UOp, graphs: Graphs) -> tuple[list[int], list[int
     return [graphs.number(n) for n in gone], [graphs.number(n) for n in come]
 
 
-def instructions_data(linear: UOp, graphs: Graphs) -> Data:
-    """The list, and of each node behind it the rule and the node that it was made from, where known."""
+def instructions_data(linear: UOp, places: Sequence[Place | None], graphs: Graphs) -> Data:
+    """The list with lines, and of each node behind it the rule and the node it was made from, where known."""
     known, parents = graphs.numbers, {}
     list_ = graphs.number(linear)
     for node in linear.src:
@@ -94,17 +95,20 @@ def instructions_data(linear: UOp, graphs: Graphs) -> Data:
             node = parent
     rules, before = zip(*parents.values(), strict=True) if parents else ((), ())
     steps = {"own": Column(parents), "rule": Column(rules), "before": Column(before)}
-    return {"node": list_, "parents": steps}
+    lines = Column([-1 if place is None else graphs.place(place) for place in places])
+    return {"node": list_, "places": lines, "parents": steps}
 
 
-def kernel_chunk(kernel: KernelHistory, sources: Sources, proof: Data) -> tuple[Data, Data]:
+def kernel_chunk(
+    kernel: KernelHistory, sources: Sources, proof: Data, places: Sequence[Place | None]
+) -> tuple[Data, Data]:
     """What is unpacked for a look at a kernel, and the facts of it that its row shows."""
     graphs = Graphs(sources)
     cut = next((i for i, s in enumerate(kernel.stages) if s.by is CUT), 0)
     chunk: Data = {"stages": stages_data(kernel.stages[cut:], graphs)}
     facts: Data = {}
     if kernel.is_whole:
-        chunk["list"] = instructions_data(kernel.instructions, graphs)
+        chunk["list"] = instructions_data(kernel.instructions, places, graphs)
         chunk["proof"] = proof
     change = kernel.change
     if change is not None and change.program is not None:

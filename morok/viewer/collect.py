@@ -84,7 +84,7 @@ class Collector:
             "errors": [failure_data(error, self.recorder, self.sources, self.fired) for error in errors],
             "rules": self.rules(),
         }
-        data["files"] = self.sources.data()
+        data["files"] = self.sources.data(_files_named(data))
         return data
 
     # --- kernels
@@ -203,6 +203,15 @@ def _is_for_gpu(kernel: KernelHistory) -> bool:
     """Whether a driver has a part in it, which forked children cannot ask."""
     program = kernel.change.program[0] if kernel.change is not None and kernel.change.program else None
     return program is not None and bool(program.block or program.grid)
+
+
+def _files_named(data: Data) -> set[int]:
+    """The files whose lines a page shows: those of kernels and errors. Others only made what these read."""
+    places = [row["at"] for row in data["rows"]] + [kernel.get("at") for kernel in data["kernels"]]
+    places += [place for kernel in data["kernels"] for place in kernel.get("lines", ())]
+    places += [frame for error in data["errors"] for frame in error["frames"]]
+    places += [note["at"] for note in data["notes"]]
+    return {place[0] for place in places if place is not None}
 
 
 def _nodes(root: UOp) -> list[UOp]:

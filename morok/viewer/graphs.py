@@ -81,11 +81,15 @@ class Graphs:
     def _new_kind(self, node: UOp) -> int:
         self._held.append(node.arg)
         where = self.sources.of(node)
-        place = -1 if where is None else self._places.setdefault(where, len(self._places))
+        place = -1 if where is None else self.place(where)
         number = self.strings.number
         arg = -1 if node.arg is None else number(clip(_written(node), LONGEST_ARG))
         self._rows.append([number(node.op.name), number(str(node.dtype)), arg, place])
         return len(self._rows) - 1
+
+    def place(self, where: tuple[int, int]) -> int:
+        """The number of a place."""
+        return self._places.setdefault(where, len(self._places))
 
     def data(self) -> dict[str, Any]:
         """All of it for the page. Distances come one after the other, as many as a node has sources."""

@@ -22,6 +22,7 @@ from morok.runtime.roofline import Row
 from morok.schedule.split import CUT
 from morok.viewer.chunks import kernel_chunk, stages_data, steps_of
 from morok.viewer.graphs import Graphs
+from morok.viewer.lines import Place, own_lines, places_of
 from morok.viewer.sources import Sources
 from morok.viewer.verdicts import KernelProofs
 
@@ -49,12 +50,11 @@ class Kernels:
         proof: Data = {"status": "not asked", "why": "the kernel is not whole"}
         if kernel.is_whole and optimised is not None:
             proof = self.proofs.examine(kernel.instructions, optimised)
-        chunk, facts = kernel_chunk(kernel, self.sources, proof)
+        places, own = self.places(kernel) if kernel.is_whole else ([], set())
+        chunk, facts = kernel_chunk(kernel, self.sources, proof, places)
         origin = kernel.origin if kernel.is_whole else None
-        lines: Counter[tuple[int, int]] = Counter()
-        if kernel.is_whole:
-            places = map(self.sources.of, kernel.instructions.src)
-            lines.update(p for p in places if p is not None)
+        lines = Counter(place for place in places if place is not None)
+        lines.update(dict.fromkeys(sorted(own - lines.keys()), 0))  # these only say where values lie
         entry = {
             "number": kernel.number,
             "name": kernel.name,
@@ -72,6 +72,14 @@ class Kernels:
             "predicted": _predicted(optimised, row, self.limits) if kernel.is_whole else None,
         }
         return entry, chunk
+
+    def places(self, kernel: KernelHistory) -> tuple[list[Place | None], set[Place]]:
+        """The line of each instruction, and all lines that the kernel computes."""
+        cut = next((s for s in kernel.stages if s.by is CUT), None)
+        graph = cut.after if cut is not None and cut.after is not None else kernel.stages[0].before
+        own, main = own_lines(graph, self.sources), self.sources.place(kernel.origin)
+        own |= {main} if main else set()
+        return places_of(kernel.instructions, own, main, self.sources), own
 
     def graph(self, shared: list[Change]) -> tuple[Data, Data]:
         """Nothing for the index, and the chunk of stages that all kernels of a graph share."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import linecache
 import os
+from collections.abc import Container
+from types import CodeType
 from typing import Any, final
 
 from morok.ir.node import UOp
@@ -24,6 +26,7 @@ class Sources:
         self.files: list[str] = []
         self._number: dict[str, int] = {}
         self._places: dict[tuple[Any, int], tuple[int, int] | None] = {}
+        self._nodes: dict[int, dict[int, str]] = {}  # of a model, which has no text: what each line says
 
     def place(self, origin: Origin | None) -> tuple[int, int] | None:
         """The file and line that something comes from."""
@@ -32,9 +35,23 @@ class Sources:
         key = (origin.code, origin.lasti)
         if key not in self._places:
             file, line = origin.file, origin.line
-            known = file and line and not file.startswith("<frozen")  # what Python itself is made of
-            self._places[key] = (self.file(file), line) if known and file and line else None
+            if not file or line is None or file.startswith("<frozen"):  # what Python itself is made of
+                self._places[key] = None
+            else:
+                self._places[key] = self._node(file, line, origin.code) or (self.file(file), line)
         return self._places[key]
+
+    def _node(self, file: str, number: int, code: CodeType) -> tuple[int, int] | None:
+        """The place of a model's node, whose file is called MODEL:NODE; a model's nodes are its lines."""
+        model, colon, name = file.partition(":")
+        if not colon or os.path.isabs(file) or os.path.exists(file):
+            return None
+        place = self.file(model), number + 1
+        lines = self._nodes.setdefault(place[0], {})
+        text = code.co_name if code.co_name != "<module>" else name
+        if text not in lines.get(place[1], ""):  # a branch or a loop counts its own nodes
+            lines[place[1]] = f"{lines[place[1]]}; {text}" if place[1] in lines else text
+        return place
 
     def of(self, node: UOp) -> tuple[int, int] | None:
         """A node's place. Constants have none: the compiler keeps some, with the line of who was first."""
@@ -46,6 +63,8 @@ class Sources:
         for number, path in enumerate(self.files):
             if os.path.basename(path) == name and line.isdigit():
                 return number, int(line)
+            if name.startswith(f"{path}:") and line.isdigit() and number in self._nodes:
+                return number, int(line) + 1
         return None
 
     def file(self, path: str) -> int:
@@ -54,15 +73,22 @@ class Sources:
             self.files.append(path)
         return self._number[path]
 
-    def data(self) -> list[dict[str, Any]]:
-        """The files with their text, long lines cut."""
+    def data(self, wanted: Container[int]) -> list[dict[str, Any]]:
+        """The files, and the text of those that are wanted, long lines cut."""
         return [
-            {"name": os.path.basename(path), "path": self.shown(path), "lines": self.lines(path)}
-            for path in self.files
+            {
+                "name": os.path.basename(path),
+                "path": self.shown(path),
+                "lines": self.lines(path) if number in wanted else [],
+            }
+            for number, path in enumerate(self.files)
         ]
 
     def lines(self, path: str) -> list[str]:
         """The text of a file, as it was named from the folder in which the program was started."""
+        nodes = self._nodes.get(self._number.get(path, -1))
+        if nodes is not None:
+            return [clip(nodes.get(line, "")) for line in range(1, min(max(nodes), MOST_LINES) + 1)]
         found = linecache.getlines(path) or linecache.getlines(os.path.join(self.folder, path))
         return [clip(line.rstrip("\n")) for line in found[:MOST_LINES]]
 

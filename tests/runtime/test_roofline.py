@@ -7,8 +7,9 @@ import pytest
 from morok import knobs
 from morok.cli.main import main
 from morok.device.cpu.limits import Limits
+from morok.ir.layout import Mesh
 from morok.runtime.profile import Event
-from morok.runtime.roofline import roofline, table
+from morok.runtime.roofline import limits_of, roofline, table
 from tests.viewer.recorded import PRODUCT, data_of, record
 
 LIMITS = {"CPU": Limits(100e9, 10e9, 2, ((1000, 40e9), (100_000, 20e9)))}
@@ -129,3 +130,9 @@ def test_a_script_without_kernels_is_told(tmp_path: Path, capsys: pytest.Capture
     script.write_text("print(1)\n")
     assert main(["bench", "--roofline", str(script)]) == 2
     assert "has run no kernels" in capsys.readouterr().err
+
+
+def test_a_mesh_has_the_limits_of_what_it_is_made_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    described = limits_of("EMULATOR")
+    mesh = Mesh((2,), ("data",), "EMULATOR")
+    assert limits_of(mesh.name) is described and not described.measured

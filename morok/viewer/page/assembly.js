@@ -65,7 +65,10 @@ class Model {
     for (const o of data.proof?.open ?? []) this.verdicts.set(o.instruction, [...(this.verdicts.get(o.instruction) ?? []), [o.kind, o.refuted ? "refuted" : "open"]]);
   }
 
-  place(i) { return this.table.place(this.list[i]); }
+  place(i) {
+    const found = this.data.list.places[i];
+    return found < 0 ? null : this.table.places[found];
+  }
 
   instructionText(i) {
     const node = this.list[i];
@@ -118,7 +121,7 @@ function statusOf(model, c) {
   if (c.instruction < 0 && !c.line) return ["Choose a line, an instruction or a line of assembly: what belongs to it is marked in the other columns."];
   const rows = model.selectedRows(c).size, n = model.selectedInstructions(c).size;
   const found = [h("span", {}, c.line ? [placeLink(c.line), " "] : "no line of yours ",
-    n === 1 ? h("span", {}, `→ instruction ${[...model.selectedInstructions(c)][0]} `) : `→ ${n} instructions `, model.assembly.length ? `→ ${rows} of ${model.assembly.length} lines of assembly` : "")];
+    n === 0 ? "has no instruction of its own: it says where values lie, which is part of how others count places" : n === 1 ? h("span", {}, `→ instruction ${[...model.selectedInstructions(c)][0]} `) : `→ ${n} instructions `, n && model.assembly.length ? `→ ${rows} of ${model.assembly.length} lines of assembly` : "")];
   if (c.instruction >= 0) {
     const node = model.list[c.instruction];
     const chain = [];
@@ -190,7 +193,7 @@ function sourcePane(model, choose) {
   if (!wanted.size) body.append(empty("No line of yours.", "The kernel comes from inside of morok, or provenance was off (MOROK_PROVENANCE)."));
   return {
     name: "source",
-    element: h("section", { class: "pane source" }, h("div", { class: "title" }, h("h3", {}, "Your lines")), body),
+    element: h("section", { class: "pane lines" }, h("div", { class: "title" }, h("h3", {}, "Your lines")), body),
     update(chosen, mine) {
       for (const row of rows.values()) row.classList.remove("chosen");
       const row = chosen.line && rows.get(`${chosen.line[0]}:${chosen.line[1]}`);

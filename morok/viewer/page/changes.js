@@ -54,8 +54,10 @@ function pair(table, old, fresh, limit, depth) {
   return [visible(a), visible(b)];
 }
 
-function place(change) {
-  return change.table.place(change.old) ?? (change.fresh >= 0 ? change.table.place(change.fresh) : null);
+// The line of a change. Inside of a kernel it is one of the kernel's: equal nodes are one, and may name another's.
+function place(change, k) {
+  const own = (found) => (found && (!k?.lines || !change.stage.data.list || k.lines.some(([f, l]) => f === found[0] && l === found[1])) ? found : null);
+  return own(change.table.place(change.old)) ?? (change.fresh >= 0 ? own(change.table.place(change.fresh)) : null);
 }
 
 function parts(pieces) {
@@ -73,7 +75,7 @@ export function changesView(changes, route, k) {
   const list = new VirtualList({ length: 0, height: 26, label: "changes", className: "changes", row: (i) => row(shown[i], i) });
   const row = (change, i) => {
     const [a, b] = marked(...texts(change));
-    const element = h("div", { class: `change${i === list.selected ? " chosen" : ""}`, role: "listitem", style: coloured(place(change)), onclick: () => choose(i) },
+    const element = h("div", { class: `change${i === list.selected ? " chosen" : ""}`, role: "listitem", style: coloured(place(change, k)), onclick: () => choose(i) },
       h("span", { class: "number faint" }, String(i)), h("span", { class: "by", title: change.by }, change.by),
       h("code", { class: "old", dir: "ltr" }, parts(a)), h("code", { class: "new", dir: "ltr" }, parts(b)));
     return element;
@@ -168,7 +170,7 @@ function changeDetail(change, k) {
   const { table } = change;
   const long = change.kind === "action" ? texts(change) : pair(table, change.old, change.fresh, 600, 10);
   const [a, b] = marked(...long);
-  const where = place(change);
+  const where = place(change, k);
   const tree = (node) => (node >= 0 ? h("details", {}, h("summary", {}, "as a tree"), treeView(table, node, new Set(), 4)) : null);
   return h("div", {},
     change.kind === "rule" ? ruleBox(change.by) : h("div", { class: "rule" }, h("strong", {}, change.by), h("span", { class: "faint" }, ` ${change.kind}${change.place ? ` · ${change.place}` : ""}`)),

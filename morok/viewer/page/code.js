@@ -14,12 +14,14 @@ export function codePage(route) {
   const costs = files.map((_, f) => [...lineTable().values()].filter((l) => l.place[0] === f).reduce((all, l) => all + l.seconds, 0));
   const chosen = route.has("file") ? Number(route.get("file")) : Math.max(0, costs.indexOf(Math.max(...costs)));
   const file = files[chosen] ?? files[0];
+  const named = new Set([...lineTable().values()].map((l) => l.place[0]));
+  const shown = files.map((_, i) => i).filter((i) => i === chosen || files[i].lines.length || named.has(i)); // others have made memory only
   const line = route.has("line") ? Number(route.get("line")) : 0;
   return [
     dearest(),
     h("section", {},
       h("div", { class: "title" }, h("h2", {}, "Your code"),
-        files.length > 1 ? tabs(files, chosen, costs) : h("span", { class: "faint path" }, visible(file.path)),
+        shown.length > 1 ? tabs(files, shown, chosen, costs) : h("span", { class: "faint path" }, visible(file.path)),
         copyButton(() => file.lines.join("\n"), "copy file")),
       listing(file, chosen, line)),
   ];
@@ -36,10 +38,10 @@ function dearest() {
       link(`file=${l.place[0]}&line=${l.place[1]}`, placeName(l.place)), sourceText(l.place)))));
 }
 
-function tabs(files, chosen, costs) {
-  return h("nav", { class: "tabs", "aria-label": "files" }, files.map((f, i) => h("a", {
-    href: `#file=${i}`, "aria-current": i === chosen ? "page" : null, title: visible(f.path),
-  }, visible(f.name), costs[i] ? h("span", { class: "faint" }, ` ${seconds(costs[i])}`) : null)));
+function tabs(files, shown, chosen, costs) {
+  return h("nav", { class: "tabs", "aria-label": "files" }, shown.map((i) => h("a", {
+    href: `#file=${i}`, "aria-current": i === chosen ? "page" : null, title: visible(files[i].path),
+  }, visible(files[i].name), costs[i] ? h("span", { class: "faint" }, ` ${seconds(costs[i])}`) : null)));
 }
 
 function listing(file, number, chosen) {

@@ -13,7 +13,9 @@ export function graphView(table, root, changed = new Set()) {
   if (nodes.length > MOST_DRAWN) {
     return h("div", {}, h("p", { class: "faint" }, `More than ${MOST_DRAWN} nodes: as a tree that unfolds.`), treeView(table, root, changed));
   }
-  return h("div", { class: "scroll graph" }, layered(table, root, nodes, changed));
+  const box = h("div", { class: "scroll graph" }, layered(table, root, nodes, changed));
+  requestAnimationFrame(() => { box.scrollLeft = (box.scrollWidth - box.clientWidth) / 2; }); // where the root lies
+  return box;
 }
 
 // Layers by the longest way from the root, ordered by where their users lie. An edge that passes layers has a thin

@@ -109,7 +109,10 @@ function proof(k, data) {
     return h("div", {}, proofMark(k), h("p", {}, p?.why ?? "", " PROVE=1 proves every kernel while it is compiled; `morok view --prove` all of a run."));
   }
   const wrong = (kind) => p.open.filter((o) => o.kind === kind).length;
-  const kinds = Object.entries(p.kinds).map(([kind, n]) => `${n - wrong(kind)} ${{ bounds: "accesses in bounds", width: "indices wide enough", domain: "operands with a result", race: "pairs without a race" }[kind] ?? kind}`);
+  const kinds = Object.entries(p.kinds).map(([kind, n]) => {
+    const [word, rest] = { bounds: ["access", "in bounds"], width: ["index", "wide enough"], domain: ["operand", "with a result"], race: ["pair", "without a race"] }[kind] ?? [kind, ""];
+    return `${count(n - wrong(kind), word, { access: "accesses", index: "indices" }[word])} ${rest}`;
+  });
   const how = Object.entries(p.how).map(([name, n]) => (["refuted", "open"].includes(name) ? `${n} ${name}` : `${n} by ${name}`));
   const glance = ["accesses", "in part"].includes(p.status);
   return h("div", {}, proofMark(k), h("p", {}, kinds.join(", "), p.left ? `; ${count(p.left, "question")} left` : "", "."), h("p", { class: "faint" }, how.join(", ")),
@@ -172,7 +175,7 @@ function stageBody(k, stage, route) {
     const draw = (root, kind) => holder.replaceChildren(kind === "tree" ? treeView(table, root, changed) : graphView(table, root, changed));
     const buttons = [["after", stage.after], ["before", stage.before]].filter(([, root]) => root >= 0).flatMap(([name, root]) => [
       h("button", { type: "button", onclick: () => draw(root, "graph") }, `${name}, drawn`), h("button", { type: "button", onclick: () => draw(root, "tree") }, `${name}, as a tree`)]);
-    graphs.append(h("p", {}, buttons), holder);
+    graphs.append(h("div", { class: "filters" }, buttons), holder);
     draw(shown, "graph");
   });
   return h("div", {}, h("h3", {}, `${stage.number} ${stage.name}`, stage.place ? h("span", { class: "faint" }, ` ${stage.place}`) : null),

@@ -25,7 +25,7 @@ export function kernelsPage() {
   }
   const poor = rows.filter((r) => r.poor);
   return [
-    rows.length ? h("section", {}, h("h2", {}, "Roofline"), limitsText(), rooflines(rows)) : null,
+    rows.length ? h("section", {}, h("h2", {}, "Roofline"), limitsText(), aboveText(rows), rooflines(rows)) : null,
     poor.length ? h("section", { class: "card" }, h("h2", {}, "Worth a look"),
       h("p", { class: "faint" }, "Above 2 % of the time and below 30 % of the roofline: neither memory nor arithmetic limits them, unless it is said. A kernel’s page has its loops, its assembly, and how long the compiler’s own model expects it to take."),
       h("ul", {}, poor.map((r) => h("li", {}, kernelLink(r.kernel, r.name), " at ", placeLink(r.at), ": ",
@@ -42,6 +42,12 @@ function limitsText() {
     + `${digits(l.flops / 1e9)} GFLOP/s, ${digits(l.copy / 1e9)} GB/s to memory`
     + (l.caches.length ? `, ${digits(Math.max(...l.caches.map((c) => c[1])) / 1e9)} GB/s in the caches` : "")
     + l.units.map(([type, rate]) => `, ${type} units ${digits(rate / 1e12)} TFLOP/s`).join(""))));
+}
+
+// Limits are measured after the run: a machine that is busy then seems to allow less than kernels have reached.
+function aboveText(rows) {
+  const above = rows.filter((r) => ofRoof(r) > 1.15 && run.index.limits[r.device]?.measured);
+  return above.length ? h("p", { class: "faint" }, `${count(above.length, "row")} above 100 %: the machine was busier while its limits were measured than while these ran, or they computed less than counted; compare rows with one another.`) : null;
 }
 
 function rooflines(rows) {

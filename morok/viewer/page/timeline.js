@@ -146,11 +146,22 @@ function memory(route) {
 
 const WIDE = 900, HIGH = 340, LEFT = 70, TOP = 22, BOTTOM = 26;
 
+// Bytes in use by each kernel. What a kernel writes in place of what it reads counts once. `placed` is in order of offsets.
+function aliveBytes(plan) {
+  const alive = new Float64Array(plan.steps.length), end = new Float64Array(plan.steps.length);
+  for (const [offset, bytes, first, last] of plan.placed) {
+    for (let i = first; i <= last; i++) {
+      alive[i] += Math.max(0, offset + bytes - Math.max(offset, end[i]));
+      end[i] = Math.max(end[i], offset + bytes);
+    }
+  }
+  return alive;
+}
+
 function arena(plan) {
   const steps = plan.steps.length, top = Math.max(plan.arena, 1);
   const x = (i) => LEFT + (WIDE - LEFT) * i / steps, y = (b) => TOP + (HIGH - TOP - BOTTOM) * (1 - b / top);
-  const alive = new Float64Array(steps);
-  for (const [, bytes, first, last] of plan.placed) for (let i = first; i <= last; i++) alive[i] += bytes;
+  const alive = aliveBytes(plan);
   const peak = alive.indexOf(Math.max(...alive));
   const boxes = plan.placed.map(([offset, bytes, first, last, writer]) => {
     const step = plan.steps[writer];
@@ -166,6 +177,6 @@ function arena(plan) {
     svg("line", { x1: x(peak), x2: x(peak), y1: 4, y2: HIGH - BOTTOM, class: "peak" }),
     svg("text", { x: Math.min(WIDE - 150, x(peak) + 4), y: 14 }, `peak: ${amount(alive[peak])} at kernel ${peak}`),
     svg("text", { x: (WIDE + LEFT) / 2, y: HIGH - 6, "text-anchor": "middle" }, `the plan's kernels in order, 0 … ${steps - 1}`)),
-  h("figcaption", {}, "A box is a buffer: as wide as it lives, as high as its bytes, where it lies in the arena, in the colour of the line that writes it. The line is the sum of what is alive. At the peak: ",
+  h("figcaption", {}, "A box is a buffer: as wide as it lives, as high as its bytes, where it lies in the arena, in the colour of the line that writes it. The line is what is alive in all; a kernel may write in place of what it reads. At the peak: ",
     kernelLink(plan.steps[peak][0], plan.steps[peak][1]), "."));
 }
