@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, final
 
 from morok.device.cpu.limits import Limits
@@ -100,14 +100,26 @@ class Kernels:
         stored = [effect.src[1] for effect in cut.after.src if effect.op is Ops.ASSIGN]
         reasons: dict[str, None] = {}
         for value in stored:
-            same = [n for n in self._kept[id(cut.before)] if _alike(_value(n), value)]
-            here = self.sources.place(value.origin)
-            exact = [n for n in same if self.sources.place(_value(n).origin) == here] or same
-            for n in exact[:1]:
+            n = self._kept_as(value, self._kept[id(cut.before)])
+            if n is not None:
                 assigned = n.op is Ops.ASSIGN
                 reasons["it is assigned to memory" if assigned else str(n.arg or "it was asked for")] = None
+            elif _shaped(value).op is Ops.PARAM:
+                reasons["it is copied to other places"] = None
+            elif not any(node.op is Ops.PARAM for node in toposort(value)):
+                reasons["others write into it"] = None  # a fill, which is part of no graph of the user's
         text = "; ".join(expr(value, 80, 3) for value in stored[:3])
         return {"reasons": list(reasons)[:4], "value": text}
+
+    def _kept_as(self, value: UOp, kept: Sequence[UOp]) -> UOp | None:
+        """The node of a graph that made a kernel's value memory; what changed since may hide all but the top."""
+        here = self.sources.place(value.origin)
+        for depth in (8, 4, 2):
+            same = [n for n in kept if _alike(_value(n), value, depth)]
+            exact = [n for n in same if self.sources.place(_value(n).origin) == here]
+            if exact or (same and depth == 8):
+                return (exact or same)[0]
+        return None
 
 
 def graphs_of(kernel: KernelHistory) -> list[UOp]:
@@ -147,12 +159,24 @@ def _alike(kept: UOp, stored: UOp, depth: int = 8) -> bool:
     """Whether a value of a graph is the one that a kernel stores, in which what others store is a PARAM."""
     if kept is stored or depth == 0 or stored.op is Ops.PARAM:
         return True
-    if kept.op is Ops.CONTIGUOUS:
-        return stored.op is Ops.RESHAPE and stored.src[0].op is Ops.PARAM
+    if _shaped(stored).op is Ops.PARAM and _shaped(kept).op in _MEMORY:
+        return True
+    if kept.op in _MEMORY:
+        return False
     same = kept.op is stored.op and kept.dtype is stored.dtype and kept.arg == stored.arg
     if not same or len(kept.src) != len(stored.src):
         return False
     return all(_alike(a, b, depth - 1) for a, b in zip(kept.src, stored.src, strict=True))
+
+
+_MEMORY = (Ops.CONTIGUOUS, Ops.AFTER, Ops.ASSIGN, Ops.PARAM, Ops.BUFFER)
+
+
+def _shaped(node: UOp) -> UOp:
+    """What lies under reshapes."""
+    while node.op is Ops.RESHAPE:
+        node = node.src[0]
+    return node
 
 
 def _predicted(kernel: UOp | None, row: Row | None, limits: Mapping[str, Limits]) -> Data | None:

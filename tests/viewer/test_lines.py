@@ -117,3 +117,20 @@ def test_nodes_of_a_model_are_its_lines(tmp_path: Path) -> None:
     lines = {(file, line) for kernel in index["kernels"] for file, line, _ in kernel["lines"]}
     assert lines == {(number, 1), (number, 2)}
     assert {tuple(row["at"]) for row in index["rows"]} <= lines
+
+
+LAYER = """import numpy as np
+from morok import Tensor, nn
+x = Tensor(np.linspace(-1, 1, 16 * 8, dtype=np.float32).reshape(16, 8))
+h = nn.Linear(8, 32)(x)
+y = h - h.exp().sum(0)
+z = (y.sum(1).exp() + y.max(1)).sum().item()
+"""
+
+
+def test_what_is_computed_of_weights_that_are_made_in_the_same_graph_is_kept_for_a_reason(
+    tmp_path: Path,
+) -> None:
+    index, _ = data_of(record(tmp_path, LAYER))
+    assert len(index["kernels"]) > 3
+    assert [kernel["name"] for kernel in index["kernels"] if not kernel["kept"]["reasons"]] == []
