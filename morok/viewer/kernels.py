@@ -112,7 +112,7 @@ class Kernels:
         return {"reasons": list(reasons)[:4], "value": text}
 
     def _kept_as(self, value: UOp, kept: Sequence[UOp]) -> UOp | None:
-        """The node of a graph that made a kernel's value memory; what changed since may hide all but the top."""
+        """The node that made a kernel's value memory; what changed since may hide all but its top."""
         here = self.sources.place(value.origin)
         for depth in (8, 4, 2):
             same = [n for n in kept if _alike(_value(n), value, depth)]
