@@ -44,9 +44,11 @@ the shapes and types that they start on, so that a second call of the same struc
   loop of few rounds is unrolled; else each round replays the compiled body.
 - **Recurrent operators** of up to 16 steps are part of the plan; longer ones are one compiled step that is
   run for each, so that a long sequence compiles no longer than a short one.
-- **Quantised models.** Products of integers are exact: sums of 8-bit products are in float32 as long as
-  they cannot leave the whole numbers that it counts (2²⁴, by the bounds of the types and of the weights
-  themselves), in pieces otherwise, and added in 32 bits. `DequantizeLinear`, a convolution or product,
+- **Quantised models.** Products of integers are exact. Where the processor multiplies words of four bytes and
+  adds the products (`sdot`, `vpdpbusd`), 8-bit integers are packed into such words, and zero points come out
+  of the sums, mostly as constants. Elsewhere sums are in float32 as long as they cannot leave the whole
+  numbers that it counts (2²⁴, by the bounds of the types and of the weights themselves), in pieces
+  otherwise, and added in 32 bits. `DequantizeLinear`, a convolution or product,
   `QuantizeLinear` become one such operator where scales are constants.
 - **Sequences, optionals, maps, strings** are Python's lists, None, dicts and arrays of objects, on the host.
 - **Types.** Integers of 2 and 4 bits and the float8 and float4 types that tensors do not have are held as

@@ -120,6 +120,7 @@ class Program:
         self._check_order()
         self.needed = self._needed()
         self.ordered = [sorted(names) for names in self.needed]
+        self.varying = [[name for name in names if name not in self.constants] for names in self.ordered]
         own = {*inputs, *constants}
         self.captures = {name for name in self.needed[0] if name not in own}
         self.read_on_host: set[str] = set()  # values that operators have asked for

@@ -21,7 +21,7 @@ from morok.onnx.operators import FAMILIES
 from morok.onnx.run import Env, Runner
 from morok.onnx.table import lookup
 from morok.onnx.types import PLAIN, elem_of_array, numpy_type, type_name
-from morok.onnx.values import from_user, to_user
+from morok.onnx.values import Host, from_user, to_user
 from morok.tensor.tensor import Tensor
 
 assert FAMILIES  # imported for what it enters into the table
@@ -110,12 +110,12 @@ class Model:
             if name not in known:
                 raise ArgumentError(f"the model has no output {name!r}; it has {', '.join(sorted(known))}")
         with self._lock:
-            env = self._env(feeds)
             program = self._program
             if not any(name in feeds for name in self._optional):  # constants are what the file says
                 if self._folded is None:
                     self._folded = folded(program, self._name)
                 program = self._folded
+            env = self._env(feeds, program)
             found = dict(zip(program.outputs, self._runner.run(program, env), strict=True))
             _together([found[name] for name in wanted])
             return [self._given_out(to_user(found[name])) for name in wanted]
@@ -129,17 +129,21 @@ class Model:
                 return value.copy()
         return value
 
-    def _taken(self, name: str, value: Any) -> Any:
+    def _taken(self, name: str, value: Any, program: Program) -> Any:
         """A fed array in memory that is used again for the next one: the plan finds its inputs in place."""
-        plain = isinstance(value, np.ndarray) and value.ndim and value.size and elem_of_array(value) in PLAIN
+        if name not in program.needed[0]:
+            return None
+        plain = isinstance(value, np.ndarray) and value.size and elem_of_array(value) in PLAIN
         if not plain or not self._fills:
             return from_user(value)
+        if name in program.read_on_host:  # by an operator that has to know the values
+            return Host(value.copy())
         key = (name, value.shape, value.dtype)
         if key not in self._held:
             if len(self._held) >= _MOST_HELD:
                 self._held.clear()
-            own = np.empty(value.shape, value.dtype)
-            tensor = Tensor.from_numpy(own)
+            own = np.empty(value.shape or 1, value.dtype)
+            tensor = Tensor.from_numpy(own) if value.ndim else Tensor.from_numpy(own).reshape(())
             if not np.may_share_memory(own, tensor.numpy()):
                 return from_user(value)
             self._held[key] = own, tensor
@@ -159,7 +163,7 @@ class Model:
             feeds[name] = value
         return feeds
 
-    def _env(self, feeds: Mapping[str, Any]) -> Env:
+    def _env(self, feeds: Mapping[str, Any], program: Program) -> Env:
         env: Env = {}
         sizes = dict(self._dims)
         for port in self.inputs:
@@ -167,7 +171,7 @@ class Model:
                 raise ArgumentError(
                     f"input {port.name!r} is missing; the model takes {', '.join(map(str, self.inputs))}"
                 )
-            env[port.name] = self._taken(port.name, _checked(port, feeds[port.name], sizes))
+            env[port.name] = self._taken(port.name, _checked(port, feeds[port.name], sizes), program)
         unknown = set(feeds) - {port.name for port in self.inputs} - set(self._optional)
         if unknown:
             raise ArgumentError(

@@ -250,18 +250,20 @@ class Runner:
 
     def run(self, program: Program, env: Env) -> list[Value]:
         """The outputs of a program, given its inputs and what it takes from around."""
-        env = {**program.constants, **env}  # an initialiser that is an input may be fed something else
+        # an initialiser that is an input may be fed something else
+        plain = program.constants.keys().isdisjoint(env)
+        env = {**program.constants, **env}
         at = 0
         with program.lock:
             while at < len(program.nodes):
-                at = self._advance(program, at, env)
+                at = self._advance(program, at, env, (program.varying if plain else program.ordered)[at])
         return [_output(env, name) for name in program.outputs]
 
-    def _advance(self, program: Program, at: int, env: Env) -> int:
+    def _advance(self, program: Program, at: int, env: Env, candidates: list[str]) -> int:
         for name in program.read_on_host:
             if name in program.needed[at] and isinstance(env.get(name), Tensor | Coded):
                 env[name] = read(env[name])
-        names = [n for n in program.ordered[at] if n in env and not _is_lasting(env[n])]
+        names = [n for n in candidates if n in env and not _is_lasting(env[n])]
         part = self._part(program, at, env, names)
         start, timed, again = time.perf_counter(), self._timed, part.first is None
         self._timed = None

@@ -208,5 +208,8 @@ def test_products_of_bytes_are_one_instruction() -> None:
         machine = cpu_machine(processor)
         assembly = compile_assembly(render(lower(kernel, machine), "k", arch=machine.arch).text, processor)
         assert name in assembly and "mul" not in assembly and len(re.findall(name, assembly)) <= 2
+        steps = split(kernel, 1, 2, UNROLL)  # two steps at once: each is a product of lanes as they lie
+        assembly = compile_assembly(render(lower(steps, machine), "k", arch=machine.arch).text, processor)
+        assert not re.search("zip|uzp|vpermt2|vpunpck", assembly)
     assert Ops.DOT4 not in cpu_machine(NEON).ops
     assert "sdot" not in compile_assembly(text(kernel), NEON)

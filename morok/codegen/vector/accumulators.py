@@ -50,12 +50,12 @@ def _sums_products(value: UOp) -> bool:
 
 
 def pick_lanes(x: UOp, lanes: list[int]) -> UOp:
-    """Lanes of a value; of a product, the product of lanes, which can still be added with one rounding."""
+    """Lanes of a value; of a product, the product of lanes: one instruction multiplies and adds these."""
     tiles = pick_tiles(x, lanes)
     if tiles is not None:
         return tiles
-    if x.op is Ops.MUL:
-        return alu(Ops.MUL, *(swizzle(s, lanes) for s in x.src))
+    if x.op in (Ops.MUL, Ops.DOT4):
+        return alu(x.op, *(swizzle(s, lanes) for s in x.src))
     return swizzle(x, lanes)
 
 

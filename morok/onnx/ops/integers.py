@@ -1,14 +1,24 @@
-"""Products of small integers, exactly, at the speed of products of floats.
+"""Products of 8-bit integers, exactly, in one of two ways.
 
-Whole numbers up to 2²⁴ are exact in float32, and so is every sum of products whose magnitudes add up to less,
-in whatever order it is taken. Bounds are known: a type's range less the zero point on the left, and on the
-right the constants themselves, added up for each result. Where a whole sum could be larger it is taken in
-pieces that cannot, which are added in 32 bits. No result of 16 bits is on the way that could saturate.
+Words: where the machine has an instruction that multiplies four bytes of two words and adds them (DOT4), they
+are packed along the axis that is summed, as signed ones: a byte without sign less 128 is the same byte with
+its top bit turned. Zero points come out of the sum,
+
+    Σ (x - a)(w - b) = Σ x w - a Σ w - b Σ x + n a b,
+
+where the sums of constants are constants, and weights less their zero point mostly fit a byte themselves, so
+that b is 0. All sums are in 32 bits.
+
+Floats, elsewhere: whole numbers up to 2²⁴ are exact in float32, and so is every sum of products whose
+magnitudes add up to less, in whatever order it is taken. Bounds are known: a type's range less the zero point
+on the left, and on the right the constants themselves, added up for each result. Where a whole sum could be
+larger it is taken in pieces that cannot, which are added in 32 bits. No result of 16 bits is on the way that
+could saturate.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -16,13 +26,220 @@ import numpy as np
 
 from morok import dtype as dt
 from morok.device.registry import default_device
+from morok.ir.ops import Ops
+from morok.machine.devices import machine_of
+from morok.onnx.ops.common import kept
 from morok.onnx.table import as_tensor
 from morok.onnx.types import Array
 from morok.onnx.values import Host, Value
+from morok.tensor.elementwise.arithmetic import binary
+from morok.tensor.linalg.windows import slide
 from morok.tensor.tensor import Tensor
 
+Layout = Callable[[Any], Any]  # of a zero point, beside the product
+FOUR = 4  # bytes of a word
+FEWEST = 2 * FOUR  # terms of a sum that is worth packing
+_TURN = np.uint32(0x80808080)
+_LOW, _HIGH = -128, 127
 EXACT = 1 << 24  # float32 counts so far
 _RANGES = {dt.int8: (-128, 127), dt.uint8: (0, 255)}
+
+
+# --- words of four bytes
+
+
+@final
+@dataclass
+class Bytes:
+    """Signed bytes with what stands for 0 among them: constants as an array, others as a tensor of bytes."""
+
+    zero: Any  # an array or a tensor of int32 that fits beside the product; None for 0
+    array: Array | None = None
+    tensor: Tensor | None = None
+    unsigned: bool = False  # whether the tensor's bytes are still to be turned
+
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        held = self.array if self.tensor is None else self.tensor
+        assert held is not None
+        return tuple(held.shape)
+
+
+def has_words() -> bool:
+    """Whether the machine multiplies words of bytes; elsewhere floats are faster."""
+    device = default_device()
+    return device == "CPU" and Ops.DOT4 in machine_of(device).ops
+
+
+def _signed(x: Value, zero: Value, beside: Layout) -> Bytes | None:
+    """Integers of 8 bits and their zero point, laid out by `beside`; None for other types."""
+    if isinstance(x, Host) and x.lasting and (zero is None or isinstance(zero, Host)):
+        return _constant(x.array, None if zero is None else beside(zero.array.astype(np.int32)))
+    t = as_tensor(x)
+    if t.dtype not in (dt.int8, dt.uint8):
+        return None
+    shift = 128 if t.dtype is dt.uint8 else 0
+    if isinstance(zero, Host):
+        moved: Any = beside(zero.array.astype(np.int32)) - shift
+        found = moved if moved.any() else None
+    elif zero is not None:
+        found = beside(as_tensor(zero).cast(dt.int32)) - shift
+    else:
+        found = np.array(-shift, np.int32) if shift else None
+    return Bytes(found, tensor=t, unsigned=bool(shift))
+
+
+def _constant(array: Array, zero: Array | None) -> Bytes | None:
+    if array.dtype not in (np.int8, np.uint8):
+        return None
+    whole = array.astype(np.int32)
+    less = whole if zero is None else whole - zero
+    if less.min(initial=0) >= _LOW and less.max(initial=0) <= _HIGH:
+        return Bytes(None, array=less.astype(np.int8))
+    shift = 128 if array.dtype == np.uint8 else 0
+    moved = np.array(-shift, np.int32) if zero is None else zero - shift
+    return Bytes(moved if moved.any() else None, array=(whole - shift).astype(np.int8))
+
+
+def _pack_array(x: Array, axis: int) -> Array:
+    """Signed bytes as words along an axis, which is filled up with zeros."""
+    x = np.moveaxis(x, axis, -1)
+    x = np.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, -x.shape[-1] % FOUR)])
+    words = np.ascontiguousarray(x).view("<i4").astype(np.int32)
+    return np.ascontiguousarray(np.moveaxis(words, -1, axis))
+
+
+def _pack_tensor(x: Tensor, axis: int, unsigned: bool) -> Tensor:
+    """The same for a tensor."""
+    count = int(x.shape[axis])  # type: ignore[arg-type]
+    if count % FOUR:
+        ends = tuple((0, -count % FOUR) if i == axis else (0, 0) for i in range(x.ndim))
+        x = x.pad(ends, value=128) if unsigned else x.pad(ends)  # zeros, once they are turned
+    x = x if x.dtype is dt.uint8 else x.bitcast(dt.uint8)
+    four = x.reshape((*x.shape[:axis], -(-count // FOUR), FOUR, *x.shape[axis + 1 :]))
+    parts = [four.narrow(axis + 1, i, 1).squeeze(axis + 1).cast(dt.uint32) for i in range(FOUR)]
+    word = parts[0]
+    for i in range(1, FOUR):
+        word = word | (parts[i] << 8 * i)
+    return (word ^ int(_TURN) if unsigned else word).bitcast(dt.int32)
+
+
+def _packed(x: Bytes, axis: int) -> Tensor:
+    if x.array is not None:
+        return Tensor.from_numpy(_pack_array(x.array, axis))
+    assert x.tensor is not None
+    return _pack_tensor(x.tensor, axis, x.unsigned).contiguous()  # packed once, not for every column
+
+
+def _summed(x: Bytes, words: Tensor, axis: int, count: int) -> Tensor:
+    """Σ of the bytes along an axis, which stays with one element."""
+    if x.array is not None:
+        return Tensor.from_numpy(x.array.sum(axis=axis, dtype=np.int32, keepdims=True))
+    shape = [1] * words.ndim
+    shape[axis] = -1
+    ones = Tensor.from_numpy(_pack_array(np.ones(count, np.int8), 0)).reshape(shape)
+    return binary(words, Ops.DOT4, ones).sum(axis, dtype=dt.int32, keepdim=True)
+
+
+def _int32(zero: Any) -> Tensor:
+    return zero if isinstance(zero, Tensor) else Tensor.from_numpy(np.asarray(zero, np.int32))
+
+
+def word_matmul(x: Value, zx: Value, rows: Layout, w: Value, zw: Value, columns: Layout) -> Tensor | None:
+    """The product in 32 bits, exactly; None for vectors, for sums that are short, or known later, and where
+    there is no such instruction."""
+    if not has_words():
+        return None
+    left, right = _signed(x, zx, rows), _signed(w, zw, columns)
+    return None if left is None or right is None else _product(left, right)
+
+
+def _product(left: Bytes, right: Bytes) -> Tensor | None:
+    a, b = left.shape, right.shape
+    if len(a) < 2 or len(b) < 2 or not isinstance(a[-1], int) or not isinstance(b[-2], int):
+        return None
+    count = a[-1]
+    if count < FEWEST or count != b[-2]:
+        return None
+    x, w = _packed(left, len(a) - 1), _packed(right, len(b) - 2)
+    total = binary(x.unsqueeze(-1), Ops.DOT4, w.unsqueeze(-3)).sum(-2, dtype=dt.int32)
+    if left.zero is not None:
+        total = total - _int32(left.zero) * _summed(right, w, len(b) - 2, count)
+    if right.zero is not None:
+        total = total - _int32(right.zero) * _summed(left, x, len(a) - 1, count)
+    if left.zero is not None and right.zero is not None:
+        total = total + _int32(left.zero) * _int32(right.zero) * count
+    return total
+
+
+def word_convolve(
+    x: Value,
+    zx: Value,
+    w: Value,
+    zw: Value,
+    channels: Layout,
+    around: Sequence[tuple[int, int]],
+    strides: Sequence[int],
+    dilations: Sequence[int],
+    group: int,
+) -> Tensor | None:
+    """The convolution in 32 bits, exactly; None where a group has few channels, weights are not known, or
+    there is no such instruction."""
+    if not has_words():
+        return None
+    left, right = _signed(x, zx, lambda zero: zero.reshape(())), _signed(w, zw, channels)
+    if left is None or right is None or any(p < 0 for pair in around for p in pair):
+        return None
+    return _sum_of_windows(left, right, around, strides, dilations, group)
+
+
+def _sum_of_windows(
+    x: Bytes,
+    w: Bytes,
+    around: Sequence[tuple[int, int]],
+    strides: Sequence[int],
+    dilations: Sequence[int],
+    group: int,
+) -> Tensor | None:
+    if x.tensor is None or w.array is None or w.zero is not None:
+        return None
+    out, inner, *kernel = w.array.shape
+    enough = inner % FOUR == 0 if group > 1 else inner >= FOUR - 1
+    if not enough:
+        return None
+    batch = x.shape[0]
+    words = _bordered(x, around)
+    windows = slide(words, kernel, strides, dilations)
+    inner = -(-inner // FOUR)
+    n = len(kernel)
+    places = windows.shape[2 : 2 + n]
+    windows = windows.reshape((batch, group, 1, inner, *places, *kernel))
+    order = [0, 1, 2, *range(4, 4 + n), 3, *range(4 + n, 4 + 2 * n)]
+    weights = Tensor.from_numpy(_pack_array(w.array, 1))
+    weights = weights.reshape((1, group, out // group, *(1,) * n, inner, *kernel))
+    axes = tuple(range(3 + n, 4 + 2 * n))
+    total = binary(windows.permute(order), Ops.DOT4, weights).sum(axes, dtype=dt.int32)
+    total = total.reshape((batch, out, *places))
+    if x.zero is not None:
+        sums = w.array.reshape(out, -1).sum(-1, dtype=np.int32).reshape((1, out) + (1,) * n)
+        total = total - _int32(x.zero).reshape(()) * Tensor.from_numpy(sums)
+    return total
+
+
+def _bordered(x: Bytes, around: Sequence[tuple[int, int]]) -> Tensor:
+    """Words of channels, with a border of what stands for 0: turned by it, that is a border of zeros."""
+    assert x.tensor is not None
+    words = _pack_tensor(kept(x.tensor), 1, x.unsigned)
+    if not any(p for pair in around for p in pair):
+        return words.contiguous()
+    full = ((0, 0), (0, 0), *around)
+    if x.zero is None:
+        return words.pad(full).contiguous()
+    four = (_int32(x.zero).reshape(()) & 255) * 0x01010101
+    return ((words ^ four).pad(full) ^ four).contiguous()
+
+
+# --- floats
 
 
 @final

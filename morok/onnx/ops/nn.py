@@ -105,7 +105,8 @@ def pad_spatial(x: Tensor, around: Sequence[tuple[int, int]], value: Any = 0) ->
     return x.pad(full, value=value) if value else x.pad(full)
 
 
-def _defaults(kernel: Sequence[int], *lists: Any) -> list[list[int]]:
+def defaults(kernel: Sequence[int], *lists: Any) -> list[list[int]]:
+    """Steps along each axis of a window: 1 where none are given."""
     return [list(given) if given else [1] * len(kernel) for given in lists]
 
 
@@ -130,7 +131,7 @@ def convolve(
 ) -> Tensor:
     """The convolution of (N, C, …) with weights (M, C / group, …)."""
     kernel = [known(n, "a kernel") for n in w.shape[2:]]
-    strides, dilations = _defaults(kernel, strides, dilations)
+    strides, dilations = defaults(kernel, strides, dilations)
     around = window_pads(x.shape[2:], kernel, strides, dilations, pads, auto_pad)
     if x.shape[1] != w.shape[1] * group:
         raise ShapeError(f"weights {show_shape(w.shape)} in {group} groups do not fit {show_shape(x.shape)}")
@@ -160,7 +161,7 @@ def conv_transpose(
     strides: Any = None,
 ) -> T:
     kernel = [known(n, "a kernel") for n in w.shape[2:]]
-    strides, dilations = _defaults(kernel, strides, dilations)
+    strides, dilations = defaults(kernel, strides, dilations)
     extra = list(output_padding) if output_padding else [0] * len(kernel)
     reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
     around = []
@@ -214,7 +215,7 @@ def average_pool(
     strides: Any = None,
 ) -> T:
     kernel = list(kernel_shape)
-    strides, dilations = _defaults(kernel, strides, dilations)
+    strides, dilations = defaults(kernel, strides, dilations)
     around = window_pads(x.shape[2:], kernel, strides, dilations, pads, auto_pad)
     axes = tuple(range(-len(kernel), 0))
     windows = pooled(wide(x), kernel, strides, dilations, around, ceil_mode, 0)
@@ -258,7 +259,7 @@ def max_pool(
     strides: Any = None,
 ) -> Any:
     kernel = list(kernel_shape)
-    strides, dilations = _defaults(kernel, strides, dilations)
+    strides, dilations = defaults(kernel, strides, dilations)
     around = window_pads(x.shape[2:], kernel, strides, dilations, pads, auto_pad)
     axes = tuple(range(-len(kernel), 0))
     least = x.dtype.min if not x.dtype.is_float else float("-inf")
@@ -302,7 +303,7 @@ def lp_pool(
     strides: Any = None,
 ) -> T:
     kernel = list(kernel_shape)
-    strides, dilations = _defaults(kernel, strides, dilations)
+    strides, dilations = defaults(kernel, strides, dilations)
     around = window_pads(x.shape[2:], kernel, strides, dilations, pads, auto_pad)
     windows = pooled(wide(x).abs() ** p, kernel, strides, dilations, around, ceil_mode, 0)
     return back(windows.sum(tuple(range(-len(kernel), 0))) ** (1.0 / p), x.dtype)
@@ -330,7 +331,7 @@ def max_unpool(
 ) -> T:
     """Values back at the places that a pool has noted, zero elsewhere."""
     n = len(kernel_shape)
-    (strides,) = _defaults(kernel_shape, strides)
+    (strides,) = defaults(kernel_shape, strides)
     around = pads or [0] * 2 * n
     sizes = [
         (known(m, "MaxUnpool") - 1) * s + k - around[i] - around[i + n]

@@ -10,8 +10,8 @@ from morok import dtype as dt
 from morok.errors import ShapeError
 from morok.onnx.ops.cast import decoded, encoded, to_float8
 from morok.onnx.ops.common import axis_of, back, known, per_channel
-from morok.onnx.ops.integers import Whole, added, matmul, pieces, whole
-from morok.onnx.ops.nn import convolve
+from morok.onnx.ops.integers import Whole, added, matmul, pieces, whole, word_convolve, word_matmul
+from morok.onnx.ops.nn import convolve, defaults, window_pads
 from morok.onnx.table import T, as_tensor, op
 from morok.onnx.types import dtype_of_elem, int_range, is_coded, is_float
 from morok.onnx.values import Coded, Host, Value, elem_of
@@ -129,8 +129,17 @@ def _beside(zero: Any, last: bool) -> Any:
 
 def integer_matmul(a: Value, za: Value, b: Value, zb: Value) -> Tensor:
     """The product of integers less their zero points, exactly, in 32 bits."""
-    left = whole(a, za, lambda z: _beside(z, False))
-    right = whole(b, zb, lambda z: _beside(z, True))
+
+    def rows(zero: Any) -> Any:
+        return _beside(zero, False)
+
+    def columns(zero: Any) -> Any:
+        return _beside(zero, True)
+
+    total = word_matmul(a, za, rows, b, zb, columns)
+    if total is not None:
+        return total
+    left, right = whole(a, za, rows), whole(b, zb, columns)
     found = matmul(left, right) if left is not None and right is not None else None
     if found is not None:
         return found
@@ -181,6 +190,12 @@ def integer_convolution(
         return zero.reshape((-1,) + (1,) * (ndim - 1)) if vector else zero.reshape(())
 
     ndim = len(w.shape)  # type: ignore[union-attr]
+    kernel = [known(n, "a kernel") for n in w.shape[2:]]  # type: ignore[union-attr]
+    step, spread = defaults(kernel, strides, dilations)
+    around = window_pads(x.shape[2:], kernel, step, spread, pads, auto_pad)  # type: ignore[union-attr]
+    total = word_convolve(x, zx, w, zw, channels, around, step, spread, group)
+    if total is not None:
+        return total
     left, right = whole(x, zx, lambda z: z.reshape(())), whole(w, zw, channels)
     if left is not None and right is not None:
         shape = right.numbers.shape

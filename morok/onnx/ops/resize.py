@@ -108,6 +108,9 @@ def resized(x: Tensor, way: _Way, roi: Any, scales: Any, sizes: Any, axes: Any, 
     places = axes_of(axes, x.ndim)
     if not scales and not sizes:
         raise ShapeError("a Resize has neither scales nor sizes")
+    if len(scales or sizes) != len(places):
+        what = "scales" if scales else "sizes"
+        raise ShapeError(f"there are {len(scales or sizes)} {what} for {len(places)} axes")
     own = [
         known(x.shape[a], "Resize") if not _kept(scales, sizes, i, x, a) else None
         for i, a in enumerate(places)

@@ -10,7 +10,7 @@ import numpy as np
 from morok import dtype as dt
 from morok.errors import UnsupportedModel
 from morok.onnx.ops.common import back, known, known_shape, product
-from morok.onnx.ops.nn import _defaults
+from morok.onnx.ops.nn import defaults
 from morok.onnx.table import Ints, T, converted, op
 from morok.onnx.types import Array
 from morok.onnx.values import Host, Value
@@ -221,7 +221,7 @@ def deform_conv(
     n, c, *sizes = known_shape(x, "DeformConv")
     kernel = [known(k, "a kernel") for k in w.shape[2:]]
     rank = len(kernel)
-    strides, dilations = _defaults(kernel, strides, dilations)
+    strides, dilations = defaults(kernel, strides, dilations)
     around = pads or [0] * 2 * rank
     outs = [known(m, "DeformConv") for m in offset.shape[2:]]
     taps, spots = product(kernel), product(outs)
@@ -266,7 +266,7 @@ def col2im(
     """Columns of blocks added up to an image."""
     sizes, kernel = [known(m, "Col2Im") for m in image], [known(k, "Col2Im") for k in block]
     rank = len(kernel)
-    strides, dilations = _defaults(kernel, strides, dilations)
+    strides, dilations = defaults(kernel, strides, dilations)
     around = pads or [0] * 2 * rank
     full = [m + around[i] + around[i + rank] for i, m in enumerate(sizes)]
     counts = [
