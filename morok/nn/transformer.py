@@ -100,6 +100,9 @@ def _activation(given: str | Activation) -> Activation:
 
 def _copies(layer: Any, count: int) -> list[Any]:
     """So many layers of the same form, each with first values of its own memory."""
+    tensors = list(named_tensors(layer).values()) if count else []
+    if tensors:
+        tensors[0].realize(*tensors[1:])  # together: copies ask for one after the other
     return [copy.deepcopy(layer) for _ in range(count)]
 
 
@@ -132,11 +135,15 @@ class _Layer(Module):
         return x.dropout(self.p, is_training()) if self.p else x
 
     def _forward(self, x: Tensor) -> Tensor:
-        return self._drop(self.linear2(self._drop(self.activation(self.linear1(x)))))
+        return self._drop(self.linear2(self._drop(self.activation(self.linear1(x))).contiguous()))
 
     def _part(self, x: Tensor, norm: Any, part: Activation) -> Tensor:
-        """x and what a part makes of it; the norm before that part, or after the sum."""
-        return x + part(norm(x)) if self.norm_first else norm(x + part(x))
+        """x and what a part makes of it; the norm before that part, or after the sum.
+
+        It is stored, as it always is where it is large: tiny layers would be fused into kernels of several
+        layers each, which take long to compile.
+        """
+        return (x + part(norm(x)) if self.norm_first else norm(x + part(x))).contiguous()
 
 
 class TransformerEncoderLayer(_Layer):
@@ -286,12 +293,16 @@ class Transformer(Module):
     ) -> None:
         how = (d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps, batch_first, norm_first)
         norms = [LayerNorm(d_model, layer_norm_eps, bias=bias, dtype=dtype) for _ in range(2)]
-        self.encoder = TransformerEncoder(
-            TransformerEncoderLayer(*how, bias, dtype), num_encoder_layers, norms[0]
-        )
-        self.decoder = TransformerDecoder(
-            TransformerDecoderLayer(*how, bias, dtype), num_decoder_layers, norms[1]
-        )
+        first = TransformerEncoderLayer(*how, bias, dtype), TransformerDecoderLayer(*how, bias, dtype)
+        # nobody else has these layers, so they are no copies, which would have to be computed here
+        self.encoder = TransformerEncoder(first[0], 0, norms[0])
+        self.encoder.layers = [
+            TransformerEncoderLayer(*how, bias, dtype) if n else first[0] for n in range(num_encoder_layers)
+        ]
+        self.decoder = TransformerDecoder(first[1], 0, norms[1])
+        self.decoder.layers = [
+            TransformerDecoderLayer(*how, bias, dtype) if n else first[1] for n in range(num_decoder_layers)
+        ]
         for weight in named_tensors(self).values():
             if weight.ndim > 1:
                 weight.assign(xavier_uniform(*concrete_shape(weight.shape), dtype=weight.dtype))

@@ -22,7 +22,7 @@ from morok.tensor.arrays.joining import stack
 from morok.tensor.arrays.movement import broadcast_to, narrow, squeeze, unsqueeze
 from morok.tensor.arrays.reduce import cumsum
 from morok.tensor.core import iota
-from morok.tensor.creation.constructors import detach
+from morok.tensor.creation.constructors import contiguous, detach
 from morok.tensor.elementwise.activations import sigmoid
 from morok.tensor.elementwise.arithmetic import abs as absolute
 from morok.tensor.elementwise.comparison import eq, maximum, minimum, where
@@ -159,18 +159,24 @@ def truncated_normal(
 # --- gamma and its kin
 
 
+_FEW = 1024  # numbers whose memory is nothing beside the time of compiling
+
+
 def _log_gamma(shape: T, sizes: Any, generator: Generator | None) -> T:
     """Logarithms of gamma's numbers, which do not underflow however small the shape (Marsaglia and Tsang)."""
     like = broadcast_to(detach(shape), *sizes)
     small = like < 1.0  # one more, times a power of a uniform number
-    d = _spread(where(small, like + 1.0, like)) - 1.0 / 3.0
+    base = where(small, like + 1.0, like) - 1.0 / 3.0
+    d = _spread(base)
     tries = (*sizes, 8)
     normal = randn(type(like), *tries, dtype=like.dtype, device=like.device, generator=generator)
     u = _uniform(like, tries, generator)
+    if all(isinstance(n, int) for n in sizes) and math.prod(sizes) <= _FEW:
+        normal = contiguous(normal)  # two kernels compile sooner than one that does everything
     root = normal / sqrt(d * 9.0) + 1.0
     cube = where(root > 0.0, root * root * root, 1.0)
     fits = (root > 0.0) & (log(u) < normal * normal * 0.5 + d * (-cube + 1.0 + log(cube)))
-    found = _first(fits, log(d * cube))
+    found = log(base * _first(fits, cube))
     power = log(_uniform(like, sizes, generator)) / where(small, like, 1.0)
     return where(small, found + power, found)
 
@@ -195,7 +201,8 @@ def beta(
     """Beta's distribution between 0 and 1, mean a / (a + b)."""
     first, second, sizes, kind = _parameters(cls, (a, b), size, dtype)
     both = stack(broadcast_to(first, *sizes), broadcast_to(second, *sizes))
-    logs = _log_gamma(both, (2, *sizes), generator)  # drawn together
+    # drawn together, and kept: both in one kernel would be a long one, and slow to compile
+    logs = contiguous(_log_gamma(both, (2, *sizes), generator))
     found = narrow(logs, 0, 0, 1) - narrow(logs, 0, 1, 1)
     result: T = cast(sigmoid(squeeze(found, 0)), kind)
     return result

@@ -373,11 +373,12 @@ def multi_head_attention_forward(
     length, batch, width = query.shape
     if width != embed_dim_to_check or concrete(width) % num_heads:
         raise ShapeError(f"{num_heads} heads of {embed_dim_to_check} do not fit a width of {width}")
-    q, k, v = _projected(
+    projected = _projected(
         (query, key, value),
         (q_proj_weight, k_proj_weight, v_proj_weight) if use_separate_proj_weight else in_proj_weight,
         in_proj_bias,
     )
+    q, k, v = (x.contiguous() for x in projected)  # as large ones are; tiny ones would be computed again
     if bias_k is not None and bias_v is not None:
         k, v = (
             x.cat(b.reshape(1, 1, -1).expand(1, batch, width), dim=0) for x, b in ((k, bias_k), (v, bias_v))
@@ -397,7 +398,8 @@ def multi_head_attention_forward(
         scores = _unseen(scores, mask.reshape(batch * num_heads, 1, -1))
     weights = scores.softmax(-1)
     found = (weights.dropout(dropout_p, training) if dropout_p else weights) @ v
-    out = found.transpose(0, 1).reshape(length, batch, width).linear(out_proj_weight, out_proj_bias)
+    joined = found.transpose(0, 1).reshape(length, batch, width).contiguous()
+    out = joined.linear(out_proj_weight, out_proj_bias)
     shown: Tensor | None = None
     if need_weights:
         shown = weights.reshape(batch, num_heads, length, -1)
