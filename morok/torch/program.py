@@ -149,7 +149,7 @@ class Program:
             return None
         unique = list(dict.fromkeys(self.targets))
         forced = {t: make(Ops.CONTIGUOUS, t.dtype, t.src, t.arg or "torch's memory") for t in unique}
-        chosen = {t: forced[t] if is_memory(t.src[0]) else t for t in unique}
+        chosen = {t: forced[t] if is_memory(t.src[0]) else _stored(t) for t in unique}
         found = self._scheduled(chosen, sizes)
         if found is None:  # a result that shows another one, or an input: a copy of its own
             found = self._scheduled(forced, sizes)
@@ -267,6 +267,19 @@ class Program:
         count = min(node.arg, room)  # where sizes vary, the plan's memory is for the largest
         flat = torch.as_strided(value.detach(), (count,), (1,)).view(torch.uint8).numpy()
         return Buffer(self.device, node.arg, node.dtype, target.allocator, memory=flat, shared=True)
+
+
+def _stored(target: UOp) -> UOp:
+    """What is asked for: of a computed value the value itself, so that its other readers read the result."""
+    value = target.src[0]
+    while value.op is Ops.RESHAPE:
+        value = value.src[0]
+    if target.arg is not None or value.op.is_movement or value.op in _FREE or is_memory(value):
+        return target
+    return target.src[0]
+
+
+_FREE = frozenset((Ops.CONST, Ops.IOTA, Ops.DEFINE_VAR))
 
 
 def _shared(outputs: Sequence[Any], numbers: dict[Any, int]) -> list[Any]:

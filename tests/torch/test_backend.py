@@ -249,3 +249,26 @@ def test_what_was_tried_is_what_runs(monkeypatch: Any) -> None:
     monkeypatch.setattr(lower, "_compute", lambda node, *rest: (seen.append(node), plain(node, *rest))[1])
     alike(lambda x: (x * 2 + 1).sum(), torch.randn(3, 4))
     assert len(seen) == len(set(seen)) == 3
+
+
+def test_what_a_result_holds_is_neither_copied_nor_computed_again() -> None:
+    """Gradients of embeddings are summed up in torch's memory; who else reads a result reads it there."""
+    table, places = nn.Embedding(300, 8), nn.Embedding(5, 8)
+    index = torch.randint(0, 300, (4, 5))
+    with watching() as graphs:
+        compiled = torch.compile(
+            lambda i: (table(i) + places(torch.arange(5))).square().sum(),
+            backend=morok,
+            options={"fallback": False},
+        )
+        compiled(index).backward()
+    forward, backward = graphs
+    (plan,) = backward.plans
+    assert plan.memory.arena_bytes < 300 * 8 * 4, "sums elsewhere, and a copy of them"
+    assert plan.memory.output_bytes == (300 + 5) * 8 * 4
+    (plan,) = forward.plans
+    assert len(plan) == 4 and plan.memory.arena_bytes == 0  # rows of both, places, the sum
+    right = torch.zeros(300, 8).index_add(
+        0, index.flatten(), 2 * (table(index) + places.weight).detach().flatten(0, 1)
+    )
+    torch.testing.assert_close(table.weight.grad, right, rtol=1e-5, atol=1e-5)

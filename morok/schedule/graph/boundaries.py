@@ -17,7 +17,7 @@ from morok.schedule.split import is_view, reads_memory
 def drop_copies(sink: UOp, ctx: object = None) -> UOp:
     """CONTIGUOUS of memory that lies in order already is that memory, unless it will be overwritten.
 
-    One with a reason stays.
+    What a SCATTER has written lies in order, in memory of its own. One with a reason stays.
     """
     order = toposort(sink)
     copies = [n for n in order if n.op is Ops.CONTIGUOUS and n.arg is None and _whole(n.src[0]) is not None]
@@ -29,10 +29,10 @@ def drop_copies(sink: UOp, ctx: object = None) -> UOp:
 
 
 def _whole(x: UOp) -> UOp | None:
-    """The memory of which x is all, in order."""
+    """The memory of which x is all, in order; or the SCATTER that writes it."""
     while x.op is Ops.RESHAPE:
         x = x.src[0]
-    return x if x.op is Ops.PARAM else None
+    return x if x.op is Ops.PARAM or x.op is Ops.SCATTER else None
 
 
 def keep_outputs(sink: UOp, ctx: object = None) -> UOp:

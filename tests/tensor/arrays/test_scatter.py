@@ -127,3 +127,19 @@ def test_means_without_self() -> None:
 def test_errors(call: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         call(Tensor([[1, 2], [3, 4]])).numpy()
+
+
+def test_what_was_scattered_is_contiguous_already() -> None:
+    """No copy of it; two states of it, both asked for, are two values."""
+    at, rows = np.arange(12) % 5, np.ones((12, 4), np.float32)
+    i, r = Tensor(at).realize(), Tensor(rows).realize()
+    plain = Tensor.zeros(40, 4).index_add(0, i, r)
+    kept = plain.reshape(-1).contiguous()
+    assert len(kept.plan()) == len(plain.plan())
+    again = plain.index_add(0, i, r * 2).contiguous()
+    twice = (plain * 2).contiguous()
+    Tensor.realize(again, kept, twice)
+    expected = np.zeros((40, 4), np.float32)
+    np.add.at(expected, at, rows)
+    assert np.array_equal(kept.numpy(), expected.reshape(-1))
+    assert np.array_equal(again.numpy(), expected * 3) and np.array_equal(twice.numpy(), expected * 2)
