@@ -256,3 +256,35 @@ def test_whatever_an_operator_did_not_think_of_names_the_node() -> None:
     model = load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8))
     with pytest.raises(MorokError, match=r"NonMaxSuppression 'best boxes': boxes are \(batch, boxes, 4\)"):
         model(boxes, scores)
+
+
+@pytest.mark.parametrize("end", [2**31 - 1, 2**63 - 1])
+def test_a_slice_to_the_end_leaves_sizes_open(end: int) -> None:
+    """Exporters write the largest number there is for the end."""
+    constants = [numpy_helper.from_array(np.array([n]), name) for n, name in ((0, "a"), (end, "z"))]
+    node = helper.make_node("Slice", ["x", "a", "z"], ["y"], "cut")
+    info = [INFO(name, TensorProto.FLOAT, ["n", 2]) for name in "xy"]
+    m = load(_model([node], info[:1], info[1:], constants))
+    for n in (2, 3, 5):
+        before = m.compiled
+        assert m(np.ones((n, 2), np.float32))["y"].shape == (n, 2)
+    assert m.compiled == before
+
+
+def test_inputs_without_axes_are_filled_in_place() -> None:
+    node = helper.make_node("Mul", ["x", "s"], ["y"], "scale")
+    inputs = [INFO("x", TensorProto.FLOAT, [3]), INFO("s", TensorProto.FLOAT, []), INFO("no", 7, [])]
+    m = load(_model([node], inputs, [INFO("y", TensorProto.FLOAT, [3])]))
+    x, no = np.arange(3, dtype=np.float32), np.array(1)  # which nobody reads
+    found = [m({"x": x, "s": np.array(s, np.float32), "no": no})["y"] for s in (2, 3, 4)]
+    assert [list(y) for y in found] == [[0, 2, 4], [0, 3, 6], [0, 4, 8]]
+    with pytest.raises(ArgumentError, match="no"):
+        m({"x": x, "s": np.float32(2)})
+
+
+def test_resize_asks_for_as_many_sizes_as_axes() -> None:
+    sizes = numpy_helper.from_array(np.array([4, 4, 4]), "sizes")
+    node = helper.make_node("Resize", ["x", "", "", "sizes"], ["y"], "up", axes=[2, 3], mode="nearest")
+    info = [INFO("x", TensorProto.FLOAT, [1, 1, 2, 2]), INFO("y", TensorProto.FLOAT, None)]
+    with pytest.raises(ShapeError, match="3 sizes for 2 axes"):
+        load(_model([node], info[:1], info[1:], [sizes]))(np.ones((1, 1, 2, 2), np.float32))

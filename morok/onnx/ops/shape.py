@@ -240,7 +240,7 @@ def slices(own: tuple[Any, ...], starts: Any, ends: Any, axes: Any, steps: Any) 
 
 
 def _slice(size: Any, start: Any, end: Any, step: int) -> slice:
-    far = 1 << 31
+    far = (1 << 31) - 1  # exporters write the largest number of 32 bits, or of 64
     if isinstance(size, int) and not isinstance(start, UOp) and not isinstance(end, UOp):
         return _known_slice(size, int(start), int(end), step)
     if not isinstance(end, UOp) and end >= far:
