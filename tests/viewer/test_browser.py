@@ -72,6 +72,8 @@ def test_every_page_and_both_themes(pages: dict[str, Path], started: Any) -> Non
             ("kernel=0", "Why this kernel"),
             ("kernel=0&stage=all", "every change"),
             ("kernel=0&stage=14", "devectorise"),
+            ("kernel=0&stage=all&removes=THREEFRY", "No change fits"),
+            ("kernel=2", "the fastest call"),
             ("kernel=0&view=code", "Instructions"),
             ("page=timeline", "Timeline"),
             ("page=rules", "mathematics"),

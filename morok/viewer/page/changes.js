@@ -120,7 +120,13 @@ export function changesView(changes, route, k) {
     if (shown.length) choose(0);
     else detail.replaceChildren(empty("No change fits.", "A filter looks at the names of rules and at both expressions."));
   };
-  fillOps(changes, removed, () => { if (route.get("removes")) { removed.value = route.get("removes"); apply(); } });
+  fillOps(changes, removed, () => {
+    const op = route.get("removes");
+    if (!op) return;
+    removed.value = op;
+    if (removed.value !== op) { removed.append(h("option", { value: op }, `removes ${visible(op)} (0)`)); removed.value = op; }
+    apply();
+  });
   filter.addEventListener("input", apply);
   removed.addEventListener("change", apply);
   fit();

@@ -4,7 +4,7 @@ import { chunk, run } from "./data.js";
 import { amount, copyButton, count, digits, empty, h, link, percent, seconds, visible } from "./dom.js";
 import { assemblyView } from "./assembly.js";
 import { graphView, treeView } from "./graph.js";
-import { kernel, kernelLink, ofRoof, openObligations, placeLink, proofMark, rowsOf, sourceText, total } from "./model.js";
+import { fastest, kernel, kernelLink, ofRoof, openObligations, placeLink, proofMark, rowsOf, sourceText, total } from "./model.js";
 import { changesOf, changesView } from "./changes.js";
 import { differences } from "./text.js";
 
@@ -52,7 +52,7 @@ function overview(k, data) {
 function figures(k, sum) {
   const guess = k.predicted;
   return h("dl", { class: "figures" },
-    fact("time", `${seconds(sum.seconds)} in ${count(sum.calls, "call")}, ${percent(sum.share)} of all kernels`),
+    fact("time", `${seconds(sum.seconds)} in ${count(sum.calls, "call")}, ${percent(sum.share)} of all kernels${fastest(k.number) === null ? "" : `; the fastest call ${seconds(fastest(k.number))}`}`),
     fact("arithmetic", `${digits(sum.ops / sum.seconds / 1e9)} GFLOP/s · ${sum.ops.toLocaleString("en")} operations`),
     fact("memory", `${digits(sum.bytes / sum.seconds / 1e9)} GB/s · ${amount(sum.bytes)} that it must touch`),
     fact("roofline", h("span", { class: ofRoof(sum) < 0.3 ? "low" : null }, percent(ofRoof(sum))), ` · at best ${seconds(sum.roof)}, by its ${sum.bound}`),
@@ -65,6 +65,10 @@ function figures(k, sum) {
 // What limits it. The roofline counts bytes and operations on floats; the compiler's model counts instructions.
 function limitText(k, sum) {
   if (!run.index.limits[sum.device]?.measured) return "not known: nothing was measured on a machine; times of the emulator are those of NumPy";
+  const best = fastest(k.number);
+  if (sum.limit.startsWith("neither") && best !== null && best * sum.calls < sum.seconds / 3) {
+    return `something else than the kernel, most of the time: its fastest call took ${seconds(best)}, ${percent(sum.roof / sum.calls / best)} of the roofline, the average one ${seconds(sum.seconds / sum.calls)}. First calls take longer, and so do all on a machine that is busy`;
+  }
   const model = k.predicted?.seconds ? k.predicted.seconds * sum.calls / sum.seconds : 0;
   if (!sum.limit.startsWith("neither") || !model) return sum.limit;
   if (model >= 0.5) return `its instructions: the compiler’s model counts ${percent(Math.min(1, model))} of the measured time for them, of which the roofline counts only operations on floats`;
@@ -154,6 +158,10 @@ function stagesView(k, data, shared, route) {
   const side = h("nav", { class: "stages side", "aria-label": "stages" },
     h("a", { href: `#kernel=${k.number}&stage=all`, class: "stage", "aria-current": wanted === "all" ? "page" : null }, h("span", {}, "all"), h("span", {}, "every change"), h("span", { class: "number faint" }, count(stages.reduce((n, s) => n + changeCount(s), 0), "change"))),
     stages.map((s) => stageLink(k, s, s === chosen)));
+  requestAnimationFrame(() => { // the chosen one into sight, where the list is short
+    const current = side.querySelector("[aria-current]");
+    if (current && side.scrollHeight > side.clientHeight) side.scrollTop += current.getBoundingClientRect().top - side.getBoundingClientRect().top - side.clientHeight / 3;
+  });
   const walk = h("span", { class: "walk" },
     at > 0 ? h("a", { href: `#kernel=${k.number}&stage=${moving[at - 1].number}`, id: "before", title: "key: [" }, `← ${moving[at - 1].name}`) : null,
     chosen && at < moving.length - 1 ? h("a", { href: `#kernel=${k.number}&stage=${moving[at + 1].number}`, id: "after", title: "key: ]" }, `${moving[at + 1].name} →`) : null);
