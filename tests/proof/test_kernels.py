@@ -11,6 +11,7 @@ import pytest
 
 from morok import Tensor, knobs
 from morok.codegen.pipeline import lower
+from morok.codegen.written import Code
 from morok.device import prove
 from morok.device.cpu.device import CPU
 from morok.device.cuda.device import Cuda
@@ -248,6 +249,28 @@ def test_threads_that_write_the_same_place() -> None:
     assert around, "one of the threads of a row writes"
     everybody = changed(linear, lambda n: None if n.op in (Ops.IF, Ops.ENDIF) else n)
     refuted(everybody, "race")
+
+
+@pytest.mark.parametrize("reach", [5, 4], ids=["meets", "falls short"])
+def test_loops_as_long_as_the_thread_says(reach: int) -> None:
+    """The second worker's loop ends where its own number says, not where the first one's does."""
+    code = Code()
+    memory = code.memory(float32, 8)
+    with code.loop(2, AxisKind.THREAD) as worker:
+        with code.given(worker.equals(0)):
+            memory.store(5, 1.0)
+        with code.loop(worker * reach + 1) as j, code.given(worker.equals(1)):
+            memory.store(j, 2.0)
+    found = examine(code.linear()).open
+    assert [(o.kind, o.refuted) for o in found] == ([("race", True)] if reach == 5 else [])
+
+
+def test_a_loop_that_never_runs_beside_an_endless_one() -> None:
+    code = Code()
+    memory, ends = code.memory(float32, 8), code.memory(int64, 1)
+    with code.loop(ends.load(0)) as far, code.loop(code.value(0, int64)) as never:
+        memory.store(far + never, 1.0)
+    assert examine(code.linear()).open == []
 
 
 def test_threads_with_a_role() -> None:

@@ -34,15 +34,17 @@ def interval_of(leaf: UOp) -> tuple[int, int] | None:
 
 def count(*roots: UOp) -> float:
     """How many points there are."""
-    total = 1.0
+    sizes = []
     for leaf in leaves_of(*roots):
         ends = interval_of(leaf)
-        total *= math.inf if ends is None else max(0, ends[1] - ends[0] + 1)
-    return total
+        sizes.append(math.inf if ends is None else max(0, ends[1] - ends[0] + 1))
+    return 0.0 if 0 in sizes else float(math.prod(sizes))
 
 
 def counterexample(claim: UOp, given: Sequence[UOp]) -> dict[str, Any] | None:
     """A point where all of `given` hold and the claim does not; None if there is none."""
+    if not count(claim, *given):  # a loop that never runs; others may be endless
+        return None
     leaves = leaves_of(claim, *given)
     values: dict[UOp, Any] = {}
     shape = []
@@ -54,8 +56,6 @@ def counterexample(claim: UOp, given: Sequence[UOp]) -> dict[str, Any] | None:
         own[axis] = points.size
         shape.append(points.size)
         values[leaf] = points.reshape(own)
-    if 0 in shape:
-        return None
     for node in toposort(claim, *given):
         if node in values:
             continue

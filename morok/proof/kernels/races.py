@@ -38,7 +38,7 @@ class Place:
     lanes: int
     given: tuple[UOp, ...]
     total: Sum
-    pinned: frozenset[UOp]  # leaves that the conditions leave one value
+    pinned: frozenset[tuple[UOp, int]]  # leaves that the conditions leave one value, and which
 
 
 @final
@@ -94,14 +94,16 @@ def conditions_of(access: Access, closer: Closer, lane: int = 0) -> tuple[UOp, .
     return tuple(c for condition in closed for c in conjuncts(condition))
 
 
-def _pinned(given: tuple[UOp, ...]) -> frozenset[UOp]:
+def _pinned(given: tuple[UOp, ...]) -> frozenset[tuple[UOp, int]]:
     found = set()
     for condition in given:
         if len(condition.src) != 2 or condition.src[1].op is not Ops.CONST:
             continue
         x, y = condition.src
-        if x.op in LEAVES and (condition.op is Ops.CMPEQ or (condition.op is Ops.CMPLT and y.arg == 1)):
-            found.add(x)
+        if x.op in LEAVES and condition.op is Ops.CMPEQ:
+            found.add((x, int(y.arg)))
+        elif x.op in LEAVES and condition.op is Ops.CMPLT and y.arg == 1 and vmin(x) >= 0:
+            found.add((x, 0))
     return frozenset(found)
 
 
@@ -215,6 +217,7 @@ def _steps(c: Conflict, sums: Sums, data: Container[UOp]) -> tuple[list[Step], b
     moved = not c.apart
     steps: list[Step] = []
     used: set[UOp] = set()
+    both = {leaf for leaf, _ in c.a.pinned & c.b.pinned}  # to the same value
     for atom in {**left, **right}:
         leaf = owner.get(atom, atom)
         used.add(leaf)
@@ -223,7 +226,7 @@ def _steps(c: Conflict, sums: Sums, data: Container[UOp]) -> tuple[list[Step], b
             low, high = -_FAR, _FAR
         one, other = left.get(atom, 0), right.get(atom, 0)
         fixed = leaf in c.same or (leaf.op is Ops.DEFINE_VAR and leaf not in data)
-        pinned = leaf in c.a.pinned and leaf in c.b.pinned
+        pinned = leaf in both
         if fixed:
             steps.append(Step(one - other, low, high))
         elif one == other:
@@ -233,7 +236,7 @@ def _steps(c: Conflict, sums: Sums, data: Container[UOp]) -> tuple[list[Step], b
             steps += [Step(one, low, high), Step(-other, low, high)]
             moved = moved or leaf in c.threads
     for t in c.threads:
-        if t not in used and not (t in c.a.pinned and t in c.b.pinned):
+        if t not in used and t not in both:
             steps.append(Step(0, -1, 1, True))
     return steps, moved
 
@@ -254,7 +257,7 @@ def as_claim(c: Conflict, data: Mapping[UOp, UOp]) -> tuple[UOp, list[UOp]]:
             shift[leaf] = alu(Ops.ADD, leaf, const(leaf.dtype, 1))
             given.append(alu(Ops.CMPLT, shift[leaf], leaf.src[0]))
         else:
-            shift[leaf] = _other(leaf)
+            shift[leaf] = _other(leaf, shift)
     there, *conditions = (substitute(root, shift) for root in roots)
     a, b = _wide(c.a.where), _wide(there)
     meet = alu(
@@ -273,10 +276,11 @@ def _wide(x: UOp) -> UOp:
     return make(Ops.CAST, index, (x,))
 
 
-def _other(leaf: UOp) -> UOp:
-    """The same variable of the other thread."""
+def _other(leaf: UOp, shift: dict[UOp, UOp]) -> UOp:
+    """The same variable of the other thread, up to where that thread's own loops let it go."""
+    src = tuple([substitute(s, shift) for s in leaf.src])
     if leaf.op is Ops.RANGE:
-        return make(Ops.RANGE, leaf.dtype, leaf.src, (f"{leaf.arg[0]}'", *leaf.arg[1:]))
+        return make(Ops.RANGE, leaf.dtype, src, (f"{leaf.arg[0]}'", *leaf.arg[1:]))
     if leaf.op is Ops.SPECIAL:
-        return make(Ops.SPECIAL, leaf.dtype, leaf.src, f"{leaf.arg}'")
+        return make(Ops.SPECIAL, leaf.dtype, src, f"{leaf.arg}'")
     return make(Ops.DEFINE_VAR, leaf.dtype, (), (f"{leaf.arg[0]}'", *leaf.arg[1:]))

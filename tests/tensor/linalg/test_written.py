@@ -11,7 +11,10 @@ import numpy as np
 import pytest
 
 from morok import Tensor, linalg
-from morok.tensor.linalg.written import use
+from morok import dtype as dt
+from morok.codegen.written import Code
+from morok.device.cpu.written import here
+from morok.tensor.linalg.written import lanes, lanes_orthogonal, rows, use
 
 TYPES = [np.float32, np.float64]
 
@@ -171,3 +174,25 @@ def test_other_devices_and_traced_functions_take_steps() -> None:
     assert use.is_written(Tensor([[1.0]], device="CPU"))
     assert not use.is_written(Tensor([[1.0]], device="EMULATOR"))
     assert not use.is_written(Tensor([[1]], device="CPU"))
+
+
+@pytest.mark.parametrize(
+    ("write", "key"),
+    [
+        (rows.cholesky, (dt.float32, 3, 20)),
+        (lanes.cholesky, (dt.float32, 20, 4)),
+        (lanes.lu, (dt.float32, 20, 4, 4)),
+        (lanes_orthogonal.qr, (dt.float32, 20, 4, 4, 4)),
+    ],
+    ids=lambda x: x.__name__ if callable(x) else "",
+)
+def test_accesses_are_proved(write: Any, key: tuple[Any, ...]) -> None:
+    """Of kernels whose places data do not choose."""
+    pytest.importorskip("z3")
+    from morok.proof.kernels.safety import examine
+
+    machine = here()
+    code = Code(machine.fma)
+    write(code, machine, *key)
+    found = examine(code.linear())
+    assert found.open == [] and found.kinds["bounds"]
