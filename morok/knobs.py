@@ -288,6 +288,28 @@ def launched() -> tuple[int, int, int] | None:
     return None
 
 
+def own_gpu() -> str | None:
+    """What CUDA_VISIBLE_DEVICES has to be so that a rank sees a GPU of its own; None: leave it as it is.
+
+    A launcher that has given a process one GPU has seen to it, and programs under torchrun choose themselves.
+    """
+    found, seen = launched(), os.environ.get("CUDA_VISIBLE_DEVICES")
+    if found is None or found[1] < 2 or os.environ.get("TORCHELASTIC_RUN_ID"):
+        return None
+    if seen is None:
+        return str(found[2])
+    names = [name for name in seen.split(",") if name]
+    return names[found[2]] if 1 < len(names) and found[2] < len(names) else None
+
+
+def show_own_gpu() -> str | None:
+    """Has CUDA show this process its own GPU alone, before CUDA wakes up; which, if there is a choice."""
+    own = own_gpu()
+    if own is not None:
+        os.environ["CUDA_VISIBLE_DEVICES"] = own
+    return own
+
+
 def planned_mesh() -> tuple[int, ...]:
     """The sizes of the mesh that is planned for; none if a program is to run."""
     return tuple(int(size) for size in PLAN_MESH.value.split("x")) if PLAN_MESH.value else ()

@@ -89,7 +89,7 @@ class Device(ABC):
         array is not contiguous or not aligned to its elements. What is written to a buffer goes into the
         array only if it is `shared`.
         """
-        flat = _shareable(array, dtype) if self.on_host else None
+        flat = shareable(array, dtype) if self.on_host else None
         if flat is not None:
             return Buffer(self.name, array.size, dtype, self.allocator, memory=flat, shared=shared)
         return self.copied(array, dtype)
@@ -101,7 +101,7 @@ class Device(ABC):
         return fresh
 
 
-def _shareable(array: Array, dtype: DType) -> Array | None:
+def shareable(array: Array, dtype: DType) -> Array | None:
     fits = array.dtype == storage(dtype) and array.dtype.isnative and array.flags.c_contiguous
     if not fits or array.size == 0:
         return None

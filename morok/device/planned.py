@@ -10,8 +10,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, final
 
 from morok import knobs
-from morok.device.base import Device
+from morok.device.base import Device, shareable
 from morok.device.buffer import Array, Buffer
+from morok.dtype import DType
 from morok.ir.node import UOp
 from morok.machine.cluster import cluster
 from morok.machine.files import load
@@ -76,6 +77,12 @@ class PlannedDevice(Device):
     @property
     def machine(self) -> Machine:
         return load(cluster(knobs.PLAN_MACHINE.value).chip)
+
+    def adopt(self, array: Array, dtype: DType, shared: bool = False) -> Buffer:
+        """A processor reads arrays where they lie: they take no memory of its own."""
+        if self.machine.family == "cpu" and shareable(array, dtype) is not None:
+            return Buffer(self.name, array.size, dtype, self.allocator, memory=NoMemory(), shared=shared)
+        return self.copied(array, dtype)
 
     def compile(self, ast: UOp, name: str) -> _Nothing:
         return _Nothing()

@@ -19,6 +19,7 @@ from typing import Any, final
 import numpy as np
 
 from morok.errors import MorokError
+from morok.ir.layout import is_mesh, mesh_of
 from morok.ir.memory import base_of
 from morok.ir.provenance import capture, scope
 from morok.nn.module import named_tensors, take_updates, training
@@ -102,7 +103,12 @@ class TrainStep:
 
 def _form(batch: tuple[Tensor, ...]) -> Any:
     """What batches that share a recording have in common."""
-    return tuple([(x.shape, x.dtype, x.device) for x in batch])
+    return tuple([(x.shape, x.dtype, _where(x.device)) for x in batch])
+
+
+def _where(device: str) -> str:
+    """A device, or the mesh alone: how a batch lies there changes neither draws nor what is updated."""
+    return mesh_of(device).name if is_mesh(device) else device
 
 
 @contextmanager

@@ -28,6 +28,7 @@ from morok.forks import renewed
 from morok.ir import build
 from morok.ir import movement as move
 from morok.ir.infer import Shape, numel, show_shape
+from morok.ir.layout import is_mesh, mesh_of
 from morok.ir.node import UOp, alu, const
 from morok.ir.ops import Ops
 from morok.ir.sizes import largest
@@ -161,7 +162,7 @@ class Draws:
 
     def cell_on(self, device: str | None) -> UOp:
         """The cell in a device's memory."""
-        name = canonical(device) if device else default_device()
+        name = _home(device)
         if name not in self.cells:
             first = buffer_for(next(iter(self.cells.values()))).copy_out()
             self.cells[name] = _cell_of(first, name)
@@ -194,7 +195,7 @@ def skip(count: int) -> None:
 
 def new_cell(count: int, device: str | None = None) -> UOp:
     """Key and counter for so many numbers that nobody else gets, in memory."""
-    (cell,) = new_cells(count, [canonical(device) if device else default_device()])
+    (cell,) = new_cells(count, [_home(device)])
     return cell
 
 
@@ -202,6 +203,12 @@ def new_cells(count: int, names: Sequence[str]) -> list[UOp]:
     """The same key and counter in the memory of several devices."""
     values = np.array(current_generator().take(count), dtype=np.uint64)
     return [_cell_of(values, name) for name in names]
+
+
+def _home(device: str | None) -> str:
+    """Where a cell lies: on a mesh every device draws from the same one."""
+    name = canonical(device) if device else default_device()
+    return mesh_of(name).base if is_mesh(name) else name
 
 
 def _cell_of(values: Any, name: str) -> UOp:

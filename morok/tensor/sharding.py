@@ -23,7 +23,7 @@ from morok.schedule.mesh.writes import laid_out
 from morok.schedule.normalise import normalise
 from morok.tensor.core import Core
 from morok.tensor.memory.states import is_memory, resolve
-from morok.tensor.memory.storage import graph_device
+from morok.tensor.memory.storage import graph_device, mesh_device
 
 C = TypeVar("C", bound=Core)
 
@@ -53,12 +53,12 @@ def mesh(
     >>> morok.mesh((2, 2), ("data", "model")).count
     4
     """
-    found = (sizes,) if isinstance(sizes, int) else tuple(sizes)
-    names = (axes,) if isinstance(axes, str) else tuple(axes)
+    found: tuple[Any, ...] = tuple(sizes) if isinstance(sizes, tuple | list) else (sizes,)
+    names: tuple[Any, ...] = (axes,) if isinstance(axes, str) else tuple(axes)
     if len(found) != len(names) or len(set(names)) != len(names):
         raise MeshError(f"a mesh of sizes {found} needs a name of its own for each axis, not {names}")
     for name, size in zip(names, found, strict=True):
-        if not name.isidentifier() or size < 1:
+        if not isinstance(size, int) or not isinstance(name, str) or not name.isidentifier() or size < 1:
             raise MeshError(
                 f"an axis of a mesh is a name and how many devices it has, not {name!r}: {size!r}"
             )
@@ -83,6 +83,8 @@ def shard(x: C, mesh: Mesh, spec: Sequence[Any] = ()) -> C:
     """
     if not isinstance(mesh, Mesh):
         raise MeshError(f"shard takes a mesh, which morok.mesh makes, not {mesh!r}")
+    if not isinstance(spec, str | tuple | list):
+        raise MeshError(f'a placement is a P, as morok.P("{mesh.axes[0]}"), not {spec!r}')
     parts = (spec,) if isinstance(spec, str) else tuple(spec)
     sizes = tuple(size for size in x.shape if isinstance(size, int))
     if len(sizes) < x.ndim:
@@ -99,8 +101,8 @@ def unshard(x: C) -> C:
     >>> Tensor([1, 2, 3]).shard(mesh, morok.P("data")).unshard().tolist()
     [1, 2, 3]
     """
-    device = x.device
-    return _copied(x, mesh_of(device).base) if is_mesh(device) else x
+    device = mesh_device(x.uop)  # beside plain operands too
+    return x if device is None else _copied(x, mesh_of(device).base)
 
 
 def _copied(x: C, name: str) -> C:

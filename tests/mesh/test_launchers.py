@@ -58,3 +58,21 @@ def test_a_launcher_that_is_none_of_mpis_is_named() -> None:
     )  # fmt: skip
     assert done.returncode != 0
     assert "2 processes were started, but MPI sees 1" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("seen", "local", "own"),
+    [(None, "2", "2"), ("4,5,6,7", "2", "6"), ("6", "2", None), ("", "0", None), ("4,5", "2", None)],
+)
+def test_every_rank_has_a_gpu_of_its_own(
+    seen: str | None, local: str, own: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in (*NAMES, "CUDA_VISIBLE_DEVICES", "TORCHELASTIC_RUN_ID"):
+        monkeypatch.delenv(name, raising=False)
+    assert knobs.own_gpu() is None  # alone: all of them
+    if seen is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", seen)
+    monkeypatch.setenv("PMI_RANK", "6")
+    monkeypatch.setenv("PMI_SIZE", "8")
+    monkeypatch.setenv("MPI_LOCALRANKID", local)
+    assert knobs.own_gpu() == own

@@ -7,6 +7,7 @@ import pytest
 
 import morok
 from morok import P, Tensor, jit, knobs, nn
+from morok.dtype import ALL_SCALARS
 from morok.errors import MeshError
 from morok.ir.layout import Layout, layout_of, mesh_of
 from morok.ir.ops import COLLECTIVES, Ops
@@ -68,6 +69,15 @@ def test_what_cannot_be() -> None:
         x.shard(mesh, P(None, None, "data"))
     with pytest.raises(MeshError, match=r"cut along one of the mesh, several or none \(None\), not 3"):
         x.shard(mesh, P(3))  # type: ignore[arg-type]
+    with pytest.raises(MeshError, match=r'a placement is a P, as morok.P\("data"\), not 3'):
+        x.shard(mesh, 3)  # type: ignore[arg-type]
+    for sizes in (2.5, "2", 0):
+        with pytest.raises(MeshError, match="an axis of a mesh is a name and how many devices it has"):
+            morok.mesh(sizes, "data")  # type: ignore[arg-type]
+    with pytest.raises(MeshError, match="no layer of the model has a name that the plan knows"):
+        morok.distributed.tensor_parallel(nn.Linear(4, 4), mesh, axis="data")
+    with pytest.raises(MeshError, match="no axis 'model'; it has data"):
+        morok.distributed.tensor_parallel(nn.Linear(4, 4), mesh)
     with pytest.raises(MeshError, match="a name of its own for each axis"):
         morok.mesh((2, 2), ("a", "a"))
     with pytest.raises(MeshError, match="on two meshes"):
@@ -177,6 +187,20 @@ def test_integers_of_all_widths(how: str, dtype: str) -> None:
     np.testing.assert_array_equal(y.numpy(), getattr(x, how)(0).numpy())
 
 
+@pytest.mark.parametrize("how", ["sum", "max", "min", "prod", "any", "all"])
+def test_engines_add_up_what_they_have_types_for(how: str) -> None:
+    """Whatever a tensor is of, what goes to NCCL or MPI as a sum or an extreme has 32 or 64 bits."""
+    from morok.device.mesh.nccl import _OPS, _TYPES
+
+    mesh = morok.mesh(2, "data")
+    for dtype in (dtype for dtype in ALL_SCALARS if not dtype.is_index):
+        x = Tensor(np.ones((4, 3))).cast(dtype).shard(mesh, P("data"))
+        for y in (getattr(x, how)(0), getattr(x, how)(0).cast("float32").shard(mesh, P("data"))):
+            for kernel in y.plan().kernels:
+                if kernel.ast.op in (Ops.ALLREDUCE, Ops.REDUCE_SCATTER):
+                    assert kernel.ast.dtype in _TYPES and kernel.ast.arg in _OPS, (dtype, kernel.name)
+
+
 # --- what follows
 
 
@@ -228,6 +252,39 @@ def test_random_numbers_are_those_of_one_device() -> None:
         Tensor.manual_seed(7)
         found = (zeros.shard(mesh, spec).realize() + Tensor.rand(6, 10)).numpy()
         np.testing.assert_array_equal(found, plain)
+
+
+def test_values_of_a_table_in_parts_by_plain_positions() -> None:
+    """Rows of memory on a mesh that gradients are wanted for, where plain memory is read first."""
+    mesh = morok.mesh(4, "model")
+    table = _values(13, 6)
+    weight = Tensor(table).shard(mesh, P("model")).realize().requires_grad_()
+    at = np.array([[1, 12], [3, 3]])
+    rows = weight[Tensor(at)]
+    assert rows.unshard().placement is None
+    np.testing.assert_array_equal(rows.numpy(), table[at])
+    (rows**2).sum().backward()
+    want = np.zeros_like(table)
+    np.add.at(want, at, 2 * table[at])
+    assert weight.grad is not None
+    np.testing.assert_allclose(weight.grad.numpy(), want, rtol=1e-6)
+
+
+def test_a_train_step_draws_on_a_mesh() -> None:
+    """Random numbers of a compiled step are those of one device, wherever its first parameter lies."""
+    x = _values(6, 4)
+
+    def losses(mesh: object) -> list[float]:
+        Tensor.manual_seed(3)
+        model = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 2))
+        batch = Tensor(x)
+        if mesh is not None:
+            morok.distributed.fully_sharded(model, mesh, layers=model.layers)  # type: ignore[arg-type]
+            batch = morok.distributed.shard_batch(mesh, batch)  # type: ignore[arg-type]
+        step = nn.TrainStep(model, nn.SGD(nn.parameters(model), lr=0.1), lambda x: (model(x) ** 2).mean())
+        return [step(batch).item() for _ in range(3)]
+
+    np.testing.assert_allclose(losses(morok.mesh(2, "data")), losses(None), rtol=1e-5)
 
 
 def test_writes_to_parts() -> None:

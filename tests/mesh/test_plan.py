@@ -1,5 +1,7 @@
 """`morok plan`: what a script would take on devices that are not here."""
 
+import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -53,6 +55,38 @@ def test_links_by_where_devices_are() -> None:
     assert machine.collective_seconds("ALLREDUCE", size, (3,)) == 0
     with pytest.raises(MachineError, match="there is no machine 'abacus' to plan for; there are a100-nvlink"):
         cluster("abacus")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [2, 4])
+@pytest.mark.parametrize("kind", ["data", "tensor", "full", "pipeline"])
+def test_ranks_take_what_was_planned(kind: str, count: int, tmp_path: Path) -> None:
+    """Memory of a rank and bytes on the wire, both to the byte, after three steps of a GPT."""
+    pytest.importorskip("mpi4py", reason="ranks in several processes need mpi4py")
+    machine = tmp_path / "machine.toml"
+    machine.write_text(
+        '[here]\nchip = "generic"\nproducts = { float32 = 20e9 }\nother = 5e9\nmemory = 8e9\nroom = 8e9\n'
+        "launch = 1e-6\nlinks = [[16, 1e-5, 1e9]]\n"
+    )
+    script = [str(ROOT / "tests/mesh/ranks.py"), kind, "3"]
+    knobs = {"MOROK_THREADS": "1", "DEVICE": "CPU", "MACHINE": "generic"}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), **knobs}
+    found = {}
+    for name, command in {
+        "planned": ["plan", "--mesh", str(count), "--machine", str(machine), "--steps", "3"],
+        "real": ["run", "-n", str(count)],
+    }.items():
+        done = subprocess.run(
+            [sys.executable, "-m", "morok", *command, *script],
+            capture_output=True, text=True, env=environment, check=True,
+        )  # fmt: skip
+        found[name] = json.loads((done.stderr if name == "planned" else done.stdout).splitlines()[0])
+    planned, real = found["planned"], found["real"]
+    assert (real["peak"], real["kept"]) == (planned["peak"], planned["kept"])
+    assert real["planned"] == planned["planned"]
+    if kind == "pipeline":  # the first stage sends on and not back: a plan counts for one in the middle
+        real["sent"]["send_receive"] *= 2
+    assert sum(real["sent"].values()) == planned["planned"]
 
 
 @pytest.mark.slow

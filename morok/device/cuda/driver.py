@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -21,6 +22,7 @@ from typing import Any, final
 
 import numpy as np
 
+from morok import knobs
 from morok.caches import Cache
 from morok.device.buffer import Array
 from morok.device.cuda.interface import Driver, Facts, Function, Holder, Launch
@@ -75,7 +77,14 @@ class _Bindings:
             raise DeviceError(
                 f"CUDA needs NVIDIA's Python packages, which are not installed: {INSTALL}"
             ) from None
-        start(driver)
+        own = knobs.show_own_gpu() if "torch" not in sys.modules else None  # which has counted them already
+        try:
+            start(driver)
+        except DeviceError as error:
+            of_ranks = (
+                "" if own is None else f"; every rank of a host needs a GPU of its own, here number {own}"
+            )
+            raise DeviceError(f"{error.message}{of_ranks}") from None
         return driver
 
 

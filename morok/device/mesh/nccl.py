@@ -19,17 +19,15 @@ from morok import knobs
 from morok.device.buffer import Array, Buffer
 from morok.device.mesh.engine import Engine, Groups, Traffic
 from morok.device.registry import get_device
-from morok.dtype import DType, bfloat16, float16, float32, float64, int32, int64, uint32, uint64
+from morok.dtype import DType, float32, float64, int32, int64, uint32, uint64
 from morok.errors import MeshError
 from morok.ir.layout import summed_bytes
 from morok.ir.ops import Op, Ops
 
 _ID_BYTES = 128
-# ncclDataType_t and ncclRedOp_t, as nccl.h counts them
-_TYPES: dict[DType, int] = {
-    int32: 2, uint32: 3, int64: 4, uint64: 5, float16: 6,
-    float32: 7, float64: 8, bfloat16: 9,
-}  # fmt: skip
+# ncclDataType_t and ncclRedOp_t, as nccl.h counts them. Narrower types are added up as wider ones
+# (`joined_over` in schedule/mesh/convert.py), so these are all that a sum or an extreme may have.
+_TYPES: dict[DType, int] = {int32: 2, uint32: 3, int64: 4, uint64: 5, float32: 7, float64: 8}
 _BYTE = 1  # ncclUint8: for what is only moved
 _OPS: dict[Op, int] = {Ops.ADD: 0, Ops.MUL: 1, Ops.MAX: 2, Ops.MIN: 3}
 

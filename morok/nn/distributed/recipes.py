@@ -123,17 +123,27 @@ def tensor_parallel(model: M, mesh: Mesh, plan: Mapping[str, str] = TRANSFORMER,
     >>> morok.distributed.tensor_parallel({}, morok.mesh(2, "model"), {"up": "column", "down": "row"})
     {}
     """
+    _known(mesh, axis)
     for pattern, kind in plan.items():
         if kind not in ("column", "row"):
             raise MeshError(f"a layer is cut by column or by row, and {pattern!r} by {kind!r}")
 
+    def kind_of(name: str) -> str | None:
+        layer = name.rpartition(".")[0]
+        return next((how for pattern, how in plan.items() if re.search(pattern, layer)), None)
+
     def spec(name: str, tensor: Tensor) -> Sequence[Any]:
-        layer, _, leaf = name.rpartition(".")
-        kind = next((how for pattern, how in plan.items() if re.search(pattern, layer)), None)
+        kind = kind_of(name)
         if kind == "column":
             return P(axis)
-        return P(None, axis) if kind == "row" and leaf == "weight" else P()
+        return P(None, axis) if kind == "row" and name.rpartition(".")[2] == "weight" else P()
 
+    names = [name for _, _, name, _ in holders(model)]
+    if names and not any(map(kind_of, names)):
+        raise MeshError(
+            "no layer of the model has a name that the plan knows, so nothing would be cut; a plan is as "
+            '{"up": "column", "down": "row"}, and single layers have column_parallel and row_parallel'
+        )
     return shard_model(model, mesh, spec)
 
 

@@ -64,7 +64,9 @@ def mesh_in(nodes: Sequence[UOp]) -> Mesh | None:
             found[mesh.name] = mesh
     if len(found) > 1:
         first, second, *_ = found.values()
-        raise MeshError(f"operands are on two meshes, {first} and {second}; unshard() one of them first")
+        raise MeshError(
+            f"operands are on two meshes, {first} and {second}: unshard() and realize() one of them first"
+        )
     return next(iter(found.values())) if found else None
 
 

@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator
 from morok.device.registry import default_device
 from morok.errors import IRError
 from morok.ir.cached_graph import is_placeholder
+from morok.ir.layout import is_mesh
 from morok.ir.memory import base_of, own_device
 from morok.ir.node import UOp, make
 from morok.ir.ops import Ops
@@ -247,6 +248,12 @@ def graph_device(root: UOp) -> str:
 def first_device(root: UOp) -> str | None:
     """The device of the first memory that a graph reads, if it reads any that is known."""
     return next((own_device(n) for n in _sources_first(root) if _has_device(n)), None)
+
+
+def mesh_device(root: UOp) -> str | None:
+    """The device of the first memory on a mesh that a graph reads; a copy to a plain device is on none."""
+    found = (own_device(node) for node in _sources_first(root) if _has_device(node))
+    return next((name for name in found if is_mesh(name)), None)
 
 
 def _sources_first(root: UOp) -> Iterator[UOp]:
