@@ -288,3 +288,14 @@ def test_resize_asks_for_as_many_sizes_as_axes() -> None:
     info = [INFO("x", TensorProto.FLOAT, [1, 1, 2, 2]), INFO("y", TensorProto.FLOAT, None)]
     with pytest.raises(ShapeError, match="3 sizes for 2 axes"):
         load(_model([node], info[:1], info[1:], [sizes]))(np.ones((1, 1, 2, 2), np.float32))
+
+
+@pytest.mark.parametrize("mode", ["linear", "cubic"])
+def test_a_sample_beside_a_pixel_has_one_floor_for_all_its_taps(mode: str) -> None:
+    """(1 - 0.8)·5 - 1 is 0, or a little less: the row is the first either way."""
+    node = helper.make_node("GridSample", ["x", "g"], ["y"], "sample", mode=mode)
+    info = [INFO(name, TensorProto.FLOAT, None) for name in "xgy"]
+    x = np.arange(10, dtype=np.float32).reshape(1, 1, 5, 2) ** 2
+    grid = np.array([[[[0.5, -0.8], [-0.5, 0.4]]]], np.float32)  # on pixels: (0, 1) and (3, 0)
+    found = load(_model([node], info[:2], info[2:]))({"x": x, "g": grid})["y"]
+    np.testing.assert_allclose(found.reshape(-1), [1, 36], atol=1e-4)
