@@ -19,8 +19,11 @@ from functools import cache
 from typing import Any, NamedTuple
 
 _ALIGN = 16  # of a stub
-_WRITTEN, _ALLOCATED = 1, 2  # flags of sections: memory that changes, memory at all
-_IN_FILE, _TABLE = 1, 4  # kinds of sections: with data, relocations
+_ALLOCATED, _IN_FILE, _TABLE = (
+    2,
+    1,
+    4,
+)  # flag of a section in memory; kinds of sections: with data, relocations
 _UNWINDING = (".eh_frame",)  # nothing in a kernel throws
 _HEADER = struct.Struct("<4s5B7xHHIQQQIHHHHHH")
 _SECTION = struct.Struct("<IIQQQQIIQQ")
@@ -176,13 +179,14 @@ def _linked(
 
 
 def _laid_out(code: bytes, sections: Sequence[_Section], names: int) -> tuple[bytearray, dict[int, int]]:
-    """What has to be in memory, one after the other, and where each section begins."""
+    """What has to be in memory, one after the other, and where each section begins.
+
+    Data that could be written are among it: kernels keep numbers there, and never write to them.
+    """
     image, places = bytearray(), {}
     for number, section in enumerate(sections):
         if not section.flags & _ALLOCATED or _text(code, names + section.name) in _UNWINDING:
             continue
-        if section.flags & _WRITTEN and section.size:
-            raise Unknown("memory that changes")  # the image does not
         if section.kind != _IN_FILE and section.size:
             raise Unknown(f"a section of kind {section.kind}")
         if section.offset + section.size > len(code) or section.align > mmap.PAGESIZE:
