@@ -1,7 +1,8 @@
 """Vector indices, lane by lane, as a root plus a constant: it decides which lanes lie side by side.
 
 A place such as `r*96 + lanes` becomes the root `r*96` and the offsets 0, 1, 2, …. Sums and constant factors
-keep that form without looking at single lanes; anything else is computed and simplified per lane.
+keep that form without looking at single lanes; anything else is computed and simplified per lane. So are
+floats that a place is made of: (x + 1)·5 and x·5 + 5 are two numbers there.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def split(x: UOp) -> tuple[Root, int]:
     """A simplified scalar index as root and constant."""
     if x.op is Ops.CONST:
         return None, x.arg
-    if x.op is Ops.ADD and x.src[1].op is Ops.CONST:
+    if x.op is Ops.ADD and x.dtype.is_int and x.src[1].op is Ops.CONST:
         return x.src[0], x.src[1].arg
     return x, 0
 
@@ -96,9 +97,9 @@ def _combine(node: UOp, done: dict[UOp, Places]) -> Places:
             tuple(p.root(i) for p, lanes in parts for i in range(lanes)),
             tuple(o for p, _ in parts for o in p.offsets),
         )
-    if op is Ops.ADD:
+    if op is Ops.ADD and node.dtype.is_int:
         return _add(node, done[node.src[0]], done[node.src[1]])
-    if op is Ops.MUL:
+    if op is Ops.MUL and node.dtype.is_int:
         scaled = _scale(node, done[node.src[0]], done[node.src[1]])
         if scaled is not None:
             return scaled

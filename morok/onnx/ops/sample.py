@@ -41,8 +41,7 @@ def grid_sample(
         at.append((g + 1) * ((n - 1) / 2) if align_corners else ((g + 1) * n - 1) * 0.5)
     if way != "cubic":
         at = [_padded(p, n, padding_mode, align_corners, way) for p, n in zip(at, sizes, strict=True)]
-    # Computed once: a position that rounding puts on either side of a pixel is on one side for all its taps.
-    taps = [_taps(p.contiguous(), way) for p in at]
+    taps = [_taps(p, way) for p in at]
     lead = grid.shape[:-1]
     flat = x.reshape((*x.shape[:2], product(sizes)))
     total: Any = None
