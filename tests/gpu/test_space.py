@@ -82,6 +82,7 @@ walks = st.lists(st.integers(0, 999), min_size=2, max_size=5)
 
 @given(st.sampled_from(sorted(KERNELS)), walks)
 @settings(max_examples=25)
+@pytest.mark.slow
 def test_a_walk_away_from_the_heuristics(name: str, steps: list[int]) -> None:
     walk(name, steps)
 

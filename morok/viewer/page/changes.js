@@ -120,13 +120,6 @@ export function changesView(changes, route, k) {
     if (shown.length) choose(0);
     else detail.replaceChildren(empty("No change fits.", "A filter looks at the names of rules and at both expressions."));
   };
-  fillOps(changes, removed, () => {
-    const op = route.get("removes");
-    if (!op) return;
-    removed.value = op;
-    if (removed.value !== op) { removed.append(h("option", { value: op }, `removes ${visible(op)} (0)`)); removed.value = op; }
-    apply();
-  });
   filter.addEventListener("input", apply);
   removed.addEventListener("change", apply);
   fit();
@@ -134,6 +127,14 @@ export function changesView(changes, route, k) {
   tell();
   if (filter.value) apply();
   else choose(Math.min(changes.length - 1, Number(route.get("change") ?? 0)));
+  // Last: it may be done at once, and what it shows is to stay.
+  fillOps(changes, removed, () => {
+    const op = route.get("removes");
+    if (!op) return;
+    removed.value = op;
+    if (removed.value !== op) { removed.append(h("option", { value: op }, `removes ${visible(op)} (0)`)); removed.value = op; }
+    apply();
+  });
   return h("div", { class: "changebox" }, h("div", { class: "filters" }, filter, removed, summary), list.element, detail);
 }
 
