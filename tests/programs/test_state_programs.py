@@ -5,7 +5,7 @@ import os
 import pytest
 
 from morok import knobs
-from tests.programs.state_mutants import MUTANTS, found_after
+from tests.programs.state_mutants import MUTANTS, found_alone
 from tests.programs.state_programs import judged, make_program
 
 # The interpreter runs what the scheduler made, without compiling: enough for who sees which values.
@@ -56,4 +56,4 @@ def test_a_mistake_can_be_made(name: str) -> None:
 @pytest.mark.parametrize("name", MUTANTS)
 def test_mistakes_are_found(name: str) -> None:
     """The programs find each mistake about identity that was mended."""
-    assert found_after(name) is not None
+    assert found_alone(name) is not None
