@@ -15,7 +15,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from morok import Tensor, jit, nn
+from morok import Tensor, nn
 from tests.mesh import gpt
 
 TURNS = 60
@@ -25,15 +25,7 @@ def step_of(kind: str) -> Callable[[], None]:
     """A compiled step on data of its own."""
     model, mesh, put = gpt.build(kind, 1)
     optimizer = nn.Adam(nn.parameters(model), lr=0.01)
-
-    @jit
-    def step(x: Tensor, y: Tensor) -> Tensor:
-        optimizer.zero_grad()
-        loss = gpt.loss_of(model, mesh, kind, x, y)
-        loss.backward()
-        optimizer.step()
-        return loss
-
+    step = gpt.compiled_step(model, mesh, kind, optimizer)
     x, y = (put(Tensor(part)).realize() for part in gpt.batch(0))
 
     def run() -> None:

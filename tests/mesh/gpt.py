@@ -104,9 +104,8 @@ def loss_of(model: Any, mesh: Any, kind: str, x: Tensor, y: Tensor) -> Tensor:
     return nn.losses.cross_entropy(logits.reshape(-1, LETTERS), y.reshape(-1))
 
 
-def train(kind: str, steps: int, count: int) -> dict[str, Any]:
-    model, mesh, put = build(kind, count)
-    optimizer = nn.Adam(nn.parameters(model), lr=0.01)
+def compiled_step(model: Any, mesh: Any, kind: str, optimizer: Any) -> Any:
+    """A step of training, as a function of a batch."""
 
     @jit
     def step(x: Tensor, y: Tensor) -> Tensor:
@@ -116,6 +115,13 @@ def train(kind: str, steps: int, count: int) -> dict[str, Any]:
         optimizer.step()
         return loss
 
+    return step
+
+
+def train(kind: str, steps: int, count: int) -> dict[str, Any]:
+    model, mesh, put = build(kind, count)
+    optimizer = nn.Adam(nn.parameters(model), lr=0.01)
+    step = compiled_step(model, mesh, kind, optimizer)
     losses, sent = [], []
     traffic = engine_of(mesh).traffic if mesh is not None else Traffic()
     for n in range(steps):

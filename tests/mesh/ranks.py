@@ -11,7 +11,7 @@ import sys
 import time
 from typing import Any
 
-from morok import Tensor, jit, knobs, nn
+from morok import Tensor, knobs, nn
 from morok import distributed as dist
 from morok.device.registry import get_device
 from tests.mesh import gpt
@@ -20,15 +20,7 @@ from tests.mesh import gpt
 def measure(kind: str, steps: int) -> dict[str, Any]:
     model, mesh, put = gpt.build(kind, dist.processes())
     optimizer = nn.Adam(nn.parameters(model), lr=0.01)
-
-    @jit
-    def step(x: Tensor, y: Tensor) -> Tensor:
-        optimizer.zero_grad()
-        loss = gpt.loss_of(model, mesh, kind, x, y)
-        loss.backward()
-        optimizer.step()
-        return loss
-
+    step = gpt.compiled_step(model, mesh, kind, optimizer)
     x, y = (put(Tensor(part)).realize() for part in gpt.batch(0))
     times, sent = [], {}
     for _ in range(steps):

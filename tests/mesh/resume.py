@@ -9,7 +9,7 @@ import json
 import sys
 from typing import Any
 
-from morok import Tensor, jit, nn
+from morok import Tensor, nn
 from morok import distributed as dist
 from morok.nn import schedules
 from tests.mesh import gpt
@@ -22,15 +22,7 @@ def train(kind: str, count: int, steps: range, source: Any = None, target: Any =
     schedule = nn.Schedule(optimizer, schedules.cosine(20, warmup=3))
     if source is not None:
         assert dist.load_checkpoint(source, model, optimizer, schedule) == {"next": steps.start}
-
-    @jit
-    def step(x: Tensor, y: Tensor) -> Tensor:
-        optimizer.zero_grad()
-        loss = gpt.loss_of(model, mesh, kind, x, y)
-        loss.backward()
-        optimizer.step()
-        return loss
-
+    step = gpt.compiled_step(model, mesh, kind, optimizer)
     losses = []
     for number in steps:
         losses.append(step(*(put(Tensor(part)).realize() for part in gpt.batch(number))).item())

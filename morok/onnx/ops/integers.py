@@ -28,7 +28,7 @@ from morok import dtype as dt
 from morok.device.registry import default_device
 from morok.ir.ops import Ops
 from morok.machine.devices import machine_of
-from morok.onnx.ops.common import kept
+from morok.onnx.ops.common import kept, known
 from morok.onnx.table import as_tensor
 from morok.onnx.types import Array
 from morok.onnx.values import Host, Value
@@ -111,7 +111,7 @@ def _pack_array(x: Array, axis: int) -> Array:
 
 def _pack_tensor(x: Tensor, axis: int, unsigned: bool) -> Tensor:
     """The same for a tensor."""
-    count = int(x.shape[axis])  # type: ignore[arg-type]
+    count = known(x.shape[axis], "a product of bytes")
     if count % FOUR:
         ends = tuple((0, -count % FOUR) if i == axis else (0, 0) for i in range(x.ndim))
         x = x.pad(ends, value=128) if unsigned else x.pad(ends)  # zeros, once they are turned
