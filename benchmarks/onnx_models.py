@@ -5,10 +5,10 @@
 
 Each file is run on random inputs; `--dim batch=2`, or `--dim x.0=2` by input and axis, says open sizes.
 Printed: the largest difference over the largest number, whether the largest elements are at the same places,
-milliseconds of a call (least of rounds in turns, both with as many threads as THREADS says) and the ratio,
-above 1 where morok is faster. `--cold` measures loading and the first call in processes of their own, one
-with an empty cache and one after it. `--twins` makes three int8 twins of each file with ONNX Runtime's
-quantiser and measures these beside their float32 original.
+milliseconds of a call (least of rounds in turns with pauses, both with as many threads as THREADS says) and
+the ratio, above 1 where morok is faster. `--cold` measures loading and the first call in processes of their
+own, one with an empty cache and one after it. `--twins` makes three int8 twins of each file with ONNX
+Runtime's quantiser and measures these beside their float32 original.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 TWINS = ("qdq", "qoperator", "dynamic")
+TURN = 5  # calls
+PAUSE = 0.05  # seconds
 
 FIRST = """
 import sys, time, pickle
@@ -91,16 +93,24 @@ def compared(found: list[Any], wanted: list[Any]) -> tuple[float, bool]:
 
 
 def in_turns(functions: list[Any], rounds: int, seconds: float) -> list[float]:
-    """The least time of each, measured in turns, for so many rounds or seconds."""
+    """The least time of each, in turns of a few calls, for so many rounds of calls or seconds.
+
+    A turn begins with a pause and a call that does not count: the other one's threads go on waiting for work
+    for some 20 ms after its last call, on a core that this one needs, and its data fill the caches.
+    """
     best = [float("inf")] * len(functions)
-    end = time.perf_counter() + seconds
-    for n in range(rounds):
+    spent, done = 0.0, 0
+    while done < rounds and (done < 2 * TURN or spent < seconds):
         for i, function in enumerate(functions):
-            start = time.perf_counter()
+            time.sleep(PAUSE)
             function()
-            best[i] = min(best[i], time.perf_counter() - start)
-        if n > 4 and time.perf_counter() > end:
-            break
+            for _ in range(TURN):
+                start = time.perf_counter()
+                function()
+                took = time.perf_counter() - start
+                spent += took
+                best[i] = min(best[i], took)
+        done += TURN
     return best
 
 

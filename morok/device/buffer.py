@@ -64,6 +64,7 @@ class HostAllocator:
         self.peak = 0
         self.kept = 0
         self._keep = keep
+        self._sizes = _SIZES  # its own: the last buffers die after the module's names
         self._blocks: OrderedDict[int, list[Array]] = OrderedDict()
         # Buffers die whenever their last holder does, also in the middle of an allocation of this thread.
         self._lock = renewed(self, "_lock", threading.RLock)
@@ -104,7 +105,7 @@ class HostAllocator:
             self._blocks.setdefault(nbytes, []).append(memory)
             self._blocks.move_to_end(nbytes)
             self.kept += nbytes
-            while self.kept > self._keep or len(self._blocks) > _SIZES:
+            while self.kept > self._keep or len(self._blocks) > self._sizes:
                 oldest, blocks = next(iter(self._blocks.items()))
                 if blocks:
                     blocks.pop()
@@ -240,6 +241,12 @@ class Buffer:
         if root.shared:
             return True
         return not root.borrowed and (root._lease is None or root._lease() is None)
+
+    @property
+    def is_exposed(self) -> bool:
+        """Whether somebody outside can write: the memory is shared, or an array of it lives."""
+        root = self.base or self
+        return root.shared or (root._lease is not None and root._lease() is not None)
 
     @property
     def is_shared(self) -> bool:

@@ -6,7 +6,7 @@ import json
 from typing import final
 
 from morok.dtype.records import record
-from morok.ir.warp_roles import Box
+from morok.ir.warp_roles import Box, Walk
 from morok.render.program import Described, Extent
 
 
@@ -39,7 +39,8 @@ class Compiled:
             "block": self.block,
             "shared": self.shared,
             "maps": [
-                (n, dtype, box.sizes, box.strides, box.part, box.tf32) for n, dtype, box in self.tensor_maps
+                (n, dtype, box.sizes, box.strides, box.part, box.tf32, _walk_fields(box.walk))
+                for n, dtype, box in self.tensor_maps
             ],
         }
         return json.dumps(facts)
@@ -47,6 +48,10 @@ class Compiled:
     def pack(self) -> bytes:
         """All of it: the facts, a newline, the code."""
         return self.facts.encode() + b"\n" + self.code
+
+
+def _walk_fields(walk: Walk | None) -> tuple[tuple[int, ...], ...]:
+    return () if walk is None else (walk.lower, walk.upper, walk.steps)
 
 
 def with_facts(facts: str, code: bytes) -> Compiled:
@@ -62,7 +67,10 @@ def with_facts(facts: str, code: bytes) -> Compiled:
         tuple(tuple(extent) for extent in found["grid"]),
         tuple(found["block"]),
         int(found["shared"]),
-        tuple((int(n), str(d), Box(tuple(a), tuple(b), tuple(c), t)) for n, d, a, b, c, t in found["maps"]),
+        tuple(
+            (int(n), str(d), Box(tuple(a), tuple(b), tuple(c), t, Walk(*map(tuple, w)) if w else None))
+            for n, d, a, b, c, t, w in found["maps"]
+        ),
     )
 
 

@@ -6,6 +6,7 @@ and nothing else: no provenance, no addresses, no op numbers. Caches on disk are
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from hashlib import blake2b
 
 from morok.ir.args import encode_arg
@@ -39,11 +40,17 @@ def hexdigest(n: UOp) -> str:
     return digest(n).hex()
 
 
+def digest_all(nodes: Iterable[UOp]) -> None:
+    """Notes the hashes of whole graphs, all of whose nodes are given, sources first."""
+    for node in nodes:
+        if node.digest_ is None:
+            set_digest(node, _hash(node))
+
+
 def _hash(node: UOp) -> bytes:
     # Names hold no spaces, and the sources come last and are all of one length, so no two nodes are written
     # alike.
-    head = f"{node.op.name} {node.dtype.name} {len(node.src)} ".encode()
-    state = blake2b(head + encode_arg(node.arg), digest_size=_SIZE, person=_FORMAT)
-    for s in node.src:
-        state.update(s.digest_)  # type: ignore[arg-type]
-    return state.digest()
+    src = node.src
+    parts = [f"{node.op.name} {node.dtype.name} {len(src)} ".encode(), encode_arg(node.arg)]
+    parts += [s.digest_ for s in src]  # type: ignore[misc]
+    return blake2b(b"".join(parts), digest_size=_SIZE, person=_FORMAT).digest()

@@ -57,13 +57,31 @@ class MBarrierStep:
 @final
 @register_arg
 @record(frozen=True)
+class Walk:
+    """How TMA walks through images (im2col), along the dimensions that a window moves in, innermost first.
+
+    The window's first element goes from the lower corner in steps as far as the upper one, which is counted
+    from the last element of a dimension; then on in the next line, and in the next image.
+    """
+
+    lower: tuple[int, ...]
+    upper: tuple[int, ...]
+    steps: tuple[int, ...]
+
+
+@final
+@register_arg
+@record(frozen=True)
 class Box:
     """A buffer as TMA sees it, and the part of it that one copy brings; innermost first.
 
     Elements outside of the sizes are zeros. Units cut bits off that they do not look at; the engine rounds.
+    With a walk the part is a number of elements at each of a number of places, and a copy takes, after its
+    coordinates, the offset of the window in each dimension that it moves in.
     """
 
     sizes: tuple[int, ...]
     strides: tuple[int, ...]  # in elements; the first is 1
     part: tuple[int, ...]
     tf32: bool = False  # numbers of 32 bits are rounded to the 19 that matrix units look at
+    walk: Walk | None = None

@@ -28,16 +28,18 @@ from morok.llm.template import render
 from morok.llm.text import GUESSES, Piece, Request, Slot, Text, common
 from morok.llm.tokenizer import Tokenizer, tokenizer_of_folder, tokenizer_of_gguf
 from morok.nn.gguf import read_gguf
+from morok.rewrite.gc_pause import gc_paused
 from morok.tensor.gradient_track import no_grad
 from morok.tensor.jit.jit import jit
+from morok.tensor.jit.steady import Steady
 from morok.tensor.sizes import Variable
 from morok.tensor.tensor import Tensor
 
 CHUNK = 64  # tokens of a prompt that are processed at once
 # Fewer than this are processed one by one. A grid has room for a whole chunk in nearly the time of one token;
-# a processor takes 36 to 95 times as long for it (SmolLM2, a model of 1.1 B), and a short prompt then needs
+# a processor takes 32 to 52 times as long for it (SmolLM2, a model of 1.1 B), and a short prompt then needs
 # one plan instead of two.
-LEAST_CHUNK, LEAST_ON_HOST = 6, 32
+LEAST_CHUNK, LEAST_ON_HOST = 6, 40
 ACTIVATIONS = {"exact": EXACT, "q8": Q8}
 DEFAULT_CONTEXT = 4096  # positions of a cache, unless more are asked for
 
@@ -65,7 +67,7 @@ class Model:
             self.decoder = Decoder(config, found, longest, CHUNK, device)
         d = self.decoder
         self._token, self._chunk, self._score, self._together = (
-            jit(f) for f in (d.token, d.chunk, d.score, d.together)
+            Steady(jit(f)) for f in (d.token, d.chunk, d.score, d.together)
         )
         self._at = Variable("at", 0, longest - 1)
         self._pick = Variable("pick", 0, CHUNK - 1)
@@ -318,11 +320,15 @@ def load(
     """
     if activations not in ACTIVATIONS:
         raise ArgumentError(f"activations must be one of {', '.join(ACTIVATIONS)}, not {activations!r}")
-    name = os.fspath(path)
+    with gc_paused:  # a vocabulary is a hundred thousand pairs that stay
+        return _loaded(os.fspath(path), context, cache_type, device, ACTIVATIONS[activations])
+
+
+def _loaded(name: str, context: int | None, cache_type: str, device: str | None, digits: int) -> Model:
     if os.path.isdir(name):
         said = weights.read_json(os.path.join(name, "config.json"))
         config = configs.from_json(said)
-        found = weights.weights_of_folder(name, config, device, ACTIVATIONS[activations], grouped(said))
+        found = weights.weights_of_folder(name, config, device, digits, grouped(said))
         has_tokenizer = os.path.exists(os.path.join(name, "tokenizer.json"))
         tokenizer = tokenizer_of_folder(name) if has_tokenizer else None
     else:
@@ -333,6 +339,6 @@ def load(
             raise FormatError(f"{os.path.basename(name)} is not a language model: it has no table of tokens")
         config = configs.from_gguf(metadata, table.shape[0])
         config = weights.with_factors(config, entries)
-        found = weights.weights_of_gguf(entries, config, device, ACTIVATIONS[activations])
+        found = weights.weights_of_gguf(entries, config, device, digits)
         tokenizer = None if words is None else tokenizer_of_gguf(metadata)
     return Model(config, found, tokenizer, context, cache_type, device)

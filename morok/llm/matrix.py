@@ -25,6 +25,7 @@ from morok.tensor.sizes import concrete
 from morok.tensor.tensor import Tensor
 
 FEW_ROWS = 16  # rows on the left that are multiplied as bytes; for more the matrix is decoded first
+PANEL = (8, 4, 2, 1)  # sixteens of rows that are decoded side by side
 SCALED = 32  # numbers on the left that have a common scale
 EXACT, Q8 = 3, 1  # bytes of a number on the left
 _LARGEST = {EXACT: 8_350_000.0, Q8: 127.0}  # which the bytes can hold
@@ -140,7 +141,10 @@ class Packed:
         return _joined(found, wide=True) * _across(scales) * flat
 
     def _large(self, x: Tensor) -> Tensor:
-        """The numbers of each part as a matrix (columns, rows) of its own, which is multiplied then."""
+        """The numbers of each part as a matrix (columns, rows) of its own, which is multiplied then. A
+        processor writes it panel by panel, in the order in which the blocks lie in memory."""
+        if not machine_of(self.stored.words.device).block_threads:
+            return self._panels(x)
         total: Tensor | None = None
         count = concrete(self.stored.words.shape[0]) * LANES
         for part, place in zip(self.form.parts(self.stored), self.form.block.select(x, 1), strict=True):
@@ -151,6 +155,19 @@ class Packed:
             total = found if total is None else total + found
         assert total is not None
         return total
+
+    def _panels(self, x: Tensor) -> Tensor:
+        """(panels, columns, rows of a panel), times all of x."""
+        rows, strips = concrete(x.shape[0]), concrete(self.stored.words.shape[0])
+        each = next(n for n in PANEL if strips % n == 0)
+        total: Tensor | None = None
+        for part, place in zip(self.form.parts(self.stored), self.form.block.select(x, 1), strict=True):
+            values = part.values().reshape(strips // each, each, -1, LANES)
+            panels = values.transpose(1, 2).reshape(strips // each, -1, each * LANES).contiguous()
+            found = place.reshape(rows, -1).contiguous() @ panels
+            total = found if total is None else total + found
+        assert total is not None
+        return total.contiguous().transpose(0, 1).reshape(rows, -1)
 
 
 Matrix = Plain | Packed

@@ -43,7 +43,7 @@ the shapes and types that they start on, so that a second call of the same struc
 - **Branches and loops.** A branch whose condition is known is part of the plan; else the condition is read. A
   loop of few rounds is unrolled; else each round replays the compiled body.
 - **Recurrent operators** of up to 16 steps are part of the plan; longer ones are one compiled step that is
-  run for each, so that a long sequence compiles no longer than a short one.
+  run for each, all of them in one native call, so that a long sequence compiles no longer than a short one.
 - **Quantised models.** Products of integers are exact. Where the processor multiplies words of four bytes and
   adds the products (`sdot`, `vpdpbusd`), 8-bit integers are packed into such words, and zero points come out
   of the sums, mostly as constants. Elsewhere sums are in float32 as long as they cannot leave the whole

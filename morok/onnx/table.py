@@ -176,7 +176,7 @@ def compute(row: Operator, call: Call, values: list[Value], between: bool = Fals
     ):
         raise NeedSteps
     twin = _ON_HOST.get((row.domain, row.name))
-    if twin is not None and _known(values):
+    if twin is not None and _known(values, row.name in _MOVED):
         made = twin(call, *values, **{_safe(k): v for k, v in attributes.items()})
         if made is not NotImplemented:
             return list(made) if isinstance(made, tuple) else [made]
@@ -210,13 +210,21 @@ def _safe(name: str) -> str:
     return name + "_" if name in ("else", "from", "lambda", "in", "to_") else name
 
 
-def _known(values: list[Value]) -> bool:
+# Constants are put in another order once and for all, also in branches, where nothing is computed before.
+_MOVED = frozenset(("Reshape", "Squeeze", "Unsqueeze", "Flatten", "Transpose", "Concat", "Slice", "Split"))
+_MOST_MOVED = 1 << 22  # elements
+
+
+def _known(values: list[Value], moves: bool) -> bool:
     """Whether the host can compute with all of them at once."""
     found = False
     for value in values:
         if value is None:
             continue
-        if not isinstance(value, Host) or (value.array.size > SMALL and not value.is_text):
+        if not isinstance(value, Host):
+            return False
+        most = _MOST_MOVED if moves and value.lasting else SMALL
+        if value.array.size > most and not value.is_text:
             return False
         found = True
     return found

@@ -12,7 +12,7 @@ from morok.errors import CompileError
 from morok.ir.node import UOp
 from morok.ir.ops import Op, Ops
 from morok.ir.provenance import place
-from morok.ir.warp_roles import MBarrierStep, Role, at_first
+from morok.ir.warp_roles import Box, MBarrierStep, Role, at_first
 from morok.render.cuda_writer import Writer
 
 TENSOR_MAP = "struct __align__(64) TensorMap { unsigned long long words[16]; };"
@@ -97,17 +97,22 @@ def write_mbarrier(writer: Writer, node: UOp) -> None:
 def write_box(writer: Writer, node: UOp) -> None:
     """ASYNC_COPY of a box into shared memory, whose bytes arrive at a barrier."""
     target, source, where, *coordinates = node.src
-    count = len(coordinates)
-    holes = ", ".join(f"%{3 + i}" for i in range(count))
+    box: Box = source.arg
+    count = len(box.sizes)
+    names = [f"%{3 + i}" for i in range(len(coordinates))]
+    offsets = f", {{{', '.join(names[count:])}}}" if box.walk is not None else ""
     given = [
         f'"r"({address(writer, target)})',
         f'"l"(&{writer.scalar(source)})',
         f'"r"({address(writer, where)})',
-        *(f'"r"({writer.scalar(c)})' for c in coordinates),
+        *(f'"r"({writer.scalar(c)})' for c in coordinates[:count]),
+        *(f'"h"((short){writer.scalar(c)})' for c in coordinates[count:]),
     ]
+    mode = "tile" if box.walk is None else "im2col"
     writer.put(
-        f'asm volatile("cp.async.bulk.tensor.{count}d.shared::cluster.global.tile'
-        f'.mbarrier::complete_tx::bytes [%0], [%1, {{{holes}}}], [%2];" : : {", ".join(given)} : "memory");'
+        f'asm volatile("cp.async.bulk.tensor.{count}d.shared::cluster.global.{mode}.mbarrier::complete_tx'
+        f'::bytes [%0], [%1, {{{", ".join(names[:count])}}}], [%2]{offsets};" : : '
+        f'{", ".join(given)} : "memory");'
     )
 
 

@@ -19,7 +19,7 @@ from morok.ir.node import UOp
 from morok.ir.ops import AxisKind, Ops
 from morok.ir.provenance import place
 from morok.render.llvm_arithmetic import arithmetic_text
-from morok.render.llvm_list import Slot, register_of
+from morok.render.llvm_list import Slot, is_splat, register_of
 from morok.render.llvm_types import constant, suffix, type_name
 from morok.render.llvm_writer import Loop, Writer
 from morok.render.program import Argument, Program, line_numbers
@@ -34,7 +34,7 @@ class _Kernel(Writer):
     def write(self) -> None:
         for position, node in enumerate(self.instructions):
             self.starts.append(len(self.lines))
-            if node.op in (Ops.CONST, Ops.VCONST):
+            if node.op in (Ops.CONST, Ops.VCONST) or node in self.spread:
                 continue  # written where they are used
             self.comment(node)
             self.instruction(position, node)
@@ -235,7 +235,12 @@ class _Kernel(Writer):
         if node.op is Ops.CAT:
             return self.concatenate(node)
         scalar = type_name(dtype.scalar)
-        if all(s is node.src[0] for s in node.src):
+        one = node.src[0]
+        if one in self.spread:
+            source = one.src[0]
+            lanes = one.arg * dtype.lanes
+            return self.shuffle(type_name(source.dtype), self.name_of(source), "poison", lanes)
+        if is_splat(node):
             first = self.let(f"insertelement {t} poison, {scalar} {self.name_of(node.src[0])}, i32 0")
             return self.shuffle(t, first, "poison", (0,) * dtype.lanes)
         name = "poison"

@@ -93,3 +93,17 @@ def written_slots(instructions: tuple[UOp, ...]) -> dict[int, tuple[Slot, ...]]:
             for p in open_:
                 writes[p][register_of(node.src[0]), node.src[0].src[1].arg] = None
     return {p: tuple(slots) for p, slots in writes.items()}
+
+
+def is_splat(node: UOp) -> bool:
+    """One scalar in every lane."""
+    return node.op is Ops.VECTORIZE and all(s is node.src[0] for s in node.src)
+
+
+def only_spread(instructions: tuple[UOp, ...]) -> frozenset[UOp]:
+    """Lanes of vectors that nobody wants but to have them in every lane of another: one shuffle does that."""
+    found = {n for n in instructions if n.op is Ops.GEP and len(n.arg) == 1 and n.src[0].dtype.lanes > 1}
+    for node in instructions:
+        if not found.isdisjoint(node.src) and not is_splat(node):
+            found.difference_update(node.src)
+    return frozenset(found)

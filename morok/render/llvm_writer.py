@@ -7,7 +7,7 @@ from typing import Any
 from morok.dtype import DType
 from morok.ir.node import UOp
 from morok.ir.ops import Ops
-from morok.render.llvm_list import Slot, outside_of_thread, unpromotable, written_slots
+from morok.render.llvm_list import Slot, only_spread, outside_of_thread, unpromotable, written_slots
 from morok.render.llvm_types import constant, type_name
 from morok.render.program import Argument
 
@@ -61,6 +61,7 @@ class Writer:
         self.written_in = written_slots(instructions)
         self.in_memory = unpromotable(instructions)
         self.once = outside_of_thread(instructions)
+        self.spread = only_spread(instructions)
 
     # --- small things
 

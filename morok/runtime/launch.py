@@ -52,6 +52,10 @@ class PlanLaunch(ABC):
     def set(self, name: str, value: int) -> None:
         """Another value for a variable."""
 
+    def expect(self, name: str, value: int) -> None:
+        """What a variable will probably be set to next, for whoever can prepare something."""
+        return None
+
     def __call__(self) -> None:
         self.steps()
 
@@ -146,6 +150,18 @@ class GraphLaunch(PlanLaunch):
 
     def set(self, name: str, value: int) -> None:
         self._cuda.set(name, value)
+
+    def expect(self, name: str, value: int) -> None:
+        self._cuda.expect(name, value)
+
+
+def joined(launches: Sequence[PlanLaunch]) -> Runnable | None:
+    """Launches one after the other as one call; None where a device has no such. What they are bound to, and
+    their values, may change later."""
+    steps = [launch.steps for launch in launches]
+    if not all(isinstance(s, Steps) for s in steps):
+        return None
+    return Steps([pair for s in steps if isinstance(s, Steps) for pair in s.held])
 
 
 def native_launch(

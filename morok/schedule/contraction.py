@@ -76,6 +76,9 @@ def varying(value: UOp) -> frozenset[int]:
         if _is_leaf(node):
             own = known_shape(node.src[0] if node.op is Ops.EXPAND else node)
             found[node] = frozenset(axis for axis, n in enumerate(own) if size_of(n) > 1)
+        elif node.op is Ops.PERMUTE:
+            below = found[node.src[0]]
+            found[node] = frozenset(axis for axis, a in enumerate(node.arg) if a in below)
         else:
             found[node] = frozenset().union(*(found[s] for s in node.src if s in found))
     return found[value]
@@ -116,7 +119,7 @@ def _moved(view: UOp, axis: int) -> int | None:
 
 
 def _is_leaf(node: UOp) -> bool:
-    return not node.op.is_alu
+    return not node.op.is_alu and node.op is not Ops.PERMUTE
 
 
 def _narrow(x: UOp) -> UOp:

@@ -202,9 +202,10 @@ def _stored_or_built(sink: UOp) -> Template:
     if store is not None:
         from morok.schedule.plan.stored import from_bytes, plan_key, to_bytes
 
-        known = plan_key(sink)
+        nodes = toposort(sink)
+        known = plan_key(sink, nodes)
         packed = store.get_plan(known)
-        stored = None if packed is None else from_bytes(packed, sink)
+        stored = None if packed is None else from_bytes(packed, sink, nodes)
         if stored is not None:
             return stored
     # loaded here: all rules come along, which a process that finds its schedules on disk never needs

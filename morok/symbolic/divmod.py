@@ -90,6 +90,8 @@ def divmod_rules(
     yield "div-factor", Mul(x, a) // b >> x // (b // a), when(a > 0, (b % a).eq(0))
     # (x*a) % b = (x % (b/a)) * a where a > 0 divides b
     yield "mod-factor", Mul(x, a) % b >> (x % (b // a)) * a, when(a > 0, (b % a).eq(0))
+    # (x*a) % b = (x*(a % b)) % b: windows that begin one further each
+    yield "mod-coefficient", Mul(x, a) % b >> (x * (a % b)) % b, when(b > 0, a >= b), grows("a shrinks")
     # (x*y) // y = x
     yield "div-product", Mul[x, y] // y >> x, when((vmin(y) > 0) | (vmax(y) < 0))
     # (x*y) % y = 0

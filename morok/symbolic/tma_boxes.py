@@ -36,11 +36,12 @@ ROW = 128  # bytes of a box's row, which the chunks of a shared tile are exchang
 
 @final
 @dataclass
-class _Dimension:
+class Dimension:
     stride: int
     terms: dict[UOp, int]
     constant: int
     size: int | None = None  # where a condition says it
+    is_gated: bool = False  # what lies before the first is zero
 
     def extent(self) -> tuple[int, int] | None:
         """Smallest and largest value; None where they are not finite."""
@@ -51,7 +52,7 @@ class _Dimension:
         return (int(low), int(high)) if math.isfinite(low) and math.isfinite(high) else None
 
 
-def _sum_of(x: UOp) -> tuple[dict[UOp, int], int]:
+def sum_of(x: UOp) -> tuple[dict[UOp, int], int]:
     terms, constant = split_sum(simplify(x))
     found: dict[UOp, int] = {}
     for term, k in terms:
@@ -77,15 +78,15 @@ def _coarser(terms: dict[UOp, int], rest: int) -> tuple[dict[UOp, int], int]:
     return terms, rest
 
 
-def _condition(c: UOp, dimensions: list[_Dimension]) -> bool:
+def condition(c: UOp, dimensions: list[Dimension]) -> bool:
     """Takes a condition as an end of a dimension; False where it is none."""
     if c.op is not Ops.CMPLT or not c.src[0].dtype.is_index:
         return False
-    terms, rest = _sum_of(alu(Ops.SUB, *c.src))  # Σ + rest < 0
+    terms, rest = sum_of(alu(Ops.SUB, *c.src))  # Σ + rest < 0
     return _end(terms, rest, dimensions) or _end(*_coarser(terms, rest), dimensions)
 
 
-def _end(terms: dict[UOp, int], rest: int, dimensions: list[_Dimension]) -> bool:
+def _end(terms: dict[UOp, int], rest: int, dimensions: list[Dimension]) -> bool:
     """Takes Σ + rest < 0 as an end of a dimension, or of one that is split off."""
     negative = {t: -k for t, k in terms.items()}
     for number, d in enumerate(dimensions):
@@ -98,15 +99,15 @@ def _end(terms: dict[UOp, int], rest: int, dimensions: list[_Dimension]) -> bool
         if terms and terms.items() < d.terms.items():
             other = {t: k for t, k in d.terms.items() if t not in terms}
             step = math.gcd(*other.values())
-            outer = _Dimension(d.stride * step, {t: k // step for t, k in other.items()}, 0)
-            dimensions[number] = _Dimension(d.stride, terms, d.constant, d.constant - rest)
+            outer = Dimension(d.stride * step, {t: k // step for t, k in other.items()}, 0)
+            dimensions[number] = Dimension(d.stride, terms, d.constant, d.constant - rest)
             dimensions.append(outer)
             return True
         step = _times(terms, d.terms)
         if step > 1 and d.size is None:  # a part that moves in larger steps: heads among rows
             other = {t: k for t, k in d.terms.items() if t not in terms}
-            dimensions[number] = _Dimension(d.stride, other, d.constant)
-            dimensions.append(_Dimension(d.stride * step, terms, 0, -rest))
+            dimensions[number] = Dimension(d.stride, other, d.constant)
+            dimensions.append(Dimension(d.stride * step, terms, 0, -rest))
             return True
     return False
 
@@ -118,12 +119,12 @@ def _times(terms: dict[UOp, int], all_terms: dict[UOp, int]) -> int:
     return int(step) if step == int(step) and len(terms) < len(all_terms) else 0
 
 
-def dimensions_of(read: UOp, dims: tuple[UOp, ...]) -> list[_Dimension] | None:
+def dimensions_of(read: UOp, dims: tuple[UOp, ...]) -> list[Dimension] | None:
     """The dimensions of a tile's read, the row's first; None where it is no box."""
     if read.op is not Ops.INDEX or read.src[0].op is not Ops.DEFINE_GLOBAL or len(dims) != 2:
         return None
     rows, row = dims
-    terms, constant = _sum_of(read.src[1])
+    terms, constant = sum_of(read.src[1])
     stride = terms.get(rows, 0)
     if terms.get(row) != 1 or stride < 1:
         return None
@@ -134,18 +135,18 @@ def dimensions_of(read: UOp, dims: tuple[UOp, ...]) -> list[_Dimension] | None:
         if t not in dims:
             (outer if k % stride == 0 else inner)[t] = k // stride if k % stride == 0 else k
     up, along = divmod(constant, stride)
-    found = [_Dimension(1, inner, along), _Dimension(stride, outer, up)]
+    found = [Dimension(1, inner, along), Dimension(stride, outer, up)]
     gates = [c for g in read.src[2:] for c in conjuncts(simplify(g))]
     # conditions on a whole dimension first: a part is split off only where it has to be
     gates.sort(key=lambda c: len(ranges(c)), reverse=True)
-    if not all(_condition(c, found) for c in gates):
+    if not all(condition(c, found) for c in gates):
         return None
     # by stride: conditions come in another order at every stage, and box and coordinates are made at two
     found[2:] = sorted(found[2:], key=lambda d: (d.stride, d.size or 0))
     return found
 
 
-def _in_panels(read: UOp, dims: tuple[UOp, ...]) -> tuple[UOp, tuple[UOp, ...], UOp | None]:
+def in_panels(read: UOp, dims: tuple[UOp, ...]) -> tuple[UOp, tuple[UOp, ...], UOp | None]:
     """A tile's read by panel and place in it, the dimensions of a panel, and its number if it has one."""
     if len(dims) != 2 or read.op is not Ops.INDEX or dims[1].src[0].op is not Ops.CONST:
         return read, dims, None
@@ -167,7 +168,7 @@ _PANELS = 1 << 20  # numbers of loops that no kernel has
 def box_of(read: UOp, dims: tuple[UOp, ...]) -> Box | None:
     """The box for a tile with these rows and this row; None where TMA cannot copy it."""
     rows, row = (int(d.src[0].arg) if d.src[0].op is Ops.CONST else 0 for d in dims)
-    read, dims, _ = _in_panels(read, dims)
+    read, dims, _ = in_panels(read, dims)
     found = dimensions_of(read, dims)
     if found is None or len(found) > MOST_DIMENSIONS:
         return None
@@ -192,7 +193,7 @@ def box_of(read: UOp, dims: tuple[UOp, ...]) -> Box | None:
 
 def coordinates(read: UOp, dims: tuple[UOp, ...], panels: int, box: Box) -> list[list[UOp]]:
     """Where the boxes of a tile's panels begin, each in the order of the box's dimensions."""
-    read, dims, number = _in_panels(read, dims)
+    read, dims, number = in_panels(read, dims)
     found = dimensions_of(read, dims)
     if found is None or tuple(d.stride for d in found) != box.strides:
         raise CompileError(f"a copy of boxes with strides {box.strides} reads memory in another order")

@@ -32,6 +32,7 @@ from morok.tensor.creation.sources import on_device
 from morok.tensor.elementwise import arithmetic, comparison
 from morok.tensor.elementwise.operators import T
 from morok.tensor.gradient_track import is_tracked
+from morok.tensor.memory.names import new_buffer
 from morok.tensor.memory.states import view_of
 from morok.tensor.memory.storage import (
     Storage,
@@ -43,7 +44,7 @@ from morok.tensor.memory.storage import (
     realized_as,
 )
 from morok.tensor.memory.strides import Chain, is_whole, moved, replaced, unmoved
-from morok.tensor.realize import is_overwritten, new_buffer, realize_storages
+from morok.tensor.realize import is_overwritten, realize_storages
 from morok.tensor.sharding import natural_placement
 
 

@@ -21,6 +21,7 @@ from morok.ir.layout import is_mesh, layout_of, mesh_of
 from morok.ir.node import UOp, const
 from morok.ir.ops import Ops
 from morok.tensor.gradient_track import cut, is_tracked
+from morok.tensor.memory.names import renew
 from morok.tensor.memory.storage import Storage, graph_device, is_done, realized_as
 from morok.tensor.memory.strides import Chain, Step, is_strided, moved, step_of
 from morok.tensor.sizes import Variable
@@ -156,6 +157,8 @@ class Core:
             view = realized_as(node)
             if view is not None:
                 bind_to_memory(storage, view)
+        if storage.exposed:
+            renew(storage)
         return self._uop if self._chain else storage.node
 
     @property

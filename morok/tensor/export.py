@@ -8,6 +8,7 @@ import numpy as np
 
 from morok.device.base import as_host
 from morok.device.buffer import Array
+from morok.device.registry import get_device
 from morok.errors import ShapeError
 from morok.ir.infer import show_shape, size_of
 from morok.ir.layout import is_mesh
@@ -21,6 +22,7 @@ from morok.tensor.calls.tracing import is_tracing, refuse_values
 from morok.tensor.core import C, Core
 from morok.tensor.memory.states import is_computed, resolve
 from morok.tensor.memory.storage import claim
+from morok.tensor.realize import become_copy, part_guests
 from morok.tensor.sharding import unshard
 from morok.tensor.sizes import as_axis, concrete
 
@@ -70,20 +72,50 @@ def numpy(x: C) -> Array:
     >>> int(Tensor([1, 2]).numpy().sum())
     3
     """
-    refuse_values()
-    later = x.__dict__.get("_made_by")
-    if later is not None:  # nobody has looked at the tensor so far: its memory is its own
-        array: Array | None = later[0].array(later[1])
-        if array is not None:
-            return array
+    if (array := _unseen(x)) is not None:
+        return array
     computation.realize([x])
     view = resolve([x._uop])[0]
     memory = buffer_for(base_of(view))
     if is_mesh(memory.device):
         return numpy(unshard(x))
-    # The array of memory that another storage owns would be a way to write there.
-    lent = claim(base_of(view), x._storage, memory.is_shared)
-    return show_memory(view) if lent else show_memory(view).copy()
+    storage = x._storage
+    if _repeats(view) or not claim(base_of(view), storage, memory.is_shared):
+        # The array of memory that another storage owns would be a way to write there.
+        if x._chain or x._frozen is not None or not become_copy(storage):
+            return show_memory(view).copy()
+        computation.realize([x])
+        view = resolve([x._uop])[0]
+    if get_device(memory.device).on_host:  # of other memory the array is a copy
+        part_guests(base_of(view))
+        storage.exposed = True
+    return show_memory(view)
+
+
+def _repeats(view: UOp) -> bool:
+    """Whether a view shows some of its memory several times."""
+    while view.op is not Ops.BUFFER:
+        if view.op is Ops.EXPAND:
+            return True
+        view = view.src[0]
+    return False
+
+
+def _unseen(x: C) -> Array | None:
+    """The values of a tensor that nobody has looked at so far: its memory is its own."""
+    refuse_values()
+    later = x.__dict__.get("_made_by")
+    array: Array | None = None if later is None else later[0].array(later[1])
+    return array
+
+
+def _look(x: C) -> Array:
+    """The same for one who does not write, nor keep it."""
+    if (array := _unseen(x)) is not None:
+        return array
+    computation.realize([x])
+    view = resolve([x._uop])[0]
+    return _look(unshard(x)) if is_mesh(buffer_for(base_of(view)).device) else show_memory(view)
 
 
 def item(x: C) -> Any:
@@ -97,7 +129,7 @@ def item(x: C) -> Any:
         raise ShapeError(
             f"item() needs one element, but shape {show_shape(x.shape)} has {count}; use tolist()"
         )
-    array = numpy(x)
+    array = _look(x)
     if array.size != 1:
         raise ShapeError(f"item() needs one element, but there are {array.size}; use tolist()")
     return _python(array.reshape(()))
@@ -109,7 +141,7 @@ def tolist(x: C) -> Any:
     >>> Tensor([[1, 2]]).tolist()
     [[1, 2]]
     """
-    return _python(numpy(x))
+    return _python(_look(x))
 
 
 def size(x: C, dim: int | None = None, *, axis: int | None = None) -> Any:

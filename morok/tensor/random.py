@@ -44,7 +44,7 @@ from morok.tensor.elementwise.comparison import clamp, maximum, where
 from morok.tensor.elementwise.conversion import cast
 from morok.tensor.elementwise.functions import cos, log, sqrt
 from morok.tensor.elementwise.operators import T
-from morok.tensor.realize import new_buffer
+from morok.tensor.memory.names import new_buffer
 from morok.tensor.sizes import as_shape, as_size, concrete_shape, flat_args
 
 _WORD = 0xFFFFFFFFFFFFFFFF

@@ -7,17 +7,12 @@ node with different values.
 
 from __future__ import annotations
 
-import itertools
 import weakref
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, final
 
-from morok.device.buffer import bind_buffer
-from morok.dtype import DType, void
 from morok.errors import IRError, MorokError
-from morok.ir.build import buffer
 from morok.ir.infer import shape
-from morok.ir.layout import is_mesh, layout_of, placed
 from morok.ir.memory import base_of
 from morok.ir.node import UOp, extend_order, make, toposort
 from morok.ir.ops import Ops
@@ -28,7 +23,8 @@ from morok.runtime.plan import ExecutionPlan, buffer_for
 from morok.schedule.schedule import Schedule, schedule
 from morok.tensor.calls.tracing import refuse_values
 from morok.tensor.core import Core, bind_to_memory, require_shape
-from morok.tensor.gradient_track import is_marked, is_tracked, mark
+from morok.tensor.gradient_track import is_tracked
+from morok.tensor.memory.names import another_name, is_exposed, new_buffer, read_from_outside
 from morok.tensor.memory.states import (
     is_computed,
     is_memory,
@@ -36,41 +32,22 @@ from morok.tensor.memory.states import (
     pending_readers,
     resolve,
     shown,
+    shown_memory,
     store_values,
     view_of,
 )
 from morok.tensor.memory.storage import (
     Storage,
+    add_guest,
     any_realized,
     claim,
     forget_values,
-    inherit,
     living_storages,
+    owner_of,
     realized_as,
     set_realized,
+    take_guests,
 )
-
-_numbers = itertools.count()
-
-
-def new_buffer(dtype: DType, size: int, device: str) -> UOp:
-    """A BUFFER node that no other equals."""
-    if is_mesh(device):
-        layout = layout_of(device)
-        device = device if layout is not None and layout.numel == size else placed(device, (size,))
-    return buffer(dtype, size, device, next(_numbers))
-
-
-def buffer_on(device: UOp, dtype: DType, size: int) -> UOp:
-    """The same for a DEVICE node that is known, and no mesh."""
-    number = make(Ops.UNIQUE, void, (), next(_numbers), depth=2)
-    return make(Ops.BUFFER, dtype, (number, device), size, number.origin)
-
-
-def renewed_buffer(old: UOp) -> UOp:
-    """Another BUFFER node like one, of the same line."""
-    number = make(Ops.UNIQUE, void, (), next(_numbers), old.origin)
-    return make(Ops.BUFFER, old.dtype, (number, old.src[1]), old.arg, old.origin)
 
 
 def prepare(tensors: Sequence[Core]) -> ExecutionPlan:
@@ -180,6 +157,7 @@ class _Realization:
             reached = realized_as(new)
             if reached is not None and realized_as(old) is None:
                 set_realized(old, reached)
+        read_from_outside(self.memory)
 
     def fail(self) -> None:
         for state in self.states:
@@ -240,15 +218,10 @@ def _rename(states: dict[UOp, UOp], kept: set[UOp]) -> dict[UOp, UOp]:
     for state in dict.fromkeys(states.values()):
         memory = base_of(state)
         renamed[memory] = fresh = new_buffer(memory.dtype, memory.arg, str(memory.src[1].arg))
-        held = buffer_for(memory)
-        held.renamed = True
-        bind_buffer(fresh, held)
-        inherit(memory, fresh)
+        another_name(memory, fresh, buffer_for(memory))
         _overwritten[memory] = place(state)
         if memory not in kept:
             forget_values(memory)
-        if is_marked(memory):
-            mark(fresh, fresh=True)
         set_realized(state, view_of(fresh, require_shape(state)))
     return renamed
 
@@ -312,7 +285,7 @@ def realize_storages(storages: Sequence[Storage]) -> None:
 
 def _hold(tensor: Core) -> None:
     """A view's value that somebody else has computed, and may drop, is this tensor's from now on."""
-    node = tensor.uop
+    node = tensor._uop
     view = realized_as(node)
     if view is not None:
         known = tensor._storage.alone or []
@@ -320,16 +293,51 @@ def _hold(tensor: Core) -> None:
             tensor._storage.alone = [*known, (node, view)]
 
 
+def _part_from(storage: Storage) -> None:
+    """A value that lies in memory of another storage gets its own where somebody outside could change it."""
+    node = storage.node
+    memory = shown_memory(node)
+    if memory is None:
+        return
+    owner = owner_of(memory)
+    if owner is None:
+        claim(memory, storage)
+    elif owner is not storage and is_exposed(memory):
+        become_copy(storage)
+    elif owner is not storage:
+        add_guest(memory, storage)
+
+
+def become_copy(storage: Storage) -> bool:
+    """The storage is no part of other memory any more, once it is realised; not if it has a history."""
+    free = storage.leaf or not is_tracked(storage.node)
+    if free:
+        node = storage.node
+        storage.become(make(Ops.CONTIGUOUS, node.dtype, (node,), "its memory may change"))
+    return free
+
+
+def part_guests(memory: UOp) -> None:
+    """Memory is shown to somebody outside, who can write to it: values that lie there go elsewhere before."""
+    guests = [guest for guest in take_guests(memory) if shown_memory(guest.node) is memory]
+    for guest in guests:
+        become_copy(guest)
+    if guests:
+        realize_storages(guests)
+
+
 def realize(tensors: Sequence[Core]) -> None:
     """Compute the tensors that are not memory yet, together."""
     for t in tensors:
+        _ = t.uop
         if t._chain:
             _hold(t)
-        else:
-            _ = t.uop
     # A view that is computed alone is found by its node. If its storage was computed along with it, as a
     # reader of memory that was overwritten, the view is another node now, of memory: with gaps, once more.
-    for _ in range(2):
+    for _ in range(3):
+        for t in tensors:
+            if not t._chain:
+                _part_from(t._storage)
         lazy = [t for t in tensors if not is_computed(t._uop)]
         if not lazy:
             return

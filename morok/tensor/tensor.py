@@ -61,7 +61,7 @@ from morok.tensor.linalg import (
 )
 from morok.tensor.linalg import solve as solving
 from morok.tensor.linalg.solve_gradients import enter_gradients
-from morok.tensor.memory.storage import Storage, identified
+from morok.tensor.memory.storage import Storage, claim, identified
 from morok.tensor.protocols import python
 from morok.tensor.special import bessel, errors, gamma
 from morok.tensor.special import gradients as special_gradients
@@ -95,6 +95,9 @@ class Tensor(Operators):
     ) -> None:
         node = node_of(data, None if dtype is None else as_dtype(dtype), device)
         self._storage = Storage(cut(identified(node) if node.op is Ops.CONST else node))
+        memory = node.src[0] if node.op is Ops.RESHAPE else node
+        if memory.op is Ops.BUFFER:
+            claim(memory, self._storage)
         if requires_grad:
             reverse.requires_grad_(self)
 

@@ -19,11 +19,10 @@ import torch
 from morok.caches import Cache
 from morok.errors import MorokError
 from morok.torch import stored
-from morok.torch.layout import Layout, layout_of, row_major
+from morok.torch.layout import Layout, known_layout, layout_of, row_major, turned_results
 from morok.torch.lower import is_plumbing, lower, show_line, why_not
 from morok.torch.options import Options
 from morok.torch.program import Bound, Program
-from morok.torch.results import known_layout
 from morok.torch.sizes import Sizes, Variables
 from morok.torch.table import Unsupported
 from morok.torch.traced import Traced
@@ -100,6 +99,7 @@ class Compiled:
         """The graph as far as morok computes it; what it does not is noted among the fallbacks."""
         hints = Sizes(hints=True)
         traced = Traced(self.device, hints)
+        traced.turned = self._turned(self.outputs, [*self.placeholders, *self.constants], hints)
         for node in self.placeholders:
             self._stand_in(traced, node, node.meta.get("val"))
         for node, value in self.constants.items():
@@ -116,7 +116,7 @@ class Compiled:
                     why = "torch's own random numbers are asked for"
                 if why is None:
                     try:
-                        lower([node], traced.env, hints)
+                        lower([node], traced.env, hints, traced.turned)
                         continue
                     except _REFUSALS as error:
                         why = str(error)
@@ -149,6 +149,12 @@ class Compiled:
             return None
         sizes = tuple([traced.known(n) for n in val.shape])
         return traced.placed(val.dtype, Layout(sizes, row_major(sizes)), sizes)[0]
+
+    def _turned(self, outputs: Sequence[Any], inputs: Sequence[Any], sizes: Sizes) -> dict[Any, Layout]:
+        try:
+            return turned_results(outputs, set(inputs), sizes)
+        except Unsupported:  # sizes that are known only when it runs
+            return {}
 
     def _cut(self, nodes: list[Any]) -> list[Step]:
         """Levels: even ones are morok's, odd ones torch's."""
@@ -189,7 +195,11 @@ class Compiled:
 
     def __call__(self, args: Sequence[Any]) -> list[Any]:
         if len(self.steps) == 1 and not self.fallbacks:
-            given = [*args, *self.constants.values()] if self.constants else args
+            given: Any = args
+            if self.constants:
+                given = [*args, *self.constants.values()]
+                if isinstance(args, list):
+                    args.clear()  # who holds an argument keeps its memory
             return self.program(self.steps[0], given)(given)
         env: dict[Any, Any] = dict(zip(self.placeholders, args, strict=True))
         env.update(self.constants)
@@ -234,11 +244,12 @@ class Compiled:
             tried, self._tried = self._tried, None
             keeps = self._key is not None and tried is not None and _as_said(tried, given)
             if tried is None or not keeps:
-                tried = self._traced(step, given, sizes)
+                tried = self._traced(step, given, sizes, sizes)
             made = Program.of(tried, step.outputs, sizes, self.options.config)
             if keeps and self._key is not None:
                 stored.keep(self._key, self.gm, made)
             made.wanted = None
+        made.owned = _owned(step.inputs)
         step.programs.append(made)
         found = made.bind(sizes, given)
         assert found is not None, "a program fits what it was made for"
@@ -264,9 +275,8 @@ class Compiled:
         try:
             variables = Variables(sizes, _shape_env(self.dynamic))
             if variables.of:
-                made = Program.of(
-                    self._traced(step, given, variables), step.outputs, sizes, self.options.config
-                )
+                traced = self._traced(step, given, variables, sizes)
+                made = Program.of(traced, step.outputs, sizes, self.options.config)
                 if made.bind(sizes, given) is not None:
                     return made
         except _REFUSALS:
@@ -274,8 +284,9 @@ class Compiled:
         step.one_size = True
         return None
 
-    def _traced(self, step: Step, given: Sequence[Any], known: Any) -> Traced:
+    def _traced(self, step: Step, given: Sequence[Any], known: Any, sizes: Sizes) -> Traced:
         traced = Traced(self.device, known)
+        traced.turned = self._turned(step.outputs, step.inputs, sizes)
         for node, value in zip(step.inputs, given, strict=True):
             traced.take(node, value)
         traced.lower(step.nodes)
@@ -291,6 +302,14 @@ def _as_said(traced: Traced, given: Sequence[Any]) -> bool:
         elif traced.env.get(node) != value:
             return False
     return True
+
+
+def _owned(inputs: Sequence[Any]) -> frozenset[int]:
+    """Of a backward pass the numbers of what its forward pass has kept: it is over with it."""
+    names = [node.name if node.op == "placeholder" else "" for node in inputs]
+    if not any(name.startswith("tangents") for name in names):
+        return frozenset()
+    return frozenset(n for n, name in enumerate(names) if name and not name.startswith("primals"))
 
 
 def _has_value(node: Any) -> bool:

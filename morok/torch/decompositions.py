@@ -9,15 +9,21 @@ import torch
 from torch._decomp import decomposition_table
 
 from morok.torch import operators as _operators  # noqa: F401 - enters all rows
+from morok.torch.attention import attention_gradients
+from morok.torch.composed import composed
 from morok.torch.table import lookup
+
+# Complex numbers are torch's. Its own way to make them writes into parts of them, which no graph may do.
+_WHOLE = frozenset(("aten.complex.default", "aten.polar.default"))
 
 
 @cache
 def decompositions() -> dict[Any, Any]:
     """torch's own table without what morok computes as it is."""
     # what is composed of others by torch itself never arrives here, so that those tables stay unbuilt
-    return {
+    taken = {
         target: function
         for target, function in decomposition_table.items()
-        if isinstance(target, torch._ops.OpOverload) and lookup(target) is None
+        if isinstance(target, torch._ops.OpOverload) and lookup(target) is None and str(target) not in _WHOLE
     }
+    return taken | dict(composed()) | dict(attention_gradients())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from morok.ir.node import UOp
+from morok.ir.ops import Ops
 from morok.ir.sizes import largest
 from morok.tensor.memory.states import view_of
 from morok.tensor.tensor import Tensor
@@ -48,6 +49,11 @@ class Layout:
 def layout_of(value: Any) -> Layout:
     """The layout of a tensor of torch's."""
     return Layout(tuple(value.shape), tuple(value.stride()))
+
+
+def known_layout(val: Any, known: Callable[[Any], Any]) -> Layout:
+    """Where torch says that a tensor lies."""
+    return Layout(tuple([known(n) for n in val.shape]), tuple([known(n) for n in val.stride()]))
 
 
 def row_major(sizes: Sequence[int]) -> tuple[int, ...]:
@@ -89,7 +95,37 @@ def in_layout(tensor: Tensor, layout: Layout) -> Tensor:
     if room != layout.sizes:
         pairs = [(0, 1 if r == 1 else n) for r, n in zip(room, tensor.shape, strict=True)]
         tensor = tensor.shrink(tuple(pairs))
-    return tensor.permute(*order) if order != tuple(range(len(order))) else tensor
+    node = tensor._uop
+    while node.op is Ops.PERMUTE:  # what is turned there and back is what it was
+        order, node = tuple([node.arg[axis] for axis in order]), node.src[0]
+    return Tensor._new(node).permute(*order) if order != tuple(range(len(order))) else Tensor._new(node)
+
+
+def stored_in(tensor: Tensor, layout: Layout) -> Tensor:
+    """A tensor that lies in memory as a layout says, for all who read it."""
+    order = layout.order
+    assert order is not None
+    back = sorted(range(len(order)), key=order.__getitem__)
+    return tensor.permute(*order).contiguous().permute(*back)
+
+
+def turned_results(
+    outputs: Sequence[Any], inputs: Collection[Any], known: Callable[[Any], Any]
+) -> dict[Any, Layout]:
+    """Computed results that do not lie in row-major order: there is one memory for them and all who read
+    them, rather than one in each order."""
+    found: dict[Any, Layout] = {}
+    for node in (*outputs, *shared_bases(outputs, inputs)):
+        val = node.meta.get("val") if isinstance(node, torch.fx.Node) else None
+        if not isinstance(val, torch.Tensor) or node in inputs or shown_by(node) is not None:
+            continue
+        layout = known_layout(val, known)
+        order = layout.order
+        if order is None or layout.room != layout.sizes or 0 in layout.sizes:
+            continue
+        if order != tuple(range(len(order))):
+            found[node] = layout
+    return found
 
 
 def shown_by(node: Any) -> Any | None:
@@ -108,3 +144,19 @@ def shown_by(node: Any) -> Any | None:
     if not tensors or val.dtype != other.dtype:
         return None
     return base if val.untyped_storage()._cdata == other.untyped_storage()._cdata else None
+
+
+def shared_bases(outputs: Sequence[Any], inputs: Collection[Any]) -> list[Any]:
+    """What is no result itself, but is shown by several: they show the same memory, as in torch."""
+    wanted = {node for node in outputs if isinstance(node, torch.fx.Node)}
+    seen: dict[Any, int] = {}
+    for node in dict.fromkeys(n for n in outputs if n in wanted):
+        base = node
+        while base not in inputs and (base is node or base not in wanted):
+            below = shown_by(base)
+            if below is None:
+                break
+            base = below
+        if base not in wanted and base not in inputs:
+            seen[base] = seen.get(base, 0) + 1
+    return [base for base, count in seen.items() if count > 1]

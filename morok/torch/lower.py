@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from types import CodeType
 from typing import Any
 
@@ -14,6 +14,7 @@ from morok.caches import Cache
 from morok.errors import MorokError
 from morok.tensor.tensor import Tensor
 from morok.torch import operators as _operators  # noqa: F401 - enters all rows
+from morok.torch.layout import Layout, stored_in
 from morok.torch.table import Call, Unsupported, lookup
 from morok.torch.types import DTYPES, from_torch
 
@@ -27,12 +28,13 @@ _codes: Cache[tuple[str, int], CodeType] = Cache("torch.lines", 4096)
 
 
 def user_line(node: Any) -> tuple[str, int] | None:
-    """The innermost line of the user's that a node comes from."""
-    found = _FRAME.findall(node.meta.get("stack_trace") or "")
-    if not found:
-        return None
-    file, line = found[-1]
-    return file, int(line)
+    """The innermost line of the user's that a node comes from, or else one of those that it starts from."""
+    for one in (node, *node.all_input_nodes):
+        found = _FRAME.findall(one.meta.get("stack_trace") or "")
+        if found:
+            file, line = found[-1]
+            return file, int(line)
+    return None
 
 
 def show_line(node: Any) -> str:
@@ -75,9 +77,6 @@ def why_not(node: Any, device: Any) -> str | None:
     """Why morok does not compute a node; None if it does, as far as one sees from outside."""
     if node.op != "call_function" or is_plumbing(node):
         return None
-    row = lookup(node.target)
-    if row is None:
-        return "it is not in the table of operators"
     given = [v for n in node.all_input_nodes for v in values_of(n)]
     for value in (*values_of(node), *given):
         if not isinstance(value, torch.Tensor):
@@ -86,14 +85,21 @@ def why_not(node: Any, device: Any) -> str | None:
             return f"morok has no type for {value.dtype}"
         if value.layout != torch.strided:
             return f"the layout is {value.layout}"
+    if lookup(node.target) is None:
+        return "it is not in the table of operators"
     for value in values_of(node):
         if isinstance(value, torch.Tensor) and value.device != device:
             return f"the result lies on {value.device}, the rest on {device}"
     return None
 
 
-def lower(nodes: Iterable[Any], env: Env, known: Callable[[Any], Any]) -> None:
-    """Compute nodes, as tensors that nothing has run for yet; `env` has what they start from."""
+def lower(
+    nodes: Iterable[Any], env: Env, known: Callable[[Any], Any], turned: Mapping[Any, Layout] | None = None
+) -> None:
+    """Compute nodes, as tensors that nothing has run for yet; `env` has what they start from.
+
+    Those that are `turned` are results, and lie in memory as torch says for everybody who reads them.
+    """
     for node in nodes:
         if node.op != "call_function":
             continue
@@ -105,8 +111,10 @@ def lower(nodes: Iterable[Any], env: Env, known: Callable[[Any], Any]) -> None:
         if is_plumbing(node):
             special = _SIZES.get(str(node.target))
             env[node] = special(*args) if special is not None else node.target(*args, **kwargs)
-            continue
-        env[node] = at_line(node, _compute, (node, args, kwargs, known))
+        else:
+            env[node] = at_line(node, _compute, (node, args, kwargs, known))
+        if turned and node in turned and isinstance(env[node], Tensor):
+            env[node] = at_line(node, stored_in, (env[node], turned[node]))
 
 
 def at_line(node: Any, function: Callable[..., Any], given: tuple[Any, ...]) -> Any:

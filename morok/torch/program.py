@@ -10,7 +10,7 @@ is different about a call.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from threading import RLock
 from typing import Any, final
@@ -20,22 +20,23 @@ import torch
 from morok import knobs
 from morok.device.buffer import Buffer
 from morok.device.registry import get_device
+from morok.dtype import uint8
 from morok.forks import renewed
 from morok.ir.build import bind
 from morok.ir.memory import base_of
 from morok.ir.node import UOp, make
 from morok.ir.ops import Ops
 from morok.optimize.strategy import Beam
-from morok.runtime.launch import PlanLaunch, native_launch
 from morok.runtime.plan import ExecutionPlan
 from morok.runtime.profile import current
 from morok.schedule.schedule import schedule
 from morok.tensor.jit.variables import rebound_nodes
 from morok.tensor.memory.states import is_memory
 from morok.tensor.tensor import Tensor
-from morok.torch.layout import Layout, in_layout, layout_of, shown_by
+from morok.torch.layout import Layout, in_layout, known_layout, layout_of, shared_bases, shown_by
 from morok.torch.lower import at_line
-from morok.torch.results import Made, Number, Planned, Shown, Twin, known_layout
+from morok.torch.parts import Part, bind_all, parts_of
+from morok.torch.results import Made, Number, Planned, Shown, Twin
 from morok.torch.sizes import Sizes, Variables
 from morok.torch.streams import fresh_cell, ordered
 from morok.torch.traced import Traced
@@ -51,6 +52,7 @@ class Program:
         self.torch_device = torch.device(
             "cuda:" + (self.device.partition(":")[2] or "0") if self.on_gpu else "cpu"
         )
+        self.far = not self.on_gpu and not get_device(device).on_host
         self.variables: Variables | None = None
         self.cell = cell
         self.lock = renewed(self, "lock", RLock)
@@ -59,9 +61,10 @@ class Program:
         self.layouts: list[Layout | None] = []
         self.results: list[Planned] = []
         self.count = 0  # results that people see
+        self.owned: frozenset[int] = frozenset()  # arguments that nobody holds but who calls
         self.draws = False
         self.plan: ExecutionPlan | None = None
-        self.launch: PlanLaunch | None = None
+        self.parts: list[Part] | None = None  # the kernels, as few native calls
         self.targets: list[UOp] = []
         self.wanted: list[UOp] | None = None  # what was scheduled, until it is kept on disk
 
@@ -83,7 +86,7 @@ class Program:
     def _results(self, traced: Traced, outputs: Sequence[Any], sizes: Sizes) -> list[Planned]:
         env, layouts = traced.env, traced.layouts
         numbers = {node: n for n, node in enumerate(traced.inputs)}
-        shared = _shared(outputs, numbers)
+        shared = shared_bases(outputs, numbers)
         whole = [*outputs, *shared]
         made = {base: len(outputs) + n for n, base in enumerate(shared)}
         ends = {*numbers, *whole}
@@ -225,36 +228,66 @@ class Program:
         assert plan is not None
         if self.draws:
             pairs.append((self.cell, fresh_cell(self.torch_device)))
-        if current() is not None or (self.launch is None and not self._ready(plan, values)):
+        if self.far:
+            self._run_far(plan, pairs, values)
+            return
+        if current() is not None or (self.parts is None and not self._ready(plan, values)):
             known = {name: number for name, number in values.items() if name in plan.limits}
             with ordered(self.torch_device):
                 plan.run({node: self._buffer(node, value) for node, value in pairs}, **known)
             return
-        launch = self.launch
-        assert launch is not None
-        point = launch.point
-        for node, value in pairs:
-            point(node, value.data_ptr())
+        for part in self.parts or ():
+            for node, value in pairs:
+                part.launch.point(node, value.data_ptr())
+            self.start(part, values)
+        self.ran(values)
+
+    def start(self, part: Part, values: dict[str, int]) -> None:
+        """Run a part whose memory is known."""
         for name, number in values.items():
-            launch.set(name, number)
+            part.launch.set(name, number)
         with ordered(self.torch_device):
-            launch()
-        plan._bound = values
-        plan.hear()
+            part.launch()
+
+    def ran(self, values: dict[str, int]) -> None:
+        """All parts have been started."""
+        assert self.plan is not None
+        self.plan._bound = values
+        self.plan.hear()
+
+    def _run_far(self, plan: ExecutionPlan, pairs: list[tuple[UOp, Any]], values: dict[str, int]) -> None:
+        """Run the plan on the emulator, whose memory is not torch's: there and back."""
+        device = get_device(self.device)
+        buffers = {node: device.buffer(node.arg, node.dtype) for node, _ in pairs}
+        for node, value in pairs:
+            buffers[node].view(_numbers(value, node.arg).size, uint8, 0).copy_in(_numbers(value, node.arg))
+        plan.run(buffers, **{name: number for name, number in values.items() if name in plan.limits})
+        for node, value in pairs:
+            _numbers(value, node.arg)[:] = (
+                buffers[node].view(_numbers(value, node.arg).size, uint8, 0).copy_out()
+            )
 
     def _ready(self, plan: ExecutionPlan, values: dict[str, int]) -> bool:
         """Whether all kernels are one native call; a search is for a plan that runs them one by one."""
         if plan._searched is None and not isinstance(plan.config.chosen, Beam) and not knobs.DEBUG.value:
             plan.compile()
             items = list(zip(plan._programs or (), (i.buffers for i in plan.schedule.items), strict=True))
-            self.launch = native_launch(items, {**plan.values, **values})
-        if self.launch is None:
+            sizes = {
+                r.of.node: r.of.node.arg * r.of.node.dtype.itemsize
+                for r in self.results
+                if isinstance(r.of, Made) and r.of.node is not None
+            }
+            arguments = {node: number for number, node, _ in self.places} | {self.cell: -1}
+            stays = {r.of.number for r in self.results if isinstance(r.of, Shown) and r.of.of_input}
+            owned = {
+                node: node.arg * node.dtype.itemsize
+                for number, node, _ in self.places
+                if number in self.owned and number not in stays
+            }
+            self.parts = parts_of(items, {**plan.values, **values}, arguments, sizes, owned)
+        if self.parts is None:
             return False
-        given = {node for _, node, _ in self.places} | {self.cell}
-        given |= {r.of.node for r in self.results if isinstance(r.of, Made) and r.of.node is not None}
-        for node in self.launch.nodes:
-            if node not in given:
-                self.launch.bind(node, plan._memory(node))
+        bind_all(self.parts, plan._memory)
         return True
 
     def _buffer(self, node: UOp, value: Any) -> Buffer:
@@ -263,10 +296,15 @@ class Program:
             return Buffer(
                 self.device, node.arg, node.dtype, target.allocator, memory=value.data_ptr(), shared=True
             )
-        room = value.untyped_storage().nbytes() // value.element_size() - value.storage_offset()
-        count = min(node.arg, room)  # where sizes vary, the plan's memory is for the largest
-        flat = torch.as_strided(value.detach(), (count,), (1,)).view(torch.uint8).numpy()
+        flat = _numbers(value, node.arg)
         return Buffer(self.device, node.arg, node.dtype, target.allocator, memory=flat, shared=True)
+
+
+def _numbers(value: Any, most: int = 1 << 62) -> Any:
+    """The bytes of a tensor on the host, from its first element on."""
+    room = value.untyped_storage().nbytes() // value.element_size() - value.storage_offset()
+    count = min(most, room)  # where sizes vary, the plan's memory is for the largest
+    return torch.as_strided(value.detach(), (count,), (1,)).view(torch.uint8).numpy()
 
 
 def _stored(target: UOp) -> UOp:
@@ -280,22 +318,6 @@ def _stored(target: UOp) -> UOp:
 
 
 _FREE = frozenset((Ops.CONST, Ops.IOTA, Ops.DEFINE_VAR))
-
-
-def _shared(outputs: Sequence[Any], numbers: dict[Any, int]) -> list[Any]:
-    """What is no result itself, but is shown by several: they show the same memory, as in torch."""
-    wanted = {node for node in outputs if isinstance(node, torch.fx.Node)}
-    seen: dict[Any, int] = {}
-    for node in dict.fromkeys(n for n in outputs if n in wanted):
-        base = node
-        while base not in numbers and (base is node or base not in wanted):
-            below = shown_by(base)
-            if below is None:
-                break
-            base = below
-        if base not in wanted and base not in numbers:
-            seen[base] = seen.get(base, 0) + 1
-    return [base for base, count in seen.items() if count > 1]
 
 
 @final
@@ -313,32 +335,63 @@ class Bound:
     def __call__(self, given: Sequence[Any]) -> list[Any]:
         """The results for arguments of these sizes and strides."""
         program = self.program
-        device = program.torch_device
         results = list(self.results)
         finish: list[tuple[Any, Any]] = []
         with program.lock:
-            plain = not program.on_gpu
-            pairs: list[tuple[UOp, Any]] = [
-                (node, given[n] if plain and not copied else program.argument(given[n], copied))
-                for n, node, copied in program.places
-            ]
-            for number, result in enumerate(self.results):
-                if result.__class__ is not Made:
-                    continue
-                layout = result.layout
-                value = torch.empty_strided(layout.sizes, layout.strides, dtype=result.dtype, device=device)
-                results[number] = value
-                if result.node is None:
-                    continue
-                if result.copied:
-                    own = torch.empty(layout.sizes, dtype=result.dtype, device=device)
-                    finish.append((value, own))
-                    value = own
-                pairs.append((result.node, value))
-            if program.plan is not None:
-                program.run(pairs, self.values)
+            if program.parts is not None and len(program.parts) > 1 and current() is None:
+                self._in_parts(given, results, finish)
+            else:
+                pairs = list(self._arguments(given))
+                for number, result in enumerate(self.results):
+                    if result.__class__ is Made:
+                        value = self._room(number, results, finish)
+                        if result.node is not None:
+                            pairs.append((result.node, value))
+                if program.plan is not None:
+                    program.run(pairs, self.values)
             for value, own in finish:
                 value.copy_(own)
         for number, result in self.views:  # what is shown stands before whoever shows it
             results[number] = result.now(results, given)
         return results[: program.count]
+
+    def _arguments(self, given: Sequence[Any]) -> Iterator[tuple[UOp, Any]]:
+        program = self.program
+        plain = not program.on_gpu
+        for n, node, copied in program.places:
+            yield node, given[n] if plain and not copied else program.argument(given[n], copied)
+
+    def _room(self, number: int, results: list[Any], finish: list[tuple[Any, Any]]) -> Any:
+        """New memory for a result: what the plan writes; what is put in order afterwards joins `finish`."""
+        made, device = self.results[number], self.program.torch_device
+        layout = made.layout
+        value = torch.empty_strided(layout.sizes, layout.strides, dtype=made.dtype, device=device)
+        results[number] = value
+        if made.node is None or not made.copied:
+            return value
+        own = torch.empty(layout.sizes, dtype=made.dtype, device=device)
+        finish.append((value, own))
+        return own
+
+    def _in_parts(self, given: Sequence[Any], results: list[Any], finish: list[tuple[Any, Any]]) -> None:
+        """Memory for results as they are first written; arguments are let go as they are last read."""
+        program = self.program
+        memory: dict[UOp, Any] = dict(self._arguments(given))
+        if program.draws:
+            memory[program.cell] = fresh_cell(program.torch_device)
+        empty = [n for n, r in enumerate(self.results) if r.__class__ is Made and r.node is None]
+        wanted = {r.node: n for n, r in enumerate(self.results) if r.__class__ is Made}
+        nodes = {number: node for number, node, _ in program.places}
+        for part in program.parts or ():
+            for node in part.touched:
+                if node not in memory:
+                    memory[node] = self._room(wanted.pop(node), results, finish)
+                part.launch.point(node, memory[node].data_ptr())
+            program.start(part, self.values)
+            for number in part.last:
+                del memory[nodes[number]]
+                if isinstance(given, list):
+                    given[number] = None
+        for number in empty:
+            self._room(number, results, finish)
+        program.ran(self.values)

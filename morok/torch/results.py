@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from morok.ir.node import UOp
-from morok.torch.layout import Layout
+from morok.torch.layout import Layout, known_layout
 
 
 @dataclass(frozen=True)
@@ -105,8 +105,3 @@ class Planned:
         if layout.form != made.layout.form:
             raise LookupError("a result that lies in memory in another way")
         return Made(layout, made.dtype, made.node, made.copied)
-
-
-def known_layout(val: Any, known: Callable[[Any], Any]) -> Layout:
-    """Where torch says that a tensor lies."""
-    return Layout(tuple([known(n) for n in val.shape]), tuple([known(n) for n in val.stride()]))

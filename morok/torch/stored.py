@@ -33,7 +33,7 @@ from morok.runtime.plan import ExecutionPlan
 from morok.schedule.normalise import normalise
 from morok.schedule.plan.stored import from_bytes, to_bytes
 from morok.schedule.schedule import _fill_in, find_template
-from morok.tensor.realize import new_buffer
+from morok.tensor.memory.names import new_buffer
 from morok.torch.layout import Layout
 from morok.torch.lower import at_line, user_line
 from morok.torch.results import Made, Planned, Shown, Twin

@@ -14,8 +14,8 @@ from morok.device.registry import get_device
 from morok.dtype import uint64
 from morok.ir.node import UOp
 from morok.tensor.calls.tracing import tracing
+from morok.tensor.memory.names import new_buffer
 from morok.tensor.random import Draws, drawing_from
-from morok.tensor.realize import new_buffer
 from morok.tensor.tensor import Tensor
 from morok.torch.layout import Layout, input_tensor, layout_of, room_for, row_major
 from morok.torch.lower import lower
@@ -37,6 +37,7 @@ class Traced:
         self.places: list[tuple[int, UOp, bool]] = []
         self.cell = new_buffer(uint64, 2, device)
         bind_buffer(self.cell, get_device(device).buffer(2, uint64))
+        self.turned: dict[Any, Layout] = {}  # results that lie in memory in another order of axes
         self._draws: Draws | None = None
 
     @property
@@ -74,7 +75,7 @@ class Traced:
     def lower(self, nodes: Iterable[Any]) -> None:
         """Compute nodes."""
         with self.recording():
-            lower(nodes, self.env, self.known)
+            lower(nodes, self.env, self.known, self.turned)
 
     @contextmanager
     def recording(self) -> Iterator[None]:

@@ -46,7 +46,7 @@ def device_of(value: Any) -> str:
     from morok.device.registry import canonical, default_device
 
     if value.device.type == "cpu":
-        # the interpreter and the emulator share the host's memory, so tests may say which one it is
+        # the interpreter shares the host's memory, the emulator gets copies: tests may say which one it is
         name = default_device()
         return name if name.partition(":")[0] not in ("CUDA",) else canonical("CPU")
     if value.device.type == "cuda":

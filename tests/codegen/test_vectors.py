@@ -8,13 +8,16 @@ from typing import Any
 import pytest
 
 from morok.codegen.vector.devectorize import cut_arithmetic
+from morok.codegen.vector.indices import lane_conditions
 from morok.codegen.vector.loads import add_load, certain
 from morok.codegen.vector.vectors import concat, gather, splat, swizzle, vector_constant
 from morok.dtype import DType, bool_, float32, index, void
-from morok.ir.build import define_global
+from morok.ir.build import define_global, rng
 from morok.ir.node import UOp, alu, const, make
 from morok.ir.ops import Ops
 from morok.machine.machine import BASIC_OPS, Machine
+from morok.rewrite.engine import substitute
+from morok.symbolic.sets import simplify
 
 
 def given(name: str, dtype: DType = float32) -> UOp:
@@ -154,3 +157,33 @@ def test_truths_are_as_wide_as_what_was_compared() -> None:
     assert made is concat([alu(Ops.AND, parts[0], parts[2]), alu(Ops.AND, parts[1], parts[3])])
     whole = alu(Ops.AND, given("e", bool_.vec(8)), given("f", bool_.vec(8)))
     assert cut_arithmetic(whole, machine()) is None  # sixteen truths of a byte each fit
+
+
+def cut_condition(limit: int, step: int = 12) -> tuple[UOp, UOp]:
+    """lane + r*step < limit for 12 lanes, cut into registers of two; and r."""
+    r = rng(66, 0)
+    places = alu(
+        Ops.ADD,
+        make(Ops.VCONST, index.vec(12), (), tuple(range(12))),
+        make(Ops.VECTORIZE, index.vec(12), (r * step,) * 12),
+    )
+    parts = [swizzle(places, (i, i + 1)) for i in range(0, 12, 2)]
+    compared = [alu(Ops.CMPLT, part, const(index.vec(2), limit)) for part in parts]
+    return make(Ops.CAT, bool_.vec(12), tuple(compared)), r
+
+
+@pytest.mark.parametrize(
+    ("limit", "step", "different"), [(784, 12, 2), (49, 12, 2), (780, 12, 1), (50, 5, 3), (50, 1, 12)]
+)
+def test_lanes_that_agree_have_one_condition(limit: int, step: int, different: int) -> None:
+    """784 is no multiple of 12, but of 4: whole registers are stored, or nothing of them."""
+    gate, r = cut_condition(limit, step)
+    found = lane_conditions(gate)
+    assert len(set(found)) == different
+    for i, condition in enumerate(found):
+        for value in (0, 3, 4, 9, 10, 64, 65):
+            plain = simplify(substitute(condition, {r: const(index, value)}))
+            if plain.op is Ops.CONST:  # a lane of a register is taken out of it
+                assert plain.arg == (value * step + i < limit)
+            else:
+                assert condition.op is Ops.GEP

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from morok import knobs
+from morok.device import buffer as module
 from morok.device.base import as_host
 from morok.device.buffer import ALIGNMENT, Buffer, HostAllocator, bind_buffer, find_buffer, show_bytes
 from morok.device.disk import map_file
@@ -177,3 +178,12 @@ def test_mapped_files(tmp_path: Path) -> None:
             map_file(path, uint8, count, offset)
     with pytest.raises(DeviceError, match="nothing at byte -1"):
         map_file(path, uint8, None, -1)
+
+
+def test_memory_is_freed_when_the_names_of_its_module_are_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python takes modules apart before their last objects."""
+    allocator = HostAllocator("CPU")
+    block = allocator.allocate(64)
+    monkeypatch.setattr(module, "_SIZES", None)
+    allocator.free(block, 64)
+    assert (allocator.used, allocator.kept) == (0, 64)

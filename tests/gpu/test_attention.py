@@ -179,6 +179,32 @@ def test_tiles_and_rows_that_are_masked_as_a_whole() -> None:
     close(result[alive], reference(*arrays, mask=mask)[alive], 1e-3)
 
 
+def documents(starts: Array, gathered: bool) -> tuple[Tensor, Array]:
+    """A mask of positions in the same document: its number is a running sum, by position or looked up."""
+    numbers = Tensor(starts, device=DEVICE).cumsum(0)
+    size = len(starts)
+    places = Tensor.arange(size, device=DEVICE)
+    rows, columns = numbers.reshape(size, 1), numbers.reshape(1, size)
+    if gathered:
+        rows, columns = numbers[places.reshape(size, 1)], numbers[places.reshape(1, size)]
+    mask = rows.eq(columns) & (places.reshape(size, 1) >= places.reshape(1, size))
+    known = np.cumsum(starts)
+    return mask, (known[:, None] == known) & np.tri(size, dtype=bool)
+
+
+@pytest.mark.parametrize("gathered", [False, True])
+def test_a_mask_made_of_sums_is_computed_beside_the_scores(gathered: bool) -> None:
+    """What is summed is memory, a number for each position; the mask, as large as the scores, is not."""
+    (q, k, v), arrays = inputs(*heads(64, 64, 32, 32, 2))
+    mask, known = documents((np.arange(64) % 23 == 0).astype(np.int32), gathered)
+    result = q.scaled_dot_product_attention(k, v, mask.where(0.0, float("-inf")).cast("float16"))
+    kernels = kernels_of(result)
+    assert "ONLINE" in [opt.name for opt in applied(optimize(kernels[-1], HOST))]
+    sizes = [n.dtype.size for n in toposort(*kernels) if n.op is Ops.DEFINE_GLOBAL]  # type: ignore[attr-defined]
+    assert max(sizes) == 2 * 64 * 32
+    close(values(result), reference(*arrays, mask=known), 1e-3)
+
+
 @pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
 @pytest.mark.parametrize("where", [0, 200])
 def test_no_infinity_and_no_nan_is_lost(value: float, where: int) -> None:

@@ -19,7 +19,7 @@ from morok.schedule.graph.chain import chain_of
 from morok.schedule.schedule import schedule
 from tests.gpu.kernels import DEVICE
 from tests.gpu.products import HOST, TARGET, execute, memory_of
-from tests.gpu.test_attention import heads, inputs, values
+from tests.gpu.test_attention import documents, heads, inputs, values
 
 Array = Any
 ERROR = {"float16": 2e-3, "bfloat16": 1.5e-2}
@@ -138,3 +138,12 @@ def test_masked_rows_have_no_slope() -> None:
     close(values(dq)[alive], want_q, ERROR["float16"])
     assert (values(dq)[7] == 0).all()
     close(values(dk), want_k, ERROR["float16"])
+
+
+def test_a_mask_made_of_sums() -> None:
+    tensors, arrays = inputs(*heads(64, 64, 16, 16), (64, 16))
+    mask, known = documents((np.arange(64) % 23 == 0).astype(np.int32), gathered=False)
+    found = results(*tensors, mask=mask)
+    assert len(planned(found)) >= 3
+    for a, b in zip(found, reference(*arrays, mask=known), strict=True):
+        close(values(a), b, ERROR["float16"])

@@ -7,12 +7,14 @@ import pytest
 
 from morok import Tensor
 from morok.ir.node import UOp
+from morok.optimize.actions.partition import MOST
 from morok.optimize.actions.table import can
 from morok.optimize.heuristics.apply import optimize
 from morok.optimize.record import Opt, applied
 from morok.schedule.schedule import schedule
 from tests.gpu.kernels import DEVICE
 from tests.gpu.products import HOST
+from tests.optimize.plans import an_h200, empty, planned
 
 
 def scatters(result: Tensor) -> list[UOp]:
@@ -72,3 +74,20 @@ def test_what_is_refused() -> None:
     assert "none whose steps" in str(can(running, Opt("PARTITION", 0, 4), HOST)) or "no loop" in str(
         can(running, Opt("PARTITION", 0, 4), HOST)
     )
+
+
+def test_single_numbers_are_shared_by_as_many_as_may() -> None:
+    """More threads than there may be were asked for, so one did it all."""
+    with an_h200() as machine:
+        y = empty(1000, dtype="float32").scatter_add(
+            0, empty(1 << 20, dtype="int64"), empty(1 << 20, dtype="float32")
+        )
+        kernels = planned([y.uop], machine)
+    assert [o.amount for k in kernels for o in applied(k.ast) if o.name == "PARTITION"] == [MOST]
+
+
+def test_one_row_of_a_product_is_shared_by_warps() -> None:
+    """A row of 2,768 elements had 512 threads with one access each."""
+    with an_h200() as machine:
+        (kernel,) = planned([empty(1, 2768).linear(empty(19856, 2768)).uop], machine)
+    assert [o.amount for o in applied(kernel.ast) if o.name == "GROUP"] == [machine.warp]

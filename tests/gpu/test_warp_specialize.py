@@ -89,6 +89,18 @@ def test_products_of_any_size(shape: tuple[int, int, int], roles: int) -> None:
     close(got, a @ b, 1e-3)
 
 
+@pytest.mark.parametrize("roles", [PRODUCER, EPILOGUE], ids=["producer", "epilogue"])
+def test_all_rows_are_one_tile(roles: int) -> None:
+    """The left operand is the same for all tiles of a block: these kernels were empty, and nobody said so."""
+    m, k, n = 128, 128, 896
+    ast = kernel_of(product, (m, k), (k, n))
+    kernel = built(ast, roles)
+    assert {"WARP_SPECIALIZE", "PERSISTENT"} <= set(names(kernel))
+    got, arrays = run(ast, kernel)
+    a, b = factors(ast, arrays, (m, k), (k, n))
+    close(got, a @ b, 1e-3)
+
+
 @pytest.mark.parametrize("transposed", ["a", "b", "ab"])
 def test_transposed_operands(transposed: str) -> None:
     m, k, n = 256, 192, 384

@@ -38,6 +38,18 @@ def test_logits_of_a_prompt_and_of_every_token(tiny: tuple[Model, dict[str, np.n
     assert model._token.traces == 1 and model._chunk.traces == 1
 
 
+def test_a_short_prompt_needs_one_plan(tmp_path: Path) -> None:
+    """On a processor, where a chunk takes as long as many tokens."""
+    weights = files.tiny_llama(tmp_path / "tiny.gguf")
+    model = load(tmp_path / "tiny.gguf")
+    tokens = [int(t) for t in np.random.default_rng(1).integers(3, len(files.TOKENS), 10)]
+    slot = model.new_slot()
+    np.testing.assert_allclose(
+        model.advance_some(slot, tokens), files.llama_logits(weights, tokens)[-1], rtol=2e-4, atol=2e-4
+    )
+    assert slot.tokens == tokens and (model._token.traces, model._chunk.traces) == (1, 0)
+
+
 def greedy(weights: dict[str, np.ndarray], tokens: list[int], count: int) -> list[int]:
     tokens = list(tokens)
     for _ in range(count):

@@ -383,6 +383,11 @@ def experts(rng: Any) -> Case:
 
 
 @case
+def experts_with_gelu(rng: Any) -> Case:
+    return _experts(rng, 16, activation_type="gelu", k=2, normalize_routing_weights=1)
+
+
+@case
 def one_expert_for_each_row(rng: Any) -> Case:
     return _experts(rng, 16, activation_type="silu", k=1)
 
@@ -393,6 +398,43 @@ def experts_with_gates(rng: Any) -> Case:
         rng, 32, activation_type="swiglu", k=2, normalize_routing_weights=1, swiglu_fusion=1,
         activation_alpha=1.702, activation_beta=1.0, swiglu_limit=2.0,
     )  # fmt: skip
+
+
+def _packed_experts(rng: Any, bits: int, block: int, zeros: bool, **attributes: Any) -> Case:
+    """Weights of 32 and 64 columns, by rows or by blocks of them."""
+    each = 8 // bits
+
+    def layer(name: str, rows: int, columns: int) -> list[Any]:
+        blocks = columns // block if block else 1
+        scales = (rng.random((3, rows, blocks) if block else (3, rows)) * 0.05 + 0.01).astype(np.float32)
+        made = [(f"w{name}", _u8(rng, 3, rows, columns // each), True), (f"s{name}", scales, True)]
+        return [*made, (f"b{name}", _f(rng, 3, rows), True)]
+
+    def zero(name: str, rows: int, columns: int) -> Any:
+        shape = (3, rows, -(-columns // block // each)) if block else (3, rows // each)
+        return f"z{name}", _u8(rng, *shape), True
+
+    inputs = [("x", _f(rng, 5, 32), False), ("router", _f(rng, 5, 3), False)]
+    inputs += [*layer("1", 64, 32), *layer("2", 32, 64)]
+    if zeros:
+        inputs += [("", None, False)] * 3 + [zero("1", 64, 32), zero("2", 32, 64)]
+    more = {"block_size": block} if block else {}
+    return _simple("QMoE", 1, inputs, expert_weight_bits=bits, **more, **attributes)
+
+
+@case
+def experts_of_four_bits(rng: Any) -> Case:
+    return _packed_experts(rng, 4, 0, False, activation_type="silu", k=2, normalize_routing_weights=1)
+
+
+@case
+def experts_of_eight_bits(rng: Any) -> Case:
+    return _packed_experts(rng, 8, 0, False, activation_type="relu", k=1)
+
+
+@case
+def experts_of_four_bits_in_blocks(rng: Any) -> Case:
+    return _packed_experts(rng, 4, 16, True, activation_type="gelu", k=2, normalize_routing_weights=1)
 
 
 # --- models and figures

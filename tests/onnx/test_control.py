@@ -13,6 +13,11 @@ import pytest
 
 onnx = pytest.importorskip("onnx", reason="the package onnx is not installed: pip install 'morok[onnx]'")
 
+from onnx import TensorProto, helper, numpy_helper  # noqa: E402
+
+from morok import profile  # noqa: E402
+from morok.ir.node import toposort  # noqa: E402
+from morok.ir.ops import Ops  # noqa: E402
 from morok.onnx import load  # noqa: E402
 from tests.onnx.bodies import inputs, model  # noqa: E402
 
@@ -47,3 +52,37 @@ def test_random_bodies(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(6, 56))
 def test_more_random_bodies(seed: int) -> None:
     _agree(seed)
+
+
+def test_constants_are_put_in_order_once_in_a_branch_too() -> None:
+    """Weights that a branch cuts and joins are constants there, as large ones are outside."""
+    rng = np.random.default_rng(0)
+    w = rng.standard_normal((80, 64)).astype(np.float32)
+    rows = [
+        numpy_helper.from_array(np.array(v, np.int64), n) for n, v in (("a", [0]), ("m", [40]), ("z", [80]))
+    ]
+    nodes = [
+        helper.make_node("Slice", ["w", "a", "m"], ["upper"]),
+        helper.make_node("Slice", ["w", "m", "z"], ["lower"]),
+        helper.make_node("Concat", ["lower", "upper"], ["turned"], axis=0),
+        helper.make_node("Transpose", ["turned"], ["wt"], perm=[1, 0]),
+        helper.make_node("MatMul", ["x", "wt"], ["y"]),
+    ]
+    port = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    then = helper.make_graph(nodes, "then", [], [port], rows)
+    other = helper.make_graph([helper.make_node("Identity", ["x"], ["y"])], "else", [], [port])
+    choice = [
+        helper.make_node("Size", ["x"], ["count"]),
+        helper.make_node("Greater", ["count", "least"], ["many"]),
+        helper.make_node("If", ["many"], ["y"], then_branch=then, else_branch=other),
+    ]
+    constants = [numpy_helper.from_array(w, "w"), numpy_helper.from_array(np.array(3, np.int64), "least")]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 64])
+    graph = helper.make_graph(choice, "g", [x], [port], constants)
+    model = load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
+    given = rng.standard_normal((2, 64)).astype(np.float32)
+    with profile() as watched:
+        (found,) = model.run(None, {"x": given})
+    np.testing.assert_allclose(found, given @ np.concatenate([w[40:], w[:40]]).T, rtol=1e-5, atol=1e-5)
+    (product,) = watched.events
+    assert not any(n.op is Ops.WHERE for n in toposort(product.kernel))  # which part a row is in

@@ -10,9 +10,11 @@ onnx = pytest.importorskip("onnx", reason="the package onnx is not installed: pi
 
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
+from morok import Variable  # noqa: E402
 from morok.cli.main import main  # noqa: E402
 from morok.errors import ArgumentError, DTypeError, MorokError, ShapeError, UnsupportedModel  # noqa: E402
 from morok.onnx import load  # noqa: E402
+from morok.onnx.ops.shape import resolved_shape  # noqa: E402
 
 INFO = helper.make_tensor_value_info
 
@@ -299,3 +301,10 @@ def test_a_sample_beside_a_pixel_has_one_floor_for_all_its_taps(mode: str) -> No
     grid = np.array([[[[0.5, -0.8], [-0.5, 0.4]]]], np.float32)  # on pixels: (0, 1) and (3, 0)
     found = load(_model([node], info[:2], info[2:]))({"x": x, "g": grid})["y"]
     np.testing.assert_allclose(found.reshape(-1), [1, 36], atol=1e-4)
+
+
+def test_sizes_that_are_equal_but_for_their_order_leave_one() -> None:
+    """4·n rows as n times 4 of what is left: 1, whatever n is."""
+    n = Variable("n", 2, 64)
+    assert resolved_shape((n.bind(3) * 4, 1, 16), (n.bind(3), 4, -1, 16), 0)[2] == 1
+    assert resolved_shape((2, n.bind(3) * 6, 5), (n.bind(3), -1, 3), 0)[1] == 20

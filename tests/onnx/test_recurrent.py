@@ -10,6 +10,7 @@ onnx = pytest.importorskip("onnx", reason="the package onnx is not installed: pi
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 from onnx.reference import ReferenceEvaluator  # noqa: E402
 
+from morok import profile  # noqa: E402
 from morok.onnx import load  # noqa: E402
 
 _GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
@@ -138,3 +139,64 @@ def test_the_reference_agrees() -> None:
     wanted = ReferenceEvaluator(model).run(None, feeds)
     for a, b in zip(_wanted(model, feeds, "LSTM", "forward", 0, 5), wanted, strict=True):
         np.testing.assert_allclose(a.reshape(np.shape(b)), b, rtol=1e-4, atol=1e-5)
+
+
+def _other_node(attributes: dict[str, Any], size: int = 5) -> Any:
+    """The GRU of two directions with other attributes, behind a Transpose of its input."""
+    model = _model("GRU", "bidirectional", 0, False, False)
+    (node,) = model.graph.node
+    node.input[0] = "turned"
+    for name, value in attributes.items():
+        node.attribute.append(helper.make_attribute(name, value))
+    model.graph.node.insert(0, helper.make_node("Transpose", ["x"], ["turned"], perm=[1, 0, 2]))
+    return model
+
+
+@pytest.mark.parametrize("length", [4, 20])
+@pytest.mark.parametrize(
+    "attributes",
+    [{"linear_before_reset": 1}, {"activations": ["Sigmoid", "Tanh", "HardSigmoid", "Relu"], "clip": 0.7}],
+    ids=["linear before", "directions differ"],
+)
+def test_other_attributes(attributes: dict[str, Any], length: int) -> None:
+    """Directions that compute different functions, gates that come later; the input is a view of memory."""
+    model = _other_node(attributes)
+    x = np.random.default_rng(length).standard_normal((2, length, 3)).astype(np.float32)
+    w, r, b = (numpy_helper.to_array(t).astype(np.float64) for t in model.graph.initializer)
+    y = np.zeros((length, 2, 2, 5))
+    clip = attributes.get("clip", np.inf)
+    for d in range(2):
+        other = "activations" in attributes and d == 1
+        f = (lambda v: np.clip(0.2 * v + 0.5, 0, 1)) if other else _sigmoid
+        g = (lambda v: np.maximum(v, 0)) if other else np.tanh
+        h = np.zeros((2, 5))
+        for at in reversed(range(length)) if d else range(length):
+            into = x[:, at] @ w[d].T + b[d, :15]
+            back, own = h @ r[d].T + b[d, 15:], h @ r[d, 10:].T + b[d, 25:]
+            z, reset = (f(np.clip((into + back)[:, k : k + 5], -clip, clip)) for k in (0, 5))
+            if "linear_before_reset" not in attributes:
+                own = (reset * h) @ r[d, 10:].T + b[d, 25:]
+            else:
+                own = reset * own
+            h = (1 - z) * g(np.clip(into[:, 10:] + own, -clip, clip)) + z * h
+            y[at, d] = h
+    found = load(model).run(["y"], {"x": x})[0]
+    np.testing.assert_allclose(found, y, rtol=2e-5, atol=2e-5)
+
+
+def test_results_of_a_long_sequence_are_not_written_again() -> None:
+    """A later call, on memory that the steps keep, leaves earlier results as they are; so does a profile."""
+    model = _model("LSTM", "forward", 0, False, True)
+    ours, feeds = load(model), [_feeds(model, 20, 2, 0) for _ in range(2)]
+    feeds[1]["x"] = feeds[1]["x"] * 2
+    first = ours.run(None, feeds[0])
+    kept = [x.copy() for x in first]
+    second = ours.run(None, feeds[1])
+    assert all((a == b).all() for a, b in zip(first, kept, strict=True))
+    with profile():
+        watched = ours.run(None, feeds[1])
+    for found, again, wanted in zip(
+        second, watched, _wanted(model, feeds[1], "LSTM", "forward", 0, 5), strict=True
+    ):
+        np.testing.assert_allclose(found, wanted, rtol=2e-5, atol=2e-5)
+        np.testing.assert_array_equal(found, again)

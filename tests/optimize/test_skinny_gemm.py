@@ -8,6 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from morok.codegen.reduce import reduce
+from morok.device.cpu.device import program_of
 from morok.ir.infer import ranges, summed
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import AxisKind, Ops
@@ -65,3 +67,27 @@ def test_gemv_is_a_tile_of_dot_products() -> None:
     assert kinds(ast) == {
         AxisKind.THREAD: [192], AxisKind.UPCAST: [4, 4], AxisKind.UNROLL: [4], AxisKind.REDUCE: [256],
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(("steps", "columns"), [(128, 512), (50, 193), (192, 64)])
+def test_a_single_row_is_multiplied_with_a_few_others_at_a_time(steps: int, columns: int) -> None:
+    """What is read of the row serves them all; what is left over at both ends comes out right."""
+    ast = kernel_of(g.matmul(g.tensor(1, steps), g.transpose(g.tensor(columns, steps), 1, 0)))
+    cut = optimize(ast, NEON)
+    assert 4 in kinds(cut)[AxisKind.UPCAST] and "UNROLL" in names(cut)
+    same(native(cut), interpret(ast))
+
+
+def test_the_sums_of_a_tile_stay_in_the_lanes_that_are_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eight rows times three: 24 sums of a vector each, added across lanes after the last step only."""
+    found: list[bool] = []
+    whole = reduce.runs_along_parts
+
+    def watched(x: UOp, parts: int, machine: Machine) -> bool:
+        found.append(whole(x, parts, machine))
+        return found[-1]
+
+    monkeypatch.setattr(reduce, "runs_along_parts", watched)
+    product = g.matmul(g.tensor(16, 256), g.transpose(g.tensor(256, 256), 1, 0))
+    program_of(kernel_of(product), NEON, optimize, "product")
+    assert found and all(found)

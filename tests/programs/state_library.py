@@ -78,6 +78,11 @@ def _assign(t: Any, value: Any) -> None:
 
 NUMPY: dict[str, Any] = {
     "new": lambda data, dtype: np.array(data, dtype),
+    "outside": lambda data, dtype: np.array(data, dtype),
+    "shared": lambda array: array[...],
+    "write_outside": lambda array, t, value, *ts: _assign(array[..., :1] if array.ndim else array, value),
+    "poke": lambda t, value, *ts: _assign(t[..., :1] if t.ndim else t, value),
+    "joined": lambda t: np.concatenate([t]),
     "zeros": lambda shape, dtype: np.zeros(shape, dtype),
     "full": lambda shape, value, dtype: np.full(shape, value, dtype),
     "arange": lambda n, dtype: np.arange(n, dtype=dtype),
@@ -109,6 +114,9 @@ NUMPY: dict[str, Any] = {
 def library() -> dict[str, Any]:
     """The same under morok."""
     from morok import Tensor, Variable, grad, jit
+    from morok.device.registry import default_device, get_device
+
+    on_host = get_device(default_device()).on_host
 
     def gradients_of_line(x: Any, w: Any, b: Any) -> Any:
         return (x.detach() * w + b).sum().gradient(w, b)
@@ -116,8 +124,26 @@ def library() -> dict[str, Any]:
     def realize(*ts: Any) -> None:
         ts[0].realize(*ts[1:])
 
+    def realized(*ts: Any) -> Any:
+        realize(*ts)
+        return ts[0]
+
+    def write_outside(array: Any, t: Any, value: Any, *ts: Any) -> None:
+        realize(t, *ts)
+        (array if on_host else t)[(..., slice(0, 1)) if array.ndim else ...] = value
+
+    def seen(t: Any, want: Any) -> Any:
+        """What is compared: memory outside is a copy where a device has memory of its own."""
+        return t.numpy() if isinstance(t, Tensor) else t if on_host else want
+
     return {
         "new": lambda data, dtype: Tensor(np.array(data, dtype)),
+        "outside": lambda data, dtype: np.array(data, dtype),
+        "shared": Tensor.from_numpy,
+        "write_outside": write_outside,
+        "poke": lambda t, value, *ts: write_outside(realized(t, *ts).numpy(), t, value),
+        "seen": seen,
+        "joined": lambda t: Tensor.cat(t),
         "zeros": lambda shape, dtype: Tensor.zeros(*shape, dtype=dtype),
         "full": lambda shape, value, dtype: Tensor.full(shape, value, dtype=dtype),
         "arange": lambda n, dtype: Tensor.arange(n, dtype=dtype),

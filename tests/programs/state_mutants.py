@@ -82,6 +82,15 @@ MUTANTS: dict[str, Callable[[], Any]] = {
     "jit: results are overwritten while they are held": lambda: patch(
         "morok.tensor.jit.results.Results.free", lambda self: True
     ),
+    "what somebody outside writes is not seen by later lines": lambda: patch(
+        "morok.tensor.core.renew", lambda storage: None
+    ),
+    "values lie where somebody outside can write": lambda: patch(
+        "morok.tensor.realize._part_from", lambda storage: None
+    ),
+    "values lie in memory that is shown": lambda: patch(
+        "morok.tensor.export.part_guests", lambda memory: None
+    ),
     "readers of an earlier state are forgotten": lambda: patch(
         "morok.tensor.realize.pending_readers", lambda *args: ([], {})
     ),

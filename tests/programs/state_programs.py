@@ -46,7 +46,7 @@ class _Maker:
         self.space = start(NUMPY)
         self.names: list[str] = []
         self.depth: dict[str, int] = {}  # how many views of views
-        self.lazy: set[str] = set()
+        self.shared: dict[str, str] = {}  # tensors on memory of somebody outside, with its name there
         self.count = 0
         while len(self.program.lines) < length:
             self.statement()
@@ -91,6 +91,7 @@ class _Maker:
             (self.compiled, 3),
             (self.gradient, 1),
             (self.moment, 3),
+            (self.from_outside, 1),
             (self.forget, 1 if len(self.names) > 4 else 0),
         ]
         make = self.r.choices([k for k, _ in kinds], [w for _, w in kinds])[0]
@@ -102,7 +103,7 @@ class _Maker:
     def creation(self) -> None:
         r = self.r
         dtype = r.choice(["float32", "float32", "int32"])
-        kind = r.randrange(5)
+        kind = r.randrange(6)
         if kind == 0:
             self.add(f"arange({r.choice([4, 6])}, {dtype!r})")
         elif kind == 1:
@@ -115,10 +116,29 @@ class _Maker:
         else:
             shape = self.shape()
             data = np.array([r.randrange(-9, 10) for _ in range(int(np.prod(shape)))]).reshape(shape).tolist()
-            text = (
-                f"new({data}, {dtype!r})" if shape != LARGE else f"full({shape}, {r.randrange(9)}, {dtype!r})"
-            )
-            self.add(text)
+            if kind == 3 and shape != LARGE:
+                self.sharing(f"outside({data}, {dtype!r})")
+            elif shape != LARGE:
+                self.add(f"new({data}, {dtype!r})")
+            else:
+                self.add(f"full({shape}, {r.randrange(9)}, {dtype!r})")
+
+    def sharing(self, array: str) -> None:
+        """A tensor on memory that somebody outside can see and write."""
+        outside = f"o{self.count + 1}"
+        self.emit(f"{outside} = {array}")
+        self.shared[self.add(f"shared({outside})", "memory shared with the outside")] = outside
+
+    def from_outside(self) -> None:
+        """Somebody outside writes. What is lazy reads such memory when it is computed: so now, before."""
+        known = [n for n in self.names if n in self.shared and self.array(n).size]
+        own = [n for n in self.names if not self.depth[n] and (a := self.array(n)).size and a.flags.writeable]
+        value, names = self.r.randrange(-9, 10), ", ".join(self.names)
+        if known and self.r.random() < 0.5:
+            name = self.r.choice(known)
+            self.emit(f"write_outside({self.shared[name]}, {name}, {value}, {names})")
+        elif own:
+            self.emit(f"poke({self.r.choice(own)}, {value}, {names})", "writes to arrays of tensors")
 
     def part(self, array: Any, empty: bool = False) -> str:
         """A basic index, as text; it always ends with an ellipsis, so numbers give views too."""
@@ -184,7 +204,7 @@ class _Maker:
         if name is None:
             return
         r, array = self.r, self.array(name)
-        kind = r.randrange(8)
+        kind = r.randrange(9)
         if kind <= 3:
             sign = r.choice(["+", "-", "*"])
             self.add(f"clip({name} {sign} {self.operand(array)})")
@@ -194,6 +214,8 @@ class _Maker:
             self.add(f"expand({name}, {(2, *array.shape)})", "values that are no places")
         elif kind == 6 and array.ndim and array.size < 30:
             self.add(f"pad({name})", "values that are no places")
+        elif kind == 7 and array.ndim:
+            self.add(f"joined({name})")
         elif array.ndim and array.shape[0]:
             places = [r.randrange(-array.shape[0], array.shape[0]) for _ in range(2)]
             self.add(f"take({name}, {places})", "values that are no places")
@@ -343,10 +365,10 @@ def difference(program: Program) -> str | None:
             exec(line, ours)
         except Exception as error:
             return f"line {number + 1}, `{line}`: {type(error).__name__}: {error}"
-    for name in [n for n in theirs if n == "counter" or (n[0] == "t" and n[1:].isdigit())]:
+    for name in [n for n in theirs if n == "counter" or (n[0] in "to" and n[1:].isdigit())]:
         want = theirs[name]
         try:
-            got = ours[name].numpy()
+            got = ours["seen"](ours[name], want)
         except Exception as error:
             return f"{name}: {type(error).__name__}: {error}"
         if got.shape != want.shape or got.dtype != want.dtype or not np.array_equal(got, want):

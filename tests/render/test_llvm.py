@@ -6,11 +6,11 @@ import pytest
 
 from morok.codegen.pipeline import lower
 from morok.device.cpu.llvm import compile_assembly, compile_object
-from morok.dtype import bfloat16, float8_e4m3, float16, float32, float64, int32, int64, uint64
+from morok.dtype import bfloat16, float8_e4m3, float16, float32, float64, int32, int64, uint64, void
 from morok.errors import CompileError
 from morok.ir.build import define_global, rng, sink, variable
 from morok.ir.build import reduce as reduce_
-from morok.ir.node import UOp, alu
+from morok.ir.node import UOp, alu, const, make
 from morok.ir.ops import AxisKind, Ops
 from morok.machine.choose import cpu_machine
 from morok.machine.machine import Machine
@@ -213,3 +213,23 @@ def test_products_of_bytes_are_one_instruction() -> None:
         assert not re.search("zip|uzp|vpermt2|vpunpck", assembly)
     assert Ops.DOT4 not in cpu_machine(NEON).ops
     assert "sdot" not in compile_assembly(text(kernel), NEON)
+
+
+@pytest.mark.parametrize("also_alone", [False, True])
+def test_a_lane_in_every_lane_is_one_shuffle(also_alone: bool) -> None:
+    out, x = (define_global(float32, 8, n) for n in range(2))
+    zero = const(int64, 0)
+    four = float32.vec(4)
+    vector = make(Ops.LOAD, four, (make(Ops.INDEX, four.ptr(8), (x, zero)),))
+    lane = make(Ops.GEP, float32, (vector,), (2,))
+    spread = make(Ops.VECTORIZE, four, (lane,) * 4)
+    where = make(Ops.INDEX, four.ptr(8), (out, zero))
+    program = [out, x, zero, vector.src[0], vector, lane, spread, where]
+    program.append(make(Ops.STORE, void, (where, spread)))
+    if also_alone:
+        at = make(Ops.INDEX, float32.ptr(8), (out, const(int64, 4)))
+        program += [at, make(Ops.STORE, void, (at, lane))]
+    text = render(make(Ops.LINEAR, void, tuple(program)), "k").text
+    assert (text.count("extractelement"), text.count("insertelement")) == ((1, 1) if also_alone else (0, 0))
+    assert f"<4 x i32> <{', '.join(['i32 0' if also_alone else 'i32 2'] * 4)}>" in text
+    compile_object(text)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 
-from morok import knobs
+from morok import Tensor, knobs
 from morok.dtype import DType, float32, int32
 from morok.ir import movement
 from morok.ir.build import cast
@@ -14,6 +15,7 @@ from morok.ir.infer import closed_ranges
 from morok.ir.node import UOp, alu, toposort
 from morok.ir.ops import Ops
 from morok.schedule.schedule import Schedule, clear_cache, schedule
+from morok.tensor.realize import prepare
 from tests.schedule import graphs as g
 
 
@@ -103,6 +105,16 @@ def test_a_value_is_kept_without_the_edge_around_it() -> None:
     items = schedule([g.max_pool(shifted, 3, 2)]).items
     kept = [n.dtype.size for n in toposort(items[0].ast) if n.op is Ops.DEFINE_GLOBAL and n.arg == 0]  # type: ignore[attr-defined]
     assert len(items) == 2 and kept == [8 * 12 * 12]
+
+
+def test_a_product_is_not_computed_while_rows_are_put_in_places() -> None:
+    """They are put there in order, one after another: without tiles, without threads."""
+    places = Tensor(np.arange(256 * 64).reshape(256, 64) % 16)
+    left, right = (Tensor(np.ones(s, np.float32)) for s in ((256, 64), (64, 64)))
+    found = Tensor.zeros(256, 16).scatter_add(1, places, left @ right)
+    items = [i for i in schedule([found.uop]).items if any(n.op is Ops.REDUCE for n in toposort(i.ast))]
+    assert [len(item.buffers) for item in items] == [3]  # the factors and the product, no places
+    assert np.array_equal(found.numpy(), np.full((256, 16), 4 * 64.0))
 
 
 def test_two_products_in_a_row_are_two_kernels() -> None:
@@ -233,3 +245,21 @@ def test_of_floats_only_if_infinities_may_be_lost() -> None:
     table[2, 3] = g.np.inf
     (got,) = g.run(hot_product(float32, g.tensor(5, 4, data=table)))
     assert g.np.isnan(got.reshape(3, 4)[:, 3]).all() and not g.np.isnan(got.reshape(3, 4)[:, :3]).any()
+
+
+def test_products_with_parts_of_one_matrix_stay_apart() -> None:
+    """A few rows beside each: a kernel of both would walk neither matrix as a product is walked."""
+    whole, x, y = g.tensor(2, 64, 256), g.tensor(4, 64), g.tensor(4, 64)
+    parts = [
+        movement.reshape(movement.shrink(whole, ((d, d + 1), (0, 64), (0, 256))), (64, 256)) for d in (0, 1)
+    ]
+    found = schedule([g.matmul(x, parts[0]), g.matmul(y, parts[1])])
+    assert len(found.items) == 2
+
+
+def test_masks_of_positions_are_computed_where_they_are_used() -> None:
+    """However many kernels read one: kept, it would be memory of the default device, and a plan of two."""
+    parts = [Tensor(np.full(4, i, np.float32), device="EMULATOR") for i in range(70)]
+    joined = [Tensor.cat(x, x * 2).contiguous() for x in parts]
+    plan = prepare([(y + 1).contiguous() for y in joined])
+    assert {str(node.src[1].arg) for item in plan.schedule.items for node in item.buffers} == {"EMULATOR"}

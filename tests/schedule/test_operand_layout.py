@@ -105,6 +105,25 @@ def test_gradients(copied: list[Axes]) -> None:
     assert copied
 
 
+def test_gradients_of_weights_have_channels_last(copied: list[Axes]) -> None:
+    """Images and slopes alike, also of strided windows and of many images; the result is turned back."""
+    for count, stride, wide in ((2, 1, 10), (3, 2, 10), (16, 1, 6)):
+        copied.clear()
+        x, x64 = half(count, 16, 8, wide)
+        w, _ = half(24, 16, 3, 3)
+        g, g64 = half(count, 24, 8 // stride, wide // stride)
+        (dw,) = x.conv2d(w, padding=1, stride=stride).gradient(w, gradient=g)
+        padded = np.pad(x64, ((0, 0), (0, 0), (1, 1), (1, 1)))
+        want = np.zeros((24, 16, 3, 3))
+        for i, j in np.ndindex(3, 3):
+            part = padded[:, :, i:, j:][
+                :, :, : 8 // stride * stride : stride, : wide // stride * stride : stride
+            ]
+            want[:, :, i, j] = np.einsum("boyx,bcyx->oc", g64, part)
+        close(dw, want)
+        assert copied == [(0, 2, 3, 1), (0, 2, 3, 1)]
+
+
 def test_products_stay_as_they_are(copied: list[Axes]) -> None:
     a, a64 = half(40, 72)
     b, b64 = half(72, 24)

@@ -16,6 +16,8 @@ import pytest
 from morok import Tensor, Variable, knobs, nn
 from morok.device.store import DiskStore, disk_store
 from morok.errors import OutOfRange
+from morok.ir.digest import hexdigest
+from morok.ir.node import toposort
 from morok.schedule import schedule as module
 from morok.schedule.normalise import normalise
 from morok.schedule.plan.stored import from_bytes, plan_key, to_bytes
@@ -75,6 +77,15 @@ def test_what_is_read_is_what_was_written(name: str) -> None:
     assert [step.place for step in again.steps] == [step.place for step in template.steps]
     for step, other in zip(template.steps, again.steps, strict=True):
         assert step.ast is other.ast
+
+
+def test_kernels_are_found_by_the_hashes_that_were_stored() -> None:
+    """They are not computed again: a wrong one would find another kernel."""
+    form = normalise([PROGRAMS["softmax"]().uop])
+    template = build_template(form.sink)
+    said = json.loads(zlib.decompress(to_bytes(template, form.sink)))["asts"]
+    assert said == [hexdigest(ast) for ast in dict.fromkeys(step.ast for step in template.steps)]
+    assert plan_key(form.sink, toposort(form.sink)) == plan_key(form.sink)
 
 
 @pytest.fixture

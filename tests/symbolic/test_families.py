@@ -44,6 +44,8 @@ def test_quotients_and_remainders() -> None:
     becomes((X * 8 + Y) // 8, X)
     becomes((X * 8 + Y) % 8, Y)
     becomes((X * 8 + Y) % 4, Y % 4)
+    becomes((X * 17) % 16, X)  # a window that begins one further each
+    becomes((X * 19) % 8, (X * 3) % 8)
     becomes((X * 16 + Y * 2 + 1) // 4, X * 4 + Y // 2)
     becomes((X * 12 + Y * 3 + 2) // 6, X * 2 + Y // 2)
     becomes((Z // 4) * 4 + Z % 4, Z)

@@ -8,7 +8,9 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 
 from morok import Tensor, knobs  # noqa: E402
 from morok.torch import operators as _operators  # noqa: E402, F401 - enters all rows
+from morok.torch.backend import morok  # noqa: E402
 from morok.torch.table import Call, lookup  # noqa: E402
+from morok.torch.watch import watching  # noqa: E402
 
 KIND = torch.empty((), dtype=torch.int64)
 # the sums as each keeps them, what the backward pass gets besides, and what the forward pass gives besides
@@ -56,3 +58,53 @@ def test_causal_attention(name: str) -> None:
         found = row_back.function(*backward(name, g, a, b, c, made[0], made[1]))
         for own, expected in zip((made[0], *found[:3]), (right, *slopes), strict=True):
             torch.testing.assert_close(torch.from_numpy(own.numpy()), expected.detach(), rtol=1e-5, atol=1e-5)
+
+
+def test_a_row_that_looks_at_nothing_is_0() -> None:
+    seen = torch.ones(3, 4, dtype=torch.bool)
+    seen[0], seen[2, 1:] = False, False
+    added = torch.zeros(2, 1, 1, 4)
+    added[1] = -torch.inf
+
+    def function(q: Any, k: Any) -> Any:
+        attend = torch.nn.functional.scaled_dot_product_attention
+        return attend(q, k, k, attn_mask=seen), attend(q, k, k, attn_mask=added)
+
+    given = [torch.randn(2, 2, 3, 8), torch.randn(2, 2, 4, 8)]
+    found, right = ([v.clone().requires_grad_() for v in given] for _ in range(2))
+    compiled = torch.compile(function, backend=morok, fullgraph=True, options={"fallback": False})
+    a, b = compiled(*found), function(*right)
+    for x, y in zip(a, b, strict=True):
+        torch.testing.assert_close(x, y)
+    assert not a[0][:, :, 0].any() and not a[1][1].any()
+    for results in (a, b):
+        sum((n + 1) * r.square().sum() for n, r in enumerate(results)).backward()
+    for x, y in zip(found, right, strict=True):
+        torch.testing.assert_close(x.grad, y.grad, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["plain", "causal", "mask"])
+def test_gradients_on_gpus_keep_no_scores(kind: str) -> None:
+    """In half precision the scores are computed again: no kernel of the plans stores any."""
+    seen = torch.ones(2, 1, 64, 64, dtype=torch.bool).tril()
+    seen[1, :, 5], seen[0, :, :, 40:] = False, False
+
+    def function(q: Any, k: Any, v: Any) -> Any:
+        mask = seen if kind == "mask" else None
+        return torch.nn.functional.scaled_dot_product_attention(q, k, v, mask, is_causal=kind == "causal")
+
+    exact = [torch.randn(2, 2, 64, 32).bfloat16().double().requires_grad_() for _ in range(3)]
+    leaves = [v.detach().bfloat16().requires_grad_() for v in exact]
+    grad = torch.randn(2, 2, 64, 32).bfloat16()
+    with knobs.override(DEVICE="EMULATOR"), watching() as graphs:
+        torch._dynamo.reset()
+        found = torch.compile(function, backend=morok, fullgraph=True, options={"fallback": False})(*leaves)
+        found.backward(grad)
+    right = function(*exact)
+    right.backward(grad.double())
+    for a, b in zip(
+        (found.detach(), *(v.grad for v in leaves)), (right.detach(), *(v.grad for v in exact)), strict=True
+    ):
+        assert float((a.double() - b).norm()) <= 1.5e-2 * float(b.norm())
+    assert sum(plan.memory.arena_bytes for g in graphs for plan in g.plans) < 2 * 2 * 64 * 64 * 2

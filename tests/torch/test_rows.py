@@ -13,7 +13,7 @@ from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402, N812
 
 from morok.torch.backend import morok  # noqa: E402
-from tests.torch.test_backend import alike  # noqa: E402
+from tests.torch.test_backend import alike, trains  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 ODD = torch.tensor([1.0, math.nan, math.inf, -math.inf, -0.0, 0.0, 3.0, 3.0, -2.0])
@@ -109,3 +109,56 @@ def test_what_comes_after_a_size_that_data_decide_is_named() -> None:
 
 def test_shifts_by_numbers() -> None:
     alike(lambda x: (x << 1, x >> 1), torch.tensor([127, -128, 5], dtype=torch.int8))
+
+
+@pytest.mark.slow
+def test_lists_of_tensors() -> None:
+    def function(a: Any, b: Any, c: Any, d: Any) -> Any:
+        x, y = [a + 1, c + 1], [b, d]
+        torch._foreach_add_(x, y, alpha=2)
+        torch._foreach_mul_(x, [1.0, 2.0])
+        torch._foreach_addcdiv_(x, y, torch._foreach_exp(y), 0.5)
+        torch._foreach_addcmul_(x, y, y, [0.5, 0.25])
+        return (*torch._foreach_lerp(x, y, 0.3), *torch._foreach_pow(2.0, y), *torch._foreach_norm(x, 1),
+                *torch._foreach_maximum(x, 0.0), *torch._foreach_sqrt(torch._foreach_abs(x)),
+                *torch._foreach_div(x, torch.tensor(3.0)))  # fmt: skip
+
+    compared(function, *(torch.randn(n) for n in (3, 3, 4, 4)))
+
+
+@pytest.mark.slow
+def test_numbers_as_if_they_were_quantised() -> None:
+    scales, zeros = torch.tensor([0.1, 0.3, 0.05]), torch.tensor([0, 2, -1], dtype=torch.int32)
+
+    def function(x: Any) -> Any:
+        return (torch.fake_quantize_per_tensor_affine(x, 0.1, 3, -8, 7),
+                torch.fake_quantize_per_channel_affine(x, scales, zeros, 1, -8, 7),
+                torch.fake_quantize_per_tensor_affine(x, scales[0], zeros[1], -8, 7))  # fmt: skip
+
+    x = torch.randn(5, 3, requires_grad=True)
+    compiled = torch.compile(function, backend=morok, fullgraph=True, options={"fallback": False})
+    for a, b in zip(compiled(x), function(x), strict=True):
+        torch.testing.assert_close(a, b)
+        (found,), (right,) = (torch.autograd.grad(v.square().sum(), x, retain_graph=True) for v in (a, b))
+        torch.testing.assert_close(found, right)
+
+
+@pytest.mark.slow
+def test_weights_with_a_norm_learn() -> None:
+    trains(nn.utils.parametrizations.weight_norm(nn.Linear(4, 6)), torch.randn(3, 4))
+
+
+def test_complex_numbers_are_torchs_and_that_is_said() -> None:
+    def function(x: Any, angle: Any) -> Any:
+        turned = torch.view_as_complex(x.reshape(3, 2, 2)) * torch.polar(torch.ones(2), angle)
+        return torch.view_as_real(turned).flatten(1) + 1
+
+    x, angle = torch.randn(3, 4, requires_grad=True), torch.randn(2)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        found, right = torch.compile(function, backend=morok)(x, angle), function(x, angle)
+        (a,), (b,) = (torch.autograd.grad(v.square().sum(), x) for v in (found, right))
+    torch.testing.assert_close(found, right)
+    torch.testing.assert_close(a, b)
+    lines = [str(w.message) for w in told if "aten.polar" in str(w.message)]
+    assert lines and "no type for torch.complex64" in lines[0] and "test_rows.py" in lines[0]

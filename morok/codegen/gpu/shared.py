@@ -390,8 +390,12 @@ def _repeating(loop: UOp, order: Sequence[UOp]) -> frozenset[UOp]:
     return frozenset(r for n in sums for r in ranges(n) if r.arg[1] in _SERIAL)
 
 
-def one_loop(root: UOp) -> UOp:
-    """The loops around a ring, if there are several, become one: its tiles are numbered by it."""
+def one_loop(root: UOp) -> tuple[UOp, dict[UOp, UOp]]:
+    """The loops around a ring, if there are several, become one: its tiles are numbered by it.
+
+    Beside the kernel: what the loops that were there are in terms of it.
+    """
+    digits: dict[UOp, UOp] = {}
     while True:
         for node in toposort(root):
             if not is_shared(node) or node.arg[2].depth < 2:
@@ -400,7 +404,7 @@ def one_loop(root: UOp) -> UOp:
             if len(around) > 1:
                 break
         else:
-            return root
+            return root, digits
         sizes = [int(r.src[0].arg) for r in around]
         joint = rng(math.prod(sizes), int(around[0].arg[0]), AxisKind.REDUCE)
         mapping: dict[UOp, tuple[UOp, tuple[UOp, ...]]] = {}
@@ -410,6 +414,8 @@ def one_loop(root: UOp) -> UOp:
             mapping[r] = (digit if r is around[0] else _on(Ops.FLOORMOD, digit, size), (joint,))
             below *= size
         root = replace_loops(root, mapping)
+        new = {r: digit for r, (digit, _) in mapping.items()}
+        digits = {**{r: substitute(digit, new) for r, digit in digits.items()}, **new}
 
 
 def outermost(root: UOp) -> UOp:
@@ -435,7 +441,7 @@ def lower_shared(root: UOp, machine: Machine) -> UOp:
     """All shared buffers of a kernel → memory, its filling, and reads that wait for it."""
     if not any(is_shared(n) for n in toposort(root)):
         return root
-    root = one_loop(outermost(root))
+    root, _ = one_loop(outermost(root))
     order = toposort(root)
     tiles = {n: Tile(n, threads_of(n, order)) for n in order if is_shared(n)}
     for n in order:

@@ -35,6 +35,7 @@ from morok.ir.warp_roles import MOST, WARP_GROUP, MBarrierStep, Role, at_first
 from morok.rewrite.engine import substitute
 from morok.rewrite.loops import substitute_open
 from morok.rewrite.observe import change
+from morok.symbolic.im2col_boxes import walk_coordinates
 from morok.symbolic.sets import simplify
 from morok.symbolic.tma_boxes import coordinates
 
@@ -86,12 +87,12 @@ class Count(NamedTuple):
         return simplify(_on(Ops.FLOORMOD, _on(Ops.ADD, tile_loop, 1) if before else tile_loop, 2))
 
 
-def _serial(buffer: UOp) -> UOp | None:
-    """The loop over tiles that a block walks; None if it has one tile."""
-    found = [r for r in ranges(buffer) if r.arg[1] is AxisKind.LOOP]
+def _serial(rings: Sequence[UOp]) -> UOp | None:
+    """The loop over tiles that a block walks; None if it has one tile. An operand may be the same in all."""
+    found = {r for buffer in rings for r in ranges(buffer) if r.arg[1] is AxisKind.LOOP}
     if len(found) > 1:
-        raise CompileError("a block with roles walks its tiles in one loop", place=place(buffer))
-    return found[0] if found else None
+        raise CompileError("a block with roles walks its tiles in one loop", place=place(rings[0]))
+    return found.pop() if found else None
 
 
 def _threads(order: Sequence[UOp]) -> int:
@@ -100,11 +101,15 @@ def _threads(order: Sequence[UOp]) -> int:
     return slots.threads(slots.assign(sorted(enemies, key=lambda r: r.arg), enemies))
 
 
+Beginnings = dict[str, list[list[UOp]]]  # by ring: where the boxes of its tiles begin
+
+
 class Split:
     """One kernel on its way to roles."""
 
-    def __init__(self, root: UOp) -> None:
+    def __init__(self, root: UOp, beginnings: Beginnings) -> None:
         self.root = root
+        self.beginnings = beginnings
         (self.effect,) = root.src
         order = toposort(root)
         self.rings = [n for n in order if is_shared(n)]
@@ -117,7 +122,7 @@ class Split:
         self.depth: int = self.rings[0].arg[2].depth
         (self.step,) = {r for n in self.rings for r in ranges(n) if r.arg[1] is AxisKind.REDUCE}
         self.steps = int(self.step.src[0].arg)
-        self.tile_loop = _serial(self.rings[0])
+        self.tile_loop = _serial(self.rings)
         self.blocks = tuple(r for r in closed_ranges(self.effect) if r.arg[1] is AxisKind.GLOBAL)
         self.number = next_number(root)
         self.consumers = _threads(order if self.result is None else toposort(self.result))
@@ -205,7 +210,8 @@ class Split:
         told = full.do(MBarrierStep("expect", nbytes), count.slot, free)
         copies: list[UOp] = []
         for n in self.rings:
-            copies += _copies(n, mapping, count.slot, told, full.at(count.slot, told))
+            begin = self.beginnings[n.arg[1]]
+            copies += _copies(n, begin, mapping, count.slot, told, full.at(count.slot, told))
         loops = [mapping[self.step], *([] if tile_loop is None else [tile_loop])]
         body = make(Ops.GROUP, void, tuple(copies))
         return make(Ops.END, void, (body, *loops, *self.blocks, self.producer))
@@ -324,9 +330,18 @@ def _result_place(result: UOp) -> UOp:
     return _swizzled(result, where)
 
 
-def _copies(buffer: UOp, mapping: dict[UOp, UOp], slot: UOp, told: UOp, barrier: UOp) -> Sequence[UOp]:
+def _beginning(buffer: UOp) -> list[list[UOp]]:
+    """Where the boxes of a tile begin, one for each panel of its rows."""
+    read, dims, box = buffer.src[0], buffer.src[1:], buffer.arg[2].box
+    panels = _points(buffer) // (box.part[0] * box.part[1])
+    return (coordinates if box.walk is None else walk_coordinates)(read, dims, panels, box)
+
+
+def _copies(
+    buffer: UOp, begin: list[list[UOp]], mapping: dict[UOp, UOp], slot: UOp, told: UOp, barrier: UOp
+) -> Sequence[UOp]:
     """The TMA copies that bring one tile: a box per panel of its rows."""
-    read, dims = buffer.src[0], buffer.src[1:]
+    read = buffer.src[0]
     box = buffer.arg[2].box
     source = read.src[0]
     described = make(Ops.DEFINE_TENSOR_MAP, source.dtype, (source,), box)
@@ -334,16 +349,20 @@ def _copies(buffer: UOp, mapping: dict[UOp, UOp], slot: UOp, told: UOp, barrier:
     assert isinstance(memory.dtype, PtrDType)
     points, panel = _points(buffer), box.part[0] * box.part[1]
     out = []
-    for number, at in enumerate(coordinates(read, dims, points // panel, box)):
+    for number, at in enumerate(begin):
         place_ = simplify(_on(Ops.ADD, _on(Ops.MUL, slot, points), number * panel))
         target = make(Ops.INDEX, memory.dtype, (after(memory, told), place_))
-        begin = [simplify(substitute(c, mapping)) for c in at]
+        where = [simplify(substitute(c, mapping)) for c in at]
         nbytes = panel * read.dtype.itemsize
-        out.append(make(Ops.ASYNC_COPY, void, (target, described, barrier, *begin), nbytes, read.origin))
+        out.append(make(Ops.ASYNC_COPY, void, (target, described, barrier, *where), nbytes, read.origin))
     return out
 
 
 @change
 def lower_warp_roles(root: UOp) -> UOp:
     """A kernel with roles → one effect per role."""
-    return Split(merge_sibling_ends(one_loop(outermost(root)))).kernel()
+    root = outermost(root)
+    begin = {n.arg[1]: _beginning(n) for n in toposort(root) if is_shared(n)}
+    root, digits = one_loop(root)  # places are sums as long as each loop is one of its own
+    begin = {name: [[substitute(c, digits) for c in at] for at in found] for name, found in begin.items()}
+    return Split(merge_sibling_ends(root), begin).kernel()

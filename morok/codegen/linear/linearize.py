@@ -234,6 +234,23 @@ def _work(home: dict[UOp, _Block], blocks: dict[UOp, _Block]) -> dict[UOp, int]:
     return result
 
 
+def _refuse_cycle(block: _Block, placed: dict[UOp, None], sources: dict[UOp, list[UOp]]) -> None:
+    """Loops that need each other would be left out, and all of their work.
+
+    What is left out may be, where only a definition asks for it: how large the grid is the host computes.
+    """
+    given: set[UOp] = set()
+    stack = [s for n in block.nodes if n.op in _FIRST for s in sources[n]]
+    while stack:
+        node = stack.pop()
+        if node not in given:
+            given.add(node)
+            stack += sources[node]
+    for node in block.nodes:
+        if node not in placed and node not in given:
+            raise CompileError(f"{node.op.name} would have to run before itself", place=place(node))
+
+
 def _order(
     block: _Block, home: dict[UOp, _Block], blocks: dict[UOp, _Block], work: dict[UOp, int]
 ) -> list[UOp]:
@@ -260,6 +277,8 @@ def _order(
             continue
         stack.pop()
         placed[node] = None
+    if len(placed) < len(block.nodes):
+        _refuse_cycle(block, placed, sources)
     # roles run side by side, so they stand side by side, after what all of them need
     return sorted(placed, key=_is_role) if any(map(_is_role, placed)) else list(placed)
 

@@ -29,7 +29,7 @@ from morok.codegen.reduce.wgmma import (
     unit_of,
 )
 from morok.codegen.scopes import own_ranges
-from morok.codegen.vector.accumulators import Accumulators, accumulate, fold_lanes, pick_lanes
+from morok.codegen.vector.accumulators import Accumulators, accumulate, fold_lanes, fold_parts, pick_lanes
 from morok.codegen.vector.indices import places
 from morok.codegen.vector.vectors import swizzle
 from morok.dtype import void
@@ -56,9 +56,12 @@ def chain(x: UOp, outputs: int) -> UOp:
 
 
 def runs_along_parts(x: UOp, parts: int, machine: Machine) -> bool:
-    """Whether memory lies side by side along the parts of a sum, in whole vectors that fit the registers."""
+    """Whether memory lies side by side along the parts of a sum, in whole vectors: the registers hold all of
+    them, or one for each output and as many again."""
     width = machine.lanes(x.dtype.scalar)
-    if width < 2 or parts % width or x.dtype.lanes > width * machine.registers:
+    if width < 2 or parts % width:
+        return False
+    if x.dtype.lanes > width * machine.registers and x.dtype.lanes // parts > machine.registers // 2:
         return False
     reads = [n for n in toposort(x) if n.op is Ops.INDEX and n.dtype.lanes > 1]
     for read in reads:
@@ -66,6 +69,22 @@ def runs_along_parts(x: UOp, parts: int, machine: Machine) -> bool:
         if read.dtype.lanes % parts or len(found.roots) != 1:
             return False
         if any(o != found.offsets[i // parts * parts] + i % parts for i, o in enumerate(found.offsets)):
+            return False
+    return bool(reads)
+
+
+def runs_along_outputs(x: UOp, parts: int) -> bool:
+    """Whether the lanes are those of one vector of outputs after the other, as they lie in memory."""
+    outputs = x.dtype.lanes // parts
+    by_parts = tuple([p * outputs + o for o in range(outputs) for p in range(parts)])
+    if parts < 2 or x.op is not Ops.GEP or x.arg != by_parts:
+        return False
+    reads = [n for n in toposort(x) if n.op is Ops.INDEX and n.dtype.lanes == len(by_parts)]
+    for read in reads:
+        found = places(read.src[1])
+        if len(found.roots) != 1:
+            return False
+        if any(o != found.offsets[i // outputs * outputs] + i % outputs for i, o in enumerate(found.offsets)):
             return False
     return bool(reads)
 
@@ -100,11 +119,16 @@ def lower_reduce(node: UOp, ctx: Any) -> UOp | None:
         if unit is not None:
             return one_step(value, outputs, unit)
         chained = in_order and fused and op is Ops.ADD and value.op is Ops.MUL
-        return chain(value, outputs) if chained else fold_lanes(op, value, outputs)
+        if chained:
+            return chain(value, outputs)
+        across = outputs >= machine.lanes(node.dtype) > 1 and runs_along_outputs(value, parts)
+        return (fold_parts if across else fold_lanes)(op, value, outputs)
     if not in_order and parts > 1:
         room = machine.lanes(node.dtype) * max(1, machine.registers // 4)
         if outputs >= machine.lanes(node.dtype) > 1:
             room = machine.lanes(node.dtype) * machine.registers
+            if value.dtype.lanes > room:
+                room //= 2  # what comes in needs registers too, before it is added up
         value = shrink_parts(op, value, outputs, room)
     width = outputs if in_order else value.dtype.lanes
     dtype = node.dtype.scalar.vec(width)

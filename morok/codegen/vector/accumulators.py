@@ -75,6 +75,19 @@ def fold_lanes(op: Op, x: UOp, outputs: int) -> UOp:
     return total
 
 
+def fold_parts(op: Op, x: UOp, outputs: int) -> UOp:
+    """The same sums as `fold_lanes`, of one vector of outputs for each part: where these lie side by side."""
+    count = x.dtype.lanes // outputs
+    parts = [pick_lanes(x, [o * count + p for o in range(outputs)]) for p in range(count)]
+    while len(parts) > 1 and len(parts) % 2 == 0:
+        half = len(parts) // 2
+        parts = [alu(op, low, high) for low, high in zip(parts[:half], parts[half:], strict=True)]
+    total = parts[0]
+    for part in parts[1:]:
+        total = alu(op, total, part)
+    return total
+
+
 def rescale(online: UOp, old: UOp, new: UOp) -> UOp:
     """The factor by which an online accumulator is rescaled as its maximum rises."""
     op, factor, arg = online.arg

@@ -17,7 +17,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from morok.codegen.vector.fragments import cut_units
-from morok.codegen.vector.indices import Places, factor, join, places, rounded, scalar_lane
+from morok.codegen.vector.indices import Places, factor, join, lane_conditions, places
 from morok.codegen.vector.vectors import concat, gather, lane, pieces, swizzle
 from morok.dtype import AddrSpace, DType, PtrDType, void
 from morok.ir.node import UOp, alu, make
@@ -51,7 +51,7 @@ def group_addresses(node: UOp, ctx: Any) -> UOp | None:
     gate = node.src[2] if len(node.src) > 2 else None
     gates: list[UOp | None] = [None] * count
     if gate is not None:
-        gates = [rounded(scalar_lane(gate, i)) for i in range(count)]
+        gates = [*lane_conditions(gate)]
     by_lane = gate is not None and any(g is not gates[0] for g in gates)
     masked = by_lane and machine.masked_memory
     # (gate, or the layer of a mask, and root) → offset → lanes that want it

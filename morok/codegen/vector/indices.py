@@ -8,6 +8,7 @@ floats that a place is made of: (x + 1)·5 and x·5 + 5 are two numbers there.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from typing import NamedTuple
 
 from morok.codegen.vector.vectors import lane
@@ -197,6 +198,32 @@ def factor(x: UOp) -> int:
         else:
             done[node] = 1
     return done[x]
+
+
+def lane_conditions(gate: UOp) -> list[UOp]:
+    """The condition of each lane. Lanes that agree have one and the same, a plain expression.
+
+    Where a vector of conditions has been cut into registers, a lane that nobody agrees with is taken out of
+    its register: to compute it by itself would cost more.
+    """
+    count = gate.dtype.lanes
+    if gate.op is not Ops.CAT:
+        return [rounded(scalar_lane(gate, i)) for i in range(count)]
+    parts = [(part, i) for part in gate.src for i in range(part.dtype.lanes)]
+    known: dict[tuple[UOp, int], UOp] = {}  # rows share theirs
+
+    def plain(i: int) -> UOp:
+        if parts[i] not in known:
+            known[parts[i]] = rounded(scalar_lane(*parts[i]))
+        return known[parts[i]]
+
+    # those of padding around a picture all differ, and are long: neighbours at both ends tell
+    shared: Counter[UOp] = Counter()
+    if plain(0) is plain(1) or plain(count - 2) is plain(count - 1):
+        shared.update(map(plain, range(count)))
+    return [
+        plain(i) if shared and shared[plain(i)] > 1 else rounded(scalar_lane(gate, i)) for i in range(count)
+    ]
 
 
 def scalar_lane(x: UOp, i: int) -> UOp:

@@ -130,6 +130,11 @@ class Steps:
             self._record = (ctypes.c_int64 * 3)(self._pool.address, self._where, self._count)
             self.run = partial(self._pool.replay, ctypes.addressof(self._record))
 
+    @property
+    def held(self) -> tuple[tuple[Kernel, Any], ...]:
+        """The kernels with their tables, in order."""
+        return self._held
+
     def __call__(self) -> None:
         state = self._pool.ready() if self._shared else self._pool.address
         space = scratch.get(self._bytes) if self._bytes else None

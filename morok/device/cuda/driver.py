@@ -26,7 +26,7 @@ from morok import knobs
 from morok.caches import Cache
 from morok.device.buffer import Array
 from morok.device.cuda.interface import Driver, Facts, Function, Holder, Launch
-from morok.dtype.types import parse
+from morok.device.cuda.tensor_maps import encode
 from morok.errors import DeviceError, OutOfMemory
 from morok.ir.warp_roles import Box
 
@@ -360,25 +360,8 @@ class NvidiaDriver:
         return found
 
     def _tensor_map(self, address: int, dtype: str, box: Box) -> bytes:
-        """Rows of 128 bytes swizzled, as shared tiles have them; zeros outside."""
         self._enter()
-        cu = self._cu
-        size = parse(dtype).itemsize
-        name = "TFLOAT32" if box.tf32 else f"UINT{8 * size}"
-        kind = getattr(cu.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{name}")
-        answer = cu.cuTensorMapEncodeTiled(
-            kind,
-            len(box.sizes),
-            address,
-            [cu.cuuint64_t(n) for n in box.sizes],
-            [cu.cuuint64_t(n * size) for n in box.strides[1:]],
-            [cu.cuuint32_t(n) for n in box.part],
-            [cu.cuuint32_t(1) for _ in box.part],
-            cu.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
-            cu.CUtensorMapSwizzle.CU_TENSOR_MAP_SWIZZLE_128B,
-            cu.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-            cu.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
-        )
+        answer = encode(self._cu, address, dtype, box)
         made = self._ask(answer, f"to describe a buffer of {dtype} with {box.sizes} elements")
         return ctypes.string_at(made.getPtr(), 128)
 

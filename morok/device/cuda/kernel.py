@@ -140,7 +140,7 @@ class Table:
 class CudaSteps:
     """The launches of a plan. Several are one graph; what has changed since is patched into it first."""
 
-    __slots__ = ("_driver", "_graph", "_kernels", "_stale", "_tables", "_users", "_values", "run")
+    __slots__ = ("_driver", "_graph", "_kernels", "_live", "_stale", "_tables", "_users", "_values", "run")
 
     def __init__(self, kernels: Sequence[tuple[CudaKernel, Table]], values: Mapping[str, int]) -> None:
         self._kernels = [kernel for kernel, _ in kernels]
@@ -151,6 +151,7 @@ class CudaSteps:
             str, list[tuple[int, int | None]]
         ] = {}  # launches that take a variable, and which word
         self._graph: Any = None
+        self._live: list[Launch | None] = []  # the launches of the graph when it was made
         self._stale: set[int] = set()  # launches whose arguments or grids the graph does not know
         # The shortest way there is: one launch that stays as it is. Its arguments are read when it starts.
         self.run: Callable[[], Any] | None = None
@@ -183,6 +184,14 @@ class CudaSteps:
             return number, compiled.buffers + compiled.variables.index(name)
         return (number, None) if name in kernel.sizes else None
 
+    def expect(self, name: str, value: int) -> None:
+        """A value that a variable will probably have next: the graph is told while it runs, and what runs
+        already goes on with the old one."""
+        if self._graph is not None and name in self._users:
+            self.set(name, value)
+            if self._stale:
+                self._update()
+
     def __call__(self) -> None:
         if len(self._kernels) == 1:
             step = self._kernels[0].step(self._tables[0], self._values)
@@ -198,6 +207,7 @@ class CudaSteps:
                 for step in live:
                     self._driver.launch(step)
                 return
+            self._live = steps
             self._graph = self._driver.graph(live)
         self._driver.replay(self._graph)
 
@@ -213,7 +223,10 @@ class CudaSteps:
 
     def _update(self) -> None:
         for number in sorted(self._stale):
-            step = self._kernels[number].step(self._tables[number], self._values)
+            kernel = self._kernels[number]
+            step = self._live[number]  # other arguments in the same place
+            if kernel.sizes:
+                step = kernel.step(self._tables[number], self._values)
             if step is None:
                 self._graph = None
                 break

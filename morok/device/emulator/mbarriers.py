@@ -24,7 +24,7 @@ from morok.ir.matrix import PANEL
 from morok.ir.node import UOp
 from morok.ir.ops import AxisKind, Op, Ops
 from morok.ir.provenance import place
-from morok.ir.warp_roles import Box, MBarrierStep, Role, at_first
+from morok.ir.warp_roles import Box, MBarrierStep, Role, Walk, at_first
 
 
 def is_role(node: UOp) -> bool:
@@ -161,7 +161,12 @@ class TensorMap:
     def read(self, thread: int, at: list[int]) -> Array:
         """The box that begins there, rows of its first dimension; zeros outside."""
         box = self.box
-        grids = np.meshgrid(*(np.arange(n) + a for n, a in zip(box.part, at, strict=True)), indexing="ij")
+        grids: list[Array] = []
+        if box.walk is None:
+            axes = [np.arange(n) + a for n, a in zip(box.part, at, strict=True)]
+            grids += np.meshgrid(*axes, indexing="ij")
+        else:
+            grids += self._walked(box.walk, at)
         inside = np.ones(box.part, dtype=np.bool_)
         where = np.zeros(box.part, dtype=np.int64)
         for g, size, stride in zip(grids, box.sizes, box.strides, strict=True):
@@ -178,6 +183,32 @@ class TensorMap:
             data = np.where(nan, bits, rounded.astype(np.uint32)).view(np.float32)
         # first dimension fastest: rows of the tile
         return data.transpose(*reversed(range(data.ndim))).reshape(-1, box.part[0])
+
+    def _walked(self, walk: Walk, at: list[int]) -> list[Array]:
+        """Coordinates of an im2col copy's elements: in each dimension, for elements of a row and places."""
+        box, rank = self.box, len(self.box.sizes)
+        first, *begin, image = at[:rank]
+        offsets = at[rank:]
+        counts = [
+            (size - 1 + high - low) // step + 1
+            for size, low, high, step in zip(box.sizes[1:-1], walk.lower, walk.upper, walk.steps, strict=True)
+        ]
+        number = image
+        for place_, low, step, count in reversed(
+            list(zip(begin, walk.lower, walk.steps, counts, strict=True))
+        ):
+            turn, rest = divmod(place_ - low, step)
+            if rest or not 0 <= turn < count:
+                raise DeviceError(f"a walk through images begins at {at}, which is none of its places")
+            number = number * count + turn
+        left = number + np.arange(box.part[1])
+        found = [first + np.arange(box.part[0])[:, None] + 0 * left]
+        for low, step, count, offset in zip(walk.lower, walk.steps, counts, offsets, strict=True):
+            if not 0 <= offset < 1 << 16:
+                raise DeviceError(f"a window cannot be shifted by {offset}")
+            found.append(np.broadcast_to(low + step * (left % count) + offset, box.part))
+            left = left // count
+        return [*found, np.broadcast_to(left, box.part)]
 
 
 def define_tensor_map(run: Threads, node: UOp) -> TensorMap:

@@ -32,8 +32,8 @@ from morok.nn.safetensors import load_safetensors, save_safetensors
 from morok.nn.schedules import Schedule
 from morok.runtime.plan import buffer_for
 from morok.tensor.dtypes import as_dtype
+from morok.tensor.memory.names import new_buffer
 from morok.tensor.memory.states import resolve, view_of
-from morok.tensor.realize import new_buffer
 from morok.tensor.tensor import Tensor
 
 _INDEX = "index.json"

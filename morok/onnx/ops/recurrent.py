@@ -1,7 +1,7 @@
 """RNN, LSTM and GRU: the inputs of all steps in one product, then step by step.
 
-Few steps are written out in the plan around them. Many, or as many as somebody says later, are one compiled
-step that is run again and again.
+Few steps are written out in the plan around them. More, or as many as somebody says later, are one compiled
+step that is run again and again; both directions take it together, if they compute the same.
 """
 
 from __future__ import annotations
@@ -11,14 +11,16 @@ from typing import Any
 
 from morok.errors import UnsupportedModel
 from morok.onnx.ops.common import known
-from morok.onnx.recurrence import Trail
+from morok.onnx.recurrence import After, Before, Recurrence, form, written_out
+from morok.onnx.recurrence import Step as Walk
 from morok.onnx.sizes import settled
-from morok.onnx.table import Call, NeedSteps, T, between_plans, op
-from morok.tensor.jit.jit import Jit
+from morok.onnx.table import Call, NeedSteps, T, as_tensor, between_plans, op
+from morok.onnx.values import Value
 from morok.tensor.tensor import Tensor
 
 Activation = Callable[[Tensor], Tensor]
-Step = Callable[[int, Tensor, Tensor, list[Tensor]], list[Tensor]]
+# which direction, or all of them along a first axis; what goes into the step, R and the states
+Step = Callable[[int | None, Tensor, Tensor, list[Tensor]], list[Tensor]]
 _WRITTEN_OUT = 16  # steps, at most
 _SECOND: dict[str, tuple[float, float]] = {
     "affine": (1.0, 0.0), "leakyrelu": (0.01, 0.0), "thresholdedrelu": (1.0, 0.0), "scaledtanh": (1.0, 1.0),
@@ -53,17 +55,17 @@ def _activations(
 ) -> list[list[Activation]]:
     given = list(names) if names else defaults * directions
     alphas, betas = list(alpha or ()), list(beta or ())
+    known_: dict[Any, Activation] = {}  # equal ones are the same function
     made = []
     for name in given:  # values are consumed in order, by the functions that have such
         takes_a = name.lower() in _SECOND
         takes_b = name.lower() in ("affine", "scaledtanh", "hardsigmoid")
-        made.append(
-            _activation(
-                name,
-                alphas.pop(0) if alphas and takes_a else None,
-                betas.pop(0) if betas and takes_b else None,
-            )
-        )
+        a = alphas.pop(0) if alphas and takes_a else None
+        b = betas.pop(0) if betas and takes_b else None
+        key = (name.lower(), a, b)
+        if key not in known_:
+            known_[key] = _activation(name, a, b)
+        made.append(known_[key])
     each = len(defaults)
     return [made[i * each : (i + 1) * each] for i in range(directions)]
 
@@ -79,46 +81,33 @@ def _run(
     direction: str,
     layout: int,
     step: Step,
+    alike: bool,
 ) -> tuple[Tensor, list[Tensor]]:
-    """All steps in all directions. `step` gets the direction, inputs with W and biases, R, and the states."""
-    if layout:
-        x = x.transpose(0, 1)
-        starts = [None if s is None else s.transpose(0, 1) for s in starts]
-    if call.between:
-        return _one_by_one(call, x, w, r, b, lengths, starts, direction, layout, step)
-    long = not isinstance(x.shape[0], int) or x.shape[0] > _WRITTEN_OUT
-    if long and call.is_constant(1, 2, 3, 7):
+    """All steps in all directions. `alike`: these compute the same functions."""
+    given: list[Any] = [t for t in (x, lengths, *starts) if t is not None]
+    long = x.shape[1 if layout else 0]
+    is_long = not isinstance(long, int) or long > _WRITTEN_OUT
+    if not call.between and is_long and call.is_constant(1, 2, 3, 7):
         raise NeedSteps
-    length, directions = known(x.shape[0], "the length of a sequence"), known(w.shape[0], "directions")
-    rows: list[list[Tensor]] = []
-    last: list[list[Tensor]] = []
-    for d in range(directions):
-        backward = direction == "reverse" or d == 1
-        state = _started(x, r, starts, d)
-        inputs = _inputs(x, w, b, d)
-        made: list[Tensor] = []
-        for t in range(length):
-            at = length - 1 - t if backward else t
-            new = step(d, inputs[at], r[d], state)
-            if lengths is not None:
-                live = (lengths > at).reshape((-1, 1))
-                new = [live.where(n, s) for n, s in zip(new, state, strict=True)]
-                made.append(live.where(new[0], 0.0))
-            else:
-                made.append(new[0])
-            state = new
-        rows.append(made[::-1] if backward else made)
-        last.append(state)
-    stacked = [_stack(row, 0) for row in rows]
-    y = _stack(stacked, 1)
-    finals = [_stack([state[i] for state in last], 0) for i in range(len(starts))]
-    return _laid_out(y, finals, layout)
+    given = [settled(t) for t in given] if call.between else given
+    length = known(given[0].shape[1 if layout else 0], "the length of a sequence")
+    parts = _parts(length, w, r, b, lengths is not None, starts, direction, layout, step, alike)
+    if call.between:  # weights are constants, so plans are kept by shapes
+        made = call.program.steps[_key(call, given)] = Recurrence(*parts, given, length)
+        y, *finals = made.run(given)
+    else:
+        y, *finals = written_out(*parts, given, length)
+    return y, finals
 
 
-def _inputs(x: Tensor, w: Tensor, b: Tensor | None, d: int) -> Tensor:
-    """What goes into all steps of a direction: W x, and a bias."""
-    made = x.matmul(w[d].T)
-    return made if b is None else made + b[d, : known(b.shape[1], "biases") // 2]
+def _inputs(x: Tensor, w: Tensor, b: Tensor | None) -> list[Tensor]:
+    """What goes into all steps of each direction, W x and a bias: one product, stored as it is made best."""
+    directions, rows, inner = (known(n, "a weight") for n in w.shape)
+    made = x.contiguous().matmul(w.reshape((directions * rows, inner)).T)
+    if b is not None:
+        made = made + b[:, :rows].reshape(-1)
+    made = made.contiguous()
+    return [made[..., d * rows : (d + 1) * rows] for d in range(directions)]
 
 
 def _started(x: Tensor, r: Tensor, starts: list[Tensor | None], d: int) -> list[Tensor]:
@@ -130,85 +119,73 @@ def _laid_out(y: Tensor, finals: list[Tensor], layout: int) -> tuple[Tensor, lis
     return (y.permute(2, 0, 1, 3), [f.transpose(0, 1) for f in finals]) if layout else (y, finals)
 
 
-def _one_by_one(
-    call: Call,
-    x: Tensor,
+def _key(call: Call, given: list[Any]) -> Any:
+    return "steps", call.node.index, tuple([(*form(t), t.dtype) for t in given])
+
+
+def _between(call: Call, values: list[Value]) -> list[Value]:
+    """A layer between plans: what was compiled for such shapes is run again at once."""
+    given = [values[n] for n in (0, 4, 5, 6) if n < len(values) and values[n] is not None]
+    if not all(isinstance(t, Tensor) for t in given):
+        given = [as_tensor(t) for t in given]
+    given = [settled(t) for t in given]
+    known_ = call.program.steps.get(_key(call, given))
+    return between_plans(call, values) if known_ is None else known_.run(given)
+
+
+def _parts(
+    length: int,
     w: Tensor,
     r: Tensor,
     b: Tensor | None,
-    lengths: Tensor | None,
+    has_lengths: bool,
     starts: list[Tensor | None],
     direction: str,
     layout: int,
     step: Step,
-) -> tuple[Tensor, list[Tensor]]:
-    """The steps one after the other, between plans: weights are constants, so plans are kept by shapes."""
-    given = [settled(t) for t in (x, lengths, *starts) if t is not None]
-    shapes = tuple((t.shape, t.dtype) for t in given)  # type: ignore[union-attr]
-    key = ("steps", call.node.index, shapes)
-    if key not in call.program.steps:
-        call.program.steps[key] = _plans(given, w, r, b, lengths, starts, direction, layout, step)
-    before, trail, after = call.program.steps[key]
-    first, inputs, *rest = before(*given)
-    y, *finals = after(trail.run(first, [inputs, *rest]), *rest)
-    return y, finals
-
-
-def _plans(
-    given: list[Any],
-    w: Tensor,
-    r: Tensor,
-    b: Tensor | None,
-    lengths: Tensor | None,
-    starts: list[Tensor | None],
-    direction: str,
-    layout: int,
-    step: Step,
-) -> tuple[Jit, Trail, Jit]:
-    """What is computed before the steps, the steps, and what is made of their states."""
-    directions, size = known(w.shape[0], "directions"), known(r.shape[-1], "the size of a state")
-    length, states = int(given[0].shape[0]), len(starts)
+    alike: bool,
+) -> tuple[Before, Walk, After]:
+    """A layer as a recurrence on x, lengths if there are such, and the states that are not zeros."""
+    directions = known(w.shape[0], "directions")
+    states = len(starts)
     backward = [direction == "reverse" or d == 1 for d in range(directions)]
 
-    def before(x: Tensor, *others: Tensor) -> list[Tensor]:
-        rest = iter(others)
-        counts = [] if lengths is None else [next(rest)]
+    def before(x: Tensor, *others: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+        rest = iter(others[has_lengths:])
         begun: list[Tensor | None] = [None if s is None else next(rest) for s in starts]
-        rows = [_inputs(x, w, b, d) for d in range(directions)]
+        if layout:
+            x, begun = x.transpose(0, 1), [None if s is None else s.transpose(0, 1) for s in begun]
+        rows = _inputs(x, w, b)
         turned = [row.flip(0) if back else row for row, back in zip(rows, backward, strict=True)]
-        first = [_cat(_started(x, r, begun, d)) for d in range(directions)]
-        return [_stack(first, 0).contiguous(), _stack(turned, 1).contiguous(), *counts]
+        first = [_started(x, r, begun, d) for d in range(directions)]
+        return [_stack([own[i] for own in first], 0) for i in range(states)], [_stack(turned, 1).contiguous()]
 
-    def one(state: Tensor, k: Any, inputs: Tensor, *counts: Tensor) -> Tensor:
-        made = []
-        for d in range(directions):
-            old = [state[d, :, i * size : (i + 1) * size] for i in range(states)]
-            new = step(d, inputs[k, d], r[d], old)
-            if counts:
-                at = length - 1 - k if backward[d] else k
-                live = (counts[0] > at).reshape((-1, 1))
-                new = [live.where(n, s) for n, s in zip(new, old, strict=True)]
-            made.append(_cat(new))
-        return _stack(made, 0)
+    def live(k: Any, counts: Tensor) -> Tensor:
+        """(directions, batch, 1): whether a sequence has this step."""
+        column = counts.reshape((-1, 1))
+        return _stack([column > (length - 1 - k if back else k) for back in backward], 0)
 
-    def after(trail: Tensor, *counts: Tensor) -> list[Tensor]:
-        y = trail[..., :size]
-        rows = [y[:, d].flip(0) if backward[d] else y[:, d] for d in range(directions)]
-        y = _stack(rows, 1)
-        if counts:
-            live = Tensor.arange(length).reshape((-1, 1, 1, 1)) < counts[0].reshape((1, 1, -1, 1))
-            y = live.where(y, 0.0)
-        finals = [trail[length - 1, :, :, i * size : (i + 1) * size] for i in range(states)]
-        y, finals = _laid_out(y, finals, layout)
-        return [t.contiguous() for t in (y, *finals)]
+    def one(old: list[Tensor], k: Any, inputs: list[Tensor], *rest: Tensor) -> list[Tensor]:
+        if alike:
+            new = step(None, inputs[0][k], r, old)
+        else:
+            each = [step(d, inputs[0][k, d], r[d], [s[d] for s in old]) for d in range(directions)]
+            new = [_stack([own[i] for own in each], 0) for i in range(states)]
+        if has_lengths:
+            goes_on = live(k, rest[1])
+            new = [goes_on.where(n, s) for n, s in zip(new, old, strict=True)]
+        return new
 
-    first_plan = Jit(before, guard_tensors=False)
-    first, inputs, *rest = first_plan(*given)
-    return first_plan, Trail(one, first, [inputs, *rest], length), Jit(after, guard_tensors=False)
+    def after(histories: list[Tensor], last: list[Tensor], *rest: Tensor) -> list[Tensor]:
+        rows = [y[:, d] for y in histories[:1] for d in range(directions)]
+        y = _stack([row.flip(0) if back else row for row, back in zip(rows, backward, strict=True)], 1)
+        if has_lengths:
+            there = Tensor.arange(length).reshape((-1, 1, 1, 1)) < rest[1].reshape((1, 1, -1, 1))
+            y = there.where(y, 0.0)
+        y, finals = _laid_out(y, last, layout)
+        return [y, *finals]
 
-
-def _cat(parts: list[Tensor]) -> Tensor:
-    return parts[0].cat(*parts[1:], dim=-1) if len(parts) > 1 else parts[0]
+    return before, one, after
 
 
 def _stack(tensors: list[Tensor], axis: int) -> Tensor:
@@ -219,16 +196,27 @@ def _clipped(x: Tensor, clip: Any) -> Tensor:
     return x if clip is None else x.clamp(-clip, clip)
 
 
-def _recurrent_bias(b: Tensor | None, d: int) -> Tensor | None:
-    return None if b is None else b[d, known(b.shape[1], "biases") // 2 :]
+def _of(t: Tensor, d: int | None) -> Tensor:
+    """What a direction has of a constant; or all of them, beside the rows of a batch."""
+    return t.unsqueeze(1) if d is None else t[d]
+
+
+def _recurrent_bias(b: Tensor | None, d: int | None) -> Tensor | None:
+    return None if b is None else _of(b[:, known(b.shape[1], "biases") // 2 :], d)
 
 
 def _product(h: Tensor, r: Tensor, bias: Tensor | None) -> Tensor:
-    y = h.matmul(r.T)
+    y = h.matmul(r.transpose(-1, -2))
     return y if bias is None else y + bias
 
 
-@op("RNN", since=1, steps=between_plans)
+def _gates(x: Tensor, size: int, count: int) -> list[Tensor]:
+    """The parts of a row that belong to each gate. The row is stored: a gate asks for others' places."""
+    x = x.contiguous()
+    return [x[..., k * size : (k + 1) * size] for k in range(count)]
+
+
+@op("RNN", since=1, steps=_between)
 def rnn(
     call: Call,
     x: T,
@@ -251,15 +239,16 @@ def rnn(
         activations, ["Tanh"], activation_alpha, activation_beta, known(w.shape[0], "directions")
     )
 
-    def step(d: int, inputs: Tensor, recurrence: Tensor, state: list[Tensor]) -> list[Tensor]:
+    def step(d: int | None, inputs: Tensor, recurrence: Tensor, state: list[Tensor]) -> list[Tensor]:
         total = inputs + _product(state[0], recurrence, _recurrent_bias(b, d))
-        return [functions[d][0](_clipped(total, clip))]
+        return [functions[d or 0][0](_clipped(total, clip))]
 
-    y, finals = _run(call, x, w, r, b, lengths, [h], direction, layout, step)
+    alike = functions[0] == functions[-1]
+    y, finals = _run(call, x, w, r, b, lengths, [h], direction, layout, step, alike)
     return y, finals[0]
 
 
-@op("LSTM", since=1, steps=between_plans)
+@op("LSTM", since=1, steps=_between)
 def lstm(
     call: Call,
     x: T,
@@ -287,12 +276,12 @@ def lstm(
     )
     size = known(r.shape[-1], "the size of a state")
 
-    def step(d: int, inputs: Tensor, recurrence: Tensor, state: list[Tensor]) -> list[Tensor]:
-        f, g, out = functions[d]
+    def step(d: int | None, inputs: Tensor, recurrence: Tensor, state: list[Tensor]) -> list[Tensor]:
+        f, g, out = functions[d or 0]
         old = state[1]
         total = inputs + _product(state[0], recurrence, _recurrent_bias(b, d))
-        i_, o_, f_, c_ = (total[:, k * size : (k + 1) * size] for k in range(4))
-        peep = [p[d, k * size : (k + 1) * size] for k in range(3)] if p is not None else None
+        i_, o_, f_, c_ = _gates(total, size, 4)
+        peep = None if p is None else [_of(p, d)[..., k * size : (k + 1) * size] for k in range(3)]
         if peep is not None:
             i_, f_ = i_ + peep[0] * old, f_ + peep[2] * old
         gate = f(_clipped(i_, clip))
@@ -302,11 +291,12 @@ def lstm(
             o_ = o_ + peep[1] * new
         return [f(_clipped(o_, clip)) * out(new), new]
 
-    y, finals = _run(call, x, w, r, b, lengths, [h, c], direction, layout, step)
+    alike = functions[0] == functions[-1]
+    y, finals = _run(call, x, w, r, b, lengths, [h, c], direction, layout, step, alike)
     return y, finals[0], finals[1]
 
 
-@op("GRU", since=1, steps=between_plans)
+@op("GRU", since=1, steps=_between)
 def gru(
     call: Call,
     x: T,
@@ -330,23 +320,24 @@ def gru(
     functions = _activations(activations, ["Sigmoid", "Tanh"], activation_alpha, activation_beta, count)
     size = known(r.shape[-1], "the size of a state")
 
-    def step(d: int, inputs: Tensor, recurrence: Tensor, state: list[Tensor]) -> list[Tensor]:
-        f, g = functions[d]
-        old = state[0]
-        bias = _recurrent_bias(b, d)
-        both = inputs[:, : 2 * size] + _product(
-            old, recurrence[: 2 * size], None if bias is None else bias[: 2 * size]
-        )
-        both = f(_clipped(both, clip))
-        z, reset = both[:, :size], both[:, size:]
-        own = None if bias is None else bias[2 * size :]
-        inner = recurrence[2 * size :]
+    def step(d: int | None, inputs: Tensor, recurrence: Tensor, state: list[Tensor]) -> list[Tensor]:
+        f, g = functions[d or 0]
+        old, bias = state[0], _recurrent_bias(b, d)
         if linear_before_reset:
-            hidden = reset * _product(old, inner, own)
+            z, reset, inner = _gates(_product(old, recurrence, bias), size, 3)
+            hidden = f(_clipped(inputs[..., size : 2 * size] + reset, clip)) * inner
         else:
-            hidden = _product(reset * old, inner, own)
-        new = g(_clipped(inputs[:, 2 * size :] + hidden, clip))
+            pair = _product(
+                old, recurrence[..., : 2 * size, :], None if bias is None else bias[..., : 2 * size]
+            )
+            z, reset = _gates(pair, size, 2)
+            row = f(_clipped(inputs[..., size : 2 * size] + reset, clip)) * old
+            own = None if bias is None else bias[..., 2 * size :]
+            hidden = _product(row.contiguous(), recurrence[..., 2 * size :, :], own)
+        z = f(_clipped(inputs[..., :size] + z, clip))
+        new = g(_clipped(inputs[..., 2 * size :] + hidden, clip))
         return [(-z + 1) * new + z * old]
 
-    y, finals = _run(call, x, w, r, b, lengths, [h], direction, layout, step)
+    alike = functions[0] == functions[-1]
+    y, finals = _run(call, x, w, r, b, lengths, [h], direction, layout, step, alike)
     return y, finals[0]

@@ -11,6 +11,7 @@ from morok import dtype as dt
 from morok.errors import ShapeError, UnsupportedModel
 from morok.ir.infer import show_shape
 from morok.ir.node import UOp
+from morok.ir.ops import Ops
 from morok.onnx.ops.common import axes_of, axis_of, kept, known, product
 from morok.onnx.table import Call, Ints, Nums, T, converted, op
 from morok.onnx.types import dtype_of_elem, is_coded, numpy_type
@@ -131,8 +132,8 @@ def resolved_shape(own: tuple[Any, ...], shape: tuple[Any, ...], allowzero: int)
 
 def _quotient(own: tuple[Any, ...], rest: list[Any]) -> Any:
     """The product of sizes over that of others, by leaving out what both have."""
-    above, below = list(own), []
-    for n in rest:
+    above, below = _factors(own), []
+    for n in _factors(tuple(rest)):
         match = next((i for i, m in enumerate(above) if m is n or (isinstance(m, int) and m == n)), None)
         if match is None:
             below.append(n)
@@ -145,6 +146,21 @@ def _quotient(own: tuple[Any, ...], rest: list[Any]) -> Any:
     if isinstance(bottom, int) and bottom and numbers % bottom == 0:
         return product([*[n for n in above if not isinstance(n, int)], numbers // bottom])
     return top // bottom
+
+
+def _factors(sizes: tuple[Any, ...]) -> list[Any]:
+    """What sizes are products of: symbols one by one, and last one number."""
+    found: list[Any] = []
+    number, left = 1, list(sizes)
+    while left:
+        n = left.pop(0)
+        if isinstance(n, UOp) and n.op is Ops.MUL:
+            left += n.src
+        elif isinstance(n, UOp) and n.op is not Ops.CONST:
+            found.append(n)
+        else:
+            number *= int(n.arg) if isinstance(n, UOp) else int(n)
+    return [*found, number] if number != 1 else found
 
 
 @op("Flatten", since=1, moves=True)

@@ -14,6 +14,7 @@ import math
 from dataclasses import replace
 
 from morok.dtype import float32
+from morok.errors import CompileError
 from morok.ir.infer import closed_ranges, ranges
 from morok.ir.matrix import MatrixUnit, Shared, shared_layout
 from morok.ir.node import UOp, alu, const, make, toposort
@@ -26,6 +27,7 @@ from morok.optimize.loops import Loops, loop, simplify_places, size
 from morok.optimize.record import Opt, applied
 from morok.rewrite.engine import substitute
 from morok.schedule.kernel.ranges import replace_loops
+from morok.symbolic.im2col_boxes import im2col_box, walk_coordinates
 from morok.symbolic.quotients import split_sum
 from morok.symbolic.sets import simplify
 from morok.symbolic.tma_boxes import box_of
@@ -73,9 +75,37 @@ def _is_stored(loops: Loops, x: UOp, end: int) -> bool:
     terms, offset = split_sum(simplify(x))
     inner = [t for t, k in terms if k == 1 and t.op is Ops.RANGE and size(t) is not None]
     outer = {t: k for t, k in terms if t not in inner}
-    if offset or not outer or len(inner) != 1:
+    if offset or len(inner) != 1:
         return False
+    if not outer:
+        return _is_one_tile(loops, inner[0], end)
     return all(_is_guarded(store_of(effect).src[0], outer, size(inner[0]), end) for effect in loops.ast.src)
+
+
+def _is_one_tile(loops: Loops, r: UOp, end: int) -> bool:
+    """Whether the loop that a tile's dimension stands for was rounded up from so many rows to one tile.
+
+    Then the stores have that condition, and nothing but their loops says which of theirs it is.
+    """
+    buffer = next(n for n in loops.order if n.op is Ops.BUFFERIZE and r in n.src[1:])
+    reads = {n.src[0].arg for n in toposort(buffer.src[0]) if n.op is Ops.INDEX}
+    dimension = buffer.src[1:].index(r)
+    staged = [o.axes[dimension] for o in applied(loops.ast) if o.name == "STAGE" and o.axis in reads]
+    if not any(o.name == "PADTO" and o.axis in staged for o in applied(loops.ast)):
+        return False
+    return all(_ends_of_tile(store_of(e).src[0], size(r)) == {end} for e in loops.ast.src)
+
+
+def _ends_of_tile(address: UOp, rows: int | None) -> set[int]:
+    """Where an address ends that counts through so many rows."""
+    ends = set()
+    for condition in (c for gate in address.src[2:] for c in conjuncts(gate)):
+        found = _ends(condition)
+        if found is None or not all(t.op is Ops.RANGE and size(t) and k > 0 for t, k in found[0].items()):
+            continue
+        if 1 + sum(k * ((size(t) or 1) - 1) for t, k in found[0].items()) == rows:
+            ends.add(found[1])
+    return ends
 
 
 def _is_guarded(address: UOp, outer: dict[UOp, int], rows: int | None, end: int) -> bool:
@@ -115,13 +145,15 @@ def plain_read(loops: Loops, read: UOp) -> UOp:
     gate = gates[0]
     for g in gates[1:]:
         gate = alu(Ops.AND, gate, g)
+    gate = substitute(gate, mapping)  # what it says of limited places it says of all, as far as they go
     place = substitute(read.src[1], mapping)
     return make(Ops.INDEX, read.dtype, (read.src[0], place, gate), read.arg, read.origin)
 
 
 def tile_box(loops: Loops, buffer: UOp) -> Box | None:
-    """The box that a tile is."""
-    return box_of(plain_read(loops, buffer.src[0]), buffer.src[1:])
+    """The box that a tile is, or the walk through images that its rows are."""
+    read, dims = plain_read(loops, buffer.src[0]), buffer.src[1:]
+    return box_of(read, dims) or im2col_box(read, dims)
 
 
 def _threads(loops: Loops, node: UOp) -> int:
@@ -202,6 +234,20 @@ def warp_specialize(loops: Loops, opt: Opt) -> UOp:
     return done[loops.ast]
 
 
+def all_walked(ast: UOp) -> bool:
+    """Whether every walk through images is still seen as one when places have been simplified."""
+    rings = [n for n in toposort(ast) if (how := shared_layout(n)) is not None and how.box is not None]
+    for n in rings:
+        box = n.arg[2].box
+        if box.walk is None:
+            continue
+        try:
+            walk_coordinates(simplify(n.src[0]), n.src[1:], 1, box)
+        except CompileError:
+            return False
+    return True
+
+
 # --- persistent blocks
 
 
@@ -228,6 +274,22 @@ def can_be_persistent(loops: Loops, opt: Opt, machine: Machine) -> str | None:
     return None
 
 
+def _inside(loops: Loops, tiles: list[UOp], number: int) -> dict[UOp, tuple[UOp, tuple[UOp, ...]]]:
+    """New numbers, from this one on, for loops within a tile that would lie around those over tiles.
+
+    Loops nest by their numbers. All rows of an output may be one tile: their loop has then been there before.
+    """
+    first = min(int(r.arg[0]) for r in tiles)
+    closed = {r for effect in loops.ast.src for r in closed_ranges(effect)}
+    early = [r for r in closed if r.arg[1] is AxisKind.LOOP and r not in tiles and int(r.arg[0]) < first]
+    fresh = {r: loop(r.src[0], number + i, AxisKind.LOOP, r) for i, r in enumerate(sorted(early, key=_key))}
+    return {r: (new, (new,)) for r, new in fresh.items()}
+
+
+def _key(r: UOp) -> int:
+    return int(r.arg[0])
+
+
 def persistent(loops: Loops, opt: Opt) -> UOp:
     """A persistent kernel: so many blocks walk all tiles of the output, each every so-manieth.
 
@@ -243,7 +305,7 @@ def persistent(loops: Loops, opt: Opt) -> UOp:
     turns = alu(Ops.FLOORDIV, left, const(like.dtype, opt.amount))
     turn = loop(turns, number, AxisKind.LOOP, like)
     tile = alu(Ops.ADD, alu(Ops.MUL, turn, const(like.dtype, opt.amount)), block)
-    mapping: dict[UOp, tuple[UOp, tuple[UOp, ...]]] = {}
+    mapping = _inside(loops, found, loops.next_number() + 1)
     below = total
     for r, n in zip(found, sizes, strict=True):
         whole = below

@@ -34,7 +34,7 @@ from morok.optimize.facts import (
 )
 from morok.optimize.heuristics.builder import Builder
 from morok.optimize.heuristics.lane_rows import lane_rows
-from morok.optimize.heuristics.skinny_gemm import gemv, skinny_gemm
+from morok.optimize.heuristics.skinny_gemm import gemv, single_row, skinny_gemm
 from morok.optimize.heuristics.tiles import tile
 from morok.optimize.loops import Loops, size
 
@@ -136,7 +136,8 @@ def lanes_of_kernel(builder: Builder, loops: Loops) -> None:
     tiled: set[UOp] = set()
     across: set[UOp] = set()  # output loops that reductions across memory want as vectors
     seen: set[UOp] = set()
-    walked: set[frozenset[UOp]] = set()  # loops of reductions that are vectors already
+    walked: set[frozenset[UOp]] = set()  # loops of reductions that become vectors
+    plain: list[tuple[UOp, UOp]] = []  # those, and what they are part of
     for effect in loops.ast.src:
         for node in toposort(effect):
             if node.op is not Ops.REDUCE or node in seen:
@@ -148,9 +149,14 @@ def lanes_of_kernel(builder: Builder, loops: Loops) -> None:
             product = None if tiled or not shared_by_all(loops, node) else contraction_of((effect,), node)
             if product is not None and (gemv(builder, product) or tile(builder, product)):
                 tiled |= {product.i, product.j}
+            elif not tiled and product is None and single_row(builder, effect, node):
+                tiled |= ranges(node)
             elif not tiled and frozenset(closed_ranges(node)) not in walked:
                 walked.add(frozenset(closed_ranges(node)))
-                across |= reduction(builder, node, effect)
+                plain.append((node, effect))
+    # After the tile, whose rows some of them compute: the axis that is cut last lies side by side in lanes.
+    for node, effect in plain:
+        across |= reduction(builder, node, effect, ROWS_AT_ONCE if tiled & ranges(node) else 1)
     if tiled:
         return
     for node in loops.order:
@@ -191,20 +197,29 @@ def vectors_of_chains(chains: int, count: int | None, lanes: int, machine: Machi
     return min(most, 4 if chains <= 2 else 2)
 
 
-def reduction(builder: Builder, node: UOp, effect: UOp) -> set[UOp]:
-    """Vectorises a plain reduction along its own loop; or names the output loop to do it along."""
+def reduction(builder: Builder, node: UOp, effect: UOp, rows: int = 1) -> set[UOp]:
+    """Vectorises a plain reduction along its own loop; or names the output loop to do it along.
+
+    So many `rows` are reduced side by side, and need the fewer vectors each to keep the pipelines busy.
+    """
     machine = builder.machine
     loops = [k for k in closed_ranges(node) if k.op is Ops.RANGE]
     if all(k.src[0].op is Ops.CONST for k in loops) and math.prod(map(trips, loops)) <= SHORT:
         for k in loops:
             builder.do("UNROLL", int(k.arg[0]))
         return set()
-    reads = reads_of(*node.src[: len(node.arg)])
+    all_reads = reads_of(*node.src[: len(node.arg)])
+    # what stays the same for all of a sum is read outside of its loop
+    reads = [a for a in all_reads if not ranges(a.node).isdisjoint(loops)] or all_reads
     lanes = max(1, machine.vector_bytes // value_bytes(node))
     cost = max(
         weight(value, k, builder.machine.op_costs) for value in node.src[: len(node.arg)] for k in loops
     )
     outer = [r for r in output_loops(effect) if r in ranges(node)]
+    window = _window_column(loops, effect, [r for r in outer if any(a.step(r) == 1 for a in reads)], lanes)
+    if window is not None:  # each element is read at many places, and each place sums a few
+        builder.do("UNROLL", max(int(k.arg[0]) for k in loops))
+        return {window}
     # a loop shorter than a vector cannot become one, such as the width of a small window
     along = [sum(a.step(k) == 1 for a in reads) if trips(k) >= lanes else 0 for k in loops]
     beside = [sum(a.step(r) == 1 for a in reads) for r in outer]
@@ -216,9 +231,21 @@ def reduction(builder: Builder, node: UOp, effect: UOp) -> set[UOp]:
         return set() if accumulate_rows_in_cache(builder, effect, loops, column, lanes, cost) else {column}
     if along and max(along) > 0:
         chosen = loops[along.index(max(along))]
-        full = lanes * vectors_at_once(cost * len(node.arg), machine)
+        full = lanes * max(1, vectors_at_once(cost * len(node.arg), machine) // rows)
         builder.vectorise("UNROLL", int(chosen.arg[0]), full, lanes)
     return set()
+
+
+def _window_column(loops: list[UOp], effect: UOp, outer: list[UOp], lanes: int) -> UOp | None:
+    """The loop along which a window's outputs and inputs lie: a sum of so few elements is no vector itself.
+
+    A convolution of each channel for itself, say.
+    """
+    if any(size(k) is None or trips(k) >= SHORT for k in loops) or len(loops) < 2:
+        return None
+    store = access(store_of(effect).src[0])
+    found = [r for r in outer if r.arg[1] is AxisKind.LOOP and store.step(r) == 1 and trips(r) >= lanes]
+    return found[0] if found else None
 
 
 def accumulate_rows_in_cache(

@@ -24,6 +24,7 @@ from morok.ir.infer import closed_ranges
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import AxisKind, Ops
 from morok.machine.machine import Machine
+from morok.optimize.actions.partition import MOST
 from morok.optimize.facts import access, output_loops, reads_of, store_of, trips
 from morok.optimize.grid import CHEAP, grid_loops
 from morok.optimize.heuristics.builder import Builder
@@ -78,7 +79,7 @@ def share_rows_of_scatters(builder: Builder) -> None:
         steps = math.prod(map(trips, ordered))
         beside = math.prod(trips(r) for r in closed_ranges(effect) if r.arg[1] is AxisKind.LOOP)
         wanted = builder.machine.cores * SHARERS // max(1, beside)
-        amount = 1 << max(0, min(wanted, steps // FEWEST_TURNS)).bit_length() >> 1
+        amount = 1 << max(0, min(wanted, steps // FEWEST_TURNS, MOST)).bit_length() >> 1
         if ordered and amount > 1:
             builder.do("PARTITION", int(ordered[0].arg[0]), amount)
 

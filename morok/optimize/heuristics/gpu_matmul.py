@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from morok.ir.infer import ranges
 from morok.ir.matrix import ALL_UNITS, MatrixUnit
 from morok.ir.node import UOp
 from morok.ir.ops import AxisKind, Ops
@@ -24,17 +25,19 @@ from morok.machine.machine import Machine
 from morok.machine.rates import BlockTile
 from morok.optimize.actions.matrix import as_input, factors
 from morok.optimize.actions.stage_result import staged_value
-from morok.optimize.actions.warp_specialize import BARRIERS
+from morok.optimize.actions.warp_specialize import BARRIERS, all_walked
 from morok.optimize.contraction import Contraction, find_contraction
 from morok.optimize.facts import Access, output_loops, trips
 from morok.optimize.heuristics.builder import Builder
 from morok.optimize.loops import Loops, size
 from morok.optimize.record import Opt, applied
+from morok.symbolic.validity import conjuncts
 
 FEWEST_STEPS = 8
 FEWEST_POINTS = 16  # of a side of a tile
 FEWEST_OUTPUTS = 256  # of one product, for a matrix unit
 LEAST_WORK = 1 << 17  # multiplications
+STEPS = 64  # of a tile that units read
 WIDE = 512  # outputs along a side from which no further loop is joined to it
 WHOLE = 4  # bytes of an output from which on a unit's registers are whole sectors of memory
 COLLECTED = 64 * 64  # outputs of a tile from which on it is worth collecting them in shared memory
@@ -114,6 +117,7 @@ class _Plan:
         self.step = max(self.steps, key=lambda k: (trips(k), left.step(k) == 1))
         self.left_runs = self._runs(product.along_i, product.i, self.step)
         self.right_runs = self._runs(product.along_j, product.j, self.step)
+        self._join_steps()
         self.i = self._joined(product.i, product.along_i, product.along_j)
         self.j = self._joined(product.j, product.along_j, product.along_i)
 
@@ -213,21 +217,50 @@ class _Plan:
         """Whether an operand lies in memory along its own loop rather than along the steps."""
         return any(a.step(outer) == 1 for a in reads) and not any(a.step(step) == 1 for a in reads)
 
+    def _join_steps(self) -> None:
+        """Steps in lines that fill no tile become one loop, where neither operand lies along them.
+
+        That is the gradient of a convolution's weights: its steps are the places of all images.
+        """
+        short = trips(self.step) < WIDE and trips(self.step) % STEPS
+        if len(self.steps) < 2 or not short or not (self.left_runs and self.right_runs):
+            return
+        left = self.product.along_i[0]
+        *outer, last = sorted(self.steps, key=lambda k: -abs(left.step(k) or 0))
+        if all(self.do("JOIN", int(r.arg[0]), int(last.arg[0])) for r in reversed(outer)):
+            self.step = self.loops.by_number[int(last.arg[0])]
+            self.steps = [self.step]
+
     def _joined(self, seed: UOp, mine: tuple[Access, ...], others: tuple[Access, ...]) -> int:
-        """The loop of one side of the tile, joined with its neighbours where it is short."""
+        """The loop of one side of the tile, joined with its neighbours where it is short.
+
+        Where places are divided anyway, all are joined: lines of an image and then the images, so that no
+        tile ends with one of them, and an engine can walk through all.
+        """
         number = int(seed.arg[0])
         total = trips(seed)
+        joined = False
         beside = [
             r
             for r in self.product.outputs
             if r is not seed and any(a.moves(r) for a in mine) and not any(a.moves(r) for a in others)
+            if total < STEPS or not self._in_window(r, mine)
         ]
         for r in sorted(beside, key=lambda r: -int(r.arg[0])):
-            if total >= WIDE:
+            if total >= WIDE and not joined:
                 break
             if self.do("JOIN", int(r.arg[0]), number):
                 total *= trips(r)
+                joined = True
         return number
+
+    def _in_window(self, r: UOp, mine: tuple[Access, ...]) -> bool:
+        """Whether a loop over outputs moves a read where a step of the sum does: an offset in a window."""
+        return any(
+            a.moves(r) and (a.step(r) == a.step(k) or _meet(a.node, r, k))
+            for a in mine
+            for k in self.product.steps
+        )
 
     def _cut(self, number: int, amount: int) -> int | None:
         """Rounds a loop up and cuts a tile off; the number of the loop inside of the tile."""
@@ -273,7 +306,7 @@ class _Plan:
         if not self.do("WARP_SPECIALIZE", amount=self.roles):
             return False
         self.do("PERSISTENT", amount=self.builder.machine.cores)
-        return True
+        return all_walked(self.loops.ast)
 
     def _stages_result(self, shape: BlockTile) -> bool:
         """Whether the result goes through shared memory: with roles, only what would be written in pieces."""
@@ -372,6 +405,11 @@ class _Plan:
             if self._left(number) and not self.do("UPCAST", number):
                 return False
         return self.do("UNROLL", step, min(4, self._trips(step)))
+
+
+def _meet(read: UOp, r: UOp, k: UOp) -> bool:
+    """Whether a condition of a read knows both loops."""
+    return any({r, k} <= ranges(c) for gate in read.src[2:] for c in conjuncts(gate))
 
 
 def _named(loops: list[UOp], number: int) -> UOp:

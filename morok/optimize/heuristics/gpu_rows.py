@@ -117,8 +117,8 @@ def share_rows(builder: Builder) -> bool:
 
 
 def matrix_of_gemv(builder: Builder, rows: Rows) -> Access | None:
-    """A matrix that is multiplied with one vector, in a narrower type than the vector: a thread takes 16
-    bytes of it at a time, and a few threads share a row."""
+    """A matrix that is multiplied with one vector, in no wider a type: a thread takes 16 bytes of it at a
+    time, and a few threads share a row."""
     if len(rows.reductions) != 1 or rows.outputs or not rows.outer:
         return None
     (k,) = rows.reductions
@@ -129,9 +129,12 @@ def matrix_of_gemv(builder: Builder, rows: Rows) -> Access | None:
     matrix = [a for a in reads if any(a.moves(r) for r in rows.outer)]
     vector = [a for a in reads if a not in matrix]
     along = all(a.step(k) == 1 for a in reads)
-    if len(matrix) != 1 or not vector or not along or trips(k) % (machine_lanes(builder, matrix[0]) * 32):
+    if len(matrix) != 1 or not vector or not along:
         return None
-    narrow = all(matrix[0].node.dtype.itemsize < a.node.dtype.itemsize for a in vector)
+    lanes = machine_lanes(builder, matrix[0])
+    if lanes_for(k, reads, builder.machine) < 2 or trips(k) < lanes * builder.machine.warp:
+        return None
+    narrow = all(matrix[0].node.dtype.itemsize <= a.node.dtype.itemsize for a in vector)
     return matrix[0] if narrow else None
 
 

@@ -24,6 +24,8 @@ STREAMS = 4  # rows of the matrix that are read side by side
 ROWS_PACKED = 64  # of the matrix, in a block that is packed; twice as many for more than a few tiles
 VECTORS = (3, 2, 4, 1)  # across a tile, the best first
 VECTORS_ALONE = (8, 4, 3, 2, 1)  # the same where it has a single row
+SUMS = 4  # of a single row, at a time
+VECTORS_OF_A_SUM = 2  # so that one addition need not wait for the one before
 
 
 def find_matrix(effect: UOp, reduce: UOp) -> tuple[UOp | None, UOp, Access] | None:
@@ -141,6 +143,50 @@ def gemv(builder: Builder, product: Contraction) -> bool:
             builder.loops = before
             return False
     builder.do("UNROLL", steps_axis, lanes)
+    return True
+
+
+def single_row(builder: Builder, effect: UOp, reduce: UOp) -> bool:
+    """One row times many, where both lie along the steps: a few sums at a time share what is read of the row,
+    and one is not waited for at its end."""
+    machine, steps = builder.machine, closed_ranges(reduce)
+    if effect.op is not Ops.END or len(builder.ast.src) != 1 or len(steps) != 1:
+        return False
+    (k,) = steps
+    reads, count = reads_of(*reduce.src[: len(reduce.arg)]), size(k)
+    lanes = max(1, machine.vector_bytes // value_bytes(reduce))
+    wide = VECTORS_OF_A_SUM * lanes
+    if (
+        reduce.arg != (Ops.ADD,)
+        or not reduce.dtype.is_float
+        or lanes < 2
+        or count is None
+        or count < 4 * lanes
+    ):
+        return False
+    if len(reads) != 2 or any(a.step(k) != 1 for a in reads):
+        return False
+    if any(n.op is Ops.REDUCE and n is not reduce for n in builder.loops.order):
+        return False
+    found = [
+        r
+        for r in output_loops(effect)
+        if r.arg[1] is AxisKind.LOOP and sum(a.moves(r) for a in reads) == 1 and (size(r) or 0) >= 4 * SUMS
+    ]
+    if len(found) != 1:
+        return False
+    columns, j, axis = size(found[0]) or 0, int(found[0].arg[0]), int(k.arg[0])
+    before = builder.loops
+    if count < 4 * wide:
+        wide = lanes
+    if count % wide:
+        builder.do("PEEL", axis, wide)
+    if columns % SUMS:
+        builder.do("PEEL", j, SUMS)
+    if not builder.do("UPCAST", j, SUMS):
+        builder.loops = before
+        return False
+    builder.do("UNROLL", axis, wide)
     return True
 
 

@@ -302,7 +302,9 @@ def _panel(
     Steps whose number is known later are packed up to their bound, if they are one loop.
     """
     read, *scales = product.along_j
-    if read.buffer < 0 or trips(product.i) < FEWEST_REUSES * height:
+    # what lies apart in memory is gathered: once for a panel, or again for every tile of rows
+    reuses = FEWEST_REUSES * (height if read.step(product.j) == 1 else 1)
+    if read.buffer < 0 or trips(product.i) < reuses:
         return None
     if scales and not {a.node for a in scales} <= set(toposort(packed_value(builder.loops, read.node))):
         return None

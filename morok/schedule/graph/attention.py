@@ -27,6 +27,7 @@ from morok.schedule.graph.chain import chain_of, is_narrow
 from morok.schedule.kernel.probe import Answers, on_memory
 from morok.schedule.kernel.stages import KERNEL_STAGES
 
+REDUCED = frozenset((Ops.REDUCE_AXIS, Ops.SCAN_AXIS))
 MOST_NODES = 64  # between the products
 MOST_BESIDE = 24  # operations of a mask or a bias
 
@@ -44,6 +45,7 @@ class Attention:
     between: frozenset[UOp]
     end: UOp  # what is stored, if the result is: in the narrow type, where it goes on in that
     family: object = None  # those that must all be computed so, or none of them
+    memory: frozenset[UOp] = frozenset()  # what a mask or a bias is made of, and is reduced itself
 
 
 def users_of(order: Iterable[UOp]) -> dict[UOp, list[UOp]]:
@@ -78,9 +80,9 @@ def able_tops(order: Sequence[UOp]) -> list[UOp]:
 
 
 def scores_below(top: UOp) -> UOp | None:
-    """The product that a maximum goes over, if that is all that is reduced below it."""
-    below = [n for n in toposort(top.src[0], stop=_ends) if n.op is Ops.REDUCE_AXIS]
-    return below[0] if len(below) == 1 and is_product(below[0]) else None
+    """The product that a maximum goes over, if it is the only one; what else is reduced belongs to a mask."""
+    below = [n for n in toposort(top.src[0], stop=_ends) if is_product(n)]
+    return below[0] if len(below) == 1 else None
 
 
 def _between(scores: UOp, users: Users) -> Attention | None:
@@ -102,7 +104,9 @@ def _between(scores: UOp, users: Users) -> Attention | None:
         return None
     (result,) = results
     inner = [n for n in region if not _is_factored(n, users)]
-    return Attention(result, frozenset(region | beside(inner, region)), end_of(result, users))
+    memory, above = _reduced_beside([n for n in inner if n is not scores], region)
+    between = frozenset(region | beside(inner, region) | above)
+    return Attention(result, between, end_of(result, users), memory=memory)
 
 
 def _is_factored(node: UOp, users: Users) -> bool:
@@ -117,9 +121,23 @@ def beside(nodes: Iterable[UOp], region: Collection[UOp]) -> set[UOp]:
     for s in dict.fromkeys(s for n in nodes for s in n.src if s not in region):
         below = toposort(s, stop=_ends)
         functions = [n for n in below if n.op.is_alu]
-        if len(functions) <= MOST_BESIDE and not any(n.op is Ops.REDUCE_AXIS for n in below):
+        if len(functions) <= MOST_BESIDE and not any(n.op in REDUCED for n in below):
             found.update(n for n in below if n.op not in STORED)
     return found
+
+
+def _reduced_beside(nodes: Iterable[UOp], region: Collection[UOp]) -> tuple[frozenset[UOp], set[UOp]]:
+    """What is reduced, or gathered, for a mask or a bias, which becomes memory, and what is computed of that
+    beside the scores: whether two positions belong to one document, a bias from a table."""
+    reduced: set[UOp] = set()
+    above: set[UOp] = set()
+    for s in dict.fromkeys(s for n in nodes for s in n.src if s not in region):
+        below = toposort(s, stop=_ends)
+        ends = {n for n in below if n.op in REDUCED}
+        if ends and sum(n.op.is_alu for n in below) <= MOST_BESIDE:
+            reduced |= ends
+            above.update(n for n in below if n.op not in STORED and n not in ends)
+    return frozenset(reduced), above - reduced
 
 
 def end_of(result: UOp, users: Users) -> UOp:
@@ -144,7 +162,7 @@ def is_computed(node: UOp) -> bool:
 
 
 def _ends(node: UOp) -> bool:
-    return node.op in STORED or node.op is Ops.REDUCE_AXIS
+    return node.op in STORED or node.op in REDUCED
 
 
 def is_product(node: UOp) -> bool:

@@ -28,7 +28,7 @@ from morok.ir.provenance import here, place
 from morok.ir.text import expr
 from morok.machine.devices import main_machine
 from morok.rewrite.observe import current
-from morok.schedule.contraction import contraction_at
+from morok.schedule.contraction import GraphContraction, contraction_at
 from morok.schedule.costs import AGAIN, STORED, TILE, Costs, code_of, measure
 from morok.schedule.graph.attention import attentions, is_kernel, users_of, works
 from morok.schedule.graph.compared import NOWHERE, Sides, find_comparisons, is_rounded, meet
@@ -62,6 +62,7 @@ from morok.schedule.prices import (
 MAX_BUFFERS = 31  # that one kernel reads
 MAX_CODE = 1000  # operations of one kernel, functions written out: compilers need more than linear time
 MAX_USES = 64  # of one value at different places
+TRIVIAL = 4.0  # work on constants: a mask of positions is shorter to compute than to read
 # A reduction that a kernel waits for before its parallel part: fewer rows than this share too much work.
 MIN_ROWS = 16
 SERIAL_WORK = 1_000_000.0
@@ -104,12 +105,14 @@ def _choose(order: list[UOp], graph: Rewritten) -> tuple[dict[UOp, str], Chooser
     passing = [*attentions(order), *graph.chains]
     users = users_of(order) if passing else {}
     alone: dict[UOp, str] = {}
+    products: dict[UOp, GraphContraction | None] = {}
     while True:
         inline = frozenset().union(*(found.between for found in passing))
-        first = Chooser(measure(order, collapsed, machine), collapsed, compared, inline, alone)
+        apart = dict.fromkeys((n for found in passing for n in found.memory), "a mask is made of it") | alone
+        first = Chooser(measure(order, collapsed, machine), collapsed, compared, products, inline, apart)
         first.run(order)
         costs = measure(order, collapsed, machine, first.still_keeps)
-        chooser = Chooser(costs, collapsed, compared, inline, {**_crowded(order, costs), **alone})
+        chooser = Chooser(costs, collapsed, compared, products, inline, {**_crowded(order, costs), **apart})
         kept = chooser.run(order)
         failing = [found for found in passing if not works(found, kept, users)]
         if not failing:
@@ -193,12 +196,14 @@ class Chooser:
         costs: Costs,
         collapsed: Collection[UOp],
         compared: dict[UOp, int],
+        products: dict[UOp, GraphContraction | None],
         inline: Collection[UOp] = (),
         crowded: dict[UOp, str] | None = None,
     ) -> None:
         self.costs = costs
         self.collapsed = collapsed
         self.compared = compared  # comparisons of a sum with itself, by bit
+        self.products = products  # what sums contract, as far as it has been asked for
         self.inline = inline  # never kept: computed in passing
         self.crowded = crowded or {}
         self.kept: dict[UOp, str] = {}
@@ -346,7 +351,7 @@ class Chooser:
             loops.append(loop)
         alive = live_in(use.indices)
         times, depth = self.evaluations(alive, use)
-        level = Level(frozenset(loops), times, contraction_at(node))
+        level = Level(frozenset(loops), times, self.contraction(node))
         nest = (*use.nest[:depth], level) if node not in self.collapsed else use.nest
         if not depth and node not in self.collapsed:
             fix_order(kernel, alive)
@@ -370,7 +375,7 @@ class Chooser:
         costs = self.costs
         work, count = costs.work[node], costs.count[node]
         reduced = costs.has_reduce[node]
-        if len(uses) > MAX_USES:
+        if len(uses) > MAX_USES and (costs.leaves[node] or reduced or work > TRIVIAL):
             return f"it is read at {len(uses)} different places"
         if any(use.kernel.code > MAX_CODE for use in uses):
             return f"one kernel would have more than {MAX_CODE} operations"
@@ -394,8 +399,11 @@ class Chooser:
             times, depth = self.evaluations(alive, use)
             if node.op is Ops.REDUCE_AXIS and node not in self.collapsed:
                 slow = slow or self.structural_reason(node, use, alive, depth)
-                if use.kernel in seen and self.is_heavy(node) and work * count > costs.machine.rates.launch:
-                    slow = slow or "one kernel would hold a matrix product twice"
+                if self.is_heavy(node) and work * count > costs.machine.rates.launch:
+                    if use.kernel in seen:
+                        slow = slow or "one kernel would hold a matrix product twice"
+                    elif use.kernel.scatters:  # in order, by one thread
+                        slow = slow or "rows are put in places one by one, where a product has no tiles"
             if slow is None and use.kernel.scatters:
                 slow = shared_places_reason(node, costs)
             if slow is None and use.nest and use.nest[-1].product is not None:
@@ -437,6 +445,12 @@ class Chooser:
             )
         return f"it would be computed {total / count:.0f} times"
 
+    def contraction(self, node: UOp) -> GraphContraction | None:
+        """What a sum contracts; it is asked for again and again."""
+        if node not in self.products:
+            self.products[node] = contraction_at(node)
+        return self.products[node]
+
     def is_heavy(self, node: UOp) -> bool:
         """Whether a kernel is planned around a reduction: a product, or what uses its inputs like one.
 
@@ -444,7 +458,7 @@ class Chooser:
         """
         if self.costs.reuses(node):
             return True
-        return self.costs.machine.grid is None and contraction_at(node) is not None
+        return self.costs.machine.grid is None and self.contraction(node) is not None
 
     def structural_reason(self, node: UOp, use: Use, alive: frozenset[UOp], depth: int) -> str | None:
         """What would make a kernel slow although nothing is repeated."""
@@ -462,7 +476,7 @@ class Chooser:
                 return idle
         if not self.is_heavy(node) or work < EXPENSIVE_REDUCE:
             return None
-        product = contraction_at(node)
+        product = self.contraction(node)
         if not depth and product is not None:
             beside = beside_reason(node, product, kernel.points / max(1, rows), self.costs)
             if beside is not None:

@@ -6,6 +6,10 @@ window does not: along a row of an image both its place and the offset in the wi
 anywhere. Nor do weights whose last axis is the offset in a window, three elements long. Such an operand is
 copied once, with the axis of the longest sum, or of its own outputs, as the last one, if that takes little
 beside the product. What computes the operand then writes it so; there is no other copy.
+
+The gradient of a convolution's weights sums over places, which no window lies along: there an operand has its
+own outputs last, the other one as well, and so has the result: a row of a tile is then one of memory, for
+both operands and for what is written.
 """
 
 from __future__ import annotations
@@ -45,6 +49,23 @@ class Read(NamedTuple):
     steps: Mapping[UOp, int]
 
 
+class Turn(NamedTuple):
+    """An order of axes, and the loop that moves along the last one."""
+
+    axes: Axes
+    last: UOp
+
+
+class Layout(NamedTuple):
+    """Orders of axes of both operands, and the axis of the result that should be its last one."""
+
+    operands: list[Axes | None]
+    last: int | None = None
+
+
+AS_IT_IS = Layout([])
+
+
 def lay_operands(sink: UOp, ctx: object = None) -> UOp:
     """Operands that no vector fits are copied in another order of axes."""
     order = toposort(sink)
@@ -52,12 +73,12 @@ def lay_operands(sink: UOp, ctx: object = None) -> UOp:
     if not products or knobs.NOOPT.value:
         return sink
     devices: dict[UOp, str] = {}
-    turned: dict[UOp, list[Axes | None]] = {}
+    turned: dict[UOp, Layout] = {}
     for node in order:
         devices[node] = device_of(node, devices)
         if node.op is Ops.REDUCE_AXIS and devices[node]:
             found = _axes_of_operands(node, machine_of(devices[node]))
-            if any(found):
+            if any(found.operands):
                 turned[node] = found
     if not turned:
         return sink
@@ -65,11 +86,26 @@ def lay_operands(sink: UOp, ctx: object = None) -> UOp:
     for node in order:
         new = node.replace(tuple([done[s] for s in node.src]))
         if node in turned:
-            pairs = zip(new.src[0].src, turned[node], strict=True)
+            pairs = zip(new.src[0].src, turned[node].operands, strict=True)
             factors = tuple([s if axes is None else _turned(s, axes) for s, axes in pairs])
             new = new.replace((new.src[0].replace(factors), *new.src[1:]))
+            last = turned[node].last
+            new = new if last is None else _with_last(new, last)
         done[node] = new
     return done[sink]
+
+
+def _with_last(node: UOp, last: int) -> UOp:
+    """A sum of products that is computed and kept with another axis as the last one."""
+    axes = [a for a in range(len(known_shape(node))) if a != last] + [last]
+    products = node.src[0]
+    moved = products.replace(tuple([permute(s, axes) for s in products.src]))
+    op, summed = node.arg
+    total = make(
+        node.op, node.dtype, (moved, *node.src[1:]), (op, tuple(sorted(map(axes.index, summed)))), node.origin
+    )
+    kept = make(Ops.CONTIGUOUS, node.dtype, (total,), REASON, node.origin)
+    return permute(kept, [axes.index(a) for a in range(len(axes))])
 
 
 def _base(x: UOp) -> UOp:
@@ -90,20 +126,47 @@ def _turned(x: UOp, axes: Axes) -> UOp:
     return permute(kept, [axes.index(a) for a in range(len(axes))])
 
 
-def _axes_of_operands(node: UOp, machine: Machine) -> list[Axes | None]:
+def _axes_of_operands(node: UOp, machine: Machine) -> Layout:
     """For both factors of a product the order of axes that they should have; None where it is as it is."""
     product = contraction_at(node) if machine.grid is not None and machine.products is not None else None
     if product is None or min(product.rows, product.columns) < 2 or product.work < LEAST_WORK:
-        return []
+        return AS_IT_IS
     bases = [_base(s) for s in node.src[0].src]
     types = {b.dtype for b in bases}
     if len(types) > 1 or bases[0] is bases[1] or not units_for(bases[0].dtype, node.dtype, machine):
-        return []
+        return AS_IT_IS
     reads = _reads(node, bases)
     if reads is None:
-        return []
+        return AS_IT_IS
     found = [_order(bases[n], reads[n], reads[1 - n], machine) for n in range(2)]
-    return found if any(found) and _is_worth(product, bases, found, machine) else []
+    last = None
+    for n in range(2):
+        chosen, other = found[n], found[1 - n]
+        if chosen is None or chosen.last.arg[1] is not AxisKind.LOOP:
+            continue
+        if other is not None and other.last.arg[1] is AxisKind.LOOP:
+            continue  # along a step it would be of no use: the other one is not
+        beside = _turn(bases[1 - n], reads[1 - n], _own(bases[1 - n], reads[1 - n], reads[n], machine))
+        axis = _axis_of(node, chosen.last, reads)
+        if beside is not None and axis is not None:
+            found[1 - n], last = beside, axis
+            break
+    axes = [None if f is None else f.axes for f in found]
+    return Layout(axes, last) if any(found) and _is_worth(product, bases, axes, machine) else AS_IT_IS
+
+
+def _axis_of(node: UOp, r: UOp, reads: list[Read]) -> int | None:
+    """The axis of a product's result that a loop over outputs is; None if they cannot be told apart."""
+    loops = sorted({k for read in reads for k in read.steps if k.arg[1] is AxisKind.LOOP}, key=_number)
+    sizes = known_shape(node)
+    axes = [a for a, n in enumerate(sizes) if n != 1]
+    if [sizes[a] for a in axes] != [_trips(k) for k in loops]:
+        return None
+    return axes[loops.index(r)]
+
+
+def _number(r: UOp) -> int:
+    return int(r.arg[0])
 
 
 def _is_worth(
@@ -145,14 +208,9 @@ def _in_order(node: UOp, bases: list[UOp]) -> list[UOp]:
     return [n for n in toposort(node, stop=set(bases).__contains__) if n in bases]
 
 
-def _order(base: UOp, mine: Read, other: Read, machine: Machine) -> Axes | None:
+def _order(base: UOp, mine: Read, other: Read, machine: Machine) -> Turn | None:
     """The order of axes in which a read has whole vectors; None where it has them, or none would have."""
-    sizes = [n if isinstance(n, int) else 0 for n in known_shape(base)]
-    strides = [math.prod(sizes[a + 1 :]) for a in range(len(sizes))]
-    moving: dict[int, list[UOp]] = {}
-    for r, k in mine.steps.items():
-        axis = next(a for a, n in enumerate(sizes) if n > 1 and k % strides[a] == 0)
-        moving.setdefault(axis, []).append(r)
+    sizes, moving = _axes(base, mine)
     lanes = machine.access_lanes(base.dtype)
     last = max((a for a, n in enumerate(sizes) if n > 1), default=0)
     along = sorted(moving.get(last, []), key=lambda r: abs(mine.steps[r]))
@@ -160,17 +218,51 @@ def _order(base: UOp, mine: Read, other: Read, machine: Machine) -> Axes | None:
         return None
     steps = [r for r in {**mine.steps, **other.steps} if r.arg[1] is AxisKind.REDUCE]
     longest = max(steps, key=_trips, default=None)
-    single = {
+    single, own = _single(base, mine, machine), _own(base, mine, other, machine)
+    chosen = longest if longest in single else own
+    if chosen is not None and chosen is not own and own is not None and single[own] and not single[chosen]:
+        windows = any(len(loops) > 1 for loops in moving.values())
+        chosen = own if windows else chosen  # not the images: a tile's rows are places of all of them
+    return _turn(base, mine, chosen if chosen is not None and _trips(chosen) >= lanes else None)
+
+
+def _axes(base: UOp, mine: Read) -> tuple[list[int], dict[int, list[UOp]]]:
+    """Sizes of memory's axes, and the loops that move a read along each."""
+    sizes = [n if isinstance(n, int) else 0 for n in known_shape(base)]
+    strides = [math.prod(sizes[a + 1 :]) for a in range(len(sizes))]
+    moving: dict[int, list[UOp]] = {}
+    for r, k in mine.steps.items():
+        axis = next(a for a, n in enumerate(sizes) if n > 1 and k % strides[a] == 0)
+        moving.setdefault(axis, []).append(r)
+    return sizes, moving
+
+
+def _single(base: UOp, mine: Read, machine: Machine) -> dict[UOp, int]:
+    """Loops that alone move a read along an axis, whole vectors long, step by step."""
+    sizes, moving = _axes(base, mine)
+    lanes = machine.access_lanes(base.dtype)
+    return {
         loops[0]: axis
         for axis, loops in moving.items()
-        if len(loops) == 1 and mine.steps[loops[0]] == strides[axis] and sizes[axis] % lanes == 0
+        if len(loops) == 1
+        and mine.steps[loops[0]] == math.prod(sizes[axis + 1 :])
+        and sizes[axis] % lanes == 0
     }
-    own = [r for r in single if r.arg[1] is AxisKind.LOOP and r not in other.steps]
-    chosen = longest if longest in single else max(own, key=_trips, default=None)
-    if chosen is None or _trips(chosen) < lanes:
+
+
+def _own(base: UOp, mine: Read, other: Read, machine: Machine) -> UOp | None:
+    """The longest loop over outputs of this operand alone that could be its last axis."""
+    own = [r for r in _single(base, mine, machine) if r.arg[1] is AxisKind.LOOP and r not in other.steps]
+    return max(own, key=_trips, default=None)
+
+
+def _turn(base: UOp, mine: Read, chosen: UOp | None) -> Turn | None:
+    """The order of axes with a loop's axis as the last one."""
+    if chosen is None:
         return None
-    axis = single[chosen]
-    return (*(a for a in range(len(sizes)) if a != axis), axis)
+    sizes, moving = _axes(base, mine)
+    axis = next(a for a, loops in moving.items() if chosen in loops)
+    return Turn((*(a for a in range(len(sizes)) if a != axis), axis), chosen)
 
 
 def _overlap(loops: list[UOp], read: Read) -> bool:

@@ -22,6 +22,7 @@ from morok.schedule.contraction import contraction_at
 from morok.schedule.costs import STORED
 from morok.schedule.graph.attention import (
     MOST_NODES,
+    REDUCED,
     Attention,
     Users,
     able_tops,
@@ -77,7 +78,7 @@ def _family(scores: UOp, users: Users) -> Family | None:
         more: set[UOp] = set()
         for node in region:
             for below in toposort(*(s for s in node.src if s not in region), stop=_is_end):
-                if below.op is Ops.REDUCE_AXIS and below not in statistics and below not in products:
+                if below.op in REDUCED and below not in statistics and below not in products:
                     (more if _is_contraction(below) else rows).add(below)
         if not more:
             return Family(*map(frozenset, (products, region, results, statistics, rows)))
@@ -90,7 +91,7 @@ def _is_contraction(node: UOp) -> bool:
 
 
 def _is_end(node: UOp) -> bool:
-    return node.op in STORED or node.op is Ops.REDUCE_AXIS
+    return node.op in STORED or node.op in REDUCED
 
 
 def _above(products: set[UOp], users: Users) -> tuple[set[UOp], set[UOp], set[UOp]] | None:
@@ -193,7 +194,7 @@ def _is_attention(node: UOp, made: set[UOp]) -> bool:
     def is_leaf(n: UOp) -> bool:
         if n.op in STORED:
             return not is_made_up(n)
-        return n not in made and n is not node and n.dtype in NARROW
+        return n not in made and n is not node and (n.dtype in NARROW or n.op in REDUCED)
 
     return is_chained(node, is_leaf)
 

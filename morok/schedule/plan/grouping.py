@@ -20,6 +20,7 @@ from morok.ir.memory import base_of
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import Ops
 from morok.machine.devices import machine_of
+from morok.schedule.contraction import contraction_at
 from morok.schedule.costs import code_of, elements
 from morok.schedule.graph.attention import is_chain, statistics_of
 from morok.schedule.indexing import known_shape
@@ -114,6 +115,9 @@ def _facts(write: KernelWrite, by_done: dict[UOp, KernelWrite]) -> Facts:
     found.is_product = loops > 2 * max(inputs, 1)
     if found.is_product:
         found.scores = statistics_of(inside)
+    elif found.reduces and machine_of(write.device).grid is None:
+        # a few rows beside parts of one matrix, too: a processor walks a matrix in one way for one result
+        found.is_product = any(contraction_at(n) is not None for n in inside)
     return found
 
 

@@ -16,8 +16,8 @@ from morok import knobs
 from morok.errors import MorokError
 from morok.ir.args import write_dtype
 from morok.ir.checks import Complaint
-from morok.ir.digest import hexdigest
-from morok.ir.node import UOp, toposort
+from morok.ir.digest import digest_all, hexdigest
+from morok.ir.node import UOp, set_digest, toposort
 from morok.ir.ops import Ops
 from morok.ir.packed import pack, unpack
 from morok.ir.provenance import Origin, instruction_of, numbers_by_instruction
@@ -38,10 +38,15 @@ class PlanStore(Protocol):
         """Keeps something."""
 
 
-def plan_key(sink: UOp) -> str:
-    """Everything besides the compiler itself that decides about the schedule of a normalised graph."""
-    devices = dict.fromkeys(str(n.arg[2]) for n in toposort(sink) if n.op is Ops.PARAM)
-    devices |= dict.fromkeys(str(n.arg) for n in toposort(sink) if n.op is Ops.DEVICE)
+def plan_key(sink: UOp, nodes: Sequence[UOp] | None = None) -> str:
+    """Everything besides the compiler itself that decides about the schedule of a normalised graph.
+
+    `nodes` is its `toposort`, where it is known already.
+    """
+    order = toposort(sink) if nodes is None else nodes
+    digest_all(order)
+    devices = {str(n.arg[2]) for n in order if n.op is Ops.PARAM}
+    devices |= {str(n.arg) for n in order if n.op is Ops.DEVICE}
     names = sorted({*devices, knobs.default_device()})
     machines = ",".join(f"{name}={machine_of(name).key}" for name in names)
     options = ";".join(f"{name}={value}" for name, value in knobs.cache_key())
@@ -58,7 +63,7 @@ def to_bytes(template: Template, sink: UOp) -> bytes:
     checked = [n for n, node in enumerate(nodes) if node.op is Ops.CHECK]
     found = {
         "graphs": pack([*asts, *template.results, *(check.limit for check in template.checks)]),
-        "asts": len(asts),
+        "asts": [hexdigest(ast) for ast in asts],  # by which their code is found
         "steps": [
             [
                 number[s.ast],
@@ -98,18 +103,20 @@ def to_bytes(template: Template, sink: UOp) -> bytes:
     return zlib.compress(json.dumps(found).encode(), 1)
 
 
-def from_bytes(packed: bytes, sink: UOp) -> Template | None:
+def from_bytes(packed: bytes, sink: UOp, nodes: Sequence[UOp] | None = None) -> Template | None:
     """The template, with the lines of the graph at hand; None if this is none."""
     try:
-        return _read(json.loads(zlib.decompress(packed)), sink)
+        return _read(json.loads(zlib.decompress(packed)), toposort(sink) if nodes is None else nodes)
     except (zlib.error, ValueError, TypeError, LookupError, MorokError):
         return None
 
 
-def _read(found: dict[str, Any], sink: UOp) -> Template:
-    nodes = toposort(sink)
+def _read(found: dict[str, Any], nodes: Sequence[UOp]) -> Template:
     graphs = unpack(found["graphs"], INTERNAL)
-    count, steps = found["asts"], found["steps"]
+    count, steps = len(found["asts"]), found["steps"]
+    for ast, known in zip(graphs, found["asts"], strict=False):
+        if ast.digest_ is None:
+            set_digest(ast, bytes.fromhex(known))
     results = graphs[count : len(graphs) - len(found["checks"])]
     limits = graphs[count + len(results) :]
     places, arenas, output_bytes, live_bytes = found["memory"]

@@ -13,6 +13,7 @@ from contextvars import ContextVar
 from morok import knobs
 from morok.errors import MorokError
 from morok.tensor.gradient_track import is_paused
+from morok.tensor.memory.names import FIXED
 
 _active: ContextVar[bool] = ContextVar("morok.tracing", default=False)
 
@@ -28,6 +29,9 @@ class JitError(MorokError):
 def is_tracing() -> bool:
     """Whether values are out of reach, because a function is being traced."""
     return _active.get()
+
+
+FIXED.append(is_tracing)
 
 
 @contextmanager

@@ -32,9 +32,9 @@ from morok.tensor.calls.record import makes_constant
 from morok.tensor.core import C, Core, Scalar, expand_to, iota, require_shape
 from morok.tensor.creation.sources import bound_to, foreign_array, from_array, is_floats, node_of, on_device
 from morok.tensor.dtypes import as_dtype, is_dtype, require_range
+from morok.tensor.memory.names import new_buffer
 from morok.tensor.memory.states import shown_memory, view_of
 from morok.tensor.memory.storage import claim
-from morok.tensor.realize import new_buffer
 from morok.tensor.sizes import Variable, as_shape, as_size, broadcast_shapes, concrete_shape, flat_args
 
 
@@ -71,7 +71,8 @@ def _sharing(cls: type[C], array: Array, dtype: DType, device: str | None) -> C:
     target = get_device(canonical(device) if device else default_device())
     order = sorted(range(array.ndim), key=lambda axis: -abs(array.strides[axis]))
     back = [array.strides[axis] < 0 for axis in order]
-    base = array.transpose(order)[tuple(slice(None, None, -1 if b else 1) for b in back)]
+    turned: list[Any] = [slice(None, None, -1 if b else 1) for b in back]
+    base = array.transpose(order)[(*turned, ...)]  # also of a scalar the memory, and not its number
     memory = target.adopt(base, dtype, shared=True)
     if target.on_host and array.size and not memory.is_shared:
         raise ShapeError(

@@ -22,9 +22,9 @@ from morok.ir.ops import Ops
 from morok.tensor.core import Core
 from morok.tensor.dtypes import from_numpy, require_range
 from morok.tensor.export import numpy
+from morok.tensor.memory.names import new_buffer
 from morok.tensor.memory.states import view_of
 from morok.tensor.memory.storage import identified
-from morok.tensor.realize import new_buffer
 
 
 def from_array(array: Array, dtype: DType, device: str | None, copy: bool = False) -> UOp:

@@ -127,7 +127,7 @@ def gradient(x: T, *targets: Any, gradient: Any = None, allow_unused: bool = Fal
             raise DTypeError(f"gradients are with respect to tensors, not to a {type(target).__name__}")
         if not target.dtype.is_float:
             raise DTypeError(f"a tensor of {target.dtype} has no gradient; only floats do")
-    nodes = [realized_view(target._uop) for target in targets]
+    nodes = [realized_view(target.uop) for target in targets]
     _refuse_equal(targets, nodes)
     found = _pulled(x, seed_gradient(x, gradient), set(nodes))
     for number, node in enumerate(nodes):

@@ -18,10 +18,11 @@ from morok.tensor.core import Core, bind_to_memory, require_shape
 from morok.tensor.gradient.backward import become_leaf
 from morok.tensor.gradient_track import mark
 from morok.tensor.jit.variables import Bound, unbound_chain, unbound_shape
+from morok.tensor.memory.names import new_buffer
 from morok.tensor.memory.states import is_computed, is_memory, resolve, view_of
-from morok.tensor.memory.storage import Storage, claim, is_done, set_realized
+from morok.tensor.memory.storage import Storage, claim, has_device, is_done, set_realized
 from morok.tensor.memory.strides import Chain
-from morok.tensor.realize import new_buffer, realize, realize_storages
+from morok.tensor.realize import realize, realize_storages
 from morok.tensor.sharding import placement
 
 # --- memory
@@ -66,7 +67,7 @@ def whole_memory(storage: Storage) -> Buffer:
         copy = Storage(make(Ops.CONTIGUOUS, node.dtype, (node,)))
         realize_storages([copy])
         node = resolve([copy.node])[0]
-        set_realized(storage.node, node)
+        set_realized(storage.node, node, has_device(storage.node))
         bind_to_memory(storage, node)
         claim(base_of(node), storage)
     return buffer_for(base_of(node))
@@ -96,7 +97,7 @@ def memory_of(tensor: Core) -> Buffer:
     node = resolve([tensor.uop])[0]
     if not is_memory(node):
         realize([tensor])
-        node = resolve([tensor.uop])[0]
+        node = resolve([tensor._uop])[0]
     if _in_order(node, tensor.shape):
         return buffer_for(base_of(node))
     return whole_memory(Storage(make(Ops.CONTIGUOUS, node.dtype, (node,))))

@@ -15,10 +15,10 @@ from morok.tensor.calls.tracing import is_tracing
 from morok.tensor.core import Core, require_shape
 from morok.tensor.gradient_track import is_tracked, mark
 from morok.tensor.jit.arguments import plain_memory
+from morok.tensor.memory.names import renewed_buffer
 from morok.tensor.memory.states import shown_memory, view_of
 from morok.tensor.memory.storage import Storage, claim
 from morok.tensor.memory.strides import Chain, replaced, step_of
-from morok.tensor.realize import renewed_buffer
 
 
 def without_states(roots: Sequence[UOp], kept: Mapping[UOp, UOp] | None = None) -> list[UOp]:

@@ -20,9 +20,10 @@ from morok.runtime.plan import buffer_for
 from morok.tensor.core import require_shape
 from morok.tensor.gradient_track import is_tracked
 from morok.tensor.jit.arguments import plain_memory, whole_memory
+from morok.tensor.memory.names import renewed_buffer
 from morok.tensor.memory.states import is_memory, resolve, shown, view_of
 from morok.tensor.memory.storage import Storage, claim, inherit
-from morok.tensor.realize import lose_values, renewed_buffer
+from morok.tensor.realize import lose_values
 
 
 def written_in_place(storage: Storage, before: UOp) -> UOp | None:

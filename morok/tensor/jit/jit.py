@@ -60,6 +60,7 @@ class Jit:
         self.guard_tensors = guard_tensors  # whether tensors from outside are looked up, or all are arguments
         self.traces = 0
         self._known: dict[Any, Trace] = {}
+        self.latest: Trace | None = None  # that was replayed the long way
         self._last: _Last | None = None
         self._like: _Like | None = None
         self._quick: Quick | None = None
@@ -164,6 +165,7 @@ class Jit:
             self._last = self._like = self._quick = None
             first, known.first = known.first, []
             return unflatten(known.structure, iter(first))
+        self.latest = known
         results = known.replay(given, bound)
         # The short way takes the memory behind a node as it lies there: not turned, not a part, not lazy.
         self._last = self._like = self._quick = None

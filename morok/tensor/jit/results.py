@@ -18,9 +18,9 @@ from morok.ir.ops import Ops
 from morok.runtime.launch import PlanLaunch
 from morok.tensor.core import Core
 from morok.tensor.jit.variables import Bound, rebound_chain
+from morok.tensor.memory.names import buffer_on, new_buffer
 from morok.tensor.memory.storage import Storage, claim
 from morok.tensor.memory.strides import Chain, moved
-from morok.tensor.realize import buffer_on, new_buffer
 
 _new, _ref = object.__new__, weakref.ref
 

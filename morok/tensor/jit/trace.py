@@ -22,6 +22,7 @@ from morok.ir.memory import base_of
 from morok.ir.node import UOp, make
 from morok.ir.ops import Ops
 from morok.rewrite.engine import substitute
+from morok.rewrite.gc_pause import gc_paused
 from morok.runtime.launch import PlanLaunch
 from morok.runtime.mesh_launch import plan_launch
 from morok.runtime.plan import ExecutionPlan, buffer_for
@@ -44,11 +45,12 @@ from morok.tensor.jit.in_place import lose, shows_written, take_memory, written_
 from morok.tensor.jit.pytree import flatten, unflatten, values_in
 from morok.tensor.jit.results import Made, OutputSpec, Results, describe
 from morok.tensor.jit.variables import Bound, rebound_chain, rebound_nodes, unbound_chain
+from morok.tensor.memory.names import new_buffer
 from morok.tensor.memory.states import is_memory, resolve, view_of
 from morok.tensor.memory.storage import Storage
 from morok.tensor.memory.strides import Chain, step_of
 from morok.tensor.random import drawing_from, new_cell, new_cells, skip
-from morok.tensor.realize import new_buffer, prepare
+from morok.tensor.realize import prepare
 
 _new, _ref = object.__new__, weakref.ref
 _KEPT_RESULTS = 4  # sets of results whose memory is used again when nobody holds them any more
@@ -169,9 +171,10 @@ class Trace:
         self.count = len(nodes)  # of what is computed for results; the rest is put in its places
         kept = self._written_parts(parts)
         self.outside_nodes = [kept.get(base, base) for base in map(_base, outside)]
-        bounded = rebound_nodes([*nodes, *values, *(state for _, _, state in parts)], bound)
-        first = len(nodes) + len(values)
-        made = _functional(bounded[:first], self.count, kept, bounded[first:], kind)
+        with gc_paused:
+            bounded = rebound_nodes([*nodes, *values, *(state for _, _, state in parts)], bound)
+            first = len(nodes) + len(values)
+            made = _functional(bounded[:first], self.count, kept, bounded[first:], kind)
         self.outputs = made[:first]
         self.plan: ExecutionPlan = prepare(made)
         # A graph that holds the memory as it was would count as somebody who reads it.
@@ -183,7 +186,7 @@ class Trace:
             self.plan.run()
         self.checks = bool(self.plan.schedule.checks)
         self.word = self.plan.word  # a look at it is shorter than a call
-        self.views = [resolve([t.uop])[0] for t in self.outputs]
+        self.views = [resolve([t._uop])[0] for t in self.outputs]
         self.launch: PlanLaunch | None = self._new_launch()
         self.output_spec = self._output_spec(kind)
         self.idle: deque[Results] = deque()  # sets of results that no thread is filling
@@ -191,6 +194,7 @@ class Trace:
             made.kind == "output" and not made.chain and made.number == n for n, made in enumerate(self.made)
         ]
         plain = all(computed) and len(computed) == len(self.outputs) and None not in self.output_spec.outputs
+        self.plain_results = plain  # all are new memory, and nothing else
         self.simple = self.launch is not None and plain and not (outside or self.draws or self.writes)
         self.single = self.simple and len(self.outputs) == 1
         found: list[Core] = [

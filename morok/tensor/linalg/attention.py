@@ -81,25 +81,35 @@ def pull_attention(new: Callable[[UOp], Any], node: UOp, g: UOp, source: int) ->
     q, k, v = inputs[:3]
     mask = inputs[3] if len(inputs) > 3 else None
     how = attributes(node)
-    scores, own = _scores(q, k, mask, how["is_causal"], how["scale"])
-    weights = softmax_weights(scores, (scores.ndim - 1,), own)
-    wide = widened(new(g))
-    if source == 3:
-        found = matmul(transpose(widened(cast(weights, own)), -1, -2), wide)
-    else:
-        share = (wide * widened(new(node))).sum(-1, keepdim=True)
-        slopes = weights * (matmul(wide, transpose(widened(v), -1, -2)) - share)
-        # what is masked has no slope, even where nothing else is left in a row
-        if how["is_causal"]:
-            slopes = where(triangle(scores, 0), slopes, 0.0)
-        if mask is not None and mask.dtype is dt.bool_:
-            slopes = where(mask, slopes, 0.0)
-        narrow = widened(cast(slopes, own))
-        if source == 1:
-            found = matmul(narrow, widened(k)) * how["scale"]
-        elif source == 2:
-            found = matmul(transpose(narrow, -1, -2), widened(q)) * how["scale"]
-        else:
-            found = slopes
+    out = None if source == 3 else new(node)
+    found = attention_gradient(q, k, v, mask, how["is_causal"], how["scale"], new(g), out, source)
     uop: UOp = cast(summed_to(found, target.shape), target.dtype).uop
     return uop
+
+
+def attention_gradient(
+    q: T, k: T, v: T, mask: T | None, is_causal: bool, scale: float, g: T, out: T | None, source: int,
+    looks: T | None = None,
+) -> Any:  # fmt: skip
+    """What queries, keys, values or the mask (sources 1 to 4) get of the gradient of `out`.
+
+    With `looks`, whether a row counts at all; the others' weights are 0.
+    """
+    scores, own = _scores(q, k, mask, is_causal, scale)
+    weights = softmax_weights(scores, (scores.ndim - 1,), own)
+    if looks is not None:
+        weights = where(looks, weights, 0.0)
+    wide = widened(g)
+    if source == 3:
+        return matmul(transpose(widened(cast(weights, own)), -1, -2), wide)
+    share = (wide * widened(out)).sum(-1, keepdim=True)
+    slopes = weights * (matmul(wide, transpose(widened(v), -1, -2)) - share)
+    # what is masked has no slope, even where nothing else is left in a row
+    if is_causal:
+        slopes = where(triangle(scores, 0), slopes, 0.0)
+    if mask is not None and mask.dtype is dt.bool_:
+        slopes = where(mask, slopes, 0.0)
+    narrow = widened(cast(slopes, own))
+    if source == 1:
+        return matmul(narrow, widened(k)) * scale
+    return matmul(transpose(narrow, -1, -2), widened(q)) * scale if source == 2 else slopes

@@ -8,6 +8,7 @@ of the gradient (with zeros between its elements if the stride is more than one)
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,10 +16,20 @@ from morok.errors import ShapeError
 from morok.ir.call import attributes, call
 from morok.ir.infer import show_shape
 from morok.ir.node import UOp
-from morok.tensor.arrays.movement import flatten, flip, narrow, reshape, squeeze, transpose, unsqueeze
+from morok.tensor.arrays.movement import (
+    flatten,
+    flip,
+    narrow,
+    permute,
+    reshape,
+    shrink,
+    squeeze,
+    transpose,
+    unsqueeze,
+)
 from morok.tensor.arrays.padding import pad
 from morok.tensor.core import Core
-from morok.tensor.creation.constructors import as_operand
+from morok.tensor.creation.constructors import as_operand, contiguous
 from morok.tensor.elementwise.once import rounded_once
 from morok.tensor.elementwise.operators import T
 from morok.tensor.linalg.products import contract
@@ -153,7 +164,8 @@ def conv_transpose(
 ) -> T:
     """The convolution backwards: (N, C, …) with weights (C, out / groups, …), of any dimensions.
 
-    Zeros go between the inputs, and the weights run over them backwards.
+    Zeros go between the inputs, and the weights run over them backwards. With a stride alone, each of the
+    places between two inputs has weights of its own, and nothing is multiplied with a zero.
 
     >>> Tensor.ones(1, 1, 2).conv_transpose(Tensor.ones(1, 1, 2), stride=2).tolist()
     [[[1.0, 1.0, 1.0, 1.0]]]
@@ -170,6 +182,9 @@ def conv_transpose(
         )
     s, p, o, d = (whole_numbers(v, count) for v in (stride, padding, output_padding, dilation))
     inner, per_group, *kernel = (known_size(size, "the weights of a convolution") for size in w.shape)
+    if max(s) > 1 and max(d) == 1:
+        y = _in_phases(x, w, s, p, o, groups)
+        return y if bias is None else y + reshape(as_operand(x, bias), 1, -1, *(1,) * count)
     for i in range(count):
         x = _spread(x, 2 + i, s[i])
     edges = [d[i] * (kernel[i] - 1) - p[i] for i in range(count)]
@@ -177,6 +192,41 @@ def conv_transpose(
     w = transpose(reshape(w, groups, inner // groups, per_group, *kernel), 1, 2)
     w = flip(reshape(w, groups * per_group, inner // groups, *kernel), *range(2, 2 + count))
     return conv2d(x, w, bias, dilation=d, groups=groups)
+
+
+def _in_phases(
+    x: T, w: Any, stride: Sequence[int], padding: Sequence[int], extra: Sequence[int], groups: int
+) -> T:
+    """A transposed convolution with steps: y[q·s + a] = Σ over c, j of x[c, q - j] · w[c, j·s + a].
+
+    The s phases a are channels of a plain convolution with a kernel of ⌈k/s⌉, and then put in their places.
+    A kernel no longer than the step is a product.
+    """
+    count = len(stride)
+    inner, per_group, *kernel = (known_size(size, "the weights of a convolution") for size in w.shape)
+    reach = [-(-k // s) for k, s in zip(kernel, stride, strict=True)]
+    ends = [(0, r * s - k) for r, s, k in zip(reach, stride, kernel, strict=True)]
+    w = pad(reshape(w, groups, inner // groups, per_group, *kernel), [None, None, None, *ends])
+    split = [n for r, s in zip(reach, stride, strict=True) for n in (r, s)]
+    w = reshape(w, groups, inner // groups, per_group, *split)
+    turns, phases = ([3 + 2 * i + n for i in range(count)] for n in (0, 1))
+    w = flip(permute(w, 0, 2, *phases, 1, *turns), *range(3 + count, 3 + 2 * count))
+    w = reshape(w, groups * per_group * math.prod(stride), inner // groups, *reach)
+    y = contiguous(conv2d(x, w, padding=tuple([r - 1 for r in reach]), groups=groups))
+    places = y.shape[2:]
+    y = reshape(y, y.shape[0], groups * per_group, *stride, *places)
+    pairs = [n for i in range(count) for n in (2 + count + i, 2 + i)]
+    y = permute(y, 0, 1, *pairs)
+    y = reshape(y, *y.shape[:2], *(n * s for n, s in zip(places, stride, strict=True)))
+    wanted = [
+        (n - 1) * s + k - 2 * p + o
+        for n, s, k, p, o in zip(x.shape[2:], stride, kernel, padding, extra, strict=True)
+    ]
+    more = [
+        max(0, k - p + o - r * s) for k, p, o, r, s in zip(kernel, padding, extra, reach, stride, strict=True)
+    ]
+    y = pad(y, [None, None, *((0, n) for n in more)])
+    return shrink(y, [None, None, *((p, p + n) for p, n in zip(padding, wanted, strict=True))])
 
 
 def _spread(x: T, axis: int, stride: int) -> T:

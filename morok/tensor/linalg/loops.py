@@ -38,8 +38,8 @@ from morok.tensor.creation.constructors import contiguous
 from morok.tensor.elementwise.operators import T
 from morok.tensor.export import realize
 from morok.tensor.linalg.steps import batch_is_last
+from morok.tensor.memory.names import new_buffer
 from morok.tensor.memory.states import view_of
-from morok.tensor.realize import new_buffer
 from morok.tensor.sizes import Variable, concrete_shape
 
 Step = Callable[..., Any]  # (state, k, *key) → state

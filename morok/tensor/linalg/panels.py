@@ -43,8 +43,8 @@ from morok.tensor.elementwise.operators import T
 from morok.tensor.export import realize
 from morok.tensor.linalg.loops import tensor_on
 from morok.tensor.linalg.products import matmul
+from morok.tensor.memory.names import new_buffer
 from morok.tensor.memory.states import view_of
-from morok.tensor.realize import new_buffer
 from morok.tensor.sizes import Variable, concrete_shape
 
 WIDTH = 32  # columns of a panel

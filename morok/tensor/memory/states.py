@@ -150,6 +150,8 @@ def pending_readers(
             lazy.append(storage)
         elif memory in written:
             kept[memory] = None
+    if not lazy:
+        return [], kept
     # Most of what others hold is a part of what is about to run: it has been walked, and is up to date.
     known = len(order)
     roots = [storage.node for storage in lazy]
@@ -219,18 +221,23 @@ def _keep_below(
 
 
 def _bound(order: Iterable[UOp]) -> Callable[[UOp], bool]:
-    """Asks whether every variable below a node has a value."""
+    """Asks whether every variable below a node has a value. The graph is looked through at the first
+    question."""
     if Ops.DEFINE_VAR not in {node.op for node in order}:
         return lambda root: True
     none: frozenset[UOp] = frozenset()
     used: dict[UOp, frozenset[UOp]] = {}
     known: dict[UOp, frozenset[UOp]] = {}
-    for node in order:
-        own = frozenset((node,)) if node.op is Ops.DEFINE_VAR else none
-        used[node] = own.union(*[used[s] for s in node.src])
-        own = frozenset(node.src[:1]) if node.op is Ops.BIND else none
-        known[node] = own.union(*[known[s] for s in node.src])
-    return lambda root: used[root] <= known[root]
+
+    def is_bound(root: UOp) -> bool:
+        for node in () if used else order:
+            own = frozenset((node,)) if node.op is Ops.DEFINE_VAR else none
+            used[node] = own.union(*[used[s] for s in node.src])
+            own = frozenset(node.src[:1]) if node.op is Ops.BIND else none
+            known[node] = own.union(*[known[s] for s in node.src])
+        return used[root] <= known[root]
+
+    return is_bound
 
 
 def last_states(order: Iterable[UOp]) -> dict[UOp, UOp]:

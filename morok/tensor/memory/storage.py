@@ -27,13 +27,16 @@ from morok.ir.ops import Ops
 class Storage:
     """What tensors that show the same memory share."""
 
-    __slots__ = ("__weakref__", "alone", "frozen", "leaf", "node", "views")
+    __slots__ = ("__weakref__", "alone", "exposed", "frozen", "leaf", "node", "views")
 
     def __init__(self, node: UOp) -> None:
         self.node = node
         self.alone: list[tuple[UOp, UOp]] | None = None  # parts computed for themselves, and where they lie
         self.leaf = False  # whether gradients were asked for
         self.frozen: str | None = None  # why nothing may be assigned
+        self.exposed = (
+            False  # whether somebody outside may have changed what was computed from it, see `renew`
+        )
         self.views: list[UOp] | None = None  # nodes of views of the node, see `keep_view`
         _living[_ref(self, _forget)] = None
 
@@ -75,7 +78,8 @@ def living_storages() -> Iterator[Storage]:
 class _Memory(weakref.ref[UOp]):
     """What is known of a BUFFER node, as long as it lives."""
 
-    __slots__ = ("key", "owner", "values")
+    __slots__ = ("guests", "key", "owner", "values")
+    guests: list[weakref.ref[Storage]] | None  # that hold values there without owning it
     key: int
     owner: weakref.ref[Storage] | None
     values: set[int] | None  # nodes whose values it holds, to be forgotten when it is overwritten
@@ -94,7 +98,7 @@ def _known(memory: UOp) -> _Memory:
     if found is None or found() is not memory:
         found = _Memory(memory, _lost)
         found.key = id(memory)
-        found.owner = found.values = None
+        found.owner = found.values = found.guests = None
         _memories[found.key] = found
     return found
 
@@ -116,11 +120,31 @@ def claim(memory: UOp, storage: Storage, shared: bool = False) -> bool:
     return True
 
 
+def owner_of(memory: UOp) -> Storage | None:
+    """The storage that owns a BUFFER; None if none has asked, or it is gone."""
+    owner = _known(memory).owner
+    return None if owner is None else owner()
+
+
+def add_guest(memory: UOp, storage: Storage) -> None:
+    """The value of a storage lies in memory that another one owns."""
+    known = _known(memory)
+    guests = [ref for ref in known.guests or () if ref() not in (None, storage)]
+    known.guests = [*guests, _ref(storage)]
+
+
+def take_guests(memory: UOp) -> list[Storage]:
+    """The storages that were added, as far as they live; they are not known any more."""
+    known = _known(memory)
+    guests, known.guests = known.guests, None
+    return [storage for ref in guests or () if (storage := ref()) is not None]
+
+
 def inherit(old: UOp, new: UOp) -> None:
     """The memory has got another name."""
-    owner = _known(old).owner
-    if owner is not None:
-        _known(new).owner = owner
+    known = _known(old)
+    if known.owner is not None:
+        _known(new).owner = known.owner
 
 
 # --- values that are in memory
@@ -203,7 +227,7 @@ def forget_values(memory: UOp) -> None:
             if node.op is Ops.BUFFER:  # an earlier state, of which this was the copy
                 forget_values(node)
         else:
-            done.view = view
+            done.view = view if isinstance(done.view, UOp) else weakref.ref(view)
             _held_by(view).add(key)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from morok import dtype as dt
+from morok.tensor.linalg.attention import attention_gradient
 from morok.tensor.tensor import Tensor
 from morok.torch.table import Call, T, op
 
@@ -99,7 +100,19 @@ def _attention(q: T, k: T, v: T, mask: T | None, causal: bool, scale: float | No
     sums = None
     if call.wants(1):
         sums = scores_of(q, k, mask, causal, scale).logsumexp(-1)
+    if mask is not None:  # a row that looks at nothing is 0 in torch's kernels, not a division of 0 by 0
+        looks = _looks(mask, call.node.kwargs.get("attn_mask") or call.node.args[3])
+        out = looks.where(out, 0.0)
+        sums = None if sums is None else looks.squeeze(-1).where(sums, math.inf)
     return out, sums
+
+
+def _looks(mask: T, node: Any) -> T:
+    """Whether a row of scores has anything left under its mask; the last axis is 1."""
+    mask = mask if mask.dtype is dt.bool_ else mask.ne(-math.inf)
+    strides = [s if isinstance(s, int) else 1 for s in node.meta["val"].stride()]
+    once = [(0, n if s else 1) for n, s in zip(mask.shape, strides, strict=True)]  # rows that are repeated
+    return mask.shrink(tuple(once)).any(-1, True)
 
 
 @op("_scaled_dot_product_flash_attention_for_cpu_backward.default")
@@ -194,6 +207,26 @@ def attention_backward(
     ds = weights * (dw - (g * o).sum(-1, True)) * scale
     dq = ds.matmul(keys.cast(kind))
     dk = ds.transpose(-1, -2).matmul(q.cast(kind))
+    if few != heads:
+        dk, dv = (_grouped(t, few) for t in (dk, dv))
+    return dq, dk, dv
+
+
+@op("morok.attention_backward.default")
+def attention_gradients(
+    grad: T, q: T, k: T, v: T, out: T, mask: T | None, causal: bool, scale: float, call: Call
+) -> tuple[T, T, T]:
+    """As above without the sums: scores are computed again, in the operands' type."""
+    heads, few = q.shape[-3], k.shape[-3]
+    keys, values = repeated(k, heads), repeated(v, heads)
+    looks = None
+    if mask is not None:  # rows that look at nothing look at everything, and count for nothing
+        looks = _looks(mask, call.node.args[5])
+        mask = looks.where(mask, True if mask.dtype is dt.bool_ else 0.0)
+    dq, dk, dv = (
+        attention_gradient(q, keys, values, mask, causal, scale, grad, out, source, looks)
+        for source in (1, 2, 3)
+    )
     if few != heads:
         dk, dv = (_grouped(t, few) for t in (dk, dv))
     return dq, dk, dv

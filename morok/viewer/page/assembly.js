@@ -221,7 +221,8 @@ function targetPane(model, choose) {
   const text = model.text.length
     ? code("text", model.program.language, model.text, (i) => model.placeOfText(i), (c) => model.selectedText(c), (i) => choose({ text: i }, "text")) : null;
   const panes = [assembly, text].filter(Boolean);
-  const missing = assembly ? null : empty("No assembly.", model.data.assembly?.missing ?? "This device runs the list of instructions itself.");
+  const why = model.k.proof?.status === "refuted" ? "The kernel was refused: nothing was made of its instructions." : "This device runs the list of instructions itself.";
+  const missing = assembly ? null : empty("No assembly.", model.data.assembly?.missing ?? why);
   const element = h("div", { class: "pane target" }, missing, panes.map((p) => p.element));
   const show = (chosen) => {
     panes.forEach((pane, i) => { pane.element.hidden = i !== chosen; pane.list.schedule(); });

@@ -54,7 +54,7 @@ function rooflines(rows) {
   return Object.keys(run.index.limits).map((device) => drawing(rows.filter((r) => r.device === device && r.ops && r.bytes), run.index.limits[device], device));
 }
 
-const WIDE = 720, HIGH = 300, LEFT = 54, BOTTOM = 34, TOP = 10, RIGHT = 10;
+const WIDE = 720, HIGH = 300, LEFT = 54, BOTTOM = 34, TOP = 24, RIGHT = 10;
 
 function drawing(rows, limits, device) {
   if (!rows.length) return null;
@@ -77,7 +77,7 @@ function drawing(rows, limits, device) {
     ...ticks(lowX, highX).map((v) => svg("g", { class: "tick" }, svg("line", { x1: x(v), x2: x(v), y1: TOP, y2: HIGH - BOTTOM }), svg("text", { x: x(v), y: HIGH - BOTTOM + 14, "text-anchor": "middle" }, v < 1 ? String(+v.toPrecision(1)) : v.toLocaleString("en")))),
     ...ticks(lowY, top).map((v) => svg("g", { class: "tick" }, svg("line", { x1: LEFT, x2: WIDE - RIGHT, y1: y(v), y2: y(v) }), svg("text", { x: LEFT - 5, y: y(v) + 4, "text-anchor": "end" }, `${+(v / 1e9).toPrecision(1)}`))),
     svg("text", { x: (WIDE + LEFT) / 2, y: HIGH - 4, "text-anchor": "middle" }, "operations per byte"),
-    svg("text", { x: 4, y: TOP + 4, class: "unit" }, "GFLOP/s"),
+    svg("text", { x: 4, y: 12, class: "unit" }, "GFLOP/s"),
   ];
   const dots = [...rows].sort((a, b) => b.share - a.share).map((r) => svg("a", { href: `#kernel=${r.kernel}`, "aria-label": `${r.name} at ${r.place}` },
     svg("circle", { cx: x(intensity(r)), cy: y(rate(r)), r: 3.5 + 16 * Math.sqrt(r.share), class: r.poor ? "dot poor" : "dot", style: coloured(r.at) },

@@ -141,3 +141,38 @@ def test_softplus_with_a_slope_and_a_threshold() -> None:
         wanted = np.where(x * beta > limit, x, np.logaddexp(0, x.astype(np.float64) * beta) / beta)
         np.testing.assert_allclose(Tensor(x).softplus(beta, limit).numpy(), wanted, rtol=1e-6)
     np.testing.assert_allclose(Tensor(x).softplus(beta=3).numpy(), np.logaddexp(0, x * 3.0) / 3, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "stride", "padding", "extra", "groups"),
+    [
+        ((2, 2), (2, 2), (0, 0), (0, 0), 1),
+        ((3, 5), (2, 3), (1, 2), (1, 2), 1),
+        ((4, 1), (2, 3), (1, 0), (0, 1), 3),
+        ((3, 3), (1, 2), (2, 0), (0, 1), 3),
+    ],
+)
+def test_transposed_convolutions_with_a_stride(
+    kernel: Any, stride: Any, padding: Any, extra: Any, groups: int
+) -> None:
+    """Every input adds its weights to the places around it; none is multiplied with zeros between inputs."""
+    rng = np.random.default_rng(3)
+    x = X[:, :, :4, :3]
+    w = rng.standard_normal((3, 2, *kernel)).astype(np.float32)
+    each = 3 // groups
+    whole = [(n - 1) * s + k for n, s, k in zip(x.shape[2:], stride, kernel, strict=True)]
+    y = np.zeros((2, 2 * groups, *(n + e for n, e in zip(whole, extra, strict=True))))
+    for c, i, j in itertools.product(range(3), range(4), range(3)):
+        rows, columns = (slice(a * s, a * s + k) for a, s, k in zip((i, j), stride, kernel, strict=True))
+        outputs = slice(2 * (c // each), 2 * (c // each) + 2)
+        y[:, outputs, rows, columns] += x[:, c, i, j][:, None, None, None] * w[c]
+    ends = [y.shape[2 + n] - padding[n] for n in range(2)]
+    y = y[:, :, padding[0] : ends[0], padding[1] : ends[1]] + np.arange(2 * groups)[:, None, None]
+    bias = Tensor(np.arange(2 * groups, dtype=np.float32))
+    found = Tensor(x).conv_transpose2d(Tensor(w), bias, stride, padding, extra, groups)
+    work = sum(kernel.ops for kernel in found.plan().kernels)
+    least = 2 * x.size * w[0].size  # multiplications and additions
+    rounded = math.prod(-(-k // s) * s / k for k, s in zip(kernel, stride, strict=True))
+    edges = math.prod((n - 1 + -(-k // s)) / n for n, k, s in zip(x.shape[2:], kernel, stride, strict=True))
+    assert work <= least * rounded * edges + 8 * y.size
+    np.testing.assert_allclose(found.numpy(), y, rtol=1e-4, atol=1e-5)

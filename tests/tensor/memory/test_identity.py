@@ -8,6 +8,7 @@ import pytest
 
 from morok import Tensor, Variable, jit
 from morok.errors import DTypeError, MorokError
+from tests.devices import needs_host_memory
 from tests.tensor.common import same
 
 X = np.arange(12, dtype=np.float32).reshape(3, 4)
@@ -342,3 +343,101 @@ def test_threads_that_look_at_one_result_see_one_storage() -> None:
         for thread in threads:
             thread.join()
         assert len(set(map(id, seen))) == 1 and len(seen) == 4
+
+
+# --- memory that somebody outside can write
+
+
+SHOWN = {
+    "every second": lambda x: x[::2],
+    "steps that do not divide": lambda x: x[::3],
+    "turned round": lambda x: x[::-1],
+    "part": lambda x: x[1:3],
+    "transposed": lambda x: x.reshape(2, 2).T,
+}
+
+
+@needs_host_memory
+@pytest.mark.parametrize("name", SHOWN)
+@pytest.mark.parametrize("lent", [False, True])
+def test_views_show_what_somebody_outside_writes(name: str, lent: bool) -> None:
+    """Also after they have been looked at, and through arrays that tensors give."""
+    array = np.arange(4, dtype=np.float32)
+    x = Tensor(array.copy()) if lent else Tensor.from_numpy(array)
+    seen = x.numpy() if lent else array
+    view = SHOWN[name](x)
+    for value in (9.0, 8.0):
+        np.testing.assert_array_equal(view.numpy(), SHOWN[name](seen))
+        seen[:] = value + np.arange(4)
+    np.testing.assert_array_equal((view + 1).numpy(), SHOWN[name](seen) + 1)
+
+
+@needs_host_memory
+def test_later_lines_see_what_somebody_outside_wrote() -> None:
+    """The same expression as before is another value then."""
+    array = np.arange(4, dtype=np.float32)
+    x = Tensor.from_numpy(array)
+    first = x * 2
+    kept = first + 1  # holds the expression
+    first.realize()
+    array[:] = 7
+    assert (x * 2).tolist() == [14.0] * 4
+    assert first.tolist() == [0.0, 2.0, 4.0, 6.0]
+    assert len(kept.tolist()) == 4
+
+
+@needs_host_memory
+def test_a_forward_pass_sees_weights_that_were_written_as_arrays() -> None:
+    weight = Tensor(np.ones(3, np.float32)).requires_grad_()
+    before = (weight * 2).sum()
+    assert before.item() == 6
+    weight.numpy()[:] = 5
+    after = (weight * 2).sum()
+    assert after.item() == 30
+    after.backward()
+    assert weight.grad is not None and weight.grad.tolist() == [2.0] * 3
+    del before
+
+
+@needs_host_memory
+@pytest.mark.parametrize("lent", [False, True])
+def test_values_are_not_where_somebody_outside_writes(lent: bool) -> None:
+    """Values that need no kernel: joined alone, put in another order, repeated."""
+    array = np.arange(4, dtype=np.float32)
+    x = Tensor(array.copy()) if lent else Tensor.from_numpy(array)
+    values = [Tensor.cat(x), x.reshape(2, 2).T.reshape(4), x.expand(2, 4)]
+    want = [v.realize().tolist() for v in values]
+    (x.numpy() if lent else array)[:] = 9
+    assert [v.tolist() for v in values] == want
+    assert x.tolist() == [9.0] * 4
+
+
+@needs_host_memory
+def test_an_array_of_a_value_is_the_value() -> None:
+    """Of one that lies in another tensor's memory too, and what is written there stays there."""
+    x = Tensor([1.0, 2.0]).realize()
+    joined = Tensor.cat(x).realize()
+    joined.numpy()[:] = 5
+    assert joined.tolist() == [5.0, 5.0] and x.tolist() == [1.0, 2.0]
+
+
+@needs_host_memory
+def test_a_scalar_shares_memory() -> None:
+    array = np.array(2, dtype=np.float32)
+    x = Tensor.from_numpy(array)
+    x.assign(5)
+    assert array == 5
+    array[...] = 6
+    assert x.item() == 6
+
+
+def test_gradients_reach_memory_of_the_outside_that_was_read_before() -> None:
+    """Its name is another one then: the graph that is differentiated has the old one."""
+    x = Tensor.from_numpy(np.array([1.0, 2.0], np.float32)).requires_grad_()
+    y = x * x
+    np.testing.assert_array_equal(y.numpy(), [1.0, 4.0])
+    np.testing.assert_array_equal(x.numpy(), [1.0, 2.0])
+    (g,) = y.sum().gradient(x, allow_unused=True)
+    assert g.tolist() == [2.0, 4.0]
+    y.sum().backward()
+    assert x.grad is not None and x.grad.tolist() == [2.0, 4.0]
