@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from morok.device.buffer import ALIGNMENT, Allocator, Array, Buffer
+from morok.device.buffer import ALIGNMENT, Allocator, Array, Buffer, HostAllocator
 from morok.device.error_flags import ErrorFlags, host_error_flags
 from morok.dtype import DType
 from morok.ir.arithmetic.arrays import storage
@@ -81,6 +81,14 @@ class Device(ABC):
     def buffer(self, size: int, dtype: DType) -> Buffer:
         """New memory; it is taken when it is first touched."""
         return Buffer(self.name, size, dtype, self.allocator)
+
+    def zeros(self, size: int, dtype: DType) -> Buffer | None:
+        """New memory that is zero, where that is for nothing; None elsewhere."""
+        if not isinstance(self.allocator, HostAllocator):
+            return None
+        fresh = self.buffer(size, dtype)
+        fresh._memory = self.allocator.zeros(fresh.nbytes)
+        return fresh
 
     def adopt(self, array: Array, dtype: DType, shared: bool = False) -> Buffer:
         """A buffer with the elements of a host array: the array's own memory where that is possible.

@@ -15,6 +15,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Any, Protocol, final
 
 import numpy as np
@@ -78,6 +79,15 @@ class HostAllocator:
             self.peak = max(self.peak, self.used)
         return block
 
+    def zeros(self, nbytes: int) -> Array:
+        """Memory that is zero. A large block comes so from the system, which takes no time before each page
+        of it is touched."""
+        with self._lock:
+            block = self._new(nbytes, np.zeros)
+            self.used += nbytes
+            self.peak = max(self.peak, self.used)
+        return block
+
     def _reuse(self, nbytes: int) -> Array | None:
         blocks = self._blocks.get(nbytes)
         if not blocks:
@@ -85,13 +95,13 @@ class HostAllocator:
         self.kept -= nbytes
         return blocks.pop()
 
-    def _new(self, nbytes: int) -> Array:
+    def _new(self, nbytes: int, make: Callable[..., Array] = np.empty) -> Array:
         try:
-            return _aligned(nbytes)
+            return _aligned(nbytes, make)
         except (MemoryError, ValueError):
             self.forget()
         try:
-            return _aligned(nbytes)
+            return _aligned(nbytes, make)
         except (MemoryError, ValueError):
             raise OutOfMemory(
                 f"{self.name} has no room for {show_bytes(nbytes)}; {show_bytes(self.used)} are in use"
@@ -142,8 +152,8 @@ class Keeper(Protocol):
 keepers: weakref.WeakSet[Keeper] = weakref.WeakSet()  # all are asked before a device says that it is full
 
 
-def _aligned(nbytes: int) -> Array:
-    raw = np.empty(nbytes + ALIGNMENT, dtype=np.uint8)
+def _aligned(nbytes: int, make: Callable[..., Array]) -> Array:
+    raw = make(nbytes + ALIGNMENT, dtype=np.uint8)
     skip = -raw.ctypes.data % ALIGNMENT
     return raw[skip : skip + nbytes]
 

@@ -110,17 +110,19 @@ def file_times(root: str) -> tuple[str, float]:
     return state.hexdigest(), last
 
 
-def version_of(root: Path, kept: KeptVersions | None) -> str:
+def version_of(root: Path, kept: KeptVersions | None, entries: tuple[str, ...] = ENTRIES) -> str:
     """The hash of the package's source: kept for files that nobody has changed since, or read now."""
     try:
         key, last = file_times(str(root))
     except OSError:  # the package is no folder
-        return digest(import_closure(root))
+        return digest(import_closure(root, entries))
+    if entries != ENTRIES:
+        key = f"{key}|{','.join(entries)}"
     known = None if kept is None else kept.get_version(key)
     if known is not None:
         return known
-    found = digest(import_closure(root))
-    if kept is not None and last + _SETTLED < time.time() and file_times(str(root))[0] == key:
+    found = digest(import_closure(root, entries))
+    if kept is not None and last + _SETTLED < time.time() and key.startswith(file_times(str(root))[0]):
         kept.put_version(key, found)
     return found
 
@@ -130,3 +132,10 @@ def compiler_version() -> str:
     """The release and a hash of the compiler's own source."""
     kept = None if _kept is None else _kept()
     return f"{morok.__version__}-{version_of(Path(morok.__file__).parent, kept)}"
+
+
+@cache
+def source_version(module: str) -> str:
+    """A hash of the source of a module and of all that it imports."""
+    kept = None if _kept is None else _kept()
+    return version_of(Path(morok.__file__).parent, kept, (module,))

@@ -16,11 +16,16 @@ from dataclasses import dataclass, field
 from typing import Any, final
 
 from morok import dtype as dt
-from morok import knobs
+from morok.device.buffer import bind_buffer
+from morok.device.registry import canonical, default_device, get_device
+from morok.dtype import DType
+from morok.ir.layout import is_mesh
 from morok.llm.config import Config
 from morok.llm.rotary import Turns
 from morok.machine.devices import machine_of
 from morok.tensor.arrays.scatter import put
+from morok.tensor.memory.names import new_buffer
+from morok.tensor.memory.states import view_of
 from morok.tensor.sizes import concrete
 from morok.tensor.tensor import Tensor
 
@@ -41,8 +46,18 @@ def new_cache(config: Config, texts: int, room: int, kind: str, device: str | No
     for last, dtype in shapes:
         sizes: tuple[int, ...] = (texts, 2, config.groups, room, last)
         sizes = tuple(sizes[i] for i in _STORED) if by_position else sizes
-        found.append(Tensor.zeros(*sizes, dtype=dtype, device=device).contiguous().realize())
+        found.append(_zeros(sizes, dtype, device))
     return tuple(found)
+
+
+def _zeros(sizes: tuple[int, ...], dtype: DType, device: str | None) -> Tensor:
+    name = default_device() if device is None else canonical(device)
+    memory = None if is_mesh(name) else get_device(name).zeros(math.prod(sizes), dtype)
+    if memory is None:
+        return Tensor.zeros(*sizes, dtype=dtype, device=device).contiguous().realize()
+    node = new_buffer(dtype, memory.size, name)
+    bind_buffer(node, memory)
+    return Tensor._new(view_of(node, sizes))
 
 
 _STORED = (0, 3, 1, 2, 4)  # the axes as they lie on a grid
@@ -50,7 +65,7 @@ _SHOWN = (0, 2, 3, 1, 4)
 
 
 def _by_position(device: str | None) -> bool:
-    return bool(machine_of(device or knobs.default_device()).block_threads)
+    return bool(machine_of(device or default_device()).block_threads)
 
 
 def _axes(cache: Cache) -> list[Tensor]:

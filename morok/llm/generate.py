@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from functools import cache, partial
 from threading import RLock
 from typing import Any
 
@@ -23,6 +24,7 @@ from morok.llm.cache import CACHE_TYPES, Cache
 from morok.llm.groups import grouped
 from morok.llm.matrix import EXACT, Q8
 from morok.llm.model import Decoder
+from morok.llm.read_by import read_by
 from morok.llm.sampling import Sampling
 from morok.llm.template import render
 from morok.llm.text import GUESSES, Piece, Request, Slot, Text, common
@@ -32,6 +34,7 @@ from morok.rewrite.gc_pause import gc_paused
 from morok.tensor.gradient_track import no_grad
 from morok.tensor.jit.jit import jit
 from morok.tensor.jit.steady import Steady
+from morok.tensor.jit.stored import Named
 from morok.tensor.sizes import Variable
 from morok.tensor.tensor import Tensor
 
@@ -66,8 +69,10 @@ class Model:
         with no_grad():
             self.decoder = Decoder(config, found, longest, CHUNK, device)
         d = self.decoder
+        look = cache(partial(read_by, d))
         self._token, self._chunk, self._score, self._together = (
-            Steady(jit(f)) for f in (d.token, d.chunk, d.score, d.together)
+            Steady(jit(f), Named(f.__name__, "morok.llm.generate", look))
+            for f in (d.token, d.chunk, d.score, d.together)
         )
         self._at = Variable("at", 0, longest - 1)
         self._pick = Variable("pick", 0, CHUNK - 1)

@@ -151,14 +151,16 @@ def _byte_pairs(package: Any, metadata: Mapping[str, Any], tokens: list[str]) ->
         raise UnsupportedModel(f"the file cuts texts by {pre!r}; there are {', '.join(_CUTS)}")
     pattern, digits, compose = _CUTS[pre]
     vocabulary = {token: i for i, token in enumerate(tokens)}
-    merges = []
-    for merge in _strings(metadata, "tokenizer.ggml.merges"):
-        left, space, right = merge.partition(" ")
-        if not space or left + right not in vocabulary or left not in vocabulary or right not in vocabulary:
-            raise FormatError(f"the file merges {merge!r}, which are not tokens of it")
-        merges.append((left, right))
-    ignore = pre in ("llama-bpe", "llama3")
-    inner = package.Tokenizer(package.models.BPE(vocabulary, merges, ignore_merges=ignore))
+    merges = _strings(metadata, "tokenizer.ggml.merges")
+    pairs, ignore = [tuple(merge.split(" ", 1)) for merge in merges], pre in ("llama-bpe", "llama3")
+    try:
+        inner = package.Tokenizer(package.models.BPE(vocabulary, pairs, ignore_merges=ignore))
+    except Exception:  # what the package raises has no type of its own; and it looks at every pair
+        for merge in merges:
+            left, _, right = merge.partition(" ")
+            if not vocabulary.keys() >= {left, right, left + right}:
+                raise FormatError(f"the file merges {merge!r}, which are not tokens of it") from None
+        raise
     cuts = package.pre_tokenizers
     steps = [cuts.Digits(individual_digits=True)] if digits else []
     if pattern is not None:

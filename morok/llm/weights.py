@@ -50,11 +50,7 @@ def weights_of_gguf(
         elif len(entry.shape) == 2:
             found[name] = _matrix(entry, _order(name, config), device, digits)
         else:
-            order = _order(name, config)
-            value = entry.tensor(device).cast(dt.float32)
-            found[name] = (
-                (value if order is None else value[Tensor(order, device=device)]).contiguous().realize()
-            )
+            found[name] = _vector(entry, _order(name, config), device)
     for name in [n for n in found if n.endswith("attn_qkv.weight")]:
         stem = name.removesuffix("attn_qkv.weight")
         biases = [found.pop(f"{stem}attn_{kind}.bias", None) for kind in "qkv"]
@@ -108,6 +104,15 @@ def _halves_order(name: str, config: Config) -> np.ndarray | None:
     dim = config.rotation.dim
     one = np.concatenate((np.arange(0, dim, 2), np.arange(1, dim, 2), np.arange(dim, config.head)))
     return (np.arange(heads)[:, None] * config.head + one).reshape(-1)
+
+
+def _vector(entry: Entry, order: np.ndarray | None, device: str | None) -> Tensor:
+    """In float32. Most vectors are that already, and need no kernel."""
+    if entry.kind is dt.float32:
+        raw = np.frombuffer(entry.file.data, "<f4", math.prod(entry.shape), entry.offset).reshape(entry.shape)
+        return Tensor(raw if order is None else raw[order], device=device)
+    value = entry.tensor(device).cast(dt.float32)
+    return (value if order is None else value[Tensor(order, device=device)]).contiguous().realize()
 
 
 def _stack(entry: Entry, device: str | None, digits: int) -> Stack:

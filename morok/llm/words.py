@@ -22,7 +22,11 @@ import numpy as np
 
 from morok import dtype as dt
 from morok.device.cpu.threads import thread_count
+from morok.device.registry import canonical, default_device, get_device
+from morok.ir.layout import is_mesh
 from morok.nn.blocks import FLOAT4, FORMATS, INT4_GROUPS, INT8_GROUPS, NON_LINEAR, BlockFormat
+from morok.tensor.creation.sources import bound_to
+from morok.tensor.dtypes import from_numpy
 from morok.tensor.tensor import Tensor
 
 LANES = 16
@@ -85,9 +89,7 @@ class WordFormat:
 
         def lanes(x: np.ndarray) -> Tensor:
             """(rows, blocks, numbers) side by side."""
-            return Tensor(
-                _copied(x.reshape(rows // LANES, LANES, blocks, -1).transpose(0, 2, 3, 1)), device=device
-            )
+            return _copied(x.reshape(rows // LANES, LANES, blocks, -1).transpose(0, 2, 3, 1), device)
 
         def pieces(parts: Sequence[slice]) -> np.ndarray:
             """Some bytes of every block: what is in one piece is not copied for that."""
@@ -121,17 +123,21 @@ class WordFormat:
         return found[0].reshape(places.shape[0], -1)
 
 
-def _copied(x: np.ndarray) -> np.ndarray:
-    """An array without gaps, by several threads where it is large: NumPy copies outside of Python's lock."""
-    made = np.empty(x.shape, x.dtype)
+def _copied(x: np.ndarray, device: str | None) -> Tensor:
+    """A tensor of an array's numbers in order: into its own memory where the host can write that, by several
+    threads where it is large (NumPy copies outside of Python's lock)."""
+    name = default_device() if device is None else canonical(device)
+    target = None if is_mesh(name) or not get_device(name).on_host else get_device(name)
+    memory = None if target is None else target.buffer(x.size, from_numpy(x.dtype))
+    made = np.empty(x.shape, x.dtype) if memory is None else memory.array().reshape(x.shape)
     threads = min(thread_count(), len(x)) if x.nbytes >= _WORTH_THREADS else 1
     if threads < 2:
         np.copyto(made, x)
-        return made
-    ends = [len(x) * n // threads for n in range(threads + 1)]
-    with ThreadPoolExecutor(threads) as pool:
-        list(pool.map(lambda part: np.copyto(made[part], x[part]), map(slice, ends, ends[1:])))
-    return made
+    else:
+        ends = [len(x) * n // threads for n in range(threads + 1)]
+        with ThreadPoolExecutor(threads) as pool:
+            list(pool.map(lambda part: np.copyto(made[part], x[part]), map(slice, ends, ends[1:])))
+    return Tensor(made, device=device) if memory is None else Tensor._new(bound_to(made, memory))
 
 
 # --- pieces of blocks

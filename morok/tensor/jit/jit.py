@@ -61,6 +61,7 @@ class Jit:
         self.traces = 0
         self._known: dict[Any, Trace] = {}
         self.latest: Trace | None = None  # that was replayed the long way
+        self.newest: Trace | None = None  # that was made
         self._last: _Last | None = None
         self._like: _Like | None = None
         self._quick: Quick | None = None
@@ -161,6 +162,7 @@ class Jit:
             if len(self._known) >= _MOST_TRACES:
                 del self._known[next(iter(self._known))]
             known = self._known[key] = Trace(self.function, structure, given, self.guard_tensors, bound)
+            self.newest = known
             self.traces += 1
             self._last = self._like = self._quick = None
             first, known.first = known.first, []

@@ -20,10 +20,11 @@ from morok.runtime.plan import ExecutionPlan, buffer_for
 from morok.runtime.profile import current
 from morok.tensor.calls.tracing import TRACE_ENVIRONMENT
 from morok.tensor.core import Core
-from morok.tensor.jit.arguments import plain_memory
-from morok.tensor.jit.in_place import lose
+from morok.tensor.jit.arguments import arrangement, plain_memory
+from morok.tensor.jit.in_place import lose, take_memory
 from morok.tensor.jit.jit import Jit
 from morok.tensor.jit.pytree import flatten, unflatten
+from morok.tensor.jit.stored import Entry, Named, found_on_disk
 from morok.tensor.jit.trace import Trace
 from morok.tensor.jit.variables import Bound
 
@@ -35,16 +36,20 @@ Kept = tuple[UOp, Buffer]  # the node that an argument shows, and its memory
 
 @final
 class Steady:
-    """A compiled function that is called again and again on the same memory."""
+    """A compiled function that is called again and again on the same memory.
 
-    def __init__(self, function: Jit) -> None:
-        self.function = function
+    One that is `named` is looked for on disk before it is traced, and kept there afterwards.
+    """
+
+    def __init__(self, function: Jit, named: Named | None = None) -> None:
+        self.function, self.named = function, named
         self._known: _Known | None = None
+        self._stored: dict[Any, Entry] = {}  # by the form of a call
 
     @property
     def plans(self) -> list[ExecutionPlan]:
-        """The plans of all forms that the function was traced in."""
-        return self.function.plans
+        """The plans of all forms that the function was found or traced in."""
+        return [*(e.trace.plan for e in self._stored.values() if e.trace is not None), *self.function.plans]
 
     @property
     def traces(self) -> int:
@@ -59,7 +64,20 @@ class Steady:
         known = self._known
         if known is not None and current() is None and known.fits(structure, given):
             return known.replay(given, bound)
+        named = self.named if _EXACT and current() is None else None
+        form = () if named is None else _call_form(structure, given)
+        if named is not None:
+            if form not in self._stored:
+                self._stored[form] = found_on_disk(named, structure, given, bound)
+            stored = self._stored[form].trace
+            self._known = known = None if stored is None else _owned(stored, structure, given)
+            if known is not None:
+                known.holders = known.count()
+                return known.replay(given, bound)
+        before = self.function.newest
         found = self.function(*args)
+        if named is not None and self.function.newest is not before:
+            self._stored[form].keep(named, self.function.newest, _suits)
         trace = self.function.latest if _EXACT else None
         self._known = known = None if trace is None else _known(trace, structure, given)
         if known is not None:
@@ -146,12 +164,34 @@ def _memory_key(tensor: Core) -> tuple[Any, ...] | None:
     return None if memory is None else (tensor.dtype, memory.arg, memory.src[1].arg, tensor._leaf)
 
 
-def _known(trace: Trace, structure: Any, given: Sequence[Core]) -> _Known | None:
-    """What the next call may rely on; None where it has to be looked at anew each time."""
+def _call_form(structure: Any, given: Sequence[Core]) -> Any:
+    """What calls of one stored step have in common."""
+    forms = tuple([(t.shape, t.dtype, t.device) for t in given])
+    return structure, forms, tuple([look() for look in TRACE_ENVIRONMENT])
+
+
+def _suits(trace: Trace) -> bool:
+    """Whether a call leaves behind nothing but its results and what it writes of its arguments, all apart."""
     own = trace.launch is not None and trace.plain_results and trace.inside == 0
     if not own or trace.changes or trace.draws or not trace.guards.is_empty:
+        return False
+    return bool(trace.arranged == tuple(range(len(trace.inputs))))
+
+
+def _owned(trace: Trace, structure: Any, given: Sequence[Core]) -> _Known | None:
+    """A form from disk on memory that it may write; None where somebody outside shares one."""
+    if trace.arranged != arrangement(given):
         return None
-    if trace.arranged != tuple(range(len(given))):  # arguments that share memory
+    for number in trace.in_place:
+        tensor = given[trace.inputs[number].number]
+        if tensor._chain or take_memory(tensor._storage) is None:
+            return None
+    return _known(trace, structure, given)
+
+
+def _known(trace: Trace, structure: Any, given: Sequence[Core]) -> _Known | None:
+    """What the next call may rely on; None where it has to be looked at anew each time."""
+    if not _suits(trace) or len(trace.inputs) != len(given):
         return None
     written = {number - trace.inside for number in trace.in_place}
     kept, forms = {}, {}

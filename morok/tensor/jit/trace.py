@@ -471,7 +471,10 @@ class Trace:
                 return results
             if not results.lost():
                 self.idle.append(results)
-        results = Results(self.output_spec, self._new_launch() if self.launch is not None else None)
+        return self._new_results(self._new_launch() if self.launch is not None else None)
+
+    def _new_results(self, launch: PlanLaunch | None) -> Results:
+        results = Results(self.output_spec, launch)
         if results.launch is not None:
             for node, buffer in zip(self.written, results.buffers, strict=True):
                 results.launch.bind(node, buffer)
