@@ -2,6 +2,7 @@
 
 import importlib.util
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -58,8 +59,15 @@ class Tab:
         """To another address of the page, until it is drawn."""
         self.page.evaluate("delete document.querySelector('main').dataset.seen")
         self.page.evaluate("t => { location.hash = t; }", target)
-        self.page.wait_for_function("document.querySelector('main').children.length > 0")
+        self.until("document.querySelector('main').children.length > 0")
         self.page.wait_for_timeout(150)
+
+    def until(self, expression: str, seconds: float = 30) -> None:
+        """Wait until an expression holds. The page forbids `eval`, which playwright's own waiting would use."""
+        end = time.monotonic() + seconds
+        while not self.page.evaluate(expression):
+            assert time.monotonic() < end, f"{expression} did not become true in {seconds} s"
+            self.page.wait_for_timeout(20)
 
     def texts(self, selector: str) -> list[str]:
         return [str(text) for text in self.page.locator(selector).all_inner_texts()]
