@@ -67,7 +67,8 @@ def numpy(x: C) -> Array:
     """The values as a NumPy array.
 
     It shares memory with the tensor where the host can reach it. Later assignments to the tensor do not
-    change the array; changes to the array change the tensor.
+    change the array; changes to the array change the tensor, and what is computed from it afterwards: also a
+    lazy result that was built on the memory before, so realize such a one first.
 
     >>> int(Tensor([1, 2]).numpy().sum())
     3

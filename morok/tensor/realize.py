@@ -11,6 +11,7 @@ import weakref
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, final
 
+from morok.device.buffer import bind_buffer
 from morok.errors import IRError, MorokError
 from morok.ir.infer import shape
 from morok.ir.memory import base_of
@@ -24,7 +25,7 @@ from morok.schedule.schedule import Schedule, schedule
 from morok.tensor.calls.tracing import refuse_values
 from morok.tensor.core import Core, bind_to_memory, require_shape
 from morok.tensor.gradient_track import is_tracked
-from morok.tensor.memory.names import another_name, is_exposed, new_buffer, read_from_outside
+from morok.tensor.memory.names import another_name, is_exposed, new_buffer, read_from_outside, renewed_buffer
 from morok.tensor.memory.states import (
     is_computed,
     is_memory,
@@ -42,11 +43,14 @@ from morok.tensor.memory.storage import (
     any_realized,
     claim,
     forget_values,
+    is_deviceless,
     living_storages,
     owner_of,
     realized_as,
     set_realized,
+    show_value,
     take_guests,
+    values_in,
 )
 
 
@@ -324,6 +328,25 @@ def part_guests(memory: UOp) -> None:
         become_copy(guest)
     if guests:
         realize_storages(guests)
+    _lend_values(memory)
+
+
+def _lend_values(memory: UOp) -> None:
+    """Values of graphs that are found in memory which is shown are found elsewhere, or computed again."""
+    found = [(node, view) for node, view in values_in(memory) if node.op not in _NAMED]
+    if not found:
+        return
+    copy: UOp | None = None
+    for node, view in found:
+        if is_tracked(node):  # a gradient asks how it was computed; torch gives no array of such a tensor
+            continue
+        if is_deviceless(node):  # reads no memory, and many may have it
+            show_value(node, None)
+            continue
+        if copy is None:
+            copy = renewed_buffer(memory)
+            bind_buffer(copy, buffer_for(memory).clone())
+        show_value(node, substitute(view, {memory: copy}))
 
 
 def realize(tensors: Sequence[Core]) -> None:

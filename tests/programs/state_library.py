@@ -82,7 +82,7 @@ NUMPY: dict[str, Any] = {
     "shared": lambda array: array[...],
     "write_outside": lambda array, t, value, *ts: _assign(array[..., :1] if array.ndim else array, value),
     "poke": lambda t, value, *ts: _assign(t[..., :1] if t.ndim else t, value),
-    "joined": lambda t: np.concatenate([t]),
+    "joined": lambda t: _value(np.concatenate([t])),
     "zeros": lambda shape, dtype: np.zeros(shape, dtype),
     "full": lambda shape, value, dtype: np.full(shape, value, dtype),
     "arange": lambda n, dtype: np.arange(n, dtype=dtype),
@@ -115,6 +115,8 @@ def library() -> dict[str, Any]:
     """The same under morok."""
     from morok import Tensor, Variable, grad, jit
     from morok.device.registry import default_device, get_device
+    from morok.ir.ops import Ops
+    from morok.tensor.memory.states import shown
 
     on_host = get_device(default_device()).on_host
 
@@ -132,6 +134,11 @@ def library() -> dict[str, Any]:
         realize(t, *ts)
         (array if on_host else t)[(..., slice(0, 1)) if array.ndim else ...] = value
 
+    def poke(t: Any, value: Any, *ts: Any) -> None:
+        # What was built on memory reads it when it is computed: so now. What was built on a value keeps it.
+        on_memory = t.is_realized or shown(t.uop).op is Ops.AFTER
+        write_outside(realized(t, *(ts if on_memory else ())).numpy(), t, value)
+
     def seen(t: Any, want: Any) -> Any:
         """What is compared: memory outside is a copy where a device has memory of its own."""
         return t.numpy() if isinstance(t, Tensor) else t if on_host else want
@@ -141,7 +148,7 @@ def library() -> dict[str, Any]:
         "outside": lambda data, dtype: np.array(data, dtype),
         "shared": Tensor.from_numpy,
         "write_outside": write_outside,
-        "poke": lambda t, value, *ts: write_outside(realized(t, *ts).numpy(), t, value),
+        "poke": poke,
         "seen": seen,
         "joined": lambda t: Tensor.cat(t),
         "zeros": lambda shape, dtype: Tensor.zeros(*shape, dtype=dtype),

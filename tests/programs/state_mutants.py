@@ -91,6 +91,9 @@ MUTANTS: dict[str, Callable[[], Any]] = {
     "values lie in memory that is shown": lambda: patch(
         "morok.tensor.export.part_guests", lambda memory: None
     ),
+    "values of graphs lie in memory that is shown": lambda: patch(
+        "morok.tensor.realize._lend_values", lambda memory: None
+    ),
     "readers of an earlier state are forgotten": lambda: patch(
         "morok.tensor.realize.pending_readers", lambda *args: ([], {})
     ),

@@ -105,7 +105,8 @@ class _Maker:
         dtype = r.choice(["float32", "float32", "int32"])
         kind = r.randrange(6)
         if kind == 0:
-            self.add(f"arange({r.choice([4, 6])}, {dtype!r})")
+            line = f"arange({r.choice([4, 6])}, {dtype!r})"
+            self.add(line if r.random() < 0.5 else f"clip({line} + 1)", "equal values")
         elif kind == 1:
             shape = self.shape()
             self.add(f"zeros({shape}, {dtype!r})", "equal constants")
@@ -227,8 +228,13 @@ class _Maker:
         r, array = self.r, self.array(name)
         if self.depth[name]:
             self.program.features.add("writes through views")
-        kind = r.randrange(8)
+        kind = r.randrange(9)
         if kind == 0:
+            self.emit(f"assign({name}, {self.operand(array)})")
+            return
+        if kind == 8:  # several writes, and somebody who has read the one in between
+            self.emit(f"assign({name}, {r.randrange(-9, 10)})")
+            self.add(f"clip({name} + {r.randrange(3)})")
             self.emit(f"assign({name}, {self.operand(array)})")
             return
         if kind == 1 and array.ndim and array.shape[0] > 1:  # a part of itself

@@ -63,7 +63,7 @@ class Tab:
         self.page.wait_for_timeout(150)
 
     def until(self, expression: str, seconds: float = 30) -> None:
-        """Wait until an expression holds. The page forbids `eval`, which playwright's own waiting would use."""
+        """Wait until something holds. The page forbids `eval`, by which playwright itself would wait."""
         end = time.monotonic() + seconds
         while not self.page.evaluate(expression):
             assert time.monotonic() < end, f"{expression} did not become true in {seconds} s"

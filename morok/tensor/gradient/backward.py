@@ -25,7 +25,7 @@ from morok.tensor.elementwise.operators import T
 from morok.tensor.export import is_realized
 from morok.tensor.gradient.walk import pull_back
 from morok.tensor.gradient_track import is_tracked, mark, unmark
-from morok.tensor.memory.storage import Storage, has_device, realized_as
+from morok.tensor.memory.storage import Storage, has_device, place_of
 
 
 def requires_grad(x: Core) -> bool:
@@ -195,7 +195,7 @@ def realized_view(node: UOp) -> UOp:
     """What became of a node: the memory that holds it, by its current name, under the same view."""
     chain: list[UOp] = []
     while True:
-        view = realized_as(node)
+        view = place_of(node)
         if view is not None and view is not node:
             node = view
         elif node.op.is_movement:

@@ -21,7 +21,7 @@ from morok.ir.ops import Ops
 from morok.rewrite.engine import substitute
 from morok.tensor.gradient_track import is_marked, is_tracked, mark
 from morok.tensor.memory.states import is_memory, resolve
-from morok.tensor.memory.storage import Storage, inherit, owner_of, set_realized
+from morok.tensor.memory.storage import Storage, follow_places, inherit, owner_of, set_realized
 
 _numbers = itertools.count()
 
@@ -95,4 +95,6 @@ def renew(storage: Storage) -> None:
     fresh = renewed_buffer(memory)
     another_name(memory, fresh, held)
     set_realized(memory, fresh)
+    views = follow_places(memory, fresh, lambda view: substitute(view, {memory: fresh}))
     storage.become(substitute(node, {memory: fresh}))
+    del views

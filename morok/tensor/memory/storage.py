@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import itertools
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from morok.device.registry import default_device
 from morok.errors import IRError
@@ -155,11 +155,15 @@ class _Done(weakref.ref[UOp]):
 
     Caches of schedules hold graphs that read no memory as they are, so for those the view is held weakly and
     lives only as long as some tensor shows it.
+
+    If the memory was shown to somebody outside, who can write to it, the value is found elsewhere, or not at
+    all; the memory is still the place of the tensor that was computed as the node, which gradients ask for.
     """
 
-    __slots__ = ("key", "view")
+    __slots__ = ("key", "place", "view")
     key: int
-    view: UOp | weakref.ref[UOp]
+    place: UOp | weakref.ref[UOp] | None  # None: where its value is
+    view: UOp | weakref.ref[UOp] | None
 
 
 _done: dict[int, _Done] = {}  # by identity of the node: asked for every node of every graph
@@ -176,8 +180,19 @@ def realized_as(node: UOp) -> UOp | None:
     done = _done.get(id(node))
     if done is None or done() is not node:
         return None
-    view = done.view
-    if isinstance(view, UOp):
+    return _where(done.view)
+
+
+def place_of(node: UOp) -> UOp | None:
+    """The view of memory that a node became, whatever somebody outside has written there since."""
+    done = _done.get(id(node))
+    if done is None or done() is not node:
+        return None
+    return _where(done.view if done.place is None else done.place)
+
+
+def _where(view: UOp | weakref.ref[UOp] | None) -> UOp | None:
+    if view is None or isinstance(view, UOp):
         return view
     found = view()  # without memory of its own the node belongs wherever tensors live by default now
     return found if found is None or graph_device(found) == default_device() else None
@@ -196,9 +211,11 @@ def any_realized(nodes: Iterable[UOp]) -> bool:
 
 def set_realized(node: UOp, view: UOp, reads_memory: bool = True) -> None:
     """From now on whoever has the node in a graph reads the memory instead."""
+    known = _done.get(id(node))
     done = _Done(node, _undo)
     done.key = id(node)
     done.view = view if reads_memory else weakref.ref(view)
+    done.place = known.place if known is not None and known() is node else None
     _done[done.key] = done
     _held_by(view).add(done.key)
 
@@ -210,25 +227,76 @@ def _held_by(view: UOp) -> set[int]:
     return known.values
 
 
-def forget_values(memory: UOp) -> None:
-    """A BUFFER node stands for values that are gone: nothing is found there any more."""
+def values_in(memory: UOp) -> list[tuple[UOp, UOp]]:
+    """Nodes of living graphs whose values are found in a BUFFER, and the views of it that hold them."""
     known = _known(memory)
-    held, known.values = known.values, None
-    for key in held or ():
+    found = []
+    for key in list(known.values or ()):
         done = _done.get(key)
         node = None if done is None else done()
-        if done is None or node is None:
+        view = None if node is None or done is None else _view_of(done)
+        if node is not None and view is not None and base_of(view) is memory:
+            found.append((node, view))
+        elif known.values is not None:
+            known.values.discard(key)
+    return found
+
+
+def show_value(node: UOp, elsewhere: UOp | None) -> None:
+    """The memory that holds a node's value is shown: the value is found elsewhere, or computed again."""
+    done = _done[id(node)]
+    if done.place is None:
+        done.place = done.view
+    done.view = elsewhere
+    if elsewhere is not None:
+        _held_by(elsewhere).add(done.key)
+
+
+def follow_places(old: UOp, new: UOp, renamed: Callable[[UOp], UOp]) -> list[UOp]:
+    """Memory that may have been written has got another name, which is the place of what is held weakly.
+
+    The views that it returns are to be held until the storage has its own.
+    """
+    views = []
+    for key in list(_known(old).values or ()):
+        done = _done.get(key)
+        place = None if done is None else done.view if done.place is None else done.place
+        view = None if place is None or isinstance(place, UOp) else place()
+        if done is None or view is None or base_of(view) is not old:
             continue
-        view = done.view if isinstance(done.view, UOp) else done.view()
-        while view is not None and (moved := realized_as(view)) is not None:
-            view = moved  # a view that was copied elsewhere
-        if view is None or base_of(view) is memory:
-            del _done[key]
-            if node.op is Ops.BUFFER:  # an earlier state, of which this was the copy
-                forget_values(node)
-        else:
-            done.view = view if isinstance(done.view, UOp) else weakref.ref(view)
-            _held_by(view).add(key)
+        views.append(renamed(view))
+        done.view, done.place = None, _ref(views[-1])
+        _held_by(new).add(key)
+    return views
+
+
+def _view_of(done: _Done) -> UOp | None:
+    view = done.view
+    return view if view is None or isinstance(view, UOp) else view()
+
+
+def forget_values(memory: UOp) -> None:
+    """A BUFFER node stands for values that are gone: nothing is found there any more."""
+    gone = [memory]  # and the earlier states of which it was the copy
+    while gone:
+        memory = gone.pop()
+        known = _known(memory)
+        held, known.values = known.values, None
+        for key in held or ():
+            done = _done.get(key)
+            node = None if done is None else done()
+            if done is None or node is None:
+                continue
+            view = _view_of(done)
+            while view is not None and (moved := realized_as(view)) is not None:
+                view = moved  # a view that was copied elsewhere
+            if view is None or base_of(view) is memory:
+                del _done[key]
+                if node.op is Ops.BUFFER:
+                    gone.append(node)
+            else:
+                done.view = view if isinstance(done.view, UOp) else weakref.ref(view)
+                _held_by(view).add(key)
 
 
 # --- nodes
