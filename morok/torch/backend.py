@@ -22,9 +22,12 @@ def morok(
     def compiler(graph: Any, inputs: Sequence[Any]) -> Any:
         return boxed(Compiled(graph, inputs, chosen))
 
+    def one_of_two(graph: Any, inputs: Sequence[Any]) -> Any:
+        return boxed(Compiled(graph, inputs, chosen, training=True))
+
     made = aot_autograd(
-        fw_compiler=compiler,
-        bw_compiler=compiler,
+        fw_compiler=one_of_two,
+        bw_compiler=one_of_two,
         inference_compiler=compiler,
         decompositions=decompositions(),
         partition_fn=min_cut_rematerialization_partition,

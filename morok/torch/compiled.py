@@ -60,9 +60,10 @@ class Step:
 class Compiled:
     """What a graph has become. Calling it with the list of arguments runs it."""
 
-    def __init__(self, gm: Any, example: Sequence[Any], options: Options) -> None:
+    def __init__(self, gm: Any, example: Sequence[Any], options: Options, *, training: bool = False) -> None:
         self.gm = gm
         self.options = options
+        self.training = training  # one of two passes
         nodes = list(gm.graph.nodes)
         self.placeholders = [n for n in nodes if n.op == "placeholder"]
         self.constants = {n: _attribute(gm, n.target) for n in nodes if n.op == "get_attr"}
@@ -249,7 +250,7 @@ class Compiled:
             if keeps and self._key is not None:
                 stored.keep(self._key, self.gm, made)
             made.wanted = None
-        made.owned = _owned(step.inputs)
+        made.owned, made.brief = _owned(step.inputs), self.training
         step.programs.append(made)
         found = made.bind(sizes, given)
         assert found is not None, "a program fits what it was made for"

@@ -35,11 +35,13 @@ from morok.tensor.memory.states import is_memory
 from morok.tensor.tensor import Tensor
 from morok.torch.layout import Layout, in_layout, known_layout, layout_of, shared_bases, shown_by
 from morok.torch.lower import at_line
-from morok.torch.parts import Part, bind_all, parts_of
+from morok.torch.parts import Item, Part, bind_all, delayed, parts_of
 from morok.torch.results import Made, Number, Planned, Shown, Twin
 from morok.torch.sizes import Sizes, Variables
 from morok.torch.streams import fresh_cell, ordered
 from morok.torch.traced import Traced
+
+_MOST_BRIEF = 32 << 20  # bytes: above it the system gives memory out anew, page by page
 
 
 @final
@@ -65,6 +67,8 @@ class Program:
         self.draws = False
         self.plan: ExecutionPlan | None = None
         self.parts: list[Part] | None = None  # the kernels, as few native calls
+        self.brief = False  # intermediate results have memory only while they are needed
+        self._rooms: dict[int, int] = {}  # by a part's identity: where its room was last
         self.targets: list[UOp] = []
         self.wanted: list[UOp] | None = None  # what was scheduled, until it is kept on disk
 
@@ -222,6 +226,12 @@ class Program:
                 value = value.clone(memory_format=torch.preserve_format)
         return value
 
+    def in_parts(self, values: dict[str, int]) -> bool:
+        """Whether there are several native calls; they are made when this is first asked."""
+        if self.plan is None or self.far or current() is not None:
+            return False
+        return (self.parts is not None or self._ready(self.plan, values)) and len(self.parts or ()) > 1
+
     def run(self, pairs: list[tuple[UOp, Any]], values: dict[str, int]) -> None:
         """Run the plan on memory of torch's, for values of its variables."""
         plan = self.plan
@@ -243,9 +253,14 @@ class Program:
         self.ran(values)
 
     def start(self, part: Part, values: dict[str, int]) -> None:
-        """Run a part whose memory is known."""
+        """Run a part whose memory is known, but for what it has for itself."""
         for name, number in values.items():
             part.launch.set(name, number)
+        room = torch.empty(part.room, dtype=torch.uint8) if part.room else None
+        if room is not None and self._rooms.get(id(part)) != room.data_ptr():
+            base = self._rooms[id(part)] = room.data_ptr()
+            for node, offset in part.inner:
+                part.launch.point(node, base + offset)
         with ordered(self.torch_device):
             part.launch()
 
@@ -271,7 +286,10 @@ class Program:
         """Whether all kernels are one native call; a search is for a plan that runs them one by one."""
         if plan._searched is None and not isinstance(plan.config.chosen, Beam) and not knobs.DEBUG.value:
             plan.compile()
-            items = list(zip(plan._programs or (), (i.buffers for i in plan.schedule.items), strict=True))
+            items: list[Item] = [
+                (program, item.buffers)
+                for program, item in zip(plan._programs or (), plan.schedule.items, strict=True)
+            ]
             sizes = {
                 r.of.node: r.of.node.arg * r.of.node.dtype.itemsize
                 for r in self.results
@@ -284,7 +302,10 @@ class Program:
                 for number, node, _ in self.places
                 if number in self.owned and number not in stays
             }
-            self.parts = parts_of(items, {**plan.values, **values}, arguments, sizes, owned)
+            brief = self.brief and not self.on_gpu and plan.memory.arena_bytes <= _MOST_BRIEF
+            placed = plan.memory.placements if brief else {}
+            items = delayed(items) if self.brief and not self.on_gpu else items
+            self.parts = parts_of(items, {**plan.values, **values}, arguments, sizes, owned, placed)
         if self.parts is None:
             return False
         bind_all(self.parts, plan._memory)
@@ -338,7 +359,7 @@ class Bound:
         results = list(self.results)
         finish: list[tuple[Any, Any]] = []
         with program.lock:
-            if program.parts is not None and len(program.parts) > 1 and current() is None:
+            if program.in_parts(self.values):
                 self._in_parts(given, results, finish)
             else:
                 pairs = list(self._arguments(given))
@@ -384,10 +405,14 @@ class Bound:
         nodes = {number: node for number, node, _ in program.places}
         for part in program.parts or ():
             for node in part.touched:
-                if node not in memory:
+                if node in wanted:
                     memory[node] = self._room(wanted.pop(node), results, finish)
+                elif node not in memory:
+                    memory[node] = torch.empty(node.arg * node.dtype.itemsize, dtype=torch.uint8)
                 part.launch.point(node, memory[node].data_ptr())
             program.start(part, self.values)
+            for node in part.over:
+                del memory[node]
             for number in part.last:
                 del memory[nodes[number]]
                 if isinstance(given, list):

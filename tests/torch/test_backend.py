@@ -96,6 +96,20 @@ def test_inputs_with_gaps_and_repeated_ones() -> None:
     alike(lambda a, b: (a * b).sum(1), x[:, ::2], torch.randn(4, 1).expand(4, 3))
 
 
+@pytest.mark.parametrize("function", [lambda x: x.rot90(), lambda x: F.dropout(x, 0.5, training=False)])
+def test_results_lie_as_in_torchs_own_graphs(function: Any) -> None:
+    """Strides and memory are those of the graph, also where some versions of torch trace other ones."""
+    seen = []
+    for backend in ("aot_eager", morok):
+        torch._dynamo.reset()
+        x = torch.randn(3, 3, 3, requires_grad=True)
+        out = torch.compile(function, backend=backend, fullgraph=True)(x)
+        out.sum().backward()
+        shared = out.untyped_storage().data_ptr() == x.untyped_storage().data_ptr()
+        seen.append((out.stride(), shared, x.grad.stride()))
+    assert seen[0] == seen[1]
+
+
 def test_dropout_follows_the_seed() -> None:
     compiled = torch.compile(lambda x: F.dropout(x, 0.5), backend=morok, fullgraph=True)
     x = torch.ones(1000)

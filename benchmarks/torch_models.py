@@ -1,0 +1,263 @@
+"""torch.compile(model, backend="morok") beside eager torch and inductor: models of `transformers`.
+
+    python benchmarks/torch_models.py [resnet18 vit bert bert_lm gpt2] [--train] [--device cuda]
+    python benchmarks/torch_models.py bert --memory --train      the peak of a step, beside eager's
+    python benchmarks/torch_models.py bert --cold                first call, above aot_eager's; then again
+    python benchmarks/torch_models.py --lengths                  how often sizes that change are compiled
+
+Times are medians of calls in turns, after a warm-up; a ratio above 1 means that morok is faster. A step of
+training is a forward pass, a loss, a backward pass and SGD. On a GPU models are the large ones, in bfloat16,
+and a turn is as many calls as take 50 ms, with the device waited for once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable
+from math import exp, log
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+import torch  # noqa: E402
+
+SMALL = ("resnet18", "vit", "bert", "gpt2")
+LARGE = ("bert", "gpt2", "vit", "resnet50")
+PAUSE = 0.02  # seconds: threads of others stop waiting for work
+
+
+def built(name: str, large: bool) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+    """A model and what it is called with; the large ones are those of the papers."""
+    import transformers as tf
+
+    torch.manual_seed(0)
+    if name in ("resnet18", "resnet50"):
+        deep = name == "resnet50"
+        config = tf.ResNetConfig(
+            num_labels=1000,
+            hidden_sizes=[256, 512, 1024, 2048] if deep else [64, 128, 256, 512],
+            depths=[3, 4, 6, 3] if deep else [2, 2, 2, 2],
+            layer_type="bottleneck" if deep else "basic",
+        )
+        return tf.ResNetForImageClassification(config), (torch.randn(32 if deep else 1, 3, 224, 224),), {}
+    if name == "vit":
+        wide = {"hidden_size": 192, "num_attention_heads": 3, "intermediate_size": 768}
+        config = tf.ViTConfig(num_labels=1000, **({} if large else wide))
+        return tf.ViTForImageClassification(config), (torch.randn(32 if large else 1, 3, 224, 224),), {}
+    if name in ("bert", "bert_lm"):
+        wide = {"hidden_size": 512, "num_hidden_layers": 4, "num_attention_heads": 8,
+                "intermediate_size": 2048}  # fmt: skip
+        config = tf.BertConfig(**({} if large else wide))
+        index = torch.randint(0, 30000, (16, 512) if large else (1, 128))
+        if name == "bert_lm":
+            return tf.BertForMaskedLM(config), (index,), {}
+        return tf.BertModel(config, add_pooling_layer=False), (index,), {}
+    if name == "gpt2":
+        index = torch.randint(0, 50000, (8, 1024) if large else (1, 64))
+        return tf.GPT2LMHeadModel(tf.GPT2Config()), (index,), {"use_cache": False}
+    raise SystemExit(f"no model {name}")
+
+
+def step_of(name: str, backend: Any, train: bool, device: str) -> Callable[[], Any]:
+    """A call, or a step of training, that compiles when it is first called."""
+    large = device != "cpu"
+    model, inputs, more = built(name, large)
+    kind = torch.bfloat16 if large else torch.float32
+    model = model.to(device, kind).train(train)
+    for part in model.modules():
+        if isinstance(part, torch.nn.Dropout):
+            part.p = 0.0
+    given = [x.to(device, kind) if x.is_floating_point() else x.to(device) for x in inputs]
+    run = model if backend == "eager" else torch.compile(model, backend=backend_of(backend))
+    if not train:
+
+        def infer() -> Any:
+            with torch.no_grad():
+                return looked_at(run(*given, **more))
+
+        return infer
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+
+    def step() -> Any:
+        loss = looked_at(run(*given, **more)).float().square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        return loss.detach()
+
+    return step
+
+
+def backend_of(name: str) -> Any:
+    """morok of this folder, whichever one is installed."""
+    if name != "morok":
+        return name
+    from morok.torch.backend import morok
+
+    return morok
+
+
+def looked_at(output: Any) -> Any:
+    """What a loss is made of."""
+    logits = getattr(output, "logits", None)
+    return output.last_hidden_state if logits is None else logits
+
+
+def waited(device: str) -> None:
+    if device != "cpu":
+        torch.cuda.synchronize()
+
+
+def speeds(name: str, backends: list[str], train: bool, device: str, rounds: int) -> dict[str, float]:
+    """Median seconds of a call."""
+    steps, times = {}, {}
+    for backend in backends:
+        torch._dynamo.reset()
+        steps[backend] = step_of(name, backend, train, device)
+        steps[backend]()
+        steps[backend]()
+        waited(device)
+    started = time.perf_counter()
+    steps[backends[0]]()
+    waited(device)
+    turn = max(1, int(0.05 / (time.perf_counter() - started)))
+    for backend in backends:
+        times[backend] = []
+    for _ in range(rounds):
+        for backend in backends:
+            time.sleep(PAUSE)
+            started = time.perf_counter()
+            for _ in range(turn):
+                steps[backend]()
+            waited(device)
+            times[backend].append((time.perf_counter() - started) / turn)
+    return {backend: statistics.median(found) for backend, found in times.items()}
+
+
+def peak(name: str, backend: str, train: bool, device: str) -> tuple[int, int]:
+    """Bytes that a step takes on top of the model, and of it what plans of morok's hold themselves."""
+    from torch.profiler import ProfilerActivity, profile
+
+    from morok.torch.watch import watching
+
+    torch._dynamo.reset()
+    with watching() as graphs:
+        step = step_of(name, backend, train, device)
+        step()
+        step()
+    own = sum(a.nbytes for graph in graphs for plan in graph.plans for a in plan._arenas.values())
+    gc.collect()
+    if device != "cpu":
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        step()
+        torch.cuda.synchronize()
+        return torch.cuda.max_memory_allocated() - before + own, own
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
+        step()
+    events = [e for e in seen.profiler.kineto_results.events() if e.name() == "[memory]"]
+    now = most = 0
+    for event in sorted(events, key=lambda e: e.start_ns()):
+        now += event.nbytes()
+        most = max(most, now)
+    return most + own, own
+
+
+def cold(name: str, backend: str, train: bool, cache: str) -> float:
+    """Seconds of a first call, in a process of its own."""
+    command = [sys.executable, __file__, name, "--first", backend, *(["--train"] if train else [])]
+    made = {**os.environ, "XDG_CACHE_HOME": cache}
+    out = subprocess.run(command, env=made, capture_output=True, text=True, check=True)
+    return float(out.stdout.split()[-1])
+
+
+def first(name: str, backend: str, train: bool) -> None:
+    step = step_of(name, "aot_eager" if backend == "plain" else backend, train, "cpu")
+    started = time.perf_counter()
+    step()
+    print(time.perf_counter() - started)
+
+
+def lengths() -> None:
+    """Calls of the forward compiler for 20 lengths, and for batches of 1 to 8, in order."""
+    from morok.torch.backend import morok
+
+    for what in ("lengths", "batches"):
+        for name in ("bert", "gpt2"):
+            torch._dynamo.reset()
+            count = 0
+
+            def counted(gm: Any, inputs: Any, **kwargs: Any) -> Any:
+                nonlocal count
+                count += 1
+                return morok(gm, inputs, **kwargs)
+
+            model, _, more = built(name, False)
+            run = torch.compile(model.eval(), backend=counted)
+            worst = 0.0
+            for n in range(1, 21) if what == "lengths" else range(1, 9):
+                index = torch.randint(0, 30000, (2, n) if what == "lengths" else (n, 16))
+                with torch.no_grad():
+                    right = looked_at(model(index, **more))
+                    worst = max(worst, float((looked_at(run(index, **more)) - right).abs().max()))
+            print(f"{name:<10} {what:<8} {count} compilations, differs by {worst:.1e}", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--train", action="store_true")
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--without", default="", help="backends that are left out, with commas")
+    for flag in ("--memory", "--cold", "--lengths"):
+        parser.add_argument(flag, action="store_true")
+    parser.add_argument("--first", default="", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(int(os.environ.get("THREADS", "2")))
+    names = given.names or (SMALL if given.device == "cpu" else LARGE)
+    if given.lengths:
+        lengths()
+        return
+    if given.first:
+        first(names[0], given.first, given.train)
+        return
+    ratios: dict[str, list[float]] = {}
+    for name in names:
+        if given.memory:
+            eager, _ = peak(name, "eager", given.train, given.device)
+            found, own = peak(name, "morok", given.train, given.device)
+            print(
+                f"{name:<10} eager {eager / 1e6:.1f} MB, morok {found / 1e6:.1f}, of it plans {own / 1e6:.1f}"
+            )
+            continue
+        if given.cold:
+            with tempfile.TemporaryDirectory() as cache:
+                plain, new, again = (cold(name, b, given.train, cache) for b in ("plain", "morok", "morok"))
+            print(f"{name:<10} aot_eager {plain:.2f} s, first {new - plain:+.2f}, again {again - plain:+.2f}")
+            continue
+        backends = [b for b in ("eager", "inductor", "morok") if b not in given.without.split(",")]
+        found = speeds(name, backends, given.train, given.device, given.rounds)
+        text = ", ".join(f"{b} {s * 1e3:.2f} ms" for b, s in found.items())
+        beside = {b: s / found["morok"] for b, s in found.items() if b != "morok"}
+        for b, ratio in beside.items():
+            ratios.setdefault(b, []).append(ratio)
+        print(f"{name:<10} {text}: " + ", ".join(f"{r:.2f} of {b}" for b, r in beside.items()), flush=True)
+    for b, found in ratios.items():
+        print(f"geometric mean {exp(sum(map(log, found)) / len(found)):.2f} of {b}, least {min(found):.2f}")
+
+
+if __name__ == "__main__":
+    main()
