@@ -19,9 +19,10 @@ from morok.optimize.strategy import Config
 from morok.runtime.plan import ExecutionPlan, buffer_for
 from morok.tensor import realize as computation
 from morok.tensor.calls.tracing import is_tracing, refuse_values
-from morok.tensor.core import C, Core
+from morok.tensor.core import C, Core, bind_to_memory
 from morok.tensor.memory.states import is_computed, resolve
-from morok.tensor.memory.storage import claim
+from morok.tensor.memory.storage import Storage, claim
+from morok.tensor.memory.strides import part_of
 from morok.tensor.realize import become_copy, part_guests
 from morok.tensor.sharding import unshard
 from morok.tensor.sizes import as_axis, concrete
@@ -68,29 +69,50 @@ def numpy(x: C) -> Array:
 
     It shares memory with the tensor where the host can reach it. Later assignments to the tensor do not
     change the array; changes to the array change the tensor, and what is computed from it afterwards: also a
-    lazy result that was built on the memory before, so realize such a one first.
+    lazy result that was built on the memory before, so realize such a one first. The array of a part of
+    something that is not computed as a whole is a copy.
 
     >>> int(Tensor([1, 2]).numpy().sum())
     3
     """
     if (array := _unseen(x)) is not None:
         return array
-    computation.realize([x])
-    view = resolve([x._uop])[0]
-    memory = buffer_for(base_of(view))
+    _ = x.uop
+    storage = x._storage
+    whole = _computed(storage)
+    if x._chain and whole is None:  # a part that is computed alone: nobody would see what is written there
+        return _look(x).copy()
+    if whole is None:
+        computation.realize([x])
+        whole = resolve([x._uop])[0]
+    memory = buffer_for(base_of(whole))
     if is_mesh(memory.device):
         return numpy(unshard(x))
-    storage = x._storage
-    if _repeats(view) or not claim(base_of(view), storage, memory.is_shared):
+    if not x._chain:
+        bind_to_memory(storage, whole)  # it may have been computed as a part of something else
+    if _repeats(whole) or not claim(base_of(whole), storage, memory.is_shared):
         # The array of memory that another storage owns would be a way to write there.
-        if x._chain or x._frozen is not None or not become_copy(storage):
-            return show_memory(view).copy()
-        computation.realize([x])
-        view = resolve([x._uop])[0]
-    if get_device(memory.device).on_host:  # of other memory the array is a copy
-        part_guests(base_of(view))
-        storage.exposed = True
-    return show_memory(view)
+        if x._frozen is not None or not become_copy(storage):
+            return _look(x).copy()
+        computation.realize_storages([storage])
+        whole = resolve([storage.node])[0]
+    if not get_device(memory.device).on_host:  # the array is a copy
+        return _look(x)
+    part_guests(base_of(whole))
+    storage.exposed = True
+    shown = _part(whole, x)
+    return _look(x).copy() if shown is None else shown
+
+
+def _computed(storage: Storage) -> UOp | None:
+    """The view of memory that a storage is; None if it is to be computed."""
+    return resolve([storage.node])[0] if is_computed(storage.node) else None
+
+
+def _part(whole: UOp, x: C) -> Array | None:
+    """The array of a tensor whose storage is memory; None if its elements lie in no even steps."""
+    array = show_memory(whole)
+    return part_of(array, x._chain, as_host(buffer_for(base_of(whole)))) if x._chain else array
 
 
 def _repeats(view: UOp) -> bool:

@@ -133,7 +133,7 @@ class _Maker:
     def from_outside(self) -> None:
         """Somebody outside writes. What is lazy reads such memory when it is computed: so now, before."""
         known = [n for n in self.names if n in self.shared and self.array(n).size]
-        own = [n for n in self.names if not self.depth[n] and (a := self.array(n)).size and a.flags.writeable]
+        own = [n for n in self.names if (a := self.array(n)).size and a.flags.writeable]
         value, names = self.r.randrange(-9, 10), ", ".join(self.names)
         if known and self.r.random() < 0.5:
             name = self.r.choice(known)

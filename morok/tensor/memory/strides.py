@@ -10,12 +10,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
 from morok.caches import Cache
 from morok.dtype import bool_
 from morok.ir import movement as move
 from morok.ir.infer import Shape, Size, add_sizes, numel, shape, size_of, subtract_sizes
 from morok.ir.node import UOp, alu, const, make, set_shape
 from morok.ir.ops import Op, Ops
+from morok.tensor.sizes import concrete
+
+Array = npt.NDArray[Any]
 
 _PLAIN = frozenset((Ops.RESHAPE, Ops.DETACH))  # leave all elements in order
 
@@ -125,6 +131,36 @@ def _is_even(chain: Chain, whole: Shape) -> bool:
             strides = tuple(_negated(s) if f else s for s, f in zip(strides, step.arg, strict=True))
         sizes = step.shape
     return True
+
+
+def part_of(whole: Array, chain: Chain, memory: Array) -> Array | None:
+    """What a chain shows of an array that lies in some memory, as a view; None if it has no even steps.
+
+    Slices with steps pad what they cut into rows: what was added lies nowhere, and is not shown.
+    """
+    sizes, strides = whole.shape, whole.strides
+    start = 0
+    for step in chain:
+        before, sizes = sizes, tuple([concrete(n) for n in step.shape])
+        if step.op is Ops.RESHAPE:
+            cut = _reshaped(before, strides, sizes)
+            if cut is None:
+                return None
+            strides = tuple([concrete(stride) for stride in cut])
+        elif step.op is Ops.PERMUTE:
+            strides = tuple([strides[axis] for axis in step.arg])
+        elif step.op is Ops.FLIP:
+            ends = zip(before, strides, step.arg, strict=True)
+            start += sum([(n - 1) * stride for n, stride, flipped in ends if flipped])
+            strides = tuple([-s if f else s for s, f in zip(strides, step.arg, strict=True)])
+        elif step.op is not Ops.DETACH:
+            lows = [concrete(size_of(low)) for low in step.sizes[::2]]
+            skipped = sum([low * stride for low, stride in zip(lows, strides, strict=True)])
+            start += skipped if step.op is Ops.SHRINK else -skipped
+    if 0 in sizes:
+        return np.empty(sizes, whole.dtype)
+    first = (whole.ctypes.data - memory.ctypes.data + start) // whole.itemsize
+    return np.lib.stride_tricks.as_strided(memory[first:], sizes, strides)
 
 
 def _negated(stride: Size) -> Size:

@@ -489,3 +489,45 @@ def test_gradients_reach_a_value_whose_array_was_looked_at(name: str) -> None:
     loss = (y * y).sum()
     y.numpy()[:] = 7
     assert loss.gradient(y)[0].shape == (3,)
+
+
+PARTS = {
+    **SHOWN,
+    "one with steps from the end": lambda x: x[3:0:-2],
+    "columns": lambda x: x.reshape(2, 2)[:, ::2],
+    "one of a row": lambda x: x.reshape(2, 2)[1, :1],
+    "of a view": lambda x: x.reshape(2, 2).T[::2, ::-1],
+    "nothing": lambda x: x[2:2],
+}
+
+
+@needs_host_memory
+@pytest.mark.parametrize("name", PARTS)
+@pytest.mark.parametrize("shown", [False, True])
+def test_the_array_of_a_view_writes_through(name: str, shown: bool) -> None:
+    """NumPy says which elements; the view may have been computed before."""
+    want = np.arange(4, dtype=np.float32)
+    x = Tensor(want).realize()  # a copy
+    view = PARTS[name](x)
+    if shown:
+        view.tolist()
+    array = view.numpy()
+    part = PARTS[name](want).copy()
+    np.testing.assert_array_equal(array, part)
+    for target in (array, PARTS[name](want)):
+        target[...] = -1 - part
+    assert x.tolist() == want.tolist() and view.tolist() == PARTS[name](want).tolist()
+
+
+@needs_host_memory
+def test_a_value_that_is_a_part_of_another_gives_its_own_array() -> None:
+    """An int is no value of its own until it is written: it was found where the part had been computed."""
+    x = Tensor.full((5, 1), 0, dtype="int32")
+    part = x[1::2, ::-1]
+    x.tolist()
+    turned = part.T
+    y = turned - turned
+    part.realize()
+    y.assign(turned)
+    y.numpy()[:, :1] = 9
+    assert y.tolist() == [[9, 0]] and part.tolist() == [[0], [0]] and x.tolist() == [[0]] * 5
