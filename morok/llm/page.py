@@ -48,7 +48,7 @@ PAGE = """<!doctype html>
     const key = new URLSearchParams(location.hash.slice(1)).get("key");
     if (key) headers.authorization = "Bearer " + key;
     const started = performance.now();
-    let count = 0, answer = "";
+    let count = 0, answer = "", failed = false;
     try {
       const reply = await fetch("v1/chat/completions", {
         method: "POST", headers, signal: running.signal,
@@ -73,11 +73,12 @@ PAGE = """<!doctype html>
         }
       }
     } catch (error) {
-      if (error.name !== "AbortError") show("error", error.message);
+      if (error.name !== "AbortError") { show("error", error.message); failed = true; }
     }
     const seconds = (performance.now() - started) / 1000;
     byId("state").textContent = count + " tokens, " + (count / seconds).toFixed(1) + " a second";
-    messages.push({role: "assistant", content: answer});
+    if (failed) messages.pop();  // what was not answered would be refused again with every later message
+    else messages.push({role: "assistant", content: answer});
     byId("send").disabled = false;
     byId("stop").disabled = true;
   };

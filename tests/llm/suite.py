@@ -149,8 +149,9 @@ def test_memory_stays_flat(server: tuple[Any, Any]) -> None:
     assert asked(600, 1400) - before < 16 << 20
 
 
-def test_the_page_in_a_browser(server: tuple[Any, Any]) -> None:
-    """A conversation of two turns as it is streamed, one that is stopped, and an error in words."""
+def test_the_page_in_a_browser(server: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A conversation of two turns as it is streamed, an answer that is stopped, an error in words, and a turn
+    after each."""
     if why_not():
         pytest.skip(why_not())
     client, engine = server
@@ -160,18 +161,43 @@ def test_the_page_in_a_browser(server: tuple[Any, Any]) -> None:
         complaints: list[str] = []
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.goto(str(client.base_url).removesuffix("v1/"))
-        for turn, text in enumerate(("the first", "the second"), 1):
+
+        def say(text: str) -> None:
             page.fill("#text", text)
             page.press("#text", "Enter")
+
+        def answered(turn: int) -> None:
             page.locator(".assistant").nth(turn - 1).wait_for(state="attached")
             page.locator("#state", has_text="a second").wait_for()
             page.locator("#send:enabled").wait_for()
+            assert page.locator("#stop").is_disabled()
             assert page.locator(".user").count() == page.locator(".assistant").count() == turn
-        page.fill("#text", "x" * 200_000)
-        page.click("#send")
+
+        for turn, text in enumerate(("the first", "the second"), 1):
+            say(text)
+            answered(turn)
+        whole = engine.model.advance_together
+        with monkeypatch.context() as patch:  # a model that takes its time
+            patch.setattr(engine.model, "advance_together", lambda texts: (time.sleep(0.3), whole(texts))[1])
+            page.reload()
+            say("the third")
+            page.locator(".assistant:not(:empty)").wait_for()
+            page.click("#stop")
+            answered(1)
+            count = int(str(page.locator("#state").text_content()).split()[0])
+            assert 1 <= count < 60 and page.locator(".error").count() == 0
+            deadline = time.monotonic() + 20
+            while engine.running and time.monotonic() < deadline:  # its slot is free
+                time.sleep(0.02)
+            assert engine.running == 0
+        page.reload()
+        say("x" * 200_000)
         page.wait_for_selector(".error")
         assert "fit in the context" in str(page.locator(".error").first.text_content())
-        assert not complaints
+        page.locator("#send:enabled").wait_for()
+        say("a")
+        answered(2)
+        assert page.locator(".error").count() == 1 and not complaints
     deadline = time.monotonic() + 20
     while engine.running and time.monotonic() < deadline:
         time.sleep(0.02)
