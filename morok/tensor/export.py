@@ -90,7 +90,7 @@ def numpy(x: C) -> Array:
         return numpy(unshard(x))
     if not x._chain:
         bind_to_memory(storage, whole)  # it may have been computed as a part of something else
-    if _repeats(whole) or not claim(base_of(whole), storage, memory.is_shared):
+    if not _lies_evenly(whole, x) or not claim(base_of(whole), storage, memory.is_shared):
         # The array of memory that another storage owns would be a way to write there.
         if x._frozen is not None or not become_copy(storage):
             return _look(x).copy()
@@ -100,8 +100,8 @@ def numpy(x: C) -> Array:
         return _look(x)
     part_guests(base_of(whole))
     storage.exposed = True
-    shown = _part(whole, x)
-    return _look(x).copy() if shown is None else shown
+    array = _part(whole, x)
+    return _look(x).copy() if array is None else array
 
 
 def _computed(storage: Storage) -> UOp | None:
@@ -115,13 +115,24 @@ def _part(whole: UOp, x: C) -> Array | None:
     return part_of(array, x._chain, as_host(buffer_for(base_of(whole)))) if x._chain else array
 
 
-def _repeats(view: UOp) -> bool:
-    """Whether a view shows some of its memory several times."""
-    while view.op is not Ops.BUFFER:
-        if view.op is Ops.EXPAND:
-            return True
-        view = view.src[0]
-    return False
+def _lies_evenly(whole: UOp, x: C) -> bool:
+    """Whether the array of a tensor shares the memory of its storage: each element once, in even steps."""
+    node = whole
+    cut = bool(
+        x._chain
+    )  # whether axes are joined or split after they were moved: NumPy says if that is a view
+    reshaped = False
+    while node.op is not Ops.BUFFER:
+        if node.op is Ops.EXPAND:
+            return False
+        cut |= reshaped and node.op is not Ops.RESHAPE
+        reshaped |= node.op is Ops.RESHAPE
+        node = node.src[0]
+    memory = buffer_for(node)
+    if not cut or not get_device(memory.device).on_host:
+        return True
+    array = _part(whole, x)
+    return array is not None and (not array.size or np.may_share_memory(array, as_host(memory)))
 
 
 def _unseen(x: C) -> Array | None:

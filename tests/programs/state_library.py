@@ -116,7 +116,7 @@ def library() -> dict[str, Any]:
     from morok import Tensor, Variable, grad, jit
     from morok.device.registry import default_device, get_device
     from morok.ir.ops import Ops
-    from morok.tensor.memory.states import shown
+    from morok.tensor.memory.states import is_computed, shown
     from morok.tensor.realize import realize_storages
 
     on_host = get_device(default_device()).on_host
@@ -137,9 +137,10 @@ def library() -> dict[str, Any]:
 
     def poke(t: Any, value: Any, *ts: Any) -> None:
         # What was built on memory reads it when it is computed: so now. What was built on a value keeps it.
+        node = t._storage.node
+        on_memory = is_computed(node) or shown(node).op is Ops.AFTER
         if t._chain:  # the array of a part of something that is not computed is a copy
             realize_storages([t._storage])
-        on_memory = t.is_realized or shown(t.uop).op is Ops.AFTER
         write_outside(realized(t, *(ts if on_memory else ())).numpy(), t, value)
 
     def seen(t: Any, want: Any) -> Any:
