@@ -32,7 +32,8 @@ def quick_way(
     if not nodes or not trace.single or trace.checks or not trace.guards.is_empty:
         return None
     kind, take, put_back = trace.output_spec.kind, trace.idle.popleft, trace.idle.append
-    looks, first, rest = tuple(around), nodes[0], tuple(nodes[1:])
+    (look, was), (look_also, also_was), *others = around
+    looks, first, rest = tuple(others), nodes[0], tuple(nodes[1:])
     count, profiles, profiled = len(nodes), active_profiles, knobs.PROFILE
 
     def quick(args: tuple[Any, ...]) -> Core | None:
@@ -46,8 +47,10 @@ def quick_way(
                 for tensor, node in zip(args[1:], rest):  # noqa: B905 - they are of one length
                     if tensor._storage.node is not node or tensor._chain or tensor._leaf:
                         return None
-            for look, was in looks:
-                if look() is not was:
+            if look() is not was or look_also() is not also_was:
+                return None
+            for other, other_was in looks:
+                if other() is not other_was:
                     return None
             results = take()
         except (AttributeError, IndexError):  # not a tensor, or other threads have all of the results

@@ -176,25 +176,26 @@ def _lost(order: Iterable[UOp], written: set[UOp], states: dict[UOp, UOp]) -> tu
     """Nodes that need states which will be gone, and nodes with assignments of their own to run first."""
     lost: set[UOp] = set()
     pending: set[UOp] = set()
+    buffer, after, assign = Ops.BUFFER, Ops.AFTER, Ops.ASSIGN  # every node of a step comes along here
     for node in order:
         op = node.op
-        if op is Ops.BUFFER:
+        if op is buffer:
             if node in written:
                 lost.add(node)
             continue
-        if op is Ops.AFTER and node in states:
-            if states[node] is not node:
-                lost.add(node)
-            continue
         src = node.src
-        if not src:
-            continue
-        if op is Ops.AFTER:
+        if op is after:
+            if node in states:
+                if states[node] is not node:
+                    lost.add(node)
+                continue
             src = _sources(node)
+        elif not src:
+            continue
         first = src[0]  # mostly that is the one: a look at it alone costs half as much
         if first in lost or not lost.isdisjoint(src):
             lost.add(node)
-        if op is Ops.ASSIGN or (pending and (first in pending or not pending.isdisjoint(src))):
+        if op is assign or (pending and (first in pending or not pending.isdisjoint(src))):
             pending.add(node)
     return lost, pending
 
