@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from fractions import Fraction
 from struct import pack, unpack
 from typing import Any
 
@@ -138,6 +137,8 @@ def fma(x: float, y: float, z: float) -> float:
         return x * y + z
     if not math.isfinite(z) or x == 0.0 or y == 0.0:
         return z if x and y else x * y + z
+    from fractions import Fraction  # with the decimals that it brings: nobody else needs either
+
     exact = Fraction(x) * Fraction(y) + Fraction(z)
     try:
         return float(exact)

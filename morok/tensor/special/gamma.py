@@ -6,6 +6,7 @@ Sums and integrals have an axis of their own, of known length: they are loops in
 from __future__ import annotations
 
 import math
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,14 @@ _BERNOULLI = (
     854513 / 138, -236364091 / 2730,
 )  # fmt: skip
 _TERMS = 40  # of the sum in front of Euler and Maclaurin's formula
-_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(32)
+
+
+@cache
+def _gauss() -> tuple[Any, Any]:
+    """Where Gauss's rule of 32 points looks between 0 and 1, and with which weights. Few programs ask, and
+    NumPy has to be made to load and to solve for them."""
+    nodes, weights = np.polynomial.legendre.leggauss(32)
+    return (nodes + 1.0) * 0.5, weights * 0.5
 
 
 # --- logarithm and derivatives
@@ -246,7 +254,7 @@ def _tail_integral(a: Any, x: Any, below: Any) -> Any:
     reach = where(below, (c + sqrt(c * c + c * 8.0)) * 0.5, minimum(sqrt(c * 2.0), log(c + log1p(c) + 2.0)))
     away = arithmetic.abs(a - x)
     reach = minimum(reach, 40.0 / where(eq(away, 0.0), 1e-300, away))
-    nodes, weights = (from_data(x, v) for v in ((_NODES + 1.0) * 0.5, _WEIGHTS * 0.5))
+    nodes, weights = (from_data(x, v) for v in _gauss())
     s = unsqueeze(reach, -1) * nodes
     turned = where(unsqueeze(below, -1), -s, s)
     bend = expm1(turned) - turned
