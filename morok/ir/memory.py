@@ -1,16 +1,27 @@
-"""Memory in a graph of tensors: which one a view shows, and on which device a node is computed."""
+"""Memory in a graph of tensors: which one a view shows, and on which device a node is computed; and stores
+that join what they bring with what is there, at once (atomics): STORE with an op as its `arg`.
+
+    STORE(y[i], z)        y[i] = z
+    STORE(y[i], z, ADD)   y[i] = y[i] + z, whoever else does the same there
+
+Only ops and types whose result is the same in every order: whole numbers of 4 or 8 bytes.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from morok.dtype import DType
 from morok.errors import IRError
 from morok.ir.node import UOp
-from morok.ir.ops import Ops
+from morok.ir.ops import Op, Ops
 from morok.ir.provenance import place
 
 MEMORY = frozenset((Ops.BUFFER, Ops.PARAM))
 _SHOWS_FIRST = frozenset((Ops.AFTER, Ops.ASSIGN, Ops.PLACE, Ops.DETACH, Ops.IDENTITY, Ops.CONTIGUOUS))
+
+_OPS: frozenset[Op] = frozenset((Ops.ADD, Ops.MAX, Ops.MIN))
+_WIDTHS = (4, 8)  # bytes of what memory joins
 
 
 def base_of(view: UOp) -> UOp:
@@ -38,3 +49,13 @@ def device_of(node: UOp, known: Mapping[UOp, str]) -> str:
     Empty where nothing below it is memory: it is computed wherever it is needed.
     """
     return own_device(node) or next((known[s] for s in node.src if known[s]), "")
+
+
+def joined_by(store: UOp) -> Op | None:
+    """The op by which a STORE joins its value with what is there; None: it takes its place."""
+    return store.arg if isinstance(store.arg, Op) else None
+
+
+def memory_joins(op: Op, dtype: DType) -> bool:
+    """Whether the memory of a device with atomics joins these, and no order changes the result."""
+    return op in _OPS and dtype.is_bounded_int and dtype.lanes == 1 and dtype.itemsize in _WIDTHS

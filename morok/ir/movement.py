@@ -16,7 +16,7 @@ from morok.errors import DTypeError, IRError, ShapeError
 from morok.ir.bounds import bounds
 from morok.ir.build import REDUCE_OPS
 from morok.ir.infer import Shape, Size, numel, shape, show_shape, size_node
-from morok.ir.node import UOp, const, make, set_shape
+from morok.ir.node import UOp, alu, const, make, set_shape
 from morok.ir.ops import Op, Ops
 from morok.ir.provenance import place
 from morok.ir.scan import SCAN_OPS, values_of
@@ -226,3 +226,26 @@ def scan_axis(x: UOp, op: Op, axis: int, added: UOp | None = None) -> UOp:
     if 0 in own or (own[axis] == 1 and op is not Ops.MULACC):
         return x
     return make(Ops.SCAN_AXIS, x.dtype, values, (op, axis), depth=2)
+
+
+# --- rows of a table by their number: compared with every place, what matches kept, and added up. The
+# scheduler turns that into a read at a computed place.
+
+
+def spread_to(x: UOp, sizes: Shape) -> UOp:
+    """A node repeated to a shape that it broadcasts to."""
+    own = _own(x)
+    return x if own == sizes else expand(reshape(x, (1,) * (len(sizes) - len(own)) + own), sizes)
+
+
+def found_rows(table: UOp, places: UOp) -> UOp:
+    """(R, …) and places (…) below R → one row per place; zeros for a place that does not exist."""
+    where, own = _own(places), _own(table)
+    x = permute(table, [*range(1, len(own)), 0])
+    sizes = (*where, *own[1:], own[0])
+    last = len(sizes) - 1
+    spread = spread_to(reshape(places, (*where, *(1,) * len(own))), sizes)
+    counted = iota(tuple(n if i == last else 1 for i, n in enumerate(sizes)), last, places.dtype)
+    hit = alu(Ops.CMPEQ, spread, spread_to(counted, sizes))
+    value = alu(Ops.WHERE, hit, spread_to(x, sizes), const(table.dtype, 0))
+    return reshape(reduce_axis(value, Ops.ADD, (last,)), sizes[:-1])

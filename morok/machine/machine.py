@@ -17,7 +17,7 @@ from morok.dtype import FLOATS, DType, float32, float64
 from morok.dtype.records import record
 from morok.ir.matrix import MatrixUnit
 from morok.ir.ops import Op, Ops
-from morok.machine.rates import Attention, Grid, OpCosts, Products, Rates, Splits
+from morok.machine.rates import Attention, Grid, OpCosts, Products, Rates, Scatters, Splits
 
 # What a plain processor computes by itself. Everything else is decomposed into these.
 BASIC_OPS: frozenset[Op] = frozenset((
@@ -86,6 +86,7 @@ class Machine:
     rates: Rates = field(default_factory=Rates)
     splits: Splits = field(default_factory=Splits)
     grid: Grid | None = None  # all blocks together
+    scatters: Scatters | None = None  # memory joins whole numbers that threads bring at once
     products: Products | None = None  # tiles of blocks for products
     attention: Attention | None = None  # tiles of blocks for two products in a chain
     links: tuple[Link, ...] = ()

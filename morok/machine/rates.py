@@ -132,6 +132,17 @@ class Grid:
 
 @final
 @record(frozen=True)
+class Scatters:
+    """Rows put in places known when it runs, on a grid whose memory joins whole numbers. In clocks."""
+
+    step: float  # one step of a kernel in which all threads walk through all steps
+    updates: float  # that memory takes per clock, of one multiprocessor
+    meeting: float  # until the next update of the same place
+    crowd: int  # places for each update under way, so that they seldom meet
+
+
+@final
+@record(frozen=True)
 class BlockTile:
     """A block's tile: outputs, bytes of one row of steps, warps or threads along both sides, depth.
 

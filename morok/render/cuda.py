@@ -15,11 +15,12 @@ from typing import Any
 
 from morok.dtype import AddrSpace, PtrDType
 from morok.errors import CompileError
+from morok.ir.memory import joined_by
 from morok.ir.node import UOp
 from morok.ir.ops import AxisKind, Ops
 from morok.ir.provenance import place
 from morok.render import cuda_mbarriers
-from morok.render.cuda_ops import HELPERS
+from morok.render.cuda_ops import HELPERS, joined
 from morok.render.cuda_shared import ALIGN, places
 from morok.render.cuda_types import LANES, type_name, words_of
 from morok.render.cuda_units import UNITS
@@ -194,6 +195,10 @@ class _Kernel(Writer):
                 self.put(f"{memory}[{_plus(where if first is None else first, i)}] = {x};")
             return
         gate = f"if ({self.scalar(address.src[2])}) " if len(address.src) > 2 else ""
+        op = joined_by(node)
+        if op is not None:
+            self.put(f"{gate}{joined(op, value.dtype, f'{memory} + {where}', given[0])};")
+            return
         if value.dtype.lanes == 1:
             self.put(f"{gate}{memory}[{where}] = {given[0]};")
             return

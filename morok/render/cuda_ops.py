@@ -299,3 +299,13 @@ def may_wrap(node: UOp) -> bool:
             return True
         low, high = 0, int(b) << int(d)
     return not (scalar.min <= low and high <= scalar.max)
+
+
+def joined(op: Op, dtype: DType, place: str, value: str) -> str:
+    """A value joined with what lies in memory. A look before spares most of the largest or smallest: what is
+    there only ever comes closer to the end, so an old value is as good a reason to pass."""
+    if op is Ops.ADD:  # bits of signed numbers add up as those of others
+        name = unsigned_name(dtype)
+        return f"atomicAdd(({name}*)({place}), ({name}){value})"
+    sign, call = (">", "atomicMax") if op is Ops.MAX else ("<", "atomicMin")
+    return f"if ({value} {sign} *({place})) {call}({place}, {value})"

@@ -14,8 +14,11 @@ import numpy as np
 from morok.device.buffer import Array
 from morok.dtype import DType
 from morok.ir.arithmetic.arrays import storage
+from morok.ir.ops import Op, Ops
 
 _NOBODY, _SEVERAL = -1, -2
+_JOINED = -3  # and below: places that joined values by an op, one number for each
+_JOINS: dict[Op, Any] = {Ops.ADD: np.add, Ops.MAX: np.maximum, Ops.MIN: np.minimum}
 
 
 class Fault(Exception):
@@ -123,6 +126,17 @@ class GlobalMemory:
         """Writes where others may do so too, for any of the values will do."""
         check_places(self.name, self.size, threads, places)
         self.data[places] = values
+
+    def join(self, threads: Array, places: Array, values: Array, op: Op) -> None:
+        """Joins values with what is there. Others may do so too, by the same op and in no other way."""
+        check_places(self.name, self.size, threads, places)
+        check_known(self.name, np.asarray(self.known[places].all(axis=-1)), threads, places)
+        if self.writer is None:
+            self.writer = np.full(self.size, _NOBODY, dtype=np.int64)
+        mark = _JOINED - sorted(_JOINS, key=lambda o: o.name).index(op)
+        self._alone(self.writer[places], np.full(places.shape, mark), places)
+        self.writer[places] = mark
+        _JOINS[op].at(self.data, places, values)
 
     def _alone(self, before: Array, who: Array, places: Array) -> None:
         wrong = (before != _NOBODY) & (before != who)

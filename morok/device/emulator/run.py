@@ -23,6 +23,7 @@ from morok.errors import DeviceError, VariableError
 from morok.ir.arithmetic.alu import evaluate_array
 from morok.ir.arithmetic.arrays import storage
 from morok.ir.checks import NOTE
+from morok.ir.memory import joined_by
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import Op, Ops
 from morok.ir.provenance import place
@@ -249,7 +250,14 @@ class Run(Threads):
             where, data = where[:1], data[:1] if chosen is None else data[chosen][:1]
             address.memory.note(threads[:1], where, data)
             return
-        address.memory.write(threads, where, data if chosen is None else data[chosen])
+        brought = data if chosen is None else data[chosen]
+        op = joined_by(node)
+        if op is None:
+            address.memory.write(threads, where, brought)
+        elif isinstance(address.memory, GlobalMemory):
+            address.memory.join(threads, where, brought, op)
+        else:
+            self.fail("joins what it brings with memory of a block", int(threads[0]))
 
     # --- vectors
 

@@ -19,6 +19,7 @@ from morok.ir.scan import scan_loops
 from morok.machine.machine import Machine
 from morok.optimize.actions import (
     accumulate_in_cache,
+    atomic,
     back_to_back_gemm,
     cache_row,
     edges,
@@ -86,6 +87,7 @@ ACTIONS: dict[str, Action] = {
         Action("ONLINE", online.can_online, online.online),
         Action("SKIP", skip.can_skip, skip.skip),
         Action("PARTITION", partition.can_partition, partition.partition),
+        Action("ATOMIC", atomic.can_atomic, atomic.atomic),
         Action("TC", back_to_back_gemm.can_use, back_to_back_gemm.use),
         Action("WARP_SPECIALIZE", warp_specialize.can_warp_specialize, warp_specialize.warp_specialize),
         Action("PERSISTENT", warp_specialize.can_be_persistent, warp_specialize.persistent),
@@ -102,6 +104,7 @@ def outcome(loops: Loops, opt: Opt, machine: Machine) -> UOp | str:
         warp_specialize.refuses(loops, opt)
         or action.condition(loops, opt, machine)
         or scans.refuses(loops, opt)
+        or atomic.refuses(loops, opt)
     )
     if reason is not None:
         return reason

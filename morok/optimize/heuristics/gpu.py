@@ -21,6 +21,7 @@ from __future__ import annotations
 import math
 
 from morok.ir.infer import closed_ranges
+from morok.ir.memory import joined_by
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import AxisKind, Ops
 from morok.machine.machine import Machine
@@ -71,9 +72,13 @@ def write_out(builder: Builder) -> None:
 
 
 def share_rows_of_scatters(builder: Builder) -> None:
-    """Rows that are put in places one after the other: threads share the places, as many as are free."""
+    """Rows that are put in places: at once where memory joins them and no order counts, else one after the
+    other, where threads share the places, as many as are free."""
     for effect in builder.ast.src:
         if effect.op is not Ops.END:
+            continue
+        steps_in_order = [r for r in closed_ranges(effect) if r.arg[1] is AxisKind.ORDERED]
+        if steps_in_order and builder.do("ATOMIC", int(steps_in_order[0].arg[0])):
             continue
         ordered = [r for r in closed_ranges(effect) if r.arg[1] is AxisKind.ORDERED and size(r) is not None]
         steps = math.prod(map(trips, ordered))
@@ -93,7 +98,7 @@ def spread(builder: Builder, effect: UOp) -> None:
     ordered = sorted(free, key=lambda r: (place.step(r) != 1, -int(r.arg[0])))
     first = ordered[0]
     room = min(THREADS, builder.machine.block_threads)
-    if place.step(first) == 1 and not _has_long_reduction(effect):
+    if place.step(first) == 1 and not _has_long_reduction(effect) and joined_by(store_of(effect)) is None:
         if transpose_through_shared(builder, effect, first):
             return
         lanes = lanes_for(first, memory_of(store_of(effect)), builder.machine)

@@ -14,6 +14,7 @@ from morok.dtype import DType, PtrDType, float32, identity, index, uint8
 from morok.dtype.types import SIGNED, UNSIGNED
 from morok.errors import ProofError
 from morok.ir.infer import closed_ranges, dimensions, ranges, summed
+from morok.ir.memory import joined_by
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import Op, Ops
 from morok.ir.scan import LAST, neutral, parts
@@ -51,6 +52,8 @@ def effects(kernel: UOp) -> list[Effect]:
             stack += [(s, loops) for s in reversed(node.src)]
         elif node.op is Ops.END:
             stack.append((node.src[0], (*loops, *node.src[1:])))
+        elif node.op is Ops.STORE and joined_by(node) is not None:
+            raise Opaque("memory that joins what threads bring")
         elif node.op is Ops.STORE:
             found.append(Effect(node, loops))
         else:

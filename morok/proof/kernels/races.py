@@ -17,6 +17,7 @@ from typing import final
 from morok.dtype import AddrSpace, index
 from morok.ir.bounds import bounds, vmin
 from morok.ir.checks import NOTE
+from morok.ir.memory import joined_by
 from morok.ir.node import UOp, alu, const, make
 from morok.ir.ops import AxisKind, Ops
 from morok.proof.kernels.linear import Step, Sum, Sums, meets
@@ -121,6 +122,8 @@ def conflicts(listing: Listing, found: list[Place]) -> Iterator[Conflict]:
             for b in group:
                 if b.access.writes and b.access.position < a.access.position:
                     continue  # seen from the other side
+                if (op := joined_by(a.access.node)) is not None and op is joined_by(b.access.node):
+                    continue  # memory joins what both bring, in any order
                 if not listing.specials:
                     yield from _workers(listing, a, b)
                 elif a.access.space is AddrSpace.GLOBAL:

@@ -14,6 +14,7 @@ from morok.schedule.graph.boundaries import drop_copies, keep_outputs, transfer_
 from morok.schedule.graph.fusion import choose_buffers
 from morok.schedule.graph.operand_layout import lay_operands
 from morok.schedule.graph.scans import split_scans
+from morok.schedule.graph.scatters import scatters_in_any_order
 from morok.schedule.graph.split_reductions import split_reductions
 from morok.schedule.graph.states import keep_old_values
 from morok.schedule.graph.views import views
@@ -45,6 +46,10 @@ GRAPH_STAGES: tuple[Stage, ...] = (
     _graph(
         "1.5a", "operand layout", "operands that no unit reads in vectors, in another order", lay_operands,
         "how a product reads its operands, and the time of both",
+    ),
+    _graph(
+        "1.5b", "scatters", "steps that meet in a place come in any order", scatters_in_any_order,
+        "the device that each is computed on, and the time of what would result", when=Ops.SCATTER,
     ),
     _graph(
         "1.6", "split reductions", "long ones in two stages, if the knob says so", split_reductions,

@@ -13,6 +13,7 @@ from morok.ir.build import cast
 from morok.ir.call import call
 from morok.ir.checks import Complaint, check
 from morok.ir.infer import Shape, Size, numel
+from morok.ir.movement import found_rows
 from morok.ir.node import UOp, alu, const, make
 from morok.ir.ops import Op, Ops
 from morok.tensor.core import expand_to, iota, require_shape
@@ -47,18 +48,6 @@ def take_rows(table: UOp, places: UOp) -> UOp:
 def named_rows(found: UOp, table: UOp, places: UOp) -> UOp:
     """A lookup under its name, by which its gradient goes."""
     return call("rows", found, table, places)
-
-
-def found_rows(table: UOp, places: UOp) -> UOp:
-    """The lookup itself."""
-    where, own = require_shape(places), require_shape(table)
-    x = move.permute(table, [*range(1, len(own)), 0])
-    sizes = (*where, *own[1:], own[0])
-    last = len(sizes) - 1
-    spread = expand_to(move.reshape(places, (*where, *(1,) * len(own))), sizes)
-    hit = alu(Ops.CMPEQ, spread, expand_to(iota(sizes, last, places.dtype), sizes))
-    value = alu(Ops.WHERE, hit, expand_to(x, sizes), const(table.dtype, 0))
-    return move.reshape(move.reduce_axis(value, Ops.ADD, (last,)), sizes[:-1])
 
 
 def put_rows(x: UOp, places: UOp, rows: UOp, op: Op | None = None) -> UOp:

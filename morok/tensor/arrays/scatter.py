@@ -1,7 +1,8 @@
 """Writing to places that are known when the program runs, as functions: the result is a new tensor.
 
 One mechanism: the tensor as a table of rows, rows put one after the other (`rows.py`). Later ones win; with a
-reduction they add up, in order, so the result is the same on every device.
+reduction they add up. In order on a processor; on a GPU in any order, with sums that no order changes
+(`schedule/graph/scatters.py`). So the result is the same every time.
 """
 
 from __future__ import annotations

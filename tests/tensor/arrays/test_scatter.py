@@ -7,6 +7,7 @@ import pytest
 
 from morok import Tensor, knobs
 from morok.errors import DTypeError, OutOfRange, ShapeError
+from morok.machine.devices import machine_of
 from tests.devices import devices
 from tests.tensor.common import same
 
@@ -58,7 +59,12 @@ def test_the_last_of_equal_places_wins_and_sums_keep_their_order(where: str) -> 
         places = RNG.integers(0, 3, 200)
         values = RNG.standard_normal((200, 17)).astype(np.float32)
         wanted = np.zeros((3, 17), np.float32)
-        np.add.at(wanted, places, values)  # one after the other, so the rounding is the same
+        if machine_of(where).scatters is None:
+            np.add.at(wanted, places, values)  # one after the other, so the rounding is the same
+        else:  # in any order: as if the sum had no rounding but the last
+            exact = np.zeros((3, 17))
+            np.add.at(exact, places, values.astype(np.float64))
+            wanted[:] = exact
         same(Tensor.zeros(3, 17).index_add(0, Tensor(places), Tensor(values)), wanted)
         wanted[places] = values
         same(Tensor.zeros(3, 17).index_copy(0, Tensor(places), Tensor(values)), wanted)
@@ -99,7 +105,7 @@ def test_counts() -> None:
     x = RNG.integers(0, 9, 100)
     same(Tensor(x).bincount(9), np.bincount(x, minlength=9))
     w = RNG.standard_normal(100)
-    same(Tensor(x).bincount(9, Tensor(w)), np.bincount(x, w, 9))
+    same(Tensor(x).bincount(9, Tensor(w)), np.bincount(x, w, 9), rtol=1e-14, atol=1e-14)
     assert Tensor([-1, 12, 2]).bincount(3).tolist() == [0, 0, 1]
 
 
