@@ -71,11 +71,17 @@ class Value:
     def __neg__(self) -> Value:
         return self.code.put(make(Ops.NEG, self.dtype, (self.node,)))
 
-    def __and__(self, other: Value) -> Value:
+    def __and__(self, other: Any) -> Value:
         return self._with(Ops.AND, other)
 
-    def __or__(self, other: Value) -> Value:
+    def __or__(self, other: Any) -> Value:
         return self._with(Ops.OR, other)
+
+    def __lshift__(self, bits: int) -> Value:
+        return self._with(Ops.SHL, bits)
+
+    def __rshift__(self, bits: int) -> Value:
+        return self._with(Ops.SHR, bits)
 
     def _compare(self, op: Op, other: Any, swapped: bool = False) -> Value:
         y = self.code.value(other, self.dtype)

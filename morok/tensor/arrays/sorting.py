@@ -1,7 +1,8 @@
 """Order: sort, the k largest, medians, and search in sorted rows.
 
-Long rows are sorted digit by digit (`radix.py`). In short ones every pair is compared: an element's place in
-the result is the number of elements before it.
+Long rows are sorted digit by digit: on a processor at once, by a kernel that counts (`written_order.py`),
+else, and inside of functions that are traced, as a graph (`radix.py`). In short ones every pair is compared:
+an element's place in the result is the number of elements before it.
 
 What is sorted are whole numbers of 64 bits: the upper half orders as the elements do (NaN last, -0 and 0
 equal), the lower half is the position, so no two are equal and equal elements stay in order.
@@ -15,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from morok import dtype as dt
+from morok import knobs
 from morok.dtype import promote
 from morok.errors import ArgumentError, ShapeError
 from morok.ir.infer import show_shape
@@ -26,7 +28,9 @@ from morok.tensor.arrays.movement import narrow, permute, reshape, squeeze, tran
 from morok.tensor.arrays.radix import counting, largest_of, places_in_rows, sorted_by_digits
 from morok.tensor.arrays.reduce import Sorted, mean
 from morok.tensor.arrays.rows import put_rows
+from morok.tensor.arrays.written_order import row_order
 from morok.tensor.calls.trace_cache import refuse_trace_cache
+from morok.tensor.calls.tracing import is_tracing
 from morok.tensor.core import Core, expand_to, iota
 from morok.tensor.creation.constructors import as_operand, contiguous, zeros_like
 from morok.tensor.dtypes import accumulator, float_of
@@ -35,7 +39,7 @@ from morok.tensor.elementwise.conversion import bitcast, cast
 from morok.tensor.elementwise.functions import lerp
 from morok.tensor.elementwise.operators import T
 from morok.tensor.elementwise.rounding import isnan
-from morok.tensor.export import tolist
+from morok.tensor.export import realize, tolist
 from morok.tensor.sizes import _UNSET, as_axes, as_axis, axis_or_dim, concrete_shape
 
 _RUN = 256  # elements of which every pair is compared
@@ -96,6 +100,8 @@ def _sort_keys(x: T, descending: bool) -> list[tuple[T, int, int]]:
 
 def _row_order(x: T, descending: bool) -> T:
     """For rows (…, n), the positions of the elements in order."""
+    if _is_counted(x):
+        return _counted_order(x, descending)
     result: T | None = None
     for key, first, bits in _sort_keys(x, descending):
         mine = key if result is None else gather(key, -1, result)
@@ -103,6 +109,30 @@ def _row_order(x: T, descending: bool) -> T:
         result = order if result is None else gather(result, -1, order)
     assert result is not None
     return result
+
+
+def _is_counted(x: T) -> bool:
+    """Whether rows are sorted now, by a kernel of the processor that is written by hand."""
+    known = all(isinstance(n, int) for n in x.shape) and 0 not in x.shape
+    if not known or x.device != "CPU" or is_tracing() or knobs.MACHINE.value:
+        return False
+    return _RUN < concrete_shape(x.shape)[-1] < 1 << 32
+
+
+def _counted_order(t: T, descending: bool) -> T:
+    from morok.tensor.linalg.written.calls import run
+
+    x = realize(t)  # it is read here, and by whoever wants the values
+    key = _unsigned_key(x)
+    key = ~key if descending else key
+    *lead, count = concrete_shape(x.shape)
+    rows = math.prod(lead)
+    words = 2 * rows * count
+    space = [((words,), dt.uint64), ((words if key.dtype is dt.uint64 else 1,), dt.uint32)]
+    given = reshape(key, rows, count)
+    found = run(row_order, (key.dtype, rows, count), [((rows, count), dt.int64), *space], given)
+    order: T = found[0]
+    return reshape(x._new(order.uop), *lead, count)
 
 
 def _sorted_positions(x: T, first: int, bits: int) -> T:
