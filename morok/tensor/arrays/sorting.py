@@ -20,7 +20,8 @@ from morok import knobs
 from morok.dtype import promote
 from morok.errors import ArgumentError, ShapeError
 from morok.ir.infer import show_shape
-from morok.ir.node import const
+from morok.ir.node import const, toposort
+from morok.ir.ops import Ops
 from morok.tensor.arrays import reduce
 from morok.tensor.arrays.index import gather
 from morok.tensor.arrays.joining import stack
@@ -39,11 +40,12 @@ from morok.tensor.elementwise.conversion import bitcast, cast
 from morok.tensor.elementwise.functions import lerp
 from morok.tensor.elementwise.operators import T
 from morok.tensor.elementwise.rounding import isnan
-from morok.tensor.export import realize, tolist
+from morok.tensor.export import tolist
 from morok.tensor.sizes import _UNSET, as_axes, as_axis, axis_or_dim, concrete_shape
 
 _RUN = 256  # elements of which every pair is compared
 _WORTH_SELECTING = 8  # times as many elements as are wanted: fewer are sorted
+_MUCH = frozenset((Ops.REDUCE_AXIS, Ops.SCAN_AXIS, Ops.SCATTER, Ops.COPY))  # not to be done twice
 # lower bits of a narrow float's key that say nothing new: it is ordered as a float32
 _SPARE_BITS = {dt.float16: 12, dt.bfloat16: 16}
 
@@ -112,17 +114,20 @@ def _row_order(x: T, descending: bool) -> T:
 
 
 def _is_counted(x: T) -> bool:
-    """Whether rows are sorted now, by a kernel of the processor that is written by hand."""
+    """Whether rows are sorted now, by a kernel of the processor that is written by hand.
+
+    What they are made of is computed for that, and again by whoever wants the values, so it is little.
+    """
     known = all(isinstance(n, int) for n in x.shape) and 0 not in x.shape
     if not known or x.device != "CPU" or is_tracing() or knobs.MACHINE.value:
         return False
-    return _RUN < concrete_shape(x.shape)[-1] < 1 << 32
+    long = _RUN < concrete_shape(x.shape)[-1] < 1 << 32
+    return long and not any(n.op in _MUCH for n in toposort(x.uop))
 
 
-def _counted_order(t: T, descending: bool) -> T:
+def _counted_order(x: T, descending: bool) -> T:
     from morok.tensor.linalg.written.calls import run
 
-    x = realize(t)  # it is read here, and by whoever wants the values
     key = _unsigned_key(x)
     key = ~key if descending else key
     *lead, count = concrete_shape(x.shape)

@@ -3,7 +3,7 @@
     y[n, o, p] = Σ over c, k of x[n, c, p·stride + k·dilation - padding] · w[o, c, k]
 
 Derived step by step, the gradient of x would add up overlapping windows. Seen as a whole it is a convolution
-of the gradient (with zeros between its elements if the stride is more than one) with the weights turned.
+of the gradient with the weights turned; with a stride, one for each place between two of its elements.
 """
 
 from __future__ import annotations
@@ -200,21 +200,24 @@ def _in_phases(
     """A transposed convolution with steps: y[q·s + a] = Σ over c, j of x[c, q - j] · w[c, j·s + a].
 
     The s phases a are channels of a plain convolution with a kernel of ⌈k/s⌉, and then put in their places.
-    A kernel no longer than the step is a product.
+    A kernel no longer than the step is a product, and has no more phases than weights.
     """
     count = len(stride)
     inner, per_group, *kernel = (known_size(size, "the weights of a convolution") for size in w.shape)
     reach = [-(-k // s) for k, s in zip(kernel, stride, strict=True)]
-    ends = [(0, r * s - k) for r, s, k in zip(reach, stride, kernel, strict=True)]
+    there = [min(s, k) for s, k in zip(stride, kernel, strict=True)]
+    ends = [(0, r * s - k) for r, s, k in zip(reach, there, kernel, strict=True)]
     w = pad(reshape(w, groups, inner // groups, per_group, *kernel), [None, None, None, *ends])
-    split = [n for r, s in zip(reach, stride, strict=True) for n in (r, s)]
+    split = [n for r, s in zip(reach, there, strict=True) for n in (r, s)]
     w = reshape(w, groups, inner // groups, per_group, *split)
     turns, phases = ([3 + 2 * i + n for i in range(count)] for n in (0, 1))
     w = flip(permute(w, 0, 2, *phases, 1, *turns), *range(3 + count, 3 + 2 * count))
-    w = reshape(w, groups * per_group * math.prod(stride), inner // groups, *reach)
+    w = reshape(w, groups * per_group * math.prod(there), inner // groups, *reach)
     y = contiguous(conv2d(x, w, padding=tuple([r - 1 for r in reach]), groups=groups))
     places = y.shape[2:]
-    y = reshape(y, y.shape[0], groups * per_group, *stride, *places)
+    y = reshape(y, y.shape[0], groups * per_group, *there, *places)
+    empty = [(0, s - n) for s, n in zip(stride, there, strict=True)]
+    y = pad(y, [None, None, *empty, *(None for _ in range(count))])
     pairs = [n for i in range(count) for n in (2 + count + i, 2 + i)]
     y = permute(y, 0, 1, *pairs)
     y = reshape(y, *y.shape[:2], *(n * s for n, s in zip(places, stride, strict=True)))
@@ -337,7 +340,17 @@ def _pull_weights(
 def _pull_input(
     x: Any, w: Any, g: Any, stride: Sequence[int], pads: Pairs, dilation: Sequence[int], groups: int
 ) -> Any:
-    """A convolution of the gradient, with zeros in it and around it, with the weights turned around."""
+    """A convolution of the gradient, with zeros around it, with the weights turned around. With a step: one
+    for each place between two of the gradient's; where weights lie apart as well, zeros are between them."""
+    sizes = (*x.shape[2:], *g.shape[2:])
+    if max(stride) > 1 and max(dilation) == 1 and all(isinstance(n, int) for n in sizes):
+        starts = [first for first, _ in pads]
+        reached = [
+            (n - 1) * s + k - 2 * p
+            for n, s, k, p in zip(g.shape[2:], stride, w.shape[2:], starts, strict=True)
+        ]
+        extra = [n - m for n, m in zip(x.shape[2:], reached, strict=True)]
+        return _in_phases(g, w, stride, starts, extra, groups)
     around: list[tuple[int, int]] = []
     for axis, (s, (before, _), d) in enumerate(zip(stride, pads, dilation, strict=True), 2):
         g = _with_zeros_between(g, axis, s)
