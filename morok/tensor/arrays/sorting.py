@@ -34,6 +34,7 @@ from morok.tensor.calls.trace_cache import refuse_trace_cache
 from morok.tensor.calls.tracing import is_tracing
 from morok.tensor.core import Core, expand_to, iota
 from morok.tensor.creation.constructors import as_operand, contiguous, zeros_like
+from morok.tensor.creation.written import run
 from morok.tensor.dtypes import accumulator, float_of
 from morok.tensor.elementwise.comparison import where
 from morok.tensor.elementwise.conversion import bitcast, cast
@@ -126,8 +127,6 @@ def _is_counted(x: T) -> bool:
 
 
 def _counted_order(x: T, descending: bool) -> T:
-    from morok.tensor.linalg.written.calls import run
-
     key = _unsigned_key(x)
     key = ~key if descending else key
     *lead, count = concrete_shape(x.shape)

@@ -22,7 +22,6 @@ from typing import Any, final
 from morok.caches import Cache
 from morok.device.buffer import ALIGNMENT, Buffer, bind_buffer
 from morok.device.registry import get_device
-from morok.dtype import DType
 from morok.errors import ShapeError
 from morok.forks import renewed
 from morok.ir.memory import base_of
@@ -35,6 +34,7 @@ from morok.tensor.arrays.joining import stack
 from morok.tensor.arrays.movement import permute, reshape
 from morok.tensor.calls.tracing import is_tracing
 from morok.tensor.creation.constructors import contiguous
+from morok.tensor.creation.written import tensor_of
 from morok.tensor.elementwise.operators import T
 from morok.tensor.export import realize
 from morok.tensor.linalg.steps import batch_is_last
@@ -176,10 +176,3 @@ def _loop(
 def tensor_on(x: T, memory: Buffer, shape: tuple[int, ...]) -> T:
     """A tensor of x's kind on memory that has been filled."""
     return tensor_of(x, memory, shape, x.dtype)
-
-
-def tensor_of(x: T, memory: Buffer, shape: tuple[int, ...], dtype: DType) -> T:
-    """The same with elements of another type."""
-    node: UOp = new_buffer(dtype, math.prod(shape), x.device)
-    bind_buffer(node, memory)
-    return x._new(view_of(node, shape))

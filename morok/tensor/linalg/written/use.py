@@ -10,9 +10,10 @@ from typing import Any
 from morok import dtype as dt
 from morok.tensor.arrays.arrange import matrix_transpose
 from morok.tensor.arrays.movement import expand
+from morok.tensor.creation.written import run
 from morok.tensor.elementwise.conversion import cast
 from morok.tensor.linalg.written import lanes, lanes_orthogonal, rows, rows_symmetric
-from morok.tensor.linalg.written.calls import flat_batch, is_written, run
+from morok.tensor.linalg.written.calls import flat_batch, is_written
 from morok.tensor.sizes import broadcast_shapes, concrete_shape
 
 __all__ = ["is_written"]
