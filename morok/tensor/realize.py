@@ -323,7 +323,8 @@ def become_copy(storage: Storage) -> bool:
 
 def part_guests(memory: UOp) -> None:
     """Memory is shown to somebody outside, who can write to it: values that lie there go elsewhere before."""
-    guests = [guest for guest in take_guests(memory) if shown_memory(guest.node) is memory]
+    owner = owner_of(memory)  # perhaps once a guest itself, when the memory was another one's
+    guests = [g for g in take_guests(memory) if g is not owner and shown_memory(g.node) is memory]
     for guest in guests:
         become_copy(guest)
     if guests:
