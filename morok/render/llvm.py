@@ -34,8 +34,8 @@ class _Kernel(Writer):
     def write(self) -> None:
         for position, node in enumerate(self.instructions):
             self.starts.append(len(self.lines))
-            if node.op in (Ops.CONST, Ops.VCONST) or node in self.spread:
-                continue  # written where they are used
+            if node.op in (Ops.CONST, Ops.VCONST) or node in self.spread or node in self.pointers.unneeded:
+                continue  # written where they are used, if they are
             self.comment(node)
             self.instruction(position, node)
         self.starts.append(len(self.lines))
@@ -128,6 +128,16 @@ class _Kernel(Writer):
             return
         place_ = node.src[1]
         elem = type_name(dtype.elem.scalar)
+        found = self.pointers.places.get(node)
+        if found is not None:
+            pointer, offset = found
+            name = self.pointer(pointer, elem)
+            name = self.let(f"getelementptr {elem}, ptr {name}, i64 {offset}") if offset else name
+            if len(node.src) > 2 and node.src[2].dtype.lanes == 1:
+                first = self.name_of(pointer.base)
+                name = self.let(f"select i1 {self.name_of(node.src[2])}, ptr {name}, ptr {first}")
+            self.names[node] = name
+            return
         base = self.name_of(node.src[0])
         where = self.name_of(place_)
         if len(node.src) > 2 and node.src[2].dtype.lanes == 1:
@@ -296,6 +306,7 @@ class _Kernel(Writer):
         before = self.block
         guard = None
         alone = position in self.once
+        moved = self.first_places(node, start)
         if threaded or alone or low < 1:
             runs = self.let(f"icmp slt {t} {start}, {end}")
             if alone:
@@ -312,6 +323,12 @@ class _Kernel(Writer):
         self.lines.append(
             f"  {loop.counter} = phi {t} [ {start}, %{before} ], [ {loop.counter}.next, %LATCH ]"
         )
+        self.known_pointers.append({})
+        for pointer, first in moved:
+            name = self.fresh()
+            loop.moved.append((pointer, len(self.lines), name))
+            self.known_pointers[-1][pointer] = name
+            self.lines.append(f"  {name} = phi ptr [ {first}, %{before} ], [ {name}.next, %LATCH ]")
         for slot in self.written_in.get(position, ()):
             if slot not in self.values:
                 continue
@@ -326,6 +343,10 @@ class _Kernel(Writer):
         loop = self.loops.pop()
         t = type_name(loop.node.dtype)
         latch = self.block
+        self.known_pointers.pop()
+        for pointer, line, name in loop.moved:
+            self.lines[line] = self.lines[line].replace("%LATCH", f"%{latch}")
+            self.put(f"{name}.next = getelementptr {self.element(pointer)}, ptr {name}, i64 {pointer.step}")
         self.put(f"{loop.counter}.next = add nuw nsw {t} {loop.counter}, 1")
         again = self.let(f"icmp slt {t} {loop.counter}.next, {loop.end}")
         self.put(f"br i1 {again}, label %{loop.head}, label %{loop.exit}")
@@ -346,10 +367,12 @@ class _Kernel(Writer):
         then, after = self.label("then"), self.label("after")
         self.put(f"br i1 {self.name_of(node.src[0])}, label %{then}, label %{after}")
         self.branches.append((self.block, after, dict(self.values)))
+        self.known_pointers.append({})
         self.start_block(then)
 
     def close_if(self) -> None:
         before, after, values = self.branches.pop()
+        self.known_pointers.pop()
         self.put(f"br label %{after}")
         latest = self.block
         self.start_block(after)

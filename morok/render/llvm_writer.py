@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from morok.dtype import DType
+from morok.dtype import DType, PtrDType
 from morok.ir.node import UOp
 from morok.ir.ops import Ops
 from morok.render.llvm_list import Slot, only_spread, outside_of_thread, unpromotable, written_slots
+from morok.render.llvm_pointers import Pointer, pointers_of
 from morok.render.llvm_types import constant, type_name
 from morok.render.program import Argument
 
@@ -15,7 +16,7 @@ from morok.render.program import Argument
 class Loop:
     """A loop that is being written."""
 
-    __slots__ = ("counter", "end", "exit", "guard", "head", "line", "node", "phis", "start")
+    __slots__ = ("counter", "end", "exit", "guard", "head", "line", "moved", "node", "phis", "start")
 
     def __init__(self, node: UOp, head: str, exit_: str, end: str, start: str, guard: str | None) -> None:
         self.node = node
@@ -27,6 +28,7 @@ class Loop:
         self.counter = ""
         self.line = 0  # where the counter's phi node stands
         self.phis: list[tuple[Slot, int, str, str]] = []  # slot, line, name, value before the loop
+        self.moved: list[tuple[Pointer, int, str]] = []  # with the line of its phi node and its name
 
 
 class Writer:
@@ -62,6 +64,10 @@ class Writer:
         self.in_memory = unpromotable(instructions)
         self.once = outside_of_thread(instructions)
         self.spread = only_spread(instructions)
+        self.pointers = pointers_of(instructions)
+        self.known_pointers: list[dict[Pointer, str]] = [
+            {}
+        ]  # by the loops and branches that they are made in
 
     # --- small things
 
@@ -106,5 +112,42 @@ class Writer:
         t = type_name(node.dtype)
         self.numbers.append((t, self.name_of(node)))
         return self.let(f"load {t}, ptr %number{len(self.numbers) - 1}, align {node.dtype.scalar.itemsize}")
+
+    # --- pointers
+
+    def pointer(self, pointer: Pointer, elem: str) -> str:
+        """A pointer that several places share, made where the first of them is."""
+        for known in reversed(self.known_pointers):
+            if pointer in known:
+                return known[pointer]
+        place_ = pointer.terms[0]
+        name = self.let(
+            f"getelementptr {elem}, ptr {self.name_of(pointer.base)}, {type_name(place_.dtype)} "
+            f"{self.name_of(place_)}"
+        )
+        self.known_pointers[-1][pointer] = name
+        return name
+
+    def first_places(self, node: UOp, start: str) -> list[tuple[Pointer, str]]:
+        """Where the pointers of a loop are before its first step."""
+        found = []
+        for pointer in self.pointers.moved.get(node, ()):
+            names = [self.as_long(x.dtype, self.name_of(x)) for x in pointer.terms]
+            if start != "0":
+                names.append(self.let(f"mul i64 {self.as_long(node.dtype, start)}, {pointer.step}"))
+            total = names[0] if names else "0"
+            for name in (*names[1:], *([str(pointer.offset)] if pointer.offset else ())):
+                total = self.let(f"add i64 {total}, {name}")
+            base, elem = self.name_of(pointer.base), self.element(pointer)
+            found.append((pointer, self.let(f"getelementptr {elem}, ptr {base}, i64 {total}")))
+        return found
+
+    def as_long(self, dtype: DType, name: str) -> str:
+        return name if dtype.bits == 64 else self.let(f"sext {type_name(dtype)} {name} to i64")
+
+    def element(self, pointer: Pointer) -> str:
+        dtype = pointer.base.dtype
+        assert isinstance(dtype, PtrDType)
+        return type_name(dtype.elem.scalar)
 
     # --- vectors

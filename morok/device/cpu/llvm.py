@@ -10,7 +10,8 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from hashlib import blake2b
 from importlib.util import find_spec
@@ -122,17 +123,42 @@ def _parse(text: str, processor: Processor) -> Any:
     return module
 
 
+_MEASURED = frozenset(("aarch64",))  # where code without loop strength reduction is known to be as fast
+
+
+@contextmanager
+def _moved_pointers(processor: Processor) -> Iterator[None]:
+    """LLVM does not look for pointers that loops could move: the text moves them itself (`llvm_pointers.py`).
+
+    The search was a third of LLVM's time. It has no other switch than one for the whole process, which is
+    given back, for whoever else uses LLVM here.
+    """
+    if processor.arch not in _MEASURED:
+        yield
+        return
+    llvm = binding()
+    llvm.set_option("", "-disable-lsr")
+    try:
+        yield
+    finally:
+        llvm.set_option("", "-disable-lsr=false")
+
+
 def compile_object(text: str, processor: Processor | None = None, level: int = 2) -> bytes:
     """LLVM IR as relocatable object code."""
     where = processor or host()
-    code: bytes = _target_machine(where, level).emit_object(_parse(text, where))
+    module = _parse(text, where)
+    with _moved_pointers(where):
+        code: bytes = _target_machine(where, level).emit_object(module)
     return code
 
 
 def compile_assembly(text: str, processor: Processor | None = None, level: int = 2) -> str:
     """LLVM IR as assembly, for people."""
     where = processor or host()
-    assembly: str = _target_machine(where, level).emit_assembly(_parse(text, where))
+    module = _parse(text, where)
+    with _moved_pointers(where):
+        assembly: str = _target_machine(where, level).emit_assembly(module)
     return assembly
 
 

@@ -5,36 +5,35 @@ entry:
 loop1:
   %x1 = phi i64 [ 0, %entry ], [ %x1.next, %done4 ]
   %x2 = shl i64 %x1, 6
+  %x3 = getelementptr float, ptr %g1, i64 %x2
   br label %loop3
 loop3:
-  %x3 = phi i64 [ 0, %loop1 ], [ %x3.next, %loop3 ]
-  %x4 = phi <4 x float> [ <float 0x0000000000000000, float 0x0000000000000000, float 0x0000000000000000, float 0x0000000000000000>, %loop1 ], [ %x10, %loop3 ]
-  %x5 = phi <4 x float> [ <float 0x0000000000000000, float 0x0000000000000000, float 0x0000000000000000, float 0x0000000000000000>, %loop1 ], [ %x14, %loop3 ]
-  %x6 = shl i64 %x3, 3
-  %x7 = add i64 %x2, %x6
-  %x8 = getelementptr float, ptr %g1, i64 %x7
-  %x9 = load <4 x float>, ptr %x8, align 4
-  %x10 = fadd <4 x float> %x4, %x9
-  %x11 = add i64 %x7, 4
-  %x12 = getelementptr float, ptr %g1, i64 %x11
-  %x13 = load <4 x float>, ptr %x12, align 4
-  %x14 = fadd <4 x float> %x5, %x13
-  %x3.next = add nuw nsw i64 %x3, 1
-  %x15 = icmp slt i64 %x3.next, 8
-  br i1 %x15, label %loop3, label %done4
+  %x4 = phi i64 [ 0, %loop1 ], [ %x4.next, %loop3 ]
+  %x5 = phi ptr [ %x3, %loop1 ], [ %x5.next, %loop3 ]
+  %x6 = phi <4 x float> [ <float 0x0000000000000000, float 0x0000000000000000, float 0x0000000000000000, float 0x0000000000000000>, %loop1 ], [ %x9, %loop3 ]
+  %x7 = phi <4 x float> [ <float 0x0000000000000000, float 0x0000000000000000, float 0x0000000000000000, float 0x0000000000000000>, %loop1 ], [ %x12, %loop3 ]
+  %x8 = load <4 x float>, ptr %x5, align 4
+  %x9 = fadd <4 x float> %x6, %x8
+  %x10 = getelementptr float, ptr %x5, i64 4
+  %x11 = load <4 x float>, ptr %x10, align 4
+  %x12 = fadd <4 x float> %x7, %x11
+  %x5.next = getelementptr float, ptr %x5, i64 8
+  %x4.next = add nuw nsw i64 %x4, 1
+  %x13 = icmp slt i64 %x4.next, 8
+  br i1 %x13, label %loop3, label %done4
 done4:
-  %x16 = fadd <4 x float> %x10, %x14
-  %x17 = shufflevector <4 x float> %x16, <4 x float> poison, <2 x i32> <i32 0, i32 1>
-  %x18 = shufflevector <4 x float> %x16, <4 x float> poison, <2 x i32> <i32 2, i32 3>
-  %x19 = fadd <2 x float> %x17, %x18
-  %x20 = extractelement <2 x float> %x19, i32 0
-  %x21 = extractelement <2 x float> %x19, i32 1
-  %x22 = fadd float %x20, %x21
-  %x23 = getelementptr float, ptr %g0, i64 %x1
-  store float %x22, ptr %x23, align 4
+  %x14 = fadd <4 x float> %x9, %x12
+  %x15 = shufflevector <4 x float> %x14, <4 x float> poison, <2 x i32> <i32 0, i32 1>
+  %x16 = shufflevector <4 x float> %x14, <4 x float> poison, <2 x i32> <i32 2, i32 3>
+  %x17 = fadd <2 x float> %x15, %x16
+  %x18 = extractelement <2 x float> %x17, i32 0
+  %x19 = extractelement <2 x float> %x17, i32 1
+  %x20 = fadd float %x18, %x19
+  %x21 = getelementptr float, ptr %g0, i64 %x1
+  store float %x20, ptr %x21, align 4
   %x1.next = add nuw nsw i64 %x1, 1
-  %x24 = icmp slt i64 %x1.next, 4
-  br i1 %x24, label %loop1, label %done2
+  %x22 = icmp slt i64 %x1.next, 4
+  br i1 %x22, label %loop1, label %done2
 done2:
   ret void
 }
