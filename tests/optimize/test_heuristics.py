@@ -20,8 +20,9 @@ from morok.ir.infer import closed_ranges, ranges
 from morok.ir.node import UOp, alu, const, toposort
 from morok.ir.ops import AxisKind, Op, Ops
 from morok.machine.machine import Machine
+from morok.optimize.facts import access
 from morok.optimize.heuristics.apply import optimize
-from morok.optimize.heuristics.tiles import tile_shape
+from morok.optimize.heuristics.tiles import SUMS_OF_REST, tile_shape
 from morok.optimize.loops import loops_of, size
 from morok.optimize.record import applied
 from tests.optimize.kernels import (
@@ -283,6 +284,27 @@ def test_a_matrix_product_is_a_register_tile_over_a_packed_panel() -> None:
 def test_a_product_with_a_rest_is_shared_by_threads() -> None:
     ast = optimize(kernel_of(g.matmul(g.tensor(256, 128), g.tensor(128, 200))), NEON)
     assert len(ast.src) == 2 and names(ast)[-1] == "THREAD"
+
+
+def test_columns_that_are_left_over_get_a_small_tile() -> None:
+    """Its code is as long as that of the whole tiles otherwise, and hardly any column runs through it."""
+    ast = optimize(kernel_of(g.matmul(g.tensor(256, 128), g.tensor(128, 196))), NEON)
+    whole, rest = (
+        math.prod(size(r) or 1 for r in closed_ranges(effect) if r.arg[1] is AxisKind.UPCAST)
+        for effect in ast.src
+    )
+    assert whole == 24 * 4 and rest == SUMS_OF_REST * 4
+
+
+def test_whole_vectors_of_a_panel_are_read_where_memory_is_walked() -> None:
+    """Also where its loops were put in another order first: channels outside of what padding depends on."""
+    picture, weight = g.tensor(1, 16, 32, 32), g.tensor(32, 16, 4, 4)
+    ast = optimize(kernel_of(g.conv(picture, weight, stride=2, padding=1)), NEON)
+    assert copies(ast) and "SWAP" in names(ast)
+    for panel in (n for n in toposort(ast) if n.op is Ops.BUFFERIZE):
+        (read,) = (n for n in toposort(panel.src[0]) if n.op is Ops.INDEX)
+        lanes = [r for r in closed_ranges(panel) if r.arg[1] is AxisKind.UPCAST and size(r) == 4]
+        assert 1 in [access(read).step(r) for r in lanes]
 
 
 def copies(ast: UOp) -> list[list[int | None]]:

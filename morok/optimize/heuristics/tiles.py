@@ -29,10 +29,13 @@ from morok.optimize.loops import gate_of, size
 FEWEST_REUSES = 2  # of a panel that is worth packing
 WORTH_PACKING = 128  # columns that share the packed rows, where rows need not be packed
 ANY_ROWS = 8  # of a tile where their number is known later: one such tile serves the last few rows as well
+SUMS_OF_REST = 8  # keep two units busy, each with four steps on their way; more is code that few columns use
 NARROW = 8  # vectors of a row that is too short to be cut into tiles alone
 
 
-def tile_shape(rows: int, columns: int, lanes: int, machine: Machine, spread: bool = True) -> tuple[int, int]:
+def tile_shape(
+    rows: int, columns: int, lanes: int, machine: Machine, spread: bool = True, sums: int | None = None
+) -> tuple[int, int]:
     """(MR, NR) for so many rows and columns: the most work per loaded element that fits the registers.
 
     Elements along the rows are loaded one by one and spread; or, where they lie side by side and instructions
@@ -41,12 +44,14 @@ def tile_shape(rows: int, columns: int, lanes: int, machine: Machine, spread: bo
     Accumulators take three quarters of the registers; the rest is for what is being loaded. A vector that is
     loaded weighs three elements that are spread. Columns beyond the last whole tile are whole vectors of a
     second nest, or guarded ones of the first; rows beyond the last whole tile are computed for nothing.
+    `sums` is the most accumulators, if there shall be fewer.
     """
     best, shape = 0.0, (1, lanes)
+    sums = machine.registers * 3 // 4 if sums is None else min(sums, machine.registers * 3 // 4)
     for vectors in range(1, 7):
         width = vectors * lanes
         for height in range(1, 17):
-            if height * vectors > machine.registers * 3 // 4 or height > max(1, rows):
+            if height * vectors > sums or height > max(1, rows):
                 continue
             if not spread and height % lanes:
                 continue
@@ -77,7 +82,9 @@ def tile(builder: Builder, product: Contraction, is_remainder: bool = False) -> 
     beside = all(a.step(product.i) == 1 for a in product.along_i)
     spread = not (machine.lane_operands and (beside or packs_rows) and rows >= lanes)
     planned = rows if known is not None else min(rows, ANY_ROWS)
-    height, width = tile_shape(planned, columns, lanes, machine, spread)
+    height, width = tile_shape(
+        planned, columns, lanes, machine, spread, SUMS_OF_REST if is_remainder else None
+    )
     i, j = int(product.i.arg[0]), int(product.j.arg[0])
     panel = _panel(
         builder, product, -(-height // 2) if is_remainder else height, width, machine
@@ -342,14 +349,16 @@ def _pack(builder: Builder, read: Access, steps: list[int], lane_axis: int) -> N
     guarded = frozenset() if gate is None else ranges(gate)
     free = [first + n for n, k in enumerate(axes) if loops.by_number[k] not in guarded]
     bound = [first + n for n, k in enumerate(axes) if loops.by_number[k] in guarded]
+    now = {n: n for n in (*free, *bound)}  # what the loops of the copy are called
     if free and bound and len(free) == 1 and free[0] < bound[-1]:
-        builder.do("SWAP", free[0], bound[-1])
+        if builder.do("SWAP", free[0], bound[-1]):
+            now[free[0]], now[bound[-1]] = bound[-1], free[0]
     where = access(node)
     lanes = builder.machine.lanes(node.dtype)
     builder.do("UPCAST", first + len(axes))
     along = [first + n for n, k in enumerate(axes) if where.step(loops.by_number[k]) == 1]
     if along and lanes > 1 and where.step(columns) != 1:
-        builder.do("UPCAST", along[0], lanes)  # whole vectors are read and turned
+        builder.do("UPCAST", now[along[0]], lanes)  # whole vectors are read and turned
 
 
 def _is_read(node: UOp, buffer: int) -> bool:
