@@ -31,6 +31,8 @@ def operand_reason(node: UOp, product: GraphContraction, costs: Costs) -> str | 
     count = costs.count[node]
     if not product.reads_operand(node, count) or not costs.leaves[node] or product.work < LEAST_WORK:
         return None
+    if product.work <= count:  # every number is read once: a sum that nothing is shared in
+        return None
     if machine.grid is None:
         return _few_rows_reason(node, product, costs)
     if machine.products is None:

@@ -1,5 +1,7 @@
 """Rows side by side in lanes: codes of blocks are decoded where they are loaded, many rows at a time."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -13,11 +15,12 @@ from morok.optimize.heuristics.cpu import choose
 from morok.optimize.heuristics.gpu import choose_gpu
 from morok.optimize.loops import loops_of, size
 from morok.tensor.elementwise.arithmetic import binary
+from morok.tensor.realize import prepare
 from tests.optimize.kernels import GPU, NEON, kernel_of
 
 
 def lanes(y: Tensor) -> list[tuple[AxisKind, int | None]]:
-    found = loops_of(choose(kernel_of(y.uop), NEON))
+    found = loops_of(choose(kernel_of(y.uop), replace(NEON, lane_operands=True)))
     return [(r.arg[1], size(r)) for r in found.closers if r.arg[1] in (AxisKind.UPCAST, AxisKind.UNROLL)]
 
 
@@ -53,7 +56,8 @@ def test_words_of_four_codes(rows: int = 64) -> None:
     words = Tensor(np.zeros((rows, 6, 8, 16), np.int32))
     x = Tensor(np.zeros((1, 6, 8, 1), np.int32))
     sums = binary(words, Ops.DOT4, x).sum(2, dtype=int32)
-    assert (AxisKind.UPCAST, 16) in lanes(sums.cast(float32).sum(1))
+    found = lanes(sums.cast(float32).sum(1))
+    assert (AxisKind.UPCAST, 16) in found and (AxisKind.UNROLL, 2) in found  # by lanes of the other factor
     factors = Tensor(np.zeros((rows, 3, 2, 16), np.int32))
     pairs = (sums.reshape(rows, 3, 2, 16) * factors).sum(2, dtype=int32)
     assert (AxisKind.UPCAST, 8) in lanes(pairs.cast(float32).sum(1))
@@ -75,3 +79,25 @@ def test_narrow_rows_of_a_grid_are_read_by_few_threads() -> None:
     found = loops_of(choose_gpu(kernel_of(y.uop), GPU))
     sizes = {(r.arg[1], size(r)) for r in found.closers}
     assert (AxisKind.GROUP_REDUCE, 32) in sizes and (AxisKind.UNROLL, 8) in sizes
+
+
+def few_rows(count: int) -> Tensor:
+    """Sums of words for several rows on the left, each times a scale of its block."""
+    words, scales = (
+        Tensor(np.zeros((64, 1, 32, 8, 16), np.int32)),
+        Tensor(np.zeros((64, 1, 32, 16), np.float32)),
+    )
+    x = Tensor(np.zeros((1, count, 32, 8, 1), np.int32))
+    return (binary(words, Ops.DOT4, x).sum(3, dtype=int32).cast(float32) * scales).sum(2)
+
+
+@pytest.mark.parametrize("count", [2, 4, 16])
+def test_rows_on_the_left_share_what_is_read(count: int) -> None:
+    """And nothing is kept on the way: every sum of a block is read once."""
+    plan = prepare([few_rows(count)])
+    assert len(plan.schedule.items) == 1
+    found = loops_of(choose(plan.schedule.items[0].ast, NEON))
+    kinds = [(r.arg[1], size(r)) for r in found.closers]
+    assert (AxisKind.UPCAST, 2) in kinds and (AxisKind.UPCAST, 16) in kinds
+    grid = loops_of(choose_gpu(plan.schedule.items[0].ast, GPU))
+    assert (AxisKind.UPCAST, min(count, 4)) in [(r.arg[1], size(r)) for r in grid.closers]

@@ -113,8 +113,8 @@ def lower_reduce(node: UOp, ctx: Any) -> UOp | None:
     parts = value.dtype.lanes // outputs
     unit = unit_of(value) if op is Ops.ADD else None
     in_order = parts > 1 and (outputs >= machine.lanes(node.dtype) or machine.scalar_alu)
-    if in_order and loops and runs_along_parts(value, parts, machine):
-        in_order = False
+    if in_order and loops and not runs_along_outputs(value, parts):
+        in_order = not runs_along_parts(value, parts, machine)
     if not loops:
         if unit is not None:
             return one_step(value, outputs, unit)

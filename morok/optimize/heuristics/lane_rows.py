@@ -1,7 +1,7 @@
 """Rows of a matrix that lie side by side in memory, a vector of narrow codes at a time: weights in blocks.
 
 Each lane of the sums belongs to one row, so codes are decoded where they are loaded, without shuffles, and no
-lanes are added up at the end. The steps stay loops: written out they would be lanes as well, between which
+lanes are added up at the end. Most steps stay loops: written out they would be lanes as well, between which
 the codes would have to be moved.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 
+from morok.dtype import int32
 from morok.ir.infer import closed_ranges, ranges
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import AxisKind, Ops
@@ -17,9 +18,11 @@ from morok.optimize.heuristics.builder import Builder
 from morok.optimize.loops import Loops, size
 
 FEW_OUTPUTS = 4  # rows on the left that share what was decoded
+TWO_OUTPUTS = 2  # of them where bytes are multiplied: each has totals of its own
 HALF = 8  # rows at a time where there are many totals
 BLOCK_THREADS = 512  # of a block of a grid
 STEPS = 8  # of a group, written out there
+FEW_STEPS = 4  # of a group inside of a sum of whole numbers
 ROWS_EACH = 2  # rows of a thread there: the other factor is read once for them
 FEWEST_SHARERS = 16  # threads that share the steps of a row; each adds up what all of them have found
 BUSY = 1024  # threads that a multiprocessor should have
@@ -33,15 +36,42 @@ def lane_rows(builder: Builder, loops: Loops) -> bool:
     rows = rows_in_lanes(effect, loops, builder.machine.vector_bytes)
     if rows is None:
         return False
+    sums, nested = _sums_of_bytes(loops), _sums_of_sums(loops)
+    number, lanes = int(rows.arg[0]), size(rows) or 1
+    left = 1
     for other in output_loops(effect):
         count = size(other)
         shared = all(not a.moves(other) for a in _narrow(loops) if a.moves(rows))
-        if other is not rows and shared and count is not None and 2 <= count <= FEW_OUTPUTS:
-            builder.do("UPCAST", int(other.arg[0]))
-    number, count = int(rows.arg[0]), size(rows)
-    if count is not None and count >= 2 * HALF and _sums_of_sums(loops):
-        return builder.do("UPCAST", number, HALF)  # totals of all loops have to stay in registers
+        if other is rows or not shared or count is None:
+            continue
+        each = TWO_OUTPUTS if sums else count
+        if 2 <= each <= FEW_OUTPUTS and count % each == 0 and left * each <= FEW_OUTPUTS:
+            left *= each if builder.do("UPCAST", int(other.arg[0]), each) else 1
+    vectors = max(1, left * len(sums) * lanes // builder.machine.lanes(int32))
+    if builder.machine.lane_operands and (nested or vectors <= builder.machine.registers // 2):
+        _steps_together(builder, sums, nested)
+    # totals of all loops have to stay in registers
+    if lanes >= 2 * HALF and (nested or vectors > builder.machine.registers):
+        return builder.do("UPCAST", number, HALF)
     return builder.do("UPCAST", number)
+
+
+def _sums_of_bytes(loops: Loops) -> list[UOp]:
+    """Sums of products of bytes inside of further sums."""
+    sums = [n for n in loops.order if n.op is Ops.REDUCE]
+    inside = {n: None for node in sums for n in toposort(*node.src[: len(node.arg)]) if n.op is Ops.REDUCE}
+    below = {n: {m.op for m in toposort(*n.src[: len(n.arg)])} for n in inside}
+    return [n for n, ops in below.items() if Ops.DOT4 in ops and Ops.REDUCE not in ops]
+
+
+def _steps_together(builder: Builder, sums: list[UOp], nested: bool) -> None:
+    """Products of bytes are added up one after the other, so steps that are written out move nothing: one
+    load of the other factor serves two, each with a lane of it. A few steps inside of a further sum of whole
+    numbers are written out all."""
+    for k in {k: None for n in sums for k in closed_ranges(n)}:
+        count = size(k)
+        if count is not None and count % 2 == 0 and count <= STEPS:
+            builder.do("UNROLL", int(k.arg[0]), count if nested and count <= FEW_STEPS else 2)
 
 
 def _sums_of_sums(loops: Loops) -> bool:
@@ -65,6 +95,14 @@ def lane_rows_of_blocks(builder: Builder) -> bool:
     for k in {k: None for n in inside for k in closed_ranges(n)}:
         if (size(k) or STEPS + 1) <= STEPS:
             builder.do("UNROLL", int(k.arg[0]))
+    for other in output_loops(effect):  # rows on the left: what is read and decoded serves several
+        count = size(other)
+        shared = all(not a.moves(other) for a in _narrow(loops) if a.moves(rows))
+        each = next((n for n in (FEW_OUTPUTS, TWO_OUTPUTS) if count is not None and count % n == 0), 1)
+        if _sums_of_sums(loops) or other is rows or not shared or each == 1:
+            continue
+        if builder.do("UPCAST", int(other.arg[0]), each):
+            break
     lanes = size(rows)
     assert lanes is not None
     if not _sums_of_sums(loops) and lanes % (4 * ROWS_EACH) == 0:
