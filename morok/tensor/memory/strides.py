@@ -159,8 +159,8 @@ def part_of(whole: Array, chain: Chain, memory: Array) -> Array | None:
             start += skipped if step.op is Ops.SHRINK else -skipped
     if 0 in sizes:
         return np.empty(sizes, whole.dtype)
-    first = (whole.ctypes.data - memory.ctypes.data + start) // whole.itemsize
-    return np.lib.stride_tricks.as_strided(memory[first:], sizes, strides)
+    first = whole.ctypes.data - memory.ctypes.data + start
+    return np.ndarray(sizes, whole.dtype, memory.view(np.uint8), first, strides)
 
 
 def _negated(stride: Size) -> Size:

@@ -200,3 +200,15 @@ def test_a_value_inherits_the_memory_of_a_tensor_that_is_gone() -> None:
     del x
     joined.numpy()[0] = 5
     assert joined.tolist() == [5.0, 2.0]
+
+
+@needs_host_memory
+@pytest.mark.parametrize("dtype", ["bfloat16", "float8_e5m2", "float8_e4m3fn", "bool", "int8", "float64"])
+def test_arrays_of_views_have_every_type(dtype: str) -> None:
+    x = Tensor([[0, 1], [1, 0], [1, 1]], dtype=dtype).realize()
+    for view in (x.T, x[::2], x.permute(1, 0)[:, ::-1]):
+        array = view.numpy()
+        assert array.astype(np.float32).tolist() == view.cast("float32").tolist()
+        array[...] = 1
+    del array
+    assert x.cast("float32").tolist() == [[1, 1]] * 3
