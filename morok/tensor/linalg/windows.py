@@ -154,6 +154,5 @@ def require_windows(sizes: Sequence[Size], kernel: Sequence[int], dilation: Sequ
         reach = d * (k - 1) + 1
         wrong = negative_at(subtract_sizes(size, reach))
         if wrong is not None:
-            raise ShapeError(
-                f"a window of {reach} does not fit in an axis of {show_size(size)}{show_values(wrong)}; pad it"
-            )
+            axis = f"{show_size(size)}{show_values(wrong)}"
+            raise ShapeError(f"a window of {reach} does not fit in an axis of {axis}; pad it")
