@@ -18,8 +18,8 @@ from morok.onnx.ops.common import (
     product,
     wide,
 )
-from morok.onnx.ops.windows import adds, beyond, defaults, pad_spatial, pooled, window_pads
 from morok.onnx.table import Call, Ints, T, op
+from morok.onnx.windows import adds, beyond, defaults, pad_spatial, pooled, window_pads
 from morok.tensor.tensor import Tensor
 
 
