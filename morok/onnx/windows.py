@@ -9,8 +9,22 @@ from collections.abc import Sequence
 from typing import Any
 
 from morok.errors import UnsupportedModel
-from morok.onnx.ops.common import at_most, up
+from morok.ir.node import UOp, alu, const
+from morok.ir.ops import Ops
 from morok.tensor.tensor import Tensor
+
+
+def up(size: Any) -> Any:
+    """A size, or 0 where it would be less."""
+    return max(0, size) if isinstance(size, int) else alu(Ops.MAX, size, const(size.dtype, 0))
+
+
+def at_most(a: Any, b: Any) -> Any:
+    """The lesser of two sizes."""
+    if isinstance(a, int) and isinstance(b, int):
+        return min(a, b)
+    kind = (b if isinstance(a, int) else a).dtype
+    return alu(Ops.MIN, *(x if isinstance(x, UOp) else const(kind, x) for x in (a, b)))
 
 
 def window_pads(

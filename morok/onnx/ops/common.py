@@ -9,7 +9,7 @@ from morok import dtype as dt
 from morok.dtype import DType
 from morok.errors import ShapeError
 from morok.ir.infer import show_shape
-from morok.ir.node import UOp, alu, const
+from morok.ir.node import UOp
 from morok.ir.ops import Ops
 from morok.tensor.tensor import Tensor
 
@@ -45,19 +45,6 @@ def product(sizes: Sequence[Any]) -> Any:
     for n in sizes:
         result = n * result
     return result
-
-
-def up(size: Any) -> Any:
-    """A size, or 0 where it would be less."""
-    return max(0, size) if isinstance(size, int) else alu(Ops.MAX, size, const(size.dtype, 0))
-
-
-def at_most(a: Any, b: Any) -> Any:
-    """The lesser of two sizes."""
-    if isinstance(a, int) and isinstance(b, int):
-        return min(a, b)
-    kind = (b if isinstance(a, int) else a).dtype
-    return alu(Ops.MIN, *(x if isinstance(x, UOp) else const(kind, x) for x in (a, b)))
 
 
 def wide(x: Tensor) -> Tensor:
