@@ -15,6 +15,7 @@ from morok.dtype import AddrSpace, PtrDType
 from morok.ir.node import UOp
 from morok.ir.ops import Ops
 
+AS_FAST: Final = frozenset(("aarch64",))  # where it was measured that LLVM need not look for them too
 MOST: Final = 8  # pointers that one loop moves; beyond that counter and bases are fewer registers
 
 

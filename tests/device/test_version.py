@@ -105,7 +105,9 @@ def test_a_kept_hash_is_that_of_files_nobody_has_changed(
     shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
     kept = DiskStore(str(tmp_path / "cache"))
     read: list[Path] = []
-    monkeypatch.setattr(version, "import_closure", lambda root: [read.append(root), import_closure(root)][1])
+    monkeypatch.setattr(
+        version, "import_closure", lambda root, entries: [read.append(root), import_closure(root, entries)][1]
+    )
     usual = digest(SOURCES)
     assert [version_of(copy, kept) for _ in range(2)] == [usual] * 2
     assert len(read) == 2  # files that were written just now could be written again in the same moment

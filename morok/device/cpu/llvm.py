@@ -22,6 +22,7 @@ from morok.device.store import disk_store
 from morok.errors import CompileError, DeviceError
 from morok.forks import Held, at_fork
 from morok.machine.processor import Processor
+from morok.render.llvm_pointers import AS_FAST
 
 
 @cache
@@ -123,9 +124,6 @@ def _parse(text: str, processor: Processor) -> Any:
     return module
 
 
-_MEASURED = frozenset(("aarch64",))  # where code without loop strength reduction is known to be as fast
-
-
 @contextmanager
 def _moved_pointers(processor: Processor) -> Iterator[None]:
     """LLVM does not look for pointers that loops could move: the text moves them itself (`llvm_pointers.py`).
@@ -133,7 +131,7 @@ def _moved_pointers(processor: Processor) -> Iterator[None]:
     The search was a third of LLVM's time. It has no other switch than one for the whole process, which is
     given back, for whoever else uses LLVM here.
     """
-    if processor.arch not in _MEASURED:
+    if processor.arch not in AS_FAST:
         yield
         return
     llvm = binding()

@@ -138,6 +138,8 @@ def part_of(whole: Array, chain: Chain, memory: Array) -> Array | None:
 
     Slices with steps pad what they cut into rows: what was added lies nowhere, and is not shown.
     """
+    if whole.size and not np.may_share_memory(whole, memory):
+        return None  # the whole itself could not be shown without a copy
     sizes, strides = whole.shape, whole.strides
     start = 0
     for step in chain:
