@@ -113,6 +113,25 @@ def test_results(name: str) -> None:
     close(values(attention(q, k, v, mask)), reference(*arrays, mask=dense(mask)), 1e-3)
 
 
+@pytest.mark.parametrize("name", ["causal", "window", "prefix"])
+def test_a_mask_that_is_added(name: str) -> None:
+    """0 and -inf, as torch hands masks on, and another condition beside it: the same tiles are left out."""
+    (q, k, v), arrays = tensors()
+    hides = {**MASKS, **KEPT}[name]
+    words = np.arange(KEYS) // 300  # two texts in a row
+    own = Tensor(words, device=DEVICE).realize()
+
+    def added(i: Any, j: Any) -> Any:
+        shown = hides(i, j) & (own.reshape(1, KEYS) == own[:ROWS].reshape(ROWS, 1))
+        return shown.where(0.0, -np.inf).cast(q.dtype)
+
+    _, kernel = planned(attention(q, k, v, added))
+    names = [opt.name for opt in applied(kernel)]
+    assert ("SKIP" in names) == (name in MASKS)
+    mask = dense(hides) & (words[None] == words[:ROWS, None])
+    close(values(attention(q, k, v, added)), reference(*arrays, mask=mask), 1e-3)
+
+
 def test_rows_that_see_nothing_are_none() -> None:
     """0 / 0, whether their tiles are computed or not."""
     (q, k, v), arrays = tensors()

@@ -78,8 +78,9 @@ def _evaluate(x: UOp, assumed: dict[UOp, bool], done: dict[UOp, float | None]) -
         if 0.0 in (first, second):
             return 0.0
         return -math.inf if {first, second} & {-math.inf} and max(first or 0.0, second or 0.0) > 0.0 else None
-    if x.op in (Ops.ADD, Ops.SUB):
-        return -math.inf if _value(x.src[0], assumed, done) == -math.inf else None
+    if x.op in (Ops.ADD, Ops.SUB):  # a mask may be added: 0 where it shows, -inf where it hides
+        parts = x.src if x.op is Ops.ADD else x.src[:1]
+        return -math.inf if any(_value(s, assumed, done) == -math.inf for s in parts) else None
     return None
 
 
