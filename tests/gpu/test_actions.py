@@ -1,11 +1,13 @@
 """Random legal actions on kernels, run by the emulator (or a GPU): the answer is the interpreter's."""
 
+import os
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from morok import knobs
+from morok import Tensor, knobs
 from morok.ir.node import UOp
 from morok.machine.machine import Machine
 from morok.optimize.actions.table import apply, apply_all
@@ -70,6 +72,16 @@ SHARED = [
 )
 def test_shared_reductions(name: str, opts: tuple[Opt, ...]) -> None:
     same(answer(apply_all(kernel(name), opts, GPU)), wanted(name))
+
+
+@pytest.mark.parametrize("rows", [17, 33, 257])
+def test_a_condition_that_reduces_over_the_loop_it_guards(rows: int) -> None:
+    """A choice by a row's sum goes to the reads of the same sum; the loop was limited in both by mistake."""
+    x = np.random.default_rng(rows).normal(size=(rows, 2)).astype(np.float32)
+    with knobs.override(DEVICE=os.environ.get("DEVICE", "EMULATOR")):
+        least = Tensor(x).var(0, correction=0).xlogy(Tensor(np.float32(0.3))).topk(1, 0, largest=False)[0]
+        got = least.numpy()
+    np.testing.assert_allclose(got, [np.min(x.astype(float).var(0) * np.log(0.3))], rtol=1e-5)
 
 
 SYMBOLIC = [

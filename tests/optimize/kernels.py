@@ -118,6 +118,15 @@ def joint_reduction() -> UOp:
     return sink(end(store(index(y, r), pick(both, 0) + pick(both, 1)), r))
 
 
+def self_asking_sum() -> UOp:
+    """Σ over k of x[k, r], where the same sum, over the same loop, is above a bound: a loop within itself."""
+    y, x = define_global(float32, 5, 0), define_global(float32, 5 * 19, 1)
+    r, k = rng(5, 0), rng(19, 1, AxisKind.REDUCE)
+    first = reduce(read(x, k * 5 + r), Ops.ADD, (k,))
+    gate = alu(Ops.CMPLT, const(float32, 0.0), first)
+    return sink(end(store(index(y, r), reduce(read(x, k * 5 + r, gate=gate), Ops.ADD, (k,)) + first), r))
+
+
 def in_place() -> UOp:
     """Memory that is read and written at the same place."""
     x, y = define_global(float32, 45, 0), define_global(float32, 45, 1)
@@ -186,6 +195,7 @@ MAKERS: dict[str, Callable[[], UOp]] = {
     "pad": padded,
     "two outputs": two_outputs,
     "joint reduction": joint_reduction,
+    "a sum that asks for itself": self_asking_sum,
     "in place": in_place,
     "symbolic rows": symbolic_rows,
     "symbolic sum": symbolic_sum,

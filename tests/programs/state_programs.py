@@ -235,7 +235,8 @@ class _Maker:
         if kind == 8:  # several writes, and somebody who has read the one in between
             self.emit(f"assign({name}, {r.randrange(-9, 10)})")
             self.add(f"clip({name} + {r.randrange(3)})")
-            self.emit(f"assign({name}, {self.operand(array)})")
+            for _ in range(r.randint(1, 2)):  # nobody may have read the last one
+                self.emit(f"assign({name}, {self.operand(array)})")
             return
         if kind == 1 and array.ndim and array.shape[0] > 1:  # a part of itself
             pairs = [("1:", ":-1"), (":-1", "1:"), ("::-1", ":"), (":", "::-1")]

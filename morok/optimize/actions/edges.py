@@ -89,7 +89,7 @@ def pad(loops: Loops, opt: Opt) -> UOp:
             continue
         src = tuple([done[s] for s in node.src])
         if node.op is Ops.INDEX and not node.dtype.is_ptr and r in _alive(node.src[1:]):
-            done[node] = _guarded_read(node, src, r, inside, clamped)
+            done[node] = _guarded_read(node, done, r, inside, clamped)
         elif node.op is Ops.CHECK and r in ranges(node):
             done[node] = guarded(node, inside, src)
         elif node.op is Ops.END and r in closed_ranges(node):
@@ -109,13 +109,19 @@ def _alive(nodes: tuple[UOp, ...]) -> frozenset[UOp]:
     return frozenset().union(*map(ranges, nodes))
 
 
-def _guarded_read(node: UOp, src: tuple[UOp, ...], r: UOp, inside: UOp, clamped: UOp) -> UOp:
+def _guarded_read(node: UOp, done: Mapping[UOp, UOp], r: UOp, inside: UOp, clamped: UOp) -> UOp:
     """The read under a condition where the loop is contiguous, of the last element where it is not."""
-    if stride(node.src[1], r) == 1:
-        gate = gate_of(make(node.op, node.dtype, src))
-        return make(Ops.INDEX, node.dtype, (*src[:2], both(gate, inside)), node.arg, node.origin)
-    places = tuple([substitute(s, {r: clamped}) for s in node.src[1:]])
-    return make(Ops.INDEX, node.dtype, (src[0], *places), node.arg, node.origin)
+    source, place = done[node.src[0]], node.src[1]
+    if stride(place, r) == 1:
+        gate = gate_of(make(node.op, node.dtype, tuple([done[s] for s in node.src])))
+        return make(Ops.INDEX, node.dtype, (source, done[place], both(gate, inside)), node.arg, node.origin)
+    # A reduction over the same loop that a condition asks for has a loop of its own, which is not limited.
+    limited: dict[UOp, UOp] = {r: clamped}
+    for n in toposort(*node.src[1:], stop=lambda n: r not in ranges(n)):
+        if n not in limited:
+            new = n.replace(tuple([limited[s] for s in n.src])) if r in ranges(n) else done[n]
+            limited[n] = new
+    return make(Ops.INDEX, node.dtype, (source, *(limited[s] for s in node.src[1:])), node.arg, node.origin)
 
 
 def _guarded_store(store: UOp, inside: UOp) -> UOp:

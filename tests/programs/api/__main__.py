@@ -97,8 +97,10 @@ class Worker:
 
 
 def environment() -> dict[str, str]:
-    """One thread for each process, and no kernels kept: hardly any of them is seen twice."""
+    """One thread for each process, no kernels kept, as hardly any of them is seen twice, and every kernel
+    checked before it is lowered: one that is no kernel any more may still compute something."""
     return {
+        "MOROK_SPEC": "1",
         "MOROK_CACHE": "0",
         "MOROK_THREADS": "1",
         "OMP_NUM_THREADS": "1",
