@@ -233,10 +233,13 @@ class _Maker:
             self.emit(f"assign({name}, {self.operand(array)})")
             return
         if kind == 8:  # several writes, and somebody who has read the one in between
-            self.emit(f"assign({name}, {r.randrange(-9, 10)})")
-            self.add(f"clip({name} + {r.randrange(3)})")
-            for _ in range(r.randint(1, 2)):  # nobody may have read the last one
-                self.emit(f"assign({name}, {self.operand(array)})")
+            self.few(name, array)
+            reader = self.add(f"clip({name} + {r.randrange(3)})")
+            if r.random() < 0.5:  # nobody has read the last one
+                self.few(name, array)
+            self.emit(f"assign({name}, {self.operand(array)})")
+            if r.random() < 0.5:
+                self.emit(f"realize({name}, {reader})")
             return
         if kind == 1 and array.ndim and array.shape[0] > 1:  # a part of itself
             pairs = [("1:", ":-1"), (":-1", "1:"), ("::-1", ":"), (":", "::-1")]
@@ -265,6 +268,14 @@ class _Maker:
         else:
             text = f"clip({name}[{key}] + 1)"
         self.emit(f"{name}[{key}] = {text}")
+
+    def few(self, name: str, array: Any) -> None:
+        """A number is assigned to all of a tensor or to some of its first rows."""
+        value = self.r.randrange(-9, 10)
+        if array.ndim and self.r.random() < 0.7:
+            self.emit(f"{name}[{self.r.choice([':1', '-1:', '1:', '::2'])}] = {value}")
+        else:
+            self.emit(f"assign({name}, {value})")
 
     def operator(self) -> None:
         name = self.pick(lambda a: a.flags.writeable and a.size)
