@@ -256,7 +256,9 @@ class Reduce(Core):
         if self.e.any():
             ordered = np.take_along_axis(self.wide(), places, dim)
             slack = 2 * np.max(self.e, dim, keepdims=True)
-            close = (np.abs(np.diff(ordered, axis=dim)) <= slack) | np.isinf(slack)  # infinities have no distance
+            close = (np.abs(np.diff(ordered, axis=dim)) <= slack) | np.isinf(
+                slack
+            )  # infinities have no distance
             none = np.zeros_like(
                 np.take(close, [], dim),
                 shape=[1 if a == dim % self.ndim else n for a, n in enumerate(self.shape)],
