@@ -149,7 +149,7 @@ def pad(x: UOp, amounts: _Pairs) -> UOp:
     sizes = _sizes(x, [size for pair in amounts for size in pair], Ops.PAD)
     _axes(x, Ops.PAD, len(amounts), "pairs (before, after)")
     for size in sizes:
-        if _interval(size)[0] < 0:
+        if _interval(size)[0] < 0 and negative_at(size) is not None:
             raise _fail(x, f"PAD adds elements, so it cannot add {show_shape((size,))[1:-2]}; shrink instead")
     return x if all(size == 0 for size in sizes) else _moved(Ops.PAD, x, sizes)
 

@@ -89,6 +89,11 @@ def negative_at(size: Size) -> dict[str, int] | None:
     return {v.arg[0]: int(r[i]) for v, r, i in zip(variables, ranges, wrong[-1], strict=True)}
 
 
+def never_negative(size: Size) -> bool:
+    """Whether a size is 0 or more for all values of its variables, also of those that are bound."""
+    return size >= 0 if isinstance(size, int) else negative_at(_free(size)) is None
+
+
 def _is_bound(node: UOp) -> bool:
     return node.op is Ops.BIND
 

@@ -14,7 +14,7 @@ from typing import Any, final
 
 import numpy as np
 
-from morok.errors import MorokError, UnsupportedModel
+from morok.errors import MorokError, ShapeError, UnsupportedModel
 from morok.onnx.functions import expanded, has_body
 from morok.onnx.graph import Node, Program
 from morok.onnx.sizes import (
@@ -22,6 +22,7 @@ from morok.onnx.sizes import (
     Seen,
     decide,
     is_symbolic,
+    raised,
     settled,
     sizes_of,
     tensors_in,
@@ -353,7 +354,9 @@ class Runner:
             if part is None:
                 part = self._compiled(program, at, trial, names)
                 self._remember(program, key, part)
-        except (MorokError, MemoryError):
+        except (MorokError, MemoryError) as error:
+            if isinstance(error, ShapeError) and raised(seen, sizes_of(values)):
+                return self._with_variables(program, at, env, names, seen)
             seen.refused = True
             return None
         self._timed = seen, sizes_of(values)

@@ -2,8 +2,9 @@
 
 A part of a model is compiled for the sizes of its first call. When other sizes come, those that have changed
 become variables, so that the third set of sizes compiles nothing. Sizes that were equal at both calls share a
-variable. Sizes of 0 and 1 stay numbers, because they broadcast. Kernels for known
-sizes are faster: sizes that have run under variables for as long as such a plan takes to compile get one.
+variable. Sizes of 0 and 1 stay numbers, because they broadcast; what a window does not fit into is left out
+as well, by trying variables that begin with 2, 8, 32 and so on. Kernels for known sizes are faster: sizes
+that have run under variables for as long as such a plan takes to compile get one.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ class Seen:
     known: list[tuple[int, ...]] = field(default_factory=list)
     symbolic: dict[int, Variable] = field(default_factory=dict)  # by the number of the size
     refused: bool = False  # symbolic sizes were tried, and something needs numbers
+    least: int = 2  # what symbolic sizes are at least: more where windows do not fit into less
     spent: dict[tuple[int, ...], float] = field(default_factory=dict)  # seconds under variables, by sizes
     cost: float = 1.0  # seconds that a plan for known sizes took to compile
 
@@ -87,7 +89,7 @@ def decide(seen: Seen, sizes: tuple[int, ...]) -> dict[int, Variable] | None:
     for n in changed:
         history = (*[old[n] for old in seen.known], sizes[n])
         if history not in names:
-            names[history] = new_variable(f"n{len(names)}", max(history))
+            names[history] = new_variable(f"n{len(names)}", max(history), min(seen.least, *history))
         made[n] = names[history]
     seen.symbolic = made
     return made if len(first) == len(sizes) else None
@@ -108,12 +110,22 @@ def _fit(seen: Seen, sizes: tuple[int, ...]) -> bool:
     return True
 
 
-def new_variable(name: str, size: int) -> Variable:
+def raised(seen: Seen, sizes: tuple[int, ...]) -> bool:
+    """Variables that begin with more, if the sizes that there were allow it."""
+    most = max((min(sizes[n], *(old[n] for old in seen.known)) for n in seen.symbolic), default=0)
+    if seen.least >= most:
+        return False
+    seen.least = min(4 * seen.least, most)
+    seen.symbolic = {}
+    return True
+
+
+def new_variable(name: str, size: int, least: int = 2) -> Variable:
     """A variable that a size, and twice that, fit into."""
     high = _SMALLEST_BOUND
     while high < 2 * size:
         high *= 2
-    return Variable(name, 2, high)
+    return Variable(name, least, high)
 
 
 def with_variables(values: list[Value], variables: dict[int, Variable]) -> list[Value]:

@@ -9,6 +9,7 @@ import pytest
 onnx = pytest.importorskip("onnx", reason="the package onnx is not installed: pip install 'morok[onnx]'")
 
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
+from onnx.reference import ReferenceEvaluator  # noqa: E402
 
 from morok import Variable  # noqa: E402
 from morok.cli.main import main  # noqa: E402
@@ -122,6 +123,27 @@ def test_sizes_that_data_decide_compile_once_per_structure() -> None:
         assert m(x)["y"] == (x * x).sum()
         counts.append(m.compiled)
     assert counts[2:] == [counts[2]] * 3, counts
+
+
+def test_windows_over_sizes_that_change_compile_once() -> None:
+    """Steps, edges, rounded-up pools and edges that follow from sizes, one after the other."""
+    rng = np.random.default_rng(0)
+    first, second = (rng.standard_normal(s).astype(np.float32) for s in ((8, 2, 3, 3), (8, 1, 5, 5)))
+    nodes = [
+        helper.make_node("Conv", ["x", "first"], ["a"], strides=[2, 2], pads=[1, 1, 1, 1]),
+        helper.make_node("Conv", ["a", "second"], ["b"], group=8, auto_pad="SAME_UPPER", strides=[1, 2]),
+        helper.make_node("MaxPool", ["b"], ["c"], kernel_shape=[3, 3], strides=[2, 2], ceil_mode=1),
+        helper.make_node("AveragePool", ["c"], ["y"], kernel_shape=[2, 2], strides=[1, 2], pads=[0, 0, 1, 1]),
+    ]
+    constants = [numpy_helper.from_array(first, "first"), numpy_helper.from_array(second, "second")]
+    proto = _model(nodes, [INFO("x", 1, [1, 2, "h", "w"])], [INFO("y", 1, None)], constants, 13)
+    m, judge = load(proto), ReferenceEvaluator(proto)
+    counts = []
+    for h, w in ((16, 32), (18, 41), (21, 33), (17, 40)):
+        x = rng.standard_normal((1, 2, h, w)).astype(np.float32)
+        np.testing.assert_allclose(m(x)["y"], judge.run(None, {"x": x})[0], rtol=1e-4, atol=1e-5)
+        counts.append(m.compiled)
+    assert counts[1:] == [counts[1]] * 3, counts
 
 
 def test_a_value_that_is_fed_decides_a_shape() -> None:

@@ -14,6 +14,8 @@ from morok.ir.infer import show_shape
 
 X = np.arange(40, dtype=np.float32).reshape(10, 4)
 IMAGES = np.random.default_rng(0).standard_normal((10, 1, 4, 4)).astype(np.float32)
+ROW = np.random.default_rng(1).standard_normal((2, 3, 10)).astype(np.float32)
+TAPS = np.random.default_rng(2).standard_normal((1, 3, 3)).astype(np.float32)
 K = Variable("k", 1, 5)
 
 
@@ -44,6 +46,16 @@ def assigned_by_numpy(k: int) -> Any:
     return c
 
 
+def windows(a: Any, size: int, step: int) -> Any:
+    return np.lib.stride_tricks.sliding_window_view(a, size, 0)[::step]
+
+
+def convolved(a: Any, stride: int, edge: int, gap: int, taps: Any = TAPS) -> Any:
+    padded = np.pad(a, ((0, 0), (0, 0), (edge, edge)))
+    seen = np.lib.stride_tricks.sliding_window_view(padded, 2 * gap + 1, 2)[:, :, ::stride, ::gap]
+    return np.einsum("ncpk,ock->nop", seen, taps)
+
+
 OPS: dict[str, tuple[Callable[[Any], Tensor], Callable[[int], Any]]] = {
     "slice from 0": (lambda k: x()[0 : 0 + k] + x()[:k], lambda k: 2 * X[:k]),
     "slice of that length": (lambda k: x()[2 : 2 + k] + x()[:k], lambda k: X[2 : 2 + k] + X[:k]),
@@ -63,6 +75,26 @@ OPS: dict[str, tuple[Callable[[Any], Tensor], Callable[[int], Any]]] = {
     "pool of a batch": (
         lambda k: Tensor(IMAGES)[:k].max_pool2d(4),
         lambda k: IMAGES[:k].max((2, 3), keepdims=True),
+    ),
+    "windows": (lambda k: x()[: k + 4].unfold(0, 3, 2), lambda k: windows(X[: k + 4], 3, 2)),
+    "windows side by side": (lambda k: x()[: k + 4].unfold(0, 2, 3), lambda k: windows(X[: k + 4], 2, 3)),
+    "windows with gaps": (
+        lambda k: Tensor(ROW)[:, :, : k + 4].conv1d(Tensor(TAPS), dilation=2),
+        lambda k: convolved(ROW[:, :, : k + 4], 1, 0, 2),
+    ),
+    "convolution in steps": (
+        lambda k: Tensor(ROW)[:, :, : k + 1].conv1d(Tensor(TAPS), stride=2, padding=1),
+        lambda k: convolved(ROW[:, :, : k + 1], 2, 1, 1),
+    ),
+    "two convolutions": (
+        lambda k: Tensor(ROW)[:, :, : k + 4].conv1d(Tensor(TAPS), stride=2, padding=1).conv1d(
+            Tensor(TAPS[:, :1]), stride=2, padding=1
+        ),
+        lambda k: convolved(convolved(ROW[:, :, : k + 4], 2, 1, 1), 2, 1, 1, TAPS[:, :1]),
+    ),
+    "pool along": (
+        lambda k: Tensor(ROW)[:, :, : k + 4].unsqueeze(2).max_pool2d((1, 2), stride=(1, 3)),
+        lambda k: windows(ROW[:, :, : k + 4].T, 2, 3).max(-1).T[:, :, None],
     ),
     "split into": (lambda k: x().split([k, 10 - k])[1], lambda k: X[k:]),
     "split by": (lambda k: x()[: 2 * k].split(k)[1], lambda k: X[k : 2 * k]),
@@ -107,15 +139,15 @@ def test_random_numbers_of_a_symbolic_size_are_new_every_time() -> None:
         (lambda k: x()[: k + 2].sort(0), "needs a known size"),
         (lambda k: x()[: k + 2].topk(2, 0), "needs a known size"),
         (lambda k: x()[: k * 2][::2], "a slice with symbolic ends has a step of 1"),
-        (lambda k: x()[:k].unfold(0, 2, 1), "of shape \\(k, 4\\) takes windows of 1 … k in steps"),
+        (lambda k: x()[:k].unfold(0, 4, 1), "of shape \\(k, 4\\) takes windows of 1 … k in steps"),
         (lambda k: x()[:k].split(2), "how many parts of 2 axis 0 of shape \\(k, 4\\) has is not known yet"),
         (lambda k: x()[:k].chunk(2), "axis 0 of shape \\(k, 4\\) may not be 2 equal chunks"),
         (lambda k: x().split([k, 9 - k]), "parts \\[k, 9-k\\] add up to 9, but axis 0 of shape .* has 10"),
         (lambda k: x()[:k] + x()[: k + 1], "axis -2 has sizes k and k\\+1, which must be equal"),
         (lambda k: Tensor.arange(k, 0, -1), "has a step of 1 or more, not -1"),
         (
-            lambda k: nn.Conv1d(4, 2, 3)(x()[:k].T.unsqueeze(0)),
-            "a window slides over a known number of elements, not over \\(k,\\)",
+            lambda k: nn.Conv1d(4, 2, 4)(x()[:k].T.unsqueeze(0)),
+            "a window of 4 does not fit in an axis of k; pad it",
         ),
     ],
 )  # fmt: skip

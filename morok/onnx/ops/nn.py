@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from morok import dtype as dt
 from morok.device.registry import default_device
 from morok.errors import ShapeError, UnsupportedModel
 from morok.ir.infer import show_shape
-from morok.onnx.ops.common import axes_of, axis_of, back, kept, known, per_channel, product, wide
+from morok.onnx.ops.common import (
+    axes_of,
+    axis_of,
+    back,
+    kept,
+    known,
+    per_channel,
+    product,
+    wide,
+)
 from morok.onnx.table import Call, Ints, T, op
+from morok.onnx.windows import adds, beyond, defaults, pad_spatial, pooled, window_pads
 from morok.tensor.tensor import Tensor
 
 
@@ -66,50 +75,6 @@ def einsum(*xs: T, equation: str) -> T:
 # --- windows
 
 
-def window_pads(
-    sizes: Sequence[Any],
-    kernel: Sequence[int],
-    strides: Sequence[int],
-    dilations: Sequence[int],
-    pads: Any,
-    auto_pad: str,
-) -> list[tuple[int, int]]:
-    """What is added before and after each axis."""
-    n = len(kernel)
-    if auto_pad in ("NOTSET", "", "VALID"):
-        if auto_pad == "VALID" or pads is None:
-            return [(0, 0)] * n
-        return [(int(pads[i]), int(pads[i + n])) for i in range(n)]
-    if auto_pad not in ("SAME_UPPER", "SAME_LOWER"):
-        raise UnsupportedModel(f"auto_pad {auto_pad!r} is not known")
-    made = []
-    for size, k, s, d in zip(sizes, kernel, strides, dilations, strict=True):
-        size = known(size, f"auto_pad {auto_pad}") if s != 1 else size
-        reach = (k - 1) * d + 1
-        total = max(0, (-(-size // s) - 1) * s + reach - size) if s != 1 else max(0, reach - 1)
-        half = total // 2
-        made.append((half, total - half) if auto_pad == "SAME_UPPER" else (total - half, half))
-    return made
-
-
-def pad_spatial(x: Tensor, around: Sequence[tuple[int, int]], value: Any = 0) -> Tensor:
-    """A border of a value around the last axes; negative widths cut."""
-    if any(p < 0 for pair in around for p in pair):
-        lead = x.ndim - len(around)
-        cut = [(max(0, -a), n - max(0, -b)) for (a, b), n in zip(around, x.shape[lead:], strict=True)]
-        x = x.shrink((*((0, n) for n in x.shape[:lead]), *cut))
-        around = [(max(a, 0), max(b, 0)) for a, b in around]
-    if not any(p for pair in around for p in pair):
-        return x
-    full = ((0, 0),) * (x.ndim - len(around)) + tuple(around)
-    return x.pad(full, value=value) if value else x.pad(full)
-
-
-def defaults(kernel: Sequence[int], *lists: Any) -> list[list[int]]:
-    """Steps along each axis of a window: 1 where none are given."""
-    return [list(given) if given else [1] * len(kernel) for given in lists]
-
-
 @op("Conv", since=1)
 def conv(
     x: T,
@@ -136,9 +101,9 @@ def convolve(
     if x.shape[1] != w.shape[1] * group:
         raise ShapeError(f"weights {show_shape(w.shape)} in {group} groups do not fit {show_shape(x.shape)}")
     padding: Any = 0
-    if default_device() != "CPU" and all(a == b and a >= 0 for a, b in around):
+    if default_device() != "CPU" and all(isinstance(a, int) and a == b and a >= 0 for a, b in around):
         padding = tuple(a for a, _ in around)  # reads outside of the image are free there
-    elif any(p for pair in around for p in pair):
+    elif adds(around):
         x = pad_spatial(kept(x), around)
     if max(kernel, default=1) > 1:  # each element is read by many windows: it is computed once, before
         x = x.contiguous()
@@ -180,28 +145,6 @@ def conv_transpose(
     return full if b is None else full + per_channel(b, x.ndim)
 
 
-def pooled(x: Tensor, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int],
-           around: Sequence[tuple[int, int]], ceil: int, value: Any) -> Tensor:  # fmt: skip
-    """Windows of the spatial axes as new last axes: (N, C, out…, kernel…)."""
-    spatial, ends = x.shape[2:], [end for _, end in around]
-    for i, (k, s, d) in enumerate(zip(kernel, strides, dilations, strict=True)):
-        reach = (k - 1) * d + 1
-        padded = spatial[i] + around[i][0] + ends[i]
-        if ceil:
-            padded = known(padded, "ceil_mode")
-            count = -(-(padded - reach) // s) + 1
-            if (count - 1) * s >= known(spatial[i], "ceil_mode") + around[i][0]:
-                count -= 1
-            ends[i] += max(0, (count - 1) * s + reach - padded)
-    x = pad_spatial(x, [(start, end) for (start, _), end in zip(around, ends, strict=True)], value)
-    for i, (k, s, d) in enumerate(zip(kernel, strides, dilations, strict=True)):
-        reach = (k - 1) * d + 1
-        x = x.unfold(2 + i, reach, s)
-        if d > 1:
-            x = x[..., ::d]
-    return x
-
-
 @op("AveragePool", since=1)
 def average_pool(
     x: T,
@@ -220,29 +163,17 @@ def average_pool(
     axes = tuple(range(-len(kernel), 0))
     windows = pooled(wide(x), kernel, strides, dilations, around, ceil_mode, 0)
     total = windows.sum(axes)
-    if not ceil_mode and (count_include_pad or not any(p for pair in around for p in pair)):
+    if not ceil_mode and (count_include_pad or not adds(around)):
         return back(total / product(kernel), x.dtype)
     ones = Tensor.ones(1, 1, *x.shape[2:])
     if count_include_pad:  # the border counts; what a rounded-up size adds beyond it does not
         ones = Tensor.ones(1, 1, *(n + a + z for n, (a, z) in zip(x.shape[2:], around, strict=True)))
         counted = pooled(
-            ones, kernel, strides, dilations, _beyond(x, around, kernel, strides, dilations), 0, 0
+            ones, kernel, strides, dilations, beyond(x, around, kernel, strides, dilations), 0, 0
         )
     else:
         counted = pooled(ones, kernel, strides, dilations, around, ceil_mode, 0)
     return back(total / counted.sum(axes), x.dtype)
-
-
-def _beyond(x: Tensor, around: Any, kernel: Any, strides: Any, dilations: Any) -> list[tuple[int, int]]:
-    """What rounding up adds after each axis, beyond the border."""
-    made = []
-    for n, (a, z), k, s, d in zip(x.shape[2:], around, kernel, strides, dilations, strict=True):
-        reach, padded = (k - 1) * d + 1, known(n, "ceil_mode") + a + z
-        count = -(-(padded - reach) // s) + 1
-        if (count - 1) * s >= n + a:
-            count -= 1
-        made.append((0, max(0, (count - 1) * s + reach - padded)))
-    return made
 
 
 @op("MaxPool", since=1)

@@ -11,10 +11,11 @@ from morok.errors import ShapeError
 from morok.onnx.ops.cast import decoded, encoded, to_float8
 from morok.onnx.ops.common import axis_of, back, known, per_channel
 from morok.onnx.ops.integers import Whole, added, matmul, pieces, whole, word_convolve, word_matmul
-from morok.onnx.ops.nn import convolve, defaults, window_pads
+from morok.onnx.ops.nn import convolve
 from morok.onnx.table import T, as_tensor, op
 from morok.onnx.types import dtype_of_elem, int_range, is_coded, is_float
 from morok.onnx.values import Coded, Host, Value, elem_of
+from morok.onnx.windows import defaults, window_pads
 from morok.tensor.tensor import Tensor
 
 

@@ -10,10 +10,10 @@ import numpy as np
 from morok import dtype as dt
 from morok.errors import UnsupportedModel
 from morok.onnx.ops.common import back, known, known_shape, product
-from morok.onnx.ops.nn import defaults
 from morok.onnx.table import Ints, T, converted, op
 from morok.onnx.types import Array
 from morok.onnx.values import Host, Value
+from morok.onnx.windows import defaults
 from morok.tensor.tensor import Tensor
 
 _MODES = {

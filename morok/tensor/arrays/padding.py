@@ -12,7 +12,7 @@ from morok.ir.bounds import bounds
 from morok.ir.infer import Shape, Size, show_shape, subtract_sizes
 from morok.ir.node import UOp, alu, const
 from morok.ir.ops import Ops
-from morok.ir.sizes import largest
+from morok.ir.sizes import largest, never_negative
 from morok.tensor.arrays.joining import cat
 from morok.tensor.arrays.movement import expand, flip, narrow
 from morok.tensor.calls.record import frozen
@@ -134,7 +134,7 @@ def _up(size: Size) -> Size:
         return max(size, 0)
     if largest(negated(size)) <= 0 < largest(size):
         return size
-    return 0 if bounds(size)[1] <= 0 else size
+    return 0 if bounds(size)[1] <= 0 or never_negative(negated(size)) else size
 
 
 def _fill_outside(padded: UOp, x: UOp, grow: list[tuple[Size, Size]], value: Any) -> UOp:

@@ -7,8 +7,9 @@ from typing import Any
 
 from morok.errors import ArgumentError, ShapeError
 from morok.ir.call import call
-from morok.ir.infer import Size, show_shape
-from morok.ir.sizes import show_size
+from morok.ir.infer import Size, show_shape, subtract_sizes
+from morok.ir.node import UOp
+from morok.ir.sizes import canonical, largest, negative_at, show_size, show_values
 from morok.tensor.arrays.movement import expand, permute, reshape, shrink, squeeze, transpose, unsqueeze
 from morok.tensor.arrays.padding import pad
 from morok.tensor.elementwise.operators import T
@@ -26,7 +27,7 @@ def unfold(x: T, dim: Any = None, size: int = 1, step: int = 1, *, axis: int | N
         return reshape(unfold(x, dim, size, step, axis=axis), size)
     at = as_axis(dim if axis is None else axis, x.ndim, x.shape)
     total = x.shape[at]
-    if not isinstance(total, int) or not 1 <= size <= total or step < 1:
+    if size < 1 or step < 1 or negative_at(subtract_sizes(total, size)) is not None:
         raise ShapeError(
             f"unfold of axis {at} of shape {show_shape(x.shape)} takes windows of 1 … {show_size(total)}"
             f" in steps of 1 or more, not {size} and {step}"
@@ -52,7 +53,7 @@ def slide_axis(t: T, axis: int, k: int, s: int, d: int) -> T:
     """One axis of windows; the axis of offsets goes last."""
     n = t.shape[axis]
     if not isinstance(n, int):
-        raise ShapeError(f"a window slides over a known number of elements, not over {show_shape((n,))}")
+        return _slide_symbolic(t, axis, n, k, s, d)
     places = (n - d * (k - 1) - 1) // s + 1
     x = transpose(t, axis, -1)
     lead = x.shape[:-1]
@@ -77,6 +78,21 @@ def slide_axis(t: T, axis: int, k: int, s: int, d: int) -> T:
     order = list(range(x.ndim))
     order[axis], order[last - 1] = order[last - 1], order[axis]
     return permute(x, order)
+
+
+def _slide_symbolic(t: T, axis: int, n: UOp, k: int, s: int, d: int) -> T:
+    """Windows over a number of elements that is known later: those of the most that there can be, cut.
+
+    Zeros fill the axis up to that number. No window that is left reads them, and loops end where the cut is.
+    """
+    if k == s == 1:
+        return unsqueeze(t, -1)
+    places = canonical((n - (d * (k - 1) + 1)) // s + 1)
+    whole: list[Any] = [None] * t.ndim
+    room = largest(n)
+    x = pad(t, [*whole[:axis], (0, subtract_sizes(room, n)), *whole[axis + 1 :]])
+    x = slide_axis(x, axis, k, s, d)
+    return shrink(x, [*whole[:axis], (0, places), *whole[axis:]])
 
 
 def steps_of(value: Any, count: int, what: str) -> list[int]:
@@ -135,5 +151,8 @@ def padding_pairs(padding: Any, kernel: Sequence[int], dilation: Sequence[int]) 
 def require_windows(sizes: Sequence[Size], kernel: Sequence[int], dilation: Sequence[int]) -> None:
     """An error if an axis is shorter than a window."""
     for size, k, d in zip(sizes, kernel, dilation, strict=True):
-        if isinstance(size, int) and size < d * (k - 1) + 1:
-            raise ShapeError(f"a window of {d * (k - 1) + 1} does not fit in an axis of {size}; pad it")
+        reach = d * (k - 1) + 1
+        wrong = negative_at(subtract_sizes(size, reach))
+        if wrong is not None:
+            axis = f"{show_size(size)}{show_values(wrong)}"
+            raise ShapeError(f"a window of {reach} does not fit in an axis of {axis}; pad it")
