@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 from typing import Any, final
 
 from morok.dtype import DType, bool_, identity, int8
@@ -16,6 +17,7 @@ from morok.ir.arithmetic.alu import evaluate
 from morok.ir.bounds import bounds
 from morok.ir.node import UOp, alu, const, make, toposort
 from morok.ir.ops import Op, Ops
+from morok.proof.quotients import questions
 from morok.proof.smt import solver
 from morok.proof.smt.formulas import same_value
 from morok.proof.smt.solver import Expr, Problem, z3
@@ -23,6 +25,7 @@ from morok.proof.smt.translate import Translator, supported
 from morok.proof.verdicts import PROVED, REFUTED, UNKNOWN, Verdict
 from morok.rewrite.engine import substitute
 from morok.rewrite.rules import EXACT, Numeric
+from morok.symbolic.validity import conjuncts
 
 Lanes = tuple[Expr, ...]
 ENOUGH = 10_000_000  # steps for a question that somebody waits for
@@ -308,12 +311,16 @@ def prove_in_bounds(index: UOp, size: int | UOp, gate: UOp | None = None, steps:
     if gate is not None and gate.dtype is not bool_:
         raise ProofError(f"a gate is a boolean, not {gate.dtype}")
     simple = _without_data(index, gate)
-    if simple is not None and _in_bounds(simple[0], size, simple[1], steps):
+    if simple is not None and _in_bounds(simple[0], size, simple[1:], steps):
         return Verdict(PROVED, "whatever is read from memory")
-    return _in_bounds(index, size, gate, steps)
+    guards = [] if gate is None else list(conjuncts(gate))
+    for place, given in questions(index, guards) if isinstance(size, int) else ():
+        if _in_bounds(place, size, given, steps):
+            return Verdict(PROVED, "whatever its quotients are")
+    return _in_bounds(index, size, guards, steps)
 
 
-def _without_data(index: UOp, gate: UOp | None) -> tuple[UOp, UOp | None] | None:
+def _without_data(index: UOp, gate: UOp | None) -> list[UOp] | None:
     """Both with free variables for the indices that come from memory; None if there are none.
 
     What holds for any numbers within their bounds holds for those, and how they are computed is most of the
@@ -328,18 +335,16 @@ def _without_data(index: UOp, gate: UOp | None) -> tuple[UOp, UOp | None] | None
             mapping[n] = make(Ops.DEFINE_VAR, n.dtype, (), (f"data{len(mapping)}", *limits))
     if not mapping:
         return None
-    free = [substitute(root, mapping) for root in roots]
-    return free[0], free[1] if len(free) > 1 else None
+    return [substitute(root, mapping) for root in roots]
 
 
-def _in_bounds(index: UOp, size: int | UOp, gate: UOp | None, steps: int) -> Verdict:
+def _in_bounds(index: UOp, size: int | UOp, given: Sequence[UOp], steps: int) -> Verdict:
     graphs = Graphs()
     x = graphs.value(index)
     dtype: DType = index.dtype
     end = graphs.value(size) if isinstance(size, UOp) else graphs.t.constant(size, dtype)
     inside = [*graphs.t.between(x, 0, math.inf, dtype), graphs.t.apply(Ops.CMPLT, dtype, x, end)]
-    if gate is not None:
-        graphs.bounds.append(graphs.value(gate))
+    graphs.bounds += [graphs.value(condition) for condition in given]
     outcome = solver.decide(Problem(graphs.hypotheses(), z3.And(inside), graphs.t.divisions), steps)
     if outcome.status == solver.PROVED:
         return Verdict(PROVED)

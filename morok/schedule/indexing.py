@@ -19,6 +19,7 @@ from morok.ir.build import rng
 from morok.ir.infer import Shape, Size, add_sizes, ranges, shape, size_node, size_of
 from morok.ir.node import UOp, alu, const, make
 from morok.ir.ops import Ops
+from morok.ir.sizes import largest
 from morok.rewrite.engine import substitute
 from morok.symbolic.sets import simplify
 
@@ -108,8 +109,7 @@ def _groups(a: Shape, b: Shape) -> list[tuple[slice, slice]]:
         while True:
             if left == right and (i > start_i or j > start_j):
                 break
-            numbers = isinstance(left, int) and isinstance(right, int)
-            if i < len(a) and (j >= len(b) or not numbers or left <= right):  # type: ignore[operator]
+            if i < len(a) and (j >= len(b) or largest(left) <= largest(right)):
                 left = multiply(left, a[i])
                 i += 1
             elif j < len(b):

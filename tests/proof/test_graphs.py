@@ -158,3 +158,17 @@ def test_an_index_stays_inside() -> None:
     assert prove_in_bounds(i - 1, 4).status == REFUTED
     n = variable("n", 1, 100)
     assert prove_in_bounds(make(Ops.RANGE, index, (n,), (0, AxisKind.LOOP)), n)
+
+
+def test_how_sizes_follow_from_variables_is_not_asked_where_it_does_not_matter() -> None:
+    """Rows of (n+3)//4 elements; each part of the place is below what it is counted by."""
+    n, m = variable("n", 8, 128), variable("m", 8, 64)
+    row, rows = (n + 3) // 4, (m + 1) // 2
+    r, p, q = rng(0, 8), rng(1, 40), rng(2, 40)
+    x, y = (p * 2 + q) % 61, (p * 4 + q) % 63
+    place = r * rows * row + row * x + y
+    inside = alu(Ops.AND, y < row, x < rows)
+    verdict = prove_in_bounds(place, 8 * 32 * 32, inside)
+    assert verdict.status == PROVED and verdict.note == "whatever its quotients are"
+    assert prove_in_bounds(place, 8 * 32 * 32 - 1, inside, 10_000).status != PROVED
+    assert prove_in_bounds(n - n // 2 * 2, 2).status == PROVED  # here it does

@@ -36,6 +36,7 @@ from morok.proof.kernels.races import (
     places,
 )
 from morok.proof.kernels.walk import Access, Closer, Listing, conjuncts, read_list
+from morok.proof.quotients import questions
 from morok.proof.smt.solver import PROVED, REFUTED
 from morok.symbolic.domain import divides, shifts
 
@@ -119,8 +120,15 @@ class Judge:
         found = counterexample(claim, given)
         return ("points", "") if found is None else ("refuted", _shown(found))
 
+    @classmethod
+    def _solve(cls, claim: UOp, given: Sequence[UOp]) -> tuple[str, str]:
+        for plain in questions(claim, given):
+            if cls._ask(*plain)[0] == "solver":
+                return "solver", ""
+        return cls._ask(claim, given)
+
     @staticmethod
-    def _solve(claim: UOp, given: Sequence[UOp]) -> tuple[str, str]:
+    def _ask(claim: UOp, given: Sequence[UOp]) -> tuple[str, str]:
         whole = Whole()
         goal = whole.value(claim)
         hypotheses = [whole.value(g) for g in given]

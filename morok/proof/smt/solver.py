@@ -165,7 +165,8 @@ def decide(problem: Problem, steps: int, patient: bool = True) -> Outcome:
     if not problem.divisions and not _nonlinear(negated):
         return check(negated, steps)
     by_constants = all(z3.is_int_value(d.divisor) for d in problem.divisions)
-    ways = [_natively, _relaxed] if by_constants else [_relaxed, _natively]
+    # products of unknowns, without quotients, are the business of the reals
+    ways = [_natively, _relaxed] if problem.divisions and by_constants else [_relaxed, _natively]
     for way in ways:
         outcome = way(negated, problem.divisions, steps)
         if outcome.status != UNKNOWN:
