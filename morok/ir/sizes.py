@@ -94,6 +94,41 @@ def never_negative(size: Size) -> bool:
     return size >= 0 if isinstance(size, int) else negative_at(_free(size)) is None
 
 
+def below_in_loops(x: UOp, y: UOp) -> bool:
+    """Whether x < y is proved wherever the loops in them run: a counter is at most one less than its end.
+
+        p < (n - k)//s + 1  gives  p*s + k - 1 < n   by   ((n - k)//s)*s ≤ n - k
+
+    Bounds of numbers do not tell, as they know the largest end alone.
+    """
+    rest = dict(_terms(alu(Ops.SUB, y, x)))
+    for _ in range(_MOST_TERMS):  # each turn replaces one atom by what its own end is made of
+        found = next((term for term, count in rest.items() if count < 0 and _has_limit(term)), None)
+        if found is None:
+            break
+        atom, count = found[0], -rest.pop(found)
+        if atom.op is Ops.RANGE:
+            limit, times = alu(Ops.SUB, atom.src[0], const(index, 1)), count
+        elif count % atom.src[1].arg:
+            return False
+        else:
+            limit, times = atom.src[0], count // atom.src[1].arg
+        for term, number in _terms(limit).items():
+            _add(rest, term, -number * times)
+    least = _size(rest)
+    return (least if isinstance(least, int) else bounds(_free(least))[0]) > 0
+
+
+def _has_limit(term: _Term) -> bool:
+    """Whether a term is a counter, or a quotient by a number, whose limit is symbolic."""
+    if len(term) != 1:
+        return False
+    op, src = term[0].op, term[0].src
+    if op is Ops.RANGE:
+        return src[0].op is not Ops.CONST
+    return op is Ops.FLOORDIV and src[1].op is Ops.CONST and src[1].arg > 0
+
+
 def _is_bound(node: UOp) -> bool:
     return node.op is Ops.BIND
 

@@ -84,6 +84,28 @@ def _reads(maker: Maker) -> Iterator[UOp]:
     yield build.rng(rng.choice((1, 1, 2)), 0)
 
 
+def _reads_in_loops(maker: Maker) -> Iterator[UOp]:
+    """Reads, and comparisons of a place in a window with the end of what it slides over."""
+    yield from _reads(maker)
+    rng = maker.rng
+    n = make(Ops.DEFINE_VAR, index, (), ("n", rng.randint(1, 6), rng.choice((7, 64))))
+    step, reach, more = rng.randint(1, 4), rng.randint(1, 5), rng.randint(-1, 2)
+    size = _plus(n, more)
+    if rng.random() < 0.3:  # itself a number of places
+        size = _plus(alu(Ops.FLOORDIV, size, const(index, rng.randint(2, 3))), 1)
+    last = _plus(size, -reach + rng.choice((0, 0, 0, 1, -1)))
+    count = last if step == 1 else alu(Ops.FLOORDIV, last, const(index, step))
+    place = build.rng(_plus(count, 1), 0)
+    factor = rng.choice((step, step, 1, step + 1))
+    place = place if factor == 1 else alu(Ops.MUL, place, const(index, factor))
+    offset = build.rng(reach, 1) if rng.random() < 0.7 else const(index, rng.randint(0, reach))
+    yield alu(Ops.CMPLT, alu(Ops.ADD, place, offset), size)
+
+
+def _plus(x: UOp, number: int) -> UOp:
+    return alu(Ops.ADD, x, const(index, number)) if number else x
+
+
 # --- reductions
 
 
@@ -247,7 +269,7 @@ def _applied(op: Op, dtype: DType, operands: list[UOp]) -> Iterator[UOp]:
 
 
 _SOURCES: dict[str, Source] = {
-    "schedule.gates": _reads,
+    "schedule.gates": _reads_in_loops,
     "codegen.gates": _reads_and_loops,
     "codegen.certain": _reads,
     "codegen.add_loads": _reads,
