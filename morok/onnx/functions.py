@@ -13,7 +13,8 @@ from onnx import AttributeProto, FunctionProto, NodeProto, TypeProto, defs, help
 
 from morok.errors import MorokError, UnsupportedModel
 from morok.onnx.graph import Node, Program, Scope
-from morok.onnx.values import Coded, Host, Value, elem_of
+from morok.onnx.table import NeedItems
+from morok.onnx.values import Coded, Grown, Host, Value, elem_of
 from morok.tensor.tensor import Tensor
 
 
@@ -103,6 +104,8 @@ def _type_of(value: Value) -> TypeProto:
     if isinstance(value, Tensor | Host | Coded):
         sizes = [n if isinstance(n, int) else None for n in value.shape]
         return helper.make_tensor_type_proto(elem_of(value), sizes)
+    if isinstance(value, Grown):
+        raise NeedItems(value.name)
     if isinstance(value, list):
         inner = _type_of(value[0]) if value else helper.make_tensor_type_proto(onnx.TensorProto.FLOAT, None)
         return helper.make_sequence_type_proto(inner)

@@ -124,6 +124,7 @@ class Program:
         own = {*inputs, *constants}
         self.captures = {name for name in self.needed[0] if name not in own}
         self.read_on_host: set[str] = set()  # values that operators have asked for
+        self.looked_into: set[str] = set()  # sequences of which it matters what is in them
         self.steps: dict[Any, Any] = {}  # compiled parts, by where they start and on what
         self.sizes_seen: dict[Any, Any] = {}
         self.lock = threading.RLock()

@@ -28,8 +28,8 @@ from morok.onnx.sizes import (
     tensors_in,
     with_variables,
 )
-from morok.onnx.table import Call, NeedBody, NeedSteps, NeedValue, Operator, compute, lookup
-from morok.onnx.values import SMALL, Coded, Host, Value, from_user, known_array, to_user
+from morok.onnx.table import Call, NeedBody, NeedItems, NeedSteps, NeedValue, Operator, compute, lookup
+from morok.onnx.values import SMALL, Coded, Grown, Host, Value, from_user, known_array, to_user
 from morok.tensor.jit.jit import Jit
 from morok.tensor.jit.variables import Bound, rebound, unbound, unbound_shape
 from morok.tensor.tensor import Tensor
@@ -167,6 +167,8 @@ def signature(value: Value) -> Any:
         return "coded", value.elem, unbound_shape(value.shape)
     if isinstance(value, list):
         return tuple(map(signature, value))
+    if isinstance(value, Grown):
+        return "grown", value.name, tuple(map(signature, value.added))
     if isinstance(value, dict):
         return tuple(sorted(value.items()))
     return value
@@ -195,6 +197,8 @@ def rebuilt(value: Value, tensors: Any, size: Callable[[Any], Any]) -> Value:
         return Coded(next(tensors), value.elem)
     if isinstance(value, list):
         return [rebuilt(item, tensors, size) for item in value]
+    if isinstance(value, Grown):
+        return Grown(value.name, [rebuilt(item, tensors, size) for item in value.added])
     if isinstance(value, Host) and value.symbolic:
         flat = np.empty(value.array.size, object)
         flat[:] = [size(n) for n in value.array.reshape(-1)]
@@ -216,13 +220,24 @@ class Part:
 
     def run(self, env: Env) -> Env:
         given = [env[name] for name in self.names]
-        tensors = [t for value in given for t in tensors_in(value)]
         first, self.first = self.first, None
         if first is None:
-            first = self.plan(*tensors) if self.plan is not None else []
+            first = self.plan(*_arguments(given)) if self.plan is not None else []
         results = iter(first)
         bound = bound_in(given)
         return {name: rebuilt(v, results, lambda n: rebound(n, bound)) for name, v in self.left.items()}
+
+
+def _arguments(values: list[Value]) -> list[Any]:
+    """What a plan is called with: the tensors, and the variables that only numbers on the host have."""
+    tensors = [t for value in values for t in tensors_in(value)]
+    if not any(isinstance(value, Host) and value.symbolic for value in values):
+        return tensors
+    of_tensors: Bound = {}
+    for tensor in tensors:
+        unbound_shape(tensor.shape, of_tensors)
+    rest = {v: bind for v, bind in bound_in(values).items() if v not in of_tensors}
+    return [*tensors, *rest.values()]
 
 
 def bound_in(values: list[Value]) -> Bound:
@@ -265,10 +280,17 @@ class Runner:
             if name in program.needed[at] and isinstance(env.get(name), Tensor | Coded):
                 env[name] = read(env[name])
         names = [n for n in candidates if n in env and not _is_lasting(env[n])]
-        part = self._part(program, at, env, names)
+        lists = [n for n in names if isinstance(env[n], list) and n not in program.looked_into]
+        given = {**env, **{n: Grown(n, []) for n in lists}} if lists else env
+        try:
+            part = self._part(program, at, given, names)
+        except NeedItems as need:
+            program.looked_into.add(need.name)
+            return self._advance(program, at, env, candidates)
         start, timed, again = time.perf_counter(), self._timed, part.first is None
         self._timed = None
-        env.update(part.run(env))
+        for name, value in {**(given if lists else {}), **part.run(given)}.items():
+            env[name] = [*_list(env, value.name), *value.added] if isinstance(value, Grown) else value
         if timed is not None and again:
             seen, sizes = timed
             if len(seen.spent) >= MOST_TIMED:
@@ -310,13 +332,15 @@ class Runner:
         known = program.steps.get(key)
         if known is not None:
             return known  # type: ignore[no-any-return]
-        if self.symbolic and not any(map(is_symbolic, values)):
-            form = (at, tuple(names), tuple(map(_form, values)))
+        around = any(map(is_symbolic, values))  # sizes that are variables since an earlier part
+        if self.symbolic:
+            form = (at, tuple(names), tuple(signature(v) if is_symbolic(v) else _form(v) for v in values))
             seen = program.sizes_seen.setdefault(form, Seen())
             part = self._with_variables(program, at, env, names, seen)
             if part is not None:
                 return part
-            seen.known.append(sizes_of(values))
+            seen.known.append(sizes_of(_numbers(values)))
+        if self.symbolic and not around:
             start = time.perf_counter()
             part = self._compiled(program, at, env, names)
             seen.cost = time.perf_counter() - start
@@ -325,7 +349,7 @@ class Runner:
         try:
             part = self._compiled(program, at, env, names)
         except (MorokError, MemoryError):
-            if not any(map(is_symbolic, values)):
+            if not around:
                 raise
             # Something needs numbers: from here on the sizes are those of this call.
             for name in names:
@@ -343,11 +367,14 @@ class Runner:
         self, program: Program, at: int, env: Env, names: list[str], seen: Seen
     ) -> Part | None:
         values = [env[name] for name in names]
-        variables = decide(seen, sizes_of(values))
+        plain = _numbers(values)
+        taken = {str(variable.arg[0]) for variable in bound_in(values)}
+        variables = decide(seen, sizes_of(plain), taken)
         if not variables:
             return None
         try:
-            changed = with_variables(values, variables)
+            made = with_variables(plain, variables)
+            changed = [v if is_symbolic(v) else new for v, new in zip(values, made, strict=True)]
             key = (at, tuple(names), tuple(map(signature, changed)))
             part = program.steps.get(key)
             trial = {**env, **dict(zip(names, changed, strict=True))}
@@ -355,11 +382,11 @@ class Runner:
                 part = self._compiled(program, at, trial, names)
                 self._remember(program, key, part)
         except (MorokError, MemoryError) as error:
-            if isinstance(error, ShapeError) and raised(seen, sizes_of(values)):
+            if isinstance(error, ShapeError) and raised(seen, sizes_of(plain)):
                 return self._with_variables(program, at, env, names, seen)
             seen.refused = True
             return None
-        self._timed = seen, sizes_of(values)
+        self._timed = seen, sizes_of(plain)
         env.update(trial)
         return part
 
@@ -368,8 +395,8 @@ class Runner:
         given = [env[name] for name in names]
         around = {n: v for n, v in env.items() if _is_lasting(v)}
 
-        def function(*tensors: Tensor) -> list[Tensor]:
-            source = iter(tensors)
+        def function(*arguments: Any) -> list[Tensor]:
+            source = iter(arguments)  # tensors come first
             inner: Env = dict(around)
             for name, value in zip(names, given, strict=True):
                 inner[name] = rebuilt(value, source, unbound)
@@ -379,18 +406,28 @@ class Runner:
             part.left = {n: v for n, v in inner.items() if n in wanted and n not in before}
             return [t for value in part.left.values() for t in tensors_in(value)]
 
-        flat = [t for value in given for t in tensors_in(value)]
         plan = Jit(function, guard_tensors=False)
-        self._first_run(plan, flat, part)
+        self._first_run(plan, _arguments(given), part)
         self.compiled += 1
         if part.asked is not None:
             program.read_on_host.add(part.asked)
         return part
 
-    def _first_run(self, plan: Jit, flat: list[Tensor], part: Part) -> None:
+    def _first_run(self, plan: Jit, flat: list[Any], part: Part) -> None:
         part.first = plan(*flat)
         if any(tensors_in(value) for value in part.left.values()):
             part.plan = plan
+
+
+def _list(env: Env, name: str) -> list[Any]:
+    found = env[name]
+    assert isinstance(found, list), name
+    return found
+
+
+def _numbers(values: list[Value]) -> list[Value]:
+    """The values whose sizes are numbers; None in place of the others."""
+    return [None if is_symbolic(value) else value for value in values]
 
 
 def _is_lasting(value: Value) -> bool:

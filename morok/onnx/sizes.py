@@ -10,6 +10,7 @@ that have run under variables for as long as such a plan takes to compile get on
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import count
 from math import prod
 from typing import Any, final
 
@@ -17,7 +18,7 @@ import numpy as np
 
 from morok.ir.node import UOp
 from morok.ir.ops import Ops
-from morok.onnx.values import Coded, Host, Value, known_array
+from morok.onnx.values import Coded, Grown, Host, Value, known_array
 from morok.tensor.sizes import Variable, concrete
 from morok.tensor.tensor import Tensor
 
@@ -45,8 +46,8 @@ def tensors_in(value: Value) -> list[Tensor]:
         return [value]
     if isinstance(value, Coded):
         return [value.codes]
-    if isinstance(value, list):
-        return [t for item in value for t in tensors_in(item)]
+    if isinstance(value, list | Grown):
+        return [t for item in (value if isinstance(value, list) else value.added) for t in tensors_in(item)]
     return []
 
 
@@ -74,8 +75,8 @@ def _counts(host: Host) -> bool:
     return host.array.dtype.kind == "i" and host.array.size <= 16
 
 
-def decide(seen: Seen, sizes: tuple[int, ...]) -> dict[int, Variable] | None:
-    """Variables for the sizes that change, or None to go on with numbers."""
+def decide(seen: Seen, sizes: tuple[int, ...], taken: set[str]) -> dict[int, Variable] | None:
+    """Variables for the sizes that change, by names that are not taken, or None to go on with numbers."""
     if seen.refused or not seen.known or sizes in seen.known:
         return None
     if seen.symbolic and _fit(seen, sizes):
@@ -84,12 +85,13 @@ def decide(seen: Seen, sizes: tuple[int, ...]) -> dict[int, Variable] | None:
     changed = [n for n, size in enumerate(sizes) if any(size != old[n] for old in seen.known)]
     if any(sizes[n] < 2 for n in changed):
         return None
+    fresh = (name for number in count() if (name := f"n{number}") not in taken)
     names: dict[tuple[int, ...], Variable] = {}
     made: dict[int, Variable] = {}
     for n in changed:
         history = (*[old[n] for old in seen.known], sizes[n])
         if history not in names:
-            names[history] = new_variable(f"n{len(names)}", max(history), min(seen.least, *history))
+            names[history] = new_variable(next(fresh), max(history), min(seen.least, *history))
         made[n] = names[history]
     seen.symbolic = made
     return made if len(first) == len(sizes) else None
@@ -130,12 +132,12 @@ def new_variable(name: str, size: int, least: int = 2) -> Variable:
 
 def with_variables(values: list[Value], variables: dict[int, Variable]) -> list[Value]:
     """Values whose sizes are bound variables where there are such."""
-    count = 0
+    at = 0
 
     def size(number: int) -> Any:
-        nonlocal count
-        variable = variables.get(count)
-        count += 1
+        nonlocal at
+        variable = variables.get(at)
+        at += 1
         return number if variable is None else variable.bind(number)
 
     def changed(value: Value) -> Value:
@@ -169,10 +171,10 @@ def symbolic_tensor(tensor: Tensor, sizes: tuple[Any, ...]) -> Tensor:
         raise MemoryError(f"a symbolic size takes room for {room} elements")
     flat = np.empty(room, array.dtype)
     flat[: array.size] = array.reshape(-1)
-    count: Any = 1
+    total: Any = 1
     for n in sizes:
-        count = n * count
-    return Tensor.from_numpy(flat)[:count].reshape(sizes)
+        total = n * total
+    return Tensor.from_numpy(flat)[:total].reshape(sizes)
 
 
 def _high(size: UOp) -> int:

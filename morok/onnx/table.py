@@ -33,6 +33,13 @@ class NeedValue(Exception):
         self.number = number
 
 
+class NeedItems(Exception):
+    """An operator looks into a sequence that a part starts on, by its name."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
 class NeedBody(Exception):
     """A case of an operator that is run as the graph that the specification gives."""
 

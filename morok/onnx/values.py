@@ -2,7 +2,8 @@
 
 `Tensor`: numbers that a plan computes. `Host`: an array whose values are known while tracing, such as
 weights, shapes and strings; whole numbers in it may be symbolic sizes. `Coded`: a tensor of codes
-of a type that tensors do not have. A sequence is a list, a map a dict, an optional without an element None.
+of a type that tensors do not have. A sequence is a list, or `Grown` where a part has not looked into it;
+a map is a dict, an optional without an element None.
 """
 
 from __future__ import annotations
@@ -83,7 +84,20 @@ class Coded:
         return f"Coded({type_name(self.elem)}{list(self.shape)})"
 
 
-Value: TypeAlias = "Tensor | Host | Coded | list[Any] | dict[Any, Any] | None"
+@final
+class Grown:
+    """A sequence that a part starts on, by its name, and what the part has put at its end.
+
+    How long it is does not matter to whoever only appends to it: such a part is compiled once.
+    """
+
+    __slots__ = ("added", "name")
+
+    def __init__(self, name: str, added: list[Any]) -> None:
+        self.name, self.added = name, added
+
+
+Value: TypeAlias = "Tensor | Host | Coded | Grown | list[Any] | dict[Any, Any] | None"
 
 
 def _as_tensor(host: Host) -> Tensor | Coded:

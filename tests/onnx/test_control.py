@@ -86,3 +86,57 @@ def test_constants_are_put_in_order_once_in_a_branch_too() -> None:
     np.testing.assert_allclose(found, given @ np.concatenate([w[40:], w[:40]]).T, rtol=1e-5, atol=1e-5)
     (product,) = watched.events
     assert not any(n.op is Ops.WHERE for n in toposort(product.kernel))  # which part a row is in
+
+
+def _appending(middle: list[onnx.NodeProto], result: str) -> onnx.ModelProto:
+    """One round per row of x: h = h + tanh(row), which goes to the end of a sequence."""
+    info, seq = helper.make_tensor_value_info, helper.make_tensor_sequence_value_info
+    body = helper.make_graph(
+        [
+            helper.make_node("Gather", ["x", "i"], ["row"], axis=0),
+            helper.make_node("Tanh", ["row"], ["t"]),
+            *middle,
+            helper.make_node("Add", ["h", result], ["h_next"]),
+            helper.make_node("SequenceInsert", ["list", "h_next"], ["longer"]),
+            helper.make_node("Identity", ["go"], ["go_on"]),
+        ],
+        "body",
+        [info("i", 7, []), info("go", 9, []), info("h", 1, [4]), seq("list", 1, [4])],
+        [info("go_on", 9, []), info("h_next", 1, [4]), seq("longer", 1, [4])],
+    )
+    nodes = [
+        helper.make_node("Shape", ["x"], ["n"], start=0, end=1),
+        helper.make_node("Squeeze", ["n"], ["rounds"]),
+        helper.make_node("SequenceEmpty", [], ["none"]),
+        helper.make_node("Loop", ["rounds", "", "zero", "none"], ["last", "all"], body=body),
+        helper.make_node("ConcatFromSequence", ["all"], ["y"], axis=0, new_axis=1),
+    ]
+    zero = numpy_helper.from_array(np.zeros(4, np.float32), "zero")
+    graph = helper.make_graph(nodes, "g", [info("x", 1, ["t", 4])], [info("y", 1, None)], [zero])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def test_a_round_that_appends_to_a_sequence_is_compiled_once() -> None:
+    ours, counts = load(_appending([], "t")), []
+    for rows in (24, 30, 40, 27, 51):
+        x = np.random.default_rng(rows).standard_normal((rows, 4)).astype(np.float32)
+        np.testing.assert_allclose(ours(x)["y"], np.cumsum(np.tanh(x), 0), rtol=1e-5, atol=1e-5)
+        counts.append(ours.compiled)
+    assert counts[0] < 8 and counts[2:] == [counts[2]] * 3, counts
+
+
+def test_a_round_that_looks_into_its_sequence() -> None:
+    """How many there are matters here, and what is in them."""
+    middle = [
+        helper.make_node("SequenceInsert", ["list", "t"], ["with"]),
+        helper.make_node("SequenceLength", ["with"], ["count"]),
+        helper.make_node("Cast", ["count"], ["many"], to=TensorProto.FLOAT),
+        helper.make_node("Constant", [], ["end"], value_int=-1),
+        helper.make_node("SequenceAt", ["with", "end"], ["newest"]),
+        helper.make_node("Mul", ["newest", "many"], ["u"]),
+    ]
+    x = np.random.default_rng(0).standard_normal((9, 4)).astype(np.float32)
+    found = load(_appending(middle, "u"))(x)["y"]
+    np.testing.assert_allclose(
+        found, np.cumsum(np.tanh(x) * np.arange(1, 10)[:, None], 0), rtol=1e-5, atol=1e-5
+    )

@@ -1,8 +1,9 @@
-"""Where a reshape reads: axes that it does not touch keep their index, also those of sizes known later."""
+"""Places along axes of sizes that are known later: what a reshape reads, and what loops say about ends."""
 
 from morok.dtype import index
 from morok.ir.build import rng, variable
 from morok.ir.node import UOp, const
+from morok.ir.sizes import below_in_loops
 from morok.schedule.indexing import reshape_indices, simplified
 
 
@@ -25,3 +26,14 @@ def test_symbolic_sizes_that_are_put_together_are_a_group_of_their_own() -> None
     r, c, a = rng(h, 0), rng(w, 1), rng(five(), 2)
     first, joined = reshape_indices((a, r, c), (5, h, w), (5, h * w))
     assert first is a and joined is simplified(r * w + c)
+
+
+def test_the_last_window_ends_inside() -> None:
+    n = variable("n", 8, 64)
+    for step in (1, 2, 3):
+        place = rng((n - 5) // step + 1, 0)
+        for offset in (4, rng(five(), 1)):
+            assert below_in_loops(place * step + offset, n)
+        assert not below_in_loops(place * step + 5, n)
+        assert not below_in_loops(place * (step + 1), n)
+    assert not below_in_loops(rng(n, 0) + rng(n, 1), n)

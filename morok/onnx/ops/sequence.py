@@ -8,8 +8,8 @@ import numpy as np
 
 from morok.errors import OutOfRange, ShapeError, UnsupportedModel
 from morok.onnx.ops.common import axis_of, known
-from morok.onnx.table import Call, Nums, as_tensor, op
-from morok.onnx.values import Host, Value
+from morok.onnx.table import Call, NeedItems, NeedSteps, Nums, as_tensor, op
+from morok.onnx.values import Grown, Host, Value, from_user, to_user
 
 
 @op("SequenceConstruct", since=11)
@@ -36,6 +36,8 @@ def sequence_at(xs: Value, at: Nums) -> Value:
 
 
 def _items(xs: Value) -> list[Any]:
+    if isinstance(xs, Grown):
+        raise NeedItems(xs.name)
     if not isinstance(xs, list):
         raise ShapeError(f"a sequence was expected, not a {type(xs).__name__}")
     return xs
@@ -43,6 +45,8 @@ def _items(xs: Value) -> list[Any]:
 
 @op("SequenceInsert", since=11)
 def sequence_insert(xs: Value, x: Value, at: Nums | None) -> Value:
+    if isinstance(xs, Grown) and at is None:
+        return Grown(xs.name, [*xs.added, x])
     items = list(_items(xs))
     if at is None:
         return [*items, x]
@@ -65,8 +69,20 @@ def sequence_length(xs: Value) -> Value:
     return Host(np.array(len(_items(xs)), np.int64))
 
 
-@op("ConcatFromSequence", since=11)
+def _concat_steps(call: Call, values: list[Value]) -> list[Value]:
+    """On the host: how many there are may be different every time."""
+    axis, new_axis = (call.node.attributes.get(name, 0) for name in ("axis", "new_axis"))
+    items = _items(values[0])
+    if not items:
+        raise ShapeError("a sequence without elements is put together to nothing")
+    joined = (np.stack if new_axis else np.concatenate)([to_user(x) for x in items], axis=axis)
+    return [Host(joined, items[0].elem) if isinstance(items[0], Host) else from_user(joined)]
+
+
+@op("ConcatFromSequence", since=11, steps=_concat_steps)
 def concat_from_sequence(xs: Value, *, axis: int, new_axis: int = 0) -> Value:
+    if isinstance(xs, Grown):
+        raise NeedSteps
     items = _items(xs)
     if all(isinstance(x, Host) and x.is_text for x in items) and items:
         join = np.stack if new_axis else np.concatenate
