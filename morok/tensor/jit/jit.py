@@ -124,6 +124,10 @@ class Jit:
                 error.place = caller()
             raise
 
+    def forget_latest(self) -> None:
+        """Whoever asks for the latest trace after a call asks for that call's."""
+        self.latest = None
+
     def _other_way(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """New memory of the same form as last time; or anything."""
         if self._like is None:

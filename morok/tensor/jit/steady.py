@@ -75,6 +75,7 @@ class Steady:
                 known.holders = known.count()
                 return known.replay(given, bound)
         before = self.function.newest
+        self.function.forget_latest()  # which may be of another form
         found = self.function(*args)
         if named is not None and self.function.newest is not before:
             self._stored[form].keep(named, self.function.newest, _suits)

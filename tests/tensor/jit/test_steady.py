@@ -125,3 +125,24 @@ def test_a_step_that_fails_loses_what_it_wrote() -> None:
     if get_device(default_device()).on_host:  # elsewhere it is known only when values are looked at
         with pytest.raises(MorokError):
             cache.numpy()
+
+
+def test_a_step_of_another_form_is_not_taken_for_the_last_one() -> None:
+    """With a constant in a variable's place first: what came after the second form's trace was the first's."""
+
+    def one_of(row: Tensor, cache: Tensor, text: Any, at: Any) -> Tensor:
+        cache[text : text + 1, at : at + 1] = row.unsqueeze(0)
+        return cache[text : text + 1, : at + 1].sum((0, 1)).contiguous()
+
+    f = Steady(jit(one_of))
+    text: Any = Variable("text", 0, 1)
+    one = Tensor.zeros(1, ROOM, 4).contiguous().realize()
+    for at in range(3):
+        f(Tensor(rows(at)), one, 0, AT.bind(at))
+    two, known = Tensor.zeros(2, ROOM, 4).contiguous().realize(), np.zeros((2, ROOM, 4), np.float32)
+    for at in range(3):
+        for n in (0, 1):
+            row = rows(2 * at + n)
+            found = f(Tensor(row), two, text.bind(n), AT.bind(at)).numpy()
+            np.testing.assert_array_equal(found, expected(row, [known[n]], at))
+    np.testing.assert_array_equal(two.numpy(), known)
