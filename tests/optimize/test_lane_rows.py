@@ -17,6 +17,7 @@ from morok.optimize.loops import loops_of, size
 from morok.tensor.elementwise.arithmetic import binary
 from morok.tensor.realize import prepare
 from tests.optimize.kernels import GPU, NEON, kernel_of
+from tests.optimize.plans import an_h200, empty, planned
 
 
 def lanes(y: Tensor) -> list[tuple[AxisKind, int | None]]:
@@ -79,6 +80,16 @@ def test_narrow_rows_of_a_grid_are_read_by_few_threads() -> None:
     found = loops_of(choose_gpu(kernel_of(y.uop), GPU))
     sizes = {(r.arg[1], size(r)) for r in found.closers}
     assert (AxisKind.GROUP_REDUCE, 32) in sizes and (AxisKind.UNROLL, 8) in sizes
+
+
+def test_two_matrices_with_one_vector_are_read_as_one_is() -> None:
+    """A gate and what passes it: few threads of 16 bytes each share a row of both."""
+    with an_h200() as machine:
+        x = empty(1, 1024, dtype="float32")
+        gate, up = (x @ empty(4096, 1024).cast(float32).T for _ in range(2))
+        (found,) = planned([(gate.silu() * up).uop], machine)
+        sizes = {(r.arg[1], size(r)) for r in loops_of(found.ast).closers}
+        assert (AxisKind.GROUP_REDUCE, 32) in sizes and (AxisKind.UNROLL, 8) in sizes
 
 
 def few_rows(count: int) -> Tensor:

@@ -43,7 +43,11 @@ class Rows:
 
 def own_reads(node: UOp) -> list[Access]:
     """What a reduction reads by itself; what others inside of it read is theirs."""
-    inside = toposort(*node.src[: len(node.arg)], stop=lambda n: n.op in (Ops.BUFFERIZE, Ops.REDUCE))
+    return _reads_below(*node.src[: len(node.arg)])
+
+
+def _reads_below(*terms: UOp) -> list[Access]:
+    inside = toposort(*terms, stop=lambda n: n.op in (Ops.BUFFERIZE, Ops.REDUCE))
     return [access(n) for n in inside if n.op is Ops.INDEX and not n.dtype.is_ptr]
 
 
@@ -98,12 +102,12 @@ def share_rows(builder: Builder) -> bool:
     vectors = max(1, longest // lanes)
     count = math.prod(map(trips, rows.outer))
     threads = row_threads(longest, vectors, count, len(walks), machine)
-    matrix = matrix_of_gemv(builder, rows)
-    if matrix is not None:
-        lanes = lanes_for(walks[0], [matrix], machine)
+    matrices = matrices_of_gemv(builder, rows)
+    if matrices:
+        lanes = lanes_for(walks[0], matrices, machine)
         needed = ceil_power(-(-machine.cores * LONG_BLOCK // max(1, count)))
         threads = max(machine.warp, min(needed, power(longest // (AT_ONCE * lanes)), LONG_BLOCK // 2))
-        _rows_each(builder, rows.outer, count, threads)
+        _rows_each(builder, rows.outer, count, threads, max(1, GEMV_ROWS // len(matrices)))
     several = BLOCK // threads
     if longest > KEPT * threads and in_one_pass(builder, rows.reductions):
         rows = find_rows(builder)
@@ -116,17 +120,24 @@ def share_rows(builder: Builder) -> bool:
     return True
 
 
-def matrix_of_gemv(builder: Builder, rows: Rows) -> Access | None:
-    """A matrix that is multiplied with one vector, in no wider a type: a thread takes 16 bytes of it at a
-    time, and a few threads share a row."""
+def matrices_of_gemv(builder: Builder, rows: Rows) -> list[Access]:
+    """Matrices that are multiplied with vectors, in no wider a type, in one walk: a thread takes 16 bytes of
+    each at a time, and a few threads share a row. None if anything else is summed up beside them."""
     if len(rows.reductions) != 1 or rows.outputs or not rows.outer:
-        return None
+        return []
     (k,) = rows.reductions
     nodes = [n for n in builder.loops.order if n.op is Ops.REDUCE and k in closed_ranges(n)]
-    if len(nodes) != 1 or nodes[0].arg != (Ops.ADD,) or nodes[0].src[0].op is not Ops.MUL:
+    terms = [(op, term) for n in nodes for op, term in zip(n.arg, n.src, strict=False)]
+    found = [_matrix_of_gemv(builder, term, k, rows.outer) if op is Ops.ADD else None for op, term in terms]
+    matrices = [m for m in found if m is not None]
+    return matrices if len(matrices) == len(found) else []
+
+
+def _matrix_of_gemv(builder: Builder, term: UOp, k: UOp, outer: list[UOp]) -> Access | None:
+    if term.op is not Ops.MUL:
         return None
-    reads = [a for a in own_reads(nodes[0]) if a.node.src[0].op is Ops.DEFINE_GLOBAL]
-    matrix = [a for a in reads if any(a.moves(r) for r in rows.outer)]
+    reads = [a for a in _reads_below(term) if a.node.src[0].op is Ops.DEFINE_GLOBAL]
+    matrix = [a for a in reads if any(a.moves(r) for r in outer)]
     vector = [a for a in reads if a not in matrix]
     along = all(a.step(k) == 1 for a in reads)
     if len(matrix) != 1 or not vector or not along:
@@ -169,10 +180,9 @@ def _several_rows(builder: Builder, outer: list[UOp], several: int) -> None:
         builder.do("LOCAL", int(r.arg[0]))
 
 
-def _rows_each(builder: Builder, outer: list[UOp], count: int, threads: int) -> None:
+def _rows_each(builder: Builder, outer: list[UOp], count: int, threads: int, each: int) -> None:
     """Several rows for every thread, where enough threads are left for the whole machine."""
     r = max(outer, key=lambda r: int(r.arg[0]))
-    each = GEMV_ROWS
     while each > 1 and (
         not divides(each, r.src[0]) or count // each * threads < builder.machine.cores * LONG_BLOCK
     ):
