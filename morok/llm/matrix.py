@@ -19,6 +19,7 @@ from morok import dtype as dt
 from morok.ir.ops import Ops
 from morok.llm.words import LANES, WORD_FORMATS, Stored, WordFormat, WordPart
 from morok.machine.devices import machine_of
+from morok.machine.machine import Machine
 from morok.nn.blocks import BlockFormat
 from morok.tensor.elementwise.arithmetic import binary
 from morok.tensor.sizes import concrete
@@ -85,6 +86,10 @@ class Packed:
         rows, columns = self.shape
         return -(-rows // LANES) * LANES * columns // self.form.block.numbers * self.form.block.bytes
 
+    @property
+    def _machine(self) -> Machine:
+        return machine_of(self.stored.words.device)
+
     def product(self, x: Tensor) -> Tensor:
         """x · matrixᵀ: (n, columns) → (n, rows)."""
         found = self._small(x) if concrete(x.shape[0]) <= FEW_ROWS else self._large(x)
@@ -97,19 +102,28 @@ class Packed:
     def _small(self, x: Tensor) -> Tensor:
         """Bytes by bytes; scales multiply the sums of groups."""
         rows, block = concrete(x.shape[0]), self.form.block
-        parts = self.form.parts(self.stored)
+        parts, on_grid = self.form.parts(self.stored), bool(self._machine.block_threads)
+        if on_grid:  # which turns sums to floats as fast as it multiplies them
+            parts = tuple(part.by_group() for part in parts)
         whole = parts[0].factor is not None
-        scaled = block.numbers if whole else SCALED
-        words, scales = in_bytes(x, self.digits, scaled, self.stored.words.device)
+        if on_grid:
+            run = block.shape[-1] if parts[0].offset is not None else 0
+            words, scales, sums = _in_bytes_at_once(x, self.digits, run)
+            totals = [] if sums is None else [t[..., 0] for t in _select(sums, block, 4)]
+        else:
+            scaled = block.numbers if whole else SCALED
+            words, scales = in_bytes(x, self.digits, scaled, self.stored.words.device)
+            totals = [t.sum(-1) for t in block.select(x, 1)]
         left = _select(words, block, 4)  # (n, digits, blocks, groups, words) for each part
         value = self._with_factors(parts, left, scales) if whole else self._by_scale(parts, left, scales)
-        for sums, offset in _offsets(parts, block.select(x, 1)):
-            term = offset.unsqueeze(1) * _across(sums)
+        for total, offset in _offsets(parts, totals):
+            term = offset.unsqueeze(1) * _across(total if on_grid else total.contiguous())
             value = value + (term.sum(tuple(range(3, len(term.shape) - 1))) if whole else term)
         found = value.sum(tuple(range(2, len(value.shape) - 1)))  # (rows / LANES, n, LANES)
         if rows == 1:
             return found.reshape(1, -1)
-        return found.contiguous().transpose(0, 1).reshape(rows, -1)
+        together = found.contiguous().transpose(0, 1).reshape(rows, -1)
+        return together.contiguous() if on_grid else together  # for threads that share a row it is one loop
 
     def _by_scale(self, parts: tuple[WordPart, ...], left: list[Tensor], scales: Tensor) -> Tensor:
         """Every group has a scale of its own: (rows / LANES, n, blocks, groups, LANES)."""
@@ -143,7 +157,7 @@ class Packed:
     def _large(self, x: Tensor) -> Tensor:
         """The numbers of each part as a matrix (columns, rows) of its own, which is multiplied then. A
         processor writes it panel by panel, in the order in which the blocks lie in memory."""
-        if not machine_of(self.stored.words.device).block_threads:
+        if not self._machine.block_threads:
             return self._panels(x)
         total: Tensor | None = None
         count = concrete(self.stored.words.shape[0]) * LANES
@@ -230,6 +244,30 @@ def in_bytes(
     return word.contiguous(), top.squeeze(-1) * (1 / largest)
 
 
+def _in_bytes_at_once(x: Tensor, digits: int, run: int) -> tuple[Tensor, Tensor, Tensor | None]:
+    """The same for a grid, with the sums of so many numbers each, or none, at every word of theirs. All of
+    it has one shape, so it is one kernel: a thread looks at the 32 numbers of its word, however often others
+    have done so, since starting a kernel takes longer than that."""
+    rows, columns = concrete(x.shape[0]), concrete(x.shape[1])
+    largest, turn = _LARGEST[digits], sum(0x80 << 8 * i for i in range(digits))
+    shape = (rows, digits, columns // SCALED, SCALED // 4)
+    wide = x.reshape(rows, 1, columns // SCALED, SCALED // 4, 4)
+    four = [wide[..., i] for i in range(4)]
+    a, b, c, d = (t.abs() for t in four)
+    top = a.maximum(b).maximum(c.maximum(d)).max(-1, keepdim=True).maximum(_LEAST)
+    shifts = (Tensor.arange(digits, device=x.device) * 8).cast(dt.int32).reshape(digits, 1, 1)
+    bytes_ = [((((t * (largest / top)).rint().cast(dt.int32) + turn) ^ turn) >> shifts) & 255 for t in four]
+    word = bytes_[0] | (bytes_[1] << 8) | (bytes_[2] << 16) | (bytes_[3] << 24)
+    words = word.contiguous().reshape(rows, digits, -1)
+    scales = (top * (1 / largest)).expand(*shape).contiguous()[:, 0, :, 0]
+    if not run:
+        return words, scales, None
+    cut = (columns // SCALED, SCALED // run, run // 4)
+    total = ((four[0] + four[1]) + (four[2] + four[3])).reshape(rows, 1, *cut).sum(-1, keepdim=True)
+    sums = total.expand(rows, digits, *cut).reshape(*shape).contiguous()
+    return words, scales, sums[:, 0].reshape(rows, -1)
+
+
 def _select(x: Tensor, block: BlockFormat, each: int) -> list[Tensor]:
     """The last axis, of which an element stands for some numbers, as blocks and groups, one tensor per part:
     (…, blocks, groups, elements)."""
@@ -271,14 +309,13 @@ def _same_scale(parts: tuple[WordPart, ...]) -> list[list[tuple[int, WordPart]]]
     return list(found.values())
 
 
-def _offsets(parts: tuple[WordPart, ...], plain: list[Tensor]) -> list[tuple[Tensor, Tensor]]:
+def _offsets(parts: tuple[WordPart, ...], totals: list[Tensor]) -> list[tuple[Tensor, Tensor]]:
     """The sums of the numbers on the left that each offset of groups multiplies, and that offset."""
     found = []
     for together in _same_scale(parts):
         first, part = together[0]
         if part.offset is not None:
-            sums = sum((plain[at] for at, _ in together[1:]), plain[first]).sum(-1).contiguous()
-            found.append((sums, part.offset))
+            found.append((sum((totals[at] for at, _ in together[1:]), totals[first]), part.offset))
     return found
 
 

@@ -133,9 +133,9 @@ class Attention:
         """Queries, keys and values as (rows, heads, numbers)."""
         c = self.config
         counts = (c.heads, c.groups, c.groups)
-        found = [linear(x) for linear in self.into]
+        found = [linear(x).contiguous() for linear in self.into]  # and not within what writes to a cache
         if self.joined:
-            found = list(found[0].contiguous().split([n * c.head for n in counts], dim=1))
+            found = list(found[0].split([n * c.head for n in counts], dim=1))
         q, k, v = (f.reshape(rows, n, c.head) for f, n in zip(found, counts, strict=True))
         return q, k, v
 

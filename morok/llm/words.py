@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from typing import final
@@ -55,6 +55,12 @@ class WordPart:
     scale: Tensor
     offset: Tensor | None = None
     factor: Tensor | None = None
+
+    def by_group(self) -> WordPart:
+        """The same with a scale for every group and no factor."""
+        if self.factor is None:
+            return self
+        return replace(self, scale=self.scale * self.factor.cast(dt.float32), factor=None)
 
     def values(self) -> Tensor:
         """The numbers themselves, (…, groups, numbers, lanes)."""

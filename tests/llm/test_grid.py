@@ -5,8 +5,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from morok import Tensor
 from morok.llm import load
+from morok.llm.matrix import Packed
+from morok.llm.words import LANES, WORD_FORMATS, Stored
+from morok.optimize.record import applied
 from tests.llm import files
+from tests.optimize.plans import an_h200, empty, planned
 
 pytest.importorskip("tokenizers", reason="texts need the package tokenizers")
 
@@ -29,3 +34,29 @@ def test_texts_on_a_grid(tmp_path: Path, packed: bool, cache_type: str) -> None:
     for row, tokens in zip(found, texts, strict=True):
         assert row is not None
         assert np.abs(row - files.llama_logits(weights, tokens)[-1]).max() < 0.1
+
+
+def packed_on_a_gpu(form: str, rows: int, columns: int) -> Packed:
+    f = WORD_FORMATS[form]
+    words = sum(c.stop - c.start for c in f.codes) // 4
+    sizes = ((len(f.halves), "float16"), (0 if f.small is None else 12, "uint8"), (words, "int32"))
+    front = (rows // LANES, columns // f.block.numbers)
+    halves, small, codes = (empty(*front, n, LANES, dtype=t) if n else None for n, t in sizes)
+    assert codes is not None
+    return Packed(f, Stored(halves, small, codes), rows)
+
+
+@pytest.mark.parametrize("form", ["Q8_0", "Q4_1", "Q4_K"])
+def test_a_product_is_two_kernels(form: str) -> None:
+    """Numbers as bytes with their scales and sums are one, however many results it has."""
+    with an_h200():
+        found = packed_on_a_gpu(form, 512, 2048).product(empty(1, 2048, dtype="float32"))
+        assert len(found.plan().kernels) == 2
+
+
+def test_rows_after_a_product_of_several_have_blocks_of_their_own() -> None:
+    with an_h200() as machine:
+        x = packed_on_a_gpu("Q8_0", 2048, 2048).product(empty(16, 2048, dtype="float32"))
+        last = planned([Tensor.rms_norm(x, -1, empty(2048, dtype="float32"), 1e-5).uop], machine)[-1]
+        assert last.shares and last.steps == 16 * 2048
+        assert next(a for a in applied(last.ast) if a.name == "GROUP").amount >= 128

@@ -41,13 +41,14 @@ def test_the_same_numbers(form: BlockFormat) -> None:
     assert np.array_equal(packed.rows(Tensor(np.arange(20)[::-1].copy())).numpy(), wanted[::-1])
 
 
+@pytest.mark.parametrize("device", ["CPU", "EMULATOR"])
 @pytest.mark.parametrize("rows", [1, 3, pytest.param(20, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("form", formats())
-def test_products_are_as_good_as_float32(form: BlockFormat, rows: int) -> None:
+def test_products_are_as_good_as_float32(form: BlockFormat, rows: int, device: str) -> None:
     raw = random_blocks(form, 24, 512)
     matrix = form.decode(Tensor(raw).unsqueeze(3)).numpy().reshape(24, -1).astype(np.float64)
     x = np.random.default_rng(rows).standard_normal((rows, 512)).astype(np.float32)
-    found = pack(form, raw).product(Tensor(x)).numpy()
+    found = pack(form, raw, device=device).product(Tensor(x, device=device)).numpy()
     bound = np.abs(x).astype(np.float64) @ np.abs(matrix).T
     assert np.all(np.abs(found - x.astype(np.float64) @ matrix.T) <= 4 * 2.0**-24 * bound)
 
@@ -64,13 +65,14 @@ def test_numbers_as_bytes() -> None:
         assert np.all(error <= np.abs(x).reshape(2, 3, 32).max(-1, keepdims=True) * 2.0**-bits)
 
 
-def test_what_is_not_finite_stays_so() -> None:
+@pytest.mark.parametrize("device", ["CPU", "EMULATOR"])
+def test_what_is_not_finite_stays_so(device: str) -> None:
     form = FORMATS[8]
     raw = random_blocks(form, 16, 64)
     for value in (np.inf, -np.inf, np.nan):
         x = np.ones((1, 64), np.float32)
         x[0, 40] = value
-        assert np.all(np.isnan(pack(form, raw).product(Tensor(x)).numpy()))
+        assert np.all(np.isnan(pack(form, raw, device=device).product(Tensor(x, device=device)).numpy()))
 
 
 def test_one_byte_is_an_option() -> None:
