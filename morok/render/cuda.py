@@ -11,6 +11,7 @@ Matrix units, asynchronous copies and their like are written by the functions in
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from morok.dtype import AddrSpace, PtrDType
@@ -38,6 +39,7 @@ class _Kernel(Writer):
     """One kernel on its way to text, instruction by instruction."""
 
     def write(self) -> None:
+        self.added_to = products_added(self.instructions)
         for node in self.instructions:
             self.starts.append(len(self.lines))
             if node.op not in (Ops.CONST, Ops.VCONST):
@@ -56,7 +58,13 @@ class _Kernel(Writer):
 
     def instruction(self, node: UOp) -> None:
         op = node.op
-        if op.is_alu:
+        if node in self.added_to:
+            return
+        if (dot := added_product(node)) is not None:
+            other = node.src[0] if dot is node.src[1] else node.src[1]
+            lanes = zip(*map(self.lanes, (*dot.src, other)), strict=True)
+            self.values[node] = [self.let(node.dtype, f"__dp4a({', '.join(x)})") for x in lanes]
+        elif op.is_alu:
             self.values[node] = [
                 self.let(node.dtype, self.arithmetic.text(node, list(x)))
                 for x in zip(*(self.lanes(s) for s in node.src), strict=True)
@@ -206,6 +214,24 @@ class _Kernel(Writer):
         self.put(f"{gate}*({kind}*)({memory} + {where}) = {self.packed(given, value.dtype)};")
 
 
+def added_product(node: UOp) -> UOp | None:
+    """Of an addition the sum of four products that its instruction makes on the way."""
+    if node.op is not Ops.ADD:
+        return None
+    return next((s for s in reversed(node.src) if s.op is Ops.DOT4), None)
+
+
+def products_added(instructions: Sequence[UOp]) -> set[UOp]:
+    """Sums of four products that nobody wants but additions that make them."""
+    found = {n for n in instructions if n.op is Ops.DOT4}
+    if found:
+        for node in instructions:
+            found.difference_update(s for s in node.src if s is not added_product(node))
+            if node.src[:1] == node.src[1:]:
+                found.difference_update(node.src)
+    return found
+
+
 def _is_role(node: UOp) -> bool:
     return node.arg[1] is AxisKind.ROLE
 
@@ -290,6 +316,16 @@ def _shared(writer: _Kernel) -> tuple[int, list[str]]:
     return 0 if static else total, lines
 
 
+# In a graph the blocks of the next kernel may be there before this one has ended: they wait here, before they
+# touch any memory. Elsewhere nothing happens.
+EARLY = (
+    "#if __CUDA_ARCH__ >= 900",
+    '  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");',
+    '  asm volatile("griddepcontrol.wait;" ::: "memory");',
+    "#endif",
+)
+
+
 def _text(
     writer: _Kernel,
     arguments: list[Argument],
@@ -318,5 +354,5 @@ def _text(
     bounds = f"{threads}, 1" if kept >= MANY_REGISTERS else f"{threads}"
     head = f'extern "C" __global__ void __launch_bounds__({bounds}) {writer.name}({", ".join(parameters)}) {{'
     helpers = [HELPERS[name] for name in writer.arithmetic.helpers]
-    before = "\n".join([*helpers, *writer.helpers, head, *declarations])
+    before = "\n".join([*helpers, *writer.helpers, head, *declarations, *EARLY])
     return "\n".join([before, *writer.lines, "}", ""]), before.count("\n") + 1

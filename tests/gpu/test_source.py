@@ -2,6 +2,7 @@
 
 import math
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ from morok.optimize.record import Opt
 from morok.render.cuda import STATIC_SHARED, render
 from morok.render.program import Program, extent_value
 from tests.codegen.kernels import UPCAST, add, read, split, write
+from tests.gpu.host_c import run_on_host
 from tests.gpu.kernels import HOST, TARGET, check, cubin, lidx, linear, store
 from tests.gpu.products import kernel_of, product
 from tests.optimize.kernels import GPU, MAKERS, kernel
@@ -227,3 +229,28 @@ def test_checks_of_positions_are_one_branch_that_nvrtc_takes() -> None:
             text = program_of(kernel.ast, HOST).text
             assert text.count("  if (x") == branches and f"g{count_buffers(kernel.ast) - 1}[0LL] = " in text
             cubin(text)
+
+
+def test_products_of_bytes_are_added_by_their_instruction(tmp_path: Path) -> None:
+    """One instruction for both; what is wanted for itself, too, or added to itself, is also there."""
+    r = rng(8, 0)
+    a, b, c = (read(define_global(int32, 8, i), r) for i in (1, 2, 3))
+    first, second = alu(Ops.DOT4, a, b), alu(Ops.DOT4, b, c)
+    given = [np.random.default_rng(i).integers(-(1 << 31), 1 << 31, 8).astype(np.int32) for i in range(4)]
+    four = [x.view(np.int8).reshape(8, 4).astype(np.int64) for x in given]
+    one, two = (four[1] * four[2]).sum(1), (four[2] * four[3]).sum(1)
+    cases = [
+        (first + c, one + given[3], 1),
+        (first + second, one + two, 2),
+        ((first + second) * first, (one + two) * one, 2),
+        (first + first, one + one, 1),
+    ]
+    programs = []
+    for i, (value, _, count) in enumerate(cases):
+        ast = sink(write(define_global(int32, 8, 0), r, value, r))
+        programs.append(render(lower(ast, TARGET), f"k{i}"))
+        assert programs[-1].text.count("__dp4a(") == count
+    arrays = [[np.zeros(8, np.int32), *given[1:]] for _ in cases]
+    run_on_host(programs, arrays, tmp_path)
+    for found, (_, wanted, _) in zip(arrays, cases, strict=True):
+        assert np.array_equal(found[0], wanted.astype(np.int32))

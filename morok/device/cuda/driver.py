@@ -36,6 +36,7 @@ _OUT_OF_MEMORY = 2
 _NO_DEVICE = 100
 MOST_TENSOR_MAPS = 4096  # that are remembered
 OLDEST = (8, 0)  # compute capability: maxima that keep NaN, copies into shared memory, matrix units
+WAIT_THEMSELVES = (9, 0)  # kernels that are on a multiprocessor before it is their turn
 INSTALL = "pip install 'morok[cuda]'"
 
 
@@ -396,11 +397,25 @@ class NvidiaDriver:
         graph = self._ask(cu.cuGraphCreate(0), "to make a graph")
         nodes: list[Any] = []
         for step in steps:
-            before = nodes[-1:]
-            added = cu.cuGraphAddKernelNode(graph, before or None, len(before), self._node(step))
+            added = cu.cuGraphAddKernelNode(graph, None, 0, self._node(step))
             nodes.append(self._ask(added, f"to add {step[0].name} to a graph"))
+        if len(nodes) > 1:
+            edges = self._edges(len(nodes) - 1)
+            added = cu.cuGraphAddDependencies(graph, nodes[:-1], nodes[1:], edges, len(nodes) - 1)
+            self._ask(added, "to put kernels of a graph in order")
         instance = self._ask_for(lambda: cu.cuGraphInstantiate(graph, 0), "to make a graph ready")
         return _Graph(self, graph, instance, nodes, [step[0] for step in steps])
+
+    def _edges(self, count: int) -> list[Any] | None:
+        """How kernels of a graph follow one another: None is one when the other has ended. Blocks of kernels
+        that wait by themselves (`render/cuda.py`) are brought to the multiprocessors before that."""
+        cu = self._cu
+        if not knobs.EARLY_START.value or self.facts.capability < WAIT_THEMSELVES:
+            return None
+        edge = cu.CUgraphEdgeData()
+        edge.from_port = cu.CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC
+        edge.type = cu.CUgraphDependencyType.CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC
+        return [edge] * count
 
     def _node(self, step: Launch) -> Any:
         function, grid, block, arguments = step

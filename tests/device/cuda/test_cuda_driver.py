@@ -14,6 +14,7 @@ from unittest import mock
 
 import pytest
 
+from morok import knobs
 from morok.device.compiled import Compiled
 from morok.device.cuda import driver as cuda_driver
 from morok.device.cuda.driver import NvidiaDriver, device_count
@@ -228,6 +229,24 @@ def test_code_and_graphs_find_room_too(
         work(driver)
     work(driver)
     assert driver.lost is None
+
+
+@pytest.mark.parametrize("early", [False, True])
+def test_kernels_of_a_graph_follow_one_another(cu: FakeCu, early: bool) -> None:
+    """And are there before it is their turn, where that was asked for."""
+    added: list[tuple[Any, ...]] = []
+
+    def add(*arguments: Any) -> tuple[int]:
+        added.append(arguments)
+        return (0,)
+
+    driver = NvidiaDriver(0, "CUDA")
+    step = step_of(driver)
+    with mock.patch.object(cu, "cuGraphAddDependencies", add, create=True), knobs.override(EARLY_START=early):
+        graph = driver.graph([step, step, step])
+    ((_, before, after, edges, count),) = added
+    assert (before, after, count) == (graph.nodes[:2], graph.nodes[1:], 2)
+    assert (edges is None) is not early and (not early or len(edges) == 2)
 
 
 def test_a_driver_that_counts_nothing(cu: FakeCu) -> None:
