@@ -128,7 +128,7 @@ def test_a_step_that_fails_loses_what_it_wrote() -> None:
 
 
 def test_a_step_of_another_form_is_not_taken_for_the_last_one() -> None:
-    """With a constant in a variable's place first: what came after the second form's trace was the first's."""
+    """A constant in a variable's place first: what came after the second form's trace was the first's."""
 
     def one_of(row: Tensor, cache: Tensor, text: Any, at: Any) -> Tensor:
         cache[text : text + 1, at : at + 1] = row.unsqueeze(0)
