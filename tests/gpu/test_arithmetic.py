@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from morok import Tensor
 from morok.codegen.pipeline import lower
+from morok.device.cuda.device import program_of
 from morok.dtype import DType, bfloat16, bool_, float8_e4m3, float16, float32, float64, int32, uint64
 from morok.ir.arithmetic.alu import defined, evaluate_array
 from morok.ir.arithmetic.arrays import storage
@@ -24,6 +26,22 @@ from tests.gpu.kernels import DEVICE, TARGET, cubin, run
 TYPES = (bool_, *INTS, float16, bfloat16, float8_e4m3, float32, float64)
 EVERY = (bool_, *INTS, *FLOATS)
 SAMPLE = (int32, uint64, float16, float8_e4m3, float32)  # of the default tier; on a GPU all of them
+
+
+@pytest.mark.parametrize("dtype", (float16, bfloat16), ids=str)
+def test_tanh_of_every_narrow_float_without_a_division(dtype: DType) -> None:
+    """A division branches, and a warp that computes alone then waits for every step of it."""
+    empty = Tensor.empty(1 << 16, dtype=dtype, device="EMULATOR")
+    for made in (empty.tanh(), empty.cast(float32).tanh().cast(dtype)):
+        assert "div" not in program_of(made.plan().kernels[0].ast, TARGET).text
+    x = np.arange(1 << 16).astype(np.uint16).view(storage(dtype))
+    got = Tensor(x, device=DEVICE).tanh().numpy()
+    with np.errstate(invalid="ignore"):
+        right = np.tanh(x.astype(np.float64)).astype(np.float32).astype(x.dtype)
+        assert (np.isnan(got) == np.isnan(x)).all()
+    known = ~np.isnan(right)
+    found, wanted = (v[known].view(np.int16).astype(int) for v in (got, right))
+    assert np.abs(found - wanted).max() <= 1 and (found != wanted).sum() < 100
 
 
 def _sampled(types: tuple[DType, ...]) -> list[Any]:

@@ -15,7 +15,7 @@ from morok.codegen.decompose.pieces import absolute, as_type, bits_of, float_of,
 from morok.dtype import DType, PtrDType, bfloat16, float32, float64, to_bits, uint8, uint16, uint32
 from morok.ir.build import approximate_op, bitcast, cast
 from morok.ir.node import UOp, alu, const, make, toposort
-from morok.ir.ops import Ops
+from morok.ir.ops import Op, Ops
 from morok.machine.machine import Machine
 from morok.rewrite.observe import change
 
@@ -161,14 +161,41 @@ def _lower(node: UOp, src: tuple[UOp, ...], machine: Machine) -> UOp:
         return bitcast(src[0], held)
     wide = tuple(_widen(s, old.dtype, machine) for s, old in zip(src, node.src, strict=True))
     if op is Ops.CAST:
-        return _narrow(wide[0], dtype, machine) if not dtype.is_bool else cast(wide[0], dtype)
-    if op is Ops.EXP2:
-        return _narrow(approximate_op(op, wide[0]), dtype, machine)
-    if op is Ops.EXP:
-        power = alu(Ops.MUL, wide[0], const(wide[0].dtype, LOG2_E))
-        return _narrow(approximate_op(Ops.EXP2, power), dtype, machine)
+        # also what was asked for in float32 need not be more exact than what it is rounded to
+        function = wide[0] if wide[0].dtype.scalar is float32 and _is_narrow(dtype, machine) else None
+        rough = None if function is None else _roughly(function.op, function.src, machine)
+        value = wide[0] if rough is None else rough
+        return _narrow(value, dtype, machine) if not dtype.is_bool else cast(value, dtype)
+    rough = _roughly(op, wide, machine)
+    if rough is not None:
+        return _narrow(rough, dtype, machine)
     result_type = dtype if dtype.is_bool else float32.vec(dtype.lanes)
     return _narrow_result(make(op, result_type, wide, node.arg), dtype, machine)
+
+
+def _roughly(op: Op, given: tuple[UOp, ...], machine: Machine) -> UOp | None:
+    """A function of float32 numbers as exactly as a narrow float can tell; None if there is no such way."""
+    if op is Ops.EXP2:
+        return approximate_op(op, given[0])
+    if op is Ops.EXP:
+        return approximate_op(Ops.EXP2, alu(Ops.MUL, given[0], const(given[0].dtype, LOG2_E)))
+    if op is Ops.TANH and {Ops.EXP2, Ops.RECIP} <= machine.approximate:
+        return rough_tanh(given[0])
+    return None
+
+
+def rough_tanh(x: UOp) -> UOp:
+    """tanh with a relative error of 2^-15, and without a division: 1 - 2 / (e^2x + 1).
+
+    Near 0 nothing would be left of the difference: there it is x (1 - x^2/3 + 2x^4/15).
+    """
+    power = approximate_op(Ops.EXP2, alu(Ops.MUL, x, const(x.dtype, 2.0 * LOG2_E)))
+    share = approximate_op(Ops.RECIP, alu(Ops.ADD, power, const(x.dtype, 1.0)))
+    far = alu(Ops.SUB, const(x.dtype, 1.0), alu(Ops.MUL, share, const(x.dtype, 2.0)))
+    square = alu(Ops.MUL, x, x)
+    inner = alu(Ops.ADD, alu(Ops.MUL, square, const(x.dtype, 2 / 15)), const(x.dtype, -1 / 3))
+    near = alu(Ops.MUL, x, alu(Ops.ADD, alu(Ops.MUL, square, inner), const(x.dtype, 1.0)))
+    return where(absolute(x) < 0.25, near, far)
 
 
 def _narrow_result(x: UOp, dtype: DType, machine: Machine) -> UOp:
