@@ -101,6 +101,19 @@ def test_all_rows_are_one_tile(roles: int) -> None:
     close(got, a @ b, 1e-3)
 
 
+@pytest.mark.parametrize("roles", [PRODUCER, EPILOGUE], ids=["producer", "epilogue"])
+@pytest.mark.parametrize("n", [261, 394])
+def test_rows_that_end_within_a_vector_are_collected_too(n: int, roles: int) -> None:
+    """A language model's words: rows of 50257 logits."""
+    m, k = 200, 128
+    ast = kernel_of(lambda a, b: a @ b.T, (m, k), (n, k), dtype="bfloat16")
+    kernel = built(ast, roles)
+    assert {"WARP_SPECIALIZE", "STAGE_RESULT"} <= set(names(kernel))
+    got, arrays = run(ast, kernel)
+    a, b = factors(ast, arrays, (m, k), (n, k))
+    close(got, a @ b.T, 1e-2)
+
+
 @pytest.mark.parametrize("transposed", ["a", "b", "ab"])
 def test_transposed_operands(transposed: str) -> None:
     m, k, n = 256, 192, 384

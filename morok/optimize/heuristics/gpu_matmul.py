@@ -310,13 +310,19 @@ class _Plan:
 
     def _stages_result(self, shape: BlockTile) -> bool:
         """Whether the result goes through shared memory: with roles, only what would be written in pieces."""
-        if shape.rows * shape.columns < COLLECTED or trips(self.product.j) % self._vector():
+        whole = self.product.widest >= WHOLE
+        if shape.rows * shape.columns < COLLECTED or (whole and trips(self.product.j) % self._vector()):
             return False
-        return self.roles != PRODUCER or self.product.widest < WHOLE
+        return self.roles != PRODUCER or not whole
 
     def _vector(self) -> int:
-        """Outputs of a row that a thread writes at once: 16 bytes of the widest."""
-        return max(1, 16 // self.product.widest)
+        """Outputs of a row that a thread writes at once: 16 bytes of the widest; less where rows end between.
+
+        Narrow outputs in rows of an odd length are written one by one, but neighbours by neighbours: a unit's
+        registers are pieces of eight rows, and every piece would be a sector of its own.
+        """
+        most = max(1, 16 // self.product.widest)
+        return most if self.product.widest >= WHOLE else math.gcd(most, trips(self.product.j))
 
     def _staged_bytes(self, tile: tuple[int, int]) -> int:
         """Bytes of one output in shared memory, for the loops of a tile."""
