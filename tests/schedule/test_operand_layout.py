@@ -137,6 +137,39 @@ def test_products_stay_as_they_are(copied: list[Axes]) -> None:
     assert not copied
 
 
+def test_rows_of_an_odd_length_are_made_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As operands on both sides, along the sum and beside it, of what is computed, and in batches."""
+    monkeypatch.setattr(operand_layout, "LEAST_WORK", 1)
+    monkeypatch.setattr(operand_layout, "LONGER_WORTH", 1e9)
+    with knobs.override(DEVICE="EMULATOR"):
+        a, a64 = half(40, 67)
+        b, b64 = half(67, 24)
+        c, c64 = half(40, 24)
+        d, d64 = half(67, 41)
+        e, e64 = half(3, 20, 67)
+        f, f64 = half(3, 67, 16)
+        for found, right, kernels in (
+            (a @ b, a64 @ b64, 2),
+            (a @ d, a64 @ d64, 3),
+            ((a * 2).transpose(0, 1) @ c, 2 * a64.T @ c64, 2),
+            (d.transpose(0, 1) @ b, d64.T @ b64, 2),
+            (e @ f, e64 @ f64, 2),
+        ):
+            assert len(found.prepare().kernels) == kernels
+            close(found, right)
+
+
+def test_rows_are_made_longer_only_beside_much_work() -> None:
+    with an_h200() as machine:
+        for rows, inner, columns, kernels in (
+            (8192, 50257, 768, 2),
+            (8192, 50257, 16, 1),
+            (8192, 50264, 768, 1),
+        ):
+            x, w = empty(rows, inner), empty(inner, columns)
+            assert len(planned([(x @ w).uop], machine)) == kernels
+
+
 def test_a_copy_is_worth_it_only_beside_much_work() -> None:
     with an_h200() as machine:
         for side, kernels in ((56, 3), (2, 1)):

@@ -7,6 +7,9 @@ anywhere. Nor do weights whose last axis is the offset in a window, three elemen
 copied once, with the axis of the longest sum, or of its own outputs, as the last one, if that takes little
 beside the product. What computes the operand then writes it so; there is no other copy.
 
+Rows of an odd length, such as a language model's 50257 words, begin anywhere, too. They are copied to rows
+that are as long as whole vectors.
+
 The gradient of a convolution's weights sums over places, which no window lies along: there an operand has its
 own outputs last, the other one as well, and so has the result: a row of a tile is then one of memory, for
 both operands and for what is written.
@@ -15,13 +18,13 @@ both operands and for what is written.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
 from morok import knobs
 from morok.ir.memory import device_of
-from morok.ir.movement import permute
+from morok.ir.movement import pad, permute, shrink
 from morok.ir.node import UOp, make, toposort
 from morok.ir.ops import AxisKind, Ops
 from morok.machine.devices import machine_of
@@ -39,6 +42,8 @@ WORTH = (
     2.0  # times of a product that the copies may take: one that reads element by element took 7 on an H200
 )
 REASON = "a unit reads it in whole vectors with its longest sum as the last axis"
+LONGER = "a unit reads it in whole vectors where each row begins with one"
+LONGER_WORTH = 1.0  # the same for rows that begin anywhere: such products took 2.5 and 5 times as long
 
 Axes = tuple[int, ...]
 
@@ -56,10 +61,18 @@ class Turn(NamedTuple):
     last: UOp
 
 
-class Layout(NamedTuple):
-    """Orders of axes of both operands, and the axis of the result that should be its last one."""
+class Longer(NamedTuple):
+    """An axis that is made longer."""
 
-    operands: list[Axes | None]
+    axis: int
+    size: int
+
+
+class Layout(NamedTuple):
+    """Orders of axes of both operands, or lengths of their rows, and the axis of the result that should be
+    its last one."""
+
+    operands: list[Axes | Longer | None]
     last: int | None = None
 
 
@@ -87,7 +100,7 @@ def lay_operands(sink: UOp, ctx: object = None) -> UOp:
         new = node.replace(tuple([done[s] for s in node.src]))
         if node in turned:
             pairs = zip(new.src[0].src, turned[node].operands, strict=True)
-            factors = tuple([s if axes is None else _turned(s, axes) for s, axes in pairs])
+            factors = tuple([s if form is None else _formed(s, form) for s, form in pairs])
             new = new.replace((new.src[0].replace(factors), *new.src[1:]))
             last = turned[node].last
             new = new if last is None else _with_last(new, last)
@@ -115,6 +128,21 @@ def _base(x: UOp) -> UOp:
             break
         x = x.src[0]
     return x
+
+
+def _formed(x: UOp, form: Axes | Longer) -> UOp:
+    return _lengthened(x, form) if isinstance(form, Longer) else _turned(x, form)
+
+
+def _lengthened(x: UOp, form: Longer) -> UOp:
+    """A factor whose memory has longer rows."""
+    base = _base(x)
+    if x is not base:
+        return x.replace((_lengthened(x.src[0], form), *x.src[1:]))
+    sizes = known_shape(x)
+    more = [(0, form.size - n if a == form.axis else 0) for a, n in enumerate(sizes) if isinstance(n, int)]
+    kept = make(Ops.CONTIGUOUS, x.dtype, (pad(x, more),), LONGER, x.origin)
+    return shrink(kept, [(0, n) for n in sizes])
 
 
 def _turned(x: UOp, axes: Axes) -> UOp:
@@ -151,8 +179,13 @@ def _axes_of_operands(node: UOp, machine: Machine) -> Layout:
         if beside is not None and axis is not None:
             found[1 - n], last = beside, axis
             break
-    axes = [None if f is None else f.axes for f in found]
-    return Layout(axes, last) if any(found) and _is_worth(product, bases, axes, machine) else AS_IT_IS
+    axes: list[Axes | Longer | None] = [None if f is None else f.axes for f in found]
+    if any(found):
+        return Layout(axes, last) if _is_worth(product, bases, axes, machine, WORTH) else AS_IT_IS
+    longer = [_longer(bases[n], reads[n], machine) for n in range(2)]
+    if any(longer) and _is_worth(product, bases, longer, machine, LONGER_WORTH):
+        return Layout(longer)
+    return AS_IT_IS
 
 
 def _axis_of(node: UOp, r: UOp, reads: list[Read]) -> int | None:
@@ -170,14 +203,18 @@ def _number(r: UOp) -> int:
 
 
 def _is_worth(
-    product: GraphContraction, bases: list[UOp], found: list[Axes | None], machine: Machine
+    product: GraphContraction,
+    bases: list[UOp],
+    found: Sequence[Axes | Longer | None],
+    machine: Machine,
+    worth: float,
 ) -> bool:
     assert machine.grid is not None
     copied = [
-        elements(known_shape(b)) * b.dtype.itemsize for b, axes in zip(bases, found, strict=True) if axes
+        elements(known_shape(b)) * b.dtype.itemsize for b, form in zip(bases, found, strict=True) if form
     ]
     clocks = sum(memory_clocks(2 * n, machine.cores, machine) + machine.grid.launch for n in copied)
-    return clocks <= WORTH * product.clocks(machine)
+    return clocks <= worth * product.clocks(machine)
 
 
 def _reads(node: UOp, bases: list[UOp]) -> list[Read] | None:
@@ -224,6 +261,17 @@ def _order(base: UOp, mine: Read, other: Read, machine: Machine) -> Turn | None:
         windows = any(len(loops) > 1 for loops in moving.values())
         chosen = own if windows else chosen  # not the images: a tile's rows are places of all of them
     return _turn(base, mine, chosen if chosen is not None and _trips(chosen) >= lanes else None)
+
+
+def _longer(base: UOp, mine: Read, machine: Machine) -> Longer | None:
+    """The length of rows that begin with whole vectors; None where they do, or where there is one row."""
+    sizes, moving = _axes(base, mine)
+    lanes = machine.access_lanes(base.dtype)
+    last = max((a for a, n in enumerate(sizes) if n > 1), default=0)
+    along = moving.get(last, [])
+    if len(along) != 1 or mine.steps[along[0]] != 1 or len(mine.steps) < 2 or sizes[last] % lanes == 0:
+        return None
+    return Longer(last, -(-sizes[last] // lanes) * lanes) if _trips(along[0]) >= lanes else None
 
 
 def _axes(base: UOp, mine: Read) -> tuple[list[int], dict[int, list[UOp]]]:
