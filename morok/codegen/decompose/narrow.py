@@ -161,16 +161,24 @@ def _lower(node: UOp, src: tuple[UOp, ...], machine: Machine) -> UOp:
         return bitcast(src[0], held)
     wide = tuple(_widen(s, old.dtype, machine) for s, old in zip(src, node.src, strict=True))
     if op is Ops.CAST:
-        # also what was asked for in float32 need not be more exact than what it is rounded to
-        function = wide[0] if wide[0].dtype.scalar is float32 and _is_narrow(dtype, machine) else None
-        rough = None if function is None else _roughly(function.op, function.src, machine)
-        value = wide[0] if rough is None else rough
-        return _narrow(value, dtype, machine) if not dtype.is_bool else cast(value, dtype)
+        return (
+            _narrow(_rounded(wide[0], dtype, machine), dtype, machine)
+            if not dtype.is_bool
+            else cast(wide[0], dtype)
+        )
     rough = _roughly(op, wide, machine)
     if rough is not None:
         return _narrow(rough, dtype, machine)
     result_type = dtype if dtype.is_bool else float32.vec(dtype.lanes)
     return _narrow_result(make(op, result_type, wide, node.arg), dtype, machine)
+
+
+def _rounded(x: UOp, dtype: DType, machine: Machine) -> UOp:
+    """What was asked for in float32 and is rounded to a narrow float need not be more exact than that."""
+    if x.dtype.scalar is not float32 or not _is_narrow(dtype, machine) or not machine.approximate:
+        return x
+    rough = _roughly(x.op, x.src, machine)
+    return x if rough is None else rough
 
 
 def _roughly(op: Op, given: tuple[UOp, ...], machine: Machine) -> UOp | None:

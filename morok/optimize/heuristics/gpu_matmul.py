@@ -321,8 +321,11 @@ class _Plan:
         Narrow outputs in rows of an odd length are written one by one, but neighbours by neighbours: a unit's
         registers are pieces of eight rows, and every piece would be a sector of its own.
         """
-        most = max(1, 16 // self.product.widest)
+        most = self._whole_vector()
         return most if self.product.widest >= WHOLE else math.gcd(most, trips(self.product.j))
+
+    def _whole_vector(self) -> int:
+        return max(1, 16 // self.product.widest)
 
     def _staged_bytes(self, tile: tuple[int, int]) -> int:
         """Bytes of one output in shared memory, for the loops of a tile."""
@@ -372,8 +375,12 @@ class _Plan:
         threads = WARP_GROUP if self.roles == EPILOGUE else shape.across * shape.along * self.unit.lanes
         along = min(threads, self._sides(shape)[1] // vector)
         self.do("UPCAST", columns, vector)
-        if self.product.reads_per_output() and self._trips(rows) * along // threads >= 2 * AHEAD:
-            self.do("UPCAST", rows, AHEAD)
+        # loads that a thread has under way at once: those of a vector, or of several rows
+        ahead = self._whole_vector() // vector
+        if self.product.reads_per_output():
+            ahead = max(ahead, AHEAD)
+        if ahead > 1 and self._trips(rows) * along // threads >= 2 * ahead:
+            self.do("UPCAST", rows, ahead)
         # neighbouring threads have neighbouring columns: the last loop is the fastest
         if threads > along and not self.do("LOCAL", rows, threads // along):
             return False

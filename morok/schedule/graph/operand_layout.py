@@ -72,7 +72,7 @@ class Layout(NamedTuple):
     """Orders of axes of both operands, or lengths of their rows, and the axis of the result that should be
     its last one."""
 
-    operands: list[Axes | Longer | None]
+    operands: Sequence[Axes | Longer | None]
     last: int | None = None
 
 
@@ -179,7 +179,7 @@ def _axes_of_operands(node: UOp, machine: Machine) -> Layout:
         if beside is not None and axis is not None:
             found[1 - n], last = beside, axis
             break
-    axes: list[Axes | Longer | None] = [None if f is None else f.axes for f in found]
+    axes = [None if f is None else f.axes for f in found]
     if any(found):
         return Layout(axes, last) if _is_worth(product, bases, axes, machine, WORTH) else AS_IT_IS
     longer = [_longer(bases[n], reads[n], machine) for n in range(2)]
