@@ -264,14 +264,19 @@ def _order(base: UOp, mine: Read, other: Read, machine: Machine) -> Turn | None:
 
 
 def _longer(base: UOp, mine: Read, machine: Machine) -> Longer | None:
-    """The length of rows that begin with whole vectors; None where they do, or where there is one row."""
+    """The length of rows that begin with whole vectors; None where they do, or where there is one row.
+
+    Lines of an image are no rows: both axes together are one loop.
+    """
     sizes, moving = _axes(base, mine)
     lanes = machine.access_lanes(base.dtype)
-    last = max((a for a, n in enumerate(sizes) if n > 1), default=0)
-    along = moving.get(last, [])
-    if len(along) != 1 or mine.steps[along[0]] != 1 or len(mine.steps) < 2 or sizes[last] % lanes == 0:
+    *before, last = [a for a, n in enumerate(sizes) if n > 1] or [0]
+    along, rows = moving.get(last, []), moving.get(before[-1], []) if before else []
+    if len(along) != 1 or mine.steps[along[0]] != 1 or not rows or sizes[last] % lanes == 0:
         return None
-    return Longer(last, -(-sizes[last] // lanes) * lanes) if _trips(along[0]) >= lanes else None
+    if any(r.arg[1] is along[0].arg[1] for r in rows) or _trips(along[0]) < lanes:
+        return None
+    return Longer(last, -(-sizes[last] // lanes) * lanes)
 
 
 def _axes(base: UOp, mine: Read) -> tuple[list[int], dict[int, list[UOp]]]:
