@@ -74,6 +74,16 @@ def test_threads_of_a_grid_have_neighbouring_rows() -> None:
     assert kinds[AxisKind.LOCAL][0] > kinds[AxisKind.GROUP_REDUCE][0]  # the last one is the fastest
 
 
+def test_threads_share_both_loops_of_a_short_sum() -> None:
+    """Blocks and pairs of groups in them: few blocks are not enough for all threads."""
+    words = Tensor(np.zeros((64, 4, 2, 2, 8, 16), np.int32))
+    x = Tensor(np.zeros((1, 4, 2, 2, 8, 1), np.int32))
+    halves = binary(words, Ops.DOT4, x).sum(4, dtype=int32).cast(float32)
+    y = (halves[:, :, 0] + halves[:, :, 1]).sum((1, 2))
+    found = loops_of(choose_gpu(kernel_of(y.uop), GPU))
+    assert (AxisKind.GROUP_REDUCE, 8) in {(r.arg[1], size(r)) for r in found.closers}
+
+
 def test_narrow_rows_of_a_grid_are_read_by_few_threads() -> None:
     matrix = Tensor(np.zeros((4096, 1024), np.uint16)).bitcast(bfloat16)
     y = (Tensor(np.zeros((1, 1024), np.float32)) * matrix.cast(float32)).sum(1)

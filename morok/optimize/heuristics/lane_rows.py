@@ -110,7 +110,11 @@ def lane_rows_of_blocks(builder: Builder) -> bool:
     strips = math.prod(trips(r) for r in output_loops(effect) if r is not rows)
     wanted = max(FEWEST_SHARERS, builder.machine.cores * BUSY // max(1, strips * lanes))
     room = min(wanted, min(BLOCK_THREADS, builder.machine.block_threads) // lanes)
-    for k in sorted(outer, key=lambda k: -(size(k) or 0)):
+    numbers = [int(k.arg[0]) for k in sorted(outer, key=lambda k: -(size(k) or 0))]
+    if len(numbers) > 1 and 2 * trips(builder.loops.by_number[numbers[0]]) <= room:
+        if builder.do("JOIN", numbers[0], numbers[1]):  # threads share one loop of a sum
+            del numbers[0]
+    for k in [found for n in numbers if (found := builder.loops.by_number.get(n)) is not None]:
         count = size(k) or 1
         amount = next(n for n in range(min(room, count), 0, -1) if count % n == 0)
         if amount > 1 and builder.do("GROUP", int(k.arg[0]), amount):
