@@ -40,12 +40,23 @@ _GROWS = frozenset(
 def folded(program: Program, name: str) -> Program:
     """The program, without what can be computed before."""
     constants = dict(program.constants)
+    _scales_apart(program)
     nodes = integer_products(program, constants)
     nodes = _constants(nodes, constants, program, name)
     nodes = _batch_norms(nodes, constants, program)
     if len(nodes) == len(program.nodes):
         return program
     return Program(nodes, program.inputs, program.outputs, constants, program.scope, program.infos)
+
+
+def _scales_apart(program: Program) -> None:
+    """Scales and zero points of quantised numbers differ in every layer: they are read, not compiled in."""
+    for node in program.nodes:
+        if node.op.startswith(("Quantize", "Dequantize", "QLinear", "QGemm")):
+            for name in node.inputs[1:]:
+                host = program.constants.get(name)
+                if host is not None and host.array.size == 1 and host.array.any():
+                    host.apart = True
 
 
 def _constants(nodes: list[Node], constants: dict[str, Host], program: Program, name: str) -> list[Node]:

@@ -35,9 +35,11 @@ SMALL = 4096  # elements of an array that the host computes with while tracing
 
 @final
 class Host:
-    """An array that is known while tracing. `lasting`: it is part of the model, the same at every call."""
+    """An array that is known while tracing. `lasting`: it is part of the model, the same at every call.
+    `apart`: kernels read it, also if it is one number, so that layers that differ in it alone share theirs.
+    """
 
-    __slots__ = ("_tensor", "array", "elem", "lasting", "symbolic")
+    __slots__ = ("_tensor", "apart", "array", "elem", "lasting", "symbolic")
 
     def __init__(self, array: Array, elem: int | None = None, lasting: bool = False) -> None:
         self.array = array
@@ -47,6 +49,7 @@ class Host:
         self.elem = found
         self.symbolic = array.dtype == object and found != TensorProto.STRING
         self.lasting = lasting
+        self.apart = False
         self._tensor: Tensor | Coded | None = None
 
     @property
@@ -115,7 +118,7 @@ def _as_tensor(host: Host) -> Tensor | Coded:
         return parts[0].stack(*parts[1:]).reshape(array.shape)
     if is_coded(host.elem):
         return Coded(Tensor.from_numpy(encode_array(array, host.elem)), host.elem)
-    if array.size == 1:
+    if array.size == 1 and not host.apart:
         return Tensor.full(array.shape, array.reshape(-1)[0].item(), dtype=dtype_of_elem(host.elem))
     array = np.ascontiguousarray(array)
     if not array.flags.writeable and not host.lasting:

@@ -9,6 +9,8 @@ onnx = pytest.importorskip("onnx", reason="the package onnx is not installed: pi
 
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
+from morok import profile  # noqa: E402
+from morok.ir.digest import hexdigest  # noqa: E402
 from morok.onnx import load  # noqa: E402
 from morok.onnx.ops.integers import EXACT, Whole, pieces  # noqa: E402
 from morok.tensor.tensor import Tensor  # noqa: E402
@@ -143,3 +145,39 @@ def test_a_bias_in_another_scale_stays_as_it_is() -> None:
     model = load(proto)
     model(x)
     assert "Gemm" in [node.op for node in model._folded.nodes]
+
+
+def test_layers_that_differ_in_scales_alone_share_their_kernels() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((4, 16)).astype(np.float32)
+    w = rng.integers(-127, 128, (16, 8)).astype(np.int8)
+    kernels = []
+    for scale, zero in ((0.02, 117), (0.05, 131)):
+        held = {
+            "w": w,
+            "s": np.float32(scale),
+            "z": np.uint8(zero),
+            "t": np.float32(0.01),
+            "none": np.int8(0),
+        }
+        nodes = [
+            helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"]),
+            helper.make_node("DequantizeLinear", ["q", "s", "z"], ["real"]),
+            helper.make_node("DequantizeLinear", ["w", "t", "none"], ["weights"]),
+            helper.make_node("MatMul", ["real", "weights"], ["p"]),
+            helper.make_node("QuantizeLinear", ["p", "s", "z"], ["r"]),
+            helper.make_node("DequantizeLinear", ["r", "s", "z"], ["y"]),
+        ]
+        port, result = (
+            helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in (("x", (4, 16)), ("y", None))
+        )
+        constants = [numpy_helper.from_array(np.asarray(v), k) for k, v in held.items()]
+        graph = helper.make_graph(nodes, "g", [port], [result], constants)
+        model = load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8))
+        q = np.clip(np.rint(x / held["s"]) + zero, 0, 255)
+        sums = ((q - zero) @ w.astype(np.float64)).astype(np.float32) * (held["s"] * held["t"])
+        wanted = (np.clip(np.rint(sums / held["s"]) + zero, 0, 255) - zero).astype(np.float32) * held["s"]
+        with profile() as watched:
+            np.testing.assert_allclose(model(x)["y"], wanted, rtol=1e-6, atol=scale * 1.01)
+        kernels.append({hexdigest(event.kernel) for event in watched.events})
+    assert kernels[0] == kernels[1]
