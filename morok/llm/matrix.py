@@ -246,15 +246,19 @@ def in_bytes(
 
 def _in_bytes_at_once(x: Tensor, digits: int, run: int) -> tuple[Tensor, Tensor, Tensor | None]:
     """The same for a grid, with the sums of so many numbers each, or none, at every word of theirs. All of
-    it has one shape, so it is one kernel: a thread looks at the 32 numbers of its word, however often others
-    have done so, since starting a kernel takes longer than that."""
+    it has one shape, so it is one kernel for a row: a thread looks at the 32 numbers of its word, however
+    often others have done so, since starting a kernel takes longer than that."""
     rows, columns = concrete(x.shape[0]), concrete(x.shape[1])
     largest, turn = _LARGEST[digits], sum(0x80 << 8 * i for i in range(digits))
     shape = (rows, digits, columns // SCALED, SCALED // 4)
     wide = x.reshape(rows, 1, columns // SCALED, SCALED // 4, 4)
     four = [wide[..., i] for i in range(4)]
-    a, b, c, d = (t.abs() for t in four)
-    top = a.maximum(b).maximum(c.maximum(d)).max(-1, keepdim=True).maximum(_LEAST)
+    if rows == 1:
+        a, b, c, d = (t.abs() for t in four)
+        top = a.maximum(b).maximum(c.maximum(d)).max(-1, keepdim=True).maximum(_LEAST)
+    else:  # too much to look at anew for every word: threads share 32 numbers
+        found = x.reshape(rows, 1, columns // SCALED, SCALED).abs().max(-1, keepdim=True)
+        top = found.maximum(_LEAST).contiguous()
     shifts = (Tensor.arange(digits, device=x.device) * 8).cast(dt.int32).reshape(digits, 1, 1)
     bytes_ = [((((t * (largest / top)).rint().cast(dt.int32) + turn) ^ turn) >> shifts) & 255 for t in four]
     word = bytes_[0] | (bytes_[1] << 8) | (bytes_[2] << 16) | (bytes_[3] << 24)
