@@ -28,7 +28,15 @@ def share_loops(kernel: UOp, ctx: object = None) -> UOp:
     """Reductions over equal loops of the same memory that do not need each other run in the same loop.
 
     REDUCE(max, x(r, c1), c1), REDUCE(add, x(r, c2), c2) → both over c1
+
+    What lies inside of loops that have become one is looked at again: it may be the same now.
     """
+    while (shared := _shared_once(kernel)) is not kernel:
+        kernel = shared
+    return kernel
+
+
+def _shared_once(kernel: UOp) -> UOp:
     depth: dict[UOp, int] = {}  # how many reductions lie below one another; equal depth: independent
     groups: dict[object, list[UOp]] = {}
     for node in toposort(kernel):

@@ -2,7 +2,7 @@
 
     S(i, k) = Σ over e of a(i, e) · b(k, e)          O(i, j) = Σ over k of f(S(i, k)) · v(k, j)
 
-There may be several first products, over loops of their own. A unit leaves its results in the registers of
+There may be several first products, over loops of their own, and several second ones over the same. A unit leaves its results in the registers of
 the lanes in which it wants its left operand. So the rows of all products are one loop, and the columns of the
 first are the steps of the second: its loops are cut as the left operand has them, and nothing has to leave
 the registers in between.
@@ -45,10 +45,10 @@ class Product(NamedTuple):
 
 
 class Pair(NamedTuple):
-    """Products in a chain: the second multiplies what is made of the first ones."""
+    """Products in a chain: the second ones multiply what is made of the first ones."""
 
     firsts: tuple[Product, ...]
-    second: Product
+    seconds: tuple[Product, ...]
 
 
 def partner(unit: MatrixUnit, columns: int) -> MatrixUnit | None:
@@ -87,12 +87,12 @@ def match(loops: Loops, unit: MatrixUnit, k: UOp, i: UOp, j: UOp, inner: Sequenc
     seconds = _products(loops, unit, k, i, j)
     if isinstance(seconds, str):
         return seconds
-    if len(seconds) > 1:
-        return f"loop {k.arg[0]} is not that of one sum of products in {unit.output}"
-    weights, values = (set(toposort(x)) for x in seconds[0][1:])
-    if any(first.sum not in weights or first.sum in values for first in firsts):
+    made = {first.sum for first in firsts}
+    weights = [made.intersection(toposort(second.rows)) for second in seconds]
+    values = toposort(*(second.others for second in seconds))
+    if not all(weights) or made != set().union(*weights) or not made.isdisjoint(values):
         return "the second product does not multiply what is made of the first"
-    return Pair(tuple(firsts), seconds[0])
+    return Pair(tuple(firsts), tuple(seconds))
 
 
 def _products(loops: Loops, unit: MatrixUnit, step: UOp, outer: UOp, across: UOp) -> list[Product] | str:
@@ -146,7 +146,7 @@ def _can_chain(loops: Loops, opt: Opt, unit: MatrixUnit) -> str | None:
     found = match(loops, unit, k, i, j, inner)
     if isinstance(found, str):
         return found
-    operands = [(found.second.others, j, k, "b" in other.shared)]
+    operands = [(second.others, j, k, "b" in other.shared) for second in found.seconds]
     for first in found.firsts:
         (e,) = (r for r in closed_ranges(first.sum) if r in inner)
         operands += [(first.rows, i, e, "a" in unit.shared), (first.others, k, e, "b" in unit.shared)]
@@ -197,9 +197,10 @@ def _chain(loops: Loops, opt: Opt) -> UOp:
             sources = (first.rows, first.others, start, *row_parts, *of_first, step)
             point = make(Ops.WMMA, unit.output, sources, unit, first.sum.src[0].origin)
             made[first.sum] = first.sum.replace((point, *closed_ranges(first.sum)))
-    second = pair.second
-    sources = (substitute(second.rows, made), second.others, start, *row_parts, *column_parts, *of_second)
-    point = make(Ops.WMMA, unit.output, sources, other, second.sum.src[0].origin)
-    ast = substitute(loops.ast, {second.sum: second.sum.replace((point, *closed_ranges(second.sum)))})
-    ast = substitute(ast, made)
+    results: dict[UOp, UOp] = {}
+    for second in pair.seconds:
+        sources = (substitute(second.rows, made), second.others, start, *row_parts, *column_parts, *of_second)
+        point = make(Ops.WMMA, unit.output, sources, other, second.sum.src[0].origin)
+        results[second.sum] = second.sum.replace((point, *closed_ranges(second.sum)))
+    ast = substitute(substitute(loops.ast, results), made)
     return replace_loops(ast, {i: rows, j: columns, k: steps, **inside})

@@ -65,18 +65,17 @@ class Rows:
             if r in ranges(factor)
         ]
         self.operands.sort(key=lambda x: not x.is_fixed)
-        if chain.values is not None and self.d is not None:
-            self.operands.append(Operand(chain.values, self.k, self.d, False))
-        self.doubled = self._doubled()
+        own = list(self.operands)
+        if self.d is not None:
+            self.operands += [Operand(values, self.k, self.d, False) for values in chain.values]
+        self.doubled = sum(self._doubled(x, own) for x in self.operands[len(own) :])
         self.inner = sum(trips(closed_ranges(first)[0]) for first in chain.firsts)
-        self.wide = 0 if self.d is None else trips(self.d)
+        self.columns = 0 if self.d is None else trips(self.d)
+        self.wide = self.columns * len(chain.seconds)  # of all results
 
-    def _doubled(self) -> int:
-        """Elements of a step of the second product's operand that a first one has as well: one tile."""
-        last = self.operands[-1]
-        if self.d is None:
-            return 0
-        same = [x for x in self.operands[:-1] if not x.is_fixed and trips(x.along) == trips(last.along)]
+    def _doubled(self, last: Operand, own: list[Operand]) -> int:
+        """Elements of a step of a second product's operand that a first one has as well: one tile."""
+        same = [x for x in own if not x.is_fixed and trips(x.along) == trips(last.along)]
         for x in same:
             turned = substitute(last.factor, {last.along: x.along})
             if turned.op is x.factor.op is Ops.CAST and same_read(turned.src[0], x.factor.src[0]):
@@ -94,7 +93,7 @@ class Rows:
         if rates is None:
             return found
         for unit in units:
-            if self.d is None or partner(unit, self.wide) is not None:
+            if self.d is None or partner(unit, self.columns) is not None:
                 make = self._group_tiles if unit.shared else self._warp_tiles
                 found += make(unit, machine, rates)
         return sorted(found, key=lambda t: self.time(t, machine, rates))
@@ -149,7 +148,7 @@ class Rows:
         warps_per_sm = max(1, machine.local_bytes // self.shared(tile)) * tile.teams
         cores = max(1, machine.cores)
         if tile.unit.shared:  # while some groups compute powers, others multiply
-            width = self.inner / len(self.chain.firsts) + self.wide
+            width = self.inner / len(self.chain.firsts) + self.columns
             most = ALONE if warps_per_sm == 1 else 1.0
             busy = min(most, 0.4 + 0.2 * warps_per_sm * width / rates.full)
             rounds = rows / (rates.group_rate * busy * cores)

@@ -189,6 +189,15 @@ def statistics_of(nodes: Iterable[UOp]) -> UOp | None:
     return products[0] if len(products) == 1 and any(n.arg[0] is Ops.MAX for n in found) else None
 
 
+def first_products(nodes: Iterable[UOp]) -> frozenset[UOp]:
+    """The products below others in a kernel of these nodes, if it reduces nothing else."""
+    found = [n for n in nodes if n.op in REDUCED]
+    if len(found) < 2 or not all(map(is_product, found)):
+        return frozenset()
+    inner = [n for n in found if not any(m.op in REDUCED for m in toposort(n.src[0], stop=_ends))]
+    return frozenset(inner) if len(inner) < len(found) else frozenset()
+
+
 def _unmoved(node: UOp) -> UOp:
     while node.op.is_movement:
         node = node.src[0]

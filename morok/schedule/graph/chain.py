@@ -2,6 +2,8 @@
 
     O(i, j) = Σ over k of f(Σ over e of a(i, e) · b(k, e), …) · v(k, j)
 
+There may be several such results, of the same rows, steps and columns: each is a store of its own.
+
 Values over rows and steps, i and k, are the large ones, and are never memory: a tile of them lies in the
 registers in which a matrix unit leaves it. Of this form are attention, which goes along with a maximum
 (`online_softmax.py`); the gradients of its operands, where f has two products below it; and, without the
@@ -15,9 +17,10 @@ from typing import final
 
 from morok.dtype import bfloat16, float16
 from morok.ir.infer import closed_ranges, ranges
-from morok.ir.matrix import MMA_F16
+from morok.ir.matrix import MMA_F16, PANEL
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import Ops
+from morok.machine.machine import Machine
 from morok.schedule.graph.online_softmax import Weighted, power_sum, weighted_sum
 
 NARROW = (float16, bfloat16)
@@ -36,7 +39,7 @@ class Chain:
     """The products of a kernel, and its loops by role."""
 
     firsts: tuple[UOp, ...]  # REDUCEs, each over a loop of its own or a shared one
-    second: UOp | None
+    seconds: tuple[UOp, ...]
     rows: UOp
     steps: UOp  # of the second product, or of what is reduced
     columns: UOp | None
@@ -49,11 +52,12 @@ class Chain:
         return tuple(dict.fromkeys(closed_ranges(first)[0] for first in self.firsts))
 
     @property
-    def values(self) -> UOp | None:
-        """The factor of the second product that is memory."""
-        if self.second is None:
-            return None
-        return next(f for f in self.second.src[0].src if self.firsts[0] not in toposort(f))
+    def values(self) -> tuple[UOp, ...]:
+        """The factor of each second product that is memory."""
+        firsts = frozenset(self.firsts)
+        return tuple(
+            next(f for f in second.src[0].src if firsts.isdisjoint(toposort(f))) for second in self.seconds
+        )
 
 
 def size_of(r: UOp) -> int:
@@ -98,21 +102,26 @@ def _attention(ast: UOp, reductions: list[UOp]) -> Chain | None:
     if scores is None:
         return None
     columns = _columns(ast, sums[0].sum, (scores,))
-    return _with_rows((scores,), sums[0].sum, closed_ranges(sums[0].sum)[0], columns, sums[0])
+    return _with_rows((scores,), (sums[0].sum,), closed_ranges(sums[0].sum)[0], columns, sums[0])
 
 
 def _plain(ast: UOp, reductions: list[UOp]) -> Chain | None:
-    """One product of something that is made of others, and no further reduction."""
-    if len(ast.src) != 1:
+    """Products of something that is made of others, one for each store, and no further reduction."""
+    below = {n: [m for m in toposort(n.src[0]) if m.op is Ops.REDUCE] for n in reductions}
+    firsts = tuple(n for n in reductions if not below[n])
+    seconds = tuple(n for n in reductions if below[n])
+    if len(firsts) > MOST_FIRST or len(seconds) != len(ast.src) or not all(map(is_unit_product, reductions)):
         return None
-    outer = reductions[-1]
-    firsts = tuple(n for n in reductions if n is not outer)
-    if len(firsts) > MOST_FIRST or not all(map(is_unit_product, firsts)) or not is_unit_product(outer):
+    for second in seconds:
+        sides = [[n for n in toposort(f) if n.op is Ops.REDUCE] for f in second.src[0].src]
+        if sorted(map(len, sides)) != [0, len(below[second])] or not set(below[second]) <= set(firsts):
+            return None
+    if any(closed_ranges(n) != closed_ranges(seconds[0]) for n in seconds):
         return None
-    sides = [[n for n in toposort(f) if n.op is Ops.REDUCE] for f in outer.src[0].src]
-    if sorted(map(len, sides)) != [0, len(firsts)]:
+    columns = {_columns(ast, second, firsts) for second in seconds}
+    if len(columns) != 1 or any(effect.src[1:] != ast.src[0].src[1:] for effect in ast.src):
         return None
-    return _with_rows(firsts, outer, closed_ranges(outer)[0], _columns(ast, outer, firsts), None)
+    return _with_rows(firsts, seconds, closed_ranges(seconds[0])[0], columns.pop(), None)
 
 
 def _statistics(ast: UOp, reductions: list[UOp]) -> Chain | None:
@@ -128,7 +137,7 @@ def _statistics(ast: UOp, reductions: list[UOp]) -> Chain | None:
     mine = [n for n in firsts if steps in ranges(n)]
     if len(mine) != 1 or any(n is not main and main in toposort(n) for n in others):
         return None
-    return _with_rows((mine[0],), None, steps, None, None, bool(powers))
+    return _with_rows((mine[0],), (), steps, None, None, bool(powers))
 
 
 def _columns(ast: UOp, second: UOp, firsts: tuple[UOp, ...]) -> UOp | None:
@@ -140,7 +149,7 @@ def _columns(ast: UOp, second: UOp, firsts: tuple[UOp, ...]) -> UOp | None:
 
 def _with_rows(
     firsts: tuple[UOp, ...],
-    second: UOp | None,
+    seconds: tuple[UOp, ...],
     steps: UOp,
     columns: UOp | None,
     weighted: Weighted | None,
@@ -148,7 +157,7 @@ def _with_rows(
 ) -> Chain | None:
     """The chain with its rows: of several loops that no factor over the steps moves with (heads that share
     one key), the longest."""
-    if second is not None and columns is None:
+    if seconds and columns is None:
         return None
     rows: set[UOp] | None = None
     for first in firsts:
@@ -158,7 +167,7 @@ def _with_rows(
     if not rows:
         return None
     best = max(rows, key=lambda r: (size_of(r), r.arg[0]))
-    return Chain(firsts, second, best, steps, columns, weighted, online or weighted is not None)
+    return Chain(firsts, seconds, best, steps, columns, weighted, online or weighted is not None)
 
 
 def _suits_units(found: Chain) -> bool:
@@ -169,7 +178,7 @@ def _suits_units(found: Chain) -> bool:
         return False
     if not all(widths) or any(width % STEP for width in widths):
         return False
-    products = [*found.firsts, *([found.second] if found.second is not None else [])]
+    products = [*found.firsts, *found.seconds]
     factors = [f for product in products for f in product.src[0].src]
     if not all(map(is_narrow, factors)) or len({f.src[0].dtype for f in factors}) > 1:
         return False
@@ -177,4 +186,21 @@ def _suits_units(found: Chain) -> bool:
         moving = [(found.rows in ranges(f), found.steps in ranges(f)) for f in first.src[0].src]
         if sorted(moving) != [(False, True), (True, False)]:
             return False
-    return wide // 2 + sum(widths) // 4 <= MOST_REGISTERS
+    return wide * max(1, len(found.seconds)) // 2 + sum(widths) // 4 <= MOST_REGISTERS
+
+
+def holds_all(found: Chain, machine: Machine) -> bool:
+    """Whether a thread has registers for all results of a chain beside the scores of the narrowest tile."""
+    rates = machine.attention
+    if rates is None:
+        return False
+    width = 0 if found.columns is None else size_of(found.columns)
+    results, inner = width * len(found.seconds) // 2, [size_of(r) for r in found.inner]
+    dtype = found.firsts[0].src[0].src[0].src[0].dtype
+    panel = PANEL // dtype.itemsize
+    groups = any(u.shared and u.inputs is dtype for u in machine.matrix_units)
+    if groups and not any(n % panel for n in (width, *inner)):
+        keys = min(n for n, _ in rates.group_keys)
+        return results + len(found.firsts) * keys // 2 <= rates.wide_registers
+    keys = min(n for n, _ in rates.keys)
+    return results + sum(inner) // 4 + len(found.firsts) * keys // 2 <= rates.registers

@@ -3,7 +3,8 @@
 Two ways of belonging. A write that reads another's result only at the place where it is made takes it from
 there: the value is stored and used in one go (an optimiser's moments and the parameter they update). And
 writes of one shape that nobody makes wait are put side by side (horizontal fusion) if they are element-wise,
-or if they reduce the same memory: fewer launches, and shared inputs are read once.
+or if they reduce the same memory: fewer launches, and shared inputs are read once. Chains of products that
+begin with the same one are one kernel where a thread can hold all their results: it is computed once then.
 
 A group must not wait for itself through others, must not write one memory twice, and its effects must be able
 to run one after the other. What fails these tests stays apart.
@@ -22,7 +23,8 @@ from morok.ir.ops import Ops
 from morok.machine.devices import machine_of
 from morok.schedule.contraction import contraction_at
 from morok.schedule.costs import code_of, elements
-from morok.schedule.graph.attention import is_chain, statistics_of
+from morok.schedule.graph.attention import first_products, is_chain, statistics_of
+from morok.schedule.graph.chain import chain_of, holds_all
 from morok.schedule.indexing import known_shape
 from morok.schedule.plan.detours import Detours
 from morok.schedule.plan.kernels import lower, normal_form
@@ -48,6 +50,7 @@ class Facts:
     reduces: bool = False
     is_product: bool = False  # a reduction that uses its inputs many times over
     scores: UOp | None = None  # the one product whose results are reduced, the largest of them among others
+    firsts: frozenset[UOp] = frozenset()  # products whose results others multiply
     is_alone: bool = False  # its loops are no others': rows put in place one by one, running sums, or nothing
     is_chain: bool = False  # two products in a chain
     code: int = 0  # operations that it computes
@@ -72,6 +75,7 @@ def group_writes(
             # What only one kernel reads was kept to relieve that kernel.
             if readers[maker] > 1 or base_of(maker.target) in wanted:
                 groups.join(maker, write)
+    groups.chains_together()
     groups.side_by_side()
     return groups.in_order()
 
@@ -115,6 +119,7 @@ def _facts(write: KernelWrite, by_done: dict[UOp, KernelWrite]) -> Facts:
     found.is_product = loops > 2 * max(inputs, 1)
     if found.is_product:
         found.scores = statistics_of(inside)
+        found.firsts = first_products(inside)
     elif found.reduces and machine_of(write.device).grid is None:
         # a few rows beside parts of one matrix, too: a processor walks a matrix in one way for one result
         found.is_product = any(contraction_at(n) is not None for n in inside)
@@ -175,6 +180,27 @@ class _Groups:
                 self.detours.merged(first, second, order, between)
                 self.merge(order)
                 return
+
+    def chains_together(self) -> None:
+        """Chains of products that begin with the same product become one kernel, which computes it once."""
+        chains = [d for d in self.writes if self.facts[d].firsts and len(self.members[d]) == 1]
+        for n, user in enumerate(chains):
+            for maker in chains[:n]:
+                first, second = self.members[maker], self.members[user]
+                mine, other = self.facts[maker], self.facts[user]
+                if first is second or mine.firsts.isdisjoint(other.firsts) or mine.shape != other.shape:
+                    continue
+                together = [*first, *second]
+                if maker.device != user.device or not self.fits(together):
+                    continue
+                between = self.detours.between(first, second)
+                if between is None or self.detours.between(second, first) is None:
+                    continue
+                kernel = lower(normal_form(together).sink)
+                chain = chain_of(kernel.ast)
+                if kernel.is_safe and chain is not None and holds_all(chain, machine_of(user.device)):
+                    self.detours.merged(first, second, together, between)
+                    self.merge(together)
 
     def loses_its_tile(self, maker: KernelWrite, user: KernelWrite) -> bool:
         """Whether a product of what is made on the spot would get no unit: tiles have results of the sum."""
