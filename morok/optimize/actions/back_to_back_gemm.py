@@ -2,10 +2,10 @@
 
     S(i, k) = Σ over e of a(i, e) · b(k, e)          O(i, j) = Σ over k of f(S(i, k)) · v(k, j)
 
-There may be several first products, over loops of their own, and several second ones over the same. A unit leaves its results in the registers of
-the lanes in which it wants its left operand. So the rows of all products are one loop, and the columns of the
-first are the steps of the second: its loops are cut as the left operand has them, and nothing has to leave
-the registers in between.
+There may be several first products, over loops of their own, and several second ones over the same. A unit
+leaves its results in the registers of the lanes in which it wants its left operand. So the rows of all
+products are one loop, and the columns of the first are the steps of the second: its loops are cut as the left
+operand has them, and nothing has to leave the registers in between.
 """
 
 from __future__ import annotations

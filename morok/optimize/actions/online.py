@@ -25,7 +25,7 @@ def find(loops: Loops, number: int) -> dict[UOp, UOp] | str:
     if len(closers) == 1:
         weighted, power = weighted_sum(closers[0]), power_sum(closers[0])
         if weighted is not None:
-            return {weighted.sum: online_weighted_sum(weighted)}
+            return online_weighted_sum(weighted)
         if power is not None:
             return online_power_sum(closers[0], power)
     return f"loop {number} is not that of a sum of powers below their maximum"

@@ -36,6 +36,7 @@ from morok.optimize.actions import (
     warp_specialize,
 )
 from morok.optimize.actions import join as joining
+from morok.optimize.grid import grid_loops
 from morok.optimize.loops import LANE_KINDS, Loops, loops_of
 from morok.optimize.record import STAGE, Opt, OptError, applied, recorded
 from morok.rewrite.observe import current, observed, report
@@ -109,7 +110,7 @@ def outcome(loops: Loops, opt: Opt, machine: Machine) -> UOp | str:
     if reason is not None:
         return reason
     new = action.change(loops, opt)
-    reason = crossing(new) if len(new.src) > 1 else None
+    reason = crossing(new, machine) if len(new.src) > 1 else None
     return recorded(new, applied(loops.ast), opt) if reason is None else reason
 
 
@@ -134,13 +135,21 @@ def tell(opt: Opt, before: UOp, after: UOp) -> None:
         report(By("action", str(opt), place=place_of(ACTIONS[opt.name].change)), before, after)
 
 
-def crossing(ast: UOp) -> str | None:
+_THREADS = (AxisKind.LOCAL, AxisKind.WARP)
+
+
+def crossing(ast: UOp, machine: Machine) -> str | None:
     """Why the loops of the effects cannot be written as one nest; None if they can.
 
-    Effects share loops from the outside in: what two of them have in common must be outermost in both.
+    Effects share loops from the outside in: what two of them have in common must be outermost in both. The
+    blocks of a grid and their threads are around all others, whatever their numbers.
     """
     innermost = frozenset(scan_loops(toposort(ast)))
-    nests = [_nest(effect, innermost) for effect in ast.src if effect.op is Ops.END]
+    blocks: frozenset[UOp] = frozenset()
+    if machine.has_grid:
+        loops = [r for effect in ast.src for r in effect.src[1:] if r.arg[1] in _THREADS]
+        blocks = frozenset((*loops, *(r for r in grid_loops(ast) if r.src[0].op is Ops.CONST)))
+    nests = [_nest(effect, innermost, blocks) for effect in ast.src if effect.op is Ops.END]
     for i, a in enumerate(nests):
         for b in nests[:i]:
             shared = set(a) & set(b)
@@ -149,9 +158,9 @@ def crossing(ast: UOp) -> str | None:
     return None
 
 
-def _nest(effect: UOp, innermost: frozenset[UOp]) -> list[UOp]:
-    """The loops of an effect, outer ones first; lanes are no loops."""
-    loops = [r for r in effect.src[1:] if r.arg[1] not in LANE_KINDS]
+def _nest(effect: UOp, innermost: frozenset[UOp], blocks: frozenset[UOp]) -> list[UOp]:
+    """The loops of an effect, outer ones first; lanes are no loops, and blocks and threads none here."""
+    loops = [r for r in effect.src[1:] if r.arg[1] not in LANE_KINDS and r not in blocks]
     return sorted(loops, key=lambda r: (r in innermost, r.arg[1] is not AxisKind.THREAD, r.arg[0]))
 
 

@@ -190,12 +190,12 @@ def statistics_of(nodes: Iterable[UOp]) -> UOp | None:
 
 
 def first_products(nodes: Iterable[UOp]) -> frozenset[UOp]:
-    """The products below others in a kernel of these nodes, if it reduces nothing else."""
+    """The products of a kernel of these nodes whose results are multiplied, or reduced, in it."""
     found = [n for n in nodes if n.op in REDUCED]
-    if len(found) < 2 or not all(map(is_product, found)):
+    products = list(filter(is_product, found))
+    if len(found) < 2 or not products:
         return frozenset()
-    inner = [n for n in found if not any(m.op in REDUCED for m in toposort(n.src[0], stop=_ends))]
-    return frozenset(inner) if len(inner) < len(found) else frozenset()
+    return frozenset(n for n in products if not any(m.op in REDUCED for m in toposort(n.src[0], stop=_ends)))
 
 
 def _unmoved(node: UOp) -> UOp:

@@ -6,8 +6,8 @@ There may be several such results, of the same rows, steps and columns: each is 
 
 Values over rows and steps, i and k, are the large ones, and are never memory: a tile of them lies in the
 registers in which a matrix unit leaves it. Of this form are attention, which goes along with a maximum
-(`online_softmax.py`); the gradients of its operands, where f has two products below it; and, without the
-second product, the maxima and sums of its scores.
+(`online_softmax.py`), which may be stored beside it, as may the sum; the gradients of its operands, where f
+has two products below it; and, without the second product, the maxima and sums of its scores.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from morok.ir.matrix import MMA_F16, PANEL
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import Ops
 from morok.machine.machine import Machine
-from morok.schedule.graph.online_softmax import Weighted, power_sum, weighted_sum
+from morok.schedule.graph.online_softmax import Weighted, power_sum, unrounded, weighted_sum
 
 NARROW = (float16, bfloat16)
 STEP = MMA_F16.k  # steps, and elements of a row of an operand, that a unit multiplies at once
@@ -96,13 +96,27 @@ def chain_of(ast: UOp) -> Chain | None:
 
 def _attention(ast: UOp, reductions: list[UOp]) -> Chain | None:
     sums = [found for n in reductions if (found := weighted_sum(n)) is not None]
-    if len(reductions) != ONLINE_REDUCTIONS or len(sums) != 1 or len(ast.src) != 1:
+    if len(reductions) != ONLINE_REDUCTIONS or len(sums) != 1:
         return None
     scores = scores_of(sums[0])
-    if scores is None:
+    if scores is None or not _stored_beside(ast, sums[0]):
         return None
     columns = _columns(ast, sums[0].sum, (scores,))
     return _with_rows((scores,), (sums[0].sum,), closed_ranges(sums[0].sum)[0], columns, sums[0])
+
+
+def _stored_beside(ast: UOp, found: Weighted) -> bool:
+    """Whether all stores but the first are made of the maximum and the sum of a row, found on its way."""
+    known = (found.power.top, found.total)
+    if len(ast.src) > 1 and unrounded(found.power.scores) is not found.power.scores:
+        return False
+    for effect in ast.src[1:]:
+        inside = toposort(effect.src[0], stop=lambda n: n in known)
+        if not set(effect.src[1:]) < set(ast.src[0].src[1:]):
+            return False
+        if any(n.op is Ops.REDUCE and n not in known for n in inside):
+            return False
+    return True
 
 
 def _plain(ast: UOp, reductions: list[UOp]) -> Chain | None:

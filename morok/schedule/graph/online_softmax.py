@@ -165,16 +165,19 @@ def scaled(node: UOp) -> tuple[UOp, float]:
     return node, 1.0
 
 
-def online_weighted_sum(found: Weighted) -> UOp:
-    """The same sum with one loop for everything, and divided at its end.
+def online_weighted_sum(found: Weighted) -> dict[UOp, UOp]:
+    """The same sum with one loop for everything, and divided at its end; and the maximum and the sum of
+    powers, for others who want them.
 
     Scores that never become memory are not rounded to its type either, and a positive scale is taken
-    together with the factor of a power: 2^((x - M)·a·c).
+    together with the factor of a power: 2^((x - M)·a·c). The maximum of all x·a is that of x, times a:
+    rounding keeps their order.
     """
     (loop,) = closed_ranges(found.sum)
     power = found.power
     scores = unrounded(power.scores)
     op, factor, arg = power.how
+    more = 1.0
     if arg == APPROXIMATE:
         scores, more = scaled(scores)
         factor *= more
@@ -189,9 +192,10 @@ def online_weighted_sum(found: Weighted) -> UOp:
     product = substitute(found.sum.src[0], {found.weights: weights})
     result = online_sum(found.sum.replace((product, loop)), top, power)
     divisor = online_sum(total, top, power)
-    if found.weight.op is Ops.FDIV:
-        return alu(Ops.FDIV, result, divisor)
-    return alu(Ops.MUL, result, alu(Ops.RECIP, divisor))
+    highest = top if more == 1.0 else alu(Ops.MUL, top, const(top.dtype, more))
+    over = Ops.FDIV if found.weight.op is Ops.FDIV else Ops.MUL
+    divided = alu(over, result, divisor if over is Ops.FDIV else alu(Ops.RECIP, divisor))
+    return {found.sum: divided, found.total: divisor, found.power.top: highest}
 
 
 def power_sum(node: UOp) -> Power | None:

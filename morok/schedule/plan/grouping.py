@@ -50,7 +50,7 @@ class Facts:
     reduces: bool = False
     is_product: bool = False  # a reduction that uses its inputs many times over
     scores: UOp | None = None  # the one product whose results are reduced, the largest of them among others
-    firsts: frozenset[UOp] = frozenset()  # products whose results others multiply
+    firsts: frozenset[UOp] = frozenset()  # products whose results are multiplied, or reduced
     is_alone: bool = False  # its loops are no others': rows put in place one by one, running sums, or nothing
     is_chain: bool = False  # two products in a chain
     code: int = 0  # operations that it computes
@@ -89,6 +89,8 @@ def _facts(write: KernelWrite, by_done: dict[UOp, KernelWrite]) -> Facts:
     alone = write.places is not None or 0 in sizes or runs or chained
     code = sum(code_of(n.op) for n in inside if n.op.is_alu)
     found = Facts(sizes, is_alone=alone, is_chain=chained, code=code)
+    if write.kind == "kernel" and (chained or not alone) and machine_of(write.device).attention is not None:
+        found.firsts = first_products(inside)
     if write.kind != "kernel" or found.is_alone:
         return found
     elsewhere = found.elsewhere
@@ -119,7 +121,6 @@ def _facts(write: KernelWrite, by_done: dict[UOp, KernelWrite]) -> Facts:
     found.is_product = loops > 2 * max(inputs, 1)
     if found.is_product:
         found.scores = statistics_of(inside)
-        found.firsts = first_products(inside)
     elif found.reduces and machine_of(write.device).grid is None:
         # a few rows beside parts of one matrix, too: a processor walks a matrix in one way for one result
         found.is_product = any(contraction_at(n) is not None for n in inside)
@@ -182,25 +183,31 @@ class _Groups:
                 return
 
     def chains_together(self) -> None:
-        """Chains of products that begin with the same product become one kernel, which computes it once."""
-        chains = [d for d in self.writes if self.facts[d].firsts and len(self.members[d]) == 1]
+        """Chains of products that begin with the same product become one kernel, which computes it once; and
+        what is made of the maximum and the sum of a row is stored beside what they weigh."""
+        chains = [d for d in self.writes if self.facts[d].firsts]
         for n, user in enumerate(chains):
             for maker in chains[:n]:
-                first, second = self.members[maker], self.members[user]
                 mine, other = self.facts[maker], self.facts[user]
-                if first is second or mine.firsts.isdisjoint(other.firsts) or mine.shape != other.shape:
-                    continue
-                together = [*first, *second]
-                if maker.device != user.device or not self.fits(together):
-                    continue
-                between = self.detours.between(first, second)
-                if between is None or self.detours.between(second, first) is None:
-                    continue
-                kernel = lower(normal_form(together).sink)
-                chain = chain_of(kernel.ast)
-                if kernel.is_safe and chain is not None and holds_all(chain, machine_of(user.device)):
-                    self.detours.merged(first, second, together, between)
-                    self.merge(together)
+                if (
+                    self.members[maker] is not self.members[user]
+                    and maker.device == user.device
+                    and not mine.firsts.isdisjoint(other.firsts)
+                ):
+                    self.join_chains(*sorted((maker, user), key=lambda d: -elements(self.facts[d].shape)))
+
+    def join_chains(self, maker: KernelWrite, user: KernelWrite) -> None:
+        """Two groups become one if they are a chain together whose results a thread can hold."""
+        first, second = self.members[maker], self.members[user]
+        together = [*first, *second]
+        between = self.detours.between(first, second)
+        if not self.fits(together) or between is None or self.detours.between(second, first) is None:
+            return
+        kernel = lower(normal_form(together).sink)
+        chain = chain_of(kernel.ast)
+        if kernel.is_safe and chain is not None and holds_all(chain, machine_of(user.device)):
+            self.detours.merged(first, second, together, between)
+            self.merge(together)
 
     def loses_its_tile(self, maker: KernelWrite, user: KernelWrite) -> bool:
         """Whether a product of what is made on the spot would get no unit: tiles have results of the sum."""
