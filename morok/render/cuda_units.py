@@ -10,6 +10,7 @@ which part of which word it is, so that whole words are found again without pack
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 
@@ -101,6 +102,13 @@ def _description(writer: Writer, node: UOp, panels: Panels) -> str:
     return writer.let(node.dtype, f"(unsigned long long){address} | {fixed:#x}ull")
 
 
+def is_zero(x: UOp) -> bool:
+    """Whether all lanes of a value are the constant 0."""
+    if x.op is Ops.CONST:
+        return float(x.arg) == 0.0 and math.copysign(1.0, x.arg) > 0.0
+    return x.op in (Ops.VECTORIZE, Ops.CAT, Ops.GEP) and all(map(is_zero, x.src))
+
+
 def _write_wgmma(writer: Writer, node: UOp, unit: MatrixUnit) -> None:
     """WMMA of a warp group: operands are read from shared memory while the threads go on.
 
@@ -113,7 +121,8 @@ def _write_wgmma(writer: Writer, node: UOp, unit: MatrixUnit) -> None:
     b = writer.scalar(node.src[1])
     c = writer.lanes(node.src[2])
     names = [writer.fresh() for _ in c]
-    starts = ", ".join(f"{n} = {x}" for n, x in zip(names, c, strict=True))
+    fresh = is_zero(node.src[2])  # then nothing is added, and no register has to be cleared
+    starts = ", ".join(n if fresh else f"{n} = {x}" for n, x in zip(names, c, strict=True))
     writer.put(f"{type_name(unit.output)} {starts};")
     holes = ", ".join(f"%{i}" for i in range(len(c)))
     last = len(c)
@@ -124,10 +133,11 @@ def _write_wgmma(writer: Writer, node: UOp, unit: MatrixUnit) -> None:
     left = ", ".join(f"%{last + i}" for i in range(len(a)))
     shape = f"m{unit.m}n{unit.n}k{unit.k}"
     operation = f"wgmma.mma_async.sync.aligned.{shape}.{wide}.{kind}.{kind}"
-    outputs = ", ".join(f'"+{letter}"({n})' for n in names)
+    adds = "ne" if fresh else "eq"
+    outputs = ", ".join(f'"{"=" if fresh else "+"}{letter}"({n})' for n in names)
     inputs = ", ".join(f'"{"l" if in_tiles else "r"}"({x})' for x in a)
     writer.put(
-        f'asm volatile("{{ .reg .pred p; setp.eq.b32 p, 0, 0; {operation} {{{holes}}}, '
+        f'asm volatile("{{ .reg .pred p; setp.{adds}.b32 p, 0, 0; {operation} {{{holes}}}, '
         f'{left if in_tiles else f"{{{left}}}"}, %{last + len(a)}, {flags}; }}" '
         f': {outputs} : {inputs}, "l"({b}));'
     )

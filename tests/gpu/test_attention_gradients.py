@@ -11,7 +11,8 @@ from morok import Tensor
 from morok.codegen.pipeline import lower
 from morok.device.interpreter import run_kernel
 from morok.dtype import PtrDType
-from morok.ir.node import toposort
+from morok.ir.matrix import Products
+from morok.ir.node import UOp, make, toposort
 from morok.ir.ops import Ops
 from morok.optimize.heuristics.apply import optimize
 from morok.optimize.record import applied
@@ -149,3 +150,37 @@ def test_a_mask_made_of_sums() -> None:
     assert len(planned(found)) >= 3
     for a, b in zip(found, reference(*arrays, mask=known), strict=True):
         close(values(a), b, ERROR["float16"])
+
+
+def unfinished(linear: UOp) -> list[UOp]:
+    """Results of warp groups' products that somebody reads, in the order of a list, before they are there."""
+    started: list[UOp] = []
+    groups: list[list[UOp]] = []
+    found: list[UOp] = []
+    for node in linear.src:
+        if (node.op is Ops.WMMA and node.arg.shared) or (node.op is Ops.CAT and node.src[0] in started):
+            started.append(node)
+        elif node.op is Ops.ASYNC_COMMIT and isinstance(node.arg, Products):
+            groups.append(started)
+            started = []
+        elif node.op is Ops.ASYNC_WAIT and isinstance(node.arg, Products):
+            del groups[: max(0, len(groups) - node.arg.pending)]
+        elif node.op is not Ops.AFTER or node.src[0].op is Ops.WMMA:
+            running = {n for group in (*groups, started) for n in group}
+            found += [s for s in node.src if s in running]
+    return found
+
+
+def test_products_are_under_way_together() -> None:
+    """The first products of a chain are started before anybody waits, and nobody reads what is not there."""
+    tensors, _ = inputs(*heads(128, 128, 64, 64, 1), (1, 128, 64), dtype="bfloat16")
+    kernels = [item.ast for item in schedule([t.uop for t in results(*tensors)]).items]
+    lists = [lower(optimize(k, HOST), TARGET) for k in kernels if chain_of(k) is not None]
+    waits = [
+        [n.arg.pending for n in x.src if n.op is Ops.ASYNC_WAIT and isinstance(n.arg, Products)]
+        for x in lists
+    ]
+    assert [sorted(w) for w in waits] == [[0, 0], [0, 0, 1], [0, 1, 1, 1]]
+    assert not any(map(unfinished, lists))
+    laxer = [make(n.op, n.dtype, n.src, Products(2)) if n.arg == Products(1) else n for n in lists[1].src]
+    assert unfinished(make(Ops.LINEAR, lists[1].dtype, tuple(laxer)))

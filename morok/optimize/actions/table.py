@@ -147,7 +147,8 @@ def crossing(ast: UOp, machine: Machine) -> str | None:
     innermost = frozenset(scan_loops(toposort(ast)))
     blocks: frozenset[UOp] = frozenset()
     if machine.has_grid:
-        loops = [r for effect in ast.src for r in effect.src[1:] if r.arg[1] in _THREADS]
+        ends = [effect for effect in ast.src if effect.op is Ops.END]
+        loops = [r for effect in ends for r in effect.src[1:] if r.arg[1] in _THREADS]
         blocks = frozenset((*loops, *(r for r in grid_loops(ast) if r.src[0].op is Ops.CONST)))
     nests = [_nest(effect, innermost, blocks) for effect in ast.src if effect.op is Ops.END]
     for i, a in enumerate(nests):

@@ -69,9 +69,17 @@ class Rows:
         if self.d is not None:
             self.operands += [Operand(values, self.k, self.d, False) for values in chain.values]
         self.doubled = sum(self._doubled(x, own) for x in self.operands[len(own) :])
+        self.beside = self._beside(ast)
         self.inner = sum(trips(closed_ranges(first)[0]) for first in chain.firsts)
         self.columns = 0 if self.d is None else trips(self.d)
         self.wide = self.columns * len(chain.seconds)  # of all results
+
+    def _beside(self, ast: UOp) -> list[int]:
+        """Memory with a value for every step and none for rows or columns: it comes with the step's tiles."""
+        mine = [a for a in reads_of(ast) if a.buffer >= 0 and a.step(self.k)]
+        found = [a.buffer for a in mine if not a.step(self.q) and (self.d is None or not a.step(self.d))]
+        taken = {a.buffer for x in self.operands for a in reads_of(x.factor)}
+        return [n for n in dict.fromkeys(found) if n not in taken]
 
     def _doubled(self, last: Operand, own: list[Operand]) -> int:
         """Elements of a step of a second product's operand that a first one has as well: one tile."""
@@ -215,6 +223,8 @@ def _build(builder: Builder, rows: Rows, tile: Tile) -> bool:
     ring = tile.depth if step != k else 1
     for x in rows.operands:
         _stage(builder, x, 1 if x.is_fixed else ring, high_loop if x.is_fixed else step)
+    for number in rows.beside:
+        builder.do("STAGE", number, ring, (step,))
     if not _multiply(builder, tile.unit, (high_loop, step), columns, inner):
         return False
     if tile.teams > 1 and not builder.do("LOCAL", high_loop, tile.teams):
