@@ -4,7 +4,9 @@ Nothing in the graph says when a node runs, except for what it depends on. `end_
 loops explicit: one END per range, inner ones inside. `linearize` then puts every node into the innermost loop
 it depends on and no deeper (so it runs as seldom as possible: loop-invariant code motion), and orders the
 nodes of each loop: what takes long and is needed first comes first, so that little is kept alive across a
-loop. `guard_stores` adds IF and ENDIF for devices whose stores take no condition.
+loop. On a grid, where nothing but other threads hides the time of a read, the reads of a loop's body come
+first in it, as many as registers hold. `guard_stores` adds IF and ENDIF for devices whose stores take no
+condition.
 """
 
 from __future__ import annotations
@@ -75,6 +77,7 @@ class _Block:
 
 
 _SILENT = frozenset((Ops.GROUP, Ops.SINK))
+READ_AHEAD = 256  # bytes of a thread's registers that reads at the beginning of a loop's body may fill
 
 
 def linearize(root: UOp, ctx: Any) -> UOp:
@@ -84,7 +87,8 @@ def linearize(root: UOp, ctx: Any) -> UOp:
     home = _homes(order, blocks, top)
     _fill(order, home, blocks)
     instructions: list[UOp] = []
-    _emit(top, root, home, blocks, instructions)
+    written = _written(order) if ctx is not None and ctx.machine.has_grid else None
+    _emit(top, home, blocks, instructions, written)
     return make(Ops.LINEAR, void, tuple(instructions))
 
 
@@ -192,8 +196,35 @@ def _sources(node: UOp, home: dict[UOp, _Block], blocks: dict[UOp, _Block]) -> l
     return [s for s in node.src if home[s] is mine and s.op is not Ops.RANGE]
 
 
-def _emit(top: _Block, root: UOp, home: dict[UOp, _Block], blocks: dict[UOp, _Block], out: list[UOp]) -> None:
-    """Writes blocks outside in. The work of a node is the number of times that the loops below it run."""
+def _written(order: list[UOp]) -> frozenset[UOp]:
+    """The memory that a kernel writes."""
+    found = set()
+    for node in order:
+        if node.op is not Ops.LOAD and node.op is not Ops.INDEX:
+            for s in node.src:
+                if s.op is Ops.INDEX and s.dtype.is_ptr:
+                    found.add(_memory(s))
+    return frozenset(found)
+
+
+def _memory(address: UOp) -> UOp:
+    node = address.src[0]
+    while node.op is Ops.AFTER:
+        node = node.src[0]
+    return node
+
+
+def _emit(
+    top: _Block,
+    home: dict[UOp, _Block],
+    blocks: dict[UOp, _Block],
+    out: list[UOp],
+    written: frozenset[UOp] | None,
+) -> None:
+    """Writes blocks outside in. The work of a node is the number of times that the loops below it run.
+
+    With what is `written`, reads of all other memory come first in the body of a loop.
+    """
     work = _work(home, blocks)
     stack: list[Any] = [("block", top)]
     orders: dict[int, list[UOp]] = {}
@@ -203,7 +234,7 @@ def _emit(top: _Block, root: UOp, home: dict[UOp, _Block], blocks: dict[UOp, _Bl
             out.append(item)
             continue
         block: _Block = item
-        nodes = orders.get(id(block)) or _order(block, home, blocks, work)
+        nodes = orders.get(id(block)) or _order(block, home, blocks, work, written)
         steps: list[Any] = []
         for node in nodes:
             if node.op is Ops.END:
@@ -252,7 +283,11 @@ def _refuse_cycle(block: _Block, placed: dict[UOp, None], sources: dict[UOp, lis
 
 
 def _order(
-    block: _Block, home: dict[UOp, _Block], blocks: dict[UOp, _Block], work: dict[UOp, int]
+    block: _Block,
+    home: dict[UOp, _Block],
+    blocks: dict[UOp, _Block],
+    work: dict[UOp, int],
+    written: frozenset[UOp] | None,
 ) -> list[UOp]:
     """The nodes of a block, sources first, the heaviest source first. Definitions come before everything."""
     placed: dict[UOp, None] = {n: None for n in block.nodes if n.op in _FIRST}
@@ -261,6 +296,8 @@ def _order(
     # roots: what nothing else in the block uses, in the order of the graph
     roots = [n for n in block.nodes if n not in used and n not in placed]
     stack = list(reversed(roots))
+    if written is not None and block.loop is not None:
+        stack += reversed(_reads_ahead(block, sources, written))
     while stack:
         node = stack[-1]
         if node in placed:
@@ -281,6 +318,29 @@ def _order(
         _refuse_cycle(block, placed, sources)
     # roles run side by side, so they stand side by side, after what all of them need
     return sorted(placed, key=_is_role) if any(map(_is_role, placed)) else list(placed)
+
+
+def _reads_ahead(block: _Block, sources: dict[UOp, list[UOp]], written: frozenset[UOp]) -> list[UOp]:
+    """The reads of a loop's body that wait for nothing in it but arithmetic, as many as registers hold."""
+    waits: set[UOp] = set()
+    found: list[UOp] = []
+    room = READ_AHEAD
+    for node in block.nodes:
+        if not waits.isdisjoint(sources[node]) or not (node.op.is_alu or node.op in _PLACES):
+            waits.add(node)
+        elif node.op is Ops.LOAD:
+            memory = _memory(node.src[0])
+            if memory.op is not Ops.DEFINE_GLOBAL or memory in written:
+                waits.add(node)
+                continue
+            room -= node.dtype.itemsize
+            if room < 0:
+                break
+            found.append(node)
+    return found if len(found) > 1 else []
+
+
+_PLACES = frozenset((Ops.INDEX, Ops.LOAD, Ops.CONST, Ops.VCONST, Ops.GEP, Ops.VECTORIZE))
 
 
 def _is_role(node: UOp) -> bool:

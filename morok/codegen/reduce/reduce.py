@@ -109,6 +109,9 @@ def lower_reduce(node: UOp, ctx: Any) -> UOp | None:
         return None
     op: Op = node.arg[0]
     value, loops = node.src[0], node.src[1:]
+    if machine.scalar_alu and value.op is Ops.GEP and value.src[0].op is Ops.MUL:
+        # lanes are no vectors there: a product of lanes, so that it is added with one rounding
+        value = alu(Ops.MUL, *(swizzle(s, value.arg) for s in value.src[0].src))
     outputs = node.dtype.lanes
     fused = machine.fma and value.dtype.scalar in machine.floats
     parts = value.dtype.lanes // outputs

@@ -1,8 +1,8 @@
 """Reductions across rows of memory: neighbouring threads have neighbouring outputs, other threads other rows.
 
 A block is a few threads wide, so that it reads whole cache lines of a row, and many rows high; the parts that
-its threads have summed are summed through shared memory. Blocks are narrow where there are few columns, so
-that all of the machine has something to do.
+its threads have summed are summed through shared memory. How wide is a matter of time: narrow blocks read
+parts of lines, wide ones leave multiprocessors idle where there are few columns.
 """
 
 from __future__ import annotations
@@ -18,8 +18,11 @@ from morok.optimize.heuristics.gpu_threads import cut, lanes_for, memory_of, pow
 from morok.optimize.loops import divides, size
 
 WIDEST = 32  # threads along the columns
-TALLEST = 32  # threads along the rows
+TALLEST = 64  # threads along the rows
 THREADS = 1024  # of a multiprocessor, that should be busy
+UNDER_WAY = 32768  # bytes that a multiprocessor waits for at a time, to get its share of the memory's rate
+# Bytes of a row that a block reads side by side, and what of the memory's rate is left: sectors have 32.
+PIECES = ((128, 1.0), (64, 0.9), (32, 0.7), (16, 0.35), (8, 0.18), (4, 0.09), (2, 0.05), (1, 0.03))
 AT_ONCE = 8  # rows under way per thread
 TURN = 2  # rows' worth of waiting that a turn of the loop costs besides
 LEAST = 64  # rows that are worth sharing
@@ -40,18 +43,22 @@ def share_columns(builder: Builder) -> bool:
     width = max(
         a.node.dtype.scalar.itemsize for a in memory if a.step(column) == 1 and not a.node.dtype.is_ptr
     )
-    while lanes > 1 and trips(column) * others // lanes < machine.cores * 8:
-        lanes //= 2
-    narrow = max(1, machine.line_bytes // (lanes * width))
-    wide = WIDEST
-    while wide > narrow and trips(column) * others < machine.cores * 2 * wide * lanes:
-        wide //= 2
-    count = size(column)
-    while wide > 1 and count is not None and count // lanes < wide:
-        wide //= 2
-    blocks = max(1, trips(column) * others // (wide * lanes))
     k = max(steps, key=trips)
-    tall = power(min(TALLEST, max(1, trips(k) // 4), max(1, machine.cores * THREADS // (blocks * wide))))
+    count = size(column)
+    room = power(machine.block_threads)
+    best: tuple[float, int, int, int] | None = None
+    for each in _halves(lanes):
+        for wide in _halves(WIDEST):
+            if wide > 1 and count is not None and count // each < wide:
+                continue
+            blocks = max(1, trips(column) * others // (wide * each))
+            most = min(TALLEST, max(1, trips(k) // 4), room // wide)
+            tall = power(min(most, max(1, machine.cores * THREADS // (blocks * wide))))
+            share = _share(blocks, wide * tall, each * width, wide * each * width, machine.cores)
+            if best is None or share > best[0] * 1.02:
+                best = share, each, wide, tall
+    assert best is not None
+    _, lanes, wide, tall = best
     amount = _at_once(k, tall)
     if amount > 1 and not divides(tall * amount, k.src[0]):
         builder.do("PADTO", int(k.arg[0]), tall * amount)
@@ -65,6 +72,19 @@ def share_columns(builder: Builder) -> bool:
     if wide > 1:
         cut(builder, "LOCAL", int(column.arg[0]), wide)
     return True
+
+
+def _halves(n: int) -> list[int]:
+    """A power of two, and all smaller ones."""
+    return [n >> i for i in range(max(1, n).bit_length())]
+
+
+def _share(blocks: int, threads: int, each: int, piece: int, cores: int) -> float:
+    """The share of the memory's rate that blocks get: by what they have under way, and by how much of what
+    comes along with it they use."""
+    together = min(blocks / cores, max(1, 2 * THREADS // threads))  # of a multiprocessor
+    under_way = max(1.0, together) * threads * each * AT_ONCE / UNDER_WAY
+    return min(1.0, together) * min(1.0, under_way) * next(worth for n, worth in PIECES if piece >= n)
 
 
 def _at_once(k: UOp, tall: int) -> int:
