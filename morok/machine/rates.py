@@ -137,8 +137,8 @@ class Scatters:
 
     step: float  # one step of a kernel in which all threads walk through all steps
     updates: float  # that memory takes per clock, of one multiprocessor
-    meeting: float  # until the next update of the same place
-    crowd: int  # places for each update under way, so that they seldom meet
+    meeting: float  # until the next update of the same line of the cache
+    crowd: int  # lines for each update under way, so that they seldom meet
 
 
 @final

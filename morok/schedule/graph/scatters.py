@@ -224,16 +224,20 @@ def _clocks(steps: Steps, kernels: int, passes: int, nbytes: float) -> float:
     return kernels * machine.grid.launch + updates + memory_clocks(nbytes, machine.cores, machine)
 
 
-def _copies(steps: Steps, rows: int) -> int:
-    """So many copies of a table of so many rows, that updates seldom wait for others of the same place."""
+def _copies(steps: Steps, rows: int, width: int, op: Op | None) -> int:
+    """So many copies of a table of so many rows, that updates seldom wait for others of the same line.
+
+    A largest or smallest value is looked at first, and hardly ever updated.
+    """
     machine = steps.machine
     rates = machine.scatters
     assert rates is not None and machine.grid is not None
     wide = elements(steps.rest)
-    waits = steps.most * rates.meeting / max(1, rows)  # all steps of a place, one after the other
-    if waits <= machine.grid.launch:
+    lines = max(1, rows) * wide * width / machine.line_bytes
+    waits = steps.most * wide * rates.meeting / max(1.0, lines)  # those of a line, one after the other
+    if waits <= machine.grid.launch or op in (Ops.MAX, Ops.MIN):
         return 1
-    wanted = machine.cores * rates.updates * rates.meeting * rates.crowd / (rows * wide)
+    wanted = machine.cores * rates.updates * rates.meeting * rates.crowd / lines
     return 1 << max(0, int(min(wanted, steps.most / rows / 8)) - 1).bit_length()
 
 
@@ -253,7 +257,7 @@ def _reduced(steps: Steps, op: Op) -> UOp:
 def _joined(steps: Steps) -> UOp:
     """Whole numbers: any order is as good."""
     assert steps.op is not None
-    copies = _copies(steps, elements((steps.height,)))
+    copies = _copies(steps, elements((steps.height,)), steps.table.dtype.itemsize, steps.op)
     if copies == 1:
         return _put(steps.table, steps.places, steps.rows, steps.op)
     return alu(steps.op, steps.table, _in_copies(steps, steps.places, steps.height, steps.rows, copies))
@@ -323,7 +327,7 @@ def _sum(steps: Steps) -> UOp | None:
     wide = elements(steps.rest)
     width = int32.itemsize + limbs * int64.itemsize
     result = _table_bytes(steps, dtype.itemsize)
-    copies = _copies(steps, height)
+    copies = _copies(steps, height, int64.itemsize, Ops.ADD)
     dense = 2 * width * wide * (height + copies * height) + result
     small = 2 * width * wide * most + 4 * int32.itemsize * (height + most) + result
     ways = [
