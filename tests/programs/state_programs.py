@@ -92,6 +92,7 @@ class _Maker:
             (self.gradient, 1),
             (self.moment, 3),
             (self.from_outside, 1),
+            (self.again, 1),
             (self.forget, 1 if len(self.names) > 4 else 0),
         ]
         make = self.r.choices([k for k, _ in kinds], [w for _, w in kinds])[0]
@@ -287,6 +288,22 @@ class _Maker:
             self.program.features.add("overlapping assignments")
         self.emit(f"{name} {self.r.choice(['+=', '-='])} {operand}")
         self.emit(f"assign({name}, clip({name}))")
+
+    def again(self) -> None:
+        """A value is computed and overwritten, and somebody computes the same value."""
+        name = self.pick(lambda a: a.size)
+        if name is None:
+            return
+        text = f"clip({name} {self.r.choice('+-*')} {self.r.randrange(1, 4)})"
+        first = self.add(text, "values computed again")
+        if self.r.random() < 0.7:  # somebody holds the graph of the value
+            self.add(f"clip({first} + {self.r.randrange(3)})")
+        if self.r.random() < 0.7:
+            self.emit(f"realize({first})")
+        self.few(first, self.array(first))
+        if self.r.random() < 0.5:
+            self.emit(f"look({first})")
+        self.add(text)
 
     def compiled(self) -> None:
         r = self.r
