@@ -483,3 +483,17 @@ def test_places_are_simpler_under_their_gate() -> None:
     read = make(Ops.INDEX, float32, (memory, alu(Ops.FLOORMOD, row, const(index_dtype, 4)), inside))
     found = rewrite(read, gates)
     assert found.src[1] is row, "so is one that is read from memory"
+
+
+def test_what_a_loop_with_a_symbolic_end_never_exceeds() -> None:
+    """2·p + k < n wherever p < (n - 3)//2 + 1 and k < 3, also if only one of the loops is open."""
+    n = build.variable("n", 3, 50)
+    two = const(index_dtype, 2)
+    steps = alu(
+        Ops.ADD, alu(Ops.FLOORDIV, alu(Ops.ADD, n, const(index_dtype, -3)), two), const(index_dtype, 1)
+    )
+    p, k = build.rng(steps, 0), build.rng(3, 1)
+    for inside in (alu(Ops.MUL, p, two), alu(Ops.ADD, alu(Ops.MUL, p, two), k)):
+        assert rewrite(alu(Ops.CMPLT, inside, n), gates) is const(bool_, True)
+    beyond = alu(Ops.ADD, alu(Ops.MUL, p, two), alu(Ops.ADD, k, const(index_dtype, 1)))
+    assert rewrite(alu(Ops.CMPLT, beyond, n), gates).op is not Ops.CONST
