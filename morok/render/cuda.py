@@ -33,6 +33,8 @@ _HARDWARE = {"gidx": "blockIdx", "lidx": "threadIdx"}
 
 STATIC_SHARED = 48 << 10  # bytes of shared memory that a kernel may declare; more is asked for at launch
 MANY_REGISTERS = 32  # in arrays of one thread: a register tile
+READ_AHEAD = 64  # bytes that a thread reads in a turn of a loop
+READERS = 512  # such threads of a multiprocessor
 
 
 class _Kernel(Writer):
@@ -290,6 +292,19 @@ def render(linear: UOp, name: str, buffers: int = 0) -> Program:
     )
 
 
+def _read_at_once(instructions: Sequence[UOp]) -> int:
+    """The most bytes of global memory that a thread reads in the body of a loop without loops inside."""
+    most = now = 0
+    for node in instructions:
+        if node.op is Ops.RANGE:
+            now = 0
+        elif node.op is Ops.LOAD and _base(node.src[0]).op is Ops.DEFINE_GLOBAL:
+            now += node.dtype.itemsize
+        elif node.op is Ops.END:
+            most, now = max(most, now), 0
+    return most
+
+
 def _registers(node: UOp) -> int:
     """Elements of an array of registers."""
     return node.dtype.size if node.op is Ops.DEFINE_REG and isinstance(node.dtype, PtrDType) else 0
@@ -349,9 +364,13 @@ def _text(
     threads = 1
     for n in block:
         threads *= n
-    # a thread that keeps a tile needs its registers more than the multiprocessor needs further blocks
-    kept = sum(_registers(n) for n in writer.instructions)
-    bounds = f"{threads}, 1" if kept >= MANY_REGISTERS else f"{threads}"
+    # a thread that keeps a tile, or reads ahead, needs its registers more than the multiprocessor needs more
+    # blocks: the compiler would put reads back to where they are used
+    bounds = f"{threads}"
+    if sum(_registers(n) for n in writer.instructions) >= MANY_REGISTERS:
+        bounds += ", 1"
+    elif threads <= READERS and _read_at_once(writer.instructions) >= READ_AHEAD:
+        bounds += f", {READERS // threads}"
     head = f'extern "C" __global__ void __launch_bounds__({bounds}) {writer.name}({", ".join(parameters)}) {{'
     helpers = [HELPERS[name] for name in writer.arithmetic.helpers]
     before = "\n".join([*helpers, *writer.helpers, head, *declarations, *EARLY])

@@ -254,3 +254,12 @@ def test_products_of_bytes_are_added_by_their_instruction(tmp_path: Path) -> Non
     run_on_host(programs, arrays, tmp_path)
     for found, (_, wanted, _) in zip(arrays, cases, strict=True):
         assert np.array_equal(found[0], wanted.astype(np.int32))
+
+
+def test_reads_of_a_loop_come_first() -> None:
+    """A product of one row: its reads stand at the beginning of a loop, and there are registers for them."""
+    text = source(optimize(kernel_of(product, (1, 4096), (4096, 4096)), HOST)).text
+    body = text[text.index("for (int") :]
+    assert body[: body.index("f32_f16(")].count("*(const uint4*)(g2") == 8
+    bounds = text[text.index("__launch_bounds__(") :]
+    assert "," in bounds[: bounds.index(")")]
