@@ -44,7 +44,7 @@ GRAPH_STAGES: tuple[Stage, ...] = (
     ),
     _graph("1.5", "transfers", "what goes to another device is stored first", transfer_rules, when=Ops.COPY),
     _graph(
-        "1.5a", "operand layout", "operands that no unit reads in vectors, in another order", lay_operands,
+        "1.5a", "operand layout", "operands that no unit reads in vectors, put otherwise", lay_operands,
         "how a product reads its operands, and the time of both",
     ),
     _graph(
