@@ -11,18 +11,25 @@ from typing import Any
 from morok.errors import UnsupportedModel
 from morok.ir.node import UOp, alu, const
 from morok.ir.ops import Ops
+from morok.ir.sizes import never_negative
 from morok.tensor.tensor import Tensor
 
 
 def up(size: Any) -> Any:
     """A size, or 0 where it would be less."""
-    return max(0, size) if isinstance(size, int) else alu(Ops.MAX, size, const(size.dtype, 0))
+    if isinstance(size, int):
+        return max(0, size)
+    if never_negative(size):
+        return size
+    return 0 if never_negative(-size) else alu(Ops.MAX, size, const(size.dtype, 0))
 
 
 def at_most(a: Any, b: Any) -> Any:
     """The lesser of two sizes."""
     if isinstance(a, int) and isinstance(b, int):
         return min(a, b)
+    if never_negative(b - a) or never_negative(a - b):
+        return a if never_negative(b - a) else b
     kind = (b if isinstance(a, int) else a).dtype
     return alu(Ops.MIN, *(x if isinstance(x, UOp) else const(kind, x) for x in (a, b)))
 

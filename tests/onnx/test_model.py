@@ -16,6 +16,8 @@ from morok.cli.main import main  # noqa: E402
 from morok.errors import ArgumentError, DTypeError, MorokError, ShapeError, UnsupportedModel  # noqa: E402
 from morok.onnx import load  # noqa: E402
 from morok.onnx.ops.shape import resolved_shape  # noqa: E402
+from morok.onnx.windows import _last_place, window_pads  # noqa: E402
+from morok.tensor.sizes import concrete  # noqa: E402
 
 INFO = helper.make_tensor_value_info
 
@@ -330,3 +332,20 @@ def test_sizes_that_are_equal_but_for_their_order_leave_one() -> None:
     n = Variable("n", 2, 64)
     assert resolved_shape((n.bind(3) * 4, 1, 16), (n.bind(3), 4, -1, 16), 0)[2] == 1
     assert resolved_shape((2, n.bind(3) * 6, 5), (n.bind(3), -1, 3), 0)[1] == 20
+
+
+@pytest.mark.parametrize("step", [1, 2, 3])
+@pytest.mark.parametrize("reach", [1, 2, 3, 5])
+def test_what_is_added_around_symbolic_sizes_is_what_is_added_around_known_ones(
+    step: int, reach: int
+) -> None:
+    n = Variable("n", 8, 64)
+    for kind in ("SAME_UPPER", "SAME_LOWER"):
+        (around,) = window_pads([n.uop], [reach], [step], [1], None, kind)
+        for size in range(8, 65):
+            (wanted,) = window_pads([size], [reach], [step], [1], None, kind)
+            assert tuple(concrete(p, {"n": size}) for p in around) == wanted
+    for edge in (0, 1):
+        last = _last_place(n.uop + edge, n.uop + 2 * edge, reach, step)
+        for size in range(8, 65):
+            assert concrete(last, {"n": size}) == _last_place(size + edge, size + 2 * edge, reach, step)
