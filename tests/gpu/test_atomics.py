@@ -18,6 +18,7 @@ from morok.errors import OutOfRange
 from morok.ir.memory import joined_by
 from morok.ir.node import UOp, make, toposort
 from morok.ir.ops import AxisKind, Ops
+from morok.machine.devices import machine_of
 from morok.machine.machine import Machine
 from morok.optimize.actions.table import apply, can
 from morok.optimize.facts import trips
@@ -76,6 +77,19 @@ def test_every_type_and_way_of_joining(dtype: str) -> None:
             np.testing.assert_array_equal(got, want, err_msg=f"{how} {n} {rows}")
 
 
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps are threads however few there are: a GPU does few of them one after the other."""
+
+    def priced(name: str) -> Machine:
+        machine = machine_of(name)
+        prices = machine.scatters and replace(machine.scatters, step=4000)
+        return replace(machine, scatters=prices)
+
+    monkeypatch.setattr("morok.schedule.graph.scatters.machine_of", priced)
+
+
+@pytest.mark.usefixtures("at_once")
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_sums_are_exact_in_any_order(dtype: Any) -> None:
     """Sizes from 1e-12 to 1e12: what comes out is the sum, rounded once, however the steps are ordered."""
@@ -89,6 +103,7 @@ def test_sums_are_exact_in_any_order(dtype: Any) -> None:
         np.testing.assert_array_equal(got.numpy(), want)
 
 
+@pytest.mark.usefixtures("at_once")
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_what_is_no_number_and_what_is_small_or_large(dtype: Any) -> None:
     inf, nan, most, least = np.inf, np.nan, np.finfo(dtype).max, np.finfo(dtype).smallest_subnormal
@@ -104,7 +119,8 @@ def test_what_is_no_number_and_what_is_small_or_large(dtype: Any) -> None:
     for how, ufunc in (("amax", np.maximum), ("amin", np.minimum)):
         found = on(x).scatter_reduce(0, on(places), on(new), how).numpy()
         expected = x.copy()
-        ufunc.at(expected, places, new)
+        with np.errstate(invalid="ignore"):  # some releases of NumPy warn of a NaN
+            ufunc.at(expected, places, new)
         np.testing.assert_array_equal(found, expected)
 
 
@@ -157,6 +173,7 @@ def test_in_place_and_compiled() -> None:
         np.testing.assert_allclose(got, total, rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.usefixtures("at_once")
 def test_a_number_of_steps_that_is_known_later() -> None:
     random = np.random.default_rng(3)
     places, new = random.integers(0, 21, 64), random.normal(size=(64, 3)).astype(np.float32)
