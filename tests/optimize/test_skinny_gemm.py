@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -10,9 +11,10 @@ from hypothesis import strategies as st
 
 from morok.codegen.reduce import reduce
 from morok.device.cpu.device import program_of
-from morok.ir.infer import ranges, summed
+from morok.ir.infer import closed_ranges, ranges, summed
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import AxisKind, Ops
+from morok.machine.files import load
 from morok.machine.machine import Machine
 from morok.optimize.heuristics.apply import optimize
 from morok.optimize.loops import loops_of, size
@@ -58,6 +60,24 @@ def test_skinny_gemms_walk_the_matrix_in_the_order_of_memory(rows: int, packs: i
     (totals,) = (n for n in toposort(ast) if n.op is Ops.BUFFERIZE and summed(n))
     (thread,) = (r for r in loops_of(ast).by_number.values() if r.arg[1] is AxisKind.THREAD)
     assert thread in ranges(totals) and math.prod(size(r) or 1 for r in totals.src[2:]) >= rows * 384
+
+
+@pytest.mark.parametrize("machine", ["neoverse-n1", "avx2", "avx512", "avx512-amx"])
+@pytest.mark.parametrize("rows", [2, 5, 8, 12, 16, 17, 24, 31, 40, 64, 100, 128])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_the_sums_of_a_tile_fit_the_registers(machine: str, rows: int, transposed: bool) -> None:
+    """On every processor: a tile of vectors, which no row of AVX-512's had from 17 rows on."""
+    known = replace(load(machine), cores=2)
+    right = g.transpose(g.tensor(3072, 768), 1, 0) if transposed else g.tensor(768, 3072)
+    ast = optimize(kernel_of(g.matmul(g.tensor(rows, 768), right)), known)
+    reduction = next(n for n in toposort(ast) if n.op is Ops.REDUCE)
+    lanes = known.vector_bytes // 4
+    across = [size(r) or 0 for r in ranges(reduction) if r.arg[1] is AxisKind.UPCAST]
+    steps = [size(r) or 0 for r in closed_ranges(reduction) if r.arg[1] is AxisKind.UNROLL]
+    assert any(n % lanes == 0 for n in [*across, *steps]), f"no vectors: {across}, {steps}"
+    along = transposed and rows < 32  # vectors along the steps: one of them for each sum
+    sums = math.prod(across) // (1 if along else lanes)
+    assert rows < 4 or known.registers // 4 <= sums <= known.registers, f"{across}, {steps}"
 
 
 def test_gemv_is_a_tile_of_dot_products() -> None:

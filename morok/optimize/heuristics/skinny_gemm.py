@@ -8,7 +8,6 @@ totals.
 
 from __future__ import annotations
 
-from morok.dtype import float32
 from morok.ir.infer import closed_ranges, ranges
 from morok.ir.node import UOp
 from morok.ir.ops import AxisKind, Ops
@@ -23,6 +22,7 @@ FEW_GEMV_ROWS = 32  # the same where both operands lie along the steps
 STREAMS = 4  # rows of the matrix that are read side by side
 ROWS_PACKED = 64  # of the matrix, in a block that is packed; twice as many for more than a few tiles
 VECTORS = (3, 2, 4, 1)  # across a tile, the best first
+TALL = 8  # rows of a tile
 VECTORS_ALONE = (8, 4, 3, 2, 1)  # the same where it has a single row
 SUMS = 4  # of a single row, at a time
 VECTORS_OF_A_SUM = 2  # so that one addition need not wait for the one before
@@ -62,10 +62,10 @@ def skinny_gemm(builder: Builder, effect: UOp, reduce: UOp) -> bool:
     columns, steps = size(column), size(k)
     nbytes, lanes = value_bytes(reduce), max(1, machine.vector_bytes // value_bytes(reduce))
     left = [a for a in reads_of(reduce.src[0]) if a.node is not matrix.node]
-    packs = rows is not None and rows >= 2 * lanes and len(left) == 1 and left[0].buffer >= 0
+    packs = rows is not None and rows >= TALL and len(left) == 1 and left[0].buffer >= 0
     at_once = STREAMS if row is None else 2 * STREAMS
     if packs:
-        at_once = ROWS_PACKED if (rows or 1) < 8 * lanes else 2 * ROWS_PACKED
+        at_once = ROWS_PACKED if (rows or 1) < 4 * TALL else 2 * ROWS_PACKED
     if rows is None or columns is None or steps is None or rows > FEW_ROWS or steps < 4 * at_once:
         return False
     if steps * columns * nbytes <= machine.l2_bytes // 2:
@@ -88,7 +88,7 @@ def skinny_gemm(builder: Builder, effect: UOp, reduce: UOp) -> bool:
     vectors = next(n for n in (VECTORS_ALONE if row is None else VECTORS) if stretch % (n * lanes) == 0)
     if steps % at_once:
         builder.do("PEEL", int(k.arg[0]), at_once)
-    height = min(rows, 2 * lanes)
+    height = _height(rows, vectors, machine)
     if rows % height:
         builder.do("PADTO", i, height)
     inner = builder.loops.next_number()
@@ -107,6 +107,13 @@ def skinny_gemm(builder: Builder, effect: UOp, reduce: UOp) -> bool:
         builder.do("PADTO", remainder, lanes)
         builder.do("UPCAST", remainder)
     return True
+
+
+def _height(rows: int, vectors: int, machine: Machine) -> int:
+    """Rows of a tile: its sums fill three quarters of the registers at most, and no tile is much shorter."""
+    most = max(1, min(TALL, machine.registers * 3 // 4 // vectors))
+    tiles = -(-rows // most)
+    return -(-rows // tiles)
 
 
 def gemv(builder: Builder, product: Contraction) -> bool:
@@ -192,11 +199,8 @@ def single_row(builder: Builder, effect: UOp, reduce: UOp) -> bool:
 
 def _gemv_tile(rows: int, columns: int, machine: Machine) -> tuple[int, int]:
     """As square as the registers allow, the rows in few tiles without a rest."""
-    most = machine.registers * 3 // 4
-    tiles = -(-rows // min(rows, 2 * machine.lanes(float32)))
-    height = -(-rows // tiles)
-    width = max(1, min(columns, 4, most // height))
-    return height, width
+    height = _height(rows, VECTORS[0], machine)
+    return height, max(1, min(columns, 4, machine.registers * 3 // 4 // height))
 
 
 def _cut_block(
