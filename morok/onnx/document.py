@@ -35,13 +35,14 @@ the shapes and types that they start on, so that a second call of the same struc
 
 - **Sizes.** Arithmetic on shapes is done with numbers while tracing. The first call is compiled for its
   sizes; when other ones come, those that have changed become variables, and the third set compiles nothing.
-  What needs numbers (a window that slides along such an axis, a sort) is compiled for each set. Kernels for
+  Windows slide along such axes; what needs numbers (a sort) is compiled for each set. Kernels for
   known sizes are faster, so sizes that have run under variables for as long as a plan takes to compile get
   one of their own. `load(…, symbolic=False)` compiles each set.
 - **Constants.** What depends on no input is computed once, at the first call; a batch norm behind a
   convolution becomes its weights.
 - **Branches and loops.** A branch whose condition is known is part of the plan; else the condition is read. A
-  loop of few rounds is unrolled; else each round replays the compiled body.
+  loop of few rounds is unrolled; else each round replays the compiled body: its number is a variable, and how
+  long a sequence is that it only appends to does not matter.
 - **Recurrent operators** of up to 16 steps are part of the plan; longer ones are one compiled step that is
   run for each, all of them in one native call, so that a long sequence compiles no longer than a short one.
 - **Quantised models.** Products of integers are exact. Where the processor multiplies words of four bytes and
@@ -49,7 +50,8 @@ the shapes and types that they start on, so that a second call of the same struc
   of the sums, mostly as constants. Elsewhere sums are in float32 as long as they cannot leave the whole
   numbers that it counts (2²⁴, by the bounds of the types and of the weights themselves), in pieces
   otherwise, and added in 32 bits. `DequantizeLinear`, a convolution or product,
-  `QuantizeLinear` become one such operator where scales are constants.
+  `QuantizeLinear` become one such operator where scales are constants. Kernels read scales and zero points,
+  so that layers that differ in nothing else share them.
 - **Sequences, optionals, maps, strings** are Python's lists, None, dicts and arrays of objects, on the host.
 - **Types.** Integers of 2 and 4 bits and the float8 and float4 types that tensors do not have are held as
   codes; they are converted exactly, and not computed with.
