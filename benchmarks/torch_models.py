@@ -4,6 +4,10 @@
     python benchmarks/torch_models.py bert --memory --train      the peak of a step, beside eager's
     python benchmarks/torch_models.py bert --cold                first call, above aot_eager's; then again
     python benchmarks/torch_models.py --lengths                  how often sizes that change are compiled
+    python benchmarks/torch_models.py fresh --both --jobs 10 --device cuda    the ten of torch_fresh.py
+
+With `--jobs` every row compiles in a process of its own, that many at a time; rows are timed one by one after
+the last has compiled. `--both` asks for inference and training.
 
 Times are medians of calls in turns, after a warm-up; a ratio above 1 means that morok is faster. A step of
 training is a forward pass, a loss, a backward pass and SGD. On a GPU models are the large ones, in bfloat16,
@@ -14,11 +18,14 @@ from __future__ import annotations
 
 import argparse
 import gc
+import json
 import os
+import signal
 import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import warnings
 from collections.abc import Callable
@@ -27,9 +34,10 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
 import torch  # noqa: E402
+from torch_fresh import FRESH  # noqa: E402
 
 SMALL = ("resnet18", "vit", "bert", "gpt2")
 LARGE = ("bert", "gpt2", "vit", "resnet50")
@@ -41,6 +49,8 @@ def built(name: str, large: bool) -> tuple[Any, tuple[Any, ...], dict[str, Any]]
     import transformers as tf
 
     torch.manual_seed(0)
+    if name in FRESH:
+        return FRESH[name](large)
     if name in ("resnet18", "resnet50"):
         deep = name == "resnet50"
         config = tf.ResNetConfig(
@@ -109,8 +119,12 @@ def backend_of(name: str) -> Any:
 
 def looked_at(output: Any) -> Any:
     """What a loss is made of."""
-    logits = getattr(output, "logits", None)
-    return output.last_hidden_state if logits is None else logits
+    if isinstance(output, torch.Tensor):
+        return output
+    for field in ("logits", "logits_per_image", "last_hidden_state"):
+        if getattr(output, field, None) is not None:
+            return getattr(output, field)
+    raise SystemExit(f"nothing to look at in {type(output).__name__}")
 
 
 def waited(device: str) -> None:
@@ -118,30 +132,103 @@ def waited(device: str) -> None:
         torch.cuda.synchronize()
 
 
-def speeds(name: str, backends: list[str], train: bool, device: str, rounds: int) -> dict[str, float]:
-    """Median seconds of a call."""
-    steps, times = {}, {}
+Steps = dict[str, Callable[[], Any]]
+
+
+def compiled(name: str, backends: list[str], train: bool, device: str) -> tuple[Steps, dict[str, float]]:
+    """Steps that have run twice, and how far the first result is from eager's, of its largest number."""
+    steps: Steps = {}
+    firsts: dict[str, Any] = {}
     for backend in backends:
         torch._dynamo.reset()
+        torch.manual_seed(1)
         steps[backend] = step_of(name, backend, train, device)
-        steps[backend]()
+        firsts[backend] = steps[backend]().float()
         steps[backend]()
         waited(device)
+    right = firsts.get("eager")
+    differ = {} if right is None else {
+        b: float((x - right).abs().max() / right.abs().max()) for b, x in firsts.items() if b != "eager"
+    }  # fmt: skip
+    return steps, differ
+
+
+def timed(steps: Steps, device: str, rounds: int) -> dict[str, float]:
+    """Median seconds of a call."""
+    first = next(iter(steps.values()))
+    first()
+    waited(device)
     started = time.perf_counter()
-    steps[backends[0]]()
+    first()
     waited(device)
     turn = max(1, int(0.05 / (time.perf_counter() - started)))
-    for backend in backends:
-        times[backend] = []
+    times: dict[str, list[float]] = {backend: [] for backend in steps}
     for _ in range(rounds):
-        for backend in backends:
+        for backend, step in steps.items():
             time.sleep(PAUSE)
             started = time.perf_counter()
             for _ in range(turn):
-                steps[backend]()
+                step()
             waited(device)
             times[backend].append((time.perf_counter() - started) / turn)
     return {backend: statistics.median(found) for backend, found in times.items()}
+
+
+def row(name: str, train: bool, found: dict[str, float], differ: dict[str, float]) -> dict[str, float]:
+    """Ratios to the others, which are printed."""
+    beside = {b: s / found["morok"] for b, s in found.items() if b != "morok"}
+    text = ", ".join(f"{b} {s * 1e3:.2f} ms" for b, s in found.items())
+    text += ": " + ", ".join(f"{r:.2f} of {b}" for b, r in beside.items())
+    text += "".join(f"; {b} differs by {d:.1e}" for b, d in differ.items())
+    print(f"{name + (' train' if train else ''):<24} {text}", flush=True)
+    return beside
+
+
+def worker(name: str, backends: list[str], train: bool, device: str, rounds: int) -> None:
+    """Compiles, says so, and times when it is told to."""
+    started = time.perf_counter()
+    steps, differ = compiled(name, backends, train, device)
+    if device != "cpu":
+        torch.cuda.empty_cache()
+    print(f"ready {time.perf_counter() - started:.1f}", flush=True)
+    sys.stdin.readline()
+    print("row " + json.dumps([timed(steps, device, rounds), differ]), flush=True)
+
+
+def at_once(rows: list[tuple[str, bool]], given: argparse.Namespace) -> list[dict[str, float]]:
+    """Every row in a process of its own: many compile at a time, one is timed at a time."""
+    found = []
+    for start in range(0, len(rows), given.jobs):
+        workers, ready = [], []
+        for name, train in rows[start : start + given.jobs]:
+            command = [sys.executable, __file__, name, "--worker", "--device", given.device]
+            command += ["--rounds", str(given.rounds), "--without", given.without]
+            command += ["--train"] if train else []
+            pipe = subprocess.PIPE
+            workers.append((name, train, subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True)))
+        last = time.monotonic() + given.patience
+        for _, _, process in workers:
+            late = threading.Timer(max(0.0, last - time.monotonic()), process.kill)
+            late.start()
+            ready.append(until("ready ", process))
+            late.cancel()
+        for (name, train, process), seconds in zip(workers, ready, strict=True):
+            if seconds is not None and process.stdin:
+                process.stdin.write("\n")
+                process.stdin.flush()
+            line = None if seconds is None else until("row ", process)
+            process.wait()
+            if line is None:
+                why = "not compiled in time" if process.returncode == -signal.SIGKILL else "failed"
+                print(f"{name + (' train' if train else ''):<24} {why}", flush=True)
+            else:
+                found.append(row(name, train, *json.loads(line)))
+    return found
+
+
+def until(word: str, process: subprocess.Popen[str]) -> str | None:
+    """The rest of the first line that begins with a word."""
+    return next((line[len(word) :] for line in process.stdout or () if line.startswith(word)), None)
 
 
 def peak(name: str, backend: str, train: bool, device: str) -> tuple[int, int]:
@@ -189,6 +276,18 @@ def first(name: str, backend: str, train: bool) -> None:
     print(time.perf_counter() - started)
 
 
+def memory(name: str, train: bool, device: str) -> None:
+    eager, _ = peak(name, "eager", train, device)
+    found, own = peak(name, "morok", train, device)
+    print(f"{name:<10} eager {eager / 1e6:.1f} MB, morok {found / 1e6:.1f}, of it plans {own / 1e6:.1f}")
+
+
+def starts(name: str, train: bool, device: str) -> None:
+    with tempfile.TemporaryDirectory() as cache:
+        plain, new, again = (cold(name, b, train, cache) for b in ("plain", "morok", "morok"))
+    print(f"{name:<10} aot_eager {plain:.2f} s, first {new - plain:+.2f}, again {again - plain:+.2f}")
+
+
 def lengths() -> None:
     """Calls of the forward compiler for 20 lengths, and for batches of 1 to 8, in order."""
     from morok.torch.backend import morok
@@ -221,42 +320,44 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--without", default="", help="backends that are left out, with commas")
-    for flag in ("--memory", "--cold", "--lengths"):
+    parser.add_argument("--jobs", type=int, default=0, help="processes that compile at the same time")
+    parser.add_argument("--patience", type=float, default=600, help="seconds for those to compile")
+    for flag in ("--memory", "--cold", "--lengths", "--both"):
         parser.add_argument(flag, action="store_true")
     parser.add_argument("--first", default="", help=argparse.SUPPRESS)
+    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
     warnings.simplefilter("ignore")
     torch.set_num_threads(int(os.environ.get("THREADS", "2")))
     names = given.names or (SMALL if given.device == "cpu" else LARGE)
+    names = [known for name in names for known in (FRESH if name == "fresh" else (name,))]
+    backends = [b for b in ("eager", "inductor", "morok") if b not in given.without.split(",")]
     if given.lengths:
         lengths()
         return
     if given.first:
         first(names[0], given.first, given.train)
         return
-    ratios: dict[str, list[float]] = {}
-    for name in names:
-        if given.memory:
-            eager, _ = peak(name, "eager", given.train, given.device)
-            found, own = peak(name, "morok", given.train, given.device)
-            print(
-                f"{name:<10} eager {eager / 1e6:.1f} MB, morok {found / 1e6:.1f}, of it plans {own / 1e6:.1f}"
-            )
-            continue
-        if given.cold:
-            with tempfile.TemporaryDirectory() as cache:
-                plain, new, again = (cold(name, b, given.train, cache) for b in ("plain", "morok", "morok"))
-            print(f"{name:<10} aot_eager {plain:.2f} s, first {new - plain:+.2f}, again {again - plain:+.2f}")
-            continue
-        backends = [b for b in ("eager", "inductor", "morok") if b not in given.without.split(",")]
-        found = speeds(name, backends, given.train, given.device, given.rounds)
-        text = ", ".join(f"{b} {s * 1e3:.2f} ms" for b, s in found.items())
-        beside = {b: s / found["morok"] for b, s in found.items() if b != "morok"}
-        for b, ratio in beside.items():
-            ratios.setdefault(b, []).append(ratio)
-        print(f"{name:<10} {text}: " + ", ".join(f"{r:.2f} of {b}" for b, r in beside.items()), flush=True)
-    for b, found in ratios.items():
-        print(f"geometric mean {exp(sum(map(log, found)) / len(found)):.2f} of {b}, least {min(found):.2f}")
+    if given.worker:
+        worker(names[0], backends, given.train, given.device, given.rounds)
+        return
+    if given.memory or given.cold:
+        for name in names:
+            (memory if given.memory else starts)(name, given.train, given.device)
+        return
+    rows = [(name, train) for train in ((False, True) if given.both else (given.train,)) for name in names]
+    if given.jobs:
+        found = at_once(rows, given)
+    else:
+        found = []
+        for name, train in rows:
+            steps, differ = compiled(name, backends, train, given.device)
+            found.append(row(name, train, timed(steps, given.device, given.rounds), differ))
+    for b in backends:
+        beside = [ratios[b] for ratios in found if b in ratios]
+        if beside:
+            mean = exp(sum(map(log, beside)) / len(beside))
+            print(f"geometric mean {mean:.3f} of {b}, least {min(beside):.2f}, {len(beside)} rows")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,113 @@
+"""Ten models for `torch_models.py` that nothing in this repository was tuned for, by name; random weights.
+
+Sizes are those that people run on a GPU, and tiny ones for a try on a CPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+Built = tuple[Any, tuple[Any, ...], dict[str, Any]]
+
+
+def _words(large: bool, batch: int, length: int) -> Any:
+    return torch.randint(3, 1000, (batch, length) if large else (1, 16))
+
+
+def _image(large: bool, batch: int, size: int = 224) -> Any:
+    return torch.randn(batch if large else 1, 3, size, size)
+
+
+def t5(large: bool) -> Built:
+    """Encoder and decoder, a bias of places in the scores, no bias elsewhere."""
+    import transformers as tf
+
+    wide = {"d_model": 768, "d_ff": 3072, "num_layers": 6, "num_heads": 12}
+    narrow = {"d_model": 64, "d_ff": 128, "num_layers": 2, "num_heads": 4, "d_kv": 16, "vocab_size": 1000}
+    model = tf.T5ForConditionalGeneration(tf.T5Config(**(wide if large else narrow)))
+    given = {"decoder_input_ids": _words(large, 16, 128), "use_cache": False}
+    return model, (_words(large, 16, 512),), given
+
+
+def llama(large: bool) -> Built:
+    """Heads that share keys and values, rotated places, RMS norms, a gate."""
+    import transformers as tf
+
+    wide = {"vocab_size": 32000, "hidden_size": 1024, "intermediate_size": 2816, "num_hidden_layers": 12,
+            "num_attention_heads": 16, "num_key_value_heads": 4}  # fmt: skip
+    narrow = {"vocab_size": 1000, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
+              "num_attention_heads": 4, "num_key_value_heads": 2}  # fmt: skip
+    model = tf.LlamaForCausalLM(tf.LlamaConfig(**(wide if large else narrow)))
+    return model, (_words(large, 4, 1024),), {"use_cache": False}
+
+
+def mistral(large: bool) -> Built:
+    """As Llama, with a window that slides over the keys, and heads of 128."""
+    import transformers as tf
+
+    wide = {"vocab_size": 32000, "hidden_size": 2048, "intermediate_size": 7168, "num_hidden_layers": 6,
+            "num_attention_heads": 16, "num_key_value_heads": 4, "sliding_window": 512}  # fmt: skip
+    narrow = {"vocab_size": 1000, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
+              "num_attention_heads": 4, "num_key_value_heads": 2, "sliding_window": 8}  # fmt: skip
+    model = tf.MistralForCausalLM(tf.MistralConfig(**(wide if large else narrow)))
+    return model, (_words(large, 2, 2048),), {"use_cache": False}
+
+
+def whisper(large: bool) -> Built:
+    """The encoder: two convolutions, then rows of 1500."""
+    import transformers as tf
+    from transformers.models.whisper.modeling_whisper import WhisperEncoder
+
+    wide = {"d_model": 512, "encoder_layers": 6, "encoder_attention_heads": 8, "encoder_ffn_dim": 2048}
+    narrow = {"d_model": 32, "encoder_layers": 2, "encoder_attention_heads": 4, "encoder_ffn_dim": 64,
+              "max_source_positions": 50}  # fmt: skip
+    config = tf.WhisperConfig(**(wide if large else narrow))
+    return WhisperEncoder(config), (torch.randn(*((8, 80, 3000) if large else (1, 80, 100))),), {}
+
+
+def clip(large: bool) -> Built:
+    """Images and texts, of which every pair has a score."""
+    import transformers as tf
+
+    narrow = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+    text = tf.CLIPTextConfig(**({} if large else narrow)).to_dict()
+    vision = tf.CLIPVisionConfig(**({} if large else {**narrow, "image_size": 64})).to_dict()
+    model = tf.CLIPModel(tf.CLIPConfig(text_config=text, vision_config=vision))
+    words = torch.randint(3, 1000, (64, 77) if large else (2, 16))
+    words[:, -1] = 49407  # ends the text
+    return model, (words, _image(large, 64, 224 if large else 64)), {}
+
+
+def swin(large: bool) -> Built:
+    """Attention within windows that shift, with a bias for each pair of places."""
+    import transformers as tf
+
+    narrow = {"embed_dim": 16, "depths": [1, 2], "num_heads": [2, 4], "image_size": 56}
+    model = tf.SwinForImageClassification(tf.SwinConfig(drop_path_rate=0.0, **({} if large else narrow)))
+    return model, (_image(large, 64, 224 if large else 56),), {}
+
+
+def _vision(name: str, batch: int, size: int = 64) -> Callable[[bool], Built]:
+    def model(large: bool) -> Built:
+        import torchvision
+
+        return getattr(torchvision.models, name)(), (_image(large, batch, 224 if large else size),), {}
+
+    return model
+
+
+FRESH: dict[str, Callable[[bool], Built]] = {
+    "t5": t5,
+    "llama": llama,
+    "mistral": mistral,
+    "whisper": whisper,
+    "clip": clip,
+    "swin": swin,
+    "convnext_tiny": _vision("convnext_tiny", 32),
+    "efficientnet_b0": _vision("efficientnet_b0", 64),
+    "densenet121": _vision("densenet121", 32),
+    "mobilenet_v3_large": _vision("mobilenet_v3_large", 64),
+}
