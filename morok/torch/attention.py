@@ -27,15 +27,29 @@ def attention_backward(
     mask: torch.Tensor | None,
     causal: bool,
     scale: float,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """As torch would compute it, for graphs whose types are not morok's."""
-    with torch.enable_grad():
-        inputs = [t.detach().requires_grad_() for t in (q, k, v)]
-        made = torch.nn.functional.scaled_dot_product_attention(
-            *inputs, attn_mask=mask, is_causal=causal, scale=scale, enable_gqa=q.shape[1] != k.shape[1]
-        )
-    dq, dk, dv = torch.autograd.grad(made, inputs, grad)
-    return _like(dq, q), _like(dk, k), _like(dv, v)
+    bias: bool,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """As torch would compute it, for graphs whose types are not morok's; the last one, which the mask gets,
+    is empty unless the mask is a `bias` that learns."""
+    # gradients are below autograd here, so by hand
+    heads, few = q.shape[-3], k.shape[-3]
+    wide = [t.float() for t in (q, k, v, grad, out)]
+    if few != heads:
+        wide[1:3] = (t.repeat_interleave(heads // few, -3) for t in wide[1:3])
+    queries, keys, values, g, made = wide
+    scores = queries @ keys.mT * scale
+    if causal:
+        scores = scores.masked_fill(torch.ones_like(scores, dtype=torch.bool).triu(1), -math.inf)
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -math.inf) if mask.dtype is torch.bool else scores + mask
+    weights = scores.softmax(-1).nan_to_num(0.0)  # rows that look at nothing
+    slopes = weights * (g @ values.mT - (g * made).sum(-1, keepdim=True))
+    dk, dv = (
+        t.unflatten(-3, (few, heads // few)).sum(-3) for t in (slopes.mT @ queries * scale, weights.mT @ g)
+    )
+    found = [_like(d, t) for d, t in ((slopes @ keys * scale, q), (dk, k), (dv, v))]
+    last = q.new_empty(0) if mask is None or not bias else slopes.sum_to_size(mask.shape).to(mask.dtype)
+    return found[0], found[1], found[2], last
 
 
 def _like(x: Any, other: Any) -> Any:
@@ -43,19 +57,26 @@ def _like(x: Any, other: Any) -> Any:
 
 
 @attention_backward.register_fake  # type: ignore[untyped-decorator]
-def _(grad: Any, q: Any, k: Any, v: Any, *_: Any) -> tuple[Any, Any, Any]:
-    return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+def _(
+    grad: Any, q: Any, k: Any, v: Any, out: Any, mask: Any, causal: Any, scale: Any, bias: bool
+) -> tuple[Any, Any, Any, Any]:
+    slopes = mask.new_empty(mask.shape) if bias else q.new_empty(0)
+    return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v), slopes
 
 
 _NARROW = (torch.float16, torch.bfloat16)
 
 
-def _ours(grad: Any, q: Any, k: Any, v: Any, out: Any, mask: Any, causal: bool, scale: float | None) -> Any:
+def _ours(
+    grad: Any, q: Any, k: Any, v: Any, out: Any, mask: Any, causal: bool, scale: float | None,
+    bias: bool = False,
+) -> Any:  # fmt: skip
     """The operator above where scores are computed again; else torch's own stays as it is."""
     if q.dtype not in _NARROW or machine_of(device_of(q)).attention is None:
         return NotImplemented
     scale = 1.0 / math.sqrt(q.shape[-1]) if scale is None else scale
-    return torch.ops.morok.attention_backward(grad, q, k, v, out, mask, causal, scale)
+    found = torch.ops.morok.attention_backward(grad, q, k, v, out, mask, causal, scale, bias)
+    return found if bias else found[:3]
 
 
 def _for_cpu(
@@ -79,10 +100,11 @@ def _efficient(
     grad: Any, q: Any, k: Any, v: Any, mask: Any, out: Any, sums: Any, seed: Any, offset: Any, dropout: float,
     wanted: Any, causal: bool = False, *, scale: float | None = None,
 ) -> Any:  # fmt: skip
-    if dropout or (mask is not None and wanted[3]):
+    if dropout:
         return NotImplemented
-    found = _ours(grad, q, k, v, out, mask, causal, scale)
-    return found if found is NotImplemented else (*found, None)
+    learns = mask is not None and wanted[3]
+    found = _ours(grad, q, k, v, out, mask, causal, scale, learns)
+    return found if found is NotImplemented or learns else (*found, None)
 
 
 def attention_gradients() -> Iterator[tuple[Any, Callable[..., Any]]]:

@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from torch._dynamo.backends.common import aot_autograd
-from torch._functorch.partitioners import min_cut_rematerialization_partition
 
 from morok.torch.compiled import Compiled
 from morok.torch.decompositions import decompositions
 from morok.torch.options import Options
+from morok.torch.partition import partition
 
 
 def morok(
@@ -30,7 +30,7 @@ def morok(
         bw_compiler=one_of_two,
         inference_compiler=compiler,
         decompositions=decompositions(),
-        partition_fn=min_cut_rematerialization_partition,
+        partition_fn=partition,
     )(gm, example_inputs)
     return made  # type: ignore[no-any-return]
 

@@ -17,8 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.testing._internal import common_methods_invocations as samples
-from torch.testing._internal.common_methods_invocations import op_db
+
+with warnings.catch_warnings():  # of packages that torch's samples import
+    warnings.simplefilter("ignore")
+    from torch.testing._internal import common_methods_invocations as samples
+    from torch.testing._internal.common_methods_invocations import op_db
 
 from morok.torch import compiled as compiling
 from morok.torch.backend import morok

@@ -104,7 +104,7 @@ def _between(scores: UOp, users: Users) -> Attention | None:
         return None
     (result,) = results
     inner = [n for n in region if not _is_factored(n, users)]
-    memory, above = _reduced_beside([n for n in inner if n is not scores], region)
+    memory, above = reduced_beside([n for n in inner if n is not scores], region)
     between = frozenset(region | beside(inner, region) | above)
     return Attention(result, between, end_of(result, users), memory=memory)
 
@@ -126,7 +126,7 @@ def beside(nodes: Iterable[UOp], region: Collection[UOp]) -> set[UOp]:
     return found
 
 
-def _reduced_beside(nodes: Iterable[UOp], region: Collection[UOp]) -> tuple[frozenset[UOp], set[UOp]]:
+def reduced_beside(nodes: Iterable[UOp], region: Collection[UOp]) -> tuple[frozenset[UOp], set[UOp]]:
     """What is reduced, or gathered, for a mask or a bias, which becomes memory, and what is computed of that
     beside the scores: whether two positions belong to one document, a bias from a table."""
     reduced: set[UOp] = set()

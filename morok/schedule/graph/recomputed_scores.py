@@ -32,6 +32,7 @@ from morok.schedule.graph.attention import (
     is_computed,
     is_made_up,
     is_product,
+    reduced_beside,
     scores_below,
     users_of,
 )
@@ -153,7 +154,8 @@ def with_scores_again(order: Sequence[UOp], sink: UOp, found: Sequence[Family]) 
         done[node] = new
     for family, nodes in inline.items():
         mine = family.region | family.products
-        nodes.update(done[n] for n in mine | beside(family.region, mine | made))
+        _, masks = reduced_beside(family.region, mine | made)  # what is reduced there is one of the rows
+        nodes.update(done[n] for n in mine | beside(family.region, mine | made) | masks)
     above = users_of(toposort(done[sink]))
     chains = [
         Attention(result, frozenset(inline[f]), end_of(result, above), f)

@@ -9,6 +9,7 @@ import torch
 
 from morok import dtype as dt
 from morok.tensor.linalg.attention import attention_gradient
+from morok.tensor.linalg.solve_gradients import summed_to
 from morok.tensor.tensor import Tensor
 from morok.torch.table import Call, T, op
 
@@ -120,7 +121,7 @@ def flash_for_cpu_backward(
     grad: T, q: T, k: T, v: T, out: T, logsumexp: T, dropout_p: float, is_causal: bool, *,
     attn_mask: T | None = None, scale: float | None = None, call: Call,
 ) -> Any:  # fmt: skip
-    return attention_backward(grad, q, k, v, out, logsumexp, attn_mask, is_causal, scale)
+    return attention_backward(grad, q, k, v, out, logsumexp, attn_mask, is_causal, scale)[:3]
 
 
 @op("_scaled_dot_product_flash_attention.default")
@@ -163,12 +164,12 @@ def _on_gpu(
 
 @op("_scaled_dot_product_flash_attention_backward.default")
 def flash_backward(grad: T, q: T, k: T, v: T, out: T, sums: T, *rest: Any, scale: Any = None) -> Any:
-    return _on_gpu_backward(grad, q, k, v, out, sums, None, rest[4], rest[5], scale)
+    return _on_gpu_backward(grad, q, k, v, out, sums, None, rest[4], rest[5], scale)[:3]
 
 
 @op("_scaled_dot_product_cudnn_attention_backward.default")
 def cudnn_backward(grad: T, q: T, k: T, v: T, out: T, sums: T, *rest: Any, scale: Any = None) -> Any:
-    return _on_gpu_backward(grad, q, k, v, out, sums, rest[2], rest[7], rest[8], scale)
+    return _on_gpu_backward(grad, q, k, v, out, sums, rest[2], rest[7], rest[8], scale)[:3]
 
 
 @op("_scaled_dot_product_efficient_attention_backward.default")
@@ -176,14 +177,13 @@ def efficient_backward(
     grad: T, q: T, k: T, v: T, bias: T | None, out: T, sums: T, seed: Any, offset: Any, dropout: float,
     mask: Any, causal: bool = False, *, scale: float | None = None,
 ) -> Any:  # fmt: skip
-    if bias is not None and mask[3]:
-        raise NotImplementedError("the gradient of a bias of scores")
-    return *_on_gpu_backward(grad, q, k, v, out, sums, bias, dropout, causal, scale), None
+    *found, slopes = _on_gpu_backward(grad, q, k, v, out, sums, bias, dropout, causal, scale)
+    return *found, summed_to(slopes, bias.shape) if bias is not None and mask[3] else None
 
 
 def _on_gpu_backward(
     grad: T, q: T, k: T, v: T, out: T, sums: T, mask: T | None, dropout: float, causal: bool, scale: Any
-) -> tuple[T, T, T]:
+) -> tuple[T, T, T, T]:
     if dropout:
         raise NotImplementedError("attention with dropout inside")
     rows = q.shape[:-1]
@@ -193,8 +193,9 @@ def _on_gpu_backward(
 
 def attention_backward(
     grad: T, q: T, k: T, v: T, out: T, sums: T, mask: T | None, causal: bool, scale: float | None
-) -> tuple[T, T, T]:
-    """The gradients of queries, keys and values; the weights are made again from the sums that were kept."""
+) -> tuple[T, T, T, T]:
+    """The gradients of queries, keys, values, and what is added to the scores; the weights are made again
+    from the sums that were kept."""
     scale = 1.0 / math.sqrt(q.shape[-1]) if scale is None else scale
     heads, few = q.shape[-3], k.shape[-3]
     keys, values = repeated(k, heads), repeated(v, heads)
@@ -204,32 +205,30 @@ def attention_backward(
     g, o = grad.cast(kind), out.cast(kind)
     dv = weights.transpose(-1, -2).matmul(g)
     dw = g.matmul(values.cast(kind).transpose(-1, -2))
-    ds = weights * (dw - (g * o).sum(-1, True)) * scale
+    slopes = weights * (dw - (g * o).sum(-1, True))
+    ds = slopes * scale
     dq = ds.matmul(keys.cast(kind))
     dk = ds.transpose(-1, -2).matmul(q.cast(kind))
     if few != heads:
         dk, dv = (_grouped(t, few) for t in (dk, dv))
-    return dq, dk, dv
+    return dq, dk, dv, slopes
 
 
 @op("morok.attention_backward.default")
 def attention_gradients(
-    grad: T, q: T, k: T, v: T, out: T, mask: T | None, causal: bool, scale: float, call: Call
-) -> tuple[T, T, T]:
+    grad: T, q: T, k: T, v: T, out: T, mask: T | None, causal: bool, scale: float, bias: bool, call: Call
+) -> tuple[T, T, T, T]:
     """As above without the sums: scores are computed again, in the operands' type."""
     heads, few = q.shape[-3], k.shape[-3]
     keys, values = repeated(k, heads), repeated(v, heads)
-    looks = None
-    if mask is not None:  # rows that look at nothing look at everything, and count for nothing
-        looks = _looks(mask, call.node.args[5])
-        mask = looks.where(mask, True if mask.dtype is dt.bool_ else 0.0)
-    dq, dk, dv = (
+    looks = None if mask is None else _looks(mask, call.node.args[5])
+    dq, dk, dv, *slopes = (
         attention_gradient(q, keys, values, mask, causal, scale, grad, out, source, looks)
-        for source in (1, 2, 3)
+        for source in ((1, 2, 3, 4) if bias else (1, 2, 3))
     )
     if few != heads:
         dk, dv = (_grouped(t, few) for t in (dk, dv))
-    return dq, dk, dv
+    return dq, dk, dv, summed_to(slopes[0], mask.shape) if mask is not None and slopes else Tensor.zeros(0)
 
 
 def _grouped(x: T, heads: Any) -> T:
