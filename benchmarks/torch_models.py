@@ -184,7 +184,7 @@ def row(name: str, train: bool, found: dict[str, float], differ: dict[str, float
     return beside
 
 
-def worker(name: str, backends: list[str], train: bool, device: str, rounds: int) -> None:
+def worker(name: str, backends: list[str], train: bool, device: str, rounds: int, kernels: int) -> None:
     """Compiles, says so, and times when it is told to."""
     started = time.perf_counter()
     steps, differ = compiled(name, backends, train, device)
@@ -193,6 +193,28 @@ def worker(name: str, backends: list[str], train: bool, device: str, rounds: int
     print(f"ready {time.perf_counter() - started:.1f}", flush=True)
     sys.stdin.readline()
     print("row " + json.dumps([timed(steps, device, rounds), differ]), flush=True)
+    if kernels:
+        print(f"{name}{' train' if train else ''}: " + longest(steps["morok"], kernels), file=sys.stderr)
+
+
+def longest(step: Callable[[], Any], most: int) -> str:
+    """The kernels of morok's that take longest in a step, all of a name together."""
+    from morok.runtime.profile import profile
+
+    with profile() as taken:
+        step()
+    events: dict[tuple[str, str | None], list[Any]] = {}
+    for event in taken.events:
+        events.setdefault((event.name, event.place), []).append(event)
+    times = {kernel: sum(event.seconds for event in found) for kernel, found in events.items()}
+    lines = [f"{len(taken.events)} kernels, {sum(times.values()) * 1e3:.3f} ms one by one"]
+    for kernel in sorted(times, key=lambda kernel: -times[kernel])[:most]:
+        first, seconds = events[kernel][0], times[kernel] / len(events[kernel])
+        rates = f"{first.ops / seconds / 1e12:6.1f} Top/s {first.bytes / seconds / 1e9:6.0f} GB/s"
+        lines.append(
+            f"  {times[kernel] * 1e3:8.3f} ms {len(events[kernel]):4} x {rates}  {' '.join(map(str, kernel))}"
+        )
+    return "\n".join(lines)
 
 
 def at_once(rows: list[tuple[str, bool]], given: argparse.Namespace) -> list[dict[str, float]]:
@@ -203,7 +225,7 @@ def at_once(rows: list[tuple[str, bool]], given: argparse.Namespace) -> list[dic
         for name, train in rows[start : start + given.jobs]:
             command = [sys.executable, __file__, name, "--worker", "--device", given.device]
             command += ["--rounds", str(given.rounds), "--without", given.without]
-            command += ["--train"] if train else []
+            command += ["--kernels", str(given.kernels), *(["--train"] if train else [])]
             pipe = subprocess.PIPE
             workers.append((name, train, subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True)))
         last = time.monotonic() + given.patience
@@ -321,6 +343,7 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--without", default="", help="backends that are left out, with commas")
     parser.add_argument("--jobs", type=int, default=0, help="processes that compile at the same time")
+    parser.add_argument("--kernels", type=int, default=0, help="so many of each, with --jobs")
     parser.add_argument("--patience", type=float, default=600, help="seconds for those to compile")
     for flag in ("--memory", "--cold", "--lengths", "--both"):
         parser.add_argument(flag, action="store_true")
@@ -339,7 +362,7 @@ def main() -> None:
         first(names[0], given.first, given.train)
         return
     if given.worker:
-        worker(names[0], backends, given.train, given.device, given.rounds)
+        worker(names[0], backends, given.train, given.device, given.rounds, given.kernels)
         return
     if given.memory or given.cold:
         for name in names:
