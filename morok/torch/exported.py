@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterator
 from typing import Any, final
 
@@ -29,7 +30,9 @@ def load(program: Any, *, mode: str | None = None, options: dict[str, Any] | Non
     """
     if isinstance(program, str | os.PathLike):
         try:
-            program = torch.export.load(program)
+            with warnings.catch_warnings():  # some releases warn of how they read the file themselves
+                warnings.filterwarnings("ignore", message="The given buffer is not writable")
+                program = torch.export.load(program)
         except Exception as error:  # zip's, JSON's, pickle's, torch's own: it is another kind of file
             raise FormatError(f"{program} is no file that torch.export.save has written: {error}") from error
     if not isinstance(program, torch.export.ExportedProgram):
