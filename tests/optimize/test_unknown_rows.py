@@ -84,6 +84,38 @@ def plan_of(y: Tensor) -> list[str]:
     return [opt.name for opt in applied(optimize(y.prepare().kernels[-1].ast, get_device("CPU").machine))]
 
 
+def normed(x: Tensor) -> Tensor:
+    return x * (x * x).mean(-1, keepdim=True).add(1e-5).rsqrt()
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_rows_that_are_computed_first(threads: int) -> None:
+    """A norm in front of a product, and rows that lie apart in memory: both are packed up to their bound."""
+    a, w = values(40, 48), values(48, 36)
+    x, weight = Tensor(a).realize(), Tensor(w).realize()
+    turned = Tensor(np.ascontiguousarray(a.T)).realize()
+    wide = a.astype(np.float64)
+    wide = (wide / np.sqrt((wide**2).mean(-1, keepdims=True) + 1e-5)) @ w
+    with knobs.override(THREADS=threads):
+        layer = jit(lambda x, n: normed(x[:n]) @ weight)
+        apart = jit(lambda x, n: x[:, :n].T @ weight)
+        for count in COUNTS:
+            n = Variable("n", 1, 40).bind(count)
+            np.testing.assert_allclose(layer(x, n).numpy(), wide[:count], rtol=1e-4, atol=1e-5)
+            np.testing.assert_allclose(apart(turned, n).numpy(), a[:count] @ w, rtol=1e-4, atol=1e-5)
+        assert layer.traces == apart.traces == 1
+
+
+def test_unknown_rows_that_are_computed_first_are_packed() -> None:
+    """Otherwise every tile of columns computes its rows again."""
+    w = Tensor.empty(96, 64).realize()
+    packed = []
+    for bound in (512, 1 << 16):  # of which the second is too many to be packed at once
+        n, x = Variable("n", 1, bound).bind(3), Tensor.empty(bound, 96).realize()
+        packed.append(plan_of(normed(x[:n]) @ w).count("PACK"))
+    assert packed[0] == packed[1] + 1
+
+
 @pytest.mark.parametrize("threads", [1, 2])
 def test_steps_of_a_product(threads: int) -> None:
     """K is known later: the panel is packed up to its bound, and as much of it is read as there is."""

@@ -10,6 +10,8 @@ filled up with zeros, rows beyond the end read the last row again, and only the 
 
 Rows that are far apart in memory, are computed first (a norm in front of a product), or are too many for the
 second cache, are packed as well. Then a stretch of panels is packed first, and passes over blocks of rows.
+Of rows that are counted later those that are computed first or lie apart are packed all at once, with room
+for as many as there may be: a block of them would be computed whole for the first of its rows.
 """
 
 from __future__ import annotations
@@ -78,7 +80,7 @@ def tile(builder: Builder, product: Contraction, is_remainder: bool = False) -> 
     if any_columns and (is_remainder or columns < NARROW * machine.vector_bytes):
         return False
     lanes = max(1, machine.vector_bytes // value_bytes(product.reduce))
-    packs_rows = None if is_remainder or known is None or any_columns else _packs_rows(builder, product)
+    packs_rows = None if is_remainder or any_columns else _packs_rows(builder, product)
     beside = all(a.step(product.i) == 1 for a in product.along_i)
     spread = not (machine.lane_operands and (beside or packs_rows) and rows >= lanes)
     planned = rows if known is not None else min(rows, ANY_ROWS)
@@ -91,7 +93,7 @@ def tile(builder: Builder, product: Contraction, is_remainder: bool = False) -> 
     )  # a rest is packed like the others
     if panel is None and any(a.step(product.j) != 1 for a in product.along_j):
         return False  # vectors along j would be gathered at every step
-    if panel is not None and packs_rows is not None:
+    if panel is not None and packs_rows is not None and known is not None:
         return _tile_blocks(builder, product, (height, width), panel, packs_rows)
     if panel is not None:
         i, j = _innermost(builder, product, i, j)
@@ -114,15 +116,20 @@ def tile(builder: Builder, product: Contraction, is_remainder: bool = False) -> 
         peeled = builder.do("PEEL", j, width)
     if columns % width and not peeled and not any_columns:
         builder.do("PADTO", j, width)
-    if height > 1:
-        builder.do("UPCAST", i, height)
+    row_axis = builder.loops.next_number()
+    if height == 1 or not builder.do("UPCAST", i, height):
+        row_axis = i
     lane_axis = builder.loops.next_number()
     if not builder.do("UPCAST", j, width):
         return False
     steps = [int(k.arg[0]) for k in _steps_of(product.reduce)]
     if panel is not None:
         _pack(builder, panel, steps, lane_axis)
-    _walk(builder, product, steps)
+    if panel is not None and packs_rows is not None and row_axis != i:
+        _pack(builder, packs_rows, [i, *steps], row_axis)
+        _join_steps(builder, steps)
+    else:
+        _walk(builder, product, steps)
     if peeled:
         _tile_remainder(builder)
     return True
@@ -139,9 +146,13 @@ def _packs_rows(builder: Builder, product: Contraction) -> Access | None:
     if len(reads) != 1 or trips(product.j) < FEWEST_REUSES * machine.lanes(product.reduce.dtype):
         return None
     read = reads[0]
+    one = math.prod(map(trips, steps)) * value_bytes(product.reduce)
+    if size(product.i) is None and trips(product.i) * one > machine.local_bytes * 3 // 4:
+        return None  # all rows at once, as many as there may be: where blocks end nobody knows
     if all(read.step(k) != 1 for k in steps) or packed_value(builder.loops, read.node) is not read.node:
         return read
-    one = math.prod(map(trips, steps)) * value_bytes(product.reduce)
+    if size(product.i) is None:
+        return None
     fits = trips(product.i) * one <= machine.l2_bytes // 2
     reuses = trips(product.j) // (builder.machine.cores if builder.shares else 1)
     return None if fits or reuses < WORTH_PACKING else read
