@@ -1,6 +1,7 @@
 """Ten models for `torch_models.py` that nothing in this repository was tuned for, by name; random weights.
 
-Sizes are those that people run on a GPU, and tiny ones for a try on a CPU.
+Widths and batches are those that people run on a GPU, with fewer layers, as these are all alike and have to
+be compiled; and tiny ones for a try on a CPU.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ def t5(large: bool) -> Built:
     """Encoder and decoder, a bias of places in the scores, no bias elsewhere."""
     import transformers as tf
 
-    wide = {"d_model": 768, "d_ff": 3072, "num_layers": 6, "num_heads": 12}
+    wide = {"d_model": 768, "d_ff": 3072, "num_layers": 3, "num_heads": 12}
     narrow = {"d_model": 64, "d_ff": 128, "num_layers": 2, "num_heads": 4, "d_kv": 16, "vocab_size": 1000}
     model = tf.T5ForConditionalGeneration(tf.T5Config(**(wide if large else narrow)))
     given = {"decoder_input_ids": _words(large, 16, 128), "use_cache": False}
@@ -36,7 +37,7 @@ def llama(large: bool) -> Built:
     """Heads that share keys and values, rotated places, RMS norms, a gate."""
     import transformers as tf
 
-    wide = {"vocab_size": 32000, "hidden_size": 1024, "intermediate_size": 2816, "num_hidden_layers": 12,
+    wide = {"vocab_size": 32000, "hidden_size": 1024, "intermediate_size": 2816, "num_hidden_layers": 4,
             "num_attention_heads": 16, "num_key_value_heads": 4}  # fmt: skip
     narrow = {"vocab_size": 1000, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
               "num_attention_heads": 4, "num_key_value_heads": 2}  # fmt: skip
@@ -48,7 +49,7 @@ def mistral(large: bool) -> Built:
     """As Llama, with a window that slides over the keys, and heads of 128."""
     import transformers as tf
 
-    wide = {"vocab_size": 32000, "hidden_size": 2048, "intermediate_size": 7168, "num_hidden_layers": 6,
+    wide = {"vocab_size": 32000, "hidden_size": 2048, "intermediate_size": 7168, "num_hidden_layers": 2,
             "num_attention_heads": 16, "num_key_value_heads": 4, "sliding_window": 512}  # fmt: skip
     narrow = {"vocab_size": 1000, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
               "num_attention_heads": 4, "num_key_value_heads": 2, "sliding_window": 8}  # fmt: skip
@@ -61,7 +62,7 @@ def whisper(large: bool) -> Built:
     import transformers as tf
     from transformers.models.whisper.modeling_whisper import WhisperEncoder
 
-    wide = {"d_model": 512, "encoder_layers": 6, "encoder_attention_heads": 8, "encoder_ffn_dim": 2048}
+    wide = {"d_model": 512, "encoder_layers": 3, "encoder_attention_heads": 8, "encoder_ffn_dim": 2048}
     narrow = {"d_model": 32, "encoder_layers": 2, "encoder_attention_heads": 4, "encoder_ffn_dim": 64,
               "max_source_positions": 50}  # fmt: skip
     config = tf.WhisperConfig(**(wide if large else narrow))
@@ -73,8 +74,9 @@ def clip(large: bool) -> Built:
     import transformers as tf
 
     narrow = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
-    text = tf.CLIPTextConfig(**({} if large else narrow)).to_dict()
-    vision = tf.CLIPVisionConfig(**({} if large else {**narrow, "image_size": 64})).to_dict()
+    wide = {"num_hidden_layers": 4}
+    text = tf.CLIPTextConfig(**(wide if large else narrow)).to_dict()
+    vision = tf.CLIPVisionConfig(**(wide if large else {**narrow, "image_size": 64})).to_dict()
     model = tf.CLIPModel(tf.CLIPConfig(text_config=text, vision_config=vision))
     words = torch.randint(3, 1000, (64, 77) if large else (2, 16))
     words[:, -1] = 49407  # ends the text
@@ -86,7 +88,9 @@ def swin(large: bool) -> Built:
     import transformers as tf
 
     narrow = {"embed_dim": 16, "depths": [1, 2], "num_heads": [2, 4], "image_size": 56}
-    model = tf.SwinForImageClassification(tf.SwinConfig(drop_path_rate=0.0, **({} if large else narrow)))
+    wide = {"depths": [2, 2, 2, 2]}
+    config = tf.SwinConfig(drop_path_rate=0.0, **(wide if large else narrow))
+    model = tf.SwinForImageClassification(config)
     return model, (_image(large, 64, 224 if large else 56),), {}
 
 

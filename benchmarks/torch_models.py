@@ -6,8 +6,8 @@
     python benchmarks/torch_models.py --lengths                  how often sizes that change are compiled
     python benchmarks/torch_models.py fresh --both --jobs 10 --device cuda    the ten of torch_fresh.py
 
-With `--jobs` every row compiles in a process of its own, that many at a time; rows are timed one by one after
-the last has compiled. `--both` asks for inference and training.
+With `--jobs` every row compiles in a process of its own, that many at a time; rows are timed one by one,
+first without inductor and then with it. `--both` asks for inference and training.
 
 Times are medians of calls in turns, after a warm-up; a ratio above 1 means that morok is faster. A step of
 training is a forward pass, a loss, a backward pass and SGD. On a GPU models are the large ones, in bfloat16,
@@ -28,7 +28,8 @@ import tempfile
 import threading
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from math import exp, log
 from pathlib import Path
 from typing import Any
@@ -87,7 +88,11 @@ def step_of(name: str, backend: Any, train: bool, device: str) -> Callable[[], A
     for part in model.modules():
         if isinstance(part, torch.nn.Dropout):
             part.p = 0.0
-    given = [x.to(device, kind) if x.is_floating_point() else x.to(device) for x in inputs]
+
+    def there(x: Any) -> Any:
+        return x.to(device, kind if x.is_floating_point() else x.dtype) if isinstance(x, torch.Tensor) else x
+
+    given, more = list(map(there, inputs)), {key: there(value) for key, value in more.items()}
     run = model if backend == "eager" else torch.compile(model, backend=backend_of(backend))
     if not train:
 
@@ -133,24 +138,31 @@ def waited(device: str) -> None:
 
 
 Steps = dict[str, Callable[[], Any]]
+Differences = dict[str, float]
 
 
-def compiled(name: str, backends: list[str], train: bool, device: str) -> tuple[Steps, dict[str, float]]:
-    """Steps that have run twice, and how far the first result is from eager's, of its largest number."""
+def compiled(name: str, backends: list[str], train: bool, device: str) -> Iterator[tuple[Steps, Differences]]:
+    """Steps that have run twice, one more each time; how far results are from eager's, of the largest."""
     steps: Steps = {}
     firsts: dict[str, Any] = {}
+    torch._dynamo.reset()  # once: after it all that was compiled is compiled again
     for backend in backends:
-        torch._dynamo.reset()
         torch.manual_seed(1)
         steps[backend] = step_of(name, backend, train, device)
         firsts[backend] = steps[backend]().float()
         steps[backend]()
         waited(device)
-    right = firsts.get("eager")
-    differ = {} if right is None else {
-        b: float((x - right).abs().max() / right.abs().max()) for b, x in firsts.items() if b != "eager"
-    }  # fmt: skip
-    return steps, differ
+        right = firsts.get("eager")
+        yield (
+            steps,
+            {}
+            if right is None
+            else {
+                b: float((x - right).abs().max() / right.abs().max())
+                for b, x in firsts.items()
+                if b != "eager"
+            },
+        )
 
 
 def timed(steps: Steps, device: str, rounds: int) -> dict[str, float]:
@@ -185,14 +197,15 @@ def row(name: str, train: bool, found: dict[str, float], differ: dict[str, float
 
 
 def worker(name: str, backends: list[str], train: bool, device: str, rounds: int, kernels: int) -> None:
-    """Compiles, says so, and times when it is told to."""
-    started = time.perf_counter()
-    steps, differ = compiled(name, backends, train, device)
-    if device != "cpu":
-        torch.cuda.empty_cache()
-    print(f"ready {time.perf_counter() - started:.1f}", flush=True)
-    sys.stdin.readline()
-    print("row " + json.dumps([timed(steps, device, rounds), differ]), flush=True)
+    """Compiles, says so, and times when it is told to: once without the last backend, which may be slow."""
+    for steps, differ in compiled(name, backends, train, device):
+        if len(steps) < 2 or "morok" not in steps:
+            continue
+        if device != "cpu":
+            torch.cuda.empty_cache()
+        print("ready", flush=True)
+        sys.stdin.readline()
+        print("row " + json.dumps([timed(steps, device, rounds), differ]), flush=True)
     if kernels:
         print(f"{name}{' train' if train else ''}: " + longest(steps["morok"], kernels), file=sys.stderr)
 
@@ -218,34 +231,38 @@ def longest(step: Callable[[], Any], most: int) -> str:
 
 
 def at_once(rows: list[tuple[str, bool]], given: argparse.Namespace) -> list[dict[str, float]]:
-    """Every row in a process of its own: many compile at a time, one is timed at a time."""
-    found = []
-    for start in range(0, len(rows), given.jobs):
-        workers, ready = [], []
-        for name, train in rows[start : start + given.jobs]:
-            command = [sys.executable, __file__, name, "--worker", "--device", given.device]
-            command += ["--rounds", str(given.rounds), "--without", given.without]
-            command += ["--kernels", str(given.kernels), *(["--train"] if train else [])]
-            pipe = subprocess.PIPE
-            workers.append((name, train, subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True)))
-        last = time.monotonic() + given.patience
-        for _, _, process in workers:
-            late = threading.Timer(max(0.0, last - time.monotonic()), process.kill)
-            late.start()
-            ready.append(until("ready ", process))
-            late.cancel()
-        for (name, train, process), seconds in zip(workers, ready, strict=True):
-            if seconds is not None and process.stdin:
+    """Every row in a process of its own: some compile at a time, one is timed at a time."""
+    found: dict[tuple[str, bool], dict[str, float]] = {}
+    alone = threading.Lock()
+    last = time.monotonic() + given.patience
+
+    def one(asked: tuple[str, bool]) -> None:
+        name, train = asked
+        if time.monotonic() > last:
+            return
+        command = [sys.executable, __file__, name, "--worker", "--device", given.device]
+        command += ["--rounds", str(given.rounds), "--without", given.without]
+        command += ["--kernels", str(given.kernels), *(["--train"] if train else [])]
+        pipe = subprocess.PIPE
+        process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True)
+        late = threading.Timer(max(0.0, last - time.monotonic()), process.kill)
+        late.start()
+        while until("ready", process) is not None and process.stdin:
+            with alone:
                 process.stdin.write("\n")
                 process.stdin.flush()
-            line = None if seconds is None else until("row ", process)
-            process.wait()
-            if line is None:
-                why = "not compiled in time" if process.returncode == -signal.SIGKILL else "failed"
-                print(f"{name + (' train' if train else ''):<24} {why}", flush=True)
-            else:
-                found.append(row(name, train, *json.loads(line)))
-    return found
+                line = until("row ", process)
+                if line is not None:
+                    found[asked] = row(name, train, *json.loads(line))
+        process.wait()
+        late.cancel()
+        if process.returncode:
+            why = "not compiled in time" if process.returncode == -signal.SIGKILL else "failed"
+            print(f"{name + (' train' if train else ''):<24} {why}", flush=True)
+
+    with ThreadPoolExecutor(given.jobs) as pool:
+        list(pool.map(one, rows))
+    return list(found.values())
 
 
 def until(word: str, process: subprocess.Popen[str]) -> str | None:
@@ -354,7 +371,7 @@ def main() -> None:
     torch.set_num_threads(int(os.environ.get("THREADS", "2")))
     names = given.names or (SMALL if given.device == "cpu" else LARGE)
     names = [known for name in names for known in (FRESH if name == "fresh" else (name,))]
-    backends = [b for b in ("eager", "inductor", "morok") if b not in given.without.split(",")]
+    backends = [b for b in ("eager", "morok", "inductor") if b not in given.without.split(",")]
     if given.lengths:
         lengths()
         return
@@ -368,13 +385,13 @@ def main() -> None:
         for name in names:
             (memory if given.memory else starts)(name, given.train, given.device)
         return
-    rows = [(name, train) for train in ((False, True) if given.both else (given.train,)) for name in names]
+    rows = [(name, train) for name in names for train in ((False, True) if given.both else (given.train,))]
     if given.jobs:
         found = at_once(rows, given)
     else:
         found = []
         for name, train in rows:
-            steps, differ = compiled(name, backends, train, given.device)
+            *_, (steps, differ) = compiled(name, backends, train, given.device)
             found.append(row(name, train, timed(steps, given.device, given.rounds), differ))
     for b in backends:
         beside = [ratios[b] for ratios in found if b in ratios]
