@@ -6,7 +6,9 @@ floats that NumPy does not know the smallest float that holds all values of both
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import ml_dtypes
@@ -72,6 +74,14 @@ def meet(a: str, b: str) -> str:
         bits = NUMPY[whole].itemsize * 8
         return meet(number, number if bits == 8 else "float32" if bits == 16 else "float64")
     return NAMES[np.promote_types(NUMPY[a], NUMPY[b])]
+
+
+def common(types: Sequence[str]) -> str:
+    """The type that arrays of several types meet in: NumPy's, which does not depend on their order. Where it
+    does not know one of them, floats meet every type first, as NumPy's do."""
+    if not {"bfloat16", *TINY} & {*types}:
+        return NAMES[np.result_type(*(NUMPY[t] for t in types))]
+    return reduce(meet, [meet(f, t) for f in types if is_float(f) for t in types] or types)
 
 
 def meet_number(a: str, number: bool | int | float) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.programs.api.formats import FORMATS, NUMPY, Array, is_float, meet
+from tests.programs.api.formats import FORMATS, NUMPY, Array, common, is_float
 from tests.programs.api.reference import Core, Reject, number
 
 
@@ -117,9 +117,7 @@ class Movement(Core):
     # --- joins and parts
 
     def _common(self, others: tuple[Any, ...]) -> list[Any]:
-        kind = self.type
-        for other in others:
-            kind = meet(kind, other.type)
+        kind = common([t.type for t in (self, *others)])
         return [t.cast(kind) for t in (self, *others)]
 
     def cat(self, *others: Any, dim: int = 0) -> Any:

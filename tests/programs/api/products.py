@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.programs.api.formats import NUMPY, Array, float_of, is_float, meet
+from tests.programs.api.formats import NUMPY, Array, common, float_of, is_float
 from tests.programs.api.movement import _rough, _summed
 from tests.programs.api.reduce import _accumulator
 from tests.programs.api.reference import Core, Reject
@@ -19,9 +19,7 @@ class Products(Core):
 
     def _product(self, others: tuple[Any, ...], way: Any) -> Any:
         """`way` is linear in every operand."""
-        kind = self.type
-        for other in others:
-            kind = meet(kind, other.type)
+        kind = common([t.type for t in (self, *others)])
         parts = [p.cast(kind) for p in (self, *others)]
         if not is_float(kind):
             if any(p.e.any() for p in parts):
