@@ -59,15 +59,22 @@ def _few_rows_reason(node: UOp, product: GraphContraction, costs: Costs) -> str 
     return None
 
 
-def loses_its_tile(node: UOp, costs: Costs) -> bool:
-    """Whether a product is better off in a kernel of its own than inside a window that is unrolled, as of a
-    pool: a processor's tiles are of its outputs, and there the window is the innermost loop."""
+def loses_its_tile(
+    node: UOp, product: GraphContraction | None, costs: Costs, instead: UOp | None = None
+) -> bool:
+    """Whether a product is better off in a kernel of its own than where no tile fits: inside of a window that
+    is unrolled, as of a pool, or where a part of the outputs has none of it. Tiles are of outputs that all
+    want the same. What is stored and read back for it is the product, or `instead` what stands in its way."""
     machine = costs.machine
-    if machine.grid is not None:
+    count, kept = costs.count[node], instead or node
+    stored = 2 * costs.count[kept] * kept.dtype.itemsize
+    if machine.grid is None:
+        longer = (UNTILED - 1) * costs.work[node] * count
+        return longer > machine.rates.ops_per_byte * stored + machine.rates.launch
+    if machine.products is None or product is None:
         return False
-    count = costs.count[node]
-    longer = (UNTILED - 1) * costs.work[node] * count
-    return longer > machine.rates.ops_per_byte * 2 * count * node.dtype.itemsize + machine.rates.launch
+    tiled = product.clocks(machine) + memory_clocks(stored, machine.cores, machine) + machine.grid.launch
+    return costs.work[node] * count / (machine.grid.operations * machine.cores) > LONGER * tiled
 
 
 def waiting_reason(node: UOp, outputs: float, costs: Costs) -> str | None:

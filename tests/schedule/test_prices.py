@@ -132,3 +132,48 @@ def test_pieces_of_a_product_begin_where_a_tile_does(steps: int) -> None:
     lengths = sorted(math.prod(shape(n.src[0])[axis] for axis in n.arg[1]) for n in cut)  # type: ignore[index]
     assert lengths == {256: [4, 64], 200: [4, 50], 300: [4, 44, 64], 40: [4, 10]}[steps]
     np.testing.assert_array_equal(product._new(found).numpy().reshape(6, 7), a @ b)
+
+
+PARTS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "an edge": lambda x, w: (x @ w).pad(((1, 0), (0, 3))),
+    "a row before": lambda x, w: w[:1].cat(x @ w),
+    "side by side": lambda x, w: (x @ w).stack(x @ (w + 1.0), dim=1),
+    "slices": lambda x, w: (x @ w)[:, :2].exp().cat((x @ w)[:, 2:], dim=1),
+    "a sum of eight": lambda x, w: (x.reshape(8, -1, x.shape[1]) @ w).sum(0),
+}
+
+
+@pytest.mark.parametrize("machine", ["neoverse-n1", "avx512", "sm_90"])
+@pytest.mark.parametrize("name", PARTS)
+def test_a_product_keeps_its_tile_where_a_part_of_the_outputs_has_it(name: str, machine: str) -> None:
+    """Every kernel with a product stores that product alone: outputs that all want the same."""
+    grid = machine == "sm_90"
+    with knobs.override(MACHINE=machine, DEVICE="EMULATOR" if grid else "CPU"):
+        x, w = (Tensor.empty(1024, 1024, dtype="bfloat16" if grid else "float32") for _ in range(2))
+        items = schedule([PARTS[name](x, w).uop]).items
+    loops = [[r for r in toposort(i.ast) if r.op is Ops.RANGE and r.src[0].arg >= 512] for i in items]
+    assert [len(found) for found in loops].count(3) >= 1  # rows, columns, steps
+    for item, found in zip(items, loops, strict=True):
+        if len(found) == 3:
+            assert not any(n.op is Ops.WHERE for n in toposort(item.ast))
+            assert sorted(int(r.src[0].arg) for r in found)[-1] == 1024
+
+
+@pytest.mark.parametrize("scale", [lambda x: x.mean(1, keepdim=True), lambda x: x.softmax(1)[:, :1]])
+def test_a_row_statistic_is_memory_beside_a_product_of_a_gpu(scale: Callable[[Tensor], Tensor]) -> None:
+    """No unit multiplies in a kernel with another reduction."""
+    with knobs.override(MACHINE="sm_90", DEVICE="EMULATOR"):
+        x, w = (Tensor.empty(1024, 1024, dtype="bfloat16") for _ in range(2))
+        for y in ((x @ w) * scale(x), scale(x) * (x @ w)):  # whichever is computed first
+            last = schedule([y.uop]).items[-1]
+            assert sum(n.op is Ops.REDUCE for n in toposort(last.ast)) == 1
+
+
+@pytest.mark.parametrize("device", ["CPU", "EMULATOR"])
+def test_a_table_of_an_expensive_function_is_computed_once(device: str) -> None:
+    """Sines of positions alone, as in a transform of signals, are memory before a product with many rows."""
+    with knobs.override(DEVICE=device):
+        angles = Tensor.arange(256).unsqueeze(1) * Tensor.arange(256) * 0.1
+        items = schedule([(Tensor.empty(512, 256) @ angles.sin()).uop]).items
+    assert [any(n.op is Ops.SIN for n in toposort(i.ast)) for i in items] == [True, False]
+    assert not any(n.op is Ops.REDUCE for n in toposort(items[0].ast))

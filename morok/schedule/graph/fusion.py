@@ -17,21 +17,20 @@ product before it is part of it, and cheap once that is known to be kept.
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Collection
 from typing import Any, final
 
 from morok import knobs
 from morok.ir.node import UOp, make, toposort
 from morok.ir.ops import AxisKind, Ops
-from morok.ir.provenance import here, place
-from morok.ir.text import expr
+from morok.ir.provenance import here
 from morok.machine.devices import main_machine
 from morok.rewrite.observe import current
 from morok.schedule.contraction import GraphContraction, contraction_at
 from morok.schedule.costs import AGAIN, STORED, TILE, Costs, code_of, measure
 from morok.schedule.graph.attention import attentions, is_kernel, users_of, works
 from morok.schedule.graph.compared import NOWHERE, Sides, find_comparisons, is_rounded, meet
+from morok.schedule.graph.explain_fusion import explain
 from morok.schedule.graph.recomputed_scores import Rewritten, families, with_scores_again
 from morok.schedule.graph.uses import (
     Level,
@@ -68,7 +67,7 @@ MIN_ROWS = 16
 SERIAL_WORK = 1_000_000.0
 SMALL_WINDOW = 16  # a reduction that can be unrolled: pooling windows
 EXPENSIVE_REDUCE = 32.0
-FUNCTION = 20.0  # operations of what EXPLAIN mentions if it is computed more than once
+FUNCTION = 20.0  # operations of what is not shorter to compute than to read, and is mentioned if done twice
 TERMS = frozenset((Ops.ADD, Ops.SUB, Ops.NEG, Ops.CAST))  # the sum of these is made of sums
 
 
@@ -87,7 +86,7 @@ def choose_buffers(sink: UOp, ctx: object = None) -> UOp:
                 break
             chained = [family for family in chained if family not in failing]
         if knobs.explains("fusion"):
-            explain(kept, chooser)
+            explain(kept, chooser.repeated, chooser.costs)
         observer = current()
         if observer is not None:
             for node, times in chooser.repeated.items():
@@ -125,29 +124,6 @@ def _choose(order: list[UOp], graph: Rewritten) -> tuple[dict[UOp, str], Chooser
                 del alone[found.end]
             else:
                 alone[found.end] = "attention takes a kernel of its own"
-
-
-def explain(kept: dict[UOp, str], chooser: Chooser) -> None:
-    """Says which buffers were kept, and why, in the order in which they are computed; and what is computed
-    more than once instead."""
-    costs = chooser.costs
-    if not kept:
-        print("nothing between inputs and results is kept: all of it is fused", file=sys.stderr)
-    for node, reason in reversed(kept.items()):
-        size = _amount(costs.count[node] * node.dtype.itemsize)
-        where = place(node) or "an unknown place"
-        print(f"kept a buffer at {where} because {reason}, {size}: {expr(node, 60, 2)}", file=sys.stderr)
-    for node, times in reversed(chooser.repeated.items()):
-        where = place(node) or "an unknown place"
-        print(f"computed {times:.3g} times at {where}: {expr(node, 60, 2)}", file=sys.stderr)
-
-
-def _amount(nbytes: float) -> str:
-    for unit in ("B", "KB", "MB"):
-        if nbytes < 1000:
-            return f"{nbytes:.3g} {unit}"
-        nbytes /= 1000
-    return f"{nbytes:.3g} GB"
 
 
 def _mark(order: list[UOp], kept: dict[UOp, str], sink: UOp) -> UOp:
@@ -255,6 +231,7 @@ class Chooser:
         loops = frozenset(i for i in indices if i.op is Ops.RANGE)
         kernel = Root(node, loops, points(loops), len(indices), scatters=scatters is not None)
         sides = self.decides.get(node if scatters is None else scatters, NOWHERE).stored()
+        kernel.product = self.product_in(value)
         self.ask(value, Use(kernel, indices, (), sides=sides))
 
     def ask(self, node: UOp, use: Use) -> None:
@@ -264,9 +241,12 @@ class Chooser:
             return
         known = self.uses.setdefault(node, {})
         same = known.setdefault((use.kernel, use.indices), use)
-        if same is not use and (use.averaged > same.averaged or use.sides != same.sides):
-            both = same._replace(averaged=use.averaged or same.averaged, sides=use.sides | same.sides)
-            known[use.kernel, use.indices] = both
+        if same is not use:
+            known[use.kernel, use.indices] = same._replace(
+                averaged=use.averaged or same.averaged,
+                sides=use.sides | same.sides,
+                partial=use.partial and same.partial,
+            )
 
     def decide(self, node: UOp, sides: Sides) -> None:
         """Memory is read on these sides of comparisons."""
@@ -298,7 +278,8 @@ class Chooser:
             return self.users[source] == 1 and 2 * self.costs.count[node] <= self.costs.count[source]
         if op is Ops.CAST:  # the narrower side
             return node.dtype.itemsize <= node.src[0].dtype.itemsize
-        return op.is_alu and bool(self.costs.leaves[node]) and node not in self.padded
+        read = bool(self.costs.leaves[node]) or self.costs.work[node] >= FUNCTION  # or shorter to compute
+        return op.is_alu and read and node not in self.padded
 
     def is_padding(self, node: UOp) -> bool:
         """Whether a value is a smaller one with an edge around it, filled in by cheap arithmetic.
@@ -319,7 +300,8 @@ class Chooser:
     def descend(self, node: UOp, use: Use) -> None:
         op = node.op
         if op.is_movement:
-            self.ask(node.src[0], use._replace(indices=source_indices(node, use.indices)[0]))
+            indices, valid = source_indices(node, use.indices)
+            self.ask(node.src[0], use._replace(indices=indices, partial=use.partial or valid is not None))
         elif op in PASS_THROUGH:
             self.ask(node.src[0], use)
         elif op is Ops.REDUCE_AXIS:
@@ -358,7 +340,7 @@ class Chooser:
             if kernel.heavy is None and self.is_heavy(node):
                 kernel.heavy = node
         averaged = node.arg[0] is Ops.ADD and bool(loops) and node not in self.collapsed
-        self.ask(node.src[0], Use(kernel, tuple(below), nest, averaged, use.sides))
+        self.ask(node.src[0], Use(kernel, tuple(below), nest, averaged, use.sides, use.partial))
 
     # --- counting
 
@@ -408,6 +390,8 @@ class Chooser:
                 slow = shared_places_reason(node, costs)
             if slow is None and use.nest and use.nest[-1].product is not None:
                 slow = operand_reason(node, use.nest[-1].product, costs)
+            if slow is None and (depth or use.partial):
+                slow = self.untiled_reason(node, depth)
             if slow is None and depth:
                 slow = waiting_reason(node, use.kernel.points, costs)
             if not reduced:
@@ -451,6 +435,26 @@ class Chooser:
             self.products[node] = contraction_at(node)
         return self.products[node]
 
+    def untiled_reason(self, node: UOp, depth: int) -> str | None:
+        """Why a product, with what is made of each of its numbers, should not be computed inside of a
+        reduction, or in a kernel that has outputs without it."""
+        found = self.product_in(node)
+        if found is None or not loses_its_tile(found, self.contraction(found), self.costs):
+            return None
+        where = "inside another reduction" if depth else "that a part of the outputs has"
+        return f"a matrix product {where} could not be tiled"
+
+    def product_in(self, node: UOp) -> UOp | None:
+        """The product that a node has one number of for each of its own."""
+        costs = self.costs
+        inside, count = costs.heaviest[node], costs.count[node]
+        while node.op is not Ops.REDUCE_AXIS or node in self.collapsed:
+            below = [s for s in node.src if costs.heaviest.get(s) == inside and costs.has_reduce[s]]
+            if not inside[0] or not below or costs.count[below[0]] != count:
+                return None
+            node = below[0]
+        return node if costs.work[node] >= EXPENSIVE_REDUCE and self.is_heavy(node) else None
+
     def is_heavy(self, node: UOp) -> bool:
         """Whether a kernel is planned around a reduction: a product, or what uses its inputs like one.
 
@@ -474,6 +478,11 @@ class Chooser:
             idle = idle or again_reason(node, kernel.points, self.costs)
             if idle is not None:
                 return idle
+        other = kernel.product
+        if other is not None and other is not node and not depth and self.costs.machine.has_grid:
+            later = other not in self.costs.work  # asked again from the inputs up, before that is known
+            if later or loses_its_tile(other, self.contraction(other), self.costs, node):
+                return "a matrix product beside another reduction could not be tiled"
         if not self.is_heavy(node) or work < EXPENSIVE_REDUCE:
             return None
         product = self.contraction(node)
@@ -483,7 +492,7 @@ class Chooser:
                 return beside
         if depth:
             window = math.prod(points(level.loops) for level in use.nest[:depth])
-            if window > SMALL_WINDOW or loses_its_tile(node, self.costs):
+            if window > SMALL_WINDOW:
                 return "a matrix product inside another reduction could not be tiled"
         if kernel.heavy is not None and kernel.heavy is not node:
             return "one kernel would hold two matrix products"

@@ -29,7 +29,7 @@ class Use(NamedTuple):
     """A value asked for by a kernel, at these indices, inside these reductions (outer ones first).
 
     `averaged`: the innermost reduction adds the value up as it is, with other terms at most. `sides`: of
-    comparisons that it decides.
+    comparisons that it decides. `partial`: there are outputs that do not want it, beyond an edge.
     """
 
     kernel: Root
@@ -37,6 +37,7 @@ class Use(NamedTuple):
     nest: tuple[Level, ...]
     averaged: bool = False
     sides: Sides = NOWHERE
+    partial: bool = False
 
 
 @final
@@ -50,6 +51,7 @@ class Root:
     next_range: int
     code: int = 0  # operations so far, see `code_of`
     order: list[frozenset[UOp]] | None = None  # sets of loops that have to be the outer ones, growing
+    product: UOp | None = None  # a matrix product that its outputs are made of, one by one
     heavy: UOp | None = None  # the matrix product or convolution in it
     running: Running | None = None  # the loop that something runs along
     scatters: bool = False  # puts rows in places, in the order of its loops
