@@ -19,6 +19,7 @@ from morok.optimize.record import applied
 from morok.schedule.graph.chain import chain_of
 from morok.schedule.kernel.numbering import number_buffers, number_ranges
 from morok.schedule.schedule import schedule
+from morok.tensor.linalg.attention import attention_gradient
 from tests.gpu.kernels import DEVICE
 from tests.gpu.products import HOST, TARGET, execute, memory_of
 from tests.gpu.test_attention import documents, heads, inputs, values
@@ -184,3 +185,23 @@ def test_products_are_under_way_together() -> None:
     assert not any(map(unfinished, lists))
     laxer = [make(n.op, n.dtype, n.src, Products(2)) if n.arg == Products(1) else n for n in lists[1].src]
     assert unfinished(make(Ops.LINEAR, lists[1].dtype, tuple(laxer)))
+
+
+def test_what_is_added_to_scores_learns() -> None:
+    """Its gradient is as large as they are, and memory; still all five products are for units."""
+    rng = np.random.default_rng(3)
+    arrays = [rng.standard_normal((4, 128, 32)).astype(np.float16) for _ in range(4)]
+    added = rng.standard_normal((4, 128, 128)).astype(np.float16)
+    q, k, v, g, bias = (Tensor(a, device=DEVICE).realize() for a in (*arrays, added))
+    y = q.scaled_dot_product_attention(k, v, mask=bias).realize()
+    found = [
+        attention_gradient(q, k, v, bias, False, 32**-0.5, g, y, n).cast("float16") for n in (1, 2, 3, 4)
+    ]
+    kernels = [optimize(item.ast, HOST) for item in schedule([t.uop for t in found]).items]
+    assert sum("TC" in [opt.name for opt in applied(kernel)] for kernel in kernels) == 5
+    q64, k64, v64, g64, b64 = (a.astype(np.float64) for a in (*arrays, added))
+    powers = np.exp(q64 @ k64.swapaxes(-1, -2) * 32**-0.5 + b64)
+    weights = powers / powers.sum(-1, keepdims=True)
+    slopes = g64 @ v64.swapaxes(-1, -2)
+    slopes = weights * (slopes - (weights * slopes).sum(-1, keepdims=True))
+    close(values(found[3]), slopes, ERROR["float16"])

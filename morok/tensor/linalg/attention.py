@@ -102,7 +102,8 @@ def attention_gradient(
     wide = widened(g)
     if source == 3:
         return matmul(transpose(widened(cast(weights, own)), -1, -2), wide)
-    share = (wide * widened(out)).sum(-1, keepdim=True)
+    # memory, for whoever needs it: a kernel that multiplies has no tiles where it sums rows up beside
+    share = (wide * widened(out)).sum(-1, keepdim=True).contiguous()
     slopes = weights * (matmul(wide, transpose(widened(v), -1, -2)) - share)
     # what is masked has no slope, even where nothing else is left in a row
     if is_causal:
