@@ -241,7 +241,7 @@ class _Run:
             evaluate_array(Ops.CAST, s.dtype, v, to=node.dtype)
             for s, v in zip(node.src, (a, b), strict=False)
         )
-        product = evaluate_array(Ops.MUL, node.dtype, x, y, to=node.dtype)
+        product = evaluate_array(node.arg.product, node.dtype, x, y, to=node.dtype)
         return evaluate_array(Ops.ADD, node.dtype, product, c, to=node.dtype)
 
     def with_maximum(self, node: UOp, frame: _Frame) -> Array:

@@ -28,7 +28,7 @@ from morok.dtype import (
 from morok.dtype.records import record
 from morok.ir.args import register_arg
 from morok.ir.node import UOp
-from morok.ir.ops import Ops
+from morok.ir.ops import Op, Ops
 from morok.ir.warp_roles import Box
 
 
@@ -113,11 +113,17 @@ class MatrixUnit:
     lanes: int = 32
     permission: str = ""  # the knob that allows it, where it computes less exactly than its types promise
     shared: str = ""  # the operands that it reads out of shared tiles by itself, while the threads go on
+    words: bool = False  # an element is a word of four bytes, and a product is DOT4
 
     @property
     def allowed(self) -> bool:
         """Whether nothing is lost by it, or somebody has agreed."""
         return not self.permission or bool(knobs.get(self.permission).value)
+
+    @property
+    def product(self) -> Op:
+        """What becomes of two elements before it is added up."""
+        return Ops.DOT4 if self.words else Ops.MUL
 
     @property
     def widths(self) -> tuple[int, int, int]:
@@ -148,6 +154,17 @@ MMA_INT8 = _unit("mma.s8", 32, int8, int32)
 MMA_UINT8 = _unit("mma.u8", 32, uint8, int32)
 MMA_E4M3 = _unit("mma.e4m3", 32, float8_e4m3, float32)
 MMA_E5M2 = _unit("mma.e5m2", 32, float8_e5m2, float32)
+# The same instruction on words of four bytes, as DOT4 reads them. Which steps the registers of a lane are is
+# free, as long as a and b agree: neighbours, which are one access.
+DOT4_32 = replace(
+    _unit("dot4.s8", 8, int32, int32),
+    words=True,
+    a=Fragment((*_ROW, "r0"), ("r1", "l0", "l1")),
+    b=Fragment(("r0", "l0", "l1"), _ROW),
+)
+DOT4_16 = replace(
+    DOT4_32, k=4, a=Fragment((*_ROW, "r0"), ("l0", "l1")), b=Fragment(("l0", "l1"), _ROW), name="dot4.s8.k4"
+)
 
 WARP_UNITS: tuple[MatrixUnit, ...] = (
     MMA_F16, MMA_BF16, MMA_TF32, MMA_INT8, MMA_UINT8, MMA_E4M3, MMA_E5M2,
@@ -197,7 +214,8 @@ WGMMA_UNITS: tuple[MatrixUnit, ...] = tuple(
     for n in (256, 128, 64)
 )
 REGISTER_A_UNITS: tuple[MatrixUnit, ...] = tuple(map(_with_register_a, WGMMA_UNITS))
-ALL_UNITS = WARP_UNITS + WGMMA_UNITS + REGISTER_A_UNITS
+WORD_UNITS: tuple[MatrixUnit, ...] = (DOT4_32, DOT4_16)
+ALL_UNITS = WARP_UNITS + WGMMA_UNITS + REGISTER_A_UNITS + WORD_UNITS
 PANEL = 128  # bytes of a row in a shared tile; longer rows lie in panels side by side
 
 

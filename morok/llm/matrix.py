@@ -109,7 +109,8 @@ class Packed:
         if on_grid:
             run = block.shape[-1] if parts[0].offset is not None else 0
             words, scales, sums = _in_bytes_at_once(x, self.digits, run)
-            totals = [] if sums is None else [t[..., 0] for t in _select(sums, block, 4)]
+            each = 0 if sums is None else concrete(x.shape[1]) // concrete(sums.shape[1])
+            totals = [] if sums is None else [t[..., 0] for t in _select(sums, block, each)]
         else:
             scaled = block.numbers if whole else SCALED
             words, scales = in_bytes(x, self.digits, scaled, self.stored.words.device)
@@ -122,8 +123,9 @@ class Packed:
         found = value.sum(tuple(range(2, len(value.shape) - 1)))  # (rows / LANES, n, LANES)
         if rows == 1:
             return found.reshape(1, -1)
-        together = found.contiguous().transpose(0, 1).reshape(rows, -1)
-        return together.contiguous() if on_grid else together  # for threads that share a row it is one loop
+        if on_grid:  # which writes anywhere as fast, and one loop is better for threads that share a row
+            return found.transpose(0, 1).reshape(rows, -1).contiguous()
+        return found.contiguous().transpose(0, 1).reshape(rows, -1)
 
     def _by_scale(self, parts: tuple[WordPart, ...], left: list[Tensor], scales: Tensor) -> Tensor:
         """Every group has a scale of its own: (rows / LANES, n, blocks, groups, LANES)."""
@@ -212,6 +214,15 @@ def stacked(matrices: Sequence[Plain]) -> Stack:
     return Stack(Plain(together), len(matrices), matrices[0].shape)
 
 
+def below_each_other(matrices: Sequence[Matrix]) -> Plain | None:
+    """The rows of plain matrices in a grid's memory as those of one; None where they are anything else."""
+    plain = [m.numbers for m in matrices if isinstance(m, Plain)]
+    same = len({(x.dtype, x.device) for x in plain}) == 1
+    if len(plain) < len(matrices) or not same or not machine_of(plain[0].device).block_threads:
+        return None
+    return Plain(Tensor.cat(*plain).contiguous().realize())
+
+
 def _in_bfloat16(x: Tensor) -> Tensor:
     """Numbers as sums of three of bfloat16, all first ones before all second ones: matrix units multiply
     these, and nothing is lost."""
@@ -245,9 +256,9 @@ def in_bytes(
 
 
 def _in_bytes_at_once(x: Tensor, digits: int, run: int) -> tuple[Tensor, Tensor, Tensor | None]:
-    """The same for a grid, with the sums of so many numbers each, or none, at every word of theirs. All of
-    it has one shape, so it is one kernel for a row: a thread looks at the 32 numbers of its word, however
-    often others have done so, since starting a kernel takes longer than that."""
+    """The same for a grid, with the sums of so many numbers each, or none; of one row at every word of
+    theirs. All of that has one shape, so it is one kernel: a thread looks at the 32 numbers of its word,
+    however often others have done so, since starting a kernel takes longer than that."""
     rows, columns = concrete(x.shape[0]), concrete(x.shape[1])
     largest, turn = _LARGEST[digits], sum(0x80 << 8 * i for i in range(digits))
     shape = (rows, digits, columns // SCALED, SCALED // 4)
@@ -256,20 +267,32 @@ def _in_bytes_at_once(x: Tensor, digits: int, run: int) -> tuple[Tensor, Tensor,
     if rows == 1:
         a, b, c, d = (t.abs() for t in four)
         top = a.maximum(b).maximum(c.maximum(d)).max(-1, keepdim=True).maximum(_LEAST)
+        ratio = largest / top
+        scales = (top * (1 / largest)).expand(*shape).contiguous()[:, 0, :, 0]
     else:  # too much to look at anew for every word: threads share 32 numbers
-        found = x.reshape(rows, 1, columns // SCALED, SCALED).abs().max(-1, keepdim=True)
-        top = found.maximum(_LEAST).contiguous()
+        found = x.reshape(rows, columns // SCALED, SCALED).abs().max(-1).maximum(_LEAST)
+        scales = _by_column(found * (1 / largest))
+        ratio = 1 / scales.reshape(rows, 1, columns // SCALED, 1)
     shifts = (Tensor.arange(digits, device=x.device) * 8).cast(dt.int32).reshape(digits, 1, 1)
-    bytes_ = [((((t * (largest / top)).rint().cast(dt.int32) + turn) ^ turn) >> shifts) & 255 for t in four]
+    bytes_ = [((((t * ratio).rint().cast(dt.int32) + turn) ^ turn) >> shifts) & 255 for t in four]
     word = bytes_[0] | (bytes_[1] << 8) | (bytes_[2] << 16) | (bytes_[3] << 24)
-    words = word.contiguous().reshape(rows, digits, -1)
-    scales = (top * (1 / largest)).expand(*shape).contiguous()[:, 0, :, 0]
+    words = (word.contiguous() if rows == 1 else _by_column(word)).reshape(rows, digits, -1)
     if not run:
         return words, scales, None
+    if rows > 1:
+        return words, scales, _by_column(x.reshape(rows, columns // run, run).sum(-1))
     cut = (columns // SCALED, SCALED // run, run // 4)
     total = ((four[0] + four[1]) + (four[2] + four[3])).reshape(rows, 1, *cut).sum(-1, keepdim=True)
     sums = total.expand(rows, digits, *cut).reshape(*shape).contiguous()
     return words, scales, sums[:, 0].reshape(rows, -1)
+
+
+def _by_column(x: Tensor) -> Tensor:
+    """Numbers (rows, columns), or (rows, …, columns, words), in memory where what rows have in a column lies
+    side by side: it is multiplied at the same time."""
+    if len(x.shape) == 2:
+        return x.T.contiguous().T
+    return x.permute(2, 1, 0, 3).contiguous().permute(2, 1, 0, 3)
 
 
 def _select(x: Tensor, block: BlockFormat, each: int) -> list[Tensor]:

@@ -14,7 +14,7 @@ from morok import dtype as dt
 from morok.errors import FormatError
 from morok.llm.cache import Attended, Cache, Next, Stretch, Together, new_cache
 from morok.llm.config import Config
-from morok.llm.matrix import Matrix, Stack
+from morok.llm.matrix import Matrix, Stack, below_each_other
 from morok.llm.rotary import Turns, rotate, turns
 from morok.machine.devices import machine_of
 from morok.tensor.sizes import concrete
@@ -32,6 +32,15 @@ class Linear:
     def __call__(self, x: Tensor) -> Tensor:
         found = self.weight.product(x)
         return found if self.bias is None else found + self.bias
+
+
+def joined(linears: list[Linear]) -> list[Linear]:
+    """Linear maps of the same numbers as one where a grid would start a kernel for each; else as they are."""
+    weight = below_each_other([linear.weight for linear in linears])
+    biases = [linear.bias for linear in linears if linear.bias is not None]
+    if weight is None or len(biases) not in (0, len(linears)):
+        return linears
+    return [Linear(weight, Tensor.cat(*biases).contiguous().realize() if biases else None)]
 
 
 @final
@@ -105,12 +114,11 @@ class Attention:
         self.window = c.window if c.has_window(layer) else 0
         rows = (c.heads * c.head, c.groups * c.head, c.groups * c.head)
         names = [f"{name}.attn_{kind}" for kind in "qkv"]
-        self.joined = parts.has(f"{name}.attn_qkv.weight")
-        self.into = (
-            [parts.linear(f"{name}.attn_qkv", sum(rows), c.width)]
-            if self.joined
-            else [parts.linear(n, count, c.width) for n, count in zip(names, rows, strict=True)]
-        )
+        if parts.has(f"{name}.attn_qkv.weight"):
+            self.into = [parts.linear(f"{name}.attn_qkv", sum(rows), c.width)]
+        else:
+            self.into = joined([parts.linear(n, m, c.width) for n, m in zip(names, rows, strict=True)])
+        self.joined = len(self.into) == 1
         self.out = parts.linear(f"{name}.attn_output", c.width, c.heads * c.head)
         self.q_norm = parts.optional_norm(f"{name}.attn_q_norm", c.head)
         self.k_norm = parts.optional_norm(f"{name}.attn_k_norm", c.head)

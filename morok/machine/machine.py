@@ -63,6 +63,7 @@ class Machine:
     floats: frozenset[DType] = frozenset((float32, float64))  # float types with arithmetic
     stored_floats: frozenset[DType] = frozenset(FLOATS)  # float types that memory and casts know
     matrix_units: tuple[MatrixUnit, ...] = ()
+    word_units: tuple[MatrixUnit, ...] = ()  # that multiply four bytes of a word at once, as DOT4 does
     tma: bool = False  # boxes of a buffer can be copied into shared memory by an engine of its own
 
     # --- memory

@@ -12,7 +12,7 @@ from morok import Tensor, knobs
 from morok.codegen.pipeline import lower
 from morok.device.interpreter import run_kernel
 from morok.errors import DeviceError
-from morok.ir.matrix import ALL_UNITS, MMA_F16, MMA_INT8, WARP_UNITS
+from morok.ir.matrix import ALL_UNITS, DOT4_32, MMA_F16, MMA_INT8, WARP_UNITS, WORD_UNITS
 from morok.ir.node import UOp, make, toposort
 from morok.ir.ops import AxisKind, Ops
 from morok.machine.files import load
@@ -38,7 +38,7 @@ from tests.gpu.products import (
 # --- the description of units
 
 
-@pytest.mark.parametrize("unit", WARP_UNITS, ids=lambda u: u.name)
+@pytest.mark.parametrize("unit", WARP_UNITS + WORD_UNITS, ids=lambda u: u.name)
 def test_fragments_hold_every_element_once(unit: Any) -> None:
     for fragment, shape in (
         (unit.a, (unit.m, unit.k)),
@@ -63,6 +63,9 @@ def test_fragments_are_those_of_the_manual() -> None:
         for i in range(16):
             row = group + 8 * (i // 4 % 2)
             assert MMA_INT8.a.place(lane, i) == (row, thread * 4 + i % 4 + 16 * (i // 8))
+        for i in range(4):  # the same registers, and steps in an order that is the same for both operands
+            assert DOT4_32.a.place(lane, i) == (group + 8 * (i % 2), 2 * thread + i // 2)
+            assert DOT4_32.b.place(lane, i // 2) == (2 * thread + i // 2, group)
 
 
 def test_architectures_have_units() -> None:

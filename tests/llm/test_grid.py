@@ -6,6 +6,10 @@ import numpy as np
 import pytest
 
 from morok import Tensor
+from morok.device.interpreter import run_kernel
+from morok.ir.arithmetic.arrays import storage
+from morok.ir.node import toposort
+from morok.ir.ops import AxisKind, Ops
 from morok.llm import load
 from morok.llm.matrix import Packed
 from morok.llm.words import LANES, WORD_FORMATS, Stored
@@ -39,7 +43,8 @@ def test_texts_on_a_grid(tmp_path: Path, packed: bool, cache_type: str) -> None:
 def packed_on_a_gpu(form: str, rows: int, columns: int) -> Packed:
     f = WORD_FORMATS[form]
     words = sum(c.stop - c.start for c in f.codes) // 4
-    sizes = ((len(f.halves), "float16"), (0 if f.small is None else 12, "uint8"), (words, "int32"))
+    small_bytes = 0 if f.small is None else f.small.stop - f.small.start
+    sizes = ((len(f.halves), "float16"), (small_bytes, "uint8"), (words, "int32"))
     front = (rows // LANES, columns // f.block.numbers)
     halves, small, codes = (empty(*front, n, LANES, dtype=t) if n else None for n, t in sizes)
     assert codes is not None
@@ -52,6 +57,48 @@ def test_a_product_is_two_kernels(form: str) -> None:
     with an_h200():
         found = packed_on_a_gpu(form, 512, 2048).product(empty(1, 2048, dtype="float32"))
         assert len(found.plan().kernels) == 2
+
+
+@pytest.mark.parametrize("form", WORD_FORMATS)
+def test_several_rows_are_multiplied_by_matrix_units(form: str) -> None:
+    """Every byte of a number is a product of a unit; the weights are read once for all rows."""
+    with an_h200() as machine:
+        found = packed_on_a_gpu(form, 4096, 4096).product(empty(16, 4096, dtype="float32"))
+        last = planned([found.uop], machine)[-1]
+        assert last.on_unit and last.shares
+        units = [n for n in toposort(last.ast) if n.op is Ops.WMMA]
+        assert len(units) >= 3 and not any(n.op is Ops.DOT4 for n in toposort(last.ast))
+        strips = [r for r in toposort(last.ast) if r.op is Ops.RANGE and r.arg[1] is AxisKind.LOOP]
+        assert [int(r.src[0].arg) for r in strips] == [256]
+
+
+def test_points_of_units_of_words_mean_what_they_replace() -> None:
+    """Each kernel as it was and with its actions, by the interpreter."""
+    with an_h200() as machine:
+        found = packed_on_a_gpu("Q4_K", 32, 512).product(empty(8, 512, dtype="float32"))
+        last = planned([found.uop], machine)[-1]
+    assert last.on_unit
+    random = np.random.default_rng(0)
+    memory = {n.arg: n.dtype for n in toposort(last.before) if n.op is Ops.DEFINE_GLOBAL}
+    given = []
+    for number in range(len(memory)):
+        size, elem = memory[number].size, memory[number].elem
+        whole = random.integers(-100, 100, size)
+        given.append((whole if elem.is_int else whole / 64).astype(storage(elem)))
+    results = []
+    for ast in (last.before, last.ast):
+        arrays = [x.copy() for x in given]
+        run_kernel(ast, arrays, {})
+        results.append(arrays[0])
+    assert np.abs(results[0]).max() > 1
+    assert np.allclose(*results, rtol=1e-5, atol=1e-3 * np.abs(results[0]).max())
+
+
+def test_plain_matrices_of_one_vector_are_one_on_a_grid(tmp_path: Path) -> None:
+    path = tmp_path / "tiny.gguf"
+    files.tiny_llama(path, packed=False)
+    attentions = [load(path, device=d).decoder.layers[0].attention for d in ("EMULATOR", "CPU")]
+    assert [len(a.into) for a in attentions] == [1, 3] and [a.joined for a in attentions] == [True, False]
 
 
 def test_rows_after_a_product_of_several_have_blocks_of_their_own() -> None:

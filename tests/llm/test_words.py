@@ -42,7 +42,9 @@ def test_the_same_numbers(form: BlockFormat) -> None:
 
 
 @pytest.mark.parametrize("device", ["CPU", "EMULATOR"])
-@pytest.mark.parametrize("rows", [1, 3, pytest.param(20, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "rows", [1, 3, 8, pytest.param(16, marks=pytest.mark.slow), pytest.param(20, marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("form", formats())
 def test_products_are_as_good_as_float32(form: BlockFormat, rows: int, device: str) -> None:
     raw = random_blocks(form, 24, 512)
@@ -73,6 +75,10 @@ def test_what_is_not_finite_stays_so(device: str) -> None:
         x = np.ones((1, 64), np.float32)
         x[0, 40] = value
         assert np.all(np.isnan(pack(form, raw, device=device).product(Tensor(x, device=device)).numpy()))
+        x = x.repeat(8, 0)  # which matrix units take together
+        x[1:, 40] = 1
+        found = pack(form, raw, device=device).product(Tensor(x, device=device)).numpy()
+        assert np.all(np.isnan(found[0])) and np.all(np.isfinite(found[1:]))
 
 
 def test_one_byte_is_an_option() -> None:

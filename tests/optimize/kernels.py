@@ -30,7 +30,15 @@ NEON = Machine(vector_bytes=16, registers=32, l1_bytes=64 << 10, l2_bytes=1 << 2
 AVX512 = Machine(
     vector_bytes=64, registers=32, masked_memory=True, l1_bytes=48 << 10, l2_bytes=2 << 20, cores=2
 )
-GPU = replace(load("sm_80"), matrix_units=(), registers=64, block_threads=256, local_bytes=48 << 10, cores=1)
+GPU = replace(
+    load("sm_80"),
+    matrix_units=(),
+    word_units=(),
+    registers=64,
+    block_threads=256,
+    local_bytes=48 << 10,
+    cores=1,
+)
 
 _allocator = HostAllocator("test")
 

@@ -272,8 +272,9 @@ def group_for_reduce(node: UOp, ctx: Any) -> UOp | None:
         (r for r in ranges(node) if r.arg[1] in (AxisKind.LOCAL, AxisKind.WARP)), key=lambda r: r.arg[0]
     )
     again = {r: rng(r.src[0], state.next(), AxisKind.REDUCE) for r in groups}
-    # neighbouring threads have neighbouring places, so they do not wait for one another's memory banks
-    own = sorted([*beside, *groups], key=lambda r: r.arg[0])
+    # neighbouring threads have neighbouring places, so they do not wait for one another's memory banks; the
+    # lanes of a unit are neighbours whenever it was chosen
+    own = sorted([*beside, *groups], key=lambda r: (r.arg[1] is AxisKind.WARP, r.arg[0]))
     buffer = bufferize(inner, *own, arg=("local", f"group{groups[0].arg[0]}"))
     where = flat_place([again.get(r, r) for r in own], own)
     return make(

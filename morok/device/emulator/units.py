@@ -91,6 +91,9 @@ def _from_registers(
 
 def _multiplied(matrix: Array, unit: MatrixUnit) -> Array:
     """Elements as a unit multiplies them."""
+    if unit.words:  # (…, rows, words) → (…, rows, bytes); steps of b are its rows
+        held = np.ascontiguousarray(matrix)
+        return held.view(np.int8).reshape(*held.shape, 4).astype(np.int32)
     wide = matrix.astype(storage(unit.output))
     return (wide.view(np.uint32) & _TF32).view(np.float32) if unit.inputs is float32 else wide
 
@@ -98,6 +101,8 @@ def _multiplied(matrix: Array, unit: MatrixUnit) -> Array:
 def _added(run: Threads, node: UOp, unit: MatrixUnit, a: Array, b: Array) -> Array:
     """a·b + c, as fragments."""
     c = run.spread(run.value(node.src[2]), unit.c.registers)
+    if unit.words:
+        a, b = a.reshape(*a.shape[:2], -1), b.swapaxes(2, 3).reshape(len(b), -1, unit.n)
     with np.errstate(all="ignore"):
         total = a @ b + _matrix(c, unit.c, (unit.m, unit.n), unit.lanes)
     rows, columns = _places(unit.c, unit.lanes)

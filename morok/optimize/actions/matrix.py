@@ -40,6 +40,9 @@ class Found(NamedTuple):
     b: UOp
 
 
+Sums = dict[UOp, list[Found]]  # what a REDUCE adds up: its products, of which words have several
+
+
 def zero(dtype: DType) -> UOp:
     """What a sum begins with."""
     return const(dtype, 0.0 if dtype.is_float else 0)
@@ -92,15 +95,32 @@ def as_input(x: UOp, unit: MatrixUnit) -> UOp | None:
     return cast(inner, unit.inputs) if exact else None
 
 
-def match(loops: Loops, unit: MatrixUnit, k: UOp, i: UOp, j: UOp) -> Found | str:
-    """The product over these loops, as the unit wants it; or why there is none."""
+def match(loops: Loops, unit: MatrixUnit, k: UOp, i: UOp, j: UOp) -> Sums | str:
+    """The products over these loops, as the unit wants them; or why there are none. Words have a sum for each
+    byte of a number, all of them in one loop."""
     closers = loops.closers[k]
-    if len(closers) != 1 or closers[0].op is not Ops.REDUCE or closers[0].arg != (Ops.ADD,):
+    alone = len(closers) == 1 or unit.words
+    if not alone or any(c.op is not Ops.REDUCE or c.arg != (Ops.ADD,) for c in closers):
         return f"loop {k.arg[0]} is not that of one sum"
-    reduce = closers[0]
-    if reduce.dtype is not unit.output:
-        return f"the sum is {reduce.dtype}, the unit {unit.name} adds in {unit.output}"
-    found = factors(reduce.src[0])
+    found: Sums = {}
+    for reduce in closers:
+        if reduce.dtype is not unit.output:
+            return f"the sum is {reduce.dtype}, the unit {unit.name} adds in {unit.output}"
+        for term in _terms(reduce.src[0]) if unit.words else (reduce.src[0],):
+            one = _product(reduce, term, unit, i, j)
+            if isinstance(one, str):
+                return one
+            found.setdefault(reduce, []).append(one)
+    return found
+
+
+def _terms(value: UOp) -> tuple[UOp, ...]:
+    """What is added up at one point."""
+    return (*_terms(value.src[0]), *_terms(value.src[1])) if value.op is Ops.ADD else (value,)
+
+
+def _product(reduce: UOp, term: UOp, unit: MatrixUnit, i: UOp, j: UOp) -> Found | str:
+    found = factors(term) if not unit.words else (term.src[0], term.src[1]) if term.op is Ops.DOT4 else None
     if found is None:
         return "the sum is not one of products"
     x, y = (as_input(f, unit) for f in found)
@@ -115,12 +135,12 @@ def match(loops: Loops, unit: MatrixUnit, k: UOp, i: UOp, j: UOp) -> Found | str
 
 def unit_of(machine: Machine, opt: Opt) -> MatrixUnit | str:
     """The unit that an action names by its number in the table, from 1; or why it may not be used."""
-    if not machine.matrix_units:
+    if not machine.matrix_units and not machine.word_units:
         return "the machine has no matrix unit"
     if not 1 <= opt.amount <= len(ALL_UNITS):
         return f"there are {len(ALL_UNITS)} matrix units, and no number {opt.amount}"
     unit = ALL_UNITS[opt.amount - 1]
-    if unit not in machine.matrix_units:
+    if unit not in (*machine.matrix_units, *machine.word_units):
         return f"the machine has no unit {unit.name}"
     if not unit.allowed:
         return f"the unit {unit.name} is less exact than its types; {unit.permission}=1 allows it"
@@ -188,10 +208,11 @@ def can_use(loops: Loops, opt: Opt, machine: Machine) -> str | None:
     found = match(loops, unit, k, i, j)
     if isinstance(found, str):
         return found
-    for name, x, outer in (("a", found.a, i), ("b", found.b, j)):
-        reason = in_panels(x, outer, k, unit) if name in unit.shared else None
-        if reason is not None:
-            return reason
+    for one in (one for products in found.values() for one in products):
+        for name, x, outer in (("a", one.a, i), ("b", one.b, j)):
+            reason = in_panels(x, outer, k, unit) if name in unit.shared else None
+            if reason is not None:
+                return reason
     return fits_block(loops, unit, machine)
 
 
@@ -216,7 +237,7 @@ def use(loops: Loops, opt: Opt) -> UOp:
     unit = ALL_UNITS[opt.amount - 1]
     k, i, j = (loops.by_number[n] for n in (opt.axis, *opt.axes))
     found = match(loops, unit, k, i, j)
-    assert isinstance(found, Found)
+    assert not isinstance(found, str)
     number = loops.next_number()
     rows, row_parts = cut(i, unit.m, runs(unit.c.rows), number)
     number += len(row_parts)
@@ -228,15 +249,18 @@ def use(loops: Loops, opt: Opt) -> UOp:
     else:
         outer_loop = loop(quotient(k.src[0], unit.k), opt.axis, k.arg[1], k)
         steps = (alu(Ops.ADD, times(outer_loop, unit.k), step), (outer_loop, step))
-    point = make(
-        Ops.WMMA,
-        unit.output,
-        (found.a, found.b, zero(unit.output), *row_parts, *column_parts, step),
-        unit,
-        found.reduce.src[0].origin,
-    )
-    reduce = found.reduce.replace((point, *closed_ranges(found.reduce)))
-    ast = substitute(loops.ast, {found.reduce: reduce})
+    tile = (*row_parts, *column_parts, step)
+    sums = {}
+    for reduce, products in found.items():
+        total: UOp | None = None
+        for one in products:
+            sources = (one.a, one.b, zero(unit.output), *tile)
+            point = make(Ops.WMMA, unit.output, sources, unit, reduce.src[0].origin)
+            part = reduce.replace((point, *closed_ranges(reduce)))
+            total = part if total is None else alu(Ops.ADD, total, part)
+        assert total is not None
+        sums[reduce] = total
+    ast = substitute(loops.ast, sums)
     return replace_loops(ast, {i: rows, j: columns, k: steps})
 
 

@@ -11,6 +11,7 @@ import math
 
 from morok.dtype import int32
 from morok.ir.infer import closed_ranges, ranges
+from morok.ir.matrix import ALL_UNITS
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import AxisKind, Ops
 from morok.optimize.facts import Access, access, output_loops, reads_of, store_of, trips
@@ -26,6 +27,9 @@ FEW_STEPS = 4  # of a group inside of a sum of whole numbers
 ROWS_EACH = 2  # rows of a thread there: the other factor is read once for them
 FEWEST_SHARERS = 16  # threads that share the steps of a row; each adds up what all of them have found
 BUSY = 1024  # threads that a multiprocessor should have
+MOST_TILES = 2  # of a unit's columns, that a warp has
+MOST_PRODUCTS = 12  # of a unit in a turn of a loop: what they multiply is read before
+FEWEST_WARPS, MOST_WARPS = 4, 8  # that share the groups of a row: each adds up what all of them have found
 
 
 def lane_rows(builder: Builder, loops: Loops) -> bool:
@@ -92,6 +96,10 @@ def lane_rows_of_blocks(builder: Builder) -> bool:
         return False
     inside = {n for node in sums for n in toposort(*node.src[: len(node.arg)]) if n.op is Ops.REDUCE}
     outer = {k: None for n in sums if n not in inside for k in closed_ranges(n)}
+    tiles = _on_units(builder, effect, rows, {k: None for n in inside for k in closed_ranges(n)})
+    if tiles:
+        _share_between_warps(builder, [int(k.arg[0]) for k in outer], tiles)
+        return True
     for k in {k: None for n in inside for k in closed_ranges(n)}:
         if (size(k) or STEPS + 1) <= STEPS:
             builder.do("UNROLL", int(k.arg[0]))
@@ -121,6 +129,50 @@ def lane_rows_of_blocks(builder: Builder) -> bool:
             room //= amount
     builder.do("LOCAL", int(rows.arg[0]))  # the last loop that is cut has the neighbouring threads
     return True
+
+
+def _on_units(builder: Builder, effect: UOp, rows: UOp, inner: dict[UOp, None]) -> int:
+    """Several rows on the left: matrix units multiply words of bytes, a whole group of them at once. So many
+    tiles of rows each warp has; 0 where no unit fits."""
+    if len(inner) != 1:
+        return 0
+    (k,) = inner
+    units = [u for u in builder.machine.word_units if u.k == size(k) and u.m == size(rows)]
+    for unit in units:
+        for other in output_loops(effect):
+            count = size(other) or 1
+            pair = (int(rows.arg[0]), int(other.arg[0]))
+            if (
+                other is rows
+                or count % unit.n
+                or not builder.do("TC", int(k.arg[0]), 1 + ALL_UNITS.index(unit), pair)
+            ):
+                continue
+            tiles = count // unit.n
+            each = next(n for n in range(min(tiles, MOST_TILES), 0, -1) if tiles % n == 0)
+            if each > 1:  # what was read and decoded serves all of them
+                builder.do("UPCAST", pair[1], each)
+            return each
+    return 0
+
+
+def _share_between_warps(builder: Builder, numbers: list[int], tiles: int) -> None:
+    """Warps share the groups of rows, and each has reads of a few under way."""
+    machine, loops = builder.machine, builder.loops
+    strips = math.prod(trips(r) for r in loops.closers if r.arg[1] is AxisKind.LOOP)
+    wanted = max(FEWEST_WARPS, machine.cores * BUSY // (machine.warp * max(1, strips)))
+    number = max(numbers, key=lambda n: size(loops.by_number[n]) or 0)
+    count = size(loops.by_number[number]) or 1
+    amount = next(n for n in range(min(wanted, MOST_WARPS, count), 0, -1) if count % n == 0)
+    if amount > 1:
+        builder.do("GROUP", number, amount)
+    products = sum(n.op is Ops.WMMA for n in loops.order) * tiles
+    for n in numbers:
+        left = builder.loops.by_number.get(n)
+        count = 1 if left is None or left.arg[1] is not AxisKind.REDUCE else size(left) or 1
+        if count % 2 == 0 and 2 * products <= MOST_PRODUCTS:
+            builder.do("UNROLL", n, 2)
+            return
 
 
 def _narrow(loops: Loops) -> list[Access]:

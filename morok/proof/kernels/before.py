@@ -144,7 +144,7 @@ class Before:
                 terms.apply(Ops.CAST, s.dtype, (v,), node.dtype)
                 for s, v in zip(node.src, (a, b), strict=False)
             )
-            product = terms.apply(Ops.MUL, node.dtype, (x, y))
+            product = terms.apply(node.arg.product, node.dtype, (x, y))
             return terms.apply(Ops.ADD, node.dtype, (product, c))
         if not op.is_alu:
             raise Opaque(op.name)
