@@ -2,12 +2,15 @@
 tensors that were joined."""
 
 import numpy as np
+import pytest
 
-from morok import Tensor
+from morok import Tensor, Variable, jit, knobs
 from morok.ir.node import toposort
 from morok.ir.ops import Ops
 from morok.optimize.facts import store_of, value_bytes
+from morok.optimize.record import applied
 from tests.optimize.kernels import kernel_of
+from tests.optimize.plans import an_h200, empty, planned
 from tests.schedule import graphs as g
 
 
@@ -30,3 +33,25 @@ def test_joined_tensors_fill_their_vectors() -> None:
     assert value_bytes(reduce) == 4
     numbers = kernel_of(g.mul(Tensor.arange(64).cast("int64").uop, 3))
     assert value_bytes(store_of(numbers.src[0])) == 8
+
+
+def test_rows_of_unknown_number_are_read_several_at_a_time() -> None:
+    """A text's values, weighed: one read of a thread does not wait for another."""
+    with an_h200() as machine:
+        n = Variable("n", 1, 4096).bind(300)
+        weights, values = empty(512, 4096, dtype="float32"), empty(16, 4096, 8, 128, dtype="float16")
+        left = weights[:, :n].contiguous().reshape(16, 8, 4, n)
+        found = planned([(left @ values[:, :n].permute(0, 2, 1, 3).cast("float32")).uop], machine)[-1]
+        assert [a.amount for a in applied(found.ast) if a.name == "UNROLL"] == [4]
+
+
+@pytest.mark.parametrize("count", [1, 31, 32, 33, 300])
+def test_sums_over_rows_of_unknown_number(count: int) -> None:
+    random = np.random.default_rng(count)
+    weights, values = random.standard_normal((4, 512)), random.standard_normal((512, 64))
+    with knobs.override(DEVICE="EMULATOR"):
+        w, v = (Tensor(x.astype(np.float32)).realize() for x in (weights, values))
+        n = Variable("n", 1, 512).bind(count)
+        found = jit(lambda w, v, n: w[:, :n].contiguous() @ v[:n])(w, v, n).numpy()
+    wanted = weights[:, :count].astype(np.float32).astype(np.float64) @ values[:count].astype(np.float32)
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)

@@ -9,10 +9,12 @@ from morok import Tensor, Variable, jit, knobs
 from morok.device.registry import get_device
 from morok.ir.build import rng, variable
 from morok.ir.node import alu, const
-from morok.ir.ops import Ops
+from morok.ir.ops import AxisKind, Ops
 from morok.optimize.heuristics.apply import optimize
+from morok.optimize.loops import loops_of, size
 from morok.optimize.record import applied
 from morok.symbolic.sets import simplify
+from tests.optimize.plans import an_h200, empty, planned
 
 random = np.random.default_rng(16)
 
@@ -143,3 +145,14 @@ def test_a_scale_per_column_is_packed_along(dtype: str) -> None:
     y = Tensor(a).realize() @ (Tensor(w).realize().cast("float32") * Tensor(s).realize())
     assert "PACK" in plan_of(y)
     np.testing.assert_allclose(y.numpy(), a @ (w.astype(np.float32) * s), rtol=1e-4, atol=1e-3)
+
+
+def test_queries_that_share_keys_share_what_is_read_of_them() -> None:
+    with an_h200() as machine:
+        n = Variable("n", 1, 4096).bind(300)
+        queries, keys = empty(16, 8, 4, 128, dtype="float32"), empty(16, 4096, 8, 128, dtype="float16")
+        scores = queries @ keys[:, :n].permute(0, 2, 3, 1).cast("float32")
+        (found,) = planned([scores.uop], machine)
+        assert "UPCAST" in found.names and found.shares
+        kept = [size(r) for r in loops_of(found.ast).closers if r.arg[1] is AxisKind.LOOP]
+        assert 4 not in kept

@@ -26,6 +26,7 @@ PIECES = ((128, 1.0), (64, 0.9), (32, 0.7), (16, 0.35), (8, 0.18), (4, 0.09), (2
 AT_ONCE = 8  # rows under way per thread
 TURN = 2  # rows' worth of waiting that a turn of the loop costs besides
 LEAST = 64  # rows that are worth sharing
+LEAST_TURNS = 4  # of a thread, at most, in a loop of unknown length whose rows are read several at a time
 
 
 def share_columns(builder: Builder) -> bool:
@@ -90,8 +91,11 @@ def _share(blocks: int, threads: int, each: int, piece: int, cores: int) -> floa
 def _at_once(k: UOp, tall: int) -> int:
     """Rows under way per thread: many, but not so many that they go far beyond the last one."""
     count = size(k)
-    if count is None:
-        return next((n for n in (AT_ONCE, AT_ONCE // 2, AT_ONCE // 4) if divides(n * tall, k.src[0])), 1)
+    if (
+        count is None
+    ):  # as many as divide it, or some: of a loop that may be long, one read would wait for another
+        divisors = (n for n in (AT_ONCE, AT_ONCE // 2, AT_ONCE // 4) if divides(n * tall, k.src[0]))
+        return next(divisors, AT_ONCE // 2 if trips(k) >= LEAST_TURNS * AT_ONCE // 2 * tall else 1)
 
     def turns(amount: int) -> float:
         return -(-count // (tall * amount)) * (amount + TURN)

@@ -28,6 +28,7 @@ BLOCK = 256  # threads of a block of several rows
 LONG_BLOCK = 1024
 AT_ONCE = 4  # vectors under way in a loop over a long row
 GEMV_ROWS = 2  # rows of a thread in a product of a matrix and a vector: it reads the vector once for them
+FEW_OUTPUTS = 4  # that share what a thread reads
 TURN = 1  # elements' worth of work that a turn of such a loop costs besides
 
 
@@ -108,6 +109,10 @@ def share_rows(builder: Builder) -> bool:
         needed = ceil_power(-(-machine.cores * LONG_BLOCK // max(1, count)))
         threads = max(machine.warp, min(needed, power(longest // (AT_ONCE * lanes)), LONG_BLOCK // 2))
         _rows_each(builder, rows.outer, count, threads, max(1, GEMV_ROWS // len(matrices)))
+    elif _share_reads(builder, rows, count * threads):
+        rows = find_rows(builder)
+        assert rows is not None
+        walks = [*rows.reductions, *rows.outputs]
     several = BLOCK // threads
     if longest > KEPT * threads and in_one_pass(builder, rows.reductions):
         rows = find_rows(builder)
@@ -118,6 +123,32 @@ def share_rows(builder: Builder) -> bool:
     for k in walks:
         walk(builder, int(k.arg[0]), lanes, threads, "GROUP" if k in rows.reductions else "LOCAL")
     return True
+
+
+def _share_reads(builder: Builder, rows: Rows, threads: int) -> bool:
+    """A loop over a few outputs along which the largest memory stays where it is: what a thread reads of it
+    serves all of them, where enough threads are left for the whole machine."""
+    if len(rows.reductions) != 1 or rows.outputs:
+        return False
+    reads = [a for a in _reads_of_rows(builder, rows) if a.node.src[0].op is Ops.DEFINE_GLOBAL]
+    loops = [*rows.reductions, *rows.outer]
+    largest = max(reads, key=lambda a: math.prod(trips(r) for r in loops if a.moves(r)), default=None)
+    for r in rows.outer:
+        few = size(r)
+        stays = largest is not None and not largest.moves(r)
+        if (
+            few is not None
+            and 1 < few <= FEW_OUTPUTS
+            and stays
+            and threads // few >= builder.machine.cores * BLOCK
+        ):
+            return builder.do("UPCAST", int(r.arg[0]))
+    return False
+
+
+def _reads_of_rows(builder: Builder, rows: Rows) -> list[Access]:
+    nodes = [n for n in builder.loops.order if n.op is Ops.REDUCE]
+    return [a for n in nodes if rows.reductions[0] in closed_ranges(n) for a in own_reads(n)]
 
 
 def matrices_of_gemv(builder: Builder, rows: Rows) -> list[Access]:
