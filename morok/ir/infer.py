@@ -98,12 +98,21 @@ def shape(n: UOp) -> Shape | None:
     return None if known is _NO_SHAPE else known
 
 
+def keep_shape(new: UOp, old: UOp) -> UOp:
+    """A node on other sources of the same shapes, with what is known of the old one's shape."""
+    if new.shape_ is None and old.shape_ is not None:
+        set_shape(new, old.shape_)
+    return new
+
+
 def _infer_shape(n: UOp) -> Any:
     stack = [n]
     while stack:
         node = stack[-1]
         rule = _SHAPES.get(node.op)
-        pending = [s for s in node.src if s.shape_ is None] if rule is not None else ()
+        # of a state of memory nobody asks for what has been written: that may be a whole program
+        sources = node.src[:1] if node.op is Ops.AFTER else node.src
+        pending = [s for s in sources if s.shape_ is None] if rule is not None else ()
         if pending:
             stack += pending
             continue
@@ -165,12 +174,12 @@ def _pointer(n: UOp) -> Shape | None:
 
 
 def _sizes(n: UOp) -> Shape:
-    return tuple(size_of(s) for s in n.src[1:])
+    return tuple([s.arg if s.op is Ops.CONST else s for s in n.src[1:]])  # `size_of`, written out
 
 
 def _permute(n: UOp) -> Shape:
     own = _shape(n.src[0])
-    return tuple(own[axis] for axis in n.arg)
+    return tuple([own[axis] for axis in n.arg])
 
 
 def _pad(n: UOp) -> Shape:
@@ -183,7 +192,7 @@ def _pad(n: UOp) -> Shape:
 
 def _shrink(n: UOp) -> Shape:
     ends = _sizes(n)
-    return tuple(subtract_sizes(stop, start) for start, stop in zip(ends[::2], ends[1::2], strict=True))
+    return tuple([subtract_sizes(stop, start) for start, stop in zip(ends[::2], ends[1::2], strict=True)])
 
 
 def _reduce_axis(n: UOp) -> Shape:

@@ -350,9 +350,44 @@ def toposort(*roots: UOp, stop: Callable[[UOp], bool] | None = None) -> list[UOp
 
     Nodes for which `stop` holds are listed but not entered.
     """
+    if _large.kept and stop is None and len(roots) == 1:
+        return _large.order_of(roots[0])
     order: dict[UOp, None] = {}
     extend_order(order, roots, stop)
     return list(order)
+
+
+@final
+class LargeGraph(threading.local):
+    """A `with` block in which the order of one large graph is kept, for whoever asks for it next.
+
+    Stages that find nothing to do leave the graph as it is, and each has walked through it.
+    """
+
+    kept = 0  # blocks that this thread is in
+    root: UOp | None = None
+    order: list[UOp] = []  # noqa: RUF012  is replaced and never changed
+
+    def order_of(self, root: UOp) -> list[UOp]:
+        if root is not self.root:
+            order: dict[UOp, None] = {}
+            _extend_order(order, (root,))
+            if len(order) < _LARGE:
+                return list(order)
+            self.root, self.order = root, list(order)
+        return self.order.copy()
+
+    def __enter__(self) -> None:
+        self.kept += 1
+
+    def __exit__(self, *_: object) -> None:
+        self.kept -= 1
+        if not self.kept:
+            self.root, self.order = None, []
+
+
+_LARGE = 500  # nodes; the graphs of kernels come and go in between, and have fewer
+large_graph = _large = LargeGraph()
 
 
 def extend_order(

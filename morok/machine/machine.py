@@ -104,9 +104,9 @@ class Machine:
         """How many of these the widest access moves; at least one."""
         return max(1, self.vector_bytes // max(1, dtype.scalar.itemsize))
 
-    def folds(self, dtype: DType) -> tuple[int, ...]:
-        """Lengths in which memory of this type is accessed, the longest first."""
-        return tuple(1 << k for k in range(self.access_lanes(dtype).bit_length() - 1, -1, -1))
+    def longest_access(self, dtype: DType) -> int:
+        """The most elements of this type that memory is accessed by at once: a power of two."""
+        return 1 << self.access_lanes(dtype).bit_length() - 1
 
     @cached_property
     def key(self) -> str:

@@ -91,11 +91,15 @@ def measure(
     """
     costs = Costs(machine)
     work, count, leaves, has_reduce = costs.work, costs.count, costs.leaves, costs.has_reduce
+    counted: dict[Shape, int] = {}  # many nodes have one shape
     for node in order:
         sizes = shape(node)
         if sizes is None:
             continue
-        count[node] = max(1, elements(sizes))
+        known = counted.get(sizes)
+        if known is None:
+            known = counted[sizes] = max(1, elements(sizes))
+        count[node] = known
         fact = _fact(node, costs, collapsed)
         work[node], leaves[node], has_reduce[node] = fact
         costs.heaviest[node] = _heaviest(node, costs, collapsed)

@@ -17,7 +17,7 @@ from morok import knobs
 from morok.dtype import void
 from morok.errors import IRError
 from morok.ir.bounds import vmax
-from morok.ir.infer import numel
+from morok.ir.infer import keep_shape, numel
 from morok.ir.memory import MEMORY, base_of, device_of
 from morok.ir.movement import reshape, shrink
 from morok.ir.node import UOp, make, toposort
@@ -157,7 +157,7 @@ def split_kernels(sink: UOp, params: Sequence[UOp]) -> Split:
         elif op is Ops.AFTER:
             done[node] = make(Ops.AFTER, node.dtype, (src[0], *_kernels_behind(src[1:])), None, node.origin)
         else:
-            done[node] = node.replace(src)
+            done[node] = keep_shape(node.replace(src), node)
     result.results = done[sink].src
     return result
 
@@ -180,15 +180,19 @@ def _device(node: UOp, devices: dict[UOp, str]) -> str:
     """Where a node is computed; its operands agree on that."""
     if node.op is Ops.SINK:
         return ""
-    if node.op not in MEMORY and node.op is not Ops.COPY:
-        found = dict.fromkeys(own for s in node.src if (own := devices[s]))
-        if len(found) > 1:
-            first, second, *_ = found
-            raise IRError(
-                f"{node.op.name} has operands on {first} and on {second}; copy one of them first",
-                place=place(node),
-            )
-    return device_of(node, devices)
+    if node.op in MEMORY or node.op is Ops.COPY:
+        return device_of(node, devices)
+    first = ""
+    for s in node.src:
+        second = devices[s]
+        if second and second != first:
+            if first:
+                raise IRError(
+                    f"{node.op.name} has operands on {first} and on {second}; copy one of them first",
+                    place=place(node),
+                )
+            first = second
+    return first
 
 
 def _write(result: Split, target: UOp, value: UOp, device: str, origin: Origin | None, kind: str) -> UOp:
@@ -218,11 +222,13 @@ def _scatter(result: Split, node: UOp, src: tuple[UOp, ...], device: str) -> UOp
 
 def _in_place(order: list[UOp]) -> set[UOp]:
     """Rows that are put into the very memory which the result is assigned to: nothing has to be copied."""
+    assigned = [n for n in order if n.op is Ops.ASSIGN and n.src[1].op is Ops.SCATTER]
+    if not assigned:
+        return set()
     users: dict[UOp, int] = {}
     for node in order:
         for s in dict.fromkeys(node.src):
             users[s] = users.get(s, 0) + 1
-    assigned = [n for n in order if n.op is Ops.ASSIGN and n.src[1].op is Ops.SCATTER]
     return {n.src[1] for n in assigned if _reads_target(n) and users[n.src[1]] == 1}
 
 

@@ -164,3 +164,11 @@ def test_long_chains_share_one_set() -> None:
 
 def test_nodes_without_ranges_share_the_empty_set() -> None:
     assert ranges(const(index, 3) + N) is ranges(make(Ops.SINK, void, ()))
+
+
+def test_the_shape_of_a_state_says_nothing_of_what_was_written() -> None:
+    """A look at memory would else go through the whole program that has written it."""
+    x = tensor(2, 3)
+    written = make(Ops.ASSIGN, float32, (x, alu(Ops.ADD, x, alu(Ops.MUL, x, x))))
+    assert shape(after(x, written)) == (2, 3) and written.shape_ is None
+    assert shape(written) == (2, 3)

@@ -12,7 +12,7 @@ import pytest
 from morok.dtype import bool_, float32, float64, index, int32, void
 from morok.errors import IRError, MorokError
 from morok.ir.build import cast, rng, variable
-from morok.ir.node import UOp, alu, const, live_nodes, make, toposort, users
+from morok.ir.node import UOp, alu, const, large_graph, live_nodes, make, toposort, users
 from morok.ir.ops import AxisKind, Ops
 
 X, Y = variable("x", 0, 9), variable("y", 0, 9)
@@ -187,6 +187,26 @@ def test_operators_read_like_mathematics() -> None:
 
 
 # --- traversal
+
+
+def test_the_order_of_a_large_graph_is_kept_in_a_block_and_no_longer() -> None:
+    node = X
+    for i in range(2000):
+        node = node * Y + i
+    expected = toposort(node)
+    alive = live_nodes()
+    with large_graph:
+        with large_graph:
+            first = toposort(node)
+        second = toposort(node)
+        second.clear()  # it is the caller's own
+        assert first == toposort(node) == expected
+        assert toposort(node.src[0]) == expected[: expected.index(node.src[0]) + 1]  # another graph
+        assert toposort(X + Y) == [X, Y, X + Y]
+        assert toposort(node) == expected
+    del node, first, second, expected
+    gc.collect()
+    assert live_nodes() < alive - 3000
 
 
 def test_toposort_lists_sources_first_and_each_node_once() -> None:

@@ -129,7 +129,7 @@ def test_a_file_lays_what_differs_over_its_base(tmp_path: Path) -> None:
 
 def test_defaults_are_a_plain_processor() -> None:
     plain = Machine()
-    assert plain.lanes(float32) == 4 and plain.folds(float32) == (4, 2, 1) and not plain.has_grid
+    assert plain.lanes(float32) == 4 and plain.longest_access(float32) == 4 and not plain.has_grid
 
 
 def test_the_knob_names_a_gpu_for_the_emulator() -> None:

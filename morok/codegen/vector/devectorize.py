@@ -105,7 +105,7 @@ def _windows(
     have to be put together out of two.
     """
     buffer, place = node.src[:2]
-    count, width = place.dtype.lanes, machine.folds(_loaded(node))[0]
+    count, width = place.dtype.lanes, machine.longest_access(_loaded(node))
     if machine.block_threads or machine.aligned_memory or width < 2 or count <= width or count % width:
         return None
     if _in_registers(node):
@@ -322,7 +322,7 @@ def _overlapping(node: UOp, machine: Machine) -> UOp | None:
     address = node.src[0]
     if address.op is not Ops.INDEX or machine.block_threads or machine.aligned_memory:
         return None
-    count, width = node.dtype.lanes, machine.folds(_loaded(address))[0]
+    count, width = node.dtype.lanes, machine.longest_access(_loaded(address))
     if _in_registers(address) or count < width or (count % width).bit_count() < 2:
         return None
     buffer, place = address.src[:2]
@@ -366,9 +366,11 @@ def _accesses(address: UOp, machine: Machine) -> list[UOp] | None:
     if address.op is not Ops.INDEX:
         return None
     dtype = _loaded(address)
-    longest = machine.folds(dtype)[0]
+    if dtype.lanes == 1:
+        return None
+    longest = machine.longest_access(dtype)
     must_align = machine.aligned_memory and not _in_registers(address)
-    if dtype.lanes == 1 or (dtype.lanes == longest and not must_align):
+    if dtype.lanes == longest and not must_align:
         return None
     buffer, place = address.src[:2]
     gate = address.src[2] if len(address.src) > 2 else None

@@ -52,16 +52,19 @@ def swizzle(x: UOp, lanes: Sequence[int]) -> UOp:
 
 def _from_parts(x: UOp, wanted: tuple[int, ...]) -> UOp:
     """Lanes of a CAT, taken from the parts they lie in."""
-    runs: list[tuple[int, list[int]]] = []
-    ends = list(accumulate(part.dtype.lanes for part in x.src))
+    runs: list[tuple[UOp, list[int]]] = []
+    start = stop = 0  # of the part that the last lane lies in
+    ends: list[int] = []
     for lane in wanted:
+        if start <= lane < stop:
+            runs[-1][1].append(lane - start)
+            continue
+        ends = ends or list(accumulate([part.dtype.lanes for part in x.src]))
         number = bisect_right(ends, lane)
-        i = lane - ends[number] + x.src[number].dtype.lanes
-        if runs and runs[-1][0] == number:
-            runs[-1][1].append(i)
-        else:
-            runs.append((number, [i]))
-    return concat([swizzle(x.src[number], inner) for number, inner in runs])
+        part, stop = x.src[number], ends[number]
+        start = stop - part.dtype.lanes
+        runs.append((part, [lane - start]))
+    return concat([swizzle(part, inner) for part, inner in runs])
 
 
 def pieces(x: UOp, parts: Sequence[range]) -> list[UOp]:

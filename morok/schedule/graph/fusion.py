@@ -21,6 +21,7 @@ from collections.abc import Collection
 from typing import Any, final
 
 from morok import knobs
+from morok.ir.infer import keep_shape
 from morok.ir.node import UOp, make, toposort
 from morok.ir.ops import AxisKind, Ops
 from morok.ir.provenance import here
@@ -129,7 +130,7 @@ def _choose(order: list[UOp], graph: Rewritten) -> tuple[dict[UOp, str], Chooser
 def _mark(order: list[UOp], kept: dict[UOp, str], sink: UOp) -> UOp:
     done: dict[UOp, UOp] = {}
     for node in order:
-        new = node.replace(tuple([done[s] for s in node.src]))
+        new = keep_shape(node.replace(tuple([done[s] for s in node.src])), node)
         reason = kept.get(node)
         if reason is not None:
             new = make(Ops.CONTIGUOUS, new.dtype, (new,), reason, node.origin)
@@ -235,11 +236,14 @@ class Chooser:
         self.ask(value, Use(kernel, indices, (), sides=sides))
 
     def ask(self, node: UOp, use: Use) -> None:
-        if node.op in STORED or node not in self.costs.work:
-            if node.op in STORED:
-                self.decide(node, use.sides)
+        if node.op in STORED:
+            self.decide(node, use.sides)
             return
-        known = self.uses.setdefault(node, {})
+        known = self.uses.get(node)
+        if known is None:
+            if node in self.costs.work:
+                self.uses[node] = {(use.kernel, use.indices): use}
+            return
         same = known.setdefault((use.kernel, use.indices), use)
         if same is not use:
             known[use.kernel, use.indices] = same._replace(
@@ -299,9 +303,10 @@ class Chooser:
 
     def descend(self, node: UOp, use: Use) -> None:
         op = node.op
+        kernel, indices, nest, averaged, sides, partial = use  # replaced in part by hand: that is done often
         if op.is_movement:
-            indices, valid = source_indices(node, use.indices)
-            self.ask(node.src[0], use._replace(indices=indices, partial=use.partial or valid is not None))
+            moved, valid = source_indices(node, indices)
+            self.ask(node.src[0], Use(kernel, moved, nest, averaged, sides, partial or valid is not None))
         elif op in PASS_THROUGH:
             self.ask(node.src[0], use)
         elif op is Ops.REDUCE_AXIS:
@@ -311,12 +316,13 @@ class Chooser:
             for s in node.src:
                 self.ask(s, use)
         elif op.is_alu:
-            use = use if op in TERMS else use._replace(averaged=False)
+            if averaged and op not in TERMS:
+                use = Use(kernel, indices, nest, False, sides, partial)
             bit = self.compared.get(node)
             for n, s in enumerate(dict.fromkeys(node.src)):
                 asked = use if known_shape(s) else use._replace(indices=())
                 if bit is not None:
-                    asked = asked._replace(sides=use.sides | (Sides(right=bit) if n else Sides(left=bit)))
+                    asked = asked._replace(sides=sides | (Sides(right=bit) if n else Sides(left=bit)))
                 self.ask(s, asked)
 
     def enter(self, node: UOp, use: Use) -> None:

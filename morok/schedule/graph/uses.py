@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, NamedTuple, final
@@ -10,6 +9,7 @@ from typing import Any, NamedTuple, final
 from morok.ir.bounds import vmax
 from morok.ir.infer import ranges
 from morok.ir.node import UOp
+from morok.ir.ops import Ops
 from morok.schedule.contraction import GraphContraction
 from morok.schedule.graph.compared import NOWHERE, Sides
 from morok.schedule.indexing import Indices, Running, known_shape, scanned_loop
@@ -91,7 +91,11 @@ def counted(count: float, what: str) -> str:
 
 
 def points(loops: Collection[UOp]) -> float:
-    return math.prod([float(vmax(r.src[0])) for r in loops])
+    count = 1.0
+    for r in loops:
+        stop = r.src[0]
+        count *= stop.arg if stop.op is Ops.CONST else float(vmax(stop))
+    return count
 
 
 def live_in(indices: Indices) -> frozenset[UOp]:

@@ -9,7 +9,7 @@ from morok.dtype import void
 from morok.errors import IRError
 from morok.ir.layout import mesh_of
 from morok.ir.memory import base_of
-from morok.ir.node import UOp, make
+from morok.ir.node import UOp, large_graph, make
 from morok.ir.ops import Ops
 from morok.ir.provenance import Origin, line_of
 from morok.rewrite.observe import observed, report
@@ -32,6 +32,11 @@ UNCHECKED = By("stage", "without checks", "1.0a")
 
 def build_template(sink: UOp) -> Template:
     """Runs all stages over a normalised graph."""
+    with large_graph:
+        return _build_template(sink)
+
+
+def _build_template(sink: UOp) -> Template:
     graph = sink
     if not knobs.CHECK_INDICES.value:
         graph = observed(UNCHECKED, sink, lambda: without_checks(sink))
