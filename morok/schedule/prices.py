@@ -11,7 +11,7 @@ from morok.ir.node import UOp
 from morok.machine.grid_time import memory_clocks
 from morok.machine.machine import Machine
 from morok.schedule.contraction import GraphContraction, memory_axis
-from morok.schedule.costs import Costs
+from morok.schedule.costs import TILE, Costs
 
 LEAST_WORK = 1 << 17  # multiplications of a product that is worth a tile
 FEW_ROWS = 32  # that a processor multiplies as they lie, without packing
@@ -34,7 +34,7 @@ def operand_reason(node: UOp, product: GraphContraction, costs: Costs) -> str | 
     if product.work <= count:  # every number is read once: a sum that nothing is shared in
         return None
     if machine.grid is None:
-        return _few_rows_reason(node, product, costs)
+        return _few_rows_reason(node, product, costs) or _unpacked_reason(node, product, costs)
     if machine.products is None:
         return None
     if costs.heaviest[node][0]:
@@ -57,6 +57,20 @@ def _few_rows_reason(node: UOp, product: GraphContraction, costs: Costs) -> str 
     if costs.heaviest[node][0] and 1 < rows < FEW_ROWS and again:
         return "a product of few rows reads them many times, and they are made of a reduction"
     return None
+
+
+def _unpacked_reason(node: UOp, product: GraphContraction, costs: Costs) -> str | None:
+    """A processor packs what is computed of one memory that moves with the rows and the steps of a product,
+    and of others that do not. What is made of several it computes again for every tile of the other one."""
+    count, rates = costs.count[node], costs.machine.rates
+    if count < FEW_ROWS * product.batch * product.steps:
+        return None
+    moving = [leaf for leaf in costs.leaves[node] if costs.count[leaf] * product.batch >= count]
+    again = (product.work / (count * TILE) - 1.0) * count * costs.work[node]
+    stored = rates.ops_per_byte * 2 * count * node.dtype.itemsize + rates.launch
+    if len(moving) < 2 or again <= stored:
+        return None
+    return f"a product would compute it of {len(moving)} memories again for every tile"
 
 
 def loses_its_tile(

@@ -98,6 +98,23 @@ def test_few_rows_of_a_norm_are_memory_before_a_product(rows: int, kernels: int)
     assert len(schedule([x.rms_norm().linear(w).uop]).items) == kernels
 
 
+@pytest.mark.parametrize(("columns", "memories", "kernels"), [(2048, 2, 2), (2048, 1, 1), (8, 2, 1)])
+def test_what_is_made_of_several_memories_is_memory_before_a_product(
+    columns: int, memories: int, kernels: int
+) -> None:
+    """Queries that are turned by tables of cosines and sines: tiles would turn them again for all columns."""
+    heads, rows, steps = 9, 512, 64
+    x, w = (Tensor.empty(*s, device="CPU") for s in ((heads, rows, steps), (heads, columns, steps)))
+    table = Tensor.empty(*((rows, steps) if memories > 1 else (steps,)), device="CPU")
+    assert len(schedule([((x * table) @ w.transpose(1, 2)).uop]).items) == kernels
+
+
+def test_one_row_of_a_norm_is_computed_with_its_product() -> None:
+    """Nothing is packed there, and a weight is as long as the row."""
+    x, scale, w = (Tensor.empty(*s, device="CPU") for s in ((1, 576), (576,), (4096, 576)))
+    assert len(schedule([(x * scale).linear(w).uop]).items) == 1
+
+
 def test_a_product_that_is_read_in_two_places_is_memory() -> None:
     """Rotated pairs: two products in one kernel are no product that could be tiled."""
     x, w = (Tensor.empty(*s, device="CPU") for s in ((21, 576), (576, 576)))
