@@ -166,26 +166,26 @@ class _Kernel(Writer):
         address = node.src[0]
         memory, where = self.addresses[address]
         dtype = node.dtype
-        if _space(address) is AddrSpace.REG:
-            start = _start(address)
-            if start is None and dtype.lanes == 1:
-                return [self.let(dtype, f"{memory}[{where}]")]
-            first = where if start is None else start
-            return [self.let(dtype, f"{memory}[{_plus(first, i)}]") for i in range(dtype.lanes)]
         gate = self.scalar(address.src[2]) if len(address.src) > 2 else None
-        if dtype.lanes == 1:
-            found = f"{memory}[{where}]"
+        if _space(address) is AddrSpace.REG:
+            first = where if (start := _start(address)) is None else start
+            found = [f"{memory}[{_plus(first, i)}]" for i in range(dtype.lanes)]
             if gate is not None:
-                found = f"{gate} ? {found} : {self.scalar(node.src[1])}"
-            return [self.let(dtype, found)]
+                found = [f"{gate} ? {x} : {y}" for x, y in zip(found, self.lanes(node.src[1]), strict=True)]
+            return [self.let(dtype, x) for x in found]
+        if dtype.lanes == 1:
+            one = f"{memory}[{where}]"
+            if gate is not None:
+                one = f"{gate} ? {one} : {self.scalar(node.src[1])}"
+            return [self.let(dtype, one)]
         kind, words, per_word = words_of(dtype)
         name = self.fresh()
-        found = f"*(const {kind}*)({memory} + {where})"
+        whole = f"*(const {kind}*)({memory} + {where})"
         if gate is None:
-            self.put(f"{kind} {name} = {found};")
+            self.put(f"{kind} {name} = {whole};")
         else:
             self.put(f"{kind} {name} = {self.packed(self.lanes(node.src[1]), dtype)};")
-            self.put(f"if ({gate}) {name} = {found};")
+            self.put(f"if ({gate}) {name} = {whole};")
         if per_word == 1:
             return [f"{name}.{LANES[i]}" for i in range(words)]
         bits = dtype.scalar.bits
@@ -199,12 +199,12 @@ class _Kernel(Writer):
         address, value = node.src
         memory, where = self.addresses[address]
         given = self.lanes(value)
+        gate = f"if ({self.scalar(address.src[2])}) " if len(address.src) > 2 else ""
         if _space(address) is AddrSpace.REG:
             first = _start(address)
             for i, x in enumerate(given):
-                self.put(f"{memory}[{_plus(where if first is None else first, i)}] = {x};")
+                self.put(f"{gate}{memory}[{_plus(where if first is None else first, i)}] = {x};")
             return
-        gate = f"if ({self.scalar(address.src[2])}) " if len(address.src) > 2 else ""
         op = joined_by(node)
         if op is not None:
             self.put(f"{gate}{joined(op, value.dtype, f'{memory} + {where}', given[0])};")

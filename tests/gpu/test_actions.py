@@ -58,6 +58,7 @@ SHARED = [
     ("column sum", (Opt("GROUP", 1, 8), Opt("UPCAST", 0, 3))),
     ("column sum", (Opt("LOCAL", 0, 9), Opt("GROUPTOP", 1, 4))),
     ("whole sum", (Opt("GROUP", 0, 30),)),
+    ("whole sum", (Opt("PACK", 1, 0, (0,)), Opt("PADTO", 0, 4))),
     ("row max", (Opt("GROUP", 1, 13),)),
     ("softmax", (Opt("GROUP", 2, 4), Opt("GROUP", 3, 4), Opt("LOCAL", 1, 4))),
     ("layer norm", (Opt("GROUP", 2, 8), Opt("GROUP", 3, 16), Opt("LOCAL", 1, 4))),

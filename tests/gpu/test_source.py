@@ -63,6 +63,13 @@ def test_vectors_are_one_access(dtype: DType, lanes: int, access: str) -> None:
     check(ast, arrays)
 
 
+def test_registers_are_read_within_their_bounds() -> None:
+    """A packed row whose loop was made longer: what lies behind it is anything."""
+    ast = apply_all(kernel("whole sum"), (Opt("PACK", 1, 0, (0,)), Opt("PADTO", 0, 4)), GPU)
+    read_by = [line for line in source(ast).text.splitlines() if "= apack" in line or "? apack" in line]
+    assert len(read_by) == 1 and " ? apack" in read_by[0] and read_by[0].endswith(" : 0.0f;")
+
+
 def test_accesses_that_may_be_misaligned_are_split() -> None:
     """x[r*4 + 2 + (0, 1, 2, 3)] lies at a multiple of two elements, and of no more."""
     o, x = define_global(float32, 64, 0), define_global(float32, 66, 1)
