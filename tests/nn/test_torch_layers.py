@@ -57,6 +57,7 @@ def test_one_length_for_a_whole_weight() -> None:
 
 
 def test_a_weight_over_its_largest_singular_value() -> None:
+    Tensor.manual_seed(3)  # two singular values that are nearly equal would take more steps
     layer = nn.spectral_norm(nn.Linear(5, 4, bias=False))
     plain: Any = layer
     with nn.training():

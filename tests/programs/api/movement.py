@@ -237,7 +237,8 @@ def _rough(x: Array, parts: int = 1024) -> Array:
 
 
 def _summed(like: Any, kind: str, x: Array, e: Array, size: Array, many: Array, rough: Array) -> Any:
-    """A sum of `many` numbers: `size` is the sum of their sizes, `rough` counts those that are not exact.
+    """A sum of `many` numbers: `size` is the sum of the sizes of all, or of those that are finite; `rough`
+    counts those that are not exact.
 
     Halves are added in float32.
     """
@@ -246,9 +247,10 @@ def _summed(like: Any, kind: str, x: Array, e: Array, size: Array, many: Array, 
         whole = (e == 0) & (rough == 0) & (size * 1024 < 1 / eps)
         bound = np.where(whole, 0.0, e + (many / 2 + 4) * eps * size)
         bound = np.where(np.isfinite(x), bound, e)
-        # a part of the sum may be too large, in one order and not in another
+        # a part of the sum may be too large, in one order and not in another; beside an infinity, too
         adder = FORMATS["float64" if kind == "float64" else "float32"]
-        bound = np.where(np.isfinite(x) & (size * 1.01 > adder.largest), np.inf, bound)
+        decided = np.isfinite(x) | (np.isinf(x) & np.isfinite(size))
+        bound = np.where(decided & (size * 1.01 > adder.largest), np.inf, bound)
     return like.rounded(kind, x, bound)
 
 

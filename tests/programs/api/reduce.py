@@ -15,6 +15,11 @@ def _axis(axis: Any) -> Any:
     return tuple(axis) if isinstance(axis, list) else axis
 
 
+def _finite(x: Any) -> Any:
+    """The sizes of numbers; none of infinities and of what is none."""
+    return np.where(np.isfinite(x), np.abs(x), 0.0)
+
+
 def _count(shape: tuple[int, ...], axis: Any) -> int:
     axes = range(len(shape)) if axis is None or not shape else (axis,) if isinstance(axis, int) else axis
     return int(np.prod([shape[a] for a in axes]))
@@ -36,7 +41,7 @@ class Reduce(Core):
             return self._whole(np.sum, kind, axis, keepdim)
         with np.errstate(all="ignore"):
             x, e, size, rough = (
-                np.sum(a, axis, keepdims=keepdim) for a in (self.x, self.e, np.abs(self.x), _rough(self.x))
+                np.sum(a, axis, keepdims=keepdim) for a in (self.x, self.e, _finite(self.x), _rough(self.x))
             )
         return _summed(self, kind, x, e, size, np.asarray(float(_count(self.shape, axis))), rough)
 
@@ -201,7 +206,9 @@ class Reduce(Core):
         if not is_float(kind):
             return self._running(np.cumsum, kind, axis)
         with np.errstate(all="ignore"):
-            x, e, size, rough = (np.cumsum(a, axis) for a in (self.x, self.e, np.abs(self.x), _rough(self.x)))
+            x, e, size, rough = (
+                np.cumsum(a, axis) for a in (self.x, self.e, _finite(self.x), _rough(self.x))
+            )
         many = self.x.size if axis is None else self.shape[axis] if self.ndim else 1
         return _summed(self, kind, x, e, size, np.asarray(float(many)), rough)
 
