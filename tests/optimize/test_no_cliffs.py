@@ -70,6 +70,20 @@ def norm_linear(name: str) -> Results:
     return (y.linear(w),)
 
 
+def scaled_by_a_mean() -> Results:
+    a = x(4096, 2048)
+    return (a.linear(x(2048, 2048)) * a.mean(1, keepdim=True),)
+
+
+def after_a_token() -> Results:
+    return (x(8, 1, 768).cat(x(8, 196, 768).linear(x(768, 768)), dim=1),)
+
+
+def experts() -> Results:
+    weights = x(4096, 8).softmax(1).transpose(0, 1).unsqueeze(-1)
+    return (((x(8, 4096, 1024) @ x(8, 1024, 1024)) * weights).sum(0),)
+
+
 def norm_linear_training() -> Results:
     a, g, w = x(4096, 2048), x(2048), x(2048, 2048)
     return grads((a.rms_norm() * g).linear(w), a, g, w)
@@ -187,6 +201,9 @@ TABLE: dict[str, Row] = {
     "float32, gelu": Row(lambda: (linear(dtype="float32").gelu(),), 0, 1, 1),
     "float32 and gelu": Row(lambda: both(lambda y: y.gelu(), "float32"), 0, 1, 1),
     # what stands before a product
+    "linear and a mean of its rows": Row(scaled_by_a_mean, 1, 2),
+    "linear after a token": Row(after_a_token, 1, 2),
+    "experts under a sum": Row(experts, 1, 5),
     "rms norm + linear": Row(lambda: norm_linear("rms"), 1, 2),
     "layer norm + linear": Row(lambda: norm_linear("layer"), 1, 3),
     "gelu + linear": Row(lambda: (x(4096, 4096).gelu().linear(x(4096, 4096)),), 1, 2),
@@ -370,8 +387,8 @@ GATES: dict[str, tuple[str, object, str]] = {
     "one store": (
         "morok.optimize.heuristics.gpu_matmul.find_contraction", _no_contraction, "linear and gelu",
     ),
-    "operands are inlined": (
-        "morok.schedule.graph.fusion.operand_reason", lambda *_: None, "rms norm + linear",
+    "tiles are lost": (
+        "morok.schedule.graph.fusion.loses_its_tile", lambda *_: False, "linear and a mean of its rows",
     ),
     "sums are not cut": ("morok.schedule.graph.split_reductions._priced", lambda *_: 1, "long steps"),
     "rows wait": ("morok.schedule.graph.fusion.waiting_reason", lambda *_: None, "cross entropy"),

@@ -31,6 +31,7 @@ from morok.schedule.contraction import GraphContraction, contraction_at
 from morok.schedule.costs import AGAIN, STORED, TILE, Costs, code_of, measure
 from morok.schedule.graph.attention import attentions, is_kernel, users_of, works
 from morok.schedule.graph.compared import NOWHERE, Sides, find_comparisons, is_rounded, meet
+from morok.schedule.graph.crowded import crowded
 from morok.schedule.graph.explain_fusion import explain
 from morok.schedule.graph.recomputed_scores import Rewritten, families, with_scores_again
 from morok.schedule.graph.uses import (
@@ -59,7 +60,6 @@ from morok.schedule.prices import (
     waiting_reason,
 )
 
-MAX_BUFFERS = 31  # that one kernel reads
 MAX_CODE = 1000  # operations of one kernel, functions written out: compilers need more than linear time
 MAX_USES = 64  # of one value at different places
 TRIVIAL = 4.0  # work on constants: a mask of positions is shorter to compute than to read
@@ -112,7 +112,7 @@ def _choose(order: list[UOp], graph: Rewritten) -> tuple[dict[UOp, str], Chooser
         first = Chooser(measure(order, collapsed, machine), collapsed, compared, products, inline, apart)
         first.run(order)
         costs = measure(order, collapsed, machine, first.still_keeps)
-        chooser = Chooser(costs, collapsed, compared, products, inline, {**_crowded(order, costs), **apart})
+        chooser = Chooser(costs, collapsed, compared, products, inline, {**crowded(order, costs), **apart})
         kept = chooser.run(order)
         failing = [found for found in passing if not works(found, kept, users)]
         if not failing:
@@ -136,32 +136,6 @@ def _mark(order: list[UOp], kept: dict[UOp, str], sink: UOp) -> UOp:
             new = make(Ops.CONTIGUOUS, new.dtype, (new,), reason, node.origin)
         done[node] = new
     return done[sink]
-
-
-def _crowded(order: list[UOp], costs: Costs) -> dict[UOp, str]:
-    """Nodes to keep because a kernel would read too many buffers: the source that brings most of them."""
-    found: dict[UOp, str] = {}
-    leaves: dict[UOp, frozenset[UOp]] = {}
-    for node in order:
-        if node not in costs.leaves:
-            continue
-        read = costs.above[node][1]
-        if (len(read) == 1 and node in read) or node in found:
-            leaves[node] = frozenset((node,))
-            continue
-        own: frozenset[UOp] = frozenset()
-        sources = [s for s in dict.fromkeys(node.src) if s in leaves]
-        while True:
-            own = (
-                leaves[sources[0]] if len(sources) == 1 else frozenset().union(*[leaves[s] for s in sources])
-            )
-            if len(own) <= MAX_BUFFERS or not sources:
-                break
-            widest = max(sources, key=lambda s: len(leaves[s]))
-            found[widest] = f"one kernel would read more than {MAX_BUFFERS} buffers"
-            leaves[widest] = frozenset((widest,))
-        leaves[node] = own
-    return found
 
 
 @final
