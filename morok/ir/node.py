@@ -366,7 +366,7 @@ class LargeGraph(threading.local):
 
     kept = 0  # blocks that this thread is in
     root: UOp | None = None
-    order: list[UOp] = []  # noqa: RUF012  is replaced and never changed
+    order: tuple[UOp, ...] = ()
 
     def order_of(self, root: UOp) -> list[UOp]:
         if root is not self.root:
@@ -374,8 +374,8 @@ class LargeGraph(threading.local):
             _extend_order(order, (root,))
             if len(order) < _LARGE:
                 return list(order)
-            self.root, self.order = root, list(order)
-        return self.order.copy()
+            self.root, self.order = root, tuple(order)
+        return list(self.order)
 
     def __enter__(self) -> None:
         self.kept += 1
@@ -383,7 +383,7 @@ class LargeGraph(threading.local):
     def __exit__(self, *_: object) -> None:
         self.kept -= 1
         if not self.kept:
-            self.root, self.order = None, []
+            self.root, self.order = None, ()
 
 
 _LARGE = 500  # nodes; the graphs of kernels come and go in between, and have fewer

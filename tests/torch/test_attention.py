@@ -28,10 +28,11 @@ WAYS: dict[str, tuple[tuple[int, ...], tuple[Any, ...], tuple[Any, ...]]] = {
 class Node:
     """A node of a graph whose results are all wanted."""
 
-    op, kwargs = "call_function", {}  # type: ignore[var-annotated]
+    op = "call_function"
     args: tuple[Any, ...] = ()
 
     def __init__(self, target: Any, val: Any) -> None:
+        self.kwargs: dict[str, Any] = {}
         self.target, self.meta, self.users = target, {"val": val}, [self]
 
 
