@@ -16,6 +16,7 @@ onnx = pytest.importorskip("onnx", reason="the package onnx is not installed: pi
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
 from morok import profile  # noqa: E402
+from morok.errors import MorokError  # noqa: E402
 from morok.ir.node import toposort  # noqa: E402
 from morok.ir.ops import Ops  # noqa: E402
 from morok.onnx import load  # noqa: E402
@@ -140,3 +141,87 @@ def test_a_round_that_looks_into_its_sequence() -> None:
     np.testing.assert_allclose(
         found, np.cumsum(np.tanh(x) * np.arange(1, 10)[:, None], 0), rtol=1e-5, atol=1e-5
     )
+
+
+def _mapped(
+    nodes: list[onnx.NodeProto], inputs: list[str], result: str, others: list[str]
+) -> onnx.ModelProto:
+    """SequenceMap over xs and others (sequences, but for `t`); `t` and `ys` may be taken from around."""
+    info, seq = helper.make_tensor_value_info, helper.make_tensor_sequence_value_info
+    body = helper.make_graph(nodes, "body", [info(n, 1, None) for n in inputs], [info(result, 1, None)])
+    graph = helper.make_graph(
+        [helper.make_node("SequenceMap", ["xs", *others], ["zs"], body=body)],
+        "g",
+        [seq("xs", 1, None), seq("ys", 1, None), info("t", 1, [2])],
+        [seq("zs", 1, None)],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def _nested() -> list[onnx.NodeProto]:
+    """x + the sum over y of ys of (y + x) · t, where the inner graph takes x and t from around."""
+    info = helper.make_tensor_value_info
+    inner = [helper.make_node("Add", ["y", "x"], ["s"]), helper.make_node("Mul", ["s", "t"], ["p"])]
+    body = helper.make_graph(inner, "inner", [info("y", 1, None)], [info("p", 1, None)])
+    return [
+        helper.make_node("SequenceMap", ["ys"], ["ps"], body=body),
+        helper.make_node("ConcatFromSequence", ["ps"], ["rows"], axis=0, new_axis=1),
+        helper.make_node("ReduceSum", ["rows", "first"], ["total"], keepdims=0),
+        helper.make_node("Add", ["x", "total"], ["z"]),
+    ]
+
+
+_FIRST = helper.make_node("Constant", [], ["first"], value_ints=[0])
+_MAPS = {
+    "two sequences": (
+        [helper.make_node("Sub", ["x", "y"], ["z"])],
+        ["x", "y"],
+        ["ys"],
+        lambda xs, ys, t: [x - y for x, y in zip(xs, ys, strict=True)],
+    ),
+    "a tensor between sequences": (
+        [helper.make_node("Mul", ["x", "u"], ["v"]), helper.make_node("Sub", ["v", "y"], ["z"])],
+        ["x", "u", "y"],
+        ["t", "ys"],
+        lambda xs, ys, t: [x * t - y for x, y in zip(xs, ys, strict=True)],
+    ),
+    "a sequence from around": (
+        [helper.make_node("SequenceAt", ["ys", "first"], ["y"]), helper.make_node("Add", ["x", "y"], ["z"])],
+        ["x"],
+        [],
+        lambda xs, ys, t: [x + ys[0] for x in xs],
+    ),
+    "a map in a map": (
+        _nested(),
+        ["x"],
+        [],
+        lambda xs, ys, t: [x + sum((y + x) * t for y in ys) for x in xs],
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", _MAPS)
+def test_maps_over_sequences(kind: str) -> None:
+    nodes, inputs, others, meaning = _MAPS[kind]
+    captures = not any("y" in n for n in inputs)
+    ours = load(_mapped([_FIRST, *nodes], inputs, "z", others))
+    rng = np.random.default_rng(0)
+    for count in (2, 0, 3, 40, 2):  # 40 are too many to unroll
+        xs, ys = ([rng.standard_normal(2).astype(np.float32) for _ in range(count)] for _ in range(2))
+        ys = ys or [np.ones(2, np.float32)] * captures
+        t = rng.standard_normal(2).astype(np.float32)
+        found = ours({"xs": xs, "ys": ys, "t": t})["zs"]
+        wanted = meaning(xs, ys, t)
+        assert len(found) == len(wanted) == count
+        for a, b in zip(found, wanted, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+    before = ours.compiled
+    ours({"xs": xs, "ys": ys, "t": t})
+    assert ours.compiled == before, "the same structure compiles nothing"
+
+
+def test_a_map_over_sequences_of_different_lengths() -> None:
+    nodes, inputs, others, _ = _MAPS["two sequences"]
+    x = np.ones(2, np.float32)
+    with pytest.raises(MorokError, match="different lengths"):
+        load(_mapped(nodes, inputs, "z", others))({"xs": [x, x], "ys": [x], "t": x})

@@ -17,7 +17,7 @@ from morok.onnx.ops.common import axis_of, known
 from morok.onnx.ops.sequence import _items
 from morok.onnx.ops.shape import shape_of
 from morok.onnx.table import Call, NeedSteps, NeedValue, as_tensor, op
-from morok.onnx.values import Coded, Host, Value, to_user
+from morok.onnx.values import Coded, Grown, Host, Value, to_user
 from morok.tensor.tensor import Tensor
 
 _UNROLLED = 64  # nodes that an unrolled loop may have
@@ -232,11 +232,14 @@ def scan_old(call: Call, *xs: Value, body: Any, num_scan_inputs: int, directions
 
 def _map(call: Call, values: list[Value], run: Any) -> list[Value]:
     body: Program = call.node.attributes["body"]
-    count = len(_items(values[0]))
+    rows = [_items(v) if isinstance(v, list | Grown) else None for v in values]  # None: the same each time
+    counts = {len(row) for row in rows if row is not None}
+    if len(counts) > 1:
+        raise ShapeError(f"the sequences of a SequenceMap have different lengths: {sorted(counts)}")
     made: list[list[Value]] = [[] for _ in body.outputs]
-    for i in range(count):
+    for i in range(counts.pop()):
         env = dict(call.env)
-        given = [_items(v)[i] if isinstance(v, list) else v for v in values]
+        given = [v if row is None else row[i] for v, row in zip(values, rows, strict=True)]
         env.update(zip(body.inputs, given, strict=True))
         for row, value in zip(made, run(body, env), strict=True):
             row.append(value)
