@@ -6,6 +6,8 @@ added to zero.
 
 from __future__ import annotations
 
+import re
+
 from morok.errors import CompileError
 from morok.ir.node import UOp
 from morok.ir.provenance import place
@@ -71,3 +73,34 @@ def _vpdpbusd(writer: Writer, x: str, y: str, width: int) -> str:
     sums = writer.let(f"call {words} @{name}({words} zeroinitializer, {raw} {splat(-128)}, {raw} {b})")
     whole = writer.let(f"call {words} @{name}({words} zeroinitializer, {raw} {shifted}, {raw} {b})")
     return f"sub {words} {whole}, {sums}"
+
+
+_DECLARED = re.compile(
+    r"^declare <(\d+) x i32> @llvm\.((?:x86\.avx512\.vpdpbusd|aarch64\.neon\.sdot)[.\w]*)\(.*$", re.M
+)
+
+
+def portable(text: str) -> str:
+    """The text of a kernel with these instructions as functions of its own: it runs on any processor."""
+    found = _DECLARED.findall(text)
+    text = _DECLARED.sub("", text)
+    for _, name in found:
+        text = text.replace(f"@llvm.{name}(", f"@any.{name}(")
+    return "\n".join([text, *(_written_out(int(width), name) for width, name in found)])
+
+
+def _written_out(width: int, name: str) -> str:
+    words, raw, wide = f"<{width} x i32>", f"<{4 * width} x i8>", f"<{4 * width} x i32>"
+    lines = [
+        f"define internal {words} @any.{name}({words} %sum, {raw} %x, {raw} %y) {{",
+        f"  %a = {'sext' if 'sdot' in name else 'zext'} {raw} %x to {wide}",
+        f"  %b = sext {raw} %y to {wide}",
+        f"  %p = mul {wide} %a, %b",
+    ]
+    total = "%sum"
+    for i in range(4):
+        picked = ", ".join(f"i32 {4 * lane + i}" for lane in range(width))
+        lines.append(f"  %p{i} = shufflevector {wide} %p, {wide} poison, <{width} x i32> <{picked}>")
+        lines.append(f"  %s{i} = add {words} {total}, %p{i}")
+        total = f"%s{i}"
+    return "\n".join([*lines, f"  ret {words} {total}", "}", ""])

@@ -63,20 +63,6 @@ def observing(observer: Observer, everywhere: bool = False) -> Iterator[None]:
 
 
 @contextmanager
-def unobserved() -> Iterator[None]:
-    """Nobody hears of what this thread does inside."""
-    own = vars(_listening).get("observer")
-    _listening.observer = None
-    try:
-        yield
-    finally:
-        if own is None:
-            del _listening.observer
-        else:
-            _listening.observer = own
-
-
-@contextmanager
 def tracing() -> Iterator[Trace]:
     """Records every match of a rule made inside, in this thread."""
     trace = Trace()

@@ -152,7 +152,7 @@ def test_a_gpu_does_not_run_as_another() -> None:
         assert device.machine
 
 
-def test_kernels_for_another_processor_are_shown_and_this_one_runs(tmp_path: Path) -> None:
+def test_kernels_for_another_processor_are_shown_as_it_runs_them(tmp_path: Path) -> None:
     import numpy as np
 
     from morok import Tensor

@@ -32,7 +32,7 @@ from morok.ir.node import UOp, toposort
 from morok.machine.choose import cpu_machine, named, named_processor
 from morok.machine.machine import Machine
 from morok.machine.processor import Processor, cache_bytes
-from morok.rewrite.observe import current, unobserved
+from morok.rewrite.observe import current
 
 if TYPE_CHECKING:
     from morok.device.tuning.tunable import Turns
@@ -65,6 +65,14 @@ def lower_kernel(
     ast: UOp, processor: Processor, machine: Machine, optimise: Optimiser | None = None, title: str = ""
 ) -> tuple[Compiled, Callable[[], bytes]]:
     """Lowers and renders: what is known of the kernel without its code, and what makes that."""
+    program, facts, shown = lower_program(ast, processor, machine, optimise, title)
+    return facts, partial(compile_object, program.text, processor) if shown is None else shown.code
+
+
+def lower_program(
+    ast: UOp, processor: Processor, machine: Machine, optimise: Optimiser | None = None, title: str = ""
+) -> tuple[Program, Compiled, Shown | None]:
+    """A kernel as LLVM IR, what is known of it without its code, and what somebody who looks on has seen."""
     from morok.device.lowering import show_code, show_program
 
     program = program_of(ast, machine, optimise, title)
@@ -73,7 +81,7 @@ def lower_kernel(
     show_code(title or program.name, "LLVM IR", lambda: program.text)
     show_code(title or program.name, "assembly", lambda: compile_assembly(program.text, processor))
     facts = Compiled(program.name, b"", program.buffers, program.variables, program.scratch, program.threaded)
-    return facts, shown.code if is_shown else partial(compile_object, program.text, processor)
+    return program, facts, shown if is_shown else None
 
 
 @final
@@ -176,10 +184,12 @@ class CPU(Device):
         return found
 
     def _elsewhere(self, ast: UOp, name: str) -> Kernel:
-        """A kernel for another machine is planned and shown; what runs is made for this one."""
-        lower_kernel(ast, self.processor, self.machine, self.optimise, name)
-        with unobserved(), knobs.override(MACHINE="", DEBUG=0, EXPLAIN="", DUMP="", STOP_AFTER=""):
-            return self.compile(ast, name)
+        """A kernel for another machine is shown as that one would run it. What runs is the same text, so its
+        plan is judged here too; only LLVM's instructions are this machine's."""
+        from morok.render.llvm_dot import portable
+
+        program, facts, _ = lower_program(ast, self.processor, self.machine, self.optimise, name)
+        return Kernel(facts, name, Future(partial(compile_object, portable(program.text), host())))
 
     def prepare(self, program: Runnable) -> None:
         if isinstance(program, Kernel):
