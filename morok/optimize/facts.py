@@ -113,9 +113,14 @@ def store_of(effect: UOp) -> UOp:
 
 
 def value_bytes(root: UOp) -> int:
-    """The widest type that a value and what it reads are made of; decides how many lanes fit a register."""
+    """The widest type that a value and what it reads are made of; decides how many lanes fit a register.
+
+    Places that are only compared, as where tensors are joined, are no part of it.
+    """
     widest = 1
     for n in toposort(root):
+        if n.op is Ops.CAST and n.src[0].dtype.is_index and n is not root:
+            continue  # as a number that something is made of, it has users of its type
         if (n.op.is_alu or n.op is Ops.INDEX) and not n.dtype.is_index and not n.dtype.is_ptr:
             if not n.dtype.is_bool:
                 widest = max(widest, n.dtype.scalar.itemsize)

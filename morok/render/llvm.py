@@ -20,6 +20,7 @@ from morok.ir.ops import AxisKind, Ops
 from morok.ir.provenance import place
 from morok.render.llvm_arithmetic import arithmetic_text
 from morok.render.llvm_list import Slot, is_splat, register_of
+from morok.render.llvm_transpose import turned_rows
 from morok.render.llvm_types import constant, suffix, type_name
 from morok.render.llvm_writer import Loop, Writer
 from morok.render.program import Argument, Program, line_numbers
@@ -253,14 +254,13 @@ class _Kernel(Writer):
         if is_splat(node):
             first = self.let(f"insertelement {t} poison, {scalar} {self.name_of(node.src[0])}, i32 0")
             return self.shuffle(t, first, "poison", (0,) * dtype.lanes)
+        turned = turned_rows(node)
+        if turned is not None:
+            return self.transpose(*turned, t)
         name = "poison"
         for i, s in enumerate(node.src):
             name = self.let(f"insertelement {t} {name}, {scalar} {self.name_of(s)}, i32 {i}")
         return name
-
-    def shuffle(self, t: str, x: str, y: str, lanes: tuple[int, ...] | list[int]) -> str:
-        mask = ", ".join(f"i32 {i}" for i in lanes)
-        return self.let(f"shufflevector {t} {x}, {t} {y}, <{len(lanes)} x i32> <{mask}>")
 
     def concatenate(self, node: UOp) -> str:
         """Parts one after the other, from the left; the shorter of two is widened first."""

@@ -9,6 +9,7 @@ from morok.ir.node import UOp
 from morok.ir.ops import Ops
 from morok.render.llvm_list import Slot, only_spread, outside_of_thread, unpromotable, written_slots
 from morok.render.llvm_pointers import Pointer, pointers_of
+from morok.render.llvm_transpose import transposed
 from morok.render.llvm_types import constant, type_name
 from morok.render.program import Argument
 
@@ -64,6 +65,7 @@ class Writer:
         self.in_memory = unpromotable(instructions)
         self.once = outside_of_thread(instructions)
         self.spread = only_spread(instructions)
+        self.turned: dict[tuple[str, tuple[UOp, ...]], list[str]] = {}  # by block and rows
         self.pointers = pointers_of(instructions)
         self.known_pointers: list[dict[Pointer, str]] = [
             {}
@@ -112,6 +114,22 @@ class Writer:
         t = type_name(node.dtype)
         self.numbers.append((t, self.name_of(node)))
         return self.let(f"load {t}, ptr %number{len(self.numbers) - 1}, align {node.dtype.scalar.itemsize}")
+
+    # --- lanes
+
+    def transpose(self, rows: tuple[UOp, ...], lane: int, t: str) -> str:
+        """One lane of all rows; all lanes are made together, where the first is asked for."""
+        key = (self.block, rows)
+        if key not in self.turned:
+            names = [self.name_of(row) for row in rows]
+            self.turned[key] = transposed(
+                names, rows[0].dtype.scalar.itemsize, lambda x, y, lanes: self.shuffle(t, x, y, lanes)
+            )
+        return self.turned[key][lane]
+
+    def shuffle(self, t: str, x: str, y: str, lanes: tuple[int, ...] | list[int]) -> str:
+        mask = ", ".join(f"i32 {i}" for i in lanes)
+        return self.let(f"shufflevector {t} {x}, {t} {y}, <{len(lanes)} x i32> <{mask}>")
 
     # --- pointers
 

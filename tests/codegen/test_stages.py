@@ -345,7 +345,8 @@ def test_neighbours_are_loaded_together() -> None:
 
 def test_lengths_are_those_of_the_device() -> None:
     lanes = vector_constant(index, range(7))
-    assert [n.dtype.lanes for n in nodes(vector_load(lanes), Ops.LOAD)] == [4, 2, 1]
+    # whole vectors, of which the last begins before the other ends
+    assert [n.dtype.lanes for n in nodes(vector_load(lanes), Ops.LOAD)] == [4, 4]
     wide = Machine("avx512", vector_bytes=64, masked_memory=True)
     assert [n.dtype.lanes for n in nodes(vector_load(vector_constant(index, range(16)), wide), Ops.LOAD)] == [
         16
@@ -448,3 +449,33 @@ def test_index_types_follow_the_bounds() -> None:
     n = variable("n", 0, 10)
     assert lower_index(index_(x, n), Context(NEON)).src[1].dtype is int32
     assert not [m for m in toposort(lower_index(small * 3 < n, Context(NEON))) if m.dtype.is_index]
+
+
+def test_windows_that_overlap_are_read_each_for_itself() -> None:
+    """As one run of 10 they would be 4, 4 and 2, and the second vector would be put together out of two."""
+    r = rng(8, 0)
+    lanes = [i + k for k in range(3) for i in range(4)]
+    loads = nodes(vector_load(splat(r * 16, 12) + vector_constant(index, lanes)), Ops.LOAD)
+    assert [n.dtype.lanes for n in loads] == [4, 4, 4]
+    apart = [i + 4 * k for k in (0, 1, 0) for i in range(4)]  # side by side, and one of them twice
+    assert len(nodes(vector_load(splat(r * 16, 12) + vector_constant(index, apart)), Ops.LOAD)) == 2
+
+
+@pytest.mark.parametrize("step", [2, 3, 4, 5])
+def test_what_lies_a_few_elements_apart_is_read_with_what_lies_between(step: int) -> None:
+    """As scalars each element is a load and an insertion."""
+
+    def lanes_of_loads(machine: Machine, limit: int = 0) -> list[int]:
+        x, count = define_global(float32, 256, 0), machine.vector_bytes // 4
+        place = splat(rng(2, 0) * 128, count) + vector_constant(index, [i * step for i in range(count)])
+        gate = (place < splat(const(index, limit), count),) if limit else ()
+        node = make(Ops.INDEX, float32.vec(count), (x, place, *gate))
+        loaded = rewrite(rewrite(node, load_rules, Context(machine)), devectorize_rules, Context(machine))
+        return [n.dtype.lanes for n in nodes(loaded, Ops.LOAD)]
+
+    wide = Machine("avx512", vector_bytes=64, masked_memory=True)
+    assert lanes_of_loads(NEON) == ([4, 4] if step == 2 else [1] * 4)
+    assert (16 in lanes_of_loads(wide)) is (step <= 4)
+    # a condition by lane is a mask, where there are masks
+    assert lanes_of_loads(NEON, 132) == [1] * 4
+    assert (16 in lanes_of_loads(wide, 140)) is (step <= 4)

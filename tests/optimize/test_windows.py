@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from morok.device.cpu.device import program_of
 from morok.ir import movement
 from morok.ir.infer import closed_ranges
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import AxisKind, Ops
+from morok.machine.machine import Machine
 from morok.optimize.heuristics.apply import optimize
 from morok.optimize.loops import loops_of, size
 from morok.optimize.record import applied
@@ -51,3 +55,73 @@ def test_few_channels_of_a_strided_convolution_are_packed(channels: int, outputs
     for machine in (NEON, AVX512):
         same(interpret(optimize(ast, machine)), interpret(ast))
     same(native(cut), interpret(ast))
+
+
+@pytest.mark.parametrize(("width", "k"), [(56, 3), (28, 3), (14, 5), (21, 3)])
+def test_a_padded_image_is_copied_in_whole_vectors(width: int, k: int) -> None:
+    """Where memory takes masks: rows of 58 elements have no divisor, and were copied one by one."""
+    image = movement.pad(g.tensor(1, 16, width, width), ((0, 0), (0, 0), (k // 2, k // 2), (k // 2, k // 2)))
+    weights = movement.reshape(g.tensor(16, k, k), (1, 16, 1, 1, k, k))
+    ast = kernel_of(g.total(g.mul(g.windows(image, k, 1), weights), 4, 5))
+    cut = optimize(ast, AVX512)
+    halo = next(opt for opt in applied(cut) if opt.name == "HALO")
+    assert halo.amount == 16
+    copies = [n for n in toposort(cut) if n.op is Ops.BUFFERIZE]
+    assert copies and all(
+        n.src[-1].arg[1] is AxisKind.UPCAST and (size(n.src[-1]) or 0) % 16 == 0 for n in copies
+    )
+    same(interpret(cut), interpret(ast))
+    assert all(opt.amount == 0 for opt in applied(optimize(ast, NEON)) if opt.name == "HALO")
+
+
+@pytest.mark.parametrize("columns", [108, 60, 24, 21])
+def test_what_is_left_over_is_a_vector_with_a_mask(columns: int) -> None:
+    """Of 108 elements 12 are left over by vectors of 16: one by one they took longer than all others."""
+    for ast in (
+        kernel_of(g.softmax(g.tensor(64, columns))),
+        kernel_of(g.relu(g.add(g.tensor(64, columns), g.tensor(columns)))),
+        kernel_of(g.total(g.tensor(64, columns), 1)),
+    ):
+        cut = optimize(ast, AVX512)
+        loops = loops_of(cut).by_number.values()
+        lanes = [size(r) or 0 for r in loops if r.arg[1] in (AxisKind.UPCAST, AxisKind.UNROLL)]
+        assert lanes and all(n % 16 == 0 for n in lanes), lanes
+        plain = [size(r) or 0 for r in loops if r.arg[1] in (AxisKind.LOOP, AxisKind.REDUCE)]
+        assert all(n <= -(-columns // 16) or n == 64 for n in plain), plain  # steps of vectors, rows
+        same(interpret(cut), interpret(ast))
+
+
+def test_a_written_out_window_is_added_with_one_rounding() -> None:
+    """Products of lanes, one after the other: as products and sums apart they were twice as many."""
+    for machine in (NEON, AVX512):
+        fused = replace(machine, fma=True)
+        text = program_of(depthwise(6, 12, 50, 3), fused, optimize).text
+        assert "@llvm.fma" in text and "fmul" in text and "fadd" not in text
+
+
+@pytest.mark.parametrize(
+    ("machine", "width", "rows", "joined"),
+    [(AVX512, 112, 16, False), (AVX512, 28, 128, False), (AVX512, 14, 256, False), (AVX512, 7, 512, True),
+     (NEON, 28, 128, True), (NEON, 14, 256, True), (NEON, 14, 8, False)],
+)  # fmt: skip
+def test_rows_of_strided_windows_stay_vectors(machine: Machine, width: int, rows: int, joined: bool) -> None:
+    """Joined with the next row, each of its elements is gathered by itself, which takes longer than a tile
+    that is not full unless there are many rows. Windows that move by one are vectors in either case."""
+    ast = kernel_of(g.conv(g.tensor(1, 8, 2 * width + 1, 2 * width + 1), g.tensor(rows, 8, 3, 3), 2))
+    assert any(o.name == "JOIN" and o.axis == 1 for o in applied(optimize(ast, machine))) is joined
+    if rows * width < 1000:
+        same(interpret(optimize(ast, machine)), interpret(ast))
+
+
+@pytest.mark.parametrize("count", [6401, 40, 33])
+def test_rows_that_are_interleaved_are_vectors(count: int) -> None:
+    """What a transposed convolution ends with: as many loads as elements, and as many stores."""
+    ast = kernel_of(g.contiguous(g.relu(g.transpose(g.tensor(2, count), 1, 0))))
+    for machine in (NEON, AVX512):
+        cut = optimize(ast, machine)
+        names = [opt.name for opt in applied(cut)]
+        assert names.count("UPCAST") >= 2, names
+        if count < 100:
+            same(interpret(cut), interpret(ast))
+    if count < 100:
+        same(native(optimize(ast, NEON)), interpret(ast))

@@ -101,6 +101,13 @@ def shrink_parts(op: Op, x: UOp, outputs: int, room: int) -> UOp:
     return x
 
 
+def _product(x: UOp) -> UOp | None:
+    """A product, also where it is lanes of one: a product of lanes, which is added with one rounding."""
+    if x.op is Ops.GEP and x.src[0].op is Ops.MUL:
+        return alu(Ops.MUL, *(swizzle(s, x.arg) for s in x.src[0].src))
+    return x if x.op is Ops.MUL else None
+
+
 def lower_reduce(node: UOp, ctx: Any) -> UOp | None:
     """A reduction → an accumulator, its loop, and the value afterwards. Lanes of a warp wait for stage 12."""
     state: Accumulators = ctx
@@ -109,9 +116,9 @@ def lower_reduce(node: UOp, ctx: Any) -> UOp | None:
         return None
     op: Op = node.arg[0]
     value, loops = node.src[0], node.src[1:]
-    if machine.scalar_alu and value.op is Ops.GEP and value.src[0].op is Ops.MUL:
-        # lanes are no vectors there: a product of lanes, so that it is added with one rounding
-        value = alu(Ops.MUL, *(swizzle(s, value.arg) for s in value.src[0].src))
+    if machine.scalar_alu:  # lanes are no vectors there
+        product = _product(value)
+        value = value if product is None else product
     outputs = node.dtype.lanes
     fused = machine.fma and value.dtype.scalar in machine.floats
     parts = value.dtype.lanes // outputs
@@ -122,9 +129,9 @@ def lower_reduce(node: UOp, ctx: Any) -> UOp | None:
     if not loops:
         if unit is not None:
             return one_step(value, outputs, unit)
-        chained = in_order and fused and op is Ops.ADD and value.op is Ops.MUL
-        if chained:
-            return chain(value, outputs)
+        product = _product(value)
+        if in_order and fused and op is Ops.ADD and product is not None:
+            return chain(product, outputs)
         across = outputs >= machine.lanes(node.dtype) > 1 and runs_along_outputs(value, parts)
         return (fold_parts if across else fold_lanes)(op, value, outputs)
     if not in_order and parts > 1:

@@ -54,6 +54,10 @@ def group_addresses(node: UOp, ctx: Any) -> UOp | None:
         gates = [*lane_conditions(gate)]
     by_lane = gate is not None and any(g is not gates[0] for g in gates)
     masked = by_lane and machine.masked_memory
+    if not by_lane or masked:
+        windows = _windows(node, found, gate, gates, machine)
+        if windows is not None:
+            return windows
     # (gate, or the layer of a mask, and root) → offset → lanes that want it
     groups: dict[tuple[Any, Any], dict[int, list[int]]] = {}
     simple = gate is None and len(found.roots) == 1
@@ -90,6 +94,42 @@ def group_addresses(node: UOp, ctx: Any) -> UOp | None:
                     position[i] = filled + k
             filled += length
     return _lanes_of_runs(node, runs, filled, position)
+
+
+def _windows(
+    node: UOp, found: Places, gate: UOp | None, gates: list[UOp | None], machine: Machine
+) -> UOp | None:
+    """Vectors that overlap, as those that a convolution's windows read: one access for each of them.
+
+    As one run they would be fewer accesses, but each vector that does not begin where an access does would
+    have to be put together out of two.
+    """
+    buffer, place = node.src[:2]
+    count, width = place.dtype.lanes, machine.longest_access(_loaded(node))
+    if machine.block_threads or machine.aligned_memory or width < 2 or count <= width or count % width:
+        return None
+    if _in_registers(node):
+        return None
+    starts = range(0, count, width)
+    for start in starts:
+        first, root = found.offsets[start], found.root(start)
+        if any(
+            found.offsets[start + i] != first + i or found.root(start + i) is not root for i in range(width)
+        ):
+            return None
+    known: dict[tuple[Any, ...], tuple[int, int]] = {}  # to its number and first lane
+    position: list[int] = []
+    for start in starts:
+        key = (found.root(start), found.offsets[start], *gates[start : start + width])
+        number, _ = known.setdefault(key, (len(known), start))
+        position += range(number * width, number * width + width)
+    if len({(found.root(i), found.offsets[i]) for i in range(count)}) == len(known) * width:
+        return None  # they do not overlap
+    runs = []
+    for _, start in known.values():
+        guard = None if gate is None else _mask(gate, gates, list(range(start, start + width)))
+        runs.append(_run_pointer(buffer, join(found.root(start), found.offsets[start], place), width, guard))
+    return _lanes_of_runs(node, runs, len(known) * width, position)
 
 
 def _mask(gate: UOp, gates: list[UOp | None], lanes: list[int]) -> UOp:
@@ -261,6 +301,9 @@ def lanes_into_store(node: UOp) -> UOp | None:
 def split_load(node: UOp, ctx: Any) -> UOp | None:
     """LOAD of several runs, or of a run too long."""
     address = node.src[0]
+    overlapping = _overlapping(node, ctx.machine)
+    if overlapping is not None:
+        return overlapping
     parts = _accesses(address, ctx.machine)
     if parts is None:
         return None
@@ -271,6 +314,31 @@ def split_load(node: UOp, ctx: Any) -> UOp | None:
         guarded = len(part.src) > 2
         loads.append(make(Ops.LOAD, dtype, (part, *(column[i] for column in others)) if guarded else (part,)))
     return concat(loads)
+
+
+def _overlapping(node: UOp, machine: Machine) -> UOp | None:
+    """A run whose rest would be several accesses: whole vectors, of which the last begins before the one
+    before it ends."""
+    address = node.src[0]
+    if address.op is not Ops.INDEX or machine.block_threads or machine.aligned_memory:
+        return None
+    count, width = node.dtype.lanes, machine.longest_access(_loaded(address))
+    if _in_registers(address) or count < width or (count % width).bit_count() < 2:
+        return None
+    buffer, place = address.src[:2]
+    found = places(place)
+    starts = [*range(0, count - width, width), count - width]
+    loads = []
+    for start in starts:
+        part = list(range(start, start + width))
+        guard = address.src[2] if len(address.src) > 2 else None
+        if guard is not None and guard.dtype.lanes > 1:
+            guard = push_lanes(guard, part)
+        where = _run_pointer(buffer, join(found.root(0), found.offsets[0] + start, place), width, guard)
+        others = tuple([swizzle(s, part) for s in node.src[1:]])
+        loads.append(make(Ops.LOAD, node.dtype.scalar.vec(width), (where, *others)))
+    whole = (len(starts) - 1) * width
+    return swizzle(concat(loads), [i if i < whole else len(starts) * width - count + i for i in range(count)])
 
 
 def split_store(node: UOp, ctx: Any) -> UOp | None:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from morok.codegen.vector.indices import places
-from morok.codegen.vector.vectors import concat
-from morok.dtype import PtrDType, void
-from morok.ir.node import UOp, const, make
+from itertools import pairwise
+from typing import Any
+
+from morok.codegen.vector.indices import join, lane_conditions, places
+from morok.codegen.vector.vectors import concat, splat, swizzle, vector_constant
+from morok.dtype import AddrSpace, PtrDType, void
+from morok.ir.node import UOp, alu, const, make
 from morok.ir.ops import Ops
+from morok.machine.machine import Machine
 from morok.rewrite.rules import Rules, unproved, why
 from morok.rewrite.ruleset import rules
 from morok.rewrite.terms import HEADS, Head, Many, Var
+
+FARTHEST = 4  # elements from one to the next that are read with all that lies between
 
 
 def add_load(node: UOp) -> UOp | None:
@@ -20,6 +26,52 @@ def add_load(node: UOp) -> UOp | None:
     address = make(Ops.INDEX, base.vec(node.dtype.lanes), node.src, node.arg)
     gated = node.src[-1].dtype.is_bool  # a place is a number
     return make(Ops.LOAD, node.dtype, (address, const(node.dtype, 0)) if gated else (address,))
+
+
+def with_gaps(node: UOp, ctx: Any) -> UOp | None:
+    """A read of every second element, say → some lanes of a read of all of them: vectors instead of scalars.
+
+    Between two places of one memory there is no other.
+    """
+    count = node.dtype.lanes
+    if node.dtype.is_ptr or count == 1:
+        return None
+    machine: Machine = ctx.machine
+    buffer, place, *gate = node.src
+    width = machine.lanes(node.dtype)
+    if machine.block_threads or machine.aligned_memory or width < 2 or count < width:
+        return None
+    pointer = buffer.dtype
+    if not isinstance(pointer, PtrDType) or pointer.space is AddrSpace.REG:
+        return None
+    found = places(place)
+    first, last = min(found.offsets), max(found.offsets)
+    wanted = {offset: i for i, offset in reversed([*enumerate(found.offsets)])}
+    gaps = {b - a for a, b in pairwise(sorted(wanted))}
+    if len(found.roots) != 1 or len(wanted) < width or len(gaps) != 1:
+        return None
+    (step,) = gaps
+    if not 1 < step <= min(FARTHEST, width // 2):  # farther apart a vector has but one of them
+        return None
+    span = last - first + 1
+    where = alu(
+        Ops.ADD,
+        splat(join(found.roots[0], first, place), span),
+        vector_constant(place.dtype, range(span)),
+    )
+    src = [buffer, where]
+    if gate:
+        conditions = lane_conditions(gate[0])
+        same = all(c is conditions[0] for c in conditions)
+        if not same and not machine.masked_memory:
+            return None
+        near = [wanted[first + i // step * step] for i in range(span)]
+        guard = swizzle(gate[0], near)
+        if not same:
+            guard = alu(Ops.AND, guard, vector_constant(guard.dtype, [i % step == 0 for i in range(span)]))
+        src.append(guard)
+    read = make(node.op, node.dtype.scalar.vec(span), tuple(src), node.arg, node.origin)
+    return swizzle(read, [offset - first for offset in found.offsets])
 
 
 def fragment_address(node: UOp) -> UOp | None:
@@ -47,6 +99,8 @@ _MEMORY = unproved("memory")
 @rules("codegen.add_loads")
 def load_rules(x: Var, y: Var, rest: Many) -> Rules:
     """Addresses and what lies there."""
+    # a[0], a[2], a[4] are lanes of a[0 … 4]
+    yield "gaps", Head(Ops.INDEX).any() >> with_gaps, why("the number of lanes is the device's"), _MEMORY
     # a[i] read is LOAD(&a[i])
     yield "read", Head(Ops.INDEX).any() >> add_load, why("the address has a type of its own")
     yield "fragment", Head(Ops.LDMATRIX).any() >> fragment_address, why("any number of addresses"), _MEMORY

@@ -37,6 +37,8 @@ from morok.rewrite.engine import substitute
 from morok.schedule.kernel.ranges import replace_loops
 from morok.symbolic.sets import simplify
 
+NEAR = 4  # elements from one step of a loop to the next that are read as vectors with what lies between
+
 
 def _has_remainder(loops: Loops, opt: Opt) -> str | None:
     """What both actions ask: a plain loop over outputs or of a reduction, with a rest."""
@@ -69,8 +71,8 @@ def can_pad(loops: Loops, opt: Opt, machine: Machine) -> str | None:
 def pad(loops: Loops, opt: Opt) -> UOp:
     """A loop runs on to a multiple; stores beyond the end are masked, reductions add nothing there.
 
-    Reads along which the loop is contiguous are guarded, which is a mask of a vector; all others read the
-    last element again, which costs nothing inside.
+    Reads along which the loop is contiguous, or moves by a few elements, are guarded, which is a mask of a
+    vector; all others read the last element again, which costs nothing inside.
 
     PADTO(0, 4):   for r0 < 5: y[r0] = x[r0]   →   for r0 < 8: y[r0] = x[r0 if r0 < 5]   if r0 < 5
     """
@@ -112,7 +114,7 @@ def _alive(nodes: tuple[UOp, ...]) -> frozenset[UOp]:
 def _guarded_read(node: UOp, done: Mapping[UOp, UOp], r: UOp, inside: UOp, clamped: UOp) -> UOp:
     """The read under a condition where the loop is contiguous, of the last element where it is not."""
     source, place = done[node.src[0]], node.src[1]
-    if stride(place, r) == 1:
+    if 1 <= (stride(place, r) or 0) <= NEAR:
         gate = gate_of(make(node.op, node.dtype, tuple([done[s] for s in node.src])))
         return make(Ops.INDEX, node.dtype, (source, done[place], both(gate, inside)), node.arg, node.origin)
     # A reduction over the same loop that a condition asks for has a loop of its own, which is not limited.

@@ -13,11 +13,11 @@ from typing import final
 
 from morok.ir.build import bufferize
 from morok.ir.infer import ranges
-from morok.ir.node import UOp, alu, make
+from morok.ir.node import UOp, alu, const, make
 from morok.ir.ops import AxisKind, Ops
 from morok.machine.machine import Machine
 from morok.optimize.actions.pack import written
-from morok.optimize.loops import Loops, flat_place, gate_of, loop, size, stride, times
+from morok.optimize.loops import Loops, below, both, flat_place, gate_of, loop, size, stride, times
 from morok.optimize.record import Opt
 from morok.rewrite.engine import substitute
 from morok.symbolic.sets import simplify
@@ -104,9 +104,15 @@ def steps_beside(loops: Loops, read: UOp, pairs: list[Pair]) -> list[UOp]:
     return sorted(others, key=lambda r: int(r.arg[0]))
 
 
-def copy_bytes(loops: Loops, read: UOp, pairs: list[Pair]) -> int | None:
+def _extents(pairs: list[Pair], multiple: int) -> list[int]:
+    """The dimensions of the copy that windows move along, the last one rounded up to whole vectors."""
+    *outer, last = [pair.extent for pair in pairs]
+    return [*outer, -(-last // max(1, multiple)) * max(1, multiple)]
+
+
+def copy_bytes(loops: Loops, read: UOp, pairs: list[Pair], multiple: int = 1) -> int | None:
     """The size of the copy; None if it is not known."""
-    sizes = [size(r) for r in steps_beside(loops, read, pairs)] + [pair.extent for pair in pairs]
+    sizes = [size(r) for r in steps_beside(loops, read, pairs)] + _extents(pairs, multiple)
     known = [n for n in sizes if n is not None]
     return math.prod(known) * read.dtype.itemsize if len(known) == len(sizes) else None
 
@@ -128,7 +134,7 @@ def can_halo(loops: Loops, opt: Opt, machine: Machine) -> str | None:
     pairs = _pairs(loops, read, opt)
     if pairs is None:
         return "the read depends on more than the sums of places and offsets"
-    nbytes = copy_bytes(loops, read, pairs)
+    nbytes = copy_bytes(loops, read, pairs, opt.amount)
     if nbytes is None:
         return "a copy over a loop of unknown size has no size"
     if nbytes > machine.local_bytes:
@@ -137,7 +143,8 @@ def can_halo(loops: Loops, opt: Opt, machine: Machine) -> str | None:
 
 
 def halo(loops: Loops, opt: Opt) -> UOp:
-    """What windows read is copied once, zeros of the padding included.
+    """What windows read is copied once, zeros of the padding included; in rows of whole vectors, if an amount
+    says so, with zeros at their ends.
 
     HALO(1, (0, 2)):   x[r0 + r2 - 1 if 0 < r0 + r2]   →   w[r0 + r2],  where w[u] = x[u - 1 if 0 < u]
     """
@@ -148,16 +155,21 @@ def halo(loops: Loops, opt: Opt) -> UOp:
     beside = steps_beside(loops, read, pairs)
     number = loops.next_number()
     fill = [loop(r.src[0], number + i, AxisKind.LOOP, r) for i, r in enumerate(beside)]
+    extents = _extents(pairs, opt.amount)
     sums = [
-        loop(pair.extent, number + len(fill) + i, AxisKind.LOOP, pair.place) for i, pair in enumerate(pairs)
+        loop(extent, number + len(fill) + i, AxisKind.LOOP, pair.place)
+        for i, (pair, extent) in enumerate(zip(pairs, extents, strict=True))
     ]
     inner = substitute(read, dict(zip(beside, fill, strict=True)))
     for pair, total in zip(pairs, sums, strict=True):
         moved = _in_terms_of(inner, pair, total)
         assert moved is not None
         inner = moved
+    if extents[-1] > pairs[-1].extent:
+        inside = both(gate_of(inner), below(sums[-1], const(sums[-1].dtype, pairs[-1].extent)))
+        inner = make(inner.op, inner.dtype, (*inner.src[:2], inside), inner.arg, inner.origin)
     copy = bufferize(inner, *fill, *sums, arg=("local", f"window{opt.axis}_{number}"))
-    sizes = [size(r) or 1 for r in beside] + [pair.extent for pair in pairs]
+    sizes = [size(r) or 1 for r in beside] + extents
     place = flat_place([*beside, *(pair.sum for pair in pairs)], sizes)
     return substitute(
         loops.ast, {read: make(Ops.INDEX, read.dtype, (copy, simplify(place)), None, read.origin)}

@@ -8,6 +8,8 @@ from morok.optimize.actions.table import outcome, tell
 from morok.optimize.loops import Loops, divides, loops_of, size
 from morok.optimize.record import Opt
 
+FEWEST_OF_VECTOR = 4  # a quarter of a vector under a mask is faster than one element after the other
+
 
 class Builder:
     """Holds the kernel; `do` applies what is allowed and says whether it was."""
@@ -33,7 +35,8 @@ class Builder:
     def vectorise(self, name: str, axis: int, full: int, lanes: int) -> bool:
         """Cuts `full` iterations off as lanes, or fewer where that divides; the rest is peeled off.
 
-        What is left over after the last full step runs in single vectors, then one by one.
+        What is left over after the last full step runs in single vectors, then one by one; or in vectors of
+        which the last has a mask, where memory takes masks.
         """
         r = self.loops.by_number.get(axis)
         if r is None:
@@ -48,14 +51,26 @@ class Builder:
         while count is not None and amount > count and amount > lanes:
             amount //= 2
         if count is not None and count < amount:
-            return False
+            return count * FEWEST_OF_VECTOR >= lanes and full > lanes and self._masked(name, axis, lanes)
         remainder = self.loops.next_number()
         if not self.do("PEEL", axis, amount):
             return best is not None and self.do(name, axis, best)
         self.do(name, axis, amount)
-        if remainder in self.loops.by_number and amount > lanes > 1:
-            self._vectorise_remainder(name, remainder, lanes)
+        if remainder in self.loops.by_number and full > lanes > 1:
+            if not self._masked(name, remainder, lanes) and amount > lanes:
+                self._vectorise_remainder(name, remainder, lanes)
         return True
+
+    def _masked(self, name: str, axis: int, lanes: int) -> bool:
+        """The loop as vectors of which the last is not full, where memory takes masks."""
+        if not self.machine.masked_memory:
+            return False
+        before = self.loops
+        self.do("PADTO", axis, lanes)
+        if self.do(name, axis, lanes):
+            return True
+        self.loops = before
+        return False
 
     def _vectorise_remainder(self, name: str, axis: int, lanes: int) -> None:
         if not self.do(name, axis, lanes) and self.do("PEEL", axis, lanes):

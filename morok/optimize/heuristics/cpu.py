@@ -111,12 +111,13 @@ def copy_halos(builder: Builder) -> None:
             continue
         sharing = math.prod(map(trips, others)) * math.prod(trips(pair.offset) for pair in pairs)
         left = [r for r in places if r in ranges(read.node) and all(r is not pair.place for pair in pairs)]
-        nbytes = copy_bytes(loops, read.node, pairs)
+        whole = builder.machine.lanes(read.node.dtype) if builder.machine.masked_memory else 0
+        nbytes = copy_bytes(loops, read.node, pairs, whole)
         enough = math.prod(map(trips, left)) >= 4 * builder.machine.cores
         if not enough or sharing < FEWEST_SHARING or nbytes is None or nbytes > builder.machine.l2_bytes // 4:
             continue
         axes = tuple(int(r.arg[0]) for pair in pairs for r in (pair.place, pair.offset))
-        if builder.do("HALO", read.buffer, 0, axes):
+        if builder.do("HALO", read.buffer, whole, axes):
             _move_outside(builder, [int(r.arg[0]) for r in left], places)
             return
 
@@ -335,6 +336,10 @@ def outputs(builder: Builder, effect: UOp, across: set[UOp], done: set[int]) -> 
         other = int(transposed.arg[0])
         if other < number and builder.do("SWAP", other, number):
             other, number = number, other
+        if (size(c) or lanes) < lanes:  # few rows that are interleaved
+            builder.vectorise("UPCAST", other, lanes, lanes)
+            builder.do("UPCAST", number)
+            return
         builder.do("UPCAST", other, lanes)
         builder.vectorise("UPCAST", number, max(lanes, machine.line_bytes // value_bytes(store)), lanes)
         return
@@ -351,7 +356,10 @@ def outputs(builder: Builder, effect: UOp, across: set[UOp], done: set[int]) -> 
     if chains:
         vectors = vectors_of_chains(chains, size(c), lanes, machine)
     if inner and short and c not in across and 1 < (size(c) or 0) <= SHORT:
-        builder.do("UPCAST", number)  # what a written-out reduction does depends on the place: it folds
+        # what a written-out reduction does depends on the place: it folds
+        whole = machine.masked_memory and builder.vectorise("UPCAST", number, 2 * lanes, lanes)
+        if not whole:
+            builder.do("UPCAST", number)
         return
     if c in across and cost <= LIGHT:
         vectors = max(1, machine.registers // 2)  # whole cache lines of each row

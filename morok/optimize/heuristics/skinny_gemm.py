@@ -23,6 +23,7 @@ STREAMS = 4  # rows of the matrix that are read side by side
 ROWS_PACKED = 64  # of the matrix, in a block that is packed; twice as many for more than a few tiles
 VECTORS = (3, 2, 4, 1)  # across a tile, the best first
 TALL = 8  # rows of a tile
+STRETCH = 512  # columns that rows of many steps should have in the second cache at a time
 VECTORS_ALONE = (8, 4, 3, 2, 1)  # the same where it has a single row
 SUMS = 4  # of a single row, at a time
 VECTORS_OF_A_SUM = 2  # so that one addition need not wait for the one before
@@ -66,7 +67,11 @@ def skinny_gemm(builder: Builder, effect: UOp, reduce: UOp) -> bool:
     at_once = STREAMS if row is None else 2 * STREAMS
     if packs:
         at_once = ROWS_PACKED if (rows or 1) < 4 * TALL else 2 * ROWS_PACKED
-    if rows is None or columns is None or steps is None or rows > FEW_ROWS or steps < 4 * at_once:
+    if rows is None or columns is None or steps is None or steps < 4 * at_once:
+        return False
+    # a panel of so many steps would fill much of the second cache, and is cut into blocks of steps here
+    long = VECTORS[0] * machine.vector_bytes * steps > machine.l2_bytes // 8
+    if rows > (machine.l2_bytes // 2 // (STRETCH * nbytes) if long and packs else FEW_ROWS):
         return False
     if steps * columns * nbytes <= machine.l2_bytes // 2:
         return False  # the matrix stays in the cache, in whatever order it is read
@@ -217,6 +222,8 @@ def _cut_block(
         return
     for read, (around, lane_axis) in zip(packed, axes, strict=True):
         first = builder.loops.next_number()
+        if not around and read is not packed[-1]:
+            continue  # a single tile of rows, which would be packed again for every tile of columns
         if not builder.do("PACK", read.buffer, 0, (*around, k, lane_axis)):
             continue
         steps = first + len(around)

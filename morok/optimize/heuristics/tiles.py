@@ -32,6 +32,7 @@ FEWEST_REUSES = 2  # of a panel that is worth packing
 WORTH_PACKING = 128  # columns that share the packed rows, where rows need not be packed
 ANY_ROWS = 8  # of a tile where their number is known later: one such tile serves the last few rows as well
 SUMS_OF_REST = 8  # keep two units busy, each with four steps on their way; more is code that few columns use
+GATHER = 3  # cycles of an element of a panel that is no part of a vector in memory
 NARROW = 8  # vectors of a row that is too short to be cut into tiles alone
 
 
@@ -234,7 +235,8 @@ def _with_joined_columns(builder: Builder, product: Contraction) -> Contraction:
     """The product over a longer row of outputs, where one row is short and the next follows it in memory.
 
     A picture of 7 × 7 is 49 outputs rather than seven times 7 of 8: whole vectors, fewer panels, each used
-    by all rows of the tile. Only the panel is gathered in another order, which is done once.
+    by all rows of the tile. Only the panel is gathered in another order, which is done once. Where its rows
+    would no longer be vectors, as in windows that move by two, it may take longer than a tile with a rest.
     """
     while True:
         j, machine = product.j, builder.machine
@@ -247,18 +249,30 @@ def _with_joined_columns(builder: Builder, product: Contraction) -> Contraction:
         ):
             return product
         panel = product.along_j[0].node
+        width = tile_shape(trips(product.i), columns, lanes, machine)[1]
+        unfilled = -(-columns // width) * width / columns - 1  # of the steps of a tile, two at a time
+        cheaper = (
+            unfilled * trips(product.i) > GATHER * 2 * lanes or _row_bytes(product) > machine.l2_bytes // 2
+        )
         others = [access(n) for n in builder.loops.order if n.op is Ops.INDEX and n is not panel]
         found = [
             y
             for y in output_loops(product.effects[0])
             if y.arg[1] is AxisKind.LOOP and y is not j and y is not product.i and size(y) is not None
             if all(_follows(a, y, j, columns) for a in others) and y in ranges(panel)
+            if cheaper or _follows(product.along_j[0], y, j, columns)
         ]
         if not found or not builder.do("JOIN", int(found[0].arg[0]), int(j.arg[0])):
             return product
         effect = builder.ast.src[0]
         again = [contraction_of((effect,), n) for n in toposort(effect) if n.op is Ops.REDUCE]
         product = next((p for p in again if p is not None), product)
+
+
+def _row_bytes(product: Contraction) -> int:
+    """What all rows of the left factor have, which pass by each panel."""
+    steps = math.prod(map(trips, closed_ranges(product.reduce)))
+    return trips(product.i) * steps * value_bytes(product.reduce)
 
 
 def _follows(a: Access, outer: UOp, inner: UOp, count: int) -> bool:
