@@ -46,7 +46,7 @@ def with_gaps(node: UOp, ctx: Any) -> UOp | None:
         return None
     found = places(place)
     first, last = min(found.offsets), max(found.offsets)
-    wanted = {offset: i for i, offset in reversed([*enumerate(found.offsets)])}
+    wanted = set(found.offsets)
     gaps = {b - a for a, b in pairwise(sorted(wanted))}
     if len(found.roots) != 1 or len(wanted) < width or len(gaps) != 1:
         return None
@@ -60,18 +60,30 @@ def with_gaps(node: UOp, ctx: Any) -> UOp | None:
         vector_constant(place.dtype, range(span)),
     )
     src = [buffer, where]
+    shared = False
     if gate:
         conditions = lane_conditions(gate[0])
         same = all(c is conditions[0] for c in conditions)
         if not same and not machine.masked_memory:
             return None
-        near = [wanted[first + i // step * step] for i in range(span)]
-        guard = swizzle(gate[0], near)
+        # Windows share places, and perhaps only one of them is inside: what any of the lanes wants is read
+        asking: dict[int, dict[UOp, int]] = {}  # offset → condition → the first lane with it
+        for i, offset in enumerate(found.offsets):
+            asking.setdefault(offset, {}).setdefault(conditions[i], i)
+        layers = max(len(lanes) for lanes in asking.values())
+        shared = layers > 1
+        guard: UOp | None = None
+        for layer in range(layers):
+            lanes = [[*asking[first + i // step * step].values()] for i in range(span)]
+            part = swizzle(gate[0], [those[min(layer, len(those) - 1)] for those in lanes])
+            guard = part if guard is None else alu(Ops.OR, guard, part)
+        assert guard is not None
         if not same:
             guard = alu(Ops.AND, guard, vector_constant(guard.dtype, [i % step == 0 for i in range(span)]))
         src.append(guard)
     read = make(node.op, node.dtype.scalar.vec(span), tuple(src), node.arg, node.origin)
-    return swizzle(read, [offset - first for offset in found.offsets])
+    value = swizzle(read, [offset - first for offset in found.offsets])
+    return alu(Ops.WHERE, gate[0], value, splat(const(node.dtype.scalar, 0), count)) if shared else value
 
 
 def fragment_address(node: UOp) -> UOp | None:
