@@ -11,7 +11,7 @@ VENV := .venv
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check --prefer-binary
 
-.PHONY: help demo test test-slow test-proved test-emulator test-cuda test-onnx test-llm test-torch programs sanitizer sanitize-cuda lint format prove mutate prove-kernels bench bench-cuda bench-all viewer docs clean
+.PHONY: help demo test test-slow test-proved test-emulator test-cuda test-avx512 test-onnx test-llm test-torch programs sanitizer sanitize-cuda lint format prove mutate prove-kernels bench bench-cuda bench-all viewer docs clean
 .DEFAULT_GOAL := help
 
 help:
@@ -21,6 +21,7 @@ help:
 	@echo "make test-proved the tests that compile kernels, each kernel proved (PROVE=1)"
 	@echo "make test-emulator what every device must be able to do, on an emulated GPU"
 	@echo "make test-cuda  what every device must be able to do, on an NVIDIA GPU"
+	@echo "make test-avx512 kernels for AVX-512 on an emulated processor; needs Debian's bochs and binutils-x86-64-linux-gnu"
 	@echo "make test-onnx  the test suite of the onnx package, all five kinds"
 	@echo "make test-llm   language models beside transformers, the openai client and SmolLM2"
 	@echo "make test-torch torch.compile(backend=\"morok\"): models; torch's samples of its operators"
@@ -109,6 +110,10 @@ test-emulator: $(VENV)/.installed-dev
 # On the GPU of this machine; each worker has a context of its own.
 test-cuda: $(VENV)/.installed-dev $(VENV)/.installed-cuda
 	DEVICE=CUDA $(PY) -m pytest -q -n $(WORKERS) $(EVERYWHERE)
+
+# On an emulated processor that has AVX-512; -s says how many kernels.
+test-avx512: $(VENV)/.installed-dev
+	$(PY) -m pytest -q -s tests/avx512/suite.py
 
 # The suite of the installed onnx package; refusals and differences are listed in tests/onnx/refusals.py.
 test-onnx: $(VENV)/.installed-dev
