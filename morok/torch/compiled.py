@@ -153,7 +153,7 @@ class Compiled:
 
     def _turned(self, outputs: Sequence[Any], inputs: Sequence[Any], sizes: Sizes) -> dict[Any, Layout]:
         try:
-            return turned_results(outputs, set(inputs), sizes)
+            return turned_results(outputs, set(inputs), sizes, self.device)
         except Unsupported:  # sizes that are known only when it runs
             return {}
 

@@ -12,6 +12,7 @@ import torch
 from morok.ir.node import UOp
 from morok.ir.ops import Ops
 from morok.ir.sizes import largest
+from morok.machine.devices import machine_of
 from morok.tensor.memory.states import view_of
 from morok.tensor.tensor import Tensor
 from morok.torch.types import memory_order
@@ -54,6 +55,20 @@ def layout_of(value: Any) -> Layout:
 def known_layout(val: Any, known: Callable[[Any], Any]) -> Layout:
     """Where torch says that a tensor lies."""
     return Layout(tuple([known(n) for n in val.shape]), tuple([known(n) for n in val.stride()]))
+
+
+def channels_last(val: Any, device: str) -> tuple[int, ...] | None:
+    """The order of axes of images whose channels lie side by side in torch, where a device prefers it.
+
+    Threads of a grid read them side by side; a core of a processor walks along rows. None for all others.
+    """
+    if not isinstance(val, torch.Tensor) or val.ndim < 4:
+        return None
+    sizes, strides = tuple(val.shape), tuple(val.stride())
+    if not all(isinstance(n, int) for n in (*sizes, *strides)) or strides[1] != 1 or sizes[1] == 1:
+        return None
+    order = (0, *range(2, val.ndim), 1)
+    return order if memory_order(sizes, strides) == order and machine_of(device).grid is not None else None
 
 
 def row_major(sizes: Sequence[int]) -> tuple[int, ...]:
@@ -110,12 +125,12 @@ def stored_in(tensor: Tensor, layout: Layout) -> Tensor:
 
 
 def turned_results(
-    outputs: Sequence[Any], inputs: Collection[Any], known: Callable[[Any], Any]
+    outputs: Sequence[Any], inputs: Collection[Any], known: Callable[[Any], Any], device: str
 ) -> dict[Any, Layout]:
     """Computed results that do not lie in row-major order: there is one memory for them and all who read
     them, rather than one in each order."""
     found: dict[Any, Layout] = {}
-    for node in (*outputs, *shared_bases(outputs, inputs)):
+    for node in (*outputs, *shared_bases(outputs, inputs, device)):
         val = node.meta.get("val") if isinstance(node, torch.fx.Node) else None
         if not isinstance(val, torch.Tensor) or node in inputs or shown_by(node) is not None:
             continue
@@ -146,8 +161,9 @@ def shown_by(node: Any) -> Any | None:
     return base if val.untyped_storage()._cdata == other.untyped_storage()._cdata else None
 
 
-def shared_bases(outputs: Sequence[Any], inputs: Collection[Any]) -> list[Any]:
-    """What is no result itself, but is shown by several: they show the same memory, as in torch."""
+def shared_bases(outputs: Sequence[Any], inputs: Collection[Any], device: str) -> list[Any]:
+    """What is no result itself, but is shown by several: they show the same memory, as in torch. Images that
+    one result shows in another order of axes are there once, too."""
     wanted = {node for node in outputs if isinstance(node, torch.fx.Node)}
     seen: dict[Any, int] = {}
     for node in dict.fromkeys(n for n in outputs if n in wanted):
@@ -159,4 +175,4 @@ def shared_bases(outputs: Sequence[Any], inputs: Collection[Any]) -> list[Any]:
             base = below
         if base not in wanted and base not in inputs:
             seen[base] = seen.get(base, 0) + 1
-    return [base for base, count in seen.items() if count > 1]
+    return [b for b, count in seen.items() if count > 1 or channels_last(b.meta.get("val"), device)]

@@ -10,11 +10,14 @@ from typing import Any
 import torch
 
 from morok import dtype as dt
+from morok import knobs
 from morok.caches import Cache
 from morok.errors import MorokError
+from morok.ir.infer import shape
+from morok.ir.ops import Ops
 from morok.tensor.tensor import Tensor
 from morok.torch import operators as _operators  # noqa: F401 - enters all rows
-from morok.torch.layout import Layout, stored_in
+from morok.torch.layout import Layout, channels_last, stored_in
 from morok.torch.table import Call, Unsupported, lookup
 from morok.torch.types import DTYPES, from_torch
 
@@ -22,6 +25,8 @@ Env = dict[Any, Any]
 
 # What says where and how a result lies, and not what it is.
 _PLACES = frozenset(("layout", "device", "pin_memory", "memory_format", "non_blocking", "generator"))
+# Functions of single numbers that torch does not mark as such.
+_CONVERSIONS = frozenset(("aten._to_copy.default", "prims.convert_element_type.default"))
 _CODE = compile("run(*given)", "model", "eval")
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 _codes: Cache[tuple[str, int], CodeType] = Cache("torch.lines", 4096)
@@ -147,14 +152,48 @@ def _compute(node: Any, args: Any, kwargs: Any, known: Callable[[Any], Any]) -> 
     row = lookup(node.target)
     if row is None:
         raise Unsupported(f"{node.target} is not in the table of operators")
-    call = Call(node, known)
+    order = (
+        channels_last(node.meta.get("val"), knobs.default_device()) if _is_pointwise(node.target) else None
+    )
+    if order is not None and not _lie_in(order, (*args, *kwargs.values())):
+        order = None
+    call = Call(node, known, order)
+    if order is not None:
+        args = [_turned(value, order) for value in args]
+        kwargs = {key: _turned(value, order) for key, value in kwargs.items()}
     try:
         made = row.function(*args, **kwargs, call=call) if row.takes_call else row.function(*args, **kwargs)
+        if order is not None and isinstance(made, Tensor) and made.ndim:
+            made = _in_type(made, from_torch(call.val.dtype)).permute(
+                *sorted(range(len(order)), key=order.__getitem__)
+            )
     except MorokError:
         raise
     except (NotImplementedError, TypeError, ValueError, AssertionError, AttributeError, IndexError) as error:
         raise Unsupported(f"{node.target}: {type(error).__name__}: {error}") from error
     return finished(made, node.meta.get("val"), str(node.target), known)
+
+
+def _is_pointwise(target: Any) -> bool:
+    tags = target.tags
+    return str(target) in _CONVERSIONS or (
+        torch.Tag.pointwise in tags and torch.Tag.nondeterministic_seeded not in tags
+    )
+
+
+def _lie_in(order: tuple[int, ...], operands: Iterable[Any]) -> bool:
+    """Whether all operands of several axes are made of values whose axes are in an order."""
+    images = [t._uop for t in operands if isinstance(t, Tensor) and t.ndim == len(order)]
+    images = [t for t in images if sum(n != 1 for n in shape(t) or ()) > 1]
+    back = tuple(sorted(range(len(order)), key=order.__getitem__))
+    return bool(images) and all(t.op is Ops.PERMUTE and t.arg == back for t in images)
+
+
+def _turned(value: Any, order: tuple[int, ...]) -> Any:
+    """An operand with its axes in an order: what is kept of the result lies in memory like it."""
+    if not isinstance(value, Tensor) or not value.ndim:
+        return value
+    return value.reshape(*(1,) * (len(order) - value.ndim), *value.shape).permute(*order)
 
 
 def finished(made: Any, val: Any, what: str, known: Callable[[Any], Any]) -> Any:
@@ -170,7 +209,10 @@ def finished(made: Any, val: Any, what: str, known: Callable[[Any], Any]) -> Any
     expected = tuple([known(n) for n in val.shape])
     if made.shape != expected:
         raise Unsupported(f"{what}: morok's result has shape {made.shape}, torch's {expected}")
-    kind = from_torch(val.dtype)
+    return _in_type(made, from_torch(val.dtype))
+
+
+def _in_type(made: Tensor, kind: dt.DType) -> Tensor:
     if made.dtype is kind:
         return made
     return made.ne(0) if kind is dt.bool_ else made.cast(kind)

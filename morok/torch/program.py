@@ -90,7 +90,7 @@ class Program:
     def _results(self, traced: Traced, outputs: Sequence[Any], sizes: Sizes) -> list[Planned]:
         env, layouts = traced.env, traced.layouts
         numbers = {node: n for n, node in enumerate(traced.inputs)}
-        shared = shared_bases(outputs, numbers)
+        shared = shared_bases(outputs, numbers, self.device)
         whole = [*outputs, *shared]
         made = {base: len(outputs) + n for n, base in enumerate(shared)}
         ends = {*numbers, *whole}

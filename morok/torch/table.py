@@ -68,11 +68,12 @@ def rows() -> Iterable[Row]:
 
 @final
 class Call:
-    """A node while it is computed."""
+    """A node while it is computed; `order` is that of the axes, if they come as they lie in memory."""
 
-    def __init__(self, node: Any, sizes: Callable[[Any], Any]) -> None:
+    def __init__(self, node: Any, sizes: Callable[[Any], Any], order: tuple[int, ...] | None = None) -> None:
         self.node = node
         self.known = sizes  # a size of torch's as a number
+        self.order = order
 
     @property
     def val(self) -> Any:
@@ -87,7 +88,8 @@ class Call:
     @property
     def shape(self) -> tuple[Any, ...]:
         """The shape of the result."""
-        return tuple([self.known(n) for n in self.val.shape])
+        sizes = [self.known(n) for n in self.val.shape]
+        return tuple(sizes if self.order is None else [sizes[axis] for axis in self.order])
 
     @property
     def wide(self) -> DType:

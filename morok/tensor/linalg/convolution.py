@@ -30,7 +30,7 @@ from morok.tensor.arrays.movement import (
 from morok.tensor.arrays.padding import pad
 from morok.tensor.core import Core
 from morok.tensor.creation.constructors import as_operand, contiguous
-from morok.tensor.elementwise.once import rounded_once
+from morok.tensor.elementwise.once import common_type, narrowed, rounded_once, widened
 from morok.tensor.elementwise.operators import T
 from morok.tensor.linalg.products import contract
 from morok.tensor.linalg.windows import (
@@ -46,27 +46,49 @@ Pairs = Sequence[tuple[int, int]]
 
 
 def convolved(
-    x: Any, w: Any, stride: Sequence[int], pads: Pairs, dilation: Sequence[int], groups: int
+    x: Any,
+    w: Any,
+    stride: Sequence[int],
+    pads: Pairs,
+    dilation: Sequence[int],
+    groups: int,
+    channels_last: bool = False,
 ) -> Any:
-    """The convolution of (N, C, …) with (out, C / groups, …), under its name."""
-    y = _sum_of_windows(x, w, stride, pads, dilation, groups)
+    """The convolution of (N, C, …) with (out, C / groups, …), under its name.
+
+    With `channels_last` the sums are of the shape (N, …, out), and so is memory that is made for them.
+    """
+    y = _sum_of_windows(x, w, stride, pads, dilation, groups, channels_last)
     how = {"stride": tuple(stride), "pads": tuple(map(tuple, pads)), "dilation": tuple(dilation)}
-    return y._new(call("conv", y.uop, x.uop, w.uop, **how, groups=groups))
+    named = call("conv", y.uop, x.uop, w.uop, **how, groups=groups, channels_last=channels_last)
+    return y._new(named)
 
 
 def _sum_of_windows(
-    x: Any, w: Any, stride: Sequence[int], pads: Pairs, dilation: Sequence[int], groups: int
+    x: Any,
+    w: Any,
+    stride: Sequence[int],
+    pads: Pairs,
+    dilation: Sequence[int],
+    groups: int,
+    channels_last: bool,
 ) -> Any:
     windows, kernel = _grouped_windows(x, w.shape[2:], stride, pads, dilation, groups)
     count = len(kernel)
     batch, places = windows.shape[0], windows.shape[4 : 4 + count]
-    # (N, G, out/G, p…, C/G, k…): the axes that are summed go last
+    # (N, G, out/G, p…, C/G, k…), or (N, p…, G, out/G, C/G, k…): the axes that are summed go last
     axes = list(range(windows.ndim))
-    windows = windows.permute(axes[:3] + axes[4 : 4 + count] + [3] + axes[4 + count :])
+    channels, sums = axes[1:3], [3, *axes[4 + count :]]
+    between = axes[4 : 4 + count]
+    windows = windows.permute([0, *(between + channels if channels_last else channels + between), *sums])
     out, inner = w.shape[:2]
-    w = w.reshape(1, groups, out // groups, *(1,) * count, inner, *kernel)
+    ones, made = (1,) * count, (groups, out // groups)
+    w = w.reshape(1, *((*ones, *made) if channels_last else (*made, *ones)), inner, *kernel)
     total = windows.ndim
-    return contract(windows, w, tuple(range(total - count - 1, total))).reshape(batch, out, *places)
+    y = contract(windows, w, tuple(range(total - count - 1, total)))
+    if channels_last:
+        return y.reshape(batch, *places, out).permute(0, 1 + count, *range(1, 1 + count))
+    return y.reshape(batch, out, *places)
 
 
 def _grouped_windows(
@@ -93,17 +115,58 @@ def conv2d(
     >>> Tensor.ones(1, 1, 3, 3).conv2d(Tensor.ones(1, 1, 2, 2)).tolist()
     [[[[4.0, 4.0], [4.0, 4.0]]]]
     """
+    return _convolution(x, weight, bias, stride, padding, dilation, groups)
+
+
+def conv_channels_last(
+    x: T,
+    weight: Any,
+    bias: Any = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> T:
+    """As `conv2d`, of images whose channels lie side by side in memory: so will those of the result."""
+    wide, w, b = (widened(value) for value in (x, weight, bias))
+    y: T = _convolution(wide, w, b, stride, padding, dilation, groups, channels_last=True)
+    kind = common_type(x, weight, bias)
+    return with_channels_last(y, lambda turned: narrowed(turned, kind))
+
+
+def with_channels_last(x: T, function: Callable[[T], T]) -> T:
+    """A function of single numbers, whose result is computed with the second axis behind all others."""
+    inner = range(2, x.ndim)
+    return permute(function(permute(x, 0, *inner, 1)), 0, x.ndim - 1, *(n - 1 for n in inner))
+
+
+def _convolution(
+    x: T,
+    weight: Any,
+    bias: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    groups: int,
+    channels_last: bool = False,
+) -> T:
     w = as_operand(x, weight)
     count = w.ndim - 2
     if x.ndim == w.ndim - 1 > 1:  # one sample
-        return squeeze(conv2d(unsqueeze(x, 0), w, bias, stride, padding, dilation, groups), 0)
+        one = unsqueeze(x, 0)
+        return squeeze(_convolution(one, w, bias, stride, padding, dilation, groups, channels_last), 0)
     _check_conv(x, w, groups)
     kernel = [known_size(size, "a kernel") for size in w.shape[2:]]
     s, d = steps_of(stride, count, "stride"), steps_of(dilation, count, "dilation")
     pads = padding_pairs(padding, kernel, d)
     require_windows(pad(x, [None, None, *pads]).shape[2:], kernel, d)
-    y: T = convolved(x, w, s, pads, d, groups)
-    return y if bias is None else y + reshape(as_operand(x, bias), 1, -1, *(1,) * count)
+    y: T = convolved(x, w, s, pads, d, groups, channels_last)
+    if bias is None:
+        return y
+    own = as_operand(x, bias)
+    if channels_last:
+        return with_channels_last(y, lambda turned: turned + own)
+    return y + reshape(own, 1, -1, *(1,) * count)
 
 
 def _of_rank(x: T, weight: Any, count: int, what: str) -> T:
@@ -327,7 +390,14 @@ def pull_convolution(new: Callable[[UOp], Any], node: UOp, g: UOp, source: int) 
 
 
 def _pull_weights(
-    x: Any, w: Any, g: Any, stride: Sequence[int], pads: Pairs, dilation: Sequence[int], groups: int
+    x: Any,
+    w: Any,
+    g: Any,
+    stride: Sequence[int],
+    pads: Pairs,
+    dilation: Sequence[int],
+    groups: int,
+    channels_last: bool,
 ) -> Any:
     """Every window of x times the gradient at its place, summed over places and the batch."""
     windows, kernel = _grouped_windows(x, w.shape[2:], stride, pads, dilation, groups)
@@ -338,7 +408,14 @@ def _pull_weights(
 
 
 def _pull_input(
-    x: Any, w: Any, g: Any, stride: Sequence[int], pads: Pairs, dilation: Sequence[int], groups: int
+    x: Any,
+    w: Any,
+    g: Any,
+    stride: Sequence[int],
+    pads: Pairs,
+    dilation: Sequence[int],
+    groups: int,
+    channels_last: bool,
 ) -> Any:
     """A convolution of the gradient, with zeros around it, with the weights turned around. With a step: one
     for each place between two of the gradient's; where weights lie apart as well, zeros are between them."""
@@ -363,7 +440,8 @@ def _pull_input(
     transposed = w.reshape(groups, out // groups, inner, *kernel).transpose(1, 2)
     transposed = transposed.reshape(groups * inner, out // groups, *kernel).flip(tuple(range(2, w.ndim)))
     ones = (1,) * len(kernel)
-    return convolved(g, transposed, ones, [(max(0, a), max(0, b)) for a, b in around], dilation, groups)
+    pads = [(max(0, a), max(0, b)) for a, b in around]
+    return convolved(g, transposed, ones, pads, dilation, groups, channels_last)
 
 
 def _with_zeros_between(g: Any, axis: int, stride: int) -> Any:

@@ -9,6 +9,7 @@ import pytest
 
 from morok import Tensor
 from morok.errors import ShapeError
+from morok.tensor.linalg.convolution import conv_channels_last
 from tests.tensor.common import same, sample
 
 RNG = np.random.default_rng(0)
@@ -100,8 +101,21 @@ def convolve(x: Any, w: Any, stride: Any, padding: Any, dilation: Any, groups: i
 )  # fmt: skip
 def test_convolution(stride: Any, padding: Any, dilation: Any, groups: int) -> None:
     x, w = sample((2, 4, 9, 8), "float32", 1), sample((4, 4 // groups, 3, 2), "float32", 2)
-    got = Tensor(x).conv2d(Tensor(w), stride=stride, padding=padding, dilation=dilation, groups=groups)
-    same(got, convolve(x, w, stride, padding, dilation, groups), rtol=1e-5, atol=1e-5)
+    how = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
+    wanted = convolve(x, w, stride, padding, dilation, groups)
+    same(Tensor(x).conv2d(Tensor(w), **how), wanted, rtol=1e-5, atol=1e-5)
+    # with the channels behind the places: the same numbers, and the same gradients
+    images, weights = Tensor(x), Tensor(w)
+    last = conv_channels_last(images, weights, Tensor([1.0, 2.0, 3.0, 4.0]), **how)
+    bias = np.arange(1, 5, dtype=np.float32)[:, None, None]
+    same(last, wanted + bias, rtol=1e-5, atol=1e-5)
+    above = Tensor(sample(wanted.shape, "float32", 3))
+    found = last.gradient(images, weights, gradient=above)
+    plain = Tensor(x).conv2d(weights, **how)
+    (other,) = plain.gradient(weights, gradient=above)
+    same(found[1], other.numpy(), rtol=1e-5, atol=1e-5)
+    (other,) = images.conv2d(weights, **how).gradient(images, gradient=above)
+    same(found[0], other.numpy(), rtol=1e-5, atol=1e-5)
 
 
 def test_convolution_in_one_and_three_dimensions() -> None:
