@@ -29,7 +29,7 @@ _WRITTEN_OUT = {
     **dict.fromkeys((Ops.EXP, Ops.EXP2, Ops.LOG, Ops.LOG2, Ops.TANH), 25),
 }
 _MOST = 1e7  # work beyond this is the same: far too much to repeat
-_MANY = 64  # buffers under one node; beyond it certainly is not one kernel
+_MANY = 64  # buffers under one node; with more it certainly is not one kernel, and they are not counted on
 
 # Memory, seen from above: what is below has been computed by another kernel.
 STORED = TRANSFERS | {
@@ -103,7 +103,7 @@ def measure(
         fact = _fact(node, costs, collapsed)
         work[node], leaves[node], has_reduce[node] = fact
         costs.heaviest[node] = _heaviest(node, costs, collapsed)
-        stored = node.op in STORED or len(fact[1]) > _MANY or (is_kept is not None and is_kept(node, costs))
+        stored = node.op in STORED or (is_kept is not None and is_kept(node, costs))
         costs.above[node] = (0.0, frozenset((node,)), False) if stored else fact
     return costs
 
@@ -154,4 +154,7 @@ def _heaviest(node: UOp, costs: Costs, collapsed: Collection[UOp]) -> Inside:
 def _join(a: frozenset[UOp], b: frozenset[UOp]) -> frozenset[UOp]:
     if a is b or b <= a:
         return a
-    return b if a <= b else a | b
+    if a <= b:
+        return b
+    both = a | b
+    return both if len(both) <= _MANY else max(a, b, key=len)

@@ -67,3 +67,20 @@ class Template:
     memory: MemoryTemplate
     checks: tuple[Check, ...] = ()
     notes: tuple[str, ...] = ()  # how values lie on a mesh
+
+
+@final
+@record
+class StepList:
+    """Steps of a schedule before its memory is planned. Memory is numbered: first the caller's."""
+
+    inputs: int
+    made: list[tuple[DType, int, str]]
+    steps: list[Step]
+    shared: list[tuple[tuple[int, int], ...]]  # of each step: an output and an input that may be one memory
+    results: tuple[UOp, ...]
+    checks: list[Check]
+
+    def add(self, step: Step, shared: tuple[tuple[int, int], ...] = ()) -> None:
+        self.steps.append(step)
+        self.shared.append(shared)

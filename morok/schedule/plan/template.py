@@ -9,10 +9,10 @@ from morok.dtype import void
 from morok.errors import IRError
 from morok.ir.layout import mesh_of
 from morok.ir.memory import base_of
-from morok.ir.node import UOp, large_graph, make
+from morok.ir.node import UOp, large_graph, make, toposort
 from morok.ir.ops import Ops
 from morok.ir.provenance import Origin, line_of
-from morok.rewrite.observe import observed, report
+from morok.rewrite.observe import current, observed, report
 from morok.rewrite.observer import By
 from morok.rewrite.stage import run_pipeline
 from morok.schedule.graph.stages import GRAPH_STAGES
@@ -21,10 +21,12 @@ from morok.schedule.mesh.rank import bytes_on_the_wire, collective_name, observe
 from morok.schedule.plan.checks import place_checks, without_checks
 from morok.schedule.plan.grouping import group_writes
 from morok.schedule.plan.kernels import Kernel, lower, normal_form
+from morok.schedule.plan.lengthen import lengthened
 from morok.schedule.plan.memory import LiveRange, place_live_ranges
 from morok.schedule.plan.order import CyclicOrder, dependencies, levels, scan_all
 from morok.schedule.plan.overwrite import use_temporaries
-from morok.schedule.plan.steps import Check, MemoryTemplate, Step, Template
+from morok.schedule.plan.repeat import find_repeat
+from morok.schedule.plan.steps import MemoryTemplate, Step, StepList, Template
 from morok.schedule.split import CUT, KernelWrite, Split, params_of, plain, split_kernels
 
 UNCHECKED = By("stage", "without checks", "1.0a")
@@ -44,6 +46,30 @@ def _build_template(sink: UOp) -> Template:
     of_rank = observed_partition(graph)
     if of_rank is not None:
         graph, params = of_rank.sink, of_rank.params(params)
+    told = current() is not None or knobs.explains("fusion")
+    one_by_one = told or of_rank is not None
+    listed = _list_steps(graph, params) if one_by_one else _list_steps_by_layer(graph, params)
+    results, made = listed.results, tuple(listed.made)
+    output_buffers = tuple(dict.fromkeys(n for v in results if (n := _number(v)) >= listed.inputs))
+    memory = _plan(listed, output_buffers)
+    if of_rank is not None:
+        results, made = of_rank.of_the_whole(results, made, listed.inputs, [_number(v) for v in results])
+    notes = () if of_rank is None else of_rank.notes
+    return Template(tuple(listed.steps), results, made, output_buffers, memory, tuple(listed.checks), notes)
+
+
+def _list_steps_by_layer(graph: UOp, params: Sequence[UOp]) -> StepList:
+    """Of equal layers only a few are scheduled, if the steps of the others follow from theirs."""
+    repeat = find_repeat(toposort(graph))
+    if repeat is not None:
+        few, memory, numbers = repeat.shortened(params)
+        found = lengthened(_list_steps_by_layer(few, memory), repeat, params, numbers)
+        if found is not None:
+            return found
+    return _list_steps(graph, params)
+
+
+def _list_steps(graph: UOp, params: Sequence[UOp]) -> StepList:
     graph = run_pipeline(GRAPH_STAGES, graph)
     split = split_kernels(graph, params)
     reads = scan_all(split.writes)
@@ -64,47 +90,38 @@ def _build_template(sink: UOp) -> Template:
     late = [2 * any(collective[w] for w in found) for found in before]
     order = sorted(range(len(groups)), key=lambda n: (level[n], 0 if collective[n] else 1 + late[n], n))
     names = {old: new for new, old in enumerate(sorted(set(level)))}
-    steps: list[Step] = []
-    shared: list[tuple[int, int]] = []
-    checks: list[Check] = []
+    listed = StepList(split.inputs, [], [], [], tuple(plain(view) for view in split.results), [])
     for n in order:
-        found, pairs, noted = _steps(split, groups[n], names[level[n]])
-        steps += found
-        shared += pairs
-        checks += noted
-    results = tuple(plain(view) for view in split.results)
-    output_buffers = tuple(dict.fromkeys(n for v in results if (n := _number(v)) >= split.inputs))
-    memory = _plan(split, steps, shared, output_buffers, {check.buffer for check in checks})
-    made = tuple((p.dtype, int(p.arg[1]), str(p.arg[2])) for p in split.params[split.inputs :])
-    if of_rank is not None:
-        results, made = of_rank.of_the_whole(results, made, split.inputs, [_number(v) for v in results])
-    notes = () if of_rank is None else of_rank.notes
-    return Template(tuple(steps), results, made, output_buffers, memory, tuple(checks), notes)
+        _add_steps(listed, split, groups[n], names[level[n]])
+    listed.made += [(p.dtype, int(p.arg[1]), str(p.arg[2])) for p in split.params[split.inputs :]]
+    return listed
 
 
-def _steps(
-    split: Split, writes: Sequence[KernelWrite], group: int
-) -> tuple[list[Step], list[tuple[int, int]], list[Check]]:
+def _add_steps(listed: StepList, split: Split, writes: Sequence[KernelWrite], group: int) -> None:
     """What runs for some writes, the memory that outputs and inputs may share, and what is checked."""
     first = writes[0]
     nothing = first.places is not None and 0 in known_shape(first.value)
     if nothing or 0 in known_shape(first.target):
-        return [], [], []
+        return
     if first.kind != "kernel":
-        return [_transfer(first, group)], [], []
+        listed.add(_transfer(first, group))
+        return
     form = normal_form(writes)
     report(CUT, split.graph, form.sink)
     kernel = lower(form.sink)
     numbers = tuple(int(form.params[n].arg[0]) for n in kernel.params)
-    pairs = [(numbers[out], numbers[source]) for out, source in sorted(kernel.shared)]
     notes, checks, others = place_checks(split, writes, form.checks, kernel.checks)
     if notes is not None and kernel.checks:
         numbers = (*numbers, int(notes.arg[0]))
     where = first.origin
-    steps = [_step(other.kernel, other.numbers, where, group) for other in others if not other.is_late]
-    steps.append(_step(kernel, numbers, where, group))
-    steps += [_step(other.kernel, other.numbers, where, group) for other in others if other.is_late]
-    return steps, pairs, checks
+    for other in others:
+        if not other.is_late:
+            listed.add(_step(other.kernel, other.numbers, where, group))
+    listed.add(_step(kernel, numbers, where, group), tuple(sorted(kernel.shared)))
+    for other in others:
+        if other.is_late:
+            listed.add(_step(other.kernel, other.numbers, where, group))
+    listed.checks += checks
 
 
 def _step(kernel: Kernel, numbers: tuple[int, ...], where: Origin | None, group: int) -> Step:
@@ -152,36 +169,33 @@ def _number(view: UOp) -> int:
     return int(view.arg[0]) if view.op is Ops.PARAM else -1
 
 
-def _plan(
-    split: Split,
-    steps: Sequence[Step],
-    shared: Sequence[tuple[int, int]],
-    outputs: Sequence[int],
-    notes: set[int],
-) -> MemoryTemplate:
-    kept = {*outputs, *notes}
+def _plan(listed: StepList, outputs: Sequence[int]) -> MemoryTemplate:
+    kept = {*outputs, *(check.buffer for check in listed.checks)}
     first: dict[int, int] = {}
     last: dict[int, int] = {}
     readers: dict[tuple[int, int], int] = {}
-    for step in steps:
+    for step in listed.steps:
         for n in step.buffers:
-            if n < split.inputs or n in kept:
+            if n < listed.inputs or n in kept:
                 continue
             first.setdefault(n, step.group)
             last[n] = step.group
             readers[n, step.group] = readers.get((n, step.group), 0) + 1
     live_ranges = []
     for n, start in first.items():
-        param = split.params[n]
-        live_ranges.append(
-            LiveRange(n, str(param.arg[2]), int(param.arg[1]) * param.dtype.itemsize, start, last[n])
-        )
+        dtype, size, device = listed.made[n - listed.inputs]
+        live_ranges.append(LiveRange(n, device, size * dtype.itemsize, start, last[n]))
     # An input may give its place away if this kernel is the only one of its group that touches it.
+    shared = [
+        (step.buffers[out], step.buffers[source])
+        for step, pairs in zip(listed.steps, listed.shared, strict=True)
+        for out, source in pairs
+    ]
     alone = [pair for pair in shared if readers.get((pair[1], last.get(pair[1], -1))) == 1]
     arenas, bound = place_live_ranges(live_ranges, alone)
-    places = tuple((life.key - split.inputs, life.device, life.offset, life.nbytes) for life in live_ranges)
-    sizes = (int(split.params[n].arg[1]) * split.params[n].dtype.itemsize for n in outputs)
-    return MemoryTemplate(places, arenas, sum(sizes), bound)
+    places = tuple((life.key - listed.inputs, life.device, life.offset, life.nbytes) for life in live_ranges)
+    sizes = (listed.made[n - listed.inputs] for n in outputs)
+    return MemoryTemplate(places, arenas, sum(size * dtype.itemsize for dtype, size, _ in sizes), bound)
 
 
 def _cyclic(groups: list[list[KernelWrite]]) -> IRError:
