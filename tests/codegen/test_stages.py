@@ -204,6 +204,17 @@ def test_products_are_added_with_one_rounding() -> None:
     assert not nodes(through(matmul(4, 4, 4), "11", plain), Ops.MULACC)
 
 
+def test_written_out_windows_are_added_with_one_rounding() -> None:
+    """Three products for each of eight places, of elements side by side: one, and two added to it."""
+    o, x, w = buffers(64, 66, 3)
+    r, k = rng(64, 0), rng(3, 1, REDUCE)
+    kernel = sink(write(o, r, reduce_(read(x, r + k) * read(w, k), Ops.ADD, [k]), r))
+    lanes = split(split(kernel, 1, 3, UNROLL), 0, 8, UPCAST)
+    after = through(lanes, "11")
+    assert len(nodes(after, Ops.MULACC)) == 2
+    assert not [n for n in nodes(after, Ops.ADD) if n.dtype.is_float]
+
+
 def test_independent_reductions_share_a_loop() -> None:
     o, x = buffers(8, 32)
     r, c, d = rng(4, 0), rng(8, 1, REDUCE), rng(8, 2, REDUCE)
