@@ -44,7 +44,11 @@ def candidates(ast: UOp) -> list[Opt]:
     numbers = sorted(loops.by_number)
     for n in numbers:
         found += [Opt(name, n) for name in WHOLE]
-        found += [Opt(name, n, amount) for name in (*WHOLE, "TILE", "PADTO", "PEEL") for amount in AMOUNTS]
+        found += [
+            Opt(name, n, amount)
+            for name in (*WHOLE, "TILE", "PADTO", "PEEL", "PEEL_FIRST")
+            for amount in AMOUNTS
+        ]
         found += [Opt("SWAP", n, m) for m in numbers if n < m]
         found += [Opt("JOIN", n, m) for m in numbers if n != m]
         found += [Opt(name, n, m) for name in ("CACHE_ROW", "ACCUMULATE_IN_CACHE") for m in numbers if n != m]
@@ -268,6 +272,9 @@ REFUSED = [
     ("matmul", Opt("SWAP", 0, 2), NEON, "loops 0 and 2 are not closed together"),
     ("matmul", Opt("PADTO", 0, 4), NEON, "loop 0 is a multiple of 4 already"),
     ("matmul", Opt("PEEL", 0, 13), NEON, "loop 0 has only 12 iterations"),
+    ("matmul", Opt("PEEL_FIRST", 0, 12), NEON, "loop 0 has 12 iterations"),
+    ("matmul", Opt("PEEL_FIRST", 2, 1), NEON, "loop 2 is no plain loop over outputs"),
+    ("symbolic rows", Opt("PEEL_FIRST", 0, 1), NEON, "loop 0 has no known number of iterations"),
     ("matmul", Opt("PACK", 0, 0, (0,)), NEON, "buffer 0 is written, so a copy would grow old"),
     ("matmul", Opt("PACK", 1, 0, (0, 1)), NEON, "no read of buffer 1 runs over all of these loops"),
     ("matmul", Opt("PACK", 1), NEON, "a copy needs loops for its dimensions, each once"),

@@ -1,7 +1,8 @@
-"""Actions for sizes that are no multiple of a tile: PADTO and PEEL.
+"""Actions for sizes that are no multiple of a tile, and for edges that are guarded: PADTO, PEEL, PEEL_FIRST.
 
 PADTO rounds a loop up and guards what lies beyond: fit for register tiles, where one body serves all tiles.
 PEEL cuts the rest off into a loop of its own: fit for long loops, whose body then needs no guard at all.
+PEEL_FIRST does so with what comes first, such as the border of an array that is filled up all around.
 """
 
 from __future__ import annotations
@@ -178,25 +179,74 @@ def peel(loops: Loops, opt: Opt) -> UOp:
     parts = _Parts(r, main, where, () if single else (tail,), number + 1)
     if loops.closed_by(r) is Ops.REDUCE:
         return parts.reductions(loops)
-    effects: list[UOp] = []
-    remainders: list[UOp] = []
-    for effect in loops.ast.src:
-        if r in closed_ranges(effect):
-            effects.append(parts.main_of(effect))
-            remainders.append(parts.tail_of(effect))
-        else:
-            effects.append(effect)
-    return loops.ast.replace((*effects, *remainders))
+    return parts.effects(loops)
+
+
+# --- PEEL_FIRST
+
+
+def can_peel_first(loops: Loops, opt: Opt, machine: Machine) -> str | None:
+    r = loops.by_number.get(opt.axis)
+    if r is None:
+        return f"there is no loop {opt.axis}"
+    if scans.is_continued(loops) or scans.runs_along(loops, r):
+        return "a running reduction begins there"
+    if r.arg[1] not in LOOP_KINDS or loops.closed_by(r) is not Ops.END:
+        return f"loop {opt.axis} is no plain loop over outputs"
+    if loops.bounds_another(r):
+        return f"loop {opt.axis} is bound to another loop"
+    known = size(r)
+    if known is None or not 0 < opt.amount < known:
+        return f"loop {opt.axis} has {'no known number of' if known is None else known} iterations"
+    if any(node.op is Ops.END and node not in loops.ast.src for node in loops.closers[r]):
+        return "an effect lies inside another one"
+    if any(shared_layout(n) is not None for n in loops.order):
+        return "the first ones would have tiles of their own, which not all threads would fill"
+    return None
+
+
+def peel_first(loops: Loops, opt: Opt) -> UOp:
+    """The first iterations have a loop of their own, and the old one begins behind them.
+
+    PEEL_FIRST(0, 1):   for r0 < 10: f(r0)   →   for r0 < 9: f(1 + r0);  f(0)
+    """
+    r = loops.by_number[opt.axis]
+    kind = r.src[0].dtype
+    number = loops.next_number()
+    main = loop(const(kind, int(r.src[0].arg) - opt.amount), opt.axis, r.arg[1], r)
+    first = loop(const(kind, opt.amount), number, r.arg[1], r)
+    single = opt.amount == 1
+    where = const(kind, 0) if single else first
+    behind = alu(Ops.ADD, main, const(kind, opt.amount))
+    return _Parts(r, main, where, () if single else (first,), number + 1, behind).effects(loops)
 
 
 class _Parts:
-    """The two halves of a peeled loop, and what is made of a node in each."""
+    """The two halves of a peeled loop, and what is made of a node in each.
 
-    def __init__(self, r: UOp, main: UOp, where: UOp, tail: tuple[UOp, ...], number: int) -> None:
+    `at`: the place that the main part's loop stands for, if that is another than its count.
+    """
+
+    def __init__(
+        self, r: UOp, main: UOp, where: UOp, tail: tuple[UOp, ...], number: int, at: UOp | None = None
+    ) -> None:
         self.r, self.main, self.where, self.tail, self.number = r, main, where, tail, number
+        self.at = main if at is None else at
 
     def main_of(self, node: UOp) -> UOp:
-        return replace_loops(node, {self.r: (self.main, (self.main,))})
+        return replace_loops(node, {self.r: (self.at, (self.main,))})
+
+    def effects(self, loops: Loops) -> UOp:
+        """Each effect over the loop becomes two."""
+        effects: list[UOp] = []
+        others: list[UOp] = []
+        for effect in loops.ast.src:
+            if self.r in closed_ranges(effect):
+                effects.append(self.main_of(effect))
+                others.append(self.tail_of(effect))
+            else:
+                effects.append(effect)
+        return loops.ast.replace((*effects, *others))
 
     def tail_of(self, node: UOp) -> UOp:
         """The node on the rest; loops and copies inside get names of their own, as they run elsewhere."""

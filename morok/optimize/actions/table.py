@@ -74,6 +74,7 @@ ACTIONS: dict[str, Action] = {
         Action("JOIN", joining.can_join, joining.join),
         Action("PADTO", edges.can_pad, edges.pad),
         Action("PEEL", edges.can_peel, edges.peel),
+        Action("PEEL_FIRST", edges.can_peel_first, edges.peel_first),
         Action("PACK", pack.can_pack, pack.pack),
         Action("HALO", halo.can_halo, halo.halo),
         Action("CACHE_ROW", cache_row.can_cache_row, cache_row.cache_row),

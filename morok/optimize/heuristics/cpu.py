@@ -363,7 +363,34 @@ def outputs(builder: Builder, effect: UOp, across: set[UOp], done: set[int]) -> 
         return
     if c in across and cost <= LIGHT:
         vectors = max(1, machine.registers // 2)  # whole cache lines of each row
-    builder.vectorise("UPCAST", number, lanes * vectors, lanes)
+    inside = 0 if inner else _cut_guarded_ends(builder, effect, c, lanes)
+    whole = inside > 0 and inside % lanes == 0 and inside <= lanes * max(vectors, machine.registers // 4)
+    if not whole or not builder.do("UPCAST", number, inside):
+        builder.vectorise("UPCAST", number, lanes * vectors, lanes)
+
+
+def _cut_guarded_ends(builder: Builder, effect: UOp, c: UOp, lanes: int) -> int:
+    """Where most of a loop needs no guard, such as inside of a border, that part becomes a loop of its own:
+    a vector of which some lanes are guarded is put together from single elements. How long it is; 0 if none.
+    """
+    count = size(c)
+    if count is None:
+        return 0
+    first, end = 0, count
+    for node in toposort(effect):
+        if node.op is Ops.CMPLT:
+            a, b = node.src
+            if b is c and a.op is Ops.CONST:
+                first = max(first, int(a.arg) + 1)
+            elif a is c and b.op is Ops.CONST:
+                end = min(end, int(b.arg))
+    inside = end - first
+    if (first, end) == (0, count) or inside < max(lanes, count // 2 + 1):
+        return 0
+    number = int(c.arg[0])
+    if first and not builder.do("PEEL_FIRST", number, first):
+        return 0
+    return inside if end == count or builder.do("PEEL", number, inside) else 0
 
 
 def run_in_lanes(builder: Builder, store: UOp, r: UOp, done: set[int]) -> None:
