@@ -181,3 +181,63 @@ def test_layers_that_differ_in_scales_alone_share_their_kernels() -> None:
             np.testing.assert_allclose(model(x)["y"], wanted, rtol=1e-6, atol=scale * 1.01)
         kernels.append({hexdigest(event.kernel) for event in watched.events})
     assert kernels[0] == kernels[1]
+
+
+_LIMITS = {np.int8: (-128, 127), np.uint8: (0, 255), np.int16: (-32768, 32767), np.uint16: (0, 65535)}
+
+
+@pytest.mark.parametrize("kind", _LIMITS, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("at", ["low", "middle", "high"])
+def test_codes_are_rounded_to_even_and_cut(kind: Any, at: str) -> None:
+    low, high = _LIMITS[kind]
+    zero = {"low": low, "middle": low + (high - low) // 3, "high": high}[at]
+    halves = np.arange(-700, 700, dtype=np.float32) / 2
+    ends = np.array([low - zero, high - zero], np.float32)
+    near = [
+        np.nextafter(e + d, s)
+        for e in ends
+        for d in (-0.5, 0, 0.5)
+        for s in (np.float32(-1e9), e, np.float32(1e9))
+    ]
+    far = [1e30, -1e30, 3e9, -3e9, 2.0**22, -(2.0**22), 2.0**23 + 1, np.inf, -np.inf, 0.0, -0.0]
+    x = np.concatenate([halves, ends, np.array(near + far, np.float32)]).astype(np.float32)
+    held = {"s": np.float32(0.25), "z": kind(zero)}
+    graph = helper.make_graph(
+        [helper.make_node("QuantizeLinear", ["x", "s", "z"], ["y"])],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, x.shape)],
+        [helper.make_tensor_value_info("y", helper.np_dtype_to_tensor_dtype(np.dtype(kind)), None)],
+        [numpy_helper.from_array(np.asarray(v), k) for k, v in held.items()],
+    )
+    model = load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10))
+    with np.errstate(over="ignore"):
+        (found,) = model(x * np.float32(0.25)).values()
+    np.testing.assert_array_equal(found, np.clip(np.rint(x.astype(np.float64)) + zero, low, high))
+
+
+@pytest.mark.parametrize("largest", [3000, 1 << 24])
+def test_depthwise_convolutions_of_bytes(largest: int) -> None:
+    """Each channel for itself, with a border; a bias may be larger than what float32 counts."""
+    rng = np.random.default_rng(largest)
+    x, w = rng.integers(0, 256, (1, 6, 9, 30)), rng.integers(-127, 128, (6, 1, 3, 3))
+    b = rng.integers(-largest, largest, 6) | 1
+    scale = np.float32(2.0**-14 if largest > 5000 else 2.0**-7)
+    held = {
+        "sx": np.float32(1), "zx": np.uint8(100), "w": w.astype(np.int8), "sw": scale, "zw": np.int8(0),
+        "sy": np.float32(1), "zy": np.uint8(90), "b": b.astype(np.int32),
+    }  # fmt: skip
+    names = ["x", "sx", "zx", "w", "sw", "zw", "sy", "zy", "b"]
+    graph = helper.make_graph(
+        [helper.make_node("QLinearConv", names, ["y"], group=6, pads=[1, 1, 1, 1])],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.UINT8, x.shape)],
+        [helper.make_tensor_value_info("y", TensorProto.UINT8, None)],
+        [numpy_helper.from_array(np.asarray(v), k) for k, v in held.items()],
+    )
+    model = load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8))
+    (found,) = model(x.astype(np.uint8)).values()
+    padded = np.pad(x - 100, ((0, 0), (0, 0), (1, 1), (1, 1)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (2, 3))
+    sums = np.einsum("nchwij,cij->nchw", windows, w[:, 0]) + b.reshape(1, -1, 1, 1)
+    exact = sums.astype(np.float32) if largest > 5000 else sums
+    np.testing.assert_array_equal(found, np.clip(np.rint(exact * np.float64(scale)) + 90, 0, 255))

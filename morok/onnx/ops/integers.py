@@ -266,7 +266,7 @@ def whole(x: Value, zero: Value, shape: Callable[[Any], Any]) -> Whole | None:
             array = array - shape(zero.array.astype(np.int32))
         bound = int(np.abs(array).max(initial=0))
         return Whole(Tensor.from_numpy(array.astype(np.float32)), bound, array)
-    t = as_tensor(x)
+    t = kept(as_tensor(x))  # in memory as bytes: floats are four times as much
     if t.dtype not in _RANGES:
         return None
     low, high = _RANGES[t.dtype]
@@ -278,12 +278,23 @@ def whole(x: Value, zero: Value, shape: Callable[[Any], Any]) -> Whole | None:
     return Whole(t.cast(dt.float32) - shape(as_tensor(zero).cast(dt.float32)), bound)
 
 
+def largest(array: Array) -> int:
+    """The largest magnitude in an array of integers."""
+    return max(int(array.max(initial=0)), -int(array.min(initial=0)))
+
+
+def largest_sum(count: int, left: Whole, right: Whole, axes: tuple[int, ...]) -> int:
+    """What no sum of so many products exceeds; `axes` of the right side are those that are summed."""
+    bound = count * right.bound
+    if right.array is not None:
+        bound = min(bound, int(np.abs(right.array).sum(axis=axes, dtype=np.int64).max(initial=0)))
+    return bound * left.bound
+
+
 def pieces(count: int, left: Whole, right: Whole, axes: tuple[int, ...]) -> list[tuple[int, int]]:
     """Stretches of so many terms whose sums are exact; `axes` of the right side are those that are summed."""
-    if right.array is not None:
-        largest = int(np.abs(right.array).sum(axis=axes, dtype=np.int64).max(initial=0))
-        if largest * left.bound < EXACT:
-            return [(0, count)]
+    if largest_sum(count, left, right, axes) < EXACT:
+        return [(0, count)]
     each = max(1, (EXACT - 1) // max(1, left.bound * right.bound))
     return [(i, min(count, i + each)) for i in range(0, count, each)]
 

@@ -10,7 +10,18 @@ from morok import dtype as dt
 from morok.errors import ShapeError
 from morok.onnx.ops.cast import decoded, encoded, to_float8
 from morok.onnx.ops.common import axis_of, back, known, per_channel
-from morok.onnx.ops.integers import Whole, added, matmul, pieces, whole, word_convolve, word_matmul
+from morok.onnx.ops.integers import (
+    EXACT,
+    Whole,
+    added,
+    largest,
+    largest_sum,
+    matmul,
+    pieces,
+    whole,
+    word_convolve,
+    word_matmul,
+)
 from morok.onnx.ops.nn import convolve
 from morok.onnx.table import T, as_tensor, op
 from morok.onnx.types import dtype_of_elem, int_range, is_coded, is_float
@@ -52,15 +63,32 @@ def quantized(x: Tensor, scale: Tensor, zero: Tensor | None, to: int, saturate: 
         if zero is not None:
             steps = steps + zero.cast(steps.dtype)
         return encoded(steps, to, saturate) if is_coded(to) else to_float8(steps, to, saturate)
+    return codes(steps, zero, to)
+
+
+_HALF = 12582912.0  # 1.5 · 2²³: a float32 from 2²³ to 2²⁴ is a whole number, and its lower bits count them
+_HALF_BITS = 0x4B400000
+
+
+def codes(steps: Tensor, zero: Tensor | None, to: int) -> Value:
+    """Steps of a scale as integers: rounded to even, moved by the zero point and cut to the type.
+
+    Limits are whole numbers, so that what is cut first is rounded to the same; and the sum of what is left
+    with 1.5 · 2²³ is rounded to even by the addition itself. Two additions take less time than a rounding and
+    a conversion, of which most machines do one at a time.
+    """
     low, high = int_range(to)
-    whole = steps.round()
-    if whole.dtype.bits < 32:
-        whole = whole.cast(dt.float32)
+    steps = steps.cast(dt.float32) if steps.dtype.bits < 32 else steps
+    offset = None if zero is None else zero.cast(steps.dtype)
+    cut = steps.clamp(low, high) if offset is None else steps.maximum(low - offset).minimum(high - offset)
+    if cut.dtype is dt.float32 and high - low < 1 << 20:
+        whole = (cut + _HALF).bitcast(dt.int32) - _HALF_BITS
+    else:
+        whole = cut.round().cast(dt.int32)
     if zero is not None:
-        whole = whole + zero.cast(whole.dtype)
-    whole = whole.clamp(low, high)
+        whole = whole + zero.cast(dt.int32)
     if is_coded(to):
-        return encoded(whole.cast(dt.int32), to, True)
+        return encoded(whole, to, True)
     target = dtype_of_elem(to)
     assert target is not None
     return whole.cast(target)
@@ -111,8 +139,7 @@ def dynamic_quantize_linear(x: T) -> Any:
     zero = (-low / scale).round().clamp(0, 255)
     zero = scale.eq(0).where(0.0, zero)
     safe = scale.eq(0).where(1.0, scale)
-    y = ((x / safe).round() + zero).clamp(0, 255).cast(dt.uint8)
-    return y, scale, zero.cast(dt.uint8)
+    return codes(x / safe, zero, TensorProto.UINT8), scale, zero.cast(dt.uint8)
 
 
 def shifted(x: Tensor, zero: Tensor | None, last: bool) -> Tensor:
@@ -170,7 +197,12 @@ def conv_integer(
     return integer_convolution(x, zx, w, zw, auto_pad, dilations, group, pads, strides)
 
 
-def integer_convolution(
+def integer_convolution(*given: Any) -> Tensor:
+    """The convolution of integers less their zero points, exactly, in 32 bits."""
+    return convolution_sums(*given)[0].cast(dt.int32)
+
+
+def convolution_sums(
     x: Value,
     zx: Value,
     w: Value,
@@ -180,8 +212,9 @@ def integer_convolution(
     group: int,
     pads: Any,
     strides: Any,
-) -> Tensor:
-    """The convolution of integers less their zero points, exactly, in 32 bits."""
+) -> tuple[Tensor, int | None]:
+    """The convolution of integers less their zero points, exactly: in 32 bits, or in float32 with a bound of
+    all sums, which is less than what float32 counts."""
 
     def run(left: Tensor, right: Tensor) -> Tensor:
         return convolve(left, right, None, auto_pad, dilations, group, pads, strides)
@@ -196,20 +229,20 @@ def integer_convolution(
     around = window_pads(x.shape[2:], kernel, step, spread, pads, auto_pad)  # type: ignore[union-attr]
     total = word_convolve(x, zx, w, zw, channels, around, step, spread, group)
     if total is not None:
-        return total
+        return total, None
     left, right = whole(x, zx, lambda z: z.reshape(())), whole(w, zw, channels)
     if left is not None and right is not None:
-        shape = right.numbers.shape
-        found = pieces(known(shape[1], "channels"), left, _of_channels(right), tuple(range(1, ndim)))
+        count, each, axes = known(right.numbers.shape[1], "channels"), _of_channels(right), range(1, ndim)
+        found = pieces(count, left, each, tuple(axes))
         if len(found) == 1:
-            return run(left.numbers, right.numbers).cast(dt.int32)
+            return run(left.numbers, right.numbers), largest_sum(count, left, each, tuple(axes))
         if group == 1:
             parts = [run(left.numbers[:, i:j], right.numbers[:, i:j]) for i, j in found]
-            return added(parts)
+            return added(parts), None
     y = numbers(x).cast(dt.int32)
     y = y if zx is None else y - numbers(zx).cast(dt.int32).reshape(())
     k = numbers(w).cast(dt.int32)
-    return run(y, k if zw is None else k - channels(numbers(zw).cast(dt.int32))).cast(dt.int32)
+    return run(y, k if zw is None else k - channels(numbers(zw).cast(dt.int32))).cast(dt.int32), None
 
 
 def _of_channels(right: Whole) -> Whole:
@@ -230,7 +263,7 @@ def qlinear_conv(
     zw: Value,
     sy: T,
     zy: Value,
-    b: T | None,
+    b: Value | None,
     *,
     auto_pad: str = "NOTSET",
     dilations: Any = None,
@@ -239,12 +272,14 @@ def qlinear_conv(
     pads: Any = None,
     strides: Any = None,
 ) -> Value:
-    sums = integer_convolution(x, zx, w, zw, auto_pad, dilations, group, pads, strides)
+    sums, bound = convolution_sums(x, zx, w, zw, auto_pad, dilations, group, pads, strides)
     if b is not None:
-        sums = sums + per_channel(b, sums.ndim)
+        known_ = bound is not None and isinstance(b, Host) and bound + largest(b.array) < EXACT
+        kind = dt.float32 if known_ else dt.int32  # integers also as floats
+        sums = sums.cast(kind) + per_channel(as_tensor(b).cast(kind), sums.ndim)
     factor = sw.reshape(()) if sw.ndim == 0 or sw.shape[0] == 1 else per_channel(sw, sums.ndim)
-    numbers_ = sums.cast(dt.float32) * (factor * sx.reshape(()))
-    return quantized(numbers_, sy.reshape(()), numbers(zy).reshape(()), elem_of(zy))
+    steps = sums.cast(dt.float32) * (factor * sx.reshape(()) / sy.reshape(()))
+    return codes(steps, numbers(zy).reshape(()), elem_of(zy))
 
 
 def _line(s: Tensor, last: bool) -> Tensor:
@@ -257,8 +292,8 @@ def _line(s: Tensor, last: bool) -> Tensor:
 def qlinear_matmul(a: Value, sa: T, za: Value, b: Value, sb: T, zb: Value, sy: T, zy: Value) -> Value:
     sums = integer_matmul(a, za, b, zb).cast(dt.float32)
     factor = _line(sa, False).cast(dt.float32) * _line(sb, True).cast(dt.float32)
-    zero = numbers(zy)
-    return quantized(sums * factor, _line(sy, False).cast(dt.float32), _line(zero, False), elem_of(zy))
+    steps = sums * (factor / _line(sy, False).cast(dt.float32))
+    return codes(steps, _line(numbers(zy), False), elem_of(zy))
 
 
 def requantized(x: Tensor, scale: Tensor, zero: Value) -> Value:
