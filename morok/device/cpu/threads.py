@@ -2,7 +2,9 @@
 
 The pool is written in LLVM IR and runs without Python: dispatching is a store, a broadcast and the caller's
 own share of the work. A worker looks for new work for some microseconds and then sleeps on a condition
-variable, so an idle process uses no processor time. Work is handed out in chunks through an atomic counter.
+variable, so an idle process uses no processor time. Each thread has the same part of every kernel's axis, so
+that what it reads again and again stays in its core's cache; it takes the part in pieces, through an atomic
+counter, and then those that others have not come to.
 A second caller, or a process that has forked, never waits for anybody: it runs the kernel alone (and a forked
 child starts workers of its own when it needs them).
 """
@@ -34,13 +36,14 @@ _SPINS_IN_PLAN = (
 )
 _ALIGN = 64
 
-# The state, by byte: 0 generation, 8 busy flag, 12 stop flag, 16 workers, 24 the door, 32 function,
-# 40 arguments, 48 extent, 56 chunk, 64 next point, 72 scratch bytes, 80 plans under way, 128 mutex,
-# 256 condition variable.
+# The state, by byte: 0 generation, 8 busy flag, 12 stop flag, 16 workers, 20 workers that have started,
+# 24 the door, 32 function, 40 arguments, 48 extent, 56 threads, 72 scratch bytes, 80 plans under way,
+# 128 mutex, 256 condition variable, 512 the next point of each thread's part, each on a line of its own.
 # The door of a job is one word: its generation in the upper half (the top bit set once it is closed) and
 # the number of workers inside in the lower half. A worker enters only while the door is open, and the caller
 # waits for those inside, so nobody ever waits for a worker that has not woken up.
 _STATE = 512
+_PIECES = 8  # that a part is taken in: whoever has done his own takes what others have left
 _TEXT = """
 {declare}
 declare i32 @pthread_mutex_lock(ptr)
@@ -51,7 +54,7 @@ declare i32 @sched_yield()
 declare i32 @posix_memalign(ptr, i64, i64)
 declare void @free(ptr)
 
-define internal void @share(ptr %s, ptr %scratch) nounwind {{
+define internal void @share(ptr %s, ptr %scratch, i64 %first) nounwind {{
 entry:
   %pf = getelementptr i8, ptr %s, i64 32
   %f = load ptr, ptr %pf, align 8
@@ -59,20 +62,42 @@ entry:
   %a = load ptr, ptr %pa, align 8
   %pe = getelementptr i8, ptr %s, i64 48
   %e = load i64, ptr %pe, align 8
-  %pc = getelementptr i8, ptr %s, i64 56
-  %c = load i64, ptr %pc, align 8
-  %pn = getelementptr i8, ptr %s, i64 64
+  %pt = getelementptr i8, ptr %s, i64 56
+  %threads = load i64, ptr %pt, align 8
+  br label %part
+part:
+  %k = phi i64 [ 0, %entry ], [ %k1, %over ]
+  %turn = add i64 %first, %k
+  %wraps = icmp sge i64 %turn, %threads
+  %less = sub i64 %turn, %threads
+  %p = select i1 %wraps, i64 %less, i64 %turn
+  %p1 = add i64 %p, 1
+  %m0 = mul i64 %e, %p
+  %m1 = mul i64 %e, %p1
+  %lo = udiv i64 %m0, %threads
+  %hi = udiv i64 %m1, %threads
+  %size = sub i64 %hi, %lo
+  %up = add i64 %size, {pieces_less_one}
+  %c = udiv i64 %up, {pieces}
+  %line = mul i64 %p, {align}
+  %counters = getelementptr i8, ptr %s, i64 {state}
+  %pn = getelementptr i8, ptr %counters, i64 %line
   br label %next
 next:
-  %i = atomicrmw add ptr %pn, i64 %c seq_cst
-  %more = icmp slt i64 %i, %e
-  br i1 %more, label %work, label %done
+  %old = atomicrmw add ptr %pn, i64 %c seq_cst
+  %i = add i64 %lo, %old
+  %more = icmp slt i64 %i, %hi
+  br i1 %more, label %work, label %over
 work:
   %end = add i64 %i, %c
-  %over = icmp sgt i64 %end, %e
-  %hi = select i1 %over, i64 %e, i64 %end
-  call void %f(ptr %a, i64 %i, i64 %hi, ptr %scratch)
+  %beyond = icmp sgt i64 %end, %hi
+  %to = select i1 %beyond, i64 %hi, i64 %end
+  call void %f(ptr %a, i64 %i, i64 %to, ptr %scratch)
   br label %next
+over:
+  %k1 = add i64 %k, 1
+  %others = icmp slt i64 %k1, %threads
+  br i1 %others, label %part, label %done
 done:
   ret void
 }}
@@ -81,6 +106,10 @@ define ptr @morok.worker(ptr %s) nounwind {{
 entry:
   %memory = alloca ptr, align 8
   store ptr null, ptr %memory, align 8
+  %pid = getelementptr i8, ptr %s, i64 20
+  %before = atomicrmw add ptr %pid, i32 1 seq_cst
+  %number = add i32 %before, 1
+  %id = zext i32 %number to i64
   %door = getelementptr i8, ptr %s, i64 24
   %pstop = getelementptr i8, ptr %s, i64 12
   %pb = getelementptr i8, ptr %s, i64 72
@@ -148,7 +177,7 @@ grow:
 run:
   %size2 = phi i64 [ %size, %room ], [ %want, %grow ]
   %scratch = load ptr, ptr %memory, align 8
-  call void @share(ptr %s, ptr %scratch)
+  call void @share(ptr %s, ptr %scratch, i64 %id)
   br label %finished
 finished:
   %left = atomicrmw sub ptr %door, i64 1 seq_cst
@@ -184,16 +213,21 @@ parallel:
   store i64 %extent, ptr %pe, align 8
   %w64 = zext i32 %workers to i64
   %threads = add i64 %w64, 1
-  %parts = mul i64 %threads, 16
-  %c0 = add i64 %extent, %parts
-  %c1 = sub i64 %c0, 1
-  %chunk = udiv i64 %c1, %parts
-  %pc = getelementptr i8, ptr %s, i64 56
-  store i64 %chunk, ptr %pc, align 8
+  %pt = getelementptr i8, ptr %s, i64 56
+  store i64 %threads, ptr %pt, align 8
+  br label %reset
+reset:
+  %part = phi i64 [ 0, %parallel ], [ %part1, %reset ]
+  %line = mul i64 %part, {align}
+  %counters = getelementptr i8, ptr %s, i64 {state}
+  %pn = getelementptr i8, ptr %counters, i64 %line
+  store atomic i64 0, ptr %pn monotonic, align 8
+  %part1 = add i64 %part, 1
+  %unset = icmp slt i64 %part1, %threads
+  br i1 %unset, label %reset, label %open
+open:
   %pb = getelementptr i8, ptr %s, i64 72
   store i64 %bytes, ptr %pb, align 8
-  %pn = getelementptr i8, ptr %s, i64 64
-  store atomic i64 0, ptr %pn seq_cst, align 8
   %m = getelementptr i8, ptr %s, i64 128
   %cv = getelementptr i8, ptr %s, i64 256
   %door = getelementptr i8, ptr %s, i64 24
@@ -207,11 +241,11 @@ parallel:
   store atomic i32 %g2, ptr %s seq_cst, align 4
   %b = call i32 @pthread_cond_broadcast(ptr %cv)
   %u = call i32 @pthread_mutex_unlock(ptr %m)
-  call void @share(ptr %s, ptr %scratch)
+  call void @share(ptr %s, ptr %scratch, i64 0)
   %closed = atomicrmw or ptr %door, i64 -9223372036854775808 seq_cst
   br label %spin
 spin:
-  %k = phi i32 [ 0, %parallel ], [ %k1, %again ], [ %k1, %yield ]
+  %k = phi i32 [ 0, %open ], [ %k1, %again ], [ %k1, %yield ]
   %d = load atomic i64, ptr %door seq_cst, align 8
   %inside = trunc i64 %d to i32
   %all = icmp eq i32 %inside, 0
@@ -290,8 +324,9 @@ def thread_pool_text(arch: str) -> str:
     """The pool as LLVM IR."""
     declare, pause = _PAUSE.get(arch, ("", ""))
     return _TEXT.format(
-        declare=declare, pause=pause, spins=_SPINS, spins_in_plan=_SPINS * _SPINS_IN_PLAN, align=_ALIGN
-    )
+        declare=declare, pause=pause, spins=_SPINS, spins_in_plan=_SPINS * _SPINS_IN_PLAN, align=_ALIGN,
+        state=_STATE, pieces=_PIECES, pieces_less_one=_PIECES - 1,
+    )  # fmt: skip
 
 
 def thread_pool_code() -> bytes:
@@ -314,9 +349,9 @@ class _Team:
 
     __slots__ = ("_libc", "_raw", "_threads", "address")
 
-    def __init__(self, libc: Any) -> None:
+    def __init__(self, libc: Any, count: int) -> None:
         self._libc = libc
-        self._raw = ctypes.create_string_buffer(_STATE + _ALIGN)
+        self._raw = ctypes.create_string_buffer(_STATE + _ALIGN * (count + 2))
         self.address = (ctypes.addressof(self._raw) + _ALIGN - 1) // _ALIGN * _ALIGN
         self._threads: list[ctypes.c_void_p] = []
         libc.pthread_mutex_init(ctypes.c_void_p(self.address + 128), None)
@@ -374,7 +409,7 @@ class ThreadPool:
         with self._lock:
             found = self._teams.get(count)
             if found is None:
-                found = _Team(self._libc)
+                found = _Team(self._libc, count)
                 found.start(count, self._code.addresses["morok.worker"])
                 self._teams[count] = found
             return found.address

@@ -1,5 +1,6 @@
 """The CPU's workers: shared axes, forks, threads, clean ends."""
 
+import ctypes
 import os
 import subprocess
 import sys
@@ -7,6 +8,7 @@ import threading
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -55,6 +57,53 @@ def test_workers_share_an_axis(device: CPU, threads: int) -> None:
     with knobs.override(THREADS=threads):
         for _ in range(50):
             assert (run(device, kernel) == EXPECTED).all()
+
+
+@pytest.mark.parametrize("extent", [1, 2, 3, 7, 31, 64, 100])
+def test_every_place_is_visited_once(device: CPU, extent: int) -> None:
+    """In place: what is visited twice is added twice."""
+    n = 4 * extent
+    kernel = device.compile(split(add(n), 0, extent, AxisKind.THREAD, outer=True), "add")
+    for threads in (2, 5):
+        total, one = (device.buffer(n, float32) for _ in range(2))
+        total.copy_in(np.zeros(n, np.float32))
+        one.copy_in(np.arange(n, dtype=np.float32))
+        with knobs.override(THREADS=threads):
+            for _ in range(40):
+                kernel([total, total, one], {})
+        assert (total.copy_out() == 40 * np.arange(n)).all()
+
+
+def test_a_thread_has_the_same_part_of_every_kernel() -> None:
+    """The caller waits in its first piece until the worker has begun."""
+    count, seen, begun = 64, dict[int, list[tuple[int, int]]](), threading.Event()
+
+    @ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
+    def work(arguments: Any, low: int, high: int, scratch: Any) -> None:
+        who = threading.get_ident()
+        seen.setdefault(who, []).append((low, high))
+        if who == caller:
+            begun.wait(20)
+        else:
+            begun.set()
+
+    @ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)
+    def extent(arguments: Any) -> int:
+        return count
+
+    caller, pool = threading.get_ident(), thread_pool()
+    addresses = [ctypes.cast(f, ctypes.c_void_p).value for f in (work, extent)]
+    table = (ctypes.c_int64 * 3)(*addresses, 0)
+    with knobs.override(THREADS=2):
+        state = pool.ready()
+    for _ in range(5):
+        seen.clear()
+        begun.clear()
+        pool.run(state, ctypes.addressof(table), 1, None, 0)
+        assert begun.is_set()
+        (own,), (others,) = ([r for w, r in seen.items() if (w == caller) is mine] for mine in (True, False))
+        assert own[0][0] == 0 and others[0][0] == count // 2
+        assert sorted(i for low, high in own + others for i in range(low, high)) == list(range(count))
 
 
 def test_several_callers(device: CPU) -> None:
