@@ -268,7 +268,8 @@ def accumulate_rows_in_cache(
     ):
         return False
     row = int(loops[0].arg[0])
-    if not {row, number} <= builder.loops.by_number.keys():  # another reduction has cut it already
+    left = builder.loops.by_number
+    if row not in left or left.get(number) is not c:  # another reduction has cut it already
         return False
     if _repeated_by_row(builder.loops, row, number):
         return False
@@ -321,8 +322,8 @@ def outputs(builder: Builder, effect: UOp, across: set[UOp], done: set[int]) -> 
         return
     c = found[0]
     number = int(c.arg[0])
-    if number in done:
-        return
+    if number in done or (c in across and builder.loops.by_number.get(number) is not c):
+        return  # also by a reduction that accumulates in the cache
     done.add(number)
     value = store.src[1]
     inner = [n for n in toposort(value) if n.op is Ops.REDUCE and c in ranges(n)]
