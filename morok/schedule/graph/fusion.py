@@ -38,11 +38,15 @@ from morok.schedule.graph.uses import (
     Level,
     Root,
     Use,
+    around,
+    comparing,
     counted,
     fix_order,
     is_averaged,
+    is_cut,
     live_in,
     outermost,
+    place_in,
     points,
     reason_to_run_apart,
     way_of,
@@ -163,12 +167,15 @@ class Chooser:
         self.users: dict[UOp, int] = {}
         self.decides: dict[UOp, Sides] = {}  # memory: of which comparisons it is on a side
         self.padded: set[UOp] = set()
+        self.compares: set[UOp] = set()  # with all places of a gather, which never are
         self.repeated: dict[UOp, float] = {}  # reductions and functions, and how often they are computed
 
     def run(self, order: list[UOp]) -> dict[UOp, str]:
         for node in order:
             if self.is_padding(node):
                 self.padded.add(node)
+            if node in self.collapsed:
+                self.compares.update(comparing(node))
             for s in dict.fromkeys(node.src):
                 self.users[s] = self.users.get(s, 0) + 1
         for node in reversed(order):
@@ -251,6 +258,8 @@ class Chooser:
         op = node.op
         if op is Ops.REDUCE_AXIS or op is Ops.SCAN_AXIS:
             return True
+        if node in self.compares or is_cut(node):
+            return False
         if op is Ops.SHRINK:  # less to store than its source, if nobody else wants the source
             source = node.src[0]
             return self.users[source] == 1 and 2 * self.costs.count[node] <= self.costs.count[source]
@@ -304,14 +313,16 @@ class Chooser:
         kernel = use.kernel
         sizes = known_shape(node.src[0])
         below, loops = list(use.indices), []
+        alive = live_in(use.indices)
+        # a grid computes what it looks up while it waits for memory; a processor has no time for that
+        looked_up = node in self.collapsed and self.costs.machine.grid is None
         for axis in node.arg[1]:
             if sizes[axis] in (0, 1):
                 continue
             loop = new_loop(sizes[axis], kernel.next_range, AxisKind.REDUCE)
             kernel.next_range += 1
-            below[axis] = loop
+            below[axis] = place_in(alive, loop) if looked_up else loop
             loops.append(loop)
-        alive = live_in(use.indices)
         times, depth = self.evaluations(alive, use)
         level = Level(frozenset(loops), times, self.contraction(node))
         nest = (*use.nest[:depth], level) if node not in self.collapsed else use.nest
@@ -339,7 +350,7 @@ class Chooser:
         reduced = costs.has_reduce[node]
         if len(uses) > MAX_USES and (costs.leaves[node] or reduced or work > TRIVIAL):
             return f"it is read at {len(uses)} different places"
-        if any(use.kernel.code > MAX_CODE for use in uses):
+        if work > TRIVIAL and any(use.kernel.code > MAX_CODE for use in uses):
             return f"one kernel would have more than {MAX_CODE} operations"
         if node.op is Ops.SCAN_AXIS:
             apart = next((found for use in uses if (found := reason_to_run_apart(node, use))), None)
@@ -355,7 +366,7 @@ class Chooser:
                 return "it is compared with something made of itself, and must be the same on both sides"
         total = 0.0
         slow: str | None = None
-        seen: set[Root] = set()
+        seen: dict[Root, set[frozenset[UOp]]] = {}  # kernels, and the loops that they read it in
         for use in uses:
             alive = live_in(use.indices)
             times, depth = self.evaluations(alive, use)
@@ -376,10 +387,12 @@ class Chooser:
                 slow = waiting_reason(node, use.kernel.points, costs)
             if not reduced:
                 distinct = min(count, points(alive))
+                if not depth and costs.machine.grid is None:
+                    times = points(around(use.kernel, alive))
                 times = min(times, distinct * TILE)
-                if use.kernel in seen:
+                if alive not in seen.get(use.kernel, (alive,)):
                     times *= AGAIN
-            seen.add(use.kernel)
+            seen.setdefault(use.kernel, set()).add(alive)
             total += times
         reason = self.compare(node, uses, work, count, total, len(seen)) or slow
         heavy = (reduced and node.op is Ops.REDUCE_AXIS) or costs.machine.op_costs.of(node.op) >= FUNCTION

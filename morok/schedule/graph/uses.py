@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, final
 
 from morok.ir.bounds import vmax
 from morok.ir.infer import ranges
-from morok.ir.node import UOp
+from morok.ir.node import UOp, const
 from morok.ir.ops import Ops
 from morok.schedule.contraction import GraphContraction
 from morok.schedule.graph.compared import NOWHERE, Sides
@@ -107,12 +107,30 @@ def live_in(indices: Indices) -> frozenset[UOp]:
     return found
 
 
+def place_in(alive: frozenset[UOp], loop: UOp) -> UOp:
+    """A place along an axis, in lieu of the loop of a gather, which there will not be: some number for each
+    point that the gather is computed for, and another one for each gather."""
+    size, number = loop.src[0], int(loop.arg[0])
+    total: UOp | int = number
+    for r in sorted(alive, key=lambda r: int(r.arg[0])):
+        total = r + total
+    return const(loop.dtype, total) % size if isinstance(total, int) else total % size
+
+
 def outermost(kernel: Root, alive: frozenset[UOp]) -> frozenset[UOp]:
     """The loops over outputs that run around a value: its own, if they can be the outer ones."""
     for outer in kernel.order or ():
         if alive <= outer:
             return alive if fits(kernel, alive) else outer
     return alive if fits(kernel, alive) else kernel.loops
+
+
+def around(kernel: Root, alive: frozenset[UOp]) -> frozenset[UOp]:
+    """The loops that a processor computes a value in: outputs are stored in order, so that it is computed
+    again for those further out that it does not depend on."""
+    own = outermost(kernel, alive)
+    inner = max((int(r.arg[0]) for r in own), default=-1)
+    return own | frozenset(r for r in kernel.loops if int(r.arg[0]) < inner)
 
 
 def fits(kernel: Root, alive: frozenset[UOp]) -> bool:
@@ -123,3 +141,27 @@ def fix_order(kernel: Root, alive: frozenset[UOp]) -> None:
     """A reduction over the rest of the kernel: the loops it depends on become outer ones."""
     if alive < kernel.loops and fits(kernel, alive):
         kernel.order = sorted({*(kernel.order or ()), alive}, key=len)
+
+
+def is_cut(node: UOp) -> bool:
+    """Whether an integer is kept between bounds here. Whoever reads it from memory would not know them."""
+    return node.op in (Ops.MIN, Ops.MAX) and node.dtype.is_int and any(_is_const(s) for s in node.src)
+
+
+def _is_const(node: UOp) -> bool:
+    while node.op.is_movement:
+        node = node.src[0]
+    return node.op is Ops.CONST
+
+
+def comparing(gather: UOp) -> set[UOp]:
+    """The nodes between a gather and what it reads: one element for every place that it might read."""
+    sizes = known_shape(gather.src[0])
+    inside: set[UOp] = set()
+    waiting = [gather.src[0]]
+    while waiting:
+        node = waiting.pop()
+        if node.op.is_alu and node not in inside and known_shape(node) == sizes:
+            inside.add(node)
+            waiting += node.src
+    return inside

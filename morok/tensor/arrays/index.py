@@ -154,7 +154,8 @@ def _positions(x: T, where: Any, axis: int, writes: bool = False) -> T:
         array = np.asarray(where)
         array = array.astype(np.int64) if array.size == 0 else array
         if isinstance(size, int):
-            return from_data(x, _known_positions(array, size, axis, x.shape))
+            known = _known_positions(array, size, axis, x.shape)
+            return from_data(x, known) if writes or not size else _within(x, known, size)
         tensor = from_data(x, array)
     if not tensor.dtype.is_bounded_int:
         raise DTypeError(f"an index must be made of integers, not {tensor.dtype}")
@@ -167,6 +168,14 @@ def _positions(x: T, where: Any, axis: int, writes: bool = False) -> T:
         places = comparison.where(places < 0, places + x._new(limit), places)
     complaint = Complaint(_outside("{}", size, axis, x.shape), signed)
     return x._new(checked(places.uop, limit, complaint, writes))
+
+
+def _within(x: T, known: Any, size: int) -> T:
+    """Positions that are known to be there, so that a kernel sees it too: the lesser of two costs less than
+    asking whether they are."""
+    narrow = known.astype(np.uint32 if size <= 1 << 31 else np.uint64)
+    places = from_data(x, narrow)
+    return x._new(alu(Ops.MIN, places.uop, expand_to(const(places.dtype, size - 1), places.shape)))
 
 
 def gather(t: T, dim: Any = None, index: Any = None, *, axis: int | None = None) -> T:
@@ -185,7 +194,12 @@ def gather(t: T, dim: Any = None, index: Any = None, *, axis: int | None = None)
     there = as_operand(t, index)
     if 0 in there.shape and there.ndim != t.ndim:  # PyTorch: nothing is asked for
         return reshape(shrink(reshape(t, t.numel()), [(0, 0)]), there.shape)
-    where = index_along(t, index, at, "gather")
+    return gathered(t, at, index_along(t, index, at, "gather"))
+
+
+def gathered(t: T, at: int, where: T) -> T:
+    """The elements of an axis at positions that are there, or that somebody has asked about."""
+    own = t.shape
     x = shrink(t, [None if i == at else (0, size) for i, size in enumerate(where.shape)])
     # The axis that is looked through goes last, and a 1 takes its place.
     x = transpose(unsqueeze(x, -1), at, -1)

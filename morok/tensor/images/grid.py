@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from typing import Any
 
 from morok import dtype as dt
 from morok.errors import ArgumentError, ShapeError
 from morok.ir.infer import show_shape
-from morok.tensor.arrays.index import gather
+from morok.tensor.arrays.index import gathered
 from morok.tensor.arrays.joining import stack
 from morok.tensor.arrays.movement import expand, reshape, squeeze, unsqueeze
 from morok.tensor.creation.constructors import arange, as_operand
@@ -137,17 +138,22 @@ def _mirrored(x: Any, low: float, high: float) -> Any:
 
 
 def _looked_up(x: T, places: list[Any], sizes: list[int], zeros: bool) -> Any:
-    """x (N, C, flat) at whole places, each (N, …); 0 outside if so asked."""
+    """x (N, C, flat) at whole places, each (N, …); 0 outside if so asked.
+
+    Places are cut to the image as integers: so no kernel has to ask whether they are there.
+    """
     flat: Any = None
     exists: Any = None
+    dtype = dt.int32 if math.prod(sizes) <= 1 << 31 else dt.int64
     for p, n in zip(places, sizes, strict=True):
         here = (p >= 0.0) & (p <= n - 1.0)
-        whole = cast(where(here, p, 0.0), dt.int64)
+        whole = clamp(cast(where(here, p, 0.0), dtype), 0, max(n - 1, 0))
         flat = whole if flat is None else flat * n + whole
         exists = here if exists is None else exists & here
     lead, rest = x.shape[:2], flat.shape[1:]
+    flat = clamp(flat, 0, max(math.prod(sizes) - 1, 0))  # once more, where it is read from memory
     index = expand(reshape(flat, lead[0], 1, -1), lead[0], lead[1], -1)
-    found = reshape(gather(x, 2, index), *lead, *rest)
+    found = reshape(gathered(x, 2, index), *lead, *rest)
     return where(unsqueeze(exists, 1), found, 0.0) if zeros else found
 
 

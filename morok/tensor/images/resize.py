@@ -51,15 +51,23 @@ def interpolate(
         raise ArgumentError(f'antialias is for "linear" and "bicubic", not for {mode!r}')
     factors = factors_of(scale_factor, count) if size is None else [None] * count
     wanted = whole_numbers(size, count) if size is not None else []
-    for i in range(count):
-        old = x.shape[2 + i]
+    axes = []
+    for i, (old, factor) in enumerate(zip(x.shape[2:], factors, strict=True)):
         if not isinstance(old, int):
             raise ShapeError(f"interpolate of shape {show_shape(x.shape)} needs known sizes")
-        factor = factors[i]
         new = wanted[i] if factor is None else int(old * factor)
         ratio = old / max(new, 1) if factor is None or recompute_scale_factor else 1.0 / factor
+        axes.append((i, old, new, ratio))
+    for i, old, new, ratio in sorted(axes, key=_least_work):
         x = _resized(x, 2 + i, old, new, ratio, mode, bool(align_corners), antialias)
     return x
+
+
+def _least_work(axis: tuple[int, int, int, float]) -> tuple[float, int]:
+    """What leaves the least for other axes goes first; and the last axis, in which elements are read one by
+    one and not in vectors, where it has the fewest of them."""
+    i, old, new, _ = axis
+    return new / max(old, 1), -i if new > old else i
 
 
 def _resized(
@@ -87,6 +95,8 @@ def _nearest(x: T, axis: int, old: int, new: int, ratio: float, mode: str) -> T:
     whole = np.minimum(np.floor(at).astype(np.int64), old - 1)
     if old and new % old == 0 and np.array_equal(whole, np.arange(new) // max(new // old, 1)):
         return repeat_interleave(x, new // old, axis)
+    if x.dtype.is_float:
+        return weighted(x, axis, whole[:, None], np.ones((new, 1)))
     return take(x, whole, axis)
 
 

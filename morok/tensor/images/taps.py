@@ -2,8 +2,8 @@
 
     y[…, i, …] = Σ_k  weights[i, k] · x[…, places[i, k], …]
 
-Places and weights are arrays, known when the graph is made. The sum is a loop in a kernel, of as many steps
-as there are places, and its gradient puts each element back where it came from.
+Places and weights are arrays, known when the graph is made. So it is a product with a sparse matrix, and its
+gradient is one with the transposed matrix, whose places are known as well: both only read.
 """
 
 from __future__ import annotations
@@ -12,40 +12,146 @@ from typing import Any
 
 import numpy as np
 
-from morok.tensor.arrays import reduce
-from morok.tensor.arrays.index import take
+from morok import dtype as dt
+from morok.dtype.records import record
+from morok.ir import movement as move
+from morok.ir.call import attributes, call
+from morok.ir.infer import Shape
+from morok.ir.node import UOp, alu, const
+from morok.ir.ops import Ops
+from morok.tensor.core import expand_to, iota, require_shape
 from morok.tensor.creation.constructors import from_data
-from morok.tensor.elementwise.comparison import where
 from morok.tensor.elementwise.conversion import cast
 from morok.tensor.elementwise.floats import floating
 from morok.tensor.elementwise.operators import T
+from morok.tensor.gradient.walk import CALLS
+
+_WRITTEN_OUT = 8  # places of an element up to which their sum is written out rather than being a loop
+_HALVINGS = 8  # of a weight: exact, but for the smallest numbers
 
 
-def taken(x: T, axis: int, places: Any) -> T:
-    """The elements at places (new, k): k as a new axis behind `axis`."""
-    return take(x, places, axis)
+@record(frozen=True)
+class Taps:
+    """A sparse matrix as tables (k, rows): which elements each row is the sum of."""
+
+    places: Any
+    weights: Any
+    kind: str = ""  # "equal": all weights are 1; "masked": some are 0, and what is there does not count
 
 
-def spread_along(x: T, axis: int, values: Any) -> T:
-    """An array (new, k) as a tensor that goes with `taken(x, axis, …)`, in the type of x."""
-    shape = [1] * (x.ndim + 1)
-    shape[axis : axis + 2] = values.shape
-    return cast(from_data(x, np.asarray(values).reshape(shape)), x.dtype)
+_EQUAL, _MASKED = "equal", "masked"
 
 
 def weighted(t: T, axis: int, places: Any, weights: Any) -> T:
     """The sums above. `places` and `weights` have the shape (new, k)."""
     x = floating(t)
-    if places.shape[1] == 1 and (weights == 1.0).all():
-        return take(x, places[:, 0], axis)
-    parts, there = taken(x, axis, places), weights != 0
-    if not there.all():  # what has no weight does not count, whatever it is: 0 · ∞ is not 0
-        shape = [1] * (x.ndim + 1)
-        shape[axis : axis + 2] = there.shape
-        parts = where(from_data(x, there.reshape(shape)), parts, 0.0)
-    if not (weights[there] == 1.0).all():
-        parts = parts * spread_along(x, axis, weights)
-    return reduce.sum(parts, axis + 1)
+    size = x.shape[axis]
+    assert isinstance(size, int)
+    rows, k = np.nonzero(weights)
+    at, by = np.asarray(places)[rows, k], np.asarray(weights)[rows, k]
+    there, back = taps_of(rows, at, by, len(places)), taps_of(at, rows, by, size)
+    tables = (*_tables(x, there), *_tables(x, back))
+    return x._new(_called(x.uop, axis, tables, (there.kind, back.kind)))
+
+
+def _called(x: UOp, axis: int, tables: tuple[UOp, UOp, UOp, UOp], kinds: tuple[str, str]) -> UOp:
+    """The sums under their name. If they are kept, they lie in the order in which x lies."""
+    if x.op is Ops.PERMUTE:
+        return move.permute(_called(x.src[0], x.arg[axis], tables, kinds), x.arg)
+    return call("taps", _summed(x, axis, tables[0], tables[1], kinds[0]), x, *tables, axis=axis, kinds=kinds)
+
+
+def taps_of(rows: Any, columns: Any, weights: Any, count: int) -> Taps:
+    """The tables of a matrix with `count` rows, from its elements that are not 0."""
+    width = int(columns.max(initial=0)) + 1
+    cells, of = np.unique(rows * width + columns, return_inverse=True)
+    weights = np.bincount(of.reshape(-1), weights, minlength=len(cells))
+    rows, columns = cells // width, cells % width
+    counts = np.bincount(rows, minlength=count)
+    most = max(int(counts.max(initial=0)), 1)
+    k = np.arange(len(cells)) - np.repeat(np.cumsum(counts) - counts, counts)
+    lacking = most - counts
+    is_masked = bool((lacking > min(_HALVINGS, most - 1)).any())
+    k = k if is_masked else np.where(k > 0, k + lacking[rows], 0)
+    places, found = np.zeros((most, count), np.uint32), np.zeros((most, count))
+    places[k, rows], found[k, rows] = columns, weights
+    if is_masked:
+        return Taps(places, found, _MASKED)
+    # Rows of fewer elements have the first several times, by halves: w/4 + w/4 + w/2 is w to the last bit.
+    step = np.arange(most)[:, None]
+    again = step <= lacking
+    halves = found[0] * 0.5 ** np.where(again, lacking - np.maximum(step, 1) + 1, 0)
+    found = np.where(again, halves, found)
+    return Taps(np.where(again, places[0], places), found, _EQUAL if (found == 1.0).all() else "")
+
+
+def _tables(x: T, taps: Taps) -> tuple[UOp, UOp]:
+    weights = taps.weights if x.dtype is dt.float64 else taps.weights.astype(np.float32)
+    return from_data(x, taps.places).uop, cast(from_data(x, weights), x.dtype).uop
+
+
+def _summed(x: UOp, axis: int, places: UOp, weights: UOp, kind: str) -> UOp:
+    """The sums, of tables (k, new)."""
+    sizes = require_shape(x)
+    count, new = require_shape(places)
+    size = sizes[axis]
+    assert isinstance(count, int) and isinstance(size, int)
+    # Places are known to be there, but not to a kernel: the lesser of two costs less than asking.
+    places = alu(Ops.MIN, places, expand_to(const(places.dtype, max(size - 1, 0)), (count, new)))
+    shape = (*sizes[:axis], new, *sizes[axis + 1 :])
+
+    def part(first: int, last: int) -> UOp:
+        """Terms of some rows of the tables, (k, …, new, …)."""
+        k = last - first
+        spread = tuple([k if i == 0 else new if i == axis + 1 else 1 for i in range(len(sizes) + 1)])
+        at, by = (move.reshape(move.shrink(t, [(first, last), (0, new)]), spread) for t in (places, weights))
+        here = (k, *shape)
+        term = _looked_up(x, axis, at, here)
+        term = term if kind == _EQUAL else alu(Ops.MUL, term, expand_to(by, here))
+        if kind != _MASKED:
+            return term
+        has_weight = alu(Ops.CMPNE, by, expand_to(const(by.dtype, 0.0), spread))
+        return alu(Ops.WHERE, expand_to(has_weight, here), term, expand_to(const(term.dtype, 0.0), here))
+
+    if count > _WRITTEN_OUT:
+        return move.reshape(move.reduce_axis(part(0, count), Ops.ADD, (0,)), shape)
+    terms = [move.reshape(part(k, k + 1), shape) for k in range(count)]
+    total = terms[0]
+    for term in terms[1:]:
+        total = alu(Ops.ADD, total, term)
+    return total
+
+
+def _looked_up(x: UOp, axis: int, places: UOp, sizes: Shape) -> UOp:
+    """The elements of an axis at places, in (k, …, new, …). What is kept in memory of it lies in order."""
+    own = require_shape(x)
+    wide = (*sizes, own[axis])
+    last = len(own)
+    table = move.reshape(x, (1, *own, 1))
+    table = move.permute(
+        table, [axis + 1 if i == last + 1 else last + 1 if i == axis + 1 else i for i in range(last + 2)]
+    )
+    at = move.reshape(places, (*require_shape(places), 1))
+    hit = alu(
+        Ops.CMPEQ,
+        expand_to(at, wide),
+        expand_to(iota((1,) * (last + 1) + (own[axis],), last + 1, at.dtype), wide),
+    )
+    value = alu(Ops.WHERE, hit, expand_to(table, wide), expand_to(const(x.dtype, 0.0), wide))
+    return move.reshape(move.reduce_axis(value, Ops.ADD, (last + 1,)), sizes)
+
+
+def pull_taps(node: UOp, g: UOp, source: int) -> UOp | None:
+    """The gradient: with the other tables."""
+    if source != 1:
+        return None
+    places, weights, back_places, back_weights = node.src[2:]
+    given = attributes(node)
+    axis, (kind, back) = given["axis"], given["kinds"]
+    return _called(g, axis, (back_places, back_weights, places, weights), (back, kind))
+
+
+CALLS["taps"] = pull_taps
 
 
 def trimmed(places: Any, weights: Any) -> tuple[Any, Any]:

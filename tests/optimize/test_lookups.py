@@ -1,0 +1,134 @@
+"""Programs that look elements up at places: what their kernels must have, on a processor and on an H200.
+
+A lookup is a read: no loop goes over what might be read, and places that are known to be there, or are cut to
+be, are not asked about. The gradient of known places reads as well, and puts nothing in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+from morok import Tensor
+from morok.device.registry import get_device
+from morok.ir.node import toposort
+from morok.ir.ops import Ops
+from morok.optimize.record import applied
+from morok.schedule.graph import fusion
+from morok.schedule.schedule import schedule
+from tests.optimize.plans import an_h200, planned
+
+Results = Sequence[Tensor]
+
+
+class Row(NamedTuple):
+    """A program of tensors on a device, and how many kernels are enough."""
+
+    make: Callable[[str], Results]
+    most: int
+
+
+def image(device: str, *shape: int) -> Tensor:
+    return Tensor.empty(*shape, dtype="float32", device=device)
+
+
+def resized(training: bool = False, **how: object) -> Callable[[str], Results]:
+    def make(device: str) -> Results:
+        x = image(device, 4, 16, 56, 56)
+        y = x.interpolate(**how)  # type: ignore[arg-type]
+        return y.gradient(x, gradient=image(device, *(int(str(n)) for n in y.shape))) if training else (y,)
+
+    return make
+
+
+def sampled(mode: str, border: str) -> Callable[[str], Results]:
+    def make(device: str) -> Results:
+        grid = image(device, 4, 56, 56, 2)
+        return (image(device, 4, 16, 56, 56).grid_sample(grid, mode, border, align_corners=False),)
+
+    return make
+
+
+def taken(device: str) -> Results:
+    return (image(device, 64, 100)[:, [3, 1, 4, 1, 5]],)
+
+
+# one pass along each axis at most, and one for places and weights
+TABLE: dict[str, Row] = {
+    "bilinear, twice": Row(resized(scale_factor=2, mode="bilinear"), 2),
+    "bilinear, half": Row(resized(scale_factor=0.5, mode="bilinear"), 2),
+    "bilinear, 1.7": Row(resized(scale_factor=1.7, mode="bilinear"), 2),
+    "bilinear to primes": Row(resized(size=(31, 97), mode="bilinear", align_corners=True), 2),
+    "bilinear, twice, gradient": Row(resized(True, scale_factor=2, mode="bilinear"), 2),
+    "bilinear, half, gradient": Row(resized(True, scale_factor=0.5, mode="bilinear"), 2),
+    "bilinear, 1.7, gradient": Row(resized(True, scale_factor=1.7, mode="bilinear"), 2),
+    "bicubic, twice": Row(resized(scale_factor=2, mode="bicubic"), 2),
+    "bicubic, 1.7, gradient": Row(resized(True, scale_factor=1.7, mode="bicubic"), 2),
+    "nearest, 1.7": Row(resized(scale_factor=1.7, mode="nearest"), 2),
+    "nearest, 1.7, gradient": Row(resized(True, scale_factor=1.7, mode="nearest"), 2),
+    "grid, bilinear": Row(sampled("bilinear", "zeros"), 2),
+    "grid, bilinear, border": Row(sampled("bilinear", "border"), 2),
+    "grid, nearest, mirrored": Row(sampled("nearest", "reflection"), 2),
+    "columns": Row(taken, 1),
+}
+
+
+@pytest.mark.parametrize("device", ["CPU", "CUDA"])
+@pytest.mark.parametrize("name", TABLE)
+def test_lookups_are_reads(name: str, device: str) -> None:
+    row = TABLE[name]
+    with an_h200() if device == "CUDA" else nullcontext():
+        kernels = [item.ast for item in schedule([t.uop for t in row.make(device)]).items]
+    assert len(kernels) <= row.most
+    for kernel in kernels:
+        nodes = toposort(kernel)
+        assert not any(n.op in (Ops.REDUCE, Ops.CHECK) for n in nodes)
+        assert not any(n.op is Ops.INDEX and len(n.src) > 2 for n in nodes), (
+            "it asks whether a place is there"
+        )
+
+
+def test_a_processor_computes_places_once_for_all_channels() -> None:
+    kernels = [i.ast for i in schedule([t.uop for t in sampled("bilinear", "zeros")("CPU")]).items]
+    assert len(kernels) == 2
+    assert not any(n.op in (Ops.FLOOR, Ops.TRUNC) for n in toposort(kernels[-1]))
+
+
+def test_columns_of_several_reductions_are_cut_once() -> None:
+    """Softmax along an axis before the last: 256 lanes in one body take compilers many seconds."""
+    machine = get_device("CPU").machine
+    (kernel,) = planned([Tensor.empty(16, 128, 256, dtype="float32", device="CPU").softmax(1).uop], machine)
+    lanes: dict[int, int] = {}
+    for opt in applied(kernel.ast):
+        if opt.name == "UPCAST":
+            lanes[opt.axis] = lanes.get(opt.axis, 1) * int(opt.amount)
+    assert lanes and max(lanes.values()) <= 64, lanes
+
+
+def _with_reductions(*results: Tensor) -> list[bool]:
+    items = schedule([t.uop for t in results]).items
+    return [any(n.op is Ops.REDUCE for n in toposort(item.ast)) for item in items]
+
+
+def test_a_lookup_is_not_torn_apart_where_a_kernel_gets_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fusion, "MAX_CODE", 5)
+    x, places = image("CPU", 300), Tensor.empty(2, 500, dtype="int32", device="CPU")
+    y = (x[places[0]] * 0.5 + 1.0).abs() * 0.25 - 3.0
+    assert not any(_with_reductions(y + x[places[1]] * y))
+
+
+def test_what_is_looked_up_often_is_computed_before() -> None:
+    x, places = image("CPU", 1000), np.arange(200000) * 7 % 1000
+    assert len(_with_reductions(x.tan()[places])) == 2
+    assert len(_with_reductions(x.tan()[places[:500]])) == 1
+
+
+def test_a_processor_computes_what_outer_loops_share_once() -> None:
+    x = image("CPU", 256, 4096)
+    assert len(_with_reductions(x * image("CPU", 4096).sin().exp())) == 2
+    assert len(_with_reductions(x * image("CPU", 256, 1).sin().exp())) == 1
+    assert len(_with_reductions(x * (image("CPU", 4096) + 1.0))) == 1
