@@ -347,7 +347,7 @@ class Chooser:
     def reason_to_keep(self, node: UOp, uses: list[Use]) -> str | None:
         costs = self.costs
         work, count = costs.work[node], costs.count[node]
-        reduced = costs.has_reduce[node]
+        price, reduced = work, costs.has_reduce[node]
         if len(uses) > MAX_USES and (costs.leaves[node] or reduced or work > TRIVIAL):
             return f"it is read at {len(uses)} different places"
         if work > TRIVIAL and any(use.kernel.code > MAX_CODE for use in uses):
@@ -371,6 +371,10 @@ class Chooser:
             alive = live_in(use.indices)
             times, depth = self.evaluations(alive, use)
             if node.op is Ops.REDUCE_AXIS and node not in self.collapsed:
+                if (
+                    depth and costs.machine.grid is None
+                ):  # what is repeated in another one's loop is no vector
+                    price = work * costs.machine.lanes(node.dtype)
                 slow = slow or self.structural_reason(node, use, alive, depth)
                 if self.is_heavy(node) and work * count > costs.machine.rates.launch:
                     if use.kernel in seen:
@@ -394,7 +398,7 @@ class Chooser:
                     times *= AGAIN
             seen.setdefault(use.kernel, set()).add(alive)
             total += times
-        reason = self.compare(node, uses, work, count, total, len(seen)) or slow
+        reason = self.compare(node, uses, price, count, total, len(seen)) or slow
         heavy = (reduced and node.op is Ops.REDUCE_AXIS) or costs.machine.op_costs.of(node.op) >= FUNCTION
         if reason is None and heavy and total > 1.5 * count:
             self.repeated[node] = total / count
