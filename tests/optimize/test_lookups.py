@@ -132,3 +132,33 @@ def test_a_processor_computes_what_outer_loops_share_once() -> None:
     assert len(_with_reductions(x * image("CPU", 4096).sin().exp())) == 2
     assert len(_with_reductions(x * image("CPU", 256, 1).sin().exp())) == 1
     assert len(_with_reductions(x * (image("CPU", 4096) + 1.0))) == 1
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_a_sum_that_reads_nothing_along_its_loop_leaves_rows_alone(smoothing: float) -> None:
+    """A gradient of a loss: rows are read in order, and one label for each of them does not change that."""
+    x, labels = image("CPU", 256, 1000), Tensor.empty(256, dtype="int64", device="CPU")
+    (g,) = x.cross_entropy(labels, label_smoothing=smoothing).gradient(x)
+    (kernel,) = planned([g.uop], get_device("CPU").machine)
+    assert "ACCUMULATE_IN_CACHE" not in kernel.names
+    assert not any(opt.name == "UPCAST" and opt.axis == 0 for opt in applied(kernel.ast))
+
+
+def test_a_sum_of_negated_choices_needs_no_loop() -> None:
+    x, labels = image("CPU", 256, 1000), Tensor.empty(256, dtype="int64", device="CPU")
+    (g,) = x.cross_entropy(labels).gradient(x)
+    (item,) = schedule([g.uop]).items
+    along = [n for n in toposort(item.ast) if n.op is Ops.REDUCE]
+    assert len(along) == 3, "the largest of a row, its sum, and how many labels count"
+
+
+def test_windows_of_windows_are_two_kernels_on_a_processor() -> None:
+    """An opening of an image: nine times nine elements for each output, or nine and nine."""
+
+    def largest(x: Tensor) -> Tensor:
+        y: Tensor = x.max_pool2d(3, stride=1, padding=1)
+        return y
+
+    assert len(_with_reductions(-largest(-largest(image("CPU", 4, 3, 128, 128))))) == 2
+    pooled = image("CPU", 4, 3, 128, 128).max_pool2d(2).max_pool2d(2)
+    assert len(_with_reductions(pooled)) == 1, "nothing is computed twice"

@@ -211,7 +211,8 @@ def reduction(builder: Builder, node: UOp, effect: UOp, rows: int = 1) -> set[UO
         return set()
     all_reads = reads_of(*node.src[: len(node.arg)])
     # what stays the same for all of a sum is read outside of its loop
-    reads = [a for a in all_reads if not ranges(a.node).isdisjoint(loops)] or all_reads
+    moving = [a for a in all_reads if not ranges(a.node).isdisjoint(loops)]
+    reads = moving or all_reads
     lanes = max(1, machine.vector_bytes // value_bytes(node))
     cost = max(
         weight(value, k, builder.machine.op_costs) for value in node.src[: len(node.arg)] for k in loops
@@ -224,8 +225,12 @@ def reduction(builder: Builder, node: UOp, effect: UOp, rows: int = 1) -> set[UO
     # a loop shorter than a vector cannot become one, such as the width of a small window
     along = [sum(a.step(k) == 1 for a in reads) if trips(k) >= lanes else 0 for k in loops]
     beside = [sum(a.step(r) == 1 for a in reads) for r in outer]
+    if not moving:  # nothing is read step by step: along the loop, unless outputs lie beside each other
+        place = access(store_of(effect).src[0])
+        beside = [count if place.step(r) == 1 else 0 for r, count in zip(outer, beside, strict=True)]
+        along = [int(trips(k) >= lanes) for k in loops]
     jumps = min(sum(a.step(k) not in (0, 1) for a in reads) for k in loops)
-    if beside and max(beside) > max(0, max(along, default=0) - jumps):
+    if beside and max(beside) > max(0, max(along, default=0) - jumps if moving else 0):
         # rows are far apart in memory: several of them at a time keep more loads under way
         builder.vectorise("UNROLL", max(int(k.arg[0]) for k in loops), ROWS_AT_ONCE, ROWS_AT_ONCE)
         column = outer[beside.index(max(beside))]

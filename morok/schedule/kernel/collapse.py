@@ -129,6 +129,9 @@ def _as_choice(what: Sum, value: UOp) -> tuple[UOp | None, UOp]:
             return value.src[0], value.src[1]
         if value.src[1] is neutral:
             return alu(Ops.NOT, value.src[0]), value.src[2]
+    if op is Ops.NEG and what.is_sum:  # no step adds -0 to a sum, or takes it away
+        condition, x = _as_choice(what, value.src[0])
+        return condition, value if condition is None else alu(Ops.NEG, x)
     if op is Ops.CAST and value.src[0].dtype.is_bool and what.is_sum:
         return value.src[0], const(dtype, 1)
     if op is Ops.MUL and dtype.is_bounded_int and what.is_sum:
