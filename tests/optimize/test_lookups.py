@@ -162,3 +162,10 @@ def test_windows_of_windows_are_two_kernels_on_a_processor() -> None:
     assert len(_with_reductions(-largest(-largest(image("CPU", 4, 3, 128, 128))))) == 2
     pooled = image("CPU", 4, 3, 128, 128).max_pool2d(2).max_pool2d(2)
     assert len(_with_reductions(pooled)) == 1, "nothing is computed twice"
+
+
+def test_vectors_are_for_outputs_that_share_a_small_product() -> None:
+    """Channels weighted by a small layer: most of the work is the image."""
+    x, a, b = image("CPU", 8, 64, 28, 28), image("CPU", 8, 16), image("CPU", 64, 16)
+    (kernel,) = planned([(x * a.linear(b).sigmoid()[:, :, None, None]).uop], get_device("CPU").machine)
+    assert [opt.axis for opt in applied(kernel.ast) if opt.name == "UPCAST"] == [2]

@@ -144,13 +144,14 @@ def lanes_of_kernel(builder: Builder, loops: Loops) -> None:
             if node.op is not Ops.REDUCE or node in seen:
                 continue
             seen.add(node)
-            if not tiled and skinny_gemm(builder, effect, node):
+            heavy = not tiled and not outputs_outweigh(effect, node)
+            if heavy and skinny_gemm(builder, effect, node):
                 tiled |= ranges(node)
                 continue
-            product = None if tiled or not shared_by_all(loops, node) else contraction_of((effect,), node)
+            product = contraction_of((effect,), node) if heavy and shared_by_all(loops, node) else None
             if product is not None and (gemv(builder, product) or tile(builder, product)):
                 tiled |= {product.i, product.j}
-            elif not tiled and product is None and single_row(builder, effect, node):
+            elif heavy and product is None and single_row(builder, effect, node):
                 tiled |= ranges(node)
             elif not tiled and frozenset(closed_ranges(node)) not in walked:
                 walked.add(frozenset(closed_ranges(node)))
@@ -171,6 +172,13 @@ def lanes_of_kernel(builder: Builder, loops: Loops) -> None:
     done: set[int] = set()
     for effect in loops.ast.src:
         outputs(builder, effect, across, done)
+
+
+def outputs_outweigh(effect: UOp, reduce: UOp) -> bool:
+    """Whether outputs that share a sum have more to do than the sum has: those get the vectors."""
+    shared = [r for r in output_loops(effect) if r not in ranges(reduce)]
+    steps = math.prod(trips(k) for k in closed_ranges(reduce) if k.op is Ops.RANGE)
+    return math.prod(map(trips, shared)) > steps
 
 
 def shared_by_all(loops: Loops, reduce: UOp) -> bool:
