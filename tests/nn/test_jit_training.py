@@ -16,10 +16,13 @@ Y = rng.standard_normal((8, 2)).astype(np.float32)
 
 
 class Model:
-    """A layer, running statistics, and another layer."""
+    """A layer, running statistics, and another layer.
+
+    A bias before the norm would have no gradient but rounding errors, whose signs AdamW follows.
+    """
 
     def __init__(self) -> None:
-        self.first, self.norm, self.last = nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2)
+        self.first, self.norm, self.last = nn.Linear(3, 4, bias=False), nn.BatchNorm1d(4), nn.Linear(4, 2)
 
     def __call__(self, x: Tensor) -> Tensor:
         return self.last(self.norm(self.first(x)).relu())
