@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -36,10 +36,10 @@ def image(device: str, *shape: int) -> Tensor:
     return Tensor.empty(*shape, dtype="float32", device=device)
 
 
-def resized(training: bool = False, **how: object) -> Callable[[str], Results]:
+def resized(training: bool = False, **how: Any) -> Callable[[str], Results]:
     def make(device: str) -> Results:
         x = image(device, 4, 16, 56, 56)
-        y = x.interpolate(**how)  # type: ignore[arg-type]
+        y = x.interpolate(**how)
         return y.gradient(x, gradient=image(device, *(int(str(n)) for n in y.shape))) if training else (y,)
 
     return make

@@ -16,6 +16,7 @@ from morok.ir.provenance import line_of
 from morok.schedule.normalise import normalise
 from morok.schedule.plan import template as built
 from morok.schedule.plan.lengthen import lengthened
+from morok.schedule.plan.repeat import Repeat
 from morok.schedule.plan.steps import StepList, Template
 from morok.schedule.schedule import clear_cache
 
@@ -185,8 +186,10 @@ class Built:
         self.pairs.append((by_layers, whole))
         return by_layers
 
-    def note(self, *arguments: object) -> StepList | None:
-        found = self.longer(*arguments)  # type: ignore[arg-type]
+    def note(
+        self, short: StepList, repeat: Repeat, params: Sequence[UOp], numbers: Sequence[int]
+    ) -> StepList | None:
+        found = self.longer(short, repeat, params, numbers)
         self.lengthened.append(0 if found is None else len(found.steps))
         return found
 
