@@ -43,6 +43,7 @@ from morok.tensor.elementwise.operators import T
 from morok.tensor.export import realize
 from morok.tensor.linalg.loops import tensor_on
 from morok.tensor.linalg.products import matmul
+from morok.tensor.linalg.steps import least_square
 from morok.tensor.memory.names import new_buffer
 from morok.tensor.memory.states import view_of
 from morok.tensor.sizes import Variable, concrete_shape
@@ -318,7 +319,7 @@ def _qr_step(x: Any, block: Any, k: Any, columns: int) -> Any:
     tail = where(i > at, column, 0.0)
     below = contiguous(reduce.sum(tail * tail, -2, keepdim=True))
     head = narrow(column, -2, at, 1)
-    flat = eq(below, 0.0)
+    flat = below < least_square(x.dtype)
     length = sqrt(head * head + below)
     far = where(head < 0.0, -length, length)
     tip = head + far

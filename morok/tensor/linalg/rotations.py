@@ -20,10 +20,12 @@ from morok.tensor.linalg.written import use
 def sweeps(dtype: dt.DType, size: int) -> int:
     """Of Jacobi's method: each squares what is left off the diagonal, once that is small.
 
-    Until it is, more of them are needed the more rows there are: by measurement one for each doubling.
+    Until it is, more of them are needed the more rows there are. By measurement, over random spectra, many
+    equal values and twelve decades, of 16 to 256 rows: at most 8 in float32; in float64 12 of 25 rows, 17 of
+    64 and 23 of 256.
     """
     doublings = max(size - 1, 1).bit_length()
-    return max(9, 1 + doublings) if dtype.bits < 64 else max(12, 8 + doublings)
+    return max(9, 1 + doublings) if dtype.bits < 64 else max(12, 3 * doublings)
 
 
 def diagonalized(x: T, size: int) -> tuple[Any, Any]:

@@ -286,8 +286,9 @@ def reflected(x: T, complete: bool = False) -> tuple[Any, Any, Any]:
         return use.qr(x, rows if complete else count)
     if not count or 0 in lead:
         return _reflected_by_steps(x, complete)
-    largest = reduce.max(arithmetic.abs(x), (-2, -1), keepdim=True)
-    scale = where(largest > 0.0, largest, 1.0)  # or squares of large elements are none
+    # A D = Q (R D) for every diagonal D, so each column may have a size at which its squares are numbers
+    largest = reduce.max(arithmetic.abs(x), -2, keepdim=True)
+    scale = where(largest > 0.0, largest, 1.0)
     x = x / scale
     if in_panels(x.shape, count):
         q, r, sign = _reflected_by_panels(x, rows if complete else count)

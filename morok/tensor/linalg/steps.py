@@ -111,17 +111,23 @@ def substitute(x: Any, k: Any, size: int, unit: bool) -> Any:
     return where(j < size, x, left)
 
 
+def least_square(dtype: dt.DType) -> float:
+    """A sum of squares from which on the digits that subnormal addends have lost do not count."""
+    return dtype.smallest_normal / dtype.eps
+
+
 def reflect(x: Any, k: Any, columns: int) -> Any:
     """(A | V) after a reflection that puts column k of A on the upper triangle; V gets its vector.
 
-    A column that is zero below its head is left alone, as in LAPACK: its vector is zero.
+    A column that is zero below its head is left alone, as in LAPACK: its vector is zero. So is one whose
+    squares there have lost digits: with columns of size 1 that is far below their rounding.
     """
     i, j = _place(x, -2), _place(x, -1)
     column = _column(x, k)
     tail = where(i > k, column, 0.0)
     below = contiguous(reduce.sum(tail * tail, -2, keepdim=True))
     head = _column(_row(x, k), k)
-    flat = eq(below, 0.0)
+    flat = below < least_square(x.dtype)
     length = sqrt(head * head + below)
     # away from the axis on the side where nothing cancels
     tip = head + where(head < 0.0, -length, length)

@@ -96,6 +96,20 @@ def test_qr(shape: tuple[int, int, int], dtype: Any) -> None:
 
 
 @pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("shape", [(11, 6, 4), (9, 48, 48)])
+def test_qr_by_steps(monkeypatch: pytest.MonkeyPatch, shape: tuple[int, int, int], dtype: Any) -> None:
+    """As other devices and traced functions compute it: one column after the other, and in panels."""
+    monkeypatch.setattr(use, "is_written", lambda x: False)
+    x = batch(*shape, dtype)
+    x[8] = np.triu(x[8])
+    x[8, 2:4, 2] = 1e-20  # below a column of size 1, and its square is none, or not quite
+    q, r = (v.numpy() for v in Tensor(x, device="CPU").qr(mode="complete"))
+    is_orthogonal(q, dtype)
+    np.testing.assert_array_equal(r, np.triu(r))
+    is_close(q.astype(np.float64) @ r, x, scales(x), dtype)
+
+
+@pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_lu(shape: tuple[int, int, int], dtype: Any) -> None:
     x = batch(*shape, dtype)
@@ -147,8 +161,11 @@ def test_one_matrix_of_a_batch_that_is_not_finite() -> None:
     assert np.isnan(Tensor(x, device="CPU").det().numpy()[3])
 
 
-def test_large_eigenvectors() -> None:
-    """Of 100 rows, where what QL does to its rotations would add up."""
+@pytest.mark.parametrize("written", [True, False])
+def test_large_eigenvectors(monkeypatch: pytest.MonkeyPatch, written: bool) -> None:
+    """Of 100 rows, where what QL does to its rotations would add up, and Jacobi's take many sweeps."""
+    if not written:
+        monkeypatch.setattr(use, "is_written", lambda x: False)
     rng = np.random.default_rng(3)
     q = np.linalg.qr(rng.standard_normal((100, 100)))[0]
     for values in (np.repeat([1.0, 2.0, -3.0, 0.0], 25), 10.0 ** -np.linspace(0, 12, 100), np.arange(100.0)):
