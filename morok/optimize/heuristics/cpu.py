@@ -379,8 +379,24 @@ def outputs(builder: Builder, effect: UOp, across: set[UOp], done: set[int]) -> 
         vectors = max(1, machine.registers // 2)  # whole cache lines of each row
     inside = 0 if inner else _cut_guarded_ends(builder, effect, c, lanes)
     whole = inside > 0 and inside % lanes == 0 and inside <= lanes * max(vectors, machine.registers // 4)
-    if not whole or not builder.do("UPCAST", number, inside):
-        builder.vectorise("UPCAST", number, lanes * vectors, lanes)
+    if whole and builder.do("UPCAST", number, inside):
+        return
+    if not builder.vectorise("UPCAST", number, lanes * vectors, lanes):
+        _few_of_a_vector(builder, effect, c, lanes, done)
+
+
+def _few_of_a_vector(builder: Builder, effect: UOp, c: UOp, lanes: int, done: set[int]) -> None:
+    """A contiguous loop of fewer steps than lanes is written out, inside of lanes along the loop that goes on
+    where it ends: what the steps compute lies interleaved, as pairs do.
+    """
+    count = size(c)
+    if count is None or not 1 < count < lanes:
+        return
+    place = access(store_of(effect).src[0])
+    around = [r for r in output_loops(effect) if place.step(r) == count and r.arg[1] is AxisKind.LOOP]
+    if around and builder.vectorise("UPCAST", int(around[0].arg[0]), lanes, lanes):
+        done.add(int(around[0].arg[0]))
+    builder.do("UPCAST", int(c.arg[0]))
 
 
 def _cut_guarded_ends(builder: Builder, effect: UOp, c: UOp, lanes: int) -> int:
