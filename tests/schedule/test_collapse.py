@@ -5,7 +5,19 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from morok.dtype import DType, bool_, float16, float32, index, int8, int32, int64, uint8
+from morok.dtype import (
+    DType,
+    bool_,
+    float8_e4m3,
+    float8_e5m2,
+    float16,
+    float32,
+    index,
+    int8,
+    int32,
+    int64,
+    uint8,
+)
 from morok.ir import build
 from morok.ir.infer import ranges
 from morok.ir.node import UOp, alu, const, make, toposort
@@ -46,6 +58,16 @@ def where(p: UOp, x: UOp, y: object) -> UOp:
 
 
 # --- sums that are arithmetic
+
+
+@pytest.mark.parametrize(("dtype", "count"), [(float8_e4m3, 841), (float16, 70_001), (float8_e5m2, 100_000)])
+def test_zeros_are_zero_however_many(dtype: DType, count: int) -> None:
+    """Also where the type has no such number, so that it is infinite, or none, when it is converted."""
+    many = build.rng(count, 0)
+    zero = const(dtype, 0.0)
+    for value in (zero, const(dtype, -0.0), where(alu(Ops.CMPLT, many, num(count - 1)), zero, 0.0)):
+        found = collapsed(value, many)
+        assert found is None or simplify(found) is zero
 
 
 @pytest.mark.parametrize("slope", [1, -1, 2, -3])

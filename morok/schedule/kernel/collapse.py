@@ -92,6 +92,8 @@ def _constant(what: Sum, value: UOp) -> UOp | None:
 def _times(value: UOp, count: UOp) -> UOp | None:
     """value added up `count` times; a truth holds if there is a step."""
     dtype = value.dtype
+    if value.op is Ops.CONST and value.arg == 0:
+        return const(dtype, 0)  # also where the type has no such count: 0 times infinity is no number
     if dtype.is_float and not (value.op is Ops.CONST and _is_whole(value.arg, bounds(count)[1], dtype)):
         return None
     return alu(Ops.MUL, value, cast(count, dtype))

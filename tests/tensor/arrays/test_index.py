@@ -36,6 +36,12 @@ ADVANCED: list[Any] = [
 ]  # fmt: skip
 
 
+def test_more_zeros_than_their_type_counts() -> None:
+    """Looking a constant up is no sum of it: the number of rows is infinite as a half."""
+    rows = np.arange(0, 70_001, 2)
+    same(Tensor.zeros(70_001, dtype="float16")[Tensor(rows)], np.zeros(70_001, np.float16)[rows])
+
+
 @pytest.mark.parametrize("key", ADVANCED)
 def test_arrays_of_integers(key: Any) -> None:
     wanted = X[key]
