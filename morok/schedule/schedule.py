@@ -15,7 +15,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, NamedTuple, final
 
 from morok import knobs
 from morok.caches import Cache
@@ -30,7 +30,7 @@ from morok.rewrite.observer import By
 from morok.schedule.normalise import Normalised, normalise
 from morok.schedule.plan.homes import check_homes
 from morok.schedule.plan.memory import MemoryPlan, Placement
-from morok.schedule.signature import graph_signature
+from morok.schedule.signature import Walk, graph_signature
 
 if TYPE_CHECKING:
     from morok.schedule.plan.steps import Template
@@ -40,9 +40,7 @@ if TYPE_CHECKING:
 NORMALISED = By("stage", "normalise", "1.0")
 
 
-@final
-@record(frozen=True)
-class ScheduleItem:
+class ScheduleItem(NamedTuple):
     """One kernel, or one transfer (`ast.op is Ops.COPY`: buffers[1] to buffers[0]), on actual buffers."""
 
     ast: UOp
@@ -94,10 +92,12 @@ _store: Callable[[], PlanStore | None] | None = None  # where schedules are kept
 _numbers = itertools.count(-1, -1)
 
 
-def schedule(outputs: Sequence[UOp], order: Sequence[UOp] | None = None) -> Schedule:
-    """The kernels that compute the outputs. `order` is their `toposort`, where it is known already."""
-    nodes = toposort(*outputs) if order is None else order
-    quick = graph_signature(outputs, nodes)
+def schedule(outputs: Sequence[UOp], walk: Walk | None = None) -> Schedule:
+    """The kernels that compute the outputs. `walk` is the one from them, where it is known already."""
+    if walk is None:
+        walk = Walk(outputs)
+    nodes = list(walk.number)
+    quick = graph_signature(outputs, walk)
     key = (quick, *_environment())
     known = _known.get(key) if quick is not None else None
     if known is not None:
@@ -108,11 +108,10 @@ def schedule(outputs: Sequence[UOp], order: Sequence[UOp] | None = None) -> Sche
     if current() is not None:
         report(NORMALISED, _likeness(outputs, nodes), form.sink)
     template = find_template(form)
-    number = {node: n for n, node in enumerate(nodes)}
-    checked = _checked(template, form, number)
-    lines = _lines(template, form, number)
+    checked = _checked(template, form, walk.number)
+    lines = _lines(template, form, walk.number)
     if quick is not None:
-        _known[key] = template, tuple([number[b] for b in form.buffers]), lines, checked
+        _known[key] = template, tuple([walk.number[b] for b in form.buffers]), lines, checked
     told = _told(template, lines, nodes)
     return _fill_in(template, list(form.buffers), form.values, outputs, _at(nodes, checked), told)
 

@@ -1,15 +1,14 @@
 """The signature of a computation, as a key that costs one pass over the graph.
 
 The nodes are numbered in the order of a walk, which follows from the graph's structure alone; ops, types,
-arguments and the numbers of sources then say everything about the graph except which memory it reads. Graphs
+arguments and the edges of the walk then say everything about the graph except which memory it reads. Graphs
 with variables have no such key: their values are part of the graph, but not of its signature.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import chain
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, final
 
 from morok.ir.args import LOOSE, arg_key
 from morok.ir.node import UOp
@@ -18,19 +17,65 @@ from morok.ir.ops import Ops
 _VARIABLES = frozenset((Ops.BIND, Ops.DEFINE_VAR))
 
 
-def graph_signature(outputs: Sequence[UOp], order: Sequence[UOp]) -> tuple[Any, ...] | None:
-    """The signature of a graph given by all of its nodes, sources first; None if it holds variables."""
-    ops = [node.op for node in order]
+@final
+class Walk:
+    """All nodes that the roots reach, numbered as by `toposort`, and the edges in the order they were met.
+
+    Of an edge to a node that was met before, or that has no sources, its number is noted; of any other one
+    minus the count of its sources, whose edges come next. That, and what each node is by itself, says all
+    about a graph. Who numbers nodes after a `toposort` looks every source up for a second time.
+    """
+
+    __slots__ = ("edges", "number")
+
+    def __init__(self, roots: Iterable[UOp]) -> None:
+        self.number: dict[UOp, int] = {}
+        self.edges: list[int] = []
+        self.extend(roots)
+
+    def extend(self, roots: Iterable[UOp]) -> None:
+        """Goes on: the same walk as one from the roots before and then these."""
+        number, met = self.number, self.edges.append
+        known, count = number.get, len(number)
+        for root in roots:
+            if root in number:
+                continue
+            met(-len(root.src))
+            node, rest = root, iter(root.src)
+            waiting: list[tuple[UOp, Iterator[UOp]]] = []
+            push, pop = waiting.append, waiting.pop
+            while True:
+                for s in rest:
+                    at = known(s)
+                    if at is None:
+                        src = s.src
+                        if src:
+                            met(-len(src))
+                            push((node, rest))
+                            node, rest = s, iter(src)
+                            break
+                        number[s] = at = count
+                        count += 1
+                    met(at)
+                else:
+                    number[node] = count
+                    count += 1
+                    if not waiting:
+                        break
+                    node, rest = pop()
+
+
+def graph_signature(outputs: Sequence[UOp], walk: Walk) -> tuple[Any, ...] | None:
+    """The signature of a graph by a walk from its outputs; None if it holds variables."""
+    number = walk.number
+    ops = [node.op for node in number]
     if not _VARIABLES.isdisjoint(ops):
         return None
-    number = dict(zip(order, range(len(order)), strict=True))
-    sources = [node.src for node in order]
     return (
         tuple(ops),
-        tuple([node.dtype for node in order]),
-        tuple([None if node.arg is None else _argument(node) for node in order]),
-        tuple(map(len, sources)),
-        tuple(map(number.__getitem__, chain.from_iterable(sources))),
+        tuple([node.dtype for node in number]),
+        tuple([None if node.arg is None else _argument(node) for node in number]),
+        tuple(walk.edges),
         tuple([number[node] for node in outputs]),
     )
 

@@ -15,13 +15,14 @@ from morok.device.buffer import bind_buffer
 from morok.errors import IRError, MorokError
 from morok.ir.infer import shape
 from morok.ir.memory import base_of
-from morok.ir.node import UOp, extend_order, make, toposort
+from morok.ir.node import UOp, make
 from morok.ir.ops import Ops
 from morok.ir.provenance import place
 from morok.rewrite.engine import substitute
 from morok.rewrite.gc_pause import gc_paused
 from morok.runtime.plan import ExecutionPlan, buffer_for
 from morok.schedule.schedule import Schedule, schedule
+from morok.schedule.signature import Walk
 from morok.tensor.calls.tracing import refuse_values
 from morok.tensor.core import Core, bind_to_memory, require_shape
 from morok.tensor.gradient_track import is_tracked
@@ -31,6 +32,7 @@ from morok.tensor.memory.states import (
     is_memory,
     last_states,
     pending_readers,
+    reaching,
     resolve,
     shown,
     shown_memory,
@@ -69,28 +71,27 @@ def _prepare(tensors: Sequence[Core], along: bool) -> ExecutionPlan:
     wanted = [(t._storage, not t._chain) for t in tensors]
     nodes = [t._uop for t in tensors]
     roots = list(nodes)
-    order = toposort(*roots)
+    walk = Walk(roots)
     renewed: dict[UOp, UOp] = {}
-    if any_realized(order):
+    if any_realized(walk.number):
         roots = resolve(roots, renewed)
-        order = toposort(*roots)
-    named = _named(order)
+        walk = Walk(roots)
+    named = _named(walk.number)
     _refuse_overwritten(named)
     states = last_states(named)
     kept: dict[UOp, None] = {}
+    readers: list[tuple[Storage, UOp]] = []
     if states:
         ids = {id(t._storage) for t in tensors if not t._chain}
         others = [s for s in living_storages() if id(s) not in ids]
-        known = dict.fromkeys(order)
-        readers, kept = pending_readers(others, known, states, renewed, along)
+        readers, kept = pending_readers(others, walk.number, states, renewed, along)
         wanted += [(storage, True) for storage, _ in readers]
         nodes += [storage.node for storage, _ in readers]
         roots += [root for _, root in readers]
-        if readers and len(known) > len(order):  # of what others hold, what is computed along
-            grown = dict.fromkeys(order)
-            extend_order(grown, roots)
-            order = list(grown)
-            named = _named(order)
+        known = len(walk.number)
+        walk.extend(roots)
+        if len(walk.number) > known:  # of what others hold, what is computed along
+            named = _named(walk.number)
     written = {base_of(state) for state in states}
     # A tensor that shows the memory as it was, and is realised along with the assignment, needs a copy too.
     kept.update(
@@ -100,14 +101,16 @@ def _prepare(tensors: Sequence[Core], along: bool) -> ExecutionPlan:
     lazy = [_Asked(*who, node, root) for who, node, root in asked if not is_memory(root)]
     targets = [_target(asked.root, states) for asked in lazy]
     targets += [make(Ops.CONTIGUOUS, state.dtype, (state,)) for state in kept]
-    found, targets = _schedule(targets, states, order if targets == roots else None)
-    return ExecutionPlan(found, _Realization(lazy, list(kept), targets, found, states, renewed, named))
+    found, targets = _schedule(targets, states, walk if targets == roots else None)
+    reading = {root for _, root in readers}
+    owner = _Realization(lazy, list(kept), targets, found, states, renewed, named, reading)
+    return ExecutionPlan(found, owner)
 
 
 _NAMED = frozenset((Ops.BUFFER, Ops.AFTER, Ops.BIND))
 
 
-def _named(order: list[UOp]) -> list[UOp]:
+def _named(order: Iterable[UOp]) -> list[UOp]:
     """Of all nodes the few that are asked for: memory, its states, and values of variables."""
     return [node for node in order if node.op in _NAMED]
 
@@ -134,6 +137,7 @@ class _Realization:
         states: dict[UOp, UOp],
         renewed: dict[UOp, UOp],
         named: list[UOp],
+        readers: set[UOp],
     ) -> None:
         self.lazy = lazy
         self.kept = kept
@@ -144,7 +148,8 @@ class _Realization:
         self.renewed = renewed  # states as other graphs still hold them, and as they were scheduled
         self.memory = [node for node in named if node.op is Ops.BUFFER]
         self.binds = {node.src[0]: node for node in named if node.op is Ops.BIND}
-        self.readers = _readers([asked.root for asked in lazy])
+        unknown = [a.root for a in lazy if a.root.op is not Ops.AFTER and a.root not in readers]
+        self.readers = readers | reaching(unknown, frozenset(self.memory))
 
     def begin(self) -> None:
         _refuse_overwritten(self.memory)
@@ -156,7 +161,7 @@ class _Realization:
             set_realized(state, _result(self.found, copy, self.binds, {}))
         for asked, target in zip(self.lazy, self.targets[:count], strict=True):
             view = _result(self.found, target, self.binds, views)
-            _found(asked, view, asked.root in self.readers)
+            _found(asked, view, asked.root.op is Ops.AFTER or asked.root in self.readers)
         for old, new in self.renewed.items():
             reached = realized_as(new)
             if reached is not None and realized_as(old) is None:
@@ -196,12 +201,10 @@ def _refuse_overwritten(memory: Sequence[UOp]) -> None:
             )
 
 
-def _schedule(
-    targets: list[UOp], states: dict[UOp, UOp], order: list[UOp] | None
-) -> tuple[Schedule, list[UOp]]:
+def _schedule(targets: list[UOp], states: dict[UOp, UOp], walk: Walk | None) -> tuple[Schedule, list[UOp]]:
     """A schedule, and the nodes that it holds the results of."""
     try:
-        return schedule(list(dict.fromkeys(targets)), order), targets
+        return schedule(list(dict.fromkeys(targets)), walk), targets
     except IRError:
         if len({base_of(state) for state in states}) < 2:
             raise
@@ -228,25 +231,6 @@ def _rename(states: dict[UOp, UOp], kept: set[UOp]) -> dict[UOp, UOp]:
             forget_values(memory)
         set_realized(state, view_of(fresh, require_shape(state)))
     return renamed
-
-
-def _readers(roots: Iterable[UOp]) -> set[UOp]:
-    """Nodes that read some memory; all such roots are among them. Every node is looked at once at most."""
-    found: set[UOp] = set()
-    seen: set[UOp] = set()
-    for root in roots:
-        path = [(root, iter((root,)))]  # down to the first memory: all above it read it
-        while path:
-            node = next(path[-1][1], None)
-            if node is None:
-                path.pop()
-            elif node.op is Ops.BUFFER or node in found:
-                found.update([above for above, _ in path], (node,))
-                break
-            elif node not in seen:
-                seen.add(node)
-                path.append((node, iter(node.src)))
-    return found
 
 
 _FREE = frozenset((Ops.CONST, Ops.IOTA))

@@ -11,8 +11,8 @@ a copy. Readers are storages: a view of one that is written goes along with it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from itertools import islice
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from itertools import chain
 
 from morok.ir.infer import Shape, numel
 from morok.ir.memory import base_of, own_device
@@ -129,38 +129,39 @@ def _rebuilt(node: UOp, done: dict[UOp, UOp]) -> UOp:
 
 def pending_readers(
     storages: Iterable[Storage],
-    order: dict[UOp, None],
+    order: Mapping[UOp, object],
     states: dict[UOp, UOp],
     renewed: dict[UOp, UOp],
     along: bool,
 ) -> tuple[list[tuple[Storage, UOp]], dict[UOp, None]]:
     """Storages that read states which are about to disappear.
 
-    `order` is what is about to run, sources first; what other storages hold is added to it. `states` are the
-    states that will have been reached, each with the last one of its memory. Returned are storages that can
-    be computed along, if that is wanted, with their graphs brought up to date, and the states that the others
-    need.
+    `order` is what is about to run. `states` are the states that will have been reached, each with the last
+    one of its memory. Returned are storages that can be computed along, if that is wanted, with their graphs
+    brought up to date, and the states that the others need.
     """
-    written = {base_of(state) for state in states}
+    gone = {base_of(state) for state in states}
     kept: dict[UOp, None] = {}
     lazy: list[Storage] = []
     for storage in storages:
         memory = shown_memory(storage.node)
         if memory is None:
             lazy.append(storage)
-        elif memory in written:
+        elif memory in gone:
             kept[memory] = None
     if not lazy:
         return [], kept
     # Most of what others hold is a part of what is about to run: it has been walked, and is up to date.
-    known = len(order)
     roots = [storage.node for storage in lazy]
-    extend_order(order, roots)
-    if len(order) > known and any_realized(islice(order, known, None)):
+    more = _beyond(order, roots)
+    if any_realized(more):
         roots = resolve(roots, renewed)
-        extend_order(order, roots)
-    lost, pending = _lost(order, written, states)
-    is_bound = _bound(order)
+        more = _beyond(order, roots)
+    gone.update([state for state, last in states.items() if state is not last])
+    lasting = set(states.values())
+    lost = reaching(roots, gone, lasting)
+    pending = _pending(more)
+    is_bound = _bound(order, more)
     computed: list[tuple[Storage, UOp]] = []
     seen: set[UOp] = set()
     for storage, root in zip(lazy, roots, strict=True):
@@ -168,70 +169,78 @@ def pending_readers(
             if along and root not in pending and is_bound(root):
                 computed.append((storage, root))
             else:
-                _keep_below(root, written, states, lost, seen, kept)
+                _keep_below(root, gone, lasting, seen, kept)
     return computed, kept
 
 
-def _lost(order: Iterable[UOp], written: set[UOp], states: dict[UOp, UOp]) -> tuple[set[UOp], set[UOp]]:
-    """Nodes that need states which will be gone, and nodes with assignments of their own to run first."""
-    lost: set[UOp] = set()
+def _beyond(order: Mapping[UOp, object], roots: Iterable[UOp]) -> list[UOp]:
+    """Nodes of graphs that are no part of what has been walked, sources first."""
+    found: dict[UOp, None] = {}
+    extend_order(found, [root for root in roots if root not in order], order.__contains__)
+    return [node for node in found if node not in order]
+
+
+def _pending(more: Iterable[UOp]) -> set[UOp]:
+    """Nodes, beyond what is about to run, with assignments of their own that would have to run first."""
     pending: set[UOp] = set()
-    buffer, after, assign = Ops.BUFFER, Ops.AFTER, Ops.ASSIGN  # every node of a step comes along here
-    for node in order:
-        op = node.op
-        if op is buffer:
-            if node in written:
-                lost.add(node)
-            continue
-        src = node.src
-        if op is after:
-            if node in states:
-                if states[node] is not node:
-                    lost.add(node)
-                continue
-            src = _sources(node)
-        elif not src:
-            continue
-        first = src[0]  # mostly that is the one: a look at it alone costs half as much
-        if first in lost or not lost.isdisjoint(src):
-            lost.add(node)
-        if op is assign or (pending and (first in pending or not pending.isdisjoint(src))):
+    for node in more:
+        if node.op is Ops.AFTER or not pending.isdisjoint(node.src):
             pending.add(node)
-    return lost, pending
+    return pending
 
 
-def _keep_below(
-    root: UOp,
-    written: set[UOp],
-    states: dict[UOp, UOp],
-    lost: set[UOp],
-    seen: set[UOp],
-    kept: dict[UOp, None],
-) -> None:
+def reaching(roots: Iterable[UOp], ends: Set[UOp], past: Set[UOp] = frozenset()) -> set[UOp]:
+    """Nodes that reach one of the ends; all such roots are among them. Nothing is looked for below `past`.
+
+    Every node is looked at once at most, and few are: the search for a root is over at its first end.
+    """
+    found: set[UOp] = set()
+    seen: set[UOp] = set(past)
+    after = Ops.AFTER
+    for root in roots:
+        path = [(root, iter((root,)))]  # down to the first end: all above reach it
+        while path:
+            for node in path[-1][1]:
+                if node in ends or node in found:
+                    found.update([above for above, _ in path])
+                    found.add(node)
+                    path.clear()
+                elif node not in seen:
+                    seen.add(node)
+                    path.append((node, iter(node.src[1:] if node.op is after else node.src)))
+                else:
+                    continue
+                break
+            else:
+                path.pop()
+    return found
+
+
+def _keep_below(root: UOp, gone: Set[UOp], lasting: Set[UOp], seen: set[UOp], kept: dict[UOp, None]) -> None:
     """The states below a node that will be gone, without those below nodes that were seen before."""
     stack = [root]
     while stack:
         node = stack.pop()
-        if node not in lost or node in seen:
+        if node in seen or node in lasting:
             continue
         seen.add(node)
-        if node in states or node in written:
+        if node in gone:
             kept[node] = None
         else:
             stack += _sources(node)
 
 
-def _bound(order: Iterable[UOp]) -> Callable[[UOp], bool]:
+def _bound(order: Iterable[UOp], more: Iterable[UOp]) -> Callable[[UOp], bool]:
     """Asks whether every variable below a node has a value. The graph is looked through at the first
     question."""
-    if Ops.DEFINE_VAR not in {node.op for node in order}:
+    if Ops.DEFINE_VAR not in {node.op for node in chain(order, more)}:
         return lambda root: True
     none: frozenset[UOp] = frozenset()
     used: dict[UOp, frozenset[UOp]] = {}
     known: dict[UOp, frozenset[UOp]] = {}
 
     def is_bound(root: UOp) -> bool:
-        for node in () if used else order:
+        for node in () if used else chain(order, more):
             own = frozenset((node,)) if node.op is Ops.DEFINE_VAR else none
             used[node] = own.union(*[used[s] for s in node.src])
             own = frozenset(node.src[:1]) if node.op is Ops.BIND else none
