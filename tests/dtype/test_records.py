@@ -56,9 +56,10 @@ def unwritten(cls: type) -> bool:
 
 def test_a_record_is_a_dataclass() -> None:
     p = Point(1)
-    assert not unwritten(Point)
+    assert isinstance(vars(Point)["__repr__"], _Unwritten)
     assert repr(p) == "Point(x=1, y=2, names=[])"
     assert p == Point(1, 2, ["other"]) != Point(2)
+    assert not unwritten(Point)
     assert hash(p) == hash(Point(1)) and len({p, Point(1), Point(2)}) == 2
     assert dataclasses.is_dataclass(Point) and [f.name for f in dataclasses.fields(Point)] == [
         "x",
@@ -105,8 +106,11 @@ def test_nothing_is_written_until_it_is_asked_for() -> None:
 
     assert is_frozen(Late) and unwritten(Late)
     assert not is_frozen(Count) and not is_frozen(int)
-    assert Late.__match_args__ == ("x",) and not unwritten(Late)
+    assert Late.__match_args__ == ("x",) and unwritten(Late)
+    assert Late(1) == Late(1) and not unwritten(Late)
     assert is_frozen(Late)
+    with pytest.raises(TypeError, match="all given to it"):
+        record(type("Other", (), {"__annotations__": {"x": "int"}, "x": field(init=False)}))
     with pytest.raises(TypeError, match="has no slots"):
         record(slots=True)(type("Other", (), {}))
 

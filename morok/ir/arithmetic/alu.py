@@ -37,12 +37,12 @@ import math
 import operator
 from collections.abc import Callable
 from ctypes import c_float
-from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
 
 from morok.dtype import DType, bool_, float32, float64, int32, round_float, uint64
+from morok.dtype.records import record
 from morok.errors import DTypeError
 from morok.ir.arithmetic import arrays, scalars
 from morok.ir.arithmetic.arrays import Array, storage
@@ -52,7 +52,7 @@ Function = Callable[..., Any]
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class Form:
     """One op on one family of types, on Python numbers and on arrays."""
 
@@ -63,7 +63,7 @@ class Form:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class Meaning:
     """What an op does to each family of types; None where it is not defined."""
 
