@@ -77,7 +77,7 @@ def _strings(metadata: Mapping[str, Any], key: str, needed: bool = True) -> list
     found = metadata.get(key)
     if found is None and not needed:
         return []
-    if not isinstance(found, list) or not all(isinstance(t, str) for t in found):
+    if not isinstance(found, list) or any(kind is not str for kind in set(map(type, found))):
         raise FormatError(f"the file's {key} is not a list of texts")
     return found
 
@@ -150,7 +150,7 @@ def _byte_pairs(package: Any, metadata: Mapping[str, Any], tokens: list[str]) ->
     if pre not in _CUTS:
         raise UnsupportedModel(f"the file cuts texts by {pre!r}; there are {', '.join(_CUTS)}")
     pattern, digits, compose = _CUTS[pre]
-    vocabulary = {token: i for i, token in enumerate(tokens)}
+    vocabulary = dict(zip(tokens, range(len(tokens)), strict=True))
     merges = _strings(metadata, "tokenizer.ggml.merges")
     pairs, ignore = [tuple(merge.split(" ", 1)) for merge in merges], pre in ("llama-bpe", "llama3")
     try:
@@ -178,7 +178,7 @@ def _sentence_piece(package: Any, metadata: Mapping[str, Any], tokens: list[str]
     scores = metadata.get("tokenizer.ggml.scores")
     if not isinstance(scores, list) or len(scores) != len(tokens):
         raise FormatError(f"the file has {len(tokens)} tokens, but not as many scores")
-    vocabulary = {token: i for i, token in enumerate(tokens)}
+    vocabulary = dict(zip(tokens, range(len(tokens)), strict=True))
     merges = []
     for token, place in vocabulary.items():
         if kinds[place] in (_CONTROL, _BYTE) or not 2 <= len(token) <= 256:

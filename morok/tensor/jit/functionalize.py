@@ -15,39 +15,47 @@ from morok.tensor.calls.tracing import is_tracing
 from morok.tensor.core import Core, require_shape
 from morok.tensor.gradient_track import is_tracked, mark
 from morok.tensor.jit.arguments import plain_memory
+from morok.tensor.jit.variables import Bound
 from morok.tensor.memory.names import renewed_buffer
 from morok.tensor.memory.states import shown_memory, view_of
 from morok.tensor.memory.storage import Storage, claim
 from morok.tensor.memory.strides import Chain, replaced, step_of
 
 
-def without_states(roots: Sequence[UOp], kept: Mapping[UOp, UOp] | None = None) -> list[UOp]:
+def without_states(
+    roots: Sequence[UOp], kept: Mapping[UOp, UOp] | None = None, bound: Bound | None = None
+) -> list[UOp]:
     """Graphs in which memory that was overwritten is the value that this makes of it.
 
-    `kept` is memory that is written in place, with the node that is to stand for it.
+    `kept` is memory that is written in place, with the node that is to stand for it; `bound` are values for
+    variables, also for those that have other values.
     """
-    done: dict[UOp, UOp] = dict(kept or {})
+    values: Bound = bound or {}
+    done: dict[UOp, UOp] = {**(kept or {}), **values}
     for node in toposort(*roots, stop=done.__contains__):
         if node in done:
             continue
-        if node.op is Ops.AFTER and len(node.src) == 2 and node.src[1].op is Ops.ASSIGN:
+        op = node.op
+        if op is Ops.AFTER and len(node.src) == 2 and node.src[1].op is Ops.ASSIGN:
             if kept and base_of(node) in kept:
                 done[node] = node.replace(tuple([done[s] for s in node.src]))
             else:
-                done[node] = _overwritten(node.src[1], done)
+                done[node] = _overwritten(done[node.src[1]])
+        elif op is Ops.BIND:
+            done[node] = values.get(node.src[0], node)
         else:
             done[node] = node.replace(tuple([done[s] for s in node.src]))
     return [done[root] for root in roots]
 
 
-def _overwritten(write: UOp, done: dict[UOp, UOp]) -> UOp:
+def _overwritten(write: UOp) -> UOp:
     """What a write makes of the state before."""
-    part, value = write.src[0], done[write.src[1]]
+    part, value = write.src
     steps = []
     while part.op is not Ops.PLACE:
         steps.append(step_of(part))
         part = part.src[0]
-    return replaced(done[part.src[0]], tuple(reversed(steps)), value)
+    return replaced(part.src[0], tuple(reversed(steps)), value)
 
 
 def put(storage: Storage, chain: Chain, node: UOp) -> None:

@@ -107,13 +107,13 @@ def _detached(tensor: Core) -> Core:
 
 
 def _functional(
-    nodes: list[UOp], count: int, kept: dict[UOp, UOp], states: list[UOp], kind: type[Core]
+    nodes: list[UOp], count: int, kept: dict[UOp, UOp], states: list[UOp], bound: Bound, kind: type[Core]
 ) -> list[Core]:
     """Results, then new values with memory of their own, as tensors of one graph without assignments.
 
     Last come the states of memory that is written in place.
     """
-    plain = without_states([*nodes, *states], kept)
+    plain = without_states([*nodes, *states], kept, bound)
     own = set(kept.values())
     seen = set(plain[:count])
     made: list[Core] = []
@@ -172,13 +172,12 @@ class Trace:
         kept = self._written_parts(parts)
         self.outside_nodes = [kept.get(base, base) for base in map(_base, outside)]
         with gc_paused:
-            bounded = rebound_nodes([*nodes, *values, *(state for _, _, state in parts)], bound)
-            first = len(nodes) + len(values)
-            made = _functional(bounded[:first], self.count, kept, bounded[first:], kind)
-        self.outputs = made[:first]
+            wanted = [*nodes, *values]
+            made = _functional(wanted, self.count, kept, [state for _, _, state in parts], bound, kind)
+        self.outputs = made[: len(wanted)]
         self.plan: ExecutionPlan = prepare(made)
         # A graph that holds the memory as it was would count as somebody who reads it.
-        del made, bounded, nodes, values, parts
+        del made, wanted, nodes, values, parts
         kept.clear()
         with self._writing(given) as memory:
             for node, buffer in memory.items():
