@@ -8,6 +8,7 @@ unit wants, and whether a reduction still has the parallelism it needs. Times ar
 from __future__ import annotations
 
 from morok.ir.node import UOp
+from morok.ir.ops import Ops
 from morok.machine.grid_time import memory_clocks
 from morok.machine.machine import Machine
 from morok.schedule.contraction import GraphContraction, memory_axis
@@ -37,7 +38,7 @@ def operand_reason(node: UOp, product: GraphContraction, costs: Costs) -> str | 
         return _few_rows_reason(node, product, costs) or _unpacked_reason(node, product, costs)
     if machine.products is None:
         return None
-    if costs.heaviest[node][0]:
+    if costs.heaviest[node][0] and not _shows_less(node, costs):
         return "a product of it could not be tiled: it is made of a reduction"
     own, read = count * node.dtype.itemsize, costs.bytes_read(node)
     other = product.operand_bytes - count * product.inputs.itemsize
@@ -47,6 +48,15 @@ def operand_reason(node: UOp, product: GraphContraction, costs: Costs) -> str | 
     product_alone = max(product.clocks(machine), memory_clocks(max(0, other) + own, machine.cores, machine))
     kept = product_alone + memory_clocks(read + own, machine.cores, machine) + machine.grid.launch
     return "a unit reads memory faster than what is computed on the way" if inline > LONGER * kept else None
+
+
+def _shows_less(node: UOp, costs: Costs) -> bool:
+    """Whether a value only repeats or widens what it is made of, as windows do: that is kept instead."""
+    below = node
+    while below.op.is_movement or below.op is Ops.CAST:
+        below = below.src[0]
+    bytes_below = costs.count[below] * below.dtype.itemsize
+    return below is not node and bytes_below < costs.count[node] * node.dtype.itemsize
 
 
 def _few_rows_reason(node: UOp, product: GraphContraction, costs: Costs) -> str | None:
