@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 
-from morok.ir.infer import closed_ranges
+from morok.ir.infer import closed_ranges, ranges
 from morok.ir.memory import joined_by
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import AxisKind, Ops
@@ -34,6 +34,7 @@ from morok.optimize.heuristics.gpu_columns import share_columns
 from morok.optimize.heuristics.gpu_matmul import matrix_product
 from morok.optimize.heuristics.gpu_rows import goes_along, share_rows
 from morok.optimize.heuristics.gpu_threads import cut, lanes_for, memory_of, threads_for
+from morok.optimize.heuristics.gpu_windows import windows
 from morok.optimize.heuristics.lane_rows import lane_rows_of_blocks
 from morok.optimize.loops import divides, size
 
@@ -48,7 +49,7 @@ SQUARE_BYTES = 256  # of a side of what is transposed at a time
 def choose_gpu(ast: UOp, machine: Machine) -> UOp:
     """The kernel with the actions that the heuristics choose."""
     builder = Builder(ast, machine)
-    if attention(builder) or matrix_product(builder) or lane_rows_of_blocks(builder):
+    if attention(builder) or matrix_product(builder) or lane_rows_of_blocks(builder) or windows(builder):
         return builder.ast
     write_out(builder)
     share_rows_of_scatters(builder)
@@ -64,11 +65,28 @@ def write_out(builder: Builder) -> None:
     for node in [n for n in builder.loops.order if n.op is Ops.REDUCE]:
         loops = [k for k in closed_ranges(node) if k.op is Ops.RANGE]
         steps = math.prod(map(trips, loops))
-        # threads that share a row of a few vectors read it side by side, which one thread does not
-        shared = steps > FEW and goes_along(node)
+        # threads that share a row of a few vectors read it side by side, which one thread does not; but then
+        # outputs that need the same sum would come one after the other
+        shared = steps > FEW and goes_along(node) and not _serves_many(builder, node)
         if all(size(k) is not None for k in loops) and steps <= CHEAP and not shared:
             for k in loops:
                 builder.do("UNROLL", int(k.arg[0]))
+
+
+def _serves_many(builder: Builder, node: UOp) -> bool:
+    """Whether many outputs need the same value of a reduction, such as all places of a scaled channel.
+
+    Those of the row itself, as in a softmax, do not count: they have it in registers.
+    """
+    own, row = ranges(node), {a.buffer for a in reads_of(node)}
+    for effect in builder.ast.src:
+        if effect.op is not Ops.END or node not in toposort(effect):
+            continue
+        places = memory_of(store_of(effect))
+        for r in output_loops(effect):
+            if r not in own and trips(r) > 1 and not any(a.buffer in row and a.moves(r) for a in places):
+                return True
+    return False
 
 
 def share_rows_of_scatters(builder: Builder) -> None:

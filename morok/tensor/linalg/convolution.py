@@ -16,6 +16,7 @@ from morok.errors import ShapeError
 from morok.ir.call import attributes, call
 from morok.ir.infer import show_shape
 from morok.ir.node import UOp
+from morok.tensor.arrays.arrange import movedim
 from morok.tensor.arrays.movement import (
     flatten,
     flip,
@@ -127,7 +128,12 @@ def conv_channels_last(
     dilation: Any = 1,
     groups: int = 1,
 ) -> T:
-    """As `conv2d`, of images whose channels lie side by side in memory: so will those of the result."""
+    """As `conv2d`, of images whose channels lie side by side in memory: so will those of the result.
+
+    Weights of single channels are copied so, too: a vector of channels is multiplied by a vector of them.
+    """
+    if weight.shape[1] == 1:
+        weight = movedim(contiguous(movedim(weight, 0, -1)), -1, 0)
     wide, w, b = (widened(value) for value in (x, weight, bias))
     y: T = _convolution(wide, w, b, stride, padding, dilation, groups, channels_last=True)
     kind = common_type(x, weight, bias)
