@@ -50,21 +50,22 @@ def kernel_of(*nodes: UOp) -> UOp:
 
 
 def buffers_of(ast: UOp, seed: int = 0) -> list[Any]:
-    """Random memory for every buffer of a kernel, by number."""
+    """Random memory for every buffer of a kernel, by number: the same in whatever order they are read."""
     random = np.random.default_rng(seed)
-    found: dict[int, Any] = {}
-    for node in toposort(ast):
-        if node.op is Ops.DEFINE_GLOBAL:
-            assert isinstance(node.dtype, PtrDType)
-            elem = node.dtype.elem
-            if elem.is_float:
-                data = random.normal(size=node.dtype.size)
-            elif elem.is_bool:
-                data = random.integers(0, 2, node.dtype.size)
-            else:
-                data = random.integers(0, 5, node.dtype.size)
-            found[node.arg] = data.astype(storage(elem))
-    return [found[i] for i in range(len(found))]
+    found: list[Any] = []
+    memory = {n.arg: n.dtype for n in toposort(ast) if n.op is Ops.DEFINE_GLOBAL}
+    for _, dtype in sorted(memory.items()):
+        assert isinstance(dtype, PtrDType)
+        elem = dtype.elem
+        data: Any
+        if elem.is_float:
+            data = random.normal(size=dtype.size)
+        elif elem.is_bool:
+            data = random.integers(0, 2, dtype.size)
+        else:
+            data = random.integers(0, 5, dtype.size)
+        found.append(data.astype(storage(elem)))
+    return found
 
 
 def interpret(ast: UOp, values: dict[str, int] | None = None, seed: int = 0) -> list[Any]:

@@ -191,8 +191,8 @@ def can_peel_first(loops: Loops, opt: Opt, machine: Machine) -> str | None:
         return f"there is no loop {opt.axis}"
     if scans.is_continued(loops) or scans.runs_along(loops, r):
         return "a running reduction begins there"
-    if r.arg[1] not in LOOP_KINDS or loops.closed_by(r) is not Ops.END:
-        return f"loop {opt.axis} is no plain loop over outputs"
+    if r.arg[1] not in LOOP_KINDS or loops.closed_by(r) not in (Ops.END, Ops.REDUCE):
+        return f"loop {opt.axis} is no plain loop"
     if loops.bounds_another(r):
         return f"loop {opt.axis} is bound to another loop"
     known = size(r)
@@ -217,8 +217,14 @@ def peel_first(loops: Loops, opt: Opt) -> UOp:
     first = loop(const(kind, opt.amount), number, r.arg[1], r)
     single = opt.amount == 1
     where = const(kind, 0) if single else first
-    behind = alu(Ops.ADD, main, const(kind, opt.amount))
-    return _Parts(r, main, where, () if single else (first,), number + 1, behind).effects(loops)
+    behind = alu(Ops.ADD, main, const(kind, opt.amount)) if size(main) != 1 else const(kind, opt.amount)
+    parts = _Parts(r, main, where, () if single else (first,), number + 1, behind)
+    # guards that all of a part fulfils, or none, go at once
+    if loops.closed_by(r) is Ops.REDUCE:
+        return simplify(parts.reductions(loops))
+    before = set(loops.ast.src)
+    cut = parts.effects(loops)
+    return cut.replace(tuple([effect if effect in before else simplify(effect) for effect in cut.src]))
 
 
 class _Parts:
@@ -234,7 +240,8 @@ class _Parts:
         self.at = main if at is None else at
 
     def main_of(self, node: UOp) -> UOp:
-        return replace_loops(node, {self.r: (self.at, (self.main,))})
+        loops = (self.main,) if self.main in ranges(self.at) else ()
+        return _closing_nothing(replace_loops(node, {self.r: (self.at, loops)}))
 
     def effects(self, loops: Loops) -> UOp:
         """Each effect over the loop becomes two."""
@@ -291,9 +298,12 @@ class _Parts:
             if node.op is Ops.PICK and node.src[0] in halves:
                 a, b = halves[node.src[0]]
                 whole = node.src[0]
-                parts = [make(Ops.PICK, node.dtype, (half,), node.arg) for half in (a, b)]
-                if not closed_ranges(b):
-                    parts[1] = b.src[node.arg]
+                parts = [
+                    make(Ops.PICK, node.dtype, (half,), node.arg)
+                    if closed_ranges(half)
+                    else half.src[node.arg]
+                    for half in (a, b)
+                ]
                 done[node] = alu(whole.arg[node.arg], *parts)
                 continue
             new = node.replace(tuple([done[s] for s in node.src]))

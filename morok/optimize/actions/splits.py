@@ -192,6 +192,15 @@ def can_thread(loops: Loops, opt: Opt, machine: Machine) -> str | None:
         return f"loop {opt.axis} has a computed size, which a kernel cannot tell its threads"
     if opt.amount and size(loops.by_number[opt.axis]) == opt.amount:
         return "an amount of all iterations is no cut; leave it out"
+    if opt.axes and not opt.amount:
+        return "loops that are shared together need an amount of pieces"
+    for axis in opt.axes:
+        reason = can_thread(loops, Opt(opt.name, axis, opt.amount), machine)
+        if reason is not None:
+            return reason
+    closers = [n for axis in (opt.axis, *opt.axes) for n in loops.closers[loops.by_number[axis]]]
+    if len(closers) != len(set(closers)):
+        return "loops that are shared together belong to different effects"
     return None
 
 
@@ -288,16 +297,23 @@ def thread(loops: Loops, opt: Opt) -> UOp:
 
     THREAD(0):      for r0 < 64: f(r0)   →   shared r0 < 64: f(r0)
     THREAD(0, 8):   for r0 < 64: f(r0)   →   shared r0 < 8: for r1 < 8: f(r0*8 + r1)
+
+    Loops of other effects, `axes`, are shared in the same pieces; all of them keep their numbers, since
+    effects inside of them may have more in common.
     """
     r = loops.by_number[opt.axis]
     if not opt.amount:
         shared = loop(r.src[0], opt.axis, AxisKind.THREAD, r)
         return replace_loops(loops.ast, {r: (shared, (shared,))})
-    step = quotient(r.src[0], opt.amount)
-    shared = loop(opt.amount, opt.axis, AxisKind.THREAD, r)
-    inner = loop(step, loops.next_number(), r.arg[1], r)
-    where = alu(Ops.ADD, alu(Ops.MUL, shared, step), inner)
-    return replace_loops(loops.ast, {r: (where, (shared, inner))})
+    fresh = loops.next_number()
+    shared = loop(opt.amount, fresh if opt.axes else opt.axis, AxisKind.THREAD, r)
+    mapping: dict[UOp, tuple[UOp, tuple[UOp, ...]]] = {}
+    for axis in (opt.axis, *opt.axes):
+        r = loops.by_number[axis]
+        step = quotient(r.src[0], opt.amount)
+        inner = loop(step, axis if opt.axes else fresh, r.arg[1], r)
+        mapping[r] = alu(Ops.ADD, alu(Ops.MUL, shared, step), inner), (shared, inner)
+    return replace_loops(loops.ast, mapping)
 
 
 def swap(loops: Loops, opt: Opt) -> UOp:

@@ -152,10 +152,10 @@ def crossing(ast: UOp, machine: Machine) -> str | None:
         loops = [r for effect in ends for r in effect.src[1:] if r.arg[1] in _THREADS]
         blocks = frozenset((*loops, *(r for r in grid_loops(ast) if r.src[0].op is Ops.CONST)))
     nests = [_nest(effect, innermost, blocks) for effect in ast.src if effect.op is Ops.END]
-    for i, a in enumerate(nests):
-        for b in nests[:i]:
-            shared = set(a) & set(b)
-            if set(a[: len(shared)]) != shared or set(b[: len(shared)]) != shared:
+    around: dict[UOp, tuple[UOp, ...]] = {}  # all nests have one order, so the same loops must come before
+    for nest in nests:
+        for depth, r in enumerate(nest):
+            if around.setdefault(r, tuple(nest[:depth])) != tuple(nest[:depth]):
                 return "loops that two effects share would not be outermost in both"
     return None
 

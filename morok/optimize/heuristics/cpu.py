@@ -34,6 +34,7 @@ from morok.optimize.facts import (
 )
 from morok.optimize.heuristics.builder import Builder
 from morok.optimize.heuristics.lane_rows import lane_rows
+from morok.optimize.heuristics.pieces import cut_at_guards, share_pieces
 from morok.optimize.heuristics.skinny_gemm import gemv, single_row, skinny_gemm
 from morok.optimize.heuristics.tiles import tile
 from morok.optimize.loops import Loops, size
@@ -54,6 +55,7 @@ def choose(ast: UOp, machine: Machine) -> UOp:
     cache_rows(builder)
     if machine.vector_bytes and not machine.block_threads:
         copy_halos(builder)
+        cut_at_guards(builder)
     loops = builder.loops
     enough = work(loops, machine.op_costs) >= machine.rates.shared_work
     builder.shares = machine.cores > 1 and not machine.block_threads and enough
@@ -377,9 +379,9 @@ def outputs(builder: Builder, effect: UOp, across: set[UOp], done: set[int]) -> 
         return
     if c in across and cost <= LIGHT:
         vectors = max(1, machine.registers // 2)  # whole cache lines of each row
-    inside = 0 if inner else _cut_guarded_ends(builder, effect, c, lanes)
-    whole = inside > 0 and inside % lanes == 0 and inside <= lanes * max(vectors, machine.registers // 4)
-    if whole and builder.do("UPCAST", number, inside):
+    count = size(c) or 0
+    whole = not inner and count % lanes == 0 and 0 < count <= lanes * max(vectors, machine.registers // 4)
+    if whole and builder.do("UPCAST", number, count):
         return
     if not builder.vectorise("UPCAST", number, lanes * vectors, lanes):
         _few_of_a_vector(builder, effect, c, lanes, done)
@@ -397,30 +399,6 @@ def _few_of_a_vector(builder: Builder, effect: UOp, c: UOp, lanes: int, done: se
     if around and builder.vectorise("UPCAST", int(around[0].arg[0]), lanes, lanes):
         done.add(int(around[0].arg[0]))
     builder.do("UPCAST", int(c.arg[0]))
-
-
-def _cut_guarded_ends(builder: Builder, effect: UOp, c: UOp, lanes: int) -> int:
-    """Where most of a loop needs no guard, such as inside of a border, that part becomes a loop of its own:
-    a vector of which some lanes are guarded is put together from single elements. How long it is; 0 if none.
-    """
-    count = size(c)
-    if count is None:
-        return 0
-    first, end = 0, count
-    for node in toposort(effect):
-        if node.op is Ops.CMPLT:
-            a, b = node.src
-            if b is c and a.op is Ops.CONST:
-                first = max(first, int(a.arg) + 1)
-            elif a is c and b.op is Ops.CONST:
-                end = min(end, int(b.arg))
-    inside = end - first
-    if (first, end) == (0, count) or inside < max(lanes, count // 2 + 1):
-        return 0
-    number = int(c.arg[0])
-    if first and not builder.do("PEEL_FIRST", number, first):
-        return 0
-    return inside if end == count or builder.do("PEEL", number, inside) else 0
 
 
 def run_in_lanes(builder: Builder, store: UOp, r: UOp, done: set[int]) -> None:
@@ -450,7 +428,7 @@ def share(builder: Builder) -> None:
     loops = builder.loops
     wanted = builder.machine.cores
     first = max(loops.ast.src, key=lambda e: math.prod(map(trips, output_loops(e))), default=None)
-    if first is None:
+    if first is None or share_pieces(builder):
         return
     inside = row_places(loops)  # rows are walked from front to end
     candidates = [
