@@ -19,6 +19,8 @@ from morok.optimize.heuristics.apply import optimize
 from morok.optimize.heuristics.gpu import choose_gpu
 from morok.optimize.loops import loops_of, size
 from morok.optimize.record import applied
+from morok.tensor.linalg.convolution import conv_channels_last
+from morok.tensor.sizes import concrete_shape
 from tests.gpu.kernels import HOST, run
 from tests.optimize.plans import an_h200, empty
 
@@ -38,8 +40,9 @@ def slid(x: np.ndarray, k: int, stride: int) -> np.ndarray:
 def ran(y: Tensor, arrays: list[np.ndarray]) -> Any:
     """The result of a program of one kernel, of memory in the order in which it was made."""
     (kernel,) = y.contiguous().plan().kernels
-    out = np.zeros(y.shape, arrays[0].dtype)
-    return run(choose_gpu(kernel.ast, ALONE), [out, *arrays])[0].reshape(y.shape)
+    shape = concrete_shape(y.shape)
+    out = np.zeros(shape, arrays[0].dtype)
+    return run(choose_gpu(kernel.ast, ALONE), [out, *arrays])[0].reshape(shape)
 
 
 SIZES = [
@@ -143,3 +146,14 @@ def test_windows_of_a_product_are_not_stored() -> None:
     assert isinstance(stored.dtype, PtrDType)
     assert (stored.dtype.elem, stored.dtype.size) == (bfloat16, 64 * 64 * 112 * 112)
     assert "TC" in names and taps == [3, 3]
+
+
+def test_few_long_sums_have_many_threads() -> None:
+    """The gradient of a depthwise convolution's weights: none of the loops alone has rows for all threads."""
+    with an_h200() as machine:
+        x, g = (empty(32, 28, 28, 192).permute(0, 3, 1, 2) for _ in range(2))
+        w = empty(192, 1, 7, 7)
+        (found,) = conv_channels_last(x, w, padding=3, groups=192).gradient(w, gradient=g)
+        first = found.plan().kernels[0]
+        ast = optimize(first.ast, machine)
+    assert np.prod(in_order(ast, AxisKind.LOCAL) + in_order(ast, AxisKind.GROUP_REDUCE)) >= 256

@@ -41,6 +41,7 @@ def share_columns(builder: Builder) -> bool:
     others = math.prod(
         trips(r) for r in _around(builder, steps[0]) if r is not column and r.arg[1] is AxisKind.LOOP
     )
+    steps = _joined(builder, steps, trips(column) * others // lanes)
     width = max(
         a.node.dtype.scalar.itemsize for a in memory if a.step(column) == 1 and not a.node.dtype.is_ptr
     )
@@ -73,6 +74,18 @@ def share_columns(builder: Builder) -> bool:
     if wide > 1:
         cut(builder, "LOCAL", int(column.arg[0]), wide)
     return True
+
+
+def _joined(builder: Builder, steps: list[UOp], threads: int) -> list[UOp]:
+    """The loops of a reduction, the outer two as one where the longest has too few rows for all threads."""
+    wanted = builder.machine.cores * THREADS
+    steps = sorted(steps, key=lambda k: int(k.arg[0]))
+    while len(steps) > 1 and threads * max(map(trips, steps)) // LEAST_TURNS < wanted:
+        outer, inner = (int(k.arg[0]) for k in steps[:2])
+        if size(steps[1]) is None or not builder.do("JOIN", outer, inner):
+            break
+        steps = [builder.loops.by_number[inner], *steps[2:]]
+    return steps
 
 
 def _halves(n: int) -> list[int]:
