@@ -86,6 +86,7 @@ def test_all_types_are_sorted(dtype: str, shape: tuple[int, ...], descending: bo
 
 @pytest.mark.parametrize(("dtype", "shape", "k", "largest"), [
     ("float32", (3, 600), 30, True), ("int32", (300,), 1, False), ("uint8", (2, 1100), 3, False),
+    ("float32", (2, 300), 1, True), ("uint8", (2, 300), 8, True), ("float32", (2, 300), 5, False),
 ])  # fmt: skip
 def test_the_k_largest(dtype: str, shape: tuple[int, ...], k: int, largest: bool) -> None:
     """Of equal ones the first are taken. Runs of 16, in the second and third row, end with a shorter one."""
@@ -94,6 +95,12 @@ def test_the_k_largest(dtype: str, shape: tuple[int, ...], k: int, largest: bool
     want = stable_order(x, largest)[..., :k]
     np.testing.assert_array_equal(order.numpy(), want)
     np.testing.assert_array_equal(values.numpy(), np.take_along_axis(x, want, -1))
+
+
+def test_the_largest_alone_is_one_pass() -> None:
+    """Not one for every few bits of it."""
+    rows = Tensor(numbers("float32", 3, 600)).realize()
+    assert len(rows.topk(1).values.plan().kernels) < len(rows.topk(30).values.plan().kernels) / 2
 
 
 @pytest.mark.slow

@@ -9,8 +9,8 @@ element adds 1 to its own. On a grid every place looks for its element instead: 
 known when they run would have to take turns. All digits of a tile are a word of 64 bits there.
 
 The k largest are found by their smallest: a few bits of it at a time, by counting how many elements are at
-least as large. Then only these are sorted. Long rows are cut into runs first: the k largest lie in the k runs
-with the largest maxima, so most elements are looked at once.
+least as large; a processor finds a few one after the other. Then only these are sorted. Long rows are cut
+into runs first: the k largest lie in the k runs with the largest maxima, so most elements are looked at once.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ TILE = 16  # elements: a counter of 4 bits holds how many of them come before on
 SHORT = 64  # elements of a sorted row that are all looked at instead of searched
 AT_ONCE = 2  # bits of a bound that one pass over the elements decides; of few elements twice as many
 SMALL = 1 << 16  # elements that take a pass less time than its kernel
+FEW = 8  # that are found one by one: in no more passes than the bits of their smallest need
 SHORTEST = (
     8  # elements of runs whose maxima are compared first; others are a multiple, so that lanes are full
 )
@@ -182,9 +183,13 @@ def largest_of(keys: T, k: int, bits: int) -> T:
     """The positions of the k largest numbers of each row, in order; of equal ones the first."""
     rows, count = concrete_shape(keys.shape)
     keys = contiguous(keys)
+    if k == 1:
+        return reduce.argmax(keys, -1, True)
     run = math.isqrt(count // k) // SHORTEST * SHORTEST
     if run:
         return _largest_by_runs(keys, k, bits, run)
+    if k <= FEW and not machine_of(keys.device).block_threads:
+        return _one_by_one(keys, k)
     bound = bound_of(keys, k, bits)
     above, same = keys > bound, eq(keys, bound)
     wanted = contiguous(k - _count(above))
@@ -193,6 +198,24 @@ def largest_of(keys: T, k: int, bits: int) -> T:
     so_far = contiguous(reduce.cumsum(taken, -1, dtype=dt.int32))
     number = expand(reshape(counting(keys, k, dt.int32), 1, k), rows, k)
     return places_in_rows(so_far, number, True)
+
+
+def _one_by_one(keys: T, k: int) -> T:
+    """The same of a few: each is the first of the largest behind the one before it."""
+    count = concrete_shape(keys.shape)[1]
+    place = reshape(counting(keys, count, dt.int32), 1, count)
+    left = most = None
+    found: list[T] = []
+    for _ in range(k):
+        if most is not None:
+            left = (keys < most) | (eq(keys, most) & (place > found[-1]))
+        most = contiguous(reduce.max(keys if left is None else where(left, keys, 0), -1, True))
+        same = eq(keys, most) if left is None else left & eq(keys, most)
+        found.append(contiguous(reduce.min(where(same, place, count - 1), -1, True)))
+    taken = contiguous(cat(found[0], *found[1:], dim=1))
+    before = reduce.sum(unsqueeze(taken, -2) < unsqueeze(taken, -1), -1, True)
+    mine = eq(before, reshape(counting(keys, k, dt.int64), 1, 1, k))
+    return cast(reduce.sum(where(mine, unsqueeze(taken, -1), 0), -2), dt.int64)
 
 
 def _largest_by_runs(keys: T, k: int, bits: int, run: int) -> T:
