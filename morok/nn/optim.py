@@ -19,6 +19,7 @@ from morok.ir.infer import show_shape
 from morok.ir.layout import is_mesh
 from morok.nn.init import stored
 from morok.nn.module import named_tensors, take_updates
+from morok.rewrite.gc_pause import gc_paused
 from morok.tensor.tensor import Tensor
 
 
@@ -130,14 +131,15 @@ class Optimizer:
         if not active:
             raise MorokError("no parameter has a gradient; call backward() on the loss before step()")
         changed = [self.steps.assign(self.steps + 1.0)]
-        for i, p in active:
-            assert p.grad is not None
-            if is_mesh(p.device):
-                p.grad = _laid_out_as(p, p.grad)
-            value, gradient = p.detach().cast(_wide(p)), p.grad.detach().cast(_wide(p))
-            new, states = self._changed(i, value, gradient)
-            changed.append(p.assign(new.detach().cast(p.dtype)))
-            changed += states
+        with gc_paused:
+            for i, p in active:
+                assert p.grad is not None
+                if is_mesh(p.device):
+                    p.grad = _laid_out_as(p, p.grad)
+                value, gradient = p.detach().cast(_wide(p)), p.grad.detach().cast(_wide(p))
+                new, states = self._changed(i, value, gradient)
+                changed.append(p.assign(new.detach().cast(p.dtype)))
+                changed += states
         return changed
 
     def _changed(self, i: int, p: Tensor, g: Tensor) -> tuple[Tensor, list[Tensor]]:

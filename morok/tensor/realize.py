@@ -155,6 +155,10 @@ class _Realization:
         _refuse_overwritten(self.memory)
 
     def finish(self) -> None:
+        with gc_paused:
+            self._finish()
+
+    def _finish(self) -> None:
         views = _rename(self.states, set(self.kept))
         count = len(self.lazy)
         for state, copy in zip(self.kept, self.targets[count:], strict=True):

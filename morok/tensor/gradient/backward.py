@@ -17,6 +17,7 @@ from morok.ir.infer import show_shape
 from morok.ir.memory import base_of
 from morok.ir.node import UOp, alu, const, make
 from morok.ir.ops import Ops
+from morok.rewrite.gc_pause import gc_paused
 from morok.tensor.assign import own_state, write_to_new_memory
 from morok.tensor.core import Core, expand_to, require_shape
 from morok.tensor.creation.constructors import as_operand
@@ -228,9 +229,10 @@ def _pulled(result: Core, seed: UOp, targets: set[UOp]) -> dict[UOp, UOp]:
             found = known[node] = realized_view(node)
         return found
 
-    parts = pull_back(result._uop, seed, lambda n: now(n) in targets, lambda n: now(n) in current)
-    found: dict[UOp, UOp] = {}
-    for node, g in parts.items():
-        key = now(node)
-        found[key] = g if key not in found else alu(Ops.ADD, found[key], g)
+    with gc_paused:
+        parts = pull_back(result._uop, seed, lambda n: now(n) in targets, lambda n: now(n) in current)
+        found: dict[UOp, UOp] = {}
+        for node, g in parts.items():
+            key = now(node)
+            found[key] = g if key not in found else alu(Ops.ADD, found[key], g)
     return found
