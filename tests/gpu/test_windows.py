@@ -21,7 +21,7 @@ from morok.optimize.loops import loops_of, size
 from morok.optimize.record import applied
 from morok.tensor.linalg.convolution import conv_channels_last
 from morok.tensor.sizes import concrete_shape
-from tests.gpu.kernels import HOST, run
+from tests.gpu.kernels import DEVICE, HOST, run
 from tests.optimize.plans import an_h200, empty
 
 ALONE = replace(HOST, cores=1)
@@ -149,7 +149,9 @@ def test_windows_of_a_product_are_not_stored() -> None:
 
 
 def test_few_long_sums_have_many_threads() -> None:
-    """The gradient of a depthwise convolution's weights: none of the loops alone has rows for all threads."""
+    """The gradient of a depthwise convolution's weights: none of the loops alone has rows for all threads.
+
+    Weights beside each other have gradients of mostly the same numbers."""
     with an_h200() as machine:
         x, g = (empty(32, 28, 28, 192).permute(0, 3, 1, 2) for _ in range(2))
         w = empty(192, 1, 7, 7)
@@ -157,3 +159,20 @@ def test_few_long_sums_have_many_threads() -> None:
         first = found.plan().kernels[0]
         ast = optimize(first.ast, machine)
     assert np.prod(in_order(ast, AxisKind.LOCAL) + in_order(ast, AxisKind.GROUP_REDUCE)) >= 256
+    assert 7 in in_order(ast, AxisKind.UPCAST) and 7 in in_order(ast, AxisKind.UNROLL)
+
+
+@pytest.mark.parametrize(("count", "channels", "side", "k", "stride"), SIZES)
+def test_gradients_of_weights(count: int, channels: int, side: int, k: int, stride: int) -> None:
+    x = RNG.standard_normal((count, side, side, channels)).astype(np.float32)
+    w = RNG.standard_normal((channels, 1, k, k)).astype(np.float32)
+    image, weight = (Tensor(a, device=DEVICE) for a in (x, w))
+    made = conv_channels_last(
+        image.permute(0, 3, 1, 2), weight, stride=stride, padding=k // 2, groups=channels
+    )
+    g = RNG.standard_normal(concrete_shape(made.shape)).astype(np.float32)
+    (found,) = made.gradient(weight, gradient=Tensor(g, device=DEVICE))
+    seen = slid(padded(x.transpose(0, 3, 1, 2), k // 2), k, stride)
+    np.testing.assert_allclose(
+        found.numpy()[:, 0], np.einsum("ncpqab,ncpq->cab", seen, g), rtol=1e-4, atol=1e-3
+    )

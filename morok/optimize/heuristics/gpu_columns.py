@@ -12,6 +12,7 @@ import math
 from morok.ir.infer import closed_ranges, ranges
 from morok.ir.node import UOp
 from morok.ir.ops import AxisKind, Ops
+from morok.optimize.actions.halo import Pair, find_pair
 from morok.optimize.facts import bytes_along, reads_of, trips
 from morok.optimize.heuristics.builder import Builder
 from morok.optimize.heuristics.gpu_threads import cut, lanes_for, memory_of, power
@@ -25,6 +26,7 @@ UNDER_WAY = 32768  # bytes that a multiprocessor waits for at a time, to get its
 PIECES = ((128, 1.0), (64, 0.9), (32, 0.7), (16, 0.35), (8, 0.18), (4, 0.09), (2, 0.05), (1, 0.03))
 AT_ONCE = 8  # rows under way per thread
 TURN = 2  # rows' worth of waiting that a turn of the loop costs besides
+SUMS = 64  # of a thread: with what it reads they fit its registers
 LEAST = 64  # rows that are worth sharing
 LEAST_TURNS = 4  # of a thread, at most, in a loop of unknown length whose rows are read several at a time
 
@@ -41,6 +43,12 @@ def share_columns(builder: Builder) -> bool:
     others = math.prod(
         trips(r) for r in _around(builder, steps[0]) if r is not column and r.arg[1] is AxisKind.LOOP
     )
+    slide = _slide(builder, column, steps)
+    if slide is not None:
+        others //= trips(slide.offset)
+        while lanes > 1 and lanes * trips(slide.offset) > SUMS:
+            lanes //= 2
+        steps = [k for k in steps if k is not slide.place]
     steps = _joined(builder, steps, trips(column) * others // lanes)
     width = max(
         a.node.dtype.scalar.itemsize for a in memory if a.step(column) == 1 and not a.node.dtype.is_ptr
@@ -61,19 +69,48 @@ def share_columns(builder: Builder) -> bool:
                 best = share, each, wide, tall
     assert best is not None
     _, lanes, wide, tall = best
-    amount = _at_once(k, tall)
+    amount = _at_once(k, tall) if slide is None else 1
     if amount > 1 and not divides(tall * amount, k.src[0]):
         builder.do("PADTO", int(k.arg[0]), tall * amount)
     if tall > 1:
         cut(builder, "GROUP", int(k.arg[0]), tall)
     if amount > 1:
         builder.do("UNROLL", int(k.arg[0]), amount)
+    if slide is not None:
+        builder.do("UPCAST", int(slide.offset.arg[0]))
+        builder.do("UNROLL", int(slide.place.arg[0]), _turns(slide))
     if lanes > 1:
         builder.do("UPCAST", int(column.arg[0]), lanes)
     # after the rows: the last threads are neighbours in a warp
     if wide > 1:
         cut(builder, "LOCAL", int(column.arg[0]), wide)
     return True
+
+
+def _slide(builder: Builder, column: UOp, steps: list[UOp]) -> Pair | None:
+    """The loop of a reduction, and one over outputs, whose sum a read knows: outputs beside each other read
+    mostly the same, such as the gradients of a window's weights. Other loops remain to be shared by threads.
+    """
+    best: Pair | None = None
+    node = builder.loops.closers[steps[0]][0]
+    for read in reads_of(*node.src[: len(node.arg)]):
+        for k in steps:
+            for r in ranges(node):
+                if r is column or r.arg[1] is not AxisKind.LOOP or len(steps) < 2:
+                    continue
+                if k not in ranges(read.node) or r not in ranges(read.node) or trips(r) > AT_ONCE:
+                    continue
+                pair = find_pair(read.node, k, r)
+                if pair is None or pair.gap != 1 or pair.step >= trips(r):
+                    continue
+                if best is None or int(k.arg[0]) > int(best.place.arg[0]):
+                    best = pair
+    return best
+
+
+def _turns(slide: Pair) -> int:
+    """Steps along the way that a thread takes at a time: as many as divide it."""
+    return max(n for n in range(1, AT_ONCE + 1) if divides(n, slide.place.src[0]))
 
 
 def _joined(builder: Builder, steps: list[UOp], threads: int) -> list[UOp]:
