@@ -15,6 +15,7 @@ from morok.schedule.contraction import GraphContraction, memory_axis
 from morok.schedule.costs import TILE, Costs
 
 LEAST_WORK = 1 << 17  # multiplications of a product that is worth a tile
+GUARDED_READ = 16.0  # operations for an element of one part of what is joined, in a tile: no vector holds it
 FEW_ROWS = 32  # that a processor multiplies as they lie, without packing
 MANY_TIMES = 50  # launches' worth of multiplications, from which on a kernel for the rows is nothing
 WAKING = 8  # launches that a processor's threads must save
@@ -76,7 +77,12 @@ def _unpacked_reason(node: UOp, product: GraphContraction, costs: Costs) -> str 
     if count < FEW_ROWS * product.batch * product.steps:
         return None
     moving = [leaf for leaf in costs.leaves[node] if costs.count[leaf] * product.batch >= count]
-    again = (product.work / (count * TILE) - 1.0) * count * costs.work[node]
+    parts = [leaf for leaf in costs.leaves[node] if leaf not in moving]
+    if sum(costs.count[leaf] for leaf in parts) * product.batch < count:
+        parts = []  # too few for all of it to be joined of them
+    moving += parts
+    each = costs.work[node] + len(parts) * GUARDED_READ
+    again = (product.work / (count * TILE) - 1.0) * count * each
     stored = rates.ops_per_byte * 2 * count * node.dtype.itemsize + rates.launch
     if len(moving) < 2 or again <= stored:
         return None

@@ -109,6 +109,19 @@ def test_what_is_made_of_several_memories_is_memory_before_a_product(
     assert len(schedule([((x * table) @ w.transpose(1, 2)).uop]).items) == kernels
 
 
+@pytest.mark.parametrize(
+    ("rows", "widths", "columns", "kernels"),
+    [(256, (256, 256), 256, 2), (300, (100, 60), 50, 2), (300, (30,) * 5, 50, 2), (256, (256, 256), 4, 1)],
+)
+def test_what_is_joined_is_memory_before_a_product(
+    rows: int, widths: tuple[int, ...], columns: int, kernels: int
+) -> None:
+    """Each element is guarded, so that no vector holds it: for all columns but a few it is copied first."""
+    parts = [Tensor.empty(rows, n, device="CPU") for n in widths]
+    w = Tensor.empty(sum(widths), columns, device="CPU")
+    assert len(schedule([(Tensor.cat(*parts, dim=1) @ w).uop]).items) == kernels
+
+
 def test_one_row_of_a_norm_is_computed_with_its_product() -> None:
     """Nothing is packed there, and a weight is as long as the row."""
     x, scale, w = (Tensor.empty(*s, device="CPU") for s in ((1, 576), (576,), (4096, 576)))
