@@ -9,6 +9,10 @@ import numpy as np
 import pytest
 
 from morok import Tensor, knobs
+from morok.machine.rates import OpCosts
+from morok.optimize.facts import work
+from morok.optimize.loops import loops_of
+from morok.schedule.schedule import schedule
 from tests.devices import devices
 
 RNG = np.random.default_rng(18)
@@ -87,6 +91,7 @@ def test_all_types_are_sorted(dtype: str, shape: tuple[int, ...], descending: bo
 @pytest.mark.parametrize(("dtype", "shape", "k", "largest"), [
     ("float32", (3, 600), 30, True), ("int32", (300,), 1, False), ("uint8", (2, 1100), 3, False),
     ("float32", (2, 300), 1, True), ("uint8", (2, 300), 8, True), ("float32", (2, 300), 5, False),
+    ("float32", (2, 50), 2, True), ("int8", (60,), 1, False), ("uint8", (2, 178), 5, False),
 ])  # fmt: skip
 def test_the_k_largest(dtype: str, shape: tuple[int, ...], k: int, largest: bool) -> None:
     """Of equal ones the first are taken. Runs of 16, in the second and third row, end with a shorter one."""
@@ -101,6 +106,14 @@ def test_the_largest_alone_is_one_pass() -> None:
     """Not one for every few bits of it."""
     rows = Tensor(numbers("float32", 3, 600)).realize()
     assert len(rows.topk(1).values.plan().kernels) < len(rows.topk(30).values.plan().kernels) / 2
+
+
+def test_a_few_of_short_rows_take_no_pairs(device: str) -> None:
+    """A processor compares all elements with the largest so far, not with each other."""
+    rows = [Tensor(numbers("float32", 4, n)).realize() for n in (60, 120)]
+    asts = [[item.ast for item in schedule([x.topk(2).indices.uop]).items] for x in rows]
+    few, more = (sum(work(loops_of(ast), OpCosts()) for ast in some) for some in asts)
+    assert device != "CPU" or more < 3 * few
 
 
 @pytest.mark.slow

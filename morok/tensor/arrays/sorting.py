@@ -22,11 +22,12 @@ from morok.errors import ArgumentError, ShapeError
 from morok.ir.infer import show_shape
 from morok.ir.node import const, toposort
 from morok.ir.ops import Ops
+from morok.machine.devices import machine_of
 from morok.tensor.arrays import reduce
 from morok.tensor.arrays.index import gather
 from morok.tensor.arrays.joining import stack
 from morok.tensor.arrays.movement import narrow, permute, reshape, squeeze, transpose, unsqueeze
-from morok.tensor.arrays.radix import counting, largest_of, places_in_rows, sorted_by_digits
+from morok.tensor.arrays.radix import FEW, counting, largest_of, places_in_rows, sorted_by_digits
 from morok.tensor.arrays.reduce import Sorted, mean
 from morok.tensor.arrays.rows import put_rows
 from morok.tensor.arrays.written_order import row_order
@@ -45,6 +46,7 @@ from morok.tensor.export import tolist
 from morok.tensor.sizes import _UNSET, as_axes, as_axis, axis_or_dim, concrete_shape
 
 _RUN = 256  # elements of which every pair is compared
+_PAIRS = 16  # and of which a processor compares them for a few of the largest, too
 _WORTH_SELECTING = 8  # times as many elements as are wanted: fewer are sorted
 _MUCH = frozenset((Ops.REDUCE_AXIS, Ops.SCAN_AXIS, Ops.SCATTER, Ops.COPY))  # not to be done twice
 # lower bits of a narrow float's key that say nothing new: it is ordered as a float32
@@ -215,7 +217,8 @@ def topk(
     size = x.shape[-1]
     if not isinstance(size, int) or not 0 <= k <= size:
         raise ShapeError(f"topk of axis {at} of shape {show_shape(t.shape)} has k in 0 … {size}, not {k}")
-    if size > _RUN and 0 < k * _WORTH_SELECTING <= size and 0 not in x.shape:
+    one_by_one = k <= FEW and size > _PAIRS and not machine_of(t.device).block_threads
+    if (size > _RUN or one_by_one) and 0 < k * _WORTH_SELECTING <= size and 0 not in x.shape:
         order = transpose(_selected(x, k, largest), at, -1)
     else:
         order = narrow(argsort(t, at, descending=largest), at, 0, k) if t.ndim else argsort(t)
