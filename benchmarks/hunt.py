@@ -2,9 +2,10 @@
 
 Each family (`hunt_programs.py`, `hunt_layers.py`) is an expression or a small layer as users write them:
 sizes, axes and types are drawn, and every round draws each family once. One thread each, in turns, with a
-pause and a warm call before each; the best time of a turn counts, and the median of ratios over turns. A
-ratio is torch's time over morok's: more is faster. Results are compared with float64's, beside torch's own error.
-Rows say how long the first call took, and how much memory a second was touched, were all of it touched once.
+pause and a warm call before each; the best time of a turn counts, and the median of ratios over turns.
+A ratio is torch's time over morok's: more is faster. Results are compared with float64's, beside torch's own
+error. Rows say how long the first call took, and how much memory a second was touched, were all of it
+touched once.
 
     taskset -c 1 python benchmarks/hunt.py [--seed 0] [--rounds 3] [--only cumsum,conv] [--below 0.5]
         [--gradients 0.3] [--seconds 0.02] [--turns 5] [--list]
