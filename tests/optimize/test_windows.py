@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
+from morok import Tensor
 from morok.device.cpu.device import program_of
 from morok.ir import movement
 from morok.ir.infer import closed_ranges
@@ -15,6 +17,7 @@ from morok.machine.machine import Machine
 from morok.optimize.heuristics.apply import optimize
 from morok.optimize.loops import loops_of, size
 from morok.optimize.record import applied
+from morok.schedule.schedule import schedule
 from tests.optimize.kernels import AVX512, NEON, interpret, kernel_of, native, same
 from tests.schedule import graphs as g
 
@@ -125,3 +128,12 @@ def test_rows_that_are_interleaved_are_vectors(count: int) -> None:
             same(interpret(cut), interpret(ast))
     if count < 100:
         same(native(optimize(ast, NEON)), interpret(ast))
+
+
+def test_rows_of_a_small_window_are_joined() -> None:
+    """The gradients of 3 × 3 weights are three columns of a product, less than a vector."""
+    shapes = (64, 16, 8, 8), (32, 16, 3, 3), (64, 32, 8, 8)
+    x, w, above = (Tensor(np.zeros(shape, np.float32)) for shape in shapes)
+    (found,) = x.conv2d(w, padding=1).gradient(w, gradient=above)
+    plans = [applied(optimize(item.ast, NEON)) for item in schedule([found.uop]).items]
+    assert any([o.name for o in plan].count("JOIN") >= 2 for plan in plans)

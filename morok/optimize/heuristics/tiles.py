@@ -33,6 +33,7 @@ WORTH_PACKING = 128  # columns that share the packed rows, where rows need not b
 ANY_ROWS = 8  # of a tile where their number is known later: one such tile serves the last few rows as well
 SUMS_OF_REST = 8  # keep two units busy, each with four steps on their way; more is code that few columns use
 GATHER = 3  # cycles of an element of a panel that is no part of a vector in memory
+TWO_ROWS = 1  # the same where vectors are put together from two rows
 NARROW = 8  # vectors of a row that is too short to be cut into tiles alone
 
 
@@ -238,6 +239,7 @@ def _with_joined_columns(builder: Builder, product: Contraction) -> Contraction:
     by all rows of the tile. Only the panel is gathered in another order, which is done once. Where its rows
     would no longer be vectors, as in windows that move by two, it may take longer than a tile with a rest.
     """
+    gather = TWO_ROWS if product.along_j[0].step(product.j) == 1 else GATHER
     while True:
         j, machine = product.j, builder.machine
         lanes = max(1, machine.vector_bytes // value_bytes(product.reduce))
@@ -252,7 +254,7 @@ def _with_joined_columns(builder: Builder, product: Contraction) -> Contraction:
         width = tile_shape(trips(product.i), columns, lanes, machine)[1]
         unfilled = -(-columns // width) * width / columns - 1  # of the steps of a tile, two at a time
         cheaper = (
-            unfilled * trips(product.i) > GATHER * 2 * lanes or _row_bytes(product) > machine.l2_bytes // 2
+            unfilled * trips(product.i) > gather * 2 * lanes or _row_bytes(product) > machine.l2_bytes // 2
         )
         others = [access(n) for n in builder.loops.order if n.op is Ops.INDEX and n is not panel]
         found = [
