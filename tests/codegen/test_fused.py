@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from benchmarks.ulp import points, run
+from morok import Tensor
 from morok.codegen.decompose.exponential import LEAST_ADDED, _opposite, exp_plus, sigmoid
 from morok.codegen.decompose.fused import exponential_plus, logistic, only_added
 from morok.dtype import DType, float32, float64, int32
@@ -149,3 +150,11 @@ def test_an_exponential_is_only_added_if_all_its_users_add_constants() -> None:
         alu(Ops.ADD, roughly, one), alu(Ops.ADD, alu(Ops.LOG, x), one), alu(Ops.ADD, x, one),
     ):  # fmt: skip
         assert not only_added(root), root
+
+
+def test_a_sigmoid_of_whole_numbers() -> None:
+    """A comparison of an integer is one of integers, beside a power of its float."""
+    places = Tensor(np.array([0, 3, 1], np.int8), device="CPU").nonzero(4)  # 1, 2, and twice -1
+    found = places.silu().sum(0).numpy()
+    x = np.array([1.0, 2.0, -1.0, -1.0])
+    np.testing.assert_allclose(found, [(x / (1.0 + np.exp(-x))).sum()], rtol=1e-6)

@@ -49,6 +49,8 @@ def logistic(node: UOp, ctx: Any) -> UOp | None:
     if below.op is not Ops.CMPLT or not _is(below.src[1], 0.0):
         return None
     x = below.src[0]
+    if x.dtype is not e.dtype:  # an integer, of which the power is a float's
+        return None
     return sigmoid(x) if e is alu(Ops.EXP, -alu(Ops.ABS, x)) else None
 
 

@@ -113,7 +113,7 @@ def substitute(x: Any, k: Any, size: int, unit: bool) -> Any:
 
 def least_square(dtype: dt.DType) -> float:
     """A sum of squares from which on the digits that subnormal addends have lost do not count."""
-    return dtype.smallest_normal / dtype.eps
+    return float(dtype.smallest_normal / dtype.eps)
 
 
 def reflect(x: Any, k: Any, columns: int) -> Any:
