@@ -11,7 +11,8 @@ import os
 import sys
 import threading
 from collections.abc import Callable
-from queue import SimpleQueue
+from contextlib import suppress
+from queue import Empty, SimpleQueue
 from typing import Generic, TypeVar, final
 
 from morok.forks import at_fork
@@ -77,6 +78,7 @@ class _Worker:
         atexit.register(self._stop)
 
     def _reset(self) -> None:
+        self._lock = threading.Lock()  # two threads of one queue would not both hear that it ends
         self._queue: SimpleQueue[Future[object] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
 
@@ -86,16 +88,20 @@ class _Worker:
             sys.setswitchinterval(self._usual)
 
     def add(self, later: Future[T]) -> None:
-        if self._thread is None:
-            self._thread = threading.Thread(
-                target=self._loop, args=(self._queue,), name="morok-llvm", daemon=True
-            )
-            try:
-                self._thread.start()
-            except RuntimeError:  # no room for another thread: whoever needs a result computes it
-                self._thread = None
+        with self._lock:
+            if self._thread is None and not self._started():
                 return
         self._queue.put(later)  # type: ignore[arg-type]
+
+    def _started(self) -> bool:
+        """Starts the thread; False where there is no room for it: whoever needs a result computes it."""
+        thread = threading.Thread(target=self._loop, args=(self._queue,), name="morok-llvm", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:
+            return False
+        self._thread = thread
+        return True
 
     def _loop(self, queue: SimpleQueue[Future[object] | None]) -> None:
         # A thread that comes back from LLVM waits for Python's lock as long as the interval says, many times
@@ -111,13 +117,15 @@ class _Worker:
 
     def _stop(self) -> None:
         # LLVM must not be at work while the process takes itself apart.
-        if self._thread is None:
+        with self._lock:
+            thread, self._thread = self._thread, None
+        if thread is None:
             return
-        while not self._queue.empty():
-            self._queue.get()
+        with suppress(Empty):
+            while True:
+                self._queue.get_nowait()
         self._queue.put(None)
-        self._thread.join()
-        self._thread = None
+        thread.join()
 
 
 _worker = _Worker()

@@ -2,9 +2,12 @@
 
 import os
 import threading
+import time
+from typing import Any
 
 import pytest
 
+from morok.device import background
 from morok.device.background import Future
 
 
@@ -38,3 +41,36 @@ def test_a_forked_child_computes_by_itself() -> None:
     gate.set()
     assert os.waitpid(child, 0)[1] == 0
     assert second.get() == 7
+
+
+def test_one_thread_serves_a_queue_whoever_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two, one would take the word that it ends, and whoever waits for the other would wait for ever."""
+    worker = background._Worker()
+    done = [Future(lambda: 1) for _ in range(4)]
+    before = threads_at_work()
+    together, made = threading.Barrier(4), threading.Thread.__init__
+
+    def slowly(thread: threading.Thread, *given: Any, **named: Any) -> None:
+        if named.get("name") == "morok-llvm":
+            time.sleep(0.05)
+        made(thread, *given, **named)
+
+    def begin(later: Future[int]) -> None:
+        together.wait()
+        worker.add(later)
+
+    monkeypatch.setattr(threading.Thread, "__init__", slowly)
+    others = [threading.Thread(target=begin, args=(later,)) for later in done]
+    for other in others:
+        other.start()
+    for other in others:
+        other.join()
+    assert threads_at_work() - before == 1
+    stopped = threading.Thread(target=worker._stop, daemon=True)
+    stopped.start()
+    stopped.join(10)
+    assert not stopped.is_alive() and threads_at_work() == before
+
+
+def threads_at_work() -> int:
+    return sum(thread.name == "morok-llvm" for thread in threading.enumerate())
