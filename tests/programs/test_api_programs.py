@@ -74,8 +74,7 @@ def test_a_zero_excuses_nothing() -> None:
     assert _judged(*_ZEROS, told=[np.inf, 2.0, 4.0]).kind == "wrong"
 
 
-@pytest.mark.parametrize("seed", [704_057, 712_162, 1_305_667])
+@pytest.mark.parametrize("seed", [704_057, 712_162])
 def test_programs_that_were_wrong_once(seed: int) -> None:
-    """Zeros of a type that does not hold their number, looked up; products of the smallest numbers; a
-    sigmoid of whole numbers that is summed."""
+    """Zeros of a type that does not hold their number, looked up; products of the smallest numbers."""
     assert_right(seed, 1, steps=10)

@@ -12,10 +12,10 @@ import math
 from morok.ir.infer import closed_ranges, ranges
 from morok.ir.node import UOp
 from morok.ir.ops import AxisKind, Ops
-from morok.optimize.actions.halo import Pair, find_pair
+from morok.optimize.actions.halo import Pair
 from morok.optimize.facts import bytes_along, reads_of, trips
 from morok.optimize.heuristics.builder import Builder
-from morok.optimize.heuristics.gpu_threads import cut, lanes_for, memory_of, power
+from morok.optimize.heuristics.gpu_threads import SUMS, cut, lanes_for, memory_of, power, slide_of
 from morok.optimize.loops import divides, size
 
 WIDEST = 32  # threads along the columns
@@ -26,7 +26,6 @@ UNDER_WAY = 32768  # bytes that a multiprocessor waits for at a time, to get its
 PIECES = ((128, 1.0), (64, 0.9), (32, 0.7), (16, 0.35), (8, 0.18), (4, 0.09), (2, 0.05), (1, 0.03))
 AT_ONCE = 8  # rows under way per thread
 TURN = 2  # rows' worth of waiting that a turn of the loop costs besides
-SUMS = 64  # of a thread: with what it reads they fit its registers
 LEAST = 64  # rows that are worth sharing
 LEAST_TURNS = 4  # of a thread, at most, in a loop of unknown length whose rows are read several at a time
 
@@ -91,21 +90,9 @@ def _slide(builder: Builder, column: UOp, steps: list[UOp]) -> Pair | None:
     """The loop of a reduction, and one over outputs, whose sum a read knows: outputs beside each other read
     mostly the same, such as the gradients of a window's weights. Other loops remain to be shared by threads.
     """
-    best: Pair | None = None
     node = builder.loops.closers[steps[0]][0]
-    for read in reads_of(*node.src[: len(node.arg)]):
-        for k in steps:
-            for r in ranges(node):
-                if r is column or r.arg[1] is not AxisKind.LOOP or len(steps) < 2:
-                    continue
-                if k not in ranges(read.node) or r not in ranges(read.node) or trips(r) > AT_ONCE:
-                    continue
-                pair = find_pair(read.node, k, r)
-                if pair is None or pair.gap != 1 or pair.step >= trips(r):
-                    continue
-                if best is None or int(k.arg[0]) > int(best.place.arg[0]):
-                    best = pair
-    return best
+    few = [r for r in ranges(node) if r is not column and r.arg[1] is AxisKind.LOOP and trips(r) <= AT_ONCE]
+    return slide_of(reads_of(*node.src[: len(node.arg)]), steps, few) if len(steps) > 1 else None
 
 
 def _turns(slide: Pair) -> int:

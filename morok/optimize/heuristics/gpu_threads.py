@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from morok.ir.infer import ranges
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import Ops
 from morok.machine.machine import Machine
-from morok.optimize.facts import Access, access
+from morok.optimize.actions.halo import Pair, find_pair
+from morok.optimize.facts import Access, access, trips
 from morok.optimize.heuristics.builder import Builder
 from morok.optimize.loops import divides, size
 
 GUARDS = 0.02  # what guarded accesses cost
+SUMS = 64  # of a thread: with what it reads they fit its registers
 
 
 def memory_of(*roots: UOp) -> list[Access]:
@@ -66,3 +71,20 @@ def cut(builder: Builder, name: str, number: int, amount: int) -> bool:
     if not divides(amount, r.src[0]) and not builder.do("PADTO", number, amount):
         return False
     return builder.do(name, number, amount)
+
+
+def slide_of(reads: Iterable[Access], places: list[UOp], offsets: list[UOp]) -> Pair | None:
+    """A place and an offset of which a read knows only the sum, so that neighbours read mostly the same.
+
+    Of several, the one of the innermost place."""
+    best: Pair | None = None
+    for read in reads:
+        known = ranges(read.node)
+        for p in places:
+            for k in offsets:
+                pair = find_pair(read.node, p, k) if p in known and k in known else None
+                if pair is None or pair.gap != 1 or pair.step >= trips(k):
+                    continue
+                if best is None or int(p.arg[0]) > int(best.place.arg[0]):
+                    best = pair
+    return best

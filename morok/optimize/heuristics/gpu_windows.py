@@ -12,20 +12,19 @@ from __future__ import annotations
 import math
 from typing import NamedTuple, final
 
-from morok.ir.infer import closed_ranges, ranges
+from morok.ir.infer import closed_ranges
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import AxisKind, Ops
-from morok.optimize.actions.halo import Pair, find_pair
+from morok.optimize.actions.halo import Pair
 from morok.optimize.actions.splits import MOST_LANES
 from morok.optimize.facts import access, output_loops, reads_of, store_of, trips
 from morok.optimize.grid import grid_loops
 from morok.optimize.heuristics.builder import Builder
-from morok.optimize.heuristics.gpu_threads import cut, lanes_for, memory_of, threads_for
+from morok.optimize.heuristics.gpu_threads import SUMS, cut, lanes_for, memory_of, slide_of, threads_for
 from morok.optimize.loops import divides, size
 
 THREADS = 128  # of a block
 MOST_STEPS = 256  # of a window
-SUMS = 64  # of a thread: with what it reads they fit its registers
 SIDE_BY_SIDE = 8  # threads along channels, which read whole cache lines together
 BUSY = 256  # threads of a multiprocessor
 LONGEST = 16  # outputs of a thread along the way
@@ -64,17 +63,8 @@ def _find(builder: Builder, effect: UOp) -> Window | None:
     if any(k.arg[1] is not AxisKind.REDUCE for k in steps) or math.prod(map(trips, steps)) > MOST_STEPS:
         return None
     free = [r for r in output_loops(effect) if r.arg[1] is AxisKind.LOOP and r in grid_loops(builder.ast)]
-    best: Pair | None = None
-    for read in reads_of(*(s for n in reductions for s in n.src[: len(n.arg)])):
-        for p in free:
-            for k in steps:
-                if p not in ranges(read.node) or k not in ranges(read.node):
-                    continue
-                pair = find_pair(read.node, p, k)
-                if pair is None or pair.gap != 1 or pair.step >= trips(k):
-                    continue  # no two of these outputs read the same
-                if best is None or int(p.arg[0]) > int(best.place.arg[0]):
-                    best = pair
+    reads = reads_of(*(s for n in reductions for s in n.src[: len(n.arg)]))
+    best = slide_of(reads, free, list(steps))
     return None if best is None else Window(best, sorted(steps, key=lambda k: int(k.arg[0])))
 
 
