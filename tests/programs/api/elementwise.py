@@ -156,7 +156,10 @@ class Elementwise(Core):
             if (b.x < 0).any():
                 raise Reject("a negative power of an integer")
             return a.cast(kind).together(np.power, (b.cast(kind),), kind)
-        return _unsure(a.lift(np.power, (b,), kind, 8.0, reach=1.0), _crosses_zero(a))
+        # 1 to any power and any number to the power 0 are 1, NaN or not: there a rounding decides.
+        one, zero = (a.e > 0) & (np.abs(a.x - 1) <= a.e), (b.e > 0) & (np.abs(b.x) <= b.e)
+        jumps = (np.isnan(b.x) & one) | (np.isnan(a.x) & zero)
+        return _unsure(a.lift(np.power, (b,), kind, 8.0, reach=1.0), _crosses_zero(a) | jumps)
 
     def __rpow__(self, value: Any) -> Any:
         first, second = self.before(value)
