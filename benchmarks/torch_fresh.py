@@ -1,4 +1,6 @@
-"""Ten models for `torch_models.py` that nothing in this repository was tuned for, by name; random weights.
+"""Models for `torch_models.py`, by name; random weights. FRESH: ten that nothing here was tuned for.
+
+SEEN were such once. When their kernels have been looked at, models move there, and others take their place.
 
 Widths and batches are those that people run on a GPU, with fewer layers, as these are all alike and have to
 be compiled; and tiny ones for a try on a CPU.
@@ -103,7 +105,67 @@ def _vision(name: str, batch: int, size: int = 64) -> Callable[[bool], Built]:
     return model
 
 
-FRESH: dict[str, Callable[[bool], Built]] = {
+def bart(large: bool) -> Built:
+    """Encoder and decoder, norms after the sums."""
+    import transformers as tf
+
+    wide = {"encoder_layers": 3, "decoder_layers": 3, "d_model": 768, "encoder_ffn_dim": 3072,
+            "decoder_ffn_dim": 3072, "encoder_attention_heads": 12,
+            "decoder_attention_heads": 12}  # fmt: skip
+    narrow = {"encoder_layers": 2, "decoder_layers": 2, "d_model": 64, "encoder_ffn_dim": 128,
+              "decoder_ffn_dim": 128, "encoder_attention_heads": 4, "decoder_attention_heads": 4,
+              "vocab_size": 1000}  # fmt: skip
+    model = tf.BartForConditionalGeneration(tf.BartConfig(**(wide if large else narrow)))
+    return model, (_words(large, 16, 384),), {"decoder_input_ids": _words(large, 16, 96), "use_cache": False}
+
+
+def neox(large: bool) -> Built:
+    """Attention and feed-forward beside each other; a quarter of each head is rotated."""
+    import transformers as tf
+
+    wide = {"vocab_size": 50432, "hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 3,
+            "num_attention_heads": 16}  # fmt: skip
+    narrow = {"vocab_size": 1000, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
+              "num_attention_heads": 4}  # fmt: skip
+    model = tf.GPTNeoXForCausalLM(tf.GPTNeoXConfig(**(wide if large else narrow)))
+    return model, (_words(large, 6, 768),), {"use_cache": False}
+
+
+def qwen3(large: bool) -> Built:
+    """Queries and keys are normalised for each head; heads are wider than the model."""
+    import transformers as tf
+
+    wide = {"vocab_size": 40000, "hidden_size": 1280, "intermediate_size": 3456, "num_hidden_layers": 3,
+            "num_attention_heads": 20, "num_key_value_heads": 5, "head_dim": 128}  # fmt: skip
+    narrow = {"vocab_size": 1000, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
+              "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32}  # fmt: skip
+    model = tf.Qwen3ForCausalLM(tf.Qwen3Config(**(wide if large else narrow)))
+    return model, (_words(large, 3, 1280),), {"use_cache": False}
+
+
+def segformer(large: bool) -> Built:
+    """Attention to a smaller image, depthwise convolutions between linear layers, four sizes put together."""
+    import transformers as tf
+
+    narrow = {"hidden_sizes": [8, 16, 24, 32], "depths": [1, 1, 1, 1], "decoder_hidden_size": 32}
+    wide = {"depths": [2, 2, 2, 2], "hidden_sizes": [64, 128, 320, 512]}
+    config = tf.SegformerConfig(drop_path_rate=0.0, num_labels=150, **(wide if large else narrow))
+    return tf.SegformerForSemanticSegmentation(config), (_image(large, 16, 256 if large else 64),), {}
+
+
+def wav2vec2(large: bool) -> Built:
+    """A waveform through seven convolutions, one of places in groups, then a transformer."""
+    import transformers as tf
+
+    wide = {"num_hidden_layers": 3, "mask_time_prob": 0.0, "layerdrop": 0.0}
+    narrow = {"num_hidden_layers": 2, "hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 4,
+              "conv_dim": [16] * 7, "num_conv_pos_embeddings": 16,
+              "num_conv_pos_embedding_groups": 4}  # fmt: skip
+    model = tf.Wav2Vec2Model(tf.Wav2Vec2Config(**(wide if large else {**wide, **narrow})))
+    return model, (torch.randn(*((8, 80000) if large else (1, 4000))),), {}
+
+
+SEEN: dict[str, Callable[[bool], Built]] = {
     "t5": t5,
     "llama": llama,
     "mistral": mistral,
@@ -114,4 +176,16 @@ FRESH: dict[str, Callable[[bool], Built]] = {
     "efficientnet_b0": _vision("efficientnet_b0", 64),
     "densenet121": _vision("densenet121", 32),
     "mobilenet_v3_large": _vision("mobilenet_v3_large", 64),
+}
+FRESH: dict[str, Callable[[bool], Built]] = {
+    "bart": bart,
+    "neox": neox,
+    "qwen3": qwen3,
+    "segformer": segformer,
+    "wav2vec2": wav2vec2,
+    "regnet_y_800mf": _vision("regnet_y_800mf", 48),
+    "shufflenet_v2_x1_0": _vision("shufflenet_v2_x1_0", 96),
+    "resnext50_32x4d": _vision("resnext50_32x4d", 32),
+    "vgg11_bn": _vision("vgg11_bn", 24),
+    "mnasnet1_0": _vision("mnasnet1_0", 80),
 }

@@ -7,7 +7,8 @@
     python benchmarks/torch_models.py fresh --both --jobs 10 --device cuda    the ten of torch_fresh.py
 
 With `--jobs` every row compiles in a process of its own, that many at a time; rows are timed one by one,
-first without inductor and then with it. `--both` asks for inference and training.
+first without inductor and then with it. `--both` asks for inference and training;
+`seen` are the ten that were fresh before.
 
 Times are medians of calls in turns, after a warm-up; a ratio above 1 means that morok is faster. A step of
 training is a forward pass, a loss, a backward pass and SGD. On a GPU models are the large ones, in bfloat16,
@@ -38,7 +39,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
 import torch  # noqa: E402
-from torch_fresh import FRESH  # noqa: E402
+from torch_fresh import FRESH, SEEN  # noqa: E402
 
 SMALL = ("resnet18", "vit", "bert", "gpt2")
 LARGE = ("bert", "gpt2", "vit", "resnet50")
@@ -50,8 +51,8 @@ def built(name: str, large: bool) -> tuple[Any, tuple[Any, ...], dict[str, Any]]
     import transformers as tf
 
     torch.manual_seed(0)
-    if name in FRESH:
-        return FRESH[name](large)
+    if name in FRESH | SEEN:
+        return (FRESH | SEEN)[name](large)
     if name in ("resnet18", "resnet50"):
         deep = name == "resnet50"
         config = tf.ResNetConfig(
@@ -370,7 +371,7 @@ def main() -> None:
     warnings.simplefilter("ignore")
     torch.set_num_threads(int(os.environ.get("THREADS", "2")))
     names = given.names or (SMALL if given.device == "cpu" else LARGE)
-    names = [known for name in names for known in (FRESH if name == "fresh" else (name,))]
+    names = [known for name in names for known in {"fresh": FRESH, "seen": SEEN}.get(name, (name,))]
     backends = [b for b in ("eager", "morok", "inductor") if b not in given.without.split(",")]
     if given.lengths:
         lengths()
