@@ -222,8 +222,7 @@ def own_state(storage: Storage) -> UOp | None:
         root = root.src[0]
     if root.op is not Ops.BUFFER or is_overwritten(root):
         return None
-    found = find_buffer(root)
-    return node if claim(root, storage, found is not None and found.is_shared) else None
+    return node if claim(root, storage) else None
 
 
 def write_to_new_memory(storage: Storage) -> UOp:

@@ -90,7 +90,7 @@ def numpy(x: C) -> Array:
         return numpy(unshard(x))
     if not x._chain:
         bind_to_memory(storage, whole)  # it may have been computed as a part of something else
-    if not _lies_evenly(whole, x) or not claim(base_of(whole), storage, memory.is_shared):
+    if not _lies_evenly(whole, x) or not claim(base_of(whole), storage):
         # The array of memory that another storage owns would be a way to write there.
         if x._frozen is not None or not become_copy(storage):
             return _look(x).copy()

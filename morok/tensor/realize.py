@@ -291,12 +291,11 @@ def _part_from(storage: Storage) -> None:
     memory = shown_memory(node)
     if memory is None:
         return
-    owner = owner_of(memory)
-    if owner is None:
-        claim(memory, storage)
-    elif owner is not storage and is_exposed(memory):
+    if claim(memory, storage):
+        return
+    if is_exposed(memory):
         become_copy(storage)
-    elif owner is not storage:
+    else:
         add_guest(memory, storage)
 
 

@@ -54,10 +54,12 @@ def take_memory(storage: Storage) -> Buffer | None:
     None if it is shared with somebody outside, who is told by an ordinary assignment.
     """
     old = plain_memory(storage.node)
+    held = resolve([storage.node]) if old is None else None  # somebody else may have it, and drop it
     buffer = whole_memory(storage) if old is None else buffer_for(old)
     plain = old is not None
     if old is None:
         old = base_of(resolve([storage.node])[0])
+    del held
     if buffer.is_shared or not claim(old, storage):
         return None
     fresh = renewed_buffer(old)

@@ -175,6 +175,8 @@ class Trace:
             wanted = [*nodes, *values]
             made = _functional(wanted, self.count, kept, [state for _, _, state in parts], bound, kind)
         self.outputs = made[: len(wanted)]
+        for tensor in made:
+            _ = tensor.uop  # holds what somebody else has computed, who may drop it
         self.plan: ExecutionPlan = prepare(made)
         # A graph that holds the memory as it was would count as somebody who reads it.
         del made, wanted, nodes, values, parts

@@ -15,6 +15,7 @@ import itertools
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 
+from morok.device.buffer import find_buffer
 from morok.device.registry import default_device
 from morok.errors import IRError
 from morok.ir.cached_graph import is_placeholder
@@ -103,7 +104,7 @@ def _known(memory: UOp) -> _Memory:
     return found
 
 
-def claim(memory: UOp, storage: Storage, shared: bool = False) -> bool:
+def claim(memory: UOp, storage: Storage) -> bool:
     """Whether the storage owns a BUFFER: the first one that asks does, as long as it lives.
 
     Memory that is shared with somebody outside has the owner that it was given, and never another one.
@@ -114,7 +115,7 @@ def claim(memory: UOp, storage: Storage, shared: bool = False) -> bool:
         found = owner()
         if found is storage:
             return True
-        if found is not None or shared:
+        if found is not None or ((held := find_buffer(memory)) is not None and held.is_shared):
             return False
     known.owner = _ref(storage)
     return True

@@ -342,3 +342,26 @@ def test_threads_that_look_at_one_result_see_one_storage() -> None:
         for thread in threads:
             thread.join()
         assert len(set(map(id, seen))) == 1 and len(seen) == 4
+
+
+def test_a_trace_keeps_what_somebody_else_has_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A result that another tensor holds in memory, which is dropped before the trace is done."""
+    import gc
+
+    from morok.tensor.jit import trace
+
+    def value() -> Tensor:
+        return (Tensor.arange(2) * 0 + Tensor.full((2,), 7) * 2).clamp(-9, 9)
+
+    held, prepare = [value().realize()], trace.prepare
+
+    def prepare_and_drop(tensors: Any) -> Any:
+        plan = prepare(tensors)
+        held.clear()
+        gc.collect()
+        return plan
+
+    monkeypatch.setattr(trace, "prepare", prepare_and_drop)
+    f = jit(lambda x: value())
+    for _ in range(3):
+        assert f(Tensor([1.0])).tolist() == [9, 9]

@@ -212,3 +212,20 @@ def test_arrays_of_views_have_every_type(dtype: str) -> None:
         array[...] = 1
     del array
     assert x.cast("float32").tolist() == [[1, 1]] * 3
+
+
+@needs_host_memory
+@pytest.mark.parametrize("write", ["array", "assignment"])
+def test_nobody_inherits_an_array_that_is_shared(write: str) -> None:
+    """A value that lay there when its tensor went is another tensor's, and has its own memory to write to."""
+    array = np.arange(4, dtype=np.float32)
+    shared = Tensor.from_numpy(array)
+    same = Tensor.cat(shared)
+    del shared
+    same.realize(same.pad([(1, 1)]))
+    if write == "array":
+        same.numpy()[0] = 9
+    else:
+        same[0] = 9
+    assert same.tolist() == [9, 1, 2, 3]
+    assert array.tolist() == [0, 1, 2, 3]
