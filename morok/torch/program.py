@@ -95,15 +95,16 @@ class Program:
         made = {base: len(outputs) + n for n, base in enumerate(shared)}
         ends = {*numbers, *whole}
         self.count = len(outputs)
-        results: list[Planned] = []
-        for number, node in enumerate(whole):
+        results: dict[int, Planned] = {}
+        # what is shown is known before whoever shows it, also where that is an earlier result
+        for number, node in sorted(enumerate(whole), key=lambda found: _views_below(found[1])):
             if not isinstance(node, torch.fx.Node):
-                results.append(Planned(node))
+                results[number] = Planned(node)
                 continue
             val = node.meta.get("val")
             if not isinstance(env[node], Tensor):
                 varies = isinstance(val, torch.SymInt | torch.SymFloat | torch.SymBool)
-                results.append(Planned(Number(val) if varies and self.variables else env[node]))
+                results[number] = Planned(Number(val) if varies and self.variables else env[node])
                 continue
             base = node
             while base not in numbers and (base is node or base not in ends):
@@ -118,8 +119,8 @@ class Program:
                 made.setdefault(node, number)
                 layout = known_layout(val, sizes)
                 shown = Planned(at_line(node, self._made, (env[node], layout, val.dtype)), val)
-            results.append(shown)
-        return results
+            results[number] = shown
+        return [results[number] for number in range(len(whole))]
 
     def _shown(
         self, node: Any, base: Any, sizes: Sizes, numbers: Any, made: Any, layouts: dict[Any, Layout]
@@ -341,6 +342,25 @@ def _stored(target: UOp) -> UOp:
 _FREE = frozenset((Ops.CONST, Ops.IOTA, Ops.DEFINE_VAR))
 
 
+def _views_below(node: Any) -> int:
+    """Of how many views in turn a node is the last."""
+    count = 0
+    while isinstance(node, torch.fx.Node) and (below := shown_by(node)) is not None:
+        node, count = below, count + 1
+    return count
+
+
+def _in_order(views: list[tuple[int, Any]]) -> list[tuple[int, Any]]:
+    """Results that show others, or copy them, after what they show: that may be a later one."""
+    left, found = dict(views), []
+    while left:
+        for number, result in list(left.items()):
+            of = result.first if isinstance(result, Twin) else None if result.of_input else result.number
+            if of not in left:
+                found.append((number, left.pop(number)))
+    return found
+
+
 @final
 class Bound:
     """A program for the sizes of a call: what is new about its results, and values of its variables."""
@@ -351,7 +371,7 @@ class Bound:
         self.program = program
         self.results = results
         self.values = values
-        self.views = [(n, r) for n, r in enumerate(results) if isinstance(r, Shown | Twin)]
+        self.views = _in_order([(n, r) for n, r in enumerate(results) if isinstance(r, Shown | Twin)])
 
     def __call__(self, given: Sequence[Any]) -> list[Any]:
         """The results for arguments of these sizes and strides."""
@@ -372,7 +392,7 @@ class Bound:
                     program.run(pairs, self.values)
             for value, own in finish:
                 value.copy_(own)
-        for number, result in self.views:  # what is shown stands before whoever shows it
+        for number, result in self.views:
             results[number] = result.now(results, given)
         return results[: program.count]
 

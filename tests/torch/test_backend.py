@@ -242,6 +242,21 @@ def varying(x: Any, w: Any) -> Any:
     return wide.sum(1), x.transpose(0, 1) + 1, x.softmax(1), torch.cat((x, x * 2), 1), x.shape[1] * 2
 
 
+def test_a_result_shows_a_later_one() -> None:
+    """Also one that is the copy of another: written to, the two that share memory change, and no other."""
+
+    def parts(x: Any) -> Any:
+        y = x * 2
+        first, second = y.clone(), y.clone()
+        return second.view(-1)[1:], first, second
+
+    x = torch.randn(4, 4)
+    shown, first, second = torch.compile(parts, backend=morok, fullgraph=True)(x)
+    close(shown, (x * 2).view(-1)[1:])
+    shown.zero_()
+    assert second.view(-1)[1:].eq(0).all() and first.equal(x * 2)
+
+
 def test_sizes_that_vary_have_one_plan_for_a_range() -> None:
     w = torch.randn(4, 5)
     with watching() as graphs:
