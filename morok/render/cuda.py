@@ -305,9 +305,11 @@ def _read_at_once(instructions: Sequence[UOp]) -> int:
     return most
 
 
-def _registers(node: UOp) -> int:
-    """Elements of an array of registers."""
-    return node.dtype.size if node.op is Ops.DEFINE_REG and isinstance(node.dtype, PtrDType) else 0
+def _registers(instructions: Sequence[UOp]) -> int:
+    """Elements that a thread keeps: of its arrays of registers, or of the largest tile of tensor cores."""
+    arrays = [n.dtype for n in instructions if n.op is Ops.DEFINE_REG]
+    tiles = [n.dtype.lanes for n in instructions if n.op is Ops.WMMA]
+    return max(sum(dtype.size for dtype in arrays if isinstance(dtype, PtrDType)), *tiles, 0)
 
 
 def _base(address: UOp) -> UOp:
@@ -367,7 +369,7 @@ def _text(
     # a thread that keeps a tile, or reads ahead, needs its registers more than the multiprocessor needs more
     # blocks: the compiler would put reads back to where they are used
     bounds = f"{threads}"
-    if sum(_registers(n) for n in writer.instructions) >= MANY_REGISTERS:
+    if _registers(writer.instructions) >= MANY_REGISTERS:
         bounds += ", 1"
     elif threads <= READERS and _read_at_once(writer.instructions) >= READ_AHEAD:
         bounds += f", {READERS // threads}"

@@ -17,6 +17,7 @@ from morok.ir.build import bufferize, define_global, rng, sink
 from morok.ir.checks import count_buffers
 from morok.ir.node import UOp, alu, const, make
 from morok.ir.ops import AxisKind, Ops
+from morok.machine.files import load
 from morok.machine.machine import Machine
 from morok.optimize.actions.table import apply_all
 from morok.optimize.heuristics.apply import optimize
@@ -270,3 +271,19 @@ def test_reads_of_a_loop_come_first() -> None:
     assert body[: body.index("f32_f16(")].count("*(const uint4*)(g2") == 8
     bounds = text[text.index("__launch_bounds__(") :]
     assert "," in bounds[: bounds.index(")")]
+
+
+@pytest.mark.parametrize(("columns", "steps"), [(3136, 64), (3136, 32), (784, 128)])
+def test_a_tile_of_tensor_cores_keeps_its_registers(columns: int, steps: int) -> None:
+    """Also where it is made in one step, without a loop, and the result's other summands are read at once."""
+    ast = kernel_of(
+        lambda w, x, b, more: (w @ x + b + more).relu(),
+        (256, steps),
+        (32, steps, columns),
+        (256, 1),
+        (32, 256, columns),
+        dtype="bfloat16",
+    )
+    text = program_of(ast, load("sm_90"), "tile").text
+    assert "mma" in text
+    assert cubin(text)
