@@ -12,6 +12,8 @@ alike. `lo` and `hi` bound the axis that workers share; `i64 name.extent(ptr arg
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from morok.dtype import AddrSpace, DType, PtrDType
 from morok.errors import CompileError
 from morok.ir.bounds import bounds
@@ -19,7 +21,7 @@ from morok.ir.node import UOp
 from morok.ir.ops import AxisKind, Ops
 from morok.ir.provenance import place
 from morok.render.llvm_arithmetic import arithmetic_text
-from morok.render.llvm_list import Slot, is_splat, register_of
+from morok.render.llvm_list import Slot, is_splat, memory_of, register_of
 from morok.render.llvm_transpose import turned_rows
 from morok.render.llvm_types import constant, suffix, type_name
 from morok.render.llvm_writer import Loop, Writer
@@ -384,41 +386,42 @@ class _Kernel(Writer):
 
 
 def render(
-    linear: UOp, name: str, buffers: int = 0, in_place: bool = False, fused: bool = True, arch: str = ""
+    linear: UOp,
+    name: str,
+    buffers: int = 0,
+    in_place: bool = False,
+    fused: bool = True,
+    arch: str = "",
+    variables: Sequence[str] | None = None,
 ) -> Program:
     """The kernel as LLVM IR, ready for a compiler.
 
     `buffers` is how many it was written with: the caller passes all, also those that are not needed now.
     `in_place` says that a fused product overwrites what it is added to, `fused` that there is one.
+    `variables`, where they are given, are those that the caller passes.
     """
     writer = _Kernel(linear.src, name, in_place, fused, arch)
     writer.write()
     globals_ = sorted((n for n in linear.src if n.op is Ops.DEFINE_GLOBAL), key=lambda n: n.arg)
-    written = {_base(n.src[0]) for n in linear.src if n.op is Ops.STORE}
+    written = {memory_of(n.src[0]) for n in linear.src if n.op is Ops.STORE}
     arguments = []
     for n in globals_:
         assert isinstance(n.dtype, PtrDType)
         arguments.append(Argument(n.arg, n.dtype.elem, n.dtype.size, n in written))
     count = max([buffers, *(a.number + 1 for a in arguments)])
-    variables = sorted({n.arg[0] for n in linear.src if n.op is Ops.DEFINE_VAR})
-    text, first = _module(writer, arguments, variables, count)
+    used = sorted({n.arg[0] for n in linear.src if n.op is Ops.DEFINE_VAR})
+    passed = used if variables is None else list(variables)
+    text, first = _module(writer, arguments, passed, count)
     return Program(
         name,
         text,
         tuple(arguments),
-        tuple(variables),
+        tuple(passed),
         count,
         writer.scratch,
         writer.thread is not None,
         starts=line_numbers(writer.lines, writer.starts, first),
     )
-
-
-def _base(address: UOp) -> UOp:
-    node = address
-    while node.src:
-        node = node.src[0]
-    return node
 
 
 def _module(writer: _Kernel, arguments: list[Argument], variables: list[str], count: int) -> tuple[str, int]:
@@ -465,13 +468,13 @@ def _numbers(writer: _Kernel) -> tuple[list[str], list[str]]:
         return [], []
     kinds = ", ".join(t for t, _ in writer.numbers)
     values = ", ".join(f"{t} {value}" for t, value in writer.numbers)
-    table = f"@{writer.name}.numbers"
+    table, kind = f"@{writer.name}.numbers", f"%{writer.name}.numbers"
     places = [
-        f"  %number{i} = getelementptr %numbers, ptr {table}, i64 0, i32 {i}"
+        f"  %number{i} = getelementptr {kind}, ptr {table}, i64 0, i32 {i}"
         for i in range(len(writer.numbers))
     ]
-    named = f"%numbers = type {{ {kinds} }}"
-    return [named, f"{table} = internal global %numbers {{ {values} }}, align {_ALIGN}", ""], places
+    named = f"{kind} = type {{ {kinds} }}"
+    return [named, f"{table} = internal global {kind} {{ {values} }}, align {_ALIGN}", ""], places
 
 
 def _extent(writer: _Kernel, variables: list[str], count: int) -> list[str]:

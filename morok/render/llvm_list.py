@@ -18,6 +18,14 @@ def register_of(address: UOp) -> UOp:
     return node
 
 
+def memory_of(address: UOp) -> UOp:
+    """What an address points into."""
+    node = address
+    while node.src:
+        node = node.src[0]
+    return node
+
+
 def register_accesses(instructions: tuple[UOp, ...]) -> list[tuple[int, UOp]]:
     found = []
     for position, node in enumerate(instructions):

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
 from morok import Tensor, Variable, jit, knobs
+from morok.device.cpu.device import program_of
 from morok.device.registry import get_device
+from morok.dtype import PtrDType
 from morok.ir.build import rng, variable
-from morok.ir.node import alu, const
+from morok.ir.node import UOp, alu, const, toposort
 from morok.ir.ops import AxisKind, Ops
 from morok.optimize.heuristics.apply import optimize
+from morok.optimize.heuristics.specialize import special_values, with_values
 from morok.optimize.loops import loops_of, size
 from morok.optimize.record import applied
 from morok.symbolic.sets import simplify
@@ -41,7 +46,7 @@ def test_the_divisor_may_be_nothing() -> None:
     assert simplify(number // n).op is Ops.FLOORDIV
 
 
-COUNTS = (1, 2, 7, 8, 9, 16, 17, 40)
+COUNTS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 17, 40)
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -84,6 +89,85 @@ def test_unknown_rows_have_a_tile() -> None:
 def plan_of(y: Tensor) -> list[str]:
     """The actions on the last kernel of a program."""
     return [opt.name for opt in applied(optimize(y.prepare().kernels[-1].ast, get_device("CPU").machine))]
+
+
+FEW = [(1, 1), (2, 3), (4, 5), (6, 7)]
+
+
+def product(more: Callable[[Tensor, Tensor], Tensor]) -> UOp:
+    n = Variable("n", 1, 512).bind(3)
+    x, scale = Tensor.empty(512, 576).realize(), Tensor.empty(512, 1).realize()
+    return more(x[:n], scale[:n]).prepare().kernels[-1].ast
+
+
+MATRIX = 1536, 576
+WAYS = {
+    "x @ w.T": lambda x, s: x @ Tensor.empty(*MATRIX).realize().T,
+    "x @ w": lambda x, s: x @ Tensor.empty(*reversed(MATRIX)).realize(),
+    "(x * s) @ w.T": lambda x, s: (x * s) @ Tensor.empty(*MATRIX).realize().T,
+    "(x * s) @ w": lambda x, s: (x * s) @ Tensor.empty(*reversed(MATRIX)).realize(),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_few_rows_do_not_pack_the_matrix(way: str) -> None:
+    """What pays for many rows would be most of the work. Rows that are computed first are so once."""
+    ast, machine = product(WAYS[way]), get_device("CPU").machine
+    n, few = special_values(ast, machine)
+    assert n is not None and few == FEW
+    assert special_values(with_values(ast, n, (2, 2)), machine) == (None, [])
+    assert special_values(optimize(ast, machine), machine) == (None, [])
+    for values in few:
+        narrow = with_values(ast, n, values)
+        packed = {opt.axis for opt in applied(optimize(narrow, machine)) if opt.name == "PACK"}
+        matrix = next(
+            m.arg
+            for m in toposort(narrow)
+            if m.op is Ops.DEFINE_GLOBAL and isinstance(m.dtype, PtrDType) and m.dtype.size == 1536 * 576
+        )
+        assert matrix not in packed and (bool(packed) or "s)" not in way or values == (1, 1))
+
+
+def test_values_that_make_few_rows() -> None:
+    """Rows are counted, not the variable: 2 * n of them are 2, 4 and 6, and n - 1 are none at first."""
+    machine = get_device("CPU").machine
+    w = Tensor.empty(64, 96).realize()
+    for low, rows, want in (
+        (1, lambda n: 2 * n, [(1, 1), (2, 2), (3, 3)]),
+        (3, lambda n: n, [(3, 3), (4, 5), (6, 7)]),
+        (9, lambda n: n, []),
+        (2, lambda n: n - 1, [(2, 2), (3, 4), (5, 6), (7, 8)]),
+    ):
+        n = Variable("n", low, 200)
+        x = Tensor.empty(400, 96).realize()[: rows(n.bind(20))]
+        found = special_values((x @ w.T).prepare().kernels[-1].ast, machine)[1]
+        assert found == want
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_the_number_of_rows_chooses_the_code(threads: int, transposed: bool) -> None:
+    """On the processor, whichever device the tests are for: one compilation, and the same for every count."""
+    a, w, s = values(40, 300), values(300, 700), values(40, 1)
+    x, scale = Tensor(a, device="CPU").realize(), Tensor(s, device="CPU").realize()
+    weight = Tensor(np.ascontiguousarray(w.T if transposed else w), device="CPU").realize()
+    with knobs.override(THREADS=threads):
+        layer = jit(lambda x, n: ((x[:n] * scale[:n]) @ (weight.T if transposed else weight)).relu())
+        for count in (9, *COUNTS):
+            found = layer(x, Variable("n", 1, 40).bind(count)).numpy()
+            want = np.maximum((a[:count] * s[:count]).astype(np.float64) @ w, 0)
+            np.testing.assert_allclose(found, want, rtol=1e-3, atol=1e-3)
+        assert layer.traces == 1
+
+
+def test_a_kernel_with_several_codes_is_one_program() -> None:
+    ast, machine = product(WAYS["x @ w.T"]), get_device("CPU").machine
+    text = program_of(ast, machine, optimize).text
+    lines = text.splitlines()
+    assert sum("switch i64" in line for line in lines) == 2  # which code, and how much threads share of it
+    shared = [line for line in lines if line.startswith(("declare", "attributes"))]
+    assert len(shared) == len(set(shared))
+    assert "switch" not in program_of(ast, machine, None).text
 
 
 def normed(x: Tensor) -> Tensor:

@@ -29,6 +29,7 @@ from morok.device.version import compiler_version
 from morok.ir.checks import count_buffers
 from morok.ir.digest import hexdigest
 from morok.ir.node import UOp, toposort
+from morok.ir.ops import Ops
 from morok.machine.choose import cpu_machine, named, named_processor
 from morok.machine.machine import Machine
 from morok.machine.processor import Processor, cache_bytes
@@ -50,15 +51,31 @@ def kernel_key(ast: UOp, machine: Machine) -> str:
 
 
 def program_of(ast: UOp, machine: Machine, optimise: Optimiser | None = None, title: str = "") -> Program:
-    """A kernel as LLVM IR."""
+    """A kernel as LLVM IR; with codes of its own for values of a variable that are worth them."""
     # Loaded here, because a process that finds its kernels on disk never needs them.
     from morok.device.lowering import instructions
+    from morok.optimize.heuristics.specialize import special_values, with_values
     from morok.render.llvm import render
+    from morok.render.llvm_choice import chosen
 
-    kernel = ast if optimise is None or knobs.NOOPT.value else optimise(ast, machine)
-    count = count_buffers(ast)
-    linear = instructions(kernel, machine, title)
-    return render(linear, f"k{hexdigest(ast)[:16]}", count, machine.fma_in_place, machine.fma, machine.arch)
+    name, count = f"k{hexdigest(ast)[:16]}", count_buffers(ast)
+    optimises = optimise is not None and not knobs.NOOPT.value
+    variable, few = special_values(ast, machine) if optimises else (None, [])
+    passed = sorted({str(n.arg[0]) for n in toposort(ast) if n.op is Ops.DEFINE_VAR}) if few else None
+
+    def rendered(kernel: UOp, called: str, shown: str) -> Program:
+        kernel = optimise(kernel, machine) if optimise is not None and optimises else kernel
+        linear = instructions(kernel, machine, shown)
+        return render(linear, called, count, machine.fma_in_place, machine.fma, machine.arch, passed)
+
+    if variable is None or not few:
+        return rendered(ast, name, title)
+    known = str(variable.arg[0])
+    cases = {}
+    for first, last in few:
+        shown = f"{title}, {known} = {first}" + (f" to {last}" if last > first else "")
+        cases[first, last] = rendered(with_values(ast, variable, (first, last)), f"{name}.{first}", shown)
+    return chosen(name, rendered(ast, f"{name}.any", title), known, cases)
 
 
 def lower_kernel(

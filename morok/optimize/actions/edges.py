@@ -79,7 +79,8 @@ def pad(loops: Loops, opt: Opt) -> UOp:
     """
     r = loops.by_number[opt.axis]
     end = r.src[0]
-    wide = loop(times(quotient(plus(end, opt.amount - 1), opt.amount), opt.amount), opt.axis, r.arg[1], r)
+    whole = simplify(times(quotient(plus(end, opt.amount - 1), opt.amount), opt.amount))
+    wide = loop(whole, opt.axis, r.arg[1], r)
     if end.op is Ops.CONST:
         wide = loop(-(-int(end.arg) // opt.amount) * opt.amount, opt.axis, r.arg[1], r)
     inside = below(wide, end)

@@ -36,6 +36,7 @@ from morok.optimize.heuristics.builder import Builder
 from morok.optimize.heuristics.lane_rows import lane_rows
 from morok.optimize.heuristics.pieces import cut_at_guards, share_pieces
 from morok.optimize.heuristics.skinny_gemm import gemv, single_row, skinny_gemm
+from morok.optimize.heuristics.specialize import pad_rows
 from morok.optimize.heuristics.tiles import tile
 from morok.optimize.loops import Loops, size
 
@@ -54,6 +55,7 @@ def choose(ast: UOp, machine: Machine) -> UOp:
     builder = Builder(ast, machine)
     cache_rows(builder)
     if machine.vector_bytes and not machine.block_threads:
+        pad_rows(builder)
         copy_halos(builder)
         cut_at_guards(builder)
     loops = builder.loops

@@ -12,6 +12,7 @@ from morok.ir.infer import closed_ranges, ranges
 from morok.ir.node import UOp
 from morok.ir.ops import AxisKind, Ops
 from morok.machine.machine import Machine
+from morok.optimize.actions.pack import packed_value
 from morok.optimize.contraction import Contraction
 from morok.optimize.facts import Access, access, output_loops, reads_of, store_of, value_bytes
 from morok.optimize.heuristics.builder import Builder
@@ -44,7 +45,7 @@ def find_matrix(effect: UOp, reduce: UOp) -> tuple[UOp | None, UOp, Access] | No
             continue
         rows = [r for r in outputs if r is not j and not matrix[0].moves(r)]
         left = [a for a in reads if a is not matrix[0]]
-        if matrix[0].buffer >= 0 and len(rows) <= 1 and left and all(k in ranges(a.node) for a in left):
+        if matrix[0].buffer >= 0 and len(rows) <= 1 and any(k in ranges(a.node) for a in left):
             return (rows[0] if rows else None), j, matrix[0]
     return None
 
@@ -64,6 +65,10 @@ def skinny_gemm(builder: Builder, effect: UOp, reduce: UOp) -> bool:
     nbytes, lanes = value_bytes(reduce), max(1, machine.vector_bytes // value_bytes(reduce))
     left = [a for a in reads_of(reduce.src[0]) if a.node is not matrix.node]
     packs = rows is not None and rows >= TALL and len(left) == 1 and left[0].buffer >= 0
+    scaled = any(k not in ranges(a.node) for a in left)
+    both = [a for a in left if k in ranges(a.node) and row in ranges(a.node)]
+    if scaled and (len(both) != 1 or rows is None or rows >= TALL):
+        return False
     at_once = STREAMS if row is None else 2 * STREAMS
     if packs:
         at_once = ROWS_PACKED if (rows or 1) < 4 * TALL else 2 * ROWS_PACKED
@@ -83,6 +88,8 @@ def skinny_gemm(builder: Builder, effect: UOp, reduce: UOp) -> bool:
         return False
     i, j = -1 if row is None else int(row.arg[0]), int(column.arg[0])
     before = builder.loops
+    if scaled and not _compute_rows(builder, both[0], (i, int(k.arg[0])), lanes):
+        return False
     if 0 <= i < j and builder.do("SWAP", i, j):
         i, j = j, i
     remainder = -1
@@ -133,15 +140,21 @@ def gemv(builder: Builder, product: Contraction) -> bool:
     if len(steps) != 1 or product.reduce.arg != (Ops.ADD,):
         return False
     (k,) = steps
-    reads = (*product.along_i, *product.along_j)
+    row, *scales = product.along_i
     count = size(k)
-    if lanes < 2 or count is None or count < 4 * lanes or any(a.step(k) != 1 for a in reads):
+    if lanes < 2 or count is None or count < 4 * lanes:
+        return False
+    if any(a.step(k) != 1 for a in (row, *product.along_j)) or any(a.moves(k) for a in scales):
         return False
     height, width = _gemv_tile(rows, columns, machine)
     if height * width < 2:
         return False
     i, j, steps_axis = int(product.i.arg[0]), int(product.j.arg[0]), int(k.arg[0])
     before = builder.loops
+    computed = scales or packed_value(before, row.node) is not row.node
+    if computed or row.step(product.i) is None:  # once for all columns; or rows that have no plain addresses
+        if not _compute_rows(builder, row, (i, steps_axis), lanes):
+            return False
     if i < j and builder.do("SWAP", i, j):
         i, j = j, i  # the rows of the matrix stay in the first cache while all others pass
     if count % lanes:
@@ -155,6 +168,15 @@ def gemv(builder: Builder, product: Contraction) -> bool:
             builder.loops = before
             return False
     builder.do("UNROLL", steps_axis, lanes)
+    return True
+
+
+def _compute_rows(builder: Builder, row: Access, axes: tuple[int, int], lanes: int) -> bool:
+    """Rows that are scaled, or that have no plain addresses, are copied as they are multiplied."""
+    fill = builder.loops.next_number() + 1
+    if not builder.do("PACK", row.buffer, 0, axes):
+        return False
+    builder.vectorise("UPCAST", fill, 4 * lanes, lanes)
     return True
 
 

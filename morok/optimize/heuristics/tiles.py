@@ -127,7 +127,7 @@ def tile(builder: Builder, product: Contraction, is_remainder: bool = False) -> 
     steps = [int(k.arg[0]) for k in _steps_of(product.reduce)]
     if panel is not None:
         _pack(builder, panel, steps, lane_axis)
-    if panel is not None and packs_rows is not None and row_axis != i:
+    if packs_rows is not None and row_axis != i:
         _pack(builder, packs_rows, [i, *steps], row_axis)
         _join_steps(builder, steps)
     else:
