@@ -89,6 +89,51 @@ def test_no_connection_crosses_a_fork(tmp_path: Path) -> None:
 
 
 @needs_fork
+def test_a_child_drops_the_nodes_of_a_thread_while_another_one_held_their_lock(tmp_path: Path) -> None:
+    script = """
+    import os, signal, threading, time, warnings
+    from morok.dtype import int32
+    from morok.ir import node
+    from morok.ir.node import const, large_graph, toposort
+
+    warnings.simplefilter("ignore")
+    inside, held, go_on = (threading.Event() for _ in range(3))
+
+    def keep():  # the only one who holds this graph
+        with large_graph:
+            graph = const(int32, 1)
+            for i in range(1000):
+                graph = graph + const(int32, i)
+            toposort(graph)
+            del graph
+            inside.set()
+            go_on.wait()
+
+    def hold():
+        with node._lock:
+            held.set()
+            go_on.wait()
+
+    threads = [threading.Thread(target=keep), threading.Thread(target=hold)]
+    for thread, ready in zip(threads, (inside, held), strict=True):
+        thread.start()
+        ready.wait()
+    if (child := os.fork()) == 0:
+        os._exit(0 if node.live_nodes() < 1000 else 3)
+    until = time.monotonic() + 30
+    while os.waitpid(child, os.WNOHANG)[0] == 0:
+        if time.monotonic() > until:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            go_on.set()
+            raise SystemExit("the child hangs")
+        time.sleep(0.01)
+    go_on.set()
+    """
+    run(script, cache=tmp_path)
+
+
+@needs_fork
 def test_a_child_gets_locks_that_nobody_holds() -> None:
     class Owner:
         def __init__(self) -> None:

@@ -7,6 +7,7 @@ iterative: a chain of 100,000 nodes is an ordinary graph.
 
 from __future__ import annotations
 
+import os
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator
@@ -169,20 +170,40 @@ _lock = threading.RLock()
 _provenance = knobs.PROVENANCE
 
 
+_process = os.getpid()
+
+
 def _renew_lock() -> None:
-    global _lock
-    _lock = threading.RLock()
+    global _lock, _process
+    _lock, _process = threading.RLock(), os.getpid()
 
 
 at_fork(child=_renew_lock)
 
 
+def _waited_for() -> Any:
+    """The lock, as soon as it is free.
+
+    A child that begins drops what the threads held that have not come along, nodes among it, before anything
+    is renewed in it: if one of them held the lock, nobody will give it back.
+    """
+    if _process != os.getpid():
+        _renew_lock()
+    _lock.acquire()
+    return _lock
+
+
 def _forget(ref: _Ref) -> None:
     # Runs when a node dies, possibly in the middle of another node's construction in the same thread: the
-    # lock is re-entrant, and the entry goes only if it is still ours.
-    with _lock:
+    # lock is re-entrant, and the entry goes only if it is still ours. A `with` takes twice as long.
+    lock = _lock
+    if not lock.acquire(False):
+        lock = _waited_for()
+    try:
         if _table.get(ref.key) is ref:
             del _table[ref.key]
+    finally:
+        lock.release()
 
 
 def make(

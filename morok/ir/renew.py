@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from morok.ir.node import Dormant, _lock, _Ref, _table, refer, set_memo
+from morok.ir import node as nodes
+from morok.ir.node import Dormant, _Ref, _table, refer, set_memo
 
 
 @contextmanager
@@ -33,6 +34,6 @@ def renewed_origins() -> Iterator[None]:
 
 
 def _replace(old: _Ref, new: _Ref) -> None:
-    with _lock:
+    with nodes._lock:  # a child has another one
         if _table.get(old.key) is old:
             _table[old.key] = new
