@@ -380,23 +380,30 @@ def toposort(*roots: UOp, stop: Callable[[UOp], bool] | None = None) -> list[UOp
 
 @final
 class LargeGraph(threading.local):
-    """A `with` block in which the order of one large graph is kept, for whoever asks for it next.
+    """A `with` block in which the orders of a large graph and of a smaller one are kept, for whoever is next.
 
     Stages that find nothing to do leave the graph as it is, and each has walked through it.
     """
 
     kept = 0  # blocks that this thread is in
-    root: UOp | None = None
-    order: tuple[UOp, ...] = ()
+    # sources of the root, and what they reach: a root with another argument has the same
+    large: tuple[tuple[UOp, ...], tuple[UOp, ...]] = ((), ())
+    small: tuple[tuple[UOp, ...], tuple[UOp, ...]] = ((), ())
 
     def order_of(self, root: UOp) -> list[UOp]:
-        if root is not self.root:
+        src = root.src
+        found = self.small
+        if src != found[0]:
+            found = self.large
+        if src != found[0]:
             order: dict[UOp, None] = {}
-            _extend_order(order, (root,))
+            _extend_order(order, src)
+            found = (src, tuple(order))
             if len(order) < _LARGE:
-                return list(order)
-            self.root, self.order = root, tuple(order)
-        return list(self.order)
+                self.small = found
+            else:
+                self.large = found
+        return [*found[1], root]
 
     def __enter__(self) -> None:
         self.kept += 1
@@ -404,10 +411,10 @@ class LargeGraph(threading.local):
     def __exit__(self, *_: object) -> None:
         self.kept -= 1
         if not self.kept:
-            self.root, self.order = None, ()
+            self.large = self.small = ((), ())
 
 
-_LARGE = 500  # nodes; the graphs of kernels come and go in between, and have fewer
+_LARGE = 500  # nodes; while kernels are scheduled, their graphs come and go in between, and have fewer
 large_graph = _large = LargeGraph()
 
 

@@ -24,7 +24,7 @@ from morok.dtype import uint8
 from morok.dtype.records import record
 from morok.errors import OutOfRange, VariableError
 from morok.ir.memory import own_device
-from morok.ir.node import UOp, toposort
+from morok.ir.node import UOp, large_graph, toposort
 from morok.ir.ops import COLLECTIVES, TRANSFERS, Ops
 from morok.ir.provenance import caller, line_of
 from morok.optimize.strategy import DEFAULT, Beam, Config, Heuristic, Plain, Strategy
@@ -213,7 +213,7 @@ class ExecutionPlan:
         if self._programs is None:
             if knobs.DUMP.value or knobs.STOP_AFTER.value:
                 _check_stages()
-            with gc_paused:
+            with gc_paused, large_graph:
                 strategy = self.config.chosen
                 self._searched = strategy if isinstance(strategy, Beam) else None
                 if self._searched is None:

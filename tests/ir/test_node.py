@@ -207,6 +207,11 @@ def test_the_order_of_a_large_graph_is_kept_in_a_block_and_no_longer() -> None:
         assert toposort(node.src[0]) == expected[: expected.index(node.src[0]) + 1]  # another graph
         assert toposort(X + Y) == [X, Y, X + Y]
         assert toposort(node) == expected
+        same = make(Ops.SINK, void, (node, X + Y), "another")  # the sources of two roots with other arguments
+        assert toposort(make(Ops.SINK, void, (node, X + Y)))[:-1] == toposort(same)[:-1]
+        assert toposort(same)[-1] is same
+        assert toposort(X) == [X]
+        del same
     del node, first, second, expected
     gc.collect()
     assert live_nodes() < alive - 3000
