@@ -9,7 +9,7 @@ Three strategies, all iterative:
 rewritten ones.
 
 A set without context is a pure function of a node, so its results are remembered on the nodes and shared by
-all later calls.
+all later calls, unless the set is for a few ops only.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ Strategy = Literal["fixpoint", "walk", "original"]
 _LONGEST_CHAIN = (
     10_000  # rewrites of rewrites at one place; more means that rules feed one another without end
 )
+_FEW = 8  # ops
 
 
 @final
@@ -111,12 +112,13 @@ def rewrite(
             result = _fixpoint(root, _never, ctx, matcher(ruleset), None, observer)
         else:
             early = matcher(before) if before is not None else None
-            pure = early is None and not ruleset.uses_context
+            match = matcher(ruleset)
+            pure = early is None and not ruleset.uses_context and not _is_quick(match)
             tag = _memo_tag(ruleset, observer is not None) if pure else None
             if early is None:
-                result = _sweep(root, matcher(ruleset), ctx, tag, observer)
+                result = _sweep(root, match, ctx, tag, observer)
             else:
-                result = _fixpoint(root, matcher(ruleset), ctx, early, tag, observer)
+                result = _fixpoint(root, match, ctx, early, tag, observer)
         return result
     finally:
         set_origin(outer)
@@ -126,6 +128,13 @@ def rewrite(
 
 def _never(node: UOp, ctx: Any) -> None:
     return None
+
+
+def _is_quick(match: MatchFunction) -> bool:
+    """Whether a set is for so few ops that looking at them again is less than remembering all nodes: a node
+    remembers one result, and that of a larger set is worth more."""
+    ops = _root_ops(match)
+    return ops is not None and len(ops) <= _FEW
 
 
 def _memo_tag(ruleset: RuleSet, is_observed: bool) -> tuple[Any, None]:
@@ -151,6 +160,8 @@ def _sweep(root: UOp, match: MatchFunction, ctx: Any, tag: Any, observer: Observ
     ops = _root_ops(match)
     changed = any(new is not old for old, new in done.items())
     for number, node in enumerate(order):
+        if not changed and tag is None and ops is not None and node.op not in ops:
+            continue
         rebuilt, known, out = node, None, None
         if changed:
             if node in done:
