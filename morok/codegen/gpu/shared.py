@@ -405,13 +405,18 @@ def one_loop(root: UOp) -> tuple[UOp, dict[UOp, UOp]]:
                 break
         else:
             return root, digits
-        sizes = [int(r.src[0].arg) for r in around]
-        joint = rng(math.prod(sizes), int(around[0].arg[0]), AxisKind.REDUCE)
-        mapping: dict[UOp, tuple[UOp, tuple[UOp, ...]]] = {}
+        first, *others = sorted(around, key=lambda r: r.src[0].op is Ops.CONST)
+        inside = math.prod(int(r.src[0].arg) for r in others)
+        end = simplify(_on(Ops.MUL, first.src[0], inside))  # of the first the size may be unknown
+        joint = rng(end, int(around[0].arg[0]), AxisKind.REDUCE)
+        mapping: dict[UOp, tuple[UOp, tuple[UOp, ...]]] = {
+            first: (_on(Ops.FLOORDIV, joint, inside), (joint,))
+        }
         below = 1
-        for r, size in zip(reversed(around), reversed(sizes), strict=True):
+        for r in reversed(others):
+            size = int(r.src[0].arg)
             digit = _on(Ops.FLOORDIV, joint, below) if below > 1 else joint
-            mapping[r] = (digit if r is around[0] else _on(Ops.FLOORMOD, digit, size), (joint,))
+            mapping[r] = (_on(Ops.FLOORMOD, digit, size), (joint,))
             below *= size
         root = replace_loops(root, mapping)
         new = {r: digit for r, (digit, _) in mapping.items()}

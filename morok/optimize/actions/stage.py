@@ -91,8 +91,8 @@ def can_stage(loops: Loops, opt: Opt, machine: Machine) -> str | None:
     if opt.amount > 1:
         for value in values:
             around = [r for r in ranges(value) - own if r.arg[1] is AxisKind.REDUCE]
-            if not around or any(size(r) is None for r in around):
-                return "a ring needs a loop of a reduction around the tile, of known size"
+            if not around or sum(size(r) is None for r in around) > 1:
+                return "a ring needs loops of a reduction around the tile, all but one of known size"
     return None
 
 

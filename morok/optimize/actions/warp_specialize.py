@@ -184,6 +184,8 @@ def can_warp_specialize(loops: Loops, opt: Opt, machine: Machine) -> str | None:
     reason = _in_step(loops, rings)
     if reason is not None:
         return reason
+    if any(size(r) is None for n in rings for r in ranges(n) if r.arg[1] is AxisKind.REDUCE):
+        return "how many tiles go through the rings is known only when the kernel runs"
     for n in rings:
         if tile_box(loops, n) is None:
             return f"a tile of {n.arg[1]} is no box that TMA could copy"

@@ -29,7 +29,7 @@ from morok.optimize.actions.warp_specialize import BARRIERS, all_walked
 from morok.optimize.contraction import Contraction, find_contraction
 from morok.optimize.facts import Access, output_loops, trips
 from morok.optimize.heuristics.builder import Builder
-from morok.optimize.loops import Loops, size
+from morok.optimize.loops import Loops, divides, size
 from morok.optimize.record import Opt, applied
 from morok.symbolic.validity import conjuncts
 
@@ -86,8 +86,6 @@ def _plan(builder: Builder) -> _Plan | None:
 
 
 def _worth_it(product: Contraction) -> bool:
-    if any(size(r) is None for r in (*product.outputs, *product.steps)):
-        return False
     return math.prod(map(trips, product.steps)) >= FEWEST_STEPS and product.work >= LEAST_WORK
 
 
@@ -264,9 +262,9 @@ class _Plan:
 
     def _cut(self, number: int, amount: int) -> int | None:
         """Rounds a loop up and cuts a tile off; the number of the loop inside of the tile."""
-        if self._trips(number) % amount and not self.do("PADTO", number, amount):
+        if not divides(amount, self.loops.by_number[number].src[0]) and not self.do("PADTO", number, amount):
             return None
-        if self._trips(number) == amount:
+        if size(self.loops.by_number[number]) == amount:
             return number
         inner = self.loops.next_number()
         return inner if self.do("TILE", number, amount) else None
@@ -311,7 +309,9 @@ class _Plan:
     def _stages_result(self, shape: BlockTile) -> bool:
         """Whether the result goes through shared memory: with roles, only what would be written in pieces."""
         whole = self.product.widest >= WHOLE
-        if shape.rows * shape.columns < COLLECTED or (whole and trips(self.product.j) % self._vector()):
+        if shape.rows * shape.columns < COLLECTED or (
+            whole and not divides(self._vector(), self.product.j.src[0])
+        ):
             return False
         return self.roles != PRODUCER or not whole
 
@@ -322,7 +322,11 @@ class _Plan:
         registers are pieces of eight rows, and every piece would be a sector of its own.
         """
         most = self._whole_vector()
-        return most if self.product.widest >= WHOLE else math.gcd(most, trips(self.product.j))
+        if self.product.widest >= WHOLE:
+            return most
+        return next(
+            n for n in (most, most // 2, most // 4, most // 8, 1) if n and divides(n, self.product.j.src[0])
+        )
 
     def _whole_vector(self) -> int:
         return max(1, 16 // self.product.widest)
