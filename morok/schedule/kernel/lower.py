@@ -11,13 +11,16 @@ chooses zero outside.
 
 from __future__ import annotations
 
+from functools import reduce
+
 from morok.dtype import identity, void
 from morok.dtype import index as index_dtype
 from morok.errors import IRError
+from morok.ir.bounds import vmax
 from morok.ir.build import cast, define_global, rng, sink, store
 from morok.ir.checks import guarded
-from morok.ir.infer import Shape, Size, size_node, size_of, sorted_ranges
-from morok.ir.node import UOp, alu, const, make
+from morok.ir.infer import Shape, Size, ranges, size_node, size_of, sorted_ranges
+from morok.ir.node import UOp, alu, const, make, toposort
 from morok.ir.ops import AxisKind, Ops
 from morok.ir.provenance import Origin, here, place
 from morok.ir.scan import scan
@@ -33,10 +36,12 @@ from morok.schedule.indexing import (
     source_indices,
 )
 from morok.schedule.kernel.ranges import Replacement, replace_loops
+from morok.symbolic.validity import conjuncts
 
 INTERNAL = Origin(None, 0, "schedule")
 PASS_THROUGH = frozenset((Ops.CONTIGUOUS, Ops.DETACH, Ops.AFTER, Ops.RECOMPUTE, Ops.COPY))
 _LEAVES = frozenset((Ops.CONST, Ops.DEFINE_VAR, Ops.BIND, Ops.VCONST))
+_UNKNOWN = frozenset((Ops.DEFINE_VAR, Ops.BIND, Ops.INDEX))
 
 _Key = tuple[UOp, Indices, UOp | None]
 
@@ -60,6 +65,23 @@ def lower_kernel(kernel: UOp, ctx: object = None) -> UOp:
         return sink(*effects)
     finally:
         here.origin = outer
+
+
+def saying(gate: UOp | None, indices: Indices) -> UOp | None:
+    """Of a gate the parts that say something about indices.
+
+    A row's sum that columns ask for, some of them under a condition, is one sum: whoever chooses does so
+    above it. The others can hold, so somebody asks for the sum, and its memory may be read.
+    """
+    if gate is None:
+        return None
+    parts = list(conjuncts(gate))
+    known = frozenset[UOp]().union(*map(ranges, indices))
+    kept = {c for c in parts if not ranges(c) or vmax(c) == 0 or any(n.op in _UNKNOWN for n in toposort(c))}
+    while near := [c for c in parts if c not in kept and ranges(c) & known]:
+        kept.update(near)
+        known = known.union(*map(ranges, near))
+    return reduce(both, (c for c in parts if c in kept), None)
 
 
 class Lowering:
@@ -157,6 +179,14 @@ class Lowering:
 
     def questions(self, key: _Key) -> list[_Key]:
         """What has to be known before `key` can be answered."""
+        asked = self._asked(key)
+        if key[2] is None:
+            return asked
+        return [
+            (s, at, saying(gate, at)) if s.op is Ops.REDUCE_AXIS else (s, at, gate) for s, at, gate in asked
+        ]
+
+    def _asked(self, key: _Key) -> list[_Key]:
         node, indices, gate = key
         op = node.op
         if op in _LEAVES or op is Ops.PARAM or op is Ops.IOTA or 0 in known_shape(node):
