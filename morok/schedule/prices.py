@@ -53,11 +53,12 @@ def operand_reason(node: UOp, product: GraphContraction, costs: Costs) -> str | 
 
 def _shows_less(node: UOp, costs: Costs) -> bool:
     """Whether a value only repeats or widens what it is made of, as windows do: that is kept instead."""
-    below = node
+    below, own = node, costs.count[node] * node.dtype.itemsize
     while below.op.is_movement or below.op is Ops.CAST:
         below = below.src[0]
-    bytes_below = costs.count[below] * below.dtype.itemsize
-    return below is not node and bytes_below < costs.count[node] * node.dtype.itemsize
+        if costs.count[below] * below.dtype.itemsize < own:
+            return True
+    return False
 
 
 def _few_rows_reason(node: UOp, product: GraphContraction, costs: Costs) -> str | None:

@@ -207,3 +207,24 @@ def test_a_table_of_an_expensive_function_is_computed_once(device: str) -> None:
         items = schedule([(Tensor.empty(512, 256) @ angles.sin()).uop]).items
     assert [any(n.op is Ops.SIN for n in toposort(i.ast)) for i in items] == [True, False]
     assert not any(n.op is Ops.REDUCE for n in toposort(items[0].ast))
+
+
+def test_what_is_made_of_a_sum_in_pieces_stays_narrow_before_products() -> None:
+    """A gradient that came through a vocabulary: units multiply it as it was rounded, and it is kept once."""
+    with knobs.override(MACHINE="sm_90"):
+        logits, head, more, left, right = (
+            Tensor.empty(*s, dtype="bfloat16", device="EMULATOR")
+            for s in ((3840, 40000), (40000, 1280), (3840, 1280), (1280, 3456), (3840, 3456))
+        )
+        gradient = logits @ head + more
+        items = schedule([(gradient @ left).uop, (gradient.T @ right).uop]).items
+    products = [item.ast for item in items if (3456 in (shape_of(item.ast)))]
+    assert len(products) == 2
+    for ast in products:
+        memory = [n.dtype for n in toposort(ast) if n.op is Ops.DEFINE_GLOBAL]
+        assert all(str(dtype).startswith("ptr<bfloat16") for dtype in memory)
+
+
+def shape_of(ast: UOp) -> list[int]:
+    """The sizes of a kernel's loops."""
+    return [int(n.src[0].arg) for n in toposort(ast) if n.op is Ops.RANGE]

@@ -92,7 +92,7 @@ def can_stage(loops: Loops, opt: Opt, machine: Machine) -> str | None:
         for value in values:
             around = [r for r in ranges(value) - own if r.arg[1] is AxisKind.REDUCE]
             if not around or sum(size(r) is None for r in around) > 1:
-                return "a ring needs loops of a reduction around the tile, all but one of known size"
+                return "a ring needs a loop of a reduction around the tile, and all but one of known size"
     return None
 
 

@@ -123,11 +123,21 @@ def _spread(order: list[UOp], tall: set[UOp]) -> set[UOp]:
     made = set(tall)
     for node in order:
         if node.op is Ops.EXPAND and node.src[0] in made:
-            found.add(node.src[0])
+            found.add(_narrowest(node.src[0]))
         elif node.op in (Ops.RESHAPE, Ops.PERMUTE) or node.op.is_alu:
             if any(s in made for s in node.src):
                 made.add(node)
     return found
+
+
+def _narrowest(node: UOp) -> UOp:
+    """What a value shows, or is the same in a wider type: units multiply what is narrow."""
+    kept = below = node
+    while below.op in (Ops.RESHAPE, Ops.PERMUTE, Ops.CAST):
+        below = below.src[0]
+        if below.dtype.itemsize < node.dtype.itemsize and below.dtype.itemsize <= kept.dtype.itemsize:
+            kept = below
+    return kept
 
 
 def _sizes(node: UOp) -> list[int]:
