@@ -5,7 +5,9 @@ A sum is read as Σ kᵢ·tᵢ + k. For `sum // c` and `sum % c`:
 2. a common divisor g of c and all coefficients is cancelled: (Σ kᵢ·tᵢ + k) // c = (Σ (kᵢ/g)·tᵢ + k//g) //
 (c/g);
 3. if the terms that some d | c does not divide stay in 0 … d-1, they do not reach the quotient by d:
-   (d·A + B) // c = A // (c/d) and (d·A + B) % c = (A % (c/d))·d + B for 0 ≤ B < d.
+   (d·A + B) // c = A // (c/d) and (d·A + B) % c = (A % (c/d))·d + B for 0 ≤ B < d;
+4. if what c leaves of each coefficient makes a sum with one quotient only, the rest of them is all there is:
+   (33·m + q) // 32 = m for m + q in 0 … 31, as where rows are cut anew that are longer by one.
 """
 
 from __future__ import annotations
@@ -86,11 +88,20 @@ def divide_sum(node: UOp, c: UOp) -> UOp | None:
         return make(Ops.FLOORDIV, node.dtype, (smaller, const(node.dtype, divisor // g)))
     found = _small_rest(terms, constant, divisor)
     if found is None:
-        return None
+        return _one_quotient(node, terms, constant, divisor)
     d, large, _, constant = found
     return make(
         Ops.FLOORDIV, node.dtype, (join_sum(large, constant // d, node), const(node.dtype, divisor // d))
     )
+
+
+def _one_quotient(node: UOp, terms: Terms, constant: int, c: int) -> UOp | None:
+    """Step 4."""
+    nearest = [(t, k, round(k / c)) for t, k in terms]
+    low, high = _interval([(t, k - times * c) for t, k, times in nearest], constant)
+    if not math.isfinite(high - low) or low // c != high // c:
+        return None
+    return join_sum([(t, times) for t, _, times in nearest if times], int(low // c), node)
 
 
 def reduce_sum(node: UOp, c: UOp) -> UOp | None:

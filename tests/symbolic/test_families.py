@@ -59,12 +59,16 @@ def test_quotients_and_remainders() -> None:
     becomes((Z + 100) // 7, (Z + 2) // 7 + 14)
     becomes(X // -4, X * -1 // 4)
     becomes((X * 64 + Y * 8 + Z) // 8, X * 8 + Y + Z // 8)
+    becomes((X * 33 + Y) // 32, X)  # rows that are longer by one: X + Y stays below 32
+    becomes((X * 31 + Y + 15) // 32, X)  # and shorter by one: 15 - X + Y is no less than 0
+    becomes((X * 65 + Y * 34) // 32, X * 2 + Y)
     becomes(X % 16, X)
     becomes(Z % Z, num(0))
     becomes((Z + 64) // 256, num(0))
     becomes(Z // 0, num(0))
     stays(Z % 5)
     stays((X * 3 + Y) // 5)
+    stays((X * 31 + Y) // 32)
 
 
 def test_remainders_of_wrapping_integers_are_left_alone() -> None:

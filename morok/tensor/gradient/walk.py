@@ -130,22 +130,64 @@ def _multiplied_out(x: UOp, axes: tuple[int, ...], count: int) -> UOp:
 def _windows(node: UOp, g: UOp, source: int) -> UOp:
     """Windows along the last axis, y[k, p] = x[p·s + k·d]: x[j] gets the sum over k of g at p·s = j - k·d.
 
-    Rows that are d elements too long, cut anew into rows of the right length, move by d from one to the next.
+    Only every s-th k has a place for a given j: what is r behind a place is summed over k = m·s + r alone.
     """
     *lead, n = require_shape(node.src[1])
     count, places = require_shape(g)[-2:]
     s, d = (attributes(node)[name] for name in ("stride", "dilation"))
     assert isinstance(n, int) and isinstance(count, int) and isinstance(places, int)
-    whole: list[tuple[Size, Size]] = [(0, size) for size in lead]
-    none: list[tuple[Size, Size]] = [(0, 0)] * len(lead)
+    if s > 1 and d == 1:
+        steps = -(-count // s)
+        g = _padded(g, -2, steps * s)
+        phases = _swap(move.reshape(g, [*lead, steps, s, places]), len(lead))
+        length = places + steps - 1
+        g = _swap(_shifted_sum(phases, length, 1), len(lead))
+        return _padded(_cut(move.reshape(g, [*lead, length * s]), n), -1, n)
     if s > 1:  # zeros between the places
-        g = move.pad(move.reshape(g, [*lead, count, places, 1]), [*none, (0, 0), (0, 0), (0, s - 1)])
-        g = move.reshape(g, [*lead, count, places * s])
-        places = min(places * s, n)
-        g = move.shrink(g, [*whole, (0, count), (0, places)])
-    rows = move.pad(g, [*none, (0, 0), (0, n + d - places)])
-    flat = move.reshape(rows, [*lead, count * (n + d)])
-    skewed = move.reshape(move.shrink(flat, [*whole, (0, count * n)]), [*lead, count, n])
+        g = _padded(move.reshape(g, [*lead, count, places, 1]), -1, s)
+        g = _cut(move.reshape(g, [*lead, count, places * s]), n)
+    return _shifted_sum(g, n, d)
+
+
+def _swap(g: UOp, axis: int) -> UOp:
+    """An axis and the next one, the other way round."""
+    order = list(range(len(require_shape(g))))
+    order[axis], order[axis + 1] = axis + 1, axis
+    return move.permute(g, order)
+
+
+def _padded(g: UOp, axis: int, size: int) -> UOp:
+    """Zeros behind an axis, up to a size."""
+    sizes = require_shape(g)
+    own = sizes[axis]
+    assert isinstance(own, int)
+    amounts: list[tuple[Size, Size]] = [(0, 0)] * len(sizes)
+    amounts[axis] = (0, max(0, size - own))
+    return move.pad(g, amounts)
+
+
+def _cut(g: UOp, size: int) -> UOp:
+    """The first elements along the last axis."""
+    *lead, n = require_shape(g)
+    assert isinstance(n, int)
+    return move.shrink(g, [*((0, own) for own in lead), (0, min(n, size))])
+
+
+def _shifted_sum(g: UOp, n: int, d: int) -> UOp:
+    """Of rows (…, k, p): a row of n elements, the sum of row k moved by k·d.
+
+    The last row is the first that is read. Cut anew into rows that are d elements longer, each begins d
+    elements further along, and what is read never wraps around the end of its row.
+    """
+    *lead, count, places = require_shape(g)
+    assert isinstance(count, int) and isinstance(places, int)
+    front = (count - 1) * d
+    turned = move.flip(g, [*(False for _ in lead), True, False])
+    width = max(n, places) + front
+    amounts: list[tuple[Size, Size]] = [(0, 0)] * len(lead)
+    rows = move.pad(turned, [*amounts, (0, 0), (front, width - front - places)])
+    flat = _padded(move.reshape(rows, [*lead, count * width]), -1, count * (width + d))
+    skewed = _cut(move.reshape(flat, [*lead, count, width + d]), n)
     return move.reshape(_sum_axes(skewed, (len(lead),)), [*lead, n])
 
 
