@@ -55,6 +55,7 @@ class Machine:
     aligned_memory: bool = False  # an access must lie at a multiple of its own size
     predicated_stores: bool = False  # a scalar store takes a condition
     lane_operands: bool = False  # an instruction may multiply by one lane of a vector
+    wide_conversions: bool = False  # vectors of float64 become integers of 64 bits in one instruction
     fma: bool = True
     fma_in_place: bool = False  # a fused product overwrites what it is added to
     wide_index: bool = False  # scalar indices are 64 bits whatever their bounds: registers are that wide

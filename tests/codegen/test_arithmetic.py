@@ -1,8 +1,11 @@
 """Every arithmetic op on every type, as machine code, against the table of meanings."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
+from morok.codegen.pipeline import lower
 from morok.dtype import (
     DType,
     bfloat16,
@@ -149,3 +152,54 @@ def test_casts(source: DType) -> None:
 
 def test_random_bits() -> None:
     compare(Ops.THREEFRY, uint64)
+
+
+@pytest.mark.parametrize("source", (int64, uint64, float64), ids=str)
+@pytest.mark.parametrize("lanes", (1, 8, 16))
+def test_long_numbers_round_once_to_a_short_one(source: DType, lanes: int) -> None:
+    """Half way between two bfloat16 numbers, or a little beside it: the answer is known by their gap."""
+    kernel = kernel_of(Ops.CAST, source, bfloat16)
+    lowest, step = 2**60, 2**53  # of 8 bits
+    given, want = [], []
+    for i in range(COUNT):
+        number, beside = divmod(i, 4)
+        little = (0, 1, -1, 2**20)[beside] * (1 if source.is_int else 256)
+        given.append(lowest + number * step + step // 2 + little)
+        up = little > 0 or (little == 0 and number % 2 == 1)
+        want.append(lowest + (number + up) * step)
+    signs = [1 if source.is_unsigned else (-1) ** (i // 8) for i in range(COUNT)]
+    given, want = ([a * s for a, s in zip(x, signs, strict=True)] for x in (given, want))
+    out = np.zeros(COUNT, storage(bfloat16))
+    native(split(kernel, 0, lanes, UPCAST) if lanes > 1 else kernel, [out, np.array(given, source.numpy)])
+    assert [int(v) for v in out.astype(np.float64)] == want
+
+
+@pytest.mark.parametrize("target", (bfloat16, float16, float8_e5m2, float8_e4m3), ids=str)
+def test_halves_below_the_normal_numbers_round_once(target: DType) -> None:
+    """Steps and a half of the smallest step that a type has, and a little beside that."""
+    smallest = 2.0 ** (2 - 2 ** (target.exponent_bits - 1) - target.mantissa_bits)
+    halves = np.repeat(np.arange(COUNT // 4) % 3 + 0.5, 4)
+    beside = np.tile([0.0, 1.0, -1.0, 0.0], COUNT // 4) * 2.0**-50
+    given = (halves + beside) * smallest * np.tile([1, 1, 1, -1], COUNT // 4)
+    want = np.where(beside > 0, np.ceil(halves), np.where(beside < 0, np.floor(halves), np.rint(halves)))
+    out = np.zeros(COUNT, storage(target))
+    native(split(kernel_of(Ops.CAST, float64, target), 0, 8, UPCAST), [out, given])
+    np.testing.assert_array_equal(np.abs(out.astype(np.float64)), want * smallest)
+
+
+WIDTHS = [
+    (uint8, int32, [uint16]), (int8, int64, [int16, int32]), (uint8, float32, [uint16]),
+    (int64, int8, [int32, int16]), (float64, int32, [int64]), (float64, uint8, [int64, uint32, uint16]),
+    (float32, int8, [int32, int16]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("source", "target", "between"), WIDTHS, ids=str)
+def test_vectors_change_their_width_by_halves(source: DType, target: DType, between: list[DType]) -> None:
+    machine = Machine(wide_conversions=True, threads=True, wide_index=True)
+    listed = lower(split(kernel_of(Ops.CAST, source, target), 0, 16, UPCAST), machine).src
+    casts = [
+        (n.src[0].dtype.scalar, n.dtype.scalar) for n in listed if n.op is Ops.CAST and n.dtype.lanes > 1
+    ]
+    chain = [source, *between, target]
+    assert set(casts) == set(pairwise(chain))

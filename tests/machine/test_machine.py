@@ -66,6 +66,7 @@ def test_facts_of_processors() -> None:
     }  # fmt: skip
     assert found["avx2"].registers == 16 and found["avx512"].registers == 32
     assert found["neoverse-n1"].lane_operands and not found["avx2"].lane_operands
+    assert found["neoverse-n1"].wide_conversions and not found["avx2"].wide_conversions
     assert {m.cores for m in found.values()} == {4}
     plain = found["x86-64"]
     assert not plain.fma and Ops.FLOOR not in plain.ops and float16 not in plain.stored_floats

@@ -19,6 +19,7 @@ from morok.ir.ops import Op, Ops
 from morok.machine.machine import Machine
 from morok.rewrite.observe import change
 
+_EXACT = 1 << 53  # integers up to here are float64 numbers
 LOG2_E = math.log2(math.e)
 
 
@@ -87,23 +88,36 @@ def pack(x: UOp, dtype: DType) -> UOp:
     return as_type(result, bits_type(dtype).scalar)
 
 
-def round_to_odd(x: UOp) -> UOp:
-    """A float64 as float32: exact, or the neighbour with an odd last bit, so that a later rounding counts."""
-    y = as_type(x, float32)
-    back = as_type(y, float64)
-    bits = bits_of(y)
-    toward = where(absolute(back) < absolute(x), bits + 1, bits - 1)
-    adjust = back.ne(x) & x.eq(x) & (bits & 1).eq(0)
-    return float_of(where(adjust, toward, bits), float32)
+def round_to_odd(x: UOp, dtype: DType) -> UOp:
+    """A float64 as float32 on its way to a narrow float, so that only the rounding to that one counts.
+
+    Three bits more than it has are kept, and what is cut off is told by the last one: a neighbour with an odd
+    last bit is never half way between two narrow floats. float32 has so few bits also of subnormals.
+    """
+    bits = bits_of(x)
+    cut = (1 << 52 - dtype.scalar.mantissa_bits - 3) - 1
+    odd = (bits | ((bits & cut) + cut)) & ~cut
+    return as_type(float_of(odd, float64), float32)
 
 
-def to_single(x: UOp) -> UOp:
+def to_single(x: UOp, dtype: DType) -> UOp:
     """A number of another type on its way to a narrow float."""
     if x.dtype.scalar is float64:
-        return round_to_odd(x)
+        return round_to_odd(x, dtype)
     if x.dtype.is_int and x.dtype.scalar.bits > 16:
-        return round_to_odd(as_type(x, float64))
+        if x.dtype.scalar.bits == 64 and _bias(dtype.scalar) >= 53:
+            x = _few_bits(x)
+        return round_to_odd(as_type(x, float64), dtype)
     return as_type(x, float32)
+
+
+def _few_bits(x: UOp) -> UOp:
+    """An integer that float64 has: beyond 2^53 what does not fit is told by the last bit that does."""
+    odd = (x | ((x & 0x7FF) + 0x7FF)) & ~like(x, 0x7FF)
+    exact = x < _EXACT
+    if not x.dtype.scalar.is_unsigned:
+        exact = exact & (like(x, -_EXACT) < x)
+    return where(exact, x, odd)
 
 
 @change
@@ -143,7 +157,7 @@ def _narrow(x: UOp, dtype: DType, machine: Machine) -> UOp:
     """A value of some type as what stands for `dtype`."""
     if dtype.scalar in machine.floats or not dtype.is_float:
         return as_type(x, dtype.scalar)
-    single = to_single(x)
+    single = to_single(x, dtype)
     return as_type(single, dtype.scalar) if dtype.scalar in machine.stored_floats else pack(single, dtype)
 
 

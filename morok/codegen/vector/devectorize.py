@@ -16,6 +16,7 @@ from itertools import accumulate
 from types import SimpleNamespace
 from typing import Any
 
+from morok.codegen.vector.conversions import cast_in_steps
 from morok.codegen.vector.fragments import cut_units
 from morok.codegen.vector.indices import Places, factor, join, lane_conditions, places
 from morok.codegen.vector.vectors import concat, gather, lane, pieces, swizzle
@@ -437,6 +438,7 @@ def proof_contexts() -> tuple[Any, ...]:
 def vector_rules() -> Rules:
     """Phases 1 and 2: runs of addresses, arithmetic in registers, lanes through memory."""
     yield "addresses", Head(Ops.INDEX).any() >> group_addresses, _LANES, _MEMORY
+    yield "steps", Head(Ops.CAST).any() >> cast_in_steps, _LANES
     yield "arithmetic", Head(*sorted(ALU)).any() >> cut_arithmetic, _LANES
     yield "matrix", Head(Ops.WMMA).any() >> cut_units, _LANES, _MEMORY
     yield "tree", Head(Ops.VREDUCE).any() >> tree_reduce, _LANES
