@@ -17,9 +17,11 @@ from morok import Tensor
 from morok.device.registry import get_device
 from morok.ir.node import toposort
 from morok.ir.ops import Ops
+from morok.optimize.facts import output_loops, reads_of, store_of, trips
 from morok.optimize.record import applied
 from morok.schedule.graph import fusion
 from morok.schedule.schedule import schedule
+from morok.tensor.arrays.radix import sorted_by_digits
 from tests.optimize.plans import an_h200, planned
 
 Results = Sequence[Tensor]
@@ -169,3 +171,13 @@ def test_vectors_are_for_outputs_that_share_a_small_product() -> None:
     x, a, b = image("CPU", 8, 64, 28, 28), image("CPU", 8, 16), image("CPU", 64, 16)
     (kernel,) = planned([(x * a.linear(b).sigmoid()[:, :, None, None]).uop], get_device("CPU").machine)
     assert [opt.axis for opt in applied(kernel.ast) if opt.name == "UPCAST"] == [2]
+
+
+def test_what_a_digit_asks_of_all_tiles_lies_side_by_side() -> None:
+    """A pass of a sort by digits: sixteen counts of each tile, from one word of it."""
+    x = Tensor.empty(1, 1600, dtype="int64", device="CPU")
+    found = [item.ast.src[0] for item in schedule([sorted_by_digits(x, 4, 0).uop]).items]
+    counts = [e for e in found if [trips(r) for r in output_loops(e)] == [16, 100]]
+    assert counts
+    for effect in counts:
+        assert {a.step(output_loops(effect)[-1]) for a in reads_of(store_of(effect).src[1])} == {1}

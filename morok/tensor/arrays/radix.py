@@ -73,10 +73,10 @@ def _sorted_by_digit(x: T, shift: int) -> T:
     bit = cast(digit, dt.int64) * BITS
     one = x._new(expand_to(const(dt.int64, 1), (rows, tiles, TILE))) << bit
     before = contiguous(reduce.cumsum(one, -1) - one)  # 16 counters in a word
-    last = narrow(before, -1, TILE - 1, 1)
+    # of each tile the last element, side by side: every digit asks all of them
+    last, own = (contiguous(reshape(narrow(y, -1, TILE - 1, 1), rows, 1, tiles)) for y in (before, digit))
     places = reshape(counting(x, DIGITS, dt.int64), 1, DIGITS, 1)
-    counted = (reshape(last, rows, 1, tiles) >> (places * BITS)) & (DIGITS - 1)
-    own = reshape(narrow(digit, -1, TILE - 1, 1), rows, 1, tiles)
+    counted = (last >> (places * BITS)) & (DIGITS - 1)
     held = cast(counted, dt.int32) + cast(eq(cast(places, dt.int32), own), dt.int32)
     held = reshape(contiguous(held), rows, DIGITS * tiles)
     starts = reduce.cumsum(held, -1, dtype=dt.int32) - held
