@@ -7,7 +7,8 @@ A sum is read as Σ kᵢ·tᵢ + k. For `sum // c` and `sum % c`:
 3. if the terms that some d | c does not divide stay in 0 … d-1, they do not reach the quotient by d:
    (d·A + B) // c = A // (c/d) and (d·A + B) % c = (A % (c/d))·d + B for 0 ≤ B < d;
 4. if what c leaves of each coefficient makes a sum with one quotient only, the rest of them is all there is:
-   (33·m + q) // 32 = m for m + q in 0 … 31, as where rows are cut anew that are longer by one.
+   (33·m + q) // 32 = m and (33·m + q) % 32 = m + q for m + q in 0 … 31, as where rows are cut anew that are
+   longer by one.
 """
 
 from __future__ import annotations
@@ -88,20 +89,22 @@ def divide_sum(node: UOp, c: UOp) -> UOp | None:
         return make(Ops.FLOORDIV, node.dtype, (smaller, const(node.dtype, divisor // g)))
     found = _small_rest(terms, constant, divisor)
     if found is None:
-        return _one_quotient(node, terms, constant, divisor)
+        one = _one_quotient(terms, constant, divisor)
+        return None if one is None else join_sum(one[0], one[2], node)
     d, large, _, constant = found
     return make(
         Ops.FLOORDIV, node.dtype, (join_sum(large, constant // d, node), const(node.dtype, divisor // d))
     )
 
 
-def _one_quotient(node: UOp, terms: Terms, constant: int, c: int) -> UOp | None:
-    """Step 4."""
+def _one_quotient(terms: Terms, constant: int, c: int) -> tuple[Terms, Terms, int] | None:
+    """(Terms of the quotient, terms of the remainder, the quotient of what these add up to) by step 4."""
     nearest = [(t, k, round(k / c)) for t, k in terms]
-    low, high = _interval([(t, k - times * c) for t, k, times in nearest], constant)
+    rest = [(t, k - times * c) for t, k, times in nearest]
+    low, high = _interval(rest, constant)
     if not math.isfinite(high - low) or low // c != high // c:
         return None
-    return join_sum([(t, times) for t, _, times in nearest if times], int(low // c), node)
+    return [(t, times) for t, _, times in nearest if times], [(t, k) for t, k in rest if k], int(low // c)
 
 
 def reduce_sum(node: UOp, c: UOp) -> UOp | None:
@@ -118,7 +121,8 @@ def reduce_sum(node: UOp, c: UOp) -> UOp | None:
         return join_sum([(inner, g)], constant % g, node)
     found = _small_rest(terms, constant, divisor)
     if found is None:
-        return None
+        one = _one_quotient(terms, constant, divisor)
+        return None if one is None else join_sum(one[1], constant - one[2] * divisor, node)
     d, large, small, constant = found
     inner = make(
         Ops.FLOORMOD, node.dtype, (join_sum(large, constant // d, node), const(node.dtype, divisor // d))

@@ -69,6 +69,8 @@ def test_quotients_and_remainders() -> None:
     stays(Z % 5)
     stays((X * 3 + Y) // 5)
     stays((X * 31 + Y) // 32)
+    becomes((X * -33 + Y + 15) % 32, X * -1 + Y + 15)
+    stays((X * -1 + Y) % 32)
 
 
 def test_remainders_of_wrapping_integers_are_left_alone() -> None:
