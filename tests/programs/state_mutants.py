@@ -59,7 +59,10 @@ MUTANTS: dict[str, Callable[[], Any]] = {
         "morok.tensor.realize.forget_values", lambda memory: None
     ),
     "whoever wants to write memory owns it": lambda: patch(
-        "morok.tensor.assign.claim", lambda memory, storage, shared=False: True
+        "morok.tensor.assign.claim", lambda memory, storage: True
+    ),
+    "memory that is shared with an array goes to whoever asks next": lambda: patch(
+        "morok.tensor.memory.storage.find_buffer", lambda memory: None
     ),
     "the target of an assignment has no version": _places_without_versions,
     "only the last of several writes is read": _asks_for_the_last_write,

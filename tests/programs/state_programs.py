@@ -93,6 +93,7 @@ class _Maker:
             (self.moment, 3),
             (self.from_outside, 1),
             (self.again, 1),
+            (self.outlives, 1),
             (self.forget, 1 if len(self.names) > 4 else 0),
         ]
         make = self.r.choices([k for k, _ in kinds], [w for _, w in kinds])[0]
@@ -304,6 +305,27 @@ class _Maker:
         if self.r.random() < 0.5:
             self.emit(f"look({first})")
         self.add(text)
+
+    def outlives(self) -> None:
+        """A value lies in memory whose tensor goes; then it is written. Often others share that memory."""
+        r = self.r
+        known = [n for n in self.names if n in self.shared and self.array(n).ndim and self.array(n).size]
+        name = r.choice(known) if known and r.random() < 0.8 else self.pick(lambda a: a.ndim and a.size)
+        if name is None:
+            return
+        value = self.add(f"joined({name})", "values that outlive their memory's tensor")
+        if r.random() < 0.8:
+            self.names.remove(name)
+            self.emit(f"del {name}")
+        reader = self.add(f"clip({value} + {r.randrange(3)})")
+        if r.random() < 0.8:
+            self.emit(f"realize({value}, {reader})")
+        if r.random() < 0.5:
+            self.few(value, self.array(value))
+        else:
+            self.emit(
+                f"poke({value}, {r.randrange(9)}, {', '.join(self.names)})", "writes to arrays of tensors"
+            )
 
     def compiled(self) -> None:
         r = self.r
