@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import final
@@ -247,9 +247,93 @@ def _steps(c: Conflict, sums: Sums, data: Container[UOp]) -> tuple[list[Step], b
 # --- as a condition
 
 
-def as_claim(c: Conflict, data: Mapping[UOp, UOp]) -> tuple[UOp, list[UOp]]:
+Claim = tuple[UOp, list[UOp]]  # and what is given
+
+
+def as_claim(c: Conflict, data: Mapping[UOp, UOp]) -> Claim:
     """(claim, given): that the two do not touch the same place."""
-    roots = (c.b.where, *c.b.given)
+    (there,), given = _other_thread(c, data, [c.b.where])
+    return alu(Ops.NOT, _meet(c, _wide(c.a.where), _wide(there))), given
+
+
+def by_rows(c: Conflict, data: Mapping[UOp, UOp]) -> list[Claim]:
+    """Claims that together say the same, for places in rows of an unknown length; none where there are no such.
+
+    Where a·n + b and c·n + d have b and d in a row, from 0 to n, they meet only if a = c: no product is left.
+    """
+    for n in leaves_of(c.a.where):
+        if n.op is not Ops.DEFINE_VAR or n in data:
+            continue
+        one, other = _row_and_column(c.a.where, n), _row_and_column(c.b.where, n)
+        if one is None or other is None or one[2] != other[2]:
+            continue
+        length = alu(Ops.MUL, _wide(n), const(index, one[2]))
+        claims = [_in_a_row(part[1], p.lanes, length, p.given) for part, p in ((one, c.a), (other, c.b))]
+        (row, column), given = _other_thread(c, data, other[:2])
+        apart = alu(Ops.OR, alu(Ops.CMPNE, one[0], row), alu(Ops.NOT, _meet(c, one[1], column)))
+        return [*claims, (apart, given)]
+    return []
+
+
+def _in_a_row(column: UOp, lanes: int, length: UOp, given: tuple[UOp, ...]) -> Claim:
+    end = alu(Ops.ADD, column, const(index, lanes - 1))
+    return alu(Ops.AND, alu(Ops.CMPLT, const(index, -1), column), alu(Ops.CMPLT, end, length)), list(given)
+
+
+def _row_and_column(place: UOp, n: UOp) -> tuple[UOp, UOp, int] | None:
+    """(a, b, k) where a place is a·k·n + b, and neither has n in it; None where it is otherwise."""
+    rows: list[tuple[UOp, int]] = []
+    column: UOp = const(index, 0)
+    stack = [(place, 1)]
+    while stack:
+        x, k = stack.pop()
+        if n not in leaves_of(x):
+            column = alu(Ops.ADD, column, alu(Ops.MUL, _wide(x), const(index, k)))
+        elif x is n:
+            rows.append((const(index, 1), k))
+        elif x.op is Ops.CAST and x.dtype.is_int:
+            stack.append((x.src[0], k))
+        elif x.op is Ops.ADD:
+            stack += [(s, k) for s in x.src]
+        elif x.op is Ops.MUL and x.src[1].op is Ops.CONST:
+            stack.append((x.src[0], k * int(x.src[1].arg)))
+        elif x.op is Ops.SHL and x.src[1].op is Ops.CONST:
+            stack.append((x.src[0], k << int(x.src[1].arg)))
+        elif x.op is Ops.MUL and (factor := _beside(x, n)) is not None:
+            rows.append((_wide(factor), k))
+        else:
+            return None
+    step = math.gcd(*(k for _, k in rows))
+    row = reduce(
+        lambda total, part: alu(Ops.ADD, total, alu(Ops.MUL, part[0], const(index, part[1] // step))),
+        rows,
+        const(index, 0),
+    )
+    return (row, column, step) if step else None
+
+
+def _beside(x: UOp, n: UOp) -> UOp | None:
+    """What a variable is multiplied with."""
+    for factor, other in (x.src, x.src[::-1]):
+        while other.op is Ops.CAST and other.dtype.is_int:
+            other = other.src[0]
+        if other is n and n not in leaves_of(factor):
+            return factor
+    return None
+
+
+def _meet(c: Conflict, a: UOp, b: UOp) -> UOp:
+    """Whether what begins at the two places overlaps."""
+    return alu(
+        Ops.AND,
+        alu(Ops.CMPLT, a, alu(Ops.ADD, b, const(index, c.b.lanes))),
+        alu(Ops.CMPLT, b, alu(Ops.ADD, a, const(index, c.a.lanes))),
+    )
+
+
+def _other_thread(c: Conflict, data: Mapping[UOp, UOp], wanted: Sequence[UOp]) -> tuple[list[UOp], list[UOp]]:
+    """Expressions of b as the other thread has them, and what is given about both."""
+    roots = (*wanted, *c.b.given)
     shift: dict[UOp, UOp] = {}
     given: list[UOp] = list(c.a.given)
     leaves = leaves_of(*roots, *c.threads, *([c.next] if c.next is not None else []))
@@ -261,18 +345,12 @@ def as_claim(c: Conflict, data: Mapping[UOp, UOp]) -> tuple[UOp, list[UOp]]:
             given.append(alu(Ops.CMPLT, shift[leaf], leaf.src[0]))
         else:
             shift[leaf] = _other(leaf, shift)
-    there, *conditions = (substitute(root, shift) for root in roots)
-    a, b = _wide(c.a.where), _wide(there)
-    meet = alu(
-        Ops.AND,
-        alu(Ops.CMPLT, a, alu(Ops.ADD, b, const(index, c.b.lanes))),
-        alu(Ops.CMPLT, b, alu(Ops.ADD, a, const(index, c.a.lanes))),
-    )
-    given += conditions
+    there = [substitute(root, shift) for root in roots]
+    given += there[len(wanted) :]
     if c.apart:
         differ = [alu(Ops.CMPNE, t, shift[t]) for t in c.threads]
         given.append(reduce(lambda x, y: alu(Ops.OR, x, y), differ))
-    return alu(Ops.NOT, meet), given
+    return there[: len(wanted)], given
 
 
 def _wide(x: UOp) -> UOp:

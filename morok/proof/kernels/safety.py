@@ -31,6 +31,7 @@ from morok.proof.kernels.races import (
     Conflict,
     apart_by_strides,
     as_claim,
+    by_rows,
     conditions_of,
     conflicts,
     places,
@@ -60,6 +61,7 @@ class Open:
 
 
 NOT_ASKED = "not asked"
+SHOWN = frozenset(("intervals", "points", "solver"))
 _UNSHOWN = ("refuted", "open", NOT_ASKED)
 MEANING = {
     "bounds": "an access leaves its memory",
@@ -330,6 +332,10 @@ def _race(pairs: list[Conflict], sums: Sums, closer: Closer, judge: Judge, found
     for pair in pairs:
         if len(pairs) > 1 and apart_by_strides([pair], sums, closer.data):
             found.done("race", "strides")
+            continue
+        rows = by_rows(pair, closer.data)
+        if rows and all(judge.decide(*claim)[0] in SHOWN for claim in rows):
+            found.done("race", "rows", about=pair.a.access.node)
             continue
         verdict = judge.decide(*as_claim(pair, closer.data))
         _settle(found, "race", pair.a.access.node, verdict)
