@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from sys import _getframe
 from typing import Any, final
@@ -258,14 +257,8 @@ def make(
     new = _Ref(node, _forget)
     new.key = key
     if _table.setdefault(key, new) is new:
-        kept = _kept
-        if kept is not None:
-            kept.append(node)  # type: ignore[arg-type]
         return node  # type: ignore[return-value]
     return intern(new, node)  # type: ignore[arg-type]
-
-
-_kept: deque[UOp] | None = None  # what is made while somebody is in a block of `rewrite/kept.py`
 
 
 def refer(node: UOp, key: Any, kind: type[_Ref] = _Ref) -> _Ref:

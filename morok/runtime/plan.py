@@ -30,7 +30,6 @@ from morok.ir.provenance import caller, line_of
 from morok.optimize.strategy import DEFAULT, Beam, Config, Heuristic, Plain, Strategy
 from morok.render.program import extent_of, extent_value
 from morok.rewrite.gc_pause import gc_paused
-from morok.rewrite.kept import kept_nodes
 from morok.runtime.interrupts import keep_interrupts
 from morok.runtime.launch import PlanLaunch
 from morok.runtime.mesh_launch import meet, plan_launch
@@ -214,7 +213,7 @@ class ExecutionPlan:
         if self._programs is None:
             if knobs.DUMP.value or knobs.STOP_AFTER.value:
                 _check_stages()
-            with gc_paused, kept_nodes, large_graph:
+            with gc_paused, large_graph:
                 strategy = self.config.chosen
                 self._searched = strategy if isinstance(strategy, Beam) else None
                 if self._searched is None:
