@@ -430,8 +430,9 @@ _MEMORY = unproved("splits vectors and memory accesses; tested against the inter
 
 
 def proof_contexts() -> tuple[Any, ...]:
-    """What the prover runs these rules with: registers of 16 bytes."""
-    return (SimpleNamespace(machine=Machine("usual", scalar_alu=True)),)
+    """What the prover runs these rules with: registers of 16 bytes, for numbers alone and for vectors."""
+    machines = (Machine("usual", scalar_alu=True), Machine("vectors", wide_conversions=True))
+    return tuple([SimpleNamespace(machine=machine) for machine in machines])
 
 
 @rules("codegen.devectorize")

@@ -18,7 +18,7 @@ from morok.dtype import AddrSpace, index
 from morok.ir.bounds import bounds, vmin
 from morok.ir.checks import NOTE
 from morok.ir.memory import joined_by
-from morok.ir.node import UOp, alu, const, make
+from morok.ir.node import UOp, alu, const, make, toposort
 from morok.ir.ops import AxisKind, Ops
 from morok.proof.kernels.linear import Step, Sum, Sums, meets
 from morok.proof.kernels.points import LEAVES, leaves_of
@@ -257,7 +257,7 @@ def as_claim(c: Conflict, data: Mapping[UOp, UOp]) -> Claim:
 
 
 def by_rows(c: Conflict, data: Mapping[UOp, UOp]) -> list[Claim]:
-    """Claims that together say the same, for places in rows of an unknown length; none where there are no such.
+    """Claims that together say the same, for places in rows of an unknown length; none where there are none.
 
     Where a·n + b and c·n + d have b and d in a row, from 0 to n, they meet only if a = c: no product is left.
     """
@@ -287,7 +287,7 @@ def _row_and_column(place: UOp, n: UOp) -> tuple[UOp, UOp, int] | None:
     stack = [(place, 1)]
     while stack:
         x, k = stack.pop()
-        if n not in leaves_of(x):
+        if not _has(x, n):
             column = alu(Ops.ADD, column, alu(Ops.MUL, _wide(x), const(index, k)))
         elif x is n:
             rows.append((const(index, 1), k))
@@ -312,12 +312,17 @@ def _row_and_column(place: UOp, n: UOp) -> tuple[UOp, UOp, int] | None:
     return (row, column, step) if step else None
 
 
+def _has(x: UOp, n: UOp) -> bool:
+    """Whether a variable is part of an expression; it may be that of where a loop ends."""
+    return n in toposort(x, stop=lambda node: node.op in LEAVES)
+
+
 def _beside(x: UOp, n: UOp) -> UOp | None:
     """What a variable is multiplied with."""
     for factor, other in (x.src, x.src[::-1]):
         while other.op is Ops.CAST and other.dtype.is_int:
             other = other.src[0]
-        if other is n and n not in leaves_of(factor):
+        if other is n and not _has(factor, n):
             return factor
     return None
 
