@@ -18,11 +18,12 @@ from morok.ir import movement
 from morok.ir.build import cast
 from morok.ir.infer import Shape, numel, shape, show_shape
 from morok.ir.layout import is_mesh, layout_of, mesh_of
+from morok.ir.memory import base_of
 from morok.ir.node import UOp, const
 from morok.ir.ops import Ops
 from morok.tensor.gradient_track import cut, is_tracked
 from morok.tensor.memory.names import renew
-from morok.tensor.memory.storage import Storage, graph_device, is_done, realized_as
+from morok.tensor.memory.storage import Storage, claim, graph_device, is_done, realized_as
 from morok.tensor.memory.strides import Chain, Step, is_strided, moved, step_of
 from morok.tensor.sizes import Variable
 
@@ -155,7 +156,8 @@ class Core:
         node = storage.node
         if is_done(id(node)):
             view = realized_as(node)
-            if view is not None:
+            # in memory that is another's it is found by its node, until that is shown to somebody who writes
+            if view is not None and claim(base_of(view), storage):
                 bind_to_memory(storage, view)
         if storage.exposed:
             renew(storage)

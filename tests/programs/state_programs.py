@@ -88,7 +88,7 @@ class _Maker:
             (self.value, 4),
             (self.write, 6),
             (self.operator, 3),
-            (self.compiled, 3),
+            (self.compiled, 4),
             (self.gradient, 1),
             (self.moment, 3),
             (self.from_outside, 1),
@@ -232,8 +232,7 @@ class _Maker:
             self.program.features.add("writes through views")
         kind = r.randrange(9)
         if kind == 0:
-            self.emit(f"assign({name}, {self.operand(array)})")
-            return
+            return self.emit(f"assign({name}, {self.operand(array)})")
         if kind == 8:  # several writes, and somebody who has read the one in between
             self.few(name, array)
             reader = self.add(f"clip({name} + {r.randrange(3)})")
@@ -323,9 +322,8 @@ class _Maker:
         if r.random() < 0.5:
             self.few(value, self.array(value))
         else:
-            self.emit(
-                f"poke({value}, {r.randrange(9)}, {', '.join(self.names)})", "writes to arrays of tensors"
-            )
+            names = ", ".join(self.names)
+            self.emit(f"poke({value}, {r.randrange(9)}, {names})", "writes to arrays of tensors")
 
     def compiled(self) -> None:
         r = self.r

@@ -229,3 +229,20 @@ def test_nobody_inherits_an_array_that_is_shared(write: str) -> None:
         same[0] = 9
     assert same.tolist() == [9, 1, 2, 3]
     assert array.tolist() == [0, 1, 2, 3]
+
+
+@needs_host_memory
+@pytest.mark.parametrize("use", ["read", "computed", "a view", "a view, computed along", "nothing"])
+def test_an_equal_value_is_not_what_is_written_to_an_array(use: str) -> None:
+    """It is found in the other's memory, whoever asks for it first, and leaves before the array is shown."""
+    zeros = Tensor.zeros(4, 4)
+    view = zeros.flip(0)
+    other = Tensor.cat(zeros)
+    other.realize(other + 2)
+    held = zeros + 1 if use == "read" else (zeros + 1).realize() if use == "computed" else None
+    if use.startswith("a view"):
+        other.realize(view) if "along" in use else view.realize()
+    other.numpy()[:, 0] = 4
+    assert zeros.tolist() == [[0.0] * 4] * 4 and view.tolist() == [[0.0] * 4] * 4
+    assert other.tolist() == [[4.0, 0.0, 0.0, 0.0]] * 4
+    assert held is None or held.tolist() == [[1.0] * 4] * 4
