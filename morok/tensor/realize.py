@@ -56,17 +56,17 @@ from morok.tensor.memory.storage import (
 )
 
 
-def prepare(tensors: Sequence[Core]) -> ExecutionPlan:
-    """A plan that computes the tensors; when it has run, they are memory."""
+def prepare(tensors: Sequence[Core], alone: bool = False) -> ExecutionPlan:
+    """A plan that computes the tensors; when it has run, they are memory. `alone`: it will run again."""
     with gc_paused:
         try:
-            return _prepare(tensors, along=True)
+            return _prepare(tensors, True, alone)
         except MorokError:
             # Perhaps a tensor that would have been computed along is at fault, and not one of these.
-            return _prepare(tensors, along=False)
+            return _prepare(tensors, False, alone)
 
 
-def _prepare(tensors: Sequence[Core], along: bool) -> ExecutionPlan:
+def _prepare(tensors: Sequence[Core], along: bool, alone: bool) -> ExecutionPlan:
     # A view is computed for its own sake; the storage that it shows stays as it is.
     wanted = [(t._storage, not t._chain) for t in tensors]
     nodes = [t._uop for t in tensors]
@@ -74,7 +74,7 @@ def _prepare(tensors: Sequence[Core], along: bool) -> ExecutionPlan:
     walk = Walk(roots)
     renewed: dict[UOp, UOp] = {}
     if any_realized(walk.number):
-        roots = resolve(roots, renewed)
+        roots = resolve(roots, renewed, alone)
         walk = Walk(roots)
     named = _named(walk.number)
     _refuse_overwritten(named)

@@ -28,7 +28,7 @@ from morok.runtime.mesh_launch import plan_launch
 from morok.runtime.plan import ExecutionPlan, buffer_for
 from morok.runtime.profile import current
 from morok.tensor.calls.tracing import tracing
-from morok.tensor.core import Core, bind_to_memory, require_shape
+from morok.tensor.core import Core, require_shape
 from morok.tensor.gradient_track import is_tracked
 from morok.tensor.jit.arguments import (
     arrangement,
@@ -47,7 +47,7 @@ from morok.tensor.jit.results import Made, OutputSpec, Results, describe
 from morok.tensor.jit.variables import Bound, rebound_chain, rebound_nodes, unbound_chain
 from morok.tensor.memory.names import new_buffer
 from morok.tensor.memory.states import is_memory, resolve, view_of
-from morok.tensor.memory.storage import Storage, realized_as
+from morok.tensor.memory.storage import Storage
 from morok.tensor.memory.strides import Chain, step_of
 from morok.tensor.random import drawing_from, new_cell, new_cells, skip
 from morok.tensor.realize import prepare
@@ -175,10 +175,7 @@ class Trace:
             wanted = [*nodes, *values]
             made = _functional(wanted, self.count, kept, [state for _, _, state in parts], bound, kind)
         self.outputs = made[: len(wanted)]
-        for tensor in made:  # holds what somebody else has computed, who may drop it
-            if (view := realized_as(tensor._storage.node)) is not None:
-                bind_to_memory(tensor._storage, view)
-        self.plan: ExecutionPlan = prepare(made)
+        self.plan: ExecutionPlan = prepare(made, alone=True)
         # A graph that holds the memory as it was would count as somebody who reads it.
         del made, wanted, nodes, values, parts
         kept.clear()

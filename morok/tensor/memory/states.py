@@ -75,10 +75,11 @@ def _sources(node: UOp) -> tuple[UOp, ...]:
     return node.src[1:] if node.op is Ops.AFTER else node.src
 
 
-def resolve(roots: Sequence[UOp], states: dict[UOp, UOp] | None = None) -> list[UOp]:
+def resolve(roots: Sequence[UOp], states: dict[UOp, UOp] | None = None, alone: bool = False) -> list[UOp]:
     """The graphs with every node that has been computed replaced by the memory that holds it.
 
-    `states` gets the states of memory that are made anew on the way, with what became of them.
+    `states` gets the states of memory that are made anew on the way, with what became of them. What reads no
+    memory is left as it is for a graph that stands `alone`, and may run when somebody has written there.
     """
     order = toposort(*roots)
     if not any_realized(order):
@@ -92,7 +93,9 @@ def resolve(roots: Sequence[UOp], states: dict[UOp, UOp] | None = None) -> list[
             stack.pop()
             continue
         view = realized_as(node)
-        if view is not None and is_deviceless(node):  # a mask, say: of use only where all the others are
+        if view is not None and alone and is_deviceless(node):
+            view = None
+        elif view is not None and is_deviceless(node):  # a mask, say: of use only where all the others are
             if homes is None:
                 homes = {own for n in order if (own := own_device(n))}
             view = view if not homes or homes == {own_device(base_of(view))} else None

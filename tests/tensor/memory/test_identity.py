@@ -8,6 +8,7 @@ import pytest
 
 from morok import Tensor, Variable, jit
 from morok.errors import DTypeError, MorokError
+from tests.devices import needs_host_memory
 from tests.tensor.common import same
 
 X = np.arange(12, dtype=np.float32).reshape(3, 4)
@@ -355,8 +356,8 @@ def test_a_trace_keeps_what_somebody_else_has_computed(monkeypatch: pytest.Monke
 
     held, prepare = [value().realize()], trace.prepare
 
-    def prepare_and_drop(tensors: Any) -> Any:
-        plan = prepare(tensors)
+    def prepare_and_drop(tensors: Any, alone: bool) -> Any:
+        plan = prepare(tensors, alone)
         held.clear()
         gc.collect()
         return plan
@@ -365,3 +366,19 @@ def test_a_trace_keeps_what_somebody_else_has_computed(monkeypatch: pytest.Monke
     f = jit(lambda x: value())
     for _ in range(3):
         assert f(Tensor([1.0])).tolist() == [9, 9]
+
+
+@needs_host_memory
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_trace_reads_no_memory_of_equal_values(inside: bool) -> None:
+    """Numbers that a traced function makes are not found where somebody writes between its calls."""
+
+    def value() -> Tensor:
+        return (Tensor.arange(2) * 0 + Tensor.full((2,), 7) * 2).clamp(-9, 9)
+
+    held = value().realize()
+    f = jit((lambda x: x + value()) if inside else (lambda x: value()))
+    for n in range(3):
+        assert f(Tensor([n, n])).tolist() == [9 + n * inside] * 2
+        held.numpy()[0] = n
+    assert held.tolist() == [2, 9] and value().tolist() == [9, 9]
