@@ -251,7 +251,8 @@ def _found(asked: _Asked, view: UOp, reads_memory: bool) -> None:
         storage.alone = [*(storage.alone or ()), (asked.node, view)]
     elif storage.node is asked.node:
         bind_to_memory(storage, view)
-        claim(base_of(view), storage)
+        if not claim(base_of(view), storage):  # two tensors of one value were computed together
+            add_guest(base_of(view), storage)
 
 
 def _result(found: Schedule, node: UOp, binds: dict[UOp, UOp], renamed: dict[UOp, UOp]) -> UOp:

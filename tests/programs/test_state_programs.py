@@ -6,7 +6,7 @@ import pytest
 
 from morok import knobs
 from tests.programs.state_mutants import MUTANTS, found_alone
-from tests.programs.state_programs import judged, make_program
+from tests.programs.state_programs import Program, difference, judged, make_program
 
 # The interpreter runs what the scheduler made, without compiling: enough for who sees which values.
 PARTS = [("PYTHON", 0, 440), ("CPU", 440, 500)]
@@ -60,3 +60,19 @@ def test_a_mistake_can_be_made(name: str) -> None:
 def test_mistakes_are_found(name: str) -> None:
     """The programs find each mistake about identity that was mended."""
     assert found_alone(name) is not None
+
+
+def test_two_tensors_of_one_value_part_before_an_array_is_shown() -> None:
+    """They are computed together, beside a state of memory that the value was made of."""
+    lines = """
+t1 = new([[-5, -4, 1], [-9, -4, 0]], 'float32')
+t2 = clip(t1 - t1)
+t3 = take(t1, [-2, 1])
+put_mask(t1, 8)
+t4 = clip(t2 - t1)
+t5 = joined(t4)
+t6 = clip(t5 + 0)
+poke(t5, 8, t1, t2, t3, t4, t5, t6)
+"""
+    with knobs.override(DEVICE="CPU"):
+        assert difference(Program(0, lines.strip().split("\n"))) is None
