@@ -52,7 +52,7 @@ def prepare(x: C, *others: Any) -> ExecutionPlan:
     [2.0, 4.0]
     """
     tensors = [t for t in (x, *others) if not isinstance(t, Config)]
-    plan = computation.prepare([t for t in tensors if not t.is_realized])
+    plan = computation.prepare([t for t in tensors if not t.is_realized], alone=True)
     for config in others:
         if isinstance(config, Config):
             plan.config = config

@@ -177,6 +177,16 @@ class _Realization:
             lose_values(base_of(state), place(state))
 
 
+def places(plan: ExecutionPlan) -> dict[UOp, UOp]:
+    """What a prepared plan computes for tensors, each node with the memory that it will lie in."""
+    owner = plan._owner
+    assert isinstance(owner, _Realization)
+    return {
+        asked.node: base_of(owner.found.results[target])
+        for asked, target in zip(owner.lazy, owner.targets, strict=False)
+    }
+
+
 # BUFFER nodes of states that are gone. Nobody who lives reads them, except through the history of a value
 # that was computed long ago, which a gradient may still walk.
 _overwritten: weakref.WeakKeyDictionary[UOp, str | None] = weakref.WeakKeyDictionary()

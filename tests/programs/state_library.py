@@ -41,6 +41,15 @@ def own_part(x):
     y[0, ...] = 1
     return y, y[0, ...]
 
+def twins(x):
+    return clip(x + 1), clip(x + 1)
+
+def same_in_both(x, y):
+    a = clip(x + y)
+    x[...] = a
+    y[...] = a
+    return a, val(a + 0)
+
 def turned(x):
     x[...] = flip(x, 0)
     return transposed(x)
@@ -53,10 +62,11 @@ def count_part(x):
     counter[1, ...] = x
     return val(counter + 0)
 """
-ONE = ["mirrored", "first_of", "set_first", "own_part", "turned"]
-TWO = ["both", "add_to_first", "copy_into", "swap_parts"]
-WRITES = {"set_first", "turned", "add_to_first", "copy_into", "swap_parts"}  # to the first argument
-WRITES_BOTH = {"swap_parts"}
+ONE = ["mirrored", "first_of", "set_first", "own_part", "turned", "twins"]
+TWO = ["both", "add_to_first", "copy_into", "swap_parts", "same_in_both"]
+WRITES = {"set_first", "turned", "add_to_first", "copy_into", "swap_parts", "same_in_both"}  # to the first
+WRITES_BOTH = {"swap_parts", "same_in_both"}
+PAIRS = {"swap_parts": 1, "own_part": 1, "twins": 0, "same_in_both": 0}  # two results: views, or values
 
 
 # --- the two libraries

@@ -14,7 +14,8 @@ from typing import Any
 from unittest.mock import patch
 
 from morok import knobs
-from tests.programs.state_programs import difference, make_program
+from tests.programs.state_judge import difference
+from tests.programs.state_programs import make_program
 
 MOST = 2000
 
@@ -54,6 +55,20 @@ def _asks_for_the_last_write() -> Any:
     return patch("morok.tensor.assign._pending", ends)
 
 
+def _takes_over() -> Any:
+    """Memory whose owner is gone is the next one's who asks, whoever reads it."""
+    from morok.tensor.memory import storage
+
+    real = storage.claim
+
+    def claim(memory: Any, asks: Any) -> bool:
+        if storage.owner_of(memory) is None:
+            storage.hand_over(memory, asks)
+        return real(memory, asks)
+
+    return patch.multiple("morok.tensor.realize", claim=claim)
+
+
 MUTANTS: dict[str, Callable[[], Any]] = {
     "values are found in memory that was overwritten": lambda: patch(
         "morok.tensor.realize.forget_values", lambda memory: None
@@ -61,9 +76,7 @@ MUTANTS: dict[str, Callable[[], Any]] = {
     "whoever wants to write memory owns it": lambda: patch(
         "morok.tensor.assign.claim", lambda memory, storage: True
     ),
-    "memory that is shared with an array goes to whoever asks next": lambda: patch(
-        "morok.tensor.memory.storage.find_buffer", lambda memory: None
-    ),
+    "memory goes to whoever asks next": _takes_over,
     "the target of an assignment has no version": _places_without_versions,
     "only the last of several writes is read": _asks_for_the_last_write,
     "views are values": lambda: patch(
@@ -84,6 +97,12 @@ MUTANTS: dict[str, Callable[[], Any]] = {
     "jit: writes to a part of a tensor are lost": lambda: patch("morok.tensor.jit.trace.put", _forgets_views),
     "jit: results are overwritten while they are held": lambda: patch(
         "morok.tensor.jit.results.Results.free", lambda self: True
+    ),
+    "jit: equal results are one": lambda: patch.multiple(
+        "morok.tensor.jit.functionalize", shown=lambda node: object(), places=lambda plan: {}
+    ),
+    "jit: what was assigned has no owner": lambda: patch(
+        "morok.tensor.jit.functionalize.hand_over", lambda memory, storage: None
     ),
     "what somebody outside writes is not seen by later lines": lambda: patch(
         "morok.tensor.core.renew", lambda storage: None

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.programs.state_library import NUMPY, ONE, TWO, WRITES, WRITES_BOTH, library, start
+from tests.programs.state_library import NUMPY, ONE, PAIRS, TWO, WRITES, WRITES_BOTH, start
 
 SHAPES: list[tuple[int, ...]] = [(4,), (6,), (2, 3), (3, 4), (4, 4), (2, 3, 2), (1,), (), (5, 1)]
 LARGE = (16, 39)  # beyond what is unrolled into one kernel's constants
@@ -151,7 +151,7 @@ class _Maker:
             kind = r.randrange(6)
             if kind == 0 and size:
                 at = r.randrange(-size, size)
-                if at >= 0 and r.random() < 0.3 and not any(":" in i and "::" in i for i in items):
+                if at >= 0 and r.random() < 0.5 and not any(":" in i and "::" in i for i in items):
                     items.append(f"at({at}, {size})")
                     self.program.features.add("symbolic positions")
                     return ", ".join([*items, "..."])
@@ -313,7 +313,7 @@ class _Maker:
         if name is None:
             return
         value = self.add(f"joined({name})", "values that outlive their memory's tensor")
-        if r.random() < 0.8:
+        if r.random() < 0.6:
             self.names.remove(name)
             self.emit(f"del {name}")
         reader = self.add(f"clip({value} + {r.randrange(3)})")
@@ -322,8 +322,8 @@ class _Maker:
         if r.random() < 0.5:
             self.few(value, self.array(value))
         else:
-            names = ", ".join(self.names)
-            self.emit(f"poke({value}, {r.randrange(9)}, {names})", "writes to arrays of tensors")
+            built = ", ".join(self.names if r.random() < 0.5 else [reader])
+            self.emit(f"poke({value}, {r.randrange(9)}, {built})", "writes to arrays of tensors")
 
     def compiled(self) -> None:
         r = self.r
@@ -349,18 +349,27 @@ class _Maker:
             given.append(other or name)
             if np.shares_memory(array, self.array(given[1])):
                 self.program.features.add("jit with shared arguments")
-                if function in ("copy_into", "swap_parts", "turned"):  # order matters in NumPy itself
+                if function in ("copy_into", "swap_parts", "same_in_both"):  # order matters in NumPy itself
                     return
         if self.depth[name]:
             self.program.features.add("jit of views")
         call = f"{function}({', '.join(given)})"
-        if function in ("swap_parts", "own_part"):
+        if function in PAIRS:
             first, second = self.fresh(), self.fresh()
             self.emit(f"{first}, {second} = {call}", "jit")
             self.names += [first, second]
-            self.depth |= {first: 1, second: 1}
+            self.depth |= {first: PAIRS[function], second: PAIRS[function]}
+            if not PAIRS[function] and r.random() < 0.5:
+                self.written_alone(r.choice([first, second]))
         else:
             self.add(call, "jit", 1 if function in ("mirrored", "first_of", "turned") else 0)
+            if need_write and r.random() < 0.3:
+                self.add(call)
+                self.written_alone(self.add(f"joined({name})"))
+
+    def written_alone(self, name: str) -> None:
+        """The array of a value on which nobody has built: nothing else has to be computed before."""
+        self.emit(f"poke({name}, {self.r.randrange(9)})", "writes to arrays of tensors")
 
     def gradient(self) -> None:
         floats = lambda a: a.dtype == np.float32 and a.size  # noqa: E731
@@ -408,71 +417,13 @@ def make_program(seed: int, length: int = 18) -> Program:
     return _Maker(seed, length).program
 
 
-# --- judging
-
-
-def difference(program: Program) -> str | None:
-    """None, or what the two libraries do not agree on."""
-    theirs, ours = start(NUMPY), start(library())
-    for number, line in enumerate(program.lines):
-        exec(line, theirs)
-        try:
-            exec(line, ours)
-        except Exception as error:
-            return f"line {number + 1}, `{line}`: {type(error).__name__}: {error}"
-    for name in [n for n in theirs if n == "counter" or (n[0] in "to" and n[1:].isdigit())]:
-        want = theirs[name]
-        try:
-            got = ours["seen"](ours[name], want)
-        except Exception as error:
-            return f"{name}: {type(error).__name__}: {error}"
-        if got.shape != want.shape or got.dtype != want.dtype or not np.array_equal(got, want):
-            return f"{name} is {got.tolist()} ({got.dtype}), not {want.tolist()} ({want.dtype})"
-    return None
-
-
-def _is_valid(lines: list[str]) -> bool:
-    space = start(NUMPY)
-    try:
-        for line in lines:
-            exec(line, space)
-    except Exception:
-        return False
-    return True
-
-
-def minimised(program: Program) -> Program:
-    """A shorter program that is still wrong."""
-    lines = list(program.lines)
-    size = max(len(lines) // 2, 1)
-    while True:
-        at = 0
-        while at < len(lines):
-            less = lines[:at] + lines[at + size :]
-            if _is_valid(less) and difference(Program(program.seed, less)) is not None:
-                lines = less
-            else:
-                at += size
-        if size == 1:
-            return Program(program.seed, lines)
-        size = max(size // 2, 1)
-
-
-def judged(seed: int) -> tuple[set[str], str | None]:
-    """The features of a program, and what is wrong with it, with the shortest program that shows it."""
-    program = make_program(seed)
-    wrong = difference(program)
-    if wrong is None:
-        return program.features, None
-    short = minimised(program)
-    return program.features, f"seed {seed}: {difference(short) or wrong}\n{short}"
-
-
 def main() -> None:
     import argparse
     import collections
     import multiprocessing
     import time
+
+    from tests.programs.state_judge import judged
 
     parser = argparse.ArgumentParser(description="random programs about memory, against NumPy")
     parser.add_argument("--count", type=int, default=500)

@@ -5,8 +5,9 @@ import os
 import pytest
 
 from morok import knobs
+from tests.programs.state_judge import difference, judged
 from tests.programs.state_mutants import MUTANTS, found_alone
-from tests.programs.state_programs import Program, difference, judged, make_program
+from tests.programs.state_programs import Program, make_program
 
 # The interpreter runs what the scheduler made, without compiling: enough for who sees which values.
 PARTS = [("PYTHON", 0, 440), ("CPU", 440, 500)]

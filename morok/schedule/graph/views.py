@@ -56,13 +56,15 @@ def is_in_order(node: UOp) -> bool:
     return bool(node.arg == tuple(range(len(node.arg))))
 
 
-SHARD = "it is a shard of "  # how the reason begins why a rank has memory of its own for a result
+# How reasons begin why there is memory of its own for what is in memory already:
+SHARD = "it is a shard of "  # for a result of a rank, which may have another layout
+OWN = "it is result "  # for a result that is equal to another one
 
 
 def is_stored(node: UOp, x: UOp) -> bool:
     """Something that is about to be stored in row-major order, under some shape."""
-    if isinstance(node.arg, str) and node.arg.startswith(SHARD):
-        return False  # in another layout it is another tensor's
+    if isinstance(node.arg, str) and node.arg.startswith((SHARD, OWN)):
+        return False  # another tensor's
     while x.op is Ops.RESHAPE:
         x = x.src[0]
     return x.op is Ops.CONTIGUOUS

@@ -20,7 +20,7 @@ from morok.tensor.gradient_track import mark
 from morok.tensor.jit.variables import Bound, unbound_chain, unbound_shape
 from morok.tensor.memory.names import new_buffer
 from morok.tensor.memory.states import is_computed, is_memory, resolve, view_of
-from morok.tensor.memory.storage import Storage, claim, has_device, is_done, set_realized
+from morok.tensor.memory.storage import Storage, hand_over, has_device, is_done, set_realized
 from morok.tensor.memory.strides import Chain
 from morok.tensor.realize import realize, realize_storages
 from morok.tensor.sharding import placement
@@ -69,7 +69,7 @@ def whole_memory(storage: Storage) -> Buffer:
         node = resolve([copy.node])[0]
         set_realized(storage.node, node, has_device(storage.node))
         bind_to_memory(storage, node)
-        claim(base_of(node), storage)
+        hand_over(base_of(node), storage)
     return buffer_for(base_of(node))
 
 

@@ -19,17 +19,16 @@ from typing import Any, final
 
 from morok.device.buffer import Buffer, bind_buffer, bindings, find_buffer, keepers
 from morok.ir.memory import base_of
-from morok.ir.node import UOp, make
+from morok.ir.node import UOp
 from morok.ir.ops import Ops
 from morok.rewrite.engine import substitute
 from morok.rewrite.gc_pause import gc_paused
 from morok.runtime.launch import PlanLaunch
 from morok.runtime.mesh_launch import plan_launch
-from morok.runtime.plan import ExecutionPlan, buffer_for
+from morok.runtime.plan import buffer_for
 from morok.runtime.profile import current
 from morok.tensor.calls.tracing import tracing
 from morok.tensor.core import Core, require_shape
-from morok.tensor.gradient_track import is_tracked
 from morok.tensor.jit.arguments import (
     arrangement,
     gradient_of,
@@ -39,18 +38,17 @@ from morok.tensor.jit.arguments import (
     showing,
     whole_memory,
 )
-from morok.tensor.jit.functionalize import put, without_states
+from morok.tensor.jit.functionalize import prepared, put
 from morok.tensor.jit.guards import guards_of
-from morok.tensor.jit.in_place import lose, shows_written, take_memory, written_in_place
+from morok.tensor.jit.in_place import lose, take_memory, written_in_place
 from morok.tensor.jit.pytree import flatten, unflatten, values_in
 from morok.tensor.jit.results import Made, OutputSpec, Results, describe
 from morok.tensor.jit.variables import Bound, rebound_chain, rebound_nodes, unbound_chain
 from morok.tensor.memory.names import new_buffer
-from morok.tensor.memory.states import is_memory, resolve, view_of
+from morok.tensor.memory.states import resolve, view_of
 from morok.tensor.memory.storage import Storage
 from morok.tensor.memory.strides import Chain, step_of
 from morok.tensor.random import drawing_from, new_cell, new_cells, skip
-from morok.tensor.realize import prepare
 
 _new, _ref = object.__new__, weakref.ref
 _KEPT_RESULTS = 4  # sets of results whose memory is used again when nobody holds them any more
@@ -97,33 +95,6 @@ class _Before:
         for tensor, gradient in zip(self.tensors, self.gradients, strict=True):
             if hasattr(tensor, "_grad"):
                 tensor._grad = gradient
-
-
-def _detached(tensor: Core) -> Core:
-    """A result without its history: what a replay gives has none either."""
-    if not is_tracked(tensor._uop):
-        return tensor
-    return type(tensor)._new(make(Ops.DETACH, tensor.dtype, (tensor._uop,)))
-
-
-def _functional(
-    nodes: list[UOp], count: int, kept: dict[UOp, UOp], states: list[UOp], bound: Bound, kind: type[Core]
-) -> list[Core]:
-    """Results, then new values with memory of their own, as tensors of one graph without assignments.
-
-    Last come the states of memory that is written in place.
-    """
-    plain = without_states([*nodes, *states], kept, bound)
-    own = set(kept.values())
-    seen = set(plain[:count])
-    made: list[Core] = []
-    for i, node in enumerate(plain):
-        new = count <= i < len(nodes) and (node in seen or is_memory(resolve([node])[0]))
-        if new or (i < len(nodes) and shows_written(node, own)):
-            node = make(Ops.CONTIGUOUS, node.dtype, (node,))  # not somebody else's memory
-        seen.add(node)
-        made.append(_detached(kind._new(node)))
-    return made
 
 
 def _base(storage: Storage) -> UOp:
@@ -173,11 +144,10 @@ class Trace:
         self.outside_nodes = [kept.get(base, base) for base in map(_base, outside)]
         with gc_paused:
             wanted = [*nodes, *values]
-            made = _functional(wanted, self.count, kept, [state for _, _, state in parts], bound, kind)
-        self.outputs = made[: len(wanted)]
-        self.plan: ExecutionPlan = prepare(made, alone=True)
+            states = [state for _, _, state in parts]
+            self.plan, self.outputs = prepared(wanted, self.count, kept, states, bound, kind)
         # A graph that holds the memory as it was would count as somebody who reads it.
-        del made, wanted, nodes, values, parts
+        del wanted, nodes, values, parts, states
         kept.clear()
         with self._writing(given) as memory:
             for node, buffer in memory.items():
@@ -327,7 +297,7 @@ class Trace:
         values = iter(outputs[self.count :])
         for number, kind in self.changes:
             if kind == "value":
-                put(*self._storage(number, given), next(values)._uop)
+                put(*self._storage(number, given), next(values)._result)
                 continue
             captured = self.guards.tensors()
             holder: Any = (

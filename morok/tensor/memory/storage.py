@@ -15,7 +15,6 @@ import itertools
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 
-from morok.device.buffer import find_buffer
 from morok.device.registry import default_device
 from morok.errors import IRError
 from morok.ir.cached_graph import is_placeholder
@@ -105,20 +104,22 @@ def _known(memory: UOp) -> _Memory:
 
 
 def claim(memory: UOp, storage: Storage) -> bool:
-    """Whether the storage owns a BUFFER: the first one that asks does, as long as it lives.
+    """Whether a storage owns a BUFFER: the first one that asks does.
 
-    Memory that is shared with somebody outside has the owner that it was given, and never another one.
+    When that is gone nobody does: graphs that it was in may read the memory still, and so it is no place for
+    what is assigned to another storage, nor for what is written to its array.
     """
     known = _known(memory)
     owner = known.owner
     if owner is not None:
-        found = owner()
-        if found is storage:
-            return True
-        if found is not None or ((held := find_buffer(memory)) is not None and held.is_shared):
-            return False
+        return owner() is storage
     known.owner = _ref(storage)
     return True
+
+
+def hand_over(memory: UOp, storage: Storage) -> None:
+    """A storage owns memory that was made for it, whichever tensor stood for it while it was computed."""
+    _known(memory).owner = _ref(storage)
 
 
 def owner_of(memory: UOp) -> Storage | None:
@@ -146,6 +147,7 @@ def inherit(old: UOp, new: UOp) -> None:
     known = _known(old)
     if known.owner is not None:
         _known(new).owner = known.owner
+    _known(new).guests, known.guests = known.guests, None
 
 
 # --- values that are in memory

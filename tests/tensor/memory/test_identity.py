@@ -349,12 +349,12 @@ def test_a_trace_keeps_what_somebody_else_has_computed(monkeypatch: pytest.Monke
     """A result that another tensor holds in memory, which is dropped before the trace is done."""
     import gc
 
-    from morok.tensor.jit import trace
+    from morok.tensor.jit import functionalize
 
     def value() -> Tensor:
         return (Tensor.arange(2) * 0 + Tensor.full((2,), 7) * 2).clamp(-9, 9)
 
-    held, prepare = [value().realize()], trace.prepare
+    held, prepare = [value().realize()], functionalize.prepare
 
     def prepare_and_drop(tensors: Any, alone: bool) -> Any:
         plan = prepare(tensors, alone)
@@ -362,7 +362,7 @@ def test_a_trace_keeps_what_somebody_else_has_computed(monkeypatch: pytest.Monke
         gc.collect()
         return plan
 
-    monkeypatch.setattr(trace, "prepare", prepare_and_drop)
+    monkeypatch.setattr(functionalize, "prepare", prepare_and_drop)
     f = jit(lambda x: value())
     for _ in range(3):
         assert f(Tensor([1.0])).tolist() == [9, 9]
@@ -382,3 +382,92 @@ def test_a_trace_reads_no_memory_of_equal_values(inside: bool) -> None:
         assert f(Tensor([n, n])).tolist() == [9 + n * inside] * 2
         held.numpy()[0] = n
     assert held.tolist() == [2, 9] and value().tolist() == [9, 9]
+
+
+_C = Tensor([[1.0, 2.0], [3.0, 4.0]])
+_EQUAL = {
+    "one node": lambda x: (x + 1, x + 1),
+    "three": lambda x: (x + 1, x + 1, x + 1),
+    "two shapes": lambda x: ((x + 1).reshape(4), x + 1),
+    "when simplified": lambda x: (x + 1, x.T.T + 1),
+    "copies": lambda x: (Tensor.cat(x + 1), x + 1),
+    "a view of a copy": lambda x: ((x + 1).contiguous(), Tensor.cat((x + 1).contiguous()).flip(0)),
+    "constants": lambda x: (Tensor.zeros(2, 2), Tensor.zeros(2, 2)),
+    "copies of constants": lambda x: (Tensor.zeros(2, 2).contiguous(), Tensor.zeros(2, 2).contiguous()),
+    "sums": lambda x: (x.sum(), x.sum()),
+    "the argument": lambda x: (Tensor.cat(x), Tensor.cat(x)),
+    "a tensor from outside": lambda x: (Tensor.cat(_C), Tensor.cat(_C)),
+}
+
+
+@needs_host_memory
+@pytest.mark.parametrize("name", _EQUAL)
+def test_results_of_a_trace_that_are_equal_are_not_one(name: str) -> None:
+    """What is written to the array of one is not seen in another, nor in what the function works on."""
+    function, x = _EQUAL[name], Tensor([[1.0, 2.0], [3.0, 4.0]])
+    want = [result.tolist() for result in function(x)]
+    f = jit(function)
+    for call in range(5):
+        for written in range(len(want)):
+            results = f(x)
+            if call % 2:
+                results[0].realize(*results[1:])
+            results[written].numpy()[...] = 9
+            got = [result.tolist() for n, result in enumerate(results) if n != written]
+            assert got == [value for n, value in enumerate(want) if n != written]
+            assert x.tolist() == _C.tolist() == [[1, 2], [3, 4]]
+
+
+@needs_host_memory
+def test_what_a_trace_assigns_is_its_tensors_own() -> None:
+    """A copy of it that is computed later does not take the memory over."""
+
+    @jit
+    def f(x: Tensor, y: Tensor, z: Tensor) -> Tensor:
+        x += 1
+        y.assign(x)
+        z += 2
+        return x + 0
+
+    for _ in range(4):
+        all_three = [Tensor([0.0, 0.0]) for _ in range(3)]
+        result = f(*all_three)
+        for t in all_three:
+            Tensor.cat(t).realize().numpy()[:] = 5
+        assert [t.tolist() for t in all_three] == [[1, 1], [1, 1], [2, 2]]
+        for n, t in enumerate(all_three):
+            t.numpy()[:] = n + 2
+        assert result.tolist() == [1, 1] and [t.tolist()[0] for t in all_three] == [2, 3, 4]
+
+
+@needs_host_memory
+def test_a_plan_reads_no_memory_of_equal_values() -> None:
+    """Numbers that a plan makes are not found where somebody writes before it runs."""
+    held = (Tensor.arange(3) * 2).realize()
+    later = Tensor.arange(3) * 2 + 1
+    plan = later.prepare()
+    held.numpy()[:] = 7
+    plan.run()
+    assert later.tolist() == [1, 3, 5] and held.tolist() == [7, 7, 7]
+
+
+@needs_host_memory
+def test_values_part_from_memory_that_has_got_another_name() -> None:
+    """Memory whose array was shown is another node for later lines; a value that lies there goes with it."""
+    x = Tensor([1.0, 2.0])
+    value = Tensor.cat(x)
+    x.numpy()
+    value.realize()
+    x.tolist()
+    x.numpy()[:] = 9
+    assert value.tolist() == [1, 2]
+
+
+@needs_host_memory
+def test_memory_whose_tensor_is_gone_is_nobodys() -> None:
+    """What was built on it reads it still, whoever has got its value too."""
+    x = Tensor([1.0, 2.0])
+    lazy, value = x - 3, Tensor.cat(x)
+    del x
+    value.numpy()[:] = 9
+    assert lazy.tolist() == [-2, -1] and value.tolist() == [9, 9]
