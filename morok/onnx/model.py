@@ -118,16 +118,23 @@ class Model:
             env = self._env(feeds, program)
             found = dict(zip(program.outputs, self._runner.run(program, env), strict=True))
             _together([found[name] for name in wanted])
-            return [self._given_out(to_user(found[name])) for name in wanted]
+            return _apart([self._given_out(found[name]) for name in wanted])
 
     def _given_out(self, value: Any) -> Any:
-        """A result that is an input, passed on, is a copy: the memory of inputs is filled again."""
+        """What somebody gets, and may write to: of inputs that are passed on, and of constants, a copy."""
         if isinstance(value, list):
             return [self._given_out(item) for item in value]
-        if isinstance(value, np.ndarray) and value.size:
-            if any(np.may_share_memory(value, held) for held, _ in self._held.values()):
-                return value.copy()
-        return value
+        array = to_user(value)
+        if not isinstance(array, np.ndarray) or not array.size:
+            return array
+        known = isinstance(value, Host) or (
+            isinstance(value, Tensor)
+            and "_made_by" not in value.__dict__
+            and value._storage.frozen is not None
+        )
+        if known or any(np.may_share_memory(array, held) for held, _ in self._held.values()):
+            return array.copy()  # the memory of inputs is filled again
+        return array
 
     def _taken(self, name: str, value: Any, program: Program) -> Any:
         """A fed array in memory that is used again for the next one: the plan finds its inputs in place."""
@@ -216,6 +223,19 @@ def _check_shape(port: Port, shape: tuple[Any, ...], sizes: dict[str, int]) -> N
             raise ShapeError(
                 f"input {port} was given with shape {list(shape)}: {wanted} is {sizes[wanted]} here"
             )
+
+
+def _apart(values: list[Any]) -> list[Any]:
+    """Arrays of which none is a part of another one."""
+    found = [
+        (np.lib.array_utils.byte_bounds(v), n) for n, v in enumerate(values) if isinstance(v, np.ndarray)
+    ]
+    end = 0
+    for (start, stop), n in sorted(found):
+        if start < end:
+            values[n] = values[n].copy()
+        end = max(end, stop)
+    return values
 
 
 def _together(values: list[Any]) -> None:

@@ -64,6 +64,9 @@ class Host:
         """The values as a tensor: a constant if there is one only, else memory."""
         if self._tensor is None:
             self._tensor = _as_tensor(self)
+            if self.lasting:
+                codes = self._tensor.codes if isinstance(self._tensor, Coded) else self._tensor
+                codes._storage.frozen = "it is a constant of the model"
         return self._tensor
 
     def __repr__(self) -> str:

@@ -349,3 +349,51 @@ def test_what_is_added_around_symbolic_sizes_is_what_is_added_around_known_ones(
         last = _last_place(n.uop + edge, n.uop + 2 * edge, reach, step)
         for size in range(8, 65):
             assert concrete(last, {"n": size}) == _last_place(size + edge, size + 2 * edge, reach, step)
+
+
+def test_every_output_is_an_array_of_its_own() -> None:
+    """What is written to one is not seen in another one, in an input, nor in the model."""
+    float_, int_ = TensorProto.FLOAT, TensorProto.INT64
+    ports = [
+        ("a", float_),
+        ("b", float_),
+        ("c", float_),
+        ("d", float_),
+        ("e", float_),
+        ("k", float_),
+        ("n", int_),
+    ]
+    outputs = [helper.make_tensor_value_info(name, kind, None) for name, kind in [*ports, ("i", float_)]]
+    branch = [
+        helper.make_graph([helper.make_node("Identity", ["w"], [name])], name, [], [outputs[-1]])
+        for name in ("yes", "no")
+    ]
+    for graph in branch:
+        graph.output[0].name = graph.name
+    nodes = [
+        helper.make_node("Relu", ["x"], ["a"]),
+        helper.make_node("Relu", ["x"], ["b"]),
+        helper.make_node("Identity", ["a"], ["c"]),
+        helper.make_node("Flatten", ["a"], ["d"], axis=0),
+        helper.make_node("Identity", ["x"], ["e"]),
+        helper.make_node("Identity", ["w"], ["k"]),
+        helper.make_node("Identity", ["m"], ["n"]),
+        helper.make_node("If", ["p"], ["i"], then_branch=branch[0], else_branch=branch[1]),
+    ]
+    inputs = [
+        helper.make_tensor_value_info("x", float_, [2, 2]),
+        helper.make_tensor_value_info("m", int_, [2]),
+        helper.make_tensor_value_info("p", TensorProto.BOOL, []),
+    ]
+    weight = numpy_helper.from_array(np.array([1, 2], np.float32), "w")
+    model = load(_model(nodes, inputs, outputs, [weight]))
+    x, m = np.array([[1, 2], [3, 4]], np.float32), np.array([5, 6])
+    want = [x, x, x, x.reshape(1, 4), x, np.array([1, 2]), m, np.array([1, 2])]
+    want = [value.copy() for value in want]
+    for call in range(3):
+        found = list(model(x=x, m=m, p=np.array(call == 1)).values())
+        for n, written in enumerate(found):
+            for value, right in zip(found[n:], want[n:], strict=True):
+                np.testing.assert_array_equal(value, right)
+            written[...] = 9
+        assert x.tolist() == [[1, 2], [3, 4]] and m.tolist() == [5, 6]
