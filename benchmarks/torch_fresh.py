@@ -165,6 +165,74 @@ def wav2vec2(large: bool) -> Built:
     return model, (torch.randn(*((8, 80000) if large else (1, 4000))),), {}
 
 
+def gemma2(large: bool) -> Built:
+    """Scores that are bent by a tanh, every other layer with a window, norms before and after."""
+    import transformers as tf
+
+    wide = {"vocab_size": 48000, "hidden_size": 1152, "intermediate_size": 4608, "num_hidden_layers": 4,
+            "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 128,
+            "sliding_window": 384}  # fmt: skip
+    narrow = {"vocab_size": 1000, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
+              "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16,
+              "sliding_window": 8}  # fmt: skip
+    model = tf.Gemma2ForCausalLM(tf.Gemma2Config(**(wide if large else narrow)))
+    return model, (_words(large, 4, 896),), {"use_cache": False}
+
+
+def opt(large: bool) -> Built:
+    """Learned places that begin at two, ReLU, biases everywhere."""
+    import transformers as tf
+
+    wide = {"vocab_size": 50272, "hidden_size": 896, "ffn_dim": 3584, "num_hidden_layers": 4,
+            "num_attention_heads": 14, "word_embed_proj_dim": 896}  # fmt: skip
+    narrow = {"vocab_size": 1000, "hidden_size": 64, "ffn_dim": 128, "num_hidden_layers": 2,
+              "num_attention_heads": 4, "word_embed_proj_dim": 64}  # fmt: skip
+    model = tf.OPTForCausalLM(tf.OPTConfig(**(wide if large else narrow)))
+    return model, (_words(large, 8, 512),), {"use_cache": False}
+
+
+def falcon(large: bool) -> Built:
+    """One key and value for all heads, attention and feed-forward beside each other."""
+    import transformers as tf
+
+    wide = {"vocab_size": 65024, "hidden_size": 1280, "num_hidden_layers": 3, "num_attention_heads": 20}
+    narrow = {"vocab_size": 1000, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+    model = tf.FalconForCausalLM(tf.FalconConfig(**(wide if large else narrow)))
+    return model, (_words(large, 4, 640),), {"use_cache": False}
+
+
+def deberta(large: bool) -> Built:
+    """Scores of words with places that are gathered by their distance."""
+    import transformers as tf
+
+    places = {"relative_attention": True, "pos_att_type": ["c2p", "p2c"], "position_buckets": 64,
+              "norm_rel_ebd": "layer_norm", "share_att_key": True,
+              "position_biased_input": False}  # fmt: skip
+    wide = {"num_hidden_layers": 3, "vocab_size": 30000}
+    narrow = {"vocab_size": 1000, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
+              "num_attention_heads": 4}  # fmt: skip
+    model = tf.DebertaV2ForSequenceClassification(tf.DebertaV2Config(**places, **(wide if large else narrow)))
+    return model, (_words(large, 24, 256),), {}
+
+
+def dinov2(large: bool) -> Built:
+    """A vision transformer of patches of 14, each sum scaled by a learned number for each channel."""
+    import transformers as tf
+
+    wide = {"num_hidden_layers": 4}
+    narrow = {"num_hidden_layers": 2, "hidden_size": 32, "num_attention_heads": 4, "image_size": 56}
+    model = tf.Dinov2ForImageClassification(tf.Dinov2Config(**(wide if large else narrow)))
+    return model, (_image(large, 32, 224 if large else 56),), {}
+
+
+def googlenet(large: bool) -> Built:
+    """Four convolutions of one image, put together."""
+    import torchvision
+
+    model = torchvision.models.googlenet(aux_logits=False, init_weights=False)
+    return model, (_image(large, 56, 224 if large else 64),), {}
+
+
 SEEN: dict[str, Callable[[bool], Built]] = {
     "t5": t5,
     "llama": llama,
@@ -176,8 +244,6 @@ SEEN: dict[str, Callable[[bool], Built]] = {
     "efficientnet_b0": _vision("efficientnet_b0", 64),
     "densenet121": _vision("densenet121", 32),
     "mobilenet_v3_large": _vision("mobilenet_v3_large", 64),
-}
-FRESH: dict[str, Callable[[bool], Built]] = {
     "bart": bart,
     "neox": neox,
     "qwen3": qwen3,
@@ -188,4 +254,16 @@ FRESH: dict[str, Callable[[bool], Built]] = {
     "resnext50_32x4d": _vision("resnext50_32x4d", 32),
     "vgg11_bn": _vision("vgg11_bn", 24),
     "mnasnet1_0": _vision("mnasnet1_0", 80),
+}
+FRESH: dict[str, Callable[[bool], Built]] = {
+    "gemma2": gemma2,
+    "opt": opt,
+    "falcon": falcon,
+    "deberta": deberta,
+    "dinov2": dinov2,
+    "googlenet": googlenet,
+    "squeezenet1_1": _vision("squeezenet1_1", 112),
+    "efficientnet_v2_s": _vision("efficientnet_v2_s", 24, 96),
+    "wide_resnet50_2": _vision("wide_resnet50_2", 40),
+    "swin_v2_t": _vision("swin_v2_t", 32, 128),
 }

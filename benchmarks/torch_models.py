@@ -8,7 +8,7 @@
 
 With `--jobs` every row compiles in a process of its own, that many at a time; rows are timed one by one,
 first without inductor and then with it. `--both` asks for inference and training;
-`seen` are the ten that were fresh before.
+`seen` are the twenty that were fresh before.
 
 Times are medians of calls in turns, after a warm-up; a ratio above 1 means that morok is faster. A step of
 training is a forward pass, a loss, a backward pass and SGD. On a GPU models are the large ones, in bfloat16,
