@@ -222,6 +222,15 @@ def test_no_infinity_and_no_nan_is_lost(value: float, where: int) -> None:
 # --- when it is done, and when not
 
 
+def test_scores_that_are_rounded_twice_on_their_way() -> None:
+    """A sum in float32 between two of half precision, as of products with places that are added by turns."""
+    (q, k, v, bias), arrays = inputs(*heads(128, 128, 64, 64, 2), (2, 128, 128), dtype="bfloat16")
+    products = (q @ k.transpose(-1, -2)).cast("bfloat16")
+    scores = (products.cast("float32") * 0.125 + bias.cast("float32")).cast("bfloat16") + bias
+    found = (scores.cast("float32").softmax(-1).cast("bfloat16") @ v).cast("bfloat16")
+    close(values(found), reference(*arrays[:3], bias=2 * arrays[3].astype(np.float64)), 4 * ERROR["bfloat16"])
+
+
 def test_others_who_want_the_weights_get_them() -> None:
     (q, k, v), arrays = inputs(*heads(64, 64, 16, 16))
     weights = ((q @ k.T) * 0.25).softmax(-1)

@@ -137,6 +137,8 @@ def unrounded(node: UOp) -> UOp:
             done[n] = n.src[0]
         elif n.op is Ops.CONST and n.dtype.is_float:
             done[n] = const(wide, n.arg)
+        elif n.dtype is wide:  # what is behind it is computed as it is
+            done[n] = n
         elif n.op in _ROUNDED and n.op is not Ops.CAST:
             done[n] = make(n.op, wide, tuple(done[s] for s in n.src), n.arg, n.origin)
         elif n.dtype.is_float:
