@@ -54,6 +54,7 @@ def candidates(ast: UOp) -> list[Opt]:
         found += [Opt(name, n, m) for name in ("CACHE_ROW", "ACCUMULATE_IN_CACHE") for m in numbers if n != m]
         found += [Opt("SPLIT_K", n, a, (m,)) for a in (1, 2, 5) for m in numbers]
         found += [Opt("SPLIT_K", n, 2, (m, o)) for m in numbers for o in numbers if m != o]
+        found += [Opt("CACHE_RESULT", -1, a, (n, m)) for a in (0, 2) for m in numbers]
     inputs = [n.arg for n in loops.order if n.op is Ops.DEFINE_GLOBAL]
     for b in inputs:
         found += [Opt("PACK", b, 0, (n,)) for n in numbers]

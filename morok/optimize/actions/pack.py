@@ -16,6 +16,7 @@ from morok.ir.matrix import shared_tiles
 from morok.ir.node import UOp, alu, make, toposort, users
 from morok.ir.ops import AxisKind, Ops
 from morok.machine.machine import Machine
+from morok.optimize.actions.cache_result import RESULT
 from morok.optimize.facts import trips
 from morok.optimize.loops import Loops, flat_place, loop, size
 from morok.optimize.record import Opt
@@ -66,6 +67,11 @@ def packed_value(loops: Loops, read: UOp) -> UOp:
         node = found[0]
 
 
+def _computes(buffer: UOp) -> bool:
+    """Whether the loops of a buffer compute sums rather than copy."""
+    return buffer.arg[0] == RESULT or bool(summed(buffer))
+
+
 def can_pack(loops: Loops, opt: Opt, machine: Machine) -> str | None:
     if not opt.axes or len(set(opt.axes)) != len(opt.axes):
         return "a copy needs loops for its dimensions, each once"
@@ -76,7 +82,7 @@ def can_pack(loops: Loops, opt: Opt, machine: Machine) -> str | None:
         if size(r) is None and (number != opt.axes[0] or machine.block_threads or ranges(r.src[0])):
             # of the outermost dimension a bound is enough: nothing lies behind it
             return f"the size of loop {number} is not known, so a copy over it has no size"
-        if loops.closed_by(r) is Ops.BUFFERIZE and not all(map(summed, loops.closers[r])):
+        if loops.closed_by(r) is Ops.BUFFERIZE and not all(map(_computes, loops.closers[r])):
             return f"loop {number} fills a copy itself"
         if r.arg[1] in (AxisKind.THREAD, AxisKind.GLOBAL):
             return f"loop {number} is shared, and a copy belongs to one thread"

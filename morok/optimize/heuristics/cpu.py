@@ -465,7 +465,8 @@ def _repeated(loops: Loops, r: UOp) -> int:
 
 def _around_copies(loops: Loops, r: UOp) -> bool:
     """Whether copies lie inside of the loop, or outside of all: else each iteration fills them again."""
-    return all(r in ranges(n) or not ranges(n) for n in loops.order if n.op is Ops.BUFFERIZE)
+    inside = toposort(*(effect for effect in loops.ast.src if r in closed_ranges(effect)))
+    return all(r in ranges(n) or not ranges(n) for n in inside if n.op is Ops.BUFFERIZE)
 
 
 def _independent(loops: Loops, r: UOp) -> bool:

@@ -24,7 +24,7 @@ from morok.ir.ops import AxisKind, Ops
 from morok.machine.machine import Machine
 from morok.optimize.actions.pack import packed_value
 from morok.optimize.contraction import FEWEST_STEPS, Contraction, contraction_of
-from morok.optimize.facts import Access, access, output_loops, trips, value_bytes
+from morok.optimize.facts import Access, access, functions, output_loops, store_of, trips, value_bytes, weight
 from morok.optimize.heuristics.builder import Builder
 from morok.optimize.loops import gate_of, size
 
@@ -34,6 +34,10 @@ ANY_ROWS = 8  # of a tile where their number is known later: one such tile serve
 SUMS_OF_REST = 8  # keep two units busy, each with four steps on their way; more is code that few columns use
 GATHER = 3  # cycles of an element of a panel that is no part of a vector in memory
 TWO_ROWS = 1  # the same where vectors are put together from two rows
+STEPS_OF_SUM = 240  # beside which moving a sum through the cache is nothing
+WORTH_STEPS = 12  # an operation on a sum: it wants registers that all sums of a tile have
+FEWEST_DONE = 4  # operations on a sum: fewer are not more code than moving it
+AT_ONCE = 6  # vectors that functions are evaluated of
 NARROW = 8  # vectors of a row that is too short to be cut into tiles alone
 
 
@@ -124,6 +128,8 @@ def tile(builder: Builder, product: Contraction, is_remainder: bool = False) -> 
     lane_axis = builder.loops.next_number()
     if not builder.do("UPCAST", j, width):
         return False
+    if row_axis != i:
+        _cache_result(builder, product, (row_axis, height), (lane_axis, width // lanes))
     steps = [int(k.arg[0]) for k in _steps_of(product.reduce)]
     if panel is not None:
         _pack(builder, panel, steps, lane_axis)
@@ -135,6 +141,34 @@ def tile(builder: Builder, product: Contraction, is_remainder: bool = False) -> 
     if peeled:
         _tile_remainder(builder)
     return True
+
+
+def _cache_result(
+    builder: Builder, product: Contraction, rows: tuple[int, int], columns: tuple[int, int]
+) -> None:
+    """Has the rows of a tile walked one after the other where much is done to each sum: the code is that of
+    one row, and moving a sum through the cache is little beside its steps.
+
+    Where functions are evaluated, a few vectors at a time fill the gaps in their chains.
+    """
+    done, chains = 0.0, 0
+    for effect in product.effects:
+        value = store_of(effect).src[1]
+        if value is product.reduce:
+            continue
+        after = toposort(value, stop=lambda n: n.op in (Ops.REDUCE, Ops.BUFFERIZE))
+        if any(n.op in (Ops.REDUCE, Ops.BUFFERIZE) and n is not product.reduce for n in after):
+            return  # what is computed of whole rows would be computed one by one as well
+        done += weight(value, product.j, builder.machine.op_costs)
+        chains += functions(value, product.j)
+    steps = math.prod(map(trips, closed_ranges(product.reduce)))
+    if done < FEWEST_DONE or steps + done * WORTH_STEPS < STEPS_OF_SUM:
+        return
+    (row_axis, height), (lane_axis, vectors) = rows, columns
+    most = max(1, AT_ONCE // vectors) if chains else 1
+    some = max(n for n in range(1, most + 1) if height % n == 0)
+    if height >= max(3, 2 * some):
+        builder.do("CACHE_RESULT", -1, some, (row_axis, lane_axis))
 
 
 def _packs_rows(builder: Builder, product: Contraction) -> Access | None:
@@ -206,6 +240,9 @@ def _tile_blocks(
     lane_axis = builder.loops.next_number()
     if not builder.do("UPCAST", inner_j, width):
         return False
+    if row_axis != inner_i:
+        vectors = width * value_bytes(product.reduce) // machine.vector_bytes
+        _cache_result(builder, product, (row_axis, height), (lane_axis, vectors))
     steps = [int(k.arg[0]) for k in _steps_of(product.reduce)]
     for read, outer, axis in ((panel, inner_j, lane_axis), (rows, inner_i, row_axis)):
         around = [outer] if outer in builder.loops.by_number and outer != axis else []
