@@ -419,8 +419,9 @@ def substitute(root: UOp, mapping: Mapping[UOp, UOp]) -> UOp:
     """The graph with nodes replaced. Replacements are taken as they are and not entered."""
     if not mapping:
         return root
-    done: dict[UOp, UOp] = dict(mapping)
+    done: dict[UOp, UOp] = dict(mapping)  # nodes that become others
+    changed = done.keys()
     for node in toposort(root, stop=done.__contains__):
-        if node not in done:
-            done[node] = node.replace(tuple([done[s] for s in node.src]))
-    return done[root]
+        if not changed.isdisjoint(node.src) and node not in done:
+            done[node] = node.replace(tuple([done.get(s, s) for s in node.src]))
+    return done.get(root, root)

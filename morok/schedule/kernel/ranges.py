@@ -25,17 +25,18 @@ Replacement = tuple[UOp, tuple[UOp, ...]]  # an expression for the loop's index,
 def replace_loops(kernel: UOp, mapping: Mapping[UOp, Replacement]) -> UOp:
     """The kernel with loops replaced by others. What closed the old ones, or ran along them, does so with the
     new ones."""
-    done: dict[UOp, UOp] = {old: new for old, (new, _) in mapping.items()}
-    for node in toposort(kernel, stop=done.__contains__):
-        if node in done:
+    done: dict[UOp, UOp] = {old: new for old, (new, _) in mapping.items()}  # nodes that become others
+    changed = done.keys()
+    for node in toposort(kernel):
+        if changed.isdisjoint(node.src) or node in done:
             continue
         closed = parts(node).loops if node.op is Ops.SCAN else closed_ranges(node)
-        body = tuple([done[s] for s in node.src[: len(node.src) - len(closed)]])
+        body = tuple([done.get(s, s) for s in node.src[: len(node.src) - len(closed)]])
         loops: list[UOp] = []
         for r in closed:
-            loops += mapping[r][1] if r in mapping else (done[r],)
+            loops += mapping[r][1] if r in mapping else (done.get(r, r),)
         done[node] = node.replace((*body, *dict.fromkeys(loops)))
-    return done[kernel]
+    return done.get(kernel, kernel)
 
 
 def _size(r: UOp) -> int | None:
