@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from morok.errors import MorokError
+from morok.onnx.fold_codes import by_numpy
 from morok.onnx.graph import Node, Program
 from morok.onnx.quantized_graph import integer_products
 from morok.onnx.run import Env, Tracer
@@ -66,10 +67,17 @@ def _constants(nodes: list[Node], constants: dict[str, Host], program: Program, 
     known = set(constants)
     left: list[Node] = []
     made: list[str] = []
+    numbers: dict[str, Host] = {}  # that need no kernel
+    read = {n for node in nodes for n in (*node.inputs, *node.captures)} | set(program.outputs)
     for node in nodes:
         ready = all(n in known for n in node.inputs if n) and not node.captures
         if not ready or node.op in _RANDOM or node.op in _GROWS or not node.outputs:
             left.append(node)
+            continue
+        array = by_numpy(node, env) if node.outputs[0] in read else None
+        if array is not None:
+            env[node.outputs[0]] = numbers[node.outputs[0]] = Host(array, lasting=True)
+            known.add(node.outputs[0])
             continue
         try:
             tracer.node(program, node, env)
@@ -90,6 +98,7 @@ def _constants(nodes: list[Node], constants: dict[str, Host], program: Program, 
         value = env[n]
         elem = value.elem if isinstance(value, Host | Coded) else None
         constants[n] = Host(np.asarray(to_user(value)), elem, lasting=True)
+    constants.update((n, host) for n, host in numbers.items() if n in wanted)
     return left
 
 
