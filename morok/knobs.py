@@ -381,7 +381,10 @@ BEAM = Knob(
 BEAM_SECONDS = Knob("BEAM_SECONDS", 30, "time that the search may take for one kernel", plain=True)
 THREADS = Knob("THREADS", 0, "threads that a kernel may use on the CPU: 0 uses all cores")
 EARLY_START = Knob(
-    "EARLY_START", False, "kernels of a GPU's graph are brought to it while the one before still runs"
+    "EARLY_START",
+    False,
+    "kernels of a GPU's graph are brought to it while the one before still runs",
+    cache_key=True,
 )
 COMPILE_PROCESSES = Knob(
     "COMPILE_PROCESSES", 0, "processes that compile kernels of one plan: 0 as many as cores, 1 this one alone"

@@ -14,6 +14,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from morok import knobs
 from morok.dtype import AddrSpace, PtrDType
 from morok.errors import CompileError
 from morok.ir.memory import joined_by
@@ -354,13 +355,16 @@ def _text(
     """The text, and the number of the line at which the instructions begin."""
     used = {a.number: a for a in arguments}
     parameters = []
+    # what a kernel only reads the compiler reads through a cache that is right as long as nobody writes while
+    # the kernel is there, so also not the one before it
+    restrict = "" if knobs.EARLY_START.value else "__restrict__ "
     for i in range(count):
         a = used.get(i)
         if a is None:
             parameters.append(f"const void* g{i}")
         else:
             qualifier = "" if a.written else "const "
-            parameters.append(f"{qualifier}{type_name(a.dtype)}* __restrict__ g{i}")
+            parameters.append(f"{qualifier}{type_name(a.dtype)}* {restrict}g{i}")
     parameters += [f"long long v_{v}" for v in variables]
     parameters += [f"const __grid_constant__ TensorMap m{i}" for i in range(len(writer.tensor_maps))]
     threads = 1

@@ -264,6 +264,14 @@ def test_products_of_bytes_are_added_by_their_instruction(tmp_path: Path) -> Non
         assert np.array_equal(found[0], wanted.astype(np.int32))
 
 
+def test_kernels_that_start_early_read_nothing_through_a_cache_of_constants() -> None:
+    """The kernel before may still write what this one reads, while this one is there and waits."""
+    ast = kernel_of(lambda x: x + 1.0, (64,))
+    assert "* __restrict__ g1" in source(optimize(ast, HOST)).text
+    with knobs.override(EARLY_START=True):
+        assert "__restrict__" not in source(optimize(ast, HOST)).text
+
+
 def test_reads_of_a_loop_come_first() -> None:
     """A product of one row: its reads stand at the beginning of a loop, and there are registers for them."""
     text = source(optimize(kernel_of(product, (1, 4096), (4096, 4096)), HOST)).text
