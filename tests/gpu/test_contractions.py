@@ -15,6 +15,7 @@ from morok.device.emulator.device import EmulatedKernel, EmulatorAllocator
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import Ops
 from morok.optimize.contraction import find_contraction
+from morok.optimize.heuristics.apply import optimize
 from morok.optimize.heuristics.builder import Builder
 from morok.optimize.heuristics.gpu_matmul import EPILOGUE, PRODUCER, UNIFORM, _plan
 from morok.optimize.record import applied
@@ -101,6 +102,19 @@ def test_two_stores_of_one_product(shape: tuple[int, int, int], roles: int) -> N
     found = sorted(results, key=lambda a: float(np.abs(a.astype(float)).sum()))
     close(found[0], y, 2e-3)
     close(found[1], np.maximum(y, 0) * y, 4e-3)
+
+
+@pytest.mark.parametrize("steps", [1280, 576])
+def test_few_rows_are_multiplied_with_a_deep_ring(steps: int) -> None:
+    """Memory limits them: as much as fits is under way. More rows have the ring of their tile."""
+    x, w, many = tensors((48, steps), (192, steps), (8192, steps))
+    ast = kernel_of(x.linear(w))
+    kernel = optimize(ast, HOST)
+    assert {opt.amount for opt in applied(kernel) if opt.name == "STAGE"} == {min(8, steps // 64)}
+    (found,), arrays = run(ast, kernel, 1)
+    close(found, by_size(arrays, (48, steps)) @ by_size(arrays, (192, steps)).T, 2e-3)
+    usual = optimize(kernel_of(many.linear(many)), HOST)
+    assert all(opt.amount < 8 for opt in applied(usual) if opt.name == "STAGE")
 
 
 def test_units_without_groups_of_warps_and_threads_store_several_too() -> None:

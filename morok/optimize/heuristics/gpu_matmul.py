@@ -42,6 +42,11 @@ WIDE = 512  # outputs along a side from which no further loop is joined to it
 WHOLE = 4  # bytes of an output from which on a unit's registers are whole sectors of memory
 COLLECTED = 64 * 64  # outputs of a tile from which on it is worth collecting them in shared memory
 SHALLOWEST, DEEPEST = 3, 6  # tiles of a ring with roles
+FEW_ROWS, DEEPEST_ALONE, MOST_BESIDE = (
+    64,
+    8,
+    2,
+)  # of a tile; tiles of its ring, where so few blocks share room
 AHEAD = 4  # rows of a result's tile whose other operands a thread asks for at once
 GROUPS = (16, 8, 4, 2)  # rows of tiles that are walked together, so that they share the cache
 
@@ -279,11 +284,7 @@ class _Plan:
             return False
         around = math.prod(trips(r) for r in self.steps) // max(1, trips(_named(self.steps, k)))
         rounds = around * (1 if step == k else self._trips(k))
-        depth = (
-            min(shape.depth if self.roles == UNIFORM else self._depth(shape, steps, (rows, columns)), rounds)
-            if rounds > 1
-            else 1
-        )
+        depth = min(self._depth(shape, steps, (rows, columns)), rounds) if rounds > 1 else 1
         if self.roles != UNIFORM and depth < min(SHALLOWEST, rounds):
             return False
         right_runs = self.right_runs and not self._singly(self.unit)
@@ -337,13 +338,24 @@ class _Plan:
         return staged_value(self.loops, total, [self.loops.by_number[n] for n in tile]).dtype.itemsize
 
     def _depth(self, shape: BlockTile, steps: int, tile: tuple[int, int]) -> int:
-        """Tiles of a ring, where the result has a place of its own."""
-        assert self.unit is not None
+        """Tiles of a ring, where the result has a place of its own. Without roles they are those of the
+        shape, and more where few rows are multiplied, which is as fast as memory is read: as much as fits is
+        under way, if all blocks run at once."""
+        if self.unit is None:
+            return shape.depth
         taken = BARRIERS
         if self._stages_result(shape):
             taken += shape.rows * shape.columns * self._staged_bytes(tile)
         each = (shape.rows + shape.columns) * steps * self.unit.inputs.itemsize
-        return max(0, min(DEEPEST, (self.builder.machine.local_bytes - taken) // each))
+        machine = self.builder.machine
+        if self.roles != UNIFORM:
+            return max(0, min(DEEPEST, (machine.local_bytes - taken) // each))
+        outputs = [r for r in output_loops(self.loops.ast.src[0]) if int(r.arg[0]) not in tile]
+        beside = -(-math.prod(map(trips, outputs)) // machine.cores)  # blocks of a multiprocessor
+        sizes = [size(r) for r in (*outputs, *(self.loops.by_number[n] for n in tile))]
+        if None in sizes or min(self._trips(n) for n in tile) > FEW_ROWS or beside > MOST_BESIDE:
+            return shape.depth
+        return max(shape.depth, min(DEEPEST_ALONE, (machine.local_bytes // beside - taken) // each))
 
     def _groups(self, shape: BlockTile) -> list[int]:
         """How many rows of tiles are walked together, the best number first.
