@@ -35,6 +35,8 @@ _HARDWARE = {"gidx": "blockIdx", "lidx": "threadIdx"}
 STATIC_SHARED = 48 << 10  # bytes of shared memory that a kernel may declare; more is asked for at launch
 MANY_REGISTERS = 32  # in arrays of one thread: a register tile
 READ_AHEAD = 64  # bytes that a thread reads in a turn of a loop
+MANY_READ = 256  # bytes that it reads before, between or after loops
+AT_ONCE = 16  # parts of a sum that are read from shared memory before they are added up
 READERS = 512  # such threads of a multiprocessor
 
 
@@ -43,6 +45,7 @@ class _Kernel(Writer):
 
     def write(self) -> None:
         self.added_to = products_added(self.instructions)
+        self.joining = _joining_loops(self.instructions)
         for node in self.instructions:
             self.starts.append(len(self.lines))
             if node.op not in (Ops.CONST, Ops.VCONST):
@@ -150,6 +153,8 @@ class _Kernel(Writer):
     def open_loop(self, node: UOp) -> None:
         name = f"r{node.arg[0]}"
         end = self.scalar(node.src[0])
+        if node in self.joining:
+            self.put(f"#pragma unroll {AT_ONCE}")
         self.put(f"for ({type_name(node.dtype)} {name} = 0; {name} < {end}; {name}++) {{")
         self.values[node] = [name]
         self.depth += 1
@@ -294,16 +299,36 @@ def render(linear: UOp, name: str, buffers: int = 0) -> Program:
 
 
 def _read_at_once(instructions: Sequence[UOp]) -> int:
-    """The most bytes of global memory that a thread reads in the body of a loop without loops inside."""
+    """The most bytes of global memory that a thread reads in the body of a loop without loops inside, or
+    very many of them outside of loops."""
     most = now = 0
     for node in instructions:
         if node.op is Ops.RANGE:
-            now = 0
+            most, now = max(most, now if now >= MANY_READ else 0), 0
         elif node.op is Ops.LOAD and _base(node.src[0]).op is Ops.DEFINE_GLOBAL:
             now += node.dtype.itemsize
         elif node.op is Ops.END:
             most, now = max(most, now), 0
-    return most
+    return max(most, now if now >= MANY_READ else 0)
+
+
+def _joining_loops(instructions: Sequence[UOp]) -> set[UOp]:
+    """Loops that add up what many threads have left in shared memory. Written out, as the compiler would do,
+    all of it would be read first, into registers that the kernel needs for other things."""
+    found: set[UOp] = set()
+    loop: UOp | None = None
+    spaces: set[AddrSpace] = set()
+    for node in instructions:
+        if node.op is Ops.RANGE:
+            loop, spaces = node, set()
+        elif node.op is Ops.LOAD and _space(node.src[0]) is not AddrSpace.REG:
+            spaces.add(_space(node.src[0]))
+        elif node.op is Ops.END:
+            end = None if loop is None or loop is not node.src[1] else loop.src[0]
+            if end is not None and end.op is Ops.CONST and end.arg > AT_ONCE and spaces == {AddrSpace.LOCAL}:
+                found.add(node.src[1])
+            loop = None
+    return found
 
 
 def _registers(instructions: Sequence[UOp]) -> int:

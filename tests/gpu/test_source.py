@@ -281,6 +281,13 @@ def test_reads_of_a_loop_come_first() -> None:
     assert "," in bounds[: bounds.index(")")]
 
 
+def test_parts_of_a_sum_are_added_up_a_few_at_a_time() -> None:
+    """Many threads have left them in shared memory: written out, all would be in registers at once."""
+    for rows, many in ((32 * 64, True), (16, False)):
+        ast = kernel_of(lambda x: x.reshape(-1, 64).sum(0), (rows * 64,))
+        assert ("#pragma unroll 16" in source(optimize(ast, HOST)).text) is many
+
+
 @pytest.mark.parametrize(("columns", "steps"), [(3136, 64), (3136, 32), (784, 128)])
 def test_a_tile_of_tensor_cores_keeps_its_registers(columns: int, steps: int) -> None:
     """Also where it is made in one step, without a loop, and the result's other summands are read at once."""

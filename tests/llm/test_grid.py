@@ -1,11 +1,14 @@
 """The same models on a grid, emulated: all memory is the device's, rows of a cache lie by their position."""
 
+import math
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from morok import Tensor
+from morok.device.cuda.device import program_of
 from morok.device.interpreter import run_kernel
 from morok.ir.arithmetic.arrays import storage
 from morok.ir.node import toposort
@@ -14,6 +17,7 @@ from morok.llm import load
 from morok.llm.matrix import Packed
 from morok.llm.words import LANES, WORD_FORMATS, Stored
 from morok.optimize.record import applied
+from tests.gpu.kernels import cubin
 from tests.llm import files
 from tests.optimize.plans import an_h200, empty, planned
 
@@ -57,6 +61,38 @@ def test_a_product_is_two_kernels(form: str) -> None:
     with an_h200():
         found = packed_on_a_gpu(form, 512, 2048).product(empty(1, 2048, dtype="float32"))
         assert len(found.plan().kernels) == 2
+
+
+@pytest.mark.parametrize(("form", "rows"), [("Q8_0", 2), ("Q4_K", 4), ("Q5_K", 2)])
+@pytest.mark.parametrize("shape", [(4096, 14336), (6144, 4096), (28672, 4096)])
+def test_a_thread_reads_codes_of_several_rows_at_once(form: str, rows: int, shape: tuple[int, int]) -> None:
+    """Of four rows, where a word has many codes, unless all that is decoded at once would not fit the
+    registers; and there is room for two blocks."""
+    with an_h200() as machine:
+        found = packed_on_a_gpu(form, *shape).product(empty(1, shape[1], dtype="float32"))
+        product = next(
+            p for p in planned([found.uop], machine) if any(n.op is Ops.DOT4 for n in toposort(p.ast))
+        )
+        assert [a.amount for a in applied(product.ast) if a.name == "UPCAST"] == [rows]
+        program = program_of(product.before, machine)
+    assert math.prod(program.block) <= 256
+    bounds = re.search(r"__launch_bounds__\((\d+), (\d+)\)", program.text)
+    assert bounds is not None and int(bounds[1]) * int(bounds[2]) >= 384
+    assert not spills(cubin(program.text))
+
+
+def test_rows_on_the_left_leave_a_thread_two_of_the_matrix() -> None:
+    with an_h200() as machine:
+        found = packed_on_a_gpu("Q4_K", 4096, 4096).product(empty(4, 4096, dtype="float32"))
+        names = [str(a.amount) for a in applied(planned([found.uop], machine)[-1].ast) if a.name == "UPCAST"]
+        assert names == ["4", "2"]
+
+
+def spills(code: bytes) -> bool:
+    """Whether machine code has a frame in memory, whose size is attribute 0x11 of its notes."""
+    at = code.find(b"\x04\x11\x08\x00")
+    assert at >= 0
+    return int.from_bytes(code[at + 8 : at + 12], "little") > 0
 
 
 @pytest.mark.parametrize("form", WORD_FORMATS)

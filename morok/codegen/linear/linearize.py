@@ -321,10 +321,10 @@ def _order(
 
 
 def _reads_ahead(block: _Block, sources: dict[UOp, list[UOp]], written: frozenset[UOp]) -> list[UOp]:
-    """The reads of a loop's body that wait for nothing in it but arithmetic, as many as registers hold."""
+    """The reads of a loop's body that wait for nothing in it but arithmetic, as many as registers hold: first
+    those of what no other block reads, which come from farthest away."""
     waits: set[UOp] = set()
     found: list[UOp] = []
-    room = READ_AHEAD
     for node in block.nodes:
         if not waits.isdisjoint(sources[node]) or not (node.op.is_alu or node.op in _PLACES):
             waits.add(node)
@@ -333,11 +333,21 @@ def _reads_ahead(block: _Block, sources: dict[UOp, list[UOp]], written: frozense
             if memory.op is not Ops.DEFINE_GLOBAL or memory in written:
                 waits.add(node)
                 continue
+            found.append(node)
+    if sum(node.dtype.itemsize for node in found) > READ_AHEAD:
+        found.sort(key=_is_shared)
+        room = READ_AHEAD
+        for count, node in enumerate(found):
             room -= node.dtype.itemsize
             if room < 0:
+                del found[count:]
                 break
-            found.append(node)
     return found if len(found) > 1 else []
+
+
+def _is_shared(read: UOp) -> bool:
+    """Whether all blocks of a grid read the same."""
+    return not any(n.op is Ops.SPECIAL and str(n.arg).startswith("gidx") for n in toposort(read.src[0]))
 
 
 _PLACES = frozenset((Ops.INDEX, Ops.LOAD, Ops.CONST, Ops.VCONST, Ops.GEP, Ops.VECTORIZE))

@@ -21,10 +21,12 @@ from morok.optimize.loops import Loops, size
 FEW_OUTPUTS = 4  # rows on the left that share what was decoded
 TWO_OUTPUTS = 2  # of them where bytes are multiplied: each has totals of its own
 HALF = 8  # rows at a time where there are many totals
-BLOCK_THREADS = 512  # of a block of a grid
+BLOCK_THREADS = 256  # of a block of a grid
 STEPS = 8  # of a group, written out there
 FEW_STEPS = 4  # of a group inside of a sum of whole numbers
-ROWS_EACH = 2  # rows of a thread there: the other factor is read once for them
+MOST_ROWS = 4  # rows of a thread there: the other factor is read once for them
+MANY_OTHERS = 4  # words of the other factor for one of codes
+MOST_WORDS = 64  # of codes that a thread has read before it multiplies them
 FEWEST_SHARERS = 16  # threads that share the steps of a row; each adds up what all of them have found
 BUSY = 1024  # threads that a multiprocessor should have
 MOST_TILES = 2  # of a unit's columns, that a warp has
@@ -100,6 +102,7 @@ def lane_rows_of_blocks(builder: Builder) -> bool:
     if tiles:
         _share_between_warps(builder, [int(k.arg[0]) for k in outer], tiles)
         return True
+    each_row = _rows_each(loops, rows, {k for n in inside for k in closed_ranges(n)})
     for k in {k: None for n in inside for k in closed_ranges(n)}:
         if (size(k) or STEPS + 1) <= STEPS:
             builder.do("UNROLL", int(k.arg[0]))
@@ -110,11 +113,12 @@ def lane_rows_of_blocks(builder: Builder) -> bool:
         if _sums_of_sums(loops) or other is rows or not shared or each == 1:
             continue
         if builder.do("UPCAST", int(other.arg[0]), each):
+            each_row = MOST_ROWS // 2  # each has totals of its own
             break
     lanes = size(rows)
     assert lanes is not None
-    if not _sums_of_sums(loops) and lanes % (4 * ROWS_EACH) == 0:
-        lanes //= ROWS_EACH if builder.do("UPCAST", int(rows.arg[0]), ROWS_EACH) else 1
+    if not _sums_of_sums(loops) and lanes % (4 * each_row) == 0:
+        lanes //= each_row if builder.do("UPCAST", int(rows.arg[0]), each_row) else 1
     strips = math.prod(trips(r) for r in output_loops(effect) if r is not rows)
     wanted = max(FEWEST_SHARERS, builder.machine.cores * BUSY // max(1, strips * lanes))
     room = min(wanted, min(BLOCK_THREADS, builder.machine.block_threads) // lanes)
@@ -129,6 +133,16 @@ def lane_rows_of_blocks(builder: Builder) -> bool:
             room //= amount
     builder.do("LOCAL", int(rows.arg[0]))  # the last loop that is cut has the neighbouring threads
     return True
+
+
+def _rows_each(loops: Loops, rows: UOp, steps: set[UOp]) -> int:
+    """Rows of a thread: two, or four where a word of codes meets many of the other factor, which are read
+    once for all rows, and the codes of four rows fit the registers in the steps that are written out."""
+    words = {a.node: a for a in _narrow(loops) if a.node.dtype.itemsize > 1}
+    counts = {n: math.prod(size(k) or 1 for k in steps if a.moves(k)) for n, a in words.items()}
+    codes = sum(count for n, count in counts.items() if words[n].step(rows) == 1)
+    others = sum(counts.values()) - codes
+    return MOST_ROWS if others > MANY_OTHERS * codes and MOST_ROWS * codes <= MOST_WORDS else MOST_ROWS // 2
 
 
 def _on_units(builder: Builder, effect: UOp, rows: UOp, inner: dict[UOp, None]) -> int:
