@@ -14,7 +14,7 @@ from morok import dtype as dt
 from morok.errors import FormatError
 from morok.llm.cache import Attended, Cache, Next, Stretch, Together, new_cache
 from morok.llm.config import Config
-from morok.llm.matrix import Matrix, Stack, below_each_other
+from morok.llm.matrix import Matrix, Packed, Stack, below_each_other
 from morok.llm.rotary import Turns, rotate, turns
 from morok.machine.devices import machine_of
 from morok.tensor.sizes import concrete
@@ -57,6 +57,15 @@ class Norm:
         if self.means:
             return x.layer_norm(-1, self.weight, self.bias, self.eps)
         return x.rms_norm(-1, self.weight, self.eps)
+
+    def before(self, linears: list[Linear], x: Tensor) -> tuple[Tensor, Tensor]:
+        """Numbers, and what linear maps read of them. That is kept; but of one row on a grid bytes are made
+        in the kernel that finds its norm."""
+        only = linears[0].weight if len(linears) == 1 else None
+        if isinstance(only, Packed) and concrete(x.shape[0]) == 1 and machine_of(x.device).block_threads:
+            x = x.contiguous()
+            return x, self(x)
+        return x, self(x).contiguous()
 
 
 @final
@@ -176,6 +185,7 @@ class Gated:
         self.gate = None if self.joined or not c.gated else parts.linear(f"{name}.ffn_gate", wide, c.width)
         self.up = parts.linear(f"{name}.ffn_up", wide, c.width)
         self.down = parts.linear(f"{name}.ffn_down", c.width, c.hidden)
+        self.into = [self.up] if self.gate is None else [self.gate, self.up]
 
     def __call__(self, x: Tensor) -> Tensor:
         act = self.config.activation
@@ -196,6 +206,7 @@ class Experts:
         c = parts.config
         self.config = c
         self.router = parts.linear(f"{name}.ffn_gate_inp", c.experts, c.width)
+        self.into: list[Linear] = []  # any of them
         sizes = (("gate", c.experts_hidden, c.width), ("up", c.experts_hidden, c.width))
         self.gate, self.up = (
             parts.matrices(f"{name}.ffn_{kind}_exps.weight", c.experts, rows, columns)
@@ -258,9 +269,11 @@ class Layer:
     def __call__(
         self, x: Tensor, cache: Cache, step: Next, turned: Turns | None, mask: Tensor | None
     ) -> Tensor:
-        found = self.attention(self.attention_norm(x).contiguous(), cache, step, turned, mask)
+        x, found = self.attention_norm.before(self.attention.into, x)
+        found = self.attention(found, cache, step, turned, mask)
         x = x + (found if self.attention_after is None else self.attention_after(found))
-        found = self.map(self.map_norm(x).contiguous())
+        x, found = self.map_norm.before(self.map.into, x)
+        found = self.map(found)
         return x + (found if self.map_after is None else self.map_after(found))
 
 
@@ -315,7 +328,7 @@ class Decoder:
 
     def logits(self, x: Tensor) -> Tensor:
         """Rows to logits of the next token."""
-        found = self.head(self.norm(x).contiguous())
+        found = self.head(self.norm.before([self.head], x)[1])
         cap = self.config.logit_cap
         return (found / cap).tanh() * cap if cap else found
 

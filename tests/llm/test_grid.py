@@ -15,6 +15,7 @@ from morok.ir.node import toposort
 from morok.ir.ops import AxisKind, Ops
 from morok.llm import load
 from morok.llm.matrix import Packed
+from morok.llm.model import Linear, Norm
 from morok.llm.words import LANES, WORD_FORMATS, Stored
 from morok.optimize.record import applied
 from tests.gpu.kernels import cubin
@@ -61,6 +62,16 @@ def test_a_product_is_two_kernels(form: str) -> None:
     with an_h200():
         found = packed_on_a_gpu(form, 512, 2048).product(empty(1, 2048, dtype="float32"))
         assert len(found.plan().kernels) == 2
+
+
+def test_a_norm_before_a_product_takes_no_kernel_of_its_own() -> None:
+    """Bytes are made by blocks that find the norm of their one row all anew."""
+    with an_h200() as machine:
+        weight = Linear(packed_on_a_gpu("Q4_K", 512, 4096))
+        x, found = Norm(1e-5, empty(4096, dtype="float32")).before([weight], empty(1, 4096, dtype="float32"))
+        kernels = planned([(x[:, :512] + weight(found)).uop], machine)
+        assert len(kernels) == 2 and "GROUP" in kernels[0].names
+        assert math.prod(int(n) for (n,) in program_of(kernels[0].before, machine).grid) == 128
 
 
 @pytest.mark.parametrize(("form", "rows"), [("Q8_0", 2), ("Q4_K", 4), ("Q5_K", 2)])

@@ -1,5 +1,6 @@
 """The heuristics for a grid: right results on the emulator, and the form that makes them fast."""
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -83,6 +84,30 @@ def test_a_transposition_goes_through_shared_memory() -> None:
 def test_small_kernels_prefer_threads_to_vectors() -> None:
     (kernel,) = kernels(lambda x: x + 1.0, 4096)
     assert names(kernel) == ["LOCAL"]
+
+
+def scaled_groups(x: Tensor) -> Tensor:
+    """The largest of each eight numbers of rows that were divided by their norms."""
+    rows, columns = (int(n) for n in x.shape)
+    return x.rms_norm(-1, None, 1e-5).reshape(rows, columns // 8, 8).abs().max(-1)
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "blocks"), [(1, 1024, 128), (1, 4096, 1), (2, 512, 64), (4096, 4096, 4096)]
+)
+def test_outputs_of_another_length_than_their_row(rows: int, columns: int, blocks: int) -> None:
+    """One row: every block finds its norm again, since all of them run at once. Threads share the outputs
+    where a row has one block."""
+    (kernel,) = kernels(scaled_groups, rows, columns)
+    found = instructions(kernel)
+    specials = {n.arg: int(n.src[0].arg) for n in found if n.op is Ops.SPECIAL}
+    assert math.prod(n for name, n in specials.items() if name.startswith("gidx")) == blocks
+    assert not any(n.op is Ops.RANGE and int(n.src[0].arg) > 32 for n in found)
+    if rows < 4096:
+        data = np.random.default_rng(0).standard_normal((rows, columns)).astype(np.float32)
+        norm = np.sqrt((data.astype(np.float64) ** 2).mean(1, keepdims=True) + 1e-5)
+        want = np.abs(data / norm).reshape(rows, -1, 8).max(-1)
+        np.testing.assert_allclose(scaled_groups(Tensor(data, device="EMULATOR")).numpy(), want, rtol=1e-5)
 
 
 SHAPES = [(7, 33), (64, 100), (5, 1024), (3, 5000), (130, 257), (5, 1), (1, 40_000), (300, 4)]

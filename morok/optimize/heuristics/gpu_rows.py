@@ -17,6 +17,7 @@ from morok.ir.node import UOp, toposort
 from morok.ir.ops import AxisKind, Ops
 from morok.machine.machine import Machine
 from morok.optimize.facts import Access, access, bytes_along, output_loops, trips
+from morok.optimize.grid import grid_loops
 from morok.optimize.heuristics.builder import Builder
 from morok.optimize.heuristics.gpu_threads import ceil_power, cut, lanes_for, memory_of, power
 from morok.optimize.loops import divides, size
@@ -122,7 +123,21 @@ def share_rows(builder: Builder) -> bool:
         _several_rows(builder, rows.outer, several)
     for k in walks:
         walk(builder, int(k.arg[0]), lanes, threads, "GROUP" if k in rows.reductions else "LOCAL")
+    _share_rest(builder, threads)
     return True
+
+
+def _share_rest(builder: Builder, threads: int) -> None:
+    """Outputs that need a whole row and are of another length: threads and, where they may, blocks."""
+    for effect in builder.ast.src:
+        room = threads
+        for r in sorted(output_loops(effect), key=lambda r: -int(r.arg[0])):
+            now = builder.loops.by_number.get(int(r.arg[0]))
+            count = None if now is None or now.arg[1] is not AxisKind.LOOP else size(now)
+            if now is None or count is None or count < 2 or now in grid_loops(builder.ast):
+                continue
+            fits = (n for n in range(min(room, count), 1, -1) if count % n == 0)
+            room //= next((n for n in fits if builder.do("LOCAL", int(now.arg[0]), n)), 1)
 
 
 def _share_reads(builder: Builder, rows: Rows, threads: int) -> bool:
