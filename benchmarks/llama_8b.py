@@ -29,6 +29,7 @@ from morok.llm.generate import ACTIVATIONS
 from morok.llm.matrix import Matrix, Packed, Plain
 from morok.llm.model import Decoder
 from morok.llm.words import LANES, WORD_FORMATS, Stored
+from morok.tensor.jit.steady import Steady
 
 BANDWIDTH = 4.8e12  # of an H200, bytes per second
 LAYERS, CONTEXT = 32, 4096
@@ -96,14 +97,14 @@ def decoder(
 
 
 def step_of(model: Decoder, texts: int, at: int) -> tuple[Any, Any]:
-    """A step to call, and its jit."""
+    """A step to call as the model does it, and its jit."""
     caches = model.caches("bfloat16", texts)
     token = Tensor(np.arange(texts, dtype=np.int32) + 5).realize()
     if texts == 1:
-        one = jit(model.token)
+        one = Steady(jit(model.token))
         place = Variable("at", 0, CONTEXT - 1).bind(at)
         return (lambda: one(token, caches, 0, place)), one
-    many = jit(model.together)
+    many = Steady(jit(model.together))
     places = Tensor(np.full(texts, at, np.int32)).realize()
     last = Variable("last", 1, CONTEXT + 1).bind(at + 1)
     return (lambda: many(token, caches, places, last)), many
