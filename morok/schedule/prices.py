@@ -12,7 +12,7 @@ from morok.ir.ops import Ops
 from morok.machine.grid_time import memory_clocks
 from morok.machine.machine import Machine
 from morok.schedule.contraction import GraphContraction, memory_axis
-from morok.schedule.costs import TILE, Costs
+from morok.schedule.costs import STORED, TILE, Costs
 
 LEAST_WORK = 1 << 17  # multiplications of a product that is worth a tile
 GUARDED_READ = 16.0  # operations for an element of one part of what is joined, in a tile: no vector holds it
@@ -37,7 +37,7 @@ def operand_reason(node: UOp, product: GraphContraction, costs: Costs) -> str | 
         return None
     if machine.grid is None:
         return _few_rows_reason(node, product, costs) or _unpacked_reason(node, product, costs)
-    if machine.products is None:
+    if machine.products is None or _is_memory(node):
         return None
     if costs.heaviest[node][0] and not _shows_less(node, costs):
         return "a product of it could not be tiled: it is made of a reduction"
@@ -49,6 +49,13 @@ def operand_reason(node: UOp, product: GraphContraction, costs: Costs) -> str | 
     product_alone = max(product.clocks(machine), memory_clocks(max(0, other) + own, machine.cores, machine))
     kept = product_alone + memory_clocks(read + own, machine.cores, machine) + machine.grid.launch
     return "a unit reads memory faster than what is computed on the way" if inline > LONGER * kept else None
+
+
+def _is_memory(node: UOp) -> bool:
+    """Whether a value is memory, shown otherwise or widened: a unit's tiles are filled from there."""
+    while node.op.is_movement or (node.op is Ops.CAST and node.src[0].dtype.itemsize < node.dtype.itemsize):
+        node = node.src[0]
+    return node.op in STORED
 
 
 def _shows_less(node: UOp, costs: Costs) -> bool:

@@ -130,6 +130,15 @@ def convolutions() -> dict[str, Made]:
         "conv, silu": (lambda: (x(*image).conv2d(x(64, 64, 3, 3), padding=1).silu(),), 1, 3, 0),
         "conv of patches": (lambda: (x(64, 3, 224, 224).conv2d(x(384, 3, 16, 16), stride=16),), 1, 1, 0),
         "conv 1×1 of 7×7": (lambda: (x(64, 512, 7, 7).conv2d(x(2048, 512, 1, 1)),), 1, 1, 0),
+        "conv 3×3, stride 2, to 7×7": (
+            lambda: (x(40, 1024, 14, 14).conv2d(x(1024, 1024, 3, 3), stride=2, padding=1),), 1, 3, 0,
+        ),
+        "conv 3×3, stride 2, to 7×7, training": (lambda: strided_training(40, 1024, 14, 3), 2, 9, 0),
+        "conv 1×1, stride 2, training": (lambda: strided_training(40, 256, 56, 1), 2, 9, 0),
+        "conv 1×1, stride 2, to 14×14, training": (lambda: strided_training(32, 512, 28, 1), 2, 9, 0),
+        "products that are looked up": (
+            lambda: ((x(96, 256, 64) @ x(96, 64, 128)).gather(-1, x(96, 256, 256, dtype="int64")),), 1, 2, 0,
+        ),
         "conv along time": (lambda: (x(4, 512, 3000).conv1d(x(512, 512, 3), padding=1),), 1, 3, 0),
         "batch norm of inference": (
             lambda: (
@@ -141,6 +150,11 @@ def convolutions() -> dict[str, Made]:
             1, 3, 0,
         ),
     }  # fmt: skip
+
+
+def strided_training(images: int, channels: int, size: int, window: int) -> Results:
+    a, w = x(images, channels, size, size), x(channels, channels, window, window)
+    return grads(a.conv2d(w, stride=2, padding=window // 2), a, w)
 
 
 def linear_training(act: str = "", dtype: str = "bfloat16") -> Results:
@@ -204,7 +218,8 @@ def attention() -> dict[str, Made]:
     }
 
 
-OFTEN = frozenset((*epilogues(), *training()))  # these are planned whenever tests are run
+_FOUND = ("conv 3×3, stride 2, to 7×7", "conv 3×3, stride 2, to 7×7, training", "products that are looked up")
+OFTEN = frozenset((*epilogues(), *training(), *_FOUND))  # these are planned whenever tests are run
 
 
 def programs() -> dict[str, Made]:

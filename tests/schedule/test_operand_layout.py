@@ -175,3 +175,33 @@ def test_a_copy_is_worth_it_only_beside_much_work() -> None:
         for side, kernels in ((56, 3), (2, 1)):
             x, w = empty(8, 64, side, side), empty(256, 64, 3, 3)
             assert len(planned([x.conv2d(w, padding=1).uop], machine)) == kernels
+
+
+def test_what_a_stride_leaves_out_is_not_copied(copied: list[Axes], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Places of a convolution without a window lie in order again; so do those of its weights' gradient."""
+    packed: list[int] = []
+    real = operand_layout._packed
+
+    def note(x: UOp) -> UOp:
+        packed.append(1)
+        return real(x)
+
+    monkeypatch.setattr(operand_layout, "_packed", note)
+    x, x64 = half(4, 16, 16, 32)
+    w, w64 = half(24, 16, 1, 1)
+    close(x.conv2d(w, stride=2), convolved(x64, w64, 2, 0))
+    assert len(packed) == 1 and not copied
+    g, g64 = half(4, 24, 8, 16)
+    (dw,) = x.conv2d(w, stride=2).gradient(w, gradient=g)
+    close(dw, np.einsum("boyx,bcyx->oc", g64, x64[:, :, ::2, ::2])[:, :, None, None])
+    assert len(packed) >= 2 and not copied
+
+
+def test_both_operands_lie_along_one_step(copied: list[Axes]) -> None:
+    """Images are the longest sum here, but slopes lie along places: channels are the last axis of both."""
+    x, x64 = half(40, 16, 28, 20)
+    w, _ = half(24, 16, 1, 1)
+    g, g64 = half(40, 24, 14, 10)
+    (dw,) = x.conv2d(w, stride=2).gradient(w, gradient=g)
+    close(dw, np.einsum("boyx,bcyx->oc", g64, x64[:, :, ::2, ::2])[:, :, None, None])
+    assert copied == [(0, 2, 3, 1), (0, 2, 3, 1)]

@@ -117,7 +117,7 @@ class _Plan:
         self.transposed = False  # whether the unit's rows are columns of the outputs
         self.steps = product.steps
         left = product.along_i[0]
-        self.step = max(self.steps, key=lambda k: (trips(k), left.step(k) == 1))
+        self.step = max(self.steps, key=lambda k: (-self._scattered(k), trips(k), left.step(k) == 1))
         self.left_runs = self._runs(product.along_i, product.i, self.step)
         self.right_runs = self._runs(product.along_j, product.j, self.step)
         self._join_steps()
@@ -215,6 +215,11 @@ class _Plan:
 
     def _trips(self, number: int) -> int:
         return trips(self.loops.by_number[number])
+
+    def _scattered(self, step: UOp) -> int:
+        """How many operands lie neither along a step nor along their own loop: each element is far away."""
+        sides = ((self.product.along_i, self.product.i), (self.product.along_j, self.product.j))
+        return sum(not any(1 in (a.step(r), a.step(step)) for a in reads) for reads, r in sides)
 
     def _runs(self, reads: tuple[Access, ...], outer: UOp, step: UOp) -> bool:
         """Whether an operand lies in memory along its own loop rather than along the steps."""

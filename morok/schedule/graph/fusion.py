@@ -331,7 +331,8 @@ class Chooser:
             if kernel.heavy is None and self.is_heavy(node):
                 kernel.heavy = node
         averaged = node.arg[0] is Ops.ADD and bool(loops) and node not in self.collapsed
-        self.ask(node.src[0], Use(kernel, tuple(below), nest, averaged, use.sides, use.partial))
+        partial = use.partial or node in self.collapsed  # numbers that are looked up are of no tile
+        self.ask(node.src[0], Use(kernel, tuple(below), nest, averaged, use.sides, partial))
 
     # --- counting
 

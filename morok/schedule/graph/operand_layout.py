@@ -23,6 +23,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from morok import knobs
+from morok.ir.build import cast
 from morok.ir.memory import device_of
 from morok.ir.movement import pad, permute, shrink
 from morok.ir.node import UOp, make, toposort
@@ -43,6 +44,7 @@ WORTH = (
 )
 REASON = "a unit reads it in whole vectors with its longest sum as the last axis"
 LONGER = "a unit reads it in whole vectors where each row begins with one"
+DENSE = "a unit reads it in whole vectors without what its stride leaves out"
 LONGER_WORTH = 1.0  # the same for rows that begin anywhere: such products took 2.5 and 5 times as long
 
 Axes = tuple[int, ...]
@@ -54,10 +56,14 @@ class Read(NamedTuple):
     steps: Mapping[UOp, int]
 
 
+class Packed(NamedTuple):
+    """Only what is read, without the places between that a stride leaves out."""
+
+
 class Turn(NamedTuple):
     """An order of axes, and the loop that moves along the last one."""
 
-    axes: Axes
+    axes: Axes | Packed
     last: UOp
 
 
@@ -72,7 +78,7 @@ class Layout(NamedTuple):
     """Orders of axes of both operands, or lengths of their rows, and the axis of the result that should be
     its last one."""
 
-    operands: Sequence[Axes | Longer | None]
+    operands: Sequence[Axes | Packed | Longer | None]
     last: int | None = None
 
 
@@ -91,7 +97,7 @@ def lay_operands(sink: UOp, ctx: object = None) -> UOp:
         devices[node] = device_of(node, devices)
         if node.op is Ops.REDUCE_AXIS and devices[node]:
             found = _axes_of_operands(node, machine_of(devices[node]))
-            if any(found.operands):
+            if any(form is not None for form in found.operands):
                 turned[node] = found
     if not turned:
         return sink
@@ -130,8 +136,28 @@ def _base(x: UOp) -> UOp:
     return x
 
 
-def _formed(x: UOp, form: Axes | Longer) -> UOp:
+def _formed(x: UOp, form: Axes | Packed | Longer) -> UOp:
+    if isinstance(form, Packed):
+        return _packed(x)
     return _lengthened(x, form) if isinstance(form, Longer) else _turned(x, form)
+
+
+def _packed(x: UOp) -> UOp:
+    """A factor of which the view that has the fewest elements is memory of its own, in memory's type."""
+    base = _base(x)
+    views = [x]
+    while views[-1] is not base:
+        views.append(views[-1].src[0])
+    views.reverse()
+    counts = [elements(known_shape(v)) for v in views]
+    dense = counts.index(min(counts))
+    new = base
+    for n, view in enumerate(views):
+        if n and view.op is not Ops.CAST:
+            new = make(view.op, new.dtype, (new, *view.src[1:]), view.arg, view.origin)
+        if n == dense:
+            new = cast(make(Ops.CONTIGUOUS, new.dtype, (new,), DENSE, x.origin), x.dtype)
+    return new
 
 
 def _lengthened(x: UOp, form: Longer) -> UOp:
@@ -167,10 +193,16 @@ def _axes_of_operands(node: UOp, machine: Machine) -> Layout:
     if reads is None:
         return AS_IT_IS
     found = [_order(bases[n], reads[n], reads[1 - n], machine) for n in range(2)]
+    lies = [_lies_along(read) if turn is None else turn.last for turn, read in zip(found, reads, strict=True)]
+    if lies[0] is not lies[1] and all(r is not None and r.arg[1] is AxisKind.REDUCE for r in lies):
+        for n, turn in enumerate(found):  # one step is a unit's: the other operand would be read by elements
+            if turn is not None and not isinstance(turn.axes, Packed):
+                own = _own(bases[n], reads[n], reads[1 - n], machine)
+                found[n] = _turn(bases[n], reads[n], own) or turn
     last = None
     for n in range(2):
         chosen, other = found[n], found[1 - n]
-        if chosen is None or chosen.last.arg[1] is not AxisKind.LOOP:
+        if chosen is None or chosen.last.arg[1] is not AxisKind.LOOP or isinstance(chosen.axes, Packed):
             continue
         if other is not None and other.last.arg[1] is AxisKind.LOOP:
             continue  # along a step it would be of no use: the other one is not
@@ -180,7 +212,7 @@ def _axes_of_operands(node: UOp, machine: Machine) -> Layout:
             found[1 - n], last = beside, axis
             break
     axes = [None if f is None else f.axes for f in found]
-    if any(found):
+    if any(f is not None for f in found):
         return Layout(axes, last) if _is_worth(product, bases, axes, machine, WORTH) else AS_IT_IS
     longer = [_longer(bases[n], reads[n], machine) for n in range(2)]
     if any(longer) and _is_worth(product, bases, longer, machine, LONGER_WORTH):
@@ -205,14 +237,13 @@ def _number(r: UOp) -> int:
 def _is_worth(
     product: GraphContraction,
     bases: list[UOp],
-    found: Sequence[Axes | Longer | None],
+    found: Sequence[Axes | Packed | Longer | None],
     machine: Machine,
     worth: float,
 ) -> bool:
     assert machine.grid is not None
-    copied = [
-        elements(known_shape(b)) * b.dtype.itemsize for b, form in zip(bases, found, strict=True) if form
-    ]
+    formed = [b for b, form in zip(bases, found, strict=True) if form is not None]
+    copied = [elements(known_shape(b)) * b.dtype.itemsize for b in formed]
     clocks = sum(memory_clocks(2 * n, machine.cores, machine) + machine.grid.launch for n in copied)
     return clocks <= worth * product.clocks(machine)
 
@@ -251,16 +282,49 @@ def _order(base: UOp, mine: Read, other: Read, machine: Machine) -> Turn | None:
     lanes = machine.access_lanes(base.dtype)
     last = max((a for a, n in enumerate(sizes) if n > 1), default=0)
     along = sorted(moving.get(last, []), key=lambda r: abs(mine.steps[r]))
-    if not along or (_trips(along[0]) >= lanes and mine.steps[along[0]] == 1 and not _overlap(along, mine)):
+    if not along:
         return None
+    windows = any(_overlap(sorted(rs, key=lambda r: abs(mine.steps[r])), mine) for rs in moving.values())
+    if _trips(along[0]) >= lanes and not _overlap(along, mine):
+        if mine.steps[along[0]] == 1:
+            return None
+        if abs(mine.steps[along[0]]) > 1 and not windows and _is_aligned(_dense(base, mine), lanes):
+            return Turn(Packed(), along[0])
     steps = [r for r in {**mine.steps, **other.steps} if r.arg[1] is AxisKind.REDUCE]
     longest = max(steps, key=_trips, default=None)
     single, own = _single(base, mine, machine), _own(base, mine, other, machine)
     chosen = longest if longest in single else own
     if chosen is not None and chosen is not own and own is not None and single[own] and not single[chosen]:
-        windows = any(len(loops) > 1 for loops in moving.values())
-        chosen = own if windows else chosen  # not the images: a tile's rows are places of all of them
+        several = any(len(loops) > 1 for loops in moving.values())
+        chosen = own if several else chosen  # not the images: a tile's rows are places of all of them
     return _turn(base, mine, chosen if chosen is not None and _trips(chosen) >= lanes else None)
+
+
+def _lies_along(read: Read) -> UOp | None:
+    """The loop that moves a read element by element."""
+    return next((r for r, k in read.steps.items() if k == 1), None)
+
+
+def _dense(base: UOp, mine: Read) -> Read:
+    """How far loops would move a read of memory that holds nothing else, in the same order of axes."""
+    sizes, moving = _axes(base, mine)
+    step, found = 1, {}
+    for axis in reversed(range(len(sizes))):
+        for r in sorted(moving.get(axis, []), key=lambda r: abs(mine.steps[r])):
+            found[r] = step
+            step *= _trips(r)
+    return Read(found)
+
+
+def _is_aligned(read: Read, lanes: int) -> bool:
+    """Whether every row of a read begins with a whole vector; outputs that go on where others end, or steps
+    where steps do, are one row."""
+    rest, row = dict(read.steps), 1
+    kind = next(r.arg[1] for r, k in rest.items() if k == 1)
+    while along := next((r for r, k in rest.items() if k == row and r.arg[1] is kind), None):
+        row *= _trips(along)
+        del rest[along]
+    return all(k % lanes == 0 for k in rest.values())
 
 
 def _longer(base: UOp, mine: Read, machine: Machine) -> Longer | None:

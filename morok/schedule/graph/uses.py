@@ -29,7 +29,8 @@ class Use(NamedTuple):
     """A value asked for by a kernel, at these indices, inside these reductions (outer ones first).
 
     `averaged`: the innermost reduction adds the value up as it is, with other terms at most. `sides`: of
-    comparisons that it decides. `partial`: there are outputs that do not want it, beyond an edge.
+    comparisons that it decides. `partial`: outputs beyond an edge do not want it, or want it at a
+    place that data say.
     """
 
     kernel: Root
