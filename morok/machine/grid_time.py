@@ -41,6 +41,7 @@ class Problem:
     step_bytes: int  # of one step of an operand's row
     lanes: int  # threads that one of the shape's parts has
     after: int = 0  # operations on every sum before it is written
+    line: int = 0  # steps of one loop, of which tiles are cut, where there are others around it; 0: all
 
     def at_rate(self, rate: float, lanes: int) -> Problem:
         return replace(self, rate=rate, lanes=lanes)
@@ -58,14 +59,16 @@ def clocks(problem: Problem, shape: BlockTile, machine: Machine, roles: int = UN
     assert rates is not None
     worth, beside = {PRODUCER: rates.bring, EPILOGUE: rates.write}.get(roles, (1.0, 1.0))
     threads = shape.across * shape.along * problem.lanes
-    rounds = -(-problem.steps * problem.step_bytes // shape.bytes)
-    bytes_per_step = min(shape.bytes, problem.steps * problem.step_bytes)
+    bytes_per_step = min(shape.bytes, (problem.line or problem.steps) * problem.step_bytes)
+    rounds = -(-problem.steps * problem.step_bytes // bytes_per_step)
     blocks = blocks_per_sm(
         shape, threads, bytes_per_step, min(shape.depth, rounds), machine, rates.other_registers
     )
     tiles = -(-problem.rows // shape.rows) * -(-problem.columns // shape.columns) * problem.others
     points = shape.rows * shape.columns
     inside = points * problem.steps / (problem.rate * shape.worth * worth)
+    if rounds > 1:  # threads wait for one another as often as for whole tiles
+        inside += rounds * rates.round * (1 - bytes_per_step / shape.bytes)
     outside = points * problem.output_bytes / rates.store_rate + rates.latency
     after = points * problem.after / rates.other_rate
     if roles != UNIFORM:  # one block, which has a multiprocessor for itself
@@ -124,3 +127,15 @@ def memory_clocks(nbytes: float, blocks: float, machine: Machine) -> float:
     assert machine.grid is not None
     busy = max(1.0, min(blocks, machine.cores))
     return nbytes / (machine.grid.memory * busy)
+
+
+# Operations for a product whose operands threads read themselves, reads among them: where outputs are places,
+# and where they are offsets in windows, as weights are.
+REGISTERS = (2.2, 3.5)
+
+
+def register_clocks(work: float, nbytes: float, machine: Machine, offsets: bool) -> float:
+    """The time of so many products that threads have in registers, with nothing staged for a unit."""
+    assert machine.grid is not None
+    products = work * REGISTERS[offsets] / (machine.grid.operations * machine.cores)
+    return max(products, memory_clocks(nbytes, machine.cores, machine))

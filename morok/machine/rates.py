@@ -175,6 +175,9 @@ class Products:
     store_rate: float  # bytes written
     other_rate: float  # other operations
     latency: float  # clocks until a block's first tile has arrived
+    round: float  # clocks of a round of the inner loop that brings nearly nothing
+    # Clocks for an element that is copied to a tile by itself: for units of warps, and of warp groups.
+    alone: tuple[float, float]
     singly: float  # the part of a unit's rate that is left where an operand is copied element by element
     computed: float  # and where threads compute an operand on its way into shared memory
     other_registers: int  # of a thread, beside its results

@@ -55,12 +55,14 @@ class GraphContraction:
         most = max(self.rows, self.columns) * self.batch * self.steps
         return node is not self.products and count <= most
 
-    def clocks(self, machine: Machine, pieces: int = 1, plain: bool = True) -> float:
-        """The time on a grid, if the steps were cut in so many pieces, each with sums of its own."""
+    def clocks(self, machine: Machine, pieces: int = 1, plain: bool = True, line: int = 0) -> float:
+        """The time on a grid, if the steps were cut in so many pieces, each with sums of its own.
+
+        `line`: steps that lie side by side, where there are others around them."""
         width = self.output.itemsize if pieces > 1 else self.inputs.itemsize
         steps = -(-self.steps // pieces)
         rows, columns, others = self.rows, self.columns, self.batch * pieces
-        asked = Problem(rows, columns, others, steps, width, 0.0, self.inputs.itemsize, 0)
+        asked = Problem(rows, columns, others, steps, width, 0.0, self.inputs.itemsize, 0, line=line)
         return product_clocks(asked, self.inputs, self.output, machine, plain)
 
 

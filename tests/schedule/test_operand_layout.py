@@ -31,6 +31,7 @@ def copied(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Axes]]:
 
     monkeypatch.setattr(operand_layout, "LEAST_WORK", 1)
     monkeypatch.setattr(operand_layout, "WORTH", 1e9)
+    monkeypatch.setattr(operand_layout, "_by_threads", lambda *_: float("inf"))
     monkeypatch.setattr(operand_layout, "_turned", note)
     with knobs.override(DEVICE="EMULATOR"):
         yield found

@@ -10,6 +10,8 @@ it is decided which of those loops are threads of a block, who shares a reductio
   are one read: the row stays in registers, and softmax or a layer norm reads it once;
 - a reduction across contiguous memory: threads along the outputs, and others beside them share the rows
   (`gpu_columns.py`);
+- windows (`gpu_windows.py`), products of few channels and the gradients of a window's weights
+  (`gpu_register_tiles.py`): a thread has outputs that read the same, in registers;
 - a short reduction is written out;
 - a transposition goes through shared memory, a square at a time.
 
@@ -32,6 +34,7 @@ from morok.optimize.heuristics.builder import Builder
 from morok.optimize.heuristics.gpu_attention import attention
 from morok.optimize.heuristics.gpu_columns import share_columns
 from morok.optimize.heuristics.gpu_matmul import matrix_product
+from morok.optimize.heuristics.gpu_register_tiles import weights_in_registers
 from morok.optimize.heuristics.gpu_rows import goes_along, share_rows
 from morok.optimize.heuristics.gpu_threads import cut, lanes_for, memory_of, threads_for
 from morok.optimize.heuristics.gpu_windows import windows
@@ -44,12 +47,19 @@ SHARERS = 1024  # threads of a multiprocessor that walk through the same steps
 FEWEST_TURNS = 8  # of a thread: everybody looks at all steps
 AT_ONCE = 4  # elements of a thread, where they cannot be a vector
 SQUARE_BYTES = 256  # of a side of what is transposed at a time
+NARROW_SQUARE = 32  # elements of a side, where they have less than four bytes: columns meet in few banks
 
 
 def choose_gpu(ast: UOp, machine: Machine) -> UOp:
     """The kernel with the actions that the heuristics choose."""
     builder = Builder(ast, machine)
-    if attention(builder) or matrix_product(builder) or lane_rows_of_blocks(builder) or windows(builder):
+    if (
+        attention(builder)
+        or matrix_product(builder)
+        or lane_rows_of_blocks(builder)
+        or windows(builder)
+        or weights_in_registers(builder)
+    ):
         return builder.ast
     write_out(builder)
     share_rows_of_scatters(builder)
@@ -174,7 +184,7 @@ def transpose_through_shared(builder: Builder, effect: UOp, column: UOp) -> bool
     wide = max(a.node.src[0].dtype.elem.itemsize for a in memory_of(store_of(effect)))  # type: ignore[attr-defined]
     points = math.prod(trips(r) for r in output_loops(effect))
     short = min(trips(column), trips(row))
-    sides = (SQUARE_BYTES // wide // n for n in (1, 2, 4))
+    sides = [SQUARE_BYTES // wide // n for n in (1, 2, 4)] if wide >= 4 else [NARROW_SQUARE]
     side = next((n for n in sides if n <= short and points >= builder.machine.cores * n * n), 0)
     if not side:
         return False

@@ -29,6 +29,7 @@ from morok.optimize.actions.warp_specialize import BARRIERS, all_walked
 from morok.optimize.contraction import Contraction, find_contraction
 from morok.optimize.facts import Access, output_loops, trips
 from morok.optimize.heuristics.builder import Builder
+from morok.optimize.heuristics.gpu_register_tiles import register_tiles
 from morok.optimize.loops import Loops, divides, size
 from morok.optimize.record import Opt, applied
 from morok.symbolic.validity import conjuncts
@@ -55,13 +56,19 @@ Choice = tuple[float, "MatrixUnit | None", BlockTile, int]  # clocks, unit, tile
 
 
 def matrix_product(builder: Builder) -> bool:
-    """Tiles for the product of a kernel; False, and the kernel as it was, if there is none."""
+    """Tiles for the product of a kernel, or registers; False, and the kernel as it was, if there is none."""
     before = builder.loops
     plan = _plan(builder)
     ready = builder.loops
+    choices = [] if plan is None else plan.choices()
+    expected = plan.clocks(choices[0]) if plan is not None and choices else None
+    builder.loops = before
+    if register_tiles(builder, expected):
+        return True
+    builder.loops = ready
     if plan is None:
         return False
-    for _, unit, shape, roles in plan.choices():
+    for _, unit, shape, roles in choices:
         if plan.build(unit, shape, roles):
             return True
         builder.loops = ready
@@ -175,6 +182,44 @@ class _Plan:
             shapes = [s for s in rates.thread_tiles if not wide or s.rows * s.columns <= 64 * 64]
             found += [(clocks(problem, s, machine), None, s, UNIFORM) for s in shapes]
         return sorted(found, key=lambda choice: choice[0])
+
+    def clocks(self, choice: Choice) -> float:
+        """The time of a choice beside other ways: with steps that a unit does for nothing, rounds that bring
+        little, and operands that are copied element by element."""
+        expected, unit, shape, roles = choice
+        machine = self.builder.machine
+        rates = machine.products
+        assert rates is not None
+        if unit is None:
+            return expected
+        line, plain = -(-trips(self.step) // unit.k) * unit.k, self.problem(1.0, unit.lanes)
+        steps = plain.steps // trips(self.step) * line
+        whole, now = (
+            clocks(
+                replace(plain, rate=rates.unit_rate / unit.inputs.itemsize, steps=n, line=m),
+                shape,
+                machine,
+                roles,
+            )
+            for n, m in ((steps, line), (plain.steps, 0))
+        )
+        alone = sum(
+            points * self._alone(reads, outer, unit.inputs.itemsize)
+            for points, reads, outer in (
+                (shape.rows, self.product.along_i, self.product.i),
+                (shape.columns, self.product.along_j, self.product.j),
+            )
+        )
+        tiles = -(-plain.rows // shape.rows) * -(-plain.columns // shape.columns) * plain.others
+        rate = rates.alone[bool(unit.shared)]
+        return expected + whole - now + tiles / machine.cores * plain.steps * alone * rate
+
+    def _alone(self, reads: tuple[Access, ...], outer: UOp, itemsize: int) -> float:
+        """Copies for an element of an operand's tile, beyond those of whole vectors."""
+        lanes = most = self.builder.machine.vector_bytes // itemsize
+        for read in reads[:1]:
+            lanes = max((_width(read, r, most) for r in (self.step, outer)), default=1)
+        return 1 / lanes - 1 / most
 
     def _is_transposed(self, unit: MatrixUnit) -> bool | None:
         """Whether a unit's rows are columns of the outputs; None where it cannot read the operands.
@@ -439,6 +484,14 @@ class _Plan:
             if self._left(number) and not self.do("UPCAST", number):
                 return False
         return self.do("UNROLL", step, min(4, self._trips(step)))
+
+
+def _width(read: Access, r: UOp, most: int) -> int:
+    """Elements of a vector along a loop that always begin alike; one where it does not lie in memory so."""
+    if read.step(r) != 1:
+        return 1
+    steps = [step or 1 for number, step in read.strides.items() if number != int(r.arg[0])]
+    return math.gcd(most, trips(r), *steps)
 
 
 def _meet(read: UOp, r: UOp, k: UOp) -> bool:

@@ -19,7 +19,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from dataclasses import replace
+from itertools import combinations, pairwise, permutations
 from typing import NamedTuple
 
 from morok import knobs
@@ -29,7 +30,7 @@ from morok.ir.movement import pad, permute, shrink
 from morok.ir.node import UOp, make, toposort
 from morok.ir.ops import AxisKind, Ops
 from morok.machine.devices import machine_of
-from morok.machine.grid_time import memory_clocks, units_for
+from morok.machine.grid_time import memory_clocks, register_clocks, units_for
 from morok.machine.machine import Machine
 from morok.schedule.contraction import GraphContraction, contraction_at
 from morok.schedule.costs import STORED, elements
@@ -72,6 +73,13 @@ class Longer(NamedTuple):
 
     axis: int
     size: int
+
+
+class Line(NamedTuple):
+    """Steps side by side, and as many as whole steps of a unit."""
+
+    steps: int
+    whole: int
 
 
 class Layout(NamedTuple):
@@ -211,13 +219,44 @@ def _axes_of_operands(node: UOp, machine: Machine) -> Layout:
         if beside is not None and axis is not None:
             found[1 - n], last = beside, axis
             break
+    if last is None:
+        found = [f if _is_of_use(f, reads[n], reads[1 - n]) else None for n, f in enumerate(found)]
+    for n in range(2):
+        found[1 - n] = found[1 - n] or _along_the_same(bases[1 - n], reads[1 - n], found[n], machine)
     axes = [None if f is None else f.axes for f in found]
     if any(f is not None for f in found):
-        return Layout(axes, last) if _is_worth(product, bases, axes, machine, WORTH) else AS_IT_IS
+        is_worth = _is_worth(product, bases, axes, machine, WORTH)
+        if is_worth and any(map(_slides, reads)):
+            line = _line(product, found, node, machine)
+            clocks = _copies(bases, axes, machine) + _laid_clocks(product, line, machine)
+            is_worth = clocks < _by_threads(product, bases, reads, machine)
+        return Layout(axes, last) if is_worth else AS_IT_IS
     longer = [_longer(bases[n], reads[n], machine) for n in range(2)]
     if any(longer) and _is_worth(product, bases, longer, machine, LONGER_WORTH):
         return Layout(longer)
     return AS_IT_IS
+
+
+def _is_of_use(turn: Turn | None, mine: Read, other: Read) -> bool:
+    """Whether tiles have rows along the last axis: not images, where rows are places of windows."""
+    if turn is None or turn.last.arg[1] is not AxisKind.LOOP:
+        return True
+    own = [r for r in mine.steps if r.arg[1] is AxisKind.LOOP and r not in other.steps]
+    innermost = max(own, key=_number)
+    return turn.last is innermost or not any(
+        k.arg[1] is AxisKind.REDUCE and _trips(k) < _trips(innermost) and _meet(innermost, k, mine)
+        for k in mine.steps
+    )
+
+
+def _along_the_same(base: UOp, mine: Read, other: Turn | None, machine: Machine) -> Turn | None:
+    """The order of axes of an operand that lies along another loop of the sum than the other one will."""
+    if other is None or other.last.arg[1] is not AxisKind.REDUCE:
+        return None
+    along = [r for r, step in mine.steps.items() if step == 1]
+    if other.last in along or not along or any(r.arg[1] is not AxisKind.REDUCE for r in along):
+        return None
+    return _turn(base, mine, other.last if other.last in _single(base, mine, machine) else None)
 
 
 def _axis_of(node: UOp, r: UOp, reads: list[Read]) -> int | None:
@@ -241,11 +280,56 @@ def _is_worth(
     machine: Machine,
     worth: float,
 ) -> bool:
+    return _copies(bases, found, machine) <= worth * product.clocks(machine)
+
+
+def _copies(bases: list[UOp], found: Sequence[Axes | Packed | Longer | None], machine: Machine) -> float:
+    """The time of the copies of operands."""
     assert machine.grid is not None
     formed = [b for b, form in zip(bases, found, strict=True) if form is not None]
     copied = [elements(known_shape(b)) * b.dtype.itemsize for b in formed]
-    clocks = sum(memory_clocks(2 * n, machine.cores, machine) + machine.grid.launch for n in copied)
-    return clocks <= worth * product.clocks(machine)
+    return sum(memory_clocks(2 * n, machine.cores, machine) + machine.grid.launch for n in copied)
+
+
+def _laid_clocks(product: GraphContraction, line: Line, machine: Machine) -> float:
+    """The time of a product with copies; a tile's rows are those of either operand."""
+    laid = replace(product, steps=product.steps // line.steps * line.whole)
+    turned = replace(laid, rows=product.columns, columns=product.rows)
+    return min(form.clocks(machine, line=line.whole) for form in (laid, turned))
+
+
+def _by_threads(product: GraphContraction, bases: list[UOp], reads: list[Read], machine: Machine) -> float:
+    """The time of a product without copies, whose windows threads keep in registers."""
+    nbytes = sum(elements(known_shape(b)) * b.dtype.itemsize for b in bases)
+    nbytes += product.rows * product.columns * product.batch * product.inputs.itemsize
+    offsets = any(
+        r.arg[1] is AxisKind.LOOP
+        and k.arg[1] is AxisKind.REDUCE
+        and _trips(r) < _trips(k)
+        and _meet(r, k, read)
+        for read in reads
+        for r, k in permutations(read.steps, 2)
+    )
+    return register_clocks(product.work, nbytes, machine, offsets)
+
+
+def _line(product: GraphContraction, found: Sequence[Turn | None], node: UOp, machine: Machine) -> Line:
+    """The loop of the sum that operands will lie along; all steps where it is none."""
+    along = [_trips(f.last) for f in found if f is not None and f.last.arg[1] is AxisKind.REDUCE]
+    count = min(along, default=product.steps)
+    unit = min(u.k for u in units_for(product.inputs, node.dtype, machine))
+    return Line(count, -(-count // unit) * unit)
+
+
+def _slides(read: Read) -> bool:
+    """Whether outputs and steps come to the same place by different ways."""
+    return any(r.arg[1] is not k.arg[1] and _meet(r, k, read) for r, k in combinations(read.steps, 2))
+
+
+def _meet(r: UOp, k: UOp, read: Read) -> bool:
+    """Whether two loops come to the same place by different ways."""
+    a, b = abs(read.steps[r]), abs(read.steps[k])
+    return a < b * _trips(k) and b < a * _trips(r)
 
 
 def _reads(node: UOp, bases: list[UOp]) -> list[Read] | None:
@@ -295,8 +379,7 @@ def _order(base: UOp, mine: Read, other: Read, machine: Machine) -> Turn | None:
     single, own = _single(base, mine, machine), _own(base, mine, other, machine)
     chosen = longest if longest in single else own
     if chosen is not None and chosen is not own and own is not None and single[own] and not single[chosen]:
-        several = any(len(loops) > 1 for loops in moving.values())
-        chosen = own if several else chosen  # not the images: a tile's rows are places of all of them
+        chosen = own if windows else chosen  # not the images: a tile's rows are places of all of them
     return _turn(base, mine, chosen if chosen is not None and _trips(chosen) >= lanes else None)
 
 
@@ -355,21 +438,27 @@ def _axes(base: UOp, mine: Read) -> tuple[list[int], dict[int, list[UOp]]]:
 
 
 def _single(base: UOp, mine: Read, machine: Machine) -> dict[UOp, int]:
-    """Loops that alone move a read along an axis, whole vectors long, step by step."""
+    """Loops that move a read along an axis step by step, whole vectors long: alone, or inside of others, as
+    the channels of a group are."""
     sizes, moving = _axes(base, mine)
     lanes = machine.access_lanes(base.dtype)
-    return {
-        loops[0]: axis
-        for axis, loops in moving.items()
-        if len(loops) == 1
-        and mine.steps[loops[0]] == math.prod(sizes[axis + 1 :])
-        and sizes[axis] % lanes == 0
-    }
+    found: dict[UOp, int] = {}
+    for axis, loops in moving.items():
+        first, *others = sorted(loops, key=lambda r: abs(mine.steps[r]))
+        unit = math.prod(sizes[axis + 1 :])
+        whole = _trips(first) * unit
+        if mine.steps[first] != unit or any(mine.steps[r] % whole for r in others):
+            continue
+        if (_trips(first) if others else sizes[axis]) % lanes == 0:
+            found[first] = axis
+    return found
 
 
 def _own(base: UOp, mine: Read, other: Read, machine: Machine) -> UOp | None:
     """The longest loop over outputs of this operand alone that could be its last axis."""
-    own = [r for r in _single(base, mine, machine) if r.arg[1] is AxisKind.LOOP and r not in other.steps]
+    _, moving = _axes(base, mine)
+    alone = [r for r, axis in _single(base, mine, machine).items() if len(moving[axis]) == 1]
+    own = [r for r in alone if r.arg[1] is AxisKind.LOOP and r not in other.steps]
     return max(own, key=_trips, default=None)
 
 
