@@ -59,7 +59,7 @@ def clocks(problem: Problem, shape: BlockTile, machine: Machine, roles: int = UN
     assert rates is not None
     worth, beside = {PRODUCER: rates.bring, EPILOGUE: rates.write}.get(roles, (1.0, 1.0))
     threads = shape.across * shape.along * problem.lanes
-    bytes_per_step = min(shape.bytes, (problem.line or problem.steps) * problem.step_bytes)
+    bytes_per_step = max(1, min(shape.bytes, (problem.line or problem.steps) * problem.step_bytes))
     rounds = -(-problem.steps * problem.step_bytes // bytes_per_step)
     blocks = blocks_per_sm(
         shape, threads, bytes_per_step, min(shape.depth, rounds), machine, rates.other_registers

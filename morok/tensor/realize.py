@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, final
 
-from morok.device.buffer import bind_buffer
+from morok.device.buffer import Buffer, bind_buffer
 from morok.errors import IRError, MorokError
 from morok.ir.infer import shape
 from morok.ir.memory import base_of
@@ -274,6 +274,11 @@ def _result(found: Schedule, node: UOp, binds: dict[UOp, UOp], renamed: dict[UOp
     result = substitute(view, mapping)
     assert shape(result) == shape(node), (shape(result), shape(node))
     return result
+
+
+def memory_of(tensor: Core) -> Buffer:
+    """What a tensor that was computed lies in, to be read: its own memory, or that of an equal one."""
+    return buffer_for(base_of(resolve([tensor.uop])[0]))
 
 
 def realize_storages(storages: Sequence[Storage]) -> None:

@@ -12,8 +12,11 @@ from morok.device.cuda.interface import Facts
 from morok.ir.node import UOp
 from morok.ir.ops import Ops
 from morok.machine.files import load
+from morok.nn import functional
 from morok.optimize.heuristics.apply import optimize
 from morok.optimize.record import applied
+from morok.schedule.schedule import schedule
+from tests.optimize.plans import an_h200, empty, planned
 
 H200 = Facts("H200", (9, 0), 140 << 30, 132, 1024, 227 << 10, 60 << 20, 13000).machine()
 Function = Callable[[Tensor], Tensor]
@@ -108,6 +111,24 @@ def test_outputs_of_another_length_than_their_row(rows: int, columns: int, block
         norm = np.sqrt((data.astype(np.float64) ** 2).mean(1, keepdims=True) + 1e-5)
         want = np.abs(data / norm).reshape(rows, -1, 8).max(-1)
         np.testing.assert_allclose(scaled_groups(Tensor(data, device="EMULATOR")).numpy(), want, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("groups", "channels", "length"), [(3, 6, 33), (2, 8, 24), (4, 12, 130), (1, 3, 2048)]
+)
+def test_a_block_has_no_more_threads_than_fit(groups: int, channels: int, length: int) -> None:
+    """Outputs of another length than their rows are shared by the threads that there are."""
+    with an_h200() as machine:
+        x, w, b = (empty(*n, dtype="float16") for n in ((2, channels, length), (channels,), (channels,)))
+        y = functional.group_norm(x, groups, w, b)
+        for kernel in planned([y.uop], machine):
+            assert lower(kernel.ast, machine).src
+
+
+def test_products_without_steps() -> None:
+    for a, b, c in ((3, 0, 2), (0, 3, 2), (3, 2, 0)):
+        with an_h200():
+            assert schedule([(empty(a, b) @ empty(b, c)).uop]).items is not None
 
 
 SHAPES = [(7, 33), (64, 100), (5, 1024), (3, 5000), (130, 257), (5, 1), (1, 40_000), (300, 4)]

@@ -136,7 +136,7 @@ def _share_rest(builder: Builder, threads: int) -> None:
             count = None if now is None or now.arg[1] is not AxisKind.LOOP else size(now)
             if now is None or count is None or count < 2 or now in grid_loops(builder.ast):
                 continue
-            fits = (n for n in range(min(room, count), 1, -1) if count % n == 0)
+            fits = (n for n in range(min(room, count), 1, -1) if count % n == 0 and threads % n == 0)
             room //= next((n for n in fits if builder.do("LOCAL", int(now.arg[0]), n)), 1)
 
 

@@ -231,6 +231,7 @@ class Chooser:
                 averaged=use.averaged or same.averaged,
                 sides=use.sides | same.sides,
                 partial=use.partial and same.partial,
+                looked_up=use.looked_up or same.looked_up,
             )
 
     def decide(self, node: UOp, sides: Sides) -> None:
@@ -286,10 +287,12 @@ class Chooser:
 
     def descend(self, node: UOp, use: Use) -> None:
         op = node.op
-        kernel, indices, nest, averaged, sides, partial = use  # replaced in part by hand: that is done often
+        kernel, indices, nest, averaged, sides, partial, found = use  # replaced by hand: that is done often
         if op.is_movement:
             moved, valid = source_indices(node, indices)
-            self.ask(node.src[0], Use(kernel, moved, nest, averaged, sides, partial or valid is not None))
+            partial = partial or valid is not None
+            found = None if found is None else source_indices(node, found)[0]
+            self.ask(node.src[0], Use(kernel, moved, nest, averaged, sides, partial, found))
         elif op in PASS_THROUGH:
             self.ask(node.src[0], use)
         elif op is Ops.REDUCE_AXIS:
@@ -300,10 +303,10 @@ class Chooser:
                 self.ask(s, use)
         elif op.is_alu:
             if averaged and op not in TERMS:
-                use = Use(kernel, indices, nest, False, sides, partial)
+                use = Use(kernel, indices, nest, False, sides, partial, found)
             bit = self.compared.get(node)
             for n, s in enumerate(dict.fromkeys(node.src)):
-                asked = use if known_shape(s) else use._replace(indices=())
+                asked = use if known_shape(s) else use._replace(indices=(), looked_up=None)
                 if bit is not None:
                     asked = asked._replace(sides=sides | (Sides(right=bit) if n else Sides(left=bit)))
                 self.ask(s, asked)
@@ -313,6 +316,7 @@ class Chooser:
         kernel = use.kernel
         sizes = known_shape(node.src[0])
         below, loops = list(use.indices), []
+        found = list(use.looked_up or use.indices)
         alive = live_in(use.indices)
         # a grid computes what it looks up while it waits for memory; a processor has no time for that
         looked_up = node in self.collapsed and self.costs.machine.grid is None
@@ -321,7 +325,7 @@ class Chooser:
                 continue
             loop = new_loop(sizes[axis], kernel.next_range, AxisKind.REDUCE)
             kernel.next_range += 1
-            below[axis] = place_in(alive, loop) if looked_up else loop
+            below[axis], found[axis] = place_in(alive, loop) if looked_up else loop, loop
             loops.append(loop)
         times, depth = self.evaluations(alive, use)
         level = Level(frozenset(loops), times, self.contraction(node))
@@ -332,7 +336,8 @@ class Chooser:
                 kernel.heavy = node
         averaged = node.arg[0] is Ops.ADD and bool(loops) and node not in self.collapsed
         partial = use.partial or node in self.collapsed  # numbers that are looked up are of no tile
-        self.ask(node.src[0], Use(kernel, tuple(below), nest, averaged, use.sides, partial))
+        data = tuple(found) if looked_up or use.looked_up is not None else None
+        self.ask(node.src[0], Use(kernel, tuple(below), nest, averaged, use.sides, partial, data))
 
     # --- counting
 

@@ -30,7 +30,7 @@ class Use(NamedTuple):
 
     `averaged`: the innermost reduction adds the value up as it is, with other terms at most. `sides`: of
     comparisons that it decides. `partial`: outputs beyond an edge do not want it, or want it at a
-    place that data say.
+    place that data say. `looked_up`: the same indices with a loop where some index stands for such a place.
     """
 
     kernel: Root
@@ -39,6 +39,7 @@ class Use(NamedTuple):
     averaged: bool = False
     sides: Sides = NOWHERE
     partial: bool = False
+    looked_up: Indices | None = None
 
 
 @final
@@ -80,7 +81,7 @@ def reason_to_run_apart(node: UOp, use: Use) -> str | None:
         return None
     if found is None or use.nest or kernel.scatters:
         return "a running reduction is read out of order"
-    if kernel.loops != live_in(use.indices):
+    if kernel.loops != live_in(use.looked_up or use.indices):
         return "a running reduction would be computed more than once"
     if kernel.running is not None and kernel.running != found:
         return "one kernel would run along two loops"

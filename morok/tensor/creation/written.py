@@ -12,14 +12,13 @@ from morok.device.buffer import Buffer, bind_buffer
 from morok.device.cpu.kernel import Kernel, Steps
 from morok.device.registry import get_device
 from morok.dtype import DType
-from morok.ir.memory import base_of
 from morok.ir.node import UOp
-from morok.runtime.plan import buffer_for
 from morok.tensor.core import C
 from morok.tensor.creation.constructors import contiguous
 from morok.tensor.export import realize
 from morok.tensor.memory.names import new_buffer
 from morok.tensor.memory.states import view_of
+from morok.tensor.realize import memory_of
 
 _KEPT = 128
 _kernels: Cache[Any, Kernel] = Cache("linalg.written", _KEPT)
@@ -36,7 +35,7 @@ def run(
     kernel = _kernel(write, key)
     device = get_device(given[0].device)
     made = [device.buffer(math.prod(shape), dtype) for shape, dtype in results]
-    sources = [buffer_for(base_of(t.uop)) for t in held]
+    sources = [memory_of(t) for t in held]
     Steps([(kernel, kernel.arguments([*made, *sources], {}))])()
     return [
         tensor_of(given[0], memory, shape, dtype)

@@ -27,7 +27,7 @@ from morok.forks import renewed
 from morok.ir.memory import base_of
 from morok.ir.node import UOp
 from morok.knobs import compile_environment
-from morok.runtime.plan import ExecutionPlan, buffer_for
+from morok.runtime.plan import ExecutionPlan
 from morok.runtime.turns import Turns
 from morok.schedule.schedule import schedule
 from morok.tensor.arrays.joining import stack
@@ -40,6 +40,7 @@ from morok.tensor.export import realize
 from morok.tensor.linalg.steps import batch_is_last
 from morok.tensor.memory.names import new_buffer
 from morok.tensor.memory.states import view_of
+from morok.tensor.realize import memory_of
 from morok.tensor.sizes import Variable, concrete_shape
 
 Step = Callable[..., Any]  # (state, k, *key) → state
@@ -126,11 +127,11 @@ def steps(x: T, count: int, step: Step, *key: Any) -> T:
         turned = permute(reshape(x, flat), 1, 2, 0)
         state = realize(contiguous(turned))
         loop = _loop(state, concrete_shape(state.shape), count, step, key, (), True)
-        memory = loop.run(buffer_for(base_of(state.uop)), count)
+        memory = loop.run(memory_of(state), count)
         return reshape(permute(tensor_on(x, memory, concrete_shape(state.shape)), 2, 0, 1), shape)
     state = realize(contiguous(x))
     loop = _loop(state, shape, count, step, key, ())
-    memory = loop.run(buffer_for(base_of(state.uop)), count)
+    memory = loop.run(memory_of(state), count)
     return tensor_on(x, memory, shape)
 
 
@@ -150,9 +151,9 @@ def all_steps(x: T, count: int, step: Step, given: Sequence[Any], *key: Any) -> 
     history = get_device(device).buffer((count + 1) * size, x.dtype)
     node: UOp = new_buffer(x.dtype, (count + 1) * size, device)
     bind_buffer(node, history)
-    first = buffer_for(base_of(state.uop))
+    first = memory_of(state)
     history.view(size, x.dtype, 0).copy_from(first)
-    loop.run(first, count, [buffer_for(base_of(t.uop)) for t in held], history)
+    loop.run(first, count, [memory_of(t) for t in held], history)
     return x._new(view_of(node, (count + 1, *shape)))
 
 

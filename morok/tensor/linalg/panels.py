@@ -24,7 +24,7 @@ from morok.device.registry import get_device
 from morok.forks import renewed
 from morok.ir.memory import base_of
 from morok.knobs import compile_environment
-from morok.runtime.plan import ExecutionPlan, buffer_for
+from morok.runtime.plan import ExecutionPlan
 from morok.runtime.turns import Turns
 from morok.schedule.schedule import schedule
 from morok.tensor.arrays import reduce
@@ -46,6 +46,7 @@ from morok.tensor.linalg.products import matmul
 from morok.tensor.linalg.steps import least_square
 from morok.tensor.memory.names import new_buffer
 from morok.tensor.memory.states import view_of
+from morok.tensor.realize import memory_of
 from morok.tensor.sizes import Variable, concrete_shape
 
 WIDTH = 32  # columns of a panel
@@ -136,7 +137,7 @@ def by_panels(x: T, count: int, method: Blocked, *key: Any) -> T:
     shape = concrete_shape(state.shape)
     stages = _compiled(state, shape, blocks, method, key)
     device = get_device(state.device)
-    first = buffer_for(base_of(state.uop))
+    first = memory_of(state)
     a, b = (device.buffer(math.prod(shape), x.dtype) for _ in range(2))
     p, q = (device.buffer(math.prod(stages.cut.shape), x.dtype) for _ in range(2))
     with stages.lock:

@@ -291,3 +291,16 @@ def test_read_forwards_and_backwards(op: str) -> None:
     running = np.cumsum(x, 1) if op == "cumsum" else np.maximum.accumulate(x, 1)
     y = getattr(Tensor(x), op)(1)
     np.testing.assert_array_equal((y * y.flip(1)).numpy(), running * running[:, ::-1])
+
+
+@pytest.mark.parametrize("columns", [2, 3, 4])
+def test_looked_up(columns: int) -> None:
+    """At places that data say: running sums are memory first. The gradient of a scatter looks up another."""
+    x = np.arange(3.0 * columns).reshape(3, columns) + 1
+    places = np.array([[2, 0, 1, 0][:columns]], np.uint8)
+    wanted = np.take_along_axis(x[:, ::-1].cumsum(1)[:, ::-1], places.astype(int), 0)
+    running = Tensor(x).flip(1).cumsum(1).flip(1)
+    np.testing.assert_array_equal(running.gather(0, Tensor(places)).numpy(), wanted)
+    added = Tensor(np.ones((1, columns)), requires_grad=True)
+    sums = Tensor(np.ones_like(x)).scatter_add(0, Tensor(places), added).cumsum(1)
+    np.testing.assert_array_equal((sums * Tensor(x)).sum().gradient(added)[0].numpy(), wanted)

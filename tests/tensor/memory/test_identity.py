@@ -471,3 +471,15 @@ def test_memory_whose_tensor_is_gone_is_nobodys() -> None:
     del x
     value.numpy()[:] = 9
     assert lazy.tolist() == [-2, -1] and value.tolist() == [9, 9]
+
+
+def test_a_loop_reads_what_an_equal_tensor_has_computed() -> None:
+    """Steps of a factorisation begin with memory that is another's, or nobody's by now."""
+    from morok.tensor.linalg.loops import all_steps, steps
+
+    y = Tensor(np.ones((2, 16), np.float32)) * 3
+    held = y.contiguous()
+    for _ in range(2):
+        assert steps(y, 3, lambda s, k: s * 2).tolist() == [[24] * 16] * 2
+        assert all_steps(y, 3, lambda s, k, t: s + t, (y,)).tolist()[-1] == [[12] * 16] * 2
+        held.realize()
