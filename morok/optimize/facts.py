@@ -34,6 +34,13 @@ class Access:
     def step(self, r: UOp) -> int | None:
         return self.strides.get(int(r.arg[0]), 0)
 
+    def width(self, r: UOp, most: int) -> int:
+        """Elements of a vector along a loop that always begin alike; one where memory does not lie so."""
+        if self.step(r) != 1:
+            return 1
+        others = [step or 1 for number, step in self.strides.items() if number != int(r.arg[0])]
+        return math.gcd(most, trips(r), *others)
+
 
 def access(node: UOp) -> Access:
     """The facts of an INDEX."""

@@ -43,11 +43,8 @@ WIDE = 512  # outputs along a side from which no further loop is joined to it
 WHOLE = 4  # bytes of an output from which on a unit's registers are whole sectors of memory
 COLLECTED = 64 * 64  # outputs of a tile from which on it is worth collecting them in shared memory
 SHALLOWEST, DEEPEST = 3, 6  # tiles of a ring with roles
-FEW_ROWS, DEEPEST_ALONE, MOST_BESIDE = (
-    64,
-    8,
-    2,
-)  # of a tile; tiles of its ring, where so few blocks share room
+FEW_ROWS = 64  # of a tile that is multiplied with a deep ring,
+DEEPEST_ALONE, MOST_BESIDE = 8, 2  # of so many tiles where so few blocks share room
 AHEAD = 4  # rows of a result's tile whose other operands a thread asks for at once
 GROUPS = (16, 8, 4, 2)  # rows of tiles that are walked together, so that they share the cache
 
@@ -218,7 +215,7 @@ class _Plan:
         """Copies for an element of an operand's tile, beyond those of whole vectors."""
         lanes = most = self.builder.machine.vector_bytes // itemsize
         for read in reads[:1]:
-            lanes = max((_width(read, r, most) for r in (self.step, outer)), default=1)
+            lanes = max((read.width(r, most) for r in (self.step, outer)), default=1)
         return 1 / lanes - 1 / most
 
     def _is_transposed(self, unit: MatrixUnit) -> bool | None:
@@ -484,14 +481,6 @@ class _Plan:
             if self._left(number) and not self.do("UPCAST", number):
                 return False
         return self.do("UNROLL", step, min(4, self._trips(step)))
-
-
-def _width(read: Access, r: UOp, most: int) -> int:
-    """Elements of a vector along a loop that always begin alike; one where it does not lie in memory so."""
-    if read.step(r) != 1:
-        return 1
-    steps = [step or 1 for number, step in read.strides.items() if number != int(r.arg[0])]
-    return math.gcd(most, trips(r), *steps)
 
 
 def _meet(read: UOp, r: UOp, k: UOp) -> bool:

@@ -290,8 +290,8 @@ class Chooser:
         kernel, indices, nest, averaged, sides, partial, found = use  # replaced by hand: that is done often
         if op.is_movement:
             moved, valid = source_indices(node, indices)
+            found = found and source_indices(node, found)[0]
             partial = partial or valid is not None
-            found = None if found is None else source_indices(node, found)[0]
             self.ask(node.src[0], Use(kernel, moved, nest, averaged, sides, partial, found))
         elif op in PASS_THROUGH:
             self.ask(node.src[0], use)
@@ -377,9 +377,7 @@ class Chooser:
             alive = live_in(use.indices)
             times, depth = self.evaluations(alive, use)
             if node.op is Ops.REDUCE_AXIS and node not in self.collapsed:
-                if (
-                    depth and costs.machine.grid is None
-                ):  # what is repeated in another one's loop is no vector
+                if depth and costs.machine.grid is None:  # repeated in another one's loop it is no vector
                     price = work * costs.machine.lanes(node.dtype)
                 slow = slow or self.structural_reason(node, use, alive, depth)
                 if self.is_heavy(node) and work * count > costs.machine.rates.launch:
