@@ -128,7 +128,12 @@ def share_rows(builder: Builder) -> bool:
 
 
 def _share_rest(builder: Builder, threads: int) -> None:
-    """Outputs that need a whole row and are of another length: threads and, where they may, blocks."""
+    """Outputs that need a whole row and are of another length: threads and, where they may, blocks.
+
+    Not where a block has several rows: its threads are not told apart by their own row alone.
+    """
+    if any(r.arg[1] is AxisKind.LOCAL for r in builder.loops.by_number.values()):
+        return
     for effect in builder.ast.src:
         room = threads
         for r in sorted(output_loops(effect), key=lambda r: -int(r.arg[0])):
@@ -136,7 +141,7 @@ def _share_rest(builder: Builder, threads: int) -> None:
             count = None if now is None or now.arg[1] is not AxisKind.LOOP else size(now)
             if now is None or count is None or count < 2 or now in grid_loops(builder.ast):
                 continue
-            fits = (n for n in range(min(room, count), 1, -1) if count % n == 0 and threads % n == 0)
+            fits = (n for n in range(min(room, count), 1, -1) if count % n == 0)
             room //= next((n for n in fits if builder.do("LOCAL", int(now.arg[0]), n)), 1)
 
 
