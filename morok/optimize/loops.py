@@ -117,6 +117,11 @@ def times(a: UOp, k: int) -> UOp:
     return a if k == 1 else alu(Ops.MUL, a, const(a.dtype, k))
 
 
+def sums_over(loops: Loops, own: list[UOp]) -> list[UOp]:
+    """Reductions over other loops, for every point of these."""
+    return [n for n in loops.order if n.op is Ops.REDUCE and all(r in ranges(n) for r in own)]
+
+
 def flat_place(indices: list[UOp], sizes: list[int]) -> UOp:
     """The row-major place of a point."""
     place = indices[0]

@@ -110,7 +110,7 @@ def plans(channels: int, side: int, groups: int, kind: str) -> list[Plan]:
         x, w = empty(32, channels, side, side), empty(channels, channels // groups, 3, 3)
         y = x.conv2d(w, groups=groups, padding=1)
         if kind != "forward":
-            y = y.gradient(x if kind == "images" else w, gradient=empty(*y.shape))[0]  # type: ignore[arg-type]
+            y = y.gradient(x if kind == "images" else w, gradient=empty(*map(int, y.shape)))[0]
         found = []
         for kernel in y.plan().kernels:
             ast = optimize(kernel.ast, machine)

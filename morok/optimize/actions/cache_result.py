@@ -14,16 +14,11 @@ from morok.ir.infer import ranges
 from morok.ir.node import UOp, alu, make
 from morok.ir.ops import AxisKind, Ops
 from morok.machine.machine import Machine
-from morok.optimize.loops import LANE_KINDS, Loops, flat_place, loop, size, times
+from morok.optimize.loops import LANE_KINDS, Loops, flat_place, loop, size, sums_over, times
 from morok.optimize.record import Opt
 from morok.schedule.kernel.ranges import replace_loops
 
 RESULT = "result"  # where the argument of other buffers says "local": its loops compute, and may read copies
-
-
-def _sums(loops: Loops, own: list[UOp]) -> list[UOp]:
-    """Reductions over other loops, for every point of these."""
-    return [n for n in loops.order if n.op is Ops.REDUCE and all(r in ranges(n) for r in own)]
 
 
 def can_cache_result(loops: Loops, opt: Opt, machine: Machine) -> str | None:
@@ -41,7 +36,7 @@ def can_cache_result(loops: Loops, opt: Opt, machine: Machine) -> str | None:
     amount, count = opt.amount or 1, size(own[0]) or 1
     if count % amount or amount == count:
         return f"{count} rows are not walked {amount} at a time"
-    found = _sums(loops, own)
+    found = sums_over(loops, own)
     if len(found) != 1 or len(found[0].arg) != 1:
         return "there is not exactly one sum over all of these loops"
     if any(r.arg[1] in LANE_KINDS and r not in own for r in ranges(found[0])):
@@ -59,7 +54,7 @@ def cache_result(loops: Loops, opt: Opt) -> UOp:
         →   s[(0…11), (0…7)] = Σ a[(0…11), (0…7)];  for r3 < 12: y[r3, (0…7)] = f(s[r3, (0…7)])
     """
     own = [loops.by_number[n] for n in opt.axes]
-    (total,) = _sums(loops, own)
+    (total,) = sums_over(loops, own)
     rows, columns = own
     number, count, amount = loops.next_number(), size(rows) or 1, opt.amount or 1
     row = loop(count // amount, number, AxisKind.LOOP, rows)

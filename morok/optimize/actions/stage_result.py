@@ -18,18 +18,13 @@ from morok.ir.node import UOp, make, toposort, users
 from morok.ir.ops import AxisKind, Ops
 from morok.machine.machine import Machine
 from morok.optimize.actions.pack import written
-from morok.optimize.loops import Loops, flat_place, loop, size
+from morok.optimize.loops import Loops, flat_place, loop, size, sums_over
 from morok.optimize.record import Opt
 from morok.rewrite.engine import substitute
 
 CHEAP_STEPS = 6
 _CHEAP = frozenset((Ops.CAST, Ops.ADD, Ops.MUL, Ops.SUB, Ops.NEG, Ops.MAX, Ops.MIN))
 _SIDES = _CHEAP | {Ops.CONST, Ops.INDEX}
-
-
-def _sums(loops: Loops, own: list[UOp]) -> list[UOp]:
-    """Reductions over other loops, for every point of these."""
-    return [n for n in loops.order if n.op is Ops.REDUCE and all(r in ranges(n) for r in own)]
 
 
 def staged_value(loops: Loops, total: UOp, own: Sequence[UOp]) -> UOp:
@@ -77,7 +72,7 @@ def can_stage_result(loops: Loops, opt: Opt, machine: Machine) -> str | None:
         if size(r) is None:
             return f"the size of loop {number} is not known, so a tile over it has no size"
     own = [loops.by_number[n] for n in opt.axes]
-    found = _sums(loops, own)
+    found = sums_over(loops, own)
     if len(found) != 1 or len(found[0].arg) != 1:
         return "there is not exactly one sum over all of these loops"
     if any(r.arg[1] in (AxisKind.LOCAL, AxisKind.WARP, AxisKind.UPCAST) for r in ranges(found[0])):
@@ -95,7 +90,7 @@ def stage_result(loops: Loops, opt: Opt) -> UOp:
         →   s[c1, c2] = Σ a[c1, c2];  y[r1, r2] = f(s[r1, r2])
     """
     own = [loops.by_number[n] for n in opt.axes]
-    total = staged_value(loops, _sums(loops, own)[0], own)
+    total = staged_value(loops, sums_over(loops, own)[0], own)
     number = loops.next_number()
     fill = [loop(r.src[0], number + i, AxisKind.LOOP, r) for i, r in enumerate(own)]
     sizes = [size(r) or 1 for r in own]
