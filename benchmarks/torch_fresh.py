@@ -233,6 +233,98 @@ def googlenet(large: bool) -> Built:
     return model, (_image(large, 56, 224 if large else 64),), {}
 
 
+def bloom(large: bool) -> Built:
+    """Scores that fall with the distance, a norm after the words, one product for all three of attention."""
+    import transformers as tf
+
+    wide = {"vocab_size": 60000, "hidden_size": 1024, "n_layer": 3, "n_head": 16}
+    narrow = {"vocab_size": 1000, "hidden_size": 64, "n_layer": 2, "n_head": 4}
+    model = tf.BloomForCausalLM(tf.BloomConfig(**(wide if large else narrow)))
+    return model, (_words(large, 8, 448),), {"use_cache": False}
+
+
+def phi(large: bool) -> Built:
+    """Half of each head is rotated; attention and feed-forward behind one norm, biases everywhere."""
+    import transformers as tf
+
+    wide = {"vocab_size": 51200, "hidden_size": 1280, "intermediate_size": 5120, "num_hidden_layers": 3,
+            "num_attention_heads": 16}  # fmt: skip
+    narrow = {"vocab_size": 1000, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
+              "num_attention_heads": 4}  # fmt: skip
+    model = tf.PhiForCausalLM(tf.PhiConfig(**(wide if large else narrow)))
+    return model, (_words(large, 3, 1152),), {"use_cache": False}
+
+
+def olmo2(large: bool) -> Built:
+    """Norms behind attention and feed-forward, and of all queries and keys at once."""
+    import transformers as tf
+
+    wide = {"vocab_size": 36000, "hidden_size": 1536, "intermediate_size": 4224, "num_hidden_layers": 3,
+            "num_attention_heads": 12}  # fmt: skip
+    narrow = {"vocab_size": 1000, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
+              "num_attention_heads": 4}  # fmt: skip
+    model = tf.Olmo2ForCausalLM(tf.Olmo2Config(**(wide if large else narrow)))
+    return model, (_words(large, 5, 704),), {"use_cache": False}
+
+
+def albert(large: bool) -> Built:
+    """One layer of weights, used again and again; words narrower than the model."""
+    import transformers as tf
+
+    wide = {"hidden_size": 1024, "num_attention_heads": 16, "intermediate_size": 4096,
+            "num_hidden_layers": 4}  # fmt: skip
+    narrow = {"vocab_size": 1000, "embedding_size": 16, "hidden_size": 64, "num_attention_heads": 4,
+              "intermediate_size": 128, "num_hidden_layers": 2}  # fmt: skip
+    model = tf.AlbertForSequenceClassification(tf.AlbertConfig(**(wide if large else narrow)))
+    return model, (_words(large, 20, 320),), {}
+
+
+def spectrogram(large: bool) -> Built:
+    """A vision transformer over the frequencies of a sound, patches that overlap."""
+    import transformers as tf
+
+    wide = {"num_hidden_layers": 3, "max_length": 512}
+    narrow = {"num_hidden_layers": 2, "hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 4,
+              "max_length": 64, "num_mel_bins": 32}  # fmt: skip
+    model = tf.ASTForAudioClassification(tf.ASTConfig(**(wide if large else narrow)))
+    return model, (torch.randn(*((12, 512, 128) if large else (1, 64, 32))),), {}
+
+
+def inception(large: bool) -> Built:
+    """Convolutions of 1×7 and 7×1, branches that are put together."""
+    import torchvision
+
+    model = torchvision.models.inception_v3(aux_logits=False, init_weights=False)
+    return model, (_image(large, 32, 299 if large else 96),), {}
+
+
+def maxvit(large: bool) -> Built:
+    """Depthwise convolutions, attention in blocks and over a grid, a bias for each pair of places."""
+    import torchvision
+
+    model = torchvision.models.maxvit_t()
+    for part in model.modules():
+        if isinstance(part, torchvision.ops.StochasticDepth):
+            part.p = 0.0
+    return model, (_image(large, 16, 224),), {}
+
+
+def video(large: bool) -> Built:
+    """Convolutions in three dimensions."""
+    import torchvision
+
+    model = torchvision.models.video.r3d_18()
+    return model, (torch.randn(*((8, 3, 16, 112, 112) if large else (1, 3, 4, 32, 32))),), {}
+
+
+def segmentation(large: bool) -> Built:
+    """A ResNet whose convolutions have holes, then an image of classes that is made larger."""
+    import torchvision
+
+    model = torchvision.models.segmentation.fcn_resnet50(weights_backbone=None)
+    return model, (_image(large, 8, 256 if large else 64),), {}
+
+
 SEEN: dict[str, Callable[[bool], Built]] = {
     "t5": t5,
     "llama": llama,
@@ -254,8 +346,6 @@ SEEN: dict[str, Callable[[bool], Built]] = {
     "resnext50_32x4d": _vision("resnext50_32x4d", 32),
     "vgg11_bn": _vision("vgg11_bn", 24),
     "mnasnet1_0": _vision("mnasnet1_0", 80),
-}
-FRESH: dict[str, Callable[[bool], Built]] = {
     "gemma2": gemma2,
     "opt": opt,
     "falcon": falcon,
@@ -266,4 +356,16 @@ FRESH: dict[str, Callable[[bool], Built]] = {
     "efficientnet_v2_s": _vision("efficientnet_v2_s", 24, 96),
     "wide_resnet50_2": _vision("wide_resnet50_2", 40),
     "swin_v2_t": _vision("swin_v2_t", 32, 128),
+}
+FRESH: dict[str, Callable[[bool], Built]] = {
+    "bloom": bloom,
+    "phi": phi,
+    "olmo2": olmo2,
+    "albert": albert,
+    "spectrogram": spectrogram,
+    "inception_v3": inception,
+    "maxvit_t": maxvit,
+    "r3d_18": video,
+    "fcn_resnet50": segmentation,
+    "alexnet": _vision("alexnet", 128),
 }

@@ -127,6 +127,8 @@ def looked_at(output: Any) -> Any:
     """What a loss is made of."""
     if isinstance(output, torch.Tensor):
         return output
+    if isinstance(output, dict) and "out" in output:
+        return output["out"]
     for field in ("logits", "logits_per_image", "last_hidden_state"):
         if getattr(output, field, None) is not None:
             return getattr(output, field)
