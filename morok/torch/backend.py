@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from torch._dynamo.backends.common import aot_autograd
-
 from morok.torch.compiled import Compiled
 from morok.torch.decompositions import decompositions
 from morok.torch.options import Options
 from morok.torch.partition import partition
+from morok.torch.private import aot_autograd
 
 
 def morok(

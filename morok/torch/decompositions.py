@@ -5,12 +5,10 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-import torch
-from torch._decomp import decomposition_table
-
 from morok.torch import operators as _operators  # noqa: F401 - enters all rows
 from morok.torch.attention import attention_gradients
 from morok.torch.composed import composed
+from morok.torch.private import OpOverload, decomposition_table
 from morok.torch.table import lookup
 
 # Complex numbers are torch's. Its own way to make them writes into parts of them, which no graph may do.
@@ -24,6 +22,6 @@ def decompositions() -> dict[Any, Any]:
     taken = {
         target: function
         for target, function in decomposition_table.items()
-        if isinstance(target, torch._ops.OpOverload) and lookup(target) is None and str(target) not in _WHOLE
+        if isinstance(target, OpOverload) and lookup(target) is None and str(target) not in _WHOLE
     }
     return taken | dict(composed()) | dict(attention_gradients())

@@ -13,6 +13,7 @@ from morok.runtime.profile import Profile, profile
 from morok.torch.backend import morok
 from morok.torch.compiled import Compiled
 from morok.torch.lower import show_line
+from morok.torch.private import counters
 from morok.torch.watch import watching
 
 
@@ -69,7 +70,7 @@ def explain(
     >>> explain(torch.nn.Linear(2, 3), torch.ones(1, 2)).kernels
     1
     """
-    torch._dynamo.reset()
+    torch.compiler.reset()
     seconds = {"eager": _timed(model, inputs, kwargs)}
     with watching() as graphs:
         compiled = torch.compile(model, backend=morok)
@@ -77,9 +78,9 @@ def explain(
         with profile() as taken:
             compiled(*inputs, **kwargs)
     for name in beside:
-        torch._dynamo.reset()
+        torch.compiler.reset()
         seconds[name] = _timed(torch.compile(model, backend=name), inputs, kwargs)
-    breaks = [str(key) for key in torch._dynamo.utils.counters["graph_break"]]
+    breaks = [str(key) for key in counters["graph_break"]]
     return Explanation(graphs, taken, seconds, breaks)
 
 

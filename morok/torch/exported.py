@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from typing import Any, final
 
 import torch
-from torch.utils import _pytree as pytree
 
 from morok.errors import ArgumentError, FormatError
 from morok.torch.compiled import Compiled
 from morok.torch.decompositions import decompositions
 from morok.torch.options import Options
+from morok.torch.private import tree_flatten, tree_unflatten
 from morok.torch.table import lookup
 
 _PARAMETERS = ("PARAMETER",)
@@ -109,11 +109,11 @@ class ExportedModel:
             return self._outputs(made, user)
 
     def _user_inputs(self, args: Any, kwargs: Any) -> list[Any]:
-        flat, spec = pytree.tree_flatten((args, kwargs))
+        flat, spec = tree_flatten((args, kwargs))
         if spec != self._in_spec:
             # keywords may come in any order
             order = {k: kwargs[k] for k in self._in_spec.child(1).context if k in kwargs}
-            flat, spec = pytree.tree_flatten((args, order if len(order) == len(kwargs) else kwargs))
+            flat, spec = tree_flatten((args, order if len(order) == len(kwargs) else kwargs))
         if spec != self._in_spec:
             raise ArgumentError("arguments come in the structure in which the program was exported")
         nodes = [
@@ -136,7 +136,7 @@ class ExportedModel:
                 user[names.index(spec.target)].copy_(value)
             elif kind != "TOKEN":
                 results.append(value)
-        return pytree.tree_unflatten(results, self._out_spec)
+        return tree_unflatten(results, self._out_spec)
 
 
 def _require(value: Any, expected: Any, number: int) -> None:

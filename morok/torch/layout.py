@@ -15,6 +15,7 @@ from morok.ir.sizes import largest
 from morok.machine.devices import machine_of
 from morok.tensor.memory.states import view_of
 from morok.tensor.tensor import Tensor
+from morok.torch.private import OpOverload
 from morok.torch.types import memory_order
 
 # Views that torch's own schemas do not mark as such, or not all of them.
@@ -151,7 +152,7 @@ def shown_by(node: Any) -> Any | None:
     if "getitem" in str(node.target):  # one of several views: parts of a split
         whole = node.args[0]
     target = whole.target
-    if not isinstance(target, torch._ops.OpOverload) or not (target.is_view or str(target) in _SHOWS):
+    if not isinstance(target, OpOverload) or not (target.is_view or str(target) in _SHOWS):
         return None
     base = whole.args[0]
     val, other = node.meta["val"], base.meta["val"]

@@ -18,6 +18,7 @@ from morok.ir.ops import Ops
 from morok.tensor.tensor import Tensor
 from morok.torch import operators as _operators  # noqa: F401 - enters all rows
 from morok.torch.layout import Layout, channels_last, stored_in
+from morok.torch.private import OpOverload
 from morok.torch.table import Call, Unsupported, lookup
 from morok.torch.types import DTYPES, from_torch
 
@@ -51,7 +52,7 @@ def show_line(node: Any) -> str:
 def is_plumbing(node: Any) -> bool:
     """Whether a node is arithmetic of sizes, or takes one of several results: nothing to compute."""
     target = node.target
-    if node.op != "call_function" or isinstance(target, torch._ops.OpOverload):
+    if node.op != "call_function" or isinstance(target, OpOverload):
         return node.op == "call_function" and str(target) in _SIZES
     return getattr(target, "__module__", "") in ("_operator", "operator", "math") or _is_symbolic(target)
 

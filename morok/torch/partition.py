@@ -11,15 +11,16 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch.utils.checkpoint import CheckpointPolicy
+
+from morok.torch.private import OpOverload, min_cut
 
 
 def partition(joint: Any, inputs: Any, **how: Any) -> tuple[Any, Any]:
     """The forward and the backward graph of a joint one."""
     for node in made_of_nothing(joint.graph):
         node.meta.setdefault("recompute", CheckpointPolicy.MUST_RECOMPUTE)
-    made: tuple[Any, Any] = min_cut_rematerialization_partition(joint, inputs, **how)
+    made: tuple[Any, Any] = min_cut(joint, inputs, **how)
     return made
 
 
@@ -36,6 +37,6 @@ def made_of_nothing(graph: Any) -> Iterator[Any]:
 
 def _repeats(target: Any) -> bool:
     """Whether an operator gives the same again, and does nothing else."""
-    if not isinstance(target, torch._ops.OpOverload):
+    if not isinstance(target, OpOverload):
         return getattr(target, "__module__", "") in ("_operator", "operator")
     return not target._schema.is_mutable and torch.Tag.nondeterministic_seeded not in target.tags

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar, final
 
 import torch
-from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND, elementwise_dtypes
 
 from morok.dtype import DType
 from morok.errors import MorokError
 from morok.tensor.tensor import Tensor
+from morok.torch.private import elementwise_dtypes, promotion_kinds
 from morok.torch.types import from_torch, wide
 
 
@@ -111,8 +111,7 @@ class Call:
 
     def computation_dtype(self, operands: Sequence[int], floating: bool = False) -> DType:
         """The type in which torch computes with some of the arguments: promoted, narrow floats widened."""
-        kinds = ELEMENTWISE_TYPE_PROMOTION_KIND
-        kind = kinds.INT_TO_FLOAT if floating else kinds.DEFAULT
+        kind = promotion_kinds.INT_TO_FLOAT if floating else promotion_kinds.DEFAULT
         vals = [v for n in operands if (v := self.arg(n)) is not None]
         found, _ = elementwise_dtypes(*vals, type_promotion_kind=kind)
         return from_torch(wide(found))

@@ -13,6 +13,7 @@ import torch
 
 from morok.torch import compiled as compiling
 from morok.torch.backend import morok
+from morok.torch.private import counters
 from tests.torch.families import FAMILIES
 
 
@@ -79,6 +80,7 @@ def check(name: str, train: bool, autocast: bool) -> tuple[float, float, list[st
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         started = time.perf_counter()
+        counters.clear()
         compiled = torch.compile(model, backend=morok)
         found = run(compiled, inputs, train, autocast)
         seconds = time.perf_counter() - started
@@ -86,6 +88,12 @@ def check(name: str, train: bool, autocast: bool) -> tuple[float, float, list[st
     left = sorted(
         {str(w.message).partition("morok leaves ")[2] for w in told if "morok leaves" in str(w.message)}
     )
+    if breaks := sum(counters["graph_break"].values()):
+        torch._dynamo.reset()
+        counters.clear()
+        run(torch.compile(other, backend="eager"), inputs, train, autocast)
+        if breaks != sum(counters["graph_break"].values()):
+            left.append(f"{breaks} breaks of the graph, and others without morok")
     return error(found, right), error(eager, right), left, seconds
 
 
