@@ -60,7 +60,7 @@ def test_gradients_come_as_activations_go() -> None:
         for _ in range(2):  # the first one compiles
             model.zero_grad(set_to_none=True)
             gc.collect()
-            with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
+            with profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True) as seen:
                 run(x).square().mean().backward()
         events = [e for e in seen.profiler.kineto_results.events() if e.name() == "[memory]"]
         now = most = 0
