@@ -1,8 +1,11 @@
-"""The gradient of attention without the sums that torch keeps for it.
+"""Attention as operators of morok's own, where scores stay in registers (on GPUs).
 
-torch's own operators get the logarithms of all rows' sums from the forward pass. Where scores are computed
-again in registers (on GPUs) these are cheaper found again than kept: asked for them, the forward pass is no
-longer one kernel. So there the gradient is an operator of morok's that does not take them.
+The gradient does without the sums that torch keeps for it: its own operators get the logarithms of all rows'
+sums from the forward pass. Where scores are computed again these are cheaper found again than kept: asked for
+them, the forward pass is no longer one kernel.
+
+The forward pass is an operator of ours where there is a mask. torch chooses among kernels before we see the
+graph, and where none of its own takes a mask it writes all scores to memory in float32.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+from torch.nn.functional import scaled_dot_product_attention
 
 from morok.machine.devices import machine_of
 from morok.torch.types import device_of
@@ -114,3 +118,92 @@ def attention_gradients() -> Iterator[tuple[Any, Callable[..., Any]]]:
     yield aten._scaled_dot_product_flash_attention_backward.default, _flash
     yield aten._scaled_dot_product_cudnn_attention_backward.default, _cudnn
     yield aten._scaled_dot_product_efficient_attention_backward.default, _efficient
+
+
+@torch.library.custom_op("morok::attention", mutates_args=())  # type: ignore[untyped-decorator]
+def attention(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    mask: torch.Tensor,
+    scale: float,
+    rows_first: bool,
+) -> torch.Tensor:
+    """As torch computes it, for graphs whose types are not morok's; with `rows_first`, heads are within rows
+    in memory."""
+    found = scaled_dot_product_attention(q, k, v, mask, scale=scale, enable_gqa=k.shape[-3] != q.shape[-3])
+    return _laid_out(q, v, rows_first).copy_(found)
+
+
+def _laid_out(q: Any, v: Any, rows_first: bool) -> Any:
+    batch, heads, rows = q.shape[:3]
+    width = v.shape[3]
+    if rows_first:
+        return q.new_empty((batch, rows, heads, width)).transpose(1, 2)
+    return q.new_empty((batch, heads, rows, width))
+
+
+@attention.register_fake  # type: ignore[untyped-decorator]
+def _(q: Any, k: Any, v: Any, mask: Any, scale: float, rows_first: bool) -> Any:
+    return _laid_out(q, v, rows_first)
+
+
+def _kept(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    q, k, v, mask, ctx.scale, _ = inputs
+    ctx.save_for_backward(q, k, v, output, mask)
+
+
+def _gradients(ctx: Any, grad: Any) -> tuple[Any, ...]:
+    q, k, v, out, mask = ctx.saved_tensors
+    learns = ctx.needs_input_grad[3]
+    found = torch.ops.morok.attention_backward(grad, q, k, v, out, mask, False, ctx.scale, learns)
+    return *found[:3], found[3] if learns else None, None, None
+
+
+attention.register_autograd(_gradients, setup_context=_kept)
+
+
+def with_own_attention(gm: Any) -> None:
+    """Attention with a mask, as a user's graph has it, becomes the operator above."""
+    nodes = list(gm.graph.nodes)
+    if any("sdpa_kernel" in getattr(node.target, "__name__", "") for node in nodes):
+        return  # the user says which kernels may be used
+    for node in nodes:
+        if node.op == "call_function" and node.target is scaled_dot_product_attention:
+            given = _given(*node.args, **node.kwargs)
+            if given is not None:
+                rows_first = _rows_first(node.meta.get("example_value"))
+                node.target, node.kwargs = torch.ops.morok.attention.default, {}
+                node.args = (*given, rows_first)
+    gm.recompile()
+
+
+def _given(
+    q: Any, k: Any, v: Any, attn_mask: Any = None, dropout_p: Any = 0.0, is_causal: Any = False,
+    scale: Any = None, enable_gqa: Any = False,
+) -> tuple[Any, ...] | None:  # fmt: skip
+    """What the operator takes besides the layout; None where it does not stand for the call."""
+    if not isinstance(attn_mask, torch.fx.Node) or dropout_p != 0.0 or is_causal is not False:
+        return None
+    values = [node.meta.get("example_value") for node in (q, k, v, attn_mask)]
+    if any(not isinstance(value, torch.Tensor) for value in values):
+        return None
+    queries, keys, others, mask = values
+    if {queries.dtype, keys.dtype, others.dtype} - set(_NARROW) or queries.dtype is not keys.dtype:
+        return None
+    if any(value.ndim != 4 for value in (queries, keys, others)) or mask.ndim > 4:
+        return None
+    if mask.dtype not in (torch.bool, queries.dtype) or machine_of(device_of(queries)).attention is None:
+        return None
+    if not isinstance(scale, (int, float, type(None))):
+        return None
+    if scale is None:
+        if not isinstance(queries.shape[-1], int):
+            return None
+        scale = 1.0 / math.sqrt(queries.shape[-1])
+    return q, k, v, attn_mask, float(scale)
+
+
+def _rows_first(value: Any) -> bool:
+    """Whether torch would have laid the result out so, with heads within rows."""
+    return isinstance(value, torch.Tensor) and value.ndim == 4 and not value.is_contiguous()

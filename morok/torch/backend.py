@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from morok.torch.attention import with_own_attention
 from morok.torch.compiled import Compiled
 from morok.torch.decompositions import decompositions
 from morok.torch.options import Options
@@ -17,6 +18,7 @@ def morok(
 ) -> Callable[..., Any]:
     """The backend: forward and backward graphs become plans of morok's."""
     chosen = Options.of(mode, options)
+    with_own_attention(gm)
 
     def compiler(graph: Any, inputs: Sequence[Any]) -> Any:
         return boxed(Compiled(graph, inputs, chosen))

@@ -99,7 +99,7 @@ def _attention(q: T, k: T, v: T, mask: T | None, causal: bool, scale: float | No
     k, v = repeated(k, q.shape[-3]), repeated(v, q.shape[-3])
     out = q.scaled_dot_product_attention(k, v, mask=mask, is_causal=causal, scale=scale)
     sums = None
-    if call.wants(1):
+    if isinstance(call.val, tuple) and call.wants(1):
         sums = scores_of(q, k, mask, causal, scale).logsumexp(-1)
     if mask is not None:  # a row that looks at nothing is 0 in torch's kernels, not a division of 0 by 0
         looks = _looks(mask, call.node.kwargs.get("attn_mask") or call.node.args[3])
@@ -160,6 +160,11 @@ def _on_gpu(
         else:
             made.append(Tensor.zeros(*sizes))
     return made
+
+
+@op("morok.attention.default")
+def masked_attention(q: T, k: T, v: T, mask: T, scale: float, rows_first: bool, call: Call) -> T:
+    return _attention(q, k, v, mask, False, scale, call)[0]
 
 
 @op("_scaled_dot_product_flash_attention_backward.default")
