@@ -40,8 +40,9 @@ class Problem:
     rate: float  # products per clock
     step_bytes: int  # of one step of an operand's row
     lanes: int  # threads that one of the shape's parts has
-    after: int = 0  # operations on every sum before it is written
+    after: float = 0.0  # simple operations on every sum before it is written
     line: int = 0  # steps of one loop, of which tiles are cut, where there are others around it; 0: all
+    read_bytes: int = 0  # of an output, beside the sum
 
     def at_rate(self, rate: float, lanes: int) -> Problem:
         return replace(self, rate=rate, lanes=lanes)
@@ -69,14 +70,15 @@ def clocks(problem: Problem, shape: BlockTile, machine: Machine, roles: int = UN
     inside = points * problem.steps / (problem.rate * shape.worth * worth)
     if rounds > 1:  # threads wait for one another as often as for whole tiles
         inside += rounds * rates.round * (1 - bytes_per_step / shape.bytes)
-    outside = points * problem.output_bytes / rates.store_rate + rates.latency
+    moved = problem.output_bytes + problem.read_bytes
+    outside = points * moved / rates.store_rate + rates.latency
     after = points * problem.after / rates.other_rate
     if roles != UNIFORM:  # one block, which has a multiprocessor for itself
         blocks = 1
     turns = -(-tiles // max(1, machine.cores))
     if roles == EPILOGUE:  # nothing hides the last tile of a block
-        return turns * max(inside + outside * beside, outside + after) + after
-    return turns * (inside + (outside * beside + after) / blocks)
+        return turns * max(inside + outside * beside, outside + after / rates.writers) + after
+    return turns * (inside + outside * beside / blocks + after)
 
 
 def units_for(inputs: DType, output: DType, machine: Machine) -> list[MatrixUnit]:

@@ -184,6 +184,7 @@ class Products:
     # The inner loop's rate with roles, and the part of writing that nothing else is done beside:
     bring: tuple[float, float]  # where a group of threads brings the tiles,
     write: tuple[float, float]  # and where another one also writes the results
+    writers: float  # the part of other operations' rate that these threads have, which are few
 
 
 @final

@@ -23,6 +23,7 @@ from typing import final
 from morok.ir.infer import closed_ranges, ranges
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import AxisKind, Ops
+from morok.machine.rates import OpCosts
 from morok.optimize.facts import Access, access, output_loops, reads_of, store_of, trips
 
 FEWEST_STEPS = 4  # of a reduction that is worth a tile
@@ -87,16 +88,23 @@ class Contraction:
         """Bytes of the widest store."""
         return max(value.dtype.itemsize for value in self.stored)
 
-    def after(self) -> int:
-        """Operations on every sum before it is written."""
+    def after(self, costs: OpCosts) -> float:
+        """Simple operations on every sum before it is written."""
         order = toposort(*self.stored, stop=lambda n: n.op in (Ops.REDUCE, Ops.INDEX))
-        return sum(n.op not in _NO_WORK for n in order)
+        return sum(costs.of(n.op) for n in order if n.op not in _NO_WORK)
 
     def reads_per_output(self) -> int:
         """Reads of memory that differ from output to output, beside the sum: a residual, a gate."""
+        return len(self._beside())
+
+    def read_bytes(self) -> int:
+        """What these read for an output."""
+        return sum(a.node.dtype.itemsize for a in self._beside())
+
+    def _beside(self) -> list[Access]:
         order = toposort(*self.stored, stop=lambda n: n.op in (Ops.REDUCE, Ops.INDEX))
         found = [access(n) for n in order if n.op is Ops.INDEX]
-        return sum(a.moves(self.i) and a.moves(self.j) for a in found)
+        return [a for a in found if a.moves(self.i) and a.moves(self.j)]
 
     def _moving(self, mine: Sequence[Access], others: Sequence[Access]) -> list[UOp]:
         return [
@@ -104,7 +112,7 @@ class Contraction:
         ]
 
 
-_NO_WORK = (Ops.REDUCE, Ops.INDEX, Ops.CONST, Ops.CAST)
+_NO_WORK = (Ops.REDUCE, Ops.INDEX, Ops.CONST)
 
 
 def contraction_of(effects: Sequence[UOp], reduce: UOp) -> Contraction | None:

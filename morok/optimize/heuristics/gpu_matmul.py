@@ -151,7 +151,8 @@ class _Plan:
             rate,
             inputs,
             lanes,
-            self.product.after(),
+            self.product.after(self.builder.machine.op_costs),
+            read_bytes=self.product.read_bytes(),
         )
 
     def choices(self) -> list[Choice]:
