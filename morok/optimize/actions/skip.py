@@ -10,16 +10,17 @@ outside of a window. What lies in the way of a mask is taken for a number, as ev
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from morok.dtype import index
 from morok.ir.bounds import bounds
+from morok.ir.build import cast
 from morok.ir.infer import ranges
 from morok.ir.node import UOp, alu, const, toposort
 from morok.ir.ops import AxisKind, Op, Ops
 from morok.machine.machine import Machine
-from morok.optimize.loops import Loops, loop, size
+from morok.optimize.loops import Loops, gate_of, loop, size
 from morok.optimize.record import Opt
 from morok.schedule.kernel.ranges import replace_loops
 from morok.symbolic.quotients import join_sum, split_sum
@@ -64,6 +65,9 @@ def _value(x: UOp, assumed: dict[UOp, bool], done: dict[UOp, float | None]) -> f
 def _evaluate(x: UOp, assumed: dict[UOp, bool], done: dict[UOp, float | None]) -> float | None:
     if x.op is Ops.CONST:
         return float(x.arg) if not x.dtype.is_index else None
+    if x.op is Ops.INDEX:  # nothing is read where its gate fails
+        gate = gate_of(x)
+        return 0.0 if gate is not None and _known(gate, assumed) is False else None
     if x.op is Ops.WHERE:
         chosen = _known(x.src[0], assumed)
         if chosen is not None:
@@ -97,8 +101,11 @@ def _vanishes(closers: Iterable[UOp], assumed: dict[UOp, bool]) -> bool:
 # --- for which tiles that is
 
 
-def _position(x: UOp) -> UOp | None:
-    """An integer of the user's as arithmetic on positions; None where it is no such, or might wrap around."""
+def _position(x: UOp, reads: bool = False) -> UOp | None:
+    """An integer of the user's as arithmetic on positions; None where it is no such, or might wrap around.
+
+    What is read may be a position as well, where that is asked for.
+    """
     if x.dtype.is_index:
         return x
     if x.dtype.is_bool or x.dtype.is_float:
@@ -106,17 +113,18 @@ def _position(x: UOp) -> UOp | None:
     if x.op is Ops.CONST:
         return const(index, int(x.arg))
     if x.op is Ops.CAST:
-        found = _position(x.src[0])
+        found = _position(x.src[0], reads)
     elif x.op in (Ops.ADD, Ops.SUB, Ops.MUL):
-        parts = [_position(s) for s in x.src]
+        parts = [_position(s, reads) for s in x.src]
         found = None if None in parts else alu(x.op, *(p for p in parts if p is not None))
     else:
-        return None
+        return cast(x, index) if reads else None
     low, high = (-math.inf, math.inf) if found is None else bounds(found)
-    return found if x.dtype.min <= low and high <= x.dtype.max else None
+    fits = x.dtype.min <= low and high <= x.dtype.max
+    return found if fits else cast(x, index) if reads else None
 
 
-def _end(condition: UOp, holds: bool, k: UOp, uniform: frozenset[UOp]) -> Limits | None:
+def _end(condition: UOp, holds: bool, k: UOp, uniform: frozenset[UOp], reads: bool) -> Limits | None:
     """The tiles along k that are not all masked, if what masks is that a comparison holds, or that it fails.
 
     A sum s of loops is below 0, or not. Over a tile it is largest, or smallest, at an end of every loop that
@@ -124,7 +132,7 @@ def _end(condition: UOp, holds: bool, k: UOp, uniform: frozenset[UOp]) -> Limits
     """
     if condition.op is not Ops.CMPLT:
         return None
-    left, right = map(_position, condition.src)
+    left, right = (_position(s, reads) for s in condition.src)
     if left is None or right is None:
         return None
     terms, constant = split_sum(simplify(alu(Ops.SUB, left, right)))
@@ -132,7 +140,7 @@ def _end(condition: UOp, holds: bool, k: UOp, uniform: frozenset[UOp]) -> Limits
     for term, factor in terms:
         if term is k:
             step += factor
-        elif ranges(term) <= uniform and not any(n.op is Ops.INDEX for n in toposort(term)):
+        elif ranges(term) <= uniform and (reads or not any(n.op is Ops.INDEX for n in toposort(term))):
             outer.append((term, factor))
         elif k not in ranges(term) and all(math.isfinite(b) for b in bounds(term)):
             ends = [int(b) * factor for b in bounds(term)]
@@ -158,8 +166,11 @@ def _over(x: UOp, amount: int) -> UOp:
 _LOGIC = (Ops.AND, Ops.OR, Ops.NOT)
 
 
-def limits(loops: Loops, k: UOp) -> Limits | None:
-    """The tiles along a loop that matter, as functions of the blocks' own loops; None if all of them do."""
+def limits(loops: Loops, k: UOp, reads: bool = False) -> Limits | None:
+    """The tiles along a loop that matter, as functions of the blocks' own loops; None if all of them do.
+
+    Where that is asked for, of what is read for those loops as well.
+    """
     closers = loops.closers[k]
     uniform = frozenset(
         r for r in loops.closers if r.arg[1] is AxisKind.LOOP and loops.closed_by(r) is Ops.END
@@ -167,22 +178,29 @@ def limits(loops: Loops, k: UOp) -> Limits | None:
     conditions = {
         c
         for n in closers
-        for where in toposort(n.src[0])
-        if where.op is Ops.WHERE
-        for c in toposort(where.src[0], stop=lambda x: x.op not in _LOGIC)
+        for condition in _conditions(n.src[0], reads)
+        for c in toposort(condition, stop=lambda x: x.op not in _LOGIC)
         if c.op is Ops.CMPLT and k in ranges(c)
     }
     low: list[UOp] = []
     high: list[UOp] = []
     for c in conditions:
         for holds in (True, False):
-            found = _end(c, holds, k, uniform) if _vanishes(closers, {c: holds}) else None
+            found = _end(c, holds, k, uniform, reads) if _vanishes(closers, {c: holds}) else None
             if found is not None:
                 low += [found.low] if found.low is not None else []
                 high += [found.high] if found.high is not None else []
     if not low and not high:
         return None
     return Limits(_extreme(Ops.MAX, low), _extreme(Ops.MIN, high))
+
+
+def _conditions(value: UOp, gates: bool) -> Iterator[UOp]:
+    """What choices depend on, and reads as well."""
+    for n in toposort(value):
+        gate = gate_of(n) if gates and n.op is Ops.INDEX else None
+        if n.op is Ops.WHERE or gate is not None:
+            yield n.src[0] if gate is None else gate
 
 
 def _extreme(op: Op, found: list[UOp]) -> UOp | None:
@@ -198,20 +216,26 @@ def can_skip(loops: Loops, opt: Opt, machine: Machine) -> str | None:
     k = loops.by_number.get(opt.axis)
     if k is None:
         return f"there is no loop {opt.axis}"
-    if k.arg[1] is not AxisKind.REDUCE or size(k) is None:
+    if k.arg[1] is not AxisKind.REDUCE or (size(k) is None and not opt.amount):
         return f"loop {opt.axis} is no loop of a reduction of known size"
     if loops.bounds_another(k):
         return f"the end of another loop depends on loop {opt.axis}"
-    return None if limits(loops, k) is not None else f"no mask hides whole tiles along loop {opt.axis}"
+    return (
+        None
+        if limits(loops, k, bool(opt.amount)) is not None
+        else f"no mask hides whole tiles along loop {opt.axis}"
+    )
 
 
 def skip(loops: Loops, opt: Opt) -> UOp:
     """A loop over tiles goes over those that a mask does not hide as a whole.
 
+    With the amount 1 limits may be read, and it is a loop over rows, not over tiles.
+
     SKIP(1):   max over r1 < 8 of (r0*64 + r2 < r1*64 + r3 ? -inf : s)   →   the same over r1 < min(8, r0 + 1)
     """
     k = loops.by_number[opt.axis]
-    found = limits(loops, k)
+    found = limits(loops, k, bool(opt.amount))
     assert found is not None
     end = k.src[0]
     zero = const(end.dtype, 0)

@@ -36,6 +36,7 @@ from morok.optimize.heuristics.gpu_columns import share_columns
 from morok.optimize.heuristics.gpu_matmul import matrix_product
 from morok.optimize.heuristics.gpu_register_tiles import weights_in_registers
 from morok.optimize.heuristics.gpu_rows import goes_along, share_rows
+from morok.optimize.heuristics.gpu_segments import segments
 from morok.optimize.heuristics.gpu_threads import cut, lanes_for, memory_of, threads_for
 from morok.optimize.heuristics.gpu_windows import windows
 from morok.optimize.heuristics.lane_rows import lane_rows_of_blocks
@@ -54,7 +55,8 @@ def choose_gpu(ast: UOp, machine: Machine) -> UOp:
     """The kernel with the actions that the heuristics choose."""
     builder = Builder(ast, machine)
     if (
-        attention(builder)
+        segments(builder)
+        or attention(builder)
         or matrix_product(builder)
         or lane_rows_of_blocks(builder)
         or windows(builder)

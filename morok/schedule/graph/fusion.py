@@ -34,6 +34,7 @@ from morok.schedule.graph.compared import NOWHERE, Sides, find_comparisons, is_r
 from morok.schedule.graph.crowded import crowded
 from morok.schedule.graph.explain_fusion import explain
 from morok.schedule.graph.recomputed_scores import Rewritten, families, with_scores_again
+from morok.schedule.graph.segments import limits_of_segments
 from morok.schedule.graph.uses import (
     Level,
     Root,
@@ -108,10 +109,11 @@ def _choose(order: list[UOp], graph: Rewritten) -> tuple[dict[UOp, str], Chooser
     compared = find_comparisons(order, collapsed)
     passing = [*attentions(order), *graph.chains]
     users = users_of(order) if passing else {}
+    segments = limits_of_segments(order, collapsed) if machine.grid is not None else frozenset[UOp]()
     alone: dict[UOp, str] = {}
     products: dict[UOp, GraphContraction | None] = {}
     while True:
-        inline = frozenset().union(*(found.between for found in passing))
+        inline = segments.union(*(found.between for found in passing))
         apart = dict.fromkeys((n for found in passing for n in found.memory), "a mask is made of it") | alone
         first = Chooser(measure(order, collapsed, machine), collapsed, compared, products, inline, apart)
         first.run(order)
@@ -423,11 +425,7 @@ class Chooser:
         if kernels > 1:
             return f"it is used by {kernels} kernels"
         if len(uses) > 1:
-            return (
-                "it is read under two different ranges"
-                if len(uses) == 2
-                else (f"it is read under {len(uses)} different ranges")
-            )
+            return f"it is read under {'two' if len(uses) == 2 else len(uses)} different ranges"
         return f"it would be computed {total / count:.0f} times"
 
     def contraction(self, node: UOp) -> GraphContraction | None:

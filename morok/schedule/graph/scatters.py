@@ -5,11 +5,12 @@ the result is that of one order all the same.
     the largest or smallest float                    of whole numbers that order as floats do
     rows that take a place, the last one stays       the largest step number of each place; its row is read
     floats added                                     as whole numbers, each place with a unit of its own
+    or                                               sorted by their places, in segments (`segments.py`)
 
-Floats: the largest exponent that comes to a place is found first. In units of 2^-k of it, with k such that
-all steps together stay below 2^62, every float is a whole number (its lowest bits may fall off, far below
-those of the result), and whole numbers add up to the same in every order. What is rounded is the sum, once.
-An infinity or NaN counts as an exponent above all others.
+Floats as whole numbers: the largest exponent that comes to a place is found first. In units of 2^-k of it,
+with k such that all steps together stay below 2^62, every float is a whole number (its lowest bits may fall
+off, far below those of the result), and whole numbers add up to the same in every order. What is rounded is
+the sum, once. An infinity or NaN counts as an exponent above all others.
 
 A place that few others are beside gets several copies, which steps take in turn and which are joined at the
 end: updates of one place wait for each other. Where the table is much larger than what comes to it, sums are
@@ -34,6 +35,7 @@ from morok.machine.devices import machine_of
 from morok.machine.grid_time import memory_clocks
 from morok.machine.machine import Machine
 from morok.schedule.costs import STORED, elements
+from morok.schedule.graph.segments import KERNELS, MOVED, PAIR, bare_rows, segment_sums
 from morok.schedule.graph.whole_floats import Floats
 from morok.schedule.indexing import known_shape
 
@@ -148,12 +150,24 @@ def _for_machine(node: UOp, machine: Machine, in_place: bool) -> UOp | None:
 
 def _narrow(places: UOp, height: Size) -> UOp:
     """Places that are computed anyway, in as few bytes as hold them; what does not exist is at -1."""
-    computed = places
-    while computed.op is Ops.RESHAPE:
-        computed = computed.src[0]
-    if computed.op is not Ops.CONTIGUOUS or computed.arg is not None or places.dtype.itemsize <= 4:
+    computed = _computed(places)
+    if computed is places or places.dtype.itemsize <= 4:
         return places
-    where = reshape(computed.src[0], known_shape(places))
+    return _existing(computed, height)
+
+
+def _computed(places: UOp) -> UOp:
+    """What places are stored from; themselves, if they are memory."""
+    stored = places
+    while stored.op is Ops.RESHAPE:
+        stored = stored.src[0]
+    if stored.op is not Ops.CONTIGUOUS or stored.arg is not None:
+        return places
+    return reshape(stored.src[0], known_shape(places))
+
+
+def _existing(where: UOp, height: Size) -> UOp:
+    """Places in 32 bits, or -1."""
     below = alu(Ops.CMPLT, where, cast(size_node(height), where.dtype))
     inside = alu(Ops.AND, alu(Ops.CMPLT, const(where.dtype, -1), where), below)
     return _kept(alu(Ops.WHERE, inside, cast(where, int32), const(int32, -1)))
@@ -210,11 +224,28 @@ def _is_sooner(steps: Steps, kernels: int, passes: int, nbytes: int) -> bool:
     """Whether it is sooner done than by threads that walk through all steps, in a copy of the table."""
     machine = steps.machine
     assert machine.scatters is not None and machine.grid is not None
+    return _clocks(steps, kernels, passes, nbytes) < _walk_clocks(steps)
+
+
+def _walk_clocks(steps: Steps) -> float:
+    """The time of threads that walk through all steps."""
+    machine = steps.machine
+    assert machine.scatters is not None and machine.grid is not None
     walk = steps.most * machine.scatters.step + machine.grid.launch
-    if not steps.in_place:
-        copied = _table_bytes(steps, steps.table.dtype.itemsize)
-        walk += machine.grid.launch + memory_clocks(copied, machine.cores, machine)
-    return _clocks(steps, kernels, passes, nbytes) < walk
+    if steps.in_place:
+        return walk
+    copied = _table_bytes(steps, steps.table.dtype.itemsize)
+    return walk + machine.grid.launch + memory_clocks(copied, machine.cores, machine)
+
+
+def _segments_clocks(steps: Steps) -> float:
+    """The time of sorted rows, of which every place has a segment."""
+    machine = steps.machine
+    assert machine.grid is not None
+    moved = MOVED * bare_rows(steps.rows).dtype.itemsize * elements(known_shape(steps.rows))
+    nbytes = moved + _table_bytes(steps, steps.table.dtype.itemsize) // (2 if _is_zero(steps.table) else 1)
+    pairs = PAIR * steps.most**2 / (machine.grid.operations * machine.cores)
+    return KERNELS * machine.grid.launch + pairs + memory_clocks(nbytes, machine.cores, machine)
 
 
 def _clocks(steps: Steps, kernels: int, passes: int, nbytes: float) -> float:
@@ -334,8 +365,11 @@ def _sum(steps: Steps) -> UOp | None:
         (_clocks(steps, kernels, 1 + limbs, nbytes), kernels, nbytes)
         for kernels, nbytes in ((3 + 2 * limbs + (copies > 1), dense), (6 + 2 * limbs, small))
     ]
-    _, kernels, nbytes = min(ways)
-    if not _is_sooner(steps, kernels, 1 + limbs, nbytes):
+    best, _, nbytes = min(ways)
+    sooner = min(best, _walk_clocks(steps))
+    if _segments_clocks(steps) < sooner:
+        return _by_segments(steps)
+    if best > sooner:
         return None
     return _by_first_steps(steps) if nbytes == small else _by_places(steps, copies)
 
@@ -343,6 +377,23 @@ def _sum(steps: Steps) -> UOp | None:
 def _by_places(steps: Steps, copies: int) -> UOp:
     added, any_ = _sums(steps, steps.places, steps.height, copies)
     return alu(Ops.WHERE, any_, alu(Ops.ADD, steps.table, added), steps.table)
+
+
+def _by_segments(steps: Steps) -> UOp:
+    keys = steps.places
+    if keys.op is not Ops.CONTIGUOUS or keys.arg != WHY:  # then they are narrow, and exist or are -1
+        keys = _existing(replace(steps, places=_computed(keys)).where, steps.height)
+    sums, any_ = segment_sums(keys, steps.rows, steps.height)
+    if _is_zero(steps.table):
+        return sums
+    there = steps.beside_rows(any_, steps.height)
+    return alu(Ops.WHERE, there, alu(Ops.ADD, steps.table, sums), steps.table)
+
+
+def _is_zero(x: UOp) -> bool:
+    while x.op.is_movement:
+        x = x.src[0]
+    return x.op is Ops.CONST and x.arg == 0
 
 
 def _by_first_steps(steps: Steps) -> UOp:

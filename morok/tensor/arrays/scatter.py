@@ -13,13 +13,13 @@ from typing import Any
 from morok.dtype import int64, promote_scalar
 from morok.errors import ArgumentError, DTypeError, ShapeError
 from morok.ir import build
-from morok.ir.infer import Shape, show_shape
+from morok.ir.infer import Shape, shape, show_shape
 from morok.ir.node import UOp, const
 from morok.ir.ops import Op, Ops
 from morok.tensor.arrays.index import Steps, as_rows, index_along, places_along, whole_positions
 from morok.tensor.arrays.movement import expand, permute, reshape, shrink, squeeze
 from morok.tensor.arrays.rows import put_rows
-from morok.tensor.core import Core, expand_to
+from morok.tensor.core import Core, expand_to, iota
 from morok.tensor.creation.constructors import as_operand, full_like
 from morok.tensor.dtypes import accumulator
 from morok.tensor.elementwise.conversion import cast
@@ -92,9 +92,34 @@ def _scattered(x: T, index: Any, axis: int, source: Any, op: Op | None, what: st
         if new.dtype is not x.dtype:
             raise DTypeError(f"{what} into {x.dtype} needs values of that type, not {new.dtype}; cast them")
         new = shrink(new, [(0, size) for size in where.shape])
+    axes = 1 + max(i for i in range(x.ndim) if i == axis or not _is_repeated(index, x, i))
+    if axes < x.ndim:
+        return _scattered_rows(x, index, axis, axes, new, op)
     flat = reshape(x, x.numel())
     places = places_along(x, where, axis).reshape(where.numel())
     return reshape(put(x, flat, places, reshape(new, where.numel()), op), x.shape)
+
+
+def _is_repeated(index: Any, x: T, axis: int) -> bool:
+    """Whether an index is one number over and over along the whole of an axis."""
+    node = index.uop if isinstance(index, Core) else None
+    if node is None or node.op is not Ops.EXPAND or index.shape[axis] != x.shape[axis]:
+        return False
+    before = shape(node.src[0])
+    return before is not None and before[axis] == 1 and x.shape[axis] != 1
+
+
+def _scattered_rows(x: T, index: Core, axis: int, axes: int, new: T, op: Op | None) -> T:
+    """As above, where an index is the same along all axes behind the first ones: whole rows go to places."""
+    where = x._new(index.uop)
+    where = shrink(where, [(0, n if i < axes else 1) for i, n in enumerate(where.shape)])
+    sizes = where.shape[:axes]
+    own = reshape(where, sizes)
+    arrays: list[tuple[int, Any]] = [
+        (i, own if i == axis else x._new(expand_to(iota(sizes, i, int64), sizes))) for i in range(axes)
+    ]
+    rows = as_rows(x, arrays, writes=True)
+    return reshape(put(x, rows.table, rows.places, new, op), x.shape)
 
 
 def scatter(

@@ -43,6 +43,29 @@ def test_scatter(where: str, axis: int, how: str | None) -> None:
 
 
 @pytest.mark.parametrize("where", DEVICES)
+@pytest.mark.parametrize("how", [None, *JOINS])
+def test_an_index_that_is_repeated_names_rows(where: str, how: str | None) -> None:
+    """Along the last axes, along a part of one, and along axes before others; the values may be more."""
+    x = RNG.integers(-9, 9, (4, 5, 3))
+    for axis, own, full in (
+        (0, (7, 1, 1), (7, 5, 3)), (1, (4, 6, 1), (4, 6, 3)), (1, (1, 6, 1), (4, 6, 3)),
+        (1, (3, 6, 1), (3, 6, 3)), (0, (7, 5, 1), (7, 5, 2)), (2, (1, 1, 6), (4, 5, 6)),
+        (0, (0, 1, 1), (0, 5, 3)),
+    ):  # fmt: skip
+        index = RNG.integers(-x.shape[axis], x.shape[axis], own)
+        wide = np.broadcast_to(index % x.shape[axis], full)
+        src = RNG.integers(-9, 9, tuple(n + 1 for n in full))
+        with knobs.override(DEVICE=where):
+            got = Tensor(x).scatter(axis, Tensor(index).expand(*full), Tensor(src), how)
+            same(got, by_hand(x, axis, wide, src, JOINS.get(how or "")))
+
+
+def test_a_repeated_index_outside() -> None:
+    with pytest.raises(OutOfRange):
+        Tensor.zeros(4, 3).scatter_add(0, Tensor([[1], [4]]).expand(2, 3), Tensor.ones(2, 3)).numpy()
+
+
+@pytest.mark.parametrize("where", DEVICES)
 def test_without_checks_rows_at_places_that_do_not_exist_are_left_out(where: str) -> None:
     with knobs.override(DEVICE=where, CHECK_INDICES=False):
         x = np.arange(12.0).reshape(4, 3)
