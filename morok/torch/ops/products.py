@@ -245,10 +245,28 @@ def _grouped(x: T, heads: Any) -> T:
 @op("_grouped_mm.default", "transformers.grouped_mm_fallback.default")
 def grouped(x: T, weights: T, ends: T | None = None, bias: T | None = None, dtype: Any = None) -> T:
     """Rows times the matrix of their group; `ends` says where groups end, and rows after the last are 0."""
-    if ends is None or x.ndim != 2 or weights.ndim != 3 or bias is not None:
-        raise NotImplementedError("groups of columns, or of both factors")
+    if ends is None or x.ndim != 2 or weights.ndim not in (2, 3) or bias is not None:
+        raise NotImplementedError("groups of columns")
+    if weights.ndim == 2:  # a product for each group of what is summed up
+        return _group_sums(x.transpose(0, 1), weights, ends)
+    return _in_groups(x, ends).matmul(weights).sum(0)
+
+
+@op("transformers.grouped_mm_fallback_backward.default")
+def grouped_gradients(x: T, weights: T, ends: T, grad: T) -> tuple[T, T]:
+    """Gradients of rows times the matrix of their group: of the rows, and of the matrices."""
+    return grouped(grad, weights.transpose(1, 2), ends), _group_sums(x, grad, ends)
+
+
+def _group_sums(a: T, b: T, ends: T) -> T:
+    """Of each group the sum of the outer products of its rows."""
+    return _in_groups(a, ends).transpose(1, 2).matmul(_in_groups(b, ends))
+
+
+def _in_groups(x: T, ends: T) -> T:
+    """The rows once for each group, 0 where they are of another one."""
     rows = Tensor.arange(x.shape[0]).reshape(1, -1)
     last = ends.cast(dt.int64).reshape(-1, 1)
     first = last.narrow(0, 0, last.shape[0] - 1).pad(((1, 0), (0, 0))) if last.shape[0] > 1 else last * 0
     inside = ((rows >= first) & (rows < last)).unsqueeze(-1)
-    return inside.where(x.unsqueeze(0), 0.0).matmul(weights).sum(0)
+    return inside.where(x.unsqueeze(0), 0.0)
