@@ -380,15 +380,15 @@ def _text(
     """The text, and the number of the line at which the instructions begin."""
     used = {a.number: a for a in arguments}
     parameters = []
-    # what a kernel only reads the compiler reads through a cache that is right as long as nobody writes while
-    # the kernel is there, so also not the one before it
-    restrict = "" if knobs.EARLY_START.value else "__restrict__ "
+    # what is const and restrict the compiler reads through a cache that is right as long as nobody writes
+    # while the kernel is there, so also not the one before it: then only what is written is said to be apart
     for i in range(count):
         a = used.get(i)
         if a is None:
             parameters.append(f"const void* g{i}")
         else:
             qualifier = "" if a.written else "const "
+            restrict = "" if knobs.EARLY_START.value and not a.written else "__restrict__ "
             parameters.append(f"{qualifier}{type_name(a.dtype)}* {restrict}g{i}")
     parameters += [f"long long v_{v}" for v in variables]
     parameters += [f"const __grid_constant__ TensorMap m{i}" for i in range(len(writer.tensor_maps))]

@@ -74,6 +74,19 @@ def test_a_norm_before_a_product_takes_no_kernel_of_its_own() -> None:
         assert math.prod(int(n) for (n,) in program_of(kernels[0].before, machine).grid) == 128
 
 
+def test_threads_without_a_byte_to_write_leave() -> None:
+    """All threads of a block find the norm; some have a word of bytes, and read what they need for it."""
+    with an_h200() as machine:
+        weight = Linear(packed_on_a_gpu("Q4_K", 512, 4096))
+        x, found = Norm(1e-5, empty(4096, dtype="float32")).before([weight], empty(1, 4096, dtype="float32"))
+        first = planned([(x[:, :512] + weight(found)).uop], machine)[0]
+        text = program_of(first.before, machine).text
+    after = text.rsplit("__syncthreads();", 1)[1]
+    alone = after.split("if (", 1)[0]
+    assert "for (" not in alone and "g3[" not in alone and after.count("if (") == 1
+    assert cubin(text)
+
+
 @pytest.mark.parametrize(("form", "rows"), [("Q8_0", 2), ("Q4_K", 4), ("Q5_K", 2)])
 @pytest.mark.parametrize("shape", [(4096, 14336), (6144, 4096), (28672, 4096)])
 def test_a_thread_reads_codes_of_several_rows_at_once(form: str, rows: int, shape: tuple[int, int]) -> None:

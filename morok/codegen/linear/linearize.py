@@ -14,6 +14,7 @@ from __future__ import annotations
 from itertools import chain
 from typing import Any
 
+from morok.codegen.linear.leave import leave_early
 from morok.dtype import void
 from morok.errors import CompileError
 from morok.ir.bounds import vmax
@@ -386,7 +387,7 @@ def guard_stores(root: UOp, ctx: Any) -> UOp:
             out.append(node)
     if current is not None:
         out.append(make(Ops.ENDIF, void, (make(Ops.IF, void, (current,)),)))
-    return make(Ops.LINEAR, void, tuple(_without_unused(out)))
+    return make(Ops.LINEAR, void, tuple(leave_early(_without_unused(out))))
 
 
 def _gate(node: UOp) -> UOp | None:
