@@ -216,6 +216,15 @@ def test_a_choice_either_way_round() -> None:
         assert collapsed(where(equal, x, 0), op=op) is None
 
 
+def test_the_opposite_of_a_choice_is_one_for_sums_alone() -> None:
+    equal, x = alu(Ops.CMPEQ, K, E), read(K)
+    found = collapsed(alu(Ops.NEG, where(equal, x, 0)))
+    assert found is not None and K not in ranges(found)
+    for op, neutral in ((Ops.MAX, int32.min), (Ops.MIN, int32.max), (Ops.MUL, 1)):
+        chosen = where(equal, x, neutral)
+        assert collapsed(alu(Ops.NEG, chosen), op=op) is None, "elsewhere it changes what is found"
+
+
 def test_masks_as_numbers() -> None:
     equal, x = alu(Ops.CMPEQ, K, E), read(K)
     mask = build.cast(equal, int32)
