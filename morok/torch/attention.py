@@ -193,6 +193,8 @@ def _given(
         return None
     if any(value.ndim != 4 for value in (queries, keys, others)) or mask.ndim > 4:
         return None
+    if not _same(queries, keys, 0, 3) or not _same(queries, others, 0) or not _same(keys, others, 1, 2):
+        return None  # something is repeated
     if mask.dtype not in (torch.bool, queries.dtype) or machine_of(device_of(queries)).attention is None:
         return None
     if not isinstance(scale, (int, float, type(None))):
@@ -202,6 +204,11 @@ def _given(
             return None
         scale = 1.0 / math.sqrt(queries.shape[-1])
     return q, k, v, attn_mask, float(scale)
+
+
+def _same(one: Any, other: Any, *axes: int) -> bool:
+    """Whether sizes are the same, as far as they say so themselves: no question is asked of those to come."""
+    return all(str(one.shape[axis]) == str(other.shape[axis]) for axis in axes)
 
 
 def _rows_first(value: Any) -> bool:
