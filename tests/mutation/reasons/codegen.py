@@ -18,6 +18,8 @@ SURVIVORS: dict[str, str] = {
     f"{_V}.pieces: x.op is Ops.CONST or ({_SPLAT}) → x.op is Ops.CONST or False": _SAME,
     f"{_V}._from_parts: start = stop = 0 → start = stop = -1": _NO_PART,
     f"{_V}._from_parts: start = stop = 0 → start = stop = 1": _NO_PART,
+    f"{_V}._from_parts: ends or list(accumulate([part.dtype.lanes for part in x.src])) → "
+    "False or list(accumulate([part.dtype.lanes for part in x.src]))": "the same ends, found again",
     f"{_V}._from_parts: start <= lane < stop → start < lane < stop": (
         "a part's first lane begins a run of its own then: the same lanes of the same part, in more pieces"
     ),

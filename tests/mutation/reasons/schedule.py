@@ -18,4 +18,6 @@ SURVIVORS: dict[str, str] = {
     "zip(_pairs(node.src[0]), _pairs(node), strict=True)": (
         "only sums of both are made, and those are the same sums the other way round"
     ),
+    "morok.schedule.kernel.collapse._times: value.op is Ops.CONST and value.arg == 0 → "
+    "True and value.arg == 0": "of all values only a constant has a number for its argument",
 }

@@ -21,6 +21,7 @@ SURVIVORS: dict[str, str] = {
     f"{_Q}.reduce_sum: k > 0 → k > 1": _ONE,
     f"{_Q}._one_quotient: not math.isfinite(high - low) or low // c != high // c → "
     "False or low // c != high // c": _NAN,
+    f"{_Q}._one_quotient: high - low → high + low": f"asked again below: {_NAN}",
     f"{_O}._arg_less: a < b → a <= b": _APART,
     f"{_O}._arg_less: (type(a).__name__, repr(a)) < (type(b).__name__, repr(b)) → "
     "(type(a).__name__, repr(a)) <= (type(b).__name__, repr(b))": _APART,
