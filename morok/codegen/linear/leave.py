@@ -37,7 +37,8 @@ def leave_early(instructions: list[UOp]) -> list[UOp]:
     if not common or not _is_long(rest):
         return instructions
     gate = reduce(lambda a, b: alu(Ops.AND, a, b), common)
-    first = [n for n in toposort(gate) if n not in set(instructions[: at + 1])]
+    before = set(instructions[: at + 1])
+    first = [n for n in toposort(gate) if n not in before]
     needed = set(first)
     opened = make(Ops.IF, void, (gate,))
     closed = make(Ops.ENDIF, void, (opened,))
