@@ -6,10 +6,10 @@ over outputs are closed by ENDs, loops of reductions by REDUCEs, loops that fill
 
 from __future__ import annotations
 
-import weakref
 from dataclasses import dataclass
 from typing import final
 
+from morok.caches import Cache
 from morok.ir.infer import closed_ranges, ranges
 from morok.ir.node import UOp, alu, const, make, toposort
 from morok.ir.ops import AxisKind, Op, Ops
@@ -145,7 +145,8 @@ def gate_of(place: UOp) -> UOp | None:
     return place.src[-1] if len(place.src) > 2 and place.src[-1].dtype.is_bool else None
 
 
-_terms: weakref.WeakKeyDictionary[UOp, list[tuple[UOp, int]]] = weakref.WeakKeyDictionary()
+# Not held weakly by the place: a place that is one loop is a term of itself, and would never be forgotten.
+_terms: Cache[UOp, list[tuple[UOp, int]]] = Cache("optimize.terms", 1024)
 
 
 def terms_of(place: UOp) -> list[tuple[UOp, int]]:

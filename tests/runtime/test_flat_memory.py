@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from morok import Tensor, jit, nn
-from morok.caches import CACHES
+from morok.caches import CACHES, clear_all
 from morok.ir.node import live_nodes
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -63,6 +63,25 @@ def test_steps_of_training() -> None:
     for _ in range(20):
         step()
     assert alive() <= before and entries() <= kept
+
+
+@pytest.mark.parametrize("device", ["CPU", "EMULATOR"])
+def test_nothing_but_the_caches_holds_a_shape(device: str) -> None:
+    def shapes(first: int) -> int:
+        for size in range(first, first + 3):
+            x = Tensor.ones(size, 3, device=device).contiguous()
+            (x * 2 + 1).sum().item()
+            (x @ x.transpose(0, 1)).softmax(-1).realize()
+            Tensor.arange(size, device=device).flip(0).sort().values.realize()
+            y = Tensor.ones(1, 2, size, 5, device=device).requires_grad_()
+            loss = y.conv2d(Tensor.ones(3, 2, 3, 3, device=device)).relu().sum()
+            loss.gradient(y)[0].realize()
+            one_jit(size)
+        clear_all()
+        return alive()
+
+    before = shapes(40)
+    assert shapes(60) <= before
 
 
 def test_caches_have_bounds() -> None:
