@@ -325,6 +325,93 @@ def segmentation(large: bool) -> Built:
     return model, (_image(large, 8, 256 if large else 64),), {}
 
 
+def starcoder2(large: bool) -> Built:
+    """Two keys and values for all heads, a window, LayerNorm and biases, a feed-forward without a gate."""
+    import transformers as tf
+
+    wide = {"vocab_size": 49152, "hidden_size": 1536, "intermediate_size": 6144, "num_hidden_layers": 3,
+            "num_attention_heads": 12, "num_key_value_heads": 2, "sliding_window": 640}  # fmt: skip
+    narrow = {"vocab_size": 1000, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
+              "num_attention_heads": 4, "num_key_value_heads": 2, "sliding_window": 8}  # fmt: skip
+    model = tf.Starcoder2ForCausalLM(tf.Starcoder2Config(**(wide if large else narrow)))
+    return model, (_words(large, 3, 1280),), {"use_cache": False}
+
+
+def stablelm(large: bool) -> Built:
+    """A quarter of each head is rotated, LayerNorm, a gate; words and head of their own."""
+    import transformers as tf
+
+    wide = {"vocab_size": 50304, "hidden_size": 1280, "intermediate_size": 3456, "num_hidden_layers": 3,
+            "num_attention_heads": 20, "num_key_value_heads": 20}  # fmt: skip
+    narrow = {"vocab_size": 1000, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
+              "num_attention_heads": 4, "num_key_value_heads": 4}  # fmt: skip
+    model = tf.StableLmForCausalLM(tf.StableLmConfig(**(wide if large else narrow)))
+    return model, (_words(large, 5, 768),), {"use_cache": False}
+
+
+def electra(large: bool) -> Built:
+    """An encoder whose words are narrower than its rows, which says of each word whether it was replaced."""
+    import transformers as tf
+
+    wide = {"hidden_size": 512, "embedding_size": 128, "num_attention_heads": 8, "intermediate_size": 2048,
+            "num_hidden_layers": 6}  # fmt: skip
+    narrow = {"vocab_size": 1000, "embedding_size": 16, "hidden_size": 64, "num_attention_heads": 4,
+              "intermediate_size": 128, "num_hidden_layers": 2}  # fmt: skip
+    model = tf.ElectraForPreTraining(tf.ElectraConfig(**(wide if large else narrow)))
+    return model, (_words(large, 28, 448),), {}
+
+
+def beit(large: bool) -> Built:
+    """A vision transformer with a bias for each pair of places and a number for each channel."""
+    import transformers as tf
+
+    wide = {"num_hidden_layers": 4, "use_relative_position_bias": True}
+    narrow = {"num_hidden_layers": 2, "hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 4,
+              "image_size": 48, "use_relative_position_bias": True}  # fmt: skip
+    model = tf.BeitForImageClassification(tf.BeitConfig(drop_path_rate=0.0, **(wide if large else narrow)))
+    return model, (_image(large, 24, 224 if large else 48),), {}
+
+
+def mobilevit(large: bool) -> Built:
+    """Inverted bottlenecks; between them a transformer over each place of all patches."""
+    import transformers as tf
+
+    model = tf.MobileViTForImageClassification(tf.MobileViTConfig())
+    return model, (_image(large, 24, 256 if large else 64),), {}
+
+
+def poolformer(large: bool) -> Built:
+    """A transformer whose attention is an average of neighbours, with norms of groups."""
+    import transformers as tf
+
+    model = tf.PoolFormerForImageClassification(tf.PoolFormerConfig(drop_path_rate=0.0))
+    return model, (_image(large, 24, 224 if large else 64),), {}
+
+
+def levit(large: bool) -> Built:
+    """Convolutions to a small image, attention with narrow keys, batch norms behind linear layers."""
+    import transformers as tf
+
+    model = tf.LevitForImageClassification(tf.LevitConfig(drop_path_rate=0))
+    return model, (_image(large, 128, 224),), {}
+
+
+def separable_video(large: bool) -> Built:
+    """Convolutions over space and over time apart, in branches."""
+    import torchvision
+
+    model = torchvision.models.video.s3d()
+    return model, (torch.randn(*((4, 3, 16, 224, 224) if large else (1, 3, 16, 224, 224))),), {}
+
+
+def pyramid(large: bool) -> Built:
+    """Convolutions with holes of several widths beside each other, over a small network's image."""
+    import torchvision
+
+    model = torchvision.models.segmentation.deeplabv3_mobilenet_v3_large(weights_backbone=None)
+    return model, (_image(large, 12, 320 if large else 64),), {}
+
+
 SEEN: dict[str, Callable[[bool], Built]] = {
     "t5": t5,
     "llama": llama,
@@ -356,8 +443,6 @@ SEEN: dict[str, Callable[[bool], Built]] = {
     "efficientnet_v2_s": _vision("efficientnet_v2_s", 24, 96),
     "wide_resnet50_2": _vision("wide_resnet50_2", 40),
     "swin_v2_t": _vision("swin_v2_t", 32, 128),
-}
-FRESH: dict[str, Callable[[bool], Built]] = {
     "bloom": bloom,
     "phi": phi,
     "olmo2": olmo2,
@@ -368,4 +453,16 @@ FRESH: dict[str, Callable[[bool], Built]] = {
     "r3d_18": video,
     "fcn_resnet50": segmentation,
     "alexnet": _vision("alexnet", 128),
+}
+FRESH: dict[str, Callable[[bool], Built]] = {
+    "starcoder2": starcoder2,
+    "stablelm": stablelm,
+    "electra": electra,
+    "beit": beit,
+    "mobilevit": mobilevit,
+    "poolformer": poolformer,
+    "levit": levit,
+    "s3d": separable_video,
+    "deeplabv3_mobilenet_v3_large": pyramid,
+    "mobilenet_v2": _vision("mobilenet_v2", 72),
 }
