@@ -108,7 +108,7 @@ class Packed:
         whole = parts[0].factor is not None
         if on_grid:
             run = block.shape[-1] if parts[0].offset is not None else 0
-            words, scales, sums = _in_bytes_at_once(x, self.digits, run)
+            words, scales, sums = _in_bytes_at_once(x, self.digits, run, block.numbers)
             each = 0 if sums is None else concrete(x.shape[1]) // concrete(sums.shape[1])
             totals = [] if sums is None else [t[..., 0] for t in _select(sums, block, each)]
         else:
@@ -255,20 +255,29 @@ def in_bytes(
     return word.contiguous(), top.squeeze(-1) * (1 / largest)
 
 
-def _in_bytes_at_once(x: Tensor, digits: int, run: int) -> tuple[Tensor, Tensor, Tensor | None]:
+def _in_bytes_at_once(x: Tensor, digits: int, run: int, block: int) -> tuple[Tensor, Tensor, Tensor | None]:
     """The same for a grid, with the sums of so many numbers each, or none; of one row at every word of
     theirs. All of that has one shape, so it is one kernel: a thread looks at the 32 numbers of its word,
-    however often others have done so, since starting a kernel takes longer than that."""
+    however often others have done so, since starting a kernel takes longer than that. Neighbouring threads
+    multiply neighbouring blocks, so what they read at the same time lies side by side."""
     rows, columns = concrete(x.shape[0]), concrete(x.shape[1])
     largest, turn = _LARGEST[digits], sum(0x80 << 8 * i for i in range(digits))
     shape = (rows, digits, columns // SCALED, SCALED // 4)
+    cut = (digits, columns // block, block // SCALED, SCALED // 16, 4)
+
+    def stored(x: Tensor) -> Tensor:
+        """By vectors of four words, of all blocks the first ones first."""
+        if block == SCALED:
+            return x.contiguous()
+        return x.reshape(cut).permute(0, 2, 3, 1, 4).contiguous().permute(0, 3, 1, 2, 4).reshape(shape)
+
     wide = x.reshape(rows, 1, columns // SCALED, SCALED // 4, 4)
     four = [wide[..., i] for i in range(4)]
     if rows == 1:
         a, b, c, d = (t.abs() for t in four)
         top = a.maximum(b).maximum(c.maximum(d)).max(-1, keepdim=True).maximum(_LEAST)
         ratio = largest / top
-        scales = (top * (1 / largest)).expand(*shape).contiguous()[:, 0, :, 0]
+        scales = stored((top * (1 / largest)).expand(*shape))[:, 0, :, 0]
     else:  # too much to look at anew for every word: threads share 32 numbers
         found = x.reshape(rows, columns // SCALED, SCALED).abs().max(-1).maximum(_LEAST)
         scales = _by_column(found * (1 / largest))
@@ -276,14 +285,14 @@ def _in_bytes_at_once(x: Tensor, digits: int, run: int) -> tuple[Tensor, Tensor,
     shifts = (Tensor.arange(digits, device=x.device) * 8).cast(dt.int32).reshape(digits, 1, 1)
     bytes_ = [((((t * ratio).rint().cast(dt.int32) + turn) ^ turn) >> shifts) & 255 for t in four]
     word = bytes_[0] | (bytes_[1] << 8) | (bytes_[2] << 16) | (bytes_[3] << 24)
-    words = (word.contiguous() if rows == 1 else _by_column(word)).reshape(rows, digits, -1)
+    words = (stored(word) if rows == 1 else _by_column(word)).reshape(rows, digits, -1)
     if not run:
         return words, scales, None
     if rows > 1:
         return words, scales, _by_column(x.reshape(rows, columns // run, run).sum(-1))
-    cut = (columns // SCALED, SCALED // run, run // 4)
-    total = ((four[0] + four[1]) + (four[2] + four[3])).reshape(rows, 1, *cut).sum(-1, keepdim=True)
-    sums = total.expand(rows, digits, *cut).reshape(*shape).contiguous()
+    parts = (columns // SCALED, SCALED // run, run // 4)
+    total = ((four[0] + four[1]) + (four[2] + four[3])).reshape(rows, 1, *parts).sum(-1, keepdim=True)
+    sums = stored(total.expand(rows, digits, *parts).reshape(*shape))
     return words, scales, sums[:, 0].reshape(rows, -1)
 
 

@@ -10,17 +10,19 @@ import pytest
 from morok import Tensor
 from morok.device.cuda.device import program_of
 from morok.device.interpreter import run_kernel
+from morok.dtype import int32
 from morok.ir.arithmetic.arrays import storage
-from morok.ir.node import toposort
+from morok.ir.node import UOp, toposort
 from morok.ir.ops import AxisKind, Ops
 from morok.llm import load
 from morok.llm.matrix import Packed
 from morok.llm.model import Linear, Norm
 from morok.llm.words import LANES, WORD_FORMATS, Stored
+from morok.optimize.facts import output_loops, reads_of
 from morok.optimize.record import applied
 from tests.gpu.kernels import cubin
 from tests.llm import files
-from tests.optimize.plans import an_h200, empty, planned
+from tests.optimize.plans import Planned, an_h200, empty, planned
 
 pytest.importorskip("tokenizers", reason="texts need the package tokenizers")
 
@@ -85,6 +87,53 @@ def test_threads_without_a_byte_to_write_leave() -> None:
     alone = after.split("if (", 1)[0]
     assert "for (" not in alone and "g3[" not in alone and after.count("if (") == 1
     assert cubin(text)
+
+
+@pytest.mark.parametrize("form", ["Q8_0", "Q4_K"])
+@pytest.mark.parametrize("columns", [4096, 14336])
+def test_all_multiprocessors_make_bytes(form: str, columns: int) -> None:
+    """A thread looks at many numbers for its word: blocks are small, so that there are enough of them."""
+    with an_h200() as machine:
+        found = packed_on_a_gpu(form, 512, columns).product(empty(1, columns, dtype="float32"))
+        program = program_of(planned([found.uop], machine)[0].before, machine)
+        assert math.prod(int(n) for (n,) in program.grid) >= 90
+
+
+def test_what_neighbours_multiply_lies_side_by_side() -> None:
+    """Threads beside each other have blocks beside each other, and read vectors of four words of them."""
+    with an_h200() as machine:
+        found = packed_on_a_gpu("Q4_K", 4096, 14336).product(empty(1, 14336, dtype="float32"))
+        kernels = planned([found.uop], machine)
+        product = next(p for p in kernels if any(n.op is Ops.DOT4 for n in toposort(p.before)))
+        left = [a for a in reads_of(product.before) if a.node.dtype is int32 and not a.moves(rows(product))]
+        blocks = next(r for r in toposort(product.before) if r.op is Ops.RANGE and int(r.src[0].arg) == 56)
+        assert left and {a.step(blocks) for a in left} == {4}
+
+
+def rows(product: Planned) -> UOp:
+    """The loop over rows that lie side by side."""
+    return next(r for r in output_loops(product.before.src[0]) if int(r.src[0].arg) == LANES)
+
+
+@pytest.mark.parametrize("form", ["Q4_K", "Q6_K", "Q8_0"])
+def test_products_of_one_row(form: str) -> None:
+    """By the emulator, beside the decoded matrix."""
+    f = WORD_FORMATS[form]
+    random = np.random.default_rng(1)
+    words = sum(c.stop - c.start for c in f.codes) // 4
+    small = 0 if f.small is None else f.small.stop - f.small.start
+    front = (2, 1024 // f.block.numbers)
+    made = Stored(
+        Tensor(random.uniform(0.001, 0.01, (*front, len(f.halves), LANES)).astype(np.float16)),
+        Tensor(random.integers(0, 256, (*front, small, LANES)).astype(np.uint8)) if small else None,
+        Tensor(random.integers(-(2**31), 2**31, (*front, words, LANES)).astype(np.int32)),
+    )
+    there = Stored(*(None if t is None else t.to("EMULATOR") for t in (made.halves, made.bytes, made.words)))
+    x = random.standard_normal((1, 1024)).astype(np.float32)
+    found = Packed(f, there, 32).product(Tensor(x, device="EMULATOR")).numpy()
+    decoded = Packed(f, made, 32).rows(Tensor(np.arange(32, dtype=np.int32))).numpy().astype(np.float64)
+    want = x.astype(np.float64) @ decoded.T
+    assert np.abs(found - want).max() < 1e-5 * np.abs(want).max()
 
 
 @pytest.mark.parametrize(("form", "rows"), [("Q8_0", 2), ("Q4_K", 4), ("Q5_K", 2)])

@@ -37,7 +37,7 @@ from morok.optimize.heuristics.gpu_matmul import matrix_product
 from morok.optimize.heuristics.gpu_register_tiles import weights_in_registers
 from morok.optimize.heuristics.gpu_rows import goes_along, share_rows
 from morok.optimize.heuristics.gpu_segments import segments
-from morok.optimize.heuristics.gpu_threads import cut, lanes_for, memory_of, threads_for
+from morok.optimize.heuristics.gpu_threads import ceil_power, cut, lanes_for, memory_of, threads_for
 from morok.optimize.heuristics.gpu_windows import windows
 from morok.optimize.heuristics.lane_rows import lane_rows_of_blocks
 from morok.optimize.loops import divides, size
@@ -47,6 +47,7 @@ FEW = 8  # steps of a reduction that is written out whatever it reads
 SHARERS = 1024  # threads of a multiprocessor that walk through the same steps
 FEWEST_TURNS = 8  # of a thread: everybody looks at all steps
 AT_ONCE = 4  # elements of a thread, where they cannot be a vector
+MANY_READS = 16  # of a thread, for one output
 SQUARE_BYTES = 256  # of a side of what is transposed at a time
 NARROW_SQUARE = 32  # elements of a side, where they have less than four bytes: columns meet in few banks
 
@@ -128,6 +129,12 @@ def spread(builder: Builder, effect: UOp) -> None:
     ordered = sorted(free, key=lambda r: (place.step(r) != 1, -int(r.arg[0])))
     first = ordered[0]
     room = min(THREADS, builder.machine.block_threads)
+    if _reads_each(effect) >= MANY_READS:  # small blocks rather than multiprocessors without one
+        loops = builder.loops.by_number.values()
+        taken = math.prod(trips(r) for r in loops if r.arg[1] is AxisKind.LOCAL)  # by effects before
+        total = taken * math.prod(trips(r) for r in free)
+        wanted = ceil_power(-(-total // builder.machine.cores))
+        room = max(builder.machine.warp, min(room, wanted)) // taken
     if place.step(first) == 1 and not _has_long_reduction(effect) and joined_by(store_of(effect)) is None:
         if transpose_through_shared(builder, effect, first):
             return
@@ -151,6 +158,12 @@ def spread(builder: Builder, effect: UOp) -> None:
         amount = threads_for(now, room, builder.machine)
         if amount > 1 and cut(builder, "LOCAL", number, amount):
             room //= amount
+
+
+def _reads_each(effect: UOp) -> int:
+    """Elements that a thread reads for an output, in reductions that are written out."""
+    steps = [[r for r in ranges(a.node) if r.arg[1] is AxisKind.UNROLL] for a in reads_of(effect)]
+    return sum(math.prod(map(trips, each)) for each in steps)
 
 
 def _has_long_reduction(effect: UOp) -> bool:
