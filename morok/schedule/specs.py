@@ -45,12 +45,16 @@ def _assigns(node: UOp) -> bool:
 
 
 def _scatters(node: UOp) -> bool:
-    """Rows go to places along the first axis. The places are memory: each is read when its turn comes."""
+    """Rows go to places along the first axis, or the one behind those that places have as well. The places
+    are memory, or computed of it: each is read when its turn comes."""
     x, places, rows = node.src
     own, where, parts = shape(x), shape(places), shape(rows)
     if own is None or where is None or parts is None or not own:
         return False
-    return places.dtype.is_bounded_int and parts == (*where, *own[1:]) and is_view(places)
+    apart = len(where) + len(own) - 1 - len(parts)
+    if apart < 0 or own[:apart] != where[:apart] or parts != (*where, *own[apart + 1 :]):
+        return False
+    return places.dtype.is_bounded_int and (apart > 0 or is_view(places))
 
 
 def _runs_along(node: UOp) -> bool:

@@ -443,7 +443,9 @@ def share(builder: Builder) -> None:
         plain = [r for r in output_loops(first) if r.arg[1] is AxisKind.LOOP and trips(r) >= wanted]
         even = [r for r in plain if _balanced(trips(r), wanted)]
         outer = sorted(even, key=lambda r: _repeated(loops, r))[:1]
-    for some, least in ((outer, wanted), (candidates, 4 * wanted), (candidates, wanted)):
+    in_order = any(r.arg[1] is AxisKind.ORDERED for r in output_loops(first))
+    fewest = 2 if in_order else wanted  # steps in order take long
+    for some, least in ((outer, wanted), (candidates, 4 * wanted), (candidates, fewest)):
         for r in some:
             if trips(r) >= least and builder.do("THREAD", int(r.arg[0])):
                 return

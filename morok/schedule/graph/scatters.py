@@ -16,19 +16,22 @@ A place that few others are beside gets several copies, which steps take in turn
 end: updates of one place wait for each other. Where the table is much larger than what comes to it, sums are
 made in a small one: each place has the number of its first step there. All by the time of a grid, beside that
 of threads which walk through all steps and take those of their own places (`actions/partition.py`).
+
+On a processor every core takes a run of steps, in order, with its own table; they are joined in the end.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import final
 
 from morok.dtype import DType, float32, float64, identity, int8, int16, int32, int64, uint8, uint16
 from morok.ir.build import bitcast, cast
 from morok.ir.infer import Shape, Size, numel, size_node
 from morok.ir.memory import device_of, memory_joins
-from morok.ir.movement import found_rows, iota, reduce_axis, reshape, spread_to
+from morok.ir.movement import found_rows, iota, pad, reduce_axis, reshape, shrink, spread_to
 from morok.ir.node import UOp, alu, const, make, toposort
 from morok.ir.ops import Op, Ops
 from morok.machine.devices import machine_of
@@ -40,6 +43,9 @@ from morok.schedule.graph.whole_floats import Floats
 from morok.schedule.indexing import known_shape
 
 MOST_STEPS = 1 << 31
+MOST_TABLES = 16
+STEPS_OF_ROW = 2  # of a core, for every row of its table: filling and joining these is little beside them
+_PLAIN = frozenset((Ops.CAST, Ops.BITCAST, Ops.CHECK, Ops.CONST, Ops.IOTA, Ops.DEFINE_VAR, Ops.BIND))
 WHY = "steps that meet in a place come in any order"
 
 
@@ -136,8 +142,10 @@ def _for_machine(node: UOp, machine: Machine, in_place: bool) -> UOp | None:
     """What a scatter becomes; None: it stays as it is."""
     table, places, rows = node.src
     sizes = (*known_shape(table), *known_shape(rows))
-    if machine.scatters is None or machine.grid is None or not known_shape(places) or 0 in sizes:
+    if not known_shape(places) or 0 in sizes:
         return None
+    if machine.scatters is None or machine.grid is None:
+        return None if machine.block_threads else _by_cores(node, machine)
     count = numel(known_shape(places))
     flat = reshape(places, (count,))
     places = _narrow(flat, known_shape(table)[0])
@@ -270,6 +278,54 @@ def _copies(steps: Steps, rows: int, width: int, op: Op | None) -> int:
         return 1
     wanted = machine.cores * rates.updates * rates.meeting * rates.crowd / lines
     return 1 << max(0, int(min(wanted, steps.most / rows / 8)) - 1).bit_length()
+
+
+# --- runs of steps
+
+
+def _by_cores(node: UOp, machine: Machine) -> UOp | None:
+    """Every core joins a run of steps in a table of its own. None where that is no sooner: rows that are wide
+    enough are shared by columns, and steps that take a place have one order."""
+    (table, places, rows), op = node.src, node.arg
+    own, dtype = known_shape(table), table.dtype
+    count, height = numel(known_shape(places)), own[0]
+    if op is None or dtype.is_bool or not isinstance(count, int) or not isinstance(height, int):
+        return None
+    if height >= MOST_STEPS:
+        return None
+    wide = elements(own[1:])
+    cores = min(machine.cores, count // (STEPS_OF_ROW * height), MOST_TABLES)
+    shared = wide * dtype.itemsize >= machine.cores * machine.line_bytes
+    if cores < 2 or shared or count * wide < machine.rates.shared_work:
+        return None
+    run = -(-count // cores)
+    flat, rows = _in_kernel(reshape(places, (count,))), reshape(rows, (count, *own[1:]))
+    if extra := run * cores - count:  # of the last run, which go nowhere
+        one = const(int64, 1)
+        longer = pad(alu(Ops.ADD, cast(flat, int64), one), ((0, extra),))
+        flat = alu(Ops.SUB, longer, one)
+        rows = pad(rows, ((0, extra), *((0, 0) for _ in own[1:])))
+    nothing = -0.0 if op is Ops.ADD and dtype.is_float else identity(op.name, dtype)  # -0 + 0 is no -0
+    tables = _filled(nothing, dtype, (cores, *own))
+    joined = _put(tables, reshape(flat, (cores, run)), reshape(rows, (cores, run, *own[1:])), op)
+    whole = [(0, n) for n in own]
+    each = [reshape(shrink(joined, ((n, n + 1), *whole)), own) for n in range(cores)]
+    return alu(op, table, reduce(lambda a, b: alu(op, a, b), each))
+
+
+def _in_kernel(places: UOp) -> UOp:
+    """Places as they are computed of memory, element by element; as they are stored, where it takes more."""
+    found = _computed(places)
+    todo, seen = [found], {found}
+    while todo:
+        node = todo.pop()
+        if node.op in STORED:
+            continue
+        if not (node.op.is_alu or node.op.is_movement or node.op in _PLAIN):
+            return places
+        todo += [s for s in node.src if s not in seen]
+        seen.update(node.src)
+    return found
 
 
 # --- one place

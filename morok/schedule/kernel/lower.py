@@ -118,21 +118,26 @@ class Lowering:
         return effect if self.running is None else replace_loops(effect, dict([_in_order(self.running)]))
 
     def scatter(self, assign: UOp) -> UOp:
-        """Rows that go to places known when it runs. Two may meet in one: those loops keep their order."""
+        """Rows that go to places known when it runs. Two may meet in one: those loops keep their order.
+
+        Axes that target and places both begin with are apart: each of their steps has its own places.
+        """
         target, value, places = assign.src
-        count = len(known_shape(places))
+        own, count = known_shape(target), len(known_shape(places))
+        apart = count + len(own) - 1 - len(known_shape(value))
         indices = tuple(
-            ZERO if size == 1 else new_loop(size, axis, AxisKind.ORDERED if axis < count else AxisKind.LOOP)
+            ZERO if size == 1 else new_loop(size, axis, kind)
             for axis, size in enumerate(known_shape(value))
+            for kind in [AxisKind.ORDERED if apart <= axis < count else AxisKind.LOOP]
         )
         here.origin = assign.origin or INTERNAL
         row = cast(self.lower(places, indices[:count]), index_dtype)
         exists = alu(
             Ops.AND,
             alu(Ops.CMPLT, const(index_dtype, -1), row),
-            alu(Ops.CMPLT, row, size_node(known_shape(target)[0])),
+            alu(Ops.CMPLT, row, size_node(own[apart])),
         )
-        address = self.address(target, (row, *indices[count:]), exists)
+        address = self.address(target, (*indices[:apart], row, *indices[count:]), exists)
         result = self.lower(value, indices)
         here.origin = assign.origin or INTERNAL
         if assign.arg is not None:

@@ -35,7 +35,8 @@ def number_ranges(kernel: UOp, ctx: object = None) -> UOp:
 def _ordered_loops(kernel: UOp, order: list[UOp]) -> list[UOp]:
     """Loops over outputs, those first that more of the hoisted reductions depend on; ordered ones stay.
 
-    Along ordered loops rows are put in place, which is outermost; or something runs, which is innermost.
+    Along ordered loops rows are put in place, which is outermost but for loops that have places of their own;
+    or something runs, which is innermost.
     """
     loops: dict[UOp, int] = {}
     for effect in kernel.src:
@@ -46,7 +47,16 @@ def _ordered_loops(kernel: UOp, order: list[UOp]) -> list[UOp]:
     ordered = [r for r in loops if r.arg[1] is AxisKind.ORDERED]
     free = [r for r in loops if r.arg[1] is not AxisKind.ORDERED]
     outer = sorted(free, key=lambda r: (votes[r], loops[r]))
-    return outer + ordered if scan_loops(order) else ordered + outer
+    if scan_loops(order):
+        return outer + ordered
+    apart = {r for n in order if n.op is Ops.INDEX and not ranges(n).isdisjoint(ordered) for r in _placed(n)}
+    return [r for r in outer if r in apart] + ordered + [r for r in outer if r not in apart]
+
+
+def _placed(access: UOp) -> frozenset[UOp]:
+    """The loops that say which place is read, of an access to such a place."""
+    inside = [n for n in toposort(access.src[1]) if n.op is Ops.INDEX]
+    return frozenset().union(*(ranges(n) for n in inside))
 
 
 def _ends_in_order(kernel: UOp) -> UOp:

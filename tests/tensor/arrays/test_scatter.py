@@ -171,3 +171,45 @@ def test_what_was_scattered_is_contiguous_already() -> None:
     np.add.at(expected, at, rows)
     assert np.array_equal(kept.numpy(), expected.reshape(-1))
     assert np.array_equal(again.numpy(), expected * 3) and np.array_equal(twice.numpy(), expected * 2)
+
+
+@pytest.mark.parametrize("reduce", ["sum", "prod", "amax", "amin"])
+@pytest.mark.parametrize(
+    ("steps", "height", "rest", "dtype"),
+    [
+        (70_001, 100, (), "float32"),
+        (70_003, 7, (3,), "float32"),
+        (90_001, 64, (2,), "int64"),
+        (131_074, 30_000, (), "float64"),
+    ],
+)
+def test_runs_of_steps(reduce: str, steps: int, height: int, rest: tuple[int, ...], dtype: str) -> None:
+    """Cores of a processor have tables of their own."""
+    rng = np.random.default_rng(steps)
+    places = rng.integers(-height, height, steps)
+    table = (rng.standard_normal((height, *rest)) * 4).astype(dtype)
+    rows = (rng.standard_normal((steps, *rest)) * 4).astype(dtype)
+    if reduce == "prod":
+        rows = np.where(rng.random(rows.shape) < 0.001, 2, 1).astype(dtype)
+    index = np.broadcast_to(places.reshape(-1, *(1 for _ in rest)), rows.shape).copy()
+    x, i, r = (Tensor(a, device="CPU") for a in (table, index, rows))
+    want = table.astype("float64" if "float" in dtype else dtype)
+    join: Any = {"sum": np.add, "prod": np.multiply, "amax": np.maximum, "amin": np.minimum}[reduce]
+    join.at(want, places, rows.astype(want.dtype))
+    most = np.abs(rows).sum() / height  # of what comes to a place, and 24 bits of it are kept
+    np.testing.assert_allclose(x.scatter_reduce(0, i, r, reduce=reduce).numpy(), want, 1e-6, 2.0**-22 * most)
+
+
+def test_runs_of_steps_keep_zeros() -> None:
+    """What nothing comes to is as it was, to the sign of a zero; who is outside is told."""
+    table = np.full(100, -0.0, np.float32)
+    places = np.random.default_rng(0).integers(0, 50, 70_001)
+    x, i = Tensor(table, device="CPU"), Tensor(places, device="CPU")
+    assert np.signbit(
+        x.scatter_add(0, i, Tensor(np.full(70_001, -0.0, np.float32), device="CPU")).numpy()
+    ).all()
+    places[-1] = 100
+    with pytest.raises(IndexError, match="index 100 is outside"):
+        x.scatter_add(
+            0, Tensor(places, device="CPU"), Tensor(np.ones(70_001, np.float32), device="CPU")
+        ).numpy()
