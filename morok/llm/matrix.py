@@ -16,13 +16,15 @@ from typing import final
 import numpy as np
 
 from morok import dtype as dt
+from morok.ir.node import alu
 from morok.ir.ops import Ops
 from morok.llm.words import LANES, WORD_FORMATS, Stored, WordFormat, WordPart
 from morok.machine.devices import machine_of
 from morok.machine.machine import Machine
 from morok.nn.blocks import BlockFormat
+from morok.tensor.core import operand, require_shape
 from morok.tensor.elementwise.arithmetic import binary
-from morok.tensor.sizes import concrete
+from morok.tensor.sizes import broadcast_shapes, concrete
 from morok.tensor.tensor import Tensor
 
 FEW_ROWS = 16  # rows on the left that are multiplied as bytes; for more the matrix is decoded first
@@ -103,8 +105,6 @@ class Packed:
         """Bytes by bytes; scales multiply the sums of groups."""
         rows, block = concrete(x.shape[0]), self.form.block
         parts, on_grid = self.form.parts(self.stored), bool(self._machine.block_threads)
-        if on_grid:  # which turns sums to floats as fast as it multiplies them
-            parts = tuple(part.by_group() for part in parts)
         whole = parts[0].factor is not None
         if on_grid:
             run = block.shape[-1] if parts[0].offset is not None else 0
@@ -116,10 +116,13 @@ class Packed:
             words, scales = in_bytes(x, self.digits, scaled, self.stored.words.device)
             totals = [t.sum(-1) for t in block.select(x, 1)]
         left = _select(words, block, 4)  # (n, digits, blocks, groups, words) for each part
-        value = self._with_factors(parts, left, scales) if whole else self._by_scale(parts, left, scales)
-        for total, offset in _offsets(parts, totals):
-            term = offset.unsqueeze(1) * _across(total if on_grid else total.contiguous())
-            value = value + (term.sum(tuple(range(3, len(term.shape) - 1))) if whole else term)
+        if whole and on_grid:  # which turns sums to floats as fast as it multiplies them
+            value, whole = self._by_block(parts, left, scales, totals), False
+        else:
+            value = self._with_factors(parts, left, scales) if whole else self._by_scale(parts, left, scales)
+            for total, offset in _offsets(parts, totals):
+                term = offset.unsqueeze(1) * _across(total if on_grid else total.contiguous())
+                value = value + (term.sum(tuple(range(3, len(term.shape) - 1))) if whole else term)
         found = value.sum(tuple(range(2, len(value.shape) - 1)))  # (rows / LANES, n, LANES)
         if rows == 1:
             return found.reshape(1, -1)
@@ -129,16 +132,43 @@ class Packed:
 
     def _by_scale(self, parts: tuple[WordPart, ...], left: list[Tensor], scales: Tensor) -> Tensor:
         """Every group has a scale of its own: (rows / LANES, n, blocks, groups, LANES)."""
-        twice = scales.unsqueeze(-1).expand(*scales.shape, 2).reshape(scales.shape[0], -1)
-        factors = _select(twice, self.form.block, SCALED // 2)
+        factors, on_grid = self._scales_of_groups(scales), bool(self._machine.block_threads)
         total: Tensor | None = None
         for together in _same_scale(parts):
             found = [_sum_of_products(together, left, digit) for digit in range(self.digits)]
             first, part = together[0]
-            term = _joined(found) * _across(factors[first][..., 0]) * part.scale.unsqueeze(1)
+            term = _joined(found, at_once=on_grid) * _across(factors[first][..., 0]) * part.scale.unsqueeze(1)
             total = term if total is None else total + term
         assert total is not None
         return total
+
+    def _by_block(
+        self, parts: tuple[WordPart, ...], left: list[Tensor], scales: Tensor, totals: list[Tensor]
+    ) -> Tensor:
+        """Whole factors of groups multiply the scales of the numbers on the left, and what a block has in
+        common comes last: (rows / LANES, n, blocks, groups, LANES)."""
+        factors = self._scales_of_groups(scales)
+        value: Tensor | None = None
+        for at, part in enumerate(parts):
+            assert part.factor is not None
+            found = [_sum_of_products([(at, part)], left, digit) for digit in range(self.digits)]
+            factor = _across(factors[at][..., 0]) * part.factor.cast(dt.float32).unsqueeze(1)
+            value = _plus_product(_joined(found, at_once=True), factor, value)
+        assert value is not None
+        value = value * parts[0].scale.unsqueeze(1)
+        if not totals:
+            return value
+        offset: Tensor | None = None
+        for total, part in zip(totals, parts, strict=True):
+            assert part.least is not None
+            offset = _plus_product(part.least[1].unsqueeze(1), _across(total), offset)
+        assert offset is not None and parts[0].least is not None
+        return value + offset * parts[0].least[0].unsqueeze(1)
+
+    def _scales_of_groups(self, scales: Tensor) -> list[Tensor]:
+        """The scales of the numbers on the left, as groups have them."""
+        twice = scales.unsqueeze(-1).expand(*scales.shape, 2).reshape(scales.shape[0], -1)
+        return _select(twice, self.form.block, SCALED // 2)
 
     def _with_factors(self, parts: tuple[WordPart, ...], left: list[Tensor], scales: Tensor) -> Tensor:
         """Groups have whole factors, and blocks a scale: (rows / LANES, n, blocks, LANES)."""
@@ -327,14 +357,26 @@ def _sum_of_products(parts: list[tuple[int, WordPart]], left: list[Tensor], digi
     return sum(products[1:], products[0]).sum(-2, dtype=dt.int32)
 
 
-def _joined(found: list[Tensor], wide: bool = False) -> Tensor:
-    """Sums of digits as one number each. The lower two fit an integer together, unless they are wide."""
+def _joined(found: list[Tensor], wide: bool = False, at_once: bool = False) -> Tensor:
+    """Sums of digits as one number each. The lower two fit an integer together, unless they are wide. The
+    upper ones times a power of two are exact, so they may be multiplied and added at once."""
     if len(found) == Q8:
         return found[0].cast(dt.float32)
     low, middle, high = found
     if wide:
         return high.cast(dt.float32) * 65536.0 + (middle.cast(dt.float32) * 256.0 + low.cast(dt.float32))
-    return high.cast(dt.float32) * 65536.0 + (middle * 256 + low).cast(dt.float32)
+    upper, lower = high.cast(dt.float32), (middle * 256 + low).cast(dt.float32)
+    if at_once:
+        return _plus_product(upper, Tensor.full((1,), 65536.0, device=upper.device), lower)
+    return upper * 65536.0 + lower
+
+
+def _plus_product(x: Tensor, y: Tensor, z: Tensor | None) -> Tensor:
+    """x · y + z with one rounding, or x · y."""
+    if z is None:
+        return x * y
+    sizes = broadcast_shapes(*map(require_shape, (x.uop, y.uop, z.uop)))
+    return x._new(alu(Ops.MULACC, *(operand(t.uop, sizes) for t in (x, y, z))))
 
 
 def _same_scale(parts: tuple[WordPart, ...]) -> list[list[tuple[int, WordPart]]]:

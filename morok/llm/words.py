@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from typing import final
@@ -49,18 +49,14 @@ class Stored:
 class WordPart:
     """Numbers of each block: scale · codes + offset. Words are int32 (…, groups, words, lanes), four signed
     bytes each; scale and offset have one number per group: (…, groups, lanes). Where there is a factor, a
-    whole number for each group, scale is that of the block and multiplies it."""
+    whole number for each group, scale is that of the block and multiplies it. The offset may be the product
+    of such two as well, which are `least` then."""
 
     words: Tensor
     scale: Tensor
     offset: Tensor | None = None
     factor: Tensor | None = None
-
-    def by_group(self) -> WordPart:
-        """The same with a scale for every group and no factor."""
-        if self.factor is None:
-            return self
-        return replace(self, scale=self.scale * self.factor.cast(dt.float32), factor=None)
+    least: tuple[Tensor, Tensor] | None = None  # of a block, of a group
 
     def values(self) -> Tensor:
         """The numbers themselves, (…, groups, numbers, lanes)."""
@@ -293,11 +289,12 @@ def _eight_groups(s: Stored, codes: Callable[[int, int], Tensor]) -> tuple[WordP
     found = []
     scales, minima = _six_bits(s)
     for four in (0, 1):
-        one, least = _cut(scales[four], 2, 2), _cut(_half(s, 1) * minima[four].cast(dt.float32), 2, 2)
+        one, two = _cut(scales[four], 2, 2), _cut(minima[four].cast(dt.float32), 2, 2)
         for half in (0, 1):
             place = len(one.shape) - 2
-            picked, offset = (t.narrow(place, half, 1).squeeze(place) for t in (one, least))
-            found.append(WordPart(codes(four, half), _half(s, 0), -offset, picked.cast(dt.int32)))
+            picked, least = (t.narrow(place, half, 1).squeeze(place) for t in (one, two))
+            d, m, factor = _half(s, 0), -_half(s, 1), picked.cast(dt.int32)
+            found.append(WordPart(codes(four, half), d, m * least, factor, (m, least)))
     return tuple(found)
 
 
@@ -336,12 +333,12 @@ def _q6_k(s: Stored) -> tuple[WordPart, ...]:
 
 def _q2_k(s: Stored) -> tuple[WordPart, ...]:
     packed, q = _cut(_small(s, 0, 16), 2, 4, 2), _words(s, 0, 2, 2, 4)
-    d, m = (_cut(_half(s, i), 1, 1) for i in (0, 1))
+    d, m = _cut(_half(s, 0), 1, 1), -_cut(_half(s, 1), 1, 1)
     found = []
     for pair in range(4):
         both = _quarter(packed, pair)
-        least = (both >> 4).cast(dt.float32)
-        found.append(WordPart(_field(q, 2 * pair, 2, 0), d, -(m * least), (both & 15).cast(dt.int32)))
+        least, factor = (both >> 4).cast(dt.float32), (both & 15).cast(dt.int32)
+        found.append(WordPart(_field(q, 2 * pair, 2, 0), d, m * least, factor, (m, least)))
     return tuple(found)
 
 

@@ -115,7 +115,7 @@ def rows(product: Planned) -> UOp:
     return next(r for r in output_loops(product.before.src[0]) if int(r.src[0].arg) == LANES)
 
 
-@pytest.mark.parametrize("form", ["Q4_K", "Q6_K", "Q8_0"])
+@pytest.mark.parametrize("form", ["Q2_K", "Q4_K", "Q6_K", "Q8_0"])
 def test_products_of_one_row(form: str) -> None:
     """By the emulator, beside the decoded matrix."""
     f = WORD_FORMATS[form]
@@ -152,6 +152,16 @@ def test_a_thread_reads_codes_of_several_rows_at_once(form: str, rows: int, shap
     bounds = re.search(r"__launch_bounds__\((\d+), (\d+)\)", program.text)
     assert bounds is not None and int(bounds[1]) * int(bounds[2]) >= 384
     assert not spills(cubin(program.text))
+
+
+def test_scales_of_blocks_multiply_once() -> None:
+    """What a block has in common multiplies the sum of four groups, with the factors of these in it."""
+    with an_h200() as machine:
+        found = packed_on_a_gpu("Q4_K", 4096, 4096).product(empty(1, 4096, dtype="float32"))
+        text = program_of(planned([found.uop], machine)[1].before, machine).text
+    body = text[: text.index("__syncthreads")]
+    products = len(re.findall(r"float x\d+ = x[\w.]+ \* ", body))
+    assert products <= 8 * 4 and body.count("__fmaf_rn") <= 12 * 4  # four rows, four groups of each
 
 
 def test_rows_on_the_left_leave_a_thread_two_of_the_matrix() -> None:
