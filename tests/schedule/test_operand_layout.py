@@ -25,7 +25,7 @@ def copied(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Axes]]:
 
     def note(x: UOp, axes: Axes) -> UOp:
         new = turned(x, axes)
-        if x is operand_layout._base(x):
+        if x is operand_layout.base_of(x):
             found.append(axes)
         return new
 

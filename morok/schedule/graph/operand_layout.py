@@ -135,7 +135,7 @@ def _with_last(node: UOp, last: int) -> UOp:
     return permute(kept, [axes.index(a) for a in range(len(axes))])
 
 
-def _base(x: UOp) -> UOp:
+def base_of(x: UOp) -> UOp:
     """What a factor is made of, without views and conversions to a wider type; memory by its axes."""
     while x.op.is_movement or (x.op is Ops.CAST and x.src[0].dtype.itemsize < x.dtype.itemsize):
         if x.op is Ops.RESHAPE and x.src[0].op in STORED:
@@ -152,7 +152,7 @@ def _formed(x: UOp, form: Axes | Packed | Longer) -> UOp:
 
 def _packed(x: UOp) -> UOp:
     """A factor of which the view that has the fewest elements is memory of its own, in memory's type."""
-    base = _base(x)
+    base = base_of(x)
     views = [x]
     while views[-1] is not base:
         views.append(views[-1].src[0])
@@ -170,7 +170,7 @@ def _packed(x: UOp) -> UOp:
 
 def _lengthened(x: UOp, form: Longer) -> UOp:
     """A factor whose memory has longer rows."""
-    base = _base(x)
+    base = base_of(x)
     if x is not base:
         return x.replace((_lengthened(x.src[0], form), *x.src[1:]))
     sizes = known_shape(x)
@@ -181,7 +181,7 @@ def _lengthened(x: UOp, form: Longer) -> UOp:
 
 def _turned(x: UOp, axes: Axes) -> UOp:
     """A factor whose memory has its axes in another order."""
-    base = _base(x)
+    base = base_of(x)
     if x is not base:
         return x.replace((_turned(x.src[0], axes), *x.src[1:]))
     kept = make(Ops.CONTIGUOUS, x.dtype, (permute(x, list(axes)),), REASON, x.origin)
@@ -193,11 +193,11 @@ def _axes_of_operands(node: UOp, machine: Machine) -> Layout:
     product = contraction_at(node) if machine.grid is not None and machine.products is not None else None
     if product is None or min(product.rows, product.columns) < 2 or product.work < LEAST_WORK:
         return AS_IT_IS
-    bases = [_base(s) for s in node.src[0].src]
+    bases = [base_of(s) for s in node.src[0].src]
     types = {b.dtype for b in bases}
     if len(types) > 1 or bases[0] is bases[1] or not units_for(bases[0].dtype, node.dtype, machine):
         return AS_IT_IS
-    reads = _reads(node, bases)
+    reads = reads_of_operands(node, bases)
     if reads is None:
         return AS_IT_IS
     found = [_order(bases[n], reads[n], reads[1 - n], machine) for n in range(2)]
@@ -244,7 +244,7 @@ def _is_of_use(turn: Turn | None, mine: Read, other: Read) -> bool:
     own = [r for r in mine.steps if r.arg[1] is AxisKind.LOOP and r not in other.steps]
     innermost = max(own, key=_number)
     return turn.last is innermost or not any(
-        k.arg[1] is AxisKind.REDUCE and _trips(k) < _trips(innermost) and _meet(innermost, k, mine)
+        k.arg[1] is AxisKind.REDUCE and trips(k) < trips(innermost) and meet(innermost, k, mine)
         for k in mine.steps
     )
 
@@ -264,7 +264,7 @@ def _axis_of(node: UOp, r: UOp, reads: list[Read]) -> int | None:
     loops = sorted({k for read in reads for k in read.steps if k.arg[1] is AxisKind.LOOP}, key=_number)
     sizes = known_shape(node)
     axes = [a for a, n in enumerate(sizes) if n != 1]
-    if [sizes[a] for a in axes] != [_trips(k) for k in loops]:
+    if [sizes[a] for a in axes] != [trips(k) for k in loops]:
         return None
     return axes[loops.index(r)]
 
@@ -303,10 +303,7 @@ def _by_threads(product: GraphContraction, bases: list[UOp], reads: list[Read], 
     nbytes = sum(elements(known_shape(b)) * b.dtype.itemsize for b in bases)
     nbytes += product.rows * product.columns * product.batch * product.inputs.itemsize
     offsets = any(
-        r.arg[1] is AxisKind.LOOP
-        and k.arg[1] is AxisKind.REDUCE
-        and _trips(r) < _trips(k)
-        and _meet(r, k, read)
+        r.arg[1] is AxisKind.LOOP and k.arg[1] is AxisKind.REDUCE and trips(r) < trips(k) and meet(r, k, read)
         for read in reads
         for r, k in permutations(read.steps, 2)
     )
@@ -315,7 +312,7 @@ def _by_threads(product: GraphContraction, bases: list[UOp], reads: list[Read], 
 
 def _line(product: GraphContraction, found: Sequence[Turn | None], node: UOp, machine: Machine) -> Line:
     """The loop of the sum that operands will lie along; all steps where it is none."""
-    along = [_trips(f.last) for f in found if f is not None and f.last.arg[1] is AxisKind.REDUCE]
+    along = [trips(f.last) for f in found if f is not None and f.last.arg[1] is AxisKind.REDUCE]
     count = min(along, default=product.steps)
     unit = min(u.k for u in units_for(product.inputs, node.dtype, machine))
     return Line(count, -(-count // unit) * unit)
@@ -323,16 +320,16 @@ def _line(product: GraphContraction, found: Sequence[Turn | None], node: UOp, ma
 
 def _slides(read: Read) -> bool:
     """Whether outputs and steps come to the same place by different ways."""
-    return any(r.arg[1] is not k.arg[1] and _meet(r, k, read) for r, k in combinations(read.steps, 2))
+    return any(r.arg[1] is not k.arg[1] and meet(r, k, read) for r, k in combinations(read.steps, 2))
 
 
-def _meet(r: UOp, k: UOp, read: Read) -> bool:
+def meet(r: UOp, k: UOp, read: Read) -> bool:
     """Whether two loops come to the same place by different ways."""
     a, b = abs(read.steps[r]), abs(read.steps[k])
-    return a < b * _trips(k) and b < a * _trips(r)
+    return a < b * trips(k) and b < a * trips(r)
 
 
-def _reads(node: UOp, bases: list[UOp]) -> list[Read] | None:
+def reads_of_operands(node: UOp, bases: list[UOp]) -> list[Read] | None:
     """How a product reads its operands, if these were memory; None where that is no plain sum."""
     kernel = on_memory(node, set(bases).__contains__)
     if kernel is None:
@@ -369,18 +366,18 @@ def _order(base: UOp, mine: Read, other: Read, machine: Machine) -> Turn | None:
     if not along:
         return None
     windows = any(_overlap(sorted(rs, key=lambda r: abs(mine.steps[r])), mine) for rs in moving.values())
-    if _trips(along[0]) >= lanes and not _overlap(along, mine):
+    if trips(along[0]) >= lanes and not _overlap(along, mine):
         if mine.steps[along[0]] == 1:
             return None
         if abs(mine.steps[along[0]]) > 1 and not windows and _is_aligned(_dense(base, mine), lanes):
             return Turn(Packed(), along[0])
     steps = [r for r in {**mine.steps, **other.steps} if r.arg[1] is AxisKind.REDUCE]
-    longest = max(steps, key=_trips, default=None)
+    longest = max(steps, key=trips, default=None)
     single, own = _single(base, mine, machine), _own(base, mine, other, machine)
     chosen = longest if longest in single else own
     if chosen is not None and chosen is not own and own is not None and single[own] and not single[chosen]:
         chosen = own if windows else chosen  # not the images: a tile's rows are places of all of them
-    return _turn(base, mine, chosen if chosen is not None and _trips(chosen) >= lanes else None)
+    return _turn(base, mine, chosen if chosen is not None and trips(chosen) >= lanes else None)
 
 
 def _lies_along(read: Read) -> UOp | None:
@@ -395,7 +392,7 @@ def _dense(base: UOp, mine: Read) -> Read:
     for axis in reversed(range(len(sizes))):
         for r in sorted(moving.get(axis, []), key=lambda r: abs(mine.steps[r])):
             found[r] = step
-            step *= _trips(r)
+            step *= trips(r)
     return Read(found)
 
 
@@ -405,7 +402,7 @@ def _is_aligned(read: Read, lanes: int) -> bool:
     rest, row = dict(read.steps), 1
     kind = next(r.arg[1] for r, k in rest.items() if k == 1)
     while along := next((r for r, k in rest.items() if k == row and r.arg[1] is kind), None):
-        row *= _trips(along)
+        row *= trips(along)
         del rest[along]
     return all(k % lanes == 0 for k in rest.values())
 
@@ -421,7 +418,7 @@ def _longer(base: UOp, mine: Read, machine: Machine) -> Longer | None:
     along, rows = moving.get(last, []), moving.get(before[-1], []) if before else []
     if len(along) != 1 or mine.steps[along[0]] != 1 or not rows or sizes[last] % lanes == 0:
         return None
-    if any(r.arg[1] is along[0].arg[1] for r in rows) or _trips(along[0]) < lanes:
+    if any(r.arg[1] is along[0].arg[1] for r in rows) or trips(along[0]) < lanes:
         return None
     return Longer(last, -(-sizes[last] // lanes) * lanes)
 
@@ -446,10 +443,10 @@ def _single(base: UOp, mine: Read, machine: Machine) -> dict[UOp, int]:
     for axis, loops in moving.items():
         first, *others = sorted(loops, key=lambda r: abs(mine.steps[r]))
         unit = math.prod(sizes[axis + 1 :])
-        whole = _trips(first) * unit
+        whole = trips(first) * unit
         if mine.steps[first] != unit or any(mine.steps[r] % whole for r in others):
             continue
-        if (_trips(first) if others else sizes[axis]) % lanes == 0:
+        if (trips(first) if others else sizes[axis]) % lanes == 0:
             found[first] = axis
     return found
 
@@ -459,7 +456,7 @@ def _own(base: UOp, mine: Read, other: Read, machine: Machine) -> UOp | None:
     _, moving = _axes(base, mine)
     alone = [r for r, axis in _single(base, mine, machine).items() if len(moving[axis]) == 1]
     own = [r for r in alone if r.arg[1] is AxisKind.LOOP and r not in other.steps]
-    return max(own, key=_trips, default=None)
+    return max(own, key=trips, default=None)
 
 
 def _turn(base: UOp, mine: Read, chosen: UOp | None) -> Turn | None:
@@ -473,8 +470,8 @@ def _turn(base: UOp, mine: Read, chosen: UOp | None) -> Turn | None:
 
 def _overlap(loops: list[UOp], read: Read) -> bool:
     """Whether loops along one axis, slower ones last, come to the same place by different ways: a window."""
-    return any(abs(read.steps[b]) < abs(read.steps[a]) * _trips(a) for a, b in pairwise(loops))
+    return any(abs(read.steps[b]) < abs(read.steps[a]) * trips(a) for a, b in pairwise(loops))
 
 
-def _trips(r: UOp) -> int:
+def trips(r: UOp) -> int:
     return int(r.src[0].arg) if r.src[0].op is Ops.CONST else 0

@@ -13,6 +13,7 @@ from morok.rewrite.stage import Stage
 from morok.schedule.graph.boundaries import drop_copies, keep_outputs, transfer_rules
 from morok.schedule.graph.fusion import choose_buffers
 from morok.schedule.graph.operand_layout import lay_operands
+from morok.schedule.graph.padded_operands import keep_padding
 from morok.schedule.graph.scans import split_scans
 from morok.schedule.graph.scatters import scatters_in_any_order
 from morok.schedule.graph.split_reductions import split_reductions
@@ -50,6 +51,10 @@ GRAPH_STAGES: tuple[Stage, ...] = (
     _graph(
         "1.5b", "scatters", "steps that meet in a place come in any order", scatters_in_any_order,
         "the device that each is computed on, and the time of what would result", when=Ops.SCATTER,
+    ),
+    _graph(
+        "1.5c", "padded operands", "pictures with their padding, where offsets of windows meet it",
+        keep_padding, "how a product reads its operands, and the time of both", when=Ops.PAD,
     ),
     _graph(
         "1.6", "split reductions", "long ones in two stages, if the knob says so", split_reductions,
