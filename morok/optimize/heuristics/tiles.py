@@ -19,14 +19,16 @@ from __future__ import annotations
 import math
 
 from morok.ir.infer import closed_ranges, ranges
-from morok.ir.node import UOp, toposort
+from morok.ir.node import toposort
 from morok.ir.ops import AxisKind, Ops
 from morok.machine.machine import Machine
 from morok.optimize.actions.pack import packed_value
 from morok.optimize.contraction import FEWEST_STEPS, Contraction, contraction_of
 from morok.optimize.facts import Access, access, functions, output_loops, store_of, trips, value_bytes, weight
 from morok.optimize.heuristics.builder import Builder
-from morok.optimize.loops import gate_of, size
+from morok.optimize.heuristics.k_blocks import tile_k_blocks
+from morok.optimize.heuristics.packing import fitting, follows, join_steps, pack, steps_of
+from morok.optimize.loops import size
 
 FEWEST_REUSES = 2  # of a panel that is worth packing
 WORTH_PACKING = 128  # columns that share the packed rows, where rows need not be packed
@@ -130,12 +132,12 @@ def tile(builder: Builder, product: Contraction, is_remainder: bool = False) -> 
         return False
     if row_axis != i:
         _cache_result(builder, product, (row_axis, height), (lane_axis, width // lanes))
-    steps = [int(k.arg[0]) for k in _steps_of(product.reduce)]
+    steps = [int(k.arg[0]) for k in steps_of(product.reduce)]
     if panel is not None:
-        _pack(builder, panel, steps, lane_axis)
+        pack(builder, panel, steps, lane_axis)
     if packs_rows is not None and row_axis != i:
-        _pack(builder, packs_rows, [i, *steps], row_axis)
-        _join_steps(builder, steps)
+        pack(builder, packs_rows, [i, *steps], row_axis)
+        join_steps(builder, steps)
     else:
         _walk(builder, product, steps)
     if peeled:
@@ -179,13 +181,15 @@ def _packs_rows(builder: Builder, product: Contraction) -> Access | None:
         return None
     steps = frozenset(closed_ranges(product.reduce))
     reads = [a for a in product.along_i if steps <= ranges(a.node) and a.buffer >= 0]
-    if len(reads) != 1 or trips(product.j) < FEWEST_REUSES * machine.lanes(product.reduce.dtype):
+    if trips(product.j) < FEWEST_REUSES * machine.lanes(product.reduce.dtype):
         return None
+    if len({packed_value(builder.loops, a.node) for a in reads}) != 1:
+        return None  # what is computed of several reads is one value, wherever it is begun with
     read = reads[0]
     one = math.prod(map(trips, steps)) * value_bytes(product.reduce)
     if size(product.i) is None and trips(product.i) * one > machine.local_bytes * 3 // 4:
         return None  # all rows at once, as many as there may be: where blocks end nobody knows
-    if all(read.step(k) != 1 for k in steps) or packed_value(builder.loops, read.node) is not read.node:
+    if _lies_apart(builder, product, read):
         return read
     if size(product.i) is None:
         return None
@@ -194,31 +198,39 @@ def _packs_rows(builder: Builder, product: Contraction) -> Access | None:
     return None if fits or reuses < WORTH_PACKING else read
 
 
+def _lies_apart(builder: Builder, product: Contraction, read: Access) -> bool:
+    """Whether rows jump in memory, or are computed first."""
+    steps = closed_ranges(product.reduce)
+    return all(read.step(k) != 1 for k in steps) or packed_value(builder.loops, read.node) is not read.node
+
+
 def _tile_blocks(
     builder: Builder, product: Contraction, shape: tuple[int, int], panel: Access, rows: Access
 ) -> bool:
     """Cuts the tile and packs both operands.
 
     A stretch of panels is packed at once. Then come blocks of rows: as many tiles as fit the second cache are
-    packed, and all panels of the stretch pass over them. Threads share the stretches, or the rows if these
-    are more, since what is not shared is packed by each of them.
+    packed, and all panels of the stretch pass over them; where all rows fit, one panel after the other.
+    Threads share the stretches, or the rows if these are more, since what is not shared is packed by each.
     """
     height, width = shape
-    machine = builder.machine
+    machine, apart = builder.machine, _lies_apart(builder, product, rows)
     j, i = _innermost(builder, product, int(product.j.arg[0]), int(product.i.arg[0]))
     i, j = _innermost(builder, product, i, j)
     panels, tiles = -(-trips(product.j) // width), -(-trips(product.i) // height)
-    others = math.prod(trips(r) for r in output_loops(product.effects[0]) if r not in (product.i, product.j))
-    shares = machine.cores if builder.shares and others < machine.cores else 1
+    shares = _shares(builder, product)
     by_rows = shares > 1 and trips(product.i) > 2 * trips(product.j)
     step_bytes = math.prod(map(trips, closed_ranges(product.reduce))) * value_bytes(product.reduce)
     pieces = -(-panels * width * step_bytes // (machine.local_bytes // 2))
     if not by_rows:
         pieces = shares * -(-pieces // shares)
     stretch = -(-panels // min(panels, pieces))
-    block = _fitting(
-        -(-tiles // shares) if by_rows else tiles, machine.l2_bytes // 2 // (height * step_bytes)
-    )
+    own = -(-tiles // shares) if by_rows else tiles
+    block = fitting(own, machine.l2_bytes // 2 // (height * step_bytes))
+    if apart and tile_k_blocks(builder, product, shape, (panel, rows), (i, j), shares):
+        return True
+    if block == own:  # all rows stay in the cache: panels need not be packed before others are used
+        stretch = min(stretch, max(1, machine.ahead_of_use // (width * step_bytes)))
     whole = block * height * (shares if by_rows else 1)
     if trips(product.j) % (stretch * width):
         builder.do("PADTO", j, stretch * width)
@@ -243,20 +255,14 @@ def _tile_blocks(
     if row_axis != inner_i:
         vectors = width * value_bytes(product.reduce) // machine.vector_bytes
         _cache_result(builder, product, (row_axis, height), (lane_axis, vectors))
-    steps = [int(k.arg[0]) for k in _steps_of(product.reduce)]
+    steps = [int(k.arg[0]) for k in steps_of(product.reduce)]
     for read, outer, axis in ((panel, inner_j, lane_axis), (rows, inner_i, row_axis)):
         around = [outer] if outer in builder.loops.by_number and outer != axis else []
-        _pack(builder, read, [*around, *steps], axis)
-    _join_steps(builder, steps)
+        pack(builder, read, [*around, *steps], axis)
+    join_steps(builder, steps)
     if shares > 1 and inner_j != j:
         builder.do("THREAD", j)
     return True
-
-
-def _fitting(count: int, most: int) -> int:
-    """How many of so many are taken at a time, where `most` fit: such that few are left for nothing."""
-    choices = range(1, max(1, min(count, most)) + 1)
-    return min(choices, key=lambda n: (-(-count // n) * (n + 0.01), -n))
 
 
 def _tile_remainder(builder: Builder) -> None:
@@ -298,8 +304,8 @@ def _with_joined_columns(builder: Builder, product: Contraction) -> Contraction:
             y
             for y in output_loops(product.effects[0])
             if y.arg[1] is AxisKind.LOOP and y is not j and y is not product.i and size(y) is not None
-            if all(_follows(a, y, j, columns) for a in others) and y in ranges(panel)
-            if cheaper or _follows(product.along_j[0], y, j, columns)
+            if all(follows(a, y, j, columns) for a in others) and y in ranges(panel)
+            if cheaper or follows(product.along_j[0], y, j, columns)
         ]
         if not found or not builder.do("JOIN", int(found[0].arg[0]), int(j.arg[0])):
             return product
@@ -314,10 +320,10 @@ def _row_bytes(product: Contraction) -> int:
     return trips(product.i) * steps * value_bytes(product.reduce)
 
 
-def _follows(a: Access, outer: UOp, inner: UOp, count: int) -> bool:
-    """Whether one step of the outer loop moves an access as far as all steps of the inner one."""
-    steps = a.step(outer), a.step(inner)
-    return None not in steps and steps[0] == count * (steps[1] or 0)
+def _shares(builder: Builder, product: Contraction) -> int:
+    """Threads that share rows or columns; one where there are enough other loops."""
+    others = math.prod(trips(r) for r in product.outputs if r not in (product.i, product.j))
+    return builder.machine.cores if builder.shares and others < builder.machine.cores else 1
 
 
 def _shares_rows(builder: Builder, product: Contraction, height: int, width: int) -> bool:
@@ -331,29 +337,10 @@ def _shares_rows(builder: Builder, product: Contraction, height: int, width: int
     return builder.shares and not enough and trips(product.i) >= 2 * height * machine.cores
 
 
-def _steps_of(reduce: UOp) -> list[UOp]:
-    """The loops of a reduction, outer ones first."""
-    return sorted(closed_ranges(reduce), key=lambda k: int(k.arg[0]))
-
-
-def _join_steps(builder: Builder, steps: list[int]) -> None:
-    """Makes one plain loop of the steps where all reads allow it."""
-    while len(steps) > 1:
-        a, b = steps[-2:]
-        outer, inner = builder.loops.by_number.get(a), builder.loops.by_number.get(b)
-        if outer is None or inner is None or size(inner) is None:
-            break
-        reads = [n for n in builder.loops.order if n.op is Ops.INDEX and not n.dtype.is_ptr]
-        moving = (access(n) for n in reads if outer in ranges(n) or inner in ranges(n))
-        if not all(_follows(r, outer, inner, trips(inner)) for r in moving) or not builder.do("JOIN", a, b):
-            break
-        steps.pop(-2)
-
-
 def _walk(builder: Builder, product: Contraction, steps: list[int]) -> None:
     """Makes one plain loop of the steps where all reads allow it, and takes two of them at a time."""
-    loops = _steps_of(product.reduce)
-    _join_steps(builder, steps)
+    loops = steps_of(product.reduce)
+    join_steps(builder, steps)
     last = builder.loops.by_number.get(steps[-1])
     if last is None or not builder.machine.lane_operands:
         return
@@ -394,37 +381,3 @@ def _innermost(builder: Builder, product: Contraction, i: int, j: int) -> tuple[
         j = i if j == other else j
         i = other
     return i, j
-
-
-def _pack(builder: Builder, read: Access, steps: list[int], lane_axis: int) -> None:
-    """Copies the panel, whole vectors at a time.
-
-    Steps that no condition depends on are the innermost ones of the copy: what is known of the padding around
-    a picture is worked out once for all of its channels.
-    """
-    loops = builder.loops
-    columns = loops.by_number[lane_axis]
-    node = next(n for n in loops.order if _is_read(n, read.buffer) and columns in ranges(n))
-    axes = [k for k in steps if k in loops.by_number and loops.by_number[k] in ranges(node)]
-    first = loops.next_number()
-    if not builder.do("PACK", read.buffer, 0, (*axes, lane_axis)):
-        return
-    gate = gate_of(node)
-    guarded = frozenset() if gate is None else ranges(gate)
-    free = [first + n for n, k in enumerate(axes) if loops.by_number[k] not in guarded]
-    bound = [first + n for n, k in enumerate(axes) if loops.by_number[k] in guarded]
-    now = {n: n for n in (*free, *bound)}  # what the loops of the copy are called
-    if free and bound and len(free) == 1 and free[0] < bound[-1]:
-        if builder.do("SWAP", free[0], bound[-1]):
-            now[free[0]], now[bound[-1]] = bound[-1], free[0]
-    where = access(node)
-    lanes = builder.machine.lanes(node.dtype)
-    builder.do("UPCAST", first + len(axes))
-    along = [first + n for n, k in enumerate(axes) if where.step(loops.by_number[k]) == 1]
-    if along and lanes > 1 and where.step(columns) != 1:
-        builder.do("UPCAST", now[along[0]], lanes)  # whole vectors are read and turned
-
-
-def _is_read(node: UOp, buffer: int) -> bool:
-    is_read = node.op is Ops.INDEX and not node.dtype.is_ptr
-    return is_read and node.src[0].op is Ops.DEFINE_GLOBAL and node.src[0].arg == buffer
