@@ -73,7 +73,9 @@ def test_a_norm_before_a_product_takes_no_kernel_of_its_own() -> None:
         x, found = Norm(1e-5, empty(4096, dtype="float32")).before([weight], empty(1, 4096, dtype="float32"))
         kernels = planned([(x[:, :512] + weight(found)).uop], machine)
         assert len(kernels) == 2 and "GROUP" in kernels[0].names
-        assert math.prod(int(n) for (n,) in program_of(kernels[0].before, machine).grid) == 128
+        program = program_of(kernels[0].before, machine)
+        assert math.prod(int(n) for (n,) in program.grid) == 128
+        assert math.prod(program.block) == 512  # who wait for one another
 
 
 def test_threads_without_a_byte_to_write_leave() -> None:

@@ -25,6 +25,7 @@ from morok.optimize.loops import divides, size
 KEPT = 32  # elements of a row that a thread may keep in registers
 WANTED = 8  # elements that a thread should have, where the row is long enough
 WANTED_AGAIN = 32  # the same where the row is walked several times: fewer threads wait for one another
+FEWEST = 16  # elements of a thread that is one of many for a row: all of them wait for one another
 BLOCK = 256  # threads of a block of several rows
 LONG_BLOCK = 1024
 AT_ONCE = 4  # vectors under way in a loop over a long row
@@ -215,7 +216,8 @@ def row_threads(length: int, vectors: int, rows: int, walks: int, machine: Machi
     """Threads for one row: some elements each; more threads where few rows have to fill the machine."""
     wanted = ceil_power(-(-length // (WANTED if walks == 1 else WANTED_AGAIN)))
     needed = ceil_power(-(-machine.cores * LONG_BLOCK // max(1, rows)))
-    threads = max(min(wanted, LONG_BLOCK // 2), min(needed, LONG_BLOCK))
+    most = ceil_power(-(-length // FEWEST))
+    threads = max(min(wanted, LONG_BLOCK // 2), min(needed, most, LONG_BLOCK))
     if walks > 1 and length > KEPT * LONG_BLOCK // 2:
         threads = LONG_BLOCK  # few rows at a time, so that the second walk finds its row in the cache
     return min(threads, ceil_power(vectors), power(machine.block_threads))
