@@ -10,6 +10,7 @@ Matrix units, asynchronous copies and their like are written by the functions in
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -264,10 +265,11 @@ def _identifier(arg: Any) -> str:
     return re.sub(r"\W", "_", str(arg))
 
 
-def render(linear: UOp, name: str, buffers: int = 0) -> Program:
+def render(linear: UOp, name: str, buffers: int = 0, cores: int = 0) -> Program:
     """The kernel as CUDA C, ready for a compiler.
 
     `buffers` is how many it was written with: the caller passes all, also those that are not needed now.
+    `cores` are the multiprocessors that it is for, if that is known.
     """
     writer = _Kernel(linear.src, name)
     writer.write()
@@ -281,7 +283,9 @@ def render(linear: UOp, name: str, buffers: int = 0) -> Program:
     block = tuple(writer.block.get(i, 1) for i in range(max(writer.block, default=0) + 1))
     grid = tuple(writer.grid.get(i, (1,)) for i in range(max(writer.grid, default=0) + 1))
     shared, declarations = _shared(writer)
-    text, first = _text(writer, arguments, variables, count, declarations, block)
+    known = all(len(n) == 1 for n in grid) and cores > 0
+    most = -(-math.prod(int(n[0]) for n in grid) // cores) if known else READERS  # blocks of a multiprocessor
+    text, first = _text(writer, arguments, variables, count, declarations, block, most)
     return Program(
         name,
         text,
@@ -376,8 +380,10 @@ def _text(
     count: int,
     declarations: list[str],
     block: tuple[int, ...],
+    most: int,
 ) -> tuple[str, int]:
-    """The text, and the number of the line at which the instructions begin."""
+    """The text, and the number of the line at which the instructions begin. No multiprocessor has more than
+    `most` blocks."""
     used = {a.number: a for a in arguments}
     parameters = []
     # what is const and restrict the compiler reads through a cache that is right as long as nobody writes
@@ -401,7 +407,7 @@ def _text(
     if _registers(writer.instructions) >= MANY_REGISTERS:
         bounds += ", 1"
     elif threads <= READERS and _read_at_once(writer.instructions) >= READ_AHEAD:
-        bounds += f", {READERS // threads}"
+        bounds += f", {min(most, READERS // threads)}"
     head = f'extern "C" __global__ void __launch_bounds__({bounds}) {writer.name}({", ".join(parameters)}) {{'
     helpers = [HELPERS[name] for name in writer.arithmetic.helpers]
     before = "\n".join([*helpers, *writer.helpers, head, *declarations, *EARLY])

@@ -156,6 +156,15 @@ def test_a_thread_reads_codes_of_several_rows_at_once(form: str, rows: int, shap
     assert not spills(cubin(program.text))
 
 
+@pytest.mark.parametrize(("rows", "bounds"), [(4096, "(128, 2)"), (6144, "(128, 3)"), (28672, "(64, 8)")])
+def test_few_blocks_have_more_registers(rows: int, bounds: str) -> None:
+    """No room is kept for more blocks than a multiprocessor gets."""
+    with an_h200() as machine:
+        found = packed_on_a_gpu("Q4_K", rows, 4096).product(empty(1, 4096, dtype="float32"))
+        program = program_of(planned([found.uop], machine)[1].before, machine)
+    assert f"__launch_bounds__{bounds}" in program.text
+
+
 def test_scales_of_blocks_multiply_once() -> None:
     """What a block has in common multiplies the sum of four groups, with the factors of these in it."""
     with an_h200() as machine:

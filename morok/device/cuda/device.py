@@ -49,7 +49,7 @@ def program_of(ast: UOp, machine: Machine, title: str = "") -> Program:
 
     count = count_buffers(ast)
     linear = instructions(optimize(ast, machine), machine, title)
-    program = render(linear, f"k{hexdigest(ast)[:16]}", count)
+    program = render(linear, f"k{hexdigest(ast)[:16]}", count, machine.cores)
     show_code(title or program.name, "CUDA C", lambda: program.text)
     return program
 

@@ -118,7 +118,7 @@ def lower_for(ast: UOp, machine: Machine, title: str = "") -> UOp:
 
     linear = instructions(optimize(ast, machine), machine, title)
     if current() is not None or knobs.DEBUG.value >= 4:  # what a GPU would get
-        program = render(linear, f"k{hexdigest(ast)[:16]}")
+        program = render(linear, f"k{hexdigest(ast)[:16]}", cores=machine.cores)
         show_code(title, "CUDA C", lambda: program.text)
         show_program(program, lambda: compile_ptx(program.text, machine.arch, title))
     return linear
