@@ -22,7 +22,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from morok import Tensor, Variable, jit, no_grad, profile
+from morok import Tensor, Variable, jit, knobs, no_grad, profile
 from morok.device.registry import default_device, get_device
 from morok.llm.config import Config, Rotation
 from morok.llm.generate import ACTIVATIONS
@@ -103,7 +103,7 @@ def step_of(model: Decoder, texts: int, at: int) -> tuple[Any, Any]:
     if texts == 1:
         one = Steady(jit(model.token))
         place = Variable("at", 0, CONTEXT - 1).bind(at)
-        return (lambda: one(token, caches, 0, place)), one
+        return knobs.override(EARLY_START=True)(lambda: one(token, caches, 0, place)), one
     many = Steady(jit(model.together))
     places = Tensor(np.full(texts, at, np.int32)).realize()
     last = Variable("last", 1, CONTEXT + 1).bind(at + 1)

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache, partial
 from threading import RLock
 from typing import Any
 
 import numpy as np
 
+from morok import knobs
 from morok.device.registry import default_device, get_device
 from morok.errors import ArgumentError, FormatError
 from morok.llm import config as configs
@@ -82,10 +84,15 @@ class Model:
         self._texts = 0  # rows of the caches
         self.caches: list[Cache] = []
         self._lock = RLock()  # plans and caches serve one step at a time
-        on_host = get_device(device or default_device()).on_host
-        self._least = LEAST_ON_HOST if on_host else LEAST_CHUNK
+        self._on_host = get_device(device or default_device()).on_host
+        self._least = LEAST_ON_HOST if self._on_host else LEAST_CHUNK
 
     # --- logits
+
+    def _one_by_one(self) -> AbstractContextManager[None]:
+        """Around a step of one text: a grid's kernels for it are so short that the next one is brought there
+        while they run. Those for several texts fill it, and would have less room."""
+        return nullcontext() if self._on_host else knobs.override(EARLY_START=True)
 
     def reserve(self, texts: int) -> None:
         """Caches for so many texts at the same time. What they held is forgotten where they grow."""
@@ -144,7 +151,8 @@ class Model:
                 part = list(rest)
                 for n, token in enumerate(part):
                     row = self._row(np.array([token], np.int32))
-                    logits = self._token(row, self.caches, *self._at_slot(slot, same + n))
+                    with self._one_by_one():
+                        logits = self._token(row, self.caches, *self._at_slot(slot, same + n))
                     slot.tokens.append(token)
             else:
                 part = list(rest[:CHUNK])

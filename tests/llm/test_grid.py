@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from morok import Tensor
+from morok import Tensor, knobs
 from morok.device.cuda.device import program_of
 from morok.device.interpreter import run_kernel
 from morok.dtype import int32
@@ -45,6 +45,27 @@ def test_texts_on_a_grid(tmp_path: Path, packed: bool, cache_type: str) -> None:
     for row, tokens in zip(found, texts, strict=True):
         assert row is not None
         assert np.abs(row - files.llama_logits(weights, tokens)[-1]).max() < 0.1
+
+
+@pytest.mark.parametrize(("device", "early"), [("EMULATOR", True), ("CPU", False)])
+def test_kernels_of_one_text_start_early(tmp_path: Path, device: str, early: bool) -> None:
+    """Those of several texts fill a grid by themselves."""
+    path = tmp_path / "tiny.gguf"
+    files.tiny_llama(path)
+    model = load(path, device=device, context=32)
+    model.reserve(2)
+    seen = []
+
+    def step(*args: object) -> Tensor:
+        seen.append(knobs.EARLY_START.value)
+        return Tensor(np.zeros((2, 8), np.float32), device="CPU")
+
+    model._token = model._together = step  # type: ignore[assignment]
+    slots = [model.new_slot() for _ in range(2)]
+    for slot in slots:
+        model.advance(slot, [5])
+    model.advance_together([(slot, [5, 6]) for slot in slots])
+    assert seen == [early, early, False]
 
 
 def packed_on_a_gpu(form: str, rows: int, columns: int) -> Packed:
