@@ -47,6 +47,7 @@ from tests.proof.lists import changed, once
 
 pytest.importorskip("z3")
 from morok.proof.kernels.linear import Step, meets
+from morok.proof.kernels.points import count
 from morok.proof.kernels.safety import Findings, Judge, examine
 
 CPU_LIKE = Machine("cpu", vector_bytes=16, threads=True, wide_index=True)
@@ -467,3 +468,9 @@ def test_without_time_only_what_takes_none_is_shown() -> None:
     assert not whole.open and not whole.left
     assert not short.open and short.left["bounds"] > 0
     assert short.kinds["bounds"] + short.left["bounds"] == whole.kinds["bounds"]
+
+
+def test_more_points_than_a_float_can_say() -> None:
+    """Conditions on many words that are read are left to the solver."""
+    words = [variable(f"w{i}", int64.min, int64.max, int64) for i in range(20)]
+    assert count(*(alu(Ops.CMPLT, w, const(int64, 0)) for w in words)) == float("inf")

@@ -38,7 +38,7 @@ def count(*roots: UOp) -> float:
     for leaf in leaves_of(*roots):
         ends = interval_of(leaf)
         sizes.append(math.inf if ends is None else max(0, ends[1] - ends[0] + 1))
-    return 0.0 if 0 in sizes else float(math.prod(sizes))
+    return 0.0 if 0 in sizes else math.prod(map(float, sizes))  # infinite beyond the largest float
 
 
 def counterexample(claim: UOp, given: Sequence[UOp]) -> dict[str, Any] | None:
