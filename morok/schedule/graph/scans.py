@@ -25,12 +25,13 @@ from morok.schedule.indexing import known_shape
 
 RUN = 8  # elements of a run that is written out
 WHOLE = 16  # elements of a row that is written out as it is
-WHOLE_OF_FEW = 128  # the same where there are few
+PAIRS = 1 << 20  # of elements and those up to them, which take less time than one more kernel
 SHORT = 64  # elements of a row that one thread of a GPU walks along, if that is soon done or neighbours help
 FEW = 1 << 16  # elements that are soon done
 FEW_RUNS = 1 << 17  # sums of runs that are taken in longer ones
 BESIDE = 32  # threads of a warp: so many rows in neighbouring places are read together
 LONG_RUN = 32  # of a run that one thread walks along
+LONGER_RUNS = (64, 128)  # of few elements, if so their sums are written out
 
 
 def split_scans(sink: UOp, ctx: object = None) -> UOp:
@@ -126,9 +127,11 @@ def _runs(x: UOp, op: Op, axis: int) -> UOp:
     walks = elements(sizes[axis + 1 :]) >= BESIDE
     # more steps of a thread take less time than more kernels; a loop loses the sign of sums of -0
     few = elements(sizes) <= FEW_RUNS and not x.dtype.is_float
-    if size <= (SHORT if walks else WHOLE_OF_FEW if few else WHOLE):
+    if size <= (SHORT if walks else WHOLE) or (few and not walks and _pairs(sizes, axis, 1) <= PAIRS):
         return scan_axis(x, op, axis) if walks else written_out(x, op, axis)
     run = LONG_RUN if walks or few else RUN
+    if few and not walks:
+        run = next((n for n in (run, *LONGER_RUNS) if _pairs(sizes, axis, n) <= PAIRS), run)
     count = -(-size // run)
     rows = reshape(_filled(x, op, axis, count * run - size), _resized(sizes, axis, count, run))
     totals = _kept(reshape(reduce_axis(rows, op, [axis + 1]), _resized(sizes, axis, count)))
@@ -137,6 +140,12 @@ def _runs(x: UOp, op: Op, axis: int) -> UOp:
     inside = scan_axis(rows, op, axis + 1) if walks else written_out(rows, op, axis + 1)
     joined = alu(op, expand(before, known_shape(inside)), inside)
     return _part(reshape(joined, _resized(sizes, axis, count * run)), axis, 0, size)
+
+
+def _pairs(sizes: Shape, axis: int, run: int) -> int:
+    """Of sums of runs and all sums up to them."""
+    count = -(-elements((sizes[axis],)) // run)
+    return elements(_resized(sizes, axis, count)) * count
 
 
 def _recurrence(factor: UOp, added: UOp, axis: int) -> UOp:

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from morok import Tensor, Variable, jit, knobs
-from morok.dtype import float32
+from morok.dtype import float32, int32
 from morok.ir import movement
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import AxisKind, Op, Ops
@@ -197,6 +197,17 @@ def test_gpus_get_runs(sizes: tuple[int, ...], axis: int, in_one: bool) -> None:
     rows = movement.scan_axis(movement.reshape(memory, sizes), Ops.ADD, axis)
     root = UOp(Ops.SINK, float32, (rows,))
     assert any(n.op is Ops.SCAN_AXIS for n in toposort(split_scans(root))) is in_one
+
+
+@pytest.mark.parametrize(("size", "kernels"), [(1000, 1), (1 << 16, 3), (1 << 17, 3), (1 << 20, 5)])
+def test_few_whole_numbers_take_few_kernels(size: int, kernels: int) -> None:
+    """Sums of runs, all of which each of them is written out of, and the runs after them."""
+    memory = UOp(Ops.PARAM, int32, (), (0, size, "CUDA"))
+    node = in_runs(movement.scan_axis(memory, Ops.ADD, 0))
+    kept = [n for n in toposort(node) if n.op is Ops.CONTIGUOUS]
+    assert len(kept) + 1 == kernels
+    x = RNG.integers(-9, 10, min(size, 70_000)).astype(np.int32)
+    same(Tensor(x)._new(in_runs(movement.scan_axis(as_uop(Tensor(x)), Ops.ADD, 0))), x.cumsum(dtype=np.int32))
 
 
 def test_runs_keep_the_sign_of_zeros() -> None:
