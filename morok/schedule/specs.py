@@ -46,7 +46,8 @@ def _assigns(node: UOp) -> bool:
 
 def _scatters(node: UOp) -> bool:
     """Rows go to places along the first axis, or the one behind those that places have as well. The places
-    are memory, or computed of it: each is read when its turn comes."""
+    are memory, or computed of it: each is read when its turn comes. They are computed only where nothing of
+    the table can change them: it has been a constant."""
     x, places, rows = node.src
     own, where, parts = shape(x), shape(places), shape(rows)
     if own is None or where is None or parts is None or not own:
@@ -54,7 +55,13 @@ def _scatters(node: UOp) -> bool:
     apart = len(where) + len(own) - 1 - len(parts)
     if apart < 0 or own[:apart] != where[:apart] or parts != (*where, *own[apart + 1 :]):
         return False
-    return places.dtype.is_bounded_int and (apart > 0 or is_view(places))
+    return places.dtype.is_bounded_int and (apart > 0 or is_view(places) or _is_constant(x))
+
+
+def _is_constant(x: UOp) -> bool:
+    while x.op.is_movement:
+        x = x.src[0]
+    return x.op is Ops.CONST
 
 
 def _runs_along(node: UOp) -> bool:

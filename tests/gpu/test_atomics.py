@@ -34,6 +34,7 @@ from tests.optimize.plans import an_h200, empty, planned
 INTS = ("bool", "int8", "uint8", "int16", "int32", "uint32", "int64", "uint64")
 FLOATS = ("float16", "float32", "float64")
 TOLERANCE = {"float16": 2e-3, "float32": 3e-7, "float64": 1e-15}
+F32 = np.finfo(np.float32)
 JOINS: dict[str, Callable[[Any, Any], Any]] = {
     "sum": lambda a, b: a + b,
     "amax": np.maximum,
@@ -124,6 +125,31 @@ def test_what_is_no_number_and_what_is_small_or_large(dtype: Any) -> None:
         np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.usefixtures("at_once")
+@pytest.mark.parametrize("width", [1, 3])
+def test_sums_by_size(width: int) -> None:
+    """Into a table of zeros: every float goes to the sum of its size. Nothing of any falls off."""
+    inf, nan = np.inf, np.nan
+    most, least, normal = (float(x) for x in (F32.max, F32.smallest_subnormal, F32.tiny))
+    coming = {
+        0: [inf, 1], 1: [-inf, 4], 2: [inf, -inf], 3: [-0.0, 0.0], 4: [nan, 1], 5: [inf, nan],
+        6: [most, most], 7: [least, 2 * least], 8: [most, -most], 9: [1e20, 1, -1e20],
+        10: [normal, -least], 11: [-most, least], 12: [1.5, -1.5], 13: [2.0**-20, -(2.0**30), 2.0**30],
+    }  # fmt: skip
+    places = np.array([k for k, values in coming.items() for _ in values])
+    new = np.array([v for values in coming.values() for v in values], np.float32)
+    rows = np.repeat(new[:, None], width, 1) * np.float32(1 if width == 1 else 0.5)
+    got = Tensor.zeros(15, width, device=DEVICE).index_add(0, on(places), on(rows)).numpy()
+    beyond = {0: inf, 1: -inf, 2: nan, 4: nan, 5: nan}
+    want = np.zeros((15, width), np.float32)
+    with np.errstate(over="ignore"):
+        for k in range(15):
+            exact = beyond[k] if k in beyond else math.fsum(rows[places == k, 0].tolist())
+            want[k] = np.float32(exact)
+    np.testing.assert_array_equal(got, want)
+    assert not np.signbit(got[[3, 8, 12, 14]]).any()
+
+
 def test_the_gradient_of_an_embedding() -> None:
     """Of a table with fewer rows than tokens, and of a tall one; also in half precision."""
     random = np.random.default_rng(1)
@@ -200,9 +226,15 @@ def scattered(rows: int, count: int, dtype: str, how: str | None = "sum") -> Ten
     return empty(rows, dtype=dtype).scatter(0, empty(count, dtype="int64"), new, how)
 
 
+def into_zeros(rows: int, count: int) -> Tensor:
+    places, new = empty(count, dtype="int64"), empty(count, dtype="float32")
+    return Tensor.zeros(rows, device=new.device).scatter_add(0, places, new)
+
+
 PROGRAMS: dict[str, tuple[Callable[[], Tensor], int, float]] = {
     # kernels, and bytes in units of what has to be read and written once
     "16 M into 1 M": (lambda: scattered(1 << 20, 1 << 24, "float32"), 6, 2.6),
+    "16 M into 1 M zeros": (lambda: into_zeros(1 << 20, 1 << 24), 3, 3.8),
     # few lines of memory: in copies, which was measured on an H200 (1.5 ms without, for whole numbers)
     "16 M into 1,000": (lambda: scattered(1000, 1 << 24, "float32"), 8, 4.5),
     "16 M into 7": (lambda: scattered(7, 1 << 24, "float32"), 8, 4.5),

@@ -217,6 +217,8 @@ class Chooser:
         sides = self.decides.get(node if scatters is None else scatters, NOWHERE).stored()
         kernel.product = self.product_in(value)
         self.ask(value, Use(kernel, indices, (), sides=sides))
+        if scatters is not None:
+            self.ask(scatters.src[1], Use(kernel, indices[: len(known_shape(scatters.src[1]))], ()))
 
     def ask(self, node: UOp, use: Use) -> None:
         if node.op in STORED:

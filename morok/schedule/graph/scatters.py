@@ -4,7 +4,7 @@ the result is that of one order all the same.
     whole numbers added, the largest, the smallest   as they are: no order changes these
     the largest or smallest float                    of whole numbers that order as floats do
     rows that take a place, the last one stays       the largest step number of each place; its row is read
-    floats added                                     as whole numbers, each place with a unit of its own
+    floats added                                     as whole numbers, in units of a place or by their sizes
     or                                               sorted by their places, in segments (`segments.py`)
 
 Floats as whole numbers: the largest exponent that comes to a place is found first. In units of 2^-k of it,
@@ -22,6 +22,7 @@ On a processor every core takes a run of steps, in order, with its own table; th
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -39,7 +40,7 @@ from morok.machine.grid_time import memory_clocks
 from morok.machine.machine import Machine
 from morok.schedule.costs import STORED, elements
 from morok.schedule.graph.segments import KERNELS, MOVED, PAIR, bare_rows, segment_sums
-from morok.schedule.graph.whole_floats import Floats
+from morok.schedule.graph.whole_floats import BySize, Floats
 from morok.schedule.indexing import known_shape
 
 MOST_STEPS = 1 << 31
@@ -396,8 +397,7 @@ def _key(x: UOp, kind: DType, op: Op) -> UOp:
 
 def _last(steps: Steps) -> UOp:
     """Every place takes the row of its last step, or keeps what it has."""
-    nobody = _filled(-1, int32, (steps.height,))
-    last = _put(nobody, steps.places, steps.number, Ops.MAX)
+    last = _put(_filled(-1, int32, (steps.height,)), steps.places, steps.number, Ops.MAX)
     there = alu(Ops.CMPLT, const(int32, -1), last)
     row = found_rows(steps.rows, last)
     return alu(Ops.WHERE, steps.beside_rows(there, steps.height), row, steps.table)
@@ -411,8 +411,7 @@ def _sum(steps: Steps) -> UOp | None:
     dtype = steps.table.dtype
     limbs = 2 if dtype is float64 else 1
     height, most = elements((steps.height,)), steps.most
-    wide = elements(steps.rest)
-    width = int32.itemsize + limbs * int64.itemsize
+    wide, width = elements(steps.rest), int32.itemsize + limbs * int64.itemsize
     result = _table_bytes(steps, dtype.itemsize)
     copies = _copies(steps, height, int64.itemsize, Ops.ADD)
     dense = 2 * width * wide * (height + copies * height) + result
@@ -422,9 +421,13 @@ def _sum(steps: Steps) -> UOp | None:
         for kernels, nbytes in ((3 + 2 * limbs + (copies > 1), dense), (6 + 2 * limbs, small))
     ]
     best, _, nbytes = min(ways)
-    sooner = min(best, _walk_clocks(steps))
+    sizes = BySize.of(most) if dtype is float32 and _is_zero(steps.table) and copies == 1 else None
+    by_size = math.inf if sizes is None else _by_size_clocks(steps, sizes)
+    sooner = min(best, by_size, _walk_clocks(steps))
     if _segments_clocks(steps) < sooner:
         return _by_segments(steps)
+    if sizes is not None and by_size == sooner:
+        return _by_size(steps, sizes)
     if best > sooner:
         return None
     return _by_first_steps(steps) if nbytes == small else _by_places(steps, copies)
@@ -447,9 +450,29 @@ def _by_segments(steps: Steps) -> UOp:
 
 
 def _is_zero(x: UOp) -> bool:
-    while x.op.is_movement:
+    while x.op.is_movement or x.op in (Ops.CAST, Ops.COPY):
         x = x.src[0]
     return x.op is Ops.CONST and x.arg == 0
+
+
+def _by_size_clocks(steps: Steps, sizes: BySize) -> float:
+    places = elements(known_shape(steps.table))
+    nbytes = (2 * sizes.sums * int64.itemsize + steps.table.dtype.itemsize) * places
+    return math.inf if sizes.sums * places >= MOST_STEPS else _clocks(steps, 3, 1, nbytes)
+
+
+def _by_size(steps: Steps, sizes: BySize) -> UOp:
+    """Each float goes to the sum of its size, of which a place has several. A table of zeros."""
+    once = steps.places.op is Ops.CONTIGUOUS and steps.places.arg == WHY  # then they need no memory
+    own = replace(steps, places=steps.places.src[0]) if once else steps
+    width = cast(size_node(numel(steps.rest)), int32)
+    total = numel(known_shape(steps.rows))
+    here = alu(Ops.MUL, alu(Ops.WHERE, own.inside, cast(own.where, int32), const(int32, 0)), width)
+    here, inside = (reshape(own.beside_rows(x, steps.count), (total,)) for x in (here, own.inside))
+    if steps.rest:
+        here = alu(Ops.ADD, here, alu(Ops.FLOORMOD, iota((total,), 0, int32), width))
+    sums = sizes.added(reshape(steps.rows, (total,)), here, inside, numel(known_shape(steps.table)))
+    return reshape(sums, known_shape(steps.table))
 
 
 def _by_first_steps(steps: Steps) -> UOp:

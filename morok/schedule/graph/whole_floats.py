@@ -4,6 +4,9 @@ same in every order, and only what they add up to is rounded.
 All are smaller than some 2^E; in units of 2^(E - k) each is below 2^k. A sum has 62 bits, so k is what is
 left when there is room for as many as are added. That is enough for floats of 32 bits. Those of 64 bits have
 two numbers, of which the second holds what is below the first.
+
+Or there are as many sums as exponents need: each float of 32 bits goes to that of its size, in units of the
+smallest float there, and nothing of it falls off. Then nobody has to know the largest one first.
 """
 
 from __future__ import annotations
@@ -12,10 +15,15 @@ from typing import NamedTuple, final
 
 from morok.dtype import DType, float32, float64, int32, int64
 from morok.ir.build import bitcast, cast
-from morok.ir.node import UOp, alu, const
+from morok.ir.infer import Size, numel, size_node
+from morok.ir.movement import iota, reduce_axis, reshape, shrink, spread_to
+from morok.ir.node import UOp, alu, const, make
 from morok.ir.ops import Ops
 
 SUM_BITS = 62
+EXPONENTS = 256  # of a float of 32 bits, the last of which is that of infinities and NaN
+BELOW_ONE = 150  # powers of two of the smallest float's unit
+SIGNS = 31  # bits in which infinities of one sign are counted
 
 
 @final
@@ -98,6 +106,76 @@ class Floats(NamedTuple):
             same = alu(Ops.CMPEQ, largest, const(int32, self.infinite + code))
             found = alu(Ops.WHERE, same, value, found)
         return alu(Ops.WHERE, alu(Ops.CMPLT, const(int32, self.top), largest), found, finite)
+
+
+@final
+class BySize(NamedTuple):
+    """Floats of 32 bits in sums by their sizes; behind these, how many infinities there are of each sign."""
+
+    span: int  # exponents that share a sum, a power of two
+
+    @classmethod
+    def of(cls, most: int) -> BySize | None:
+        room = 63 - 24 - max(0, most - 1).bit_length() + 1
+        return None if room < 2 else cls(1 << (room.bit_length() - 1))
+
+    @property
+    def sums(self) -> int:
+        return EXPONENTS // self.span + 1
+
+    def number(self, x: UOp) -> UOp:
+        """Of the sum that a float goes to."""
+        e = _exponent(x)
+        beyond = alu(Ops.CMPEQ, e, const(int32, EXPONENTS - 1))
+        by_size = alu(Ops.SHR, e, const(int32, self.span.bit_length() - 1))
+        return alu(Ops.WHERE, beyond, const(int32, self.sums - 1), by_size)
+
+    def in_units(self, x: UOp) -> UOp:
+        """A float as a whole number for its sum."""
+        b, e = bitcast(x, int32), _exponent(x)
+        digits = alu(Ops.AND, b, const(int32, (1 << 23) - 1))
+        normal = alu(Ops.CMPNE, e, const(int32, 0))
+        digits = alu(Ops.OR, digits, alu(Ops.SHL, cast(normal, int32), const(int32, 23)))
+        # exponent 0 has the unit of exponent 1
+        up = alu(Ops.AND, alu(Ops.MAX, e, const(int32, 1)), const(int32, self.span - 1))
+        size = alu(Ops.SHL, cast(digits, int64), cast(up, int64))
+        negative = alu(Ops.CMPLT, b, const(int32, 0))
+        finite = alu(Ops.WHERE, negative, alu(Ops.NEG, size), size)
+        plus, minus = const(int64, 1), const(int64, 1 << SIGNS)
+        infinite = alu(Ops.WHERE, negative, minus, plus)
+        none = alu(Ops.WHERE, alu(Ops.CMPNE, x, x), const(int64, 1 + (1 << SIGNS)), infinite)
+        return alu(Ops.WHERE, alu(Ops.CMPEQ, e, const(int32, EXPONENTS - 1)), none, finite)
+
+    def added(self, rows: UOp, here: UOp, inside: UOp, count: Size) -> UOp:
+        """What floats add up to that go to some of so many places, by memory that joins their sums."""
+        first = alu(Ops.MUL, self.number(rows), cast(size_node(count), int32))
+        comes = alu(Ops.AND, inside, alu(Ops.CMPNE, rows, const(float32, 0.0)))
+        places = alu(Ops.WHERE, comes, alu(Ops.ADD, first, here), const(int32, -1))
+        nothing = spread_to(const(int64, 0), (numel((self.sums, count)),))
+        put = make(Ops.SCATTER, int64, (nothing, places, self.in_units(rows)), Ops.ADD)
+        return self._sum(reshape(put, (self.sums, count)), count)
+
+    def _sum(self, totals: UOp, count: Size) -> UOp:
+        """Of the sums of so many places; totals are (sums, count)."""
+        finite = shrink(totals, ((0, self.sums - 1), (0, count)))
+        number = iota((self.sums - 1, count), 0, int32)
+        power = alu(Ops.MUL, number, const(int32, self.span))
+        power = alu(Ops.SUB, power, const(int32, BELOW_ONE))
+        parts = alu(Ops.MUL, cast(finite, float64), _power_of_two(power))
+        found = cast(reshape(reduce_axis(parts, Ops.ADD, (0,)), (count,)), float32)
+        signs = reshape(shrink(totals, ((self.sums - 1, self.sums), (0, count))), (count,))
+        plus = alu(Ops.CMPNE, alu(Ops.AND, signs, const(int64, (1 << SIGNS) - 1)), const(int64, 0))
+        minus = alu(Ops.CMPNE, alu(Ops.SHR, signs, const(int64, SIGNS)), const(int64, 0))
+        inf, nan = (const(float32, float(name)) for name in ("inf", "nan"))
+        below = alu(Ops.WHERE, plus, nan, const(float32, -float("inf")))
+        beyond = alu(Ops.WHERE, minus, below, inf)
+        return alu(Ops.WHERE, alu(Ops.CMPNE, signs, const(int64, 0)), beyond, found)
+
+
+def _exponent(x: UOp) -> UOp:
+    """Of a float of 32 bits, as it is stored."""
+    b = alu(Ops.SHR, bitcast(x, int32), const(int32, 23))
+    return alu(Ops.AND, b, const(int32, EXPONENTS - 1))
 
 
 def _times(x: UOp, power: UOp, in_two: bool) -> UOp:
