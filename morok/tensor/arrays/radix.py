@@ -3,10 +3,9 @@
 A pass puts rows in the order of one digit of 4 bits and keeps the order of equals. Elements are taken in
 tiles of 16. What the tiles hold of each digit, summed up digit by digit, is where their elements begin.
 
-Where one thread puts elements in places as fast as memory takes them, they are put. How often each digit came
-before an element in its tile is one running sum: a word of 64 bits holds 16 counters of 4 bits, and an
-element adds 1 to its own. On a grid every place looks for its element instead: threads that write to places
-known when they run would have to take turns. All digits of a tile are a word of 64 bits there.
+How often each digit came before an element in its tile is one running sum on a processor: a word of 64 bits
+holds 16 counters of 4 bits, and an element adds 1 to its own. On a grid tiles are longer, and each bit of the
+digits of 64 elements is a word: every thread counts for itself what is before its element in them.
 
 The k largest are found by their smallest: a few bits of it at a time, by counting how many elements are at
 least as large; a processor finds a few one after the other. Then only these are sorted. Long rows are cut
@@ -18,12 +17,13 @@ from __future__ import annotations
 import math
 
 from morok import dtype as dt
-from morok.ir.node import const
+from morok.ir.node import alu, const, make
+from morok.ir.ops import Ops
 from morok.machine.devices import machine_of
 from morok.tensor.arrays import reduce
 from morok.tensor.arrays.index import gather
 from morok.tensor.arrays.joining import cat
-from morok.tensor.arrays.movement import expand, narrow, reshape, unsqueeze
+from morok.tensor.arrays.movement import expand, narrow, permute, reshape, unsqueeze
 from morok.tensor.arrays.rows import put_rows
 from morok.tensor.core import expand_to, iota
 from morok.tensor.creation.constructors import contiguous, zeros_like
@@ -35,6 +35,8 @@ from morok.tensor.sizes import concrete_shape
 BITS = 4  # of a digit
 DIGITS = 1 << BITS
 TILE = 16  # elements: a counter of 4 bits holds how many of them come before one
+WORD = 64  # elements that a bit each of is a word, on a grid
+WORDS = 4  # of these that are a tile: there are fewer sums of digits then
 SHORT = 64  # elements of a sorted row that are all looked at instead of searched
 AT_ONCE = 2  # bits of a bound that one pass over the elements decides; of few elements twice as many
 SMALL = 1 << 16  # elements that take a pass less time than its kernel
@@ -53,23 +55,21 @@ def sorted_by_digits(x: T, bits: int, first: int) -> T:
     """Rows of whole numbers of 64 bits in the order of so many of their bits, from bit `first` on; equal ones
     stay in order."""
     rows, count = concrete_shape(x.shape)
-    extra = -count % TILE
+    extra = -count % (WORDS * WORD if machine_of(x.device).block_threads else TILE)
     if extra:  # behind everything that is as large
         tail = x._new(expand_to(const(dt.int64, -1), (rows, extra)))
         x = cat(x, tail, dim=1)
     x = contiguous(x)
+    one = _placed if machine_of(x.device).block_threads else _sorted_by_digit
     for shift in range(first, first + bits, BITS):
-        x = _sorted_by_digit(x, shift)
+        x = one(x, shift)
     return narrow(x, 1, 0, count)
 
 
 def _sorted_by_digit(x: T, shift: int) -> T:
     rows, count = concrete_shape(x.shape)
     tiles = count // TILE
-    digit = cast((reshape(x, rows, tiles, TILE) >> shift) & (DIGITS - 1), dt.int32)
-    if machine_of(x.device).block_threads:
-        return _found(x, digit)
-    digit = contiguous(digit)
+    digit = contiguous(cast((reshape(x, rows, tiles, TILE) >> shift) & (DIGITS - 1), dt.int32))
     bit = cast(digit, dt.int64) * BITS
     one = x._new(expand_to(const(dt.int64, 1), (rows, tiles, TILE))) << bit
     before = contiguous(reduce.cumsum(one, -1) - one)  # 16 counters in a word
@@ -96,32 +96,58 @@ def _put(x: T, starts: T, before: T, digit: T) -> T:
     return reshape(x._new(put_rows(zeros, flat.uop, reshape(x, rows * count).uop)), rows, count)
 
 
-def _found(x: T, digit: T) -> T:
-    """For every place its element: the digit and the tile by search, the element by counting in the tile, all
-    digits of which are one word."""
+def _placed(x: T, shift: int) -> T:
+    """Every element in its place, by all threads at once: no two have the same, so adding to nothing puts it.
+
+    Each bit of the digits of 64 elements is a word; which of these equal a digit is found for all at once.
+    Some words of each bit are a tile.
+    """
     rows, count = concrete_shape(x.shape)
-    tiles = count // TILE
-    shifts = counting(x, TILE, dt.int64) * BITS
-    word = contiguous(reduce.sum(cast(digit, dt.int64) << shifts, -1))
-    wanted = reshape(counting(x, DIGITS, dt.int32), 1, DIGITS, 1)
-    mine = [cast(eq(_digit(reshape(word, rows, 1, tiles), j), wanted), dt.int32) for j in range(TILE)]
-    held = reshape(contiguous(_total(mine)), rows, DIGITS * tiles)
+    tiles = count // (WORDS * WORD)
+    digit = reshape(x, rows, tiles, WORDS, 1, WORD) >> reshape(counting(x, BITS, dt.int64) + shift, BITS, 1)
+    words = reduce.sum((digit & 1) << counting(x, WORD, dt.int64), -1)
+    words = contiguous(permute(words, [0, 2, 3, 1]))  # neighbours in memory are those of neighbouring tiles
+    each = [[narrow(narrow(words, 1, n, 1), 2, b, 1) for b in range(BITS)] for n in range(WORDS)]
+    wanted = reshape(counting(x, DIGITS, dt.int64), 1, DIGITS, 1)
+    given = [_all_bits(wanted, b) for b in range(BITS)]
+    parts = [_popcount(_equal([reshape(w, rows, 1, tiles) for w in own], given)) for own in each]
+    held = reshape(contiguous(cast(_total(parts), dt.int32)), rows, DIGITS * tiles)
     starts = contiguous(reduce.cumsum(held, -1, dtype=dt.int32) - held)
-    place = expand(reshape(counting(x, count, dt.int32), 1, count), rows, count)
-    at = cast(places_in_rows(starts, place, True), dt.int32) - 1  # the last that does not begin behind it
-    tile = at % tiles
-    rank = place - gather(starts, -1, at)
-    there, kind = gather(word, -1, tile), at // tiles
-    so_far = [cast(eq(_digit(there, j), kind), dt.int32) for j in range(TILE)]
-    for j in range(1, TILE):
-        so_far[j] = so_far[j] + so_far[j - 1]
-    within = _total([cast(n <= rank, dt.int32) for n in so_far])
-    return contiguous(gather(x, -1, tile * TILE + within))
+    tiled = reshape(x, rows, tiles, WORDS, WORD)
+    mine = [_all_bits(tiled, shift + b) for b in range(BITS)]
+    number = reshape(counting(x, WORDS, dt.int32), 1, 1, WORDS, 1)
+    below = ~(x._new(const(dt.int64, -1)) << counting(x, WORD, dt.int64))  # the elements before one
+    parts = []
+    for n, own in enumerate(each):
+        before = where(number > n, -1, where(eq(number, n), below, 0))
+        parts.append(_popcount(_equal([reshape(w, rows, tiles, 1, 1) for w in own], mine) & before))
+    rank = _total(parts)
+    kind = cast((tiled >> shift) & (DIGITS - 1), dt.int32)
+    tile = reshape(counting(x, tiles, dt.int32), 1, tiles, 1, 1)
+    start = gather(starts, -1, reshape(kind * tiles + tile, rows, count))
+    row = reshape(counting(x, rows, dt.int64), rows, 1) * count
+    places = reshape(cast(start, dt.int64) + reshape(rank, rows, count) + row, rows * count)
+    zeros = expand_to(const(x.dtype, 0), (rows * count,))
+    put = make(Ops.SCATTER, x.dtype, (zeros, places.uop, reshape(x, rows * count).uop), Ops.ADD)
+    return reshape(x._new(put), rows, count)
 
 
-def _digit(word: T, number: int) -> T:
-    """One of the digits that a word is made of."""
-    found: T = cast((word >> (number * BITS)) & (DIGITS - 1), dt.int32)
+def _all_bits(x: T, number: int) -> T:
+    """One of the bits of a word, as all bits of a word."""
+    found: T = -((x >> number) & 1)
+    return found
+
+
+def _equal(words: list[T], digit: list[T]) -> T:
+    """Of the elements whose digits are so many words, which have a given digit."""
+    differs = [w ^ d for w, d in zip(words, digit, strict=True)]
+    while len(differs) > 1:
+        differs = [differs[0] | differs[1], *differs[2:]]
+    return ~differs[0]
+
+
+def _popcount(x: T) -> T:
+    found: T = x._new(alu(Ops.POPCOUNT, x.uop))
     return found
 
 
