@@ -105,6 +105,8 @@ def share_rows(builder: Builder) -> bool:
     vectors = max(1, longest // lanes)
     count = math.prod(map(trips, rows.outer))
     threads = row_threads(longest, vectors, count, len(walks), machine)
+    if _is_one_row(builder, rows):
+        threads = min(threads, ceil_power(-(-machine.cores * LONG_BLOCK // max(1, count))))
     matrices = matrices_of_gemv(builder, rows)
     if matrices:
         lanes = lanes_for(walks[0], matrices, machine)
@@ -165,6 +167,15 @@ def _share_reads(builder: Builder, rows: Rows, threads: int) -> bool:
         ):
             return builder.do("UPCAST", int(r.arg[0]))
     return False
+
+
+def _is_one_row(builder: Builder, rows: Rows) -> bool:
+    """Whether all outputs walk along one row, which lies in the cache: then threads that share it for one
+    output would rather have outputs of their own."""
+    if len(rows.reductions) != 1 or rows.outputs:
+        return False
+    along = [a for a in _reads_of_rows(builder, rows) if a.moves(rows.reductions[0])]
+    return bool(along) and not any(a.moves(r) for a in along for r in rows.outer)
 
 
 def _reads_of_rows(builder: Builder, rows: Rows) -> list[Access]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from morok.dtype import int32
+from morok.dtype import int32, int64
 from morok.ir.build import cast
 from morok.ir.infer import Shape, Size, size_node
 from morok.ir.movement import found_rows, iota, reduce_axis, reshape, shrink, spread_to
@@ -27,7 +27,7 @@ from morok.schedule.indexing import known_shape
 RUN = 32  # rows of which there is a sum, for segments that have all of them
 LONG = 4  # runs, from which on a segment may be long
 PAIR = 6  # operations that a pair of places takes
-KERNELS = 9  # of all of this
+KERNELS = 8  # of all of this
 MOVED = 4  # times that a row is read or written
 WHY = "rows in the order of their places"
 
@@ -41,10 +41,11 @@ def segment_sums(keys: UOp, rows: UOp, height: Size) -> tuple[UOp, UOp]:
     did. Other rows have keys below 0, and go nowhere."""
     (count,) = known_shape(keys)
     rank = _rank(keys, count)
-    zeros = spread_to(const(int32, 0), (count,))
-    # no two have the same rank
-    order = make(Ops.SCATTER, int32, (zeros, rank, iota((count,), 0, int32)), Ops.MAX)
-    starts = kept(_smaller(kept(found_rows(keys, order)), count, height))
+    # a key and the number of its row in one word; no two have the same rank, so nothing is added up
+    both = alu(Ops.ADD, alu(Ops.MUL, cast(keys, int64), const(int64, 1 << 32)), iota((count,), 0, int64))
+    pairs = make(Ops.SCATTER, int64, (spread_to(const(int64, 0), (count,)), rank, both), Ops.ADD)
+    order = cast(alu(Ops.AND, pairs, const(int64, (1 << 32) - 1)), int32)
+    starts = kept(_smaller(pairs, count, height))
     ordered = cast(kept(found_rows(bare_rows(rows), order)), rows.dtype)
     return _sums(ordered, starts, count, height), alu(Ops.CMPLT, *starts_and_ends(starts, height))
 
@@ -65,9 +66,10 @@ def _rank(keys: UOp, count: Size) -> UOp:
 
 
 def _smaller(keys: UOp, count: Size, height: Size) -> UOp:
-    """For each place, and one behind the last, how many of the sorted keys are smaller."""
+    """For each place, and one behind the last, how many of the sorted keys are smaller. These are the upper
+    halves of words."""
     sizes = (combine(Ops.ADD, height, 1),)
-    mine = iota(sizes, 0, int32)
+    mine = alu(Ops.MUL, iota(sizes, 0, int64), const(int64, 1 << 32))
     end = spread_to(cast(size_node(count), int32), sizes)
     found = spread_to(const(int32, 0), sizes)
     step = 1 << (elements((count,)).bit_length() - 1)
