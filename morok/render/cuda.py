@@ -283,7 +283,7 @@ def render(linear: UOp, name: str, buffers: int = 0, cores: int = 0) -> Program:
     block = tuple(writer.block.get(i, 1) for i in range(max(writer.block, default=0) + 1))
     grid = tuple(writer.grid.get(i, (1,)) for i in range(max(writer.grid, default=0) + 1))
     shared, declarations = _shared(writer)
-    known = all(len(n) == 1 for n in grid) and cores > 0
+    known = cores > 0 and all(len(n) == 1 and str(n[0]).isdigit() for n in grid)
     most = -(-math.prod(int(n[0]) for n in grid) // cores) if known else READERS  # blocks of a multiprocessor
     text, first = _text(writer, arguments, variables, count, declarations, block, most)
     return Program(

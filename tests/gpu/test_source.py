@@ -92,6 +92,8 @@ def test_the_signature() -> None:
     )
     assert program.block == (6,) and program.variables == ("n",)
     assert [extent_value(size, {"n": 13}) for size in program.grid] == [13]
+    linear = lower(apply_all(kernel("symbolic rows"), (Opt("LOCAL", 1, 6),), GPU), TARGET)
+    assert "__launch_bounds__(6) k(" in render(linear, "k", 0, 132).text  # how many blocks is not known
 
 
 def test_lines_of_the_user_are_comments() -> None:

@@ -92,8 +92,29 @@ def find_rows(builder: Builder) -> Rows | None:
     return Rows(list(reductions), outputs, [r for r in ends if r in outer])
 
 
+def join_steps(builder: Builder) -> None:
+    """Loops of a reduction that lie behind each other in everything it reads are one loop: a group of
+    channels whose memory has them last is a row as well."""
+    while any(builder.do("JOIN", int(a.arg[0]), int(b.arg[0])) for a, b in _behind_each_other(builder)):
+        pass
+
+
+def _behind_each_other(builder: Builder) -> list[tuple[UOp, UOp]]:
+    found = []
+    for node in [n for n in builder.loops.order if n.op is Ops.REDUCE]:
+        own = [k for k in closed_ranges(node) if k.arg[1] is AxisKind.REDUCE and size(k)]
+        reads = [a for a in own_reads(node) if any(map(a.moves, own))]
+        steps = [[a.step(k) for a in reads] for k in own]
+        for a, far in zip(own, steps, strict=True):
+            for b, near in zip(own, steps, strict=True):
+                if reads and all(x and y and x == y * trips(b) for x, y in zip(far, near, strict=True)):
+                    found.append((a, b))
+    return found
+
+
 def share_rows(builder: Builder) -> bool:
     """Threads for every loop along the rows; False where the kernel has no rows."""
+    join_steps(builder)
     rows = find_rows(builder)
     if rows is None:
         return False
