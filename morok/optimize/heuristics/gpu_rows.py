@@ -92,11 +92,12 @@ def find_rows(builder: Builder) -> Rows | None:
     return Rows(list(reductions), outputs, [r for r in ends if r in outer])
 
 
-def join_steps(builder: Builder) -> None:
-    """Loops of a reduction that lie behind each other in everything it reads are one loop: a group of
-    channels whose memory has them last is a row as well."""
+def join_steps(builder: Builder, rows: Rows) -> Rows:
+    """Loops of a reduction that make one row in everything it reads are one loop: a group of channels whose
+    memory has them last is a row as well."""
     while any(builder.do("JOIN", int(a.arg[0]), int(b.arg[0])) for a, b in _behind_each_other(builder)):
-        pass
+        rows = find_rows(builder) or rows
+    return rows
 
 
 def _behind_each_other(builder: Builder) -> list[tuple[UOp, UOp]]:
@@ -107,17 +108,18 @@ def _behind_each_other(builder: Builder) -> list[tuple[UOp, UOp]]:
         steps = [[a.step(k) for a in reads] for k in own]
         for a, far in zip(own, steps, strict=True):
             for b, near in zip(own, steps, strict=True):
-                if reads and all(x and y and x == y * trips(b) for x, y in zip(far, near, strict=True)):
+                follows = all(x and y and x == y * trips(b) for x, y in zip(far, near, strict=True))
+                if follows and 1 in near:
                     found.append((a, b))
     return found
 
 
 def share_rows(builder: Builder) -> bool:
     """Threads for every loop along the rows; False where the kernel has no rows."""
-    join_steps(builder)
     rows = find_rows(builder)
     if rows is None:
         return False
+    rows = join_steps(builder, rows)
     machine = builder.machine
     walks = [*rows.reductions, *rows.outputs]
     found = memory_of(builder.ast)
