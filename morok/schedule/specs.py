@@ -55,7 +55,7 @@ def _scatters(node: UOp) -> bool:
     apart = len(where) + len(own) - 1 - len(parts)
     if apart < 0 or own[:apart] != where[:apart] or parts != (*where, *own[apart + 1 :]):
         return False
-    return places.dtype.is_bounded_int and (apart > 0 or is_view(places) or _is_constant(x))
+    return places.dtype.is_bounded_int and (is_view(places) or _is_constant(x))
 
 
 def _is_constant(x: UOp) -> bool:

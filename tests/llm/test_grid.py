@@ -48,7 +48,9 @@ def test_texts_on_a_grid(tmp_path: Path, packed: bool, cache_type: str) -> None:
 
 
 @pytest.mark.parametrize(("device", "early"), [("EMULATOR", True), ("CPU", False)])
-def test_kernels_of_one_text_start_early(tmp_path: Path, device: str, early: bool) -> None:
+def test_kernels_of_one_text_start_early(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: str, early: bool
+) -> None:
     """Those of several texts fill a grid by themselves."""
     path = tmp_path / "tiny.gguf"
     files.tiny_llama(path)
@@ -60,7 +62,8 @@ def test_kernels_of_one_text_start_early(tmp_path: Path, device: str, early: boo
         seen.append(knobs.EARLY_START.value)
         return Tensor(np.zeros((2, 8), np.float32), device="CPU")
 
-    model._token = model._together = step  # type: ignore[assignment]
+    for name in ("_token", "_together"):
+        monkeypatch.setattr(model, name, step)
     slots = [model.new_slot() for _ in range(2)]
     for slot in slots:
         model.advance(slot, [5])
