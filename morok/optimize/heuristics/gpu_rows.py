@@ -31,6 +31,7 @@ LONG_BLOCK = 1024
 AT_ONCE = 4  # vectors under way in a loop over a long row
 GEMV_ROWS = 2  # rows of a thread in a product of a matrix and a vector: it reads the vector once for them
 FEW_OUTPUTS = 4  # that share what a thread reads
+WAITING = 16  # elements' worth of work that the end of a reduction costs the threads that share it
 TURN = 1  # elements' worth of work that a turn of such a loop costs besides
 
 
@@ -68,12 +69,16 @@ def find_rows(builder: Builder) -> Rows | None:
     reductions: dict[UOp, None] = {}
     outer: dict[UOp, None] = {}
     across = all_along = 0
+    rows: dict[UOp, list[UOp]] = {}  # reductions that are rows, and what counts these
     for node in loops.order:
         own = [k for k in closed_ranges(node) if k.arg[1] is AxisKind.REDUCE] if node.op is Ops.REDUCE else []
         if not own:
             continue
         reads = own_reads(node)
         around = [r for r in ranges(node) if r.arg[1] is AxisKind.LOOP]
+        if _is_for_threads(node, around, rows, builder.machine):
+            continue
+        rows[node] = around
         along = [bytes_along(reads, k) for k in own]
         all_along += max(along)
         across += max((bytes_along(reads, r) for r in around), default=0)
@@ -92,9 +97,30 @@ def find_rows(builder: Builder) -> Rows | None:
     return Rows(list(reductions), outputs, [r for r in ends if r in outer])
 
 
+def _is_for_threads(node: UOp, around: list[UOp], rows: dict[UOp, list[UOp]], machine: Machine) -> bool:
+    """Whether a reduction of what rows have given belongs to single threads: a block that has its row finds
+    all of its outputs sooner than as many blocks, each of which needs the row for one (the mean of each
+    channel of a picture whose channels are normalised together)."""
+    inside = toposort(*node.src) if any(set(b) < set(around) for b in rows.values()) else ()
+    below = [n for n in inside if n in rows and set(rows[n]) < set(around)]
+    if not below:
+        return False
+    outer = max((rows[n] for n in below), key=len)
+    row, own = (
+        sum(math.prod(map(trips, closed_ranges(n))) for n in below),
+        math.prod(map(trips, closed_ranges(node))),
+    )
+    count, each = math.prod(map(trips, outer)), math.prod(trips(r) for r in around if r not in outer)
+    threads = min(LONG_BLOCK, ceil_power(-(-row // WANTED_AGAIN)))
+    at_once = machine.cores * LONG_BLOCK // threads
+    apart = -(-count * each // at_once) * ((row + own) / threads + WAITING)
+    together = -(-count // at_once) * (row / threads + -(-each // threads) * own + WAITING)
+    return together < apart
+
+
 def join_steps(builder: Builder, rows: Rows) -> Rows:
-    """Loops of a reduction that make one row in everything it reads are one loop: a group of channels whose
-    memory has them last is a row as well."""
+    """Loops of a reduction that make one row in what it reads are one loop: a group of channels whose memory
+    has them last is a row as well. What has one value for many of its steps does not matter."""
     while any(builder.do("JOIN", int(a.arg[0]), int(b.arg[0])) for a, b in _behind_each_other(builder)):
         rows = find_rows(builder) or rows
     return rows
@@ -108,10 +134,17 @@ def _behind_each_other(builder: Builder) -> list[tuple[UOp, UOp]]:
         steps = [[a.step(k) for a in reads] for k in own]
         for a, far in zip(own, steps, strict=True):
             for b, near in zip(own, steps, strict=True):
-                follows = all(x and y and x == y * trips(b) for x, y in zip(far, near, strict=True))
-                if follows and 1 in near:
+                both = list(zip(far, near, strict=True))
+                if (trips(b), 1) in both and all(_may_join(*s, trips(b)) for s in both):
                     found.append((a, b))
     return found
+
+
+def _may_join(far: int | None, near: int | None, count: int) -> bool:
+    """Whether a read goes on where the inner loop ends, or stands still along one of the two."""
+    if far is None or near is None:
+        return False
+    return far == near * count or not far or not near
 
 
 def share_rows(builder: Builder) -> bool:
