@@ -20,7 +20,7 @@ from morok.caches import Cache
 from morok.errors import MorokError
 from morok.torch import stored
 from morok.torch.layout import Layout, known_layout, layout_of, row_major, turned_results
-from morok.torch.lower import is_plumbing, lower, show_line, why_not
+from morok.torch.lower import is_plumbing, lower, show_line, values_of, why_not
 from morok.torch.options import Options
 from morok.torch.program import Bound, Program
 from morok.torch.sizes import Sizes, Variables
@@ -75,6 +75,7 @@ class Compiled:
         self.device = device_of(torch.empty(0, device=self.torch_device))
         self.dynamic = [n for n in self.placeholders if _is_symbolic(n.meta.get("val"))]
         self.fallbacks: dict[Any, str] = {}
+        self._anywhere = values_from_nowhere(nodes, self.torch_device)
         self._key = None if self.dynamic or options.config else stored.graph_key(gm, self.device, options)
         self._stored = None if self._key is None else stored.find(self._key)
         self._tried: Traced | None = None if self._stored is not None else self._try(nodes)
@@ -110,7 +111,7 @@ class Compiled:
             for node in nodes:
                 if node.op != "call_function":
                     continue
-                why = why_not(node, self.torch_device)
+                why = why_not(node, self.torch_device, node in self._anywhere)
                 if why is None and not unknown.isdisjoint(node.all_input_nodes):
                     why = "it starts from a size or a number that is known only when it runs"
                 if why is None and self.options.fallback_random and _is_random(node):
@@ -125,6 +126,10 @@ class Compiled:
                 self._stand_in(traced, node, node.meta.get("val"))
                 if traced.env[node] is None and _has_value(node):
                     unknown.add(node)
+        if any(n in self._anywhere for f in self.fallbacks for n in (f, *f.all_input_nodes)):
+            self._anywhere = frozenset()  # torch wants them where they are
+            self.fallbacks.clear()
+            return self._try(nodes)
         return traced
 
     def _stand_in(self, traced: Traced, node: Any, val: Any) -> None:
@@ -195,6 +200,8 @@ class Compiled:
     # --- running
 
     def __call__(self, args: Sequence[Any]) -> list[Any]:
+        if self._anywhere:
+            self._move_constants()
         if len(self.steps) == 1 and not self.fallbacks:
             given: Any = args
             if self.constants:
@@ -214,6 +221,12 @@ class Compiled:
             made = self.program(step, given, around)(given)
             env.update(zip(step.outputs, made, strict=True))
         return [env[n] if isinstance(n, torch.fx.Node) else n for n in self.outputs]
+
+    def _move_constants(self) -> None:
+        """Those that may be anywhere go where the rest is, once."""
+        for node in self.constants.keys() & self._anywhere:
+            self.constants[node] = self.constants[node].to(self.torch_device)
+        self._anywhere = frozenset()
 
     def program(self, step: Step, given: Sequence[Any], around: Sequence[tuple[Any, Any]] = ()) -> Bound:
         """The plan for arguments of these sizes and strides; `around` has sizes that come from elsewhere."""
@@ -354,6 +367,37 @@ def _device(nodes: list[Any]) -> Any:
         if isinstance(v, torch.Tensor)
     }
     return next((d for d in found if d.type != "cpu"), torch.device("cpu"))
+
+
+def values_from_nowhere(nodes: list[Any], device: Any) -> frozenset[Any]:
+    """What is computed on the host of constants alone, for a GPU: positions, masks, tables.
+
+    No result of the graph is among them, and nobody on the host reads them: they may as well be on the GPU.
+    """
+    if device.type == "cpu":
+        return frozenset()
+    found: set[Any] = set()
+    for node in nodes:
+        if node.op not in ("call_function", "get_attr") or not _on_host(node):
+            continue
+        if _is_random(node) or is_plumbing(node):
+            continue
+        if all(n in found for n in node.all_input_nodes if _has_tensor(n)):
+            found.add(node)
+    for node in reversed(nodes):
+        if node in found and any(_on_host(u) and u not in found for u in node.users):
+            found.remove(node)
+    return frozenset(found)
+
+
+def _has_tensor(node: Any) -> bool:
+    return any(isinstance(v, torch.Tensor) for v in values_of(node))
+
+
+def _on_host(node: Any) -> bool:
+    """Whether the results of a node lie on the host; numbers of torch's are there as well."""
+    values = values_of(node)
+    return all(v.device.type == "cpu" if isinstance(v, torch.Tensor) else True for v in values)
 
 
 def _by_torch(node: Any, env: dict[Any, Any]) -> Any:

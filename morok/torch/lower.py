@@ -79,8 +79,11 @@ def values_of(node: Any) -> list[Any]:
     return list(val) if isinstance(val, list | tuple) else [val]
 
 
-def why_not(node: Any, device: Any) -> str | None:
-    """Why morok does not compute a node; None if it does, as far as one sees from outside."""
+def why_not(node: Any, device: Any, anywhere: bool = False) -> str | None:
+    """Why morok does not compute a node; None if it does, as far as one sees from outside.
+
+    `anywhere`: nobody asks where its results lie.
+    """
     if node.op != "call_function" or is_plumbing(node):
         return None
     given = [v for n in node.all_input_nodes for v in values_of(n)]
@@ -94,7 +97,7 @@ def why_not(node: Any, device: Any) -> str | None:
     if lookup(node.target) is None:
         return "it is not in the table of operators"
     for value in values_of(node):
-        if isinstance(value, torch.Tensor) and value.device != device:
+        if not anywhere and isinstance(value, torch.Tensor) and value.device != device:
             return f"the result lies on {value.device}, the rest on {device}"
     return None
 
