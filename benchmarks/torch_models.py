@@ -39,7 +39,8 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
 import torch  # noqa: E402
-from torch_fresh import FRESH, SEEN  # noqa: E402
+from torch_fresh import FRESH  # noqa: E402
+from torch_seen import SEEN  # noqa: E402
 
 SMALL = ("resnet18", "vit", "bert", "gpt2")
 LARGE = ("bert", "gpt2", "vit", "resnet50")
