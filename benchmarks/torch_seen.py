@@ -1,4 +1,4 @@
-"""Models for `torch_models.py`, by name; random weights. Their kernels have been looked at (`torch_fresh.py`).
+"""Models for `torch_models.py`, by name; random weights. Their kernels have been looked at.
 
 Widths and batches are those that people run on a GPU, with fewer layers, as these are all alike and have to
 be compiled; and tiny ones for a try on a CPU.
