@@ -37,7 +37,7 @@ from morok.optimize.heuristics.gpu_matmul import matrix_product
 from morok.optimize.heuristics.gpu_register_tiles import weights_in_registers
 from morok.optimize.heuristics.gpu_rows import goes_along, share_rows
 from morok.optimize.heuristics.gpu_segments import segments
-from morok.optimize.heuristics.gpu_threads import ceil_power, cut, lanes_for, memory_of, threads_for
+from morok.optimize.heuristics.gpu_threads import ceil_power, give_threads, lanes_for, memory_of
 from morok.optimize.heuristics.gpu_windows import windows
 from morok.optimize.heuristics.lane_rows import lane_rows_of_blocks
 from morok.optimize.loops import divides, size
@@ -148,16 +148,7 @@ def spread(builder: Builder, effect: UOp) -> None:
         elif trips(first) >= builder.machine.cores * THREADS * AT_ONCE:
             _in_strides(builder, int(first.arg[0]), room)
             return
-    for r in ordered:
-        if room < 2:
-            break
-        number = int(r.arg[0])
-        now = builder.loops.by_number.get(number)
-        if now is None or now.arg[1] is not AxisKind.LOOP:
-            continue
-        amount = threads_for(now, room, builder.machine)
-        if amount > 1 and cut(builder, "LOCAL", number, amount):
-            room //= amount
+    give_threads(builder, ordered, room)
 
 
 def _reads_each(effect: UOp) -> int:

@@ -11,7 +11,7 @@ from morok.ir.node import UOp, toposort
 from morok.ir.ops import AxisKind, Ops
 from morok.optimize.facts import access, output_loops, store_of
 from morok.optimize.heuristics.builder import Builder
-from morok.optimize.heuristics.gpu_threads import cut, lanes_for, threads_for
+from morok.optimize.heuristics.gpu_threads import give_threads, lanes_for
 
 THREADS = 256  # of a block
 
@@ -54,11 +54,4 @@ def _spread(builder: Builder, effect: UOp) -> None:
         lanes = lanes_for(first, [place], builder.machine)
         if lanes > 1:
             builder.do("UPCAST", int(first.arg[0]), lanes)
-    for r in ordered:
-        number = int(r.arg[0])
-        now = builder.loops.by_number.get(number)
-        if room < 2 or now is None or now.arg[1] is not AxisKind.LOOP:
-            continue
-        amount = threads_for(now, room, builder.machine)
-        if amount > 1 and cut(builder, "LOCAL", number, amount):
-            room //= amount
+    give_threads(builder, ordered, room)

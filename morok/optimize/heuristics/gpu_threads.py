@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from morok.ir.infer import ranges
 from morok.ir.node import UOp, toposort
-from morok.ir.ops import Ops
+from morok.ir.ops import AxisKind, Ops
 from morok.machine.machine import Machine
 from morok.optimize.actions.halo import Pair, find_pair
 from morok.optimize.facts import Access, access, trips
@@ -71,6 +71,25 @@ def cut(builder: Builder, name: str, number: int, amount: int) -> bool:
     if not divides(amount, r.src[0]) and not builder.do("PADTO", number, amount):
         return False
     return builder.do(name, number, amount)
+
+
+def give_threads(builder: Builder, ordered: Iterable[UOp], room: int) -> None:
+    """So many threads for loops, of which the first ones come first.
+
+    Neighbouring threads have neighbours along the loop that is cut last: that is the first one.
+    """
+    parts = []
+    for r in ordered:
+        number = int(r.arg[0])
+        now = builder.loops.by_number.get(number)
+        if room < 2 or now is None or now.arg[1] is not AxisKind.LOOP:
+            continue
+        amount = threads_for(now, room, builder.machine)
+        if amount > 1:
+            parts.append((number, amount))
+            room //= amount
+    for number, amount in reversed(parts):
+        cut(builder, "LOCAL", number, amount)
 
 
 def slide_of(reads: Iterable[Access], places: list[UOp], offsets: list[UOp]) -> Pair | None:
