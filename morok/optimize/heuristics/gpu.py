@@ -37,7 +37,7 @@ from morok.optimize.heuristics.gpu_matmul import matrix_product
 from morok.optimize.heuristics.gpu_register_tiles import weights_in_registers
 from morok.optimize.heuristics.gpu_rows import goes_along, share_rows
 from morok.optimize.heuristics.gpu_segments import segments
-from morok.optimize.heuristics.gpu_threads import ceil_power, give_threads, lanes_for, memory_of
+from morok.optimize.heuristics.gpu_threads import ceil_power, give_threads, lanes_for, may_join, memory_of
 from morok.optimize.heuristics.gpu_windows import windows
 from morok.optimize.heuristics.lane_rows import lane_rows_of_blocks
 from morok.optimize.loops import divides, size
@@ -68,8 +68,8 @@ def choose_gpu(ast: UOp, machine: Machine) -> UOp:
     share_rows_of_scatters(builder)
     shared = share_rows(builder) or share_columns(builder)
     if not shared:
-        for effect in builder.ast.src:
-            spread(builder, effect)
+        for position, effect in enumerate(builder.ast.src):
+            spread(builder, effect, position)
     return builder.ast
 
 
@@ -120,7 +120,7 @@ def share_rows_of_scatters(builder: Builder) -> None:
             builder.do("PARTITION", int(ordered[0].arg[0]), amount)
 
 
-def spread(builder: Builder, effect: UOp) -> None:
+def spread(builder: Builder, effect: UOp, position: int) -> None:
     """The outputs of an effect over threads: vectors along contiguous memory, then blocks of threads."""
     free = [r for r in output_loops(effect) if r.arg[1] is AxisKind.LOOP and r in grid_loops(builder.ast)]
     if not free:
@@ -138,6 +138,9 @@ def spread(builder: Builder, effect: UOp) -> None:
     if place.step(first) == 1 and not _has_long_reduction(effect) and joined_by(store_of(effect)) is None:
         if transpose_through_shared(builder, effect, first):
             return
+        if _join_short_rows(builder, effect, first, ordered[1:]):
+            spread(builder, builder.ast.src[position], position)
+            return
         lanes = lanes_for(first, memory_of(store_of(effect)), builder.machine)
         total = math.prod(trips(r) for r in free)
         # a small kernel needs all threads that it can get more than it needs wide accesses
@@ -149,6 +152,25 @@ def spread(builder: Builder, effect: UOp) -> None:
             _in_strides(builder, int(first.arg[0]), room)
             return
     give_threads(builder, ordered, room)
+
+
+def _join_short_rows(builder: Builder, effect: UOp, first: UOp, others: list[UOp]) -> bool:
+    """Rows that no whole vectors fit into, behind each other in memory, are one: channels of 7 × 7 places,
+    each scaled by its own number. Whether there were any."""
+    found = memory_of(builder.ast)
+    wanted = max(1, builder.machine.vector_bytes // store_of(effect).src[1].dtype.itemsize)
+    count = size(first)
+    now = builder.loops.by_number
+    if count is None or count % wanted == 0 or now.get(int(first.arg[0])) is not first:
+        return False
+    for r in [r for r in others if now.get(int(r.arg[0])) is r]:
+        moving = [(a.step(r), a.step(first)) for a in found if a.moves(r) or a.moves(first)]
+        rows = size(r)
+        if rows is None or math.gcd(rows * count, wanted) <= math.gcd(count, wanted):
+            continue
+        if (count, 1) in moving and all(may_join(*steps, count) for steps in moving):
+            return builder.do("JOIN", int(r.arg[0]), int(first.arg[0]))
+    return False
 
 
 def _reads_each(effect: UOp) -> int:

@@ -19,7 +19,7 @@ from morok.machine.machine import Machine
 from morok.optimize.facts import Access, access, bytes_along, output_loops, trips
 from morok.optimize.grid import grid_loops
 from morok.optimize.heuristics.builder import Builder
-from morok.optimize.heuristics.gpu_threads import ceil_power, cut, lanes_for, memory_of, power
+from morok.optimize.heuristics.gpu_threads import ceil_power, cut, lanes_for, may_join, memory_of, power
 from morok.optimize.loops import divides, size
 
 KEPT = 32  # elements of a row that a thread may keep in registers
@@ -135,16 +135,9 @@ def _behind_each_other(builder: Builder) -> list[tuple[UOp, UOp]]:
         for a, far in zip(own, steps, strict=True):
             for b, near in zip(own, steps, strict=True):
                 both = list(zip(far, near, strict=True))
-                if (trips(b), 1) in both and all(_may_join(*s, trips(b)) for s in both):
+                if (trips(b), 1) in both and all(may_join(*s, trips(b)) for s in both):
                     found.append((a, b))
     return found
-
-
-def _may_join(far: int | None, near: int | None, count: int) -> bool:
-    """Whether a read goes on where the inner loop ends, or stands still along one of the two."""
-    if far is None or near is None:
-        return False
-    return far == near * count or not far or not near
 
 
 def share_rows(builder: Builder) -> bool:

@@ -36,6 +36,13 @@ def lanes_for(r: UOp, found: list[Access], machine: Machine) -> int:
     return lanes
 
 
+def may_join(far: int | None, near: int | None, count: int) -> bool:
+    """Whether a place goes on where the inner of two loops ends, or stands still along one of the two."""
+    if far is None or near is None:
+        return False
+    return far == near * count or not far or not near
+
+
 def power(n: int) -> int:
     """The largest power of two that is not above n; at least 1."""
     return 1 << (max(1, n).bit_length() - 1)
