@@ -7,6 +7,8 @@ unit wants, and whether a reduction still has the parallelism it needs. Times ar
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from morok.ir.node import UOp
 from morok.ir.ops import Ops
 from morok.machine.grid_time import memory_clocks
@@ -97,14 +99,28 @@ def _unpacked_reason(node: UOp, product: GraphContraction, costs: Costs) -> str 
     return f"a product would compute it of {len(moving)} memories again for every tile"
 
 
+def reduction_of(node: UOp, collapsed: Collection[UOp], costs: Costs) -> UOp | None:
+    """The heaviest reduction below a node, where each of its numbers is made of one of that."""
+    inside = costs.heaviest[node]
+    while node.op is not Ops.REDUCE_AXIS or node in collapsed:
+        below = [s for s in node.src if costs.heaviest.get(s) == inside and costs.has_reduce[s]]
+        if not inside[0] or not below:
+            return None
+        if costs.count[below[0]] != costs.count[node] and node.op is not Ops.SHRINK:
+            return None
+        node = below[0]
+    return node
+
+
 def loses_its_tile(
-    node: UOp, product: GraphContraction | None, costs: Costs, instead: UOp | None = None
+    node: UOp, product: GraphContraction | None, outputs: float, costs: Costs, instead: UOp | None = None
 ) -> bool:
-    """Whether a product is better off in a kernel of its own than where no tile fits: inside of a window that
-    is unrolled, as of a pool, or where a part of the outputs has none of it. Tiles are of outputs that all
-    want the same. What is stored and read back for it is the product, or `instead` what stands in its way."""
+    """Whether a product with so many outputs is better off in a kernel of its own than where no tile fits:
+    inside of a window that is unrolled, as of a pool, or where a part of the outputs has none of it. Tiles
+    are of outputs that all want the same. What is stored and read back for it is the product, or `instead`
+    what stands in its way."""
     machine = costs.machine
-    count, kept = costs.count[node], instead or node
+    count, kept = min(costs.count[node], outputs), instead or node
     stored = 2 * costs.count[kept] * kept.dtype.itemsize
     if machine.grid is None:
         longer = (UNTILED - 1) * costs.work[node] * count

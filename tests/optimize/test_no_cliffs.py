@@ -75,6 +75,12 @@ def scaled_by_a_mean() -> Results:
     return (a.linear(x(2048, 2048)) * a.mean(1, keepdim=True),)
 
 
+def cut_beside_a_pool() -> Results:
+    """Tokens at half the rate, as of speech: one place of the convolution is left out."""
+    y = x(8, 768, 1, 99).conv2d(x(768, 48, 1, 128), groups=16, stride=(1, 2), padding=(0, 64)).gelu()
+    return (y[..., :49] + x(8, 768, 1, 98).avg_pool2d((1, 2)),)
+
+
 def after_a_token() -> Results:
     return (x(8, 1, 768).cat(x(8, 196, 768).linear(x(768, 768)), dim=1),)
 
@@ -202,6 +208,7 @@ TABLE: dict[str, Row] = {
     "float32 and gelu": Row(lambda: both(lambda y: y.gelu(), "float32"), 0, 1, 1),
     # what stands before a product
     "linear and a mean of its rows": Row(scaled_by_a_mean, 1, 2),
+    "conv, cut, and a pool": Row(cut_beside_a_pool, 1, 2),
     "linear after a token": Row(after_a_token, 1, 2),
     "experts under a sum": Row(experts, 1, 5),
     "rms norm + linear": Row(lambda: norm_linear("rms"), 1, 2),

@@ -61,6 +61,7 @@ from morok.schedule.prices import (
     idle_reason,
     loses_its_tile,
     operand_reason,
+    reduction_of,
     shared_places_reason,
     waiting_reason,
 )
@@ -440,21 +441,18 @@ class Chooser:
         """Why a product, with what is made of each of its numbers, should not be computed inside of a
         reduction, or in a kernel that has outputs without it."""
         found = self.product_in(node)
-        if found is None or not loses_its_tile(found, self.contraction(found), self.costs):
+        count = self.costs.count[node]
+        if found is None or not loses_its_tile(found, self.contraction(found), count, self.costs):
             return None
         where = "inside another reduction" if depth else "that a part of the outputs has"
         return f"a matrix product {where} could not be tiled"
 
     def product_in(self, node: UOp) -> UOp | None:
-        """The product that a node has one number of for each of its own."""
-        costs = self.costs
-        inside, count = costs.heaviest[node], costs.count[node]
-        while node.op is not Ops.REDUCE_AXIS or node in self.collapsed:
-            below = [s for s in node.src if costs.heaviest.get(s) == inside and costs.has_reduce[s]]
-            if not inside[0] or not below or costs.count[below[0]] != count:
-                return None
-            node = below[0]
-        return node if costs.work[node] >= EXPENSIVE_REDUCE and self.is_heavy(node) else None
+        """The product that a node has one number of for each of its own; it may leave others out."""
+        found = reduction_of(node, self.collapsed, self.costs)
+        if found is None or self.costs.work[found] < EXPENSIVE_REDUCE or not self.is_heavy(found):
+            return None
+        return found
 
     def is_heavy(self, node: UOp) -> bool:
         """Whether a kernel is planned around a reduction: a product, or what uses its inputs like one.
@@ -482,7 +480,7 @@ class Chooser:
         other = kernel.product
         if other is not None and other is not node and not depth and self.costs.machine.has_grid:
             later = other not in self.costs.work  # asked again from the inputs up, before that is known
-            if later or loses_its_tile(other, self.contraction(other), self.costs, node):
+            if later or loses_its_tile(other, self.contraction(other), kernel.points, self.costs, node):
                 return "a matrix product beside another reduction could not be tiled"
         if not self.is_heavy(node) or work < EXPENSIVE_REDUCE:
             return None
