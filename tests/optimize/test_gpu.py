@@ -96,7 +96,7 @@ def scaled_groups(x: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize(
-    ("rows", "columns", "blocks"), [(1, 1024, 128), (1, 4096, 1), (2, 512, 64), (4096, 4096, 4096)]
+    ("rows", "columns", "blocks"), [(1, 1024, 128), (1, 4096, 1), (2, 512, 128), (4096, 4096, 4096)]
 )
 def test_outputs_of_another_length_than_their_row(rows: int, columns: int, blocks: int) -> None:
     """One row: every block finds its norm again, since all of them run at once. Threads share the outputs

@@ -9,6 +9,7 @@ are walked, a few pieces at a time so that enough reads are under way.
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import final
 
@@ -16,7 +17,7 @@ from morok.ir.infer import closed_ranges, ranges
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import AxisKind, Ops
 from morok.machine.machine import Machine
-from morok.optimize.facts import Access, access, bytes_along, output_loops, trips
+from morok.optimize.facts import Access, access, bytes_along, output_loops, store_of, trips
 from morok.optimize.grid import grid_loops
 from morok.optimize.heuristics.builder import Builder
 from morok.optimize.heuristics.gpu_threads import ceil_power, cut, lanes_for, may_join, memory_of, power
@@ -93,8 +94,16 @@ def find_rows(builder: Builder) -> Rows | None:
         return None
     ends = {r: None for effect in loops.ast.src for r in output_loops(effect) if r.arg[1] is AxisKind.LOOP}
     lengths = {k.src[0] for k in reductions}
-    outputs = [r for r in ends if r not in outer and r.src[0] in lengths]
+    across_outputs = {r for effect in loops.ast.src for r in _across(effect, outer)}
+    outputs = [r for r in ends if r not in outer and r.src[0] in lengths and r not in across_outputs]
     return Rows(list(reductions), outputs, [r for r in ends if r in outer])
+
+
+def _across(effect: UOp, outer: Collection[UOp]) -> list[UOp]:
+    """Loops over outputs that lie apart, where others lie in order: they are not what was reduced."""
+    own = [r for r in output_loops(effect) if r not in outer]
+    place = access(store_of(effect).src[0])
+    return [r for r in own if place.step(r) != 1] if any(place.step(r) == 1 for r in own) else []
 
 
 def _is_for_threads(node: UOp, around: list[UOp], rows: dict[UOp, list[UOp]], machine: Machine) -> bool:
@@ -166,7 +175,14 @@ def share_rows(builder: Builder) -> bool:
         rows = find_rows(builder)
         assert rows is not None
         walks = [*rows.reductions, *rows.outputs]
-    several = BLOCK // threads
+    sharers = 1 if rows.outputs else _sharers(_other_steps(builder, rows), longest, threads, count, machine)
+    threads = threads if sharers == 1 else 1  # of a row: a reduction is shared along one of its loops
+    each = math.prod(map(trips, _left_over(builder, rows)))
+    room = max(threads, min(BLOCK, ceil_power(each), power(machine.block_threads)))
+    alone = _is_better_alone(longest / threads, each, count, threads, room, machine)
+    several = 1 if alone else BLOCK // threads
+    if sharers > 1:  # and blocks enough
+        several = min(several // sharers, ceil_power(max(1, count // machine.cores)))
     if longest > KEPT * threads and in_one_pass(builder, rows.reductions):
         rows = find_rows(builder)
         assert rows is not None
@@ -175,8 +191,56 @@ def share_rows(builder: Builder) -> bool:
         _several_rows(builder, rows.outer, several)
     for k in walks:
         walk(builder, int(k.arg[0]), lanes, threads, "GROUP" if k in rows.reductions else "LOCAL")
-    _share_rest(builder, threads)
+    if sharers > 1:
+        for k in _other_steps(builder, rows):
+            cut(builder, "GROUP", int(k.arg[0]), sharers)
+    _share_rest(builder, room)
     return True
+
+
+def _other_steps(builder: Builder, rows: Rows) -> list[UOp]:
+    """The longest loop of each reduction across its rows."""
+    found: dict[UOp, None] = {}
+    walked = {int(k.arg[0]) for k in rows.reductions}
+    for node in [n for n in builder.loops.order if n.op is Ops.REDUCE]:
+        own = [k for k in closed_ranges(node) if k.arg[1] is AxisKind.REDUCE and size(k)]
+        others = [k for k in own if int(k.arg[0]) not in walked]
+        if others:
+            found[max(others, key=trips)] = None
+    return list(found)
+
+
+def _sharers(others: list[UOp], length: int, threads: int, rows: int, machine: Machine) -> int:
+    """How many threads share the steps across rows, each with whole rows; one where so many threads that
+    share each row are as good. They are for few rows, which have to keep the machine busy."""
+    steps = max(map(trips, others), default=1)
+    most = min(ceil_power(steps), power(machine.block_threads))
+
+    def time(along: int, across: int) -> float:
+        busy = max(1.0, rows * along * across / (machine.cores * 2 * BLOCK))
+        wait = WAITING if along * across > 1 else 0
+        return busy * (-(-steps // across) * -(-length // along) + wait)
+
+    best = min((1 << i for i in range(most.bit_length())), key=lambda n: time(1, n))
+    return best if time(1, best) < time(threads, 1) else 1
+
+
+def _left_over(builder: Builder, rows: Rows) -> list[UOp]:
+    """Loops over outputs that need whole rows and walk along none; blocks cannot share them."""
+    placed = {*rows.outer, *rows.outputs, *grid_loops(builder.ast)}
+    found = {r: None for effect in builder.ast.src for r in output_loops(effect)}
+    return [r for r in found if r.arg[1] is AxisKind.LOOP and r not in placed and size(r)]
+
+
+def _is_better_alone(steps: float, each: int, count: int, threads: int, room: int, machine: Machine) -> bool:
+    """Whether a row has a block for itself: then its threads share the outputs that need all of it, which
+    they compute one after the other where a block has several rows."""
+    if each == 1:
+        return False
+    held = 2 * LONG_BLOCK  # threads of a multiprocessor
+    blocks = machine.cores * min(32, held // max(room, machine.warp))
+    alone = max(1.0, count / blocks) * (steps + WAITING + -(-each // room))
+    return alone < max(1.0, count * threads / (machine.cores * held)) * (steps + each)
 
 
 def _share_rest(builder: Builder, threads: int) -> None:
