@@ -41,7 +41,7 @@ def operand_reason(node: UOp, product: GraphContraction, costs: Costs) -> str | 
         return _few_rows_reason(node, product, costs) or _unpacked_reason(node, product, costs)
     if machine.products is None or _is_memory(node):
         return None
-    if costs.heaviest[node][0] and not _shows_less(node, costs):
+    if costs.heaviest[node][0] and not shows_less(node, costs):
         return "a product of it could not be tiled: it is made of a reduction"
     own, read = count * node.dtype.itemsize, costs.bytes_read(node)
     other = product.operand_bytes - count * product.inputs.itemsize
@@ -60,7 +60,7 @@ def _is_memory(node: UOp) -> bool:
     return node.op in STORED
 
 
-def _shows_less(node: UOp, costs: Costs) -> bool:
+def shows_less(node: UOp, costs: Costs) -> bool:
     """Whether a value only repeats or widens what it is made of, as windows do: that is kept instead."""
     below, own = node, costs.count[node] * node.dtype.itemsize
     while below.op.is_movement or below.op is Ops.CAST:

@@ -81,6 +81,13 @@ def cut_beside_a_pool() -> Results:
     return (y[..., :49] + x(8, 768, 1, 98).avg_pool2d((1, 2)),)
 
 
+def far_apart() -> Results:
+    """The gradient of a window whose offsets are further apart than the picture is wide, behind a relu."""
+    a, g, y = x(8, 2048, 32, 32), x(8, 256, 32, 32), x(8, 256, 32, 32)
+    z = a.conv2d(x(256, 2048, 3, 3), padding=36, dilation=36)
+    return z.gradient(a, gradient=(y > 0).where(g, 0))
+
+
 def after_a_token() -> Results:
     return (x(8, 1, 768).cat(x(8, 196, 768).linear(x(768, 768)), dim=1),)
 
@@ -239,6 +246,7 @@ TABLE: dict[str, Row] = {
     "conv 1×1": Row(lambda: (x(32, 256, 28, 28).conv2d(x(512, 256, 1, 1)),), 1, 1),
     "conv, relu": Row(lambda: (x(32, 64, 56, 56).conv2d(x(64, 64, 3, 3), padding=1).relu(),), 1, 3),
     "conv, stride 2": Row(lambda: (x(32, 128, 56, 56).conv2d(x(256, 128, 3, 3), stride=2, padding=1),), 1, 3),
+    "conv, offsets far apart, training": Row(far_apart, 1, 3),
     # few outputs and long sums: in pieces, on a unit
     "long steps": Row(lambda: (x(256, 65536) @ x(65536, 256),), 1, 2, least=2),
     "long steps that no tile divides": Row(lambda: (x(184, 58664) @ x(58664, 216),), 2, 3, least=2),

@@ -63,6 +63,7 @@ from morok.schedule.prices import (
     operand_reason,
     reduction_of,
     shared_places_reason,
+    shows_less,
     waiting_reason,
 )
 
@@ -268,7 +269,8 @@ class Chooser:
             return False
         if op is Ops.SHRINK:  # less to store than its source, if nobody else wants the source
             source = node.src[0]
-            return self.users[source] == 1 and 2 * self.costs.count[node] <= self.costs.count[source]
+            less = 2 * self.costs.count[node] <= self.costs.count[source] and not shows_less(node, self.costs)
+            return self.users[source] == 1 and less
         if op is Ops.CAST:  # the narrower side
             return node.dtype.itemsize <= node.src[0].dtype.itemsize
         read = bool(self.costs.leaves[node]) or self.costs.work[node] >= FUNCTION  # or shorter to compute
