@@ -98,9 +98,9 @@ def unflatten(flat: UOp, sizes: Shape) -> Indices:
     return tuple(reversed(result))
 
 
-def _groups(a: Shape, b: Shape) -> list[tuple[slice, slice]]:
+def groups(a: Shape, b: Shape) -> list[tuple[slice, slice]]:
     """The smallest runs of axes of two shapes that hold the same number of elements."""
-    groups: list[tuple[slice, slice]] = []
+    found: list[tuple[slice, slice]] = []
     i = j = 0
     while i < len(a) or j < len(b):
         start_i, start_j = i, j
@@ -119,8 +119,8 @@ def _groups(a: Shape, b: Shape) -> list[tuple[slice, slice]]:
                 break
         if left != right:  # symbolic sizes that do not line up: everything that is left is one group
             i, j = len(a), len(b)
-        groups.append((slice(start_i, i), slice(start_j, j)))
-    return groups
+        found.append((slice(start_i, i), slice(start_j, j)))
+    return found
 
 
 def reshape_indices(indices: Indices, outer: Shape, inner: Shape) -> Indices:
@@ -134,7 +134,7 @@ def reshape_indices(indices: Indices, outer: Shape, inner: Shape) -> Indices:
     a = tuple(size for _, size in kept_outer)
     b = tuple(inner[axis] for axis in kept_inner)
     result = [ZERO] * len(inner)
-    for left, right in _groups(a, b):
+    for left, right in groups(a, b):
         from_axes, to_axes = kept_outer[left], kept_inner[right]
         if len(from_axes) == len(to_axes) == 1:
             result[to_axes[0]] = from_axes[0][0]

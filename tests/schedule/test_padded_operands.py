@@ -90,3 +90,23 @@ def test_a_convolution_itself_asks_for_its_padding(kept: list[Sizes]) -> None:
     x, w = random(1, 16, 14, 14), random(32, 16, 3, 3)
     Tensor(x).conv2d(Tensor(w), padding=1).numpy()
     assert kept == []
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_products_whose_sizes_say_no_are_not_lowered(
+    monkeypatch: pytest.MonkeyPatch, kept: list[Sizes], stride: int
+) -> None:
+    """Each convolution of a network was lowered once more, to find that its outputs are no offsets."""
+    asked: list[UOp] = []
+    reads = padded_operands.reads_of_operands
+
+    def note(node: UOp, bases: list[UOp]) -> Any:
+        asked.append(node)
+        return reads(node, bases)
+
+    monkeypatch.setattr(padded_operands, "reads_of_operands", note)
+    x, w = Tensor.empty(2, 16, 20, 24), Tensor.empty(32, 16, 3, 3)
+    x.conv2d(w, padding=1, stride=stride).prepare()
+    assert not asked and not kept
+    grad(lambda v: x.conv2d(v, padding=1, stride=stride).sum())(w).prepare()
+    assert asked

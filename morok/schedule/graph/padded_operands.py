@@ -18,10 +18,10 @@ from morok.ir.node import UOp, make, toposort
 from morok.ir.ops import AxisKind, Ops
 from morok.machine.devices import machine_of
 from morok.machine.machine import Machine
-from morok.schedule.contraction import contraction_at
+from morok.schedule.contraction import contraction_at, size_of, varying
 from morok.schedule.costs import elements
 from morok.schedule.graph.operand_layout import Read, base_of, meet, reads_of_operands, trips
-from morok.schedule.indexing import known_shape
+from morok.schedule.indexing import groups, known_shape
 
 GUARDED = 4  # instructions for an element that has a condition of its own
 REASON = "vectors of a product read it with its padding, without conditions"
@@ -69,6 +69,8 @@ def _padding_of_operands(node: UOp, machine: Machine) -> list[UOp | None]:
     views = [_padding(x, base) for x, base in zip(node.src[0].src, bases, strict=True)]
     if bases[0] is bases[1] or all(view is None for view in views):
         return []
+    if not any(view is not None and _may_meet(node, n, bases[n], view) for n, view in enumerate(views)):
+        return []
     reads = reads_of_operands(node, bases)
     if reads is None:
         return []
@@ -85,6 +87,49 @@ def _padding(x: UOp, base: UOp) -> UOp | None:
     while x is not base:
         found = x if x.op is Ops.PAD else found
         x = x.src[0]
+    return found
+
+
+def _may_meet(node: UOp, factor: int, base: UOp, view: UOp) -> bool:
+    """Whether an output of this factor alone may meet longer steps, by sizes: what is asked below, before
+    anything is lowered. They move along one axis, or padding leads the output into the next row."""
+    mine, other = node.src[0].src[factor], node.src[0].src[1 - factor]
+    along, padded, sizes = _axes_below(mine, base), _axes_below(view, base), known_shape(mine)
+    own = varying(mine) - varying(other) - set(node.arg[1])
+    for r in own:
+        n = sizes[r]
+        if not isinstance(n, int) or len(along[r]) != 1:
+            return True
+        if n < math.prod(size_of(sizes[k]) for k in node.arg[1] if along[k] & along[r]):
+            return True
+        below = size_of(known_shape(base)[min(along[r])])
+        reach = max(
+            (size_of(known_shape(view)[a]) for a, on in enumerate(padded) if on & along[r]), default=n
+        )
+        if reach // n * n > below:
+            return True
+    return False
+
+
+def _axes_below(x: UOp, base: UOp) -> list[frozenset[int]]:
+    """For each axis of a view the axes of its base that it may move along."""
+    views = []
+    while x is not base:
+        views.append(x)
+        x = x.src[0]
+    found = [frozenset((axis,)) for axis, _ in enumerate(known_shape(base))]
+    for view in reversed(views):
+        old, new = known_shape(view.src[0]), known_shape(view)
+        if view.op is Ops.PERMUTE:
+            found = [found[axis] for axis in view.arg]
+        elif view.op is Ops.RESHAPE:
+            parts = [frozenset[int]()] * len(new)
+            for left, right in groups(old, new):
+                moved = frozenset[int]().union(*found[left])
+                parts[right] = [moved if n != 1 else frozenset() for n in new[right]]
+            found = parts
+        elif view.op is Ops.EXPAND:
+            found = [frozenset() if n == 1 else axes for n, axes in zip(old, found, strict=True)]
     return found
 
 
