@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from morok import Tensor
 from morok.dtype import (
     DType,
     bool_,
@@ -24,6 +25,7 @@ from morok.ir.node import UOp, alu, const, make, toposort
 from morok.ir.ops import Op, Ops
 from morok.proof.graphs import evaluate_graph
 from morok.rewrite.match import apply_rule
+from morok.schedule.kernel import probe
 from morok.schedule.kernel.collapse import collapse_rules, exact_limit
 from morok.schedule.kernel.reductions import reduction_rules
 from morok.symbolic.sets import simplify
@@ -363,3 +365,23 @@ def test_factors_and_conditions_leave_the_loop() -> None:
 def test_long_sums_do_not_wrap() -> None:
     found = collapsed(build.cast(build.rng(1 << 20, 0), int64), build.rng(1 << 20, 0))
     assert found is not None and simplify(found) is const(int64, (1 << 20) * ((1 << 20) - 1) // 2)
+
+
+def test_one_number_everywhere_is_no_reason_to_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sums over products with an expanded constant were all lowered, to find that they keep their loops."""
+    tried: list[UOp] = []
+    collapses = probe._collapses
+
+    def note(node: UOp, opaque: set[UOp]) -> bool:
+        tried.append(node)
+        return collapses(node, opaque)
+
+    monkeypatch.setattr(probe, "_collapses", note)
+    x = Tensor.empty(7, 33)
+    scale = Tensor.full((1, 1), 0.37).expand(7, 33)
+    (x * scale).sum(1).prepare()
+    assert not tried
+    (x * scale.pad(((0, 0), (1, 0))).shrink(((0, 7), (0, 33)))).sum(1).prepare()
+    assert len(tried) == 1  # padding says where one is
+    (x * (Tensor.arange(33) < 5)).sum(1).prepare()
+    assert len(tried) == 2

@@ -36,6 +36,7 @@ def collapsible(order: Sequence[UOp]) -> frozenset[UOp]:
     if not any(node.op is Ops.REDUCE_AXIS for node in order):
         return frozenset()
     counts: set[UOp] = set()  # nodes with positions below them, or nothing but constants
+    uniform: set[UOp] = set()  # one number everywhere: a product with it collapses as well without
     reads: set[UOp] = set()  # nodes with memory below them
     opaque: set[UOp] = set()
     for node in order:
@@ -55,11 +56,19 @@ def collapsible(order: Sequence[UOp]) -> frozenset[UOp]:
             reads.add(node)
         elif op is Ops.IOTA or op is Ops.CONST:
             counts.add(node)
+            if op is Ops.CONST:
+                uniform.add(node)
         elif op.is_movement:
             if node.src[0] in counts:
                 counts.add(node)
-        elif op.is_alu and any(s in counts and s.op is not Ops.CONST for s in node.src):
-            counts.add(node)
+                if op is not Ops.PAD and node.src[0] in uniform:
+                    uniform.add(node)
+        elif op.is_alu:
+            if all(s in uniform for s in node.src):
+                counts.add(node)
+                uniform.add(node)
+            elif any(s in counts and s not in uniform for s in node.src):
+                counts.add(node)
     return frozenset(found)
 
 
