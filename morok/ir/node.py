@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import threading
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from sys import _getframe
 from typing import Any, final
@@ -257,8 +258,25 @@ def make(
     new = _Ref(node, _forget)
     new.key = key
     if _table.setdefault(key, new) is new:
+        if _kept is not None:
+            _kept.append(node)  # type: ignore[arg-type]
         return node  # type: ignore[return-value]
     return intern(new, node)  # type: ignore[arg-type]
+
+
+_KEPT = 1 << 16  # nodes: 25 megabytes
+_kept: deque[UOp] | None = None
+
+
+def keep_nodes() -> None:
+    """From now on the nodes that were made last stay: for a process that lowers kernels, and ends.
+
+    Kernels have much in common, from the numbers of lanes to whole inner loops. What is there still is not
+    made again, nor simplified.
+    """
+    global _kept
+    if _kept is None:
+        _kept = deque(maxlen=_KEPT)
 
 
 def refer(node: UOp, key: Any, kind: type[_Ref] = _Ref) -> _Ref:

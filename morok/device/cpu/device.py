@@ -6,6 +6,7 @@ by the content of the graph before anything is lowered, so a second process neit
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -28,7 +29,7 @@ from morok.device.store import kernel_store
 from morok.device.version import compiler_version
 from morok.ir.checks import count_buffers
 from morok.ir.digest import hexdigest
-from morok.ir.node import UOp, toposort
+from morok.ir.node import UOp, keep_nodes, toposort
 from morok.ir.ops import Ops
 from morok.machine.choose import cpu_machine, named, named_processor
 from morok.machine.machine import Machine
@@ -187,8 +188,12 @@ class CPU(Device):
         load_compiler()  # once, instead of in each of them
         missing.sort(key=lambda kernel: -len(toposort(kernel[0])))  # nobody waits for a long one at the end
 
+        this = os.getpid()
+
         def made(number: int) -> bytes:
             ast, name = missing[number]
+            if os.getpid() != this:
+                keep_nodes()
             return compile_kernel(ast, processor, machine, self.optimise, name).pack()
 
         found: dict[UOp, Kernel] = {}
