@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from morok.rewrite.gc_pause import settle
 from morok.torch.attention import with_own_attention
 from morok.torch.compiled import Compiled
 from morok.torch.decompositions import decompositions
@@ -33,6 +34,7 @@ def morok(
         decompositions=decompositions(),
         partition_fn=partition,
     )(gm, example_inputs)
+    settle()
     return made  # type: ignore[no-any-return]
 
 

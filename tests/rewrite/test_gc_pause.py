@@ -1,11 +1,12 @@
 """The collector is put off while the compiler works, and comes back as it was."""
 
 import gc
+import weakref
 
 import pytest
 
 from morok import Tensor
-from morok.rewrite.gc_pause import gc_paused
+from morok.rewrite.gc_pause import gc_paused, settle
 
 
 def test_it_nests_and_comes_back() -> None:
@@ -33,3 +34,43 @@ def test_who_has_switched_it_off_finds_it_off() -> None:
         gc.enable()
     (Tensor([1.0, 2.0]) * 3.0).realize()
     assert gc.isenabled()
+
+
+class _Node:
+    other: object = None
+
+
+def _young() -> set[int]:
+    return {id(x) for generation in (0, 1) for x in gc.get_objects(generation)}
+
+
+def test_what_has_settled_is_old_and_its_cycles_still_go() -> None:
+    a, b = _Node(), _Node()
+    a.other, b.other = b, a
+    assert id(a) in _young()
+    settle()
+    assert id(a) not in _young()
+    assert gc.get_freeze_count() == 0
+    gone = weakref.ref(a)
+    del a, b
+    assert gone() is not None
+    gc.collect()
+    assert gone() is None
+
+
+def test_objects_that_somebody_has_frozen_remain_frozen() -> None:
+    gc.freeze()
+    try:
+        count, x = gc.get_freeze_count(), _Node()
+        settle()
+        assert gc.get_freeze_count() == count
+        assert id(x) in _young()
+    finally:
+        gc.unfreeze()
+
+
+def test_nothing_settles_while_the_collector_is_off() -> None:
+    with gc_paused:
+        x = _Node()
+        settle()
+        assert id(x) in _young()

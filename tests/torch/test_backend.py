@@ -1,6 +1,7 @@
 """Small networks through torch.compile: values, gradients, types, strides, aliases, beside eager torch."""
 
 import copy
+import gc
 import warnings
 from typing import Any
 
@@ -303,3 +304,18 @@ def test_what_a_result_holds_is_neither_copied_nor_computed_again() -> None:
         0, index.flatten(), 2 * (table(index) + places.weight).detach().flatten(0, 1)
     )
     torch.testing.assert_close(table.weight.grad, right, rtol=1e-5, atol=1e-5)
+
+
+def test_what_a_compilation_leaves_is_old() -> None:
+    """No walk of Python's collector over all of torch's objects in the middle of a first call."""
+    torch._dynamo.reset()
+    made = []
+
+    def kept(gm: Any, inputs: Any) -> Any:
+        made.append(morok(gm, inputs))
+        made.extend(gc.get_count())
+        return made[0]
+
+    torch.compile(lambda x: x * 2 + 1, backend=kept)(torch.ones(3))
+    _, young, middle, _ = made
+    assert young < 100 and middle == 0
