@@ -1,6 +1,7 @@
 """The CPU's workers: shared axes, forks, threads, clean ends."""
 
 import ctypes
+import json
 import os
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from morok.device.compiled import unpack
 from morok.device.cpu.device import CPU, Shown, program_of
 from morok.device.cpu.kernel import Kernel, Steps
 from morok.device.cpu.llvm import host
-from morok.device.cpu.threads import thread_pool
+from morok.device.cpu.threads import available_cores, thread_pool
 from morok.dtype import float32
 from morok.errors import DeviceError, VariableError
 from morok.ir.build import bufferize, rng, sink, variable
@@ -72,6 +73,53 @@ def test_every_place_is_visited_once(device: CPU, extent: int) -> None:
             for _ in range(40):
                 kernel([total, total, one], {})
         assert (total.copy_out() == 40 * np.arange(n)).all()
+
+
+# a process of its own, for its workers are known by their number and its main thread is moved
+KEPT_OFF = """
+import ctypes, json, os, sys, time
+import numpy as np
+from morok import Tensor, jit
+from morok.device.cpu.pool_ir import LINE, STATE_BYTES
+from morok.device.cpu.threads import thread_pool
+
+processors = sorted(os.sched_getaffinity(0))[:2]
+os.sched_setaffinity(0, processors)
+x = Tensor(np.ones((512, 512), np.float32)).realize()
+f = jit(lambda x: x @ x)
+for _ in range(3):
+    f(x).numpy()
+lines = range(1, int(os.environ["MOROK_THREADS"]))
+place = thread_pool().ready() + STATE_BYTES + 8
+workers = [ctypes.c_int32.from_address(place + LINE * i).value for i in lines]
+seen = set()
+for turn in range(40):
+    for _ in range(400):  # until all of them sleep
+        stats = [open(f"/proc/self/task/{t}/stat").read().rsplit(")", 1)[1].split() for t in workers]
+        if all(stat[0] == "S" for stat in stats):
+            break
+        time.sleep(0.005)
+    time.sleep(0.002 * (turn % 3))
+    f(x).numpy()
+    seen |= {tuple(sorted(os.sched_getaffinity(t))) for t in workers}
+json.dump([processors, sorted(seen)], sys.stdout)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="threads are placed on Linux alone")
+@pytest.mark.skipif(available_cores() < 2, reason="one processor")
+@pytest.mark.parametrize("workers", (1, 3))
+def test_workers_that_sleep_are_kept_off_the_callers_processor(workers: int) -> None:
+    """Not where threads are more than processors: then all of them use all."""
+    environment = {**os.environ, "MOROK_THREADS": str(workers + 1), "DEVICE": "CPU"}
+    command = [sys.executable, "-c", KEPT_OFF]
+    found = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, check=False)
+    assert not found.returncode, found.stderr
+    processors, seen = json.loads(found.stdout)
+    if workers == 1:
+        assert seen and all(len(mask) == 1 and mask[0] in processors for mask in seen)
+    else:
+        assert seen == [processors]
 
 
 def test_a_thread_has_the_same_part_of_every_kernel() -> None:
