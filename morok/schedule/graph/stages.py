@@ -11,6 +11,7 @@ from typing import Any
 from morok.ir.ops import Op, Ops
 from morok.rewrite.stage import Stage
 from morok.schedule.graph.boundaries import drop_copies, keep_outputs, transfer_rules
+from morok.schedule.graph.byte_words import multiply_words
 from morok.schedule.graph.fusion import choose_buffers
 from morok.schedule.graph.operand_layout import lay_operands
 from morok.schedule.graph.padded_operands import keep_padding
@@ -55,6 +56,10 @@ GRAPH_STAGES: tuple[Stage, ...] = (
     _graph(
         "1.5c", "padded operands", "pictures with their padding, where offsets of windows meet it",
         keep_padding, "how a product reads its operands, and the time of both", when=Ops.PAD,
+    ),
+    _graph(
+        "1.5d", "words of bytes", "products of 8-bit integers, four steps at a time", multiply_words,
+        "the device that each is computed on, and the time of both", when=Ops.REDUCE_AXIS,
     ),
     _graph(
         "1.6", "split reductions", "long ones in two stages, if the knob says so", split_reductions,
