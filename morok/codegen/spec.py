@@ -59,6 +59,11 @@ def _is_point(node: UOp) -> bool:
     return len(node.src) > 3 and node.dtype.lanes == 1 and all(s.op is Ops.RANGE for s in node.src[3:])
 
 
+def _is_between_memories(node: UOp) -> bool:
+    """TILE_PRODUCT(address, address, address)."""
+    return len(node.src) == 3 and all(s.op is Ops.INDEX and s.dtype.is_ptr for s in node.src)
+
+
 def _lanes_exist(node: UOp) -> bool:
     return all(0 <= i < node.src[0].dtype.lanes for i in node.arg) and node.dtype.lanes == len(node.arg)
 
@@ -172,6 +177,7 @@ def order_spec() -> Rules:
     copies = Head(Ops.ASYNC_COPY, Ops.ASYNC_COMMIT, Ops.ASYNC_WAIT, Ops.FENCE)
     yield "copies", copies.any() >> legal
     yield "roles", Head(Ops.MBARRIER, Ops.DEFINE_TENSOR_MAP).any() >> legal
+    yield "tiles", Head(Ops.TILE_PRODUCT).any() >> legal, when(_is_between_memories)
 
 
 @spec("codegen.trees")
@@ -238,6 +244,7 @@ def _list_spec() -> Rules:
         Head(Ops.ASYNC_COPY, Ops.ASYNC_COMMIT, Ops.ASYNC_WAIT, Ops.FENCE, Ops.LDMATRIX).any() >> legal,
     )
     yield "roles", Head(Ops.MBARRIER, Ops.DEFINE_TENSOR_MAP).any() >> legal
+    yield "tiles", Head(Ops.TILE_PRODUCT).any() >> legal, when(_is_between_memories)
 
 
 _common: Spec = arithmetic_spec + definition_spec + effect_spec

@@ -5,6 +5,10 @@ of a warp holds a few elements in registers. A fragment says, for each bit of an
 which bit of the lane's number ("l2") or of the register's number ("r0") it is, lowest bit first. From this
 alone follow the loads, the stores, the meaning of WMMA on the emulator, and whether a hardware load for
 fragments fits.
+
+The unit of a processor's core has no lanes: it loads tiles out of memory into registers of its own. The left
+operand lies in rows along the steps, however far apart. Of the right one some neighbouring steps of a column
+lie side by side, and then come those of the next column: b[k // steps, n, k % steps].
 """
 
 from __future__ import annotations
@@ -280,3 +284,56 @@ def shared_layout(node: UOp) -> Shared | None:
 def shared_tiles(nodes: Iterable[UOp]) -> list[UOp]:
     """Those local buffers that all threads of a block fill together."""
     return [n for n in nodes if (found := shared_layout(n)) is not None and found.depth > 0]
+
+
+# --- units of a processor's core
+
+
+@final
+@register_arg
+@record(frozen=True)
+class TileUnit:
+    """One instruction on tiles. `inputs` are what it multiplies, `output` what it adds up in."""
+
+    name: str
+    m: int
+    n: int
+    k: int
+    inputs: DType
+    output: DType
+    steps: int  # of a column that lie side by side in the right operand
+    registers: int  # that hold a tile each
+    cycles: int  # from one such instruction to the next
+    words: bool = False  # an element is a word of four bytes, and a product is DOT4
+
+    @property
+    def product(self) -> Op:
+        """What becomes of two elements before it is added up."""
+        return Ops.DOT4 if self.words else Ops.MUL
+
+
+@final
+@register_arg
+@record(frozen=True)
+class TileProduct:
+    """The argument of TILE_PRODUCT: rows × columns outputs over so many steps, and what lies between the rows
+    of the left operand, in elements."""
+
+    unit: TileUnit
+    rows: int
+    columns: int
+    steps: int
+    stride: int
+
+    def lengths(self) -> tuple[int, int, int]:
+        """Elements of the result and of both operands, from the first to the last."""
+        left = (self.rows - 1) * self.stride + self.steps
+        return self.rows * self.columns, left, self.steps * self.columns
+
+
+# Denormal numbers count as 0 in tile.bf16, going in and coming out.
+TILE_UNITS: tuple[TileUnit, ...] = (
+    TileUnit("tile.bf16", 16, 16, 32, bfloat16, float32, 2, 8, 16),
+    TileUnit("tile.s8", 16, 16, 64, int8, int32, 4, 8, 16),
+    TileUnit("tile.s8.words", 16, 16, 16, int32, int32, 1, 8, 16, words=True),  # the same instruction
+)

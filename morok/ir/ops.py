@@ -271,6 +271,9 @@ class Ops:
     MBARRIER = _row(_H, _N, "MBARRIER(place[, parity]): an mbarrier between roles, `arg` says what is done")
     DEFINE_TENSOR_MAP = _row(_H, 1, "DEFINE_TENSOR_MAP(pointer): a buffer as TMA sees it, by the box `arg`")
     LDMATRIX = _row(_H, _N, "loads matrix fragments from local memory, `arg` describes their layout")
+    TILE_PRODUCT = _row(
+        _H, 3, "TILE_PRODUCT(c, a, b): c ← a·b for matrices in memory, `arg` says of which sizes and by whom"
+    )
     PREFETCH = _row(_H, 1, "asks for a cache line")
 
     # kernel structure

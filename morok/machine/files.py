@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
 from morok.dtype import DType, parse
 from morok.errors import MachineError
-from morok.ir.matrix import ALL_UNITS, MatrixUnit
+from morok.ir.matrix import ALL_UNITS, TILE_UNITS, MatrixUnit, TileUnit
 from morok.ir.ops import Op, Ops
 from morok.machine.machine import BASIC_OPS, Machine
 from morok.machine.processor import Processor
@@ -158,7 +158,7 @@ def _value(hint: Any, value: Any, where: str) -> Any:
         return value  # the caller has made it
     if hint is Op or hint is DType:
         return _named(hint, value, where)
-    if is_dataclass(hint) and isinstance(hint, type) and hint is not MatrixUnit:
+    if is_dataclass(hint) and isinstance(hint, type) and hint not in (MatrixUnit, TileUnit):
         if isinstance(value, list):
             value = dict(zip((f.name for f in fields(hint)), value, strict=False))
         return (
@@ -170,7 +170,9 @@ def _value(hint: Any, value: Any, where: str) -> Any:
             _wrong(where, "a list", value)
         inner = get_args(hint)
         if inner[0] is MatrixUnit:
-            return _units(value, where)
+            return _units(ALL_UNITS, value, where)
+        if inner[0] is TileUnit:
+            return _units(TILE_UNITS, value, where)
         if origin is tuple and len(inner) > 1 and inner[1] is not Ellipsis:
             return tuple(_value(h, v, where) for h, v in zip(inner, value, strict=True))
         return origin(_value(inner[0], v, where) for v in value)
@@ -194,9 +196,9 @@ def _ops(found: Any, where: str) -> frozenset[Any]:
     return frozenset(_named(Op, name, where) for name in found)
 
 
-def _units(patterns: list[str], where: str) -> tuple[MatrixUnit, ...]:
-    """Matrix units by name, in the order of the table; `*` stands for anything."""
+def _units(known: tuple[Any, ...], patterns: list[str], where: str) -> tuple[Any, ...]:
+    """Matrix units by name, in the order of their table; `*` stands for anything."""
     for pattern in patterns:
-        if not any(fnmatch(unit.name, pattern) for unit in ALL_UNITS):
+        if not any(fnmatch(unit.name, pattern) for unit in known):
             _wrong(where, "the name of a matrix unit", pattern)
-    return tuple(unit for unit in ALL_UNITS if any(fnmatch(unit.name, p) for p in patterns))
+    return tuple(unit for unit in known if any(fnmatch(unit.name, p) for p in patterns))

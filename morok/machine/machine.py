@@ -15,7 +15,7 @@ from typing import Any, final
 
 from morok.dtype import FLOATS, DType, float32, float64
 from morok.dtype.records import record
-from morok.ir.matrix import MatrixUnit
+from morok.ir.matrix import MatrixUnit, TileUnit
 from morok.ir.ops import Op, Ops
 from morok.machine.rates import Attention, Grid, OpCosts, Products, Rates, Scatters, Splits
 
@@ -65,6 +65,7 @@ class Machine:
     stored_floats: frozenset[DType] = frozenset(FLOATS)  # float types that memory and casts know
     matrix_units: tuple[MatrixUnit, ...] = ()
     word_units: tuple[MatrixUnit, ...] = ()  # that multiply four bytes of a word at once, as DOT4 does
+    tile_units: tuple[TileUnit, ...] = ()  # that a core feeds from memory
     tma: bool = False  # boxes of a buffer can be copied into shared memory by an engine of its own
 
     # --- memory

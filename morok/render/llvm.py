@@ -22,7 +22,8 @@ from morok.ir.ops import AxisKind, Ops
 from morok.ir.provenance import place
 from morok.render.llvm_arithmetic import arithmetic_text
 from morok.render.llvm_list import Slot, is_splat, memory_of, register_of
-from morok.render.llvm_transpose import turned_rows
+from morok.render.llvm_tiles import configured, tile_product
+from morok.render.llvm_transpose import turned_groups, turned_rows
 from morok.render.llvm_types import constant, suffix, type_name
 from morok.render.llvm_writer import Loop, Writer
 from morok.render.program import Argument, Program, line_numbers
@@ -92,6 +93,8 @@ class _Kernel(Writer):
         elif op is Ops.PREFETCH:
             self.declared["declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"] = None
             self.put(f"call void @llvm.prefetch.p0(ptr {self.name_of(node.src[0])}, i32 0, i32 3, i32 1)")
+        elif op is Ops.TILE_PRODUCT:
+            tile_product(self, node)
         elif op is Ops.BARRIER:
             pass  # one thread per loop level: nothing to wait for
         else:
@@ -246,6 +249,9 @@ class _Kernel(Writer):
                 return self.let(f"extractelement {whole} {x}, i32 {node.arg[0]}")
             return self.shuffle(whole, x, "poison", node.arg)
         if node.op is Ops.CAT:
+            groups = turned_groups(node)
+            if groups is not None:
+                return self.transpose(*groups[:2], t, groups[2])
             return self.concatenate(node)
         scalar = type_name(dtype.scalar)
         one = node.src[0]
@@ -263,33 +269,6 @@ class _Kernel(Writer):
         for i, s in enumerate(node.src):
             name = self.let(f"insertelement {t} {name}, {scalar} {self.name_of(s)}, i32 {i}")
         return name
-
-    def concatenate(self, node: UOp) -> str:
-        """Parts one after the other, from the left; the shorter of two is widened first."""
-        scalar = node.dtype.scalar
-        name, width, used = "", 0, 0  # what there is: its lanes, and how many of them count
-        for part in node.src:
-            x, lanes = self.name_of(part), part.dtype.lanes
-            wide = max(2, lanes)
-            if lanes == 1:
-                two = type_name(scalar.vec(2))
-                x = self.let(f"insertelement {two} poison, {type_name(scalar)} {x}, i32 0")
-            if width == 0:
-                name, width, used = x, wide, lanes
-                continue
-            total = max(width, wide)
-            left, right = self.widen(scalar, name, width, total), self.widen(scalar, x, wide, total)
-            mask = [*range(used), *range(total, total + lanes)]
-            name = self.shuffle(type_name(scalar.vec(total)), left, right, mask)
-            width = used = len(mask)
-        return name
-
-    def widen(self, scalar: DType, x: str, width: int, total: int) -> str:
-        if width == total:
-            return x
-        return self.shuffle(
-            type_name(scalar.vec(width)), x, "poison", [*range(width), *([0] * (total - width))]
-        )
 
     # --- control flow
 
@@ -433,8 +412,9 @@ def _module(writer: _Kernel, arguments: list[Argument], variables: list[str], co
     parameters += ["i64 %lo", "i64 %hi", "ptr noalias %scratch"]
     table, places = _numbers(writer)
     head = f"define internal void @{name}.body({', '.join(parameters)}) #{1 if table else 0} {{"
-    body = [head, "entry:", *places, *writer.lines]
-    body += ["  ret void", "}"]
+    begin, end = configured(writer)
+    body = [head, "entry:", *places, *begin, *writer.lines]
+    body += [*end, "  ret void", "}"]
     entry = [f"define void @{name}(ptr %args, i64 %lo, i64 %hi, ptr %scratch) #0 {{", "entry:"]
     given = []
     for a in arguments:
@@ -455,7 +435,7 @@ def _module(writer: _Kernel, arguments: list[Argument], variables: list[str], co
         attributes.append('attributes #1 = { nounwind "tune-cpu"="generic" }')
     before = [*writer.declared, "", *table]
     text = "\n".join([*before, *body, "", *entry, "", *extent, "", *attributes, ""])
-    return text, sum(part.count("\n") + 1 for part in before) + 2 + len(places)
+    return text, sum(part.count("\n") + 1 for part in before) + 2 + len(places) + len(begin)
 
 
 def _numbers(writer: _Kernel) -> tuple[list[str], list[str]]:

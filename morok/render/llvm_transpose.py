@@ -31,6 +31,23 @@ def turned_rows(node: UOp) -> tuple[tuple[UOp, ...], int] | None:
     return (rows, number[0]) if square and number is not None else None
 
 
+def turned_groups(node: UOp) -> tuple[tuple[UOp, ...], int, int] | None:
+    """The same where some neighbouring lanes of each row stay together: the rows, which group, and its
+    lanes."""
+    count = len(node.src)
+    if node.op is not Ops.CAT or count < FEWEST or count & (count - 1):
+        return None
+    taken = {s.arg if s.op is Ops.GEP else None for s in node.src}
+    lanes = taken.pop()
+    if taken or lanes is None or lanes != tuple(range(lanes[0], lanes[0] + len(lanes))):
+        return None
+    together, rows = len(lanes), tuple(s.src[0] for s in node.src)
+    square = all(row.dtype.lanes == count * together for row in rows) and len(set(rows)) == count
+    if not square or lanes[0] % together or together & (together - 1):
+        return None
+    return rows, lanes[0] // together, together
+
+
 def transposed(rows: list[str], itemsize: int, shuffle: Shuffle) -> list[str]:
     """The lanes of the rows as vectors, made with shuffles of two vectors."""
     lanes = len(rows)

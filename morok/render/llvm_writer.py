@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from morok.dtype import DType, PtrDType
+from morok.ir.matrix import TileProduct
 from morok.ir.node import UOp
 from morok.ir.ops import Ops
 from morok.render.llvm_list import Slot, only_spread, outside_of_thread, unpromotable, written_slots
@@ -48,6 +49,7 @@ class Writer:
         self.starts: list[int] = []  # which of them belong to which instruction
         self.names: dict[UOp, str] = {}
         self.declared: dict[str, None] = {}
+        self.tile_products: dict[TileProduct, str] = {}  # functions that were written, by what they compute
         self.block = "entry"
         self.count = 0
         self.labels = 0
@@ -65,7 +67,7 @@ class Writer:
         self.in_memory = unpromotable(instructions)
         self.once = outside_of_thread(instructions)
         self.spread = only_spread(instructions)
-        self.turned: dict[tuple[str, tuple[UOp, ...]], list[str]] = {}  # by block and rows
+        self.turned: dict[tuple[str, tuple[UOp, ...], int], list[str]] = {}  # by block, rows, lanes
         self.pointers = pointers_of(instructions)
         self.known_pointers: list[dict[Pointer, str]] = [
             {}
@@ -117,14 +119,19 @@ class Writer:
 
     # --- lanes
 
-    def transpose(self, rows: tuple[UOp, ...], lane: int, t: str) -> str:
-        """One lane of all rows; all lanes are made together, where the first is asked for."""
-        key = (self.block, rows)
+    def transpose(self, rows: tuple[UOp, ...], lane: int, t: str, together: int = 1) -> str:
+        """One lane of all rows, or some neighbours; all are made together, where the first is asked for."""
+        key = (self.block, rows, together)
         if key not in self.turned:
             names = [self.name_of(row) for row in rows]
-            self.turned[key] = transposed(
-                names, rows[0].dtype.scalar.itemsize, lambda x, y, lanes: self.shuffle(t, x, y, lanes)
-            )
+            size = rows[0].dtype.scalar.itemsize * together
+            wide = t if together == 1 else f"<{len(rows)} x i{8 * size}>"
+            if together > 1:
+                names = [self.let(f"bitcast {t} {name} to {wide}") for name in names]
+            found = transposed(names, size, lambda x, y, lanes: self.shuffle(wide, x, y, lanes))
+            if together > 1:
+                found = [self.let(f"bitcast {wide} {name} to {t}") for name in found]
+            self.turned[key] = found
         return self.turned[key][lane]
 
     def shuffle(self, t: str, x: str, y: str, lanes: tuple[int, ...] | list[int]) -> str:
@@ -169,3 +176,30 @@ class Writer:
         return type_name(dtype.elem.scalar)
 
     # --- vectors
+
+    def concatenate(self, node: UOp) -> str:
+        """Parts one after the other, from the left; the shorter of two is widened first."""
+        scalar = node.dtype.scalar
+        name, width, used = "", 0, 0  # what there is: its lanes, and how many of them count
+        for part in node.src:
+            x, lanes = self.name_of(part), part.dtype.lanes
+            wide = max(2, lanes)
+            if lanes == 1:
+                two = type_name(scalar.vec(2))
+                x = self.let(f"insertelement {two} poison, {type_name(scalar)} {x}, i32 0")
+            if width == 0:
+                name, width, used = x, wide, lanes
+                continue
+            total = max(width, wide)
+            left, right = self.widen(scalar, name, width, total), self.widen(scalar, x, wide, total)
+            mask = [*range(used), *range(total, total + lanes)]
+            name = self.shuffle(type_name(scalar.vec(total)), left, right, mask)
+            width = used = len(mask)
+        return name
+
+    def widen(self, scalar: DType, x: str, width: int, total: int) -> str:
+        if width == total:
+            return x
+        return self.shuffle(
+            type_name(scalar.vec(width)), x, "poison", [*range(width), *([0] * (total - width))]
+        )

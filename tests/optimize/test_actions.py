@@ -67,7 +67,7 @@ ELSEWHERE = {
     "ATOMIC": "test_atomics.py",
     "ONLINE": "test_online.py", "PARTITION": "test_partition.py", "PERSISTENT": "test_warp_specialize.py",
     "SKIP": "test_skip.py", "STAGE": "test_wgmma.py", "STAGE_RESULT": "test_wgmma.py",
-    "WARP_SPECIALIZE": "test_warp_specialize.py",
+    "TILE_UNIT": "../optimize/test_tile_unit.py", "WARP_SPECIALIZE": "test_warp_specialize.py",
 }  # fmt: skip
 
 

@@ -15,6 +15,7 @@ from typing import Any
 from morok.codegen.gpu.shared import lower_shared, swizzled
 from morok.codegen.gpu.warp_roles import is_warp_specialized, lower_warp_roles
 from morok.codegen.reduce.cache_accumulators import lower_cache_accumulators
+from morok.codegen.reduce.tile_units import is_memory, is_tile_product, plain_product, tile_product
 from morok.codegen.scopes import next_number
 from morok.codegen.vector.vectors import splat
 from morok.dtype import PtrDType, void
@@ -49,6 +50,10 @@ def lower_buffer(node: UOp, ctx: Any) -> UOp | None:
     if buffer.op is not Ops.BUFFERIZE:
         return None
     machine: Machine = ctx.machine
+    if is_tile_product(buffer):
+        if is_memory(buffer):
+            return make(Ops.INDEX, node.dtype, (tile_product(buffer), *node.src[1:]), None, node.origin)
+        buffer = plain_product(buffer)
     value = buffer.src[0]
     shared = machine.has_grid and any(r.arg[1] in _BLOCK for d in buffer.src[1:] for r in ranges(d))
     # threads around it that share the memory have a part of it each

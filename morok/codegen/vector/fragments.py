@@ -216,7 +216,9 @@ def make_fragments(root: UOp) -> UOp:
 
 
 def _is_point(node: UOp) -> bool:
-    return node.op is Ops.REDUCE and node.src[0].op is Ops.WMMA and len(node.src[0].src) > POINT
+    if node.op is not Ops.REDUCE or node.src[0].op is not Ops.WMMA:
+        return False
+    return isinstance(node.src[0].arg, MatrixUnit) and len(node.src[0].src) > POINT
 
 
 def same_lanes(point: UOp) -> dict[UOp, UOp]:

@@ -209,9 +209,11 @@ class CPU(Device):
         """A kernel for another machine is shown as that one would run it. What runs is the same text, so its
         plan is judged here too; only LLVM's instructions are this machine's."""
         from morok.render.llvm_dot import portable
+        from morok.render.llvm_tiles import portable_tiles
 
         program, facts, _ = lower_program(ast, self.processor, self.machine, self.optimise, name)
-        return Kernel(facts, name, Future(partial(compile_object, portable(program.text), host())))
+        text = portable(portable_tiles(program.text))
+        return Kernel(facts, name, Future(partial(compile_object, text, host())))
 
     def prepare(self, program: Runnable) -> None:
         if isinstance(program, Kernel):

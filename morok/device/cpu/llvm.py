@@ -21,6 +21,7 @@ from morok.device.cpu.objects import link
 from morok.device.store import disk_store
 from morok.errors import CompileError, DeviceError
 from morok.forks import Held, at_fork
+from morok.machine.permission import permitted
 from morok.machine.processor import Processor
 from morok.render.llvm_pointers import AS_FAST
 
@@ -43,7 +44,12 @@ def binding() -> Any:
 
 @cache
 def host() -> Processor:
-    """The processor of this machine: as it was found before, or by asking LLVM."""
+    """The processor of this machine, without what the system does not let this process use."""
+    return permitted(_found_host())
+
+
+def _found_host() -> Processor:
+    """As it was found before, or by asking LLVM."""
     store, key = disk_store(), host_key()
     known = None if store is None or key is None else store.get_version(key)
     parts = [] if known is None else known.split("\n")

@@ -20,9 +20,19 @@ from morok.dtype import DType
 from morok.dtype.promote import lossless
 from morok.ir.build import cast
 from morok.ir.infer import closed_ranges, ranges
-from morok.ir.matrix import ALL_UNITS, PANEL, MatrixUnit, Run, Shared, runs, shared_layout, shared_tiles
+from morok.ir.matrix import (
+    ALL_UNITS,
+    PANEL,
+    MatrixUnit,
+    Run,
+    Shared,
+    TileUnit,
+    runs,
+    shared_layout,
+    shared_tiles,
+)
 from morok.ir.node import UOp, alu, const, make
-from morok.ir.ops import AxisKind, Ops
+from morok.ir.ops import AxisKind, Op, Ops
 from morok.machine.machine import Machine
 from morok.optimize.actions.stage_result import is_result
 from morok.optimize.loops import LOOP_KINDS, Loops, divides, loop, quotient, size, stride, times
@@ -53,15 +63,15 @@ def is_zero(x: UOp) -> bool:
     return x.op is Ops.CONST and str(x.arg) in ("0", "0.0")
 
 
-def factors(value: UOp) -> tuple[UOp, UOp] | None:
+def factors(value: UOp, product: Op = Ops.MUL) -> tuple[UOp, UOp] | None:
     """The factors of a product, with the condition under which it counts on both of them."""
     if value.op is Ops.WHERE and is_zero(value.src[2]):
-        found = factors(value.src[1])
+        found = factors(value.src[1], product)
         if found is None:
             return None
         x, y = (_under(value.src[0], f) for f in found)
         return x, y
-    return (_gated(value.src[0]), _gated(value.src[1])) if value.op is Ops.MUL else None
+    return (_gated(value.src[0]), _gated(value.src[1])) if value.op is product else None
 
 
 def _gated(x: UOp) -> UOp:
@@ -82,7 +92,7 @@ def _under(condition: UOp, x: UOp) -> UOp:
     return alu(Ops.WHERE, condition, x, zero(x.dtype))
 
 
-def as_input(x: UOp, unit: MatrixUnit) -> UOp | None:
+def as_input(x: UOp, unit: MatrixUnit | TileUnit) -> UOp | None:
     """A factor in the type that a unit multiplies; None where the conversion would lose something."""
     if x.dtype is unit.inputs:
         return x
@@ -95,7 +105,7 @@ def as_input(x: UOp, unit: MatrixUnit) -> UOp | None:
     return cast(inner, unit.inputs) if exact else None
 
 
-def match(loops: Loops, unit: MatrixUnit, k: UOp, i: UOp, j: UOp) -> Sums | str:
+def match(loops: Loops, unit: MatrixUnit | TileUnit, k: UOp, i: UOp, j: UOp) -> Sums | str:
     """The products over these loops, as the unit wants them; or why there are none. Words have a sum for each
     byte of a number, all of them in one loop."""
     closers = loops.closers[k]
@@ -119,8 +129,11 @@ def _terms(value: UOp) -> tuple[UOp, ...]:
     return (*_terms(value.src[0]), *_terms(value.src[1])) if value.op is Ops.ADD else (value,)
 
 
-def _product(reduce: UOp, term: UOp, unit: MatrixUnit, i: UOp, j: UOp) -> Found | str:
-    found = factors(term) if not unit.words else (term.src[0], term.src[1]) if term.op is Ops.DOT4 else None
+def _product(reduce: UOp, term: UOp, unit: MatrixUnit | TileUnit, i: UOp, j: UOp) -> Found | str:
+    if unit.words and isinstance(unit, MatrixUnit):
+        found = (term.src[0], term.src[1]) if term.op is Ops.DOT4 else None
+    else:
+        found = factors(term, unit.product)
     if found is None:
         return "the sum is not one of products"
     x, y = (as_input(f, unit) for f in found)

@@ -34,6 +34,7 @@ from morok.optimize.actions import (
     splits,
     stage,
     stage_result,
+    tile_unit,
     warp_specialize,
 )
 from morok.optimize.actions import join as joining
@@ -92,6 +93,7 @@ ACTIONS: dict[str, Action] = {
         Action("SKIP", skip.can_skip, skip.skip),
         Action("PARTITION", partition.can_partition, partition.partition),
         Action("ATOMIC", atomic.can_atomic, atomic.atomic),
+        Action("TILE_UNIT", tile_unit.can_use_tiles, tile_unit.use_tiles),
         Action("TC", back_to_back_gemm.can_use, back_to_back_gemm.use),
         Action("WARP_SPECIALIZE", warp_specialize.can_warp_specialize, warp_specialize.warp_specialize),
         Action("PERSISTENT", warp_specialize.can_be_persistent, warp_specialize.persistent),

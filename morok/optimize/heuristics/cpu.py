@@ -37,6 +37,7 @@ from morok.optimize.heuristics.lane_rows import lane_rows
 from morok.optimize.heuristics.pieces import cut_at_guards, share_pieces
 from morok.optimize.heuristics.skinny_gemm import gemv, single_row, skinny_gemm
 from morok.optimize.heuristics.specialize import pad_rows
+from morok.optimize.heuristics.tile_units import tile_units
 from morok.optimize.heuristics.tiles import tile
 from morok.optimize.loops import Loops, size
 
@@ -149,6 +150,11 @@ def lanes_of_kernel(builder: Builder, loops: Loops) -> None:
                 continue
             seen.add(node)
             heavy = not tiled and not outputs_outweigh(effect, node)
+            whole = builder.machine.tile_units and heavy and shared_by_all(loops, node)
+            product = contraction_of((effect,), node) if whole else None
+            if product is not None and tile_units(builder, product):
+                tiled |= {product.i, product.j}
+                continue
             if heavy and skinny_gemm(builder, effect, node):
                 tiled |= ranges(node)
                 continue

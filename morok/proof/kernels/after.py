@@ -182,7 +182,9 @@ class After:
 
 _UNFOLLOWED = {Ops.LOAD: "a value that is read outside of its loop", Ops.BITCAST: "bits of vectors"}
 _UNWRITTEN = 1 << 20  # buffers of a kernel are fewer
-_FOREIGN = frozenset((Ops.SHUFFLE, Ops.WMMA, Ops.LDMATRIX, Ops.ASYNC_COPY, Ops.MBARRIER, Ops.BARRIER))
+_FOREIGN = frozenset((
+    Ops.SHUFFLE, Ops.WMMA, Ops.LDMATRIX, Ops.ASYNC_COPY, Ops.MBARRIER, Ops.BARRIER, Ops.TILE_PRODUCT,
+))  # fmt: skip
 
 
 @final

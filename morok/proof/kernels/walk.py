@@ -13,6 +13,7 @@ from typing import final
 
 from morok.dtype import AddrSpace, DType, PtrDType, bool_, int32
 from morok.ir.bounds import bounds
+from morok.ir.matrix import TileProduct
 from morok.ir.node import UOp, const, make
 from morok.ir.ops import AxisKind, Ops
 from morok.ir.warp_roles import Box
@@ -114,7 +115,9 @@ def _access(node: UOp, address: UOp, position: int, loops: list[UOp], conditions
     lanes = dtype.elem.lanes
     if node.op is Ops.LDMATRIX:
         lanes = max(1, _ROW // dtype.elem.scalar.itemsize)
-    writes = node.op in (Ops.STORE, *HARDWARE) and node.src[0] is address
+    if isinstance(node.arg, TileProduct):
+        lanes = node.arg.lengths()[node.src.index(address)]
+    writes = node.op in (Ops.STORE, Ops.TILE_PRODUCT, *HARDWARE) and node.src[0] is address
     around = tuple(conditions)
     if node.op is Ops.ASYNC_COPY:
         target = node.src[0]

@@ -29,6 +29,7 @@ from morok.schedule.indexing import known_shape
 
 FOUR = 4  # bytes of a word
 FEWEST_WORDS = 2  # of a sum
+FEWEST_OF_TILES = 16  # rows and columns that make it worth to fill tiles
 PUT_TOGETHER = 3.0  # instructions for a byte of a word
 ONE_BY_ONE = 2.0  # instructions for a vector of products of words without them: extended, multiplied, added
 TURN = 0x80808080
@@ -79,10 +80,18 @@ def _worth(node: UOp, machine: Machine) -> int | None:
     count, axis = max(known, default=(0, 0))
     if count < FEWEST_WORDS * FOUR or any(axis not in varying(x) for x in node.src[0].src):
         return None
+    if _takes_bytes(node, machine) and min(product.rows, product.columns) >= FEWEST_OF_TILES:
+        return None
     words = -(-count // FOUR) * FOUR / count
     lanes = machine.lanes(int32)
     saved = product.rows * product.columns * (ONE_BY_ONE - words / FOUR) / lanes
     return axis if saved > (product.rows + product.columns) * PUT_TOGETHER else None
+
+
+def _takes_bytes(node: UOp, machine: Machine) -> bool:
+    """Whether a unit for tiles multiplies these bytes as they are."""
+    found = [_as_bytes(x) for x in node.src[0].src]
+    return any(all(x is not None and x.dtype is u.inputs for x in found) for u in machine.tile_units)
 
 
 def _as_bytes(x: UOp) -> UOp | None:
