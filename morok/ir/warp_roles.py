@@ -61,12 +61,14 @@ class Walk:
     """How TMA walks through images (im2col), along the dimensions that a window moves in, innermost first.
 
     The window's first element goes from the lower corner in steps as far as the upper one, which is counted
-    from the last element of a dimension; then on in the next line, and in the next image.
+    from the last element of a dimension; then on in the next line, and in the next image. Places are outputs,
+    and steps of a sum shift the window; or places are `summed`, and outputs shift it.
     """
 
     lower: tuple[int, ...]
     upper: tuple[int, ...]
     steps: tuple[int, ...]
+    summed: bool = False
 
 
 @final

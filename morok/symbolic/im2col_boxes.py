@@ -58,8 +58,7 @@ class Window:
     def offset(self, d: Dimension) -> tuple[dict[UOp, int], int]:
         """What shifts all places along a dimension, and the least of it."""
         terms = {t: k for t, k in d.terms.items() if t not in self.digits and t is not self.inner}
-        low = sum(int(min(k * a, k * b)) for t, k in terms.items() for a, b in [bounds(t)])
-        return terms, low
+        return terms, _least(terms)
 
     def step(self, d: Dimension) -> int:
         return next((k for t, k in d.terms.items() if t in self.digits), 1)
@@ -342,15 +341,80 @@ def _walk(window: Window, sizes: list[int]) -> Walk | None:
         lower.append(low)
         upper.append(high)
         steps.append(step)
-    return Walk(tuple(lower), tuple(upper), tuple(steps))
+    return Walk(tuple(lower), tuple(upper), tuple(steps), any(map(_is_step, ranges(window.start))))
+
+
+def _is_step(r: UOp) -> bool:
+    return r.op is Ops.RANGE and r.arg[1] is AxisKind.REDUCE
+
+
+def _first_place(read: UOp, dims: tuple[UOp, ...], box: Box) -> list[UOp] | None:
+    """Where a walk begins, and its offsets, from the place of its first row alone; None if that is not one.
+
+    Where tiles end with lines, or images with tiles, nothing is left of the digits of a row's number: the
+    first ones are in the tile's place. Strides tell which dimension a term moves along, and the loops in it
+    whether it is a place or shifts the window. That the rows of the tile are a walk was known before.
+    """
+    walk, (rows, inner) = box.walk, dims
+    assert walk is not None
+    terms, constant = sum_of(simplify(substitute(read.src[1], {rows: const(rows.dtype, 0)})))
+    if terms.pop(inner, 0) != 1:
+        return None
+    count = len(box.strides)
+    places: list[Sum] = [{} for _ in range(count)]
+    shifts: list[Sum] = [{} for _ in range(count)]
+    for t, k in terms.items():
+        at = max((d for d in range(count) if k % box.strides[d] == 0), key=lambda d: box.strides[d])
+        loops = {_is_step(r) for r in ranges(t)}
+        is_place = not 0 < at < count - 1 or walk.summed in loops
+        if 0 < at < count - 1 and len(loops) != 1:
+            return None
+        (places if is_place else shifts)[at][t] = k // box.strides[at]
+    like = read.src[1]
+    found, offsets = [], []
+    for d in range(1, count - 1):
+        least = _least(shifts[d])
+        constant -= (walk.lower[d - 1] - least) * box.strides[d]
+        place = simplify(join_sum(list(places[d].items()), 0, like))
+        low, high = bounds(place)
+        # what all places of a dimension reach over: places beyond it are in the next line, or image
+        reach = walk.upper[d - 1] - walk.lower[d - 1] + box.sizes[d] - 1 + walk.steps[d - 1]
+        if high >= reach and box.strides[d + 1] == reach * box.strides[d]:
+            places[d + 1][alu(Ops.FLOORDIV, place, const(like.dtype, reach))] = 1
+            place = alu(Ops.FLOORMOD, place, const(like.dtype, reach))
+            high = reach - 1
+        if low < 0 or high >= reach:
+            return None
+        found.append(join_sum([(place, 1)], walk.lower[d - 1], like))
+        offsets.append(join_sum(list(shifts[d].items()), -least, like))
+    image, begin = divmod(constant, box.strides[-1])
+    row = join_sum(list(places[0].items()), begin, like)
+    last = simplify(join_sum(list(places[-1].items()), image, like))
+    (low, high), (image_low, _) = bounds(row), bounds(last)  # turns of a block say too much of the last image
+    return [row, *found, last, *offsets] if 0 <= low <= high < box.sizes[0] and image_low >= 0 else None
+
+
+def _least(terms: Sum) -> int:
+    return sum(int(min(k * a, k * b)) for t, k in terms.items() for a, b in [bounds(t)])
 
 
 def walk_coordinates(read: UOp, dims: tuple[UOp, ...], panels: int, box: Box) -> list[list[UOp]]:
     """Where the walks of a tile's panels begin, and then the offsets of the window."""
     read, dims, number = in_panels(read, dims)
+    found = _from_digits(read, dims, box) or _first_place(read, dims, box)
+    if found is None:
+        raise CompileError(f"a walk through images with strides {box.strides} reads memory in another order")
+    if number is None:
+        return [[simplify(c) for c in found]]
+    each = [{number: const(number.dtype, i)} for i in range(panels)]
+    return [[simplify(substitute(c, panel)) for c in found] for panel in each]
+
+
+def _from_digits(read: UOp, dims: tuple[UOp, ...], box: Box) -> list[UOp] | None:
+    """The same by the digits of the tile's first row; None where its rows are not taken apart so."""
     window = window_of(read, dims[0], dims[1], known=True)
     if window is None or tuple(d.stride for d in window.dimensions) != box.strides:
-        raise CompileError(f"a walk through images with strides {box.strides} reads memory in another order")
+        return None
     like = read.src[1]
     sizes = [int(g.src[0].arg) for g in window.digits]
     place = []
@@ -367,8 +431,4 @@ def walk_coordinates(read: UOp, dims: tuple[UOp, ...], panels: int, box: Box) ->
     last = window.dimensions[-1]
     beside = list(window.offset(last)[0].items())
     images = [(place[-1], 1)] if len(window.digits) > len(window.spatial) else []
-    found = [*out, join_sum([*images, *beside], last.constant, like), *offsets]
-    if number is None:
-        return [[simplify(c) for c in found]]
-    each = [{number: const(number.dtype, i)} for i in range(panels)]
-    return [[simplify(substitute(c, panel)) for c in found] for panel in each]
+    return [*out, join_sum([*images, *beside], last.constant, like), *offsets]

@@ -72,8 +72,26 @@ def walks(kernel: UOp) -> list[Box]:
         ((2, 16, 12, 64), (64, 3, 5, 64), (2, 1), (1, 2), 1, (128, 64)),  # lines and columns differ
         ((2, 14, 14, 64), (128, 3, 3, 64), (1, 1), (0, 0), 1, (128, 64)),  # no edges
         ((1, 20, 22, 64), (128, 3, 3, 64), (1, 1), (2, 2), 2, (128, 128)),  # one image
+        ((3, 16, 16, 64), (128, 3, 3, 64), (1, 1), (1, 1), 1, (128, 64)),  # tiles end with lines
+        ((5, 8, 8, 128), (128, 3, 3, 128), (1, 1), (1, 1), 1, (128, 64)),  # images end with tiles
+        ((5, 4, 4, 64), (128, 3, 3, 64), (1, 1), (1, 1), 1, (128, 64)),  # four of them are a tile
+        ((3, 32, 16, 64), (128, 3, 3, 64), (2, 2), (1, 1), 1, (128, 64)),
+        ((2, 4, 128, 64), (128, 3, 3, 64), (1, 1), (1, 1), 1, (128, 64)),  # half a line is one
     ],
-    ids=["several", "odd", "small", "strided", "oblong", "valid", "dilated"],
+    ids=[
+        "several",
+        "odd",
+        "small",
+        "strided",
+        "oblong",
+        "valid",
+        "dilated",
+        "lines",
+        "images",
+        "some images",
+        "lines, strided",
+        "half lines",
+    ],
 )
 def test_convolutions(
     images: tuple[int, ...],
@@ -98,8 +116,10 @@ def test_convolutions(
     [
         ((3, 16, 12, 64), 128, 1, (128, 64)),  # 576 places: nine tiles of 64
         ((2, 15, 18, 128), 128, 2, (128, 128)),  # 144: the last tile goes beyond the last image
+        ((2, 16, 16, 64), 128, 1, (128, 64)),  # four lines are a tile
+        ((3, 8, 8, 64), 128, 1, (128, 64)),  # an image is one
     ],
-    ids=["whole", "strided"],
+    ids=["whole", "strided", "lines", "images"],
 )
 def test_gradients_of_weights(images: tuple[int, ...], outputs: int, stride: int, tile: Pair) -> None:
     """Steps are places: the walk is along the sum."""

@@ -295,7 +295,7 @@ class _Plan:
             r
             for r in self.product.outputs
             if r is not seed and any(a.moves(r) for a in mine) and not any(a.moves(r) for a in others)
-            if total < STEPS or not self._in_window(r, mine)
+            if total < STEPS or self.builder.machine.tma or not self._in_window(r, mine)
         ]
         for r in sorted(beside, key=lambda r: -int(r.arg[0])):
             if total >= WIDE and not joined:
