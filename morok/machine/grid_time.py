@@ -68,6 +68,9 @@ def clocks(problem: Problem, shape: BlockTile, machine: Machine, roles: int = UN
     tiles = -(-problem.rows // shape.rows) * -(-problem.columns // shape.columns) * problem.others
     points = shape.rows * shape.columns
     inside = points * problem.steps / (problem.rate * shape.worth * worth)
+    if problem.lanes == 1:  # threads that multiply by themselves hide what others of them wait for
+        present = min(blocks, -(-tiles // max(1, machine.cores))) * threads
+        inside *= max(1.0, rates.busy_threads / present) ** 0.5
     if rounds > 1:  # threads wait for one another as often as for whole tiles
         inside += rounds * rates.round * (1 - bytes_per_step / shape.bytes)
     moved = problem.output_bytes + problem.read_bytes

@@ -172,6 +172,7 @@ class Products:
     thread_tiles: tuple[BlockTile, ...]
     unit_rate: float  # products with a unit, times the bytes of an input
     thread_rate: float  # products of threads
+    busy_threads: int  # that a multiprocessor needs for that rate
     store_rate: float  # bytes written
     other_rate: float  # other operations
     latency: float  # clocks until a block's first tile has arrived

@@ -14,7 +14,7 @@ ALLOWED = (
     "machine/",
     "render/",
     "device/cuda",
-    "device/cpu/threads.py",
+    "device/cpu/pool_ir.py",
     "device/cpu/objects.py",
     "cli/bench/",
 )
