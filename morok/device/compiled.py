@@ -54,6 +54,10 @@ def _walk_fields(walk: Walk | None) -> tuple[tuple[int, ...], ...]:
     return () if walk is None else (walk.lower, walk.upper, walk.steps)
 
 
+def _walk(fields: list[list[int]]) -> Walk | None:
+    return Walk(tuple(fields[0]), tuple(fields[1]), tuple(fields[2])) if fields else None
+
+
 def with_facts(facts: str, code: bytes) -> Compiled:
     """A kernel from its two parts."""
     found = json.loads(facts)
@@ -68,7 +72,7 @@ def with_facts(facts: str, code: bytes) -> Compiled:
         tuple(found["block"]),
         int(found["shared"]),
         tuple(
-            (int(n), str(d), Box(tuple(a), tuple(b), tuple(c), t, Walk(*map(tuple, w)) if w else None))
+            (int(n), str(d), Box(tuple(a), tuple(b), tuple(c), t, _walk(w)))
             for n, d, a, b, c, t, w in found["maps"]
         ),
     )
