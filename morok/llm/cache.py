@@ -178,7 +178,8 @@ class Together:
 
     def attend(self, config: Config, cache: Cache, qkv: Sequence[Tensor], mask: Tensor | None) -> Attended:
         c, texts = config, self.count
-        q, k, v = (x.contiguous() for x in qkv)  # (texts, heads, numbers)
+        by_position = _by_position(cache[0].device)  # then threads turn them again, as they are few
+        q, k, v = qkv if by_position else (x.contiguous() for x in qkv)  # (texts, heads, numbers)
         for part, value in zip(cache, _coded(Tensor.stack(k, v, dim=1), cache), strict=True):
             self._put(part, value)
         parts = _axes(cache)

@@ -58,6 +58,8 @@ class Rates:
         12.0  # simple operations on elements in registers that a byte to memory and back costs
     )
     launch: float = 20_000.0  # the same for starting one more kernel
+    # what an inner loop over an axis repeats of a cheap value: the rest is shared by the registers of a tile
+    tile: float = 12.0
     gather: float = 8.0  # and for an element whose place is not known before another one has been read
     # for the heuristics
     shared_work: int = 60_000  # operations below which waking a thread costs more than it saves

@@ -17,8 +17,6 @@ from morok.ir.node import UOp
 from morok.ir.ops import TRANSFERS, Op, Ops
 from morok.machine.machine import Machine
 
-# What an inner loop over an axis repeats of a cheap value: the rest is shared by the registers of a tile.
-TILE = 12.0
 # A value that one kernel needs again in another loop over the same row; the row is still in the cache.
 AGAIN = 0.25
 # Operations that an op becomes in a kernel's code where devices lack it; any other one is itself.

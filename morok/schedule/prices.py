@@ -14,7 +14,7 @@ from morok.ir.ops import Ops
 from morok.machine.grid_time import memory_clocks
 from morok.machine.machine import Machine
 from morok.schedule.contraction import GraphContraction, memory_axis
-from morok.schedule.costs import STORED, TILE, Costs
+from morok.schedule.costs import STORED, Costs
 
 LEAST_WORK = 1 << 17  # multiplications of a product that is worth a tile
 GUARDED_READ = 16.0  # operations for an element of one part of what is joined, in a tile: no vector holds it
@@ -92,7 +92,7 @@ def _unpacked_reason(node: UOp, product: GraphContraction, costs: Costs) -> str 
         parts = []  # too few for all of it to be joined of them
     moving += parts
     each = costs.work[node] + len(parts) * GUARDED_READ
-    again = (product.work / (count * TILE) - 1.0) * count * each
+    again = (product.work / (count * rates.tile) - 1.0) * count * each
     stored = rates.ops_per_byte * 2 * count * node.dtype.itemsize + rates.launch
     if len(moving) < 2 or again <= stored:
         return None

@@ -7,16 +7,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from morok import Tensor, knobs
+from morok import Tensor, Variable, knobs
 from morok.device.cuda.device import program_of
 from morok.device.interpreter import run_kernel
-from morok.dtype import int32
+from morok.dtype import int32, uint8
 from morok.ir.arithmetic.arrays import storage
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import AxisKind, Ops
 from morok.llm import load
+from morok.llm.cache import Together, new_cache
+from morok.llm.config import Config, Rotation
 from morok.llm.matrix import Packed
 from morok.llm.model import Linear, Norm
+from morok.llm.rotary import rotate
 from morok.llm.words import LANES, WORD_FORMATS, Stored
 from morok.optimize.facts import output_loops, reads_of
 from morok.optimize.record import applied
@@ -226,6 +229,16 @@ def test_several_rows_are_multiplied_by_matrix_units(form: str) -> None:
         assert [int(r.src[0].arg) for r in strips] == [256]
 
 
+@pytest.mark.parametrize("shape", [(4096, 4096), (28672, 4096), (4096, 14336)])
+def test_scales_of_few_bits_are_decoded_in_the_product(shape: tuple[int, int]) -> None:
+    """Also for several rows: threads that share a tile of them decode a scale a few times."""
+    with an_h200() as machine:
+        found = packed_on_a_gpu("Q4_K", *shape).product(empty(16, shape[1], dtype="float32"))
+        *before, last = planned([found.uop], machine)
+    assert last.on_unit and any(a.node.dtype is uint8 for a in reads_of(last.before))
+    assert not any(a.node.dtype is uint8 for p in before for a in reads_of(p.before))
+
+
 def test_points_of_units_of_words_mean_what_they_replace() -> None:
     """Each kernel as it was and with its actions, by the interpreter."""
     with an_h200() as machine:
@@ -253,6 +266,21 @@ def test_plain_matrices_of_one_vector_are_one_on_a_grid(tmp_path: Path) -> None:
     files.tiny_llama(path, packed=False)
     attentions = [load(path, device=d).decoder.layers[0].attention for d in ("EMULATOR", "CPU")]
     assert [len(a.into) for a in attentions] == [1, 3] and [a.joined for a in attentions] == [True, False]
+
+
+def test_queries_and_keys_of_several_texts_are_turned_where_they_are_read() -> None:
+    """No kernel of its own keeps them: one writes to the cache, and one multiplies."""
+    config = Config("llama", 256, 1, 1024, 8, 2, 128, 512, 64, 1e-5, Rotation(10000.0, 128))
+    with an_h200() as machine:
+        cache = new_cache(config, 16, 64, "bfloat16", "CUDA")
+        cosines, sines = (empty(16, 1, 128, dtype="float32") for _ in range(2))
+        q, k, v = (empty(16, n, 128, dtype="float32") for n in (8, 2, 2))
+        turned = (rotate(q, cosines, sines), rotate(k, cosines, sines), v)
+        step = Together(empty(16, dtype="int32"), Variable("last", 1, 64).bind(33))
+        step.lines.append(empty(16, dtype="int32"))
+        found = step.attend(config, cache, turned, None)
+        kernels = planned([(found.queries @ found.keys.transpose(-1, -2)).uop], machine)
+    assert len(kernels) == 2
 
 
 def test_rows_after_a_product_of_several_have_blocks_of_their_own() -> None:

@@ -28,7 +28,7 @@ from morok.ir.provenance import here
 from morok.machine.devices import main_machine
 from morok.rewrite.observe import current
 from morok.schedule.contraction import GraphContraction, contraction_at
-from morok.schedule.costs import AGAIN, STORED, TILE, Costs, code_of, measure
+from morok.schedule.costs import AGAIN, STORED, Costs, code_of, measure
 from morok.schedule.graph.attention import attentions, is_kernel, users_of, works
 from morok.schedule.graph.compared import NOWHERE, Sides, find_comparisons, is_rounded, meet
 from morok.schedule.graph.crowded import crowded
@@ -404,7 +404,7 @@ class Chooser:
                 distinct = min(count, points(alive))
                 if not depth and costs.machine.grid is None:
                     times = points(around(use.kernel, alive))
-                times = min(times, distinct * TILE)
+                times = min(times, distinct * costs.machine.rates.tile)
                 if alive not in seen.get(use.kernel, (alive,)):
                     times *= AGAIN
             seen.setdefault(use.kernel, set()).add(alive)
