@@ -51,17 +51,17 @@ class Builder:
         while count is not None and amount > count and amount > lanes:
             amount //= 2
         if count is not None and count < amount:
-            return count * FEWEST_OF_VECTOR >= lanes and full > lanes and self._masked(name, axis, lanes)
+            return count * FEWEST_OF_VECTOR >= lanes and full > lanes and self.masked(name, axis, lanes)
         remainder = self.loops.next_number()
         if not self.do("PEEL", axis, amount):
             return best is not None and self.do(name, axis, best)
         self.do(name, axis, amount)
         if remainder in self.loops.by_number and full > lanes > 1:
-            if not self._masked(name, remainder, lanes) and amount > lanes:
+            if not self.masked(name, remainder, lanes) and amount > lanes:
                 self._vectorise_remainder(name, remainder, lanes)
         return True
 
-    def _masked(self, name: str, axis: int, lanes: int) -> bool:
+    def masked(self, name: str, axis: int, lanes: int) -> bool:
         """The loop as vectors of which the last is not full, where memory takes masks."""
         if not self.machine.masked_memory:
             return False

@@ -26,6 +26,7 @@ VECTORS = (3, 2, 4, 1)  # across a tile, the best first
 TALL = 8  # rows of a tile
 STRETCH = 512  # columns that rows of many steps should have in the second cache at a time
 VECTORS_ALONE = (8, 4, 3, 2, 1)  # the same where it has a single row
+RANK = 0.03  # of its time that each is better than the next
 SUMS = 4  # of a single row, at a time
 VECTORS_OF_A_SUM = 2  # so that one addition need not wait for the one before
 
@@ -83,9 +84,13 @@ def skinny_gemm(builder: Builder, effect: UOp, reduce: UOp) -> bool:
     shares = machine.cores if builder.shares else 1
     most = machine.l2_bytes // 2 // (nbytes * max(rows, at_once if packs else 1))  # columns of a stretch
     pieces = shares * -(-columns // (most * shares))
-    unit = 2 * lanes * pieces
-    if columns < 4 * unit:
+    if columns < 8 * lanes * pieces:
         return False
+    choices = VECTORS_ALONE if row is None else VECTORS
+    unit = 2 * lanes * pieces
+    if machine.masked_memory:  # a few columns for nothing, rather than a rest that one thread has
+        ranks = {n: -(-columns // (n * lanes * pieces)) * n * (1 + RANK * k) for k, n in enumerate(choices)}
+        unit = min(ranks, key=lambda n: ranks[n]) * lanes * pieces
     i, j = -1 if row is None else int(row.arg[0]), int(column.arg[0])
     before = builder.loops
     if scaled and not _compute_rows(builder, both[0], (i, int(k.arg[0])), lanes):
@@ -93,11 +98,13 @@ def skinny_gemm(builder: Builder, effect: UOp, reduce: UOp) -> bool:
     if 0 <= i < j and builder.do("SWAP", i, j):
         i, j = j, i
     remainder = -1
-    if columns % unit:
+    if columns % unit and machine.masked_memory and builder.do("PADTO", j, unit):
+        columns = -(-columns // unit) * unit
+    elif columns % unit:
         remainder = builder.loops.next_number()
         builder.do("PEEL", j, unit)
     stretch = columns // unit * unit // pieces
-    vectors = next(n for n in (VECTORS_ALONE if row is None else VECTORS) if stretch % (n * lanes) == 0)
+    vectors = next(n for n in choices if stretch % (n * lanes) == 0)
     if steps % at_once:
         builder.do("PEEL", int(k.arg[0]), at_once)
     height = _height(rows, vectors, machine)
@@ -157,7 +164,9 @@ def gemv(builder: Builder, product: Contraction) -> bool:
             return False
     if i < j and builder.do("SWAP", i, j):
         i, j = j, i  # the rows of the matrix stay in the first cache while all others pass
+    rest = -1
     if count % lanes:
+        rest = builder.loops.next_number()
         builder.do("PEEL", steps_axis, lanes)
     if columns % width:
         builder.do("PEEL", j, width)
@@ -167,7 +176,7 @@ def gemv(builder: Builder, product: Contraction) -> bool:
         if amount > 1 and not builder.do("UPCAST", axis, amount):
             builder.loops = before
             return False
-    builder.do("UNROLL", steps_axis, lanes)
+    _unroll_steps(builder, steps_axis, lanes, rest, lanes)
     return True
 
 
@@ -213,15 +222,25 @@ def single_row(builder: Builder, effect: UOp, reduce: UOp) -> bool:
     before = builder.loops
     if count < 4 * wide:
         wide = lanes
+    rest = -1
     if count % wide:
+        rest = builder.loops.next_number()
         builder.do("PEEL", axis, wide)
     if columns % SUMS:
         builder.do("PEEL", j, SUMS)
     if not builder.do("UPCAST", j, SUMS):
         builder.loops = before
         return False
-    builder.do("UNROLL", axis, wide)
+    _unroll_steps(builder, axis, wide, rest, lanes)
     return True
+
+
+def _unroll_steps(builder: Builder, axis: int, amount: int, rest: int, lanes: int) -> None:
+    """Steps as lanes, behind all others: vectors of memory. What is left over is vectors under a mask, where
+    memory takes masks."""
+    builder.do("UNROLL", axis, amount)
+    if rest in builder.loops.by_number:
+        builder.masked("UNROLL", rest, lanes)
 
 
 def _gemv_tile(rows: int, columns: int, machine: Machine) -> tuple[int, int]:
