@@ -379,7 +379,7 @@ BEAM = Knob(
     "BEAM", 0, "width of the search for the fastest kernel: 0 uses the heuristics", cache_key=True, plain=True
 )
 BEAM_SECONDS = Knob("BEAM_SECONDS", 30, "time that the search may take for one kernel", plain=True)
-THREADS = Knob("THREADS", 0, "threads that a kernel may use on the CPU: 0 uses all cores")
+THREADS = Knob("THREADS", 0, "threads that a kernel may use on the CPU: 0 uses all cores", cache_key=True)
 EARLY_START = Knob(
     "EARLY_START",
     False,

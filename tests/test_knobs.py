@@ -181,7 +181,7 @@ def test_the_cache_key_follows_what_changes_code() -> None:
     names = [name for name, _ in knobs.cache_key()]
     assert names == [
         "BEAM", "CHECK_INDICES", "EARLY_START", "FAST_FP8", "MACHINE", "NOOPT", "PLAN_MACHINE", "PROVE",
-        "REASSOCIATE", "SPLIT_REDUCE", "TF32", "UNSAFE_MATH",
+        "REASSOCIATE", "SPLIT_REDUCE", "TF32", "THREADS", "UNSAFE_MATH",
     ]  # fmt: skip
     start = knobs.cache_key()
     with knobs.override(DEBUG=4):

@@ -116,7 +116,7 @@ class Splits:
 
     reduce: LongReduce | None = None  # a long reduction to few outputs
     tall: TallReduce | None = None  # a reduction across rows
-    by_time: bool = False  # products and column sums that the time of a grid says to cut
+    by_time: bool = False  # what the time of a grid, or of all cores, says to cut: products, column sums
     scan: LongScan | None = None  # a running reduction of few long rows
     scan_runs: bool = False  # running reductions are done in short runs, by thousands of threads
 

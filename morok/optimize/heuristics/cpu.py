@@ -6,7 +6,7 @@ Each loop is looked at for itself, because a kernel is a sequence of nests rathe
 - a reduction across contiguous memory is vectorised along the outputs;
 - a short reduction is written out;
 - a loop over outputs that is contiguous in memory becomes vectors, a few at a time;
-- the outermost loop with enough work goes to the threads.
+- the outermost loop with enough work goes to the threads, or several as one (`sharing.py`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from morok.ir.ops import AxisKind, Ops
 from morok.machine.machine import Machine
 from morok.optimize.actions.cache_row import shared_value
 from morok.optimize.actions.halo import copy_bytes, find_pair, is_guarded
-from morok.optimize.actions.scans import row_places, runs_along
+from morok.optimize.actions.scans import runs_along
 from morok.optimize.contraction import contraction_of
 from morok.optimize.facts import (
     access,
@@ -34,7 +34,8 @@ from morok.optimize.facts import (
 )
 from morok.optimize.heuristics.builder import Builder
 from morok.optimize.heuristics.lane_rows import lane_rows
-from morok.optimize.heuristics.pieces import cut_at_guards, share_pieces
+from morok.optimize.heuristics.pieces import cut_at_guards
+from morok.optimize.heuristics.sharing import share
 from morok.optimize.heuristics.skinny_gemm import gemv, single_row, skinny_gemm
 from morok.optimize.heuristics.specialize import pad_rows
 from morok.optimize.heuristics.tile_units import tile_units
@@ -429,58 +430,6 @@ def _transposed_loop(effect: UOp, c: UOp) -> UOp | None:
             if r is not c and read.step(r) == 1 and r.arg[1] is AxisKind.LOOP:
                 return r
     return None
-
-
-def share(builder: Builder) -> None:
-    """The outermost loop that has enough iterations goes to the threads."""
-    loops = builder.loops
-    wanted = builder.machine.cores
-    first = max(loops.ast.src, key=lambda e: math.prod(map(trips, output_loops(e))), default=None)
-    if first is None or share_pieces(builder):
-        return
-    inside = row_places(loops)  # rows are walked from front to end
-    candidates = [
-        r
-        for r in output_loops(first)
-        if r.arg[1] is AxisKind.LOOP and r not in inside and _independent(loops, r)
-    ]
-    outer = [r for r in candidates if _around_copies(loops, r) and _balanced(trips(r), wanted)]
-    if not outer and any(n.op is Ops.BUFFERIZE for n in loops.order):
-        plain = [r for r in output_loops(first) if r.arg[1] is AxisKind.LOOP and trips(r) >= wanted]
-        even = [r for r in plain if _balanced(trips(r), wanted)]
-        outer = sorted(even, key=lambda r: _repeated(loops, r))[:1]
-    in_order = any(r.arg[1] is AxisKind.ORDERED for r in output_loops(first))
-    fewest = 2 if in_order else wanted  # steps in order take long
-    for some, least in ((outer, wanted), (candidates, 4 * wanted), (candidates, fewest)):
-        for r in some:
-            if trips(r) >= least and builder.do("THREAD", int(r.arg[0])):
-                return
-
-
-def _balanced(count: int, cores: int) -> bool:
-    """Whether so many iterations keep all cores busy most of the time."""
-    return count >= 0.75 * cores * -(-count // cores)
-
-
-def _repeated(loops: Loops, r: UOp) -> int:
-    """Steps of copies and reductions that would run again in each iteration of a loop, were it outermost."""
-    total = 0
-    for n in loops.order:
-        if n.op in (Ops.REDUCE, Ops.BUFFERIZE) and ranges(n) and r not in ranges(n):
-            total += trips(r) * math.prod(map(trips, (*closed_ranges(n), *ranges(n))))
-    return total
-
-
-def _around_copies(loops: Loops, r: UOp) -> bool:
-    """Whether copies lie inside of the loop, or outside of all: else each iteration fills them again."""
-    inside = toposort(*(effect for effect in loops.ast.src if r in closed_ranges(effect)))
-    return all(r in ranges(n) or not ranges(n) for n in inside if n.op is Ops.BUFFERIZE)
-
-
-def _independent(loops: Loops, r: UOp) -> bool:
-    """Whether nothing that is computed outside of the loop would have to be computed again in each thread."""
-    inside = toposort(*(effect for effect in loops.ast.src if r in closed_ranges(effect)))
-    return all(r in ranges(n) or not ranges(n) for n in inside if n.op is Ops.REDUCE)
 
 
 __all__ = ["choose"]

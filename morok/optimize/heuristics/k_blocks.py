@@ -13,6 +13,7 @@ from morok.optimize.contraction import Contraction
 from morok.optimize.facts import Access, trips, value_bytes
 from morok.optimize.heuristics.builder import Builder
 from morok.optimize.heuristics.packing import fitting, join_steps, pack, steps_of
+from morok.optimize.heuristics.sharing import share_with_others
 
 FEWEST = 64  # steps of a block, beside which moving a tile's totals is little
 LONG = 1.6  # a panel, in sizes of the first cache: shorter ones come from the second cache in time
@@ -93,7 +94,7 @@ def tile_k_blocks(
     vectors = max(n for n in (1, 2, 3, 4) if stretch * width % (n * lanes) == 0)
     builder.do("UPCAST", inner_j, vectors * lanes)
     if shares > 1 and not by_rows and inner_j != j:
-        builder.do("THREAD", j)
+        share_with_others(builder, product, j)
     return True
 
 

@@ -28,6 +28,13 @@ from morok.optimize.facts import Access, access, functions, output_loops, store_
 from morok.optimize.heuristics.builder import Builder
 from morok.optimize.heuristics.k_blocks import tile_k_blocks
 from morok.optimize.heuristics.packing import fitting, follows, join_steps, pack, steps_of
+from morok.optimize.heuristics.sharing import (
+    PRODUCT,
+    WORTH,
+    operations_to_copy,
+    share_loops,
+    share_with_others,
+)
 from morok.optimize.loops import size
 
 FEWEST_REUSES = 2  # of a panel that is worth packing
@@ -107,19 +114,28 @@ def tile(builder: Builder, product: Contraction, is_remainder: bool = False) -> 
         i, j = _innermost(builder, product, i, j)
     if known is None:
         builder.do("PADTO", i, height)
-    elif panel is not None and not is_remainder and _shares_rows(builder, product, height, width):
-        if rows % (height * machine.cores):
-            builder.do("PADTO", i, height * machine.cores)
-        inner = builder.loops.next_number()
-        i = inner if builder.do("THREAD", i, machine.cores) else i
-    elif rows % height:
-        builder.do("PADTO", i, height)
     peeled = False
     single = len(builder.ast.src) == 1  # the rests of several effects would not share their loops
+    peels = columns % width and not machine.masked_memory and not is_remainder and columns > width and single
+    shared: list[int] = []
+    pieces = 1
+    if known is not None and panel is not None and not is_remainder and builder.shares:
+        pieces = _row_pieces(builder, product, (height, width), panel, bool(peels))
+    if pieces > 1:
+        own = -(-rows // (height * pieces)) * height
+        if rows % (own * pieces):
+            builder.do("PADTO", i, own * pieces)
+        inner = builder.loops.next_number()
+        if peels or any_columns:  # the rest of the columns is shared by rows as well
+            i = inner if builder.do("THREAD", i, pieces) else i
+        elif builder.do("TILE", i, own):
+            others = [int(r.arg[0]) for r in product.outputs if r not in (product.i, product.j)]
+            shared, i = [*others, i, j], inner
+    elif known is not None and rows % height:
+        builder.do("PADTO", i, height)
     if any_columns:
         builder.do("PADTO", j, width)
-        single = False
-    if columns % width and not machine.masked_memory and not is_remainder and columns > width and single:
+    if peels and not any_columns:
         builder.do("PADTO", j, lanes)  # a rest of whole vectors; the guards of all others fold
         peeled = builder.do("PEEL", j, width)
     if columns % width and not peeled and not any_columns:
@@ -142,6 +158,8 @@ def tile(builder: Builder, product: Contraction, is_remainder: bool = False) -> 
         _walk(builder, product, steps)
     if peeled:
         _tile_remainder(builder)
+    if shared:
+        share_loops(builder, [axis for axis in shared if axis in builder.loops.by_number])
     return True
 
 
@@ -261,7 +279,7 @@ def _tile_blocks(
         pack(builder, read, [*around, *steps], axis)
     join_steps(builder, steps)
     if shares > 1 and inner_j != j:
-        builder.do("THREAD", j)
+        share_with_others(builder, product, j)
     return True
 
 
@@ -326,15 +344,29 @@ def _shares(builder: Builder, product: Contraction) -> int:
     return builder.machine.cores if builder.shares and others < builder.machine.cores else 1
 
 
-def _shares_rows(builder: Builder, product: Contraction, height: int, width: int) -> bool:
-    """Whether threads should share the rows of tiles: there are too few panels to share those evenly."""
-    machine = builder.machine
+def _row_pieces(
+    builder: Builder, product: Contraction, shape: tuple[int, int], panel: Access, has_rest: bool
+) -> int:
+    """Pieces of the rows that threads share beside the panels, each of which packs the panel for itself.
+
+    A rest of the columns, which is no panel, is shared by rows only.
+    """
+    (height, width), cores = shape, builder.machine.cores
     panels = -(-trips(product.j) // width)
     for r in output_loops(product.effects[0]):
         if r not in (product.i, product.j):
             panels *= trips(r)
-    enough = panels >= 4 * machine.cores or panels % machine.cores == 0
-    return builder.shares and not enough and trips(product.i) >= 2 * height * machine.cores
+    tiles = -(-trips(product.i) // height)
+    if has_rest:
+        even = panels >= 4 * cores or panels % cores == 0
+        return 1 if even or trips(product.i) < 2 * height * cores else cores
+    packing = operations_to_copy(panel.step(product.j) == 1, builder.machine)  # for a step of a column
+    times = {
+        pieces: -(-panels * pieces // cores) * (packing + -(-tiles // pieces) * height * PRODUCT)
+        for pieces in range(1, min(tiles, cores) + 1)
+    }
+    best = min(times, key=lambda pieces: (times[pieces], pieces))
+    return best if times[best] < WORTH * times[1] else 1
 
 
 def _walk(builder: Builder, product: Contraction, steps: list[int]) -> None:

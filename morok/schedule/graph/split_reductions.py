@@ -16,6 +16,7 @@ from morok.ir.memory import device_of
 from morok.ir.movement import permute, reduce_axis, reshape, shrink
 from morok.ir.node import UOp, alu, make, toposort
 from morok.ir.ops import Ops
+from morok.machine.core_time import panels_of, product_cycles
 from morok.machine.devices import machine_of
 from morok.machine.grid_time import memory_clocks
 from morok.machine.machine import Machine
@@ -28,6 +29,10 @@ from morok.schedule.kernel.probe import collapsible
 NEVER = Splits()
 FEWEST_STEPS = 64  # of a piece
 TILE = 64  # steps of a product that are copied at once
+UNEVEN = 4.0  # times fewer pieces than there may be, of equal size, rather than a rest
+EVEN = 1.25  # the same where each core has one
+WORTH = 0.8  # of its time that a split must leave at most, on cores
+MANY_WAKES = 2  # and so many times what threads take to wake up less: estimates of short ones say little
 ASKED = LongReduce(0, 4096, 1024)  # where the knob names the length
 
 
@@ -61,8 +66,10 @@ def split_reductions(sink: UOp, ctx: object = None) -> UOp:
     for node in order:
         new = node.replace(tuple([done[s] for s in node.src]))
         if node in long:
-            aligned = len(node.arg[1]) == 1 and contraction_at(node) is not None
-            new = _in_two(new, long[node], TILE if aligned else 1)
+            has_grid = machine_of(devices[node]).has_grid
+            aligned = has_grid and len(node.arg[1]) == 1 and contraction_at(node) is not None
+            cut_by_time = node in tall and not has_grid
+            new = _in_two(new, long[node], TILE if aligned else 1, EVEN if cut_by_time else UNEVEN)
         if node in spread:
             new = make(Ops.CONTIGUOUS, new.dtype, (new,), "every row needs it", node.origin)
         done[node] = new
@@ -70,13 +77,17 @@ def split_reductions(sink: UOp, ctx: object = None) -> UOp:
 
 
 def _priced(node: UOp, machine: Machine) -> int:
-    """How many pieces a reduction is best cut into on a grid, by the time of both stages; 1: it stays whole.
+    """How many pieces a reduction is best cut into, by the time of both stages; 1: it stays whole.
 
     A product with few tiles, and columns that are few compared to a machine of many multiprocessors, leave
     most of it idle. Pieces are blocks of their own; what they have summed is written, and added up in order.
     """
     sizes = _sizes(node.src[0])
-    if machine.grid is None or machine.products is None or len(sizes) < len(known_shape(node)):
+    if len(sizes) < len(known_shape(node)):
+        return 1
+    if machine.threads:
+        return _for_cores(node, machine)
+    if machine.grid is None or machine.products is None:
         return 1
     outputs = elements(known_shape(node))
     axes = node.arg[1]
@@ -97,6 +108,32 @@ def _priced(node: UOp, machine: Machine) -> int:
         total = first + memory_clocks(2 * parts, machine.cores, machine) + machine.grid.launch
         if total < clocks:
             best, clocks = pieces, total
+    return best
+
+
+def _for_cores(node: UOp, machine: Machine) -> int:
+    """The same for a product that has no more panels than there are cores: pieces are products side by side.
+
+    What they have summed goes through memory, and is added up in a kernel of its own.
+    """
+    found = contraction_at(node)
+    if found is None or machine.cores < 2 or min(found.rows, found.columns) == 1:
+        return 1
+    nbytes = found.output.itemsize
+    if panels_of(found.columns, nbytes, machine) * found.batch > machine.cores:
+        return 1  # who shares them reads all of it once
+    if not all(is_whole(factor) for factor in found.factors):
+        return 1  # what computes them is better done once
+    rows, columns, rates = found.rows, found.columns, machine.rates
+    whole = product_cycles(rows, columns, found.batch, found.steps, nbytes, machine)
+    best, cycles = 1, WORTH * whole - MANY_WAKES * rates.wake
+    for pieces in range(2, min(2 * machine.cores, found.steps // FEWEST_STEPS) + 1):
+        steps = -(-found.steps // pieces)
+        parts = pieces * rows * columns * found.batch * nbytes
+        total = product_cycles(rows, columns, found.batch * pieces, steps, nbytes, machine)
+        total += 2 * parts * rates.memory_byte + rates.wake
+        if total < cycles:
+            best, cycles = pieces, total
     return best
 
 
@@ -166,7 +203,7 @@ def _is_tall(node: UOp, limits: TallReduce) -> bool:
     return 2 * max((elements(known_shape(n)) for n in below if is_whole(n)), default=0) >= total
 
 
-def _in_two(node: UOp, limits: LongReduce, step: int = 1) -> UOp:
+def _in_two(node: UOp, limits: LongReduce, step: int = 1, slack: float = UNEVEN) -> UOp:
     """The reduction in pieces whose length is a multiple of a step, so that each begins where a tile may."""
     source, (op, axes) = node.src[0], node.arg
     sizes = _sizes(source)
@@ -174,7 +211,7 @@ def _in_two(node: UOp, limits: LongReduce, step: int = 1) -> UOp:
     # as many pieces as there may be, of the outermost axis that allows them: they lie far apart in memory
     choices = ((_pieces(sizes[a] // step if sizes[a] % step == 0 else 1, most), a) for a in axes)
     pieces, axis = max(choices, key=lambda found: (found[0], -found[1]))
-    if pieces > 1 and 4 * pieces >= most:
+    if pieces > 1 and slack * pieces >= most:
         return _by_pieces(node, source, axis, pieces)
     axis = max(axes, key=lambda a: sizes[a])
     whole = sizes[axis] // (most * step) * most * step
