@@ -18,7 +18,7 @@ from morok.ir.node import UOp, alu, make, toposort
 from morok.ir.ops import Ops
 from morok.machine.core_time import panels_of, product_cycles
 from morok.machine.devices import machine_of
-from morok.machine.grid_time import memory_clocks
+from morok.machine.grid_time import memory_clocks, units_for
 from morok.machine.machine import Machine
 from morok.machine.rates import LongReduce, Splits, TallReduce
 from morok.schedule.contraction import GraphContraction, contraction_at, is_whole, memory_axis
@@ -122,6 +122,8 @@ def _for_cores(node: UOp, machine: Machine) -> int:
     nbytes = found.output.itemsize
     if panels_of(found.columns, nbytes, machine) * found.batch > machine.cores:
         return 1  # who shares them reads all of it once
+    if units_for(found.inputs, found.output, machine):
+        return 1  # these times are those of vectors
     if not all(is_whole(factor) for factor in found.factors):
         return 1  # what computes them is better done once
     rows, columns, rates = found.rows, found.columns, machine.rates
