@@ -5,6 +5,10 @@ that join what they bring with what is there, at once (atomics): STORE with an o
     STORE(y[i], z, ADD)   y[i] = y[i] + z, whoever else does the same there
 
 Only ops and types whose result is the same in every order: whole numbers of 4 or 8 bytes.
+
+Or stores of which each has its place to itself, as whoever computes the places knows: STORE and SCATTER with
+ALONE as `arg`. There are as many rows as places, so that no place is left out: what the table held before
+nobody sees, and steps need no order. Places that meet are a mistake of who said so; the emulator finds it.
 """
 
 from __future__ import annotations
@@ -19,6 +23,8 @@ from morok.ir.provenance import place
 
 MEMORY = frozenset((Ops.BUFFER, Ops.PARAM))
 _SHOWS_FIRST = frozenset((Ops.AFTER, Ops.ASSIGN, Ops.PLACE, Ops.DETACH, Ops.IDENTITY, Ops.CONTIGUOUS))
+
+ALONE = ("alone",)
 
 _OPS: frozenset[Op] = frozenset((Ops.ADD, Ops.MAX, Ops.MIN))
 _WIDTHS = (4, 8)  # bytes of what memory joins
@@ -54,6 +60,11 @@ def device_of(node: UOp, known: Mapping[UOp, str]) -> str:
 def joined_by(store: UOp) -> Op | None:
     """The op by which a STORE joins its value with what is there; None: it takes its place."""
     return store.arg if isinstance(store.arg, Op) else None
+
+
+def is_alone(node: UOp) -> bool:
+    """Whether steps of a SCATTER, an ASSIGN to places or a STORE have a place each, and leave none out."""
+    return bool(node.arg == ALONE)
 
 
 def memory_joins(op: Op, dtype: DType) -> bool:

@@ -160,7 +160,7 @@ class Ops:
     ASSIGN = _row(_MEM, _N, "ASSIGN(target, value): the target, a view of a PLACE, overwritten")
     PLACE = _row(_MEM, 1, "PLACE(state): where the memory of a state lies, to be written and never read")
     SCATTER = _row(
-        _MEM, 3, "SCATTER(x, places, rows): x with rows put in one after the other, or joined by op `arg`"
+        _MEM, 3, "SCATTER(x, places, rows): x with rows put in in order, or joined by op `arg`, or each ALONE"
     )
     BUFFERIZE = _row(_MEM, _N, "BUFFERIZE(value, *ranges): the value stored for every point of the ranges")
     COPY = _row(_MEM, 2, "COPY(x, device): x on another device, or in another placement on a mesh")

@@ -18,7 +18,7 @@ from morok.dtype import void
 from morok.errors import IRError
 from morok.ir.bounds import vmax
 from morok.ir.infer import keep_shape, numel
-from morok.ir.memory import MEMORY, base_of, device_of
+from morok.ir.memory import MEMORY, base_of, device_of, is_alone
 from morok.ir.movement import reshape, shrink
 from morok.ir.node import UOp, make, toposort
 from morok.ir.ops import COLLECTIVES, Op, Ops
@@ -35,7 +35,7 @@ class KernelWrite:
     """One write: `value` into `target`, a view of memory. A kernel is one write, or several together.
 
     With `places` the value's rows go to these rows of the target, one after the other; `joined` is the op
-    that joins each with what lies there, None if it takes its place.
+    that joins each with what lies there, None if it takes its place, ALONE if nothing else goes there.
     """
 
     number: int
@@ -45,7 +45,7 @@ class KernelWrite:
     origin: Origin | None
     kind: str = "kernel"  # or "copy", "collective": moved between devices, not computed by one
     places: UOp | None = None
-    joined: Op | None = None
+    joined: Op | tuple[str, ...] | None = None
     collective: UOp | None = None  # what devices of a mesh do together
     done: UOp = field(init=False)  # the KERNEL node that readers wait for
 
@@ -209,10 +209,12 @@ def _keep(result: Split, node: UOp, value: UOp, device: str) -> UOp:
 
 
 def _scatter(result: Split, node: UOp, src: tuple[UOp, ...], device: str) -> UOp:
-    """A copy of x, and then the rows."""
+    """A copy of x, and then the rows; these alone, where they leave no place as it was."""
     where = device or knobs.default_device()
     param = result.new_param(node, capacity(node), where)
-    copied = _write(result, memory_view(param, node), src[0], where, node.origin, "kernel")
+    copied = memory_view(param, node)
+    if not is_alone(node):
+        copied = _write(result, copied, src[0], where, node.origin, "kernel")
     write = KernelWrite(
         len(result.writes), copied, src[2], where, node.origin, places=src[1], joined=node.arg
     )

@@ -293,7 +293,7 @@ def lanes_into_store(node: UOp) -> UOp | None:
     whole = address.src[0]
     count = _loaded(whole).lanes
     last = {k: i for i, k in enumerate(address.arg)}
-    return make(Ops.STORE, void, (whole, swizzle(value, [last[k] for k in range(count)])))
+    return make(Ops.STORE, void, (whole, swizzle(value, [last[k] for k in range(count)])), node.arg)
 
 
 # --- phases 3 and 4: one access per run, of a length the device has
@@ -349,9 +349,8 @@ def split_store(node: UOp, ctx: Any) -> UOp | None:
     if parts is None:
         return None
     values = pieces(value, _side_by_side([_loaded(part) for part in parts]))
-    return make(
-        Ops.GROUP, void, tuple([make(Ops.STORE, void, pair) for pair in zip(parts, values, strict=True)])
-    )
+    stores = [make(Ops.STORE, void, pair, node.arg) for pair in zip(parts, values, strict=True)]
+    return make(Ops.GROUP, void, tuple(stores))
 
 
 def _side_by_side(dtypes: list[DType]) -> list[range]:

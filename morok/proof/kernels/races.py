@@ -17,7 +17,7 @@ from typing import final
 from morok.dtype import AddrSpace, index
 from morok.ir.bounds import bounds, vmin
 from morok.ir.checks import NOTE
-from morok.ir.memory import joined_by
+from morok.ir.memory import is_alone, joined_by
 from morok.ir.node import UOp, alu, const, make, toposort
 from morok.ir.ops import AxisKind, Ops
 from morok.proof.kernels.linear import Step, Sum, Sums, meets
@@ -124,6 +124,8 @@ def conflicts(listing: Listing, found: list[Place]) -> Iterator[Conflict]:
                     continue  # seen from the other side
                 if (op := joined_by(a.access.node)) is not None and op is joined_by(b.access.node):
                     continue  # memory joins what both bring, in any order
+                if a is b and is_alone(a.access.node):
+                    continue  # as it was given: each has its own
                 if not listing.specials:
                     yield from _workers(listing, a, b)
                 elif a.access.space is AddrSpace.GLOBAL:

@@ -22,6 +22,7 @@ from typing import Any, final
 
 from morok import knobs
 from morok.ir.infer import keep_shape
+from morok.ir.memory import is_alone
 from morok.ir.node import UOp, make, toposort
 from morok.ir.ops import AxisKind, Ops
 from morok.ir.provenance import here
@@ -193,7 +194,8 @@ class Chooser:
             elif op is Ops.ASSIGN:
                 self.root(node, node.src[1])
             elif op is Ops.SCATTER:
-                self.root(node, node.src[0])
+                if not is_alone(node):
+                    self.root(node, node.src[0])
                 self.root(node.src[2], node.src[2], scatters=node)
             elif node in self.uses:
                 self.visit(node, list(self.uses.pop(node).values()))
@@ -215,7 +217,7 @@ class Chooser:
         """A kernel that stores `value`, or puts it in places of a SCATTER."""
         indices = output_ranges(known_shape(node))
         loops = frozenset(i for i in indices if i.op is Ops.RANGE)
-        kernel = Root(node, loops, points(loops), len(indices), scatters=scatters is not None)
+        kernel = Root(node, loops, points(loops), len(indices), scatters=scatters)
         sides = self.decides.get(node if scatters is None else scatters, NOWHERE).stored()
         kernel.product = self.product_in(value)
         self.ask(value, Use(kernel, indices, (), sides=sides))
@@ -390,9 +392,9 @@ class Chooser:
                 if self.is_heavy(node) and work * count > costs.machine.rates.launch:
                     if use.kernel in seen:
                         slow = slow or "one kernel would hold a matrix product twice"
-                    elif use.kernel.scatters:  # in order, by one thread
+                    elif use.kernel.in_order:  # in order, by one thread
                         slow = slow or "rows are put in places one by one, where a product has no tiles"
-            if slow is None and use.kernel.scatters:
+            if slow is None and use.kernel.in_order:
                 slow = shared_places_reason(node, costs)
             if slow is None and use.nest and use.nest[-1].product is not None:
                 slow = operand_reason(node, use.nest[-1].product, costs)
@@ -488,13 +490,11 @@ class Chooser:
             return None
         product = self.contraction(node)
         if not depth and product is not None:
-            beside = beside_reason(node, product, kernel.points / max(1, rows), self.costs)
-            if beside is not None:
+            if beside := beside_reason(node, product, kernel.points / max(1, rows), self.costs):
                 return beside
         if depth:
             window = math.prod(points(level.loops) for level in use.nest[:depth])
             if window > SMALL_WINDOW:
                 return "a matrix product inside another reduction could not be tiled"
-        if kernel.heavy is not None and kernel.heavy is not node:
-            return "one kernel would hold two matrix products"
-        return None
+        two = kernel.heavy is not None and kernel.heavy is not node
+        return "one kernel would hold two matrix products" if two else None

@@ -31,7 +31,7 @@ from typing import final
 from morok.dtype import DType, float32, float64, identity, int8, int16, int32, int64, uint8, uint16
 from morok.ir.build import bitcast, cast
 from morok.ir.infer import Shape, Size, numel, size_node
-from morok.ir.memory import device_of, memory_joins
+from morok.ir.memory import device_of, is_alone, memory_joins
 from morok.ir.movement import found_rows, iota, pad, reduce_axis, reshape, shrink, spread_to
 from morok.ir.node import UOp, alu, const, make, toposort
 from morok.ir.ops import Op, Ops
@@ -143,7 +143,7 @@ def _for_machine(node: UOp, machine: Machine, in_place: bool) -> UOp | None:
     """What a scatter becomes; None: it stays as it is."""
     table, places, rows = node.src
     sizes = (*known_shape(table), *known_shape(rows))
-    if not known_shape(places) or 0 in sizes:
+    if is_alone(node) or not known_shape(places) or 0 in sizes:
         return None
     if machine.scatters is None or machine.grid is None:
         return None if machine.block_threads else _by_cores(node, machine)

@@ -17,6 +17,7 @@ from collections.abc import Collection, Iterable
 from morok.dtype import int32, int64
 from morok.ir.build import cast
 from morok.ir.infer import Shape, Size, size_node
+from morok.ir.memory import ALONE
 from morok.ir.movement import found_rows, iota, reduce_axis, reshape, shrink, spread_to
 from morok.ir.node import UOp, alu, const, make, toposort
 from morok.ir.ops import Ops
@@ -27,7 +28,7 @@ from morok.schedule.indexing import known_shape
 RUN = 32  # rows of which there is a sum, for segments that have all of them
 LONG = 4  # runs, from which on a segment may be long
 PAIR = 6  # operations that a pair of places takes
-KERNELS = 8  # of all of this
+KERNELS = 7  # of all of this
 MOVED = 4  # times that a row is read or written
 WHY = "rows in the order of their places"
 
@@ -41,9 +42,9 @@ def segment_sums(keys: UOp, rows: UOp, height: Size) -> tuple[UOp, UOp]:
     did. Other rows have keys below 0, and go nowhere."""
     (count,) = known_shape(keys)
     rank = _rank(keys, count)
-    # a key and the number of its row in one word; no two have the same rank, so nothing is added up
+    # a key and the number of its row in one word; no two have the same rank, so each has a place of its own
     both = alu(Ops.ADD, alu(Ops.MUL, cast(keys, int64), const(int64, 1 << 32)), iota((count,), 0, int64))
-    pairs = make(Ops.SCATTER, int64, (spread_to(const(int64, 0), (count,)), rank, both), Ops.ADD)
+    pairs = make(Ops.SCATTER, int64, (spread_to(const(int64, 0), (count,)), rank, both), ALONE)
     order = cast(alu(Ops.AND, pairs, const(int64, (1 << 32) - 1)), int32)
     starts = kept(_smaller(pairs, count, height))
     ordered = cast(kept(found_rows(bare_rows(rows), order)), rows.dtype)

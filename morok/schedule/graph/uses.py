@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, final
 
 from morok.ir.bounds import vmax
 from morok.ir.infer import ranges
+from morok.ir.memory import is_alone
 from morok.ir.node import UOp, const
 from morok.ir.ops import Ops
 from morok.schedule.contraction import GraphContraction
@@ -56,7 +57,12 @@ class Root:
     product: UOp | None = None  # a matrix product that its outputs are made of, one by one
     heavy: UOp | None = None  # the matrix product or convolution in it
     running: Running | None = None  # the loop that something runs along
-    scatters: bool = False  # puts rows in places, in the order of its loops
+    scatters: UOp | None = None  # by which rows are put in places
+
+    @property
+    def in_order(self) -> bool:
+        """Whether rows are put in places in the order of its loops: two may meet in one."""
+        return self.scatters is not None and not is_alone(self.scatters)
 
 
 def is_averaged(uses: list[Use]) -> bool:
@@ -79,7 +85,7 @@ def reason_to_run_apart(node: UOp, use: Use) -> str | None:
     found = scanned_loop(node, use.indices)
     if known_shape(node)[node.arg[1]] == 1:
         return None
-    if found is None or use.nest or kernel.scatters:
+    if found is None or use.nest or kernel.scatters is not None:
         return "a running reduction is read out of order"
     if kernel.loops != live_in(use.looked_up or use.indices):
         return "a running reduction would be computed more than once"

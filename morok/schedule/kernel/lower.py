@@ -20,6 +20,7 @@ from morok.ir.bounds import vmax
 from morok.ir.build import cast, define_global, rng, sink, store
 from morok.ir.checks import guarded
 from morok.ir.infer import Shape, Size, ranges, size_node, size_of, sorted_ranges
+from morok.ir.memory import ALONE, is_alone
 from morok.ir.node import UOp, alu, const, make, toposort
 from morok.ir.ops import AxisKind, Ops
 from morok.ir.provenance import Origin, here, place
@@ -118,17 +119,19 @@ class Lowering:
         return effect if self.running is None else replace_loops(effect, dict([_in_order(self.running)]))
 
     def scatter(self, assign: UOp) -> UOp:
-        """Rows that go to places known when it runs. Two may meet in one: those loops keep their order.
+        """Rows that go to places known when it runs. Two may meet in one: those loops keep their order, but
+        where each row is known to have a place of its own.
 
         Axes that target and places both begin with are apart: each of their steps has its own places.
         """
         target, value, places = assign.src
         own, count = known_shape(target), len(known_shape(places))
         apart = count + len(own) - 1 - len(known_shape(value))
+        meeting = AxisKind.LOOP if is_alone(assign) else AxisKind.ORDERED
         indices = tuple(
             ZERO if size == 1 else new_loop(size, axis, kind)
             for axis, size in enumerate(known_shape(value))
-            for kind in [AxisKind.ORDERED if apart <= axis < count else AxisKind.LOOP]
+            for kind in [meeting if apart <= axis < count else AxisKind.LOOP]
         )
         here.origin = assign.origin or INTERNAL
         row = cast(self.lower(places, indices[:count]), index_dtype)
@@ -140,9 +143,11 @@ class Lowering:
         address = self.address(target, (*indices[:apart], row, *indices[count:]), exists)
         result = self.lower(value, indices)
         here.origin = assign.origin or INTERNAL
+        loops = [i for i in indices if i.op is Ops.RANGE]
+        if is_alone(assign):
+            return make(Ops.END, void, (make(Ops.STORE, void, (address, result), ALONE), *loops))
         if assign.arg is not None:
             result = alu(assign.arg, make(Ops.INDEX, value.dtype, address.src), result)
-        loops = [i for i in indices if i.op is Ops.RANGE]
         return make(Ops.END, void, (store(address, result), *loops))
 
     def address(self, target: UOp, indices: Indices, gate: UOp | None = None) -> UOp:

@@ -5,7 +5,9 @@ tiles of 16. What the tiles hold of each digit, summed up digit by digit, is whe
 
 How often each digit came before an element in its tile is one running sum on a processor: a word of 64 bits
 holds 16 counters of 4 bits, and an element adds 1 to its own. On a grid tiles are longer, and each bit of the
-digits of 64 elements is a word: every thread counts for itself what is before its element in them.
+digits of 32 elements is a word: every thread counts for itself what is before its element in two of them.
+
+No two elements have the same place, and none is left out: that is what a SCATTER is told (`ALONE`).
 
 The k largest are found by their smallest: a few bits of it at a time, by counting how many elements are at
 least as large; a processor finds a few one after the other. Then only these are sorted. Long rows are cut
@@ -15,16 +17,17 @@ into runs first: the k largest lie in the k runs with the largest maxima, so mos
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from morok import dtype as dt
-from morok.ir.node import alu, const, make
+from morok.ir.node import alu, const
 from morok.ir.ops import Ops
 from morok.machine.devices import machine_of
 from morok.tensor.arrays import reduce
 from morok.tensor.arrays.index import gather
 from morok.tensor.arrays.joining import cat
 from morok.tensor.arrays.movement import expand, narrow, permute, reshape, unsqueeze
-from morok.tensor.arrays.rows import put_rows
+from morok.tensor.arrays.rows import put_alone
 from morok.tensor.core import expand_to, iota
 from morok.tensor.creation.constructors import contiguous, zeros_like
 from morok.tensor.elementwise.comparison import clamp, eq, where
@@ -35,8 +38,12 @@ from morok.tensor.sizes import concrete_shape
 BITS = 4  # of a digit
 DIGITS = 1 << BITS
 TILE = 16  # elements: a counter of 4 bits holds how many of them come before one
-WORD = 64  # elements that a bit each of is a word, on a grid
-WORDS = 4  # of these that are a tile: there are fewer sums of digits then
+WORD = 32  # elements that a bit each of is a word, on a grid
+PAIR = 2  # of these are a group
+GROUP = PAIR * WORD
+LEAST, MOST = 4, 16  # groups of a tile
+MANY = 1 << 18  # elements in all for each group of a tile
+SOME = 8  # tiles of a row at least
 SHORT = 64  # elements of a sorted row that are all looked at instead of searched
 AT_ONCE = 2  # bits of a bound that one pass over the elements decides; of few elements twice as many
 SMALL = 1 << 16  # elements that take a pass less time than its kernel
@@ -51,19 +58,24 @@ def counting(x: T, size: int, dtype: dt.DType) -> T:
     return x._new(expand_to(iota((size,), 0, dtype), (size,)))
 
 
-def sorted_by_digits(x: T, bits: int, first: int) -> T:
-    """Rows of whole numbers of 64 bits in the order of so many of their bits, from bit `first` on; equal ones
-    stay in order."""
+def sorted_by_digits(x: T, bits: int, first: int, *wanted: Callable[[T], T]) -> list[T]:
+    """What is wanted of rows of whole numbers of 64 bits, in the order of so many of their bits, from bit
+    `first` on; equal ones stay in order."""
     rows, count = concrete_shape(x.shape)
-    extra = -count % (WORDS * WORD if machine_of(x.device).block_threads else TILE)
+    on_grid = bool(machine_of(x.device).block_threads)
+    groups = _groups(rows, count)
+    extra = -count % (GROUP * groups if on_grid else TILE)
     if extra:  # behind everything that is as large
         tail = x._new(expand_to(const(dt.int64, -1), (rows, extra)))
         x = cat(x, tail, dim=1)
-    x = contiguous(x)
-    one = _placed if machine_of(x.device).block_threads else _sorted_by_digit
+    if extra or not on_grid:
+        x = contiguous(x)
+    alone = on_grid and len(wanted) == 1  # then the last pass puts it in the places, and no numbers
     for shift in range(first, first + bits, BITS):
-        x = one(x, shift)
-    return narrow(x, 1, 0, count)
+        of = wanted[0] if alone and shift + BITS >= first + bits else None
+        x = _placed(x, shift, groups, of) if on_grid else _sorted_by_digit(x, shift)
+    found = [x] if alone else [of(x) for of in wanted]
+    return [narrow(y, 1, 0, count) for y in found]
 
 
 def _sorted_by_digit(x: T, shift: int) -> T:
@@ -92,58 +104,80 @@ def _put(x: T, starts: T, before: T, digit: T) -> T:
     start = gather(starts, -1, reshape(digit * tiles + tile, rows, count))
     row = reshape(counting(x, rows, dt.int64), rows, 1) * count
     flat = reshape(cast(start + reshape(rank, rows, count), dt.int64) + row, rows * count)
-    zeros = expand_to(const(x.dtype, 0), (rows * count,))
-    return reshape(x._new(put_rows(zeros, flat.uop, reshape(x, rows * count).uop)), rows, count)
+    return reshape(x._new(put_alone(flat.uop, reshape(x, rows * count).uop)), rows, count)
 
 
-def _placed(x: T, shift: int) -> T:
-    """Every element in its place, by all threads at once: no two have the same, so adding to nothing puts it.
+def _placed(x: T, shift: int, groups: int, wanted: Callable[[T], T] | None = None) -> T:
+    """Every element in its place, by all threads at once: no two have the same.
 
-    Each bit of the digits of 64 elements is a word; which of these equal a digit is found for all at once.
-    Some words of each bit are a tile.
+    Each bit of the digits of 32 elements is a word; which of these equal a digit is found for all at once.
+    Two words of each bit are a group, and some groups are a tile. How many of each digit come before a group
+    in its tile is walked along; where the elements of a tile begin is summed up over all of them.
     """
     rows, count = concrete_shape(x.shape)
-    tiles = count // (WORDS * WORD)
-    digit = reshape(x, rows, tiles, WORDS, 1, WORD) >> reshape(counting(x, BITS, dt.int64) + shift, BITS, 1)
-    words = reduce.sum((digit & 1) << counting(x, WORD, dt.int64), -1)
-    words = contiguous(permute(words, [0, 2, 3, 1]))  # neighbours in memory are those of neighbouring tiles
-    each = [[narrow(narrow(words, 1, n, 1), 2, b, 1) for b in range(BITS)] for n in range(WORDS)]
-    wanted = reshape(counting(x, DIGITS, dt.int64), 1, DIGITS, 1)
-    given = [_all_bits(wanted, b) for b in range(BITS)]
-    parts = [_popcount(_equal([reshape(w, rows, 1, tiles) for w in own], given)) for own in each]
-    held = reshape(contiguous(cast(_total(parts), dt.int32)), rows, DIGITS * tiles)
-    starts = contiguous(reduce.cumsum(held, -1, dtype=dt.int32) - held)
-    tiled = reshape(x, rows, tiles, WORDS, WORD)
-    mine = [_all_bits(tiled, shift + b) for b in range(BITS)]
-    number = reshape(counting(x, WORDS, dt.int32), 1, 1, WORDS, 1)
-    below = ~(x._new(const(dt.int64, -1)) << counting(x, WORD, dt.int64))  # the elements before one
-    parts = []
-    for n, own in enumerate(each):
-        before = where(number > n, -1, where(eq(number, n), below, 0))
-        parts.append(_popcount(_equal([reshape(w, rows, tiles, 1, 1) for w in own], mine) & before))
-    rank = _total(parts)
-    kind = cast((tiled >> shift) & (DIGITS - 1), dt.int32)
-    tile = reshape(counting(x, tiles, dt.int32), 1, tiles, 1, 1)
-    start = gather(starts, -1, reshape(kind * tiles + tile, rows, count))
-    row = reshape(counting(x, rows, dt.int64), rows, 1) * count
-    places = reshape(cast(start, dt.int64) + reshape(rank, rows, count) + row, rows * count)
-    zeros = expand_to(const(x.dtype, 0), (rows * count,))
-    put = make(Ops.SCATTER, x.dtype, (zeros, places.uop, reshape(x, rows * count).uop), Ops.ADD)
-    return reshape(x._new(put), rows, count)
+    tiles = count // (groups * GROUP)
+    kind = cast((x >> shift) & (DIGITS - 1), dt.int32)
+    words = _words(kind)
+    each = reshape(words, rows, tiles, groups, PAIR, BITS)
+    held = contiguous(cast(_held(each), dt.uint8))
+    along = cast(permute(held, [0, 2, 1, 3]), dt.int32)  # neighbours walk beside each other
+    before = permute(reduce.cumsum(along, 1, dtype=dt.int32) - along, [0, 2, 1, 3])
+    before = contiguous(cast(before, dt.int16))
+    last = [cast(narrow(y, 2, groups - 1, 1), dt.int32) for y in (before, held)]
+    totals = permute(reshape(last[0] + last[1], rows, tiles, DIGITS), [0, 2, 1])
+    totals = reshape(totals, rows, DIGITS * tiles)
+    starts = reshape(reduce.cumsum(totals, -1, dtype=dt.int32) - totals, rows, DIGITS, tiles)
+    starts = reshape(contiguous(permute(starts, [0, 2, 1])), rows, tiles * DIGITS)
+    mine = reshape(kind, rows, tiles, groups, GROUP)
+    rank = _rank(each, mine)
+    tile = reshape(counting(x, tiles, dt.int32), 1, tiles, 1, 1) * DIGITS
+    group = reshape(counting(x, tiles * groups, dt.int32), 1, tiles, groups, 1) * DIGITS
+    start = gather(starts, -1, reshape(mine + tile, rows, count))
+    inside = gather(reshape(before, rows, tiles * groups * DIGITS), -1, reshape(mine + group, rows, count))
+    wide = dt.int32 if rows * count < 1 << 31 else dt.int64
+    row = reshape(counting(x, rows, wide), rows, 1) * count
+    place = start + cast(inside, dt.int32) + reshape(rank, rows, count)
+    places = reshape(cast(place, wide) + row, rows * count)
+    put = x if wanted is None else wanted(x)
+    return reshape(x._new(put_alone(places.uop, reshape(put, rows * count).uop)), rows, count)
 
 
-def _all_bits(x: T, number: int) -> T:
-    """One of the bits of a word, as all bits of a word."""
-    found: T = -((x >> number) & 1)
-    return found
+def _groups(rows: int, count: int) -> int:
+    """Of a tile: more where there are many elements, so that there are few sums; but rows are some tiles."""
+    groups = LEAST
+    while groups < MOST and rows * count >= 2 * groups * MANY and count >= 2 * groups * GROUP * SOME:
+        groups *= 2
+    return groups
 
 
-def _equal(words: list[T], digit: list[T]) -> T:
-    """Of the elements whose digits are so many words, which have a given digit."""
-    differs = [w ^ d for w, d in zip(words, digit, strict=True)]
-    while len(differs) > 1:
-        differs = [differs[0] | differs[1], *differs[2:]]
-    return ~differs[0]
+def _words(kind: T) -> T:
+    """Of each bit of 32 digits a word."""
+    rows, count = concrete_shape(kind.shape)
+    number = counting(kind, WORD, dt.int32)
+    bit = reshape(kind, rows, count // WORD, 1, WORD) >> reshape(counting(kind, BITS, dt.int32), BITS, 1)
+    return contiguous(reduce.sum((bit & 1) << number, -1, dtype=dt.int32))
+
+
+def _held(words: T) -> T:
+    """How many of each digit are in each group."""
+    every = reshape(counting(words, DIGITS, dt.int32), 1, 1, 1, DIGITS)
+    return reduce.sum(_popcount(_equal(words, every)), -1, dtype=dt.int32)
+
+
+def _rank(words: T, kind: T) -> T:
+    """For each element of a group how many of its digit come before it there."""
+    number = reshape(counting(kind, GROUP, dt.int32), GROUP, 1)
+    first = counting(kind, PAIR, dt.int32) * WORD
+    below = ~(kind._new(const(dt.int32, -1)) << (number & (WORD - 1)))  # the elements before one
+    before = where(number >= first + WORD, -1, where(number >= first, below, 0))
+    return reduce.sum(_popcount(_equal(words, kind) & before), -1, dtype=dt.int32)
+
+
+def _equal(words: T, kind: T) -> T:
+    """Of the elements whose digits are words (…, pair), which have the digit of each (…, n)."""
+    own = reshape(kind, *concrete_shape(kind.shape), 1, 1)
+    mine = -((own >> counting(kind, BITS, dt.int32)) & 1)  # a bit, as all bits of a word
+    return ~reduce.reduce_axes(unsqueeze(words, 3) ^ mine, Ops.OR, (5,), False)
 
 
 def _popcount(x: T) -> T:

@@ -13,6 +13,7 @@ from morok.ir.build import cast
 from morok.ir.call import call
 from morok.ir.checks import Complaint, check
 from morok.ir.infer import Shape, Size, numel
+from morok.ir.memory import ALONE, is_alone
 from morok.ir.movement import found_rows
 from morok.ir.node import UOp, alu, const, make
 from morok.ir.ops import Op, Ops
@@ -60,6 +61,12 @@ def put_rows(x: UOp, places: UOp, rows: UOp, op: Op | None = None) -> UOp:
     return make(Ops.SCATTER, x.dtype, (x, kept, rows), op)
 
 
+def put_alone(places: UOp, rows: UOp) -> UOp:
+    """Rows at places that the caller knows to be all different, and all there are: each is somebody's."""
+    nothing = expand_to(const(rows.dtype, 0), require_shape(rows))
+    return make(Ops.SCATTER, rows.dtype, (nothing, places, rows), ALONE)
+
+
 def add_rows(sizes: Shape, places: UOp, rows: UOp) -> UOp:
     """The sums of the rows that go to each place of a table of zeros, carried in 32 bits at least."""
     dtype = rows.dtype
@@ -101,6 +108,8 @@ def pull_scatter(node: UOp, g: UOp, source: int) -> UOp | None:
     if source == 1:
         return None
     x, places, rows = node.src
+    if is_alone(node):
+        return take_rows(g, places) if source == 2 else None
     op: Op | None = node.arg
     if op is Ops.ADD:
         return g if source == 0 else take_rows(g, places)

@@ -11,6 +11,7 @@ equal), the lower half is the position, so no two are equal and equal elements s
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -20,16 +21,17 @@ from morok import knobs
 from morok.dtype import promote
 from morok.errors import ArgumentError, ShapeError
 from morok.ir.infer import show_shape
-from morok.ir.node import const, toposort
+from morok.ir.movement import found_rows
+from morok.ir.node import toposort
 from morok.ir.ops import Ops
 from morok.machine.devices import machine_of
 from morok.tensor.arrays import reduce
-from morok.tensor.arrays.index import gather
+from morok.tensor.arrays.index import gather, gathered
 from morok.tensor.arrays.joining import stack
 from morok.tensor.arrays.movement import narrow, permute, reshape, squeeze, transpose, unsqueeze
 from morok.tensor.arrays.radix import FEW, counting, largest_of, places_in_rows, sorted_by_digits
 from morok.tensor.arrays.reduce import Sorted, mean
-from morok.tensor.arrays.rows import put_rows
+from morok.tensor.arrays.rows import named_rows, put_alone
 from morok.tensor.arrays.written_order import row_order
 from morok.tensor.calls.trace_cache import refuse_trace_cache
 from morok.tensor.calls.tracing import is_tracing
@@ -37,7 +39,7 @@ from morok.tensor.core import Core, expand_to, iota
 from morok.tensor.creation.constructors import as_operand, contiguous, zeros_like
 from morok.tensor.creation.written import run
 from morok.tensor.dtypes import accumulator, float_of
-from morok.tensor.elementwise.comparison import where
+from morok.tensor.elementwise.comparison import eq, where
 from morok.tensor.elementwise.conversion import bitcast, cast
 from morok.tensor.elementwise.functions import lerp
 from morok.tensor.elementwise.operators import T
@@ -82,8 +84,12 @@ def _float_key(x: T) -> T:
     own = x.dtype
     wide = x if own is dt.float64 else cast(x, dt.float32)
     bits = bitcast(wide + 0.0, dt.int64 if own is dt.float64 else dt.int32)  # -0 becomes 0
-    key = where(bits < 0, bits ^ bits.dtype.max, bits)
-    return where(isnan(wide), bits.dtype.max, key)
+    most, last = bits.dtype.max, bits.dtype.bits - 1
+    infinite = most & (most << wide.dtype.mantissa_bits)
+    is_nan = (infinite - (bits & most)) >> last  # all bits, or none: what is read twice is computed twice
+    key = bits ^ ((bits >> last) & most)
+    found: T = (key & ~is_nan) | (is_nan & most)
+    return found
 
 
 def _sort_keys(x: T, descending: bool) -> list[tuple[T, int, int]]:
@@ -96,24 +102,59 @@ def _sort_keys(x: T, descending: bool) -> list[tuple[T, int, int]]:
     if own.is_float:
         spare = _SPARE_BITS.get(own, 0)
         return [(key, spare, 32 - spare)]
+    return [(key - _least(own, descending), 0, 8 * own.itemsize)]
+
+
+def _least(own: dt.DType, descending: bool) -> int:
+    """What is taken from a whole number: the key of 32 bits has a sign then, and others have none."""
     bits = 8 * own.itemsize
     least = -(1 << (bits - 1)) if own.is_int and not own.is_unsigned else -(1 << bits) if descending else 0
-    if bits == 32:
-        return [(key - least - (1 << 31), 0, 32)]
-    return [(key - least, 0, bits)]
+    return least + (1 << 31) if bits == 32 else least
+
+
+def _element(key: T, own: dt.DType, descending: bool) -> T:
+    """The element of at most 32 bits whose key it is. (Of a float that is 0 or NaN some bits are lost.)"""
+    key = key if own.is_float else key + _least(own, descending)
+    key = ~key if descending else key
+    if not own.is_float:
+        return cast(key, own)
+    bits = cast(key, dt.int32)
+    found: T = cast(bitcast(bits ^ ((bits >> 31) & dt.int32.max), dt.float32), own)
+    return found
 
 
 def _row_order(x: T, descending: bool) -> T:
     """For rows (…, n), the positions of the elements in order."""
     if _is_counted(x):
         return _counted_order(x, descending)
-    result: T | None = None
-    for key, first, bits in _sort_keys(x, descending):
-        mine = key if result is None else gather(key, -1, result)
-        order = _sorted_positions(mine, first, bits)
-        result = order if result is None else gather(result, -1, order)
-    assert result is not None
-    return result
+    return _sorted_rows(x, descending, _place)[0]
+
+
+def _place(word: T) -> T:
+    return word & 0xFFFFFFFF
+
+
+def _sorted_rows(x: T, descending: bool, *wanted: Callable[[T], T]) -> list[T]:
+    """For rows (…, n), what is wanted of the sorted words: the key, or its upper half, above the position."""
+    *lead, count = concrete_shape(x.shape)
+    place = counting(x, count, dt.int64)
+    (key, first, bits), *more = _sort_keys(x, descending)
+    words = (key << 32) | place
+    if not more:
+        return _sorted_by_key(words, first, bits, *wanted)
+    upper, then, others = more[0]
+    if count <= _RUN:  # positions tell equal keys apart
+        (order,) = _sorted_by_key(words, first, bits, _place)
+        (turn,) = _sorted_by_key((gather(upper, -1, order) << 32) | place, then, others, _place)
+        return [gather(order, -1, turn)]
+    rows = reshape(upper, math.prod(lead), count)
+
+    def with_upper(word: T) -> T:
+        where_from = _place(word)
+        return (gathered(rows, 1, where_from) << 32) | where_from
+
+    (words,) = _sorted_by_key(words, first, bits, with_upper)
+    return _sorted_by_key(words, then, others, *wanted)
 
 
 def _is_counted(x: T) -> bool:
@@ -141,16 +182,20 @@ def _counted_order(x: T, descending: bool) -> T:
     return reshape(x._new(order.uop), *lead, count)
 
 
-def _sorted_positions(x: T, first: int, bits: int) -> T:
-    """As above, of keys of 32 bits."""
+def _sorted_by_key(x: T, first: int, bits: int, *wanted: Callable[[T], T]) -> list[T]:
+    """What is wanted of rows of words, in the order of so many bits of their upper half, from one on; equal
+    ones stay in order. Short rows are of different words, in the order of all of it."""
     *lead, count = concrete_shape(x.shape)
-    packed = (x << 32) | counting(x, count, dt.int64)
-    rows = reshape(packed, math.prod(lead), count)
+    rows = reshape(x, math.prod(lead), count)
     if count <= _RUN:
-        found = _sorted_by_pairs(rows)
+        words = _sorted_by_pairs(rows)
+        found = [of(words) for of in wanted]
+    elif first + bits == 32:  # with a sign
+        signed = [lambda word, of=of: of(word ^ dt.int64.min) for of in wanted]
+        found = sorted_by_digits(rows ^ dt.int64.min, bits, 32 + first, *signed)
     else:
-        found = sorted_by_digits(rows ^ dt.int64.min if first + bits == 32 else rows, bits, 32 + first)
-    return reshape(found & 0xFFFFFFFF, *lead, count)
+        found = sorted_by_digits(rows, bits, 32 + first, *wanted)
+    return [reshape(y, *lead, count) for y in found]
 
 
 def _sorted_by_pairs(t: T) -> T:
@@ -159,10 +204,8 @@ def _sorted_by_pairs(t: T) -> T:
     lead, size = concrete_shape(x.shape)
     places = reduce.sum(unsqueeze(x, -2) < unsqueeze(x, -1), -1)
     row = x._new(expand_to(iota((lead, size), 0, dt.int64), (lead, size)))
-    flat = reshape(places + row * size, lead * size)
-    zeros = expand_to(const(x.dtype, 0), (lead * size,))
-    put = put_rows(zeros, flat.uop, reshape(x, lead * size).uop)
-    return reshape(x._new(put), lead, size)
+    flat = contiguous(reshape(places + row * size, lead * size))
+    return reshape(x._new(put_alone(flat.uop, reshape(x, lead * size).uop)), lead, size)
 
 
 # --- sorting
@@ -200,9 +243,32 @@ def sort(
     >>> values.tolist(), indices.tolist()
     ([1, 2, 3], [1, 2, 0])
     """
-    order = argsort(x, dim, descending, stable, axis=axis)
-    at = dim if axis is None else axis
-    return Sorted(gather(x, at, order) if x.ndim else x, order)
+    rows, at = _rows_of(x, dim if axis is None else axis, "sort")
+    if rows.numel() == 0 or x.dtype.itemsize == 8 or x.ndim == 0 or _is_counted(rows):
+        order = argsort(x, dim, descending, stable, axis=axis)
+        return Sorted(gathered(x, at, order) if x.ndim else x, order)
+    count = concrete_shape(rows.shape)[-1]
+    row = reshape(counting(rows, rows.numel() // count, dt.int64), rows.numel() // count, 1) * count
+    flat = reshape(rows, rows.numel())
+
+    def element(word: T) -> T:
+        return _element_of(word, flat, row, descending)
+
+    order, values = _sorted_rows(rows, descending, _place, element)
+    if x.dtype.is_float:
+        where_from = reshape(reshape(order, rows.numel() // count, count) + row, rows.shape)
+        values = x._new(named_rows(values.uop, flat.uop, where_from.uop))
+    return Sorted(transpose(values, at, -1), transpose(order, at, -1))
+
+
+def _element_of(word: T, flat: T, row: T, descending: bool) -> T:
+    """The element, from its key: only zeros, which have signs, and NaN are looked for."""
+    found = _element(word >> 32, flat.dtype, descending)
+    if not flat.dtype.is_float:
+        return found
+    lost = eq(found, 0.0) | isnan(found)
+    own = flat._new(found_rows(flat.uop, where(lost, _place(word) + row, -1).uop))
+    return where(lost, own, found)
 
 
 def topk(
