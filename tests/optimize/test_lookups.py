@@ -176,7 +176,8 @@ def test_vectors_are_for_outputs_that_share_a_small_product() -> None:
 def test_what_a_digit_asks_of_all_tiles_lies_side_by_side() -> None:
     """A pass of a sort by digits: sixteen counts of each tile, from one word of it."""
     x = Tensor.empty(1, 1600, dtype="int64", device="CPU")
-    found = [item.ast.src[0] for item in schedule([sorted_by_digits(x, 4, 0).uop]).items]
+    (in_order,) = sorted_by_digits(x, 4, 0, lambda y: y)
+    found = [item.ast.src[0] for item in schedule([in_order.uop]).items]
     counts = [e for e in found if [trips(r) for r in output_loops(e)] == [16, 100]]
     assert counts
     for effect in counts:
