@@ -19,12 +19,12 @@ from morok import knobs
 from morok.dtype import int8, int32, uint8, uint32
 from morok.ir.build import bitcast, cast
 from morok.ir.memory import device_of
-from morok.ir.movement import expand, pad, reduce_axis, reshape, shrink
+from morok.ir.movement import expand, pad, permute, reduce_axis, reshape, shrink
 from morok.ir.node import UOp, alu, const, make, toposort
 from morok.ir.ops import Ops
 from morok.machine.devices import machine_of
 from morok.machine.machine import Machine
-from morok.schedule.contraction import contraction_at, varying
+from morok.schedule.contraction import contraction_at, memory_axis, varying
 from morok.schedule.indexing import known_shape
 
 FOUR = 4  # bytes of a word
@@ -156,5 +156,8 @@ def _packed(x: UOp, axis: int) -> Bytes:
     shift = HALF if value.dtype is uint8 else 0
     if shift:
         word = alu(Ops.XOR, word, const(uint32, TURN))
-    signed = make(Ops.CONTIGUOUS, int32, (bitcast(word, int32),), REASON, x.origin)
-    return Bytes(signed, shift)
+    # as the bytes lie: where that is not along the steps, rows of them are read side by side
+    order = sorted(range(len(shape)), key=lambda a: a == memory_axis(filled))
+    laid = permute(bitcast(word, int32), order)
+    kept = make(Ops.CONTIGUOUS, int32, (laid,), REASON, x.origin)
+    return Bytes(permute(kept, [order.index(a) for a in range(len(order))]), shift)
