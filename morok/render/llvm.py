@@ -22,6 +22,7 @@ from morok.ir.ops import AxisKind, Ops
 from morok.ir.provenance import place
 from morok.render.llvm_arithmetic import arithmetic_text
 from morok.render.llvm_list import Slot, is_splat, memory_of, register_of
+from morok.render.llvm_shared import bounds_of_pieces, count_pieces, extent_text, pieces_of, size_of
 from morok.render.llvm_tiles import configured, tile_product
 from morok.render.llvm_transpose import turned_groups, turned_rows
 from morok.render.llvm_types import constant, suffix, type_name
@@ -372,12 +373,13 @@ def render(
     fused: bool = True,
     arch: str = "",
     variables: Sequence[str] | None = None,
+    cores: int = 1,
 ) -> Program:
     """The kernel as LLVM IR, ready for a compiler.
 
     `buffers` is how many it was written with: the caller passes all, also those that are not needed now.
     `in_place` says that a fused product overwrites what it is added to, `fused` that there is one.
-    `variables`, where they are given, are those that the caller passes.
+    `variables`, where they are given, are those that the caller passes. `cores` share a loop.
     """
     writer = _Kernel(linear.src, name, in_place, fused, arch)
     writer.write()
@@ -390,7 +392,7 @@ def render(
     count = max([buffers, *(a.number + 1 for a in arguments)])
     used = sorted({n.arg[0] for n in linear.src if n.op is Ops.DEFINE_VAR})
     passed = used if variables is None else list(variables)
-    text, first = _module(writer, arguments, passed, count)
+    text, first = _module(writer, arguments, passed, count, pieces_of(linear.src, cores))
     return Program(
         name,
         text,
@@ -403,7 +405,9 @@ def render(
     )
 
 
-def _module(writer: _Kernel, arguments: list[Argument], variables: list[str], count: int) -> tuple[str, int]:
+def _module(
+    writer: _Kernel, arguments: list[Argument], variables: list[str], count: int, pieces: int
+) -> tuple[str, int]:
     """The text, and the number of the line at which the instructions begin."""
     name = writer.name
     access = {True: "noalias", False: "noalias readonly"}
@@ -425,9 +429,15 @@ def _module(writer: _Kernel, arguments: list[Argument], variables: list[str], co
         entry.append(f"  %p{i} = getelementptr i64, ptr %args, i64 {i}")
         entry.append(f"  %v.{v} = load i64, ptr %p{i}, align 8")
         given.append(f"i64 %v.{v}")
-    given += ["i64 %lo", "i64 %hi", "ptr %scratch"]
+    size = size_of(writer.thread)
+    if size.isdigit() and int(size) <= pieces:
+        pieces = 0
+    if pieces:
+        entry += [*count_pieces(size, pieces), *bounds_of_pieces(size)]
+    given += ["i64 %lo.i", "i64 %hi.i"] if pieces else ["i64 %lo", "i64 %hi"]
+    given.append("ptr %scratch")
     entry += [f"  call void @{name}.body({', '.join(given)})", "  ret void", "}"]
-    extent = _extent(writer, variables, count)
+    extent = extent_text(name, size, pieces, variables, count)
     attributes = ["attributes #0 = { nounwind }"]
     if table:
         # Instructions are ordered as for a processor that runs them in order. The models of others trust that
@@ -455,23 +465,3 @@ def _numbers(writer: _Kernel) -> tuple[list[str], list[str]]:
     ]
     named = f"{kind} = type {{ {kinds} }}"
     return [named, f"{table} = internal global {kind} {{ {values} }}, align {_ALIGN}", ""], places
-
-
-def _extent(writer: _Kernel, variables: list[str], count: int) -> list[str]:
-    """The size of the shared axis, as a function of the arguments."""
-    head = [f"define i64 @{writer.name}.extent(ptr %args) #0 {{", "entry:"]
-    if writer.thread is None:
-        return [*head, "  ret i64 1", "}"]
-    end = writer.thread.src[0]
-    if end.op is Ops.CONST:
-        return [*head, f"  ret i64 {end.arg}", "}"]
-    if end.op is not Ops.DEFINE_VAR:
-        raise CompileError("a shared axis needs a size that is constant or a variable", place=place(end))
-    i = count + variables.index(end.arg[0])
-    return [
-        *head,
-        f"  %p = getelementptr i64, ptr %args, i64 {i}",
-        "  %n = load i64, ptr %p, align 8",
-        "  ret i64 %n",
-        "}",
-    ]

@@ -71,6 +71,9 @@ PROGRAMS: dict[str, tuple[Callable[[], Tensor], int, list[int]]] = {
     "few outputs, one panel": (lambda: empty(8, 16411) @ empty(16411, 40), 2, [4, 0]),
     # a short one is not worth calling anybody
     "short columns": (lambda: empty(64, 128).sum(0), 8, [0]),
+    # nor is one after a sum that every thread would compute for itself
+    "all by their sum": (lambda: (lambda x: x / x.sum())(empty(4096)), 8, [0]),
+    "many by their sum": (lambda: (lambda x: x / x.sum())(empty(1 << 16)), 8, [1024]),
 }
 
 
@@ -78,6 +81,12 @@ PROGRAMS: dict[str, tuple[Callable[[], Tensor], int, list[int]]] = {
 def test_threads_share_what_there_is(name: str) -> None:
     make, cores, want = PROGRAMS[name]
     assert [threads(ast) for ast in planned(make, "avx512-amx", cores)] == want
+
+
+def test_columns_in_one_piece_are_not_summed_by_every_thread() -> None:
+    """Threads could share what writes the sums, and each would sum up all of them."""
+    (ast,) = planned(lambda: empty(2000, 100).sum(0), "neoverse-n1", 2)
+    assert "ACCUMULATE_IN_CACHE" in [opt.name for opt in applied(ast)] and not threads(ast)
 
 
 def test_a_panel_is_packed_once_where_loops_are_shared_together() -> None:

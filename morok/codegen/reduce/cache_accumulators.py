@@ -9,7 +9,7 @@ Rows that are lanes (UNROLL) are combined before they are added to the sums.
 from __future__ import annotations
 
 from morok.codegen.scopes import next_number
-from morok.codegen.vector.accumulators import accumulate, fold_lanes, pick_lanes
+from morok.codegen.vector.accumulators import accumulate, fold_parts, pick_lanes
 from morok.codegen.vector.vectors import splat
 from morok.dtype import identity, void
 from morok.ir.bounds import vmax
@@ -84,7 +84,7 @@ def _joined(op: Op, old: UOp, value: UOp, machine: Machine) -> UOp:
     rows = value.dtype.lanes // lanes
     fused = machine.fma and value.dtype.scalar in machine.floats and value.op is Ops.MUL
     if not fused:
-        return alu(op, old, fold_lanes(op, value, lanes))
+        return alu(op, old, fold_parts(op, value, lanes))
     for row in range(rows):
         old = accumulate(op, old, pick_lanes(value, [c * rows + row for c in range(lanes)]), fused)
     return old

@@ -67,7 +67,8 @@ def program_of(ast: UOp, machine: Machine, optimise: Optimiser | None = None, ti
     def rendered(kernel: UOp, called: str, shown: str) -> Program:
         kernel = optimise(kernel, machine) if optimise is not None and optimises else kernel
         linear = instructions(kernel, machine, shown)
-        return render(linear, called, count, machine.fma_in_place, machine.fma, machine.arch, passed)
+        fma, cores = machine.fma, machine.cores
+        return render(linear, called, count, machine.fma_in_place, fma, machine.arch, passed, cores)
 
     if variable is None or not few:
         return rendered(ast, name, title)

@@ -57,8 +57,11 @@ def share_best(builder: Builder, plain: Sequence[UOp], alone: UOp | None = None)
     ]
     work, machine = work_of(builder), builder.machine
     times = [(time_of_busiest(work, some, machine), len(some), n) for n, some in enumerate(choices)]
+    serial = time_of_busiest(work, (), machine) - _operations_to_call(machine)
+    if alone is not None and _outside(work) and time_of_busiest(work, (alone,), machine) > serial:
+        alone = None
     if alone is None:  # the others must be worth calling
-        limit = time_of_busiest(work, (), machine) - _operations_to_call(machine)
+        limit = serial
     else:
         limit = WORTH * time_of_busiest(work, (alone,), machine)
     for time, _, n in sorted(times):
@@ -97,16 +100,22 @@ def share_loops(builder: Builder, axes: Sequence[int]) -> bool:
 def time_of_busiest(work: Work, shared: Sequence[UOp], machine: Machine) -> float:
     """Simple operations of the thread that has most to do, if the iterations of some loops are shared.
 
-    Effects without these loops are done by one of them.
+    Effects without these loops are done by one of them, and what lies in no loop by each.
     """
     count = math.prod(map(trips, shared))
     part = -(-count // machine.cores) / count
     total = 0.0
     for effect, parts in work.items():
         shares = all(r in closed_ranges(effect) for r in shared)
-        done = sum(each * _runs(n, effect, shared if shares else ()) for n, each in parts)
-        total += done * (part if shares else 1.0)
+        for n, each in parts:
+            runs = _runs(n, effect, shared if shares else ())
+            total += each * runs * (part if shares else 1.0) if runs else each
     return total
+
+
+def _outside(work: Work) -> bool:
+    """Whether a kernel has sums or copies that lie in no loop over outputs: threads compute them again."""
+    return any(not _runs(n, effect, ()) for effect, parts in work.items() for n, _ in parts)
 
 
 def work_of(builder: Builder) -> Work:
@@ -145,10 +154,10 @@ def _cycles(machine: Machine) -> float:
 
 def _runs(node: UOp, effect: UOp, shared: Sequence[UOp]) -> int:
     """How often a node is computed: once in all loops up to the innermost one that it depends on, the shared
-    ones, which are one loop, outside of all."""
+    ones, which are one loop, outside of all; 0: before all of them."""
     alive = [r for r in ranges(node) if r.op is Ops.RANGE and r.arg[1] not in LANE_KINDS]
     if not alive:
-        return 1
+        return 0
     outputs = [r for r in output_loops(effect) if r.arg[1] not in LANE_KINDS and r not in shared]
     last = max((n for n, r in enumerate(outputs) if r in alive), default=-1)
     others = [r for r in alive if r not in outputs and r not in shared]
