@@ -13,7 +13,7 @@ Nothing is moved or vectorised: what is hoisted, and what is a vector, whoever w
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, final
 
@@ -21,6 +21,7 @@ from morok import dtype as dt
 from morok.dtype import AddrSpace, DType, PtrDType
 from morok.ir.node import UOp, const, make
 from morok.ir.ops import AxisKind, Op, Ops
+from morok.machine.machine import Machine
 
 
 @final
@@ -67,6 +68,10 @@ class Value:
 
     def __rtruediv__(self, other: Any) -> Value:
         return self._with(Ops.FDIV, other, True)
+
+    def __floordiv__(self, other: Any) -> Value:
+        """Of numbers that are not negative."""
+        return self if _is(other, 1) else self._with(Ops.CDIV, other)
 
     def __neg__(self) -> Value:
         return self.code.put(make(Ops.NEG, self.dtype, (self.node,)))
@@ -157,6 +162,13 @@ class Memory:
     def __init__(self, code: Code, pointer: UOp) -> None:
         self.code, self.pointer = code, pointer
 
+    @property
+    def dtype(self) -> DType:
+        """Of its elements."""
+        pointer = self.pointer.dtype
+        assert isinstance(pointer, PtrDType)
+        return pointer.elem
+
     def _address(self, place: Any) -> UOp:
         # A serial number tells this access from an earlier one of the same place: stores may be between.
         code, pointer = self.code, self.pointer
@@ -191,11 +203,32 @@ class Register:
         self._memory, self._dtype = code.define(pointer), dtype
         self.set(first)
 
+    @property
+    def dtype(self) -> DType:
+        return self._dtype
+
     def get(self) -> Value:
         return self._memory.load(0, self._dtype.lanes)
 
     def set(self, value: Any) -> None:
         self._memory.store(0, self._memory.code.value(value, self._dtype).spread(self._dtype.lanes))
+
+
+WRITERS: dict[str, Callable[..., None]] = {}  # by the names that WRITTEN has
+
+
+def writes(writer: Callable[..., None]) -> Callable[..., None]:
+    """A function that writes a kernel, `writer(code, machine, *key)`, found by its name."""
+    WRITERS[writer.__name__] = writer
+    return writer
+
+
+def instructions_of(written: UOp, machine: Machine) -> UOp:
+    """The list of a WRITTEN."""
+    name, key, _ = written.arg
+    code = Code(machine.fma)
+    WRITERS[name](code, machine, *key)
+    return code.linear()
 
 
 @final

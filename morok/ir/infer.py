@@ -219,6 +219,10 @@ def _reduce_scatter(n: UOp) -> Shape:
     return own[1:]
 
 
+def _written(n: UOp) -> Shape:
+    return tuple(n.arg[2])
+
+
 def _bufferize(n: UOp) -> Shape:
     return tuple(size_of(r.src[0]) if r.op is Ops.RANGE else 1 for r in dimensions(n))
 
@@ -251,6 +255,7 @@ _SHAPES: dict[Op, Callable[[UOp], Shape | None]] = {
     Ops.REDUCE_AXIS: _reduce_axis,
     Ops.BUFFERIZE: _bufferize,
     Ops.ALLGATHER: _allgather,
+    Ops.WRITTEN: _written,
     Ops.REDUCE_SCATTER: _reduce_scatter,
 }
 

@@ -67,6 +67,14 @@ def is_alone(node: UOp) -> bool:
     return bool(node.arg == ALONE)
 
 
+def written_in(kernel: UOp) -> UOp | None:
+    """The WRITTEN of a kernel that is nothing else."""
+    if len(kernel.src) != 1 or kernel.src[0].op is not Ops.STORE:
+        return None
+    found = kernel.src[0].src[1]
+    return found if found.op is Ops.WRITTEN else None
+
+
 def memory_joins(op: Op, dtype: DType) -> bool:
     """Whether the memory of a device with atomics joins these, and no order changes the result."""
     return op in _OPS and dtype.is_bounded_int and dtype.lanes == 1 and dtype.itemsize in _WIDTHS

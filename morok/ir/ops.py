@@ -162,6 +162,7 @@ class Ops:
     SCATTER = _row(
         _MEM, 3, "SCATTER(x, places, rows): x with rows put in in order, or joined by op `arg`, or each ALONE"
     )
+    WRITTEN = _row(_MEM, _N, "WRITTEN(*memory): what the kernel `arg = (name, key, shape)` makes of it")
     BUFFERIZE = _row(_MEM, _N, "BUFFERIZE(value, *ranges): the value stored for every point of the ranges")
     COPY = _row(_MEM, 2, "COPY(x, device): x on another device, or in another placement on a mesh")
     ALLGATHER = _row(

@@ -23,7 +23,7 @@ from morok.device.registry import get_device
 from morok.dtype import uint8
 from morok.dtype.records import record
 from morok.errors import OutOfRange, VariableError
-from morok.ir.memory import own_device
+from morok.ir.memory import own_device, written_in
 from morok.ir.node import UOp, large_graph, toposort
 from morok.ir.ops import COLLECTIVES, TRANSFERS, Ops
 from morok.ir.provenance import caller, line_of
@@ -111,7 +111,7 @@ def _compile_together(items: Sequence[ScheduleItem], strategy: Strategy) -> None
 
 
 def _compile(device: str, ast: UOp, name: str, place: str | None, strategy: Strategy) -> Program:
-    if isinstance(strategy, Beam):
+    if isinstance(strategy, Beam) and written_in(ast) is None:
         from morok.runtime.tuning import tuner
 
         ast = tuner.tuned(device, ast, name, place, strategy)

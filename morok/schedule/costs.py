@@ -31,7 +31,8 @@ _MANY = 64  # buffers under one node; with more it certainly is not one kernel, 
 
 # Memory, seen from above: what is below has been computed by another kernel.
 STORED = TRANSFERS | {
-    Ops.PARAM, Ops.BUFFER, Ops.CONTIGUOUS, Ops.ASSIGN, Ops.AFTER, Ops.PLACE, Ops.SCATTER
+    Ops.PARAM, Ops.BUFFER, Ops.CONTIGUOUS, Ops.ASSIGN, Ops.AFTER, Ops.PLACE, Ops.SCATTER,
+    Ops.WRITTEN,
 }  # fmt: skip
 
 

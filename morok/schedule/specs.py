@@ -126,6 +126,10 @@ def _is_store(node: UOp) -> bool:
     return isinstance(address.dtype, PtrDType) and address.dtype.elem is value.dtype
 
 
+def _reads_memory(node: UOp) -> bool:
+    return all(is_view(s) for s in node.src)
+
+
 def _is_over_devices(node: UOp) -> bool:
     return node.arg[1] is AxisKind.DEVICE and node.src[0].op is Ops.CONST
 
@@ -161,6 +165,7 @@ def _tensor_spec() -> Rules:
     yield "devices", Head(Ops.RANGE).any() >> legal, when(_is_over_devices)
     yield "assign", Head(Ops.ASSIGN).any() >> legal, when(_assigns)
     yield "scatter", Head(Ops.SCATTER).any() >> legal, when(_keeps_dtype, _scatters)
+    yield "written", Head(Ops.WRITTEN).any() >> legal, when(_reads_memory)
     yield "root", Head(Ops.SINK).any() >> legal, when(_is_void)
 
 

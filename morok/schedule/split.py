@@ -1,10 +1,10 @@
 """Kernel split: a tensor graph with marked boundaries becomes writes of kernels.
 
 Boundaries are CONTIGUOUS (a buffer that is kept), ASSIGN (a write into memory that exists), SCATTER (rows put
-into a copy), COPY (to another device) and the collectives of a mesh. Each becomes a write, SCATTER two: a
-target and a value. To its readers it is then `AFTER(target, KERNEL(ASSIGN(target, value)))`: memory, once the
-kernel has run, so the graph itself says who waits for whom. Memory of the writes is numbered on from the
-inputs'.
+into a copy), WRITTEN (a kernel by hand), COPY (to another device) and the collectives of a mesh. Each becomes
+a write, SCATTER two: a target and a value. To its readers it is then `AFTER(target, KERNEL(ASSIGN(target,
+value)))`: memory, once the kernel has run, so the graph itself says who waits for whom. Memory of the writes
+is numbered on from the inputs'.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class KernelWrite:
     value: UOp
     device: str
     origin: Origin | None
-    kind: str = "kernel"  # or "copy", "collective": moved between devices, not computed by one
+    kind: str = "kernel"  # or "written" by hand; or "copy", "collective": moved between devices, not computed
     places: UOp | None = None
     joined: Op | tuple[str, ...] | None = None
     collective: UOp | None = None  # what devices of a mesh do together
@@ -97,7 +97,7 @@ def is_view(node: UOp) -> bool:
     return node.op in _SHOWN or node.op in COLLECTIVES
 
 
-_SHOWN = frozenset((Ops.PARAM, Ops.AFTER, Ops.ASSIGN, Ops.CONTIGUOUS, Ops.SCATTER))
+_SHOWN = frozenset((Ops.PARAM, Ops.AFTER, Ops.ASSIGN, Ops.CONTIGUOUS, Ops.SCATTER, Ops.WRITTEN))
 
 
 def reads_memory(node: UOp) -> bool:
@@ -148,6 +148,8 @@ def split_kernels(sink: UOp, params: Sequence[UOp]) -> Split:
             done[node] = _assign(result, node, src, device)
         elif op is Ops.SCATTER and node not in in_place:
             done[node] = _scatter(result, node, src, device)
+        elif op is Ops.WRITTEN:
+            done[node] = _written(result, node, src, device)
         elif op is Ops.COPY:
             done[node] = _copy(result, node, src[0], devices[node.src[0]], device)
         elif op in COLLECTIVES:
@@ -220,6 +222,13 @@ def _scatter(result: Split, node: UOp, src: tuple[UOp, ...], device: str) -> UOp
     )
     result.writes.append(write)
     return write.result_view
+
+
+def _written(result: Split, node: UOp, src: tuple[UOp, ...], device: str) -> UOp:
+    """A kernel that somebody has written: it reads memory as it lies."""
+    where = device or knobs.default_device()
+    param = result.new_param(node, capacity(node), where)
+    return _write(result, memory_view(param, node), node.replace(src), where, node.origin, "written")
 
 
 def _in_place(order: list[UOp]) -> set[UOp]:

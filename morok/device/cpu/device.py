@@ -29,6 +29,7 @@ from morok.device.store import kernel_store
 from morok.device.version import compiler_version
 from morok.ir.checks import count_buffers
 from morok.ir.digest import hexdigest
+from morok.ir.memory import written_in
 from morok.ir.node import UOp, keep_nodes, toposort
 from morok.ir.ops import Ops
 from morok.machine.choose import cpu_machine, named, named_processor
@@ -54,12 +55,16 @@ def kernel_key(ast: UOp, machine: Machine) -> str:
 def program_of(ast: UOp, machine: Machine, optimise: Optimiser | None = None, title: str = "") -> Program:
     """A kernel as LLVM IR; with codes of its own for values of a variable that are worth them."""
     # Loaded here, because a process that finds its kernels on disk never needs them.
+    from morok.codegen.written import instructions_of
     from morok.device.lowering import instructions
     from morok.optimize.heuristics.specialize import special_values, with_values
     from morok.render.llvm import render
     from morok.render.llvm_choice import chosen
 
     name, count = f"k{hexdigest(ast)[:16]}", count_buffers(ast)
+    written = written_in(ast)
+    if written is not None:
+        return render(instructions_of(written, machine), name, count, False, machine.fma, machine.arch)
     optimises = optimise is not None and not knobs.NOOPT.value
     variable, few = special_values(ast, machine) if optimises else (None, [])
     passed = sorted({str(n.arg[0]) for n in toposort(ast) if n.op is Ops.DEFINE_VAR}) if few else None

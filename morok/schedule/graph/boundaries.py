@@ -17,7 +17,7 @@ from morok.schedule.split import is_view, reads_memory
 def drop_copies(sink: UOp, ctx: object = None) -> UOp:
     """CONTIGUOUS of memory that lies in order already is that memory, unless it will be overwritten.
 
-    What a SCATTER has written lies in order, in memory of its own. One with a reason stays.
+    What a SCATTER or a WRITTEN has made lies in order, in memory of its own. One with a reason stays.
     """
     order = toposort(sink)
     copies = [n for n in order if n.op is Ops.CONTIGUOUS and n.arg is None and _whole(n.src[0]) is not None]
@@ -29,10 +29,13 @@ def drop_copies(sink: UOp, ctx: object = None) -> UOp:
 
 
 def _whole(x: UOp) -> UOp | None:
-    """The memory of which x is all, in order; or the SCATTER that writes it."""
+    """The memory of which x is all, in order; or the node that writes it."""
     while x.op is Ops.RESHAPE:
         x = x.src[0]
-    return x if x.op is Ops.PARAM or x.op is Ops.SCATTER else None
+    return x if x.op in _IN_ORDER else None
+
+
+_IN_ORDER = frozenset((Ops.PARAM, Ops.SCATTER, Ops.WRITTEN))
 
 
 def keep_outputs(sink: UOp, ctx: object = None) -> UOp:
@@ -91,7 +94,7 @@ def transferred(node: UOp) -> UOp | None:
         for view in reversed(chain):
             moved = view.replace((moved, *view.src[1:]))
         return moved
-    if source.op in (Ops.CONTIGUOUS, Ops.ASSIGN, Ops.SCATTER) and not chain:
+    if source.op in (Ops.CONTIGUOUS, Ops.ASSIGN, Ops.SCATTER, Ops.WRITTEN) and not chain:
         return None
     kept = make(Ops.CONTIGUOUS, source.dtype, (source,), "it goes to another device", source.origin)
     return node.replace((kept, device))

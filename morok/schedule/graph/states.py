@@ -17,7 +17,7 @@ from morok.ir.ops import TRANSFERS, Ops
 # however many writes a program has.
 _Writes = int
 _REASON = "it is read before an assignment and used after it"
-_OWN_KERNEL = TRANSFERS | {Ops.CONTIGUOUS, Ops.ASSIGN, Ops.SCATTER}
+_OWN_KERNEL = TRANSFERS | {Ops.CONTIGUOUS, Ops.ASSIGN, Ops.SCATTER, Ops.WRITTEN}
 
 
 def keep_old_values(sink: UOp, ctx: object = None) -> UOp:

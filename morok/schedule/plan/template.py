@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from morok import knobs
-from morok.dtype import void
+from morok.dtype import index, void
 from morok.errors import IRError
 from morok.ir.layout import mesh_of
 from morok.ir.memory import base_of
-from morok.ir.node import UOp, large_graph, make, toposort
+from morok.ir.node import UOp, const, large_graph, make, toposort
 from morok.ir.ops import Ops
 from morok.ir.provenance import Origin, line_of
 from morok.rewrite.observe import current, observed, report
@@ -103,6 +103,9 @@ def _add_steps(listed: StepList, split: Split, writes: Sequence[KernelWrite], gr
     nothing = first.places is not None and 0 in known_shape(first.value)
     if nothing or 0 in known_shape(first.target):
         return
+    if first.kind == "written":
+        listed.add(_by_hand(first, group))
+        return
     if first.kind != "kernel":
         listed.add(_transfer(first, group))
         return
@@ -134,6 +137,24 @@ def _step(kernel: Kernel, numbers: tuple[int, ...], where: Origin | None, group:
         kernel.flops,
         kernel.bytes,
         group,
+    )
+
+
+def _by_hand(write: KernelWrite, group: int) -> Step:
+    """A kernel whose instructions its device finds by name."""
+    made, *read = (base_of(view) for view in (write.target, *write.value.src))
+    memory = [
+        make(Ops.DEFINE_GLOBAL, param.dtype.ptr(int(param.arg[1])), (), n)
+        for n, param in enumerate((made, *read))
+    ]
+    place = make(Ops.INDEX, memory[0].dtype, (memory[0], const(index, 0)))
+    value = make(Ops.WRITTEN, write.value.dtype, tuple(memory[1:]), write.value.arg, write.origin)
+    ast = make(Ops.SINK, void, (make(Ops.STORE, void, (place, value)),))
+    size = sum(int(param.arg[1]) * param.dtype.itemsize for param in (made, *read))
+    name, key, _ = write.value.arg
+    title = "_".join(map(str, (name, *key)))
+    return Step(
+        ast, tuple(int(param.arg[0]) for param in (made, *read)), (), title, write.origin, 0, size, group
     )
 
 

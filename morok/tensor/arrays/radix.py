@@ -20,7 +20,7 @@ import math
 from collections.abc import Callable
 
 from morok import dtype as dt
-from morok.ir.node import alu, const
+from morok.ir.node import alu, const, toposort
 from morok.ir.ops import Ops
 from morok.machine.devices import machine_of
 from morok.tensor.arrays import reduce
@@ -28,13 +28,27 @@ from morok.tensor.arrays.index import gather
 from morok.tensor.arrays.joining import cat
 from morok.tensor.arrays.movement import expand, narrow, permute, reshape, unsqueeze
 from morok.tensor.arrays.rows import put_alone
+from morok.tensor.arrays.written_largest import largest_rows
+from morok.tensor.arrays.written_network import sort_lanes
+from morok.tensor.arrays.written_order import (
+    count_digits,
+    count_type,
+    put_digits,
+    shifts_of,
+    sort_rows,
+    way_to_sort,
+)
 from morok.tensor.core import expand_to, iota
 from morok.tensor.creation.constructors import contiguous, zeros_like
+from morok.tensor.creation.written import made_by
 from morok.tensor.elementwise.comparison import clamp, eq, where
 from morok.tensor.elementwise.conversion import cast
 from morok.tensor.elementwise.operators import T
+from morok.tensor.export import realize
 from morok.tensor.sizes import concrete_shape
 
+# not to be done twice
+_MUCH = frozenset((Ops.REDUCE_AXIS, Ops.SCAN_AXIS, Ops.SCATTER, Ops.WRITTEN, Ops.COPY))
 BITS = 4  # of a digit
 DIGITS = 1 << BITS
 TILE = 16  # elements: a counter of 4 bits holds how many of them come before one
@@ -48,6 +62,7 @@ SHORT = 64  # elements of a sorted row that are all looked at instead of searche
 AT_ONCE = 2  # bits of a bound that one pass over the elements decides; of few elements twice as many
 SMALL = 1 << 16  # elements that take a pass less time than its kernel
 FEW = 8  # that are found one by one: in no more passes than the bits of their smallest need
+LONG = 2048  # elements of rows in which a kernel that is written by hand finds a few in less time
 SHORTEST = (
     8  # elements of runs whose maxima are compared first; others are a multiple, so that lanes are full
 )
@@ -76,6 +91,36 @@ def sorted_by_digits(x: T, bits: int, first: int, *wanted: Callable[[T], T]) -> 
         x = _placed(x, shift, groups, of) if on_grid else _sorted_by_digit(x, shift)
     found = [x] if alone else [of(x) for of in wanted]
     return [narrow(y, 1, 0, count) for y in found]
+
+
+def is_written(x: T) -> bool:
+    """Whether kernels that are written by hand sort rows: on a processor."""
+    return bool(x.device == "CPU")
+
+
+def sorted_words(x: T, width: int, bits: int, first: int) -> T:
+    """Rows (rows, count) of words, or (rows, count, 2) of pairs, in the order of so many bits of the word, or
+    of the first of two, from bit `first` on; equal ones stay in order.
+
+    They are sorted at once, unless a function is traced: who asks for positions may ask for values later.
+    What they are made of is computed for that, and again by whoever looks for values, so it is little.
+    """
+    much = any(n.op in _MUCH for n in toposort(x.uop))
+    shape = concrete_shape(x.shape)
+    rows, count = shape[:2]
+    way = way_to_sort(machine_of(x.device), rows, count, width, bits)
+    if not way.digit:
+        found: T = made_by(sort_lanes, (width, rows, count), shape, dt.int64, x)
+        return found if much else realize(found)
+    if not way.blocks:
+        key = (width, rows, count, first, bits, way.digit)
+        found = made_by(sort_rows, key, shape, dt.int64, x)
+        return found if much else realize(found)
+    for shift, own in shifts_of(first, bits, way.digit):
+        key = (width, rows, count, way.blocks, shift, own)
+        held = made_by(count_digits, key, (rows, way.blocks, 1 << own), count_type(count), x)
+        x = made_by(put_digits, key, shape, dt.int64, x, held)
+    return x if much else realize(x)
 
 
 def _sorted_by_digit(x: T, shift: int) -> T:
@@ -245,6 +290,11 @@ def largest_of(keys: T, k: int, bits: int) -> T:
     keys = contiguous(keys)
     if k == 1:
         return reduce.argmax(keys, -1, True)
+    if is_written(keys) and (k > FEW or count >= LONG):
+        found: T = made_by(
+            largest_rows, (keys.dtype.itemsize, rows, count, k, bits), (rows, k), dt.int64, keys
+        )
+        return found
     run = math.isqrt(count // k) // SHORTEST * SHORTEST
     if run:
         return _largest_by_runs(keys, k, bits, run)

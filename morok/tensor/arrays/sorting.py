@@ -17,27 +17,31 @@ from typing import Any
 import numpy as np
 
 from morok import dtype as dt
-from morok import knobs
 from morok.dtype import promote
 from morok.errors import ArgumentError, ShapeError
 from morok.ir.infer import show_shape
 from morok.ir.movement import found_rows
-from morok.ir.node import toposort
-from morok.ir.ops import Ops
 from morok.machine.devices import machine_of
 from morok.tensor.arrays import reduce
 from morok.tensor.arrays.index import gather, gathered
 from morok.tensor.arrays.joining import stack
-from morok.tensor.arrays.movement import narrow, permute, reshape, squeeze, transpose, unsqueeze
-from morok.tensor.arrays.radix import FEW, counting, largest_of, places_in_rows, sorted_by_digits
+from morok.tensor.arrays.movement import expand, narrow, permute, reshape, squeeze, transpose, unsqueeze
+from morok.tensor.arrays.radix import (
+    FEW,
+    counting,
+    is_written,
+    largest_of,
+    places_in_rows,
+    sorted_by_digits,
+    sorted_words,
+)
 from morok.tensor.arrays.reduce import Sorted, mean
 from morok.tensor.arrays.rows import named_rows, put_alone
-from morok.tensor.arrays.written_order import row_order
+from morok.tensor.arrays.written_order import mend_lost
 from morok.tensor.calls.trace_cache import refuse_trace_cache
-from morok.tensor.calls.tracing import is_tracing
 from morok.tensor.core import Core, expand_to, iota
 from morok.tensor.creation.constructors import as_operand, contiguous, zeros_like
-from morok.tensor.creation.written import run
+from morok.tensor.creation.written import made_by
 from morok.tensor.dtypes import accumulator, float_of
 from morok.tensor.elementwise.comparison import eq, where
 from morok.tensor.elementwise.conversion import bitcast, cast
@@ -50,7 +54,6 @@ from morok.tensor.sizes import _UNSET, as_axes, as_axis, axis_or_dim, concrete_s
 _RUN = 256  # elements of which every pair is compared
 _PAIRS = 16  # and of which a processor compares them for a few of the largest, too
 _WORTH_SELECTING = 8  # times as many elements as are wanted: fewer are sorted
-_MUCH = frozenset((Ops.REDUCE_AXIS, Ops.SCAN_AXIS, Ops.SCATTER, Ops.COPY))  # not to be done twice
 # lower bits of a narrow float's key that say nothing new: it is ordered as a float32
 _SPARE_BITS = {dt.float16: 12, dt.bfloat16: 16}
 
@@ -113,9 +116,14 @@ def _least(own: dt.DType, descending: bool) -> int:
 
 
 def _element(key: T, own: dt.DType, descending: bool) -> T:
-    """The element of at most 32 bits whose key it is. (Of a float that is 0 or NaN some bits are lost.)"""
-    key = key if own.is_float else key + _least(own, descending)
+    """The element whose key it is. (Of a float that is 0 or NaN some bits are lost.)"""
+    key = key if own.is_float or own.itemsize == 8 else key + _least(own, descending)
     key = ~key if descending else key
+    if own is dt.uint64:
+        return bitcast(key, own) ^ (1 << 63)
+    if own is dt.float64:
+        wide: T = bitcast(key ^ ((key >> 63) & dt.int64.max), own)
+        return wide
     if not own.is_float:
         return cast(key, own)
     bits = cast(key, dt.int32)
@@ -125,8 +133,8 @@ def _element(key: T, own: dt.DType, descending: bool) -> T:
 
 def _row_order(x: T, descending: bool) -> T:
     """For rows (…, n), the positions of the elements in order."""
-    if _is_counted(x):
-        return _counted_order(x, descending)
+    if is_written(x):
+        return reshape(_sorted_by_hand(x, descending)[2], x.shape)
     return _sorted_rows(x, descending, _place)[0]
 
 
@@ -157,29 +165,23 @@ def _sorted_rows(x: T, descending: bool, *wanted: Callable[[T], T]) -> list[T]:
     return _sorted_by_key(words, then, others, *wanted)
 
 
-def _is_counted(x: T) -> bool:
-    """Whether rows are sorted now, by a kernel of the processor that is written by hand.
-
-    What they are made of is computed for that, and again by whoever wants the values, so it is little.
-    """
-    known = all(isinstance(n, int) for n in x.shape) and 0 not in x.shape
-    if not known or x.device != "CPU" or is_tracing() or knobs.MACHINE.value:
-        return False
-    long = _RUN < concrete_shape(x.shape)[-1] < 1 << 32
-    return long and not any(n.op in _MUCH for n in toposort(x.uop))
-
-
-def _counted_order(x: T, descending: bool) -> T:
-    key = _unsigned_key(x)
-    key = ~key if descending else key
+def _sorted_by_hand(x: T, descending: bool) -> tuple[T, T, T]:
+    """Rows (…, n) in order by kernels of a processor: words (rows, n), or (rows, n, 2), of keys and
+    positions; and both of them by themselves."""
     *lead, count = concrete_shape(x.shape)
     rows = math.prod(lead)
-    words = 2 * rows * count
-    space = [((words,), dt.uint64), ((words if key.dtype is dt.uint64 else 1,), dt.uint32)]
-    given = reshape(key, rows, count)
-    found = run(row_order, (key.dtype, rows, count), [((rows, count), dt.int64), *space], given)
-    order: T = found[0]
-    return reshape(x._new(order.uop), *lead, count)
+    place = expand(reshape(counting(x, count, dt.int64), 1, count), rows, count)
+    if x.dtype.itemsize == 8 or count >= 1 << 32:  # a word has no room for both
+        key = reshape(_order_key(x), rows, count) ^ dt.int64.min
+        words = stack(~key if descending else key, place, dim=-1)
+        words = sorted_words(words, 2, 64, 0)
+        key, place = (reshape(narrow(words, 2, n, 1), rows, count) for n in range(2))
+        return words, key ^ dt.int64.min, place
+    ((key, first, bits),) = _sort_keys(x, descending)
+    sign = dt.int64.min if first + bits == 32 else 0
+    words = ((reshape(key, rows, count) << 32) | place) ^ sign
+    words = sorted_words(words, 1, bits, 32 + first)
+    return words, (words ^ sign) >> 32, _place(words)
 
 
 def _sorted_by_key(x: T, first: int, bits: int, *wanted: Callable[[T], T]) -> list[T]:
@@ -244,21 +246,40 @@ def sort(
     ([1, 2, 3], [1, 2, 0])
     """
     rows, at = _rows_of(x, dim if axis is None else axis, "sort")
-    if rows.numel() == 0 or x.dtype.itemsize == 8 or x.ndim == 0 or _is_counted(rows):
+    wide = x.dtype.itemsize == 8 and not is_written(x)
+    if rows.numel() == 0 or x.ndim == 0 or wide:
         order = argsort(x, dim, descending, stable, axis=axis)
         return Sorted(gathered(x, at, order) if x.ndim else x, order)
     count = concrete_shape(rows.shape)[-1]
     row = reshape(counting(rows, rows.numel() // count, dt.int64), rows.numel() // count, 1) * count
     flat = reshape(rows, rows.numel())
 
-    def element(word: T) -> T:
-        return _element_of(word, flat, row, descending)
+    if is_written(rows):
+        order, values = _elements_by_hand(rows, descending)
+    else:
 
-    order, values = _sorted_rows(rows, descending, _place, element)
+        def element(word: T) -> T:
+            return _element_of(word, flat, row, descending)
+
+        order, values = _sorted_rows(rows, descending, _place, element)
     if x.dtype.is_float:
         where_from = reshape(reshape(order, rows.numel() // count, count) + row, rows.shape)
         values = x._new(named_rows(values.uop, flat.uop, where_from.uop))
     return Sorted(transpose(values, at, -1), transpose(order, at, -1))
+
+
+def _elements_by_hand(x: T, descending: bool) -> tuple[T, T]:
+    """Positions and elements of rows (…, n) in order."""
+    words, key, place = _sorted_by_hand(x, descending)
+    found, own = _element(key, x.dtype, descending), x.dtype
+    if own.is_float:
+        kind = {1: dt.uint8, 2: dt.uint16, 4: dt.uint32, 8: dt.uint64}[own.itemsize]
+        most = (1 << (8 * own.itemsize - 1)) - 1
+        largest = most >> own.mantissa_bits << own.mantissa_bits if own.has_inf else most - 1
+        what = kind.itemsize, largest, *concrete_shape(key.shape), 2 if words.ndim > 2 else 1
+        given = (bitcast(found, kind), words, bitcast(reshape(x, key.shape), kind))
+        found = bitcast(made_by(mend_lost, what, concrete_shape(key.shape), kind, *given), own)
+    return reshape(place, x.shape), reshape(found, x.shape)
 
 
 def _element_of(word: T, flat: T, row: T, descending: bool) -> T:
@@ -288,6 +309,8 @@ def topk(
         order = transpose(_selected(x, k, largest), at, -1)
     else:
         order = narrow(argsort(t, at, descending=largest), at, 0, k) if t.ndim else argsort(t)
+    if t.ndim and is_written(t):
+        return Sorted(gathered(t, at, order), order)
     return Sorted(gather(t, at, order) if t.ndim else t, order)
 
 
@@ -297,9 +320,23 @@ def _selected(x: T, k: int, descending: bool) -> T:
     wide = _unsigned_key(x)
     keys = reshape(wide if descending else ~wide, math.prod(lead), count)
     bits = 8 * wide.dtype.itemsize
-    found = contiguous(reshape(largest_of(keys, k, bits), *lead, k))
+    chosen = largest_of(keys, k, bits)
+    if is_written(x):
+        place = _place_among(~gathered(keys, 1, chosen))
+        return reshape(gathered(chosen, 1, place), *lead, k)
+    found = contiguous(reshape(chosen, *lead, k))
     ordered: T = gather(found, -1, _row_order(gather(x, -1, found), descending))
     return ordered
+
+
+def _place_among(keys: T) -> T:
+    """The positions that sort rows of unsigned numbers, by kernels of a processor."""
+    rows, count = concrete_shape(keys.shape)
+    place = expand(reshape(counting(keys, count, dt.int64), 1, count), rows, count)
+    if keys.dtype is dt.uint64:
+        pairs = sorted_words(stack(bitcast(keys, dt.int64), place, dim=-1), 2, 64, 0)
+        return reshape(narrow(pairs, 2, 1, 1), rows, count)
+    return _place(sorted_words((cast(keys, dt.int64) << 32) | place, 1, 32, 32))
 
 
 def searchsorted(

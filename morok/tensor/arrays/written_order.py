@@ -1,101 +1,301 @@
-"""The order of rows of whole numbers on a processor, by kernels that are written by hand: sorted by digits,
-least digit first, by counting.
+"""Rows of words in order on a processor, by kernels that are written by hand: sorted by digits, the least one
+first, by counting.
 
-One walk counts all digits of a row. Then every digit has its place among the sorted elements, and a walk for
-each digit puts elements there, one after the other: equal ones stay in order. A digit that all elements share
-needs no walk. What moves is the key with its position: one word of 64 bits for keys of 32, else two.
+A word is a whole number of 64 bits, or two of them: the first has the digits, the other goes along. What they
+hold is a matter of who asks; equal digits stay in order.
+
+Short rows stay in the cache: one walk counts all digits of a row, and a walk for each digit puts words in
+their places, one after the other. Long ones are cut into blocks: one kernel counts a digit of all blocks,
+another sums up what comes before each block and puts its words. A digit that all words share needs no walk.
 """
 
 from __future__ import annotations
 
+import math
+from functools import lru_cache
+from typing import final
+
 from morok import dtype as dt
-from morok.codegen.written import Code, Memory, Value
+from morok.codegen.written import Code, Memory, Value, writes
+from morok.dtype import DType
+from morok.dtype.records import record
 from morok.ir.ops import AxisKind
 from morok.machine.machine import Machine
+from morok.tensor.arrays.written_network import comparisons, lanes_of
 
-BITS = 8  # of a digit: as many streams are written to at a time as the processor keeps pages of
-DIGITS = 1 << BITS
-
-
-def row_order(code: Code, machine: Machine, key: dt.DType, rows: int, count: int) -> None:
-    """(positions, space for words, space for positions) of rows of unsigned keys."""
-    wide = key.itemsize == 8
-    order = code.memory(dt.int64, rows * count)
-    words = code.memory(dt.uint64, 2 * rows * count)
-    places = code.memory(dt.uint32, 2 * rows * count if wide else 1)
-    keys = code.memory(key, rows * count)
-    passes = -(-8 * key.itemsize // BITS)
-    counts = code.local(dt.int64, passes * DIGITS)
-    kind = AxisKind.THREAD if machine.threads and rows > 1 else AxisKind.LOOP
-    with code.loop(rows, kind) as row:
-        _Row(code, row * count, count, passes, wide, (order, words, places, keys, counts)).sort()
+TABLES = 2  # that count by turns: an element does not wait for the one before it
+_ENTRIES = 4  # tables of a digit that the first cache holds half full
+_TURNS = 2  # blocks for each thread
+_ENTRY = 0.4  # what an entry of a table costs, in elements that are put in their places
+_SUM = 0.1  # and one more block of it that is summed up
 
 
-class _Row:
-    """A row, with two spaces of which one is read while the other is written."""
+@final
+@record(frozen=True)
+class Way:
+    """How rows are sorted: each in the cache, by digits of so many bits; or in so many blocks; or side by
+    side, without digits."""
 
-    def __init__(
-        self, code: Code, start: Value, count: int, passes: int, wide: bool, memories: tuple[Memory, ...]
-    ) -> None:
-        self.code, self.start, self.count, self.passes, self.wide = code, start, count, passes, wide
-        self.order, self.words, self.places, self.keys, self.counts = memories
-        self.low = 0 if wide else 32  # the bit that keys begin at in a word
+    blocks: int
+    digit: int
 
-    def sort(self) -> None:
-        code, count = self.code, self.count
-        with code.loop(self.passes * DIGITS) as i:
-            self.counts.store(i, 0)
+
+@lru_cache(1024)
+def way_to_sort(machine: Machine, rows: int, count: int, width: int, bits: int) -> Way:
+    """The shortest of the ways, in time of an element that is put in its place."""
+    threads = machine.cores if machine.threads else 1
+    blocks = max(1, -(-_TURNS * threads // rows))
+    turns = -(-rows * blocks // threads)
+    wake = machine.rates.wake / _CYCLES
+    time, digit = best_digit(machine, bits, -(-count // blocks) * turns, (1 + _SUM * blocks) * turns)
+    found = [(time + 2 * wake * -(-bits // digit), Way(blocks, digit))]
+    if 2 * count * width * 8 <= machine.l2_bytes:
+        turns = -(-rows // threads)
+        time, digit = best_digit(machine, bits, count * turns, turns)
+        found.append((time + wake, Way(0, digit)))
+    lanes = lanes_of(machine)
+    if count * lanes * width * 8 <= machine.l1_bytes:
+        turns = -(-rows // (lanes * threads))
+        vectors = lanes / machine.lanes(dt.int64) * (1 if width == 1 else _PAIRS)
+        time = turns * (comparisons(count) * vectors * _COMPARED + count * lanes * _MOVED)
+        found.append((time / _CYCLES + wake, Way(0, 0)))
+    return min(found, key=lambda pair: pair[0])[1]
+
+
+_CYCLES = 8.0  # of an element that is counted and put in its place
+_COMPARED = 5.0  # cycles of a comparison of two vectors
+_PAIRS = 3.6  # times as many of pairs of words
+_MOVED = 5.0  # cycles of an element that goes to its lane and comes back
+
+
+def best_digit(machine: Machine, bits: int, elements: float, tables: float) -> tuple[float, int]:
+    """The time of all passes with the digits for which it is shortest, and these."""
+    most = max(1, int(math.log2(machine.l1_bytes // 2 // (4 * _ENTRIES))))
+    found = []
+    for passes in range(-(-bits // most), bits + 1):
+        digit = -(-bits // passes)
+        found.append((passes * (elements + _ENTRY * tables * (1 << digit)), digit))
+    return min(found)
+
+
+def shifts_of(first: int, bits: int, digit: int) -> list[tuple[int, int]]:
+    """Where digits begin and how many bits they have, the least one first."""
+    return [(at, min(digit, first + bits - at)) for at in range(first, first + bits, digit)]
+
+
+def _digit(word: Value, shift: int, bits: int) -> Value:
+    key = word.lane(0) if word.dtype.lanes > 1 else word
+    return ((key >> shift) & ((1 << bits) - 1)).cast(dt.int64)
+
+
+def _next(table: Memory, place: Value) -> Value:
+    """What a table says, which says one more from now on."""
+    before = table.load(place)
+    table.store(place, before + 1)
+    return before.cast(dt.int64)
+
+
+def clear(code: Code, machine: Machine, table: Memory, size: int, kind: DType) -> None:
+    """So many entries of a table say 0."""
+    lanes = _lanes(machine, kind, size)
+    with code.loop(size // lanes) as i:
+        table.store(i * lanes, code.value(0, kind).spread(lanes))
+
+
+def _lanes(machine: Machine, kind: DType, size: int) -> int:
+    return math.gcd(machine.lanes(kind), size)
+
+
+def shared_loop(machine: Machine, turns: int) -> AxisKind:
+    """What becomes of a loop whose turns are independent."""
+    return AxisKind.THREAD if machine.threads and turns > 1 else AxisKind.LOOP
+
+
+def count_type(count: int) -> DType:
+    """That counts up to so many."""
+    return dt.int32 if count < 1 << 31 else dt.int64
+
+
+# --- rows that stay in the cache
+
+
+@writes
+def sort_rows(
+    code: Code, machine: Machine, width: int, rows: int, count: int, first: int, bits: int, digit: int
+) -> None:
+    """Rows of words in the order of some bits."""
+    out = code.memory(dt.int64, rows * count * width)
+    words = code.memory(dt.int64, rows * count * width)
+    space = code.local(dt.int64, 2 * count * width)
+    digits = shifts_of(first, bits, digit)
+    size, kind = 1 << digit, count_type(count)
+    counts = code.local(kind, len(digits) * size)
+    with code.loop(rows, shared_loop(machine, rows)) as row:
+        clear(code, machine, counts, len(digits) * size, kind)
+        start = row * (count * width)
         with code.loop(count) as i:
-            self._begin(i)
-        now = code.register(self.start + self.start)  # where the elements lie
-        for turn in range(self.passes):
-            first = turn * DIGITS
-            word = self.words.load(now.get())
-            held = self.counts.load(self._digit(word, turn) + first)
-            with code.given(held.differs(count)):
-                self._places(first)
-                self._walk(now.get(), turn)
-                now.set(self.start * 4 + count - now.get())
-        with code.loop(count) as i:
-            at = now.get() + i
-            place = self.places.load(at) if self.wide else self.words.load(at) & 0xFFFFFFFF
-            self.order.store(self.start + i, place.cast(dt.int64))
+            word = words.load(start + i * width)
+            for n, (shift, own) in enumerate(digits):
+                _next(counts, _digit(word, shift, own) + n * size)
+        now = code.register(0)  # where the words lie in the space
+        for n, (shift, own) in enumerate(digits):
+            source, base = (words, start) if n == 0 else (space, now.get())
+            last = n + 1 == len(digits)
+            other = code.value(0, dt.int64) if n == 0 else code.value(count * width, dt.int64) - now.get()
+            target, goal = (out, start) if last else (space, other)
+            some = counts.load(_digit(source.load(base), shift, own) + n * size)
+            same = some.equals(count)
+            if n == 0 or last:
+                with code.given(same):
+                    _copy(code, machine, (target, goal), (source, base), count * width)
+            with code.given(some.differs(count)):
+                _begin_at(code, counts, n * size, 1 << own)
+                with code.loop(count) as i:
+                    word = source.load(base + i * width, width)
+                    at = _next(counts, _digit(word, shift, own) + n * size)
+                    target.store(goal + at * width, word)
+                if not last:
+                    now.set(goal)
 
-    def _begin(self, i: Value) -> None:
-        """An element with its position into the first space; its digits are counted."""
-        at = self.start + self.start + i
-        word = self.keys.load(self.start + i).cast(dt.uint64)
-        if self.wide:
-            self.places.store(at, i.cast(dt.uint32))
-        else:
-            word = (word << 32) | i.cast(dt.uint64)
-        self.words.store(at, word)
-        for turn in range(self.passes):
-            self._count(self._digit(word, turn) + turn * DIGITS)
 
-    def _digit(self, word: Value, turn: int) -> Value:
-        return ((word >> (self.low + turn * BITS)) & (DIGITS - 1)).cast(dt.int64)
+def _begin_at(code: Code, counts: Memory, first: int, size: int) -> None:
+    """How many there are of each digit becomes where the first one goes."""
+    total = code.register(0, counts.dtype)
+    with code.loop(size) as d:
+        held = counts.load(d + first)
+        before = total.get()
+        counts.store(d + first, before)
+        total.set(before + held)
 
-    def _count(self, place: Value) -> Value:
-        before = self.counts.load(place)
-        self.counts.store(place, before + 1)
-        return before
 
-    def _places(self, first: int) -> None:
-        """How many there are of each digit becomes where the first one goes."""
-        total = self.code.register(0)
-        with self.code.loop(DIGITS) as d:
-            held = self.counts.load(d + first)
-            before = total.get()
-            self.counts.store(d + first, before)
-            total.set(before + held)
+def _copy(
+    code: Code, machine: Machine, to: tuple[Memory, Value], source: tuple[Memory, Value], count: int | Value
+) -> None:
+    """So many numbers as they lie."""
+    lanes = _lanes(machine, dt.int64, count) if isinstance(count, int) else 1
+    with code.loop(count // lanes if isinstance(count, int) else count) as i:
+        to[0].store(to[1] + i * lanes, source[0].load(source[1] + i * lanes, lanes))
 
-    def _walk(self, source: Value, turn: int) -> None:
-        """Every element to its place in the other space."""
-        target = self.start * 4 + self.count - source
-        with self.code.loop(self.count) as i:
-            word = self.words.load(source + i)
-            at = target + self._count(self._digit(word, turn) + turn * DIGITS)
-            if self.wide:
-                self.places.store(at, self.places.load(source + i))
-            self.words.store(at, word)
+
+# --- long rows, in blocks
+
+
+@final
+class _Block:
+    """A part of a row, by its number."""
+
+    def __init__(self, code: Code, number: Value, count: int, blocks: int) -> None:
+        size = -(-count // blocks)
+        self.row = number // blocks
+        self.number = number - self.row * blocks
+        first = self.number * size
+        left = code.value(count, dt.int64) - first
+        left = (left < 0).where(0, left)
+        self.size = (left < size).where(left, size)
+        self.start = self.row * count  # of the row
+        self.first = self.start + first
+
+
+@writes
+def count_digits(
+    code: Code, machine: Machine, width: int, rows: int, count: int, blocks: int, shift: int, bits: int
+) -> None:
+    """(rows, blocks, digits): how often blocks of rows have each digit."""
+    size, kind = 1 << bits, count_type(count)
+    out = code.memory(kind, rows * blocks * size)
+    words = code.memory(dt.int64, rows * count * width)
+    own = code.local(kind, TABLES * size)
+    lanes = _lanes(machine, kind, size)
+    with code.loop(rows * blocks, shared_loop(machine, rows * blocks)) as b:
+        clear(code, machine, own, TABLES * size, kind)
+        block = _Block(code, b, count, blocks)
+        pairs = block.size >> 1
+        with code.loop(pairs) as i:
+            for k in range(TABLES):
+                word = words.load((block.first + i * TABLES + k) * width)
+                _next(own, _digit(word, shift, bits) + k * size)
+        with code.loop(block.size - pairs * TABLES) as i:
+            word = words.load((block.first + pairs * TABLES + i) * width)
+            _next(own, _digit(word, shift, bits))
+        with code.loop(size // lanes) as d:
+            at = d * lanes
+            out.store(b * size + at, own.load(at, lanes) + own.load(at + size, lanes))
+
+
+@writes
+def put_digits(
+    code: Code, machine: Machine, width: int, rows: int, count: int, blocks: int, shift: int, bits: int
+) -> None:
+    """Rows of words in the order of a digit, of which is known how often blocks have it."""
+    size, kind = 1 << bits, count_type(count)
+    out = code.memory(dt.int64, rows * count * width)
+    words = code.memory(dt.int64, rows * count * width)
+    counts = code.memory(kind, rows * blocks * size)
+    mine, total = code.local(kind, size), code.local(kind, size)
+    lanes = _lanes(machine, kind, size)
+    with code.loop(rows * blocks, shared_loop(machine, rows * blocks)) as b:
+        block = _Block(code, b, count, blocks)
+        clear(code, machine, mine, size, kind)
+        clear(code, machine, total, size, kind)
+        with code.loop(blocks) as other, code.loop(size // lanes) as d:
+            at = d * lanes
+            held = counts.load((block.row * blocks + other) * size + at, lanes)
+            total.store(at, total.load(at, lanes) + held)
+            before = (other < block.number).where(held, 0)
+            mine.store(at, mine.load(at, lanes) + before)
+        so_far, shared = code.register(0, kind), code.register(0)
+        with code.loop(size) as d:
+            held = total.load(d)
+            mine.store(d, mine.load(d) + so_far.get())
+            so_far.set(so_far.get() + held)
+            shared.set(held.equals(count).where(1, shared.get()))
+        is_shared = shared.get()
+        with code.given(is_shared.equals(1)):
+            at = block.first * width
+            _copy(code, machine, (out, at), (words, at), block.size * width)
+        with code.given(is_shared.equals(0)), code.loop(block.size) as i:
+            word = words.load((block.first + i) * width, width)
+            place = _next(mine, _digit(word, shift, bits))
+            out.store((block.start + place) * width, word)
+
+
+# --- what keys have lost
+
+
+@writes
+def mend_lost(
+    code: Code, machine: Machine, itemsize: int, largest: int, rows: int, count: int, width: int
+) -> None:
+    """The bits of floats that sorted keys tell; zeros, which have signs, and NaN from where they came from,
+    as the last numbers of the words say. There are few of them, or they lie side by side."""
+    kind = {1: dt.uint8, 2: dt.uint16, 4: dt.uint32, 8: dt.uint64}[itemsize]
+    out, found = code.memory(kind, rows * count), code.memory(kind, rows * count)
+    words = code.memory(dt.int64, rows * count * width)
+    given = code.memory(kind, rows * count)
+    blocks = max(1, -(-_TURNS * machine.cores // rows)) if machine.threads else 1
+    lanes = 2 * machine.lanes(kind)
+    most = (1 << (8 * itemsize - 1)) - 1
+
+    def lost(bits: Value) -> Value:
+        return (bits & most).equals(0) | ((bits & most) > largest)
+
+    def look(at: Value, start: Value) -> None:
+        bits = found.load(at)
+        with code.given(lost(bits)):
+            word = words.load(at * width + (width - 1))
+            place = word if width > 1 else word & 0xFFFFFFFF
+            out.store(at, given.load(start + place))
+
+    with code.loop(rows * blocks, shared_loop(machine, rows * blocks)) as b:
+        block = _Block(code, b, count, blocks)
+        groups = block.size // lanes
+        with code.loop(groups) as g:
+            at = block.first + g * lanes
+            bits = found.load(at, lanes)
+            out.store(at, bits)
+            with code.given(lost(bits).any()), code.loop(lanes) as k:
+                look(at + k, block.start)
+        with code.loop(block.size - groups * lanes) as k:
+            at = block.first + groups * lanes + k
+            out.store(at, found.load(at))
+            look(at, block.start)

@@ -1,4 +1,4 @@
-"""Kernels that are written by hand, on tensors: they run now, and leave memory for new tensors."""
+"""Kernels that are written by hand, on tensors: as a part of a graph, or now, for new tensors in memory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from morok.device.buffer import Buffer, bind_buffer
 from morok.device.cpu.kernel import Kernel, Steps
 from morok.device.registry import get_device
 from morok.dtype import DType
-from morok.ir.node import UOp
+from morok.ir.node import UOp, make
+from morok.ir.ops import Ops
 from morok.tensor.core import C
 from morok.tensor.creation.constructors import contiguous
 from morok.tensor.export import realize
@@ -22,6 +23,15 @@ from morok.tensor.realize import memory_of
 
 _KEPT = 128
 _kernels: Cache[Any, Kernel] = Cache("linalg.written", _KEPT)
+
+
+def made_by(
+    write: Callable[..., None], key: tuple[Any, ...], shape: tuple[int, ...], dtype: DType, *given: Any
+) -> Any:
+    """What the kernel that `write(code, machine, *key)` writes makes of tensors as they lie in rows, when
+    somebody wants it. Its first memory is the result."""
+    src = tuple([t.uop if t.uop.op is Ops.WRITTEN else contiguous(t).uop for t in given])
+    return given[0]._new(make(Ops.WRITTEN, dtype, src, (write.__name__, key, shape)))
 
 
 def run(

@@ -1,11 +1,20 @@
-"""Long rows that a processor sorts at once, by a kernel that counts. Against NumPy."""
+"""Rows that a processor sorts by kernels that are written by hand, at once or in a graph. Against NumPy."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from morok import Tensor, knobs
+from morok import Tensor, jit, knobs, profile
+from morok import dtype as dt
+from morok.ir.node import toposort
+from morok.ir.ops import Ops
+from morok.machine.machine import Machine
+from morok.tensor.arrays.written_network import sort_lanes
+from morok.tensor.arrays.written_order import count_digits, put_digits, shifts_of, way_to_sort
+from morok.tensor.creation.written import made_by
 
 RNG = np.random.default_rng(0)
 
@@ -55,8 +64,115 @@ def test_it_runs_now_and_gradients_go_on() -> None:
         x = Tensor(a)
         y = x * 2.0
         values, order = y.sort()
-        assert order.is_realized and not y.is_realized
+        assert not is_sorted_later(order) and not y.is_realized
         (slope,) = (values * Tensor.arange(500)).sum().gradient(x)
         np.testing.assert_array_equal(slope.numpy(), 2.0 * np.argsort(np.argsort(a)))
         much = Tensor(RNG.normal(size=(300, 300)).astype(np.float32))
-        assert not (much @ much).argsort().is_realized
+        assert is_sorted_later((much @ much).argsort())
+
+
+def is_sorted_later(order: Tensor) -> bool:
+    return any(node.op is Ops.WRITTEN for node in toposort(order.uop))
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int8", "int32", "uint64", "float16", "float32", "float64"])
+def test_inside_of_a_graph(dtype: str) -> None:
+    """The same kernels, whatever the rows are like: nothing else is sorted by."""
+    for shape, axis in (((20_000,), 0), ((3, 3000), 1), ((40, 33), 1), ((2, 257, 3), 1)):
+        a = numbers(dtype, *shape)
+        with knobs.override(DEVICE="CPU"):
+            function = jit(lambda x, axis=axis: tuple(x.sort(axis)))
+            x = Tensor(a).realize()
+            function(x)
+            with profile() as seen:
+                values, order = function(x)
+            want = np.argsort(a, axis=axis, kind="stable")
+            np.testing.assert_array_equal(order.numpy(), want)
+            same_bits(values.numpy(), np.take_along_axis(a, want, axis))
+        kernels = [e.name for e in seen.events]
+        assert any(name.startswith(("sort_lanes", "sort_rows", "put_digits")) for name in kernels), kernels
+        assert not any(name.startswith(("s_", "r_")) for name in kernels), kernels  # no sums, no pairs
+
+
+def same_bits(got: np.ndarray, want: np.ndarray) -> None:
+    np.testing.assert_array_equal(np.ascontiguousarray(got).view(np.uint8), want.view(np.uint8))
+
+
+def test_a_part_of_a_larger_graph() -> None:
+    """What is sorted is computed there, what comes of it is used there, and memory may change after it."""
+    a = numbers("float32", 50, 400)
+
+    def function(x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        values, order = (x @ x.T).sum(0, keepdim=True).add(state).sort()
+        old = state.sort()[0]
+        state.assign(state * 0.0)
+        return values[:, :3] * 2.0, old + order
+
+    with knobs.override(DEVICE="CPU"):
+        x, state = np.nan_to_num(a[:, :50], posinf=1.0, neginf=2.0), a[:, 50:100].copy()
+        state = np.nan_to_num(state, posinf=3.0, neginf=-3.0)
+        held = Tensor(state).realize()
+        first, second = jit(function)(Tensor(x), held)
+        whole = (x @ x.T).sum(0, keepdims=True) + state
+        order = np.argsort(whole, -1, kind="stable")
+        np.testing.assert_allclose(first.numpy(), np.sort(whole, -1)[:, :3] * 2.0, rtol=1e-4)
+        np.testing.assert_array_equal(second.numpy() - np.sort(state, -1), order.astype(np.float32))
+        np.testing.assert_array_equal(held.numpy(), 0.0 * state)
+
+
+@pytest.mark.parametrize("width", [1, 2])
+@pytest.mark.parametrize("blocks", [1, 3, 8])
+def test_blocks(blocks: int, width: int) -> None:
+    """Rows in blocks, of which the last is shorter or empty; a digit that all share is copied."""
+    for rows, count in ((1, 1), (1, 9), (2, 21), (3, 500)):
+        keys = RNG.integers(0, 1 << 9, (rows, count)) << 7
+        place = np.broadcast_to(np.arange(count), keys.shape)
+        words = (keys << 32) | place if width == 1 else np.stack([keys << 32, place], -1)
+        with knobs.override(DEVICE="CPU"):
+            x = Tensor(words)
+            for shift, bits in shifts_of(32 + 3, 16, 6):
+                key = (width, rows, count, blocks, shift, bits)
+                held = made_by(count_digits, key, (rows, blocks, 1 << bits), dt.int32, x)
+                x = made_by(put_digits, key, words.shape, dt.int64, x, held)
+            found = x.numpy() & 0xFFFFFFFF if width == 1 else x.numpy()[..., 1]
+        np.testing.assert_array_equal(found, np.argsort(keys, -1, kind="stable"))
+
+
+@pytest.mark.parametrize("width", [1, 2])
+def test_networks(width: int) -> None:
+    """Lengths beside powers of two; more and fewer rows than lanes."""
+    for count in (1, 2, 3, 5, 8, 13, 16, 17, 31, 33, 64, 65, 100):
+        rows = 1 + count % 11
+        keys = RNG.integers(0, 1 << 5, (rows, count))
+        place = np.broadcast_to(np.arange(count), keys.shape)
+        words = (keys << 32) | place if width == 1 else np.stack([keys << 58, place], -1)
+        with knobs.override(DEVICE="CPU"):
+            found = made_by(sort_lanes, (width, rows, count), words.shape, dt.int64, Tensor(words)).numpy()
+        found = found & 0xFFFFFFFF if width == 1 else found[..., 1]
+        np.testing.assert_array_equal(found, np.argsort(keys, -1, kind="stable"))
+
+
+def test_the_way_is_a_matter_of_price() -> None:
+    """Many short rows side by side, one short row by itself, long ones in blocks for all threads."""
+    machine = replace(Machine(), cores=4, threads=True, l1_bytes=64 << 10, l2_bytes=1 << 20)
+    assert way_to_sort(machine, 20_000, 50, 1, 32).digit == 0
+    assert way_to_sort(machine, 1, 2000, 1, 32).blocks == 0 < way_to_sort(machine, 1, 2000, 1, 32).digit
+    assert way_to_sort(machine, 1, 1 << 20, 1, 32).blocks >= 4
+    assert way_to_sort(machine, 64, 50_000, 1, 32).blocks in (0, 1)
+    assert way_to_sort(machine, 1, 1 << 24, 1, 32).digit > way_to_sort(machine, 1000, 500, 1, 32).digit
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint32", "int64", "float16", "float32", "float64"])
+def test_the_largest(dtype: str) -> None:
+    """Of rows that are looked at as a whole, or of which few are; of equal ones the first, however many."""
+    for shape, k in (((3, 300), 30), ((4, 5000), 9), ((2, 4000), 3), ((20_001,), 50), ((2, 3000), 200)):
+        for a in (numbers(dtype, *shape), np.ones(shape, dtype), np.sort(numbers(dtype, *shape))):
+            flipped = np.argsort(np.flip(a, -1), axis=-1, kind="stable")
+            down = a.shape[-1] - 1 - np.flip(flipped, -1)
+            up = np.argsort(a, axis=-1, kind="stable")
+            with knobs.override(DEVICE="CPU"):
+                x = Tensor(a)
+                values, order = jit(lambda x, k=k: tuple(x.topk(k)))(x)
+                np.testing.assert_array_equal(order.numpy(), down[..., :k])
+                same_bits(values.numpy(), np.take_along_axis(a, down[..., :k], -1))
+                np.testing.assert_array_equal(x.topk(k, largest=False).indices.numpy(), up[..., :k])
