@@ -1,11 +1,11 @@
 """Plain programs drawn from a seed, morok beside torch: looks for cliffs, and prints the worst rows first.
 
 Each family (`hunt_programs.py`, `hunt_layers.py`) is an expression or a small layer as users write them:
-sizes, axes and types are drawn, and every round draws each family once. One thread each, in turns, with a
-pause and a warm call before each; the best time of a turn counts, and the median of ratios over turns.
-A ratio is torch's time over morok's: more is faster. Results are compared with float64's, beside torch's own
-error. Rows say how long the first call took, and how much memory a second was touched, were all of it
-touched once.
+sizes, axes and types are drawn, and every round draws each family once. One thread each (or as many as
+MOROK_THREADS says: what several threads compute again is not seen with one), in turns, with a pause and a
+warm call before each; the best time of a turn counts, and the median of ratios over turns. A ratio is torch's
+time over morok's: more is faster. Results are compared with float64's, beside torch's own error. Rows say how
+long the first call took, and how much memory a second was touched, were all of it touched once.
 
     taskset -c 1 python benchmarks/hunt.py [--seed 0] [--rounds 3] [--only cumsum,conv] [--below 0.5]
         [--gradients 0.3] [--seconds 0.02] [--turns 5] [--list]
@@ -184,7 +184,7 @@ def main() -> None:
     options = parser.parse_args()
     import torch
 
-    torch.set_num_threads(1)
+    torch.set_num_threads(int(os.environ["MOROK_THREADS"]))
     found: list[Row] = []
     for row in draw(options.seed, options.rounds, options.gradients):
         wanted = (

@@ -240,3 +240,26 @@ def test_queries_that_share_keys_share_what_is_read_of_them() -> None:
         assert "UPCAST" in found.names and found.shares
         kept = [size(r) for r in loops_of(found.ast).closers if r.arg[1] is AxisKind.LOOP]
         assert 4 not in kept
+
+
+def test_many_rows_are_packed_tile_by_tile() -> None:
+    """Rows that do not stay in the cache while panels pass: as where they are counted, both are packed."""
+    n = Variable("n", 1, 1024)
+    with knobs.override(DEVICE="CPU", MACHINE="neoverse-n1", THREADS=2):
+        for rows in (512, n.bind(512)):
+            x = Tensor.empty(1024, 512, device="CPU")[:rows]
+            product = x @ Tensor.empty(512, 512, device="CPU")
+            (found,) = planned([product.uop], get_device("CPU").machine)
+            packed = [opt.axis for opt in applied(found.ast) if opt.name == "PACK"]
+            assert sorted(packed) == [1, 2]
+
+
+@pytest.mark.parametrize("columns", [512, 500])
+def test_packed_rows_of_every_count(columns: int) -> None:
+    a, w = values(1024, 300), values(300, columns)
+    x, weight = (Tensor(v, device="CPU").realize() for v in (a, w))
+    with knobs.override(DEVICE="CPU", THREADS=2):
+        f = jit(lambda x, n: x[:n] @ weight)
+        for count in (1, 7, 8, 9, 16, 100, 501, 1023, 1024):
+            found = f(x, Variable("n", 1, 1024).bind(count)).numpy()
+            np.testing.assert_allclose(found, a[:count] @ w, rtol=1e-3, atol=1e-3)

@@ -108,7 +108,8 @@ def tile(builder: Builder, product: Contraction, is_remainder: bool = False) -> 
     )  # a rest is packed like the others
     if panel is None and any(a.step(product.j) != 1 for a in product.along_j):
         return False  # vectors along j would be gathered at every step
-    if panel is not None and packs_rows is not None and known is not None:
+    in_order = packs_rows is not None and not _lies_apart(builder, product, packs_rows)
+    if panel is not None and packs_rows is not None and (known is not None or in_order):
         return _tile_blocks(builder, product, (height, width), panel, packs_rows)
     if panel is not None:
         i, j = _innermost(builder, product, i, j)
@@ -209,8 +210,6 @@ def _packs_rows(builder: Builder, product: Contraction) -> Access | None:
         return None  # all rows at once, as many as there may be: where blocks end nobody knows
     if _lies_apart(builder, product, read):
         return read
-    if size(product.i) is None:
-        return None
     fits = trips(product.i) * one <= machine.l2_bytes // 2
     reuses = trips(product.j) // (builder.machine.cores if builder.shares else 1)
     return None if fits or reuses < WORTH_PACKING else read
@@ -237,7 +236,7 @@ def _tile_blocks(
     i, j = _innermost(builder, product, i, j)
     panels, tiles = -(-trips(product.j) // width), -(-trips(product.i) // height)
     shares = _shares(builder, product)
-    by_rows = shares > 1 and trips(product.i) > 2 * trips(product.j)
+    by_rows = shares > 1 and size(product.i) is not None and trips(product.i) > 2 * trips(product.j)
     step_bytes = math.prod(map(trips, closed_ranges(product.reduce))) * value_bytes(product.reduce)
     pieces = -(-panels * width * step_bytes // (machine.local_bytes // 2))
     if not by_rows:
@@ -245,6 +244,8 @@ def _tile_blocks(
     stretch = -(-panels // min(panels, pieces))
     own = -(-tiles // shares) if by_rows else tiles
     block = fitting(own, machine.l2_bytes // 2 // (height * step_bytes))
+    if size(product.i) is None:
+        block = 1  # no more than a tile is computed for nothing
     if apart and tile_k_blocks(builder, product, shape, (panel, rows), (i, j), shares):
         return True
     if block == own:  # all rows stay in the cache: panels need not be packed before others are used
@@ -252,7 +253,7 @@ def _tile_blocks(
     whole = block * height * (shares if by_rows else 1)
     if trips(product.j) % (stretch * width):
         builder.do("PADTO", j, stretch * width)
-    if trips(product.i) % whole:
+    if size(product.i) is None or trips(product.i) % whole:
         builder.do("PADTO", i, whole)
     number = builder.loops.next_number()
     if by_rows and builder.do("THREAD", i, shares):
