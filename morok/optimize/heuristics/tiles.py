@@ -108,8 +108,7 @@ def tile(builder: Builder, product: Contraction, is_remainder: bool = False) -> 
     )  # a rest is packed like the others
     if panel is None and any(a.step(product.j) != 1 for a in product.along_j):
         return False  # vectors along j would be gathered at every step
-    in_order = packs_rows is not None and not _lies_apart(builder, product, packs_rows)
-    if panel is not None and packs_rows is not None and (known is not None or in_order):
+    if panel and packs_rows and (known is not None or not _lies_apart(builder, product, packs_rows)):
         return _tile_blocks(builder, product, (height, width), panel, packs_rows)
     if panel is not None:
         i, j = _innermost(builder, product, i, j)
