@@ -41,6 +41,8 @@ class _Kernel(Writer):
             self.starts.append(len(self.lines))
             if node.op in (Ops.CONST, Ops.VCONST) or node in self.spread or node in self.pointers.unneeded:
                 continue  # written where they are used, if they are
+            if node in self.only_stored:
+                continue
             self.comment(node)
             self.instruction(position, node)
         self.starts.append(len(self.lines))
@@ -214,9 +216,12 @@ class _Kernel(Writer):
 
     def plain_store(self, node: UOp) -> None:
         address, value = node.src
-        slot = self.slot(address)
-        if slot is not None:
-            self.values[slot] = (self.name_of(value), value.dtype)
+        if self.slot(address) is not None:
+            for slot, part in self.registers.written(node):
+                self.values[slot] = (self.name_of(part), part.dtype)
+            return
+        if value in self.only_stored:
+            self.store_parts(self.name_of(address), value)
             return
         dtype = value.dtype
         t = type_name(dtype)
@@ -232,6 +237,15 @@ class _Kernel(Writer):
             f"call void @{intrinsic}({t} {self.name_of(value)}, ptr {pointer}, i32 {dtype.scalar.itemsize}, "
             f"<{dtype.lanes} x i1> {mask})"
         )
+
+    def store_parts(self, pointer: str, value: UOp) -> None:
+        """Parts of a vector to registers that are memory, one after the other."""
+        elem, start = type_name(value.dtype.scalar), 0
+        for part in value.src:
+            where = self.let(f"getelementptr {elem}, ptr {pointer}, i64 {start}") if start else pointer
+            align = value.dtype.scalar.itemsize
+            self.put(f"store {type_name(part.dtype)} {self.name_of(part)}, ptr {where}, align {align}")
+            start += part.dtype.lanes
 
     def slot(self, address: UOp) -> Slot | None:
         """The register that an address means; None for memory."""

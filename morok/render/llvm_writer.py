@@ -8,7 +8,14 @@ from morok.dtype import DType, PtrDType
 from morok.ir.matrix import TileProduct
 from morok.ir.node import UOp
 from morok.ir.ops import Ops
-from morok.render.llvm_list import Slot, only_spread, outside_of_thread, unpromotable, written_slots
+from morok.render.llvm_list import (
+    Registers,
+    Slot,
+    only_spread,
+    outside_of_thread,
+    register_accesses,
+    written_slots,
+)
 from morok.render.llvm_pointers import Pointer, pointers_of
 from morok.render.llvm_transpose import transposed
 from morok.render.llvm_types import constant, type_name
@@ -63,8 +70,11 @@ class Writer:
         self.where: str | None = None
         self.origin: tuple[Any, int] | None = None
         self.places: dict[tuple[Any, int], str] = {}
-        self.written_in = written_slots(instructions)
-        self.in_memory = unpromotable(instructions)
+        accesses = register_accesses(instructions)
+        self.registers = Registers(accesses)
+        self.in_memory = self.registers.in_memory
+        self.only_stored = self.registers.only_stored(instructions)
+        self.written_in = written_slots(instructions, accesses, self.registers)
         self.once = outside_of_thread(instructions)
         self.spread = only_spread(instructions)
         self.turned: dict[tuple[str, tuple[UOp, ...], int], list[str]] = {}  # by block, rows, lanes

@@ -6,7 +6,18 @@ import pytest
 
 from morok.codegen.pipeline import lower
 from morok.device.cpu.llvm import compile_assembly, compile_object
-from morok.dtype import bfloat16, float8_e4m3, float16, float32, float64, int32, int64, uint64, void
+from morok.dtype import (
+    AddrSpace,
+    bfloat16,
+    float8_e4m3,
+    float16,
+    float32,
+    float64,
+    int32,
+    int64,
+    uint64,
+    void,
+)
 from morok.errors import CompileError
 from morok.ir.build import define_global, rng, sink, variable
 from morok.ir.build import reduce as reduce_
@@ -107,6 +118,37 @@ def test_lines_of_the_user_are_in_comments() -> None:
 def test_accumulators_are_phi_nodes() -> None:
     ir = text(row_sum(4, 8))
     assert len(re.findall("phi float", ir)) == 1 and len(re.findall("phi i64", ir)) == 2
+
+
+def _tiled(processor: Processor) -> UOp:
+    """A product whose tile of 4×8 sums is held in registers, as a list."""
+    kernel = split(split(matmul(8, 16, 32), 0, 4, AxisKind.UPCAST), 1, 8, AxisKind.UPCAST)
+    return lower(kernel, cpu_machine(processor))
+
+
+def test_registers_of_a_tile_are_written_at_once() -> None:
+    """A node for each would be a third of all nodes, and none of them is an instruction."""
+    linear = _tiled(NEON)
+    writes = [n for n in linear.src if n.op is Ops.STORE and n.src[0].dtype.space is AddrSpace.REG]
+    assert [n.src[1].dtype.lanes for n in writes] == [32, 32]
+    assert [n.src[1].op for n in writes] == [Ops.CONST, Ops.CAT]
+    ir = render(linear, "kernel").text
+    assert len(re.findall("phi <4 x float>", ir)) == 8 and "x float> @llvm.fma.v4f32" in ir
+    assert not re.search("<(8|16|32) x float>", ir)  # the whole of them is nowhere in the text
+
+
+def test_registers_that_are_memory_are_written_part_by_part() -> None:
+    """Somebody reads one of them at a place that is known later."""
+    linear = _tiled(NEON)
+    (update,) = [n for n in linear.src if n.op is Ops.STORE and n.src[1].op is Ops.CAT]
+    after = update.src[0].src[0]
+    place = next(n for n in linear.src if n.op is Ops.RANGE)
+    where = make(Ops.INDEX, float32.ptr(32, AddrSpace.REG), (after, place))
+    at = linear.src.index(update)
+    read = (where, make(Ops.LOAD, float32, (where,)))
+    ir = render(make(Ops.LINEAR, void, (*linear.src[:at], *read, *linear.src[at:])), "kernel").text
+    assert len(re.findall("store <4 x float> %", ir)) == 16  # 8 sums, and as many results
+    assert compile_object(ir, NEON)
 
 
 def test_shared_axes_and_variables() -> None:

@@ -345,12 +345,31 @@ def _overlapping(node: UOp, machine: Machine) -> UOp | None:
 def split_store(node: UOp, ctx: Any) -> UOp | None:
     """STORE to several runs, or to a run too long."""
     address, value = node.src
+    if _stays_whole(address, value, ctx.machine):
+        return None
     parts = _accesses(address, ctx.machine)
     if parts is None:
         return None
     values = pieces(value, _side_by_side([_loaded(part) for part in parts]))
     stores = [make(Ops.STORE, void, pair, node.arg) for pair in zip(parts, values, strict=True)]
     return make(Ops.GROUP, void, tuple(stores))
+
+
+def _stays_whole(address: UOp, value: UOp, machine: Machine) -> bool:
+    """Whether registers are written by one STORE, many as they are: a constant, or what is in parts already.
+
+    Every stage that follows would go through all of them, and they are no instructions in the end. On a GPU
+    they are elements of an array, each with a name of its own in the text.
+    """
+    if machine.has_grid or address.op is not Ops.INDEX or not _in_registers(address):
+        return False
+    dtype = value.dtype
+    if dtype.is_bool or dtype.scalar.itemsize < 4:  # what other types are turned into is computed in parts
+        return False
+    if value.op is not Ops.CAT:
+        return value.op is Ops.CONST
+    parts = parts_of(dtype.lanes, machine.longest_access(_loaded(address)))
+    return [s.dtype.lanes for s in value.src] == [len(part) for part in parts]
 
 
 def _side_by_side(dtypes: list[DType]) -> list[range]:
