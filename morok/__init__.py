@@ -50,6 +50,9 @@ def __getattr__(name: str) -> object:
         value = globals()[name] = getattr(import_module(_EXPORTS[name]), name)
     finally:
         if collecting:
+            if not gc.get_freeze_count():
+                gc.freeze()  # and they count as old: it need not go through them once to find out
+                gc.unfreeze()
             gc.enable()
     return value
 

@@ -13,6 +13,7 @@ from typing import final
 
 from morok.forks import at_fork
 
+_MANY = 20_000  # objects of one block: it has compiled something, and what is left of that stays
 _lock = threading.Lock()
 _depth = 0
 _was_on = False
@@ -55,6 +56,8 @@ class GCPaused:
         with _lock:
             _depth -= 1
             if _depth == 0 and _was_on:
+                if gc.get_count()[0] > _MANY:
+                    _settle()
                 gc.enable()
 
 
@@ -67,6 +70,11 @@ def settle() -> None:
     Modules and plans stay. Beside a library of half a million objects a walk takes a quarter of a second, and
     it would come in the middle of a first call. Cycles that are garbage already go with the next full walk.
     """
-    if gc.isenabled() and not gc.get_freeze_count():  # who has frozen objects wants them to remain so
+    if gc.isenabled():
+        _settle()
+
+
+def _settle() -> None:
+    if not gc.get_freeze_count():  # who has frozen objects wants them to remain so
         gc.freeze()
         gc.unfreeze()

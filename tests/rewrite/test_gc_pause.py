@@ -1,12 +1,17 @@
 """The collector is put off while the compiler works, and comes back as it was."""
 
 import gc
+import subprocess
+import sys
 import weakref
+from pathlib import Path
 
 import pytest
 
 from morok import Tensor
 from morok.rewrite.gc_pause import gc_paused, settle
+
+ROOT = Path(__file__).parents[2]
 
 
 def test_it_nests_and_comes_back() -> None:
@@ -74,3 +79,22 @@ def test_nothing_settles_while_the_collector_is_off() -> None:
         x = _Node()
         settle()
         assert id(x) in _young()
+
+
+def test_what_is_left_of_a_compilation_is_old() -> None:
+    """The collector would go through all of it at once, as soon as it is back."""
+    with gc_paused:
+        kept = [[i] for i in range(30_000)]
+    assert len(_young() & {id(x) for x in kept}) < 100
+
+
+def test_a_call_that_compiles_nothing_leaves_garbage_young() -> None:
+    gc.collect()
+    with gc_paused:
+        few = [[i] for i in range(300)]
+    assert {id(x) for x in few} <= _young()
+
+
+def test_modules_are_old_when_they_are_loaded() -> None:
+    code = "import gc, sys; from morok import Tensor; sys.exit(0 if gc.get_count()[0] < 2000 else 3)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
