@@ -33,19 +33,28 @@ def can_fork() -> bool:
     return sys.platform == "linux" and hasattr(os, "fork")
 
 
-def shared_out(count: int, work: Callable[[int], bytes], processes: int) -> dict[int, bytes]:
+def _nothing() -> None:
+    pass
+
+
+def shared_out(
+    count: int, work: Callable[[int], bytes], processes: int, meanwhile: Callable[[], None] = _nothing
+) -> dict[int, bytes]:
     """What `work` gives for 0 … count-1, done by so many processes, this one among them.
 
-    A number is missing if the child that took it failed; what fails here is raised.
+    A number is missing if the child that took it failed; what fails here is raised. `meanwhile` is called
+    when this process has nothing left to do but wait for the others.
     """
     found: dict[int, bytes] = {}
     for first in range(0, count, _AT_ONCE):
-        done = _shared_out(range(first, min(first + _AT_ONCE, count)), work, processes)
+        done = _shared_out(range(first, min(first + _AT_ONCE, count)), work, processes, meanwhile)
         found.update(done)
     return found
 
 
-def _shared_out(pieces: range, work: Callable[[int], bytes], processes: int) -> dict[int, bytes]:
+def _shared_out(
+    pieces: range, work: Callable[[int], bytes], processes: int, meanwhile: Callable[[], None]
+) -> dict[int, bytes]:
     found: dict[int, bytes] = {}
     taken, given = os.pipe()
     children: list[_Child] = []
@@ -66,6 +75,7 @@ def _shared_out(pieces: range, work: Callable[[int], bytes], processes: int) -> 
             longest = max(longest, time.monotonic() - started)
             while _collect(children, found, 0.0):
                 pass
+        meanwhile()
         while any(child.is_open for child in children):
             if not _collect(children, found, max(PATIENCE, LONGER * longest)):
                 break

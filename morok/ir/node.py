@@ -264,19 +264,7 @@ def make(
     return intern(new, node)  # type: ignore[arg-type]
 
 
-_KEPT = 1 << 16  # nodes: 25 megabytes
-_kept: deque[UOp] | None = None
-
-
-def keep_nodes() -> None:
-    """From now on the nodes that were made last stay: for a process that lowers kernels, and ends.
-
-    Kernels have much in common, from the numbers of lanes to whole inner loops. What is there still is not
-    made again, nor simplified.
-    """
-    global _kept
-    if _kept is None:
-        _kept = deque(maxlen=_KEPT)
+_kept: deque[UOp] | None = None  # see `rewrite/keep.py`
 
 
 def refer(node: UOp, key: Any, kind: type[_Ref] = _Ref) -> _Ref:

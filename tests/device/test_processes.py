@@ -66,6 +66,21 @@ def test_every_piece_is_done_once() -> None:
     assert no_children()
 
 
+def test_who_waits_may_do_something_else() -> None:
+    begun: list[float] = []
+
+    def work(number: int) -> bytes:
+        if in_a_child():
+            time.sleep(0.5)
+        return _NUMBER.pack(number)
+
+    started = time.monotonic()
+    found = shared_out(2, work, 2, lambda: begun.append(time.monotonic()))
+    assert sorted(found) == [0, 1]
+    assert len(begun) == 1 and started <= begun[0] <= time.monotonic()
+    assert no_children()
+
+
 def test_more_pieces_than_a_pipe_holds() -> None:
     found = shared_out(20_000, _NUMBER.pack, 2)
     assert found == {number: _NUMBER.pack(number) for number in range(20_000)}

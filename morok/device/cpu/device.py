@@ -6,7 +6,6 @@ by the content of the graph before anything is lowered, so a second process neit
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -30,11 +29,12 @@ from morok.device.version import compiler_version
 from morok.ir.checks import count_buffers
 from morok.ir.digest import hexdigest
 from morok.ir.memory import written_in
-from morok.ir.node import UOp, keep_nodes, toposort
+from morok.ir.node import UOp, toposort
 from morok.ir.ops import Ops
 from morok.machine.choose import cpu_machine, named, named_processor
 from morok.machine.machine import Machine
 from morok.machine.processor import Processor, cache_bytes
+from morok.rewrite.keep import drop_nodes, keep_nodes
 from morok.rewrite.observe import current
 
 if TYPE_CHECKING:
@@ -194,16 +194,17 @@ class CPU(Device):
         load_compiler()  # once, instead of in each of them
         missing.sort(key=lambda kernel: -len(toposort(kernel[0])))  # nobody waits for a long one at the end
 
-        this = os.getpid()
-
         def made(number: int) -> bytes:
             ast, name = missing[number]
-            if os.getpid() != this:
-                keep_nodes()
             return compile_kernel(ast, processor, machine, self.optimise, name).pack()
 
+        keep_nodes()
+        try:
+            shared = shared_out(len(missing), made, asked, drop_nodes)
+        finally:
+            drop_nodes()
         found: dict[UOp, Kernel] = {}
-        for number, packed in shared_out(len(missing), made, asked).items():
+        for number, packed in shared.items():
             ast, name = missing[number]
             compiled = unpack(packed)
             found[ast] = Kernel(compiled, name)
