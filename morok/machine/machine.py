@@ -105,7 +105,7 @@ class Machine:
 
     def access_lanes(self, dtype: DType) -> int:
         """How many of these the widest access moves; at least one."""
-        return max(1, self.vector_bytes // max(1, dtype.scalar.itemsize))
+        return self.vector_bytes // (dtype.scalar.itemsize or 1) or 1
 
     def longest_access(self, dtype: DType) -> int:
         """The most elements of this type that memory is accessed by at once: a power of two."""

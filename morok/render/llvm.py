@@ -452,7 +452,8 @@ def _module(
     given.append("ptr %scratch")
     entry += [f"  call void @{name}.body({', '.join(given)})", "  ret void", "}"]
     extent = extent_text(name, size, pieces, variables, count)
-    attributes = ["attributes #0 = { nounwind }"]
+    # LLVM has a hundred passes over each function, and some of them take long whatever is in it.
+    attributes = ["attributes #0 = { nounwind }", "attributes #2 = { nounwind noinline optnone }"]
     if table:
         # Instructions are ordered as for a processor that runs them in order. The models of others trust that
         # it looks ahead, and it does not look as far as the chain of a polynomial is long.

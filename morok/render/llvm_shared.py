@@ -81,7 +81,7 @@ def size_of(thread: UOp | None) -> str:
 
 def extent_text(name: str, size: str, pieces: int, variables: Sequence[str], count: int) -> list[str]:
     """In how many pieces the shared axis is handed out, as a function of the arguments."""
-    head = [f"define i64 @{name}.extent(ptr %args) #0 {{", "entry:"]
+    head = [f"define i64 @{name}.extent(ptr %args) #2 {{", "entry:"]
     if size.isdigit():
         return [*head, f"  ret i64 {pieces or size}", "}"]
     i = count + variables.index(size.removeprefix("%v."))

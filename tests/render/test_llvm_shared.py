@@ -28,7 +28,7 @@ def texts(value: Tensor, cores: int) -> list[str]:
 
 
 def extent(text: str) -> int:
-    found = re.search(r"kernel\.extent\(ptr %args\) #0 \{\nentry:\n  ret i64 (\d+)", text)
+    found = re.search(r"kernel\.extent\(ptr %args\) #\d \{\nentry:\n  ret i64 (\d+)", text)
     assert found is not None
     return int(found[1])
 

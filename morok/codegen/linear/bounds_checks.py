@@ -26,9 +26,10 @@ _ENDS_BASIC_BLOCK = _OPENS | _CLOSES | {Ops.BARRIER, Ops.MBARRIER, Ops.ASYNC_WAI
 
 def check_stage(root: UOp, ctx: Any) -> UOp:
     """LINEAR without CHECKs."""
-    slots = [n.arg for n in root.src if n.op is Ops.CHECK and isinstance(n.arg, Slot)]
-    if not any(n.op is Ops.CHECK for n in root.src):
+    checks = [n for n in root.src if n.op is Ops.CHECK]
+    if not checks:
         return root
+    slots = [n.arg for n in checks if isinstance(n.arg, Slot)]
     writer = _Writer(slots[0] if slots else None)
     for node in root.src:
         writer.instruction(node)

@@ -369,10 +369,12 @@ def guard_stores(root: UOp, ctx: Any) -> UOp:
     out: list[UOp] = []
     current: UOp | None = None
     # addresses of guarded stores are written anew beside the store
-    replaced = {n.src[0] for n in root.src if _gate(n) is not None}
-    replaced -= {s for n in root.src if _gate(n) is None for s in n.src}
-    for node in root.src:
-        gate = _gate(node)
+    gates = {n: gate for n in root.src if n.op is Ops.STORE and (gate := _gate(n)) is not None}
+    replaced = {n.src[0] for n in gates}
+    if replaced:
+        replaced -= {s for n in root.src if n not in gates for s in n.src}
+    for node in root.src if gates else ():
+        gate = gates.get(node)
         if current is not None and gate is not current and node not in replaced:
             out.append(make(Ops.ENDIF, void, (make(Ops.IF, void, (current,)),)))
             current = None
@@ -387,11 +389,12 @@ def guard_stores(root: UOp, ctx: Any) -> UOp:
             out.append(node)
     if current is not None:
         out.append(make(Ops.ENDIF, void, (make(Ops.IF, void, (current,)),)))
-    return make(Ops.LINEAR, void, tuple(leave_early(_without_unused(out))))
+    return make(Ops.LINEAR, void, tuple(leave_early(_without_unused(out or list(root.src)))))
 
 
 def _gate(node: UOp) -> UOp | None:
-    if node.op is not Ops.STORE or len(node.src[0].src) < 3:
+    """The scalar condition of a STORE."""
+    if len(node.src[0].src) < 3:
         return None
     gate = node.src[0].src[2]
     return gate if gate.dtype.lanes == 1 else None

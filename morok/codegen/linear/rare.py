@@ -30,7 +30,7 @@ def _is_pure(node: UOp) -> bool:
 
 def rare_stage(root: UOp, ctx: Any) -> UOp:
     """LINEAR without rare choices."""
-    if not any(n.op is Ops.WHERE and n.arg == RARE for n in root.src):
+    if not [n for n in root.src if n.op is Ops.WHERE and n.arg == RARE]:
         return root
     lists = _Lists(root.src)
     groups = lists.groups()
