@@ -44,6 +44,9 @@ def share(builder: Builder) -> None:
     inside = row_places(loops)  # rows are walked from front to end
     plain = [r for r in output_loops(first) if r.arg[1] is AxisKind.LOOP and r not in inside]
     alone = _one_loop(builder, first, plain)
+    pieces = _wide_pieces(first, alone, builder.machine.cores)
+    if pieces and alone is not None and builder.do("THREAD", int(alone.arg[0]), pieces):
+        return
     share_best(builder, plain, alone)
 
 
@@ -180,6 +183,17 @@ def _one_loop(builder: Builder, first: UOp, plain: list[UOp]) -> UOp | None:
             if trips(r) >= least and not isinstance(outcome(loops, opt, builder.machine), str):
                 return r
     return None
+
+
+def _wide_pieces(effect: UOp, r: UOp | None, cores: int) -> int:
+    """Pieces of a loop inside of one whose steps go anywhere in memory: a thread walks all steps for each of
+    its pieces, so these are as wide as can be. 0: it lies in no such loop."""
+    outputs = output_loops(effect)
+    if r is None or not any(o.arg[1] is AxisKind.ORDERED for o in outputs[: outputs.index(r)]):
+        return 0
+    count = trips(r)
+    found = [n for n in range(cores, count) if count % n == 0 and _balanced(n, cores)]
+    return found[0] if found else 0
 
 
 def _balanced(count: int, cores: int) -> bool:
