@@ -158,3 +158,18 @@ def test_cut_products_are_right() -> None:
         a, b = Tensor.rand(7, 16411), Tensor.rand(16411, 11)
         got = (a @ b).numpy()
         assert abs(got / (a.numpy().astype("float64") @ b.numpy().astype("float64")) - 1).max() < 1e-5
+
+
+@pytest.mark.parametrize("cores", [2, 8, 16])
+def test_rows_that_go_anywhere_are_walked_in_wide_pieces(cores: int) -> None:
+    """A thread walks all of them for each piece of their columns, so that it has one alone."""
+
+    def put() -> Tensor:
+        places = Tensor.empty(8192, dtype="int64", device="CPU")
+        return empty(50257, 768).index_add(0, places, empty(8192, 768))
+
+    kernels = planned(put, "neoverse-n1", cores)
+    (walk,) = [
+        k for k in kernels if any(r.arg[1] is AxisKind.ORDERED for r in loops_of(k).by_number.values())
+    ]
+    assert threads(walk) == cores
