@@ -38,6 +38,7 @@ from morok.tensor.arrays.written_order import (
     sort_rows,
     way_to_sort,
 )
+from morok.tensor.arrays.written_search import places_of
 from morok.tensor.core import expand_to, iota
 from morok.tensor.creation.constructors import contiguous, zeros_like
 from morok.tensor.creation.written import made_by
@@ -247,6 +248,11 @@ def places_in_rows(x: T, values: T, right: bool) -> T:
     if size <= SHORT:
         mine, other = unsqueeze(values, -1), unsqueeze(x, -2)
         return reduce.sum((other <= mine) if right else (other < mine), -1)
+    if is_written(x):
+        *lead, many = concrete_shape(values.shape)
+        what = math.prod(lead), size, many, right
+        found: T = made_by(places_of, what, (math.prod(lead), many), dt.int64, x, values)
+        return reshape(found, values.shape)
     place = zeros_like(values, dt.int64)
     step = 1 << (size.bit_length() - 1)
     while step:

@@ -40,11 +40,16 @@ class Way:
     digit: int
 
 
+def blocks_of(machine: Machine, rows: int) -> int:
+    """Of each row, so that all threads have some."""
+    return max(1, -(-_TURNS * machine.cores // rows)) if machine.threads else 1
+
+
 @lru_cache(1024)
 def way_to_sort(machine: Machine, rows: int, count: int, width: int, bits: int) -> Way:
     """The shortest of the ways, in time of an element that is put in its place."""
     threads = machine.cores if machine.threads else 1
-    blocks = max(1, -(-_TURNS * threads // rows))
+    blocks = blocks_of(machine, rows)
     turns = -(-rows * blocks // threads)
     wake = machine.rates.wake / _CYCLES
     time, digit = best_digit(machine, bits, -(-count // blocks) * turns, (1 + _SUM * blocks) * turns)
@@ -54,9 +59,11 @@ def way_to_sort(machine: Machine, rows: int, count: int, width: int, bits: int) 
         time, digit = best_digit(machine, bits, count * turns, turns)
         found.append((time + wake, Way(0, digit)))
     lanes = lanes_of(machine)
-    if count * lanes * width * 8 <= machine.l1_bytes:
+    tile = count * lanes * width * 8
+    if tile <= machine.l2_bytes // 4:
         turns = -(-rows // (lanes * threads))
         vectors = lanes / machine.lanes(dt.int64) * (1 if width == 1 else _PAIRS)
+        vectors *= 1 if tile <= machine.l1_bytes else _FAR
         time = turns * (comparisons(count) * vectors * _COMPARED + count * lanes * _MOVED)
         found.append((time / _CYCLES + wake, Way(0, 0)))
     return min(found, key=lambda pair: pair[0])[1]
@@ -65,6 +72,7 @@ def way_to_sort(machine: Machine, rows: int, count: int, width: int, bits: int) 
 _CYCLES = 8.0  # of an element that is counted and put in its place
 _COMPARED = 5.0  # cycles of a comparison of two vectors
 _PAIRS = 3.6  # times as many of pairs of words
+_FAR = 1.5  # times as many where vectors come from the second cache
 _MOVED = 5.0  # cycles of an element that goes to its lane and comes back
 
 
@@ -181,7 +189,7 @@ def _copy(
 
 
 @final
-class _Block:
+class Block:
     """A part of a row, by its number."""
 
     def __init__(self, code: Code, number: Value, count: int, blocks: int) -> None:
@@ -208,7 +216,7 @@ def count_digits(
     lanes = _lanes(machine, kind, size)
     with code.loop(rows * blocks, shared_loop(machine, rows * blocks)) as b:
         clear(code, machine, own, TABLES * size, kind)
-        block = _Block(code, b, count, blocks)
+        block = Block(code, b, count, blocks)
         pairs = block.size >> 1
         with code.loop(pairs) as i:
             for k in range(TABLES):
@@ -234,7 +242,7 @@ def put_digits(
     mine, total = code.local(kind, size), code.local(kind, size)
     lanes = _lanes(machine, kind, size)
     with code.loop(rows * blocks, shared_loop(machine, rows * blocks)) as b:
-        block = _Block(code, b, count, blocks)
+        block = Block(code, b, count, blocks)
         clear(code, machine, mine, size, kind)
         clear(code, machine, total, size, kind)
         with code.loop(blocks) as other, code.loop(size // lanes) as d:
@@ -272,7 +280,7 @@ def mend_lost(
     out, found = code.memory(kind, rows * count), code.memory(kind, rows * count)
     words = code.memory(dt.int64, rows * count * width)
     given = code.memory(kind, rows * count)
-    blocks = max(1, -(-_TURNS * machine.cores // rows)) if machine.threads else 1
+    blocks = blocks_of(machine, rows)
     lanes = 2 * machine.lanes(kind)
     most = (1 << (8 * itemsize - 1)) - 1
 
@@ -287,7 +295,7 @@ def mend_lost(
             out.store(at, given.load(start + place))
 
     with code.loop(rows * blocks, shared_loop(machine, rows * blocks)) as b:
-        block = _Block(code, b, count, blocks)
+        block = Block(code, b, count, blocks)
         groups = block.size // lanes
         with code.loop(groups) as g:
             at = block.first + g * lanes

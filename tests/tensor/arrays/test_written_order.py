@@ -176,3 +176,22 @@ def test_the_largest(dtype: str) -> None:
                 np.testing.assert_array_equal(order.numpy(), down[..., :k])
                 same_bits(values.numpy(), np.take_along_axis(a, down[..., :k], -1))
                 np.testing.assert_array_equal(x.topk(k, largest=False).indices.numpy(), up[..., :k])
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int64", "float32"])
+def test_places(dtype: str) -> None:
+    """In rows of all kinds of lengths, of more and fewer numbers than are looked for side by side."""
+    for count, many in ((65, 1), (127, 9), (128, 300), (129, 8), (1000, 4001)):
+        row, values = np.sort(numbers(dtype, count)), numbers(dtype, many)
+        values[::2] = row[RNG.integers(0, count, len(values[::2]))]
+        with knobs.override(DEVICE="CPU"):
+            for side in ("left", "right"):
+                function = jit(lambda x, y, side=side: x.searchsorted(y, side=side))
+                found = function(Tensor(row), Tensor(values))
+                np.testing.assert_array_equal(found.numpy(), np.searchsorted(row, values, side=side))
+    rows, values = np.sort(numbers(dtype, 3, 100), -1), numbers(dtype, 3, 17)
+    with knobs.override(DEVICE="CPU"):
+        y = Tensor(rows).searchsorted(Tensor(values))
+        assert any(node.op is Ops.WRITTEN for node in toposort(y.uop))
+        want = [np.searchsorted(a, b) for a, b in zip(rows, values, strict=True)]
+        np.testing.assert_array_equal(y.numpy(), np.stack(want))
