@@ -166,6 +166,9 @@ class _Kernel(Writer):
         align = dtype.scalar.itemsize
         pointer = self.name_of(address)
         gate = address.src[2] if len(address.src) > 2 else None
+        if node in self.broadcast:
+            self.names[node], self.elements[node] = pointer, self.each_element(pointer, dtype)
+            return
         if gate is None:
             self.names[node] = self.let(f"load {t}, ptr {pointer}, align {align}")
             return
@@ -182,6 +185,14 @@ class _Kernel(Writer):
         self.names[node] = self.let(
             f"call {t} @{intrinsic}(ptr {pointer}, i32 {align}, <{dtype.lanes} x i1> {mask}, {t} {other})"
         )
+
+    def each_element(self, pointer: str, dtype: DType) -> list[str]:
+        """The elements of a vector in memory, one by one."""
+        scalar, found = type_name(dtype.scalar), []
+        for i in range(dtype.lanes):
+            at = self.let(f"getelementptr {scalar}, ptr {pointer}, i64 {i}") if i else pointer
+            found.append(self.let(f"load {scalar}, ptr {at}, align {dtype.scalar.itemsize}"))
+        return found
 
     def mask(self, gate: UOp, lanes: int) -> str:
         """A condition per lane."""
@@ -270,13 +281,14 @@ class _Kernel(Writer):
             return self.concatenate(node)
         scalar = type_name(dtype.scalar)
         one = node.src[0]
+        if one in self.spread and one.src[0] in self.elements:
+            return self.splat(self.elements[one.src[0]][one.arg[0]], dtype)
         if one in self.spread:
             source = one.src[0]
             lanes = one.arg * dtype.lanes
             return self.shuffle(type_name(source.dtype), self.name_of(source), "poison", lanes)
         if is_splat(node):
-            first = self.let(f"insertelement {t} poison, {scalar} {self.name_of(node.src[0])}, i32 0")
-            return self.shuffle(t, first, "poison", (0,) * dtype.lanes)
+            return self.splat(self.name_of(node.src[0]), dtype)
         turned = turned_rows(node)
         if turned is not None:
             return self.transpose(*turned, t)
@@ -284,6 +296,12 @@ class _Kernel(Writer):
         for i, s in enumerate(node.src):
             name = self.let(f"insertelement {t} {name}, {scalar} {self.name_of(s)}, i32 {i}")
         return name
+
+    def splat(self, element: str, dtype: DType) -> str:
+        """A vector with an element in every lane."""
+        t = type_name(dtype)
+        first = self.let(f"insertelement {t} poison, {type_name(dtype.scalar)} {element}, i32 0")
+        return self.shuffle(t, first, "poison", (0,) * dtype.lanes)
 
     # --- control flow
 

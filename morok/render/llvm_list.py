@@ -179,3 +179,18 @@ def only_spread(instructions: tuple[UOp, ...]) -> frozenset[UOp]:
         if not found.isdisjoint(node.src) and not is_splat(node):
             found.difference_update(node.src)
     return frozenset(found)
+
+
+def only_broadcast(instructions: tuple[UOp, ...], spread: frozenset[UOp]) -> frozenset[UOp]:
+    """Loads of several elements, each of which is wanted in every lane of a vector and nowhere else."""
+    found = {n for n in instructions if n.op is Ops.LOAD and n.dtype.lanes > 1 and len(n.src) == 1}
+    found = {n for n in found if len(n.src[0].src) == 2 and not _in_register(n.src[0])}
+    for node in instructions:
+        if node not in spread and not found.isdisjoint(node.src):
+            found.difference_update(node.src)
+    return frozenset(found)
+
+
+def _in_register(address: UOp) -> bool:
+    dtype = address.dtype
+    return not isinstance(dtype, PtrDType) or dtype.space is AddrSpace.REG

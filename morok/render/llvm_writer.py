@@ -11,6 +11,7 @@ from morok.ir.ops import Ops
 from morok.render.llvm_list import (
     Registers,
     Slot,
+    only_broadcast,
     only_spread,
     outside_of_thread,
     register_accesses,
@@ -77,6 +78,10 @@ class Writer:
         self.written_in = written_slots(instructions, accesses, self.registers)
         self.once = outside_of_thread(instructions)
         self.spread = only_spread(instructions)
+        # an x86 processor loads an element into all lanes at once; from a register a shuffle takes the place
+        # of a multiplication
+        self.broadcast = only_broadcast(instructions, self.spread) if arch == "x86_64" else frozenset()
+        self.elements: dict[UOp, list[str]] = {}  # of those loads
         self.turned: dict[tuple[str, tuple[UOp, ...], int], list[str]] = {}  # by block, rows, lanes
         self.pointers = pointers_of(instructions)
         self.known_pointers: list[dict[Pointer, str]] = [
