@@ -86,6 +86,7 @@ FINITE = {
     "morok.rewrite.ruleset.REGISTRY": "rules",
     "morok.rewrite.spec.SPECS": "stages",
     "morok.rewrite.trace._asked": "values of an option",
+    "morok.codegen.written.WRITERS": "functions of modules that write kernels",
     "morok.device.dump._active": "a stack of blocks that are open",
     "morok.device.cpu.llvm._linkers": "one per 128 kernels that are alive",
     "morok.device.prove._unreported": "a stack of blocks that are open",
