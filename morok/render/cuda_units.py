@@ -14,7 +14,7 @@ import math
 import re
 from collections.abc import Callable
 
-from morok.dtype import DType
+from morok.dtype import DType, PtrDType
 from morok.errors import CompileError
 from morok.ir.matrix import MatrixUnit, Panels, Products, Rows
 from morok.ir.node import UOp
@@ -24,6 +24,7 @@ from morok.render.cuda_mbarriers import write_box
 from morok.render.cuda_types import type_name
 from morok.render.cuda_writer import Writer
 
+UNIT_BYTES = 16  # of a step of an address in a description
 _PART = re.compile(r"^\(unsigned (?:short|char)\)\((w\d+) >> (\d+)\)$")
 
 
@@ -95,11 +96,23 @@ def write_rows(writer: Writer, node: UOp) -> None:
 
 
 def _description(writer: Writer, node: UOp, panels: Panels) -> str:
-    """The 64 bits that describe a tile to a warp group's unit: address, distances, swizzle of 128 bytes."""
+    """The 64 bits that describe a tile to a warp group's unit: address, distances, swizzle of 128 bytes.
+
+    The address, in units of 16 bytes, is in the lower half, and never reaches what is above it there. So
+    tiles that differ by a constant differ by one addition of 32 bits.
+    """
     lead = panels.lead if panels.transposed else 16
-    fixed = (lead >> 4) << 16 | (panels.stride >> 4) << 32 | 1 << 62
-    address = f"(({_shared_address(writer, node.src[0])} & 0x3ffff) >> 4)"
-    return writer.let(node.dtype, f"(unsigned long long){address} | {fixed:#x}ull")
+    index = node.src[0]
+    memory, where = writer.addresses[index]
+    assert isinstance(index.src[0].dtype, PtrDType)
+    low, offset, size = lead >> 4 << 16, index.src[1], index.src[0].dtype.elem.itemsize
+    known = offset.src[1] if offset.op is Ops.ADD else offset
+    if known.op is Ops.CONST and known.arg * size % UNIT_BYTES == 0:
+        low += known.arg * size // UNIT_BYTES
+        where = "0" if known is offset else writer.scalar(offset.src[0])
+    high = panels.stride >> 4 | 1 << 30
+    address = f"((unsigned)__cvta_generic_to_shared({memory} + {where}) >> 4)"
+    return writer.let(node.dtype, f"{high:#x}ull << 32 | ({address} + {low:#x}u)")
 
 
 def is_zero(x: UOp) -> bool:
