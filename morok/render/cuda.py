@@ -18,10 +18,12 @@ from typing import Any
 from morok import knobs
 from morok.dtype import AddrSpace, PtrDType
 from morok.errors import CompileError
+from morok.ir.matrix import Products
 from morok.ir.memory import joined_by
 from morok.ir.node import UOp
 from morok.ir.ops import AxisKind, Ops
 from morok.ir.provenance import place
+from morok.ir.warp_roles import REGISTERS
 from morok.render import cuda_mbarriers
 from morok.render.cuda_ops import HELPERS, joined
 from morok.render.cuda_shared import ALIGN, places
@@ -35,6 +37,7 @@ _HARDWARE = {"gidx": "blockIdx", "lidx": "threadIdx"}
 
 STATIC_SHARED = 48 << 10  # bytes of shared memory that a kernel may declare; more is asked for at launch
 MANY_REGISTERS = 32  # in arrays of one thread: a register tile
+BESIDE_TILES = 40  # registers of a thread beside sums and what units have left there
 READ_AHEAD = 64  # bytes that a thread reads in a turn of a loop
 MANY_READ = 256  # bytes that it reads before, between or after loops
 AT_ONCE = 16  # parts of a sum that are read from shared memory before they are added up
@@ -318,13 +321,16 @@ def _read_at_once(instructions: Sequence[UOp]) -> int:
 
 def _joining_loops(instructions: Sequence[UOp]) -> set[UOp]:
     """Loops that add up what many threads have left in shared memory. Written out, as the compiler would do,
-    all of it would be read first, into registers that the kernel needs for other things."""
+    all of it would be read first, into registers that the kernel needs for other things. Where matrix units
+    multiply, everything that is to be written out has been."""
     found: set[UOp] = set()
     loop: UOp | None = None
     spaces: set[AddrSpace] = set()
     for node in instructions:
         if node.op is Ops.RANGE:
             loop, spaces = node, set()
+        elif node.op is Ops.WMMA:
+            loop = None
         elif node.op is Ops.LOAD and _space(node.src[0]) is not AddrSpace.REG:
             spaces.add(_space(node.src[0]))
         elif node.op is Ops.END:
@@ -340,6 +346,18 @@ def _registers(instructions: Sequence[UOp]) -> int:
     arrays = [n.dtype for n in instructions if n.op is Ops.DEFINE_REG]
     tiles = [n.dtype.lanes for n in instructions if n.op is Ops.WMMA]
     return max(sum(dtype.size for dtype in arrays if isinstance(dtype, PtrDType)), *tiles, 0)
+
+
+def _groups_at_once(instructions: Sequence[UOp], threads: int) -> int:
+    """Blocks of a multiprocessor that have registers for what units of warp groups leave in them, and for
+    sums. Nothing but other groups hides the time in which one computes; left alone, the compiler takes a few
+    registers more than there are for one block more."""
+    begun = [n.dtype.lanes for n in instructions if n.op is Ops.WMMA and n.src[2].op is Ops.CONST]
+    waits = any(n.op is Ops.ASYNC_WAIT and isinstance(n.arg, Products) for n in instructions)
+    if not begun or not waits or any(n.op is Ops.MBARRIER for n in instructions):
+        return 1
+    sums = [n.dtype.size for n in instructions if n.op is Ops.DEFINE_REG and isinstance(n.dtype, PtrDType)]
+    return max(1, REGISTERS // (threads * (sum(sums) + sum(begun) + BESIDE_TILES)))
 
 
 def _base(address: UOp) -> UOp:
@@ -405,7 +423,7 @@ def _text(
     # blocks: the compiler would put reads back to where they are used
     bounds = f"{threads}"
     if _registers(writer.instructions) >= MANY_REGISTERS:
-        bounds += ", 1"
+        bounds += f", {min(most, _groups_at_once(writer.instructions, threads))}"
     elif threads <= READERS and _read_at_once(writer.instructions) >= READ_AHEAD:
         bounds += f", {min(most, READERS // threads)}"
     head = f'extern "C" __global__ void __launch_bounds__({bounds}) {writer.name}({", ".join(parameters)}) {{'
