@@ -6,6 +6,9 @@ one is computed under the other.
 
     S; commit; wait 0; D; commit; wait 0; f(S, D)   →   S; commit; D; commit; wait 1; … S …; wait 0; … D …
 
+Tiles of the next step are asked for when the first products of this one have been started: the copies are
+many instructions, and units would have nothing to do meanwhile.
+
 A wait names how many of the last groups may still run. It is safe to name one more group if that one is
 started after the group that is waited for and before the wait, in every order: both become dependencies.
 """
@@ -80,6 +83,47 @@ def overlap_products(root: UOp) -> UOp:
             )
         done[node] = new
     return done[root]
+
+
+@change
+def fill_under_products(root: UOp) -> UOp:
+    """Rings are filled after the first products of a step have been started, and before they are waited for.
+
+    Whoever read a tile after the ring had been filled for the next step reads it after the barrier before.
+    """
+    order = toposort(root)
+    for fill in order:
+        if fill.op is Ops.ASYNC_COMMIT and fill.arg is None and fill.src[-1].op is Ops.BARRIER:
+            wait = _first_wait(fill, order)
+            if wait is not None:
+                return fill_under_products(_filled_before(root, fill, wait))
+    return root
+
+
+def _first_wait(fill: UOp, order: list[UOp]) -> UOp | None:
+    """The first wait of a step for products of tiles of a ring; None where it is no chain, or others fill."""
+    if any(n.op is not Ops.ASYNC_COPY for n in fill.src[:-1]) or any(map(_is_group, toposort(fill))):
+        return None
+    waits = (n for n in order if n.op is Ops.ASYNC_WAIT and isinstance(n.arg, Products))
+    wait = next((n for n in waits if fill in toposort(n)), None)
+    if wait is None or wait.src[0].op is not Ops.ASYNC_COMMIT:
+        return None
+    first = _first(wait.src[0].src[0])
+    return wait if first is not None and first.src[2].op is Ops.CONST else None
+
+
+def _is_group(node: UOp) -> bool:
+    return node.op is Ops.ASYNC_COMMIT and isinstance(node.arg, Products)
+
+
+def _filled_before(root: UOp, fill: UOp, wait: UOp) -> UOp:
+    """The kernel with a ring that is filled between the last products before a wait and that."""
+    barrier = fill.src[-1]
+    soon = substitute(wait, {fill: barrier})
+    started = [n for n in soon.src if _is_group(n)]
+    rings = [n for n in toposort(fill) if n.op is Ops.AFTER and barrier in n.src]
+    late = substitute(fill, {n: n.replace((*n.src, started[-1])) for n in rings})
+    return substitute(substitute(root, {fill: barrier}), {soon: soon.replace((*soon.src, late))})
 
 
 def _in_turn(groups: list[Group]) -> list[Group]:

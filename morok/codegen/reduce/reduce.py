@@ -15,7 +15,7 @@ from typing import Any
 
 from morok.codegen.reduce.blocked_sums import blocked_summation
 from morok.codegen.reduce.online import lower_online
-from morok.codegen.reduce.overlap import overlap_products
+from morok.codegen.reduce.overlap import fill_under_products, overlap_products
 from morok.codegen.reduce.scan import lower_scans
 from morok.codegen.reduce.wgmma import (
     add_chained_products,
@@ -194,4 +194,4 @@ def reduce_stage(root: UOp, ctx: Any) -> UOp:
     root = blocked_summation(whole, ctx.machine)
     if root is not whole:
         root = own_ranges(root)  # a stretch that is the same in every round is walked outside of the rounds
-    return overlap_products(rewrite(root, reduce_rules, state))
+    return fill_under_products(overlap_products(rewrite(root, reduce_rules, state)))
