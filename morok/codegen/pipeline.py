@@ -8,6 +8,7 @@ from typing import final
 from morok import knobs
 from morok.codegen.decompose.fused import fused_decompositions, only_added
 from morok.codegen.decompose.narrow import narrow_floats
+from morok.codegen.decompose.powers import fuse_powers
 from morok.codegen.decompose.table import decompositions
 from morok.codegen.gates import post_opt_rules
 from morok.codegen.gpu.dims import dims_stage
@@ -59,7 +60,8 @@ def decompose_stage(root: UOp, ctx: Context) -> UOp:
     """Stage 18 as a whole: narrow floats first, then everything that the device lacks."""
     root = narrow_floats(root, ctx)
     ctx.only_added = only_added(root)
-    return rewrite(root, decompositions, ctx, before=fused_decompositions)
+    root = rewrite(root, decompositions, ctx, before=fused_decompositions)
+    return fuse_powers(root) if ctx.machine.fma else root
 
 
 post_index_rules: RuleSet = join("post-index", symbolic, certain_rules)
