@@ -345,7 +345,9 @@ def dims_stage(root: UOp, ctx: Any) -> UOp:
         return root
     if not machine.has_grid:
         return _as_loops(root, parallel, machine)
-    blocks = [r for r in parallel if r.arg[1] in GRID]
+    # blocks start in the order of the grid, and the first of all coordinates changes last
+    uneven = {r for n in found for r in ranges(n.src[0])}
+    blocks = sorted((r for r in parallel if r.arg[1] in GRID), key=lambda r: r not in uneven)
     grid = place_all(blocks, slots.rivals(order, GRID), "gidx", machine.global_dims)
     # lanes of a warp are the fastest digit
     mine = sorted((r for r in parallel if r.arg[1] in BLOCK), key=lambda r: r.arg[1] is AxisKind.WARP)

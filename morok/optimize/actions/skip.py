@@ -22,6 +22,7 @@ from morok.ir.ops import AxisKind, Op, Ops
 from morok.machine.machine import Machine
 from morok.optimize.loops import Loops, gate_of, loop, size
 from morok.optimize.record import Opt
+from morok.rewrite.engine import substitute
 from morok.schedule.kernel.ranges import replace_loops
 from morok.symbolic.quotients import join_sum, split_sum
 from morok.symbolic.sets import simplify
@@ -244,4 +245,20 @@ def skip(loops: Loops, opt: Opt) -> UOp:
     count = simplify(alu(Ops.MAX, zero, alu(Ops.SUB, high, low)))
     new = loop(count, opt.axis, k.arg[1], k)
     place = new if found.low is None else alu(Ops.ADD, simplify(low), new)
-    return replace_loops(loops.ast, {k: (place, (new,))})
+    ast = replace_loops(loops.ast, {k: (place, (new,))})
+    return replace_loops(ast, {r: (_backwards(r), (r,)) for r in _growing(count)})
+
+
+def _growing(count: UOp) -> list[UOp]:
+    """The loops along which there is more and more to do. They are gone through backwards: on a grid whoever
+    starts last should not be who works longest."""
+    found = []
+    for r in ranges(count):
+        first, last = (simplify(substitute(count, {r: const(r.dtype, n)})) for n in (0, (size(r) or 1) - 1))
+        if size(r) is not None and bounds(first)[1] < bounds(last)[1]:
+            found.append(r)
+    return found
+
+
+def _backwards(r: UOp) -> UOp:
+    return alu(Ops.SUB, const(r.dtype, (size(r) or 1) - 1), r)
