@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from morok.ir.node import UOp, make, toposort
 from morok.ir.ops import Ops
 from morok.optimize.heuristics.apply import optimize
 from morok.optimize.record import applied
+from morok.render.cuda import render
 from morok.schedule.graph.chain import chain_of
 from morok.schedule.kernel.numbering import number_buffers, number_ranges
 from morok.schedule.schedule import schedule
@@ -205,3 +207,51 @@ def test_what_is_added_to_scores_learns() -> None:
     slopes = g64 @ v64.swapaxes(-1, -2)
     slopes = weights * (slopes - (weights * slopes).sum(-1, keepdims=True))
     close(values(found[3]), slopes, ERROR["float16"])
+
+
+def chains(length: int, width: int, causal: bool = False) -> list[UOp]:
+    """The lists of the three kernels with several products each, for a device with warp groups' units."""
+    tensors, _ = inputs(*heads(length, length, width, width, 1), (1, length, width), dtype="bfloat16")
+    found = results(*tensors, is_causal=causal)
+    kernels = [item.ast for item in schedule([t.uop for t in found]).items]
+    return [lower(optimize(k, HOST), TARGET) for k in kernels if chain_of(k) is not None]
+
+
+def test_tiles_are_asked_for_when_products_have_been_started() -> None:
+    """Copies are many instructions: units multiply meanwhile."""
+    for code in chains(256, 64):
+        body = code.src[next(i for i, n in enumerate(code.src) if n.op is Ops.RANGE) :]
+        steps = [n for n in body if n.op in (Ops.ASYNC_COPY, Ops.ASYNC_COMMIT, Ops.ASYNC_WAIT)]
+        copies = [i for i, n in enumerate(steps) if n.op is Ops.ASYNC_COPY]
+        products = [i for i, n in enumerate(steps) if isinstance(n.arg, Products)]
+        first_wait = next(i for i in products if steps[i].op is Ops.ASYNC_WAIT)
+        assert copies and products[0] < copies[0] and copies[-1] < first_wait
+
+
+def test_the_loop_of_products_is_written_once() -> None:
+    """It reads statistics of rows from shared memory, but adds none of them up."""
+    texts = [render(code, "k", 12).text for code in chains(2048, 64)]
+    assert all("wgmma.mma_async" in text and "for (" in text for text in texts)
+    assert not any("#pragma unroll" in text for text in texts)
+
+
+def test_registers_for_one_more_block() -> None:
+    """Both gradients of 64 columns, scores and slopes are 128 numbers of a thread: three blocks have room."""
+    text = render(chains(2048, 64)[-1], "k", 12, 1).text
+    assert "__launch_bounds__(128, 3)" in text
+
+
+def test_places_in_a_tile_differ_by_a_constant() -> None:
+    """What units must know of a tile is computed once; steps along its rows add to it."""
+    (text,) = (render(code, "k", 12).text for code in chains(256, 128)[-1:])
+    tiles = re.findall(r"= 0x\w+ull << 32 \| \(\(\(unsigned\)__cvta_generic_to_shared\((.*?)\) >> 4\)", text)
+    assert len(tiles) == 40 and len(set(tiles)) < 12
+
+
+def test_powers_take_one_fused_product() -> None:
+    """A score is scaled and falls below its maximum in one instruction; so it does where it is masked."""
+    for code in (*chains(256, 64), *chains(256, 64, causal=True)):
+        exponents = [n.src[0] for n in code.src if n.op is Ops.EXP2]
+        fused = [x for x in exponents if Ops.MULACC in (x.op, x.src[0].op)]
+        rescaled = [x for x in exponents if x.op is Ops.SUB]
+        assert fused and len(fused) + len(rescaled) == len(exponents) and len(rescaled) <= 2
