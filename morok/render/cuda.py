@@ -41,6 +41,7 @@ BESIDE_TILES = 40  # registers of a thread beside sums and what units have left 
 READ_AHEAD = 64  # bytes that a thread reads in a turn of a loop
 MANY_READ = 256  # bytes that it reads before, between or after loops
 AT_ONCE = 16  # parts of a sum that are read from shared memory before they are added up
+FEW = 64  # instructions of a loop that is written out so many times
 READERS = 512  # such threads of a multiprocessor
 
 
@@ -321,20 +322,23 @@ def _read_at_once(instructions: Sequence[UOp]) -> int:
 
 def _joining_loops(instructions: Sequence[UOp]) -> set[UOp]:
     """Loops that add up what many threads have left in shared memory. Written out, as the compiler would do,
-    all of it would be read first, into registers that the kernel needs for other things. Where matrix units
-    multiply, everything that is to be written out has been."""
+    all of it would be read first, into registers that the kernel needs for other things. Loops with steps of
+    a product, on matrix units or in registers, are no such ones: there is more in them, and all that is to be
+    written out has been."""
     found: set[UOp] = set()
     loop: UOp | None = None
     spaces: set[AddrSpace] = set()
-    for node in instructions:
+    began = 0
+    for at, node in enumerate(instructions):
         if node.op is Ops.RANGE:
-            loop, spaces = node, set()
-        elif node.op is Ops.WMMA:
+            loop, spaces, began = node, set(), at
+        elif node.op in (Ops.WMMA, Ops.BARRIER):
             loop = None
         elif node.op is Ops.LOAD and _space(node.src[0]) is not AddrSpace.REG:
             spaces.add(_space(node.src[0]))
         elif node.op is Ops.END:
-            end = None if loop is None or loop is not node.src[1] else loop.src[0]
+            other = loop is None or loop is not node.src[1] or at - began > FEW
+            end = None if other or loop is None else loop.src[0]
             if end is not None and end.op is Ops.CONST and end.arg > AT_ONCE and spaces == {AddrSpace.LOCAL}:
                 found.add(node.src[1])
             loop = None

@@ -9,10 +9,13 @@ import numpy as np
 import pytest
 
 from morok import Tensor
+from morok.codegen.pipeline import lower
 from morok.ir.ops import AxisKind
 from morok.optimize.heuristics.apply import optimize
 from morok.optimize.loops import loops_of, size
 from morok.optimize.record import applied
+from morok.render.cuda import render
+from morok.schedule.schedule import schedule
 from tests.gpu.kernels import DEVICE
 from tests.optimize.plans import an_h200, empty
 
@@ -160,3 +163,12 @@ def test_both_operands_lie_along_the_same_steps() -> None:
     """The gradient of many weights: images and gradients are both copied with the images last."""
     (*copies, product) = plans(1024, 7, 32, "weights")
     assert [c.name for c in copies] == ["ex2_50176_32"] and "TC" in product.actions
+
+
+def test_the_loop_of_a_window_is_written_once() -> None:
+    """Steps of a convolution in float32 have no loop inside; written out 16 times they left all caches."""
+    with an_h200() as machine:
+        images, filters = empty(8, 64, 28, 28, dtype="float32"), empty(64, 64, 3, 3, dtype="float32")
+        (item,) = schedule([images.conv2d(filters, padding=1).uop]).items
+        text = render(lower(optimize(item.ast, machine), machine), "k", 3).text
+    assert "cp.async" in text and "for (int" in text and "#pragma unroll" not in text
