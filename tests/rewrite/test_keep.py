@@ -4,6 +4,7 @@ import gc
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from morok.dtype import int32
 from morok.ir import node
@@ -42,7 +43,12 @@ def kept_in_a_child() -> bool:
     held = const(int32, 500_000) * const(int32, 500_001)
     forgotten = node._forget
     deaths: list[object] = []
-    node._forget = lambda ref: (deaths.append(ref), forgotten(ref))  # type: ignore[assignment]
+
+    def counted(ref: Any) -> None:
+        deaths.append(ref)
+        forgotten(ref)
+
+    node._forget = counted
     chain(600_000)
     drop_nodes()
     drop_nodes()
