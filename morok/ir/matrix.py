@@ -159,15 +159,17 @@ MMA_UINT8 = _unit("mma.u8", 32, uint8, int32)
 MMA_E4M3 = _unit("mma.e4m3", 32, float8_e4m3, float32)
 MMA_E5M2 = _unit("mma.e5m2", 32, float8_e5m2, float32)
 # The same instruction on words of four bytes, as DOT4 reads them. Which steps the registers of a lane are is
-# free, as long as a and b agree: neighbours, which are one access.
+# free, as long as a and b agree, and which rows they are, as long as a and c do: neighbours, which are one
+# access.
 DOT4_32 = replace(
     _unit("dot4.s8", 8, int32, int32),
     words=True,
-    a=Fragment((*_ROW, "r0"), ("r1", "l0", "l1")),
+    a=Fragment(("r0", *_ROW), ("r1", "l0", "l1")),
     b=Fragment(("r0", "l0", "l1"), _ROW),
+    c=Fragment(("r1", *_ROW), _C.columns),
 )
 DOT4_16 = replace(
-    DOT4_32, k=4, a=Fragment((*_ROW, "r0"), ("l0", "l1")), b=Fragment(("l0", "l1"), _ROW), name="dot4.s8.k4"
+    DOT4_32, k=4, a=Fragment(("r0", *_ROW), ("l0", "l1")), b=Fragment(("l0", "l1"), _ROW), name="dot4.s8.k4"
 )
 
 WARP_UNITS: tuple[MatrixUnit, ...] = (

@@ -63,9 +63,11 @@ def test_fragments_are_those_of_the_manual() -> None:
         for i in range(16):
             row = group + 8 * (i // 4 % 2)
             assert MMA_INT8.a.place(lane, i) == (row, thread * 4 + i % 4 + 16 * (i // 8))
-        for i in range(4):  # the same registers, and steps in an order that is the same for both operands
-            assert DOT4_32.a.place(lane, i) == (group + 8 * (i % 2), 2 * thread + i // 2)
+        for i in range(4):  # the same registers; steps in an order that is the same for both operands, and
+            # rows in one that is the same for an operand and the result
+            assert DOT4_32.a.place(lane, i) == (2 * group + i % 2, 2 * thread + i // 2)
             assert DOT4_32.b.place(lane, i // 2) == (2 * thread + i // 2, group)
+            assert DOT4_32.c.place(lane, i) == (2 * group + i // 2, thread * 2 + (i & 1))
 
 
 def test_architectures_have_units() -> None:

@@ -229,6 +229,17 @@ def test_several_rows_are_multiplied_by_matrix_units(form: str) -> None:
         assert [int(r.src[0].arg) for r in strips] == [256]
 
 
+@pytest.mark.parametrize("form", ["Q8_0", "Q4_K"])
+def test_rows_of_a_lane_are_neighbours(form: str) -> None:
+    """Which rows of the sixteen a lane of a unit has is free: two that are one access, also of the result."""
+    with an_h200() as machine:
+        found = packed_on_a_gpu(form, 4096, 4096).product(empty(16, 4096, dtype="float32"))
+        text = program_of(planned([found.uop], machine)[-1].before, machine).text
+    assert "*(const int2*)(g1 + " in text and "= g1[" not in text
+    assert "*(float2*)(g0 + " in text and "  g0[" not in text
+    assert not spills(cubin(text))
+
+
 @pytest.mark.parametrize("shape", [(4096, 4096), (28672, 4096), (4096, 14336)])
 def test_scales_of_few_bits_are_decoded_in_the_product(shape: tuple[int, int]) -> None:
     """Also for several rows: threads that share a tile of them decode a scale a few times."""
