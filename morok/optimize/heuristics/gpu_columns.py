@@ -128,11 +128,12 @@ def _share(blocks: int, threads: int, each: int, piece: int, cores: int) -> floa
 def _at_once(k: UOp, tall: int) -> int:
     """Rows under way per thread: many, but not so many that they go far beyond the last one."""
     count = size(k)
-    if (
-        count is None
-    ):  # as many as divide it, or some: of a loop that may be long, one read would wait for another
+    if count is None:
+        # as many as divide it, or some: of a loop that may be long, one read would wait for another; and
+        # where few threads share it, each turn would take few rows
         divisors = (n for n in (AT_ONCE, AT_ONCE // 2, AT_ONCE // 4) if divides(n * tall, k.src[0]))
-        return next(divisors, AT_ONCE // 2 if trips(k) >= LEAST_TURNS * AT_ONCE // 2 * tall else 1)
+        some = AT_ONCE if AT_ONCE * tall <= LEAST else AT_ONCE // 2
+        return next(divisors, some if trips(k) >= LEAST_TURNS * some * tall else 1)
 
     def turns(amount: int) -> float:
         return -(-count // (tall * amount)) * (amount + TURN)
