@@ -126,8 +126,8 @@ class Packed:
         found = value.sum(tuple(range(2, len(value.shape) - 1)))  # (rows / LANES, n, LANES)
         if rows == 1:
             return found.reshape(1, -1)
-        if on_grid:  # which writes anywhere as fast, and one loop is better for threads that share a row
-            return found.transpose(0, 1).reshape(rows, -1).contiguous()
+        if on_grid:  # which writes anywhere as fast
+            return found.transpose(0, 1).reshape(rows, -1)
         return found.contiguous().transpose(0, 1).reshape(rows, -1)
 
     def _by_scale(self, parts: tuple[WordPart, ...], left: list[Tensor], scales: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ from morok import dtype as dt
 from morok.errors import FormatError
 from morok.llm.cache import Attended, Cache, Next, Stretch, Together, new_cache
 from morok.llm.config import Config
-from morok.llm.matrix import Matrix, Packed, Stack, below_each_other
+from morok.llm.matrix import FEW_ROWS, Matrix, Packed, Stack, below_each_other
 from morok.llm.rotary import Turns, rotate, turns
 from morok.machine.devices import machine_of
 from morok.tensor.sizes import concrete
@@ -59,13 +59,18 @@ class Norm:
         return x.rms_norm(-1, self.weight, self.eps)
 
     def before(self, linears: list[Linear], x: Tensor) -> tuple[Tensor, Tensor]:
-        """Numbers, and what linear maps read of them. That is kept; but of one row on a grid bytes are made
-        in the kernel that finds its norm."""
+        """Numbers, and what linear maps read of them. That is kept; but of a few rows on a grid bytes are
+        made of the numbers themselves: of one row in the kernel that finds its norm."""
         only = linears[0].weight if len(linears) == 1 else None
-        if isinstance(only, Packed) and concrete(x.shape[0]) == 1 and machine_of(x.device).block_threads:
+        few = concrete(x.shape[0]) <= FEW_ROWS
+        if isinstance(only, Packed) and few and machine_of(x.device).block_threads:
             x = x.contiguous()
             return x, self(x)
         return x, self(x).contiguous()
+
+    def after(self, x: Tensor) -> Tensor:
+        """Of what a linear map has made. A grid's threads share its rows, so it is kept."""
+        return self(x.contiguous() if machine_of(x.device).block_threads else x)
 
 
 @final
@@ -271,10 +276,10 @@ class Layer:
     ) -> Tensor:
         x, found = self.attention_norm.before(self.attention.into, x)
         found = self.attention(found, cache, step, turned, mask)
-        x = x + (found if self.attention_after is None else self.attention_after(found))
+        x = x + (found if self.attention_after is None else self.attention_after.after(found))
         x, found = self.map_norm.before(self.map.into, x)
         found = self.map(found)
-        return x + (found if self.map_after is None else self.map_after(found))
+        return x + (found if self.map_after is None else self.map_after.after(found))
 
 
 @final

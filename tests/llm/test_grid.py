@@ -240,6 +240,19 @@ def test_rows_of_a_lane_are_neighbours(form: str) -> None:
     assert not spills(cubin(text))
 
 
+def test_what_is_added_to_several_rows_is_added_where_they_are_multiplied() -> None:
+    """And the norm of the sums is one number for a row; what is made with it is computed where it is read."""
+    with an_h200() as machine:
+        first, second = (Linear(packed_on_a_gpu("Q4_K", 2048, 2048)) for _ in range(2))
+        x, found = Norm(1e-5, empty(2048, dtype="float32")).before([first], empty(16, 2048, dtype="float32"))
+        x = x + first(found)
+        x, found = Norm(1e-5, empty(2048, dtype="float32")).before([second], x)
+        kernels = planned([(x + second(found)).uop], machine)
+    assert [k.on_unit for k in kernels] == [False, False, False, True] * 2
+    written = [n for k in kernels[::4] for n in toposort(k.before) if n.op is Ops.DEFINE_GLOBAL and not n.arg]
+    assert [n.dtype.size for n in written] == [16, 16]
+
+
 @pytest.mark.parametrize("shape", [(4096, 4096), (28672, 4096), (4096, 14336)])
 def test_scales_of_few_bits_are_decoded_in_the_product(shape: tuple[int, int]) -> None:
     """Also for several rows: threads that share a tile of them decode a scale a few times."""
@@ -297,6 +310,6 @@ def test_queries_and_keys_of_several_texts_are_turned_where_they_are_read() -> N
 def test_rows_after_a_product_of_several_have_blocks_of_their_own() -> None:
     with an_h200() as machine:
         x = packed_on_a_gpu("Q8_0", 2048, 2048).product(empty(16, 2048, dtype="float32"))
-        last = planned([Tensor.rms_norm(x, -1, empty(2048, dtype="float32"), 1e-5).uop], machine)[-1]
+        last = planned([Norm(1e-5, empty(2048, dtype="float32")).after(x).uop], machine)[-1]
         assert last.shares and last.steps == 16 * 2048
         assert next(a for a in applied(last.ast) if a.name == "GROUP").amount >= 128
