@@ -36,7 +36,7 @@ from morok.codegen.spec import (
 )
 from morok.codegen.vector.devectorize import devectorize_rules
 from morok.codegen.vector.expand import expand_stage
-from morok.codegen.vector.loads import certain_rules, load_rules
+from morok.codegen.vector.loads import certain_rules, join_neighbours, load_rules
 from morok.codegen.vector.storage import bool_rules, flatten_rules, merge_ends
 from morok.codegen.vector.vector_constants import lane_rules
 from morok.ir.node import UOp
@@ -76,6 +76,7 @@ _BECAUSE = {
     "12": "all parallel ranges, for a grid of few dimensions; rules do the rest",
     "14c": "siblings: ENDs of the same loops elsewhere",
     "15": "the bounds of an index before its sources were lowered; PROVE=1 proves the types wide enough",
+    "16a": "all reads of a thread",
     "18": "which products are only added; rules do the rest",
     "21": "an order of all nodes",
     "21a": "who uses what a choice chooses",
@@ -125,6 +126,7 @@ _TABLE: tuple[Stage, ...] = (
         concrete_spec,
         Stage("15", "lower index dtype", "indices get 32 or 64 bits by their bounds", lower_index),
         Stage("16", "post-index symbolic", "simplifies with concrete integers", post_index_rules),
+        Stage("16a", "neighbouring loads", "reads of a thread side by side become one", join_neighbours),
         Stage("18", "decompositions", "ops that the device lacks, in terms of those it has", decompose_stage),
         Stage("19", "final rewrite", "folds what the decompositions left, lane by lane", final_rules),
     ),

@@ -1,4 +1,4 @@
-"""What the stages from 18 on do, one by one, and what the specs refuse."""
+"""What the stages from 16a on do, one by one, and what the specs refuse."""
 
 import pytest
 
@@ -14,6 +14,7 @@ from morok.ir.build import index as index_
 from morok.ir.build import reduce as reduce_
 from morok.ir.node import UOp, make, toposort
 from morok.ir.ops import Ops
+from morok.machine.machine import Machine
 from morok.rewrite.engine import rewrite
 from tests.codegen.kernels import (
     REDUCE,
@@ -24,6 +25,47 @@ from tests.codegen.kernels import (
     write,
 )
 from tests.codegen.test_stages import GPU, NEON, nodes
+
+# --- 16a
+
+
+def sum_of_reads(x: UOp, places: list[UOp]) -> UOp:
+    found = read(x, places[0])
+    for place in places[1:]:
+        found = found + read(x, place)
+    return found
+
+
+def widths(kernel: UOp, target: Machine) -> list[int]:
+    return sorted(n.dtype.lanes for n in lower(kernel, target).src if n.op is Ops.LOAD)
+
+
+def test_reads_of_a_thread_that_lie_side_by_side_are_one() -> None:
+    """Written one by one, as the bytes of a word are; a run begins where an access may."""
+    o, x = buffers(64, 512)
+    r = rng(64, 0)
+    kernel = sink(write(o, r, sum_of_reads(x, [r * 4 + i for i in (2, 0, 3, 1)]), r))
+    assert widths(kernel, GPU) == [4]
+    assert widths(kernel, NEON) == [1, 1, 1, 1]
+    beside = sink(write(o, r, sum_of_reads(x, [r * 8 + i for i in (1, 2, 3, 4, 5, 7)]), r))
+    assert widths(beside, GPU) == [1, 1, 2, 2]
+    assert widths(sink(write(o, r, sum_of_reads(x, [r + i for i in range(4)]), r)), GPU) == [1] * 4
+    assert widths(sink(write(o, r, sum_of_reads(x, [r * 4, r * 4 + 2]), r)), GPU) == [1, 1]
+
+
+def test_what_is_written_meanwhile_is_read_one_by_one() -> None:
+    o = define_global(float32, 512, 0)
+    r = rng(64, 0)
+    kernel = sink(write(o, r * 4, sum_of_reads(o, [r * 4, r * 4 + 1]), r))
+    assert widths(kernel, GPU) == [1, 1]
+
+
+def test_places_that_are_read_side_by_side_are_joined_as_well() -> None:
+    o, x, i = define_global(float32, 64, 0), define_global(float32, 512, 1), define_global(int32, 128, 2)
+    r = rng(64, 0)
+    first, second = (make(Ops.CAST, index, (read(i, r * 2 + n),)) for n in (0, 1))
+    assert widths(sink(write(o, r, sum_of_reads(x, [first, second]), r)), GPU) == [1, 1, 2]
+
 
 # --- 18
 

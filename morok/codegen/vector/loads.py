@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
-from morok.codegen.vector.indices import join, lane_conditions, places
+from morok.codegen.vector.indices import Root, factor, join, lane_conditions, places, split
 from morok.codegen.vector.vectors import concat, splat, swizzle, vector_constant
 from morok.dtype import AddrSpace, PtrDType, void
-from morok.ir.node import UOp, alu, const, make
+from morok.ir.node import UOp, alu, const, make, toposort
 from morok.ir.ops import Ops
 from morok.machine.machine import Machine
 from morok.rewrite.rules import Rules, unproved, why
@@ -140,3 +140,75 @@ def certain_rules() -> Rules:
     """Gates that concrete sizes have settled."""
     # a[i] if true = a[i]
     yield "gate", Head(Ops.LOAD, Ops.STORE).any() >> certain, why("drops a source")
+
+
+# --- later still: reads of one thread that lie side by side
+
+
+class Run(NamedTuple):
+    """So many elements of a buffer from `root + start` on."""
+
+    buffer: UOp
+    root: Root
+    start: int
+    length: int
+
+
+def join_neighbours(root: UOp, ctx: Any) -> UOp:
+    """Reads of a thread of a grid side by side in memory → lanes of one: a[4·i], …, a[4·i + 3] are a vector.
+
+    Lanes of loops are joined before; these are reads that a program has written out one by one.
+    """
+    machine: Machine = ctx.machine
+    if not machine.block_threads:
+        return root
+    order = toposort(root)
+    runs = _neighbours(order, machine)
+    if not runs:
+        return root
+    done: dict[UOp, UOp] = {}
+    whole: dict[Run, UOp] = {}
+    for node in order:
+        if node not in runs:
+            done[node] = node.replace(tuple([done[s] for s in node.src]))
+            continue
+        run, lane_of = runs[node]
+        if run not in whole:
+            pointer, place = run.buffer.dtype, node.src[0].src[1]
+            assert isinstance(pointer, PtrDType)
+            where = join(None if run.root is None else done[run.root], run.start, place)
+            dtype = node.dtype.vec(run.length)
+            address = make(Ops.INDEX, dtype.ptr(pointer.size, pointer.space), (run.buffer, where))
+            whole[run] = make(Ops.LOAD, dtype, (address,), node.arg, node.origin)
+        done[node] = swizzle(whole[run], (lane_of,))
+    return done[root]
+
+
+def _neighbours(order: list[UOp], machine: Machine) -> dict[UOp, tuple[Run, int]]:
+    """Reads as parts of runs that are as long as an access and begin where one may, with their lanes."""
+    stores = [n.src[0] for n in order if n.op is Ops.STORE]
+    written = {n for address in stores for n in toposort(address) if n.op is Ops.DEFINE_GLOBAL}
+    groups: dict[tuple[UOp, Root], dict[int, UOp]] = {}
+    for node in order:
+        if node.op is not Ops.LOAD or len(node.src) != 1 or node.dtype.lanes != 1:
+            continue
+        address = node.src[0]
+        if address.op is not Ops.INDEX or len(address.src) != 2:
+            continue
+        buffer = address.src[0]
+        if buffer.op is Ops.DEFINE_GLOBAL and buffer not in written:
+            base, offset = split(address.src[1])
+            groups.setdefault((buffer, base), {})[offset] = node
+    found: dict[UOp, tuple[Run, int]] = {}
+    for (buffer, base), reads in groups.items():
+        if len(reads) < 2:
+            continue
+        step = 0 if base is None else factor(base)
+        longest = machine.longest_access(next(iter(reads.values())).dtype)
+        for count in (longest >> i for i in range(longest.bit_length() - 1)):
+            for start in [o for o in reads if o % count == 0 and step % count == 0]:
+                own = [r for i in range(count) if (r := reads.get(start + i)) is not None and r not in found]
+                if len(own) == count:
+                    run = Run(buffer, base, start, count)
+                    found |= {r: (run, i) for i, r in enumerate(own)}
+    return found
