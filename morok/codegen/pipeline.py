@@ -39,6 +39,7 @@ from morok.codegen.vector.expand import expand_stage
 from morok.codegen.vector.loads import certain_rules, join_neighbours, load_rules
 from morok.codegen.vector.storage import bool_rules, flatten_rules, merge_ends
 from morok.codegen.vector.vector_constants import lane_rules
+from morok.codegen.vector.whole import write_out
 from morok.ir.node import UOp
 from morok.machine.machine import Machine
 from morok.rewrite.engine import rewrite
@@ -79,6 +80,7 @@ _BECAUSE = {
     "16a": "all reads of a thread",
     "18": "which products are only added; rules do the rest",
     "21": "an order of all nodes",
+    "21w": "an order of all nodes",
     "21a": "who uses what a choice chooses",
     "22": "neighbours in the list",
     "22n": "neighbours in the list",
@@ -137,6 +139,7 @@ _TABLE: tuple[Stage, ...] = (
     *leaving(
         list_spec,
         Stage("21", "linearise", "the graph becomes a list", linearize),
+        Stage("21w", "write tiles out", "tiles of registers, one register after the other", write_out),
         Stage("21a", "rare choices", "what is hardly ever needed is computed under a branch", rare_stage),
         Stage("22", "clean up IF/ENDIF", "guarded stores of devices without predication", guard_stores),
         Stage("22n", "bounds checks", "checks become choices, and one rare branch", check_stage),

@@ -19,8 +19,9 @@ from typing import Any
 from morok.codegen.vector.conversions import cast_in_steps
 from morok.codegen.vector.fragments import cut_units
 from morok.codegen.vector.indices import Places, factor, join, lane_conditions, places
-from morok.codegen.vector.vectors import concat, gather, lane, pieces, swizzle
-from morok.dtype import AddrSpace, DType, PtrDType, void
+from morok.codegen.vector.vectors import concat, gather, lane, parts_of, pieces, swizzle
+from morok.codegen.vector.whole import in_registers, is_whole, opened, stored_whole
+from morok.dtype import DType, PtrDType, void
 from morok.ir.node import UOp, alu, make
 from morok.ir.ops import ALU, Op, Ops
 from morok.machine.machine import Machine
@@ -109,7 +110,7 @@ def _windows(
     count, width = place.dtype.lanes, machine.longest_access(_loaded(node))
     if machine.block_threads or machine.aligned_memory or width < 2 or count <= width or count % width:
         return None
-    if _in_registers(node):
+    if in_registers(node):
         return None
     starts = range(0, count, width)
     for start in starts:
@@ -192,10 +193,13 @@ def _lanes_of_runs(node: UOp, runs: list[UOp], filled: int, position: list[int])
 def cut_arithmetic(node: UOp, ctx: Any) -> UOp | None:
     """An op on more lanes than a register holds → the op on parts."""
     count = node.dtype.lanes
-    if count == 1 or node.dtype.is_void or node.dtype.is_index:
-        return None  # places are taken apart lane by lane, so vectors of them stay whole until then
+    if count == 1 or node.dtype.is_void:
+        return None
     machine: Machine = ctx.machine
     src = node.src
+    if node.dtype.is_index:  # places are taken apart lane by lane, so vectors of them stay whole until then
+        places_of = tuple([opened(s, machine) for s in src])
+        return None if places_of == src else node.replace(places_of)
     widest = node.dtype
     for s in src:
         if s.dtype.scalar.itemsize > widest.scalar.itemsize:
@@ -203,25 +207,20 @@ def cut_arithmetic(node: UOp, ctx: Any) -> UOp | None:
     width = machine.lanes(widest)
     if widest.is_bool:  # truths lie in registers as wide as what was compared
         width = min([width, *(part.dtype.lanes for s in src if s.op is Ops.CAT for part in s.src)])
-    if count <= width or any(s.dtype.lanes != count for s in src):
+    if count <= width:
         return None
+    tiles = [is_whole(s, machine) for s in src]
+    if any(tiles):
+        if node.op is Ops.ADD and all(tiles):
+            return None
+        src = tuple([opened(s, machine) for s in src])
+    if any(s.dtype.lanes != count for s in src):
+        return node.replace(src) if any(tiles) else None
     parts = parts_of(count, width)
     columns = [pieces(s, parts) for s in src]
     op, scalar, arg = node.op, node.dtype.scalar, node.arg
     dtypes = [scalar.vec(len(part)) for part in parts]
     return concat([make(op, t, s, arg) for t, s in zip(dtypes, zip(*columns, strict=True), strict=True)])
-
-
-def parts_of(count: int, width: int) -> list[range]:
-    """0 … count-1 in parts of `width`; the rest in powers of two."""
-    out, start = [], 0
-    while start < count:
-        size = width
-        while size > count - start:
-            size //= 2
-        out.append(range(start, start + size))
-        start += size
-    return out
 
 
 def tree_reduce(node: UOp) -> UOp | None:
@@ -241,16 +240,16 @@ def tree_reduce(node: UOp) -> UOp | None:
     return joined if half == 1 else make(Ops.VREDUCE, node.dtype, (joined,), op)
 
 
-def lanes_of(node: UOp) -> UOp | None:
+def lanes_of(node: UOp, ctx: Any) -> UOp | None:
     """Lanes of something simpler."""
     if node.dtype.is_ptr:
         return None
-    return swizzle(node.src[0], node.arg)
+    return swizzle(opened(node.src[0], ctx.machine), node.arg)
 
 
-def flat_cat(node: UOp) -> UOp | None:
+def flat_cat(node: UOp, ctx: Any) -> UOp | None:
     """CAT of CATs, of constants, of neighbouring lanes."""
-    return concat(node.src)
+    return concat([opened(s, ctx.machine) for s in node.src])
 
 
 def flat_vectorize(node: UOp) -> UOp | None:
@@ -302,6 +301,8 @@ def lanes_into_store(node: UOp) -> UOp | None:
 def split_load(node: UOp, ctx: Any) -> UOp | None:
     """LOAD of several runs, or of a run too long."""
     address = node.src[0]
+    if is_whole(node, ctx.machine):
+        return None
     overlapping = _overlapping(node, ctx.machine)
     if overlapping is not None:
         return overlapping
@@ -324,7 +325,7 @@ def _overlapping(node: UOp, machine: Machine) -> UOp | None:
     if address.op is not Ops.INDEX or machine.block_threads or machine.aligned_memory:
         return None
     count, width = node.dtype.lanes, machine.longest_access(_loaded(address))
-    if _in_registers(address) or count < width or (count % width).bit_count() < 2:
+    if in_registers(address) or count < width or (count % width).bit_count() < 2:
         return None
     buffer, place = address.src[:2]
     found = places(place)
@@ -361,7 +362,9 @@ def _stays_whole(address: UOp, value: UOp, machine: Machine) -> bool:
     Every stage that follows would go through all of them, and they are no instructions in the end. On a GPU
     they are elements of an array, each with a name of its own in the text.
     """
-    if machine.has_grid or address.op is not Ops.INDEX or not _in_registers(address):
+    if stored_whole(address, value, machine):
+        return True
+    if machine.has_grid or address.op is not Ops.INDEX or not in_registers(address):
         return False
     dtype = value.dtype
     if dtype.is_bool or dtype.scalar.itemsize < 4:  # what other types are turned into is computed in parts
@@ -388,7 +391,7 @@ def _accesses(address: UOp, machine: Machine) -> list[UOp] | None:
     if dtype.lanes == 1:
         return None
     longest = machine.longest_access(dtype)
-    must_align = machine.aligned_memory and not _in_registers(address)
+    must_align = machine.aligned_memory and not in_registers(address)
     if dtype.lanes == longest and not must_align:
         return None
     buffer, place = address.src[:2]
@@ -407,11 +410,6 @@ def _accesses(address: UOp, machine: Machine) -> list[UOp] | None:
         guard = gate if gate is None or gate.dtype.lanes == 1 else push_lanes(gate, list(part))
         out.append(_run_pointer(buffer, join(root, first + part[0], place), len(part), guard))
     return out
-
-
-def _in_registers(address: UOp) -> bool:
-    dtype = address.dtype
-    return isinstance(dtype, PtrDType) and dtype.space is AddrSpace.REG
 
 
 def _aligned_parts(count: int, longest: int, root: UOp | None, first: int) -> list[range]:

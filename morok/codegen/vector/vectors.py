@@ -87,6 +87,18 @@ def pieces(x: UOp, parts: Sequence[range]) -> list[UOp]:
     return out
 
 
+def parts_of(count: int, width: int) -> list[range]:
+    """0 … count-1 in parts of `width`; the rest in powers of two."""
+    out, start = [], 0
+    while start < count:
+        size = width
+        while size > count - start:
+            size //= 2
+        out.append(range(start, start + size))
+        start += size
+    return out
+
+
 def splat(x: UOp, lanes: int) -> UOp:
     """The scalar x in every lane."""
     if lanes == 1:
