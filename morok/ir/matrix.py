@@ -269,12 +269,14 @@ class Shared:
     Depth 1: filled and then read. Deeper: the tiles of the next steps are under way while this one is read.
     Depth 0: each thread puts in what it has computed; `row` is the length of a row.
     With roles, a group of threads of its own fills a ring, box by box, or walks what has been computed.
+    The blocks of a cluster share a ring that is the same in all of them: each copies its part for all.
     """
 
     depth: int = 1
     row: int = 0
     roles: bool = False
     box: Box | None = None
+    blocks: int = 1  # that share it
 
 
 def shared_layout(node: UOp) -> Shared | None:

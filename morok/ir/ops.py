@@ -148,7 +148,9 @@ class Ops:
     END = _row(_C, _N, "END(body, *ranges): closes loops after the body")
     IF = _row(_C, _N, "IF(condition, …): what follows runs only where it holds")
     ENDIF = _row(_C, 1, "closes an IF")
-    BARRIER = _row(_C, _N, "all threads of the block wait for one another after the sources")
+    BARRIER = _row(
+        _C, _N, "all threads of the block, or of `arg` blocks, wait for one another after the sources"
+    )
     SINK = _row(_C, _N, "the root: everything that has to happen")
     AFTER = _row(_C, _N, "AFTER(x, *done): x, once the others have happened")
     GROUP = _row(_C, _N, "several effects as one")
@@ -313,6 +315,7 @@ class AxisKind(Enum):
     UNROLL = "unroll"  # lanes of a vector over a reduction
     DEVICE = "device"  # a loop around kernels whose steps run on the devices of a mesh, each its own
     ROLE = "role"  # one pass, made by some of the threads of a block while others are in their own
+    CLUSTER = "cluster"  # blocks that run at the same time and can write into each other's shared memory
 
     __hash__ = object.__hash__  # members are singletons; Enum's own hash runs Python code
 

@@ -44,14 +44,16 @@ class Role:
 class MBarrierStep:
     """The argument of MBARRIER: what is done to a barrier.
 
-    init: it expects `amount` arrivals. arrive: one has come, for every `amount` threads. expect: one has
-    come, and `amount` bytes will. wait: until the phase of the parity given is over; then `amount` groups of
-    products may be under way, and the barrier `release` is told when what lay behind this one has been read.
+    init: it expects `amount` arrivals. arrive: one has come, for every `amount` threads, at this barrier of
+    all `blocks` of the cluster. expect: one has come, and `amount` bytes will. wait: until the phase of the
+    parity given is over; then `amount` groups of products may be under way, and the barrier `release` is told
+    when what lay behind this one has been read.
     """
 
     what: str
     amount: int = 0
     release: str = ""
+    blocks: int = 1
 
 
 @final
@@ -79,7 +81,8 @@ class Box:
 
     Elements outside of the sizes are zeros. Units cut bits off that they do not look at; the engine rounds.
     With a walk the part is a number of elements at each of a number of places, and a copy takes, after its
-    coordinates, the offset of the window in each dimension that it moves in.
+    coordinates, the offset of the window in each dimension that it moves in. What a copy brings goes to the
+    same place in all `blocks` of a cluster (multicast), and arrives at the same barrier of each.
     """
 
     sizes: tuple[int, ...]
@@ -87,3 +90,4 @@ class Box:
     part: tuple[int, ...]
     tf32: bool = False  # numbers of 32 bits are rounded to the 19 that matrix units look at
     walk: Walk | None = None
+    blocks: int = 1

@@ -43,6 +43,8 @@ class Problem:
     after: float = 0.0  # simple operations on every sum before it is written
     line: int = 0  # steps of one loop, of which tiles are cut, where there are others around it; 0: all
     read_bytes: int = 0  # of an output, beside the sum
+    row_lines: float = 1.0  # lines of the second cache for a row of the left operand's tile,
+    column_lines: float = 1.0  # and of the right one's
 
     def at_rate(self, rate: float, lanes: int) -> Problem:
         return replace(self, rate=rate, lanes=lanes)
@@ -51,11 +53,22 @@ class Problem:
 # How threads share the work: all do everything; a producer warp group copies the tiles; and another one has
 # the epilogue.
 UNIFORM, PRODUCER, EPILOGUE = -1, 0, 1
+TOGETHER = 1.03  # what blocks lose that go in step
 NARROW = 128  # columns of a tile below which it is slower if others write
 
 
-def clocks(problem: Problem, shape: BlockTile, machine: Machine, roles: int = UNIFORM) -> float:
-    """How long the busiest multiprocessor takes."""
+def sharing_blocks(problem: Problem, shape: BlockTile, machine: Machine, roles: int = UNIFORM) -> int:
+    """How many neighbouring blocks had best be a cluster, which shares the tiles of columns."""
+    if roles == UNIFORM or problem.rows <= shape.rows or machine.cluster < 2:
+        return 1
+    alone, shared = (clocks(problem, shape, machine, roles, n) for n in (1, machine.cluster))
+    return machine.cluster if shared * TOGETHER < alone else 1
+
+
+def clocks(
+    problem: Problem, shape: BlockTile, machine: Machine, roles: int = UNIFORM, cluster: int = 1
+) -> float:
+    """How long the busiest multiprocessor takes; `cluster`: of blocks that share the tiles of columns."""
     rates = machine.products
     assert rates is not None
     worth, beside = {PRODUCER: rates.bring, EPILOGUE: rates.write}.get(roles, (1.0, 1.0))
@@ -65,9 +78,13 @@ def clocks(problem: Problem, shape: BlockTile, machine: Machine, roles: int = UN
     blocks = blocks_per_sm(
         shape, threads, bytes_per_step, min(shape.depth, rounds), machine, rates.other_registers
     )
-    tiles = -(-problem.rows // shape.rows) * -(-problem.columns // shape.columns) * problem.others
+    tiles = -(-problem.rows // (shape.rows * cluster)) * cluster
+    tiles *= -(-problem.columns // shape.columns) * problem.others
     points = shape.rows * shape.columns
     inside = points * problem.steps / (problem.rate * shape.worth * worth)
+    if roles != UNIFORM:  # one warp asks for everything, and has nothing to do but to wait for it
+        lines = shape.rows * problem.row_lines + shape.columns * problem.column_lines / cluster
+        inside = max(inside, rounds * lines / rates.line_rate)
     if problem.lanes == 1:  # threads that multiply by themselves hide what others of them wait for
         present = min(blocks, -(-tiles // max(1, machine.cores))) * threads
         inside *= max(1.0, rates.busy_threads / present) ** 0.5
@@ -78,7 +95,7 @@ def clocks(problem: Problem, shape: BlockTile, machine: Machine, roles: int = UN
     after = points * problem.after / rates.other_rate
     if roles != UNIFORM:  # one block, which has a multiprocessor for itself
         blocks = 1
-    turns = -(-tiles // max(1, machine.cores))
+    turns = -(-tiles // max(1, machine.cores // cluster * cluster))
     if roles == EPILOGUE:  # nothing hides the last tile of a block
         return turns * max(inside + outside * beside, outside + after / rates.writers) + after
     return turns * (inside + outside * beside / blocks + after)

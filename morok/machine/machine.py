@@ -67,6 +67,7 @@ class Machine:
     word_units: tuple[MatrixUnit, ...] = ()  # that multiply four bytes of a word at once, as DOT4 does
     tile_units: tuple[TileUnit, ...] = ()  # that a core feeds from memory
     tma: bool = False  # boxes of a buffer can be copied into shared memory by an engine of its own
+    cluster: int = 1  # blocks that share tiles: each can write into the shared memory of the others
 
     # --- memory
     line_bytes: int = 64

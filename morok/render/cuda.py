@@ -106,7 +106,7 @@ class _Kernel(Writer):
         elif op in (Ops.VECTORIZE, Ops.CAT):
             self.values[node] = [lane for s in node.src for lane in self.lanes(s)]
         elif op is Ops.BARRIER:
-            cuda_mbarriers.barrier(self)
+            cuda_mbarriers.barrier(self, node)
         elif op is Ops.SHUFFLE:
             self.values[node] = [self.shuffle(node, x) for x in self.lanes(node.src[0])]
         elif op is Ops.PREFETCH:
@@ -430,7 +430,12 @@ def _text(
         bounds += f", {min(most, _groups_at_once(writer.instructions, threads))}"
     elif threads <= READERS and _read_at_once(writer.instructions) >= READ_AHEAD:
         bounds += f", {min(most, READERS // threads)}"
-    head = f'extern "C" __global__ void __launch_bounds__({bounds}) {writer.name}({", ".join(parameters)}) {{'
+    cluster = f"__cluster_dims__({writer.cluster}, 1, 1) " if writer.cluster > 1 else ""
+    head = f'extern "C" __global__ void {cluster}__launch_bounds__({bounds}) {writer.name}'
+    head += f"({', '.join(parameters)}) {{"
     helpers = [HELPERS[name] for name in writer.arithmetic.helpers]
     before = "\n".join([*helpers, *writer.helpers, head, *declarations, *EARLY])
-    return "\n".join([before, *writer.lines, "}", ""]), before.count("\n") + 1
+    last = (
+        [f"  {cuda_mbarriers.ALL_BLOCKS}"] if writer.cluster > 1 else []
+    )  # others may still write into this block's memory
+    return "\n".join([before, *writer.lines, *last, "}", ""]), before.count("\n") + 1

@@ -24,6 +24,10 @@ WAIT = (
 )
 
 
+# all threads of all blocks of a cluster have come
+ALL_BLOCKS = 'asm volatile("barrier.cluster.arrive; barrier.cluster.wait;" : : : "memory");'
+
+
 def address(writer: Writer, node: UOp) -> str:
     """The place of an INDEX into shared memory, as instructions want it."""
     memory, where = writer.addresses[node]
@@ -65,8 +69,13 @@ def close_role(writer: Writer) -> None:
     writer.role = None
 
 
-def barrier(writer: Writer) -> None:
-    """BARRIER: of the block, or of the threads of a role."""
+def barrier(writer: Writer, node: UOp) -> None:
+    """BARRIER: of the block, of the threads of a role, or of the blocks of a cluster."""
+    if node.arg is not None:
+        writer.cluster = int(node.arg)
+        writer.put('asm volatile("fence.mbarrier_init.release.cluster;" : : : "memory");')
+        writer.put(ALL_BLOCKS)
+        return
     if writer.role is None:
         writer.put("__syncthreads();")
         return
@@ -89,6 +98,12 @@ def write_mbarrier(writer: Writer, node: UOp) -> None:
         "arrive": "mbarrier.arrive.shared::cta.b64 _, [%0];",
         "expect": f"mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], {phase.amount};",
     }
+    if phase.blocks > 1:
+        texts["arrive"] = "".join(
+            f"mapa.shared::cluster.u32 r, %0, {rank}; mbarrier.arrive.shared::cluster.b64 _, [r]; "
+            for rank in range(phase.blocks)
+        )
+        texts["arrive"] = f"{{ .reg .b32 r; {texts['arrive']}}}"
     if phase.what not in texts:
         raise CompileError(f"CUDA C cannot do {phase.what} to a barrier", place=place(node))
     writer.put(f'{gate}asm volatile("{texts[phase.what]}" : : "r"({at}) : "memory");')
@@ -109,9 +124,13 @@ def write_box(writer: Writer, node: UOp) -> None:
         *(f'"h"((short){writer.scalar(c)})' for c in coordinates[count:]),
     ]
     mode = "tile" if box.walk is None else "im2col"
+    to, blocks = "", ""
+    if box.blocks > 1:
+        to, blocks = ".multicast::cluster", f", %{3 + len(coordinates)}"
+        given.append(f'"h"((short){(1 << box.blocks) - 1})')
     writer.put(
         f'asm volatile("cp.async.bulk.tensor.{count}d.shared::cluster.global.{mode}.mbarrier::complete_tx'
-        f'::bytes [%0], [%1, {{{", ".join(names[:count])}}}], [%2]{offsets};" : : '
+        f'::bytes{to} [%0], [%1, {{{", ".join(names[:count])}}}], [%2]{offsets}{blocks};" : : '
         f'{", ".join(given)} : "memory");'
     )
 

@@ -70,6 +70,9 @@ def _fresh_words(writer: Writer, count: int) -> list[str]:
     return names
 
 
+SHARED_BYTES = 1 << 18  # that the address in a tile's description can name
+
+
 def _shared_address(writer: Writer, address: UOp) -> str:
     memory, where = writer.addresses[address]
     return f"(unsigned)__cvta_generic_to_shared({memory} + {where})"
@@ -111,8 +114,10 @@ def _description(writer: Writer, node: UOp, panels: Panels) -> str:
         low += known.arg * size // UNIT_BYTES
         where = "0" if known is offset else writer.scalar(offset.src[0])
     high = panels.stride >> 4 | 1 << 30
-    address = f"((unsigned)__cvta_generic_to_shared({memory} + {where}) >> 4)"
-    return writer.let(node.dtype, f"{high:#x}ull << 32 | ({address} + {low:#x}u)")
+    address = f"(unsigned)__cvta_generic_to_shared({memory} + {where})"
+    if writer.cluster > 1:  # which block of the cluster it is in stands above
+        address = f"({address} & {SHARED_BYTES - 1:#x})"
+    return writer.let(node.dtype, f"{high:#x}ull << 32 | (({address} >> 4) + {low:#x}u)")
 
 
 def is_zero(x: UOp) -> bool:

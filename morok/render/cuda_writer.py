@@ -37,6 +37,7 @@ class Writer:
         self.tensor_maps: list[Described] = []
         self.roles: list[Role] = []  # those that have been opened
         self.role: Role | None = None  # the one that is open
+        self.cluster = 1  # blocks that write into each other's shared memory
         self.place = ""  # the user's line behind the instruction that is being written
         self.where = ""  # and the one that was written last
         self.places: dict[tuple[Any, int], str] = {}

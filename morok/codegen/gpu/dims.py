@@ -34,7 +34,7 @@ from morok.symbolic.quotients import split_sum
 from morok.symbolic.sets import symbolic
 from morok.symbolic.validity import conjuncts
 
-GRID = (AxisKind.GLOBAL, AxisKind.THREAD)
+GRID = (AxisKind.GLOBAL, AxisKind.THREAD, AxisKind.CLUSTER)
 BLOCK = (AxisKind.LOCAL, AxisKind.WARP, AxisKind.GROUP_REDUCE)
 _LANES = (Ops.VECTORIZE, Ops.GEP, Ops.CAT)  # they put values side by side, and compute nothing
 
@@ -347,7 +347,10 @@ def dims_stage(root: UOp, ctx: Any) -> UOp:
         return _as_loops(root, parallel, machine)
     # blocks start in the order of the grid, and the first of all coordinates changes last
     uneven = {r for n in found for r in ranges(n.src[0])}
-    blocks = sorted((r for r in parallel if r.arg[1] in GRID), key=lambda r: r not in uneven)
+    blocks = sorted(
+        (r for r in parallel if r.arg[1] in GRID),
+        key=lambda r: (r.arg[1] is AxisKind.CLUSTER, r not in uneven),
+    )
     grid = place_all(blocks, slots.rivals(order, GRID), "gidx", machine.global_dims)
     # lanes of a warp are the fastest digit
     mine = sorted((r for r in parallel if r.arg[1] in BLOCK), key=lambda r: r.arg[1] is AxisKind.WARP)

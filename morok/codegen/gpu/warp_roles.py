@@ -7,6 +7,9 @@ A kernel whose rings have roles becomes two or three effects, each inside of a R
                wait until the result's place is empty; put the result there: full
     epilogue:  for tile:         wait until the result is full; read it, compute, store: empty
 
+Blocks of a cluster share tiles: each copies its part of them for all, and so a slot is empty when the
+consumers of all blocks have read it.
+
 What step k of a tile uses is counted through all tiles of a block: slot and phase follow from the count. The
 release of a slot is part of the sum's loop, which stage 11 makes; it finds the barrier's name in the wait.
 """
@@ -15,6 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from morok.codegen.gpu import slots
@@ -31,7 +35,7 @@ from morok.ir.matrix import Products, shared_layout
 from morok.ir.node import UOp, alu, const, make, toposort
 from morok.ir.ops import AxisKind, Op, Ops
 from morok.ir.provenance import place
-from morok.ir.warp_roles import MOST, WARP_GROUP, MBarrierStep, Role, at_first
+from morok.ir.warp_roles import MOST, WARP_GROUP, Box, MBarrierStep, Role, at_first
 from morok.rewrite.engine import substitute
 from morok.rewrite.loops import substitute_open
 from morok.rewrite.observe import change
@@ -42,6 +46,7 @@ from morok.symbolic.tma_boxes import coordinates
 FEW = 24  # registers of a thread that only starts copies: the least there are
 BESIDE = 56  # registers of a thread that multiplies, beside its results
 _BLOCK = (AxisKind.LOCAL, AxisKind.WARP, AxisKind.GROUP_REDUCE)
+_GRID = (AxisKind.GLOBAL, AxisKind.CLUSTER)
 
 
 def _on(op: Op, x: UOp, k: int) -> UOp:
@@ -123,7 +128,10 @@ class Split:
         (self.step,) = {r for n in self.rings for r in ranges(n) if r.arg[1] is AxisKind.REDUCE}
         self.steps = int(self.step.src[0].arg)
         self.tile_loop = _serial(self.rings)
-        self.blocks = tuple(r for r in closed_ranges(self.effect) if r.arg[1] is AxisKind.GLOBAL)
+        self.blocks = tuple(r for r in closed_ranges(self.effect) if r.arg[1] in _GRID)
+        cluster = [r for r in self.blocks if r.arg[1] is AxisKind.CLUSTER]
+        self.rank: UOp | None = cluster[0] if cluster else None  # of a block in its cluster
+        self.beside = 1 if self.rank is None else int(self.rank.src[0].arg)
         self.number = next_number(root)
         self.consumers = _threads(order if self.result is None else toposort(self.result))
         outside = [n for n in toposort(root, stop=self._is_result) if not self._is_result(n)]
@@ -169,7 +177,7 @@ class Split:
     def _set_up(self) -> None:
         """All barriers, and the first instructions of the kernel, which make them ready."""
         groups = self.consumers // WARP_GROUP
-        wanted = [("full", self.depth, 1), ("empty", self.depth, groups)]
+        wanted = [("full", self.depth, 1), ("empty", self.depth, groups * self.beside)]
         if self.result is not None:
             wanted += [("result.full", 1, self.consumers), ("result.empty", 1, self.writers)]
         first = alu(Ops.CMPEQ, special("lidx0", self.total), const(index, 0))
@@ -187,7 +195,8 @@ class Split:
                 for i in range(length)
             ]
         fence = make(Ops.FENCE, void, tuple(inits), Products(0))
-        ready = make(Ops.BARRIER, void, (fence,))
+        # nobody tells a barrier of another block anything before it is there
+        ready = make(Ops.BARRIER, void, (fence,), self.beside if self.beside > 1 else None)
         self.barriers = {name: MBarrier(memory, ready) for name, memory in memories.items()}
 
     def count(self, step: UOp, tile_loop: UOp | None) -> Count:
@@ -211,7 +220,7 @@ class Split:
         copies: list[UOp] = []
         for n in self.rings:
             begin = self.beginnings[n.arg[1]]
-            copies += _copies(n, begin, mapping, count.slot, told, full.at(count.slot, told))
+            copies += _copies(n, begin, mapping, count.slot, told, full.at(count.slot, told), self.rank)
         loops = [mapping[self.step], *([] if tile_loop is None else [tile_loop])]
         body = make(Ops.GROUP, void, tuple(copies))
         return make(Ops.END, void, (body, *loops, *self.blocks, self.producer))
@@ -224,7 +233,11 @@ class Split:
         pending = 1 if self.depth > 1 else 0
         steps = (self.step,) if tile_loop is None else (self.step, tile_loop)
         ready = self.barriers["full"].wait(
-            MBarrierStep("wait", pending, "empty"), count.slot, count.parity(), self.consumer, *steps
+            MBarrierStep("wait", pending, "empty", self.beside),
+            count.slot,
+            count.parity(),
+            self.consumer,
+            *steps,
         )
         for n in toposort(effect):
             if n.op is Ops.INDEX and n.src[0] in rings:
@@ -337,23 +350,55 @@ def _beginning(buffer: UOp) -> list[list[UOp]]:
     return (coordinates if box.walk is None else walk_coordinates)(read, dims, panels, box)
 
 
+def _parts(buffer: UOp, begin: list[list[UOp]], rank: UOp | None) -> tuple[Box, list[tuple[UOp, list[UOp]]]]:
+    """The boxes that one block copies of a tile: what one of them is, and of each where it goes and begins.
+
+    The blocks of a cluster have as many panels of the tile each, or else as many rows of every panel.
+    """
+    box: Box = buffer.arg[2].box
+    blocks: int = buffer.arg[2].blocks
+    panel = box.part[0] * box.part[1]
+    if rank is None:
+        return box, [(const(index, number * panel), at) for number, at in enumerate(begin)]
+    few, rest = divmod(len(begin), blocks)
+    if not rest:
+        found = []
+        for number in range(few):
+            moved = zip(begin[number], begin[number + few], strict=True)
+            at = [alu(Ops.ADD, c, alu(Ops.MUL, rank, alu(Ops.SUB, other, c))) for c, other in moved]
+            found.append((alu(Ops.ADD, const(index, number * panel), _on(Ops.MUL, rank, few * panel)), at))
+        return replace(box, blocks=blocks), found
+    rows = box.part[1] // blocks
+    found = []
+    for number, (column, row, *outer) in enumerate(begin):
+        to = alu(Ops.ADD, const(index, number * panel), _on(Ops.MUL, rank, panel // blocks))
+        found.append((to, [column, alu(Ops.ADD, row, _on(Ops.MUL, rank, rows)), *outer]))
+    return replace(box, part=(box.part[0], rows, *box.part[2:]), blocks=blocks), found
+
+
 def _copies(
-    buffer: UOp, begin: list[list[UOp]], mapping: dict[UOp, UOp], slot: UOp, told: UOp, barrier: UOp
+    buffer: UOp,
+    begin: list[list[UOp]],
+    mapping: dict[UOp, UOp],
+    slot: UOp,
+    told: UOp,
+    barrier: UOp,
+    rank: UOp | None,
 ) -> Sequence[UOp]:
-    """The TMA copies that bring one tile: a box per panel of its rows."""
+    """The TMA copies that bring one tile: a box per panel of its rows, and a block's part of them in a
+    cluster."""
     read = buffer.src[0]
-    box = buffer.arg[2].box
     source = read.src[0]
+    box, parts = _parts(buffer, begin, rank if buffer.arg[2].blocks > 1 else None)
     described = make(Ops.DEFINE_TENSOR_MAP, source.dtype, (source,), box)
     memory = _memory(buffer)
     assert isinstance(memory.dtype, PtrDType)
-    points, panel = _points(buffer), box.part[0] * box.part[1]
+    nbytes = box.part[0] * box.part[1] * read.dtype.itemsize
     out = []
-    for number, at in enumerate(begin):
-        place_ = simplify(_on(Ops.ADD, _on(Ops.MUL, slot, points), number * panel))
+    for to, at in parts:
+        place_ = simplify(alu(Ops.ADD, _on(Ops.MUL, slot, _points(buffer)), to))
         target = make(Ops.INDEX, memory.dtype, (after(memory, told), place_))
         where = [simplify(substitute(c, mapping)) for c in at]
-        nbytes = panel * read.dtype.itemsize
         out.append(make(Ops.ASYNC_COPY, void, (target, described, barrier, *where), nbytes, read.origin))
     return out
 

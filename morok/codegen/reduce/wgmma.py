@@ -76,7 +76,10 @@ def _release(wait: UOp, step: dict[UOp, UOp], done: UOp, gate: UOp | None) -> UO
     base = after(memory, *(s for s in barrier.src[1:] if s not in step), done)
     sources = (base, slot) if gate is None else (base, slot, gate)
     return make(
-        Ops.MBARRIER, void, (make(Ops.INDEX, memory.dtype, sources),), MBarrierStep("arrive", WARP_GROUP)
+        Ops.MBARRIER,
+        void,
+        (make(Ops.INDEX, memory.dtype, sources),),
+        MBarrierStep("arrive", WARP_GROUP, blocks=wait.arg.blocks),
     )
 
 

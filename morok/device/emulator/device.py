@@ -18,7 +18,7 @@ from morok import knobs
 from morok.device.base import Device
 from morok.device.buffer import Array, Buffer
 from morok.device.emulator.memory import Block, GlobalMemory
-from morok.device.emulator.run import Code, Run
+from morok.device.emulator.run import Code, Run, run_cluster
 from morok.device.error_flags import ErrorFlags
 from morok.dtype import int64
 from morok.errors import DeviceError
@@ -102,11 +102,30 @@ class EmulatedKernel:
         count = math.prod(grid)
         # roles wait for one another, which is between the threads of one block
         at_once = 1 if self.code.roles or self.code.uneven else max(1, THREADS_AT_ONCE // math.prod(block))
+        if self.code.cluster > 1:
+            self._clusters(arrays, values, grid, block)
+            return
         for first in range(0, count, at_once):
             few = min(at_once, count - first)
             for memory in arrays.values():
                 memory.start = first * math.prod(block)
             Run(self.code, arrays, values, grid, block, first, few).run()
+
+    def _clusters(
+        self, arrays: dict[int, GlobalMemory], values: Mapping[str, int], grid: list[int], block: list[int]
+    ) -> None:
+        """Cluster after cluster."""
+        size, threads = self.code.cluster, math.prod(block)
+        if grid[0] % size:
+            raise DeviceError(f"{self.name} has {grid[0]} blocks in a row, which are no clusters of {size}")
+
+        def switch(run: Run) -> None:
+            for memory in arrays.values():
+                memory.start = run.first * threads
+
+        for first in range(0, math.prod(grid), size):
+            blocks = range(first, first + size)
+            run_cluster([Run(self.code, arrays, values, grid, block, b, 1) for b in blocks], switch)
 
 
 def lower_for(ast: UOp, machine: Machine, title: str = "") -> UOp:

@@ -1,7 +1,8 @@
 """Warp roles on the emulator: parts of a block that run side by side, mbarriers, TMA copies.
 
 Each role is a coroutine. It runs until it waits for a phase that is not over; then the next one goes on. If
-none can, that is a deadlock, and the error says who waits for what. Blocks run one after the other.
+none can, that is a deadlock, and the error says who waits for what. Blocks run one after the other, those
+of a cluster side by side.
 
 A copy of a box destroys its target when it starts. Its bytes count for its barrier at once, but what it has
 brought is seen only by those who wait for the phase. What has been brought or written must be read before
@@ -10,7 +11,7 @@ somebody puts something else there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, final
 
 import numpy as np
@@ -31,8 +32,37 @@ def is_role(node: UOp) -> bool:
     return node.op is Ops.RANGE and node.arg[1] is AxisKind.ROLE
 
 
-def side_by_side(run: Threads, parts: list[tuple[UOp, int, int]]) -> None:
-    """Runs the stretches of several roles until all are done."""
+def together(runs: Sequence[Threads], parts: Sequence[Iterator[None]]) -> None:
+    """Runs the blocks of a cluster until all are done."""
+    for run in runs:
+        run.cluster = list(runs)
+    alive = list(range(len(runs)))
+    while alive:
+        before = sum(run.progress for run in runs)
+        for i in list(alive):
+            if next(parts[i], True):
+                alive.remove(i)
+                runs[i].progress += 1
+        if alive and sum(run.progress for run in runs) == before:
+            raise Fault(f"is in a deadlock, all blocks of a cluster wait: {waiting(runs[alive[0]])}", 0)
+
+
+def waiting(run: Threads) -> str:
+    """Who waits for what."""
+    found = [f"{c.role.name} waits for {c.waits_for}" for c in run.contexts if c.waits_for]
+    return "; ".join(found) or "for the other blocks"
+
+
+def meet(run: Threads) -> Iterator[None]:
+    """All threads of all blocks of a cluster wait for one another."""
+    run.met += 1
+    run.progress += 1
+    while any(other.met < run.met for other in run.cluster):
+        yield
+
+
+def side_by_side(run: Threads, parts: list[tuple[UOp, int, int]]) -> Iterator[None]:
+    """Runs the stretches of several roles until all are done; stops where other blocks go on first."""
     contexts = [Context(run, node.arg[2]) for node, _, _ in parts]
     _have_registers([context.role for context in contexts])
     steps: list[Iterator[None]] = []
@@ -57,7 +87,11 @@ def side_by_side(run: Threads, parts: list[tuple[UOp, int, int]]) -> None:
                 finish(run)
             moved |= run.progress > progress
             context.active, context.masks = run.active, run.masks
-        if alive and not moved:
+        if alive and not moved and len(run.cluster) > 1:
+            before_others = (run.active, run.masks, run.state, run.context)
+            yield
+            run.active, run.masks, run.state, run.context = before_others
+        elif alive and not moved:
             waits = "; ".join(f"{contexts[i].role.name} waits for {contexts[i].waits_for}" for i in alive)
             raise Fault(f"is in a deadlock, all threads wait: {waits}", contexts[alive[0]].role.first)
     run.active, run.masks, run.state = before
@@ -132,8 +166,27 @@ def mbarrier(run: Threads, node: UOp) -> bool | None:
         _receive(run, barrier)
     else:
         barrier.arrive(threads, what.amount if what.what == "expect" else 0)
+        for other in _others(run, what.blocks):
+            twin = _twin(other, barrier.name, int(threads[0]))
+            twin.arrive_from_another_block(len(threads), int(threads[0]))
+            other.progress += 1
     run.progress += 1
     return None
+
+
+def _others(run: Threads, blocks: int) -> list[Threads]:
+    """The other blocks of the cluster, for what is done in so many of them."""
+    if blocks not in (1, len(run.cluster)):
+        raise Fault(f"does something in {blocks} blocks of a cluster of {len(run.cluster)}", 0)
+    return [other for other in run.cluster if other is not run] if blocks > 1 else []
+
+
+def _twin(other: Threads, name: str, thread: int) -> MBarrier:
+    """The barrier of that name in another block."""
+    for barrier in other.barriers.values():
+        if barrier.name == name:
+            return barrier
+    raise Fault(f"uses {name} of another block, which nobody has set up", thread)
 
 
 def _receive(run: Threads, barrier: MBarrier) -> None:
@@ -239,10 +292,20 @@ def copy_box(run: Threads, node: UOp) -> None:
     flat = data.reshape(-1)
     if flat.dtype != memory.data.dtype:
         flat = flat.view(memory.data.dtype)
+    barrier = _find_mbarrier(run, where, threads)
+    _bring(run, memory, places, flat, barrier, thread)
+    for other in _others(run, described.box.blocks):
+        same = next(m for m in other.shared if m.name == memory.name)
+        _bring(other, same, places, flat, _twin(other, barrier.name, thread), thread)
+
+
+def _bring(
+    run: Threads, memory: SharedMemory, places: Array, data: Array, barrier: MBarrier, thread: int
+) -> None:
+    """A copy into the memory of a block, on its way."""
     _unread(run, memory, places, thread)
     memory.replaced(places, thread)
-    barrier = _find_mbarrier(run, where, threads)
-    barrier.copies.append((memory, places, flat))
+    barrier.copies.append((memory, places, data))
     barrier.bytes -= data.nbytes
     barrier.look()
     run.progress += 1

@@ -9,12 +9,21 @@ ends earlier for some.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import Any, final
 
 import numpy as np
 
-from morok.device.emulator.mbarriers import WARP_ROLE_OPS, done, finish, is_role, mbarrier, side_by_side
+from morok.device.emulator.mbarriers import (
+    WARP_ROLE_OPS,
+    done,
+    finish,
+    is_role,
+    mbarrier,
+    meet,
+    side_by_side,
+    together,
+)
 from morok.device.emulator.memory import Fault, GlobalMemory, Memory, Registers, SharedMemory
 from morok.device.emulator.state import Address, Threads
 from morok.device.emulator.units import UNITS, WARP, check_unread
@@ -48,6 +57,7 @@ class Code:
             elif node.op is Ops.END:
                 self.closing[stack.pop()] = i
         self.roles = any(is_role(n) for n in self.list)
+        self.cluster = next((int(n.arg) for n in self.list if n.op is Ops.BARRIER and n.arg is not None), 1)
         # loops that end sooner in some blocks than in others: they meet at no barrier together
         self.uneven = any(n.op is Ops.RANGE and _is_of_block(n.src[0]) for n in self.list)
         self.specials = {str(n.arg): n for n in self.list if n.op is Ops.SPECIAL}
@@ -82,12 +92,18 @@ class Run(Threads):
 
     def run(self) -> None:
         try:
-            for _ in self.stretch(0, len(self.code.list)):
+            for _ in self.whole():
                 self.fail("waits for a phase that never ends", 0)
-            finish(self)
-            done(self)
         except Fault as fault:
             self.fail(str(fault), fault.thread)
+
+    def whole(self) -> Iterator[None]:
+        """All instructions. Blocks of a cluster end together: what others copy may still be under way."""
+        yield from self.stretch(0, len(self.code.list))
+        finish(self)
+        if len(self.cluster) > 1:
+            yield from meet(self)
+        done(self)
 
     def fail(self, what: str, thread: int) -> None:
         """An error that names the kernel, the instruction and the thread."""
@@ -109,13 +125,16 @@ class Run(Threads):
             if node.op is Ops.RANGE:
                 end = self.code.closing[i]
                 if is_role(node):
-                    end = self.roles(i)
+                    end = yield from self.roles(i)
                 else:
                     yield from self.loop(node, i + 1, end)
                 i = end + 1
                 continue
             self.at = node
-            if node.op is Ops.MBARRIER:
+            if node.op is Ops.BARRIER and node.arg is not None:
+                self.barrier(node)
+                yield from meet(self)
+            elif node.op is Ops.MBARRIER:
                 while mbarrier(self, node) is False:
                     yield
                     self.at = node
@@ -123,7 +142,7 @@ class Run(Threads):
                 self.step(node)
             i += 1
 
-    def roles(self, first: int) -> int:
+    def roles(self, first: int) -> Generator[None, None, int]:
         """All roles from here on, side by side; where the last of them ends."""
         parts = []
         i = first
@@ -133,7 +152,7 @@ class Run(Threads):
             i = end + 1
         for memory in self.shared:
             memory.fresh = np.zeros(memory.size, dtype=np.bool_)
-        side_by_side(self, parts)
+        yield from side_by_side(self, parts)
         return i - 1
 
     def step(self, node: UOp) -> None:
@@ -326,6 +345,27 @@ class Run(Threads):
             self.values[node] = self.values[node.src[0]]
 
 
+def run_cluster(runs: Sequence[Run], switch: Callable[[Run], None]) -> None:
+    """Blocks of a cluster, side by side; `switch` is told which one goes on."""
+
+    current = runs[0]
+
+    def steps(run: Run) -> Iterator[None]:
+        nonlocal current
+        whole = run.whole()
+        while True:
+            current = run
+            switch(run)
+            if next(whole, True):
+                return
+            yield
+
+    try:
+        together(runs, [steps(run) for run in runs])
+    except Fault as fault:
+        current.fail(str(fault), fault.thread)
+
+
 _HANDLERS: dict[Op, Callable[[Run, UOp], None]] = {
     Ops.DEFINE_GLOBAL: Run.define_global,
     Ops.DEFINE_VAR: Run.define_variable,
@@ -345,4 +385,4 @@ _HANDLERS: dict[Op, Callable[[Run, UOp], None]] = {
     Ops.AFTER: Run.after,
 }
 
-__all__ = ["Address", "Code", "Run"]
+__all__ = ["Address", "Code", "Run", "run_cluster"]

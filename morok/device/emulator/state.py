@@ -55,6 +55,13 @@ class MBarrier:
         self.threads.append(threads)
         self.look()
 
+    def arrive_from_another_block(self, count: int, thread: int) -> None:
+        """Arrivals of threads whose own memory this block does not see."""
+        if count > self.left:
+            raise Fault(f"arrives at {self.name} of another block, where everybody is already", thread)
+        self.left -= count
+        self.look()
+
     def look(self) -> None:
         """The phase is over once all have arrived, and all bytes."""
         if self.left == 0 and self.bytes == 0:
@@ -100,6 +107,8 @@ class Threads(ABC):
         self.contexts: list[Context] = []  # of roles
         self.context: Context | None = None  # the one that runs
         self.progress = 0  # counts what others may have waited for
+        self.cluster: list[Threads] = [self]  # blocks that share tiles, by rank; this one among them
+        self.met = 0  # how often it has come to where all blocks of the cluster meet
 
     @abstractmethod
     def stretch(self, start: int, stop: int) -> Iterator[None]:

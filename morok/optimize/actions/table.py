@@ -23,6 +23,7 @@ from morok.optimize.actions import (
     back_to_back_gemm,
     cache_result,
     cache_row,
+    cluster,
     edges,
     halo,
     online,
@@ -96,6 +97,7 @@ ACTIONS: dict[str, Action] = {
         Action("TILE_UNIT", tile_unit.can_use_tiles, tile_unit.use_tiles),
         Action("TC", back_to_back_gemm.can_use, back_to_back_gemm.use),
         Action("WARP_SPECIALIZE", warp_specialize.can_warp_specialize, warp_specialize.warp_specialize),
+        Action("CLUSTER", cluster.can_cluster, cluster.cluster),
         Action("PERSISTENT", warp_specialize.can_be_persistent, warp_specialize.persistent),
     )
 }

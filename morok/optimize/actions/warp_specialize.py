@@ -40,7 +40,9 @@ _THREADS = (AxisKind.LOCAL, AxisKind.WARP, AxisKind.GROUP_REDUCE)
 
 def refuses(loops: Loops, opt: Opt) -> str | None:
     """Why nothing else can be done to a kernel: its tiles have been divided among threads."""
-    if opt.name != "PERSISTENT" and any(o.name == "WARP_SPECIALIZE" for o in applied(loops.ast)):
+    if opt.name not in ("PERSISTENT", "CLUSTER") and any(
+        o.name == "WARP_SPECIALIZE" for o in applied(loops.ast)
+    ):
         return "threads have roles already; what is done to tiles comes before"
     return None
 
