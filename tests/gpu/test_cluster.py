@@ -1,4 +1,4 @@
-"""Clusters: neighbouring blocks that share tiles. Against NumPy, and against an emulator that looks closely."""
+"""Clusters: neighbouring blocks that share tiles. Against NumPy, on an emulator that looks closely."""
 
 from __future__ import annotations
 
@@ -26,11 +26,12 @@ from tests.gpu.test_warp_specialize import built
 from tests.optimize.plans import Planned, an_h200, empty, planned
 
 assert HOST.products is not None
-# few multiprocessors, so that blocks stay; and a second cache that is slow to ask, so that all tiles are shared
+# few multiprocessors, so that blocks stay; a second cache that is slow to ask, so that all tiles are shared
 FOUR = replace(HOST, cores=4, products=replace(HOST.products, line_rate=0.01))
 
 ORDERS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "NN": lambda a, b: a @ b, "NT": lambda a, b: a @ b.T, "TN": lambda a, b: a.T @ b, "TT": lambda a, b: a.T @ b.T,
+    "NN": lambda a, b: a @ b, "NT": lambda a, b: a @ b.T,
+    "TN": lambda a, b: a.T @ b, "TT": lambda a, b: a.T @ b.T,
 }  # fmt: skip
 
 
@@ -168,7 +169,7 @@ def test_what_is_left_out_is_seen(change: Callable[[UOp], UOp | None], said: str
 
 
 def test_text() -> None:
-    ast, good = kernel()
+    _, good = kernel()
     program = render(lower(good, TARGET), "k")
     assert "__cluster_dims__(2, 1, 1)" in program.text and ".multicast::cluster" in program.text
     assert program.text.count("barrier.cluster.wait") == 2  # before others are told something, and at the end
