@@ -53,7 +53,6 @@ class Problem:
 # How threads share the work: all do everything; a producer warp group copies the tiles; and another one has
 # the epilogue.
 UNIFORM, PRODUCER, EPILOGUE = -1, 0, 1
-TOGETHER = 1.03  # what blocks lose that go in step
 NARROW = 128  # columns of a tile below which it is slower if others write
 
 
@@ -61,8 +60,7 @@ def sharing_blocks(problem: Problem, shape: BlockTile, machine: Machine, roles: 
     """How many neighbouring blocks had best be a cluster, which shares the tiles of columns."""
     if roles == UNIFORM or problem.rows <= shape.rows or machine.cluster < 2:
         return 1
-    alone, shared = (clocks(problem, shape, machine, roles, n) for n in (1, machine.cluster))
-    return machine.cluster if shared * TOGETHER < alone else 1
+    return min((1, machine.cluster), key=lambda n: clocks(problem, shape, machine, roles, n))
 
 
 def clocks(
@@ -82,7 +80,7 @@ def clocks(
     tiles *= -(-problem.columns // shape.columns) * problem.others
     points = shape.rows * shape.columns
     inside = points * problem.steps / (problem.rate * shape.worth * worth)
-    if roles != UNIFORM:  # one warp asks for everything, and has nothing to do but to wait for it
+    if problem.lanes > 1:  # units are fast enough to wait for the second cache
         lines = shape.rows * problem.row_lines + shape.columns * problem.column_lines / cluster
         inside = max(inside, rounds * lines / rates.line_rate)
     if problem.lanes == 1:  # threads that multiply by themselves hide what others of them wait for
@@ -93,6 +91,12 @@ def clocks(
     moved = problem.output_bytes + problem.read_bytes
     outside = points * moved / rates.store_rate + rates.latency
     after = points * problem.after / rates.other_rate
+    if cluster > 1:  # blocks go in step: what one does beside multiplying, the others wait for
+        inside, outside, after = (
+            inside * rates.together[0],
+            outside * rates.together[1],
+            after * rates.together[1],
+        )
     if roles != UNIFORM:  # one block, which has a multiprocessor for itself
         blocks = 1
     turns = -(-tiles // max(1, machine.cores // cluster * cluster))

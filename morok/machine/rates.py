@@ -190,6 +190,7 @@ class Products:
     writers: float  # the part of other operations' rate that these threads have, which are few
     # Lines of the second cache that an engine asks for: a row of a tile that begins within a line is two.
     line_rate: float
+    together: tuple[float, float]  # the time of blocks that share tiles: of the inner loop, and of the rest
 
 
 @final
