@@ -188,8 +188,8 @@ class Products:
     bring: tuple[float, float]  # where a group of threads brings the tiles,
     write: tuple[float, float]  # and where another one also writes the results
     writers: float  # the part of other operations' rate that these threads have, which are few
-    # Lines of the second cache that an engine asks for: a row of a tile that begins within a line is two.
-    line_rate: float
+    # Lines of the second cache that threads, and an engine, ask for; a row that begins within a line is two.
+    line_rates: tuple[float, float]
     together: tuple[float, float]  # the time of blocks that share tiles: of the inner loop, and of the rest
 
 

@@ -27,7 +27,7 @@ from tests.optimize.plans import Planned, an_h200, empty, planned
 
 assert HOST.products is not None
 # few multiprocessors, so that blocks stay; a second cache that is slow to ask, so that all tiles are shared
-FOUR = replace(HOST, cores=4, products=replace(HOST.products, line_rate=0.01))
+FOUR = replace(HOST, cores=4, products=replace(HOST.products, line_rates=(0.01, 0.01)))
 
 ORDERS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "NN": lambda a, b: a @ b, "NT": lambda a, b: a @ b.T,
