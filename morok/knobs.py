@@ -17,7 +17,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from pathlib import Path
 from threading import Lock
 from typing import Any, Generic, NoReturn, TypeVar
 
@@ -327,7 +326,8 @@ def run_name() -> str:
         return "-".join(step)
     parent = os.getppid()  # who has started them; a number that comes again has begun at another time
     try:
-        began = Path(f"/proc/{parent}/stat").read_text().rpartition(")")[2].split()[19]
+        with open(f"/proc/{parent}/stat", encoding="utf-8", errors="replace") as file:
+            began = file.read().rpartition(")")[2].split()[19]
     except (OSError, IndexError):
         began = os.environ.get("TORCHELASTIC_RUN_ID", "").replace("/", "_")
     return f"{os.getuid()}-{parent}-{began}"
@@ -335,7 +335,7 @@ def run_name() -> str:
 
 def _cache_home() -> str:
     home = os.environ.get("XDG_CACHE_HOME")
-    return str((Path(home) if home else Path.home() / ".cache") / "morok")
+    return os.path.join(home or os.path.join(os.path.expanduser("~"), ".cache"), "morok")
 
 
 DEBUG = Knob(

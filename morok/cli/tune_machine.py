@@ -181,6 +181,7 @@ def measure(machine: Machine, threads: int, rounds: int = 40) -> Probes:
 
 def run() -> int:
     """Measures, writes the file, and says what has changed."""
+    from morok.device.cpu.device import cpu_machine_key
     from morok.device.cpu.llvm import host
     from morok.device.cpu.threads import thread_count
     from morok.machine import choose
@@ -198,6 +199,7 @@ def run() -> int:
     path.write_text(as_file(after, shipped.name, here), encoding="utf-8")
     source.cache_clear()
     choose.cpu_machine.cache_clear()
+    cpu_machine_key.cache_clear()
     print(f"{'rate':<18} {'before':>10} {'after':>10}")
     for name, old, new in changes(machine, after):
         print(f"{name:<18} {old:>10.4g} {new:>10.4g}")

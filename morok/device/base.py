@@ -42,6 +42,11 @@ class Device(ABC):
         """What the compiler knows of it; kernels run here as they leave the scheduler unless it says more."""
         return load("interpreter")
 
+    @property
+    def machine_key(self) -> str:
+        """The key of the machine, which another process may have kept."""
+        return self.machine.key
+
     @abstractmethod
     def compile(self, ast: UOp, name: str) -> Program:
         """The kernel `ast`, ready to run; `name` is for messages and profiles."""

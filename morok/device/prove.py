@@ -17,9 +17,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import field
 from functools import cache
-from hashlib import blake2b
 from math import inf
-from pathlib import Path
 from typing import Any, final
 
 import morok
@@ -27,6 +25,7 @@ from morok import knobs
 from morok.dtype import DType
 from morok.dtype.records import record
 from morok.errors import CompileError
+from morok.ir.digest import blake2b
 from morok.ir.node import UOp, alu, make
 from morok.ir.ops import Op, Ops
 from morok.ir.provenance import place
@@ -115,6 +114,8 @@ def without_report() -> None:
 
 @cache
 def _version() -> str:
+    from pathlib import Path
+
     root = Path(morok.__file__).parent / "proof"
     state = blake2b(digest_size=8)
     for path in sorted(root.rglob("*.py")):

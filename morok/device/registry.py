@@ -79,4 +79,4 @@ def _open(name: str) -> Device:
     raise DeviceError(f"there is no device {name!r}; there are {', '.join(DEVICES)}")
 
 
-found_by(lambda name: get_device(name).machine)
+found_by(lambda name: get_device(name).machine, lambda name: get_device(name).machine_key)

@@ -19,14 +19,16 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable
-from hashlib import blake2b
-from pathlib import Path
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 from morok import knobs
 from morok.device.compiled import Compiled, with_facts
 from morok.device.version import compiler_version, kept_by
 from morok.forks import Held
+from morok.ir.digest import blake2b
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 _LIMIT = 1 << 29  # bytes of the file; the older half goes when it is larger
 _BUSY = 5.0  # seconds to wait for another process that writes
@@ -47,10 +49,10 @@ def _hash(key: str, facts: str, code: bytes) -> bytes:
     return state.digest()
 
 
-def _checked_size(path: Path) -> int:
+def _checked_size(path: str) -> int:
     """The size of a file, 0 if there is none; raises if somebody else could have written it."""
     try:
-        found = path.lstat()
+        found = os.lstat(path)
     except FileNotFoundError:
         return 0
     mode = stat.S_IMODE(found.st_mode)
@@ -61,7 +63,7 @@ def _checked_size(path: Path) -> int:
     if mode & 0o022:
         raise Untrusted(f"{path} can be written by others; remove it")
     if mode & 0o077:
-        path.chmod(0o600)
+        os.chmod(path, 0o600)
     return found.st_size
 
 
@@ -74,8 +76,8 @@ class DiskStore:
     """Compiled kernels by key. Opened when it is first used, by each process and in each thread's turn."""
 
     def __init__(self, directory: str) -> None:
-        self.directory = Path(directory)
-        self.path = self.directory / "kernels.sqlite"
+        self._directory = directory
+        self._file = os.path.join(directory, "kernels.sqlite")
         self._connection: sqlite3.Connection | None = None
         self._closer: weakref.finalize[..., Any] | None = None  # nobody forgets to close it
         self._broken = False
@@ -92,7 +94,7 @@ class DiskStore:
             facts, code, check = row
             sound = isinstance(facts, str) and isinstance(code, bytes)
             if not sound or _hash(key, facts, code) != check:
-                self._say(f"an entry of {self.path} was damaged; it is built again")
+                self._say(f"an entry of {self._file} was damaged; it is built again")
                 self._guarded(lambda c: c.execute("delete from kernels where key = ?", (key,)))
                 return None
             return with_facts(facts, code)
@@ -122,7 +124,7 @@ class DiskStore:
             plan, check = row
             if isinstance(plan, bytes) and _hash(key, "", plan) == check:
                 return plan
-            self._say(f"an entry of {self.path} was damaged; it is made again")
+            self._say(f"an entry of {self._file} was damaged; it is made again")
             self._guarded(lambda c: c.execute("delete from plans where key = ?", (key,)))
             return None
 
@@ -144,7 +146,7 @@ class DiskStore:
             found, check = row
             if isinstance(found, str) and _hash(key, found, b"") == check:
                 return found
-            self._say(f"an entry of {self.path} was damaged; it is searched for again")
+            self._say(f"an entry of {self._file} was damaged; it is searched for again")
             self._guarded(lambda c: c.execute("delete from searches where key = ?", (key,)))
             return None
 
@@ -198,7 +200,7 @@ class DiskStore:
                 self._close()
                 damaged = not isinstance(error, sqlite3.OperationalError)
                 if damaged and attempt == 0 and self._remove():
-                    self._say(f"{self.path} was damaged and has been removed")
+                    self._say(f"{self._file} was damaged and has been removed")
                     continue
                 if "locked" in str(error):
                     return None  # somebody writes for long: this time without the store
@@ -207,19 +209,32 @@ class DiskStore:
                 self._give_up(error)
         return None
 
+    @property
+    def directory(self) -> Path:
+        """Where it is."""
+        from pathlib import Path  # few processes need it, and it takes as long to load as a kernel
+
+        return Path(self._directory)
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+        return self.directory / os.path.basename(self._file)
+
     def _open(self) -> sqlite3.Connection:
         if self._connection is not None:
             return self._connection
-        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if self.directory.stat().st_uid != os.getuid():
-            raise Untrusted(f"{self.directory} belongs to somebody else")
-        if stat.S_IMODE(self.directory.stat().st_mode) & 0o077:
-            self.directory.chmod(0o700)
+        os.makedirs(self._directory, 0o700, exist_ok=True)
+        found = os.stat(self._directory)
+        if found.st_uid != os.getuid():
+            raise Untrusted(f"{self._directory} belongs to somebody else")
+        if stat.S_IMODE(found.st_mode) & 0o077:
+            os.chmod(self._directory, 0o700)
         if max(map(_checked_size, self._files)) > _LIMIT:
             self._remove()
-        if not self.path.exists():  # so that it never has another mode
-            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600))
-        connection = sqlite3.connect(self.path, timeout=_BUSY, isolation_level=None, check_same_thread=False)
+        if not os.path.exists(self._file):  # so that it never has another mode
+            os.close(os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600))
+        connection = sqlite3.connect(self._file, timeout=_BUSY, isolation_level=None, check_same_thread=False)
         # The entries verify themselves, so a crash of the machine may cost some of them.
         try:
             connection.execute("pragma synchronous = off")
@@ -233,17 +248,15 @@ class DiskStore:
         return connection
 
     @property
-    def _files(self) -> list[Path]:
+    def _files(self) -> list[str]:
         """The file, and those from which SQLite would repair it."""
-        return [
-            self.path,
-            *(self.path.with_name(self.path.name + end) for end in ("-journal", "-wal", "-shm")),
-        ]
+        return [self._file, *(self._file + end for end in ("-journal", "-wal", "-shm"))]
 
     def _remove(self) -> bool:
         try:
             for path in self._files:
-                path.unlink(missing_ok=True)
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(path)
         except OSError:
             return False
         return True

@@ -13,11 +13,10 @@ import re
 import time
 from collections.abc import Callable, Mapping
 from functools import cache
-from hashlib import blake2b
-from pathlib import Path
 from typing import Protocol
 
 import morok
+from morok.ir.digest import blake2b
 
 # Where compiling begins: a graph becomes kernels, and kernels code of a device.
 ENTRIES = ("morok.schedule.schedule", "morok.device.cpu.device", "morok.device.cuda.device")
@@ -29,7 +28,7 @@ _ONLY_TYPES = re.compile(rb"\nif TYPE_CHECKING:[^\n]*(?:\n(?: [^\n]*)?)+")
 _NAME = re.compile(rb"\w+")
 
 
-def import_closure(root: Path, entries: tuple[str, ...] = ENTRIES) -> dict[str, bytes]:
+def import_closure(root: str | os.PathLike[str], entries: tuple[str, ...] = ENTRIES) -> dict[str, bytes]:
     """The modules of the package at `root` that the entries need, with their source."""
     files = _files(str(root))
     found: dict[str, bytes] = {}
@@ -110,7 +109,14 @@ def file_times(root: str) -> tuple[str, float]:
     return state.hexdigest(), last
 
 
-def version_of(root: Path, kept: KeptVersions | None, entries: tuple[str, ...] = ENTRIES) -> str:
+def is_settled(last: float) -> bool:
+    """Whether files that were changed last at this time cannot change again without another time."""
+    return last + _SETTLED < time.time()
+
+
+def version_of(
+    root: str | os.PathLike[str], kept: KeptVersions | None, entries: tuple[str, ...] = ENTRIES
+) -> str:
     """The hash of the package's source: kept for files that nobody has changed since, or read now."""
     try:
         key, last = file_times(str(root))
@@ -122,7 +128,7 @@ def version_of(root: Path, kept: KeptVersions | None, entries: tuple[str, ...] =
     if known is not None:
         return known
     found = digest(import_closure(root, entries))
-    if kept is not None and last + _SETTLED < time.time() and key.startswith(file_times(str(root))[0]):
+    if kept is not None and is_settled(last) and key.startswith(file_times(str(root))[0]):
         kept.put_version(key, found)
     return found
 
@@ -131,11 +137,11 @@ def version_of(root: Path, kept: KeptVersions | None, entries: tuple[str, ...] =
 def compiler_version() -> str:
     """The release and a hash of the compiler's own source."""
     kept = None if _kept is None else _kept()
-    return f"{morok.__version__}-{version_of(Path(morok.__file__).parent, kept)}"
+    return f"{morok.__version__}-{version_of(os.path.dirname(morok.__file__), kept)}"
 
 
 @cache
 def source_version(module: str) -> str:
     """A hash of the source of a module and of all that it imports."""
     kept = None if _kept is None else _kept()
-    return version_of(Path(morok.__file__).parent, kept, (module,))
+    return version_of(os.path.dirname(morok.__file__), kept, (module,))

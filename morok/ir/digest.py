@@ -7,10 +7,15 @@ and nothing else: no provenance, no addresses, no op numbers. Caches on disk are
 from __future__ import annotations
 
 from collections.abc import Iterable
-from hashlib import blake2b
 
 from morok.ir.args import encode_arg
 from morok.ir.node import UOp, set_digest
+
+try:
+    from _blake2 import blake2b as blake2b  # hashlib's own; it loads OpenSSL as well, which takes 4 ms
+except ImportError:
+    from hashlib import blake2b as blake2b
+
 
 _SIZE = 20
 _FORMAT = b"morok.1"  # change it when the encoding changes, so that old cache entries are not found

@@ -6,17 +6,20 @@ sizes of caches, shared memory.
 
 from __future__ import annotations
 
+import os
 import warnings
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from morok import knobs
 from morok.errors import MachineError
-from morok.machine.files import DATA, Source, load, source, sources
+from morok.machine.files import Source, data, load, source, sources
 from morok.machine.machine import Machine
 from morok.machine.processor import Processor, cache_bytes
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 GENERIC = "generic"
 EMULATED = "emulator"
@@ -25,6 +28,8 @@ FIRST_GPU = "sm_80"  # older ones have none of what kernels for GPUs are made of
 
 def fitted_path(name: str) -> Path:
     """Where rates that were fitted on this very machine are looked for, by the processor's name."""
+    from pathlib import Path
+
     return Path(knobs.CACHE_DIR.value) / "machines" / f"{name}.toml"
 
 
@@ -42,7 +47,7 @@ def source_of(processor: Processor) -> Source:
 
 def shipped_source(processor: Processor) -> Source:
     """The same among the files that come along."""
-    own = DATA / "cpu" / f"{processor.cpu}.toml"
+    own = data() / "cpu" / f"{processor.cpu}.toml"
     if own.exists() and _describes(source(str(own)), processor) and "cpu" in source(str(own)).match:
         return source(str(own))  # the others need not be read
     fitting = [found for found in sources("cpu") if _describes(found, processor)]
@@ -57,6 +62,26 @@ def _describes(found: Source, processor: Processor) -> bool:
 
 def _precision(found: Source) -> tuple[bool, int]:
     return "cpu" in found.match, len(found.match.get("features", ()))
+
+
+def machine_files(processor: Processor) -> tuple[str, float]:
+    """All that `cpu_machine` reads: names, sizes and times of files, and what the system says of caches; and
+    when the last of the files was changed."""
+    found: list[object] = [cache_bytes(1, 0), cache_bytes(2, 0)]
+    last = 0.0
+    folders = [os.path.join(os.path.dirname(__file__), "data")]
+    files = [os.path.join(knobs.CACHE_DIR.value, "machines", f"{processor.cpu}.toml")]
+    while folders:
+        for entry in os.scandir(folders.pop()):
+            (folders if entry.is_dir() else files).append(entry.path)
+    for path in sorted(files):
+        try:
+            said = os.stat(path)
+        except OSError:
+            continue
+        found.append((path, said.st_size, said.st_mtime_ns, said.st_ctime_ns, said.st_ino))
+        last = max(last, said.st_mtime, said.st_ctime)
+    return repr(found), last
 
 
 @cache

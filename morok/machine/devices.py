@@ -16,22 +16,35 @@ from morok.machine.files import load
 from morok.machine.machine import Machine
 
 _MADE_FOR = {"CPU": "generic", "CUDA": "sm_90", "EMULATOR": "emulator"}  # anything else: the interpreter
-_finders: list[Callable[[str], Machine]] = []
+_finders: list[tuple[Callable[[str], Machine], Callable[[str], str]]] = []
 
 
-def found_by(finder: Callable[[str], Machine]) -> None:
-    """From now on a function is asked first, which may raise a MorokError where there is no such device."""
-    _finders[:] = [finder]
+def found_by(finder: Callable[[str], Machine], keys: Callable[[str], str] | None = None) -> None:
+    """From now on a function is asked first, which may raise a MorokError where there is no such device.
+
+    `keys` finds the keys of machines, where that is quicker.
+    """
+    _finders[:] = [(finder, keys or (lambda name: finder(name).key))]
 
 
 def machine_of(device: str) -> Machine:
     """What runs the kernels of a device."""
-    for finder in _finders:
+    for finder, _ in _finders:
         try:
             return finder(device)
         except MorokError:
             pass
     return load(_MADE_FOR.get(device.partition(":")[0], "interpreter"))
+
+
+def machine_key(device: str) -> str:
+    """The key of what runs the kernels of a device."""
+    for _, keys in _finders:
+        try:
+            return keys(device)
+        except MorokError:
+            pass
+    return machine_of(device).key
 
 
 def main_machine(order: Iterable[UOp]) -> Machine:

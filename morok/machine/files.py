@@ -16,9 +16,8 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from fnmatch import fnmatch
 from functools import cache
-from pathlib import Path
 from types import UnionType
-from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args, get_origin, get_type_hints
 
 from morok.dtype import DType, parse
 from morok.errors import MachineError
@@ -27,7 +26,9 @@ from morok.ir.ops import Op, Ops
 from morok.machine.machine import BASIC_OPS, Machine
 from morok.machine.processor import Processor
 
-DATA = Path(__file__).parent / "data"
+if TYPE_CHECKING:
+    from pathlib import Path
+
 _SPECIAL = ("base", "match", "feature", "llvm", "probes")
 
 
@@ -61,14 +62,21 @@ class Source(NamedTuple):
         return made
 
 
+def data() -> Path:
+    """Where the files are that come along."""
+    from pathlib import Path  # few processes read a file of a machine
+
+    return Path(__file__).parent / "data"
+
+
 def names() -> list[str]:
     """The machines that come along."""
-    return sorted(path.stem for path in DATA.rglob("*.toml"))
+    return sorted(path.stem for path in data().rglob("*.toml"))
 
 
 def sources(family: str) -> list[Source]:
     """All machines of a family that come along."""
-    return [source(str(path)) for path in sorted((DATA / family).glob("*.toml"))]
+    return [source(str(path)) for path in sorted((data() / family).glob("*.toml"))]
 
 
 @cache
@@ -100,8 +108,10 @@ def _is_path(name: str | None) -> bool:
 
 def _path(name: str) -> Path:
     if _is_path(name):
+        from pathlib import Path
+
         return Path(name).expanduser()
-    for path in DATA.rglob(f"{name}.toml"):
+    for path in data().rglob(f"{name}.toml"):
         return path
     known = ", ".join(names())
     raise MachineError(f"there is no machine {name!r}; there are {known}, or give the path of a .toml file")

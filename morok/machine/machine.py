@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from dataclasses import field, fields, is_dataclass
 from functools import cached_property
-from hashlib import blake2b
 from typing import Any, final
 
 from morok.dtype import FLOATS, DType, float32, float64
 from morok.dtype.records import record
+from morok.ir.digest import blake2b
 from morok.ir.matrix import MatrixUnit, TileUnit
 from morok.ir.ops import Op, Ops
 from morok.machine.rates import Attention, Grid, OpCosts, Products, Rates, Scatters, Splits

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from functools import cache
-from pathlib import Path
 from typing import final
 
 from morok.dtype.records import record
 
-_CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
+_CACHES = "/sys/devices/system/cpu/cpu0/cache"
 _UNITS = {"K": 1 << 10, "M": 1 << 20}
 
 
@@ -31,14 +31,18 @@ class Processor:
         return frozenset(f[1:] for f in self.features.split(",") if f.startswith("+"))
 
 
+def _said(entry: str, name: str) -> str:
+    with open(os.path.join(_CACHES, entry, name), encoding="utf-8") as file:
+        return file.read().strip()
+
+
 @cache
 def cache_bytes(level: int, otherwise: int) -> int:
     """The size of a core's data cache; what the caller thinks where the system does not tell."""
     try:
-        for entry in sorted(_CACHES.glob("index*")):
-            kind = (entry / "type").read_text().strip()
-            if int((entry / "level").read_text()) == level and kind in ("Data", "Unified"):
-                text = (entry / "size").read_text().strip()
+        for entry in sorted(name for name in os.listdir(_CACHES) if name.startswith("index")):
+            if int(_said(entry, "level")) == level and _said(entry, "type") in ("Data", "Unified"):
+                text = _said(entry, "size")
                 return int(text[:-1]) * _UNITS[text[-1]]
     except (OSError, ValueError, KeyError):
         pass

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, final
 
 from morok.device.buffer import Buffer
 from morok.errors import DeviceError
+from morok.ir.digest import blake2b
 from morok.ir.node import UOp
 from morok.runtime.launch import PlanLaunch, native_launch
 

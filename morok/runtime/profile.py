@@ -18,11 +18,13 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 from morok import knobs
 from morok.dtype.records import record
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @final
@@ -122,6 +124,8 @@ class Profile:
             }
             for e in self.events
         ]
+        from pathlib import Path
+
         Path(path).write_text(json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}), encoding="utf-8")
 
 

@@ -108,10 +108,10 @@ def np_float():  # type: ignore[no-untyped-def]
 
 def test_options_and_compiler_are_part_of_the_key() -> None:
     device = CPU()
-    one = kernel_key(add(4), device.machine)
-    assert one == kernel_key(add(4), device.machine) and one != kernel_key(add(5), device.machine)
+    one = kernel_key(add(4), device.machine_key)
+    assert one == kernel_key(add(4), device.machine_key) and one != kernel_key(add(5), device.machine)
     with knobs.override(NOOPT=True):
-        assert kernel_key(add(4), device.machine) != one
+        assert kernel_key(add(4), device.machine_key) != one
     assert compiler_version() in one
 
 

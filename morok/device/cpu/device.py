@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from itertools import cycle, islice
 from typing import TYPE_CHECKING, final
 
@@ -24,14 +24,14 @@ from morok.device.cpu.llvm import assemble, binding, compile_assembly, compile_o
 from morok.device.cpu.threads import available_cores, thread_count, thread_pool
 from morok.device.processes import can_fork, shared_out
 from morok.device.prove import proof_key, stored_verdict
-from morok.device.store import kernel_store
-from morok.device.version import compiler_version
+from morok.device.store import disk_store, kernel_store
+from morok.device.version import compiler_version, is_settled
 from morok.ir.checks import count_buffers
-from morok.ir.digest import hexdigest
+from morok.ir.digest import blake2b, hexdigest
 from morok.ir.memory import written_in
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import Ops
-from morok.machine.choose import cpu_machine, named, named_processor
+from morok.machine.choose import cpu_machine, machine_files, named, named_processor
 from morok.machine.machine import Machine
 from morok.machine.processor import Processor, cache_bytes
 from morok.rewrite.keep import drop_nodes, keep_nodes
@@ -46,10 +46,10 @@ Optimiser = Callable[[UOp, Machine], UOp]
 _FEW = 3  # kernels that are not worth another process
 
 
-def kernel_key(ast: UOp, machine: Machine) -> str:
-    """Everything that decides about the machine code of a kernel."""
+def kernel_key(ast: UOp, machine: str) -> str:
+    """Everything that decides about the machine code of a kernel. `machine` is the key of the machine."""
     options = ";".join(f"{name}={value}" for name, value in knobs.cache_key())
-    return f"{compiler_version()}|{hexdigest(ast)}|{machine.key}|{options}{proof_key()}"
+    return f"{compiler_version()}|{hexdigest(ast)}|{machine}|{options}{proof_key()}"
 
 
 def program_of(ast: UOp, machine: Machine, optimise: Optimiser | None = None, title: str = "") -> Program:
@@ -155,21 +155,28 @@ class CPU(Device):
         return cpu_machine(host(), thread_count()) if other is None else replace(other, cores=thread_count())
 
     @property
+    def machine_key(self) -> str:
+        """The machine's key: a process that finds its kernels needs to know nothing else of it."""
+        return self.machine.key if named("cpu") is not None else cpu_machine_key(host(), thread_count())
+
+    @property
     def processor(self) -> Processor:
         """What LLVM makes code for."""
         return named_processor() or host()
 
     def compile(self, ast: UOp, name: str) -> Kernel:
         """The kernel: from the disk, or lowered and compiled now."""
-        processor, machine = self.processor, self.machine
+        processor = self.processor
         if not runs_here(processor):
             return self._elsewhere(ast, name)
         store = kernel_store()
-        key = kernel_key(ast, machine)
+        key = kernel_key(ast, self.machine_key)
         found = None if store is None else store.get(key)
         if found is not None:
             stored_verdict()
             return Kernel(found, name, from_disk=True)
+        machine = self.machine
+        key = kernel_key(ast, machine.key)  # a file of it may have been written meanwhile
         facts, make = lower_kernel(ast, processor, machine, self.optimise, name)
 
         def code() -> bytes:
@@ -182,14 +189,18 @@ class CPU(Device):
 
     def compile_all(self, kernels: Sequence[tuple[UOp, str]]) -> dict[UOp, Kernel]:
         """Kernels that are not on disk, on all cores; none if there are few of them."""
-        processor, machine = self.processor, self.machine
+        processor = self.processor
         asked = knobs.COMPILE_PROCESSES.value or available_cores()
         if asked < 2 or len(kernels) < _FEW or not can_fork() or not runs_here(processor) or _is_watched():
             return {}
         store = kernel_store()
-        keys = {ast: kernel_key(ast, machine) for ast, _ in kernels}
+        key = self.machine_key
+        keys = {ast: kernel_key(ast, key) for ast, _ in kernels}
         missing = [(ast, name) for ast, name in kernels if store is None or not store.has(keys[ast])]
         if len(missing) < _FEW:
+            return {}
+        machine = self.machine
+        if machine.key != key:
             return {}
         load_compiler()  # once, instead of in each of them
         missing.sort(key=lambda kernel: -len(toposort(kernel[0])))  # nobody waits for a long one at the end
@@ -268,6 +279,21 @@ class CPU(Device):
             return time.perf_counter() - started
 
         return seconds
+
+
+@cache
+def cpu_machine_key(processor: Processor, cores: int) -> str:
+    """`cpu_machine(…).key`: kept beside all that it can depend on, or found by making the machine."""
+    store = disk_store()
+    files, last = machine_files(processor)
+    said = f"{compiler_version()} {processor.triple} {processor.cpu} {processor.features} {cores} {files}"
+    known = f"machine|{blake2b(said.encode(), digest_size=16).hexdigest()}"
+    found = None if store is None else store.get_version(known)
+    if found is None:
+        found = cpu_machine(processor, cores).key
+        if store is not None and is_settled(last):
+            store.put_version(known, found)
+    return found
 
 
 def _is_watched() -> bool:

@@ -13,7 +13,6 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
-from hashlib import blake2b
 from importlib.util import find_spec
 from typing import Any, final
 
@@ -21,6 +20,7 @@ from morok.device.cpu.objects import link
 from morok.device.store import disk_store
 from morok.errors import CompileError, DeviceError
 from morok.forks import Held, at_fork
+from morok.ir.digest import blake2b
 from morok.machine.permission import permitted
 from morok.machine.processor import Processor
 from morok.render.llvm_pointers import AS_FAST

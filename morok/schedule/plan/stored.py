@@ -22,7 +22,7 @@ from morok.ir.ops import Ops
 from morok.ir.packed import pack, unpack
 from morok.ir.provenance import Origin, instruction_of, numbers_by_instruction
 from morok.ir.python_form import parse_values
-from morok.machine.devices import machine_of
+from morok.machine.devices import machine_key
 from morok.schedule.plan.steps import Check, MemoryTemplate, Step, Template
 
 INTERNAL = Origin(None, 0, "stored schedule")
@@ -48,7 +48,7 @@ def plan_key(sink: UOp, nodes: Sequence[UOp] | None = None) -> str:
     devices = {str(n.arg[2]) for n in order if n.op is Ops.PARAM}
     devices |= {str(n.arg) for n in order if n.op is Ops.DEVICE}
     names = sorted({*devices, knobs.default_device()})
-    machines = ",".join(f"{name}={machine_of(name).key}" for name in names)
+    machines = ",".join(f"{name}={machine_key(name)}" for name in names)
     options = ";".join(f"{name}={value}" for name, value in knobs.cache_key())
     return f"{hexdigest(sink)}|{machines}|{knobs.default_device()}|{options}"
 

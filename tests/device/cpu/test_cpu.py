@@ -16,7 +16,8 @@ import pytest
 
 from morok import knobs
 from morok.device.compiled import unpack
-from morok.device.cpu.device import CPU, Shown, program_of
+from morok.device.cpu import device as cpu_device
+from morok.device.cpu.device import CPU, Shown, cpu_machine_key, program_of
 from morok.device.cpu.kernel import Kernel, Steps
 from morok.device.cpu.llvm import host
 from morok.device.cpu.threads import available_cores, thread_pool
@@ -25,6 +26,8 @@ from morok.errors import DeviceError, VariableError
 from morok.ir.build import bufferize, rng, sink, variable
 from morok.ir.node import UOp, make
 from morok.ir.ops import AxisKind, Ops
+from morok.machine import choose
+from morok.machine.choose import cpu_machine
 from morok.render.locations import read_locations, without_locations
 from tests.codegen.kernels import UPCAST, add, buffers, read, softmax, split, write
 
@@ -315,3 +318,44 @@ def test_assembly_that_is_shown_is_what_runs(device: CPU) -> None:
     Kernel(replace(facts, code=shown.code()), "shown")([out, x], {})
     expected = np.exp(rows.astype(np.float64)) / np.exp(rows.astype(np.float64)).sum(1, keepdims=True)
     np.testing.assert_allclose(out.copy_out().reshape(8, 24), expected, rtol=2e-6)
+
+
+def test_the_key_of_a_machine_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who knows the files has no need to read them; another file, or another processor, is another key."""
+    cpu_machine_key.cache_clear()
+    with knobs.override(CACHE_DIR=str(tmp_path)):
+        wanted = cpu_machine(host(), 3).key
+        assert cpu_machine_key(host(), 3) == wanted != cpu_machine_key(host(), 5)
+        made: list[int] = []
+        monkeypatch.setattr(cpu_device, "cpu_machine", lambda *given: made.append(1) or cpu_machine(*given))
+        cpu_machine_key.cache_clear()
+        assert cpu_machine_key(host(), 3) == wanted and not made
+        monkeypatch.setattr(choose, "cache_bytes", lambda level, otherwise: 12345)
+        cpu_machine_key.cache_clear()
+        cpu_machine_key(host(), 3)
+        assert made
+        monkeypatch.undo()
+        fitted = choose.fitted_path(host().cpu)
+        fitted.parent.mkdir()
+        fitted.write_text(f"base = '{choose.shipped_source(host()).name}'\n[rates]\nlaunch = 12345\n")
+        cpu_machine_key.cache_clear()
+        cpu_machine.cache_clear()
+        assert cpu_machine_key(host(), 3) == cpu_machine(host(), 3).key != wanted
+    cpu_machine_key.cache_clear()
+    cpu_machine.cache_clear()
+
+
+def test_a_second_process_reads_no_machine(tmp_path: Path) -> None:
+    """Nor does it load what only people who compile, or name files, need."""
+    script = (
+        "import sys; from morok import Tensor; print((Tensor([1.0, 2.0]) + 1).tolist(),"
+        " *(name in sys.modules for name in ('tomllib', 'pathlib', '_hashlib')))"
+    )
+    around = {**os.environ, "MOROK_CACHE_DIR": str(tmp_path), "DEVICE": "CPU", "MOROK_CACHE_PLANS": "1"}
+    found = []
+    for _ in range(2):
+        command = [sys.executable, "-S", "-c", f"import sys; sys.path[:] = {sys.path!r}; {script}"]
+        done = subprocess.run(command, env=around, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        found.append(done.stdout.split("] ")[1].split())
+    assert found == [["True", "True", "False"], ["False"] * 3]
