@@ -1,7 +1,8 @@
-"""Boundaries that do not depend on cost: what the user asked to be stored."""
+"""Boundaries between kernels: what the user asked to be stored, whatever it costs, and how any is marked."""
 
 from __future__ import annotations
 
+from morok.ir.infer import keep_shape
 from morok.ir.memory import base_of
 from morok.ir.node import UOp, make, toposort
 from morok.ir.ops import Ops
@@ -114,3 +115,15 @@ def transfer_rules() -> Rules:
 
 def _much(view: UOp, memory: UOp) -> bool:
     return 2 * elements(known_shape(view)) >= int(memory.arg[1])
+
+
+def mark_kept(order: list[UOp], kept: dict[UOp, str], sink: UOp) -> UOp:
+    """The graph with a CONTIGUOUS, which says why, behind everything that is kept."""
+    done: dict[UOp, UOp] = {}
+    for node in order:
+        new = keep_shape(node.replace(tuple([done[s] for s in node.src])), node)
+        reason = kept.get(node)
+        if reason is not None:
+            new = make(Ops.CONTIGUOUS, new.dtype, (new,), reason, node.origin)
+        done[node] = new
+    return done[sink]

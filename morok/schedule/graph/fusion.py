@@ -21,9 +21,8 @@ from collections.abc import Collection
 from typing import Any, final
 
 from morok import knobs
-from morok.ir.infer import keep_shape
 from morok.ir.memory import is_alone
-from morok.ir.node import UOp, make, toposort
+from morok.ir.node import UOp, toposort
 from morok.ir.ops import AxisKind, Ops
 from morok.ir.provenance import here
 from morok.machine.devices import main_machine
@@ -31,6 +30,7 @@ from morok.rewrite.observe import current
 from morok.schedule.contraction import GraphContraction, contraction_at
 from morok.schedule.costs import AGAIN, STORED, Costs, code_of, measure
 from morok.schedule.graph.attention import attentions, is_kernel, users_of, works
+from morok.schedule.graph.boundaries import mark_kept
 from morok.schedule.graph.compared import NOWHERE, Sides, find_comparisons, is_rounded, meet
 from morok.schedule.graph.crowded import crowded
 from morok.schedule.graph.explain_fusion import explain
@@ -52,6 +52,7 @@ from morok.schedule.graph.uses import (
     points,
     reason_to_run_apart,
     way_of,
+    wider_sum,
 )
 from morok.schedule.indexing import Indices, known_shape, scanned_loop, source_indices
 from morok.schedule.kernel.lower import INTERNAL, PASS_THROUGH, new_loop, output_ranges
@@ -100,7 +101,7 @@ def choose_buffers(sink: UOp, ctx: object = None) -> UOp:
         if observer is not None:
             for node, times in chooser.repeated.items():
                 observer.note("fusion", f"computed {times:.3g} times", node)
-        return _mark(inside, kept, graph.sink)
+        return mark_kept(inside, kept, graph.sink)
     finally:
         here.origin = outer
 
@@ -134,17 +135,6 @@ def _choose(order: list[UOp], graph: Rewritten) -> tuple[dict[UOp, str], Chooser
                 del alone[found.end]
             else:
                 alone[found.end] = "attention takes a kernel of its own"
-
-
-def _mark(order: list[UOp], kept: dict[UOp, str], sink: UOp) -> UOp:
-    done: dict[UOp, UOp] = {}
-    for node in order:
-        new = keep_shape(node.replace(tuple([done[s] for s in node.src])), node)
-        reason = kept.get(node)
-        if reason is not None:
-            new = make(Ops.CONTIGUOUS, new.dtype, (new,), reason, node.origin)
-        done[node] = new
-    return done[sink]
 
 
 @final
@@ -209,7 +199,7 @@ class Chooser:
         if node in self.crowded:
             return True
         self.costs = costs
-        return self.reason_to_keep(node, uses) is not None
+        return self.reason(node, uses) is not None
 
     # --- walking
 
@@ -249,7 +239,7 @@ class Chooser:
 
     def visit(self, node: UOp, uses: list[Use]) -> None:
         if node not in self.inline and self.is_candidate(node):
-            reason = self.crowded.get(node) or self.reason_to_keep(node, uses)
+            reason = self.crowded.get(node) or self.reason(node, uses)
             if reason is not None:
                 self.kept[node] = reason
                 self.kept_for[node] = uses
@@ -261,6 +251,14 @@ class Chooser:
         for use in uses:
             use.kernel.code += code_of(node.op)
             self.descend(node, use)
+
+    def reason(self, node: UOp, uses: list[Use]) -> str | None:
+        """Why a node is kept: for itself, or for a wider sum that nobody else reads."""
+        found = self.reason_to_keep(node, uses)
+        wider = wider_sum(node, uses, self.users) if found is None else None
+        if wider is not None and wider[0] not in self.inline:
+            found = self.crowded.get(wider[0]) or self.reason_to_keep(*wider)
+        return found
 
     def is_candidate(self, node: UOp) -> bool:
         """Whether it makes sense to keep this node rather than one below or above it."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, final
 
@@ -13,7 +13,7 @@ from morok.ir.node import UOp, const
 from morok.ir.ops import Ops
 from morok.schedule.contraction import GraphContraction
 from morok.schedule.graph.compared import NOWHERE, Sides
-from morok.schedule.indexing import Indices, Running, known_shape, scanned_loop
+from morok.schedule.indexing import Indices, Running, known_shape, scanned_loop, source_indices
 
 
 @final
@@ -173,3 +173,17 @@ def comparing(gather: UOp) -> set[UOp]:
             inside.add(node)
             waiting += node.src
     return inside
+
+
+def wider_sum(node: UOp, uses: list[Use], users: Mapping[UOp, int]) -> tuple[UOp, list[Use]] | None:
+    """The sum that a CAST makes narrower and that nobody else reads, and where it is read: whoever keeps it
+    had better keep the narrower side."""
+    if node.op is not Ops.CAST:
+        return None
+    below = node.src[0]
+    while below.op is Ops.RESHAPE and users[below] == 1:
+        uses = [use._replace(indices=source_indices(below, use.indices)[0]) for use in uses]
+        below = below.src[0]
+    if below.op is not Ops.REDUCE_AXIS or below.dtype.itemsize <= node.dtype.itemsize or users[below] > 1:
+        return None
+    return below, uses
