@@ -14,7 +14,7 @@ from tests.optimize.plans import an_h200, empty, planned
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_two_products_of_one_kernel(dtype: str) -> None:
-    """A gate and what it gates: one of the products is memory, 154 MB in float32 and half of that as it is."""
+    """A gate and what it gates: one product is memory, 154 MB in float32 and half of that as it is."""
     with an_h200() as machine:
         x, w, v = empty(3410, 4096, dtype=dtype), *(empty(11272, 4096, dtype=dtype) for _ in range(2))
         found = planned([((x @ w.T).silu() * (x @ v.T)).uop], machine)
