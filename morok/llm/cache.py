@@ -188,12 +188,14 @@ class Together:
 
     def _put(self, part: Tensor, value: Tensor) -> None:
         """Rows (texts, 2, groups, numbers) at the positions of their texts: all of them in one kernel."""
-        by_position = _by_position(part.device)
-        axes = 2 if by_position else 4  # of the table that has a row for everything that is written
         sizes = tuple(map(concrete, part.shape))
-        row, room = sizes[axes:], sizes[axes - 1]
-        if not self.lines:  # the same for all layers
-            count = math.prod(sizes[: axes - 1])
+        if _by_position(part.device):  # texts have rows of their own, so none waits for another
+            places, row = self.positions.reshape(self.count, 1), sizes[2:]
+            part.assign(put(part, part, places, value.reshape(self.count, 1, *row), None))
+            return
+        row, room = sizes[4:], sizes[3]
+        if not self.lines:  # of a table with a row for everything that is written, the same for all layers
+            count = math.prod(sizes[:3])
             first = (Tensor.arange(count, device=part.device) * room).reshape(sizes[0], -1)
             places = first + self.positions.cast(first.dtype).unsqueeze(1)
             self.lines.append(places.reshape(-1).contiguous())

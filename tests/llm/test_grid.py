@@ -301,10 +301,12 @@ def test_queries_and_keys_of_several_texts_are_turned_where_they_are_read() -> N
         q, k, v = (empty(16, n, 128, dtype="float32") for n in (8, 2, 2))
         turned = (rotate(q, cosines, sines), rotate(k, cosines, sines), v)
         step = Together(empty(16, dtype="int32"), Variable("last", 1, 64).bind(33))
-        step.lines.append(empty(16, dtype="int32"))
         found = step.attend(config, cache, turned, None)
         kernels = planned([(found.queries @ found.keys.transpose(-1, -2)).uop], machine)
     assert len(kernels) == 2
+    # and none of the texts waits for another one
+    kinds = {r.arg[1] for r in toposort(kernels[0].before) if r.op is Ops.RANGE}
+    assert kinds == {AxisKind.LOOP}
 
 
 def test_rows_after_a_product_of_several_have_blocks_of_their_own() -> None:

@@ -143,13 +143,13 @@ def _for_machine(node: UOp, machine: Machine, in_place: bool) -> UOp | None:
     """What a scatter becomes; None: it stays as it is."""
     table, places, rows = node.src
     sizes = (*known_shape(table), *known_shape(rows))
-    if is_alone(node) or not known_shape(places) or 0 in sizes:
+    common = len(known_shape(places)) + len(sizes) - 2 * len(known_shape(rows)) - 1  # axes: steps are apart
+    if is_alone(node) or common or not known_shape(places) or 0 in sizes:
         return None
     if machine.scatters is None or machine.grid is None:
         return None if machine.block_threads else _by_cores(node, machine)
     count = numel(known_shape(places))
-    flat = reshape(places, (count,))
-    places = _narrow(flat, known_shape(table)[0])
+    places = _narrow(reshape(places, (count,)), known_shape(table)[0])
     new = reshape(rows, (count, *known_shape(table)[1:]))
     steps = Steps(table, places, new, node.arg, machine, in_place)
     if steps.most >= MOST_STEPS or elements((steps.height,)) >= MOST_STEPS:
