@@ -30,6 +30,7 @@ from morok.tensor.tensor import Tensor
 FEW_ROWS = 16  # rows on the left that are multiplied as bytes; for more the matrix is decoded first
 PANEL = (8, 4, 2, 1)  # sixteens of rows that are decoded side by side
 SCALED = 32  # numbers on the left that have a common scale
+MOST_GROUPS = 8  # of a block, whose sums of whole numbers a grid's kernel has all written out
 EXACT, Q8 = 3, 1  # bytes of a number on the left
 _LARGEST = {EXACT: 8_350_000.0, Q8: 127.0}  # which the bytes can hold
 _LEAST = 1e-30  # of the largest of 32 numbers: below, a scale could not be inverted
@@ -105,19 +106,25 @@ class Packed:
         """Bytes by bytes; scales multiply the sums of groups."""
         rows, block = concrete(x.shape[0]), self.form.block
         parts, on_grid = self.form.parts(self.stored), bool(self._machine.block_threads)
-        whole = parts[0].factor is not None
+        few = block.numbers // block.shape[-1] <= MOST_GROUPS
+        on_units = on_grid and few and any(rows % unit.n == 0 for unit in self._machine.word_units)
+        whole = parts[0].factor is not None and (on_units or not on_grid)
+        scaled = block.numbers if whole else SCALED
         if on_grid:
             run = block.shape[-1] if parts[0].offset is not None else 0
-            words, scales, sums = _in_bytes_at_once(x, self.digits, run, block.numbers)
+            words, scales, sums = _in_bytes_at_once(x, self.digits, run, block.numbers, scaled)
             each = 0 if sums is None else concrete(x.shape[1]) // concrete(sums.shape[1])
             totals = [] if sums is None else [t[..., 0] for t in _select(sums, block, each)]
         else:
-            scaled = block.numbers if whole else SCALED
             words, scales = in_bytes(x, self.digits, scaled, self.stored.words.device)
             totals = [t.sum(-1) for t in block.select(x, 1)]
         left = _select(words, block, 4)  # (n, digits, blocks, groups, words) for each part
-        if whole and on_grid:  # which turns sums to floats as fast as it multiplies them
-            value, whole = self._by_block(parts, left, scales, totals), False
+        if whole and on_units:
+            parts, left, totals = _by_group(parts, left, totals)
+            value = self._with_factors(parts, left, scales)
+            value = value + _least_of_blocks(parts, totals) if totals else value
+        elif parts[0].factor is not None and on_grid:  # which turns sums to floats as fast as it multiplies
+            value = self._by_block(parts, left, scales, totals)
         else:
             value = self._with_factors(parts, left, scales) if whole else self._by_scale(parts, left, scales)
             for total, offset in _offsets(parts, totals):
@@ -285,7 +292,9 @@ def in_bytes(
     return word.contiguous(), top.squeeze(-1) * (1 / largest)
 
 
-def _in_bytes_at_once(x: Tensor, digits: int, run: int, block: int) -> tuple[Tensor, Tensor, Tensor | None]:
+def _in_bytes_at_once(
+    x: Tensor, digits: int, run: int, block: int, scaled: int = SCALED
+) -> tuple[Tensor, Tensor, Tensor | None]:
     """The same for a grid, with the sums of so many numbers each, or none; of one row at every word of
     theirs. All of that has one shape, so it is one kernel: a thread looks at the 32 numbers of its word,
     however often others have done so, since starting a kernel takes longer than that. Neighbouring threads
@@ -311,7 +320,12 @@ def _in_bytes_at_once(x: Tensor, digits: int, run: int, block: int) -> tuple[Ten
     else:  # too much to look at anew for every word: threads share 32 numbers
         found = x.reshape(rows, columns // SCALED, SCALED).abs().max(-1).maximum(_LEAST)
         scales = _by_column(found * (1 / largest))
-        ratio = 1 / scales.reshape(rows, 1, columns // SCALED, 1)
+        if scaled > SCALED:  # the largest of several, beside every word of theirs
+            top = _largest(scales, scaled // SCALED).reshape(rows, 1, columns // SCALED, 1)
+            scales = _by_column(top.expand(*shape))[:, 0, :: scaled // SCALED, 0]
+        else:
+            top = scales.reshape(rows, 1, columns // SCALED, 1)
+        ratio = 1 / top
     shifts = (Tensor.arange(digits, device=x.device) * 8).cast(dt.int32).reshape(digits, 1, 1)
     bytes_ = [((((t * ratio).rint().cast(dt.int32) + turn) ^ turn) >> shifts) & 255 for t in four]
     word = bytes_[0] | (bytes_[1] << 8) | (bytes_[2] << 16) | (bytes_[3] << 24)
@@ -324,6 +338,16 @@ def _in_bytes_at_once(x: Tensor, digits: int, run: int, block: int) -> tuple[Ten
     total = ((four[0] + four[1]) + (four[2] + four[3])).reshape(rows, 1, *parts).sum(-1, keepdim=True)
     sums = stored(total.expand(rows, digits, *parts).reshape(*shape))
     return words, scales, sums[:, 0].reshape(rows, -1)
+
+
+def _largest(x: Tensor, count: int) -> Tensor:
+    """Of so many neighbours, for each of them; no reduction, so it is computed where it is needed."""
+    rows, columns = concrete(x.shape[0]), concrete(x.shape[1])
+    cut = x.reshape(rows, columns // count, count)
+    found = cut[..., :1]
+    for i in range(1, count):
+        found = found.maximum(cut[..., i : i + 1])
+    return found.expand(*cut.shape).reshape(rows, columns)
 
 
 def _by_column(x: Tensor) -> Tensor:
@@ -344,6 +368,36 @@ def _select(x: Tensor, block: BlockFormat, each: int) -> list[Tensor]:
         place = len(front) + 1 + at
         found = [t.narrow(place, i, 1).squeeze(place) for i in range(shape[at]) for t in found]
     return found
+
+
+def _by_group(
+    parts: tuple[WordPart, ...], left: list[Tensor], totals: list[Tensor]
+) -> tuple[tuple[WordPart, ...], list[Tensor], list[Tensor]]:
+    """Every group as a part of its own: what multiplies it is used in one place of a kernel."""
+    found, others, sums = [], [], []
+    for at, part in enumerate(parts):
+        assert part.factor is not None
+        for place in np.ndindex(*map(concrete, part.words.shape[2:-2])):
+            here = tuple(slice(i, i + 1) for i in place)
+            least = None if part.least is None else (part.least[0], part.least[1][:, :, *here])
+            words, factor = part.words[:, :, *here], part.factor[:, :, *here]
+            found.append(replace(part, words=words, factor=factor, least=least))
+            others.append(left[at][:, :, :, *here])
+            if totals:
+                sums.append(totals[at][:, :, *here])
+    return tuple(found), others, sums
+
+
+def _least_of_blocks(parts: tuple[WordPart, ...], totals: list[Tensor]) -> Tensor:
+    """What offsets add for the sums of groups that are parts: (rows / LANES, n, blocks, LANES)."""
+    offset: Tensor | None = None
+    for total, part in zip(totals, parts, strict=True):
+        assert part.least is not None
+        offset = _plus_product(part.least[1].unsqueeze(1), _across(total), offset)
+    assert offset is not None and parts[0].least is not None
+    least = parts[0].least[0]
+    found = offset.sum(tuple(range(3, len(offset.shape) - 1)))
+    return found * least.reshape(least.shape[0], least.shape[1], least.shape[-1]).unsqueeze(1)
 
 
 def _across(x: Tensor) -> Tensor:

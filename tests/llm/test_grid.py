@@ -10,7 +10,7 @@ import pytest
 from morok import Tensor, Variable, knobs
 from morok.device.cuda.device import program_of
 from morok.device.interpreter import run_kernel
-from morok.dtype import int32, uint8
+from morok.dtype import float32, int32, uint8
 from morok.ir.arithmetic.arrays import storage
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import AxisKind, Ops
@@ -261,6 +261,18 @@ def test_scales_of_few_bits_are_decoded_in_the_product(shape: tuple[int, int]) -
         *before, last = planned([found.uop], machine)
     assert last.on_unit and any(a.node.dtype is uint8 for a in reads_of(last.before))
     assert not any(a.node.dtype is uint8 for p in before for a in reads_of(p.before))
+
+
+@pytest.mark.parametrize(("form", "converted"), [("Q4_K", 3), ("Q5_K", 3), ("Q8_0", 2)])
+def test_factors_of_groups_multiply_whole_numbers(form: str, converted: int) -> None:
+    """For several rows sums become floats once for a block, digit by digit, and no kernel is there for it."""
+    with an_h200() as machine:
+        kernels = planned(
+            [packed_on_a_gpu(form, 4096, 4096).product(empty(16, 4096, dtype="float32")).uop], machine
+        )
+    casts = [n for n in toposort(kernels[-1].before) if n.op is Ops.CAST and n.src[0].dtype is int32]
+    assert len([n for n in casts if n.dtype is float32]) == converted
+    assert len(kernels) == (3 if form == "Q8_0" else 4)
 
 
 def test_points_of_units_of_words_mean_what_they_replace() -> None:

@@ -98,7 +98,9 @@ def lane_rows_of_blocks(builder: Builder) -> bool:
         return False
     inside = {n for node in sums for n in toposort(*node.src[: len(node.arg)]) if n.op is Ops.REDUCE}
     outer = {k: None for n in sums if n not in inside for k in closed_ranges(n)}
-    tiles = _on_units(builder, effect, rows, {k: None for n in inside for k in closed_ranges(n)})
+    tiles = _on_units(
+        builder, effect, rows, {k: None for n in _sums_of_bytes(loops) for k in closed_ranges(n)}
+    )
     if tiles:
         _share_between_warps(builder, [int(k.arg[0]) for k in outer], tiles)
         return True
