@@ -275,6 +275,17 @@ def test_factors_of_groups_multiply_whole_numbers(form: str, converted: int) -> 
     assert len(kernels) == (3 if form == "Q8_0" else 4)
 
 
+def test_threads_that_all_run_at_once_read_more_at_a_time() -> None:
+    """Blocks that come one after the other need registers for those beside them."""
+    found = []
+    with an_h200() as machine:
+        for shape in ((4096, 14336), (6144, 4096)):
+            x = empty(16, shape[1], dtype="float32")
+            last = planned([packed_on_a_gpu("Q8_0", *shape).product(x).uop], machine)[-1]
+            found.append([a.amount for a in applied(last.ast) if a.name == "UNROLL"])
+    assert found == [[4], [2]]
+
+
 def test_points_of_units_of_words_mean_what_they_replace() -> None:
     """Each kernel as it was and with its actions, by the interpreter."""
     with an_h200() as machine:

@@ -31,6 +31,7 @@ FEWEST_SHARERS = 16  # threads that share the steps of a row; each adds up what 
 BUSY = 1024  # threads that a multiprocessor should have
 MOST_TILES = 2  # of a unit's columns, that a warp has
 MOST_PRODUCTS = 12  # of a unit in a turn of a loop: what they multiply is read before
+FEW_THREADS = 512  # of a multiprocessor, which have 128 registers each
 FEWEST_WARPS, MOST_WARPS = 4, 8  # that share the groups of a row: each adds up what all of them have found
 
 
@@ -183,12 +184,15 @@ def _share_between_warps(builder: Builder, numbers: list[int], tiles: int) -> No
     if amount > 1:
         builder.do("GROUP", number, amount)
     products = sum(n.op is Ops.WMMA for n in loops.order) * tiles
+    # threads that all run at once have registers for twice as much
+    alone = strips * amount * machine.warp <= machine.cores * FEW_THREADS
     for n in numbers:
         left = builder.loops.by_number.get(n)
         count = 1 if left is None or left.arg[1] is not AxisKind.REDUCE else size(left) or 1
-        if count % 2 == 0 and 2 * products <= MOST_PRODUCTS:
-            builder.do("UNROLL", n, 2)
-            return
+        for some in (4, 2) if alone else (2,):
+            if count % some == 0 and 2 * products <= MOST_PRODUCTS:
+                builder.do("UNROLL", n, some)
+                return
 
 
 def _narrow(loops: Loops) -> list[Access]:
