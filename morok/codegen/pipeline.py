@@ -20,6 +20,7 @@ from morok.codegen.linear.prefetch import prefetch
 from morok.codegen.linear.rare import rare_stage
 from morok.codegen.reduce.local import local_stage
 from morok.codegen.reduce.reduce import reduce_stage
+from morok.codegen.reduce.tiles_in_turn import tiles_stage
 from morok.codegen.spec import (
     concrete_spec,
     kernel_spec,
@@ -79,6 +80,7 @@ _BECAUSE = {
     "15": "the bounds of an index before its sources were lowered; PROVE=1 proves the types wide enough",
     "16a": "all reads of a thread",
     "18": "which products are only added; rules do the rest",
+    "19a": "which products are waited for together, and what is made of each",
     "21": "an order of all nodes",
     "21w": "an order of all nodes",
     "21a": "who uses what a choice chooses",
@@ -131,6 +133,7 @@ _TABLE: tuple[Stage, ...] = (
         Stage("16a", "neighbouring loads", "reads of a thread side by side become one", join_neighbours),
         Stage("18", "decompositions", "ops that the device lacks, in terms of those it has", decompose_stage),
         Stage("19", "final rewrite", "folds what the decompositions left, lane by lane", final_rules),
+        Stage("19a", "tiles in turn", "a tile of products is weighed while units are at the next", tiles_stage),
     ),
     *leaving(
         nested_spec,

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from morok import knobs
 from morok.dtype import AddrSpace, PtrDType
 from morok.errors import CompileError
+from morok.ir.build import RARE
 from morok.ir.matrix import Products
 from morok.ir.memory import joined_by
 from morok.ir.node import UOp
@@ -360,8 +361,13 @@ def _groups_at_once(instructions: Sequence[UOp], threads: int) -> int:
     waits = any(n.op is Ops.ASYNC_WAIT and isinstance(n.arg, Products) for n in instructions)
     if not begun or not waits or any(n.op is Ops.MBARRIER for n in instructions):
         return 1
-    sums = [n.dtype.size for n in instructions if n.op is Ops.DEFINE_REG and isinstance(n.dtype, PtrDType)]
+    sums = [n.dtype.size for n in _sums(instructions) if isinstance(n.dtype, PtrDType)]
     return max(1, REGISTERS // (threads * (sum(sums) + sum(begun) + BESIDE_TILES)))
+
+
+def _sums(instructions: Sequence[UOp]) -> Iterator[UOp]:
+    """Registers that keep something through a loop, and not only until a branch has been decided."""
+    return (n for n in instructions if n.op is Ops.DEFINE_REG and not str(n.arg).startswith(RARE))
 
 
 def _base(address: UOp) -> UOp:

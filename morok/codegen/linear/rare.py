@@ -6,6 +6,11 @@ Functions with a range reduction have a cheap way for arguments that are small a
 Without a branch every element pays for both. Only what nothing but the far side needs moves under the
 branch, and only arithmetic: it has no effects, so it may run later, or not at all. Choices by the same
 condition share a branch.
+
+    v = WHERE(c and e, far, near)   →   v ← near;  IF e: …c…;  v ← WHERE(c, far, near);  ENDIF
+
+So do choices in a loop of matrix units whose conditions have a factor in common that is the same for all
+threads of a block: a mask, which shows all of a tile unless that lies at its edge.
 """
 
 from __future__ import annotations
@@ -15,7 +20,7 @@ from typing import Any
 
 from morok.dtype import AddrSpace, bool_, int64, void
 from morok.ir.build import RARE, define_reg
-from morok.ir.node import UOp, const, make
+from morok.ir.node import UOp, const, make, toposort
 from morok.ir.ops import Ops
 
 _LEAST = 8  # instructions that a branch must save to be worth its price
@@ -30,21 +35,26 @@ def _is_pure(node: UOp) -> bool:
 
 def rare_stage(root: UOp, ctx: Any) -> UOp:
     """LINEAR without rare choices."""
-    if not [n for n in root.src if n.op is Ops.WHERE and n.arg == RARE]:
+    units = ctx is not None and ctx.machine.has_grid and any(n.op is Ops.WMMA for n in root.src)
+    if not units and not [n for n in root.src if n.op is Ops.WHERE and n.arg == RARE]:
         return root
     lists = _Lists(root.src)
-    groups = lists.groups()
+    groups = [*lists.groups(), *(lists.masks() if units else ())]
+    if not groups:
+        return root
     return make(Ops.LINEAR, void, tuple(_Writer(lists, groups).write()))
 
 
 class _Group:
-    """Rare choices by one condition in one loop, and what only their far sides need."""
+    """Rare choices by one condition in one loop, which of their sides is near, and what only others need."""
 
-    __slots__ = ("choices", "far")
+    __slots__ = ("choices", "condition", "far", "near")
 
-    def __init__(self, choices: list[UOp], far: list[UOp]) -> None:
+    def __init__(self, condition: UOp, choices: list[UOp], far: list[UOp], near: int = 2) -> None:
+        self.condition = condition
         self.choices = choices
         self.far = far
+        self.near = near
 
 
 class _Lists:
@@ -71,20 +81,55 @@ class _Lists:
             if node.op is Ops.WHERE and node.arg == RARE:
                 found.setdefault((self.home[node], node.src[0]), []).append(node)
         result = []
-        for (home, _), choices in found.items():
-            apart = self._independent(choices)
+        for (home, condition), choices in found.items():
+            apart = self._independent(choices, [(c.src[0], c.src[2]) for c in choices])
             far = self._only_for(apart, home)
             if len(far) >= _LEAST:
-                result.append(_Group(apart, far))
+                result.append(_Group(condition, apart, far))
         return result
 
-    def _independent(self, choices: list[UOp]) -> list[UOp]:
+    def masks(self) -> list[_Group]:
+        """Choices whose conditions have a factor in common that is the same for a block, in loops of units."""
+        loops = {self.home[n] for n in self.instructions if n.op is Ops.WMMA} - {0}
+        found: dict[tuple[int, UOp, int], list[UOp]] = {}
+        for node in self.instructions:
+            if node.op is Ops.WHERE and self.home[node] in loops and node.dtype.lanes == 1:
+                factor = self._common(node.src[0], self.home[node])
+                if factor is not None:
+                    found.setdefault((self.home[node], *factor), []).append(node)
+        result = []
+        for (home, condition, near), left in found.items():
+            every = self._only_for(left, home, near, frozenset(toposort(condition)))
+            groups = []
+            while left:
+                choices = self._independent(left, [(condition, c.src[near]) for c in left])
+                under = frozenset(toposort(*(s for c in choices for s in c.src)))
+                groups.append(_Group(condition, choices, [n for n in every if n in under], near))
+                left = [c for c in left if c not in choices]
+            if all(len(g.far) >= _LEAST for g in groups):  # or what moves would be missing
+                result += groups
+        return result
+
+    def _common(self, condition: UOp, home: int) -> tuple[UOp, int] | None:
+        """The part of a condition that all threads agree in, and the side that is taken where it fails."""
+        for op, near in ((Ops.AND, 2), (Ops.OR, 1)):
+            if condition.op is not op:
+                continue
+            for part in toposort(condition, stop=lambda x, op=op: x.op is not op):
+                asked = part.src[0] if near == 1 and part.op is Ops.NOT else part
+                if part.op is op or (near == 1 and part.op is not Ops.NOT):
+                    continue
+                if self.home.get(asked) == home and all(map(_is_uniform, toposort(asked))):
+                    return asked, near
+        return None
+
+    def _independent(self, choices: list[UOp], needs: list[tuple[UOp, UOp]]) -> list[UOp]:
         """Those whose condition and near side need none of the others, and but arithmetic from below."""
         first = self.instructions.index(choices[0])
         before = set(self.instructions[:first])
         kept: list[UOp] = []
-        for choice in choices:
-            stack, seen = [choice.src[0], choice.src[2]], set()
+        for choice, needed in zip(choices, needs, strict=True):
+            stack, seen = [*needed], set()
             fits = True
             while stack and fits:
                 node = stack.pop()
@@ -97,23 +142,35 @@ class _Lists:
                 kept.append(choice)
         return kept
 
-    def _only_for(self, choices: list[UOp], home: int) -> list[UOp]:
-        """What stands in the same loop and is used by the far sides alone, in the order of the list."""
+    def _only_for(
+        self, choices: list[UOp], home: int, near: int = 0, asked: frozenset[UOp] = frozenset()
+    ) -> list[UOp]:
+        """What stands in the same loop and is used by the far sides alone, in the order of the list; where a
+        part of the condition is asked for before, the rest of it as well."""
         rare: set[UOp] = set()
         far = []
         for node in reversed(self.instructions):
-            if self.home[node] != home or not _is_pure(node) or node in choices:
+            if self.home[node] != home or not _is_pure(node) or node in choices or node in asked:
                 continue
             users = self.users.get(node, ())
-            if users and all(u in rare or _is_far_of(node, u, choices) for u in users):
+            if users and all(u in rare or _is_far_of(node, u, choices, near) for u in users):
                 rare.add(node)
                 far.append(node)
         far.reverse()
         return far
 
 
-def _is_far_of(node: UOp, user: UOp, choices: Iterable[UOp]) -> bool:
+def _is_far_of(node: UOp, user: UOp, choices: Iterable[UOp], near: int) -> bool:
+    if near:
+        return user in choices and node is not user.src[near]
     return user in choices and node is user.src[1] and node is not user.src[0] and node is not user.src[2]
+
+
+def _is_uniform(node: UOp) -> bool:
+    """Whether a node makes no difference between the threads of a block."""
+    if node.op is Ops.SPECIAL:
+        return str(node.arg).startswith("gidx")
+    return node.op.is_alu or node.op in (Ops.CONST, Ops.RANGE, Ops.DEFINE_VAR)
 
 
 class _Writer:
@@ -170,25 +227,27 @@ class _Writer:
     def branch(self, group: _Group) -> None:
         for choice in group.choices:
             self.written.add(choice)
-        outer = {s for n in (*group.choices, *group.far) for s in n.src} - self.moved
+        outer = {s for n in (*group.choices, *group.far) for s in n.src} | {group.condition}
+        outer -= self.moved
         for source in outer:
             if source in self.lists.home:
                 self.needed(source)
         places = []
         for choice in group.choices:
             lanes = choice.dtype.lanes
-            register = self.put(define_reg(choice.dtype.scalar, lanes, f"rare{self.registers}"))
+            register = self.put(define_reg(choice.dtype.scalar, lanes, f"{RARE}{self.registers}"))
             self.registers += 1
             pointer = choice.dtype.ptr(lanes, AddrSpace.REG)
             place = make(Ops.INDEX, pointer, (register, const(int64, 0)))
             places.append(self.put(place))
-            self.put(make(Ops.STORE, void, (place, self.renamed.get(choice.src[2], choice.src[2]))))
-        condition = group.choices[0].src[0]
-        condition = self.renamed.get(condition, condition)
+            near = choice.src[group.near]
+            self.put(make(Ops.STORE, void, (place, self.renamed.get(near, near))))
+        condition = self.renamed.get(group.condition, group.condition)
         if condition.dtype.lanes > 1:
             condition = self.put(make(Ops.VREDUCE, bool_, (condition,), Ops.OR))
         opened = self.put(make(Ops.IF, void, (condition,)))
-        for node in group.far:
+        for node in group.far:  # another branch may have it as well
+            self.written.discard(node)
             self.instruction(node)
         for choice, place in zip(group.choices, places, strict=True):
             src = tuple([self.renamed.get(s, s) for s in choice.src])

@@ -172,10 +172,26 @@ def limits(loops: Loops, k: UOp, reads: bool = False) -> Limits | None:
 
     Where that is asked for, of what is read for those loops as well.
     """
+    low: list[UOp] = []
+    high: list[UOp] = []
+    for c, holds in _hiding(loops, k, reads):
+        found = _end(c, holds, k, _uniform(loops), reads)
+        if found is not None:
+            low += [found.low] if found.low is not None else []
+            high += [found.high] if found.high is not None else []
+    if not low and not high:
+        return None
+    return Limits(_extreme(Ops.MAX, low), _extreme(Ops.MIN, high))
+
+
+def _uniform(loops: Loops) -> frozenset[UOp]:
+    """The loops that a block does not have inside."""
+    return frozenset(r for r in loops.closers if r.arg[1] is AxisKind.LOOP and loops.closed_by(r) is Ops.END)
+
+
+def _hiding(loops: Loops, k: UOp, reads: bool) -> Iterator[tuple[UOp, bool]]:
+    """Comparisons that leave nothing of what is reduced along a loop, where they hold, or where they fail."""
     closers = loops.closers[k]
-    uniform = frozenset(
-        r for r in loops.closers if r.arg[1] is AxisKind.LOOP and loops.closed_by(r) is Ops.END
-    )
     conditions = {
         c
         for n in closers
@@ -183,17 +199,45 @@ def limits(loops: Loops, k: UOp, reads: bool = False) -> Limits | None:
         for c in toposort(condition, stop=lambda x: x.op not in _LOGIC)
         if c.op is Ops.CMPLT and k in ranges(c)
     }
-    low: list[UOp] = []
-    high: list[UOp] = []
     for c in conditions:
-        for holds in (True, False):
-            found = _end(c, holds, k, uniform, reads) if _vanishes(closers, {c: holds}) else None
-            if found is not None:
-                low += [found.low] if found.low is not None else []
-                high += [found.high] if found.high is not None else []
-    if not low and not high:
+        yield from ((c, holds) for holds in (True, False) if _vanishes(closers, {c: holds}))
+
+
+# --- tiles of which a mask hides a part
+
+
+def _at_edges(loops: Loops, k: UOp) -> UOp:
+    """A kernel whose masks choose only in tiles that they hide in part: in all others they show everything.
+
+    row < column ? -inf : s   →   row < column and the tile is at the edge ? -inf : s
+    """
+    shown = {c: not holds for c, holds in _hiding(loops, k, False)}
+    edges = {c: _edge(c, holds, k, loops) for c, holds in shown.items()}
+    inside = frozenset(toposort(*(closer.src[0] for closer in loops.closers[k])))
+    done: dict[UOp, UOp] = {}
+    for n in loops.order:
+        done[n] = n.replace(tuple([done[s] for s in n.src]))
+        if n.op is not Ops.WHERE or n not in inside:
+            continue
+        known = _known(n.src[0], shown)
+        mine = [edges[c] for c in toposort(n.src[0], stop=lambda x: x.op not in _LOGIC) if c in shown]
+        edge = None if None in mine else _extreme(Ops.OR, [e for e in mine if e is not None])
+        if known is not None and edge is not None:
+            condition, *sides = done[n].src
+            inner = alu(Ops.OR, condition, alu(Ops.NOT, edge)) if known else alu(Ops.AND, condition, edge)
+            done[n] = done[n].replace((inner, *sides))
+    return done[loops.ast]
+
+
+def _edge(condition: UOp, holds: bool, k: UOp, loops: Loops) -> UOp | None:
+    """Whether a comparison does not hold, or fail, everywhere in a tile along k; None where that is unknown."""
+    found = _end(condition, holds, k, _uniform(loops), False)
+    if found is None:
         return None
-    return Limits(_extreme(Ops.MAX, low), _extreme(Ops.MIN, high))
+    if found.high is not None:
+        return alu(Ops.CMPLT, k, found.high)
+    assert found.low is not None
+    return alu(Ops.CMPLT, alu(Ops.SUB, found.low, const(k.dtype, 1)), k)
 
 
 def _conditions(value: UOp, gates: bool) -> Iterator[UOp]:
@@ -245,7 +289,8 @@ def skip(loops: Loops, opt: Opt) -> UOp:
     count = simplify(alu(Ops.MAX, zero, alu(Ops.SUB, high, low)))
     new = loop(count, opt.axis, k.arg[1], k)
     place = new if found.low is None else alu(Ops.ADD, simplify(low), new)
-    ast = replace_loops(loops.ast, {k: (place, (new,))})
+    ast = loops.ast if opt.amount else _at_edges(loops, k)
+    ast = replace_loops(ast, {k: (place, (new,))})
     return replace_loops(ast, {r: (_backwards(r), (r,)) for r in _growing(count)})
 
 
