@@ -133,7 +133,9 @@ _TABLE: tuple[Stage, ...] = (
         Stage("16a", "neighbouring loads", "reads of a thread side by side become one", join_neighbours),
         Stage("18", "decompositions", "ops that the device lacks, in terms of those it has", decompose_stage),
         Stage("19", "final rewrite", "folds what the decompositions left, lane by lane", final_rules),
-        Stage("19a", "tiles in turn", "a tile of products is weighed while units are at the next", tiles_stage),
+        Stage(
+            "19a", "tiles in turn", "a tile of products is weighed while units are at the next", tiles_stage
+        ),
     ),
     *leaving(
         nested_spec,

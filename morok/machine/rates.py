@@ -204,6 +204,7 @@ class Attention:
     warps: tuple[tuple[int, float], ...]
     keys: tuple[tuple[int, float], ...]  # of a tile
     groups: tuple[tuple[int, float], ...]
+    group_tiles: tuple[tuple[int, float], ...]  # of rows, that a group has
     group_keys: tuple[tuple[int, float], ...]
     warp_depth: int
     group_depth: int

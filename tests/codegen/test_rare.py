@@ -5,10 +5,12 @@ import pytest
 
 from morok import Tensor
 from morok.codegen.linear.rare import rare_stage
+from morok.codegen.pipeline import Context
 from morok.dtype import float32, int64, void
-from morok.ir.build import RARE, define_global
+from morok.ir.build import RARE, define_global, special
 from morok.ir.node import UOp, alu, const, make
-from morok.ir.ops import Ops
+from morok.ir.ops import AxisKind, Ops
+from morok.machine.files import load
 from tests.devices import devices
 
 
@@ -90,3 +92,44 @@ def test_lanes_that_take_both_ways(device, name, dtype):
         error = np.abs(got - want)[fine] / np.spacing(np.abs(want[fine]))
         assert error.max(initial=0.0) <= (3.0 if dtype is np.float64 else 2.0)
         np.testing.assert_array_equal(np.signbit(got[x == 0]), np.signbit(want[x == 0]))
+
+
+@pytest.mark.parametrize("is_or", [False, True])
+def test_what_a_block_agrees_in_is_asked_first(is_or: bool) -> None:
+    """Choices in a loop of matrix units, by a comparison of a thread and one of the block: the first of them
+    is computed where the second holds, and the choice of the other side needs neither."""
+    linear = _masked(12, is_or)
+    depths = _depths(rare_stage(linear, Context(load("emulator"))))
+    assert sum(n.op is Ops.IF for n in depths) == 1
+    assert all(depths[n] == 1 for n in depths if n.op in (Ops.WHERE, Ops.AND, Ops.OR))
+    seen: set[UOp] = set()
+    for node in depths:
+        assert all(s in seen or s.op in (Ops.CONST, Ops.VCONST) for s in node.src), node.op
+        seen.add(node)
+    few = rare_stage(_masked(2, is_or), Context(load("emulator")))
+    assert not any(n.op is Ops.IF for n in few.src)
+
+
+def _masked(count: int, is_or: bool) -> UOp:
+    """for r: … if thread + i < 7 and block < r: 0 else x[i] …, or the other way round, beside a product."""
+    y, x = (define_global(float32, 64, n) for n in (0, 1))
+    zero = const(float32.vec(4), 0.0)
+    thread, block = (special(n, const(int64, 9)) for n in ("lidx0", "gidx0"))
+    r = make(Ops.RANGE, int64, (const(int64, 8),), (0, AxisKind.REDUCE))
+    edge = alu(Ops.CMPLT, block, r)
+    product = make(Ops.WMMA, float32.vec(4), (zero, zero, zero), None)
+    code = [y, x, thread, block, r, edge, *([alu(Ops.NOT, edge)] if is_or else []), product]
+    read = [make(Ops.INDEX, x.dtype, (x, const(int64, i))) for i in range(count)]
+    found = [make(Ops.LOAD, float32, (at,)) for at in read]
+    code += [*read, *found]
+    for i, near in enumerate(found):
+        place = alu(Ops.ADD, thread, const(thread.dtype, i))
+        own = alu(Ops.CMPLT, place, const(thread.dtype, 7))
+        hidden = const(float32, 0.0)
+        condition = alu(Ops.OR, own, alu(Ops.NOT, edge)) if is_or else alu(Ops.AND, own, edge)
+        sides = (near, hidden) if is_or else (hidden, near)
+        choice = make(Ops.WHERE, float32, (condition, *sides))
+        target = make(Ops.INDEX, y.dtype, (y, const(int64, i)))
+        code += [place, own, condition, choice, target, make(Ops.STORE, void, (target, choice))]
+    end = make(Ops.END, void, (code[-1], r))
+    return make(Ops.LINEAR, void, (*code, end))

@@ -163,3 +163,34 @@ def test_what_is_refused() -> None:
     ast, _ = planned(attention(q, k, v, MASKS["causal"]))
     assert can(ast, Opt("SKIP", 99), HOST) == "there is no loop 99"
     assert "no loop of a reduction" in str(can(ast, Opt("SKIP", 0), HOST))
+
+
+@pytest.mark.parametrize("name", ["causal", "causal from the end", "window", "steep", "reversed"])
+def test_a_mask_is_asked_in_tiles_at_its_edge_alone(name: str) -> None:
+    """Rows are compared with keys under a branch that all threads of a block take, where tiles are hidden in
+    part, and nowhere else."""
+    q, k, v = tensors()[0]
+    _, kernel = planned(attention(q, k, v, MASKS[name]))
+    code = lower(kernel, HOST).src
+    branches = [n for n in code if n.op is Ops.IF and any(r.op is Ops.RANGE for r in toposort(n.src[0]))]
+    assert branches and len({n.src[0] for n in branches}) == 1
+    depth, plain = 0, []
+    for n in code:
+        depth += (n.op is Ops.IF) - (n.op is Ops.ENDIF)
+        found = {x.op for x in toposort(n.src[0])} if n.op is Ops.WHERE and not depth else set()
+        if Ops.RANGE in found and Ops.LOAD not in found:
+            plain.append(n)
+    assert not plain  # no choice in the loop that depends on where the tile lies
+    rows, keys = sides(kernel)
+    mask = dense(MASKS[name]).reshape(ROWS // rows, rows, KEYS // keys, keys)
+    some, every = mask.any((1, 3)), mask.all((1, 3))
+    (block,) = {n for n in toposort(branches[0].src[0]) if n.op is Ops.SPECIAL}
+    (step,) = {n for n in toposort(branches[0].src[0]) if n.op is Ops.RANGE}
+    grows = list(some.sum(1)) == sorted(some.sum(1)) and some[0].sum() < some[-1].sum()
+    for row in range(ROWS // rows):
+        here = ROWS // rows - 1 - row if grows else row
+        seen = np.flatnonzero(some[here])
+        for count, tile in enumerate(seen):
+            at = {block: const(block.dtype, row), step: const(step.dtype, count)}
+            asked = simplify(substitute(branches[0].src[0], at))
+            assert asked.op is Ops.CONST and bool(asked.arg) == (not every[here, tile])

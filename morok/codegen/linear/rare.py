@@ -21,11 +21,12 @@ from typing import Any
 from morok.dtype import AddrSpace, bool_, int64, void
 from morok.ir.build import RARE, define_reg
 from morok.ir.node import UOp, const, make, toposort
-from morok.ir.ops import Ops
+from morok.ir.ops import Op, Ops
 
 _LEAST = 8  # instructions that a branch must save to be worth its price
 _OPENS = frozenset((Ops.RANGE, Ops.IF))
 _CLOSES = frozenset((Ops.END, Ops.ENDIF))
+_SIDES: dict[Op, int] = {Ops.AND: 2, Ops.OR: 1}  # the side of a choice that one part alone decides for
 _LANES = frozenset((Ops.GEP, Ops.VECTORIZE, Ops.CAT))
 
 
@@ -36,11 +37,12 @@ def _is_pure(node: UOp) -> bool:
 def rare_stage(root: UOp, ctx: Any) -> UOp:
     """LINEAR without rare choices."""
     units = ctx is not None and ctx.machine.has_grid and any(n.op is Ops.WMMA for n in root.src)
-    if not units and not [n for n in root.src if n.op is Ops.WHERE and n.arg == RARE]:
+    marked = any(n.op is Ops.WHERE and n.arg == RARE for n in root.src)
+    if not units and not marked:
         return root
     lists = _Lists(root.src)
     groups = [*lists.groups(), *(lists.masks() if units else ())]
-    if not groups:
+    if not groups and not marked:
         return root
     return make(Ops.LINEAR, void, tuple(_Writer(lists, groups).write()))
 
@@ -89,7 +91,7 @@ class _Lists:
         return result
 
     def masks(self) -> list[_Group]:
-        """Choices whose conditions have a factor in common that is the same for a block, in loops of units."""
+        """Choices whose conditions share a factor that is the same for a block, in loops of units."""
         loops = {self.home[n] for n in self.instructions if n.op is Ops.WMMA} - {0}
         found: dict[tuple[int, UOp, int], list[UOp]] = {}
         for node in self.instructions:
@@ -112,15 +114,15 @@ class _Lists:
 
     def _common(self, condition: UOp, home: int) -> tuple[UOp, int] | None:
         """The part of a condition that all threads agree in, and the side that is taken where it fails."""
-        for op, near in ((Ops.AND, 2), (Ops.OR, 1)):
-            if condition.op is not op:
+        if condition.op not in _SIDES:
+            return None
+        op, near = condition.op, _SIDES[condition.op]
+        for part in toposort(condition, stop=lambda x: x.op is not op):
+            if part.op is op or (op is Ops.OR and part.op is not Ops.NOT):
                 continue
-            for part in toposort(condition, stop=lambda x, op=op: x.op is not op):
-                asked = part.src[0] if near == 1 and part.op is Ops.NOT else part
-                if part.op is op or (near == 1 and part.op is not Ops.NOT):
-                    continue
-                if self.home.get(asked) == home and all(map(_is_uniform, toposort(asked))):
-                    return asked, near
+            asked = part if op is Ops.AND else part.src[0]
+            if self.home.get(asked) == home and all(map(_is_uniform, toposort(asked))):
+                return asked, near
         return None
 
     def _independent(self, choices: list[UOp], needs: list[tuple[UOp, UOp]]) -> list[UOp]:

@@ -6,8 +6,8 @@ started together and waited for together, so units had nothing to do while all o
     S1, S2; wait; f(S1), f(S2); O1, O2; wait
     →   S1; S2; wait for S1; f(S1); O1; wait for S2; f(S2); O2; wait
 
-It takes loops with a group of products that needs no other, and one that multiplies what is made of it. By now
-values are single numbers, so what belongs to which tile is seen by what they are made of.
+It takes loops with a group of products that needs no other, and one that multiplies what is made of it. By
+now values are single numbers, so what belongs to which tile is seen by what they are made of.
 """
 
 from __future__ import annotations

@@ -230,7 +230,7 @@ def _at_edges(loops: Loops, k: UOp) -> UOp:
 
 
 def _edge(condition: UOp, holds: bool, k: UOp, loops: Loops) -> UOp | None:
-    """Whether a comparison does not hold, or fail, everywhere in a tile along k; None where that is unknown."""
+    """Whether a comparison does not hold, or fail, all over a tile along k; None where that is unknown."""
     found = _end(condition, holds, k, _uniform(loops), False)
     if found is None:
         return None

@@ -1,9 +1,9 @@
 """Back-to-back GEMMs on a machine with a grid of blocks: attention, its gradients, statistics of scores.
 
-A block has some rows (of q, in attention), and its warps have 16 or 32 of them each; or warp groups have 64.
-For these rows scores, what is made of them and results lie in registers. Tiles of what the steps go over (k
-and v) are prefetched into shared memory, where all warps read them. Units of groups read the rows there, too;
-others have them in registers.
+A block has some rows (of q, in attention), and its warps have 16 or 32 of them each; or warp groups have 64,
+or 128. For these rows scores, what is made of them and results lie in registers. Tiles of what the steps go
+over (k and v) are prefetched into shared memory, where all warps read them. Units of groups read the rows
+there, too; others have them in registers.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from morok.ir.infer import closed_ranges, ranges
 from morok.ir.matrix import ALL_UNITS, PANEL, MatrixUnit
 from morok.ir.node import UOp
 from morok.ir.ops import AxisKind, Ops
+from morok.ir.warp_roles import REGISTERS, WARP_GROUP
 from morok.machine.machine import Machine
 from morok.machine.rates import Attention
 from morok.optimize.actions.back_to_back_gemm import partner
@@ -26,6 +27,8 @@ from morok.optimize.record import Opt, applied
 from morok.rewrite.engine import substitute
 from morok.schedule.graph.chain import Chain, chain_of
 
+BESIDE = 40  # registers of a thread for what is neither scores nor results
+OF_ROWS = 4  # registers for maxima and sums of a tile's rows
 ALONE = 0.9  # of a multiprocessor's rate that one group of warps reaches: it multiplies or computes powers
 
 
@@ -133,14 +136,19 @@ class Rows:
         ]
         found = [t for t in found if self.shared(t) <= machine.local_bytes]
         narrow = [t for t in found if self.registers(t) <= rates.group_registers]
-        return narrow or [t for t in found if self.registers(t) <= rates.wide_registers]
+        wide = [t for t in found if self.registers(t) <= rates.wide_registers]
+        if self.d is None or len(self.chain.firsts) > 1:
+            return narrow or wide
+        # a group with several tiles of rows weighs one of them while units are at the next
+        several = [t._replace(rows=n * unit.m) for t in found for n, _ in rates.group_tiles if n > 1]
+        several = [t for t in several if t.teams == 1 and self.registers(t) <= rates.wide_registers]
+        return [*(narrow or wide), *(t for t in several if self.shared(t) <= machine.local_bytes)]
 
     def registers(self, tile: Tile) -> int:
         """What a thread holds: results and scores in 32 bits, rows of operands in 16."""
         scores = len(self.chain.firsts) * tile.keys // 2
-        if tile.unit.shared:
-            return self.wide // 2 + scores
-        return tile.rows // tile.unit.m * (self.wide // 2 + self.inner // 4 + scores)
+        operands = 0 if tile.unit.shared else self.inner // 4
+        return tile.rows // tile.unit.m * (self.wide // 2 + operands + scores)
 
     def shared(self, tile: Tile) -> int:
         """Bytes of shared memory."""
@@ -153,16 +161,20 @@ class Rows:
         high = tile.rows * tile.teams
         rows = self.others * -(-trips(self.q) // high) * high
         keys = -(-trips(self.k) // tile.keys) * tile.keys / trips(self.k)
-        warps_per_sm = max(1, machine.local_bytes // self.shared(tile)) * tile.teams
+        room = machine.local_bytes // self.shared(tile)
+        if tile.unit.shared:
+            held = self.registers(tile) + tile.rows // tile.unit.m * OF_ROWS + BESIDE
+            room = min(room, REGISTERS // (WARP_GROUP * tile.teams * held))
+        warps_per_sm = max(1, room) * tile.teams
         cores = max(1, machine.cores)
         if tile.unit.shared:  # while some groups compute powers, others multiply
             width = self.inner / len(self.chain.firsts) + self.columns
             most = ALONE if warps_per_sm == 1 else 1.0
             busy = min(most, 0.4 + 0.2 * warps_per_sm * width / rates.full)
             rounds = rows / (rates.group_rate * busy * cores)
-            return (
-                max(0.8, rounds) * keys * dict(rates.group_keys)[tile.keys] * dict(rates.groups)[tile.teams]
-            )
+            count = tile.rows // tile.unit.m
+            factor = dict(rates.group_keys)[tile.keys] * dict(rates.groups)[tile.teams]
+            return max(0.8 * count, rounds) * keys * factor * dict(rates.group_tiles)[count]
         rounds = rows / (dict(rates.rates)[tile.rows // tile.unit.m] * cores)
         few = max(1.0, rates.fewest_warps / warps_per_sm)
         return max(1.0, rounds) * few * keys * dict(rates.keys)[tile.keys] * dict(rates.warps)[tile.teams]
@@ -181,7 +193,7 @@ def attention(builder: Builder) -> bool:
     if rows is None:
         return False
     for tile in rows.tiles(builder.machine):
-        if _build(builder, rows, tile):
+        if build(builder, rows, tile):
             return True
         builder.loops = before
     return False
@@ -195,12 +207,12 @@ def row_choices(ast: UOp, machine: Machine, most: int = 8) -> list[tuple[Opt, ..
     found: list[tuple[Opt, ...]] = []
     for tile in rows.tiles(machine)[:most]:
         builder = Builder(ast, machine)
-        if _build(builder, rows, tile):
+        if build(builder, rows, tile):
             found.append(applied(builder.ast))
     return found
 
 
-def _build(builder: Builder, rows: Rows, tile: Tile) -> bool:
+def build(builder: Builder, rows: Rows, tile: Tile) -> bool:
     """The actions for a tile."""
     k, q = int(rows.k.arg[0]), int(rows.q.arg[0])
     inner = [int(r.arg[0]) for r in rows.chain.inner]

@@ -1,0 +1,99 @@
+"""Stage 19a: a warp group with several tiles of rows has one of them weighed while units are at the next."""
+
+from __future__ import annotations
+
+import pytest
+
+from morok import Tensor
+from morok.codegen.pipeline import lower
+from morok.device.cuda.device import program_of
+from morok.device.interpreter import run_kernel
+from morok.ir.matrix import Products
+from morok.ir.node import UOp
+from morok.ir.ops import Ops
+from morok.optimize.heuristics.builder import Builder
+from morok.optimize.heuristics.gpu_attention import Tile, build, rows_of
+from morok.schedule.schedule import schedule
+from tests.gpu.kernels import cubin
+from tests.gpu.products import HOST, TARGET, close, execute, memory_of
+
+
+def attention(rows: int, keys: int, width: int, causal: bool = False) -> UOp:
+    shapes = ((rows, width), (keys, width), (keys, width))
+    q, k, v = (Tensor.empty(*s, dtype="bfloat16", device="EMULATOR") for s in shapes)
+    (item,) = schedule([q.scaled_dot_product_attention(k, v, is_causal=causal).uop]).items
+    return item.ast
+
+
+def in_tiles(ast: UOp, rows: int, keys: int) -> UOp:
+    """The kernel in which a warp group has so many rows, and goes through so many keys in a step."""
+    found = rows_of(ast)
+    assert found is not None
+    (unit,) = {t.unit for t in found.tiles(HOST) if t.unit.shared}
+    builder = Builder(ast, HOST)
+    assert build(builder, found, Tile(unit, rows, 1, keys, 2))
+    return builder.ast
+
+
+CASES = [(128, 192, 64, 64, False), (128, 256, 64, 128, False), (256, 256, 64, 64, True)]
+
+
+@pytest.mark.parametrize(("rows", "keys", "width", "step", "causal"), CASES)
+def test_values(rows: int, keys: int, width: int, step: int, causal: bool) -> None:
+    """Against the interpreter; the emulator sees whether a tile is overwritten while a unit reads it."""
+    ast = attention(rows, keys, width, causal)
+    arrays, types = memory_of(ast)
+    wanted = [a.copy() for a in arrays]
+    run_kernel(ast, wanted)
+    close(execute(lower(in_tiles(ast, 128, step), TARGET), arrays, types), wanted[0].astype("float64"), 8e-3)
+
+
+def _product(node: UOp) -> UOp | None:
+    """The product whose result a node names."""
+    while node.op in (Ops.AFTER, Ops.GEP):
+        node = node.src[0]
+    return node if node.op is Ops.WMMA else None
+
+
+@pytest.mark.parametrize("rows", [64, 128, 192])
+def test_nobody_looks_at_a_product_before_it_has_arrived(rows: int) -> None:
+    code = lower(in_tiles(attention(384, 192, 64), rows, 64), TARGET).src
+    begun: list[UOp] = []
+    groups: list[list[UOp]] = []
+    there: set[UOp] = set()
+    for n in code:
+        if n.op is Ops.WMMA:
+            begun.append(n)
+        elif n.op is Ops.ASYNC_COMMIT and isinstance(n.arg, Products):
+            groups.append(begun)
+            begun = []
+        elif n.op is Ops.ASYNC_WAIT and isinstance(n.arg, Products):
+            over = max(0, len(groups) - n.arg.pending)
+            there.update(x for group in groups[:over] for x in group)
+            del groups[:over]
+        elif n.op not in (Ops.AFTER, Ops.CAT):
+            used = [p for s in n.src if (p := _product(s)) is not None]
+            assert all(p in there for p in used), n.op
+    assert not begun and not groups  # nothing is under way in the end
+
+
+def test_a_tile_is_weighed_while_units_are_at_the_next() -> None:
+    """S1, S2, powers of S1, O1, powers of S2, O2: between two of them units have work."""
+    code = lower(in_tiles(attention(128, 192, 64), 128, 64), TARGET).src
+    short = {Ops.WMMA: "product", Ops.EXP2: "power", Ops.ASYNC_WAIT: "wait", Ops.ASYNC_COMMIT: "commit"}
+    seen: list[str] = []
+    for n in code:
+        name = short.get(n.op, "")
+        if name in ("wait", "commit"):
+            name = f"wait {n.arg.pending}" if name == "wait" and isinstance(n.arg, Products) else ""
+        if name and seen[-1:] != [name]:
+            seen.append(name)
+    start = seen.index("product")
+    turns = ["product", "wait 1", "power", "product", "wait 1", "power", "product", "wait 0"]
+    assert seen[start : start + len(turns)] == turns
+
+
+def test_source() -> None:
+    program = program_of(in_tiles(attention(128, 256, 128), 128, 64), HOST, "attention")
+    assert program.text.count("wgmma.wait_group.sync.aligned 1;") == 2
+    assert cubin(program.text)
