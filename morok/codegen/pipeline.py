@@ -20,6 +20,7 @@ from morok.codegen.linear.prefetch import prefetch
 from morok.codegen.linear.rare import rare_stage
 from morok.codegen.reduce.local import local_stage
 from morok.codegen.reduce.reduce import reduce_stage
+from morok.codegen.reduce.run_on import run_on_stage
 from morok.codegen.reduce.tiles_in_turn import tiles_stage
 from morok.codegen.spec import (
     concrete_spec,
@@ -81,6 +82,7 @@ _BECAUSE = {
     "16a": "all reads of a thread",
     "18": "which products are only added; rules do the rest",
     "19a": "which products are waited for together, and what is made of each",
+    "19b": "who looks at sums of products, and when",
     "21": "an order of all nodes",
     "21w": "an order of all nodes",
     "21a": "who uses what a choice chooses",
@@ -133,9 +135,8 @@ _TABLE: tuple[Stage, ...] = (
         Stage("16a", "neighbouring loads", "reads of a thread side by side become one", join_neighbours),
         Stage("18", "decompositions", "ops that the device lacks, in terms of those it has", decompose_stage),
         Stage("19", "final rewrite", "folds what the decompositions left, lane by lane", final_rules),
-        Stage(
-            "19a", "tiles in turn", "a tile of products is weighed while units are at the next", tiles_stage
-        ),
+        Stage("19a", "tiles in turn", "a tile is weighed while units are at the next", tiles_stage),
+        Stage("19b", "products run on", "what a step adds up last is waited for in the next", run_on_stage),
     ),
     *leaving(
         nested_spec,

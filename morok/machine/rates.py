@@ -211,4 +211,5 @@ class Attention:
     rates: tuple[tuple[int, float], ...]  # rows in a unit of time, by units that a warp's rows take
     group_rate: float
     fewest_warps: int  # of a multiprocessor, to be busy
+    run_on: int  # blocks of a multiprocessor that hide copies which begin late
     full: int  # elements of rows of q and v for which three groups keep a multiprocessor busy

@@ -194,3 +194,11 @@ def test_a_mask_is_asked_in_tiles_at_its_edge_alone(name: str) -> None:
             at = {block: const(block.dtype, row), step: const(step.dtype, count)}
             asked = simplify(substitute(branches[0].src[0], at))
             assert asked.op is Ops.CONST and bool(asked.arg) == (not every[here, tile])
+
+
+def test_one_step_that_is_left() -> None:
+    """All rows lie in the first tile of keys: there is no loop any more, and nothing is filled ahead."""
+    (q, k, v), arrays = inputs(*heads(64, 384, 64, 64))
+    mask = np.arange(384)[None] <= np.arange(64)[:, None]
+    found = values(q.scaled_dot_product_attention(k, v, is_causal=True))
+    close(found, reference(*arrays, mask=mask), 1e-3)

@@ -1,4 +1,4 @@
-"""Stage 19a: a warp group with several tiles of rows has one of them weighed while units are at the next."""
+"""Stages 19a and 19b: a tile is weighed while units are at the next; the last products of a step run on."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ from morok import Tensor
 from morok.codegen.pipeline import lower
 from morok.device.cuda.device import program_of
 from morok.device.interpreter import run_kernel
+from morok.dtype import void
+from morok.errors import DeviceError
 from morok.ir.matrix import Products
-from morok.ir.node import UOp
+from morok.ir.node import UOp, make
 from morok.ir.ops import Ops
 from morok.optimize.heuristics.builder import Builder
 from morok.optimize.heuristics.gpu_attention import Tile, build, rows_of
 from morok.schedule.schedule import schedule
 from tests.gpu.kernels import cubin
-from tests.gpu.products import HOST, TARGET, close, execute, memory_of
+from tests.gpu.products import HOST, TARGET, close, emulate, execute, memory_of
 
 
 def attention(rows: int, keys: int, width: int, causal: bool = False) -> UOp:
@@ -38,14 +40,18 @@ def in_tiles(ast: UOp, rows: int, keys: int) -> UOp:
 CASES = [(128, 192, 64, 64, False), (128, 256, 64, 128, False), (256, 256, 64, 64, True)]
 
 
-@pytest.mark.parametrize(("rows", "keys", "width", "step", "causal"), CASES)
-def test_values(rows: int, keys: int, width: int, step: int, causal: bool) -> None:
+def right(ast: UOp, code: UOp) -> None:
     """Against the interpreter; the emulator sees whether a tile is overwritten while a unit reads it."""
-    ast = attention(rows, keys, width, causal)
     arrays, types = memory_of(ast)
     wanted = [a.copy() for a in arrays]
     run_kernel(ast, wanted)
-    close(execute(lower(in_tiles(ast, 128, step), TARGET), arrays, types), wanted[0].astype("float64"), 8e-3)
+    close(execute(code, arrays, types), wanted[0].astype("float64"), 8e-3)
+
+
+@pytest.mark.parametrize(("rows", "keys", "width", "step", "causal"), CASES)
+def test_values(rows: int, keys: int, width: int, step: int, causal: bool) -> None:
+    ast = attention(rows, keys, width, causal)
+    right(ast, lower(in_tiles(ast, 128, step), TARGET))
 
 
 def _product(node: UOp) -> UOp | None:
@@ -55,7 +61,7 @@ def _product(node: UOp) -> UOp | None:
     return node if node.op is Ops.WMMA else None
 
 
-@pytest.mark.parametrize("rows", [64, 128, 192])
+@pytest.mark.parametrize("rows", [128, 192])
 def test_nobody_looks_at_a_product_before_it_has_arrived(rows: int) -> None:
     code = lower(in_tiles(attention(384, 192, 64), rows, 64), TARGET).src
     begun: list[UOp] = []
@@ -97,3 +103,34 @@ def test_source() -> None:
     program = program_of(in_tiles(attention(128, 256, 128), 128, 64), HOST, "attention")
     assert program.text.count("wgmma.wait_group.sync.aligned 1;") == 2
     assert cubin(program.text)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_the_last_products_of_a_step_run_on(causal: bool) -> None:
+    """They are waited for with the first ones of the next step, before any tile is filled, and in the end."""
+    ast = attention(384, 384, 64, causal)
+    code = lower(in_tiles(ast, 64, 128), TARGET)
+    right(ast, code)
+    (first,) = (i for i, n in enumerate(code.src) if n.op is Ops.RANGE)
+    (last,) = (i for i, n in enumerate(code.src) if n.op is Ops.END)
+    loop = code.src[first:last]
+    at = [i for i, n in enumerate(loop) if n.op is Ops.ASYNC_WAIT and isinstance(n.arg, Products)]
+    assert len(at) == 1 and loop[at[0]].arg.pending == 0
+    products = [i for i, n in enumerate(loop) if n.op is Ops.WMMA]
+    copies = [i for i, n in enumerate(loop) if n.op is Ops.ASYNC_COPY]
+    barriers = [i for i, n in enumerate(loop) if n.op is Ops.BARRIER]
+    assert barriers[0] < products[0] < at[0] < barriers[1] < copies[0]
+    assert copies[-1] < products[-1]
+    behind = [n for n in code.src[last:] if n.op is Ops.ASYNC_WAIT and isinstance(n.arg, Products)]
+    assert [n.arg.pending for n in behind] == [0]
+
+
+def test_a_tile_that_is_filled_too_early_is_noticed() -> None:
+    """Without the wait copies would overwrite what units still read."""
+    ast = attention(64, 512, 64)
+    code = lower(in_tiles(ast, 64, 128), TARGET).src
+    (wait, _) = (n for n in code if n.op is Ops.ASYNC_WAIT and isinstance(n.arg, Products))
+    broken = make(Ops.LINEAR, void, tuple([n for n in code if n is not wait]))
+    arrays, types = memory_of(ast)
+    with pytest.raises(DeviceError, match="while a unit still reads it"):
+        emulate(broken, arrays, types)

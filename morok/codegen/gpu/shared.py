@@ -173,11 +173,12 @@ class Tile:
         self.dims = buffer.src[1:]
         self.sizes = [int(d.src[0].arg) for d in self.dims]
         self.points = math.prod(self.sizes)
-        self.depth: int = buffer.arg[2].depth
+        self.around = sorted((r for r in ranges(buffer) if r.arg[1] in _SERIAL), key=lambda r: r.arg)
+        # where a mask leaves one step, nothing is filled ahead
+        self.depth: int = buffer.arg[2].depth if self.around else 1
         self.dtype: DType = self.value.dtype
         self.threads = threads
         self.memory = define_local(self.dtype, self.points * self.depth, buffer.arg[1])
-        self.around = sorted((r for r in ranges(buffer) if r.arg[1] in _SERIAL), key=lambda r: r.arg)
         self.chunk, self.copied = self._chunk()
         self.by_units = False  # whether units read it by themselves
         self.dealt = self._dealt()
