@@ -94,11 +94,13 @@ def test_lanes_that_take_both_ways(device, name, dtype):
         np.testing.assert_array_equal(np.signbit(got[x == 0]), np.signbit(want[x == 0]))
 
 
+@pytest.mark.parametrize("first", [False, True])
 @pytest.mark.parametrize("is_or", [False, True])
-def test_what_a_block_agrees_in_is_asked_first(is_or: bool) -> None:
+def test_what_a_block_agrees_in_is_asked_first(is_or: bool, first: bool) -> None:
     """Choices in a loop of matrix units, by a comparison of a thread and one of the block: the first of them
-    is computed where the second holds, and the choice of the other side needs neither."""
-    linear = _masked(12, is_or)
+    is computed where the second holds, and the choice of the other side needs neither. What is chosen may be
+    read between the choices."""
+    linear = _masked(12, is_or, first)
     depths = _depths(rare_stage(linear, Context(load("emulator"))))
     assert sum(n.op is Ops.IF for n in depths) == 1
     assert all(depths[n] == 1 for n in depths if n.op in (Ops.WHERE, Ops.AND, Ops.OR))
@@ -106,11 +108,11 @@ def test_what_a_block_agrees_in_is_asked_first(is_or: bool) -> None:
     for node in depths:
         assert all(s in seen or s.op in (Ops.CONST, Ops.VCONST) for s in node.src), node.op
         seen.add(node)
-    few = rare_stage(_masked(2, is_or), Context(load("emulator")))
+    few = rare_stage(_masked(2, is_or, first), Context(load("emulator")))
     assert not any(n.op is Ops.IF for n in few.src)
 
 
-def _masked(count: int, is_or: bool) -> UOp:
+def _masked(count: int, is_or: bool, first: bool) -> UOp:
     """for r: … if thread + i < 7 and block < r: 0 else x[i] …, or the other way round, beside a product."""
     y, x = (define_global(float32, 64, n) for n in (0, 1))
     zero = const(float32.vec(4), 0.0)
@@ -121,7 +123,8 @@ def _masked(count: int, is_or: bool) -> UOp:
     code = [y, x, thread, block, r, edge, *([alu(Ops.NOT, edge)] if is_or else []), product]
     read = [make(Ops.INDEX, x.dtype, (x, const(int64, i))) for i in range(count)]
     found = [make(Ops.LOAD, float32, (at,)) for at in read]
-    code += [*read, *found]
+    code += [*read, *found] if first else []
+    stores = []
     for i, near in enumerate(found):
         place = alu(Ops.ADD, thread, const(thread.dtype, i))
         own = alu(Ops.CMPLT, place, const(thread.dtype, 7))
@@ -130,6 +133,7 @@ def _masked(count: int, is_or: bool) -> UOp:
         sides = (near, hidden) if is_or else (hidden, near)
         choice = make(Ops.WHERE, float32, (condition, *sides))
         target = make(Ops.INDEX, y.dtype, (y, const(int64, i)))
-        code += [place, own, condition, choice, target, make(Ops.STORE, void, (target, choice))]
-    end = make(Ops.END, void, (code[-1], r))
-    return make(Ops.LINEAR, void, (*code, end))
+        code += [*([] if first else [read[i], near]), place, own, condition, choice]
+        stores += [target, make(Ops.STORE, void, (target, choice))]
+    end = make(Ops.END, void, (stores[-1], r))
+    return make(Ops.LINEAR, void, (*code, *stores, end))

@@ -18,8 +18,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from morok.dtype import AddrSpace, bool_, int64, void
+from morok.dtype import AddrSpace, PtrDType, bool_, int64, void
 from morok.ir.build import RARE, define_reg
+from morok.ir.matrix import Products
 from morok.ir.node import UOp, const, make, toposort
 from morok.ir.ops import Op, Ops
 
@@ -27,6 +28,7 @@ _LEAST = 8  # instructions that a branch must save to be worth its price
 _OPENS = frozenset((Ops.RANGE, Ops.IF))
 _CLOSES = frozenset((Ops.END, Ops.ENDIF))
 _SIDES: dict[Op, int] = {Ops.AND: 2, Ops.OR: 1}  # the side of a choice that one part alone decides for
+_WRITES = _OPENS | _CLOSES | {Ops.STORE, Ops.BARRIER, Ops.MBARRIER, Ops.ASYNC_COPY, Ops.ASYNC_WAIT}
 _LANES = frozenset((Ops.GEP, Ops.VECTORIZE, Ops.CAT))
 
 
@@ -104,7 +106,7 @@ class _Lists:
             every = self._only_for(left, home, near, frozenset(toposort(condition)))
             groups = []
             while left:
-                choices = self._independent(left, [(condition, c.src[near]) for c in left])
+                choices = self._independent(left, [(condition, c.src[near]) for c in left], True)
                 under = frozenset(toposort(*(s for c in choices for s in c.src)))
                 groups.append(_Group(condition, choices, [n for n in every if n in under], near))
                 left = [c for c in left if c not in choices]
@@ -125,10 +127,23 @@ class _Lists:
                 return asked, near
         return None
 
-    def _independent(self, choices: list[UOp], needs: list[tuple[UOp, UOp]]) -> list[UOp]:
+    def _reads(self, first: int) -> frozenset[UOp]:
+        """What is read from there on before anything is written."""
+        found: set[UOp] = set()
+        for node in self.instructions[first:]:
+            if node.op in _WRITES and not _is_kept(node):
+                break
+            if node.op is Ops.INDEX or (node.op is Ops.LOAD and not _is_kept(node)):
+                found.add(node)
+        return frozenset(found)
+
+    def _independent(
+        self, choices: list[UOp], needs: list[tuple[UOp, UOp]], with_reads: bool = False
+    ) -> list[UOp]:
         """Those whose condition and near side need none of the others, and but arithmetic from below."""
         first = self.instructions.index(choices[0])
         before = set(self.instructions[:first])
+        reads = self._reads(first) if with_reads else frozenset()
         kept: list[UOp] = []
         for choice, needed in zip(choices, needs, strict=True):
             stack, seen = [*needed], set()
@@ -138,7 +153,7 @@ class _Lists:
                 if node in seen or node in before or node.op in (Ops.CONST, Ops.VCONST):
                     continue
                 seen.add(node)
-                fits = _is_pure(node) and node not in choices
+                fits = (_is_pure(node) or node in reads) and node not in choices
                 stack += node.src
             if fits:
                 kept.append(choice)
@@ -160,6 +175,12 @@ class _Lists:
                 far.append(node)
         far.reverse()
         return far
+
+
+def _is_kept(node: UOp) -> bool:
+    """Whether it is a thread's own business: registers, or products."""
+    place = node.src[0].dtype if node.src else node.dtype
+    return isinstance(node.arg, Products) or (isinstance(place, PtrDType) and place.space is AddrSpace.REG)
 
 
 def _is_far_of(node: UOp, user: UOp, choices: Iterable[UOp], near: int) -> bool:
