@@ -13,8 +13,11 @@ from morok.errors import DeviceError
 from morok.ir.matrix import Products
 from morok.ir.node import UOp, make
 from morok.ir.ops import Ops
+from morok.machine.files import load
+from morok.optimize.heuristics.apply import optimize
 from morok.optimize.heuristics.builder import Builder
 from morok.optimize.heuristics.gpu_attention import Tile, build, rows_of
+from morok.optimize.record import applied
 from morok.schedule.schedule import schedule
 from tests.gpu.kernels import cubin
 from tests.gpu.products import HOST, TARGET, close, emulate, execute, memory_of
@@ -134,3 +137,14 @@ def test_a_tile_that_is_filled_too_early_is_noticed() -> None:
     arrays, types = memory_of(ast)
     with pytest.raises(DeviceError, match="while a unit still reads it"):
         emulate(broken, arrays, types)
+
+
+@pytest.mark.parametrize(("width", "rows"), [(64, 64), (128, 128)])
+def test_a_group_has_two_tiles_where_more_groups_have_no_room(width: int, rows: int) -> None:
+    """Of rows of 64 a multiprocessor has three groups, which hide each other's powers."""
+    hopper = load("sm_90")
+    q, k, v = (Tensor.empty(64, 2048, width, dtype="bfloat16", device="EMULATOR") for _ in range(3))
+    (item,) = schedule([q.scaled_dot_product_attention(k, v).uop]).items
+    tiles = [opt.amount for opt in applied(optimize(item.ast, hopper)) if opt.name == "TILE"]
+    assert tiles[0] == rows
+    assert not any(opt.name == "LOCAL" for opt in applied(optimize(item.ast, hopper)))
