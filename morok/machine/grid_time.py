@@ -43,8 +43,8 @@ class Problem:
     after: float = 0.0  # simple operations on every sum before it is written
     line: int = 0  # steps of one loop, of which tiles are cut, where there are others around it; 0: all
     read_bytes: int = 0  # of an output, beside the sum
-    row_lines: float = 1.0  # lines of the second cache for a row of the left operand's tile,
-    column_lines: float = 1.0  # and of the right one's
+    row_lines: float = 0.0  # lines of the second cache for a row of the left operand's tile, as far as known,
+    column_lines: float = 0.0  # and of the right one's
 
     def at_rate(self, rate: float, lanes: int) -> Problem:
         return replace(self, rate=rate, lanes=lanes)

@@ -74,6 +74,8 @@ class PricedProduct:
         output = self.product.output_bytes
         steps = math.prod(map(trips, self.steps))
         inputs = max(a.node.dtype.itemsize for a in (*self.product.along_i, *self.product.along_j))
+        sides = ((self.product.along_i, self.product.i), (self.product.along_j, self.product.j))
+        lines = [self._lines(*side) for side in sides]
         return Problem(
             rows,
             columns,
@@ -85,8 +87,8 @@ class PricedProduct:
             lanes,
             self.product.after(self.builder.machine.op_costs),
             read_bytes=self.product.read_bytes(),
-            row_lines=self._lines(self.product.along_i, self.product.i),
-            column_lines=self._lines(self.product.along_j, self.product.j),
+            row_lines=lines[0] if all(lines) else 0.0,
+            column_lines=lines[1] if all(lines) else 0.0,
         )
 
     def _beside(self) -> int:
@@ -100,10 +102,13 @@ class PricedProduct:
         rates = machine.products
         assert rates is not None
         found: list[Choice] = []
-        for unit in _units(machine, reduce):
-            if self._is_transposed(unit) is None:
-                continue
+        units = [u for u in _units(machine, reduce) if self._is_transposed(u) is not None]
+        for unit in units:
             problem = self.problem(rates.unit_rate / unit.inputs.itemsize, unit.lanes)
+            if not any("a" in u.shared for u in units):
+                problem = replace(
+                    problem, row_lines=0.0, column_lines=0.0
+                )  # no engine copies for any of them
             if self._is_transposed(unit):
                 problem = replace(
                     problem,
@@ -167,14 +172,15 @@ class PricedProduct:
         return sharing_blocks(problem, shape, self.builder.machine, roles)
 
     def _lines(self, reads: tuple[Access, ...], outer: UOp) -> float:
-        """Lines of the second cache that a row of an operand's tile, as long as one, takes on average."""
-        line = self.builder.machine.line_bytes
+        """Lines of the second cache for a row of an operand's tile that is as long as one, on average; 0 where
+        no engine copies it."""
+        machine = self.builder.machine
         for read in reads[:1]:
             along, across = (outer, self.step) if read.step(outer) == 1 else (self.step, outer)
-            apart = read.step(across)
-            if read.step(along) == 1 and apart:
-                return 2 - math.gcd(apart * read.node.dtype.itemsize, line) / line
-        return 1.0
+            apart = (read.step(across) or 0) * read.node.dtype.itemsize
+            if read.step(along) == 1 and apart and apart % machine.vector_bytes == 0:
+                return 2 - math.gcd(apart, machine.line_bytes) / machine.line_bytes
+        return 0.0
 
     def _alone(self, reads: tuple[Access, ...], outer: UOp, itemsize: int) -> float:
         """Copies for an element of an operand's tile, beyond those of whole vectors."""
