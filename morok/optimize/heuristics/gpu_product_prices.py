@@ -172,7 +172,7 @@ class PricedProduct:
         return sharing_blocks(problem, shape, self.builder.machine, roles)
 
     def _lines(self, reads: tuple[Access, ...], outer: UOp) -> float:
-        """Lines of the second cache for a row of an operand's tile that is as long as one, on average; 0 where
+        """Lines of the second cache for a row of a tile that is as long as one, on average; 0 where
         no engine copies it."""
         machine = self.builder.machine
         for read in reads[:1]:
