@@ -82,6 +82,19 @@ class Value:
     def __or__(self, other: Any) -> Value:
         return self._with(Ops.OR, other)
 
+    def __xor__(self, other: Any) -> Value:
+        return self._with(Ops.XOR, other)
+
+    def __invert__(self) -> Value:
+        own = self.dtype.scalar
+        return self ^ (own.max if own.is_unsigned else -1)
+
+    def minimum(self, other: Value) -> Value:
+        return self._with(Ops.MIN, other)
+
+    def maximum(self, other: Value) -> Value:
+        return self._with(Ops.MAX, other)
+
     def __lshift__(self, bits: int) -> Value:
         return self._with(Ops.SHL, bits)
 
@@ -134,6 +147,24 @@ class Value:
 
     def lane(self, i: int) -> Value:
         return self.code.put(make(Ops.GEP, self.dtype.scalar, (self.node,), (i,)))
+
+    def after(self, before: Value, count: int) -> Value:
+        """The lanes moved up by so many, behind the last ones of the vector before."""
+        lanes = self.dtype.lanes
+        both = self.code.put(make(Ops.CAT, self.dtype.scalar.vec(2 * lanes), (before.node, self.node)))
+        taken = tuple(range(lanes - count, 2 * lanes - count))
+        return self.code.put(make(Ops.GEP, self.dtype, (both.node,), taken))
+
+    def joined(self, op: Op, other: Any) -> Value:
+        """With another by an op of two values of their type."""
+        return self._with(op, other)
+
+    def turned(self, others: list[Value]) -> list[Value]:
+        """Of rows, this one and as many others as there are lanes, each lane as a vector."""
+        rows, lanes = [self, *others], self.dtype.lanes
+        assert len(rows) == lanes, (len(rows), lanes)
+        columns = [tuple([row.lane(i).node for row in rows]) for i in range(lanes)]
+        return [self.code.put(make(Ops.VECTORIZE, self.dtype, column)) for column in columns]
 
     def any(self) -> Value:
         """Whether a condition holds in some lane."""
@@ -291,6 +322,15 @@ class Code:
         yield Value(self, node)
         self._scopes.pop()
         self._list.append(make(Ops.END, dt.void, (node, node)))
+
+    @contextmanager
+    def phases(self, count: int, workers: int) -> Iterator[tuple[Value, Value]]:
+        """A shared loop of `count` times `workers` turns: (phase, worker). All turns of a phase are done
+        before one of the next begins, and workers of one number are mostly the same one."""
+        self._list.append(make(Ops.BARRIER, dt.void, (const(dt.int64, count),)))
+        with self.loop(count * workers, AxisKind.THREAD) as turn:
+            phase = turn // workers
+            yield phase, turn - phase * workers
 
     @contextmanager
     def given(self, condition: Value) -> Iterator[None]:

@@ -20,6 +20,9 @@ from morok.ir.digest import blake2b
 
 # Where compiling begins: a graph becomes kernels, and kernels code of a device.
 ENTRIES = ("morok.schedule.schedule", "morok.device.cpu.device", "morok.device.cuda.device")
+WRITERS = (
+    "written_"  # how modules are named that write kernels by hand: a graph has no more of them than a name
+)
 
 # An import as it is written, perhaps over several lines in parentheses. Reading the text takes a fraction of
 # the time of parsing it; what it finds too much (an example in a docstring) costs a rebuild and no result.
@@ -32,7 +35,7 @@ def import_closure(root: str | os.PathLike[str], entries: tuple[str, ...] = ENTR
     """The modules of the package at `root` that the entries need, with their source."""
     files = _files(str(root))
     found: dict[str, bytes] = {}
-    waiting = list(entries)
+    waiting = [*entries, *(name for name in files if name.rpartition(".")[2].startswith(WRITERS))]
     while waiting:
         name = waiting.pop()
         if name in found or name not in files:  # an imported name may be no module, but a name inside of one

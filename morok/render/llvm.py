@@ -469,7 +469,7 @@ def _module(
     given += ["i64 %lo.i", "i64 %hi.i"] if pieces else ["i64 %lo", "i64 %hi"]
     given.append("ptr %scratch")
     entry += [f"  call void @{name}.body({', '.join(given)})", "  ret void", "}"]
-    extent = extent_text(name, size, pieces, variables, count)
+    extent = extent_text(name, size, pieces, variables, count, writer.instructions)
     # LLVM has a hundred passes over each function, and some of them take long whatever is in it.
     attributes = ["attributes #0 = { nounwind }", "attributes #2 = { nounwind noinline optnone }"]
     if table:

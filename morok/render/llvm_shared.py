@@ -4,6 +4,8 @@ A worker calls the kernel once for every piece of the loop that it takes, and wh
 as the sum that all elements are divided by, is computed in each of these calls. Where that is nothing, every
 iteration may be a piece of its own: workers that are done take what others have left. Where it is not, there
 are as few pieces as keep its share small, one for each worker at least.
+
+A loop may have phases: all of its turns in one are done before one of the next begins.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from morok.ir.ops import AxisKind, Ops
 from morok.ir.provenance import place
 
 MOST_PIECES = 8  # of a worker: more are not taken one by one
+PHASES = 40  # the bit of an extent from which on it says how many phases there are, of as many pieces each
 SHARE = 1 / 16  # of a worker's time that may be spent on what is computed again
 
 
@@ -46,6 +49,12 @@ def pieces_of(nodes: Sequence[UOp], cores: int) -> int:
     before, inside = before_and_inside(nodes)
     each = 1 + inside / max(1, cores) * SHARE / max(before, 1.0)
     return 0 if cores < 2 or each >= MOST_PIECES else cores * int(each)
+
+
+def phases_of(nodes: Sequence[UOp]) -> int:
+    """How many phases the shared loop has; 1: none has to wait."""
+    found = [n.src[0].arg for n in nodes if n.op is Ops.BARRIER and n.src and n.src[0].op is Ops.CONST]
+    return found[0] if found else 1
 
 
 def count_pieces(size: str, pieces: int) -> list[str]:
@@ -79,9 +88,14 @@ def size_of(thread: UOp | None) -> str:
     return f"%v.{end.arg[0]}"
 
 
-def extent_text(name: str, size: str, pieces: int, variables: Sequence[str], count: int) -> list[str]:
+def extent_text(
+    name: str, size: str, pieces: int, variables: Sequence[str], count: int, nodes: Sequence[UOp]
+) -> list[str]:
     """In how many pieces the shared axis is handed out, as a function of the arguments."""
+    phases = phases_of(nodes)
     head = [f"define i64 @{name}.extent(ptr %args) #2 {{", "entry:"]
+    if phases > 1:
+        return [*head, f"  ret i64 {phases << PHASES | int(size) // phases}", "}"]
     if size.isdigit():
         return [*head, f"  ret i64 {pieces or size}", "}"]
     i = count + variables.index(size.removeprefix("%v."))

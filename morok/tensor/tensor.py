@@ -19,6 +19,7 @@ from morok.tensor.arrays import (
     histograms,
     index,
     joining,
+    middle,
     movement,
     nan_reductions,
     padding,
@@ -69,8 +70,8 @@ from morok.tensor.special import gradients as special_gradients
 # Modules whose functions do nothing but make a graph from their operands.
 _PURE = (
     arithmetic, comparison, conversion, functions, rounding, named, activations, movement, padding, joining,
-    arrange, reduce, nan_reductions, normalization, index, scattering, sorting, products, attention, contract,
-    windows, convolution, pools, fold, grid, bessel, errors, gamma, whole, pieces, statistics,
+    arrange, reduce, nan_reductions, normalization, index, scattering, sorting, middle, products, attention,
+    contract, windows, convolution, pools, fold, grid, bessel, errors, gamma, whole, pieces, statistics,
 )  # fmt: skip
 
 
@@ -397,8 +398,8 @@ class Tensor(Operators):
 
     # --- Order
     argsort, sort, topk = sorting.argsort, sorting.sort, sorting.topk
-    searchsorted, bucketize, median = sorting.searchsorted, sorting.bucketize, sorting.median
-    quantile = sorting.quantile
+    searchsorted, bucketize, median = sorting.searchsorted, sorting.bucketize, middle.median
+    quantile = middle.quantile
 
     # --- Products
     matmul = __matmul__ = products.matmul
@@ -463,6 +464,7 @@ class Tensor(Operators):
 
 # Gradients of functions by name, which are made of tensors.
 CALLS["attention"] = partial(attention.pull_attention, Tensor._new)
+CALLS["sorted"] = partial(sorting.pull_sorted, Tensor._new)
 CALLS["conv"] = partial(convolution.pull_convolution, Tensor._new)
 enter_gradients(Tensor._new)
 special_gradients.enter_gradients(Tensor._new)

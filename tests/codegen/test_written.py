@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+import pytest
 
 from morok import dtype as dt
+from morok import knobs
 from morok.codegen.written import Code
 from morok.device.cpu.kernel import Steps
 from morok.device.cpu.written import compile_written
@@ -62,6 +64,29 @@ def test_loops_of_sizes_that_are_found() -> None:
             a.store(1, 100.0)
 
     np.testing.assert_array_equal(ran(write, 4), [0 + 1 + 0 + 1 + 2 + 0, 1, 2, 3])
+
+
+@pytest.mark.parametrize("threads", [1, 2, 4])
+def test_a_phase_waits_for_the_one_before(threads: int) -> None:
+    """Every worker reads what all others have stored in the phase before, again and again."""
+    phases, workers = 200, 3
+
+    def write(code: Code) -> None:
+        a = code.memory(dt.float64, 2 * workers)
+        with code.phases(phases, workers) as (phase, worker):
+            turn = phase & 1
+            total = code.register(code.value(0.0, dt.float64))
+            with code.loop(workers) as other:
+                total.set(total.get() + a.load(turn * workers + other))
+            new = total.get() * (1 / workers) + worker.cast(dt.float64)
+            a.store((code.value(1, dt.int64) - turn) * workers + worker, new)
+
+    want = np.arange(2.0 * workers).reshape(2, workers)
+    for n in range(phases):
+        want[1 - n % 2] = want[n % 2].sum() * (1 / workers) + np.arange(workers)
+    with knobs.override(THREADS=threads):
+        for _ in range(5):
+            np.testing.assert_allclose(ran(write, 2 * workers), want.reshape(-1))
 
 
 def test_registers_are_changed_under_a_condition() -> None:

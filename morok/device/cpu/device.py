@@ -55,6 +55,7 @@ def kernel_key(ast: UOp, machine: str) -> str:
 def program_of(ast: UOp, machine: Machine, optimise: Optimiser | None = None, title: str = "") -> Program:
     """A kernel as LLVM IR; with codes of its own for values of a variable that are worth them."""
     # Loaded here, because a process that finds its kernels on disk never needs them.
+    import morok.codegen.written_scans  # noqa: F401 - enters its writer
     from morok.codegen.written import instructions_of
     from morok.device.lowering import instructions
     from morok.optimize.heuristics.specialize import special_values, with_values

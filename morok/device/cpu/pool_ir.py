@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 
+from morok.render.llvm_shared import PHASES
+
 _PAUSE = {
     "x86_64": ("declare void @llvm.x86.sse2.pause()", "call void @llvm.x86.sse2.pause()"),
     "aarch64": ("declare void @llvm.aarch64.hint(i32)", "call void @llvm.aarch64.hint(i32 1)"),
@@ -16,7 +18,8 @@ _SPINS_IN_PLAN = (
 LINE = 64
 
 # The state, by byte: 0 generation, 8 busy flag, 12 stop flag, 16 workers, 20 workers that have started,
-# 24 the door, 32 function, 40 arguments, 48 extent, 56 threads, 72 scratch bytes, 80 plans under way,
+# 24 the door, 32 function, 40 arguments, 48 extent, 56 threads, 64 the first point of all, 72 scratch bytes,
+# 80 plans under way,
 # 84 the processor that workers keep off, 88 workers that sleep, 128 mutex, 256 condition variable,
 # 512 the next point of each thread's part and the system's number of the thread, each on a line of its own.
 # The door of a job is one word: its generation in the upper half (the top bit set once it is closed) and
@@ -44,6 +47,8 @@ entry:
   %e = load i64, ptr %pe, align 8
   %pt = getelementptr i8, ptr %s, i64 56
   %threads = load i64, ptr %pt, align 8
+  %pz = getelementptr i8, ptr %s, i64 64
+  %base = load i64, ptr %pz, align 8
   br label %part
 part:
   %k = phi i64 [ 0, %entry ], [ %k1, %over ]
@@ -72,7 +77,9 @@ work:
   %end = add i64 %i, %c
   %beyond = icmp sgt i64 %end, %hi
   %to = select i1 %beyond, i64 %hi, i64 %end
-  call void %f(ptr %a, i64 %i, i64 %to, ptr %scratch)
+  %from.b = add i64 %i, %base
+  %to.b = add i64 %to, %base
+  call void %f(ptr %a, i64 %from.b, i64 %to.b, ptr %scratch)
   br label %next
 over:
   %k1 = add i64 %k, 1
@@ -176,7 +183,9 @@ leave:
   ret ptr null
 }}
 
-define internal void @dispatch(ptr %s, ptr %f, ptr %args, i64 %extent, ptr %scratch, i64 %bytes) nounwind {{
+define internal void @dispatch(
+    ptr %s, ptr %f, ptr %args, i64 %extent, ptr %scratch, i64 %bytes, i64 %base
+) nounwind {{
 entry:
   %pw = getelementptr i8, ptr %s, i64 16
   %workers = load i32, ptr %pw, align 4
@@ -190,7 +199,8 @@ try:
   %taken = icmp ne i32 %was, 0
   br i1 %taken, label %serial, label %parallel
 serial:
-  call void %f(ptr %args, i64 0, i64 %extent, ptr %scratch)
+  %stop = add i64 %base, %extent
+  call void %f(ptr %args, i64 %base, i64 %stop, ptr %scratch)
   ret void
 parallel:
   %pf = getelementptr i8, ptr %s, i64 32
@@ -199,6 +209,8 @@ parallel:
   store ptr %args, ptr %pa, align 8
   %pe = getelementptr i8, ptr %s, i64 48
   store i64 %extent, ptr %pe, align 8
+  %pz = getelementptr i8, ptr %s, i64 64
+  store i64 %base, ptr %pz, align 8
   %w64 = zext i32 %workers to i64
   %threads = add i64 %w64, 1
   %pt = getelementptr i8, ptr %s, i64 56
@@ -287,8 +299,23 @@ single:
   call void %f(ptr %args, i64 0, i64 1, ptr %scratch)
   br label %next
 shared:
-  %n = call i64 %extent(ptr %args)
-  call void @dispatch(ptr %s, ptr %f, ptr %args, i64 %n, ptr %scratch, i64 %bytes)
+  %e = call i64 %extent(ptr %args)
+  %n = and i64 %e, {extent}
+  %phases = lshr i64 %e, {phase}
+  %several = icmp ugt i64 %phases, 1
+  %also = zext i1 %several to i32
+  %r = atomicrmw add ptr %pp, i32 %also monotonic
+  br label %phase
+phase:
+  %base = phi i64 [ 0, %shared ], [ %base1, %phase ]
+  %left = phi i64 [ %phases, %shared ], [ %left1, %phase ]
+  call void @dispatch(ptr %s, ptr %f, ptr %args, i64 %n, ptr %scratch, i64 %bytes, i64 %base)
+  %base1 = add i64 %base, %n
+  %left1 = sub i64 %left, 1
+  %again = icmp sgt i64 %left1, 0
+  br i1 %again, label %phase, label %over
+over:
+  %r1 = atomicrmw sub ptr %pp, i32 %also monotonic
   br label %next
 next:
   %i1 = add i64 %i, 1
@@ -434,4 +461,6 @@ def thread_pool_text(arch: str) -> str:
         state=STATE_BYTES,
         pieces=_PIECES,
         pieces_less_one=_PIECES - 1,
+        phase=PHASES,
+        extent=(1 << PHASES) - 1,
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from morok.ir.infer import keep_shape
 from morok.ir.memory import base_of
 from morok.ir.node import UOp, make, toposort
@@ -20,11 +22,15 @@ def drop_copies(sink: UOp, ctx: object = None) -> UOp:
 
     What a SCATTER or a WRITTEN has made lies in order, in memory of its own. One with a reason stays.
     """
-    order = toposort(sink)
-    copies = [n for n in order if n.op is Ops.CONTIGUOUS and n.arg is None and _whole(n.src[0]) is not None]
+    return without_copies(sink, [n for n in toposort(sink) if n.op is Ops.CONTIGUOUS and n.arg is None])
+
+
+def without_copies(sink: UOp, asked: Iterable[UOp]) -> UOp:
+    """The same for some of them."""
+    copies = [n for n in asked if _whole(n.src[0]) is not None]
     if not copies:
         return sink
-    overwritten = {base_of(n.src[0]) for n in order if n.op is Ops.ASSIGN}
+    overwritten = {base_of(n.src[0]) for n in toposort(sink) if n.op is Ops.ASSIGN}
     plain = {n: n.src[0] for n in copies if _whole(n.src[0]) not in overwritten}
     return substitute(sink, plain)
 

@@ -5,8 +5,9 @@ takes part in a kernel that asks for it at every place once, in order or in the 
 from memory.
 
 Threads cannot share one such loop. A long row is therefore cut into pieces where there are few rows: first
-what each piece adds up to, then the pieces side by side, each after what lies before it. A GPU has thousands
-of threads and does this with all but short rows, in short runs, and again for the sums of the runs.
+what each piece adds up to, then the pieces side by side, each after what lies before it. Along contiguous
+memory a processor has a kernel for that which is written by hand (`codegen/written_scans.py`). A GPU has
+thousands of threads and does this with all but short rows, in short runs, and again for the sums of the runs.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from morok.ir.scan import neutral
 from morok.machine.devices import machine_of
 from morok.machine.machine import Machine
 from morok.schedule.costs import elements
+from morok.schedule.graph.boundaries import without_copies
 from morok.schedule.indexing import known_shape
 
 RUN = 8  # elements of a run that is written out
@@ -46,7 +48,10 @@ def split_scans(sink: UOp, ctx: object = None) -> UOp:
         new = node.replace(tuple([done[s] for s in node.src]))
         splits = node.op is Ops.SCAN_AXIS and devices[node]
         done[node] = _for_machine(new, machine_of(devices[node])) if splits else new
-    return done[sink]
+        if node.op is Ops.CONTIGUOUS and node.src[0].op is Ops.SCAN_AXIS and new.src[0].op is Ops.WRITTEN:
+            done[node] = new.src[0]  # that is memory by itself
+    by_hand = [new for node, new in done.items() if node.op is Ops.SCAN_AXIS and new.op is Ops.WRITTEN]
+    return without_copies(done[sink], [new.src[0] for new in by_hand])  # they read memory as it lies
 
 
 def _for_machine(node: UOp, machine: Machine) -> UOp:
@@ -63,9 +68,24 @@ def _for_machine(node: UOp, machine: Machine) -> UOp:
     rows = elements(sizes) // size
     if limits is None or op is Ops.MULACC or size < limits.longest or rows > limits.rows:
         return node
+    own = node.dtype
+    if axis == len(sizes) - 1 and own.itemsize in _WIDTHS and (own.is_float or own.is_int):
+        return _by_hand(node, rows, size)
     most = limits.pieces // rows
     count = max((d for d in range(2, most + 1) if size % d == 0), default=1)
     return _in_pieces(node, count) if count > 1 else node
+
+
+_WIDTHS = (4, 8)  # bytes of what a kernel by hand takes
+
+
+def _by_hand(node: UOp, rows: int, size: int) -> UOp:
+    """The kernel for rows as they lie. What they are made of is computed before, and what becomes of them
+    after it: that is memory once more, and still less than reading everything twice."""
+    own = node.dtype
+    given = make(Ops.CONTIGUOUS, own, (node.src[0],), None, node.origin)
+    key = (node.arg[0].name, own.name, rows, size)
+    return make(Ops.WRITTEN, own, (given,), ("running", key, known_shape(node)), node.origin)
 
 
 def _cut(x: UOp, axis: int, count: int) -> UOp:

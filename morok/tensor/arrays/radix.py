@@ -28,6 +28,7 @@ from morok.tensor.arrays.index import gather
 from morok.tensor.arrays.joining import cat
 from morok.tensor.arrays.movement import expand, narrow, permute, reshape, unsqueeze
 from morok.tensor.arrays.rows import put_alone
+from morok.tensor.arrays.written_keys import Form, What, values_of
 from morok.tensor.arrays.written_largest import largest_rows
 from morok.tensor.arrays.written_network import sort_lanes
 from morok.tensor.arrays.written_order import (
@@ -107,21 +108,31 @@ def sorted_words(x: T, width: int, bits: int, first: int) -> T:
     What they are made of is computed for that, and again by whoever looks for values, so it is little.
     """
     much = any(n.op in _MUCH for n in toposort(x.uop))
+    found = _in_order(x, width, bits, first)
+    return found if much else realize(found)
+
+
+def sorted_values(x: T, descending: bool) -> T:
+    """Rows (rows, count) of elements in order, when somebody wants them; nobody knows where they were."""
+    what = values_of(x.dtype, descending)
+    return _in_order(x, what, 8 * x.dtype.itemsize, Form(what).first)
+
+
+def _in_order(x: T, what: What, bits: int, first: int) -> T:
     shape = concrete_shape(x.shape)
     rows, count = shape[:2]
-    way = way_to_sort(machine_of(x.device), rows, count, width, bits)
+    way = way_to_sort(machine_of(x.device), rows, count, what, bits)
     if not way.digit:
-        found: T = made_by(sort_lanes, (width, rows, count), shape, dt.int64, x)
-        return found if much else realize(found)
+        found: T = made_by(sort_lanes, (what, rows, count), shape, x.dtype, x)
+        return found
     if not way.blocks:
-        key = (width, rows, count, first, bits, way.digit)
-        found = made_by(sort_rows, key, shape, dt.int64, x)
-        return found if much else realize(found)
+        found = made_by(sort_rows, (what, rows, count, first, bits, way.digit), shape, x.dtype, x)
+        return found
     for shift, own in shifts_of(first, bits, way.digit):
-        key = (width, rows, count, way.blocks, shift, own)
+        key = (what, rows, count, way.blocks, shift, own)
         held = made_by(count_digits, key, (rows, way.blocks, 1 << own), count_type(count), x)
-        x = made_by(put_digits, key, shape, dt.int64, x, held)
-    return x if much else realize(x)
+        x = made_by(put_digits, key, shape, x.dtype, x, held)
+    return x
 
 
 def _sorted_by_digit(x: T, shift: int) -> T:

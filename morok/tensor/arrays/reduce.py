@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import builtins
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 from morok import dtype as dt
 from morok.errors import DTypeError, MorokError, ShapeError
@@ -21,6 +21,7 @@ from morok.ir.infer import numel, show_shape, size_node
 from morok.ir.node import UOp, alu, const
 from morok.ir.ops import Op, Ops
 from morok.tensor.arrays.movement import flatten, reshape
+from morok.tensor.arrays.sorted import Sorted
 from morok.tensor.core import expand_to, iota, require_shape
 from morok.tensor.creation.constructors import zeros_like
 from morok.tensor.dtypes import accumulator, as_dtype, float_of
@@ -36,13 +37,6 @@ from morok.tensor.elementwise.rounding import isnan
 from morok.tensor.sizes import _UNSET, as_axes, as_axis, axis_or_dim
 
 Axes = Any  # None, an int, or several
-
-
-class Sorted(NamedTuple):
-    """Values, and where they were: what `sort` and `topk` return."""
-
-    values: Any
-    indices: Any
 
 
 def reduce_axes(x: T, op: Op, axes: tuple[int, ...], keep: bool) -> T:

@@ -26,7 +26,7 @@ from morok.tensor.calls.tracing import is_tracing
 from morok.tensor.core import Core, expand_to, iota
 from morok.tensor.creation.constructors import as_operand, zeros_like
 from morok.tensor.elementwise.comparison import maximum, where
-from morok.tensor.elementwise.conversion import cast
+from morok.tensor.elementwise.conversion import bitcast, cast
 from morok.tensor.elementwise.operators import T
 from morok.tensor.export import item, realize
 from morok.tensor.sizes import as_axis, as_shape, as_size, broadcast_shapes, concrete_shape
@@ -203,10 +203,15 @@ def _operand_of(x: T, value: Any) -> Any:
 def _largest_number(x: T) -> int:
     if x.numel() == 0:
         return -1
-    least, most = reduce.min(x), reduce.max(x)
-    if not x.dtype.is_unsigned and measured(least, "bincount") < 0:
-        raise ShapeError(f"bincount counts numbers of 0 and more, not {item(least)}")
-    return measured(most, "bincount")
+    own = x.dtype
+    bits = x if own.is_unsigned else bitcast(x, _UNSIGNED[own.itemsize])  # negative ones are the largest then
+    most = measured(reduce.max(bits), "bincount")
+    if most > own.max:
+        raise ShapeError(f"bincount counts numbers of 0 and more, not {item(reduce.min(x))}")
+    return most
+
+
+_UNSIGNED = {1: dt.uint8, 2: dt.uint16, 4: dt.uint32, 8: dt.uint64}
 
 
 def counted(x: T, places: Any, weights: Any) -> T:

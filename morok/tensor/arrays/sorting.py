@@ -14,18 +14,20 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from morok import dtype as dt
 from morok.dtype import promote
 from morok.errors import ArgumentError, ShapeError
+from morok.ir import movement as move
+from morok.ir.call import attributes, call
 from morok.ir.infer import show_shape
 from morok.ir.movement import found_rows
+from morok.ir.node import UOp
+from morok.ir.provenance import here, scope
 from morok.machine.devices import machine_of
 from morok.tensor.arrays import reduce
 from morok.tensor.arrays.index import gather, gathered
 from morok.tensor.arrays.joining import stack
-from morok.tensor.arrays.movement import expand, narrow, permute, reshape, squeeze, transpose, unsqueeze
+from morok.tensor.arrays.movement import expand, narrow, reshape, transpose, unsqueeze
 from morok.tensor.arrays.radix import (
     FEW,
     counting,
@@ -33,23 +35,21 @@ from morok.tensor.arrays.radix import (
     largest_of,
     places_in_rows,
     sorted_by_digits,
+    sorted_values,
     sorted_words,
 )
-from morok.tensor.arrays.reduce import Sorted, mean
-from morok.tensor.arrays.rows import named_rows, put_alone
+from morok.tensor.arrays.rows import named_rows, pull_rows, put_alone
+from morok.tensor.arrays.sorted import Sorted
 from morok.tensor.arrays.written_order import mend_lost
-from morok.tensor.calls.trace_cache import refuse_trace_cache
-from morok.tensor.core import Core, expand_to, iota
+from morok.tensor.core import expand_to, iota, require_shape
 from morok.tensor.creation.constructors import as_operand, contiguous, zeros_like
 from morok.tensor.creation.written import made_by
-from morok.tensor.dtypes import accumulator, float_of
 from morok.tensor.elementwise.comparison import eq, where
 from morok.tensor.elementwise.conversion import bitcast, cast
-from morok.tensor.elementwise.functions import lerp
 from morok.tensor.elementwise.operators import T
 from morok.tensor.elementwise.rounding import isnan
-from morok.tensor.export import tolist
-from morok.tensor.sizes import _UNSET, as_axes, as_axis, axis_or_dim, concrete_shape
+from morok.tensor.gradient_track import is_tracked
+from morok.tensor.sizes import as_axis, concrete_shape
 
 _RUN = 256  # elements of which every pair is compared
 _PAIRS = 16  # and of which a processor compares them for a few of the largest, too
@@ -250,6 +250,44 @@ def sort(
     if rows.numel() == 0 or x.ndim == 0 or wide:
         order = argsort(x, dim, descending, stable, axis=axis)
         return Sorted(gathered(x, at, order) if x.ndim else x, order)
+    if not is_written(x) or is_tracked(x.uop):
+        return _both(rows, at, descending)
+    origin = here.origin  # of this line, whoever asks later
+
+    def alone() -> T:
+        with scope(origin):
+            return _values(rows, at, descending)
+
+    def both() -> Sorted:
+        with scope(origin):
+            return _both(rows, at, descending)
+
+    return Sorted.later(alone, both)
+
+
+def _values(x: T, at: int, descending: bool) -> T:
+    """Of rows (…, n) that are turned back."""
+    *lead, count = concrete_shape(x.shape)
+    found = reshape(sorted_values(reshape(x, math.prod(lead), count), descending), x.shape)
+    if x.dtype.is_float:
+        found = x._new(call("sorted", found.uop, x.uop, descending=descending))
+    return transpose(found, at, -1)
+
+
+def pull_sorted(new: Callable[[UOp], T], node: UOp, g: UOp, source: int) -> UOp:
+    """The gradient of values that were sorted without their positions: these are found now."""
+    x = new(node.src[source])
+    *lead, count = concrete_shape(x.shape)
+    order = reshape(_row_order(x, attributes(node)["descending"]), math.prod(lead), count)
+    row = reshape(counting(x, math.prod(lead), dt.int64), math.prod(lead), 1) * count
+    places = reshape(order + row, x.numel()).uop
+    flat = reshape(x, x.numel()).uop
+    pulled = pull_rows(named_rows(flat, flat, places), move.reshape(g, (x.numel(),)), 1)
+    assert pulled is not None
+    return move.reshape(pulled, require_shape(node))
+
+
+def _both(rows: T, at: int, descending: bool) -> Sorted:
     count = concrete_shape(rows.shape)[-1]
     row = reshape(counting(rows, rows.numel() // count, dt.int64), rows.numel() // count, 1) * count
     flat = reshape(rows, rows.numel())
@@ -262,9 +300,9 @@ def sort(
             return _element_of(word, flat, row, descending)
 
         order, values = _sorted_rows(rows, descending, _place, element)
-    if x.dtype.is_float:
+    if rows.dtype.is_float:
         where_from = reshape(reshape(order, rows.numel() // count, count) + row, rows.shape)
-        values = x._new(named_rows(values.uop, flat.uop, where_from.uop))
+        values = rows._new(named_rows(values.uop, flat.uop, where_from.uop))
     return Sorted(transpose(values, at, -1), transpose(order, at, -1))
 
 
@@ -392,96 +430,3 @@ def bucketize(x: T, boundaries: Any, right: bool = False, out_int32: bool = Fals
     edges = as_operand(x, boundaries)
     found = searchsorted(edges, x, right)
     return x._new((cast(found, dt.int32) if out_int32 else found).uop)
-
-
-# --- in the middle
-
-
-def _sorted_over(t: T, axis: Any, what: str) -> tuple[T, int, tuple[int, ...]]:
-    """Floats sorted along one last axis that the given ones have become; its size; the given ones."""
-    axes = as_axes(axis, t.shape)
-    rest = [i for i in range(t.ndim) if i not in axes]
-    x = permute(cast(t, accumulator(float_of(t.dtype))), [*rest, *axes])
-    count = math.prod(concrete_shape(tuple(t.shape[i] for i in axes)))
-    if count == 0:
-        raise ShapeError(f"{what} of shape {show_shape(t.shape)} has nothing to choose from")
-    x = reshape(x, *(t.shape[i] for i in rest), count)
-    values: T = sort(x, -1).values
-    return values, count, axes
-
-
-def _kept(x: T, axes: tuple[int, ...], like: T, keep: bool) -> T:
-    """A result over axes, with these as 1 where wanted."""
-    return reshape(x, [1 if i in axes else n for i, n in enumerate(like.shape)]) if keep else x
-
-
-def median(t: T, axis: Any = None, keepdim: bool = False, *, dim: Any = _UNSET, keepdims: bool = False) -> T:
-    """The middle value, or the average of the two in the middle; NaN if there is one.
-
-    >>> Tensor([3.0, 1.0, 2.0, 10.0]).median().item()
-    2.5
-    """
-    if 0 in t.shape:  # of nothing: NaN, as the mean
-        return mean(t, axis_or_dim(axis, dim), keepdim or keepdims)
-    x, n, axes = _sorted_over(t, axis_or_dim(axis, dim), "median")
-    low, high, last = (_nth(x, i) for i in ((n - 1) // 2, n // 2, n - 1))
-    middle = low if n % 2 else low * 0.5 + high * 0.5
-    found = cast(where(isnan(last), last, middle), float_of(t.dtype))
-    return _kept(found, axes, t, keepdim or keepdims)
-
-
-def _nth(x: T, place: int) -> T:
-    """One element of each row."""
-    return squeeze(narrow(x, -1, place, 1), -1)
-
-
-def quantile(
-    t: T,
-    q: Any,
-    axis: Any = None,
-    keepdim: bool = False,
-    interpolation: str = "linear",
-    *,
-    dim: Any = _UNSET,
-    keepdims: bool = False,
-) -> T:
-    """The value below which a part q of the elements lies; several q make a new first axis.
-
-    >>> Tensor([0.0, 1.0, 2.0, 3.0, 4.0]).quantile(0.25).item()
-    1.0
-    """
-    if isinstance(q, Core):
-        refuse_trace_cache("quantiles that are computed")
-    if isinstance(q, Core | np.ndarray):
-        q = tolist(q) if isinstance(q, Core) else q.tolist()
-    parts = list(q) if isinstance(q, tuple | list) else [q]
-    if any(not 0.0 <= float(part) <= 1.0 for part in parts):
-        raise ArgumentError(f"quantiles lie between 0 and 1, not at {q}")
-    x, n, axes = _sorted_over(t, axis_or_dim(axis, dim), "quantile")
-    last = _nth(x, n - 1)
-    own = float_of(t.dtype)
-    results = []
-    for part in parts:
-        value = where(isnan(last), last, _between(x, n, float(part), interpolation))
-        results.append(_kept(cast(value, own), axes, t, keepdim or keepdims))
-    return stack(results[0], *results[1:]) if isinstance(q, tuple | list) else results[0]
-
-
-def _between(x: T, n: int, q: float, how: str) -> T:
-    """The value at a part q of sorted rows of n."""
-    place = q * (n - 1)
-    low = math.floor(place)
-    high = min(low + 1, n - 1)
-    weight = {
-        "linear": place - low,
-        "lower": 0.0,
-        "higher": 0.0 if place == low else 1.0,
-        "midpoint": 0.0 if place == low else 0.5,
-        "nearest": float(round(place) > low),
-    }.get(how)
-    if weight is None:
-        raise ArgumentError(
-            f'interpolation is "linear", "lower", "higher", "midpoint" or "nearest", not {how!r}'
-        )
-    below, above = _nth(x, low), _nth(x, high)
-    return below if weight == 0.0 else above if weight == 1.0 else lerp(below, above, weight)

@@ -14,7 +14,8 @@ from morok.tensor.arrays import reduce
 from morok.tensor.arrays.index import gather, take
 from morok.tensor.arrays.joining import cat
 from morok.tensor.arrays.movement import expand, flatten, narrow, reshape, squeeze, transpose, unsqueeze
-from morok.tensor.arrays.reduce import Sorted, cumsum, mean, std
+from morok.tensor.arrays.reduce import cumsum, mean, std
+from morok.tensor.arrays.sorted import Sorted
 from morok.tensor.arrays.sorting import searchsorted, sort
 from morok.tensor.core import Core
 from morok.tensor.creation.constructors import as_operand, from_data

@@ -1,120 +1,290 @@
-"""Many short rows of words in order on a processor: a network of comparisons, of which a lane is a row.
+"""Many rows in order on a processor: a network of comparisons, of which a lane is a row.
 
-Batcher's merge: sorted runs of 1, 2, 4, … are merged by comparing elements at distances that are halved.
-Which elements are compared depends on no value, so that rows side by side are sorted by the same
-instructions. Words are all different, whole ones or pairs: equal keys are in the order of the positions
-beside them.
+Runs are merged: an element of the first is compared with its mirror image in the second, and then elements
+at distances that are halved. Which elements are compared depends on no value, so that rows side by side are
+sorted by the same instructions. What would be compared with something behind the end of a row stays.
+
+Some elements fit the registers: they are sorted there (by Batcher's merge, which needs fewer comparisons),
+and so are the last steps of every merge. Only the first steps of a merge of longer runs go through memory.
+
+Words are all different, whole ones or pairs: equal keys are in the order of the positions beside them. Of
+elements equal ones are the same, but for zeros and NaN: rows with NaN or -0 take them from where they were,
+in order.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import final
 
 from morok import dtype as dt
 from morok.codegen.written import Code, Memory, Value, writes
+from morok.dtype import DType
 from morok.ir.ops import AxisKind
 from morok.machine.machine import Machine
+from morok.tensor.arrays.written_keys import Form, What
 
-_VECTORS = 4  # that hold the lanes: enough to be busy while the next are on their way
-_LEAST = 8  # lanes
-_UNROLLED = 4  # comparisons that are written out
+_LEAST = 4  # elements that the registers hold
+_UNROLLED = 4  # comparisons of elements in memory that are written out
+Lanes = list[Value]  # of each number of a word a vector
 
 
-def lanes_of(machine: Machine) -> int:
+def key_type(form: Form) -> DType:
+    """What is compared."""
+    return dt.uint64 if isinstance(form.what, int) else form.wide
+
+
+def lanes_of(machine: Machine, form: Form) -> int:
     """Rows that are sorted side by side."""
-    own = machine.lanes(dt.int64)
-    return max(_LEAST, min(_VECTORS, 2) * own)
+    kind = key_type(form)
+    return max(16 // kind.itemsize, machine.lanes(kind))
 
 
-def _stages(count: int) -> Iterator[tuple[int, int]]:
-    """Of runs of so many, at a distance of so many."""
-    run = 1
-    while run < count:
-        distance = run
-        while distance:
-            yield run, distance
-            distance //= 2
-        run *= 2
+def held_by(machine: Machine, form: Form) -> int:
+    """Elements that the registers hold: a power of two."""
+    most = machine.registers // (2 * form.width)
+    return int(max(_LEAST, 1 << (most.bit_length() - 1)))
 
 
-def _parts(size: int, run: int, distance: int) -> Iterator[tuple[int, int, int]]:
-    """Where comparisons of two runs, of which so many elements are there, begin: (first, how often at twice
-    the distance, how many side by side)."""
-    if distance == run:
-        yield 0, 1, min(run, max(0, size - run))
+# --- which elements are compared
+
+
+def _merged(first: int, size: int, step: int) -> Iterator[tuple[int, int]]:
+    """Batcher's merge of every step-th of some sorted ones."""
+    if 2 * step >= size:
+        yield first, first + step
         return
-    most = run // distance - 1
-    whole = max(0, min(most, (size - distance) // (2 * distance)))
-    yield distance, whole, distance
-    if whole < most:
-        first = distance + 2 * distance * whole
-        yield first, 1, min(distance, max(0, size - distance - first))
+    yield from _merged(first, size, 2 * step)
+    yield from _merged(first + step, size, 2 * step)
+    for i in range(first + step, first + size - step, 2 * step):
+        yield i, i + step
 
 
-def comparisons(count: int) -> int:
-    """How many a network has."""
-    total = 0
-    for run, distance in _stages(count):
-        blocks, rest = divmod(count, 2 * run)
-        for size, times in ((2 * run, blocks), (rest, 1)):
-            total += times * sum(n * many for _, n, many in _parts(size, run, distance))
-    return total
+def _ordered(first: int, size: int) -> Iterator[tuple[int, int]]:
+    """The pairs that sort so many, a power of two."""
+    if size > 1:
+        yield from _ordered(first, size // 2)
+        yield from _ordered(first + size // 2, size // 2)
+        yield from _merged(first, size, 1)
+
+
+def _cleaned(size: int) -> Iterator[tuple[int, int]]:
+    """The pairs at distances that are halved, of so many, a power of two."""
+    distance = size // 2
+    while distance:
+        for i in range(size):
+            if not i & distance:
+                yield i, i + distance
+        distance //= 2
+
+
+def effort(count: int, held: int) -> tuple[int, int]:
+    """How many comparisons a row takes, and how often an element goes from memory and back."""
+    whole, rest = divmod(count, held)
+
+    def of(pairs: list[tuple[int, int]]) -> int:
+        return whole * len(pairs) + sum(j < rest for _, j in pairs)
+
+    compared, moved = of(list(_ordered(0, held))), count
+    last = of(list(_cleaned(held)))
+    run = held
+    while run < count:
+        for size in _sizes(run, held):
+            blocks, left = divmod(count, size)
+            pairs = blocks * size // 2 + max(0, left - size // 2)
+            compared, moved = compared + pairs, moved + 2 * pairs
+        compared, moved = compared + last, moved + count
+        run *= 2
+    return compared, moved
+
+
+def _sizes(run: int, held: int) -> Iterator[int]:
+    """Of the blocks of each step of a merge that goes through memory; the first is the one with mirrors."""
+    yield 2 * run
+    size = run
+    while size > held:
+        yield size
+        size //= 2
+
+
+# --- the kernel
+
+
+@final
+class _Tile:
+    """Rows side by side."""
+
+    def __init__(self, code: Code, form: Form, lanes: int, count: int) -> None:
+        self.code, self.form, self.lanes, self.count = code, form, lanes, count
+        self.parts = [code.local(key_type(form), count * lanes) for _ in range(form.width)]
+
+    def load(self, at: Value) -> Lanes:
+        return [part.load(at * self.lanes, self.lanes) for part in self.parts]
+
+    def store(self, at: Value, what: Lanes) -> None:
+        for part, one in zip(self.parts, what, strict=True):
+            part.store(at * self.lanes, one)
+
+    def compare(self, at: Value, there: Value) -> None:
+        """The smaller of two, in every lane, comes first."""
+        first, second = _in_order(self.load(at), self.load(there))
+        self.store(at, first)
+        self.store(there, second)
+
+    def in_registers(self, base: Value, size: int, pairs: Iterator[tuple[int, int]]) -> None:
+        held = [self.load(base + i) for i in range(size)]
+        for i, j in pairs:
+            if j < size:
+                held[i], held[j] = _in_order(held[i], held[j])
+        for i in range(size):
+            self.store(base + i, held[i])
+
+    def sort(self, held: int) -> None:
+        code, count = self.code, self.count
+        whole, rest = divmod(count, held)
+
+        def everywhere(cleans: bool) -> None:
+            def pairs() -> Iterator[tuple[int, int]]:
+                return _cleaned(held) if cleans else _ordered(0, held)
+
+            if whole:
+                with code.loop(whole) as block:
+                    self.in_registers(block * held, held, pairs())
+            if rest:
+                self.in_registers(code.value(whole * held, dt.int64), rest, pairs())
+
+        everywhere(False)
+        run = held
+        while run < count:
+            for n, size in enumerate(_sizes(run, held)):
+                blocks, left = divmod(count, size)
+                if blocks:
+                    with code.loop(blocks) as block:
+                        self._step(block * size, size, size, n == 0)
+                if left > size // 2:
+                    self._step(code.value(blocks * size, dt.int64), left, size, n == 0)
+            everywhere(True)
+            run *= 2
+
+    def _step(self, base: Value, here: int, size: int, mirrors: bool) -> None:
+        """A step of a merge in a block of which so many elements are here."""
+        half = size // 2
+        many = here - half
+        if mirrors:  # the elements next to the middle
+            first, then, step = base + (half - 1), base + half, -1
+        else:
+            first, then, step = base, base + half, 1
+        whole = many // _UNROLLED
+        with self.code.loop(whole) as i:
+            for k in range(_UNROLLED):
+                n = i * _UNROLLED + k
+                self.compare(first + n * step, then + n)
+        for k in range(whole * _UNROLLED, many):
+            self.compare(first + k * step, then + k)
+
+
+def _in_order(x: Lanes, y: Lanes) -> tuple[Lanes, Lanes]:
+    if len(x) == 1:
+        return [x[0].minimum(y[0])], [x[0].maximum(y[0])]
+    swapped = (y[0] < x[0]) | (x[0].equals(y[0]) & (y[1] < x[1]))
+    first = [swapped.where(other, own) for own, other in zip(x, y, strict=True)]
+    return first, [swapped.where(own, other) for own, other in zip(x, y, strict=True)]
 
 
 @writes
-def sort_lanes(code: Code, machine: Machine, width: int, rows: int, count: int) -> None:
-    """Rows of words in the order of all bits."""
-    out = code.memory(dt.uint64, rows * count * width)
-    words = code.memory(dt.uint64, rows * count * width)
-    lanes = lanes_of(machine)
-    tiles = [code.local(dt.uint64, count * lanes) for _ in range(width)]
+def sort_lanes(code: Code, machine: Machine, what: What, rows: int, count: int) -> None:
+    """Rows in order: words in that of all bits."""
+    form = Form(what)
+    kind = dt.uint64 if isinstance(what, int) else form.memory
+    out = code.memory(kind, rows * count * form.width)
+    given = code.memory(kind, rows * count * form.width)
+    lanes = lanes_of(machine, form)
+    tile = _Tile(code, form, lanes, count)
     groups = -(-rows // lanes)
-    kind = AxisKind.THREAD if machine.threads and groups > 1 else AxisKind.LOOP
-    with code.loop(groups, kind) as group:
-        with code.loop(lanes) as lane:
+    shared = AxisKind.THREAD if machine.threads and groups > 1 else AxisKind.LOOP
+    with code.loop(groups, shared) as group:
+        starts = []
+        for lane in range(lanes):  # behind the end the last row comes up again, and is the same
             row = group * lanes + lane
-            row = (row < rows).where(row, rows - 1)
+            starts.append((row < rows).where(row, rows - 1) * (count * form.width))
+        _turn(code, tile, given, starts, False)
+        tile.sort(held_by(machine, form))
+        _turn(code, tile, out, starts, True)
+        if form.is_float:
+            _mend(code, tile, out, given, starts)
+
+
+def _turn(code: Code, tile: _Tile, memory: Memory, starts: list[Value], back: bool) -> None:
+    """Rows of memory to lanes, or back."""
+    lanes, count, form = tile.lanes, tile.count, tile.form
+
+    def square(at: Value) -> None:
+        if back:
+            first, *others = (tile.load(at + i)[0] for i in range(lanes))
+            for start, row in zip(starts, first.turned(others), strict=True):
+                memory.store(start + at, _element(form, row))
+        else:
+            first, *others = (_key(form, memory.load(start + at, lanes)) for start in starts)
+            for i, column in enumerate(first.turned(others)):
+                tile.store(at + i, [column])
+
+    if form.width == 1 and count >= lanes:
+        with code.loop(count // lanes) as n:
+            square(n * lanes)
+        if count % lanes:  # some once more
+            square(code.value(count - lanes, dt.int64))
+        return
+    with code.loop(count) as i:
+        for lane, start in enumerate(starts):
+            for which, part in enumerate(tile.parts):
+                at = start + i * form.width + which
+                if back:
+                    memory.store(at, _element(form, part.load(i * lanes + lane)))
+                else:
+                    part.store(i * lanes + lane, _key(form, memory.load(at)))
+
+
+def _key(form: Form, x: Value) -> Value:
+    return x if isinstance(form.what, int) else form.key_of(x)
+
+
+def _element(form: Form, x: Value) -> Value:
+    return x if isinstance(form.what, int) else form.element_of(x)
+
+
+def _mend(code: Code, tile: _Tile, out: Memory, given: Memory, starts: list[Value]) -> None:
+    """Rows with NaN or -0 get these, and all zeros, as they were there, one after the other."""
+    form, lanes, count = tile.form, tile.lanes, tile.count
+    marks = code.register(code.value(0, form.wide).spread(lanes), form.wide)
+    with code.loop(count) as i:
+        marks.set(form.is_lost(tile.load(i)[0]).where(1, marks.get()))
+    found = marks.get()
+    assert not isinstance(form.what, int)
+    most, largest = (1 << (8 * form.memory.itemsize - 1)) - 1, form.what[1]
+    with code.given(found.equals(1).any()):
+        each, begin = code.local(form.wide, lanes), code.local(dt.int64, lanes)
+        each.store(0, found)
+        for lane, start in enumerate(starts):
+            begin.store(lane, start)
+        with code.loop(lanes) as row, code.given(each.load(row).equals(1)):
+            start = begin.load(row)
+            before, last = code.register(0), code.register(0)
             with code.loop(count) as i:
-                for n, tile in enumerate(tiles):
-                    tile.store(i * lanes + lane, words.load((row * count + i) * width + n))
-        for run, distance in _stages(count):
-            blocks, rest = divmod(count, 2 * run)
-            if blocks:
-                with code.loop(blocks) as b:
-                    _merge(code, tiles, lanes, b * (2 * run), (2 * run, run, distance))
-            if rest:
-                last = code.value(blocks * 2 * run, dt.int64)
-                _merge(code, tiles, lanes, last, (rest, run, distance))
-        with code.loop(lanes) as lane:
-            row = group * lanes + lane
-            with code.given(row < rows), code.loop(count) as i:
-                for n, tile in enumerate(tiles):
-                    out.store((row * count + i) * width + n, tile.load(i * lanes + lane))
-
-
-def _merge(code: Code, tiles: list[Memory], lanes: int, base: Value, what: tuple[int, int, int]) -> None:
-    """A step of the merge of two runs."""
-    size, run, distance = what
-    for first, times, many in _parts(size, run, distance):
-        if not times or not many:
-            continue
-        with code.loop(times) as n:
-            start = base + n * (2 * distance) + first
-            with code.loop(many // _UNROLLED) as i:
-                for k in range(_UNROLLED):
-                    _compare(tiles, lanes, start + i * _UNROLLED + k, distance)
-            for k in range(many // _UNROLLED * _UNROLLED, many):
-                _compare(tiles, lanes, start + k, distance)
-
-
-def _compare(tiles: list[Memory], lanes: int, at: Value, distance: int) -> None:
-    """The smaller of two words, in every lane, comes first."""
-    there = at + distance
-    pairs = [(tile.load(at * lanes, lanes), tile.load(there * lanes, lanes)) for tile in tiles]
-    x, y = pairs[0]
-    swapped = y < x
-    for own, other in pairs[1:]:
-        swapped = swapped | (x.equals(y) & (other < own))
-    for tile, (own, other) in zip(tiles, pairs, strict=True):
-        tile.store(at * lanes, swapped.where(other, own))
-        tile.store(there * lanes, swapped.where(own, other))
+                bits = given.load(start + i)
+                size = bits & most
+                nan = size > largest
+                is_below = (bits > most) if not form.what[2] else (bits < most + 1)
+                below = is_below & size.differs(0) & nan.equals(False)
+                before.set(before.get() + below.where(code.value(1, dt.int64), 0))
+                last.set(last.get() + nan.where(code.value(1, dt.int64), 0))
+            nans = last.get()
+            zero = code.register(before.get() + nans if form.what[2] else before.get())
+            end = code.register(0 if form.what[2] else code.value(count, dt.int64) - nans)
+            with code.loop(count) as i:
+                bits = given.load(start + i)
+                with code.given((bits & most).equals(0)):
+                    out.store(start + zero.get(), bits)
+                    zero.set(zero.get() + 1)
+                with code.given((bits & most) > largest):
+                    out.store(start + end.get(), bits)
+                    end.set(end.get() + 1)

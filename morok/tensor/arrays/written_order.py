@@ -2,7 +2,7 @@
 first, by counting.
 
 A word is a whole number of 64 bits, or two of them: the first has the digits, the other goes along. What they
-hold is a matter of who asks; equal digits stay in order.
+hold is a matter of who asks; equal digits stay in order. Or it is an element as it lies (`written_keys.py`).
 
 Short rows stay in the cache: one walk counts all digits of a row, and a walk for each digit puts words in
 their places, one after the other. Long ones are cut into blocks: one kernel counts a digit of all blocks,
@@ -12,6 +12,7 @@ another sums up what comes before each block and puts its words. A digit that al
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import lru_cache
 from typing import final
 
@@ -21,8 +22,10 @@ from morok.dtype import DType
 from morok.dtype.records import record
 from morok.ir.ops import AxisKind
 from morok.machine.machine import Machine
-from morok.tensor.arrays.written_network import comparisons, lanes_of
+from morok.tensor.arrays.written_keys import Form, What
+from morok.tensor.arrays.written_network import effort, held_by, key_type, lanes_of
 
+_TOGETHER = 4  # elements whose digits are found at once
 TABLES = 2  # that count by turns: an element does not wait for the one before it
 _ENTRIES = 4  # tables of a digit that the first cache holds half full
 _TURNS = 2  # blocks for each thread
@@ -46,34 +49,39 @@ def blocks_of(machine: Machine, rows: int) -> int:
 
 
 @lru_cache(1024)
-def way_to_sort(machine: Machine, rows: int, count: int, width: int, bits: int) -> Way:
+def way_to_sort(machine: Machine, rows: int, count: int, what: What, bits: int) -> Way:
     """The shortest of the ways, in time of an element that is put in its place."""
+    form = Form(what)
     threads = machine.cores if machine.threads else 1
     blocks = blocks_of(machine, rows)
     turns = -(-rows * blocks // threads)
     wake = machine.rates.wake / _CYCLES
     time, digit = best_digit(machine, bits, -(-count // blocks) * turns, (1 + _SUM * blocks) * turns)
     found = [(time + 2 * wake * -(-bits // digit), Way(blocks, digit))]
-    if 2 * count * width * 8 <= machine.l2_bytes:
+    if 2 * count * form.bytes <= machine.l2_bytes:
         turns = -(-rows // threads)
         time, digit = best_digit(machine, bits, count * turns, turns)
         found.append((time + wake, Way(0, digit)))
-    lanes = lanes_of(machine)
-    tile = count * lanes * width * 8
-    if tile <= machine.l2_bytes // 4:
+    lanes = lanes_of(machine, form)
+    tile = count * lanes * key_type(form).itemsize * form.width
+    if tile <= machine.l2_bytes // 2:
         turns = -(-rows // (lanes * threads))
-        vectors = lanes / machine.lanes(dt.int64) * (1 if width == 1 else _PAIRS)
-        vectors *= 1 if tile <= machine.l1_bytes else _FAR
-        time = turns * (comparisons(count) * vectors * _COMPARED + count * lanes * _MOVED)
+        vectors = lanes / machine.lanes(key_type(form))
+        compared, moved = effort(count, held_by(machine, form))
+        each = _PAIRS if form.width > 1 else _WORDS if key_type(form).itemsize == 8 else 1.0
+        far = 1 if tile <= machine.l1_bytes else _FAR
+        time = vectors * (compared * each * _COMPARED + moved * form.width * far)
+        time = turns * (time + count * lanes * form.width * _MOVED)
         found.append((time / _CYCLES + wake, Way(0, 0)))
     return min(found, key=lambda pair: pair[0])[1]
 
 
 _CYCLES = 8.0  # of an element that is counted and put in its place
-_COMPARED = 5.0  # cycles of a comparison of two vectors
-_PAIRS = 3.6  # times as many of pairs of words
-_FAR = 1.5  # times as many where vectors come from the second cache
-_MOVED = 5.0  # cycles of an element that goes to its lane and comes back
+_COMPARED = 1.0  # cycles of a comparison of two vectors
+_WORDS = 3.0  # times as many of words of 64 bits
+_PAIRS = 6.0  # and of pairs of them
+_FAR = 2.0  # cycles of a vector that comes from the second cache and goes back there; from the first half
+_MOVED = 3.0  # cycles of an element that goes to its lane and comes back
 
 
 def best_digit(machine: Machine, bits: int, elements: float, tables: float) -> tuple[float, int]:
@@ -91,9 +99,39 @@ def shifts_of(first: int, bits: int, digit: int) -> list[tuple[int, int]]:
     return [(at, min(digit, first + bits - at)) for at in range(first, first + bits, digit)]
 
 
-def _digit(word: Value, shift: int, bits: int) -> Value:
-    key = word.lane(0) if word.dtype.lanes > 1 else word
-    return ((key >> shift) & ((1 << bits) - 1)).cast(dt.int64)
+def _digit(form: Form, word: Value, shift: int, bits: int) -> Value:
+    return ((form.digits_of(word) >> shift) & ((1 << bits) - 1)).cast(dt.int64)
+
+
+def _each(
+    code: Code,
+    form: Form,
+    words: tuple[Memory, Value],
+    size: int | Value,
+    digits: list[tuple[int, int]],
+    use: Callable[[Value, list[Value], int], None],
+) -> None:
+    """Goes through words one after the other: `use(place, digits, turn)`. Digits of elements are computed
+    for some of them at once, in vectors."""
+    memory, start = words
+    together = _TOGETHER if form.width == 1 else TABLES
+    groups = code.value(size, dt.int64) // together
+    with code.loop(groups) as i:
+        at = start + i * (together * form.width)
+        if isinstance(form.what, int):
+            found = [
+                [_digit(form, memory.load(at + k * form.width), *own) for own in digits]
+                for k in range(together)
+            ]
+        else:
+            key = form.digits_of(memory.load(at, together))
+            wide = [(key >> shift) & ((1 << bits) - 1) for shift, bits in digits]
+            found = [[one.lane(k).cast(dt.int64) for one in wide] for k in range(together)]
+        for k in range(together):
+            use(at + k * form.width, found[k], k)
+    with code.loop(code.value(size, dt.int64) - groups * together) as i:
+        at = start + (groups * together + i) * form.width
+        use(at, [_digit(form, memory.load(at), *own) for own in digits], 0)
 
 
 def _next(table: Memory, place: Value) -> Value:
@@ -129,39 +167,52 @@ def count_type(count: int) -> DType:
 
 @writes
 def sort_rows(
-    code: Code, machine: Machine, width: int, rows: int, count: int, first: int, bits: int, digit: int
+    code: Code, machine: Machine, what: What, rows: int, count: int, first: int, bits: int, digit: int
 ) -> None:
     """Rows of words in the order of some bits."""
-    out = code.memory(dt.int64, rows * count * width)
-    words = code.memory(dt.int64, rows * count * width)
-    space = code.local(dt.int64, 2 * count * width)
+    form = Form(what)
+    width = form.width
+    out = code.memory(form.memory, rows * count * width)
+    words = code.memory(form.memory, rows * count * width)
+    space = code.local(form.memory, 2 * count * width)
     digits = shifts_of(first, bits, digit)
     size, kind = 1 << digit, count_type(count)
     counts = code.local(kind, len(digits) * size)
     with code.loop(rows, shared_loop(machine, rows)) as row:
         clear(code, machine, counts, len(digits) * size, kind)
         start = row * (count * width)
-        with code.loop(count) as i:
-            word = words.load(start + i * width)
-            for n, (shift, own) in enumerate(digits):
-                _next(counts, _digit(word, shift, own) + n * size)
+
+        def count_all(at: Value, found: list[Value], turn: int) -> None:
+            for n, one in enumerate(found):
+                _next(counts, one + n * size)
+
+        _each(code, form, (words, start), count, digits, count_all)
         now = code.register(0)  # where the words lie in the space
         for n, (shift, own) in enumerate(digits):
             source, base = (words, start) if n == 0 else (space, now.get())
             last = n + 1 == len(digits)
             other = code.value(0, dt.int64) if n == 0 else code.value(count * width, dt.int64) - now.get()
             target, goal = (out, start) if last else (space, other)
-            some = counts.load(_digit(source.load(base), shift, own) + n * size)
+            some = counts.load(_digit(form, source.load(base), shift, own) + n * size)
             same = some.equals(count)
             if n == 0 or last:
                 with code.given(same):
                     _copy(code, machine, (target, goal), (source, base), count * width)
             with code.given(some.differs(count)):
                 _begin_at(code, counts, n * size, 1 << own)
-                with code.loop(count) as i:
-                    word = source.load(base + i * width, width)
-                    at = _next(counts, _digit(word, shift, own) + n * size)
-                    target.store(goal + at * width, word)
+
+                def put(
+                    at: Value,
+                    found: list[Value],
+                    turn: int,
+                    n: int = n,
+                    to: tuple[Memory, Value] = (target, goal),
+                    source: Memory = source,
+                ) -> None:
+                    place = _next(counts, found[0] + n * size)
+                    to[0].store(to[1] + place * width, source.load(at, width))
+
+                _each(code, form, (source, base), count, [(shift, own)], put)
                 if not last:
                     now.set(goal)
 
@@ -180,7 +231,7 @@ def _copy(
     code: Code, machine: Machine, to: tuple[Memory, Value], source: tuple[Memory, Value], count: int | Value
 ) -> None:
     """So many numbers as they lie."""
-    lanes = _lanes(machine, dt.int64, count) if isinstance(count, int) else 1
+    lanes = _lanes(machine, to[0].dtype, count) if isinstance(count, int) else 1
     with code.loop(count // lanes if isinstance(count, int) else count) as i:
         to[0].store(to[1] + i * lanes, source[0].load(source[1] + i * lanes, lanes))
 
@@ -206,25 +257,25 @@ class Block:
 
 @writes
 def count_digits(
-    code: Code, machine: Machine, width: int, rows: int, count: int, blocks: int, shift: int, bits: int
+    code: Code, machine: Machine, what: What, rows: int, count: int, blocks: int, shift: int, bits: int
 ) -> None:
     """(rows, blocks, digits): how often blocks of rows have each digit."""
     size, kind = 1 << bits, count_type(count)
+    form = Form(what)
+    width = form.width
     out = code.memory(kind, rows * blocks * size)
-    words = code.memory(dt.int64, rows * count * width)
+    words = code.memory(form.memory, rows * count * width)
     own = code.local(kind, TABLES * size)
     lanes = _lanes(machine, kind, size)
     with code.loop(rows * blocks, shared_loop(machine, rows * blocks)) as b:
         clear(code, machine, own, TABLES * size, kind)
         block = Block(code, b, count, blocks)
-        pairs = block.size >> 1
-        with code.loop(pairs) as i:
-            for k in range(TABLES):
-                word = words.load((block.first + i * TABLES + k) * width)
-                _next(own, _digit(word, shift, bits) + k * size)
-        with code.loop(block.size - pairs * TABLES) as i:
-            word = words.load((block.first + pairs * TABLES + i) * width)
-            _next(own, _digit(word, shift, bits))
+
+        def count_one(at: Value, found: list[Value], turn: int) -> None:
+            _next(own, found[0] + turn % TABLES * size)
+
+        first = block.first * width
+        _each(code, form, (words, first), block.size, [(shift, bits)], count_one)
         with code.loop(size // lanes) as d:
             at = d * lanes
             out.store(b * size + at, own.load(at, lanes) + own.load(at + size, lanes))
@@ -232,12 +283,14 @@ def count_digits(
 
 @writes
 def put_digits(
-    code: Code, machine: Machine, width: int, rows: int, count: int, blocks: int, shift: int, bits: int
+    code: Code, machine: Machine, what: What, rows: int, count: int, blocks: int, shift: int, bits: int
 ) -> None:
     """Rows of words in the order of a digit, of which is known how often blocks have it."""
     size, kind = 1 << bits, count_type(count)
-    out = code.memory(dt.int64, rows * count * width)
-    words = code.memory(dt.int64, rows * count * width)
+    form = Form(what)
+    width = form.width
+    out = code.memory(form.memory, rows * count * width)
+    words = code.memory(form.memory, rows * count * width)
     counts = code.memory(kind, rows * blocks * size)
     mine, total = code.local(kind, size), code.local(kind, size)
     lanes = _lanes(machine, kind, size)
@@ -261,10 +314,13 @@ def put_digits(
         with code.given(is_shared.equals(1)):
             at = block.first * width
             _copy(code, machine, (out, at), (words, at), block.size * width)
-        with code.given(is_shared.equals(0)), code.loop(block.size) as i:
-            word = words.load((block.first + i) * width, width)
-            place = _next(mine, _digit(word, shift, bits))
-            out.store((block.start + place) * width, word)
+
+        def put(at: Value, found: list[Value], turn: int, start: Value = block.start) -> None:
+            place = _next(mine, found[0])
+            out.store((start + place) * width, words.load(at, width))
+
+        with code.given(is_shared.equals(0)):
+            _each(code, form, (words, block.first * width), block.size, [(shift, bits)], put)
 
 
 # --- what keys have lost

@@ -155,7 +155,8 @@ def test_a_row_whose_length_is_known_later() -> None:
 
 def test_few_long_rows_are_cut_into_pieces() -> None:
     with knobs.override(DEVICE="CPU"):
-        for shape, axis, count in (((1 << 16,), 0, 3), ((2, 3 << 15), 1, 3), ((64, 1 << 15), 1, 1)):
+        long = (((1 << 16, 2), 0, 3), ((1 << 16,), 0, 1), ((2, 3 << 15), 1, 1), ((64, 1 << 15), 1, 1))
+        for shape, axis, count in long:  # along contiguous memory by one kernel
             x = RNG.integers(-9, 10, shape).astype(np.float32)
             for name, (_, oracle) in OPS.items():
                 y = np.sign(x) if name == "cumprod" else x
@@ -163,6 +164,42 @@ def test_few_long_rows_are_cut_into_pieces() -> None:
                 same(getattr(Tensor(y), name)(axis), oracle(y, axis=axis))
     prime = RNG.integers(-9, 10, 65537).astype(np.float32)
     same(Tensor(prime).cumsum(0), prime.cumsum())
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3, 5])
+def test_long_rows_by_all_threads(threads: int) -> None:
+    """Pieces of all sizes, stretches that are full or hardly begun, types and signs of what is summed."""
+    with knobs.override(DEVICE="CPU", THREADS=threads):
+        many = ((32_771, "int64"), (65_537, "float64"), (524_288 + 3, "float32"), (1_300_021, "uint32"))
+        for count, dtype in (*many, (32_768, "int32"), ((1 << 20) + threads, "float32")):
+            y = RNG.integers(-9, 10, count).astype(dtype)
+            same(Tensor(y).cumsum(0, dtype=dtype), y.cumsum(dtype=dtype))
+        rows = RNG.normal(size=(3, 40_001)).astype(np.float32)
+        same(Tensor(rows).cummax(1), np.maximum.accumulate(rows, 1))
+        zeros = np.full(50_000, -0.0, np.float32)
+        assert np.signbit(Tensor(zeros).cumsum(0).numpy()).all()
+        wild = RNG.normal(size=50_000).astype(np.float32)
+        wild[[30_000, 40_000]] = np.inf, -np.inf
+        with np.errstate(invalid="ignore"):
+            found, want = Tensor(wild).cumsum(0).numpy(), wild.cumsum()
+        np.testing.assert_array_equal(np.isnan(found), np.isnan(want))
+        np.testing.assert_array_equal(np.isinf(found), np.isinf(want))
+
+
+def test_a_long_row_is_one_kernel() -> None:
+    """That reads memory as it lies and fills the result; what is summed and what comes of it are others."""
+    x = RNG.integers(-9, 10, 1 << 16).astype(np.float32)
+    with knobs.override(DEVICE="CPU"):
+        held = Tensor(x).realize()
+        assert kernels(held.cumsum(0)) == 1
+        assert kernels((held * 2).cumsum(0)) == 2
+        assert kernels(held.cumsum(0) - held) == 2
+        y = held.cumsum(0)
+        held.assign(held * 0)
+        same(y, x.cumsum())
+        z = Tensor(x)
+        (slope,) = z.cumsum(0).sum().gradient(z)
+        same(slope, np.arange(1 << 16, 0, -1).astype(np.float32))
 
 
 def as_uop(t: Tensor) -> UOp:

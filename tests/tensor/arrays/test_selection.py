@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from morok import Tensor, jit
+from morok import Tensor, jit, knobs, profile
 from morok.errors import DTypeError, ShapeError
 from tests.tensor.common import same
 
@@ -91,6 +91,16 @@ def test_bincount() -> None:
         Tensor(x).bincount(weights=[1.0])
     with pytest.raises(DTypeError, match="whole numbers"):
         Tensor([1.0]).bincount()
+
+
+def test_bincount_looks_for_its_size_once() -> None:
+    """One reduction finds both the largest number and whether there is a negative one."""
+    with knobs.override(DEVICE="CPU"):
+        x = Tensor(np.arange(1 << 18) % 1000).realize()
+        with profile() as seen:
+            x.bincount().realize()
+    names = [e.name for e in seen.events if e.name.startswith("r_")]
+    assert len(names) == len(set(names)), names
 
 
 def test_inside_of_jit_a_size_is_needed() -> None:

@@ -12,7 +12,8 @@ from morok import dtype as dt
 from morok.ir.node import toposort
 from morok.ir.ops import Ops
 from morok.machine.machine import Machine
-from morok.tensor.arrays.written_network import sort_lanes
+from morok.tensor.arrays.written_keys import Form, values_of
+from morok.tensor.arrays.written_network import effort, sort_lanes
 from morok.tensor.arrays.written_order import count_digits, put_digits, shifts_of, way_to_sort
 from morok.tensor.creation.written import made_by
 
@@ -120,6 +121,111 @@ def test_a_part_of_a_larger_graph() -> None:
         np.testing.assert_array_equal(held.numpy(), 0.0 * state)
 
 
+TYPES = [
+    "bool",
+    "int8",
+    "uint8",
+    "int16",
+    "int32",
+    "uint32",
+    "int64",
+    "uint64",
+    "float16",
+    "float32",
+    "float64",
+]
+
+
+def in_order(a: np.ndarray, axis: int, descending: bool) -> np.ndarray:
+    """Equal elements as they were: zeros of both signs, and every NaN."""
+    order = np.argsort(a, axis=axis, kind="stable")
+    if descending:
+        order = np.argsort(np.flip(a, axis), axis=axis, kind="stable")
+        order = a.shape[axis] - 1 - np.flip(order, axis)
+    return np.take_along_axis(a, order, axis)
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_values_alone(dtype: str) -> None:
+    """Whatever the way, bit by bit what they are with their positions; no position is computed."""
+    shapes = (((1,), 0), ((701,), 0), ((30_011,), 0), ((3, 300), 1), ((2, 257, 3), 1), ((37, 50), 1))
+    with knobs.override(DEVICE="CPU"):
+        for shape, axis in (*shapes, ((100, 5), 1), ((50, 64), 0), ((2, 0), 1)):
+            a = numbers(dtype, *shape)
+            if dtype.startswith("float"):
+                a.reshape(-1)[6::13] = -np.float64(np.nan)
+            for descending in (False, True):
+                want = in_order(a, axis, descending)
+                found = Tensor(a).sort(axis, descending)
+                same_bits(found.values.numpy(), want)
+                same_bits(found[0].numpy(), want)
+                traced = jit(lambda x, axis=axis, d=descending: x.sort(axis, d).values)
+                x = Tensor(a).realize()
+                with profile() as seen:
+                    same_bits(traced(x).numpy(), want)
+                assert not any(e.name.startswith("mend") for e in seen.events)
+
+
+def test_values_then_positions() -> None:
+    """Who looks at values first and at positions later gets the same as who takes both."""
+    a = numbers("float32", 5, 400)
+    with knobs.override(DEVICE="CPU"):
+        found = Tensor(a).sort()
+        values = found.values
+        order = found.indices
+        np.testing.assert_array_equal(order.numpy(), np.argsort(a, kind="stable"))
+        same_bits(values.numpy(), in_order(a, 1, False))
+        assert found.values is values and found[1] is order and len(found) == 2
+        first, second = found
+        assert first is values and second is order
+        assert not is_sorted_later(tuple(Tensor(a).sort())[1])
+
+
+def test_gradients_of_values_alone() -> None:
+    """They go to where the values were, which is found for them."""
+    with knobs.override(DEVICE="CPU"):
+        a = np.stack([RNG.permutation(90) for _ in range(4)]).astype(np.float32)
+        weights = np.arange(90, dtype=np.float32)
+        for descending in (False, True):
+            x = Tensor(a)
+            (slope,) = (x.sort(descending=descending).values * Tensor(weights)).sum().gradient(x)
+            rank = np.argsort(np.argsort(a, -1), -1)
+            np.testing.assert_array_equal(slope.numpy(), 89 - rank if descending else rank)
+        leaf = Tensor(a, requires_grad=True)
+        (leaf.sort(0).values * Tensor(np.arange(4.0, dtype=np.float32)).reshape(4, 1)).sum().backward()
+        np.testing.assert_array_equal(leaf.grad.numpy(), np.argsort(np.argsort(a, 0), 0))
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int32", "float32", "float64"])
+def test_networks_of_values(dtype: str) -> None:
+    """Lengths beside powers of two, up to some registers full; more and fewer rows than lanes."""
+    own = getattr(dt, dtype)
+    for count in (1, 2, 3, 5, 8, 13, 16, 17, 31, 33, 50, 64, 65, 100, 129):
+        a = numbers(dtype, 1 + count % 19, count)
+        for descending in (False, True):
+            key = (values_of(own, descending), *a.shape)
+            with knobs.override(DEVICE="CPU"):
+                found = made_by(sort_lanes, key, a.shape, own, Tensor(a)).numpy()
+            same_bits(found, in_order(a, 1, descending))
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "float32", "float64"])
+@pytest.mark.parametrize("blocks", [1, 3, 8])
+def test_blocks_of_values(blocks: int, dtype: str) -> None:
+    """The same in blocks, digit by digit."""
+    own = getattr(dt, dtype)
+    for rows, count in ((1, 1), (1, 9), (3, 501)):
+        a = numbers(dtype, rows, count)
+        what = values_of(own, True)
+        with knobs.override(DEVICE="CPU"):
+            x = Tensor(a)
+            for shift, bits in shifts_of(Form(what).first, 8 * a.itemsize, 6):
+                key = (what, rows, count, blocks, shift, bits)
+                held = made_by(count_digits, key, (rows, blocks, 1 << bits), dt.int32, x)
+                x = made_by(put_digits, key, a.shape, own, x, held)
+            same_bits(x.numpy(), in_order(a, 1, True))
+
+
 @pytest.mark.parametrize("width", [1, 2])
 @pytest.mark.parametrize("blocks", [1, 3, 8])
 def test_blocks(blocks: int, width: int) -> None:
@@ -152,6 +258,14 @@ def test_networks(width: int) -> None:
         np.testing.assert_array_equal(found, np.argsort(keys, -1, kind="stable"))
 
 
+def test_effort() -> None:
+    """As many comparisons as Batcher's network where the registers hold all, some more where they do not."""
+    assert effort(16, 16) == (63, 16)
+    assert effort(2, 16) == (1, 2)
+    compared, moved = effort(64, 16)
+    assert compared == 4 * 63 + 2 * 16 + 4 * 32 + 32 + 32 + 4 * 32 and moved == 64 + 64 + 64 + 128 + 64
+
+
 def test_the_way_is_a_matter_of_price() -> None:
     """Many short rows side by side, one short row by itself, long ones in blocks for all threads."""
     machine = replace(Machine(), cores=4, threads=True, l1_bytes=64 << 10, l2_bytes=1 << 20)
@@ -159,6 +273,9 @@ def test_the_way_is_a_matter_of_price() -> None:
     assert way_to_sort(machine, 1, 2000, 1, 32).blocks == 0 < way_to_sort(machine, 1, 2000, 1, 32).digit
     assert way_to_sort(machine, 1, 1 << 20, 1, 32).blocks >= 4
     assert way_to_sort(machine, 64, 50_000, 1, 32).blocks in (0, 1)
+    values = values_of(dt.float32, False)
+    assert way_to_sort(machine, 1000, 200, values, 32).digit == 0
+    assert way_to_sort(machine, 1, 1 << 20, values, 32).blocks >= 4
     assert way_to_sort(machine, 1, 1 << 24, 1, 32).digit > way_to_sort(machine, 1000, 500, 1, 32).digit
 
 
