@@ -29,7 +29,7 @@ from morok.onnx.sizes import (
     with_variables,
 )
 from morok.onnx.table import Call, NeedBody, NeedItems, NeedSteps, NeedValue, Operator, compute, lookup
-from morok.onnx.values import SMALL, Coded, Grown, Host, Value, from_user, known_array, to_user
+from morok.onnx.values import SMALL, Coded, Grown, Host, Value, from_user, known_array, passing, to_user
 from morok.tensor.jit.jit import Jit
 from morok.tensor.jit.variables import Bound, rebound, unbound, unbound_shape
 from morok.tensor.tensor import Tensor
@@ -68,9 +68,11 @@ class Tracer:
 
     def node(self, program: Program, node: Node, env: Env) -> None:
         values = [take(env, name, node) if name else None for name in node.inputs]
+        around = [env.get(name) for name in node.captures]
+        lasting = all(_is_lasting(v) for v in (*values, *around) if v is not None)
         row, version = find(program, node)
         if row is None:
-            give(env, node, expanded(node, program, values, self.inline), False)
+            give(env, node, expanded(node, program, values, self.inline), lasting)
             return
         call = Call(node, version, self, env, program)
         code = _CODE.replace(
@@ -83,7 +85,7 @@ class Tracer:
                 outputs = eval(code, {"run": compute, "given": (row, call, values)})
         except NeedBody:
             outputs = expanded(node, program, values, self.inline)
-        give(env, node, outputs, all(isinstance(v, Host) and v.lasting for v in values if v is not None))
+        give(env, node, outputs, lasting)
 
 
 def find(program: Program, node: Node) -> tuple[Operator | None, int]:
@@ -111,7 +113,10 @@ def _output(env: Env, name: str) -> Value:
 
 
 def give(env: Env, node: Node, outputs: list[Value], lasting: bool) -> None:
-    """Enter what a node has made under the names of its outputs."""
+    """Enter what a node has made under the names of its outputs. `lasting`: it takes nothing but constants.
+
+    Of other nodes also a constant is what this call has made: another branch may give another one.
+    """
     for number, name in enumerate(node.outputs):
         if not name:
             continue
@@ -120,7 +125,9 @@ def give(env: Env, node: Node, outputs: list[Value], lasting: bool) -> None:
                 f"{node!r} has {len(node.outputs)} outputs; {len(outputs)} are computed here"
             )
         value = outputs[number]
-        if lasting and isinstance(value, Host):
+        if not lasting:
+            value = passing(value)
+        elif isinstance(value, Host):
             value.lasting = True
         env[name] = value
 

@@ -106,6 +106,13 @@ class Grown:
 Value: TypeAlias = "Tensor | Host | Coded | Grown | list[Any] | dict[Any, Any] | None"
 
 
+def passing(value: Value) -> Value:
+    """A value that may be another one next time: what is a constant of the model is none there."""
+    if isinstance(value, list):
+        return [passing(item) for item in value]
+    return Host(value.array, value.elem) if isinstance(value, Host) and value.lasting else value
+
+
 def _as_tensor(host: Host) -> Tensor | Coded:
     array = host.array
     if host.is_text:

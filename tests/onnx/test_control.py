@@ -225,3 +225,142 @@ def test_a_map_over_sequences_of_different_lengths() -> None:
     x = np.ones(2, np.float32)
     with pytest.raises(MorokError, match="different lengths"):
         load(_mapped(nodes, inputs, "z", others))({"xs": [x, x], "ys": [x], "t": x})
+
+
+# --- constants that go through rounds and branches are no constants behind them
+
+
+def _info(name: str, kind: int, shape: list[int] | None) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, kind, shape)
+
+
+def _counting() -> onnx.ModelProto:
+    """A loop until a sum is reached, whose counter begins with a constant and goes through float32."""
+    nodes = [
+        helper.make_node("Cast", ["count"], ["as_float"], to=TensorProto.FLOAT),
+        helper.make_node("Add", ["as_float", "one"], ["more"]),
+        helper.make_node("Cast", ["more"], ["count_out"], to=TensorProto.INT64),
+        helper.make_node("Add", ["sum", "more"], ["sum_out"]),
+        helper.make_node("ReduceMax", ["sum_out"], ["largest"], keepdims=0),
+        helper.make_node("Less", ["largest", "limit"], ["going_out"]),
+    ]
+    body = helper.make_graph(
+        nodes,
+        "body",
+        [
+            _info("i", TensorProto.INT64, []),
+            _info("going", TensorProto.BOOL, []),
+            _info("count", TensorProto.INT64, []),
+            _info("sum", TensorProto.FLOAT, None),
+            _info("one", TensorProto.FLOAT, []),
+        ],
+        [
+            _info("going_out", TensorProto.BOOL, []),
+            _info("count_out", TensorProto.INT64, []),
+            _info("sum_out", TensorProto.FLOAT, None),
+            _info("one", TensorProto.FLOAT, []),
+        ],
+    )
+    constants = [
+        numpy_helper.from_array(np.array(v, kind), n)
+        for n, v, kind in (("zero", 0, np.int64), ("unit", 1, np.float32), ("limit", 20, np.float32))
+    ]
+    outer = helper.make_node("Loop", ["", "", "zero", "x", "unit"], ["n", "y", "u"], body=body)
+    ports = [_info("n", TensorProto.INT64, []), _info("y", TensorProto.FLOAT, None)]
+    graph = helper.make_graph([outer], "g", [_info("x", TensorProto.FLOAT, ["k"])], ports, constants)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def test_a_counter_that_begins_with_a_constant_goes_on() -> None:
+    m = load(_counting())
+    for start in ([0.0, 1.0], [-40.0, 2.0], [3.0, -7.0]):
+        count, x = 0, np.array(start, np.float32)
+        while True:
+            count += 1
+            x = x + np.float32(count)
+            if not x.max() < 20:
+                break
+        found = m(x=np.array(start, np.float32))
+        assert int(found["n"]) == count
+        np.testing.assert_array_equal(found["y"], x)
+
+
+def test_a_constant_of_a_branch_that_data_choose() -> None:
+    """What comes out of a branch depends on its condition, also if it is a constant there."""
+    branches = {}
+    for name, value in (("then_branch", 2.0), ("else_branch", 30.0)):
+        made = numpy_helper.from_array(np.array([value], np.float32))
+        inner = [
+            helper.make_node("Constant", [], [f"c_{name}"], value=made),
+            helper.make_node("NonZero", ["x"], [f"p_{name}"]),  # so that it is run between plans
+        ]
+        ports = [_info(f"c_{name}", TensorProto.FLOAT, [1]), _info(f"p_{name}", TensorProto.INT64, None)]
+        branches[name] = helper.make_graph(inner, name, [], ports)
+    nodes = [
+        helper.make_node("ReduceSum", ["x"], ["total"], keepdims=0),
+        helper.make_node("Greater", ["total", "zero"], ["is_more"]),
+        helper.make_node("If", ["is_more"], ["c", "places"], **branches),
+        helper.make_node("Mul", ["x", "c"], ["y"]),
+    ]
+    zero = numpy_helper.from_array(np.array(0, np.float32), "zero")
+    graph = helper.make_graph(
+        nodes, "g", [_info("x", TensorProto.FLOAT, [3])], [_info("y", TensorProto.FLOAT, [3])], [zero]
+    )
+    m = load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
+    for sign in (1, -1, 1, -1):
+        x = sign * np.array([1, 2, 3], np.float32)
+        np.testing.assert_array_equal(m(x=x)["y"], x * (2 if sign > 0 else 30))
+
+
+def test_what_a_branch_makes_of_an_input_is_no_constant() -> None:
+    """The condition is a constant; the sizes that the branch gives out are not."""
+    shape = helper.make_graph(
+        [helper.make_node("Shape", ["x"], ["then_s"])], "then", [], [_info("then_s", TensorProto.INT64, [1])]
+    )
+    other = helper.make_graph(
+        [helper.make_node("Identity", ["zero"], ["else_s"])],
+        "else",
+        [],
+        [_info("else_s", TensorProto.INT64, [1])],
+    )
+    nodes = [
+        helper.make_node("If", ["yes"], ["s"], then_branch=shape, else_branch=other),
+        helper.make_node("NonZero", ["x"], ["places"]),  # a plan ends here
+        helper.make_node("Add", ["places", "s"], ["y"]),
+    ]
+    constants = [
+        numpy_helper.from_array(np.array(True), "yes"),
+        numpy_helper.from_array(np.array([0], np.int64), "zero"),
+    ]
+    port = _info("y", TensorProto.INT64, None)
+    graph = helper.make_graph(nodes, "g", [_info("x", TensorProto.FLOAT, ["n"])], [port], constants)
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    m = load(proto, symbolic=False)
+    for size in (4, 5, 6, 9):
+        x = np.zeros(size, np.float32)
+        x[1:3] = 1
+        np.testing.assert_array_equal(m(x=x)["y"], [[1 + size, 2 + size]])
+
+
+def test_a_map_over_a_sequence_of_constants() -> None:
+    """Each round has an item of its own, also where all of them are constants of the model."""
+    node = helper.make_node("Mul", ["item", "more"], ["made"])
+    body = helper.make_graph(
+        [*[helper.make_node("Identity", ["item"], [f"unused{n}"]) for n in range(40)], node],
+        "body",
+        [_info("item", TensorProto.FLOAT, [2]), _info("more", TensorProto.FLOAT, [2])],
+        [_info("made", TensorProto.FLOAT, [2])],
+    )
+    names = ["a", "b", "c"]
+    rows = np.array([[1, 2], [3, 4], [5, 6]], np.float32)
+    nodes = [
+        helper.make_node("SequenceConstruct", names, ["s"]),
+        helper.make_node("SequenceMap", ["s", "x"], ["t"], body=body),
+        helper.make_node("ConcatFromSequence", ["t"], ["y"], axis=0),
+    ]
+    constants = [numpy_helper.from_array(row, n) for n, row in zip(names, rows, strict=True)]
+    ports = [_info("y", TensorProto.FLOAT, None)]
+    graph = helper.make_graph(nodes, "g", [_info("x", TensorProto.FLOAT, [2])], ports, constants)
+    m = load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
+    x = np.array([10, 100], np.float32)
+    np.testing.assert_array_equal(m(x=x)["y"], (rows * x).reshape(-1))

@@ -17,7 +17,7 @@ from morok.onnx.ops.common import axis_of, known
 from morok.onnx.ops.sequence import _items
 from morok.onnx.ops.shape import shape_of
 from morok.onnx.table import Call, NeedSteps, NeedValue, as_tensor, op
-from morok.onnx.values import Coded, Grown, Host, Value, to_user
+from morok.onnx.values import Coded, Grown, Host, Value, passing, to_user
 from morok.tensor.tensor import Tensor
 
 _UNROLLED = 64  # nodes that an unrolled loop may have
@@ -70,10 +70,12 @@ def _rounds(
     call: Call, body: Program, most: int | None, going: bool, state: list[Value], run: Any
 ) -> list[Value]:
     count = len(state)
+    kept = [body.outputs[1 + n] == body.inputs[2 + n] for n in range(count)]
     rows: list[list[Value]] = [[] for _ in range(len(body.outputs) - 1 - count)]
     i = 0
     while going and (most is None or i < most):
         env = dict(call.env)
+        state = [v if same else passing(v) for v, same in zip(state, kept, strict=True)]
         given = [Host(np.array(i, np.int64)), Host(np.array(True)), *state]
         env.update(zip(body.inputs, given, strict=True))
         made = run(body, env)
@@ -146,6 +148,7 @@ def _scan(call: Call, values: list[Value], run: Any, attributes: dict[str, Any])
     lengths = {known(shape_of(x)[a], "Scan") for a, x in zip(in_axes, inputs, strict=True)}
     if len(lengths) != 1:
         raise ShapeError(f"the inputs of a Scan have different lengths: {sorted(lengths)}")
+    kept = [body.outputs[k] == body.inputs[k] for k in range(len(states))]
     rows: list[list[Value]] = [[] for _ in range(n)]
     length = lengths.pop()
     for i in range(length):
@@ -153,6 +156,7 @@ def _scan(call: Call, values: list[Value], run: Any, attributes: dict[str, Any])
         parts = [
             _slice(x, a, length - 1 - i if b else i) for x, a, b in zip(inputs, in_axes, in_back, strict=True)
         ]
+        states = [v if same else passing(v) for v, same in zip(states, kept, strict=True)]
         env.update(zip(body.inputs, [*states, *parts], strict=True))
         made = run(body, env)
         states = list(made[: len(states)])
@@ -239,7 +243,7 @@ def _map(call: Call, values: list[Value], run: Any) -> list[Value]:
     made: list[list[Value]] = [[] for _ in body.outputs]
     for i in range(counts.pop()):
         env = dict(call.env)
-        given = [v if row is None else row[i] for v, row in zip(values, rows, strict=True)]
+        given = [v if row is None else passing(row[i]) for v, row in zip(values, rows, strict=True)]
         env.update(zip(body.inputs, given, strict=True))
         for row, value in zip(made, run(body, env), strict=True):
             row.append(value)
