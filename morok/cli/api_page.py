@@ -26,7 +26,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "Reductions": ("reduce", "nan_reductions", "statistics", "histograms"),
     "Softmax, norms, losses": ("normalization",),
     "Index": ("index", "scatter", "selection", "distinct", "assign"),
-    "Order": ("sorting",),
+    "Order": ("sorting", "middle"),
     "Products": ("products", "contract", "attention"),
     "Convolutions, pools, resizing": ("windows", "convolution", "pools", "resize", "grid", "fold"),
     "Systems of equations, factorisations": ("solve", "factors", "inverses", "powers"),

@@ -82,6 +82,7 @@ def clocks(
     inside = points * problem.steps / (problem.rate * shape.worth * worth)
     if problem.lanes > 1:  # units are fast enough to wait for the second cache
         lines = shape.rows * problem.row_lines + shape.columns * problem.column_lines / cluster
+        lines *= bytes_per_step / shape.bytes  # short loops have short rows
         inside = max(inside, rounds * lines / rates.line_rates[roles != UNIFORM])
     if problem.lanes == 1:  # threads that multiply by themselves hide what others of them wait for
         present = min(blocks, -(-tiles // max(1, machine.cores))) * threads
