@@ -27,6 +27,9 @@ from morok.ir.ops import AxisKind, Op, Ops
 from morok.ir.provenance import place
 from morok.ir.warp_roles import Box, MBarrierStep, Role, Walk, at_first
 
+BOX_UNIT = 16  # bytes: where the rows of a box may begin
+MOST_OF_A_BOX = 256  # elements in one of its dimensions
+
 
 def is_role(node: UOp) -> bool:
     return node.op is Ops.RANGE and node.arg[1] is AxisKind.ROLE
@@ -136,6 +139,8 @@ def _find_mbarrier(run: Threads, node: UOp, threads: Array) -> MBarrier:
     found = run.barriers.get(key)
     if found is None:
         raise Fault(f"uses a barrier of {address.memory.name} that nobody has set up", int(threads[0]))
+    if not found.met:
+        raise Fault(f"uses {found.name}, which others may not have set up yet", int(threads[0]))
     return found
 
 
@@ -267,7 +272,14 @@ class TensorMap:
 def define_tensor_map(run: Threads, node: UOp) -> TensorMap:
     """DEFINE_TENSOR_MAP."""
     memory: Any = run.values[node.src[0]]
-    return TensorMap(memory, node.arg)
+    box: Box = node.arg
+    size = memory.dtype.itemsize
+    rows = [stride * size for stride in box.strides[1:]]
+    if memory.offset % BOX_UNIT or any(nbytes % BOX_UNIT for nbytes in rows):
+        raise Fault(f"describes {memory.name}, whose rows do not begin at multiples of {BOX_UNIT} bytes", 0)
+    if max(box.part) > MOST_OF_A_BOX or box.part[0] * size > PANEL:
+        raise Fault(f"copies a box of {box.part} elements at once, which is too large", 0)
+    return TensorMap(memory, box)
 
 
 def copy_box(run: Threads, node: UOp) -> None:
@@ -293,6 +305,8 @@ def copy_box(run: Threads, node: UOp) -> None:
     if flat.dtype != memory.data.dtype:
         flat = flat.view(memory.data.dtype)
     barrier = _find_mbarrier(run, where, threads)
+    if not barrier.fenced:
+        raise Fault(f"copies for {barrier.name}, which was set up without a fence", thread)
     _bring(run, memory, places, flat, barrier, thread)
     for other in _others(run, described.box.blocks):
         same = next(m for m in other.shared if m.name == memory.name)

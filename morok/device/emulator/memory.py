@@ -150,6 +150,47 @@ class GlobalMemory:
 
 
 @final
+class Unseen:
+    """What threads have written that units and copy engines do not see: they read memory another way.
+
+    The thread that has written it makes a fence, and then others have to meet it.
+    """
+
+    def __init__(self, shape: tuple[int, int]) -> None:
+        self.writer: Array = np.full(shape, _NOBODY, dtype=np.int64)
+        self.fenced: Array = np.zeros(shape, dtype=np.bool_)
+        self.any = False
+
+    def wrote(self, where: Any, who: Array) -> None:
+        self.writer[where] = who
+        self.fenced[where] = False
+        self.any = True
+
+    def fence(self, threads: Array | None) -> None:
+        """What these threads have written, or all, is sent on its way."""
+        if self.any:
+            self.fenced |= self.writer != _NOBODY if threads is None else np.isin(self.writer, threads)
+
+    def meet(self, threads: Array | None = None) -> None:
+        """Others know that these threads, or all, have come so far."""
+        if not self.any:
+            return
+        there = self.fenced if threads is None else self.fenced & np.isin(self.writer, threads)
+        self.writer[there] = _NOBODY
+        self.any = bool((self.writer != _NOBODY).any())
+
+    def check(self, name: str, where: Any, thread: int) -> None:
+        """Hardware may look at these places."""
+        if not self.any:
+            return
+        wrong = self.writer[where] != _NOBODY
+        if wrong.any():
+            fenced = self.fenced[where][wrong].flat[0]
+            what = "barrier after the fence" if fenced else "fence"
+            raise Fault(f"lets hardware touch {name}, which a thread has written, without a {what}", thread)
+
+
+@final
 class SharedMemory:
     """Memory that the threads of a block share, for all blocks that run together."""
 
@@ -162,12 +203,40 @@ class SharedMemory:
         self.known: Array = np.zeros((blocks, size), dtype=np.bool_)
         self.writer: Array = np.full((blocks, size), _NOBODY, dtype=np.int64)
         self.reader: Array = np.full((blocks, size), _NOBODY, dtype=np.int64)
+        self.unseen = Unseen((blocks, size))
+        self.offset = 0  # where it begins in the memory of a block, in bytes
+        self.beside: list[SharedMemory] = []  # others that have some of these bytes at other times
         self.fresh: Array | None = None  # where roles meet: what has been put here and nobody has read
 
     def barrier(self) -> None:
         """Everybody has seen everything."""
         self.writer.fill(_NOBODY)
         self.reader.fill(_NOBODY)
+        self.unseen.meet()
+
+    def overlaps(self, other: SharedMemory) -> bool:
+        end, others = (m.offset + m.size * m.dtype.itemsize for m in (self, other))
+        return self.offset < others and other.offset < end
+
+    def same_bytes(self, other: SharedMemory, threads: Array, places: Array) -> tuple[Array, Array]:
+        """Threads, and the elements of another memory that have bytes of what each of them writes here."""
+        mine, its = self.dtype.itemsize, other.dtype.itemsize
+        flat = places.reshape(len(threads), -1)
+        begin = flat * mine + self.offset - other.offset
+        parts = [begin + k for k in range(0, mine, min(mine, its))]
+        found = np.stack(parts, axis=-1).reshape(len(threads), -1)
+        inside = (found >= 0) & (found < other.size * its)
+        who = np.broadcast_to(threads[:, None], found.shape)[inside]
+        return who, found[inside] // its
+
+    def _displace(self, threads: Array, places: Array) -> None:
+        """What lay in these bytes under another name is lost, and nobody may be using it."""
+        for other in self.beside:
+            who, elements = self.same_bytes(other, threads, places)
+            where = (who // self.block_size, elements)
+            other._conflict("overwrites", other.writer[where], who, elements)
+            other._conflict("overwrites", other.reader[where], who, elements)
+            other.known[where] = False
 
     # --- between roles, one block at a time
 
@@ -189,6 +258,7 @@ class SharedMemory:
         who = np.full(len(places), thread)
         self._conflict("overwrites", self.writer[0, places], who, places)
         self._conflict("overwrites", self.reader[0, places], who, places)
+        self.unseen.check(self.name, (0, places), thread)
         self.known[0, places] = False
 
     def used(self, places: Array) -> None:
@@ -204,6 +274,7 @@ class SharedMemory:
         """What these threads have done is seen by others."""
         for marks in (self.writer, self.reader):
             marks[np.isin(marks, threads) | (marks == _SEVERAL)] = _NOBODY
+        self.unseen.meet(threads)
 
     def _where(self, threads: Array, places: Array) -> tuple[Any, Array]:
         check_places(self.name, self.size, threads, places)
@@ -240,16 +311,19 @@ class SharedMemory:
             self.fresh[places] = True
         self._conflict("writes", self.writer[where], who, places)
         self._conflict("writes", self.reader[where], who, places)
+        self._displace(threads, places)
         self.writer[where] = who
         self._conflict("writes", self.writer[where], who, places)
         self.data[where] = values
         self.known[where] = True
+        self.unseen.wrote(where, who)
 
     def start_copy(self, threads: Array, places: Array) -> None:
         """A copy to these places begins: what lies there is lost, and nobody may be using it."""
         where, who = self._where(threads, places)
         self._conflict("overwrites", self.writer[where], who, places)
         self._conflict("overwrites", self.reader[where], who, places)
+        self._displace(threads, places)
         self.known[where] = False
 
     def _conflict(self, verb: str, before: Array, who: Array, places: Array) -> None:

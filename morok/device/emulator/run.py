@@ -14,6 +14,7 @@ from typing import Any, final
 
 import numpy as np
 
+from morok.device.emulator.in_flight import watch_for
 from morok.device.emulator.mbarriers import (
     WARP_ROLE_OPS,
     done,
@@ -36,6 +37,7 @@ from morok.ir.memory import joined_by
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import Op, Ops
 from morok.ir.provenance import place
+from morok.render.cuda_shared import places
 
 
 def _is_of_block(x: UOp) -> bool:
@@ -60,6 +62,9 @@ class Code:
         self.cluster = next((int(n.arg) for n in self.list if n.op is Ops.BARRIER and n.arg is not None), 1)
         # loops that end sooner in some blocks than in others: they meet at no barrier together
         self.uneven = any(n.op is Ops.RANGE and _is_of_block(n.src[0]) for n in self.list)
+        # buffers of a block that are never needed together lie in one place
+        shared = [n for n in self.list if n.op is Ops.DEFINE_LOCAL]
+        self.offsets = dict(zip(shared, places(self.list)[0], strict=True))
         self.specials = {str(n.arg): n for n in self.list if n.op is Ops.SPECIAL}
 
     def sizes(self, kind: str) -> list[UOp | None]:
@@ -89,6 +94,7 @@ class Run(Threads):
         self.grid, self.block = grid, block
         self.first, self.count = first, count
         self.at: UOp | None = None
+        self.watch = watch_for(code.list)
 
     def run(self) -> None:
         try:
@@ -132,7 +138,7 @@ class Run(Threads):
                 continue
             self.at = node
             if node.op is Ops.BARRIER and node.arg is not None:
-                self.barrier(node)
+                self.step(node)
                 yield from meet(self)
             elif node.op is Ops.MBARRIER:
                 while mbarrier(self, node) is False:
@@ -157,6 +163,8 @@ class Run(Threads):
 
     def step(self, node: UOp) -> None:
         op = node.op
+        if self.watch is not None:
+            self.watch.before(self, node)
         if op.is_alu:
             own = node.src[-1].dtype
             with np.errstate(all="ignore"):
@@ -218,6 +226,11 @@ class Run(Threads):
         assert isinstance(dtype, PtrDType)
         name = f"the local memory {node.arg}"
         made = SharedMemory(name, dtype.elem, dtype.size, self.count, self.block_size)
+        made.offset = self.code.offsets[node]
+        for other in self.shared:
+            if made.overlaps(other):
+                made.beside.append(other)
+                other.beside.append(made)
         self.shared.append(made)
         self.values[node] = made
 
@@ -308,6 +321,8 @@ class Run(Threads):
             self.fail("does not come to the barrier that others wait at", missing)
         for memory in self.shared:
             memory.barrier()
+        for barrier in self.barriers.values():
+            barrier.met = True
 
     def shuffle(self, node: UOp) -> None:
         width = int(node.arg)

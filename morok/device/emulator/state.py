@@ -39,6 +39,8 @@ class MBarrier:
     def __init__(self, name: str, count: int) -> None:
         self.name = name
         self.count = count  # arrivals per phase
+        self.fenced = False  # whether copies by the hardware find it set up
+        self.met = False  # and other threads
         self.left = count
         self.bytes = 0  # that are expected and have not come
         self.over = 0  # phases that are over

@@ -135,6 +135,10 @@ class Tile(NamedTuple):
         start = run.spread(self.places).astype(np.int64).reshape(-1, lanes)[groups]
         if (start != start[:, :1]).any():
             raise Fault("describes another tile than the rest of its group", int(first[0]))
+        if (start * size // PANEL % 8).any():  # the swizzle counts rows from a multiple of eight
+            raise Fault(
+                f"describes a tile of {self.memory.name} that begins within eight rows", int(first[0])
+            )
         address = start[:, 0, None, None] * size + self.elements(outer, steps)
         address ^= (address >> 7 & 7) << 4
         where = (address // size).reshape(len(first), -1)
@@ -142,6 +146,7 @@ class Tile(NamedTuple):
         check_places(self.memory.name, self.memory.size, first, where)
         blocks = (first // run.block_size)[:, None]
         check_known(self.memory.name, self.memory.known[blocks, where], first, where)
+        self.memory.unseen.check(self.memory.name, (blocks, where), int(first[0]))
         self.memory.used(where)
         found: Array = np.zeros((run.threads // lanes, outer, steps), dtype=self.memory.data.dtype)
         found[groups] = self.memory.data[blocks, where].reshape(len(first), outer, steps)
@@ -245,13 +250,20 @@ def check_unread(run: Threads, memory: Memory, threads: Array, places: Array) ->
     """No unit may still be reading what is overwritten."""
     if not isinstance(memory, SharedMemory):
         return
+    for other in memory.beside:
+        who, elements = memory.same_bytes(other, threads, places)
+        _check_unread(run, other, who, elements[:, None])
+    _check_unread(run, memory, threads, places.reshape(len(threads), -1))
+
+
+def _check_unread(run: Threads, memory: SharedMemory, threads: Array, places: Array) -> None:
     for group in [*run.state.get("products", []), run.state.get("reading", [])]:
         for other, blocks, where in group:
             if other is not memory:
                 continue
             busy = np.zeros(memory.data.shape, dtype=np.bool_)
             busy[blocks, where] = True
-            hit = busy[(threads // run.block_size)[:, None], places.reshape(len(threads), -1)]
+            hit = busy[(threads // run.block_size)[:, None], places]
             if hit.any():
                 thread = int(threads[np.flatnonzero(hit.any(axis=1))[0]])
                 raise Fault(f"overwrites {memory.name} while a unit still reads it", thread)
@@ -283,7 +295,15 @@ def wait(run: Threads, node: UOp) -> None:
 
 
 def fence(run: Threads, node: UOp) -> None:
-    """FENCE: everything is seen at once here."""
+    """FENCE: what threads have written is on its way to those who read memory another way; or registers are
+    handed over, which `in_flight.py` follows."""
+    if not isinstance(node.arg, Products):
+        return
+    chosen = run.who()
+    for memory in run.shared:
+        memory.unseen.fence(None if chosen is None else run.numbers[chosen])
+    for barrier in run.barriers.values():
+        barrier.fenced = True
 
 
 UNITS: dict[Op, Callable[[Threads, UOp], Any]] = {
