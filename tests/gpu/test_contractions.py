@@ -194,3 +194,24 @@ def test_operands_that_are_gathered(dtype: str, plus: bool, gathered: str) -> No
     np.testing.assert_allclose(
         got, want, rtol=2e-2 if dtype == "float16" else 1e-4, atol=0.1 if dtype == "float16" else 1e-4
     )
+
+
+@pytest.mark.parametrize("masked", ["left", "right", "both"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_operands_under_masks(dtype: str, masked: str) -> None:
+    """A mask is in the tile of what it chooses: with a tile of its own, all threads filled all of it."""
+    random = np.random.default_rng(0)
+    a, b = (random.integers(-3, 4, shape).astype(np.float32) for shape in ((96, 136), (136, 80)))
+    masks = [random.random(x.shape) < 0.5 for x in (a, b)]
+    chosen = [n for n, side in enumerate(("left", "right")) if masked in (side, "both")]
+    x, y = (Tensor(v, device=DEVICE).cast(dtype).realize() for v in (a, b))
+    p, q = (Tensor(v, device=DEVICE).realize() for v in masks)
+    product = (p.where(x, 0) if 0 in chosen else x) @ (q.where(y, 0) if 1 in chosen else y)
+    kernel = optimize(kernel_of(product), HOST)
+    tiles = [n for n in toposort(kernel) if n.op is Ops.BUFFERIZE and n.arg[0] == "local"]
+    inside = {n for tile in tiles for n in toposort(tile.src[0])}
+    assert len(tiles) >= 2 and inside.isdisjoint(tiles) and not any(t.src[0].dtype.is_bool for t in tiles)
+    left, right = ((np.where(masks[n], v, 0) if n in chosen else v) for n, v in enumerate((a, b)))
+    got = product.cast("float32").numpy()
+    # sums of small whole numbers: exact before they are rounded to the type
+    np.testing.assert_allclose(got, left @ right, rtol=2**-8 if dtype == "bfloat16" else 0, atol=0)

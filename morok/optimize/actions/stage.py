@@ -9,9 +9,10 @@ wider type.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 from morok.ir.infer import closed_ranges, ranges
-from morok.ir.matrix import Shared
+from morok.ir.matrix import Shared, shared_tiles
 from morok.ir.node import UOp, alu, toposort, users
 from morok.ir.ops import AxisKind, Ops
 from morok.machine.machine import Machine
@@ -81,6 +82,8 @@ def can_stage(loops: Loops, opt: Opt, machine: Machine) -> str | None:
     for value in values:
         if any(r.arg[1] in _PARALLEL for r in ranges(value) - own):
             return "the value differs between the threads of a block"
+        if shared_tiles(toposort(value)):
+            return "the value reads another tile, which is dealt out to the threads of a block itself"
     if any(_is_shared(n) and not values <= set(toposort(n)) for n in loops.order):
         return "a reduction that threads share does not read the tile, which they would fill"
     points = math.prod(size(loops.by_number[n]) or 1 for n in opt.axes) * max(1, opt.amount)
@@ -94,6 +97,25 @@ def can_stage(loops: Loops, opt: Opt, machine: Machine) -> str | None:
             if not around or sum(size(r) is None for r in around) > 1:
                 return "a ring needs a loop of a reduction around the tile, and all but one of known size"
     return None
+
+
+def holders_first(loops: Loops, numbers: Iterable[int], axes: tuple[int, ...]) -> list[int]:
+    """Buffers in the order in which they become tiles over these loops: a mask comes after what it chooses.
+
+    The tile of that holds zeros; a tile of the mask would be read to fill it, which nobody has whole.
+    """
+    loops = gated_products(loops)
+    reads = {n: reads_of(loops, Opt("STAGE", n, 1, axes)) for n in dict.fromkeys(numbers)}
+    held = {
+        n: {x for read in found for x in toposort(staged_value(loops, read))} for n, found in reads.items()
+    }
+
+    def is_held(number: int) -> bool:
+        mine = set(reads[number])
+        others = (n for n in reads if n != number and held[number].isdisjoint(reads[n]))
+        return bool(mine) and any(mine <= held[n] for n in others)
+
+    return sorted(reads, key=is_held)
 
 
 def _is_shared(node: UOp) -> bool:

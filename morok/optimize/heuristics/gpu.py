@@ -28,6 +28,7 @@ from morok.ir.node import UOp, toposort
 from morok.ir.ops import AxisKind, Ops
 from morok.machine.machine import Machine
 from morok.optimize.actions.partition import MOST
+from morok.optimize.actions.stage import holders_first
 from morok.optimize.facts import access, output_loops, reads_of, store_of, trips
 from morok.optimize.grid import CHEAP, grid_loops
 from morok.optimize.heuristics.builder import Builder
@@ -226,7 +227,7 @@ def transpose_through_shared(builder: Builder, effect: UOp, column: UOp) -> bool
         if not whole and not builder.do("TILE", number, side):
             return False
     across, along = pair
-    for number in buffers:
+    for number in holders_first(builder.loops, buffers, (across, along)):
         builder.do("STAGE", number, 1, (across, along))
     lanes = max(1, builder.machine.vector_bytes // wide)
     threads = min(side, THREADS // max(1, side // lanes))

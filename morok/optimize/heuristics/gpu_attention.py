@@ -20,6 +20,7 @@ from morok.machine.machine import Machine
 from morok.machine.rates import Attention
 from morok.optimize.actions.back_to_back_gemm import partner
 from morok.optimize.actions.pack import same_read
+from morok.optimize.actions.stage import holders_first
 from morok.optimize.facts import output_loops, reads_of, trips
 from morok.optimize.heuristics.builder import Builder
 from morok.optimize.loops import divides
@@ -267,5 +268,5 @@ def _stage(builder: Builder, x: Operand, depth: int, outer: int) -> None:
     """An operand's tile in shared memory, its rows as they lie in global memory; if it can be."""
     reads, along = reads_of(x.factor), int(x.along.arg[0])
     axes = (along, outer) if any(a.step(x.outer) == 1 for a in reads) else (outer, along)
-    for number in dict.fromkeys(a.buffer for a in reads if a.buffer >= 0):
+    for number in holders_first(builder.loops, (a.buffer for a in reads if a.buffer >= 0), axes):
         builder.do("STAGE", number, depth, axes)

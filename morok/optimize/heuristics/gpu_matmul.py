@@ -25,6 +25,7 @@ from morok.machine.grid_time import (
 )
 from morok.machine.machine import Machine
 from morok.machine.rates import BlockTile
+from morok.optimize.actions.stage import holders_first
 from morok.optimize.actions.stage_result import staged_value
 from morok.optimize.actions.warp_specialize import BARRIERS, all_walked
 from morok.optimize.contraction import Contraction, find_contraction
@@ -250,8 +251,8 @@ class _Plan(PricedProduct):
         """One operand's tile in shared memory, its rows as they lie in global memory."""
         axes = (step, outer) if runs else (outer, step)
         done = False
-        for number in dict.fromkeys(a.buffer for a in reads):
-            done |= number >= 0 and self.do("STAGE", number, depth, axes)
+        for number in holders_first(self.loops, (a.buffer for a in reads if a.buffer >= 0), axes):
+            done |= self.do("STAGE", number, depth, axes)
         return done
 
     def _inside(self, rows: int, columns: int, step: int, shape: BlockTile) -> bool:
