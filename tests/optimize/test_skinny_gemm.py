@@ -36,17 +36,25 @@ def kinds(ast: UOp) -> dict[AxisKind, list[int | None]]:
     return {kind: sorted(sizes, key=str) for kind, sizes in found.items()}
 
 
-@given(st.integers(1, 35), st.integers(17, 300), st.integers(100, 300), st.booleans(), st.booleans())
-@settings(max_examples=25)
+@given(
+    st.integers(1, 3),
+    st.integers(1, 35),
+    st.integers(17, 300),
+    st.integers(100, 300),
+    st.booleans(),
+    st.booleans(),
+)
+@settings(max_examples=30)
 def test_skinny_gemms_keep_the_answer(
-    rows: int, steps: int, columns: int, transposed: bool, more: bool
+    batches: int, rows: int, steps: int, columns: int, transposed: bool, more: bool
 ) -> None:
     """Streams of rows, blocks with totals in memory, tiles of dot products; also with something around."""
-    right = g.transpose(g.tensor(columns, steps), 1, 0) if transposed else g.tensor(steps, columns)
-    product = g.matmul(g.tensor(rows, steps), right)
-    ast = kernel_of(
-        g.add(g.relu(g.add(product, g.tensor(columns))), g.tensor(rows, columns)) if more else product
-    )
+    right = g.tensor(batches, steps, columns)
+    if transposed:
+        right = g.transpose(g.tensor(batches, columns, steps), 0, 2, 1)
+    product = g.matmul(g.tensor(batches, rows, steps), right)
+    around = g.tensor(batches, rows, columns)
+    ast = kernel_of(g.add(g.relu(g.add(product, g.tensor(columns))), around) if more else product)
     cut = optimize(ast, TINY)
     want = interpret(ast)
     same(interpret(cut), want)
@@ -60,6 +68,24 @@ def test_skinny_gemms_walk_the_matrix_in_the_order_of_memory(rows: int, packs: i
     (totals,) = (n for n in toposort(ast) if n.op is Ops.BUFFERIZE and summed(n))
     (thread,) = (r for r in loops_of(ast).by_number.values() if r.arg[1] is AxisKind.THREAD)
     assert thread in ranges(totals) and math.prod(size(r) or 1 for r in totals.src[2:]) >= rows * 384
+
+
+@pytest.mark.parametrize(
+    ("batches", "rows", "steps", "columns"),
+    [(6, 1, 1496, 128), (12, 4, 512, 64), (8, 9, 700, 80), (5, 2, 2000, 64)],
+)
+def test_threads_take_matrices_rather_than_columns(batches: int, rows: int, steps: int, columns: int) -> None:
+    """One query over many keys: rows of half a head each were read at half the speed of whole ones."""
+    product = g.matmul(g.tensor(batches, rows, steps), g.tensor(batches, steps, columns))
+    ast = optimize(kernel_of(product), NEON)
+    assert "SPLIT_K" in names(ast) and "TILE" not in names(ast)
+    assert kinds(ast)[AxisKind.THREAD] == [batches]
+
+
+def test_columns_are_cut_where_matrices_leave_threads_idle() -> None:
+    """Three wide matrices for two threads: six halves."""
+    ast = optimize(kernel_of(g.matmul(g.tensor(3, 1, 1024), g.tensor(3, 1024, 1024))), NEON)
+    assert ("TILE", 512) in [(opt.name, opt.amount) for opt in applied(ast)]
 
 
 @pytest.mark.parametrize(("rows", "steps", "cut"), [(197, 3072, True), (512, 4096, True), (512, 768, False)])

@@ -8,13 +8,15 @@ totals.
 
 from __future__ import annotations
 
+import math
+
 from morok.ir.infer import closed_ranges, ranges
 from morok.ir.node import UOp
 from morok.ir.ops import AxisKind, Ops
 from morok.machine.machine import Machine
 from morok.optimize.actions.pack import packed_value
 from morok.optimize.contraction import Contraction
-from morok.optimize.facts import Access, access, output_loops, reads_of, store_of, value_bytes
+from morok.optimize.facts import Access, access, output_loops, reads_of, store_of, trips, value_bytes
 from morok.optimize.heuristics.builder import Builder
 from morok.optimize.loops import size
 
@@ -27,6 +29,7 @@ TALL = 8  # rows of a tile
 STRETCH = 512  # columns that rows of many steps should have in the second cache at a time
 VECTORS_ALONE = (8, 4, 3, 2, 1)  # the same where it has a single row
 RANK = 0.03  # of its time that each is better than the next
+TURN = 300  # bytes that could be read in the time that it takes to go on in the next row of a stretch
 SUMS = 4  # of a single row, at a time
 VECTORS_OF_A_SUM = 2  # so that one addition need not wait for the one before
 
@@ -79,9 +82,12 @@ def skinny_gemm(builder: Builder, effect: UOp, reduce: UOp) -> bool:
     long = VECTORS[0] * machine.vector_bytes * steps > machine.l2_bytes // 8
     if rows > (machine.l2_bytes // 2 // (STRETCH * nbytes) if long and packs else FEW_ROWS):
         return False
-    if steps * columns * nbytes <= machine.l2_bytes // 2:
+    batches = math.prod(trips(r) for r in _batch_loops(effect, reduce, matrix, column))
+    if batches * steps * columns * nbytes <= machine.l2_bytes // 2:
         return False  # the matrix stays in the cache, in whatever order it is read
-    shares = machine.cores if builder.shares else 1
+    if batches > 1 and row is None and columns % lanes == 0 and columns <= machine.registers * 3 // 4 * lanes:
+        return False  # sums of a whole row are registers: steps one by one are in the order of memory
+    shares = _shares(batches, columns * nbytes, machine) if builder.shares else 1
     most = machine.l2_bytes // 2 // (nbytes * max(rows, at_once if packs else 1))  # columns of a stretch
     pieces = shares * -(-columns // (most * shares))
     if columns < 8 * lanes * pieces:
@@ -120,12 +126,30 @@ def skinny_gemm(builder: Builder, effect: UOp, reduce: UOp) -> bool:
     packed = [*left, matrix] if packs else []
     _cut_block(builder, int(k.arg[0]), fill, (height, vectors * lanes)[-len(fill) :], packed)
     builder.vectorise("UPCAST", inner, 4 * lanes, lanes)
-    if shares > 1 and inner != j:
+    if shares > 1 and inner != j and batches == 1:
         builder.do("THREAD", j)
     if remainder in builder.loops.by_number:
         builder.do("PADTO", remainder, lanes)
         builder.do("UPCAST", remainder)
     return True
+
+
+def _batch_loops(effect: UOp, reduce: UOp, matrix: Access, column: UOp) -> list[UOp]:
+    """The loops that have a matrix each."""
+    outputs = [r for r in output_loops(effect) if r.arg[1] is AxisKind.LOOP and r in ranges(reduce)]
+    return [r for r in outputs if r is not column and matrix.moves(r)]
+
+
+def _shares(batches: int, row_bytes: int, machine: Machine) -> int:
+    """How many stretches the columns are best cut into for threads, which take whole batches otherwise."""
+    if batches == 1:
+        return machine.cores
+
+    def time(shares: int) -> float:
+        turn = 0.0 if shares == 1 else TURN * shares / row_bytes
+        return -(-batches * shares // machine.cores) / shares * (1 + turn)
+
+    return min(range(1, machine.cores + 1), key=time)
 
 
 def _height(rows: int, vectors: int, machine: Machine) -> int:
