@@ -7,6 +7,7 @@ unit wants, and whether a reduction still has the parallelism it needs. Times ar
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 
 from morok.ir.node import UOp
@@ -22,6 +23,8 @@ FEW_ROWS = 32  # that a processor multiplies as they lie, without packing
 MANY_TIMES = 50  # launches' worth of multiplications, from which on a kernel for the rows is nothing
 WAKING = 8  # launches that a processor's threads must save
 UNTILED = 2.0  # times that a product takes without its tile: pools over convolutions measured 0.8 to 13
+MIN_ROWS = 16  # that keep any machine at work
+BUSY = 0.7  # of a processor's cores, on average, that rows must keep so
 LONGER = 1.25  # a kernel may take so much longer before it is cut in two: prices are rough
 
 
@@ -205,6 +208,13 @@ def beside_reason(node: UOp, product: GraphContraction, times: float, costs: Cos
     stored = 2 * costs.count[node] * node.dtype.itemsize
     kept = memory_clocks(stored, machine.cores, machine) + machine.grid.launch
     return f"it would be computed {times:.3g} times by different blocks" if again > kept else None
+
+
+def too_few_rows(rows: float, machine: Machine) -> bool:
+    """Whether rows that are reduced before the parallel part of a kernel leave much of a machine idle."""
+    if rows >= MIN_ROWS or not machine.threads:
+        return rows < MIN_ROWS
+    return rows < BUSY * math.ceil(rows / machine.cores) * machine.cores
 
 
 def _waits(work: float, here: float, alone: float, machine: Machine) -> bool:

@@ -158,6 +158,15 @@ def symbolic_sum() -> UOp:
     return sink(end(store(index(y, c), reduce(read(x, k * 6 + c), Ops.ADD, (k,))), c))
 
 
+def symbolic_softmax() -> UOp:
+    """Rows of unknown length over their sums, in place of nothing: columns beyond keep what they had."""
+    n = variable("n", 1, 20)
+    y, x = define_global(float32, 6 * 20, 0), define_global(float32, 6 * 20, 1)
+    r, c, k = rng(6, 0), rng(n, 1), rng(n, 2, AxisKind.REDUCE)
+    total = reduce(alu(Ops.EXP, read(x, r * 20 + k)), Ops.ADD, (k,))
+    return sink(end(store(index(y, r * 20 + c), alu(Ops.EXP, read(x, r * 20 + c)) * total), r, c))
+
+
 def one_number() -> UOp:
     """No loop at all."""
     y, x = define_global(float32, 1, 0), define_global(float32, 3, 1)
@@ -208,6 +217,7 @@ MAKERS: dict[str, Callable[[], UOp]] = {
     "in place": in_place,
     "symbolic rows": symbolic_rows,
     "symbolic sum": symbolic_sum,
+    "symbolic softmax": symbolic_softmax,
     "one number": one_number,
     "running sum of rows": lambda: running(Ops.ADD, 1, 6, 37),
     "running sum of even rows": lambda: running(Ops.ADD, 1, 3, 32),

@@ -12,8 +12,8 @@ from morok.ir.node import UOp, make
 from morok.ir.ops import AxisKind, Ops
 from morok.machine.machine import Machine
 from morok.machine.rates import OpCosts
-from morok.optimize.facts import weight
-from morok.optimize.loops import Loops, loop, size
+from morok.optimize.facts import trips, weight
+from morok.optimize.loops import Loops, loop
 from morok.optimize.record import Opt
 from morok.rewrite.engine import substitute
 
@@ -46,13 +46,12 @@ def can_cache_row(loops: Loops, opt: Opt, machine: Machine) -> str | None:
     if any(n.op is Ops.WMMA for n in loops.order):
         return "the lanes of a matrix unit share no buffer"
     k, c = loops.by_number[opt.axis], loops.by_number[opt.amount]
-    count = size(k)
-    if k is c or count is None or count != size(c):
-        return f"loops {opt.axis} and {opt.amount} are not two of the same known size"
+    if k is c or k.src[0] is not c.src[0]:
+        return f"loops {opt.axis} and {opt.amount} are not two of the same size"
     found = shared_value(loops, k, c)
     if found is None:
         return f"loops {opt.axis} and {opt.amount} compute nothing in common"
-    if count * found[0].dtype.itemsize > machine.local_bytes:
+    if trips(k) * found[0].dtype.itemsize > machine.local_bytes:
         return "the row would not fit the memory for copies"
     return None
 

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import math
 
+from morok.ir.bounds import vmin
 from morok.ir.build import bufferize
 from morok.ir.infer import ranges
-from morok.ir.node import UOp, alu, make, toposort
+from morok.ir.node import UOp, alu, const, make, toposort
 from morok.ir.ops import AxisKind, Ops
 from morok.machine.machine import Machine
 from morok.optimize.actions.pack import written
-from morok.optimize.loops import Loops, flat_place, loop, size, times
+from morok.optimize.loops import Loops, divides, flat_place, loop, quotient, size, times
 from morok.optimize.record import Opt
 from morok.rewrite.engine import substitute
 
@@ -28,11 +29,10 @@ def can_split_k(loops: Loops, opt: Opt, machine: Machine) -> str | None:
     k = loops.by_number.get(opt.axis)
     if k is None:
         return f"there is no loop {opt.axis}"
-    count = size(k)
-    if k.arg[1] is not AxisKind.REDUCE or count is None:
+    if k.arg[1] is not AxisKind.REDUCE:
         return f"loop {opt.axis} is no plain loop of a reduction"
-    if opt.amount < 1 or count % opt.amount or count == opt.amount:
-        return f"{opt.amount} steps do not cut the {count} of loop {opt.axis}"
+    if opt.amount < 1 or not divides(opt.amount, k.src[0]) or size(k) == opt.amount:
+        return f"{opt.amount} steps do not cut the {size(k) or 'unknown number'} of loop {opt.axis}"
     if loops.bounds_another(k) or len(loops.closers[k]) != 1 or loops.closed_by(k) is not Ops.REDUCE:
         return f"loop {opt.axis} is closed by more than a reduction"
     (total,) = loops.closers[k]
@@ -67,7 +67,7 @@ def split_k(loops: Loops, opt: Opt) -> UOp:
     (total,) = loops.closers[k]
     own = [loops.by_number[n] for n in opt.axes]
     number = loops.next_number()
-    blocks = loop((size(k) or 1) // opt.amount, number, AxisKind.ORDERED, k)
+    blocks = loop(quotient(k.src[0], opt.amount), number, AxisKind.ORDERED, k)
     steps = loop(opt.amount, opt.axis, AxisKind.REDUCE, k)
     fill = [loop(r.src[0], number + 1 + i, AxisKind.LOOP, r) for i, r in enumerate(own)]
     where = alu(Ops.ADD, times(blocks, opt.amount), steps)
@@ -75,4 +75,8 @@ def split_k(loops: Loops, opt: Opt) -> UOp:
     inner = total.replace((value, *(steps if r is k else r for r in total.src[1:])))
     totals = bufferize(inner, blocks, *fill, arg=("local", f"total{number}"))
     place = flat_place(own, [size(r) or 1 for r in own])
-    return substitute(loops.ast, {total: make(Ops.INDEX, total.dtype, (totals, place), None, total.origin)})
+    found = make(Ops.INDEX, total.dtype, (totals, place), None, total.origin)
+    if vmin(blocks.src[0]) < 1:  # without a block nobody has written a total
+        some = alu(Ops.CMPLT, const(blocks.dtype, 0), blocks.src[0])
+        found = alu(Ops.WHERE, some, found, const(total.dtype, 0))
+    return substitute(loops.ast, {total: found})

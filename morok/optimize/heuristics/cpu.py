@@ -40,7 +40,7 @@ from morok.optimize.heuristics.skinny_gemm import gemv, single_row, skinny_gemm
 from morok.optimize.heuristics.specialize import pad_rows
 from morok.optimize.heuristics.tile_units import tile_units
 from morok.optimize.heuristics.tiles import tile
-from morok.optimize.loops import Loops, size
+from morok.optimize.loops import Loops, divides, size
 
 EXPENSIVE = 10  # operations of a value that is kept rather than computed twice
 SHORT = 16  # steps of a reduction that is written out
@@ -74,8 +74,8 @@ def cache_rows(builder: Builder) -> None:
     """Expensive values that a reduction and the loop over outputs both compute are kept in a row."""
     loops = builder.loops
     for k in [r for r in loops.closers if r.arg[1] is AxisKind.REDUCE]:
-        for c in [r for r in loops.closers if r.arg[1] is AxisKind.LOOP and size(r) == size(k)]:
-            found = shared_value(builder.loops, k, c) if size(k) else None
+        for c in [r for r in loops.closers if r.arg[1] is AxisKind.LOOP and r.src[0] is k.src[0]]:
+            found = shared_value(builder.loops, k, c)
             if found is None or weight(found[0], k, builder.machine.op_costs) < EXPENSIVE:
                 continue
             if trips(k) * found[0].dtype.itemsize * 2 > builder.machine.l1_bytes:
@@ -83,11 +83,11 @@ def cache_rows(builder: Builder) -> None:
             numbers = int(k.arg[0]), int(c.arg[0])
             lanes = builder.machine.lanes(found[0].dtype)
             step = lanes * vectors_at_once(weight(found[0], k, builder.machine.op_costs), builder.machine)
-            if trips(k) % lanes and trips(k) >= 8 * step:
+            if not divides(lanes, k.src[0]) and trips(k) >= 8 * step:
                 # the loop that fills a row has no rest: whole steps are kept, and the last few computed twice
                 for number in numbers:
                     builder.do("PEEL", number, step)
-            if (size(builder.loops.by_number[numbers[0]]) or 1) % lanes == 0:
+            if divides(lanes, builder.loops.by_number[numbers[0]].src[0]):
                 builder.do("CACHE_ROW", *numbers)
 
 

@@ -18,7 +18,7 @@ from morok.optimize.actions.pack import packed_value
 from morok.optimize.contraction import Contraction
 from morok.optimize.facts import Access, access, output_loops, reads_of, store_of, trips, value_bytes
 from morok.optimize.heuristics.builder import Builder
-from morok.optimize.loops import size
+from morok.optimize.loops import divides, size
 
 FEW_ROWS = 128  # rows on the left; more of them pay for packing whole panels
 FEW_GEMV_ROWS = 32  # the same where both operands lie along the steps
@@ -65,7 +65,7 @@ def skinny_gemm(builder: Builder, effect: UOp, reduce: UOp) -> bool:
         return False  # which would still be walked column by column
     (k,) = closed_ranges(reduce)
     rows = 1 if row is None else size(row)
-    columns, steps = size(column), size(k)
+    columns, steps = size(column), trips(k)  # which may be known later: then of the most that there can be
     nbytes, lanes = value_bytes(reduce), max(1, machine.vector_bytes // value_bytes(reduce))
     left = [a for a in reads_of(reduce.src[0]) if a.node is not matrix.node]
     packs = rows is not None and rows >= TALL and len(left) == 1 and left[0].buffer >= 0
@@ -76,7 +76,7 @@ def skinny_gemm(builder: Builder, effect: UOp, reduce: UOp) -> bool:
     at_once = STREAMS if row is None else 2 * STREAMS
     if packs:
         at_once = ROWS_PACKED if (rows or 1) < 4 * TALL else 2 * ROWS_PACKED
-    if rows is None or columns is None or steps is None or steps < 4 * at_once:
+    if rows is None or columns is None or steps < 4 * at_once:
         return False
     # a panel of so many steps would fill much of the second cache, and is cut into blocks of steps here
     long = VECTORS[0] * machine.vector_bytes * steps > machine.l2_bytes // 8
@@ -111,7 +111,7 @@ def skinny_gemm(builder: Builder, effect: UOp, reduce: UOp) -> bool:
         builder.do("PEEL", j, unit)
     stretch = columns // unit * unit // pieces
     vectors = next(n for n in choices if stretch % (n * lanes) == 0)
-    if steps % at_once:
+    if not divides(at_once, k.src[0]):
         builder.do("PEEL", int(k.arg[0]), at_once)
     height = _height(rows, vectors, machine)
     if rows % height:
@@ -163,10 +163,10 @@ def gemv(builder: Builder, product: Contraction) -> bool:
     """GEMV and its like, few rows times many, where both lie along the steps: vectors run along them, and a
     tile of some rows of each is multiplied at a time."""
     machine = builder.machine
-    rows, columns = size(product.i), size(product.j)
+    rows, columns = size(product.i), trips(product.j)
     steps = closed_ranges(product.reduce)
     lanes = max(1, machine.vector_bytes // value_bytes(product.reduce))
-    if rows is None or columns is None or rows >= FEW_GEMV_ROWS:
+    if rows is None or rows >= FEW_GEMV_ROWS:
         return False
     if len(steps) != 1 or product.reduce.arg != (Ops.ADD,):
         return False
@@ -192,7 +192,7 @@ def gemv(builder: Builder, product: Contraction) -> bool:
     if count % lanes:
         rest = builder.loops.next_number()
         builder.do("PEEL", steps_axis, lanes)
-    if columns % width:
+    if not divides(width, product.j.src[0]):
         builder.do("PEEL", j, width)
     if rows % height:
         builder.do("PADTO", i, height)
@@ -238,11 +238,11 @@ def single_row(builder: Builder, effect: UOp, reduce: UOp) -> bool:
     found = [
         r
         for r in output_loops(effect)
-        if r.arg[1] is AxisKind.LOOP and sum(a.moves(r) for a in reads) == 1 and (size(r) or 0) >= 4 * SUMS
+        if r.arg[1] is AxisKind.LOOP and sum(a.moves(r) for a in reads) == 1 and trips(r) >= 4 * SUMS
     ]
     if len(found) != 1:
         return False
-    columns, j, axis = size(found[0]) or 0, int(found[0].arg[0]), int(k.arg[0])
+    j, axis = int(found[0].arg[0]), int(k.arg[0])
     before = builder.loops
     if count < 4 * wide:
         wide = lanes
@@ -250,7 +250,7 @@ def single_row(builder: Builder, effect: UOp, reduce: UOp) -> bool:
     if count % wide:
         rest = builder.loops.next_number()
         builder.do("PEEL", axis, wide)
-    if columns % SUMS:
+    if not divides(SUMS, found[0].src[0]):
         builder.do("PEEL", j, SUMS)
     if not builder.do("UPCAST", j, SUMS):
         builder.loops = before

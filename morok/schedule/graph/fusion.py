@@ -66,15 +66,14 @@ from morok.schedule.prices import (
     reduction_of,
     shared_places_reason,
     shows_less,
+    too_few_rows,
     waiting_reason,
 )
 
 MAX_CODE = 1000  # operations of one kernel, functions written out: compilers need more than linear time
 MAX_USES = 64  # of one value at different places
 TRIVIAL = 4.0  # work on constants: a mask of positions is shorter to compute than to read
-# A reduction that a kernel waits for before its parallel part: fewer rows than this share too much work.
-MIN_ROWS = 16
-SERIAL_WORK = 1_000_000.0
+SERIAL_WORK = 1_000_000.0  # of a reduction that a kernel waits for before its parallel part
 SMALL_WINDOW = 16  # a reduction that can be unrolled: pooling windows
 EXPENSIVE_REDUCE = 32.0
 FUNCTION = 20.0  # operations of what is not shorter to compute than to read, and is mentioned if done twice
@@ -472,7 +471,7 @@ class Chooser:
             return "what runs along a loop would wait for it at every step"
         rows = points(alive)
         waiting = kernel.loops - alive or any(level.loops - alive for level in use.nest)
-        if waiting and rows < MIN_ROWS and work * rows > SERIAL_WORK:
+        if waiting and too_few_rows(rows, self.costs.machine) and work * rows > SERIAL_WORK:
             return f"the rest of the kernel would wait for {counted(rows, 'long row')}"
         if not depth and kernel.loops - alive:
             idle = idle_reason(rows, kernel.points, kernel.node.dtype.itemsize, self.costs)
