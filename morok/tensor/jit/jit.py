@@ -44,6 +44,8 @@ from morok.tensor.jit.variables import Bound, unbound_shape
 
 _MOST_TRACES = 1024  # of one function; the oldest goes first
 
+_NONE_BOUND: Bound = {}
+
 # What the last call ran: the trace, the structure of its arguments where they are not tensors one by one,
 # their nodes, the memory of these, what was looked at around it, and whether that is all it depends on.
 _Last = tuple[Trace, Any, list[UOp], list[UOp], list[tuple[Callable[[], object], object]], bool]
@@ -94,9 +96,10 @@ class Jit:
                 if last is not None:
                     trace, form, nodes, bases, around, alone = last
                     given: Any = args
-                    if form is not None or kwargs:  # tensors in containers, or by name
-                        given = []
-                        if form is None or not follow((args, kwargs), form, given):
+                    bound = _NONE_BOUND
+                    if form is not None or kwargs:  # tensors in containers, or by name; variables
+                        given, bound = [], {}
+                        if form is None or not follow((args, kwargs), form, given, bound):
                             return self._other_way(args, kwargs)
                     n = 0  # counted by hand: every call comes along here
                     try:
@@ -113,8 +116,8 @@ class Jit:
                             if now is not was and now != was:
                                 break
                         else:
-                            if alone or trace.still_valid(list(given)) is None:
-                                tensors = trace.replay_same(given, bases)
+                            if alone or trace.still_valid(list(given), bound) is None:
+                                tensors = trace.replay_same(given, bases, bound)
                                 if trace.structure is TENSOR:
                                     return tensors[0]
                                 return unflatten(trace.structure, iter(tensors))
@@ -134,18 +137,19 @@ class Jit:
             return self._long_way(args, kwargs)
         trace, form, forms, around = self._like
         given: Any = args
+        bound = _NONE_BOUND
         if form is not None or kwargs:
-            given = []
-            if form is None or not follow((args, kwargs), form, given):
+            given, bound = [], {}
+            if form is None or not follow((args, kwargs), form, given, bound):
                 return self._long_way(args, kwargs)
         elif any(not isinstance(a, Core) for a in args):
             return self._long_way(args, kwargs)
         bases = memory_like(given, forms)
         if bases is None or any(look() != was for look, was in around):
             return self._long_way(args, kwargs)
-        if not trace.guards.is_empty and trace.still_valid(list(given)) is not None:
+        if not trace.guards.is_empty and trace.still_valid(list(given), bound) is not None:
             return self._long_way(args, kwargs)
-        return unflatten(trace.structure, iter(trace.replay_same(given, bases, once=True)))
+        return unflatten(trace.structure, iter(trace.replay_same(given, bases, bound, once=True)))
 
     def _long_way(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         given: list[Core] = []
@@ -175,7 +179,9 @@ class Jit:
         results = known.replay(given, bound)
         # The short way takes the memory behind a node as it lies there: not turned, not a part, not lazy.
         self._last = self._like = self._quick = None
-        short = count == len(given) and not known.writes and not bound
+        short = count == len(given) and not known.writes
+        if bound:  # those in shapes of tensors are not looked for on a short way
+            short = short and all(n.__class__ is int for t in given for n in t.shape)
         form = None if not kwargs and all(isinstance(a, Core) for a in args) else structure
         around = [(look, look()) for look in (*TRACE_ENVIRONMENT, changes)]
         forms = plain_forms(given) if short and known.simple else None

@@ -8,6 +8,7 @@ from typing import Any, final
 import numpy as np
 
 from morok.ir.node import UOp
+from morok.ir.ops import Ops
 from morok.tensor.core import Core
 from morok.tensor.jit.variables import Bound, unbound
 
@@ -46,20 +47,28 @@ def flatten(value: Any, found: list[Core], bound: Bound | None = None) -> Any:
     return Value(value)
 
 
-def follow(value: Any, structure: Any, found: list[Any]) -> bool:
-    """Whether a value has a structure; the tensors are taken out as `flatten` does, and nothing is built."""
+def follow(value: Any, structure: Any, found: list[Any], bound: Bound) -> bool:
+    """Whether a value has a structure; the tensors and the values of variables are taken out as `flatten`
+    does, and nothing is built."""
     if structure is TENSOR:
         found.append(value)
         return isinstance(value, Core)
     if structure.__class__ is Value:
+        if value.__class__ is UOp and value.op is Ops.BIND and value.src[0] is structure.value:
+            return bound.setdefault(structure.value, value) is value
         return value is structure.value or Value(value) == structure
     kind, inner = structure
     if (not isinstance(value, dict) if kind is dict else type(value) is not kind) or len(value) != len(inner):
         return False
     if kind is not dict:
-        return all(follow(v, part, found) for v, part in zip(value, inner, strict=True))
+        for v, part in zip(value, inner):  # noqa: B905 - they are of one length
+            if part is TENSOR and isinstance(v, Core):
+                found.append(v)
+            elif not follow(v, part, found, bound):
+                return False
+        return True
     for (k, v), (known, part) in zip(value.items(), inner, strict=True):
-        if (k is not known.value and Value(k) != known) or not follow(v, part, found):
+        if (k is not known.value and Value(k) != known) or not follow(v, part, found, bound):
             return False
     return True
 

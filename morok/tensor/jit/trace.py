@@ -344,27 +344,44 @@ class Trace:
                 return "arguments share memory with tensors from outside in another way"
         return changed
 
-    def replay_same(self, given: Sequence[Core], bases: list[UOp], once: bool = False) -> list[Core]:
+    def replay_same(
+        self, given: Sequence[Core], bases: list[UOp], bound: Bound, once: bool = False
+    ) -> list[Core]:
         """A replay on tensors that show the same nodes as last time: the short way.
 
         Nodes that are used `once` are not held, which would keep memory that may be used again.
         """
         if not self.simple or current() is not None:
-            return self.replay(list(given), {})
+            return self.replay(list(given), bound)
         self.now = None
         results = self._take_results()
         try:
             if results.bindings != bindings.count or results.bases is not bases:
                 if not self._look_up(results, bases):
-                    return self.replay(list(given), {})
+                    return self.replay(list(given), bound)
                 if once:
                     results.bases = None
+            if bound:
+                self._set(results, bound)
             results.run()
             if self.checks and (self.word is None or self.word[0]):
                 self.plan.hear()
             return [results.give_one()] if self.single else results.give()  # type: ignore[return-value]
         finally:
             self._put_back(results)
+
+    def _set(self, results: Results, bound: Bound) -> None:
+        """Other values of variables."""
+        results.bound = bound
+        values = self._values(bound)
+        for name, value in values.items():
+            results.launch.set(name, value)  # type: ignore[union-attr]
+        self.plan._bound = {**self.plan.values, **values}
+
+    def _values(self, bound: Bound) -> dict[str, int]:
+        """Those that the plan asks for."""
+        names = {str(variable.arg[0]): int(bind.src[1].arg) for variable, bind in bound.items()}
+        return {name: value for name, value in names.items() if name in self.plan.limits}
 
     def _look_up(self, results: Results, bases: list[UOp]) -> bool:
         """Binds the memory of inputs; False if one has none yet."""
@@ -405,8 +422,7 @@ class Trace:
         """Fills a set of results from the memory of all that the plan reads."""
         launch = results.launch
         results.bases, results.bound = None, bound
-        names = {str(variable.arg[0]): int(bind.src[1].arg) for variable, bind in bound.items()}
-        values = {name: value for name, value in names.items() if name in self.plan.limits}
+        values = self._values(bound)
         with self._writing(given) as taken:
             memory |= taken
             if launch is not None and current() is None:

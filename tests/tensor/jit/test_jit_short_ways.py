@@ -8,7 +8,8 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from morok import Tensor, jit, knobs, nn
+from morok import Tensor, Variable, jit, knobs, nn
+from morok.errors import VariableError
 from morok.runtime.profile import profile
 from morok.tensor.gradient_track import no_grad
 from morok.tensor.jit.jit import Jit
@@ -169,3 +170,71 @@ def test_training_fills_two_sets_of_results_in_turns(monkeypatch: pytest.MonkeyP
     losses = [step(Tensor.ones(4, 3).contiguous().realize()).item() for _ in range(12)]
     assert losses[-1] < losses[0]
     assert len(made) == 2
+
+
+# --- values of variables
+
+
+def test_other_values_of_a_variable_on_the_same_memory() -> None:
+    """Each result keeps the sizes of its call, also those that are looked at later."""
+    n = Variable("n", 1, 9)
+    f = jit(lambda x, n: x[:n] * 2)
+    x = Tensor(numbers(9)).realize()
+    for _ in range(3):
+        f(x, n.bind(4))
+    assert f._last is not None and f._like is not None
+    got = [(k, f(x, n.bind(k))) for k in (9, 1, 5, 5, 2)]
+    for k, y in got:
+        assert len(y) == k
+        np.testing.assert_array_equal(y.numpy(), numbers(k) * 2)
+    for k in range(1, 10):
+        np.testing.assert_array_equal(
+            f(Tensor(numbers(9, k)).realize(), n.bind(k)).numpy(), numbers(k, k) * 2
+        )
+    assert f.traces == 1
+
+
+def test_variables_in_containers_and_by_name() -> None:
+    n, m = Variable("n", 1, 6), Variable("m", 0, 3)
+    f = jit(lambda pair, *, at: pair[0][at : at + 1] + pair[0][: pair[1]].sum())
+    x = Tensor(numbers(6, 1)).realize()
+    for k, at in ((3, 1), (3, 1), (3, 1), (6, 3), (1, 0), (2, 3)):
+        found = f((x, n.bind(k)), at=m.bind(at)).numpy()
+        np.testing.assert_array_equal(found, numbers(6, 1)[at : at + 1] + numbers(k, 1).sum())
+    assert f.traces == 1
+
+
+def test_a_variable_in_the_shape_of_an_argument_is_looked_for() -> None:
+    n = Variable("n", 1, 9)
+    f = jit(lambda x, n: x.sum() + n)
+    x = Tensor(numbers(9)).realize()
+    for k in (4, 4, 4, 7, 2, 9):
+        part = x[: n.bind(k)]
+        assert f(part, n.bind(k)).item() == numbers(k).sum() + k
+    with pytest.raises(VariableError, match="bound to 3 and to 5"):
+        f(x[: n.bind(3)], n.bind(5))
+
+
+def test_one_value_of_a_variable_on_the_short_way() -> None:
+    n = Variable("n", 1, 9)
+    f = jit(lambda x, a, b: x[:a].sum() + x[b - 1 : b].sum())
+    x = Tensor(numbers(9)).realize()
+    for _ in range(3):
+        assert f(x, n.bind(4), n.bind(4)).item() == 9
+    with pytest.raises(VariableError, match="bound to 2 and to 3"):
+        f(x, n.bind(2), n.bind(3))
+    assert f(x, n.bind(9), n.bind(9)).item() == 44
+
+
+def test_arithmetic_and_other_variables_are_no_such_call() -> None:
+    n, other = Variable("n", 1, 9), Variable("other", 1, 9)
+    f = jit(lambda x, n: x[:n] * 2)
+    x = Tensor(numbers(9)).realize()
+    for _ in range(3):
+        f(x, n.bind(4))
+    for size, count in ((n.bind(3) - 1 + 1, 3), ((n.bind(7) + 1) // 2, 4), (other.bind(6), 6), (7, 7), (n.bind(8), 8)):
+        np.testing.assert_array_equal(f(x, size).numpy(), numbers(count) * 2)
+    weight = Tensor(numbers(9, 3)).realize()
+    g = jit(lambda x, n: x[:n] * weight[:n])
+    for count in (4, 4, 4, 9, 2):
+        np.testing.assert_array_equal(g(x, n.bind(count)).numpy(), numbers(count) * numbers(count, 3))
