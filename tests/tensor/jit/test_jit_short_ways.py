@@ -232,7 +232,8 @@ def test_arithmetic_and_other_variables_are_no_such_call() -> None:
     x = Tensor(numbers(9)).realize()
     for _ in range(3):
         f(x, n.bind(4))
-    for size, count in ((n.bind(3) - 1 + 1, 3), ((n.bind(7) + 1) // 2, 4), (other.bind(6), 6), (7, 7), (n.bind(8), 8)):
+    sizes = ((n.bind(3) - 1 + 1, 3), ((n.bind(7) + 1) // 2, 4), (other.bind(6), 6), (7, 7), (n.bind(8), 8))
+    for size, count in sizes:
         np.testing.assert_array_equal(f(x, size).numpy(), numbers(count) * 2)
     weight = Tensor(numbers(9, 3)).realize()
     g = jit(lambda x, n: x[:n] * weight[:n])
