@@ -93,7 +93,8 @@ def merge_sibling_ends(root: UOp) -> UOp:
     """
     while True:
         by_range: dict[UOp, list[UOp]] = {}
-        for node in toposort(root):
+        order = toposort(root)
+        for node in order:
             if node.op is Ops.END:
                 for r in closed_ranges(node):
                     by_range.setdefault(r, []).append(node)
@@ -101,7 +102,34 @@ def merge_sibling_ends(root: UOp) -> UOp:
         if not shared:
             return root
         ends = min(shared, key=lambda item: item[0].arg)[1]
-        root = _merge_two(root, ends[0], ends[1])
+        alike = _alike(ends, order)
+        root = _merge_all(root, alike) if len(alike) > 2 else _merge_two(root, ends[0], ends[1])
+
+
+def _alike(ends: list[UOp], order: list[UOp]) -> list[UOp]:
+    """The first of these ENDs, as far as they close the same loops and none needs another.
+
+    They become one however many they are: two at a time, each with a walk through the kernel, would take the
+    square of their number, and a loop of a program that is written out stores something at each of its steps.
+    """
+    wanted, of = set(ends), closed_ranges(ends[0])
+    needs: set[UOp] = set()  # nodes that lie above one of them
+    for node in order:
+        if any(s in wanted or s in needs for s in node.src):
+            needs.add(node)
+    count = next((n for n, e in enumerate(ends) if e in needs or closed_ranges(e) != of), len(ends))
+    return ends[:count]
+
+
+def _merge_all(root: UOp, ends: list[UOp]) -> UOp:
+    """As `_merge_two` of the first two, of what that gives and the third, and so on."""
+    inner: dict[UOp, None] = {}
+    for node in ends:
+        body = node.src[0]
+        inner.update(dict.fromkeys(body.src if body.op is Ops.GROUP else (body,)))
+    first = ends[0]
+    group = make(Ops.GROUP, first.dtype, tuple(inner))
+    return _put(root, ends, make(Ops.END, first.dtype, (group, *closed_ranges(first))))
 
 
 def _merge_two(root: UOp, a: UOp, b: UOp) -> UOp:
@@ -123,5 +151,9 @@ def _merge_two(root: UOp, a: UOp, b: UOp) -> UOp:
         body = make(Ops.END, node.dtype, (node.src[0], *rest)) if rest else node.src[0]
         inner += body.src if body.op is Ops.GROUP else (body,)
     merged = make(Ops.END, a.dtype, (make(Ops.GROUP, a.dtype, tuple(dict.fromkeys(inner))), *common))
-    result = substitute(root, {a: merged, b: merged})
+    return _put(root, [a, b], merged)
+
+
+def _put(root: UOp, ends: list[UOp], merged: UOp) -> UOp:
+    result = substitute(root, dict.fromkeys(ends, merged))
     return result.replace(tuple(dict.fromkeys(result.src))) if result.op is Ops.SINK else result

@@ -20,8 +20,9 @@ import pytest
 
 import morok
 from morok import Tensor, nn
-from morok.ir.node import toposort
-from morok.schedule.plan.grouping import MAX_CODE
+from morok.ir.node import UOp, toposort
+from morok.schedule.plan.grouping import MAX_CODE, _Groups
+from morok.schedule.plan.kernels import Kernel, lower
 from morok.schedule.plan.memory import LiveRange, place_live_ranges
 from morok.schedule.schedule import clear_cache
 
@@ -261,3 +262,78 @@ def test_no_group_has_more_code_than_the_bound() -> None:
     for kernel in several:
         floats = [node for node in toposort(kernel.ast) if node.op.is_alu and node.dtype.is_float]
         assert len(floats) <= MAX_CODE
+
+
+# --- groups
+
+
+def _written_out(steps: int) -> Tensor:
+    """A loop of a program: a value goes on from step to step, and each of them is stored."""
+    x = Tensor(np.ones((2, steps, 8), np.float32)).realize()
+    value, found = Tensor.zeros(2, 8), []
+    for n in range(steps):
+        value = x[:, n] * value + x[:, n]
+        found.append(value)
+    return Tensor.stack(found, dim=1)
+
+
+def test_a_loop_that_is_written_out_is_lowered_once() -> None:
+    """Its steps are one kernel, and were lowered together with all before them at each step."""
+    lowered: list[int] = []
+
+    def counted(form: UOp) -> Kernel:
+        lowered.append(len(form.src))
+        return lower(form)
+
+    clear_cache()
+    with patch("morok.schedule.plan.grouping.lower", counted):
+        _written_out(64).plan()
+    assert lowered and sum(lowered) <= 64
+
+
+def _swapped() -> list[Tensor]:
+    a, b = (Tensor(np.arange(8, dtype=np.float32) * k).realize() for k in (1, 10))
+    both = a + b
+    twice = both * 2
+    a.assign(both)
+    b.assign(twice + b)
+    return [twice + both, a, b]
+
+
+def _in_a_circle() -> list[Tensor]:
+    a, b, c = (Tensor(np.arange(8, dtype=np.float32) * k).realize() for k in (1, 10, 100))
+    a.assign(b + 1)
+    b.assign(c + a)
+    c.assign(b + a.flip(0))
+    return [a, b, c]
+
+
+@pytest.mark.parametrize("program", [_swapped, _in_a_circle, lambda: [_written_out(64)]])
+def test_groups_are_those_that_are_made_pair_by_pair(program: Callable[[], list[Tensor]]) -> None:
+    def kernels() -> tuple[list[UOp], list[Any]]:
+        clear_cache()
+        results = program()
+        plan = results[0].plan(*results[1:])
+        asts = [kernel.ast for kernel in plan.kernels]
+        return asts, [t.numpy() for t in results]
+
+    asts, values = kernels()
+    with patch("morok.schedule.plan.grouping._Groups.is_trusted", lambda *_: False):
+        wanted, other = kernels()
+    assert asts == wanted
+    for one, two in zip(values, other, strict=True):
+        np.testing.assert_array_equal(one, two)
+
+
+def test_a_group_that_is_unsafe_is_found_in_the_end() -> None:
+    """Its members are put together pair by pair then, and the results are NumPy's."""
+    clear_cache()
+    with patch.object(_Groups, "unsafe", autospec=True, side_effect=_Groups.unsafe) as asked:
+        results = _in_a_circle()
+        Tensor.realize(*results)
+    assert asked.call_count > 1
+    a, b, c = (np.arange(8, dtype=np.float32) * k for k in (1, 10, 100))
+    a = b + 1
+    b = c + a
+    for got, wanted in zip(results, (a, b, b + a[::-1]), strict=True):
+        np.testing.assert_array_equal(got.numpy(), wanted)

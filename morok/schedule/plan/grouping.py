@@ -12,7 +12,7 @@ to run one after the other. What fails these tests stays apart.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import final
 
@@ -65,19 +65,42 @@ def group_writes(
     """The writes of each kernel, in the order of its effects. `wanted` memory outlives the schedule."""
     by_done = {write.done: write for write in writes}
     facts = {write: _facts(write, by_done) for write in writes}
-    groups = _Groups(writes, waits, reads, facts)
     readers: dict[KernelWrite, int] = {}
     for write in writes:
         for maker in reads[write].after:
             readers[maker] = readers.get(maker, 0) + 1
-    for write in writes:
-        for maker in sorted(facts[write].in_place, key=lambda d: d.number):
-            # What only one kernel reads was kept to relieve that kernel.
-            if readers[maker] > 1 or base_of(maker.target) in wanted:
-                groups.join(maker, write)
+    pairs = [
+        (maker, write)
+        for write in writes
+        for maker in sorted(facts[write].in_place, key=lambda d: d.number)
+        # What only one kernel reads was kept to relieve that kernel.
+        if readers[maker] > 1 or base_of(maker.target) in wanted
+    ]
+    groups = _joined(pairs, lambda doubtful: _Groups(writes, waits, reads, facts, doubtful))
     groups.chains_together()
     groups.side_by_side()
     return groups.in_order()
+
+
+def _joined(
+    pairs: Sequence[tuple[KernelWrite, KernelWrite]], start: Callable[[Collection[KernelWrite]], _Groups]
+) -> _Groups:
+    """The groups that makers and users form, pair by pair.
+
+    Whether effects can run one after the other is seen only in a lowered kernel, and lowering a group at each
+    of its pairs takes the square of its length: a loop of a program, written out, is one long group. What is
+    safe is so without some of its members, too, so a group is lowered once, at its end. If it turns out
+    unsafe, all begins anew, and its members are looked at pair by pair.
+    """
+    doubtful: set[KernelWrite] = set()
+    while True:
+        groups = start(doubtful)
+        for maker, user in pairs:
+            groups.join(maker, user)
+        unsafe = groups.unsafe()
+        if not unsafe:
+            return groups
+        doubtful.update(unsafe)
 
 
 def _facts(write: KernelWrite, by_done: dict[UOp, KernelWrite]) -> Facts:
@@ -142,7 +165,9 @@ class _Groups:
         waits: dict[KernelWrite, set[KernelWrite]],
         reads: dict[KernelWrite, Reads],
         facts: dict[KernelWrite, Facts],
+        doubtful: Collection[KernelWrite],
     ) -> None:
+        self.doubtful = doubtful  # writes whose groups are lowered at every pair
         self.writes = writes
         self.waits = waits
         self.reads = reads
@@ -177,10 +202,18 @@ class _Groups:
         if not self.fits(together) or (between := self.detours.between(first, second)) is None:
             return
         for order in (together, [*first, *second]):
-            if lower(normal_form(order).sink).is_safe:
+            if self.is_trusted(order) or lower(normal_form(order).sink).is_safe:
                 self.detours.merged(first, second, order, between)
                 self.merge(order)
                 return
+
+    def is_trusted(self, group: Sequence[KernelWrite]) -> bool:
+        return not any(write in self.doubtful for write in group)
+
+    def unsafe(self) -> list[KernelWrite]:
+        """The members of groups that were trusted and should not have been."""
+        groups = [g for g in self.in_order() if len(g) > 1 and self.is_trusted(g)]
+        return [write for g in groups if not lower(normal_form(g).sink).is_safe for write in g]
 
     def chains_together(self) -> None:
         """Chains of products that begin with the same product become one kernel, which computes it once; and

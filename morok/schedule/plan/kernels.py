@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import final
 
 from morok import knobs
@@ -18,7 +19,7 @@ from morok.dtype import PtrDType, void
 from morok.ir.bounds import bounds, vmax
 from morok.ir.checks import Slot
 from morok.ir.infer import closed_ranges, ranges
-from morok.ir.node import UOp, make, toposort
+from morok.ir.node import UOp, extend_order, make, toposort
 from morok.ir.ops import Ops
 from morok.rewrite.observe import report
 from morok.rewrite.observer import By
@@ -186,10 +187,13 @@ def _apart(a: UOp, b: UOp) -> bool:
 def _last_readers(ast: UOp) -> dict[int, int]:
     """For each buffer, the position of the last effect that reads it."""
     found: dict[int, int] = {}
-    for position, effect in enumerate(ast.src):
-        for node in toposort(effect):
+    seen: dict[UOp, None] = {}
+    for position in range(len(ast.src) - 1, -1, -1):
+        before = len(seen)
+        extend_order(seen, (ast.src[position],))
+        for node in islice(seen, before, None):
             if node.op is Ops.INDEX and not node.dtype.is_ptr:
-                found[node.src[0].arg] = position
+                found.setdefault(node.src[0].arg, position)
     return found
 
 
@@ -209,14 +213,9 @@ def _read_beside_scans(ast: UOp) -> set[int]:
 
 def one_order(ast: UOp) -> bool:
     """Whether effects run one after the other: none reads what an earlier one has written elsewhere."""
-    written: dict[int, UOp] = {}
-    for effect in ast.src:
-        for node in toposort(effect.src[0]):
-            if node.op is Ops.INDEX and not node.dtype.is_ptr and node.src[0].arg in written:
-                return False
-        address = effect.src[0].src[0]
-        written[address.src[0].arg] = effect
-    return True
+    last = _last_readers(ast)
+    written = (effect.src[0].src[0].src[0].arg for effect in ast.src)
+    return all(last.get(number, -1) <= position for position, number in enumerate(written))
 
 
 def points(loops: Sequence[UOp] | frozenset[UOp]) -> int:
