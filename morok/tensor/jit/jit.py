@@ -44,8 +44,6 @@ from morok.tensor.jit.variables import Bound, unbound_shape
 
 _MOST_TRACES = 1024  # of one function; the oldest goes first
 
-_NONE_BOUND: Bound = {}
-
 # What the last call ran: the trace, the structure of its arguments where they are not tensors one by one,
 # their nodes, the memory of these, what was looked at around it, and whether that is all it depends on.
 _Last = tuple[Trace, Any, list[UOp], list[UOp], list[tuple[Callable[[], object], object]], bool]
@@ -96,9 +94,9 @@ class Jit:
                 if last is not None:
                     trace, form, nodes, bases, around, alone = last
                     given: Any = args
-                    bound = _NONE_BOUND
+                    bound: Bound = {}
                     if form is not None or kwargs:  # tensors in containers, or by name; variables
-                        given, bound = [], {}
+                        given = []
                         if form is None or not follow((args, kwargs), form, given, bound):
                             return self._other_way(args, kwargs)
                     n = 0  # counted by hand: every call comes along here
@@ -137,9 +135,9 @@ class Jit:
             return self._long_way(args, kwargs)
         trace, form, forms, around = self._like
         given: Any = args
-        bound = _NONE_BOUND
+        bound: Bound = {}
         if form is not None or kwargs:
-            given, bound = [], {}
+            given = []
             if form is None or not follow((args, kwargs), form, given, bound):
                 return self._long_way(args, kwargs)
         elif any(not isinstance(a, Core) for a in args):
