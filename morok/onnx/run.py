@@ -20,15 +20,27 @@ from morok.onnx.graph import Node, Program
 from morok.onnx.sizes import (
     MOST_TIMED,
     Seen,
+    bound_in,
     decide,
     is_symbolic,
+    narrowed,
     raised,
     settled,
     sizes_of,
     tensors_in,
     with_variables,
 )
-from morok.onnx.table import Call, NeedBody, NeedItems, NeedSteps, NeedValue, Operator, compute, lookup
+from morok.onnx.table import (
+    Call,
+    NeedBody,
+    NeedItems,
+    NeedSteps,
+    NeedValue,
+    OpenSize,
+    Operator,
+    compute,
+    lookup,
+)
 from morok.onnx.values import SMALL, Coded, Grown, Host, Value, from_user, known_array, passing, to_user
 from morok.tensor.jit.jit import Jit
 from morok.tensor.jit.variables import Bound, rebound, unbound, unbound_shape
@@ -97,6 +109,12 @@ def find(program: Program, node: Node) -> tuple[Operator | None, int]:
             f"{node!r}: version {version} of {node.domain or 'ai.onnx'} has no such operator here"
         )
     return row, version
+
+
+def _may_step(program: Program, node: Node) -> bool:
+    """Whether a node can be run between plans."""
+    row, _ = find(program, node)
+    return row is None or row.reads or row.steps is not None
 
 
 def take(env: Env, name: str, node: Node) -> Value:
@@ -247,18 +265,6 @@ def _arguments(values: list[Value]) -> list[Any]:
     return [*tensors, *rest.values()]
 
 
-def bound_in(values: list[Value]) -> Bound:
-    """The variables that are bound in the sizes of values."""
-    found: Bound = {}
-    for value in values:
-        if isinstance(value, Host) and value.symbolic:
-            for n in value.array.reshape(-1):
-                unbound(n, found)
-        for tensor in tensors_in(value):
-            unbound_shape(tensor.shape, found)
-    return found
-
-
 @final
 class Runner:
     """Runs programs; compiled parts stay with the program."""
@@ -267,6 +273,7 @@ class Runner:
         self.tracer = Tracer(name)
         self.symbolic = symbolic
         self.compiled = 0  # parts so far
+        self._taken: frozenset[str] = frozenset()  # variables of the programs around the one that runs
         self._timed: tuple[Seen, tuple[int, ...]] | None = (
             None  # the sizes that a part with variables runs on
         )
@@ -304,7 +311,13 @@ class Runner:
                 seen.spent.clear()
             seen.spent[sizes] = seen.spent.get(sizes, 0.0) + time.perf_counter() - start
         if part.end < len(program.nodes) and part.asked is None:
-            self._steps(program, program.nodes[part.end], env)
+            around = self._taken
+            values = [env[name] for name in program.varying[part.end] if name in env]
+            self._taken = around | {str(variable.arg[0]) for variable in bound_in(values)}
+            try:
+                self._steps(program, program.nodes[part.end], env)
+            finally:
+                self._taken = around
             return part.end + 1
         return part.end
 
@@ -375,7 +388,7 @@ class Runner:
     ) -> Part | None:
         values = [env[name] for name in names]
         plain = _numbers(values)
-        taken = {str(variable.arg[0]) for variable in bound_in(values)}
+        taken = self._taken | {str(variable.arg[0]) for variable in bound_in(values)}
         variables = decide(seen, sizes_of(plain), taken)
         if not variables:
             return None
@@ -389,7 +402,8 @@ class Runner:
                 part = self._compiled(program, at, trial, names)
                 self._remember(program, key, part)
         except (MorokError, MemoryError) as error:
-            if isinstance(error, ShapeError) and raised(seen, sizes_of(plain)):
+            bounds = isinstance(error, ShapeError) and not isinstance(error, OpenSize)
+            if bounds and (raised(seen, sizes_of(plain)) or narrowed(seen)):
                 return self._with_variables(program, at, env, names, seen)
             seen.refused = True
             return None
@@ -401,6 +415,7 @@ class Runner:
         part = Part(names)
         given = [env[name] for name in names]
         around = {n: v for n, v in env.items() if _is_lasting(v)}
+        symbolic = any(map(is_symbolic, given))
 
         def function(*arguments: Any) -> list[Tensor]:
             source = iter(arguments)  # tensors come first
@@ -409,6 +424,9 @@ class Runner:
                 inner[name] = rebuilt(value, source, unbound)
             before = set(inner)
             part.end, part.asked = self.tracer.advance(program, at, inner)
+            ends = part.asked is None and part.end < len(program.nodes)
+            if ends and symbolic and not _may_step(program, program.nodes[part.end]):
+                raise OpenSize(f"{program.nodes[part.end]!r} needs known sizes")
             wanted = program.needed[part.end]
             part.left = {n: v for n, v in inner.items() if n in wanted and n not in before}
             return [t for value in part.left.values() for t in tensors_in(value)]

@@ -9,6 +9,7 @@ that have run under variables for as long as such a plan takes to compile get on
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from itertools import count
 from math import prod
@@ -19,11 +20,13 @@ import numpy as np
 from morok.ir.node import UOp
 from morok.ir.ops import Ops
 from morok.onnx.values import Coded, Grown, Host, Value, known_array
+from morok.tensor.jit.variables import Bound, binds, unbound, unbound_shape
 from morok.tensor.sizes import Variable, concrete
 from morok.tensor.tensor import Tensor
 
 MOST_TIMED = 1024  # sets of sizes
 _SMALLEST_BOUND = 64
+_ROOM = (1.0, 0.5, 0.125, 0.0)
 _LARGEST_BUFFER = 1 << 31  # elements; beyond it a symbolic size would take too much room
 
 
@@ -36,6 +39,7 @@ class Seen:
     symbolic: dict[int, Variable] = field(default_factory=dict)  # by the number of the size
     refused: bool = False  # symbolic sizes were tried, and something needs numbers
     least: int = 2  # what symbolic sizes are at least: more where windows do not fit into less
+    room: int = 0  # which of _ROOM they have above what has been seen: less where more leaves something else
     spent: dict[tuple[int, ...], float] = field(default_factory=dict)  # seconds under variables, by sizes
     cost: float = 1.0  # seconds that a plan for known sizes took to compile
 
@@ -75,12 +79,14 @@ def _counts(host: Host) -> bool:
     return host.array.dtype.kind == "i" and host.array.size <= 16
 
 
-def decide(seen: Seen, sizes: tuple[int, ...], taken: set[str]) -> dict[int, Variable] | None:
+def decide(seen: Seen, sizes: tuple[int, ...], taken: Collection[str]) -> dict[int, Variable] | None:
     """Variables for the sizes that change, by names that are not taken, or None to go on with numbers."""
     if seen.refused or not seen.known or sizes in seen.known:
         return None
     if seen.symbolic and _fit(seen, sizes):
         return seen.symbolic if seen.spent.get(sizes, 0.0) <= seen.cost else None
+    if seen.symbolic:  # sizes beyond it: what stood in the way of more room may be another one
+        seen.room = 0
     first = seen.known[0]
     changed = [n for n, size in enumerate(sizes) if any(size != old[n] for old in seen.known)]
     if any(sizes[n] < 2 for n in changed):
@@ -91,7 +97,7 @@ def decide(seen: Seen, sizes: tuple[int, ...], taken: set[str]) -> dict[int, Var
     for n in changed:
         history = (*[old[n] for old in seen.known], sizes[n])
         if history not in names:
-            names[history] = new_variable(next(fresh), max(history), min(seen.least, *history))
+            names[history] = new_variable(next(fresh), max(history), min(seen.least, *history), seen.room)
         made[n] = names[history]
     seen.symbolic = made
     return made if len(first) == len(sizes) else None
@@ -122,8 +128,19 @@ def raised(seen: Seen, sizes: tuple[int, ...]) -> bool:
     return True
 
 
-def new_variable(name: str, size: int, least: int = 2) -> Variable:
-    """A variable that a size, and twice that, fit into."""
+def narrowed(seen: Seen) -> bool:
+    """Variables that end with less: a position has to stay in its axis, which it does not know."""
+    if seen.room + 1 == len(_ROOM):
+        return False
+    seen.room += 1
+    seen.symbolic = {}
+    return True
+
+
+def new_variable(name: str, size: int, least: int = 2, room: int = 0) -> Variable:
+    """A variable that a size, and twice that, fit into, or less."""
+    if room:
+        return Variable(name, least, max(size + int(size * _ROOM[room]), least + 1))
     high = _SMALLEST_BOUND
     while high < 2 * size:
         high *= 2
@@ -179,6 +196,32 @@ def symbolic_tensor(tensor: Tensor, sizes: tuple[Any, ...]) -> Tensor:
 
 def _high(size: UOp) -> int:
     return int(size.src[0].arg[2]) if size.op is Ops.BIND else concrete(size)
+
+
+def bound_in(values: list[Value]) -> Bound:
+    """The variables that are bound in the sizes of values."""
+    found: Bound = {}
+    for value in values:
+        if isinstance(value, Host) and value.symbolic:
+            for n in value.array.reshape(-1):
+                unbound(n, found)
+        for tensor in tensors_in(value):
+            unbound_shape(tensor.shape, found)
+    return found
+
+
+def carried(value: Value, around: Bound) -> Value:
+    """What a round leaves for the next one: variables that there are in rounds only become numbers.
+
+    A counter that is n in a round would be n + 1 in the next, and n + 2, each a structure of its own; and
+    slices at n of two rounds, which nobody has copied, would be for two values of n.
+    """
+    if isinstance(value, list):
+        return [carried(item, around) for item in value]
+    found = [*bound_in([value]), *(bind.src[0] for t in tensors_in(value) for bind in binds(t._result))]
+    if all(variable in around for variable in found):
+        return value
+    return Tensor(value.numpy()) if isinstance(value, Tensor) else settled(value)
 
 
 def settled(value: Value) -> Value:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar, final
 
-from morok.errors import DTypeError, MorokError, UnsupportedModel
+from morok.errors import DTypeError, MorokError, ShapeError, UnsupportedModel
 from morok.onnx.types import type_name
 from morok.onnx.values import SMALL, Coded, Host, Value, elem_of
 from morok.tensor.tensor import Tensor
@@ -38,6 +38,10 @@ class NeedItems(Exception):
 
     def __init__(self, name: str) -> None:
         self.name = name
+
+
+class OpenSize(ShapeError):
+    """A size has to be a number, whatever is known about it."""
 
 
 class NeedBody(Exception):

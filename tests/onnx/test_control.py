@@ -364,3 +364,82 @@ def test_a_map_over_a_sequence_of_constants() -> None:
     m = load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
     x = np.array([10, 100], np.float32)
     np.testing.assert_array_equal(m(x=x)["y"], (rows * x).reshape(-1))
+
+
+# --- rounds that count compile nothing after the third
+
+
+def _rows_one_by_one(through: int | None, slices: bool) -> onnx.ModelProto:
+    """y[i] = 2 x[i], row by row, as long as a counter of the loop's own is below the number of rows."""
+    step = [helper.make_node("Add", ["count", "one"], ["count_out"])]
+    if through is not None:
+        step = [
+            helper.make_node("Cast", ["count"], ["c"], to=through),
+            helper.make_node("Add", ["c", "one"], ["d"]),
+            helper.make_node("Cast", ["d"], ["count_out"], to=TensorProto.INT64),
+        ]
+    nodes = [
+        *step,
+        helper.make_node("Reshape", ["count", "flat"], ["start"]),
+        helper.make_node("Reshape", ["count_out", "flat"], ["end"]),
+        helper.make_node("Slice", ["x", "start", "end"], ["row"])
+        if slices
+        else helper.make_node("Gather", ["x", "start"], ["row"]),
+        helper.make_node("Add", ["row", "row"], ["twice"]),
+        helper.make_node("Unsqueeze", ["start", "flat"], ["places"]),
+        helper.make_node("ScatterND", ["y", "places", "twice"], ["y_out"]),
+        helper.make_node("Less", ["count_out", "rows"], ["going_out"]),
+    ]
+    body = helper.make_graph(
+        nodes,
+        "body",
+        [
+            _info("i", TensorProto.INT64, []),
+            _info("going", TensorProto.BOOL, []),
+            _info("count", TensorProto.INT64, []),
+            _info("y", TensorProto.FLOAT, None),
+        ],
+        [
+            _info("going_out", TensorProto.BOOL, []),
+            _info("count_out", TensorProto.INT64, []),
+            _info("y_out", TensorProto.FLOAT, None),
+            _info("row", TensorProto.FLOAT, None),
+        ],
+    )
+    kind = np.int64 if through is None else helper.tensor_dtype_to_np_dtype(through)
+    constants = [
+        numpy_helper.from_array(np.array(v, t), n)
+        for n, v, t in (("zero", 0, np.int64), ("one", 1, kind), ("flat", [1], np.int64))
+    ]
+    outer = [
+        helper.make_node("Shape", ["x"], ["shape"]),
+        helper.make_node("Gather", ["shape", "zero"], ["rows"]),
+        helper.make_node("Sub", ["x", "x"], ["nothing"]),
+        helper.make_node("Loop", ["", "", "zero", "nothing"], ["n", "y", "all"], body=body),
+        helper.make_node("Cast", ["n"], ["as_float"], to=TensorProto.FLOAT),
+        helper.make_node("Add", ["x", "as_float"], ["z"]),
+    ]
+    ports = [
+        _info("n", TensorProto.INT64, []),
+        *[_info(name, TensorProto.FLOAT, None) for name in ("y", "all", "z")],
+    ]
+    graph = helper.make_graph(outer, "g", [_info("x", TensorProto.FLOAT, ["r", 4])], ports, constants)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+@pytest.mark.parametrize("slices", [False, True], ids=["gather", "slice"])
+@pytest.mark.parametrize("through", [None, TensorProto.FLOAT, TensorProto.DOUBLE])
+def test_rounds_that_count_for_themselves_are_compiled_once(through: int | None, slices: bool) -> None:
+    m = load(_rows_one_by_one(through, slices))
+    counts = []
+    for rows in (24, 30, 27, 19):
+        x = np.random.default_rng(rows).standard_normal((rows, 4)).astype(np.float32)
+        found = m(x=x)
+        assert int(found["n"]) == rows
+        np.testing.assert_array_equal(found["y"], 2 * x)
+        np.testing.assert_array_equal(found["all"], x[:, None])
+        np.testing.assert_array_equal(found["z"], x + np.float32(rows))
+        counts.append(m.compiled)
+    assert counts[0] <= 12, counts
+    if not slices:  # whether n is below an open size is not known
+        assert counts[0] <= 6 and counts[2] == counts[3], counts

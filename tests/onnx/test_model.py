@@ -397,3 +397,28 @@ def test_every_output_is_an_array_of_its_own() -> None:
                 np.testing.assert_array_equal(value, right)
             written[...] = 9
         assert x.tolist() == [[1, 2], [3, 4]] and m.tolist() == [5, 6]
+
+
+def test_reversed_sequences_of_any_length_compile_once() -> None:
+    node = helper.make_node("ReverseSequence", ["x", "lengths"], ["y"], batch_axis=0, time_axis=1)
+    graph = helper.make_graph(
+        [node],
+        "g",
+        [
+            helper.make_tensor_value_info("x", TensorProto.FLOAT, ["b", "t", 3]),
+            helper.make_tensor_value_info("lengths", TensorProto.INT64, ["b"]),
+        ],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["b", "t", 3])],
+    )
+    m = load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
+    rng = np.random.default_rng(0)
+    counts = []
+    for b, t in ((2, 5), (3, 9), (6, 7), (4, 20)):
+        x = rng.standard_normal((b, t, 3)).astype(np.float32)
+        lengths = rng.integers(1, t + 1, b)
+        wanted = x.copy()
+        for row, n in enumerate(lengths):
+            wanted[row, :n] = x[row, :n][::-1]
+        np.testing.assert_array_equal(m(x=x, lengths=lengths)["y"], wanted)
+        counts.append(m.compiled)
+    assert counts == [1, 2, 2, 2]

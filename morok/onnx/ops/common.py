@@ -11,6 +11,7 @@ from morok.errors import ShapeError
 from morok.ir.infer import show_shape
 from morok.ir.node import UOp
 from morok.ir.ops import Ops
+from morok.onnx.table import OpenSize
 from morok.tensor.tensor import Tensor
 
 
@@ -31,7 +32,7 @@ def axes_of(axes: Sequence[int] | None, ndim: int) -> tuple[int, ...]:
 def known(size: Any, what: str) -> int:
     """A size that has to be a number."""
     if isinstance(size, UOp):
-        raise ShapeError(f"{what} needs a known size, not {show_shape((size,))}")
+        raise OpenSize(f"{what} needs a known size, not {show_shape((size,))}")
     return int(size)
 
 

@@ -7,6 +7,7 @@ replays the compiled body. A round that starts on the same shapes and types comp
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from morok.onnx.graph import Program
 from morok.onnx.ops.common import axis_of, known
 from morok.onnx.ops.sequence import _items
 from morok.onnx.ops.shape import shape_of
+from morok.onnx.sizes import bound_in, carried
 from morok.onnx.table import Call, NeedSteps, NeedValue, as_tensor, op
 from morok.onnx.values import Coded, Grown, Host, Value, passing, to_user
 from morok.tensor.tensor import Tensor
@@ -52,6 +54,17 @@ def if_(call: Call, condition: Value, *, then_branch: Any, else_branch: Any) -> 
 # --- Loop
 
 
+def _between(call: Call) -> Callable[[Program, Any], list[Value]]:
+    """Runs a round between plans."""
+    names = [name for name in (*call.node.inputs, *call.node.captures) if name in call.env]
+    around = bound_in([call.env[name] for name in names])
+
+    def run(body: Program, env: Any) -> list[Value]:
+        return [carried(value, around) for value in call.tracer.run(body, env)]
+
+    return run
+
+
 def _most(value: Value) -> int | None:
     if value is None:
         return None
@@ -63,7 +76,7 @@ def _loop_steps(call: Call, values: list[Value]) -> list[Value]:
     body: Program = call.node.attributes["body"]
     most = _most(values[0])
     going = values[1] is None or _truth(values[1])
-    return _rounds(call, body, most, going, list(values[2:]), call.tracer.run)
+    return _rounds(call, body, most, going, list(values[2:]), _between(call))
 
 
 def _rounds(
@@ -177,7 +190,7 @@ def _slice(x: Value, axis: int, at: int) -> Value:
 
 
 def _scan_steps(call: Call, values: list[Value]) -> list[Value]:
-    return _each_batch(call, values, call.tracer.run, call.node.attributes, call.version)
+    return _each_batch(call, values, _between(call), call.node.attributes, call.version)
 
 
 def _each_batch(
@@ -250,7 +263,7 @@ def _map(call: Call, values: list[Value], run: Any) -> list[Value]:
     return list(made)
 
 
-@op("SequenceMap", since=17, steps=lambda call, values: _map(call, values, call.tracer.run))
+@op("SequenceMap", since=17, steps=lambda call, values: _map(call, values, _between(call)))
 def sequence_map(call: Call, xs: Value, *others: Value, body: Any) -> Any:
     if len(_items(xs)) * len(body.nodes) > _UNROLLED:
         raise NeedSteps

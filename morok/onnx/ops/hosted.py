@@ -1,7 +1,9 @@
 """What operators do with small arrays that are known while tracing: the arithmetic of shapes, and strings.
 
-Functions get arrays as `Host` values. Elements may be symbolic sizes, in arrays of objects; what such a size
-does not decide (is n equal to 5?) is an error, upon which the caller goes on with numbers.
+Functions get arrays as `Host` values. Elements may be symbolic sizes, in arrays of objects. Whether n is
+equal to 5 is computed by a kernel then; which of n and 5 is less, if that is to be a size, is an error, upon
+which the caller goes on with numbers. A symbolic size in a floating type is a whole number that the type has:
+counters of loops take that way.
 """
 
 from __future__ import annotations
@@ -42,8 +44,27 @@ def host(array: Any, like: Host) -> Host:
     return Host(found, like.elem)
 
 
+_WHOLE: dict[int, int] = {
+    TensorProto.FLOAT: 1 << 24,
+    TensorProto.DOUBLE: 1 << 53,
+}  # up to which it has all whole numbers
+
+
 def _objects(value: Host) -> Any:
-    return value.array if value.symbolic else value.array.astype(object)
+    if value.symbolic:
+        return value.array
+    whole = value.elem in _WHOLE and _are_whole(value)
+    return (value.array.astype(np.int64) if whole else value.array).astype(object)
+
+
+def _are_whole(value: Host) -> bool:
+    """Whether the elements are whole numbers that the type counts with."""
+    if value.elem in _INTS:
+        return True
+    most = _WHOLE.get(value.elem, 0)
+    if value.symbolic:
+        return all(-most <= low and high <= most for low, high in map(_interval, value.array.reshape(-1)))
+    return bool(np.all((np.abs(value.array) <= most) & (value.array == np.floor(value.array))))
 
 
 def _arithmetic(*names: str, ints: Callable[[Any, Any], Any], floats: Callable[[Any, Any], Any]) -> None:
@@ -53,7 +74,12 @@ def _arithmetic(*names: str, ints: Callable[[Any, Any], Any], floats: Callable[[
             return NotImplemented
         with np.errstate(all="ignore"):
             if a.symbolic or b.symbolic:
-                return host(np.frompyfunc(ints, 2, 1)(_objects(a), _objects(b)), a)
+                if a.elem not in _INTS and (
+                    names[0] in ("Div", "Pow") or not _are_whole(a) or not _are_whole(b)
+                ):
+                    return NotImplemented
+                made = host(np.frompyfunc(ints, 2, 1)(_objects(a), _objects(b)), a)
+                return made if _are_whole(made) else NotImplemented
             return host((ints if a.elem in _INTS else floats)(a.array, b.array), a)
 
 
@@ -101,6 +127,8 @@ def extreme(call: Call, *hosts: Host, **_: Any) -> Any:
     larger = call.node.op == "Max"
     if not _numeric(*hosts):
         return NotImplemented
+    if any(h.symbolic for h in hosts) and not all(map(_are_whole, hosts)):
+        return NotImplemented
     pick = _extreme(np.maximum if larger else np.minimum, larger)
     result = hosts[0]
     for other in hosts[1:]:
@@ -118,16 +146,6 @@ def mod(call: Call, a: Host, b: Host, *, fmod: int = 0) -> Any:
     if a.symbolic or b.symbolic:
         return host(np.frompyfunc(lambda x, y: x % y, 2, 1)(_objects(a), _objects(b)), a)
     return host((np.fmod if fmod else np.mod)(a.array, b.array), a)
-
-
-def _compared(decide: Callable[[Any, Any], bool | None]) -> Callable[..., Any]:
-    def compute(a: Any, b: Any) -> bool:
-        found = decide(_interval(a), _interval(b))
-        if found is None:
-            raise ShapeError("a condition depends on a symbolic size")
-        return found
-
-    return compute
 
 
 def _is_equal(a: Any, b: Any) -> bool | None:
@@ -160,8 +178,11 @@ def compare(call: Call, a: Host, b: Host, **attributes: Any) -> Any:
             return Host(np.ones(same.shape, bool))
         if a.elem not in _INTS:
             return NotImplemented
-        found = np.frompyfunc(_compared(decide), 2, 1)(_objects(a), _objects(b))
-        return Host(np.asarray(found).astype(bool))
+        pairs = np.frompyfunc(lambda x, y: decide(_interval(x), _interval(y)), 2, 1)
+        found = np.asarray(pairs(_objects(a), _objects(b)))
+        if None in found.reshape(-1).tolist():  # sizes do not say: it is computed, and read if it has to be
+            return NotImplemented
+        return Host(found.astype(bool))
     if not _numeric(a, b):
         return NotImplemented
     return Host(np.asarray(plain(a.array, b.array)))
@@ -182,6 +203,8 @@ def not_(call: Call, x: Host, **_: Any) -> Any:
 
 @on_host("Neg", "Abs", "Floor", "Ceil", "Sqrt", "Sign")
 def unary(call: Call, x: Host, **_: Any) -> Any:
+    if x.symbolic and call.node.op in ("Floor", "Ceil"):
+        return x
     if not _numeric(x) or (x.symbolic and call.node.op != "Neg"):
         return NotImplemented
     name = {"Neg": "negative", "Abs": "absolute"}.get(call.node.op, call.node.op.lower())
@@ -191,6 +214,8 @@ def unary(call: Call, x: Host, **_: Any) -> Any:
 
 @on_host("Where")
 def where(call: Call, condition: Host, a: Host, b: Host) -> Any:
+    if (a.symbolic or b.symbolic) and not (_are_whole(a) and _are_whole(b)):
+        return NotImplemented
     if a.is_text or a.symbolic or b.symbolic:
         return host(np.where(condition.array, _objects(a), _objects(b)), a)
     return host(np.where(condition.array, a.array, b.array), a)
@@ -199,7 +224,8 @@ def where(call: Call, condition: Host, a: Host, b: Host) -> Any:
 @on_host("Cast")
 def cast(call: Call, x: Host, *, to: int, **_: Any) -> Any:
     if x.symbolic:
-        return Host(x.array, to) if to in _INTS else NotImplemented
+        made = Host(x.array, to)
+        return made if to in _INTS or (to in _WHOLE and _are_whole(made)) else NotImplemented
     if to not in _PLAIN or not _numeric(x):
         return NotImplemented
     if x.array.dtype.kind == "f" and to in _INTS:
@@ -259,6 +285,8 @@ def transpose(call: Call, x: Host, *, perm: Any = None) -> Any:
 def concat(call: Call, *xs: Host, axis: int) -> Any:
     axis_of(axis, xs[0].array.ndim)
     symbolic = next((x for x in xs if x.symbolic), None)
+    if symbolic is not None and not all(map(_are_whole, xs)):
+        return NotImplemented
     arrays = [x.array if symbolic is None else _objects(x) for x in xs]
     try:
         return host(np.concatenate(arrays, axis), xs[0])

@@ -78,8 +78,8 @@ def scatter_nd(x: T, places: T, updates: T, *, reduction: str = "none") -> T:
     depth = known(places.shape[-1], "the depth of positions")
     inner = product(x.shape[depth:])
     where = places.reshape((-1, depth)).cast(dt.int64)
-    linear: Any = 0
-    for i in range(depth):
+    linear = _from_front(where[:, 0], x.shape[0])
+    for i in range(1, depth):
         linear = linear * x.shape[i] + _from_front(where[:, i], x.shape[i])
     count = where.shape[0]
     flat = x.reshape((product(x.shape[:depth]), inner))

@@ -444,10 +444,10 @@ def _space_to_depth(x: Tensor, block: int, mode: str) -> Tensor:
 
 @op("ReverseSequence", since=10)
 def reverse_sequence(x: T, lengths: T, *, batch_axis: int = 1, time_axis: int = 0) -> T:
-    n = known(x.shape[time_axis], "ReverseSequence")
+    n, rows = x.shape[time_axis], x.shape[batch_axis]
     ndim = x.ndim
     places = Tensor.arange(n).reshape([n if i == time_axis else 1 for i in range(ndim)])
-    each = lengths.cast(dt.int64).reshape([-1 if i == batch_axis else 1 for i in range(ndim)])
+    each = lengths.cast(dt.int64).reshape([rows if i == batch_axis else 1 for i in range(ndim)])
     turned = (places < each).where(each - 1 - places, places)
     return x.gather(time_axis, turned.expand(x.shape))
 

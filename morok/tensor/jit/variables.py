@@ -20,7 +20,8 @@ from morok.tensor.memory.strides import Chain
 Bound = dict[UOp, UOp]  # variable → BIND of it
 
 
-def _binds(node: UOp) -> list[UOp]:
+def binds(node: UOp) -> list[UOp]:
+    """The variables in a node, with their values."""
     return [n for n in toposort(node, stop=_is_bind) if n.op is Ops.BIND]
 
 
@@ -32,7 +33,7 @@ def unbound(size: Any, bound: Bound | None = None) -> Any:
     """A size without the values of its variables; these are noted in `bound`."""
     if not isinstance(size, UOp) or size.op is Ops.CONST:
         return size
-    found = _binds(size)
+    found = binds(size)
     for bind in found if bound is not None else ():
         _note(bind, bound)
     return substitute(size, {bind: bind.src[0] for bind in found}) if found else size
