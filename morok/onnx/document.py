@@ -41,8 +41,8 @@ the shapes and types that they start on, so that a second call of the same struc
 - **Constants.** What depends on no input is computed once, at the first call; a batch norm behind a
   convolution becomes its weights.
 - **Branches and loops.** A branch whose condition is known is part of the plan; else the condition is read. A
-  loop of few rounds is unrolled; else each round replays the compiled body: its number is a variable, and how
-  long a sequence is that it only appends to does not matter.
+  loop of few rounds is unrolled; else each round replays the compiled body: its number is a variable, as
+  is what it counts for itself, and how long a sequence is that it only appends to does not matter.
 - **Recurrent operators** of up to 16 steps are part of the plan; longer ones are one compiled step that is
   run for each, all of them in one native call, so that a long sequence compiles no longer than a short one.
 - **Quantised models.** Products of integers are exact. Where the processor multiplies words of four bytes and

@@ -200,3 +200,74 @@ def test_results_of_a_long_sequence_are_not_written_again() -> None:
     ):
         np.testing.assert_allclose(found, wanted, rtol=2e-5, atol=2e-5)
         np.testing.assert_array_equal(found, again)
+
+
+# --- com.microsoft.DynamicQuantizeLSTM: weights of 8 bits, and codes of x and of each state
+
+
+def _quantised_lstm(direction: str, each_row: bool, kind: Any, size: int = 5) -> tuple[Any, dict[str, Any]]:
+    rng = np.random.default_rng(1)
+    count = 2 if direction == "bidirectional" else 1
+    low, high = np.iinfo(kind).min, np.iinfo(kind).max
+    scales = (count, 4 * size) if each_row else (count,)
+    held: dict[str, Any] = {"b": rng.standard_normal((count, 8 * size)).astype(np.float32)}
+    for name, inner in (("w", 3), ("r", size)):
+        held[name] = rng.integers(low, high + 1, (count, inner, 4 * size)).astype(kind)
+        held[name + "s"] = (rng.random(scales) * 0.01 + 0.001).astype(np.float32)
+        held[name + "z"] = rng.integers((low + high) // 2 - 9, (low + high) // 2 + 9, scales).astype(kind)
+    names = ["x", "w", "r", "b", "", "", "", "", "ws", "wz", "rs", "rz"]
+    node = helper.make_node(
+        "DynamicQuantizeLSTM", names, ["y", "yh", "yc"], "steps", domain="com.microsoft",
+        hidden_size=size, direction=direction,
+    )  # fmt: skip
+    graph = helper.make_graph(
+        [node],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["t", "n", 3])],
+        [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in ("y", "yh", "yc")],
+        [numpy_helper.from_array(v, k) for k, v in held.items()],
+    )
+    sets = [helper.make_opsetid("", 14), helper.make_opsetid("com.microsoft", 1)]
+    return helper.make_model(graph, opset_imports=sets, ir_version=8), held
+
+
+def _coded(x: Any) -> Any:
+    low, high = min(x.min(), 0.0), max(x.max(), 0.0)
+    scale = (high - low) / 255 or 1.0
+    zero = np.rint(-low / scale)
+    return (np.clip(np.rint(x / scale) + zero, 0, 255) - zero) * scale
+
+
+def _stepped(held: dict[str, Any], d: int, x: Any) -> Any:
+    """One direction of it in float64."""
+    real = {
+        k: (held[k][d].astype(float) - held[k + "z"][d].astype(float)) * held[k + "s"][d].astype(float)
+        for k in "wr"
+    }
+    size = real["r"].shape[0]
+    bias = held["b"][d].astype(float)
+    inputs = _coded(x.astype(float)) @ real["w"] + bias[: 4 * size] + bias[4 * size :]
+    h = c = np.zeros((x.shape[1], size))
+    made = []
+    for row in inputs:
+        i, o, f, g = np.split(row + _coded(h) @ real["r"], 4, -1)
+        c = _sigmoid(f) * c + _sigmoid(i) * np.tanh(g)
+        h = _sigmoid(o) * np.tanh(c)
+        made.append(h)
+    return np.array(made), h, c
+
+
+@pytest.mark.parametrize("length", [6, 24])
+@pytest.mark.parametrize("direction", ["forward", "bidirectional"])
+@pytest.mark.parametrize("kind", [np.uint8, np.int8])
+def test_an_lstm_of_8_bits(length: int, direction: str, kind: Any) -> None:
+    model, held = _quantised_lstm(direction, kind is np.int8, kind)
+    x = np.random.default_rng(length).standard_normal((length, 2, 3)).astype(np.float32)
+    m = load(model)
+    for _ in range(2):
+        y, h, c = m.run(None, {"x": x})
+        for d in range(y.shape[1]):
+            wanted, last, cell = _stepped(held, d, x[::-1] if d else x)
+            np.testing.assert_allclose(y[:, d], wanted[::-1] if d else wanted, rtol=1e-5, atol=2e-6)
+            np.testing.assert_allclose(h[d], last, rtol=1e-5, atol=2e-6)
+            np.testing.assert_allclose(c[d], cell, rtol=1e-5, atol=2e-6)

@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from morok import dtype as dt
 from morok.errors import UnsupportedModel
 from morok.onnx.ops.common import known
+from morok.onnx.ops.quantized import dynamic_quantize_linear, numbers
 from morok.onnx.recurrence import After, Before, Recurrence, form, written_out
 from morok.onnx.recurrence import Step as Walk
 from morok.onnx.sizes import settled
@@ -82,16 +84,17 @@ def _run(
     layout: int,
     step: Step,
     alike: bool,
+    seen: Callable[[Tensor], Tensor] | None = None,
 ) -> tuple[Tensor, list[Tensor]]:
-    """All steps in all directions. `alike`: these compute the same functions."""
+    """All steps in all directions. `alike`: they compute the same functions. `seen`: what W takes of x."""
     given: list[Any] = [t for t in (x, lengths, *starts) if t is not None]
     long = x.shape[1 if layout else 0]
     is_long = not isinstance(long, int) or long > _WRITTEN_OUT
-    if not call.between and is_long and call.is_constant(1, 2, 3, 7):
+    if not call.between and is_long and call.is_constant(1, 2, 3, *range(7, 12)):
         raise NeedSteps
     given = [settled(t) for t in given] if call.between else given
     length = known(given[0].shape[1 if layout else 0], "the length of a sequence")
-    parts = _parts(length, w, r, b, lengths is not None, starts, direction, layout, step, alike)
+    parts = _parts(length, w, r, b, lengths is not None, starts, direction, layout, step, alike, seen)
     if call.between:  # weights are constants, so plans are kept by shapes
         made = call.program.steps[_key(call, given)] = Recurrence(*parts, given, length)
         y, *finals = made.run(given)
@@ -144,6 +147,7 @@ def _parts(
     layout: int,
     step: Step,
     alike: bool,
+    seen: Callable[[Tensor], Tensor] | None,
 ) -> tuple[Before, Walk, After]:
     """A layer as a recurrence on x, lengths if there are such, and the states that are not zeros."""
     directions = known(w.shape[0], "directions")
@@ -155,7 +159,7 @@ def _parts(
         begun: list[Tensor | None] = [None if s is None else next(rest) for s in starts]
         if layout:
             x, begun = x.transpose(0, 1), [None if s is None else s.transpose(0, 1) for s in begun]
-        rows = _inputs(x, w, b)
+        rows = _inputs(x if seen is None else seen(x), w, b)
         turned = [row.flip(0) if back else row for row, back in zip(rows, backward, strict=True)]
         first = [_started(x, r, begun, d) for d in range(directions)]
         return [_stack([own[i] for own in first], 0) for i in range(states)], [_stack(turned, 1).contiguous()]
@@ -274,12 +278,26 @@ def lstm(
     functions = _activations(
         activations, ["Sigmoid", "Tanh", "Tanh"], activation_alpha, activation_beta, count
     )
-    size = known(r.shape[-1], "the size of a state")
+    step = _lstm_step(functions, b, p, clip, input_forget, known(r.shape[-1], "the size of a state"), None)
+    alike = functions[0] == functions[-1]
+    y, finals = _run(call, x, w, r, b, lengths, [h, c], direction, layout, step, alike)
+    return y, finals[0], finals[1]
 
+
+def _lstm_step(
+    functions: list[list[Activation]],
+    b: Tensor | None,
+    p: Tensor | None,
+    clip: Any,
+    input_forget: int,
+    size: int,
+    seen: Callable[[Tensor], Tensor] | None,
+) -> Step:
     def step(d: int | None, inputs: Tensor, recurrence: Tensor, state: list[Tensor]) -> list[Tensor]:
         f, g, out = functions[d or 0]
         old = state[1]
-        total = inputs + _product(state[0], recurrence, _recurrent_bias(b, d))
+        shown = state[0] if seen is None else seen(state[0])
+        total = inputs + _product(shown, recurrence, _recurrent_bias(b, d))
         i_, o_, f_, c_ = _gates(total, size, 4)
         peep = None if p is None else [_of(p, d)[..., k * size : (k + 1) * size] for k in range(3)]
         if peep is not None:
@@ -291,9 +309,61 @@ def lstm(
             o_ = o_ + peep[1] * new
         return [f(_clipped(o_, clip)) * out(new), new]
 
-    alike = functions[0] == functions[-1]
-    y, finals = _run(call, x, w, r, b, lengths, [h, c], direction, layout, step, alike)
+    return step
+
+
+@op("DynamicQuantizeLSTM", domain="com.microsoft", steps=_between)
+def dynamic_quantize_lstm(
+    call: Call,
+    x: T,
+    w: Value,
+    r: Value,
+    b: T | None,
+    lengths: T | None,
+    h: T | None,
+    c: T | None,
+    p: T | None,
+    w_scale: T,
+    w_zero: Value | None,
+    r_scale: T,
+    r_zero: Value | None,
+    *,
+    activation_alpha: Any = None,
+    activation_beta: Any = None,
+    activations: Any = None,
+    clip: Any = None,
+    direction: str = "forward",
+    hidden_size: Any = None,
+    input_forget: int = 0,
+) -> Any:
+    """The numbers that weights of 8 bits stand for, times those that codes of x, and of each state, do."""
+    given, back = _stood_for(w, w_scale, w_zero), _stood_for(r, r_scale, r_zero)
+    if call.between:
+        given.realize(back)  # once, not in each call
+    count = known(given.shape[0], "directions")
+    functions = _activations(
+        activations, ["Sigmoid", "Tanh", "Tanh"], activation_alpha, activation_beta, count
+    )
+    step = _lstm_step(functions, b, p, clip, input_forget, known(back.shape[-1], "a state"), _in_codes)
+    alike = functions[0] == functions[-1] and count == 1  # each direction has a scale of its own
+    y, finals = _run(call, x, given, back, b, lengths, [h, c], direction, 0, step, alike, _in_codes)
     return y, finals[0], finals[1]
+
+
+def _stood_for(codes: Value, scale: Tensor, zero: Value | None) -> Tensor:
+    """Weights (directions, inner, rows) as (directions, rows, inner), with one scale or one for each row."""
+    whole = numbers(codes).cast(dt.float32)
+    beside = (known(whole.shape[0], "directions"), 1, -1)
+    if zero is not None:
+        whole = whole - numbers(zero).cast(dt.float32).reshape(beside)
+    return (whole * scale.reshape(beside)).transpose(1, 2).contiguous()
+
+
+def _in_codes(x: Tensor) -> Tensor:
+    """What is left of numbers that are quantised to uint8 on the way."""
+    codes, scale, zero = dynamic_quantize_linear(x)
+    left: Tensor = (codes.cast(dt.float32) - zero.cast(dt.float32)) * scale
+    return left
 
 
 @op("GRU", since=1, steps=_between)
