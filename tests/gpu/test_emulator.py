@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from morok.device.emulator.device import EmulatedKernel, Emulator
+from morok.device.emulator.device import Emulator
 from morok.dtype import float32, int32, void
 from morok.errors import DeviceError, VariableError
 from morok.ir.build import after, define_local, define_reg, rng
@@ -148,36 +148,6 @@ def test_a_thread_may_read_what_it_wrote() -> None:
 def test_two_threads_write_one_global_element() -> None:
     t, g = lidx(4), gidx(2)
     fails(linear(store(buffer(8), t, number(g))), out(), match="writes element 0 of buffer 0, as does thread")
-
-
-@pytest.mark.parametrize("shift", [0, 1])
-def test_a_global_element_that_another_thread_writes(shift: int) -> None:
-    """Blocks run in any order: whoever reads what others write gets the old value or the new one."""
-    t, g, memory = lidx(4), gidx(2), buffer(9)
-    own = g * 4 + t
-    program = linear(store(memory, own, load(memory, own + shift) + 1.0))
-    if not shift:
-        np.testing.assert_array_equal(emulate(program, np.arange(9, dtype=np.float32))[0][:8], RAMP + 1)
-        return
-    said = "writes element 1 of buffer 0, which thread 0 of the launch touches as well"
-    fails(program, np.arange(9, dtype=np.float32), match=said)
-
-
-@pytest.mark.parametrize(("start", "sound"), [(0, True), (4, False), (32, True)])
-def test_memory_that_is_two_arguments(start: int, sound: bool) -> None:
-    """A result in the place of what it is made of: each thread has its own, and no other's."""
-    device = Emulator()
-    whole = device.buffer(16, float32)
-    whole.copy_in(np.arange(16, dtype=np.float32))
-    source, target = whole.view(8, float32, 0), whole.view(8, float32, start)
-    t = lidx(8)
-    kernel = EmulatedKernel(linear(store(buffer(8), t, load(buffer(8, 1), t) * 2.0)), "test")
-    if sound:
-        kernel([target, source], {})
-        np.testing.assert_array_equal(target.copy_out(), 2 * RAMP)
-        return
-    with pytest.raises(DeviceError, match=r"buffer 0, which thread \d of the launch touches as well"):
-        kernel([target, source], {})
 
 
 def test_places_outside() -> None:

@@ -17,7 +17,7 @@ import numpy as np
 from morok import knobs
 from morok.device.base import Device
 from morok.device.buffer import Array, Buffer
-from morok.device.emulator.memory import Block, GlobalMemory, Touched
+from morok.device.emulator.memory import Block, GlobalMemory
 from morok.device.emulator.run import Code, Run, run_cluster
 from morok.device.error_flags import ErrorFlags
 from morok.dtype import int64
@@ -78,12 +78,6 @@ def launch_sizes(code: Code, values: Mapping[str, int]) -> tuple[list[int], list
     return grid or [1], block or [1]
 
 
-def _overlap(x: Buffer, y: Buffer) -> bool:
-    """Whether two buffers have bytes in common."""
-    apart = x.offset + x.nbytes <= y.offset or y.offset + y.nbytes <= x.offset
-    return x.memory is y.memory and not apart
-
-
 @final
 class EmulatedKernel:
     """A list of instructions that can be called."""
@@ -104,7 +98,6 @@ class EmulatedKernel:
             elem = node.dtype.base
             memory = GlobalMemory(f"buffer {node.arg}", buffer.memory, buffer.offset, buffer.nbytes, elem)
             arrays[node.arg] = memory
-        self._look_at_both(arrays, buffers)
         grid, block = launch_sizes(self.code, values)
         count = math.prod(grid)
         # roles wait for one another, which is between the threads of one block
@@ -117,15 +110,6 @@ class EmulatedKernel:
             for memory in arrays.values():
                 memory.start = first * math.prod(block)
             Run(self.code, arrays, values, grid, block, first, few).run()
-
-    def _look_at_both(self, arrays: Mapping[int, GlobalMemory], buffers: Sequence[Buffer]) -> None:
-        """Memory that is read and written is looked at, also where it is two arguments."""
-        for number in self.code.written:
-            same = {n: arrays[n] for n in self.code.read if _overlap(buffers[number], buffers[n])}
-            if same:
-                together = Touched([arrays[number], *same.values()])
-                for memory in (arrays[number], *same.values()):
-                    memory.touched.append(together)
 
     def _clusters(
         self, arrays: dict[int, GlobalMemory], values: Mapping[str, int], grid: list[int], block: list[int]

@@ -7,8 +7,6 @@ threads at one element, one of them writing, are a race.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from typing import Any, Protocol, final
 
 import numpy as np
@@ -87,44 +85,6 @@ class Block:
 
 
 @final
-class Touched:
-    """Who has read and written memory that a kernel does both to, perhaps by several names.
-
-    Blocks run in any order and threads as they like, so everybody keeps to what is theirs.
-    """
-
-    def __init__(self, memories: Sequence[GlobalMemory]) -> None:
-        self.first = min(m.offset for m in memories)
-        end = max(m.offset + m.size * m.dtype.itemsize for m in memories)
-        self.unit = math.gcd(*(n for m in memories for n in (m.dtype.itemsize, m.offset - self.first)))
-        self.reader, self.writer = np.full((2, (end - self.first) // self.unit), _NOBODY, dtype=np.int64)
-
-    def note(self, memory: GlobalMemory, threads: Array, places: Array, writes: bool) -> None:
-        size = memory.dtype.itemsize // self.unit
-        flat = places.reshape(len(threads), -1)
-        start = (memory.offset - self.first) // self.unit
-        found = (start + flat[:, :, None] * size + np.arange(size)).reshape(len(threads), -1)
-        who = np.broadcast_to((threads + memory.start)[:, None], found.shape)
-        for marks in (self.writer, self.reader) if writes else (self.writer,):
-            before = marks[found]
-            wrong = (before != _NOBODY) & (before != who)
-            if wrong.any():
-                row, column = np.argwhere(wrong)[0]
-                other = int(before[row, column])
-                name = "several threads" if other == _SEVERAL else f"thread {other}"
-                verb = "writes" if writes else "reads"
-                place = int(flat[row, column // size])
-                what = f"{verb} element {place} of {memory.name}, which {name} of the launch touches as well"
-                raise Fault(what, int(threads[row]))
-        if writes:
-            self.writer[found] = who
-            return
-        before = self.reader[found]
-        self.reader[found] = np.where((before == _NOBODY) | (before == who), who, _SEVERAL)
-        self.reader[found[self.reader[found] != who]] = _SEVERAL  # two readers within one access
-
-
-@final
 class GlobalMemory:
     """A buffer during one launch."""
 
@@ -137,7 +97,6 @@ class GlobalMemory:
         self.data = block.data[offset:end].view(storage(dtype))
         self.known = block.known[offset:end].reshape(-1, dtype.itemsize)
         self.writer: Array | None = None
-        self.touched: list[Touched] = []  # where a kernel reads what it writes
         self.start = 0  # the number of the first thread of those that run now
 
     def read(self, threads: Array, places: Array) -> Array:
@@ -145,15 +104,11 @@ class GlobalMemory:
         if places.ndim > 1:
             check_aligned(self.name, self.dtype, self.offset, threads, places)
         check_known(self.name, np.asarray(self.known[places].all(axis=-1)), threads, places)
-        for touched in self.touched:
-            touched.note(self, threads, places, False)
         found: Array = self.data[places]
         return found
 
     def write(self, threads: Array, places: Array, values: Array) -> None:
         check_places(self.name, self.size, threads, places)
-        for touched in self.touched:
-            touched.note(self, threads, places, True)
         who = threads + self.start
         if places.ndim > 1:
             check_aligned(self.name, self.dtype, self.offset, threads, places)

@@ -9,7 +9,7 @@ ends earlier for some.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import Any, final
 
 import numpy as np
@@ -44,20 +44,6 @@ def _is_of_block(x: UOp) -> bool:
     return any(n.op is Ops.SPECIAL and str(n.arg).startswith("gidx") for n in toposort(x))
 
 
-_READS: dict[Op, int] = {Ops.LOAD: 0, Ops.DEFINE_TENSOR_MAP: 0, Ops.ASYNC_COPY: 1}  # and of which source
-
-
-def _buffers(addresses: Iterable[UOp]) -> list[int]:
-    """The numbers of the buffers that some addresses point into."""
-    found = set()
-    for node in addresses:
-        while node.op in (Ops.INDEX, Ops.AFTER):
-            node = node.src[0]
-        if node.op is Ops.DEFINE_GLOBAL:
-            found.add(int(node.arg))
-    return sorted(found)
-
-
 @final
 class Code:
     """An instruction list with the ends of its loops found."""
@@ -76,8 +62,6 @@ class Code:
         self.cluster = next((int(n.arg) for n in self.list if n.op is Ops.BARRIER and n.arg is not None), 1)
         # loops that end sooner in some blocks than in others: they meet at no barrier together
         self.uneven = any(n.op is Ops.RANGE and _is_of_block(n.src[0]) for n in self.list)
-        self.written = _buffers(n.src[0] for n in self.list if n.op is Ops.STORE)
-        self.read = _buffers(n.src[_READS[n.op]] for n in self.list if n.op in _READS)
         # buffers of a block that are never needed together lie in one place
         shared = [n for n in self.list if n.op is Ops.DEFINE_LOCAL]
         self.offsets = dict(zip(shared, places(self.list)[0], strict=True))
