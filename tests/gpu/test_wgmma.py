@@ -88,6 +88,21 @@ def test_units_of_groups_read_shared_tiles(
     close(execute(linear, arrays, types), want, 1e-2)
 
 
+def test_a_sum_of_one_step_is_waited_for() -> None:
+    """Gradients of weights for 16 samples: registers are handed over and given back without a loop, too."""
+    ast = kernel_of(lambda a, b: a.T @ b, (16, 256), (16, 128))
+    arrays, types = memory_of(ast)
+    first, second = (1, 2) if arrays[1].size == 16 * 256 else (2, 1)
+    opts = [Opt("TILE", 0, 64), Opt("TILE", 1, 64), Opt("STAGE", first, 1, (2, 3))]
+    opts += [Opt("STAGE", second, 1, (2, 4)), Opt("TC", 2, _group("wgmma.f16", 64), (3, 4))]
+    linear = lower(apply_all(ast, opts, HOST), TARGET)
+    watched = (Ops.WMMA, Ops.ASYNC_COMMIT, Ops.ASYNC_WAIT, Ops.FENCE)
+    found = [n.op for n in linear.src if n.op in watched and (n.op is Ops.WMMA or n.arg != 0)]
+    assert found[found.index(Ops.WMMA) - 1 :] == [Ops.FENCE, Ops.WMMA, Ops.ASYNC_COMMIT, Ops.ASYNC_WAIT]
+    left, right = (arrays[n].reshape(16, -1).astype(float) for n in (first, second))
+    close(execute(linear, arrays, types), left.T @ right, 1e-3)
+
+
 def test_a_tile_is_not_overwritten_while_a_unit_reads_it() -> None:
     ast = kernel_of(product, (256, 512), (512, 128))
     arrays, types = memory_of(ast)

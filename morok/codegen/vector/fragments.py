@@ -262,7 +262,8 @@ def _fragments(node: UOp, number: int) -> UOp:
     axes = tuple((int(r.arg[0]), int(r.src[0].arg)) for _, r in registers)
     value = make(Ops.UNROLL, unit.output, (wide,), axes, point.origin)
     rest = tuple(r for r in closed_ranges(node) if r not in loops.steps)
-    return node.replace((value, *rest)) if rest else value
+    # a unit that works while the threads go on is waited for where its sum is, also if that is one step
+    return node.replace((value, *rest)) if rest or unit.shared else value
 
 
 def cut_units(node: UOp, ctx: Any = None) -> UOp | None:
