@@ -193,6 +193,12 @@ def test_refused() -> None:
     assert loops_of(ready).by_number[chosen.axis] is not None
 
 
+def test_a_machine_with_fewer_multiprocessors_than_a_cluster_has_blocks() -> None:
+    """A search asks what would be done there, too."""
+    ast = kernel_of(lambda a, scale, b: (a * scale) @ b, (256, 200), (256, 1), (200, 136))
+    assert "TC" in names(optimize(ast, replace(HOST, cores=1)))
+
+
 def plans(m: int, k: int, n: int) -> list[Planned]:
     with an_h200() as machine:
         return planned([(empty(m, k) @ empty(k, n)).uop], machine)

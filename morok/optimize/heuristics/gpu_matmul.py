@@ -151,7 +151,7 @@ class _Plan(PricedProduct):
     def _round_up(self, i: int, j: int, shape: BlockTile) -> None:
         """Rows of tiles that whole groups, or clusters, can be made of, if that takes no turn more."""
         high, wide = self._sides(shape)
-        cores = self.builder.machine.cores // self.cluster * self.cluster
+        cores = max(1, self.builder.machine.cores // self.cluster) * self.cluster
         tiles = -(-self._trips(i) // high)
         beside = self._beside() * -(-self._trips(j) // wide)
         turns = -(-(-(-tiles // self.cluster) * self.cluster * beside) // cores)
