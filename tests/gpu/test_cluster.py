@@ -226,8 +226,10 @@ def test_rows_of_tiles_are_rounded_up_to_groups() -> None:
 
 def test_price() -> None:
     """Blocks share tiles where the lines of the second cache are what takes longest."""
-    shape = next(s for s in HOST.products.group_tiles if (s.rows, s.columns) == (128, 256))  # type: ignore[union-attr]
-    rate = HOST.products.unit_rate / 2  # type: ignore[union-attr]
+    products = HOST.products
+    assert products is not None
+    shape = next(s for s in products.group_tiles if (s.rows, s.columns) == (128, 256))
+    rate = products.unit_rate / 2
     for lines, want in ((1.0, 1), (1.875, 2)):
         asked: Any = Problem(5000, 5000, 1, 5000, 2, rate, 2, 128, row_lines=lines, column_lines=lines)
         assert sharing_blocks(asked, shape, HOST, PRODUCER) == want

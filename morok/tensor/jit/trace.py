@@ -372,10 +372,11 @@ class Trace:
 
     def _set(self, results: Results, bound: Bound) -> None:
         """Other values of variables."""
+        assert results.launch is not None
         results.bound = bound
         values = self._values(bound)
         for name, value in values.items():
-            results.launch.set(name, value)  # type: ignore[union-attr]
+            results.launch.set(name, value)
         self.plan._bound = {**self.plan.values, **values}
 
     def _values(self, bound: Bound) -> dict[str, int]:
@@ -422,20 +423,17 @@ class Trace:
         """Fills a set of results from the memory of all that the plan reads."""
         launch = results.launch
         results.bases, results.bound = None, bound
-        values = self._values(bound)
         with self._writing(given) as taken:
             memory |= taken
             if launch is not None and current() is None:
                 for node, buffer in memory.items():
                     launch.bind(node, buffer)
-                for name, value in values.items():
-                    launch.set(name, value)
+                self._set(results, bound)
                 launch()
-                self.plan._bound = {**self.plan.values, **values}
                 self.plan.hear()
             else:
                 memory |= dict(zip(self.written, results.buffers, strict=True))
-                self.plan.run(memory, **values)
+                self.plan.run(memory, **self._values(bound))
         outputs = [self._passed_on(i, given, bound) if t is None else t for i, t in enumerate(results.give())]
         return self._given_out(given, outputs, bound)
 
