@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from morok import Tensor
+from morok import Tensor, knobs
 from morok.device.registry import get_device
 from morok.ir.node import toposort
 from morok.ir.ops import Ops
@@ -166,11 +166,18 @@ def test_windows_of_windows_are_two_kernels_on_a_processor() -> None:
     assert len(_with_reductions(pooled)) == 1, "nothing is computed twice"
 
 
-def test_vectors_are_for_outputs_that_share_a_small_product() -> None:
+@pytest.mark.parametrize(
+    ("machine", "axes"),
+    [("neoverse-n1", [2]), ("avx2", [2]), ("avx512", [2, 5])],  # 784 places are 6 · 128 and a rest, axis 5
+)
+def test_vectors_are_for_outputs_that_share_a_small_product(machine: str, axes: list[int]) -> None:
     """Channels weighted by a small layer: most of the work is the image."""
-    x, a, b = image("CPU", 8, 64, 28, 28), image("CPU", 8, 16), image("CPU", 64, 16)
-    (kernel,) = planned([(x * a.linear(b).sigmoid()[:, :, None, None]).uop], get_device("CPU").machine)
-    assert [opt.axis for opt in applied(kernel.ast) if opt.name == "UPCAST"] == [2]
+    with knobs.override(MACHINE=machine):
+        chip = get_device("CPU").machine
+        x, a, b = image("CPU", 8, 64, 28, 28), image("CPU", 8, 16), image("CPU", 64, 16)
+        (kernel,) = planned([(x * a.linear(b).sigmoid()[:, :, None, None]).uop], chip)
+    assert [opt.axis for opt in applied(kernel.ast) if opt.name == "UPCAST"] == axes
+    assert ("PEEL" in kernel.names) == (5 in axes)
 
 
 def test_what_a_digit_asks_of_all_tiles_lies_side_by_side() -> None:

@@ -180,8 +180,8 @@ def test_a_known_signature_makes_no_nodes_but_its_buffers() -> None:
         out = [work(g.tensor(8, 16), g.tensor(16, 8))]
         before = live_nodes()
         plan = schedule(out)
-        assert plan.items
-        return live_nodes() - before
+        new = live_nodes() - before
+        return new - 2 * len(plan.items)  # of each kernel the memory that it writes, and its number
 
     made()
-    assert made() == 3  # one buffer, its number, and the view of it
+    assert made() == 1  # the view of the result
