@@ -27,6 +27,7 @@ from morok.ir.provenance import place
 from morok.ir.warp_roles import REGISTERS
 from morok.render import cuda_mbarriers
 from morok.render.cuda_ops import HELPERS, joined
+from morok.render.cuda_registers import are_sums, base_of, space_of, written_out
 from morok.render.cuda_shared import ALIGN, places
 from morok.render.cuda_types import LANES, type_name, words_of
 from morok.render.cuda_units import UNITS
@@ -41,8 +42,6 @@ MANY_REGISTERS = 32  # in arrays of one thread: a register tile
 BESIDE_TILES = 40  # registers of a thread beside sums and what units have left there
 READ_AHEAD = 64  # bytes that a thread reads in a turn of a loop
 MANY_READ = 256  # bytes that it reads before, between or after loops
-AT_ONCE = 16  # parts of a sum that are read from shared memory before they are added up
-FEW = 64  # instructions of a loop that is written out so many times
 READERS = 512  # such threads of a multiprocessor
 
 
@@ -51,7 +50,7 @@ class _Kernel(Writer):
 
     def write(self) -> None:
         self.added_to = products_added(self.instructions)
-        self.joining = _joining_loops(self.instructions)
+        self.turns = written_out(self.instructions)
         for node in self.instructions:
             self.starts.append(len(self.lines))
             if node.op not in (Ops.CONST, Ops.VCONST):
@@ -159,8 +158,8 @@ class _Kernel(Writer):
     def open_loop(self, node: UOp) -> None:
         name = f"r{node.arg[0]}"
         end = self.scalar(node.src[0])
-        if node in self.joining:
-            self.put(f"#pragma unroll {AT_ONCE}")
+        if node in self.turns:
+            self.put(f"#pragma unroll {self.turns[node]}")
         self.put(f"for ({type_name(node.dtype)} {name} = 0; {name} < {end}; {name}++) {{")
         self.values[node] = [name]
         self.depth += 1
@@ -179,7 +178,7 @@ class _Kernel(Writer):
         memory, where = self.addresses[address]
         dtype = node.dtype
         gate = self.scalar(address.src[2]) if len(address.src) > 2 else None
-        if _space(address) is AddrSpace.REG:
+        if space_of(address) is AddrSpace.REG:
             first = where if (start := _start(address)) is None else start
             found = [f"{memory}[{_plus(first, i)}]" for i in range(dtype.lanes)]
             if gate is not None:
@@ -212,7 +211,7 @@ class _Kernel(Writer):
         memory, where = self.addresses[address]
         given = self.lanes(value)
         gate = f"if ({self.scalar(address.src[2])}) " if len(address.src) > 2 else ""
-        if _space(address) is AddrSpace.REG:
+        if space_of(address) is AddrSpace.REG:
             first = _start(address)
             for i, x in enumerate(given):
                 self.put(f"{gate}{memory}[{_plus(where if first is None else first, i)}] = {x};")
@@ -225,6 +224,8 @@ class _Kernel(Writer):
             self.put(f"{gate}{memory}[{where}] = {given[0]};")
             return
         kind = words_of(value.dtype)[0]
+        if are_sums(value):
+            given = [f"{self.arithmetic.helper('copied')}({x})" for x in given]
         self.put(f"{gate}*({kind}*)({memory} + {where}) = {self.packed(given, value.dtype)};")
 
 
@@ -250,12 +251,6 @@ def _is_role(node: UOp) -> bool:
     return node.arg[1] is AxisKind.ROLE
 
 
-def _space(address: UOp) -> AddrSpace:
-    dtype = address.dtype
-    assert isinstance(dtype, PtrDType)
-    return dtype.space
-
-
 def _start(address: UOp) -> int | None:
     """The place in a register array, where it is constant."""
     where = address.src[1]
@@ -278,7 +273,7 @@ def render(linear: UOp, name: str, buffers: int = 0, cores: int = 0) -> Program:
     """
     writer = _Kernel(linear.src, name)
     writer.write()
-    written = {_base(n.src[0]) for n in linear.src if n.op is Ops.STORE}
+    written = {base_of(n.src[0]) for n in linear.src if n.op is Ops.STORE}
     arguments = []
     for n in sorted((n for n in linear.src if n.op is Ops.DEFINE_GLOBAL), key=lambda n: n.arg):
         assert isinstance(n.dtype, PtrDType)
@@ -314,36 +309,11 @@ def _read_at_once(instructions: Sequence[UOp]) -> int:
     for node in instructions:
         if node.op is Ops.RANGE:
             most, now = max(most, now if now >= MANY_READ else 0), 0
-        elif node.op is Ops.LOAD and _base(node.src[0]).op is Ops.DEFINE_GLOBAL:
+        elif node.op is Ops.LOAD and base_of(node.src[0]).op is Ops.DEFINE_GLOBAL:
             now += node.dtype.itemsize
         elif node.op is Ops.END:
             most, now = max(most, now), 0
     return max(most, now if now >= MANY_READ else 0)
-
-
-def _joining_loops(instructions: Sequence[UOp]) -> set[UOp]:
-    """Loops that add up what many threads have left in shared memory. Written out, as the compiler would do,
-    all of it would be read first, into registers that the kernel needs for other things. Loops with steps of
-    a product, on matrix units or in registers, are no such ones: there is more in them, and all that is to be
-    written out has been."""
-    found: set[UOp] = set()
-    loop: UOp | None = None
-    spaces: set[AddrSpace] = set()
-    began = 0
-    for at, node in enumerate(instructions):
-        if node.op is Ops.RANGE:
-            loop, spaces, began = node, set(), at
-        elif node.op in (Ops.WMMA, Ops.BARRIER):
-            loop = None
-        elif node.op is Ops.LOAD and _space(node.src[0]) is not AddrSpace.REG:
-            spaces.add(_space(node.src[0]))
-        elif node.op is Ops.END:
-            other = loop is None or loop is not node.src[1] or at - began > FEW
-            end = None if other or loop is None else loop.src[0]
-            if end is not None and end.op is Ops.CONST and end.arg > AT_ONCE and spaces == {AddrSpace.LOCAL}:
-                found.add(node.src[1])
-            loop = None
-    return found
 
 
 def _registers(instructions: Sequence[UOp]) -> int:
@@ -368,13 +338,6 @@ def _groups_at_once(instructions: Sequence[UOp], threads: int) -> int:
 def _sums(instructions: Sequence[UOp]) -> Iterator[UOp]:
     """Registers that keep something through a loop, and not only until a branch has been decided."""
     return (n for n in instructions if n.op is Ops.DEFINE_REG and not str(n.arg).startswith(RARE))
-
-
-def _base(address: UOp) -> UOp:
-    node = address
-    while node.src:
-        node = node.src[0]
-    return node
 
 
 def _shared(writer: _Kernel) -> tuple[int, list[str]]:

@@ -95,6 +95,13 @@ HELPERS: dict[str, str] = {
     # not cut their results: -(-32768) is then 32768 for whoever compares or widens it. What the compiler
     # cannot look into it does not make narrower, so neither instruction comes about.
     "low16": _asm("unsigned short", "low16", "unsigned x", "=h", "cvt.u16.u32 %0, %1;", '"r"(x)'),
+    # the same number in another register: no number of multiprocessors has a first bit, which the compiler
+    # does not know
+    "copied": (
+        "__device__ __forceinline__ float copied(float x) { unsigned n; "
+        'asm("mov.u32 %0, %%nsmid;" : "=r"(n)); '
+        "return __uint_as_float(__float_as_uint(x) ^ (n >> 31)); }"
+    ),
     # half precision as its bits
     "f32_f16": _asm("float", "f32_f16", "unsigned short h", "=f", "cvt.f32.f16 %0, %1;", '"h"(h)'),
     "f16_f32": _asm("unsigned short", "f16_f32", "float x", "=h", "cvt.rn.f16.f32 %0, %1;", '"f"(x)'),
