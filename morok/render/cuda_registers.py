@@ -21,7 +21,9 @@ AT_ONCE = 16  # parts of a sum that are read from shared memory before they are 
 FEW = 64  # instructions of a loop that is written out so many times
 MANY_SUMS = 64  # registers of a thread's tile from which on their banks matter
 TURNS = 2  # of a product's loop, so that one's factors are read while those of the other are multiplied
-PRODUCTS = range(128, 513)  # of a loop: fewer are read while other warps multiply, and more are not kept at hand
+PRODUCTS = range(
+    128, 513
+)  # of a loop: fewer are read while other warps multiply, and more are not kept at hand
 
 
 def written_out(instructions: Sequence[UOp]) -> dict[UOp, int]:

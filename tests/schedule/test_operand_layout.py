@@ -206,3 +206,42 @@ def test_both_operands_lie_along_one_step(copied: list[Axes]) -> None:
     (dw,) = x.conv2d(w, stride=2).gradient(w, gradient=g)
     close(dw, np.einsum("boyx,bcyx->oc", g64, x64[:, :, ::2, ::2])[:, :, None, None])
     assert copied == [(0, 2, 3, 1), (0, 2, 3, 1)]
+
+
+@pytest.mark.parametrize(
+    ("shape", "out", "window", "stride", "copies"),
+    [
+        ((2, 16, 9, 7), 24, 3, 1, 2),
+        ((1, 12, 11, 13), 16, 5, 2, 2),
+        ((2, 3, 12, 12), 16, 3, 1, 0),  # no vector of steps
+        ((2, 16, 8, 8), 16, 1, 1, 0),  # no window
+    ],
+    ids=str,
+)
+def test_windows_that_threads_multiply(
+    copied: list[Axes], shape: tuple[int, ...], out: int, window: int, stride: int, copies: int
+) -> None:
+    """In float32 no unit multiplies, and threads copy vectors of channels rather than elements of windows."""
+    random = np.random.default_rng(3)
+    x64, w64 = (random.normal(size=s) for s in (shape, (out, shape[1], window, window)))
+    x, w = (Tensor(a.astype(np.float32)) for a in (x64, w64))
+    got = x.conv2d(w, stride=stride, padding=window // 2).numpy().astype(np.float64)
+    want = convolved(x64, w64, stride, window // 2)
+    assert np.linalg.norm(got - want) <= 1e-6 * np.linalg.norm(want)
+    assert len(copied) == copies
+    if copies:
+        assert copied[0] == (0, 2, 3, 1)
+
+
+def test_windows_of_float32_have_channels_last_where_it_is_worth_it() -> None:
+    """Two copies and the product of some 60 µs and more; no copies for three channels, or for little work."""
+
+    def kernels(x: tuple[int, ...], w: tuple[int, ...]) -> int:
+        with an_h200() as machine:
+            image, weights = empty(*x, dtype="float32"), empty(*w, dtype="float32")
+            return len(planned([image.conv2d(weights, padding=w[-1] // 2).uop], machine))
+
+    assert kernels((32, 128, 56, 56), (128, 128, 3, 3)) == 3
+    assert kernels((16, 256, 28, 28), (256, 256, 3, 3)) == 3
+    assert kernels((32, 3, 224, 224), (64, 3, 7, 7)) == 1
+    assert kernels((1, 16, 12, 12), (16, 16, 3, 3)) == 1
