@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable
 from typing import NamedTuple, final
 
 from morok.codegen.vector.vectors import lane
@@ -215,24 +214,23 @@ def lane_conditions(gate: UOp) -> list[UOp]:
     if gate.op is not Ops.CAT:
         return [lanes.rounded(x) for x in lanes.of(gate)]
     count, parts = gate.dtype.lanes, gate.src
+    where = [(part, i) for part in parts for i in range(part.dtype.lanes)]
+
+    def alike(i: int) -> bool:
+        one, other = (rounded(lanes.simplified(lane(*where[k]))) for k in (i, i + 1))
+        return one is other
+
     # those of padding around a picture all differ, and are long: neighbours at both ends tell
-    ends = [rounded(lanes.simplified(lane(*at))) for at in _at(parts, (0, 1, count - 2, count - 1))]
     shared: Counter[UOp] = Counter()
     plain: list[UOp] = []
-    if ends[0] is ends[1] or ends[2] is ends[3]:
+    if alike(0) or alike(count - 2):
         plain = [lanes.rounded(x) for part in parts for x in lanes.of(part)]
         shared.update(plain)
     found = []
-    for i, (part, number) in enumerate(_at(parts, range(count))):
+    for i, (part, number) in enumerate(where):
         is_shared = bool(plain) and shared[plain[i]] > 1
         found.append(plain[i] if is_shared else rounded(lanes.taken(part, number)))
     return found
-
-
-def _at(parts: tuple[UOp, ...], wanted: Iterable[int]) -> list[tuple[UOp, int]]:
-    """Where lanes of a CAT lie: part and lane of it."""
-    where = [(part, i) for part in parts for i in range(part.dtype.lanes)]
-    return [where[i] for i in wanted]
 
 
 @final
