@@ -26,7 +26,9 @@ WRITERS = (
 
 # An import as it is written, perhaps over several lines in parentheses. Reading the text takes a fraction of
 # the time of parsing it; what it finds too much (an example in a docstring) costs a rebuild and no result.
-_IMPORT = re.compile(rb"\n *(?:from (morok[\w.]*) import (\([^)]*\)|[^\n]*)|import (morok[\w.]*))")
+# Each begins with letters that are seldom, for which a search leaps over the rest.
+_FROM = re.compile(rb"from (morok[\w.]*) import (\([^)]*\)|[^\n]*)")
+_IMPORT = re.compile(rb"import (morok[\w.]*)")
 _ONLY_TYPES = re.compile(rb"\nif TYPE_CHECKING:[^\n]*(?:\n(?: [^\n]*)?)+")
 _NAME = re.compile(rb"\w+")
 
@@ -35,6 +37,7 @@ def import_closure(root: str | os.PathLike[str], entries: tuple[str, ...] = ENTR
     """The modules of the package at `root` that the entries need, with their source."""
     files = _files(str(root))
     found: dict[str, bytes] = {}
+    known: set[tuple[bytes, bytes]] = set()  # imports as they are written
     waiting = [*entries, *(name for name in files if name.rpartition(".")[2].startswith(WRITERS))]
     while waiting:
         name = waiting.pop()
@@ -44,22 +47,34 @@ def import_closure(root: str | os.PathLike[str], entries: tuple[str, ...] = ENTR
             text = found[name] = file.read()
         if "." in name:
             waiting.append(name.rpartition(".")[0])  # a package is loaded before what is in it
-        for origin, names, whole in _IMPORT.findall(_ONLY_TYPES.sub(b"", text)):
-            module = (origin or whole).decode()
+        if b"\nif TYPE_CHECKING:" in text:
+            text = _ONLY_TYPES.sub(b"", text)
+        imports = {(module, names) for module, names in _FROM.findall(text)}
+        imports.update((module, b"") for module in _IMPORT.findall(text))
+        for pair in imports - known:
+            module = pair[0].decode()
             waiting.append(module)
-            waiting += [f"{module}.{part.decode()}" for part in _NAME.findall(names)]
+            waiting += [f"{module}.{part.decode()}" for part in _NAME.findall(pair[1])]
+        known |= imports
     return found
 
 
 def _files(root: str) -> dict[str, str]:
     """Every module of the package, and its file."""
     found = {}
-    for folder, _, names in os.walk(root):
-        room = ".".join(("morok", *os.path.relpath(folder, root).split(os.sep))).removesuffix("..")
-        for name in names:
-            stem, ending = os.path.splitext(name)
-            if ending == ".py":
-                found[room if stem == "__init__" else f"{room}.{stem}"] = os.path.join(folder, name)
+    folders = [(root, "morok")]
+    while folders:
+        folder, room = folders.pop()
+        try:
+            entries = list(os.scandir(folder))
+        except OSError:  # the package is no folder
+            continue
+        for entry in entries:
+            name = entry.name
+            if entry.is_dir(follow_symlinks=False):
+                folders.append((entry.path, f"{room}.{name}"))
+            elif name.endswith(".py"):
+                found[room if name == "__init__.py" else f"{room}.{name[:-3]}"] = entry.path
     return found
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from morok.codegen.decompose import integers
+from morok.codegen.decompose.fused import fused_decompositions
 from morok.codegen.decompose.pieces import like, shr, where
 from morok.codegen.decompose.table import decompositions
 from morok.dtype import DType, float32, int8, int16, int32, int64, uint8, uint16, uint32, uint64
@@ -159,6 +160,18 @@ def test_truncating_division_by_a_constant() -> None:
             assert root is not None
             want = [x // divisor if op is Ops.CDIV else x % divisor for x in range(10)]
             assert [value_of(root, {more: x}) for x in range(10)] == want
+
+
+def test_what_is_divided_again_keeps_its_bounds() -> None:
+    """v % 5 cannot be negative, also when it has become v - (v*7 >> 5)*5."""
+    v = var(0, 9)
+    x = alu(Ops.FLOORMOD, v, like(v, 5)) * 48 + 3
+    for op in (Ops.FLOORDIV, Ops.FLOORMOD):
+        context = SimpleNamespace(machine=MACHINE.machine, only_added=frozenset())
+        root = rewrite(alu(op, x, like(x, 14)), decompositions, context, before=fused_decompositions)
+        assert not ops(root) & {*DIVIDES, Ops.WHERE, Ops.XOR}
+        wanted = [divmod(number % 5 * 48 + 3, 14)[op is Ops.FLOORMOD] for number in range(10)]
+        assert [value_of(root, {v: number}) for number in range(10)] == wanted
 
 
 @pytest.mark.parametrize("op", [Ops.CDIV, Ops.CMOD])

@@ -39,7 +39,7 @@ PASSED_ONCE = [
     TextMutant(INTEGERS, "integer_power", "where(x.eq(-1), sign,", "where(x.eq(-1), like(x, 1),"),
 ]
 
-CHEAP = {"codegen.decompose_integers.divide-constant": 1.0}  # asked before others that run the same function
+CHEAP = {"codegen.decompose_divisions.divide-constant": 1.0}  # asked before others that run the same function
 
 
 @pytest.fixture(scope="module")

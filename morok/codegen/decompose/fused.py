@@ -1,7 +1,8 @@
 """Fused decompositions: ops that are cheaper to decompose together than one after the other.
 
 A sum with an exponential gives the same numbers as apart, a sigmoid the same up to the last place.
-These rules see the ops of a graph before any of them is decomposed.
+These rules see the ops of a graph before any of them is decomposed. So do those of divisions, which ask for
+the bounds of what is divided.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from morok.codegen.decompose.exponential import LEAST_ADDED, exp_plus, sigmoid
+from morok.codegen.decompose.table import division_rules
 from morok.ir.node import UOp, alu, toposort
 from morok.ir.ops import Ops
 from morok.rewrite.rules import Rules, unproved, why
@@ -67,4 +69,4 @@ def fused_rules() -> Rules:
     yield "sigmoid", Head(Ops.FDIV).any() >> logistic, needed, code
 
 
-fused_decompositions: RuleSet = join("codegen.fused", fused_rules)
+fused_decompositions: RuleSet = join("codegen.fused", fused_rules, division_rules)

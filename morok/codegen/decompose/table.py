@@ -135,15 +135,24 @@ def decompose_rules() -> Rules:
 _BOUNDS = why("depends on the bounds of the operands")
 
 
-@rules("codegen.decompose_integers")
-def integer_rules(x: Bounded, y: Bounded) -> Rules:
-    """Division, remainder and shifts."""
+@rules("codegen.decompose_divisions")
+def division_rules(x: Bounded, y: Bounded) -> Rules:
+    """Division and remainder, by multiplication where the bounds of x allow it.
+
+    They are looked for before x has been decomposed as well (`fused.py`): x % 5 is within 0 … 4, and nobody
+    sees that of x - (x*7 >> 5)*5.
+    """
     # rounding down is rounding toward zero, corrected
     yield "floor-divide", Head(Ops.FLOORDIV)(x, y) >> _unless_native(integers.floor_divide), _BOUNDS
     yield "floor-modulo", Head(Ops.FLOORMOD)(x, y) >> _unless_native(integers.floor_modulo), _BOUNDS
     # x / c = (x * m) >> s
     yield "divide-constant", Head(Ops.CDIV)(x, y) >> integers.c_divide_constant, _BOUNDS
     yield "modulo-constant", Head(Ops.CMOD)(x, y) >> integers.c_modulo_constant, _BOUNDS
+
+
+@rules("codegen.decompose_integers")
+def integer_rules(x: Bounded, y: Bounded) -> Rules:
+    """Divisors of 0, shifts and powers."""
     # x / 0 = 0
     yield "divide-safely", Head(Ops.CDIV, Ops.CMOD)(x, y) >> integers.guard_division, _BOUNDS
     # x * 2^k = x << k
@@ -166,5 +175,5 @@ def contract_rules(x: Float, y: Float, z: Float) -> Rules:
 
 
 decompositions: RuleSet = join(
-    "codegen.decompositions", decompose_rules, integer_rules, contract_rules, boolean_rules
+    "codegen.decompositions", decompose_rules, division_rules, integer_rules, contract_rules, boolean_rules
 )

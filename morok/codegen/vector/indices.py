@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from typing import NamedTuple
+from typing import NamedTuple, final
 
 from morok.codegen.vector.vectors import lane
 from morok.ir.node import UOp, alu, const, make, toposort
@@ -28,6 +28,10 @@ class Places(NamedTuple):
 
     def root(self, i: int) -> Root:
         return self.roots[0] if len(self.roots) == 1 else self.roots[i]
+
+    def each(self) -> tuple[Root, ...]:
+        """The root of every lane."""
+        return self.roots * len(self.offsets) if len(self.roots) == 1 else self.roots
 
     def scalar(self, i: int, like: UOp) -> UOp:
         """Lane i as a node."""
@@ -51,9 +55,9 @@ def join(root: Root, offset: int, like: UOp) -> UOp:
     return root if offset == 0 else alu(Ops.ADD, root, const(dtype, offset))
 
 
-def places(x: UOp) -> Places:
-    """All lanes of an index. Iterative, bottom-up."""
-    done: dict[UOp, Places] = {}
+def places(x: UOp, known: dict[UOp, Places] | None = None) -> Places:
+    """All lanes of an index, with what is known of others. Iterative, bottom-up."""
+    done: dict[UOp, Places] = {} if known is None else known
     stack = [x]
     while stack:
         node = stack[-1]
@@ -206,35 +210,138 @@ def lane_conditions(gate: UOp) -> list[UOp]:
     Where a vector of conditions has been cut into registers, a lane that nobody agrees with is taken out of
     its register: to compute it by itself would cost more.
     """
-    count = gate.dtype.lanes
+    lanes = _Lanes()
     if gate.op is not Ops.CAT:
-        return [rounded(scalar_lane(gate, i)) for i in range(count)]
-    parts = [(part, i) for part in gate.src for i in range(part.dtype.lanes)]
-    known: dict[tuple[UOp, int], UOp] = {}  # rows share theirs
+        return [lanes.rounded(x) for x in lanes.of(gate)]
+    count, parts = gate.dtype.lanes, gate.src
+    where = [(part, i) for part in parts for i in range(part.dtype.lanes)]
 
-    def plain(i: int) -> UOp:
-        if parts[i] not in known:
-            known[parts[i]] = rounded(scalar_lane(*parts[i]))
-        return known[parts[i]]
+    def alike(i: int) -> bool:
+        one, other = (rounded(lanes.simplified(lane(*where[k]))) for k in (i, i + 1))
+        return one is other
 
     # those of padding around a picture all differ, and are long: neighbours at both ends tell
     shared: Counter[UOp] = Counter()
-    if plain(0) is plain(1) or plain(count - 2) is plain(count - 1):
-        shared.update(map(plain, range(count)))
-    return [
-        plain(i) if shared and shared[plain(i)] > 1 else rounded(scalar_lane(gate, i)) for i in range(count)
-    ]
+    plain: list[UOp] = []
+    if alike(0) or alike(count - 2):
+        plain = [lanes.rounded(x) for part in parts for x in lanes.of(part)]
+        shared.update(plain)
+    found = []
+    for i, (part, number) in enumerate(where):
+        is_shared = bool(plain) and shared[plain[i]] > 1
+        found.append(plain[i] if is_shared else rounded(lanes.taken(part, number)))
+    return found
 
 
-def scalar_lane(x: UOp, i: int) -> UOp:
-    """Lane i of a condition as a plain expression, also where operands have been cut into lanes before."""
-    found = lane(x, i)
-    mapping = {
-        n: lane(n.src[0], n.arg[0])
-        for n in toposort(found)
-        if n.op is Ops.GEP and len(n.arg) == 1 and n.dtype.is_index
-    }
-    return simplify(substitute(found, mapping) if mapping else found)
+@final
+class _Lanes:
+    """The lanes of vectors of conditions as plain expressions, simplified, also where operands have been cut
+    into lanes before. Each vector is gone through once, and each combination of operands once."""
+
+    __slots__ = ("_found", "_opened", "_places", "_rounded", "_steps")
+
+    def __init__(self) -> None:
+        self._found: dict[UOp, tuple[UOp, ...]] = {}
+        self._places: dict[UOp, Places] = {}
+        self._opened: dict[UOp, UOp] = {}
+        self._rounded: dict[UOp, UOp] = {}
+        self._steps: dict[UOp, int] = {}
+
+    def of(self, x: UOp) -> tuple[UOp, ...]:
+        """All lanes of x."""
+        found = self._found
+        stack = [x]
+        while stack:
+            node = stack[-1]
+            if node in found:
+                stack.pop()
+                continue
+            pending = [s for s in self._operands(node) if s not in found]
+            if pending:
+                stack += pending
+                continue
+            stack.pop()
+            found[node] = self._lanes(node)
+        return found[x]
+
+    @staticmethod
+    def _operands(node: UOp) -> tuple[UOp, ...]:
+        return () if node.dtype.is_index else _operands(node)
+
+    def _lanes(self, node: UOp) -> tuple[UOp, ...]:
+        n, op, found = node.dtype.lanes, node.op, self._found
+        if op is Ops.CONST:
+            return (node if n == 1 else const(node.dtype.scalar, node.arg),) * n
+        if op is Ops.VCONST:
+            return tuple([const(node.dtype.scalar, value) for value in node.arg])
+        if n == 1:
+            return (self.simplified(lane(node, 0)),)
+        if node.dtype.is_index:
+            where = places(node, self._places)
+            joined: dict[tuple[Root, int], UOp] = {}
+            for root, offset in zip(where.each(), where.offsets, strict=True):
+                if (root, offset) not in joined:
+                    joined[root, offset] = join(root, offset, node)
+            return tuple([joined[pair] for pair in zip(where.each(), where.offsets, strict=True)])
+        if op is Ops.GEP:
+            return tuple([found[node.src[0]][i] for i in node.arg])
+        if op is Ops.CAT:
+            return tuple([x for s in node.src for x in found[s]])
+        if not self._operands(node):
+            return tuple([self.simplified(lane(node, i)) for i in range(n)])
+        scalar, known = node.dtype.scalar, dict[tuple[UOp, ...], UOp]()
+        rows = list(zip(*[found[s] for s in node.src], strict=True))
+        if op is Ops.CMPLT and node.src[0].dtype.is_index:
+            rows = [self._reached(*row) for row in rows]
+        for row in rows:
+            if row not in known:
+                known[row] = self.simplified(make(op, scalar, row, node.arg))
+        return tuple([known[row] for row in rows])
+
+    def _reached(self, left: UOp, right: UOp) -> tuple[UOp, UOp]:
+        """The sides of a comparison, its constant rounded as `rounded` does it: before 48 lanes of a tile are
+        simplified one by one that are all the same condition."""
+        if left.op is Ops.CONST:
+            root, offset = split(right)
+            if root is not None and (step := self._step(root)) > 1:
+                return const(left.dtype, (int(left.arg) - offset) // step * step), root
+        elif right.op is Ops.CONST:
+            root, offset = split(left)
+            if root is not None and (step := self._step(root)) > 1:
+                return root, const(right.dtype, -(-(int(right.arg) - offset) // step) * step)
+        return left, right
+
+    def _step(self, root: UOp) -> int:
+        found = self._steps.get(root)
+        if found is None:
+            found = self._steps[root] = factor(root)
+        return found
+
+    def taken(self, part: UOp, i: int) -> UOp:
+        """A lane that is taken out of a register, as far as there is one."""
+        found = lane(make(Ops.CAT, part.dtype, (part,)), i) if part.dtype.lanes > 1 else part
+        if found.op is not Ops.GEP:
+            return self.simplified(found)
+        register = found.src[0]
+        if register not in self._opened:
+            self._opened[register] = self.simplified(register)
+        return simplify(make(Ops.GEP, found.dtype, (self._opened[register],), found.arg))
+
+    def simplified(self, x: UOp) -> UOp:
+        """With lanes of places inside of it opened."""
+        mapping = {
+            n: lane(n.src[0], n.arg[0])
+            for n in toposort(x)
+            if n.op is Ops.GEP and len(n.arg) == 1 and n.dtype.is_index
+        }
+        return simplify(substitute(x, mapping) if mapping else x)
+
+    def rounded(self, x: UOp) -> UOp:
+        """`rounded`, once for each."""
+        found = self._rounded.get(x)
+        if found is None:
+            found = self._rounded[x] = rounded(x)
+        return found
 
 
 def rounded(gate: UOp) -> UOp:
