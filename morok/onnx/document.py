@@ -40,9 +40,11 @@ the shapes and types that they start on, so that a second call of the same struc
   one of their own. `load(…, symbolic=False)` compiles each set.
 - **Constants.** What depends on no input is computed once, at the first call; a batch norm behind a
   convolution becomes its weights.
-- **Branches and loops.** A branch whose condition is known is part of the plan; else the condition is read. A
-  loop of few rounds is unrolled; else each round replays the compiled body: its number is a variable, as
-  is what it counts for itself, and how long a sequence is that it only appends to does not matter.
+- **Branches and loops.** A branch whose condition is known is part of the plan; of few numbers both branches
+  are computed, and one is chosen; else the condition is read. A loop of few rounds is unrolled; else each
+  round replays the compiled body: its number is a variable, as is what it counts for itself, and how long a
+  sequence is that it only appends to does not matter. A body that is one plan is called again and again on
+  memory that changes hands, also where a state grows or data say when to stop.
 - **Recurrent operators** of up to 16 steps are part of the plan; longer ones are one compiled step that is
   run for each, all of them in one native call, so that a long sequence compiles no longer than a short one.
 - **Quantised models.** Products of integers are exact. Where the processor multiplies words of four bytes and

@@ -127,6 +127,8 @@ class Program:
         self.looked_into: set[str] = set()  # sequences of which it matters what is in them
         self.steps: dict[Any, Any] = {}  # compiled parts, by where they start and on what
         self.sizes_seen: dict[Any, Any] = {}
+        self.ran: Any = None  # the part that began the last run
+        self.walks: list[Any] = []  # of the body of a loop: rounds that are one part each
         self.lock = threading.RLock()
 
     def _check_order(self) -> None:

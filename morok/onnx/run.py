@@ -44,6 +44,7 @@ from morok.onnx.table import (
 from morok.onnx.values import SMALL, Coded, Grown, Host, Value, from_user, known_array, passing, to_user
 from morok.tensor.jit.jit import Jit
 from morok.tensor.jit.variables import Bound, rebound, unbound, unbound_shape
+from morok.tensor.sizes import Variable
 from morok.tensor.tensor import Tensor
 
 Env = dict[str, Value]
@@ -81,7 +82,7 @@ class Tracer:
     def node(self, program: Program, node: Node, env: Env) -> None:
         values = [take(env, name, node) if name else None for name in node.inputs]
         around = [env.get(name) for name in node.captures]
-        lasting = all(_is_lasting(v) for v in (*values, *around) if v is not None)
+        lasting = all(is_lasting(v) for v in (*values, *around) if v is not None)
         row, version = find(program, node)
         if row is None:
             give(env, node, expanded(node, program, values, self.inline), lasting)
@@ -199,7 +200,7 @@ def signature(value: Value) -> Any:
     return value
 
 
-def _form(value: Value) -> Any:
+def form_of(value: Value) -> Any:
     """A signature without sizes."""
     if isinstance(value, Tensor):
         return len(value.shape), value.dtype
@@ -210,7 +211,7 @@ def _form(value: Value) -> Any:
     if isinstance(value, Coded):
         return "coded", value.elem, len(value.shape)
     if isinstance(value, list):
-        return tuple(map(_form, value))
+        return tuple(map(form_of, value))
     return signature(value)
 
 
@@ -242,6 +243,16 @@ class Part:
     asked: str | None = None
     left: dict[str, Value] = field(default_factory=dict)  # with tensors as they were traced
     first: list[Tensor] | None = None  # what the run that compiled it has given
+    forms: tuple[Any, ...] = ()  # of tensors and arrays that it starts on, where there is nothing else
+    sizes: tuple[int, ...] = ()  # that it was compiled for, but for those that are variables
+    variables: dict[int, Variable] = field(default_factory=dict)  # by the number of the size
+    looked_at: int = 0  # how many traces there were when somebody asked whether it is a round
+
+    def starts_on(self, values: list[Value], variables: dict[int, Variable]) -> None:
+        """Take down the form of values whose sizes are known."""
+        if all(isinstance(value, Tensor | Host) for value in values):
+            self.forms, self.sizes = tuple(map(form_of, values)), sizes_of(values)
+            self.variables = variables
 
     def run(self, env: Env) -> Env:
         given = [env[name] for name in self.names]
@@ -293,7 +304,7 @@ class Runner:
         for name in program.read_on_host:
             if name in program.needed[at] and isinstance(env.get(name), Tensor | Coded):
                 env[name] = read(env[name])
-        names = [n for n in candidates if n in env and not _is_lasting(env[n])]
+        names = [n for n in candidates if n in env and not is_lasting(env[n])]
         lists = [n for n in names if isinstance(env[n], list) and n not in program.looked_into]
         given = {**env, **{n: Grown(n, []) for n in lists}} if lists else env
         try:
@@ -310,6 +321,8 @@ class Runner:
             if len(seen.spent) >= MOST_TIMED:
                 seen.spent.clear()
             seen.spent[sizes] = seen.spent.get(sizes, 0.0) + time.perf_counter() - start
+        if at == 0:
+            program.ran = part
         if part.end < len(program.nodes) and part.asked is None:
             around = self._taken
             values = [env[name] for name in program.varying[part.end] if name in env]
@@ -354,7 +367,7 @@ class Runner:
             return known  # type: ignore[no-any-return]
         around = any(map(is_symbolic, values))  # sizes that are variables since an earlier part
         if self.symbolic:
-            form = (at, tuple(names), tuple(signature(v) if is_symbolic(v) else _form(v) for v in values))
+            form = (at, tuple(names), tuple(signature(v) if is_symbolic(v) else form_of(v) for v in values))
             seen = program.sizes_seen.setdefault(form, Seen())
             part = self._with_variables(program, at, env, names, seen)
             if part is not None:
@@ -364,6 +377,7 @@ class Runner:
             start = time.perf_counter()
             part = self._compiled(program, at, env, names)
             seen.cost = time.perf_counter() - start
+            part.starts_on(values, {})
             self._remember(program, key, part)
             return part
         try:
@@ -401,6 +415,8 @@ class Runner:
             if part is None:
                 part = self._compiled(program, at, trial, names)
                 self._remember(program, key, part)
+                if not any(map(is_symbolic, values)):
+                    part.starts_on(values, variables)
         except (MorokError, MemoryError) as error:
             bounds = isinstance(error, ShapeError) and not isinstance(error, OpenSize)
             if bounds and (raised(seen, sizes_of(plain)) or narrowed(seen)):
@@ -414,7 +430,7 @@ class Runner:
     def _compiled(self, program: Program, at: int, env: Env, names: list[str]) -> Part:
         part = Part(names)
         given = [env[name] for name in names]
-        around = {n: v for n, v in env.items() if _is_lasting(v)}
+        around = {n: v for n, v in env.items() if is_lasting(v)}
         symbolic = any(map(is_symbolic, given))
 
         def function(*arguments: Any) -> list[Tensor]:
@@ -455,7 +471,7 @@ def _numbers(values: list[Value]) -> list[Value]:
     return [None if is_symbolic(value) else value for value in values]
 
 
-def _is_lasting(value: Value) -> bool:
+def is_lasting(value: Value) -> bool:
     return isinstance(value, Host) and value.lasting
 
 

@@ -260,8 +260,9 @@ def _stepped(held: dict[str, Any], d: int, x: Any) -> Any:
 @pytest.mark.parametrize("length", [6, 24])
 @pytest.mark.parametrize("direction", ["forward", "bidirectional"])
 @pytest.mark.parametrize("kind", [np.uint8, np.int8])
-def test_an_lstm_of_8_bits(length: int, direction: str, kind: Any) -> None:
-    model, held = _quantised_lstm(direction, kind is np.int8, kind)
+@pytest.mark.parametrize("size", [5, 18])
+def test_an_lstm_of_8_bits(length: int, direction: str, kind: Any, size: int) -> None:
+    model, held = _quantised_lstm(direction, kind is np.int8, kind, size)
     x = np.random.default_rng(length).standard_normal((length, 2, 3)).astype(np.float32)
     m = load(model)
     for _ in range(2):

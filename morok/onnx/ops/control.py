@@ -1,28 +1,43 @@
 """Branches and loops.
 
-A branch whose condition is known is traced into the plan; else the condition is read and the branch is run
-between plans. A loop whose number of rounds is known, and small, is unrolled into the plan; else each round
-replays the compiled body. A round that starts on the same shapes and types compiles nothing.
+A branch whose condition is known is traced into the plan; of few numbers both are, and one is chosen; else
+the condition is read and the branch is run between plans. A loop whose number of rounds is known, and small,
+is unrolled into the plan; else each round replays the compiled body. A round that starts on the same shapes
+and types compiles nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 import numpy as np
+from onnx import TensorProto
 
-from morok.errors import ShapeError, UnsupportedModel
+from morok.errors import MorokError, ShapeError, UnsupportedModel
 from morok.onnx.graph import Program
 from morok.onnx.ops.common import axis_of, known
 from morok.onnx.ops.sequence import _items
 from morok.onnx.ops.shape import shape_of
-from morok.onnx.sizes import bound_in, carried
+from morok.onnx.rounds import Rows, Walks
+from morok.onnx.sizes import bound_in, carried, is_symbolic, settled
 from morok.onnx.table import Call, NeedSteps, NeedValue, as_tensor, op
 from morok.onnx.values import Coded, Grown, Host, Value, passing, to_user
+from morok.tensor.sizes import concrete
 from morok.tensor.tensor import Tensor
 
 _UNROLLED = 64  # nodes that an unrolled loop may have
+_READ = 8192  # numbers that are computed in the time in which a condition is read and another part is begun
+_NODE = 1024  # numbers that a node in a branch counts for
+# operators that are defined for all numbers: no positions, and no whole quotients
+_TOTAL = frozenset({
+    "Abs", "Add", "And", "Cast", "Ceil", "Clip", "Concat", "Constant", "Equal", "Exp", "Floor", "Gemm",
+    "Greater", "GreaterOrEqual", "Identity", "Less", "LessOrEqual", "Log", "MatMul", "Max", "Min", "Mul",
+    "Neg", "Not", "Or", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceSum", "Relu", "Reshape", "Sigmoid",
+    "Softmax", "Sqrt", "Squeeze", "Sub", "Tanh", "Transpose", "Unsqueeze", "Where", "Xor",
+})  # fmt: skip
+_NO_SIZES = (TensorProto.BOOL, TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16)
 
 
 def _truth(value: Value) -> bool:
@@ -47,8 +62,48 @@ def _if_steps(call: Call, values: list[Value]) -> list[Value]:
 def if_(call: Call, condition: Value, *, then_branch: Any, else_branch: Any) -> Any:
     """One of two graphs; the condition is read if it is not known."""
     if not isinstance(condition, Host):
-        raise NeedValue(0)
+        chosen = _both(call, condition, then_branch, else_branch)
+        if chosen is None:
+            raise NeedValue(0)
+        return chosen
     return tuple(call.tracer.inline(_branch(call, condition), call.env))
+
+
+def _both(call: Call, condition: Value, *branches: Program) -> tuple[Value, ...] | None:
+    """Both branches, and a choice between what they give; None where to read the condition takes less."""
+    if not isinstance(condition, Tensor) or any(_takes(call, program) > _READ for program in branches):
+        return None
+    try:
+        either = [call.tracer.inline(program, call.env) for program in branches]
+    except (NeedSteps, MorokError):
+        return None
+    chosen: list[Value] = []
+    for yes, no in zip(*either, strict=True):
+        if not _may_choose(yes) or not _may_choose(no):
+            return None
+        a, b = as_tensor(yes), as_tensor(no)
+        if a.shape != b.shape or a.dtype is not b.dtype or prod(map(concrete, a.shape)) > _READ:
+            return None
+        chosen.append(condition.reshape((1,) * a.ndim).where(a, b))
+    return tuple(chosen)
+
+
+def _takes(call: Call, program: Program) -> int:
+    """The numbers that a graph is given, and its nodes; too many where it may fail on what it is not for."""
+    count = len(program.nodes) * _NODE
+    if any(node.domain or node.op not in _TOTAL for node in program.nodes):
+        return _READ + 1
+    for name in program.captures:
+        value = call.env.get(name)
+        if not isinstance(value, Tensor | Host):
+            return _READ + 1
+        count += prod(map(concrete, value.shape))
+    return count + sum(host.array.size for host in program.constants.values())
+
+
+def _may_choose(value: Value) -> bool:
+    """Whether a value may be one that a kernel chooses: a size has to be known."""
+    return isinstance(value, Tensor) or (isinstance(value, Host) and value.elem in _NO_SIZES)
 
 
 # --- Loop
@@ -74,24 +129,40 @@ def _most(value: Value) -> int | None:
 
 def _loop_steps(call: Call, values: list[Value]) -> list[Value]:
     body: Program = call.node.attributes["body"]
+    # what is n around would be n + 1 after a round, and n + 2: rounds find variables of their own
+    taken = {name: call.env[name] for name in body.captures if is_symbolic(call.env.get(name))}
+    call.env = {**call.env, **{name: settled(value) for name, value in taken.items()}}
+    values = [settled(value) for value in values]
     most = _most(values[0])
     going = values[1] is None or _truth(values[1])
-    return _rounds(call, body, most, going, list(values[2:]), _between(call))
+    return _rounds(call, body, most, going, list(values[2:]), _between(call), Walks(body))
 
 
 def _rounds(
-    call: Call, body: Program, most: int | None, going: bool, state: list[Value], run: Any
+    call: Call,
+    body: Program,
+    most: int | None,
+    going: bool,
+    state: list[Value],
+    run: Any,
+    walks: Walks | None = None,
 ) -> list[Value]:
     count = len(state)
     kept = [body.outputs[1 + n] == body.inputs[2 + n] for n in range(count)]
-    rows: list[list[Value]] = [[] for _ in range(len(body.outputs) - 1 - count)]
+    rows: list[list[Any]] = [[] for _ in range(len(body.outputs) - 1 - count)]
     i = 0
     while going and (most is None or i < most):
         env = dict(call.env)
         state = [v if same else passing(v) for v, same in zip(state, kept, strict=True)]
         given = [Host(np.array(i, np.int64)), Host(np.array(True)), *state]
         env.update(zip(body.inputs, given, strict=True))
+        walk = None if walks is None else walks.find(env)
+        if walk is not None:
+            i, state, going = walk.run(env, i, most, state, rows)
+            continue
         made = run(body, env)
+        if walks is not None:
+            walks.learn()
         going = _truth(made[0])
         state = list(made[1 : 1 + count])
         for row, value in zip(rows, made[1 + count :], strict=True):
@@ -100,10 +171,14 @@ def _rounds(
     return [*state, *(_stacked(row, body, body.outputs[1 + count + n], 0) for n, row in enumerate(rows))]
 
 
-def _stacked(row: list[Value], body: Program, name: str, axis: int) -> Value:
+def _stacked(row: list[Any], body: Program, name: str, axis: int) -> Value:
     """What rounds have left, along a new axis; of no rounds, nothing of the declared type."""
     if not row:
         return _nothing(body, name, axis)
+    if any(isinstance(v, Rows) for v in row):
+        arrays = [v.array() if isinstance(v, Rows) else np.asarray(to_user(v))[None] for v in row]
+        whole = np.concatenate(arrays)
+        return Tensor.from_numpy(np.ascontiguousarray(np.moveaxis(whole, 0, axis)))
     hosts = [v for v in row if isinstance(v, Host)]
     if len(hosts) == len(row):
         return Host(np.stack([v.array for v in hosts], axis), hosts[0].elem)

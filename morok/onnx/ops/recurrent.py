@@ -12,12 +12,13 @@ from typing import Any
 from morok import dtype as dt
 from morok.errors import UnsupportedModel
 from morok.onnx.ops.common import known
-from morok.onnx.ops.quantized import dynamic_quantize_linear, numbers
+from morok.onnx.ops.integers import has_words
+from morok.onnx.ops.quantized import dynamic_quantize_linear, integer_matmul, numbers
 from morok.onnx.recurrence import After, Before, Recurrence, form, written_out
 from morok.onnx.recurrence import Step as Walk
 from morok.onnx.sizes import settled
 from morok.onnx.table import Call, NeedSteps, T, as_tensor, between_plans, op
-from morok.onnx.values import Value
+from morok.onnx.values import Host, Value
 from morok.tensor.tensor import Tensor
 
 Activation = Callable[[Tensor], Tensor]
@@ -291,13 +292,16 @@ def _lstm_step(
     clip: Any,
     input_forget: int,
     size: int,
-    seen: Callable[[Tensor], Tensor] | None,
+    product: Callable[[int | None, Tensor, Tensor], Tensor] | None,
 ) -> Step:
     def step(d: int | None, inputs: Tensor, recurrence: Tensor, state: list[Tensor]) -> list[Tensor]:
         f, g, out = functions[d or 0]
-        old = state[1]
-        shown = state[0] if seen is None else seen(state[0])
-        total = inputs + _product(shown, recurrence, _recurrent_bias(b, d))
+        old, bias = state[1], _recurrent_bias(b, d)
+        if product is None:
+            total = inputs + _product(state[0], recurrence, bias)
+        else:
+            total = inputs + product(d, state[0], recurrence)
+            total = total if bias is None else total + bias
         i_, o_, f_, c_ = _gates(total, size, 4)
         peep = None if p is None else [_of(p, d)[..., k * size : (k + 1) * size] for k in range(3)]
         if peep is not None:
@@ -338,14 +342,18 @@ def dynamic_quantize_lstm(
 ) -> Any:
     """The numbers that weights of 8 bits stand for, times those that codes of x, and of each state, do."""
     given, back = _stood_for(w, w_scale, w_zero), _stood_for(r, r_scale, r_zero)
+    product = _code_product(r, r_scale, r_zero)
     if call.between:
-        given.realize(back)  # once, not in each call
+        given.realize(*([back] if product is None else []))  # once, not in each call
     count = known(given.shape[0], "directions")
     functions = _activations(
         activations, ["Sigmoid", "Tanh", "Tanh"], activation_alpha, activation_beta, count
     )
-    step = _lstm_step(functions, b, p, clip, input_forget, known(back.shape[-1], "a state"), _in_codes)
-    alike = functions[0] == functions[-1] and count == 1  # each direction has a scale of its own
+    alone = product is None and count == 1  # each direction has a scale of its own
+    step = _lstm_step(
+        functions, b, p, clip, input_forget, known(back.shape[-1], "a state"), product or _number_product
+    )
+    alike = functions[0] == functions[-1] and alone
     y, finals = _run(call, x, given, back, b, lengths, [h, c], direction, 0, step, alike, _in_codes)
     return y, finals[0], finals[1]
 
@@ -357,6 +365,34 @@ def _stood_for(codes: Value, scale: Tensor, zero: Value | None) -> Tensor:
     if zero is not None:
         whole = whole - numbers(zero).cast(dt.float32).reshape(beside)
     return (whole * scale.reshape(beside)).transpose(1, 2).contiguous()
+
+
+def _code_product(
+    r: Value, scale: Tensor, zero: Value | None
+) -> Callable[[int | None, Tensor, Tensor], Tensor] | None:
+    """Codes of a state times those of R, in whole numbers; None where R is not known, or without words."""
+    if not has_words() or not isinstance(r, Host) or not r.lasting:
+        return None
+    if zero is not None and not (isinstance(zero, Host) and zero.lasting):
+        return None
+    count = len(r.array)
+    factors = scale.reshape((count, -1))
+    weights = [Host(own, r.elem, lasting=True) for own in r.array]
+    offsets: list[Value] = [None] * count
+    if isinstance(zero, Host):
+        offsets = [Host(own, zero.elem, lasting=True) for own in zero.array.reshape(count, -1)]
+
+    def product(d: int | None, state: Tensor, recurrence: Tensor) -> Tensor:
+        codes, unit, middle = dynamic_quantize_linear(state)
+        sums = integer_matmul(codes, middle, weights[d or 0], offsets[d or 0])
+        made: Tensor = sums.cast(dt.float32) * (unit * factors[d or 0])
+        return made
+
+    return product
+
+
+def _number_product(d: int | None, state: Tensor, recurrence: Tensor) -> Tensor:
+    return _product(_in_codes(state), recurrence, None)
 
 
 def _in_codes(x: Tensor) -> Tensor:
