@@ -65,6 +65,7 @@ class Rates:
     shared_work: int = 60_000  # operations below which waking a thread costs more than it saves
     # for the model of a search
     issue: float = 0.5  # cycles of a vector instruction, several of them at a time
+    vector_load: float = 3.0  # of a tile's operand, in elements that are loaded and spread over a register
     latency: float = 4.0  # cycles until a sum can be added to again
     memory_byte: float = 0.15  # cycles of a byte from memory, per core
     l2_byte: float = 0.03  # and from the second cache

@@ -72,7 +72,8 @@ def tile_shape(
                 continue
             if not spread and height % lanes:
                 continue
-            reuse = height * vectors / ((height if spread else 3 * height // lanes) + 3 * vectors)
+            one = machine.rates.vector_load
+            reuse = height * vectors / ((height if spread else one * height / lanes) + one * vectors)
             unit = width if machine.masked_memory or columns < width else lanes
             filled = columns / (-(-columns // unit) * unit) * rows / (-(-rows // height) * height)
             score = reuse * filled * (1.0 if columns % width == 0 else 0.97)
