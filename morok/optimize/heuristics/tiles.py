@@ -58,8 +58,8 @@ def tile_shape(
     Elements along the rows are loaded one by one and spread; or, where they lie side by side and instructions
     take one lane of a vector, in whole vectors.
 
-    Accumulators take three quarters of the registers; the rest is for what is being loaded. A vector that is
-    loaded weighs three elements that are spread. Columns beyond the last whole tile are whole vectors of a
+    Accumulators take three quarters of the registers; the rest is for what is being loaded. What a vector
+    that is loaded weighs in elements that are spread, the machine knows. Columns beyond the last whole tile are whole vectors of a
     second nest, or guarded ones of the first; rows beyond the last whole tile are computed for nothing.
     `sums` is the most accumulators, if there shall be fewer.
     """
