@@ -85,7 +85,7 @@ def tile_far_blocks(
         """Elements from behind the second cache for a step of an output."""
         steps = amount * inside
         totals = 0.0 if amount == count else 2 / steps + 2 / (count * inside)
-        return 1 / max(height, held // steps // height * height) + totals
+        return 1 / min(trips(product.i), max(height, held // steps // height * height)) + totals
 
     amount = min((n for n in range(1, count + 1) if count % n == 0), key=far)
     step = step_cycles(machine, nbytes)
@@ -97,7 +97,7 @@ def tile_far_blocks(
     own = -(-tiles // shares) if by_rows else tiles
     block = fitting(own, max(1, held // (amount * inside * height)), panel_tiles(machine, height, nbytes))
     cut = stretch, block, amount
-    return _cut(builder, product, shape, packed, axes, shares, cut, by_rows, True)
+    return _cut(builder, product, shape, packed, axes, shares, cut, by_rows, block < own)
 
 
 def step_cycles(machine: Machine, nbytes: int) -> float:

@@ -59,8 +59,9 @@ def tile_shape(
     take one lane of a vector, in whole vectors.
 
     Accumulators take three quarters of the registers; the rest is for what is being loaded. What a vector
-    that is loaded weighs in elements that are spread, the machine knows. Columns beyond the last whole tile are whole vectors of a
-    second nest, or guarded ones of the first; rows beyond the last whole tile are computed for nothing.
+    that is loaded weighs in elements that are spread, the machine knows. Columns beyond the last whole tile
+    are whole vectors of a second nest, or guarded ones of the first; rows beyond the last whole tile are
+    computed for nothing.
     `sums` is the most accumulators, if there shall be fewer.
     """
     best, shape = 0.0, (1, lanes)
