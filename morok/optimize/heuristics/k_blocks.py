@@ -87,7 +87,8 @@ def tile_far_blocks(
         totals = 0.0 if amount == count else 2 / steps + 2 / (count * inside)
         return 1 / min(trips(product.i), max(height, held // steps // height * height)) + totals
 
-    amount = min((n for n in range(1, count + 1) if count % n == 0), key=far)
+    most = min(count, held // (height * inside)) if machine.rates.far_byte else 0
+    amount = min((count, *(n for n in range(1, most + 1) if count % n == 0)), key=far)
     step = step_cycles(machine, nbytes)
     saved = (far(count) - far(amount)) * nbytes * machine.rates.far_byte
     if amount == count or saved < WORTH_TOTALS * step:
