@@ -65,9 +65,11 @@ class Rates:
     shared_work: int = 60_000  # operations below which waking a thread costs more than it saves
     # for the model of a search
     issue: float = 0.5  # cycles of a vector instruction, several of them at a time
+    vector_load: float = 3.0  # of a tile's operand, in elements that are loaded and spread over a register
     latency: float = 4.0  # cycles until a sum can be added to again
     memory_byte: float = 0.15  # cycles of a byte from memory, per core
     l2_byte: float = 0.03  # and from the second cache
+    far_byte: float = 0.0  # and from behind it, for panels of products; 0: they come in time
     wake: float = 15_000.0  # cycles until the threads are awake
     longest_body: int = 3000  # instructions; beyond, neither the compiler nor the instruction cache likes it
     spill: float = 4.0  # instructions for an accumulator that no register holds

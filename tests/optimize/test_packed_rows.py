@@ -14,10 +14,13 @@ from morok.ir.movement import flip
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import AxisKind, Ops
 from morok.machine.machine import Machine
+from morok.machine.rates import Rates
+from morok.optimize.facts import access
 from morok.optimize.heuristics.apply import optimize
+from morok.optimize.heuristics.tiles import tile_shape
 from morok.optimize.loops import loops_of, size
 from morok.optimize.record import applied
-from tests.optimize.kernels import AVX512, NEON, kernel_of
+from tests.optimize.kernels import AVX512, NEON, kernel_of, native
 from tests.schedule import graphs as g
 
 
@@ -97,3 +100,59 @@ def test_such_products_are_right() -> None:
         found = ((Tensor(a) + Tensor(b)) @ Tensor(w)).numpy()
     want = (a.astype(np.float64) + b) @ w
     assert np.abs(found - want).max() <= 1e-5 * np.abs(want).max()
+
+
+FAR = replace(AVX512, l2_bytes=64 << 10, packs_in_order=True, rates=Rates(far_byte=0.34, vector_load=1))
+
+
+@pytest.mark.parametrize(
+    ("machine", "shape", "cut"),
+    [
+        (FAR, (264, 1024, 256), True),
+        (FAR, (1000, 1000, 384), True),  # threads share the rows
+        (FAR, (264, 128, 256), False),  # totals would come and go more often than panels
+        (FAR, (264, 1021, 256), False),  # nothing divides the steps
+        (replace(FAR, rates=Rates()), (264, 1024, 256), False),  # panels come in time
+    ],
+    ids=str,
+)
+def test_panels_from_far_go_in_blocks_of_steps(
+    machine: Machine, shape: tuple[int, int, int], cut: bool
+) -> None:
+    rows, steps, columns = shape
+    ast = optimize(kernel_of(g.matmul(g.tensor(rows, steps), g.tensor(steps, columns))), machine)
+    assert any(opt.name == "SPLIT_K" for opt in applied(ast)) is cut
+    if not cut:
+        return
+    (totals,) = (n for n in copies(ast) if summed(n))
+    packed = sorted((n for n in copies(ast) if n is not totals), key=lambda n: len(ranges(n)))
+    panels, block = packed
+    assert points(panels) * 2 >= steps * columns  # of all steps, and of all columns of a thread
+    assert points(block) * 4 <= machine.l2_bytes // 2 and points(block) < steps * points(totals) / columns
+
+
+@pytest.mark.parametrize("shape", [(269, 1024, 250), (900, 600, 384), (70, 600, 700)], ids=str)
+def test_blocks_of_panels_from_far_are_right(shape: tuple[int, int, int]) -> None:
+    rows, steps, columns = shape
+    ast = kernel_of(g.matmul(g.tensor(rows, steps), g.tensor(steps, columns)))
+    found, a, b = (x.astype(np.float64) for x in native(optimize(ast, FAR)))
+    want = a.reshape(rows, steps) @ b.reshape(steps, columns)
+    assert np.abs(found.reshape(want.shape) - want).max() <= 1e-5 * np.abs(want).max()
+
+
+def test_panels_that_are_filled_together_are_read_along_their_rows() -> None:
+    """Row after row of the matrix, and not a few columns of each row, which lie a page apart."""
+    product = kernel_of(g.matmul(g.tensor(264, 1024), g.tensor(1024, 256)))
+    for in_order in (False, True):
+        ast = optimize(product, replace(FAR, packs_in_order=in_order))
+        panels = max((n for n in copies(ast) if not summed(n)), key=points)
+        (read,) = (n for n in toposort(panels.src[0]) if n.op is Ops.INDEX and not n.dtype.is_ptr)
+        steps = [access(read).step(r) for r in sorted(panels.src[1:], key=lambda r: int(r.arg[0]))]
+        walked = [s for s in steps if s is not None]
+        assert len(walked) == len(steps) and (walked == sorted(walked, reverse=True)) is in_order
+
+
+def test_a_tile_does_the_most_for_each_load() -> None:
+    """Six rows and four vectors are ten loads for 24 products; eight and three are eleven."""
+    assert tile_shape(1200, 1024 * 3, 16, FAR) == (6, 64)
+    assert tile_shape(1200, 1024 * 3, 16, replace(FAR, rates=Rates())) == (8, 48)

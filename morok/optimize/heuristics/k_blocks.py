@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 
+from morok.machine.machine import Machine
 from morok.optimize.contraction import Contraction
 from morok.optimize.facts import Access, trips, value_bytes
 from morok.optimize.heuristics.builder import Builder
@@ -20,6 +21,7 @@ LONG = 1.6  # a panel, in sizes of the first cache: shorter ones come from the s
 FOR_PANEL = 5 / 8  # of the first cache
 FOR_ROWS = 1 / 4  # of the second cache, and as much for totals
 PACKED = 0.5  # packing the rows again takes as long as multiplying them by half a panel, or the reverse
+WORTH_TOTALS = 0.1  # of the time of a product: less is not worth totals in memory
 WASTE = 1.1  # outputs that are computed for nothing cost more than panels that each thread packs
 
 
@@ -32,7 +34,7 @@ def tile_k_blocks(
     shares: int,
 ) -> bool:
     """Cuts the tile in blocks of steps; False, and nothing done, where all steps are few enough."""
-    machine, (height, width), (i, j) = builder.machine, shape, axes
+    machine, (height, width) = builder.machine, shape
     nbytes = value_bytes(product.reduce)
     first, *others = steps_of(product.reduce)
     inside = math.prod(map(trips, others))
@@ -54,6 +56,77 @@ def tile_k_blocks(
     stretch = fitting(
         own_panels, int(machine.l2_bytes * FOR_ROWS) // (block * height * width * nbytes), PACKED
     )
+    return _cut(builder, product, shape, packed, axes, shares, (stretch, block, amount), by_rows, False)
+
+
+def tile_far_blocks(
+    builder: Builder,
+    product: Contraction,
+    shape: tuple[int, int],
+    packed: tuple[Access, Access],
+    axes: tuple[int, int],
+    shares: int,
+    stretch: int,
+) -> bool:
+    """Cuts the tile in blocks of steps where panels come from behind the second cache too often otherwise.
+
+    So many rows stay in half of the second cache, and each panel comes once for all of them. Rows of fewer
+    steps are more rows, but totals come and go once for each block of steps. The panels of a stretch are
+    packed for all blocks before.
+    """
+    machine, height = builder.machine, shape[0]
+    nbytes = value_bytes(product.reduce)
+    first, *others = steps_of(product.reduce)
+    inside = math.prod(map(trips, others))
+    count = trips(first)
+    held = machine.l2_bytes // 2 // nbytes
+
+    def far(amount: int) -> float:
+        """Elements from behind the second cache for a step of an output."""
+        steps = amount * inside
+        totals = 0.0 if amount == count else 2 / steps + 2 / (count * inside)
+        return 1 / min(trips(product.i), max(height, held // steps // height * height)) + totals
+
+    most = min(count, held // (height * inside)) if machine.rates.far_byte else 0
+    amount = min((count, *(n for n in range(1, most + 1) if count % n == 0)), key=far)
+    step = step_cycles(machine, nbytes)
+    saved = (far(count) - far(amount)) * nbytes * machine.rates.far_byte
+    if amount == count or saved < WORTH_TOTALS * step:
+        return False
+    by_rows = shares > 1 and trips(product.i) > 2 * trips(product.j)
+    tiles = -(-trips(product.i) // height)
+    own = -(-tiles // shares) if by_rows else tiles
+    block = fitting(own, max(1, held // (amount * inside * height)), panel_tiles(machine, height, nbytes))
+    cut = stretch, block, amount
+    return _cut(builder, product, shape, packed, axes, shares, cut, by_rows, block < own)
+
+
+def step_cycles(machine: Machine, nbytes: int) -> float:
+    """Cycles of one step of one output."""
+    return machine.rates.issue * nbytes / machine.vector_bytes
+
+
+def panel_tiles(machine: Machine, height: int, nbytes: int) -> float:
+    """What a panel costs that comes from behind the second cache, in tiles of rows that pass over it."""
+    return max(0.01, machine.rates.far_byte * nbytes / (height * step_cycles(machine, nbytes)))
+
+
+def _cut(
+    builder: Builder,
+    product: Contraction,
+    shape: tuple[int, int],
+    packed: tuple[Access, Access],
+    axes: tuple[int, int],
+    shares: int,
+    blocks: tuple[int, int, int],
+    by_rows: bool,
+    ahead: bool,
+) -> bool:
+    """Blocks of so many panels, tiles of rows and steps; `ahead`: the panels are packed for all steps before
+    the rows pass, and not for each block of them."""
+    machine, (height, width), (i, j) = builder.machine, shape, axes
+    stretch, block, amount = blocks
+    first = steps_of(product.reduce)[0]
     before = builder.loops
     if trips(product.j) % (stretch * width):
         builder.do("PADTO", j, stretch * width)
@@ -72,8 +145,8 @@ def tile_k_blocks(
         inner_i = number
         if inner_j == j and j < i and builder.do("SWAP", j, i):
             i, j, inner_j = j, i, i
-    row = builder.loops.next_number() + 1
-    column = row + 1
+    cut = builder.loops.next_number()
+    row, column = cut + 1, cut + 2
     if not builder.do("SPLIT_K", int(first.arg[0]), amount, (inner_i, inner_j)):
         builder.loops = before
         return False
@@ -87,7 +160,8 @@ def tile_k_blocks(
         return False
     steps = [int(k.arg[0]) for k in steps_of(product.reduce)]
     around = [row] if row in builder.loops.by_number and row != row_axis else []
-    pack(builder, packed[0], steps, lane_axis)
+    panels = [cut, column] if ahead and column in builder.loops.by_number and column != lane_axis else []
+    pack(builder, packed[0], [*panels, *steps], lane_axis)
     pack(builder, packed[1], [*around, *steps], row_axis)
     join_steps(builder, steps)
     lanes = machine.lanes(product.reduce.dtype)

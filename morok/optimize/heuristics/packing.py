@@ -65,12 +65,24 @@ def pack(builder: Builder, read: Access, steps: list[int], lane_axis: int) -> No
             now[free[0]], now[bound[-1]] = bound[-1], free[0]
     where = access(node)
     lanes = builder.machine.lanes(node.dtype)
+    if builder.machine.packs_in_order and where.step(columns) == 1:
+        _walk_rows(
+            builder, [(first + n, where.step(loops.by_number[k])) for n, k in enumerate(axes)], trips(columns)
+        )
     builder.do("UPCAST", first + len(axes))
     along = [first + n for n, k in enumerate(axes) if where.step(loops.by_number[k]) == 1]
     if along and lanes > 1 and where.step(columns) != 1:
         turned = lanes  # whole vectors are read and turned, or shorter ones where rows end before
         while turned > 1 and not builder.do("UPCAST", now[along[0]], turned):
             turned //= 2
+
+
+def _walk_rows(builder: Builder, copied: list[tuple[int, int | None]], width: int) -> None:
+    """Fills panels that lie side by side in memory together, so that it is walked along their rows."""
+    panel = next((number for number, step in copied if step == width), None)
+    last = copied[-1][0]
+    if panel is not None and panel != last:
+        builder.do("SWAP", panel, last)
 
 
 def _is_read(node: UOp, buffer: int) -> bool:

@@ -26,7 +26,7 @@ from morok.optimize.actions.pack import packed_value
 from morok.optimize.contraction import FEWEST_STEPS, Contraction, contraction_of
 from morok.optimize.facts import Access, access, functions, output_loops, store_of, trips, value_bytes, weight
 from morok.optimize.heuristics.builder import Builder
-from morok.optimize.heuristics.k_blocks import tile_k_blocks
+from morok.optimize.heuristics.k_blocks import panel_tiles, tile_far_blocks, tile_k_blocks
 from morok.optimize.heuristics.packing import fitting, follows, join_steps, pack, steps_of
 from morok.optimize.heuristics.sharing import (
     PRODUCT,
@@ -58,9 +58,10 @@ def tile_shape(
     Elements along the rows are loaded one by one and spread; or, where they lie side by side and instructions
     take one lane of a vector, in whole vectors.
 
-    Accumulators take three quarters of the registers; the rest is for what is being loaded. A vector that is
-    loaded weighs three elements that are spread. Columns beyond the last whole tile are whole vectors of a
-    second nest, or guarded ones of the first; rows beyond the last whole tile are computed for nothing.
+    Accumulators take three quarters of the registers; the rest is for what is being loaded. What a vector
+    that is loaded weighs in elements that are spread, the machine knows. Columns beyond the last whole tile
+    are whole vectors of a second nest, or guarded ones of the first; rows beyond the last whole tile are
+    computed for nothing.
     `sums` is the most accumulators, if there shall be fewer.
     """
     best, shape = 0.0, (1, lanes)
@@ -72,7 +73,8 @@ def tile_shape(
                 continue
             if not spread and height % lanes:
                 continue
-            reuse = height * vectors / ((height if spread else 3 * height // lanes) + 3 * vectors)
+            one = machine.rates.vector_load
+            reuse = height * vectors / ((height if spread else one * height / lanes) + one * vectors)
             unit = width if machine.masked_memory or columns < width else lanes
             filled = columns / (-(-columns // unit) * unit) * rows / (-(-rows // height) * height)
             score = reuse * filled * (1.0 if columns % width == 0 else 0.97)
@@ -242,10 +244,15 @@ def _tile_blocks(
         pieces = shares * -(-pieces // shares)
     stretch = -(-panels // min(panels, pieces))
     own = -(-tiles // shares) if by_rows else tiles
-    block = fitting(own, machine.l2_bytes // 2 // (height * step_bytes))
+    again = panel_tiles(machine, height, value_bytes(product.reduce))
+    block = fitting(own, machine.l2_bytes // 2 // (height * step_bytes), again)
     if size(product.i) is None:
         block = 1  # no more than a tile is computed for nothing
-    if apart and tile_k_blocks(builder, product, shape, (panel, rows), (i, j), shares):
+    packed = panel, rows
+    if apart and tile_k_blocks(builder, product, shape, packed, (i, j), shares):
+        return True
+    known = size(product.i) is not None and size(product.j) is not None
+    if known and tile_far_blocks(builder, product, shape, packed, (i, j), shares, stretch):
         return True
     if block == own:  # all rows stay in the cache: panels need not be packed before others are used
         stretch = min(stretch, max(1, machine.ahead_of_use // (width * step_bytes)))
