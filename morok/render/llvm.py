@@ -18,7 +18,7 @@ from morok.dtype import AddrSpace, DType, PtrDType
 from morok.errors import CompileError
 from morok.ir.bounds import bounds
 from morok.ir.node import UOp
-from morok.ir.ops import AxisKind, Ops
+from morok.ir.ops import PACKED, AxisKind, Ops
 from morok.ir.provenance import place
 from morok.render.llvm_arithmetic import arithmetic_text
 from morok.render.llvm_list import Slot, is_splat, memory_of, register_of
@@ -76,7 +76,7 @@ class _Kernel(Writer):
         elif op is Ops.RANGE:
             self.open_loop(position, node)
         elif op is Ops.END:
-            self.close_loop()
+            self.close_loop(node)
         elif op is Ops.AFTER:
             if node.src[0] in self.names:
                 self.names[node] = self.names[node.src[0]]
@@ -242,6 +242,13 @@ class _Kernel(Writer):
             self.put(f"store {t} {self.name_of(value)}, ptr {pointer}, align {dtype.scalar.itemsize}")
             return
         mask = self.mask(gate, dtype.lanes)
+        if node.arg == PACKED:
+            intrinsic = f"llvm.masked.compressstore.{suffix(dtype)}"
+            self.declared[f"declare void @{intrinsic}({t}, ptr, <{dtype.lanes} x i1>)"] = None
+            self.put(
+                f"call void @{intrinsic}({t} {self.name_of(value)}, ptr {pointer}, <{dtype.lanes} x i1> {mask})"
+            )
+            return
         intrinsic = f"llvm.masked.store.{suffix(dtype)}.p0"
         self.declared[f"declare void @{intrinsic}({t}, ptr, i32, <{dtype.lanes} x i1>)"] = None
         self.put(
@@ -353,7 +360,7 @@ class _Kernel(Writer):
             self.values[slot] = (name, dtype)
         self.loops.append(loop)
 
-    def close_loop(self) -> None:
+    def close_loop(self, node: UOp) -> None:
         loop = self.loops.pop()
         t = type_name(loop.node.dtype)
         latch = self.block
@@ -363,6 +370,8 @@ class _Kernel(Writer):
             self.put(f"{name}.next = getelementptr {self.element(pointer)}, ptr {name}, i64 {pointer.step}")
         self.put(f"{loop.counter}.next = add nuw nsw {t} {loop.counter}, 1")
         again = self.let(f"icmp slt {t} {loop.counter}.next, {loop.end}")
+        if len(node.src) > 2:  # unless this was the last turn
+            again = self.let(f"and i1 {again}, {self.name_of(node.src[2])}")
         self.put(f"br i1 {again}, label %{loop.head}, label %{loop.exit}")
         self.lines[loop.line] = self.lines[loop.line].replace("%LATCH", f"%{latch}")
         ends = []

@@ -60,11 +60,11 @@ def _merged(first: int, size: int, step: int) -> Iterator[tuple[int, int]]:
         yield i, i + step
 
 
-def _ordered(first: int, size: int) -> Iterator[tuple[int, int]]:
+def ordered(size: int, first: int = 0) -> Iterator[tuple[int, int]]:
     """The pairs that sort so many, a power of two."""
     if size > 1:
-        yield from _ordered(first, size // 2)
-        yield from _ordered(first + size // 2, size // 2)
+        yield from ordered(size // 2, first)
+        yield from ordered(size // 2, first + size // 2)
         yield from _merged(first, size, 1)
 
 
@@ -85,7 +85,7 @@ def effort(count: int, held: int) -> tuple[int, int]:
     def of(pairs: list[tuple[int, int]]) -> int:
         return whole * len(pairs) + sum(j < rest for _, j in pairs)
 
-    compared, moved = of(list(_ordered(0, held))), count
+    compared, moved = of(list(ordered(held))), count
     last = of(list(_cleaned(held)))
     run = held
     while run < count:
@@ -145,7 +145,7 @@ class _Tile:
 
         def everywhere(cleans: bool) -> None:
             def pairs() -> Iterator[tuple[int, int]]:
-                return _cleaned(held) if cleans else _ordered(0, held)
+                return _cleaned(held) if cleans else ordered(held)
 
             if whole:
                 with code.loop(whole) as block:
