@@ -19,9 +19,9 @@ from typing import final
 
 from morok import dtype as dt
 from morok.codegen.written import Code, Memory, Value, writes
-from morok.ir.ops import AxisKind
 from morok.machine.machine import Machine
 from morok.tensor.arrays.written_keys import Form, What
+from morok.tensor.arrays.written_order import shared_loop
 from morok.tensor.arrays.written_registers import in_order
 
 HELD = 16  # vectors that are sorted in registers: half of them
@@ -43,7 +43,7 @@ def held_elements(machine: Machine, form: Form) -> int:
 
 
 @final
-class _Sorter:
+class Sorter:
     """Parts of a memory of keys, which becomes one of elements."""
 
     def __init__(self, code: Code, machine: Machine, form: Form, out: Memory, count: int) -> None:
@@ -65,6 +65,11 @@ class _Sorter:
     def some_keys(self, at: Value, mask: Value) -> Value:
         bits = self.form.wide.max  # behind everything else
         return self.out.load_some(at, mask, bits).cast(self.form.wide)
+
+    def key_at(self, source: Memory, at: Value, mask: Value | None, is_key: bool = False) -> Value:
+        """The keys of a vector of elements; those that the mask leaves out are of 1."""
+        bits = source.load(at, self.lanes) if mask is None else source.load_some(at, mask, 1)
+        return bits.cast(self.form.wide) if is_key else self.form.key_of(bits)
 
     def mask(self, left: Value) -> Value:
         """The lanes of which so many elements are there."""
@@ -89,13 +94,7 @@ class _Sorter:
         code, form = self.code, self.form
 
         def use(places: list[Value], mask: Value | None) -> None:
-            found = []
-            for at in places:
-                if mask is None:
-                    bits = source.load(start + at, self.lanes)
-                else:
-                    bits = source.load_some(start + at, mask, 1)
-                found.append(bits.cast(form.wide) if are_keys else form.key_of(bits))
+            found = [self.key_at(source, start + at, mask, are_keys) for at in places]
             for at, key in zip(places, found, strict=True):
                 bits = key.cast(form.memory)
                 if mask is None:
@@ -247,7 +246,12 @@ class _Sorter:
     # --- what keys have lost
 
     def mend(self, given: Memory, row: tuple[Value, int], start: Value, size: Value) -> None:
-        """Zeros and NaN of a sorted part, from their row."""
+        """Zeros and NaN of a sorted part, from their row, if it has such as keys have lost."""
+        if self.form.is_float:
+            with self.code.given((self.nans.get() + self.zeros.get()) > 0):
+                self._mend(given, row, start, size)
+
+    def _mend(self, given: Memory, row: tuple[Value, int], start: Value, size: Value) -> None:
         code, form = self.code, self.form
         first, count = row
         most = (1 << (8 * form.memory.itemsize - 1)) - 1
@@ -280,14 +284,12 @@ class _Sorter:
         """Where in a sorted part keys begin that are no smaller."""
         code = self.code
         low, left = code.register(start), code.register(size)
-        with code.loop(64):
+        with code.given(size > 0), code.loop(_EVER, again=lambda: left.get() > 0):
             half = left.get() >> 1
-            with code.given(left.get() > 0):
-                at = low.get() + half
-                smaller = self.form.key_of(self.out.load(at)) < key
-                rest = left.get() - half - 1
-                low.set(smaller.where(at + 1, low.get()))
-                left.set(smaller.where(rest, half))
+            at = low.get() + half
+            smaller = self.form.key_of(self.out.load(at)) < key
+            low.set(smaller.where(at + 1, low.get()))
+            left.set(smaller.where(left.get() - half - 1, half))
         return low.get()
 
 
@@ -305,20 +307,14 @@ def median_of(held: list[Value]) -> Value:
     return held[0]
 
 
-def _shared(machine: Machine, turns: int) -> AxisKind:
-    return AxisKind.THREAD if machine.threads and turns > 1 else AxisKind.LOOP
-
-
 @writes
 def quick_rows(code: Code, machine: Machine, what: What, rows: int, count: int) -> None:
     """Rows in order, each by one thread."""
     form = Form(what)
     out, given = (code.memory(form.memory, rows * count) for _ in range(2))
-    with code.loop(rows, _shared(machine, rows)) as row:
-        sorter = _Sorter(code, machine, form, out, count)
+    with code.loop(rows, shared_loop(machine, rows)) as row:
+        sorter = Sorter(code, machine, form, out, count)
         start, size = row * count, code.value(count, dt.int64)
         sorter.fetch(given, start, start, size, False)
         sorter.sort(start, size)
-        if form.is_float:
-            with code.given((sorter.nans.get() + sorter.zeros.get()) > 0):
-                sorter.mend(given, (start, count), start, size)
+        sorter.mend(given, (start, count), start, size)

@@ -14,7 +14,8 @@ from morok.ir.ops import Ops
 from morok.machine.machine import Machine
 from morok.tensor.arrays.written_keys import Form, values_of
 from morok.tensor.arrays.written_network import effort, sort_lanes
-from morok.tensor.arrays.written_order import count_digits, put_digits, shifts_of, way_to_sort
+from morok.tensor.arrays.written_order import count_digits, put_digits, shifts_of
+from morok.tensor.arrays.written_ways import way_to_sort
 from morok.tensor.creation.written import made_by
 
 RNG = np.random.default_rng(0)
