@@ -174,7 +174,9 @@ class Value:
 
     def held(self) -> Value:
         """In how many lanes a condition holds."""
-        bits = _BITS[self.dtype.lanes]
+        bits = _BITS.get(self.dtype.lanes)
+        if bits is None:
+            return self.cast(dt.int64).total()
         found = self.code.put(make(Ops.BITCAST, bits, (self.node,)))
         return self.code.put(make(Ops.POPCOUNT, bits, (found.node,))).cast(dt.int64)
 

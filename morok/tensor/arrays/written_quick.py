@@ -51,10 +51,6 @@ class Sorter:
         self.lanes = machine.lanes(form.wide)
         self.counting = code.counting(self.lanes, form.wide)
         self.fair = 2 * count.bit_length()  # turns after which pivots are middles
-        depth = self.fair + 8 * form.wide.itemsize + 4
-        self.starts, self.sizes, self.turns = (code.local(dt.int64, depth) for _ in range(3))
-        self.lows, self.highs = (code.local(form.wide, depth) for _ in range(2))
-        self.top = code.register(0)
         self.nans, self.zeros = code.register(0), code.register(0)
 
     # --- vectors of keys
@@ -134,6 +130,10 @@ class Sorter:
 
     def sort(self, start: Value, size: Value) -> None:
         code, wide = self.code, self.form.wide
+        depth = self.fair + 8 * wide.itemsize + 4
+        self.starts, self.sizes, self.turns = (code.local(dt.int64, depth) for _ in range(3))
+        self.lows, self.highs = (code.local(wide, depth) for _ in range(2))
+        self.top = code.register(0)
         ends = code.value(wide.min, wide), code.value(wide.max, wide)
         self.push(start, size, *ends, code.value(0, dt.int64))
         with code.loop(_EVER, again=lambda: self.top.get() > 0):
