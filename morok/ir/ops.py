@@ -159,7 +159,9 @@ class Ops:
     INDEX = _row(_MEM, _N, "INDEX(pointer, *indices[, gate]): an element; a boolean last source guards it")
     LOAD = _row(_MEM, _N, "LOAD(index[, otherwise]): reads memory; `otherwise` where the gate is false")
     STORE = _row(
-        _MEM, _N, "STORE(index, value): writes memory where the gate is true; PACKED: these lanes side by side"
+        _MEM,
+        _N,
+        "STORE(index, value): writes memory where the gate is true; PACKED: these lanes side by side",
     )
     ASSIGN = _row(_MEM, _N, "ASSIGN(target, value): the target, a view of a PLACE, overwritten")
     PLACE = _row(_MEM, 1, "PLACE(state): where the memory of a state lies, to be written and never read")

@@ -140,15 +140,15 @@ def _in_order(x: T, what: What, bits: int, first: int) -> T:
 
 
 def _split(x: T, what: What, blocks: int) -> T:
-    rows, count = concrete_shape(x.shape)
+    rows, count = shape = concrete_shape(x.shape)
     found: T
     if not blocks:
-        found = made_by(quick_rows, (what, rows, count), x.shape, x.dtype, x)
+        found = made_by(quick_rows, (what, rows, count), shape, x.dtype, x)
         return found
     key = (what, rows, count, blocks)
     held = made_by(count_parts, key, (rows, blocks, PARTS), count_type(count), x)
-    keys = made_by(put_parts, key, x.shape, x.dtype, x, held)
-    found = made_by(sort_parts, key, x.shape, x.dtype, keys, x, held)
+    keys = made_by(put_parts, key, shape, x.dtype, x, held)
+    found = made_by(sort_parts, key, shape, x.dtype, keys, x, held)
     return found
 
 

@@ -1,4 +1,4 @@
-"""Long rows that all threads sort at once: cut into a few parts by splitters from a sample, then part by part.
+"""Long rows that all threads sort at once: cut into a few parts by splitters from a sample, and these.
 
 Blocks of a row say how many of their elements belong to each part, which tells where the ones of each block
 go. What lies in the parts are keys; each is sorted by one thread (`written_quick.py`).

@@ -87,7 +87,7 @@ class Sorter:
 
     def fetch(self, source: Memory, start: Value, to: Value, size: Value, are_keys: bool) -> None:
         """Elements, or their keys, into the memory; remembers whether there are such as keys have lost."""
-        code, form = self.code, self.form
+        form = self.form
 
         def use(places: list[Value], mask: Value | None) -> None:
             found = [self.key_at(source, start + at, mask, are_keys) for at in places]
@@ -134,8 +134,8 @@ class Sorter:
         self.starts, self.sizes, self.turns = (code.local(dt.int64, depth) for _ in range(3))
         self.lows, self.highs = (code.local(wide, depth) for _ in range(2))
         self.top = code.register(0)
-        ends = code.value(wide.min, wide), code.value(wide.max, wide)
-        self.push(start, size, *ends, code.value(0, dt.int64))
+        ends = [code.value(wide.min, wide), code.value(wide.max, wide)]
+        self.push([start, size, *ends], code.value(0, dt.int64))
         with code.loop(_EVER, again=lambda: self.top.get() > 0):
             at = self.top.get() - 1
             self.top.set(at)
@@ -155,10 +155,11 @@ class Sorter:
                     self.leaf(start, size, vectors)
                 vectors = fewer
 
-    def push(self, start: Value, size: Value, low: Value, high: Value, turn: Value) -> None:
+    def push(self, part: list[Value], turn: Value) -> None:
+        """A part to be sorted: where it begins, how long it is, and the ends of its keys."""
         at = self.top.get()
         each = (self.starts, self.sizes, self.lows, self.highs, self.turns)
-        for memory, value in zip(each, (start, size, low, high, turn), strict=True):
+        for memory, value in zip(each, (*part, turn), strict=True):
             memory.store(at, value)
         self.top.set(at + 1)
 
@@ -186,9 +187,11 @@ class Sorter:
         front = (start, below, low, pivot - 1)
         back = (start + below, size - below, pivot, high)
         is_long = below + below > size
-        for first in (True, False):  # the longer one waits
-            chosen = [is_long.where(*((a, b) if first else (b, a))) for a, b in zip(front, back, strict=True)]
-            self.push(*chosen, turn + 1)
+        pairs = list(zip(front, back, strict=True))
+        longer = [is_long.where(a, b) for a, b in pairs]
+        shorter = [is_long.where(b, a) for a, b in pairs]
+        self.push(longer, turn + 1)
+        self.push(shorter, turn + 1)  # comes next
 
     def sample(self, start: Value, size: Value) -> Value:
         """The middle one of some elements."""

@@ -1,8 +1,8 @@
 """A few hundred elements in order in the registers of a processor: vectors are merged by networks.
 
-As many vectors as lanes are sorted lane by lane and turned, so that each holds a run; fewer are sorted each by
-itself. Runs of vectors are merged with their mirror images, at distances that are halved: first among vectors,
-then among the lanes of each.
+As many vectors as lanes are sorted lane by lane and turned, so that each holds a run; fewer are sorted each
+by itself. Runs of vectors are merged with their mirror images, at distances that are halved: first among
+vectors, then among the lanes of each.
 """
 
 from __future__ import annotations

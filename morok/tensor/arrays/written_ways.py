@@ -14,6 +14,20 @@ from morok.tensor.arrays.written_order import best_digit, blocks_of
 from morok.tensor.arrays.written_quick import PARTS, can_split, held_elements
 
 _SUM = 0.1  # of an element: one more block of a table that is summed up
+_CYCLES = 8.0  # of an element that is counted and put in its place
+_COMPARED = 1.0  # cycles of a comparison of two vectors
+_WORDS = 3.0  # times as many of words of 64 bits
+_PAIRS = 6.0  # and of pairs of them
+_FAR = 2.0  # cycles of a vector that comes from the second cache and goes back there; from the first half
+_MOVED = 3.0  # cycles of an element that goes to its lane and comes back
+_PART = 250.0  # cycles of a part, however short
+_REGISTERS = 6.0  # of an element of four bytes that is sorted in registers of 64 bytes
+_HALVED = 1.1  # and of one that goes to one side of a pivot
+_CUT = 10.0  # and of one that goes to one of the parts of a row
+_FULL = 0.7  # of the registers' elements: what parts have in the end
+_LONG = 2  # times as many elements as the registers hold, in each part of a row
+_LOST = 3.0  # of a float in lanes: rows with NaN or -0 are walked twice more, an element at a time
+_TEXT = 100_000.0  # what half a second of compiling is to each of some ten thousand calls
 
 
 @final
@@ -53,6 +67,11 @@ def way_to_sort(machine: Machine, rows: int, count: int, what: What, bits: int) 
         time = turns * (time + count * lanes * form.width * _MOVED)
         found.append((time / _CYCLES + wake, Way(0, 0)))
     if can_split(machine, form):
+        if form.is_float:
+            found = [
+                (time + (not way.digit) * _LOST * rows * count / _CYCLES / threads, way)
+                for time, way in found
+            ]
         found += _ways_to_split(machine, form, rows, count)
     return min(found, key=lambda pair: pair[0])[1]
 
@@ -61,7 +80,7 @@ def _ways_to_split(machine: Machine, form: Form, rows: int, count: int) -> list[
     """With elements that a vector puts side by side: each row by one thread, or cut into parts first."""
     threads = machine.cores if machine.threads else 1
     size = form.memory.itemsize / 4 * 64 / machine.vector_bytes
-    wake = machine.rates.wake / _CYCLES
+    wake = (machine.rates.wake + _TEXT) / _CYCLES
 
     def time(elements: float) -> float:
         halved = max(0.0, math.log2(elements / (_FULL * held_elements(machine, form))))
@@ -71,21 +90,5 @@ def _ways_to_split(machine: Machine, form: Form, rows: int, count: int) -> list[
     if count >= _LONG * PARTS * held_elements(machine, form):
         cut = rows * count * size * _CUT / _CYCLES / threads
         each = -(-rows * PARTS // threads) * time(count / PARTS)
-        found.append((cut + each + 3 * wake, Way(blocks_of(machine, rows), 0, True)))
+        found.append((cut + each + 2 * wake, Way(blocks_of(machine, rows), 0, True)))
     return found
-
-
-_CYCLES = 8.0  # of an element that is counted and put in its place
-_COMPARED = 1.0  # cycles of a comparison of two vectors
-_WORDS = 3.0  # times as many of words of 64 bits
-_PAIRS = 6.0  # and of pairs of them
-_FAR = 2.0  # cycles of a vector that comes from the second cache and goes back there; from the first half
-_MOVED = 3.0  # cycles of an element that goes to its lane and comes back
-
-
-_PART = 250.0  # cycles of a part, however short
-_REGISTERS = 6.0  # of an element of four bytes that is sorted in registers of 64 bytes
-_HALVED = 1.1  # and of one that goes to one side of a pivot
-_CUT = 10.0  # and of one that goes to one of the parts of a row
-_FULL = 0.7  # of the registers' elements: what parts have in the end
-_LONG = 2  # times as many elements as the registers hold, in each part of a row
