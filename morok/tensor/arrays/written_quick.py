@@ -248,13 +248,13 @@ class Sorter:
 
     # --- what keys have lost
 
-    def mend(self, given: Memory, row: tuple[Value, int], start: Value, size: Value) -> None:
+    def mend(self, given: Memory, row: tuple[Value, int | Value], start: Value, size: Value) -> None:
         """Zeros and NaN of a sorted part, from their row, if it has such as keys have lost."""
         if self.form.is_float:
             with self.code.given((self.nans.get() + self.zeros.get()) > 0):
                 self._mend(given, row, start, size)
 
-    def _mend(self, given: Memory, row: tuple[Value, int], start: Value, size: Value) -> None:
+    def _mend(self, given: Memory, row: tuple[Value, int | Value], start: Value, size: Value) -> None:
         code, form = self.code, self.form
         first, count = row
         most = (1 << (8 * form.memory.itemsize - 1)) - 1
