@@ -38,8 +38,7 @@ from morok.tensor.arrays.written_order import (
     shifts_of,
     sort_rows,
 )
-from morok.tensor.arrays.written_parts import count_parts, put_parts, sort_parts
-from morok.tensor.arrays.written_quick import PARTS, quick_rows
+from morok.tensor.arrays.written_quick import PARTS, count_parts, put_parts, quick_rows, sort_parts
 from morok.tensor.arrays.written_search import places_of
 from morok.tensor.arrays.written_ways import way_to_sort
 from morok.tensor.core import expand_to, iota

@@ -13,8 +13,7 @@ from morok.codegen.written import WRITERS, Code, writes
 from morok.machine.machine import Machine
 from morok.tensor.arrays.written_keys import Form, What, values_of
 from morok.tensor.arrays.written_order import count_type
-from morok.tensor.arrays.written_parts import count_parts, put_parts, sort_parts
-from morok.tensor.arrays.written_quick import PARTS, Sorter, quick_rows
+from morok.tensor.arrays.written_quick import PARTS, Sorter, count_parts, put_parts, quick_rows, sort_parts
 from morok.tensor.arrays.written_ways import way_to_sort
 from morok.tensor.creation.written import made_by
 from tests.tensor.arrays.test_written_order import in_order, same_bits
