@@ -20,7 +20,7 @@ from typing import Any, final
 from morok import dtype as dt
 from morok.dtype import AddrSpace, DType, PtrDType
 from morok.ir.node import UOp, const, make
-from morok.ir.ops import AxisKind, Op, Ops
+from morok.ir.ops import PACKED, AxisKind, Op, Ops
 from morok.machine.machine import Machine
 
 
@@ -172,12 +172,31 @@ class Value:
             return self
         return self.code.put(make(Ops.VREDUCE, dt.bool_, (self.node,), Ops.OR))
 
+    def held(self) -> Value:
+        """In how many lanes a condition holds."""
+        bits = _BITS.get(self.dtype.lanes)
+        if bits is None:
+            return self.cast(dt.int64).total()
+        found = self.code.put(make(Ops.BITCAST, bits, (self.node,)))
+        return self.code.put(make(Ops.POPCOUNT, bits, (found.node,))).cast(dt.int64)
+
+    def chosen(self, lanes: tuple[int, ...], other: Value | None = None) -> Value:
+        """A vector of some lanes of this one, and of another behind it."""
+        both = self.node
+        if other is not None:
+            wide = self.dtype.scalar.vec(self.dtype.lanes + other.dtype.lanes)
+            both = self.code.put(make(Ops.CAT, wide, (self.node, other.node))).node
+        return self.code.put(make(Ops.GEP, self.dtype.scalar.vec(len(lanes)), (both,), lanes))
+
     def total(self) -> Value:
         """The sum of all lanes, in a tree."""
         found = [self.lane(i) for i in range(self.dtype.lanes)]
         while len(found) > 1:
             found = [x + y for x, y in zip(found[::2], found[1::2], strict=True)]
         return found[0]
+
+
+_BITS = {8: dt.uint8, 16: dt.uint16, 32: dt.uint32, 64: dt.uint64}  # that are a condition per lane
 
 
 def _is(value: Any, number: int) -> bool:
@@ -200,13 +219,14 @@ class Memory:
         assert isinstance(pointer, PtrDType)
         return pointer.elem
 
-    def _address(self, place: Any) -> UOp:
+    def _address(self, place: Any, mask: Value | None = None) -> UOp:
         # A serial number tells this access from an earlier one of the same place: stores may be between.
         code, pointer = self.code, self.pointer
         code.serial += 1
         late = code.put(make(Ops.AFTER, pointer.dtype, (pointer, const(dt.int64, code.serial)))).node
         where = code.value(place, dt.int64).node
-        return code.put(make(Ops.INDEX, pointer.dtype, (late, where))).node
+        given = () if mask is None else (mask.node,)
+        return code.put(make(Ops.INDEX, pointer.dtype, (late, where, *given))).node
 
     def load(self, place: Any, lanes: int = 1) -> Value:
         pointer = self.pointer.dtype
@@ -219,6 +239,20 @@ class Memory:
         assert isinstance(pointer, PtrDType)
         what = self.code.value(value, pointer.elem)
         self.code.put(make(Ops.STORE, dt.void, (self._address(place), what.node)))
+
+    def load_some(self, place: Any, mask: Value, other: Any) -> Value:
+        """A vector; where the mask does not hold nothing is read, and the lane is another number."""
+        dtype = self.dtype.vec(mask.dtype.lanes)
+        address = self._address(place, mask)
+        return self.code.put(make(Ops.LOAD, dtype, (address, const(dtype, other))))
+
+    def store_some(self, place: Any, value: Value, mask: Value) -> None:
+        """The lanes for which the mask holds, each in its place."""
+        self.code.put(make(Ops.STORE, dt.void, (self._address(place, mask), value.node)))
+
+    def pack(self, place: Any, value: Value, mask: Value) -> None:
+        """These lanes one after the other."""
+        self.code.put(make(Ops.STORE, dt.void, (self._address(place, mask), value.node), PACKED))
 
 
 @final
@@ -311,17 +345,25 @@ class Code:
 
     # --- control
 
+    def counting(self, lanes: int, dtype: DType) -> Value:
+        """0, 1, 2, … in the lanes of a vector."""
+        return Value(self, make(Ops.VCONST, dtype.vec(lanes), (), tuple(range(lanes))))
+
     @contextmanager
-    def loop(self, count: Any, kind: AxisKind = AxisKind.LOOP) -> Iterator[Value]:
-        """Turns 0 … count - 1, one after the other; those of a shared loop (THREAD) in any order."""
+    def loop(
+        self, count: Any, kind: AxisKind = AxisKind.LOOP, again: Callable[[], Value] | None = None
+    ) -> Iterator[Value]:
+        """Turns 0 … count - 1, one after the other; those of a shared loop (THREAD) in any order. `again`
+        says behind each turn whether there is another one."""
         self.serial += 1
         end = self.value(count, dt.int64)
         node = make(Ops.RANGE, dt.int64, (end.node,), (self.serial, kind))
         self._list.append(node)
         self._scopes.append({node})
         yield Value(self, node)
+        more = () if again is None else (again().node,)
         self._scopes.pop()
-        self._list.append(make(Ops.END, dt.void, (node, node)))
+        self._list.append(make(Ops.END, dt.void, (node, node, *more)))
 
     @contextmanager
     def phases(self, count: int, workers: int) -> Iterator[tuple[Value, Value]]:

@@ -158,7 +158,11 @@ class Ops:
     # memory
     INDEX = _row(_MEM, _N, "INDEX(pointer, *indices[, gate]): an element; a boolean last source guards it")
     LOAD = _row(_MEM, _N, "LOAD(index[, otherwise]): reads memory; `otherwise` where the gate is false")
-    STORE = _row(_MEM, _N, "STORE(index, value): writes memory where the gate is true")
+    STORE = _row(
+        _MEM,
+        _N,
+        "STORE(index, value): writes memory where the gate is true; PACKED: these lanes side by side",
+    )
     ASSIGN = _row(_MEM, _N, "ASSIGN(target, value): the target, a view of a PLACE, overwritten")
     PLACE = _row(_MEM, 1, "PLACE(state): where the memory of a state lies, to be written and never read")
     SCATTER = _row(
@@ -283,6 +287,8 @@ class Ops:
     KERNEL = _row(_S, 1, "KERNEL(write): the kernel number `arg[1]` of a schedule, which readers wait for")
     LINEAR = _row(_S, _N, "the list of instructions")
 
+
+PACKED = ("packed",)  # the `arg` of a STORE of the lanes that a gate lets through, one after the other
 
 ALL_OPS: tuple[Op, ...] = tuple(_TABLE.values())
 ALU: frozenset[Op] = frozenset(op for op in ALL_OPS if op.is_alu)

@@ -52,6 +52,7 @@ class Machine:
     scalar_alu: bool = False  # arithmetic is on single elements, whatever an access moves: a thread is a lane
     registers: int = 32  # that hold values: vectors, or elements of one thread
     masked_memory: bool = False  # vector loads and stores take a mask per lane at full speed
+    packed_stores: bool = False  # and a store can put the lanes that a mask lets through side by side
     aligned_memory: bool = False  # an access must lie at a multiple of its own size
     predicated_stores: bool = False  # a scalar store takes a condition
     lane_operands: bool = False  # an instruction may multiply by one lane of a vector

@@ -18,7 +18,7 @@ from morok.dtype import AddrSpace, DType, PtrDType
 from morok.errors import CompileError
 from morok.ir.bounds import bounds
 from morok.ir.node import UOp
-from morok.ir.ops import AxisKind, Ops
+from morok.ir.ops import PACKED, AxisKind, Ops
 from morok.ir.provenance import place
 from morok.render.llvm_arithmetic import arithmetic_text
 from morok.render.llvm_list import Slot, is_splat, memory_of, register_of
@@ -76,7 +76,7 @@ class _Kernel(Writer):
         elif op is Ops.RANGE:
             self.open_loop(position, node)
         elif op is Ops.END:
-            self.close_loop()
+            self.close_loop(node)
         elif op is Ops.AFTER:
             if node.src[0] in self.names:
                 self.names[node] = self.names[node.src[0]]
@@ -186,24 +186,6 @@ class _Kernel(Writer):
             f"call {t} @{intrinsic}(ptr {pointer}, i32 {align}, <{dtype.lanes} x i1> {mask}, {t} {other})"
         )
 
-    def each_element(self, pointer: str, dtype: DType) -> list[str]:
-        """The elements of a vector in memory, one by one."""
-        scalar, found = type_name(dtype.scalar), []
-        for i in range(dtype.lanes):
-            at = self.let(f"getelementptr {scalar}, ptr {pointer}, i64 {i}") if i else pointer
-            found.append(self.let(f"load {scalar}, ptr {at}, align {dtype.scalar.itemsize}"))
-        return found
-
-    def mask(self, gate: UOp, lanes: int) -> str:
-        """A condition per lane."""
-        name = self.name_of(gate)
-        if gate.dtype.lanes == lanes:
-            return name
-        first = self.let(f"insertelement <{lanes} x i1> poison, i1 {name}, i32 0")
-        return self.let(
-            f"shufflevector <{lanes} x i1> {first}, <{lanes} x i1> poison, <{lanes} x i32> zeroinitializer"
-        )
-
     def has_room(self, address: UOp, lanes: int) -> bool:
         """The first elements of the buffer may be read in place of a guarded access."""
         dtype = address.src[0].dtype
@@ -242,12 +224,12 @@ class _Kernel(Writer):
             self.put(f"store {t} {self.name_of(value)}, ptr {pointer}, align {dtype.scalar.itemsize}")
             return
         mask = self.mask(gate, dtype.lanes)
-        intrinsic = f"llvm.masked.store.{suffix(dtype)}.p0"
-        self.declared[f"declare void @{intrinsic}({t}, ptr, i32, <{dtype.lanes} x i1>)"] = None
-        self.put(
-            f"call void @{intrinsic}({t} {self.name_of(value)}, ptr {pointer}, i32 {dtype.scalar.itemsize}, "
-            f"<{dtype.lanes} x i1> {mask})"
-        )
+        packed, lanes = node.arg == PACKED, f"<{dtype.lanes} x i1>"
+        intrinsic = "llvm.masked.compressstore." if packed else "llvm.masked.store."
+        intrinsic += suffix(dtype) if packed else f"{suffix(dtype)}.p0"
+        align = "" if packed else f"i32 {dtype.scalar.itemsize}, "
+        self.declared[f"declare void @{intrinsic}({t}, ptr, {'' if packed else 'i32, '}{lanes})"] = None
+        self.put(f"call void @{intrinsic}({t} {self.name_of(value)}, ptr {pointer}, {align}{lanes} {mask})")
 
     def store_parts(self, pointer: str, value: UOp) -> None:
         """Parts of a vector to registers that are memory, one after the other."""
@@ -353,7 +335,7 @@ class _Kernel(Writer):
             self.values[slot] = (name, dtype)
         self.loops.append(loop)
 
-    def close_loop(self) -> None:
+    def close_loop(self, node: UOp) -> None:
         loop = self.loops.pop()
         t = type_name(loop.node.dtype)
         latch = self.block
@@ -363,6 +345,8 @@ class _Kernel(Writer):
             self.put(f"{name}.next = getelementptr {self.element(pointer)}, ptr {name}, i64 {pointer.step}")
         self.put(f"{loop.counter}.next = add nuw nsw {t} {loop.counter}, 1")
         again = self.let(f"icmp slt {t} {loop.counter}.next, {loop.end}")
+        if len(node.src) > 2:  # unless this was the last turn
+            again = self.let(f"and i1 {again}, {self.name_of(node.src[2])}")
         self.put(f"br i1 {again}, label %{loop.head}, label %{loop.exit}")
         self.lines[loop.line] = self.lines[loop.line].replace("%LATCH", f"%{latch}")
         ends = []

@@ -146,7 +146,7 @@ def _unneeded(instructions: tuple[UOp, ...], places: dict[UOp, tuple[Pointer, in
             needed.update((node.src[0], *node.src[2:], *places[node][0].terms))
         else:
             needed.update(node.src)
-    return frozenset(found)
+    return frozenset(found - needed)  # branches may have the same node
 
 
 def _is_widened(x: UOp) -> bool:

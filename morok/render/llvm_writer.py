@@ -192,6 +192,24 @@ class Writer:
 
     # --- vectors
 
+    def each_element(self, pointer: str, dtype: DType) -> list[str]:
+        """The elements of a vector in memory, one by one."""
+        scalar, found = type_name(dtype.scalar), []
+        for i in range(dtype.lanes):
+            at = self.let(f"getelementptr {scalar}, ptr {pointer}, i64 {i}") if i else pointer
+            found.append(self.let(f"load {scalar}, ptr {at}, align {dtype.scalar.itemsize}"))
+        return found
+
+    def mask(self, gate: UOp, lanes: int) -> str:
+        """A condition per lane."""
+        name = self.name_of(gate)
+        if gate.dtype.lanes == lanes:
+            return name
+        first = self.let(f"insertelement <{lanes} x i1> poison, i1 {name}, i32 0")
+        return self.let(
+            f"shufflevector <{lanes} x i1> {first}, <{lanes} x i1> poison, <{lanes} x i32> zeroinitializer"
+        )
+
     def concatenate(self, node: UOp) -> str:
         """Parts one after the other, from the left; the shorter of two is widened first."""
         scalar = node.dtype.scalar

@@ -126,3 +126,66 @@ def test_workers_have_memory_of_their_own() -> None:
                 a.store(i * 4 + j, own.load(3 - j))
 
     np.testing.assert_array_equal(ran(write, 64), np.arange(64.0).reshape(16, 4)[:, ::-1].ravel())
+
+
+def test_a_number_in_two_branches() -> None:
+    """In one of them only memory asks for it, in the other one it is stored."""
+
+    def write(code: Code) -> None:
+        a = code.memory(dt.float64, 6)
+        x = a.load(2).cast(dt.int64)
+        with code.given(x.equals(2)):
+            a.store(0, (x + 3).cast(dt.float64))
+        with code.given(x.equals(2)):
+            a.store(x + 3, a.load(x + 3) * 2.0)
+
+    np.testing.assert_array_equal(ran(write, 6), [5, 1, 2, 3, 4, 10])
+
+
+def test_turns_until_a_condition_fails() -> None:
+    """The first turn is always there; what a turn has computed decides about the next one."""
+
+    def write(code: Code) -> None:
+        a = code.memory(dt.float64, 8)
+        left = code.register(100)
+        with code.loop(1 << 62, again=lambda: left.get() > 3) as i:
+            left.set(left.get() >> 1)
+            a.store(i, left.get().cast(dt.float64))
+        with code.loop(1 << 62, again=lambda: left.get() > 3):
+            a.store(7, 70.0)
+        with code.loop(0, again=lambda: left.get() > -1):
+            a.store(6, 60.0)
+
+    np.testing.assert_array_equal(ran(write, 8), [50, 25, 12, 6, 3, 5, 6, 70])
+
+
+@pytest.mark.parametrize("lanes", [4, 8, 16])
+def test_some_lanes(lanes: int) -> None:
+    """Lanes are read where a mask holds, stored in their places, or side by side; and counted."""
+
+    def write(code: Code) -> None:
+        a = code.memory(dt.float64, 4 * lanes + 1)
+        mask = (code.counting(lanes, dt.int64) & 1).equals(1)
+        found = a.load_some(0, mask, -1.0)
+        a.store_some(lanes, found + 100.0, mask)
+        a.pack(2 * lanes, found, mask)
+        a.store(3 * lanes, found)
+        a.store(4 * lanes, mask.held().cast(dt.float64))
+
+    want = np.arange(4.0 * lanes + 1)
+    odd = np.arange(1.0, lanes, 2)
+    want[lanes + 1 : 2 * lanes : 2] = odd + 100
+    want[2 * lanes : 2 * lanes + lanes // 2] = odd
+    want[3 * lanes : 4 * lanes] = np.where(np.arange(lanes) % 2, np.arange(lanes), -1.0)
+    want[-1] = lanes // 2
+    np.testing.assert_array_equal(ran(write, 4 * lanes + 1), want)
+
+
+def test_lanes_of_two_vectors() -> None:
+    def write(code: Code) -> None:
+        a = code.memory(dt.float64, 8)
+        x, y = a.load(0, 4), a.load(4, 4)
+        a.store(0, x.chosen((3, 2, 1, 0)))
+        a.store(4, x.chosen((0, 5, 2, 7), y))
+
+    np.testing.assert_array_equal(ran(write, 8), [3, 2, 1, 0, 0, 5, 2, 7])

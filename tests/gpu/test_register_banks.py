@@ -1,4 +1,4 @@
-"""What the text says to NVIDIA's compiler of registers that products are added up in; see cuda_registers.py."""
+"""What a kernel's text says to NVIDIA's compiler of the registers of sums; see cuda_registers.py."""
 
 from __future__ import annotations
 

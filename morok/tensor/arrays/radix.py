@@ -37,9 +37,10 @@ from morok.tensor.arrays.written_order import (
     put_digits,
     shifts_of,
     sort_rows,
-    way_to_sort,
 )
+from morok.tensor.arrays.written_quick import PARTS, count_parts, put_parts, quick_rows, sort_parts
 from morok.tensor.arrays.written_search import places_of
+from morok.tensor.arrays.written_ways import way_to_sort
 from morok.tensor.core import expand_to, iota
 from morok.tensor.creation.constructors import contiguous, zeros_like
 from morok.tensor.creation.written import made_by
@@ -122,6 +123,8 @@ def _in_order(x: T, what: What, bits: int, first: int) -> T:
     shape = concrete_shape(x.shape)
     rows, count = shape[:2]
     way = way_to_sort(machine_of(x.device), rows, count, what, bits)
+    if way.splits:
+        return _split(x, what, way.blocks)
     if not way.digit:
         found: T = made_by(sort_lanes, (what, rows, count), shape, x.dtype, x)
         return found
@@ -133,6 +136,19 @@ def _in_order(x: T, what: What, bits: int, first: int) -> T:
         held = made_by(count_digits, key, (rows, way.blocks, 1 << own), count_type(count), x)
         x = made_by(put_digits, key, shape, x.dtype, x, held)
     return x
+
+
+def _split(x: T, what: What, blocks: int) -> T:
+    rows, count = shape = concrete_shape(x.shape)
+    found: T
+    if not blocks:
+        found = made_by(quick_rows, (what, rows, count), shape, x.dtype, x)
+        return found
+    key = (what, rows, count, blocks)
+    held = made_by(count_parts, key, (rows, blocks, PARTS), count_type(count), x)
+    keys = made_by(put_parts, key, shape, x.dtype, x, held)
+    found = made_by(sort_parts, key, shape, x.dtype, keys, x, held)
+    return found
 
 
 def _sorted_by_digit(x: T, shift: int) -> T:

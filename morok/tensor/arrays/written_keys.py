@@ -58,6 +58,27 @@ class Form:
         return not isinstance(self.what, int) and self.what[1] >= 0
 
     @property
+    def descending(self) -> bool:
+        """Whether the largest elements come first."""
+        return not isinstance(self.what, int) and self.what[2]
+
+    @property
+    def largest(self) -> int:
+        """The largest number of a float's bits without a sign."""
+        assert not isinstance(self.what, int)
+        return self.what[1]
+
+    @property
+    def lost_nan(self) -> int:
+        """The key of every NaN."""
+        return int(self.wide.min if self.descending else self.wide.max)
+
+    @property
+    def lost_zero(self) -> int:
+        """The key of -0."""
+        return 0 if self.descending else -1
+
+    @property
     def wide(self) -> DType:
         """The signed type that keys of elements are computed in: their bits are its upper ones."""
         return dt.int64 if self.memory.itemsize == 8 else dt.int32
@@ -117,7 +138,4 @@ class Form:
 
     def is_lost(self, key: Value) -> Value:
         """Whether it may not be what was there: NaN; or -0, which does not come before any 0."""
-        assert not isinstance(self.what, int)
-        down = self.what[2]
-        nan, zero = (~self.wide.max, 0) if down else (self.wide.max, -1)
-        return key.equals(nan) | key.equals(zero)
+        return key.equals(self.lost_nan) | key.equals(self.lost_zero)

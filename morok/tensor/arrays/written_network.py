@@ -60,11 +60,11 @@ def _merged(first: int, size: int, step: int) -> Iterator[tuple[int, int]]:
         yield i, i + step
 
 
-def _ordered(first: int, size: int) -> Iterator[tuple[int, int]]:
+def ordered(size: int, first: int = 0) -> Iterator[tuple[int, int]]:
     """The pairs that sort so many, a power of two."""
     if size > 1:
-        yield from _ordered(first, size // 2)
-        yield from _ordered(first + size // 2, size // 2)
+        yield from ordered(size // 2, first)
+        yield from ordered(size // 2, first + size // 2)
         yield from _merged(first, size, 1)
 
 
@@ -85,7 +85,7 @@ def effort(count: int, held: int) -> tuple[int, int]:
     def of(pairs: list[tuple[int, int]]) -> int:
         return whole * len(pairs) + sum(j < rest for _, j in pairs)
 
-    compared, moved = of(list(_ordered(0, held))), count
+    compared, moved = of(list(ordered(held))), count
     last = of(list(_cleaned(held)))
     run = held
     while run < count:
@@ -145,7 +145,7 @@ class _Tile:
 
         def everywhere(cleans: bool) -> None:
             def pairs() -> Iterator[tuple[int, int]]:
-                return _cleaned(held) if cleans else _ordered(0, held)
+                return _cleaned(held) if cleans else ordered(held)
 
             if whole:
                 with code.loop(whole) as block:
@@ -288,3 +288,82 @@ def _mend(code: Code, tile: _Tile, out: Memory, given: Memory, starts: list[Valu
                 with code.given((bits & most) > largest):
                     out.store(start + end.get(), bits)
                     end.set(end.get() + 1)
+
+
+# --- one row in registers: vectors of neighbours
+
+
+def in_order(held: list[Value]) -> list[Value]:
+    """The elements of vectors, a power of two of them, from the first lane of the first one on.
+
+    As many vectors as lanes are sorted lane by lane and turned, so that each holds a run; fewer are sorted
+    each by itself. Runs are merged with their mirror images, at distances that are halved: first among
+    vectors, then among the lanes of each.
+    """
+    lanes, many = held[0].dtype.lanes, len(held)
+    if many % lanes:
+        held = [_sorted_lanes(x) for x in held]
+    else:
+        squares = [_turned_columns(held[i : i + lanes]) for i in range(0, many, lanes)]
+        held = [x for square in squares for x in square]
+    run = 1
+    while run < many:
+        merged: list[Value] = []
+        for i in range(0, many, 2 * run):
+            merged += _two_runs(held[i : i + run], held[i + run : i + 2 * run])
+        held, run = merged, 2 * run
+    return held
+
+
+def _turned_columns(held: list[Value]) -> list[Value]:
+    """As many vectors as lanes: each lane in order, as a vector."""
+    held = list(held)
+    for i, j in ordered(len(held)):
+        held[i], held[j] = held[i].minimum(held[j]), held[i].maximum(held[j])
+    return held[0].turned(held[1:])
+
+
+def _two_runs(first: list[Value], then: list[Value]) -> list[Value]:
+    """Two runs as one."""
+    lanes = first[0].dtype.lanes
+    mirrored = [x.chosen(tuple(range(lanes - 1, -1, -1))) for x in reversed(then)]
+    pairs = list(zip(first, mirrored, strict=True))
+    return _cleaned_vectors([x.minimum(y) for x, y in pairs]) + _cleaned_vectors(
+        [x.maximum(y) for x, y in pairs]
+    )
+
+
+def _cleaned_vectors(held: list[Value]) -> list[Value]:
+    """What rises and falls, or the reverse, in order."""
+    distance = len(held) // 2
+    while distance:
+        for i in range(len(held)):
+            if not i & distance:
+                x, y = held[i], held[i + distance]
+                held[i], held[i + distance] = x.minimum(y), x.maximum(y)
+        distance //= 2
+    return [_cleaned_lanes(x, x.dtype.lanes // 2) for x in held]
+
+
+def _cleaned_lanes(x: Value, distance: int) -> Value:
+    while distance:
+        x = _compared(x, distance, distance)
+        distance //= 2
+    return x
+
+
+def _sorted_lanes(x: Value) -> Value:
+    size = 2
+    while size <= x.dtype.lanes:
+        x = _cleaned_lanes(_compared(x, size - 1, size // 2), size // 4)
+        size *= 2
+    return x
+
+
+def _compared(x: Value, across: int, upper: int) -> Value:
+    """Every lane with the one whose number differs in the bits `across`; those with bit `upper` get the
+    larger one."""
+    lanes = x.dtype.lanes
+    other = x.chosen(tuple(i ^ across for i in range(lanes)))
+    taken = tuple(i + lanes if i & upper else i for i in range(lanes))
+    return x.minimum(other).chosen(taken, x.maximum(other))

@@ -13,75 +13,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import lru_cache
 from typing import final
 
 from morok import dtype as dt
 from morok.codegen.written import Code, Memory, Value, writes
 from morok.dtype import DType
-from morok.dtype.records import record
 from morok.ir.ops import AxisKind
 from morok.machine.machine import Machine
 from morok.tensor.arrays.written_keys import Form, What
-from morok.tensor.arrays.written_network import effort, held_by, key_type, lanes_of
 
 _TOGETHER = 4  # elements whose digits are found at once
 TABLES = 2  # that count by turns: an element does not wait for the one before it
 _ENTRIES = 4  # tables of a digit that the first cache holds half full
 _TURNS = 2  # blocks for each thread
 _ENTRY = 0.4  # what an entry of a table costs, in elements that are put in their places
-_SUM = 0.1  # and one more block of it that is summed up
-
-
-@final
-@record(frozen=True)
-class Way:
-    """How rows are sorted: each in the cache, by digits of so many bits; or in so many blocks; or side by
-    side, without digits."""
-
-    blocks: int
-    digit: int
 
 
 def blocks_of(machine: Machine, rows: int) -> int:
     """Of each row, so that all threads have some."""
     return max(1, -(-_TURNS * machine.cores // rows)) if machine.threads else 1
-
-
-@lru_cache(1024)
-def way_to_sort(machine: Machine, rows: int, count: int, what: What, bits: int) -> Way:
-    """The shortest of the ways, in time of an element that is put in its place."""
-    form = Form(what)
-    threads = machine.cores if machine.threads else 1
-    blocks = blocks_of(machine, rows)
-    turns = -(-rows * blocks // threads)
-    wake = machine.rates.wake / _CYCLES
-    time, digit = best_digit(machine, bits, -(-count // blocks) * turns, (1 + _SUM * blocks) * turns)
-    found = [(time + 2 * wake * -(-bits // digit), Way(blocks, digit))]
-    if 2 * count * form.bytes <= machine.l2_bytes:
-        turns = -(-rows // threads)
-        time, digit = best_digit(machine, bits, count * turns, turns)
-        found.append((time + wake, Way(0, digit)))
-    lanes = lanes_of(machine, form)
-    tile = count * lanes * key_type(form).itemsize * form.width
-    if tile <= machine.l2_bytes // 2:
-        turns = -(-rows // (lanes * threads))
-        vectors = lanes / machine.lanes(key_type(form))
-        compared, moved = effort(count, held_by(machine, form))
-        each = _PAIRS if form.width > 1 else _WORDS if key_type(form).itemsize == 8 else 1.0
-        far = 1 if tile <= machine.l1_bytes else _FAR
-        time = vectors * (compared * each * _COMPARED + moved * form.width * far)
-        time = turns * (time + count * lanes * form.width * _MOVED)
-        found.append((time / _CYCLES + wake, Way(0, 0)))
-    return min(found, key=lambda pair: pair[0])[1]
-
-
-_CYCLES = 8.0  # of an element that is counted and put in its place
-_COMPARED = 1.0  # cycles of a comparison of two vectors
-_WORDS = 3.0  # times as many of words of 64 bits
-_PAIRS = 6.0  # and of pairs of them
-_FAR = 2.0  # cycles of a vector that comes from the second cache and goes back there; from the first half
-_MOVED = 3.0  # cycles of an element that goes to its lane and comes back
 
 
 def best_digit(machine: Machine, bits: int, elements: float, tables: float) -> tuple[float, int]:
