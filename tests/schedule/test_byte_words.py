@@ -23,11 +23,12 @@ KINDS = {"int8": np.int8, "uint8": np.uint8}
 
 @pytest.fixture(autouse=True)
 def words(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every device multiplies words; where it does not by itself, DOT4 is decomposed."""
+    """Every device multiplies words; where it does not by itself, DOT4 is decomposed. For vectors of 16 bytes
+    also the small products of these tests are worth it."""
 
     def with_words(name: str) -> Machine:
         machine = machine_of(name)
-        return replace(machine, ops=machine.ops | {Ops.DOT4})
+        return replace(machine, ops=machine.ops | {Ops.DOT4}, vector_bytes=16)
 
     monkeypatch.setattr(byte_words, "machine_of", with_words)
 
