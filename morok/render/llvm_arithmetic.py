@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from morok.ir.node import UOp
 from morok.ir.ops import Ops
-from morok.render.llvm_dot import dot4
+from morok.render.llvm_dot import dot4, sum_with_dot4
 from morok.render.llvm_ops import arithmetic
 from morok.render.llvm_remainder import remainder
 from morok.render.llvm_types import suffix, type_name
@@ -20,6 +20,8 @@ def arithmetic_text(writer: Writer, node: UOp) -> str:
         return _mulhi(writer, node)
     if node.op is Ops.DOT4:
         return dot4(writer, node)
+    if node.op is Ops.ADD and (joined := sum_with_dot4(writer, node)) is not None:
+        return joined
     if node.op is Ops.FMOD:
         return remainder(writer, node)
     operands = [writer.name_of(s) for s in node.src]

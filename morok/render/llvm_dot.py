@@ -1,7 +1,7 @@
 """DOT4 in LLVM IR: the instructions that multiply bytes and add up four products, `sdot` and `vpdpbusd`.
 
-Whoever adds the result to a sum gets one instruction for both: LLVM joins the addition with a product that is
-added to zero.
+Whoever adds the result to a sum gets one instruction for both: for ARM LLVM joins the addition with a product
+that is added to zero, for x86 the text does.
 """
 
 from __future__ import annotations
@@ -10,23 +10,34 @@ import re
 
 from morok.errors import CompileError
 from morok.ir.node import UOp
+from morok.ir.ops import Ops
 from morok.ir.provenance import place
 from morok.render.llvm_writer import Writer
 
+_SIGNS = 0x80808080
+_ALL = 0xFFFFFFFF
+_WIDTHS = {"aarch64": (2, 4), "arm64": (2, 4), "x86_64": (4, 8, 16)}
 
-def dot4(writer: Writer, node: UOp) -> str:
-    """Vectors of the registers' widths; fewer lanes are padded with zeros."""
+
+def dot4(writer: Writer, node: UOp, total: str = "zeroinitializer") -> str:
+    """Vectors of the registers' widths; fewer lanes are padded with zeros. What it is added to may come along
+    where `_joins` says so."""
     lanes = node.dtype.lanes
     arch = writer.arch
-    widths = {"aarch64": (2, 4), "arm64": (2, 4), "x86_64": (4, 8, 16)}.get(arch)
+    widths = _WIDTHS.get(arch)
     if widths is None or lanes > widths[-1]:
         raise CompileError(
             f"DOT4 of {lanes} lanes on {arch!r} should have been decomposed", place=place(node)
         )
     width = next(w for w in widths if w >= lanes)
     x, y = (_widened(writer, writer.name_of(s), lanes, width) for s in node.src)
-    make = _sdot if arch in ("aarch64", "arm64") else _vpdpbusd
-    found = make(writer, x, y, width)
+    unsigned = [not may_have_bits(s) & _SIGNS for s in node.src]
+    if arch != "x86_64":
+        found = _sdot(writer, x, y, width)
+    elif any(unsigned):
+        found = _vpdpbusd(writer, total, *((x, y) if unsigned[0] else (y, x)), width)
+    else:
+        found = _with_signs(writer, x, y, width)
     if width == lanes:
         return found
     whole = writer.let(found)
@@ -34,6 +45,31 @@ def dot4(writer: Writer, node: UOp) -> str:
         return f"extractelement <{width} x i32> {whole}, i32 0"
     picked = ", ".join(f"i32 {i}" for i in range(lanes))
     return f"shufflevector <{width} x i32> {whole}, <{width} x i32> poison, <{lanes} x i32> <{picked}>"
+
+
+def sum_with_dot4(writer: Writer, node: UOp) -> str | None:
+    """An addition of such a product as one instruction; None where there is none, or LLVM finds it itself."""
+    found = next((s for s in node.src if _joins(writer.arch, s)), None)
+    if found is None:
+        return None
+    return dot4(writer, found, writer.name_of(node.src[1] if node.src[0] is found else node.src[0]))
+
+
+def _joins(arch: str, node: UOp) -> bool:
+    """Whether the one instruction that a product is adds to any sum."""
+    if node.op is not Ops.DOT4 or arch != "x86_64" or node.dtype.lanes not in _WIDTHS[arch]:
+        return False
+    return any(not may_have_bits(s) & _SIGNS for s in node.src)
+
+
+def may_have_bits(node: UOp) -> int:
+    """The bits that lanes of 32-bit words may have; all of them where nothing is known."""
+    if node.op is Ops.CONST:
+        return int(node.arg) & _ALL
+    if node.op in (Ops.AND, Ops.OR):
+        x, y = map(may_have_bits, node.src)
+        return x & y if node.op is Ops.AND else x | y
+    return _ALL
 
 
 def _widened(writer: Writer, x: str, lanes: int, width: int) -> str:
@@ -59,19 +95,21 @@ def _sdot(writer: Writer, x: str, y: str, width: int) -> str:
     return f"call {words} @{name}({words} zeroinitializer, {raw} {a}, {raw} {b})"
 
 
-def _vpdpbusd(writer: Writer, x: str, y: str, width: int) -> str:
-    """Bytes without sign by signed ones: (x + 128) · y - 128 · y; x + 128 is x with its top bits turned."""
+def _vpdpbusd(writer: Writer, total: str, x: str, y: str, width: int) -> str:
+    """Bytes without sign, or whose top bits are zero, by signed ones."""
     words, raw = f"<{width} x i32>", f"<{4 * width} x i8>"
     name = f"llvm.x86.avx512.vpdpbusd.{32 * width}"
     writer.declared[f"declare {words} @{name}({words}, {raw}, {raw})"] = None
-
-    def splat(value: int) -> str:
-        return "<" + ", ".join([f"i8 {value}"] * (4 * width)) + ">"
-
     a, b = (_bytes(writer, v, width) for v in (x, y))
-    shifted = writer.let(f"xor {raw} {a}, {splat(-128)}")
-    sums = writer.let(f"call {words} @{name}({words} zeroinitializer, {raw} {splat(-128)}, {raw} {b})")
-    whole = writer.let(f"call {words} @{name}({words} zeroinitializer, {raw} {shifted}, {raw} {b})")
+    return f"call {words} @{name}({words} {total}, {raw} {a}, {raw} {b})"
+
+
+def _with_signs(writer: Writer, x: str, y: str, width: int) -> str:
+    """(x + 128) · y - 128 · y; x + 128 is x with its top bits turned."""
+    words, top = f"<{width} x i32>", "<" + ", ".join([f"i32 {_SIGNS - 2**32}"] * width) + ">"
+    shifted = writer.let(f"xor {words} {x}, {top}")
+    sums = writer.let(_vpdpbusd(writer, "zeroinitializer", top, y, width))
+    whole = writer.let(_vpdpbusd(writer, "zeroinitializer", shifted, y, width))
     return f"sub {words} {whole}, {sums}"
 
 

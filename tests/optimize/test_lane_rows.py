@@ -62,6 +62,8 @@ def test_words_of_four_codes(rows: int = 64) -> None:
     factors = Tensor(np.zeros((rows, 3, 2, 16), np.int32))
     pairs = (sums.reshape(rows, 3, 2, 16) * factors).sum(2, dtype=int32)
     assert (AxisKind.UPCAST, 8) in lanes(pairs.cast(float32).sum(1))
+    wide = choose(kernel_of(pairs.cast(float32).sum(1).uop), replace(NEON, vector_bytes=64))
+    assert (AxisKind.UPCAST, 16) in [(r.arg[1], size(r)) for r in loops_of(wide).closers]  # not half a vector
 
 
 def test_threads_of_a_grid_have_neighbouring_rows() -> None:

@@ -257,6 +257,26 @@ def test_products_of_bytes_are_one_instruction() -> None:
     assert "sdot" not in compile_assembly(text(kernel), NEON)
 
 
+@pytest.mark.parametrize("mask", [0x0F0F0F0F, 0x7F7F7F7F])
+def test_bytes_without_signs_are_one_instruction(mask: int) -> None:
+    """It adds to the sum as well, whichever side the mask is on; a mask that leaves signs takes two."""
+    vnni = Processor("x86_64-unknown-linux-gnu", "cascadelake", "+avx2,+avx512f,+avx512vl,+avx512vnni,+fma")
+    machine = cpu_machine(vnni)
+    out, a, b = (define_global(int32, 64, i) for i in range(3))
+    r, k = rng(16, 0), rng(4, 1, REDUCE)
+
+    def body(mask: int, turned: bool) -> str:
+        pair = [alu(Ops.AND, read(a, k * 16 + r), const(int32, mask)), read(b, k)]
+        total = reduce_(alu(Ops.DOT4, *(pair[::-1] if turned else pair)), Ops.ADD, [k])
+        kernel = split(sink(write(out, r, total, r)), 0, 16, UPCAST)
+        return compile_assembly(render(lower(kernel, machine), "k", arch=machine.arch).text, vnni)
+
+    for turned in (False, True):
+        found = body(mask, turned)
+        assert len(re.findall("vpdpbusd", found)) == 1 and not re.search("vpadd|vpsub", found)
+    assert len(re.findall("vpdpbusd", body(mask | 0x8000, False))) == 2
+
+
 @pytest.mark.parametrize("also_alone", [False, True])
 def test_a_lane_in_every_lane_is_one_shuffle(also_alone: bool) -> None:
     out, x = (define_global(float32, 8, n) for n in range(2))

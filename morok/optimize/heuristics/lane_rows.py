@@ -58,8 +58,9 @@ def lane_rows(builder: Builder, loops: Loops) -> bool:
     if builder.machine.lane_operands and (nested or vectors <= builder.machine.registers // 2):
         _steps_together(builder, sums, nested)
     # totals of all loops have to stay in registers
-    if lanes >= 2 * HALF and (nested or vectors > builder.machine.registers):
-        return builder.do("UPCAST", number, HALF)
+    half = max(HALF, builder.machine.lanes(int32))
+    if lanes >= 2 * half and (nested or vectors > builder.machine.registers):
+        return builder.do("UPCAST", number, half)
     return builder.do("UPCAST", number)
 
 
