@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -20,6 +20,9 @@ from morok.ir.node import UOp, const, make, toposort
 from morok.ir.ops import Ops
 from morok.machine.files import load
 from tests.devices import devices
+
+if TYPE_CHECKING:
+    from morok.proof.kernels.safety import Findings
 
 TARGET = load("emulator")
 HOST = TARGET
@@ -139,3 +142,11 @@ def cubin(text: str, arch: str = "sm_90a") -> bytes:
         return compile_cubin(text, arch, "test")
     except DeviceError as missing:
         pytest.skip(str(missing))
+
+
+def examine(linear: UOp, kernel: UOp) -> Findings:
+    """What has to be shown about a list of instructions; the test is skipped where there is no solver."""
+    pytest.importorskip("z3", reason="proofs need Z3, which is the package z3-solver")
+    from morok.proof.kernels import safety
+
+    return safety.examine(linear, kernel)

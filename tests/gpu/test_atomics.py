@@ -24,11 +24,10 @@ from morok.optimize.actions.table import apply, can
 from morok.optimize.facts import trips
 from morok.optimize.heuristics.apply import optimize
 from morok.optimize.record import Opt, applied
-from morok.proof.kernels.safety import examine
 from morok.render.cuda import render
 from morok.rewrite.engine import substitute
 from morok.schedule.schedule import schedule
-from tests.gpu.kernels import DEVICE, HOST
+from tests.gpu.kernels import DEVICE, HOST, examine
 from tests.optimize.plans import an_h200, empty, planned
 
 INTS = ("bool", "int8", "uint8", "int16", "int32", "uint32", "int64", "uint64")

@@ -17,10 +17,9 @@ from morok.machine.devices import machine_of
 from morok.machine.machine import Machine
 from morok.optimize.heuristics.apply import optimize
 from morok.optimize.record import applied
-from morok.proof.kernels.safety import examine
 from morok.schedule.graph.segments import LONG, RUN
 from morok.schedule.schedule import clear_cache, schedule
-from tests.gpu.kernels import DEVICE, HOST
+from tests.gpu.kernels import DEVICE, HOST, examine
 from tests.optimize.plans import an_h200, empty, planned
 
 EPS = {"float16": 1e-3, "float32": 1e-6, "float64": 1e-14}

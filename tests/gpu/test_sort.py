@@ -12,10 +12,9 @@ from morok.ir.memory import is_alone
 from morok.ir.node import UOp, toposort
 from morok.ir.ops import AxisKind, Ops
 from morok.optimize.heuristics.apply import optimize
-from morok.proof.kernels.safety import examine
 from morok.schedule.schedule import schedule
 from morok.tensor.arrays.rows import put_alone
-from tests.gpu.kernels import DEVICE, HOST
+from tests.gpu.kernels import DEVICE, HOST, examine
 from tests.optimize.plans import an_h200, empty, planned
 from tests.tensor.arrays.test_written_order import numbers
 
