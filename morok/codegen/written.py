@@ -172,7 +172,7 @@ class Value:
             return self
         return self.code.put(make(Ops.VREDUCE, dt.bool_, (self.node,), Ops.OR))
 
-    def held(self) -> Value:
+    def true_lanes(self) -> Value:
         """In how many lanes a condition holds."""
         bits = _BITS.get(self.dtype.lanes)
         if bits is None:

@@ -170,7 +170,7 @@ def test_some_lanes(lanes: int) -> None:
         a.store_some(lanes, found + 100.0, mask)
         a.pack(2 * lanes, found, mask)
         a.store(3 * lanes, found)
-        a.store(4 * lanes, mask.held().cast(dt.float64))
+        a.store(4 * lanes, mask.true_lanes().cast(dt.float64))
 
     want = np.arange(4.0 * lanes + 1)
     odd = np.arange(1.0, lanes, 2)

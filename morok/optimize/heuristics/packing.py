@@ -80,9 +80,8 @@ def pack(builder: Builder, read: Access, steps: list[int], lane_axis: int) -> No
 def _walk_rows(builder: Builder, copied: list[tuple[int, int | None]], width: int) -> None:
     """Fills panels that lie side by side in memory together, so that it is walked along their rows."""
     panel = next((number for number, step in copied if step == width), None)
-    last = copied[-1][0]
-    if panel is not None and panel != last:
-        builder.do("SWAP", panel, last)
+    if panel is not None and panel != copied[-1][0]:
+        builder.do("SWAP", panel, copied[-1][0])
 
 
 def _is_read(node: UOp, buffer: int) -> bool:

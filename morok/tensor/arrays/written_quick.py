@@ -98,11 +98,11 @@ class Sorter:
                 else:
                     self.out.store_some(to + at, bits, mask)
             if form.is_float:
-                self.note(found)
+                self.remember(found)
 
         self.walk(size, use)
 
-    def note(self, keys: list[Value]) -> None:
+    def remember(self, keys: list[Value]) -> None:
         lost = self.form.is_lost(keys[0])
         for key in keys[1:]:
             lost = lost | self.form.is_lost(key)
@@ -225,8 +225,8 @@ class Sorter:
             for x, here, there in zip(held, below, above, strict=True):
                 bits = x.cast(self.form.memory)
                 self.out.pack(front, bits, here)
-                front = front + here.held()
-                back = back - there.held()
+                front = front + here.true_lanes()
+                back = back - there.true_lanes()
                 self.out.pack(back, bits, there)
             low.set(front)
             high.set(back)
@@ -277,9 +277,9 @@ class Sorter:
             with code.given(either.any()):
                 for bits, one, other in zip(found, zeros, others, strict=True):
                     self.out.pack(zero.get(), bits, one)
-                    zero.set(zero.get() + one.held())
+                    zero.set(zero.get() + one.true_lanes())
                     self.out.pack(nans.get(), bits, other)
-                    nans.set(nans.get() + other.held())
+                    nans.set(nans.get() + other.true_lanes())
 
         self.walk(code.value(count, dt.int64), use)
 
@@ -358,7 +358,7 @@ def count_parts(code: Code, machine: Machine, what: What, rows: int, count: int,
                 total = register.get()
                 for key in keys:
                     less = key < splitter
-                    total = total + (less if mask is None else less & mask).held()
+                    total = total + (less if mask is None else less & mask).true_lanes()
                 register.set(total)
 
         sorter.walk(block.size, use)
@@ -396,7 +396,7 @@ def put_parts(code: Code, machine: Machine, what: What, rows: int, count: int, b
                     below = less
                     mine = mine if mask is None else mine & mask
                     out.pack(place.get(), bits, mine)
-                    place.set(place.get() + mine.held())
+                    place.set(place.get() + mine.true_lanes())
 
         sorter.walk(block.size, use)
 
