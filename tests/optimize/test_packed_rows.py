@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from morok import Tensor, knobs
+from morok.device.registry import get_device
 from morok.ir.infer import ranges, summed
 from morok.ir.movement import flip
 from morok.ir.node import UOp, toposort
@@ -20,6 +21,7 @@ from morok.optimize.heuristics.apply import optimize
 from morok.optimize.heuristics.tiles import tile_shape
 from morok.optimize.loops import loops_of, size
 from morok.optimize.record import applied
+from morok.schedule.schedule import schedule
 from tests.optimize.kernels import AVX512, NEON, kernel_of, native
 from tests.schedule import graphs as g
 
@@ -156,3 +158,19 @@ def test_a_tile_does_the_most_for_each_load() -> None:
     """Six rows and four vectors are ten loads for 24 products; eight and three are eleven."""
     assert tile_shape(1200, 1024 * 3, 16, FAR) == (6, 64)
     assert tile_shape(1200, 1024 * 3, 16, replace(FAR, rates=Rates())) == (8, 48)
+
+
+@pytest.mark.parametrize("machine", ["avx512", "avx512-amx", "avx2", "neoverse-n1"])
+def test_columns_that_no_step_moves(machine: str) -> None:
+    """Their copy has no loop of steps that could be walked along."""
+    random = np.random.default_rng(8)
+    a, b = random.normal(size=(64, 128)).astype(np.float32), random.normal(size=256).astype(np.float32)
+    with knobs.override(DEVICE="CPU", MACHINE=machine, THREADS=2):
+        product = (Tensor.empty(64, 128, 1) * Tensor.empty(1, 1, 256)).sum(1)
+        chip = get_device("CPU").machine
+        for item in schedule([product.uop]).items:
+            optimize(item.ast, chip)
+    with knobs.override(DEVICE="CPU"):
+        got = (Tensor(a)[:, :, None] * Tensor(b)[None, None]).sum(1).numpy()
+    want = a.astype(np.float64).sum(1)[:, None] * b
+    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
