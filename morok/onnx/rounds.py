@@ -24,6 +24,7 @@ from morok import knobs
 from morok.device.buffer import Buffer
 from morok.device.registry import get_device
 from morok.dtype import DType
+from morok.errors import ShapeError
 from morok.ir.node import UOp
 from morok.ir.ops import Ops
 from morok.onnx.graph import Program
@@ -76,6 +77,13 @@ class Held:
 State = Held | Host
 
 
+def alike(shapes: Sequence[tuple[int, ...]]) -> None:
+    """Rows that rounds leave are put side by side, so they have one shape."""
+    if len(set(shapes)) > 1:
+        shown = " and ".join(map(str, sorted(set(shapes))))
+        raise ShapeError(f"the rounds of a loop leave values of different shapes: {shown}")
+
+
 @final
 @dataclass
 class Rows:
@@ -89,6 +97,7 @@ class Rows:
             self.held = np.empty((_ROWS, *row.shape), row.dtype)
         elif self.count == len(self.held):
             self.held = np.concatenate([self.held, np.empty_like(self.held)])
+        alike([self.held.shape[1:], row.shape])  # NumPy would repeat a row that is too short
         self.held[self.count] = row
         self.count += 1
 

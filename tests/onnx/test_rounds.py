@@ -11,6 +11,7 @@ onnx = pytest.importorskip("onnx", reason="the package onnx is not installed: pi
 
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
+from morok.errors import MorokError  # noqa: E402
 from morok.onnx import Model, load  # noqa: E402
 from morok.onnx.run import Runner  # noqa: E402
 
@@ -150,6 +151,20 @@ def test_a_state_that_grows(begun: Begun) -> None:
             whole = np.concatenate([whole, whole.mean(1, keepdims=True) * np.float32(0.5) + x], 1)
         np.testing.assert_allclose(found, whole, rtol=1e-5, atol=1e-6)
     assert begun() <= 6, "rounds that grow are one call each"
+
+
+@pytest.mark.parametrize("shrinks", [False, True])
+@pytest.mark.parametrize("rounds", [2, 3, 12])
+def test_rows_of_different_shapes_are_one_sentence(shrinks: bool, rounds: int) -> None:
+    """A row of one element would be repeated, silently."""
+    cut = Node("Slice", ["all", "one", "ends", "one"], ["next"])
+    grow = Node("Concat", ["all", "x"], ["next"], axis=1)
+    nodes = [cut if shrinks else grow, Node("Identity", ["all"], ["row"]), Node("Identity", ["on"], ["more"])]
+    weights = [_constant(np.array([1], np.int64), "one"), _constant(np.array([1 << 40], np.int64), "ends")]
+    states = {"all": ("next", FLOAT, [1, None])}
+    ours = _loop(nodes, states, [("row", FLOAT)], weights, "more", {"x": [1, 1]})
+    with pytest.raises(MorokError, match="shape"):
+        ours(n=np.array(rounds), all_0=_f32(1, rounds if shrinks else 1), x=_f32(1, 1))
 
 
 @pytest.mark.parametrize("rounds", [3, 30])

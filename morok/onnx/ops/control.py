@@ -20,7 +20,7 @@ from morok.onnx.graph import Program
 from morok.onnx.ops.common import axis_of, known
 from morok.onnx.ops.sequence import _items
 from morok.onnx.ops.shape import shape_of
-from morok.onnx.rounds import Rows, Walks
+from morok.onnx.rounds import Rows, Walks, alike
 from morok.onnx.sizes import bound_in, carried, is_symbolic, settled
 from morok.onnx.table import Call, NeedSteps, NeedValue, as_tensor, op
 from morok.onnx.values import Coded, Grown, Host, Value, passing, to_user
@@ -177,6 +177,7 @@ def _stacked(row: list[Any], body: Program, name: str, axis: int) -> Value:
         return _nothing(body, name, axis)
     if any(isinstance(v, Rows) for v in row):
         arrays = [v.array() if isinstance(v, Rows) else np.asarray(to_user(v))[None] for v in row]
+        alike([a.shape[1:] for a in arrays])
         whole = np.concatenate(arrays)
         return Tensor.from_numpy(np.ascontiguousarray(np.moveaxis(whole, 0, axis)))
     hosts = [v for v in row if isinstance(v, Host)]
