@@ -156,7 +156,7 @@ def test_a_state_that_grows(begun: Begun) -> None:
 @pytest.mark.parametrize("shrinks", [False, True])
 @pytest.mark.parametrize("rounds", [2, 3, 12])
 def test_rows_of_different_shapes_are_one_sentence(shrinks: bool, rounds: int) -> None:
-    """A row of one element would be repeated, silently."""
+    """Whether a plan finds it, or rounds that replay one."""
     cut = Node("Slice", ["all", "one", "ends", "one"], ["next"])
     grow = Node("Concat", ["all", "x"], ["next"], axis=1)
     nodes = [cut if shrinks else grow, Node("Identity", ["all"], ["row"]), Node("Identity", ["on"], ["more"])]
