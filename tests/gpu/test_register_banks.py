@@ -42,14 +42,13 @@ def test_two_turns_of_a_large_tile_are_written_out(size: int, turns: bool) -> No
 
 
 def test_copies_are_the_numbers_that_they_copy() -> None:
-    """Every bit of them, on whatever computes here."""
+    """The emulator runs instructions and not their text, so only a GPU can say it."""
+    assert "copied(" in text(lambda: floats(2048, 64) @ floats(64, 2048))
+    if knobs.DEVICE.value != "CUDA":
+        pytest.skip("copies are in the text for NVIDIA's compiler: DEVICE=CUDA runs it")
     random = np.random.default_rng(5)
-    a, b = (random.normal(size=(256, 256)).astype(np.float32) for _ in range(2))
-    a[3, :] = np.inf
-    a[5, 7] = np.nan
-    a[7, :] = -0.0
+    a, b = (random.normal(size=s).astype(np.float32) for s in ((2048, 64), (64, 2048)))
+    a[3, :], a[5, 7] = np.inf, np.nan
     with np.errstate(invalid="ignore"):
         want = a.astype(np.float64) @ b.astype(np.float64)
-    with knobs.override(DEVICE="CUDA" if knobs.DEVICE.value == "CUDA" else "EMULATOR"):
-        got = (Tensor(a) @ Tensor(b)).numpy()
-    np.testing.assert_allclose(got, want, rtol=2e-4, atol=2e-5)
+    np.testing.assert_allclose((Tensor(a) @ Tensor(b)).numpy(), want, rtol=2e-4, atol=2e-5)
