@@ -303,6 +303,7 @@ class _Kernel(Writer):
         guard = None
         alone = position in self.once
         moved = self.first_places(node, start)
+        firsts = self.first_indices(node, start, moved)
         if threaded or alone or low < 1:
             runs = self.let(f"icmp slt {t} {start}, {end}")
             if alone:
@@ -321,10 +322,13 @@ class _Kernel(Writer):
         )
         self.known_pointers.append({})
         for pointer, first in moved:
+            if pointer.indexed:
+                continue
             name = self.fresh()
             loop.moved.append((pointer, len(self.lines), name))
             self.known_pointers[-1][pointer] = name
             self.lines.append(f"  {name} = phi ptr [ {first}, %{before} ], [ {name}.next, %LATCH ]")
+        indices = self.open_indices(loop, firsts, before)
         for slot in self.written_in.get(position, ()):
             if slot not in self.values:
                 continue
@@ -333,7 +337,23 @@ class _Kernel(Writer):
             loop.phis.append((slot, len(self.lines), name, value))
             self.lines.append(f"  {name} = phi {type_name(dtype)} [ {value}, %{before} ], [ NEXT, %LATCH ]")
             self.values[slot] = (name, dtype)
+        for pointer, first in moved:
+            if pointer.indexed:
+                index, elem = indices[pointer.step], self.element(pointer)
+                self.known_pointers[-1][pointer] = self.let(f"getelementptr {elem}, ptr {first}, i64 {index}")
         self.loops.append(loop)
+
+    def open_indices(self, loop: Loop, firsts: dict[int, str], before: str) -> dict[int, str]:
+        """The indices that pointers of a loop share, by their steps: the counter, or one that is moved too."""
+        found: dict[int, str] = {}
+        for step, first in firsts.items():
+            if step == 1 and loop.node.dtype.bits == 64:
+                found[step] = loop.counter
+                continue
+            name = found[step] = self.fresh()
+            loop.indices.append((step, len(self.lines), name))
+            self.lines.append(f"  {name} = phi i64 [ {first}, %{before} ], [ {name}.next, %LATCH ]")
+        return found
 
     def close_loop(self, node: UOp) -> None:
         loop = self.loops.pop()
@@ -343,6 +363,9 @@ class _Kernel(Writer):
         for pointer, line, name in loop.moved:
             self.lines[line] = self.lines[line].replace("%LATCH", f"%{latch}")
             self.put(f"{name}.next = getelementptr {self.element(pointer)}, ptr {name}, i64 {pointer.step}")
+        for step, line, name in loop.indices:
+            self.lines[line] = self.lines[line].replace("%LATCH", f"%{latch}")
+            self.put(f"{name}.next = add i64 {name}, {step}")
         self.put(f"{loop.counter}.next = add nuw nsw {t} {loop.counter}, 1")
         again = self.let(f"icmp slt {t} {loop.counter}.next, {loop.end}")
         if len(node.src) > 2:  # unless this was the last turn

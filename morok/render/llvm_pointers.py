@@ -7,6 +7,7 @@ constant, and of a constant. Places that differ in the last one alone share a po
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, final
@@ -15,7 +16,8 @@ from morok.dtype import AddrSpace, PtrDType
 from morok.ir.node import UOp
 from morok.ir.ops import Ops
 
-AS_FAST: Final = frozenset(("aarch64",))  # where it was measured that LLVM need not look for them too
+AS_FAST: Final = frozenset(("aarch64", "x86_64"))  # where it was measured that LLVM need not look too
+INDEXED: Final = frozenset(("x86_64",))  # an address is base + index × element + constant there
 MOST: Final = 8  # pointers that one loop moves; beyond that counter and bases are fewer registers
 
 
@@ -28,6 +30,7 @@ class Pointer:
     terms: tuple[UOp, ...]
     step: int = 0
     offset: int = 0
+    indexed: bool = False  # it stays where it is, and an index moves that others with its step share
 
 
 _Walk = tuple[UOp, tuple[UOp, ...], int]
@@ -43,8 +46,12 @@ class Pointers:
     unneeded: frozenset[UOp]  # arithmetic that nobody asks for then
 
 
-def pointers_of(instructions: tuple[UOp, ...]) -> Pointers:
-    """The pointers of the innermost loops, and those that several places elsewhere share."""
+def pointers_of(instructions: tuple[UOp, ...], indexes: bool = False) -> Pointers:
+    """The pointers of the innermost loops, and those that several places elsewhere share.
+
+    Where a processor adds an index to each address, pointers with one step share it: one addition per step
+    instead of one for each of them.
+    """
     position = {node: i for i, node in enumerate(instructions)}
     moved: dict[UOp, list[Pointer]] = {}
     places: dict[UOp, tuple[Pointer, int]] = {}
@@ -54,10 +61,12 @@ def pointers_of(instructions: tuple[UOp, ...]) -> Pointers:
             walk = _walked(node, instructions[start], start, position) if _is_plain(node) else None
             if walk is not None:
                 found.setdefault(walk[0], []).append((node, walk[1]))
-        if 0 < len(found) <= MOST:
+        steps = Counter(step for _, _, step in found)
+        shared_steps = {step for step, count in steps.items() if indexes and count > 1}
+        if 0 < sum(1 if step in shared_steps else count for step, count in steps.items()) <= MOST:
             for (base, terms, step), nodes in found.items():
                 least = min(offset for _, offset in nodes)
-                pointer = Pointer(base, terms, step, least)
+                pointer = Pointer(base, terms, step, least, step in shared_steps)
                 moved.setdefault(instructions[start], []).append(pointer)
                 places.update((node, (pointer, offset - least)) for node, offset in nodes)
     shared: dict[tuple[UOp, UOp], list[tuple[UOp, int]]] = {}

@@ -17,7 +17,7 @@ from morok.render.llvm_list import (
     register_accesses,
     written_slots,
 )
-from morok.render.llvm_pointers import Pointer, pointers_of
+from morok.render.llvm_pointers import INDEXED, Pointer, pointers_of
 from morok.render.llvm_transpose import transposed
 from morok.render.llvm_types import constant, type_name
 from morok.render.program import Argument
@@ -26,7 +26,7 @@ from morok.render.program import Argument
 class Loop:
     """A loop that is being written."""
 
-    __slots__ = ("counter", "end", "exit", "guard", "head", "line", "moved", "node", "phis", "start")
+    __slots__ = ("counter", "end", "exit", "guard", "head", "indices", "line", "moved", "node", "phis", "start")
 
     def __init__(self, node: UOp, head: str, exit_: str, end: str, start: str, guard: str | None) -> None:
         self.node = node
@@ -39,6 +39,7 @@ class Loop:
         self.line = 0  # where the counter's phi node stands
         self.phis: list[tuple[Slot, int, str, str]] = []  # slot, line, name, value before the loop
         self.moved: list[tuple[Pointer, int, str]] = []  # with the line of its phi node and its name
+        self.indices: list[tuple[int, int, str]] = []  # shared ones: step, line of the phi node, name
 
 
 class Writer:
@@ -83,7 +84,7 @@ class Writer:
         self.broadcast = only_broadcast(instructions, self.spread) if arch == "x86_64" else frozenset()
         self.elements: dict[UOp, list[str]] = {}  # of those loads
         self.turned: dict[tuple[str, tuple[UOp, ...], int], list[str]] = {}  # by block, rows, lanes
-        self.pointers = pointers_of(instructions)
+        self.pointers = pointers_of(instructions, arch in INDEXED)
         self.known_pointers: list[dict[Pointer, str]] = [
             {}
         ]  # by the loops and branches that they are made in
@@ -173,13 +174,23 @@ class Writer:
         found = []
         for pointer in self.pointers.moved.get(node, ()):
             names = [self.as_long(x.dtype, self.name_of(x)) for x in pointer.terms]
-            if start != "0":
+            if start != "0" and not pointer.indexed:
                 names.append(self.let(f"mul i64 {self.as_long(node.dtype, start)}, {pointer.step}"))
             total = names[0] if names else "0"
             for name in (*names[1:], *([str(pointer.offset)] if pointer.offset else ())):
                 total = self.let(f"add i64 {total}, {name}")
             base, elem = self.name_of(pointer.base), self.element(pointer)
             found.append((pointer, self.let(f"getelementptr {elem}, ptr {base}, i64 {total}")))
+        return found
+
+    def first_indices(self, node: UOp, start: str, moved: list[tuple[Pointer, str]]) -> dict[int, str]:
+        """What the indices that pointers share are before the first step, by what they move."""
+        found: dict[int, str] = {}
+        for step in dict.fromkeys(pointer.step for pointer, _ in moved if pointer.indexed):
+            is_zero = start == "0"
+            found[step] = (
+                "0" if is_zero else self.let(f"mul i64 {self.as_long(node.dtype, start)}, {step}")
+            )
         return found
 
     def as_long(self, dtype: DType, name: str) -> str:
