@@ -16,9 +16,10 @@ from itertools import accumulate
 from types import SimpleNamespace
 from typing import Any
 
+from morok.codegen.index_dtype import concrete
 from morok.codegen.vector.conversions import cast_in_steps
 from morok.codegen.vector.fragments import cut_units
-from morok.codegen.vector.indices import Places, factor, join, lane_conditions, places
+from morok.codegen.vector.indices import Conditions, Places, factor, join, places, push_lanes
 from morok.codegen.vector.vectors import concat, gather, lane, parts_of, pieces, swizzle
 from morok.codegen.vector.whole import in_registers, is_whole, opened, stored_whole
 from morok.dtype import DType, PtrDType, void
@@ -51,13 +52,11 @@ def group_addresses(node: UOp, ctx: Any) -> UOp | None:
     buffer = node.src[0]
     found = places(place)
     gate = node.src[2] if len(node.src) > 2 else None
-    gates: list[UOp | None] = [None] * count
-    if gate is not None:
-        gates = [*lane_conditions(gate)]
-    by_lane = gate is not None and any(g is not gates[0] for g in gates)
+    gates = None if gate is None else Conditions(gate)
+    by_lane = gates is not None and not gates.alike(range(count))
     masked = by_lane and machine.masked_memory
     if not by_lane or masked:
-        windows = _windows(node, found, gate, gates, machine)
+        windows = _windows(node, found, gates, machine)
         if windows is not None:
             return windows
     # (gate, or the layer of a mask, and root) → offset → lanes that want it
@@ -67,12 +66,14 @@ def group_addresses(node: UOp, ctx: Any) -> UOp | None:
         only = groups[None, found.roots[0]] = {}
         for i, offset in enumerate(found.offsets):
             only.setdefault(offset, []).append(i)
+    conditions = gates.of(range(count)) if gates is not None and not masked else [None] * count
     for i in () if simple else range(count):
         if not masked:
-            groups.setdefault((gates[i], found.root(i)), {}).setdefault(found.offsets[i], []).append(i)
+            groups.setdefault((conditions[i], found.root(i)), {}).setdefault(found.offsets[i], []).append(i)
             continue
         # Lanes at one place that disagree about the condition cannot share a mask: the end of a row that is
         # rounded up lies where the next row begins.
+        assert gates is not None
         layer = 0
         while True:
             there = groups.setdefault((layer, found.root(i)), {}).setdefault(found.offsets[i], [])
@@ -88,7 +89,7 @@ def group_addresses(node: UOp, ctx: Any) -> UOp | None:
             first = [offsets[o][0] for o in range(start, start + length)]
             guard = scalar_gate
             if masked:
-                assert gate is not None
+                assert gate is not None and gates is not None
                 guard = _mask(gate, gates, first)
             runs.append(_run_pointer(buffer, join(root, start, place), length, guard))
             for k, o in enumerate(range(start, start + length)):
@@ -98,9 +99,7 @@ def group_addresses(node: UOp, ctx: Any) -> UOp | None:
     return _lanes_of_runs(node, runs, filled, position)
 
 
-def _windows(
-    node: UOp, found: Places, gate: UOp | None, gates: list[UOp | None], machine: Machine
-) -> UOp | None:
+def _windows(node: UOp, found: Places, gates: Conditions | None, machine: Machine) -> UOp | None:
     """Vectors that overlap, as those that a convolution's windows read: one access for each of them.
 
     As one run they would be fewer accesses, but each vector that does not begin where an access does would
@@ -119,48 +118,32 @@ def _windows(
             found.offsets[start + i] != first + i or found.root(start + i) is not root for i in range(width)
         ):
             return None
-    known: dict[tuple[Any, ...], tuple[int, int]] = {}  # to its number and first lane
+    known: dict[tuple[Any, int], list[int]] = {}  # where vectors begin, to their numbers
+    firsts: list[int] = []  # their first lanes, by number
     position: list[int] = []
     for start in starts:
-        key = (found.root(start), found.offsets[start], *gates[start : start + width])
-        number, _ = known.setdefault(key, (len(known), start))
+        there = known.setdefault((found.root(start), found.offsets[start]), [])
+        number = next((n for n in there if _agree(gates, firsts[n], start, width)), len(firsts))
+        if number == len(firsts):
+            there.append(number)
+            firsts.append(start)
         position += range(number * width, number * width + width)
-    if len({(found.root(i), found.offsets[i]) for i in range(count)}) == len(known) * width:
+    if len({(found.root(i), found.offsets[i]) for i in range(count)}) == len(firsts) * width:
         return None  # they do not overlap
     runs = []
-    for _, start in known.values():
-        guard = None if gate is None else _mask(gate, gates, list(range(start, start + width)))
+    for start in firsts:
+        guard = None if gates is None else _mask(node.src[2], gates, list(range(start, start + width)))
         runs.append(_run_pointer(buffer, join(found.root(start), found.offsets[start], place), width, guard))
-    return _lanes_of_runs(node, runs, len(known) * width, position)
+    return _lanes_of_runs(node, runs, len(firsts) * width, position)
 
 
-def _mask(gate: UOp, gates: list[UOp | None], lanes: list[int]) -> UOp:
-    same = all(gates[i] is gates[lanes[0]] for i in lanes)
-    scalar = gates[lanes[0]]
-    return scalar if same and scalar is not None else push_lanes(gate, lanes)
+def _agree(gates: Conditions | None, one: int, other: int, width: int) -> bool:
+    """Whether so many lanes from two of them on have the same conditions, lane by lane."""
+    return gates is None or all(gates[one + i] is gates[other + i] for i in range(width))
 
 
-def push_lanes(x: UOp, lanes: list[int]) -> UOp:
-    """Lanes of a condition, computed from lanes of its operands: cheaper than cutting a wide one up."""
-    done: dict[UOp, UOp] = {}
-    stack = [x]
-    while stack:
-        node = stack[-1]
-        if node in done:
-            stack.pop()
-            continue
-        inner = node.op.is_alu and all(s.dtype.lanes == node.dtype.lanes for s in node.src)
-        pending = [s for s in node.src if s not in done] if inner else []
-        if pending:
-            stack += pending
-            continue
-        stack.pop()
-        if inner:
-            dtype = node.dtype.scalar.vec(len(lanes))
-            done[node] = make(node.op, dtype, tuple(done[s] for s in node.src), node.arg)
-        else:
-            done[node] = swizzle(node, lanes)
-    return done[x]
+def _mask(gate: UOp, gates: Conditions, lanes: list[int]) -> UOp:
+    return gates[lanes[0]] if gates.alike(lanes) else push_lanes(gate, lanes)
 
 
 def _runs(offsets: list[int]) -> list[tuple[int, int]]:
@@ -202,8 +185,9 @@ def cut_arithmetic(node: UOp, ctx: Any) -> UOp | None:
         return None if places_of == src else node.replace(places_of)
     widest = node.dtype
     for s in src:
-        if s.dtype.scalar.itemsize > widest.scalar.itemsize:
-            widest = s.dtype
+        dtype = concrete(src, machine) if s.dtype.is_index else s.dtype
+        if dtype.scalar.itemsize > widest.scalar.itemsize:
+            widest = dtype
     width = machine.lanes(widest)
     if widest.is_bool:  # truths lie in registers as wide as what was compared
         width = min([width, *(part.dtype.lanes for s in src if s.op is Ops.CAT for part in s.src)])

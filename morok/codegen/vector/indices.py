@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Sequence
 from typing import NamedTuple, final
 
-from morok.codegen.vector.vectors import lane
+from morok.codegen.vector.vectors import lane, swizzle
 from morok.ir.node import UOp, alu, const, make, toposort
 from morok.ir.ops import Ops
 from morok.rewrite.engine import rewrite, substitute
@@ -210,27 +211,91 @@ def lane_conditions(gate: UOp) -> list[UOp]:
     Where a vector of conditions has been cut into registers, a lane that nobody agrees with is taken out of
     its register: to compute it by itself would cost more.
     """
-    lanes = _Lanes()
-    if gate.op is not Ops.CAT:
-        return [lanes.rounded(x) for x in lanes.of(gate)]
-    count, parts = gate.dtype.lanes, gate.src
-    where = [(part, i) for part in parts for i in range(part.dtype.lanes)]
+    return Conditions(gate).of(range(gate.dtype.lanes))
 
-    def alike(i: int) -> bool:
-        one, other = (rounded(lanes.simplified(lane(*where[k]))) for k in (i, i + 1))
-        return one is other
 
-    # those of padding around a picture all differ, and are long: neighbours at both ends tell
-    shared: Counter[UOp] = Counter()
-    plain: list[UOp] = []
-    if alike(0) or alike(count - 2):
-        plain = [lanes.rounded(x) for part in parts for x in lanes.of(part)]
-        shared.update(plain)
-    found = []
-    for i, (part, number) in enumerate(where):
-        is_shared = bool(plain) and shared[plain[i]] > 1
-        found.append(plain[i] if is_shared else rounded(lanes.taken(part, number)))
-    return found
+@final
+class Conditions:
+    """The conditions of lanes, each made when somebody asks for it.
+
+    Those of padding around a picture all differ, and are long. Whether lanes agree is then known from two of
+    them, and nobody needs the rest: a mask says it for all.
+    """
+
+    __slots__ = ("_found", "_gate", "_lanes", "_where")
+
+    def __init__(self, gate: UOp) -> None:
+        self._gate = gate
+        self._lanes = _Lanes()
+        self._found: dict[int, UOp] = {}
+        self._where: list[tuple[UOp, int]] = []  # register and lane, where there are registers
+        if gate.op is Ops.CAT:
+            self._where = [(part, i) for part in gate.src for i in range(part.dtype.lanes)]
+            self._find_shared()
+
+    def of(self, lanes: Sequence[int]) -> list[UOp]:
+        """The conditions of some lanes."""
+        found = self._found
+        if self._where:
+            for i in lanes:
+                if i not in found:
+                    found[i] = rounded(self._lanes.taken(*self._where[i]))
+        elif not found:
+            found.update(enumerate(map(self._lanes.rounded, self._lanes.of(self._gate))))
+        return [found[i] for i in lanes]
+
+    def __getitem__(self, lane: int) -> UOp:
+        return self.of((lane,))[0]
+
+    def alike(self, lanes: Sequence[int]) -> bool:
+        """Whether some lanes have one condition: three of them tell, if they differ."""
+        some = (lanes[0], lanes[len(lanes) // 2], lanes[-1])
+        if self._where:
+            asked = self.of(some)
+        elif self._found or len(lanes) <= len(some):
+            asked = []
+        else:  # looked at by themselves, conditions may have another form: it does not say what is alike
+            asked = list(map(rounded, self._lanes.of(push_lanes(self._gate, list(some)))))
+        if any(x is not asked[0] for x in asked):
+            return False
+        first, *others = self.of(lanes)
+        return all(x is first for x in others)
+
+    def _find_shared(self) -> None:
+        """Conditions that lanes of registers share. If neighbours at both ends differ there are none."""
+        lanes, where = self._lanes, self._where
+
+        def alike(i: int) -> bool:
+            one, other = (rounded(lanes.simplified(lane(*where[k]))) for k in (i, i + 1))
+            return one is other
+
+        if alike(0) or alike(len(where) - 2):
+            plain = [lanes.rounded(x) for part in self._gate.src for x in lanes.of(part)]
+            shared = Counter(plain)
+            self._found = {i: x for i, x in enumerate(plain) if shared[x] > 1}
+
+
+def push_lanes(x: UOp, lanes: list[int]) -> UOp:
+    """Lanes of a condition, computed from lanes of its operands: cheaper than cutting a wide one up."""
+    done: dict[UOp, UOp] = {}
+    stack = [x]
+    while stack:
+        node = stack[-1]
+        if node in done:
+            stack.pop()
+            continue
+        inner = node.op.is_alu and all(s.dtype.lanes == node.dtype.lanes for s in node.src)
+        pending = [s for s in node.src if s not in done] if inner else []
+        if pending:
+            stack += pending
+            continue
+        stack.pop()
+        if inner:
+            dtype = node.dtype.scalar.vec(len(lanes))
+            done[node] = make(node.op, dtype, tuple(done[s] for s in node.src), node.arg)
+        else:
+            done[node] = swizzle(node, lanes)
+    return done[x]
 
 
 @final
