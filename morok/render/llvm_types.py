@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from struct import pack
 from typing import Any
 
@@ -58,6 +59,22 @@ def constant(dtype: DType, value: Any) -> str:
     scalar = dtype.scalar
     if dtype.lanes == 1:
         return scalar_constant(scalar, value)
-    values = value if isinstance(value, tuple) else (value,) * dtype.lanes
     name = type_name(scalar)
-    return "<" + ", ".join(f"{name} {scalar_constant(scalar, v)}" for v in values) + ">"
+    if not isinstance(value, tuple):
+        return same_in_all(name, scalar_constant(scalar, value))
+    return listed(name, [scalar_constant(scalar, v) for v in value])
+
+
+_ZEROS = frozenset(("0", "false", "0x0000000000000000", "0xH0000", "0xR0000"))
+
+
+def same_in_all(name: str, number: str) -> str:
+    """A vector of one number. Spelt out, such vectors were more than half of a text."""
+    return "zeroinitializer" if number in _ZEROS else f"splat ({name} {number})"
+
+
+def listed(name: str, numbers: Sequence[str]) -> str:
+    """A vector of numbers of a type."""
+    if len(set(numbers)) == 1:
+        return same_in_all(name, numbers[0])
+    return "<" + ", ".join([f"{name} {number}" for number in numbers]) + ">"

@@ -19,7 +19,7 @@ from morok.render.llvm_list import (
 )
 from morok.render.llvm_pointers import INDEXED, Pointer, pointers_of
 from morok.render.llvm_transpose import transposed
-from morok.render.llvm_types import constant, type_name
+from morok.render.llvm_types import constant, listed, type_name
 from morok.render.program import Argument
 
 
@@ -151,8 +151,8 @@ class Writer:
         return self.turned[key][lane]
 
     def shuffle(self, t: str, x: str, y: str, lanes: tuple[int, ...] | list[int]) -> str:
-        mask = ", ".join(f"i32 {i}" for i in lanes)
-        return self.let(f"shufflevector {t} {x}, {t} {y}, <{len(lanes)} x i32> <{mask}>")
+        mask = listed("i32", list(map(str, lanes)))
+        return self.let(f"shufflevector {t} {x}, {t} {y}, <{len(lanes)} x i32> {mask}")
 
     # --- pointers
 

@@ -16,7 +16,6 @@ from itertools import accumulate
 from types import SimpleNamespace
 from typing import Any
 
-from morok.codegen.index_dtype import concrete
 from morok.codegen.vector.conversions import cast_in_steps
 from morok.codegen.vector.fragments import cut_units
 from morok.codegen.vector.indices import Conditions, Places, factor, join, places, push_lanes
@@ -185,9 +184,8 @@ def cut_arithmetic(node: UOp, ctx: Any) -> UOp | None:
         return None if places_of == src else node.replace(places_of)
     widest = node.dtype
     for s in src:
-        dtype = concrete(src, machine) if s.dtype.is_index else s.dtype
-        if dtype.scalar.itemsize > widest.scalar.itemsize:
-            widest = dtype
+        if s.dtype.scalar.itemsize > widest.scalar.itemsize:
+            widest = s.dtype
     width = machine.lanes(widest)
     if widest.is_bool:  # truths lie in registers as wide as what was compared
         width = min([width, *(part.dtype.lanes for s in src if s.op is Ops.CAT for part in s.src)])
