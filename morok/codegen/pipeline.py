@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import final
 
 from morok import knobs
@@ -38,6 +38,7 @@ from morok.codegen.spec import (
 )
 from morok.codegen.vector.devectorize import devectorize_rules
 from morok.codegen.vector.expand import expand_stage
+from morok.codegen.vector.indices import Places
 from morok.codegen.vector.loads import certain_rules, join_neighbours, load_rules
 from morok.codegen.vector.storage import bool_rules, flatten_rules, merge_ends
 from morok.codegen.vector.vector_constants import lane_rules
@@ -57,6 +58,7 @@ class Context:
 
     machine: Machine
     only_added: frozenset[UOp] = frozenset()
+    places: dict[UOp, Places] = field(default_factory=dict)  # of vectors of indices, as they were taken apart
 
 
 def decompose_stage(root: UOp, ctx: Context) -> UOp:

@@ -11,9 +11,10 @@ from morok.ir.build import rng, sink
 from morok.ir.node import UOp, make
 from morok.ir.ops import AxisKind, Ops
 from morok.machine.choose import cpu_machine
+from morok.render.llvm import render
 from morok.render.llvm_pointers import MOST, pointers_of
 from tests.codegen.kernels import LOOP, UPCAST, buffers, matmul, padded_copy, read, row_sum, split, write
-from tests.render.test_llvm import NEON, text
+from tests.render.test_llvm import AVX512, NEON, text
 
 
 def listed(kernel: UOp) -> tuple[UOp, ...]:
@@ -64,6 +65,55 @@ def test_a_loop_with_too_many_pointers_keeps_its_counter() -> None:
     few = sink(write(o, i, read(inputs[0], i) + read(inputs[1], i), i))
     (pointers,) = pointers_of(listed(few)).moved.values()
     assert [p.step for p in pointers] == [1, 1, 1]
+
+
+def sum_of(count: int, step: int, kind: AxisKind = LOOP) -> tuple[UOp, UOp]:
+    """A sum of as many inputs, read with a step: the kernel, and its counter."""
+    o, *inputs = buffers(64, *[64 * step] * count)
+    i = rng(64, 0, kind)
+    total = read(inputs[0], i * step)
+    for x in inputs[1:]:
+        total = total + read(x, i * step)
+    return sink(write(o, i, total, i)), i
+
+
+def x86_text(kernel: UOp) -> str:
+    machine = cpu_machine(AVX512)
+    return render(lower(kernel, machine), "k", 0, machine.fma_in_place, machine.fma, machine.arch).text
+
+
+@pytest.mark.parametrize("count", [2, MOST + 4])
+def test_pointers_with_one_step_share_an_index_where_addresses_have_one(count: int) -> None:
+    """The counter itself where they move by one; however many they are, none is computed in the loop."""
+    kernel, _ = sum_of(count, 1)
+    ((_, body),) = loop_bodies(x86_text(kernel))
+    counter = re.search(r"(%x\d+) = phi i64", body)
+    assert counter and "phi ptr" not in body
+    assert len(re.findall(rf"getelementptr float, ptr %x\d+, i64 {counter[1]}\n", body)) == count + 1
+    assert len(re.findall(r" add ", body)) == 1, "the counter's own"
+    few = pointers_of(lower(kernel, cpu_machine(AVX512)).src)
+    assert bool(few.moved) == (count < MOST), "other processors: as before"
+
+
+def test_an_index_moves_with_the_step_and_from_where_its_worker_begins() -> None:
+    kernel, _ = sum_of(3, 5, AxisKind.THREAD)
+    text_ = x86_text(kernel)
+    first = re.search(r"(%x\d+) = mul i64 %lo, 5", text_)
+    assert first
+    assert re.search(rf"(%x\d+) = phi i64 \[ {first[1]}, %\w+ \], \[ \1.next, %\w+ \]", text_)
+    assert re.search(r"(%x\d+).next = add i64 \1, 5", text_)
+
+
+@pytest.mark.parametrize("inputs", [2, 11])
+@pytest.mark.parametrize("step", [1, 3])
+def test_values_of_many_inputs(inputs: int, step: int) -> None:
+    """On the processor at hand: more inputs than a loop moves pointers."""
+    rows = np.random.default_rng(inputs).integers(-99, 99, (inputs, 600)).astype(np.float32)
+    tensors = [Tensor(row) for row in rows]
+    total = tensors[0][::step]
+    for x in tensors[1:]:
+        total = total + x[::step]
+    np.testing.assert_array_equal(total.numpy(), rows[:, ::step].sum(0))
 
 
 def test_what_is_read_at_computed_places_is_not_moved() -> None:

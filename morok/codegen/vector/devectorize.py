@@ -49,7 +49,7 @@ def group_addresses(node: UOp, ctx: Any) -> UOp | None:
         return None
     machine: Machine = ctx.machine
     buffer = node.src[0]
-    found = places(place)
+    found = places(place, ctx.places)
     gate = node.src[2] if len(node.src) > 2 else None
     gates = None if gate is None else Conditions(gate)
     by_lane = gates is not None and not gates.alike(range(count))
@@ -61,6 +61,9 @@ def group_addresses(node: UOp, ctx: Any) -> UOp | None:
     # (gate, or the layer of a mask, and root) → offset → lanes that want it
     groups: dict[tuple[Any, Any], dict[int, list[int]]] = {}
     simple = gate is None and len(found.roots) == 1
+    least = found.offsets[0]
+    if simple and found.offsets == tuple(range(least, least + count)):  # a tile of registers, most often
+        return _run_pointer(buffer, join(found.roots[0], least, place), count, None)
     if simple:
         only = groups[None, found.roots[0]] = {}
         for i, offset in enumerate(found.offsets):
@@ -430,7 +433,7 @@ _MEMORY = unproved("splits vectors and memory accesses; tested against the inter
 def proof_contexts() -> tuple[Any, ...]:
     """What the prover runs these rules with: registers of 16 bytes, for numbers alone and for vectors."""
     machines = (Machine("usual", scalar_alu=True), Machine("vectors", wide_conversions=True))
-    return tuple([SimpleNamespace(machine=machine) for machine in machines])
+    return tuple([SimpleNamespace(machine=machine, places={}) for machine in machines])
 
 
 @rules("codegen.devectorize")

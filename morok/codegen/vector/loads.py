@@ -44,7 +44,7 @@ def with_gaps(node: UOp, ctx: Any) -> UOp | None:
     pointer = buffer.dtype
     if not isinstance(pointer, PtrDType) or pointer.space is AddrSpace.REG:
         return None
-    found = places(place)
+    found = places(place, ctx.places)
     first, last = min(found.offsets), max(found.offsets)
     wanted = set(found.offsets)
     gaps = {b - a for a, b in pairwise(sorted(wanted))}

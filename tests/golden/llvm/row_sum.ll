@@ -10,8 +10,8 @@ loop1:
 loop3:
   %x4 = phi i64 [ 0, %loop1 ], [ %x4.next, %loop3 ]
   %x5 = phi ptr [ %x3, %loop1 ], [ %x5.next, %loop3 ]
-  %x6 = phi <4 x float> [ <float 0x0000000000000000, float 0x0000000000000000, float 0x0000000000000000, float 0x0000000000000000>, %loop1 ], [ %x9, %loop3 ]
-  %x7 = phi <4 x float> [ <float 0x0000000000000000, float 0x0000000000000000, float 0x0000000000000000, float 0x0000000000000000>, %loop1 ], [ %x12, %loop3 ]
+  %x6 = phi <4 x float> [ zeroinitializer, %loop1 ], [ %x9, %loop3 ]
+  %x7 = phi <4 x float> [ zeroinitializer, %loop1 ], [ %x12, %loop3 ]
   %x8 = load <4 x float>, ptr %x5, align 4
   %x9 = fadd <4 x float> %x6, %x8
   %x10 = getelementptr float, ptr %x5, i64 4
