@@ -344,7 +344,7 @@ class _Kernel(Writer):
         self.loops.append(loop)
 
     def open_indices(self, loop: Loop, firsts: dict[int, str], before: str) -> dict[int, str]:
-        """The indices that pointers of a loop share, by their steps: the counter, or one that is moved too."""
+        """The indices that pointers of a loop share, by their steps: the counter, or one that moves."""
         found: dict[int, str] = {}
         for step, first in firsts.items():
             if step == 1 and loop.node.dtype.bits == 64:

@@ -26,7 +26,19 @@ from morok.render.program import Argument
 class Loop:
     """A loop that is being written."""
 
-    __slots__ = ("counter", "end", "exit", "guard", "head", "indices", "line", "moved", "node", "phis", "start")
+    __slots__ = (
+        "counter",
+        "end",
+        "exit",
+        "guard",
+        "head",
+        "indices",
+        "line",
+        "moved",
+        "node",
+        "phis",
+        "start",
+    )
 
     def __init__(self, node: UOp, head: str, exit_: str, end: str, start: str, guard: str | None) -> None:
         self.node = node
@@ -188,9 +200,7 @@ class Writer:
         found: dict[int, str] = {}
         for step in dict.fromkeys(pointer.step for pointer, _ in moved if pointer.indexed):
             is_zero = start == "0"
-            found[step] = (
-                "0" if is_zero else self.let(f"mul i64 {self.as_long(node.dtype, start)}, {step}")
-            )
+            found[step] = "0" if is_zero else self.let(f"mul i64 {self.as_long(node.dtype, start)}, {step}")
         return found
 
     def as_long(self, dtype: DType, name: str) -> str:

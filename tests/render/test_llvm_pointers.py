@@ -21,7 +21,7 @@ def listed(kernel: UOp) -> tuple[UOp, ...]:
     return lower(kernel, cpu_machine(NEON)).src
 
 
-def loop_bodies(ir: str) -> list[str]:
+def loop_bodies(ir: str) -> list[tuple[str, str]]:
     """What stands in loops without loops inside."""
     return re.findall(r"^(loop\d+):\n((?:  .*\n)*?)  br i1 %x\d+, label %\1,", ir, re.MULTILINE)
 
