@@ -199,8 +199,10 @@ class Writer:
         """What the indices that pointers share are before the first step, by what they move."""
         found: dict[int, str] = {}
         for step in dict.fromkeys(pointer.step for pointer, _ in moved if pointer.indexed):
-            is_zero = start == "0"
-            found[step] = "0" if is_zero else self.let(f"mul i64 {self.as_long(node.dtype, start)}, {step}")
+            is_counter = step == 1 and node.dtype.bits == 64
+            found[step] = "0"
+            if start != "0" and not is_counter:
+                found[step] = self.let(f"mul i64 {self.as_long(node.dtype, start)}, {step}")
         return found
 
     def as_long(self, dtype: DType, name: str) -> str:
