@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from morok.codegen.vector.indices import lane_conditions
+from morok.codegen.vector.indices import Conditions, lane_conditions
 from morok.codegen.vector.vectors import concat, lane, swizzle, vector_constant
 from morok.dtype import bool_, index
 from morok.ir.build import rng
@@ -103,3 +103,15 @@ def test_rows_share_their_conditions() -> None:
     found = lane_conditions(CASES["registers, an edge"][0])
     assert found[:12] == found[12:24] == found[36:]
     assert len(set(found)) == 2
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_whether_lanes_agree_is_known_without_all_of_them(name: str) -> None:
+    """Asked first, before any condition was made; and of a few lanes as of all."""
+    gate = CASES[name][0]
+    expected, count = lane_conditions(gate), gate.dtype.lanes
+    for lanes in (range(count), range(1, count), range(0, count, 2), [0], [count - 1, 0]):
+        assert Conditions(gate).alike(lanes) == (len({expected[i] for i in lanes}) == 1)
+    few = Conditions(gate)
+    few.alike(range(count))
+    assert few.of(range(count)) == expected
