@@ -43,8 +43,8 @@ from morok.tensor.tensor import Tensor
 CHUNK = 64  # tokens of a prompt that are processed at once
 LARGE = 256  # the same of long ones, where weights are decoded once for more tokens
 # How long steps of so many tokens take, in the time that one more token of a chunk takes. A grid has room for
-# a whole chunk in nearly the time of one token. A processor decodes all weights for a chunk, which takes as long
-# as 92 more tokens of a model of 1.1 B in Q4_K and as 13 of SmolLM2, where they stay in the cache; a single
+# a whole chunk in nearly the time of one token. A processor decodes all weights for a chunk, as long as 92
+# more tokens take of a model of 1.1 B in Q4_K and as 13 of SmolLM2, where they stay in the cache; a single
 # token takes as long as 5, but then a short prompt needs one plan instead of two.
 ON_GRID = {1: 11.0, CHUNK: 64.0}
 ON_HOST = {1: 3.65, CHUNK: 80.0 + CHUNK, LARGE: 80.0 + LARGE}
