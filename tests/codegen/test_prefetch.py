@@ -50,6 +50,28 @@ def test_gaps_get_none() -> None:
     assert hints(sink(write(out, place, read(x, r * 16 + u + 4), r, u)))
 
 
+def several_runs(width: int, repeated: bool = False) -> UOp:
+    """Blocks of so many numbers, of which two runs of 8 · 16 are read at once, in two pieces; and perhaps one
+    run of 4 · 16 before them for both pieces."""
+    first = 64 if repeated else 0
+    out, x = buffers(FAR, FAR * width // 128)
+    blocks, pieces, k = rng(FAR // 128, 0), rng(2, 1), rng(4, 2)
+    u = rng(16, 3, AxisKind.UPCAST)
+    begin = blocks * width + k * 16 + u
+    value = read(x, begin + pieces * 64 + first) + read(x, begin + pieces * 64 + first + 128)
+    value = value + read(x, begin) if repeated else value
+    place = blocks * 128 + pieces * 64 + k * 16 + u
+    return sink(write(out, place, value, blocks, pieces, k, u))
+
+
+def test_runs_that_leave_no_gaps_get_one_each() -> None:
+    """As blocks of weights have them, of which a word has codes of two groups."""
+    assert len(hints(several_runs(256))) == 2
+    assert not hints(several_runs(256 + 64))
+    assert len(hints(several_runs(256 + 64, repeated=True))) == 3  # one of them for both pieces
+    assert not hints(several_runs(256, repeated=True))
+
+
 def test_reductions_get_some_too() -> None:
     out, x = buffers(1, FAR)
     k = rng(FAR, 0, REDUCE)
