@@ -17,6 +17,7 @@ from morok.ir.ops import Ops
 from morok.machine.machine import Machine
 
 LARGE = 1 << 20  # bytes of an array that is not in a near cache
+UNDER_WAY = 16  # lines: a loop that reads more at once, in several places, keeps the memory busy by itself
 GATHERED = 4096  # bytes of a row at a place that is read from memory: beyond its end lies nobody's next row
 
 
@@ -58,7 +59,8 @@ def _streams(loops: list[UOp], body: list[UOp], line_bytes: int) -> list[tuple[U
     for loads in reads.values():
         steps = {step(n.src[0].src[1], loop) for n in loads}
         runs = [loads] if steps == {sum(n.dtype.lanes for n in loads)} else _runs(loads)
-        if len(runs) > 1 and not _leave_no_gaps(runs, loops):
+        lines = sum(n.dtype.itemsize for n in loads) // line_bytes
+        if len(runs) > 1 and (lines > UNDER_WAY or not _leave_no_gaps(runs, loops)):
             continue
         for run in runs:
             place, nbytes = run[0].src[0], sum(n.dtype.itemsize for n in run)
