@@ -51,8 +51,8 @@ def test_gaps_get_none() -> None:
 
 
 def several_runs(width: int, repeated: bool = False, count: int = 2) -> UOp:
-    """Blocks of so many numbers, of which some runs of 8 · 16 are read at once, in two pieces; and perhaps one
-    run of 4 · 16 before them for both pieces."""
+    """Blocks of so many numbers, of which some runs of 8 · 16 are read at once, in two pieces; and perhaps
+    one run of 4 · 16 before them for both pieces."""
     first = 64 if repeated else 0
     out, x = buffers(FAR, FAR * width // 128)
     blocks, pieces, k = rng(FAR // 128, 0), rng(2, 1), rng(4, 2)

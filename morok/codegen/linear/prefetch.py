@@ -91,8 +91,8 @@ def _runs(loads: list[UOp]) -> list[list[UOp]]:
 
 
 def _leave_no_gaps(runs: list[list[UOp]], loops: list[UOp]) -> bool:
-    """Whether runs of an array are, together, all of it that lies between two steps of a loop around them: what
-    comes after a run is another one, as the words of a block are that some codes share."""
+    """Whether runs of an array are, together, all of it that lies between two steps of a loop around them:
+    after a run comes another one, as the words of a block do that some codes share."""
     *around, inner = loops
     lanes = [sum(n.dtype.lanes for n in run) for run in runs]
     places = [run[0].src[0].src[1] for run in runs]
