@@ -15,6 +15,7 @@ from morok.errors import MorokError, OutOfMemory
 from morok.ir.cached_graph import instantiate
 from morok.ir.provenance import capture, here, here_origin
 from morok.knobs import default_device
+from morok.machine.devices import machine_of
 from morok.tensor.calls.trace_cache import cached_graph, note_call, signature_of
 from morok.tensor.core import Core
 from morok.tensor.memory.storage import graph_device, identified
@@ -85,9 +86,9 @@ def recorded(function: F) -> F:
 
 
 def repeated(place: int) -> Callable[[F], F]:
-    """A function that is no method and does nothing but make a graph from its operands, the first of which is a
-    tensor: it is traced once per signature, as methods are (see `trace_cache.py`). All of them are on the device
-    of the one at that place, which it may ask for."""
+    """A function that is no method and does nothing but make a graph from its operands, of which the first is
+    a tensor: it is traced once per signature, as methods are (see `trace_cache.py`). All of them are on the
+    device of the one at that place, for which it may ask, and for its machine."""
 
     def decorate(function: F) -> F:
         @wraps(function)
@@ -96,7 +97,7 @@ def repeated(place: int) -> Callable[[F], F]:
             if found is None:
                 return function(*args)
             device, nodes = graph_device(args[place]._uop), found[1]
-            signature = device, default_device(), *found[0]
+            signature = device, machine_of(device).key, default_device(), *found[0]
             cached = cached_graph(signature)
             if cached is not None and cached.chain is None:
                 return args[0]._new(instantiate(cached, nodes, capture(2)))
