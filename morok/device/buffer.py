@@ -12,10 +12,12 @@ where it is: that is what it is for.
 
 from __future__ import annotations
 
+import mmap
 import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Protocol, final
 
 import numpy as np
@@ -30,6 +32,7 @@ from morok.ir.node import UOp
 Array = npt.NDArray[Any]
 ALIGNMENT = 64  # bytes: a cache line, and the widest vector
 _KEEP = 1 << 28  # bytes of freed blocks that an allocator holds on to
+_MANY_PAGES = 1 << 20  # bytes
 _SIZES = 256  # and of so many sizes: shapes that do not come again leave nothing behind
 
 
@@ -81,9 +84,10 @@ class HostAllocator:
 
     def zeros(self, nbytes: int) -> Array:
         """Memory that is zero. A large block comes so from the system, which takes no time before each page
-        of it is touched."""
+        of it is touched. Pages have their usual size: NumPy asks for huge ones, and who writes a little in
+        many places (as one token does in a cache of thousands) would wait for megabytes each time."""
         with self._lock:
-            block = self._new(nbytes, np.zeros)
+            block = self._new(nbytes, _zeros)
             self.used += nbytes
             self.peak = max(self.peak, self.used)
         return block
@@ -98,11 +102,11 @@ class HostAllocator:
     def _new(self, nbytes: int, make: Callable[..., Array] = np.empty) -> Array:
         try:
             return _aligned(nbytes, make)
-        except (MemoryError, ValueError):
+        except (MemoryError, ValueError, OSError):
             self.forget()
         try:
             return _aligned(nbytes, make)
-        except (MemoryError, ValueError):
+        except (MemoryError, ValueError, OSError):
             raise OutOfMemory(
                 f"{self.name} has no room for {show_bytes(nbytes)}; {show_bytes(self.used)} are in use"
             ) from None
@@ -150,6 +154,16 @@ class Keeper(Protocol):
 
 
 keepers: weakref.WeakSet[Keeper] = weakref.WeakSet()  # all are asked before a device says that it is full
+
+
+def _zeros(nbytes: int, dtype: type[np.uint8]) -> Array:
+    if nbytes < _MANY_PAGES or not hasattr(mmap, "MAP_ANONYMOUS"):
+        return np.zeros(nbytes, dtype)
+    pages = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if hasattr(mmap, "MADV_NOHUGEPAGE"):
+        with suppress(OSError):  # of a system without huge pages
+            pages.madvise(mmap.MADV_NOHUGEPAGE)
+    return np.frombuffer(pages, dtype)
 
 
 def _aligned(nbytes: int, make: Callable[..., Array]) -> Array:

@@ -25,9 +25,9 @@ _PLACEHOLDER = "placeholder"
 _PARTICULAR = frozenset((Ops.BUFFER, Ops.UNIQUE, Ops.DEVICE, Ops.COPY, Ops.BIND, Ops.DEFINE_VAR))
 
 
-def placeholder(number: int, dtype: DType, sizes: Shape) -> UOp:
-    """A node that has a type and a shape, and is nothing."""
-    node = make(Ops.PARAM, dtype, (), (_PLACEHOLDER, number, sizes))
+def placeholder(number: int, dtype: DType, sizes: Shape, device: str | None = None) -> UOp:
+    """A node that has a type and a shape, perhaps a device, and is nothing."""
+    node = make(Ops.PARAM, dtype, (), (_PLACEHOLDER, number, sizes, device))
     set_shape(node, sizes)
     return node
 

@@ -41,10 +41,13 @@ from morok.tensor.sizes import Variable
 from morok.tensor.tensor import Tensor
 
 CHUNK = 64  # tokens of a prompt that are processed at once
-# Fewer than this are processed one by one. A grid has room for a whole chunk in nearly the time of one token;
-# a processor takes 32 to 52 times as long for it (SmolLM2, a model of 1.1 B), and a short prompt then needs
-# one plan instead of two.
-LEAST_CHUNK, LEAST_ON_HOST = 6, 40
+LARGE = 256  # the same of long ones, where weights are decoded once for more tokens
+# How long steps of so many tokens take, in the time that one more token of a chunk takes. A grid has room for
+# a whole chunk in nearly the time of one token. A processor decodes all weights for a chunk, as long as 92
+# more tokens take of a model of 1.1 B in Q4_K and as 13 of SmolLM2, where they stay in the cache; a single
+# token takes as long as 5, but then a short prompt needs one plan instead of two.
+ON_GRID = {1: 11.0, CHUNK: 64.0}
+ON_HOST = {1: 3.65, CHUNK: 80.0 + CHUNK, LARGE: 80.0 + LARGE}
 ACTIVATIONS = {"exact": EXACT, "q8": Q8}
 DEFAULT_CONTEXT = 4096  # positions of a cache, unless more are asked for
 
@@ -76,16 +79,17 @@ class Model:
             Steady(jit(f), Named(f.__name__, "morok.llm.generate", look))
             for f in (d.token, d.chunk, d.score, d.together)
         )
-        self._at = Variable("at", 0, longest - 1)
-        self._pick = Variable("pick", 0, CHUNK - 1)
+        self._on_host = get_device(device or default_device()).on_host
+        self._steps = ON_HOST if self._on_host else ON_GRID
+        room = self.decoder.room
+        self._at = {n: Variable("at", 0, min(longest - 1, room - n)) for n in self._steps if n <= room}
+        self._pick = {n: Variable("pick", 0, n - 1) for n in self._at if n > 1}
         self._last = Variable("last", 1, longest + 1)
         self._slot: Slot | None = None
         self._slots: list[Slot] = []
         self._texts = 0  # rows of the caches
         self.caches: list[Cache] = []
         self._lock = RLock()  # plans and caches serve one step at a time
-        self._on_host = get_device(device or default_device()).on_host
-        self._least = LEAST_ON_HOST if self._on_host else LEAST_CHUNK
 
     # --- logits
 
@@ -141,13 +145,15 @@ class Model:
             found = self.advance_some(slot, tokens)
         return found
 
-    def advance_some(self, slot: Slot, tokens: Sequence[int]) -> np.ndarray | None:
-        """One more chunk of a text, and the logits after it if that was the last one."""
+    def advance_some(self, slot: Slot, tokens: Sequence[int], others_wait: bool = False) -> np.ndarray | None:
+        """One more chunk of a text, a short one if others wait, and the logits after it if that was the last
+        one."""
         same = common(slot.tokens, tokens[:-1])
         with self._lock, no_grad():
             del slot.tokens[same:]
             rest = tokens[same:]
-            if len(rest) < self._least:
+            count = self._next_step(same, len(rest), CHUNK if others_wait else LARGE)
+            if count == 1:
                 part = list(rest)
                 for n, token in enumerate(part):
                     row = self._row(np.array([token], np.int32))
@@ -155,23 +161,30 @@ class Model:
                         logits = self._token(row, self.caches, *self._at_slot(slot, same + n))
                     slot.tokens.append(token)
             else:
-                part = list(rest[:CHUNK])
-                where = self._at_slot(slot, same)
-                logits = self._chunk(self._padded(part), self.caches, *where, self._pick.bind(len(part) - 1))
+                part = list(rest[:count])
+                where, pick = self._at_slot(slot, same, count), self._pick[count].bind(len(part) - 1)
+                logits = self._chunk(self._padded(part, count), self.caches, *where, pick)
                 slot.tokens += part
             found: np.ndarray | None = logits.numpy() if len(part) == len(rest) else None
         return found
+
+    def _next_step(self, at: int, rest: int, most: int) -> int:
+        """How many tokens are processed at once next: as many as take the least time for each of the rest."""
+        fits = [n for n in self._at if n <= most and at + n <= self.decoder.room]
+        return min(fits, key=lambda n: self._steps[n] / min(n, rest))
 
     def advance_together(self, texts: Sequence[tuple[Slot, Sequence[int]]]) -> list[np.ndarray | None]:
         """One step of several texts: the last tokens of those that lack no more, all at once, and a chunk of
         each of the others. None for whoever is not through."""
         found: list[np.ndarray | None] = [None] * len(texts)
-        ready = []
+        ready, slow = [], []
         for i, (slot, tokens) in enumerate(texts):
             if common(slot.tokens, tokens[:-1]) == len(tokens) - 1:
                 ready.append(i)
             else:
-                found[i] = self.advance_some(slot, tokens)
+                slow.append(i)
+        for i in slow:
+            found[i] = self.advance_some(*texts[i], others_wait=bool(ready))
         if len(ready) < 2:
             for i in ready:
                 found[i] = self.advance_some(*texts[i])
@@ -191,14 +204,14 @@ class Model:
             found[i] = logits[texts[i][0].index]
         return found
 
-    def _at_slot(self, slot: Slot, at: int) -> tuple[Any, Any]:
-        return (self._text.bind(slot.index) if self._texts > 1 else 0), self._at.bind(at)
+    def _at_slot(self, slot: Slot, at: int, count: int = 1) -> tuple[Any, Any]:
+        return (self._text.bind(slot.index) if self._texts > 1 else 0), self._at[count].bind(at)
 
     def _row(self, tokens: np.ndarray) -> Tensor:
         return Tensor(tokens, device=self.device)
 
-    def _padded(self, tokens: Sequence[int]) -> Tensor:
-        padded = np.zeros(CHUNK, np.int32)
+    def _padded(self, tokens: Sequence[int], count: int = CHUNK) -> Tensor:
+        padded = np.zeros(count, np.int32)
         padded[: len(tokens)] = tokens
         return self._row(padded)
 

@@ -24,6 +24,7 @@ from morok.llm.words import LANES, WORD_FORMATS, Stored, WordFormat, WordPart
 from morok.machine.devices import machine_of
 from morok.machine.machine import Machine
 from morok.nn.blocks import BlockFormat
+from morok.tensor.calls.record import repeated
 from morok.tensor.core import operand, require_shape
 from morok.tensor.elementwise.arithmetic import binary
 from morok.tensor.sizes import broadcast_shapes, concrete
@@ -97,6 +98,10 @@ class Packed:
 
     def product(self, x: Tensor) -> Tensor:
         """x · matrixᵀ: (n, columns) → (n, rows)."""
+        s = self.stored
+        return _times_packed(x, s.words, s.halves, s.bytes, self.form.block.name, self.count, self.digits)
+
+    def _product(self, x: Tensor) -> Tensor:
         found = self._small(x) if concrete(x.shape[0]) <= FEW_ROWS else self._large(x)
         return found if self.count == concrete(found.shape[1]) else found[:, : self.count]
 
@@ -223,6 +228,14 @@ class Packed:
             total = found if total is None else total + found
         assert total is not None
         return total.contiguous().transpose(0, 1).reshape(rows, -1)
+
+
+@repeated(1)
+def _times_packed(
+    x: Tensor, words: Tensor, halves: Tensor | None, small: Tensor | None, name: str, count: int, digits: int
+) -> Tensor:
+    """A product, traced once for all matrices of one shape and format: models repeat their layers."""
+    return Packed(WORD_FORMATS[name], Stored(halves, small, words), count, digits)._product(x)
 
 
 Matrix = Plain | Packed

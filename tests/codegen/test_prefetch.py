@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from morok.codegen.linear.prefetch import LARGE, step
+from morok.codegen.linear.prefetch import LARGE, UNDER_WAY, step
 from morok.codegen.pipeline import lower
 from morok.device.cpu.llvm import host
 from morok.ir.build import reduce as reduce_
@@ -48,6 +48,32 @@ def test_gaps_get_none() -> None:
     place = r * 16 + u
     assert not hints(sink(write(out, place, read(x, r * 32 + u), r, u)))
     assert hints(sink(write(out, place, read(x, r * 16 + u + 4), r, u)))
+
+
+def several_runs(width: int, repeated: bool = False, count: int = 2) -> UOp:
+    """Blocks of so many numbers, of which some runs of 8 · 16 are read at once, in two pieces; and perhaps
+    one run of 4 · 16 before them for both pieces."""
+    first = 64 if repeated else 0
+    out, x = buffers(FAR, FAR * width // 128)
+    blocks, pieces, k = rng(FAR // 128, 0), rng(2, 1), rng(4, 2)
+    u = rng(16, 3, AxisKind.UPCAST)
+    begin = blocks * width + k * 16 + u
+    value = read(x, begin + pieces * 64 + first)
+    for n in range(1, count):
+        value = value + read(x, begin + pieces * 64 + first + 128 * n)
+    value = value + read(x, begin) if repeated else value
+    place = blocks * 128 + pieces * 64 + k * 16 + u
+    return sink(write(out, place, value, blocks, pieces, k, u))
+
+
+def test_runs_that_leave_no_gaps_get_one_each() -> None:
+    """As blocks of weights have them, of which a word has codes of two groups."""
+    assert len(hints(several_runs(256))) == 2
+    assert not hints(several_runs(256 + 64))
+    assert len(hints(several_runs(256 + 64, repeated=True))) == 3  # one of them for both pieces
+    assert not hints(several_runs(256, repeated=True))
+    assert len(hints(several_runs(UNDER_WAY * 128, count=UNDER_WAY))) == UNDER_WAY
+    assert not hints(several_runs(2 * UNDER_WAY * 128, count=2 * UNDER_WAY))  # so many keep the memory busy
 
 
 def test_reductions_get_some_too() -> None:

@@ -1,6 +1,7 @@
 """Memory: taken late, shared by views, lent, borrowed, given back and used again."""
 
 import gc
+import os
 from pathlib import Path
 
 import numpy as np
@@ -33,6 +34,22 @@ def test_memory_is_taken_when_it_is_needed() -> None:
     assert "taken" in repr(buf)
     del buf
     assert (allocator.used, allocator.peak, allocator.kept) == (0, 400, 400)
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="asks Linux what the process has")
+def test_zeros_take_the_pages_that_are_touched() -> None:
+    """And no megabytes around them: a cache is written in many places, a little in each."""
+
+    def resident() -> int:
+        with open("/proc/self/statm", encoding="ascii") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    before = resident()
+    memory = HostAllocator("PYTHON").zeros(64 << 20)
+    assert memory.ctypes.data % ALIGNMENT == 0 and memory.size == 64 << 20
+    memory[:: 1 << 20] = 1
+    assert resident() - before < 4 << 20
+    assert memory.sum(dtype=np.int64) == 64
 
 
 def test_memory_is_aligned() -> None:

@@ -1,6 +1,7 @@
 """A tiny Llama from a file that the test writes: logits as NumPy computes them, texts, limits, prefixes."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from morok.dtype import int8
 from morok.errors import ArgumentError
 from morok.llm import Model, load
-from morok.llm.generate import CHUNK
+from morok.llm.generate import CHUNK, LARGE
 from morok.llm.text import Writer
 from tests.llm import files
 
@@ -36,6 +37,34 @@ def test_logits_of_a_prompt_and_of_every_token(tiny: tuple[Model, dict[str, np.n
     wanted = files.llama_logits(weights, other)
     np.testing.assert_allclose(model.advance(slot, other), wanted[-1], rtol=2e-4, atol=2e-4)
     assert model._token.traces == 1 and model._chunk.traces == 1
+
+
+def test_a_long_prompt_is_read_in_large_chunks(tmp_path: Path) -> None:
+    """Up to the end of the context, where the last chunk would be wider than the cache; by an odd prefix."""
+    context = LARGE + CHUNK + 30
+    changes: dict[str, Any] = {"llama.context_length": context}
+    weights = files.tiny_llama(tmp_path / "tiny.gguf", **changes)
+    model = load(tmp_path / "tiny.gguf")
+    tokens = [int(t) for t in np.random.default_rng(2).integers(3, len(files.TOKENS), context)]
+    wanted = files.llama_logits(weights, tokens)
+    sizes = [n for n in model._at if n > 1]
+    for first, then in ((LARGE + 5, context), (7, LARGE + 20), (CHUNK + 40, context - 1)):
+        slot = model.new_slot()
+        for count in (first, then):
+            np.testing.assert_allclose(
+                model.advance(slot, tokens[:count]), wanted[count - 1], rtol=2e-4, atol=2e-4
+            )
+    assert model._on_host == (sizes == [CHUNK, LARGE])
+
+
+def test_whoever_writes_waits_for_a_short_chunk(tmp_path: Path) -> None:
+    changes: dict[str, Any] = {"llama.context_length": 2 * LARGE}
+    files.tiny_llama(tmp_path / "tiny.gguf", **changes)
+    model = load(tmp_path / "tiny.gguf")
+    slots = [model.new_slot() for _ in range(2)]
+    model.advance(slots[0], [5, 6])
+    found = model.advance_together([(slots[0], [5, 6, 7]), (slots[1], [5] * (LARGE + 9))])
+    assert found[0] is not None and found[1] is None and len(slots[1].tokens) == CHUNK
 
 
 def test_a_short_prompt_needs_one_plan(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ def key_of(path: Path, **options: Any) -> str | None:
     given: list[Any] = []
     bound: Any = {}
     model.reserve(1)
-    args = (Tensor(np.zeros(1, np.int32)), model.caches, 0, model._at.bind(0))
+    args = (Tensor(np.zeros(1, np.int32)), model.caches, 0, model._at[1].bind(0))
     structure = flatten(args, given, bound)
     assert model._token.named is not None
     return model._token.named.key(structure, given, bound)

@@ -14,6 +14,7 @@ from morok.ir.cached_graph import CachedGraph
 from morok.ir.provenance import place
 from morok.schedule.schedule import clear_cache
 from morok.tensor.calls import trace_cache
+from morok.tensor.calls.record import repeated
 from morok.tensor.calls.trace_cache import clear_trace_cache
 from morok.tensor.random import manual_seed
 
@@ -115,6 +116,36 @@ def test_nodes_come_from_the_line_that_called() -> None:
     there = pair()[0].exp2()
     assert place(here.uop) != place(there.uop)
     assert str(place(there.uop)).startswith("test_trace_cache.py:")
+
+
+@repeated(1)
+def scaled(x: Tensor, y: Tensor, count: int, fails: bool) -> Tensor:
+    """Asks for the device of its tensors, and makes something there."""
+    asked.append(y.device)
+    if fails:
+        return Tensor(np.arange(count, dtype=np.float32)) * y
+    return x * y + Tensor.arange(count, device=y.device)
+
+
+asked: list[str] = []
+
+
+def test_functions_that_are_no_methods() -> None:
+    clear_trace_cache()
+    asked.clear()
+    x, y = (np.random.default_rng(0).normal(size=(2, 4)).astype(np.float32) for _ in range(2))
+    for _ in range(5):
+        found = scaled(Tensor(x) * 2, Tensor(y), 4, False)
+        np.testing.assert_allclose(found.numpy(), x * 2 * y + np.arange(4), rtol=1e-6)
+    default = Tensor(x).device
+    assert asked == [default] * 3  # twice by calls, and once to capture it
+    for _ in range(4):  # of another device
+        found = scaled(Tensor(x, device="PYTHON"), Tensor(y, device="PYTHON"), 4, False)
+        assert found.device == "PYTHON"
+        np.testing.assert_allclose(found.numpy(), x * y + np.arange(4), rtol=1e-6)
+    for _ in range(4):  # with memory of its own there is nothing to be kept
+        found = scaled(Tensor(x), Tensor(y), 4, True)
+        np.testing.assert_allclose(found.numpy(), np.arange(4) * y, rtol=1e-6)
 
 
 def test_symbolic_sizes_and_errors_go_the_long_way() -> None:

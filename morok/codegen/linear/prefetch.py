@@ -17,6 +17,7 @@ from morok.ir.ops import Ops
 from morok.machine.machine import Machine
 
 LARGE = 1 << 20  # bytes of an array that is not in a near cache
+UNDER_WAY = 16  # lines: a loop that reads more at once, in several places, keeps the memory busy by itself
 GATHERED = 4096  # bytes of a row at a place that is read from memory: beyond its end lies nobody's next row
 
 
@@ -26,25 +27,30 @@ def prefetch(root: UOp, ctx: Any) -> UOp:
     if not machine.prefetch_bytes:
         return root
     out: list[UOp] = []
+    loops: list[UOp] = []  # around what comes next
     start = -1
     for node in root.src:
         out.append(node)
         if node.op is Ops.RANGE:
+            loops.append(node)
             start = len(out)
-        elif node.op is Ops.END and start >= 0:
-            loop = node.src[1]
-            hints = [
-                hint
-                for stream in _streams(loop, out[start:-1], machine.line_bytes)
-                for hint in _hints(*stream, machine)
-            ]
-            out[len(out) - 1 : len(out) - 1] = dict.fromkeys(hints)
+        elif node.op is Ops.END:
+            if start >= 0:
+                hints = [
+                    hint
+                    for stream in _streams(loops, out[start:-1], machine.line_bytes)
+                    for hint in _hints(*stream, machine)
+                ]
+                out[len(out) - 1 : len(out) - 1] = dict.fromkeys(hints)
+            loops.remove(node.src[1])
             start = -1
     return root if len(out) == len(root.src) else make(Ops.LINEAR, void, tuple(out))
 
 
-def _streams(loop: UOp, body: list[UOp], line_bytes: int) -> list[tuple[UOp, int]]:
-    """The first reads of large arrays that the loop walks through without gaps, and bytes per iteration."""
+def _streams(loops: list[UOp], body: list[UOp], line_bytes: int) -> list[tuple[UOp, int]]:
+    """Reads of large arrays that the innermost loop walks through, and bytes per iteration. Those of an array
+    are one stream without gaps, of which the first is named, or each is one of several that leave none."""
+    loop = loops[-1]
     reads: dict[UOp, list[UOp]] = {}
     for n in body:
         if n.op is Ops.LOAD and n.dtype.lanes > 1 and _is_far(n.src[0]):
@@ -52,11 +58,53 @@ def _streams(loop: UOp, body: list[UOp], line_bytes: int) -> list[tuple[UOp, int
     found = []
     for loads in reads.values():
         steps = {step(n.src[0].src[1], loop) for n in loads}
-        if steps == {sum(n.dtype.lanes for n in loads)}:
-            nbytes = sum(n.dtype.itemsize for n in loads)
-            if nbytes % line_bytes == 0 and not _is_short(loads[0].src[0].src[1], nbytes * (vmax(loop) + 1)):
-                found.append((loads[0].src[0], nbytes))
+        runs = [loads] if steps == {sum(n.dtype.lanes for n in loads)} else _runs(loads)
+        lines = sum(n.dtype.itemsize for n in loads) // line_bytes
+        if len(runs) > 1 and (lines > UNDER_WAY or not _leave_no_gaps(runs, loops)):
+            continue
+        for run in runs:
+            place, nbytes = run[0].src[0], sum(n.dtype.itemsize for n in run)
+            if step(place.src[1], loop) != sum(n.dtype.lanes for n in run):
+                continue
+            if nbytes % line_bytes == 0 and not _is_short(place.src[1], nbytes * (vmax(loop) + 1)):
+                found.append((place, nbytes))
     return found
+
+
+def _runs(loads: list[UOp]) -> list[list[UOp]]:
+    """Reads of an array that lie side by side, in their order."""
+    begun: dict[UOp, list[tuple[int, UOp]]] = {}
+    for n in loads:
+        place = n.src[0].src[1]
+        has_offset = place.op is Ops.ADD and place.src[1].op is Ops.CONST
+        base, offset = (place.src[0], int(place.src[1].arg)) if has_offset else (place, 0)
+        begun.setdefault(base, []).append((offset, n))
+    runs: list[list[UOp]] = []
+    for found in begun.values():
+        end = None
+        for offset, n in sorted(found, key=lambda pair: pair[0]):
+            if offset != end:
+                runs.append([])
+            runs[-1].append(n)
+            end = offset + n.dtype.lanes
+    return runs
+
+
+def _leave_no_gaps(runs: list[list[UOp]], loops: list[UOp]) -> bool:
+    """Whether runs of an array are, together, all of it that lies between two steps of a loop around them:
+    after a run comes another one, as the words of a block do that some codes share."""
+    *around, inner = loops
+    lanes = [sum(n.dtype.lanes for n in run) for run in runs]
+    places = [run[0].src[0].src[1] for run in runs]
+    if [step(place, inner) for place in places] != lanes:
+        return False
+    read = [count * (vmax(inner) + 1) for count in lanes]
+    for loop in reversed(around):
+        steps = [step(place, loop) for place in places]
+        if set(steps) == {sum(read)}:
+            return True
+        read = [count * (vmax(loop) + 1) if by else count for count, by in zip(read, steps, strict=True)]
+    return False
 
 
 def _is_short(place: UOp, nbytes: float) -> bool:

@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
 from morok.errors import MorokError, OutOfMemory
 from morok.ir.cached_graph import instantiate
 from morok.ir.provenance import capture, here, here_origin
+from morok.knobs import default_device
+from morok.machine.devices import machine_of
 from morok.tensor.calls.trace_cache import cached_graph, note_call, signature_of
 from morok.tensor.core import Core
-from morok.tensor.memory.storage import identified
+from morok.tensor.memory.storage import graph_device, identified
 
 K = TypeVar("K", bound=type)
 
@@ -81,6 +83,31 @@ def methods(pure: Iterable[ModuleType]) -> Callable[[K], K]:
 def recorded(function: F) -> F:
     """A function that is no method, as the public has it: it remembers the user's line as methods do."""
     return _recording(function)  # type: ignore[return-value]
+
+
+def repeated(place: int) -> Callable[[F], F]:
+    """A function that is no method and does nothing but make a graph from its operands, of which the first is
+    a tensor: it is traced once per signature, as methods are (see `trace_cache.py`). All of them are on the
+    device of the one at that place, for which it may ask, and for its machine."""
+
+    def decorate(function: F) -> F:
+        @wraps(function)
+        def call(*args: Any) -> Any:
+            found = signature_of(function, args, {}) if here_origin() is None else None
+            if found is None:
+                return function(*args)
+            device, nodes = graph_device(args[place]._uop), found[1]
+            signature = device, machine_of(device).key, default_device(), *found[0]
+            cached = cached_graph(signature)
+            if cached is not None and cached.chain is None:
+                return args[0]._new(instantiate(cached, nodes, capture(2)))
+            result = function(*args)
+            note_call(signature, nodes, function, args, {}, device)
+            return result
+
+        return call  # type: ignore[return-value]
+
+    return decorate
 
 
 if TYPE_CHECKING:

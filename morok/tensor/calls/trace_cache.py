@@ -86,18 +86,29 @@ def cached_graph(signature: Any) -> CachedGraph | None:
     return found if found.__class__ is CachedGraph else None
 
 
-def note_call(signature: Any, nodes: list[UOp], function: Callable[..., Any], args: Any, kwargs: Any) -> None:
-    """A call of this signature has been made the long way; the second one is captured."""
+def note_call(
+    signature: Any,
+    nodes: list[UOp],
+    function: Callable[..., Any],
+    args: Any,
+    kwargs: Any,
+    device: str | None = None,
+) -> None:
+    """A call of this signature has been made the long way; the second one is captured. A device is what its
+    tensors say to have, if that is part of the signature."""
     before = _trace_cache.get(signature)
     if before is None:
         _trace_cache[signature] = all(s.__class__ is int for node in nodes for s in shape(node) or ())
     elif before:
-        _trace_cache[signature] = _captured(nodes, function, args, kwargs) or False
+        _trace_cache[signature] = _captured(nodes, function, args, kwargs, device) or False
 
 
-def _captured(nodes: list[UOp], function: Callable[..., Any], args: Any, kwargs: Any) -> CachedGraph | None:
+def _captured(
+    nodes: list[UOp], function: Callable[..., Any], args: Any, kwargs: Any, device: str | None
+) -> CachedGraph | None:
     places = {
-        node: placeholder(n, node.dtype, shape(node) or ()) for n, node in enumerate(dict.fromkeys(nodes))
+        node: placeholder(n, node.dtype, shape(node) or (), device)
+        for n, node in enumerate(dict.fromkeys(nodes))
     }
     inputs = [places[node] for node in nodes]
     rest = iter(inputs)  # by order and not by node: the call may have computed its tensors

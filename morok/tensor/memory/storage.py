@@ -336,7 +336,9 @@ def graph_device(root: UOp) -> str:
         if _has_device(node):
             return own_device(node)
         if is_placeholder(node):
-            raise IRError("a placeholder may be on any device")
+            if node.arg[3] is None:
+                raise IRError("a placeholder may be on any device")
+            return str(node.arg[3])
     return default_device()
 
 
