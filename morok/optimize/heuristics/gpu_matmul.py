@@ -43,6 +43,8 @@ COLLECTED = 64 * 64  # outputs of a tile from which on it is worth collecting th
 SHALLOWEST, DEEPEST = 3, 6  # tiles of a ring with roles
 FEW_ROWS = 64  # of a tile that is multiplied with a deep ring,
 DEEPEST_ALONE, MOST_BESIDE = 8, 2  # of so many tiles where so few blocks share room
+WRITTEN_OUT = 512  # operations on all sums of a thread from which on they are a loop: they leave the cache
+BESIDE = 8  # sums that such a loop has at once, so that what is done to one need not wait for itself
 AHEAD = 4  # rows of a result's tile whose other operands a thread asks for at once
 MOST_EMPTY = 1.05  # rows of tiles of those that there are, so that they make whole groups
 GROUPS = (16, 8, 4, 2)  # rows of tiles that are walked together, so that they share the cache
@@ -185,7 +187,11 @@ class _Plan(PricedProduct):
         return all_walked(self.loops.ast)
 
     def _stages_result(self, shape: BlockTile) -> bool:
-        """Whether the result goes through shared memory: with roles, only what would be written in pieces."""
+        """Whether the result goes through shared memory: with roles, only what would be written in pieces;
+        of threads, what would be more code than is kept at hand."""
+        if self.unit is None:
+            sums = shape.rows * shape.columns // (shape.across * shape.along)
+            return self.product.after(self.builder.machine.op_costs) * sums >= WRITTEN_OUT
         whole = self.product.widest >= WHOLE
         if shape.rows * shape.columns < COLLECTED or (
             whole and not divides(self._vector(), self.product.j.src[0])
@@ -257,21 +263,23 @@ class _Plan(PricedProduct):
 
     def _inside(self, rows: int, columns: int, step: int, shape: BlockTile) -> bool:
         """The tile's own loops: units or threads, and who writes the result."""
-        if self.unit is None:
-            return self._thread_tile(rows, columns, step, shape)
         first = self.loops.next_number()
         vector = self._vector()
+        tile = self._thread_tile if self.unit is None else self._unit_tile
         if not self._stages_result(shape) or not self.do("STAGE_RESULT", axes=(rows, columns)):
-            return self._unit_tile(rows, columns, step, shape)
-        if not self._unit_tile(first, first + 1, step, shape):
+            return tile(rows, columns, step, shape)
+        if not tile(first, first + 1, step, shape):
             return False
-        threads = WARP_GROUP if self.roles == EPILOGUE else shape.across * shape.along * self.unit.lanes
+        lanes = 1 if self.unit is None else self.unit.lanes
+        threads = WARP_GROUP if self.roles == EPILOGUE else shape.across * shape.along * lanes
         along = min(threads, self._sides(shape)[1] // vector)
         self.do("UPCAST", columns, vector)
         # loads that a thread has under way at once: those of a vector, or of several rows
         ahead = self._whole_vector() // vector
         if self.product.reads_per_output():
             ahead = max(ahead, AHEAD)
+        if self.unit is None:
+            ahead = max(ahead, BESIDE // vector)
         if ahead > 1 and self._trips(rows) * along // threads >= 2 * ahead:
             self.do("UPCAST", rows, ahead)
         # neighbouring threads have neighbouring columns: the last loop is the fastest
